@@ -1,0 +1,110 @@
+"""Turn a weight matrix and a sample of context vectors into a bundle.
+
+Nine tenths of the contexts (whole documents, where the file says which) fit the head; the rest measure it.
+The version folder appears only when everything was checked, and is never overwritten.
+
+  shortlist export --weights head.safetensors --contexts contexts.safetensors \\
+      --method svd --set basis=context --out repo/lm/1 --min-p1 0.99
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
+
+from shortlist.errors import BadInput, NotFound
+from shortlist.manifest import Manifest
+
+from ..export import Request, export
+from ..methods import METHODS
+from ..sources import load_contexts, load_dense
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments."""
+    add = parser.add_argument
+    add("--weights", type=Path, required=True, metavar="FILE", help="safetensors (weight [V, d], bias [V]) or npy")
+    add("--bias", type=Path, metavar="FILE", help="npy of the bias [V], beside an npy of weights")
+    add("--contexts", type=Path, required=True, metavar="FILE", help="contexts [n, d], safetensors or npy")
+    add("--out", type=Path, required=True, metavar="REPO/NAME/VERSION", help="where the bundle goes; must not exist")
+    add("--method", choices=list(METHODS), default="svd", help="how the head is made (default: %(default)s)")
+    add("--set", action="append", default=[], metavar="NAME=VALUE", dest="options",
+        help="an option of the method, repeatable; svd: basis=weight|context, preview=fp32|int8, width=W, full_view=N")
+    add("--min-p1", type=float, metavar="SHARE", help="fail unless P@1 on held-out contexts reaches this (0 to 1)")
+    add("--min-p5", type=float, metavar="SHARE", help="the same for P@5")
+    add("--labels", type=Path, metavar="FILE", help="JSON list of V printable names")
+    add("--max-k", type=int, metavar="CLASSES", help="largest k served (default: V)")
+    add("--no-dense", action="store_true", help="leave the dense head out: smaller, but no exact answers or fall-back")
+    add("--threads", type=int, metavar="N", help="threads of each session while measuring (default: all granted)")
+    add("--seed", type=int, default=0, help="random seed (default: %(default)s)")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Export, show the quality, return 0."""
+    request = Request(
+        method=args.method,
+        options=dict(pair(option) for option in args.options),
+        promise={k: least for k, least in ((1, args.min_p1), (5, args.min_p5)) if least is not None},
+        labels=load_labels(args.labels),
+        keep_dense=not args.no_dense,
+        max_k=args.max_k,
+        threads=args.threads,
+        seed=args.seed,
+    )
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
+        task = bars.add_task("reading")
+        dense, contexts = load_dense(args.weights, args.bias), load_contexts(args.contexts)
+        manifest = export(
+            dense, contexts, args.out, request,
+            lambda stage, done, total: bars.update(task, description=stage, completed=done, total=total),
+        )
+    Console(file=sys.stdout).print(summary(manifest, args.out))
+    return 0
+
+
+def pair(option: str) -> tuple[str, str]:
+    """`name=value` split; raises BadInput."""
+    name, equals, value = option.partition("=")
+    if not equals or not name:
+        raise BadInput(f"--set {option} is not NAME=VALUE, as in --set basis=context")
+    return name, value
+
+
+def load_labels(path: Path | None) -> list[str] | None:
+    """A JSON list of strings; raises NotFound or BadInput."""
+    if path is None:
+        return None
+    if not path.is_file():
+        raise NotFound(f"there is no labels file at {path}")
+    try:
+        labels = json.loads(path.read_text("utf-8"))
+    except ValueError:
+        raise BadInput(f"{path} is not JSON: give a list of V strings") from None
+    if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels):
+        raise BadInput(f"{path} must hold a JSON list of V strings")
+    return labels
+
+
+def summary(manifest: Manifest, out: Path) -> Table:
+    """What was exported and what it promises."""
+    quality = manifest.quality
+    assert quality is not None
+    table = Table(title=f"{out}: {manifest.method}, V = {manifest.classes:,}, d = {manifest.dim}", show_header=False)
+    crossover = f"from {manifest.dense_crossover} rows a request" if manifest.dense_crossover else "never by batch size"
+    for name, figure in {
+        "options": ", ".join(f"{key}={value}" for key, value in manifest.options.items()) or "none",
+        "P@1 / P@5 / P@10": f"{quality.p_at_1:.4f} / {quality.p_at_5:.4f} / {quality.p_at_10:.4f} on {quality.rows:,} held-out contexts",
+        "log-prob error": f"mean {quality.logprob_error_mean:.2g}, p99 {quality.logprob_error_p99:.2g} nats ({manifest.normalizer} normaliser)",
+        "multiply-adds": f"1/{1 / quality.cost_macs:.1f} of dense",
+        "weight bytes read": f"1/{1 / quality.cost_bytes:.1f} of dense",
+        "answered dense": crossover,
+    }.items():
+        table.add_row(name, figure)
+    return table

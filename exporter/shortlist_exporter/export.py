@@ -1,0 +1,202 @@
+"""A weight matrix's way: fit -> graphs -> bundle -> verify, all of it or nothing."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import platform
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from importlib import metadata
+from pathlib import Path
+
+import numpy as np
+from safetensors.numpy import save_file
+
+from shortlist.bundle import CALIBRATION, LABELS, Bundle, seal, version_of, writing
+from shortlist.canary import CANARY_K, check_canary
+from shortlist.errors import BadInput, QualityError
+from shortlist.head import Head
+from shortlist.manifest import Manifest, Quality
+from shortlist.repository import check_name
+from shortlist_models import FullSoftmax
+
+from .dense_graphs import write_dense, write_rows
+from .methods import Fitted, Method, method_named
+from .methods.base import torch_dense
+from .sources import Contexts, Dense, check_pair
+from .splits import split
+from .verify import DEPTH, Truth, crossover, measure, truth_of
+
+CANARY_ROWS = 64
+GRAPHS = "graphs"
+PACKAGES = ("shortlist", "torch", "onnx", "onnxruntime", "onnxruntime-gpu", "numpy", "safetensors")
+
+Progress = Callable[[str, int, int], None]
+
+
+def quiet(stage: str, done: int, total: int) -> None:
+    """Progress that goes nowhere."""
+    del stage, done, total
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to export. `promise`: least P@k by k, on held-out contexts."""
+
+    method: str = "svd"
+    options: dict[str, str] = field(default_factory=dict)
+    promise: dict[int, float] = field(default_factory=dict)
+    labels: list[str] | None = None
+    keep_dense: bool = True
+    max_k: int | None = None
+    threads: int | None = None
+    seed: int = 0
+
+
+def export(dense: Dense, contexts: Contexts, out: Path, request: Request, progress: Progress = quiet) -> Manifest:
+    """Fit a head and write it to `out` (`<name>/<version>`); returns its manifest.
+
+    `progress` gets (stage, done, total). Raises BadInput, VersionExists, QualityError (nothing is left behind in
+    any of these cases), BundleError.
+    """
+    check_request(dense, contexts, out, request)
+    method = method_named(request.method)
+    fit_rows, held_rows = split(contexts, request.seed)
+    held = contexts.contexts[held_rows]
+    with writing(out) as folder:
+        progress("fit", 0, 1)
+        fitted = method.fit(dense, contexts.contexts[fit_rows], request.options, request.seed)
+        progress("graphs", 0, 1)
+        graphs = write_graphs(folder, dense, method, fitted, keep_dense=request.keep_dense)
+        draft = manifest_of(dense, contexts, out, request, method, fitted, graphs)
+        truth = truth_of(torch_dense(dense), held, min(DEPTH, draft.max_k), counter(progress, "dense answers", held))
+        return finish(folder, draft, request, fitted, truth, torch_dense(dense), progress)
+
+
+def check_request(dense: Dense, contexts: Contexts, out: Path, request: Request) -> None:
+    """Refuse before any work what could not succeed."""
+    version_of(out)
+    check_name(out.parent.name)
+    check_pair(dense, contexts)
+    real = dense.classes - dense.padded.size
+    if real < 1:
+        raise BadInput("every row of the weight is marked as padding: there is no class to answer with")
+    if request.max_k is not None and not 1 <= request.max_k <= real:
+        raise BadInput(f"max_k is {request.max_k} but the layer has {real} classes: choose 1 to {real}")
+    if request.method == "full" and not request.keep_dense:
+        raise BadInput("--no-dense leaves nothing of method full: choose another method")
+    if request.labels is not None and len(request.labels) != dense.classes:
+        raise BadInput(f"there are {len(request.labels)} labels for {dense.classes} classes: give one for each")
+
+
+def write_graphs(folder: Path, dense: Dense, method: Method, fitted: Fitted, *, keep_dense: bool) -> dict[str, str]:
+    """All graphs of the bundle; role -> path below `folder`."""
+    graphs = folder / GRAPHS
+    graphs.mkdir()
+    roles = {"rows": write_rows(graphs, dense)} | method.graphs(fitted, dense, graphs)
+    if keep_dense:
+        roles["dense"] = write_dense(graphs, dense)
+    return {role: f"{GRAPHS}/{name}" for role, name in roles.items()}
+
+
+def manifest_of(
+    dense: Dense, contexts: Contexts, out: Path, request: Request, method: Method, fitted: Fitted, graphs: dict[str, str]
+) -> Manifest:
+    """The manifest before anything was measured."""
+    return Manifest(
+        name=out.parent.name,
+        version=version_of(out),
+        method=request.method,
+        plan=method.plan,
+        reference=method.reference,
+        classes=dense.classes,
+        dim=dense.dim,
+        dtype=dense.dtype,
+        max_k=request.max_k or dense.classes - int(dense.padded.size),
+        graphs=graphs,
+        options=fitted.options,
+        seed=request.seed,
+        normalizer=method.normalizer,
+        logit_scale=dense.logit_scale,
+        soft_cap=dense.soft_cap,
+        provenance=provenance(dense, contexts),
+    )
+
+
+def provenance(dense: Dense, contexts: Contexts) -> dict[str, object]:
+    """Where the bundle came from: hashes of its inputs, versions, command line, UTC time."""
+    return {
+        "weights_sha256": dense.sha256,
+        "contexts_sha256": contexts.sha256,
+        "contexts_rows": len(contexts.contexts),
+        "versions": {"python": platform.python_version()} | installed(),
+        "command": sys.argv,
+        "time": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+    }
+
+
+def installed() -> dict[str, str]:
+    """Versions of the packages that made the bundle."""
+    present = {distribution.metadata["Name"].lower() for distribution in metadata.distributions()}
+    return {name: metadata.version(name) for name in PACKAGES if name in present}
+
+
+def counter(progress: Progress, stage: str, rows: np.ndarray[tuple[int, ...], np.dtype[np.float32]]) -> Callable[[int], None]:
+    """A callback that adds up rows done in a stage."""
+    done = 0
+
+    def add(count: int) -> None:
+        nonlocal done
+        done += count
+        progress(stage, done, len(rows))
+
+    return add
+
+
+def finish(
+    folder: Path, draft: Manifest, request: Request, fitted: Fitted, truth: Truth, dense: FullSoftmax, progress: Progress
+) -> Manifest:
+    """Open the draft with the runtime, measure it, add calibration and labels, seal it, and load it once more."""
+    (folder / "manifest.json").write_text(draft.sealed().model_dump_json(), "utf-8")
+    head = Head(Bundle(folder, verify=False), "cpu", request.threads)
+    quality = measure(head, dense, truth, fitted.cost, counter(progress, "held-out quality", truth.contexts))
+    check_promise(quality, request.promise)
+    write_calibration(folder, head, truth)
+    if request.labels is not None:
+        (folder / LABELS).write_text(json.dumps(request.labels, ensure_ascii=False), "utf-8")
+    progress("dense crossover", 0, 1)
+    found = crossover(head, truth.contexts)
+    final = draft.model_copy(update={"quality": quality, "dense_crossover": found})
+    sealed = seal(folder, final)
+    bundle = Bundle(folder)
+    check_canary(Head(bundle, "cpu", request.threads), bundle)
+    return sealed
+
+
+def check_promise(quality: Quality, promise: dict[int, float]) -> None:
+    """Raise QualityError when a promised P@k was not reached."""
+    reached = {1: quality.p_at_1, 5: quality.p_at_5, 10: quality.p_at_10}
+    for k, least in promise.items():
+        if reached[k] < least:
+            raise QualityError(
+                f"P@{k} is {reached[k]:.4f} on {quality.rows} held-out contexts, under the {least} asked for: "
+                "nothing was exported; use more candidates (--set full_view=...) or a wider preview (--set width=...)"
+            )
+
+
+def write_calibration(folder: Path, head: Head, truth: Truth) -> None:
+    """Held-out contexts, their exact answers, and the head's own: what a load replays."""
+    contexts = truth.contexts[:CANARY_ROWS]
+    own = head.topk(contexts, min(CANARY_K, head.manifest.max_k))
+    save_file(
+        {
+            "contexts": contexts,
+            "ids": truth.ids[:CANARY_ROWS],
+            "logprobs": truth.logprobs[:CANARY_ROWS],
+            "head_ids": own.ids,
+            "head_logprobs": own.logprobs,
+        },
+        folder / CALIBRATION,
+    )

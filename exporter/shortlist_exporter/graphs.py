@@ -1,0 +1,74 @@
+"""ONNX graphs over weights kept in raw files beside them, so that a runtime maps them instead of copying.
+
+ONNX and ONNX Runtime refuse external data outside a graph's own folder; hence graphs and weights share one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+OPSET = 21
+IR_VERSION = 10
+INLINE_BYTES = 1 << 16  # smaller tensors live in the graph itself
+
+Array = npt.NDArray[np.generic]
+
+
+@dataclass
+class GraphBuilder:
+    """Nodes and weights of one graph, written with `save`."""
+
+    folder: Path
+    nodes: list[onnx.NodeProto] = field(default_factory=list)
+    initializers: list[TensorProto] = field(default_factory=list)
+
+    def node(self, operator: str, inputs: Sequence[str], output: str, **attributes: object) -> str:
+        """Append one node; returns its output's name."""
+        self.nodes.append(helper.make_node(operator, list(inputs), [output], **attributes))
+        return output
+
+    def tensor(self, name: str, values: npt.ArrayLike) -> str:
+        """A weight: inline where it is small, else in `<name>.bin`, shared by every graph that names it."""
+        array = np.asarray(values)
+        if array.nbytes <= INLINE_BYTES:
+            self.initializers.append(numpy_helper.from_array(array, name))
+        else:
+            self.initializers.append(external(self.folder, name, array))
+        return name
+
+    def save(self, name: str, inputs: Sequence[onnx.ValueInfoProto], outputs: Sequence[onnx.ValueInfoProto]) -> Path:
+        """Write `<name>.onnx` and let ONNX check it, shapes included."""
+        graph = helper.make_graph(self.nodes, name, list(inputs), list(outputs), self.initializers)
+        model = helper.make_model(
+            graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION, producer_name="shortlist"
+        )
+        path = self.folder / f"{name}.onnx"
+        path.write_bytes(model.SerializeToString())
+        onnx.checker.check_model(str(path), full_check=True)
+        return path
+
+
+def external(folder: Path, name: str, array: Array) -> TensorProto:
+    """A tensor whose bytes are in `<name>.bin`; the file is written once."""
+    path = folder / f"{name}.bin"
+    if not path.exists():
+        np.ascontiguousarray(array).tofile(path)
+    tensor = TensorProto(
+        name=name, data_type=helper.np_dtype_to_tensor_dtype(array.dtype), data_location=TensorProto.EXTERNAL
+    )
+    tensor.dims.extend(array.shape)
+    for key, value in {"location": path.name, "offset": "0", "length": str(array.nbytes)}.items():
+        tensor.external_data.add(key=key, value=value)
+    return tensor
+
+
+def value(name: str, kind: int, shape: Sequence[int | str]) -> onnx.ValueInfoProto:
+    """A graph input or output."""
+    return helper.make_tensor_value_info(name, kind, list(shape))

@@ -1,0 +1,23 @@
+"""Methods: how a head is made from a dense layer and contexts. `--method` names one."""
+
+from __future__ import annotations
+
+from shortlist.errors import BadInput
+
+from .base import Fitted, Method
+from .full import FullMethod
+from .svd import SvdMethod
+
+METHODS: dict[str, Method] = {
+    "full": FullMethod(),
+    "svd": SvdMethod(),
+}
+
+__all__ = ["METHODS", "Fitted", "Method", "method_named"]
+
+
+def method_named(name: str) -> Method:
+    """The method of this name; raises BadInput with the known ones."""
+    if name not in METHODS:
+        raise BadInput(f"there is no method '{name}': choose one of {', '.join(METHODS)}")
+    return METHODS[name]

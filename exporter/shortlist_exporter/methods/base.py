@@ -1,0 +1,85 @@
+"""What a method offers to the exporter."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, Literal, Protocol, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from pydantic import BaseModel, ConfigDict, ValidationError
+from torch import nn
+
+from shortlist.errors import BadInput
+from shortlist.manifest import Normalizer
+from shortlist_models import FullSoftmax
+
+from ..sources import Dense
+
+FloatArray = npt.NDArray[np.float32]
+
+
+class Options(BaseModel):
+    """Options of a method: typed, unknown names refused."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+O = TypeVar("O", bound=Options)
+
+
+class Cost(BaseModel):
+    """Per query, relative to the dense head, every overhead product included."""
+
+    macs: float
+    bytes: float
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A fitted head: the torch module, and what the manifest says of it."""
+
+    module: nn.Module
+    cost: Cost
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+class Method(Protocol):
+    """fit -> graphs. One module a method; stateless."""
+
+    plan: ClassVar[str]
+    reference: ClassVar[Literal["dense", "self"]]
+    normalizer: ClassVar[Normalizer]
+
+    def fit(self, dense: Dense, contexts: FloatArray, options: dict[str, str], seed: int) -> Fitted:
+        """Make the head from the dense layer and contexts [n, d]; raises BadInput on a wrong option."""
+        ...
+
+    def graphs(self, fitted: Fitted, dense: Dense, folder: Path) -> dict[str, str]:
+        """Write the method's own ONNX graphs into `folder`; role -> file name."""
+        ...
+
+
+def parsed(kind: type[O], given: dict[str, str]) -> O:
+    """`--set name=value` pairs as the method's options; raises BadInput naming the option."""
+    try:
+        return kind.model_validate(given)
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = str(first["loc"][0])
+        if first["type"] == "extra_forbidden":
+            raise BadInput(f"there is no option '{name}': choose from {', '.join(kind.model_fields)}") from None
+        raise BadInput(f"option {name}={given.get(name)} is wrong: {first['msg']}") from None
+
+
+def torch_dense(dense: Dense) -> FullSoftmax:
+    """The dense layer as a torch module over the same memory."""
+    return FullSoftmax(
+        torch.from_numpy(dense.weight),
+        None if dense.bias is None else torch.from_numpy(dense.bias),
+        logit_scale=dense.logit_scale,
+        soft_cap=dense.soft_cap,
+        padded=torch.from_numpy(dense.padded),
+    )

@@ -1,0 +1,30 @@
+"""Method `full`: the dense head itself, exact; what the others are compared with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import ClassVar, Literal
+
+from shortlist.manifest import Normalizer
+
+from ..sources import Dense
+from .base import Cost, Fitted, FloatArray, Options, parsed, torch_dense
+
+
+class FullMethod:
+    """Nothing to fit."""
+
+    plan: ClassVar[str] = "full"
+    reference: ClassVar[Literal["dense", "self"]] = "dense"
+    normalizer: ClassVar[Normalizer] = "exact"
+
+    def fit(self, dense: Dense, contexts: FloatArray, options: dict[str, str], seed: int) -> Fitted:
+        """See Method.fit."""
+        del contexts, seed
+        parsed(Options, options)
+        return Fitted(torch_dense(dense), Cost(macs=1.0, bytes=1.0))
+
+    def graphs(self, fitted: Fitted, dense: Dense, folder: Path) -> dict[str, str]:
+        """See Method.graphs; dense.onnx is written for every bundle."""
+        del fitted, dense, folder
+        return {}

@@ -1,0 +1,138 @@
+"""Method `svd`: SVD-softmax, as published or in the basis that contexts use; plan `preview`."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import ClassVar, Literal
+
+import numpy as np
+import torch
+from onnx import TensorProto
+from pydantic import Field
+
+from shortlist.errors import BadInput
+from shortlist.manifest import Normalizer
+from shortlist_models import SVDSoftmax, context_basis, weight_basis
+
+from ..dense_graphs import finish, named_logits
+from ..graphs import GraphBuilder, value
+from ..sources import Dense
+from .base import Cost, Fitted, FloatArray, Options, parsed, torch_dense
+
+ZERO_POINT = 128  # int8 products want one unsigned side: contexts are stored as round(p / scale) + 128
+
+
+class SvdOptions(Options):
+    """`--set` options of method svd. The defaults are the paper's for basis=weight, measured ones for context."""
+
+    basis: Literal["weight", "context"] = "weight"
+    preview: Literal["fp32", "int8"] | None = Field(default=None, description="fp32 for weight, int8 for context")
+    width: int | None = Field(default=None, ge=1, description="W: d/8 for weight, d/6 for context")
+    full_view: int | None = Field(default=None, ge=1, description="N, classes: V/20 for weight, V/96 for context")
+
+
+class Shape(Options):
+    """The options with every default filled in."""
+
+    basis: Literal["weight", "context"]
+    preview: Literal["fp32", "int8"]
+    width: int
+    full_view: int
+
+
+def shape_of(options: SvdOptions, dense: Dense) -> Shape:
+    """Fill in the defaults for this layer; raises BadInput when W > d or N > V."""
+    published = options.basis == "weight"
+    shape = Shape(
+        basis=options.basis,
+        preview=options.preview or ("fp32" if published else "int8"),
+        width=options.width or math.ceil(dense.dim / (8 if published else 6)),
+        full_view=options.full_view or math.ceil(dense.classes / (20 if published else 96)),
+    )
+    if shape.width > dense.dim:
+        raise BadInput(f"option width={shape.width} is over d = {dense.dim}: choose a narrower preview")
+    if shape.full_view > dense.classes:
+        raise BadInput(f"option full_view={shape.full_view} is over V = {dense.classes}: choose fewer candidates")
+    return shape
+
+
+class SvdMethod:
+    """See `shortlist_models.svd` for the algorithm and its source."""
+
+    plan: ClassVar[str] = "preview"
+    reference: ClassVar[Literal["dense", "self"]] = "dense"
+    normalizer: ClassVar[Normalizer] = "estimated"
+
+    def fit(self, dense: Dense, contexts: FloatArray, options: dict[str, str], seed: int) -> Fitted:
+        """See Method.fit; closed form, so the seed changes nothing."""
+        del seed
+        shape = shape_of(parsed(SvdOptions, options), dense)
+        weight = torch.from_numpy(dense.weight)
+        if shape.basis == "weight":
+            basis = weight_basis(weight, shape.width)
+        else:
+            basis = context_basis(weight, torch.from_numpy(contexts), shape.width)
+        module = SVDSoftmax(torch_dense(dense), basis, shape.full_view, quantized=shape.preview == "int8")
+        return Fitted(module, cost(dense, shape), shape.model_dump())
+
+    def graphs(self, fitted: Fitted, dense: Dense, folder: Path) -> dict[str, str]:
+        """preview.onnx: `context` [B, d] -> `logits` [B, V]."""
+        module = fitted.module
+        assert isinstance(module, SVDSoftmax)
+        graph = GraphBuilder(folder)
+        projected = graph.node("MatMul", ["context", graph.tensor("projection", module.projection.numpy())], "p")
+        products = quantized_products(graph, projected, module) if module.quantized else plain(graph, projected, module)
+        named_logits(graph, finish(graph, dense, products))
+        path = graph.save(
+            "preview",
+            [value("context", TensorProto.FLOAT, ["B", dense.dim])],
+            [value("logits", TensorProto.FLOAT, ["B", dense.classes])],
+        )
+        return {"preview": path.name}
+
+
+def plain(graph: GraphBuilder, projected: str, module: SVDSoftmax) -> str:
+    """[B, W] -> [B, V] in float32."""
+    return graph.node("MatMul", [projected, graph.tensor("preview", module.preview.numpy().T)], "products")
+
+
+def quantized_products(graph: GraphBuilder, projected: str, module: SVDSoftmax) -> str:
+    """[B, W] -> [B, V] through int8: each context vector has its own scale, so that neighbours change nothing."""
+    zero_point = graph.tensor("zero_point", np.uint8(ZERO_POINT))
+    integers, row_scale = quantized_contexts(graph, projected)
+    weights = graph.tensor("preview", module.preview.numpy().T.astype(np.int8))
+    sums = graph.node("MatMulInteger", [integers, weights, zero_point], "sums")
+    scaled = graph.node(
+        "Mul", [graph.node("Cast", [sums], "float_sums", to=TensorProto.FLOAT), class_scale(graph, module)], "by_class"
+    )
+    return graph.node("Mul", [scaled, row_scale], "products")
+
+
+def class_scale(graph: GraphBuilder, module: SVDSoftmax) -> str:
+    """[V] float32: each class's scale."""
+    return graph.tensor("class_scale", module.scale.numpy().reshape(-1))
+
+
+def quantized_contexts(graph: GraphBuilder, projected: str) -> tuple[str, str]:
+    """`projected` [B, W] as uint8 around 128, and its scale [B, 1]. Equals `quantize_rows` of the torch module."""
+    axis = graph.tensor("axis", np.array([1], np.int64))
+    peak = graph.node("ReduceMax", [graph.node("Abs", [projected], "size"), axis], "peak", keepdims=1)
+    tiny = graph.tensor("tiny", np.float32(np.finfo(np.float32).tiny))  # a zero context must not divide by zero
+    scale = graph.node(
+        "Div", [graph.node("Max", [peak, tiny], "safe_peak"), graph.tensor("levels", np.float32(127))], "row_scale"
+    )
+    rounded = graph.node("Round", [graph.node("Div", [projected, scale], "in_levels")], "rounded")
+    shifted = graph.node("Add", [rounded, graph.tensor("shift", np.float32(ZERO_POINT))], "shifted")
+    return graph.node("Cast", [shifted], "integers", to=TensorProto.UINT8), scale
+
+
+def cost(dense: Dense, shape: Shape) -> Cost:
+    """Projection, preview and full view, against V x d."""
+    classes, dim = dense.classes, dense.dim
+    projection, preview, full_view = dim * shape.width, classes * shape.width, dim * shape.full_view
+    preview_bytes = preview * (1 if shape.preview == "int8" else 4)
+    return Cost(
+        macs=(projection + preview + full_view) / (classes * dim),
+        bytes=(4 * projection + preview_bytes + 4 * full_view) / (4 * classes * dim),
+    )

@@ -1,0 +1,121 @@
+"""Hold an exported bundle, opened by the service's own runtime, against the dense layer computed here in torch."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from shortlist.head import Head
+from shortlist.legal import Legal
+from shortlist.manifest import Quality
+from shortlist.plans import Plan
+from shortlist_models import FullSoftmax
+
+from .methods.base import Cost, FloatArray
+
+DEPTH = 10  # exact classes known for each held-out context
+CHUNK = 64
+BATCHES = (1, 2, 4, 8, 16, 32, 64, 128)
+REPEATS = 7
+
+
+@dataclass(frozen=True)
+class Truth:
+    """Exact answers: contexts [n, d], ids [n, m] int64, logprobs [n, m] float32, log_normalizer [n] float32."""
+
+    contexts: FloatArray
+    ids: npt.NDArray[np.int64]
+    logprobs: FloatArray
+    log_normalizer: FloatArray
+
+
+def truth_of(dense: FullSoftmax, contexts: FloatArray, depth: int, progress: Callable[[int], None]) -> Truth:
+    """Exact top `depth` of `contexts` [n, d] by the dense layer, in torch; `progress` gets rows done."""
+    ids, logprobs, normalizers = [], [], []
+    with torch.inference_mode():
+        for chunk in torch.from_numpy(contexts).split(CHUNK):
+            logits = dense.logits(chunk)
+            normalizer = logits.logsumexp(dim=1)
+            best = logits.topk(depth, dim=1)
+            ids.append(best.indices)
+            logprobs.append(best.values - normalizer[:, None])
+            normalizers.append(normalizer)
+            progress(len(chunk))
+    return Truth(contexts, torch.cat(ids).numpy(), torch.cat(logprobs).numpy(), torch.cat(normalizers).numpy())
+
+
+def precision(found: npt.NDArray[np.int64], true: npt.NDArray[np.int64], k: int) -> float:
+    """P@k: share of the k true classes among the k found, mean over rows."""
+    k = min(k, true.shape[1])
+    hits = (found[:, :k, None] == true[:, None, :k]).any(axis=1)
+    return float(hits.mean())
+
+
+def measure(head: Head, dense: FullSoftmax, truth: Truth, cost: Cost, progress: Callable[[int], None]) -> Quality:
+    """The figures that the manifest promises, through the plan alone (no dense fall-back by batch size)."""
+    depth = truth.ids.shape[1]
+    ids, errors = [], []
+    for start in range(0, len(truth.contexts), CHUNK):
+        rows = slice(start, start + CHUNK)
+        top = head.run(head.plan, truth.contexts[rows], depth, Legal()).topk(head.manifest.normalizer)
+        ids.append(top.ids)
+        errors.append(np.abs(top.logprobs - exact_logprobs(dense, truth, rows, top.ids)))
+        progress(len(top.ids))
+    found, error = np.concatenate(ids), np.concatenate(errors)
+    return Quality(
+        rows=len(found),
+        p_at_1=precision(found, truth.ids, 1),
+        p_at_5=precision(found, truth.ids, 5),
+        p_at_10=precision(found, truth.ids, 10),
+        logprob_error_mean=float(error.mean()),
+        logprob_error_p99=float(np.quantile(error, 0.99)),
+        cost_macs=cost.macs,
+        cost_bytes=cost.bytes,
+    )
+
+
+def exact_logprobs(
+    dense: FullSoftmax, truth: Truth, rows: slice, ids: npt.NDArray[np.int64]
+) -> FloatArray:
+    """The dense layer's log-probabilities [b, m] of `ids` [b, m]."""
+    classes = torch.from_numpy(ids)
+    with torch.inference_mode():
+        products = torch.einsum("bmd,bd->bm", dense.weight[classes], torch.from_numpy(truth.contexts[rows]))
+        biased = products if dense.bias is None else products + dense.bias[classes]
+        logits = dense.finish(biased, classes)
+    exact: FloatArray = logits.numpy() - truth.log_normalizer[rows, None]
+    return exact
+
+
+def crossover(head: Head, contexts: FloatArray) -> int | None:
+    """The smallest measured batch from which on the dense head is at least as fast as the plan; None if never."""
+    if head.dense is None or head.dense is head.plan:
+        return None
+    found = None
+    for batch in reversed([size for size in BATCHES if size <= len(contexts)]):
+        if not dense_wins(head, contexts[:batch]):
+            break
+        found = batch
+    return found
+
+
+def dense_wins(head: Head, contexts: FloatArray) -> bool:
+    """Medians of interleaved calls on the same rows."""
+    assert head.dense is not None
+    times: dict[str, list[float]] = {"plan": [], "dense": []}
+    for _ in range(REPEATS):
+        times["plan"].append(seconds(head, head.plan, contexts))
+        times["dense"].append(seconds(head, head.dense, contexts))
+    return float(np.median(times["dense"])) <= float(np.median(times["plan"]))
+
+
+def seconds(head: Head, plan: Plan, contexts: FloatArray) -> float:
+    """Wall time of one call."""
+    start = time.perf_counter()
+    head.run(plan, contexts, min(5, head.manifest.max_k), Legal())
+    return time.perf_counter() - start

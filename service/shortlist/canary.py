@@ -1,0 +1,39 @@
+"""The canary: a load must give the answers that the export gave, and those must be as good as promised."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .bundle import CALIBRATION, Bundle
+from .errors import BundleError
+from .head import Head
+from .result import FloatArray, IdArray
+
+CANARY_K = 10
+LEAST_AGREEMENT = 0.99  # float rounding may swap near-equal classes; a broken kernel or file does far worse
+LARGEST_ERROR = 1e-2  # nats
+
+
+def check_canary(head: Head, bundle: Bundle) -> float:
+    """Replay the calibration; returns P@k against the exact answers.
+
+    Raises BundleError when the head's own answers changed since the export.
+    """
+    stored = bundle.tensors(CALIBRATION)
+    expected: IdArray = stored["head_ids"]
+    top = head.topk(stored["contexts"], expected.shape[1])
+    same = top.ids == expected
+    error = logprob_error(top.logprobs, stored["head_logprobs"], same)
+    if same.mean() < LEAST_AGREEMENT or error > LARGEST_ERROR:
+        raise BundleError(
+            f"{bundle.folder} failed its canary on {head.device}: {same.mean():.1%} of the calibration's classes came "
+            f"back, log-probabilities off by up to {error:.2g}; export the bundle on this kind of machine"
+        )
+    return float((top.ids[:, :, None] == stored["ids"][:, None, : expected.shape[1]]).any(axis=2).mean())
+
+
+def logprob_error(found: FloatArray, expected: FloatArray, same: np.ndarray[tuple[int, ...], np.dtype[np.bool_]]) -> float:
+    """Largest |difference| where the classes agree and are legal; infinite where a value is not a number."""
+    compared = same & np.isfinite(expected)
+    difference = np.abs(found - expected)[compared]
+    return float(np.nan_to_num(difference, nan=np.inf).max(initial=0.0))

@@ -1,0 +1,70 @@
+"""`shortlist COMMAND ...`: finds the command's module, runs it, turns errors into one line.
+
+A command module has `configure(parser)` and `run(args) -> int`. Modules are imported when their command
+is asked for, so that `shortlist --help` works on the base install.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+from .errors import ShortlistError
+from .extras import require
+
+COMMANDS = {
+    "capture": ("shortlist_exporter.commands.capture", "hidden states and output weights of a causal language model, from text"),
+    "export": ("shortlist_exporter.commands.export", "turn a weight matrix and contexts into a bundle"),
+    "check": ("shortlist.commands.check", "verify a bundle's hashes, load it, replay its calibration"),
+    "query": ("shortlist.commands.query", "the top k classes of contexts in a file"),
+    "serve": ("shortlist.commands.serve", "answer over HTTP from a repository of bundles"),
+}
+
+
+class Parser(argparse.ArgumentParser):
+    """An argument parser whose usage errors are one line and exit with 2."""
+
+    def error(self, message: str) -> NoReturn:
+        """Print `message` and leave."""
+        self.exit(2, f"{self.prog}: {message}; see `{self.prog} --help`\n")
+
+
+def overview() -> str:
+    """The commands, one a line."""
+    return "\n".join(f"  {name:<9} {help_}" for name, (_, help_) in COMMANDS.items())
+
+
+def parse(argv: Sequence[str]) -> tuple[str, list[str]]:
+    """Split `argv` into a command's name and its own arguments."""
+    parser = Parser(
+        prog="shortlist",
+        description="Top-k decoding of large output layers.",
+        epilog=f"commands:\n{overview()}\n\n`shortlist COMMAND --help` says more.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("command", choices=list(COMMANDS), metavar="COMMAND", help="one of the commands below")
+    parser.add_argument("rest", nargs=argparse.REMAINDER, metavar="...", help="the command's own arguments")
+    args = parser.parse_args(argv)
+    return args.command, args.rest
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; returns its exit code: 0, 1 (failed), 2 (usage)."""
+    name, rest = parse(sys.argv[1:] if argv is None else argv)
+    module_name, description = COMMANDS[name]
+    try:
+        module = require(module_name)
+        parser = Parser(
+            prog=f"shortlist {name}",
+            description=module.__doc__ or description,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        module.configure(parser)
+        return int(module.run(parser.parse_args(rest)))
+    except ShortlistError as error:
+        print(f"shortlist {name}: {error}", file=sys.stderr)
+    except KeyboardInterrupt:
+        print(f"shortlist {name}: stopped", file=sys.stderr)
+    return 1

@@ -1,0 +1,135 @@
+"""A loaded head: checks its input, decides between plan and dense, answers in chunks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from .bundle import Bundle
+from .errors import BadInput
+from .legal import IdLists, Legal, check_range, checked
+from .manifest import Manifest
+from .plans import FullPlan, Plan, open_plan
+from .result import FloatArray, IdArray, PlanResult, TopK, joined
+from .runtime import Graph, resolve_device
+from .threads import available_threads
+
+T = TypeVar("T")
+
+
+class Head:
+    """The function contexts -> top-k classes with log-probabilities. Threads may share it."""
+
+    def __init__(self, bundle: Bundle, device: str | None = None, threads: int | None = None) -> None:
+        """Open the bundle's graphs on `device` with `threads` each; see `shortlist.load`."""
+        self.manifest: Manifest = bundle.manifest
+        self.folder = bundle.folder
+        self.labels = bundle.labels()
+        self.device = resolve_device(device)
+        self.threads = threads or available_threads()
+        self.plan: Plan = open_plan(bundle, self.device, self.threads)
+        self.dense = self.open_dense(bundle)
+        self.rows = Graph(bundle.graph("rows"), self.device, self.threads)
+
+    def open_dense(self, bundle: Bundle) -> FullPlan | None:
+        """The dense head, unless the bundle was exported without."""
+        if isinstance(self.plan, FullPlan):
+            return self.plan
+        return FullPlan(bundle, self.device, self.threads) if bundle.has_graph("dense") else None
+
+    def topk(
+        self, contexts: npt.ArrayLike, k: int, *, allow: IdLists = None, ban: IdLists = None, exact: bool = False
+    ) -> TopK:
+        """The k best classes of each context vector.
+
+        contexts: [B, d] float32, finite. k: 1..max_k. allow, ban: ids for all rows [m] or per row [B, m], -1 pads.
+        exact: answer with the dense head. Raises BadInput.
+        """
+        rows = self.check_contexts(contexts)
+        self.check_k(k)
+        classes = self.manifest.classes
+        legal = Legal(checked("allow", allow, len(rows), classes), checked("ban", ban, len(rows), classes))
+        plan, normalizer = self.choose_plan(len(rows), k, exact)
+        return self.run(plan, rows, k, legal).topk(normalizer)
+
+    def logprobs(self, contexts: npt.ArrayLike, ids: npt.ArrayLike, *, exact: bool = False) -> FloatArray:
+        """Log-probabilities [B, m] float32 of `ids` [B, m] int64 (-1 gives -inf), normalised as `topk` does."""
+        rows = self.check_contexts(contexts)
+        wanted = self.check_ids(ids, len(rows))
+        plan, _ = self.choose_plan(len(rows), 1, exact)
+        if wanted.size == 0:
+            return np.empty(wanted.shape, np.float32)
+        logits: FloatArray = self.rows(context=rows, ids=np.maximum(wanted, 0))[0]
+        normalizer = np.concatenate(self.chunked(plan, rows, lambda chunk, _: plan.log_normalizer(chunk)))
+        return np.where(wanted < 0, np.float32(-np.inf), logits - normalizer[:, None])
+
+    def choose_plan(self, rows: int, k: int, exact: bool) -> tuple[Plan, str]:
+        """The plan for one request and its normaliser; decided by the request's own rows and k alone."""
+        crossover = self.manifest.dense_crossover
+        many = crossover is not None and rows >= crossover
+        if self.dense is not None and (exact or many or self.plan.prefers_dense(k)):
+            return self.dense, "exact"
+        if exact:
+            raise BadInput(f"{self.manifest.name} was exported with --no-dense, so it has no exact answers")
+        return self.plan, self.manifest.normalizer
+
+    def run(self, plan: Plan, contexts: FloatArray, k: int, legal: Legal) -> PlanResult:
+        """`plan` over the rows, chunk by chunk."""
+        parts = self.chunked(
+            plan, contexts, lambda chunk, start: plan.topk(chunk, k, legal.rows(start, start + len(chunk)))
+        )
+        result = joined(parts)
+        overflown = np.flatnonzero(np.isnan(result.log_normalizer) | (result.log_normalizer == np.inf))
+        if overflown.size:
+            raise BadInput(f"contexts row {overflown[0]} is so large that its scores overflow float32: scale it down")
+        return result
+
+    @staticmethod
+    def chunked(plan: Plan, contexts: FloatArray, call: Callable[[FloatArray, int], T]) -> list[T]:
+        """`call(rows, start)` for every chunk of rows; once, with no rows, where there are none."""
+        step = plan.max_rows()
+        return [call(contexts[start : start + step], start) for start in range(0, max(len(contexts), 1), step)]
+
+    def check_contexts(self, contexts: npt.ArrayLike) -> FloatArray:
+        """`contexts` as [B, d] float32; raises BadInput."""
+        dim = self.manifest.dim
+        try:
+            rows = np.ascontiguousarray(contexts, np.float32)
+        except (TypeError, ValueError):
+            raise BadInput(f"contexts must be numbers of shape [rows, {dim}]") from None
+        if rows.ndim != 2 or rows.shape[1] != dim:
+            raise BadInput(f"contexts have shape {list(rows.shape)} but {self.manifest.name} takes [rows, {dim}]")
+        if not np.isfinite(rows).all():
+            row = np.flatnonzero(~np.isfinite(rows).all(axis=1))[0]
+            raise BadInput(f"contexts row {row} holds NaN or infinity: send finite numbers")
+        return rows
+
+    def check_k(self, k: int) -> None:
+        """Raise BadInput unless k is a whole number from 1 to max_k."""
+        if not isinstance(k, int | np.integer) or isinstance(k, bool) or not 1 <= k <= self.manifest.max_k:
+            raise BadInput(f"k is {k} but {self.manifest.name} answers k from 1 to {self.manifest.max_k}")
+
+    def check_ids(self, ids: npt.ArrayLike, rows: int) -> IdArray:
+        """`ids` as [B, m] int64; raises BadInput."""
+        wanted = np.asarray(ids)
+        if wanted.ndim != 2 or len(wanted) != rows or (wanted.size and wanted.dtype.kind not in "iu"):
+            raise BadInput(f"ids must be integers of shape [{rows}, m], one row for each context")
+        wanted = wanted.astype(np.int64, copy=False)
+        check_range("ids", wanted, self.manifest.classes)
+        return wanted
+
+
+def load(
+    path: str | Path, *, device: str | None = None, threads: int | None = None, verify: bool = True
+) -> Head:
+    """Open the bundle at `path` (`<name>/<version>`).
+
+    device: `cpu` or `cuda:N`; by default SHORTLIST_DEVICE, else cpu. threads: of each session; by default what
+    the control group grants. verify: hash every file first (about 1 s per GB).
+    Raises NotFound, BundleError, DeviceError, MissingExtra.
+    """
+    return Head(Bundle(Path(path), verify=verify), device, threads)

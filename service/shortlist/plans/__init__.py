@@ -1,0 +1,24 @@
+"""Plans: the shapes that a head's computation can have at run time. The manifest names one."""
+
+from __future__ import annotations
+
+from ..bundle import Bundle
+from ..errors import BundleError
+from .base import Plan
+from .full import FullPlan
+from .preview import PreviewPlan
+
+PLANS: dict[str, type[Plan]] = {
+    "full": FullPlan,
+    "preview": PreviewPlan,
+}
+
+__all__ = ["PLANS", "FullPlan", "Plan", "PreviewPlan", "open_plan"]
+
+
+def open_plan(bundle: Bundle, device: str, threads: int) -> Plan:
+    """The plan that the bundle's manifest names; raises BundleError when this runtime does not know it."""
+    name = bundle.manifest.plan
+    if name not in PLANS:
+        raise BundleError(f"{bundle.folder} needs plan '{name}', known here: {', '.join(PLANS)}; upgrade shortlist")
+    return PLANS[name](bundle, device, threads)

@@ -1,0 +1,48 @@
+"""Plan `full`: every class is scored. Also what other heads fall back to."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..bundle import Bundle
+from ..legal import Legal
+from ..result import FloatArray, PlanResult
+from ..runtime import Graph
+from .base import Plan, chunk_rows, empty_result, log_sum_exp, take_best
+
+DENSE_CHUNK_BYTES = 32 << 20  # a matrix product gains from rows more than from cached logits
+FEW_ROWS = 3  # up to here a product over unpacked, mapped weights is faster than over packed ones
+
+
+class FullPlan(Plan):
+    """The dense layer: dense.onnx, `context` [B, d] -> `logits` [B, V]."""
+
+    def __init__(self, bundle: Bundle, device: str, threads: int) -> None:
+        """Open dense.onnx twice: over the mapped weights for few rows, prepacked for many."""
+        path = bundle.graph("dense")
+        self.classes = bundle.manifest.classes
+        self.few = Graph(path, device, threads, prepack=False)
+        self.many = Graph(path, device, threads, prepack=True) if device == "cpu" else self.few
+
+    def logits(self, contexts: FloatArray) -> FloatArray:
+        """[B, d] -> [B, V] float32, logit scale and soft-cap applied, padded classes -inf."""
+        graph = self.few if len(contexts) <= FEW_ROWS else self.many
+        logits: FloatArray = graph(context=contexts)[0]
+        return logits
+
+    def topk(self, contexts: FloatArray, k: int, legal: Legal) -> PlanResult:
+        """See Plan.topk; `scored` is V."""
+        result = empty_result(len(contexts), k)
+        result.scored.fill(self.classes)
+        for row, logits in enumerate(self.logits(contexts)):
+            result.ids[row], result.logits[row] = take_best(legal.restrict(logits, row), None, k)
+            result.log_normalizer[row] = log_sum_exp(logits)
+        return result
+
+    def log_normalizer(self, contexts: FloatArray) -> FloatArray:
+        """See Plan.log_normalizer; exact."""
+        return np.array([log_sum_exp(row) for row in self.logits(contexts)], np.float32)
+
+    def max_rows(self) -> int:
+        """See Plan.max_rows."""
+        return chunk_rows(self.classes, DENSE_CHUNK_BYTES)

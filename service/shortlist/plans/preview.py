@@ -1,0 +1,71 @@
+"""Plan `preview`: a cheap pass over all classes, then exact scores for the best of them."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..bundle import Bundle
+from ..legal import Legal
+from ..result import FloatArray, IdArray, PlanResult
+from ..runtime import Graph
+from ..selection import largest
+from .base import Plan, chunk_rows, empty_result, log_sum_exp, take_best
+
+DENSE_SHARE = 4
+WIDEN = 4  # a request for k classes rescores at least 4 k candidates
+
+
+class PreviewPlan(Plan):
+    """preview.onnx: `context` [B, d] -> `logits` [B, V]; rows.onnx: `context`, `ids` [B, n] -> `logits` [B, n].
+
+    The normaliser takes exact logits for the candidates and previews for the rest: `estimated`.
+    """
+
+    def __init__(self, bundle: Bundle, device: str, threads: int) -> None:
+        """Open both graphs; the preview is small, so its weights are prepacked."""
+        self.classes = bundle.manifest.classes
+        self.full_view = int(bundle.manifest.options["full_view"])
+        self.preview = Graph(bundle.graph("preview"), device, threads, prepack=True)
+        self.rows = Graph(bundle.graph("rows"), device, threads)
+
+    def candidates(self, k: int) -> int:
+        """How many classes are rescored for each row: N, widened by the row's own k, at most V."""
+        return min(self.classes, max(self.full_view, WIDEN * k))
+
+    def prefers_dense(self, k: int) -> bool:
+        """See Plan.prefers_dense: from a quarter of all classes on, rescoring costs more than scoring all."""
+        return self.candidates(k) > max(self.full_view, self.classes // DENSE_SHARE)
+
+    def topk(self, contexts: FloatArray, k: int, legal: Legal) -> PlanResult:
+        """See Plan.topk; `scored` is the number of candidates."""
+        previews: FloatArray = self.preview(context=contexts)[0]
+        ids, hopeless = self.choose(previews, self.candidates(k), legal)
+        exact: FloatArray = self.rows(context=contexts, ids=ids)[0]
+        result = empty_result(len(contexts), k)
+        result.scored.fill(ids.shape[1])
+        for row, logits in enumerate(exact):
+            previews[row, ids[row]] = logits
+            result.log_normalizer[row] = log_sum_exp(previews[row])
+            legal_logits = logits if hopeless is None else np.where(hopeless[row], np.float32(-np.inf), logits)
+            result.ids[row], result.logits[row] = take_best(legal_logits, ids[row], k)
+        return result
+
+    def choose(self, previews: FloatArray, n: int, legal: Legal) -> tuple[IdArray, IdArray | None]:
+        """Candidates [B, n] ascending, and a mask [B, n] of those that are illegal (None when none can be)."""
+        ids = np.empty((len(previews), n), np.int64)
+        restricted = legal.allow is not None or legal.ban is not None
+        hopeless = np.zeros(ids.shape, bool) if restricted else None
+        for row, preview in enumerate(previews):
+            scores = legal.restrict(preview, row)
+            ids[row] = largest(scores, n)
+            if hopeless is not None:
+                hopeless[row] = scores[ids[row]] == -np.inf
+        return ids, hopeless
+
+    def log_normalizer(self, contexts: FloatArray) -> FloatArray:
+        """See Plan.log_normalizer; candidates exact, the rest previewed."""
+        return self.topk(contexts, 1, Legal()).log_normalizer
+
+    def max_rows(self) -> int:
+        """See Plan.max_rows."""
+        return chunk_rows(self.classes)

@@ -1,0 +1,60 @@
+"""What a head answers with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+FloatArray = npt.NDArray[np.float32]
+IdArray = npt.NDArray[np.int64]
+IntArray = npt.NDArray[np.int32]
+
+NO_CLASS = -1
+
+
+@dataclass(frozen=True, slots=True)
+class TopK:
+    """The k best classes of B context vectors, best first; equal scores by lower id.
+
+    ids: [B, k] int64, -1 where fewer than k classes are legal.
+    logprobs: [B, k] float32, natural logarithms, -inf beside an id of -1.
+    scored: [B] int32, how many classes were scored for the row; V means that the dense head answered.
+    normalizer: what the log-probabilities are normalised over: `exact`, `estimated` or `shortlist`.
+    """
+
+    ids: IdArray
+    logprobs: FloatArray
+    scored: IntArray
+    normalizer: str
+
+
+@dataclass(frozen=True, slots=True)
+class PlanResult:
+    """A plan's answer before normalisation: what sharding and beam search need.
+
+    ids: [B, k] int64. logits: [B, k] float32. log_normalizer: [B] float32, log of the sum of exp(logit).
+    scored: [B] int32.
+    """
+
+    ids: IdArray
+    logits: FloatArray
+    log_normalizer: FloatArray
+    scored: IntArray
+
+    def topk(self, normalizer: str) -> TopK:
+        """The same answer as log-probabilities."""
+        return TopK(self.ids, self.logits - self.log_normalizer[:, None], self.scored, normalizer)
+
+
+def joined(parts: list[PlanResult]) -> PlanResult:
+    """The rows of several answers, in order."""
+    if len(parts) == 1:
+        return parts[0]
+    return PlanResult(
+        np.concatenate([part.ids for part in parts]),
+        np.concatenate([part.logits for part in parts]),
+        np.concatenate([part.log_normalizer for part in parts]),
+        np.concatenate([part.scored for part in parts]),
+    )

@@ -1,0 +1,32 @@
+"""How many threads this process may use."""
+
+from __future__ import annotations
+
+import math
+import os
+from pathlib import Path
+
+CGROUP_V2 = Path("/sys/fs/cgroup/cpu.max")
+CGROUP_V1 = Path("/sys/fs/cgroup/cpu")
+
+
+def cgroup_quota(v2: Path = CGROUP_V2, v1: Path = CGROUP_V1) -> float | None:
+    """CPUs granted by the control group, or None where there is no limit."""
+    try:
+        quota, period = v2.read_text().split()
+    except (OSError, ValueError):
+        try:
+            quota = (v1 / "cpu.cfs_quota_us").read_text().strip()
+            period = (v1 / "cpu.cfs_period_us").read_text().strip()
+        except OSError:
+            return None
+    if quota in ("max", "-1"):
+        return None
+    return int(quota) / int(period)
+
+
+def available_threads() -> int:
+    """CPUs in this process's affinity mask, cut to the control group's quota (rounded up), at least 1."""
+    affinity = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    quota = cgroup_quota()
+    return max(1, affinity if quota is None else min(affinity, math.ceil(quota)))
