@@ -28,8 +28,8 @@ class SvdOptions(Options):
 
     basis: Literal["weight", "context"] = "weight"
     preview: Literal["fp32", "int8"] | None = Field(default=None, description="fp32 for weight, int8 for context")
-    width: int | None = Field(default=None, ge=1, description="W: d/8 for weight, d/6 for context")
-    full_view: int | None = Field(default=None, ge=1, description="N, classes: V/20 for weight, V/96 for context")
+    width: int | None = Field(default=None, ge=1, description="W: d/8 for weight, 2d/9 for context")
+    full_view: int | None = Field(default=None, ge=1, description="N: V/20 for weight, V/192 for context")
 
 
 class Shape(Options):
@@ -47,8 +47,8 @@ def shape_of(options: SvdOptions, dense: Dense) -> Shape:
     shape = Shape(
         basis=options.basis,
         preview=options.preview or ("fp32" if published else "int8"),
-        width=options.width or math.ceil(dense.dim / (8 if published else 6)),
-        full_view=options.full_view or math.ceil(dense.classes / (20 if published else 96)),
+        width=options.width or math.ceil(dense.dim / 8 if published else dense.dim * 2 / 9),
+        full_view=options.full_view or math.ceil(dense.classes / (20 if published else 192)),
     )
     if shape.width > dense.dim:
         raise BadInput(f"option width={shape.width} is over d = {dense.dim}: choose a narrower preview")

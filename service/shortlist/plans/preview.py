@@ -12,6 +12,8 @@ from ..selection import largest
 from .base import Plan, chunk_rows, empty_result, log_sum_exp, take_best
 
 DENSE_SHARE = 4
+GATHER_BYTES = 2 << 20  # weights gathered by one call of rows.onnx: half a second-level cache and more is slower
+DEVICE_GATHER_BYTES = 256 << 20
 WIDEN = 4  # a request for k classes rescores at least 4 k candidates
 
 
@@ -27,6 +29,7 @@ class PreviewPlan(Plan):
         self.full_view = int(bundle.manifest.options["full_view"])
         self.preview = Graph(bundle.graph("preview"), device, threads, prepack=True)
         self.rows = Graph(bundle.graph("rows"), device, threads)
+        self.gather_bytes = GATHER_BYTES if device == "cpu" else DEVICE_GATHER_BYTES
 
     def candidates(self, k: int) -> int:
         """How many classes are rescored for each row: N, widened by the row's own k, at most V."""
@@ -40,12 +43,12 @@ class PreviewPlan(Plan):
         """See Plan.topk; `scored` is the number of candidates."""
         previews: FloatArray = self.preview(context=contexts)[0]
         ids, hopeless = self.choose(previews, self.candidates(k), legal)
-        exact: FloatArray = self.rows(context=contexts, ids=ids)[0]
+        exact = self.rescore(contexts, ids)
         result = empty_result(len(contexts), k)
         result.scored.fill(ids.shape[1])
         for row, logits in enumerate(exact):
             previews[row, ids[row]] = logits
-            result.log_normalizer[row] = log_sum_exp(previews[row])
+            result.log_normalizer[row] = log_sum_exp(previews[row], logits.max())
             legal_logits = logits if hopeless is None else np.where(hopeless[row], np.float32(-np.inf), logits)
             result.ids[row], result.logits[row] = take_best(legal_logits, ids[row], k)
         return result
@@ -61,6 +64,15 @@ class PreviewPlan(Plan):
             if hopeless is not None:
                 hopeless[row] = scores[ids[row]] == -np.inf
         return ids, hopeless
+
+    def rescore(self, contexts: FloatArray, ids: IdArray) -> FloatArray:
+        """Exact logits [B, n] of the candidates `ids` [B, n]; a few rows at a time, so that gathers stay cached."""
+        step = max(1, self.gather_bytes // (4 * contexts.shape[1] * ids.shape[1]))
+        parts = [
+            self.rows(context=contexts[start : start + step], ids=ids[start : start + step])[0]
+            for start in range(0, max(len(ids), 1), step)
+        ]
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
     def log_normalizer(self, contexts: FloatArray) -> FloatArray:
         """See Plan.log_normalizer; candidates exact, the rest previewed."""

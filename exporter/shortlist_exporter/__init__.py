@@ -1,0 +1,1 @@
+"""checkpoint -> fit -> ONNX graphs -> bundle -> verify. Offline; needs torch and onnx."""
