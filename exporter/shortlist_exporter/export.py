@@ -13,7 +13,6 @@ from pathlib import Path
 
 import numpy as np
 from safetensors.numpy import save_file
-
 from shortlist.bundle import CALIBRATION, LABELS, Bundle, seal, version_of, writing
 from shortlist.canary import CANARY_K, check_canary
 from shortlist.errors import BadInput, QualityError
@@ -102,7 +101,13 @@ def write_graphs(folder: Path, dense: Dense, method: Method, fitted: Fitted, *, 
 
 
 def manifest_of(
-    dense: Dense, contexts: Contexts, out: Path, request: Request, method: Method, fitted: Fitted, graphs: dict[str, str]
+    dense: Dense,
+    contexts: Contexts,
+    out: Path,
+    request: Request,
+    method: Method,
+    fitted: Fitted,
+    graphs: dict[str, str],
 ) -> Manifest:
     """The manifest before anything was measured."""
     return Manifest(
@@ -143,7 +148,9 @@ def installed() -> dict[str, str]:
     return {name: metadata.version(name) for name in PACKAGES if name in present}
 
 
-def counter(progress: Progress, stage: str, rows: np.ndarray[tuple[int, ...], np.dtype[np.float32]]) -> Callable[[int], None]:
+def counter(
+    progress: Progress, stage: str, rows: np.ndarray[tuple[int, ...], np.dtype[np.float32]]
+) -> Callable[[int], None]:
     """A callback that adds up rows done in a stage."""
     done = 0
 
@@ -156,7 +163,13 @@ def counter(progress: Progress, stage: str, rows: np.ndarray[tuple[int, ...], np
 
 
 def finish(
-    folder: Path, draft: Manifest, request: Request, fitted: Fitted, truth: Truth, dense: FullSoftmax, progress: Progress
+    folder: Path,
+    draft: Manifest,
+    request: Request,
+    fitted: Fitted,
+    truth: Truth,
+    dense: FullSoftmax,
+    progress: Progress,
 ) -> Manifest:
     """Open the draft with the runtime, measure it, add calibration and labels, seal it, and load it once more."""
     (folder / "manifest.json").write_text(draft.sealed().model_dump_json(), "utf-8")

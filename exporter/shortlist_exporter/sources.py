@@ -9,7 +9,6 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from safetensors import SafetensorError, safe_open
-
 from shortlist.bundle import sha256
 from shortlist.errors import BadInput, NotFound
 
@@ -44,12 +43,12 @@ class Dense:
     @property
     def classes(self) -> int:
         """V."""
-        return self.weight.shape[0]
+        return len(self.weight)
 
     @property
     def dim(self) -> int:
-        """d."""
-        return self.weight.shape[1]
+        """D."""
+        return int(self.weight.shape[1])
 
 
 @dataclass(frozen=True)
@@ -89,7 +88,9 @@ class Tensors:
         if tensor is None:
             return None
         if tensor.ndim != 1 or tensor.is_floating_point() or tensor.dtype == torch.bool:
-            raise BadInput(f"{name} in {self.path} must be integers of one axis, not {kind(tensor)} {list(tensor.shape)}")
+            raise BadInput(
+                f"{name} in {self.path} must be integers of one axis, not {kind(tensor)} {list(tensor.shape)}"
+            )
         return tensor.to(torch.int64).numpy()
 
 
@@ -178,7 +179,9 @@ def load_contexts(path: Path) -> Contexts:
     file = read_tensors(path, "contexts")
     contexts = file.floats("contexts", 2)
     if contexts is None:
-        raise BadInput(f"{path} has no tensor 'contexts', only {', '.join(sorted(file.tensors)) or 'nothing'}: rename it")
+        raise BadInput(
+            f"{path} has no tensor 'contexts', only {', '.join(sorted(file.tensors)) or 'nothing'}: rename it"
+        )
     targets, documents = file.integers("targets"), file.integers("documents")
     for name, values in {"targets": targets, "documents": documents}.items():
         if values is not None and len(values) != len(contexts):

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import torch
-
 from shortlist.head import Head
 from shortlist.legal import Legal
 from shortlist.manifest import Quality
@@ -38,7 +37,7 @@ def truth_of(dense: FullSoftmax, contexts: FloatArray, depth: int, progress: Cal
     """Exact top `depth` of `contexts` [n, d] by the dense layer, in torch; `progress` gets rows done."""
     ids, logprobs, normalizers = [], [], []
     with torch.inference_mode():
-        for chunk in torch.from_numpy(contexts).split(CHUNK):
+        for chunk in torch.split(torch.from_numpy(contexts), CHUNK):
             logits = dense.logits(chunk)
             normalizer = logits.logsumexp(dim=1)
             best = logits.topk(depth, dim=1)
@@ -79,9 +78,7 @@ def measure(head: Head, dense: FullSoftmax, truth: Truth, cost: Cost, progress: 
     )
 
 
-def exact_logprobs(
-    dense: FullSoftmax, truth: Truth, rows: slice, ids: npt.NDArray[np.int64]
-) -> FloatArray:
+def exact_logprobs(dense: FullSoftmax, truth: Truth, rows: slice, ids: npt.NDArray[np.int64]) -> FloatArray:
     """The dense layer's log-probabilities [b, m] of `ids` [b, m]."""
     classes = torch.from_numpy(ids)
     with torch.inference_mode():

@@ -108,7 +108,7 @@ class SVDSoftmax(nn.Module):
         return self.dense.finish(products if self.dense.bias is None else products + self.dense.bias)
 
     def topk(self, contexts: Tensor, k: int) -> tuple[Tensor, Tensor]:
-        """ids [B, k] and log-probabilities [B, k]; Z takes exact logits for the N candidates, previews for the rest."""
+        """Ids [B, k] and log-probabilities [B, k]; Z takes exact logits for the N candidates, previews for the rest."""
         logits = self.preview_logits(contexts)
         candidates = logits.topk(max(self.full_view, k), dim=1).indices
         exact = self.dense.logits(contexts).gather(1, candidates)

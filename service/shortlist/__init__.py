@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from . import errors
+from .client import AsyncClient, Client
 from .errors import ShortlistError
 from .head import Head, load
 from .result import TopK

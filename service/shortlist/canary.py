@@ -32,7 +32,9 @@ def check_canary(head: Head, bundle: Bundle) -> float:
     return float((top.ids[:, :, None] == stored["ids"][:, None, : expected.shape[1]]).any(axis=2).mean())
 
 
-def logprob_error(found: FloatArray, expected: FloatArray, same: np.ndarray[tuple[int, ...], np.dtype[np.bool_]]) -> float:
+def logprob_error(
+    found: FloatArray, expected: FloatArray, same: np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
+) -> float:
     """Largest |difference| where the classes agree and are legal; infinite where a value is not a number."""
     compared = same & np.isfinite(expected)
     difference = np.abs(found - expected)[compared]

@@ -15,7 +15,10 @@ from .errors import ShortlistError
 from .extras import require
 
 COMMANDS = {
-    "capture": ("shortlist_exporter.commands.capture", "hidden states and output weights of a causal language model, from text"),
+    "capture": (
+        "shortlist_exporter.commands.capture",
+        "hidden states and output weights of a causal language model, from text",
+    ),
     "export": ("shortlist_exporter.commands.export", "turn a weight matrix and contexts into a bundle"),
     "check": ("shortlist.commands.check", "verify a bundle's hashes, load it, replay its calibration"),
     "query": ("shortlist.commands.query", "the top k classes of contexts in a file"),

@@ -33,6 +33,4 @@ def require(module: str, extra: str | None = None) -> ModuleType:
         if missing not in EXTRAS and extra is None:
             raise
         name = extra or EXTRAS[missing]
-        raise MissingExtra(
-            f"{missing} is not installed: run `pip install 'shortlist[{name}]'`"
-        ) from None
+        raise MissingExtra(f"{missing} is not installed: run `pip install 'shortlist[{name}]'`") from None

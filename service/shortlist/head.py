@@ -123,9 +123,7 @@ class Head:
         return wanted
 
 
-def load(
-    path: str | Path, *, device: str | None = None, threads: int | None = None, verify: bool = True
-) -> Head:
+def load(path: str | Path, *, device: str | None = None, threads: int | None = None, verify: bool = True) -> Head:
     """Open the bundle at `path` (`<name>/<version>`).
 
     device: `cpu` or `cuda:N`; by default SHORTLIST_DEVICE, else cpu. threads: of each session; by default what

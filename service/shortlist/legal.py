@@ -41,7 +41,7 @@ def part(ids: IdArray | None, start: int, stop: int) -> IdArray | None:
 
 def listed(ids: IdArray, row: int) -> IdArray:
     """One row's ids without the padding."""
-    own = ids[row if len(ids) > 1 else 0]
+    own: IdArray = ids[row if len(ids) > 1 else 0]
     return own[own >= 0]
 
 

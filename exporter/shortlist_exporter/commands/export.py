@@ -1,9 +1,9 @@
-"""Turn a weight matrix and a sample of context vectors into a bundle.
+r"""Turn a weight matrix and a sample of context vectors into a bundle.
 
 Nine tenths of the contexts (whole documents, where the file says which) fit the head; the rest measure it.
 The version folder appears only when everything was checked, and is never overwritten.
 
-  shortlist export --weights head.safetensors --contexts contexts.safetensors \\
+  shortlist export --weights head.safetensors --contexts contexts.safetensors \
       --method svd --set basis=context --out repo/lm/1 --min-p1 0.99
 """
 
@@ -15,14 +15,13 @@ import sys
 from pathlib import Path
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
-
 from shortlist.errors import BadInput, NotFound
 from shortlist.manifest import Manifest
 
 from ..export import Request, export
 from ..methods import METHODS
+from ..progress import progress_bar
 from ..sources import load_contexts, load_dense
 
 
@@ -34,8 +33,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--contexts", type=Path, required=True, metavar="FILE", help="contexts [n, d], safetensors or npy")
     add("--out", type=Path, required=True, metavar="REPO/NAME/VERSION", help="where the bundle goes; must not exist")
     add("--method", choices=list(METHODS), default="svd", help="how the head is made (default: %(default)s)")
-    add("--set", action="append", default=[], metavar="NAME=VALUE", dest="options",
-        help="an option of the method, repeatable; svd: basis=weight|context, preview=fp32|int8, width=W, full_view=N")
+    add(
+        "--set",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        dest="options",
+        help="an option of the method, repeatable; svd: basis=weight|context, preview=fp32|int8, width=W, full_view=N",
+    )
     add("--min-p1", type=float, metavar="SHARE", help="fail unless P@1 on held-out contexts reaches this (0 to 1)")
     add("--min-p5", type=float, metavar="SHARE", help="the same for P@5")
     add("--labels", type=Path, metavar="FILE", help="JSON list of V printable names")
@@ -57,14 +62,9 @@ def run(args: argparse.Namespace) -> int:
         threads=args.threads,
         seed=args.seed,
     )
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
-        task = bars.add_task("reading")
+    with progress_bar("reading") as report:
         dense, contexts = load_dense(args.weights, args.bias), load_contexts(args.contexts)
-        manifest = export(
-            dense, contexts, args.out, request,
-            lambda stage, done, total: bars.update(task, description=stage, completed=done, total=total),
-        )
+        manifest = export(dense, contexts, args.out, request, report)
     Console(file=sys.stdout).print(summary(manifest, args.out))
     return 0
 
@@ -97,14 +97,16 @@ def summary(manifest: Manifest, out: Path) -> Table:
     quality = manifest.quality
     assert quality is not None
     table = Table(title=f"{out}: {manifest.method}, V = {manifest.classes:,}, d = {manifest.dim}", show_header=False)
-    crossover = f"from {manifest.dense_crossover} rows a request" if manifest.dense_crossover else "never by batch size"
+    crossover = manifest.dense_crossover
+    precision = f"{quality.p_at_1:.4f} / {quality.p_at_5:.4f} / {quality.p_at_10:.4f}"
+    error = f"mean {quality.logprob_error_mean:.2g}, p99 {quality.logprob_error_p99:.2g} nats"
     for name, figure in {
         "options": ", ".join(f"{key}={value}" for key, value in manifest.options.items()) or "none",
-        "P@1 / P@5 / P@10": f"{quality.p_at_1:.4f} / {quality.p_at_5:.4f} / {quality.p_at_10:.4f} on {quality.rows:,} held-out contexts",
-        "log-prob error": f"mean {quality.logprob_error_mean:.2g}, p99 {quality.logprob_error_p99:.2g} nats ({manifest.normalizer} normaliser)",
+        "P@1 / P@5 / P@10": f"{precision} on {quality.rows:,} held-out contexts",
+        "log-prob error": f"{error} ({manifest.normalizer} normaliser)",
         "multiply-adds": f"1/{1 / quality.cost_macs:.1f} of dense",
         "weight bytes read": f"1/{1 / quality.cost_bytes:.1f} of dense",
-        "answered dense": crossover,
+        "answered dense": f"from {crossover} rows a request" if crossover else "never by batch size",
     }.items():
         table.add_row(name, figure)
     return table

@@ -10,11 +10,10 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from pydantic import BaseModel, ConfigDict, ValidationError
-from torch import nn
-
 from shortlist.errors import BadInput
 from shortlist.manifest import Normalizer
 from shortlist_models import FullSoftmax
+from torch import nn
 
 from ..sources import Dense
 

@@ -10,7 +10,6 @@ import numpy as np
 import torch
 from onnx import TensorProto
 from pydantic import Field
-
 from shortlist.errors import BadInput
 from shortlist.manifest import Normalizer
 from shortlist_models import SVDSoftmax, context_basis, weight_basis

@@ -1,0 +1,68 @@
+r"""Take context vectors and the output layer out of a causal language model.
+
+The states after the final norm, for every token of the texts, with the next token as target. Streams to disk:
+a killed run, started again with the same arguments, goes on where it was.
+
+  shortlist capture --model folder-or-file.gguf --text book.txt \
+      --out contexts.safetensors --weights-out head.safetensors --labels-out labels.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+import torch
+from shortlist.errors import BadInput
+
+from ..capture import capture, write_head
+from ..language_model import load_model
+from ..progress import progress_bar
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments."""
+    add = parser.add_argument
+    add("--model", type=Path, required=True, metavar="DIR_OR_GGUF", help="Hugging Face folder, or GGUF file")
+    add("--text", type=Path, required=True, nargs="+", metavar="FILE", help="UTF-8 text, one or more files")
+    add("--out", type=Path, required=True, metavar="FILE", help="contexts, targets and documents go here (safetensors)")
+    add("--weights-out", type=Path, metavar="FILE", help="the output layer goes here (safetensors)")
+    add("--labels-out", type=Path, metavar="FILE", help="the V token strings go here (JSON)")
+    add("--tokens", type=int, metavar="N", help="stop after about N tokens, whole windows (default: all)")
+    add("--window", type=int, default=512, metavar="TOKENS", help="context length in tokens (default: %(default)s)")
+    add("--batch", type=int, default=4, metavar="WINDOWS", help="windows at a time (default: %(default)s)")
+    add("--threads", type=int, metavar="N", help="threads of torch (default: all granted)")
+    add(
+        "--dtype",
+        choices=("float32", "float16"),
+        default="float32",
+        help="of the stored contexts (default: %(default)s)",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Capture, say what was written, return 0."""
+    for name in ("tokens", "window", "batch", "threads"):
+        if getattr(args, name) is not None and getattr(args, name) < 1:
+            raise BadInput(f"--{name} is {getattr(args, name)}: give a whole number from 1")
+    if args.threads:
+        torch.set_num_threads(args.threads)
+    with progress_bar(f"loading {args.model.name}") as report:
+        model = load_model(args.model)
+        if args.weights_out:
+            write_head(args.weights_out, model.dense, args.model.name)
+        if args.labels_out:
+            args.labels_out.write_text(json.dumps(model.labels(), ensure_ascii=False), "utf-8")
+        rows = capture(
+            model,
+            args.text,
+            args.out,
+            rows=args.tokens,
+            window=args.window,
+            batch=args.batch,
+            dtype=args.dtype,
+            progress=lambda done, total: report("contexts", done, total),
+        )
+    print(f"{args.out}: {rows:,} contexts of d = {model.dense.dim}, V = {model.dense.classes:,}")  # noqa: T201
+    return 0

@@ -1,0 +1,37 @@
+"""Serve a repository of bundles over HTTP.
+
+Every flag can also be set as SHORTLIST_<NAME>, as in SHORTLIST_PORT=9000. /readyz answers 200 once every bundle
+is warmed and passed its canary; SIGTERM finishes what was accepted and leaves.
+
+  shortlist serve repo/ --port 8000
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from ..extras import require
+from ..settings import Settings, load_settings
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """One flag a setting; defaults and units come from the settings."""
+    parser.add_argument("repository", type=Path, nargs="?", help="folder of <name>/<version>/ bundles")
+    for name, field in Settings.model_fields.items():
+        if name != "repository":
+            default = "" if field.default is None else f" (default: {field.default})"
+            flag = f"--{name.replace('_', '-')}"
+            parser.add_argument(flag, help=f"{field.description}{default}", metavar=name.rpartition("_")[2].upper())
+
+
+def run(args: argparse.Namespace) -> int:
+    """Serve until told to stop."""
+    settings = load_settings(**vars(args))
+    require("uvicorn")
+    require("fastapi")
+    require("onnxruntime")
+    from ..server import serve
+
+    serve(settings)
+    return 0
