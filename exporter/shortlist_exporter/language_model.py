@@ -50,6 +50,7 @@ def load_model(path: Path) -> LanguageModel:
     folder, options = (path, {}) if path.is_dir() else (path.parent, {"gguf_file": path.name})
     if options:
         require("gguf", "capture")
+        require("accelerate", "capture")
     try:
         tokenizer = transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True, **options)
         model = transformers.AutoModelForCausalLM.from_pretrained(

@@ -83,9 +83,12 @@ class SVDSoftmax(nn.Module):
     projection: Tensor
     scale: Tensor
 
-    def __init__(self, dense: FullSoftmax, basis: Basis, full_view: int, *, quantized: bool) -> None:
-        """Keep the basis in the precision asked for."""
+    def __init__(
+        self, dense: FullSoftmax, basis: Basis, full_view: int, *, quantized: bool, tail_shift: float = 0.0
+    ) -> None:
+        """Keep the basis in the precision asked for; `tail_shift` is added to the previews that enter Z."""
         super().__init__()
+        self.tail_shift = tail_shift
         self.dense = dense
         self.full_view = full_view
         self.quantized = quantized
@@ -107,11 +110,27 @@ class SVDSoftmax(nn.Module):
         products = projected @ self.preview.T * self.scale.T * row_scale
         return self.dense.finish(products if self.dense.bias is None else products + self.dense.bias)
 
+    def calibrate_tail(self, contexts: Tensor) -> None:
+        """Set `tail_shift` so that the previews' share of Z is right on `contexts` [n, d] in the mean of logarithms.
+
+        A truncated preview has too little variance, so the sum of its exponentials is too small (not in the paper).
+        """
+        ratios = []
+        for part in contexts.split(256):
+            previews, exact = self.preview_logits(part), self.dense.logits(part)
+            candidates = previews.topk(self.full_view, dim=1).indices
+            tail_of_exact = exact.scatter(1, candidates, -torch.inf).logsumexp(dim=1)
+            ratios.append(tail_of_exact - previews.scatter(1, candidates, -torch.inf).logsumexp(dim=1))
+        known = torch.cat(ratios)
+        known = known[known.isfinite()]
+        self.tail_shift = float(known.mean()) if known.numel() else 0.0
+
     def topk(self, contexts: Tensor, k: int) -> tuple[Tensor, Tensor]:
         """Ids [B, k] and log-probabilities [B, k]; Z takes exact logits for the N candidates, previews for the rest."""
         logits = self.preview_logits(contexts)
         candidates = logits.topk(max(self.full_view, k), dim=1).indices
         exact = self.dense.logits(contexts).gather(1, candidates)
-        log_normalizer = logits.scatter(1, candidates, exact).logsumexp(dim=1, keepdim=True)
+        tail = logits + self.tail_shift
+        log_normalizer = tail.scatter(1, candidates, exact).logsumexp(dim=1, keepdim=True)
         best = exact.topk(k, dim=1)
         return candidates.gather(1, best.indices), best.values - log_normalizer

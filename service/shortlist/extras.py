@@ -21,6 +21,7 @@ EXTRAS = {
     "rich": "export",
     "transformers": "capture",
     "gguf": "capture",
+    "accelerate": "capture",
 }
 
 

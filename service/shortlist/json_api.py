@@ -49,7 +49,7 @@ class ScoreBody(Options):
     ids: list[list[int]] = Field(description="class ids [B, m]")
 
 
-O = TypeVar("O", bound=Options)  # noqa: E741
+O = TypeVar("O", bound=Options)
 
 
 def parse(body: bytes, kind: type[O], arrays: tuple[str, ...]) -> tuple[O, dict[str, Any]]:

@@ -19,6 +19,7 @@ from ..graphs import GraphBuilder, value
 from ..sources import Dense
 from .base import Cost, Fitted, FloatArray, Options, parsed, torch_dense
 
+TAIL_ROWS = 1024
 ZERO_POINT = 128  # int8 products want one unsigned side: contexts are stored as round(p / scale) + 128
 
 
@@ -64,8 +65,7 @@ class SvdMethod:
     normalizer: ClassVar[Normalizer] = "estimated"
 
     def fit(self, dense: Dense, contexts: FloatArray, options: dict[str, str], seed: int) -> Fitted:
-        """See Method.fit; closed form, so the seed changes nothing."""
-        del seed
+        """See Method.fit; closed form, the seed only picks the rows that calibrate the tail."""
         shape = shape_of(parsed(SvdOptions, options), dense)
         weight = torch.from_numpy(dense.weight)
         if shape.basis == "weight":
@@ -73,7 +73,9 @@ class SvdMethod:
         else:
             basis = context_basis(weight, torch.from_numpy(contexts), shape.width)
         module = SVDSoftmax(torch_dense(dense), basis, shape.full_view, quantized=shape.preview == "int8")
-        return Fitted(module, cost(dense, shape), shape.model_dump())
+        if shape.basis == "context":
+            module.calibrate_tail(torch.from_numpy(sampled(contexts, seed)))
+        return Fitted(module, cost(dense, shape), shape.model_dump() | {"tail_shift": module.tail_shift})
 
     def graphs(self, fitted: Fitted, dense: Dense, folder: Path) -> dict[str, str]:
         """preview.onnx: `context` [B, d] -> `logits` [B, V]."""
@@ -89,6 +91,12 @@ class SvdMethod:
             [value("logits", TensorProto.FLOAT, ["B", dense.classes])],
         )
         return {"preview": path.name}
+
+
+def sampled(contexts: FloatArray, seed: int) -> FloatArray:
+    """At most `TAIL_ROWS` random rows."""
+    rows = np.random.default_rng(seed).permutation(len(contexts))[:TAIL_ROWS]
+    return contexts[np.sort(rows)]
 
 
 def plain(graph: GraphBuilder, projected: str, module: SVDSoftmax) -> str:

@@ -43,12 +43,9 @@ def chunk_rows(classes: int, budget: int = CHUNK_BYTES) -> int:
     return max(1, min(256, budget // (4 * classes)))
 
 
-def log_sum_exp(logits: FloatArray, peak: np.float32 | None = None) -> np.float32:
-    """Log of the sum of exp(logits) [V], in float32. Overwrites `logits`.
-
-    peak: a value near the largest logit, where one is known; saves a pass.
-    """
-    peak = logits.max() if peak is None else peak
+def log_sum_exp(logits: FloatArray) -> np.float32:
+    """Log of the sum of exp(logits) [V], in float32. Overwrites `logits`."""
+    peak = logits.max()
     if peak == -np.inf:
         return np.float32(-np.inf)
     np.subtract(logits, peak, out=logits)

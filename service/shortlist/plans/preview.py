@@ -27,6 +27,7 @@ class PreviewPlan(Plan):
         """Open both graphs; the preview is small, so its weights are prepacked."""
         self.classes = bundle.manifest.classes
         self.full_view = int(bundle.manifest.options["full_view"])
+        self.tail_shift = np.float32(bundle.manifest.options.get("tail_shift", 0.0))
         self.preview = Graph(bundle.graph("preview"), device, threads, prepack=True)
         self.rows = Graph(bundle.graph("rows"), device, threads)
         self.gather_bytes = GATHER_BYTES if device == "cpu" else DEVICE_GATHER_BYTES
@@ -47,8 +48,7 @@ class PreviewPlan(Plan):
         result = empty_result(len(contexts), k)
         result.scored.fill(ids.shape[1])
         for row, logits in enumerate(exact):
-            previews[row, ids[row]] = logits
-            result.log_normalizer[row] = log_sum_exp(previews[row], logits.max())
+            result.log_normalizer[row] = self.normalize(previews[row], ids[row], logits)
             legal_logits = logits if hopeless is None else np.where(hopeless[row], np.float32(-np.inf), logits)
             result.ids[row], result.logits[row] = take_best(legal_logits, ids[row], k)
         return result
@@ -64,6 +64,11 @@ class PreviewPlan(Plan):
             if hopeless is not None:
                 hopeless[row] = scores[ids[row]] == -np.inf
         return ids, hopeless
+
+    def normalize(self, preview: FloatArray, ids: IdArray, exact: FloatArray) -> np.float32:
+        """Log of the sum over exact candidates and previews shifted by `tail_shift`. Overwrites `preview` [V]."""
+        preview[ids] = exact - self.tail_shift
+        return self.tail_shift + log_sum_exp(preview)
 
     def rescore(self, contexts: FloatArray, ids: IdArray) -> FloatArray:
         """Exact logits [B, n] of the candidates `ids` [B, n]; a few rows at a time, so that gathers stay cached."""

@@ -1,0 +1,75 @@
+"""The heads that are compared, exported once into `build/` and opened by the service's runtime."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from shortlist.errors import BundleError, NotFound
+from shortlist.head import Head
+from shortlist.bundle import Bundle
+from shortlist_exporter.export import Request, export
+from shortlist_exporter.progress import progress_bar
+from shortlist_exporter.verify import precision
+
+from .data import DEPTH, DataSet
+
+PROMISED = "svd-context"  # the head whose figures the JSON line gives
+
+
+@dataclass(frozen=True)
+class Precision:
+    """P@k on the test contexts, and the share of rows that the dense head answered."""
+
+    p1: float
+    p5: float
+    p10: float
+    dense_share: float
+
+
+def requests(classes: int, dim: int) -> dict[str, Request]:
+    """Name -> what to export: SVD-softmax as published, twice, and in the basis of contexts, twice."""
+    doubled = {"width": str(dim // 4), "full_view": str(classes // 10)}
+    return {
+        "svd": Request(method="svd", threads=1),
+        "svd-wide": Request(method="svd", options=doubled, threads=1),
+        "svd-context-fp32": Request(method="svd", options={"basis": "context", "preview": "fp32"}, threads=1),
+        PROMISED: Request(method="svd", options={"basis": "context"}, threads=1),
+    }
+
+
+def opened(data: DataSet, repository: Path, threads: int) -> dict[str, Head]:
+    """Every head, exported again where the cached bundle is of other contexts or options."""
+    heads = {}
+    for name, request in requests(data.dense.classes, data.dense.dim).items():
+        out = repository / name / "1"
+        if not reusable(out, data):
+            shutil.rmtree(out, ignore_errors=True)
+            with progress_bar(f"exporting {name}") as report:
+                export(data.dense, data.fit, out, request, report)
+        heads[name] = Head(Bundle(out, verify=False), "cpu", threads)
+    return heads
+
+
+def reusable(out: Path, data: DataSet) -> bool:
+    """Whether `out` was exported from these contexts and weights."""
+    try:
+        made = Bundle(out, verify=False).manifest.provenance
+    except (NotFound, BundleError):
+        return False
+    return (made["weights_sha256"], made["contexts_sha256"]) == (data.dense.sha256, data.fit.sha256)
+
+
+def measured(head: Head, data: DataSet, batch: int = 8) -> Precision:
+    """Precision of `Head.topk` in small requests, as a decoder sends them."""
+    ids, dense = [], 0
+    for start in range(0, len(data.test.contexts), batch):
+        top = head.topk(data.test.contexts[start : start + batch], DEPTH)
+        ids.append(top.ids)
+        dense += int((top.scored == head.manifest.classes).sum())
+    found = np.concatenate(ids)
+    p1, p5, p10 = (precision(found, data.test.ids, k) for k in (1, 5, 10))
+    return Precision(p1, p5, p10, dense / len(found))

