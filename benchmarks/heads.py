@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-
+from shortlist.bundle import Bundle
 from shortlist.errors import BundleError, NotFound
 from shortlist.head import Head
-from shortlist.bundle import Bundle
 from shortlist_exporter.export import Request, export
 from shortlist_exporter.progress import progress_bar
 from shortlist_exporter.verify import precision
@@ -34,8 +33,8 @@ def requests(classes: int, dim: int) -> dict[str, Request]:
     """Name -> what to export: SVD-softmax as published, twice, and in the basis of contexts, twice."""
     doubled = {"width": str(dim // 4), "full_view": str(classes // 10)}
     return {
-        "svd": Request(method="svd", threads=1),
-        "svd-wide": Request(method="svd", options=doubled, threads=1),
+        "svd": Request(method="svd", fallback=False, threads=1),
+        "svd-wide": Request(method="svd", options=doubled, fallback=False, threads=1),
         "svd-context-fp32": Request(method="svd", options={"basis": "context", "preview": "fp32"}, threads=1),
         PROMISED: Request(method="svd", options={"basis": "context"}, threads=1),
     }

@@ -21,13 +21,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
+import shortlist
 import torch
 from rich.console import Console
 from rich.table import Table
 from safetensors.numpy import load_file, save_file
-
-import shortlist
-from benchmarks.data import SHIPPED, packaged_model
 from shortlist.bundle import Bundle, sha256
 from shortlist.errors import ShortlistError
 from shortlist_exporter.capture import capture, write_head
@@ -36,6 +34,8 @@ from shortlist_exporter.language_model import LanguageModel, load_model
 from shortlist_exporter.progress import progress_bar
 from shortlist_exporter.sources import Contexts, load_contexts, load_dense
 from shortlist_exporter.splits import split
+
+from benchmarks.data import SHIPPED, packaged_model
 
 BUILD = Path("build/demo")
 BUNDLE = Path("build/repository/smollm2/1")

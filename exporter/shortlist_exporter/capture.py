@@ -1,33 +1,34 @@
-"""Hidden states of a language model over text files, streamed to disk; a killed run continues where it was.
-
-Rows go to a memory-mapped file in a hidden folder beside the output; what is done is noted after every batch.
-"""
+"""Hidden states of a language model over text files, streamed to disk; a killed run continues where it was."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
-import shutil
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
+from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 from shortlist.bundle import sha256
 from shortlist.errors import BadInput, NotFound, ShortlistError
 
 from .language_model import LanguageModel
 from .sources import Dense
+from .spool import Spool
 
 HEADING = re.compile(r"^(?= = [^=].* = \n)|^(?=Chapter \w+\n)", re.MULTILINE)  # WikiText's titles, a novel's chapters
-STATE = "state.json"
-ROWS = "rows.f32"
+KEY = "capture"  # metadata: what the file was made from
 
 Ids = npt.NDArray[np.int64]
 Progress = Callable[[int, int], None]
+Notice = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -38,9 +39,14 @@ class Windows:
     documents: npt.NDArray[np.int32]
 
     @property
+    def length(self) -> int:
+        """Tokens of a window, each of which gives a context."""
+        return int(self.tokens.shape[1]) - 1
+
+    @property
     def rows(self) -> int:
         """Context vectors that the windows give."""
-        return int(self.tokens.shape[0] * (self.tokens.shape[1] - 1))
+        return int(self.tokens.shape[0]) * self.length
 
 
 def read_texts(paths: Sequence[Path]) -> list[str]:
@@ -59,7 +65,7 @@ def read_texts(paths: Sequence[Path]) -> list[str]:
     return documents
 
 
-def windows_of(documents: Sequence[str], tokenizer: Callable[..., object], length: int, rows: int | None) -> Windows:
+def windows_of(documents: Sequence[str], tokenizer: Callable[..., Any], length: int, rows: int | None) -> Windows:
     """Consecutive windows of `length` tokens over the documents in order, for at most `rows` contexts.
 
     A window belongs to the document in which it begins, so that no window is in two.
@@ -67,7 +73,7 @@ def windows_of(documents: Sequence[str], tokenizer: Callable[..., object], lengt
     """
     tokens, owner = [], []
     for index, document in enumerate(documents):
-        ids = np.asarray(tokenizer(document)["input_ids"], np.int64)  # type: ignore[index]
+        ids = np.asarray(tokenizer(document, add_special_tokens=False, verbose=False)["input_ids"], np.int64)
         tokens.append(ids)
         owner.append(np.full(len(ids), index, np.int32))
     stream, owners = np.concatenate(tokens), np.concatenate(owner)
@@ -80,44 +86,6 @@ def windows_of(documents: Sequence[str], tokenizer: Callable[..., object], lengt
     return Windows(stream[starts[:, None] + np.arange(length + 1)], owners[starts])
 
 
-class Parts:
-    """The unfinished rows of one capture, in a hidden folder beside `out`."""
-
-    def __init__(self, out: Path, key: dict[str, object], rows: int, dim: int) -> None:
-        """Open what an earlier run with the same `key` left, or start again."""
-        self.folder = out.parent / f".{out.name}.parts"
-        self.key = key
-        state = self.read_state()
-        self.done = int(str(state["done"])) if state.get("key") == key else 0
-        self.discarded = bool(state) and state.get("key") != key
-        if not self.done:
-            shutil.rmtree(self.folder, ignore_errors=True)
-            self.folder.mkdir(parents=True)
-        self.rows = np.memmap(self.folder / ROWS, np.float32, "r+" if self.done else "w+", shape=(rows, dim))
-
-    def read_state(self) -> dict[str, object]:
-        """What an earlier run noted; empty where there is nothing whole."""
-        try:
-            state = json.loads((self.folder / STATE).read_text())
-        except (OSError, ValueError):
-            return {}
-        return state if isinstance(state, dict) else {}
-
-    def add(self, rows: npt.NDArray[np.float32]) -> None:
-        """Append rows [m, d] and note it: first the data, then the note."""
-        self.rows[self.done : self.done + len(rows)] = rows
-        self.rows.flush()
-        self.done += len(rows)
-        note = self.folder / f"{STATE}.new"
-        note.write_text(json.dumps({"key": self.key, "done": self.done}))
-        note.replace(self.folder / STATE)
-
-    def remove(self) -> None:
-        """Delete the folder: the capture is whole."""
-        del self.rows
-        shutil.rmtree(self.folder, ignore_errors=True)
-
-
 def capture(
     model: LanguageModel,
     texts: Sequence[Path],
@@ -128,32 +96,37 @@ def capture(
     batch: int = 4,
     dtype: str = "float32",
     progress: Progress = lambda done, total: None,
+    notice: Notice = lambda sentence: None,
 ) -> int:
     """Write `contexts`, `targets` and `documents` to `out` (safetensors); returns the number of rows.
 
     rows: at most so many contexts (whole windows). window: tokens. batch: windows at a time.
-    dtype: of the stored contexts, `float32` or `float16`. Raises NotFound, BadInput, ShortlistError (disk full).
+    dtype: of the stored contexts, `float32` or `float16`. `notice` gets a sentence where earlier work is kept or left.
+    Raises NotFound, BadInput, ShortlistError (disk full).
     """
+    if model.longest is not None and window > model.longest:
+        raise BadInput(f"--window {window} is over the {model.longest} tokens that the model can read: give fewer")
     windows = windows_of(read_texts(texts), model.tokenizer, window, rows)
-    key: dict[str, object] = {
-        "model": str(model.source.resolve()),
-        "texts": [sha256(path) for path in texts],
-        "windows": list(windows.tokens.shape),
-        "batch": batch,
-    }
-    try:
-        parts = Parts(out, key, windows.rows, model.dense.dim)
-        progress(parts.done, windows.rows)
-        for states in forward(model, windows, batch, parts.done // window):
-            parts.add(states)
-            progress(parts.done, windows.rows)
-        write_contexts(out, parts.rows.astype(dtype), windows)
-        parts.remove()
-    except OSError as error:
-        raise ShortlistError(
-            f"{out} cannot be written ({error.strerror or error}): free some space, run it again"
-        ) from error
+    key = key_of(model, texts, windows, dtype)
+    if key_in(out) == key:
+        notice(f"{out} holds this capture already")
+        return windows.rows
+    with writing(out):
+        out.parent.mkdir(parents=True, exist_ok=True)
+        shape, metadata = (windows.rows, model.dense.dim), {KEY: key, "model": model.source.name}
+        with closing(Spool(out, key, columns(windows), shape, dtype, metadata)) as spool:
+            say_earlier(spool, notice)
+            fill(spool, model, windows, batch, progress)
+            spool.finish()
     return windows.rows
+
+
+def fill(spool: Spool, model: LanguageModel, windows: Windows, batch: int, progress: Progress) -> None:
+    """Run the model over every window that the spool lacks."""
+    progress(spool.done, windows.rows)
+    for states in forward(model, windows, batch, spool.done // windows.length):
+        spool.add(checked(states, spool.dtype))
+        progress(spool.done, windows.rows)
 
 
 def forward(model: LanguageModel, windows: Windows, batch: int, first: int) -> Iterator[npt.NDArray[np.float32]]:
@@ -163,37 +136,88 @@ def forward(model: LanguageModel, windows: Windows, batch: int, first: int) -> I
         yield states.reshape(-1, states.shape[-1]).numpy()
 
 
-def write_contexts(out: Path, contexts: npt.NDArray[np.generic], windows: Windows) -> None:
-    """The finished file, in one rename."""
-    length = windows.tokens.shape[1] - 1
-    write_whole(
-        out,
-        {
-            "contexts": contexts,
-            "targets": np.ascontiguousarray(windows.tokens[:, 1:]).reshape(-1),
-            "documents": np.repeat(windows.documents, length),
-        },
-        {},
-    )
+def checked(states: npt.NDArray[np.float32], dtype: np.dtype[Any]) -> npt.NDArray[np.float32]:
+    """`states`, or BadInput where they are not finite or do not fit `dtype`."""
+    largest = float(np.abs(states).max())
+    if not np.isfinite(largest):
+        raise BadInput("the model gives hidden states that are NaN or infinite: its weights are damaged")
+    if largest > float(np.finfo(dtype).max):
+        raise BadInput(f"a hidden state of {largest:.3g} does not fit {dtype}: give --dtype float32")
+    return states
+
+
+def columns(windows: Windows) -> dict[str, npt.NDArray[Any]]:
+    """The gold next token and the document of every row."""
+    return {
+        "targets": np.ascontiguousarray(windows.tokens[:, 1:]).reshape(-1),
+        "documents": np.repeat(windows.documents, windows.length),
+    }
+
+
+def say_earlier(spool: Spool, notice: Notice) -> None:
+    """Tell what became of an earlier run's work."""
+    if spool.done:
+        notice(f"continuing after {spool.done:,} contexts of an earlier run")
+    elif spool.discarded:
+        notice("an earlier run had other arguments: starting again")
+
+
+def key_of(model: LanguageModel, texts: Sequence[Path], windows: Windows, dtype: str) -> str:
+    """What the rows depend on, as one hash: the model's files, the texts, the windows, the dtype."""
+    folder = model.source.resolve()
+    files = sorted(path for path in folder.iterdir() if path.is_file()) if folder.is_dir() else [folder]
+    stamps = [(path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in files]  # hashing takes minutes
+    parts = [str(folder), stamps, [sha256(path) for path in texts], list(windows.tokens.shape), dtype]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+
+def key_in(out: Path) -> str | None:
+    """The key of a finished capture at `out`, or None."""
+    try:
+        with safe_open(out, framework="numpy") as file:
+            return (file.metadata() or {}).get(KEY)
+    except (OSError, SafetensorError):
+        return None
 
 
 def write_head(out: Path, dense: Dense, source: str) -> None:
     """`weight`, `bias`, `padded`, with scale and soft-cap in the metadata."""
-    tensors: dict[str, npt.NDArray[np.generic]] = {"weight": dense.weight, "padded": dense.padded}
+    tensors: dict[str, npt.NDArray[Any]] = {"weight": dense.weight, "padded": dense.padded}
     if dense.bias is not None:
         tensors["bias"] = dense.bias
     metadata = {"logit_scale": repr(dense.logit_scale), "model": source}
     if dense.soft_cap is not None:
         metadata["soft_cap"] = repr(dense.soft_cap)
-    write_whole(out, tensors, metadata)
-
-
-def write_whole(out: Path, tensors: dict[str, npt.NDArray[np.generic]], metadata: dict[str, str]) -> None:
-    """A safetensors file that is there whole or not at all."""
-    out.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = out.with_name(f".{out.name}.unfinished")
-    try:
+    with whole(out) as unfinished:
         save_file(tensors, unfinished, metadata)
-        unfinished.replace(out)
-    finally:
-        unfinished.unlink(missing_ok=True)
+
+
+def write_labels(out: Path, labels: list[str]) -> None:
+    """A JSON list of V strings."""
+    with whole(out) as unfinished:
+        unfinished.write_text(json.dumps(labels, ensure_ascii=False), "utf-8")
+
+
+@contextmanager
+def whole(out: Path) -> Iterator[Path]:
+    """A path to write to that becomes `out` at the end, or goes away; raises ShortlistError."""
+    unfinished = out.with_name(f".{out.name}.unfinished")
+    with writing(out):
+        out.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            yield unfinished
+            unfinished.replace(out)
+        finally:
+            unfinished.unlink(missing_ok=True)
+
+
+@contextmanager
+def writing(out: Path) -> Iterator[None]:
+    """Turns a full disk or a folder that cannot be written into one sentence."""
+    try:
+        yield
+    except (OSError, SafetensorError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise ShortlistError(
+            f"{out} cannot be written ({reason}): mend that, then run the same command again"
+        ) from error

@@ -42,13 +42,18 @@ def quiet(stage: str, done: int, total: int) -> None:
 
 @dataclass(frozen=True)
 class Request:
-    """What to export. `promise`: least P@k by k, on held-out contexts."""
+    """What to export.
+
+    promise: least P@k by k, on held-out contexts. keep_dense: with dense.onnx. fallback: large requests, from where
+    it is faster, are answered by dense.
+    """
 
     method: str = "svd"
     options: dict[str, str] = field(default_factory=dict)
     promise: dict[int, float] = field(default_factory=dict)
     labels: list[str] | None = None
     keep_dense: bool = True
+    fallback: bool = True
     max_k: int | None = None
     threads: int | None = None
     seed: int = 0
@@ -180,7 +185,7 @@ def finish(
     if request.labels is not None:
         (folder / LABELS).write_text(json.dumps(request.labels, ensure_ascii=False), "utf-8")
     progress("dense crossover", 0, 1)
-    found = crossover(head, truth.contexts)
+    found = crossover(head, truth.contexts) if request.fallback else None
     final = draft.model_copy(update={"quality": quality, "dense_crossover": found})
     sealed = seal(folder, final)
     bundle = Bundle(folder)
@@ -202,7 +207,7 @@ def check_promise(quality: Quality, promise: dict[int, float]) -> None:
 def write_calibration(folder: Path, head: Head, truth: Truth) -> None:
     """Held-out contexts, their exact answers, and the head's own: what a load replays."""
     contexts = truth.contexts[:CANARY_ROWS]
-    own = head.topk(contexts, min(CANARY_K, head.manifest.max_k))
+    own = head.topk_by_plan(contexts, min(CANARY_K, head.manifest.max_k))
     save_file(
         {
             "contexts": contexts,

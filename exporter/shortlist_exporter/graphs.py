@@ -16,7 +16,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 OPSET = 21
 IR_VERSION = 10
-INLINE_BYTES = 1 << 16  # smaller tensors live in the graph itself
+INLINE_BYTES = 1 << 12  # smaller tensors live in the graph itself
 
 Array = npt.NDArray[np.generic]
 

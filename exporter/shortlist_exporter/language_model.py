@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from safetensors import SafetensorError
 from shortlist.errors import BadInput, NotFound
 from shortlist.extras import require
 
 from .methods.base import torch_dense
 from .sources import Dense
 
-TOLERANCE = 1e-3  # of the largest logit: what the layer read here may differ from the model's own
+TOLERANCE = 1e-4  # of the largest logit: what the layer read here may differ from the model's own
+SCALES = ("logit_scale", "logits_scaling", "lm_head_multiplier", "output_multiplier")  # some multiply, some divide
+CAPS = ("final_logit_softcapping", "logits_soft_cap", "output_logit_soft_cap")
+
+
+class ReachedError(Exception):
+    """Ends a forward pass at the output layer, whose product is not wanted."""
 
 
 @dataclass(frozen=True)
@@ -27,23 +37,42 @@ class LanguageModel:
     dense: Dense
     source: Path
 
+    @property
+    def prefix(self) -> list[int]:
+        """The token that every window must begin with, where the tokenizer puts one: its beginning of sequence."""
+        begin = self.tokenizer.bos_token_id
+        return [begin] if begin is not None and self.tokenizer("a")["input_ids"][:1] == [begin] else []
+
+    @property
+    def longest(self) -> int | None:
+        """The longest window in tokens, or None where the model sets no limit."""
+        limit = getattr(self.model.config.get_text_config(), "max_position_embeddings", None)
+        return None if limit is None else int(limit) - len(self.prefix)
+
     def hidden_states(self, windows: torch.Tensor) -> torch.Tensor:
         """Token ids [b, t] -> the output layer's inputs [b, t, d] float32: states after the final norm."""
-        with torch.inference_mode():
-            states: torch.Tensor = self.model.base_model(windows, use_cache=False).last_hidden_state
-        return states.float()
+        prefix = torch.tensor(self.prefix, dtype=torch.int64).expand(len(windows), -1)
+        return inputs_of_output_layer(self.model, torch.cat([prefix, windows], dim=1))[:, prefix.shape[1] :]
 
     def labels(self) -> list[str]:
         """V printable names; empty for padding."""
-        real = len(self.tokenizer)
-        return [self.tokenizer.decode([i]) if i < real else "" for i in range(self.dense.classes)]
+        names = self.tokenizer.convert_ids_to_tokens(range(self.dense.classes))
+        padded = set(self.dense.padded.tolist())
+        return ["" if i in padded else self.label(i, name) for i, name in enumerate(names)]
+
+    def label(self, index: int, name: str) -> str:
+        """What the token prints as, its leading space kept; its raw name where it is but a part of a character."""
+        if name.startswith("\N{LOWER ONE EIGHTH BLOCK}"):  # SentencePiece's space, which decoding would strip
+            return name.replace("\N{LOWER ONE EIGHTH BLOCK}", " ")
+        text = str(self.tokenizer.decode([index]))
+        return name if "\N{REPLACEMENT CHARACTER}" in text else text
 
 
 def load_model(path: Path) -> LanguageModel:
     """A Hugging Face folder (safetensors) or a GGUF file; raises NotFound, BadInput, MissingExtra."""
     if not path.exists():
         raise NotFound(f"there is no model at {path}: give a Hugging Face folder or a GGUF file")
-    os.environ |= {"HF_HUB_OFFLINE": "1", "TQDM_DISABLE": "1"}
+    os.environ["HF_HUB_OFFLINE"] = "1"
     transformers = require("transformers", "capture")
     transformers.utils.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
@@ -51,17 +80,38 @@ def load_model(path: Path) -> LanguageModel:
     if options:
         require("gguf", "capture")
         require("accelerate", "capture")
+        without_bar(require("transformers.modeling_gguf_pytorch_utils", "capture"))
     try:
-        tokenizer = transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True, **options)
-        model = transformers.AutoModelForCausalLM.from_pretrained(
-            folder, local_files_only=True, dtype=torch.float32, **safe_weights(options), **options
-        ).eval()
-    except (OSError, ValueError, KeyError, RuntimeError, NotImplementedError) as error:
+        tokenizer, model = load_both(transformers, folder, options)
+    except (OSError, ValueError, TypeError, KeyError, RuntimeError, NotImplementedError, SafetensorError) as error:
         reason = str(error).strip().partition("\n")[0][:200]
-        raise BadInput(f"{path} cannot be loaded as a causal language model ({reason})") from error
-    loaded = LanguageModel(model, tokenizer, output_layer(model, len(tokenizer)), path)
+        raise BadInput(
+            f"{path} cannot be loaded as a causal language model ({reason}): "
+            "give a whole Hugging Face folder with safetensors, or a GGUF file"
+        ) from error
+    loaded = LanguageModel(model, tokenizer, output_layer(model, tokenizer), path)
     check_layer(loaded)
     return loaded
+
+
+def without_bar(reader: Any) -> None:
+    """Hide the bar of transformers' GGUF reader, which heeds no setting once torch has imported tqdm."""
+    reader.tqdm = partial(reader.tqdm, disable=True)
+
+
+def load_both(transformers: Any, folder: Path, options: dict[str, str]) -> tuple[Any, Any]:
+    """The tokenizer, and the model in float32; raises BadInput where weights are missing."""
+    local = {"local_files_only": True, "trust_remote_code": False} | options  # unset, transformers would ask
+    if not options and not (folder / "config.json").is_file():
+        raise BadInput(f"{folder} has no config.json: give a Hugging Face folder, or a GGUF file by its own name")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **local)
+    model, info = transformers.AutoModelForCausalLM.from_pretrained(
+        folder, dtype=torch.float32, output_loading_info=True, **safe_weights(options), **local
+    )
+    # transformers fills what is missing with random numbers, and says so only in a log
+    if missing := sorted(map(str, [*info["missing_keys"], *info["mismatched_keys"]])):
+        raise BadInput(f"{folder} lacks {len(missing)} weights of the model, such as {missing[0]}: copy it again")
+    return tokenizer, model.eval()
 
 
 def safe_weights(options: dict[str, str]) -> dict[str, bool]:
@@ -69,40 +119,90 @@ def safe_weights(options: dict[str, str]) -> dict[str, bool]:
     return {} if options else {"use_safetensors": True}
 
 
-def output_layer(model: Any, vocabulary: int) -> Dense:
+def inputs_of_output_layer(model: Any, tokens: torch.Tensor) -> torch.Tensor:
+    """Token ids [b, t] -> [b, t, d] float32, taken where they enter the output layer; raises BadInput."""
+    caught: list[torch.Tensor] = []
+
+    def catch(_: Any, inputs: tuple[torch.Tensor, ...]) -> None:
+        caught.append(inputs[0])
+        raise ReachedError
+
+    handle = model.get_output_embeddings().register_forward_pre_hook(catch)
+    try:
+        with torch.inference_mode():
+            model(tokens, use_cache=False)
+    except ReachedError:
+        return caught[0].float()
+    finally:
+        handle.remove()
+    raise BadInput(f"{type(model).__name__} never calls its output layer: export its weights and contexts by hand")
+
+
+def output_layer(model: Any, tokenizer: Any) -> Dense:
     """The dense layer with its scale, soft-cap and padding; raises BadInput when the model has none."""
     layer = model.get_output_embeddings()
-    if layer is None:
+    if getattr(layer, "weight", None) is None:
         raise BadInput(f"{type(model).__name__} has no output layer: give a causal language model")
     weight = layer.weight.detach().float().numpy()
     bias = getattr(layer, "bias", None)
-    return Dense(
+    named = np.fromiter(tokenizer.get_vocab().values(), np.int64)
+    raw = Dense(
         np.ascontiguousarray(weight),
         None if bias is None else bias.detach().float().numpy(),
-        logit_scale=logit_scale(model.config),
-        soft_cap=getattr(model.config, "final_logit_softcapping", None),
-        padded=np.arange(vocabulary, len(weight), dtype=np.int64),
+        padded=np.setdiff1d(np.arange(len(weight)), named),
+    )
+    return finished(raw, model)
+
+
+def finished(raw: Dense, model: Any) -> Dense:
+    """`raw` with the scale and soft-cap of the model's settings that reproduce its own logits; raises BadInput.
+
+    The settings' names do not say whether they multiply or divide, so each is tried.
+    """
+    states, expected = own_logits(model, len(raw.weight))
+    for scale, cap in settings(model.config.get_text_config()):
+        # padding is left out here: the model computes logits for those rows too
+        dense = Dense(raw.weight, raw.bias, scale, cap)
+        if difference(dense, states, expected) <= TOLERANCE:
+            return Dense(raw.weight, raw.bias, scale, cap, raw.padded)
+    raise BadInput(
+        f"the output layer of {type(model).__name__} is not weight, bias, scale and soft-cap alone: "
+        "export its weights and contexts by hand"
     )
 
 
-def logit_scale(config: Any) -> float:
-    """What logits are multiplied with: Cohere's `logit_scale`, or the inverse of Granite's `logits_scaling`."""
-    if getattr(config, "logit_scale", None):
-        return float(config.logit_scale)
-    if getattr(config, "logits_scaling", None):
-        return 1.0 / float(config.logits_scaling)
-    return 1.0
+def own_logits(model: Any, classes: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Hidden states [t, d] of a few tokens, and the model's own logits [t, V]."""
+    tokens = torch.arange(min(8, classes)).reshape(1, -1)
+    with torch.inference_mode():
+        logits = model(tokens, use_cache=False).logits.float()[0]
+    return inputs_of_output_layer(model, tokens)[0], logits
+
+
+def settings(config: Any) -> Iterator[tuple[float, float | None]]:
+    """Pairs of logit scale and soft-cap to try, what the config names first."""
+    scales, caps = factors(config, SCALES), factors(config, CAPS)
+    return product([*scales, *(1 / x for x in scales), 1.0], [*caps, None])
+
+
+def factors(config: Any, names: Sequence[str]) -> list[float]:
+    """The settings of these names that are numbers logits can be scaled or capped with."""
+    values = [getattr(config, name, None) for name in names]
+    return [float(x) for x in values if isinstance(x, int | float) and 0 < x < float("inf")]
+
+
+def difference(dense: Dense, states: torch.Tensor, expected: torch.Tensor) -> float:
+    """Largest difference of logits [t, V], as a share of the largest of `expected`; infinite where one is NaN."""
+    found = torch_dense(dense).logits(states)
+    share = (found - expected).abs().max() / expected.abs().max().clamp_min(1e-30)
+    return float(share.nan_to_num(nan=torch.inf))
 
 
 def check_layer(loaded: LanguageModel) -> None:
-    """Raise BadInput unless the layer applied to hidden states gives the model's own logits."""
-    real = loaded.dense.classes - loaded.dense.padded.size
-    windows = torch.arange(min(8, real)).reshape(1, -1)
-    with torch.inference_mode():
-        expected = loaded.model(windows, use_cache=False).logits.float()[0, :, :real]
-    found = torch_dense(loaded.dense).logits(loaded.hidden_states(windows)[0])[:, :real]
-    if (found - expected).abs().max() > TOLERANCE * max(1.0, float(expected.abs().max())):
+    """Raise BadInput unless every token that the tokenizer can give is a row of the layer."""
+    largest = max(loaded.tokenizer.get_vocab().values())
+    if largest >= loaded.dense.classes:
         raise BadInput(
-            f"the output layer of {type(loaded.model).__name__} is not weight, bias, scale and soft-cap alone: "
-            "export its weights and contexts by hand"
+            f"the tokenizer of {loaded.source} has token {largest} but the output layer {loaded.dense.classes} rows: "
+            "take both from the same model"
         )

@@ -61,7 +61,7 @@ def measure(head: Head, dense: FullSoftmax, truth: Truth, cost: Cost, progress: 
     ids, errors = [], []
     for start in range(0, len(truth.contexts), CHUNK):
         rows = slice(start, start + CHUNK)
-        top = head.run(head.plan, truth.contexts[rows], depth, Legal()).topk(head.manifest.normalizer)
+        top = head.topk_by_plan(truth.contexts[rows], depth)
         ids.append(top.ids)
         errors.append(np.abs(top.logprobs - exact_logprobs(dense, truth, rows, top.ids)))
         progress(len(top.ids))

@@ -21,6 +21,7 @@ from .full import FullSoftmax
 
 RIDGE = 1e-4  # share of the mean squared component of a context added to every direction
 LEVELS = 127.0
+SHIFTS = 41  # tail shifts that calibration tries
 
 
 class Basis(NamedTuple):
@@ -111,19 +112,26 @@ class SVDSoftmax(nn.Module):
         return self.dense.finish(products if self.dense.bias is None else products + self.dense.bias)
 
     def calibrate_tail(self, contexts: Tensor) -> None:
-        """Set `tail_shift` so that the previews' share of Z is right on `contexts` [n, d] in the mean of logarithms.
+        """Set `tail_shift` to what brings log Z closest on `contexts` [n, d], in mean absolute error.
 
         A truncated preview has too little variance, so the sum of its exponentials is too small (not in the paper).
         """
-        ratios = []
-        for part in contexts.split(256):
-            previews, exact = self.preview_logits(part), self.dense.logits(part)
-            candidates = previews.topk(self.full_view, dim=1).indices
-            tail_of_exact = exact.scatter(1, candidates, -torch.inf).logsumexp(dim=1)
-            ratios.append(tail_of_exact - previews.scatter(1, candidates, -torch.inf).logsumexp(dim=1))
-        known = torch.cat(ratios)
-        known = known[known.isfinite()]
-        self.tail_shift = float(known.mean()) if known.numel() else 0.0
+        parts = [self.masses(part) for part in torch.split(contexts, 256)]
+        exact, head, tail, tail_of_exact = (torch.cat(values) for values in zip(*parts, strict=True))
+        ratios = (tail_of_exact - tail)[(tail_of_exact - tail).isfinite()]
+        if not ratios.numel():
+            return  # the candidates are all there is
+        shifts = torch.cat([torch.zeros(1), ratios.quantile(torch.linspace(0, 1, SHIFTS))])
+        errors = [(torch.logaddexp(head, tail + shift) - exact).abs().mean() for shift in shifts]
+        self.tail_shift = float(shifts[torch.stack(errors).argmin()])
+
+    def masses(self, contexts: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Logs of sums of exponentials, [B] each: all exact, candidates, previews of the rest, the rest exactly."""
+        previews, exact = self.preview_logits(contexts), self.dense.logits(contexts)
+        candidates = previews.topk(self.full_view, dim=1).indices
+        tail_of_exact = exact.scatter(1, candidates, -torch.inf).logsumexp(dim=1)
+        tail = previews.scatter(1, candidates, -torch.inf).logsumexp(dim=1)
+        return exact.logsumexp(dim=1), exact.gather(1, candidates).logsumexp(dim=1), tail, tail_of_exact
 
     def topk(self, contexts: Tensor, k: int) -> tuple[Tensor, Tensor]:
         """Ids [B, k] and log-probabilities [B, k]; Z takes exact logits for the N candidates, previews for the rest."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from .bundle import CALIBRATION, Bundle
-from .errors import BundleError
+from .errors import BadInput, BundleError
 from .head import Head
 from .result import FloatArray, IdArray
 
@@ -21,13 +21,19 @@ def check_canary(head: Head, bundle: Bundle) -> float:
     """
     stored = bundle.tensors(CALIBRATION)
     expected: IdArray = stored["head_ids"]
-    top = head.topk(stored["contexts"], expected.shape[1])
+    try:
+        top = head.topk_by_plan(stored["contexts"], expected.shape[1])
+    except BadInput as error:  # they were answered at the export: the fault is not theirs
+        raise BundleError(
+            f"{bundle.folder} failed its canary on {head.device}: the calibration's scores are not finite; "
+            "export the bundle on this kind of machine"
+        ) from error
     same = top.ids == expected
-    error = logprob_error(top.logprobs, stored["head_logprobs"], same)
-    if same.mean() < LEAST_AGREEMENT or error > LARGEST_ERROR:
+    off = logprob_error(top.logprobs, stored["head_logprobs"], same)
+    if same.mean() < LEAST_AGREEMENT or off > LARGEST_ERROR:
         raise BundleError(
             f"{bundle.folder} failed its canary on {head.device}: {same.mean():.1%} of the calibration's classes came "
-            f"back, log-probabilities off by up to {error:.2g}; export the bundle on this kind of machine"
+            f"back, log-probabilities off by up to {off:.2g}; export the bundle on this kind of machine"
         )
     return float((top.ids[:, :, None] == stored["ids"][:, None, : expected.shape[1]]).any(axis=2).mean())
 

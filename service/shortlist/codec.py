@@ -1,229 +1,194 @@
-"""`/v2/.../infer` bodies to arrays and back, on the server. Arrays are views of the received bytes."""
+"""The Open Inference Protocol's infer request and response, server side: bytes <-> arrays."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import orjson
 
+from .arrays import Array
 from .errors import BadInput
+from .fields import flag, parse_json, whole
 from .manifest import Manifest
 from .protocol import (
+    ALLOW,
+    BAN,
     BINARY_TYPE,
-    DTYPES,
+    CONTEXT,
+    IDS,
     JSON_TYPE,
     LENGTH_HEADER,
-    Array,
-    binary_entry,
-    described,
-    elements,
-    from_bytes,
-    parameters_of,
-    split_blobs,
+    LOGPROBS,
+    SCORED,
+    Tensor,
+    cut,
+    describe,
+    join,
+    mapping,
+    split,
+    tensors,
 )
-from .result import TopK
+from .queries import Query, Result, ScoreQuery, TopKQuery
 
-DEFAULT_K = 10
-OUTPUTS = ("ids", "logprobs", "scored")
-INPUTS = {"context": ("FP32", "FP16", "BF16"), "allow": ("INT64",), "ban": ("INT64",)}
-LEAST = np.float32(-3.4028235e38)  # JSON has no -inf; a reader that knows float32 takes this for it
-
-
-@dataclass(frozen=True)
-class InferRequest:
-    """One decoded request; `outputs` are (name, binary) in the order asked for."""
-
-    contexts: Array
-    k: int
-    exact: bool = False
-    allow: Array | None = None
-    ban: Array | None = None
-    id: str = ""
-    outputs: list[tuple[str, bool]] = field(default_factory=lambda: [(name, False) for name in OUTPUTS])
+DEFAULT_K = 5  # generic clients and raw binary requests cannot always say k
+LEAST = np.finfo(np.float32).min  # stands for -inf in JSON outputs, which cannot hold it
+INPUTS = {CONTEXT: ("FP32", "FP16", "BF16"), ALLOW: ("INT64",), BAN: ("INT64",), IDS: ("INT64",)}
+OUTPUTS = {IDS: "INT64", LOGPROBS: "FP32", SCORED: "INT32"}
+NOT_SERVED = ("classification", "shared_memory_region")
+RESERVED = "triton_"
 
 
-def load_object(body: bytes | memoryview) -> dict[str, Any]:
-    """A JSON object; raises BadInput when the body is anything else, however deep."""
-    try:
-        content = orjson.loads(body)
-    except orjson.JSONDecodeError as error:
-        raise BadInput(f"the body is not JSON that can be read ({str(error).partition(':')[0]})") from None
-    if not isinstance(content, dict):
-        raise BadInput("the body must be a JSON object")
-    return content
+@dataclass(frozen=True, slots=True)
+class Infer:
+    """A decoded request. outputs: name -> whether it is wanted as binary data, in the order of the answer."""
 
-
-def header_length(value: str | None, body: bytes) -> int | None:
-    """The JSON part's length in bytes, None where the whole body is JSON; raises BadInput."""
-    if value is None:
-        return None
-    if not value.isascii() or not value.isdigit() or int(value) > len(body):
-        raise BadInput(f"{LENGTH_HEADER} is '{value}' for a body of {len(body)} bytes: give the JSON part's length")
-    return int(value)
-
-
-def decode(manifest: Manifest, body: bytes, length: str | None) -> InferRequest:
-    """The request in `body`; `length` is the value of Inference-Header-Content-Length. Raises BadInput."""
-    size = header_length(length, body)
-    if size == 0:
-        return raw_request(manifest, body)
-    content = load_object(body if size is None else memoryview(body)[:size])
-    tensors = decode_inputs(content.get("inputs"), memoryview(body)[len(body) if size is None else size :])
-    if "context" not in tensors:
-        raise BadInput(f"the input 'context' [-1, {manifest.dim}] is missing")
-    parameters = parameters_of(content)
-    return InferRequest(
-        tensors["context"],
-        whole_number(parameters, "k", min(DEFAULT_K, manifest.max_k)),
-        truth_value(parameters, "exact", default=False),
-        tensors.get("allow"),
-        tensors.get("ban"),
-        identifier(content),
-        requested(content, parameters),
-    )
-
-
-def raw_request(manifest: Manifest, body: bytes) -> InferRequest:
-    """A body that is one context vector in FP32 and nothing else; every output binary."""
-    entry = {"name": "context", "datatype": "FP32", "shape": [1, manifest.dim]}
-    contexts = from_bytes(entry, memoryview(body))
-    return InferRequest(contexts, min(DEFAULT_K, manifest.max_k), outputs=[(name, True) for name in OUTPUTS])
-
-
-def decode_inputs(entries: Any, blob: memoryview) -> dict[str, Array]:
-    """Name -> array; raises BadInput naming the tensor that is wrong."""
-    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
-        raise BadInput("inputs must be a list of tensors")
-    tensors: dict[str, Array] = {}
-    for entry, data in zip(entries, split_blobs(entries, blob), strict=True):
-        name = checked_name(entry, tensors)
-        tensors[name] = from_json(entry) if data is None else from_bytes(entry, data)
-    return tensors
-
-
-def checked_name(entry: dict[str, Any], seen: dict[str, Array]) -> str:
-    """An input's name; raises BadInput on an unknown or repeated one, or another datatype."""
-    name, datatype = entry.get("name"), entry.get("datatype")
-    if not isinstance(name, str) or name not in INPUTS:
-        raise BadInput(f"there is no input '{name}': the inputs are {', '.join(INPUTS)}")
-    if name in seen:
-        raise BadInput(f"input '{name}' is given twice")
-    if datatype not in INPUTS[name]:
-        raise BadInput(f"input '{name}' has datatype {datatype}: give {' or '.join(INPUTS[name])}")
-    return name
-
-
-def from_json(entry: dict[str, Any]) -> Array:
-    """A tensor from its `data`, flat or nested; raises BadInput."""
-    name, datatype = entry["name"], entry["datatype"]
-    if datatype in ("FP16", "BF16"):
-        raise BadInput(f"input '{name}' is {datatype}, which JSON cannot carry: send it as binary data")
-    if "data" not in entry:
-        raise BadInput(f"input '{name}' has neither data nor a binary_data_size")
-    count = elements(name, entry.get("shape"))
-    array = numbers(f"data of input '{name}'", entry["data"], DTYPES[datatype])
-    if array.size != count:
-        raise BadInput(f"input '{name}' has {array.size} elements but its shape {entry['shape']} holds {count}")
-    return array.reshape(entry["shape"])
-
-
-def numbers(what: str, values: Any, dtype: str) -> Array:
-    """A nested list of numbers as an array of `dtype`; raises BadInput on anything else."""
-    try:
-        array = np.asarray(values)
-    except ValueError:
-        raise BadInput(f"{what} has rows of different lengths: give a rectangle of numbers") from None
-    allowed = "iu" if np.dtype(dtype).kind == "i" else "iuf"
-    if array.size and array.dtype.kind not in allowed:
-        raise BadInput(f"{what} must be {'whole numbers' if allowed == 'iu' else 'numbers'} throughout")
-    with np.errstate(over="ignore"):  # becomes infinite, which the head refuses by row
-        return array.astype(dtype)
-
-
-def whole_number(parameters: dict[str, Any], name: str, default: int) -> int:
-    """An integer parameter; raises BadInput."""
-    value = parameters.get(name, default)
-    if type(value) is not int:
-        raise BadInput(f"parameter {name} must be a whole number")
-    return value
-
-
-def truth_value(parameters: dict[str, Any], name: str, *, default: bool) -> bool:
-    """A boolean parameter; raises BadInput."""
-    value = parameters.get(name, default)
-    if type(value) is not bool:
-        raise BadInput(f"parameter {name} must be true or false")
-    return value
-
-
-def identifier(content: dict[str, Any]) -> str:
-    """The request's id, echoed exactly; raises BadInput when it is no string."""
-    value = content.get("id", "")
-    if not isinstance(value, str):
-        raise BadInput("id must be a string")
-    return value
-
-
-def requested(content: dict[str, Any], parameters: dict[str, Any]) -> list[tuple[str, bool]]:
-    """(name, binary) of each output asked for, all of them by default; raises BadInput."""
-    binary = truth_value(parameters, "binary_data_output", default=False)
-    entries = content.get("outputs")
-    if not entries:
-        return [(name, binary) for name in OUTPUTS]
-    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
-        raise BadInput("outputs must be a list of objects")
-    chosen: list[tuple[str, bool]] = []
-    for entry in entries:
-        name = entry.get("name")
-        if name not in OUTPUTS:
-            raise BadInput(f"there is no output '{name}': the outputs are {', '.join(OUTPUTS)}")
-        if any(name == earlier for earlier, _ in chosen):
-            raise BadInput(f"output '{name}' already exists in request")
-        chosen.append((name, truth_value(parameters_of(entry), "binary_data", default=binary)))
-    return chosen
-
-
-def encode(request: InferRequest, top: TopK, manifest: Manifest) -> tuple[bytes, dict[str, str]]:
-    """Body and headers of the response."""
-    entries, blobs = [], []
-    for name, binary in request.outputs:
-        array: Array = np.ascontiguousarray(getattr(top, name))
-        if binary:
-            entries.append(binary_entry(name, array))
-            blobs.append(array.data.cast("B") if array.size else b"")
-        else:
-            entries.append(described(name, array) | {"data": finite(array).reshape(-1)})
-    header = {"id": request.id} if request.id else {}
-    content = header | {
-        "model_name": manifest.name,
-        "model_version": str(manifest.version),
-        "parameters": {"normalizer": top.normalizer},
-        "outputs": entries,
-    }
-    text = orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY)
-    if not any(binary for _, binary in request.outputs):
-        return text, {"content-type": JSON_TYPE}
-    return b"".join([text, *blobs]), {"content-type": BINARY_TYPE, LENGTH_HEADER: str(len(text))}
-
-
-def finite(array: Array) -> Array:
-    """-inf as the least float32; other arrays as they are."""
-    return np.maximum(array, LEAST) if array.dtype.kind == "f" else array
+    id: str
+    query: Query
+    outputs: dict[str, bool]
 
 
 def metadata(manifest: Manifest, versions: list[int]) -> dict[str, Any]:
-    """The model metadata of the protocol."""
-    shapes = {"context": [-1, manifest.dim], "allow": [-1, -1], "ban": [-1, -1]}
+    """The protocol's description of a model; `allow`, `ban` and `ids` are optional inputs."""
+    inputs = [{"name": CONTEXT, "datatype": "FP32", "shape": [-1, manifest.dim]}]
+    inputs += [{"name": name, "datatype": "INT64", "shape": [-1, -1]} for name in (ALLOW, BAN, IDS)]
+    outputs = [
+        {"name": name, "datatype": datatype, "shape": [-1] if name == SCORED else [-1, -1]}
+        for name, datatype in OUTPUTS.items()
+    ]
     return {
         "name": manifest.name,
         "versions": [str(version) for version in versions],
         "platform": "onnxruntime_onnx",
-        "inputs": [{"name": name, "datatype": INPUTS[name][0], "shape": shape} for name, shape in shapes.items()],
-        "outputs": [
-            {"name": "ids", "datatype": "INT64", "shape": [-1, -1]},
-            {"name": "logprobs", "datatype": "FP32", "shape": [-1, -1]},
-            {"name": "scored", "datatype": "INT32", "shape": [-1]},
-        ],
+        "inputs": inputs,
+        "outputs": outputs,
     }
+
+
+def decode(body: bytes, header: str | None, manifest: Manifest) -> Infer:
+    """One infer request for the model of `manifest`; raises BadInput.
+
+    header: value of Inference-Header-Content-Length; `0` makes the whole body one float32 context vector.
+    """
+    text, binary = split(body, header)
+    if not text and header is not None:
+        return raw_request(binary, manifest)
+    content = parse_json(text)
+    given = tensors(content.get("inputs"), binary, manifest.name)
+    parameters = mapping(content, "parameters", "the request")
+    check_parameters(parameters)
+    query = query_of(given, parameters, manifest)
+    return Infer(identity(content), query, outputs_of(content, parameters, isinstance(query, ScoreQuery)))
+
+
+def raw_request(binary: memoryview, manifest: Manifest) -> Infer:
+    """The protocol's raw binary request: one context vector, no JSON; every output is binary."""
+    tensor = Tensor(CONTEXT, "FP32", (1, manifest.dim), binary)
+    query = TopKQuery(tensor.array(manifest.name), min(DEFAULT_K, manifest.max_k))
+    return Infer("", query, dict.fromkeys(OUTPUTS, True))
+
+
+def identity(content: dict[str, Any]) -> str:
+    """The request's id, or nothing."""
+    given = content.get("id", "")
+    if not isinstance(given, str):
+        raise BadInput("id must be text")
+    return given
+
+
+def check_parameters(parameters: dict[str, Any]) -> None:
+    """Refuse names that the protocol reserves; other names that are not ours are ignored."""
+    reserved = next((name for name in parameters if name.startswith(RESERVED)), None)
+    if reserved is not None:
+        raise BadInput(f"parameter '{cut(reserved)}' has the reserved prefix {RESERVED}: leave it out")
+
+
+def query_of(given: dict[str, Tensor], parameters: dict[str, Any], manifest: Manifest) -> Query:
+    """The question that the inputs ask: log-probabilities of `ids` where they are given, else the top k."""
+    values = {name: input_array(tensor, manifest) for name, tensor in given.items()}
+    if CONTEXT not in values:
+        raise BadInput(f"input '{CONTEXT}' is missing: send FP32 of shape [rows, {manifest.dim}]")
+    exact = flag(parameters, "exact")
+    if IDS in values:
+        if ALLOW in values or BAN in values:
+            raise BadInput("input 'ids' asks for log-probabilities, which 'allow' and 'ban' do not change")
+        return ScoreQuery(values[CONTEXT], values[IDS], exact)
+    k = parameters.get("k", min(DEFAULT_K, manifest.max_k))
+    return TopKQuery(values[CONTEXT], whole(k), values.get(ALLOW), values.get(BAN), exact)
+
+
+def input_array(tensor: Tensor, manifest: Manifest) -> Array:
+    """One input's numbers, checked against what the model takes."""
+    if tensor.name not in INPUTS:
+        raise BadInput(
+            f"unexpected inference input '{tensor.name}' for model '{manifest.name}': known are {', '.join(INPUTS)}"
+        )
+    if tensor.datatype not in INPUTS[tensor.name]:
+        raise BadInput(f"input '{tensor.name}' is {cut(tensor.datatype)}: send {' or '.join(INPUTS[tensor.name])}")
+    if tensor.name == CONTEXT and (len(tensor.shape) != 2 or tensor.shape[1] != manifest.dim):
+        raise BadInput(
+            f"input '{CONTEXT}' has shape {cut(list(tensor.shape))} but model '{manifest.name}' takes "
+            f"[rows, {manifest.dim}]"
+        )
+    if len(tensor.shape) not in (1, 2):
+        raise BadInput(f"input '{tensor.name}' has {len(tensor.shape)} dimensions: send [m] or [rows, m]")
+    return tensor.array(manifest.name)
+
+
+def outputs_of(content: dict[str, Any], parameters: dict[str, Any], scoring: bool) -> dict[str, bool]:
+    """The outputs that are wanted, and which of them as binary data."""
+    binary = flag(parameters, "binary_data_output")
+    known = (LOGPROBS, IDS) if scoring else tuple(OUTPUTS)
+    wanted = content.get("outputs")
+    if not wanted:
+        return dict.fromkeys(known[:1] if scoring else known, binary)
+    if not isinstance(wanted, list) or not all(isinstance(entry, dict) for entry in wanted):
+        raise BadInput("outputs must be a list of objects with a name")
+    outputs: dict[str, bool] = {}
+    for entry in wanted:
+        name = entry.get("name")
+        if name not in known:
+            raise BadInput(f"unexpected inference output '{cut(name)}': known are {', '.join(known)}")
+        if name in outputs:
+            raise BadInput(f"output '{name}' already exists in request")
+        outputs[name] = wants_binary(entry, default=binary)
+    return outputs
+
+
+def wants_binary(entry: dict[str, Any], *, default: bool) -> bool:
+    """Whether one requested output is to be binary; raises BadInput at what is not served."""
+    parameters = mapping(entry, "parameters", f"output '{entry['name']}'")
+    unserved = next((name for name in NOT_SERVED if name in parameters), None)
+    if unserved is not None:
+        raise BadInput(f"output parameter '{unserved}' is not served: leave it out")
+    return flag({"binary_data": default} | parameters, "binary_data")
+
+
+def encode(manifest: Manifest, request: Infer, result: Result) -> tuple[bytes, dict[str, str]]:
+    """The response's body and headers."""
+    values: dict[str, Array] = {name: getattr(result, name) for name in request.outputs}
+    blobs = [values[name] for name, binary in request.outputs.items() if binary]
+    content = {"id": request.id} if request.id else {}
+    text = orjson.dumps(
+        content
+        | {
+            "model_name": manifest.name,
+            "model_version": str(manifest.version),
+            "parameters": {"normalizer": result.normalizer},
+            "outputs": [entry(name, values[name], binary=binary) for name, binary in request.outputs.items()],
+        },
+        option=orjson.OPT_SERIALIZE_NUMPY,
+    )
+    if not blobs:
+        return text, {"Content-Type": JSON_TYPE}
+    return join(text, blobs), {"Content-Type": BINARY_TYPE, LENGTH_HEADER: str(len(text))}
+
+
+def entry(name: str, values: Array, *, binary: bool) -> dict[str, Any]:
+    """One output; in JSON its numbers are flat, and -inf is the least float32."""
+    described = describe(name, values, binary=binary)
+    if not binary:
+        flat = np.ascontiguousarray(values).reshape(-1)
+        described["data"] = np.maximum(flat, LEAST) if name == LOGPROBS else flat
+    return described

@@ -56,6 +56,10 @@ class Head:
         plan, normalizer = self.choose_plan(len(rows), k, exact)
         return self.run(plan, rows, k, legal).topk(normalizer)
 
+    def topk_by_plan(self, contexts: FloatArray, k: int) -> TopK:
+        """As `topk`, by the plan alone: never by dense for its number of rows or its k. For measuring a head."""
+        return self.run(self.plan, contexts, k, Legal()).topk(self.manifest.normalizer)
+
     def logprobs(self, contexts: npt.ArrayLike, ids: npt.ArrayLike, *, exact: bool = False) -> FloatArray:
         """Log-probabilities [B, m] float32 of `ids` [B, m] int64 (-1 gives -inf), normalised as `topk` does."""
         rows = self.check_contexts(contexts)

@@ -1,122 +1,108 @@
-"""`/v1` bodies: JSON in, arrays, JSON out. -inf is null."""
+"""The bodies of /v1: JSON <-> arrays. -inf is null."""
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import Any
 
-import numpy as np
 import orjson
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from .codec import DEFAULT_K, load_object, numbers
+from .arrays import float_rows, id_rows
 from .errors import BadInput
-from .head import Head
-from .protocol import Array
-from .result import NO_CLASS, FloatArray, TopK
+from .fields import flag, parse_json, whole
+from .manifest import Manifest
+from .models import Labels
+from .protocol import cut
+from .queries import ScoreQuery, Scores, TopKQuery
+from .result import IdArray, TopK
 
-Ids = list[int] | list[list[int]] | None
-
-
-class Options(BaseModel):
-    """What both requests share."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-    model: str = Field(description="name of the model")
-    version: int | None = Field(None, description="its version; the latest by default")
-    exact: bool = Field(False, description="answer with the dense head")
+TARGET = ("model", "version")
+TOPK = (*TARGET, "contexts", "k", "allow", "ban", "exact", "labels")
+SCORE = (*TARGET, "contexts", "ids", "exact")
 
 
-class TopKOptions(Options):
-    """`/v1/topk` without the contexts."""
-
-    k: int | None = Field(None, description=f"classes wanted, 1 to max_k; {DEFAULT_K} by default")
-    allow: Ids = Field(None, description="legal class ids, one list for all rows or one a row")
-    ban: Ids = Field(None, description="illegal class ids, one list for all rows or one a row")
-    labels: bool = Field(False, description="also return the classes' printable names")
-
-
-class TopKBody(TopKOptions):
-    """The k best classes of each context vector."""
-
-    contexts: list[list[float]] = Field(description="context vectors [B, d]")
+def parse(body: bytes, known: tuple[str, ...]) -> dict[str, Any]:
+    """The body's fields; raises BadInput at one that is not known, so that a misspelt `allow` is not lost."""
+    fields = parse_json(body)
+    unknown = next((name for name in fields if name not in known), None)
+    if unknown is not None:
+        raise BadInput(f"there is no field '{cut(unknown)}': known are {', '.join(known)}")
+    return {name: value for name, value in fields.items() if value is not None}
 
 
-class ScoreBody(Options):
-    """Log-probabilities of given classes."""
-
-    contexts: list[list[float]] = Field(description="context vectors [B, d]")
-    ids: list[list[int]] = Field(description="class ids [B, m]")
-
-
-O = TypeVar("O", bound=Options)
+def required(fields: dict[str, Any], name: str) -> Any:
+    """A field that must be there."""
+    if name not in fields:
+        raise BadInput(f"the field '{name}' is missing from the body")
+    return fields[name]
 
 
-def parse(body: bytes, kind: type[O], arrays: tuple[str, ...]) -> tuple[O, dict[str, Any]]:
-    """The options, validated, and the raw arrays taken out before: no validator walks over floats."""
-    content = load_object(body)
-    raw = {name: content.pop(name, None) for name in arrays}
-    for name, values in raw.items():
-        if not isinstance(values, list):
-            raise BadInput(f"{name} is missing or no list: give a list of rows")
-    try:
-        return kind.model_validate(content), raw
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise BadInput(f"field '{where}' is wrong: {first['msg']}") from None
+def target(fields: dict[str, Any]) -> tuple[str, int | None]:
+    """The model's name, and its version where one is asked for; raises BadInput."""
+    name, version = required(fields, "model"), fields.get("version")
+    if not isinstance(name, str):
+        raise BadInput("model must be a name, as text")
+    if version is not None and (not isinstance(version, int) or isinstance(version, bool)):
+        raise BadInput(f"version is {cut(version)}: send a whole number, or leave it out for the latest")
+    return name, version
 
 
-def contexts_of(values: list[Any], head: Head) -> Array:
-    """[B, d] float32; no rows at all are legal."""
-    return numbers("contexts", values, "<f4") if values else np.empty((0, head.manifest.dim), np.float32)
+def topk_query(fields: dict[str, Any], manifest: Manifest) -> TopKQuery:
+    """The question of /v1/topk; raises BadInput."""
+    return TopKQuery(
+        float_rows("contexts", required(fields, "contexts"), manifest.dim),
+        whole(required(fields, "k")),
+        ids_of(fields, "allow"),
+        ids_of(fields, "ban"),
+        flag(fields, "exact"),
+    )
 
 
-def padded(lists: Ids) -> Array | None:
-    """Allow or ban as one array; rows of different lengths are filled up with -1."""
-    if lists is None:
-        return None
-    if not lists or not isinstance(lists[0], list):
-        return numbers("allow or ban", lists, "<i8")
-    width = max(len(row) for row in lists if isinstance(row, list))
-    filled = np.full((len(lists), width), NO_CLASS, np.int64)
-    for row, own in zip(filled, lists, strict=True):
-        if isinstance(own, list):
-            row[: len(own)] = own
-    return filled
+def ids_of(fields: dict[str, Any], name: str) -> IdArray | None:
+    """An optional list of ids, flat or one a row."""
+    return id_rows(name, fields[name]) if name in fields else None
 
 
-def encode_topk(head: Head, top: TopK, *, labels: bool) -> bytes:
-    """The answer to `/v1/topk`."""
-    manifest = head.manifest
+def score_query(fields: dict[str, Any], manifest: Manifest) -> ScoreQuery:
+    """The question of /v1/score; raises BadInput."""
+    return ScoreQuery(
+        float_rows("contexts", required(fields, "contexts"), manifest.dim),
+        id_rows("ids", required(fields, "ids")),
+        flag(fields, "exact"),
+    )
+
+
+def wants_labels(fields: dict[str, Any]) -> bool:
+    """Whether the answer is to hold printable labels."""
+    return flag(fields, "labels")
+
+
+def encode_topk(manifest: Manifest, top: TopK, labels: Labels | None) -> bytes:
+    """The answer of /v1/topk. labels: [V + 1], the last one (None) for the id -1."""
     content: dict[str, Any] = {
         "model": manifest.name,
         "version": manifest.version,
-        "ids": np.ascontiguousarray(top.ids),
-        "logprobs": np.ascontiguousarray(top.logprobs),
+        "ids": top.ids,
+        "logprobs": top.logprobs,
         "scored": top.scored,
         "normalizer": top.normalizer,
     }
-    if labels:
-        content["labels"] = labelled(head, top)
-    return orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY)
+    if labels is not None:
+        content["labels"] = labels[top.ids].tolist()
+    return dumps(content)
 
 
-def labelled(head: Head, top: TopK) -> list[list[str | None]]:
-    """Printable names beside the ids; raises BadInput where the bundle has none."""
-    names = head.labels
-    if names is None:
-        raise BadInput(f"{head.manifest.name} was exported without labels: leave labels out")
-    return [[None if i == NO_CLASS else names[i] for i in row] for row in top.ids.tolist()]
+def encode_scores(manifest: Manifest, scores: Scores) -> bytes:
+    """The answer of /v1/score."""
+    return dumps(
+        {
+            "model": manifest.name,
+            "version": manifest.version,
+            "logprobs": scores.logprobs,
+            "normalizer": scores.normalizer,
+        }
+    )
 
 
-def encode_scores(head: Head, logprobs: FloatArray, normalizer: str) -> bytes:
-    """The answer to `/v1/score`."""
-    manifest = head.manifest
-    content = {
-        "model": manifest.name,
-        "version": manifest.version,
-        "logprobs": np.ascontiguousarray(logprobs),
-        "normalizer": normalizer,
-    }
+def dumps(content: Any) -> bytes:
+    """JSON; arrays as they are, what is not finite as null."""
     return orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY)

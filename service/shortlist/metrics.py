@@ -1,115 +1,147 @@
-"""Prometheus metrics: latency by phase, rows, scored classes, and what each model promises."""
+"""Prometheus metrics: names and labels are a contract with dashboards and alerts.
+
+Labels hold names from the repository and small enumerations only, never text from a request. What a request
+needs is bound once per model, so that counting costs microseconds.
+"""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from functools import partial
 
 import numpy as np
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics, generate_latest
 
-from .head import Head
-from .manifest import Manifest
+from .count_histogram import CountHistogram
+from .models import Model
+from .queries import Result
 from .result import TopK
 
-SECONDS = tuple(50e-6 * 2**i for i in range(18))  # 50 us to 6.6 s
-ROWS = tuple(float(2**i) for i in range(13))
-CLASSES = tuple(float(2**i) for i in range(19))
+ENDPOINTS = ("topk", "score", "infer")
 PHASES = ("decode", "compute", "encode")
-UNKNOWN = "unknown"  # names that clients invent must not become label values
+SECONDS = [50e-6 * 2**i for i in range(18)]  # 50 us to 6.6 s
+ROWS = [2**i for i in range(13)]  # 1 to 4,096
+CLASSES = [2**i for i in range(19)]  # 1 to 262,144
 MODEL = ("model", "version")
+UNKNOWN = ("unknown", "unknown")  # names that clients invent must not become label values
 
 
 class Metrics:
-    """All metrics of one app, in a registry of its own."""
+    """All metric families of one server."""
 
-    def __init__(self, version: str) -> None:
-        """Create them; `version` is the package's."""
-        disable_created_metrics()  # type: ignore[no-untyped-call]
-        self.registry = CollectorRegistry()
-        self.requests = self.counter("shortlist_requests", "requests answered", *MODEL, "endpoint", "code")
-        self.rows = self.counter("shortlist_rows", "context vectors answered, by head or by dense", *MODEL, "answered")
-        self.duration = self.histogram(
-            "shortlist_request_duration_seconds", "whole request", SECONDS, *MODEL, "endpoint"
+    def __init__(self, version: str, registry: CollectorRegistry | None = None) -> None:
+        """Register every family with `registry`; `version` is the package's."""
+        disable_created_metrics()  # type: ignore[no-untyped-call]  # else every series comes twice
+        self.registry = registry = registry or CollectorRegistry()
+        self.requests = Counter(
+            "shortlist_requests", "requests answered, by status code", (*MODEL, "endpoint", "code"), registry=registry
         )
-        self.phase = self.histogram("shortlist_phase_duration_seconds", "phase of a request", SECONDS, *MODEL, "phase")
-        self.batch = self.histogram("shortlist_batch_rows", "context vectors of a request", ROWS, *MODEL)
-        self.scored = self.histogram("shortlist_scored_classes", "classes scored for a context vector", CLASSES, *MODEL)
-        self.info = self.gauge(
-            "shortlist_model_info", "1 for each model that is ready", *MODEL, "method", "plan", "device", "normalizer"
+        self.duration = Histogram(
+            "shortlist_request_duration_seconds",
+            "from the first byte read to the answer's last byte made",
+            (*MODEL, "endpoint"),
+            buckets=SECONDS,
+            registry=registry,
         )
-        self.quality = self.gauge("shortlist_model_quality", "held-out quality promised at export", *MODEL, "metric")
-        self.ready = self.gauge("shortlist_ready", "1 when every model passed its canary")
-        self.gauge("shortlist_build_info", "1, labelled with the version", "version").labels(version).set(1)
-        self.models: dict[tuple[str, int], ModelMetrics] = {}
-
-    def counter(self, name: str, text: str, *labels: str) -> Counter:
-        """A counter in this registry."""
-        return Counter(name, text, labels, registry=self.registry)
-
-    def gauge(self, name: str, text: str, *labels: str) -> Gauge:
-        """A gauge in this registry."""
-        return Gauge(name, text, labels, registry=self.registry)
-
-    def histogram(self, name: str, text: str, buckets: tuple[float, ...], *labels: str) -> Histogram:
-        """A histogram in this registry."""
-        return Histogram(name, text, labels, registry=self.registry, buckets=buckets)
-
-    def add_model(self, head: Head) -> None:
-        """Bind the label values of a model that became ready, and publish its promise."""
-        manifest = head.manifest
-        version = str(manifest.version)
-        self.models[manifest.name, manifest.version] = ModelMetrics(self, manifest)
-        self.info.labels(manifest.name, version, manifest.method, manifest.plan, head.device, manifest.normalizer).set(
-            1
+        self.phases = Histogram(
+            "shortlist_phase_duration_seconds",
+            "of a request's phases",
+            (*MODEL, "phase"),
+            buckets=SECONDS,
+            registry=registry,
         )
-        if manifest.quality is not None:
-            for metric, value in manifest.quality.model_dump().items():
-                self.quality.labels(manifest.name, version, metric).set(value)
+        self.rows = Counter(
+            "shortlist_rows",
+            "context vectors answered, by the head or by the dense layer",
+            (*MODEL, "answered"),
+            registry=registry,
+        )
+        self.batch_rows = Histogram(
+            "shortlist_batch_rows", "context vectors computed together", MODEL, buckets=ROWS, registry=registry
+        )
+        self.scored = CountHistogram(
+            "shortlist_scored_classes", "classes scored for a context vector", MODEL, CLASSES, registry
+        )
+        self.info = Gauge(
+            "shortlist_model_info",
+            "1 for every model that is ready",
+            (*MODEL, "method", "plan", "device", "normalizer"),
+            registry=registry,
+        )
+        self.quality = Gauge(
+            "shortlist_model_quality",
+            "what the export measured on held-out contexts",
+            (*MODEL, "metric"),
+            registry=registry,
+        )
+        self.ready = Gauge("shortlist_ready", "1 when /readyz answers 200", registry=registry)
+        Gauge("shortlist_build_info", "1", ("version",), registry=registry).labels(version).set(1)
+        self.requests_of: dict[Model | None, Requests] = {}
+        self.answers_of: dict[Model, Answers] = {}
 
-    def of(self, manifest: Manifest) -> ModelMetrics:
-        """The bound metrics of a ready model."""
-        return self.models[manifest.name, manifest.version]
+    def request(self, model: Model | None, endpoint: str, code: int, seconds: float) -> None:
+        """One request that was answered, well or not; `model` is None when it named none that is known."""
+        if model not in self.requests_of:
+            place = UNKNOWN if model is None else (model.name, str(model.version))
+            self.requests_of[model] = Requests(self, *place)
+        self.requests_of[model].count(endpoint, code, seconds)
 
-    def finished(self, endpoint: str, code: int, manifest: Manifest | None, seconds: float) -> None:
-        """Count one request; `manifest` is None where no model was found."""
-        model, version = (manifest.name, str(manifest.version)) if manifest else (UNKNOWN, UNKNOWN)
-        self.requests.labels(model, version, endpoint, str(code)).inc()
-        self.duration.labels(model, version, endpoint).observe(seconds)
+    def answer(self, model: Model, phases: dict[str, float], rows: int, result: Result) -> None:
+        """One answer that was computed: seconds by phase, context vectors in it, and the answer itself."""
+        if model not in self.answers_of:
+            self.answers_of[model] = Answers(self, model.name, str(model.version), model.head.manifest.classes)
+        self.answers_of[model].count(phases, rows, result)
 
     def render(self) -> bytes:
         """The text exposition."""
         return generate_latest(self.registry)
 
+    def loaded(self, model: Model) -> None:
+        """Publish what a model is, once it is ready."""
+        if model.state != "ready":
+            return
+        manifest = model.head.manifest
+        place = (model.name, str(model.version))
+        self.info.labels(*place, manifest.method, manifest.plan, model.head.device, manifest.normalizer).set(1)
+        for metric, value in (manifest.quality.model_dump() if manifest.quality else {}).items():
+            self.quality.labels(*place, metric).set(value)
 
-class ModelMetrics:
-    """One model's children, bound once: label look-ups stay off the request's way."""
 
-    def __init__(self, metrics: Metrics, manifest: Manifest) -> None:
-        """Bind them."""
-        labels = (manifest.name, str(manifest.version))
-        self.classes = manifest.classes
-        self.phases = {phase: metrics.phase.labels(*labels, phase) for phase in PHASES}
-        self.batch = metrics.batch.labels(*labels)
-        self.scored = metrics.scored.labels(*labels)
-        self.by_head = metrics.rows.labels(*labels, "head")
-        self.by_dense = metrics.rows.labels(*labels, "dense")
+class Requests:
+    """The series of requests to one model version, bound beforehand."""
 
-    @contextmanager
-    def time(self, phase: str) -> Iterator[None]:
-        """Observe how long the block takes."""
-        start = time.perf_counter()
-        try:
-            yield
-        finally:
-            self.phases[phase].observe(time.perf_counter() - start)
+    def __init__(self, metrics: Metrics, name: str, version: str) -> None:
+        """Bind durations; a status code is bound when it first comes."""
+        self.duration = {endpoint: metrics.duration.labels(name, version, endpoint) for endpoint in ENDPOINTS}
+        self.bind = partial(metrics.requests.labels, name, version)
+        self.codes: dict[tuple[str, int], Counter] = {}
 
-    def answered(self, top: TopK) -> None:
-        """Count the rows of an answer: distinct counts of scored classes, not row by row."""
-        self.batch.observe(len(top.scored))
-        counts, rows = np.unique(top.scored, return_counts=True)
-        for count, many in zip(counts.tolist(), rows.tolist(), strict=True):
-            (self.by_dense if count == self.classes else self.by_head).inc(many)
-            for _ in range(many):
-                self.scored.observe(count)
+    def count(self, endpoint: str, code: int, seconds: float) -> None:
+        """One request."""
+        if (endpoint, code) not in self.codes:
+            self.codes[endpoint, code] = self.bind(endpoint, str(code))
+        self.codes[endpoint, code].inc()
+        self.duration[endpoint].observe(seconds)
+
+
+class Answers:
+    """The series of one model version's computed answers, bound beforehand."""
+
+    def __init__(self, metrics: Metrics, name: str, version: str, classes: int) -> None:
+        """Bind them; a row with `classes` (V) scored was answered by the dense head."""
+        self.classes = classes
+        self.phases = {phase: metrics.phases.labels(name, version, phase) for phase in PHASES}
+        self.batch_rows = metrics.batch_rows.labels(name, version)
+        self.by_head = metrics.rows.labels(name, version, "head")
+        self.by_dense = metrics.rows.labels(name, version, "dense")
+        self.scored = metrics.scored.labels(name, version)
+
+    def count(self, phases: dict[str, float], rows: int, result: Result) -> None:
+        """One answer."""
+        for phase, seconds in phases.items():
+            self.phases[phase].observe(seconds)
+        self.batch_rows.observe(rows)
+        if isinstance(result, TopK):
+            dense = int(np.count_nonzero(result.scored == self.classes))
+            self.by_dense.inc(dense)
+            self.by_head.inc(rows - dense)
+            self.scored.observe(result.scored)

@@ -1,99 +1,93 @@
-"""`/v2`: the core of the Open Inference Protocol. Bodies are in `codec`."""
+"""/v2: the core of the Open Inference Protocol, with binary tensors."""
 
 from __future__ import annotations
 
-from typing import Any
+from functools import partial
 
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Request
+from starlette.responses import Response
 
-from . import __version__
-from .app import Answer, Call, Service, answered, error_response
-from .codec import decode, encode, metadata
-from .errors import BadInput
+from . import __version__, codec, schemas
+from .bodies import json_response
+from .models import Model
 from .protocol import LENGTH_HEADER
-from .routes import checked_rows
+from .routes import service_of, version_number
+from .service import Call, Job
+
+router = APIRouter(prefix="/v2", tags=["Open Inference Protocol"], responses=schemas.FAILURES)
 
 EXTENSIONS = ["binary_tensor_data", "parameters"]
-
-router = APIRouter(prefix="/v2")
+MODEL = "/models/{name}"
+VERSION = MODEL + "/versions/{version}"
 
 
 @router.get("")
 @router.get("/", include_in_schema=False)
-async def server() -> dict[str, Any]:
-    """Server metadata."""
-    return {"name": "shortlist", "version": __version__, "extensions": EXTENSIONS}
+async def server() -> Response:
+    """The server's name, version and extensions."""
+    return json_response({"name": "shortlist", "version": __version__, "extensions": EXTENSIONS})
 
 
 @router.get("/health/live")
-async def live() -> dict[str, bool]:
-    """The process lives."""
-    return {"live": True}
+async def live() -> Response:
+    """200 while the process answers."""
+    return json_response({"live": True})
 
 
-@router.get("/health/ready", response_model=None)
-async def ready(request: Request) -> Response | dict[str, bool]:
-    """Every model is ready."""
-    reason = request.app.state.service.unready()
-    return error_response(503, f"not ready: {reason}") if reason else {"ready": True, "live": True}
+@router.get("/health/ready")
+async def ready(request: Request) -> Response:
+    """200 once every model is ready; 503 with the reason before, and while draining."""
+    service_of(request).check_ready()
+    return json_response({"ready": True, "live": True})
 
 
 @router.get("/models")
-async def names(request: Request) -> dict[str, list[str]]:
-    """Names of all models."""
-    return {"models": list(request.app.state.service.models.entries)}
+async def models(request: Request) -> Response:
+    """The models' names."""
+    return json_response({"models": list(service_of(request).models.by_name)})
 
 
-@router.get("/models/{name}")
-@router.get("/models/{name}/versions/{version}")
-async def model(request: Request, name: str, version: str | None = None) -> dict[str, Any]:
-    """Model metadata."""
-    service: Service = request.app.state.service
-    number = version_number(version)
-    head = service.models.get(name, number)
-    return metadata(head.manifest, list(service.models.versions(name)) if number is None else [number])
+@router.get(MODEL)
+@router.get(VERSION)
+async def metadata(request: Request, name: str, version: str | None = None) -> Response:
+    """A model's inputs and outputs."""
+    found = asked(request, name, version)
+    versions = service_of(request).models.versions(name) if version is None else [found.version]
+    return json_response(codec.metadata(found.head.manifest, list(versions)))
 
 
-@router.get("/models/{name}/ready")
-@router.get("/models/{name}/versions/{version}/ready")
-async def model_ready(request: Request, name: str, version: str | None = None) -> dict[str, Any]:
-    """Whether the model is ready; 404 or 503 with the reason where it is not."""
-    request.app.state.service.models.get(name, version_number(version))
-    return {"name": name, "ready": True}
+@router.get(MODEL + "/ready")
+@router.get(VERSION + "/ready")
+async def model_ready(request: Request, name: str, version: str | None = None) -> Response:
+    """200 once the model is ready; 503 with the reason before."""
+    found = asked(request, name, version)
+    return json_response({"name": found.head.manifest.name, "ready": True})
 
 
-@router.post("/models/{name}/infer")
-@router.post("/models/{name}/versions/{version}/infer")
+@router.post(
+    MODEL + "/infer",
+    openapi_extra=schemas.body(schemas.InferRequest, binary=True),
+    responses={200: {"model": schemas.InferResponse}},
+)
+@router.post(
+    VERSION + "/infer",
+    openapi_extra=schemas.body(schemas.InferRequest, binary=True),
+    responses={200: {"model": schemas.InferResponse}},
+)
 async def infer(request: Request, name: str, version: str | None = None) -> Response:
-    """Inputs `context` [-1, d] and optional `allow`, `ban` [-1, m]; outputs `ids`, `logprobs`, `scored`."""
-    return await answered(request, "infer", inferring(name, version, request.headers.get(LENGTH_HEADER)))
+    """The k best classes, or the log-probabilities of given classes."""
+    decode = partial(infer_job, name=name, version=version, header=request.headers.get(LENGTH_HEADER))
+    return await service_of(request).answer("infer", request, decode)
 
 
-def inferring(name: str, version: str | None, length: str | None) -> Answer:
-    """What answers a body sent to this model."""
-
-    async def answer(call: Call, body: bytes) -> Response:
-        head = call.model(name, version_number(version))
-        metrics = call.service.metrics.of(head.manifest)
-        with metrics.time("decode"):
-            asked = decode(head.manifest, body, length)
-            contexts = checked_rows(call.service, asked.contexts)
-        with metrics.time("compute"):
-            top = await call.service.compute(
-                lambda: head.topk(contexts, asked.k, allow=asked.allow, ban=asked.ban, exact=asked.exact)
-            )
-        metrics.answered(top)
-        with metrics.time("encode"):
-            content, headers = encode(asked, top, head.manifest)
-            return Response(content, headers=headers)
-
-    return answer
+def asked(request: Request, name: str, version: str | None) -> Model:
+    """The model of a path; raises NotFound."""
+    return service_of(request).models.find(name, version_number(version, name))
 
 
-def version_number(text: str | None) -> int | None:
-    """A version from a path; raises BadInput when it is no number."""
-    if text is None:
-        return None
-    if not text.isascii() or not text.isdigit() or len(text) > 9:
-        raise BadInput(f"version '{text}' is no whole number")
-    return int(text)
+def infer_job(call: Call, body: bytes, *, name: str, version: str | None, header: str | None) -> Job:
+    """Decode an infer request."""
+    model = call.find(name, version_number(version, name))
+    manifest = model.head.manifest
+    request = codec.decode(body, header, manifest)
+    return Job(model, request.query, lambda result: codec.encode(manifest, request, result))

@@ -1,64 +1,89 @@
-"""The tensors of the Open Inference Protocol, shared by server and client: JSON header, then raw little-endian bytes.
+"""The Open Inference Protocol's tensors on the wire, as both server and client need them.
 
-https://github.com/kserve/open-inference-protocol with Triton's binary tensor data extension.
+A body is JSON, then the bytes of its binary tensors in order, little-endian, without padding. The header
+`Inference-Header-Content-Length` says where the JSON ends; without it the whole body is JSON.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from .arrays import FLOAT32, INT64, Array, flat
 from .errors import BadInput
 
 LENGTH_HEADER = "Inference-Header-Content-Length"
-JSON_TYPE = "application/json"
 BINARY_TYPE = "application/octet-stream"
+JSON_TYPE = "application/json"
+CONTEXT, IDS, ALLOW, BAN = "context", "ids", "allow", "ban"
+LOGPROBS, SCORED = "logprobs", "scored"
 
-DTYPES: dict[str, str] = {"FP32": "<f4", "FP16": "<f2", "BF16": "<u2", "INT64": "<i8", "INT32": "<i4"}
+DATATYPES: dict[str, np.dtype[Any]] = {
+    "FP32": np.dtype("<f4"),
+    "FP16": np.dtype("<f2"),
+    "BF16": np.dtype("<u2"),  # the upper half of a float32
+    "INT64": np.dtype("<i8"),
+    "INT32": np.dtype("<i4"),
+}
 NAMES = {
     np.dtype(np.float32): "FP32",
     np.dtype(np.float16): "FP16",
     np.dtype(np.int64): "INT64",
     np.dtype(np.int32): "INT32",
 }
-MOST_ELEMENTS = 1 << 40
-
-Array = npt.NDArray[Any]
+IN_JSON = {"FP32": FLOAT32, "INT64": INT64, "INT32": INT64}
 
 
-def described(name: str, array: Array) -> dict[str, Any]:
-    """The JSON entry of a tensor, data left out."""
-    return {"name": name, "datatype": NAMES[array.dtype], "shape": list(array.shape)}
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """One tensor as it came: `raw` bytes, or `data` from JSON."""
 
+    name: str
+    datatype: str
+    shape: tuple[int, ...]
+    raw: memoryview | None
+    data: Any = None
 
-def binary_entry(name: str, array: Array) -> dict[str, Any]:
-    """The JSON entry of a tensor whose bytes follow the header."""
-    return described(name, array) | {"parameters": {"binary_data_size": array.nbytes}}
+    def array(self, model: str) -> Array:
+        """Its numbers in the shape that it announces; BF16 as float32. Binary ones share the body's memory.
 
+        Raises BadInput when their count or kind is not what was announced.
+        """
+        if self.datatype not in DATATYPES:
+            raise BadInput(f"datatype '{cut(self.datatype)}' of '{self.name}' is not one of {', '.join(DATATYPES)}")
+        numbers = self.from_json() if self.raw is None else self.from_bytes(self.raw, model)
+        try:
+            return numbers.reshape(self.shape)
+        except ValueError:  # no numbers, and a dimension that numpy cannot count
+            raise BadInput(f"shape {list(self.shape)} of '{self.name}' is impossible") from None
 
-def elements(name: str, shape: Any) -> int:
-    """How many elements a shape holds; raises BadInput when it is none."""
-    if not isinstance(shape, list) or not all(type(size) is int and size >= 0 for size in shape):
-        raise BadInput(f"the shape of '{name}' must be a list of whole numbers from 0")
-    count = math.prod(shape)
-    if count > MOST_ELEMENTS:
-        raise BadInput(f"the shape of '{name}' holds {count} elements: that is too many")
-    return count
+    def from_bytes(self, raw: memoryview, model: str) -> Array:
+        """[n] from the wire."""
+        dtype = DATATYPES[self.datatype]
+        expected = math.prod(self.shape) * dtype.itemsize
+        if len(raw) != expected:
+            raise BadInput(
+                f"input byte size mismatch for input '{self.name}' for model '{model}'. "
+                f"Expected {expected}, got {len(raw)}"
+            )
+        numbers: Array = np.require(np.frombuffer(raw, dtype), requirements="A")  # runtimes want aligned numbers
+        if self.datatype == "BF16":
+            return widened(numbers)
+        return numbers
 
-
-def from_bytes(entry: dict[str, Any], data: memoryview) -> Array:
-    """A tensor as a view of its bytes; BF16 widens to float32. Raises BadInput when size and shape differ."""
-    name, datatype = entry["name"], entry["datatype"]
-    dtype = np.dtype(DTYPES[datatype])
-    expected = elements(name, entry["shape"]) * dtype.itemsize
-    if len(data) != expected:
-        raise BadInput(f"input byte size mismatch for input '{name}'. Expected {expected}, got {len(data)}")
-    array: Array = np.frombuffer(data, dtype).reshape(entry["shape"])
-    return widened(array) if datatype == "BF16" else array
+    def from_json(self) -> Array:
+        """[n] from JSON."""
+        if self.datatype not in IN_JSON:
+            raise BadInput(f"'{self.name}' is {self.datatype}, which JSON cannot carry: send it as binary data")
+        numbers = flat(f"'{self.name}'", self.data, IN_JSON[self.datatype])
+        if numbers.size != math.prod(self.shape):
+            raise BadInput(f"'{self.name}' has {numbers.size} numbers for shape {list(self.shape)}")
+        return numbers
 
 
 def widened(bfloat16: npt.NDArray[np.uint16]) -> npt.NDArray[np.float32]:
@@ -66,27 +91,80 @@ def widened(bfloat16: npt.NDArray[np.uint16]) -> npt.NDArray[np.float32]:
     return (bfloat16.astype(np.uint32) << 16).view(np.float32)
 
 
-def split_blobs(entries: Sequence[dict[str, Any]], blob: memoryview) -> list[memoryview | None]:
-    """The bytes of each entry, in order, None where its data is in the JSON; raises BadInput on too few or too many."""
-    parts: list[memoryview | None] = []
-    position = 0
+def cut(text: object, length: int = 60) -> str:
+    """`text` short enough for one sentence."""
+    whole = str(text)
+    return whole if len(whole) <= length else f"{whole[:length]}..."
+
+
+def is_count(value: Any) -> bool:
+    """Whether `value` is a whole number from 0."""
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def split(body: bytes, header: str | None) -> tuple[memoryview, memoryview]:
+    """The JSON and the binary part of a body; raises BadInput when the header is no length inside it."""
+    whole = memoryview(body)
+    if header is None:
+        return whole, whole[len(whole) :]
+    text = header.strip()
+    if not (text.isascii() and text.isdigit() and len(text) < 20) or int(text) > len(whole):
+        raise BadInput(f"{LENGTH_HEADER} is '{cut(header)}' but the body has {len(whole)} bytes: give its JSON part")
+    return whole[: int(text)], whole[int(text) :]
+
+
+def tensors(entries: Any, binary: memoryview, model: str) -> dict[str, Tensor]:
+    """The tensors that `entries` (`inputs` or `outputs`) describe, by name, each with its part of `binary`.
+
+    Raises BadInput when an entry is malformed or bytes are missing or left over.
+    """
+    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+        raise BadInput("inputs must be a list of objects with name, shape and datatype")
+    found: dict[str, Tensor] = {}
     for entry in entries:
-        size = parameters_of(entry).get("binary_data_size")
-        if size is None:
-            parts.append(None)
-            continue
-        if type(size) is not int or size < 0 or position + size > len(blob):
-            raise BadInput(f"the body ends before the binary_data_size of '{entry.get('name')}' is reached")
-        parts.append(blob[position : position + size])
-        position += size
-    if position != len(blob):
-        raise BadInput(f"unexpected additional input data: {len(blob) - position} bytes after the last tensor")
-    return parts
+        tensor, binary = taken(entry, binary)
+        if tensor.name in found:
+            raise BadInput(f"input '{tensor.name}' already exists in request")
+        found[tensor.name] = tensor
+    if binary:
+        raise BadInput(f"unexpected additional input data for model '{model}'")
+    return found
 
 
-def parameters_of(entry: dict[str, Any]) -> dict[str, Any]:
-    """The `parameters` of a request, tensor or output; raises BadInput when they are no object."""
-    parameters = entry.get("parameters") or {}
-    if not isinstance(parameters, dict):
-        raise BadInput("parameters must be an object")
-    return parameters
+def taken(entry: dict[str, Any], binary: memoryview) -> tuple[Tensor, memoryview]:
+    """One tensor, and what is left of `binary`."""
+    name, shape, datatype = entry.get("name"), entry.get("shape"), entry.get("datatype")
+    if not isinstance(name, str) or not isinstance(datatype, str):
+        raise BadInput("each input needs a name and a datatype, both text")
+    name = cut(name)
+    if not isinstance(shape, list) or not all(is_count(size) for size in shape):
+        raise BadInput(f"shape of '{name}' must be a list of whole numbers from 0")
+    size = mapping(entry, "parameters", f"'{name}'").get("binary_data_size")
+    if size is None:
+        return Tensor(name, datatype, tuple(shape), None, entry.get("data")), binary
+    if not is_count(size) or size > len(binary):
+        raise BadInput(f"binary_data_size of '{name}' is {cut(size)} but {len(binary)} bytes are left in the body")
+    return Tensor(name, datatype, tuple(shape), binary[:size]), binary[size:]
+
+
+def mapping(content: dict[str, Any], key: str, where: str) -> dict[str, Any]:
+    """The object at `key`, or an empty one; raises BadInput when it is something else."""
+    value = content.get(key)
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise BadInput(f"{key} of {where} must be an object")
+    return value
+
+
+def describe(name: str, values: Array, *, binary: bool) -> dict[str, Any]:
+    """The JSON entry of a tensor, without the data."""
+    entry: dict[str, Any] = {"name": name, "datatype": NAMES[values.dtype], "shape": list(values.shape)}
+    if binary:
+        entry["parameters"] = {"binary_data_size": values.nbytes}
+    return entry
+
+
+def join(header: bytes, arrays: Iterable[Array]) -> bytes:
+    """JSON and binary tensors as one body."""
+    return b"".join([header, *(values.tobytes() for values in arrays)])

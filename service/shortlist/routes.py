@@ -1,137 +1,102 @@
-"""`/v1`, health and metrics."""
+"""/v1: JSON for people and scripts."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from fastapi import APIRouter, Request, Response
-from pydantic import BaseModel
+from fastapi import APIRouter, Request
+from starlette.responses import Response
 
-from .app import Call, Service, answered, error_response
-from .codec import DEFAULT_K, numbers
-from .errors import BadInput
-from .head import Head
-from .json_api import Options, ScoreBody, TopKBody, TopKOptions, contexts_of, encode_scores, encode_topk, padded, parse
-from .models import Entry
-from .protocol import JSON_TYPE, Array
+from . import json_api, schemas
+from .bodies import json_response
+from .errors import BadInput, NotFound
+from .models import Labels, Model, Models
+from .protocol import JSON_TYPE, cut
+from .service import Call, Job, Service
 
-router = APIRouter()
+router = APIRouter(prefix="/v1", tags=["v1"], responses=schemas.FAILURES)
 
-
-def documented(body: type[BaseModel]) -> dict[str, Any]:
-    """OpenAPI of a body that the route reads by itself."""
-    return {"requestBody": {"required": True, "content": {JSON_TYPE: {"schema": body.model_json_schema()}}}}
+TYPE = {"Content-Type": JSON_TYPE}
 
 
-@router.post("/v1/topk", openapi_extra=documented(TopKBody))
-async def topk(request: Request) -> Response:
-    """The k best classes of each context vector, with natural log-probabilities; -inf is null."""
-    return await answered(request, "topk", answer_topk)
-
-
-async def answer_topk(call: Call, body: bytes) -> Response:
-    """Bytes -> head -> bytes."""
-    options, raw = parse(body, TopKOptions, ("contexts",))
-    head = call.model(options.model, options.version)
-    metrics = call.service.metrics.of(head.manifest)
-    with metrics.time("decode"):
-        contexts = checked_rows(call.service, contexts_of(raw["contexts"], head))
-        allow, ban = padded(options.allow), padded(options.ban)
-    k = min(DEFAULT_K, head.manifest.max_k) if options.k is None else options.k
-    with metrics.time("compute"):
-        top = await call.service.compute(lambda: head.topk(contexts, k, allow=allow, ban=ban, exact=options.exact))
-    metrics.answered(top)
-    with metrics.time("encode"):
-        return Response(encode_topk(head, top, labels=options.labels), media_type=JSON_TYPE)
-
-
-@router.post("/v1/score", openapi_extra=documented(ScoreBody))
-async def score(request: Request) -> Response:
-    """Log-probabilities of given classes."""
-    return await answered(request, "score", answer_score)
-
-
-async def answer_score(call: Call, body: bytes) -> Response:
-    """Bytes -> head -> bytes."""
-    options, raw = parse(body, Options, ("contexts", "ids"))
-    head = call.model(options.model, options.version)
-    contexts = checked_rows(call.service, contexts_of(raw["contexts"], head))
-    ids = numbers("ids", raw["ids"], "<i8") if raw["ids"] else numbers("ids", [[]] * len(contexts), "<f4")
-    logprobs = await call.service.compute(lambda: head.logprobs(contexts, ids, exact=options.exact))
-    normalizer = head.choose_plan(len(contexts), 1, options.exact)[1]
-    return Response(encode_scores(head, logprobs, normalizer), media_type=JSON_TYPE)
-
-
-def checked_rows(service: Service, contexts: Array) -> Array:
-    """Refuse more rows than a request may have."""
-    most = service.settings.max_rows
-    if len(contexts) > most:
-        raise BadInput(f"the request has {len(contexts)} rows but the server takes up to {most}: split it")
-    return contexts
-
-
-@router.get("/v1/models")
-def models(request: Request) -> dict[str, Any]:
-    """Every model with all its versions."""
+def service_of(request: Request) -> Service:
+    """The service behind the app."""
     service: Service = request.app.state.service
-    return {"models": [described(service, name) for name in service.models.entries]}
+    return service
 
 
-@router.get("/v1/models/{name}")
-def model(request: Request, name: str) -> dict[str, Any]:
-    """One model with all its versions."""
-    return described(request.app.state.service, name)
+def version_number(text: str | None, name: str) -> int | None:
+    """A version from a path or query; raises NotFound when it is no number."""
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdigit() and len(text) < 10):
+        raise NotFound(f"Request for unknown model: '{cut(name)}' version {cut(text)} is not found")
+    return int(text)
 
 
-def described(service: Service, name: str) -> dict[str, Any]:
-    """A model as the API shows it."""
-    versions = service.models.versions(name)
-    return {
-        "name": name,
-        "device": service.device,
-        "max_rows": service.settings.max_rows,
-        "body_limit": service.settings.body_limit,
-        "versions": [shown(version, entry) for version, entry in versions.items()],
-    }
+def topk_job(call: Call, body: bytes) -> Job:
+    """Decode a question of /v1/topk."""
+    fields = json_api.parse(body, json_api.TOPK)
+    model = call.find(*json_api.target(fields))
+    manifest = model.head.manifest
+    labels = wanted_labels(model, fields)
+    query = json_api.topk_query(fields, manifest)
+    return Job(model, query, lambda top: (json_api.encode_topk(manifest, top, labels), TYPE))
 
 
-def shown(version: int, entry: Entry) -> dict[str, Any]:
-    """One version: its state, and the manifest's facts once it is ready."""
-    state: dict[str, Any] = {"version": version, "state": entry.state}
-    if entry.head is None:
-        return state | {"reason": entry.reason}
-    return state | facts(entry.head)
+def wanted_labels(model: Model, fields: dict[str, Any]) -> Labels | None:
+    """The model's labels where they are asked for; raises BadInput where it has none."""
+    if not json_api.wants_labels(fields):
+        return None
+    if model.labels is None:
+        raise BadInput(f"{model} was exported without labels: leave the field labels out")
+    return model.labels
 
 
-def facts(head: Head) -> dict[str, Any]:
-    """What a caller wants to know of a head."""
-    manifest = head.manifest
-    kept = {"method", "plan", "reference", "classes", "dim", "dtype", "max_k", "normalizer", "options", "quality",
-            "dense_crossover"}  # fmt: skip
-    return manifest.model_dump(include=kept) | {
-        "device": head.device,
-        "threads": head.threads,
-        "labels": head.labels is not None,
-        "exact": head.dense is not None,
-    }
+def score_job(call: Call, body: bytes) -> Job:
+    """Decode a question of /v1/score."""
+    fields = json_api.parse(body, json_api.SCORE)
+    model = call.find(*json_api.target(fields))
+    manifest = model.head.manifest
+    query = json_api.score_query(fields, manifest)
+    return Job(model, query, lambda scores: (json_api.encode_scores(manifest, scores), TYPE))
 
 
-@router.get("/healthz")
-async def healthz() -> dict[str, bool]:
-    """The process lives."""
-    return {"live": True}
+@router.post(
+    "/topk",
+    openapi_extra=schemas.body(schemas.TopKRequest),
+    responses={200: {"model": schemas.TopKResponse}},
+)
+async def topk(request: Request) -> Response:
+    """The k best classes of each context vector, with their log-probabilities."""
+    return await service_of(request).answer("topk", request, topk_job)
 
 
-@router.get("/readyz")
-async def readyz(request: Request) -> Response:
-    """200 when every bundle is warmed and passed its canary; else 503 with the reason."""
-    reason = request.app.state.service.unready()
-    if reason:
-        return error_response(503, f"not ready: {reason}")
-    return Response(b'{"ready":true}', media_type=JSON_TYPE)
+@router.post(
+    "/score",
+    openapi_extra=schemas.body(schemas.ScoreRequest),
+    responses={200: {"model": schemas.ScoreResponse}},
+)
+async def score(request: Request) -> Response:
+    """The log-probabilities of given classes."""
+    return await service_of(request).answer("score", request, score_job)
 
 
-@router.get("/metrics")
-async def metrics(request: Request) -> Response:
-    """Prometheus text."""
-    return Response(request.app.state.service.metrics.render(), media_type="text/plain; version=0.0.4; charset=utf-8")
+@router.get("/models", responses={200: {"model": schemas.ModelList}})
+async def models(request: Request) -> Response:
+    """Every model of the repository."""
+    known = service_of(request).models
+    return json_response({"models": [described(known, name, None) for name in known.by_name]})
+
+
+@router.get("/models/{name}", responses={200: {"model": schemas.ModelVersions}})
+async def model(request: Request, name: str, version: str | None = None) -> Response:
+    """One model: its latest version, or the one asked for."""
+    return json_response(described(service_of(request).models, name, version))
+
+
+def described(known: Models, name: str, version: str | None) -> dict[str, Any]:
+    """What is said of one version of a model."""
+    versions = known.versions(name)
+    found = known.find(name, version_number(version, name))
+    return found.info() | {"versions": [each.info() for each in versions.values()]}

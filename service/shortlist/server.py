@@ -1,65 +1,122 @@
-"""uvicorn around the app: one process, a clear word when the port is taken, a clean end on SIGTERM."""
+"""The process: a socket, uvicorn, signals."""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import errno
 import logging
+import signal
 import socket
 import sys
-from types import FrameType
+from collections.abc import Iterator
 
 import uvicorn
-from fastapi import FastAPI
 
 from .app import create_app
-from .errors import ShortlistError
+from .errors import BadInput
+from .service import Service
 from .settings import Settings
 
 BACKLOG = 2048
+KEEP_ALIVE = 75  # seconds; longer than clients keep idle connections, so that it is they who close
+LAST_WORDS = 0.2  # seconds for requests on their way when the socket closes
+LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
-class Server(uvicorn.Server):
-    """A uvicorn server whose readiness goes as soon as it is told to stop."""
+def serve(settings: Settings) -> int:
+    """Serve until SIGTERM or Ctrl-C; returns the exit code.
 
-    def __init__(self, config: uvicorn.Config, app: FastAPI) -> None:
-        """Serve `app`."""
-        super().__init__(config)
-        self.app = app
+    Raises NotFound for an empty repository, DeviceError, BadInput when the address cannot be had.
+    """
+    logging.basicConfig(level=settings.log_level.upper(), format=LOG_FORMAT)
+    app = create_app(settings)
+    with listen(settings.host, settings.port) as listener:
+        print(f"listening on {url_of(listener)}", file=sys.stderr, flush=True)  # noqa: T201
+        Server(configure(app, settings), app.state.service).run([listener])
+    return 0
 
-    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Not ready from now on; uvicorn then finishes what was accepted."""
-        self.app.state.service.draining = True
-        super().handle_exit(sig, frame)
+
+def configure(app: object, settings: Settings) -> uvicorn.Config:
+    """How uvicorn runs the app."""
+    return uvicorn.Config(
+        app,  # type: ignore[arg-type]
+        http="httptools",
+        ws="none",
+        lifespan="on",
+        log_config=None,
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        backlog=BACKLOG,
+        timeout_keep_alive=KEEP_ALIVE,
+        timeout_graceful_shutdown=settings.drain_seconds,
+    )
 
 
-def bound(host: str, port: int) -> socket.socket:
-    """A listening socket; raises ShortlistError when the address is taken or not ours."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+def listen(host: str, port: int) -> socket.socket:
+    """A socket that accepts connections; port 0 takes a free one. Raises BadInput."""
     try:
-        listener.bind((host, port))
+        family, kind, number, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        listener = socket.socket(family, kind, number)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
         listener.listen(BACKLOG)
     except OSError as error:
-        listener.close()
-        raise ShortlistError(f"cannot listen on {host}:{port} ({error.strerror}): choose another with --port") from None
+        raise BadInput(refusal(host, port, error)) from None
     return listener
 
 
-def serve(settings: Settings) -> None:
-    """Serve until SIGTERM or SIGINT; raises ShortlistError when it cannot start."""
-    logging.basicConfig(
-        level=settings.log_level.upper(), stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
-    app = create_app(settings)
-    listener = bound(settings.host, settings.port)
-    config = uvicorn.Config(
-        app,
-        log_config=None,
-        access_log=False,
-        timeout_graceful_shutdown=settings.drain_seconds,
-        loop="uvloop",
-        http="httptools",
-    )
+def refusal(host: str, port: int, error: OSError) -> str:
+    """Why the address cannot be had."""
+    if error.errno == errno.EADDRINUSE:
+        return f"port {port} on {host} is in use: choose another with --port"
+    if error.errno == errno.EACCES:
+        return f"port {port} on {host} needs more rights than this user has: choose one over 1023 with --port"
+    return f"{host} is no address of this machine ({error.strerror}): choose another with --host"
+
+
+def url_of(listener: socket.socket) -> str:
+    """Where to reach a listening socket."""
     host, port = listener.getsockname()[:2]
-    logging.getLogger("shortlist.server").info("listening on http://%s:%d", host, port)
-    Server(config, app).run(sockets=[listener])
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+class Server(uvicorn.Server):
+    """uvicorn, which drains first: /readyz says 503 while requests still come in, then it stops and finishes."""
+
+    def __init__(self, config: uvicorn.Config, service: Service) -> None:
+        """Nothing runs yet."""
+        super().__init__(config)
+        self.service = service
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Drain at SIGTERM, stop at once at Ctrl-C; uvicorn would die of the signal, this one exits with 0."""
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGTERM, self.drain)
+        loop.add_signal_handler(signal.SIGINT, self.interrupt)
+        yield
+
+    def drain(self) -> None:
+        """No longer ready; keep accepting for the drain delay, so that a load balancer can look away."""
+        self.service.draining = True
+        asyncio.get_running_loop().call_later(self.service.settings.drain_delay, self.stop)
+
+    def stop(self) -> None:
+        """Accept nothing more; finish what was accepted."""
+        self.should_exit = True
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Stop listening, let open connections say what they still want, then finish."""
+        for server in self.servers:
+            server.close()
+        self.service.closing = True
+        await asyncio.sleep(LAST_WORDS)
+        await super().shutdown(sockets)
+
+    def interrupt(self) -> None:
+        """Stop without delay; at the second Ctrl-C without waiting for anything."""
+        self.service.draining = True
+        self.force_exit = self.should_exit
+        self.should_exit = True

@@ -1,4 +1,4 @@
-"""Settings: command-line flags over `SHORTLIST_*` variables over defaults."""
+"""The server's settings: SHORTLIST_* variables, overridden by command-line flags."""
 
 from __future__ import annotations
 
@@ -11,30 +11,45 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from .errors import BadInput
 
 PREFIX = "SHORTLIST_"
+MIB = 1 << 20
 
 
 class Settings(BaseSettings):
-    """Everything a server can be told."""
+    """Everything a server can be told; sizes in bytes, times in seconds."""
 
     model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True, extra="ignore")
 
     repository: Path = Field(Path("build/repository"), description="folder of <name>/<version>/ bundles")
-    host: str = Field("127.0.0.1", description="address to listen on")
-    port: int = Field(8000, ge=0, le=65535, description="port; 0 takes a free one")
+    host: str = Field("127.0.0.1", min_length=1, description="address to listen on")
+    port: int = Field(8000, ge=0, le=65535, description="port; 0 takes a free one and prints it")
     device: str | None = Field(None, description="cpu or cuda:N; cpu by default")
     threads: int | None = Field(None, ge=1, description="threads of each session; by default what the cgroup grants")
     workers: int = Field(2, ge=1, description="requests computed at a time")
-    body_limit: int = Field(16 << 20, ge=1, description="largest request body, bytes")
+    body_limit: int = Field(16 * MIB, ge=1, description="largest request body, bytes")
+    answer_limit: int = Field(64 * MIB, ge=1, description="largest answer, bytes of ids and log-probabilities")
     max_rows: int = Field(4096, ge=1, description="most context vectors in a request")
-    drain_seconds: int = Field(30, ge=0, description="longest wait for accepted requests after SIGTERM, seconds")
+    drain_delay: float = Field(
+        1.0, ge=0, description="after SIGTERM, requests are accepted this long while /readyz says 503, seconds"
+    )
+    drain_seconds: int = Field(30, ge=0, description="then the longest wait for accepted requests, seconds")
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="least level logged")
 
 
 def load_settings(**flags: Any) -> Settings:
-    """Settings with the flags that were given (None: not given); raises BadInput naming the setting and its value."""
+    """The settings from the environment; `flags` that are not None win.
+
+    Raises BadInput naming the variable or flag and its value.
+    """
+    given = {name: value for name, value in flags.items() if value is not None}
     try:
-        return Settings(**{name: value for name, value in flags.items() if value is not None})
+        return Settings(**given)
     except ValidationError as error:
-        first = error.errors()[0]
-        name = str(first["loc"][0])
-        raise BadInput(f"setting {name} (or {PREFIX}{name.upper()}) is '{first['input']}': {first['msg']}") from None
+        raise BadInput(sentence(error, given)) from None
+
+
+def sentence(error: ValidationError, given: dict[str, Any]) -> str:
+    """What is wrong with the first wrong setting, and where it came from."""
+    first = error.errors()[0]
+    name = str(first["loc"][0])
+    source = f"--{name.replace('_', '-')}" if name in given else f"{PREFIX}{name.upper()}"
+    return f"{source} is '{first['input']}': {first['msg'][0].lower()}{first['msg'][1:]}"

@@ -10,13 +10,14 @@ a killed run, started again with the same arguments, goes on where it was.
 from __future__ import annotations
 
 import argparse
-import json
+import sys
 from pathlib import Path
 
 import torch
 from shortlist.errors import BadInput
+from shortlist.threads import available_threads
 
-from ..capture import capture, write_head
+from ..capture import capture, read_texts, write_head, write_labels
 from ..language_model import load_model
 from ..progress import progress_bar
 
@@ -46,14 +47,14 @@ def run(args: argparse.Namespace) -> int:
     for name in ("tokens", "window", "batch", "threads"):
         if getattr(args, name) is not None and getattr(args, name) < 1:
             raise BadInput(f"--{name} is {getattr(args, name)}: give a whole number from 1")
-    if args.threads:
-        torch.set_num_threads(args.threads)
+    read_texts(args.text)  # a wrong path is told before the model is loaded, which takes long
+    torch.set_num_threads(args.threads or available_threads())
     with progress_bar(f"loading {args.model.name}") as report:
         model = load_model(args.model)
         if args.weights_out:
             write_head(args.weights_out, model.dense, args.model.name)
         if args.labels_out:
-            args.labels_out.write_text(json.dumps(model.labels(), ensure_ascii=False), "utf-8")
+            write_labels(args.labels_out, model.labels())
         rows = capture(
             model,
             args.text,
@@ -63,6 +64,7 @@ def run(args: argparse.Namespace) -> int:
             batch=args.batch,
             dtype=args.dtype,
             progress=lambda done, total: report("contexts", done, total),
+            notice=lambda sentence: print(f"shortlist capture: {sentence}", file=sys.stderr),  # noqa: T201
         )
     print(f"{args.out}: {rows:,} contexts of d = {model.dense.dim}, V = {model.dense.classes:,}")  # noqa: T201
     return 0

@@ -45,6 +45,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--min-p5", type=float, metavar="SHARE", help="the same for P@5")
     add("--labels", type=Path, metavar="FILE", help="JSON list of V printable names")
     add("--max-k", type=int, metavar="CLASSES", help="largest k served (default: V)")
+    add(
+        "--no-fallback",
+        action="store_true",
+        help="never answer with dense for a request's number of rows, even if faster",
+    )
     add("--no-dense", action="store_true", help="leave the dense head out: smaller, but no exact answers or fall-back")
     add("--threads", type=int, metavar="N", help="threads of each session while measuring (default: all granted)")
     add("--seed", type=int, default=0, help="random seed (default: %(default)s)")
@@ -58,6 +63,7 @@ def run(args: argparse.Namespace) -> int:
         promise={k: least for k, least in ((1, args.min_p1), (5, args.min_p5)) if least is not None},
         labels=load_labels(args.labels),
         keep_dense=not args.no_dense,
+        fallback=not args.no_fallback,
         max_k=args.max_k,
         threads=args.threads,
         seed=args.seed,

@@ -8,9 +8,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from ..bundle import Bundle
-from ..canary import check_canary
-from ..head import Head
+from ..canary import CANARY_K
+from ..models import load_checked
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -22,15 +21,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Check, print the quality, return 0."""
-    bundle = Bundle(args.bundle)
-    head = Head(bundle, args.device, args.threads)
-    replayed = check_canary(head, bundle)
-    manifest = bundle.manifest
+    head, precision = load_checked(args.bundle, args.device, args.threads)
+    manifest = head.manifest
+    size = sum(entry.size for entry in manifest.files.values())
     print(f"{args.bundle}: {manifest.method}, V = {manifest.classes:,}, d = {manifest.dim}, on {head.device}")
-    print(
-        f"files        {len(manifest.files)} verified, {sum(entry.size for entry in manifest.files.values()):,} bytes"
-    )
-    print(f"calibration  replayed, P@10 {replayed:.4f} on its rows")
+    print(f"{'files':<20} {len(manifest.files)} verified, {size:,} bytes")
+    print(f"{'calibration':<20} replayed, P@{min(CANARY_K, manifest.max_k)} {precision:.4f} on its rows")
     if manifest.quality is not None:
         for name, figure in manifest.quality.model_dump().items():
             print(f"{name:<20} {figure:.6g}")

@@ -31,7 +31,4 @@ def run(args: argparse.Namespace) -> int:
     require("uvicorn")
     require("fastapi")
     require("onnxruntime")
-    from ..server import serve
-
-    serve(settings)
-    return 0
+    return int(require("shortlist.server").serve(settings))

@@ -1,0 +1,55 @@
+"""Fixtures that every test may use."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+from tests.support import RunningServer, make_small_repository
+
+settings.register_profile(
+    "quick", derandomize=True, deadline=None, max_examples=40, suppress_health_check=list(HealthCheck)
+)
+settings.load_profile("quick")
+
+
+def require_or_skip(name: str, reason: str) -> None:
+    """Skip with the reason; fail where REQUIRE names what is missing."""
+    if name in os.environ.get("REQUIRE", "").split(","):
+        pytest.fail(f"REQUIRE={name}, but {reason}")
+    pytest.skip(reason)
+
+
+@pytest.fixture(scope="session")
+def data() -> Path:
+    """The folder named by DATA."""
+    folder = os.environ.get("DATA")
+    if not folder or not Path(folder).is_dir():
+        require_or_skip("data", "DATA names no folder with the data sets")
+    return Path(folder)
+
+
+@pytest.fixture(scope="session")
+def small_repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Bundles `lm` (svd, labels) and `dense` (full), V = 300, d = 16."""
+    root = tmp_path_factory.mktemp("repository")
+    make_small_repository(root)
+    return root
+
+
+@pytest.fixture(scope="session")
+def small_server(small_repository: Path):
+    """A real server over the small repository."""
+    with RunningServer(small_repository) as server:
+        yield server
+
+
+@pytest.fixture
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]

@@ -1,0 +1,132 @@
+"""The service image's install steps, in a fresh virtual environment: it serves with neither torch nor onnx."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import httpx
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.deploy.files import ROOT, ancestry, dockerfile, expressions, labels_of, pip_installs, series_of
+from tests.support import CLASSES, DIM, RunningServer
+
+pytestmark = pytest.mark.slow
+
+ABSENT = ("torch", "onnx", "transformers", "gguf")
+ADDED = {"le", "instance", "job"}  # labels of a bucket, and those that Prometheus adds
+
+
+@pytest.fixture(scope="module")
+def venv(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A virtual environment's bin folder, filled by the Dockerfile's own lines from the files that it copies."""
+    stages = ancestry(dockerfile(), "service")
+    folder = tmp_path_factory.mktemp("image")
+    for source in {source for stage in stages for source in stage.sources()}:
+        copy(ROOT / source, folder / "src" / source)
+    subprocess.run([sys.executable, "-m", "venv", folder / "venv"], check=True)
+    python = folder / "venv" / "bin" / "python"
+    for words in pip_installs(stages):
+        # The image keeps no cache, to stay small; here the one that is there saves minutes.
+        kept = [word for word in words if word != "--no-cache-dir"]
+        subprocess.run([python, "-m", "pip", "install", "-qq", *kept], cwd=folder / "src", check=True)
+    return python.parent
+
+
+def copy(source: Path, target: Path) -> None:
+    """COPY one file or folder."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    (shutil.copytree if source.is_dir() else shutil.copy)(source, target)
+
+
+def environment(**more: str) -> dict[str, str]:
+    """This environment without what would let another installation or other settings in."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "SHORTLIST_"))}
+    return kept | more
+
+
+def run(venv: Path, code: str) -> str:
+    """What `code` prints in the virtual environment."""
+    command = [venv / "python", "-W", "error", "-c", code]
+    return subprocess.run(command, capture_output=True, text=True, check=True, env=environment()).stdout.strip()
+
+
+@pytest.fixture(scope="module")
+def server(venv: Path, small_repository: Path):
+    """The service as it was installed, over the small repository."""
+    with RunningServer(small_repository, python=str(venv / "python")) as running:
+        yield running.http
+
+
+def topk(server: httpx.Client) -> dict:
+    """The answer to one context."""
+    answer = server.post("/v1/topk", json={"model": "lm", "contexts": [[0.5] * DIM], "k": 5})
+    assert answer.status_code == httpx.codes.OK, answer.text
+    return answer.json()
+
+
+@pytest.mark.parametrize("module", ABSENT)
+def test_heavy_packages_are_not_installed(venv, module):
+    assert run(venv, f"import importlib.util as u; print(u.find_spec('{module}'))") == "None"
+
+
+def test_installed_package_is_the_copy(venv):
+    assert Path(run(venv, "import shortlist; print(shortlist.__file__)")).is_relative_to(venv.parent)
+
+
+def test_import_brings_no_server(venv):
+    loaded = run(venv, "import sys, shortlist; print(*(name for name in sys.modules if '.' not in name))").split()
+    assert "shortlist" in loaded
+    assert {"fastapi", "uvicorn", "prometheus_client"} & set(loaded) == set()
+
+
+def test_entry_point_is_installed(venv):
+    (entry,) = [rest for word, rest in dockerfile()["service"].steps if word == "ENTRYPOINT"]
+    program, *words = json.loads(entry)
+    command = [venv / program, *words, "--help"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment())
+    assert "--port" in done.stdout
+
+
+def test_missing_extra_is_one_line_that_names_it(venv, tmp_path):
+    command = [venv / "shortlist", "export", "--weights", "a", "--contexts", "b", "--method", "svd", "--out", "c/1"]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment(), cwd=tmp_path, check=False)
+    assert done.returncode == 1
+    assert len(done.stderr.splitlines()) == 1
+    assert "shortlist[export]" in done.stderr
+
+
+def test_it_answers_with_neither_torch_nor_onnx(server):
+    answer = topk(server)
+    assert len(answer["ids"][0]) == len(answer["logprobs"][0]) == 5
+    assert all(0 <= id_ < CLASSES for id_ in answer["ids"][0])
+
+
+def test_health_check_tells_alive_from_dead(venv, server, free_port):
+    (check,) = [rest for word, rest in dockerfile()["service"].steps if word == "HEALTHCHECK"]
+    program, *words = json.loads(check.partition("CMD ")[2])
+    codes = [
+        subprocess.run(
+            [venv / program, *words],
+            env=environment(SHORTLIST_PORT=str(port)),
+            stderr=subprocess.DEVNULL,
+            check=False,
+        ).returncode
+        for port in (server.base_url.port, free_port)
+    ]
+    assert codes == [0, 1]
+
+
+def test_metrics_have_the_series_and_labels_that_deploy_reads(server):
+    topk(server)
+    labels: dict[str, set[str]] = {}
+    for family in text_string_to_metric_families(server.get("/metrics").text):
+        for sample in family.samples:
+            labels.setdefault(sample.name, set()).update(sample.labels)
+    for where, expression in expressions().items():
+        assert series_of(expression) <= set(labels), where
+        known = ADDED.union(*(labels[name] for name in series_of(expression)))
+        assert labels_of(expression) <= known, where

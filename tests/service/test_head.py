@@ -1,0 +1,223 @@
+"""Meaning of the answers, on real bundles."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from shortlist.errors import BadInput
+from shortlist_exporter.sources import Contexts, Dense
+
+from tests.support import CLASSES, DIM, logits_of, logprobs_of, make_contexts, make_dense, make_head
+
+
+@pytest.fixture(scope="module")
+def head(tmp_path_factory):
+    options = {"basis": "context", "width": "8", "full_view": "40"}
+    return make_head(tmp_path_factory.mktemp("svd"), make_dense(), options=options)
+
+
+@pytest.fixture(scope="module")
+def full(tmp_path_factory):
+    return make_head(tmp_path_factory.mktemp("full"), make_dense(), method="full", options={})
+
+
+rows = make_contexts(64, seed=5).contexts
+
+
+def test_full_is_the_dense_softmax(full):
+    top = full.topk(rows, CLASSES)
+    truth = logprobs_of(make_dense(), rows)
+    assert (top.ids == np.argsort(-truth, axis=1, kind="stable")).mean() > 0.999  # rounding may swap neighbours
+    np.testing.assert_allclose(top.logprobs, np.take_along_axis(truth, top.ids, axis=1), atol=1e-4)
+    np.testing.assert_allclose(np.exp(top.logprobs).sum(axis=1), 1, atol=1e-4)
+    assert top.normalizer == "exact"
+    assert top.scored.tolist() == [CLASSES] * len(rows)
+    assert (top.ids.dtype, top.logprobs.dtype, top.scored.dtype) == (np.int64, np.float32, np.int32)
+
+
+def test_preview_scores_candidates_exactly(head):
+    top = head.topk(rows, 5)
+    logits = np.take_along_axis(logits_of(make_dense(), rows), top.ids, axis=1)
+    differences = np.diff(top.logprobs, axis=1) - np.diff(logits, axis=1)
+    np.testing.assert_allclose(differences, 0, atol=1e-4)
+    assert top.normalizer == "estimated"
+    assert top.scored.tolist() == [40] * len(rows)
+
+
+def test_exact_is_dense_on_any_bundle(head, full):
+    ours, dense = head.topk(rows, 5, exact=True), full.topk(rows, 5)
+    assert ours.normalizer == "exact"
+    np.testing.assert_array_equal(ours.ids, dense.ids)
+
+
+def test_a_row_alone_equals_the_row_beside_a_huge_neighbour(head):
+    batch = rows.copy()
+    batch[1:] *= 1000
+    alone, beside = head.topk(batch[:1], 10), head.topk(batch, 10)
+    np.testing.assert_array_equal(alone.ids[0], beside.ids[0])
+    np.testing.assert_allclose(alone.logprobs[0], beside.logprobs[0], atol=1e-5)
+    assert alone.scored[0] == beside.scored[0]
+
+
+def test_k_widens_the_candidates_then_goes_dense(head):
+    assert head.topk(rows[:1], 10).scored[0] == 40
+    assert head.topk(rows[:1], 15).scored[0] == 60
+    many = head.topk(rows[:1], CLASSES)
+    assert (many.scored[0], many.normalizer) == (CLASSES, "exact")
+    assert sorted(many.ids[0]) == list(range(CLASSES))
+
+
+def test_allow_and_ban_before_the_top_k(head, full):
+    truth = full.topk(rows, CLASSES).ids
+    for model in (head, full):
+        banned = model.topk(rows, 5, ban=truth[:, :3])
+        assert not (banned.ids[:, :, None] == truth[:, None, :3]).any()
+        allowed = model.topk(rows, 5, allow=truth[:, -8:])
+        np.testing.assert_array_equal(allowed.ids, truth[:, -8:-3])
+        both = model.topk(rows, 5, allow=[7, 8, 9], ban=[8])
+        assert {tuple(sorted(row)) for row in both.ids.tolist()} == {(-1, -1, -1, 7, 9)}
+        assert np.isneginf(both.logprobs[:, 2:]).all()
+
+
+def test_normaliser_does_not_depend_on_lists(full):
+    plain, allowed = full.logprobs(rows, np.full((64, 1), 7)), full.topk(rows, 1, allow=[7]).logprobs
+    np.testing.assert_allclose(plain, allowed, atol=1e-5)
+
+
+def test_logprobs_of_given_classes(head, full):
+    top = head.topk(rows, 5)
+    np.testing.assert_allclose(head.logprobs(rows, top.ids), top.logprobs, atol=1e-5)
+    truth = logprobs_of(make_dense(), rows)[:, [3, 299]]
+    np.testing.assert_allclose(full.logprobs(rows, np.tile([3, 299], (64, 1))), truth, atol=1e-4)
+    assert np.isneginf(full.logprobs(rows, np.full((64, 2), -1))).all()
+    assert full.logprobs(rows, np.empty((64, 0), np.int64)).shape == (64, 0)
+
+
+def test_no_rows(head, full):
+    for model in (head, full):
+        top = model.topk(np.empty((0, DIM), np.float32), 3)
+        assert (top.ids.shape, top.logprobs.shape, top.scored.shape) == ((0, 3), (0, 3), (0,))
+
+
+def test_more_rows_than_a_chunk(full):
+    many = make_contexts(1000, seed=9).contexts
+    np.testing.assert_array_equal(full.topk(many, 3).ids[777], full.topk(many[777:778], 3).ids[0])
+
+
+def test_threads_may_share_a_head(head):
+    expected = [head.topk(rows[i : i + 1], 5).ids for i in range(64)]
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda i: head.topk(rows[i % 64][None], 5).ids, range(640)))
+    assert all((found[i] == expected[i % 64]).all() for i in range(640))
+
+
+@pytest.mark.parametrize(
+    ("contexts", "k", "sentence"),
+    [
+        (np.full((2, DIM), np.nan), 1, "row 0 holds NaN or infinity"),
+        (np.r_[np.zeros((1, DIM)), np.full((1, DIM), np.inf)], 1, "row 1 holds NaN or infinity"),
+        (np.zeros((2, DIM + 1)), 1, r"shape \[2, 17\] but lm takes \[rows, 16\]"),
+        (np.zeros(DIM), 1, "shape"),
+        ([["a"]], 1, "must be numbers"),
+        (np.zeros((1, DIM)), 0, "k is 0 but lm answers k from 1 to 300"),
+        (np.zeros((1, DIM)), 301, "k is 301"),
+        (np.zeros((1, DIM)), 1.5, "k is 1.5"),
+        (np.zeros((1, DIM)), True, "k is True"),
+        (np.full((1, DIM), 3e38), 1, "overflow float32"),
+    ],
+)
+def test_bad_input(head, full, contexts, k, sentence):
+    for model in (head, full):
+        with pytest.raises(BadInput, match=sentence):
+            model.topk(contexts, k)
+
+
+@pytest.mark.parametrize(
+    ("lists", "sentence"),
+    [
+        ([300], "holds id 300"),
+        ([-2], "holds id -2"),
+        ([0.5], "integers"),
+        ([[1], [2], [3]], "3 rows for 2 contexts"),
+        ([[1], [2, 3]], "padded with -1"),
+        ([[[1]]], "integers"),
+    ],
+)
+def test_bad_lists(head, lists, sentence):
+    for name in ("allow", "ban"):
+        with pytest.raises(BadInput, match=sentence):
+            head.topk(rows[:2], 1, **{name: lists})
+
+
+def test_bad_ids(head):
+    for ids in ([[300]], [[0.5]], [0], [[0], [1]]):
+        with pytest.raises(BadInput, match="ids"):
+            head.logprobs(rows[:1], ids)
+
+
+whole = st.integers(-3, 3).map(float)
+
+
+@st.composite
+def layers(draw):
+    """Small whole numbers, so that float32 is exact and ties are many; then duplicated rows."""
+    classes, dim = draw(st.integers(1, 30)), draw(st.integers(1, 4))
+    weight = np.array(draw(st.lists(st.lists(whole, min_size=dim, max_size=dim), min_size=classes, max_size=classes)))
+    weight = np.vstack([weight, weight[: draw(st.integers(0, classes))]])
+    contexts = np.array(draw(st.lists(st.lists(whole, min_size=dim, max_size=dim), min_size=1, max_size=5)))
+    return Dense(weight.astype(np.float32)), contexts.astype(np.float32)
+
+
+@given(layers(), st.data())
+def test_any_layer_any_k_any_lists(tmp_path_factory, layer, data):
+    dense, contexts = layer
+    classes = st.integers(0, dense.classes - 1)
+    k = data.draw(st.integers(1, dense.classes))
+    allow = data.draw(st.none() | st.lists(classes, max_size=dense.classes))
+    ban = data.draw(st.none() | st.lists(classes, max_size=dense.classes))
+    method = data.draw(st.sampled_from(["full", "svd"]))
+    width, full_view = data.draw(st.integers(1, dense.dim)), data.draw(st.integers(1, dense.classes))
+    options = {"basis": "context", "width": str(width), "full_view": str(full_view)} if method == "svd" else {}
+    fit = Contexts(np.vstack([contexts, contexts]))
+    head = make_head(tmp_path_factory.mktemp("any"), dense, fit, method=method, options=options)
+
+    top = head.topk(contexts, k, allow=allow, ban=ban, exact=True)
+
+    logits = logits_of(dense, contexts)
+    legal = np.ones(dense.classes, bool)
+    if allow is not None:
+        legal = np.isin(np.arange(dense.classes), allow)
+    legal[ban or []] = False
+    logits[:, ~legal] = -np.inf
+    order = np.argsort(-logits, axis=1, kind="stable")[:, :k]
+    expected = np.where(np.isneginf(np.take_along_axis(logits, order, axis=1)), -1, order)
+    np.testing.assert_array_equal(top.ids, expected)
+    assert (np.isneginf(top.logprobs) == (expected == -1)).all()
+
+    sparse = head.topk(contexts, k, allow=allow, ban=ban)
+    assert ((sparse.ids == -1).sum(axis=1) == (expected == -1).sum(axis=1)).all(), "as many legal classes as there are"
+    for ids in sparse.ids:
+        own = ids[ids >= 0]
+        assert legal[own].all()
+        assert len(set(own.tolist())) == len(own)
+
+
+def test_bias_scale_cap_and_padding(tmp_path):
+    rng = np.random.default_rng(3)
+    dense = make_dense(
+        bias=rng.standard_normal(CLASSES).astype(np.float32),
+        logit_scale=0.5,
+        soft_cap=4.0,
+        padded=np.array([0, 1, 299]),
+    )
+    head = make_head(tmp_path, dense, options={"basis": "context", "full_view": "60", "width": "12"})
+    truth = logprobs_of(dense, rows)
+    top = head.topk(rows, 5, exact=True)
+    np.testing.assert_allclose(top.logprobs, np.take_along_axis(truth, top.ids, axis=1), atol=1e-4)
+    assert head.manifest.max_k == CLASSES - 3
+    for answer in (head.topk(rows, CLASSES - 3), head.topk(rows, 5), head.topk(rows, 3, allow=[0, 1, 2])):
+        assert not np.isin(answer.ids, [0, 1, 299]).any(), "padding is never returned"
+    assert np.isneginf(head.logprobs(rows[:1], [[0]])).all()
+    assert (head.topk(rows, 1).ids == top.ids[:, :1]).mean() > 0.95, "the preview is capped alike"

@@ -1,0 +1,60 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+import shortlist
+from shortlist.errors import BundleError, DeviceError
+from shortlist.runtime import Graph, options, resolve_device
+
+
+def test_cpu_by_default(monkeypatch):
+    monkeypatch.delenv("SHORTLIST_DEVICE", raising=False)
+    assert resolve_device(None) == "cpu"
+
+
+def test_cuda_asked_for_and_absent_names_the_extra(monkeypatch, small_repository):
+    for device in ("cuda", "cuda:0"):
+        with pytest.raises(DeviceError, match=r"shortlist\[gpu\]"):
+            resolve_device(device)
+    monkeypatch.setenv("SHORTLIST_DEVICE", "cuda:1")
+    with pytest.raises(DeviceError, match="cuda:1 was asked for"):
+        shortlist.load(small_repository / "lm" / "1")
+
+
+@pytest.mark.parametrize("device", ["tpu", "cuda:", "cuda:x", "CPU"])
+def test_no_device(device):
+    with pytest.raises(DeviceError, match="is no device: use cpu or cuda:N"):
+        resolve_device(device)
+
+
+def test_threads_and_spinning_are_set():
+    chosen = options(3, prepack=False)
+    assert chosen.intra_op_num_threads == 3
+    assert chosen.get_session_config_entry("session.intra_op.allow_spinning") == "0"
+    assert chosen.get_session_config_entry("session.disable_prepacking") == "1"
+
+
+def test_a_graph_that_is_none(tmp_path):
+    (tmp_path / "dense.onnx").write_bytes(b"no graph")
+    with pytest.raises(BundleError, match="cannot load"):
+        Graph(tmp_path / "dense.onnx", "cpu", 1)
+
+
+def test_weights_are_mapped_not_copied(tmp_path):
+    """Unpacked float32 weights stay file-backed: opening the graph twice costs no private memory."""
+    from shortlist_exporter.dense_graphs import write_rows
+
+    from tests.support import make_dense
+
+    dense = make_dense(200_000, 64)
+    write_rows(tmp_path, dense)
+
+    def private():
+        text = Path("/proc/self/smaps_rollup").read_text()
+        return sum(int(line.split()[1]) for line in text.splitlines() if line.startswith("Private_Dirty")) * 1024
+
+    Graph(tmp_path / "rows.onnx", "cpu", 1)
+    before = private()
+    kept = [Graph(tmp_path / "rows.onnx", "cpu", 1) for _ in range(4)]
+    kept[0](context=np.zeros((1, 64), np.float32), ids=np.zeros((1, 1), np.int64))
+    assert private() - before < dense.weight.nbytes
