@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-from onnx import TensorProto
+from onnx import NodeProto, TensorProto, helper
 from shortlist.runtime import Graph
 from shortlist.selection import ranked
 from shortlist_exporter.graphs import GraphBuilder, value
@@ -60,8 +60,6 @@ def written(dense: Dense, folder: Path, product: str, *, in_graph: bool) -> Path
     return graph.save(f"{product}-topk", inputs, [value("ids", TensorProto.INT64, ["B", "k"])])
 
 
-def topk_node(logits: str) -> object:
+def topk_node(logits: str) -> NodeProto:
     """ONNX TopK with its two outputs; ids are kept."""
-    from onnx import helper
-
     return helper.make_node("TopK", [logits, "k"], ["values", "ids"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,13 +45,18 @@ def opened(data: DataSet, repository: Path, threads: int) -> dict[str, Head]:
     """Every head, exported again where the cached bundle is of other contexts or options."""
     heads = {}
     for name, request in requests(data.dense.classes, data.dense.dim).items():
-        out = repository / name / "1"
+        out = repository / f"{name}-{key_of(request)}" / "1"
         if not reusable(out, data):
             shutil.rmtree(out, ignore_errors=True)
             with progress_bar(f"exporting {name}") as report:
                 export(data.dense, data.fit, out, request, report)
         heads[name] = Head(Bundle(out, verify=False), "cpu", threads)
     return heads
+
+
+def key_of(request: Request) -> str:
+    """A few characters that differ between requests that differ."""
+    return hashlib.sha256(repr(request).encode()).hexdigest()[:8]
 
 
 def reusable(out: Path, data: DataSet) -> bool:

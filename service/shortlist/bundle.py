@@ -11,14 +11,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
 from .errors import BundleError, NotFound, VersionExists
 from .manifest import FILE_NAME, FileEntry, Manifest, read_manifest
-from .result import FloatArray
 
 REPORT = "report"
 CALIBRATION = "calibration.safetensors"
@@ -47,11 +45,6 @@ class Bundle:
     def has_graph(self, role: str) -> bool:
         """Whether the bundle was exported with this graph."""
         return role in self.manifest.graphs
-
-    def rows(self, role: str, width: int) -> FloatArray:
-        """A raw float32 tensor [n, width], memory-mapped read-only."""
-        mapped = np.memmap(self.folder / self.manifest.tensors[role], dtype="<f4", mode="r")
-        return mapped.reshape(-1, width)
 
     def tensors(self, name: str) -> dict[str, npt.NDArray[Any]]:
         """All tensors of one safetensors file of the bundle."""

@@ -18,6 +18,8 @@ from .result import FloatArray, IdArray, PlanResult, TopK, joined
 from .runtime import Graph, resolve_device
 from .threads import available_threads
 
+GATHERED = 1024  # classes whose weights `logprobs` gathers at once
+
 T = TypeVar("T")
 
 
@@ -67,9 +69,17 @@ class Head:
         plan, _ = self.choose_plan(len(rows), 1, exact)
         if wanted.size == 0:
             return np.empty(wanted.shape, np.float32)
-        logits: FloatArray = self.rows(context=rows, ids=np.maximum(wanted, 0))[0]
+        logits = np.stack([self.logits_of(row, ids) for row, ids in zip(rows, np.maximum(wanted, 0), strict=True)])
         normalizer = np.concatenate(self.chunked(plan, rows, lambda chunk, _: plan.log_normalizer(chunk)))
         return np.where(wanted < 0, np.float32(-np.inf), logits - normalizer[:, None])
+
+    def logits_of(self, context: FloatArray, ids: IdArray) -> FloatArray:
+        """Exact logits [m] of `ids` [m] for one context [d]; some at a time, since their weights are gathered."""
+        parts = [
+            self.rows(context=context[None], ids=ids[None, start : start + GATHERED])[0][0]
+            for start in range(0, len(ids), GATHERED)
+        ]
+        return np.concatenate(parts)
 
     def choose_plan(self, rows: int, k: int, exact: bool) -> tuple[Plan, str]:
         """The plan for one request and its normaliser; decided by the request's own rows and k alone."""

@@ -57,7 +57,6 @@ class Manifest(Strict):
     dtype: str = Field(description="of the weights as they were given")
     max_k: int
     graphs: dict[str, str] = Field(description="role -> file of the ONNX graph")
-    tensors: dict[str, str] = Field(default={}, description="role -> file of raw float32 rows, memory-mapped")
     options: dict[str, Any] = {}
     seed: int = 0
     normalizer: Normalizer
