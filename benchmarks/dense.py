@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import numpy.typing as npt
 from onnx import NodeProto, TensorProto, helper
 from shortlist.runtime import Graph
 from shortlist.selection import ranked
+from shortlist_exporter.dense_graphs import padding_of
 from shortlist_exporter.graphs import GraphBuilder, value
 from shortlist_exporter.sources import Dense
 
@@ -17,18 +19,29 @@ Contexts = npt.NDArray[np.float32]
 TopK = Callable[[Contexts, int], npt.NDArray[np.int64]]
 
 
+PRODUCTS = ("MatMul", "Gemm")
+SELECTIONS = ("TopK", "threshold")
+PACKINGS = ("packed", "as mapped")
+
+
+def spelling_names() -> list[str]:
+    """Every spelling."""
+    return [f"{a} + {b}, weights {c}" for a, b, c in itertools.product(PRODUCTS, SELECTIONS, PACKINGS)]
+
+
 def spellings(dense: Dense, folder: Path, threads: int) -> dict[str, TopK]:
     """Name -> function (contexts [B, d], k) -> ids [B, k]. None of them computes a normaliser."""
+    return {name: spelling(dense, folder, name, threads) for name in spelling_names()}
+
+
+def spelling(dense: Dense, folder: Path, name: str, threads: int) -> TopK:
+    """One of `spelling_names`; its graph and weights are written to `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
-    found: dict[str, TopK] = {}
-    for product in ("MatMul", "Gemm"):
-        for selection in ("TopK", "threshold"):
-            path = written(dense, folder, product, in_graph=selection == "TopK")
-            for prepack in (True, False):
-                graph = Graph(path, "cpu", threads, prepack=prepack)
-                name = f"{product} + {selection}, weights {'packed' if prepack else 'as mapped'}"
-                found[name] = graph_topk(graph) if selection == "TopK" else threshold_topk(graph)
-    return found
+    operators, packing = name.split(", weights ")
+    product, selection = operators.split(" + ")
+    path = written(dense, folder, product, in_graph=selection == "TopK")
+    graph = Graph(path, "cpu", threads, prepack=packing == "packed")
+    return graph_topk(graph) if selection == "TopK" else threshold_topk(graph)
 
 
 def graph_topk(graph: Graph) -> TopK:
@@ -50,6 +63,8 @@ def written(dense: Dense, folder: Path, product: str, *, in_graph: bool) -> Path
         logits = graph.node("Gemm", ["context", graph.tensor("weight", dense.weight)], "products", transB=1)
     if dense.bias is not None:
         logits = graph.node("Add", [logits, graph.tensor("bias", dense.bias)], "biased")
+    if dense.padded.size:
+        logits = graph.node("Add", [logits, graph.tensor("padding", padding_of(dense))], "padded")
     context = value("context", TensorProto.FLOAT, ["B", dense.dim])
     if not in_graph:
         graph.node("Identity", [logits], "logits")

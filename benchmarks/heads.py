@@ -15,7 +15,8 @@ from shortlist_exporter.export import Request, export
 from shortlist_exporter.progress import progress_bar
 from shortlist_exporter.verify import precision
 
-from .data import DEPTH, DataSet
+from .datasets import DataSet
+from .truth import DEPTH
 
 PROMISED = "svd-context"  # the head whose figures the JSON line gives
 

@@ -35,7 +35,7 @@ from shortlist_exporter.progress import progress_bar
 from shortlist_exporter.sources import Contexts, load_contexts, load_dense
 from shortlist_exporter.splits import split
 
-from benchmarks.data import SHIPPED, packaged_model
+from benchmarks.datasets.smollm2 import SHIPPED, packaged_model
 
 BUILD = Path("build/demo")
 BUNDLE = Path("build/repository/smollm2/1")
@@ -78,9 +78,10 @@ def main() -> int:
 
 def prepare(args: argparse.Namespace) -> None:
     """Make the bundle and the prompts' contexts, unless those of this text are there."""
-    made_of = {"text": sha256(args.text) if args.text.is_file() else "", "tokens": args.tokens}
+    text = sha256(args.text) if args.text.is_file() else ""
+    made_of = {"text": text, "tokens": args.tokens, "model": str(args.model)}
     note = BUILD / "made-of.json"
-    if note.is_file() and json.loads(note.read_text()) == made_of and BUNDLE.is_dir():
+    if note.is_file() and json.loads(note.read_text()) == made_of and loads(BUNDLE):
         console.print(f"reusing {BUNDLE}")
         return
     BUILD.mkdir(parents=True, exist_ok=True)
@@ -98,6 +99,15 @@ def prepare(args: argparse.Namespace) -> None:
         dense, contexts = load_dense(BUILD / "head.safetensors"), load_contexts(BUILD / "contexts.safetensors")
         export(dense, contexts, BUNDLE, request, report)
     note.write_text(json.dumps(made_of))
+
+
+def loads(bundle: Path) -> bool:
+    """Whether the bundle is there and opens with this version."""
+    try:
+        shortlist.load(bundle, threads=1)
+    except ShortlistError:
+        return False
+    return True
 
 
 def prompt_contexts(model: LanguageModel) -> np.ndarray:

@@ -5,6 +5,7 @@ import sys
 
 import numpy as np
 import pytest
+from shortlist.cli import main
 
 from tests.support import make_contexts, make_dense, run_cli
 
@@ -49,6 +50,13 @@ def test_overview():
         (["export"], 2, "required"),
         (["export", "--set"], 2, "expected one argument"),
         (["check", "absent/1"], 1, "there is no bundle at absent/1"),
+        (["check", "absent/1", "--threads", "-3"], 2, "'-3' is not a whole number from 1"),
+        (["export", "--threads", "x"], 2, "'x' is not a whole number from 1"),
+        (["export", "--max-k", "0"], 2, "'0' is not a whole number from 1"),
+        (["export", "--seed", "-1"], 2, "'-1' is not a whole number from 0"),
+        (["export", "--min-p1", "99"], 2, "'99' is not a share"),
+        (["export", "--min-p5", "nan"], 2, "'nan' is not a share"),
+        (["export", "--min-p5", "some"], 2, "'some' is not a share"),
         (["export", "--weights", "absent.npy", "--contexts", "c", "--out", "r/lm/1"], 1, "there is no file absent.npy"),
     ],
 )
@@ -77,6 +85,51 @@ def test_not_a_number_in_the_weights(tmp_path, inputs):
     done = run_cli("export", *inputs, "--out", tmp_path / "repo" / "lm" / "1")
     assert done.returncode == 1
     assert "NaN or infinity in 1 of 300 rows, first in row 7" in done.stderr.splitlines()[-1]
+
+
+def test_labels_nested_too_deeply(tmp_path, inputs):
+    (tmp_path / "labels.json").write_text("[" * 250_000)
+    done = run_cli("export", *inputs, "--out", tmp_path / "lm" / "1", "--labels", tmp_path / "labels.json")
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].endswith("is not JSON: give a list of V strings")
+
+
+def test_contexts_of_zeros(tmp_path, inputs):
+    np.save(tmp_path / "c.npy", np.zeros((40, 16), np.float32))
+    done = run_cli("export", *inputs, "--out", tmp_path / "lm" / "1", "--set", "basis=context")
+    assert (done.returncode, "Traceback" in done.stderr) == (0, False), done.stderr
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_who_stops_reading_hears_no_complaint(small_repository, monkeypatch, unbuffered):
+    """As with `| head`: the pipe is closed when something is written to it, at once or at the end."""
+    monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)
+    command = [sys.executable, "-m", "shortlist", "check", small_repository / "lm" / "1"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process.stdout.close()
+    assert process.stderr.read() == ""
+    assert process.wait(timeout=60) == 1
+    process.stderr.close()
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_output_that_cannot_be_written(small_repository, monkeypatch, unbuffered):
+    monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)
+    with open("/dev/full", "w") as full:
+        command = [sys.executable, "-m", "shortlist", "check", small_repository / "lm" / "1"]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr.startswith("shortlist check: the system refused (No space left on device)")
+    assert len(done.stderr.splitlines()) == 1, done.stderr
+
+
+def test_a_file_that_may_not_be_read(monkeypatch, capsys):
+    def refuse(*_):
+        raise PermissionError(13, "Permission denied", "x.npy")
+
+    monkeypatch.setattr("shortlist.commands.check.load_checked", refuse)
+    assert main(["check", "lm/1"]) == 1
+    assert capsys.readouterr().err.startswith("shortlist check: x.npy cannot be used (Permission denied)")
 
 
 def test_importing_shortlist_stays_light():

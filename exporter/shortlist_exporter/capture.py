@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save_file
+from safetensors.numpy import save
 from shortlist.bundle import sha256
 from shortlist.errors import BadInput, NotFound, ShortlistError
 
@@ -189,13 +189,13 @@ def write_head(out: Path, dense: Dense, source: str) -> None:
     if dense.soft_cap is not None:
         metadata["soft_cap"] = repr(dense.soft_cap)
     with whole(out) as unfinished:
-        save_file(tensors, unfinished, metadata)
+        unfinished.write_bytes(save(tensors, metadata))  # save_file would hide it from all other users
 
 
 def write_labels(out: Path, labels: list[str]) -> None:
     """A JSON list of V strings."""
     with whole(out) as unfinished:
-        unfinished.write_text(json.dumps(labels, ensure_ascii=False), "utf-8")
+        unfinished.write_text(json.dumps(labels), "utf-8")
 
 
 @contextmanager
@@ -216,8 +216,7 @@ def writing(out: Path) -> Iterator[None]:
     """Turns a full disk or a folder that cannot be written into one sentence."""
     try:
         yield
-    except (OSError, SafetensorError) as error:
-        reason = getattr(error, "strerror", None) or error
+    except OSError as error:
         raise ShortlistError(
-            f"{out} cannot be written ({reason}): mend that, then run the same command again"
+            f"{out} cannot be written ({error.strerror or error}): mend that, then run the same command again"
         ) from error

@@ -11,11 +11,14 @@ from .graphs import GraphBuilder, value
 from .sources import Dense
 
 
-def finish(graph: GraphBuilder, dense: Dense, products: str, ids: str | None = None) -> str:
-    """Bias, logit scale, soft-cap and padding on `products` [B, V], or [B, n] of classes `ids`; names the result."""
+def finish(graph: GraphBuilder, dense: Dense, products: str, ids: str | None = None, suffix: str = "") -> str:
+    """Bias, logit scale, soft-cap and padding on `products` [B, V], or [B, n] of classes `ids`; names the result.
+
+    suffix: of the bias' file, where layers of several graphs share a folder.
+    """
     logits = products
     if dense.bias is not None:
-        bias = graph.tensor("bias", dense.bias)
+        bias = graph.tensor(f"bias{suffix}", dense.bias)
         logits = graph.node("Add", [logits, bias if ids is None else gathered(graph, bias, ids)], "biased")
     if dense.logit_scale != 1.0:
         logits = graph.node("Mul", [logits, graph.tensor("logit_scale", np.float32(dense.logit_scale))], "scaled")

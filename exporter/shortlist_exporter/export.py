@@ -10,34 +10,30 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-from safetensors.numpy import save_file
-from shortlist.bundle import CALIBRATION, LABELS, Bundle, seal, version_of, writing
+from safetensors.numpy import save
+from shortlist.bundle import CALIBRATION, INDEX, LABELS, Bundle, seal, version_of, writing
 from shortlist.canary import CANARY_K, check_canary
 from shortlist.errors import BadInput, QualityError
 from shortlist.head import Head
 from shortlist.manifest import Manifest, Quality
 from shortlist.repository import check_name
+from shortlist.runtime import ort
 from shortlist_models import FullSoftmax
 
 from .dense_graphs import write_dense, write_rows
 from .methods import Fitted, Method, method_named
-from .methods.base import torch_dense
+from .methods.base import Progress, quiet, torch_dense
 from .sources import Contexts, Dense, check_pair
 from .splits import split
 from .verify import DEPTH, Truth, crossover, measure, truth_of
 
 CANARY_ROWS = 64
 GRAPHS = "graphs"
+SEEDS = 1 << 63  # torch takes no larger ones
 PACKAGES = ("shortlist", "torch", "onnx", "onnxruntime", "onnxruntime-gpu", "numpy", "safetensors")
-
-Progress = Callable[[str, int, int], None]
-
-
-def quiet(stage: str, done: int, total: int) -> None:
-    """Progress that goes nowhere."""
-    del stage, done, total
 
 
 @dataclass(frozen=True)
@@ -71,9 +67,10 @@ def export(dense: Dense, contexts: Contexts, out: Path, request: Request, progre
     held = contexts.contexts[held_rows]
     with writing(out) as folder:
         progress("fit", 0, 1)
-        fitted = method.fit(dense, contexts.contexts[fit_rows], request.options, request.seed)
+        fitted = method.fit(dense, contexts.contexts[fit_rows], request.options, request.seed, progress)
         progress("graphs", 0, 1)
         graphs = write_graphs(folder, dense, method, fitted, keep_dense=request.keep_dense)
+        write_index(folder, method.index(fitted))
         draft = manifest_of(dense, contexts, out, request, method, fitted, graphs)
         truth = truth_of(torch_dense(dense), held, min(DEPTH, draft.max_k), counter(progress, "dense answers", held))
         return finish(folder, draft, request, fitted, truth, torch_dense(dense), progress)
@@ -81,6 +78,7 @@ def export(dense: Dense, contexts: Contexts, out: Path, request: Request, progre
 
 def check_request(dense: Dense, contexts: Contexts, out: Path, request: Request) -> None:
     """Refuse before any work what could not succeed."""
+    ort()  # what the finished bundle is measured with
     version_of(out)
     check_name(out.parent.name)
     check_pair(dense, contexts)
@@ -89,6 +87,11 @@ def check_request(dense: Dense, contexts: Contexts, out: Path, request: Request)
         raise BadInput("every row of the weight is marked as padding: there is no class to answer with")
     if request.max_k is not None and not 1 <= request.max_k <= real:
         raise BadInput(f"max_k is {request.max_k} but the layer has {real} classes: choose 1 to {real}")
+    if not 0 <= request.seed < SEEDS:
+        raise BadInput(f"seed is {request.seed}: give a whole number from 0, under 2**63")
+    for k, least in request.promise.items():
+        if not 0 < least <= 1:
+            raise BadInput(f"P@{k} is to reach {least}: give a share over 0, up to 1")
     if request.method == "full" and not request.keep_dense:
         raise BadInput("--no-dense leaves nothing of method full: choose another method")
     if request.labels is not None and len(request.labels) != dense.classes:
@@ -103,6 +106,12 @@ def write_graphs(folder: Path, dense: Dense, method: Method, fitted: Fitted, *, 
     if keep_dense:
         roles["dense"] = write_dense(graphs, dense)
     return {role: f"{GRAPHS}/{name}" for role, name in roles.items()}
+
+
+def write_index(folder: Path, arrays: dict[str, np.ndarray[Any, Any]]) -> None:
+    """index.safetensors, where the plan wants one."""
+    if arrays:
+        (folder / INDEX).write_bytes(save(arrays))  # save_file would hide it from all other users
 
 
 def manifest_of(
@@ -183,7 +192,7 @@ def finish(
     check_promise(quality, request.promise)
     write_calibration(folder, head, truth)
     if request.labels is not None:
-        (folder / LABELS).write_text(json.dumps(request.labels, ensure_ascii=False), "utf-8")
+        (folder / LABELS).write_text(json.dumps(request.labels), "utf-8")
     progress("dense crossover", 0, 1)
     found = crossover(head, truth.contexts) if request.fallback else None
     final = draft.model_copy(update={"quality": quality, "dense_crossover": found})
@@ -208,13 +217,11 @@ def write_calibration(folder: Path, head: Head, truth: Truth) -> None:
     """Held-out contexts, their exact answers, and the head's own: what a load replays."""
     contexts = truth.contexts[:CANARY_ROWS]
     own = head.topk_by_plan(contexts, min(CANARY_K, head.manifest.max_k))
-    save_file(
-        {
-            "contexts": contexts,
-            "ids": truth.ids[:CANARY_ROWS],
-            "logprobs": truth.logprobs[:CANARY_ROWS],
-            "head_ids": own.ids,
-            "head_logprobs": own.logprobs,
-        },
-        folder / CALIBRATION,
-    )
+    tensors: dict[str, np.ndarray[Any, Any]] = {
+        "contexts": contexts,
+        "ids": truth.ids[:CANARY_ROWS],
+        "logprobs": truth.logprobs[:CANARY_ROWS],
+        "head_ids": own.ids,
+        "head_logprobs": own.logprobs,
+    }
+    (folder / CALIBRATION).write_bytes(save(tensors))

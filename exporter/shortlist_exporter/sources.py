@@ -1,27 +1,19 @@
-"""Weights and contexts from files. Only tensors are read: safetensors and npy, never a pickle."""
+"""Weights and contexts from files. Only tensors are read, never a pickle that can run code; see `formats`."""
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from safetensors import SafetensorError, safe_open
 from shortlist.bundle import sha256
-from shortlist.errors import BadInput, NotFound
+from shortlist.errors import BadInput
 
-Array = npt.NDArray[np.float32]
-Ids = npt.NDArray[np.int64]
-
-FLOATS = (torch.float32, torch.float16, torch.bfloat16)
-CHUNK = 65_536  # rows checked at a time
-
-
-def no_ids() -> Ids:
-    """An empty list of ids."""
-    return np.empty(0, np.int64)
+from .formats import read_layer
+from .formats.base import BIAS, Array, Choice, Ids, Layer, floats, listed, no_ids
+from .formats.tensor_file import read_tensors
 
 
 @dataclass(frozen=True)
@@ -29,7 +21,7 @@ class Dense:
     """A dense output layer: logits = cap(logit_scale * (weight h + bias)).
 
     weight: [V, d] float32. bias: [V] float32 or None. padded: [m] int64 ids of rows that are no class.
-    dtype: of the file. sha256: of the file.
+    dtype: of the file. sha256: of the file, or of the hashes of the files that hold the weight.
     """
 
     weight: Array
@@ -61,127 +53,45 @@ class Contexts:
     sha256: str = ""
 
 
-@dataclass(frozen=True)
-class Tensors:
-    """A file's tensors and its text metadata."""
+def load_dense(
+    path: Path, bias_path: Path | None = None, tensor: str | None = None, bias_tensor: str | None = None
+) -> Dense:
+    """The output layer in a file (safetensors, npy, torch, ONNX, GGUF) or in a Hugging Face folder.
 
-    path: Path
-    tensors: dict[str, torch.Tensor]
-    metadata: dict[str, str] = field(default_factory=dict)
-
-    def floats(self, name: str, dims: int) -> Array | None:
-        """The tensor as finite float32 with `dims` axes, or None where the file lacks it; raises BadInput."""
-        tensor = self.tensors.get(name)
-        if tensor is None:
-            return None
-        if tensor.dtype not in FLOATS:
-            raise BadInput(f"{name} in {self.path} is {kind(tensor)}: give float32, float16 or bfloat16")
-        if tensor.ndim != dims or tensor.numel() == 0:
-            raise BadInput(f"{name} in {self.path} has shape {list(tensor.shape)}: give {dims} axes, none of them 0")
-        values: Array = np.ascontiguousarray(tensor.float().numpy())
-        check_finite(f"{name} in {self.path}", values)
-        return values
-
-    def integers(self, name: str) -> Ids | None:
-        """The tensor as int64 [m], or None; raises BadInput."""
-        tensor = self.tensors.get(name)
-        if tensor is None:
-            return None
-        if tensor.ndim != 1 or tensor.is_floating_point() or tensor.dtype == torch.bool:
-            raise BadInput(
-                f"{name} in {self.path} must be integers of one axis, not {kind(tensor)} {list(tensor.shape)}"
-            )
-        return tensor.to(torch.int64).numpy()
-
-
-def kind(tensor: torch.Tensor) -> str:
-    """A tensor's dtype, as people write it."""
-    return str(tensor.dtype).removeprefix("torch.")
-
-
-def read_tensors(path: Path, npy_name: str) -> Tensors:
-    """All tensors of a safetensors file, or the array of an npy under `npy_name`.
-
-    Raises NotFound, or BadInput when the file is neither or was cut.
+    tensor, bias_tensor: names of weight [V, d] and bias [V], where the format's own choice is not wanted.
+    bias_path: an npy or safetensors file with the bias. Raises NotFound, BadInput, MissingExtra.
     """
-    if not path.is_file():
-        raise NotFound(f"there is no file {path}")
-    try:
-        if path.suffix == ".npy":
-            return Tensors(path, {npy_name: torch.from_numpy(np.load(path, allow_pickle=False))})
-        with safe_open(path, framework="pt") as file:
-            return Tensors(path, {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {})
-    except (SafetensorError, ValueError, TypeError, EOFError) as error:
-        raise BadInput(f"{path} is not a whole safetensors or npy file of numbers: write it again") from error
-
-
-def check_finite(what: str, values: Array) -> None:
-    """Raise BadInput naming the first row with NaN or infinity, and how many there are."""
-    for start in range(0, len(values), CHUNK):
-        part = values[start : start + CHUNK]
-        if np.isfinite(part).all():
-            continue
-        wrong = ~np.isfinite(values.reshape(len(values), -1)).all(axis=1)
-        raise BadInput(
-            f"{what} holds NaN or infinity in {wrong.sum()} of {len(values)} rows, first in row {wrong.argmax()}: "
-            "give finite numbers"
-        )
-
-
-def load_dense(path: Path, bias_path: Path | None = None) -> Dense:
-    """A dense layer from `weight` and optional `bias`, `padded` (safetensors), or an npy with its bias beside it.
-
-    Metadata `logit_scale` and `soft_cap` are read where they are. Raises NotFound, BadInput.
-    """
-    file = read_tensors(path, "weight")
-    weight = file.floats("weight", 2)
-    if weight is None:
-        raise BadInput(f"{path} has no tensor 'weight', only {', '.join(sorted(file.tensors)) or 'nothing'}: rename it")
-    bias_file = file if bias_path is None else read_tensors(bias_path, "bias")
-    bias = bias_file.floats("bias", 1)
+    layer = read_layer(path, Choice(tensor, bias_tensor if bias_path is None else None))
+    weight = floats(f"{layer.weight_name} in {path}", layer.weight, 2)
+    bias = own_bias(layer, path) if bias_path is None else bias_from(bias_path, bias_tensor or BIAS)
     if bias is not None and len(bias) != len(weight):
-        raise BadInput(f"bias in {bias_file.path} has {len(bias)} entries for {len(weight)} rows of weight")
-    padded = file.integers("padded")
-    return Dense(
-        weight,
-        bias,
-        number(file, "logit_scale") or 1.0,
-        number(file, "soft_cap"),
-        no_ids() if padded is None else checked_padding(padded, len(weight), path),
-        kind(file.tensors["weight"]),
-        sha256(path),
-    )
+        name = (bias_tensor or BIAS) if bias_path else layer.bias_name
+        raise BadInput(f"{name} in {bias_path or path} has {len(bias)} entries for {len(weight)} rows of weight")
+    return Dense(weight, bias, layer.logit_scale, layer.soft_cap, layer.padded, layer.dtype, sha256_of(layer.files))
 
 
-def number(file: Tensors, name: str) -> float | None:
-    """A positive number from the metadata, or None; raises BadInput."""
-    text = file.metadata.get(name)
-    if text is None:
-        return None
-    try:
-        value = float(text)
-    except ValueError:
-        value = float("nan")
-    if not 0 < value < float("inf"):
-        raise BadInput(f"{name} in the metadata of {file.path} is '{text}': give a positive number")
-    return value
+def own_bias(layer: Layer, path: Path) -> Array | None:
+    """The bias [V] that the format found, or None; raises BadInput."""
+    return None if layer.bias is None else floats(f"{layer.bias_name} in {path}", layer.bias, 1)
 
 
-def checked_padding(padded: Ids, classes: int, path: Path) -> Ids:
-    """Distinct ids of padding rows; raises BadInput when one is no row."""
-    if padded.size and (padded.min() < 0 or padded.max() >= classes):
-        raise BadInput(f"padded in {path} names rows outside 0 to {classes - 1}")
-    return np.unique(padded)
+def bias_from(path: Path, name: str) -> Array:
+    """A bias [V] from a file of its own; raises NotFound, BadInput."""
+    return floats(f"{name} in {path}", read_tensors(path, name).named(name), 1)
+
+
+def sha256_of(paths: tuple[Path, ...]) -> str:
+    """Of one file, or of the hashes of several."""
+    hashes = [sha256(path) for path in paths]
+    return hashes[0] if len(hashes) == 1 else hashlib.sha256(" ".join(hashes).encode()).hexdigest()
 
 
 def load_contexts(path: Path) -> Contexts:
-    """Contexts with optional targets and documents; raises NotFound, BadInput."""
+    """Contexts with optional targets and documents, from safetensors or npy; raises NotFound, BadInput."""
     file = read_tensors(path, "contexts")
     contexts = file.floats("contexts", 2)
     if contexts is None:
-        raise BadInput(
-            f"{path} has no tensor 'contexts', only {', '.join(sorted(file.tensors)) or 'nothing'}: rename it"
-        )
+        raise BadInput(f"{path} has no tensor 'contexts', only {listed(sorted(file.tensors))}: rename it")
     targets, documents = file.integers("targets"), file.integers("documents")
     for name, values in {"targets": targets, "documents": documents}.items():
         if values is not None and len(values) != len(contexts):

@@ -40,7 +40,8 @@ def weight_basis(weight: Tensor, width: int) -> Basis:
 def context_basis(weight: Tensor, contexts: Tensor, width: int) -> Basis:
     """The best rank-`width` preview of `weight` [V, d] for `contexts` [n, d] in mean square, in float64."""
     second_moment = moment(contexts)
-    ridge = RIDGE * second_moment.trace() / len(second_moment)
+    scale = second_moment.trace() / len(second_moment)
+    ridge = RIDGE * (scale if scale > 0 else torch.ones_like(scale))  # contexts of zeros prefer no direction
     factor = torch.linalg.cholesky(second_moment + ridge * torch.eye(len(second_moment), dtype=torch.float64))
     return weighted_basis(weight.double(), factor, width)
 

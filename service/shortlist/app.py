@@ -7,14 +7,13 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from fastapi import APIRouter, FastAPI, Request
-from fastapi.exceptions import RequestValidationError
 from prometheus_client import CollectorRegistry
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from . import __version__, open_inference, routes, schemas
 from .bodies import error_response, json_response
-from .errors import BadInput, ShortlistError
+from .errors import ShortlistError
 from .routes import service_of
 from .service import Service
 from .settings import Settings
@@ -61,12 +60,14 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         yield
 
 
+@health.head("/healthz", include_in_schema=False)
 @health.get("/healthz")
 async def healthz() -> Response:
     """200 while the process answers."""
     return json_response({"live": True, "version": __version__})
 
 
+@health.head("/readyz", include_in_schema=False)
 @health.get("/readyz")
 async def readyz(request: Request) -> Response:
     """200 once every bundle is warmed and its canary passed; 503 with the reason before, and while draining."""
@@ -74,6 +75,7 @@ async def readyz(request: Request) -> Response:
     return json_response({"ready": True})
 
 
+@health.head("/metrics", include_in_schema=False)
 @health.get("/metrics")
 async def metrics(request: Request) -> Response:
     """Prometheus metrics."""
@@ -83,7 +85,6 @@ async def metrics(request: Request) -> Response:
 def add_error_handlers(app: FastAPI) -> None:
     """Every failure on every route is `{"error": "<one sentence>"}`."""
     app.add_exception_handler(HTTPException, on_http_error)
-    app.add_exception_handler(RequestValidationError, on_invalid)
     app.add_exception_handler(ShortlistError, on_error)
     app.add_exception_handler(Exception, on_error)
 
@@ -92,13 +93,6 @@ async def on_http_error(request: Request, error: Exception) -> Response:
     """No such route, or the wrong verb for it."""
     assert isinstance(error, HTTPException)
     return json_response({"error": error.detail}, error.status_code, dict(error.headers or {}))
-
-
-async def on_invalid(request: Request, error: Exception) -> Response:
-    """A path or query that FastAPI refuses."""
-    assert isinstance(error, RequestValidationError)
-    first = error.errors()[0]
-    return error_response(BadInput(f"{first['loc'][-1]} is wrong: {first['msg']}"))
 
 
 async def on_error(request: Request, error: Exception) -> Response:

@@ -26,7 +26,18 @@ def packed(what: str, rows: list[Any], code: str) -> Array:
             numbers.fromlist(row)
         except (TypeError, OverflowError):
             raise BadInput(f"{what} row {index} must be a list of {KINDS[code]} alone") from None
-    return np.frombuffer(numbers, DTYPES[code])
+    found = np.frombuffer(numbers, DTYPES[code])
+    check_booleans(what, rows, found, code)
+    return found
+
+
+def check_booleans(what: str, rows: list[Any], numbers: Array, code: str) -> None:
+    """Raise BadInput at true or false, which `array` takes as 1 and 0: rows are searched only where there are such."""
+    if not ((numbers == 0) | (numbers == 1)).any():
+        return
+    for index, row in enumerate(rows):
+        if bool in map(type, row):
+            raise BadInput(f"{what} row {index} must be a list of {KINDS[code]} alone, not of true or false")
 
 
 def nested(data: Any) -> bool:
@@ -75,6 +86,11 @@ def as_numpy(values: Any) -> Array:
     return np.asarray(values)
 
 
+def plain(row: Any) -> Any:
+    """A row of ids as a list, whatever it was before."""
+    return as_numpy(row).tolist() if hasattr(row, "__array__") else list(row) if isinstance(row, tuple) else row
+
+
 def float_array(what: str, values: Any) -> Array:
     """Contexts of any kind as [B, d] float32 or float16; raises BadInput."""
     try:
@@ -92,7 +108,7 @@ def float_array(what: str, values: Any) -> Array:
 def id_array(what: str, values: Any) -> IdArray:
     """Ids of any kind as [m] or [B, m] int64; ragged lists are padded with -1. Raises BadInput."""
     if isinstance(values, list):
-        return id_rows(what, values)
+        return id_rows(what, values if not values or isinstance(values[0], int) else [plain(row) for row in values])
     ids = as_numpy(values)
     if ids.ndim not in (1, 2) or (ids.size and ids.dtype.kind not in "iu"):
         raise BadInput(f"{what} must be whole numbers of shape [m] or [rows, m]")

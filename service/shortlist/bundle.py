@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import fcntl
 import hashlib
 import json
 import os
 import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,7 +24,9 @@ from .manifest import FILE_NAME, FileEntry, Manifest, read_manifest
 REPORT = "report"
 CALIBRATION = "calibration.safetensors"
 LABELS = "labels.json"
+INDEX = "index.safetensors"
 UNFINISHED = ".unfinished-"
+LOCK = "lock"
 
 
 class Bundle:
@@ -98,35 +103,77 @@ def writing(folder: Path) -> Iterator[Path]:
     """
     version_of(folder)
     if folder.exists():
-        raise VersionExists(f"{folder} exists and versions are immutable: export to the next version")
-    temporary = folder.parent / f"{UNFINISHED}{folder.name}-{os.getpid()}"
+        raise taken(folder)
     try:
-        remove_unfinished(folder.parent, folder.name)
-        temporary.mkdir(parents=True)
-        yield temporary
-        sync(temporary)
-        temporary.rename(folder)
+        with folders_above(folder), workplace(folder) as place:
+            content = place / folder.name
+            content.mkdir()
+            yield content
+            sync(content)
+            publish(content, folder)
     except OSError as error:
         raise BundleError(f"{folder} cannot be written ({error.strerror or error}): nothing was left behind") from error
+
+
+def taken(folder: Path) -> VersionExists:
+    """What to say where the version is there."""
+    return VersionExists(f"{folder} exists and versions are immutable: export to the next version")
+
+
+def publish(content: Path, folder: Path) -> None:
+    """Rename; raises VersionExists where another export of the same version was faster."""
+    try:
+        content.rename(folder)
+    except OSError as error:
+        if error.errno in (errno.EEXIST, errno.ENOTEMPTY):
+            raise taken(folder) from None
+        raise
+
+
+@contextlib.contextmanager
+def folders_above(folder: Path) -> Iterator[None]:
+    """Make the folders that `folder` lies in; of those made, the ones still empty at the end go away."""
+    missing = [parent for parent in folder.parents if not parent.exists()]
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        yield
     finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+        for parent in missing:
+            with contextlib.suppress(OSError):
+                parent.rmdir()
+
+
+@contextlib.contextmanager
+def workplace(folder: Path) -> Iterator[Path]:
+    """A hidden folder beside `folder` for this call alone, gone at the end; locked as long as the process lives."""
+    remove_unfinished(folder.parent, folder.name)
+    place = Path(tempfile.mkdtemp(prefix=f"{UNFINISHED}{folder.name}-", dir=folder.parent))
+    try:
+        with (place / f"{LOCK}.new").open("wb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            Path(file.name).rename(place / LOCK)  # so that nobody ever sees it unlocked
+            yield place
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
 
 
 def remove_unfinished(parent: Path, version: str) -> None:
     """Delete what killed exports of this version left; an export that still runs keeps its own."""
     for left in parent.glob(f"{UNFINISHED}{version}-*"):
-        if not is_running(int(left.name.rpartition("-")[2])):
+        if is_abandoned(left):
             shutil.rmtree(left, ignore_errors=True)
 
 
-def is_running(pid: int) -> bool:
-    """Whether a process with this id lives on this machine."""
+def is_abandoned(place: Path) -> bool:
+    """Whether the process that locked this folder has ended.
+
+    Not told by its process id: exports in two containers may have the same one.
+    """
     try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
+        with (place / LOCK).open("r+b") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
         return False
-    except PermissionError:
-        return True
     return True
 
 

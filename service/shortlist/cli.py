@@ -7,6 +7,7 @@ is asked for, so that `shortlist --help` works on the base install.
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from typing import NoReturn
@@ -22,6 +23,10 @@ COMMANDS = {
     "export": ("shortlist_exporter.commands.export", "turn a weight matrix and contexts into a bundle"),
     "check": ("shortlist.commands.check", "verify a bundle's hashes, load it, replay its calibration"),
     "query": ("shortlist.commands.query", "the top k classes of contexts in a file"),
+    "evaluate": (
+        "shortlist.commands.evaluate",
+        "hold a bundle against its dense head, and its own promise, on your contexts",
+    ),
     "serve": ("shortlist.commands.serve", "answer over HTTP from a repository of bundles"),
 }
 
@@ -65,9 +70,32 @@ def main(argv: Sequence[str] | None = None) -> int:
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         module.configure(parser)
-        return int(module.run(parser.parse_args(rest)))
+        code = int(module.run(parser.parse_args(rest)))
+        sys.stdout.flush()
+        return code
     except ShortlistError as error:
         print(f"shortlist {name}: {error}", file=sys.stderr)
+    except BrokenPipeError:
+        pass  # whoever read the output, as `head` does, has enough
+    except OSError as error:
+        print(f"shortlist {name}: {refusal(error)}", file=sys.stderr)
     except KeyboardInterrupt:
         print(f"shortlist {name}: stopped", file=sys.stderr)
+    release_stdout()
     return 1
+
+
+def refusal(error: OSError) -> str:
+    """What the system refused, in one sentence."""
+    reason = error.strerror or str(error)
+    if error.filename is None:
+        return f"the system refused ({reason}): mend that, then run the same command again"
+    return f"{error.filename} cannot be used ({reason}): mend that, then run the same command again"
+
+
+def release_stdout() -> None:
+    """Flush the output, or drop it where nobody takes it, so that Python does not complain of that at its end."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

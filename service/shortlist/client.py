@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -16,6 +17,7 @@ T = TypeVar("T")
 
 TIMEOUT = 30.0
 MAX_ROWS = 4096
+PORTS = 1 << 16
 
 
 class Connection:
@@ -30,8 +32,9 @@ class Connection:
 
         Raises BadInput.
         """
-        if not url.startswith(("http://", "https://")):
-            raise BadInput(f"'{url}' is no address of a server: write it as http://host:port")
+        check_url(url)
+        if not 0 < timeout < math.inf:
+            raise BadInput(f"timeout is {timeout}: give seconds, over 0")
         if max_rows < 1:
             raise BadInput(f"max_rows is {max_rows}: give 1 or more")
         self.url, self.timeout, self.max_rows = url.rstrip("/"), timeout, max_rows
@@ -41,6 +44,17 @@ class Connection:
         if isinstance(error, httpx.TimeoutException):
             return Unreachable(f"{self.url} did not answer within {self.timeout:g} s: raise timeout or send fewer rows")
         return Unreachable(f"{self.url} cannot be reached ({error}): is the server running there?")
+
+
+def check_url(url: str) -> None:
+    """Raise BadInput where no server could be reached at `url`."""
+    try:
+        parts = httpx.URL(url)
+        host = parts.raw_host.decode().encode("idna")  # as looking the host up does; refuses a..b
+    except (httpx.InvalidURL, UnicodeError):
+        host = b""
+    if not host or parts.scheme not in ("http", "https") or not 0 < (parts.port or 1) < PORTS:
+        raise BadInput(f"'{url}' is no address of a server: write it as http://host:port")
 
 
 def told(response: httpx.Response) -> Told:

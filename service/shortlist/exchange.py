@@ -7,6 +7,7 @@ An exchange is a generator: it yields an `Ask`, is sent the `Told`, and returns 
 from __future__ import annotations
 
 import json
+import operator
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -67,14 +68,14 @@ def topk(
     model: str, contexts: Any, k: int, version: int | None, lists: Mapping[str, Any], exact: bool, max_rows: int
 ) -> Exchange[TopK]:
     """The k best classes of `contexts` [B, d], in requests of at most `max_rows` rows; lists: allow, ban."""
-    rows = float_array("contexts", contexts)
+    rows, k = float_array("contexts", contexts), whole_number("k", k)
     given = {name: id_array(name, values) for name, values in lists.items() if values is not None}
     for name, ids in given.items():
         check_rows(name, ids, len(rows))
 
     def ask(part: slice) -> Exchange[TopK]:
         inputs = {CONTEXT: rows[part]} | {name: rows_of(ids, part) for name, ids in given.items()}
-        outputs, normalizer = yield from infer(model, version, inputs, {"k": int(k), "exact": bool(exact)})
+        outputs, normalizer = yield from infer(model, version, inputs, {"k": k, "exact": bool(exact)})
         return TopK(outputs[IDS], outputs[LOGPROBS], outputs[SCORED], normalizer)
 
     return joined((yield from in_parts(len(rows), max_rows, ask)))
@@ -165,7 +166,18 @@ def infer(
 
 def model_path(model: str, version: int | None) -> str:
     """`/v2/models/M[/versions/V]`."""
-    return f"/v2/models/{quote(model, safe='')}" + ("" if version is None else f"/versions/{int(version)}")
+    path = f"/v2/models/{quote(model, safe='')}"
+    return path if version is None else f"{path}/versions/{whole_number('version', version)}"
+
+
+def whole_number(what: str, value: Any) -> int:
+    """`value` as int, numpy's and torch's integers too; raises BadInput."""
+    try:
+        if not isinstance(value, bool):
+            return operator.index(value)
+    except TypeError:
+        pass
+    raise BadInput(f"{what} is {cut(value)}: give a whole number")
 
 
 def read_outputs(told: Told) -> tuple[dict[str, Array], str]:

@@ -11,14 +11,13 @@ import numpy.typing as npt
 
 from .bundle import Bundle
 from .errors import BadInput
-from .legal import IdLists, Legal, check_range, checked
+from .legal import UNRESTRICTED, IdLists, Legal, check_range, checked
 from .manifest import Manifest
 from .plans import FullPlan, Plan, open_plan
+from .plans.base import gathered_logits
 from .result import FloatArray, IdArray, PlanResult, TopK, joined
 from .runtime import Graph, resolve_device
 from .threads import available_threads
-
-GATHERED = 1024  # classes whose weights `logprobs` gathers at once
 
 T = TypeVar("T")
 
@@ -34,7 +33,7 @@ class Head:
         self.device = resolve_device(device)
         self.threads = threads or available_threads()
         self.plan: Plan = open_plan(bundle, self.device, self.threads)
-        self.dense = self.open_dense(bundle)
+        self.dense = self.plan.fallback = self.open_dense(bundle)
         self.rows = Graph(bundle.graph("rows"), self.device, self.threads)
 
     def open_dense(self, bundle: Bundle) -> FullPlan | None:
@@ -53,14 +52,18 @@ class Head:
         """
         rows = self.check_contexts(contexts)
         self.check_k(k)
-        classes = self.manifest.classes
-        legal = Legal(checked("allow", allow, len(rows), classes), checked("ban", ban, len(rows), classes))
+        legal = UNRESTRICTED if allow is None and ban is None else self.checked_lists(allow, ban, len(rows))
         plan, normalizer = self.choose_plan(len(rows), k, exact)
         return self.run(plan, rows, k, legal).topk(normalizer)
 
+    def checked_lists(self, allow: IdLists, ban: IdLists, rows: int) -> Legal:
+        """The lists as arrays; raises BadInput."""
+        classes = self.manifest.classes
+        return Legal(checked("allow", allow, rows, classes), checked("ban", ban, rows, classes))
+
     def topk_by_plan(self, contexts: FloatArray, k: int) -> TopK:
         """As `topk`, by the plan alone: never by dense for its number of rows or its k. For measuring a head."""
-        return self.run(self.plan, contexts, k, Legal()).topk(self.manifest.normalizer)
+        return self.run(self.plan, contexts, k, UNRESTRICTED).topk(self.manifest.normalizer)
 
     def logprobs(self, contexts: npt.ArrayLike, ids: npt.ArrayLike, *, exact: bool = False) -> FloatArray:
         """Log-probabilities [B, m] float32 of `ids` [B, m] int64 (-1 gives -inf), normalised as `topk` does."""
@@ -69,17 +72,12 @@ class Head:
         plan, _ = self.choose_plan(len(rows), 1, exact)
         if wanted.size == 0:
             return np.empty(wanted.shape, np.float32)
-        logits = np.stack([self.logits_of(row, ids) for row, ids in zip(rows, np.maximum(wanted, 0), strict=True)])
+        known = np.maximum(wanted, 0)
+        logits = np.stack([gathered_logits(self.rows, row, ids) for row, ids in zip(rows, known, strict=True)])
         normalizer = np.concatenate(self.chunked(plan, rows, lambda chunk, _: plan.log_normalizer(chunk)))
+        check_overflow(normalizer)
+        check_overflow(logits.max(axis=1))
         return np.where(wanted < 0, np.float32(-np.inf), logits - normalizer[:, None])
-
-    def logits_of(self, context: FloatArray, ids: IdArray) -> FloatArray:
-        """Exact logits [m] of `ids` [m] for one context [d]; some at a time, since their weights are gathered."""
-        parts = [
-            self.rows(context=context[None], ids=ids[None, start : start + GATHERED])[0][0]
-            for start in range(0, len(ids), GATHERED)
-        ]
-        return np.concatenate(parts)
 
     def choose_plan(self, rows: int, k: int, exact: bool) -> tuple[Plan, str]:
         """The plan for one request and its normaliser; decided by the request's own rows and k alone."""
@@ -93,13 +91,13 @@ class Head:
 
     def run(self, plan: Plan, contexts: FloatArray, k: int, legal: Legal) -> PlanResult:
         """`plan` over the rows, chunk by chunk."""
-        parts = self.chunked(
-            plan, contexts, lambda chunk, start: plan.topk(chunk, k, legal.rows(start, start + len(chunk)))
-        )
-        result = joined(parts)
-        overflown = np.flatnonzero(np.isnan(result.log_normalizer) | (result.log_normalizer == np.inf))
-        if overflown.size:
-            raise BadInput(f"contexts row {overflown[0]} is so large that its scores overflow float32: scale it down")
+        if 0 < len(contexts) <= plan.max_rows():
+            result = plan.topk(contexts, k, legal)
+        else:
+            result = joined(
+                self.chunked(plan, contexts, lambda chunk, i: plan.topk(chunk, k, legal.rows(i, i + len(chunk))))
+            )
+        check_overflow(result.log_normalizer)
         return result
 
     @staticmethod
@@ -129,12 +127,23 @@ class Head:
 
     def check_ids(self, ids: npt.ArrayLike, rows: int) -> IdArray:
         """`ids` as [B, m] int64; raises BadInput."""
-        wanted = np.asarray(ids)
+        try:
+            wanted = np.asarray(ids)
+        except ValueError:
+            raise BadInput(f"ids must be integers of shape [{rows}, m], one row for each context") from None
         if wanted.ndim != 2 or len(wanted) != rows or (wanted.size and wanted.dtype.kind not in "iu"):
             raise BadInput(f"ids must be integers of shape [{rows}, m], one row for each context")
         wanted = wanted.astype(np.int64, copy=False)
         check_range("ids", wanted, self.manifest.classes)
         return wanted
+
+
+def check_overflow(scores: FloatArray) -> None:
+    """Raise BadInput at the first row whose log-normaliser or largest logit, in `scores` [B], is NaN or infinite."""
+    sound = scores < np.inf  # false for NaN too
+    if not sound.all():
+        row = np.flatnonzero(~sound)[0]
+        raise BadInput(f"contexts row {row} is so large that its scores overflow float32: scale it down")
 
 
 def load(path: str | Path, *, device: str | None = None, threads: int | None = None, verify: bool = True) -> Head:

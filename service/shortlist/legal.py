@@ -24,6 +24,24 @@ class Legal:
         """The lists of rows start..stop; a list for all rows stays as it is."""
         return Legal(part(self.allow, start, stop), part(self.ban, start, stop))
 
+    @property
+    def restricts(self) -> bool:
+        """Whether any class may be illegal."""
+        return self.allow is not None or self.ban is not None
+
+    def allowed(self, row: int) -> IdArray | None:
+        """The row's allow list without padding, or None where there is none."""
+        return None if self.allow is None else listed(self.allow, row)
+
+    def mask(self, ids: IdArray, row: int) -> npt.NDArray[np.bool_]:
+        """[m]: which of the ascending `ids` [m] are legal for this row."""
+        legal = np.ones(ids.size, bool)
+        if self.allow is not None:
+            legal &= np.isin(ids, listed(self.allow, row))
+        if self.ban is not None:
+            legal &= ~np.isin(ids, listed(self.ban, row))
+        return legal
+
     def restrict(self, scores: FloatArray, row: int) -> FloatArray:
         """`scores` [V] of this row with -inf at every illegal class; the array itself is not changed."""
         if self.allow is not None:
@@ -32,6 +50,9 @@ class Legal:
             scores = scores.copy()
             scores[listed(self.ban, row)] = -np.inf
         return scores
+
+
+UNRESTRICTED = Legal()
 
 
 def part(ids: IdArray | None, start: int, stop: int) -> IdArray | None:

@@ -8,17 +8,20 @@ and on for int8 previews, which are small and much slower unpacked.
 
 from __future__ import annotations
 
+import functools
 import os
 import re
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from .errors import BundleError, DeviceError
+from .errors import BadInput, BundleError, DeviceError
 from .extras import require
 from .threads import available_threads
 
 DEVICE = re.compile(r"cpu|cuda:\d+")
 VARIABLE = "SHORTLIST_DEVICE"
+BUILDS = ("onnxruntime", "onnxruntime-gpu")
 
 
 def resolve_device(device: str | None) -> str:
@@ -40,8 +43,28 @@ def resolve_device(device: str | None) -> str:
 
 
 def ort() -> Any:
-    """The onnxruntime module, or MissingExtra."""
+    """The onnxruntime module; raises MissingExtra, or DeviceError where the extras cpu and gpu overwrote each other."""
+    check_single()
     return require("onnxruntime", "cpu")
+
+
+@functools.cache
+def check_single() -> None:
+    """Raise DeviceError where both builds of ONNX Runtime are installed: they share their files."""
+    if all(map(is_installed, BUILDS)):
+        raise DeviceError(
+            f"{' and '.join(BUILDS)} are both installed and overwrite each other: "
+            f"run `pip uninstall {' '.join(BUILDS)}`, then install shortlist[cpu] or shortlist[gpu]"
+        )
+
+
+def is_installed(distribution: str) -> bool:
+    """Whether pip knows this distribution here."""
+    try:
+        metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return False
+    return True
 
 
 def providers(device: str) -> list[Any]:
@@ -52,7 +75,9 @@ def providers(device: str) -> list[Any]:
 
 
 def options(threads: int, *, prepack: bool) -> Any:
-    """Session options; see the module's docstring for the reasons."""
+    """Session options; see the module's docstring for the reasons. Raises BadInput."""
+    if threads < 1:
+        raise BadInput(f"threads is {threads}: give 1 or more")
     chosen = ort().SessionOptions()
     chosen.intra_op_num_threads = threads
     chosen.inter_op_num_threads = 1
@@ -77,6 +102,11 @@ class Graph:
         if device != "cpu" and self.session.get_providers()[0] != "CUDAExecutionProvider":
             raise DeviceError(f"{device} could not be used (driver or CUDA libraries missing): use --device cpu")
         self.outputs = [output.name for output in self.session.get_outputs()]
+
+    def some(self, outputs: list[str], inputs: dict[str, Any]) -> list[Any]:
+        """The graph's outputs of these names."""
+        found: list[Any] = self.session.run(outputs, inputs)
+        return found
 
     def __call__(self, **inputs: Any) -> list[Any]:
         """The graph's outputs, in order."""

@@ -59,21 +59,27 @@ def listen(host: str, port: int) -> socket.socket:
     try:
         family, kind, number, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         listener = socket.socket(family, kind, number)
+    except (OSError, UnicodeError) as error:  # UnicodeError: no name of a host, as in a..b
+        raise BadInput(refusal(host, port, error)) from None
+    try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
         listener.listen(BACKLOG)
     except OSError as error:
+        listener.close()
         raise BadInput(refusal(host, port, error)) from None
     return listener
 
 
-def refusal(host: str, port: int, error: OSError) -> str:
+def refusal(host: str, port: int, error: OSError | UnicodeError) -> str:
     """Why the address cannot be had."""
-    if error.errno == errno.EADDRINUSE:
+    number = getattr(error, "errno", None)
+    if number == errno.EADDRINUSE:
         return f"port {port} on {host} is in use: choose another with --port"
-    if error.errno == errno.EACCES:
+    if number == errno.EACCES:
         return f"port {port} on {host} needs more rights than this user has: choose one over 1023 with --port"
-    return f"{host} is no address of this machine ({error.strerror}): choose another with --host"
+    reason = getattr(error, "strerror", None) or error
+    return f"{host} is no address of this machine ({reason}): choose another with --host"
 
 
 def url_of(listener: socket.socket) -> str:

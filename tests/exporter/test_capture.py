@@ -7,7 +7,7 @@ from safetensors import safe_open
 from safetensors.numpy import load_file
 from shortlist.cli import main
 from shortlist.errors import BadInput, NotFound, ShortlistError
-from shortlist_exporter.capture import capture, read_texts, windows_of, write_head
+from shortlist_exporter.capture import capture, read_texts, windows_of, write_head, write_labels
 from shortlist_exporter.language_model import load_model
 from shortlist_exporter.sources import load_contexts, load_dense
 
@@ -197,8 +197,8 @@ def test_the_command_writes_all_three(tmp_path, folder, text, capfd):
     ("flags", "sentence"),
     [
         (["--model", "absent"], "no model at absent"),
-        (["--window", "0"], "--window is 0"),
-        (["--tokens", "-3"], "--tokens is -3"),
+        (["--weights-out", "w.npy"], "--weights-out w.npy must end in .safetensors"),
+        (["--out", "c.npy"], "--out c.npy must end in .safetensors"),
     ],
 )
 def test_the_command_tells_wrong_flags_in_a_line(tmp_path, folder, text, capfd, flags, sentence):
@@ -206,6 +206,41 @@ def test_the_command_tells_wrong_flags_in_a_line(tmp_path, folder, text, capfd, 
     assert main(base + flags) == 1
     assert sentence in capfd.readouterr().err
     assert leftovers(tmp_path) == []
+
+
+@pytest.mark.parametrize("flag", ["--window", "--tokens", "--batch", "--threads"])
+def test_a_number_that_is_none_is_a_usage_error(capfd, flag):
+    with pytest.raises(SystemExit, match="2"):
+        main(["capture", "--model", "m", "--text", "t", "--out", "c.safetensors", flag, "0"])
+    assert f"{flag}: '0' is not a whole number from 1" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("flags", "sentence"),
+    [
+        (["--out", "t.safetensors"], "--out t.safetensors is named twice"),
+        (["--weights-out", "./c.safetensors"], "--weights-out c.safetensors is named twice"),
+        (["--labels-out", "t.safetensors"], "--labels-out t.safetensors is named twice"),
+        (["--labels-out", "link"], "--labels-out link is named twice"),
+        (["--weights-out", "m/model.safetensors"], "lies in the model's folder"),
+    ],
+)
+def test_no_output_replaces_an_input_or_another_output(tmp_path, monkeypatch, capfd, flags, sentence):
+    """Told before the model, which is none here, is read."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "m").mkdir()
+    (tmp_path / "t.safetensors").write_text("a text by that name")
+    (tmp_path / "link").symlink_to("t.safetensors")
+    assert main(["capture", "--model", "m", "--text", "t.safetensors", "--out", "c.safetensors", *flags]) == 1
+    assert sentence in capfd.readouterr().err
+    assert (tmp_path / "t.safetensors").read_text() == "a text by that name"
+
+
+def test_every_user_may_read_the_weights(tmp_path, model):
+    write_head(tmp_path / "h.safetensors", model.dense, "tiny")
+    write_labels(tmp_path / "labels.json", ["\ud800"])
+    assert (tmp_path / "h.safetensors").stat().st_mode == (tmp_path / "labels.json").stat().st_mode
+    assert json.loads((tmp_path / "labels.json").read_text()) == ["\ud800"]
 
 
 def test_a_folder_that_is_no_model(tmp_path):

@@ -9,6 +9,7 @@ import pytest
 import shortlist
 import torch
 from shortlist.errors import BadInput, BundleError, QualityError, VersionExists
+from shortlist_exporter import verify
 from shortlist_exporter.export import Request, export
 from shortlist_exporter.methods import METHODS, method_named
 from shortlist_exporter.sources import Contexts, Dense
@@ -77,7 +78,7 @@ def test_promise_not_kept_leaves_nothing(out):
     options = {"width": "1", "full_view": "1"}
     with pytest.raises(QualityError, match=r"P@1 is 0\.\d+ on 40 held-out contexts, under the 0.999"):
         export(make_dense(), contexts, out, Request(options=options, promise={1: 0.999}, threads=1))
-    assert list(out.parent.iterdir()) == []
+    assert not out.parent.exists()
 
 
 def test_an_existing_version_is_refused_before_any_work(tmp_path, out):
@@ -97,19 +98,21 @@ def test_no_dense(tmp_path):
     assert sorted(head.topk(contexts.contexts[:1], 300).ids[0]) == list(range(300))
 
 
-def test_a_manifest_says_when_dense_takes_over(tmp_path, out):
-    """V = 300 is so small that dense wins at every batch."""
+def test_a_manifest_says_when_dense_takes_over(monkeypatch, out):
+    """The smallest of the batches from which on dense always won: at 4 it did, at 8 not, at 16 and more again."""
+    monkeypatch.setattr(verify, "dense_wins", lambda head, rows: len(rows) not in (1, 2, 8))
     manifest = export(make_dense(), contexts, out, Request(options=FORMS["published"], threads=1))
-    assert manifest.dense_crossover is not None
+    assert manifest.dense_crossover == 16
     head = shortlist.load(out, threads=1)
-    top = head.topk(contexts.contexts[: manifest.dense_crossover], 5)
-    assert (top.normalizer, set(top.scored.tolist())) == ("exact", {300})
+    below, above = head.topk(contexts.contexts[:15], 5), head.topk(contexts.contexts[:16], 5)
+    assert (below.normalizer, set(below.scored.tolist())) == ("estimated", {30})
+    assert (above.normalizer, set(above.scored.tolist())) == ("exact", {300})
 
 
 @pytest.mark.parametrize(
     ("request_", "sentence"),
     [
-        (Request(method="magic"), "there is no method 'magic': choose one of full, svd"),
+        (Request(method="magic"), "there is no method 'magic': choose one of full, svd, l2s"),
         (Request(options={"basis": "north"}), "option basis=north is wrong"),
         (Request(options={"widht": "3"}), "there is no option 'widht'"),
         (Request(options={"width": "17"}), "width=17 is over d = 16"),
@@ -117,6 +120,10 @@ def test_a_manifest_says_when_dense_takes_over(tmp_path, out):
         (Request(options={"full_view": "301"}), "full_view=301 is over V = 300"),
         (Request(labels=["a"]), "1 labels for 300 classes"),
         (Request(max_k=301), "max_k is 301"),
+        (Request(seed=-1), "seed is -1"),
+        (Request(seed=1 << 63), "give a whole number from 0"),
+        (Request(promise={1: 99.0}), "P@1 is to reach 99.0: give a share"),
+        (Request(promise={5: float("nan")}), "P@5 is to reach nan"),
         (Request(method="full", keep_dense=False), "--no-dense leaves nothing"),
     ],
 )

@@ -45,6 +45,12 @@ def test_full_width_bases_are_exact():
         torch.testing.assert_close(h @ basis.projection @ basis.preview.T, h @ weight.T, atol=1e-3, rtol=1e-3)
 
 
+def test_contexts_of_zeros_give_the_weight_s_own_basis():
+    weight = torch.from_numpy(make_dense().weight)
+    found, own = context_basis(weight, torch.zeros(5, 16), 4), weight_basis(weight, 4)
+    torch.testing.assert_close(found.preview @ found.projection.T, own.preview @ own.projection.T, atol=1e-3, rtol=1e-3)
+
+
 def test_context_basis_has_the_least_error_on_its_contexts():
     weight, h = torch.from_numpy(make_dense().weight), torch.from_numpy(contexts)
     exact = h @ weight.T

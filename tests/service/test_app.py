@@ -94,6 +94,7 @@ WRONG = {
     "contexts are text": ({"contexts": "1 2 3"}, 400),
     "contexts are flat": ({"contexts": [1.0] * DIM}, 400),
     "text in contexts": ({"contexts": [[0.0] * (DIM - 1) + ["1.5"]]}, 400),
+    "true in contexts": ({"contexts": [[0.0] * (DIM - 1) + [True]]}, 400),
     "null in contexts": ({"contexts": [[0.0] * (DIM - 1) + [None]]}, 400),
     "list in contexts": ({"contexts": [[0.0] * (DIM - 1) + [[0.0]]]}, 400),
     "ragged": ({"contexts": [[0.0] * DIM, [0.0] * (DIM - 1)]}, 400),
@@ -105,6 +106,7 @@ WRONG = {
     "k is huge": ({"k": 10**30}, 400),
     "k is text": ({"k": "3"}, 400),
     "k is true": ({"k": True}, 400),
+    "allow is true": ({"allow": [True]}, 400),
     "allow out of range": ({"allow": [CLASSES]}, 400),
     "allow is a fraction": ({"allow": [1.5]}, 400),
     "ban for too few rows": ({"ban": [[1], [2]]}, 400),
@@ -208,6 +210,9 @@ def test_health_and_models(small_server):
     get = small_server.http.get
     assert get("/healthz").json()["live"] is True
     assert get("/readyz").json() == {"ready": True}
+    for path in ("/healthz", "/readyz", "/metrics"):
+        head = small_server.http.head(path)
+        assert (head.status_code, head.content) == (200, b"")
     assert {model["name"] for model in get("/v1/models").json()["models"]} == {"lm", "dense"}
     model = get("/v1/models/lm").json()
     assert (model["version"], model["state"], model["reason"]) == (1, "ready", None)

@@ -32,14 +32,30 @@ def test_flat_ids_stay_flat():
 
 
 @pytest.mark.parametrize(
-    "data", [[[1, "2"]], [[1, None]], [[1, [2]]], [[1], 2], [1, 2], "12", {"a": 1}, None, [[1], [1, 2]]]
+    "data",
+    [
+        [[1, "2"]],
+        [[1, None]],
+        [[2, 3], [1, True]],
+        [[False, 2]],
+        [[1, [2]]],
+        [[1], 2],
+        [1, 2],
+        "12",
+        {"a": 1},
+        None,
+        [[1], [1, 2]],
+    ],
 )
 def test_what_is_no_rectangle_of_numbers_is_refused(data):
     with pytest.raises(BadInput, match=r"^x "):
         float_rows("x", data, 2)
 
 
-@pytest.mark.parametrize("data", [[1.5], ["1"], [None], [2**63], [[1], 2], [1, [2]], "1", {"a": 1}])
+@pytest.mark.parametrize(
+    "data",
+    [[1.5], ["1"], [True], [[2], [False]], [np.array([0.5])], [None], [2**63], [[1], 2], [1, [2]], "1", {"a": 1}],
+)
 def test_what_is_no_id_is_refused(data):
     with pytest.raises(BadInput, match=r"^x "):
         id_rows("x", data)

@@ -1,19 +1,19 @@
 import json
-import os
 import shutil
 import signal
 import subprocess
 import sys
 import time
 
+import numpy as np
 import pytest
 import shortlist
 from safetensors.numpy import save_file
-from shortlist.bundle import Bundle, is_running, writing
+from shortlist.bundle import Bundle, is_abandoned, writing
 from shortlist.errors import BundleError, NotFound, VersionExists
 from shortlist.manifest import FORMAT, digest_of
 
-from tests.support import make_contexts, make_dense, run_cli
+from tests.support import make_contexts, make_dense, make_head, run_cli
 
 
 @pytest.fixture
@@ -100,7 +100,11 @@ def test_a_failure_leaves_nothing(tmp_path):
 
     with pytest.raises(ZeroDivisionError):
         interrupted()
-    assert list((tmp_path / "lm").iterdir()) == []
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "lm" / "7").mkdir(parents=True)
+    with pytest.raises(ZeroDivisionError):
+        interrupted()
+    assert [path.name for path in (tmp_path / "lm").iterdir()] == ["7"], "only what was made goes away"
 
 
 def test_versions_are_immutable(tmp_path):
@@ -133,7 +137,24 @@ def test_a_full_disk(tmp_path):
     )
     assert done.returncode == 1
     assert "cannot be written" in done.stderr.splitlines()[-1]
-    assert list((tmp_path / "repo" / "lm").iterdir()) == []
+    assert not (tmp_path / "repo").exists()
+
+
+def test_a_disk_that_is_full_at_the_last_files(tmp_path):
+    """The calibration is larger than what is written before it."""
+    import resource
+
+    np.save(tmp_path / "w.npy", make_dense(20, 2000).weight)
+    np.save(tmp_path / "c.npy", make_contexts(800, 2000).contexts)
+    out, limit = tmp_path / "repo" / "lm" / "1", 300_000
+    done = run_cli(
+        *("export", "--weights", tmp_path / "w.npy", "--contexts", tmp_path / "c.npy"),
+        *("--method", "full", "--out", out),
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),
+    )
+    assert done.returncode == 1
+    assert "cannot be written (File too large)" in done.stderr.splitlines()[-1]
+    assert not (tmp_path / "repo").exists()
 
 
 def test_a_killed_export_leaves_no_version_and_the_next_one_cleans_up(tmp_path):
@@ -141,7 +162,7 @@ def test_a_killed_export_leaves_no_version_and_the_next_one_cleans_up(tmp_path):
     out = tmp_path / "repo" / "lm" / "1"
     command = [sys.executable, "-m", "shortlist", "export", *map(str, inputs), "--out", str(out)]
     process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
-    while not list((tmp_path / "repo" / "lm").glob(".unfinished-*")) if out.parent.exists() else True:
+    while not list((tmp_path / "repo" / "lm").glob(".unfinished-*/1")) if out.parent.exists() else True:
         assert process.poll() is None, "the export ended before it could be killed"
         time.sleep(0.005)
     process.send_signal(signal.SIGKILL)
@@ -152,8 +173,31 @@ def test_a_killed_export_leaves_no_version_and_the_next_one_cleans_up(tmp_path):
     assert [path.name for path in out.parent.iterdir()] == ["1"]
 
 
-def test_is_running():
-    assert is_running(os.getpid())
-    process = subprocess.Popen(["true"])
-    process.wait()
-    assert not is_running(process.pid)
+def test_exports_of_one_version_at_a_time_keep_their_own_folders(tmp_path):
+    """As in two containers, where process ids tell nothing; the slower one is told what happened."""
+    out = tmp_path / "lm" / "1"
+
+    def slower():
+        with writing(out) as slow:
+            (slow / "part").write_text("slow")
+            with writing(out) as fast:
+                assert slow != fast
+                assert (slow / "part").exists()
+                assert not is_abandoned(slow.parent)
+                (fast / "part").write_text("fast")
+
+    with pytest.raises(VersionExists, match="export to the next version"):
+        slower()
+    assert (out / "part").read_text() == "fast"
+    assert [path.name for path in (tmp_path / "lm").iterdir()] == ["1"]
+
+
+def test_every_user_may_read_a_bundle(tmp_path):
+    """As far as the umask lets them: a container's user is not the one who exported."""
+    folder = make_head(tmp_path, make_dense(), labels=["\ud800"] * 300).folder
+    plain = tmp_path / "plain"
+    plain.mkdir()
+    (plain / "file").touch()
+    for path in (folder, *folder.rglob("*")):
+        assert path.stat().st_mode == (plain if path.is_dir() else plain / "file").stat().st_mode, path
+    assert Bundle(folder).labels() == ["\ud800"] * 300

@@ -98,6 +98,11 @@ def test_logprobs_equal_the_head(client, head):
         np.testing.assert_allclose(client.logprobs("lm", ROWS, ids), head.logprobs(ROWS, wanted), atol=ATOL)
 
 
+@pytest.mark.parametrize("kind", [np.array, torch.tensor, tuple, list])
+def test_any_kind_of_lists_a_row(client, head, kind):
+    same(client.topk("lm", ROWS, np.int64(2), allow=[kind([1, 2])] * 11), head.topk(ROWS, 2, allow=[[1, 2]] * 11))
+
+
 def test_models_and_readiness(client):
     assert client.ready()
     assert {model["name"] for model in client.models()} == {"lm", "dense"}
@@ -109,7 +114,12 @@ def test_models_and_readiness(client):
         (lambda client: client.topk("nope", ROWS, 1), errors.NotFound, "nope"),
         (lambda client: client.topk("a/b?c", ROWS, 1), errors.NotFound, "Not Found"),
         (lambda client: client.topk("lm", ROWS, 1, version=9), errors.NotFound, "version 9"),
+        (lambda client: client.topk("lm", ROWS, 1, version=1.9), errors.BadInput, "version is 1.9"),
+        (lambda client: client.logprobs("lm", ROWS, [1], version="1"), errors.BadInput, "version is 1: "),
         (lambda client: client.topk("lm", ROWS, 0), errors.BadInput, "k is 0"),
+        (lambda client: client.topk("lm", ROWS, 2.7), errors.BadInput, "k is 2.7: give a whole number"),
+        (lambda client: client.topk("lm", ROWS, "abc"), errors.BadInput, "k is abc"),
+        (lambda client: client.topk("lm", ROWS, True), errors.BadInput, "k is True"),
         (lambda client: client.topk("lm", ROWS[:, 1:], 1), errors.BadInput, "shape"),
         (lambda client: client.topk("lm", ROWS * np.inf, 1), errors.BadInput, "NaN"),
         (lambda client: client.topk("lm", ROWS[0], 1), errors.BadInput, "shape"),
@@ -130,9 +140,17 @@ def test_no_server_and_no_address(free_port):
         assert not client.ready()
         with pytest.raises(errors.Unreachable, match=url):
             client.topk("lm", ROWS, 1)
-    for wrong in ("127.0.0.1:8000", "", "ftp://x"):
-        with pytest.raises(errors.BadInput, match="http://"):
-            shortlist.Client(wrong)
+    wrongs = ("127.0.0.1:8000", "", "ftp://x", "http://", "http://h:port", "http://h:70000", "http://a..b:80")
+    for wrong in wrongs:
+        for kind in (shortlist.Client, shortlist.AsyncClient):
+            with pytest.raises(errors.BadInput, match="write it as http://host:port"):
+                kind(wrong)
+
+
+@pytest.mark.parametrize("timeout", [0, -1, np.nan, np.inf])
+def test_a_timeout_is_some_seconds(timeout):
+    with pytest.raises(errors.BadInput, match=f"timeout is {timeout}"):
+        shortlist.Client("http://server", timeout=timeout)
 
 
 def answering(handler, **options):

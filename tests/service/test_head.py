@@ -69,6 +69,13 @@ def test_k_widens_the_candidates_then_goes_dense(head):
     assert sorted(many.ids[0]) == list(range(CLASSES))
 
 
+def test_lists_change_which_classes_come_back_and_not_their_logprobs(head):
+    best = head.topk(rows, 5).ids
+    for lists in ({"ban": best[:, :3]}, {"allow": best[:, 3:]}):
+        top = head.topk(rows, 2, **lists)
+        np.testing.assert_allclose(top.logprobs, head.logprobs(rows, top.ids), atol=0.05)
+
+
 def test_allow_and_ban_before_the_top_k(head, full):
     truth = full.topk(rows, CLASSES).ids
     for model in (head, full):
@@ -134,6 +141,14 @@ def test_bad_input(head, full, contexts, k, sentence):
             model.topk(contexts, k)
 
 
+def test_scores_that_overflow_are_refused_for_given_classes_too(head, full):
+    contexts = np.r_[np.zeros((1, DIM)), np.full((1, DIM), 3e38)]
+    for model in (head, full):
+        for exact in (False, True):
+            with pytest.raises(BadInput, match="row 1 is so large that its scores overflow float32"):
+                model.logprobs(contexts, [[1, 2], [3, 4]], exact=exact)
+
+
 @pytest.mark.parametrize(
     ("lists", "sentence"),
     [
@@ -155,6 +170,8 @@ def test_bad_ids(head):
     for ids in ([[300]], [[0.5]], [0], [[0], [1]]):
         with pytest.raises(BadInput, match="ids"):
             head.logprobs(rows[:1], ids)
+    with pytest.raises(BadInput, match=r"ids must be integers of shape \[2, m\]"):
+        head.logprobs(rows[:2], [[1, 2], [3]])
 
 
 whole = st.integers(-3, 3).map(float)

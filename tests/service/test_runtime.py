@@ -1,10 +1,12 @@
+import contextlib
 from pathlib import Path
 
 import numpy as np
 import pytest
 import shortlist
-from shortlist.errors import BundleError, DeviceError
-from shortlist.runtime import Graph, options, resolve_device
+from shortlist import runtime
+from shortlist.errors import BadInput, BundleError, DeviceError
+from shortlist.runtime import Graph, options, ort, resolve_device
 
 
 def test_cpu_by_default(monkeypatch):
@@ -32,6 +34,25 @@ def test_threads_and_spinning_are_set():
     assert chosen.intra_op_num_threads == 3
     assert chosen.get_session_config_entry("session.intra_op.allow_spinning") == "0"
     assert chosen.get_session_config_entry("session.disable_prepacking") == "1"
+
+
+@pytest.mark.parametrize("threads", [-3, 0])
+def test_threads_are_one_or_more(threads):
+    with pytest.raises(BadInput, match=f"threads is {threads}: give 1 or more"):
+        options(threads, prepack=False)
+
+
+@pytest.mark.parametrize(("there", "told"), [(("onnxruntime", "onnxruntime-gpu"), True), (("onnxruntime",), False)])
+def test_two_builds_of_onnx_runtime(monkeypatch, there, told):
+    monkeypatch.setattr(runtime, "is_installed", there.__contains__)
+    runtime.check_single.cache_clear()
+    with pytest.raises(DeviceError, match="are both installed") if told else contextlib.nullcontext():
+        ort()
+
+
+def test_what_is_installed():
+    assert runtime.is_installed("onnxruntime")
+    assert not runtime.is_installed("onnxruntime-of-nobody")
 
 
 def test_a_graph_that_is_none(tmp_path):

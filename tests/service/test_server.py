@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import signal
 import socket
 import subprocess
@@ -12,6 +13,7 @@ import time
 import httpx
 import pytest
 import shortlist
+from shortlist.server import listen
 
 from tests.support import DIM, RunningServer, make_contexts, run_cli
 
@@ -38,8 +40,16 @@ def test_port_in_use(small_repository):
     assert line == f"shortlist serve: port {port} on 127.0.0.1 is in use: choose another with --port"
 
 
+def test_a_port_that_is_taken_leaves_no_socket_open():
+    """Warnings are errors: a socket that nobody closed would be one."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        with pytest.raises(shortlist.errors.BadInput, match="in use"):
+            listen("127.0.0.1", taken.getsockname()[1])
+        gc.collect()
+
+
 def test_address_of_another_machine(small_repository):
-    for host in ("192.0.2.1", "no.such.host.invalid"):
+    for host in ("192.0.2.1", "no.such.host.invalid", "a..b"):
         assert "--host" in one_line(run_cli("serve", small_repository, "--host", host, "--port", 0))
 
 

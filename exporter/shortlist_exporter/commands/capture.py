@@ -14,12 +14,15 @@ import sys
 from pathlib import Path
 
 import torch
+from shortlist.arguments import positive
 from shortlist.errors import BadInput
 from shortlist.threads import available_threads
 
 from ..capture import capture, read_texts, write_head, write_labels
 from ..language_model import load_model
 from ..progress import progress_bar
+
+SUFFIX = ".safetensors"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -30,10 +33,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--out", type=Path, required=True, metavar="FILE", help="contexts, targets and documents go here (safetensors)")
     add("--weights-out", type=Path, metavar="FILE", help="the output layer goes here (safetensors)")
     add("--labels-out", type=Path, metavar="FILE", help="the V token strings go here (JSON)")
-    add("--tokens", type=int, metavar="N", help="stop after about N tokens, whole windows (default: all)")
-    add("--window", type=int, default=512, metavar="TOKENS", help="context length in tokens (default: %(default)s)")
-    add("--batch", type=int, default=4, metavar="WINDOWS", help="windows at a time (default: %(default)s)")
-    add("--threads", type=int, metavar="N", help="threads of torch (default: all granted)")
+    add("--tokens", type=positive, metavar="N", help="stop after about N tokens, whole windows (default: all)")
+    add("--window", type=positive, default=512, metavar="TOKENS", help="context length (default: %(default)s)")
+    add("--batch", type=positive, default=4, metavar="WINDOWS", help="windows at a time (default: %(default)s)")
+    add("--threads", type=positive, metavar="N", help="threads of torch (default: all granted)")
     add(
         "--dtype",
         choices=("float32", "float16"),
@@ -44,9 +47,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Capture, say what was written, return 0."""
-    for name in ("tokens", "window", "batch", "threads"):
-        if getattr(args, name) is not None and getattr(args, name) < 1:
-            raise BadInput(f"--{name} is {getattr(args, name)}: give a whole number from 1")
+    check_outputs(args)
     read_texts(args.text)  # a wrong path is told before the model is loaded, which takes long
     torch.set_num_threads(args.threads or available_threads())
     with progress_bar(f"loading {args.model.name}") as report:
@@ -68,3 +69,18 @@ def run(args: argparse.Namespace) -> int:
         )
     print(f"{args.out}: {rows:,} contexts of d = {model.dense.dim}, V = {model.dense.classes:,}")  # noqa: T201
     return 0
+
+
+def check_outputs(args: argparse.Namespace) -> None:
+    """Raise BadInput where an output would replace an input or another output, or its name says another format."""
+    taken = {path.resolve() for path in (args.model, *args.text)}
+    for flag, out in (("--out", args.out), ("--weights-out", args.weights_out), ("--labels-out", args.labels_out)):
+        if out is None:
+            continue
+        if flag != "--labels-out" and out.suffix != SUFFIX:
+            raise BadInput(f"{flag} {out} must end in {SUFFIX}, which is what is written")
+        if out.resolve() in taken:
+            raise BadInput(f"{flag} {out} is named twice: it would be replaced, so choose another file")
+        if args.model.resolve() in out.resolve().parents:
+            raise BadInput(f"{flag} {out} lies in the model's folder, which is left as it is: choose another folder")
+        taken.add(out.resolve())

@@ -12,24 +12,34 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
+from shortlist.arguments import natural, positive, share
 from shortlist.errors import BadInput, NotFound
 from shortlist.manifest import Manifest
 
 from ..export import Request, export
+from ..labels import labels_from
 from ..methods import METHODS
 from ..progress import progress_bar
 from ..sources import load_contexts, load_dense
+
+WEIGHTS = (
+    "the layer: safetensors (weight [V, d], bias [V]), npy, torch state dict (.pt .pth .bin), ONNX or GGUF model, "
+    "or a Hugging Face folder"
+)
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
     add = parser.add_argument
-    add("--weights", type=Path, required=True, metavar="FILE", help="safetensors (weight [V, d], bias [V]) or npy")
-    add("--bias", type=Path, metavar="FILE", help="npy of the bias [V], beside an npy of weights")
+    add("--weights", type=Path, required=True, metavar="FILE_OR_FOLDER", help=WEIGHTS)
+    add("--tensor", metavar="NAME", help="the weight's name in that file (default: the output layer's)")
+    add("--bias-tensor", metavar="NAME", help="the bias's name (default: the one beside the weight, if any)")
+    add("--bias", type=Path, metavar="FILE", help="npy or safetensors of the bias [V], from a file of its own")
     add("--contexts", type=Path, required=True, metavar="FILE", help="contexts [n, d], safetensors or npy")
     add("--out", type=Path, required=True, metavar="REPO/NAME/VERSION", help="where the bundle goes; must not exist")
     add("--method", choices=list(METHODS), default="svd", help="how the head is made (default: %(default)s)")
@@ -41,18 +51,22 @@ def configure(parser: argparse.ArgumentParser) -> None:
         dest="options",
         help="an option of the method, repeatable; svd: basis=weight|context, preview=fp32|int8, width=W, full_view=N",
     )
-    add("--min-p1", type=float, metavar="SHARE", help="fail unless P@1 on held-out contexts reaches this (0 to 1)")
-    add("--min-p5", type=float, metavar="SHARE", help="the same for P@5")
-    add("--labels", type=Path, metavar="FILE", help="JSON list of V printable names")
-    add("--max-k", type=int, metavar="CLASSES", help="largest k served (default: V)")
+    add("--min-p1", type=share, metavar="SHARE", help="fail unless P@1 on held-out contexts reaches this (0 to 1)")
+    add("--min-p5", type=share, metavar="SHARE", help="the same for P@5")
+    labels = parser.add_mutually_exclusive_group()
+    labels.add_argument("--labels", type=Path, metavar="FILE", help="JSON list of V printable names")
+    labels.add_argument(
+        "--labels-from", type=Path, metavar="TOKENIZER", help="the same from a tokenizer.json, its folder, or a GGUF"
+    )
+    add("--max-k", type=positive, metavar="CLASSES", help="largest k served (default: V)")
     add(
         "--no-fallback",
         action="store_true",
         help="never answer with dense for a request's number of rows, even if faster",
     )
     add("--no-dense", action="store_true", help="leave the dense head out: smaller, but no exact answers or fall-back")
-    add("--threads", type=int, metavar="N", help="threads of each session while measuring (default: all granted)")
-    add("--seed", type=int, default=0, help="random seed (default: %(default)s)")
+    add("--threads", type=positive, metavar="N", help="threads of each session while measuring (default: all granted)")
+    add("--seed", type=natural, default=0, help="random seed (default: %(default)s)")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -69,7 +83,10 @@ def run(args: argparse.Namespace) -> int:
         seed=args.seed,
     )
     with progress_bar("reading") as report:
-        dense, contexts = load_dense(args.weights, args.bias), load_contexts(args.contexts)
+        dense = load_dense(args.weights, args.bias, args.tensor, args.bias_tensor)
+        contexts = load_contexts(args.contexts)
+        if args.labels_from is not None:
+            request = replace(request, labels=labels_from(args.labels_from, dense))
         manifest = export(dense, contexts, args.out, request, report)
     Console(file=sys.stdout).print(summary(manifest, args.out))
     return 0
@@ -91,7 +108,7 @@ def load_labels(path: Path | None) -> list[str] | None:
         raise NotFound(f"there is no labels file at {path}")
     try:
         labels = json.loads(path.read_text("utf-8"))
-    except ValueError:
+    except (ValueError, RecursionError):
         raise BadInput(f"{path} is not JSON: give a list of V strings") from None
     if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels):
         raise BadInput(f"{path} must hold a JSON list of V strings")

@@ -6,11 +6,13 @@ from shortlist.errors import BadInput
 
 from .base import Fitted, Method
 from .full import FullMethod
+from .l2s import L2sMethod
 from .svd import SvdMethod
 
 METHODS: dict[str, Method] = {
     "full": FullMethod(),
     "svd": SvdMethod(),
+    "l2s": L2sMethod(),
 }
 
 __all__ = ["METHODS", "Fitted", "Method", "method_named"]

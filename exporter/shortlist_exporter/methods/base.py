@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Protocol, TypeVar
@@ -18,6 +19,12 @@ from torch import nn
 from ..sources import Dense
 
 FloatArray = npt.NDArray[np.float32]
+Progress = Callable[[str, int, int], None]  # stage, done, total
+
+
+def quiet(stage: str, done: int, total: int) -> None:
+    """Progress that goes nowhere."""
+    del stage, done, total
 
 
 class Options(BaseModel):
@@ -52,13 +59,25 @@ class Method(Protocol):
     reference: ClassVar[Literal["dense", "self"]]
     normalizer: ClassVar[Normalizer]
 
-    def fit(self, dense: Dense, contexts: FloatArray, options: dict[str, str], seed: int) -> Fitted:
+    def fit(
+        self, dense: Dense, contexts: FloatArray, options: dict[str, str], seed: int, progress: Progress = quiet
+    ) -> Fitted:
         """Make the head from the dense layer and contexts [n, d]; raises BadInput on a wrong option."""
         ...
 
     def graphs(self, fitted: Fitted, dense: Dense, folder: Path) -> dict[str, str]:
         """Write the method's own ONNX graphs into `folder`; role -> file name."""
         ...
+
+    def index(self, fitted: Fitted) -> dict[str, npt.NDArray[Any]]:
+        """Arrays for index.safetensors: which classes are where; none for plans that want none."""
+        ...
+
+
+def no_index(method: Method, fitted: Fitted) -> dict[str, npt.NDArray[Any]]:
+    """Method.index of methods whose plan wants none."""
+    del method, fitted
+    return {}
 
 
 def parsed(kind: type[O], given: dict[str, str]) -> O:

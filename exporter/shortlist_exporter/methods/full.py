@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 from shortlist.manifest import Normalizer
 
 from ..sources import Dense
-from .base import Cost, Fitted, FloatArray, Options, parsed, torch_dense
+from .base import Cost, Fitted, FloatArray, Options, Progress, no_index, parsed, quiet, torch_dense
 
 
 class FullMethod:
@@ -18,9 +18,11 @@ class FullMethod:
     reference: ClassVar[Literal["dense", "self"]] = "dense"
     normalizer: ClassVar[Normalizer] = "exact"
 
-    def fit(self, dense: Dense, contexts: FloatArray, options: dict[str, str], seed: int) -> Fitted:
+    def fit(
+        self, dense: Dense, contexts: FloatArray, options: dict[str, str], seed: int, progress: Progress = quiet
+    ) -> Fitted:
         """See Method.fit."""
-        del contexts, seed
+        del contexts, seed, progress
         parsed(Options, options)
         return Fitted(torch_dense(dense), Cost(macs=1.0, bytes=1.0))
 
@@ -28,3 +30,5 @@ class FullMethod:
         """See Method.graphs; dense.onnx is written for every bundle."""
         del fitted, dense, folder
         return {}
+
+    index = no_index

@@ -17,7 +17,7 @@ from shortlist_models import SVDSoftmax, context_basis, weight_basis
 from ..dense_graphs import finish, named_logits
 from ..graphs import GraphBuilder, value
 from ..sources import Dense
-from .base import Cost, Fitted, FloatArray, Options, parsed, torch_dense
+from .base import Cost, Fitted, FloatArray, Options, Progress, no_index, parsed, quiet, torch_dense
 
 TAIL_ROWS = 1024
 ZERO_POINT = 128  # int8 products want one unsigned side: contexts are stored as round(p / scale) + 128
@@ -64,8 +64,11 @@ class SvdMethod:
     reference: ClassVar[Literal["dense", "self"]] = "dense"
     normalizer: ClassVar[Normalizer] = "estimated"
 
-    def fit(self, dense: Dense, contexts: FloatArray, options: dict[str, str], seed: int) -> Fitted:
+    def fit(
+        self, dense: Dense, contexts: FloatArray, options: dict[str, str], seed: int, progress: Progress = quiet
+    ) -> Fitted:
         """See Method.fit; closed form, the seed only picks the rows that calibrate the tail."""
+        progress("decomposition", 0, 1)
         shape = shape_of(parsed(SvdOptions, options), dense)
         weight = torch.from_numpy(dense.weight)
         if shape.basis == "weight":
@@ -83,7 +86,10 @@ class SvdMethod:
         assert isinstance(module, SVDSoftmax)
         graph = GraphBuilder(folder)
         projected = graph.node("MatMul", ["context", graph.tensor("projection", module.projection.numpy())], "p")
-        products = quantized_products(graph, projected, module) if module.quantized else plain(graph, projected, module)
+        if module.quantized:
+            products = quantized_products(graph, projected, module.preview.numpy(), module.scale.numpy())
+        else:
+            products = plain(graph, projected, module)
         named_logits(graph, finish(graph, dense, products))
         path = graph.save(
             "preview",
@@ -91,6 +97,8 @@ class SvdMethod:
             [value("logits", TensorProto.FLOAT, ["B", dense.classes])],
         )
         return {"preview": path.name}
+
+    index = no_index
 
 
 def sampled(contexts: FloatArray, seed: int) -> FloatArray:
@@ -104,21 +112,20 @@ def plain(graph: GraphBuilder, projected: str, module: SVDSoftmax) -> str:
     return graph.node("MatMul", [projected, graph.tensor("preview", module.preview.numpy().T)], "products")
 
 
-def quantized_products(graph: GraphBuilder, projected: str, module: SVDSoftmax) -> str:
-    """[B, W] -> [B, V] through int8: each context vector has its own scale, so that neighbours change nothing."""
+def quantized_products(
+    graph: GraphBuilder, projected: str, preview: FloatArray, scale: FloatArray, suffix: str = ""
+) -> str:
+    """[B, W] -> [B, n] through int8: each context vector has its own scale, so that neighbours change nothing.
+
+    preview: [n, W] integers -127..127. scale: [n, 1] or [n], each class's. suffix: told apart by, in a shared folder.
+    """
     zero_point = graph.tensor("zero_point", np.uint8(ZERO_POINT))
     integers, row_scale = quantized_contexts(graph, projected)
-    weights = graph.tensor("preview", module.preview.numpy().T.astype(np.int8))
+    weights = graph.tensor(f"preview{suffix}", preview.T.astype(np.int8))
     sums = graph.node("MatMulInteger", [integers, weights, zero_point], "sums")
-    scaled = graph.node(
-        "Mul", [graph.node("Cast", [sums], "float_sums", to=TensorProto.FLOAT), class_scale(graph, module)], "by_class"
-    )
+    by_class = graph.tensor(f"class_scale{suffix}", scale.reshape(-1))
+    scaled = graph.node("Mul", [graph.node("Cast", [sums], "float_sums", to=TensorProto.FLOAT), by_class], "by_class")
     return graph.node("Mul", [scaled, row_scale], "products")
-
-
-def class_scale(graph: GraphBuilder, module: SVDSoftmax) -> str:
-    """[V] float32: each class's scale."""
-    return graph.tensor("class_scale", module.scale.numpy().reshape(-1))
 
 
 def quantized_contexts(graph: GraphBuilder, projected: str) -> tuple[str, str]:

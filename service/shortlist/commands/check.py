@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from ..arguments import positive
 from ..canary import CANARY_K
 from ..models import load_checked
 
@@ -16,7 +17,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
     parser.add_argument("bundle", type=Path, help="folder <name>/<version>")
     parser.add_argument("--device", help="cpu or cuda:N (default: SHORTLIST_DEVICE, else cpu)")
-    parser.add_argument("--threads", type=int, metavar="N", help="threads of each session (default: all granted)")
+    parser.add_argument("--threads", type=positive, metavar="N", help="threads of each session (default: all granted)")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -9,9 +9,12 @@ is warmed and passed its canary; SIGTERM finishes what was accepted and leaves.
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 
+from ..errors import BadInput
 from ..extras import require
+from ..runtime import ort
 from ..settings import Settings, load_settings
 
 
@@ -26,9 +29,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Serve until told to stop."""
-    settings = load_settings(**vars(args))
+    """Serve until told to stop; returns 2 where a flag or variable is wrong."""
+    try:
+        settings = load_settings(**vars(args))
+    except BadInput as error:
+        print(f"shortlist serve: {error}", file=sys.stderr)
+        return 2
     require("uvicorn")
     require("fastapi")
-    require("onnxruntime")
+    ort()
     return int(require("shortlist.server").serve(settings))

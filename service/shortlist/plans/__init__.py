@@ -7,13 +7,15 @@ from ..errors import BundleError
 from .base import Plan
 from .full import FullPlan
 from .preview import PreviewPlan
+from .screen import ScreenPlan
 
 PLANS: dict[str, type[Plan]] = {
     "full": FullPlan,
     "preview": PreviewPlan,
+    "screen": ScreenPlan,
 }
 
-__all__ = ["PLANS", "FullPlan", "Plan", "PreviewPlan", "open_plan"]
+__all__ = ["PLANS", "FullPlan", "Plan", "PreviewPlan", "ScreenPlan", "open_plan"]
 
 
 def open_plan(bundle: Bundle, device: str, threads: int) -> Plan:

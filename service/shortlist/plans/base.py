@@ -9,13 +9,20 @@ import numpy as np
 from ..bundle import Bundle
 from ..legal import Legal
 from ..result import NO_CLASS, FloatArray, IdArray, PlanResult
+from ..runtime import Graph
 from ..selection import ranked
 
+GATHERED = 1024  # classes whose weights are gathered at once
 CHUNK_BYTES = 4 << 20  # logits of one chunk of rows: stays in the last-level cache
 
 
 class Plan(ABC):
-    """route -> run sessions -> merge, over arrays. Knows no HTTP."""
+    """route -> run sessions -> merge, over arrays. Knows no HTTP.
+
+    fallback: the bundle's dense head, for rows that the plan is not sure of; None where it was left out.
+    """
+
+    fallback: Plan | None = None
 
     @abstractmethod
     def __init__(self, bundle: Bundle, device: str, threads: int) -> None:
@@ -28,6 +35,14 @@ class Plan(ABC):
     @abstractmethod
     def log_normalizer(self, contexts: FloatArray) -> FloatArray:
         """[B, d] -> [B]: log of the sum of exp(logit), as `topk` normalises."""
+
+    def distribution(self, contexts: FloatArray) -> FloatArray | None:
+        """[B, d] -> logits [B, V] float32 whose softmax is the plan's own full distribution, -inf for padding.
+
+        Their log-sum-exp is `log_normalizer`. None where the plan has no logits for classes that it does not score.
+        """
+        del contexts
+        return None
 
     def prefers_dense(self, k: int) -> bool:
         """Whether so large a k is better answered by the dense head, where the bundle has it."""
@@ -43,14 +58,24 @@ def chunk_rows(classes: int, budget: int = CHUNK_BYTES) -> int:
     return max(1, min(256, budget // (4 * classes)))
 
 
+def gathered_logits(rows: Graph, context: FloatArray, ids: IdArray) -> FloatArray:
+    """Exact logits [m] of classes `ids` [m] for one context [d], by rows.onnx; some at a time: weights are gathered."""
+    if ids.size <= GATHERED:
+        logits: FloatArray = rows(context=context[None], ids=ids[None])[0][0]
+        return logits
+    starts = range(0, ids.size, GATHERED)
+    return np.concatenate([rows(context=context[None], ids=ids[None, i : i + GATHERED])[0][0] for i in starts])
+
+
 def log_sum_exp(logits: FloatArray) -> np.float32:
-    """Log of the sum of exp(logits) [V], in float32. Overwrites `logits`."""
+    """Log of the sum of exp(logits) [V], in float32; NaN or infinite where a logit is. Overwrites `logits`."""
     peak = logits.max()
     if peak == -np.inf:
         return np.float32(-np.inf)
-    np.subtract(logits, peak, out=logits)
-    np.exp(logits, out=logits)
-    return np.float32(peak + np.log(logits.sum()))
+    with np.errstate(over="ignore", invalid="ignore"):  # the caller refuses what overflows
+        np.subtract(logits, peak, out=logits)
+        np.exp(logits, out=logits)
+        return np.float32(peak + np.log(logits.sum()))
 
 
 def take_best(logits: FloatArray, ids: IdArray | None, k: int) -> tuple[IdArray, FloatArray]:
@@ -59,6 +84,8 @@ def take_best(logits: FloatArray, ids: IdArray | None, k: int) -> tuple[IdArray,
     `logits` [m] belong to the ascending `ids` [m], or to 0..m-1.
     """
     best = ranked(logits, k)
+    if best.size == k and logits[best[-1]] != -np.inf:
+        return best if ids is None else ids[best], logits[best]
     chosen = np.full(k, -np.inf, np.float32)
     chosen[: best.size] = logits[best]
     classes = np.full(k, NO_CLASS, np.int64)

@@ -43,6 +43,10 @@ class FullPlan(Plan):
         """See Plan.log_normalizer; exact."""
         return np.array([log_sum_exp(row) for row in self.logits(contexts)], np.float32)
 
+    def distribution(self, contexts: FloatArray) -> FloatArray:
+        """See Plan.distribution; exact."""
+        return self.logits(contexts)
+
     def max_rows(self) -> int:
         """See Plan.max_rows."""
         return chunk_rows(self.classes, DENSE_CHUNK_BYTES)

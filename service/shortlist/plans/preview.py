@@ -9,7 +9,7 @@ from ..legal import Legal
 from ..result import FloatArray, IdArray, PlanResult
 from ..runtime import Graph
 from ..selection import largest
-from .base import Plan, chunk_rows, empty_result, log_sum_exp, take_best
+from .base import Plan, chunk_rows, empty_result, gathered_logits, log_sum_exp, take_best
 
 DENSE_SHARE = 4
 GATHER_BYTES = 2 << 20  # weights gathered by one call of rows.onnx: half a second-level cache and more is slower
@@ -43,27 +43,40 @@ class PreviewPlan(Plan):
     def topk(self, contexts: FloatArray, k: int, legal: Legal) -> PlanResult:
         """See Plan.topk; `scored` is the number of candidates."""
         previews: FloatArray = self.preview(context=contexts)[0]
-        ids, hopeless = self.choose(previews, self.candidates(k), legal)
-        exact = self.rescore(contexts, ids)
         result = empty_result(len(contexts), k)
+        if legal.restricts:
+            for row, preview in enumerate(previews):
+                self.answer_restricted(contexts[row], preview, legal, row, result)
+            return result
+        ids = self.choose(previews, self.candidates(k))
         result.scored.fill(ids.shape[1])
-        for row, logits in enumerate(exact):
-            result.log_normalizer[row] = self.normalize(previews[row], ids[row], logits)
-            legal_logits = logits if hopeless is None else np.where(hopeless[row], np.float32(-np.inf), logits)
-            result.ids[row], result.logits[row] = take_best(legal_logits, ids[row], k)
+        for row, exact in enumerate(self.rescore(contexts, ids)):
+            result.log_normalizer[row] = self.normalize(previews[row], ids[row], exact)
+            result.ids[row], result.logits[row] = take_best(exact, ids[row], k)
         return result
 
-    def choose(self, previews: FloatArray, n: int, legal: Legal) -> tuple[IdArray, IdArray | None]:
-        """Candidates [B, n] ascending, and a mask [B, n] of those that are illegal (None when none can be)."""
+    def answer_restricted(
+        self, context: FloatArray, preview: FloatArray, legal: Legal, row: int, result: PlanResult
+    ) -> None:
+        """One row with an allow or ban list: the best legal previews are rescored.
+
+        So are, for the normaliser, the best of all: a class has the log-probability that it has without the lists.
+        """
+        k = result.ids.shape[1]
+        ids = np.union1d(largest(legal.restrict(preview, row), self.candidates(k)), largest(preview, self.full_view))
+        exact = gathered_logits(self.rows, context, ids)
+        result.scored[row] = ids.size
+        result.log_normalizer[row] = self.normalize(preview, ids, exact)
+        legal_logits = np.where(legal.mask(ids, row), exact, np.float32(-np.inf))
+        result.ids[row], result.logits[row] = take_best(legal_logits, ids, k)
+
+    @staticmethod
+    def choose(previews: FloatArray, n: int) -> IdArray:
+        """Candidates [B, n], ascending."""
         ids = np.empty((len(previews), n), np.int64)
-        restricted = legal.allow is not None or legal.ban is not None
-        hopeless = np.zeros(ids.shape, bool) if restricted else None
         for row, preview in enumerate(previews):
-            scores = legal.restrict(preview, row)
-            ids[row] = largest(scores, n)
-            if hopeless is not None:
-                hopeless[row] = scores[ids[row]] == -np.inf
-        return ids, hopeless
+            ids[row] = largest(preview, n)
+        return ids
 
     def normalize(self, preview: FloatArray, ids: IdArray, exact: FloatArray) -> np.float32:
         """Log of the sum over exact candidates and previews shifted by `tail_shift`. Overwrites `preview` [V]."""
@@ -82,6 +95,14 @@ class PreviewPlan(Plan):
     def log_normalizer(self, contexts: FloatArray) -> FloatArray:
         """See Plan.log_normalizer; candidates exact, the rest previewed."""
         return self.topk(contexts, 1, Legal()).log_normalizer
+
+    def distribution(self, contexts: FloatArray) -> FloatArray:
+        """See Plan.distribution; candidates exact, the rest previewed and shifted by `tail_shift`."""
+        previews: FloatArray = self.preview(context=contexts)[0]
+        ids = self.choose(previews, self.candidates(1))
+        logits = previews + self.tail_shift
+        np.put_along_axis(logits, ids, self.rescore(contexts, ids), axis=1)
+        return logits
 
     def max_rows(self) -> int:
         """See Plan.max_rows."""

@@ -1,0 +1,59 @@
+"""What a contender is: something that is fitted once, swept over query-time settings, and asked for the top k."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+from shortlist_exporter.sources import Dense
+
+FloatArray = npt.NDArray[np.float32]
+IdArray = npt.NDArray[np.int64]
+Options = Mapping[str, Any]  # JSON values
+
+
+class Contender(ABC):
+    """One way to find the k best classes. A fair peer is a tuned peer: `grid` is the least that is tried."""
+
+    name: ClassVar[str]
+    needs: ClassVar[tuple[str, ...]] = ()  # modules beyond the extra `export`, each named as pip installs it
+    quick: ClassVar[bool] = True  # False: too slow to build for `make bench` without FULL=1
+
+    def __init__(self, build: Options, threads: int) -> None:
+        """Keep build options (one entry of `grid`) and the threads that fitting and answering may use."""
+        self.build = dict(build)
+        self.threads = threads
+        self.setting: dict[str, Any] = {}
+
+    @classmethod
+    @abstractmethod
+    def grid(cls, dense: Dense) -> list[Options]:
+        """Build options worth trying on this layer."""
+
+    @abstractmethod
+    def fit(self, dense: Dense, contexts: FloatArray) -> None:
+        """Build the index of `dense` [V, d]; `contexts` [n, d] are of the kind that will be asked."""
+
+    def settings(self) -> list[Options]:
+        """Query-time options worth trying on this index, cheap ones first; none by default."""
+        return [{}]
+
+    def use(self, setting: Options) -> None:
+        """Answer with these query-time options from now on; nothing is fitted again."""
+        self.setting = dict(setting)
+
+    @abstractmethod
+    def topk(self, contexts: FloatArray, k: int) -> IdArray:
+        """Ids [B, k] of the best classes of `contexts` [B, d], best first; -1 where it found fewer."""
+
+    @abstractmethod
+    def size(self) -> int:
+        """Bytes of the index, the weights that it rescores with included."""
+
+    def scored(self, contexts: FloatArray, k: int) -> npt.NDArray[np.int32] | None:
+        """[B]: classes scored exactly for each row, V where dense answered; None where it does not tell."""
+        del contexts, k
+        return None

@@ -1,0 +1,67 @@
+"""The vectors that an index is built on: weights as they are, or in the basis that contexts use.
+
+`raw`: rows [w; b] and queries [h; 1]. `whitened`: with E[x x^T] = L L^T over such queries x and U S V^T the SVD of
+rows @ L, rows become rows @ L V and queries V^T L^-1 x. Inner products stay what they are, squared distances and
+quantisation errors become those that matter for contexts, and leading axes carry most. Products of ours gain by
+the same change of basis (context-weighted SVD), hence peers get it too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from shortlist_exporter.sources import Dense
+from shortlist_models.svd import context_basis
+
+from .base import FloatArray, IdArray
+
+
+@dataclass(frozen=True)
+class Basis:
+    """rows: [m, D] float32 of classes `ids` [m]. change: [d or d + 1, D], or None. bias: whether there is one."""
+
+    rows: FloatArray
+    ids: IdArray
+    change: FloatArray | None
+    bias: bool
+
+    def queries(self, contexts: FloatArray) -> FloatArray:
+        """[B, d] -> [B, D], C-contiguous float32."""
+        extended = with_one(contexts) if self.bias else contexts
+        return extended if self.change is None else extended @ self.change
+
+    def classes(self, positions: IdArray) -> IdArray:
+        """Positions of rows -> class ids; -1 stays."""
+        return np.where(positions < 0, -1, self.ids[positions])
+
+
+def basis_of(kind: str, dense: Dense, contexts: FloatArray) -> Basis:
+    """The basis `raw` or `whitened` of the layer's real classes (padding left out)."""
+    ids = np.setdiff1d(np.arange(dense.classes), dense.padded)
+    rows = dense.weight if dense.bias is None else np.column_stack([dense.weight, dense.bias])
+    rows = np.ascontiguousarray(rows[ids], np.float32)
+    if kind == "raw":
+        return Basis(rows, ids, None, dense.bias is not None)
+    queries = contexts if dense.bias is None else with_one(contexts)
+    found = context_basis(torch.from_numpy(rows), torch.from_numpy(queries), rows.shape[1])
+    return Basis(found.preview.numpy(), ids, found.projection.numpy(), dense.bias is not None)
+
+
+def with_one(contexts: FloatArray) -> FloatArray:
+    """[B, d] -> [B, d + 1] with a last column of ones."""
+    return np.column_stack([contexts, np.ones(len(contexts), np.float32)])
+
+
+def rescored(dense: Dense, contexts: FloatArray, candidates: IdArray, k: int) -> IdArray:
+    """The k best of `candidates` [B, m] (-1 pads) by exact scores, row by row; for contenders without their own."""
+    best = np.full((len(contexts), k), -1, np.int64)
+    for row, (context, ids) in enumerate(zip(contexts, candidates, strict=True)):
+        known = ids[ids >= 0]
+        scores = dense.weight[known] @ context
+        if dense.bias is not None:
+            scores += dense.bias[known]
+        order = np.argsort(-scores, kind="stable")[:k]
+        best[row, : order.size] = known[order]
+    return best

@@ -1,0 +1,86 @@
+"""Every method of this project, exported and opened as a user would; new methods take part by themselves."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+from shortlist.bundle import Bundle
+from shortlist.head import Head
+from shortlist_exporter.export import Request, export
+from shortlist_exporter.methods import METHODS
+from shortlist_exporter.sources import Contexts, Dense
+
+from .base import Contender, FloatArray, IdArray, Options
+
+BUNDLES = Path("build/bench/bundles")
+WIDTHS = (24, 12, 8, 6, 4.5, 3, 2)  # d / W
+
+
+def svd_grid(dense: Dense) -> list[Options]:
+    """Widths from d/24 to d/2 in the basis of contexts, and what the paper's two tables use."""
+    published = [{"basis": "weight", "width": dense.dim // share} for share in (8, 4)]
+    ours = [
+        {"basis": "context", "preview": preview, "width": round(dense.dim / share)}
+        for preview in ("int8", "fp32")
+        for share in WIDTHS
+    ]
+    return [*published, *ours]
+
+
+# Methods that are not listed take part with their defaults.
+GRIDS = {"svd": svd_grid}
+SWEPT = {"preview": ("full_view", (32, 64, 128, 256, 512, 1024, 2048, 4096))}
+
+
+class Ours(Contender):
+    """One method. Large requests are not handed to dense here: the head itself is compared."""
+
+    method: ClassVar[str]
+
+    @classmethod
+    def grid(cls, dense: Dense) -> list[Options]:
+        """See Contender.grid."""
+        return GRIDS[cls.method](dense) if cls.method in GRIDS else [{}]
+
+    def fit(self, dense: Dense, contexts: FloatArray) -> None:
+        """See Contender.fit; bundles stay in `BUNDLES`."""
+        parts = [self.method, self.build, dense.sha256, hashlib.sha256(np.ascontiguousarray(contexts).data).hexdigest()]
+        out = BUNDLES / hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16] / "1"
+        if not out.is_dir():
+            options = {name: str(value) for name, value in self.build.items()}
+            export(dense, Contexts(contexts), out, Request(self.method, options, fallback=False, threads=self.threads))
+        self.folder = out
+        self.head = Head(Bundle(out, verify=False), "cpu", self.threads)
+
+    def settings(self) -> list[Options]:
+        """See Contender.settings; from SWEPT, by plan."""
+        name, values = SWEPT.get(self.head.manifest.plan, ("", ()))
+        classes = self.head.manifest.classes
+        return [{name: value} for value in values if value < classes // 4] or [{}]
+
+    def use(self, setting: Options) -> None:
+        """See Contender.use."""
+        super().use(setting)
+        for name, value in setting.items():
+            setattr(self.head.plan, name, value)
+
+    def topk(self, contexts: FloatArray, k: int) -> IdArray:
+        """See Contender.topk."""
+        return self.head.topk(contexts, k).ids
+
+    def scored(self, contexts: FloatArray, k: int) -> npt.NDArray[np.int32]:
+        """See Contender.scored."""
+        return self.head.topk(contexts, k).scored
+
+    def size(self) -> int:
+        """See Contender.size; without the dense layer's own copy of the weights."""
+        files = self.head.manifest.files
+        return sum(entry.size for name, entry in files.items() if name.endswith(".bin") and "columns" not in name)
+
+
+CONTENDERS = tuple(type(f"Ours_{name}", (Ours,), {"method": name, "name": f"shortlist {name}"}) for name in METHODS)

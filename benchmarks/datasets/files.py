@@ -1,0 +1,35 @@
+"""`files`: any pair of files, `--set weights=FILE --set contexts=FILE`, held out as `shortlist export` does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from shortlist.errors import BadInput
+from shortlist_exporter.sources import Contexts, check_pair, load_contexts, load_dense
+from shortlist_exporter.splits import held_out
+
+from ..truth import truth_at
+from .base import DataSet, Place
+
+
+def load(place: Place) -> DataSet:
+    """Fit on nine tenths, test on the rest, whole documents where the file has them."""
+    options = place.options or {}
+    if set(options) != {"weights", "contexts"}:
+        raise BadInput("data set files takes --set weights=FILE --set contexts=FILE")
+    dense, contexts = load_dense(Path(options["weights"])), load_contexts(Path(options["contexts"]))
+    check_pair(dense, contexts)
+    held = held_out(contexts.documents, len(contexts.contexts))
+    targets = contexts.targets
+    key = f"{dense.sha256[:16]}-{contexts.sha256[:16]}"
+    truth = truth_at(
+        place.cache / "files" / f"{key}.safetensors",
+        dense,
+        contexts.contexts[held],
+        None if targets is None else targets[held],
+    )
+    fit = Contexts(
+        contexts.contexts[~held], None if targets is None else np.asarray(targets[~held]), sha256=contexts.sha256
+    )
+    return DataSet(f"files {Path(options['weights']).name}", dense, fit, truth)

@@ -1,0 +1,73 @@
+"""`ptb`: Penn Treebank through a 2 x 200 LSTM. Contexts are the top layer's outputs, targets the next words."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import torch
+from safetensors.torch import load_file, save_file
+from shortlist.bundle import sha256
+from shortlist.errors import NotFound
+from shortlist_exporter.progress import progress_bar
+from shortlist_exporter.sources import Contexts, Dense, load_contexts
+
+from ..truth import truth_at
+from .base import DataSet, Place
+
+DIM = 200
+STREAMS = 10  # read side by side, as the base model's perplexity was measured
+STEPS = 500  # words run at once
+FIT_WORDS = 310_000  # a third of train
+
+
+def load(place: Place) -> DataSet:
+    """Fit on the first third of train (all of it with `words=929589`), test on the whole of test."""
+    folder = base_model_folder(place.data)
+    words = int((place.options or {}).get("words", FIT_WORDS))
+    cache = place.cache / "ptb"
+    cache.mkdir(parents=True, exist_ok=True)
+    dense = load_layer(folder)
+    fit = states(folder, "train", words, cache / f"train-{words}.safetensors")
+    test = states(folder, "test", None, cache / "test.safetensors")
+    return DataSet("ptb", dense, fit, truth_at(cache / "exact.safetensors", dense, test.contexts, test.targets))
+
+
+def base_model_folder(data: Path | None) -> Path:
+    """`DATA/ptb`; raises NotFound."""
+    if data is None or not (data / "ptb" / "lstm200.safetensors").is_file():
+        raise NotFound("data set ptb needs --data (or DATA), a folder with ptb/lstm200.safetensors and ptb/*.npy")
+    return data / "ptb"
+
+
+def load_layer(folder: Path) -> Dense:
+    """The base model's output layer, [10000, 200] and its bias."""
+    path = folder / "lstm200.safetensors"
+    tensors = load_file(path)
+    return Dense(tensors["out.weight"].numpy(), tensors["out.bias"].numpy(), sha256=sha256(path))
+
+
+def states(folder: Path, split: str, words: int | None, out: Path) -> Contexts:
+    """Contexts and targets of one split, kept in `out`."""
+    if not out.is_file():
+        ids = torch.from_numpy(np.load(folder / f"{split}.npy")[:words].astype(np.int64))
+        contexts, targets = run_lstm(load_file(folder / "lstm200.safetensors"), ids, split)
+        save_file({"contexts": contexts, "targets": targets}, out)
+    return load_contexts(out)
+
+
+def run_lstm(tensors: dict[str, torch.Tensor], ids: torch.Tensor, name: str) -> tuple[torch.Tensor, torch.Tensor]:
+    """[n] word ids -> contexts [m, 200] and next words [m], stream by stream, the state carried over."""
+    lstm = torch.nn.LSTM(DIM, DIM, 2)
+    lstm.load_state_dict({key.removeprefix("lstm."): value for key, value in tensors.items() if "lstm." in key})
+    length = len(ids) // STREAMS
+    words = ids[: length * STREAMS].reshape(STREAMS, length).T
+    parts, state = [], None
+    with torch.inference_mode(), progress_bar(f"contexts of {name}") as report:
+        for start in range(0, length - 1, STEPS):
+            inputs = words[start : min(start + STEPS, length - 1)]
+            output, state = lstm(tensors["emb.weight"][inputs], state)
+            parts.append(output)
+            report(f"contexts of {name}", start + len(inputs), length - 1)
+    contexts = torch.cat(parts).permute(1, 0, 2).reshape(-1, DIM).contiguous()
+    return contexts, words[1:].T.reshape(-1).contiguous()

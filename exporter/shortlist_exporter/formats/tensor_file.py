@@ -1,0 +1,75 @@
+"""safetensors, and npy of one array."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from safetensors import SafetensorError, safe_open
+from shortlist.errors import BadInput, NotFound
+
+from .base import WEIGHT, Choice, Ids, Layer, Tensors, layer_of, listed, no_ids
+
+
+def read(path: Path, choice: Choice) -> Layer:
+    """`weight` or the tensor chosen; with `weight` also `padded`, and scale and soft-cap from the metadata.
+
+    Raises NotFound, BadInput.
+    """
+    file = read_tensors(path, WEIGHT)
+    if choice.weight is None and WEIGHT not in file.tensors:
+        raise BadInput(
+            f"{path} has no tensor '{WEIGHT}', only {listed(sorted(file.tensors))}: choose one of them by --tensor"
+        )
+    name = choice.weight or WEIGHT
+    layer = layer_of(file, name, choice.bias)
+    if name != WEIGHT:
+        return layer
+    return replace(
+        layer,
+        padded=padding(file, len(layer.weight)) if layer.weight.ndim else no_ids(),
+        logit_scale=number(file, "logit_scale") or 1.0,
+        soft_cap=number(file, "soft_cap"),
+    )
+
+
+def read_tensors(path: Path, npy_name: str) -> Tensors:
+    """All tensors of a safetensors file, or the array of an npy under `npy_name`.
+
+    Raises NotFound, or BadInput when the file is neither or was cut.
+    """
+    if not path.is_file():
+        raise NotFound(f"there is no file {path}")
+    try:
+        if path.suffix == ".npy":
+            return Tensors(path, {npy_name: torch.from_numpy(np.load(path, allow_pickle=False))})
+        with safe_open(path, framework="pt") as file:
+            return Tensors(path, {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {})
+    except (SafetensorError, ValueError, TypeError, EOFError) as error:
+        raise BadInput(f"{path} is not a whole safetensors or npy file of numbers: write it again") from error
+
+
+def number(file: Tensors, name: str) -> float | None:
+    """A positive number from the metadata, or None; raises BadInput."""
+    text = file.metadata.get(name)
+    if text is None:
+        return None
+    try:
+        value = float(text)
+    except ValueError:
+        value = float("nan")
+    if not 0 < value < float("inf"):
+        raise BadInput(f"{name} in the metadata of {file.path} is '{text}': give a positive number")
+    return value
+
+
+def padding(file: Tensors, classes: int) -> Ids:
+    """Distinct ids of padding rows; raises BadInput when one is no row."""
+    padded = file.integers("padded")
+    if padded is None:
+        return no_ids()
+    if padded.size and (padded.min() < 0 or padded.max() >= classes):
+        raise BadInput(f"padded in {file.path} names rows outside 0 to {classes - 1}")
+    return np.unique(padded)

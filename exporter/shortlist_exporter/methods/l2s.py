@@ -1,0 +1,273 @@
+"""Method `l2s`: Learning to Screen; plan `screen`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import torch
+from onnx import TensorProto, helper
+from pydantic import Field
+from shortlist.errors import BadInput
+from shortlist.manifest import Normalizer
+from shortlist_models import context_basis
+from shortlist_models.l2s import Labels, ScreenOptions, train_screen
+from shortlist_models.screened import ScreenedSoftmax, SecondStage
+from shortlist_models.svd import Basis
+
+from ..dense_graphs import finish, named_logits
+from ..graphs import GraphBuilder, value
+from ..sources import Dense
+from .base import Cost, Fitted, FloatArray, Options, Progress, parsed, quiet, torch_dense
+from .svd import quantized_products
+
+CHUNK = 1024
+CALIBRATION_ROWS = 20_000
+
+
+class L2sOptions(Options):
+    """`--set` options of method l2s. Defaults of lam and gamma are the paper's."""
+
+    clusters: int = Field(default=100, ge=1, description="r")
+    budget: float | None = Field(default=None, gt=0, description="B, mean candidates per query; V/36 by default")
+    depth: int = Field(default=5, ge=1, description="exact best classes that a set should hold: 10 for a P@10 promise")
+    train: bool = Field(default=True, description="false: the k-means screen alone")
+    rounds: int = Field(default=4, ge=0)
+    epochs: int = Field(default=2, ge=1)
+    learning_rate: float = Field(default=0.01, gt=0)
+    lam: float = Field(default=0.0003, ge=0)
+    gamma: float = Field(default=10.0, ge=0)
+    smoothing: float = Field(default=5.0, ge=0, description="pseudo-contexts that a cluster borrows from all of them")
+    probes: int = Field(default=1, ge=1, description="clusters that one query opens")
+    always_top: int = Field(default=0, ge=0, description="so many of the most frequent answers are in every set")
+    always: str = Field(default="", description="ids in every set, as 1,2,3")
+    second_stage: Literal["none", "int8"] = Field(default="none", description="preview inside the sets, then exact")
+    width: int | None = Field(default=None, ge=1, description="W of the second stage; 2d/9 by default")
+    full_view: int | None = Field(default=None, ge=1, description="N of the second stage; V/192 by default")
+    second_probe: float = Field(default=0.0, ge=0, lt=1, description="share of queries, by small margin, with one more")
+    tail_rank: int = Field(default=0, ge=0, description="rank of the low-rank tail; 0: a constant a cluster")
+    fallback: float = Field(default=0.0, ge=0, lt=1, description="share of queries, by small margin, that go to dense")
+    checkpoint: str = Field(default="", description="file that training resumes from")
+
+
+class L2sMethod:
+    """See `shortlist_models.l2s` for the algorithm and its source."""
+
+    plan: ClassVar[str] = "screen"
+    reference: ClassVar[Literal["dense", "self"]] = "dense"
+    normalizer: ClassVar[Normalizer] = "estimated"
+
+    def fit(
+        self, dense: Dense, contexts: FloatArray, options: dict[str, str], seed: int, progress: Progress = quiet
+    ) -> Fitted:
+        """Exact labels, the screen, its sets, the tail of each."""
+        chosen = with_defaults(parsed(L2sOptions, options), dense)
+        check(chosen, dense, len(contexts))
+        rows = torch.from_numpy(contexts)
+        labels = exact_labels(dense, rows, chosen.depth, progress)
+        screened = train_screen(
+            rows, labels, screen_options(chosen, seed), always_of(chosen, labels), progress, checkpoint_of(chosen)
+        )
+        module = ScreenedSoftmax(
+            torch_dense(dense), screened.vectors, screened.sets, chosen.probes, second_stage_of(chosen, dense, rows)
+        )
+        sample = rows[torch.from_numpy(np.random.default_rng(seed).permutation(len(rows))[:CALIBRATION_ROWS])]
+        module.probe_margin = module.calibrate_margin(sample, chosen.second_probe)
+        if chosen.tail_rank:
+            module.low_rank = context_basis(torch.from_numpy(dense.weight), rows, chosen.tail_rank)
+        else:
+            module.calibrate_tail(sample)
+        candidates = module.candidates(sample)
+        said = chosen.model_dump(exclude={"checkpoint", "second_stage", "full_view"})
+        said |= {"second_stage": chosen.second_stage != "none", "full_view": chosen.full_view or 0}
+        said |= {"dense_margin": module.calibrate_margin(sample, chosen.fallback), "probe_margin": module.probe_margin}
+        said |= {"candidates": candidates, "history": screened.history}
+        return Fitted(module, cost(dense, chosen, candidates), said)
+
+    def graphs(self, fitted: Fitted, dense: Dense, folder: Path) -> dict[str, str]:
+        """screen.onnx: `context` [B, d] -> `scores` [B, r]; cluster-NNNN.onnx: `context` [B, d] -> `logits` [B, n]."""
+        module = fitted.module
+        assert isinstance(module, ScreenedSoftmax)
+        roles = {"screen": write_screen(folder, module)}
+        if module.low_rank is not None:
+            roles["tail"] = write_tail(folder, dense, module.low_rank)
+        below = folder / "clusters"
+        below.mkdir()
+        for number, ids in enumerate(module.sets):
+            write = write_cluster if module.second_stage is None else write_preview
+            roles[f"cluster-{number:04d}"] = f"clusters/{write(below, f'{number:04d}', dense, module, ids.numpy())}"
+        return roles
+
+    def index(self, fitted: Fitted) -> dict[str, np.ndarray[Any, Any]]:
+        """See Method.index."""
+        module = fitted.module
+        assert isinstance(module, ScreenedSoftmax)
+        sizes = [0, *(len(ids) for ids in module.sets)]
+        return {
+            "ids": torch.cat(module.sets).numpy(),
+            "offsets": np.cumsum(sizes).astype(np.int64),
+            "tail": module.tail.numpy(),
+        }
+
+
+def with_defaults(options: L2sOptions, dense: Dense) -> L2sOptions:
+    """Options that follow from the layer's size filled in."""
+    filled: dict[str, Any] = {"budget": options.budget or max(float(options.depth), dense.classes / 36)}
+    if options.second_stage != "none":
+        filled["width"] = options.width or max(1, dense.dim * 2 // 9)
+        filled["full_view"] = options.full_view or max(1, dense.classes // 192)
+    return options.model_copy(update=filled)
+
+
+def check(options: L2sOptions, dense: Dense, rows: int) -> None:
+    """Refuse what cannot work, before any training."""
+    real = dense.classes - dense.padded.size
+    if options.clusters > rows:
+        raise BadInput(
+            f"there are {rows} contexts to fit {options.clusters} clusters: give more, or --set clusters=..."
+        )
+    if options.depth > real:
+        raise BadInput(f"option depth={options.depth} is over the layer's {real} classes: choose less")
+    assert options.budget is not None
+    if options.budget < options.depth:
+        raise BadInput(f"option budget={options.budget:g} is under depth={options.depth}: a set must hold an answer")
+    if options.probes > options.clusters:
+        raise BadInput(f"option probes={options.probes} is over clusters={options.clusters}: choose fewer")
+    if options.tail_rank > dense.dim:
+        raise BadInput(f"option tail_rank={options.tail_rank} is over d = {dense.dim}: choose a lower rank")
+    if options.width is not None and options.width > dense.dim:
+        raise BadInput(f"option width={options.width} is over d = {dense.dim}: choose a narrower preview")
+    wrong = [i for i in parsed_ids(options.always) if not 0 <= i < dense.classes]
+    if wrong:
+        raise BadInput(f"option always holds id {wrong[0]} but classes go from 0 to {dense.classes - 1}")
+
+
+def parsed_ids(text: str) -> list[int]:
+    """`1,2,3` as numbers; raises BadInput."""
+    try:
+        return [int(part) for part in text.split(",") if part.strip()]
+    except ValueError:
+        raise BadInput(f"option always={text} is no list of ids: write 1,2,3") from None
+
+
+def exact_labels(dense: Dense, contexts: torch.Tensor, depth: int, progress: Progress) -> Labels:
+    """The dense layer's best `depth` classes of every context."""
+    module, parts = torch_dense(dense), []
+    with torch.inference_mode():
+        for start in range(0, len(contexts), CHUNK):
+            parts.append(module.logits(contexts[start : start + CHUNK]).topk(depth, dim=1).indices)
+            progress("exact labels", min(start + CHUNK, len(contexts)), len(contexts))
+    return Labels(torch.cat(parts).clone(), dense.classes)
+
+
+def screen_options(options: L2sOptions, seed: int) -> ScreenOptions:
+    """The part that training wants."""
+    assert options.budget is not None
+    return ScreenOptions(
+        clusters=options.clusters,
+        budget=options.budget,
+        lam=options.lam,
+        gamma=options.gamma,
+        smoothing=options.smoothing,
+        rounds=options.rounds if options.train else 0,
+        epochs=options.epochs,
+        learning_rate=options.learning_rate,
+        seed=seed,
+    )
+
+
+def always_of(options: L2sOptions, labels: Labels) -> torch.Tensor | None:
+    """Ids that every set holds."""
+    frequent = torch.bincount(labels.ids.reshape(-1), minlength=labels.classes).argsort(descending=True, stable=True)
+    ids = torch.cat([frequent[: options.always_top], torch.tensor(parsed_ids(options.always), dtype=torch.int64)])
+    return torch.unique(ids) if len(ids) else None
+
+
+def checkpoint_of(options: L2sOptions) -> Path | None:
+    """Where training leaves its state."""
+    return Path(options.checkpoint) if options.checkpoint else None
+
+
+def second_stage_of(options: L2sOptions, dense: Dense, contexts: torch.Tensor) -> SecondStage | None:
+    """A context-weighted int8 preview of all classes, of which each set takes its rows."""
+    if options.second_stage == "none":
+        return None
+    assert options.width is not None
+    assert options.full_view is not None
+    basis = context_basis(torch.from_numpy(dense.weight), contexts, options.width)
+    return SecondStage.of(basis, options.full_view)
+
+
+def cost(dense: Dense, options: L2sOptions, mean: float) -> Cost:
+    """Screen, sets (or their previews and the rows rescored) and the rows that go to dense, against V x d."""
+    whole = dense.classes * dense.dim
+    screen = options.clusters * dense.dim
+    if options.second_stage == "none":
+        macs = screen + mean * dense.dim
+        read = 4 * macs
+    else:
+        assert options.width is not None
+        assert options.full_view is not None
+        exact = min(mean, options.full_view) * dense.dim
+        macs = screen + dense.dim * options.width + mean * options.width + exact
+        read = 4 * (screen + dense.dim * options.width + exact) + mean * options.width
+    tail = options.tail_rank * (dense.classes + dense.dim)
+    macs, read = macs + tail, read + 4 * tail
+    share = options.fallback
+    return Cost(macs=(1 - share) * macs / whole + share, bytes=(1 - share) * read / (4 * whole) + share)
+
+
+def write_screen(folder: Path, module: ScreenedSoftmax) -> str:
+    """screen.onnx."""
+    graph = GraphBuilder(folder)
+    graph.node("MatMul", ["context", graph.tensor("screen", module.vectors.numpy().T)], "scores")
+    clusters, dim = module.vectors.shape
+    context = value("context", TensorProto.FLOAT, ["B", dim])
+    return graph.save("screen", [context], [value("scores", TensorProto.FLOAT, ["B", clusters])]).name
+
+
+def write_tail(folder: Path, dense: Dense, basis: Basis) -> str:
+    """tail.onnx: `context` [B, d] -> `logits` [B, V] of low rank (paper, appendix A.3)."""
+    graph = GraphBuilder(folder)
+    projected = graph.node("MatMul", ["context", graph.tensor("tail_projection", basis.projection.numpy())], "p")
+    products = graph.node("MatMul", [projected, graph.tensor("tail", basis.preview.numpy().T)], "products")
+    named_logits(graph, finish(graph, dense, products))
+    context = value("context", TensorProto.FLOAT, ["B", dense.dim])
+    return graph.save("tail", [context], [value("logits", TensorProto.FLOAT, ["B", dense.classes])]).name
+
+
+def write_cluster(folder: Path, name: str, dense: Dense, module: ScreenedSoftmax, ids: FloatArray) -> str:
+    """A cluster's classes, exactly scored over weights of its own, by column."""
+    del module
+    graph, own = GraphBuilder(folder), part_of(dense, ids)
+    products = graph.node("MatMul", ["context", graph.tensor(f"weight-{name}", own.weight.T)], "products")
+    named_logits(graph, finish(graph, own, products, suffix=f"-{name}"))
+    graph.nodes.append(helper.make_node("TopK", ["logits", "k"], ["top_logits", "top_index"]))
+    axis = graph.tensor("axis", np.array([1], np.int64))
+    graph.node("ReduceLogSumExp", ["logits", axis], "log_normalizer", keepdims=0)
+    outputs = [
+        value("logits", TensorProto.FLOAT, ["B", own.classes]),
+        value("top_logits", TensorProto.FLOAT, ["B", "k"]),
+        value("top_index", TensorProto.INT64, ["B", "k"]),
+        value("log_normalizer", TensorProto.FLOAT, ["B"]),
+    ]
+    inputs = [value("context", TensorProto.FLOAT, ["B", own.dim]), value("k", TensorProto.INT64, [1])]
+    return graph.save(name, inputs, outputs).name
+
+
+def write_preview(folder: Path, name: str, dense: Dense, module: ScreenedSoftmax, ids: FloatArray) -> str:
+    """A cluster's classes, previewed in int8."""
+    assert module.second_stage is not None
+    graph, own, stage = GraphBuilder(folder), part_of(dense, ids), module.second_stage
+    projected = graph.node("MatMul", ["context", graph.tensor("projection", stage.projection.numpy())], "p")
+    products = quantized_products(graph, projected, stage.preview[ids].numpy(), stage.scale[ids].numpy(), f"-{name}")
+    named_logits(graph, finish(graph, own, products, suffix=f"-{name}"))
+    context = value("context", TensorProto.FLOAT, ["B", own.dim])
+    return graph.save(name, [context], [value("logits", TensorProto.FLOAT, ["B", own.classes])]).name
+
+
+def part_of(dense: Dense, ids: FloatArray) -> Dense:
+    """The layer of some classes alone."""
+    bias = None if dense.bias is None else dense.bias[ids]
+    return Dense(dense.weight[ids], bias, dense.logit_scale, dense.soft_cap)

@@ -1,0 +1,37 @@
+"""Types of command-line arguments: what does not fit them is a usage error, told before any work."""
+
+from __future__ import annotations
+
+from argparse import ArgumentTypeError
+
+
+def positive(text: str) -> int:
+    """A whole number from 1; raises ArgumentTypeError."""
+    return at_least(text, 1)
+
+
+def natural(text: str) -> int:
+    """A whole number from 0; raises ArgumentTypeError."""
+    return at_least(text, 0)
+
+
+def at_least(text: str, least: int) -> int:
+    """A whole number from `least`; raises ArgumentTypeError."""
+    try:
+        number = int(text)
+    except ValueError:
+        number = least - 1
+    if number < least:
+        raise ArgumentTypeError(f"'{text}' is not a whole number from {least}")
+    return number
+
+
+def share(text: str) -> float:
+    """A number over 0, up to 1; raises ArgumentTypeError."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if not 0 < number <= 1:
+        raise ArgumentTypeError(f"'{text}' is not a share over 0, up to 1")
+    return number

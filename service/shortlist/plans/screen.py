@@ -1,0 +1,250 @@
+"""Plan `screen`: a screen picks clusters, the classes of their candidate sets are scored."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+
+from ..bundle import INDEX, Bundle
+from ..legal import UNRESTRICTED, Legal
+from ..result import FloatArray, IdArray, PlanResult
+from ..runtime import Graph
+from ..selection import largest
+from .base import Plan, chunk_rows, empty_result, gathered_logits, log_sum_exp, take_best
+
+DENSE_SHARE = 4
+WIDEN = 4  # a second stage rescores at least 4 k candidates
+OUTPUTS = ["top_logits", "top_index", "log_normalizer"]
+UNIONS = 8192  # unions of sets that are remembered
+
+
+class Union(NamedTuple):
+    """Ascending `ids` of several sets, their `positions` in what was scored, and the `extra` ids of further sets."""
+
+    ids: IdArray
+    positions: IdArray
+    extra: IdArray
+
+
+class ScreenPlan(Plan):
+    """Over screen.onnx and one graph a cluster.
+
+    screen.onnx: `context` [B, d] -> `scores` [B, r]. cluster-NNNN.onnx: `context` [B, d], `k` [1] -> `logits` [B, n],
+    `top_logits` [B, k], `top_index` [B, k], `log_normalizer` [B]; with a second stage `context` -> `logits` alone.
+
+    index.safetensors: `ids` of all sets end to end, ascending in each, `offsets` [r + 1], and `tail` [r], which is
+    added to the log of a set's sum of exponentials to make up for the classes outside it. Options of the manifest:
+
+    - `probes`: clusters that a query opens. A class in several sets is scored once.
+    - `probe_margin`: queries whose two best clusters are closer than this open one more.
+    - `second_stage`: the clusters' graphs give previews, of which the best `full_view` are rescored by rows.onnx.
+    - `dense_margin`: queries whose two best clusters are closer than this go to dense, where the bundle has it.
+
+    A margin is the difference of the two best scores over the size of the best.
+    """
+
+    def __init__(self, bundle: Bundle, device: str, threads: int) -> None:
+        """Open the screen and every cluster's graph."""
+        options, index = bundle.manifest.options, bundle.tensors(INDEX)
+        self.classes = bundle.manifest.classes
+        self.sets: list[IdArray] = np.split(index["ids"], index["offsets"][1:-1])
+        self.tail: FloatArray = index["tail"]
+        self.probes = int(options["probes"])
+        self.probe_margin = float(options.get("probe_margin", 0.0))
+        self.dense_margin = float(options.get("dense_margin", 0.0))
+        self.second_stage = bool(options.get("second_stage", False))
+        self.full_view = int(options.get("full_view", 0))
+        self.screen = Graph(bundle.graph("screen"), device, threads)
+        names = [f"cluster-{number:04d}" for number in range(len(self.sets))]
+        self.clusters = [Graph(bundle.graph(name), device, threads, prepack=self.second_stage) for name in names]
+        self.rows = Graph(bundle.graph("rows"), device, threads)
+        self.low_rank = Graph(bundle.graph("tail"), device, threads) if bundle.has_graph("tail") else None
+        self.sizes = np.array([ids.size for ids in self.sets], np.int32)
+        self.most_rows = chunk_rows(max(len(self.sets), int(self.sizes.max())))
+        self.union = lru_cache(maxsize=UNIONS)(self.union_of)
+
+    def prefers_dense(self, k: int) -> bool:
+        """See Plan.prefers_dense."""
+        return k > self.classes // DENSE_SHARE
+
+    def topk(self, contexts: FloatArray, k: int, legal: Legal) -> PlanResult:
+        """See Plan.topk; `scored` is the number of classes scored exactly."""
+        scores: FloatArray = self.screen(context=contexts)[0]
+        result = self.answers(contexts, scores, k, legal)
+        if self.low_rank is not None:
+            self.add_tail(contexts, scores, result)
+        return result
+
+    def add_tail(self, contexts: FloatArray, scores: FloatArray, result: PlanResult) -> None:
+        """Classes outside a row's clusters enter its normaliser by tail.onnx; rows that dense answered have all."""
+        assert self.low_rank is not None
+        logits = self.low_rank(context=contexts)[0]
+        for row, count in enumerate(self.opened(scores)):
+            if count:
+                logits[row, self.union(best_clusters(scores[row], count)).ids] = -np.inf
+                inside = result.log_normalizer[row]
+                result.log_normalizer[row] = np.logaddexp(inside, log_sum_exp(logits[row]))
+
+    def answers(self, contexts: FloatArray, scores: FloatArray, k: int, legal: Legal) -> PlanResult:
+        """`topk`, the low-rank tail left out."""
+        if not legal.restricts:
+            if len(contexts) == 1:
+                return self.answer_row(contexts, scores, k)
+            opened = self.opened(scores)
+            if not self.second_stage:
+                return self.answer_groups(contexts, scores, opened, k)
+        else:
+            opened = [max(1, count) for count in self.opened(scores)]
+        result = empty_result(len(contexts), k)
+        for row, count in enumerate(opened):
+            self.answer(contexts[row], scores[row], count, legal, row, result)
+        return result
+
+    def answer_row(self, contexts: FloatArray, scores: FloatArray, k: int) -> PlanResult:
+        """A single row [1, d]."""
+        count = self.opened(scores)[0]
+        cluster = int(scores.argmax())
+        if count == 1 and not self.second_stage and k <= self.sizes[cluster]:
+            return self.answer_cluster(contexts, cluster, k)
+        result = empty_result(1, k)
+        self.answer(contexts[0], scores[0], count, UNRESTRICTED, 0, result)
+        return result
+
+    def answer_groups(self, contexts: FloatArray, scores: FloatArray, opened: list[int], k: int) -> PlanResult:
+        """Rows that open one cluster go through its graph together, so that its weights are read once."""
+        result = empty_result(len(contexts), k)
+        for cluster, rows in groups(scores.argmax(axis=1), opened):
+            if k <= self.sizes[cluster]:
+                found = self.answer_cluster(contexts[rows], cluster, k)
+                result.ids[rows], result.logits[rows] = found.ids, found.logits
+                result.log_normalizer[rows], result.scored[rows] = found.log_normalizer, found.scored
+            else:
+                opened = [2 if row in rows else count for row, count in enumerate(opened)]
+        for row, count in enumerate(opened):
+            if count != 1:
+                self.answer(contexts[row], scores[row], count, UNRESTRICTED, row, result)
+        return result
+
+    def answer_cluster(self, contexts: FloatArray, cluster: int, k: int) -> PlanResult:
+        """The k best of one cluster's set, for rows [b, d] that open it alone."""
+        top, index, normalizer = self.clusters[cluster].some(OUTPUTS, {"context": contexts, "k": np.array([k])})
+        scored = np.full(len(contexts), self.sizes[cluster], np.int32)
+        return PlanResult(self.sets[cluster][index], top, normalizer + self.tail[cluster], scored)
+
+    def opened(self, scores: FloatArray) -> list[int]:
+        """How many clusters each row opens; 0 for dense."""
+        uneven = self.probe_margin or (self.dense_margin and self.fallback is not None)
+        if not uneven or scores.shape[1] < 2:
+            return [self.probes] * len(scores)
+        two = np.partition(scores, scores.shape[1] - 2, axis=1)[:, -2:].tolist()
+        return [self.count((best - second) / (abs(best) or 1.0)) for second, best in two]
+
+    def count(self, margin: float) -> int:
+        """How many clusters a row of this margin opens."""
+        if margin < self.dense_margin and self.fallback is not None:
+            return 0
+        return min(self.probes + (margin < self.probe_margin), len(self.sets))
+
+    def answer(
+        self, context: FloatArray, scores: FloatArray, count: int, legal: Legal, row: int, result: PlanResult
+    ) -> None:
+        """One row by itself: by dense, over `count` clusters, or over what its lists leave."""
+        if count == 0:
+            self.answer_dense(context, legal, row, result)
+        elif legal.restricts:
+            self.answer_listed(context, scores, count, legal, row, result)
+        else:
+            self.answer_union(context, scores, count, row, result)
+
+    def answer_union(self, context: FloatArray, scores: FloatArray, count: int, row: int, result: PlanResult) -> None:
+        """The union of the best clusters' sets: the first by its own graph, what others add by rows.onnx."""
+        order = best_clusters(scores, count)
+        union = self.union(order)
+        if union.ids.size < result.ids.shape[1]:
+            self.answer_listed(context, scores, count, UNRESTRICTED, row, result)
+        elif self.second_stage:
+            previews = np.concatenate([self.clusters[cluster](context=context[None])[0][0] for cluster in order])
+            self.answer_previewed(context, previews[union.positions], union.ids, order[0], row, result)
+        else:
+            first = self.clusters[order[0]].some(["logits"], {"context": context[None], "k": np.array([1])})[0][0]
+            logits = np.concatenate([first, gathered_logits(self.rows, context, union.extra)])
+            self.finish(logits[union.positions], union.ids, order[0], row, result)
+
+    def answer_previewed(
+        self, context: FloatArray, previews: FloatArray, ids: IdArray, cluster: int, row: int, result: PlanResult
+    ) -> None:
+        """The second stage: exact scores for the best previews [n] of classes `ids` [n]."""
+        k = result.ids.shape[1]
+        kept = largest(previews, min(previews.size, max(self.full_view, WIDEN * k)))
+        exact = gathered_logits(self.rows, context, ids[kept])
+        result.scored[row] = kept.size
+        result.ids[row], result.logits[row] = take_best(exact, ids[kept], k)
+        previews[kept] = exact
+        result.log_normalizer[row] = log_sum_exp(previews) + self.tail[cluster]
+
+    def answer_listed(
+        self, context: FloatArray, scores: FloatArray, count: int, legal: Legal, row: int, result: PlanResult
+    ) -> None:
+        """An allow list whole, whatever the screen says; else clusters until k classes are legal, at last all."""
+        k = result.ids.shape[1]
+        wanted = legal.allowed(row)
+        for probes in range(count, len(scores) + 1):
+            ids = self.union(best_clusters(scores, probes)).ids
+            ids = ids if wanted is None else np.union1d(ids, wanted)
+            if wanted is not None or legal.mask(ids, row).sum() >= k:
+                break
+        else:
+            ids = np.arange(self.classes)
+        logits = gathered_logits(self.rows, context, ids)
+        inside = np.isin(ids, self.union(best_clusters(scores, count)).ids)
+        result.scored[row] = ids.size
+        result.log_normalizer[row] = log_sum_exp(logits[inside]) + self.tail[scores.argmax()]
+        legal_logits = np.where(legal.mask(ids, row), logits, np.float32(-np.inf))
+        result.ids[row], result.logits[row] = take_best(legal_logits, ids, k)
+
+    def answer_dense(self, context: FloatArray, legal: Legal, row: int, result: PlanResult) -> None:
+        """A row that the screen is not sure of."""
+        assert self.fallback is not None
+        own = self.fallback.topk(context[None], result.ids.shape[1], legal.rows(row, row + 1))
+        result.ids[row], result.logits[row] = own.ids[0], own.logits[0]
+        result.log_normalizer[row], result.scored[row] = own.log_normalizer[0], own.scored[0]
+
+    def finish(self, logits: FloatArray, ids: IdArray, cluster: int, row: int, result: PlanResult) -> None:
+        """Write a row's answer from the exact logits of its candidates. Overwrites `logits`."""
+        result.scored[row] = ids.size
+        result.ids[row], result.logits[row] = take_best(logits, ids, result.ids.shape[1])
+        result.log_normalizer[row] = log_sum_exp(logits) + self.tail[cluster]
+
+    def union_of(self, clusters: tuple[int, ...]) -> Union:
+        """The union of several sets; `positions` count through the first set and then `extra`, or the further sets."""
+        first, rest = self.sets[clusters[0]], [self.sets[cluster] for cluster in clusters[1:]]
+        extra = np.setdiff1d(np.concatenate(rest), first) if rest else first[:0]
+        parts = [first, *rest] if self.second_stage else [first, extra]
+        ids, positions = np.unique(np.concatenate(parts), return_index=True)
+        return Union(ids, positions, extra)
+
+    def log_normalizer(self, contexts: FloatArray) -> FloatArray:
+        """See Plan.log_normalizer."""
+        return self.topk(contexts, 1, UNRESTRICTED).log_normalizer
+
+    def max_rows(self) -> int:
+        """See Plan.max_rows."""
+        return self.most_rows
+
+
+def best_clusters(scores: FloatArray, count: int) -> tuple[int, ...]:
+    """The `count` best clusters of one row [r], best first."""
+    order: list[int] = np.argsort(-scores, kind="stable")[:count].tolist()
+    return tuple(order)
+
+
+def groups(clusters: IdArray, opened: list[int]) -> Iterator[tuple[int, list[int]]]:
+    """Cluster and its rows, over the rows that open one cluster alone."""
+    chosen: dict[int, list[int]] = {}
+    for row, (cluster, count) in enumerate(zip(clusters.tolist(), opened, strict=True)):
+        if count == 1:
+            chosen.setdefault(cluster, []).append(row)
+    yield from chosen.items()
