@@ -147,7 +147,7 @@ class FaissTruncated(FaissProductQuantizer):
 
 
 class FaissInverted(FaissIndex):
-    """k-means cells of the rows, the `nprobe` nearest searched; in bytes and refined, or in float32."""
+    """k-means cells of the rows, the `nprobe` nearest searched: in float32, or in bytes or fast-scan codes and refined."""
 
     name: ClassVar[str] = "faiss IVF"
 
@@ -158,13 +158,15 @@ class FaissInverted(FaissIndex):
         return [
             {"basis": basis, "cells": count, "codes": codes}
             for count in cells
-            for codes in ("Flat", "SQ8,RFlat")
+            for codes in ("Flat", "SQ8", "PQ")
             for basis in BASES
         ]
 
     def empty(self, dim: int) -> Any:
         """See FaissIndex.empty."""
-        return self.made(f"IVF{self.build['cells']},{self.build['codes']}", dim)
+        blocks, cells = -(-dim // 2), f"IVF{self.build['cells']}"
+        fast = f"Pad{2 * blocks},{cells},PQ{blocks}x4fs,RFlat"
+        return self.made({"Flat": f"{cells},Flat", "SQ8": f"{cells},SQ8,RFlat", "PQ": fast}[self.build["codes"]], dim)
 
     def settings(self) -> list[Options]:
         """See Contender.settings; up to every cell."""
@@ -172,7 +174,8 @@ class FaissInverted(FaissIndex):
         probes = sorted({max(1, cells // share) for share in (64, 32, 16, 8, 4, 2, 1)})
         if self.build["codes"] == "Flat":
             return [{"nprobe": probe} for probe in probes]
-        return [{"nprobe": probe, "refined": refined} for probe in probes for refined in (50, 200)]
+        refined = (50, 200) if self.build["codes"] == "SQ8" else (200, 500, 1000)
+        return [{"nprobe": probe, "refined": count} for probe in probes for count in refined]
 
 
 class FaissGraph(FaissIndex):

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+
 from benchmarks.contenders import Contender
 from benchmarks.contenders.numpy_dense import NumpyDense
 from benchmarks.datasets import DATASETS, Place

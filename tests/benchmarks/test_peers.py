@@ -26,12 +26,14 @@ def layer(classes=2000, dim=32, bias=True):
 
 
 def first_builds(kind, dense):
-    """One build for every basis, lifted and not."""
+    """One build for every basis, lifted and not, and every kind of codes in cells."""
     return list({label(build): build for build in reversed(kind.grid(dense))}.values())
 
 
 def label(build):
-    return build["basis"] + ", lifted" * build.get("lift", False)
+    return ", ".join(
+        [build["basis"], *["lifted"] * build.get("lift", False), *[str(build["codes"])] * ("cells" in build)]
+    )
 
 
 CASES = [

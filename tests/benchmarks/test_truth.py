@@ -1,6 +1,7 @@
 import numpy as np
-from benchmarks.truth import exact_ids, truth_at
 from shortlist_exporter.sources import Dense
+
+from benchmarks.truth import exact_ids, truth_at
 
 
 def test_truth_is_that_of_float64(tmp_path):

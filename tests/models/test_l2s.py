@@ -94,7 +94,7 @@ def explicit_greedy(counts, sizes, lam, budget):
 @pytest.mark.parametrize("budget", [3.0, 6.0, 12.0])
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_closed_form_equals_the_explicit_greedy_knapsack(budget, seed):
-    contexts, labels = make_problem(200, seed)
+    _, labels = make_problem(200, seed)
     assigned = torch.randint(0, 5, (200,), generator=torch.Generator().manual_seed(seed))
     counts, sizes = label_counts(assigned, labels, 5), torch.bincount(assigned, minlength=5).float()
     options = ScreenOptions(clusters=5, budget=budget, lam=0.01, smoothing=0.0)
@@ -159,7 +159,7 @@ def test_scaling_keeps_the_choice_and_sets_the_confidence():
 
 
 def test_always_list_is_in_every_set():
-    contexts, labels = make_problem()
+    _, labels = make_problem()
     assigned = torch.zeros(400, dtype=torch.int64)
     sets = candidate_sets(assigned, labels, ScreenOptions(clusters=4, budget=10), torch.tensor([1, 58]))
     assert all({1, 58} <= set(ids.tolist()) for ids in sets)
