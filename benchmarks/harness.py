@@ -61,10 +61,15 @@ class Harness:
             self.dense[batch] = calls[fastest(calls, self.data.test.contexts, batch)]
         return self.dense[batch]
 
+    def stored(self, kind: type[Contender], build: Options, setting: Options) -> Run | None:
+        """The run of one setting, where it is on disk."""
+        found = self.store.read(self.key(self.run_of(kind, build), setting))
+        return None if found is None else Run.model_validate(found)
+
     def at(self, kind: type[Contender], build: Options, setting: Options) -> list[Run]:
         """The run of one setting alone."""
-        stored = self.store.read(self.key(self.run_of(kind, build), setting))
-        return [Run.model_validate(stored)] if stored else list(self.sweep(kind, build, [setting]))
+        known = self.stored(kind, build, setting)
+        return [known] if known else list(self.sweep(kind, build, [setting]))
 
     def sweep(self, kind: type[Contender], build: Options, settings: Sequence[Options] = ()) -> Iterator[Run]:
         """Runs of every setting of one build, or of those given; what is on disk is read, and fits only what is not."""
@@ -73,7 +78,7 @@ class Harness:
         if missing:
             yield base.model_copy(update={"error": f"not run: {', '.join(missing)} is not installed"})
             return
-        known = self.store.read(self.key(base))
+        known = None if settings else self.store.read(self.key(base))
         if known is not None:
             stored = [self.store.read(self.key(base, setting)) for setting in known["settings"]]
             if all(value is not None for value in stored):

@@ -11,12 +11,12 @@ from rich.console import Console
 from rich.table import Table
 from shortlist.head import Head
 
-from .contenders import PEERS, Contender
+from .contenders import Contender
 from .datasets import DataSet
 from .dense import TopK, spellings
 from .harness import Harness
 from .heads import PROMISED, Precision, measured, opened
-from .peers import best_peer, precisions, sweep
+from .peers import best_peer, near_promise, precisions
 from .runs import Run, Store
 from .timing import Call, fastest, times
 
@@ -55,7 +55,7 @@ def headline(data: DataSet, cache: Path, threads: int, rows: int, *, peers: bool
 def found_peer(data: DataSet, store: Store, threads: int) -> Peer:
     """The fastest peer that keeps the promise, by a sweep whose runs stay on disk; failures are told on stderr."""
     harness = Harness(data, store, threads, SWEPT_ROWS)
-    runs = list(sweep(harness, [kind for kind in PEERS if kind.quick]))
+    runs = list(near_promise(harness))
     for sentence in sorted({f"{run.contender}: {run.error}" for run in runs if run.error}):
         Console(stderr=True).print(sentence, highlight=False)
     best = best_peer(harness, runs)

@@ -9,11 +9,45 @@ from shortlist_exporter.progress import progress_bar
 from shortlist_exporter.verify import precision
 from threadpoolctl import threadpool_limits
 
-from .contenders import CONTENDERS, Contender
+from .contenders import CONTENDERS, Contender, Options
 from .harness import Harness, K
 from .runs import Run
 
 P1, P5 = 0.99, 0.98
+
+# What the whole grid found near the promise on a layer of 49,152 x 576: contender, build, settings.
+NEAR_PROMISE: tuple[tuple[str, Options, tuple[Options, ...]], ...] = (
+    ("int8 rows, onnxruntime", {"basis": "raw"}, ({"rescored": 16},)),
+    ("scann tree", {"basis": "raw", "leaves": 222}, ({"leaves": 111, "reorder": 1000},)),
+    ("FlashHead", {"basis": "raw", "rows": 16}, ({"probes": 512}, {"probes": 768})),
+    (
+        "scann tree",
+        {"basis": "whitened", "leaves": 222},
+        ({"leaves": 27, "reorder": 200}, {"leaves": 55, "reorder": 100}, {"leaves": 55, "reorder": 200}),
+    ),
+    (
+        "scann tree",
+        {"basis": "whitened", "leaves": 443},
+        ({"leaves": 55, "reorder": 100}, {"leaves": 55, "reorder": 200}, {"leaves": 110, "reorder": 100}),
+    ),
+    (
+        "scann tree",
+        {"basis": "whitened", "leaves": 887},
+        ({"leaves": 110, "reorder": 50}, {"leaves": 110, "reorder": 100}),
+    ),
+    ("scann truncated", {"basis": "whitened", "width": 128, "block": 1}, ({"reorder": 500},)),
+    (
+        "faiss truncated",
+        {"basis": "whitened", "width": 128, "codes": "PQ128x4fs"},
+        ({"refined": 1000}, {"refined": 2000}),
+    ),
+    ("hnswlib FGD", {"basis": "whitened", "links": 16, "construction": 200}, ({"ef": 400}, {"ef": 600})),
+    (
+        "usearch",
+        {"basis": "whitened", "lift": True, "dtype": "bf16", "links": 16, "construction": 200},
+        ({"expansion": 1000},),
+    ),
+)
 NEAR = 0.003  # by so much a sweep's sample of rows may be under the promise that all rows keep
 CHUNK = 8
 
@@ -26,6 +60,16 @@ def sweep(harness: Harness, kinds: Sequence[type[Contender]]) -> Iterator[Run]:
             report(f"{harness.data.name}: {kind.name} {' '.join(map(str, build.values()))}"[:60], done, len(builds))
             yield from harness.sweep(kind, build)
         report(harness.data.name, len(builds), len(builds))
+
+
+def near_promise(harness: Harness) -> Iterator[Run]:
+    """The builds and settings of `NEAR_PROMISE` alone."""
+    with progress_bar("peers") as report:
+        for done, (name, build, settings) in enumerate(NEAR_PROMISE):
+            report(f"peers: {name}", done, len(NEAR_PROMISE))
+            runs = [run for setting in settings if (run := harness.stored(CONTENDERS[name], build, setting))]
+            yield from runs if len(runs) == len(settings) else harness.sweep(CONTENDERS[name], build, settings)
+        report("peers", len(NEAR_PROMISE), len(NEAR_PROMISE))
 
 
 def best_peer(harness: Harness, runs: Sequence[Run]) -> tuple[Run, Contender] | None:

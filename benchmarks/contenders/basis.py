@@ -37,8 +37,20 @@ class Basis:
         return np.where(positions < 0, -1, self.ids[positions])
 
 
+KEPT: dict[tuple[str, bytes, bytes], Basis] = {}  # the last one: builds of a sweep share it
+
+
 def basis_of(kind: str, dense: Dense, contexts: FloatArray) -> Basis:
     """The basis `raw` or `whitened` of the layer's real classes (padding left out)."""
+    key = (kind, dense.weight[::97].tobytes(), contexts[::997].tobytes())
+    if key not in KEPT:
+        KEPT.clear()
+        KEPT[key] = new_basis(kind, dense, contexts)
+    return KEPT[key]
+
+
+def new_basis(kind: str, dense: Dense, contexts: FloatArray) -> Basis:
+    """As `basis_of`, computed."""
     ids = np.setdiff1d(np.arange(dense.classes), dense.padded)
     rows = dense.weight if dense.bias is None else np.column_stack([dense.weight, dense.bias])
     rows = np.ascontiguousarray(rows[ids], np.float32)

@@ -147,14 +147,15 @@ class FaissTruncated(FaissProductQuantizer):
 
 
 class FaissInverted(FaissIndex):
-    """k-means cells of the rows, the `nprobe` nearest searched: in float32, or in bytes or fast-scan codes and refined."""
+    """k-means cells of the rows, the `nprobe` best searched: in float32, or in bytes or fast-scan codes and refined."""
 
     name: ClassVar[str] = "faiss IVF"
+    times: ClassVar[tuple[int, ...]] = (4, 8)  # sqrt(V) cells; FAISS advises 4 to 16
 
     @classmethod
     def grid(cls, dense: Dense) -> list[Options]:
-        """See Contender.grid; 4 to 16 sqrt(V) cells, as FAISS advises."""
-        cells = [max(1, round(times * sqrt(dense.classes))) for times in (4, 8, 16)]
+        """See Contender.grid."""
+        cells = [max(1, round(times * sqrt(dense.classes))) for times in cls.times]
         return [
             {"basis": basis, "cells": count, "codes": codes}
             for count in cells
@@ -176,6 +177,14 @@ class FaissInverted(FaissIndex):
             return [{"nprobe": probe} for probe in probes]
         refined = (50, 200) if self.build["codes"] == "SQ8" else (200, 500, 1000)
         return [{"nprobe": probe, "refined": count} for probe in probes for count in refined]
+
+
+class FaissManyCells(FaissInverted):
+    """As many cells as FAISS advises at most."""
+
+    name: ClassVar[str] = "faiss IVF, many cells"
+    quick: ClassVar[bool] = False
+    times: ClassVar[tuple[int, ...]] = (16,)
 
 
 class FaissGraph(FaissIndex):
@@ -225,6 +234,7 @@ CONTENDERS: tuple[type[Contender], ...] = (
     FaissProductQuantizer,
     FaissTruncated,
     FaissInverted,
+    FaissManyCells,
     FaissGraph,
     FaissLargeGraph,
 )
