@@ -32,6 +32,29 @@ class Labels:
 
 
 @dataclass(frozen=True)
+class Background:
+    """Softened probabilities of the leading classes of some fit contexts: what sets are filled up with.
+
+    rows: [m] int64 into the fit contexts. ids: [m, depth] int32. values: [m, depth] float32. Frequencies of best
+    classes know nothing of a class that was never among them; the mean of its probability over a cluster does (not in
+    the paper).
+    """
+
+    rows: Tensor
+    ids: Tensor
+    values: Tensor
+
+    def means(self, assigned: Tensor, clusters: int, classes: int) -> Tensor:
+        """[r, V]: mean probability over each cluster's sampled contexts; 0 where it has none."""
+        owners = assigned[self.rows]
+        total = torch.zeros(clusters * classes)
+        total.index_add_(0, (owners[:, None] * classes + self.ids).reshape(-1), self.values.reshape(-1))
+        counts = torch.bincount(owners, minlength=clusters).clamp(min=1)
+        means: Tensor = total.reshape(clusters, classes) / counts[:, None]
+        return means
+
+
+@dataclass(frozen=True)
 class ScreenOptions:
     """Hyper-parameters; `lam` and `gamma` are the paper's, the learning rate and temperatures are not given there.
 
@@ -92,19 +115,25 @@ def label_counts(assigned: Tensor, labels: Labels, clusters: int) -> Tensor:
 
 
 def candidate_sets(
-    assigned: Tensor, labels: Labels, options: ScreenOptions, always: Tensor | None = None
+    assigned: Tensor,
+    labels: Labels,
+    options: ScreenOptions,
+    always: Tensor | None = None,
+    background: Background | None = None,
 ) -> list[Tensor]:
     """Each cluster's ascending ids: the knapsack of Algorithm 1, by its greedy solution in closed form.
 
     With n_ts contexts of cluster t (N_t in all) that want s, taking (t, s) is worth n_ts - lam (N_t - n_ts) and weighs
     N_t / N of the budget. Value over weight rises with n_ts / N_t, so the greedy knapsack takes pairs by falling
-    conditional frequency until the budget is full: one global threshold. Frequencies of small clusters are smoothed
-    towards those of all contexts. `always` [m] is in every set, and comes first out of the budget.
+    conditional frequency until the budget is full: one global threshold. Frequencies are smoothed towards those
+    of all contexts, or towards the cluster's part of `background`. `always` [m] is in every set, first of the budget.
     """
     counts = label_counts(assigned, labels, options.clusters)
     sizes = torch.bincount(assigned, minlength=options.clusters).float()
-    background = counts.sum(dim=0) / max(1, len(assigned))
-    frequency = (counts + options.smoothing * background) / (sizes[:, None] + max(options.smoothing, 1e-9))
+    prior = counts.sum(dim=0).expand_as(counts) / max(1, len(assigned))
+    if background is not None:
+        prior = background.means(assigned, options.clusters, labels.classes)
+    frequency = (counts + options.smoothing * prior) / (sizes[:, None] + max(options.smoothing, 1e-9))
     if always is not None:
         frequency[:, always] = torch.inf
     taken = greedy(frequency, sizes / max(1.0, float(sizes.sum())), options)
@@ -176,6 +205,7 @@ def train_screen(
     always: Tensor | None = None,
     progress: Progress = quiet,
     checkpoint: Path | None = None,
+    background: Background | None = None,
 ) -> Screened:
     """Algorithm 1: spherical k-means, then rounds of gradient steps on (8) and the knapsack.
 
@@ -187,7 +217,7 @@ def train_screen(
     vectors = start.clone().requires_grad_()
     optimizer = torch.optim.Adam([vectors], lr=options.learning_rate)
     screened = Screened(start.clone(), [])
-    screened.sets = candidate_sets(screened.assign(contexts), labels, options, always)
+    screened.sets = candidate_sets(screened.assign(contexts), labels, options, always, background)
     screened.history.append(quality(screened, contexts, labels))
     if kept:
         optimizer.load_state_dict(kept["optimizer"])
@@ -196,7 +226,7 @@ def train_screen(
     for done in range(kept["done"] if kept else 0, options.rounds):
         run_epochs(vectors, optimizer, screened, contexts, labels, options, done, generator, progress)
         screened.vectors = vectors.detach().clone()
-        screened.sets = candidate_sets(screened.assign(contexts), labels, options, always)
+        screened.sets = candidate_sets(screened.assign(contexts), labels, options, always, background)
         screened.history.append(quality(screened, contexts, labels))
         save(checkpoint, options, done + 1, screened, optimizer, generator)
     return screened

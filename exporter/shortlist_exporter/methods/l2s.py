@@ -12,7 +12,7 @@ from pydantic import Field
 from shortlist.errors import BadInput
 from shortlist.manifest import Normalizer
 from shortlist_models import context_basis
-from shortlist_models.l2s import Labels, ScreenOptions, train_screen
+from shortlist_models.l2s import Background, Labels, ScreenOptions, train_screen
 from shortlist_models.screened import ScreenedSoftmax, SecondStage
 from shortlist_models.svd import Basis
 
@@ -23,6 +23,7 @@ from .base import Cost, Fitted, FloatArray, Options, Progress, parsed, quiet, to
 from .svd import quantized_products
 
 CHUNK = 1024
+LEADING = 1000  # classes of a context that count as background
 CALIBRATION_ROWS = 20_000
 
 
@@ -39,6 +40,7 @@ class L2sOptions(Options):
     lam: float = Field(default=0.0003, ge=0)
     gamma: float = Field(default=10.0, ge=0)
     smoothing: float = Field(default=5.0, ge=0, description="pseudo-contexts that a cluster borrows from all of them")
+    background: int = Field(default=12000, ge=0, description="contexts whose probabilities fill the sets up; 0: none")
     probes: int = Field(default=1, ge=1, description="clusters that one query opens")
     always_top: int = Field(default=0, ge=0, description="so many of the most frequent answers are in every set")
     always: str = Field(default="", description="ids in every set, as 1,2,3")
@@ -67,7 +69,13 @@ class L2sMethod:
         rows = torch.from_numpy(contexts)
         labels = exact_labels(dense, rows, chosen.depth, progress)
         screened = train_screen(
-            rows, labels, screen_options(chosen, seed), always_of(chosen, labels), progress, checkpoint_of(chosen)
+            rows,
+            labels,
+            screen_options(chosen, seed),
+            always_of(chosen, labels),
+            progress,
+            checkpoint_of(chosen),
+            background_of(dense, rows, chosen.background, seed, progress),
         )
         module = ScreenedSoftmax(
             torch_dense(dense), screened.vectors, screened.sets, chosen.probes, second_stage_of(chosen, dense, rows)
@@ -159,6 +167,23 @@ def exact_labels(dense: Dense, contexts: torch.Tensor, depth: int, progress: Pro
             parts.append(module.logits(contexts[start : start + CHUNK]).topk(depth, dim=1).indices)
             progress("exact labels", min(start + CHUNK, len(contexts)), len(contexts))
     return Labels(torch.cat(parts).clone(), dense.classes)
+
+
+def background_of(dense: Dense, contexts: torch.Tensor, rows: int, seed: int, progress: Progress) -> Background | None:
+    """Leading probabilities of a sample of the contexts, at temperature 2."""
+    if rows == 0:
+        return None
+    chosen = torch.from_numpy(np.random.default_rng(seed).permutation(len(contexts))[:rows])
+    module, ids, values = torch_dense(dense), [], []
+    depth = min(LEADING, dense.classes - dense.padded.size)
+    with torch.inference_mode():
+        for start in range(0, len(chosen), CHUNK // 4):
+            softened = (module.logits(contexts[chosen[start : start + CHUNK // 4]]) / 2).softmax(dim=1)
+            best = softened.topk(depth, dim=1, sorted=False)
+            ids.append(best.indices.int())
+            values.append(best.values)
+            progress("background of the sets", min(start + CHUNK // 4, len(chosen)), len(chosen))
+    return Background(chosen, torch.cat(ids).clone(), torch.cat(values).clone())
 
 
 def screen_options(options: L2sOptions, seed: int) -> ScreenOptions:
