@@ -30,7 +30,7 @@ same threads and batch. Times include a peer's change of basis. What keeps this 
 
 
 def run_all(place: Place, store: Store, docs: Path, rows: int) -> None:
-    """Sweep everything, then write the page."""
+    """Sweep everything, then write the page; Ctrl-C leaves the page of what is done."""
     parts = [HEADER]
     for name, options in SETS.items():
         try:
@@ -38,19 +38,31 @@ def run_all(place: Place, store: Store, docs: Path, rows: int) -> None:
         except ShortlistError as error:
             parts.append(f"\n## {name}\n\nNot run: {error}.\n")
             continue
-        runs = one_set(data, store, rows)
-        parts.append(section(name, data, runs, docs))
-        (docs / "benchmarks.md").write_text("".join(parts), "utf-8")
+        try:
+            one_set(data, store, rows)
+        except KeyboardInterrupt:
+            parts.append(section(name, data, done(store, data), docs) + "\nStopped before the whole grid was done.\n")
+            break
+        parts.append(section(name, data, done(store, data), docs))
+    (docs / "benchmarks.md").write_text("".join(parts), "utf-8")
 
 
-def one_set(data: DataSet, store: Store, rows: int) -> list[Run]:
+def done(store: Store, data: DataSet) -> list[Run]:
+    """The data set's runs on disk, and a line for every contender that has none."""
+    runs = [run for run in store.runs() if run.fingerprint == data.fingerprint]
+    missing = [name for name in CONTENDERS if not any(run.contender == name for run in runs)]
+    blank = Run(dataset=data.name, fingerprint=data.fingerprint, contender="", build={}, threads=1, error="not run")
+    return [*runs, *(blank.model_copy(update={"contender": name}) for name in missing)]
+
+
+def one_set(data: DataSet, store: Store, rows: int) -> None:
     """Batch 1 on one thread for the whole grid; other batches, and all threads, for what is on a contender's front."""
     single = Harness(data, store, threads=1, rows=rows)
     runs = list(sweep(single, list(CONTENDERS.values())))
     for threads in sorted({1, available_threads()}):
         wide = Harness(data, store, threads=threads, rows=rows, batches=BATCHES)
-        runs += [again for run in worth(runs) for again in repeated(wide, run)]
-    return runs
+        for run in worth(runs):
+            repeated(wide, run)
 
 
 def worth(runs: Sequence[Run]) -> list[Run]:
@@ -72,9 +84,10 @@ def repeated(harness: Harness, run: Run) -> list[Run]:
 def section(name: str, data: DataSet, runs: Sequence[Run], docs: Path) -> str:
     """A data set's pictures and tables."""
     single = [run for run in runs if not run.spent or list(run.spent) == [1]]
+    machines = ", ".join(sorted({run.machine for run in runs if run.machine}))
     wide = [run for run in runs if len(run.spent) > 1]
     shape = f"V = {data.dense.classes:,}, d = {data.dense.dim}, fitted on {len(data.fit.contexts):,} contexts"
-    text = [f"\n## {data.name}\n\n{shape}. {single[0].machine}.\n"]
+    text = [f"\n## {data.name}\n\n{shape}. {machines}.\n"]
     for k in (1, 5):
         picture = Path(PICTURES) / f"{name}-p{k}.png"
         precision_against_time(single, docs / picture, k)

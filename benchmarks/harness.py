@@ -148,8 +148,9 @@ class Harness:
     def repeat_ratio(self, contender: Contender) -> float:
         """Median time of rows asked again, over that of the same number of new ones; blocks take turns."""
         self.seen += 1
-        rows = fresh(self.data.test.contexts[: 2 * REPEATED], self.seen)
-        old, new = rows[:REPEATED], rows[REPEATED:]
+        count = min(REPEATED, len(self.data.test.contexts) // 2)
+        rows = fresh(self.data.test.contexts[: 2 * count], self.seen)
+        old, new = rows[:count], rows[count:]
         call = top(contender.topk)
         for row in old:
             call(row[None])

@@ -1,0 +1,60 @@
+"""The page is made from runs on disk."""
+
+import numpy as np
+import pytest
+
+from benchmarks import full
+from benchmarks.contenders import CONTENDERS
+from benchmarks.contenders.numpy_dense import NumpyDense
+from benchmarks.datasets import DATASETS, Place
+from benchmarks.harness import Harness, share
+from benchmarks.runs import Run, Share, Spent, Store
+from benchmarks.tables import front, interval, table
+
+
+def run_of(p1, speedup, **extra):
+    spent = Spent(mean=10, median=9, p99=20, dense_mean=10 * speedup, dense_median=9, speedup=speedup, slow_share=0)
+    precision = {k: Share(value=p1, low=p1 - 0.01, high=min(1, p1 + 0.01)) for k in (1, 5, 10)}
+    fields = {"dataset": "d", "fingerprint": "f", "contender": "c", "build": {}, "threads": 1} | extra
+    return Run(precision=precision, spent={1: spent}, **fields)
+
+
+def test_front_keeps_what_nothing_beats_in_both():
+    runs = [run_of(0.9, 10), run_of(0.99, 5), run_of(0.98, 4), run_of(1.0, 1), run_of(0.8, 10)]
+    assert [run.precision[1].value for run in front(runs)] == [0.9, 0.99, 1.0]
+
+
+def test_table_has_a_line_for_a_failure():
+    lines = table([run_of(0.9912, 3, contender="good"), run_of(1, 1, contender="bad", error="failed: no index")])
+    assert "| good | 1 | .9912 (.981-1.000)" in lines
+    assert "| bad | 1 | - | - | - | - | - | - | - | - | failed: no index |" in lines
+
+
+def test_no_precision_is_a_dash():
+    assert interval(None) == "-"
+
+
+@pytest.mark.parametrize(("hits", "n"), [(0.5, 400), (0.99, 1000), (1.0, 300)])
+def test_interval_of_zeros_and_ones_is_wilsons(hits, n):
+    found = share(np.repeat([1.0, 0.0], [round(hits * n), n - round(hits * n)]))
+    z = 1.96
+    centre = (hits + z * z / (2 * n)) / (1 + z * z / n)
+    half = z * np.sqrt(hits * (1 - hits) / n + z * z / (4 * n * n)) / (1 + z * z / n)
+    if hits < 1:
+        assert found.low == pytest.approx(centre - half, abs=1e-6)
+        assert found.high == pytest.approx(min(1, centre + half), abs=1e-6)
+    assert found.low < found.value <= found.high
+
+
+def test_page_says_what_was_not_run_and_shows_pictures(tmp_path):
+    data = DATASETS["synthetic"](Place(tmp_path, options={"classes": "500", "dim": "8", "rows": "400"}))
+    store = Store(tmp_path / "runs")
+    list(Harness(data, store, rows=60).sweep(NumpyDense, {"layout": "rows"}))
+    text = full.section("synthetic", data, full.done(store, data), tmp_path)
+    assert "| dense, numpy (layout rows) | 1 |" in text
+    for name in CONTENDERS:
+        assert name == NumpyDense.name or f"| {name} | 1 | - | - | - | - | - | - | - | - | not run |" in text
+    for k in (1, 5):
+        picture = tmp_path / "pictures" / f"synthetic-p{k}.png"
+        assert picture.read_bytes().startswith(b"\x89PNG")
+        assert f"pictures/synthetic-p{k}.png" in text
