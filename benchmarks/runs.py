@@ -59,7 +59,8 @@ class Run(BaseModel):
     @property
     def label(self) -> str:
         """Contender, build and setting in a line."""
-        options = ", ".join(f"{name} {value}" for name, value in (self.build | self.setting).items())
+        parts = [", ".join(f"{name} {value}" for name, value in given.items()) for given in (self.build, self.setting)]
+        options = "; ".join(part for part in parts if part)
         return f"{self.contender} ({options})" if options else self.contender
 
     def at_least(self, p1: float, p5: float) -> bool:
