@@ -66,9 +66,9 @@ class ScreenOptions:
     lam: float = 0.0003
     gamma: float = 10.0
     smoothing: float = 5.0
-    rounds: int = 4
+    rounds: int = 5
     epochs: int = 2
-    batch: int = 512
+    batch: int = 1024
     learning_rate: float = 0.01
     temperatures: tuple[float, float] = (1.0, 0.1)
     confidence: float = 0.8

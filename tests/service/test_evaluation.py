@@ -344,9 +344,9 @@ def test_command_warns_and_strict_fails(head, files):
 
 
 def test_command_refuses_in_one_line(head, files):
-    def refused(*args):
+    def refused(*args, code=1):
         done = run_cli("evaluate", head.folder, *args)
-        assert done.returncode == 1
+        assert done.returncode == code
         assert len(done.stderr.splitlines()) == 1, done.stderr
         return done.stderr
 
@@ -354,7 +354,7 @@ def test_command_refuses_in_one_line(head, files):
     assert "no file" in refused("--contexts", files.folder / "none.npy")
     assert "no tensor 'targets'" in refused("--contexts", files.x, "--targets", files.folder / "alone.safetensors")
     assert "for 400 contexts" in refused("--contexts", files.far, "--targets", files.y)
-    assert "seed is -1" in refused("--contexts", files.x, "--seed", -1)
+    assert "'-1' is not a whole number from 0" in refused("--contexts", files.x, "--seed", -1, code=2)
     assert "no folder" in refused("--contexts", files.x, "--out", files.folder / "none" / "x.json")
 
 

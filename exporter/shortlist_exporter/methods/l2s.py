@@ -34,7 +34,7 @@ class L2sOptions(Options):
     budget: float | None = Field(default=None, gt=0, description="B, mean candidates per query; V/36 by default")
     depth: int = Field(default=5, ge=1, description="exact best classes that a set should hold: 10 for a P@10 promise")
     train: bool = Field(default=True, description="false: the k-means screen alone")
-    rounds: int = Field(default=4, ge=0)
+    rounds: int = Field(default=5, ge=0)
     epochs: int = Field(default=2, ge=1)
     learning_rate: float = Field(default=0.01, gt=0)
     lam: float = Field(default=0.0003, ge=0)

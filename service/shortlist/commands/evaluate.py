@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from ..arguments import natural, positive
 from ..arrays import Array
 from ..errors import BadInput, ShortlistError
 from ..evaluation import ROWS, Evaluation, Targets, evaluate
@@ -36,16 +37,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="[n] gold classes, npy or safetensors (default: the tensor `targets` beside the contexts)",
     )
     parser.add_argument(
-        "--rows", type=int, default=ROWS, metavar="N", help="most distinct rows measured (default: %(default)s)"
+        "--rows", type=positive, default=ROWS, metavar="N", help="most distinct rows measured (default: %(default)s)"
     )
-    parser.add_argument("--seed", type=int, default=0, help="of the rows' random order (default: %(default)s)")
+    parser.add_argument("--seed", type=natural, default=0, help="of the rows' random order (default: %(default)s)")
     parser.add_argument("--strict", action="store_true", help="exit 1 where the bundle's promise does not hold")
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="print one JSON object; infinity is null")
     form.add_argument("--csv", action="store_true", help="print lines `figure,value`")
     parser.add_argument("--out", type=Path, metavar="FILE", help="write the JSON there too")
     parser.add_argument("--device", help="cpu or cuda:N (default: SHORTLIST_DEVICE, else cpu)")
-    parser.add_argument("--threads", type=int, metavar="N", help="threads of each session (default: all granted)")
+    parser.add_argument("--threads", type=positive, metavar="N", help="threads of each session (default: all granted)")
 
 
 def run(args: argparse.Namespace) -> int:

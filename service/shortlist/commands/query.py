@@ -17,6 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
+from ..arguments import positive
 from ..errors import BadInput
 from ..head import Head, load
 from ..legal import Legal
@@ -40,7 +41,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--out", type=Path, metavar="FILE", help="write ids, logprobs, scored: npz, safetensors, or npy of records"
     )
     parser.add_argument("--device", help="cpu or cuda:N (default: SHORTLIST_DEVICE, else cpu)")
-    parser.add_argument("--threads", type=int, metavar="N", help="threads of each session (default: all granted)")
+    parser.add_argument("--threads", type=positive, metavar="N", help="threads of each session (default: all granted)")
 
 
 def run(args: argparse.Namespace) -> int:
