@@ -26,7 +26,7 @@ from .datasets import DATASETS, DataSet, Place
 from .paper_svd_pictures import heat_map, singular_values
 from .paper_svd_times import Stages, table_4
 
-ROWS = 4000
+ROWS = 2000
 CHUNK = 125
 WIDTHS = (16, 8, 4, 2)  # d / W; the paper's rule is 8
 VIEWS = (0.0, 0.01, 0.025, 0.05, 0.1)  # N / V; the paper's are .05 and .1
@@ -39,7 +39,7 @@ Written by `make reproduce DATA=folder`; do not edit. The algorithm is the paper
 `basis=context` is the same algorithm in another basis. What differs from the paper: its language models were trained
 on WikiText-2 (33,278 words) and One Billion Word (800k words), whose training text is not here; `ptb` is a 2 x 200
 LSTM over 10,000 words, `smollm2` a transformer over 49,152 pieces, read over the test text of WikiText-2. Figures are
-means over 4,000 distinct held-out contexts; NLL is that of the gold next word.
+means over 2,000 distinct held-out contexts; NLL is that of the gold next word.
 
 | row of the paper | here |
 |---|---|

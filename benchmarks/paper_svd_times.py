@@ -102,9 +102,8 @@ def product(folder: Path, name: str, matrix: np.ndarray[tuple[int, int], np.dtyp
 
 def stages(folder: Path, threads: int) -> dict[str, float]:
     """Milliseconds of each stage of Algorithm 1, interleaved with dense."""
-    graphs = {
-        name: Graph(folder / f"{name}.onnx", "cpu", threads) for name in ("dense", "projection", "preview", "rows")
-    }
+    names = ("dense", "projection", "preview", "preview8", "rows")
+    graphs = {name: Graph(folder / f"{name}.onnx", "cpu", threads, prepack=name == "preview8") for name in names}
     contexts = np.random.default_rng(1).standard_normal((REPEATS + 2, 1, DIM), np.float32)
     spent: dict[str, list[float]] = {}
     with progress_bar(f"Table 4, {threads} thread(s)") as report:
