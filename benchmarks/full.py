@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from shortlist.errors import ShortlistError
 from shortlist.threads import available_threads
 
-from .contenders import CONTENDERS
+from .contenders import CONTENDERS, Contender
 from .datasets import DATASETS, DataSet, Place
 from .harness import BATCHES, Harness
 from .peers import sweep
@@ -30,21 +30,38 @@ same threads and batch. Times include a peer's change of basis. What keeps this 
 
 
 def run_all(place: Place, store: Store, docs: Path, rows: int) -> None:
-    """Sweep everything, then write the page; Ctrl-C leaves the page of what is done."""
-    parts = [HEADER]
+    """Sweep the quick contenders on every set, then the slow ones; each set and Ctrl-C write the page."""
+    sets = dict(opened(place))
+    stages = [(quick, name) for quick in (True, False) for name in sets]
+    for quick, name in stages:
+        data = sets[name]
+        try:
+            if isinstance(data, DataSet):
+                one_set(data, store, rows, [kind for kind in CONTENDERS.values() if kind.quick == quick])
+        except KeyboardInterrupt:
+            write_page(sets, store, docs, "\nStopped before the whole grid was done.\n")
+            return
+        write_page(sets, store, docs, "" if (quick, name) == stages[-1] else "\nNot all of the grid is done yet.\n")
+
+
+def opened(place: Place) -> Iterator[tuple[str, DataSet | ShortlistError]]:
+    """Each data set, or why it cannot be had."""
     for name, options in SETS.items():
         try:
-            data = DATASETS[name](replace(place, options=options))
+            yield name, DATASETS[name](replace(place, options=options))
         except ShortlistError as error:
-            parts.append(f"\n## {name}\n\nNot run: {error}.\n")
-            continue
-        try:
-            one_set(data, store, rows)
-        except KeyboardInterrupt:
-            parts.append(section(name, data, done(store, data), docs) + "\nStopped before the whole grid was done.\n")
-            break
-        parts.append(section(name, data, done(store, data), docs))
-    (docs / "benchmarks.md").write_text("".join(parts), "utf-8")
+            yield name, error
+
+
+def write_page(sets: Mapping[str, DataSet | ShortlistError], store: Store, docs: Path, note: str) -> None:
+    """`docs/benchmarks.md` and its pictures, from the runs on disk."""
+    parts = [
+        section(name, data, done(store, data), docs)
+        if isinstance(data, DataSet)
+        else f"\n## {name}\n\nNot run: {data}.\n"
+        for name, data in sets.items()
+    ]
+    (docs / "benchmarks.md").write_text("".join([HEADER, *parts, note]), "utf-8")
 
 
 def done(store: Store, data: DataSet) -> list[Run]:
@@ -55,10 +72,10 @@ def done(store: Store, data: DataSet) -> list[Run]:
     return [*runs, *(blank.model_copy(update={"contender": name}) for name in missing)]
 
 
-def one_set(data: DataSet, store: Store, rows: int) -> None:
-    """Batch 1 on one thread for the whole grid; other batches, and all threads, for what is on a contender's front."""
+def one_set(data: DataSet, store: Store, rows: int, kinds: Sequence[type[Contender]]) -> None:
+    """Batch 1 on one thread for the grid of `kinds`; other batches, and all threads, for each one's front."""
     single = Harness(data, store, threads=1, rows=rows)
-    runs = list(sweep(single, list(CONTENDERS.values())))
+    runs = list(sweep(single, kinds))
     for threads in sorted({1, available_threads()}):
         wide = Harness(data, store, threads=threads, rows=rows, batches=BATCHES)
         for run in worth(runs):

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
+from shortlist import figures
 from threadpoolctl import threadpool_limits
 
 from .contenders import Contender, Options
@@ -32,6 +33,7 @@ BATCHES = (1, 8, 32, 128)
 REPEATED = 200  # rows asked twice
 CACHED = 0.5  # a second answer in under half the time was remembered
 SLOW = 0.9  # of dense's median
+HOPELESS = 0.5  # a speed-up under which dearer settings are not tried
 SLOW_FLAG = 0.2  # share of such calls worth a word
 DENSE_EVERY = 5  # of single rows, dense is asked for each fifth: it would take most of the time
 EXPECTED = (ImportError, RuntimeError, ValueError, MemoryError, OSError, AssertionError)
@@ -97,17 +99,24 @@ class Harness:
         contender.fit(self.data.dense, self.data.fit.contexts)
         base = base.model_copy(update={"build_seconds": time.perf_counter() - start, "bytes": contender.size()})
         settings = [dict(setting) for setting in chosen or contender.settings()]
-        if not chosen:
-            self.store.write(self.key(base), {"settings": settings})
+        runs: list[Run] = []
         for setting in settings:
-            stored = self.store.read(self.key(base, setting))
-            if stored is None:
-                contender.use(setting)
-                run = self.timed(contender, base.model_copy(update={"setting": setting}))
-                self.store.write(self.key(base, setting), run.model_dump(mode="json"))
-                yield run
-            else:
-                yield Run.model_validate(stored)
+            if not chosen and any(dearer(setting, run.setting) for run in runs if hopeless(run)):
+                continue
+            runs.append(self.one_setting(contender, base, setting))
+            yield runs[-1]
+        if not chosen:
+            self.store.write(self.key(base), {"settings": [run.setting for run in runs]})
+
+    def one_setting(self, contender: Contender, base: Run, setting: Options) -> Run:
+        """The stored run of a setting, or one done now and stored."""
+        stored = self.store.read(self.key(base, setting))
+        if stored is not None:
+            return Run.model_validate(stored)
+        contender.use(setting)
+        run = self.timed(contender, base.model_copy(update={"setting": setting}))
+        self.store.write(self.key(base, setting), run.model_dump(mode="json"))
+        return run
 
     def timed(self, contender: Contender, run: Run) -> Run:
         """Precision, times and flags of the contender as it is set now."""
@@ -176,6 +185,16 @@ class Harness:
         return key_of(*asked, None if setting is None else dict(setting))
 
 
+def hopeless(run: Run) -> bool:
+    """Whether the setting was so much slower than dense that dearer ones need not be tried."""
+    return any(spent.speedup < HOPELESS for spent in run.spent.values())
+
+
+def dearer(setting: Options, other: Options) -> bool:
+    """Whether every value of `setting` is at least that of `other`: settings ask for more work as they rise."""
+    return all(setting[name] >= value for name, value in other.items() if name in setting)
+
+
 def top(topk: Callable[[npt.NDArray[np.float32], int], Ids]) -> Call:
     """Top K of a contender or of a spelling of dense, as a timed call."""
     return lambda rows: topk(rows, K)
@@ -212,15 +231,9 @@ def hits_of(found: Ids, true: Ids) -> dict[int, npt.NDArray[np.float64]]:
 
 
 def share(hits: npt.NDArray[np.float64]) -> Share:
-    """Mean of per-row shares with Wilson's interval, its variance scaled to that of the rows."""
-    mean, n, z = float(hits.mean()), len(hits), 1.96
-    spread = float(hits.var()) / max(mean * (1 - mean), 1e-12)  # 1 for zeros and ones, less for means of several
-    rows = n / max(spread, 1e-3)
-    centre, scale = mean + z * z / (2 * rows), 1 + z * z / rows
-    half = z * np.sqrt(mean * (1 - mean) / rows + z * z / (4 * rows * rows))
-    return Share(
-        value=mean, low=max(0.0, float((centre - half) / scale)), high=min(1.0, float((centre + half) / scale))
-    )
+    """Mean of per-row shares with its interval, as `shortlist evaluate` gives it."""
+    found = figures.share(hits)
+    return Share(value=found.mean, low=found.low, high=found.high)
 
 
 def flagged(run: Run) -> Run:

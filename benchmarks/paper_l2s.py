@@ -20,7 +20,8 @@ from shortlist_exporter.export import Request, export
 from shortlist_exporter.methods.base import torch_dense
 from shortlist_exporter.methods.l2s import exact_labels
 from shortlist_exporter.progress import Report, progress_bar
-from shortlist_models.l2s import Labels, Screened, ScreenOptions, candidate_sets, train_screen
+from shortlist_models.candidate_sets import Labels, ScreenOptions, candidate_sets
+from shortlist_models.l2s import Screened, train_screen
 from shortlist_models.screened import ScreenedSoftmax
 from shortlist_models.svd import weight_basis
 from torch import Tensor

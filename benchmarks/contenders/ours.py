@@ -32,9 +32,15 @@ def svd_grid(dense: Dense) -> list[Options]:
     return [*published, *ours]
 
 
+def l2s_grid(dense: Dense) -> list[Options]:
+    """100 clusters: small sets, with a second probe near the borders, and larger ones with a preview inside."""
+    small: list[Options] = [{"budget": dense.classes // 40, "second_probe": share} for share in (0.0, 0.12)]
+    return [*small, {"budget": dense.classes // 6, "second_stage": "int8"}]
+
+
 # Methods that are not listed take part with their defaults.
-GRIDS = {"svd": svd_grid}
-SWEPT = {"preview": ("full_view", (32, 64, 128, 256, 512, 1024, 2048, 4096))}
+GRIDS = {"svd": svd_grid, "l2s": l2s_grid}
+SWEPT = {"preview": ("full_view", (32, 64, 128, 256, 512, 1024, 2048, 4096)), "screen": ("probes", (1, 2, 4))}
 
 
 class Ours(Contender):

@@ -15,64 +15,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .candidate_sets import Background, Labels, ScreenOptions, candidate_sets, indicator
+
 Progress = Callable[[str, int, int], None]
 
 
 def quiet(stage: str, done: int, total: int) -> None:
     """Progress that goes nowhere."""
     del stage, done, total
-
-
-@dataclass(frozen=True)
-class Labels:
-    """The exact best `depth` classes of every context: ids [n, depth] int64, and how many classes there are."""
-
-    ids: Tensor
-    classes: int
-
-
-@dataclass(frozen=True)
-class Background:
-    """Softened probabilities of the leading classes of some fit contexts: what sets are filled up with.
-
-    rows: [m] int64 into the fit contexts. ids: [m, depth] int32. values: [m, depth] float32. Frequencies of best
-    classes know nothing of a class that was never among them; the mean of its probability over a cluster does (not in
-    the paper).
-    """
-
-    rows: Tensor
-    ids: Tensor
-    values: Tensor
-
-    def means(self, assigned: Tensor, clusters: int, classes: int) -> Tensor:
-        """[r, V]: mean probability over each cluster's sampled contexts; 0 where it has none."""
-        owners = assigned[self.rows]
-        total = torch.zeros(clusters * classes)
-        total.index_add_(0, (owners[:, None] * classes + self.ids).reshape(-1), self.values.reshape(-1))
-        counts = torch.bincount(owners, minlength=clusters).clamp(min=1)
-        means: Tensor = total.reshape(clusters, classes) / counts[:, None]
-        return means
-
-
-@dataclass(frozen=True)
-class ScreenOptions:
-    """Hyper-parameters; `lam` and `gamma` are the paper's, the learning rate and temperatures are not given there.
-
-    budget: mean candidates per query. smoothing: pseudo-contexts that a cluster borrows from all of them.
-    """
-
-    clusters: int = 100
-    budget: float = 280.0
-    lam: float = 0.0003
-    gamma: float = 10.0
-    smoothing: float = 5.0
-    rounds: int = 5
-    epochs: int = 2
-    batch: int = 1024
-    learning_rate: float = 0.01
-    temperatures: tuple[float, float] = (1.0, 0.1)
-    confidence: float = 0.8
-    seed: int = 0
 
 
 @dataclass
@@ -105,65 +55,6 @@ def spherical_kmeans(
         centroids = torch.nn.functional.normalize(sums, dim=1)
         progress("spherical k-means", done + 1, rounds)
     return centroids
-
-
-def label_counts(assigned: Tensor, labels: Labels, clusters: int) -> Tensor:
-    """[r, V] float32: n_ts, the contexts of cluster t whose best classes hold s."""
-    pairs = assigned[:, None] * labels.classes + labels.ids
-    counts = torch.bincount(pairs.reshape(-1), minlength=clusters * labels.classes)
-    return counts.reshape(clusters, labels.classes).float()
-
-
-def candidate_sets(
-    assigned: Tensor,
-    labels: Labels,
-    options: ScreenOptions,
-    always: Tensor | None = None,
-    background: Background | None = None,
-) -> list[Tensor]:
-    """Each cluster's ascending ids: the knapsack of Algorithm 1, by its greedy solution in closed form.
-
-    With n_ts contexts of cluster t (N_t in all) that want s, taking (t, s) is worth n_ts - lam (N_t - n_ts) and weighs
-    N_t / N of the budget. Value over weight rises with n_ts / N_t, so the greedy knapsack takes pairs by falling
-    conditional frequency until the budget is full: one global threshold. Frequencies are smoothed towards those
-    of all contexts, or towards the cluster's part of `background`. `always` [m] is in every set, first of the budget.
-    """
-    counts = label_counts(assigned, labels, options.clusters)
-    sizes = torch.bincount(assigned, minlength=options.clusters).float()
-    prior = counts.sum(dim=0).expand_as(counts) / max(1, len(assigned))
-    if background is not None:
-        prior = background.means(assigned, options.clusters, labels.classes)
-    frequency = (counts + options.smoothing * prior) / (sizes[:, None] + max(options.smoothing, 1e-9))
-    if always is not None:
-        frequency[:, always] = torch.inf
-    taken = greedy(frequency, sizes / max(1.0, float(sizes.sum())), options)
-    if always is not None:
-        taken[:, always] = True
-    least = labels.ids.shape[1]
-    return [row.nonzero()[:, 0] if row.sum() >= least else frequency[t].topk(least).indices.sort().values
-            for t, row in enumerate(taken)]  # fmt: skip
-
-
-def greedy(frequency: Tensor, share: Tensor, options: ScreenOptions) -> Tensor:
-    """[r, V] bool: pairs by falling `frequency` until the sum of `share` [r] of their clusters reaches the budget."""
-    useful = frequency > options.lam / (1 + options.lam)
-    values = frequency[useful]
-    weights = share[:, None].expand_as(frequency)[useful]
-    order = values.argsort(descending=True, stable=True)
-    fits = weights[order].double().cumsum(0) <= options.budget
-    chosen = torch.zeros(len(values), dtype=torch.bool)
-    chosen[order[fits]] = True
-    taken = torch.zeros_like(frequency, dtype=torch.bool)
-    taken[useful] = chosen
-    return taken
-
-
-def indicator(sets: list[Tensor], classes: int) -> Tensor:
-    """C [r, V] float32 of 0 and 1."""
-    c = torch.zeros(len(sets), classes)
-    for row, ids in zip(c, sets, strict=True):
-        row[ids] = 1.0
-    return c
 
 
 def screened_loss(choice: Tensor, ids: Tensor, c: Tensor, overlap: Tensor, lam: float) -> Tensor:

@@ -37,7 +37,8 @@ def share(hits: Doubles) -> Share:
     rows = n / max(spread, LEAST_SPREAD) if 0 < mean < 1 else n
     centre, scale = mean + Z * Z / (2 * rows), 1 + Z * Z / rows
     half = Z * math.sqrt(mean * (1 - mean) / rows + Z * Z / (4 * rows * rows))
-    return Share(mean=mean, low=max(0.0, (centre - half) / scale), high=min(1.0, (centre + half) / scale))
+    low, high = (centre - half) / scale, (centre + half) / scale
+    return Share(mean=mean, low=max(0.0, min(mean, low)), high=min(1.0, max(mean, high)))
 
 
 def summary(values: npt.NDArray[np.floating] | npt.NDArray[np.integer], percentiles: Sequence[int]) -> Summary:

@@ -1,8 +1,11 @@
 """The harness shows every planted liar for what it is."""
 
+from typing import ClassVar
+
 import numpy as np
 import pytest
 
+from benchmarks import timing
 from benchmarks.contenders import Contender
 from benchmarks.contenders.numpy_dense import NumpyDense
 from benchmarks.datasets import DATASETS, Place
@@ -18,9 +21,32 @@ def data(tmp_path_factory):
     return DATASETS["synthetic"](Place(tmp_path_factory.mktemp("cache"), options=options))
 
 
+class Clock:
+    """Time that passes where a call is paid for, and nowhere else."""
+
+    def __init__(self):
+        self.now = 0.0
+
+    def perf_counter(self):
+        return self.now
+
+
+clock = Clock()
+DENSE_SECONDS, OWN_SECONDS, MEMORY_SECONDS = 1e-3, 3e-4, 1e-6
+
+
 @pytest.fixture
-def harness(data, tmp_path):
-    return Harness(data, Store(tmp_path), rows=400)
+def harness(data, tmp_path, monkeypatch):
+    monkeypatch.setattr(timing, "time", clock)
+    harness = Harness(data, Store(tmp_path), rows=400)
+    dense = harness.dense_call(1)
+
+    def paid(rows):
+        clock.now += DENSE_SECONDS
+        return dense(rows)
+
+    harness.dense[1] = paid
+    return harness
 
 
 class Fixed(NumpyDense):
@@ -29,6 +55,10 @@ class Fixed(NumpyDense):
     @classmethod
     def grid(cls, dense):
         return [{"layout": "columns"}]
+
+    def topk(self, contexts, k):
+        clock.now += OWN_SECONDS
+        return super().topk(contexts, k)
 
 
 class Honest(Fixed):
@@ -39,6 +69,7 @@ class Random(Fixed):
     name = "answers at random"
 
     def topk(self, contexts, k):
+        clock.now += OWN_SECONDS
         return np.stack([np.random.default_rng().choice(CLASSES, k, replace=False) for _ in contexts])
 
 
@@ -53,6 +84,7 @@ class Remembering(Fixed):
 
     def topk(self, contexts, k):
         key = (contexts.tobytes(), k)
+        clock.now += MEMORY_SECONDS
         if key not in self.memory:
             self.memory[key] = super().topk(contexts, k)
         return self.memory[key]
@@ -133,8 +165,37 @@ def test_a_silently_dense_contender_shows_as_slow_as_dense(harness, monkeypatch)
     monkeypatch.setattr(SilentlyDense, "call", staticmethod(harness.dense_call(1)))
     run = only_run(harness, SilentlyDense)
     assert run.precision[1].value == 1.0
-    assert 0.6 < run.spent[1].speedup < 1.6
+    assert run.spent[1].speedup == pytest.approx(1.0)
     assert any("as slow as dense" in flag for flag in run.flags)
+
+
+class Effort(Fixed):
+    """Settings that cost more and more."""
+
+    name = "effort"
+    done: ClassVar = []
+
+    def settings(self):
+        return [{"probes": probes, "refined": refined} for probes in (1, 2, 40) for refined in (1, 2)]
+
+    def topk(self, contexts, k):
+        clock.now += DENSE_SECONDS * self.setting["probes"] * self.setting["refined"] / 3
+        return NumpyDense.topk(self, contexts, k)
+
+    def use(self, setting):
+        self.setting = setting
+        self.done.append(setting)
+
+
+def test_settings_dearer_than_one_far_slower_than_dense_are_left_out(harness, monkeypatch):
+    monkeypatch.setattr(Effort, "done", [])
+    runs = list(harness.sweep(Effort, {"layout": "columns"}))
+    tried = [(setting["probes"], setting["refined"]) for setting in Effort.done]
+    assert tried == [(1, 1), (1, 2), (2, 1), (2, 2), (40, 1)]
+    assert [run.setting for run in runs] == Effort.done
+    again = list(harness.sweep(Effort, {"layout": "columns"}))
+    assert [run.setting for run in again] == [run.setting for run in runs]
+    assert len(Effort.done) == len(runs), "a second sweep reads what is on disk"
 
 
 def test_a_head_that_tells_of_its_dense_answers_is_reported(harness):

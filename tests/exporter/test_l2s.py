@@ -52,9 +52,8 @@ def test_answers_are_exactly_scored_distinct_and_never_padding(head, dense):
         np.testing.assert_allclose(np.diff(top.logprobs[row]), np.diff(scores), atol=1e-4)
 
 
+@pytest.mark.parametrize("form", ["one probe", "two probes", "second probe", "low-rank tail"], indirect=True)
 def test_onnx_path_agrees_with_torch(head, dense, form):
-    if "stage" in form or form == "fall-back":
-        pytest.skip("the torch module answers without a second stage and a fall-back")
     fitted = METHODS["l2s"].fit(dense, contexts.contexts[: len(contexts.contexts) * 9 // 10], OPTIONS | FORMS[form], 0)
     ids, logprobs = fitted.module.topk(torch.from_numpy(rows), 5)
     top = head.topk(rows, 5)

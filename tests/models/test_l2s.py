@@ -6,19 +6,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from shortlist_models.l2s import (
-    Labels,
-    ScreenOptions,
-    candidate_sets,
-    greedy,
-    indicator,
-    label_counts,
-    scaled,
-    screened_loss,
-    spherical_kmeans,
-    straight_through,
-    train_screen,
-)
+from shortlist_models.candidate_sets import Labels, ScreenOptions, candidate_sets, greedy, indicator, label_counts
+from shortlist_models.l2s import scaled, screened_loss, spherical_kmeans, straight_through, train_screen
 
 CLASSES, DIM, DEPTH = 60, 8, 3
 

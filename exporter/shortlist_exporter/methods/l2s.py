@@ -12,7 +12,8 @@ from pydantic import Field
 from shortlist.errors import BadInput
 from shortlist.manifest import Normalizer
 from shortlist_models import context_basis
-from shortlist_models.l2s import Background, Labels, ScreenOptions, train_screen
+from shortlist_models.candidate_sets import Background, Labels, ScreenOptions
+from shortlist_models.l2s import train_screen
 from shortlist_models.screened import ScreenedSoftmax, SecondStage
 from shortlist_models.svd import Basis
 
