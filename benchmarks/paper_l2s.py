@@ -28,7 +28,7 @@ from torch import Tensor
 
 from .datasets import DATASETS, DataSet, Place
 from .dense import spellings
-from .paper_l2s_times import Wall, numpy_times, onnx_times
+from .paper_l2s_times import SINGLE, Wall, numpy_times, onnx_times
 
 DEPTH = 5
 THIRD, WHOLE = 310_000, 929_589  # words of train
@@ -190,7 +190,7 @@ def walls(data: DataSet, cache: Path, screened: Screened) -> str:
     setattr(single.plan, "probe_margin", 0.0)  # noqa: B010
     rows = data.test.contexts[:4000]
     dense = spellings(data.dense, cache / "dense", 1)
-    heads = {"one probe": single, f"a second probe for {SECOND_PROBE:.0%}": head}
+    heads = {SINGLE: single, f"a second probe for {SECOND_PROBE:.0%}": head}
     times: list[Wall] = onnx_times(dense, heads, rows)
     times += numpy_times(data.dense, screened.vectors, screened.sets, rows)
     lines = ["| | us, mean | median | p99 | times as fast as dense |\n|---|---|---|---|---|\n"]

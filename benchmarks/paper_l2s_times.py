@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from shortlist.head import Head
+from shortlist.plans.screen import ScreenPlan
 from shortlist_exporter.sources import Dense
 from threadpoolctl import threadpool_limits
 
@@ -15,6 +16,7 @@ from .dense import TopK
 from .timing import Call, Contexts, Ids, Timed, fastest, times
 
 K = 5
+SINGLE = "one probe"
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,7 @@ def onnx_times(dense: Mapping[str, TopK], heads: Mapping[str, Head], rows: Conte
     name = "dense, onnxruntime"
     timed: dict[str, Call] = {name: calls[fastest(calls, rows, 1)]}
     timed |= {f"shortlist l2s, {kind}": head_call(head) for kind, head in heads.items()}
+    timed |= {f"{kind}, its graph alone": graph_call(head) for kind, head in heads.items() if kind == SINGLE}
     return walls(times(timed, rows, 1), name)
 
 
@@ -50,6 +53,14 @@ def asked(topk: TopK) -> Call:
 def head_call(head: Head) -> Call:
     """A head as a timed call."""
     return lambda rows: head.topk(rows, K).ids
+
+
+def graph_call(head: Head) -> Call:
+    """The head's fused graph alone, without checks and log-probabilities: what the fastest dense is timed as."""
+    assert isinstance(head.plan, ScreenPlan)
+    assert head.plan.fused is not None
+    fused, ids, k = head.plan.fused, head.plan.ids, np.array([K])
+    return lambda rows: ids[fused.some(["top_position", "top_logits"], {"context": rows, "k": k})[0]]
 
 
 def numpy_times(dense: Dense, vectors: torch.Tensor, sets: list[torch.Tensor], rows: Contexts) -> list[Wall]:

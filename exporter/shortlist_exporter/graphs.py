@@ -5,9 +5,11 @@ ONNX and ONNX Runtime refuse external data outside a graph's own folder; hence g
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -43,6 +45,12 @@ class GraphBuilder:
             self.initializers.append(external(self.folder, name, array))
         return name
 
+    def part(self, name: str, file: str, shape: tuple[int, ...], start: int) -> str:
+        """float32 of this shape inside an existing `<file>.bin`, from its `start`-th number on; not copied."""
+        location = {"location": f"{file}.bin", "offset": str(4 * start), "length": str(4 * math.prod(shape))}
+        self.initializers.append(at_location(name, np.dtype(np.float32), shape, location))
+        return name
+
     def save(self, name: str, inputs: Sequence[onnx.ValueInfoProto], outputs: Sequence[onnx.ValueInfoProto]) -> Path:
         """Write `<name>.onnx` and let ONNX check it, shapes included."""
         graph = helper.make_graph(self.nodes, name, list(inputs), list(outputs), self.initializers)
@@ -60,11 +68,16 @@ def external(folder: Path, name: str, array: Array) -> TensorProto:
     path = folder / f"{name}.bin"
     if not path.exists():
         np.ascontiguousarray(array).tofile(path)
-    tensor = TensorProto(
-        name=name, data_type=helper.np_dtype_to_tensor_dtype(array.dtype), data_location=TensorProto.EXTERNAL
-    )
-    tensor.dims.extend(array.shape)
-    for key, value in {"location": path.name, "offset": "0", "length": str(array.nbytes)}.items():
+    location = {"location": path.name, "offset": "0", "length": str(array.nbytes)}
+    return at_location(name, array.dtype, array.shape, location)
+
+
+def at_location(name: str, dtype: np.dtype[Any], shape: tuple[int, ...], location: dict[str, str]) -> TensorProto:
+    """A tensor whose bytes are elsewhere: ONNX' keys location, offset and length, in bytes."""
+    kind = helper.np_dtype_to_tensor_dtype(dtype)
+    tensor = TensorProto(name=name, data_type=kind, data_location=TensorProto.EXTERNAL)
+    tensor.dims.extend(shape)
+    for key, value in location.items():
         tensor.external_data.add(key=key, value=value)
     return tensor
 

@@ -7,7 +7,6 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
-from onnx import TensorProto, helper
 from pydantic import Field
 from shortlist.errors import BadInput
 from shortlist.manifest import Normalizer
@@ -15,13 +14,10 @@ from shortlist_models import context_basis
 from shortlist_models.candidate_sets import Background, Labels, ScreenOptions
 from shortlist_models.l2s import train_screen
 from shortlist_models.screened import ScreenedSoftmax, SecondStage
-from shortlist_models.svd import Basis
 
-from ..dense_graphs import finish, named_logits
-from ..graphs import GraphBuilder, value
+from ..screen_graphs import write_graphs
 from ..sources import Dense
 from .base import Cost, Fitted, FloatArray, Options, Progress, parsed, quiet, torch_dense
-from .svd import quantized_products
 
 CHUNK = 1024
 LEADING = 1000  # classes of a context that count as background
@@ -95,18 +91,10 @@ class L2sMethod:
         return Fitted(module, cost(dense, chosen, candidates), said)
 
     def graphs(self, fitted: Fitted, dense: Dense, folder: Path) -> dict[str, str]:
-        """screen.onnx: `context` [B, d] -> `scores` [B, r]; cluster-NNNN.onnx: `context` [B, d] -> `logits` [B, n]."""
+        """See `screen_graphs`."""
         module = fitted.module
         assert isinstance(module, ScreenedSoftmax)
-        roles = {"screen": write_screen(folder, module)}
-        if module.low_rank is not None:
-            roles["tail"] = write_tail(folder, dense, module.low_rank)
-        below = folder / "clusters"
-        below.mkdir()
-        for number, ids in enumerate(module.sets):
-            write = write_cluster if module.second_stage is None else write_preview
-            roles[f"cluster-{number:04d}"] = f"clusters/{write(below, f'{number:04d}', dense, module, ids.numpy())}"
-        return roles
+        return write_graphs(folder, dense, module)
 
     def index(self, fitted: Fitted) -> dict[str, np.ndarray[Any, Any]]:
         """See Method.index."""
@@ -242,58 +230,3 @@ def cost(dense: Dense, options: L2sOptions, mean: float) -> Cost:
     macs, read = macs + tail, read + 4 * tail
     share = options.fallback
     return Cost(macs=(1 - share) * macs / whole + share, bytes=(1 - share) * read / (4 * whole) + share)
-
-
-def write_screen(folder: Path, module: ScreenedSoftmax) -> str:
-    """screen.onnx."""
-    graph = GraphBuilder(folder)
-    graph.node("MatMul", ["context", graph.tensor("screen", module.vectors.numpy().T)], "scores")
-    clusters, dim = module.vectors.shape
-    context = value("context", TensorProto.FLOAT, ["B", dim])
-    return graph.save("screen", [context], [value("scores", TensorProto.FLOAT, ["B", clusters])]).name
-
-
-def write_tail(folder: Path, dense: Dense, basis: Basis) -> str:
-    """tail.onnx: `context` [B, d] -> `logits` [B, V] of low rank (paper, appendix A.3)."""
-    graph = GraphBuilder(folder)
-    projected = graph.node("MatMul", ["context", graph.tensor("tail_projection", basis.projection.numpy())], "p")
-    products = graph.node("MatMul", [projected, graph.tensor("tail", basis.preview.numpy().T)], "products")
-    named_logits(graph, finish(graph, dense, products))
-    context = value("context", TensorProto.FLOAT, ["B", dense.dim])
-    return graph.save("tail", [context], [value("logits", TensorProto.FLOAT, ["B", dense.classes])]).name
-
-
-def write_cluster(folder: Path, name: str, dense: Dense, module: ScreenedSoftmax, ids: FloatArray) -> str:
-    """A cluster's classes, exactly scored over weights of its own, by column."""
-    del module
-    graph, own = GraphBuilder(folder), part_of(dense, ids)
-    products = graph.node("MatMul", ["context", graph.tensor(f"weight-{name}", own.weight.T)], "products")
-    named_logits(graph, finish(graph, own, products, suffix=f"-{name}"))
-    graph.nodes.append(helper.make_node("TopK", ["logits", "k"], ["top_logits", "top_index"]))
-    axis = graph.tensor("axis", np.array([1], np.int64))
-    graph.node("ReduceLogSumExp", ["logits", axis], "log_normalizer", keepdims=0)
-    outputs = [
-        value("logits", TensorProto.FLOAT, ["B", own.classes]),
-        value("top_logits", TensorProto.FLOAT, ["B", "k"]),
-        value("top_index", TensorProto.INT64, ["B", "k"]),
-        value("log_normalizer", TensorProto.FLOAT, ["B"]),
-    ]
-    inputs = [value("context", TensorProto.FLOAT, ["B", own.dim]), value("k", TensorProto.INT64, [1])]
-    return graph.save(name, inputs, outputs).name
-
-
-def write_preview(folder: Path, name: str, dense: Dense, module: ScreenedSoftmax, ids: FloatArray) -> str:
-    """A cluster's classes, previewed in int8."""
-    assert module.second_stage is not None
-    graph, own, stage = GraphBuilder(folder), part_of(dense, ids), module.second_stage
-    projected = graph.node("MatMul", ["context", graph.tensor("projection", stage.projection.numpy())], "p")
-    products = quantized_products(graph, projected, stage.preview[ids].numpy(), stage.scale[ids].numpy(), f"-{name}")
-    named_logits(graph, finish(graph, own, products, suffix=f"-{name}"))
-    context = value("context", TensorProto.FLOAT, ["B", own.dim])
-    return graph.save(name, [context], [value("logits", TensorProto.FLOAT, ["B", own.classes])]).name
-
-
-def part_of(dense: Dense, ids: FloatArray) -> Dense:
-    """The layer of some classes alone."""
-    bias = None if dense.bias is None else dense.bias[ids]
-    return Dense(dense.weight[ids], bias, dense.logit_scale, dense.soft_cap)

@@ -18,6 +18,7 @@ from .base import Plan, chunk_rows, empty_result, gathered_logits, log_sum_exp, 
 DENSE_SHARE = 4
 WIDEN = 4  # a second stage rescores at least 4 k candidates
 OUTPUTS = ["top_logits", "top_index", "log_normalizer"]
+FUSED = ["scores", "cluster", "top_logits", "top_position", "log_normalizer"]
 UNIONS = 8192  # unions of sets that are remembered
 
 
@@ -34,6 +35,7 @@ class ScreenPlan(Plan):
 
     screen.onnx: `context` [B, d] -> `scores` [B, r]. cluster-NNNN.onnx: `context` [B, d], `k` [1] -> `logits` [B, n],
     `top_logits` [B, k], `top_index` [B, k], `log_normalizer` [B]; with a second stage `context` -> `logits` alone.
+    fused.onnx, where there is one: the screen and the best cluster of a single row by one call.
 
     index.safetensors: `ids` of all sets end to end, ascending in each, `offsets` [r + 1], and `tail` [r], which is
     added to the log of a set's sum of exponentials to make up for the classes outside it. Options of the manifest:
@@ -62,7 +64,10 @@ class ScreenPlan(Plan):
         self.clusters = [Graph(bundle.graph(name), device, threads, prepack=self.second_stage) for name in names]
         self.rows = Graph(bundle.graph("rows"), device, threads)
         self.low_rank = Graph(bundle.graph("tail"), device, threads) if bundle.has_graph("tail") else None
+        self.fused = Graph(bundle.graph("fused"), device, threads) if bundle.has_graph("fused") else None
+        self.ids: IdArray = index["ids"]
         self.sizes = np.array([ids.size for ids in self.sets], np.int32)
+        self.smallest = int(self.sizes.min())
         self.most_rows = chunk_rows(max(len(self.sets), int(self.sizes.max())))
         self.union = lru_cache(maxsize=UNIONS)(self.union_of)
 
@@ -72,11 +77,23 @@ class ScreenPlan(Plan):
 
     def topk(self, contexts: FloatArray, k: int, legal: Legal) -> PlanResult:
         """See Plan.topk; `scored` is the number of classes scored exactly."""
-        scores: FloatArray = self.screen(context=contexts)[0]
-        result = self.answers(contexts, scores, k, legal)
+        single = len(contexts) == 1 and k <= self.smallest and not legal.restricts
+        if single and self.probes == 1 and self.fused is not None:
+            scores, result = self.answer_fused(contexts, k)
+        else:
+            scores = self.screen(context=contexts)[0]
+            result = self.answers(contexts, scores, k, legal)
         if self.low_rank is not None:
             self.add_tail(contexts, scores, result)
         return result
+
+    def answer_fused(self, contexts: FloatArray, k: int) -> tuple[FloatArray, PlanResult]:
+        """Scores [1, r] and answer of a single row. Equals the screen, then `answers`, but with one call for most."""
+        assert self.fused is not None
+        scores, cluster, top, position, normalizer = self.fused.some(FUSED, {"context": contexts, "k": np.array([k])})
+        if self.opened(scores) != [1]:
+            return scores, self.answers(contexts, scores, k, UNRESTRICTED)
+        return scores, PlanResult(self.ids[position], top, normalizer, self.sizes[cluster])
 
     def add_tail(self, contexts: FloatArray, scores: FloatArray, result: PlanResult) -> None:
         """Classes outside a row's clusters enter its normaliser by tail.onnx; rows that dense answered have all."""

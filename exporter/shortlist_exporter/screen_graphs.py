@@ -1,0 +1,160 @@
+"""Graphs of plan `screen`: the screen, one graph a cluster, and all of it in one for single rows.
+
+screen.onnx: `context` [B, d] -> `scores` [B, r]. clusters/NNNN.onnx: `context` [B, d], `k` [1] -> `logits` [B, n],
+`top_logits`, `top_index` [B, k], `log_normalizer` [B]; with a second stage `context` -> `logits` alone.
+clusters/fused.onnx, without a second stage: `context` [1, d], `k` [1] -> `scores` [1, r], `cluster` [1],
+`top_logits`, `top_position` [1, k] (in the sets end to end), `log_normalizer` [1] with the cluster's tail: equals
+the screen and the best cluster's graph one after the other, but with one call. The clusters' weights lie end to end
+in clusters/sets.bin, each by column, one copy for all.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from onnx import TensorProto, helper
+from shortlist_models.screened import ScreenedSoftmax
+from shortlist_models.svd import Basis
+
+from .dense_graphs import finish, named_logits
+from .graphs import GraphBuilder, value
+from .quantized import quantized_products
+from .sources import Dense
+
+SETS = "sets"
+Ids = npt.NDArray[np.int64]
+
+
+def write_graphs(folder: Path, dense: Dense, module: ScreenedSoftmax) -> dict[str, str]:
+    """Every graph of the module below `folder`; role -> file."""
+    roles = {"screen": write_screen(folder, module)}
+    if module.low_rank is not None:
+        roles["tail"] = write_tail(folder, dense, module.low_rank)
+    below = folder / "clusters"
+    below.mkdir()
+    sets = [ids.numpy() for ids in module.sets]
+    if module.second_stage is None:
+        write_weights(below, dense, sets)
+        roles["fused"] = f"clusters/{write_fused(below, dense, module)}"
+    start = 0
+    for number, ids in enumerate(sets):
+        name = f"{number:04d}"
+        if module.second_stage is None:
+            file = write_cluster(below, name, part_of(dense, ids), start)
+        else:
+            file = write_preview(below, name, dense, module, ids)
+        roles[f"cluster-{name}"] = f"clusters/{file}"
+        start += len(ids)
+    return roles
+
+
+def write_weights(folder: Path, dense: Dense, sets: list[Ids]) -> None:
+    """sets.bin: every cluster's [d, n] weights, end to end."""
+    with (folder / f"{SETS}.bin").open("wb") as file:
+        for ids in sets:
+            np.ascontiguousarray(dense.weight[ids].T).tofile(file)
+
+
+def write_screen(folder: Path, module: ScreenedSoftmax) -> str:
+    """screen.onnx."""
+    graph = GraphBuilder(folder)
+    graph.node("MatMul", ["context", graph.tensor("screen", module.vectors.numpy().T)], "scores")
+    clusters, dim = module.vectors.shape
+    context = value("context", TensorProto.FLOAT, ["B", dim])
+    return graph.save("screen", [context], [value("scores", TensorProto.FLOAT, ["B", clusters])]).name
+
+
+def write_tail(folder: Path, dense: Dense, basis: Basis) -> str:
+    """tail.onnx: `context` [B, d] -> `logits` [B, V] of low rank (paper, appendix A.3)."""
+    graph = GraphBuilder(folder)
+    projected = graph.node("MatMul", ["context", graph.tensor("tail_projection", basis.projection.numpy())], "p")
+    products = graph.node("MatMul", [projected, graph.tensor("tail", basis.preview.numpy().T)], "products")
+    named_logits(graph, finish(graph, dense, products))
+    context = value("context", TensorProto.FLOAT, ["B", dense.dim])
+    return graph.save("tail", [context], [value("logits", TensorProto.FLOAT, ["B", dense.classes])]).name
+
+
+def write_cluster(folder: Path, name: str, own: Dense, start: int) -> str:
+    """A cluster's classes, `own`, exactly scored over weights that begin at the `start`-th class of sets.bin."""
+    graph = GraphBuilder(folder)
+    weight = graph.part(f"weight-{name}", SETS, (own.dim, own.classes), start * own.dim)
+    products = graph.node("MatMul", ["context", weight], "products")
+    named_logits(graph, finish(graph, own, products, suffix=f"-{name}"))
+    graph.nodes.append(helper.make_node("TopK", ["logits", "k"], ["top_logits", "top_index"]))
+    axis = graph.tensor("axis", np.array([1], np.int64))
+    graph.node("ReduceLogSumExp", ["logits", axis], "log_normalizer", keepdims=0)
+    outputs = [
+        value("logits", TensorProto.FLOAT, ["B", own.classes]),
+        value("top_logits", TensorProto.FLOAT, ["B", "k"]),
+        value("top_index", TensorProto.INT64, ["B", "k"]),
+        value("log_normalizer", TensorProto.FLOAT, ["B"]),
+    ]
+    inputs = [value("context", TensorProto.FLOAT, ["B", own.dim]), value("k", TensorProto.INT64, [1])]
+    return graph.save(name, inputs, outputs).name
+
+
+def write_fused(folder: Path, dense: Dense, module: ScreenedSoftmax) -> str:
+    """fused.onnx: the best cluster's weights are sliced out of all, so that one call does what two would."""
+    graph, dim = GraphBuilder(folder), dense.dim
+    offsets = np.cumsum([0, *(len(ids) for ids in module.sets)]).astype(np.int64)
+    graph.node("MatMul", ["context", graph.tensor("screen", module.vectors.numpy().T)], "scores")
+    graph.node("ArgMax", ["scores"], "cluster", axis=1, keepdims=0)
+    weights = graph.part(SETS, SETS, (int(offsets[-1]) * dim,), 0)
+    flat = graph.node("Slice", [weights, *bounds(graph, "weight", offsets * dim)], "flat")
+    shape = graph.tensor("shape", np.array([dim, -1], np.int64))
+    products = graph.node("MatMul", ["context", graph.node("Reshape", [flat, shape], "columns")], "products")
+    if dense.bias is not None:
+        biases = graph.tensor("biases", dense.bias[torch.cat(module.sets).numpy()])
+        bias = graph.node("Slice", [biases, *bounds(graph, "class", offsets)], "bias")
+        products = graph.node("Add", [products, bias], "with_bias")
+    named_logits(graph, finish(graph, Dense(dense.weight, None, dense.logit_scale, dense.soft_cap), products))
+    graph.nodes.append(helper.make_node("TopK", ["logits", "k"], ["top_logits", "top_index"]))
+    first, _, _ = bounds(graph, "class", offsets)
+    graph.node("Add", ["top_index", first], "top_position")
+    inside = graph.node("ReduceLogSumExp", ["logits", graph.tensor("one", np.array([1], np.int64))], "i", keepdims=0)
+    tail = graph.node("Gather", [graph.tensor("tails", module.tail.numpy()), "cluster"], "tail")
+    graph.node("Add", [inside, tail], "log_normalizer")
+    inputs = [value("context", TensorProto.FLOAT, [1, dim]), value("k", TensorProto.INT64, [1])]
+    return graph.save("fused", inputs, fused_outputs(len(module.sets))).name
+
+
+def fused_outputs(clusters: int) -> list[Any]:
+    """See the module's docstring."""
+    return [
+        value("scores", TensorProto.FLOAT, [1, clusters]),
+        value("cluster", TensorProto.INT64, [1]),
+        value("top_logits", TensorProto.FLOAT, [1, "k"]),
+        value("top_position", TensorProto.INT64, [1, "k"]),
+        value("log_normalizer", TensorProto.FLOAT, [1]),
+    ]
+
+
+def bounds(graph: GraphBuilder, what: str, offsets: Ids) -> tuple[str, str, str]:
+    """Names of the chosen cluster's first and last of `offsets` [r + 1], and of the axis: what Slice wants."""
+    names = (f"{what}_start", f"{what}_end", f"{what}_axis")
+    if not any(node.output[0] == names[0] for node in graph.nodes):
+        graph.tensor(names[2], np.array([0], np.int64))
+        graph.node("Gather", [graph.tensor(f"{what}_starts", offsets[:-1]), "cluster"], names[0])
+        graph.node("Gather", [graph.tensor(f"{what}_ends", offsets[1:]), "cluster"], names[1])
+    return names
+
+
+def write_preview(folder: Path, name: str, dense: Dense, module: ScreenedSoftmax, ids: Ids) -> str:
+    """A cluster's classes, previewed in int8."""
+    assert module.second_stage is not None
+    graph, own, stage = GraphBuilder(folder), part_of(dense, ids), module.second_stage
+    projected = graph.node("MatMul", ["context", graph.tensor("projection", stage.projection.numpy())], "p")
+    products = quantized_products(graph, projected, stage.preview[ids].numpy(), stage.scale[ids].numpy(), f"-{name}")
+    named_logits(graph, finish(graph, own, products, suffix=f"-{name}"))
+    context = value("context", TensorProto.FLOAT, ["B", own.dim])
+    return graph.save(name, [context], [value("logits", TensorProto.FLOAT, ["B", own.classes])]).name
+
+
+def part_of(dense: Dense, ids: Ids) -> Dense:
+    """The layer of some classes alone."""
+    bias = None if dense.bias is None else dense.bias[ids]
+    return Dense(dense.weight[ids], bias, dense.logit_scale, dense.soft_cap)
