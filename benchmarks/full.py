@@ -32,7 +32,7 @@ same threads and batch. Times include a peer's change of basis. What keeps this 
 def run_all(place: Place, store: Store, docs: Path, rows: int) -> None:
     """Sweep the quick contenders on every set, then the slow ones; each set and Ctrl-C write the page."""
     sets = dict(opened(place))
-    stages = [(quick, name) for quick in (True, False) for name in sets]
+    stages = [(quick, name) for quick in (True, False) for name in sorted(sets, key=lambda name: size(sets[name]))]
     for quick, name in stages:
         data = sets[name]
         try:
@@ -42,6 +42,11 @@ def run_all(place: Place, store: Store, docs: Path, rows: int) -> None:
             write_page(sets, store, docs, "\nStopped before the whole grid was done.\n")
             return
         write_page(sets, store, docs, "" if (quick, name) == stages[-1] else "\nNot all of the grid is done yet.\n")
+
+
+def size(data: DataSet | ShortlistError) -> int:
+    """Weights of the layer: small ones go first, since they are done soon."""
+    return data.dense.weight.size if isinstance(data, DataSet) else 0
 
 
 def opened(place: Place) -> Iterator[tuple[str, DataSet | ShortlistError]]:

@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
-from . import __version__, open_inference, routes, schemas
+from . import __version__, management, open_inference, routes, schemas, server_routes
 from .bodies import error_response, json_response
 from .errors import ShortlistError
 from .routes import service_of
@@ -47,7 +47,7 @@ def create_app(settings: Settings, registry: CollectorRegistry | None = None) ->
         redirect_slashes=False,
     )
     app.state.service = service
-    for router in (routes.router, open_inference.router, health):
+    for router in (routes.router, management.router, server_routes.router, open_inference.router, health):
         app.include_router(router)
     add_error_handlers(app)
     return app
@@ -79,7 +79,9 @@ async def readyz(request: Request) -> Response:
 @health.get("/metrics")
 async def metrics(request: Request) -> Response:
     """Prometheus metrics."""
-    return Response(service_of(request).metrics.render(), media_type=METRICS_TYPE)
+    service = service_of(request)
+    service.settle()
+    return Response(service.metrics.render(), media_type=METRICS_TYPE)
 
 
 def add_error_handlers(app: FastAPI) -> None:

@@ -4,41 +4,73 @@ from __future__ import annotations
 
 import logging
 import uuid
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import orjson
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
+from starlette.types import Message, Receive
 
-from .errors import BadInput, ShortlistError, TooLarge, Unsupported
+from .compression import ACCEPTED
+from .errors import BadInput, Overloaded, ShortlistError, TooLarge, Unsupported
 from .protocol import JSON_TYPE, cut
 
 INTERNAL = 500
+RawHeaders = Mapping[bytes, bytes]
 
 log = logging.getLogger(__name__)
 
 
 async def read_body(request: Request, limit: int) -> bytes:
+    """The whole body of a request; see `read`. A compressed one raises Unsupported."""
+    headers = dict(request.scope["headers"])
+    encoding = headers.get(b"content-encoding", b"identity")
+    if encoding != b"identity":
+        raise Unsupported(f"content encoding '{cut(encoding.decode('latin-1'))}' is not served here: send plain JSON")
+    return await read(request.receive, announced(headers, limit), limit)
+
+
+def announced(headers: RawHeaders, limit: int) -> int:
+    """Content-Length in bytes, 0 where there is none; raises BadInput, and TooLarge over `limit`."""
+    text = headers.get(b"content-length")
+    if text is None:
+        return 0
+    if not (text.isdigit() and len(text) < 20):
+        raise BadInput(f"Content-Length is '{cut(text.decode('latin-1'))}': send the body's length in bytes")
+    length = int(text)
+    check_size(length, limit)
+    return length
+
+
+async def read(
+    receive: Receive,
+    length: int,
+    limit: int,
+    grown: Callable[[int], None] = lambda _: None,
+    first: Message | None = None,
+) -> bytes:
     """The whole body, at most `limit` bytes, refused as soon as it is known to be longer.
 
-    Raises TooLarge, BadInput, Unsupported for a compressed one, ClientDisconnect.
+    length: announced bytes, 0 where nothing was said. grown: hears of bytes beyond them, before more are read.
+    first: what was received already. Raises TooLarge, ClientDisconnect.
     """
-    encoding = request.headers.get("content-encoding", "identity")
-    if encoding != "identity":
-        raise Unsupported(f"content encoding '{cut(encoding)}' is not served: send the body as it is")
-    check_length(request.headers.get("content-length", "0"), limit)
-    chunks, size = [], 0
-    async for chunk in request.stream():
+    chunks: list[bytes] = []
+    size = 0
+    while True:
+        message = first or await receive()
+        first = None
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnect
+        chunk: bytes = message.get("body", b"")
         size += len(chunk)
-        check_size(size, limit)
+        if size > length:
+            check_size(size, limit)
+            grown(size - length)
+            length = size
+        if not message.get("more_body", False):
+            return chunk if not chunks else b"".join([*chunks, chunk])
         chunks.append(chunk)
-    return b"".join(chunks)
-
-
-def check_length(announced: str, limit: int) -> None:
-    """Judge a body by its Content-Length."""
-    if not (announced.isascii() and announced.isdigit() and len(announced) < 20):
-        raise BadInput(f"Content-Length is '{cut(announced)}': send the body's length in bytes")
-    check_size(int(announced), limit)
 
 
 def check_size(size: int, limit: int) -> None:
@@ -56,8 +88,14 @@ def error_response(error: Exception) -> Response:
     """`{"error": "<one sentence>"}`; what nobody foresaw goes to the log, and its id to the client."""
     if isinstance(error, ShortlistError):
         log.debug("%d: %s", error.status, error)
-        headers = {"Accept-Encoding": "identity"} if isinstance(error, Unsupported) else None
-        return json_response({"error": str(error)}, error.status, headers)
+        return json_response({"error": str(error)}, error.status, error_headers(error))
     request_id = uuid.uuid4().hex[:12]
     log.error("request %s failed", request_id, exc_info=error)
     return json_response({"error": f"internal error in request {request_id}: the server's log says more"}, INTERNAL)
+
+
+def error_headers(error: ShortlistError) -> dict[str, Any] | None:
+    """What a client needs to mend it by itself."""
+    if isinstance(error, Overloaded):
+        return {"Retry-After": str(error.retry_after)}
+    return {"Accept-Encoding": ACCEPTED} if isinstance(error, Unsupported) else None

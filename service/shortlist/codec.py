@@ -1,52 +1,164 @@
-"""The Open Inference Protocol's infer request and response, server side: bytes <-> arrays."""
+"""The Open Inference Protocol's infer request, server side: bytes -> arrays. `answers` is the way back."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-import orjson
 
+from .answers import OUTPUTS, Headers, Prepared, Wanted, encode, prepared, wanted_outputs
 from .arrays import Array
 from .errors import BadInput
 from .fields import flag, parse_json, whole
 from .manifest import Manifest
+from .models import Labels
 from .protocol import (
     ALLOW,
     BAN,
-    BINARY_TYPE,
     CONTEXT,
+    DATATYPES,
     IDS,
-    JSON_TYPE,
-    LENGTH_HEADER,
-    LOGPROBS,
-    SCORED,
+    Memory,
     Tensor,
     cut,
-    describe,
-    join,
+    is_count,
     mapping,
     split,
     tensors,
-)
+)  # fmt: skip
 from .queries import Query, Result, ScoreQuery, TopKQuery
+from .work import TopKWork, Work
 
 DEFAULT_K = 5  # generic clients and raw binary requests cannot always say k
-LEAST = np.finfo(np.float32).min  # stands for -inf in JSON outputs, which cannot hold it
 INPUTS = {CONTEXT: ("FP32", "FP16", "BF16"), ALLOW: ("INT64",), BAN: ("INT64",), IDS: ("INT64",)}
-OUTPUTS = {IDS: "INT64", LOGPROBS: "FP32", SCORED: "INT32"}
-NOT_SERVED = ("classification", "shared_memory_region")
 RESERVED = "triton_"
+TEMPLATES = 256  # requests whose text is remembered
+LONGEST = 1024  # bytes of a text worth remembering
+DIGITS = 6  # of such a length, and then some
+MICROSECOND = 1e-6
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Infer:
-    """A decoded request. outputs: name -> whether it is wanted as binary data, in the order of the answer."""
+    """A decoded request. timeout: seconds, 0 for the server's own. priority: lower goes first."""
 
     id: str
     query: Query
-    outputs: dict[str, bool]
+    outputs: dict[str, Wanted]
+    timeout: float = 0.0
+    priority: int = 0
+    work: Work | None = None  # where the query needs no more checks
+    template: Template | None = None
+
+
+@dataclass(slots=True)
+class Template:
+    """A request that differs from an earlier one in the numbers of its only input alone.
+
+    like: the checked work of one such request; others need no check but that of their numbers.
+    """
+
+    first: Infer
+    query: TopKQuery
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    size: int
+    like: TopKWork | None = None
+    known: dict[Any, Prepared] = field(default_factory=dict)
+
+    def filled(self, body: bytes, start: int) -> Infer:
+        """The request whose numbers begin at `start`; raises BadInput."""
+        query, first = self.query, self.first
+        contexts: Array = np.ndarray(self.shape, self.dtype, body, start)
+        if start % self.dtype.itemsize:
+            contexts = contexts.copy()  # runtimes want aligned numbers
+        work = None
+        if self.like is None:
+            query = replace(query, contexts=contexts)
+        else:
+            work = self.like.with_rows(contexts)
+        return Infer(first.id, query, first.outputs, first.timeout, first.priority, work, self)
+
+    def learn(self, work: Work) -> None:
+        """The work of one such request was checked."""
+        assert isinstance(work, TopKWork)
+        self.like = replace(work, contexts=self.query.contexts)  # not to keep the numbers
+
+
+class Codec:
+    """The requests and answers of one model."""
+
+    def __init__(self, manifest: Manifest, labels: Labels | None = None, memory: Memory | None = None) -> None:
+        """labels: [V + 1], for classification. memory: shared regions, where they are served."""
+        self.manifest, self.labels, self.memory = manifest, labels, memory
+        self.templates: dict[bytes, Template] = {}
+
+    def decode(self, body: bytes, header: str | None) -> Infer:
+        """One infer request; raises BadInput.
+
+        header: value of Inference-Header-Content-Length; `0` makes the whole body one float32 context vector.
+        """
+        known = self.known(body, header) if header is not None else None
+        if known is not None:
+            return known
+        text, binary = split(body, header)
+        if not text and header is not None:
+            return self.raw_request(binary)
+        return self.parsed(text, binary)
+
+    def known(self, body: bytes, header: str) -> Infer | None:
+        """A request whose text was seen before; None for all others."""
+        if not header.isdecimal() or len(header) > DIGITS:
+            return None
+        length = int(header)
+        template = self.templates.get(body[:length]) if length <= LONGEST else None
+        return template.filled(body, length) if template is not None and template.size == len(body) - length else None
+
+    def parsed(self, text: memoryview, binary: memoryview) -> Infer:
+        """A request whose text was not seen before."""
+        content = parse_json(text)
+        given = tensors(content.get("inputs"), binary, self.manifest.name, self.memory)
+        parameters = mapping(content, "parameters", "the request")
+        check_parameters(parameters)
+        scoring = IDS in given
+        outputs = wanted_outputs(content, flag(parameters, "binary_data_output"), scoring)
+        query = query_of(given, parameters, self.manifest, outputs)
+        limits = seconds(parameters), count(parameters, "priority")
+        request = Infer(identity(content), query, outputs, *limits)
+        if len(text) <= LONGEST:
+            self.remember(bytes(text), request, given, len(binary))
+        return request
+
+    def remember(self, text: bytes, request: Infer, given: dict[str, Tensor], size: int) -> None:
+        """Keep a template, where numbers of `context` are all that the text leaves open."""
+        context, query = given.get(CONTEXT), request.query
+        if context is None or len(given) > 1 or not isinstance(query, TopKQuery):
+            return
+        alone = context.raw is not None and len(context.raw) == size and context.datatype != "BF16"
+        if alone and all(wanted.plain for wanted in request.outputs.values()):
+            if len(self.templates) >= TEMPLATES:
+                self.templates.clear()
+            query = replace(query, contexts=np.empty((0, 0), np.float32))  # not to keep the body alive
+            dtype = DATATYPES[context.datatype]
+            self.templates[text] = Template(replace(request, query=query), query, dtype, context.shape, size)
+
+    def raw_request(self, binary: memoryview) -> Infer:
+        """The protocol's raw binary request: one context vector, no JSON; every output is binary."""
+        tensor = Tensor(CONTEXT, "FP32", (1, self.manifest.dim), binary)
+        query = TopKQuery(tensor.array(self.manifest.name), min(DEFAULT_K, self.manifest.max_k))
+        return Infer("", query, dict.fromkeys(OUTPUTS, Wanted(binary=True)))
+
+    def encode(self, request: Infer, result: Result) -> tuple[bytes, Headers]:
+        """The response's body and headers; what is remembered of the request's template is not made again."""
+        template = request.template
+        if template is None:
+            return encode(self.manifest, request.id, request.outputs, result, self.labels, self.memory)
+        shape = (result.logprobs.shape, result.normalizer)
+        answer = template.known.get(shape)
+        if answer is None:
+            answer = template.known[shape] = prepared(self.manifest, request.id, request.outputs, result)
+        return answer.filled(result)
 
 
 def metadata(manifest: Manifest, versions: list[int]) -> dict[str, Any]:
@@ -54,7 +166,7 @@ def metadata(manifest: Manifest, versions: list[int]) -> dict[str, Any]:
     inputs = [{"name": CONTEXT, "datatype": "FP32", "shape": [-1, manifest.dim]}]
     inputs += [{"name": name, "datatype": "INT64", "shape": [-1, -1]} for name in (ALLOW, BAN, IDS)]
     outputs = [
-        {"name": name, "datatype": datatype, "shape": [-1] if name == SCORED else [-1, -1]}
+        {"name": name, "datatype": datatype, "shape": [-1] if name == "scored" else [-1, -1]}
         for name, datatype in OUTPUTS.items()
     ]
     return {
@@ -64,29 +176,6 @@ def metadata(manifest: Manifest, versions: list[int]) -> dict[str, Any]:
         "inputs": inputs,
         "outputs": outputs,
     }
-
-
-def decode(body: bytes, header: str | None, manifest: Manifest) -> Infer:
-    """One infer request for the model of `manifest`; raises BadInput.
-
-    header: value of Inference-Header-Content-Length; `0` makes the whole body one float32 context vector.
-    """
-    text, binary = split(body, header)
-    if not text and header is not None:
-        return raw_request(binary, manifest)
-    content = parse_json(text)
-    given = tensors(content.get("inputs"), binary, manifest.name)
-    parameters = mapping(content, "parameters", "the request")
-    check_parameters(parameters)
-    query = query_of(given, parameters, manifest)
-    return Infer(identity(content), query, outputs_of(content, parameters, isinstance(query, ScoreQuery)))
-
-
-def raw_request(binary: memoryview, manifest: Manifest) -> Infer:
-    """The protocol's raw binary request: one context vector, no JSON; every output is binary."""
-    tensor = Tensor(CONTEXT, "FP32", (1, manifest.dim), binary)
-    query = TopKQuery(tensor.array(manifest.name), min(DEFAULT_K, manifest.max_k))
-    return Infer("", query, dict.fromkeys(OUTPUTS, True))
 
 
 def identity(content: dict[str, Any]) -> str:
@@ -104,7 +193,22 @@ def check_parameters(parameters: dict[str, Any]) -> None:
         raise BadInput(f"parameter '{cut(reserved)}' has the reserved prefix {RESERVED}: leave it out")
 
 
-def query_of(given: dict[str, Tensor], parameters: dict[str, Any], manifest: Manifest) -> Query:
+def count(parameters: dict[str, Any], name: str) -> int:
+    """A parameter that is a whole number from 0, 0 where it is missing; raises BadInput."""
+    value: int = parameters.get(name, 0)
+    if not is_count(value):
+        raise BadInput(f"{name} is {cut(value)}: send a whole number from 0")
+    return value
+
+
+def seconds(parameters: dict[str, Any]) -> float:
+    """The parameter `timeout`, which the protocol counts in microseconds."""
+    return count(parameters, "timeout") * MICROSECOND
+
+
+def query_of(
+    given: dict[str, Tensor], parameters: dict[str, Any], manifest: Manifest, outputs: dict[str, Wanted]
+) -> Query:
     """The question that the inputs ask: log-probabilities of `ids` where they are given, else the top k."""
     values = {name: input_array(tensor, manifest) for name, tensor in given.items()}
     if CONTEXT not in values:
@@ -114,8 +218,18 @@ def query_of(given: dict[str, Tensor], parameters: dict[str, Any], manifest: Man
         if ALLOW in values or BAN in values:
             raise BadInput("input 'ids' asks for log-probabilities, which 'allow' and 'ban' do not change")
         return ScoreQuery(values[CONTEXT], values[IDS], exact)
-    k = parameters.get("k", min(DEFAULT_K, manifest.max_k))
-    return TopKQuery(values[CONTEXT], whole(k), values.get(ALLOW), values.get(BAN), exact)
+    k = wanted_k(parameters, manifest, max(wanted.classes for wanted in outputs.values()))
+    return TopKQuery(values[CONTEXT], k, values.get(ALLOW), values.get(BAN), exact)
+
+
+def wanted_k(parameters: dict[str, Any], manifest: Manifest, classes: int) -> int:
+    """Parameter k; without it, as many `classes` as are to be classified, or the default."""
+    if "k" not in parameters:
+        return classes or min(DEFAULT_K, manifest.max_k)
+    k = whole(parameters["k"])
+    if classes > k:
+        raise BadInput(f"classification of {classes} classes wants a k of as many, and k is {k}: leave k out")
+    return k
 
 
 def input_array(tensor: Tensor, manifest: Manifest) -> Array:
@@ -134,61 +248,3 @@ def input_array(tensor: Tensor, manifest: Manifest) -> Array:
     if len(tensor.shape) not in (1, 2):
         raise BadInput(f"input '{tensor.name}' has {len(tensor.shape)} dimensions: send [m] or [rows, m]")
     return tensor.array(manifest.name)
-
-
-def outputs_of(content: dict[str, Any], parameters: dict[str, Any], scoring: bool) -> dict[str, bool]:
-    """The outputs that are wanted, and which of them as binary data."""
-    binary = flag(parameters, "binary_data_output")
-    known = (LOGPROBS, IDS) if scoring else tuple(OUTPUTS)
-    wanted = content.get("outputs")
-    if not wanted:
-        return dict.fromkeys(known[:1] if scoring else known, binary)
-    if not isinstance(wanted, list) or not all(isinstance(entry, dict) for entry in wanted):
-        raise BadInput("outputs must be a list of objects with a name")
-    outputs: dict[str, bool] = {}
-    for entry in wanted:
-        name = entry.get("name")
-        if name not in known:
-            raise BadInput(f"unexpected inference output '{cut(name)}': known are {', '.join(known)}")
-        if name in outputs:
-            raise BadInput(f"output '{name}' already exists in request")
-        outputs[name] = wants_binary(entry, default=binary)
-    return outputs
-
-
-def wants_binary(entry: dict[str, Any], *, default: bool) -> bool:
-    """Whether one requested output is to be binary; raises BadInput at what is not served."""
-    parameters = mapping(entry, "parameters", f"output '{entry['name']}'")
-    unserved = next((name for name in NOT_SERVED if name in parameters), None)
-    if unserved is not None:
-        raise BadInput(f"output parameter '{unserved}' is not served: leave it out")
-    return flag({"binary_data": default} | parameters, "binary_data")
-
-
-def encode(manifest: Manifest, request: Infer, result: Result) -> tuple[bytes, dict[str, str]]:
-    """The response's body and headers."""
-    values: dict[str, Array] = {name: getattr(result, name) for name in request.outputs}
-    blobs = [values[name] for name, binary in request.outputs.items() if binary]
-    content = {"id": request.id} if request.id else {}
-    text = orjson.dumps(
-        content
-        | {
-            "model_name": manifest.name,
-            "model_version": str(manifest.version),
-            "parameters": {"normalizer": result.normalizer},
-            "outputs": [entry(name, values[name], binary=binary) for name, binary in request.outputs.items()],
-        },
-        option=orjson.OPT_SERIALIZE_NUMPY,
-    )
-    if not blobs:
-        return text, {"Content-Type": JSON_TYPE}
-    return join(text, blobs), {"Content-Type": BINARY_TYPE, LENGTH_HEADER: str(len(text))}
-
-
-def entry(name: str, values: Array, *, binary: bool) -> dict[str, Any]:
-    """One output; in JSON its numbers are flat, and -inf is the least float32."""
-    described = describe(name, values, binary=binary)
-    if not binary:
-        flat = np.ascontiguousarray(values).reshape(-1)
-        described["data"] = np.maximum(flat, LEAST) if name == LOGPROBS else flat
-    return described

@@ -4,6 +4,9 @@ ShortlistError                500
 ├── BadInput                  400   the request, file or option is wrong
 ├── NotFound                  404   no such model, version, file
 ├── TooLarge                  413   over the body limit
+├── Overloaded                429   more is queued than the server will hold
+├── TimedOut                  504   the request's time was over before its answer was computed
+├── SlowBody                  408   the body did not come in time
 ├── NotReady                  503   loading, draining, or its canary failed
 ├── Unsupported               501   an encoding or feature that is not served
 ├── BundleError               500   a bundle is damaged, newer than this runtime, or cannot be written
@@ -42,6 +45,28 @@ class TooLarge(ShortlistError):
     """A body over the limit."""
 
     status = 413
+
+
+class Overloaded(ShortlistError):
+    """More is queued than the server will hold; `retry_after` seconds from now there should be room."""
+
+    status = 429
+
+    def __init__(self, sentence: str, retry_after: int = 1) -> None:
+        super().__init__(sentence)
+        self.retry_after = retry_after
+
+
+class TimedOut(ShortlistError):
+    """The request's time was over before its answer was computed."""
+
+    status = 504
+
+
+class SlowBody(ShortlistError):
+    """The request's body did not come in time."""
+
+    status = 408
 
 
 class NotReady(ShortlistError):

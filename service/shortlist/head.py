@@ -53,24 +53,30 @@ class Head:
         """
         rows = self.check_contexts(contexts)
         self.check_k(k)
-        legal = UNRESTRICTED if allow is None and ban is None else self.checked_lists(allow, ban, len(rows))
+        legal = self.lists(allow, ban, len(rows))
         plan, normalizer = self.choose_plan(len(rows), k, exact)
-        return self.run(plan, rows, k, legal).topk(normalizer)
+        return finished(self.run(plan, rows, k, legal), normalizer)
 
-    def checked_lists(self, allow: IdLists, ban: IdLists, rows: int) -> Legal:
+    def lists(self, allow: IdLists, ban: IdLists, rows: int) -> Legal:
         """The lists as arrays; raises BadInput."""
+        if allow is None and ban is None:
+            return UNRESTRICTED
         classes = self.manifest.classes
         return Legal(checked("allow", allow, rows, classes), checked("ban", ban, rows, classes))
 
     def topk_by_plan(self, contexts: FloatArray, k: int) -> TopK:
         """As `topk`, by the plan alone: never by dense for its number of rows or its k. For measuring a head."""
-        return self.run(self.plan, contexts, k, UNRESTRICTED).topk(self.manifest.normalizer)
+        return finished(self.run(self.plan, contexts, k, UNRESTRICTED), self.manifest.normalizer)
 
     def logprobs(self, contexts: npt.ArrayLike, ids: npt.ArrayLike, *, exact: bool = False) -> FloatArray:
         """Log-probabilities [B, m] float32 of `ids` [B, m] int64 (-1 gives -inf), normalised as `topk` does."""
         rows = self.check_contexts(contexts)
         wanted = self.check_ids(ids, len(rows))
         plan, _ = self.choose_plan(len(rows), 1, exact)
+        return self.score(plan, rows, wanted)
+
+    def score(self, plan: Plan, rows: FloatArray, wanted: IdArray) -> FloatArray:
+        """`logprobs` of checked arrays, normalised by `plan`."""
         if wanted.size == 0:
             return np.empty(wanted.shape, np.float32)
         known = np.maximum(wanted, 0)
@@ -93,13 +99,8 @@ class Head:
     def run(self, plan: Plan, contexts: FloatArray, k: int, legal: Legal) -> PlanResult:
         """`plan` over the rows, chunk by chunk."""
         if 0 < len(contexts) <= plan.max_rows():
-            result = plan.topk(contexts, k, legal)
-        else:
-            result = joined(
-                self.chunked(plan, contexts, lambda chunk, i: plan.topk(chunk, k, legal.rows(i, i + len(chunk))))
-            )
-        check_overflow(result.log_normalizer)
-        return result
+            return plan.topk(contexts, k, legal)
+        return joined(self.chunked(plan, contexts, lambda chunk, i: plan.topk(chunk, k, legal.rows(i, i + len(chunk)))))
 
     @staticmethod
     def chunked(plan: Plan, contexts: FloatArray, call: Callable[[FloatArray, int], T]) -> list[T]:
@@ -116,6 +117,11 @@ class Head:
             raise BadInput(f"contexts must be numbers of shape [rows, {dim}]") from None
         if rows.ndim != 2 or rows.shape[1] != dim:
             raise BadInput(f"contexts have shape {list(rows.shape)} but {self.manifest.name} takes [rows, {dim}]")
+        return self.check_finite(rows)
+
+    @staticmethod
+    def check_finite(rows: FloatArray) -> FloatArray:
+        """`rows` [B, d] themselves; raises BadInput at one that holds NaN or infinity."""
         if not isfinite(np.vdot(rows, rows)) and not np.isfinite(rows).all():  # the first is cheap, but may overflow
             row = np.flatnonzero(~np.isfinite(rows).all(axis=1))[0]
             raise BadInput(f"contexts row {row} holds NaN or infinity: send finite numbers")
@@ -139,9 +145,16 @@ class Head:
         return wanted
 
 
+def finished(result: PlanResult, normalizer: str) -> TopK:
+    """A plan's answer as log-probabilities; raises BadInput where float32 cannot hold its scores."""
+    check_overflow(result.log_normalizer)
+    return result.topk(normalizer)
+
+
 def check_overflow(scores: FloatArray) -> None:
     """Raise BadInput at the first row whose log-normaliser or largest logit, in `scores` [B], is NaN or infinite."""
-    if scores.size and not scores.max() < np.inf:  # false for NaN too, which max() hands on
+    most = scores[0] if scores.size == 1 else scores.max(initial=-np.inf)
+    if not most < np.inf:  # false for NaN too, which max() hands on
         row = np.flatnonzero(~(scores < np.inf))[0]
         raise BadInput(f"contexts row {row} is so large that its scores overflow float32: scale it down")
 

@@ -11,13 +11,14 @@ from .errors import BadInput
 from .fields import flag, parse_json, whole
 from .manifest import Manifest
 from .models import Labels
-from .protocol import cut
+from .protocol import cut, is_count
 from .queries import ScoreQuery, Scores, TopKQuery
 from .result import IdArray, TopK
 
 TARGET = ("model", "version")
-TOPK = (*TARGET, "contexts", "k", "allow", "ban", "exact", "labels")
-SCORE = (*TARGET, "contexts", "ids", "exact")
+LIMITS = ("timeout", "priority")
+TOPK = (*TARGET, "contexts", "k", "allow", "ban", "exact", "labels", *LIMITS)
+SCORE = (*TARGET, "contexts", "ids", "exact", *LIMITS)
 
 
 def parse(body: bytes, known: tuple[str, ...]) -> dict[str, Any]:
@@ -69,6 +70,16 @@ def score_query(fields: dict[str, Any], manifest: Manifest) -> ScoreQuery:
         id_rows("ids", required(fields, "ids")),
         flag(fields, "exact"),
     )
+
+
+def limits(fields: dict[str, Any]) -> tuple[float, int]:
+    """`timeout` in seconds, 0 for the server's own, and `priority`, lower first; raises BadInput."""
+    timeout, priority = fields.get("timeout", 0.0), fields.get("priority", 0)
+    if not isinstance(timeout, int | float) or isinstance(timeout, bool) or not timeout >= 0:
+        raise BadInput(f"timeout is {cut(timeout)}: send seconds, from 0")
+    if not is_count(priority):
+        raise BadInput(f"priority is {cut(priority)}: send a whole number from 0")
+    return float(timeout), priority
 
 
 def wants_labels(fields: dict[str, Any]) -> bool:

@@ -1,23 +1,24 @@
 """Prometheus metrics: names and labels are a contract with dashboards and alerts.
 
 Labels hold names from the repository and small enumerations only, never text from a request. What a request
-needs is bound once per model, so that counting costs microseconds.
+needs is bound once per model, and counted many at a time: see `ledger`.
 """
 
 from __future__ import annotations
 
+from collections import Counter as counted  # noqa: N813  # Counter is a metric here
+from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, disable_created_metrics, generate_latest
 
-from .count_histogram import CountHistogram
+from .histogram import Histogram
 from .models import Model
-from .queries import Result
-from .result import TopK
+from .result import IntArray
 
 ENDPOINTS = ("topk", "score", "infer")
-PHASES = ("decode", "compute", "encode")
+PHASES = ("decode", "queue", "compute", "encode")
 SECONDS = [50e-6 * 2**i for i in range(18)]  # 50 us to 6.6 s
 ROWS = [2**i for i in range(13)]  # 1 to 4,096
 CLASSES = [2**i for i in range(19)]  # 1 to 262,144
@@ -58,8 +59,17 @@ class Metrics:
         self.batch_rows = Histogram(
             "shortlist_batch_rows", "context vectors computed together", MODEL, buckets=ROWS, registry=registry
         )
-        self.scored = CountHistogram(
+        self.batch_requests = Histogram(
+            "shortlist_batch_requests", "requests with rows in a batch", MODEL, buckets=ROWS, registry=registry
+        )
+        self.scored = Histogram(
             "shortlist_scored_classes", "classes scored for a context vector", MODEL, CLASSES, registry
+        )
+        self.held_rows = Gauge(
+            "shortlist_held_rows", "context vectors accepted and not answered yet", registry=registry
+        )
+        self.held_bytes = Gauge(
+            "shortlist_held_bytes", "bytes of bodies accepted and not answered yet", registry=registry
         )
         self.info = Gauge(
             "shortlist_model_info",
@@ -75,21 +85,23 @@ class Metrics:
         )
         self.ready = Gauge("shortlist_ready", "1 when /readyz answers 200", registry=registry)
         Gauge("shortlist_build_info", "1", ("version",), registry=registry).labels(version).set(1)
-        self.requests_of: dict[Model | None, Requests] = {}
-        self.answers_of: dict[Model, Answers] = {}
+        self.known_requests: dict[Model | None, Requests] = {}
+        self.known_answers: dict[Model, Answers] = {}
 
-    def request(self, model: Model | None, endpoint: str, code: int, seconds: float) -> None:
-        """One request that was answered, well or not; `model` is None when it named none that is known."""
-        if model not in self.requests_of:
+    def requests_of(self, model: Model | None) -> Requests:
+        """The series of requests to a model; None where they named none that is known."""
+        found = self.known_requests.get(model)
+        if found is None:
             place = UNKNOWN if model is None else (model.name, str(model.version))
-            self.requests_of[model] = Requests(self, *place)
-        self.requests_of[model].count(endpoint, code, seconds)
+            found = self.known_requests[model] = Requests(self, *place)
+        return found
 
-    def answer(self, model: Model, phases: dict[str, float], rows: int, result: Result) -> None:
-        """One answer that was computed: seconds by phase, context vectors in it, and the answer itself."""
-        if model not in self.answers_of:
-            self.answers_of[model] = Answers(self, model.name, str(model.version), model.head.manifest.classes)
-        self.answers_of[model].count(phases, rows, result)
+    def answers_of(self, model: Model) -> Answers:
+        """The series of a model's answers."""
+        found = self.known_answers.get(model)
+        if found is None:
+            found = self.known_answers[model] = Answers(self, model)
+        return found
 
     def render(self) -> bytes:
         """The text exposition."""
@@ -115,33 +127,43 @@ class Requests:
         self.bind = partial(metrics.requests.labels, name, version)
         self.codes: dict[tuple[str, int], Counter] = {}
 
-    def count(self, endpoint: str, code: int, seconds: float) -> None:
-        """One request."""
-        if (endpoint, code) not in self.codes:
-            self.codes[endpoint, code] = self.bind(endpoint, str(code))
-        self.codes[endpoint, code].inc()
-        self.duration[endpoint].observe(seconds)
+    def count(self, noted: Sequence[tuple[str, int, float]]) -> None:
+        """Requests that are over: endpoint, status code, seconds."""
+        for (endpoint, code), times in counted((endpoint, code) for endpoint, code, _ in noted).items():
+            if (endpoint, code) not in self.codes:
+                self.codes[endpoint, code] = self.bind(endpoint, str(code))
+            self.codes[endpoint, code].inc(times)
+        for endpoint in {endpoint for endpoint, _, _ in noted}:
+            self.duration[endpoint].observe_all(np.array([seconds for name, _, seconds in noted if name == endpoint]))
 
 
 class Answers:
     """The series of one model version's computed answers, bound beforehand."""
 
-    def __init__(self, metrics: Metrics, name: str, version: str, classes: int) -> None:
-        """Bind them; a row with `classes` (V) scored was answered by the dense head."""
-        self.classes = classes
-        self.phases = {phase: metrics.phases.labels(name, version, phase) for phase in PHASES}
-        self.batch_rows = metrics.batch_rows.labels(name, version)
-        self.by_head = metrics.rows.labels(name, version, "head")
-        self.by_dense = metrics.rows.labels(name, version, "dense")
-        self.scored = metrics.scored.labels(name, version)
+    def __init__(self, metrics: Metrics, model: Model) -> None:
+        """Bind them; a row with V classes scored was answered by the dense head."""
+        place = (model.name, str(model.version))
+        self.classes = model.classes
+        self.phases = [metrics.phases.labels(*place, phase) for phase in PHASES]
+        self.batch_rows = metrics.batch_rows.labels(*place)
+        self.batch_requests = metrics.batch_requests.labels(*place)
+        self.by_head = metrics.rows.labels(*place, "head")
+        self.by_dense = metrics.rows.labels(*place, "dense")
+        self.scored = metrics.scored.labels(*place)
 
-    def count(self, phases: dict[str, float], rows: int, result: Result) -> None:
-        """One answer."""
-        for phase, seconds in phases.items():
-            self.phases[phase].observe(seconds)
-        self.batch_rows.observe(rows)
-        if isinstance(result, TopK):
-            dense = int(np.count_nonzero(result.scored == self.classes))
+    def count(self, spent: Sequence[tuple[float, ...]], scored: Sequence[IntArray]) -> None:
+        """Some answers: seconds in each of `PHASES`, and the classes scored [B] of those that are top k."""
+        for phase, seconds in zip(self.phases, zip(*spent, strict=True), strict=True):
+            phase.observe_all(np.array(seconds))
+        if scored:
+            rows = np.concatenate(scored)
+            dense = int(np.count_nonzero(rows == self.classes))
             self.by_dense.inc(dense)
-            self.by_head.inc(rows - dense)
-            self.scored.observe(result.scored)
+            self.by_head.inc(len(rows) - dense)
+            self.scored.observe_all(rows)
+
+    def count_batches(self, noted: Sequence[tuple[int, int, float]]) -> None:
+        """Some batches: rows, requests, seconds."""
+        rows, requests, _ = zip(*noted, strict=True)
+        self.batch_rows.observe_all(np.array(rows))
+        self.batch_requests.observe_all(np.array(requests))

@@ -3,29 +3,41 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from . import __version__, codec, schemas
-from .bodies import json_response
+from .answers import LENGTH
+from .bodies import RawHeaders, json_response
 from .models import Model
-from .protocol import LENGTH_HEADER
-from .routes import service_of, version_number
-from .service import Call, Job
+from .routes import Answer, service_of, version_number
+from .service import Call, Endpoint, Job, Service
 
 router = APIRouter(prefix="/v2", tags=["Open Inference Protocol"], responses=schemas.FAILURES)
 
-EXTENSIONS = ["binary_tensor_data", "parameters"]
+EXTENSIONS = [
+    "binary_tensor_data",
+    "classification",
+    "logging",
+    "model_configuration",
+    "model_repository",
+    "parameters",
+    "schedule_policy",
+    "statistics",
+    "trace",
+]
 MODEL = "/models/{name}"
 VERSION = MODEL + "/versions/{version}"
 
 
 @router.get("")
 @router.get("/", include_in_schema=False)
-async def server() -> Response:
+async def server(request: Request) -> Response:
     """The server's name, version and extensions."""
-    return json_response({"name": "shortlist", "version": __version__, "extensions": EXTENSIONS})
+    extensions = EXTENSIONS if service_of(request).shared_memory is None else [*EXTENSIONS, "system_shared_memory"]
+    return json_response({"name": "shortlist", "version": __version__, "extensions": extensions})
 
 
 @router.get("/health/live")
@@ -45,6 +57,29 @@ async def ready(request: Request) -> Response:
 async def models(request: Request) -> Response:
     """The models' names."""
     return json_response({"models": list(service_of(request).models.by_name)})
+
+
+@router.get("/models/stats")
+async def all_statistics(request: Request) -> Response:
+    """What was asked of every model so far."""
+    service = service_of(request)
+    service.settle()
+    return json_response({"model_stats": [statistics_of(service, model) for model in service.models]})
+
+
+@router.get(MODEL + "/stats")
+@router.get(VERSION + "/stats")
+async def model_statistics(request: Request, name: str, version: str | None = None) -> Response:
+    """What was asked of one model so far: of all its versions, or of one."""
+    service = service_of(request)
+    service.settle()
+    versions = service.models.versions(name).values() if version is None else [asked(request, name, version)]
+    return json_response({"model_stats": [statistics_of(service, model) for model in versions]})
+
+
+def statistics_of(service: Service, model: Model) -> dict[str, Any]:
+    """One version's."""
+    return service.served(model).ledger.statistics.described(model.name, model.version)
 
 
 @router.get(MODEL)
@@ -76,8 +111,7 @@ async def model_ready(request: Request, name: str, version: str | None = None) -
 )
 async def infer(request: Request, name: str, version: str | None = None) -> Response:
     """The k best classes, or the log-probabilities of given classes."""
-    decode = partial(infer_job, name=name, version=version, header=request.headers.get(LENGTH_HEADER))
-    return await service_of(request).answer("infer", request, decode)
+    return Answer(infer_endpoint(name, version), service_of(request))
 
 
 def asked(request: Request, name: str, version: str | None) -> Model:
@@ -85,9 +119,16 @@ def asked(request: Request, name: str, version: str | None) -> Model:
     return service_of(request).models.find(name, version_number(version, name))
 
 
-def infer_job(call: Call, body: bytes, *, name: str, version: str | None, header: str | None) -> Job:
+def infer_endpoint(name: str, version: str | None) -> Endpoint:
+    """The question of one path."""
+    return Endpoint("infer", partial(infer_job, name=name, version=version), compresses=True)
+
+
+def infer_job(call: Call, headers: RawHeaders, body: bytes, *, name: str, version: str | None) -> Job:
     """Decode an infer request."""
-    model = call.find(name, version_number(version, name))
-    manifest = model.head.manifest
-    request = codec.decode(body, header, manifest)
-    return Job(model, request.query, lambda result: codec.encode(manifest, request, result))
+    served = call.find(name, version_number(version, name))
+    codec = served.codec
+    length = headers.get(LENGTH)
+    request = codec.decode(body, None if length is None else length.decode("latin-1"))
+    limits = request.timeout, request.priority
+    return Job(served, request.query, partial(codec.encode, request), *limits, request.work, request.template)

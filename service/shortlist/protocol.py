@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -37,6 +37,24 @@ NAMES = {
     np.dtype(np.int32): "INT32",
 }
 IN_JSON = {"FP32": FLOAT32, "INT64": INT64, "INT32": INT64}
+
+
+class Memory(Protocol):
+    """Shared memory that requests may name instead of carrying data; raises BadInput."""
+
+    def read(self, region: str, offset: int, size: int) -> memoryview:
+        """`size` bytes from `offset` on."""
+
+    def write(self, region: str, offset: int, data: bytes) -> None:
+        """Put bytes there."""
+
+
+class Region(NamedTuple):
+    """A part of a registered region, in bytes."""
+
+    name: str
+    offset: int
+    size: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +89,7 @@ class Tensor:
                 f"input byte size mismatch for input '{self.name}' for model '{model}'. "
                 f"Expected {expected}, got {len(raw)}"
             )
-        numbers: Array = np.require(np.frombuffer(raw, dtype), requirements="A")  # runtimes want aligned numbers
+        numbers = aligned(np.frombuffer(raw, dtype))
         if self.datatype == "BF16":
             return widened(numbers)
         return numbers
@@ -84,6 +102,11 @@ class Tensor:
         if numbers.size != math.prod(self.shape):
             raise BadInput(f"'{self.name}' has {numbers.size} numbers for shape {list(self.shape)}")
         return numbers
+
+
+def aligned(numbers: Array) -> Array:
+    """The same numbers where runtimes want them."""
+    return numbers if numbers.flags.aligned else numbers.copy()
 
 
 def widened(bfloat16: npt.NDArray[np.uint16]) -> npt.NDArray[np.float32]:
@@ -113,16 +136,17 @@ def split(body: bytes, header: str | None) -> tuple[memoryview, memoryview]:
     return whole[: int(text)], whole[int(text) :]
 
 
-def tensors(entries: Any, binary: memoryview, model: str) -> dict[str, Tensor]:
+def tensors(entries: Any, binary: memoryview, model: str, memory: Memory | None = None) -> dict[str, Tensor]:
     """The tensors that `entries` (`inputs` or `outputs`) describe, by name, each with its part of `binary`.
 
-    Raises BadInput when an entry is malformed or bytes are missing or left over.
+    memory: where entries may say that their bytes are. Raises BadInput when an entry is malformed or bytes are
+    missing or left over.
     """
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
         raise BadInput("inputs must be a list of objects with name, shape and datatype")
     found: dict[str, Tensor] = {}
     for entry in entries:
-        tensor, binary = taken(entry, binary)
+        tensor, binary = taken(entry, binary, memory)
         if tensor.name in found:
             raise BadInput(f"input '{tensor.name}' already exists in request")
         found[tensor.name] = tensor
@@ -131,7 +155,7 @@ def tensors(entries: Any, binary: memoryview, model: str) -> dict[str, Tensor]:
     return found
 
 
-def taken(entry: dict[str, Any], binary: memoryview) -> tuple[Tensor, memoryview]:
+def taken(entry: dict[str, Any], binary: memoryview, memory: Memory | None) -> tuple[Tensor, memoryview]:
     """One tensor, and what is left of `binary`."""
     name, shape, datatype = entry.get("name"), entry.get("shape"), entry.get("datatype")
     if not isinstance(name, str) or not isinstance(datatype, str):
@@ -139,12 +163,34 @@ def taken(entry: dict[str, Any], binary: memoryview) -> tuple[Tensor, memoryview
     name = cut(name)
     if not isinstance(shape, list) or not all(is_count(size) for size in shape):
         raise BadInput(f"shape of '{name}' must be a list of whole numbers from 0")
-    size = mapping(entry, "parameters", f"'{name}'").get("binary_data_size")
+    parameters = mapping(entry, "parameters", f"'{name}'")
+    region = region_of(parameters, f"'{name}'")
+    if region is not None:
+        return Tensor(name, datatype, tuple(shape), shared(region, memory)), binary
+    size = parameters.get("binary_data_size")
     if size is None:
         return Tensor(name, datatype, tuple(shape), None, entry.get("data")), binary
     if not is_count(size) or size > len(binary):
         raise BadInput(f"binary_data_size of '{name}' is {cut(size)} but {len(binary)} bytes are left in the body")
     return Tensor(name, datatype, tuple(shape), binary[:size]), binary[size:]
+
+
+def region_of(parameters: dict[str, Any], where: str) -> Region | None:
+    """The shared memory that an input or output names; raises BadInput."""
+    name = parameters.get("shared_memory_region")
+    if name is None:
+        return None
+    offset, size = parameters.get("shared_memory_offset", 0), parameters.get("shared_memory_byte_size")
+    if not isinstance(name, str) or not is_count(offset) or not isinstance(size, int) or not is_count(size):
+        raise BadInput(f"shared memory of {where} needs a region's name, shared_memory_byte_size and offset, in bytes")
+    return Region(name, offset, size)
+
+
+def shared(region: Region, memory: Memory | None) -> memoryview:
+    """A copy of what is there now: its owner may write on."""
+    if memory is None:
+        raise BadInput("shared memory is not served: start the server with --shared-memory, or send data in the body")
+    return memoryview(bytes(memory.read(region.name, region.offset, region.size)))
 
 
 def mapping(content: dict[str, Any], key: str, where: str) -> dict[str, Any]:

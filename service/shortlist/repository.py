@@ -7,8 +7,9 @@ from pathlib import Path
 
 from .errors import BadInput, NotFound
 from .manifest import FILE_NAME
+from .protocol import cut
 
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}")
 
 
 def scan(root: Path) -> dict[str, dict[int, Path]]:
@@ -29,6 +30,14 @@ def check_name(name: str) -> None:
     """Raise BadInput when `name` cannot name a model: it travels in paths of requests."""
     if not NAME.fullmatch(name):
         raise BadInput(f"'{name}' cannot name a model: use letters, digits, '.', '_' and '-', as in repo/lm/1")
+
+
+def bundles_of(root: Path, name: str) -> dict[int, Path]:
+    """Version -> bundle folder of one model, ascending; raises NotFound where there is none."""
+    found = versions(root / name) if NAME.fullmatch(name) else {}
+    if not found:
+        raise NotFound(f"Request for unknown model: '{cut(name)}' is not found in the repository: export it first")
+    return found
 
 
 def versions(folder: Path) -> dict[int, Path]:

@@ -45,7 +45,8 @@ class PlanResult:
 
     def topk(self, normalizer: str) -> TopK:
         """The same answer as log-probabilities."""
-        return TopK(self.ids, self.logits - self.log_normalizer[:, None], self.scored, normalizer)
+        by_row = self.log_normalizer if len(self.ids) == 1 else self.log_normalizer[:, None]  # one view fewer
+        return TopK(self.ids, self.logits - by_row, self.scored, normalizer)
 
 
 def joined(parts: list[PlanResult]) -> PlanResult:

@@ -6,17 +6,19 @@ from typing import Any
 
 from fastapi import APIRouter, Request
 from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from . import json_api, schemas
-from .bodies import json_response
+from .answers import CONTENT_TYPE
+from .bodies import RawHeaders, json_response
 from .errors import BadInput, NotFound
 from .models import Labels, Model, Models
 from .protocol import JSON_TYPE, cut
-from .service import Call, Job, Service
+from .service import Call, Endpoint, Job, Service
 
 router = APIRouter(prefix="/v1", tags=["v1"], responses=schemas.FAILURES)
 
-TYPE = {"Content-Type": JSON_TYPE}
+TYPE = [(CONTENT_TYPE, JSON_TYPE.encode())]
 
 
 def service_of(request: Request) -> Service:
@@ -34,14 +36,14 @@ def version_number(text: str | None, name: str) -> int | None:
     return int(text)
 
 
-def topk_job(call: Call, body: bytes) -> Job:
+def topk_job(call: Call, headers: RawHeaders, body: bytes) -> Job:
     """Decode a question of /v1/topk."""
     fields = json_api.parse(body, json_api.TOPK)
-    model = call.find(*json_api.target(fields))
-    manifest = model.head.manifest
-    labels = wanted_labels(model, fields)
+    served = call.find(*json_api.target(fields))
+    manifest = served.model.head.manifest
+    labels = wanted_labels(served.model, fields)
     query = json_api.topk_query(fields, manifest)
-    return Job(model, query, lambda top: (json_api.encode_topk(manifest, top, labels), TYPE))
+    return Job(served, query, lambda top: (json_api.encode_topk(manifest, top, labels), TYPE), *json_api.limits(fields))
 
 
 def wanted_labels(model: Model, fields: dict[str, Any]) -> Labels | None:
@@ -53,13 +55,30 @@ def wanted_labels(model: Model, fields: dict[str, Any]) -> Labels | None:
     return model.labels
 
 
-def score_job(call: Call, body: bytes) -> Job:
+def score_job(call: Call, headers: RawHeaders, body: bytes) -> Job:
     """Decode a question of /v1/score."""
     fields = json_api.parse(body, json_api.SCORE)
-    model = call.find(*json_api.target(fields))
-    manifest = model.head.manifest
+    served = call.find(*json_api.target(fields))
+    manifest = served.model.head.manifest
     query = json_api.score_query(fields, manifest)
-    return Job(model, query, lambda scores: (json_api.encode_scores(manifest, scores), TYPE))
+    limits = json_api.limits(fields)
+    return Job(served, query, lambda scores: (json_api.encode_scores(manifest, scores), TYPE), *limits)
+
+
+TOPK, SCORE = Endpoint("topk", topk_job), Endpoint("score", score_job)
+
+
+class Answer(Response):
+    """What an endpoint answers, for the router: the gateway in front of it does the same without it."""
+
+    def __init__(self, endpoint: Endpoint, service: Service) -> None:
+        """Nothing is read yet."""
+        super().__init__()
+        self.endpoint, self.service = endpoint, service
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Read, compute, send."""
+        await self.service.answer(self.endpoint, scope, receive, send)
 
 
 @router.post(
@@ -69,7 +88,7 @@ def score_job(call: Call, body: bytes) -> Job:
 )
 async def topk(request: Request) -> Response:
     """The k best classes of each context vector, with their log-probabilities."""
-    return await service_of(request).answer("topk", request, topk_job)
+    return Answer(TOPK, service_of(request))
 
 
 @router.post(
@@ -79,7 +98,7 @@ async def topk(request: Request) -> Response:
 )
 async def score(request: Request) -> Response:
     """The log-probabilities of given classes."""
-    return await service_of(request).answer("score", request, score_job)
+    return Answer(SCORE, service_of(request))
 
 
 @router.get("/models", responses={200: {"model": schemas.ModelList}})

@@ -22,6 +22,8 @@ class Request(BaseModel):
     version: int | None = Field(default=None, description="the latest when left out")
     contexts: list[list[float]] = Field(description="B context vectors of d numbers")
     exact: bool = Field(default=False, description="answer with the dense head")
+    timeout: float | None = Field(default=None, ge=0, description="seconds after which the answer is 504 instead")
+    priority: int | None = Field(default=None, ge=0, description="lower goes first; 0 by default")
 
 
 class TopKRequest(Request):
@@ -65,7 +67,7 @@ class ModelInfo(BaseModel):
 
     name: str
     version: int
-    state: Literal["loading", "ready", "failed"]
+    state: Literal["loading", "ready", "failed", "unloaded"]
     reason: str | None = Field(description="why it is not ready")
     method: str | None = None
     plan: str | None = None
@@ -129,7 +131,9 @@ class InferRequest(BaseModel):
     """
 
     id: str | None = None
-    parameters: dict[str, Any] | None = Field(default=None, description="k (default 5), exact, binary_data_output")
+    parameters: dict[str, Any] | None = Field(
+        default=None, description="k (default 5), exact, timeout (microseconds), priority, binary_data_output"
+    )
     inputs: list[Tensor]
     outputs: list[Output] | None = Field(default=None, description="ids, logprobs and scored when left out")
 

@@ -15,6 +15,7 @@ import uvicorn
 
 from .app import create_app
 from .errors import BadInput
+from .gateway import Gateway
 from .service import Service
 from .settings import Settings
 
@@ -33,7 +34,7 @@ def serve(settings: Settings) -> int:
     app = create_app(settings)
     with listen(settings.host, settings.port) as listener:
         print(f"listening on {url_of(listener)}", file=sys.stderr, flush=True)  # noqa: T201
-        Server(configure(app, settings), app.state.service).run([listener])
+        Server(configure(Gateway(app, app.state.service), settings), app.state.service).run([listener])
     return 0
 
 

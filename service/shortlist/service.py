@@ -1,4 +1,7 @@
-"""A request's way through the server: read, decode, compute in a thread, encode; timed and counted."""
+"""A request's way through the server: admit, read, decode, compute, encode; timed and counted.
+
+Everything here runs in the event loop but the computing of batches and the coding of large bodies.
+"""
 
 from __future__ import annotations
 
@@ -6,63 +9,131 @@ import asyncio
 import contextlib
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from prometheus_client import CollectorRegistry
-from starlette.requests import ClientDisconnect, Request
-from starlette.responses import Response
+from starlette.requests import ClientDisconnect
+from starlette.types import Receive, Scope, Send
 
 from . import __version__
-from .bodies import error_response, read_body
-from .errors import NotReady, TooLarge
+from .admission import Admission
+from .answers import CONTENT_LENGTH, Headers
+from .batcher import Batcher
+from .bodies import RawHeaders, announced, error_response, read
+from .codec import Codec, Template
+from .compression import IDENTITY, LEAST, chosen, compressed, decompressed
+from .errors import NotReady, SlowBody, TimedOut, TooLarge
+from .ledger import Ledger
 from .metrics import Metrics
 from .models import Model, Models
-from .queries import Query
+from .queries import Query, Result
+from .result import IntArray, TopK
 from .runtime import resolve_device
+from .server_settings import LogSettings, TraceSettings
 from .settings import Settings
+from .shared_memory import SharedMemory
+from .work import Work, checked_work
 
 CLIENT_GONE = 499  # nobody reads this answer; the code is for the metrics
+OK = 200
 CELL_BYTES = 12  # an int64 id and a float32 log-probability
+SMALL = 64 << 10  # bytes; larger bodies are coded in a thread
+MICROSECOND = 1e-6
+SWEEP = 1.0  # seconds between looks for bodies that do not come
 
 
-@dataclass(frozen=True, slots=True)
+class Served:
+    """What the service keeps for a model: its codec for the head that it has now, its batcher, its statistics."""
+
+    def __init__(self, service: Service, model: Model) -> None:
+        """Nothing asked yet."""
+        self.service, self.model = service, model
+        self.ledger = Ledger(model, service.metrics)
+        settings = service.settings
+        delay = settings.batch_delay_us * MICROSECOND
+        inline = settings.inline_us * MICROSECOND
+        self.batcher = Batcher(service.pool, settings.batch_rows, delay, inline, self.computed)
+        self.known: Codec | None = None
+
+    @property
+    def codec(self) -> Codec:
+        """For the head of now; raises NotReady."""
+        manifest = self.model.head.manifest
+        if self.known is None or self.known.manifest is not manifest:  # the model was loaded again
+            self.known = Codec(manifest, self.model.labels, self.service.shared_memory)
+        return self.known
+
+    def computed(self, rows: int, requests: int, seconds: float) -> None:
+        """A batch was computed."""
+        self.service.admission.answered(rows, seconds)
+        self.ledger.batch(rows, requests, seconds)
+
+
+@dataclass(slots=True)
 class Job:
-    """A decoded request. encode: the result -> body and headers."""
+    """A decoded request. encode: the result -> body and headers. timeout: seconds, 0 for the server's.
 
-    model: Model
+    work: the query checked, where a template made it. template: what should learn of the work that is checked now.
+    """
+
+    served: Served
     query: Query
-    encode: Callable[[Any], tuple[bytes, dict[str, str]]]
+    encode: Callable[[Any], tuple[bytes, Headers]]
+    timeout: float = 0.0
+    priority: int = 0
+    work: Work | None = None
+    template: Template | None = None
 
 
 class Call:
     """One request while it is served: which model it turned out to ask, and how long each phase took."""
 
-    def __init__(self, models: Models) -> None:
+    served: Served | None = None
+    decode = queue = compute = encode = 0.0
+    scored: IntArray | None = None
+    held_bytes = held_rows = 0
+
+    def __init__(self, service: Service) -> None:
         """Start the clock."""
-        self.models = models
-        self.model: Model | None = None
-        self.phases: dict[str, float] = {}
+        self.service = service
         self.started = time.perf_counter()
 
-    def find(self, name: str, version: int | None) -> Model:
+    def find(self, name: str, version: int | None) -> Served:
         """The model that is asked; raises NotFound."""
-        self.model = self.models.find(name, version)
-        return self.model
+        self.served = self.service.served(self.service.models.find(name, version))
+        return self.served
 
-    @contextlib.contextmanager
-    def phase(self, name: str) -> Iterator[None]:
-        """Time one phase, in seconds."""
-        started = time.perf_counter()
-        try:
-            yield
-        finally:
-            self.phases[name] = time.perf_counter() - started
+    def hold_bytes(self, length: int) -> None:
+        """See Admission.enter."""
+        self.service.admission.enter(length)
+        self.held_bytes += length
+
+    def hold_rows(self, rows: int, limit: float) -> None:
+        """See Admission.hold; limit: seconds that the request may take in all."""
+        self.service.admission.hold(rows, limit - self.elapsed())
+        self.held_rows += rows
+
+    @property
+    def spent(self) -> tuple[float, ...]:
+        """Seconds in each of the metrics' phases."""
+        return self.decode, self.queue, self.compute, self.encode
+
+    def elapsed(self) -> float:
+        """Seconds since the request came."""
+        return time.perf_counter() - self.started
 
 
-Decode = Callable[[Call, bytes], Job]
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """A question that is answered in front of the router. decode: raises ShortlistError. compresses: both ways."""
+
+    name: str
+    decode: Callable[[Call, RawHeaders, bytes], Job]
+    compresses: bool = False
 
 
 class Service:
@@ -73,8 +144,15 @@ class Service:
         self.settings = settings
         self.device = resolve_device(settings.device)
         self.models = Models(settings.repository)
+        self.admission = Admission(settings.queue_rows, settings.queue_bytes)
+        self.shared_memory = SharedMemory() if settings.shared_memory else None
+        self.log_settings, self.trace_settings = LogSettings(), TraceSettings()
         self.metrics = Metrics(__version__, registry)
         self.metrics.ready.set_function(self.is_ready)
+        self.metrics.held_rows.set_function(lambda: self.admission.rows)
+        self.metrics.held_bytes.set_function(lambda: self.admission.bytes)
+        self.all_served: dict[Model, Served] = {}
+        self.reading: dict[asyncio.Task[Any], float] = {}
         self.draining = False
         self.closing = False
 
@@ -83,10 +161,12 @@ class Service:
         """Load the models in the background and serve; finish what runs at the end."""
         loading = threading.Thread(target=self.load, name="load")
         self.pool = ThreadPoolExecutor(self.settings.workers, thread_name_prefix="compute")
+        sweeping = asyncio.create_task(self.sweep())
         loading.start()
         try:
             yield
         finally:
+            sweeping.cancel()
             self.models.stopped.set()
             self.pool.shutdown(wait=False, cancel_futures=True)
             await asyncio.to_thread(loading.join)
@@ -94,6 +174,13 @@ class Service:
     def load(self) -> None:
         """Load every model."""
         self.models.load_all(self.device, self.settings.threads, self.metrics.loaded)
+
+    def served(self, model: Model) -> Served:
+        """What is kept for a model."""
+        found = self.all_served.get(model)
+        if found is None:
+            found = self.all_served[model] = Served(self, model)
+        return found
 
     def check_ready(self) -> None:
         """Raise NotReady with the reason."""
@@ -109,33 +196,103 @@ class Service:
             return False
         return True
 
-    async def answer(self, endpoint: str, request: Request, decode: Decode) -> Response:
-        """The response to one request, whatever happens."""
-        call = Call(self.models)
+    async def answer(self, endpoint: Endpoint, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request, whatever happens."""
+        call = Call(self)
         try:
-            body = await read_body(request, self.settings.body_limit)
-            loop = asyncio.get_running_loop()
-            response = await loop.run_in_executor(self.pool, self.work, call, body, decode)
+            content, headers = await self.answered(endpoint, call, dict(scope["headers"]), scope, receive)
+            status = OK
         except ClientDisconnect:
-            response = Response(status_code=CLIENT_GONE)
+            status, content, headers = CLIENT_GONE, b"", []
         except Exception as error:
             response = error_response(error)
-        self.metrics.request(call.model, endpoint, response.status_code, time.perf_counter() - call.started)
+            status, content = response.status_code, bytes(response.body)
+            headers = [header for header in response.raw_headers if header[0] != CONTENT_LENGTH]
+        finally:
+            self.admission.leave(call.held_bytes, call.held_rows)
+        self.count(call, endpoint, status)
+        if not headers or headers[-1][0] != CONTENT_LENGTH:
+            headers = [*headers, (CONTENT_LENGTH, str(len(content)).encode())]
         if self.closing:
-            response.headers["Connection"] = "close"
-        return response
+            headers = [*headers, (b"connection", b"close")]
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.body", "body": content})
 
-    def work(self, call: Call, body: bytes, decode: Decode) -> Response:
-        """Decode, compute, encode; runs in a thread."""
-        with call.phase("decode"):
-            job = decode(call, body)
+    def count(self, call: Call, endpoint: Endpoint, status: int) -> None:
+        """Note a request that is over."""
+        if call.served is None:
+            self.metrics.requests_of(None).count([(endpoint.name, status, call.elapsed())])
+        else:
+            call.served.ledger.request((endpoint.name, status, call.elapsed(), call.spent, call.scored))
+
+    def settle(self) -> None:
+        """Count all that is noted."""
+        for served in self.all_served.values():
+            served.ledger.settle()
+
+    async def answered(
+        self, endpoint: Endpoint, call: Call, headers: RawHeaders, scope: Scope, receive: Receive
+    ) -> tuple[bytes, Headers]:
+        """The answer's body and headers; raises what the request failed by."""
+        body = await self.body_of(call, headers, receive)
+        started = time.perf_counter()
+        if len(body) <= SMALL:
+            job, work = self.decoded(endpoint, call, headers, body)
+        else:
+            job, work = await asyncio.to_thread(self.decoded, endpoint, call, headers, body)
+        limit = job.timeout or self.settings.request_timeout
+        call.hold_rows(work.rows, limit)
+        call.decode = time.perf_counter() - started
+        result = await self.computed(call, job, work, limit, scope, receive)
+        started = time.perf_counter()
+        if work.cells * CELL_BYTES <= SMALL:
+            content, out = self.encoded(endpoint, headers, job, result)
+        else:
+            content, out = await asyncio.to_thread(self.encoded, endpoint, headers, job, result)
+        call.encode = time.perf_counter() - started
+        call.scored = result.scored if isinstance(result, TopK) else None
+        return content, out
+
+    async def body_of(self, call: Call, headers: RawHeaders, receive: Receive) -> bytes:
+        """The body, if there is room for it; raises Overloaded, TooLarge, SlowBody, ClientDisconnect."""
+        limit = self.settings.body_limit
+        length = announced(headers, limit)
+        call.hold_bytes(length)
+        task = asyncio.current_task()
+        assert task is not None
+        self.reading[task] = call.started
+        try:
+            message = await receive()
+            body: bytes = message.get("body", b"")
+            if message["type"] == "http.request" and not message.get("more_body") and len(body) <= length:
+                return body
+            return await read(receive, length, limit, call.hold_bytes, message)
+        except asyncio.CancelledError:
+            if task.uncancel() or call.elapsed() < self.settings.body_timeout:
+                raise
+            raise SlowBody(f"the body did not come within {self.settings.body_timeout:g} s: send it faster") from None
+        finally:
+            del self.reading[task]
+
+    async def sweep(self) -> None:
+        """Give up bodies that do not come."""
+        while True:
+            await asyncio.sleep(min(SWEEP, self.settings.body_timeout))
+            late = time.perf_counter() - self.settings.body_timeout
+            for task in [task for task, started in self.reading.items() if started <= late]:
+                task.cancel()
+
+    def decoded(self, endpoint: Endpoint, call: Call, headers: RawHeaders, body: bytes) -> tuple[Job, Work]:
+        """The request, checked; raises ShortlistError."""
+        if endpoint.compresses and (encoding := headers.get(b"content-encoding")):
+            body = decompressed(body, encoding.decode("latin-1"), self.settings.body_limit)
+        job = endpoint.decode(call, headers, body)
+        if job.work is None:
             self.check_limits(job.query)
-        with call.phase("compute"):
-            result = job.query.answer(job.model.head)
-        with call.phase("encode"):
-            content, headers = job.encode(result)
-        self.metrics.answer(job.model, call.phases, len(job.query.contexts), result)
-        return Response(content, headers=headers)
+            job.work = checked_work(job.served.model.head, job.query)
+            if job.template is not None:
+                job.template.learn(job.work)
+        return job, job.work
 
     def check_limits(self, query: Query) -> None:
         """Raise TooLarge for a request that would take too much memory to answer."""
@@ -148,3 +305,44 @@ class Service:
                 f"the answer would have {size} bytes, over the limit of {self.settings.answer_limit}: "
                 "ask for fewer rows or a smaller k"
             )
+
+    async def computed(self, call: Call, job: Job, work: Work, limit: float, scope: Scope, receive: Receive) -> Result:
+        """The result: at once where the work is small and nothing else runs, else in its turn."""
+        batcher = job.served.batcher
+        started = time.perf_counter()
+        if work.rows == 0 or batcher.at_once(work):
+            if call.elapsed() > limit:
+                raise TimedOut("the request's time was over before it was computed: allow more, or ask for less")
+            result = batcher.answer_now(work)
+            call.compute = time.perf_counter() - started
+            return result
+        client = scope.get("client") or ("", 0)
+        waiting = batcher.submit(work, str(client[0]), job.priority)
+        loop = asyncio.get_running_loop()
+        timer = loop.call_later(max(0.0, limit - call.elapsed()), batcher.expire, waiting)
+        gone = asyncio.ensure_future(receive())  # after the body, all that can come is that the client leaves
+        gone.add_done_callback(partial(left, batcher.drop, waiting))
+        try:
+            result = await waiting.future
+        finally:
+            timer.cancel()
+            gone.cancel()
+        done = time.perf_counter()
+        call.queue, call.compute = waiting.started - started, done - waiting.started
+        return result
+
+    def encoded(self, endpoint: Endpoint, headers: RawHeaders, job: Job, result: Result) -> tuple[bytes, Headers]:
+        """The answer's body and headers, compressed where that is asked for and pays."""
+        content, out = job.encode(result)
+        if endpoint.compresses and len(content) > LEAST and (accept := headers.get(b"accept-encoding")):
+            encoding = chosen(accept.decode("latin-1"))
+            if encoding != IDENTITY:
+                plain = [header for header in out if header[0] != CONTENT_LENGTH]
+                return compressed(content, encoding), [*plain, (b"content-encoding", encoding.encode())]
+        return content, out
+
+
+def left(drop: Callable[[Any, Exception], None], waiting: Any, gone: asyncio.Future[Any]) -> None:
+    """The client left before its answer: nobody needs it."""
+    if not gone.cancelled():
+        drop(waiting, ClientDisconnect())

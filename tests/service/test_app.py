@@ -167,7 +167,8 @@ def test_missing_and_wrong_routes(small_server):
     for version in ("0", "9", "x", "9" * 5000, "-1", "1.0"):
         refused(http.get(f"/v2/models/lm/versions/{version}"), 404)
         refused(http.get("/v1/models/lm", params={"version": version}), 404)
-    refused(http.post("/v2/models/lm/infer", content=b"x", headers={"Content-Encoding": "gzip"}), 501)
+    refused(http.post("/v2/models/lm/infer", content=b"x", headers={"Content-Encoding": "br"}), 501)
+    refused(http.post("/v2/models/lm/infer", content=b"x", headers={"Content-Encoding": "gzip"}), 400)
 
 
 def test_body_over_the_limit_is_refused_before_and_while_it_is_read(small_server):

@@ -11,6 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from shortlist import codec, exchange
+from shortlist.answers import LENGTH, Wanted
+from shortlist.codec import Codec
 from shortlist.errors import BadInput, ServerError
 from shortlist.exchange import Told
 from shortlist.manifest import Manifest
@@ -37,12 +39,12 @@ def body(*tensors: tuple[dict, bytes], **content: object) -> tuple[bytes, str]:
 
 
 def decode(*tensors: tuple[dict, bytes], **content: object) -> codec.Infer:
-    return codec.decode(*body(*tensors, **content), MANIFEST)
+    return Codec(MANIFEST).decode(*body(*tensors, **content))
 
 
 def in_json(name: str = "context", shape: object = (1, DIM), datatype: str = "FP32", **data: object) -> codec.Infer:
     entry = {"name": name, "shape": shape, "datatype": datatype} | data
-    return codec.decode(json.dumps({"inputs": [entry]}).encode(), None, MANIFEST)
+    return Codec(MANIFEST).decode(json.dumps({"inputs": [entry]}).encode(), None)
 
 
 CONTEXT = np.arange(2 * DIM, dtype=np.float32).reshape(2, DIM)
@@ -53,7 +55,7 @@ VALID = tensor("context", CONTEXT)
 def test_client_and_server_agree_on_requests(values):
     manifest = MANIFEST.model_copy(update={"dim": values.shape[1]})
     ask = next(exchange.topk("lm", values, 3, 3, {"allow": [1, 2], "ban": None}, True, 4096))
-    query = codec.decode(ask.content, ask.headers[LENGTH_HEADER], manifest).query
+    query = Codec(manifest).decode(ask.content, ask.headers[LENGTH_HEADER]).query
     assert ask.path == "/v2/models/lm/versions/3/infer"
     assert isinstance(query, TopKQuery)
     assert np.array_equal(query.contexts, values)
@@ -65,9 +67,9 @@ def test_client_and_server_agree_on_answers(rows, k, names, many):
     top = TopK(
         np.arange(rows * k).reshape(rows, k), np.full((rows, k), -np.inf, np.float32), np.ones(rows, np.int32), "exact"
     )
-    request = codec.Infer("an id", TopKQuery(CONTEXT, 1), dict.fromkeys(names[:many], True))
-    content, headers = codec.encode(MANIFEST, request, top)
-    told = Told(200, {name.lower(): value for name, value in headers.items()}, content)
+    request = codec.Infer("an id", TopKQuery(CONTEXT, 1), dict.fromkeys(names[:many], Wanted(binary=True)))
+    content, headers = Codec(MANIFEST).encode(request, top)
+    told = Told(200, {name.decode(): value.decode() for name, value in headers}, content)
     outputs, normalizer = exchange.read_outputs(told)
     assert list(outputs) == names[:many]
     assert normalizer == "exact"
@@ -98,32 +100,32 @@ def test_ids_ask_for_scores():
     ids = tensor("ids", np.array([[1, -1], [2, 3]]), "INT64")
     request = decode(VALID, ids, parameters={"binary_data_output": True})
     assert isinstance(request.query, ScoreQuery)
-    assert request.outputs == {"logprobs": True}
+    assert request.outputs == {"logprobs": Wanted(binary=True)}
     scores = Scores(request.query.ids, np.zeros((2, 2), np.float32), "estimated")
-    content, headers = codec.encode(MANIFEST, request, scores)
-    assert json.loads(content[: int(headers[LENGTH_HEADER])])["parameters"] == {"normalizer": "estimated"}
+    content, headers = Codec(MANIFEST).encode(request, scores)
+    assert json.loads(content[: int(dict(headers)[LENGTH])])["parameters"] == {"normalizer": "estimated"}
 
 
 def test_raw_binary_request_is_one_context_vector():
-    request = codec.decode(CONTEXT[0].tobytes(), "0", MANIFEST)
+    request = Codec(MANIFEST).decode(CONTEXT[0].tobytes(), "0")
     assert np.array_equal(request.query.contexts, CONTEXT[:1])
-    assert request.outputs == {"ids": True, "logprobs": True, "scored": True}
+    assert request.outputs == dict.fromkeys(("ids", "logprobs", "scored"), Wanted(binary=True))
     with pytest.raises(BadInput, match="Expected 16, got 32"):
-        codec.decode(CONTEXT.tobytes(), "0", MANIFEST)
+        Codec(MANIFEST).decode(CONTEXT.tobytes(), "0")
 
 
 def test_outputs_default_to_json_and_flags_decide():
-    assert decode(VALID).outputs == {"ids": False, "logprobs": False, "scored": False}
+    assert decode(VALID).outputs == dict.fromkeys(("ids", "logprobs", "scored"), Wanted(binary=False))
     wanted = [{"name": "scored"}, {"name": "ids", "parameters": {"binary_data": False}}]
     request = decode(VALID, outputs=wanted, parameters={"binary_data_output": True})
-    assert list(request.outputs.items()) == [("scored", True), ("ids", False)]
+    assert list(request.outputs.items()) == [("scored", Wanted(binary=True)), ("ids", Wanted(binary=False))]
 
 
 def test_json_answers_are_finite_and_echo_the_id():
     top = TopK(np.array([[2, -1]]), np.array([[-0.5, -np.inf]], np.float32), np.array([9], np.int32), "exact")
-    content, headers = codec.encode(MANIFEST, decode(VALID, id="r/1"), top)
+    content, headers = Codec(MANIFEST).encode(decode(VALID, id="r/1"), top)
     answer = json.loads(content)
-    assert headers == {"Content-Type": "application/json"}
+    assert headers == [(b"content-type", b"application/json")]
     assert (answer["id"], answer["model_name"], answer["model_version"]) == ("r/1", "lm", "3")
     outputs = {entry["name"]: (entry["datatype"], entry["shape"], entry["data"]) for entry in answer["outputs"]}
     assert outputs["ids"] == ("INT64", [1, 2], [2, -1])
@@ -135,10 +137,10 @@ LIST = tensor("allow", np.array([[1]]), "INT64")
 SCORED = tensor("ids", np.array([[1]]), "INT64")
 
 WRONG = {
-    "no inputs": lambda: codec.decode(b"{}", None, MANIFEST),
-    "not JSON": lambda: codec.decode(b"{", None, MANIFEST),
-    "not an object": lambda: codec.decode(b"[]", None, MANIFEST),
-    "deep": lambda: codec.decode(b"[" * 250_000, None, MANIFEST),
+    "no inputs": lambda: Codec(MANIFEST).decode(b"{}", None),
+    "not JSON": lambda: Codec(MANIFEST).decode(b"{", None),
+    "not an object": lambda: Codec(MANIFEST).decode(b"[]", None),
+    "deep": lambda: Codec(MANIFEST).decode(b"[" * 250_000, None),
     "context missing": lambda: decode(LIST),
     "given twice": lambda: decode(VALID, VALID),
     "unknown input": lambda: decode(VALID, tensor("other", CONTEXT)),
@@ -174,12 +176,12 @@ WRONG = {
     "shared memory": lambda: decode(VALID, outputs=[{"name": "ids", "parameters": {"shared_memory_region": "r"}}]),
     "ids and allow": lambda: decode(VALID, SCORED, LIST),
     "scored of scores": lambda: decode(VALID, SCORED, outputs=[{"name": "scored"}]),
-    "bytes missing": lambda: codec.decode(body(VALID)[0][:-1], body(VALID)[1], MANIFEST),
-    "bytes left": lambda: codec.decode(body(VALID)[0] + b"x", body(VALID)[1], MANIFEST),
-    "header too large": lambda: codec.decode(b"{}", "3", MANIFEST),
-    "header negative": lambda: codec.decode(b"{}", "-1", MANIFEST),
-    "header no number": lambda: codec.decode(b"{}", "two", MANIFEST),
-    "header of 5,000 digits": lambda: codec.decode(b"{}", "9" * 5000, MANIFEST),
+    "bytes missing": lambda: Codec(MANIFEST).decode(body(VALID)[0][:-1], body(VALID)[1]),
+    "bytes left": lambda: Codec(MANIFEST).decode(body(VALID)[0] + b"x", body(VALID)[1]),
+    "header too large": lambda: Codec(MANIFEST).decode(b"{}", "3"),
+    "header negative": lambda: Codec(MANIFEST).decode(b"{}", "-1"),
+    "header no number": lambda: Codec(MANIFEST).decode(b"{}", "two"),
+    "header of 5,000 digits": lambda: Codec(MANIFEST).decode(b"{}", "9" * 5000),
 }  # fmt: skip
 
 
@@ -213,7 +215,7 @@ def test_mutated_requests_are_read_or_refused(data):
         mutated[at : at + data.draw(st.integers(0, 3))] = data.draw(st.binary(max_size=3))
     header = data.draw(st.sampled_from([length, None, "0", str(len(mutated))]))
     with contextlib.suppress(BadInput):
-        codec.decode(bytes(mutated), header, MANIFEST)
+        Codec(MANIFEST).decode(bytes(mutated), header)
 
 
 @given(st.binary(max_size=40), st.sampled_from([None, "0", "10", "x"]))

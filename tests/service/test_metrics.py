@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from prometheus_client import CollectorRegistry, Histogram
+from prometheus_client import CollectorRegistry
+from prometheus_client import Histogram as TheirHistogram
 from prometheus_client.parser import text_string_to_metric_families
-from shortlist.count_histogram import CountHistogram
+from shortlist.histogram import Histogram
 from shortlist.metrics import Metrics
 
 from tests.support import RunningServer
@@ -119,13 +120,13 @@ def test_info_quality_and_readiness(server):
 
 
 @given(st.lists(st.lists(st.integers(0, 40), min_size=1, max_size=20), max_size=5))
-def test_count_histogram_equals_prometheus_own(batches):
+def test_our_histogram_equals_prometheus_own(batches):
     bounds = [1, 2, 4, 8, 16]
     ours, theirs = CollectorRegistry(), CollectorRegistry()
-    counted = CountHistogram("h", "text", ["model"], bounds, ours).labels("m")
-    reference = Histogram("h", "text", ["model"], buckets=bounds, registry=theirs).labels("m")
+    counted = Histogram("h", "text", ["model"], bounds, ours).labels("m")
+    reference = TheirHistogram("h", "text", ["model"], buckets=bounds, registry=theirs).labels("m")
     for batch in batches:
-        counted.observe(np.array(batch, np.int32))
+        counted.observe_all(np.array(batch, np.int32))
         for number in batch:
             reference.observe(number)
 

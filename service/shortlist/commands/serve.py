@@ -23,8 +23,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("repository", type=Path, nargs="?", help="folder of <name>/<version>/ bundles")
     for name, field in Settings.model_fields.items():
         if name != "repository":
-            default = "" if field.default is None else f" (default: {field.default})"
             flag = f"--{name.replace('_', '-')}"
+            if field.annotation is bool:
+                parser.add_argument(flag, action="store_true", default=None, help=field.description)
+                continue
+            default = "" if field.default is None else f" (default: {field.default})"
             parser.add_argument(flag, help=f"{field.description}{default}", metavar=name.rpartition("_")[2].upper())
 
 

@@ -48,6 +48,13 @@ class Plan(ABC):
         """Whether so large a k is better answered by the dense head, where the bundle has it."""
         return False
 
+    def width(self, k: int) -> int:
+        """How widely a request for k classes is searched: rows of equal width may share a call for their largest k.
+
+        The first k of such an answer are those that k alone would have given.
+        """
+        return k
+
     @abstractmethod
     def max_rows(self) -> int:
         """How many rows to give in one call, so that intermediate arrays stay in the cache."""

@@ -47,6 +47,11 @@ class FullPlan(Plan):
         """See Plan.distribution; exact."""
         return self.logits(contexts)
 
+    def width(self, k: int) -> int:
+        """See Plan.width: every class is scored, whatever k."""
+        del k
+        return 0
+
     def max_rows(self) -> int:
         """See Plan.max_rows."""
         return chunk_rows(self.classes, DENSE_CHUNK_BYTES)

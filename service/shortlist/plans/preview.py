@@ -104,6 +104,10 @@ class PreviewPlan(Plan):
         np.put_along_axis(logits, ids, self.rescore(contexts, ids), axis=1)
         return logits
 
+    def width(self, k: int) -> int:
+        """See Plan.width."""
+        return self.candidates(k)
+
     def max_rows(self) -> int:
         """See Plan.max_rows."""
         return chunk_rows(self.classes)

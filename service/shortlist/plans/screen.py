@@ -247,6 +247,12 @@ class ScreenPlan(Plan):
         """See Plan.log_normalizer."""
         return self.topk(contexts, 1, UNRESTRICTED).log_normalizer
 
+    def width(self, k: int) -> int:
+        """See Plan.width: a k over the smallest set may widen it; previews are kept as in `answer_previewed`."""
+        if k > self.smallest:
+            return -k
+        return max(self.full_view, WIDEN * k) if self.second_stage else 0
+
     def max_rows(self) -> int:
         """See Plan.max_rows."""
         return self.most_rows

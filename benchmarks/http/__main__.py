@@ -1,0 +1,127 @@
+"""Load on the HTTP service, over the loopback interface of this machine alone.
+
+  python -m benchmarks.http bench              requests/s beside a bare echo and a hand-written route
+  python -m benchmarks.http soak               twice the capacity for ten minutes; every answer is checked
+  python -m benchmarks.http peers --bundle B   beside Triton, MLServer and LitServe with the same dense layer
+
+Servers run on one core and the load on another. Rates are requests a second, latencies us or ms as named, memory
+MiB. Each command ends with a table; the last line of bench and soak is JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import sys
+from pathlib import Path
+
+from shortlist.errors import BadInput, ShortlistError
+
+CACHE = Path("build/bench/http")
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    shape = argparse.RawDescriptionHelpFormatter
+    whole = argparse.ArgumentParser(prog="python -m benchmarks.http", description=__doc__, formatter_class=shape)
+    commands = whole.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for name, configure in {"bench": bench_flags, "soak": soak_flags, "peers": peers_flags}.items():
+        text = inspect.cleandoc(configure.__doc__ or "")
+        command = commands.add_parser(name, help=text.partition("\n")[0], description=text, formatter_class=shape)
+        command.add_argument(
+            "--cache", type=Path, default=CACHE, metavar="DIR", help="bundles and logs stay here (default: %(default)s)"
+        )
+        configure(command)
+    return whole
+
+
+def bench_flags(command: argparse.ArgumentParser) -> None:
+    """Requests/s and latency of one row, beside a bare echo and a hand-written route.
+
+    The heads' arithmetic is replaced by a constant; everything else is the server as it is. wrk posts one row of
+    576 floats over 1, 16 and 128 keep-alive connections. infer_ratio is /v2 binary infer over a bare ASGI echo of
+    the same bytes, json_ratio /v1/topk over a FastAPI route written by hand, both at 16 connections.
+    """
+    add = command.add_argument
+    add("--rounds", type=positive, default=5, help="turns of every server; medians are told (default: %(default)s)")
+    add("--seconds", type=positive, default=3, help="of every run of wrk, whole seconds (default: %(default)s)")
+    add("--k", type=positive, default=10, help="classes in an answer (default: %(default)s)")
+
+
+def soak_flags(command: argparse.ArgumentParser) -> None:
+    """Twice the capacity, with clients that misbehave; exit code 1 where a promise is broken.
+
+    The capacity is measured by a closed loop first. Then requests of 1 to 16 rows and k of 1, 5 or 10 come at a
+    fixed rate, whether or not earlier ones are answered; latency counts from when a request was due. Promised: only
+    429 (with Retry-After) and 504 as failures, every answer as the head gives it offline, p99 of admitted requests
+    under the deadline, memory flat.
+    """
+    add = command.add_argument
+    add("--bundle", type=Path, metavar="DIR", help="<repository>/<name>/<version> (default: a synthetic SVD head)")
+    add("--seconds", type=positive, default=600, help="of load, after the capacity is known (default: %(default)s)")
+    add("--quick", action="store_true", help="about ten seconds in all, for tests")
+    add("--deadline-ms", type=positive, default=250, help="timeout that requests carry, ms (default: %(default)s)")
+    add("--factor", type=float, default=2.0, help="the load over the capacity (default: %(default)s)")
+    add("--connections", type=positive, default=1024, help="most open connections (default: %(default)s)")
+
+
+def peers_flags(command: argparse.ArgumentParser) -> None:
+    """Requests/s and p99 beside Triton, MLServer and LitServe.
+
+    All answer single rows with the same dense layer, our service also with its head; wrk posts 64 rows in turn over
+    16 connections. Each peer has a virtual environment below build/venvs, made at the first use; one that cannot
+    be installed or started is a row that says why. P@1 is against the offline dense answer, before the timing.
+    """
+    add = command.add_argument
+    add("--bundle", type=Path, required=True, metavar="DIR", help="<repository>/<name>/<version>, with dense.onnx")
+    add("--rounds", type=positive, default=3, help="turns of every server; medians are told (default: %(default)s)")
+    add("--seconds", type=positive, default=5, help="of every run of wrk, whole seconds (default: %(default)s)")
+    add("--k", type=positive, default=10, help="classes in an answer (default: %(default)s)")
+    add(
+        "--venvs",
+        type=Path,
+        default=Path("build/venvs"),
+        metavar="DIR",
+        help="the peers' environments (default: %(default)s)",
+    )
+    add("--out", type=Path, metavar="FILE", help="the Markdown table is written here too")
+
+
+def positive(text: str) -> int:
+    """A whole number from 1."""
+    if not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"'{text}' is no whole number from 1")
+    return int(text)
+
+
+def run(args: argparse.Namespace) -> int:
+    """One of the commands; its exit code."""
+    if args.command == "bench":
+        from .bench import bench
+
+        bench(args.cache, args.rounds, args.seconds, args.k)
+        return 0
+    if args.command == "soak":
+        from .soak import Plan, soak
+
+        if args.factor <= 0:
+            raise BadInput(f"--factor is {args.factor:g}: give a number over 0")
+        plan = Plan(args.seconds, args.deadline_ms, args.factor, args.connections, args.quick)
+        return soak(args.cache, args.bundle, plan)
+    from .peers import peers
+
+    peers(args.cache, args.bundle, args.venvs, args.rounds, args.seconds, args.k, args.out)
+    return 0
+
+
+def main() -> int:
+    """Measure and print; 1 with one sentence where it cannot."""
+    try:
+        return run(parser().parse_args())
+    except ShortlistError as error:
+        print(f"benchmarks.http: {error}", file=sys.stderr)
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

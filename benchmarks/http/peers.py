@@ -1,0 +1,167 @@
+"""`peers`: this service beside others, all with the same dense layer, on one core."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from rich.console import Console
+from shortlist.errors import BadInput, ServerError
+from shortlist.head import Head, load
+from shortlist.result import FloatArray, TopK
+
+from . import questions, wrk
+from .bundles import checked, contexts_of, served_alone
+from .peer_servers import LitServe, MLServer, Peer, Place, Triton
+from .processes import Process, cores, free_port, python
+from .questions import Answer, Question
+from .wrk import Load
+
+CONNECTIONS = 16
+ROWS = 64
+WARM_SECONDS = 2
+NEAR = 1e-3  # log-probabilities of a dense answer may differ by this
+LEAST = 0.98  # P@1 of a dense answer: near ties may change places
+COLUMNS = ("server", "answers with", "protocol", "requests/s", "p50 ms", "p99 ms", "P@1", "remarks")
+Read = Callable[[Mapping[str, str], bytes], Answer]
+
+
+@dataclass
+class Row:
+    """One line of the table. process: None where it could not be started, and `remark` says why."""
+
+    title: str
+    answers: str
+    protocol: str
+    process: Process | None = None
+    asked: Sequence[Question] = ()
+    p1: float = 0.0
+    load: Load | None = None
+    remark: str = ""
+
+    def cells(self) -> list[str]:
+        """As in COLUMNS."""
+        figures = ["-"] * 4
+        if self.load is not None:
+            milliseconds = [f"{value / 1e3:.2f}" for value in (self.load.p50, self.load.p99)]
+            figures = [f"{self.load.rps:,.0f}", *milliseconds, f"{self.p1:.3f}"]
+        return [self.title, self.answers, self.protocol, *figures, self.remark]
+
+
+def peers(cache: Path, given: Path, venvs: Path, rounds: int, seconds: float, k: int, out: Path | None) -> None:
+    """Start all, check all, measure in turns, print the table."""
+    wrk.check_installed()
+    bundle = checked(given)
+    head = load(bundle, threads=1)
+    if head.dense is None:
+        raise BadInput(f"{bundle} was exported with --no-dense, so there is nothing to compare on: export it with")
+    contexts = contexts_of(bundle, ROWS)
+    truth = head.topk(contexts, k, exact=True)
+    with ExitStack() as stack:
+        rows = ours(stack, cache, bundle, head, contexts, truth)
+        for peer in (Triton(head.manifest.dim), MLServer(), LitServe()):
+            place = Place(venvs / peer.name, cache / "peers" / peer.name, bundle / head.manifest.graphs["dense"], k)
+            rows.append(theirs(stack, cache, peer, place, contexts, truth))
+        measure(rows, rounds, seconds)
+    text = table(rows, head, rounds, seconds, k)
+    print(text)
+    if out is not None:
+        out.write_text(text + "\n")
+
+
+def ours(stack: ExitStack, cache: Path, bundle: Path, head: Head, contexts: FloatArray, truth: TopK) -> list[Row]:
+    """Our server once, asked for its head's answers and for exact ones."""
+    repository = served_alone(bundle, Path(stack.enter_context(tempfile.TemporaryDirectory())))
+    port, name, k = free_port(), head.manifest.name, truth.ids.shape[1]
+    command = python("shortlist", "serve", repository, "--port", port, "--threads", 1)
+    process = stack.enter_context(Process("shortlist", command, port, cache / "logs"))
+    rows = []
+    for answers, parameters in ((f"{head.manifest.method} head", {}), ("dense layer", {"exact": True})):
+        row = Row("Shortlist", answers, "v2, binary", process)
+        row.asked = [questions.infer(name, context[None], k, **parameters) for context in contexts]
+        process.wait(lambda row=row: questions.ask(process.url, row.asked[0]))  # type: ignore[misc]
+        found = answered(process.url, row.asked, questions.infer_answer)
+        row.p1 = precise(found, truth) if not parameters else exact(found, truth)
+        rows.append(row)
+    process.pause()
+    return rows
+
+
+def theirs(stack: ExitStack, cache: Path, peer: Peer, place: Place, contexts: FloatArray, truth: TopK) -> Row:
+    """A peer that answers rightly, paused; or why there is none."""
+    row = Row(peer.title, "dense layer", peer.protocol)
+    Console(stderr=True).print(f"starting {peer.title}", highlight=False, soft_wrap=True)
+    try:
+        place.folder.mkdir(parents=True, exist_ok=True)
+        peer.install(place.venv)
+        launch = peer.launch(place)
+        process = stack.enter_context(Process(peer.name, launch.command, launch.port, cache / "logs", launch.env))
+        row.asked = [peer.question(context[None], place.k) for context in contexts]
+        process.wait(lambda: questions.ask(process.url, row.asked[0]))
+        row.p1 = exact(answered(process.url, row.asked, peer.answer), truth)
+        process.pause()
+        row.process = process
+    except (ServerError, OSError) as error:
+        row.remark = f"not measured: {error}"
+        Console(stderr=True).print(f"{peer.title}: {row.remark}", highlight=False, soft_wrap=True)
+    return row
+
+
+def answered(url: str, asked: Sequence[Question], read: Read) -> Answer:
+    """The answers to all rows; raises ServerError."""
+    responses = [questions.ask(url, question) for question in asked]
+    parts = [read(response.headers, response.content) for response in responses]
+    return Answer(np.concatenate([part.ids for part in parts]), np.concatenate([part.logprobs for part in parts]))
+
+
+def precise(found: Answer, truth: TopK) -> float:
+    """P@1."""
+    return float((found.ids[:, 0] == truth.ids[:, 0]).mean())
+
+
+def exact(found: Answer, truth: TopK) -> float:
+    """P@1 of answers that must be the dense layer's; raises ServerError where they are not."""
+    p1, off = precise(found, truth), float(np.abs(found.logprobs - truth.logprobs).max())
+    if p1 < LEAST or not off <= NEAR:
+        raise ServerError(f"its answers are wrong: P@1 {p1:.3f}, log-probabilities off by up to {off:.2g}")
+    return p1
+
+
+def measure(rows: Sequence[Row], rounds: int, seconds: float) -> None:
+    """Every server that runs, in turns; the others are stopped meanwhile, for some poll."""
+    loads: dict[int, list[Load]] = {}
+    for turn in range(rounds):
+        for number, row in enumerate(rows):
+            if row.process is None or row.remark:
+                continue
+            try:
+                with row.process.running():
+                    wrk.load(row.process.url, row.asked, CONNECTIONS, WARM_SECONDS, cores()[1])
+                    loads.setdefault(number, []).append(
+                        wrk.load(row.process.url, row.asked, CONNECTIONS, seconds, cores()[1])
+                    )
+            except ServerError as error:
+                row.remark = f"failed under load: {error}"
+        rates = ", ".join(f"{rows[number].title} {found[-1].rps:,.0f}" for number, found in loads.items())
+        Console(stderr=True).print(f"round {turn + 1} of {rounds}: {rates} requests/s", highlight=False, soft_wrap=True)
+    for number, found in loads.items():
+        rows[number].load = None if rows[number].remark else wrk.median(found)
+
+
+def table(rows: Sequence[Row], head: Head, rounds: int, seconds: float, k: int) -> str:
+    """Markdown."""
+    manifest = head.manifest
+    exported = f" The head's P@1 at its export was {manifest.quality.p_at_1:.4f}." if manifest.quality else ""
+    lines = [
+        f"V = {manifest.classes:,}, d = {manifest.dim}, single rows ({ROWS} in turn), k = {k}, {CONNECTIONS} "
+        f"connections of wrk on one core, the server on another with one thread; medians of {rounds} x {seconds:g} s."
+        + exported,
+        "",
+        "| " + " | ".join(COLUMNS) + " |",
+        "|" + "---|" * len(COLUMNS),
+    ]
+    return "\n".join(lines + ["| " + " | ".join(cell or " " for cell in row.cells()) + " |" for row in rows])

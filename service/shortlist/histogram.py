@@ -1,0 +1,56 @@
+"""A Prometheus histogram that takes whole arrays: one call for many values, by one thread (the event loop)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import HistogramMetricFamily
+from prometheus_client.registry import Collector
+
+
+class Series:
+    """The series of one set of label values."""
+
+    def __init__(self, bounds: Sequence[float]) -> None:
+        """Nothing counted yet; `bounds` are the buckets' upper ends, ascending."""
+        self.bounds = bounds
+        self.buckets = np.zeros(len(bounds) + 1, np.int64)
+        self.sum = 0.0
+
+    def observe_all(self, values: npt.NDArray[Any]) -> None:
+        """Count every one of `values` [m]."""
+        self.buckets += np.bincount(np.searchsorted(self.bounds, values), minlength=len(self.buckets))
+        self.sum += float(values.sum(dtype=np.float64))
+
+    def cumulative(self) -> list[tuple[str, float]]:
+        """Buckets as Prometheus wants them."""
+        names = [*(str(bound) for bound in self.bounds), "+Inf"]
+        return [(name, float(count)) for name, count in zip(names, np.cumsum(self.buckets), strict=True)]
+
+
+class Histogram(Collector):
+    """Equals `prometheus_client.Histogram`, but observes arrays; one thread may."""
+
+    def __init__(
+        self, name: str, text: str, labels: Sequence[str], buckets: Sequence[float], registry: CollectorRegistry
+    ) -> None:
+        """Register with `registry`."""
+        self.name, self.text, self.label_names = name, text, tuple(labels)
+        self.bounds = [float(bound) for bound in buckets]
+        self.children: dict[tuple[str, ...], Series] = {}
+        registry.register(self)
+
+    def labels(self, *values: str) -> Series:
+        """The series with these label values; made at the first call."""
+        return self.children.setdefault(values, Series(self.bounds))
+
+    def collect(self) -> Iterator[HistogramMetricFamily]:
+        """All series, for a scrape."""
+        family = HistogramMetricFamily(self.name, self.text, labels=self.label_names)
+        for values, series in list(self.children.items()):
+            family.add_metric(values, series.cumulative(), series.sum)
+        yield family

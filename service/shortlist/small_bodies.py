@@ -1,0 +1,28 @@
+"""The small JSON bodies of what operators ask: objects, or nothing at all."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.requests import ClientDisconnect, Request
+
+from .bodies import read_body
+from .errors import BadInput
+from .fields import parse_json
+from .protocol import JSON_TYPE
+from .routes import service_of
+
+
+async def optional_fields(request: Request) -> dict[str, Any]:
+    """The fields of a body that may be empty, whatever its content type; raises BadInput, TooLarge."""
+    try:
+        body = await read_body(request, service_of(request).settings.body_limit)
+    except ClientDisconnect:
+        raise BadInput("the connection closed before the whole body had come: send it again") from None
+    return parse_json(body) if body else {}
+
+
+def optional_body(**fields: dict[str, Any]) -> dict[str, Any]:
+    """The documentation of such a body; each field: its JSON schema."""
+    content = {JSON_TYPE: {"schema": {"type": "object", "properties": fields}}}
+    return {"requestBody": {"required": False, "content": content}}

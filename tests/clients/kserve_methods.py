@@ -1,0 +1,139 @@
+"""The kserve client's REST methods of protocol v2 against a running server; run by a python that has kserve.
+
+Arguments: host:port, case.npz. Prints one JSON line: each check -> "ok" or what went wrong.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+
+import httpx
+import numpy as np
+from kserve import InferenceRESTClient, InferInput, InferRequest, RESTConfig
+from kserve.protocol.infer_type import RequestedOutput
+
+CHECKS = []
+OUTPUTS = ("ids", "logprobs", "scored")
+
+
+def check(function):
+    CHECKS.append(function)
+    return function
+
+
+def request(case, *, binary, outputs=OUTPUTS, binary_out=None, **more):
+    rows = case["rows"]
+    context = InferInput("context", list(rows.shape), "FP32")
+    context.set_data_from_numpy(rows, binary_data=binary)
+    form = {"binary_data": binary if binary_out is None else binary_out}
+    wanted = [RequestedOutput(name, parameters=form) for name in outputs]
+    return InferRequest("lm", [context], parameters={"k": 3}, request_outputs=wanted, **more)
+
+
+def same(found, case):
+    for name in OUTPUTS:
+        values, expected = found.get_output_by_name(name).as_numpy(), case[f"top3_{name}"]
+        assert values.shape == expected.shape, f"{name}: {values.shape}"
+        if name == "logprobs":
+            np.testing.assert_allclose(values, expected, atol=1e-5)
+        else:
+            np.testing.assert_array_equal(values, expected)
+
+
+async def refused(awaitable, status, *words):
+    error = None
+    try:
+        await awaitable
+    except httpx.HTTPStatusError as raised:
+        error = raised
+    assert error is not None, f"was answered, and should have been refused with {status}"
+    assert error.response.status_code == status, str(error)
+    assert all(word in str(error) for word in words), str(error)
+
+
+@check
+async def is_server_live(client, url, case):
+    assert await client.is_server_live(url) is True
+
+
+@check
+async def is_server_ready(client, url, case):
+    assert await client.is_server_ready(url) is True
+
+
+@check
+async def is_model_ready(client, url, case):
+    assert await client.is_model_ready(url, "lm") is True
+    assert await client.is_model_ready(url, "nope") is False
+
+
+@check
+async def infer_binary(client, url, case):
+    found = await client.infer(url, request(case, binary=True, request_id="7"), model_name="lm")
+    same(found, case)
+    assert (found.id, found.model_name) == ("7", "lm")  # the client drops the version
+
+
+@check
+async def infer_json(client, url, case):
+    found = await client.infer(url, request(case, binary=False, request_id="7"), model_name="lm")
+    same(found, case)
+    assert (found.id, found.model_name) == ("7", "lm")
+
+
+@check
+async def infer_binary_in_json_out(client, url, case):
+    same(await client.infer(url, request(case, binary=True, binary_out=False), model_name="lm"), case)
+
+
+@check
+async def infer_json_in_binary_out(client, url, case):
+    same(await client.infer(url, request(case, binary=False, binary_out=True), model_name="lm"), case)
+
+
+@check
+async def infer_a_dictionary(client, url, case):
+    rows = case["rows"]
+    context = {"name": "context", "shape": list(rows.shape), "datatype": "FP32", "data": rows.ravel().tolist()}
+    asked = {"id": "8", "inputs": [context], "parameters": {"k": 3}}
+    headers = {}
+    found = await client.infer(url, asked, model_name="lm", headers={"X-Who": "me"}, response_headers=headers)
+    same(found, case)
+    assert found.id == "8"
+    assert headers["content-type"] == "application/json"
+
+
+@check
+async def infer_as_a_graph(client, url, case):
+    rows = case["rows"]
+    context = {"name": "context", "shape": list(rows.shape), "datatype": "FP32", "data": rows.ravel().tolist()}
+    asked = {"inputs": [context], "parameters": {"k": 3}}
+    found = await client.infer(f"{url}/v2/models/lm/infer", asked, is_graph_endpoint=True)
+    assert found["outputs"][0]["data"] == case["top3_ids"].ravel().tolist()
+
+
+@check
+async def infer_refused(client, url, case):
+    unknown = "Request for unknown model: 'nope' is not found"
+    await refused(client.infer(url, request(case, binary=True), model_name="nope"), 404, unknown)
+    await refused(client.infer(url, request(case, binary=True, outputs=("nope",)), model_name="lm"), 400, "nope")
+    await refused(client.infer(url, {"inputs": []}, model_name="lm"), 400, "context")
+
+
+async def run(place, case):
+    report = {}
+    async with InferenceRESTClient(RESTConfig(protocol="v2")) as client:
+        for each in CHECKS:
+            try:
+                await each(client, f"http://{place}", case)
+                report[each.__name__] = "ok"
+            except Exception as error:
+                report[each.__name__] = f"{type(error).__name__}: {error}"[:600]
+    return report
+
+
+if __name__ == "__main__":
+    place, path = sys.argv[1:]
+    print(json.dumps(asyncio.run(run(place, dict(np.load(path))))))
