@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
+import time
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -28,9 +30,9 @@ class Connection:
     """
 
     def __init__(self, url: str, *, timeout: float = TIMEOUT, max_rows: int = MAX_ROWS) -> None:
-        """url: as in http://127.0.0.1:8000. timeout: seconds a request. max_rows: context vectors a request.
+        """url: as in http://127.0.0.1:8000. max_rows: context vectors a request. Raises BadInput.
 
-        Raises BadInput.
+        timeout: seconds a request, and for asking again where the server has too much to do.
         """
         check_url(url)
         if not 0 < timeout < math.inf:
@@ -76,7 +78,8 @@ class Client(Connection):
     ) -> TopK:  # fmt: skip
         """As Head.topk, over HTTP; numpy, torch or lists, split into requests of `max_rows`.
 
-        Raises BadInput, NotFound, TooLarge (one row over the server's limits), NotReady, Unreachable, ServerError.
+        Raises BadInput, NotFound, TooLarge (one row over the server's limits), Overloaded (for all of `timeout`),
+        TimedOut, NotReady, Unreachable, ServerError.
         """
         lists = {"allow": allow, "ban": ban}
         return self.run(exchange.topk(model, contexts, k, version, lists, exact, self.max_rows))
@@ -109,6 +112,19 @@ class Client(Connection):
             return result
 
     def send(self, ask: Ask) -> Told:
+        """The answer; while the server has too much to do, asks again when it says, for `timeout` seconds in all.
+
+        Raises Unreachable.
+        """
+        until = time.monotonic() + self.timeout
+        while True:
+            answer = self.attempt(ask)
+            seconds = exchange.pause(answer)
+            if seconds is None or time.monotonic() + seconds > until:
+                return answer
+            time.sleep(seconds)
+
+    def attempt(self, ask: Ask) -> Told:
         """One round trip; raises Unreachable. A connection that the server had closed is replaced once."""
         try:
             try:
@@ -180,6 +196,16 @@ class AsyncClient(Connection):
 
     async def send(self, ask: Ask) -> Told:
         """See Client.send."""
+        until = time.monotonic() + self.timeout
+        while True:
+            answer = await self.attempt(ask)
+            seconds = exchange.pause(answer)
+            if seconds is None or time.monotonic() + seconds > until:
+                return answer
+            await asyncio.sleep(seconds)
+
+    async def attempt(self, ask: Ask) -> Told:
+        """See Client.attempt."""
         try:
             try:
                 return told(await self.request(ask))

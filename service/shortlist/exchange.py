@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import operator
+import random
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -16,7 +17,17 @@ from urllib.parse import quote
 import numpy as np
 
 from .arrays import Array, float_array, id_array
-from .errors import BadInput, NotFound, NotReady, ServerError, ShortlistError, TooLarge, Unsupported
+from .errors import (
+    BadInput,
+    NotFound,
+    NotReady,
+    Overloaded,
+    ServerError,
+    ShortlistError,
+    TimedOut,
+    TooLarge,
+    Unsupported,
+)
 from .protocol import (
     BINARY_TYPE,
     CONTEXT,
@@ -37,7 +48,7 @@ T = TypeVar("T")
 
 OK = 200
 BY_STATUS: dict[int, type[ShortlistError]] = {
-    error.status: error for error in (BadInput, NotFound, TooLarge, Unsupported, NotReady)
+    error.status: error for error in (BadInput, NotFound, TooLarge, Overloaded, Unsupported, NotReady, TimedOut)
 }
 WEAKEST_LAST = ("exact", "estimated", "shortlist")
 
@@ -201,6 +212,17 @@ def read_json(content: bytes) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise ServerError("the answer is not JSON, so this is no Shortlist server: check the URL")
     return found
+
+
+def pause(told: Told) -> float | None:
+    """Seconds after which a server that has too much to do wants to be asked again; None where it did not say so.
+
+    Up to a tenth is added at random, so that clients who were refused together do not come back together.
+    """
+    wanted = told.headers.get("retry-after", "")
+    if told.status != Overloaded.status or not wanted.isdecimal():
+        return None
+    return int(wanted) * random.uniform(1.0, 1.1)
 
 
 def checked(told: Told) -> Told:

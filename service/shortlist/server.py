@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterator
 
 import uvicorn
+from pythonjsonlogger.json import JsonFormatter
 
 from .app import create_app
 from .errors import BadInput
@@ -30,12 +31,23 @@ def serve(settings: Settings) -> int:
 
     Raises NotFound for an empty repository, DeviceError, BadInput when the address cannot be had.
     """
-    logging.basicConfig(level=settings.log_level.upper(), format=LOG_FORMAT)
+    logging.basicConfig(level=settings.log_level.upper(), handlers=[handler(settings.log_format)])
     app = create_app(settings)
     with listen(settings.host, settings.port) as listener:
         print(f"listening on {url_of(listener)}", file=sys.stderr, flush=True)  # noqa: T201
         Server(configure(Gateway(app, app.state.service), settings), app.state.service).run([listener])
     return 0
+
+
+def handler(log_format: str) -> logging.Handler:
+    """Where the log goes: stderr, as text for people or as one JSON object a line for collectors."""
+    lines = logging.StreamHandler()
+    names = "asctime levelname name message"
+    if log_format == "json":
+        lines.setFormatter(JsonFormatter(names.split(), rename_fields={"asctime": "time", "levelname": "level"}))
+    else:
+        lines.setFormatter(logging.Formatter(LOG_FORMAT))
+    return lines
 
 
 def configure(app: object, settings: Settings) -> uvicorn.Config:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import numpy as np
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 from shortlist import errors, exchange
 from shortlist.exchange import Told
 
-from tests.support import make_contexts
+from tests.support import RunningServer, make_contexts
 
 ROWS = make_contexts(rows=11, seed=6).contexts
 ATOL = 1e-5
@@ -193,6 +194,28 @@ def test_a_connection_that_was_closed_is_replaced_once():
     with answering(dropping) as client:
         assert client.models() == []
     assert len(seen) == 2
+
+
+def test_a_refused_client_asks_again_when_it_is_told_to(small_repository, head):
+    with RunningServer(small_repository, "--queue-rows", "4", "--inline-us", "0") as server:
+
+        def ask(start: int) -> None:
+            with shortlist.Client(server.url) as client:
+                for _ in range(10):
+                    same(client.topk("lm", ROWS[start : start + 4], 3), head.topk(ROWS[start : start + 4], 3))
+
+        with ThreadPoolExecutor(6) as pool:
+            list(pool.map(ask, range(6)))
+
+
+@pytest.mark.parametrize(
+    ("status", "header", "waits"),
+    [(429, "2", True), (429, "", False), (429, "soon", False), (503, "2", False), (200, "2", False)],
+)
+def test_only_a_refusal_for_load_is_waited_for(status, header, waits):
+    seconds = exchange.pause(Told(status, {"retry-after": header}, b""))
+    assert (seconds is not None) == waits
+    assert seconds is None or 2.0 <= seconds <= 2.2
 
 
 def test_one_row_over_the_limit_is_an_error():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import json
 import signal
 import socket
 import subprocess
@@ -204,3 +205,11 @@ def test_the_server_needs_neither_torch_nor_onnx(small_repository):
         f"load_checked(Path({str(small_repository / 'lm' / '1')!r}))"
     )
     subprocess.run([sys.executable, "-W", "error", "-c", code], check=True)
+
+
+def test_the_log_in_json_holds_one_object_a_line(small_repository):
+    with RunningServer(small_repository, "--log-format", "json") as server:
+        server.http.get("/healthz")
+        lines = [json.loads(line) for line in server.log if line.startswith("{")]
+    assert {"time", "level", "name", "message"} <= set(lines[0])
+    assert any("is ready" in line["message"] for line in lines)
