@@ -17,6 +17,7 @@ from pythonjsonlogger.json import JsonFormatter
 from .app import create_app
 from .errors import BadInput
 from .gateway import Gateway
+from .http_protocol import Protocol
 from .service import Service
 from .settings import Settings
 
@@ -54,7 +55,7 @@ def configure(app: object, settings: Settings) -> uvicorn.Config:
     """How uvicorn runs the app."""
     return uvicorn.Config(
         app,  # type: ignore[arg-type]
-        http="httptools",
+        http=Protocol,
         ws="none",
         lifespan="on",
         log_config=None,

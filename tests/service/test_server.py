@@ -213,3 +213,13 @@ def test_the_log_in_json_holds_one_object_a_line(small_repository):
         lines = [json.loads(line) for line in server.log if line.startswith("{")]
     assert {"time", "level", "name", "message"} <= set(lines[0])
     assert any("is ready" in line["message"] for line in lines)
+
+
+def test_what_is_no_http_gets_a_sentence_in_json(small_server):
+    host, port = small_server.url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), timeout=10) as connection:
+        connection.sendall(b"what is this\r\n\r\n")
+        head, _, body = connection.makefile("rb").read().partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 400 ")
+    assert b"content-type: application/json" in head
+    assert set(json.loads(body)) == {"error"}
