@@ -16,7 +16,7 @@ from onnx import TensorProto
 from shortlist.runtime import Graph
 from shortlist.selection import largest
 from shortlist_exporter.graphs import GraphBuilder, value
-from shortlist_exporter.methods.svd import ZERO_POINT, quantized_contexts
+from shortlist_exporter.quantized import ZERO_POINT, quantized_contexts
 from shortlist_exporter.sources import Dense
 from shortlist_models.svd import quantize_rows
 
