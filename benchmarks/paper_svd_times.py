@@ -15,8 +15,8 @@ from shortlist.selection import largest
 from shortlist.threads import available_threads
 from shortlist_exporter.dense_graphs import write_dense, write_rows
 from shortlist_exporter.graphs import GraphBuilder, value
-from shortlist_exporter.methods.svd import ZERO_POINT, quantized_contexts
 from shortlist_exporter.progress import progress_bar
+from shortlist_exporter.quantized import ZERO_POINT, quantized_contexts
 from shortlist_exporter.sources import Dense
 
 CLASSES, DIM, WIDTH, VIEW = 262_144, 2048, 256, 16_384
