@@ -36,6 +36,7 @@ from .runtime import resolve_device
 from .server_settings import LogSettings, TraceSettings
 from .settings import Settings
 from .shared_memory import SharedMemory
+from .triton_metrics import TritonMetrics
 from .work import Work, checked_work
 
 CLIENT_GONE = 499  # nobody reads this answer; the code is for the metrics
@@ -152,6 +153,8 @@ class Service:
         self.metrics.held_rows.set_function(lambda: self.admission.rows)
         self.metrics.held_bytes.set_function(lambda: self.admission.bytes)
         self.all_served: dict[Model, Served] = {}
+        if settings.triton_metrics:
+            TritonMetrics(lambda: [served.ledger for served in self.all_served.values()], self.metrics.registry)
         self.reading: dict[asyncio.Task[Any], float] = {}
         self.draining = False
         self.closing = False

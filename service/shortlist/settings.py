@@ -40,6 +40,7 @@ class Settings(BaseSettings):
         1.0, ge=0, description="after SIGTERM, requests are accepted this long while /readyz says 503, seconds"
     )
     drain_seconds: int = Field(30, ge=0, description="then the longest wait for accepted requests, seconds")
+    triton_metrics: bool = Field(True, description="also export the metrics under Triton's names, nv_inference_*")
     log_format: Literal["text", "json"] = Field("text", description="json: one object a line, tracebacks inside")
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="least level logged")
 

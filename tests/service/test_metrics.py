@@ -142,3 +142,16 @@ def test_our_histogram_equals_prometheus_own(batches):
 def test_two_servers_in_one_process_do_not_meet():
     Metrics("1")
     Metrics("2")
+
+
+def test_tritons_names_hold_what_its_dashboards_query(small_repository):
+    names = ("request_success", "request_failure", "count", "exec_count", "request_duration_us", "queue_duration_us")
+    with RunningServer(small_repository) as server:
+        assert (ask(server), ask(server, k=0)) == (200, 400)
+        samples = scrape(server)
+    found = {name: value(samples, f"nv_inference_{name}", model="lm", version="1") for name in names}
+    assert (found["request_success"], found["request_failure"], found["count"], found["exec_count"]) == (1, 1, 3, 1)
+    assert found["request_duration_us"] > 0
+    with RunningServer(small_repository, "--no-triton-metrics") as server:
+        ask(server)
+        assert not any(name.startswith("nv_") for name, _ in scrape(server))

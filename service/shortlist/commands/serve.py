@@ -25,7 +25,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         if name != "repository":
             flag = f"--{name.replace('_', '-')}"
             if field.annotation is bool:
-                parser.add_argument(flag, action="store_true", default=None, help=field.description)
+                switch = argparse.BooleanOptionalAction
+                said = "on" if field.default else "off"
+                parser.add_argument(flag, action=switch, default=None, help=f"{field.description} (default: {said})")
                 continue
             default = "" if field.default is None else f" (default: {field.default})"
             parser.add_argument(flag, help=f"{field.description}{default}", metavar=name.rpartition("_")[2].upper())
