@@ -62,7 +62,10 @@ async def load(request: Request, name: str) -> Response:
 async def unload(request: Request, name: str) -> Response:
     """Stop answering for a model, and free its memory, until it is loaded again."""
     flag(await parameters_of(request), "unload_dependents")  # no model depends on another
-    await asyncio.to_thread(service_of(request).models.unload, name)  # waits for a load that runs
+    service = service_of(request)
+    await asyncio.to_thread(service.models.unload, name)  # waits for a load that runs
+    for model in service.models.versions(name).values():
+        service.metrics.unloaded(model)
     return Response()
 
 

@@ -85,6 +85,7 @@ class Metrics:
         )
         self.ready = Gauge("shortlist_ready", "1 when /readyz answers 200", registry=registry)
         Gauge("shortlist_build_info", "1", ("version",), registry=registry).labels(version).set(1)
+        self.infos: dict[Model, tuple[str, ...]] = {}
         self.known_requests: dict[Model | None, Requests] = {}
         self.known_answers: dict[Model, Answers] = {}
 
@@ -113,9 +114,17 @@ class Metrics:
             return
         manifest = model.head.manifest
         place = (model.name, str(model.version))
-        self.info.labels(*place, manifest.method, manifest.plan, model.head.device, manifest.normalizer).set(1)
+        self.unloaded(model)  # as it was before it was loaded again
+        self.infos[model] = (*place, manifest.method, manifest.plan, model.head.device, manifest.normalizer)
+        self.info.labels(*self.infos[model]).set(1)
         for metric, value in (manifest.quality.model_dump() if manifest.quality else {}).items():
             self.quality.labels(*place, metric).set(value)
+
+    def unloaded(self, model: Model) -> None:
+        """No longer say that a model is ready."""
+        labels = self.infos.pop(model, None)
+        if labels is not None:
+            self.info.remove(*labels)
 
 
 class Requests:

@@ -43,7 +43,7 @@ class Memory(Protocol):
     """Shared memory that requests may name instead of carrying data; raises BadInput."""
 
     def read(self, region: str, offset: int, size: int) -> memoryview:
-        """`size` bytes from `offset` on."""
+        """A copy of `size` bytes from `offset` on: its owner may write on."""
 
     def write(self, region: str, offset: int, data: bytes) -> None:
         """Put bytes there."""
@@ -187,10 +187,10 @@ def region_of(parameters: dict[str, Any], where: str) -> Region | None:
 
 
 def shared(region: Region, memory: Memory | None) -> memoryview:
-    """A copy of what is there now: its owner may write on."""
+    """What is there now; raises BadInput where shared memory is not served."""
     if memory is None:
         raise BadInput("shared memory is not served: start the server with --shared-memory, or send data in the body")
-    return memoryview(bytes(memory.read(region.name, region.offset, region.size)))
+    return memory.read(region.name, region.offset, region.size)
 
 
 def mapping(content: dict[str, Any], key: str, where: str) -> dict[str, Any]:

@@ -146,7 +146,7 @@ class Service:
         self.device = resolve_device(settings.device)
         self.models = Models(settings.repository)
         self.admission = Admission(settings.queue_rows, settings.queue_bytes)
-        self.shared_memory = SharedMemory() if settings.shared_memory else None
+        self.shared_memory = SharedMemory(settings.body_limit) if settings.shared_memory else None
         self.log_settings, self.trace_settings = LogSettings(), TraceSettings()
         self.metrics = Metrics(__version__, registry)
         self.metrics.ready.set_function(self.is_ready)

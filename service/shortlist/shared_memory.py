@@ -14,11 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .errors import BadInput
+from .errors import BadInput, TooLarge
 from .protocol import cut, is_count
 
 FOLDER = Path("/dev/shm")
 KEY = re.compile(r"/?([^/\0]{1,255})")
+MOST_BYTES = 16 << 20
 MOST_REGIONS = 256  # each holds a file open
 OPEN = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # neither waits for a pipe nor follows a link
 
@@ -50,8 +51,9 @@ class Region:
 class SharedMemory:
     """The registered regions, by name. Threads may share it."""
 
-    def __init__(self) -> None:
-        """No regions yet."""
+    def __init__(self, most: int = MOST_BYTES) -> None:
+        """No regions yet. most: bytes that are read for one input, as of a body."""
+        self.most = most
         self.regions: dict[str, Region] = {}
         self._lock = threading.Lock()  # a file must not be closed, and its number reused, while it is read
 
@@ -84,7 +86,9 @@ class SharedMemory:
         return [region.described() for region in found]
 
     def read(self, region: str, offset: int, size: int) -> memoryview:
-        """A copy of `size` bytes from `offset` in the region; raises BadInput."""
+        """A copy of `size` bytes from `offset` in the region; raises BadInput, TooLarge."""
+        if size > self.most:
+            raise TooLarge(f"an input of {size} bytes is over the limit of {self.most}: send fewer rows in one request")
         with self._lock:
             found = self._find(region)
             data = os.pread(found.file, size, found.start(offset, size))

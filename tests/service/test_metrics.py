@@ -155,3 +155,12 @@ def test_tritons_names_hold_what_its_dashboards_query(small_repository):
     with RunningServer(small_repository, "--no-triton-metrics") as server:
         ask(server)
         assert not any(name.startswith("nv_") for name, _ in scrape(server))
+
+
+def test_an_unloaded_model_is_no_longer_said_to_be_ready(small_repository):
+    with RunningServer(small_repository) as server:
+        assert value(scrape(server), "shortlist_model_info", model="lm") == 1
+        server.http.post("/v2/repository/models/lm/unload").raise_for_status()
+        assert value(scrape(server), "shortlist_model_info", model="lm") == 0
+        server.http.post("/v2/repository/models/lm/load").raise_for_status()
+        assert value(scrape(server), "shortlist_model_info", model="lm") == 1
