@@ -29,10 +29,17 @@ class Admission:
         self.drained = 0
         self.since = time.monotonic()
 
-    def enter(self, length: int) -> None:
-        """Hold a body of `length` bytes that is about to be read; raises Overloaded. A lone request is always taken."""
-        if self.rows >= self.most_rows or (self.bytes and self.bytes + length > self.most_bytes):
+    def check(self, length: int, own: int = 0) -> None:
+        """Raise Overloaded where `length` more bytes are too many for a request that holds `own`.
+
+        A lone request is always taken.
+        """
+        if self.rows >= self.most_rows or (self.bytes > own and self.bytes + length > self.most_bytes):
             raise self.refusal()
+
+    def enter(self, length: int, own: int = 0) -> None:
+        """Hold bytes that came; raises as `check`. What is only announced is not held: it may never come."""
+        self.check(length, own)
         self.bytes += length
 
     def hold(self, rows: int, seconds: float) -> None:
@@ -60,7 +67,7 @@ class Admission:
             self.row_seconds = REMEMBER * self.row_seconds + (1 - REMEMBER) * new if self.row_seconds else new
         self.drained += rows
         elapsed = time.monotonic() - self.since
-        if elapsed >= WINDOW:
+        if elapsed >= WINDOW and self.drained:
             rate = self.drained / elapsed
             self.begin()
             self.rate = rate

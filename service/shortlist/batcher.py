@@ -13,7 +13,7 @@ from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import Executor
 from typing import Any
 
-from .errors import ShortlistError, TimedOut
+from .errors import TimedOut
 from .queries import Result
 from .turns import Queue, Waiting
 from .work import Piece, Work
@@ -123,7 +123,14 @@ class Batcher:
         """Hand the answers out, then go on."""
         if running.cancelled():  # the server stops
             return
-        self.hand_out_all(taken, running.result())
+        error = running.exception()
+        if error is None:
+            self.hand_out_all(taken, running.result())
+            return
+        self.busy = False  # not foreseen; nobody must wait for ever if it comes
+        for waiting in taken:
+            self.drop(waiting, RuntimeError(f"a batch failed: {error}"))
+        self.consider()
 
     def hand_out_all(self, taken: dict[Waiting, Piece], found: tuple[list[Any], float]) -> None:
         """A batch is done."""
@@ -132,7 +139,7 @@ class Batcher:
         self.measured(list(taken.values()), len(taken), seconds)
         for (waiting, piece), part in zip(taken.items(), parts, strict=True):
             self.hand_out(waiting, piece, part)
-        self.consider()
+        asyncio.get_running_loop().call_soon(self.consider)  # not from here: a thousand small batches would be nested
 
     def hand_out(self, waiting: Waiting, piece: Piece, part: Any) -> None:
         """One part of an answer, and the answer itself with the last."""
@@ -146,7 +153,7 @@ class Batcher:
         if waiting.answered == waiting.work.rows:
             try:
                 waiting.future.set_result(waiting.work.finish([waiting.parts[i] for i in sorted(waiting.parts)]))
-            except ShortlistError as error:
+            except Exception as error:  # handed to the one who asked
                 waiting.future.set_exception(error)
 
     def measured(self, pieces: Sequence[Piece], requests: int, seconds: float) -> None:

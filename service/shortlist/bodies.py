@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
-from starlette.types import Message, Receive
+from starlette.types import Receive
 
 from .compression import ACCEPTED
 from .errors import BadInput, Overloaded, ShortlistError, TooLarge, Unsupported
@@ -28,7 +28,8 @@ async def read_body(request: Request, limit: int) -> bytes:
     encoding = headers.get(b"content-encoding", b"identity")
     if encoding != b"identity":
         raise Unsupported(f"content encoding '{cut(encoding.decode('latin-1'))}' is not served here: send plain JSON")
-    return await read(request.receive, announced(headers, limit), limit)
+    announced(headers, limit)
+    return await read(request.receive, limit)
 
 
 def announced(headers: RawHeaders, limit: int) -> int:
@@ -43,31 +44,21 @@ def announced(headers: RawHeaders, limit: int) -> int:
     return length
 
 
-async def read(
-    receive: Receive,
-    length: int,
-    limit: int,
-    grown: Callable[[int], None] = lambda _: None,
-    first: Message | None = None,
-) -> bytes:
+async def read(receive: Receive, limit: int, came: Callable[[int], None] = lambda _: None) -> bytes:
     """The whole body, at most `limit` bytes, refused as soon as it is known to be longer.
 
-    length: announced bytes, 0 where nothing was said. grown: hears of bytes beyond them, before more are read.
-    first: what was received already. Raises TooLarge, ClientDisconnect.
+    came: hears of every part's bytes. Raises TooLarge, ClientDisconnect.
     """
     chunks: list[bytes] = []
     size = 0
     while True:
-        message = first or await receive()
-        first = None
+        message = await receive()
         if message["type"] == "http.disconnect":
             raise ClientDisconnect
         chunk: bytes = message.get("body", b"")
         size += len(chunk)
-        if size > length:
-            check_size(size, limit)
-            grown(size - length)
-            length = size
+        check_size(size, limit)
+        came(len(chunk))
         if not message.get("more_body", False):
             return chunk if not chunks else b"".join([*chunks, chunk])
         chunks.append(chunk)

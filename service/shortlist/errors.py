@@ -68,6 +68,11 @@ class SlowBody(ShortlistError):
 
     status = 408
 
+    @classmethod
+    def after(cls, seconds: float) -> SlowBody:
+        """With its sentence."""
+        return cls(f"the body did not come within {seconds:g} s: send it faster")
+
 
 class NotReady(ShortlistError):
     """The model is loading, draining, or failed its canary."""

@@ -66,6 +66,7 @@ async def unload(request: Request, name: str) -> Response:
     await asyncio.to_thread(service.models.unload, name)  # waits for a load that runs
     for model in service.models.versions(name).values():
         service.metrics.unloaded(model)
+        service.forget(model)
     return Response()
 
 

@@ -258,7 +258,7 @@ class Models:
             ready = [number for number, model in versions.items() if model.state == "ready"]
             version = max(ready or versions)
         if version not in versions:
-            raise NotFound(f"Request for unknown model: '{name}' version {version} is not found")
+            raise NotFound(f"Request for unknown model: '{cut(name)}' version {version} is not found")
         return versions[version]
 
     def check_ready(self) -> None:

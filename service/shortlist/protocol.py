@@ -115,9 +115,12 @@ def widened(bfloat16: npt.NDArray[np.uint16]) -> npt.NDArray[np.float32]:
 
 
 def cut(text: object, length: int = 60) -> str:
-    """`text` short enough for one sentence."""
+    """`text` short enough for one sentence, and on one line."""
     whole = str(text)
-    return whole if len(whole) <= length else f"{whole[:length]}..."
+    short = whole if len(whole) <= length else f"{whole[:length]}..."
+    return (
+        short if short.isprintable() else "".join(char if char.isprintable() else ascii(char)[1:-1] for char in short)
+    )
 
 
 def is_count(value: Any) -> bool:

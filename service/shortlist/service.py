@@ -39,6 +39,7 @@ from .shared_memory import SharedMemory
 from .triton_metrics import TritonMetrics
 from .work import Work, checked_work
 
+VARY = (b"vary", b"accept-encoding")
 CLIENT_GONE = 499  # nobody reads this answer; the code is for the metrics
 OK = 200
 CELL_BYTES = 12  # an int64 id and a float32 log-probability
@@ -110,7 +111,7 @@ class Call:
 
     def hold_bytes(self, length: int) -> None:
         """See Admission.enter."""
-        self.service.admission.enter(length)
+        self.service.admission.enter(length, self.held_bytes)
         self.held_bytes += length
 
     def hold_rows(self, rows: int, limit: float) -> None:
@@ -185,6 +186,13 @@ class Service:
             found = self.all_served[model] = Served(self, model)
         return found
 
+    def forget(self, model: Model) -> None:
+        """Let go of what belongs to the head of an unloaded model."""
+        found = self.all_served.get(model)
+        if found is not None:
+            found.known = None
+            found.batcher.row_seconds.clear()
+
     def check_ready(self) -> None:
         """Raise NotReady with the reason."""
         if self.draining:
@@ -239,11 +247,16 @@ class Service:
         """The answer's body and headers; raises what the request failed by."""
         body = await self.body_of(call, headers, receive)
         started = time.perf_counter()
+        if endpoint.compresses and (encoding := headers.get(b"content-encoding")):
+            body = await asyncio.to_thread(decompressed, body, encoding.decode("latin-1"), self.settings.body_limit)
+            call.hold_bytes(len(body))
         if len(body) <= SMALL:
             job, work = self.decoded(endpoint, call, headers, body)
         else:
             job, work = await asyncio.to_thread(self.decoded, endpoint, call, headers, body)
         limit = job.timeout or self.settings.request_timeout
+        if call.elapsed() > limit:
+            raise TimedOut("the request's time was over before it was computed: allow more, or ask for less")
         call.hold_rows(work.rows, limit)
         call.decode = time.perf_counter() - started
         result = await self.computed(call, job, work, limit, scope, receive)
@@ -259,21 +272,16 @@ class Service:
     async def body_of(self, call: Call, headers: RawHeaders, receive: Receive) -> bytes:
         """The body, if there is room for it; raises Overloaded, TooLarge, SlowBody, ClientDisconnect."""
         limit = self.settings.body_limit
-        length = announced(headers, limit)
-        call.hold_bytes(length)
+        self.admission.check(announced(headers, limit))
         task = asyncio.current_task()
         assert task is not None
         self.reading[task] = call.started
         try:
-            message = await receive()
-            body: bytes = message.get("body", b"")
-            if message["type"] == "http.request" and not message.get("more_body") and len(body) <= length:
-                return body
-            return await read(receive, length, limit, call.hold_bytes, message)
+            return await read(receive, limit, call.hold_bytes)
         except asyncio.CancelledError:
             if task.uncancel() or call.elapsed() < self.settings.body_timeout:
                 raise
-            raise SlowBody(f"the body did not come within {self.settings.body_timeout:g} s: send it faster") from None
+            raise SlowBody.after(self.settings.body_timeout) from None
         finally:
             del self.reading[task]
 
@@ -287,8 +295,6 @@ class Service:
 
     def decoded(self, endpoint: Endpoint, call: Call, headers: RawHeaders, body: bytes) -> tuple[Job, Work]:
         """The request, checked; raises ShortlistError."""
-        if endpoint.compresses and (encoding := headers.get(b"content-encoding")):
-            body = decompressed(body, encoding.decode("latin-1"), self.settings.body_limit)
         job = endpoint.decode(call, headers, body)
         if job.work is None:
             self.check_limits(job.query)
@@ -314,8 +320,6 @@ class Service:
         batcher = job.served.batcher
         started = time.perf_counter()
         if work.rows == 0 or batcher.at_once(work):
-            if call.elapsed() > limit:
-                raise TimedOut("the request's time was over before it was computed: allow more, or ask for less")
             result = batcher.answer_now(work)
             call.compute = time.perf_counter() - started
             return result
@@ -327,6 +331,9 @@ class Service:
         gone.add_done_callback(partial(left, batcher.drop, waiting))
         try:
             result = await waiting.future
+        except asyncio.CancelledError:  # the server stops
+            batcher.drop(waiting)
+            raise
         finally:
             timer.cancel()
             gone.cancel()
@@ -341,7 +348,7 @@ class Service:
             encoding = chosen(accept.decode("latin-1"))
             if encoding != IDENTITY:
                 plain = [header for header in out if header[0] != CONTENT_LENGTH]
-                return compressed(content, encoding), [*plain, (b"content-encoding", encoding.encode())]
+                return compressed(content, encoding), [*plain, (b"content-encoding", encoding.encode()), VARY]
         return content, out
 
 

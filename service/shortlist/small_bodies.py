@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from starlette.requests import ClientDisconnect, Request
 
 from .bodies import read_body
-from .errors import BadInput
+from .errors import BadInput, SlowBody
 from .fields import parse_json
 from .protocol import JSON_TYPE
 from .routes import service_of
 
 
 async def optional_fields(request: Request) -> dict[str, Any]:
-    """The fields of a body that may be empty, whatever its content type; raises BadInput, TooLarge."""
+    """The fields of a body that may be empty, whatever its content type; raises BadInput, TooLarge, SlowBody."""
+    settings = service_of(request).settings
     try:
-        body = await read_body(request, service_of(request).settings.body_limit)
+        async with asyncio.timeout(settings.body_timeout):
+            body = await read_body(request, settings.body_limit)
+    except TimeoutError:
+        raise SlowBody.after(settings.body_timeout) from None
     except ClientDisconnect:
         raise BadInput("the connection closed before the whole body had come: send it again") from None
     return parse_json(body) if body else {}

@@ -103,7 +103,8 @@ class ScreenPlan(Plan):
             if count:
                 logits[row, self.union(best_clusters(scores[row], count)).ids] = -np.inf
                 inside = result.log_normalizer[row]
-                result.log_normalizer[row] = np.logaddexp(inside, log_sum_exp(logits[row]))
+                with np.errstate(over="ignore", invalid="ignore"):  # the caller refuses what overflows
+                    result.log_normalizer[row] = np.logaddexp(inside, log_sum_exp(logits[row]))
 
     def answers(self, contexts: FloatArray, scores: FloatArray, k: int, legal: Legal) -> PlanResult:
         """`topk`, the low-rank tail left out."""
@@ -133,16 +134,16 @@ class ScreenPlan(Plan):
     def answer_groups(self, contexts: FloatArray, scores: FloatArray, opened: list[int], k: int) -> PlanResult:
         """Rows that open one cluster go through its graph together, so that its weights are read once."""
         result = empty_result(len(contexts), k)
+        others = {row for row, count in enumerate(opened) if count != 1}
         for cluster, rows in groups(scores.argmax(axis=1), opened):
             if k <= self.sizes[cluster]:
                 found = self.answer_cluster(contexts[rows], cluster, k)
                 result.ids[rows], result.logits[rows] = found.ids, found.logits
                 result.log_normalizer[rows], result.scored[rows] = found.log_normalizer, found.scored
             else:
-                opened = [2 if row in rows else count for row, count in enumerate(opened)]
-        for row, count in enumerate(opened):
-            if count != 1:
-                self.answer(contexts[row], scores[row], count, UNRESTRICTED, row, result)
+                others.update(rows)
+        for row in others:
+            self.answer(contexts[row], scores[row], opened[row], UNRESTRICTED, row, result)
         return result
 
     def answer_cluster(self, contexts: FloatArray, cluster: int, k: int) -> PlanResult:
