@@ -10,7 +10,7 @@ REPO ?= build/repository
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test clients lint format demo serve bench bench-http bench-peers soak reproduce clean
+.PHONY: help setup test clients lint format demo serve bench bench-http bench-peers soak fuzz reproduce clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -46,6 +46,9 @@ bench-peers: $(VENV)/run.stamp  ## beside Triton, MLServer and LitServe; BUNDLE=
 
 soak: $(VENV)/run.stamp  ## ten minutes at twice the capacity; BUNDLE=folder, else a synthetic head
 	@$(BIN)/python -m benchmarks.http soak $(if $(BUNDLE),--bundle "$(BUNDLE)") $(ARGS)
+
+fuzz: $(VENV)/dev.stamp  ## a million mutated requests, schemathesis, raw TCP; COUNT=requests, TIME=seconds for less
+	@$(BIN)/python -m tests.fuzz all --count $(or $(COUNT),1000000) --seconds $(or $(TIME),60) $(ARGS)
 
 clients: build/venvs/triton/stamp build/venvs/kserve/stamp  ## other projects' clients, each in a virtual environment of its own
 

@@ -110,7 +110,7 @@ def section(name: str, data: DataSet, runs: Sequence[Run], docs: Path) -> str:
     wide = [run for run in runs if len(run.spent) > 1]
     shape = f"V = {data.dense.classes:,}, d = {data.dense.dim}, fitted on {len(data.fit.contexts):,} contexts"
     text = [f"\n## {data.name}\n\n{shape}. {machines}.\n"]
-    for k in (1, 5):
+    for k in (1, 5) if usable(single, 1, 1) else ():
         picture = Path(PICTURES) / f"{name}-p{k}.png"
         precision_against_time(single, docs / picture, k)
         text.append(f"\n![P@{k} against time]({picture})\n")

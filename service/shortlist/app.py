@@ -9,7 +9,7 @@ from typing import Any
 from fastapi import APIRouter, FastAPI, Request
 from prometheus_client import CollectorRegistry
 from starlette.exceptions import HTTPException
-from starlette.responses import Response
+from starlette.responses import PlainTextResponse, Response
 
 from . import __version__, management, open_inference, routes, schemas, server_routes
 from .bodies import error_response, json_response
@@ -76,7 +76,7 @@ async def readyz(request: Request) -> Response:
 
 
 @health.head("/metrics", include_in_schema=False)
-@health.get("/metrics")
+@health.get("/metrics", response_class=PlainTextResponse)
 async def metrics(request: Request) -> Response:
     """Prometheus metrics."""
     service = service_of(request)

@@ -14,6 +14,7 @@ from .result import NO_CLASS, FloatArray, IdArray
 Array = npt.NDArray[Any]
 
 FLOAT32, INT64 = "f", "q"  # type codes of the standard library's `array`, which refuses text and null
+MOST_PADDED = 1 << 20  # numbers that padding may add: one long list among thousands would take gigabytes
 KINDS = {FLOAT32: "numbers", INT64: "whole numbers"}
 DTYPES: dict[str, npt.DTypeLike] = {FLOAT32: np.float32, INT64: np.int64}
 
@@ -72,6 +73,8 @@ def id_rows(what: str, data: Any) -> IdArray:
     if not nested(data):
         return numbers
     lengths = np.array([len(row) for row in data])
+    if len(data) * int(lengths.max()) > MOST_PADDED + 2 * numbers.size:
+        raise BadInput(f"{what} has rows of {lengths.min()} to {lengths.max()} ids: send lists of about equal length")
     padded = np.full((len(data), lengths.max()), NO_CLASS, np.int64)
     padded[np.arange(padded.shape[1]) < lengths[:, None]] = numbers
     return padded

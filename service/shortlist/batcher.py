@@ -48,12 +48,12 @@ class Batcher:
         self.pool, self.batch_rows, self.delay, self.inline, self.notify = pool, batch_rows, delay, inline, notify
         self.queue = Queue()
         self.busy = False
-        self.row_seconds: dict[int, float] = {}  # by plan, as measured
+        self.row_seconds: dict[Hashable, float] = {}  # by kind of work, as measured
         self.timer: asyncio.TimerHandle | None = None
 
     def small(self, work: Work, rows: int) -> bool:
         """Whether so many rows should be computed in the event loop; not, where nothing like it was measured yet."""
-        return not work.alone and self.row_seconds.get(id(work.plan), math.inf) * rows <= self.inline
+        return not work.alone and self.row_seconds.get(kind_of(work), math.inf) * rows <= self.inline
 
     def at_once(self, work: Work) -> bool:
         """Whether `answer_now` should be asked: nothing runs or waits, and the work is small."""
@@ -65,7 +65,7 @@ class Batcher:
         result = work.answer()
         seconds = time.perf_counter() - started
         if work.rows:
-            self.remember(id(work.plan), work.rows, seconds)
+            self.remember(kind_of(work), work.rows, seconds)
         self.notify(work.rows, 1, seconds)
         return result
 
@@ -159,17 +159,17 @@ class Batcher:
     def measured(self, pieces: Sequence[Piece], requests: int, seconds: float) -> None:
         """Remember how long a row takes by each plan, and tell of the batch."""
         rows = sum(piece.stop - piece.start for piece in pieces)
-        plans = {id(piece.work.plan) for piece in pieces}
-        if len(plans) == 1:
-            self.remember(plans.pop(), rows, seconds)
+        kinds = {kind_of(piece.work) for piece in pieces}
+        if len(kinds) == 1:
+            self.remember(kinds.pop(), rows, seconds)
         self.notify(rows, requests, seconds)
 
-    def remember(self, plan: int, rows: int, seconds: float) -> None:
-        """How long a row takes by a plan, as far as so many rows tell."""
+    def remember(self, kind: Hashable, rows: int, seconds: float) -> None:
+        """How long a row takes by a kind of work, as far as so many rows tell."""
         new = seconds / rows
-        old = self.row_seconds.get(plan, new)
-        if rows <= FEW or plan not in self.row_seconds:
-            self.row_seconds[plan] = REMEMBER * old + (1 - REMEMBER) * min(new, OUTLIER * old)
+        old = self.row_seconds.get(kind, new)
+        if rows <= FEW or kind not in self.row_seconds:
+            self.row_seconds[kind] = REMEMBER * old + (1 - REMEMBER) * min(new, OUTLIER * old)
 
 
 def computed(pieces: list[Piece]) -> tuple[list[Any], float]:
@@ -182,6 +182,11 @@ def computed(pieces: list[Piece]) -> tuple[list[Any], float]:
     for group in groups.values():
         found.update(zip(group, together(group), strict=True))
     return [found[piece] for piece in pieces], time.perf_counter() - started
+
+
+def kind_of(work: Work) -> Hashable:
+    """Works of one kind take about as long a row: one plan, searched equally widely, for about as many classes."""
+    return id(work.plan), work.width, work.k.bit_length()
 
 
 def together(pieces: list[Piece]) -> list[Any]:

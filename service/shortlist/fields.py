@@ -9,9 +9,13 @@ import orjson
 from .errors import BadInput
 from .protocol import cut
 
+MANY_LISTS = 1 << 16  # far more than rows in a request
+
 
 def parse_json(text: memoryview | bytes) -> dict[str, Any]:
     """A JSON object; raises BadInput. Nesting is bounded by orjson."""
+    if len(text) > MANY_LISTS and brackets(text) > MANY_LISTS:
+        raise BadInput(f"the body has more than {MANY_LISTS} lists and objects: send numbers flat, or as binary data")
     try:
         content = orjson.loads(text)
     except orjson.JSONDecodeError as error:
@@ -19,6 +23,12 @@ def parse_json(text: memoryview | bytes) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise BadInput("the body must be a JSON object")
     return content
+
+
+def brackets(text: memoryview | bytes) -> int:
+    """Lists and objects, at most: millions of them, even empty, take the interpreter for seconds."""
+    content = bytes(text)
+    return content.count(b"[") + content.count(b"{")
 
 
 def whole(k: Any) -> int:

@@ -89,7 +89,7 @@ def checked(name: str, lists: IdLists, rows: int, classes: int) -> IdArray | Non
     if len(ids) not in (1, rows):
         raise BadInput(f"{name} has {len(ids)} rows for {rows} contexts: give one list for all, or one a row")
     check_range(name, ids, classes)
-    return ids
+    return np.unique(ids)[None] if ids.size > classes and len(ids) == 1 else ids
 
 
 def check_range(name: str, ids: IdArray, classes: int) -> None:

@@ -48,22 +48,27 @@ def listed(model: Model) -> dict[str, str]:
     }
 
 
-@router.post(NAMED + "/load", openapi_extra=optional_body(parameters=PARAMETERS))
+@router.post(NAMED + "/load", response_class=Response, openapi_extra=optional_body(parameters=PARAMETERS))
 async def load(request: Request, name: str) -> Response:
     """Load every version of a model that is in the repository now; what answers meanwhile goes on answering."""
     check_overrides(await parameters_of(request))
     service = service_of(request)
     # verifying and warming takes seconds, which the event loop does not have
-    await asyncio.to_thread(service.models.load, name, service.device, service.settings.threads, service.metrics.loaded)
+    async with service.loading:
+        threads, notify = service.settings.threads, service.metrics.loaded
+        await asyncio.to_thread(service.models.load, name, service.device, threads, notify)
+    for model in service.models.versions(name).values():
+        service.forget(model)
     return Response()
 
 
-@router.post(NAMED + "/unload", openapi_extra=optional_body(parameters=PARAMETERS))
+@router.post(NAMED + "/unload", response_class=Response, openapi_extra=optional_body(parameters=PARAMETERS))
 async def unload(request: Request, name: str) -> Response:
     """Stop answering for a model, and free its memory, until it is loaded again."""
     flag(await parameters_of(request), "unload_dependents")  # no model depends on another
     service = service_of(request)
-    await asyncio.to_thread(service.models.unload, name)  # waits for a load that runs
+    async with service.loading:
+        await asyncio.to_thread(service.models.unload, name)  # waits for a load that runs
     for model in service.models.versions(name).values():
         service.metrics.unloaded(model)
         service.forget(model)

@@ -152,7 +152,7 @@ class Answers:
     def __init__(self, metrics: Metrics, model: Model) -> None:
         """Bind them; a row with V classes scored was answered by the dense head."""
         place = (model.name, str(model.version))
-        self.classes = model.classes
+        self.model = model
         self.phases = [metrics.phases.labels(*place, phase) for phase in PHASES]
         self.batch_rows = metrics.batch_rows.labels(*place)
         self.batch_requests = metrics.batch_requests.labels(*place)
@@ -166,7 +166,7 @@ class Answers:
             phase.observe_all(np.array(seconds))
         if scored:
             rows = np.concatenate(scored)
-            dense = int(np.count_nonzero(rows == self.classes))
+            dense = int(np.count_nonzero(rows == self.model.classes))
             self.by_dense.inc(dense)
             self.by_head.inc(len(rows) - dense)
             self.scored.observe_all(rows)

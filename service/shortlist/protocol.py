@@ -7,6 +7,7 @@ A body is JSON, then the bytes of its binary tensors in order, little-endian, wi
 from __future__ import annotations
 
 import math
+import reprlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
@@ -116,7 +117,7 @@ def widened(bfloat16: npt.NDArray[np.uint16]) -> npt.NDArray[np.float32]:
 
 def cut(text: object, length: int = 60) -> str:
     """`text` short enough for one sentence, and on one line."""
-    whole = str(text)
+    whole = reprlib.repr(text) if isinstance(text, list | dict) else str(text)  # neither deep nor long
     short = whole if len(whole) <= length else f"{whole[:length]}..."
     return (
         short if short.isprintable() else "".join(char if char.isprintable() else ascii(char)[1:-1] for char in short)

@@ -10,6 +10,7 @@ import signal
 import socket
 import sys
 from collections.abc import Iterator
+from functools import partial
 
 import uvicorn
 from pythonjsonlogger.json import JsonFormatter
@@ -55,7 +56,7 @@ def configure(app: object, settings: Settings) -> uvicorn.Config:
     """How uvicorn runs the app."""
     return uvicorn.Config(
         app,  # type: ignore[arg-type]
-        http=Protocol,
+        http=partial(Protocol, patience=settings.body_timeout),  # type: ignore[arg-type]
         ws="none",
         lifespan="on",
         log_config=None,

@@ -82,7 +82,7 @@ async def status(request: Request, region: str | None = None) -> Response:
     return json_response(regions_of(request).status(region))
 
 
-@router.post(REGION + "/register", openapi_extra=optional_body(**REGISTERED))
+@router.post(REGION + "/register", response_class=Response, openapi_extra=optional_body(**REGISTERED))
 async def register(request: Request, region: str) -> Response:
     """Make a part of a shared memory object known by a name, for inputs and outputs."""
     regions = regions_of(request)
@@ -91,8 +91,8 @@ async def register(request: Request, region: str) -> Response:
     return Response()
 
 
-@router.post(SYSTEM + "/unregister")
-@router.post(REGION + "/unregister")
+@router.post(SYSTEM + "/unregister", response_class=Response)
+@router.post(REGION + "/unregister", response_class=Response)
 async def unregister(request: Request, region: str | None = None) -> Response:
     """Forget every region, or one; the memory itself stays the client's."""
     regions_of(request).unregister(region)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import threading
 import time
 from collections.abc import AsyncIterator, Callable
@@ -56,6 +57,7 @@ class Served:
         self.service, self.model = service, model
         self.ledger = Ledger(model, service.metrics)
         settings = service.settings
+        self.admission = Admission(settings.queue_rows, settings.queue_bytes)
         delay = settings.batch_delay_us * MICROSECOND
         inline = settings.inline_us * MICROSECOND
         self.batcher = Batcher(service.pool, settings.batch_rows, delay, inline, self.computed)
@@ -71,6 +73,7 @@ class Served:
 
     def computed(self, rows: int, requests: int, seconds: float) -> None:
         """A batch was computed."""
+        self.admission.answered(rows, seconds)
         self.service.admission.answered(rows, seconds)
         self.ledger.batch(rows, requests, seconds)
 
@@ -97,7 +100,7 @@ class Call:
     served: Served | None = None
     decode = queue = compute = encode = 0.0
     scored: IntArray | None = None
-    held_bytes = held_rows = 0
+    held_bytes = held_rows = waiting_rows = 0
 
     def __init__(self, service: Service) -> None:
         """Start the clock."""
@@ -115,9 +118,19 @@ class Call:
         self.held_bytes += length
 
     def hold_rows(self, rows: int, limit: float) -> None:
-        """See Admission.hold; limit: seconds that the request may take in all."""
-        self.service.admission.hold(rows, limit - self.elapsed())
+        """See Admission.hold: by the server's bound, and by what the model should manage within `limit` seconds."""
+        assert self.served is not None
+        self.service.admission.hold(rows, math.inf)
         self.held_rows += rows
+        self.served.admission.hold(rows, limit - self.elapsed())
+        self.waiting_rows += rows
+
+    def leave_rows(self) -> None:
+        """The rows are answered, or will not be."""
+        self.service.admission.leave(0, self.held_rows)
+        if self.served is not None:
+            self.served.admission.leave(0, self.waiting_rows)
+        self.held_rows = self.waiting_rows = 0
 
     @property
     def spent(self) -> tuple[float, ...]:
@@ -155,8 +168,9 @@ class Service:
         self.metrics.held_bytes.set_function(lambda: self.admission.bytes)
         self.all_served: dict[Model, Served] = {}
         if settings.triton_metrics:
-            TritonMetrics(lambda: [served.ledger for served in self.all_served.values()], self.metrics.registry)
+            TritonMetrics(lambda: [served.ledger for served in list(self.all_served.values())], self.metrics.registry)
         self.reading: dict[asyncio.Task[Any], float] = {}
+        self.loading = asyncio.Lock()  # one load or unload at a time, and the others wait without a thread
         self.draining = False
         self.closing = False
 
@@ -182,9 +196,7 @@ class Service:
     def served(self, model: Model) -> Served:
         """What is kept for a model."""
         found = self.all_served.get(model)
-        if found is None:
-            found = self.all_served[model] = Served(self, model)
-        return found
+        return self.all_served.setdefault(model, Served(self, model)) if found is None else found  # threads ask too
 
     def forget(self, model: Model) -> None:
         """Let go of what belongs to the head of an unloaded model."""
@@ -220,14 +232,18 @@ class Service:
             status, content = response.status_code, bytes(response.body)
             headers = [header for header in response.raw_headers if header[0] != CONTENT_LENGTH]
         finally:
-            self.admission.leave(call.held_bytes, call.held_rows)
+            call.leave_rows()
         self.count(call, endpoint, status)
         if not headers or headers[-1][0] != CONTENT_LENGTH:
             headers = [*headers, (CONTENT_LENGTH, str(len(content)).encode())]
         if self.closing:
             headers = [*headers, (b"connection", b"close")]
-        await send({"type": "http.response.start", "status": status, "headers": headers})
-        await send({"type": "http.response.body", "body": content})
+        self.admission.bytes += len(content)  # held until the client has read it
+        try:
+            await send({"type": "http.response.start", "status": status, "headers": headers})
+            await send({"type": "http.response.body", "body": content})
+        finally:
+            self.admission.leave(call.held_bytes + len(content), 0)
 
     def count(self, call: Call, endpoint: Endpoint, status: int) -> None:
         """Note a request that is over."""
@@ -238,7 +254,7 @@ class Service:
 
     def settle(self) -> None:
         """Count all that is noted."""
-        for served in self.all_served.values():
+        for served in list(self.all_served.values()):
             served.ledger.settle()
 
     async def answered(

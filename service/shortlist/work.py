@@ -27,6 +27,10 @@ class Work(Protocol):
         """What answers it."""
 
     @property
+    def k(self) -> int:
+        """Classes wanted for each; 0 where they are named."""
+
+    @property
     def rows(self) -> int:
         """Context vectors."""
 
@@ -143,6 +147,7 @@ class ScoreWork:
     ids: IdArray
     alone: bool = True
     width: int = 0
+    k: int = 0
 
     @property
     def rows(self) -> int:

@@ -49,7 +49,7 @@ class Doubled:
     fails: where it does: in a call that it shares, in one of its own, or in the end.
     """
 
-    width = 0
+    width = k = 0
     last = 0
 
     def __init__(self, rows, plan="plan", alone=False, fails=None):
