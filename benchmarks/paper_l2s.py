@@ -38,6 +38,15 @@ BUDGET, SECOND_PROBE = 255, 0.12  # Table 1's row
 RANKS = (20, 50)
 DOCS = Path("docs")
 
+FIGURES = """## Figures 2 to 7: precision against time, with every other method
+
+![P@1 against time](pictures/ptb-p1.png)
+
+![P@5 against time](pictures/ptb-p5.png)
+
+Drawn by `make bench FULL=1` ([benchmarks.md](benchmarks.md), section ptb): one mark a setting of every contender, L2S
+among them; time is over that of the dense layer in the same blocks.
+"""
 HEADER = """# Learning to Screen against its paper
 
 Written by `make reproduce DATA=folder`; do not edit. `ptb` is the 2 x 200 LSTM of the data set (PTB-Small in the paper: V = 10,000,
@@ -230,7 +239,7 @@ def page(folder: Path, root: Path) -> str:
         "The paper's row: P@1 .998, P@5 .990 at 10.6 times the speed of dense.\n"
         f"\n## Wall time, batch 1, one thread, B = {BUDGET}\n\n{wall}\n"
         f"\n## Tables 3 and 4: clusters at equal cost, and training against the k-means start\n\n{third}\n"
-        f"\n## Table 5: perplexity\n\n{fifth}"
+        f"\n{FIGURES}\n## Table 5: perplexity\n\n{fifth}"
     )
 
 
