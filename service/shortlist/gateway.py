@@ -9,9 +9,10 @@ import re
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from .calls import Endpoint
 from .open_inference import infer_endpoint
 from .routes import SCORE, TOPK
-from .service import Endpoint, Service
+from .service import Service
 
 INFER = re.compile(r"/v2/models/([^/]+)(?:/versions/([^/]+))?/infer")
 REMEMBERED = 1024  # paths

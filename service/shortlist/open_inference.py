@@ -11,9 +11,10 @@ from starlette.responses import Response
 from . import __version__, codec, schemas
 from .answers import LENGTH
 from .bodies import RawHeaders, json_response
+from .calls import Call, Endpoint, Job
 from .models import Model
 from .routes import Answer, service_of, version_number
-from .service import Call, Endpoint, Job, Service
+from .service import Service
 
 router = APIRouter(prefix="/v2", tags=["Open Inference Protocol"], responses=schemas.FAILURES)
 

@@ -11,10 +11,11 @@ from starlette.types import Receive, Scope, Send
 from . import json_api, schemas
 from .answers import CONTENT_TYPE
 from .bodies import RawHeaders, json_response
+from .calls import Call, Endpoint, Job
 from .errors import BadInput, NotFound
 from .models import Labels, Model, Models
 from .protocol import JSON_TYPE, cut
-from .service import Call, Endpoint, Job, Service
+from .service import Service
 
 router = APIRouter(prefix="/v1", tags=["v1"], responses=schemas.FAILURES)
 
