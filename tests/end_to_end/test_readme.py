@@ -11,7 +11,7 @@ import pytest
 from tests.support import RunningServer
 
 README = Path(__file__).parents[2] / "README.md"
-ADDRESS = "http://127.0.0.1:8000"
+TRITON = Path(__file__).parents[2] / "build" / "venvs" / "triton" / "bin" / "python"
 
 
 def blocks():
@@ -23,7 +23,8 @@ def blocks():
 
 
 def run(language, code, folder):
-    command = [sys.executable, "-c", code] if language == "python" else ["bash", "-euo", "pipefail", "-c", code]
+    python = TRITON if "tritonclient" in code else Path(sys.executable)
+    command = [python, "-c", code] if language == "python" else ["bash", "-euo", "pipefail", "-c", code]
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     done = subprocess.run(
         command, cwd=folder, capture_output=True, text=True, check=False, env=os.environ | {"PATH": path}
@@ -40,7 +41,10 @@ def test_your_own_layer(tmp_path):
         run(language, code, tmp_path)
     with RunningServer(tmp_path / "repo") as server:
         for language, code in after:
-            here = code.replace(ADDRESS, server.url).replace("localhost:8000", server.url.removeprefix("http://"))
+            if "tritonclient" in code and not TRITON.exists():
+                continue  # tests/clients says so
+            place = server.url.removeprefix("http://")
+            here = code.replace("127.0.0.1:8000", place).replace("localhost:8000", place)
             assert run(language, here, tmp_path)
 
 

@@ -234,7 +234,7 @@ def test_a_time_that_is_over_is_504_however_busy_the_server_is(server):
 
 
 def test_the_servers_own_timeout(repository):
-    with RunningServer(repository, "--request-timeout", "0.5") as server:
+    with RunningServer(repository, "--request-timeout", "0.02") as server:
         refused(infer(server, 4000), 504)
         assert infer(server, 1, timeout=60 * MICROSECONDS).status_code == 200
 
