@@ -56,7 +56,7 @@ def head_call(head: Head) -> Call:
 
 
 def graph_call(head: Head) -> Call:
-    """The head's fused graph alone, without checks and log-probabilities: what the fastest dense is timed as."""
+    """The head's fused graph alone, without checks and normaliser: what the fastest dense is timed as."""
     assert isinstance(head.plan, ScreenPlan)
     assert head.plan.fused is not None
     fused, ids, k = head.plan.fused, head.plan.ids, np.array([K])
