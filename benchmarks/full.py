@@ -23,8 +23,9 @@ HEADER = """# Benchmarks
 
 Written by `make bench FULL=1 DATA=folder`; do not edit. Every figure comes from one JSON file a run below
 `build/bench/runs`. Rows are distinct, held out by document and in random order; precision is read off the timed
-calls, with 95 % intervals over rows; settings dearer than one at under half of dense's speed are left out; dense is the fastest spelling in ONNX Runtime, timed in the same blocks with the
-same threads and batch. Times include a peer's change of basis. What keeps this honest stands in
+calls, with 95 % intervals over rows; settings dearer than one at under half of dense's speed are left out; dense is
+the fastest spelling in ONNX Runtime, timed in the same blocks with the same threads and batch. Times include a peer's
+change of basis. What keeps this honest stands in
 `benchmarks/harness.py`. What serving over HTTP costs, beside other servers: [http.md](http.md).
 """
 
@@ -66,7 +67,7 @@ def write_page(sets: Mapping[str, DataSet | ShortlistError], store: Store, docs:
         else f"\n## {name}\n\nNot run: {data}.\n"
         for name, data in sets.items()
     ]
-    (docs / "benchmarks.md").write_text("".join([HEADER, *parts, note]), "utf-8")
+    (docs / "benchmarks.md").write_text("".join([HEADER, note, *parts]), "utf-8")
 
 
 def done(store: Store, data: DataSet) -> list[Run]:
