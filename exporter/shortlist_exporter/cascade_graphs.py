@@ -1,7 +1,7 @@
 """Graphs of plan `cascade`. Classes are in the order of index.safetensors, `order` [m]; positions count in it.
 
 screen.onnx: `context` [B, d] -> `integers` [B, W] uint8, `row_scale` [B, 1], `reach` [B], `tail` [B].
-common.onnx, rare.onnx: `integers`, `row_scale` -> `previews` [B, common], [B, m - common].
+common.onnx, rare.onnx: `integers`, `row_scale` -> `previews` [B, common], [B, m - common], in units of `row_scale`.
 fused.onnx: screen and common by one call, with the outputs of both.
 rescore.onnx: `context` [1, d], `positions` [n], `full_view` [1] -> `ids` [e], their exact `logits` [e], and `inside`
 [1]: log of the sum of exp over all candidates, the best `full_view` exactly, the others by their int8 rows.
@@ -9,6 +9,7 @@ rescore.onnx: `context` [1, d], `positions` [n], `full_view` [1] -> `ids` [e], t
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -79,27 +80,28 @@ def block(graph: GraphBuilder, module: CascadeSoftmax, name: str, start: int, en
     weights = graph.tensor(f"{name}_preview", module.preview[start:end].numpy().T.astype(np.int8))
     by_class = graph.tensor(f"{name}_scale", module.scale[start:end, 0].numpy())
     sums = graph.node("MatMulInteger", ["integers", weights, graph.tensor("zero_point", np.uint8(ZERO_POINT))], "sums")
-    scaled = graph.node("Mul", [graph.node("Cast", [sums], "float_sums", to=FLOAT), by_class], "by_class")
-    products = graph.node("Mul", [scaled, "row_scale"], "products")
+    numbers = graph.node("Cast", [sums], "float_sums", to=FLOAT)
     if module.bias is None:
-        graph.node("Identity", [products], "previews")
+        graph.node("Mul", [numbers, by_class], "previews")
     else:
         bias = graph.tensor(f"{name}_bias", module.bias[start:end].numpy())
-        graph.node("Add", [products, bias], "previews")
+        in_units = graph.node("Div", [bias, "row_scale"], "bias_in_units")
+        graph.node("Add", [graph.node("Mul", [numbers, by_class], "by_class"), in_units], "previews")
 
 
 def write_rescore(folder: Path, dense: Dense, module: CascadeSoftmax) -> str:
     """rescore.onnx; the exact rows are those of rows.onnx, one copy for both."""
     graph = GraphBuilder(folder)
     real = Dense(dense.weight, dense.bias, dense.logit_scale, dense.soft_cap)  # positions leave padding out
+    by_position = replace(real, bias=None if module.bias is None else module.bias.numpy())
     for name, shape in (("column", [-1, 1]), ("row", [1, -1]), ("flat", [-1])):
         graph.tensor(name, np.array(shape, np.int64))
-    graph.node("Gather", [graph.tensor("order", module.order.numpy()), "positions"], "candidate_ids")
-    graph.node("Reshape", ["candidate_ids", "row"], "candidate_row")
-    by_codes = finish(graph, real, int8_products(graph, module), "candidate_row", stage="code_")
+    graph.node("Reshape", ["positions", "row"], "position_row")
+    by_codes = finish(graph, by_position, int8_products(graph, module), "position_row", "_by_position", "code_")
     graph.node("Reshape", [by_codes, "flat"], "code_logits")
     graph.nodes.append(helper.make_node("TopK", ["code_logits", "full_view"], ["kept_logits", "kept"], axis=0))
-    graph.node("Gather", ["candidate_ids", "kept"], "ids")
+    kept = graph.node("Gather", ["positions", "kept"], "kept_positions")
+    graph.node("Gather", [graph.tensor("order", module.order.numpy()), kept], "ids")
     exactly = finish(graph, real, exact_products(graph, real), graph.node("Reshape", ["ids", "row"], "id_row"))
     graph.node("Reshape", [exactly, "flat"], "logits")
     merged = graph.node("ScatterElements", ["code_logits", "kept", "logits"], "merged", axis=0)

@@ -48,7 +48,7 @@ class CascadeSoftmax(nn.Module):
     candidates: about how many previews go on. full_view: how many of them are scored exactly. stride: every how
     many-th preview of the common classes is looked at for the threshold. reach: the best product among the rare
     classes; they are looked at where the `RANK`-th best preview is less than `margin` above it. tail: log of the sum of
-    exp(logit) over all that are no candidates.
+    exp(logit) over all that are no candidates, held to at most `tail_limit` over that of the candidates.
     """
 
     order: Tensor
@@ -66,12 +66,12 @@ class CascadeSoftmax(nn.Module):
         self.bias = None if dense.bias is None else dense.bias[order]
         dim = dense.weight.shape[1]
         self.reach, self.tail = Linear(torch.zeros(dim), 0.0), Linear(torch.zeros(dim), -torch.inf)
-        self.margin = torch.inf
+        self.margin, self.tail_limit = torch.inf, 0.0
 
     @property
     def stride(self) -> int:
         """See the class."""
-        return max(1, min(16, self.candidates // 8, self.common // 64))
+        return max(1, min(32, self.candidates // 8, self.common // 64))
 
     def products(self, contexts: Tensor, weight: Tensor, scale: Tensor) -> Tensor:
         """int8 products [B, m] of `contexts` [B, W or d], with the bias."""
@@ -110,10 +110,13 @@ class CascadeSoftmax(nn.Module):
             self.reach = least_squares(contexts[:half], best)
             level = torch.cat([self.level(part) for part in torch.split(contexts[half:], CHUNK)])
             self.margin = float((level - self.reach(contexts[half:])).quantile(share))
-        masses = torch.cat([self.outside(part) for part in torch.split(contexts, CHUNK)])
-        known = masses.isfinite()
+        inside, outside = (
+            torch.cat(parts) for parts in zip(*map(self.masses, torch.split(contexts, CHUNK)), strict=True)
+        )
+        known = outside.isfinite()
         if known.any():
-            self.tail = least_squares(contexts[known], masses[known])
+            self.tail = least_squares(contexts[known], outside[known])
+            self.tail_limit = float((outside - inside)[known].max())
 
     def raw(self, contexts: Tensor) -> Tensor:
         """Exact products with the bias [B, m], before logit scale and soft-cap."""
@@ -124,12 +127,15 @@ class CascadeSoftmax(nn.Module):
         """[B, d] -> [B]: the `RANK`-th best preview of the common classes."""
         return self.previews(contexts)[:, : self.common].topk(min(RANK, self.common), dim=1).values[:, -1]
 
-    def outside(self, contexts: Tensor) -> Tensor:
-        """[B, d] -> [B]: log of the sum of exp(logit) over the classes that are no candidates."""
+    def masses(self, contexts: Tensor) -> tuple[Tensor, Tensor]:
+        """[B, d] -> [B], [B]: log of the sum of exp(logit) over the candidates, and over all other classes."""
         logits = self.finished(self.raw(contexts))
-        for row, preview, reach in zip(logits, self.previews(contexts), self.reach(contexts), strict=True):
-            row[self.choose(preview, float(reach)).positions] = -torch.inf
-        return logits.logsumexp(dim=1)
+        inside = torch.full_like(logits, -torch.inf)
+        for row, (preview, reach) in enumerate(zip(self.previews(contexts), self.reach(contexts), strict=True)):
+            positions = self.choose(preview, float(reach)).positions
+            inside[row, positions] = logits[row, positions]
+            logits[row, positions] = -torch.inf
+        return inside.logsumexp(dim=1), logits.logsumexp(dim=1)
 
     def finished(self, products: Tensor) -> Tensor:
         """Logit scale and soft-cap of products with the bias [B, m]."""
@@ -147,7 +153,8 @@ class CascadeSoftmax(nn.Module):
             logits[kept] = exact[row, positions[kept]]
             best = logits[kept].topk(k)
             ids.append(self.order[positions[kept[best.indices]]])
-            logprobs.append(best.values - torch.logaddexp(logits.logsumexp(dim=0), tails[row]))
+            inside = logits.logsumexp(dim=0)
+            logprobs.append(best.values - torch.logaddexp(inside, tails[row].minimum(inside + self.tail_limit)))
         return torch.stack(ids), torch.stack(logprobs)
 
 

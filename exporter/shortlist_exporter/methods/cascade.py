@@ -58,7 +58,9 @@ class CascadeMethod:
             module = CascadeSoftmax(own, basis, order, common, chosen.candidates, chosen.full_view)
             progress("screen and tail", 2, 3)
             module.calibrate(rows[picked[-CALIBRATION_ROWS:]], chosen.rare_share)
-        said = chosen.model_dump() | {"common": common, "margin": module.margin, "stride": module.stride}
+        said = chosen.model_dump() | {"common": common, "stride": module.stride}
+        split = common < len(order)  # else there is nothing to open, and no finite margin
+        said |= {"margin": module.margin if split else 0.0, "tail_limit": module.tail_limit}
         return Fitted(module, cost(dense, module, chosen), said)
 
     def graphs(self, fitted: Fitted, dense: Dense, folder: Path) -> dict[str, str]:

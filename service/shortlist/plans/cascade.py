@@ -27,6 +27,7 @@ class CascadePlan(Plan):
     - `margin`: rows whose `RANK`-th best preview of a common class is less than this over the screen's reach look at
       the rare classes too. `common`: how many classes are not rare.
     - `stride`: every how many-th preview of a common class is looked at for the threshold.
+    - `tail_limit`: by how much the log of the sum of exp over the rest is at most above that over the candidates.
 
     The normaliser takes exact and int8 logits for the candidates and the screen's guess for the rest: `estimated`.
     """
@@ -37,7 +38,7 @@ class CascadePlan(Plan):
         self.classes = bundle.manifest.classes
         self.candidates, self.full_view = int(options["candidates"]), int(options["full_view"])
         self.common, self.stride = int(options["common"]), int(options["stride"])
-        self.margin = float(options["margin"])
+        self.margin, self.tail_limit = float(options["margin"]), float(options["tail_limit"])
         self.order: IdArray = bundle.tensors(INDEX)["order"]
         self.fused = Graph(bundle.graph("fused"), device, threads, prepack=True)
         self.rare = Graph(bundle.graph("rare"), device, threads, prepack=True) if bundle.has_graph("rare") else None
@@ -59,7 +60,7 @@ class CascadePlan(Plan):
         result = empty_result(len(contexts), k)
         for row, positions in enumerate(chosen):
             ids, logits, inside = self.score(contexts[row : row + 1], positions, self.full_view)
-            result.log_normalizer[row] = np.logaddexp(inside, tail[row])
+            result.log_normalizer[row] = np.logaddexp(inside, min(tail[row], inside + self.tail_limit))
             result.scored[row] = positions.size
             if ids.size >= k:
                 best = np.lexsort((ids, -logits))[:k]
@@ -77,7 +78,7 @@ class CascadePlan(Plan):
             positions, bar = reaching(preview, self.candidates, self.stride)
             chosen.append(positions if positions.size >= self.full_view else largest(preview, self.full_view))
             bars.append(bar)
-            if self.rare is not None and level(preview[chosen[row]]) - reach[row] < self.margin:
+            if self.rare is not None and level(preview[chosen[row]]) * row_scale[row, 0] - reach[row] < self.margin:
                 opened.append(row)
         if opened:
             assert self.rare is not None
@@ -94,7 +95,7 @@ class CascadePlan(Plan):
         return ids, logits, inside[0]
 
     def everywhere(self, integers: npt.NDArray[np.uint8], row_scale: FloatArray, previews: FloatArray) -> FloatArray:
-        """Previews [B, m] of common and rare classes."""
+        """Previews [B, m] of common and rare classes, in units of a row's own."""
         if self.rare is None:
             return previews
         return np.concatenate([previews, self.rare(integers=integers, row_scale=row_scale)[0]], axis=1)
