@@ -248,6 +248,15 @@ class ScreenPlan(Plan):
         """See Plan.log_normalizer."""
         return self.topk(contexts, 1, UNRESTRICTED).log_normalizer
 
+    def parts(self) -> list[IdArray]:
+        """See Plan.parts: the clusters' candidate sets."""
+        return self.sets
+
+    def routes(self, contexts: FloatArray) -> list[tuple[int, ...]]:
+        """See Plan.routes."""
+        scores = self.screen(context=contexts)[0]
+        return [best_clusters(own, count) for own, count in zip(scores, self.opened(scores), strict=True)]
+
     def width(self, k: int) -> int:
         """See Plan.width: a k over the smallest set may widen it; previews are kept as in `answer_previewed`."""
         if k > self.smallest:

@@ -1,0 +1,73 @@
+"""The same bundle with other query-time options: what a little more or less care would cost and bring."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from shortlist.bundle import Bundle
+from shortlist.head import Head
+from shortlist.plans import Plan, ScreenPlan, open_plan
+
+from ..methods.base import FloatArray
+
+Options = dict[str, Any]
+
+FACTORS = (0.25, 0.5, 2, 4)  # of the full view
+PROBES = (2, 3)  # clusters opened
+SECOND_PROBES = (0.1, 0.3)  # shares of rows that open one cluster more
+
+
+def variants(head: Head, bundle: Bundle, contexts: FloatArray) -> dict[str, Plan]:
+    """Label -> plan, by the kind of plan; none where a plan has no options at query time."""
+    kind = VARIANTS.get(bundle.manifest.plan)
+    options = {} if kind is None else kind(head, contexts)
+    return {label: reopened(head, bundle, changed) for label, changed in options.items()}
+
+
+def reopened(head: Head, bundle: Bundle, changed: Options) -> Plan:
+    """The bundle's plan with some options changed, over the same files."""
+    other = copy.copy(bundle)
+    other.manifest = bundle.manifest.model_copy(update={"options": bundle.manifest.options | changed})
+    plan = open_plan(other, head.device, head.threads)
+    plan.fallback = head.dense
+    return plan
+
+
+def full_views(head: Head, contexts: FloatArray) -> dict[str, Options]:
+    """Fewer and more candidates rescored."""
+    del contexts
+    own, classes = int(head.manifest.options["full_view"]), head.manifest.classes
+    sizes = {min(classes, max(1, round(own * factor))) for factor in FACTORS} - {own}
+    return {f"full view {size:,}": {"full_view": size} for size in sorted(sizes)}
+
+
+def probes(head: Head, contexts: FloatArray) -> dict[str, Options]:
+    """More clusters, for all rows or for the least sure; more candidates where previews choose among them."""
+    plan = head.plan
+    assert isinstance(plan, ScreenPlan)
+    if plan.second_stage:
+        return full_views(head, contexts)
+    clusters = len(plan.sets)
+    more: dict[str, Options] = {
+        f"{count} probes": {"probes": count} for count in PROBES if plan.probes < count <= clusters
+    }
+    margins = margins_of(plan, contexts) if clusters > 1 else np.empty(0)
+    for share in SECOND_PROBES if margins.size else ():
+        found = float(np.quantile(margins, share))
+        if found > plan.probe_margin:
+            more[f"second probe for {share:.0%}"] = {"probe_margin": found}
+    return more
+
+
+def margins_of(plan: ScreenPlan, contexts: FloatArray) -> FloatArray:
+    """[n]: difference of the two best clusters' scores over the size of the best, as the plan has it."""
+    two = np.sort(plan.screen(context=contexts)[0], axis=1)[:, -2:]
+    size = np.abs(two[:, 1])
+    margins: FloatArray = (two[:, 1] - two[:, 0]) / np.where(size > 0, size, 1)
+    return margins
+
+
+VARIANTS: dict[str, Callable[[Head, FloatArray], dict[str, Options]]] = {"preview": full_views, "screen": probes}
