@@ -10,8 +10,8 @@ from shortlist.figures import Share, Summary
 from shortlist.manifest import Strict
 
 FILE = "figures.json"
-HELD_OUT = "held out at the export"
-CALIBRATION = "the bundle's calibration"
+HELD_OUT = "held-out contexts"
+CALIBRATION = "calibration contexts"
 
 Status = Literal["kept", "broken", "unknown"]
 

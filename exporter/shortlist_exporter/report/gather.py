@@ -23,7 +23,7 @@ from .variants import variants
 
 SHARED_ROWS = 1024  # on which every query-time option is compared
 K = 5  # asked for while timing
-SECONDS = 3.0  # timed, of single rows
+SECONDS = 2.0  # timed, of single rows
 BATCHES = (8, 32)
 BATCH_SECONDS = 0.5
 BINS = 40
@@ -137,7 +137,7 @@ def missed(answers: Answers, name: Namer) -> list[Missed]:
 
 
 def compared(head: Head, bundle: Bundle, sample: Sample) -> tuple[list[Point], dict[int, float], int]:
-    """This head, its query-time options and the dense head on the same rows; times over dense's by batch, rows timed."""
+    """This head, its options and the dense head on the same rows; times over dense's by batch; rows timed."""
     rows = sample.contexts[:SHARED_ROWS]
     plans = {"this head": head.plan} | variants(head, bundle, rows)
     dense = head.dense if head.dense is not head.plan else None

@@ -163,11 +163,10 @@ def candidates(figures: Figures) -> Figure | None:
     axes = figure.subplots()
     axes.stairs(found.counts, found.edges, fill=True, color=ACCENT, alpha=0.75)
     for key, words in {"mean": "mean", "p99": "99 %"}.items():
-        axes.axvline(found.summary[key], color=SECOND, linewidth=1)
-        axes.annotate(
-            f" {words} {found.summary[key]:,.0f}", (found.summary[key], 1), xycoords=("data", "axes fraction"),
-            va="top", fontsize=8, color=SECOND,
-        )  # fmt: skip
+        at = found.summary[key]
+        axes.axvline(at, color=SECOND, linewidth=1)
+        axes.annotate(f"{words} {at:,.0f}", (at, 1), (3, 0), ("data", "axes fraction"), "offset points",
+                      va="top", fontsize=8, color=SECOND)  # fmt: skip
     axes.set_xlabel("classes scored for a row")
     axes.set_ylabel("rows")
     return figure

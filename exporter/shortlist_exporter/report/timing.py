@@ -11,7 +11,7 @@ from ..methods.base import FloatArray
 
 Call = Callable[[FloatArray], object]
 
-BLOCK = 20  # calls of one contender before the next has its turn
+BLOCK = 20  # rows, in calls of one contender, before the next has its turn
 WARM = 3
 
 
@@ -22,10 +22,10 @@ def interleaved(calls: Mapping[str, Call], contexts: FloatArray, batch: int, sec
         for rows in batches[:WARM]:
             call(rows)
     spent: dict[str, list[float]] = {name: [] for name in calls}
-    end = time.perf_counter() + seconds
-    for start in range(0, len(batches), BLOCK):
+    end, block = time.perf_counter() + seconds, max(2, BLOCK // batch)
+    for start in range(0, len(batches), block):
         for name, call in calls.items():
-            spent[name] += [one(call, rows) for rows in batches[start : start + BLOCK]]
+            spent[name] += [one(call, rows) for rows in batches[start : start + block]]
         if time.perf_counter() > end:
             break
     return {name: np.array(values, np.float32) for name, values in spent.items()}

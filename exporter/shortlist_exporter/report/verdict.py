@@ -41,7 +41,7 @@ def verdict(domains: list[Domain], promise: Promise, source: str) -> Verdict:
         return Verdict(status="unknown", heading="Promise not checked", sentence=NO_TRUTH)
     broken = [domain for domain in known if domain.broken]
     asked = ", ".join(f"P@{k} {least:.4g}" for k, least in promise.items())
-    held = " and ".join(f"{domain.name} ({domain.rows:,} contexts)" for domain in known if not domain.broken)
+    held = " and ".join(f"{domain.name} ({domain.rows:,} rows)" for domain in known if not domain.broken)
     sentences = [f"{asked}, {source}, holds within sampling error on {held}"] if held else []
     sentences += [broken_sentence(domain, promise) for domain in broken]
     heading = f"Promise not kept on {' and '.join(domain.name for domain in broken)}" if broken else "Promise kept"

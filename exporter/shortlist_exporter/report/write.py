@@ -116,9 +116,8 @@ def replacing(out: Path) -> Iterator[Path]:
                         out.rmdir()
     except OSError as error:
         reason = error.strerror or error
-        raise ShortlistError(
-            f"the report cannot be written to {out} ({reason}): name another folder by --out"
-        ) from error
+        sentence = f"no report can be written to {out} ({reason}): name another folder by --out"
+        raise ShortlistError(sentence) from error
 
 
 def move(place: Path, out: Path) -> None:
