@@ -17,6 +17,7 @@ import numpy as np
 from safetensors.numpy import save
 from shortlist.bundle import CALIBRATION, INDEX, LABELS, Bundle, seal, version_of, writing
 from shortlist.canary import CANARY_K, check_canary
+from shortlist.crossover import crossover
 from shortlist.errors import BadInput, QualityError
 from shortlist.head import Head
 from shortlist.manifest import Manifest, Quality
@@ -32,7 +33,7 @@ from .report.samples import Sample
 from .report.write import write_report
 from .sources import Contexts, Dense, check_pair
 from .splits import split
-from .verify import DEPTH, Truth, crossover, measure, truth_of
+from .verify import DEPTH, Truth, measure, truth_of
 
 CANARY_ROWS = 64
 GRAPHS = "graphs"
@@ -151,6 +152,7 @@ def manifest_of(
         normalizer=method.normalizer,
         logit_scale=dense.logit_scale,
         soft_cap=dense.soft_cap,
+        fallback=request.fallback,
         provenance=provenance(dense, contexts),
     )
 

@@ -59,7 +59,7 @@ class ScreenPlan(Plan):
         self.dense_margin = float(options.get("dense_margin", 0.0))
         self.second_stage = bool(options.get("second_stage", False))
         self.full_view = int(options.get("full_view", 0))
-        self.screen = Graph(bundle.graph("screen"), device, threads)
+        self.screen = Graph(bundle.graph("screen"), device, threads, fixed=True)
         names = [f"cluster-{number:04d}" for number in range(len(self.sets))]
         self.clusters = [Graph(bundle.graph(name), device, threads, prepack=self.second_stage) for name in names]
         self.rows = Graph(bundle.graph("rows"), device, threads)
