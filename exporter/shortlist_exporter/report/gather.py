@@ -10,6 +10,7 @@ from shortlist.bundle import Bundle
 from shortlist.figures import summary
 from shortlist.head import Head
 from shortlist.legal import UNRESTRICTED
+from shortlist.measurement import DEPTHS
 from shortlist.plans import Plan
 
 from ..methods.base import FloatArray
@@ -149,7 +150,7 @@ def compared(head: Head, bundle: Bundle, sample: Sample) -> tuple[list[Point], d
     timed = spent["this head"].size
     if dense is None:
         return points, {}, timed
-    return [*points, dense_point(spent, sample)], batch_times(calls, sample.contexts, spent), timed
+    return [*points, dense_point(head, spent, sample)], batch_times(calls, sample.contexts, spent), timed
 
 
 def first(sample: Sample, rows: int) -> Sample:
@@ -175,11 +176,13 @@ def point(head: Head, label: str, answers: Answers, spent: Mapping[str, FloatArr
     )
 
 
-def dense_point(spent: Mapping[str, FloatArray], sample: Sample) -> Point:
-    """The dense head, which is right by definition."""
-    depths = [] if sample.truth is None else [k for k in (1, 5, 10) if k <= sample.truth.ids.shape[1]]
+def dense_point(head: Head, spent: Mapping[str, FloatArray], sample: Sample) -> Point:
+    """The dense head: right by definition where it is the reference, of no known precision where it is not."""
+    truth = sample.truth if head.manifest.reference == "dense" else None
+    depth = 0 if truth is None else truth.ids.shape[1]
+    right = {k: 1.0 for k in DEPTHS if k <= depth}
     us = float(np.median(spent["dense"]) * 1e6)
-    return Point(label="dense", kind="dense", precision=dict.fromkeys(depths, 1.0), us=us, times_dense=1.0, macs=1.0)
+    return Point(label="dense", kind="dense", precision=right, us=us, times_dense=1.0, macs=1.0)
 
 
 def over_dense(spent: Mapping[str, FloatArray], label: str) -> float | None:

@@ -32,7 +32,7 @@ def reopened(head: Head, bundle: Bundle, changed: Options) -> Plan:
     other = copy.copy(bundle)
     other.manifest = bundle.manifest.model_copy(update={"options": bundle.manifest.options | changed})
     plan = open_plan(other, head.device, head.threads)
-    plan.fallback = head.dense
+    plan.fallback = head.plan.fallback
     return plan
 
 
