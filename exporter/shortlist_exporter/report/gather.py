@@ -6,7 +6,6 @@ from collections.abc import Mapping
 
 import numpy as np
 import numpy.typing as npt
-from shortlist.bundle import Bundle
 from shortlist.figures import summary
 from shortlist.head import Head
 from shortlist.legal import UNRESTRICTED
@@ -36,10 +35,10 @@ MOST_MISSED = 10
 LEAST_DOCUMENT = 10  # rows, for a precision of its own
 
 
-def measured(head: Head, bundle: Bundle, sample: Sample) -> tuple[Measured, Domain]:
+def measured(head: Head, sample: Sample) -> tuple[Measured, Domain]:
     """Every figure of the sample, times included; and the sample as a domain, not yet held against a promise."""
     answers, name = ask(head, head.plan, sample), Namer(head.labels)
-    points, times, timed = compared(head, bundle, sample)
+    points, times, timed = compared(head, sample)
     found = Measured(
         sample=sample.name,
         rows=len(sample.contexts),
@@ -137,10 +136,10 @@ def missed(answers: Answers, name: Namer) -> list[Missed]:
     return [Missed(word=name(i), times=int(times[i]), missed=int(lost[i])) for i in worst]
 
 
-def compared(head: Head, bundle: Bundle, sample: Sample) -> tuple[list[Point], dict[int, float], int]:
+def compared(head: Head, sample: Sample) -> tuple[list[Point], dict[int, float], int]:
     """This head, its options and the dense head on the same rows; times over dense's by batch; rows timed."""
     rows = sample.contexts[:SHARED_ROWS]
-    plans = {"this head": head.plan} | variants(head, bundle, rows)
+    plans = {"this head": head.plan} | variants(head, rows)
     dense = head.dense if head.dense is not head.plan else None
     calls = {label: call(head, plan) for label, plan in (plans | ({"dense": dense} if dense else {})).items()}
     spent = interleaved(calls, rows, 1, SECONDS)

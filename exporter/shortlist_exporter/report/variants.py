@@ -7,9 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from shortlist.bundle import Bundle
 from shortlist.head import Head
-from shortlist.plans import Plan, ScreenPlan, open_plan
+from shortlist.plans import Plan, ScreenPlan
 
 from ..methods.base import FloatArray
 
@@ -20,20 +19,20 @@ PROBES = (2, 3)  # clusters opened
 SECOND_PROBES = (0.1, 0.3)  # shares of rows that open one cluster more
 
 
-def variants(head: Head, bundle: Bundle, contexts: FloatArray) -> dict[str, Plan]:
+def variants(head: Head, contexts: FloatArray) -> dict[str, Plan]:
     """Label -> plan, by the kind of plan; none where a plan has no options at query time."""
-    kind = VARIANTS.get(bundle.manifest.plan)
+    kind = VARIANTS.get(head.manifest.plan)
     options = {} if kind is None else kind(head, contexts)
-    return {label: reopened(head, bundle, changed) for label, changed in options.items()}
+    return {label: changed(head.plan, values) for label, values in options.items()}
 
 
-def reopened(head: Head, bundle: Bundle, changed: Options) -> Plan:
-    """The bundle's plan with some options changed, over the same files."""
-    other = copy.copy(bundle)
-    other.manifest = bundle.manifest.model_copy(update={"options": bundle.manifest.options | changed})
-    plan = open_plan(other, head.device, head.threads)
-    plan.fallback = head.plan.fallback
-    return plan
+def changed(plan: Plan, options: Options) -> Plan:
+    """The plan with some options changed, over the same sessions."""
+    other = copy.copy(plan)
+    for name, value in options.items():
+        assert hasattr(plan, name), "an option at query time is an attribute of its plan"
+        setattr(other, name, value)
+    return other
 
 
 def full_views(head: Head, contexts: FloatArray) -> dict[str, Options]:

@@ -83,7 +83,7 @@ def measurements(
         main, own = earlier.measured, next(one for one in earlier.domains if one.name == HELD_OUT)
     else:
         first, *samples = samples or [calibration(head, bundle)]
-        main, own = measured(head, bundle, first)
+        main, own = measured(head, first)
     return main, [own, *(domain(head, sample) for sample in samples)]
 
 
