@@ -40,7 +40,7 @@ class Domain(Strict):
 
 
 class Point(Strict):
-    """One way to answer. us: median of a call with one row. times_dense: dense's total time over its own, same rows.
+    """One way to answer. us: median of a call with one row. times_dense: dense's time over its own, same rows.
 
     macs: multiply-adds relative to dense. scored: classes scored for a row, mean.
     """

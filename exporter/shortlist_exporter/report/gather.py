@@ -18,7 +18,7 @@ from .answers import Answers, Namer, ask
 from .figures import Band, Calibration, Candidates, Document, Domain, Measured, Missed, Point
 from .parts import parts_of
 from .samples import Sample
-from .timing import Call, interleaved
+from .timing import Call, interleaved, speedup
 from .variants import variants
 
 SHARED_ROWS = 1024  # on which every query-time option is compared
@@ -185,16 +185,19 @@ def dense_point(head: Head, spent: Mapping[str, FloatArray], sample: Sample) -> 
 
 
 def over_dense(spent: Mapping[str, FloatArray], label: str) -> float | None:
-    """Dense's total time over this one's; None where dense was not timed."""
-    return float(spent["dense"].sum() / spent[label].sum()) if "dense" in spent else None
+    """Dense's time over this one's; None where dense was not timed."""
+    return speedup(spent["dense"], spent[label], 1) if "dense" in spent else None
 
 
 def batch_times(calls: Mapping[str, Call], contexts: FloatArray, single: Mapping[str, FloatArray]) -> dict[int, float]:
-    """Batch -> dense's total time over this head's."""
+    """Batch -> dense's time over this head's, for batches that the rows fill."""
     two = {name: calls[name] for name in ("this head", "dense")}
     spent = {1: single} | {batch: interleaved(two, contexts, batch, BATCH_SECONDS) for batch in BATCHES}
-    found = {batch: over_dense(times, "this head") for batch, times in spent.items() if times["dense"].size}
-    return {batch: ratio for batch, ratio in found.items() if ratio is not None}
+    return {
+        batch: speedup(times["dense"], times["this head"], batch)
+        for batch, times in spent.items()
+        if times["dense"].size
+    }
 
 
 def call(head: Head, plan: Plan) -> Call:
