@@ -207,7 +207,7 @@ def finish(
     if request.labels is not None:
         (folder / LABELS).write_text(json.dumps(request.labels), "utf-8")
     progress("dense crossover", 0, 1)
-    found = crossover(head, truth.contexts) if request.fallback else None
+    found = crossover(head, head.plan, truth.contexts) if request.fallback else None
     final = draft.model_copy(update={"quality": quality, "dense_crossover": found})
     sealed = seal(folder, final)
     bundle = Bundle(folder)

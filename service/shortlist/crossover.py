@@ -18,24 +18,24 @@ BATCHES = (1, 2, 4, 8, 16, 32, 64, 128)
 REPEATS = 7
 
 
-def crossover(head: Head, contexts: FloatArray) -> int | None:
-    """The smallest measured batch of `contexts` [n, d] from which on dense is at least as fast; None if never."""
-    if head.dense is None or head.dense is head.plan:
+def crossover(head: Head, plan: Plan, contexts: FloatArray) -> int | None:
+    """The smallest measured batch of `contexts` [n, d] from which on dense is as fast as `plan`; None if never."""
+    if head.dense is None or head.dense is plan:
         return None
     found = None
     for batch in reversed([size for size in BATCHES if size <= len(contexts)]):
-        if not dense_wins(head, contexts[:batch]):
+        if not dense_wins(head, plan, contexts[:batch]):
             break
         found = batch
     return found
 
 
-def dense_wins(head: Head, contexts: FloatArray) -> bool:
+def dense_wins(head: Head, plan: Plan, contexts: FloatArray) -> bool:
     """Medians of interleaved calls on the same rows."""
     assert head.dense is not None
     times: dict[str, list[float]] = {"plan": [], "dense": []}
     for _ in range(REPEATS):
-        times["plan"].append(seconds(head, head.plan, contexts))
+        times["plan"].append(seconds(head, plan, contexts))
         times["dense"].append(seconds(head, head.dense, contexts))
     return float(np.median(times["dense"])) <= float(np.median(times["plan"]))
 

@@ -42,7 +42,7 @@ class Head:
 
     def measure_crossover(self, bundle: Bundle) -> None:
         """Take this device's own crossover for the manifest's, which is that of the CPU that exported the bundle."""
-        found = crossover(self, bundle.tensors(CALIBRATION)["contexts"])
+        found = crossover(self, self.plan, bundle.tensors(CALIBRATION)["contexts"])
         self.manifest = self.manifest.model_copy(update={"dense_crossover": found})
 
     def open_dense(self, bundle: Bundle) -> FullPlan | None:

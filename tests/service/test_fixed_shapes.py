@@ -94,7 +94,7 @@ def test_heads_over_bound_buffers_answer_as_others(tmp_path, rehearsed, method):
 
 
 def test_another_device_has_a_crossover_of_its_own(tmp_path, rehearsed, monkeypatch):
-    monkeypatch.setattr("shortlist.crossover.dense_wins", lambda head, contexts: len(contexts) >= 4)
+    monkeypatch.setattr("shortlist.crossover.dense_wins", lambda head, plan, contexts: len(contexts) >= 4)
     options = METHODS["svd"]
     allowed = make_head(tmp_path / "a", make_dense(), options=options, fallback=True)
     refused = make_head(tmp_path / "b", make_dense(), options=options, fallback=False)
