@@ -12,10 +12,11 @@ from shortlist.bundle import Bundle
 from shortlist.errors import BadInput
 from shortlist.figures import log_normalizers
 from shortlist.head import Head
-from shortlist.measurement import best, distinct_rows, truth_of
+from shortlist.measurement import best, checked_logits, distinct_rows, truth_of
 
 from ..methods.base import FloatArray
 from ..sources import load_contexts
+from ..splits import Rows
 from ..verify import DEPTH, Truth
 from .figures import CALIBRATION
 
@@ -41,24 +42,28 @@ def from_file(head: Head, path: Path, name: str, rows: int, seed: int) -> Sample
     chosen = distinct_rows(file.contexts, rows, seed)
     contexts = np.ascontiguousarray(file.contexts[chosen])
     documents = None if file.documents is None else file.documents[chosen]
-    return Sample(name, contexts, exact_answers(head, contexts), documents)
+    return Sample(name, contexts, exact_answers(head, contexts, chosen), documents)
 
 
 def calibration(head: Head, bundle: Bundle) -> Sample:
     """The few rows that every bundle carries."""
     contexts = bundle.tensors(CALIBRATION_FILE)["contexts"]
-    return Sample(CALIBRATION, contexts, exact_answers(head, contexts))
+    return Sample(CALIBRATION, contexts, exact_answers(head, contexts, np.arange(len(contexts))))
 
 
-def exact_answers(head: Head, contexts: FloatArray) -> Truth | None:
-    """The bundle's own dense answers to `contexts` [n, d]; None where it has no dense head, or is its own reference."""
-    dense = truth_of(head)
-    if dense is None:
+def exact_answers(head: Head, contexts: FloatArray, rows: Rows) -> Truth | None:
+    """The bundle's own exact answers to `contexts` [n, d]; None where it has none to be held against.
+
+    rows: [n] positions in the user's file. Raises BadInput where scores overflow.
+    """
+    truth = truth_of(head)
+    if truth is None:
         return None
-    depth = min(DEPTH, head.manifest.max_k)
+    depth, step = min(DEPTH, head.manifest.max_k), truth.max_rows()
     ids, logprobs, normalizers = [], [], []
-    for part in np.array_split(contexts, range(dense.max_rows(), len(contexts), dense.max_rows())):
-        logits = dense.distribution(part)
+    for start in range(0, len(contexts), step):
+        chunk = slice(start, start + step)
+        logits = checked_logits(truth.distribution(contexts[chunk]), rows[chunk])
         assert logits is not None
         found, log_z = best(logits, depth), log_normalizers(logits)
         ids.append(found)

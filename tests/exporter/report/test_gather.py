@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from shortlist.bundle import Bundle
+from shortlist.errors import BadInput
 from shortlist.head import Head
 from shortlist_exporter.export import Request, export
 from shortlist_exporter.methods.svd import Shape, cost
@@ -26,7 +27,7 @@ def previewed(tmp_path_factory):
 @pytest.fixture(scope="module")
 def sample(previewed):
     rows = make_contexts(200, seed=9).contexts
-    return Sample("rows", rows, exact_answers(previewed, rows))
+    return Sample("rows", rows, exact_answers(previewed, rows, np.arange(200)))
 
 
 def test_exact_answers_are_those_of_float64(sample):
@@ -115,6 +116,21 @@ def test_rows_of_a_file_are_distinct_and_keep_their_documents(tmp_path, previewe
     found = from_file(previewed, tmp_path / "c.safetensors", "c", 4096, 0)
     assert len(found.contexts) == 50
     assert (twice[found.documents] == found.contexts).all()
+
+
+def test_scores_that_overflow_name_the_row_of_the_file(tmp_path, previewed):
+    rows = make_contexts(30).contexts
+    rows[17] = 3e38
+    np.save(tmp_path / "c.npy", rows)
+    with pytest.raises(BadInput, match="contexts row 17 is so large that its scores overflow"):
+        from_file(previewed, tmp_path / "c.npy", "c", 4096, 0)
+
+
+def test_a_single_row(tmp_path, previewed):
+    np.save(tmp_path / "c.npy", make_contexts(1).contexts)
+    found, own = measured(previewed, from_file(previewed, tmp_path / "c.npy", "c", 4096, 0))
+    assert (own.rows, found.timed_rows, sum(found.candidates.counts)) == (1, 1, 1)
+    assert list(found.batch_times) == [1]
 
 
 def test_files_of_one_name_are_called_by_their_paths(tmp_path):
