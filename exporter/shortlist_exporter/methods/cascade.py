@@ -26,7 +26,7 @@ SMALL = 1024  # layers of up to so many classes are not split into common and ra
 class CascadeOptions(Options):
     """`--set` options of method cascade."""
 
-    width: int | None = Field(default=None, ge=1, description="W of the previews; d/6 by default")
+    width: int | None = Field(default=None, ge=1, description="W of the previews; 2d/9 by default")
     common: float = Field(default=0.5, gt=0, le=1, description="share of the classes that every query looks at; 1: all")
     rare_share: float = Field(default=0.15, ge=0, le=1, description="share of queries that look at the rare ones too")
     candidates: int | None = Field(default=None, ge=1, description="classes scored by int8 rows; V/128 by default")
@@ -79,7 +79,7 @@ class CascadeMethod:
 def with_defaults(options: CascadeOptions, dense: Dense) -> CascadeOptions:
     """Options that follow from the layer's size filled in; raises BadInput."""
     real = dense.classes - dense.padded.size
-    width = options.width or max(1, dense.dim // 6)
+    width = options.width or max(1, dense.dim * 2 // 9)
     candidates = options.candidates or max(64, dense.classes // 128)
     full_view = min(options.full_view, real)
     if width > dense.dim:

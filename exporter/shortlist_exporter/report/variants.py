@@ -35,6 +35,14 @@ def changed(plan: Plan, options: Options) -> Plan:
     return other
 
 
+def candidates(head: Head, contexts: FloatArray) -> dict[str, Options]:
+    """More and fewer classes that are scored by their int8 rows."""
+    del contexts
+    own, classes = int(head.manifest.options["candidates"]), head.manifest.classes
+    sizes = {min(classes, max(1, round(own * factor))) for factor in FACTORS} - {own}
+    return {f"{size:,} candidates": {"candidates": size} for size in sorted(sizes)}
+
+
 def full_views(head: Head, contexts: FloatArray) -> dict[str, Options]:
     """Fewer and more candidates rescored."""
     del contexts
@@ -69,4 +77,8 @@ def margins_of(plan: ScreenPlan, contexts: FloatArray) -> FloatArray:
     return margins
 
 
-VARIANTS: dict[str, Callable[[Head, FloatArray], dict[str, Options]]] = {"preview": full_views, "screen": probes}
+VARIANTS: dict[str, Callable[[Head, FloatArray], dict[str, Options]]] = {
+    "preview": full_views,
+    "screen": probes,
+    "cascade": candidates,
+}
