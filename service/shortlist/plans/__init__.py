@@ -5,6 +5,7 @@ from __future__ import annotations
 from ..bundle import Bundle
 from ..errors import BundleError
 from .base import Plan
+from .certified import CertifiedPlan
 from .full import FullPlan
 from .preview import PreviewPlan
 from .screen import ScreenPlan
@@ -15,7 +16,7 @@ PLANS: dict[str, type[Plan]] = {
     "screen": ScreenPlan,
 }
 
-__all__ = ["PLANS", "FullPlan", "Plan", "PreviewPlan", "ScreenPlan", "open_plan"]
+__all__ = ["PLANS", "CertifiedPlan", "FullPlan", "Plan", "PreviewPlan", "ScreenPlan", "open_plan"]
 
 
 def open_plan(bundle: Bundle, device: str, threads: int) -> Plan:
