@@ -23,7 +23,7 @@ from ..selection import largest, nth_largest
 from .base import Plan, chunk_rows, empty_result, gathered_logits, take_best
 
 FIRST = 32  # classes rescored at once: as a rule they hold all that the bounds leave, and much of the normaliser
-SPARE = 2  # times k are rescored where k is large
+WIDEN = 2  # times k are rescored where k is large
 MOST_SHARE = 16  # of V / 16 classes and more dense is as fast as rescoring
 UNIT = 2.0**-24
 TANH_ERROR = 1e-6
@@ -32,18 +32,17 @@ CHUNK_BYTES = 16 << 20  # estimates of one chunk of rows
 INFINITY = np.float32(np.inf)
 LEAST: np.float32 = np.finfo(np.float32).min
 UNDECIDED = math.nan, math.nan
-SPARE = 1 + 1e-5
+SPARE = 1 + 1e-5  # for the roundings of what bounds roundings
 SMALL, LARGE = 1e-3, 50.0  # nats: a bound that needs no growth, and one that says nothing
 LARGEST = 1e30  # norm of a context that float32 can surely work with
-ROUNDED = 1e-5  # nats: what the sums over all classes lose in float32
+EXPONENTIAL = 1e-5  # nats: what a difference to the largest logit and its exponential lose in float32
 
 
 class CertifiedPlan(Plan):
     """bounds.onnx: `context` [B, d] -> `estimate` [B, V], `spread` [B, 1]; rows.onnx; dense for undecided rows.
 
     |logit_v - estimate_v| <= scale_v spread + floor. The normaliser is `bounded`: exact logits for the rescored
-    classes, bounds for the rest, and the middle between the two sums. It is off by `tolerance` nats at most, else
-    dense answers. On CPU alone.
+    classes, estimates for the rest. It is off by `tolerance` nats at most, else dense answers. On CPU alone.
     """
 
     def __init__(self, bundle: Bundle, device: str, threads: int) -> None:
@@ -63,10 +62,11 @@ class CertifiedPlan(Plan):
         gamma = operations * UNIT / (1 - operations * UNIT)
         self.rounding: FloatArray = arrays["norms"] * np.float32(gamma * SPARE)
         self.floor = SPARE * (float(arrays["floor"][0]) + TINY + 4 * TANH_ERROR * (manifest.soft_cap or 0.0))
+        self.summed = self.classes * UNIT + EXPONENTIAL  # sums of V positive terms, in whatever order
 
     def first(self, k: int) -> int:
         """How many classes are rescored before anything is known."""
-        return min(self.classes, max(FIRST, SPARE * k))
+        return min(self.classes, max(FIRST, WIDEN * k))
 
     def prefers_dense(self, k: int) -> bool:
         """See Plan.prefers_dense."""
@@ -89,8 +89,7 @@ class CertifiedPlan(Plan):
     ) -> tuple[float, float]:
         """One row into `result`; returns its log-normaliser and by how much that may be off.
 
-        estimate: [V], overwritten. NaN where the bounds leave too many classes; where they are no numbers, the sum
-        over all classes is none, and so is what it may be off by.
+        estimate: [V], overwritten. NaN where the bounds say nothing, leave too many classes, or overflow.
         """
         if not spread < LARGE / self.largest_scale:
             return UNDECIDED
@@ -122,8 +121,9 @@ class CertifiedPlan(Plan):
         least = known + (rest * math.exp(-first / rest) if rest else 0.0)
         if not most < math.inf:
             return UNDECIDED
-        error = math.log(most / least) / 2
-        return float(peak) + math.log(least) + error, error + self.floor + ROUNDED
+        total = known + rest
+        error = max(math.log(most / total), math.log(total / least))
+        return float(peak) + math.log(total), error + self.floor + self.summed
 
     def rescore(
         self, context: FloatArray, upper: FloatArray, legal: Legal, row: int, k: int
@@ -162,6 +162,14 @@ class CertifiedPlan(Plan):
         slack *= np.float32(size)
         slack += self.floor
         return max(LEAST, nth_largest(exact - slack, k))
+
+    def holds(self, context: FloatArray, logits: FloatArray) -> bool:
+        """Whether `logits` [V], computed in float32 for `context` [d], all lie within their bounds."""
+        estimates, spreads = self.bounds(context=context[None])
+        known = logits > -INFINITY
+        size = np.float32(math.sqrt(np.vdot(context, context)) + 1)
+        most = (self.scale * spreads[0] + self.rounding * size + np.float32(self.floor))[known]
+        return bool((np.abs(estimates[0][known] - logits[known]) <= most).all())
 
     def answer_dense(self, contexts: FloatArray, legal: Legal, row: int, result: PlanResult) -> None:
         """One row by the dense head."""
