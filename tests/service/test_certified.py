@@ -16,11 +16,13 @@ from shortlist.canary import check_canary
 from shortlist.errors import BadInput, BundleError
 from shortlist.manifest import read_manifest
 from shortlist.plans import certified
+from shortlist.queries import TopKQuery
 from shortlist.runtime import Graph
+from shortlist.work import Piece, checked_work
 from shortlist_exporter import certificate
 from shortlist_exporter.sources import Contexts, Dense
 
-from tests.support import logits_of, logprobs_of, make_contexts, make_dense, make_head
+from tests.support import RunningServer, logits_of, logprobs_of, make_contexts, make_dense, make_head
 
 TIE = 1e-5  # of the largest logit
 ROUNDING = 1e-4  # nats, of float32 logits and sums
@@ -255,6 +257,39 @@ def test_the_canary_refuses_bounds_that_do_not_hold(head):
     assert read_manifest(head.folder).certificate
     with pytest.raises(BundleError, match="a logit is outside its bounds"):
         check_canary(shortlist.load(head.folder), shortlist.bundle.Bundle(head.folder))
+
+
+def test_answers_over_http_say_that_they_are_bounded(tmp_path, head):
+    best = head.topk(rows[:9], 3, exact=True)
+    with RunningServer(head.folder.parent.parent) as server, shortlist.Client(server.url) as client:
+        top = client.topk("lm", rows[:9], 3, exact=True)
+        asked = {"model": "lm", "contexts": rows[:9].tolist(), "k": 3, "exact": True}
+        answer = server.http.post("/v1/topk", json=asked).json()
+        promise = server.http.get("/v1/models/lm").json()["certificate"]
+        scored = {"model": "lm", "contexts": rows[:9].tolist(), "ids": best.ids.tolist(), "exact": True}
+        score = server.http.post("/v1/score", json=scored).json()
+        metrics = server.http.get("/metrics").text
+    assert (top.normalizer, answer["normalizer"]) == ("bounded", "bounded")
+    np.testing.assert_array_equal(top.ids, best.ids)
+    np.testing.assert_array_equal(answer["ids"], best.ids)
+    np.testing.assert_array_equal(answer["scored"], best.scored)
+    assert promise["logprob_bound"] == head.manifest.certificate.logprob_bound
+    assert score["normalizer"] == "exact"
+    np.testing.assert_allclose(score["logprobs"], answer["logprobs"], atol=promise["logprob_bound"] + ROUNDING)
+    assert 'shortlist_rows_total{answered="proved",model="lm",version="1"} 18.0' in metrics
+    assert 'shortlist_rescored_classes_count{model="lm",version="1"} 18.0' in metrics
+    assert f'shortlist_rescored_classes_sum{{model="lm",version="1"}} {2.0 * best.scored.sum()}' in metrics
+
+
+def test_requests_of_one_k_alone_are_computed_together(head):
+    works = [checked_work(head, TopKQuery(rows[i : i + 4], k, exact=True)) for i, k in ((0, 3), (4, 3), (8, 5))]
+    groups = [Piece(work, 0, 4).group for work in works]
+    assert groups[0] == groups[1] != groups[2]
+    parts = works[0].together([Piece(works[0], 0, 4), Piece(works[1], 0, 4)])
+    for work, part in zip(works, parts, strict=False):
+        alone = work.answer()
+        np.testing.assert_array_equal(part.ids, alone.ids)
+        np.testing.assert_array_equal(part.scored, alone.scored)
 
 
 def test_tanh_of_the_runtime_is_as_exact_as_the_proof_needs(tmp_path):
