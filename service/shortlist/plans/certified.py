@@ -134,18 +134,19 @@ class CertifiedPlan(Plan):
         """
         allowed = legal.restrict(upper, row) if legal.restricts else upper
         ids = largest(allowed, self.first(k))
+        most_left = allowed[ids].min() if ids.size < self.classes else -INFINITY  # no other upper bound is larger
         if legal.restricts:  # the best of all are for the normaliser, which knows no lists
             ids = np.union1d(ids, largest(upper, FIRST))
         exact = gathered_logits(self.rows, context, ids)
         if not exact.max() < INFINITY:
             return None
         bar = self.bar(context, ids, self.legal(exact, ids, legal, row), k)
-        reach = np.count_nonzero(allowed >= bar)
-        if reach == np.count_nonzero(allowed[ids] >= bar):
+        if most_left < bar:
             return ids, exact
-        if reach > max(FIRST, self.classes // MOST_SHARE):
+        reaching = (allowed >= bar).nonzero()[0]
+        if reaching.size > max(FIRST, self.classes // MOST_SHARE):
             return None
-        ids = np.union1d(ids, (allowed >= bar).nonzero()[0])
+        ids = np.union1d(ids, reaching)
         return ids, gathered_logits(self.rows, context, ids)
 
     @staticmethod
