@@ -190,7 +190,7 @@ def changed(graph: GraphBuilder, centred: str, change: Floats) -> str:
     rows[:dim] = change
     pads = graph.tensor("pads", np.array([0, 0, 0, blocks * blocks - dim], np.int64))
     padded = graph.node("Pad", [centred, pads], "padded_context") if blocks * blocks > dim else centred
-    shape = graph.tensor("block_shape", np.array([-1, blocks, 1, blocks], np.int64))
+    shape = graph.tensor("block_shape", np.array([0, blocks, 1, blocks], np.int64))
     weights = graph.tensor("certificate_change", rows.reshape(blocks, blocks, dim))
     parts = graph.node("MatMul", [graph.node("Reshape", [padded, shape], "blocks"), weights], "parts")
     axes = graph.tensor("block_axes", np.array([1, 2], np.int64))

@@ -126,6 +126,11 @@ def test_dense_answers_large_k_and_many_rows(head):
     assert head.topk(rows[:8], 5, exact=True).normalizer == "exact"
 
 
+def test_no_rows(head):
+    top = head.topk(np.empty((0, DIM), np.float32), 3, exact=True)
+    assert (top.ids.shape, top.logprobs.shape, top.scored.shape) == ((0, 3), (0, 3), (0,))
+
+
 def test_given_classes_are_scored_by_dense(head):
     truth = logprobs_of(make_dense(CLASSES, DIM), rows)[:, [3, 299]]
     found = head.logprobs(rows, np.tile([3, 299], (64, 1)), exact=True)

@@ -75,6 +75,8 @@ class CertifiedPlan(Plan):
     def topk(self, contexts: FloatArray, k: int, legal: Legal) -> PlanResult:
         """See Plan.topk; `scored` is the number of rescored classes, V where dense answered."""
         result = empty_result(len(contexts), k)
+        if not len(contexts):  # ONNX Runtime multiplies no matrices without rows
+            return result
         estimates, spreads = self.bounds(context=contexts)
         for row, estimate in enumerate(estimates):
             middle, error = self.answer(contexts[row], estimate, float(spreads[row, 0]), legal, row, result)
