@@ -2,8 +2,8 @@
 
   python -m benchmarks.exact --data DATA
 
-Asks the head of `make bench` for the exact best k of contexts that are all different: first those of the test text,
-then as many of the fit text as are wanted (a proof holds or does not, whatever text chose its basis). A mismatch is a
+Asks the head of `make bench` for the exact best k: first of the distinct contexts of the test text, then of as many
+others of the fit text as are wanted (a proof holds or does not, whatever text chose its basis). A mismatch is a
 rank whose true logit, in float64, differs from the true one of that rank by more than 1e-5 of the largest logit.
 
 Brute force in float64, but faster: every class whose float32 score, which is off by at most gamma_d |w| |h|, could
