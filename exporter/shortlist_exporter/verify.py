@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import torch
+from shortlist.crossover import crossover
 from shortlist.head import Head
 from shortlist.legal import Legal
 from shortlist.manifest import Certificate, Quality
-from shortlist.plans import CertifiedPlan, Plan
+from shortlist.plans import CertifiedPlan
 from shortlist.plans.base import empty_result
 from shortlist_models import FullSoftmax
 
@@ -20,8 +20,6 @@ from .methods.base import Cost, FloatArray
 
 DEPTH = 10  # exact classes known for each held-out context
 CHUNK = 64
-BATCHES = (1, 2, 4, 8, 16, 32, 64, 128)
-REPEATS = 7
 CERTIFIED_ROWS = 512
 LOOSEST, LEAST, SPARE = 1.0, 1e-5, 1.1  # nats, nats, factor: of the bound on certified log-probabilities
 
@@ -92,28 +90,6 @@ def exact_logprobs(dense: FullSoftmax, truth: Truth, rows: slice, ids: npt.NDArr
     return exact
 
 
-def crossover(head: Head, plan: Plan | None, contexts: FloatArray) -> int | None:
-    """The smallest measured batch from which on the dense head is at least as fast as `plan`; None if never."""
-    if head.dense is None or plan is None or head.dense is plan:
-        return None
-    found = None
-    for batch in reversed([size for size in BATCHES if size <= len(contexts)]):
-        if not dense_wins(head, plan, contexts[:batch]):
-            break
-        found = batch
-    return found
-
-
-def dense_wins(head: Head, plan: Plan, contexts: FloatArray) -> bool:
-    """Medians of interleaved calls on the same rows."""
-    assert head.dense is not None
-    times: dict[str, list[float]] = {"plan": [], "dense": []}
-    for _ in range(REPEATS):
-        times["plan"].append(seconds(head, plan, contexts))
-        times["dense"].append(seconds(head, head.dense, contexts))
-    return float(np.median(times["dense"])) <= float(np.median(times["plan"]))
-
-
 def certificate_of(head: Head, contexts: FloatArray, *, fallback: bool) -> Certificate | None:
     """What certified answers may promise, by contexts [n, d] that were held out; None where there are none.
 
@@ -142,10 +118,3 @@ def certified_row(plan: CertifiedPlan, context: FloatArray, k: int) -> tuple[flo
     estimates, spreads = plan.bounds(context=context)
     _, error = plan.answer(context[0], estimates[0], float(spreads[0, 0]), Legal(), 0, result)
     return error, int(result.scored[0])
-
-
-def seconds(head: Head, plan: Plan, contexts: FloatArray) -> float:
-    """Wall time of one call."""
-    start = time.perf_counter()
-    head.run(plan, contexts, min(5, head.manifest.max_k), Legal())
-    return time.perf_counter() - start

@@ -21,6 +21,10 @@ COMMANDS = {
         "hidden states and output weights of a causal language model, from text",
     ),
     "export": ("shortlist_exporter.commands.export", "turn a weight matrix and contexts into a bundle"),
+    "report": (
+        "shortlist_exporter.commands.report",
+        "one page of pictures about a bundle, its promise and your contexts",
+    ),
     "check": ("shortlist.commands.check", "verify a bundle's hashes, load it, replay its calibration"),
     "query": ("shortlist.commands.query", "the top k classes of contexts in a file"),
     "evaluate": (

@@ -70,6 +70,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="leave out the int8 rows that prove exact answers in less time than dense: a quarter of its size",
     )
+    add("--no-report", action="store_true", help="leave out report/, the page about the bundle")
     add("--threads", type=positive, metavar="N", help="threads of each session while measuring (default: all granted)")
     add("--seed", type=natural, default=0, help="random seed (default: %(default)s)")
 
@@ -87,6 +88,7 @@ def run(args: argparse.Namespace) -> int:
         max_k=args.max_k,
         threads=args.threads,
         seed=args.seed,
+        report=not args.no_report,
     )
     with progress_bar("reading") as report:
         dense = load_dense(args.weights, args.bias, args.tensor, args.bias_tensor)

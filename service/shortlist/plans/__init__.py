@@ -5,6 +5,7 @@ from __future__ import annotations
 from ..bundle import Bundle
 from ..errors import BundleError
 from .base import Plan
+from .cascade import CascadePlan
 from .certified import CertifiedPlan
 from .full import FullPlan
 from .preview import PreviewPlan
@@ -14,9 +15,19 @@ PLANS: dict[str, type[Plan]] = {
     "full": FullPlan,
     "preview": PreviewPlan,
     "screen": ScreenPlan,
+    "cascade": CascadePlan,
 }
 
-__all__ = ["PLANS", "CertifiedPlan", "FullPlan", "Plan", "PreviewPlan", "ScreenPlan", "open_plan"]
+__all__ = [
+    "PLANS",
+    "CascadePlan",
+    "CertifiedPlan",
+    "FullPlan",
+    "Plan",
+    "PreviewPlan",
+    "ScreenPlan",
+    "open_plan",
+]
 
 
 def open_plan(bundle: Bundle, device: str, threads: int) -> Plan:
