@@ -22,6 +22,7 @@ from .timing import Call, fastest, times
 
 K = 5
 BATCHES = (1, 16)
+EXACT = f"{PROMISED}, exact"  # the same bundle's exact answers
 SWEPT_ROWS = 2048  # rows of the sweep that finds the best peer
 COLUMNS = (
     "method", "W", "N", "P@1", "P@5", "P@10", "us (batch 1)", "p99", "x dense", "us (batch 16)", "x dense",
@@ -65,12 +66,13 @@ def found_peer(data: DataSet, store: Store, threads: int) -> Peer:
 def timed(
     data: DataSet, heads: dict[str, Head], peer: Peer, cache: Path, threads: int, rows: int, batch: int
 ) -> Figures:
-    """The dense head (under `dense`), every head, and the peer (under `peer`)."""
+    """The dense head (under `dense`), every head, exact answers (under `EXACT`), and the peer (under `peer`)."""
     contexts = data.test.contexts[:rows]
     dense = {name: asked(topk) for name, topk in spellings(data.dense, cache / "dense", threads).items()}
     chosen = fastest(dense, contexts, batch)
     calls: dict[str, Call] = {"dense": dense[chosen]}
     calls |= {name: asked(lambda rows, k, head=head: head.topk(rows, k).ids) for name, head in heads.items()}  # type: ignore[misc]
+    calls[EXACT] = asked(lambda rows, k: heads[PROMISED].topk(rows, k, exact=True).ids)
     if peer.contender is not None:
         calls["peer"] = asked(peer.contender.topk)
     Console(stderr=True).print(f"batch {batch}: dense is {chosen}; timing {len(calls)} contenders", highlight=False)
@@ -96,6 +98,7 @@ def show(
         shares = [f"{value:.4f}" for value in (found.p1, found.p5, found.p10)]
         shape = [str(options["width"]), str(options["full_view"])]
         table.add_row(name, *shape, *shares, *times_of(name, timings), f"{found.dense_share:.3f}")
+    table.add_row("the last one, asked for exact answers", *["-"] * 5, *times_of(EXACT, timings), "-")
     if peer.run is not None:
         shares = [f"{peer.p1:.4f}", f"{peer.p5:.4f}", "-"]
         table.add_row(f"best peer: {peer.run.label}", "-", "-", *shares, *times_of("peer", timings), "-")
@@ -132,6 +135,7 @@ def summary(
         "p10": round(found.p10, 5),
         "speedup_b1": round(speedup(one, PROMISED), 2),
         "speedup_b16": round(speedup(timings[16], PROMISED), 2),
+        "exact_speedup": round(speedup(one, EXACT), 2),
         "dense_us": round(one["dense"]["mean"], 1),
         "head_us": round(one[PROMISED]["mean"], 1),
         "head_p99_us": round(one[PROMISED]["p99"], 1),

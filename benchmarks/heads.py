@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,17 +36,21 @@ def requests(classes: int, dim: int) -> dict[str, Request]:
     """Name -> what to export: SVD-softmax as published, twice, and in the basis of contexts, twice."""
     doubled = {"width": str(dim // 4), "full_view": str(classes // 10)}
     return {
-        "svd": Request(method="svd", fallback=False, threads=1),
-        "svd-wide": Request(method="svd", options=doubled, fallback=False, threads=1),
-        "svd-context-fp32": Request(method="svd", options={"basis": "context", "preview": "fp32"}, threads=1),
+        "svd": Request(method="svd", fallback=False, certificate=False, threads=1),
+        "svd-wide": Request(method="svd", options=doubled, fallback=False, certificate=False, threads=1),
+        "svd-context-fp32": Request(
+            method="svd", options={"basis": "context", "preview": "fp32"}, certificate=False, threads=1
+        ),
         PROMISED: Request(method="svd", options={"basis": "context"}, threads=1),
     }
 
 
-def opened(data: DataSet, repository: Path, threads: int) -> dict[str, Head]:
-    """Every head, exported again where the cached bundle is of other contexts or options."""
+def opened(data: DataSet, repository: Path, threads: int, names: Sequence[str] = ()) -> dict[str, Head]:
+    """Every head, or those named, exported again where the cached bundle is of other contexts or options."""
     heads = {}
     for name, request in requests(data.dense.classes, data.dense.dim).items():
+        if names and name not in names:
+            continue
         out = repository / f"{name}-{key_of(request)}" / "1"
         if not reusable(out, data):
             shutil.rmtree(out, ignore_errors=True)

@@ -162,30 +162,30 @@ def wait_ready(url: str, seconds: float = 120) -> None:
 
 
 def show_prompts(client: shortlist.Client) -> None:
-    """The next words by the head and by the dense softmax, side by side."""
+    """The next words by the head and exactly, as the dense softmax has them, side by side."""
     contexts = load_file(BUILD / "prompts.safetensors")["contexts"]
     labels = Bundle(BUNDLE, verify=False).labels()
     assert labels is not None
-    head, dense = (client.topk("smollm2", contexts, K, exact=exact) for exact in (False, True))
+    head, exact = (client.topk("smollm2", contexts, K, exact=asked) for asked in (False, True))
     for row, prompt in enumerate(PROMPTS):
         table = Table(title=f"{prompt} ...", title_justify="left", min_width=60)
-        for name in ("shortlist", "log-prob", "dense", "log-prob"):
+        for name in ("shortlist", "log-prob", "exact", "log-prob"):
             table.add_column(name, justify="right" if name == "log-prob" else "left")
         for rank in range(K):
             table.add_row(*(
                 cell
-                for top in (head, dense)
+                for top in (head, exact)
                 for cell in (repr(labels[top.ids[row, rank]]), f"{top.logprobs[row, rank]:.3f}")
             ))  # fmt: skip
         console.print(table)
 
 
 def show_agreement(client: shortlist.Client, contexts: np.ndarray) -> None:
-    """P@1 and P@5 against the dense head, over HTTP."""
+    """P@1 and P@5 against exact answers, over HTTP."""
     rows = contexts[:AGREEMENT_ROWS]
-    head, dense = (client.topk("smollm2", rows, K, exact=exact).ids for exact in (False, True))
-    first = (head[:, 0] == dense[:, 0]).mean()
-    found = (head[:, :, None] == dense[:, None, :]).any(axis=2).mean()
+    head, exact = (client.topk("smollm2", rows, K, exact=asked).ids for asked in (False, True))
+    first = (head[:, 0] == exact[:, 0]).mean()
+    found = (head[:, :, None] == exact[:, None, :]).any(axis=2).mean()
     console.print(
         f"\nagreement on {len(rows):,} held-out contexts: "
         f"first word {first:.1%}, first {K} words {found:.1%}"
@@ -199,8 +199,8 @@ def show_speed(client: shortlist.Client, contexts: np.ndarray) -> None:
         "in-process, one thread": lambda row, exact: head.topk(row, K, exact=exact),
         "over HTTP": lambda row, exact: client.topk("smollm2", row, K, exact=exact),
     }.items():
-        ours, dense = (mean_us(call, contexts[:TIMED_ROWS], exact) for exact in (False, True))
-        console.print(f"{where}: {ours:,.0f} us, dense {dense:,.0f} us: {dense / ours:.1f} times as fast")
+        ours, proved = (mean_us(call, contexts[:TIMED_ROWS], exact) for exact in (False, True))
+        console.print(f"{where}: {ours:,.0f} us, exact answers {proved:,.0f} us: {proved / ours:.1f} times as fast")
 
 
 def mean_us(call: Callable[[np.ndarray, bool], object], contexts: np.ndarray, exact: bool) -> float:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from shortlist.errors import ServerError
 from shortlist.head import Head
+from shortlist.legal import UNRESTRICTED
 from shortlist.result import FloatArray, IdArray
 
 from .questions import Answer, infer, infer_answer
@@ -72,7 +73,8 @@ def one(
     crossed = crossover is not None and len(rows) >= crossover
     for row in rows.tolist():
         if (row, k, crossed) not in known:
-            top = head.topk(contexts[row : row + 1], k, exact=crossed)
+            plan, normalizer = head.choose_scorer(1, crossed, k)  # by dense itself, not by proof
+            top = head.run(plan, contexts[row : row + 1], k, UNRESTRICTED).topk(normalizer)
             known[row, k, crossed] = top.ids[0], top.logprobs[0]
     ids, logprobs = (np.stack(each) for each in zip(*(known[row, k, crossed] for row in rows.tolist()), strict=True))
     name, asked = head.manifest.name, contexts[rows]

@@ -12,6 +12,7 @@ import numpy as np
 from rich.console import Console
 from shortlist.errors import BadInput, ServerError
 from shortlist.head import Head, load
+from shortlist.legal import UNRESTRICTED
 from shortlist.result import FloatArray, TopK
 
 from . import questions, wrk
@@ -60,7 +61,7 @@ def peers(cache: Path, given: Path, venvs: Path, rounds: int, seconds: float, k:
     if head.dense is None:
         raise BadInput(f"{bundle} was exported with --no-dense, so there is nothing to compare on: export it with")
     contexts = contexts_of(bundle, ROWS)
-    truth = head.topk(contexts, k, exact=True)
+    truth = head.run(head.dense, contexts, k, UNRESTRICTED).topk("exact")
     with ExitStack() as stack:
         rows = ours(stack, cache, bundle, head, contexts, truth)
         for peer in (Triton(head.manifest.dim), MLServer(), LitServe()):
@@ -80,12 +81,12 @@ def ours(stack: ExitStack, cache: Path, bundle: Path, head: Head, contexts: Floa
     command = python("shortlist", "serve", repository, "--port", port, "--threads", 1)
     process = stack.enter_context(Process("shortlist", command, port, cache / "logs"))
     rows = []
-    for answers, parameters in ((f"{head.manifest.method} head", {}), ("dense layer", {"exact": True})):
+    for answers, parameters in ((f"{head.manifest.method} head", {}), ("exact answers", {"exact": True})):
         row = Row("Shortlist", answers, "v2, binary", process)
         row.asked = [questions.infer(name, context[None], k, **parameters) for context in contexts]
         process.wait(lambda row=row: questions.ask(process.url, row.asked[0]))  # type: ignore[misc]
         found = answered(process.url, row.asked, questions.infer_answer)
-        row.p1 = precise(found, truth) if not parameters else exact(found, truth)
+        row.p1 = precise(found, truth)  # of proved answers the log-probabilities are bounded, not equal
         rows.append(row)
     process.pause()
     return rows

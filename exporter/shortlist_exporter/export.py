@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 from safetensors.numpy import save
-from shortlist.bundle import CALIBRATION, INDEX, LABELS, Bundle, seal, version_of, writing
+from shortlist.bundle import CALIBRATION, GRAPHS, INDEX, LABELS, Bundle, seal, version_of, writing
 from shortlist.canary import CANARY_K, check_canary
 from shortlist.crossover import crossover
 from shortlist.errors import BadInput, QualityError
@@ -25,6 +25,7 @@ from shortlist.repository import check_name
 from shortlist.runtime import ort
 from shortlist_models import FullSoftmax
 
+from .certificate import write_certificate
 from .dense_graphs import write_dense, write_rows
 from .methods import Fitted, Method, method_named
 from .methods.base import Progress, quiet, torch_dense
@@ -33,10 +34,9 @@ from .report.samples import Sample
 from .report.write import write_report
 from .sources import Contexts, Dense, check_pair
 from .splits import split
-from .verify import DEPTH, Truth, measure, truth_of
+from .verify import DEPTH, Truth, certificate_of, measure, truth_of
 
 CANARY_ROWS = 64
-GRAPHS = "graphs"
 SEEDS = 1 << 63  # torch takes no larger ones
 log = logging.getLogger(__name__)
 
@@ -48,7 +48,8 @@ class Request:
     """What to export.
 
     promise: least P@k by k, on held-out contexts. keep_dense: with dense.onnx. fallback: large requests, from where
-    it is faster, are answered by dense. report: with the page about it.
+    it is faster, are answered by dense. certificate: with what proves exact answers, a quarter of dense's size.
+    report: with the page about it.
     """
 
     method: str = "svd"
@@ -57,6 +58,7 @@ class Request:
     labels: list[str] | None = None
     keep_dense: bool = True
     fallback: bool = True
+    certificate: bool = True
     max_k: int | None = None
     threads: int | None = None
     seed: int = 0
@@ -78,6 +80,9 @@ def export(dense: Dense, contexts: Contexts, out: Path, request: Request, progre
         fitted = method.fit(dense, contexts.contexts[fit_rows], request.options, request.seed, progress)
         progress("graphs", 0, 1)
         graphs = write_graphs(folder, dense, method, fitted, keep_dense=request.keep_dense)
+        if request.keep_dense and request.certificate:
+            progress("certificate", 0, 1)
+            graphs |= write_certificate(folder, dense, contexts.contexts[fit_rows], request.seed)
         write_index(folder, method.index(fitted))
         draft = manifest_of(dense, contexts, out, request, method, fitted, graphs)
         truth = truth_of(torch_dense(dense), held, min(DEPTH, draft.max_k), counter(progress, "dense answers", held))
@@ -207,8 +212,12 @@ def finish(
     if request.labels is not None:
         (folder / LABELS).write_text(json.dumps(request.labels), "utf-8")
     progress("dense crossover", 0, 1)
-    found = crossover(head, head.plan, truth.contexts) if request.fallback else None
-    final = draft.model_copy(update={"quality": quality, "dense_crossover": found})
+    measured = {
+        "quality": quality,
+        "dense_crossover": crossover(head, head.plan, truth.contexts) if request.fallback else None,
+        "certificate": certificate_of(head, truth.contexts, fallback=request.fallback),
+    }
+    final = draft.model_copy(update=measured)
     sealed = seal(folder, final)
     bundle = Bundle(folder)
     check_canary(Head(bundle, "cpu", request.threads), bundle)

@@ -8,14 +8,20 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import torch
+from shortlist.crossover import crossover
 from shortlist.head import Head
-from shortlist.manifest import Quality
+from shortlist.legal import Legal
+from shortlist.manifest import Certificate, Quality
+from shortlist.plans import CertifiedPlan
+from shortlist.plans.base import empty_result
 from shortlist_models import FullSoftmax
 
 from .methods.base import Cost, FloatArray
 
 DEPTH = 10  # exact classes known for each held-out context
 CHUNK = 64
+CERTIFIED_ROWS = 512
+LOOSEST, LEAST, SPARE = 1.0, 1e-5, 1.1  # nats, nats, factor: of the bound on certified log-probabilities
 
 
 @dataclass(frozen=True)
@@ -82,3 +88,33 @@ def exact_logprobs(dense: FullSoftmax, truth: Truth, rows: slice, ids: npt.NDArr
         logits = dense.finish(biased, classes)
     exact: FloatArray = logits.numpy() - truth.log_normalizer[rows, None]
     return exact
+
+
+def certificate_of(head: Head, contexts: FloatArray, *, fallback: bool) -> Certificate | None:
+    """What certified answers may promise, by contexts [n, d] that were held out; None where there are none.
+
+    The bound on log-probabilities is the largest that was met, with a tenth to spare, but at most `LOOSEST`.
+    """
+    plan = head.certified
+    if plan is None:
+        return None
+    rows = contexts[:CERTIFIED_ROWS]
+    errors, scored = zip(*(certified_row(plan, row[None], min(5, head.manifest.max_k)) for row in rows), strict=True)
+    met = np.array(errors)[np.isfinite(errors)]
+    bound = min(LOOSEST, SPARE * float(met.max(initial=0.0)) + LEAST)
+    decided = np.nan_to_num(np.array(errors), nan=np.inf) <= bound
+    return Certificate(
+        logprob_bound=bound,
+        rows=len(rows),
+        rescored=float(np.array(scored)[decided].mean()) if decided.any() else 0.0,
+        dense_share=float(1 - decided.mean()),
+        dense_crossover=crossover(head, plan, contexts) if fallback else None,
+    )
+
+
+def certified_row(plan: CertifiedPlan, context: FloatArray, k: int) -> tuple[float, int]:
+    """By how many nats the log-normaliser of `context` [1, d] may be off, NaN where undecided; and classes rescored."""
+    result = empty_result(1, k)
+    estimates, spreads = plan.bounds(context=context)
+    _, error = plan.answer(context[0], estimates[0], float(spreads[0, 0]), Legal(), 0, result)
+    return error, int(result.scored[0])

@@ -25,6 +25,8 @@ REPORT = "report"
 CALIBRATION = "calibration.safetensors"
 LABELS = "labels.json"
 INDEX = "index.safetensors"
+GRAPHS = "graphs"
+CERTIFICATE = "certificate.safetensors"
 UNFINISHED = ".unfinished-"
 LOCK = "lock"
 

@@ -76,6 +76,7 @@ class Call:
     served: Served | None = None
     decode = queue = compute = encode = 0.0
     scored: IntArray | None = None
+    proved = False
     held_bytes = held_rows = waiting_rows = 0
 
     def __init__(self, service: Service) -> None:

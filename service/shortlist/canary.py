@@ -12,6 +12,7 @@ from .result import FloatArray, IdArray
 CANARY_K = 10
 LEAST_AGREEMENT = 0.99  # float rounding may swap near-equal classes; a broken kernel or file does far worse
 LARGEST_ERROR = 1e-2  # nats
+CERTIFIED = 16  # contexts whose every logit is held against its bounds
 
 
 def check_canary(head: Head, bundle: Bundle) -> float:
@@ -35,7 +36,24 @@ def check_canary(head: Head, bundle: Bundle) -> float:
             f"{bundle.folder} failed its canary on {head.device}: {same.mean():.1%} of the calibration's classes came "
             f"back, log-probabilities off by up to {off:.2g}; export the bundle on this kind of machine"
         )
+    check_certificate(head, stored["contexts"][:CERTIFIED], bundle)
     return float((top.ids[:, :, None] == stored["ids"][:, None, : expected.shape[1]]).any(axis=2).mean())
+
+
+def check_certificate(head: Head, contexts: FloatArray, bundle: Bundle) -> None:
+    """Raise BundleError where a logit of `contexts` [n, d] lies outside the bounds that prove exact answers.
+
+    So kernels that compute int8 products wrongly are found before they answer.
+    """
+    if head.certified is None or head.dense is None:
+        return
+    for row in contexts:
+        logits = head.dense.logits(row[None])[0]
+        if not head.certified.holds(row, logits):
+            raise BundleError(
+                f"{bundle.folder} failed its canary on {head.device}: a logit is outside its bounds; "
+                "export the bundle on this kind of machine, or with --no-certificate"
+            )
 
 
 def logprob_error(

@@ -50,7 +50,7 @@ OK = 200
 BY_STATUS: dict[int, type[ShortlistError]] = {
     error.status: error for error in (BadInput, NotFound, TooLarge, Overloaded, Unsupported, NotReady, TimedOut)
 }
-WEAKEST_LAST = ("exact", "estimated", "shortlist")
+WEAKEST_LAST = ("exact", "bounded", "estimated", "shortlist")
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from .crossover import crossover
 from .errors import BadInput
 from .legal import UNRESTRICTED, IdLists, Legal, check_range, checked
 from .manifest import Manifest
-from .plans import FullPlan, Plan, open_plan
+from .plans import CertifiedPlan, FullPlan, Plan, open_plan
 from .plans.base import gathered_logits
 from .result import FloatArray, IdArray, PlanResult, TopK, joined
 from .runtime import Graph, resolve_device
@@ -37,6 +37,7 @@ class Head:
         self.plan: Plan = open_plan(bundle, self.device, self.threads)
         self.dense = self.plan.fallback = self.open_dense(bundle)
         self.rows = Graph(bundle.graph("rows"), self.device, self.threads)
+        self.certified = self.open_certified(bundle)
         if self.device != "cpu" and self.manifest.fallback:
             self.measure_crossover(bundle)
 
@@ -51,13 +52,22 @@ class Head:
             return self.plan
         return FullPlan(bundle, self.device, self.threads) if bundle.has_graph("dense") else None
 
+    def open_certified(self, bundle: Bundle) -> CertifiedPlan | None:
+        """What proves exact answers without the dense head; None where the bundle lacks it, and on other devices."""
+        if self.dense is None or not bundle.has_graph("bounds") or self.device != "cpu":
+            return None
+        plan = CertifiedPlan(bundle, self.device, self.threads)
+        plan.fallback = self.dense
+        return plan
+
     def topk(
         self, contexts: npt.ArrayLike, k: int, *, allow: IdLists = None, ban: IdLists = None, exact: bool = False
     ) -> TopK:
         """The k best classes of each context vector.
 
         contexts: [B, d] float32, finite. k: 1..max_k. allow, ban: ids for all rows [m] or per row [B, m], -1 pads.
-        exact: answer with the dense head. Raises BadInput.
+        exact: the dense head's answer, by proof where the bundle has bounds (`bounded`), else by that head itself.
+        Raises BadInput.
         """
         rows = self.check_contexts(contexts)
         self.check_k(k)
@@ -77,10 +87,13 @@ class Head:
         return finished(self.run(self.plan, contexts, k, UNRESTRICTED), self.manifest.normalizer)
 
     def logprobs(self, contexts: npt.ArrayLike, ids: npt.ArrayLike, *, exact: bool = False) -> FloatArray:
-        """Log-probabilities [B, m] float32 of `ids` [B, m] int64 (-1 gives -inf), normalised as `topk` does."""
+        """Log-probabilities [B, m] float32 of `ids` [B, m] int64 (-1 gives -inf), normalised as `topk` does.
+
+        exact: by the dense head.
+        """
         rows = self.check_contexts(contexts)
         wanted = self.check_ids(ids, len(rows))
-        plan, _ = self.choose_plan(len(rows), 1, exact)
+        plan, _ = self.choose_scorer(len(rows), exact)
         return self.score(plan, rows, wanted)
 
     def score(self, plan: Plan, rows: FloatArray, wanted: IdArray) -> FloatArray:
@@ -95,9 +108,15 @@ class Head:
         return np.where(wanted < 0, np.float32(-np.inf), logits - normalizer[:, None])
 
     def choose_plan(self, rows: int, k: int, exact: bool) -> tuple[Plan, str]:
-        """The plan for one request and its normaliser; decided by the request's own rows and k alone."""
-        crossover = self.manifest.dense_crossover
-        many = crossover is not None and rows >= crossover
+        """The plan for the k best of one request and its normaliser; decided by the request's own rows and k alone."""
+        plan = self.certified
+        if exact and plan is not None and not plan.prefers_dense(k) and not reached(plan.crossover, rows):
+            return plan, "bounded"
+        return self.choose_scorer(rows, exact, k)
+
+    def choose_scorer(self, rows: int, exact: bool, k: int = 1) -> tuple[Plan, str]:
+        """The same for log-probabilities of given classes: exact ones are the dense head's."""
+        many = reached(self.manifest.dense_crossover, rows)
         if self.dense is not None and (exact or many or self.plan.prefers_dense(k)):
             return self.dense, "exact"
         if exact:
@@ -151,6 +170,11 @@ class Head:
         wanted = wanted.astype(np.int64, copy=False)
         check_range("ids", wanted, self.manifest.classes)
         return wanted
+
+
+def reached(crossover: int | None, rows: int) -> bool:
+    """Whether a request has so many rows that dense answers it."""
+    return crossover is not None and rows >= crossover
 
 
 def finished(result: PlanResult, normalizer: str) -> TopK:

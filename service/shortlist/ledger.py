@@ -10,8 +10,9 @@ from .statistics import Statistics
 OK = 200
 MOST = 1024  # notes before they are counted
 
-# Endpoint, status, seconds in all, seconds in each of the metrics' phases, classes scored of a top-k answer.
-Note = tuple[str, int, float, tuple[float, ...], IntArray | None]
+# Endpoint, status, seconds in all, seconds in each of the metrics' phases, classes scored of a top-k answer, and
+# whether it was proved by bounds.
+Note = tuple[str, int, float, tuple[float, ...], IntArray | None, bool]
 
 
 class Ledger:
@@ -43,8 +44,11 @@ class Ledger:
         self.metrics.requests_of(self.model).count([note[:3] for note in requests])
         answered = [note for note in requests if note[1] == OK]
         if answered:
-            scored = [note[4] for note in answered if note[4] is not None]
-            self.metrics.answers_of(self.model).count([note[3] for note in answered], scored)
+            spent = [note[3] for note in answered]
+            scored, proved = (
+                [note[4] for note in answered if note[4] is not None and note[5] is by] for by in (False, True)
+            )
+            self.metrics.answers_of(self.model).count(spent, scored, proved)
         if batches:
             self.metrics.answers_of(self.model).count_batches(batches)
         self.statistics.count(requests, batches)

@@ -14,7 +14,7 @@ from .errors import BundleError
 FORMAT = 1
 FILE_NAME = "manifest.json"
 
-Normalizer = Literal["exact", "estimated", "shortlist"]
+Normalizer = Literal["exact", "bounded", "estimated", "shortlist"]
 
 
 class Strict(BaseModel):
@@ -43,6 +43,20 @@ class Quality(Strict):
     cost_bytes: float = Field(description="bytes of weights touched per query relative to dense")
 
 
+class Certificate(Strict):
+    """What certified answers to exact requests promise, and when dense answers them instead."""
+
+    logprob_bound: float = Field(
+        description="no log-probability is off by more nats; a row that could be goes to dense"
+    )
+    rows: int = Field(description="held-out contexts measured")
+    rescored: float = Field(description="classes scored exactly for a context, mean of those not answered by dense")
+    dense_share: float = Field(description="share of them that dense answered, the bounds being too wide")
+    dense_crossover: int | None = Field(
+        default=None, description="an exact request of so many rows or more is answered by dense.onnx; None: never"
+    )
+
+
 class Manifest(Strict):
     """The whole manifest; shapes and units as in the field descriptions."""
 
@@ -66,6 +80,7 @@ class Manifest(Strict):
         default=None, description="a request of so many rows or more is answered by dense.onnx; None: never"
     )
     fallback: bool = Field(default=True, description="whether a crossover is measured on other devices than the CPU")
+    certificate: Certificate | None = None
     quality: Quality | None = None
     provenance: dict[str, Any] = {}
     files: dict[str, FileEntry] = {}

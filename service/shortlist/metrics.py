@@ -52,7 +52,7 @@ class Metrics:
         )
         self.rows = Counter(
             "shortlist_rows",
-            "context vectors answered, by the head or by the dense layer",
+            "context vectors answered: by the head, by the dense layer, or proved by bounds",
             (*MODEL, "answered"),
             registry=registry,
         )
@@ -64,6 +64,13 @@ class Metrics:
         )
         self.scored = Histogram(
             "shortlist_scored_classes", "classes scored for a context vector", MODEL, CLASSES, registry
+        )
+        self.rescored = Histogram(
+            "shortlist_rescored_classes",
+            "classes scored exactly for a context vector whose exact answer was proved",
+            MODEL,
+            CLASSES,
+            registry,
         )
         self.held_rows = Gauge(
             "shortlist_held_rows", "context vectors accepted and not answered yet", registry=registry
@@ -158,10 +165,17 @@ class Answers:
         self.batch_requests = metrics.batch_requests.labels(*place)
         self.by_head = metrics.rows.labels(*place, "head")
         self.by_dense = metrics.rows.labels(*place, "dense")
+        self.proved = metrics.rows.labels(*place, "proved")
         self.scored = metrics.scored.labels(*place)
+        self.rescored = metrics.rescored.labels(*place)
 
-    def count(self, spent: Sequence[tuple[float, ...]], scored: Sequence[IntArray]) -> None:
-        """Some answers: seconds in each of `PHASES`, and the classes scored [B] of those that are top k."""
+    def count(
+        self, spent: Sequence[tuple[float, ...]], scored: Sequence[IntArray], rescored: Sequence[IntArray] = ()
+    ) -> None:
+        """Some answers: seconds in each of `PHASES`, and the classes scored [B] of those that are top k.
+
+        rescored: of those whose normaliser is `bounded`, the same; they are not among `scored`.
+        """
         for phase, seconds in zip(self.phases, zip(*spent, strict=True), strict=True):
             phase.observe_all(np.array(seconds))
         if scored:
@@ -170,6 +184,13 @@ class Answers:
             self.by_dense.inc(dense)
             self.by_head.inc(len(rows) - dense)
             self.scored.observe_all(rows)
+        if rescored:
+            rows = np.concatenate(rescored)
+            proved = rows[rows < self.model.classes]
+            self.by_dense.inc(len(rows) - len(proved))
+            self.proved.inc(len(proved))
+            self.scored.observe_all(rows)
+            self.rescored.observe_all(proved)
 
     def count_batches(self, noted: Sequence[tuple[int, int, float]]) -> None:
         """Some batches: rows, requests, seconds."""

@@ -141,6 +141,7 @@ class Model:
                 "logit_scale",
                 "soft_cap",
                 "dense_crossover",
+                "certificate",
                 "quality",
             }
         )

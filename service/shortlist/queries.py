@@ -53,7 +53,7 @@ class ScoreQuery:
         if len(ids) == 1:
             ids = ids.repeat(len(self.contexts), axis=0)
         logprobs = head.logprobs(self.contexts, ids, exact=self.exact)
-        return Scores(ids, logprobs, head.choose_plan(len(self.contexts), 1, self.exact)[1])
+        return Scores(ids, logprobs, head.choose_scorer(len(self.contexts), self.exact)[1])
 
     @property
     def cells(self) -> int:

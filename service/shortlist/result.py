@@ -21,7 +21,7 @@ class TopK:
     ids: [B, k] int64, -1 where fewer than k classes are legal.
     logprobs: [B, k] float32, natural logarithms, -inf beside an id of -1.
     scored: [B] int32, how many classes were scored for the row; V means that the dense head answered.
-    normalizer: what the log-probabilities are normalised over: `exact`, `estimated` or `shortlist`.
+    normalizer: what the log-probabilities are normalised over: `exact`, `bounded`, `estimated` or `shortlist`.
     """
 
     ids: IdArray

@@ -7,7 +7,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.json_schema import models_json_schema
 
-from .manifest import Normalizer, Quality
+from .manifest import Certificate, Normalizer, Quality
 from .protocol import BINARY_TYPE, JSON_TYPE, LENGTH_HEADER
 
 Ids = list[int] | list[list[int]]
@@ -21,7 +21,7 @@ class Request(BaseModel):
     model: str = Field(description="name of the model", examples=["lm"])
     version: int | None = Field(default=None, description="the latest when left out")
     contexts: list[list[float]] = Field(description="B context vectors of d numbers")
-    exact: bool = Field(default=False, description="answer with the dense head")
+    exact: bool = Field(default=False, description="the dense head's answer, proved by bounds or computed by it")
     timeout: float | None = Field(default=None, ge=0, description="seconds after which the answer is 504 instead")
     priority: int | None = Field(default=None, ge=0, description="lower goes first; 0 by default")
 
@@ -82,6 +82,7 @@ class ModelInfo(BaseModel):
     logit_scale: float | None = None
     soft_cap: float | None = None
     dense_crossover: int | None = None
+    certificate: Certificate | None = Field(default=None, description="how exact requests are proved; null: by dense")
     quality: Quality | None = None
     device: str | None = None
     threads: int | None = None

@@ -143,7 +143,7 @@ class Service:
         if call.served is None:
             self.metrics.requests_of(None).count([(endpoint.name, status, call.elapsed())])
         else:
-            call.served.ledger.request((endpoint.name, status, call.elapsed(), call.spent, call.scored))
+            call.served.ledger.request((endpoint.name, status, call.elapsed(), call.spent, call.scored, call.proved))
 
     def settle(self) -> None:
         """Count all that is noted."""
@@ -175,7 +175,8 @@ class Service:
         else:
             content, out = await asyncio.to_thread(self.encoded, endpoint, headers, job, result)
         call.encode = time.perf_counter() - started
-        call.scored = result.scored if isinstance(result, TopK) else None
+        if isinstance(result, TopK):
+            call.scored, call.proved = result.scored, result.normalizer == "bounded"
         return content, out
 
     async def body_of(self, call: Call, headers: RawHeaders, receive: Receive) -> bytes:

@@ -45,7 +45,7 @@ class Statistics:
 
     def count(self, requests: Sequence[tuple[Any, ...]], batches: Sequence[tuple[int, int, float]]) -> None:
         """Requests and batches as `ledger` notes them."""
-        for _, status, seconds, spent, _ in requests:
+        for _, status, seconds, spent, *_ in requests:
             if status == OK:
                 self.last = time.time()
                 for name, part in zip(NOTED, (seconds, *spent), strict=True):

@@ -181,7 +181,7 @@ def checked_work(head: Head, query: Query) -> Work:
     if isinstance(query, ScoreQuery):
         ids = np.atleast_2d(query.ids)
         wanted = head.check_ids(ids.repeat(len(rows), axis=0) if len(ids) == 1 else ids, len(rows))
-        return ScoreWork(head, *head.choose_plan(len(rows), 1, query.exact), rows, wanted)
+        return ScoreWork(head, *head.choose_scorer(len(rows), query.exact), rows, wanted)
     return checked_topk(head, query, rows)
 
 

@@ -20,6 +20,7 @@ LABELS = {
     "shortlist_phase_duration_seconds_bucket": {"model", "version", "phase", "le"},
     "shortlist_batch_rows_bucket": {"model", "version", "le"},
     "shortlist_scored_classes_bucket": {"model", "version", "le"},
+    "shortlist_rescored_classes_bucket": {"model", "version", "le"},
     "shortlist_rows_total": {"model", "version", "answered"},
     "shortlist_model_info": {"model", "version", "method", "plan", "device", "normalizer"},
     "shortlist_model_quality": {"model", "version", "metric"},

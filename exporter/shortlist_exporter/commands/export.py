@@ -65,6 +65,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="never answer with dense for a request's number of rows, even if faster",
     )
     add("--no-dense", action="store_true", help="leave the dense head out: smaller, but no exact answers or fall-back")
+    add(
+        "--no-certificate",
+        action="store_true",
+        help="leave out the int8 rows that prove exact answers in less time than dense: a quarter of its size",
+    )
     add("--no-report", action="store_true", help="leave out report/, the page about the bundle")
     add("--threads", type=positive, metavar="N", help="threads of each session while measuring (default: all granted)")
     add("--seed", type=natural, default=0, help="random seed (default: %(default)s)")
@@ -79,6 +84,7 @@ def run(args: argparse.Namespace) -> int:
         labels=load_labels(args.labels),
         keep_dense=not args.no_dense,
         fallback=not args.no_fallback,
+        certificate=not args.no_certificate,
         max_k=args.max_k,
         threads=args.threads,
         seed=args.seed,
@@ -131,7 +137,19 @@ def summary(manifest: Manifest, out: Path) -> Table:
         "log-prob error": f"{error} ({manifest.normalizer} normaliser)",
         "multiply-adds": f"1/{1 / quality.cost_macs:.1f} of dense",
         "weight bytes read": f"1/{1 / quality.cost_bytes:.1f} of dense",
+        "exact answers": proved(manifest),
         "answered dense": f"from {crossover} rows a request" if crossover else "never by batch size",
     }.items():
         table.add_row(name, figure)
     return table
+
+
+def proved(manifest: Manifest) -> str:
+    """How exact requests are answered."""
+    certificate = manifest.certificate
+    if certificate is None:
+        return "by dense" if "dense" in manifest.graphs or manifest.plan == "full" else "none"
+    crossover = certificate.dense_crossover
+    until = f", by dense from {crossover} rows" if crossover else ""
+    within = f"log-probs within {certificate.logprob_bound:.2g} nats"
+    return f"proved, {within}, {certificate.rescored:.0f} classes rescored{until}"

@@ -35,7 +35,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("bundle", type=Path, help="folder <name>/<version>")
     parser.add_argument("--contexts", type=Path, required=True, metavar="FILE", help="[n, d], npy or safetensors")
     parser.add_argument("-k", type=int, default=5, help="classes wanted (default: %(default)s)")
-    parser.add_argument("--exact", action="store_true", help="answer with the dense head")
+    parser.add_argument("--exact", action="store_true", help="the dense head's answer, proved or computed")
     parser.add_argument("--json", action="store_true", help="print one JSON object; -inf is null")
     parser.add_argument(
         "--out", type=Path, metavar="FILE", help="write ids, logprobs, scored: npz, safetensors, or npy of records"

@@ -6,6 +6,7 @@ from ..bundle import Bundle
 from ..errors import BundleError
 from .base import Plan
 from .cascade import CascadePlan
+from .certified import CertifiedPlan
 from .full import FullPlan
 from .preview import PreviewPlan
 from .screen import ScreenPlan
@@ -17,7 +18,16 @@ PLANS: dict[str, type[Plan]] = {
     "cascade": CascadePlan,
 }
 
-__all__ = ["PLANS", "CascadePlan", "FullPlan", "Plan", "PreviewPlan", "ScreenPlan", "open_plan"]
+__all__ = [
+    "PLANS",
+    "CascadePlan",
+    "CertifiedPlan",
+    "FullPlan",
+    "Plan",
+    "PreviewPlan",
+    "ScreenPlan",
+    "open_plan",
+]
 
 
 def open_plan(bundle: Bundle, device: str, threads: int) -> Plan:
