@@ -23,12 +23,15 @@ def quiet(stage: str, done: int, total: int) -> None:
 
 @dataclass(frozen=True)
 class TrainOptions:
-    """experts: K, a power of two where `mitosis` is on. rounds: of a stage; a round is `round_epochs` of the contexts.
+    """Hyper-parameters.
 
-    final_rounds: more of the last stage. tuning_rounds: the last ones, without lasso. threshold: task loss, in nats,
-    under which rows are pruned; None: 5 % over the dense softmax's. lasso: both lassos' first coefficient; it grows by
-    `growth` a round until validation accuracy falls `tolerance` under its best, or `speedup` is reached. ceiling: a
-    stage goes on until its clones' weights stay under so many dense layers. noise: of `mitosis.clone`.
+    experts: K, a power of two where `mitosis` is on. rounds: of a stage; a round is `round_steps` batches of
+    `expert_batch` contexts an expert, at most `batch`, which the last stage takes: early softmaxes are large, and what
+    shrinks their rows is the number of steps. final_rounds: more of the last stage. tuning_rounds: the last ones,
+    without lasso. threshold: task loss, in nats, under which rows are pruned; None: 5 % over the dense softmax's.
+    lasso: both lassos' first coefficient; it grows by `growth` a round until validation accuracy falls `tolerance`
+    under its best, or `speedup` is reached. ceiling: a stage goes on until its clones' weights stay under so many dense
+    layers. prune_steps: between prunings. noise: of `mitosis.clone`.
     """
 
     experts: int = 64
@@ -36,7 +39,8 @@ class TrainOptions:
     rounds: int = 4
     final_rounds: int = 8
     tuning_rounds: int = 4
-    round_epochs: float = 0.1
+    round_steps: int = 100
+    expert_batch: int = 64
     batch: int = 512
     learning_rate: float = 1e-3
     threshold: float | None = None
