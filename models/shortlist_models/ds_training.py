@@ -10,6 +10,7 @@ With `experts=1` this is a dense softmax retrained in the same way: what DS-Soft
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -35,13 +36,16 @@ def train(
     module_options: DSOptions | None = None,
     progress: Progress = quiet,
     checkpoint: Path | None = None,
+    stage_done: Callable[[DSSoftmax], None] | None = None,
 ) -> Trained:
     """Train from a dense softmax; raises ValueError for options or targets that cannot work.
 
     checkpoint: written after every round; training with the same options goes on from it and ends with the same module.
+    stage_done: gets the module before each cloning.
     """
     check(options, examples)
     run = Run(dense, examples, validation.gold(), options, module_options or DSOptions())
+    run.stage_done = stage_done
     run.resume(checkpoint)
     while not run.done:
         run.round(progress)
@@ -69,6 +73,7 @@ class Run:
         self.optimizer = self.adam()
         self.sample = examples.contexts[:SAMPLE].to(options.device)
         self.stage, self.stage_rounds, self.tuned, self.seen, self.bytes = 0, 0, 0, 0, 0
+        self.stage_done: Callable[[DSSoftmax], None] | None = None
         self.order, self.ordered = torch.empty(0, dtype=torch.int64), -1
         self.growth = Growth(options.lasso, options.growth, options.tolerance)
         self.threshold = options.threshold if options.threshold is not None else 1.05 * self.first_loss()
@@ -129,6 +134,8 @@ class Run:
         late = crowded and self.stage_rounds >= self.options.rounds
         self.growth.update(record["top1"], failing=task >= self.threshold, forced=late, enough=enough)
         if not self.last and self.stage_rounds >= self.options.rounds and not crowded:
+            if self.stage_done is not None:
+                self.stage_done(self.module)
             self.multiply(2)
             self.stage, self.stage_rounds = self.stage + 1, 0
 
@@ -143,8 +150,8 @@ class Run:
         """One round; returns the mean task loss, in nats."""
         total, losses = self.options.round_steps, list[float]()
         for done in range(total):
-            share = (self.tuned + done / total) / max(1, self.options.tuning_rounds) if tuning else 0.0
-            losses.append(self.step(self.options.learning_rate * (1 - share)))
+            left = 1 - (self.tuned + done / total) / max(1, self.options.tuning_rounds)
+            losses.append(self.step(self.options.tuning_rate * left if tuning else self.options.learning_rate))
             if not tuning and len(losses) % self.options.prune_steps == 0:
                 recent = losses[-self.options.prune_steps :]
                 if sum(recent) / len(recent) < self.threshold:

@@ -11,7 +11,8 @@ from shortlist_models.growth import Growth
 GROUPS, EACH, DIM = 4, 10, 8
 CLASSES = GROUPS * EACH
 QUICK = TrainOptions(
-    experts=4, rounds=2, final_rounds=2, tuning_rounds=1, round_steps=46, expert_batch=32, batch=64, learning_rate=0.02,
+    experts=4, rounds=2, final_rounds=2, tuning_rounds=1, round_steps=46, expert_batch=32, batch=64,
+    learning_rate=0.02, tuning_rate=0.02,
     lasso=0.03, prune_steps=5, tolerance=0.02, threshold=0.5, noise=4.0,
 )  # fmt: skip
 
@@ -83,6 +84,13 @@ def test_the_same_seed_gives_the_same_head_and_one_stopped_half_way_resumes_to_i
     timeless = lambda history: [{k: v for k, v in record.items() if k != "seconds"} for record in history]  # noqa: E731
     assert timeless(resumed.history) == timeless(whole.history)
     assert resumed.peak_bytes == whole.peak_bytes
+
+
+def test_every_stage_is_shown_before_its_cloning():
+    seen = []
+    train(dense, examples, validation, QUICK, stage_done=lambda module: seen.append((module.experts, len(module.ids))))
+    assert [experts for experts, _ in seen] == [2]
+    assert seen[0][1] <= 3.25 / 2 * CLASSES
 
 
 def test_another_seed_gives_another_head():

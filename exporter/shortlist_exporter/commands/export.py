@@ -59,6 +59,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     labels.add_argument(
         "--labels-from", type=Path, metavar="TOKENIZER", help="the same from a tokenizer.json, its folder, or a GGUF"
     )
+    add("--device", metavar="cpu|cuda:N", help="where heads that are trained are trained (default: cpu)")
     add("--head", type=Path, metavar="FILE", help="a head of the method that was trained elsewhere, safetensors")
     add("--max-k", type=positive, metavar="CLASSES", help="largest k served (default: V)")
     add(
@@ -75,7 +76,7 @@ def run(args: argparse.Namespace) -> int:
     """Export, show the quality, return 0."""
     request = Request(
         method=args.method,
-        options=dict(pair(option) for option in args.options),
+        options=dict(pair(option) for option in args.options) | ({"device": args.device} if args.device else {}),
         promise={k: least for k, least in ((1, args.min_p1), (5, args.min_p5)) if least is not None},
         labels=load_labels(args.labels),
         keep_dense=not args.no_dense,

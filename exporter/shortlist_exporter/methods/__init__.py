@@ -5,6 +5,8 @@ from __future__ import annotations
 from shortlist.errors import BadInput
 
 from .base import Fitted, Method, OwnMethod
+from .ds import DsMethod
+from .ds_svd import DsSvdMethod
 from .full import FullMethod
 from .l2s import L2sMethod
 from .svd import SvdMethod
@@ -13,6 +15,8 @@ METHODS: dict[str, Method | OwnMethod] = {
     "full": FullMethod(),
     "svd": SvdMethod(),
     "l2s": L2sMethod(),
+    "ds": DsMethod(),
+    "ds-svd": DsSvdMethod(),
 }
 
 __all__ = ["METHODS", "Fitted", "Method", "OwnMethod", "method_named"]
