@@ -29,7 +29,7 @@ DEFAULT_RATE = 1e-3
 EXPERTS = 64
 STAGES = (2, 4, 8, 16, 32)
 MITOSIS = TrainOptions(
-    experts=EXPERTS, rounds=1, final_rounds=0, tuning_rounds=6, round_steps=60, lasso=1e-4, growth=1.2, evidence=2,
+    experts=EXPERTS, rounds=1, final_rounds=0, tuning_rounds=6, round_steps=60, lasso=1e-4, growth=1.2, evidence=1,
     threshold=7.0,
 )  # fmt: skip
 FULL_MITOSIS = replace(MITOSIS, rounds=10, tuning_rounds=60)

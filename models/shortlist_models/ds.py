@@ -236,12 +236,12 @@ class DSSoftmax(nn.Module):
         return torch.repeat_interleave(torch.arange(self.experts, device=self.ids.device), self.offsets.diff())
 
     @torch.no_grad()
-    def evidence(self, contexts: Tensor, targets: Tensor) -> Tensor:
-        """[K, V]: how many of the `contexts` [n, d] that an expert gets have each class as target [n]."""
+    def evidence(self, contexts: Tensor, wanted: Tensor) -> Tensor:
+        """[K, V]: how many of the `contexts` [n, d] that an expert gets want each class, by `wanted` [n, m] ids."""
         counts = torch.zeros(self.experts * self.classes, device=self.ids.device)
-        for part, gold in zip(torch.split(contexts, CHUNK), torch.split(targets, CHUNK), strict=True):
+        for part, ids in zip(torch.split(contexts, CHUNK), torch.split(wanted, CHUNK), strict=True):
             chosen = (part @ self.gate.T).argmax(dim=1)
-            counts += torch.bincount(chosen * self.classes + gold, minlength=len(counts))
+            counts += torch.bincount((chosen[:, None] * self.classes + ids).reshape(-1), minlength=len(counts))
         return counts.reshape(self.experts, self.classes)
 
     def take(self, rows: Tensor, sizes: Tensor, optimizer: torch.optim.Optimizer | None) -> None:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 SMALL = 1e-10
+LLOYD = 10  # rounds
 
 
 class Routed(NamedTuple):
@@ -29,16 +30,27 @@ def by_expert(value: Tensor, chosen: Tensor, experts: int) -> Iterator[Routed]:
 
 
 def spread(contexts: Tensor, normal: Tensor, size: float) -> Tensor:
-    """Gaussian noise [m, d] shaped by the covariance C of `contexts` [n, d]: C normal, across their mean.
+    """Directions [m, d] for m siblings that share `contexts` [n, d]: Gaussian noise, then rounds of k-means.
 
-    Its products with the contexts have mean 0 and deviation `size`: siblings share the contexts about evenly, along
-    the directions in which these differ most.
+    The noise is C normal, with C the contexts' covariance: along where they differ most. Lloyd's rounds then move each
+    direction to the mean of the contexts that it wins (not in the paper). Products with the contexts have mean 0 and
+    deviation `size`, so that siblings share the contexts about evenly.
     """
     centred = contexts - contexts.mean(dim=0)
-    shaped = (normal @ centred.T) @ centred
     mean = nn.functional.normalize(contexts.mean(dim=0), dim=0)
-    rest = shaped - (shaped @ mean)[:, None] * mean
-    return rest * (size / (contexts @ rest.T).std(dim=0).clamp(min=SMALL))[:, None]
+    directions = sized((normal @ centred.T) @ centred, centred, mean, size)
+    for _ in range(LLOYD):
+        won = nn.functional.one_hot((centred @ directions.T).argmax(dim=1), len(normal)).to(contexts.dtype)
+        if not bool((won.sum(dim=0) > 0).all()):
+            break
+        directions = sized((won.T @ centred) / won.sum(dim=0)[:, None], centred, mean, size)
+    return directions
+
+
+def sized(directions: Tensor, centred: Tensor, mean: Tensor, size: float) -> Tensor:
+    """`directions` [m, d] across `mean` [d], their products with `centred` [n, d] of deviation `size`."""
+    rest = directions - (directions @ mean)[:, None] * mean
+    return rest * (size / (centred @ rest.T).std(dim=0).clamp(min=SMALL))[:, None]
 
 
 def variation(sums: Tensor) -> Tensor:

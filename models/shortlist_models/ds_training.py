@@ -20,12 +20,15 @@ from torch import Tensor
 
 from .compaction import allocated_bytes
 from .ds import DSOptions, DSSoftmax
+from .ds_evidence import drop_unwanted, leading
 from .ds_options import CHUNK, Examples, Progress, Trained, TrainOptions, check, quiet
 from .full import FullSoftmax
 from .growth import Growth
 from .mitosis import clone
 
-SAMPLE = 4096  # contexts that clonings and the threshold are measured on
+SAMPLE = 32_768  # contexts that clonings are measured on
+FIRST = 4096  # of those, what the threshold is measured on
+WANTING = 150_000  # contexts that tell which classes a clone needs
 
 
 def train(
@@ -76,6 +79,9 @@ class Run:
         self.stage_done: Callable[[DSSoftmax], None] | None = None
         self.order, self.ordered = torch.empty(0, dtype=torch.int64), -1
         self.growth = Growth(options.lasso, options.growth, options.tolerance)
+        self.wanted = torch.empty(0)
+        if options.evidence and options.experts > 1:
+            self.wanted = leading(dense, examples.contexts[:WANTING]).to(options.device)
         self.threshold = options.threshold if options.threshold is not None else 1.05 * self.first_loss()
         self.multiply(options.experts if not options.mitosis else min(2, options.experts))
 
@@ -86,7 +92,7 @@ class Run:
     @torch.no_grad()
     def first_loss(self) -> float:
         """The dense softmax's task loss on the sample."""
-        rows = torch.arange(len(self.sample))
+        rows = torch.arange(len(self.sample[:FIRST]))
         parts = [self.examples.batch(part, self.options.device) for part in torch.split(rows, CHUNK)]
         sums = [float(self.module.losses(*part).task) * len(part[0]) for part in parts]
         return sum(sums) / len(rows)
@@ -98,19 +104,8 @@ class Run:
             clone(self.module, self.sample, self.generator, self.optimizer, children=children, noise=noise)
             self.trained.peak_bytes = max(self.trained.peak_bytes, allocated_bytes(self.module, self.optimizer))
         if children > 1 and self.options.evidence:
-            self.drop_unwanted()
-
-    def drop_unwanted(self) -> None:
-        """See `TrainOptions.evidence`."""
-        gold = self.examples.gold()
-        assert isinstance(gold.targets, Tensor)
-        contexts, targets = gold.contexts.to(self.options.device), gold.targets.to(self.options.device)
-        used, counts = self.module.utilization(contexts), self.module.evidence(contexts, targets)
-        for least in range(self.options.evidence, int(counts.max()) + 2):
-            found = counts[self.module.owners, self.module.ids]
-            self.module.keep(found >= least, found, self.optimizer)
-            if not self.too_large(used):
-                return
+            contexts = self.examples.contexts[:WANTING].to(self.options.device)
+            drop_unwanted(self.module, contexts, self.wanted, self.options.evidence, self.too_large, self.optimizer)
 
     def too_large(self, used: Tensor) -> bool:
         """Whether the experts are too large to be cloned again or, in the last stage, for the speed-up asked for."""

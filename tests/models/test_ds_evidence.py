@@ -12,14 +12,15 @@ from tests.models.test_ds_training import QUICK, dense, examples, validation
 SHORT = {"rounds": 1, "final_rounds": 0, "evidence": 1, "lasso": 0.0}
 
 
-def test_evidence_counts_the_targets_of_every_experts_contexts():
+def test_evidence_counts_what_every_experts_contexts_want():
     module, contexts = make_module(), make_contexts(300)
-    targets = torch.randint(0, CLASSES, (300,), generator=torch.Generator().manual_seed(2))
+    wanted = torch.randint(0, CLASSES, (300, 2), generator=torch.Generator().manual_seed(2))
     chosen = module.gates(contexts).argmax(dim=1).tolist()
     expected = torch.zeros(EXPERTS, CLASSES)
-    for expert, target in zip(chosen, targets.tolist(), strict=True):
-        expected[expert, target] += 1
-    assert torch.equal(module.evidence(contexts, targets), expected)
+    for expert, ids in zip(chosen, wanted.tolist(), strict=True):
+        for own in ids:
+            expected[expert, own] += 1
+    assert torch.equal(module.evidence(contexts, wanted), expected)
     assert module.owners.tolist() == [0] * 4 + [1] * 9 + [2] + [3] * 17
 
 
