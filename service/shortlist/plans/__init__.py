@@ -8,6 +8,7 @@ from .base import Plan
 from .cascade import CascadePlan
 from .certified import CertifiedPlan
 from .full import FullPlan
+from .gated import GatedPlan
 from .preview import PreviewPlan
 from .screen import ScreenPlan
 
@@ -35,4 +36,5 @@ def open_plan(bundle: Bundle, device: str, threads: int) -> Plan:
     name = bundle.manifest.plan
     if name not in PLANS:
         raise BundleError(f"{bundle.folder} needs plan '{name}', known here: {', '.join(PLANS)}; upgrade shortlist")
-    return PLANS[name](bundle, device, threads)
+    gated = name == "screen" and bundle.has_graph("gate")
+    return (GatedPlan if gated else PLANS[name])(bundle, device, threads)
