@@ -1,0 +1,97 @@
+"""One head on one split: precision of the very answers that were timed, in the same blocks as dense."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from shortlist.figures import Doubles, Z, share
+from shortlist.head import Head
+from shortlist.result import TopK
+from shortlist_models import FullSoftmax
+
+from ..methods.base import FloatArray
+from ..timing import Ids, Timed, times
+from ..verify import Truth, exact_logprobs
+from .promises import depth
+from .record import Measured, Promise
+
+DENSE_CALLS = 256  # about so many of dense in a measurement: enough for its mean, and not most of the time
+CHUNK = 64
+
+
+@dataclass
+class Answers:
+    """Calls of one head, and what they answered beside ids, which the timing keeps."""
+
+    head: Head
+    k: int
+
+    def __post_init__(self) -> None:
+        """Nothing answered yet."""
+        self.tops: list[TopK] = []
+
+    def __call__(self, rows: FloatArray) -> Ids:
+        """Answer; see `timing.Call`."""
+        top = self.head.topk(rows, self.k)
+        self.tops.append(top)
+        return top.ids
+
+    def last(self, calls: int) -> tuple[FloatArray, FloatArray]:
+        """Logprobs [n, k] and scored [n] of the last `calls` calls: those before them warmed up."""
+        tops = self.tops[-calls:]
+        return np.concatenate([top.logprobs for top in tops]), np.concatenate([top.scored for top in tops])
+
+
+def measured(head: Head, dense_head: Head, dense: FullSoftmax, truth: Truth, promise: Promise) -> Measured:
+    """`head` over all rows of `truth` in requests of the promise's batch; rows that fill no batch are left out."""
+    k, batch = depth(promise), promise.batch
+    own, other = Answers(head, k), Answers(dense_head, k)
+    calls = len(truth.contexts) // batch
+    every = max(1, calls // DENSE_CALLS)
+    spent = times({"head": own, "dense": other}, truth.contexts, batch, {"dense": every})
+    logprobs, scored = own.last(calls)
+    errors = row_errors(dense, truth, spent["head"].ids, logprobs)
+    return Measured(
+        rows=len(scored),
+        precision={n: share(hits(spent["head"].ids, truth.ids[: len(scored)], n)) for n in promise.precision},
+        logprob_error=float(errors.mean()),
+        logprob_error_high=float(errors.mean() + Z * errors.std() / np.sqrt(len(errors))),
+        scored=float(scored.mean()),
+        dense_share=float((scored == head.manifest.classes).mean()),
+        **figures(spent["head"], spent["dense"]),
+    )
+
+
+def figures(own: Timed, dense: Timed) -> dict[str, float]:
+    """Times in microseconds a call."""
+    head, beside = own.figures(), dense.figures()
+    return {
+        "us": head["mean"],
+        "us_p99": head["p99"],
+        "dense_us": beside["mean"],
+        "speedup": beside["mean"] / head["mean"],
+    }
+
+
+def hits(found: Ids, true: Ids, k: int) -> Doubles:
+    """[n]: share of the k true classes among the k found."""
+    same = found[:, :k, None] == true[:, None, :k]
+    return np.asarray(same.any(axis=1).mean(axis=1))
+
+
+def row_errors(dense: FullSoftmax, truth: Truth, ids: Ids, logprobs: FloatArray) -> Doubles:
+    """[n]: mean |error| of each row's log-probabilities, nats."""
+    parts = []
+    with torch.inference_mode():
+        for start in range(0, len(ids), CHUNK):
+            rows = slice(start, min(start + CHUNK, len(ids)))
+            exact = exact_logprobs(dense, truth, rows, ids[rows])
+            parts.append(np.abs(logprobs[rows] - exact).mean(axis=1, dtype=np.float64))
+    return np.concatenate(parts)
+
+
+def part(truth: Truth, rows: int) -> Truth:
+    """The first `rows` rows."""
+    return Truth(truth.contexts[:rows], truth.ids[:rows], truth.logprobs[:rows], truth.log_normalizer[:rows])
