@@ -35,17 +35,19 @@ class Truth:
 
 def truth_of(dense: FullSoftmax, contexts: FloatArray, depth: int, progress: Callable[[int], None]) -> Truth:
     """Exact top `depth` of `contexts` [n, d] by the dense layer, in torch; `progress` gets rows done."""
-    ids, logprobs, normalizers = [], [], []
+    count = len(contexts)
+    ids = torch.empty(count, depth, dtype=torch.int64)  # filled in place: small results kept between the large
+    logprobs, normalizers = torch.empty(count, depth), torch.empty(count)  # logits of chunks would split the heap
     with torch.inference_mode():
-        for chunk in torch.split(torch.from_numpy(contexts), CHUNK):
-            logits = dense.logits(chunk)
-            normalizer = logits.logsumexp(dim=1)
+        for start in range(0, count, CHUNK):
+            rows = slice(start, min(start + CHUNK, count))
+            logits = dense.logits(torch.from_numpy(contexts[rows]))
+            normalizers[rows] = logits.logsumexp(dim=1)
             best = logits.topk(depth, dim=1)
-            ids.append(best.indices)
-            logprobs.append(best.values - normalizer[:, None])
-            normalizers.append(normalizer)
-            progress(len(chunk))
-    return Truth(contexts, torch.cat(ids).numpy(), torch.cat(logprobs).numpy(), torch.cat(normalizers).numpy())
+            ids[rows] = best.indices
+            logprobs[rows] = best.values - normalizers[rows, None]
+            progress(rows.stop - start)
+    return Truth(contexts, ids.numpy(), logprobs.numpy(), normalizers.numpy())
 
 
 def precision(found: npt.NDArray[np.int64], true: npt.NDArray[np.int64], k: int) -> float:

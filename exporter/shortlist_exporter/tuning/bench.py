@@ -11,15 +11,17 @@ from shortlist_models import FullSoftmax
 
 from ..export import counter
 from ..methods.base import Cost, FloatArray, Progress, quiet
+from ..timing import times
 from ..verify import DEPTH, Truth, truth_of
 from .cache import Cache, machine
 from .fits import Fit, Fits
-from .measure import measured, part
+from .measure import DENSE_CALLS, Answers, figures, measured, part
 from .promises import depth
 from .record import Measured, Promise
 from .space import DENSE, Build, Setting
 
 SCORED_ROWS = 64
+RACE_ROWS, RACE_CALLS = 2048, 64
 
 
 @dataclass
@@ -52,9 +54,12 @@ class Bench:
 
     def head(self, fit: Fit) -> Head:
         """The opened head; besides dense, one at a time."""
-        name = "dense" if fit.build.method == DENSE else "head"
+        name = DENSE if fit.build.method == DENSE else "head"
         if name not in self.opened or self.opened[name].folder != fit.folder:
-            self.opened[name] = fit.open(self.promise)
+            self.opened.pop(name, None)
+            self.opened[name] = head = fit.open(self.promise)
+            if name != DENSE and head.dense is not None:  # one copy of the packed weights in memory is enough
+                head.dense = head.plan.fallback = self.head(self.dense_fit).dense
         return self.opened[name]
 
     def measured(self, fit: Fit, setting: Setting, split: str, rows: int) -> Measured:
@@ -87,16 +92,33 @@ class Bench:
 
     def measured_now(self, fit: Fit, setting: Setting, truth: Truth) -> Measured:
         """Set the swept option on the plan for this measurement alone."""
-        dense_head, head = self.head(self.fits.at(Build(DENSE), 1, quiet)), self.head(fit)
-        before = {name: getattr(head.plan, name) for name in setting}
+        own = self.answers(fit, setting)
+        before = {name: getattr(own.head.plan, name) for name in setting}
         try:
-            set_all(head, setting)
-            return measured(head, dense_head, self.dense, truth, self.promise)
+            return measured(own, self.answers(self.dense_fit), self.dense, truth, self.promise)
         finally:
-            set_all(head, before)
+            for name, value in before.items():
+                setattr(own.head.plan, name, value)
 
+    def answers(self, fit: Fit, setting: Setting | None = None) -> Answers:
+        """Calls of a head."""
+        return Answers(self.head(fit), depth(self.promise), setting or {})
 
-def set_all(head: Head, setting: Setting) -> None:
-    """Attributes of the plan."""
-    for name, value in setting.items():
-        setattr(head.plan, name, value)
+    def raced(self, heads: list[tuple[Fit, Setting]]) -> list[dict[str, float]]:
+        """Times of several heads, and of dense, in the same blocks: fields of `Measured`."""
+        batch = self.promise.batch
+        calls = {str(i): self.opened_beside(fit, setting) for i, (fit, setting) in enumerate(heads)}
+        rows = self.rows["tune"][: max(RACE_ROWS, RACE_CALLS * batch)]
+        dense = self.answers(self.dense_fit)
+        spent = times({**calls, DENSE: dense}, rows, batch, {DENSE: max(1, len(rows) // batch // DENSE_CALLS)})
+        return [figures(spent[name], spent[DENSE]) for name in calls]
+
+    def opened_beside(self, fit: Fit, setting: Setting) -> Answers:
+        """As `answers`, of a head that stays open."""
+        self.opened.pop("head", None)
+        return self.answers(fit, setting)
+
+    @property
+    def dense_fit(self) -> Fit:
+        """The dense head of the same runtime."""
+        return self.fits.at(Build(DENSE), 1, quiet)

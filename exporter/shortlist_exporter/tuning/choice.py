@@ -14,6 +14,7 @@ from .search import RUNGS, Head, Search
 from .space import DENSE, Build
 
 WHOLE = len(RUNGS) - 1
+FINALISTS = 4  # heads that are timed against each other
 
 
 @dataclass
@@ -35,16 +36,42 @@ class Choice:
     def choose(self) -> tuple[Head, Fit] | None:
         """The fastest head that keeps the promise on tune and then on test; after a failure only more precise ones."""
         failed = -float("inf")
-        for head in self.candidates():
-            trial = self.thorough(head)
-            if margin(self.bench.promise, trial.tune) <= failed or not self.kept_on_tune(trial):
+        for head in (head for finalists in self.rounds() for head in finalists):
+            over = margin(self.bench.promise, self.search.trials[head].tune)
+            if over <= failed:
                 continue
             fit = self.tested(head)
             if fit is not None and self.passed(head):
                 return head, fit
             if fit is not None:
-                failed = margin(self.bench.promise, trial.tune)
+                failed = over
         return None
+
+    def rounds(self) -> Iterator[list[Head]]:
+        """Heads that keep the promise on tune, a few of one rung at a time, each few in the order of one timed run."""
+        few: list[Head] = []
+        for head in self.candidates():
+            if few and (len(few) == FINALISTS or self.rung(head) != self.rung(few[0])):
+                yield self.raced(few)
+                few = []
+            self.search.clock.tell(f"{self.search.trials[head].label}: all of the tune split")
+            if self.kept_on_tune(self.thorough(head)):
+                few.append(head)
+        if few:
+            yield self.raced(few)
+
+    def rung(self, head: Head) -> int:
+        """The last rung that a head reached."""
+        return self.search.trials[head].rung
+
+    def raced(self, heads: list[Head]) -> list[Head]:
+        """`heads` by their time in one interleaved run: times of different minutes are not to be compared."""
+        self.search.clock.tell(f"{len(heads)} finalists in one run")
+        trials = self.search.trials
+        found = self.bench.raced([(self.fit_of(head), trials[head].setting) for head in heads])
+        for head, times in zip(heads, found, strict=True):
+            self.note(head, tune=trials[head].tune.model_copy(update=times))
+        return sorted(heads, key=lambda head: trials[head].tune.us)
 
     def candidates(self) -> Iterator[Head]:
         """Heads that may keep the promise: those of the highest rung first, in order of time."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -14,8 +14,8 @@ from shortlist_models import FullSoftmax
 from ..methods.base import FloatArray
 from ..timing import Ids, Timed, times
 from ..verify import Truth, exact_logprobs
-from .promises import depth
 from .record import Measured, Promise
+from .space import Setting
 
 DENSE_CALLS = 256  # about so many of dense in a measurement: enough for its mean, and not most of the time
 CHUNK = 64
@@ -23,10 +23,11 @@ CHUNK = 64
 
 @dataclass
 class Answers:
-    """Calls of one head, and what they answered beside ids, which the timing keeps."""
+    """Calls of one head at a setting of its plan, and what they answered beside ids, which the timing keeps."""
 
     head: Head
     k: int
+    setting: Setting = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Nothing answered yet."""
@@ -34,6 +35,8 @@ class Answers:
 
     def __call__(self, rows: FloatArray) -> Ids:
         """Answer; see `timing.Call`."""
+        for name, value in self.setting.items():
+            setattr(self.head.plan, name, value)
         top = self.head.topk(rows, self.k)
         self.tops.append(top)
         return top.ids
@@ -44,13 +47,11 @@ class Answers:
         return np.concatenate([top.logprobs for top in tops]), np.concatenate([top.scored for top in tops])
 
 
-def measured(head: Head, dense_head: Head, dense: FullSoftmax, truth: Truth, promise: Promise) -> Measured:
-    """`head` over all rows of `truth` in requests of the promise's batch; rows that fill no batch are left out."""
-    k, batch = depth(promise), promise.batch
-    own, other = Answers(head, k), Answers(dense_head, k)
-    calls = len(truth.contexts) // batch
+def measured(own: Answers, dense_head: Answers, dense: FullSoftmax, truth: Truth, promise: Promise) -> Measured:
+    """`own` over all rows of `truth` in requests of the promise's batch; rows that fill no batch are left out."""
+    calls = len(truth.contexts) // promise.batch
     every = max(1, calls // DENSE_CALLS)
-    spent = times({"head": own, "dense": other}, truth.contexts, batch, {"dense": every})
+    spent = times({"head": own, "dense": dense_head}, truth.contexts, promise.batch, {"dense": every})
     logprobs, scored = own.last(calls)
     errors = row_errors(dense, truth, spent["head"].ids, logprobs)
     return Measured(
@@ -59,7 +60,7 @@ def measured(head: Head, dense_head: Head, dense: FullSoftmax, truth: Truth, pro
         logprob_error=float(errors.mean()),
         logprob_error_high=float(errors.mean() + Z * errors.std() / np.sqrt(len(errors))),
         scored=float(scored.mean()),
-        dense_share=float((scored == head.manifest.classes).mean()),
+        dense_share=float((scored == own.head.manifest.classes).mean()),
         **figures(spent["head"], spent["dense"]),
     )
 

@@ -145,7 +145,7 @@ class Search:
         return [build for build in kept if self.rank(build)[1] <= SLOWER * self.rank(kept[0])[1]] or kept
 
     def rank(self, build: Build) -> tuple[bool, float]:
-        """Builds that may keep the promise by the time of their fastest such setting over dense's, then by precision."""
+        """Builds that may keep the promise, by their fastest setting that may; then the others, by precision."""
         trials = [trial for _, trial in self.trials_of(build)]
         times = [1 / trial.tune.speedup for trial in trials if self.open(trial)]
         if times:
