@@ -110,10 +110,11 @@ class Choice:
         return trial.test is not None and keeps(self.bench.promise, trial.test, trial.bytes)
 
     def best(self) -> Head | None:
-        """The most precise head that was tried and is small enough."""
-        trials = self.search.trials
-        heads = [head for head in trials if head[0].method != DENSE]
-        return max(heads, key=lambda head: margin(self.bench.promise, trials[head].tune), default=None)
+        """The most precise head that was tried, by test where any was looked at there."""
+        trials = {head: trial for head, trial in self.search.trials.items() if head[0].method != DENSE}
+        tested = {head: trial.test for head, trial in trials.items() if trial.test is not None}
+        found = tested or {head: trial.tune for head, trial in trials.items()}
+        return max(found, key=lambda head: margin(self.bench.promise, found[head]), default=None)
 
     def fit_of(self, head: Head) -> Fit:
         """The fit of a trial, from the cache."""

@@ -1,4 +1,4 @@
-"""One head on one split: precision of the very answers that were timed, in the same blocks as dense."""
+"""One head on one split, beside dense in the same blocks: its times, and the precision of what it answered."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ..verify import Truth, exact_logprobs
 from .record import Measured, Promise
 from .space import Setting
 
-DENSE_CALLS = 256  # about so many of dense in a measurement: enough for its mean, and not most of the time
+DENSE_CALLS = 128  # about so many of dense in a measurement: enough for its mean, and not most of the time
 CHUNK = 64
 
 
@@ -56,7 +56,7 @@ def measured(own: Answers, dense_head: Answers, dense: FullSoftmax, truth: Truth
     errors = row_errors(dense, truth, spent["head"].ids, logprobs)
     return Measured(
         rows=len(scored),
-        precision={n: share(hits(spent["head"].ids, truth.ids[: len(scored)], n)) for n in promise.precision},
+        precision={n: share(hits(asked(own, truth, spent["head"].ids, n), truth.ids, n)) for n in promise.precision},
         logprob_error=float(errors.mean()),
         logprob_error_high=float(errors.mean() + Z * errors.std() / np.sqrt(len(errors))),
         scored=float(scored.mean()),
@@ -76,9 +76,18 @@ def figures(own: Timed, dense: Timed) -> dict[str, float]:
     }
 
 
+def asked(own: Answers, truth: Truth, timed: Ids, k: int) -> Ids:
+    """[n, k]: what requests for k classes get. The first k of the `timed` answers [n, m], unless m searched wider."""
+    head = own.head
+    if head.plan.width(k) == head.plan.width(timed.shape[1]):
+        return timed[:, :k]
+    rows = truth.contexts[: len(timed)]
+    return np.concatenate([head.topk(rows[i : i + CHUNK], k).ids for i in range(0, len(rows), CHUNK)])
+
+
 def hits(found: Ids, true: Ids, k: int) -> Doubles:
-    """[n]: share of the k true classes among the k found."""
-    same = found[:, :k, None] == true[:, None, :k]
+    """[n]: share of the k true classes, of `true` [n or more, m], among the k of `found`."""
+    same = found[:, :k, None] == true[: len(found), None, :k]
     return np.asarray(same.any(axis=1).mean(axis=1))
 
 

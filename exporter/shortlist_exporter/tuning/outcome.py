@@ -55,8 +55,9 @@ def nothing(choice: Choice, promise: Promise) -> str:
         why = choice.search.left[0].why if choice.search.left else "no method was given"
         return f"no head was measured ({why}): give --time-budget more minutes, or other --methods"
     trial = trials[best]
+    split, found = ("tune", trial.tune) if trial.test is None else ("test", trial.test)
+    figures = f"{reached(promise, found)} on the {split} split at {found.speedup:.1f} times dense"
     return (
-        f"no head that is faster than dense keeps {said(promise)}; the most precise of {len(trials)}, "
-        f"{trial.label}, reaches {reached(promise, trial.tune)} on the tune split at {trial.tune.speedup:.1f} times "
-        "dense: ask for less, or give --allow-dense to export dense, which always does"
+        f"no head that is faster than dense keeps {said(promise)}; of {len(trials)} the most precise, {trial.label}, "
+        f"reaches {figures}: ask for less, or give --allow-dense to export dense, which always does"
     )

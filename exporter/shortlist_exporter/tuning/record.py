@@ -33,10 +33,10 @@ class Part(Strict):
 
 
 class Measured(Strict):
-    """One head on distinct rows of one split, dense in the same blocks; precision is that of the timed answers."""
+    """One head on distinct rows of one split, dense in the same blocks; requests for the largest k are timed."""
 
     rows: int
-    precision: dict[int, Share] = Field(description="k -> P@k with its 95 % interval, of the rows' own spread")
+    precision: dict[int, Share] = Field(description="k -> P@k of requests for k, with its 95 % interval")
     logprob_error: float = Field(description="mean |error| of the returned log-probabilities, nats")
     logprob_error_high: float = Field(description="upper end of its 95 % interval, nats")
     us: float = Field(description="mean of a call, microseconds")

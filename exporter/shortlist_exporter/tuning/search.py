@@ -22,6 +22,8 @@ from .space import Build, Setting, settings
 FEW = 20_000  # contexts to fit with, at least, where there are as many
 FEWEST = 3  # heads that go on from a rung, at least
 SLOWER = 2.0  # a head that takes so many times as long as a rung's best is not fitted on all contexts
+HOPELESS = 0.5  # a speed-up under which dearer settings are not tried
+EASE = 0.5  # share of the allowed misses that a head leaves unused
 BEYOND = 2  # settings that keep the promise on tune, the second one in case that the first fails on test
 
 
@@ -92,9 +94,14 @@ class Search:
         for setting in self.open_settings(fit.build):
             self.clock.check(label)
             trial = self.trial(fit, setting, number)
-            kept += keeps(self.bench.promise, trial.tune, trial.bytes, calibrated=False)
-            if kept == BEYOND or trial.tune.speedup < 1:
+            kept += self.suffices(trial)
+            if kept == BEYOND or trial.tune.speedup < HOPELESS:
                 break
+
+    def suffices(self, trial: Trial) -> bool:
+        """Whether dearer settings are of no use: the promise is kept, or, before the last rung, kept with ease."""
+        early = trial.rung < len(RUNGS) - 1 and margin(self.bench.promise, trial.tune) > EASE
+        return early or keeps(self.bench.promise, trial.tune, trial.bytes, calibrated=False)
 
     def trial(self, fit: Fit, setting: Setting, number: int) -> Trial:
         """Measure one head on the rung's rows of the tune split, and note it."""
