@@ -17,6 +17,7 @@ from shortlist_exporter.methods.l2s import with_probes
 from shortlist_exporter.methods.svd import with_full_view
 from shortlist_exporter.sources import Contexts
 from shortlist_exporter.tuning import record as records
+from shortlist_exporter.tuning.bench import Bench
 from shortlist_exporter.tuning.clock import Clock, OutOfTime
 from shortlist_exporter.tuning.promises import margin, promise_of
 from shortlist_exporter.tuning.search import RUNGS, Search
@@ -43,13 +44,13 @@ PAIRS = [(1, 0.95), (5, 0.9)]
 
 def few_builds(dense):
     """Heads that miss much, little and nothing, so that tests take less time."""
-    return [{"basis": "context", "width": str(width)} for width in (8, 16, 24, 48)]
+    return [{"basis": "context", "width": str(width)} for width in (16, 24, 48)]
 
 
 @pytest.fixture(scope="module", autouse=True)
 def few_heads():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(SPACES, "svd", replace(SPACES["svd"], builds=few_builds, values=(16, 32, 48, 64, 128, 256)))
+        patch.setitem(SPACES, "svd", replace(SPACES["svd"], builds=few_builds, values=(16, 64, 256)))
         yield
 
 
@@ -71,22 +72,21 @@ def tuned(cache, tmp_path_factory):
 
 def test_the_promise_holds_on_fresh_rows_and_that_of_rejected_heads_does_not(tuned, tmp_path):
     out, record = tuned
-    fresh = sample(6000, 99)
-    assert precision_of(out, fresh, 1).high >= 0.95
-    assert precision_of(out, fresh, 5).high >= 0.9
+    fresh = sample(2000, 99)
+    truth = np.argsort(-(fresh @ dense.weight.T + dense.bias), axis=1)[:, :5]
+    assert precision_of(out, fresh, truth[:, :1]).high >= 0.95
+    assert precision_of(out, fresh, truth).high >= 0.9
     rejected = [trial for trial in record.trials if trial.tune.precision[1].high < 0.95]
     nearest = max(rejected, key=lambda trial: trial.tune.precision[1].mean)
     options = nearest.options | {name: str(value) for name, value in nearest.setting.items()}
     export(dense, contexts, tmp_path / "lm" / "1", Request(nearest.method, options, threads=1))
-    assert precision_of(tmp_path / "lm" / "1", fresh, 1).low < 0.95
+    assert precision_of(tmp_path / "lm" / "1", fresh, truth[:, :1]).low < 0.95
 
 
-def precision_of(bundle, rows, k):
-    """Of requests for k classes, by the real runtime; the truth in float32 by numpy."""
-    head, truth = shortlist.load(bundle, threads=1), []
-    for part in np.array_split(rows, 20):
-        truth.append(np.argpartition(part @ dense.weight.T + dense.bias, -k, axis=1)[:, -k:])
-    return share(overlaps(head.topk(rows, k).ids, np.concatenate(truth)) / k)
+def precision_of(bundle, rows, truth):
+    """Of requests for as many classes as `truth` [n, k] has, by the real runtime."""
+    k = truth.shape[1]
+    return share(overlaps(shortlist.load(bundle, threads=1).topk(rows, k).ids, truth) / k)
 
 
 def test_the_record_tells_all_and_stands_in_the_bundle(tuned):
@@ -109,10 +109,11 @@ def test_the_record_tells_all_and_stands_in_the_bundle(tuned):
     assert manifest.quality.rows == chosen.test.rows == record.test.rows
 
 
-def test_a_second_search_fits_nothing_again(tuned, cache, tmp_path, monkeypatch):
+def test_a_second_search_fits_nothing_again(tuned, cache, tmp_path, monkeypatch, steady):
+    first = tune(dense, contexts, tmp_path / "lm" / "1", request_of(cache))
     monkeypatch.setattr(type(METHODS["svd"]), "fit", lambda *_: pytest.fail("fitted again"))
     again = tune(dense, contexts, tmp_path / "lm" / "2", request_of(cache))
-    assert again.trials[again.chosen].method == "svd"
+    assert again.trials[again.chosen] == first.trials[first.chosen]
 
 
 def test_other_contexts_share_nothing(tuned, cache):
@@ -123,14 +124,25 @@ def test_other_contexts_share_nothing(tuned, cache):
     assert set(cache.iterdir()) - before
 
 
+@pytest.fixture
+def steady(monkeypatch):
+    """Finalists' times by their full view, whatever else this machine does: for tests of what follows from them."""
+
+    def raced(_, heads):
+        views = [float(setting["full_view"]) for _, setting in heads]
+        return [{"us": us, "us_p99": us, "dense_us": 1e4, "speedup": 1e4 / us} for us in views]
+
+    monkeypatch.setattr(Bench, "raced", raced)
+
+
 def only(monkeypatch, width, *values):
-    """One head to fit and few settings: which is the faster of them is no matter of luck."""
+    """One head to fit and few settings."""
     options = {"basis": "context", "width": str(width)}
     monkeypatch.setitem(SPACES, "svd", replace(SPACES["svd"], builds=lambda _: [options], values=values))
 
 
-def test_what_fails_on_test_gives_way_to_the_next_more_precise(cache, tmp_path, monkeypatch):
-    only(monkeypatch, 48, 16, 1024)
+def test_what_fails_on_test_gives_way_to_the_next_more_precise(cache, tmp_path, monkeypatch, steady):
+    only(monkeypatch, 48, 16, 256)
     harder = Contexts(sample(2000, 5, floor=0.2))
     record = tune(dense, contexts, tmp_path / "lm" / "1", request_of(cache), test=harder)
     looked = [trial for trial in record.trials if trial.test is not None]
@@ -144,7 +156,7 @@ def test_what_fails_on_test_gives_way_to_the_next_more_precise(cache, tmp_path, 
     assert by_margin[-1] is chosen
 
 
-def test_no_head_keeps_it_and_dense_only_where_allowed(cache, tmp_path, monkeypatch):
+def test_no_head_keeps_it_and_dense_only_where_allowed(cache, tmp_path, monkeypatch, steady):
     only(monkeypatch, 24, 128, 256)
     asked, elsewhere, out = request_of(cache), Contexts(sample(2000, 6, floor=1.0)), tmp_path / "lm" / "1"
     with pytest.raises(NoHead, match=r"no head that is faster than dense keeps P@1 >= 0.95, P@5 >= 0.9; of") as caught:
@@ -158,11 +170,11 @@ def test_no_head_keeps_it_and_dense_only_where_allowed(cache, tmp_path, monkeypa
     assert record.trials[record.chosen].test.precision[1].mean > 0.999
 
 
-def test_ctrl_c_keeps_the_best_so_far(tmp_path, monkeypatch):
+def test_ctrl_c_keeps_the_best_so_far(tmp_path, monkeypatch, steady):
     whole, done = Search.sweep, []
 
     def sweep(self, number, fit, label):
-        if len(done) == 4:
+        if len(done) == 3:
             raise KeyboardInterrupt
         done.append(fit.build)
         whole(self, number, fit, label)
@@ -189,7 +201,7 @@ def test_a_budget_too_small_for_any_head_says_so(cache, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_batches_log_probabilities_and_memory_are_kept(cache, tmp_path):
+def test_batches_log_probabilities_and_memory_are_kept(cache, tmp_path, steady):
     promise = {"batch": 2, "logprob_error": 0.05, "memory": 3 * dense.weight.nbytes}
     record = tune(dense, contexts, tmp_path / "lm" / "1", request_of(cache, promise=promise))
     chosen = record.trials[record.chosen]

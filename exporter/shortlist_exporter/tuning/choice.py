@@ -54,7 +54,7 @@ class Choice:
             if few and (len(few) == FINALISTS or self.rung(head) != self.rung(few[0])):
                 yield self.raced(few)
                 few = []
-            self.search.clock.tell(f"{self.search.trials[head].label}: all of the tune split")
+            self.search.clock.tell("candidates on the whole tune split")
             if self.kept_on_tune(self.thorough(head)):
                 few.append(head)
         if few:
@@ -93,7 +93,7 @@ class Choice:
     def tested(self, head: Head) -> Fit | None:
         """Calibrate the head for its setting and look at test; None where its log-probabilities fail on tune."""
         trial = self.search.trials[head]
-        self.search.clock.tell(f"{trial.label}: calibrated and held against the test split")
+        self.search.clock.tell("calibration and a look at the test split")
         fit = self.bench.fits.adapted(self.fit_of(head), trial.setting, quiet)
         costs = {"bytes": fit.bytes, "cost_macs": fit.cost.macs, "cost_bytes": fit.cost.bytes}
         if self.bench.promise.logprob_error is not None:

@@ -114,6 +114,8 @@ class Fits:
 
     def sample(self, rows: int) -> FloatArray:
         """Random rows of the fit split, in its order."""
+        if rows >= len(self.contexts.contexts):
+            return self.contexts.contexts
         chosen = np.random.default_rng(self.seed).permutation(len(self.contexts.contexts))[:rows]
         return self.contexts.contexts[np.sort(chosen)]
 

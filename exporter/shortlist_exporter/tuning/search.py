@@ -70,10 +70,11 @@ class Search:
         rows = self.fit_rows(number)
         for position, build in enumerate(builds):
             self.clock.planned = self.plan(number, builds[position:])
-            label = f"{build.label}, rung {number + 1} of {len(RUNGS)}"
+            label = f"rung {number + 1} of {len(RUNGS)}, {build.method} {position + 1} of {len(builds)}"
             self.clock.check(label)
             needed = self.expected(build, rows)
             if needed > self.clock.left:
+                self.interrupted = True
                 self.skip(build, f"it would take some {needed:,.0f} s with {rows:,} contexts: give more time")
                 continue
             before = self.clock.spent
@@ -85,7 +86,6 @@ class Search:
 
     def skip(self, build: Build, why: str) -> None:
         """Note what was not tried."""
-        self.interrupted = self.interrupted or "give more time" in why
         self.left.append(Left(what=build.label, why=why))
 
     def sweep(self, number: int, fit: Fit, label: str) -> None:
@@ -149,7 +149,12 @@ class Search:
         if number == 0:
             best = {build.method: build for build in reversed(ranked)}
             return [*kept, *(build for build in best.values() if build not in kept)]
-        return [build for build in kept if self.rank(build)[1] <= SLOWER * self.rank(kept[0])[1]] or kept
+        return [build for build in kept if self.near(build, kept[0])]
+
+    def near(self, build: Build, best: Build) -> bool:
+        """Whether a build is worth a fit on all contexts beside the best one."""
+        (out, time), (all_out, least) = self.rank(build), self.rank(best)
+        return build == best or (out == all_out and (out or time <= SLOWER * least))
 
     def rank(self, build: Build) -> tuple[bool, float]:
         """Builds that may keep the promise, by their fastest setting that may; then the others, by precision."""
