@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ..methods.base import quiet
 from .bench import Bench
 from .fits import Fit
-from .promises import keeps, margin, may_keep
+from .promises import fits, keeps, margin
 from .record import Trial
 from .search import RUNGS, Head, Search
 from .space import DENSE, Build
@@ -49,14 +49,18 @@ class Choice:
 
     def rounds(self) -> Iterator[list[Head]]:
         """Heads that keep the promise on tune, a few of one rung at a time, each few in the order of one timed run."""
+        most = 1 if self.search.interrupted else FINALISTS  # who stops a search does not want to wait
         few: list[Head] = []
         for head in self.candidates():
-            if few and (len(few) == FINALISTS or self.rung(head) != self.rung(few[0])):
+            if few and self.rung(head) != self.rung(few[0]):
                 yield self.raced(few)
                 few = []
             self.search.clock.tell("candidates on the whole tune split")
             if self.kept_on_tune(self.thorough(head)):
                 few.append(head)
+            if len(few) == most:
+                yield self.raced(few)
+                few = []
         if few:
             yield self.raced(few)
 
@@ -66,6 +70,8 @@ class Choice:
 
     def raced(self, heads: list[Head]) -> list[Head]:
         """`heads` by their time in one interleaved run: times of different minutes are not to be compared."""
+        if len(heads) == 1:
+            return heads
         self.search.clock.tell(f"{len(heads)} finalists in one run")
         trials = self.search.trials
         found = self.bench.raced([(self.fit_of(head), trials[head].setting) for head in heads])
@@ -74,10 +80,11 @@ class Choice:
         return sorted(heads, key=lambda head: trials[head].tune.us)
 
     def candidates(self) -> Iterator[Head]:
-        """Heads that may keep the promise: those of the highest rung first, in order of time."""
-        trials = self.search.trials
-        open_ = [head for head in trials if may_keep(self.bench.promise, trials[head].tune, trials[head].bytes)]
-        yield from sorted(open_, key=lambda head: (-trials[head].rung, 1 / trials[head].tune.speedup))
+        """Heads that reach the targets on what was measured: those of the highest rung first, in order of time."""
+        trials, promise = self.search.trials, self.bench.promise
+        reaching = [head for head in trials if margin(promise, trials[head].tune) >= 0]
+        fitting = [head for head in reaching if fits(promise, trials[head].bytes)]
+        yield from sorted(fitting, key=lambda head: (-trials[head].rung, 1 / trials[head].tune.speedup))
 
     def thorough(self, head: Head) -> Trial:
         """The trial on all rows of the tune split, whatever rung the search stopped at."""
