@@ -19,13 +19,13 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 from shortlist import figures
-from shortlist_exporter.timing import Call, Ids, Timed, fastest, fresh, one, times
 from threadpoolctl import threadpool_limits
 
 from .contenders import Contender, Options
 from .datasets import DataSet
 from .dense import spellings
 from .runs import Run, Share, Spent, Store, key_of, machine, packages
+from .timing import Call, Ids, Timed, fastest, fresh, one, times
 
 K = 10
 DEPTHS = (1, 5, 10)

@@ -10,7 +10,6 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 from shortlist.head import Head
-from shortlist_exporter.timing import Call, fastest, times
 
 from .contenders import Contender
 from .datasets import DataSet
@@ -19,6 +18,7 @@ from .harness import Harness
 from .heads import PROMISED, Precision, measured, opened
 from .peers import best_peer, near_promise, precisions
 from .runs import Run, Store
+from .timing import Call, fastest, times
 
 K = 5
 BATCHES = (1, 16)

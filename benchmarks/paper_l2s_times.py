@@ -10,10 +10,10 @@ import torch
 from shortlist.head import Head
 from shortlist.plans.screen import ScreenPlan
 from shortlist_exporter.sources import Dense
-from shortlist_exporter.timing import Call, Contexts, Ids, Timed, fastest, times
 from threadpoolctl import threadpool_limits
 
 from .dense import TopK
+from .timing import Call, Contexts, Ids, Timed, fastest, times
 
 K = 5
 SINGLE = "one probe"
