@@ -25,7 +25,7 @@ from shortlist_models import FullSoftmax
 
 from .dense_graphs import write_dense, write_rows
 from .methods import Fitted, Method, method_named
-from .methods.base import Cost, Progress, quiet, torch_dense
+from .methods.base import Progress, quiet, torch_dense
 from .sources import Contexts, Dense, check_pair
 from .splits import split
 from .verify import DEPTH, Truth, crossover, measure, truth_of
@@ -73,7 +73,7 @@ def export(dense: Dense, contexts: Contexts, out: Path, request: Request, progre
         write_index(folder, method.index(fitted))
         draft = manifest_of(dense, contexts, out, request, method, fitted, graphs)
         truth = truth_of(torch_dense(dense), held, min(DEPTH, draft.max_k), counter(progress, "dense answers", held))
-        return finish(folder, draft, request, fitted.cost, truth, torch_dense(dense), progress)
+        return finish(folder, draft, request, fitted, truth, torch_dense(dense), progress)
 
 
 def check_request(dense: Dense, contexts: Contexts, out: Path, request: Request) -> None:
@@ -180,7 +180,7 @@ def finish(
     folder: Path,
     draft: Manifest,
     request: Request,
-    cost: Cost,
+    fitted: Fitted,
     truth: Truth,
     dense: FullSoftmax,
     progress: Progress,
@@ -188,7 +188,7 @@ def finish(
     """Open the draft with the runtime, measure it, add calibration and labels, seal it, and load it once more."""
     (folder / "manifest.json").write_text(draft.sealed().model_dump_json(), "utf-8")
     head = Head(Bundle(folder, verify=False), "cpu", request.threads)
-    quality = measure(head, dense, truth, cost, counter(progress, "held-out quality", truth.contexts))
+    quality = measure(head, dense, truth, fitted.cost, counter(progress, "held-out quality", truth.contexts))
     check_promise(quality, request.promise)
     write_calibration(folder, head, truth)
     if request.labels is not None:

@@ -139,7 +139,7 @@ class Fits:
         for name in SHARED:
             if (folder / GRAPHS / name).is_file():
                 self.cache.share(folder / GRAPHS / name)
-        request = Request(build.method, dict(build.options), seed=self.seed)
+        request = Request(build.method, dict(build.options), fallback=False, seed=self.seed)
         draft = manifest_of(self.dense, self.contexts, Path("tune/1"), request, method, fitted, graphs)
         (folder / FILE_NAME).write_text(draft.sealed().model_dump_json(), "utf-8")
 

@@ -8,10 +8,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
+import torch
 from shortlist.bundle import INDEX, writing
 from shortlist.errors import BadInput, QualityError
 
 from ..export import GRAPHS, Request, check_request, finish, provenance
+from ..methods import Fitted
 from ..methods.base import FloatArray, Progress, quiet, torch_dense
 from ..sources import Contexts, Dense, check_pair
 from ..splits import Splits, three_ways, two_ways
@@ -184,4 +186,5 @@ def fill(
     deep = min(DEPTH, bundle.max_k or real)
     shallow = replace(truth, ids=truth.ids[:, :deep], logprobs=truth.logprobs[:, :deep])
     bundle = replace(bundle, method=fit.build.method, promise={}, threads=request.promise.threads)
-    finish(folder, manifest_at(fit).model_copy(update=update), bundle, fit.cost, shallow, torch_dense(dense), quiet)
+    made, draft = Fitted(torch.nn.Identity(), fit.cost), manifest_at(fit).model_copy(update=update)
+    finish(folder, draft, bundle, made, shallow, torch_dense(dense), quiet)
