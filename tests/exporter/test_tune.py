@@ -182,6 +182,7 @@ def test_ctrl_c_keeps_the_best_so_far(tmp_path, monkeypatch, steady):
     monkeypatch.setattr(Search, "sweep", sweep)
     record = tune(dense, contexts, tmp_path / "lm" / "1", request_of(tmp_path / "cache"))
     assert record.interrupted
+    assert "heads of a search that was stopped" in record.sentence
     assert [(left.what, left.why) for left in record.left] == [("the search", "stopped by hand")]
     assert {trial.rung for trial in record.trials} == {0}
     chosen = record.trials[record.chosen]

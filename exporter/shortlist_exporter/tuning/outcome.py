@@ -42,9 +42,11 @@ def sentence(choice: Choice, chosen: tuple[Head, Fit] | None, promise: Promise) 
     if trial.method == DENSE:
         return f"no head but dense keeps {asked} in less time than dense: dense itself was exported"
     found, failed = trial.test, f", after {choice.looks - 1} that failed on test" if choice.looks > 1 else ""
+    stopped = " of a search that was stopped" if choice.search.interrupted else ""
     return (
-        f"{trial.label} is the fastest of {len(trials)} heads that keeps {asked}{failed}: {reached(promise, found)} "
-        f"on {found.rows:,} test contexts, {found.us:,.0f} us a call, {found.speedup:.1f} times dense"
+        f"{trial.label} is the fastest of {len(trials)} heads{stopped} that keeps {asked}{failed}: "
+        f"{reached(promise, found)} on {found.rows:,} test contexts, {found.us:,.0f} us a call, "
+        f"{found.speedup:.1f} times dense"
     )
 
 
