@@ -10,7 +10,7 @@ REPO ?= build/repository
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test clients lint format demo serve bench bench-http bench-peers soak fuzz reproduce clean
+.PHONY: help setup test clients lint format demo serve bench bench-gpu bench-http bench-peers soak fuzz reproduce clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -37,6 +37,9 @@ serve: $(VENV)/run.stamp  ## serve the bundles of REPO=folder, by default what `
 
 bench: $(VENV)/model.stamp $(VENV)/peers.stamp  ## precision and speed beside dense and peers; DATA=folder, FULL=1 for the whole grid
 	@$(BIN)/python -m benchmarks $(if $(DATA),--data "$(DATA)") $(if $(FULL),--full) $(ARGS)
+
+bench-gpu: $(VENV)/model.stamp  ## dense and our heads on a GPU, batches of 1 to 64; says so where there is none
+	@$(BIN)/python -m benchmarks.gpu $(if $(DATA),--data "$(DATA)") $(ARGS)
 
 bench-http: $(VENV)/run.stamp  ## what HTTP costs, beside a bare echo and a hand-written route; needs wrk
 	@$(BIN)/python -m benchmarks.http bench $(ARGS)

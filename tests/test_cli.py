@@ -14,14 +14,16 @@ from tests.support import make_contexts, make_dense, run_cli
 def inputs(tmp_path):
     np.save(tmp_path / "w.npy", make_dense().weight)
     np.save(tmp_path / "c.npy", make_contexts().contexts)
-    return ["--weights", tmp_path / "w.npy", "--contexts", tmp_path / "c.npy", "--threads", 1]
+    return ["--weights", tmp_path / "w.npy", "--contexts", tmp_path / "c.npy", "--threads", 1, "--no-report"]
 
 
 def test_export_check_query(tmp_path, inputs):
     out = tmp_path / "repo" / "lm" / "1"
-    done = run_cli("export", *inputs, "--out", out, "--set", "basis=context", "--set", "full_view=60")
+    with_report = [word for word in inputs if word != "--no-report"]
+    done = run_cli("export", *with_report, "--out", out, "--set", "basis=context", "--set", "full_view=60")
     assert done.returncode == 0, done.stderr
     assert "P@1" in done.stdout
+    assert (out / "report" / "index.html").is_file()
     done = run_cli("check", out)
     assert done.returncode == 0, done.stderr
     done = run_cli("query", out, "--contexts", tmp_path / "c.npy", "-k", 3)
@@ -30,7 +32,7 @@ def test_export_check_query(tmp_path, inputs):
     assert (done.returncode, done.stderr.count("immutable")) == (1, 1)
 
 
-@pytest.mark.parametrize("command", ["capture", "export", "tune", "check", "query", "serve"])
+@pytest.mark.parametrize("command", ["capture", "export", "tune", "report", "check", "query", "serve"])
 def test_help(command):
     done = run_cli(command, "--help")
     assert done.returncode == 0, done.stderr
@@ -101,6 +103,7 @@ def test_contexts_of_zeros(tmp_path, inputs):
     np.save(tmp_path / "c.npy", np.zeros((40, 16), np.float32))
     done = run_cli("export", *inputs, "--out", tmp_path / "lm" / "1", "--set", "basis=context")
     assert (done.returncode, "Traceback" in done.stderr) == (0, False), done.stderr
+    assert not (tmp_path / "lm" / "1" / "report").exists()
 
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])

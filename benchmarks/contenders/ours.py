@@ -33,14 +33,26 @@ def svd_grid(dense: Dense) -> list[Options]:
 
 
 def l2s_grid(dense: Dense) -> list[Options]:
-    """100 clusters: small sets, with a second probe near the borders, and larger ones with a preview inside."""
-    small: list[Options] = [{"budget": dense.classes // 40, "second_probe": share} for share in (0.0, 0.12)]
+    """100 clusters: small sets, with each option beyond the paper by itself, and larger ones with a preview inside."""
+    budget = dense.classes // 40
+    beyond: list[Options] = [
+        {"second_probe": 0.0},
+        {"second_probe": 0.12},
+        {"always_top": budget // 4},
+        {"fallback": 0.05},
+        {"tail_rank": dense.dim // 10},
+    ]
+    small: list[Options] = [{"budget": budget, **option} for option in beyond]
     return [*small, {"budget": dense.classes // 6, "second_stage": "int8"}]
 
 
 # Methods that are not listed take part with their defaults.
 GRIDS = {"svd": svd_grid, "l2s": l2s_grid}
-SWEPT = {"preview": ("full_view", (32, 64, 128, 256, 512, 1024, 2048, 4096)), "screen": ("probes", (1, 2, 4))}
+SWEPT = {
+    "preview": ("full_view", (32, 64, 128, 256, 512, 1024, 2048, 4096)),
+    "screen": ("probes", (1, 2, 4)),
+    "cascade": ("candidates", (128, 192, 256, 384, 512, 768)),
+}
 
 
 class Ours(Contender):

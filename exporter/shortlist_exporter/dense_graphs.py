@@ -11,24 +11,30 @@ from .graphs import GraphBuilder, value
 from .sources import Dense
 
 
-def finish(graph: GraphBuilder, dense: Dense, products: str, ids: str | None = None, suffix: str = "") -> str:
+def finish(
+    graph: GraphBuilder, dense: Dense, products: str, ids: str | None = None, suffix: str = "", stage: str = ""
+) -> str:
     """Bias, logit scale, soft-cap and padding on `products` [B, V], or [B, n] of classes `ids`; names the result.
 
-    suffix: of the bias' file, where layers of several graphs share a folder.
+    suffix: of the bias' file, where layers of several graphs share a folder. stage: before the names of nodes, where
+    one graph does this twice.
     """
     logits = products
     if dense.bias is not None:
         bias = graph.tensor(f"bias{suffix}", dense.bias)
-        logits = graph.node("Add", [logits, bias if ids is None else gathered(graph, bias, ids)], "biased")
+        added = bias if ids is None else gathered(graph, bias, ids, stage)
+        logits = graph.node("Add", [logits, added], f"{stage}biased")
     if dense.logit_scale != 1.0:
-        logits = graph.node("Mul", [logits, graph.tensor("logit_scale", np.float32(dense.logit_scale))], "scaled")
+        scale = graph.tensor("logit_scale", np.float32(dense.logit_scale))
+        logits = graph.node("Mul", [logits, scale], f"{stage}scaled")
     if dense.soft_cap is not None:
         cap = graph.tensor("soft_cap", np.float32(dense.soft_cap))
-        bounded = graph.node("Tanh", [graph.node("Div", [logits, cap], "over_cap")], "bounded")
-        logits = graph.node("Mul", [bounded, cap], "capped")
+        bounded = graph.node("Tanh", [graph.node("Div", [logits, cap], f"{stage}over_cap")], f"{stage}bounded")
+        logits = graph.node("Mul", [bounded, cap], f"{stage}capped")
     if dense.padded.size:
         padding = graph.tensor("padding", padding_of(dense))
-        logits = graph.node("Add", [logits, padding if ids is None else gathered(graph, padding, ids)], "padded")
+        added = padding if ids is None else gathered(graph, padding, ids, stage)
+        logits = graph.node("Add", [logits, added], f"{stage}padded")
     return logits
 
 
@@ -39,9 +45,9 @@ def padding_of(dense: Dense) -> np.ndarray[tuple[int], np.dtype[np.float32]]:
     return padding
 
 
-def gathered(graph: GraphBuilder, tensor: str, ids: str) -> str:
+def gathered(graph: GraphBuilder, tensor: str, ids: str, stage: str = "") -> str:
     """`tensor` [V] at `ids` [B, n]."""
-    return graph.node("Gather", [tensor, ids], f"{tensor}_of_ids")
+    return graph.node("Gather", [tensor, ids], f"{stage}{tensor}_of_ids")
 
 
 def named_logits(graph: GraphBuilder, result: str) -> None:

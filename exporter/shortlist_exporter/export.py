@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import logging
 import platform
 import sys
 from collections.abc import Callable
@@ -16,6 +17,7 @@ import numpy as np
 from safetensors.numpy import save
 from shortlist.bundle import CALIBRATION, INDEX, LABELS, Bundle, seal, version_of, writing
 from shortlist.canary import CANARY_K, check_canary
+from shortlist.crossover import crossover
 from shortlist.errors import BadInput, QualityError
 from shortlist.head import Head
 from shortlist.manifest import Manifest, Quality
@@ -26,13 +28,18 @@ from shortlist_models import FullSoftmax
 from .dense_graphs import write_dense, write_rows
 from .methods import Fitted, Method, method_named
 from .methods.base import Progress, quiet, torch_dense
+from .report.figures import HELD_OUT
+from .report.samples import Sample
+from .report.write import write_report
 from .sources import Contexts, Dense, check_pair
 from .splits import split
-from .verify import DEPTH, Truth, crossover, measure, truth_of
+from .verify import DEPTH, Truth, measure, truth_of
 
 CANARY_ROWS = 64
 GRAPHS = "graphs"
 SEEDS = 1 << 63  # torch takes no larger ones
+log = logging.getLogger(__name__)
+
 PACKAGES = ("shortlist", "torch", "onnx", "onnxruntime", "onnxruntime-gpu", "numpy", "safetensors")
 
 
@@ -41,7 +48,7 @@ class Request:
     """What to export.
 
     promise: least P@k by k, on held-out contexts. keep_dense: with dense.onnx. fallback: large requests, from where
-    it is faster, are answered by dense.
+    it is faster, are answered by dense. report: with the page about it.
     """
 
     method: str = "svd"
@@ -53,6 +60,7 @@ class Request:
     max_k: int | None = None
     threads: int | None = None
     seed: int = 0
+    report: bool = False
 
 
 def export(dense: Dense, contexts: Contexts, out: Path, request: Request, progress: Progress = quiet) -> Manifest:
@@ -73,7 +81,11 @@ def export(dense: Dense, contexts: Contexts, out: Path, request: Request, progre
         write_index(folder, method.index(fitted))
         draft = manifest_of(dense, contexts, out, request, method, fitted, graphs)
         truth = truth_of(torch_dense(dense), held, min(DEPTH, draft.max_k), counter(progress, "dense answers", held))
-        return finish(folder, draft, request, fitted, truth, torch_dense(dense), progress)
+        manifest = finish(folder, draft, request, fitted, truth, torch_dense(dense), progress)
+        if request.report:
+            documents = None if contexts.documents is None else contexts.documents[held_rows]
+            add_report(folder, out, request, Sample(HELD_OUT, held, truth, documents), progress)
+        return manifest
 
 
 def check_request(dense: Dense, contexts: Contexts, out: Path, request: Request) -> None:
@@ -140,6 +152,7 @@ def manifest_of(
         normalizer=method.normalizer,
         logit_scale=dense.logit_scale,
         soft_cap=dense.soft_cap,
+        fallback=request.fallback,
         provenance=provenance(dense, contexts),
     )
 
@@ -194,7 +207,7 @@ def finish(
     if request.labels is not None:
         (folder / LABELS).write_text(json.dumps(request.labels), "utf-8")
     progress("dense crossover", 0, 1)
-    found = crossover(head, truth.contexts) if request.fallback else None
+    found = crossover(head, head.plan, truth.contexts) if request.fallback else None
     final = draft.model_copy(update={"quality": quality, "dense_crossover": found})
     sealed = seal(folder, final)
     bundle = Bundle(folder)
@@ -225,3 +238,13 @@ def write_calibration(folder: Path, head: Head, truth: Truth) -> None:
         "head_logprobs": own.logprobs,
     }
     (folder / CALIBRATION).write_bytes(save(tensors))
+
+
+def add_report(folder: Path, out: Path, request: Request, sample: Sample, progress: Progress) -> None:
+    """Write report/ from the held-out rows. The bundle is good without: what goes wrong here is told, no more."""
+    try:
+        bundle = Bundle(folder, verify=False)
+        head = Head(bundle, "cpu", request.threads)
+        write_report(bundle, head, [sample], asked=request.promise, progress=progress)
+    except Exception as error:
+        log.warning("no report was written (%s): mend that, then run `shortlist report %s`", error, out)

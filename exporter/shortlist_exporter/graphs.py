@@ -37,7 +37,12 @@ class GraphBuilder:
         return output
 
     def tensor(self, name: str, values: npt.ArrayLike) -> str:
-        """A weight: inline where it is small, else in `<name>.bin`, shared by every graph that names it."""
+        """A weight: inline where it is small, else in `<name>.bin`, shared by every graph that names it.
+
+        A name that the graph has already stands for what it stood for.
+        """
+        if any(known.name == name for known in self.initializers):
+            return name
         array = np.asarray(values)
         if array.nbytes <= INLINE_BYTES:
             self.initializers.append(numpy_helper.from_array(array, name))

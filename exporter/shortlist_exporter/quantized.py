@@ -31,12 +31,17 @@ def quantized_products(
 
 def quantized_contexts(graph: GraphBuilder, projected: str) -> tuple[str, str]:
     """`projected` [B, W] as uint8 around 128, and its scale [B, 1]. Equals `quantize_rows` of the torch module."""
+    rounded, scale = levels(graph, projected)
+    shifted = graph.node("Add", [rounded, graph.tensor("shift", np.float32(ZERO_POINT))], "shifted")
+    return graph.node("Cast", [shifted], "integers", to=TensorProto.UINT8), scale
+
+
+def levels(graph: GraphBuilder, projected: str) -> tuple[str, str]:
+    """`projected` [B, W] as whole numbers -127..127 in float32, and its scale [B, 1]."""
     axis = graph.tensor("axis", np.array([1], np.int64))
     peak = graph.node("ReduceMax", [graph.node("Abs", [projected], "size"), axis], "peak", keepdims=1)
     tiny = graph.tensor("tiny", np.float32(np.finfo(np.float32).tiny))  # a zero context must not divide by zero
     scale = graph.node(
         "Div", [graph.node("Max", [peak, tiny], "safe_peak"), graph.tensor("levels", np.float32(127))], "row_scale"
     )
-    rounded = graph.node("Round", [graph.node("Div", [projected, scale], "in_levels")], "rounded")
-    shifted = graph.node("Add", [rounded, graph.tensor("shift", np.float32(ZERO_POINT))], "shifted")
-    return graph.node("Cast", [shifted], "integers", to=TensorProto.UINT8), scale
+    return graph.node("Round", [graph.node("Div", [projected, scale], "in_levels")], "rounded"), scale

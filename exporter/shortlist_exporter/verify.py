@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -10,17 +9,13 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from shortlist.head import Head
-from shortlist.legal import Legal
 from shortlist.manifest import Quality
-from shortlist.plans import Plan
 from shortlist_models import FullSoftmax
 
 from .methods.base import Cost, FloatArray
 
 DEPTH = 10  # exact classes known for each held-out context
 CHUNK = 64
-BATCHES = (1, 2, 4, 8, 16, 32, 64, 128)
-REPEATS = 7
 
 
 @dataclass(frozen=True)
@@ -89,32 +84,3 @@ def exact_logprobs(dense: FullSoftmax, truth: Truth, rows: slice, ids: npt.NDArr
         logits = dense.finish(biased, classes)
     exact: FloatArray = logits.numpy() - truth.log_normalizer[rows, None]
     return exact
-
-
-def crossover(head: Head, contexts: FloatArray) -> int | None:
-    """The smallest measured batch from which on the dense head is at least as fast as the plan; None if never."""
-    if head.dense is None or head.dense is head.plan:
-        return None
-    found = None
-    for batch in reversed([size for size in BATCHES if size <= len(contexts)]):
-        if not dense_wins(head, contexts[:batch]):
-            break
-        found = batch
-    return found
-
-
-def dense_wins(head: Head, contexts: FloatArray) -> bool:
-    """Medians of interleaved calls on the same rows."""
-    assert head.dense is not None
-    times: dict[str, list[float]] = {"plan": [], "dense": []}
-    for _ in range(REPEATS):
-        times["plan"].append(seconds(head, head.plan, contexts))
-        times["dense"].append(seconds(head, head.dense, contexts))
-    return float(np.median(times["dense"])) <= float(np.median(times["plan"]))
-
-
-def seconds(head: Head, plan: Plan, contexts: FloatArray) -> float:
-    """Wall time of one call."""
-    start = time.perf_counter()
-    head.run(plan, contexts, min(5, head.manifest.max_k), Legal())
-    return time.perf_counter() - start

@@ -22,6 +22,10 @@ COMMANDS = {
     ),
     "export": ("shortlist_exporter.commands.export", "turn a weight matrix and contexts into a bundle"),
     "tune": ("shortlist_exporter.commands.tune", "find the fastest head that keeps a promise, and export it"),
+    "report": (
+        "shortlist_exporter.commands.report",
+        "one page of pictures about a bundle, its promise and your contexts",
+    ),
     "check": ("shortlist.commands.check", "verify a bundle's hashes, load it, replay its calibration"),
     "query": ("shortlist.commands.query", "the top k classes of contexts in a file"),
     "evaluate": (

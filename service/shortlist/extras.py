@@ -19,6 +19,8 @@ EXTRAS = {
     "torch": "export",
     "onnx": "export",
     "rich": "export",
+    "matplotlib": "export",
+    "jinja2": "export",
     "transformers": "capture",
     "gguf": "capture",
     "accelerate": "capture",

@@ -10,7 +10,8 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from .bundle import Bundle
+from .bundle import CALIBRATION, Bundle
+from .crossover import crossover
 from .errors import BadInput
 from .legal import UNRESTRICTED, IdLists, Legal, check_range, checked
 from .manifest import Manifest
@@ -36,6 +37,13 @@ class Head:
         self.plan: Plan = open_plan(bundle, self.device, self.threads)
         self.dense = self.plan.fallback = self.open_dense(bundle)
         self.rows = Graph(bundle.graph("rows"), self.device, self.threads)
+        if self.device != "cpu" and self.manifest.fallback:
+            self.measure_crossover(bundle)
+
+    def measure_crossover(self, bundle: Bundle) -> None:
+        """Take this device's own crossover for the manifest's, which is that of the CPU that exported the bundle."""
+        found = crossover(self, self.plan, bundle.tensors(CALIBRATION)["contexts"])
+        self.manifest = self.manifest.model_copy(update={"dense_crossover": found})
 
     def open_dense(self, bundle: Bundle) -> FullPlan | None:
         """The dense head, unless the bundle was exported without."""

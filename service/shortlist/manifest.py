@@ -65,6 +65,7 @@ class Manifest(Strict):
     dense_crossover: int | None = Field(
         default=None, description="a request of so many rows or more is answered by dense.onnx; None: never"
     )
+    fallback: bool = Field(default=True, description="whether a crossover is measured on other devices than the CPU")
     quality: Quality | None = None
     provenance: dict[str, Any] = {}
     files: dict[str, FileEntry] = {}

@@ -17,6 +17,7 @@ from typing import Any
 
 from .errors import BadInput, BundleError, DeviceError
 from .extras import require
+from .fixed_shapes import FixedShapes
 from .threads import available_threads
 
 DEVICE = re.compile(r"cpu|cuda:\d+")
@@ -67,11 +68,27 @@ def is_installed(distribution: str) -> bool:
     return True
 
 
-def providers(device: str) -> list[Any]:
-    """Execution providers for a resolved device."""
+def providers(device: str, *, capture: bool = False) -> list[Any]:
+    """Execution providers for a resolved device; `capture`: runs of a shape are captured as CUDA graphs and replayed.
+
+    Without TF32, which rounds float32 products to ten bits: exact scores are promised.
+    """
     if device == "cpu":
         return ["CPUExecutionProvider"]
-    return [("CUDAExecutionProvider", {"device_id": int(device.partition(":")[2])}), "CPUExecutionProvider"]
+    chosen = {"device_id": memory_of(device)[1], "use_tf32": "0", "enable_cuda_graph": str(int(capture))}
+    return [("CUDAExecutionProvider", chosen), "CPUExecutionProvider"]
+
+
+def memory_of(device: str) -> tuple[str, int]:
+    """`cuda:N` as ONNX Runtime names memory."""
+    kind, _, number = device.partition(":")
+    return kind, int(number or 0)
+
+
+def check_provider(session: Any, device: str) -> None:
+    """Raise DeviceError where a session for CUDA came up on the CPU, as it does when a library is missing."""
+    if device != "cpu" and session.get_providers()[0] != "CUDAExecutionProvider":
+        raise DeviceError(f"{device} could not be used (driver or CUDA libraries missing): use --device cpu")
 
 
 def options(threads: int, *, prepack: bool) -> Any:
@@ -89,19 +106,37 @@ def options(threads: int, *, prepack: bool) -> Any:
     return chosen
 
 
+def opened(path: Path, device: str, chosen: Any, *, capture: bool) -> Any:
+    """An ONNX Runtime session; raises BundleError when ONNX Runtime refuses the graph.
+
+    Graphs of which a node has no CUDA kernel cannot be captured: those are opened without. ONNX Runtime's own
+    fall-back is off, since it would end on the CPU and say so on stdout.
+    """
+    try:
+        wanted = providers(device, capture=capture)
+        return ort().InferenceSession(str(path), chosen, providers=wanted, enable_fallback=0)
+    except Exception as error:  # ONNX Runtime's exceptions share no base class
+        if capture:
+            return opened(path, device, chosen, capture=False)
+        raise BundleError(f"ONNX Runtime cannot load {path}: export the bundle again") from error
+
+
 class Graph:
     """One ONNX graph ready to run. Threads may share it."""
 
-    def __init__(self, path: Path, device: str, threads: int | None = None, *, prepack: bool = False) -> None:
-        """Load `path`; raises BundleError when ONNX Runtime refuses it, DeviceError when CUDA fails."""
+    def __init__(
+        self, path: Path, device: str, threads: int | None = None, *, prepack: bool = False, fixed: bool = False
+    ) -> None:
+        """Load `path`; raises BundleError when ONNX Runtime refuses it, DeviceError when CUDA fails.
+
+        fixed: it goes from `context` [B, d] alone to outputs [B, n] of a fixed n, which off the CPU pays to know.
+        """
         chosen = options(threads or available_threads(), prepack=prepack)
-        try:
-            self.session = ort().InferenceSession(str(path), chosen, providers=providers(device))
-        except Exception as error:  # ONNX Runtime's exceptions share no base class
-            raise BundleError(f"ONNX Runtime cannot load {path}: export the bundle again") from error
-        if device != "cpu" and self.session.get_providers()[0] != "CUDAExecutionProvider":
-            raise DeviceError(f"{device} could not be used (driver or CUDA libraries missing): use --device cpu")
+        fixed = fixed and device != "cpu"
+        self.session = opened(path, device, chosen, capture=fixed)
+        check_provider(self.session, device)
         self.outputs = [output.name for output in self.session.get_outputs()]
+        self.fixed = FixedShapes(self.session, *memory_of(device)) if fixed else None
 
     def some(self, outputs: list[str], inputs: dict[str, Any]) -> list[Any]:
         """The graph's outputs of these names."""
@@ -110,5 +145,7 @@ class Graph:
 
     def __call__(self, **inputs: Any) -> list[Any]:
         """The graph's outputs, in order."""
+        if self.fixed is not None:
+            return self.fixed(inputs["context"])
         outputs: list[Any] = self.session.run(self.outputs, inputs)
         return outputs

@@ -35,6 +35,16 @@ def guess_threshold(scores: FloatArray, n: int) -> np.float32:
     return nth_largest(sample, min(rank, sample.size))
 
 
+def reaching(scores: FloatArray, n: int, stride: int) -> tuple[Indices, np.float32]:
+    """Positions of the `scores` [m] that reach a bar, ascending, and the bar: what n of m do, by every `stride`-th.
+
+    About n; how many differs from row to row, which is what makes it cheap.
+    """
+    sample = scores[::stride]
+    bar = nth_largest(sample, min(sample.size, max(1, round(n / stride))))
+    return (scores >= bar).nonzero()[0], bar
+
+
 def keep_largest(values: FloatArray, n: int) -> Indices:
     """Positions of the n largest `values` [m], ascending; of equal values the earlier ones."""
     if n >= values.size:

@@ -8,8 +8,8 @@ import onnxruntime
 import pytest
 import shortlist
 import torch
+from shortlist import crossover
 from shortlist.errors import BadInput, BundleError, QualityError, VersionExists
-from shortlist_exporter import verify
 from shortlist_exporter.export import Request, export
 from shortlist_exporter.methods import METHODS, method_named
 from shortlist_exporter.sources import Contexts, Dense
@@ -100,7 +100,7 @@ def test_no_dense(tmp_path):
 
 def test_a_manifest_says_when_dense_takes_over(monkeypatch, out):
     """The smallest of the batches from which on dense always won: at 4 it did, at 8 not, at 16 and more again."""
-    monkeypatch.setattr(verify, "dense_wins", lambda head, rows: len(rows) not in (1, 2, 8))
+    monkeypatch.setattr(crossover, "dense_wins", lambda head, plan, rows: len(rows) not in (1, 2, 8))
     manifest = export(make_dense(), contexts, out, Request(options=FORMS["published"], threads=1))
     assert manifest.dense_crossover == 16
     head = shortlist.load(out, threads=1)

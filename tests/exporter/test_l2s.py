@@ -81,6 +81,13 @@ def test_scored_says_how_many(head, form):
         assert 0.05 < dense_share < 0.7
 
 
+@pytest.mark.parametrize("form", ["one probe", "two probes", "second probe", "fall-back"], indirect=True)
+def test_routes_are_what_a_row_is_scored_over(head):
+    parts, routes = head.plan.parts(), head.plan.routes(rows)
+    sizes = [len(np.unique(np.concatenate([parts[i] for i in route]))) if route else CLASSES for route in routes]
+    np.testing.assert_array_equal(sizes, head.topk_by_plan(rows, 5).scored)
+
+
 def test_k_over_every_set_widens(head, dense):
     top = head.topk(rows[:3], 70)
     assert (top.ids >= 0).all()

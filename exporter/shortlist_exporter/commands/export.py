@@ -82,6 +82,7 @@ def configure_bundle(parser: argparse.ArgumentParser) -> None:
         help="never answer with dense for a request's number of rows, even if faster",
     )
     add("--no-dense", action="store_true", help="leave the dense head out: smaller, but no exact answers or fall-back")
+    add("--no-report", action="store_true", help="leave out report/, the page about the bundle")
     add("--threads", type=positive, metavar="N", help="threads of each session while measuring (default: all granted)")
     add("--seed", type=natural, default=0, help="random seed (default: %(default)s)")
 
@@ -110,6 +111,7 @@ def bundle_of(args: argparse.Namespace) -> Request:
         max_k=args.max_k,
         threads=args.threads,
         seed=args.seed,
+        report=not args.no_report,
     )
 
 

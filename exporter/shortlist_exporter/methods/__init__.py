@@ -5,6 +5,7 @@ from __future__ import annotations
 from shortlist.errors import BadInput
 
 from .base import Fitted, Method
+from .cascade import CascadeMethod
 from .full import FullMethod
 from .l2s import L2sMethod
 from .svd import SvdMethod
@@ -13,6 +14,7 @@ METHODS: dict[str, Method] = {
     "full": FullMethod(),
     "svd": SvdMethod(),
     "l2s": L2sMethod(),
+    "cascade": CascadeMethod(),
 }
 
 __all__ = ["METHODS", "Fitted", "Method", "method_named"]

@@ -20,6 +20,7 @@ DENSE = "full"  # what the others are held against, and the answer of last resor
 SHARES = (12, 8, 6, 4.5, 3, 2)  # d / W
 VIEWS = (16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096)
 PROBES = (1, 2, 4)
+CANDIDATES = (64, 96, 128, 192, 256, 384, 512, 768, 1024)
 
 Options = dict[str, str]
 Setting = dict[str, int]
@@ -66,7 +67,13 @@ def l2s_builds(dense: Dense) -> list[Options]:
     return [{"budget": small, "second_probe": "0.12"}, {"budget": large, "second_stage": "int8"}]
 
 
+def cascade_builds(dense: Dense) -> list[Options]:
+    """Previews from d/9 to d/4; what comes after them by default."""
+    return [{"width": str(max(1, round(dense.dim / share)))} for share in (9, 6, 4)]
+
+
 SPACES = {
+    "cascade": Space(cascade_builds, "candidates", CANDIDATES),
     "svd": Space(svd_builds, "full_view", VIEWS, with_full_view),
     "l2s": Space(l2s_builds, "probes", PROBES, with_probes),
 }

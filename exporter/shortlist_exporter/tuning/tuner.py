@@ -8,13 +8,16 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from shortlist.bundle import INDEX, writing
 from shortlist.errors import BadInput, QualityError
 
-from ..export import GRAPHS, Request, check_request, finish, provenance
+from ..export import GRAPHS, Request, add_report, check_request, finish, provenance
 from ..methods import Fitted
 from ..methods.base import FloatArray, Progress, quiet, torch_dense
+from ..report.figures import HELD_OUT
+from ..report.samples import Sample
 from ..sources import Contexts, Dense, check_pair
 from ..splits import Splits, three_ways, two_ways
 from ..verify import DEPTH, Truth
@@ -95,7 +98,9 @@ def tune(
         if chosen is None:
             raise NoHead(record)
         clock.tell("writing the bundle")
-        fill(folder, out, dense, contexts, chosen[1], record, request, bench.truths["test"])
+        tested = contexts if test is None else test
+        documents = None if tested.documents is None else tested.documents[splits.test]
+        fill(folder, out, dense, contexts, chosen[1], record, request, bench.truths["test"], documents)
     return record
 
 
@@ -169,7 +174,7 @@ def measured_dense(choice: Choice) -> Fit:
 
 def fill(
     folder: Path, out: Path, dense: Dense, contexts: Contexts, fit: Fit, record: TuneRecord, request: TuneRequest,
-    truth: Truth,
+    truth: Truth, documents: npt.NDArray[np.int32] | None,
 ) -> None:  # fmt: skip
     """The chosen head's files, measured again by the exporter, and the record."""
     shutil.copytree(fit.folder / GRAPHS, folder / GRAPHS)
@@ -180,6 +185,7 @@ def fill(
         "name": out.parent.name,
         "version": int(out.name),
         "max_k": bundle.max_k or real,
+        "fallback": bundle.fallback,
         "provenance": provenance(dense, contexts) | {"tune": record.summary()},
     }
     write(folder, record)
@@ -188,3 +194,5 @@ def fill(
     bundle = replace(bundle, method=fit.build.method, promise={}, threads=request.promise.threads)
     made, draft = Fitted(torch.nn.Identity(), fit.cost), manifest_at(fit).model_copy(update=update)
     finish(folder, draft, bundle, made, shallow, torch_dense(dense), quiet)
+    if bundle.report:
+        add_report(folder, out, bundle, Sample(HELD_OUT, truth.contexts, shallow, documents), quiet)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ..bundle import Bundle
 from ..errors import BundleError
 from .base import Plan
+from .cascade import CascadePlan
 from .full import FullPlan
 from .preview import PreviewPlan
 from .screen import ScreenPlan
@@ -13,9 +14,10 @@ PLANS: dict[str, type[Plan]] = {
     "full": FullPlan,
     "preview": PreviewPlan,
     "screen": ScreenPlan,
+    "cascade": CascadePlan,
 }
 
-__all__ = ["PLANS", "FullPlan", "Plan", "PreviewPlan", "ScreenPlan", "open_plan"]
+__all__ = ["PLANS", "CascadePlan", "FullPlan", "Plan", "PreviewPlan", "ScreenPlan", "open_plan"]
 
 
 def open_plan(bundle: Bundle, device: str, threads: int) -> Plan:

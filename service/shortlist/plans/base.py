@@ -55,6 +55,14 @@ class Plan(ABC):
         """
         return k
 
+    def parts(self) -> list[IdArray]:
+        """Class ids [n] of each cluster or expert that a row may open; none where the plan has no such parts."""
+        return []
+
+    def routes(self, contexts: FloatArray) -> list[tuple[int, ...]]:
+        """The parts that each row of `contexts` [B, d] opens, best first; none for a row that dense answers."""
+        return [()] * len(contexts)
+
     @abstractmethod
     def max_rows(self) -> int:
         """How many rows to give in one call, so that intermediate arrays stay in the cache."""

@@ -21,7 +21,7 @@ class FullPlan(Plan):
         """Open dense.onnx twice: over the mapped weights for few rows, prepacked for many."""
         path = bundle.graph("dense")
         self.classes = bundle.manifest.classes
-        self.few = Graph(path, device, threads, prepack=False)
+        self.few = Graph(path, device, threads, prepack=False, fixed=True)
         self.many = Graph(path, device, threads, prepack=True) if device == "cpu" else self.few
 
     def logits(self, contexts: FloatArray) -> FloatArray:

@@ -28,7 +28,7 @@ class PreviewPlan(Plan):
         self.classes = bundle.manifest.classes
         self.full_view = int(bundle.manifest.options["full_view"])
         self.tail_shift = np.float32(bundle.manifest.options.get("tail_shift", 0.0))
-        self.preview = Graph(bundle.graph("preview"), device, threads, prepack=True)
+        self.preview = Graph(bundle.graph("preview"), device, threads, prepack=True, fixed=True)
         self.rows = Graph(bundle.graph("rows"), device, threads)
         self.gather_bytes = GATHER_BYTES if device == "cpu" else DEVICE_GATHER_BYTES
 

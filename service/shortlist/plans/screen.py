@@ -59,7 +59,7 @@ class ScreenPlan(Plan):
         self.dense_margin = float(options.get("dense_margin", 0.0))
         self.second_stage = bool(options.get("second_stage", False))
         self.full_view = int(options.get("full_view", 0))
-        self.screen = Graph(bundle.graph("screen"), device, threads)
+        self.screen = Graph(bundle.graph("screen"), device, threads, fixed=True)
         names = [f"cluster-{number:04d}" for number in range(len(self.sets))]
         self.clusters = [Graph(bundle.graph(name), device, threads, prepack=self.second_stage) for name in names]
         self.rows = Graph(bundle.graph("rows"), device, threads)
@@ -247,6 +247,15 @@ class ScreenPlan(Plan):
     def log_normalizer(self, contexts: FloatArray) -> FloatArray:
         """See Plan.log_normalizer."""
         return self.topk(contexts, 1, UNRESTRICTED).log_normalizer
+
+    def parts(self) -> list[IdArray]:
+        """See Plan.parts: the clusters' candidate sets."""
+        return self.sets
+
+    def routes(self, contexts: FloatArray) -> list[tuple[int, ...]]:
+        """See Plan.routes."""
+        scores = self.screen(context=contexts)[0]
+        return [best_clusters(own, count) for own, count in zip(scores, self.opened(scores), strict=True)]
 
     def width(self, k: int) -> int:
         """See Plan.width: a k over the smallest set may widen it; previews are kept as in `answer_previewed`."""

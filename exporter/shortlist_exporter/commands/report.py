@@ -1,0 +1,67 @@
+"""One page about a bundle: precision against time and cost, candidates, clusters, log-probabilities, memory.
+
+  shortlist report repo/lm/1 --contexts other.safetensors news.npy
+
+Writes index.html, which needs no other file and no network, its pictures as PNG, and figures.json to the bundle's
+report/ folder. Every file of contexts is held against the bundle's promise. What the export measured on its held-out
+rows is kept; without that and without --contexts, the few rows that the bundle carries are measured.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from shortlist.arguments import natural, positive
+from shortlist.bundle import REPORT, Bundle
+from shortlist.head import Head
+
+from ..progress import progress_bar
+from ..report.figures import Figures
+from ..report.samples import ROWS, from_file, names_of
+from ..report.write import PAGE, write_report
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments."""
+    add = parser.add_argument
+    add("bundle", type=Path, help="folder <name>/<version>")
+    add(
+        "--contexts",
+        type=Path,
+        nargs="+",
+        default=[],
+        metavar="FILE",
+        help="contexts [n, d], safetensors or npy, one file a kind of text",
+    )
+    add("--out", type=Path, metavar="FOLDER", help="where the report goes (default: the bundle's report/)")
+    add(
+        "--rows",
+        type=positive,
+        default=ROWS,
+        metavar="N",
+        help="most distinct rows of a file measured (default: %(default)s)",
+    )
+    add("--seed", type=natural, default=0, help="of the rows' random order (default: %(default)s)")
+    add("--device", help="cpu or cuda:N (default: SHORTLIST_DEVICE, else cpu)")
+    add("--threads", type=positive, metavar="N", help="threads of each session (default: all granted)")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Measure, write, say what came out; returns 0."""
+    bundle = Bundle(args.bundle)
+    head = Head(bundle, args.device, args.threads)
+    with progress_bar("reading") as progress:
+        named = zip(args.contexts, names_of(args.contexts), strict=True)
+        samples = [from_file(head, path, name, args.rows, args.seed) for path, name in named]
+        figures = write_report(bundle, head, samples, args.out, progress=progress)
+    tell(figures, (args.out or args.bundle / REPORT) / PAGE)
+    return 0
+
+
+def tell(figures: Figures, page: Path) -> None:
+    """The page on stdout; what the promise does not hold for on stderr."""
+    sys.stdout.write(f"{page}\n")
+    stream = sys.stderr if figures.verdict.status == "broken" else sys.stdout
+    stream.write(f"{'warning: ' if figures.verdict.status == 'broken' else ''}{figures.verdict.sentence}\n")

@@ -1,0 +1,105 @@
+"""Method `cascade`: screen, int8 previews, int8 rows, exact scores; plan `cascade`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from pydantic import Field
+from shortlist.errors import BadInput
+from shortlist.manifest import Normalizer
+from shortlist_models import context_basis
+from shortlist_models.cascade import CascadeSoftmax, by_frequency
+
+from ..cascade_graphs import write_graphs
+from ..sources import Dense
+from .base import Cost, Fitted, FloatArray, Options, Progress, parsed, quiet, torch_dense
+
+FREQUENCY_ROWS = 12_000  # contexts that put the classes in order
+CALIBRATION_ROWS = 12_000  # contexts that calibrate screen and tail
+SMALL = 1024  # layers of up to so many classes are not split into common and rare ones
+
+
+class CascadeOptions(Options):
+    """`--set` options of method cascade."""
+
+    width: int | None = Field(default=None, ge=1, description="W of the previews; d/6 by default")
+    common: float = Field(default=0.5, gt=0, le=1, description="share of the classes that every query looks at; 1: all")
+    rare_share: float = Field(default=0.15, ge=0, le=1, description="share of queries that look at the rare ones too")
+    candidates: int | None = Field(default=None, ge=1, description="classes scored by int8 rows; V/128 by default")
+    full_view: int = Field(default=24, ge=5, description="classes then scored exactly")
+
+
+class CascadeMethod:
+    """See `shortlist_models.cascade` for the algorithm and its sources."""
+
+    plan: ClassVar[str] = "cascade"
+    reference: ClassVar[Literal["dense", "self"]] = "dense"
+    normalizer: ClassVar[Normalizer] = "estimated"
+
+    def fit(
+        self, dense: Dense, contexts: FloatArray, options: dict[str, str], seed: int, progress: Progress = quiet
+    ) -> Fitted:
+        """See Method.fit: the basis, the order of classes, then screen and tail; the seed picks the rows for each."""
+        chosen = with_defaults(parsed(CascadeOptions, options), dense)
+        rows, own = torch.from_numpy(contexts), torch_dense(dense)
+        picked = torch.from_numpy(np.random.default_rng(seed).permutation(len(rows)))
+        with torch.inference_mode():
+            progress("decomposition", 0, 3)
+            assert chosen.width is not None
+            assert chosen.candidates is not None
+            basis = context_basis(own.weight, rows, chosen.width)
+            progress("order of classes", 1, 3)
+            order = by_frequency(own, rows[picked[:FREQUENCY_ROWS]])
+            common = len(order) if len(order) <= SMALL else max(1, round(len(order) * chosen.common))
+            module = CascadeSoftmax(own, basis, order, common, chosen.candidates, chosen.full_view)
+            progress("screen and tail", 2, 3)
+            module.calibrate(rows[picked[-CALIBRATION_ROWS:]], chosen.rare_share)
+        said = chosen.model_dump() | {"common": common, "stride": module.stride}
+        split = common < len(order)  # else there is nothing to open, and no finite margin
+        said |= {"margin": module.margin if split else 0.0, "tail_limit": module.tail_limit}
+        return Fitted(module, cost(dense, module, chosen), said)
+
+    def graphs(self, fitted: Fitted, dense: Dense, folder: Path) -> dict[str, str]:
+        """See `cascade_graphs`."""
+        module = fitted.module
+        assert isinstance(module, CascadeSoftmax)
+        return write_graphs(folder, dense, module)
+
+    def index(self, fitted: Fitted) -> dict[str, npt.NDArray[Any]]:
+        """See Method.index."""
+        module = fitted.module
+        assert isinstance(module, CascadeSoftmax)
+        return {"order": module.order.numpy()}
+
+
+def with_defaults(options: CascadeOptions, dense: Dense) -> CascadeOptions:
+    """Options that follow from the layer's size filled in; raises BadInput."""
+    real = dense.classes - dense.padded.size
+    width = options.width or max(1, dense.dim // 6)
+    candidates = options.candidates or max(64, dense.classes // 128)
+    full_view = min(options.full_view, real)
+    if width > dense.dim:
+        raise BadInput(f"option width={width} is over d = {dense.dim}: choose a narrower preview")
+    if options.candidates is not None and candidates < full_view:
+        raise BadInput(f"option candidates={candidates} is under full_view={full_view}: choose more candidates")
+    filled = {"width": width, "candidates": min(max(candidates, full_view), real), "full_view": full_view}
+    return options.model_copy(update=filled)
+
+
+def cost(dense: Dense, module: CascadeSoftmax, options: CascadeOptions) -> Cost:
+    """Screen, previews, int8 rows and exact rows, against V x d; int8 counts as one multiply-add and one byte."""
+    assert options.width is not None
+    assert options.candidates is not None
+    rare = len(module.order) - module.common
+    screen = dense.dim * (options.width + 2)
+    previews = (module.common + options.rare_share * rare) * options.width
+    codes, exact = options.candidates * dense.dim, options.full_view * dense.dim
+    whole = dense.classes * dense.dim
+    return Cost(
+        macs=(screen + previews + codes + exact) / whole,
+        bytes=(4 * screen + previews + codes + 4 * exact) / (4 * whole),
+    )

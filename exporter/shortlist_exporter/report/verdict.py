@@ -1,0 +1,63 @@
+"""Whether the promise is kept: every sample held against it, and one sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from shortlist.manifest import Quality
+
+from .figures import CALIBRATION, HELD_OUT, Domain, Tried, Verdict
+
+ASKED = "asked for at the export"
+TUNED = "the targets of shortlist tune"
+EXPORTED = "measured at the export"
+NO_TRUTH = "there is no truth to hold it against: the bundle has no dense head, or is its own reference"
+
+
+Promise = Mapping[int, float]
+
+
+def promise_of(quality: Quality | None, asked: Promise, tried: Tried | None) -> tuple[dict[int, float], str]:
+    """P@k by k and whose it is: what was asked for, else what the manifest's held-out rows gave."""
+    if asked:
+        return dict(asked), ASKED
+    if tried is not None and tried.targets:
+        return tried.targets, TUNED
+    if quality is None:
+        return {}, EXPORTED
+    return {1: quality.p_at_1, 5: quality.p_at_5}, EXPORTED
+
+
+def held_against(domain: Domain, promise: Promise) -> Domain:
+    """The sample with the k whose 95 % interval lies wholly under the promise."""
+    broken = [k for k, least in promise.items() if k in domain.precision and domain.precision[k].high < least]
+    return domain.model_copy(update={"broken": broken})
+
+
+def verdict(domains: list[Domain], promise: Promise, source: str) -> Verdict:
+    """A few words and a sentence over all samples."""
+    known = [domain for domain in domains if domain.precision]
+    if not known or not promise:
+        return Verdict(status="unknown", heading="Promise not checked", sentence=NO_TRUTH)
+    broken = [domain for domain in known if domain.broken]
+    asked = ", ".join(f"P@{k} {least:.4g}" for k, least in promise.items())
+    held = " and ".join(f"{domain.name} ({domain.rows:,} rows)" for domain in known if not domain.broken)
+    sentences = [f"{asked}, {source}, holds within sampling error on {held}"] if held else []
+    sentences += [broken_sentence(domain, promise) for domain in broken]
+    heading = f"Promise not kept on {' and '.join(domain.name for domain in broken)}" if broken else "Promise kept"
+    return Verdict(status="broken" if broken else "kept", heading=heading, sentence="; ".join(sentences))
+
+
+def broken_sentence(domain: Domain, promise: Promise) -> str:
+    """What was found where what was promised."""
+    lost = ", ".join(
+        f"P@{k} is {domain.precision[k].mean:.4f} ({domain.precision[k].low:.4f} to {domain.precision[k].high:.4f}), "
+        f"{promise[k]:.4g} promised"
+        for k in domain.broken
+    )
+    return f"it does not hold on {domain.name}: {lost}"
+
+
+def only_own_rows(domains: list[Domain]) -> bool:
+    """Whether nothing was measured but rows that the bundle came with."""
+    return all(domain.name in (HELD_OUT, CALIBRATION) for domain in domains)

@@ -1,0 +1,130 @@
+"""From figures to files: page, pictures, JSON; all of them or none."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from shortlist.bundle import REPORT, Bundle, folders_above
+from shortlist.errors import ShortlistError
+from shortlist.extras import require
+from shortlist.head import Head
+
+from ..methods.base import Progress, quiet
+from . import tune_record
+from .figures import FILE, HELD_OUT, Domain, Figures, Measured, stored
+from .gather import domain, measured
+from .loading import loading_of
+from .samples import Sample, calibration
+from .verdict import held_against, promise_of, verdict
+
+PAGE = "index.html"
+
+
+def write_report(
+    bundle: Bundle,
+    head: Head,
+    samples: list[Sample],
+    out: Path | None = None,
+    asked: Mapping[int, float] | None = None,
+    progress: Progress = quiet,
+) -> Figures:
+    """Measure `samples` (the bundle's calibration where there are none) and write the report to `out`.
+
+    out: the bundle's own report/ by default. asked: P@k by k that the export was asked for.
+    Raises ShortlistError where it cannot be written: then `out` is as before. Raises MissingExtra.
+    """
+    for module in ("matplotlib", "jinja2"):
+        require(module)
+    with replacing(out or bundle.folder / REPORT) as folder:
+        figures = gathered(bundle, head, samples, asked or {}, progress)
+        progress("pictures", 0, 1)
+        write_files(folder, bundle, figures)
+    return figures
+
+
+def gathered(
+    bundle: Bundle, head: Head, samples: list[Sample], asked: Mapping[int, float], progress: Progress
+) -> Figures:
+    """Every figure."""
+    progress("figures of the report", 0, 1)
+    earlier = stored(bundle)
+    main, domains = measurements(bundle, head, samples, earlier)
+    asked = dict(asked) or (earlier.asked if earlier is not None else {})
+    tried = tune_record.read(bundle.folder)
+    promise, source = promise_of(bundle.manifest.quality, asked, tried)
+    judged = [held_against(one, promise) for one in domains]
+    progress("load time", 0, 1)
+    return Figures(
+        digest=bundle.manifest.digest,
+        asked=asked,
+        promise=promise,
+        promise_source=source,
+        verdict=verdict(judged, promise, source),
+        domains=judged,
+        measured=main,
+        loading=loading_of(bundle.folder, head.device, head.threads),
+        tried=tried,
+    )
+
+
+def measurements(
+    bundle: Bundle, head: Head, samples: list[Sample], earlier: Figures | None
+) -> tuple[Measured, list[Domain]]:
+    """What the first sample shows, and all samples as domains.
+
+    What an earlier report measured on the export's held-out rows is kept: those rows are not in the bundle.
+    """
+    if earlier is not None and not samples:
+        return earlier.measured, earlier.domains
+    if earlier is not None and earlier.measured.sample == HELD_OUT:
+        main, own = earlier.measured, next(one for one in earlier.domains if one.name == HELD_OUT)
+    else:
+        first, *samples = samples or [calibration(head, bundle)]
+        main, own = measured(head, first)
+    return main, [own, *(domain(head, sample) for sample in samples)]
+
+
+def write_files(folder: Path, bundle: Bundle, figures: Figures) -> None:
+    """Page, pictures and JSON."""
+    from .page import page  # these need packages that the command must be able to do without
+    from .pictures import pictures
+
+    drawn = pictures(figures)
+    for name, picture in drawn.items():
+        (folder / f"{name}.png").write_bytes(picture.png)
+    (folder / FILE).write_text(figures.model_dump_json(indent=1) + "\n", "utf-8")
+    (folder / PAGE).write_text(page(bundle, figures, drawn), "utf-8")
+
+
+@contextlib.contextmanager
+def replacing(out: Path) -> Iterator[Path]:
+    """A temporary folder whose files go to `out` when the block ends, the page last; else `out` is as before."""
+    try:
+        with folders_above(out):
+            fresh = not out.exists()
+            out.mkdir(exist_ok=True)
+            try:
+                with tempfile.TemporaryDirectory(prefix=".unfinished-", dir=out) as place:
+                    yield Path(place)
+                    move(Path(place), out)
+            finally:
+                if fresh:
+                    with contextlib.suppress(OSError):  # it is full of what was wanted
+                        out.rmdir()
+    except OSError as error:
+        reason = error.strerror or error
+        sentence = f"no report can be written to {out} ({reason}): name another folder by --out"
+        raise ShortlistError(sentence) from error
+
+
+def move(place: Path, out: Path) -> None:
+    """Every file to `out`; pictures of an earlier report that this one does without go away."""
+    names = {path.name for path in place.iterdir()}
+    for name in sorted(names, key=lambda name: name == PAGE):
+        (place / name).replace(out / name)
+    for old in out.glob("*.png"):
+        if old.name not in names:
+            old.unlink()

@@ -1,0 +1,50 @@
+import pytest
+from shortlist.figures import Share
+from shortlist.manifest import Quality
+from shortlist_exporter.report import verdict
+from shortlist_exporter.report.figures import CALIBRATION, HELD_OUT, Domain, Tried
+
+QUALITY = Quality(
+    rows=9, p_at_1=0.9, p_at_5=0.8, p_at_10=0.7, logprob_error_mean=0, logprob_error_p99=0, cost_macs=1, cost_bytes=1
+)
+
+
+def domain(name, mean=None, half=0.01):
+    shares = {} if mean is None else {1: Share(mean=mean, low=mean - half, high=mean + half)}
+    return Domain(name=name, rows=1000, precision=shares, error_mean=None, error_p99=None, documents=[], broken=[])
+
+
+def judged(promise, *domains):
+    return verdict.verdict([verdict.held_against(one, promise) for one in domains], promise, "asked for")
+
+
+@pytest.mark.parametrize(("mean", "status"), [(0.99, "kept"), (0.9801, "kept"), (0.9799, "broken")])
+def test_only_an_interval_wholly_under_the_promise_breaks_it(mean, status):
+    assert judged({1: 0.99}, domain("here", mean, 0.01)).status == status
+
+
+def test_both_kinds_in_one_sentence():
+    found = judged({1: 0.95}, domain("news", 0.97), domain("code", 0.6))
+    assert found.heading == "Promise not kept on code"
+    assert found.sentence == (
+        "P@1 0.95, asked for, holds within sampling error on news (1,000 rows); "
+        "it does not hold on code: P@1 is 0.6000 (0.5900 to 0.6100), 0.95 promised"
+    )
+
+
+def test_nothing_to_hold_it_against():
+    assert judged({1: 0.95}, domain("news")).status == "unknown"
+    assert judged({}, domain("news", 0.9)).status == "unknown"
+
+
+def test_whose_promise_it_is():
+    tried = Tried(targets={1: 0.99}, batch=1, sentence="", points=[])
+    assert verdict.promise_of(QUALITY, {5: 0.5}, tried) == ({5: 0.5}, verdict.ASKED)
+    assert verdict.promise_of(QUALITY, {}, tried) == ({1: 0.99}, verdict.TUNED)
+    assert verdict.promise_of(QUALITY, {}, None) == ({1: 0.9, 5: 0.8}, verdict.EXPORTED)
+    assert verdict.promise_of(None, {}, None)[0] == {}
+
+
+def test_own_rows():
+    assert verdict.only_own_rows([domain(HELD_OUT), domain(CALIBRATION)])
+    assert not verdict.only_own_rows([domain(HELD_OUT), domain("news")])
