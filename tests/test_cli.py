@@ -32,7 +32,7 @@ def test_export_check_query(tmp_path, inputs):
     assert (done.returncode, done.stderr.count("immutable")) == (1, 1)
 
 
-@pytest.mark.parametrize("command", ["capture", "export", "report", "check", "query", "serve"])
+@pytest.mark.parametrize("command", ["capture", "export", "tune", "report", "check", "query", "serve"])
 def test_help(command):
     done = run_cli(command, "--help")
     assert done.returncode == 0, done.stderr
@@ -59,6 +59,9 @@ def test_overview():
         (["export", "--min-p1", "99"], 2, "'99' is not a share"),
         (["export", "--min-p5", "nan"], 2, "'nan' is not a share"),
         (["export", "--min-p5", "some"], 2, "'some' is not a share"),
+        (["tune", "--target-p1", "1.01"], 2, "'1.01' is not a share"),
+        (["tune", "--target-pk", "10"], 2, "'10' is not K=SHARE"),
+        (["tune", "--max-memory", "-1"], 2, "'-1' is not a number over 0"),
         (["export", "--weights", "absent.npy", "--contexts", "c", "--out", "r/lm/1"], 1, "there is no file absent.npy"),
     ],
 )

@@ -50,18 +50,19 @@ def truth_of(
 
     reference: the dense layer, or a module with `log_prob`.
     """
-    ids, logprobs, normalizers = [], [], []
+    count = len(contexts)
+    ids = torch.empty(count, depth, dtype=torch.int64)  # filled in place: small results kept between the large
+    logprobs, normalizers = torch.empty(count, depth), torch.empty(count)  # logits of chunks would split the heap
     with torch.inference_mode():
-        for chunk in torch.split(torch.from_numpy(contexts), CHUNK):
-            logits = logits_of(reference, chunk)
-            normalizer = logits.logsumexp(dim=1)
+        for start in range(0, count, CHUNK):
+            rows = slice(start, min(start + CHUNK, count))
+            logits = logits_of(reference, torch.from_numpy(contexts[rows]))
+            normalizers[rows] = logits.logsumexp(dim=1)
             best = logits.topk(depth, dim=1)
-            ids.append(torch.where(best.values.isneginf(), -1, best.indices))
-            logprobs.append(best.values - normalizer[:, None])
-            normalizers.append(normalizer)
-            progress(len(chunk))
-    found, values, log_z = torch.cat(ids).numpy(), torch.cat(logprobs).numpy(), torch.cat(normalizers).numpy()
-    return Truth(contexts, found, values, log_z, targets)
+            ids[rows] = torch.where(best.values.isneginf(), -1, best.indices)
+            logprobs[rows] = best.values - normalizers[rows, None]
+            progress(rows.stop - start)
+    return Truth(contexts, ids.numpy(), logprobs.numpy(), normalizers.numpy(), targets)
 
 
 def logits_of(reference: nn.Module, contexts: torch.Tensor) -> torch.Tensor:

@@ -21,6 +21,7 @@ COMMANDS = {
         "hidden states and output weights of a causal language model, from text",
     ),
     "export": ("shortlist_exporter.commands.export", "turn a weight matrix and contexts into a bundle"),
+    "tune": ("shortlist_exporter.commands.tune", "find the fastest head that keeps a promise, and export it"),
     "report": (
         "shortlist_exporter.commands.report",
         "one page of pictures about a bundle, its promise and your contexts",

@@ -4,8 +4,8 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
+from shortlist_exporter import timing
 
-from benchmarks import timing
 from benchmarks.contenders import Contender
 from benchmarks.contenders.numpy_dense import NumpyDense
 from benchmarks.datasets import DATASETS, Place

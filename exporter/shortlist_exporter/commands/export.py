@@ -26,7 +26,7 @@ from ..export import Request, export
 from ..labels import labels_from
 from ..methods import METHODS
 from ..progress import progress_bar
-from ..sources import load_contexts, load_dense
+from ..sources import Contexts, Dense, load_contexts, load_dense
 
 WEIGHTS = (
     "the layer: safetensors (weight [V, d], bias [V]), npy, torch state dict (.pt .pth .bin), ONNX or GGUF model, "
@@ -36,6 +36,13 @@ WEIGHTS = (
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
+    configure_layer(parser)
+    configure_method(parser)
+    configure_bundle(parser)
+
+
+def configure_layer(parser: argparse.ArgumentParser) -> None:
+    """What a head is made from, and where it goes."""
     add = parser.add_argument
     add("--weights", type=Path, required=True, metavar="FILE_OR_FOLDER", help=WEIGHTS)
     add("--tensor", metavar="NAME", help="the weight's name in that file (default: the output layer's)")
@@ -43,6 +50,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--bias", type=Path, metavar="FILE", help="npy or safetensors of the bias [V], from a file of its own")
     add("--contexts", type=Path, required=True, metavar="FILE", help="contexts [n, d], safetensors or npy")
     add("--out", type=Path, required=True, metavar="REPO/NAME/VERSION", help="where the bundle goes; must not exist")
+
+
+def configure_method(parser: argparse.ArgumentParser) -> None:
+    """How the head is made."""
+    add = parser.add_argument
     add("--method", choices=list(METHODS), default="svd", help="how the head is made (default: %(default)s)")
     add(
         "--set",
@@ -50,17 +62,22 @@ def configure(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="NAME=VALUE",
         dest="options",
-        help="an option of the method, repeatable; svd: basis=weight|context, preview=fp32|int8, width=W, full_view=N",
+        help="an option of the method, repeatable; an unknown one lists those that there are",
     )
     add("--min-p1", type=share, metavar="SHARE", help="fail unless P@1 on held-out contexts reaches this (0 to 1)")
     add("--min-p5", type=share, metavar="SHARE", help="the same for P@5")
+    add("--device", metavar="cpu|cuda:N", help="where heads that are trained are trained (default: cpu)")
+    add("--head", type=Path, metavar="FILE", help="a head of the method that was trained elsewhere, safetensors")
+
+
+def configure_bundle(parser: argparse.ArgumentParser) -> None:
+    """What else the bundle holds."""
+    add = parser.add_argument
     labels = parser.add_mutually_exclusive_group()
     labels.add_argument("--labels", type=Path, metavar="FILE", help="JSON list of V printable names")
     labels.add_argument(
         "--labels-from", type=Path, metavar="TOKENIZER", help="the same from a tokenizer.json, its folder, or a GGUF"
     )
-    add("--device", metavar="cpu|cuda:N", help="where heads that are trained are trained (default: cpu)")
-    add("--head", type=Path, metavar="FILE", help="a head of the method that was trained elsewhere, safetensors")
     add("--max-k", type=positive, metavar="CLASSES", help="largest k served (default: V)")
     add(
         "--no-fallback",
@@ -80,10 +97,25 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Export, show the quality, return 0."""
-    request = Request(
+    request = replace(
+        bundle_of(args),
         method=args.method,
         options=dict(pair(option) for option in args.options) | ({"device": args.device} if args.device else {}),
         promise={k: least for k, least in ((1, args.min_p1), (5, args.min_p5)) if least is not None},
+        head=args.head,
+    )
+    with progress_bar("reading") as report:
+        dense, contexts = layer_of(args)
+        manifest = export(dense, contexts, args.out, with_labels(args, request, dense), report)
+    for note in manifest.provenance.get("notes", []):
+        Console(stderr=True).print(f"note: {note}", highlight=False, markup=False, soft_wrap=True)
+    Console(file=sys.stdout).print(summary(manifest, args.out))
+    return 0
+
+
+def bundle_of(args: argparse.Namespace) -> Request:
+    """The request's part that `configure_bundle` asks for, labels of a tokenizer left out."""
+    return Request(
         labels=load_labels(args.labels),
         keep_dense=not args.no_dense,
         fallback=not args.no_fallback,
@@ -92,18 +124,17 @@ def run(args: argparse.Namespace) -> int:
         threads=args.threads,
         seed=args.seed,
         report=not args.no_report,
-        head=args.head,
     )
-    with progress_bar("reading") as report:
-        dense = load_dense(args.weights, args.bias, args.tensor, args.bias_tensor)
-        contexts = load_contexts(args.contexts)
-        if args.labels_from is not None:
-            request = replace(request, labels=labels_from(args.labels_from, dense))
-        manifest = export(dense, contexts, args.out, request, report)
-    for note in manifest.provenance.get("notes", []):
-        Console(stderr=True).print(f"note: {note}", highlight=False, markup=False, soft_wrap=True)
-    Console(file=sys.stdout).print(summary(manifest, args.out))
-    return 0
+
+
+def layer_of(args: argparse.Namespace) -> tuple[Dense, Contexts]:
+    """What `configure_layer` asks for, read."""
+    return load_dense(args.weights, args.bias, args.tensor, args.bias_tensor), load_contexts(args.contexts)
+
+
+def with_labels(args: argparse.Namespace, request: Request, dense: Dense) -> Request:
+    """The request with the labels of a tokenizer, where one was named."""
+    return request if args.labels_from is None else replace(request, labels=labels_from(args.labels_from, dense))
 
 
 def pair(option: str) -> tuple[str, str]:

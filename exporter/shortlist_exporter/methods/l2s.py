@@ -77,18 +77,9 @@ class L2sMethod:
         module = ScreenedSoftmax(
             torch_dense(dense), screened.vectors, screened.sets, chosen.probes, second_stage_of(chosen, dense, rows)
         )
-        sample = rows[torch.from_numpy(np.random.default_rng(seed).permutation(len(rows))[:CALIBRATION_ROWS])]
-        module.probe_margin = module.calibrate_margin(sample, chosen.second_probe)
         if chosen.tail_rank:
             module.low_rank = context_basis(torch.from_numpy(dense.weight), rows, chosen.tail_rank)
-        else:
-            module.calibrate_tail(sample)
-        candidates = module.candidates(sample)
-        said = chosen.model_dump(exclude={"checkpoint", "second_stage", "full_view"})
-        said |= {"second_stage": chosen.second_stage != "none", "full_view": chosen.full_view or 0}
-        said |= {"dense_margin": module.calibrate_margin(sample, chosen.fallback), "probe_margin": module.probe_margin}
-        said |= {"candidates": candidates, "history": screened.history}
-        return Fitted(module, cost(dense, chosen, candidates), said)
+        return calibrated(module, dense, chosen, rows, seed, screened.history)
 
     def graphs(self, fitted: Fitted, dense: Dense, folder: Path) -> dict[str, str]:
         """See `screen_graphs`."""
@@ -106,6 +97,33 @@ class L2sMethod:
             "offsets": np.cumsum(sizes).astype(np.int64),
             "tail": module.tail.numpy(),
         }
+
+
+def calibrated(
+    module: ScreenedSoftmax, dense: Dense, chosen: L2sOptions, rows: torch.Tensor, seed: int, history: list[Any]
+) -> Fitted:
+    """The trained screen with margins and tail set for its number of probes."""
+    sample = rows[torch.from_numpy(np.random.default_rng(seed).permutation(len(rows))[:CALIBRATION_ROWS])]
+    module.probes, module.probe_margin = chosen.probes, module.calibrate_margin(sample, chosen.second_probe)
+    if not chosen.tail_rank:
+        module.calibrate_tail(sample)
+    candidates = module.candidates(sample)
+    said = chosen.model_dump(exclude={"checkpoint", "second_stage", "full_view"})
+    said |= {"second_stage": chosen.second_stage != "none", "full_view": chosen.full_view or 0}
+    said |= {"dense_margin": module.calibrate_margin(sample, chosen.fallback), "probe_margin": module.probe_margin}
+    said |= {"candidates": candidates, "history": history}
+    return Fitted(module, cost(dense, chosen, candidates), said)
+
+
+def with_probes(fitted: Fitted, dense: Dense, contexts: FloatArray, setting: dict[str, int], seed: int) -> Fitted:
+    """`fitted` with another number of probes. Equals a fit with it, but without training."""
+    module, said = fitted.module, fitted.options
+    assert isinstance(module, ScreenedSoftmax)
+    given = {name: said[name] for name in L2sOptions.model_fields if name in said}
+    given |= {"second_stage": "int8" if said["second_stage"] else "none", "full_view": said["full_view"] or None}
+    chosen = L2sOptions(**(given | setting))
+    check(chosen, dense, len(contexts))
+    return calibrated(module, dense, chosen, torch.from_numpy(contexts), seed, said["history"])
 
 
 def with_defaults(options: L2sOptions, dense: Dense) -> L2sOptions:

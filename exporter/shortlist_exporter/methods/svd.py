@@ -76,9 +76,7 @@ class SvdMethod:
         else:
             basis = context_basis(weight, torch.from_numpy(contexts), shape.width)
         module = SVDSoftmax(torch_dense(dense), basis, shape.full_view, quantized=shape.preview == "int8")
-        if shape.basis == "context":
-            module.calibrate_tail(torch.from_numpy(sampled(contexts, seed)))
-        return Fitted(module, cost(dense, shape), shape.model_dump() | {"tail_shift": module.tail_shift})
+        return calibrated(module, dense, contexts, shape, seed)
 
     def graphs(self, fitted: Fitted, dense: Dense, folder: Path) -> dict[str, str]:
         """preview.onnx: `context` [B, d] -> `logits` [B, V]."""
@@ -99,6 +97,22 @@ class SvdMethod:
         return {"preview": path.name}
 
     index = no_index
+
+
+def calibrated(module: SVDSoftmax, dense: Dense, contexts: FloatArray, shape: Shape, seed: int) -> Fitted:
+    """The decomposed head with its tail set for this full view."""
+    module.full_view, module.tail_shift = shape.full_view, 0.0
+    if shape.basis == "context":
+        module.calibrate_tail(torch.from_numpy(sampled(contexts, seed)))
+    return Fitted(module, cost(dense, shape), shape.model_dump() | {"tail_shift": module.tail_shift})
+
+
+def with_full_view(fitted: Fitted, dense: Dense, contexts: FloatArray, setting: dict[str, int], seed: int) -> Fitted:
+    """`fitted` with another full_view. Equals a fit with it, but without the decomposition."""
+    module = fitted.module
+    assert isinstance(module, SVDSoftmax)
+    options = {name: value for name, value in fitted.options.items() if name != "tail_shift"}
+    return calibrated(module, dense, contexts, Shape(**(options | setting)), seed)
 
 
 def sampled(contexts: FloatArray, seed: int) -> FloatArray:

@@ -33,10 +33,10 @@ class Part(Strict):
 
 
 class Measured(Strict):
-    """One head on distinct rows of one split, dense in the same blocks; precision is that of the timed answers."""
+    """One head on distinct rows of one split, dense in the same blocks; requests for the largest k are timed."""
 
     rows: int
-    precision: dict[int, Share] = Field(description="k -> P@k with its 95 % interval, of the rows' own spread")
+    precision: dict[int, Share] = Field(description="k -> P@k of requests for k, with its 95 % interval")
     logprob_error: float = Field(description="mean |error| of the returned log-probabilities, nats")
     logprob_error_high: float = Field(description="upper end of its 95 % interval, nats")
     us: float = Field(description="mean of a call, microseconds")
@@ -55,11 +55,11 @@ class Trial(Strict):
     setting: dict[str, int] = Field(default={}, description="options that are changed without fitting again")
     rung: int = Field(description="0: few contexts to fit, few rows to measure; each higher one more of both")
     fit_rows: int
-    fit_seconds: float = Field(description="0 where an earlier run had fitted it")
+    fit_seconds: float
     bytes: int = Field(description="of the bundle's graphs, weights and index")
-    cost_macs: float = Field(description="multiply-adds a query relative to dense")
-    cost_bytes: float = Field(description="bytes of weights touched a query relative to dense")
-    tune: Measured
+    cost_macs: float = Field(description="multiply-adds a query relative to dense, by the classes scored")
+    cost_bytes: float = Field(description="bytes of weights touched a query relative to dense, by the same")
+    tune: Measured = Field(description="its log-prob error: as the fit has it, before calibration for `setting`")
     test: Measured | None = Field(default=None, description="None: never looked at on test")
 
     @property

@@ -1,0 +1,184 @@
+r"""Find the fastest head that keeps a promise on your contexts and this machine, and export it.
+
+  shortlist tune --weights head.safetensors --contexts contexts.safetensors \
+      --target-p1 0.99 --target-p5 0.98 --out repo/lm/1
+
+The contexts are split by document: the last tenth tests, the tenth before it tunes, the rest fits. Heads are fitted
+on few contexts first; the better half goes on to more. The fastest head whose precision on the tune split keeps
+every target, at the lower end of its 95 % interval, is then held to the same on the test split; where it fails
+there, the next more precise one is tried. Every number is of the service's own runtime beside its dense head.
+
+Searched are the methods that approximate the given layer. Those that train a layer of their own on targets (their
+reference is `self`) are not: dense is no truth for them.
+
+Ctrl-C ends the search and keeps the best found so far (twice: everything); the same command again goes on from the
+cache. All that was tried is in the bundle's report/tune.json. Exits 1 where no head keeps the promise.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from argparse import ArgumentTypeError
+from dataclasses import replace
+from pathlib import Path
+
+from rich.box import SIMPLE
+from rich.console import Console
+from rich.table import Table
+from shortlist.arguments import positive, share
+from shortlist.runtime import resolve_device
+from shortlist.threads import available_threads
+
+from ..progress import progress_bar
+from ..sources import load_contexts
+from ..tuning.cache import default_folder
+from ..tuning.promises import keeps, may_keep, mib, promise_of
+from ..tuning.record import Promise, Trial, TuneRecord
+from ..tuning.tuner import MINUTES, NoHead, TuneRequest, tune
+from .export import bundle_of, configure_bundle, configure_layer, layer_of, with_labels
+
+MIB = 1 << 20
+FILE_WIDTH = 150  # characters of the table where no terminal says
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments."""
+    configure_layer(parser)
+    configure_promise(parser)
+    configure_search(parser)
+    configure_bundle(parser)
+
+
+def configure_promise(parser: argparse.ArgumentParser) -> None:
+    """What is to be kept."""
+    add = parser.add_argument
+    add("--target-p1", type=share, metavar="SHARE", help="P@1 that the head is to keep (0 to 1)")
+    add("--target-p5", type=share, metavar="SHARE", help="the same for P@5")
+    add("--target-pk", type=target, action="append", default=[], metavar="K=SHARE", help="the same for P@K, repeatable")
+    add("--max-logprob-error", type=positive_number, metavar="NATS", help="most mean error of the log-probabilities")
+    add("--max-memory", type=positive_number, metavar="MIB", help="most memory for graphs, weights and index, in MiB")
+    add("--batch", type=positive, default=1, metavar="ROWS", help="contexts in a request (default: %(default)s)")
+    add("--device", help="cpu or cuda:N (default: SHORTLIST_DEVICE, else cpu)")
+
+
+def configure_search(parser: argparse.ArgumentParser) -> None:
+    """How it is looked for."""
+    add = parser.add_argument
+    add("--methods", type=names, default=(), metavar="M,M", help="methods to try (default: all, full excepted)")
+    add(
+        "--test-contexts",
+        type=Path,
+        metavar="FILE",
+        help="the test split from a file of its own; then 9/10 of the rest fit",
+    )
+    add("--time-budget", type=float, default=MINUTES, metavar="MINUTES", help="for the search (default: %(default)g)")
+    add("--cache", type=Path, default=default_folder(), metavar="FOLDER", help="what is reused (default: %(default)s)")
+    add("--allow-dense", action="store_true", help="export dense itself where nothing faster keeps the promise")
+
+
+def target(text: str) -> tuple[int, float]:
+    """`10=0.97` as (10, 0.97); raises ArgumentTypeError."""
+    k, equals, least = text.partition("=")
+    if not equals:
+        raise ArgumentTypeError(f"'{text}' is not K=SHARE, as in 10=0.97")
+    return positive(k), share(least)
+
+
+def positive_number(text: str) -> float:
+    """A finite number over 0; raises ArgumentTypeError."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if not 0 < number < float("inf"):
+        raise ArgumentTypeError(f"'{text}' is not a number over 0")
+    return number
+
+
+def names(text: str) -> tuple[str, ...]:
+    """`svd,l2s` as a tuple."""
+    return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+def run(args: argparse.Namespace) -> int:
+    """Search, show what was tried, return 0; raises NoHead after that where nothing was exported."""
+    request = request_of(args)
+    with progress_bar("reading") as report:
+        dense, contexts = layer_of(args)
+        test = None if args.test_contexts is None else load_contexts(args.test_contexts)
+        request = replace(request, bundle=with_labels(args, request.bundle, dense))
+        try:
+            record, failure = tune(dense, contexts, args.out, request, report, test), None
+        except NoHead as error:
+            record, failure = error.record, error
+    console = Console(file=sys.stdout, width=None if sys.stdout.isatty() else FILE_WIDTH)
+    console.print(table(record))
+    if failure is not None:
+        raise failure
+    console.print(f"{args.out}: {record.sentence}", highlight=False)
+    return 0
+
+
+def request_of(args: argparse.Namespace) -> TuneRequest:
+    """What was asked for; raises BadInput, DeviceError."""
+    pairs = [(k, least) for k, least in ((1, args.target_p1), (5, args.target_p5)) if least is not None]
+    promise = promise_of(
+        [*pairs, *args.target_pk],
+        logprob_error=args.max_logprob_error,
+        memory=None if args.max_memory is None else int(args.max_memory * MIB),
+        batch=args.batch,
+        threads=args.threads or available_threads(),
+        device=resolve_device(args.device),
+    )
+    return TuneRequest(promise, args.time_budget, args.methods, args.allow_dense, args.cache, bundle_of(args))
+
+
+def table(record: TuneRecord) -> Table:
+    """Every head that was measured, fastest first."""
+    promise = record.promise
+    shown = Table(
+        box=SIMPLE, title=title(record), caption="\n".join(f"{one.what}: {one.why}" for one in record.left) or None
+    )
+    shown.add_column("head", overflow="fold", min_width=20)
+    for name in ("fit on", "rows", *(f"P@{k}" for k in promise.precision), "us", "x dense", "scored", "MiB", "verdict"):
+        shown.add_column(name, justify="right", no_wrap=True)
+    for place, trial in enumerate(record.trials):
+        shown.add_row(*cells(trial, promise, chosen=place == record.chosen))
+    return shown
+
+
+def title(record: TuneRecord) -> str:
+    """Splits and conditions."""
+    splits = ", ".join(f"{part.rows:,} to {name}" for name, part in (("fit", record.fit), ("tune", record.tune)))
+    promise = record.promise
+    return (
+        f"{len(record.trials)} heads on contexts: {splits}, {record.test.rows:,} to test; "
+        f"batch {promise.batch}, {promise.threads} threads, {promise.device}"
+    )
+
+
+def cells(trial: Trial, promise: Promise, *, chosen: bool) -> list[str]:
+    """One row: figures of the test split where it was looked at, else of tune."""
+    found = trial.test or trial.tune
+    shares = [f"{found.precision[k].mean:.4f}" for k in promise.precision]
+    times = [f"{found.us:,.0f}", f"{found.speedup:.2f}", f"{found.scored:,.0f}", mib(trial.bytes)]
+    return [
+        trial.label,
+        f"{trial.fit_rows:,}",
+        f"{found.rows:,}",
+        *shares,
+        *times,
+        verdict(trial, promise, chosen=chosen),
+    ]
+
+
+def verdict(trial: Trial, promise: Promise, *, chosen: bool) -> str:
+    """What came of it."""
+    if chosen:
+        return "chosen"
+    if trial.test is not None:
+        return "failed on test"
+    if keeps(promise, trial.tune, trial.bytes, calibrated=False):
+        return "keeps"
+    return "may keep" if may_keep(promise, trial.tune, trial.bytes) else "no"

@@ -1,0 +1,124 @@
+"""The tune and the test split with their exact answers, and heads measured on them; all of it kept in the cache."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+
+import numpy as np
+from shortlist.head import Head
+from shortlist_models import FullSoftmax
+
+from ..export import counter
+from ..methods.base import Cost, FloatArray, Progress, quiet
+from ..timing import times
+from ..verify import DEPTH, Truth, truth_of
+from .cache import Cache, machine
+from .fits import Fit, Fits
+from .measure import DENSE_CALLS, Answers, figures, measured, part
+from .promises import depth
+from .record import Measured, Promise
+from .space import DENSE, Build, Setting
+
+SCORED_ROWS = 64
+RACE_ROWS, RACE_CALLS = 2048, 64
+
+
+@dataclass
+class Bench:
+    """Where heads of one layer are held against a promise. `rows`: split -> distinct contexts [n, d]."""
+
+    cache: Cache
+    fits: Fits
+    promise: Promise
+    dense: FullSoftmax
+    rows: dict[str, FloatArray]
+    truths: dict[str, Truth] = field(default_factory=dict)
+    keys: dict[str, str] = field(default_factory=dict)
+    opened: dict[str, Head] = field(default_factory=dict)
+
+    def learn(self, classes: int, progress: Progress) -> None:
+        """Exact answers of both splits."""
+        deep = min(max(DEPTH, depth(self.promise)), classes)
+        for split, rows in self.rows.items():
+            self.keys[split] = self.cache.key(
+                "truth", self.fits.data, hashlib.sha256(np.ascontiguousarray(rows).data).hexdigest(), deep
+            )
+            stored = self.cache.tensors(self.keys[split])
+            if stored is None:
+                count = counter(progress, f"exact answers of the {split} split", rows)
+                truth = truth_of(self.dense, rows, deep, count)
+                stored = {"ids": truth.ids, "logprobs": truth.logprobs, "log_normalizer": truth.log_normalizer}
+                self.cache.keep_tensors(self.keys[split], stored)
+            self.truths[split] = Truth(rows, **stored)
+
+    def head(self, fit: Fit) -> Head:
+        """The opened head; besides dense, one at a time."""
+        name = DENSE if fit.build.method == DENSE else "head"
+        if name not in self.opened or self.opened[name].folder != fit.folder:
+            self.opened.pop(name, None)
+            self.opened[name] = head = fit.open(self.promise)
+            if name != DENSE and head.dense is not None:  # one copy of the packed weights in memory is enough
+                head.dense = head.plan.fallback = self.head(self.dense_fit).dense
+        return self.opened[name]
+
+    def measured(self, fit: Fit, setting: Setting, split: str, rows: int) -> Measured:
+        """A fit at one setting of its swept option on the first `rows` rows of a split; not twice."""
+        promise = self.promise.model_dump(exclude={"precision", "logprob_error", "memory"}, mode="json")
+        asked = [self.keys[split], min(rows, len(self.rows[split])), promise, sorted(self.promise.precision)]
+        key = self.cache.key("measured", fit.folder.name, setting, asked, machine())
+        stored = self.cache.value(key)
+        if stored is not None:
+            return Measured.model_validate(stored)
+        found = self.measured_now(fit, setting, part(self.truths[split], rows))
+        self.cache.keep_value(key, found.model_dump(mode="json"))
+        return found
+
+    def cost(self, fit: Fit, setting: Setting, found: Measured) -> Cost:
+        """The fit's cost, moved by the classes that the setting scores more or fewer than the fit as it is."""
+        if not setting:
+            return fit.cost
+        more = (found.scored - self.scored(fit)) / len(self.dense.weight)
+        return Cost(macs=fit.cost.macs + more, bytes=fit.cost.bytes + more)
+
+    def scored(self, fit: Fit) -> float:
+        """Mean of the classes that the fit as it is scores for a row."""
+        key = self.cache.key("scored", fit.folder.name, self.keys["tune"], depth(self.promise))
+        stored = self.cache.value(key)
+        if stored is None:
+            stored = float(self.head(fit).topk(self.rows["tune"][:SCORED_ROWS], depth(self.promise)).scored.mean())
+            self.cache.keep_value(key, stored)
+        return float(stored)
+
+    def measured_now(self, fit: Fit, setting: Setting, truth: Truth) -> Measured:
+        """Set the swept option on the plan for this measurement alone."""
+        own = self.answers(fit, setting)
+        before = {name: getattr(own.head.plan, name) for name in setting}
+        try:
+            return measured(own, self.answers(self.dense_fit), self.dense, truth, self.promise)
+        finally:
+            for name, value in before.items():
+                setattr(own.head.plan, name, value)
+
+    def answers(self, fit: Fit, setting: Setting | None = None) -> Answers:
+        """Calls of a head."""
+        return Answers(self.head(fit), depth(self.promise), setting or {})
+
+    def raced(self, heads: list[tuple[Fit, Setting]]) -> list[dict[str, float]]:
+        """Times of several heads, and of dense, in the same blocks: fields of `Measured`."""
+        batch = self.promise.batch
+        calls = {str(i): self.opened_beside(fit, setting) for i, (fit, setting) in enumerate(heads)}
+        rows = self.rows["tune"][: max(RACE_ROWS, RACE_CALLS * batch)]
+        dense = self.answers(self.dense_fit)
+        spent = times({**calls, DENSE: dense}, rows, batch, {DENSE: max(1, len(rows) // batch // DENSE_CALLS)})
+        return [figures(spent[name], spent[DENSE]) for name in calls]
+
+    def opened_beside(self, fit: Fit, setting: Setting) -> Answers:
+        """As `answers`, of a head that stays open."""
+        self.opened.pop("head", None)
+        return self.answers(fit, setting)
+
+    @property
+    def dense_fit(self) -> Fit:
+        """The dense head of the same runtime."""
+        return self.fits.at(Build(DENSE), 1, quiet)

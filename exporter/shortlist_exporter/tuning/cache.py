@@ -1,0 +1,95 @@
+"""Results on disk, named by hashes of what they were computed from, so that a search resumes where it stopped."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import platform
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load_file, save
+from shortlist.bundle import workplace
+
+from ..export import installed
+
+VERSION = 1  # raise when what is computed, or how, changes
+
+Tensors = dict[str, np.ndarray[Any, Any]]
+
+
+class Cache:
+    """A folder. Everything in it is whole, and may be deleted at any time between two searches."""
+
+    def __init__(self, folder: Path) -> None:
+        """Make the folder."""
+        self.folder = folder
+        self.versions = installed()
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def key(self, *parts: object) -> str:
+        """A name for what `parts` (JSON values) and the installed packages say."""
+        told = json.dumps([VERSION, self.versions, *parts], sort_keys=True)
+        return hashlib.sha256(told.encode()).hexdigest()[:20]
+
+    def value(self, key: str) -> Any | None:
+        """A stored JSON value, or None."""
+        try:
+            return json.loads((self.folder / f"{key}.json").read_text("utf-8"))
+        except (OSError, ValueError):
+            return None
+
+    def keep_value(self, key: str, value: Any) -> None:
+        """Store a JSON value."""
+        self.keep_bytes(f"{key}.json", json.dumps(value).encode())
+
+    def tensors(self, key: str) -> Tensors | None:
+        """Stored tensors, or None."""
+        try:
+            return dict(load_file(self.folder / f"{key}.safetensors"))
+        except (OSError, SafetensorError):
+            return None
+
+    def keep_tensors(self, key: str, tensors: Tensors) -> None:
+        """Store tensors."""
+        self.keep_bytes(f"{key}.safetensors", save(tensors))
+
+    def keep_bytes(self, name: str, content: bytes) -> None:
+        """Write a file whole."""
+        with self.making(name) as path:
+            path.write_bytes(content)
+
+    @contextlib.contextmanager
+    def making(self, name: str) -> Iterator[Path]:
+        """A path that becomes `name` in the folder when the block ends, and vanishes when it fails."""
+        with workplace(self.folder / name) as place:
+            yield place / name
+            with contextlib.suppress(OSError):  # another search was faster: what it made is the same
+                (place / name).rename(self.folder / name)
+
+    def share(self, file: Path) -> None:
+        """Make `file` one with the first file of the same name and content here, so that the disk holds it once."""
+        known = self.folder / f"{hashlib.sha256(file.read_bytes()).hexdigest()[:20]}-{file.name}"
+        with contextlib.suppress(OSError):  # a disk without hard links holds it twice
+            if known.is_file():
+                os.link(known, file.with_suffix(".shared"))
+                file.with_suffix(".shared").replace(file)
+            else:
+                os.link(file, known)
+
+
+def default_folder() -> Path:
+    """`shortlist/tune` in the user's cache folder."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "shortlist" / "tune"
+
+
+def machine() -> str:
+    """The processor, in words."""
+    lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines() if Path("/proc/cpuinfo").is_file() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return f"{names[0]}, {len(names)} cores" if names else platform.processor()

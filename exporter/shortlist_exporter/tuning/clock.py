@@ -1,0 +1,44 @@
+"""The time budget, and the progress bar's idea of the time left."""
+
+from __future__ import annotations
+
+import time
+
+from ..methods.base import Progress
+
+
+class OutOfTime(Exception):
+    """The budget is spent: what was measured so far is what there is."""
+
+
+class Clock:
+    """Seconds from its making on. planned: what is still to come, as far as one can tell, in seconds."""
+
+    def __init__(self, minutes: float, report: Progress) -> None:
+        """Start; `report` gets (stage, seconds done, seconds in all)."""
+        self.start, self.budget, self.report, self.planned = time.monotonic(), 60 * minutes, report, 0.0
+
+    @property
+    def spent(self) -> float:
+        """Seconds since the start."""
+        return time.monotonic() - self.start
+
+    @property
+    def left(self) -> float:
+        """Seconds of the budget; under 0 where it is spent."""
+        return self.budget - self.spent
+
+    def tell(self, stage: str) -> None:
+        """Move the bar."""
+        spent = self.spent
+        self.report(stage, int(spent), int(spent + max(1.0, min(self.planned, self.left))))
+
+    def check(self, stage: str) -> None:
+        """Move the bar; raises OutOfTime."""
+        self.tell(stage)
+        if self.left <= 0:
+            raise OutOfTime
+
+    def during(self, label: str) -> Progress:
+        """Progress of a fit, which is given up when the budget is spent."""
+        return lambda stage, done, total: self.check(f"{label}: {stage}" + (f" {done / total:.0%}" if done else ""))

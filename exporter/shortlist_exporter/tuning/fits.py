@@ -1,0 +1,150 @@
+"""Heads fitted for the search, each a bundle in the cache, opened by the service's runtime as users open theirs."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from shortlist.bundle import GRAPHS, INDEX, Bundle
+from shortlist.head import Head
+from shortlist.manifest import FILE_NAME, Manifest, Strict
+
+from ..export import Request, manifest_of, write_graphs, write_index
+from ..methods import Fitted, OwnMethod, method_named
+from ..methods.base import Cost, FloatArray, Progress
+from ..sources import Contexts, Dense
+from .cache import Cache
+from .record import Promise
+from .space import Build, Setting, space_of
+
+SHARED = ("weight.bin", "columns.bin")  # of every bundle of one layer
+ABOUT = "fit.json"
+
+
+class About(Strict):
+    """What is kept of a fit beside its bundle."""
+
+    cost_macs: float
+    cost_bytes: float
+    seconds: float
+
+
+@dataclass
+class Fit:
+    """A fitted head. fitted: the torch module, where this process has made it. seconds: that it took, then or now."""
+
+    build: Build
+    rows: int
+    folder: Path
+    cost: Cost
+    seconds: float
+    fitted: Fitted | None = None
+
+    @property
+    def bytes(self) -> int:
+        """Of graphs, weights and index: what a runtime maps or loads."""
+        files = [path for path in (self.folder / GRAPHS).rglob("*") if path.is_file()]
+        index = [self.folder / INDEX] if (self.folder / INDEX).is_file() else []
+        return sum(path.stat().st_size for path in [*files, *index])
+
+    def open(self, promise: Promise) -> Head:
+        """The head, by the service's runtime."""
+        return Head(Bundle(self.folder, verify=False), promise.device, promise.threads)
+
+
+@dataclass
+class Fits:
+    """Fits on random rows of the fit split [n, d]; what the cache holds is not fitted again."""
+
+    cache: Cache
+    dense: Dense
+    contexts: Contexts
+    seed: int
+    keep_dense: bool
+
+    def __post_init__(self) -> None:
+        """Name the data by its own bytes: callers may have made it in memory."""
+        rows = np.ascontiguousarray(self.contexts.contexts)
+        parts = [array.data for array in (self.dense.weight, self.dense.bias, rows) if array is not None]
+        hashes = [hashlib.sha256(np.ascontiguousarray(part).data).hexdigest() for part in parts]
+        scale = [self.dense.logit_scale, self.dense.soft_cap, self.dense.padded.tolist()]
+        self.data = [*hashes, *scale, self.seed]
+        self.made: dict[str, Fit] = {}
+
+    def key(self, build: Build, rows: int) -> str:
+        """The name of a fit's folder."""
+        return self.cache.key("fit", self.data, build.method, build.options, rows, self.keep_dense)
+
+    def known(self, build: Build, rows: int) -> Fit | None:
+        """A fit made now or by an earlier search."""
+        key = self.key(build, rows)
+        about = self.cache.folder / key / ABOUT
+        if key in self.made or not about.is_file():
+            return self.made.get(key)
+        told = About.model_validate_json(about.read_bytes())
+        cost = Cost(macs=told.cost_macs, bytes=told.cost_bytes)
+        return Fit(build, rows, self.cache.folder / key, cost, told.seconds)
+
+    def at(self, build: Build, rows: int, progress: Progress) -> Fit:
+        """The head of `build` fitted on `rows` rows; raises BadInput on options that do not fit the layer."""
+        return self.known(build, rows) or self.made_now(build, rows, self.fitted(build, rows, progress))
+
+    def adapted(self, fit: Fit, setting: Setting, progress: Progress) -> Fit:
+        """The same head with the setting as an option of its own, calibrated for it."""
+        if not setting:
+            return fit
+        options = dict(fit.build.options) | {name: str(value) for name, value in setting.items()}
+        build, adapt = Build(fit.build.method, tuple(options.items())), space_of(fit.build.method).adapt
+        known = self.known(build, fit.rows)
+        if known is not None or adapt is None or fit.fitted is None:
+            return known or self.at(build, fit.rows, progress)
+        start, head = time.perf_counter(), fit.fitted
+        changed = adapt(head, self.dense, self.sample(fit.rows), setting, self.seed)
+        return self.made_now(build, fit.rows, (changed, fit.seconds + time.perf_counter() - start))
+
+    def fitted(self, build: Build, rows: int, progress: Progress) -> tuple[Fitted, float]:
+        """The torch module and the seconds that it took."""
+        start = time.perf_counter()
+        method = method_named(build.method)
+        assert not isinstance(method, OwnMethod), "chosen_methods refuses heads that are their own reference"
+        fitted = method.fit(self.dense, self.sample(rows), dict(build.options), self.seed, progress)
+        return fitted, time.perf_counter() - start
+
+    def sample(self, rows: int) -> FloatArray:
+        """Random rows of the fit split, in its order."""
+        if rows >= len(self.contexts.contexts):
+            return self.contexts.contexts
+        chosen = np.random.default_rng(self.seed).permutation(len(self.contexts.contexts))[:rows]
+        return self.contexts.contexts[np.sort(chosen)]
+
+    def made_now(self, build: Build, rows: int, made: tuple[Fitted, float]) -> Fit:
+        """Write the bundle to the cache."""
+        fitted, seconds = made
+        key = self.key(build, rows)
+        with self.cache.making(key) as folder:
+            folder.mkdir()
+            self.write(folder, build, fitted)
+            told = About(cost_macs=fitted.cost.macs, cost_bytes=fitted.cost.bytes, seconds=seconds)
+            (folder / ABOUT).write_text(told.model_dump_json(), "utf-8")
+        self.made[key] = Fit(build, rows, self.cache.folder / key, fitted.cost, seconds, fitted)
+        return self.made[key]
+
+    def write(self, folder: Path, build: Build, fitted: Fitted) -> None:
+        """Graphs, index and an unmeasured manifest."""
+        method = method_named(build.method)
+        graphs = write_graphs(folder, self.dense, method, fitted, keep_dense=self.keep_dense or method.plan == "full")
+        write_index(folder, method.index(fitted))
+        for name in SHARED:
+            if (folder / GRAPHS / name).is_file():
+                self.cache.share(folder / GRAPHS / name)
+        request = Request(build.method, dict(build.options), fallback=False, seed=self.seed)
+        draft = manifest_of(self.dense, self.contexts, Path("tune/1"), request, method, fitted, graphs)
+        (folder / FILE_NAME).write_text(draft.sealed().model_dump_json(), "utf-8")
+
+
+def manifest_at(fit: Fit) -> Manifest:
+    """The fit's manifest."""
+    return Bundle(fit.folder, verify=False).manifest

@@ -1,0 +1,184 @@
+"""Successive halving: every head on few contexts and rows, then the better half on more of both.
+
+The rungs hold for what is fitted. Of the swept option only values that the rung before did not rule out are
+measured, from the cheapest on, until one surely keeps the promise, and one more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from shortlist.errors import ShortlistError
+
+from ..sources import Dense
+from .bench import Bench
+from .clock import Clock, OutOfTime
+from .fits import Fit
+from .promises import keeps, margin, may_keep
+from .record import Left, Trial
+from .space import Build, Setting, settings
+
+FEW = 20_000  # contexts to fit with, at least, where there are as many
+FEWEST = 3  # heads that go on from a rung, at least
+SLOWER = 2.0  # a head that takes so many times as long as a rung's best is not fitted on all contexts
+HOPELESS = 0.5  # a speed-up under which dearer settings are not tried
+EASE = 0.5  # share of the allowed misses that a head leaves unused
+BEYOND = 2  # settings that keep the promise on tune, the second one in case that the first fails on test
+
+
+@dataclass(frozen=True)
+class Rung:
+    """fit: share of the fit split. rows: of the tune split. slack: times as many misses as promised are let pass."""
+
+    fit: float
+    rows: int
+    slack: float
+
+
+# The slack is for methods that learn from contexts: with fewer of them they miss more.
+RUNGS = (Rung(1 / 9, 512, 2.0), Rung(1 / 3, 2048, 1.5), Rung(1.0, 8192, 1.0))
+
+Head = tuple[Build, tuple[tuple[str, int], ...]]
+
+
+@dataclass
+class Search:
+    """What was tried so far: of each head the trial at the last rung that it reached. minutes go by `clock`."""
+
+    bench: Bench
+    layer: Dense
+    clock: Clock
+    trials: dict[Head, Trial] = field(default_factory=dict)
+    left: list[Left] = field(default_factory=list)
+    took: dict[Build, list[tuple[int, float]]] = field(default_factory=dict)  # rows and seconds of its rungs
+    interrupted: bool = False
+
+    def run(self, builds: Sequence[Build]) -> None:
+        """Climb the rungs; Ctrl-C and the end of the budget keep what was measured."""
+        try:
+            for number in range(len(RUNGS)):
+                self.climb(number, builds)
+                builds = self.survivors(number, builds)
+        except (OutOfTime, KeyboardInterrupt) as stop:
+            self.interrupted = True
+            why = "stopped by hand" if isinstance(stop, KeyboardInterrupt) else "the time budget was spent"
+            self.left.append(Left(what="the search", why=why))
+
+    def climb(self, number: int, builds: Sequence[Build]) -> None:
+        """One rung: fit and sweep each build."""
+        rows = self.fit_rows(number)
+        for position, build in enumerate(builds):
+            self.clock.planned = self.plan(number, builds[position:])
+            label = f"rung {number + 1} of {len(RUNGS)}, {build.method} {position + 1} of {len(builds)}"
+            self.clock.check(label)
+            needed = self.expected(build, rows)
+            if needed > self.clock.left:
+                self.interrupted = True
+                self.skip(build, f"it would take some {needed:,.0f} s with {rows:,} contexts: give more time")
+                continue
+            before = self.clock.spent
+            try:
+                self.sweep(number, self.bench.fits.at(build, rows, self.clock.during(label)), label)
+            except (ShortlistError, RuntimeError) as error:
+                self.skip(build, str(error))
+            self.took.setdefault(build, []).append((rows, self.clock.spent - before))
+
+    def skip(self, build: Build, why: str) -> None:
+        """Note what was not tried."""
+        self.left.append(Left(what=build.label, why=why))
+
+    def sweep(self, number: int, fit: Fit, label: str) -> None:
+        """Measure a fit's settings, cheap ones first."""
+        kept = 0
+        for setting in self.open_settings(fit.build):
+            self.clock.check(label)
+            trial = self.trial(fit, setting, number)
+            kept += self.suffices(trial)
+            if kept == BEYOND or trial.tune.speedup < HOPELESS:
+                break
+
+    def suffices(self, trial: Trial) -> bool:
+        """Whether dearer settings are of no use: the promise is kept, or, before the last rung, kept with ease."""
+        early = trial.rung < len(RUNGS) - 1 and margin(self.bench.promise, trial.tune) > EASE
+        return early or keeps(self.bench.promise, trial.tune, trial.bytes, calibrated=False)
+
+    def trial(self, fit: Fit, setting: Setting, number: int) -> Trial:
+        """Measure one head on the rung's rows of the tune split, and note it."""
+        tune = self.bench.measured(fit, setting, "tune", RUNGS[number].rows)
+        cost = self.bench.cost(fit, setting, tune)
+        trial = Trial(
+            method=fit.build.method,
+            options=dict(fit.build.options),
+            setting=setting,
+            rung=number,
+            fit_rows=fit.rows,
+            fit_seconds=fit.seconds,
+            bytes=fit.bytes,
+            cost_macs=cost.macs,
+            cost_bytes=cost.bytes,
+            tune=tune,
+        )
+        self.trials[fit.build, tuple(setting.items())] = trial
+        return trial
+
+    def open_settings(self, build: Build) -> list[Setting]:
+        """Every other one at first; then all from the first on that the last rung did not rule out."""
+        every, known = settings(build.method, self.layer), dict(self.trials_of(build))
+        if not known:
+            return every[::2]
+        ruled_out = [
+            i for i, s in enumerate(every) if tuple(s.items()) in known and not self.open(known[tuple(s.items())])
+        ]
+        first = max(ruled_out, default=-1) + 1
+        return every[min(first, len(every) - 1) :]
+
+    def open(self, trial: Trial) -> bool:
+        """Whether a trial's rung leaves the promise possible."""
+        return may_keep(self.bench.promise, trial.tune, trial.bytes, RUNGS[trial.rung].slack)
+
+    def trials_of(self, build: Build) -> list[tuple[tuple[tuple[str, int], ...], Trial]]:
+        """Settings and trials of one build."""
+        return [(setting, trial) for (of, setting), trial in self.trials.items() if of == build]
+
+    def survivors(self, number: int, builds: Sequence[Build]) -> list[Build]:
+        """The better half, best first; after the first rung at least one of each method."""
+        tried = [build for build in builds if any(trial.rung == number for _, trial in self.trials_of(build))]
+        ranked = sorted(tried, key=self.rank)
+        kept = ranked[: max(FEWEST, (len(ranked) + 1) // 2)]
+        if number == 0:
+            best = {build.method: build for build in reversed(ranked)}
+            return [*kept, *(build for build in best.values() if build not in kept)]
+        return [build for build in kept if self.near(build, kept[0])]
+
+    def near(self, build: Build, best: Build) -> bool:
+        """Whether a build is worth a fit on all contexts beside the best one."""
+        (out, time), (all_out, least) = self.rank(build), self.rank(best)
+        return build == best or (out == all_out and (out or time <= SLOWER * least))
+
+    def rank(self, build: Build) -> tuple[bool, float]:
+        """Builds that may keep the promise, by their fastest setting that may; then the others, by precision."""
+        trials = [trial for _, trial in self.trials_of(build)]
+        times = [1 / trial.tune.speedup for trial in trials if self.open(trial)]
+        if times:
+            return False, min(times)
+        return True, -max(margin(self.bench.promise, trial.tune) for trial in trials)
+
+    def fit_rows(self, number: int) -> int:
+        """Contexts to fit with at a rung."""
+        whole = len(self.bench.fits.contexts.contexts)
+        return min(whole, max(FEW, round(whole * RUNGS[number].fit)))
+
+    def expected(self, build: Build, rows: int) -> float:
+        """Seconds that the rung may take for a build, as its time on fewer contexts has it; 0 where nobody knows."""
+        if self.bench.fits.known(build, rows) is not None or build not in self.took:
+            return 0.0
+        before, seconds = self.took[build][-1]
+        return seconds * rows / before
+
+    def plan(self, number: int, builds: Sequence[Build]) -> float:
+        """Seconds still to come, if each head takes as long as those before it, and longer with more contexts."""
+        times = [seconds for runs in self.took.values() for _, seconds in runs[-1:]]
+        mean = sum(times) / len(times) if times else 10.0
+        later = sum(self.fit_rows(rung) / self.fit_rows(number) * FEWEST for rung in range(number + 1, len(RUNGS)))
+        return mean * (len(builds) + later)

@@ -1,0 +1,113 @@
+"""What is tried of each method: options to fit with, and one option that is swept without fitting again.
+
+Methods that are not listed take part with their defaults, after those that are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from shortlist.errors import BadInput
+
+from ..methods import METHODS, Fitted, method_named
+from ..methods.base import FloatArray
+from ..methods.l2s import with_probes
+from ..methods.svd import with_full_view
+from ..sources import Dense
+
+DENSE = "full"  # what the others are held against, and the answer of last resort
+SHARES = (12, 8, 6, 4.5, 3, 2)  # d / W
+VIEWS = (16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096)
+PROBES = (1, 2, 4)
+CANDIDATES = (64, 96, 128, 192, 256, 384, 512, 768, 1024)
+
+Options = dict[str, str]
+Setting = dict[str, int]
+Adapt = Callable[[Fitted, Dense, FloatArray, Setting, int], Fitted]
+
+
+@dataclass(frozen=True)
+class Space:
+    """builds: options to fit with, cheap ones first.
+
+    swept: an option of the manifest and attribute of the plan, with `values` in ascending order of precision and cost.
+    adapt: calibrates a fitted head for one of them; None: it is fitted again with that option as any other.
+    """
+
+    builds: Callable[[Dense], list[Options]]
+    swept: str = ""
+    values: tuple[int, ...] = ()
+    adapt: Adapt | None = None
+
+
+@dataclass(frozen=True)
+class Build:
+    """One head to fit."""
+
+    method: str
+    options: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def label(self) -> str:
+        """Method and options in a line."""
+        return " ".join([self.method, *(f"{name}={value}" for name, value in self.options)])
+
+
+def svd_builds(dense: Dense) -> list[Options]:
+    """Int8 previews in the basis of contexts from d/12 to d/2; one of them in fp32, and the paper's own."""
+    widths = [str(max(1, round(dense.dim / share))) for share in SHARES]
+    ours = [{"basis": "context", "preview": "int8", "width": width} for width in widths]
+    return [*ours, {"basis": "context", "preview": "fp32", "width": widths[2]}, {"basis": "weight"}]
+
+
+def l2s_builds(dense: Dense) -> list[Options]:
+    """Small sets with a second probe near the borders; larger ones with a preview inside."""
+    small, large = (str(max(5, dense.classes // share)) for share in (40, 6))
+    return [{"budget": small, "second_probe": "0.12"}, {"budget": large, "second_stage": "int8"}]
+
+
+def cascade_builds(dense: Dense) -> list[Options]:
+    """Previews from d/9 to d/4; what comes after them by default."""
+    return [{"width": str(max(1, round(dense.dim / share)))} for share in (9, 6, 4)]
+
+
+SPACES = {
+    "cascade": Space(cascade_builds, "candidates", CANDIDATES),
+    "svd": Space(svd_builds, "full_view", VIEWS, with_full_view),
+    "l2s": Space(l2s_builds, "probes", PROBES, with_probes),
+}
+DEFAULTS = Space(lambda _: [{}])
+
+
+def space_of(method: str) -> Space:
+    """What is tried of a method."""
+    return SPACES.get(method, DEFAULTS)
+
+
+def default_methods() -> list[str]:
+    """Methods that approximate the given layer, cheap ones first; dense itself is always measured."""
+    ordered = dict.fromkeys([*SPACES, *METHODS])
+    return [name for name in ordered if name != DENSE and METHODS[name].reference == "dense"]
+
+
+def chosen_methods(names: Sequence[str]) -> list[str]:
+    """`names`, or the default ones; raises BadInput where one is unknown or is trained anew."""
+    for name in names:
+        if method_named(name).reference != "dense":
+            raise BadInput(f"method {name} is trained on targets, so dense is no truth for it: leave it out")
+    return [name for name in names or default_methods() if name != DENSE]
+
+
+def builds(methods: Sequence[str], dense: Dense) -> Iterator[Build]:
+    """Every head to fit, cheap methods first."""
+    for method in methods:
+        for options in space_of(method).builds(dense):
+            yield Build(method, tuple(options.items()))
+
+
+def settings(method: str, dense: Dense) -> list[Setting]:
+    """Every setting of the swept option for a layer of this size, cheap ones first."""
+    space = space_of(method)
+    fitting = [{space.swept: value} for value in space.values if value <= max(space.values[0], dense.classes // 4)]
+    return fitting or [{}]
