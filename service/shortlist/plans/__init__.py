@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ..bundle import Bundle
 from ..errors import BundleError
+from .adaptive import AdaptivePlan
 from .base import Plan
 from .full import FullPlan
 from .preview import PreviewPlan
@@ -13,9 +14,10 @@ PLANS: dict[str, type[Plan]] = {
     "full": FullPlan,
     "preview": PreviewPlan,
     "screen": ScreenPlan,
+    "adaptive": AdaptivePlan,
 }
 
-__all__ = ["PLANS", "FullPlan", "Plan", "PreviewPlan", "ScreenPlan", "open_plan"]
+__all__ = ["PLANS", "AdaptivePlan", "FullPlan", "Plan", "PreviewPlan", "ScreenPlan", "open_plan"]
 
 
 def open_plan(bundle: Bundle, device: str, threads: int) -> Plan:
