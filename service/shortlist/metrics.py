@@ -123,8 +123,8 @@ class Metrics:
         self.info.labels(*self.infos[model]).set(1)
         for metric, value in (manifest.quality.model_dump() if manifest.quality else {}).items():
             self.quality.labels(*place, metric).set(value)
-        if model.head.plan.opened is not None:
-            self.opened.tallies[place] = model.head.plan.opened
+        if model.head.plan.tally is not None:
+            self.opened.tallies[place] = model.head.plan.tally
 
     def unloaded(self, model: Model) -> None:
         """No longer say that a model is ready."""

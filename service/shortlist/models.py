@@ -160,8 +160,8 @@ def prepared(folder: Path, device: str | None, threads: int | None) -> tuple[Hea
     """A head that is checked and warmed, and its labels; raises ShortlistError."""
     head, _ = load_checked(folder, device, threads)
     warm(head)
-    if head.plan.opened is not None:
-        head.plan.opened.reset()  # warming calls are no requests
+    if head.plan.tally is not None:
+        head.plan.tally.reset()  # warming calls are no requests
     return head, labels_of(head)
 
 

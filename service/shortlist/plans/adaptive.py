@@ -54,7 +54,7 @@ class AdaptivePlan(Plan):
         ]
         self.fused = Graph(bundle.graph("fused"), device, threads) if bundle.has_graph("fused") else None
         self.one_head = np.array(self.sizes[:1], np.int32)
-        self.opened = Tally(len(self.tails))
+        self.tally: Tally = Tally(len(self.tails))
 
     def topk(self, contexts: FloatArray, k: int, legal: Legal) -> PlanResult:
         """See Plan.topk; `scored` is the size of the head and of the tails opened."""
@@ -73,7 +73,7 @@ class AdaptivePlan(Plan):
         """A single row [1, d], k up to the head's size. Equals `answer_row`, but with one call."""
         logits, ids, normalizer, opened = fused.some(FUSED, {"context": contexts, "k": wanted})
         chosen = opened[0].tolist()
-        self.opened.one(sum(chosen))
+        self.tally.one(sum(chosen))
         scored = self.sizes[0] + sum(compress(self.sizes[1:], chosen))
         return PlanResult(ids, logits, normalizer, np.array([scored], np.int32))
 
@@ -88,7 +88,7 @@ class AdaptivePlan(Plan):
             logits, ids = self.tails[tail].some(TOP, own | {"best_logits": logits, "best_ids": ids})
             bar = bar_of(logits, wanted)
             scored, opened = scored + self.sizes[tail + 1], opened + 1
-        self.opened.one(opened)
+        self.tally.one(opened)
         if not opened:
             return head
         return PlanResult(ids, logits, head.log_normalizer, np.array([scored], np.int32))
@@ -109,7 +109,7 @@ class AdaptivePlan(Plan):
                 logits[rows], ids[rows] = found
             head.scored[rows] += np.int32(self.sizes[tail + 1])
             opened[rows] += 1
-        self.opened.many(opened)
+        self.tally.many(opened)
         return PlanResult(ids, logits, head.log_normalizer, head.scored)
 
     def answer_listed(self, contexts: FloatArray, k: int, legal: Legal) -> PlanResult:
@@ -122,7 +122,7 @@ class AdaptivePlan(Plan):
             result.scored[row] = self.sizes[0] + sum(self.sizes[tail + 1] for tail in chosen)
             opened[row] = len(chosen)
         result.log_normalizer[:] = normalizer
-        self.opened.many(opened)
+        self.tally.many(opened)
         return result
 
     def answer_legal(

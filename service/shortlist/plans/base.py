@@ -21,11 +21,11 @@ class Plan(ABC):
     """route -> run sessions -> merge, over arrays. Knows no HTTP.
 
     fallback: the bundle's dense head, for rows that the plan is not sure of; None where it was left out.
-    opened: how many tails rows opened, of plans that have tails.
+    tally: how many tails rows opened, of plans that have tails.
     """
 
     fallback: Plan | None = None
-    opened: Tally | None = None
+    tally: Tally | None = None
 
     @abstractmethod
     def __init__(self, bundle: Bundle, device: str, threads: int) -> None:
