@@ -25,7 +25,7 @@ from shortlist.runtime import ort
 from torch import nn
 
 from .dense_graphs import write_dense, write_rows
-from .formats.tensor_file import read_tensors
+from .formats import tensor_file, torch_file
 from .methods import Fitted, Method, OwnMethod, method_named
 from .methods.base import Progress, quiet, torch_dense
 from .sources import Contexts, Dense, check_pair
@@ -45,7 +45,7 @@ class Request:
 
     promise: least P@k by k, on held-out contexts. keep_dense: with dense.onnx. fallback: large requests, from where
     it is faster, are answered by dense. head: a head of the method that was trained elsewhere, as a module or a
-    safetensors file of its `state_dict`.
+    file of its `state_dict`.
     """
 
     method: str = "svd"
@@ -101,9 +101,11 @@ def fitted_head(
 
 
 def state_of(head: Path | nn.Module) -> dict[str, torch.Tensor]:
-    """Tensors of a module or of a safetensors file; raises NotFound, BadInput."""
+    """Tensors of a module, of a safetensors file, or of a state dict saved by torch; raises NotFound, BadInput."""
     if isinstance(head, Path):
-        return dict(read_tensors(head, "weight").tensors)
+        torch_made = head.is_file() and head.suffix in (".pt", ".pth", ".bin")
+        read = torch_file.read_tensors(head) if torch_made else tensor_file.read_tensors(head, "weight")
+        return dict(read.tensors)
     return {name: value.detach().cpu() for name, value in head.state_dict().items()}
 
 
@@ -178,7 +180,7 @@ def manifest_of(
         graphs=graphs,
         options=fitted.options,
         seed=request.seed,
-        normalizer=method.normalizer,
+        normalizer=fitted.normalizer or method.normalizer,
         logit_scale=dense.logit_scale,
         soft_cap=dense.soft_cap,
         provenance=provenance(dense, contexts) | ({"notes": list(fitted.notes)} if fitted.notes else {}),

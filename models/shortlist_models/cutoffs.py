@@ -22,6 +22,7 @@ GRID = 100  # cut points tried, log-spaced
 COVERAGE = 0.8  # least share of the targets in the head
 LEAST_GAIN = 1.5  # under this gain over the full softmax it does not pay
 SIZES = (16, 64, 256, 1024, 2048, 4096, 8192)  # classes timed
+CLOSE = 1.05
 REPEATS = 5
 FLATS = 24  # values tried for where the flat part ends
 EXTRAS = (0, 1, 2, 4, 8, 16, 32, 64, 128, 256)
@@ -109,8 +110,10 @@ def cut_points(counts: Tensor, most: int = GRID) -> list[int]:
 
 
 def smoothed(counts: Tensor) -> Tensor:
-    """[V]: shares of targets, each class taken once more: what never occurred may still come."""
-    return (counts.double() + 1) / (counts.double() + 1).sum()
+    """[V]: shares of targets. What never occurred may still come: as often, in all, as what occurred once (Turing)."""
+    once = max(1, int((counts == 1).sum()))
+    more = counts.double() + once / len(counts)
+    return more / more.sum()
 
 
 def target_shares(counts: Tensor, points: Sequence[int]) -> Tensor:
@@ -217,8 +220,9 @@ def costs(model: CostModel, layer: Layer, opened: Tensor, points: Sequence[int],
 
 
 def fastest(found: dict[int, Cuts]) -> Cuts:
-    """Of all numbers of tails the least time; the full softmax where there is none."""
-    return min(found.values(), key=lambda cuts: cuts.seconds)
+    """The fewest tails whose predicted time is within `CLOSE` of the least: no prediction is better than that."""
+    least = min(cuts.seconds for cuts in found.values())
+    return next(found[number] for number in sorted(found) if found[number].seconds <= CLOSE * least)
 
 
 @dataclass(frozen=True)

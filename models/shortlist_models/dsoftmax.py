@@ -7,7 +7,7 @@ was not trained with it has no such parts: `project` learns the turn that makes 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -46,6 +46,18 @@ class DSoftmax(nn.Module):
         self.register_buffer("order", checked_order(order, classes))
         self.register_buffer("ranks", self.order.argsort())
 
+    @classmethod
+    def of_state(cls, state: Mapping[str, Tensor]) -> DSoftmax:
+        """A state dict of this module: every size is read off the shapes. Raises ValueError."""
+        weights = bucket_weights(state)
+        ends = torch.tensor([len(weight) for weight in weights]).cumsum(0).tolist()
+        widths = [weight.shape[1] for weight in weights]
+        turn = state.get("projection.weight")
+        dim = sum(widths) if turn is None else turn.shape[1]
+        module = cls(dim, ends[-1], ends[:-1], widths, state.get("order"), project=turn is not None)
+        module.load_state_dict({**state, "ranks": module.ranks})
+        return module.eval()
+
     def logits(self, contexts: Tensor) -> Tensor:
         """[B, d] -> [B, V], in the order of the user's ids."""
         return self.sorted_logits(contexts)[:, self.ranks]
@@ -69,6 +81,20 @@ class DSoftmax(nn.Module):
         """Of a query."""
         projection = 0 if self.projection is None else self.dim * sum(self.widths)
         return projection + sum(map(Tensor.numel, self.weights))
+
+
+def bucket_weights(state: Mapping[str, Tensor]) -> list[Tensor]:
+    """[classes, width] of each bucket; raises ValueError where the tensors are not of this module."""
+    weights: list[Tensor] = []
+    while f"weights.{len(weights)}" in state:
+        weights.append(state[f"weights.{len(weights)}"])
+    turn, bias = state.get("projection.weight"), state.get("bias")
+    fit = len(weights) > 1 and all(weight.ndim == 2 for weight in weights)
+    if not fit or bias is None or len(bias) != sum(map(len, weights)):
+        raise ValueError("a differentiated softmax has tensors weights.0, weights.1, ..., bias [V] and order [V]")
+    if turn is not None and len(turn) != sum(weight.shape[1] for weight in weights):
+        raise ValueError(f"projection.weight {list(turn.shape)} does not give as many dimensions as the buckets take")
+    return weights
 
 
 def first_weights(widths: Sequence[int], cutoffs: Sequence[int]) -> list[Tensor]:

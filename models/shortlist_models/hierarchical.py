@@ -27,7 +27,8 @@ class FrequencyBins(nn.Module):
         self.register_buffer("ranks", order.argsort())
         self.register_buffer("bins", equal_bins(counts, bins or math.isqrt(classes)))
         self.router = nn.Linear(dim, len(self.bins) - 1)
-        self.words = nn.Linear(dim, classes)
+        sizes = self.bins.diff().tolist()  # a layer a bin, so that the gradient of one does not touch the others
+        self.words = nn.ModuleList(nn.Linear(dim, size) for size in sizes)
 
     def forward(self, contexts: Tensor, targets: Tensor) -> Tensor:
         """Mean negative log-likelihood of `targets` [B] int64, in nats: a bin's words for its own rows."""
@@ -36,22 +37,16 @@ class FrequencyBins(nn.Module):
         total = nn.functional.cross_entropy(self.router(contexts), chosen, reduction="sum")
         for number in torch.unique(chosen).tolist():
             rows = (chosen == number).nonzero()[:, 0]
-            logits = self.bin_logits(contexts[rows], number)
+            logits = self.words[number](contexts[rows])
             within = positions[rows] - self.bins[number]
             total = total + nn.functional.cross_entropy(logits, within, reduction="sum")
         return total / len(targets)
-
-    def bin_logits(self, contexts: Tensor, number: int) -> Tensor:
-        """[b, d] -> [b, n]: the words of one bin."""
-        own = slice(int(self.bins[number]), int(self.bins[number + 1]))
-        return nn.functional.linear(contexts, self.words.weight[own], self.words.bias[own])
 
     def log_prob(self, contexts: Tensor) -> Tensor:
         """[B, d] -> [B, V] natural logarithms, in the order of the user's ids."""
         routes = self.router(contexts).log_softmax(dim=1)
         parts = [
-            routes[:, number, None] + self.bin_logits(contexts, number).log_softmax(dim=1)
-            for number in range(len(self.bins) - 1)
+            routes[:, number, None] + words(contexts).log_softmax(dim=1) for number, words in enumerate(self.words)
         ]
         return torch.cat(parts, dim=1)[:, self.ranks]
 

@@ -178,7 +178,7 @@ class Answers:
     """The series of one model version's computed answers, bound beforehand."""
 
     def __init__(self, metrics: Metrics, model: Model) -> None:
-        """Bind them; a row with V classes scored was answered by the dense head."""
+        """Bind them."""
         place = (model.name, str(model.version))
         self.model = model
         self.phases = [metrics.phases.labels(*place, phase) for phase in PHASES]
@@ -194,7 +194,7 @@ class Answers:
             phase.observe_all(np.array(seconds))
         if scored:
             rows = np.concatenate(scored)
-            dense = int(np.count_nonzero(rows == self.model.classes))
+            dense = int(np.count_nonzero(rows == self.model.dense_scored))
             self.by_dense.inc(dense)
             self.by_head.inc(len(rows) - dense)
             self.scored.observe_all(rows)

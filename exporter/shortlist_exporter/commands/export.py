@@ -59,7 +59,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     labels.add_argument(
         "--labels-from", type=Path, metavar="TOKENIZER", help="the same from a tokenizer.json, its folder, or a GGUF"
     )
-    add("--head", type=Path, metavar="FILE", help="a head of the method that was trained elsewhere, safetensors")
+    add(
+        "--head",
+        type=Path,
+        metavar="FILE",
+        help="a head of the method that was trained elsewhere, safetensors or torch state dict",
+    )
     add("--max-k", type=positive, metavar="CLASSES", help="largest k served (default: V)")
     add(
         "--no-fallback",

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from shortlist.errors import BadInput
 
+from .adaptive import AdaptiveMethod
 from .base import Fitted, Method, OwnMethod
+from .dsoftmax import DsoftmaxMethod
 from .full import FullMethod
 from .l2s import L2sMethod
 from .svd import SvdMethod
@@ -13,6 +15,8 @@ METHODS: dict[str, Method | OwnMethod] = {
     "full": FullMethod(),
     "svd": SvdMethod(),
     "l2s": L2sMethod(),
+    "adaptive": AdaptiveMethod(),
+    "dsoftmax": DsoftmaxMethod(),
 }
 
 __all__ = ["METHODS", "Fitted", "Method", "OwnMethod", "method_named"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from itertools import compress
 
 import numpy as np
@@ -158,11 +159,6 @@ class AdaptivePlan(Plan):
         logits: FloatArray = self.exact[tail].some(["logits"], own | none)[0]
         return logits
 
-    def logits_of(self, contexts: FloatArray, ids: IdArray) -> FloatArray:
-        """See Plan.logits_of: the head, and the tails that hold any of the ids."""
-        logits = self.distribution(contexts)
-        return np.take_along_axis(logits, ids, axis=1)
-
     def log_normalizer(self, contexts: FloatArray) -> FloatArray:
         """See Plan.log_normalizer; exact."""
         normalizer: FloatArray = self.head.some(["log_normalizer"], {"context": contexts, "k": ONE})[0]
@@ -176,6 +172,14 @@ class AdaptivePlan(Plan):
         for tail, ids in enumerate(self.sections[1:]):
             logits[:, ids] = self.tail_logits(tail, contexts, clusters[:, tail])
         return logits
+
+    def truth(self) -> Plan:
+        """See Plan.truth: the same without previews."""
+        if all(tail is exact for tail, exact in zip(self.tails, self.exact, strict=True)):
+            return self
+        whole = copy(self)
+        whole.tails, whole.fused, whole.tally = self.exact, None, Tally(len(self.exact))
+        return whole
 
     def max_rows(self) -> int:
         """See Plan.max_rows."""
