@@ -55,6 +55,7 @@ clients: build/venvs/triton/stamp build/venvs/kserve/stamp  ## other projects' c
 reproduce: $(VENV)/model.stamp  ## the papers' tables; DATA=folder with wikitext-2 and ptb
 	@$(BIN)/python -m benchmarks.paper_svd --data "$(DATA)"
 	@$(BIN)/python -m benchmarks.paper_l2s --data "$(DATA)"
+	@$(BIN)/python -m benchmarks.paper_adaptive --data "$(DATA)"
 
 clean:  ## remove what was built, the virtual environment too
 	rm -rf build $(VENV)

@@ -63,7 +63,7 @@ class Choice:
 
 def chosen(dense: FullSoftmax, fit_rows: Sample, cache: Path) -> Choice:
     """By the dynamic programme, as `shortlist export` does; measured once and kept, since heads are trained for it."""
-    path = cache / "adaptive-cutoffs.json"
+    path = cache / f"adaptive-cutoffs-{len(fit_rows.contexts)}.json"
     if not path.is_file():
         step = max(1, len(fit_rows.contexts) // CALIBRATION)
         logprobs = dense.log_prob(fit_rows.contexts[::step])[:, fit_rows.order]

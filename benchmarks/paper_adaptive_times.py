@@ -35,7 +35,7 @@ DIV_VALUE = {1: 4.0, 2: 4.0, 3: 4.0, 4: 3.0, 5: 2.5}  # widths from d / 4 that l
 
 @dataclass(frozen=True)
 class Step:
-    """A timed training step: forward, loss and backward, without the optimiser. seconds: medians."""
+    """A timed training step: forward, loss and backward, without the optimiser. seconds: the least of some rounds."""
 
     name: str
     seconds: float
@@ -51,7 +51,7 @@ def zipf(classes: int) -> Tensor:
 
 
 def measured(contenders: Mapping[str, Contender], classes: int, rounds: int = ROUNDS) -> dict[str, float]:
-    """Median seconds of a step, in turn over the same batches of Zipf targets; a first round is not counted."""
+    """Least seconds of a step, in turn over the same batches of Zipf targets; a first round is not counted."""
     generator = torch.Generator().manual_seed(0)
     spent: dict[str, list[float]] = {name: [] for name in contenders}
     for _ in range(rounds + 1):
@@ -61,7 +61,7 @@ def measured(contenders: Mapping[str, Contender], classes: int, rounds: int = RO
             start = time.perf_counter()
             contender(contexts, targets).backward()  # type: ignore[no-untyped-call]
             spent[name].append(time.perf_counter() - start)
-    return {name: float(np.median(seconds[1:])) for name, seconds in spent.items()}
+    return {name: min(seconds[1:]) for name, seconds in spent.items()}
 
 
 def full(classes: int) -> Contender:

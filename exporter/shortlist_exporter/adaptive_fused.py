@@ -1,8 +1,8 @@
 """All graphs of an adaptive softmax, and the one that answers a single row by one call.
 
-fused.onnx: `context` [1, d], `k` [1], at most the head's classes -> `top_logits`, `top_ids` [1, k], `log_normalizer`
-[1], `opened` [1, J]. Equals head.onnx and then each tail's graph whose cluster reaches the k-th best so far, but with
-one call.
+fused.onnx: `context` [1, d], `k` [1], at most the head's classes -> `top_logits`, `top_ids` [1, k], `opened` [1, J].
+Equals head.onnx and then each tail's graph whose cluster reaches the k-th best so far, but with one call; where a class
+of the head and one of a tail have equal logits, the former comes first.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from .adaptive_graphs import (
     best,
     constant,
     head_nodes,
+    joined,
     tail_nodes,
     top_values,
     write_head,
@@ -46,35 +47,34 @@ def write_adaptive(folder: Path, module: AdaptiveSoftmax, previews: dict[int, Ta
 def write_fused(folder: Path, module: AdaptiveSoftmax, tails: list[Tail]) -> str:
     """fused.onnx: a chain of If nodes, one a tail."""
     graph, count = GraphBuilder(folder), len(tails)
-    own = head_nodes(graph, module)
-    best(graph, graph.tensor("ids", own), len(own), ("best_logits-0", "best_ids-0"))
-    columns = [f"cluster-{number}" for number in range(count)]
-    graph.nodes.append(helper.make_node("Split", ["clusters"], columns, axis=1, num_outputs=count))
+    own = head_nodes(graph, module, [f"cluster-{number}" for number in range(count)])
+    best(graph, "logits", graph.tensor("ids", own), len(own), ("best_logits-0", "best_ids-0"), most=len(own))
     for number, tail in enumerate(tails):
         bar = graph.node("Gather", [f"best_logits-{number}", constant(graph, "last", -1)], f"bar-{number}", axis=1)
-        graph.node("GreaterOrEqual", [columns[number], bar], f"reached-{number}")
-        append_branch(graph, replace(tail, below=f"{TAILS}/"), number)
+        graph.node("GreaterOrEqual", [f"cluster-{number}", bar], f"reached-{number}")
+        after = "best_{}-" + str(number + 1) if number + 1 < count else "top_{}"
+        append_branch(graph, replace(tail, below=f"{TAILS}/"), number, [after.format(what) for what in TOP], len(own))
     graph.node("Concat", [f"reached-{number}" for number in range(count)], "opened", axis=1)
-    for what in TOP:
-        graph.node("Identity", [f"best_{what}-{count}"], f"top_{what}")
     inputs = [value("context", TensorProto.FLOAT, [1, module.in_features]), value("k", TensorProto.INT64, [1])]
-    outputs = [*top_values("top", 1, "k"), value("log_normalizer", TensorProto.FLOAT, [1])]
-    return graph.save("fused", inputs, [*outputs, value("opened", TensorProto.BOOL, [1, count])]).name
+    outputs = [*top_values("top", 1, "k"), value("opened", TensorProto.BOOL, [1, count])]
+    return graph.save("fused", inputs, outputs).name
 
 
-def append_branch(graph: GraphBuilder, tail: Tail, number: int) -> None:
-    """`best_*-N` -> `best_*-N+1`: with the tail's classes where `reached-N`, else as they are."""
+def append_branch(graph: GraphBuilder, tail: Tail, number: int, outputs: list[str], most: int) -> None:
+    """`best_*-N` -> `outputs`: with the tail's classes where `reached-N`, else as they are."""
     suffix = f"-{number}"
     inside, outside = replace(graph, nodes=[]), replace(graph, nodes=[])
-    tail_nodes(inside, tail, f"cluster{suffix}", suffix)
+    tail_nodes(inside, tail, f"cluster{suffix}", suffix, most)
+    logits, ids = joined(inside, suffix)
+    inside.nodes.append(helper.make_node("TopK", [logits, "k"], [f"merged_logits{suffix}", f"at{suffix}"]))
+    inside.node("GatherElements", [ids, f"at{suffix}"], f"merged_ids{suffix}", axis=1)
     for what in TOP:
         outside.node("Identity", [f"best_{what}{suffix}"], f"same_{what}{suffix}")
     branches = {
-        "then_branch": helper.make_graph(inside.nodes, f"open{suffix}", [], ends("top", suffix)),
+        "then_branch": helper.make_graph(inside.nodes, f"open{suffix}", [], ends("merged", suffix)),
         "else_branch": helper.make_graph(outside.nodes, f"leave{suffix}", [], ends("same", suffix)),
     }
-    condition = graph.node("Squeeze", [f"reached{suffix}"], f"opens{suffix}")
-    graph.nodes.append(helper.make_node("If", [condition], [f"best_{what}-{number + 1}" for what in TOP], **branches))
+    graph.nodes.append(helper.make_node("If", [f"reached{suffix}"], outputs, **branches))
 
 
 def ends(name: str, suffix: str) -> list[Any]:

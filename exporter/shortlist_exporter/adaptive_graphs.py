@@ -1,10 +1,10 @@
-"""Graphs of plan `adaptive`: the head, one graph a tail.
+"""Graphs of plan `adaptive`: the head, one graph a tail. Their logits are log-probabilities: Z is 1.
 
 head.onnx: `context` [B, d], `k` [1] -> `logits` [B, n] of its own classes, `top_logits`, `top_ids` [B, min(k, n)],
-`clusters` [B, J], `log_normalizer` [B]. tails/NNNN.onnx: `context` [b, d], `cluster` [b], `k` [1], `best_logits`,
-`best_ids` [b, m] so far -> `logits` [b, n] (the cluster's logit plus log-probabilities within the tail), `top_logits`,
-`top_ids` [b, min(k, m + n)], the best of both. Equal logits come by lower id. tails/preview-NNNN.onnx, where a tail is
-previewed: the same but for `logits`, from the candidates that a low-rank preview leaves.
+`clusters` [B, J]. tails/NNNN.onnx: `context` [b, d], `cluster` [b], `k` [1], `best_logits`, `best_ids` [b, m] so far ->
+`logits` [b, n] of its classes, `top_logits`, `top_ids` [b, min(k, m + n)], the best of both. Equal logits come by lower
+id. tails/preview-NNNN.onnx, where a tail is previewed: the same but for `logits`, from the candidates that a low-rank
+preview leaves.
 """
 
 from __future__ import annotations
@@ -72,22 +72,22 @@ def index_of(sections: list[torch.Tensor]) -> dict[str, npt.NDArray[Any]]:
 def write_head(folder: Path, module: AdaptiveSoftmax) -> str:
     """head.onnx of an adaptive softmax."""
     graph = GraphBuilder(folder)
-    own = head_nodes(graph, module)
-    best(graph, graph.tensor("ids", own), len(own), ("top_logits", "top_ids"))
+    own = head_nodes(graph, module, ["clusters"])
+    best(graph, "logits", graph.tensor("ids", own), len(own), ("top_logits", "top_ids"))
     return save_head(graph, module.in_features, len(own), module.n_clusters)
 
 
-def head_nodes(graph: GraphBuilder, module: AdaptiveSoftmax) -> torch.Tensor:
-    """`logits`, `clusters` and `log_normalizer`; returns the ids of the logits, ascending."""
+def head_nodes(graph: GraphBuilder, module: AdaptiveSoftmax, clusters: list[str]) -> torch.Tensor:
+    """`logits` and the tails', under one name or one each; returns the ids of the logits, ascending."""
     own, order = ascending(module.sections()[0])
     rows = torch.cat([order, torch.arange(len(own), module.head_size)])
     scores = graph.node("MatMul", ["context", graph.tensor("head", module.head.weight.detach()[rows].T)], "products")
     bias: torch.Tensor | None = module.head.bias
     if bias is not None:
         scores = graph.node("Add", [scores, graph.tensor("head_bias", bias.detach()[rows])], "scores")
-    cut = constant(graph, "sizes", len(own), module.n_clusters)
-    graph.nodes.append(helper.make_node("Split", [scores, cut], ["logits", "clusters"], axis=1))
-    normalizer(graph, scores)
+    logprobs = graph.node("LogSoftmax", [scores], "logprobs", axis=1)
+    cut = constant(graph, "sizes", len(own), *[module.n_clusters // len(clusters)] * len(clusters))
+    graph.nodes.append(helper.make_node("Split", [logprobs, cut], ["logits", *clusters], axis=1))
     return own
 
 
@@ -106,11 +106,11 @@ def write_buckets(folder: Path, module: DSoftmax) -> str:
     ]
     joined = graph.node("Concat", products, "products", axis=1)
     scores = graph.node("Add", [joined, graph.tensor("buckets_bias", module.bias.detach())], "scores")
-    graph.node("Gather", [scores, graph.tensor("positions", order)], "logits", axis=1)
+    logprobs = graph.node("LogSoftmax", [scores], "logprobs", axis=1)
+    graph.node("Gather", [logprobs, graph.tensor("positions", order)], "logits", axis=1)
     none = constant(graph, "none", 0)
     graph.node("Slice", ["logits", none, none, constant(graph, "classes_axis", 1)], "clusters")
-    normalizer(graph, scores)
-    best(graph, graph.tensor("ids", own), len(own), ("top_logits", "top_ids"))
+    best(graph, "logits", graph.tensor("ids", own), len(own), ("top_logits", "top_ids"))
     return save_head(graph, module.dim, len(own), 0)
 
 
@@ -121,34 +121,37 @@ def constant(graph: GraphBuilder, name: str, *numbers: int) -> str:
     return name
 
 
-def normalizer(graph: GraphBuilder, scores: str) -> None:
-    """`log_normalizer` [B] of `scores` [B, m]. Equals ReduceLogSumExp, but in a fifth of its time."""
-    axis = constant(graph, "axis", 1)
-    shares = graph.node("LogSoftmax", [scores], "shares", axis=1)
-    peaks = [graph.node("ReduceMax", [values, axis], f"peak_{values}", keepdims=0) for values in (scores, shares)]
-    graph.node("Sub", peaks, "log_normalizer")
+def best(
+    graph: GraphBuilder, logits: str, ids: str, count: int, names: tuple[str, str], suffix: str = "", most: int = 0
+) -> None:
+    """The k best of `logits` [b, n] of ascending ids [n], or all where there are fewer: logits and ids, as `names`.
 
-
-def best(graph: GraphBuilder, ids: str, count: int, names: tuple[str, str], suffix: str = "") -> None:
-    """The k best of `logits` [b, n] of ascending ids [n], or all where there are fewer: logits and ids, as `names`."""
-    kept = graph.node("Min", ["k", constant(graph, f"count_{count}", count)], f"kept{suffix}")
-    graph.nodes.append(helper.make_node("TopK", [f"logits{suffix}", kept], [names[0], f"place{suffix}"]))
+    most: what k never is over, where that is known: a node less where there are as many classes.
+    """
+    kept = "k"
+    if not 0 < most <= count:
+        kept = graph.node("Min", ["k", constant(graph, f"count_{count}", count)], f"kept{suffix}")
+    graph.nodes.append(helper.make_node("TopK", [logits, kept], [names[0], f"place{suffix}"]))
     graph.node("Gather", [ids, f"place{suffix}"], names[1])
 
 
-def merge(graph: GraphBuilder, suffix: str = "") -> None:
-    """`best_*` and `own_*` -> `top_*`: their k best, or all there are; of equal logits those of lower ids."""
-    both = [
+def joined(graph: GraphBuilder, suffix: str = "") -> list[str]:
+    """`best_*` and `own_*` side by side."""
+    return [
         graph.node("Concat", [f"best_{what}{suffix}", f"own_{what}{suffix}"], f"{what}_of_both{suffix}", axis=1)
         for what in TOP
     ]
-    count = graph.node("Shape", [both[1]], f"count{suffix}", start=1, end=2)
-    by_id, turn, at = (f"{name}{suffix}" for name in ("by_id", "turn", "at"))
-    graph.nodes.append(helper.make_node("TopK", [both[1], count], [by_id, turn], largest=0))
-    by_id_logits = graph.node("GatherElements", [both[0], turn], f"logits_by_id{suffix}", axis=1)
-    kept = graph.node("Min", ["k", count], f"kept_of_both{suffix}")
-    graph.nodes.append(helper.make_node("TopK", [by_id_logits, kept], [f"top_logits{suffix}", at]))
-    graph.node("GatherElements", [by_id, at], f"top_ids{suffix}", axis=1)
+
+
+def merge(graph: GraphBuilder) -> None:
+    """`best_*` and `own_*` -> `top_*`: their k best, or all there are; of equal logits those of lower ids."""
+    logits, ids = joined(graph)
+    count = graph.node("Shape", [ids], "count", start=1, end=2)
+    graph.nodes.append(helper.make_node("TopK", [ids, count], ["by_id", "turn"], largest=0))
+    graph.node("GatherElements", [logits, "turn"], "logits_by_id", axis=1)
+    kept = graph.node("Min", ["k", count], "kept_of_both")
+    graph.nodes.append(helper.make_node("TopK", ["logits_by_id", kept], ["top_logits", "at"]))
+    graph.node("GatherElements", ["by_id", "at"], "top_ids", axis=1)
 
 
 def save_head(graph: GraphBuilder, dim: int, own: int, tails: int) -> str:
@@ -158,7 +161,6 @@ def save_head(graph: GraphBuilder, dim: int, own: int, tails: int) -> str:
         value("logits", TensorProto.FLOAT, ["B", own]),
         *top_values("top", "B", "kept"),
         value("clusters", TensorProto.FLOAT, ["B", tails]),
-        value("log_normalizer", TensorProto.FLOAT, ["B"]),
     ]
     return graph.save("head", inputs, outputs).name
 
@@ -171,33 +173,41 @@ def top_values(name: str, rows: int | str, columns: str) -> list[Any]:
 def write_tail(folder: Path, tail: Tail) -> str:
     """A tail, every class scored, or through its preview."""
     graph = GraphBuilder(folder / TAILS)
-    tail_nodes(graph, tail, graph.node("Unsqueeze", ["cluster", constant(graph, "axis", 1)], "column"))
+    column = graph.node("Unsqueeze", ["cluster", constant(graph, "axis", 1)], "column")
+    within = tail_nodes(graph, tail, column)
+    merge(graph)
     context = value("context", TensorProto.FLOAT, ["b", tail.narrow.shape[1]])
     cluster = value("cluster", TensorProto.FLOAT, ["b"])
     inputs = [context, cluster, value("k", TensorProto.INT64, [1]), *top_values("best", "b", "m")]
     outputs = top_values("top", "b", "kept")
     if tail.preview is not None:
         return f"{TAILS}/{graph.save(f'preview-{tail.name}', inputs, outputs).name}"
+    graph.node("Add", [within, column], "logits")
     outputs = [value("logits", TensorProto.FLOAT, ["b", len(tail.ids)]), *outputs]
     return f"{TAILS}/{graph.save(tail.name, inputs, outputs).name}"
 
 
-def tail_nodes(graph: GraphBuilder, tail: Tail, column: str, suffix: str = "") -> None:
-    """`context`, `best_*` and the cluster's logits `column` [b, 1] -> `top_*`, the names with `suffix`."""
+def tail_nodes(graph: GraphBuilder, tail: Tail, column: str, suffix: str = "", most: int = 0) -> str:
+    """`context` and the cluster's logits `column` [b, 1] -> `own_*`, the tail's best; names with `suffix`.
+
+    Returns log-probabilities within the tail, [b, n]. most: see `best`.
+    """
     inner = graph.node("MatMul", ["context", tail.weight(graph, "narrow", tail.narrow.T)], f"inner{suffix}")
+    names = f"own_within{suffix}", f"own_ids{suffix}"
     if tail.preview is not None:
-        previewed(graph, tail, tail.preview, inner, column, suffix)
+        within = previewed(graph, tail, tail.preview, inner, names, suffix)
     else:
         scores = graph.node("MatMul", [inner, tail.weight(graph, "last", tail.last.T)], f"tail_scores{suffix}")
         within = graph.node("LogSoftmax", [scores], f"within{suffix}", axis=1)
-        graph.node("Add", [within, column], f"logits{suffix}")
-        names = f"own_logits{suffix}", f"own_ids{suffix}"
-        best(graph, tail.weight(graph, "ids", tail.ids), len(tail.ids), names, suffix)
-    merge(graph, suffix)
+        best(graph, within, tail.weight(graph, "ids", tail.ids), len(tail.ids), names, suffix, most)
+    graph.node("Add", [names[0], column], f"own_logits{suffix}")
+    return within
 
 
-def previewed(graph: GraphBuilder, tail: Tail, preview: TailPreview, inner: str, column: str, suffix: str) -> None:
-    """`own_*`: exact logits for the best previews; previews for the rest of the tail's normaliser."""
+def previewed(
+    graph: GraphBuilder, tail: Tail, preview: TailPreview, inner: str, names: tuple[str, str], suffix: str
+) -> str:
+    """The best, as `names`: exact for the best previews; previews for the rest of the tail's normaliser."""
     projection = tail.weight(graph, "projection", preview.projection)
     projected = graph.node("MatMul", [inner, projection], f"projected{suffix}")
     previews = graph.node("MatMul", [projected, tail.weight(graph, "preview", preview.preview.T)], f"previews{suffix}")
@@ -210,11 +220,11 @@ def previewed(graph: GraphBuilder, tail: Tail, preview: TailPreview, inner: str,
     mixed = graph.node("ScatterElements", [previews, chosen, exact], f"mixed{suffix}", axis=1)
     shares = graph.node("LogSoftmax", [mixed], f"within{suffix}", axis=1)
     inside = graph.node("GatherElements", [shares, chosen], f"inside{suffix}", axis=1)
-    logits = graph.node("Add", [inside, column], f"logits{suffix}")
     kept = graph.node("Min", ["k", f"n{suffix}"], f"kept{suffix}")
-    graph.nodes.append(helper.make_node("TopK", [logits, kept], [f"own_logits{suffix}", f"own_at{suffix}"]))
+    graph.nodes.append(helper.make_node("TopK", [inside, kept], [names[0], f"own_at{suffix}"]))
     place = graph.node("GatherElements", [chosen, f"own_at{suffix}"], f"place{suffix}", axis=1)
-    graph.node("Gather", [tail.weight(graph, "ids", tail.ids), place], f"own_ids{suffix}")
+    graph.node("Gather", [tail.weight(graph, "ids", tail.ids), place], names[1])
+    return shares
 
 
 def candidates(graph: GraphBuilder, previews: str, full_view: int, classes: int, suffix: str) -> str:
