@@ -166,8 +166,8 @@ def choice_table(choice: heads.Choice) -> str:
     each, flat = model.slope * (DIM + model.extra) * 1e9, model.k0(DIM, 1)
     lines = [
         f"A served product takes max(c + lambda k0, c + lambda k): c = {model.constant * 1e6:.1f} us, "
-        f"lambda = {each:.1f} ns a class of width {DIM}, k0 = {flat:.0f} classes; whatever its width, a class costs as much as "
-        f"{model.extra:.0f} dimensions.\n\n",
+        f"lambda = {each:.1f} ns a class of width {DIM}, k0 = {flat:.0f} classes; whatever its width, a class costs as "
+        f"much as {model.extra:.0f} dimensions.\n\n",
         "| tails | cutoffs | targets in the head | predicted, us | times dense, predicted |\n|---|---|---|---|---|\n",
     ]
     for number, cuts in choice.cuts.items():
