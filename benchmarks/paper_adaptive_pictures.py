@@ -39,6 +39,6 @@ def lines(axes: Axes, steps: Mapping[int, Step], full: Step, label: str) -> None
     axes.axhline(1, color="black", linewidth=0.8, label="full softmax")
     axes.set_ylim(bottom=0)
     axes.set_xlabel(label)
-    axes.set_ylabel("training step over the full softmax'")
+    axes.set_ylabel("training step, over that of the full softmax")
     axes.grid(visible=True, alpha=0.3)
     axes.legend()

@@ -27,8 +27,8 @@ from torch import Tensor, nn
 
 DIM, BATCH = 200, 512
 VOCABULARIES = (10_000, 33_000, 100_000)
-ROUNDS = 7  # of all contenders in turn
-HEADS = 9
+ROUNDS = 5  # of all contenders in turn
+HEADS = 7
 TAILS = (1, 2, 3, 4, 5)
 DIV_VALUE = {1: 4.0, 2: 4.0, 3: 4.0, 4: 3.0, 5: 2.5}  # widths from d / 4 that leave the last tail one of at least 2
 
