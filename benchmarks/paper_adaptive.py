@@ -295,7 +295,7 @@ needs a sort and reads a tail several times a batch, the least possible is opene
 
 """  # noqa: E501
 
-BRUTE = """The served bundle beside `torch`'s log-probabilities of all classes, sorted.
+BRUTE = """The served bundle beside `torch`'s log-probabilities of all classes in float64, sorted.
 
 """
 
