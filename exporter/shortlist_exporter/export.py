@@ -28,7 +28,7 @@ from torch import nn
 
 from .certificate import write_certificate
 from .dense_graphs import write_dense, write_rows
-from .formats.tensor_file import read_tensors
+from .formats import tensor_file, torch_file
 from .methods import Fitted, Method, OwnMethod, method_named
 from .methods.base import Progress, quiet, torch_dense
 from .report.figures import HELD_OUT
@@ -52,8 +52,8 @@ class Request:
 
     promise: least P@k by k, on held-out contexts. keep_dense: with dense.onnx. fallback: large requests, from where
     it is faster, are answered by dense. certificate: with what proves exact answers, a quarter of dense's size.
-    report: with the page about it. head: a head of the method that was trained elsewhere, as a module or a
-    safetensors file of its `state_dict`.
+    report: with the page about it. head: a head of the method that was trained elsewhere, as a module or a file of
+    its `state_dict`.
     """
 
     method: str = "svd"
@@ -118,9 +118,11 @@ def fitted_head(
 
 
 def state_of(head: Path | nn.Module) -> dict[str, torch.Tensor]:
-    """Tensors of a module or of a safetensors file; raises NotFound, BadInput."""
+    """Tensors of a module, of a safetensors file, or of a state dict saved by torch; raises NotFound, BadInput."""
     if isinstance(head, Path):
-        return dict(read_tensors(head, "weight").tensors)
+        torch_made = head.is_file() and head.suffix in (".pt", ".pth", ".bin")
+        read = torch_file.read_tensors(head) if torch_made else tensor_file.read_tensors(head, "weight")
+        return dict(read.tensors)
     return {name: value.detach().cpu() for name, value in head.state_dict().items()}
 
 
@@ -195,7 +197,7 @@ def manifest_of(
         graphs=graphs,
         options=fitted.options,
         seed=request.seed,
-        normalizer=method.normalizer,
+        normalizer=fitted.normalizer or method.normalizer,
         logit_scale=dense.logit_scale,
         soft_cap=dense.soft_cap,
         fallback=request.fallback,

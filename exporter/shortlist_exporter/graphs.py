@@ -69,11 +69,11 @@ class GraphBuilder:
 
 
 def external(folder: Path, name: str, array: Array) -> TensorProto:
-    """A tensor whose bytes are in `<name>.bin`; the file is written once."""
+    """A tensor whose bytes are in `<name>.bin`, in a folder below where the name has one; the file is written once."""
     path = folder / f"{name}.bin"
     if not path.exists():
         np.ascontiguousarray(array).tofile(path)
-    location = {"location": path.name, "offset": "0", "length": str(array.nbytes)}
+    location = {"location": f"{name}.bin", "offset": "0", "length": str(array.nbytes)}
     return at_location(name, array.dtype, array.shape, location)
 
 

@@ -168,5 +168,7 @@ def best(logits: FloatArray, k: int) -> IdArray:
 
 def answered_dense(head: Head, contexts: FloatArray) -> float:
     """Share of the rows of `contexts` [n, d] that dense answers when each is asked for by itself, as callers do."""
+    if head.own:  # no dense head answers for it, however many classes a row scores
+        return 0.0
     scored = [head.topk(row[None], depth_of(head)).scored[0] for row in contexts]
     return float(np.mean([count == head.manifest.classes for count in scored]))

@@ -7,15 +7,18 @@ needs is bound once per model, and counted many at a time: see `ledger`.
 from __future__ import annotations
 
 from collections import Counter as counted  # noqa: N813  # Counter is a metric here
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 import numpy as np
 from prometheus_client import CollectorRegistry, Counter, Gauge, disable_created_metrics, generate_latest
+from prometheus_client.core import HistogramMetricFamily
+from prometheus_client.registry import Collector
 
 from .histogram import Histogram
 from .models import Model
 from .result import IntArray
+from .tally import Tally
 
 ENDPOINTS = ("topk", "score", "infer")
 PHASES = ("decode", "queue", "compute", "encode")
@@ -90,6 +93,7 @@ class Metrics:
             (*MODEL, "metric"),
             registry=registry,
         )
+        self.opened = OpenedTails(registry)
         self.ready = Gauge("shortlist_ready", "1 when /readyz answers 200", registry=registry)
         Gauge("shortlist_build_info", "1", ("version",), registry=registry).labels(version).set(1)
         self.infos: dict[Model, tuple[str, ...]] = {}
@@ -126,12 +130,36 @@ class Metrics:
         self.info.labels(*self.infos[model]).set(1)
         for metric, value in (manifest.quality.figures() if manifest.quality else {}).items():
             self.quality.labels(*place, metric).set(value)
+        if model.head.plan.tally is not None:
+            self.opened.tallies[place] = model.head.plan.tally
 
     def unloaded(self, model: Model) -> None:
         """No longer say that a model is ready."""
         labels = self.infos.pop(model, None)
         if labels is not None:
             self.info.remove(*labels)
+            self.opened.tallies.pop((labels[0], labels[1]), None)
+
+
+class OpenedTails(Collector):
+    """A histogram of tails opened by a context vector, read off the plans' own tallies at a scrape."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        """Register; `tallies` is filled by model and version."""
+        self.tallies: dict[tuple[str, str], Tally] = {}
+        registry.register(self)
+
+    def collect(self) -> Iterator[HistogramMetricFamily]:
+        """All series."""
+        family = HistogramMetricFamily(
+            "shortlist_opened_tails", "tails opened for a context vector, of plans that have some", labels=MODEL
+        )
+        for place, tally in list(self.tallies.items()):
+            counts = np.cumsum(tally.counts).tolist()
+            buckets = [(str(float(number)), float(count)) for number, count in enumerate(counts)]
+            total = sum(number * count for number, count in enumerate(tally.counts))
+            family.add_metric(place, [*buckets, ("+Inf", float(counts[-1]))], float(total))
+        yield family
 
 
 class Requests:
@@ -157,7 +185,7 @@ class Answers:
     """The series of one model version's computed answers, bound beforehand."""
 
     def __init__(self, metrics: Metrics, model: Model) -> None:
-        """Bind them; a row with V classes scored was answered by the dense head."""
+        """Bind them."""
         place = (model.name, str(model.version))
         self.model = model
         self.phases = [metrics.phases.labels(*place, phase) for phase in PHASES]
@@ -180,7 +208,7 @@ class Answers:
             phase.observe_all(np.array(seconds))
         if scored:
             rows = np.concatenate(scored)
-            dense = int(np.count_nonzero(rows == self.model.classes))
+            dense = int(np.count_nonzero(rows == self.model.dense_scored))
             self.by_dense.inc(dense)
             self.by_head.inc(len(rows) - dense)
             self.scored.observe_all(rows)

@@ -88,6 +88,12 @@ class Model:
         head = self._head
         return 0 if head is None else head.manifest.classes
 
+    @property
+    def dense_scored(self) -> int:
+        """What `scored` is of a row that dense answered: V; no number of a head that is its own reference."""
+        head = self._head
+        return -1 if head is None or head.own else head.manifest.classes
+
     def load(self, device: str | None, threads: int | None) -> None:
         """Become ready, or failed with the reason; a head that answers goes on until the new one is warmed.
 
@@ -161,6 +167,8 @@ def prepared(folder: Path, device: str | None, threads: int | None) -> tuple[Hea
     """A head that is checked and warmed, and its labels; raises ShortlistError."""
     head, _ = load_checked(folder, device, threads)
     warm(head)
+    if head.plan.tally is not None:
+        head.plan.tally.reset()  # warming calls are no requests
     return head, labels_of(head)
 
 

@@ -67,7 +67,7 @@ def configure_method(parser: argparse.ArgumentParser) -> None:
     add("--min-p1", type=share, metavar="SHARE", help="fail unless P@1 on held-out contexts reaches this (0 to 1)")
     add("--min-p5", type=share, metavar="SHARE", help="the same for P@5")
     add("--device", metavar="cpu|cuda:N", help="where heads that are trained are trained (default: cpu)")
-    add("--head", type=Path, metavar="FILE", help="a head of the method that was trained elsewhere, safetensors")
+    add("--head", type=Path, metavar="FILE", help="a head that was trained elsewhere: safetensors, torch state dict")
 
 
 def configure_bundle(parser: argparse.ArgumentParser) -> None:

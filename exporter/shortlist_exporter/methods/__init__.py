@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from shortlist.errors import BadInput
 
+from .adaptive import AdaptiveMethod
 from .base import Fitted, Method, OwnMethod
 from .cascade import CascadeMethod
 from .ds import DsMethod
 from .ds_svd import DsSvdMethod
+from .dsoftmax import DsoftmaxMethod
 from .full import FullMethod
 from .l2s import L2sMethod
 from .svd import SvdMethod
@@ -19,6 +21,8 @@ METHODS: dict[str, Method | OwnMethod] = {
     "cascade": CascadeMethod(),
     "ds": DsMethod(),
     "ds-svd": DsSvdMethod(),
+    "adaptive": AdaptiveMethod(),
+    "dsoftmax": DsoftmaxMethod(),
 }
 
 __all__ = ["METHODS", "Fitted", "Method", "OwnMethod", "method_named"]

@@ -48,6 +48,7 @@ class Fitted:
     """A fitted head: the torch module, and what the manifest says of it.
 
     notes: sentences for the user. retrained: a dense softmax trained in the same way, where there is one.
+    normalizer: where options change the method's own.
     """
 
     module: nn.Module
@@ -55,6 +56,7 @@ class Fitted:
     options: dict[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     retrained: nn.Module | None = None
+    normalizer: Normalizer | None = None
 
 
 class Written(Protocol):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ..bundle import Bundle
 from ..errors import BundleError
+from .adaptive import AdaptivePlan
 from .base import Plan
 from .cascade import CascadePlan
 from .certified import CertifiedPlan
@@ -17,10 +18,12 @@ PLANS: dict[str, type[Plan]] = {
     "preview": PreviewPlan,
     "screen": ScreenPlan,
     "cascade": CascadePlan,
+    "adaptive": AdaptivePlan,
 }
 
 __all__ = [
     "PLANS",
+    "AdaptivePlan",
     "CascadePlan",
     "CertifiedPlan",
     "FullPlan",

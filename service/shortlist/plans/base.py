@@ -11,6 +11,7 @@ from ..legal import Legal
 from ..result import NO_CLASS, FloatArray, IdArray, PlanResult
 from ..runtime import Graph
 from ..selection import ranked
+from ..tally import Tally
 
 GATHERED = 1024  # classes whose weights are gathered at once
 CHUNK_BYTES = 4 << 20  # logits of one chunk of rows: stays in the last-level cache
@@ -20,10 +21,11 @@ class Plan(ABC):
     """route -> run sessions -> merge, over arrays. Knows no HTTP.
 
     fallback: the bundle's dense head, for rows that the plan is not sure of; None where it was left out, or where the
-    head is its own reference.
+    head is its own reference. tally: how many tails rows opened, of plans that have tails.
     """
 
     fallback: Plan | None = None
+    tally: Tally | None = None
 
     @abstractmethod
     def __init__(self, bundle: Bundle, device: str, threads: int) -> None:

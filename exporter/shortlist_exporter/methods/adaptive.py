@@ -1,0 +1,254 @@
+"""Method `adaptive`: an adaptive softmax, trained here or with torch; plan `adaptive`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import numpy.typing as npt
+import torch
+from pydantic import Field
+from shortlist.errors import BadInput
+from shortlist.manifest import Normalizer
+from shortlist_models.adaptive import (
+    AdaptiveSoftmax,
+    check_cutoffs,
+    check_sorted,
+    check_widths,
+    frequency_order,
+    widths_of,
+)
+from shortlist_models.cutoffs import (
+    Cuts,
+    Layer,
+    best_cuts,
+    cut_points,
+    fastest,
+    fit,
+    opening_shares,
+    training_samples,
+)
+from shortlist_models.supervised import TrainOptions, train_head
+from shortlist_models.tail_preview import TailPreview
+from torch import Tensor
+
+from ..adaptive_fused import write_adaptive
+from ..adaptive_graphs import index_of
+from ..serving_cost import serving_samples
+from ..sources import Contexts, Dense
+from .base import Cost, Fitted, Options, Progress, parsed, quiet, torch_dense
+
+CALIBRATION = 2000  # contexts that say how often a tail must be opened
+
+
+class AdaptiveOptions(Options):
+    """`--set` options of method adaptive. Without cutoffs, the least predicted time chooses them."""
+
+    cutoffs: str = Field(default="", description="ranks by frequency at which tails begin, as 2000,6000")
+    planned_for: Literal["serving", "training"] = Field(
+        default="serving", description="what the cutoffs are to make fast"
+    )
+    planned_k: int = Field(default=5, ge=1, description="k of the requests that they are chosen for")
+    tails: int = Field(default=5, ge=1, le=5, description="at most so many")
+    div_value: float = Field(default=4.0, ge=1, description="each tail is so many times narrower than the one before")
+    head_bias: bool = True
+    epochs: int = Field(default=4, ge=1)
+    batch: int = Field(default=512, ge=1)
+    learning_rate: float = Field(default=0.003, gt=0)
+    checkpoint: str = Field(default="", description="file that training resumes from")
+    preview: int = Field(default=0, ge=0, description="W of an SVD preview in tails that are wider; 0: none")
+    full_view: int = Field(default=256, ge=1, description="N classes of a previewed tail that are scored exactly")
+
+
+class AdaptiveMethod:
+    """See `shortlist_models.adaptive` for the algorithm and its source."""
+
+    plan: ClassVar[str] = "adaptive"
+    reference: ClassVar[Literal["dense", "self"]] = "self"
+    normalizer: ClassVar[Normalizer] = "exact"
+
+    def learn(
+        self, dense: Dense, examples: Contexts, options: dict[str, str], seed: int, progress: Progress = quiet
+    ) -> Fitted:
+        """Classes by falling frequency in the targets, cutoffs, then training; raises BadInput."""
+        chosen = parsed(AdaptiveOptions, options)
+        contexts, targets = pair_of(examples, dense)
+        order = frequency_order(targets, dense.classes)
+        with one_sentence():
+            cutoffs = cutoffs_of(chosen, dense, contexts, targets, order, progress)
+            torch.manual_seed(seed)
+            module = AdaptiveSoftmax(dense.dim, dense.classes, cutoffs, chosen.div_value, chosen.head_bias, order)
+        train = TrainOptions(chosen.epochs, chosen.batch, chosen.learning_rate, seed)
+        path = Path(chosen.checkpoint) if chosen.checkpoint else None
+        history = train_head(
+            module, lambda rows, gold: module(rows, gold).loss, contexts, targets, train, progress, path
+        )
+        return finished(module, dense, contexts, chosen, {"history": history, "never": never(targets, dense.classes)})
+
+    def restore(self, dense: Dense, state: dict[str, Tensor], examples: Contexts, options: dict[str, str]) -> Fitted:
+        """The state dict of torch's module or of this project's; `order` [V] maps its positions to the user's ids."""
+        chosen = parsed(AdaptiveOptions, options)
+        with one_sentence():
+            module = AdaptiveSoftmax.of_state(state)
+            if examples.targets is not None and module.n_classes == dense.classes:
+                counts = torch.bincount(torch.from_numpy(examples.targets), minlength=dense.classes)
+                check_sorted(counts[module.order], module.cutoffs[:-1])
+        check_shape((module.n_classes, module.in_features), dense)
+        return finished(module, dense, torch.from_numpy(examples.contexts), chosen, {})
+
+    def graphs(self, fitted: Fitted, dense: Dense, folder: Path) -> dict[str, str]:
+        """See `adaptive_graphs` and `adaptive_fused`."""
+        del dense
+        assert isinstance(fitted.module, Previewed)
+        return write_adaptive(folder, fitted.module.softmax, fitted.module.previews)
+
+    def index(self, fitted: Fitted) -> dict[str, npt.NDArray[Any]]:
+        """See Written.index."""
+        assert isinstance(fitted.module, Previewed)
+        return index_of(fitted.module.softmax.sections())
+
+
+class Previewed(torch.nn.Module):
+    """An adaptive softmax and what is exported beside it: previews by tail. `log_prob` is that without previews."""
+
+    def __init__(self, softmax: AdaptiveSoftmax, previews: dict[int, TailPreview]) -> None:
+        """Both as they are."""
+        super().__init__()
+        self.softmax, self.previews = softmax, previews
+
+    def log_prob(self, contexts: Tensor) -> Tensor:
+        """[B, d] -> [B, V]."""
+        return self.softmax.log_prob(contexts)
+
+
+@contextmanager
+def one_sentence() -> Iterator[None]:
+    """What the models refuse, as an error of the user's."""
+    try:
+        yield
+    except ValueError as error:
+        raise BadInput(str(error)) from None
+
+
+def pair_of(examples: Contexts, dense: Dense) -> tuple[Tensor, Tensor]:
+    """Contexts and targets as tensors; raises BadInput where there is nothing to learn from."""
+    if examples.targets is None:
+        raise BadInput("training needs targets: give a tensor `targets` [n] beside the contexts, or a trained --head")
+    if dense.padded.size:
+        raise BadInput(
+            f"the weight has {dense.padded.size} padded rows, which a trained head would answer: cut them off"
+        )
+    return torch.from_numpy(examples.contexts), torch.from_numpy(examples.targets)
+
+
+def check_shape(shape: tuple[int, int], dense: Dense) -> None:
+    """Raise BadInput where a trained head is not of the layer's V and d."""
+    if shape != (dense.classes, dense.dim):
+        raise BadInput(
+            f"the trained head is of V = {shape[0]}, d = {shape[1]} but the weight of V = {dense.classes}, "
+            f"d = {dense.dim}: give those of one model"
+        )
+
+
+def parsed_numbers(name: str, text: str) -> list[int]:
+    """`1,2,3` as numbers; raises BadInput."""
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise BadInput(f"option {name}={text} is no list of numbers: write 2000,6000") from None
+
+
+def cutoffs_of(
+    options: AdaptiveOptions, dense: Dense, contexts: Tensor, targets: Tensor, order: Tensor, progress: Progress
+) -> list[int]:
+    """Those given, else those of the checkpoint, else the least predicted time; raises ValueError, BadInput."""
+    if options.cutoffs:
+        given = parsed_numbers("cutoffs", options.cutoffs)
+        check_cutoffs(dense.classes, given)
+        check_widths(widths_of(dense.dim, len(given), options.div_value))
+        return given
+    kept = kept_cutoffs(options.checkpoint)
+    if kept:
+        return kept
+    progress("cost of this machine", 0, 1)
+    cuts = planned(options, dense, contexts, torch.bincount(targets, minlength=dense.classes)[order], order)
+    if not cuts.pays:
+        raise BadInput(f"{cuts.sentence()}, or --set cutoffs=... to have it all the same")
+    return list(cuts.cutoffs)
+
+
+def kept_cutoffs(checkpoint: str) -> list[int]:
+    """Of a training that was interrupted: measured times differ from run to run, and it is to go on."""
+    if not checkpoint or not Path(checkpoint).is_file():
+        return []
+    return AdaptiveSoftmax.of_state(torch.load(checkpoint, weights_only=True)["module"]).cutoffs[:-1]
+
+
+def planned(options: AdaptiveOptions, dense: Dense, contexts: Tensor, counts: Tensor, order: Tensor) -> Cuts:
+    """The least predicted time on this machine, for serving one row at a time or for training."""
+    points, tails = cut_points(counts), range(1, options.tails + 1)
+    if options.planned_for == "training":
+        layer = Layer(dense.classes, dense.dim, options.batch, options.div_value)
+        model = fit(training_samples(dense.dim, options.batch))
+        return fastest(best_cuts(model, layer, counts, points, tails=tails))
+    layer = Layer(dense.classes, dense.dim, 1, options.div_value)
+    step = max(1, len(contexts) // CALIBRATION)
+    with torch.inference_mode():
+        logprobs = torch_dense(dense).log_prob(contexts[::step])[:, order]
+        openings = opening_shares(logprobs, points, min(options.planned_k, dense.classes))
+    return fastest(best_cuts(fit(serving_samples(dense.dim)), layer, counts, points, openings, tails))
+
+
+def never(targets: Tensor, classes: int) -> int:
+    """How many classes do not occur: they rank last, and are learnt as unlikely."""
+    return int((torch.bincount(targets, minlength=classes) == 0).sum())
+
+
+def finished(
+    module: AdaptiveSoftmax, dense: Dense, contexts: Tensor, options: AdaptiveOptions, said: dict[str, Any]
+) -> Fitted:
+    """Previews, how often each tail is opened, and what that costs."""
+    sample = contexts[:: max(1, len(contexts) // CALIBRATION)]
+    previews = previews_of(module, sample, options)
+    opened = opened_shares(module, sample, min(options.planned_k, dense.classes))
+    macs = multiply_adds(module, opened, previews) / (dense.classes * dense.dim)
+    said = options.model_dump(exclude={"checkpoint", "cutoffs"}) | said
+    said |= {"cutoffs": module.cutoffs[:-1], "widths": module.widths, "opened": opened, "previewed": sorted(previews)}
+    notes = (f"{said['never']} classes never occur in the targets: they rank last",) if said.get("never") else ()
+    return Fitted(
+        Previewed(module, previews),
+        Cost(macs=macs, bytes=macs),
+        said,
+        notes,
+        normalizer="estimated" if previews else None,
+    )
+
+
+def previews_of(module: AdaptiveSoftmax, contexts: Tensor, options: AdaptiveOptions) -> dict[int, TailPreview]:
+    """Of the tails that are wider than the preview and larger than what it keeps."""
+    previews = {}
+    for number, (narrow, last) in enumerate(module.tail_layers()):
+        if 0 < options.preview < len(narrow) and options.full_view < len(last):
+            previews[number] = TailPreview.of(last, contexts @ narrow.T, options.preview, options.full_view)
+    return previews
+
+
+def opened_shares(module: AdaptiveSoftmax, contexts: Tensor, k: int) -> list[float]:
+    """Of contexts whose k best cannot be known without each tail."""
+    with torch.inference_mode():
+        logprobs = module.log_prob(contexts)
+        bar = logprobs.topk(k, dim=1).values[:, -1:]
+        masses = [logprobs[:, ids].logsumexp(dim=1, keepdim=True) for ids in module.sections()[1:]]
+        return [float((mass > bar).float().mean()) for mass in masses]
+
+
+def multiply_adds(module: AdaptiveSoftmax, opened: Sequence[float], previews: dict[int, TailPreview]) -> float:
+    """Of a query, with the previews' savings."""
+    total = module.multiply_adds(opened)
+    for number, preview in previews.items():
+        (classes, width), kept = module.tail_layers()[number][1].shape, preview.full_view
+        previewed = preview.projection.shape[1] * (width + classes) + kept * width
+        total -= opened[number] * (classes * width - previewed)
+    return total

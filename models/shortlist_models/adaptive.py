@@ -1,0 +1,189 @@
+"""Adaptive softmax: frequent classes in a head, the others in tails that are ever narrower.
+
+Grave, Joulin, Cisse, Grangier and Jegou, "Efficient softmax approximation for GPUs", ICML 2017. The arithmetic is
+`torch.nn.AdaptiveLogSoftmaxWithLoss`; what is added are the user's own ids, widths of any size, and refusals of what
+torch accepts and cannot train.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+PREFIX = "head.weight"
+
+
+class AdaptiveSoftmax(nn.AdaptiveLogSoftmaxWithLoss):
+    """A drop-in for `torch.nn.AdaptiveLogSoftmaxWithLoss` whose targets and answers are the user's ids.
+
+    order: [V] int64, the class at each position, the most frequent first; by default positions are the ids.
+    ranks: [V] int64, the position of each class. Parameters have torch's names, so that state dicts go
+    both ways but for `order` and `ranks`.
+    """
+
+    order: Tensor
+    ranks: Tensor
+
+    def __init__(
+        self,
+        dim: int,
+        classes: int,
+        cutoffs: Sequence[int],
+        div_value: float = 4.0,
+        head_bias: bool = False,
+        order: Tensor | None = None,
+    ) -> None:
+        """dim: d. cutoffs: positions at which tails begin. Tail i has width int(d / div_value^i). Raises ValueError."""
+        check_cutoffs(classes, cutoffs)
+        check_widths(widths_of(dim, len(cutoffs), div_value))
+        super().__init__(dim, classes, list(cutoffs), div_value, head_bias)
+        self.register_buffer("order", checked_order(order, classes))
+        self.register_buffer("ranks", self.order.argsort())
+
+    @classmethod
+    def of(cls, module: nn.AdaptiveLogSoftmaxWithLoss, order: Tensor | None = None) -> AdaptiveSoftmax:
+        """A module trained with torch; `order`, where its positions are not the user's ids. Raises ValueError."""
+        return cls.of_state({**module.state_dict(), **({} if order is None else {"order": order})})
+
+    @classmethod
+    def of_state(cls, state: Mapping[str, Tensor]) -> AdaptiveSoftmax:
+        """The state dict of torch's module or of this one: every size is read off the shapes. Raises ValueError."""
+        tails = tail_weights(state)
+        head = state[PREFIX]
+        first = len(head) - len(tails)
+        ends = torch.tensor([first, *(len(last) for _, last in tails)]).cumsum(0).tolist()
+        module = cls(head.shape[1], ends[-1], ends[:-1], 1.0, "head.bias" in state, state.get("order"))
+        check_widths([len(narrow) for narrow, _ in tails])
+        for index, (narrow, last) in enumerate(tails):
+            module.tail[index] = nn.Sequential(linear(narrow), linear(last))
+        module.head = linear(head, state.get("head.bias"))
+        return module.eval()
+
+    @property
+    def widths(self) -> list[int]:
+        """Of the tails."""
+        return [len(narrow) for narrow, _ in self.tail_layers()]
+
+    def tail_layers(self) -> list[tuple[Tensor, Tensor]]:
+        """Each tail's weights [width, d] and [classes, width], without their gradients."""
+        state = self.state_dict()
+        return [(state[f"tail.{i}.0.weight"], state[f"tail.{i}.1.weight"]) for i in range(self.n_clusters)]
+
+    def sections(self) -> list[Tensor]:
+        """The classes of the head and of each tail."""
+        return list(torch.split(self.order, [end - start for start, end in self.ends()]))
+
+    def ends(self) -> list[tuple[int, int]]:
+        """First and last position of the head and of each tail."""
+        return list(zip([0, *self.cutoffs[:-1]], self.cutoffs, strict=True))
+
+    def forward(self, contexts: Tensor, targets: Tensor) -> Any:
+        """[B, d], [B] int64 -> torch's (output [B]: log-probabilities of the targets, loss: their negative mean)."""
+        return super().forward(contexts, self.ranks[targets])
+
+    def log_prob(self, contexts: Tensor) -> Tensor:
+        """[B, d] -> [B, V] natural logarithms, in the order of the user's ids."""
+        return super().log_prob(contexts)[:, self.ranks]
+
+    def predict(self, contexts: Tensor) -> Tensor:
+        """[B, d] -> [B]: the likeliest class."""
+        return self.order[super().predict(contexts)]
+
+    def multiply_adds(self, opened: Sequence[float]) -> float:
+        """Of a query that opens tail i with probability `opened[i]`."""
+        dim, head = self.in_features, self.head_size
+        tails = zip(opened, self.widths, self.ends()[1:], strict=True)
+        return dim * head + sum(share * width * (dim + end - start) for share, width, (start, end) in tails)
+
+
+def widths_of(dim: int, tails: int, div_value: float) -> list[int]:
+    """Torch's rule: int(d // div_value^i), i from 1."""
+    return [int(dim // div_value ** (tail + 1)) for tail in range(tails)]
+
+
+def check_widths(widths: Sequence[int]) -> None:
+    """Raise ValueError at a tail of width 0, which torch builds and which can tell none of its classes apart."""
+    if 0 in widths:
+        raise ValueError(
+            f"tail {widths.index(0) + 1} would have width 0 (widths {listed(widths)}): choose a smaller div_value or "
+            "fewer cutoffs"
+        )
+
+
+def check_cutoffs(classes: int, cutoffs: Sequence[int]) -> None:
+    """Raise ValueError unless there are cutoffs and they rise from 1 to V - 1."""
+    rising = all(low < high for low, high in zip([0, *cutoffs], [*cutoffs, classes], strict=True))
+    if not cutoffs or not rising:
+        raise ValueError(f"cutoffs {listed(cutoffs)} must be increasing, from 1 to {classes - 1}: sort and bound them")
+
+
+def listed(numbers: Sequence[int]) -> str:
+    """1, 2, 3."""
+    return ", ".join(map(str, numbers)) or "(none)"
+
+
+def checked_order(order: Tensor | None, classes: int) -> Tensor:
+    """`order` as int64 [V]; raises ValueError unless every class comes once."""
+    if order is None:
+        return torch.arange(classes)
+    if order.shape != (classes,) or not torch.equal(order.long().sort().values, torch.arange(classes)):
+        raise ValueError(f"order must hold each of the {classes} classes once: give the ids by falling frequency")
+    return order.long().clone()
+
+
+def frequency_order(targets: Tensor, classes: int) -> Tensor:
+    """[V] int64: classes by falling count in `targets` [n]; equal counts, and what never occurs, by lower id."""
+    return torch.bincount(targets, minlength=classes).argsort(descending=True, stable=True)
+
+
+def check_sorted(counts: Tensor, cutoffs: Sequence[int]) -> None:
+    """Raise ValueError where a tail's classes are more frequent, in the mean, than those before it.
+
+    counts: [V], of the class at each position. Such a module wants a mapping from positions to ids (`order`).
+    """
+    parts = torch.tensor_split(counts.double(), list(cutoffs))
+    means = [float(part.mean()) for part in parts]
+    for index, (before, own) in enumerate(pairwise(means)):
+        if own > before:
+            raise ValueError(
+                f"classes of tail {index + 1} occur {own:.3g} times each in the targets, those before it {before:.3g}: "
+                "ids must be sorted by falling frequency; give their order as a tensor `order` [V]"
+            )
+
+
+def tail_weights(state: Mapping[str, Tensor]) -> list[tuple[Tensor, Tensor]]:
+    """Each tail's [width, d] and [classes, width]; raises ValueError where the tensors are not of this module."""
+    tails: list[tuple[Tensor, Tensor]] = []
+    while f"tail.{len(tails)}.0.weight" in state:
+        name = f"tail.{len(tails)}"
+        if f"{name}.1.weight" not in state:
+            raise ValueError(f"there is no tensor {name}.1.weight beside {name}.0.weight: save the whole state dict")
+        tails.append((state[f"{name}.0.weight"], state[f"{name}.1.weight"]))
+    head = state.get(PREFIX)
+    if head is None or not tails:
+        raise ValueError("an adaptive softmax has tensors head.weight, tail.0.0.weight, tail.0.1.weight, ...")
+    check_shapes(head, tails)
+    return tails
+
+
+def check_shapes(head: Tensor, tails: Sequence[tuple[Tensor, Tensor]]) -> None:
+    """Raise ValueError where matrices do not fit."""
+    fit = head.ndim == 2 and len(head) > len(tails)
+    for narrow, last in tails:
+        fit = fit and narrow.ndim == last.ndim == 2 and narrow.shape == (last.shape[1], head.shape[1])
+    if not fit:
+        shapes = ", ".join(f"{list(narrow.shape)} {list(last.shape)}" for narrow, last in tails)
+        raise ValueError(f"head {list(head.shape)} and tails {shapes} do not fit: tail i is [w, d], then [classes, w]")
+
+
+def linear(weight: Tensor, bias: Tensor | None = None) -> nn.Linear:
+    """A layer over copies of these."""
+    layer = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None)
+    layer.weight = nn.Parameter(weight.detach().float().clone())
+    if bias is not None:
+        layer.bias = nn.Parameter(bias.detach().float().clone())
+    return layer
