@@ -1,4 +1,4 @@
-"""Every method that approximates the given layer, exported and opened as a user would; new ones take part by themselves."""
+"""Every method that approximates the given layer, exported and opened as a user would; new ones take part."""
 
 from __future__ import annotations
 
