@@ -299,8 +299,8 @@ BRUTE = """The served bundle beside `torch`'s log-probabilities of all classes i
 
 """
 
-PICTURE = """A hierarchical step scores sqrt(V) bins and the words of the bins that its targets are in. That it is the fastest here is the processor's doing, which minds small
-products little; a GPU does (the paper, Table 2). It is a baseline of training: served, every bin that may hold an answer would have to be opened.
+PICTURE = """A hierarchical step scores sqrt(V) bins and the words of the bins that its targets are in. It is the faster one on this processor, for which
+many small products are no burden. It is a baseline of training: served, every bin that may hold an answer would have to be opened.
 
 ![Training step against head size and number of tails](pictures/adaptive-training.png)
 """  # noqa: E501
