@@ -1,4 +1,4 @@
-"""Characters drawn, distorted and read. Letters of the face that matplotlib ships stand in for fonts that may be absent."""
+"""Characters drawn, distorted and read; where CJK fonts may be absent, letters of the face that matplotlib ships."""
 
 from __future__ import annotations
 
