@@ -1,0 +1,92 @@
+"""What a training of Doubly Sparse Softmax takes and gives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from .ds import DSSoftmax
+from .full import FullSoftmax
+
+Progress = Callable[[str, int, int], None]
+CHUNK = 1024
+
+
+def quiet(stage: str, done: int, total: int) -> None:
+    """Progress that goes nowhere."""
+    del stage, done, total
+
+
+@dataclass(frozen=True)
+class TrainOptions:
+    """experts: K, a power of two where `mitosis` is on. rounds: of a stage; a round is `round_epochs` of the contexts.
+
+    final_rounds: more of the last stage. tuning_rounds: the last ones, without lasso. threshold: task loss, in nats,
+    under which rows are pruned; None: 5 % over the dense softmax's. lasso: both lassos' first coefficient; it grows by
+    `growth` a round until validation accuracy falls `tolerance` under its best, or `speedup` is reached. ceiling: a
+    stage goes on until its clones' weights stay under so many dense layers. noise: of `mitosis.clone`.
+    """
+
+    experts: int = 64
+    mitosis: bool = True
+    rounds: int = 4
+    final_rounds: int = 8
+    tuning_rounds: int = 4
+    round_epochs: float = 0.1
+    batch: int = 512
+    learning_rate: float = 1e-3
+    threshold: float | None = None
+    lasso: float = 1e-4
+    growth: float = 2.0
+    tolerance: float = 0.002
+    speedup: float | None = None
+    ceiling: float = 3.25
+    prune_steps: int = 25
+    noise: float = 2.0
+    seed: int = 0
+    device: str = "cpu"
+
+
+class Examples(NamedTuple):
+    """contexts: [n, d]. targets: [n] int64, or a teacher whose distribution is distilled."""
+
+    contexts: Tensor
+    targets: Tensor | FullSoftmax
+
+    def batch(self, rows: Tensor, device: str) -> tuple[Tensor, Tensor]:
+        """Contexts and targets of some rows; a teacher's as probabilities [b, V]."""
+        contexts = self.contexts[rows].to(device)
+        if isinstance(self.targets, Tensor):
+            return contexts, self.targets[rows].to(device)
+        with torch.no_grad():
+            return contexts, self.targets.log_prob(contexts.cpu()).exp().to(device)
+
+    def gold(self) -> Examples:
+        """With a teacher's best class as target."""
+        if isinstance(self.targets, Tensor):
+            return self
+        with torch.no_grad():
+            best = [self.targets.logits(part).argmax(dim=1) for part in torch.split(self.contexts, CHUNK)]
+        return Examples(self.contexts, torch.cat(best))
+
+
+@dataclass
+class Trained:
+    """The module; a record a round; sentences for the user; the most bytes of weights, gradients and moments."""
+
+    module: DSSoftmax
+    history: list[dict[str, Any]] = field(default_factory=list)
+    notices: list[str] = field(default_factory=list)
+    peak_bytes: int = 0
+
+
+def check(options: TrainOptions, examples: Examples) -> None:
+    """Raise ValueError, in one sentence, before any work."""
+    if options.mitosis and (options.experts < 1 or options.experts & (options.experts - 1)):
+        raise ValueError(f"mitosis doubles the experts, and {options.experts} is no power of two: choose 2, 4, 8, ...")
+    if not len(examples.contexts):
+        raise ValueError("there are no contexts to train on: give some thousand")
