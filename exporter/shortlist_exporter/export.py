@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from safetensors.numpy import save
 from shortlist.bundle import CALIBRATION, INDEX, LABELS, Bundle, seal, version_of, writing
 from shortlist.canary import CANARY_K, check_canary
@@ -21,13 +22,15 @@ from shortlist.head import Head
 from shortlist.manifest import Manifest, Quality
 from shortlist.repository import check_name
 from shortlist.runtime import ort
-from shortlist_models import FullSoftmax
+from torch import nn
 
 from .dense_graphs import write_dense, write_rows
-from .methods import Fitted, Method, method_named
+from .formats.tensor_file import read_tensors
+from .methods import Fitted, Method, OwnMethod, method_named
 from .methods.base import Progress, quiet, torch_dense
 from .sources import Contexts, Dense, check_pair
-from .splits import split
+from .splits import Rows, split
+from .target_figures import target_quality
 from .verify import DEPTH, Truth, crossover, measure, truth_of
 
 CANARY_ROWS = 64
@@ -41,7 +44,8 @@ class Request:
     """What to export.
 
     promise: least P@k by k, on held-out contexts. keep_dense: with dense.onnx. fallback: large requests, from where
-    it is faster, are answered by dense.
+    it is faster, are answered by dense. head: a head of the method that was trained elsewhere, as a module or a
+    safetensors file of its `state_dict`.
     """
 
     method: str = "svd"
@@ -53,6 +57,7 @@ class Request:
     max_k: int | None = None
     threads: int | None = None
     seed: int = 0
+    head: Path | nn.Module | None = None
 
 
 def export(dense: Dense, contexts: Contexts, out: Path, request: Request, progress: Progress = quiet) -> Manifest:
@@ -64,16 +69,42 @@ def export(dense: Dense, contexts: Contexts, out: Path, request: Request, progre
     check_request(dense, contexts, out, request)
     method = method_named(request.method)
     fit_rows, held_rows = split(contexts, request.seed)
-    held = contexts.contexts[held_rows]
+    held = part_of(contexts, held_rows)
     with writing(out) as folder:
         progress("fit", 0, 1)
-        fitted = method.fit(dense, contexts.contexts[fit_rows], request.options, request.seed, progress)
+        fitted = fitted_head(method, dense, part_of(contexts, fit_rows), request, progress)
+        reference = torch_dense(dense) if method.reference == "dense" else fitted.module
         progress("graphs", 0, 1)
         graphs = write_graphs(folder, dense, method, fitted, keep_dense=request.keep_dense)
         write_index(folder, method.index(fitted))
         draft = manifest_of(dense, contexts, out, request, method, fitted, graphs)
-        truth = truth_of(torch_dense(dense), held, min(DEPTH, draft.max_k), counter(progress, "dense answers", held))
-        return finish(folder, draft, request, fitted, truth, torch_dense(dense), progress)
+        count = counter(progress, "exact answers", held.contexts)
+        truth = truth_of(reference, held.contexts, min(DEPTH, draft.max_k), count, held.targets)
+        return finish(folder, draft, request, fitted, truth, reference, torch_dense(dense), progress)
+
+
+def part_of(contexts: Contexts, rows: Rows) -> Contexts:
+    """Some rows, with their targets."""
+    targets = None if contexts.targets is None else contexts.targets[rows]
+    return Contexts(contexts.contexts[rows], targets)
+
+
+def fitted_head(
+    method: Method | OwnMethod, dense: Dense, examples: Contexts, request: Request, progress: Progress
+) -> Fitted:
+    """Fitted to the dense layer; or trained on its own, here or elsewhere."""
+    if not isinstance(method, OwnMethod):
+        return method.fit(dense, examples.contexts, request.options, request.seed, progress)
+    if request.head is None:
+        return method.learn(dense, examples, request.options, request.seed, progress)
+    return method.restore(dense, state_of(request.head), examples, request.options)
+
+
+def state_of(head: Path | nn.Module) -> dict[str, torch.Tensor]:
+    """Tensors of a module or of a safetensors file; raises NotFound, BadInput."""
+    if isinstance(head, Path):
+        return dict(read_tensors(head, "weight").tensors)
+    return {name: value.detach().cpu() for name, value in head.state_dict().items()}
 
 
 def check_request(dense: Dense, contexts: Contexts, out: Path, request: Request) -> None:
@@ -89,6 +120,13 @@ def check_request(dense: Dense, contexts: Contexts, out: Path, request: Request)
         raise BadInput(f"max_k is {request.max_k} but the layer has {real} classes: choose 1 to {real}")
     if not 0 <= request.seed < SEEDS:
         raise BadInput(f"seed is {request.seed}: give a whole number from 0, under 2**63")
+    check_options(dense, request)
+
+
+def check_options(dense: Dense, request: Request) -> None:
+    """What the request's own fields must be."""
+    if request.head is not None and not isinstance(method_named(request.method), OwnMethod):
+        raise BadInput(f"method {request.method} is fitted to the dense layer: leave --head out")
     for k, least in request.promise.items():
         if not 0 < least <= 1:
             raise BadInput(f"P@{k} is to reach {least}: give a share over 0, up to 1")
@@ -98,11 +136,14 @@ def check_request(dense: Dense, contexts: Contexts, out: Path, request: Request)
         raise BadInput(f"there are {len(request.labels)} labels for {dense.classes} classes: give one for each")
 
 
-def write_graphs(folder: Path, dense: Dense, method: Method, fitted: Fitted, *, keep_dense: bool) -> dict[str, str]:
+def write_graphs(
+    folder: Path, dense: Dense, method: Method | OwnMethod, fitted: Fitted, *, keep_dense: bool
+) -> dict[str, str]:
     """All graphs of the bundle; role -> path below `folder`."""
     graphs = folder / GRAPHS
     graphs.mkdir()
-    roles = {"rows": write_rows(graphs, dense)} | method.graphs(fitted, dense, graphs)
+    rows = {"rows": write_rows(graphs, dense)} if method.reference == "dense" else {}
+    roles = rows | method.graphs(fitted, dense, graphs)
     if keep_dense:
         roles["dense"] = write_dense(graphs, dense)
     return {role: f"{GRAPHS}/{name}" for role, name in roles.items()}
@@ -119,7 +160,7 @@ def manifest_of(
     contexts: Contexts,
     out: Path,
     request: Request,
-    method: Method,
+    method: Method | OwnMethod,
     fitted: Fitted,
     graphs: dict[str, str],
 ) -> Manifest:
@@ -140,7 +181,7 @@ def manifest_of(
         normalizer=method.normalizer,
         logit_scale=dense.logit_scale,
         soft_cap=dense.soft_cap,
-        provenance=provenance(dense, contexts),
+        provenance=provenance(dense, contexts) | ({"notes": list(fitted.notes)} if fitted.notes else {}),
     )
 
 
@@ -182,19 +223,23 @@ def finish(
     request: Request,
     fitted: Fitted,
     truth: Truth,
-    dense: FullSoftmax,
+    reference: nn.Module,
+    dense: nn.Module,
     progress: Progress,
 ) -> Manifest:
     """Open the draft with the runtime, measure it, add calibration and labels, seal it, and load it once more."""
     (folder / "manifest.json").write_text(draft.sealed().model_dump_json(), "utf-8")
     head = Head(Bundle(folder, verify=False), "cpu", request.threads)
-    quality = measure(head, dense, truth, fitted.cost, counter(progress, "held-out quality", truth.contexts))
+    quality = measure(head, reference, truth, fitted.cost, counter(progress, "held-out quality", truth.contexts))
+    if draft.reference == "self":
+        beside = target_quality(head, reference, dense, fitted.retrained, truth)
+        quality = quality.model_copy(update={"targets": beside})
     check_promise(quality, request.promise)
     write_calibration(folder, head, truth)
     if request.labels is not None:
         (folder / LABELS).write_text(json.dumps(request.labels), "utf-8")
     progress("dense crossover", 0, 1)
-    found = crossover(head, truth.contexts) if request.fallback else None
+    found = crossover(head, truth.contexts) if request.fallback and draft.reference == "dense" else None
     final = draft.model_copy(update={"quality": quality, "dense_crossover": found})
     sealed = seal(folder, final)
     bundle = Bundle(folder)

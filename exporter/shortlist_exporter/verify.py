@@ -14,6 +14,7 @@ from shortlist.legal import Legal
 from shortlist.manifest import Quality
 from shortlist.plans import Plan
 from shortlist_models import FullSoftmax
+from torch import nn
 
 from .methods.base import Cost, FloatArray
 
@@ -25,27 +26,49 @@ REPEATS = 7
 
 @dataclass(frozen=True)
 class Truth:
-    """Exact answers: contexts [n, d], ids [n, m] int64, logprobs [n, m] float32, log_normalizer [n] float32."""
+    """Exact answers: contexts [n, d], ids [n, m] int64, logprobs [n, m] float32, log_normalizer [n] float32.
+
+    targets: [n] int64, the gold classes, where there are any.
+    """
 
     contexts: FloatArray
     ids: npt.NDArray[np.int64]
     logprobs: FloatArray
     log_normalizer: FloatArray
+    targets: npt.NDArray[np.int64] | None = None
 
 
-def truth_of(dense: FullSoftmax, contexts: FloatArray, depth: int, progress: Callable[[int], None]) -> Truth:
-    """Exact top `depth` of `contexts` [n, d] by the dense layer, in torch; `progress` gets rows done."""
+def truth_of(
+    reference: nn.Module,
+    contexts: FloatArray,
+    depth: int,
+    progress: Callable[[int], None],
+    targets: npt.NDArray[np.int64] | None = None,
+) -> Truth:
+    """Exact top `depth` of `contexts` [n, d] by the reference, in torch; `progress` gets rows done.
+
+    reference: the dense layer, or a module with `log_prob`.
+    """
     ids, logprobs, normalizers = [], [], []
     with torch.inference_mode():
         for chunk in torch.split(torch.from_numpy(contexts), CHUNK):
-            logits = dense.logits(chunk)
+            logits = logits_of(reference, chunk)
             normalizer = logits.logsumexp(dim=1)
             best = logits.topk(depth, dim=1)
-            ids.append(best.indices)
+            ids.append(torch.where(best.values.isneginf(), -1, best.indices))
             logprobs.append(best.values - normalizer[:, None])
             normalizers.append(normalizer)
             progress(len(chunk))
-    return Truth(contexts, torch.cat(ids).numpy(), torch.cat(logprobs).numpy(), torch.cat(normalizers).numpy())
+    found, values, log_z = torch.cat(ids).numpy(), torch.cat(logprobs).numpy(), torch.cat(normalizers).numpy()
+    return Truth(contexts, found, values, log_z, targets)
+
+
+def logits_of(reference: nn.Module, contexts: torch.Tensor) -> torch.Tensor:
+    """[B, d] -> [B, V] of the dense layer, or of a module with `log_prob`."""
+    if isinstance(reference, FullSoftmax):
+        return reference.logits(contexts)
+    logprobs: torch.Tensor = reference.log_prob(contexts)  # type: ignore[operator]
+    return logprobs
 
 
 def precision(found: npt.NDArray[np.int64], true: npt.NDArray[np.int64], k: int) -> float:
@@ -55,7 +78,7 @@ def precision(found: npt.NDArray[np.int64], true: npt.NDArray[np.int64], k: int)
     return float(hits.mean())
 
 
-def measure(head: Head, dense: FullSoftmax, truth: Truth, cost: Cost, progress: Callable[[int], None]) -> Quality:
+def measure(head: Head, reference: nn.Module, truth: Truth, cost: Cost, progress: Callable[[int], None]) -> Quality:
     """The figures that the manifest promises, through the plan alone (no dense fall-back by batch size)."""
     depth = truth.ids.shape[1]
     ids, errors = [], []
@@ -63,7 +86,8 @@ def measure(head: Head, dense: FullSoftmax, truth: Truth, cost: Cost, progress: 
         rows = slice(start, start + CHUNK)
         top = head.topk_by_plan(truth.contexts[rows], depth)
         ids.append(top.ids)
-        errors.append(np.abs(top.logprobs - exact_logprobs(dense, truth, rows, top.ids)))
+        exact = exact_logprobs(reference, truth, rows, np.maximum(top.ids, 0))
+        errors.append(np.abs(np.where(top.ids < 0, 0.0, top.logprobs) - np.where(top.ids < 0, 0.0, exact)))
         progress(len(top.ids))
     found, error = np.concatenate(ids), np.concatenate(errors)
     return Quality(
@@ -78,15 +102,22 @@ def measure(head: Head, dense: FullSoftmax, truth: Truth, cost: Cost, progress: 
     )
 
 
-def exact_logprobs(dense: FullSoftmax, truth: Truth, rows: slice, ids: npt.NDArray[np.int64]) -> FloatArray:
-    """The dense layer's log-probabilities [b, m] of `ids` [b, m]."""
-    classes = torch.from_numpy(ids)
+def exact_logprobs(reference: nn.Module, truth: Truth, rows: slice, ids: npt.NDArray[np.int64]) -> FloatArray:
+    """The reference's log-probabilities [b, m] of `ids` [b, m]."""
+    classes, contexts = torch.from_numpy(ids), torch.from_numpy(truth.contexts[rows])
     with torch.inference_mode():
-        products = torch.einsum("bmd,bd->bm", dense.weight[classes], torch.from_numpy(truth.contexts[rows]))
-        biased = products if dense.bias is None else products + dense.bias[classes]
-        logits = dense.finish(biased, classes)
+        if isinstance(reference, FullSoftmax):
+            logits = some_logits(reference, contexts, classes)
+        else:
+            logits = logits_of(reference, contexts).gather(1, classes)
     exact: FloatArray = logits.numpy() - truth.log_normalizer[rows, None]
     return exact
+
+
+def some_logits(dense: FullSoftmax, contexts: torch.Tensor, classes: torch.Tensor) -> torch.Tensor:
+    """Logits [b, m] of `classes` [b, m] alone. Equals a gather from all logits, but without computing these."""
+    products = torch.einsum("bmd,bd->bm", dense.weight[classes], contexts)
+    return dense.finish(products if dense.bias is None else products + dense.bias[classes], classes)
 
 
 def crossover(head: Head, contexts: FloatArray) -> int | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import torch
@@ -14,6 +14,7 @@ from .full import FullSoftmax
 
 Progress = Callable[[str, int, int], None]
 CHUNK = 1024
+DENSE_ROUNDS = 20
 
 
 def quiet(stage: str, done: int, total: int) -> None:
@@ -23,12 +24,15 @@ def quiet(stage: str, done: int, total: int) -> None:
 
 @dataclass(frozen=True)
 class TrainOptions:
-    """experts: K, a power of two where `mitosis` is on. rounds: of a stage; a round is `round_epochs` of the contexts.
+    """Hyper-parameters.
 
-    final_rounds: more of the last stage. tuning_rounds: the last ones, without lasso. threshold: task loss, in nats,
-    under which rows are pruned; None: 5 % over the dense softmax's. lasso: both lassos' first coefficient; it grows by
-    `growth` a round until validation accuracy falls `tolerance` under its best, or `speedup` is reached. ceiling: a
-    stage goes on until its clones' weights stay under so many dense layers. noise: of `mitosis.clone`.
+    experts: K, a power of two where `mitosis` is on. rounds: of a stage; a round is `round_steps` batches of
+    `expert_batch` contexts an expert, at most `batch`, which the last stage takes: early softmaxes are large, and what
+    shrinks their rows is the number of steps. final_rounds: more of the last stage. tuning_rounds: the last ones,
+    without lasso, their learning rate falling from `tuning_rate` to 0. threshold: task loss, in nats, under which rows
+    are pruned; None: 5 % over the dense softmax's. lasso: both lassos' first coefficient; it grows by `growth` a round
+    until validation accuracy falls `tolerance` under its best, or `speedup` is reached. ceiling: a stage goes on until
+    its clones' weights stay under so many dense layers. prune_steps: between prunings. noise: of `mitosis.clone`.
     """
 
     experts: int = 64
@@ -36,9 +40,11 @@ class TrainOptions:
     rounds: int = 4
     final_rounds: int = 8
     tuning_rounds: int = 4
-    round_epochs: float = 0.1
+    round_steps: int = 100
+    expert_batch: int = 64
     batch: int = 512
     learning_rate: float = 1e-3
+    tuning_rate: float = 1e-3
     threshold: float | None = None
     lasso: float = 1e-4
     growth: float = 2.0
@@ -82,6 +88,20 @@ class Trained:
     history: list[dict[str, Any]] = field(default_factory=list)
     notices: list[str] = field(default_factory=list)
     peak_bytes: int = 0
+
+
+def as_dense(options: TrainOptions, rows: int) -> TrainOptions:
+    """To train a dense softmax in the same way on so many rows, the same share of them with a falling learning rate."""
+    falling = options.tuning_rounds * options.round_steps * options.batch / max(1, rows)
+    tuning = round(DENSE_ROUNDS * min(1.0, falling))
+    return replace(
+        options,
+        experts=1,
+        rounds=0,
+        final_rounds=DENSE_ROUNDS - tuning,
+        tuning_rounds=tuning,
+        round_steps=max(1, round(rows / options.batch / DENSE_ROUNDS)),
+    )
 
 
 def check(options: TrainOptions, examples: Examples) -> None:

@@ -10,6 +10,7 @@ With `experts=1` this is a dense softmax retrained in the same way: what DS-Soft
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -35,13 +36,16 @@ def train(
     module_options: DSOptions | None = None,
     progress: Progress = quiet,
     checkpoint: Path | None = None,
+    stage_done: Callable[[DSSoftmax], None] | None = None,
 ) -> Trained:
     """Train from a dense softmax; raises ValueError for options or targets that cannot work.
 
     checkpoint: written after every round; training with the same options goes on from it and ends with the same module.
+    stage_done: gets the module before each cloning.
     """
     check(options, examples)
     run = Run(dense, examples, validation.gold(), options, module_options or DSOptions())
+    run.stage_done = stage_done
     run.resume(checkpoint)
     while not run.done:
         run.round(progress)
@@ -68,7 +72,9 @@ class Run:
         self.trained = Trained(self.module)
         self.optimizer = self.adam()
         self.sample = examples.contexts[:SAMPLE].to(options.device)
-        self.stage, self.stage_rounds, self.tuned, self.steps, self.bytes = 0, 0, 0, 0, 0
+        self.stage, self.stage_rounds, self.tuned, self.seen, self.bytes = 0, 0, 0, 0, 0
+        self.stage_done: Callable[[DSSoftmax], None] | None = None
+        self.order, self.ordered = torch.empty(0, dtype=torch.int64), -1
         self.growth = Growth(options.lasso, options.growth, options.tolerance)
         self.threshold = options.threshold if options.threshold is not None else 1.05 * self.first_loss()
         self.multiply(options.experts if not options.mitosis else min(2, options.experts))
@@ -107,9 +113,9 @@ class Run:
         return self.last and self.stage_rounds >= self.options.rounds + self.options.final_rounds
 
     @property
-    def steps_per_epoch(self) -> int:
-        """Whole batches in the contexts; one for fewer contexts than a batch."""
-        return max(1, len(self.examples.contexts) // self.options.batch)
+    def epoch(self) -> float:
+        """How often the contexts were seen."""
+        return self.seen / len(self.examples.contexts)
 
     def round(self, progress: Progress) -> None:
         """Some steps, then what their validation says: grow the lasso, clone, write it down."""
@@ -128,6 +134,8 @@ class Run:
         late = crowded and self.stage_rounds >= self.options.rounds
         self.growth.update(record["top1"], failing=task >= self.threshold, forced=late, enough=enough)
         if not self.last and self.stage_rounds >= self.options.rounds and not crowded:
+            if self.stage_done is not None:
+                self.stage_done(self.module)
             self.multiply(2)
             self.stage, self.stage_rounds = self.stage + 1, 0
 
@@ -140,12 +148,11 @@ class Run:
 
     def run_steps(self, progress: Progress, *, tuning: bool) -> float:
         """One round; returns the mean task loss, in nats."""
-        total = max(1, round(self.options.round_epochs * self.steps_per_epoch))
-        losses: list[float] = []
+        total, losses = self.options.round_steps, list[float]()
         for done in range(total):
-            share = (self.tuned + done / total) / max(1, self.options.tuning_rounds) if tuning else 0.0
-            losses.append(self.step(self.options.learning_rate * (1 - share)))
-            if not tuning and self.steps % self.options.prune_steps == 0:
+            left = 1 - (self.tuned + done / total) / max(1, self.options.tuning_rounds)
+            losses.append(self.step(self.options.tuning_rate * left if tuning else self.options.learning_rate))
+            if not tuning and len(losses) % self.options.prune_steps == 0:
                 recent = losses[-self.options.prune_steps :]
                 if sum(recent) / len(recent) < self.threshold:
                     self.module.prune(self.optimizer)
@@ -154,11 +161,7 @@ class Run:
 
     def step(self, learning_rate: float) -> float:
         """One batch; returns its task loss."""
-        epoch, position = divmod(self.steps, self.steps_per_epoch)
-        if position == 0 or not hasattr(self, "order"):
-            shuffle = torch.Generator().manual_seed(self.options.seed * 1_000_003 + epoch)
-            self.order = torch.randperm(len(self.examples.contexts), generator=shuffle)
-        rows = self.order[position * self.options.batch : (position + 1) * self.options.batch]
+        rows = self.next_rows()
         parts = self.module.losses(*self.examples.batch(rows, self.options.device))
         chosen = self.module.options
         loss = parts.task + chosen.load * parts.load
@@ -169,18 +172,26 @@ class Run:
         self.optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         self.optimizer.step()
-        self.steps += 1
         self.bytes = allocated_bytes(self.module, self.optimizer)
         self.trained.peak_bytes = max(self.trained.peak_bytes, self.bytes)
         return float(parts.task.detach())
 
+    def next_rows(self) -> Tensor:
+        """The next batch of the epoch's random order; its last one may be smaller."""
+        total = len(self.examples.contexts)
+        epoch, start = divmod(self.seen, total)
+        if epoch != self.ordered:
+            shuffle = torch.Generator().manual_seed(self.options.seed * 1_000_003 + epoch)
+            self.order, self.ordered = torch.randperm(total, generator=shuffle), epoch
+        size = self.options.batch if self.last else self.options.expert_batch * self.module.experts
+        rows = self.order[start : start + min(size, self.options.batch)]
+        self.seen += len(rows)
+        return rows
+
     def described(self) -> str:
         """What the progress bar says."""
         sizes = self.module.sizes
-        return (
-            f"DS-{self.module.experts}, epoch {self.steps / self.steps_per_epoch:.2f}, "
-            f"classes an expert {min(sizes)} to {max(sizes)}"
-        )
+        return f"DS-{self.module.experts}, epoch {self.epoch:.2f}, classes an expert {min(sizes)} to {max(sizes)}"
 
     @torch.no_grad()
     def write_down(self, task: float, coefficient: float, seconds: float) -> None:
@@ -193,7 +204,7 @@ class Run:
         self.trained.history.append(
             {
                 "experts": module.experts,
-                "epoch": self.steps / self.steps_per_epoch,
+                "epoch": self.epoch,
                 "lasso": coefficient,
                 "task": task,
                 "top1": float((torch.cat(parts) == self.validation.targets).float().mean()),
@@ -208,7 +219,7 @@ class Run:
         )
         if effective < module.experts / 2:
             self.notice(
-                f"the gate collapsed: at epoch {self.steps / self.steps_per_epoch:.2f} its {module.experts} experts "
+                f"the gate collapsed: at epoch {self.epoch:.2f} its {module.experts} experts "
                 f"are used like {effective:.1f}; raise load (now {module.options.load:g}) or noise "
                 f"(now {self.options.noise:g}), or lower the learning rate"
             )
@@ -230,7 +241,7 @@ class Run:
             "optimizer": self.optimizer.state_dict(),
             "generator": self.generator.get_state(),
             "growth": vars(self.growth),
-            "position": [self.stage, self.stage_rounds, self.tuned, self.steps],
+            "position": [self.stage, self.stage_rounds, self.tuned, self.seen],
             "history": self.trained.history,
             "notices": self.trained.notices,
             "peak_bytes": self.trained.peak_bytes,
@@ -252,7 +263,7 @@ class Run:
         self.optimizer.load_state_dict(state["optimizer"])
         self.generator.set_state(state["generator"])
         vars(self.growth).update(state["growth"])
-        self.stage, self.stage_rounds, self.tuned, self.steps = state["position"]
+        self.stage, self.stage_rounds, self.tuned, self.seen = state["position"]
         self.trained = Trained(self.module, state["history"], state["notices"], state["peak_bytes"])
 
     def fingerprint(self) -> str:

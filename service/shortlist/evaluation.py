@@ -1,4 +1,6 @@
-"""A bundle held against its own dense head on contexts of the user's: `evaluate(head, contexts, targets)`.
+"""A bundle held against its reference on contexts of the user's: `evaluate(head, contexts, targets)`.
+
+The reference is its dense head, or the head's own whole distribution; figures on targets stand beside dense in both.
 
 The figures are those of the papers. P@k, coverage and Z~/Z are the plan's alone, whatever the number of rows: a head
 must not look good because dense answered for it. Coverage asks for each size, and a plan may widen for a large one.
@@ -89,7 +91,7 @@ def evaluate(
     """Measure `head` on at most `rows` distinct rows of `contexts`, in random order.
 
     contexts: [n, d] float32. targets: [n] whole numbers, the gold class of each row. progress: gets rows done and all.
-    Truth is the bundle's own dense head; without it nothing is reported that would need it. Raises BadInput.
+    Truth is the bundle's reference; without it nothing is reported that would need it. Raises BadInput.
     """
     known = head.check_contexts(contexts)
     gold = None if targets is None else checked_targets(head, known, targets)
@@ -164,14 +166,16 @@ def missing(head: Head, found: PerRow) -> list[str]:
     """A sentence for every kind of figure that could not be had."""
     sentences = []
     name = head.manifest.name
-    if head.manifest.reference == "self":
-        sentences.append(f"{name} is its own reference, which is not evaluated yet: nothing is held against a truth")
-    elif head.dense is None:
+    if head.exact is None:
         sentences.append(f"{name} was exported with --no-dense: without its dense head there is no truth, so no P@k")
     if head.plan.distribution(np.empty((0, head.manifest.dim), np.float32)) is None:
         sentences.append(f"plan {head.manifest.plan} gives no logits for most classes, so no KL and no NLL of the head")
     if "head target 1" not in found:
         sentences.append("there are no targets, so no target accuracy, NLL and perplexity")
+    elif head.own and head.dense is None:
+        sentences.append(
+            f"{name} was exported with --no-dense, so no dense head's figures on the targets beside its own"
+        )
     return sentences
 
 

@@ -34,8 +34,15 @@ class Head:
         self.device = resolve_device(device)
         self.threads = threads or available_threads()
         self.plan: Plan = open_plan(bundle, self.device, self.threads)
-        self.dense = self.plan.fallback = self.open_dense(bundle)
-        self.rows = Graph(bundle.graph("rows"), self.device, self.threads)
+        self.dense = self.open_dense(bundle)
+        self.exact = self.plan.truth() if self.own else self.dense
+        self.plan.fallback = None if self.own else self.dense
+        self.rows = Graph(bundle.graph("rows"), self.device, self.threads) if bundle.has_graph("rows") else None
+
+    @property
+    def own(self) -> bool:
+        """Whether the head is its own reference; the dense head is then another softmax, to compare with."""
+        return self.manifest.reference == "self"
 
     def open_dense(self, bundle: Bundle) -> FullPlan | None:
         """The dense head, unless the bundle was exported without."""
@@ -49,7 +56,8 @@ class Head:
         """The k best classes of each context vector.
 
         contexts: [B, d] float32, finite. k: 1..max_k. allow, ban: ids for all rows [m] or per row [B, m], -1 pads.
-        exact: answer with the dense head. Raises BadInput.
+        exact: answer with the exact head: dense, or the head's own whole distribution where that is the reference.
+        Raises BadInput.
         """
         rows = self.check_contexts(contexts)
         self.check_k(k)
@@ -79,19 +87,25 @@ class Head:
         """`logprobs` of checked arrays, normalised by `plan`."""
         if wanted.size == 0:
             return np.empty(wanted.shape, np.float32)
-        known = np.maximum(wanted, 0)
-        logits = np.stack([gathered_logits(self.rows, row, ids) for row, ids in zip(rows, known, strict=True)])
+        logits = self.logits_of(plan, rows, np.maximum(wanted, 0))
         normalizer = np.concatenate(self.chunked(plan, rows, lambda chunk, _: plan.log_normalizer(chunk)))
         check_overflow(normalizer)
         check_overflow(logits.max(axis=1))
         return np.where(wanted < 0, np.float32(-np.inf), logits - normalizer[:, None])
 
+    def logits_of(self, plan: Plan, rows: FloatArray, ids: IdArray) -> FloatArray:
+        """Logits [B, m] of `ids` [B, m]: dense, or of the plan's own distribution, -inf for probability 0."""
+        graph = self.rows
+        if graph is not None:
+            return np.stack([gathered_logits(graph, row, own) for row, own in zip(rows, ids, strict=True)])
+        return np.concatenate(self.chunked(plan, rows, lambda chunk, i: chosen(plan, chunk, ids[i : i + len(chunk)])))
+
     def choose_plan(self, rows: int, k: int, exact: bool) -> tuple[Plan, str]:
         """The plan for one request and its normaliser; decided by the request's own rows and k alone."""
         crossover = self.manifest.dense_crossover
         many = crossover is not None and rows >= crossover
-        if self.dense is not None and (exact or many or self.plan.prefers_dense(k)):
-            return self.dense, "exact"
+        if self.exact is not None and (exact or many or self.plan.prefers_dense(k)):
+            return self.exact, "exact"
         if exact:
             raise BadInput(f"{self.manifest.name} was exported with --no-dense, so it has no exact answers")
         return self.plan, self.manifest.normalizer
@@ -143,6 +157,13 @@ class Head:
         wanted = wanted.astype(np.int64, copy=False)
         check_range("ids", wanted, self.manifest.classes)
         return wanted
+
+
+def chosen(plan: Plan, contexts: FloatArray, ids: IdArray) -> FloatArray:
+    """Logits [b, m] of `ids` [b, m] in the plan's whole distribution."""
+    logits = plan.distribution(contexts)
+    assert logits is not None, "a head that is its own reference has a distribution"
+    return np.take_along_axis(logits, ids, axis=1)
 
 
 def finished(result: PlanResult, normalizer: str) -> TopK:

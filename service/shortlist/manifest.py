@@ -30,6 +30,27 @@ class FileEntry(Strict):
     sha256: str
 
 
+class TargetFigures(Strict):
+    """How a softmax does on the held-out gold classes."""
+
+    top_1: float = Field(description="share of targets that are the best class; the same for 5 and 10")
+    top_5: float
+    top_10: float
+    perplexity: float = Field(description="over the targets that have a probability over 0")
+    impossible: float = Field(
+        description="share of targets with probability 0: with any, the perplexity of all is infinite"
+    )
+
+
+class TargetQuality(Strict):
+    """A head that is its own reference, beside the dense softmax it was made from, and beside that retrained."""
+
+    rows: int
+    head: TargetFigures
+    dense: TargetFigures
+    retrained: TargetFigures | None = None
+
+
 class Quality(Strict):
     """Figures on held-out contexts, against the reference."""
 
@@ -41,6 +62,13 @@ class Quality(Strict):
     logprob_error_p99: float = Field(description="99th percentile of the same, nats")
     cost_macs: float = Field(description="multiply-adds per query relative to dense")
     cost_bytes: float = Field(description="bytes of weights touched per query relative to dense")
+    targets: TargetQuality | None = Field(default=None, description="of a head that is its own reference")
+
+    def figures(self) -> dict[str, float]:
+        """Every number by name; those on targets as `head_top_1`, `dense_perplexity`, ..."""
+        beside = {} if self.targets is None else self.targets.model_dump(exclude={"rows"}, exclude_none=True)
+        named = {f"{whose}_{name}": value for whose, found in beside.items() for name, value in found.items()}
+        return self.model_dump(exclude={"targets"}) | named
 
 
 class Manifest(Strict):

@@ -13,7 +13,7 @@ from .errors import BadInput
 from .head import Head
 from .legal import Legal
 from .plans import Plan
-from .result import FloatArray, IdArray, PlanResult
+from .result import NO_CLASS, FloatArray, IdArray, PlanResult
 from .selection import ranked
 
 DEPTHS = (1, 5, 10)
@@ -24,7 +24,7 @@ PerRow = dict[str, npt.NDArray[np.float64]]
 
 @dataclass(frozen=True)
 class Chunk:
-    """Some rows with the plan's answers. own, exact: logits [b, V], None where there are none.
+    """Some rows with the plan's answers. own, exact, dense: logits [b, V], None where there are none.
 
     rows: [b] positions in the user's file. contexts: [b, d]. targets: [b] or None. top: the plan's first ten.
     """
@@ -34,6 +34,7 @@ class Chunk:
     targets: IdArray | None
     own: FloatArray | None
     exact: FloatArray | None
+    dense: FloatArray | None
     top: PlanResult
 
 
@@ -63,6 +64,8 @@ def checked_targets(head: Head, contexts: FloatArray, targets: npt.ArrayLike) ->
     if wrong.size:
         raise BadInput(f"targets row {wrong[0]} is {gold[wrong[0]]} but classes go from 0 to {classes - 1}")
     gold = gold.astype(np.int64)
+    if head.own:
+        return gold  # probability 0 is no sign of padding there
     ids = np.unique(gold)
     padding = ids[np.isneginf(head.logprobs(np.zeros((1, head.manifest.dim)), ids[None])[0])]
     if padding.size:
@@ -71,8 +74,8 @@ def checked_targets(head: Head, contexts: FloatArray, targets: npt.ArrayLike) ->
 
 
 def truth_of(head: Head) -> Plan | None:
-    """The plan whose logits are true; None where the bundle has none that is known to be."""
-    return head.dense if head.manifest.reference == "dense" else None
+    """The plan whose logits are true; None where the bundle was exported without."""
+    return head.exact
 
 
 def depth_of(head: Head) -> int:
@@ -88,9 +91,15 @@ def chunks(head: Head, contexts: FloatArray, targets: IdArray | None, order: IdA
         rows = order[start : start + step]
         part = contexts[rows]
         exact = None if truth is None else checked_logits(truth.distribution(part), rows)
+        dense = exact if truth is head.dense else dense_logits(head, part)
         own = checked_logits(head.plan.distribution(part), rows)
         top = head.run(head.plan, part, depth_of(head), Legal())
-        yield Chunk(rows, part, None if targets is None else targets[rows], own, exact, top)
+        yield Chunk(rows, part, None if targets is None else targets[rows], own, exact, dense, top)
+
+
+def dense_logits(head: Head, contexts: FloatArray) -> FloatArray | None:
+    """Of the dense head that a self-referent one is compared with, where the bundle has it."""
+    return None if head.dense is None else head.dense.distribution(contexts)
 
 
 def checked_logits(logits: FloatArray | None, rows: IdArray) -> FloatArray | None:
@@ -109,9 +118,9 @@ def per_row(head: Head, chunk: Chunk) -> PerRow:
         found |= against_truth(head, chunk, chunk.exact)
     if chunk.targets is not None:
         found |= on_targets("head", chunk.top.ids, chunk.own, chunk.targets)
-    if chunk.targets is not None and chunk.exact is not None:
-        true = best(chunk.exact, chunk.top.ids.shape[1])
-        found |= on_targets("dense", true, chunk.exact, chunk.targets)
+    if chunk.targets is not None and chunk.dense is not None:
+        true = best(chunk.dense, chunk.top.ids.shape[1])
+        found |= on_targets("dense", true, chunk.dense, chunk.targets)
     return found
 
 
@@ -152,8 +161,9 @@ def depths(ids: IdArray) -> list[int]:
 
 
 def best(logits: FloatArray, k: int) -> IdArray:
-    """[b, V] -> [b, k]: the k best, best first; equal logits by lower id."""
-    return np.stack([ranked(row, k) for row in logits])
+    """[b, V] -> [b, k]: the k best, best first; equal logits by lower id, -1 for those of probability 0."""
+    ids = np.stack([ranked(row, k) for row in logits])
+    return np.where(np.isneginf(np.take_along_axis(logits, ids, axis=1)), NO_CLASS, ids)
 
 
 def answered_dense(head: Head, contexts: FloatArray) -> float:

@@ -117,7 +117,7 @@ class Metrics:
         self.unloaded(model)  # as it was before it was loaded again
         self.infos[model] = (*place, manifest.method, manifest.plan, model.head.device, manifest.normalizer)
         self.info.labels(*self.infos[model]).set(1)
-        for metric, value in (manifest.quality.model_dump() if manifest.quality else {}).items():
+        for metric, value in (manifest.quality.figures() if manifest.quality else {}).items():
             self.quality.labels(*place, metric).set(value)
 
     def unloaded(self, model: Model) -> None:

@@ -53,7 +53,7 @@ def warm(head: Head) -> None:
     for batch in WARM_BATCHES:
         for _ in range(WARM_CALLS):
             head.topk(contexts[:batch], k)
-            if head.dense is not None:
+            if head.exact is not None:
                 head.topk(contexts[:batch], k, exact=True)
 
 
@@ -151,7 +151,7 @@ class Model:
                 "device": head.device,
                 "threads": head.threads,
                 "labels": self.labels is not None,
-                "exact": head.dense is not None,
+                "exact": head.exact is not None,
             }
         )
 

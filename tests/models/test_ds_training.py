@@ -11,7 +11,8 @@ from shortlist_models.growth import Growth
 GROUPS, EACH, DIM = 4, 10, 8
 CLASSES = GROUPS * EACH
 QUICK = TrainOptions(
-    experts=4, rounds=2, final_rounds=2, tuning_rounds=1, round_epochs=2.0, batch=64, learning_rate=0.02,
+    experts=4, rounds=2, final_rounds=2, tuning_rounds=1, round_steps=46, expert_batch=32, batch=64,
+    learning_rate=0.02, tuning_rate=0.02,
     lasso=0.03, prune_steps=5, tolerance=0.02, threshold=0.5, noise=4.0,
 )  # fmt: skip
 
@@ -85,6 +86,13 @@ def test_the_same_seed_gives_the_same_head_and_one_stopped_half_way_resumes_to_i
     assert resumed.peak_bytes == whole.peak_bytes
 
 
+def test_every_stage_is_shown_before_its_cloning():
+    seen = []
+    train(dense, examples, validation, QUICK, stage_done=lambda module: seen.append((module.experts, len(module.ids))))
+    assert [experts for experts, _ in seen] == [2]
+    assert seen[0][1] <= 3.25 / 2 * CLASSES
+
+
 def test_another_seed_gives_another_head():
     first = train(dense, examples, validation, TrainOptions(**vars(QUICK) | {"experts": 2}))
     second = train(dense, examples, validation, TrainOptions(**vars(QUICK) | {"experts": 2, "seed": 1}))
@@ -96,7 +104,7 @@ def test_a_checkpoint_of_other_options_is_not_taken(tmp_path):
     train(dense, examples, validation, TrainOptions(**vars(QUICK) | {"experts": 2}), checkpoint=path)
     run = Run(dense, examples, validation, QUICK, DSOptions())
     run.resume(path)
-    assert run.steps == 0
+    assert run.seen == 0
 
 
 def test_one_expert_is_a_dense_softmax_trained_on():
@@ -124,7 +132,7 @@ def test_without_targets_the_dense_layer_is_distilled():
 
 
 def test_a_collapsed_gate_is_reported_with_what_to_change():
-    options = TrainOptions(**vars(QUICK) | {"noise": 1e-6, "experts": 4, "mitosis": False, "round_epochs": 0.05})
+    options = TrainOptions(**vars(QUICK) | {"noise": 1e-6, "experts": 4, "mitosis": False, "round_steps": 3})
     far = Examples(examples.contexts + 1000 * torch.eye(DIM)[0], examples.targets)
     trained = train(dense, far, Examples(far.contexts[:100], far.targets[:100]), options, DSOptions(load=0.0))
     assert trained.history[-1]["effective_experts"] < 2

@@ -164,13 +164,6 @@ def test_no_truth_no_precision(no_dense):
     assert "exported with --no-dense" in found.missing[0]
 
 
-def test_a_head_that_is_its_own_reference_is_not_held_against_dense(head, monkeypatch):
-    monkeypatch.setattr(head, "manifest", head.manifest.model_copy(update={"reference": "self"}))
-    found = evaluate(head, CONTEXTS)
-    assert (found.precision, found.kl) == (None, None)
-    assert "its own reference" in found.missing[0]
-
-
 def test_a_plan_without_a_distribution(head, monkeypatch):
     monkeypatch.setattr(head.plan, "distribution", lambda contexts: Plan.distribution(head.plan, contexts))
     found = evaluate(head, CONTEXTS, TARGETS)

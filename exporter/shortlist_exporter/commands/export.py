@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from rich.console import Console
 from rich.table import Table
 from shortlist.arguments import natural, positive, share
 from shortlist.errors import BadInput, NotFound
-from shortlist.manifest import Manifest
+from shortlist.manifest import Manifest, TargetQuality
 
 from ..export import Request, export
 from ..labels import labels_from
@@ -58,6 +59,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     labels.add_argument(
         "--labels-from", type=Path, metavar="TOKENIZER", help="the same from a tokenizer.json, its folder, or a GGUF"
     )
+    add("--device", metavar="cpu|cuda:N", help="where heads that are trained are trained (default: cpu)")
+    add("--head", type=Path, metavar="FILE", help="a head of the method that was trained elsewhere, safetensors")
     add("--max-k", type=positive, metavar="CLASSES", help="largest k served (default: V)")
     add(
         "--no-fallback",
@@ -73,7 +76,7 @@ def run(args: argparse.Namespace) -> int:
     """Export, show the quality, return 0."""
     request = Request(
         method=args.method,
-        options=dict(pair(option) for option in args.options),
+        options=dict(pair(option) for option in args.options) | ({"device": args.device} if args.device else {}),
         promise={k: least for k, least in ((1, args.min_p1), (5, args.min_p5)) if least is not None},
         labels=load_labels(args.labels),
         keep_dense=not args.no_dense,
@@ -81,6 +84,7 @@ def run(args: argparse.Namespace) -> int:
         max_k=args.max_k,
         threads=args.threads,
         seed=args.seed,
+        head=args.head,
     )
     with progress_bar("reading") as report:
         dense = load_dense(args.weights, args.bias, args.tensor, args.bias_tensor)
@@ -88,6 +92,8 @@ def run(args: argparse.Namespace) -> int:
         if args.labels_from is not None:
             request = replace(request, labels=labels_from(args.labels_from, dense))
         manifest = export(dense, contexts, args.out, request, report)
+    for note in manifest.provenance.get("notes", []):
+        Console(stderr=True).print(f"note: {note}", highlight=False, markup=False, soft_wrap=True)
     Console(file=sys.stdout).print(summary(manifest, args.out))
     return 0
 
@@ -132,4 +138,18 @@ def summary(manifest: Manifest, out: Path) -> Table:
         "answered dense": f"from {crossover} rows a request" if crossover else "never by batch size",
     }.items():
         table.add_row(name, figure)
+    for name, figure in target_rows(quality.targets):
+        table.add_row(name, figure)
     return table
+
+
+def target_rows(targets: TargetQuality | None) -> Iterator[tuple[str, str]]:
+    """The head on the gold classes, beside dense."""
+    if targets is None:
+        return
+    named = {"head": targets.head, "dense": targets.dense, "dense, retrained": targets.retrained}
+    for name, figures in named.items():
+        if figures is not None:
+            best = f"{figures.top_1:.4f} / {figures.top_5:.4f} / {figures.top_10:.4f}"
+            rest = f", {figures.impossible:.2%} with probability 0" if figures.impossible else ""
+            yield f"{name}: target in top 1 / 5 / 10", f"{best}, perplexity {figures.perplexity:.2f}{rest}"

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 from shortlist.errors import BadInput
 
-from .base import Fitted, Method
+from .base import Fitted, Method, OwnMethod
+from .ds import DsMethod
+from .ds_svd import DsSvdMethod
 from .full import FullMethod
 from .l2s import L2sMethod
 from .svd import SvdMethod
 
-METHODS: dict[str, Method] = {
+METHODS: dict[str, Method | OwnMethod] = {
     "full": FullMethod(),
     "svd": SvdMethod(),
     "l2s": L2sMethod(),
+    "ds": DsMethod(),
+    "ds-svd": DsSvdMethod(),
 }
 
-__all__ = ["METHODS", "Fitted", "Method", "method_named"]
+__all__ = ["METHODS", "Fitted", "Method", "OwnMethod", "method_named"]
 
 
-def method_named(name: str) -> Method:
+def method_named(name: str) -> Method | OwnMethod:
     """The method of this name; raises BadInput with the known ones."""
     if name not in METHODS:
         raise BadInput(f"there is no method '{name}': choose one of {', '.join(METHODS)}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Protocol, TypeVar
+from typing import Any, ClassVar, Literal, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +16,7 @@ from shortlist.manifest import Normalizer
 from shortlist_models import FullSoftmax
 from torch import nn
 
-from ..sources import Dense
+from ..sources import Contexts, Dense
 
 FloatArray = npt.NDArray[np.float32]
 Progress = Callable[[str, int, int], None]  # stage, done, total
@@ -45,25 +45,23 @@ class Cost(BaseModel):
 
 @dataclass(frozen=True)
 class Fitted:
-    """A fitted head: the torch module, and what the manifest says of it."""
+    """A fitted head: the torch module, and what the manifest says of it.
+
+    notes: sentences for the user. retrained: a dense softmax trained in the same way, where there is one.
+    """
 
     module: nn.Module
     cost: Cost
     options: dict[str, Any] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    retrained: nn.Module | None = None
 
 
-class Method(Protocol):
-    """fit -> graphs. One module a method; stateless."""
+class Written(Protocol):
+    """What is written of any fitted head. One module a method; stateless."""
 
     plan: ClassVar[str]
-    reference: ClassVar[Literal["dense", "self"]]
     normalizer: ClassVar[Normalizer]
-
-    def fit(
-        self, dense: Dense, contexts: FloatArray, options: dict[str, str], seed: int, progress: Progress = quiet
-    ) -> Fitted:
-        """Make the head from the dense layer and contexts [n, d]; raises BadInput on a wrong option."""
-        ...
 
     def graphs(self, fitted: Fitted, dense: Dense, folder: Path) -> dict[str, str]:
         """Write the method's own ONNX graphs into `folder`; role -> file name."""
@@ -74,7 +72,42 @@ class Method(Protocol):
         ...
 
 
-def no_index(method: Method, fitted: Fitted) -> dict[str, npt.NDArray[Any]]:
+class Method(Written, Protocol):
+    """fit -> graphs, of a head that approximates the dense one."""
+
+    reference: ClassVar[Literal["dense", "self"]]
+
+    def fit(
+        self, dense: Dense, contexts: FloatArray, options: dict[str, str], seed: int, progress: Progress = quiet
+    ) -> Fitted:
+        """Make the head from the dense layer and contexts [n, d]; raises BadInput on a wrong option."""
+        ...
+
+
+@runtime_checkable
+class OwnMethod(Written, Protocol):
+    """learn or restore -> graphs, of a head whose own distribution is the truth (`reference` is "self").
+
+    The module of both has `log_prob`: contexts [B, d] -> [B, V], -inf for probability 0. No rows.onnx is written: the
+    plan's `distribution` gives every logit. dense.onnx is only compared with.
+    """
+
+    reference: ClassVar[Literal["dense", "self"]]
+
+    def learn(
+        self, dense: Dense, examples: Contexts, options: dict[str, str], seed: int, progress: Progress = quiet
+    ) -> Fitted:
+        """Train the head on contexts [n, d], with targets where there are any; raises BadInput on a wrong option."""
+        ...
+
+    def restore(
+        self, dense: Dense, state: dict[str, torch.Tensor], examples: Contexts, options: dict[str, str]
+    ) -> Fitted:
+        """The head of a `state_dict` that was trained elsewhere; raises BadInput where it does not fit the layer."""
+        ...
+
+
+def no_index(method: Written, fitted: Fitted) -> dict[str, npt.NDArray[Any]]:
     """Method.index of methods whose plan wants none."""
     del method, fitted
     return {}

@@ -29,6 +29,6 @@ def run(args: argparse.Namespace) -> int:
     print(f"{'files':<20} {len(manifest.files)} verified, {size:,} bytes")
     print(f"{'calibration':<20} replayed, P@{min(CANARY_K, manifest.max_k)} {precision:.4f} on its rows")
     if manifest.quality is not None:
-        for name, figure in manifest.quality.model_dump().items():
+        for name, figure in manifest.quality.figures().items():
             print(f"{name:<20} {figure:.6g}")
     return 0

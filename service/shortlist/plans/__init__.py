@@ -6,6 +6,7 @@ from ..bundle import Bundle
 from ..errors import BundleError
 from .base import Plan
 from .full import FullPlan
+from .gated import GatedPlan
 from .preview import PreviewPlan
 from .screen import ScreenPlan
 
@@ -23,4 +24,5 @@ def open_plan(bundle: Bundle, device: str, threads: int) -> Plan:
     name = bundle.manifest.plan
     if name not in PLANS:
         raise BundleError(f"{bundle.folder} needs plan '{name}', known here: {', '.join(PLANS)}; upgrade shortlist")
-    return PLANS[name](bundle, device, threads)
+    gated = name == "screen" and bundle.has_graph("gate")
+    return (GatedPlan if gated else PLANS[name])(bundle, device, threads)

@@ -19,7 +19,8 @@ CHUNK_BYTES = 4 << 20  # logits of one chunk of rows: stays in the last-level ca
 class Plan(ABC):
     """route -> run sessions -> merge, over arrays. Knows no HTTP.
 
-    fallback: the bundle's dense head, for rows that the plan is not sure of; None where it was left out.
+    fallback: the bundle's dense head, for rows that the plan is not sure of; None where it was left out, or where the
+    head is its own reference.
     """
 
     fallback: Plan | None = None
@@ -44,8 +45,12 @@ class Plan(ABC):
         del contexts
         return None
 
+    def truth(self) -> Plan:
+        """Of a head that is its own reference: the plan whose `distribution` and answers are the truth."""
+        return self
+
     def prefers_dense(self, k: int) -> bool:
-        """Whether so large a k is better answered by the dense head, where the bundle has it."""
+        """Whether so large a k is better answered by the exact head, where the bundle has it."""
         return False
 
     def width(self, k: int) -> int:

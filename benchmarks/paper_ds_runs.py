@@ -1,0 +1,147 @@
+"""The trainings behind the page of Doubly Sparse Softmax: resumable, each leaves its head and its history."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.torch import load_file, save_file
+from shortlist_exporter.methods.base import torch_dense
+from shortlist_exporter.progress import Report
+from shortlist_exporter.sources import Contexts, Dense
+from shortlist_models import FullSoftmax
+from shortlist_models.ds import DSOptions, DSSoftmax
+from shortlist_models.ds_options import Examples, TrainOptions, as_dense
+from shortlist_models.ds_training import train
+from torch import Tensor
+
+from .datasets.ptb import base_model_folder, load_layer, states
+
+THIRD, WHOLE = 310_000, 929_589  # words of train
+WATCHED = 5000  # contexts of valid that a round is judged by
+RATES = (3e-4, 1e-3, 3e-3)  # the grid; the best by valid is reported
+EXPERTS = 64
+STAGES = (2, 4, 8, 16, 32)
+QUICK = TrainOptions(
+    experts=EXPERTS, rounds=4, final_rounds=4, tuning_rounds=8, round_steps=60, expert_batch=32, learning_rate=4e-3,
+    lasso=3e-3, growth=1.02, tolerance=0.03, threshold=7.0, noise=2.0,
+)  # fmt: skip
+FULL = replace(QUICK, tuning_rounds=24, final_rounds=8, round_steps=120)
+TARGET, STARRED_TARGET = 17.0, 36.0  # FLOP speed-ups at which the lasso stops growing
+
+
+@dataclass(frozen=True)
+class Text:
+    """Penn Treebank as contexts: train to fit, valid to choose, test to report."""
+
+    dense: Dense
+    fit: Contexts
+    valid: Contexts
+    test: Contexts
+    words: tuple[str, ...]
+    counts: tuple[int, ...]
+
+    @property
+    def softmax(self) -> FullSoftmax:
+        """The base model's output layer."""
+        return torch_dense(self.dense)
+
+
+@dataclass(frozen=True)
+class Head:
+    """A trained head and the record of every round."""
+
+    name: str
+    module: DSSoftmax
+    history: list[dict[str, Any]]
+    peak_bytes: int
+
+
+def text_of(data: Path, cache: Path, words: int) -> Text:
+    """Contexts of all three splits, kept in `cache`."""
+    folder = base_model_folder(data)
+    cache.mkdir(parents=True, exist_ok=True)
+    fit = states(folder, "train", words, cache / f"train-{words}.safetensors")
+    valid = states(folder, "valid", None, cache / "valid.safetensors")
+    test = states(folder, "test", None, cache / "test.safetensors")
+    vocabulary = tuple((folder / "vocab.txt").read_text("utf-8").split())
+    counts = np.bincount(np.load(folder / "train.npy"), minlength=len(vocabulary))
+    return Text(load_layer(folder), fit, valid, test, vocabulary, tuple(counts.tolist()))
+
+
+def examples_of(contexts: Contexts, most: int | None = None) -> Examples:
+    """As tensors; with `most`, that many random rows."""
+    assert contexts.targets is not None
+    rows = np.arange(len(contexts.contexts))
+    if most is not None:
+        rows = np.random.default_rng(0).permutation(rows)[:most]
+    return Examples(torch.from_numpy(contexts.contexts[rows]), torch.from_numpy(contexts.targets[rows]))
+
+
+def trained(
+    name: str, text: Text, options: TrainOptions, own: DSOptions, folder: Path, report: Report, *, stages: bool = False
+) -> Head:
+    """The head of this name in `folder`, trained where it is not there yet."""
+    done = folder / f"{name}.json"
+    if not done.is_file():
+        folder.mkdir(parents=True, exist_ok=True)
+        fit, watched = examples_of(text.fit), examples_of(text.valid, WATCHED)
+        found = train(
+            text.softmax, fit, watched, options, own, report, folder / f"{name}.state",
+            (lambda module: keep(folder / f"{name}-{module.experts}", module)) if stages else None,
+        )  # fmt: skip
+        keep(folder / name, found.module)
+        record = {"history": found.history, "peak_bytes": found.peak_bytes, "notices": found.notices}
+        done.write_text(json.dumps(record), "utf-8")
+        (folder / f"{name}.state").unlink()
+    record = json.loads(done.read_text("utf-8"))
+    return Head(name, kept(folder / name, text.dense.classes), record["history"], record["peak_bytes"])
+
+
+def keep(path: Path, module: DSSoftmax) -> None:
+    """Write `<path>.safetensors`."""
+    save_file(dict(module.state_dict()), path.with_name(path.name + ".safetensors"))
+
+
+def kept(path: Path, classes: int) -> DSSoftmax:
+    """What `keep` wrote."""
+    return DSSoftmax.from_state(load_file(path.with_name(path.name + ".safetensors")), classes)
+
+
+@torch.no_grad()
+def best_classes(module: DSSoftmax | FullSoftmax, contexts: Tensor, depth: int = 10) -> Tensor:
+    """[n, depth] ids, best first; -1 where there are fewer."""
+    ask: Callable[[Tensor], Tensor]
+    if isinstance(module, FullSoftmax):
+        ask = lambda part: module.logits(part).topk(depth, dim=1).indices  # noqa: E731
+    else:
+        ask = lambda part: module.topk(part, depth)[0]  # noqa: E731
+    return torch.cat([ask(part) for part in torch.split(contexts, 512)])
+
+
+def accuracy(module: DSSoftmax | FullSoftmax, contexts: Contexts) -> dict[int, float]:
+    """Share of targets among the best 1, 5 and 10 of all rows."""
+    assert contexts.targets is not None
+    hits = best_classes(module, torch.from_numpy(contexts.contexts)) == torch.from_numpy(contexts.targets)[:, None]
+    return {k: float(hits[:, :k].any(dim=1).double().mean()) for k in (1, 5, 10)}
+
+
+def ds_run(
+    text: Text, options: TrainOptions, folder: Path, report: Report, *, starred: bool = False, rate: float = 1e-3
+) -> Head:
+    """DS-64, or DS-64*, by mitosis; its stages beside it."""
+    goal = STARRED_TARGET if starred else TARGET
+    chosen = replace(options, speedup=goal, tuning_rate=rate)
+    name = f"ds-64{'-starred' if starred else ''}-{rate:g}"
+    return trained(name, text, chosen, DSOptions(keep_one=not starred), folder, report, stages=True)
+
+
+def dense_run(text: Text, options: TrainOptions, rows: int, rate: float, folder: Path, report: Report) -> Head:
+    """Dense, retrained on as many contexts as DS-64 saw."""
+    chosen = replace(as_dense(replace(options, tuning_rate=rate), rows), learning_rate=rate)
+    return trained(f"dense-{rate:g}", text, chosen, DSOptions(), folder, report)

@@ -1,0 +1,152 @@
+"""Graphs of plan `screen` with a gate: the gate, one graph an expert, and all of it in one for single rows.
+
+gate.onnx: `context` [B, d] -> `scores` [B, K], which add up to 1. experts/NNNN.onnx: `context` [B, d], `scale` [B, 1]
+(the gate's score), `k` [1] -> `logits` [B, n], `top_logits`, `top_index` [B, k], `log_normalizer` [B].
+experts/fused.onnx: `context` [1, d], `k` [1] -> `cluster` [1], `top_logits`, `top_position` [1, k] (in the experts end
+to end), `log_normalizer` [1]: equals the gate and the best expert's graph one after the other, but with one call.
+previews/NNNN.onnx, of large experts: as the expert's, without `logits` and with `n` [1], how many of the best previews
+are scored exactly; the others enter the normaliser as previews.
+The experts' weights lie end to end in experts/sets.bin, each by column, one copy for all.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from onnx import TensorProto, helper
+from shortlist_models.ds import DSSoftmax
+from shortlist_models.svd import Basis
+
+from .graphs import GraphBuilder, value
+from .screen_graphs import SETS, bounds
+
+FloatArray = npt.NDArray[np.float32]
+OUTPUTS: tuple[tuple[str, int, list[int | str]], ...] = (
+    ("top_logits", TensorProto.FLOAT, ["B", "k"]),
+    ("top_index", TensorProto.INT64, ["B", "k"]),
+    ("log_normalizer", TensorProto.FLOAT, ["B"]),
+)
+
+
+def write_graphs(folder: Path, module: DSSoftmax, previews: dict[int, Basis]) -> dict[str, str]:
+    """Every graph of the module below `folder`; role -> file. previews: of the large experts, by number."""
+    weights, biases = split(module.weight, module), split(module.bias, module)
+    experts, previewed = folder / "experts", folder / "previews"
+    experts.mkdir()
+    with (experts / f"{SETS}.bin").open("wb") as file:
+        for weight in weights:
+            np.ascontiguousarray(weight.T).tofile(file)
+    roles = {"gate": write_gate(folder, module)}
+    if not previews:
+        roles["fused"] = f"experts/{write_fused(experts, module)}"
+    for number, start in enumerate(module.offsets[:-1].tolist()):
+        own = write_expert(
+            experts, f"{number:04d}", (module.weight.shape[1], len(weights[number])), biases[number], start
+        )
+        roles[f"expert-{number:04d}"] = f"experts/{own}"
+    for number, basis in previews.items():
+        previewed.mkdir(exist_ok=True)
+        own = write_preview(previewed, f"{number:04d}", weights[number], biases[number], basis)
+        roles[f"preview-{number:04d}"] = f"previews/{own}"
+    return roles
+
+
+def split(parameter: Any, module: DSSoftmax) -> list[FloatArray]:
+    """A parameter of all experts, by expert."""
+    return np.split(parameter.detach().numpy(), module.offsets[1:-1].tolist())
+
+
+def write_gate(folder: Path, module: DSSoftmax) -> str:
+    """gate.onnx."""
+    graph = GraphBuilder(folder)
+    add_gate(graph, module)
+    dim, experts = module.gate.shape[1], module.experts
+    context = value("context", TensorProto.FLOAT, ["B", dim])
+    return graph.save("gate", [context], [value("scores", TensorProto.FLOAT, ["B", experts])]).name
+
+
+def add_gate(graph: GraphBuilder, module: DSSoftmax) -> None:
+    """Nodes `context` -> `scores`."""
+    weight = graph.tensor("gate", module.gate.detach().numpy().T)
+    graph.node("Softmax", [graph.node("MatMul", ["context", weight], "gate_logits")], "scores", axis=1)
+
+
+def write_expert(folder: Path, name: str, shape: tuple[int, int], bias: FloatArray, start: int) -> str:
+    """An expert of `shape` (d, n) over weights that begin at the `start`-th class of sets.bin."""
+    graph = GraphBuilder(folder)
+    products = graph.node(
+        "MatMul", ["context", graph.part(f"weight-{name}", SETS, shape, start * shape[0])], "products"
+    )
+    biased = graph.node("Add", [products, graph.tensor(f"bias-{name}", bias)], "biased")
+    graph.node("Mul", [biased, "scale"], "logits")
+    graph.nodes.append(helper.make_node("TopK", ["logits", "k"], ["top_logits", "top_index"]))
+    axis = graph.tensor("axis", np.array([1], np.int64))
+    graph.node("ReduceLogSumExp", ["logits", axis], "log_normalizer", keepdims=0)
+    outputs = [value("logits", TensorProto.FLOAT, ["B", shape[1]]), *best_outputs()]
+    return graph.save(name, expert_inputs(shape[0]), outputs).name
+
+
+def expert_inputs(dim: int) -> list[Any]:
+    """See the module's docstring."""
+    scale = value("scale", TensorProto.FLOAT, ["B", 1])
+    return [value("context", TensorProto.FLOAT, ["B", dim]), scale, value("k", TensorProto.INT64, [1])]
+
+
+def best_outputs() -> list[Any]:
+    """See the module's docstring."""
+    return [value(name, kind, shape) for name, kind, shape in OUTPUTS]
+
+
+def write_fused(folder: Path, module: DSSoftmax) -> str:
+    """fused.onnx: the best expert's weights are sliced out of all."""
+    graph, dim, offsets = GraphBuilder(folder), module.weight.shape[1], module.offsets.numpy()
+    add_gate(graph, module)
+    graph.node("ArgMax", ["scores"], "cluster", axis=1, keepdims=0)
+    one = graph.tensor("axis", np.array([1], np.int64))
+    graph.node("ReduceMax", ["scores", one], "scale", keepdims=1)
+    weights = graph.part(SETS, SETS, (int(offsets[-1]) * dim,), 0)
+    flat = graph.node("Slice", [weights, *bounds(graph, "weight", offsets * dim)], "flat")
+    shape = graph.tensor("shape", np.array([dim, -1], np.int64))
+    products = graph.node("MatMul", ["context", graph.node("Reshape", [flat, shape], "columns")], "products")
+    biases = graph.tensor("biases", module.bias.detach().numpy())
+    bias = graph.node("Slice", [biases, *bounds(graph, "class", offsets)], "bias")
+    graph.node("Mul", [graph.node("Add", [products, bias], "biased"), "scale"], "logits")
+    graph.nodes.append(helper.make_node("TopK", ["logits", "k"], ["top_logits", "top_index"]))
+    first, _, _ = bounds(graph, "class", offsets)
+    graph.node("Add", ["top_index", first], "top_position")
+    graph.node("ReduceLogSumExp", ["logits", one], "log_normalizer", keepdims=0)
+    outputs = [
+        value("cluster", TensorProto.INT64, [1]),
+        value("top_logits", TensorProto.FLOAT, [1, "k"]),
+        value("top_position", TensorProto.INT64, [1, "k"]),
+        value("log_normalizer", TensorProto.FLOAT, [1]),
+    ]
+    inputs = [value("context", TensorProto.FLOAT, [1, dim]), value("k", TensorProto.INT64, [1])]
+    return graph.save("fused", inputs, outputs).name
+
+
+def write_preview(folder: Path, name: str, weight: FloatArray, bias: FloatArray, basis: Basis) -> str:
+    """A large expert: all its classes in few dimensions, the best n of them exactly."""
+    graph = GraphBuilder(folder)
+    projected = graph.node("MatMul", ["context", graph.tensor(f"projection-{name}", basis.projection.numpy())], "p")
+    columns = graph.tensor(f"preview-{name}", basis.preview.numpy().T)
+    biases = graph.tensor(f"bias-{name}", bias)
+    biased = graph.node("Add", [graph.node("MatMul", [projected, columns], "products"), biases], "biased")
+    previews = graph.node("Mul", [biased, "scale"], "previews")
+    graph.nodes.append(helper.make_node("TopK", [previews, "n"], ["near", "candidates"]))
+    rows = graph.node("Gather", [graph.tensor(f"rows-{name}", weight), "candidates"], "rows")
+    last = graph.tensor("last_axis", np.array([2], np.int64))
+    columns_of = graph.node("MatMul", [rows, graph.node("Unsqueeze", ["context", last], "column")], "row_products")
+    exact = graph.node("Squeeze", [columns_of, last], "exact_products")
+    own_bias = graph.node("Gather", [biases, "candidates"], "own_bias")
+    logits = graph.node("Mul", [graph.node("Add", [exact, own_bias], "exact_biased"), "scale"], "exact")
+    mixed = graph.node("ScatterElements", [previews, "candidates", logits], "mixed", axis=1)
+    graph.nodes.append(helper.make_node("TopK", [logits, "k"], ["top_logits", "top_candidate"]))
+    graph.node("GatherElements", ["candidates", "top_candidate"], "top_index", axis=1)
+    axis = graph.tensor("axis", np.array([1], np.int64))
+    graph.node("ReduceLogSumExp", [mixed, axis], "log_normalizer", keepdims=0)
+    inputs = [*expert_inputs(weight.shape[1]), value("n", TensorProto.INT64, [1])]
+    return graph.save(name, inputs, best_outputs()).name

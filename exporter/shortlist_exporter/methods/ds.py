@@ -1,0 +1,168 @@
+"""Method `ds`: Doubly Sparse Softmax; plan `screen` with a gate."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import numpy.typing as npt
+import torch
+from pydantic import Field
+from shortlist.errors import BadInput
+from shortlist.manifest import Normalizer
+from shortlist_models import FullSoftmax
+from shortlist_models.ds import DSOptions, DSSoftmax
+from shortlist_models.ds_options import Examples, Trained, TrainOptions, as_dense
+from shortlist_models.ds_training import train
+
+from ..gate_graphs import write_graphs
+from ..sources import Contexts, Dense
+from .base import Cost, Fitted, Options, Progress, parsed, quiet, torch_dense
+
+VALIDATION = 10  # one row in ten of those given says when the lasso has grown enough
+MOST_VALIDATION = 5000
+TOLD = ("experts", "epoch", "lasso", "top1", "speedup", "bytes")  # of every round, in the manifest
+
+
+class DsOptions(Options):
+    """`--set` options of method ds. gamma and load are the paper's; see `shortlist_models.ds_options`."""
+
+    experts: int = Field(default=64, ge=1, description="K, a power of two with mitosis")
+    mitosis: bool = Field(default=True, description="2 -> 4 -> ... -> K; false: K experts from the start")
+    keep_one: bool = Field(default=True, description="at least one copy of every class; false: the starred rows")
+    load: float = Field(default=10.0, ge=0)
+    gamma: float = Field(default=0.01, ge=0, description="rows of a smaller root mean square are pruned")
+    expert_group: Literal["expert", "class"] = Field(default="expert", description="groups of the expert lasso")
+    lasso: float = Field(default=TrainOptions.lasso, ge=0, description="first coefficient of both lassos")
+    growth: float = Field(default=TrainOptions.growth, gt=1)
+    tolerance: float = Field(default=TrainOptions.tolerance, ge=0, description="fall in accuracy that ends the growth")
+    speedup: float | None = Field(default=None, gt=1, description="times fewer multiply-adds that end the growth")
+    threshold: float | None = Field(default=None, gt=0, description="task loss under which rows are pruned, nats")
+    rounds: int = Field(default=TrainOptions.rounds, ge=1, description="of every stage")
+    final_rounds: int = Field(default=TrainOptions.final_rounds, ge=0)
+    tuning_rounds: int = Field(default=TrainOptions.tuning_rounds, ge=0, description="at last, without lasso")
+    round_steps: int = Field(default=TrainOptions.round_steps, ge=1)
+    expert_batch: int = Field(default=TrainOptions.expert_batch, ge=1)
+    batch: int = Field(default=TrainOptions.batch, ge=1)
+    learning_rate: float = Field(default=TrainOptions.learning_rate, gt=0)
+    tuning_rate: float = Field(default=TrainOptions.tuning_rate, gt=0, description="learning rate of the tuning rounds")
+    noise: float = Field(default=TrainOptions.noise, ge=0, description="of the gates of clones")
+    retrain: bool = Field(default=False, description="train a dense softmax in the same way, to compare with")
+    checkpoint: str = Field(default="", description="file that training resumes from")
+    device: str = Field(default="cpu", description="cpu or cuda:N, of the training")
+
+
+class DsMethod:
+    """See `shortlist_models.ds` for the algorithm and its source."""
+
+    plan: ClassVar[str] = "screen"
+    reference: ClassVar[Literal["dense", "self"]] = "self"
+    normalizer: ClassVar[Normalizer] = "exact"
+    kind: ClassVar[type[DsOptions]] = DsOptions
+
+    def learn(
+        self, dense: Dense, examples: Contexts, options: dict[str, str], seed: int, progress: Progress = quiet
+    ) -> Fitted:
+        """See OwnMethod.learn; without targets the dense layer's distribution is distilled."""
+        chosen = parsed(self.kind, options)
+        check_device(chosen.device)
+        fit, validation = parts_of(examples, torch_dense(dense))
+        trained = guarded(dense, fit, validation, chosen, seed, progress)
+        notes = list(trained.notices)
+        if examples.targets is None:
+            notes.append("the contexts have no targets, so the dense layer's own distribution was distilled")
+        found = self.fitted(trained.module.cpu(), dense, examples, chosen, tuple(notes))
+        told = [{name: record[name] for name in TOLD} for record in trained.history]
+        found.options.update(history=told, peak_bytes=trained.peak_bytes)
+        if chosen.retrain:
+            baseline = retrained(dense, fit, validation, train_options(chosen, seed), trained, progress)
+            return replace(found, retrained=baseline)
+        return found
+
+    def restore(
+        self, dense: Dense, state: dict[str, torch.Tensor], examples: Contexts, options: dict[str, str]
+    ) -> Fitted:
+        """See OwnMethod.restore."""
+        missing = {"weight", "bias", "gate", "ids", "offsets"} - set(state)
+        if missing:
+            raise BadInput(f"the head has no tensor '{min(missing)}': save the state_dict of a DSSoftmax")
+        try:
+            module = DSSoftmax.from_state(state, dense.classes)
+        except (ValueError, RuntimeError) as error:
+            raise BadInput(f"the head is no whole DSSoftmax of {dense.classes} classes: {error}") from None
+        if module.weight.shape[1] != dense.dim or module.gate.shape[1] != dense.dim:
+            raise BadInput(f"the head has d = {module.weight.shape[1]} but the weight has d = {dense.dim}")
+        return self.fitted(module, dense, examples, parsed(self.kind, options), ())
+
+    def fitted(
+        self, module: DSSoftmax, dense: Dense, examples: Contexts, options: DsOptions, notes: tuple[str, ...]
+    ) -> Fitted:
+        """What is exported of a trained module."""
+        used = module.utilization(torch.from_numpy(examples.contexts))
+        said = options.model_dump(exclude={"checkpoint", "device"}) | {"sizes": module.sizes, "used": used.tolist()}
+        said |= {"speedup": module.speedup(used)}
+        cost = 1 / module.speedup(used)
+        return Fitted(module, Cost(macs=cost, bytes=cost), said, notes)
+
+    def graphs(self, fitted: Fitted, dense: Dense, folder: Path) -> dict[str, str]:
+        """See `gate_graphs`."""
+        del dense
+        module = fitted.module
+        assert isinstance(module, DSSoftmax)
+        return write_graphs(folder, module, {})
+
+    def index(self, fitted: Fitted) -> dict[str, npt.NDArray[Any]]:
+        """Classes of every expert."""
+        module = fitted.module
+        assert isinstance(module, DSSoftmax)
+        return {"ids": module.ids.numpy(), "offsets": module.offsets.numpy()}
+
+
+def parts_of(examples: Contexts, dense: FullSoftmax) -> tuple[Examples, Examples]:
+    """Rows to train on and the last tenth of them, at most `MOST_VALIDATION`, to validate."""
+    rows = len(examples.contexts)
+    held = min(MOST_VALIDATION, max(1, rows // VALIDATION))
+    if rows < 2:
+        raise BadInput("there is one context to train on: give some thousand")
+    contexts = torch.from_numpy(examples.contexts)
+    targets = None if examples.targets is None else torch.from_numpy(examples.targets)
+
+    def part(chosen: slice) -> Examples:
+        return Examples(contexts[chosen], dense if targets is None else targets[chosen])
+
+    return part(slice(0, rows - held)), part(slice(rows - held, rows))
+
+
+def train_options(options: DsOptions, seed: int) -> TrainOptions:
+    """The part that training wants."""
+    names = TrainOptions.__dataclass_fields__.keys() & options.model_dump().keys()
+    return TrainOptions(**{name: getattr(options, name) for name in names}, seed=seed)
+
+
+def guarded(
+    dense: Dense, fit: Examples, validation: Examples, options: DsOptions, seed: int, progress: Progress
+) -> Trained:
+    """Training, its complaints as BadInput."""
+    checkpoint = Path(options.checkpoint) if options.checkpoint else None
+    own = DSOptions(
+        load=options.load, gamma=options.gamma, keep_one=options.keep_one, expert_group=options.expert_group
+    )
+    try:
+        return train(torch_dense(dense), fit, validation, train_options(options, seed), own, progress, checkpoint)
+    except ValueError as error:
+        raise BadInput(str(error)) from None
+
+
+def retrained(
+    dense: Dense, fit: Examples, validation: Examples, options: TrainOptions, trained: Trained, progress: Progress
+) -> DSSoftmax:
+    """A dense softmax, as one expert, trained on from the same start, as long and in the same way."""
+    same = as_dense(options, round(trained.history[-1]["epoch"] * len(fit.contexts)))
+    return train(torch_dense(dense), fit, validation, same, None, progress).module.cpu()
+
+
+def check_device(device: str) -> None:
+    """Raise BadInput for a device that torch has not got."""
+    if device != "cpu" and not (device.startswith("cuda") and torch.cuda.is_available()):
+        raise BadInput(f"torch has no device '{device}' here: choose cpu, or cuda:N on a machine with an NVIDIA driver")

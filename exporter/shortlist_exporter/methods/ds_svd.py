@@ -1,0 +1,80 @@
+"""Method `ds-svd`: Doubly Sparse Softmax with SVD previews inside its large experts; plan `screen` with a gate."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import numpy.typing as npt
+import torch
+from pydantic import Field
+from shortlist.errors import BadInput
+from shortlist.manifest import Normalizer
+from shortlist_models.ds import DSSoftmax
+from shortlist_models.ds_svd import PreviewedDS, previews_of
+
+from ..gate_graphs import write_graphs
+from ..sources import Contexts, Dense
+from .base import Cost, Fitted
+from .ds import DsMethod, DsOptions
+
+
+class DsSvdOptions(DsOptions):
+    """Beyond those of ds."""
+
+    over: int = Field(default=512, ge=1, description="experts of more classes than this are previewed")
+    basis: Literal["weight", "context"] = "context"
+    width: int | None = Field(default=None, ge=1, description="W: d/8 for weight, 2d/9 for context")
+    full_view: int | None = Field(default=None, ge=1, description="N: a twentieth of the largest expert")
+
+
+class DsSvdMethod(DsMethod):
+    """The paper's section 4.6; see `shortlist_models.ds_svd`."""
+
+    normalizer: ClassVar[Normalizer] = "estimated"
+    kind: ClassVar[type[DsOptions]] = DsSvdOptions
+
+    def fitted(
+        self, module: DSSoftmax, dense: Dense, examples: Contexts, options: DsOptions, notes: tuple[str, ...]
+    ) -> Fitted:
+        """With a basis for every expert over the stated size."""
+        assert isinstance(options, DsSvdOptions)
+        plain = super().fitted(module, dense, examples, options, notes)
+        width = options.width or math.ceil(dense.dim / 8 if options.basis == "weight" else dense.dim * 2 / 9)
+        if width > dense.dim:
+            raise BadInput(f"option width={width} is over d = {dense.dim}: choose a narrower preview")
+        contexts = torch.from_numpy(examples.contexts)
+        previews = previews_of(module, contexts, options.over, width, weighted=options.basis == "context")
+        if not previews:
+            largest = max(module.sizes)
+            sentence = f"no expert has over {options.over} classes (the largest {largest}), so none is previewed"
+            notes = (*notes, sentence)
+        full_view = options.full_view or math.ceil(max(module.sizes) / 20)
+        used: list[float] = plain.options["used"]
+        cost = cost_of(module, set(previews), used, width, full_view)
+        said = plain.options | {"width": width, "full_view": full_view, "previewed": sorted(previews)}
+        return Fitted(PreviewedDS(module, previews, full_view), cost, said, notes)
+
+    def graphs(self, fitted: Fitted, dense: Dense, folder: Path) -> dict[str, str]:
+        """See `gate_graphs`."""
+        del dense
+        module = fitted.module
+        assert isinstance(module, PreviewedDS)
+        return write_graphs(folder, module.experts, module.previews)
+
+    def index(self, fitted: Fitted) -> dict[str, npt.NDArray[Any]]:
+        """Classes of every expert."""
+        module = fitted.module
+        assert isinstance(module, PreviewedDS)
+        return {"ids": module.experts.ids.numpy(), "offsets": module.experts.offsets.numpy()}
+
+
+def cost_of(module: DSSoftmax, previewed: set[int], used: list[float], width: int, full_view: int) -> Cost:
+    """Gate, and of the expert all rows or projection, previews and full view, against V x d."""
+    classes, dim = module.classes, module.weight.shape[1]
+    macs = float(module.experts * dim)
+    for expert, (size, share) in enumerate(zip(module.sizes, used, strict=True)):
+        own = dim * width + size * width + min(size, full_view) * dim if expert in previewed else size * dim
+        macs += share * own
+    return Cost(macs=macs / (classes * dim), bytes=macs / (classes * dim))
