@@ -24,14 +24,14 @@ from shortlist_models.ds_training import train
 from torch import Tensor
 
 from .characters.glyphs import characters, drawn, installed_faces
+from .characters.pictures import accuracy_picture, images_picture
 from .datasets import DATASETS, DataSet, Place
-from .paper_ds_pictures import accuracy_picture, images_picture
 
 DOCS = Path("docs")
 DEPTHS = (1, 5, 10)
 VALID_EACH = 3  # of the fit contexts, images of every character that are kept from training
 DEFAULT, ALL = (8, 64), (8, 16, 32, 64)
-OPTIONS = TrainOptions(rounds=3, final_rounds=6, tuning_rounds=4, round_epochs=0.25, learning_rate=3e-3, threshold=0.6)
+OPTIONS = TrainOptions(rounds=4, final_rounds=8, tuning_rounds=8, round_steps=30)
 
 HEADER = """# Doubly Sparse Softmax: a balanced task of 3,755 classes
 

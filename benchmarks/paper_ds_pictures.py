@@ -1,77 +1,49 @@
-"""Figures 3 and A.1 of the Doubly Sparse paper, and accuracy against speed on characters."""
+"""Figures C.1 and D.1 of the DS-Softmax paper."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-import matplotlib
 import numpy as np
-import torch
-from matplotlib.axes import Axes
+import numpy.typing as npt
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
-from torch import Tensor
+from shortlist_models.ds import DSSoftmax
 
-from .characters.distortions import SIZE, distorted
-from .hierarchy import Found
 from .paper_svd_pictures import save
 
-matplotlib.use("Agg")
 
-
-def experts_picture(panels: Mapping[str, Found], out: Path) -> None:
-    """A panel each: a row an expert, a column a class, super class after super class; dark where the expert has it."""
-    figure = Figure(figsize=(4.2 * len(panels), 4.2), dpi=130, layout="constrained")
-    for axes, (title, found) in zip(np.atleast_1d(figure.subplots(1, len(panels))), panels.items(), strict=True):
-        draw(axes, found)
-        axes.set_title(title)
-    save(figure, out)
-
-
-def draw(axes: Axes, found: Found) -> None:
-    """One panel; experts in the order of the super class that they hold most of."""
-    experts, supers = found.members.shape
-    order = sorted(range(experts), key=lambda expert: (int(found.members[expert].argmax()), expert))
-    cells = np.zeros((experts, supers * supers), np.float32)
-    for row, expert in enumerate(order):
-        cells[row, found.sets[expert].numpy()] = 1
-    axes.imshow(cells, aspect="auto", cmap="Blues", vmin=0, vmax=1, interpolation="antialiased")
-    axes.set_xticks(np.arange(0, supers * supers + 1, supers * supers // 10) - 0.5, labels=[])
-    axes.set_xticks(
-        np.arange(supers * supers // 20, supers * supers, supers * supers // 10),
-        [f"{i:,}" for i in range(0, supers, supers // 10)],
-        minor=True,
-    )
-    axes.tick_params(axis="x", which="minor", length=0)
-    axes.yaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.grid(visible=True, axis="x", which="major", alpha=0.4)
-    axes.set_xlabel("super class of a class" if supers <= 10 else "super class of a class (every tenth is named)")
-    axes.set_ylabel("expert")
-
-
-def accuracy_picture(points: Sequence[tuple[str, float, float]], dense: float, out: Path) -> None:
-    """(name, speed-up, accuracy) of heads, and the dense softmax's accuracy as a line."""
-    figure = Figure(figsize=(6.5, 4), dpi=130, layout="constrained")
+def memory_picture(history: list[dict[str, Any]], out: Path) -> None:
+    """Memory of weights, gradients and moments over the training, in dense softmaxes (Figure D.1)."""
+    figure = Figure(figsize=(7, 4), dpi=130, layout="constrained")
     axes = figure.subplots()
-    axes.axhline(dense, color="grey", linestyle="--", label="dense, retrained")
-    axes.plot([speed for _, speed, _ in points], [share for _, _, share in points], "o-", label="Doubly Sparse")
-    for name, speed, share in points:
-        axes.annotate(name, (speed, share), textcoords="offset points", xytext=(6, 5))
-    axes.set_xlabel("times fewer multiply-adds than dense")
-    axes.set_ylabel("accuracy on test")
-    axes.margins(x=0.12, y=0.3)
+    epochs = [record["epoch"] for record in history]
+    axes.plot(epochs, [record["bytes"] / record["dense_bytes"] for record in history], marker=".")
+    axes.axhline(3.25, linestyle="--", color="grey", linewidth=1)
+    seen = 0
+    for record in history:
+        if record["experts"] != seen:
+            seen = record["experts"]
+            axes.annotate(f"DS-{seen}", (record["epoch"], record["bytes"] / record["dense_bytes"]), fontsize=8)
+    axes.set_ylim(bottom=0)
+    axes.set_xlabel("epoch")
+    axes.set_ylabel("memory, one dense softmax = 1")
     axes.grid(visible=True, alpha=0.3)
-    axes.legend()
     save(figure, out)
 
 
-def images_picture(glyphs: Tensor, out: Path) -> None:
-    """A row a character, a column a face: each of `glyphs` [m, faces, s, s] distorted by its own draws."""
-    count, faces = glyphs.shape[:2]
-    images = distorted(glyphs.flatten(0, 1), torch.Generator().manual_seed(0)).view(count, faces, SIZE, SIZE)
-    figure = Figure(figsize=(0.5 * faces, 0.5 * count), dpi=130)
-    axes = figure.add_axes((0, 0, 1, 1))
-    axes.imshow(images.permute(0, 2, 1, 3).reshape(count * SIZE, faces * SIZE).numpy(), cmap="Greys", vmin=-0.2, vmax=1)
-    axes.set_axis_off()
+def copies_picture(module: DSSoftmax, counts: npt.NDArray[np.int64], out: Path) -> None:
+    """Copies of a word against how often it occurs in train (Figure C.1)."""
+    copies = np.bincount(module.ids.numpy(), minlength=module.classes)
+    figure = Figure(figsize=(7, 4), dpi=130, layout="constrained")
+    axes = figure.subplots()
+    axes.scatter(np.maximum(counts, 1), copies, s=4, alpha=0.3, linewidths=0)
+    order = np.argsort(-counts, kind="stable")
+    for part in np.array_split(order, 50):
+        axes.plot(max(1.0, float(np.median(counts[part]))), copies[part].mean(), "o", color="tab:red", markersize=3)
+    axes.set_xscale("log")
+    axes.set_xlabel("occurrences in train")
+    axes.set_ylabel(f"experts that hold the word, of {module.experts}")
+    axes.set_title("one dot a word; red: means of fiftieths of the words")
+    axes.grid(visible=True, alpha=0.3)
     save(figure, out)

@@ -16,7 +16,7 @@ from shortlist_exporter.progress import Report
 from shortlist_exporter.sources import Contexts, Dense
 from shortlist_models import FullSoftmax
 from shortlist_models.ds import DSOptions, DSSoftmax
-from shortlist_models.ds_options import Examples, TrainOptions, as_dense
+from shortlist_models.ds_options import Examples, TrainOptions
 from shortlist_models.ds_training import train
 from torch import Tensor
 
@@ -25,13 +25,15 @@ from .datasets.ptb import base_model_folder, load_layer, states
 THIRD, WHOLE = 310_000, 929_589  # words of train
 WATCHED = 5000  # contexts of valid that a round is judged by
 RATES = (3e-4, 1e-3, 3e-3)  # the grid; the best by valid is reported
+DEFAULT_RATE = 1e-3
 EXPERTS = 64
 STAGES = (2, 4, 8, 16, 32)
-QUICK = TrainOptions(
-    experts=EXPERTS, rounds=4, final_rounds=4, tuning_rounds=8, round_steps=60, expert_batch=32, learning_rate=4e-3,
-    lasso=3e-3, growth=1.02, tolerance=0.03, threshold=7.0, noise=2.0,
+MITOSIS = TrainOptions(
+    experts=EXPERTS, rounds=4, final_rounds=0, tuning_rounds=10, round_steps=60, expert_batch=32, learning_rate=4e-3,
+    lasso=3e-3, growth=1.1, tolerance=0.03, threshold=7.0, noise=2.0,
 )  # fmt: skip
-FULL = replace(QUICK, tuning_rounds=24, final_rounds=8, round_steps=120)
+DENSE = replace(MITOSIS, experts=1, rounds=0, final_rounds=12, tuning_rounds=8, round_steps=63)  # 2.1 epochs, as DS-64
+STARRED_ROUNDS = 12  # of the last stage with lasso: DS-64 needs none, since mitosis leaves it no more memory
 TARGET, STARRED_TARGET = 17.0, 36.0  # FLOP speed-ups at which the lasso stops growing
 
 
@@ -60,6 +62,31 @@ class Head:
     module: DSSoftmax
     history: list[dict[str, Any]]
     peak_bytes: int
+
+    @property
+    def experts(self) -> int:
+        """K; 1 for a dense softmax."""
+        return self.module.experts
+
+    @property
+    def starred(self) -> bool:
+        """Whether classes may have lost every copy."""
+        return "starred" in self.name
+
+    @property
+    def label(self) -> str:
+        """As in the paper."""
+        return f"DS-{self.experts}{'*' if self.starred else ''}"
+
+    @property
+    def rate(self) -> float:
+        """Learning rate at which the last rounds began."""
+        return float(self.name.split("-", 3 if self.starred else 2 if self.experts > 1 else 1)[-1])
+
+    @property
+    def minutes(self) -> float:
+        """Of training, validation apart, by the clock."""
+        return float(sum(record["seconds"] for record in self.history)) / 60
 
 
 def text_of(data: Path, cache: Path, words: int) -> Text:
@@ -99,7 +126,17 @@ def trained(
         record = {"history": found.history, "peak_bytes": found.peak_bytes, "notices": found.notices}
         done.write_text(json.dumps(record), "utf-8")
         (folder / f"{name}.state").unlink()
-    record = json.loads(done.read_text("utf-8"))
+    return finished_head(name, text, folder)
+
+
+def finished(text: Text, folder: Path) -> list[Head]:
+    """Every head whose training has ended."""
+    return [finished_head(path.stem, text, folder) for path in sorted(folder.glob("*.json"))]
+
+
+def finished_head(name: str, text: Text, folder: Path) -> Head:
+    """What `trained` left."""
+    record = json.loads((folder / f"{name}.json").read_text("utf-8"))
     return Head(name, kept(folder / name, text.dense.classes), record["history"], record["peak_bytes"])
 
 
@@ -131,17 +168,15 @@ def accuracy(module: DSSoftmax | FullSoftmax, contexts: Contexts) -> dict[int, f
     return {k: float(hits[:, :k].any(dim=1).double().mean()) for k in (1, 5, 10)}
 
 
-def ds_run(
-    text: Text, options: TrainOptions, folder: Path, report: Report, *, starred: bool = False, rate: float = 1e-3
-) -> Head:
+def ds_run(text: Text, folder: Path, report: Report, *, starred: bool = False, rate: float = DEFAULT_RATE) -> Head:
     """DS-64, or DS-64*, by mitosis; its stages beside it."""
-    goal = STARRED_TARGET if starred else TARGET
-    chosen = replace(options, speedup=goal, tuning_rate=rate)
+    goal, rounds = (STARRED_TARGET, STARRED_ROUNDS) if starred else (TARGET, 0)
+    chosen = replace(MITOSIS, speedup=goal, tuning_rate=rate, final_rounds=rounds)
     name = f"ds-64{'-starred' if starred else ''}-{rate:g}"
     return trained(name, text, chosen, DSOptions(keep_one=not starred), folder, report, stages=True)
 
 
-def dense_run(text: Text, options: TrainOptions, rows: int, rate: float, folder: Path, report: Report) -> Head:
-    """Dense, retrained on as many contexts as DS-64 saw."""
-    chosen = replace(as_dense(replace(options, tuning_rate=rate), rows), learning_rate=rate)
+def dense_run(text: Text, rate: float, folder: Path, report: Report) -> Head:
+    """Dense, retrained in the same way."""
+    chosen = replace(DENSE, learning_rate=rate, tuning_rate=rate)
     return trained(f"dense-{rate:g}", text, chosen, DSOptions(), folder, report)

@@ -20,7 +20,7 @@ from shortlist.errors import QualityError, ShortlistError
 from shortlist_exporter.progress import Report, progress_bar
 
 from .hierarchy import LARGE, SMALL, Found, Setting, trained
-from .paper_ds_pictures import experts_picture
+from .hierarchy_pictures import experts_picture
 
 DOCS = Path("docs")
 SEEDS = (0, 1, 2)

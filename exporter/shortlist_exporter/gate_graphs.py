@@ -4,6 +4,8 @@ gate.onnx: `context` [B, d] -> `scores` [B, K], which add up to 1. experts/NNNN.
 (the gate's score), `k` [1] -> `logits` [B, n], `top_logits`, `top_index` [B, k], `log_normalizer` [B].
 experts/fused.onnx: `context` [1, d], `k` [1] -> `cluster` [1], `top_logits`, `top_position` [1, k] (in the experts end
 to end), `log_normalizer` [1]: equals the gate and the best expert's graph one after the other, but with one call.
+experts/any.onnx: as an expert's, with `first` and `last` [1], the expert's part of all classes end to end: equals
+experts/NNNN.onnx, but one session for all experts stays warm where 64 would not.
 previews/NNNN.onnx, of large experts: as the expert's, without `logits` and with `n` [1], how many of the best previews
 are scored exactly; the others enter the normaliser as previews.
 The experts' weights lie end to end in experts/sets.bin, each by column, one copy for all.
@@ -42,6 +44,7 @@ def write_graphs(folder: Path, module: DSSoftmax, previews: dict[int, Basis]) ->
     roles = {"gate": write_gate(folder, module)}
     if not previews:
         roles["fused"] = f"experts/{write_fused(experts, module)}"
+        roles["any"] = f"experts/{write_any(experts, module)}"
     for number, start in enumerate(module.offsets[:-1].tolist()):
         own = write_expert(
             experts, f"{number:04d}", (module.weight.shape[1], len(weights[number])), biases[number], start
@@ -82,9 +85,7 @@ def write_expert(folder: Path, name: str, shape: tuple[int, int], bias: FloatArr
     )
     biased = graph.node("Add", [products, graph.tensor(f"bias-{name}", bias)], "biased")
     graph.node("Mul", [biased, "scale"], "logits")
-    graph.nodes.append(helper.make_node("TopK", ["logits", "k"], ["top_logits", "top_index"]))
-    axis = graph.tensor("axis", np.array([1], np.int64))
-    graph.node("ReduceLogSumExp", ["logits", axis], "log_normalizer", keepdims=0)
+    add_best(graph)
     outputs = [value("logits", TensorProto.FLOAT, ["B", shape[1]]), *best_outputs()]
     return graph.save(name, expert_inputs(shape[0]), outputs).name
 
@@ -100,24 +101,50 @@ def best_outputs() -> list[Any]:
     return [value(name, kind, shape) for name, kind, shape in OUTPUTS]
 
 
-def write_fused(folder: Path, module: DSSoftmax) -> str:
-    """fused.onnx: the best expert's weights are sliced out of all."""
-    graph, dim, offsets = GraphBuilder(folder), module.weight.shape[1], module.offsets.numpy()
-    add_gate(graph, module)
-    graph.node("ArgMax", ["scores"], "cluster", axis=1, keepdims=0)
-    one = graph.tensor("axis", np.array([1], np.int64))
-    graph.node("ReduceMax", ["scores", one], "scale", keepdims=1)
-    weights = graph.part(SETS, SETS, (int(offsets[-1]) * dim,), 0)
-    flat = graph.node("Slice", [weights, *bounds(graph, "weight", offsets * dim)], "flat")
+def write_any(folder: Path, module: DSSoftmax) -> str:
+    """any.onnx: an expert's weights, told by their first and last class, are sliced out of all."""
+    graph, dim = GraphBuilder(folder), module.weight.shape[1]
+    size = graph.tensor("dim", np.array([dim], np.int64))
+    first, last = (graph.node("Mul", [end, size], f"weight_{end}") for end in ("first", "last"))
+    zero = graph.tensor("zero", np.array([0], np.int64))
+    add_sliced(graph, module, (first, last, zero), ("first", "last", zero))
+    logits = value("logits", TensorProto.FLOAT, ["B", "n"])
+    inputs = [*expert_inputs(dim), *(value(end, TensorProto.INT64, [1]) for end in ("first", "last"))]
+    return graph.save("any", inputs, [logits, *best_outputs()]).name
+
+
+def add_sliced(
+    graph: GraphBuilder, module: DSSoftmax, weight_ends: tuple[str, str, str], class_ends: tuple[str, str, str]
+) -> None:
+    """Nodes `context`, `scale` -> `logits` and the best of them, of weights between these ends (start, end, axis)."""
+    dim = module.weight.shape[1]
+    weights = graph.part(SETS, SETS, (module.weight.numel(),), 0)
+    flat = graph.node("Slice", [weights, *weight_ends], "flat")
     shape = graph.tensor("shape", np.array([dim, -1], np.int64))
     products = graph.node("MatMul", ["context", graph.node("Reshape", [flat, shape], "columns")], "products")
     biases = graph.tensor("biases", module.bias.detach().numpy())
-    bias = graph.node("Slice", [biases, *bounds(graph, "class", offsets)], "bias")
+    bias = graph.node("Slice", [biases, *class_ends], "bias")
     graph.node("Mul", [graph.node("Add", [products, bias], "biased"), "scale"], "logits")
+    add_best(graph)
+
+
+def add_best(graph: GraphBuilder) -> None:
+    """Nodes `logits` -> `top_logits`, `top_index`, `log_normalizer`."""
     graph.nodes.append(helper.make_node("TopK", ["logits", "k"], ["top_logits", "top_index"]))
-    first, _, _ = bounds(graph, "class", offsets)
-    graph.node("Add", ["top_index", first], "top_position")
-    graph.node("ReduceLogSumExp", ["logits", one], "log_normalizer", keepdims=0)
+    axis = graph.tensor("last_axis", np.array([1], np.int64))
+    graph.node("ReduceLogSumExp", ["logits", axis], "log_normalizer", keepdims=0)
+
+
+def write_fused(folder: Path, module: DSSoftmax) -> str:
+    """fused.onnx: the gate, and the best expert's weights sliced out of all."""
+    graph, dim, offsets = GraphBuilder(folder), module.weight.shape[1], module.offsets.numpy()
+    add_gate(graph, module)
+    graph.node("ArgMax", ["scores"], "cluster", axis=1, keepdims=0)
+    one = graph.tensor("one", np.array([1], np.int64))
+    graph.node("ReduceMax", ["scores", one], "scale", keepdims=1)
+    classes = bounds(graph, "class", offsets)
+    add_sliced(graph, module, bounds(graph, "weight", offsets * dim), classes)
+    graph.node("Add", ["top_index", classes[0]], "top_position")
     outputs = [
         value("cluster", TensorProto.INT64, [1]),
         value("top_logits", TensorProto.FLOAT, [1, "k"]),

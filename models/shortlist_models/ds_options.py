@@ -28,7 +28,7 @@ class TrainOptions:
 
     experts: K, a power of two where `mitosis` is on. rounds: of a stage; a round is `round_steps` batches of
     `expert_batch` contexts an expert, at most `batch`, which the last stage takes: early softmaxes are large, and what
-    shrinks their rows is the number of steps. final_rounds: more of the last stage. tuning_rounds: the last ones,
+    shrinks their rows is the number of steps. final_rounds: of the last stage instead. tuning_rounds: the last ones,
     without lasso, their learning rate falling from `tuning_rate` to 0. threshold: task loss, in nats, under which rows
     are pruned; None: 5 % over the dense softmax's. lasso: both lassos' first coefficient; it grows by `growth` a round
     until validation accuracy falls `tolerance` under its best, or `speedup` is reached. ceiling: a stage goes on until

@@ -110,7 +110,7 @@ class Run:
     @property
     def tuning(self) -> bool:
         """Whether the rounds without lasso have come."""
-        return self.last and self.stage_rounds >= self.options.rounds + self.options.final_rounds
+        return self.last and self.stage_rounds >= self.options.final_rounds
 
     @property
     def epoch(self) -> float:

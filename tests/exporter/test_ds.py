@@ -21,7 +21,7 @@ from shortlist_models.mitosis import clone
 from tests.support import CLASSES, DIM, RunningServer, make_contexts, make_dense, make_head, run_cli
 
 QUICK = {
-    "experts": "4", "rounds": "1", "final_rounds": "1", "tuning_rounds": "1", "round_steps": "40",
+    "experts": "4", "rounds": "1", "final_rounds": "2", "tuning_rounds": "1", "round_steps": "40",
     "learning_rate": "0.02", "lasso": "0.01", "batch": "128", "threshold": "9",
 }  # fmt: skip
 SVD = {"over": "30", "width": "6", "full_view": "25"}

@@ -11,7 +11,7 @@ from shortlist_models.growth import Growth
 GROUPS, EACH, DIM = 4, 10, 8
 CLASSES = GROUPS * EACH
 QUICK = TrainOptions(
-    experts=4, rounds=2, final_rounds=2, tuning_rounds=1, round_steps=46, expert_batch=32, batch=64,
+    experts=4, rounds=2, final_rounds=4, tuning_rounds=1, round_steps=46, expert_batch=32, batch=64,
     learning_rate=0.02, tuning_rate=0.02,
     lasso=0.03, prune_steps=5, tolerance=0.02, threshold=0.5, noise=4.0,
 )  # fmt: skip

@@ -7,6 +7,7 @@ Nothing widens: outside the chosen expert every class has probability 0 in the h
 from __future__ import annotations
 
 import copy
+from typing import Any
 
 import numpy as np
 
@@ -27,7 +28,8 @@ class GatedPlan(Plan):
     gate: `context` [B, d] -> `scores` [B, K]. expert-NNNN: `context` [B, d], `scale` [B, 1], `k` [1] -> `logits`
     [B, n], `top_logits`, `top_index` [B, k], `log_normalizer` [B]. preview-NNNN, where there is one: as the expert's,
     without `logits` and with `n` [1], how many previews are scored exactly, at least the option `full_view`. fused,
-    where there is one: the gate and the best expert of a single row by one call.
+    where there is one: the gate and the best expert of a single row by one call. any, where there is one: as every
+    expert's, with `first` and `last` [1], its classes' place among all; the experts' own graphs are not opened then.
 
     index.safetensors: `ids` of all experts end to end, ascending in each, and `offsets` [K + 1].
     """
@@ -43,7 +45,9 @@ class GatedPlan(Plan):
         self.smallest = int(self.sizes.min())
         self.gate = Graph(bundle.graph("gate"), device, threads)
         names = [f"{number:04d}" for number in range(len(self.sets))]
-        self.experts = [Graph(bundle.graph(f"expert-{name}"), device, threads) for name in names]
+        self.offsets: IdArray = index["offsets"]
+        self.any = Graph(bundle.graph("any"), device, threads) if bundle.has_graph("any") else None
+        self.experts = [] if self.any else [Graph(bundle.graph(f"expert-{name}"), device, threads) for name in names]
         self.previews = {
             number: Graph(bundle.graph(f"preview-{name}"), device, threads)
             for number, name in enumerate(names)
@@ -93,13 +97,20 @@ class GatedPlan(Plan):
         k, size = result.ids.shape[1], int(self.sizes[expert])
         inputs = {"context": contexts, "scale": scale, "k": np.array([k])}
         graph = self.previews.get(expert)
+        scored = size if graph is None else min(size, self.width(k))
         if graph is None:
-            graph, scored = self.experts[expert], size
+            found = self.ask(expert, OUTPUTS, inputs)
         else:
-            scored = min(size, self.width(k))
-            inputs["n"] = np.array([scored])
-        result.logits[rows], index, result.log_normalizer[rows] = graph.some(OUTPUTS, inputs)
+            found = graph.some(OUTPUTS, inputs | {"n": np.array([scored])})
+        result.logits[rows], index, result.log_normalizer[rows] = found
         result.ids[rows], result.scored[rows] = self.sets[expert][index], scored
+
+    def ask(self, expert: int, outputs: list[str], inputs: dict[str, Any]) -> list[Any]:
+        """Outputs of one expert's graph, or of the one for any."""
+        if self.any is None:
+            return self.experts[expert].some(outputs, inputs)
+        first, last = self.offsets[expert : expert + 1], self.offsets[expert + 1 : expert + 2]
+        return self.any.some(outputs, inputs | {"first": first, "last": last})
 
     def answer_some(
         self, contexts: FloatArray, expert: int, rows: IdArray, scale: FloatArray, legal: Legal, result: PlanResult
@@ -114,7 +125,7 @@ class GatedPlan(Plan):
     def logits(self, contexts: FloatArray, expert: int, scale: FloatArray) -> FloatArray:
         """[b, n] of one expert, exactly."""
         inputs = {"context": contexts, "scale": scale, "k": np.array([1])}
-        logits: FloatArray = self.experts[expert].some(["logits"], inputs)[0]
+        logits: FloatArray = self.ask(expert, ["logits"], inputs)[0]
         return logits
 
     def log_normalizer(self, contexts: FloatArray) -> FloatArray:

@@ -1,0 +1,227 @@
+"""Doubly Sparse Softmax held against its paper (Liao et al. 2019) on Penn Treebank: Tables 1 and D.1, Figures C.1, D.1.
+
+  python -m benchmarks.paper_ds --data DATA [--full] [--as-is]
+
+Writes docs/ds-softmax.md. Trainings leave checkpoints below the cache and go on from them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from shortlist.errors import ShortlistError
+from shortlist_exporter.progress import Report, progress_bar
+from shortlist_exporter.sources import Contexts
+from shortlist_models import FullSoftmax
+from shortlist_models.ds import DSSoftmax
+
+from .paper_ds_pictures import copies_picture, memory_picture
+from .paper_ds_runs import (
+    DEFAULT_RATE,
+    EXPERTS,
+    RATES,
+    STAGES,
+    THIRD,
+    WHOLE,
+    Head,
+    Text,
+    accuracy,
+    best_classes,
+    dense_run,
+    ds_run,
+    finished,
+    kept,
+    text_of,
+)
+from .paper_ds_times import wall_table
+
+DOCS = Path("docs")
+HEADER = """# Doubly Sparse Softmax against its paper
+
+Written by `make reproduce DATA=folder`; do not edit. `ptb` is the 2 x 200 LSTM of the data set (V = 10,000, d = 200),
+its contexts frozen. Heads are trained on contexts of train, chosen by valid (5,000 rows each round; learning rates by
+all of it) and reported on every context of test. Accuracy is of the gold word. "Times fewer" is the paper's
+V / (sum u_k |v_k| + K), with the utilisation u on test; "copies" is sum |v_k| / V. The paper's LSTM is not to be had;
+its rows are copied from its tables.
+"""
+PAPER = """
+The paper's rows: dense .252 / .436 / .515; DS-64 .259 / .450 / .529 at 15.99 times; DS-64* top-1 .258 at 34.78 times.
+"""
+
+
+@dataclass(frozen=True)
+class Row:
+    """A line of Table 1: hits of targets at 1, 5, 10 on every test row, and what an answer costs."""
+
+    name: str
+    hits: npt.NDArray[np.bool_]
+    fewer: float
+    copies: float
+
+    def cells(self, beside: Row | None) -> str:
+        """As table cells, with the paired difference of top-1 to another row."""
+        top = " | ".join(f"{share:.4f}" for share in self.hits.mean(axis=0))
+        return f"{self.name} | {top} | {self.fewer:.2f} | {self.copies:.2f} | {difference(self, beside)}"
+
+
+def difference(row: Row, beside: Row | None) -> str:
+    """Paired difference of top-1 with its 95 % interval."""
+    if beside is None or beside is row:
+        return ""
+    gap = row.hits[:, 0].astype(np.float64) - beside.hits[:, 0]
+    half = 1.96 * gap.std() / np.sqrt(len(gap))
+    return f"{gap.mean():+.4f} +- {half:.4f}"
+
+
+def row_of(name: str, module: DSSoftmax | FullSoftmax, test: Contexts) -> Row:
+    """Measured on test."""
+    assert test.targets is not None
+    contexts, targets = torch.from_numpy(test.contexts), torch.from_numpy(test.targets)[:, None]
+    same = best_classes(module, contexts) == targets
+    hits = torch.stack([same[:, :k].any(dim=1) for k in (1, 5, 10)], dim=1).numpy()
+    if isinstance(module, FullSoftmax) or module.experts == 1:
+        return Row(name, hits, 1.0, 1.0)
+    return Row(name, hits, module.speedup(module.utilization(contexts)), len(module.ids) / module.classes)
+
+
+def table_1(text: Text, folder: Path, heads: list[Head]) -> tuple[str, list[Row]]:
+    """Every head that is there, held against dense retrained."""
+    rows = [row_of("dense, the base model's", text.softmax, text.test)]
+    dense = best_dense(text, heads)
+    if dense is not None:
+        rows.append(row_of(f"dense retrained, {described(dense)}", dense.module, text.test))
+    beside = rows[-1]
+    for head in [head for head in heads if head.experts > 1]:
+        for experts in STAGES if not head.starred else ():
+            stage = folder / f"{head.name}-{experts}"
+            if stage.with_name(stage.name + ".safetensors").is_file():
+                name = f"DS-{experts}, before its cloning, lasso on"
+                rows.append(row_of(name, kept(stage, text.dense.classes), text.test))
+        rows.append(
+            row_of(f"DS-{head.experts}{'*' if head.starred else ''}, {described(head)}", head.module, text.test)
+        )
+    titles = "| head | top-1 | top-5 | top-10 | times fewer | copies | top-1 over dense retrained |\n"
+    lines = [titles, "|---|---|---|---|---|---|---|\n"]
+    lines += [f"| {row.cells(beside)} |\n" for row in rows]
+    return "".join(lines) + PAPER, rows
+
+
+def best_dense(text: Text, heads: list[Head]) -> Head | None:
+    """The retrained dense of the learning rate that is best on valid."""
+    dense = [head for head in heads if head.experts == 1]
+    return max(dense, key=lambda head: accuracy(head.module, text.valid)[1], default=None)
+
+
+def described(head: Head) -> str:
+    """Learning rate, epochs and minutes."""
+    return f"rate {head.rate:g}, {head.history[-1]['epoch']:.1f} epochs, {head.minutes:.0f} min"
+
+
+def judged(rows: list[Row]) -> str:
+    """What must hold, and whether it does."""
+    found = {row.name.partition(",")[0]: row for row in rows}
+    lines = []
+    dense, own, starred = found.get("dense retrained"), found.get("DS-64"), found.get("DS-64*")
+    if dense is not None:
+        base = rows[0].hits[:, 0].mean()
+        lines.append(f"- Dense retrained is {dense.hits[:, 0].mean() - base:+.4f} over the base model at top-1.\n")
+    if dense is not None and own is not None:
+        lines.append(
+            f"- DS-64: {own.fewer:.1f} times fewer (wanted 16), top-1 {difference(own, dense)} (wanted -.002).\n"
+        )
+    if own is not None and starred is not None:
+        gap = difference(starred, own)
+        lines.append(
+            f"- DS-64*: {starred.fewer:.1f} times fewer (wanted 34), top-1 {gap} beside DS-64 (wanted -.002).\n"
+        )
+    return "".join(lines)
+
+
+def table_d1(head: Head) -> str:
+    """Accuracy at every cloning, and the memory there."""
+    lines = [
+        "| experts | epoch | top-1 on valid | copies | classes an expert | experts in use | memory, dense = 1 |\n"
+        "|---|---|---|---|---|---|---|\n"
+    ]
+    ends = [(one, two) for one, two in zip(head.history, [*head.history[1:], None], strict=True)]
+    for record in [one for one, two in ends if two is None or two["experts"] != one["experts"]]:
+        copies = sum(record["sizes"]) / 10_000
+        lines.append(
+            f"| {record['experts']} | {record['epoch']:.2f} | {record['top1']:.4f} | {copies:.2f} | "
+            f"{min(record['sizes'])} to {max(record['sizes'])} | {record['effective_experts']:.1f} | "
+            f"{record['bytes'] / record['dense_bytes']:.2f} |\n"
+        )
+    peak = head.peak_bytes / head.history[0]["dense_bytes"]
+    return "".join(lines) + (
+        f"\nPeak of weights, gradients and moments: {peak:.2f} dense softmaxes (wanted 3.25 at most), one being "
+        f"{head.history[0]['dense_bytes'] / 1e6:.1f} MB.\n"
+    )
+
+
+def words_of(text: Text, head: Head) -> str:
+    """The smallest experts' words, most frequent first."""
+    order = np.argsort(head.module.sizes, kind="stable")[:3].tolist()
+    parts = []
+    for expert in order:
+        ids = sorted(head.module.sets[expert].tolist(), key=lambda i: -text.counts[i])
+        shown = ", ".join(f"`{text.words[i]}`" for i in ids[:60])
+        parts.append(f"- expert {expert}, {len(ids)} classes: {shown}{' ...' if len(ids) > 60 else ''}\n")
+    return "".join(parts)
+
+
+def gathered(text: Text, folder: Path, report: Report, *, full: bool, as_is: bool) -> list[Head]:
+    """Every head of the page, trained where it is not there; with `as_is` those that are."""
+    if as_is:
+        return finished(text, folder)
+    rates = RATES if full else (DEFAULT_RATE,)
+    own = [ds_run(text, folder, report, rate=rate) for rate in rates]
+    starred = [ds_run(text, folder, report, starred=True)]
+    return own + starred + [dense_run(text, rate, folder, report) for rate in RATES]
+
+
+def page(data: Path, root: Path, *, full: bool, as_is: bool) -> str:
+    """Everything."""
+    cache = root / "ptb"
+    folder = cache / ("ds-whole" if full else "ds-third")
+    with progress_bar("Doubly Sparse Softmax") as report:
+        text = text_of(data, cache, WHOLE if full else THIRD)
+        heads = gathered(text, folder, report, full=full, as_is=as_is)
+        first, rows = table_1(text, folder, heads)
+        parts = [HEADER, f"\n## Table 1, on {len(text.fit.contexts):,} contexts of train\n\n{first}\n{judged(rows)}"]
+        experts = [head for head in heads if head.experts == EXPERTS]
+        if experts:
+            parts.append(f"\n## Wall time\n\n{wall_table(text, experts, cache)}")
+        for head in experts[:1]:
+            memory_picture(head.history, DOCS / "pictures" / "ds-ptb-memory.png")
+            copies_picture(head.module, np.array(text.counts), DOCS / "pictures" / "ds-ptb-copies.png")
+            parts.append(f"\n## Table D.1: every cloning\n\n{table_d1(head)}\n![Memory](pictures/ds-ptb-memory.png)\n")
+            parts.append("\n## Figure C.1: frequent words have more copies\n\n![Copies](pictures/ds-ptb-copies.png)\n")
+            parts.append(f"\n## The smallest experts' words\n\n{words_of(text, head)}")
+    return "".join(parts)
+
+
+def main() -> int:
+    """Write the page."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.paper_ds", description=__doc__.partition("\n")[0])
+    parser.add_argument("--data", type=Path, required=True, metavar="DIR", help="folder with ptb/")
+    parser.add_argument("--cache", type=Path, default=Path("build/bench"), help="heads stay here (%(default)s)")
+    parser.add_argument("--full", action="store_true", help="all of train, every learning rate: hours")
+    parser.add_argument("--as-is", action="store_true", help="write the page of the heads that are there")
+    args = parser.parse_args()
+    try:
+        text = page(args.data, args.cache, full=args.full, as_is=args.as_is)
+    except ShortlistError as error:
+        print(f"benchmarks.paper_ds: {error}", file=sys.stderr)
+        return 1
+    (DOCS / "ds-softmax.md").write_text(text, "utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,74 @@
+"""Wall times of Doubly Sparse Softmax through the service's runtime, beside the fastest dense spelling."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+from shortlist.bundle import Bundle
+from shortlist.head import Head as Served
+from shortlist.plans.gated import GatedPlan
+from shortlist_exporter.export import Request, export
+from shortlist_exporter.sources import Contexts as Sample
+
+from .dense import spellings
+from .paper_ds_runs import Head, Text
+from .paper_l2s_times import K, Wall, asked, head_call, walls
+from .timing import Call, Contexts, Ids, fastest, times
+
+BATCHES = (1, 64)
+ROWS = 6400
+
+
+def wall_table(text: Text, heads: list[Head], cache: Path) -> str:
+    """One line a head and batch size."""
+    rows = text.test.contexts[np.random.default_rng(0).permutation(len(text.test.contexts))[:ROWS]]
+    dense = {name: asked(call) for name, call in spellings(text.dense, cache / "dense", 1).items()}
+    served = {
+        f"DS-64{'*' if head.starred else ''}, rate {head.rate:g}": served_head(text, head, cache) for head in heads
+    }
+    titles = "| batch | | us, mean | median | p99 | times as fast as dense, totals | medians |\n"
+    lines = [titles, "|---|---|---|---|---|---|---|\n"]
+    for batch in BATCHES:
+        lines += lines_of(batch, dense, served, rows)
+    return "".join(lines)
+
+
+def lines_of(batch: int, dense: Mapping[str, Call], served: Mapping[str, Served], rows: Contexts) -> list[str]:
+    """Head.topk, and for single rows its graph alone, beside the fastest dense."""
+    name = "dense, onnxruntime"
+    timed: dict[str, Call] = {name: dense[fastest(dense, rows, batch)]}
+    timed |= {f"{kind}, Head.topk": head_call(head) for kind, head in served.items()}
+    if batch == 1:
+        timed |= {f"{kind}, its graph alone": graph_call(head) for kind, head in served.items()}
+    found = walls(times(timed, rows, batch), name)
+    return [f"| {batch} | {cells(wall, found[0].median)} |\n" for wall in found]
+
+
+def cells(wall: Wall, dense_median: float) -> str:
+    """As table cells."""
+    times_of = f"{wall.mean:.1f} | {wall.median:.1f} | {wall.p99:.1f}"
+    return f"{wall.name} | {times_of} | {wall.speedup:.2f} | {dense_median / wall.median:.2f}"
+
+
+def served_head(text: Text, head: Head, cache: Path) -> Served:
+    """The head as a bundle."""
+    out = cache / "ds-bundles" / f"{head.name}-{len(text.fit.contexts)}" / "1"
+    if not out.is_dir():
+        held = Sample(text.test.contexts[:4000], None if text.test.targets is None else text.test.targets[:4000])
+        export(text.dense, held, out, Request("ds", threads=1, head=head.module))
+    return Served(Bundle(out, verify=False), "cpu", 1)
+
+
+def graph_call(head: Served) -> Call:
+    """The fused graph alone: ids and logits, as the dense spelling gives."""
+    assert isinstance(head.plan, GatedPlan)
+    assert head.plan.fused is not None
+    fused, ids, k = head.plan.fused, head.plan.ids, np.array([K])
+
+    def call(rows: Contexts) -> Ids:
+        found: Ids = ids[fused.some(["top_position", "top_logits"], {"context": rows, "k": k})[0]]
+        return found
+
+    return call
