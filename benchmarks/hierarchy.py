@@ -55,7 +55,10 @@ class Setting:
 
 
 SMALL = Setting()
-LARGE = Setting(100, (10, 10), (600, 600), lasso=0.002, expert_lasso=0.002, gamma=0.001, threshold=4.0, scale=0.3)
+LARGE = Setting(
+    supers=100, experts=(10, 2, 2, 2), steps=(600, 350, 350, 400), lasso=0.002, expert_lasso=0.002, gamma=0.001,
+    threshold=4.0, decay=0.95, scale=0.3,
+)  # fmt: skip
 
 
 class Hierarchy:
