@@ -52,9 +52,13 @@ fuzz: $(VENV)/dev.stamp  ## a million mutated requests, schemathesis, raw TCP; C
 
 clients: build/venvs/triton/stamp build/venvs/kserve/stamp  ## other projects' clients, each in a virtual environment of its own
 
-reproduce: $(VENV)/model.stamp  ## the papers' tables; DATA=folder with wikitext-2 and ptb
+reproduce: $(VENV)/model.stamp  ## the papers' tables; DATA=folder with wikitext-2 and ptb, FULL=1 for all of train
 	@$(BIN)/python -m benchmarks.paper_svd --data "$(DATA)"
 	@$(BIN)/python -m benchmarks.paper_l2s --data "$(DATA)"
+	@$(BIN)/python -m benchmarks.paper_ds --data "$(DATA)" $(if $(FULL),--full)
+	@$(BIN)/python -m benchmarks.paper_ds_svd --data "$(DATA)"
+	@$(BIN)/python -m benchmarks.paper_ds_synthetic $(if $(FULL),--full)
+	@$(BIN)/python -m benchmarks.paper_ds_images $(if $(FULL),--full)
 
 clean:  ## remove what was built, the virtual environment too
 	rm -rf build $(VENV)

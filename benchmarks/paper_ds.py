@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from shortlist.errors import ShortlistError
-from shortlist_exporter.progress import Report, progress_bar
+from shortlist_exporter.progress import progress_bar
 from shortlist_exporter.sources import Contexts
 from shortlist_models import FullSoftmax
 from shortlist_models.ds import DSSoftmax
@@ -27,14 +27,12 @@ from .paper_ds_runs import (
     EXPERTS,
     RATES,
     STAGES,
-    THIRD,
-    WHOLE,
+    WORDS,
     Head,
+    Runs,
     Text,
     accuracy,
     best_classes,
-    dense_run,
-    ds_run,
     finished,
     kept,
     text_of,
@@ -101,7 +99,7 @@ def table_1(text: Text, folder: Path, heads: list[Head]) -> tuple[str, list[Row]
         for experts in STAGES if not head.starred else ():
             stage = folder / f"{head.name}-{experts}"
             if stage.with_name(stage.name + ".safetensors").is_file():
-                name = f"DS-{experts}, before its cloning, lasso on"
+                name = f"DS-{experts}, before its cloning, untuned"
                 rows.append(row_of(name, kept(stage, text.dense.classes), text.test))
         rows.append(
             row_of(f"DS-{head.experts}{'*' if head.starred else ''}, {described(head)}", head.module, text.test)
@@ -175,23 +173,21 @@ def words_of(text: Text, head: Head) -> str:
     return "".join(parts)
 
 
-def gathered(text: Text, folder: Path, report: Report, *, full: bool, as_is: bool) -> list[Head]:
+def gathered(runs: Runs, *, as_is: bool) -> list[Head]:
     """Every head of the page, trained where it is not there; with `as_is` those that are."""
     if as_is:
-        return finished(text, folder)
-    rates = RATES if full else (DEFAULT_RATE,)
-    own = [ds_run(text, folder, report, rate=rate) for rate in rates]
-    starred = [ds_run(text, folder, report, starred=True)]
-    return own + starred + [dense_run(text, rate, folder, report) for rate in RATES]
+        return finished(runs.text, runs.folder)
+    own = [runs.ds(rate) for rate in (RATES if runs.full else (DEFAULT_RATE,))]
+    return [*own, runs.ds(starred=True), *(runs.dense(rate) for rate in RATES)]
 
 
 def page(data: Path, root: Path, *, full: bool, as_is: bool) -> str:
     """Everything."""
     cache = root / "ptb"
-    folder = cache / ("ds-whole" if full else "ds-third")
+    folder = cache / ("ds-full" if full else "ds-whole")
     with progress_bar("Doubly Sparse Softmax") as report:
-        text = text_of(data, cache, WHOLE if full else THIRD)
-        heads = gathered(text, folder, report, full=full, as_is=as_is)
+        text = text_of(data, cache, WORDS)
+        heads = gathered(Runs(text, folder, report, full), as_is=as_is)
         first, rows = table_1(text, folder, heads)
         parts = [HEADER, f"\n## Table 1, on {len(text.fit.contexts):,} contexts of train\n\n{first}\n{judged(rows)}"]
         experts = [head for head in heads if head.experts == EXPERTS]
@@ -211,7 +207,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.paper_ds", description=__doc__.partition("\n")[0])
     parser.add_argument("--data", type=Path, required=True, metavar="DIR", help="folder with ptb/")
     parser.add_argument("--cache", type=Path, default=Path("build/bench"), help="heads stay here (%(default)s)")
-    parser.add_argument("--full", action="store_true", help="all of train, every learning rate: hours")
+    parser.add_argument("--full", action="store_true", help="ten times as long, every learning rate: hours")
     parser.add_argument("--as-is", action="store_true", help="write the page of the heads that are there")
     args = parser.parse_args()
     try:

@@ -22,19 +22,21 @@ from torch import Tensor
 
 from .datasets.ptb import base_model_folder, load_layer, states
 
-THIRD, WHOLE = 310_000, 929_589  # words of train
+WORDS = 929_589  # of train, all
 WATCHED = 5000  # contexts of valid that a round is judged by
 RATES = (3e-4, 1e-3, 3e-3)  # the grid; the best by valid is reported
 DEFAULT_RATE = 1e-3
 EXPERTS = 64
 STAGES = (2, 4, 8, 16, 32)
 MITOSIS = TrainOptions(
-    experts=EXPERTS, rounds=4, final_rounds=0, tuning_rounds=10, round_steps=60, expert_batch=32, learning_rate=4e-3,
-    lasso=3e-3, growth=1.1, tolerance=0.03, threshold=7.0, noise=2.0,
+    experts=EXPERTS, rounds=1, final_rounds=0, tuning_rounds=6, round_steps=60, lasso=1e-4, growth=1.2, evidence=2,
+    threshold=7.0,
 )  # fmt: skip
-DENSE = replace(MITOSIS, experts=1, rounds=0, final_rounds=12, tuning_rounds=8, round_steps=63)  # 2.1 epochs, as DS-64
-STARRED_ROUNDS = 12  # of the last stage with lasso: DS-64 needs none, since mitosis leaves it no more memory
-TARGET, STARRED_TARGET = 17.0, 36.0  # FLOP speed-ups at which the lasso stops growing
+FULL_MITOSIS = replace(MITOSIS, rounds=10, tuning_rounds=60)
+# As many contexts as DS-64 sees, as many of them with a falling rate.
+DENSE = replace(MITOSIS, experts=1, rounds=0, final_rounds=2)
+FULL_DENSE = replace(FULL_MITOSIS, experts=1, rounds=0, final_rounds=38)
+TARGET, STARRED_TARGET = 17.0, 36.0  # FLOP speed-ups at which pruning ends
 
 
 @dataclass(frozen=True)
@@ -168,15 +170,23 @@ def accuracy(module: DSSoftmax | FullSoftmax, contexts: Contexts) -> dict[int, f
     return {k: float(hits[:, :k].any(dim=1).double().mean()) for k in (1, 5, 10)}
 
 
-def ds_run(text: Text, folder: Path, report: Report, *, starred: bool = False, rate: float = DEFAULT_RATE) -> Head:
-    """DS-64, or DS-64*, by mitosis; its stages beside it."""
-    goal, rounds = (STARRED_TARGET, STARRED_ROUNDS) if starred else (TARGET, 0)
-    chosen = replace(MITOSIS, speedup=goal, tuning_rate=rate, final_rounds=rounds)
-    name = f"ds-64{'-starred' if starred else ''}-{rate:g}"
-    return trained(name, text, chosen, DSOptions(keep_one=not starred), folder, report, stages=True)
+@dataclass(frozen=True)
+class Runs:
+    """Trainings of one length, their heads kept in `folder`."""
 
+    text: Text
+    folder: Path
+    report: Report
+    full: bool = False
 
-def dense_run(text: Text, rate: float, folder: Path, report: Report) -> Head:
-    """Dense, retrained in the same way."""
-    chosen = replace(DENSE, learning_rate=rate, tuning_rate=rate)
-    return trained(f"dense-{rate:g}", text, chosen, DSOptions(), folder, report)
+    def ds(self, rate: float = DEFAULT_RATE, *, starred: bool = False) -> Head:
+        """DS-64, or DS-64*, by mitosis; its stages beside it."""
+        options = FULL_MITOSIS if self.full else MITOSIS
+        chosen = replace(options, speedup=STARRED_TARGET if starred else TARGET, tuning_rate=rate)
+        name = f"ds-64{'-starred' if starred else ''}-{rate:g}"
+        return trained(name, self.text, chosen, DSOptions(keep_one=not starred), self.folder, self.report, stages=True)
+
+    def dense(self, rate: float) -> Head:
+        """Dense, retrained in the same way."""
+        chosen = replace(FULL_DENSE if self.full else DENSE, learning_rate=rate, tuning_rate=rate)
+        return trained(f"dense-{rate:g}", self.text, chosen, DSOptions(), self.folder, self.report)

@@ -25,9 +25,7 @@ def wall_table(text: Text, heads: list[Head], cache: Path) -> str:
     """One line a head and batch size."""
     rows = text.test.contexts[np.random.default_rng(0).permutation(len(text.test.contexts))[:ROWS]]
     dense = {name: asked(call) for name, call in spellings(text.dense, cache / "dense", 1).items()}
-    served = {
-        f"DS-64{'*' if head.starred else ''}, rate {head.rate:g}": served_head(text, head, cache) for head in heads
-    }
+    served = {f"{head.label}, rate {head.rate:g}": served_head(text, head, cache) for head in heads}
     titles = "| batch | | us, mean | median | p99 | times as fast as dense, totals | medians |\n"
     lines = [titles, "|---|---|---|---|---|---|---|\n"]
     for batch in BATCHES:

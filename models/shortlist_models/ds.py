@@ -37,6 +37,7 @@ from .ds_checks import check_parts, check_targets
 from .ds_gate import Routed, by_expert, variation
 from .full import FullSoftmax
 
+CHUNK = 65_536  # contexts routed at once
 EPSILON = 1e-8  # under the root: the lasso's gradient is finite at 0
 
 
@@ -192,8 +193,7 @@ class DSSoftmax(nn.Module):
         if self.options.expert_group == "class":
             groups = rows.new_zeros(self.classes).index_add(0, self.ids, rows**2) / self.experts
         else:
-            owners = torch.repeat_interleave(torch.arange(self.experts, device=rows.device), self.offsets.diff())
-            groups = rows.new_zeros(self.experts).index_add(0, owners, rows**2)
+            groups = rows.new_zeros(self.experts).index_add(0, self.owners, rows**2)
         return rows.sum(), (groups + EPSILON).sqrt().sum()
 
     def log_prob(self, contexts: Tensor) -> Tensor:
@@ -207,23 +207,42 @@ class DSSoftmax(nn.Module):
 
     @torch.no_grad()
     def prune(self, optimizer: torch.optim.Optimizer | None = None) -> int:
-        """Drop rows under `gamma` for good, from the optimiser's state too; returns how many.
-
-        With `keep_one` the largest copy of every class stays; the largest row of every expert always does, since an
-        empty softmax has no answer.
-        """
+        """Drop rows under `gamma` for good, from the optimiser's state too; returns how many. See `keep`."""
         rows = self.row_sizes()
-        keep = rows >= self.options.gamma
+        return self.keep(rows >= self.options.gamma, rows, optimizer)
+
+    @torch.no_grad()
+    def keep(self, wanted: Tensor, worth: Tensor, optimizer: torch.optim.Optimizer | None = None) -> int:
+        """Drop the rows that are not `wanted` [N]; returns how many.
+
+        With `keep_one` the copy of every class that is `worth` [N] most stays; of every expert its worthiest row always
+        does, since an empty softmax has no answer.
+        """
+        kept = wanted.clone()
         if self.options.keep_one:
-            most = rows.new_zeros(self.classes).scatter_reduce(0, self.ids, rows, "amax")
-            keep |= first_of(rows == most[self.ids], self.ids, self.classes)
-        for start, stop in zip(self.offsets.tolist(), self.offsets.tolist()[1:], strict=False):
-            keep[start + int(rows[start:stop].argmax())] = True
-        dropped = int((~keep).sum())
+            most = worth.new_zeros(self.classes).scatter_reduce(0, self.ids, worth, "amax")
+            kept |= first_of(worth == most[self.ids], self.ids, self.classes)
+        for start, stop in itertools.pairwise(self.offsets.tolist()):
+            kept[start + int(worth[start:stop].argmax())] = True
+        dropped = int((~kept).sum())
         if dropped:
-            counts = torch.tensor([int(part.sum()) for part in torch.split(keep, self.sizes)], device=keep.device)
-            self.take(keep.nonzero()[:, 0], counts, optimizer)
+            counts = torch.tensor([int(part.sum()) for part in torch.split(kept, self.sizes)], device=kept.device)
+            self.take(kept.nonzero()[:, 0], counts, optimizer)
         return dropped
+
+    @property
+    def owners(self) -> Tensor:
+        """[N]: the expert of every row."""
+        return torch.repeat_interleave(torch.arange(self.experts, device=self.ids.device), self.offsets.diff())
+
+    @torch.no_grad()
+    def evidence(self, contexts: Tensor, targets: Tensor) -> Tensor:
+        """[K, V]: how many of the `contexts` [n, d] that an expert gets have each class as target [n]."""
+        counts = torch.zeros(self.experts * self.classes, device=self.ids.device)
+        for part, gold in zip(torch.split(contexts, CHUNK), torch.split(targets, CHUNK), strict=True):
+            chosen = (part @ self.gate.T).argmax(dim=1)
+            counts += torch.bincount(chosen * self.classes + gold, minlength=len(counts))
+        return counts.reshape(self.experts, self.classes)
 
     def take(self, rows: Tensor, sizes: Tensor, optimizer: torch.optim.Optimizer | None) -> None:
         """Keep (or repeat) these rows of all experts' weights, so that `sizes` [K] of each are left."""

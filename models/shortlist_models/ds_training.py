@@ -96,6 +96,27 @@ class Run:
         if children > 1:
             noise = self.options.noise
             clone(self.module, self.sample, self.generator, self.optimizer, children=children, noise=noise)
+            self.trained.peak_bytes = max(self.trained.peak_bytes, allocated_bytes(self.module, self.optimizer))
+        if children > 1 and self.options.evidence:
+            self.drop_unwanted()
+
+    def drop_unwanted(self) -> None:
+        """See `TrainOptions.evidence`."""
+        gold = self.examples.gold()
+        assert isinstance(gold.targets, Tensor)
+        contexts, targets = gold.contexts.to(self.options.device), gold.targets.to(self.options.device)
+        used, counts = self.module.utilization(contexts), self.module.evidence(contexts, targets)
+        for least in range(self.options.evidence, int(counts.max()) + 2):
+            found = counts[self.module.owners, self.module.ids]
+            self.module.keep(found >= least, found, self.optimizer)
+            if not self.too_large(used):
+                return
+
+    def too_large(self, used: Tensor) -> bool:
+        """Whether the experts are too large to be cloned again or, in the last stage, for the speed-up asked for."""
+        if not self.last:
+            return self.crowded
+        return self.options.speedup is not None and self.module.speedup(used) < self.options.speedup
 
     @property
     def last(self) -> bool:

@@ -47,6 +47,7 @@ class DsOptions(Options):
     batch: int = Field(default=TrainOptions.batch, ge=1)
     learning_rate: float = Field(default=TrainOptions.learning_rate, gt=0)
     tuning_rate: float = Field(default=TrainOptions.tuning_rate, gt=0, description="learning rate of the tuning rounds")
+    evidence: int = Field(default=TrainOptions.evidence, ge=0, description="least targets of a class in a new clone")
     noise: float = Field(default=TrainOptions.noise, ge=0, description="of the gates of clones")
     retrain: bool = Field(default=False, description="train a dense softmax in the same way, to compare with")
     checkpoint: str = Field(default="", description="file that training resumes from")
