@@ -63,6 +63,9 @@ reproduce: $(VENV)/model.stamp  ## the papers' tables; DATA=folder with wikitext
 	@$(BIN)/python -m benchmarks.paper_l2s --data "$(DATA)"
 	@$(BIN)/python -m benchmarks.paper_ds --data "$(DATA)" $(if $(FULL),--full)
 	@$(BIN)/python -m benchmarks.paper_adaptive --data "$(DATA)"
+	@$(BIN)/python -m benchmarks.paper_ds_svd --data "$(DATA)"
+	@$(BIN)/python -m benchmarks.paper_ds_synthetic $(if $(FULL),--full)
+	@$(BIN)/python -m benchmarks.paper_ds_images $(if $(FULL),--full)
 
 clean:  ## remove what was built, the virtual environment too
 	rm -rf build $(VENV)

@@ -32,7 +32,7 @@ def test_export_check_query(tmp_path, inputs):
     assert (done.returncode, done.stderr.count("immutable")) == (1, 1)
 
 
-@pytest.mark.parametrize("command", ["capture", "export", "tune", "report", "check", "query", "serve"])
+@pytest.mark.parametrize("command", ["capture", "export", "tune", "report", "check", "query", "diff", "serve"])
 def test_help(command):
     done = run_cli(command, "--help")
     assert done.returncode == 0, done.stderr

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from . import files, ptb, smollm2, synthetic
+from . import characters, files, ptb, smollm2, synthetic
 from .base import DataSet, Place
 
 DATASETS: dict[str, Callable[[Place], DataSet]] = {
     "smollm2": smollm2.load,
     "ptb": ptb.load,
     "synthetic": synthetic.load,
+    "characters": characters.load,
     "files": files.load,
 }
 

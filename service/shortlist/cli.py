@@ -32,6 +32,7 @@ COMMANDS = {
         "shortlist.commands.evaluate",
         "hold a bundle against its dense head, and its own promise, on your contexts",
     ),
+    "diff": ("shortlist.commands.diff", "how much two bundles agree, and what they were made with, side by side"),
     "serve": ("shortlist.commands.serve", "answer over HTTP from a repository of bundles"),
 }
 
