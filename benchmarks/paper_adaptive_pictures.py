@@ -33,7 +33,7 @@ def lines(axes: Axes, steps: Mapping[int, Step], full: Step, label: str) -> None
     """Each over the full softmax, measured over measured, predicted over predicted."""
     places = sorted(steps)
     assert full.predicted is not None
-    axes.plot(places, [steps[one].seconds / full.seconds for one in places], "o-", label="measured")
+    axes.plot(places, [steps[one].seconds / steps[one].full for one in places], "o-", label="measured")
     said = [(steps[one].predicted or 0.0) / full.predicted for one in places]
     axes.plot(places, said, "s--", label="predicted by g(k, B)")
     axes.axhline(1, color="black", linewidth=0.8, label="full softmax")

@@ -29,17 +29,22 @@ DIM, BATCH = 200, 512
 VOCABULARIES = (10_000, 33_000, 100_000)
 ROUNDS = 5  # of all contenders in turn
 HEADS = 7
+FULL = "full softmax"
 TAILS = (1, 2, 3, 4, 5)
 DIV_VALUE = {1: 4.0, 2: 4.0, 3: 4.0, 4: 3.0, 5: 2.5}  # widths from d / 4 that leave the last tail one of at least 2
 
 
 @dataclass(frozen=True)
 class Step:
-    """A timed training step: forward, loss and backward, without the optimiser. seconds: the least of some rounds."""
+    """A timed training step: forward, loss and backward, without the optimiser. seconds: the least of some rounds.
+
+    full: seconds of the full softmax in the same rounds, where it was among them.
+    """
 
     name: str
     seconds: float
     predicted: float | None = None
+    full: float = 0.0
 
 
 Contender = Callable[[Tensor, Tensor], Tensor]
@@ -95,7 +100,7 @@ def by_vocabulary(model: CostModel, classes: int) -> Vocabulary:
     layer, counts = Layer(classes, DIM, BATCH), zipf(classes)
     cuts = min(best_cuts(model, layer, counts, cut_points(counts)).values(), key=lambda one: one.seconds)
     contenders = {
-        "full softmax": full(classes),
+        FULL: full(classes),
         "hierarchical, bins of equal frequency": binned(classes),
         f"adaptive, cutoffs {', '.join(f'{one:,}' for one in cuts.cutoffs)}": cut(classes, cuts.cutoffs),
     }
@@ -109,9 +114,11 @@ def by_head(model: CostModel, classes: int) -> dict[int, Step]:
     """Two clusters: k_h, over two and a half decades -> a step (the paper's figure)."""
     counts = zipf(classes)
     heads = sorted({round(float(one)) for one in np.geomspace(classes / 300, classes * 0.9, HEADS)})
-    found = measured({str(head): cut(classes, [head]) for head in heads}, classes)
+    found = measured({FULL: full(classes)} | {str(head): cut(classes, [head]) for head in heads}, classes)
     layer = Layer(classes, DIM, BATCH)
-    return {head: Step(str(head), found[str(head)], seconds_of(model, layer, counts, [head])) for head in heads}
+    return {
+        head: Step(str(head), found[str(head)], seconds_of(model, layer, counts, [head]), found[FULL]) for head in heads
+    }
 
 
 def by_tails(model: CostModel, classes: int) -> dict[int, Step]:
@@ -121,8 +128,9 @@ def by_tails(model: CostModel, classes: int) -> dict[int, Step]:
     for number in TAILS:
         layer = Layer(classes, DIM, BATCH, DIV_VALUE[number])
         best[number] = best_cuts(model, layer, counts, points, tails=[number])[number]
-    found = measured({str(j): cut(classes, one.cutoffs, DIV_VALUE[j]) for j, one in best.items()}, classes)
-    return {j: Step(str(j), found[str(j)], one.seconds) for j, one in best.items()}
+    cuts = {str(j): cut(classes, one.cutoffs, DIV_VALUE[j]) for j, one in best.items()}
+    found = measured({FULL: full(classes)} | cuts, classes)
+    return {j: Step(str(j), found[str(j)], one.seconds, found[FULL]) for j, one in best.items()}
 
 
 def seconds_of(model: CostModel, layer: Layer, counts: Tensor, cutoffs: Sequence[int]) -> float:
