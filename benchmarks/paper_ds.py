@@ -95,31 +95,29 @@ def row_of(name: str, module: DSSoftmax | FullSoftmax, test: Contexts) -> Row:
 
 
 def table_1(text: Text, folder: Path, heads: list[Head]) -> tuple[str, list[Row]]:
-    """Every head that is there, held against dense retrained."""
+    """Every head that is there, held against dense retrained; `heads` as `ordered` gives them."""
     rows = [row_of("dense, the base model's", text.softmax, text.test)]
-    dense = best_dense(text, heads)
-    if dense is not None:
-        rows.append(row_of(f"dense retrained, {described(dense)}", dense.module, text.test))
-    beside = rows[-1]
-    for head in [head for head in heads if head.experts > 1]:
-        for experts in STAGES if not head.starred else ():
-            stage = folder / f"{head.name}-{experts}"
-            if stage.with_name(stage.name + ".safetensors").is_file():
-                name = f"DS-{experts}, before its cloning, untuned"
-                rows.append(row_of(name, kept(stage, text.dense.classes), text.test))
-        rows.append(
-            row_of(f"DS-{head.experts}{'*' if head.starred else ''}, {described(head)}", head.module, text.test)
-        )
-    titles = "| head | top-1 | top-5 | top-10 | times fewer | copies | top-1 over dense retrained |\n"
+    dense = [head for head in heads if head.experts == 1]
+    rows += [row_of(f"dense retrained, {described(head)}", head.module, text.test) for head in dense]
+    beside, own = rows[-1], [head for head in heads if head.experts > 1]
+    rows += [row for head in own[:1] for row in stage_rows(text, folder, head)]
+    rows += [row_of(f"{head.label}, {described(head)}", head.module, text.test) for head in own]
+    titles = "| head | top-1 | top-5 | top-10 | times fewer | copies | top-1 over the last dense |\n"
     lines = [titles, "|---|---|---|---|---|---|---|\n"]
     lines += [f"| {row.cells(beside)} |\n" for row in rows]
     return "".join(lines) + PAPER, rows
 
 
-def best_dense(text: Text, heads: list[Head]) -> Head | None:
-    """The retrained dense of the learning rate that is best on valid."""
-    dense = [head for head in heads if head.experts == 1]
-    return max(dense, key=lambda head: accuracy(head.module, text.valid)[1], default=None)
+def stage_rows(text: Text, folder: Path, head: Head) -> list[Row]:
+    """The head's stages, each as it was before its cloning; they do not depend on the last rounds' learning rate."""
+    kinds = [(f"DS-{experts}, before its cloning, untuned", folder / f"{head.name}-{experts}") for experts in STAGES]
+    there = [(name, path) for name, path in kinds if path.with_name(path.name + ".safetensors").is_file()]
+    return [row_of(name, kept(path, text.dense.classes), text.test) for name, path in there]
+
+
+def ordered(text: Text, heads: list[Head]) -> list[Head]:
+    """By kind, and in each by accuracy on valid: the last of a kind is the one that is judged."""
+    return sorted(heads, key=lambda head: (head.experts, head.starred, accuracy(head.module, text.valid)[1]))
 
 
 def described(head: Head) -> str:
@@ -128,7 +126,7 @@ def described(head: Head) -> str:
 
 
 def judged(rows: list[Row]) -> str:
-    """What must hold, and whether it does."""
+    """What must hold, and what was reached, by the learning rates that are best on valid."""
     found = {row.name.partition(",")[0]: row for row in rows}
     lines = []
     dense, own, starred = found.get("dense retrained"), found.get("DS-64"), found.get("DS-64*")
@@ -193,10 +191,10 @@ def page(data: Path, root: Path, *, full: bool, as_is: bool) -> str:
     folder = cache / ("ds-full" if full else "ds-whole")
     with progress_bar("Doubly Sparse Softmax") as report:
         text = text_of(data, cache, WORDS)
-        heads = gathered(Runs(text, folder, report, full), as_is=as_is)
+        heads = ordered(text, gathered(Runs(text, folder, report, full), as_is=as_is))
         first, rows = table_1(text, folder, heads)
         parts = [HEADER, f"\n## Table 1, on {len(text.fit.contexts):,} contexts of train\n\n{first}\n{judged(rows)}"]
-        experts = [head for head in heads if head.experts == EXPERTS]
+        experts = list({head.label: head for head in heads if head.experts == EXPERTS}.values())
         if experts:
             parts.append(f"\n## Wall time\n\n{wall_table(text, experts, cache)}")
         for head in experts[:1]:
