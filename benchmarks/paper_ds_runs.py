@@ -24,13 +24,13 @@ from .datasets.ptb import base_model_folder, load_layer, states
 
 WORDS = 929_589  # of train, all
 WATCHED = 5000  # contexts of valid that a round is judged by
-RATES = (3e-4, 1e-3, 3e-3)  # the grid; the best by valid is reported
-DEFAULT_RATE = 1e-3
+RATES = (1e-4, 3e-4, 1e-3)  # the grid; the best by valid is reported
+DEFAULT_RATE = 1e-4
 EXPERTS = 64
 STAGES = (2, 4, 8, 16, 32)
 MITOSIS = TrainOptions(
-    experts=EXPERTS, rounds=1, final_rounds=0, tuning_rounds=6, round_steps=60, lasso=1e-4, growth=1.2, evidence=1,
-    threshold=7.0,
+    experts=EXPERTS, rounds=1, final_rounds=0, tuning_rounds=6, round_steps=60, lasso=1e-4, growth=1.2, evidence=True,
+    learning_rate=1e-4, threshold=7.0,
 )  # fmt: skip
 FULL_MITOSIS = replace(MITOSIS, rounds=10, tuning_rounds=60)
 # As many contexts as DS-64 sees, as many of them with a falling rate.

@@ -218,16 +218,11 @@ class DSSoftmax(nn.Module):
         With `keep_one` the copy of every class that is `worth` [N] most stays; of every expert its worthiest row always
         does, since an empty softmax has no answer.
         """
-        kept = wanted.clone()
-        if self.options.keep_one:
-            most = worth.new_zeros(self.classes).scatter_reduce(0, self.ids, worth, "amax")
-            kept |= first_of(worth == most[self.ids], self.ids, self.classes)
-        for start, stop in itertools.pairwise(self.offsets.tolist()):
-            kept[start + int(worth[start:stop].argmax())] = True
+        kept = least_kept(wanted, worth, self.ids, self.owners, self.classes, keep_one=self.options.keep_one)
         dropped = int((~kept).sum())
         if dropped:
-            counts = torch.tensor([int(part.sum()) for part in torch.split(kept, self.sizes)], device=kept.device)
-            self.take(kept.nonzero()[:, 0], counts, optimizer)
+            sizes = torch.bincount(self.owners[kept], minlength=self.experts)
+            self.take(kept.nonzero()[:, 0], sizes, optimizer)
         return dropped
 
     @property
@@ -276,8 +271,17 @@ class DSSoftmax(nn.Module):
         return self.classes / (scored + self.experts)
 
 
+def least_kept(wanted: Tensor, worth: Tensor, ids: Tensor, owners: Tensor, classes: int, *, keep_one: bool) -> Tensor:
+    """`wanted` [N] and the rows that must stay: the worthiest of each expert; with `keep_one`, of each class too."""
+    kept = wanted.clone()
+    for groups, count in ((owners, int(owners.max()) + 1), *([(ids, classes)] if keep_one else [])):
+        most = worth.new_zeros(count).scatter_reduce(0, groups, worth, "amax")
+        kept |= first_of(worth == most[groups], groups, count)
+    return kept
+
+
 def first_of(wanted: Tensor, ids: Tensor, classes: int) -> Tensor:
-    """[N] bool: of the `wanted` rows of each class the first alone."""
+    """[N] bool: of the `wanted` rows of each class (or other group `ids`) the first alone."""
     rows = wanted.nonzero()[:, 0]
     first = torch.full((classes,), len(ids), device=ids.device).scatter_reduce(0, ids[rows], rows, "amin")
     chosen = torch.zeros_like(wanted)

@@ -1,4 +1,4 @@
-"""Classes that a clone's contexts do not want, dropped at once.
+"""Classes that a clone's contexts do not want are not cloned.
 
 Not in the paper: it stands in for the epochs in which a lasso shrinks the rows of rare classes, whose gradients are few
 and large.
@@ -11,11 +11,13 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from .ds import DSSoftmax
+from .ds import DSSoftmax, least_kept
 from .full import FullSoftmax
 
 DEPTH = 5  # the dense softmax's best classes that a context wants
 CHUNK = 1024
+Fits = Callable[[Tensor, Tensor], bool]
+TIE = 1e-6  # what a target counts beside a wanted class: copies of what nobody wants go where it is the target
 
 
 @torch.no_grad()
@@ -25,21 +27,30 @@ def leading(dense: FullSoftmax, contexts: Tensor) -> Tensor:
     return torch.cat([dense.logits(part).topk(depth, dim=1).indices for part in torch.split(contexts, CHUNK)])
 
 
-def drop_unwanted(
-    module: DSSoftmax,
-    contexts: Tensor,
-    wanted: Tensor,
-    least: int,
-    too_large: Callable[[Tensor], bool],
-    optimizer: torch.optim.Optimizer | None = None,
-) -> None:
-    """Drop the classes of every expert that fewer than `least` of its `contexts` [n, d] want, by `wanted` [n, m] ids.
+class Evidence:
+    """Which rows of clones to make: see `choose`."""
 
-    Then more, as long as it is `too_large` (given the utilisation [K]) and there are any.
-    """
-    used, counts = module.utilization(contexts), module.evidence(contexts, wanted)
-    for bound in range(least, int(counts.max()) + 2):
-        found = counts[module.owners, module.ids]
-        module.keep(found >= bound, found, optimizer)
-        if not too_large(used):
-            return
+    def __init__(
+        self,
+        module: DSSoftmax,
+        contexts: Tensor,
+        wanted: Tensor,
+        targets: Tensor,
+        fits: Callable[[Tensor, Tensor], bool],
+    ) -> None:
+        """wanted: [n, m] ids for `contexts` [n, d]; targets: [n]. fits: given used and sizes [K], whether to stop."""
+        self.module, self.contexts, self.wanted, self.targets, self.fits = module, contexts, wanted, targets, fits
+
+    def choose(self, owners: Tensor, ids: Tensor) -> Tensor:
+        """[M] bool: the rows that most of their expert's contexts want, as many as `fits` allows."""
+        module = self.module
+        used = module.utilization(self.contexts)
+        counts = module.evidence(self.contexts, self.wanted) + TIE * module.evidence(
+            self.contexts, self.targets[:, None]
+        )
+        found = counts[owners, ids]
+        for bound in range(int(counts.max()) + 2):
+            kept = least_kept(found >= bound, found, ids, owners, module.classes, keep_one=module.options.keep_one)
+            if self.fits(used, torch.bincount(owners[kept], minlength=module.experts)):
+                break
+        return kept

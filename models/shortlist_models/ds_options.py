@@ -33,10 +33,9 @@ class TrainOptions:
     are pruned; None: 5 % over the dense softmax's. lasso: both lassos' first coefficient; it grows by `growth` a round
     until validation accuracy falls `tolerance` under its best, or `speedup` is reached. ceiling: a stage goes on until
     its clones' weights stay under so many dense layers. prune_steps: between prunings. noise: of `mitosis.clone`.
-    evidence: where over 0, a clone at once drops the classes that are among the dense softmax's best five in fewer of
-    its contexts; more until another cloning would stay under the ceiling, or, in the last stage, until `speedup` is
-    reached. Not in the paper: it stands in for the epochs in which a lasso shrinks the rows of rare classes, whose
-    gradients are few and large.
+    evidence: clones are made without the classes that fewest of their contexts want (have among the dense softmax's
+    best five), as many as the ceiling and, in the last stage, `speedup` ask for; the lasso may then be weak, and no
+    stage is prolonged. Not in the paper; see `ds_evidence`.
     """
 
     experts: int = 64
@@ -56,7 +55,7 @@ class TrainOptions:
     speedup: float | None = None
     ceiling: float = 3.25
     prune_steps: int = 25
-    evidence: int = 0
+    evidence: bool = False
     noise: float = 2.0
     seed: int = 0
     device: str = "cpu"

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from .compaction import allocated_bytes
 from .ds import DSOptions, DSSoftmax
-from .ds_evidence import drop_unwanted, leading
+from .ds_evidence import Evidence, leading
 from .ds_options import CHUNK, Examples, Progress, Trained, TrainOptions, check, quiet
 from .full import FullSoftmax
 from .growth import Growth
@@ -99,19 +99,30 @@ class Run:
 
     def multiply(self, children: int) -> None:
         """Make `children` of every expert."""
-        if children > 1:
-            noise = self.options.noise
-            clone(self.module, self.sample, self.generator, self.optimizer, children=children, noise=noise)
-            self.trained.peak_bytes = max(self.trained.peak_bytes, allocated_bytes(self.module, self.optimizer))
-        if children > 1 and self.options.evidence:
+        if children < 2:
+            return
+        choose = None
+        if self.options.evidence:
             contexts = self.examples.contexts[:WANTING].to(self.options.device)
-            drop_unwanted(self.module, contexts, self.wanted, self.options.evidence, self.too_large, self.optimizer)
+            targets = self.wanted[:, 0] if isinstance(self.examples.targets, FullSoftmax) else self.examples.targets
+            own = targets[:WANTING].to(self.options.device)
+            choose = Evidence(self.module, contexts, self.wanted, own, self.fits).choose
+        noise, sample = self.options.noise, self.sample
+        clone(self.module, sample, self.generator, self.optimizer, children=children, noise=noise, choose=choose)
+        self.trained.peak_bytes = max(self.trained.peak_bytes, allocated_bytes(self.module, self.optimizer))
 
-    def too_large(self, used: Tensor) -> bool:
-        """Whether the experts are too large to be cloned again or, in the last stage, for the speed-up asked for."""
-        if not self.last:
-            return self.crowded
-        return self.options.speedup is not None and self.module.speedup(used) < self.options.speedup
+    def fits(self, used: Tensor, sizes: Tensor) -> bool:
+        """Whether clones of these sizes [K] are under the ceiling and, at last, as fast as was asked for."""
+        small = int(sizes.sum()) + self.gate_rows <= self.options.ceiling * self.module.classes
+        if not small or not self.last or self.options.speedup is None:
+            return small
+        cost = float(used.double() @ sizes.double()) + len(sizes)
+        return self.module.classes / cost >= self.options.speedup
+
+    @property
+    def gate_rows(self) -> int:
+        """The gate's weight, in rows of a softmax."""
+        return -(-self.module.gate.numel() // self.module.weight.shape[1])
 
     @property
     def last(self) -> bool:
@@ -157,10 +168,9 @@ class Run:
 
     @property
     def crowded(self) -> bool:
-        """Whether clones of what is left would be over the ceiling."""
-        rows, classes = 2 * len(self.module.ids), self.module.classes
-        gates = 2 * self.module.gate.numel() / self.module.weight.shape[1]
-        return rows + gates > self.options.ceiling * classes
+        """Whether clones of what is left would be over the ceiling; those made by evidence never are."""
+        rows = 2 * (len(self.module.ids) + self.gate_rows)
+        return not self.options.evidence and rows > self.options.ceiling * self.module.classes
 
     def run_steps(self, progress: Progress, *, tuning: bool) -> float:
         """One round; returns the mean task loss, in nats."""

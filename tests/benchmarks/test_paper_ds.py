@@ -48,7 +48,7 @@ def test_what_was_trained_is_not_trained_again(text, folder):
 
 
 def test_table_holds_every_head_beside_dense_retrained(text, folder):
-    heads = finished(text, folder)
+    heads = paper_ds.ordered(text, finished(text, folder))
     table, rows = paper_ds.table_1(text, folder, heads)
     assert [row.name.partition(",")[0] for row in rows] == ["dense", "dense retrained", "DS-2", "DS-4"]
     last = rows[-1]
@@ -64,7 +64,7 @@ def test_table_holds_every_head_beside_dense_retrained(text, folder):
 
 
 def test_judgement_says_what_was_reached(text, folder):
-    _, rows = paper_ds.table_1(text, folder, finished(text, folder))
+    _, rows = paper_ds.table_1(text, folder, paper_ds.ordered(text, finished(text, folder)))
     named = [replace(row, name=row.name.replace("DS-4", "DS-64")) for row in rows]
     lines = paper_ds.judged(named).splitlines()
     assert len(lines) == 2

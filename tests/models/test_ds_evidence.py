@@ -9,7 +9,7 @@ from tests.models.test_ds import CLASSES, EXPERTS, make_contexts, make_module
 from tests.models.test_ds_training import CLASSES as TOY_CLASSES
 from tests.models.test_ds_training import QUICK, dense, examples, validation
 
-SHORT = {"rounds": 1, "final_rounds": 0, "evidence": 1, "lasso": 0.0}
+SHORT = {"rounds": 1, "final_rounds": 0, "evidence": True, "lasso": 0.0}
 
 
 def test_evidence_counts_what_every_experts_contexts_want():
@@ -38,7 +38,7 @@ def test_what_is_kept_is_wanted_or_the_last_of_its_class_or_expert():
 
 def test_mitosis_by_evidence_reaches_the_speed_asked_for_in_a_few_steps():
     options = TrainOptions(
-        **vars(QUICK) | {"rounds": 1, "final_rounds": 0, "evidence": 1, "speedup": 2.0, "lasso": 0.0}
+        **vars(QUICK) | {"rounds": 1, "final_rounds": 0, "evidence": True, "speedup": 2.0, "lasso": 0.0}
     )
     trained = train(dense, examples, validation, options, DSOptions(keep_one=False))
     last = trained.history[-1]
@@ -51,7 +51,7 @@ def test_mitosis_by_evidence_reaches_the_speed_asked_for_in_a_few_steps():
 
 def test_a_speed_out_of_reach_ends_with_the_last_copies():
     options = TrainOptions(
-        **vars(QUICK) | {"rounds": 1, "final_rounds": 0, "evidence": 1, "speedup": 1e3, "lasso": 0.0}
+        **vars(QUICK) | {"rounds": 1, "final_rounds": 0, "evidence": True, "speedup": 1e3, "lasso": 0.0}
     )
     kept = train(dense, examples, validation, options).module
     assert len(kept.ids) == TOY_CLASSES

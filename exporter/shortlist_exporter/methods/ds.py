@@ -26,7 +26,10 @@ TOLD = ("experts", "epoch", "lasso", "top1", "speedup", "bytes")  # of every rou
 
 
 class DsOptions(Options):
-    """`--set` options of method ds. gamma and load are the paper's; see `shortlist_models.ds_options`."""
+    """`--set` options of method ds. gamma and load are the paper's, the others as on docs/ds-softmax.md.
+
+    See `shortlist_models.ds_options` for what they do.
+    """
 
     experts: int = Field(default=64, ge=1, description="K, a power of two with mitosis")
     mitosis: bool = Field(default=True, description="2 -> 4 -> ... -> K; false: K experts from the start")
@@ -35,21 +38,19 @@ class DsOptions(Options):
     gamma: float = Field(default=0.01, ge=0, description="rows of a smaller root mean square are pruned")
     expert_group: Literal["expert", "class"] = Field(default="expert", description="groups of the expert lasso")
     lasso: float = Field(default=TrainOptions.lasso, ge=0, description="first coefficient of both lassos")
-    growth: float = Field(default=TrainOptions.growth, gt=1)
+    growth: float = Field(default=TrainOptions.growth, ge=1)
     tolerance: float = Field(default=TrainOptions.tolerance, ge=0, description="fall in accuracy that ends the growth")
     speedup: float | None = Field(default=None, gt=1, description="times fewer multiply-adds that end the growth")
     threshold: float | None = Field(default=None, gt=0, description="task loss under which rows are pruned, nats")
-    rounds: int = Field(default=TrainOptions.rounds, ge=1, description="of every stage")
-    final_rounds: int = Field(default=TrainOptions.final_rounds, ge=0)
-    tuning_rounds: int = Field(default=TrainOptions.tuning_rounds, ge=0, description="at last, without lasso")
-    round_steps: int = Field(default=TrainOptions.round_steps, ge=1)
+    rounds: int = Field(default=1, ge=1, description="of every stage; without evidence some epochs are needed")
+    final_rounds: int = Field(default=0, ge=0, description="of the last stage instead")
+    tuning_rounds: int = Field(default=6, ge=0, description="at last, without lasso")
+    round_steps: int = Field(default=60, ge=1)
     expert_batch: int = Field(default=TrainOptions.expert_batch, ge=1)
     batch: int = Field(default=TrainOptions.batch, ge=1)
-    learning_rate: float = Field(default=TrainOptions.learning_rate, gt=0)
-    tuning_rate: float = Field(default=TrainOptions.tuning_rate, gt=0, description="learning rate of the tuning rounds")
-    evidence: int = Field(
-        default=TrainOptions.evidence, ge=0, description="least contexts of a clone that want a class"
-    )
+    learning_rate: float = Field(default=1e-4, gt=0)
+    tuning_rate: float = Field(default=1e-4, gt=0, description="learning rate of the tuning rounds")
+    evidence: bool = Field(default=True, description="clone only the classes that a clone's contexts want")
     noise: float = Field(default=TrainOptions.noise, ge=0, description="of the gates of clones")
     retrain: bool = Field(default=False, description="train a dense softmax in the same way, to compare with")
     checkpoint: str = Field(default="", description="file that training resumes from")
