@@ -22,6 +22,7 @@ BATCH = 500
 KEPT = 0.8  # of the inputs, by dropout
 PRUNED_EVERY = 25  # steps
 SAMPLE = 4000
+NOISE = 10.0  # of clones' gates, as of those at the start: less, and a super class may stay in two of them
 TEST_SEED = 2**40  # training takes the numbers of its steps
 
 
@@ -56,8 +57,8 @@ class Setting:
 
 SMALL = Setting()
 LARGE = Setting(
-    supers=100, experts=(10, 2, 2, 2), steps=(600, 350, 350, 400), lasso=0.002, expert_lasso=0.002, gamma=0.001,
-    threshold=4.0, decay=0.95, scale=0.3,
+    supers=100, experts=(10, 10), steps=(500, 500), lasso=0.002, expert_lasso=0.002, gamma=0.001, threshold=4.0,
+    decay=0.95, scale=0.3,
 )  # fmt: skip
 
 
@@ -182,7 +183,7 @@ def multiply(
     """Mitosis: `children` of every expert."""
     with torch.no_grad():
         contexts = network.contexts(hierarchy.items(SAMPLE, TEST_SEED + 1)[0])
-    clone(network.head, contexts, torch.Generator().manual_seed(seed), optimizer, children=children)
+    clone(network.head, contexts, torch.Generator().manual_seed(seed), optimizer, children=children, noise=NOISE)
 
 
 @torch.no_grad()

@@ -37,11 +37,11 @@ def draw(axes: Axes, found: Found) -> None:
     axes.set_xticks(np.arange(0, supers * supers + 1, supers * supers // 10) - 0.5, labels=[])
     axes.set_xticks(
         np.arange(supers * supers // 20, supers * supers, supers * supers // 10),
-        [f"{i:,}" for i in range(0, supers, supers // 10)],
+        [str(i) if supers <= 10 else f"{i}-{i + supers // 10 - 1}" for i in range(0, supers, supers // 10)],
         minor=True,
     )
-    axes.tick_params(axis="x", which="minor", length=0)
+    axes.tick_params(axis="x", which="minor", length=0, labelsize="small")
     axes.yaxis.set_major_locator(MaxNLocator(integer=True))
     axes.grid(visible=True, axis="x", which="major", alpha=0.4)
-    axes.set_xlabel("super class of a class" if supers <= 10 else "super class of a class (every tenth is named)")
+    axes.set_xlabel("super class of a class")
     axes.set_ylabel("expert")

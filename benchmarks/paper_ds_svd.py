@@ -13,6 +13,7 @@ import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
 import torch
 from shortlist.errors import ShortlistError
 from shortlist_exporter.methods.ds_svd import cost_of
@@ -25,11 +26,12 @@ from torch import Tensor
 from .paper_ds_runs import MITOSIS, WORDS, Head, Text, accuracy, text_of, trained
 
 DOCS = Path("docs")
+WATCHED = 10_000  # contexts of valid that W is chosen by
 VIEW = 0.1  # of the largest expert: S10
-WIDTHS = (16, 25, 32, 45)
+WIDTHS = (16, 22)
 BASES = ("weight", "context")
 MOST_LOST, LEAST_SPEEDUP = 0.003, 5.0  # what D2+S10 must hold
-TWO = replace(MITOSIS, experts=2, final_rounds=2, tuning_rounds=8)
+TWO = replace(MITOSIS, experts=2, final_rounds=2, tuning_rounds=4, learning_rate=3e-4, tuning_rate=3e-4)
 
 HEADER = """# D2+S10: two experts, SVD-softmax inside them
 
@@ -81,8 +83,11 @@ def speedup(module: DSSoftmax, contexts: Tensor, width: int) -> float:
 def chosen(module: DSSoftmax, text: Text) -> Setting:
     """The narrowest preview, in either basis, that keeps DS-2's top-1 on valid; else the one that comes nearest."""
     settings = [Setting(basis, width) for width in WIDTHS for basis in BASES]
-    whole = accuracy(module, text.valid)[1]
-    losses = [whole - accuracy_of(previewed(module, text, one), text.valid)[1] for one in settings]
+    rows = np.random.default_rng(0).permutation(len(text.valid.contexts))[:WATCHED]
+    assert text.valid.targets is not None
+    some = Contexts(text.valid.contexts[rows], text.valid.targets[rows])
+    whole = accuracy(module, some)[1]
+    losses = [whole - accuracy_of(previewed(module, text, one), some)[1] for one in settings]
     good = [one for one, lost in zip(settings, losses, strict=True) if lost <= MOST_LOST / 2]
     return good[0] if good else settings[losses.index(min(losses))]
 
@@ -101,7 +106,7 @@ def page(text: Text, head: Head) -> str:
         times = speedup(module, contexts, setting.width)
         lines.append(line("**D2+S10**" if setting == best else "D2+S10", found, times, setting))
         if setting == best:
-            verdict = judged(plain[1] - found[1], times)
+            verdict = judged(plain[1] - found[1], accuracy(text.softmax, text.test)[1] - found[1], times)
     sizes = " and ".join(f"{size:,}" for size in module.sizes)
     training = f"{head.history[-1]['epoch']:.2f} epochs, {head.minutes:.0f} minutes beside other work"
     lines.append(
@@ -110,13 +115,16 @@ def page(text: Text, head: Head) -> str:
     return "".join(lines)
 
 
-def judged(lost: float, times: float) -> str:
-    """Whether the chosen row holds what it must."""
-    held = "held" if lost <= MOST_LOST and times >= LEAST_SPEEDUP else "not held"
+def judged(lost: float, lost_of_dense: float, times: float) -> str:
+    """Whether the chosen row holds what it must, against DS-2 and against the dense softmax."""
+    held, dense_held = (
+        "held" if least <= MOST_LOST and times >= LEAST_SPEEDUP else "not held" for least in (lost, lost_of_dense)
+    )
     return (
         f"The row in bold was chosen on valid: the narrowest that loses at most {MOST_LOST / 2:g} of top-1 there.\n"
-        f"On test it loses {lost:.4f}, at {times:.2f} times: "
-        f'"at least {LEAST_SPEEDUP:g} times with top-1 within {MOST_LOST:g}" is {held}.'
+        f"On test it loses {lost:.4f} of DS-2's top-1 and {lost_of_dense:.4f} of dense's, at {times:.2f} times:\n"
+        f'"at least {LEAST_SPEEDUP:g} times with top-1 within {MOST_LOST:g}" is {held} against DS-2, '
+        f"{dense_held} against dense."
     )
 
 
@@ -136,7 +144,7 @@ def main() -> int:
     try:
         with progress_bar("D2+S10") as report:
             text = text_of(args.data, args.cache / "ptb", WORDS)
-            head = trained("ds-2-whole", text, TWO, DSOptions(), args.cache / "ptb" / "ds-svd", report)
+            head = trained("ds-2-3e-4", text, TWO, DSOptions(), args.cache / "ptb" / "ds-svd", report)
             content = page(text, head)
     except ShortlistError as error:
         print(f"benchmarks.paper_ds_svd: {error}", file=sys.stderr)
