@@ -62,7 +62,8 @@ class CascadeSoftmax(nn.Module):
         self.register_buffer("order", order)
         self.preview, self.scale = quantize_rows(basis.preview[order])
         self.projection = basis.projection
-        self.codes, self.code_scale = quantize_rows(dense.weight[order])
+        self.weight = dense.weight[order]  # once: every chunk of contexts is multiplied with it
+        self.codes, self.code_scale = quantize_rows(self.weight)
         self.bias = None if dense.bias is None else dense.bias[order]
         dim = dense.weight.shape[1]
         self.reach, self.tail = Linear(torch.zeros(dim), 0.0), Linear(torch.zeros(dim), -torch.inf)
@@ -120,7 +121,7 @@ class CascadeSoftmax(nn.Module):
 
     def raw(self, contexts: Tensor) -> Tensor:
         """Exact products with the bias [B, m], before logit scale and soft-cap."""
-        found = contexts @ self.dense.weight[self.order].T
+        found = contexts @ self.weight.T
         return found if self.bias is None else found + self.bias
 
     def level(self, contexts: Tensor) -> Tensor:

@@ -18,8 +18,8 @@ from ..cascade_graphs import write_graphs
 from ..sources import Dense
 from .base import Cost, Fitted, FloatArray, Options, Progress, parsed, quiet, torch_dense
 
-FREQUENCY_ROWS = 12_000  # contexts that put the classes in order
-CALIBRATION_ROWS = 12_000  # contexts that calibrate screen and tail
+FREQUENCY_ROWS = 8_000  # contexts that put the classes in order
+CALIBRATION_ROWS = 8_000  # contexts that calibrate screen and tail
 SMALL = 1024  # layers of up to so many classes are not split into common and rare ones
 
 
