@@ -34,7 +34,7 @@ VALID_EACH = 3  # of the fit contexts, images of every character that are kept f
 DEFAULT, ALL = (2, 8), (2, 4, 8, 16, 32, 64)
 OPTIONS = TrainOptions(
     rounds=1, final_rounds=0, tuning_rounds=3, round_steps=40, batch=256, expert_batch=128, learning_rate=3e-4,
-    tuning_rate=3e-4, growth=1.2, threshold=7.0, ceiling=100.0, evidence=1,
+    tuning_rate=3e-4, growth=1.2, threshold=7.0, ceiling=100.0, evidence=True,
 )  # fmt: skip
 
 HEADER = """# Doubly Sparse Softmax: a balanced task of 3,755 classes
