@@ -31,7 +31,7 @@ VIEW = 0.1  # of the largest expert: S10
 WIDTHS = (16, 22)
 BASES = ("weight", "context")
 MOST_LOST, LEAST_SPEEDUP = 0.003, 5.0  # what D2+S10 must hold
-TWO = replace(MITOSIS, experts=2, final_rounds=2, tuning_rounds=4, learning_rate=3e-4, tuning_rate=3e-4)
+TWO = replace(MITOSIS, experts=2, final_rounds=2, tuning_rounds=8)
 
 HEADER = """# D2+S10: two experts, SVD-softmax inside them
 
@@ -144,7 +144,7 @@ def main() -> int:
     try:
         with progress_bar("D2+S10") as report:
             text = text_of(args.data, args.cache / "ptb", WORDS)
-            head = trained("ds-2-3e-4", text, TWO, DSOptions(), args.cache / "ptb" / "ds-svd", report)
+            head = trained("ds-2-whole", text, TWO, DSOptions(), args.cache / "ptb" / "ds-svd", report)
             content = page(text, head)
     except ShortlistError as error:
         print(f"benchmarks.paper_ds_svd: {error}", file=sys.stderr)
