@@ -13,7 +13,12 @@ def keep_rows(parameter: nn.Parameter, rows: Tensor, optimizer: torch.optim.Opti
     """
     shape = parameter.shape
     parameter.grad = None
-    parameter.data = parameter.data[rows]
+    kept = parameter.data[rows]
+    # An earlier loss that is still held keeps the node that gathers this gradient, with the old shape; a change of
+    # dtype is what makes torch let go of it.
+    other = torch.float32 if kept.dtype == torch.float64 else torch.float64
+    parameter.data = torch.empty(0, dtype=other, device=kept.device)
+    parameter.data = kept
     if optimizer is None or parameter not in optimizer.state:
         return
     state = optimizer.state[parameter]

@@ -172,6 +172,24 @@ def test_pruning_drops_small_rows_alone_and_for_good(seed, gamma, keep_one):
     assert int(still.sum(dim=1).min()) >= CLASSES - max(module.sizes)
 
 
+def test_a_loop_that_still_holds_its_loss_may_prune_and_clone():
+    random = torch.Generator().manual_seed(0)
+    contexts, targets = torch.randn(200, 16, generator=random), torch.randint(0, 60, (200,), generator=random)
+    head = DSSoftmax.from_dense(FullSoftmax(torch.randn(60, 16, generator=random)), DSOptions(lasso=1e-2, gamma=4.0))
+    clone(head, contexts, random)
+    optimizer = torch.optim.Adam(head.parameters())
+    for step in range(3):
+        loss = head(contexts, targets)  # bound until the next step, with its graph
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        dropped = head.prune(optimizer)
+        assert step > 0 or dropped > 0
+        if step == 1:
+            clone(head, contexts, random, optimizer)
+    assert loss.isfinite()
+
+
 def test_momentum_follows_its_row():
     module = make_module(options=DSOptions(gamma=1.0, keep_one=False))
     optimizer = torch.optim.Adam(module.parameters(), lr=0.01)
