@@ -42,7 +42,7 @@ def requests(classes: int, dim: int) -> dict[str, Request]:
             method="svd", options={"basis": "context", "preview": "fp32"}, certificate=False, threads=1
         ),
         "svd-context": Request(method="svd", options={"basis": "context"}, certificate=False, threads=1),
-        PROMISED: Request(method="cascade", threads=1),
+        PROMISED: Request(method="cascade", options={"candidates": str(classes // 192)}, threads=1),
     }
 
 
