@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from shortlist.head import Head
-from shortlist.plans.screen import ScreenPlan
+from shortlist.plans.screen import ScreenPlan, margin
 from shortlist_exporter.sources import Dense
 from threadpoolctl import threadpool_limits
 
@@ -17,6 +17,7 @@ from .timing import Call, Contexts, Ids, Timed, fastest, times
 
 K = 5
 SINGLE = "one probe"
+GRAPH = ["best_scores", "best_clusters", "top_position", "top_logits"]
 
 
 @dataclass(frozen=True)
@@ -63,10 +64,10 @@ def graph_call(head: Head) -> Call:
 
     def call(rows: Contexts) -> Ids:
         inputs = {"context": rows, "k": k}
-        scores, position, top = single.fused.some(["scores", "top_position", "top_logits"], inputs)
+        scores, clusters, position, top = single.fused.some(GRAPH, inputs)
         found: Ids = single.ids[position]
-        if plan.probe_margin and plan.opened(scores) != [1]:
-            other = int(np.argpartition(scores[0], -2)[-2])
+        if plan.count(margin(scores[0].tolist())) > 1:
+            other = int(clusters[0, 1])
             more, index = single.cluster(other, ["top_logits", "top_index"], inputs)
             return merged(found[0], top[0], plan.sets[other][index[0]], more[0])[None]
         return found

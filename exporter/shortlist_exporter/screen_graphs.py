@@ -2,12 +2,12 @@
 
 screen.onnx: `context` [B, d] -> `scores` [B, r]. clusters/NNNN.onnx: `context` [B, d], `k` [1] -> `logits` [B, n],
 `top_logits`, `top_index` [B, k], `log_normalizer` [B]; with a second stage `context` -> `logits` alone.
-clusters/fused.onnx, without a second stage: `context` [1, d], `k` [1] -> `scores` [1, r], `cluster` [1],
-`top_logits`, `top_position` [1, k] (in the sets end to end), `log_normalizer` [1] with the cluster's tail: equals
-the screen and the best cluster's graph one after the other, but with one call. clusters/any.onnx, beside it: as a
-cluster's, with `first` and `last` [1], the cluster's place among the sets end to end: equals clusters/NNNN.onnx, but
-one session for all clusters stays warm where a hundred would not. The clusters' weights lie end to end in
-clusters/sets.bin, each by column, one copy for all.
+clusters/fused.onnx, without a second stage: `context` [1, d], `k` [1] -> `best_scores`, `best_clusters` [1, 2] (of one
+cluster, one), `top_logits`, `top_position` [1, k] (in the sets end to end), `log_normalizer` [1] with the cluster's
+tail: equals the screen and the best cluster's graph one after the other, but with one call. clusters/any.onnx, beside
+it: as a cluster's, with `first` and `last` [1], the cluster's place among the sets end to end: equals
+clusters/NNNN.onnx, but one session for all clusters stays warm where a hundred would not. The clusters' weights lie end
+to end in clusters/sets.bin, each by column, one copy for all.
 """
 
 from __future__ import annotations
@@ -110,7 +110,9 @@ def write_fused(folder: Path, dense: Dense, module: ScreenedSoftmax) -> str:
     graph, dim = GraphBuilder(folder), dense.dim
     offsets = np.cumsum([0, *(len(ids) for ids in module.sets)]).astype(np.int64)
     graph.node("MatMul", ["context", graph.tensor("screen", module.vectors.numpy().T)], "scores")
-    graph.node("ArgMax", ["scores"], "cluster", axis=1, keepdims=0)
+    two = graph.tensor("two", np.array([min(2, len(module.sets))], np.int64))
+    graph.nodes.append(helper.make_node("TopK", ["scores", two], ["best_scores", "best_clusters"]))
+    graph.node("Gather", ["best_clusters", graph.tensor("best", np.array(0, np.int64))], "cluster", axis=1)
     classes = bounds(graph, "class", offsets)
     add_sliced(graph, dense, module, bounds(graph, "weight", offsets * dim), classes)
     graph.node("Add", ["top_index", classes[0]], "top_position")
@@ -152,8 +154,8 @@ def add_sliced(graph: GraphBuilder, dense: Dense, module: ScreenedSoftmax, weigh
 def fused_outputs(clusters: int) -> list[Any]:
     """See the module's docstring."""
     return [
-        value("scores", TensorProto.FLOAT, [1, clusters]),
-        value("cluster", TensorProto.INT64, [1]),
+        value("best_scores", TensorProto.FLOAT, [1, min(2, clusters)]),
+        value("best_clusters", TensorProto.INT64, [1, min(2, clusters)]),
         value("top_logits", TensorProto.FLOAT, [1, "k"]),
         value("top_position", TensorProto.INT64, [1, "k"]),
         value("log_normalizer", TensorProto.FLOAT, [1]),

@@ -93,7 +93,7 @@ def test_the_core_is_asked_and_without_one_the_session(tmp_path):
     (expected,) = graph.session.run(None, inputs)
     np.testing.assert_array_equal(graph(**inputs)[0], expected)
     np.testing.assert_array_equal(graph.some(graph.outputs, inputs)[0], expected)
-    with pytest.raises(Exception, match="(?i)input"):
+    with pytest.raises(Exception, match="nput"):
         graph(context=inputs["context"])
     plain = type("Session", (), {"run": lambda self, outputs, inputs, options=None: "asked"})()
     assert runtime.runner(plain)([], {}, None) == "asked"

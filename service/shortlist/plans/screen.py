@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -76,24 +77,23 @@ class ScreenPlan(Plan):
 
     def topk(self, contexts: FloatArray, k: int, legal: Legal) -> PlanResult:
         """See Plan.topk; `scored` is the number of classes scored exactly."""
-        if self.single and len(contexts) == 1 and self.probes <= PAIR and k <= self.smallest and not legal.restricts:
-            scores, result = self.answer_single(self.single, contexts, k)
-        else:
-            scores = self.screen(context=contexts)[0]
-            result = self.answers(contexts, scores, k, legal)
+        if len(contexts) == 1 and k <= self.smallest and self.single and self.low_rank is None and not legal.restricts:
+            return self.answer_single(self.single, contexts, k)
+        scores = self.screen(context=contexts)[0]
+        result = self.answers(contexts, scores, k, legal)
         if self.low_rank is not None:
             self.add_tail(contexts, scores, result)
         return result
 
-    def answer_single(self, single: SingleRow, contexts: FloatArray, k: int) -> tuple[FloatArray, PlanResult]:
-        """Scores [1, r] and answer of a single row. Equals the screen, then `answers`, but by fewer, warm calls."""
-        scores, cluster, best = single.best(contexts, k)
-        count = self.opened(scores)[0]
+    def answer_single(self, single: SingleRow, contexts: FloatArray, k: int) -> PlanResult:
+        """A single row. Equals the screen, then `answers`, but by fewer, warm calls."""
+        scores, clusters, best = single.best(contexts, k)
+        count = self.count(margin(scores))
         if count == 1:
-            return scores, best
+            return best
         if count == PAIR:
-            return scores, single.widened(contexts, scores, cluster, best)
-        return scores, self.answers(contexts, scores, k, UNRESTRICTED)
+            return single.widened(contexts, clusters, best)
+        return self.answers(contexts, self.screen(context=contexts)[0], k, UNRESTRICTED)
 
     def add_tail(self, contexts: FloatArray, scores: FloatArray, result: PlanResult) -> None:
         """Classes outside a row's clusters enter its normaliser by tail.onnx; rows that dense answered have all."""
@@ -166,7 +166,7 @@ class ScreenPlan(Plan):
         if not uneven or scores.shape[1] < 2:
             return [self.probes] * len(scores)
         two = np.partition(scores, scores.shape[1] - 2, axis=1)[:, -2:].tolist()
-        return [self.count((best - second) / (abs(best) or 1.0)) for second, best in two]
+        return [self.count(margin((best, second))) for second, best in two]
 
     def count(self, margin: float) -> int:
         """How many clusters a row of this margin opens."""
@@ -271,6 +271,11 @@ class ScreenPlan(Plan):
     def max_rows(self) -> int:
         """See Plan.max_rows."""
         return self.most_rows
+
+
+def margin(best: Sequence[float]) -> float:
+    """By how much the best of the two best scores leads, over its size; of a single cluster, by everything."""
+    return math.inf if len(best) == 1 else (best[0] - best[1]) / (abs(best[0]) or 1.0)
 
 
 def best_clusters(scores: FloatArray, count: int) -> tuple[int, ...]:

@@ -13,7 +13,7 @@ from ..result import FloatArray, IdArray, PlanResult
 from ..runtime import Graph
 from .base import log_sum_exp
 
-FUSED = ["scores", "cluster", "top_logits", "top_position", "log_normalizer"]
+FUSED = ["best_scores", "best_clusters", "top_logits", "top_position", "log_normalizer"]
 SECOND = ["logits", "top_logits", "top_index"]
 PAIRS = 8192  # pairs of clusters that are remembered
 
@@ -30,19 +30,18 @@ class SingleRow:
         self.sizes = np.diff(self.offsets).astype(np.int32)
         self.new_classes = lru_cache(maxsize=PAIRS)(self.new_classes_of)
 
-    def best(self, context: FloatArray, k: int) -> tuple[FloatArray, int, PlanResult]:
-        """Scores [1, r] of `context` [1, d], the best cluster, and its k best classes."""
-        scores, cluster, top, position, normalizer = self.fused.some(FUSED, {"context": context, "k": np.array([k])})
-        return scores, int(cluster[0]), PlanResult(self.ids[position], top, normalizer, self.sizes[cluster])
+    def best(self, context: FloatArray, k: int) -> tuple[list[float], list[int], PlanResult]:
+        """Scores and numbers of the two best clusters of `context` [1, d], and the k best classes of the best one."""
+        scores, clusters, top, position, normalizer = self.fused.some(FUSED, {"context": context, "k": np.array([k])})
+        result = PlanResult(self.ids[position], top, normalizer, self.sizes[clusters[0, :1]])
+        return scores[0].tolist(), clusters[0].tolist(), result
 
-    def widened(self, context: FloatArray, scores: FloatArray, cluster: int, first: PlanResult) -> PlanResult:
+    def widened(self, context: FloatArray, clusters: list[int], first: PlanResult) -> PlanResult:
         """The answer over the two best clusters, from that over the best one.
 
         Equals scoring the union of their sets, but by one more call of a warm session.
         """
-        others = scores[0].copy()
-        others[cluster] = -np.inf
-        other = int(others.argmax())
+        cluster, other = clusters
         top_k = first.ids.shape[1]
         logits, top, index = self.cluster(other, SECOND, {"context": context, "k": np.array([top_k])})
         new = self.new_classes(cluster, other)
