@@ -18,7 +18,7 @@ from pythonjsonlogger.json import JsonFormatter
 from .app import create_app
 from .errors import BadInput
 from .gateway import Gateway
-from .http_protocol import Protocol
+from .http_protocol import Protocol, StraightProtocol
 from .service import Service
 from .settings import Settings
 
@@ -54,9 +54,10 @@ def handler(log_format: str) -> logging.Handler:
 
 def configure(app: object, settings: Settings) -> uvicorn.Config:
     """How uvicorn runs the app."""
+    protocol = partial(StraightProtocol, gateway=app) if isinstance(app, Gateway) else Protocol
     return uvicorn.Config(
         app,  # type: ignore[arg-type]
-        http=partial(Protocol, patience=settings.body_timeout),  # type: ignore[arg-type]
+        http=partial(protocol, patience=settings.body_timeout),  # type: ignore[arg-type]
         ws="none",
         lifespan="on",
         log_config=None,

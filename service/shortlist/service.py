@@ -28,7 +28,6 @@ from .errors import NotReady, SlowBody, TimedOut, TooLarge
 from .metrics import Metrics
 from .models import Model, Models
 from .queries import Query, Result
-from .result import TopK
 from .runtime import resolve_device
 from .server_settings import LogSettings, TraceSettings
 from .settings import Settings
@@ -121,14 +120,11 @@ class Service:
         except ClientDisconnect:
             status, content, headers = CLIENT_GONE, b"", []
         except Exception as error:
-            response = error_response(error)
-            status, content = response.status_code, bytes(response.body)
-            headers = [header for header in response.raw_headers if header[0] != CONTENT_LENGTH]
+            status, content, headers = failed(error)
         finally:
             call.leave_rows()
         self.count(call, endpoint, status)
-        if not headers or headers[-1][0] != CONTENT_LENGTH:
-            headers = [*headers, (CONTENT_LENGTH, str(len(content)).encode())]
+        headers = with_length(headers, content)
         if self.closing:
             headers = [*headers, (b"connection", b"close")]
         self.admission.bytes += len(content)  # held until the client has read it
@@ -137,6 +133,32 @@ class Service:
             await send({"type": "http.response.body", "body": content})
         finally:
             self.admission.leave(call.held_bytes + len(content), 0)
+
+    def answer_at_once(self, endpoint: Endpoint, headers: RawHeaders, body: bytes) -> tuple[int, bytes, Headers] | None:
+        """Equals `answer` of a small plain body that is there, without waiting: None, and nothing done, where it would.
+
+        Returns status, body and headers.
+        """
+        call = Call(self)
+        try:
+            self.admission.check(len(body))
+            job, work = self.decoded(endpoint, call, headers, body)
+            batcher = job.served.batcher
+            if self.closing or not batcher.at_once(work) or work.cells * CELL_BYTES > SMALL:
+                return None
+            call.check_rows(work.rows, self.limit_of(call, job))
+            decoded = time.perf_counter()
+            result = batcher.answer_now(work)
+            computed = time.perf_counter()
+            content, out = self.encoded(endpoint, headers, job, result)
+            ended = time.perf_counter()
+            call.decode, call.compute, call.encode = decoded - call.started, computed - decoded, ended - computed
+            call.note(result)
+            status = OK
+        except Exception as error:
+            status, content, out = failed(error)
+        self.count(call, endpoint, status)
+        return status, content, with_length(out, content)
 
     def count(self, call: Call, endpoint: Endpoint, status: int) -> None:
         """Note a request that is over."""
@@ -163,9 +185,7 @@ class Service:
             job, work = self.decoded(endpoint, call, headers, body)
         else:
             job, work = await asyncio.to_thread(self.decoded, endpoint, call, headers, body)
-        limit = job.timeout or self.settings.request_timeout
-        if call.elapsed() > limit:
-            raise TimedOut("the request's time was over before it was computed: allow more, or ask for less")
+        limit = self.limit_of(call, job)
         call.hold_rows(work.rows, limit)
         call.decode = time.perf_counter() - started
         result = await self.computed(call, job, work, limit, scope, receive)
@@ -175,9 +195,15 @@ class Service:
         else:
             content, out = await asyncio.to_thread(self.encoded, endpoint, headers, job, result)
         call.encode = time.perf_counter() - started
-        if isinstance(result, TopK):
-            call.scored, call.proved = result.scored, result.normalizer == "bounded"
+        call.note(result)
         return content, out
+
+    def limit_of(self, call: Call, job: Job) -> float:
+        """Seconds that the request may take; raises TimedOut where they are over."""
+        limit = job.timeout or self.settings.request_timeout
+        if call.elapsed() > limit:
+            raise TimedOut("the request's time was over before it was computed: allow more, or ask for less")
+        return limit
 
     async def body_of(self, call: Call, headers: RawHeaders, receive: Receive) -> bytes:
         """The body, if there is room for it; raises Overloaded, TooLarge, SlowBody, ClientDisconnect."""
@@ -260,6 +286,20 @@ class Service:
                 plain = [header for header in out if header[0] != CONTENT_LENGTH]
                 return compressed(content, encoding), [*plain, (b"content-encoding", encoding.encode()), VARY]
         return content, out
+
+
+def failed(error: Exception) -> tuple[int, bytes, Headers]:
+    """What a failed request is answered with: status, body, headers."""
+    response = error_response(error)
+    headers = [header for header in response.raw_headers if header[0] != CONTENT_LENGTH]
+    return response.status_code, bytes(response.body), headers
+
+
+def with_length(headers: Headers, content: bytes) -> Headers:
+    """`headers`, the body's length last."""
+    if headers and headers[-1][0] == CONTENT_LENGTH:
+        return headers
+    return [*headers, (CONTENT_LENGTH, str(len(content)).encode())]
 
 
 def left(drop: Callable[[Any, Exception], None], waiting: Any, gone: asyncio.Future[Any]) -> None:

@@ -1,0 +1,89 @@
+"""The straight way of a small question: from the bytes of one read to those of one write, without a task.
+
+Equals asking through uvicorn's parser and cycle and `Gateway`, the answer's bytes, the metrics and the admission
+included, but spares what they cost. Goes only where nothing is unusual: a head that they have parsed before, byte for
+byte, with its whole body, on a connection that is idle between two requests, for work that is computed at once. All
+else returns None, with nothing done yet, and goes their way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE
+
+from .answers import Headers
+from .calls import Endpoint
+from .service import SMALL, Service
+
+END = b"\r\n\r\n"
+HEADS = 1024  # of requests that are remembered
+LONGEST = 2048  # bytes of a head worth remembering
+SKIPPED = 16  # requests that are not tried after one that would have had to wait
+UNUSUAL = frozenset((b"transfer-encoding", b"content-encoding", b"expect", b"upgrade", b"connection"))
+
+
+@dataclass(slots=True)
+class Known:
+    """A request's head that was parsed before. size: of the body, bytes. skip: requests not to be tried.
+
+    text: the answer's head, made of the headers `defaults` and `sent`.
+    """
+
+    endpoint: Endpoint
+    headers: Mapping[bytes, bytes]
+    size: int
+    skip: int = 0
+    defaults: Headers | None = None
+    sent: Headers | None = None
+    text: bytes = b""
+
+
+class Straight:
+    """The heads that are known, of all connections."""
+
+    def __init__(self, service: Service) -> None:
+        """None yet."""
+        self.service = service
+        self.heads: dict[bytes, Known] = {}
+
+    def learn(self, data: bytes, endpoint: Endpoint, headers: Headers) -> None:
+        """`data` was parsed as one question of HTTP/1.1 that keeps its connection, and nothing else."""
+        end = data.find(END) + len(END)
+        head, named = data[:end], dict(headers)
+        size = len(data) - end
+        if end > LONGEST or size > SMALL or head.count(b"\n") != head.count(b"\r\n"):
+            return
+        if named.get(b"content-length") == str(size).encode() and UNUSUAL.isdisjoint(named):
+            if len(self.heads) >= HEADS:
+                self.heads.clear()
+            self.heads[head] = Known(endpoint, named, size)
+
+    def answer(self, data: bytes, defaults: Headers) -> bytes | None:
+        """The answer to what an idle connection read, status line and all; None where it has to go the other way.
+
+        defaults: headers that every answer begins with.
+        """
+        end = data.find(END) + len(END)
+        known = self.heads.get(data[:end])
+        if known is None or len(data) - end != known.size:
+            return None
+        if known.skip:
+            known.skip -= 1
+            return None
+        found = self.service.answer_at_once(known.endpoint, known.headers, data[end:])
+        if found is None:
+            known.skip = SKIPPED
+            return None
+        status, content, headers = found
+        if headers is not known.sent or defaults is not known.defaults:  # a list is of one status
+            known.defaults, known.sent = defaults, headers
+            known.text = answer_head(status, [*defaults, *headers])
+        return known.text + content
+
+
+def answer_head(status: int, headers: Headers) -> bytes:
+    """An answer's head, as uvicorn sends it."""
+    lines = [b"%b: %b\r\n" % header for header in headers]
+    return b"".join([STATUS_LINE[status], *lines, b"\r\n"])
