@@ -84,6 +84,7 @@ class TopKWork:
     k: int
     legal: Legal
     kind: Hashable
+    alone: bool  # allow and ban lists are of a request's own shape
 
     @property
     def rows(self) -> int:
@@ -98,12 +99,7 @@ class TopKWork:
     def with_rows(self, contexts: FloatArray) -> TopKWork:
         """The same question of as many other contexts, of the same shape; raises BadInput."""
         rows = self.head.check_finite(contexts if contexts.dtype == np.float32 else contexts.astype(np.float32))
-        return TopKWork(self.head, self.plan, self.normalizer, rows, self.k, self.legal, self.kind)
-
-    @property
-    def alone(self) -> bool:
-        """See Work: allow and ban lists are of a request's own shape."""
-        return self.legal.restricts
+        return TopKWork(self.head, self.plan, self.normalizer, rows, self.k, self.legal, self.kind, self.alone)
 
     @property
     def width(self) -> int:
@@ -200,4 +196,5 @@ def checked_topk(head: Head, query: TopKQuery, rows: FloatArray) -> TopKWork:
     head.check_k(query.k)
     plan, normalizer = head.choose_plan(len(rows), query.k, query.exact)
     legal = head.lists(query.allow, query.ban, len(rows))
-    return TopKWork(head, plan, normalizer, rows, query.k, legal, (id(plan), plan.width(query.k), query.k.bit_length()))
+    kind = id(plan), plan.width(query.k), query.k.bit_length()
+    return TopKWork(head, plan, normalizer, rows, query.k, legal, kind, legal.restricts)
