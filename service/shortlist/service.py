@@ -21,7 +21,7 @@ from starlette.types import Receive, Scope, Send
 from . import __version__
 from .admission import Admission
 from .answers import CONTENT_LENGTH, Headers
-from .bodies import RawHeaders, announced, error_response, read
+from .bodies import RawHeaders, announced, failed, read, with_length
 from .calls import Call, Endpoint, Job, Served
 from .compression import IDENTITY, LEAST, chosen, compressed, decompressed
 from .errors import NotReady, SlowBody, TimedOut, TooLarge
@@ -133,32 +133,6 @@ class Service:
             await send({"type": "http.response.body", "body": content})
         finally:
             self.admission.leave(call.held_bytes + len(content), 0)
-
-    def answer_at_once(self, endpoint: Endpoint, headers: RawHeaders, body: bytes) -> tuple[int, bytes, Headers] | None:
-        """Equals `answer` of a small plain body that is there, without waiting: None, and nothing done, where it would.
-
-        Returns status, body and headers.
-        """
-        call = Call(self)
-        try:
-            self.admission.check(len(body))
-            job, work = self.decoded(endpoint, call, headers, body)
-            batcher = job.served.batcher
-            if self.closing or not batcher.at_once(work) or work.cells * CELL_BYTES > SMALL:
-                return None
-            call.check_rows(work.rows, self.limit_of(call, job))
-            decoded = time.perf_counter()
-            result = batcher.answer_now(work)
-            computed = time.perf_counter()
-            content, out = self.encoded(endpoint, headers, job, result)
-            ended = time.perf_counter()
-            call.decode, call.compute, call.encode = decoded - call.started, computed - decoded, ended - computed
-            call.note(result)
-            status = OK
-        except Exception as error:
-            status, content, out = failed(error)
-        self.count(call, endpoint, status)
-        return status, content, with_length(out, content)
 
     def count(self, call: Call, endpoint: Endpoint, status: int) -> None:
         """Note a request that is over."""
@@ -286,20 +260,6 @@ class Service:
                 plain = [header for header in out if header[0] != CONTENT_LENGTH]
                 return compressed(content, encoding), [*plain, (b"content-encoding", encoding.encode()), VARY]
         return content, out
-
-
-def failed(error: Exception) -> tuple[int, bytes, Headers]:
-    """What a failed request is answered with: status, body, headers."""
-    response = error_response(error)
-    headers = [header for header in response.raw_headers if header[0] != CONTENT_LENGTH]
-    return response.status_code, bytes(response.body), headers
-
-
-def with_length(headers: Headers, content: bytes) -> Headers:
-    """`headers`, the body's length last."""
-    if headers and headers[-1][0] == CONTENT_LENGTH:
-        return headers
-    return [*headers, (CONTENT_LENGTH, str(len(content)).encode())]
 
 
 def left(drop: Callable[[Any, Exception], None], waiting: Any, gone: asyncio.Future[Any]) -> None:

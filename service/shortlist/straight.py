@@ -8,14 +8,15 @@ else returns None, with nothing done yet, and goes their way.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
 from dataclasses import dataclass
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from .answers import Headers
-from .calls import Endpoint
-from .service import SMALL, Service
+from .bodies import RawHeaders, failed, with_length
+from .calls import Call, Endpoint
+from .service import CELL_BYTES, OK, SMALL, Service
 
 END = b"\r\n\r\n"
 HEADS = 1024  # of requests that are remembered
@@ -32,7 +33,7 @@ class Known:
     """
 
     endpoint: Endpoint
-    headers: Mapping[bytes, bytes]
+    headers: RawHeaders
     size: int
     skip: int = 0
     defaults: Headers | None = None
@@ -53,7 +54,7 @@ class Straight:
         end = data.find(END) + len(END)
         head, named = data[:end], dict(headers)
         size = len(data) - end
-        if end > LONGEST or size > SMALL or head.count(b"\n") != head.count(b"\r\n"):
+        if head in self.heads or end > LONGEST or size > SMALL or head.count(b"\n") != head.count(b"\r\n"):
             return
         if named.get(b"content-length") == str(size).encode() and UNUSUAL.isdisjoint(named):
             if len(self.heads) >= HEADS:
@@ -67,12 +68,12 @@ class Straight:
         """
         end = data.find(END) + len(END)
         known = self.heads.get(data[:end])
-        if known is None or len(data) - end != known.size:
+        if known is None or len(data) - end != known.size or self.service.closing:
             return None
         if known.skip:
             known.skip -= 1
             return None
-        found = self.service.answer_at_once(known.endpoint, known.headers, data[end:])
+        found = answer_at_once(self.service, known.endpoint, known.headers, data[end:])
         if found is None:
             known.skip = SKIPPED
             return None
@@ -81,6 +82,35 @@ class Straight:
             known.defaults, known.sent = defaults, headers
             known.text = answer_head(status, [*defaults, *headers])
         return known.text + content
+
+
+def answer_at_once(
+    service: Service, endpoint: Endpoint, headers: RawHeaders, body: bytes
+) -> tuple[int, bytes, Headers] | None:
+    """Status, body and headers of the answer; None, and nothing is done or counted, where it would have to wait.
+
+    Equals `Service.answer` of a small plain body that is there: what that holds while it waits, this only checks.
+    """
+    call = Call(service)
+    try:
+        service.admission.check(len(body))
+        job, work = service.decoded(endpoint, call, headers, body)
+        batcher = job.served.batcher
+        if not batcher.at_once(work) or work.cells * CELL_BYTES > SMALL:
+            return None
+        call.check_rows(work.rows, service.limit_of(call, job))
+        decoded = time.perf_counter()
+        result = batcher.answer_now(work)
+        computed = time.perf_counter()
+        content, out = service.encoded(endpoint, headers, job, result)
+        call.decode, call.compute = decoded - call.started, computed - decoded
+        call.encode = time.perf_counter() - computed
+        call.note(result)
+        status = OK
+    except Exception as error:
+        status, content, out = failed(error)
+    service.count(call, endpoint, status)
+    return status, content, with_length(out, content)
 
 
 def answer_head(status: int, headers: Headers) -> bytes:

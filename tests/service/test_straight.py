@@ -38,10 +38,19 @@ class Way:
         self.gateway = Gateway(self.app, self.service)
         self.answer, self.straight = self.gateway.straight.answer, 0
         self.gateway.straight.answer = self.counted
-        self.closed = False
+        self.closed, self.tried = False, 0
+        decoded = self.service.decoded
+
+        def tried(*arguments):
+            self.tried += self.trying
+            return decoded(*arguments)
+
+        self.service.decoded, self.trying = tried, False
 
     def counted(self, *arguments):
+        self.trying = True
         found = None if self.closed else self.answer(*arguments)
+        self.trying = False
         self.straight += found is not None
         return found
 
@@ -285,12 +294,15 @@ def test_any_conversation_cut_anywhere(ways, names, cuts):
 
 
 def test_work_that_would_wait_goes_uvicorns_way(ways):
-    straight, usual = ways.both[0], infer()
+    straight, usual = ways.both[0], infer(id="of its own")
+    ways.talk(usual)
     batcher = next(each for model, each in straight.service.all_served.items() if model.name == "lm").batcher
     try:
         batcher.inline = 0.0
-        said, count = ways.talk(usual, usual, usual)
-        assert (statuses(said), count) == ([200] * 3, 0)
+        tried = straight.tried
+        said, count = ways.talk(*[usual] * 19)
+        assert (statuses(said), count) == ([200] * 19, 0)
+        assert straight.tried - tried == 2  # not decoded twice every time
     finally:
         batcher.inline = 1.0
     said, count = ways.talk(*[usual] * 40)
@@ -318,3 +330,35 @@ def test_an_idle_connection_is_closed_and_a_straight_answer_keeps_it(ways):
         way.config.timeout_keep_alive = 0.25
         assert 0.5 < ways.runner.run(idle(way)) < 0.8
         way.config.timeout_keep_alive = 75
+
+
+def test_overload_and_deadlines_are_the_same(ways):
+    usual, late = infer(), topk(timeout=1e-6)
+    ways.talk(usual, late)
+    said, straight = ways.talk(usual, late, late)
+    assert (statuses(said), straight) == ([200, 504, 504], 2)
+    for way in ways.both:
+        way.service.admission.most_rows = 0
+    said, straight = ways.talk(usual, usual, usual)
+    for way in ways.both:
+        way.service.admission.most_rows = way.settings.queue_rows
+    assert (statuses(said), straight) == ([429] * 3, 2)
+    assert said.count(b"retry-after: 1\r\n") == 3
+
+
+def test_a_server_that_stops_hangs_up_after_its_answer(ways):
+    ways.talk(infer())
+    for way in ways.both:
+        way.service.closing = True
+    said, straight = ways.talk(infer(), infer())
+    for way in ways.both:
+        way.service.closing = False
+    assert (statuses(said), straight) == ([200], 0)
+    assert said.endswith(b"<closed>")
+
+
+def test_a_model_that_is_loaded_again_or_unloaded(ways):
+    usual = infer(model="dense", id="again")
+    load, unload = (post(f"/v2/repository/models/dense/{what}", b"") for what in ("load", "unload"))
+    said, _ = ways.talk(usual, usual, unload, usual, usual, load, usual, usual)
+    assert statuses(said) == [200, 200, 200, 503, 503, 200, 200, 200]
