@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import gc
 import logging
 import signal
 import socket
@@ -111,6 +112,12 @@ class Server(uvicorn.Server):
         """Nothing runs yet."""
         super().__init__(config)
         self.service = service
+
+    async def serve(self, sockets: list[socket.socket] | None = None) -> None:
+        """Until told to stop. Modules are not looked through for garbage: once in 60,000 requests it took 40 to 90 ms."""
+        gc.collect()
+        gc.freeze()
+        await super().serve(sockets)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
