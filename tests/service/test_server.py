@@ -52,14 +52,14 @@ def test_a_port_that_is_taken_leaves_no_socket_open():
 
 
 def test_modules_are_not_looked_through_for_garbage_while_it_serves(monkeypatch):
-    async def serve(self, sockets=None):
+    async def startup(self, sockets=None):
         seen.append(gc.get_freeze_count())
 
     seen = []
-    monkeypatch.setattr(uvicorn.Server, "serve", serve)
+    monkeypatch.setattr(uvicorn.Server, "startup", startup)
     before = gc.get_freeze_count()
     try:
-        asyncio.run(Server(uvicorn.Config("no:app"), None).serve())
+        asyncio.run(Server(uvicorn.Config("no:app"), None).startup())
     finally:
         gc.unfreeze()
     assert seen[0] > before + 10_000
