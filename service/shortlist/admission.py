@@ -42,10 +42,17 @@ class Admission:
         self.check(length, own)
         self.bytes += length
 
-    def hold(self, rows: int, seconds: float) -> None:
-        """Hold a decoded request's rows, which has so many seconds left; raises Overloaded."""
+    def check_rows(self, rows: int, seconds: float) -> None:
+        """Raise Overloaded where `rows` of a request that has so many seconds left are too many.
+
+        Equals `hold` and `leave` for what is answered at once: a window that is opened and closed tells nothing.
+        """
         if self.rows and (self.rows + rows > self.most_rows or self.wait() > MARGIN * seconds):
             raise self.refusal()
+
+    def hold(self, rows: int, seconds: float) -> None:
+        """Hold a decoded request's rows; raises as `check_rows`."""
+        self.check_rows(rows, seconds)
         if not self.rows:
             self.begin()
         self.rows += rows
@@ -65,6 +72,8 @@ class Admission:
         if rows:
             new = seconds / rows
             self.row_seconds = REMEMBER * self.row_seconds + (1 - REMEMBER) * new if self.row_seconds else new
+        if not self.rows:
+            return  # nothing is held, so there is no window
         self.drained += rows
         elapsed = time.monotonic() - self.since
         if elapsed >= WINDOW and self.drained:

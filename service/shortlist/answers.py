@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import repeat
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -63,8 +64,11 @@ class Prepared:
 
     def filled(self, result: Result) -> tuple[bytes, Headers]:
         """The answer with these numbers."""
-        blobs: list[Any] = [np.ascontiguousarray(getattr(result, name)) for name in self.outputs]
-        return b"".join([self.text, *blobs]), self.headers
+        blobs = map(getattr, repeat(result), self.outputs)
+        try:
+            return b"".join((self.text, *blobs)), self.headers
+        except TypeError:  # some of it is a view with gaps
+            return b"".join((self.text, *(getattr(result, name).tobytes() for name in self.outputs))), self.headers
 
 
 def prepared(manifest: Manifest, identity: str, outputs: Mapping[str, Wanted], result: Result) -> Prepared:

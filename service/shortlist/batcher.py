@@ -53,7 +53,7 @@ class Batcher:
 
     def small(self, work: Work, rows: int) -> bool:
         """Whether so many rows should be computed in the event loop; not, where nothing like it was measured yet."""
-        return not work.alone and self.row_seconds.get(kind_of(work), math.inf) * rows <= self.inline
+        return not work.alone and self.row_seconds.get(work.kind, math.inf) * rows <= self.inline
 
     def at_once(self, work: Work) -> bool:
         """Whether `answer_now` should be asked: nothing runs or waits, and the work is small."""
@@ -65,7 +65,7 @@ class Batcher:
         result = work.answer()
         seconds = time.perf_counter() - started
         if work.rows:
-            self.remember(kind_of(work), work.rows, seconds)
+            self.remember(work.kind, work.rows, seconds)
         self.notify(work.rows, 1, seconds)
         return result
 
@@ -159,7 +159,7 @@ class Batcher:
     def measured(self, pieces: Sequence[Piece], requests: int, seconds: float) -> None:
         """Remember how long a row takes by each plan, and tell of the batch."""
         rows = sum(piece.stop - piece.start for piece in pieces)
-        kinds = {kind_of(piece.work) for piece in pieces}
+        kinds = {piece.work.kind for piece in pieces}
         if len(kinds) == 1:
             self.remember(kinds.pop(), rows, seconds)
         self.notify(rows, requests, seconds)
@@ -182,11 +182,6 @@ def computed(pieces: list[Piece]) -> tuple[list[Any], float]:
     for group in groups.values():
         found.update(zip(group, together(group), strict=True))
     return [found[piece] for piece in pieces], time.perf_counter() - started
-
-
-def kind_of(work: Work) -> Hashable:
-    """Works of one kind take about as long a row: one plan, searched equally widely, for about as many classes."""
-    return id(work.plan), work.width, work.k.bit_length()
 
 
 def together(pieces: list[Piece]) -> list[Any]:

@@ -12,6 +12,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import Receive
 
+from .answers import CONTENT_LENGTH, Headers
 from .compression import ACCEPTED
 from .errors import BadInput, Overloaded, ShortlistError, TooLarge, Unsupported
 from .protocol import JSON_TYPE, cut
@@ -83,6 +84,20 @@ def error_response(error: Exception) -> Response:
     request_id = uuid.uuid4().hex[:12]
     log.error("request %s failed", request_id, exc_info=error)
     return json_response({"error": f"internal error in request {request_id}: the server's log says more"}, INTERNAL)
+
+
+def failed(error: Exception) -> tuple[int, bytes, Headers]:
+    """Status, body and headers of `error_response`."""
+    response = error_response(error)
+    headers = [header for header in response.raw_headers if header[0] != CONTENT_LENGTH]
+    return response.status_code, bytes(response.body), headers
+
+
+def with_length(headers: Headers, content: bytes) -> Headers:
+    """`headers`, the body's length last."""
+    if headers and headers[-1][0] == CONTENT_LENGTH:
+        return headers
+    return [*headers, (CONTENT_LENGTH, str(len(content)).encode())]
 
 
 def error_headers(error: ShortlistError) -> dict[str, Any] | None:

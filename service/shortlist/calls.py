@@ -15,8 +15,8 @@ from .bodies import RawHeaders
 from .codec import Codec, Template
 from .ledger import Ledger
 from .models import Model
-from .queries import Query
-from .result import IntArray
+from .queries import Query, Result
+from .result import IntArray, TopK
 from .work import Work
 
 if TYPE_CHECKING:
@@ -102,12 +102,23 @@ class Call:
         self.served.admission.hold(rows, limit - self.elapsed())
         self.waiting_rows += rows
 
+    def check_rows(self, rows: int, limit: float) -> None:
+        """As `hold_rows` and `leave_rows`, for rows that are answered at once."""
+        assert self.served is not None
+        self.service.admission.check_rows(rows, math.inf)
+        self.served.admission.check_rows(rows, limit - self.elapsed())
+
     def leave_rows(self) -> None:
         """The rows are answered, or will not be."""
         self.service.admission.leave(0, self.held_rows)
         if self.served is not None:
             self.served.admission.leave(0, self.waiting_rows)
         self.held_rows = self.waiting_rows = 0
+
+    def note(self, result: Result) -> None:
+        """What the metrics tell of an answer."""
+        if isinstance(result, TopK):
+            self.scored, self.proved = result.scored, result.normalizer == "bounded"
 
     @property
     def spent(self) -> tuple[float, ...]:

@@ -13,6 +13,7 @@ from .calls import Endpoint
 from .open_inference import infer_endpoint
 from .routes import SCORE, TOPK
 from .service import Service
+from .straight import Straight
 
 INFER = re.compile(r"/v2/models/([^/]+)(?:/versions/([^/]+))?/infer")
 REMEMBERED = 1024  # paths
@@ -24,6 +25,7 @@ class Gateway:
     def __init__(self, app: ASGIApp, service: Service) -> None:
         """Know the fixed paths."""
         self.app, self.service = app, service
+        self.straight = Straight(service)
         self.endpoints: dict[str, Endpoint] = {"/v1/topk": TOPK, "/v1/score": SCORE}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

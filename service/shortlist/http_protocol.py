@@ -10,6 +10,8 @@ from uvicorn import Config
 from uvicorn._types import ASGI3Application
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
+from .gateway import Gateway
+
 MALFORMED = "the request is not HTTP/1.1: check its request line, headers and Content-Length"
 HEAD_BYTES = 64 << 10
 LONG = f"the request line and headers are over the limit of {HEAD_BYTES} bytes: send fewer or shorter headers"
@@ -109,3 +111,56 @@ class Protocol(HttpToolsProtocol):
         if self.timer is not None:
             self.timer.cancel()
             self.timer = None
+
+
+class StraightProtocol(Protocol):
+    """The same, with a straight way for small questions. between: the parser is before the first byte of a request."""
+
+    between = True
+    seen = 0  # requests of which a first byte came
+    answered = 0.0  # when the last straight answer was given, by the loop's clock
+
+    def __init__(self, config: Config, *args: Any, gateway: Gateway, **options: Any) -> None:
+        """gateway: whose questions these are."""
+        super().__init__(config, *args, **options)
+        self.gateway, self.straight = gateway, gateway.straight
+        self.usual = not config.access_log and config.limit_concurrency is None
+
+    def data_received(self, data: bytes) -> None:
+        """Answer, or go uvicorn's way; what it parses as one whole question may be answered the next time."""
+        if self.timeout_keep_alive_task is not None and self.between and not self.flow.write_paused and self.usual:
+            answer = self.straight.answer(data, self.server_state.default_headers)
+            if answer is not None:
+                self.transport.write(answer)
+                self.server_state.total_requests += 1
+                self.answered = self.loop.time()
+                return
+        fresh, seen = self.between, self.seen
+        super().data_received(data)
+        if fresh and self.between and self.seen == seen + 1 and data.startswith(b"POST "):
+            self.learn(data)
+
+    def learn(self, data: bytes) -> None:
+        """`data` was one whole request."""
+        endpoint = self.gateway.endpoints.get(self.scope["path"])
+        if endpoint is not None and self.scope["http_version"] == "1.1" and self.cycle.keep_alive:
+            self.straight.learn(data, endpoint, self.headers)
+
+    def on_message_begin(self) -> None:
+        """A first byte."""
+        self.between = False
+        self.seen += 1
+        super().on_message_begin()
+
+    def on_message_complete(self) -> None:
+        """A last one."""
+        super().on_message_complete()
+        self.between = True
+
+    def timeout_keep_alive_handler(self) -> None:
+        """Close what was idle for so long: a straight answer does not set the timer anew, but says when it was."""
+        left = self.answered + self.timeout_keep_alive - self.loop.time()
+        if left > 0:
+            self.timeout_keep_alive_task = self.loop.call_later(left, self.timeout_keep_alive_handler)
+        else:
+            super().timeout_keep_alive_handler()

@@ -45,7 +45,7 @@ class PlanResult:
 
     def topk(self, normalizer: str) -> TopK:
         """The same answer as log-probabilities."""
-        by_row = self.log_normalizer if len(self.ids) == 1 else self.log_normalizer[:, None]  # one view fewer
+        by_row = self.log_normalizer[0] if len(self.ids) == 1 else self.log_normalizer[:, None]  # numbers are cheap
         return TopK(self.ids, self.logits - by_row, self.scored, normalizer)
 
 

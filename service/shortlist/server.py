@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import gc
 import logging
 import signal
 import socket
@@ -18,7 +19,7 @@ from pythonjsonlogger.json import JsonFormatter
 from .app import create_app
 from .errors import BadInput
 from .gateway import Gateway
-from .http_protocol import Protocol
+from .http_protocol import Protocol, StraightProtocol
 from .service import Service
 from .settings import Settings
 
@@ -54,9 +55,10 @@ def handler(log_format: str) -> logging.Handler:
 
 def configure(app: object, settings: Settings) -> uvicorn.Config:
     """How uvicorn runs the app."""
+    protocol = partial(StraightProtocol, gateway=app) if isinstance(app, Gateway) else Protocol
     return uvicorn.Config(
         app,  # type: ignore[arg-type]
-        http=partial(Protocol, patience=settings.body_timeout),  # type: ignore[arg-type]
+        http=partial(protocol, patience=settings.body_timeout),  # type: ignore[arg-type]
         ws="none",
         lifespan="on",
         log_config=None,
@@ -118,6 +120,11 @@ class Server(uvicorn.Server):
         loop.add_signal_handler(signal.SIGTERM, self.drain)
         loop.add_signal_handler(signal.SIGINT, self.interrupt)
         yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Load and listen. Modules are not looked through for garbage: every 60,000 requests it took 40 to 90 ms."""
+        gc.freeze()
+        await super().startup(sockets)
 
     def drain(self) -> None:
         """No longer ready; keep accepting for the drain delay, so that a load balancer can look away."""

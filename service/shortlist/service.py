@@ -21,14 +21,13 @@ from starlette.types import Receive, Scope, Send
 from . import __version__
 from .admission import Admission
 from .answers import CONTENT_LENGTH, Headers
-from .bodies import RawHeaders, announced, error_response, read
+from .bodies import RawHeaders, announced, failed, read, with_length
 from .calls import Call, Endpoint, Job, Served
 from .compression import IDENTITY, LEAST, chosen, compressed, decompressed
 from .errors import NotReady, SlowBody, TimedOut, TooLarge
 from .metrics import Metrics
 from .models import Model, Models
 from .queries import Query, Result
-from .result import TopK
 from .runtime import resolve_device
 from .server_settings import LogSettings, TraceSettings
 from .settings import Settings
@@ -121,14 +120,11 @@ class Service:
         except ClientDisconnect:
             status, content, headers = CLIENT_GONE, b"", []
         except Exception as error:
-            response = error_response(error)
-            status, content = response.status_code, bytes(response.body)
-            headers = [header for header in response.raw_headers if header[0] != CONTENT_LENGTH]
+            status, content, headers = failed(error)
         finally:
             call.leave_rows()
         self.count(call, endpoint, status)
-        if not headers or headers[-1][0] != CONTENT_LENGTH:
-            headers = [*headers, (CONTENT_LENGTH, str(len(content)).encode())]
+        headers = with_length(headers, content)
         if self.closing:
             headers = [*headers, (b"connection", b"close")]
         self.admission.bytes += len(content)  # held until the client has read it
@@ -163,9 +159,7 @@ class Service:
             job, work = self.decoded(endpoint, call, headers, body)
         else:
             job, work = await asyncio.to_thread(self.decoded, endpoint, call, headers, body)
-        limit = job.timeout or self.settings.request_timeout
-        if call.elapsed() > limit:
-            raise TimedOut("the request's time was over before it was computed: allow more, or ask for less")
+        limit = self.limit_of(call, job)
         call.hold_rows(work.rows, limit)
         call.decode = time.perf_counter() - started
         result = await self.computed(call, job, work, limit, scope, receive)
@@ -175,9 +169,15 @@ class Service:
         else:
             content, out = await asyncio.to_thread(self.encoded, endpoint, headers, job, result)
         call.encode = time.perf_counter() - started
-        if isinstance(result, TopK):
-            call.scored, call.proved = result.scored, result.normalizer == "bounded"
+        call.note(result)
         return content, out
+
+    def limit_of(self, call: Call, job: Job) -> float:
+        """Seconds that the request may take; raises TimedOut where they are over."""
+        limit = job.timeout or self.settings.request_timeout
+        if call.elapsed() > limit:
+            raise TimedOut("the request's time was over before it was computed: allow more, or ask for less")
+        return limit
 
     async def body_of(self, call: Call, headers: RawHeaders, receive: Receive) -> bytes:
         """The body, if there is room for it; raises Overloaded, TooLarge, SlowBody, ClientDisconnect."""

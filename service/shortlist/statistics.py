@@ -22,10 +22,10 @@ class Duration:
         self.count = 0
         self.seconds = 0.0
 
-    def add(self, seconds: float) -> None:
-        """Once more."""
-        self.count += 1
-        self.seconds += seconds
+    def add(self, times: Sequence[float]) -> None:
+        """So many times more, in seconds each."""
+        self.count += len(times)
+        self.seconds += sum(times)
 
     def described(self) -> dict[str, int]:
         """In nanoseconds."""
@@ -45,17 +45,19 @@ class Statistics:
 
     def count(self, requests: Sequence[tuple[Any, ...]], batches: Sequence[tuple[int, int, float]]) -> None:
         """Requests and batches as `ledger` notes them."""
-        for _, status, seconds, spent, *_ in requests:
-            if status == OK:
-                self.last = time.time()
-                for name, part in zip(NOTED, (seconds, *spent), strict=True):
-                    self.durations[name].add(part)
-            else:
-                self.durations["fail"].add(seconds)
+        answered = [(seconds, *phases) for _, status, seconds, phases, *_ in requests if status == OK]
+        if answered:
+            self.last = time.time()
+            for name, times in zip(NOTED, zip(*answered, strict=True), strict=True):
+                self.durations[name].add(times)
+        self.durations["fail"].add([seconds for _, status, seconds, *_ in requests if status != OK])
+        by_rows: dict[int, list[float]] = {}
         for rows, _, seconds in batches:
-            self.rows += rows
-            self.batches += 1
-            self.by_rows.setdefault(rows, Duration()).add(seconds)
+            by_rows.setdefault(rows, []).append(seconds)
+        for rows, spent in by_rows.items():
+            self.rows += rows * len(spent)
+            self.batches += len(spent)
+            self.by_rows.setdefault(rows, Duration()).add(spent)
 
     def described(self, name: str, version: int) -> dict[str, Any]:
         """An entry of `model_stats`; every number is whole, and every name is there."""

@@ -46,6 +46,10 @@ class Work(Protocol):
     def width(self) -> int:
         """See Plan.width."""
 
+    @property
+    def kind(self) -> Hashable:
+        """Works of one kind take about as long a row: one plan, searched equally widely, for about as many classes."""
+
     def answer(self) -> Result:
         """All of it at once; raises BadInput."""
 
@@ -79,6 +83,8 @@ class TopKWork:
     contexts: FloatArray
     k: int
     legal: Legal
+    kind: Hashable
+    alone: bool  # allow and ban lists are of a request's own shape
 
     @property
     def rows(self) -> int:
@@ -93,12 +99,7 @@ class TopKWork:
     def with_rows(self, contexts: FloatArray) -> TopKWork:
         """The same question of as many other contexts, of the same shape; raises BadInput."""
         rows = self.head.check_finite(contexts if contexts.dtype == np.float32 else contexts.astype(np.float32))
-        return TopKWork(self.head, self.plan, self.normalizer, rows, self.k, self.legal)
-
-    @property
-    def alone(self) -> bool:
-        """See Work: allow and ban lists are of a request's own shape."""
-        return self.legal.restricts
+        return TopKWork(self.head, self.plan, self.normalizer, rows, self.k, self.legal, self.kind, self.alone)
 
     @property
     def width(self) -> int:
@@ -150,6 +151,11 @@ class ScoreWork:
     k: int = 0
 
     @property
+    def kind(self) -> Hashable:
+        """See Work."""
+        return id(self.plan), 0, 0
+
+    @property
     def rows(self) -> int:
         """See Work."""
         return len(self.contexts)
@@ -189,4 +195,6 @@ def checked_topk(head: Head, query: TopKQuery, rows: FloatArray) -> TopKWork:
     """The same, for the k best of checked rows."""
     head.check_k(query.k)
     plan, normalizer = head.choose_plan(len(rows), query.k, query.exact)
-    return TopKWork(head, plan, normalizer, rows, query.k, head.lists(query.allow, query.ban, len(rows)))
+    legal = head.lists(query.allow, query.ban, len(rows))
+    kind = id(plan), plan.width(query.k), query.k.bit_length()
+    return TopKWork(head, plan, normalizer, rows, query.k, legal, kind, legal.restricts)

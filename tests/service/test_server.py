@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import json
 import signal
@@ -14,7 +15,8 @@ import time
 import httpx
 import pytest
 import shortlist
-from shortlist.server import listen
+import uvicorn
+from shortlist.server import Server, listen
 
 from tests.support import DIM, RunningServer, make_contexts, run_cli
 
@@ -47,6 +49,20 @@ def test_a_port_that_is_taken_leaves_no_socket_open():
         with pytest.raises(shortlist.errors.BadInput, match="in use"):
             listen("127.0.0.1", taken.getsockname()[1])
         gc.collect()
+
+
+def test_modules_are_not_looked_through_for_garbage_while_it_serves(monkeypatch):
+    async def startup(self, sockets=None):
+        seen.append(gc.get_freeze_count())
+
+    seen = []
+    monkeypatch.setattr(uvicorn.Server, "startup", startup)
+    before = gc.get_freeze_count()
+    try:
+        asyncio.run(Server(uvicorn.Config("no:app"), None).startup())
+    finally:
+        gc.unfreeze()
+    assert seen[0] > before + 10_000
 
 
 def test_address_of_another_machine(small_repository):
