@@ -52,7 +52,7 @@ def cells(wall: Wall, dense_median: float) -> str:
 
 def served_head(text: Text, head: Head, cache: Path) -> Served:
     """The head as a bundle."""
-    out = cache / "ds-bundles" / f"{head.name}-{len(text.fit.contexts)}" / "1"
+    out = cache / "ds-batch-bundles" / f"{head.name}-{len(text.fit.contexts)}" / "1"
     if not out.is_dir():
         held = Sample(text.test.contexts[:4000], None if text.test.targets is None else text.test.targets[:4000])
         export(text.dense, held, out, Request("ds", threads=1, head=head.module))

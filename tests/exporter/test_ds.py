@@ -12,6 +12,7 @@ from shortlist.bundle import Bundle
 from shortlist.errors import BadInput
 from shortlist.evaluation import evaluate
 from shortlist.head import Head
+from shortlist.plans.gated import FEW
 from shortlist_exporter.export import Request, export
 from shortlist_exporter.methods import METHODS
 from shortlist_exporter.sources import Contexts
@@ -24,6 +25,7 @@ QUICK = {
     "experts": "4", "rounds": "1", "final_rounds": "2", "tuning_rounds": "1", "round_steps": "40",
     "learning_rate": "0.02", "lasso": "0.01", "batch": "128", "threshold": "9",
 }  # fmt: skip
+AT_ONCE = ("cluster", "top_logits", "top_position", "log_normalizer")
 SVD = {"over": "30", "width": "6", "full_view": "25"}
 dense = make_dense(padded=np.array([5, 17]))
 sample = make_contexts(1200)
@@ -69,7 +71,7 @@ def trained(tmp_path_factory):
 
 
 def test_onnx_path_agrees_with_torch(head, module):
-    for count in (1, 7, 60):
+    for count in (1, FEW, FEW + 1, 60):  # a call a row, and a call for all
         top = head.topk(rows[:count], 5)
         ids, logprobs = module.topk(torch.from_numpy(rows[:count]), 5)
         np.testing.assert_array_equal(top.ids, ids.numpy())
@@ -120,6 +122,27 @@ def test_each_graph_runs_alone(head, module):
     shifted = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
     np.testing.assert_allclose(shifted, expected, atol=1e-4)
     assert not (graphs / "rows.onnx").exists()
+
+
+def test_one_call_equals_gate_and_experts(head):
+    """Also where some experts get no row, and in whatever order rows come."""
+    graphs = head.folder / "graphs" / "experts"
+    fused, batch = (onnxruntime.InferenceSession(str(graphs / f"{name}.onnx")) for name in ("fused", "batch"))
+    k = np.array([4])
+    for some in (rows, rows[::-1].copy(), rows[:2], rows[7:8]):
+        found = batch.run(None, {"context": some, "k": k})
+        singly = [fused.run(None, {"context": row[None], "k": k}) for row in some]
+        for name, together, alone in zip(AT_ONCE, found, zip(*singly, strict=True), strict=True):
+            np.testing.assert_allclose(together, np.concatenate(alone), atol=1e-4, err_msg=name)
+        for row, cluster in zip(some[:5], found[0][:5], strict=False):
+            scale = head.plan.gate(context=row[None])[0].max(axis=1, keepdims=True)
+            expert = onnxruntime.InferenceSession(str(graphs / f"{cluster:04d}.onnx"))
+            logits, top, index, normalizer = expert.run(None, {"context": row[None], "scale": scale, "k": k})
+            place = int(np.flatnonzero((some == row).all(axis=1))[0])
+            np.testing.assert_allclose(found[1][place], top[0], atol=1e-4)
+            np.testing.assert_array_equal(found[2][place], index[0] + head.plan.offsets[cluster])
+            np.testing.assert_allclose(found[3][place], np.log(np.exp(logits).sum()), atol=1e-4)
+            np.testing.assert_allclose(normalizer, found[3][place], atol=1e-4)
 
 
 def test_a_row_alone_equals_the_row_in_a_batch(head, previewed):
