@@ -14,11 +14,11 @@ from typing import Any
 import torch
 from shortlist_exporter.progress import Report
 from shortlist_models.ds import DSOptions, DSSoftmax
+from shortlist_models.ds_gate import apart
 from shortlist_models.mitosis import clone
 from torch import Tensor, nn
 
 DIM = 100
-BATCH = 500
 KEPT = 0.8  # of the inputs, by dropout
 PRUNED_EVERY = 25  # steps
 SAMPLE = 4000
@@ -30,7 +30,8 @@ TEST_SEED = 2**40  # training takes the numbers of its steps
 class Setting:
     """A hierarchy of `supers` super classes of `supers` classes, and how its experts are trained.
 
-    experts: how many come of one at each stage: (10, 10) is 10, then 100. steps: of each stage. threshold: task loss,
+    experts: how many come of one at each stage, at most: (10, 10) is 10, then 100. steps: of each stage, of `batch`
+    items; of 10,000 classes each should have some often, or it is pruned before it is learnt. threshold: task loss,
     nats, under which rows smaller than `gamma` are pruned: needed ones come to some .05 here, others to .0003 in time.
     Coefficients are the authors' (command.sh), where not one of Figure A.1's. decay: of Adam's second moments; with the
     usual .999, copies that nobody needs shrink 10 times slower.
@@ -44,6 +45,7 @@ class Setting:
     load: float = 10.0
     gamma: float = 0.01
     threshold: float = 0.1
+    batch: int = 500
     learning_rate: float = 3e-3
     decay: float = 0.98
     scale: float = 1.0
@@ -145,7 +147,7 @@ def trained(setting: Setting, checkpoint: Path, report: Report) -> Found:
         if step in clones:
             multiply(network, optimizer, hierarchy, clones[step], setting.seed + step)
         torch.manual_seed(setting.seed + step)  # of the dropout: a resumed training has the same
-        losses.append(one_step(network, optimizer, *hierarchy.items(BATCH, step)))
+        losses.append(one_step(network, optimizer, *hierarchy.items(setting.batch, step)))
         if (step + 1) % PRUNED_EVERY == 0:
             if sum(losses) / len(losses) < setting.threshold:
                 network.head.prune(optimizer)
@@ -180,10 +182,12 @@ def described(network: Network, losses: list[float]) -> str:
 def multiply(
     network: Network, optimizer: torch.optim.Optimizer, hierarchy: Hierarchy, children: int, seed: int
 ) -> None:
-    """Mitosis: `children` of every expert."""
+    """Mitosis: at most `children` of every expert, one for each cluster of its items."""
     with torch.no_grad():
-        contexts = network.contexts(hierarchy.items(SAMPLE, TEST_SEED + 1)[0])
-    clone(network.head, contexts, torch.Generator().manual_seed(seed), optimizer, children=children, noise=NOISE)
+        contexts = network.eval().contexts(hierarchy.items(SAMPLE, TEST_SEED + 1)[0])
+    network.train()
+    generator = torch.Generator().manual_seed(seed)
+    clone(network.head, contexts, generator, optimizer, children=children, noise=NOISE, directions=apart)
 
 
 @torch.no_grad()
