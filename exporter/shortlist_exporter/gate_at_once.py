@@ -3,7 +3,8 @@
 experts/fused.onnx: `context` [1, d], `k` [1] -> `cluster` [1], `top_logits`, `top_position` [1, k] (in the experts end
 to end), `log_normalizer` [1]: equals the gate and the best expert's graph one after the other.
 experts/batch.onnx: the same of `context` [B, d]. Rows are sorted by expert and split; every expert scores its own,
-which may be none. Its weights may be prepacked, where fused.onnx has to slice an expert out of all.
+which may be none. Its weights may be prepacked, where fused.onnx has to slice an expert out of all. That reads them
+from memory, more than any cache holds, in order; hence they lie by row.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ from .screen_graphs import SETS, bounds
 
 def write_fused(folder: Path, module: DSSoftmax) -> str:
     """fused.onnx: the gate, and the best expert sliced out of all."""
-    graph, offsets = GraphBuilder(folder), module.offsets.numpy()
+    graph = GraphBuilder(folder)
     add_chosen(graph, module)
-    add_sliced(graph, module, bounds(graph, "weight", offsets * (module.weight.shape[1] + 1)))
+    add_sliced(graph, module, bounds(graph, "class", module.offsets.numpy()))
     add_best(graph)
     add_position(graph, module)
     return save(graph, "fused", module, 1)
@@ -36,7 +37,7 @@ def write_batch(folder: Path, module: DSSoftmax) -> str:
     rows = split_rows(graph, module)
     starts = module.offsets[:-1].tolist()
     for expert, (own, start, size) in enumerate(zip(rows, starts, module.sizes, strict=True)):
-        add_expert(graph, expert, own, start, (module.weight.shape[1] + 1, size))
+        add_expert(graph, expert, own, start, (size, module.weight.shape[1] + 1))
     for name in ("top_logits", "top_index", "top_logprob"):
         sorted_rows = graph.node("Concat", [f"{name}_{expert}" for expert in range(module.experts)], f"{name}s", axis=0)
         graph.node("Gather", [sorted_rows, "place"], name)
@@ -69,7 +70,8 @@ def argsort(graph: GraphBuilder, numbers: str, name: str) -> str:
 
 def add_expert(graph: GraphBuilder, expert: int, rows: str, start: int, shape: tuple[int, int]) -> None:
     """Nodes `rows` -> the best of this expert, which begins at the `start`-th class: logits, index, largest logprob."""
-    logits = graph.node("MatMul", [rows, graph.part(f"expert_{expert}", SETS, shape, start * shape[0])], f"l{expert}")
+    weights = graph.part(f"expert_{expert}", SETS, shape, start * shape[1])
+    logits = graph.node("Gemm", [rows, weights], f"logits_{expert}", transB=1)
     graph.nodes.append(helper.make_node("TopK", [logits, "k"], [f"top_logits_{expert}", f"top_index_{expert}"]))
     add_top_logprob(graph, logits, f"_{expert}")
 
@@ -107,11 +109,9 @@ def add_scaled(graph: GraphBuilder) -> None:
 
 
 def add_sliced(graph: GraphBuilder, module: DSSoftmax, ends: tuple[str, str, str]) -> None:
-    """Nodes `scaled` -> `logits`, of the expert between these ends (start, end, axis) of sets.bin."""
-    column = module.weight.shape[1] + 1
-    flat = graph.node("Slice", [graph.part(SETS, SETS, (len(module.ids) * column,), 0), *ends], "flat")
-    shape = graph.tensor("shape", np.array([column, -1], np.int64))
-    graph.node("MatMul", ["scaled", graph.node("Reshape", [flat, shape], "columns")], "logits")
+    """Nodes `scaled` -> `logits`, of the classes between these ends (start, end, axis) of sets.bin."""
+    every = graph.part(SETS, SETS, (len(module.ids), module.weight.shape[1] + 1), 0)
+    graph.node("Gemm", ["scaled", graph.node("Slice", [every, *ends], "sliced")], "logits", transB=1)
 
 
 def add_best(graph: GraphBuilder) -> None:
@@ -136,5 +136,5 @@ def add_normalizer(graph: GraphBuilder) -> None:
 
 def add_position(graph: GraphBuilder, module: DSSoftmax) -> None:
     """Nodes `chosen`, `top_index` -> `top_position`."""
-    first = graph.node("Gather", [graph.tensor("firsts", module.offsets[:-1].numpy()), "chosen"], "first_position")
-    graph.node("Add", ["top_index", first], "top_position")
+    starts = graph.tensor("class_starts", module.offsets[:-1].numpy())
+    graph.node("Add", ["top_index", graph.node("Gather", [starts, "chosen"], "first_position")], "top_position")

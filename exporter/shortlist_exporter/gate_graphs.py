@@ -6,7 +6,7 @@ experts/any.onnx: as an expert's, with `first` and `last` [1], the expert's part
 experts/NNNN.onnx, but one session for all experts stays warm where 64 would not.
 previews/NNNN.onnx, of large experts: as the expert's, without `logits` and with `n` [1], how many of the best previews
 are scored exactly; the others enter the normaliser as previews.
-The experts lie end to end in experts/sets.bin, one copy for all: [d + 1, n] of each, by column, the biases last.
+The experts lie end to end in experts/sets.bin, one copy for all: [n, d + 1] of each, its biases the last column.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
 from onnx import TensorProto, helper
 from shortlist_models.ds import DSSoftmax
 from shortlist_models.svd import Basis
@@ -37,16 +38,14 @@ def write_graphs(folder: Path, module: DSSoftmax, previews: dict[int, Basis]) ->
     weights, biases = split(module.weight, module), split(module.bias, module)
     experts, previewed = folder / "experts", folder / "previews"
     experts.mkdir()
-    with (experts / f"{SETS}.bin").open("wb") as file:
-        for weight, bias in zip(weights, biases, strict=True):
-            np.ascontiguousarray(weight.T).tofile(file)
-            bias.tofile(file)
+    rows = torch.cat([module.weight, module.bias[:, None]], dim=1)
+    rows.detach().numpy().tofile(experts / f"{SETS}.bin")
     roles = {"gate": write_gate(folder, module)}
     if not previews:
         written = {"fused": write_fused, "batch": write_batch, "any": write_any}
         roles |= {role: f"experts/{write(experts, module)}" for role, write in written.items()}
     for number, start in enumerate(module.offsets[:-1].tolist()):
-        own = write_expert(experts, f"{number:04d}", (module.weight.shape[1], len(weights[number])), start)
+        own = write_expert(experts, f"{number:04d}", (len(weights[number]), module.weight.shape[1] + 1), start)
         roles[f"expert-{number:04d}"] = f"experts/{own}"
     for number, basis in previews.items():
         previewed.mkdir(exist_ok=True)
@@ -70,15 +69,14 @@ def write_gate(folder: Path, module: DSSoftmax) -> str:
 
 
 def write_expert(folder: Path, name: str, shape: tuple[int, int], start: int) -> str:
-    """An expert of `shape` (d, n) that begins at the `start`-th class of sets.bin."""
-    graph, (dim, size) = GraphBuilder(folder), shape
-    place = start * (dim + 1)
-    products = graph.node("MatMul", ["context", graph.part(f"weight-{name}", SETS, shape, place)], "products")
-    bias = graph.part(f"bias-{name}", SETS, (size,), place + dim * size)
-    graph.node("Mul", [graph.node("Add", [products, bias], "biased"), "scale"], "logits")
+    """An expert of `shape` (n, d + 1) that begins at the `start`-th class of sets.bin."""
+    graph = GraphBuilder(folder)
+    add_scaled(graph)
+    weights = graph.part(f"expert-{name}", SETS, shape, start * shape[1])
+    graph.node("Gemm", ["scaled", weights], "logits", transB=1)
     add_best(graph)
-    outputs = [value("logits", TensorProto.FLOAT, ["B", size]), *best_outputs()]
-    return graph.save(name, expert_inputs(dim), outputs).name
+    outputs = [value("logits", TensorProto.FLOAT, ["B", shape[0]]), *best_outputs()]
+    return graph.save(name, expert_inputs(shape[1] - 1), outputs).name
 
 
 def expert_inputs(dim: int) -> list[Any]:
@@ -94,15 +92,13 @@ def best_outputs() -> list[Any]:
 
 def write_any(folder: Path, module: DSSoftmax) -> str:
     """any.onnx: an expert, told by its first and last class, is sliced out of all."""
-    graph, dim = GraphBuilder(folder), module.weight.shape[1]
-    size = graph.tensor("column", np.array([dim + 1], np.int64))
-    first, last = (graph.node("Mul", [end, size], f"weight_{end}") for end in ("first", "last"))
+    graph = GraphBuilder(folder)
     add_scaled(graph)
-    add_sliced(graph, module, (first, last, graph.tensor("zero", np.array([0], np.int64))))
+    add_sliced(graph, module, ("first", "last", graph.tensor("zero", np.array([0], np.int64))))
     add_best(graph)
     logits = value("logits", TensorProto.FLOAT, ["B", "n"])
-    inputs = [*expert_inputs(dim), *(value(end, TensorProto.INT64, [1]) for end in ("first", "last"))]
-    return graph.save("any", inputs, [logits, *best_outputs()]).name
+    ends = [value(end, TensorProto.INT64, [1]) for end in ("first", "last")]
+    return graph.save("any", [*expert_inputs(module.weight.shape[1]), *ends], [logits, *best_outputs()]).name
 
 
 def write_preview(folder: Path, name: str, weight: FloatArray, bias: FloatArray, basis: Basis) -> str:
