@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 
-import numpy as np
 import torch
-from shortlist.head import Head
+from shortlist.legal import UNRESTRICTED
+from shortlist.plans import Plan
+from shortlist.result import PlanResult
 from shortlist_models.adaptive import AdaptiveSoftmax
 from torch import Tensor
 
@@ -55,46 +56,69 @@ def openings_table(found: Sequence[Openings]) -> str:
     return "".join(lines)
 
 
-@dataclass(frozen=True)
-class Agreement:
-    """Served answers against brute force: rows asked, share of ids in the same place, largest |error| in nats.
+Truth = Callable[[Tensor], Tensor]
 
-    beyond: how many of `values` log-probabilities are off by more than `CLOSE`.
+
+def own_distribution(plan: Plan) -> Truth:
+    """[b, d] -> the log-probabilities [b, V] of the served head itself, every tail opened."""
+
+    def truth(rows: Tensor) -> Tensor:
+        found = plan.distribution(rows.numpy())
+        assert found is not None
+        return torch.from_numpy(found)
+
+    return truth
+
+
+def in_float64(module: AdaptiveSoftmax) -> Truth:
+    """[b, d] -> the log-probabilities [b, V] of the trained module by torch, in float64."""
+    true = deepcopy(module).double()
+    return lambda rows: true.log_prob(rows.double())
+
+
+@dataclass
+class Agreement:
+    """Served answers against brute force: answers compared, ids that are no tie, largest |error| in nats.
+
+    beyond: how many log-probabilities are off by more than `CLOSE`. wrong: how many ids' true values are further than
+    that from what belongs in their place.
     """
 
-    rows: int
-    depths: str
-    same: float
-    error: float
-    beyond: int
-    values: int
+    answers: int = 0
+    wrong: int = 0
+    error: float = 0.0
+    beyond: int = 0
+
+    def add(self, found: PlanResult, logprobs: Tensor, best: Tensor) -> None:
+        """Answers [b, k], beside all true values [b, V] and the best of them, sorted."""
+        due = best[:, : found.ids.shape[1]]
+        off = (torch.from_numpy(found.logits) - due).abs()
+        self.wrong += int(((logprobs.gather(1, torch.from_numpy(found.ids)) - due).abs() > CLOSE).sum())
+        self.error, self.beyond = max(self.error, float(off.max())), self.beyond + int((off > CLOSE).sum())
+        self.answers += off.numel()
 
 
-def agreement(head: Head, module: AdaptiveSoftmax, contexts: Tensor, depths: Sequence[int], said: str) -> Agreement:
-    """Every k of `depths` by the service's plan, beside torch's own log_prob in float64, sorted."""
-    same, error, asked_rows, true = 0.0, 0.0, 0, deepcopy(module).double()
-    beyond = values = 0
+def agreements(
+    plan: Plan, truths: Mapping[str, Truth], contexts: Tensor, depths: Sequence[int]
+) -> dict[str, Agreement]:
+    """Every k of `depths` by the plan beside every truth."""
+    found = {name: Agreement() for name in truths}
     for rows in torch.split(contexts, 512):
         with torch.inference_mode():
-            best = true.log_prob(rows.double()).topk(max(depths), dim=1)
+            true = {name: truth(rows) for name, truth in truths.items()}
+            best = {name: logprobs.topk(max(depths), dim=1).values for name, logprobs in true.items()}
         for k in depths:
-            top = head.topk_by_plan(rows.numpy(), k)
-            off = np.abs(top.logprobs - best.values[:, :k].numpy())
-            beyond, values = beyond + int((off > CLOSE).sum()), values + off.size
-            same += float((top.ids == best.indices[:, :k].numpy()).mean()) * len(rows)
-            error = max(error, float(off.max()))
-            asked_rows += len(rows)
-    return Agreement(len(contexts), said, same / asked_rows, error, beyond, values)
+            answer = plan.topk(rows.numpy(), k, UNRESTRICTED)
+            for name, one in found.items():
+                one.add(answer, true[name], best[name])
+    return found
 
 
-def agreement_table(found: Sequence[Agreement]) -> str:
-    """One line a test."""
-    lines = [
-        "| rows of test | k | ids in the same place | largest error of a log-probability | over 1e-5 "
-        f"|\n{'|---' * 5}|\n"
-    ]
+def agreement_table(found: Mapping[str, Agreement]) -> str:
+    """One line a truth."""
+    head = "brute force over", "answers", "wrong ids", "largest error of a log-probability", "over 1e-5"
+    lines = [f"| {' | '.join(head)} |\n{'|---' * len(head)}|\n"]
     lines += [
-        f"| {one.rows:,} | {one.depths} | {one.same:.5f} | {one.error:.1e} | {one.beyond} of {one.values:,} |\n"
-        for one in found
+        f"| {name} | {one.answers:,} | {one.wrong} | {one.error:.1e} | {one.beyond} |\n" for name, one in found.items()
     ]
     return "".join(lines)

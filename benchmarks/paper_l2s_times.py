@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from shortlist.head import Head
-from shortlist.plans.screen import ScreenPlan
+from shortlist.plans.screen import ScreenPlan, margin
 from shortlist_exporter.sources import Dense
 from threadpoolctl import threadpool_limits
 
@@ -17,6 +17,7 @@ from .timing import Call, Contexts, Ids, Timed, fastest, times
 
 K = 5
 SINGLE = "one probe"
+GRAPH = ["best_scores", "best_clusters", "top_position", "top_logits"]
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ def onnx_times(dense: Mapping[str, TopK], heads: Mapping[str, Head], rows: Conte
     name = "dense, onnxruntime"
     timed: dict[str, Call] = {name: calls[fastest(calls, rows, 1)]}
     timed |= {f"shortlist l2s, {kind}": head_call(head) for kind, head in heads.items()}
-    timed |= {f"{kind}, its graph alone": graph_call(head) for kind, head in heads.items() if kind == SINGLE}
+    timed |= {f"{kind}, its graphs alone": graph_call(head) for kind, head in heads.items()}
     return walls(times(timed, rows, 1), name)
 
 
@@ -56,11 +57,29 @@ def head_call(head: Head) -> Call:
 
 
 def graph_call(head: Head) -> Call:
-    """The head's fused graph alone, without checks and normaliser: what the fastest dense is timed as."""
+    """The head's graphs alone, ids and logits without checks and normaliser: what the fastest dense is timed as."""
     assert isinstance(head.plan, ScreenPlan)
-    assert head.plan.fused is not None
-    fused, ids, k = head.plan.fused, head.plan.ids, np.array([K])
-    return lambda rows: ids[fused.some(["top_position", "top_logits"], {"context": rows, "k": k})[0]]
+    assert head.plan.single is not None
+    plan, single, k = head.plan, head.plan.single, np.array([K])
+
+    def call(rows: Contexts) -> Ids:
+        inputs = {"context": rows, "k": k}
+        scores, clusters, position, top = single.fused.some(GRAPH, inputs)
+        found: Ids = single.ids[position]
+        if plan.count(margin(scores[0].tolist())) > 1:
+            other = int(clusters[0, 1])
+            more, index = single.cluster(other, ["top_logits", "top_index"], inputs)
+            return merged(found[0], top[0], plan.sets[other][index[0]], more[0])[None]
+        return found
+
+    return call
+
+
+def merged(ids: Ids, logits: Contexts, more: Ids, more_logits: Contexts) -> Ids:
+    """The K best of two clusters' best, a class of both once."""
+    both, first = np.unique(np.concatenate([ids, more]), return_index=True)
+    order = np.argsort(-np.concatenate([logits, more_logits])[first], kind="stable")
+    return both[order[:K]]
 
 
 def numpy_times(dense: Dense, vectors: torch.Tensor, sets: list[torch.Tensor], rows: Contexts) -> list[Wall]:

@@ -2,10 +2,12 @@
 
 screen.onnx: `context` [B, d] -> `scores` [B, r]. clusters/NNNN.onnx: `context` [B, d], `k` [1] -> `logits` [B, n],
 `top_logits`, `top_index` [B, k], `log_normalizer` [B]; with a second stage `context` -> `logits` alone.
-clusters/fused.onnx, without a second stage: `context` [1, d], `k` [1] -> `scores` [1, r], `cluster` [1],
-`top_logits`, `top_position` [1, k] (in the sets end to end), `log_normalizer` [1] with the cluster's tail: equals
-the screen and the best cluster's graph one after the other, but with one call. The clusters' weights lie end to end
-in clusters/sets.bin, each by column, one copy for all.
+clusters/fused.onnx, without a second stage: `context` [1, d], `k` [1] -> `best_scores`, `best_clusters` [1, 2] (of one
+cluster, one), `top_logits`, `top_position` [1, k] (in the sets end to end), `log_normalizer` [1] with the cluster's
+tail: equals the screen and the best cluster's graph one after the other, but with one call. clusters/any.onnx, beside
+it: as a cluster's, with `first` and `last` [1], the cluster's place among the sets end to end: equals
+clusters/NNNN.onnx, but one session for all clusters stays warm where a hundred would not. The clusters' weights lie end
+to end in clusters/sets.bin, each by column, one copy for all.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ from .sources import Dense
 
 SETS = "sets"
 Ids = npt.NDArray[np.int64]
+Ends = tuple[str, str, str]  # names of a start, an end and an axis: what Slice wants
 
 
 def write_graphs(folder: Path, dense: Dense, module: ScreenedSoftmax) -> dict[str, str]:
@@ -40,6 +43,7 @@ def write_graphs(folder: Path, dense: Dense, module: ScreenedSoftmax) -> dict[st
     if module.second_stage is None:
         write_weights(below, dense, sets)
         roles["fused"] = f"clusters/{write_fused(below, dense, module)}"
+        roles["any"] = f"clusters/{write_any(below, dense, module)}"
     start = 0
     for number, ids in enumerate(sets):
         name = f"{number:04d}"
@@ -87,14 +91,18 @@ def write_cluster(folder: Path, name: str, own: Dense, start: int) -> str:
     graph.nodes.append(helper.make_node("TopK", ["logits", "k"], ["top_logits", "top_index"]))
     axis = graph.tensor("axis", np.array([1], np.int64))
     graph.node("ReduceLogSumExp", ["logits", axis], "log_normalizer", keepdims=0)
-    outputs = [
-        value("logits", TensorProto.FLOAT, ["B", own.classes]),
+    inputs = [value("context", TensorProto.FLOAT, ["B", own.dim]), value("k", TensorProto.INT64, [1])]
+    return graph.save(name, inputs, cluster_outputs(own.classes)).name
+
+
+def cluster_outputs(classes: int | str) -> list[Any]:
+    """Of a cluster of so many classes."""
+    return [
+        value("logits", TensorProto.FLOAT, ["B", classes]),
         value("top_logits", TensorProto.FLOAT, ["B", "k"]),
         value("top_index", TensorProto.INT64, ["B", "k"]),
         value("log_normalizer", TensorProto.FLOAT, ["B"]),
     ]
-    inputs = [value("context", TensorProto.FLOAT, ["B", own.dim]), value("k", TensorProto.INT64, [1])]
-    return graph.save(name, inputs, outputs).name
 
 
 def write_fused(folder: Path, dense: Dense, module: ScreenedSoftmax) -> str:
@@ -102,19 +110,12 @@ def write_fused(folder: Path, dense: Dense, module: ScreenedSoftmax) -> str:
     graph, dim = GraphBuilder(folder), dense.dim
     offsets = np.cumsum([0, *(len(ids) for ids in module.sets)]).astype(np.int64)
     graph.node("MatMul", ["context", graph.tensor("screen", module.vectors.numpy().T)], "scores")
-    graph.node("ArgMax", ["scores"], "cluster", axis=1, keepdims=0)
-    weights = graph.part(SETS, SETS, (int(offsets[-1]) * dim,), 0)
-    flat = graph.node("Slice", [weights, *bounds(graph, "weight", offsets * dim)], "flat")
-    shape = graph.tensor("shape", np.array([dim, -1], np.int64))
-    products = graph.node("MatMul", ["context", graph.node("Reshape", [flat, shape], "columns")], "products")
-    if dense.bias is not None:
-        biases = graph.tensor("biases", dense.bias[torch.cat(module.sets).numpy()])
-        bias = graph.node("Slice", [biases, *bounds(graph, "class", offsets)], "bias")
-        products = graph.node("Add", [products, bias], "with_bias")
-    named_logits(graph, finish(graph, Dense(dense.weight, None, dense.logit_scale, dense.soft_cap), products))
-    graph.nodes.append(helper.make_node("TopK", ["logits", "k"], ["top_logits", "top_index"]))
-    first, _, _ = bounds(graph, "class", offsets)
-    graph.node("Add", ["top_index", first], "top_position")
+    two = graph.tensor("two", np.array([min(2, len(module.sets))], np.int64))
+    graph.nodes.append(helper.make_node("TopK", ["scores", two], ["best_scores", "best_clusters"]))
+    graph.node("Gather", ["best_clusters", graph.tensor("best", np.array(0, np.int64))], "cluster", axis=1)
+    classes = bounds(graph, "class", offsets)
+    add_sliced(graph, dense, module, bounds(graph, "weight", offsets * dim), classes)
+    graph.node("Add", ["top_index", classes[0]], "top_position")
     inside = graph.node("ReduceLogSumExp", ["logits", graph.tensor("one", np.array([1], np.int64))], "i", keepdims=0)
     tail = graph.node("Gather", [graph.tensor("tails", module.tail.numpy()), "cluster"], "tail")
     graph.node("Add", [inside, tail], "log_normalizer")
@@ -122,25 +123,50 @@ def write_fused(folder: Path, dense: Dense, module: ScreenedSoftmax) -> str:
     return graph.save("fused", inputs, fused_outputs(len(module.sets))).name
 
 
+def write_any(folder: Path, dense: Dense, module: ScreenedSoftmax) -> str:
+    """any.onnx: a cluster's weights, told by its first and last class, are sliced out of all."""
+    graph = GraphBuilder(folder)
+    size = graph.tensor("dim", np.array([dense.dim], np.int64))
+    first, last = (graph.node("Mul", [end, size], f"weight_{end}") for end in ("first", "last"))
+    zero = graph.tensor("zero", np.array([0], np.int64))
+    add_sliced(graph, dense, module, (first, last, zero), ("first", "last", zero))
+    axis = graph.tensor("axis", np.array([1], np.int64))
+    graph.node("ReduceLogSumExp", ["logits", axis], "log_normalizer", keepdims=0)
+    inputs = [value("context", TensorProto.FLOAT, ["B", dense.dim])]
+    inputs += [value(name, TensorProto.INT64, [1]) for name in ("first", "last", "k")]
+    return graph.save("any", inputs, cluster_outputs("n")).name
+
+
+def add_sliced(graph: GraphBuilder, dense: Dense, module: ScreenedSoftmax, weight_ends: Ends, class_ends: Ends) -> None:
+    """Nodes `context`, `k` -> `logits` and the best of them, of the sets' weights between these ends."""
+    ids = torch.cat(module.sets).numpy()
+    weights = graph.part(SETS, SETS, (ids.size * dense.dim,), 0)
+    flat = graph.node("Slice", [weights, *weight_ends], "flat")
+    shape = graph.tensor("shape", np.array([dense.dim, -1], np.int64))
+    products = graph.node("MatMul", ["context", graph.node("Reshape", [flat, shape], "columns")], "products")
+    if dense.bias is not None:
+        bias = graph.node("Slice", [graph.tensor("biases", dense.bias[ids]), *class_ends], "bias")
+        products = graph.node("Add", [products, bias], "with_bias")
+    named_logits(graph, finish(graph, Dense(dense.weight, None, dense.logit_scale, dense.soft_cap), products))
+    graph.nodes.append(helper.make_node("TopK", ["logits", "k"], ["top_logits", "top_index"]))
+
+
 def fused_outputs(clusters: int) -> list[Any]:
     """See the module's docstring."""
     return [
-        value("scores", TensorProto.FLOAT, [1, clusters]),
-        value("cluster", TensorProto.INT64, [1]),
+        value("best_scores", TensorProto.FLOAT, [1, min(2, clusters)]),
+        value("best_clusters", TensorProto.INT64, [1, min(2, clusters)]),
         value("top_logits", TensorProto.FLOAT, [1, "k"]),
         value("top_position", TensorProto.INT64, [1, "k"]),
         value("log_normalizer", TensorProto.FLOAT, [1]),
     ]
 
 
-def bounds(graph: GraphBuilder, what: str, offsets: Ids) -> tuple[str, str, str]:
-    """Names of the chosen cluster's first and last of `offsets` [r + 1], and of the axis: what Slice wants."""
-    names = (f"{what}_start", f"{what}_end", f"{what}_axis")
-    if not any(node.output[0] == names[0] for node in graph.nodes):
-        graph.tensor(names[2], np.array([0], np.int64))
-        graph.node("Gather", [graph.tensor(f"{what}_starts", offsets[:-1]), "cluster"], names[0])
-        graph.node("Gather", [graph.tensor(f"{what}_ends", offsets[1:]), "cluster"], names[1])
-    return names
+def bounds(graph: GraphBuilder, what: str, offsets: Ids) -> Ends:
+    """The chosen cluster's first and last of `offsets` [r + 1]."""
+    start = graph.node("Gather", [graph.tensor(f"{what}_starts", offsets[:-1]), "cluster"], f"{what}_start")
+    end = graph.node("Gather", [graph.tensor(f"{what}_ends", offsets[1:]), "cluster"], f"{what}_end")
+    return start, end, graph.tensor(f"{what}_axis", np.array([0], np.int64))
 
 
 def write_preview(folder: Path, name: str, dense: Dense, module: ScreenedSoftmax, ids: Ids) -> str:

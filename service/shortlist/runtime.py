@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import os
 import re
+from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -121,6 +122,16 @@ def opened(path: Path, device: str, chosen: Any, *, capture: bool) -> Any:
         raise BundleError(f"ONNX Runtime cannot load {path}: export the bundle again") from error
 
 
+def runner(session: Any) -> Callable[[list[str], dict[str, Any], Any], list[Any]]:
+    """Equals `session.run` for arrays, but 4 us faster: names are checked by ONNX Runtime's core alone.
+
+    That core is not part of its promised interface: where a version has none, it is `session.run` itself.
+    """
+    core = getattr(session, "_sess", None)
+    run: Callable[[list[str], dict[str, Any], Any], list[Any]] = getattr(core, "run", session.run)
+    return run
+
+
 class Graph:
     """One ONNX graph ready to run. Threads may share it."""
 
@@ -137,15 +148,16 @@ class Graph:
         check_provider(self.session, device)
         self.outputs = [output.name for output in self.session.get_outputs()]
         self.fixed = FixedShapes(self.session, *memory_of(device)) if fixed else None
+        self.run = runner(self.session)
 
     def some(self, outputs: list[str], inputs: dict[str, Any]) -> list[Any]:
         """The graph's outputs of these names."""
-        found: list[Any] = self.session.run(outputs, inputs)
+        found: list[Any] = self.run(outputs, inputs, None)
         return found
 
     def __call__(self, **inputs: Any) -> list[Any]:
         """The graph's outputs, in order."""
         if self.fixed is not None:
             return self.fixed(inputs["context"])
-        outputs: list[Any] = self.session.run(self.outputs, inputs)
+        outputs: list[Any] = self.run(self.outputs, inputs, None)
         return outputs

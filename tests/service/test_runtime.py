@@ -79,3 +79,21 @@ def test_weights_are_mapped_not_copied(tmp_path):
     kept = [Graph(tmp_path / "rows.onnx", "cpu", 1) for _ in range(4)]
     kept[0](context=np.zeros((1, 64), np.float32), ids=np.zeros((1, 1), np.int64))
     assert private() - before < dense.weight.nbytes
+
+
+def test_the_core_is_asked_and_without_one_the_session(tmp_path):
+    from shortlist_exporter.dense_graphs import write_rows
+
+    from tests.support import make_dense
+
+    dense = make_dense(40, 8)
+    write_rows(tmp_path, dense)
+    graph = Graph(tmp_path / "rows.onnx", "cpu", 1)
+    inputs = {"context": np.ones((1, 8), np.float32), "ids": np.array([[3, 5]])}
+    (expected,) = graph.session.run(None, inputs)
+    np.testing.assert_array_equal(graph(**inputs)[0], expected)
+    np.testing.assert_array_equal(graph.some(graph.outputs, inputs)[0], expected)
+    with pytest.raises(Exception, match="nput"):
+        graph(context=inputs["context"])
+    plain = type("Session", (), {"run": lambda self, outputs, inputs, options=None: "asked"})()
+    assert runtime.runner(plain)([], {}, None) == "asked"

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -14,20 +15,20 @@ from ..result import FloatArray, IdArray, PlanResult
 from ..runtime import Graph
 from ..selection import largest
 from .base import Plan, chunk_rows, empty_result, gathered_logits, log_sum_exp, take_best
+from .single_row import SingleRow
 
 DENSE_SHARE = 4
 WIDEN = 4  # a second stage rescores at least 4 k candidates
 OUTPUTS = ["top_logits", "top_index", "log_normalizer"]
-FUSED = ["scores", "cluster", "top_logits", "top_position", "log_normalizer"]
 UNIONS = 8192  # unions of sets that are remembered
+PAIR = 2  # clusters that a single row's own way can open
 
 
 class Union(NamedTuple):
-    """Ascending `ids` of several sets, their `positions` in what was scored, and the `extra` ids of further sets."""
+    """Ascending `ids` of several sets, and their `positions` in those sets end to end."""
 
     ids: IdArray
     positions: IdArray
-    extra: IdArray
 
 
 class ScreenPlan(Plan):
@@ -35,7 +36,7 @@ class ScreenPlan(Plan):
 
     screen.onnx: `context` [B, d] -> `scores` [B, r]. cluster-NNNN.onnx: `context` [B, d], `k` [1] -> `logits` [B, n],
     `top_logits` [B, k], `top_index` [B, k], `log_normalizer` [B]; with a second stage `context` -> `logits` alone.
-    fused.onnx, where there is one: the screen and the best cluster of a single row by one call.
+    fused.onnx and any.onnx, where the bundle has them: see SingleRow; any.onnx then stands for the clusters' graphs.
 
     index.safetensors: `ids` of all sets end to end, ascending in each, `offsets` [r + 1], and `tail` [r], which is
     added to the log of a set's sum of exponentials to make up for the classes outside it. Options of the manifest:
@@ -60,12 +61,11 @@ class ScreenPlan(Plan):
         self.second_stage = bool(options.get("second_stage", False))
         self.full_view = int(options.get("full_view", 0))
         self.screen = Graph(bundle.graph("screen"), device, threads, fixed=True)
-        names = [f"cluster-{number:04d}" for number in range(len(self.sets))]
+        self.single = SingleRow(bundle, index, device, threads) if bundle.has_graph("any") else None
+        names = [] if self.single else [f"cluster-{number:04d}" for number in range(len(self.sets))]
         self.clusters = [Graph(bundle.graph(name), device, threads, prepack=self.second_stage) for name in names]
         self.rows = Graph(bundle.graph("rows"), device, threads)
         self.low_rank = Graph(bundle.graph("tail"), device, threads) if bundle.has_graph("tail") else None
-        self.fused = Graph(bundle.graph("fused"), device, threads) if bundle.has_graph("fused") else None
-        self.ids: IdArray = index["ids"]
         self.sizes = np.array([ids.size for ids in self.sets], np.int32)
         self.smallest = int(self.sizes.min())
         self.most_rows = chunk_rows(max(len(self.sets), int(self.sizes.max())))
@@ -77,23 +77,23 @@ class ScreenPlan(Plan):
 
     def topk(self, contexts: FloatArray, k: int, legal: Legal) -> PlanResult:
         """See Plan.topk; `scored` is the number of classes scored exactly."""
-        single = len(contexts) == 1 and k <= self.smallest and not legal.restricts
-        if single and self.probes == 1 and self.fused is not None:
-            scores, result = self.answer_fused(contexts, k)
-        else:
-            scores = self.screen(context=contexts)[0]
-            result = self.answers(contexts, scores, k, legal)
+        if len(contexts) == 1 and k <= self.smallest and self.single and self.low_rank is None and not legal.restricts:
+            return self.answer_single(self.single, contexts, k)
+        scores = self.screen(context=contexts)[0]
+        result = self.answers(contexts, scores, k, legal)
         if self.low_rank is not None:
             self.add_tail(contexts, scores, result)
         return result
 
-    def answer_fused(self, contexts: FloatArray, k: int) -> tuple[FloatArray, PlanResult]:
-        """Scores [1, r] and answer of a single row. Equals the screen, then `answers`, but with one call for most."""
-        assert self.fused is not None
-        scores, cluster, top, position, normalizer = self.fused.some(FUSED, {"context": contexts, "k": np.array([k])})
-        if self.opened(scores) != [1]:
-            return scores, self.answers(contexts, scores, k, UNRESTRICTED)
-        return scores, PlanResult(self.ids[position], top, normalizer, self.sizes[cluster])
+    def answer_single(self, single: SingleRow, contexts: FloatArray, k: int) -> PlanResult:
+        """A single row. Equals the screen, then `answers`, but by fewer, warm calls."""
+        scores, clusters, best = single.best(contexts, k)
+        count = self.count(margin(scores))
+        if count == 1:
+            return best
+        if count == PAIR:
+            return single.widened(contexts, clusters, best)
+        return self.answers(contexts, self.screen(context=contexts)[0], k, UNRESTRICTED)
 
     def add_tail(self, contexts: FloatArray, scores: FloatArray, result: PlanResult) -> None:
         """Classes outside a row's clusters enter its normaliser by tail.onnx; rows that dense answered have all."""
@@ -148,9 +148,17 @@ class ScreenPlan(Plan):
 
     def answer_cluster(self, contexts: FloatArray, cluster: int, k: int) -> PlanResult:
         """The k best of one cluster's set, for rows [b, d] that open it alone."""
-        top, index, normalizer = self.clusters[cluster].some(OUTPUTS, {"context": contexts, "k": np.array([k])})
+        top, index, normalizer = self.ask(cluster, OUTPUTS, {"context": contexts, "k": np.array([k])})
         scored = np.full(len(contexts), self.sizes[cluster], np.int32)
         return PlanResult(self.sets[cluster][index], top, normalizer + self.tail[cluster], scored)
+
+    def ask(self, cluster: int, outputs: list[str], inputs: dict[str, Any]) -> list[Any]:
+        """Outputs of one cluster's graph, or of the one for any."""
+        return (
+            self.single.cluster(cluster, outputs, inputs)
+            if self.single
+            else self.clusters[cluster].some(outputs, inputs)
+        )
 
     def opened(self, scores: FloatArray) -> list[int]:
         """How many clusters each row opens; 0 for dense."""
@@ -158,7 +166,7 @@ class ScreenPlan(Plan):
         if not uneven or scores.shape[1] < 2:
             return [self.probes] * len(scores)
         two = np.partition(scores, scores.shape[1] - 2, axis=1)[:, -2:].tolist()
-        return [self.count((best - second) / (abs(best) or 1.0)) for second, best in two]
+        return [self.count(margin((best, second))) for second, best in two]
 
     def count(self, margin: float) -> int:
         """How many clusters a row of this margin opens."""
@@ -178,18 +186,16 @@ class ScreenPlan(Plan):
             self.answer_union(context, scores, count, row, result)
 
     def answer_union(self, context: FloatArray, scores: FloatArray, count: int, row: int, result: PlanResult) -> None:
-        """The union of the best clusters' sets: the first by its own graph, what others add by rows.onnx."""
+        """The union of the best clusters' sets."""
         order = best_clusters(scores, count)
         union = self.union(order)
         if union.ids.size < result.ids.shape[1]:
             self.answer_listed(context, scores, count, UNRESTRICTED, row, result)
-        elif self.second_stage:
-            previews = np.concatenate([self.clusters[cluster](context=context[None])[0][0] for cluster in order])
-            self.answer_previewed(context, previews[union.positions], union.ids, order[0], row, result)
-        else:
-            first = self.clusters[order[0]].some(["logits"], {"context": context[None], "k": np.array([1])})[0][0]
-            logits = np.concatenate([first, gathered_logits(self.rows, context, union.extra)])
-            self.finish(logits[union.positions], union.ids, order[0], row, result)
+            return
+        inputs = {"context": context[None]} if self.second_stage else {"context": context[None], "k": np.array([1])}
+        parts = [self.ask(cluster, ["logits"], inputs)[0][0] for cluster in order]
+        write = self.answer_previewed if self.second_stage else self.finish
+        write(context, np.concatenate(parts)[union.positions], union.ids, order[0], row, result)
 
     def answer_previewed(
         self, context: FloatArray, previews: FloatArray, ids: IdArray, cluster: int, row: int, result: PlanResult
@@ -230,19 +236,18 @@ class ScreenPlan(Plan):
         result.ids[row], result.logits[row] = own.ids[0], own.logits[0]
         result.log_normalizer[row], result.scored[row] = own.log_normalizer[0], own.scored[0]
 
-    def finish(self, logits: FloatArray, ids: IdArray, cluster: int, row: int, result: PlanResult) -> None:
+    def finish(
+        self, context: FloatArray, logits: FloatArray, ids: IdArray, cluster: int, row: int, result: PlanResult
+    ) -> None:
         """Write a row's answer from the exact logits of its candidates. Overwrites `logits`."""
+        del context  # nothing is left to score
         result.scored[row] = ids.size
         result.ids[row], result.logits[row] = take_best(logits, ids, result.ids.shape[1])
         result.log_normalizer[row] = log_sum_exp(logits) + self.tail[cluster]
 
     def union_of(self, clusters: tuple[int, ...]) -> Union:
-        """The union of several sets; `positions` count through the first set and then `extra`, or the further sets."""
-        first, rest = self.sets[clusters[0]], [self.sets[cluster] for cluster in clusters[1:]]
-        extra = np.setdiff1d(np.concatenate(rest), first) if rest else first[:0]
-        parts = [first, *rest] if self.second_stage else [first, extra]
-        ids, positions = np.unique(np.concatenate(parts), return_index=True)
-        return Union(ids, positions, extra)
+        """The union of several sets."""
+        return Union(*np.unique(np.concatenate([self.sets[cluster] for cluster in clusters]), return_index=True))
 
     def log_normalizer(self, contexts: FloatArray) -> FloatArray:
         """See Plan.log_normalizer."""
@@ -266,6 +271,11 @@ class ScreenPlan(Plan):
     def max_rows(self) -> int:
         """See Plan.max_rows."""
         return self.most_rows
+
+
+def margin(best: Sequence[float]) -> float:
+    """By how much the best of the two best scores leads, over its size; of a single cluster, by everything."""
+    return math.inf if len(best) == 1 else (best[0] - best[1]) / (abs(best[0]) or 1.0)
 
 
 def best_clusters(scores: FloatArray, count: int) -> tuple[int, ...]:
