@@ -7,7 +7,7 @@ below: `DSSoftmax` is any `nn.Module` to it. Items are drawn anew for every batc
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,9 +33,11 @@ class Setting:
     experts: how many come of one at each stage, at most: (10, 10) is 10, then 100. steps: of each stage, of `batch`
     items; of 10,000 classes each should have some often, or it is pruned before it is learnt. threshold: task loss,
     nats, under which rows smaller than `gamma` are pruned: needed ones come to some .05 here, others to .0003 in time.
-    settling: steps of each stage before any row is pruned: while a super class is still on its way from one expert to
-    another, rows that it will need look useless. Coefficients are the authors' (command.sh), where not one of Figure
-    A.1's. decay: of Adam's second moments; with the usual .999, copies that nobody needs shrink 10 times slower.
+    balanced: steps of each stage with load balance, without which most experts stay empty, but which later cuts a super
+    class in two where one expert has nine and another eleven; None: all. settling: steps of each stage before any row
+    is pruned: while a super class is on its way from one expert to another, rows that it will need look useless.
+    Coefficients are the authors' (command.sh), where not one of Figure A.1's. decay: of Adam's second moments; with the
+    usual .999, copies that nobody needs shrink 10 times slower.
     """
 
     supers: int = 10
@@ -46,6 +48,7 @@ class Setting:
     load: float = 10.0
     gamma: float = 0.01
     threshold: float = 0.1
+    balanced: int | None = None
     settling: int = 0
     batch: int = 500
     learning_rate: float = 3e-3
@@ -149,10 +152,12 @@ def trained(setting: Setting, checkpoint: Path, report: Report) -> Found:
         if step in clones:
             multiply(network, optimizer, hierarchy, clones[step], setting.seed + step)
         torch.manual_seed(setting.seed + step)  # of the dropout: a resumed training has the same
+        of_stage = step - max(start for start in (0, *clones) if start <= step)
+        even = setting.balanced is None or of_stage < setting.balanced
+        network.head.options = replace(network.head.options, load=setting.load if even else 0.0)
         losses.append(one_step(network, optimizer, *hierarchy.items(setting.batch, step)))
         if (step + 1) % PRUNED_EVERY == 0:
-            began = max(start for start in (0, *clones) if start <= step)
-            if step - began >= setting.settling and sum(losses) / len(losses) < setting.threshold:
+            if of_stage >= setting.settling and sum(losses) / len(losses) < setting.threshold:
                 network.head.prune(optimizer)
             report(described(network, losses), step + 1, total)
             losses = []

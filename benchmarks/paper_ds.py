@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from shortlist.errors import ShortlistError
+from shortlist_exporter.gate_int8 import rounded
 from shortlist_exporter.progress import progress_bar
 from shortlist_exporter.sources import Contexts
 from shortlist_models import FullSoftmax
@@ -102,6 +103,8 @@ def table_1(text: Text, folder: Path, heads: list[Head]) -> tuple[str, list[Row]
     beside, own = rows[-1], [head for head in heads if head.experts > 1]
     rows += [row for head in own[:1] for row in stage_rows(text, folder, head)]
     rows += [row_of(f"{head.label}, {described(head)}", head.module, text.test) for head in own]
+    judged_heads = {head.label: head for head in own}.values()
+    rows += [row_of(f"{head.label} in int8", rounded(head.module), text.test) for head in judged_heads]
     titles = "| head | top-1 | top-5 | top-10 | times fewer | copies | top-1 over the last dense |\n"
     lines = [titles, "|---|---|---|---|---|---|---|\n"]
     lines += [f"| {row.cells(beside)} |\n" for row in rows]
@@ -142,6 +145,11 @@ def judged(rows: list[Row]) -> str:
         lines.append(
             f"- DS-64*: {starred.fewer:.1f} times fewer (wanted 34), top-1 {gap} beside DS-64 (wanted -.002).\n"
         )
+    for row, whole in ((found.get(f"{name} in int8"), found.get(name)) for name in ("DS-64", "DS-64*")):
+        if row is not None and whole is not None:
+            lines.append(
+                f"- {row.name}, every row rounded for itself: top-1 {difference(row, whole)} beside float32.\n"
+            )
     return "".join(lines)
 
 

@@ -16,15 +16,19 @@ import numpy as np
 from onnx import TensorProto, helper
 from shortlist_models.ds import DSSoftmax
 
+from .gate_int8 import add_integer_logits
 from .graphs import GraphBuilder, value
 from .screen_graphs import SETS, bounds
 
 
-def write_fused(folder: Path, module: DSSoftmax) -> str:
-    """fused.onnx: the gate, and the best expert sliced out of all."""
+def write_fused(folder: Path, module: DSSoftmax, *, int8: bool) -> str:
+    """fused.onnx: the gate, and the best expert sliced out of all. int8: the module's rows are `rounded`."""
     graph = GraphBuilder(folder)
     add_chosen(graph, module)
-    add_sliced(graph, module, bounds(graph, "class", module.offsets.numpy()))
+    if int8:
+        add_integer_logits(graph, module)
+    else:
+        add_sliced(graph, module, bounds(graph, "class", module.offsets.numpy()))
     add_best(graph)
     add_position(graph, module)
     return save(graph, "fused", module, 1)

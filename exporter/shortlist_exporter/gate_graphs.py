@@ -33,8 +33,11 @@ OUTPUTS: tuple[tuple[str, int, list[int | str]], ...] = (
 )
 
 
-def write_graphs(folder: Path, module: DSSoftmax, previews: dict[int, Basis]) -> dict[str, str]:
-    """Every graph of the module below `folder`; role -> file. previews: of the large experts, by number."""
+def write_graphs(folder: Path, module: DSSoftmax, previews: dict[int, Basis], *, int8: bool = False) -> dict[str, str]:
+    """Every graph of the module below `folder`; role -> file.
+
+    previews: of the large experts, by number. int8: the module's rows are `rounded`, and fused.onnx reads them so.
+    """
     weights, biases = split(module.weight, module), split(module.bias, module)
     experts, previewed = folder / "experts", folder / "previews"
     experts.mkdir()
@@ -42,8 +45,9 @@ def write_graphs(folder: Path, module: DSSoftmax, previews: dict[int, Basis]) ->
     rows.detach().numpy().tofile(experts / f"{SETS}.bin")
     roles = {"gate": write_gate(folder, module)}
     if not previews:
-        written = {"fused": write_fused, "batch": write_batch, "any": write_any}
-        roles |= {role: f"experts/{write(experts, module)}" for role, write in written.items()}
+        roles["fused"] = f"experts/{write_fused(experts, module, int8=int8)}"
+        roles["batch"] = f"experts/{write_batch(experts, module)}"
+        roles["any"] = f"experts/{write_any(experts, module)}"
     for number, start in enumerate(module.offsets[:-1].tolist()):
         own = write_expert(experts, f"{number:04d}", (len(weights[number]), module.weight.shape[1] + 1), start)
         roles[f"expert-{number:04d}"] = f"experts/{own}"

@@ -14,6 +14,7 @@ from shortlist.evaluation import evaluate
 from shortlist.head import Head
 from shortlist.plans.gated import FEW
 from shortlist_exporter.export import Request, export
+from shortlist_exporter.gate_int8 import rounded
 from shortlist_exporter.methods import METHODS
 from shortlist_exporter.sources import Contexts
 from shortlist_models.ds import DSOptions, DSSoftmax
@@ -78,6 +79,25 @@ def test_onnx_path_agrees_with_torch(head, module):
         np.testing.assert_allclose(top.logprobs, logprobs.numpy(), atol=1e-4)
     assert top.normalizer == "exact"
     assert set(top.scored.tolist()) <= set(module.sizes)
+
+
+@pytest.mark.parametrize("scale", [1, 1e-20, 0])
+def test_int8_rows_are_the_rounded_head_itself(module, tmp_path_factory, scale):
+    """Whether one row asks, of the integers, or many, of the same rows in float32."""
+    head = exported(tmp_path_factory.mktemp("int8"), module, options={"int8": "true"})
+    whole = rounded(module)
+    assert 0 < float((whole.weight - module.weight).abs().max().detach()) < 0.02
+    assert bool((module.weight == make_module().weight).all())
+    for count in (1, FEW, 60):
+        some = rows[:count] * np.float32(scale)
+        top = head.topk(some, 5)
+        ids, logprobs = whole.topk(torch.from_numpy(some), 5)
+        np.testing.assert_array_equal(top.ids, ids.numpy())
+        np.testing.assert_allclose(top.logprobs, logprobs.numpy(), atol=5e-5)
+    quality = head.manifest.quality
+    assert quality.p_at_10 == 1
+    gate = 4 / CLASSES
+    assert quality.cost_bytes - gate == pytest.approx((quality.cost_macs - gate) / 4)
 
 
 def test_previewed_experts_agree_with_torch(previewed, module):
@@ -273,6 +293,7 @@ def test_a_head_from_a_file_by_the_command_line(tmp_path, module):
         ({"device": "cuda:0"}, "torch has no device 'cuda:0' here"),
         ({"gamma": "-1"}, "option gamma=-1 is wrong"),
         ({"width": "3"}, "there is no option 'width'"),
+        ({"int8": "9"}, "option int8=9 is wrong"),
     ],
 )
 def test_bad_options_are_one_sentence_and_leave_nothing(tmp_path, change, sentence):
@@ -319,6 +340,11 @@ def test_a_head_that_does_not_fit(tmp_path, spoil, sentence):
 def test_a_head_for_a_method_that_fits_its_own(tmp_path, module):
     with pytest.raises(BadInput, match="method svd is fitted to the dense layer: leave --head out"):
         export(dense, contexts, tmp_path / "lm" / "1", Request("svd", head=module))
+
+
+def test_previews_are_not_rounded_too(tmp_path, module):
+    with pytest.raises(BadInput, match="option int8 is of method ds"):
+        exported(tmp_path, module, "ds-svd", SVD | {"int8": "true"})
 
 
 def test_experts_without_a_large_one_say_so(tmp_path, module):
