@@ -147,9 +147,7 @@ def judged(rows: list[Row]) -> str:
         )
     for row, whole in ((found.get(f"{name} in int8"), found.get(name)) for name in ("DS-64", "DS-64*")):
         if row is not None and whole is not None:
-            lines.append(
-                f"- {row.name}, every row rounded for itself: top-1 {difference(row, whole)} beside float32.\n"
-            )
+            lines.append(f"- {row.name}, each row rounded: top-1 {difference(row, whole)} beside float32.\n")
     return "".join(lines)
 
 
