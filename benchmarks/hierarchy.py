@@ -64,8 +64,8 @@ class Setting:
 
 SMALL = Setting()
 LARGE = Setting(
-    supers=100, experts=(10, 10), steps=(500, 500), lasso=0.002, expert_lasso=0.002, gamma=0.001, threshold=4.0,
-    decay=0.95, scale=0.3,
+    supers=100, experts=(10, 12), steps=(450, 900), lasso=0.002, expert_lasso=0.002, gamma=0.001, threshold=2.5,
+    balanced=200, settling=300, batch=2000, decay=0.95, scale=0.3,
 )  # fmt: skip
 
 
