@@ -17,7 +17,7 @@ from .timing import Call, Contexts, Ids, Timed, fastest, times
 
 K = 5
 SINGLE = "one probe"
-GRAPH = ["best_scores", "best_clusters", "top_position", "top_logits"]
+GRAPH = ["best_scores", "best_clusters", "top_index", "top_logits"]
 
 
 @dataclass(frozen=True)
@@ -64,8 +64,8 @@ def graph_call(head: Head) -> Call:
 
     def call(rows: Contexts) -> Ids:
         inputs = {"context": rows, "k": k}
-        scores, clusters, position, top = single.fused.some(GRAPH, inputs)
-        found: Ids = single.ids[position]
+        scores, clusters, place, top = single.fused.some(GRAPH, inputs)
+        found: Ids = single.ids[place + single.offsets[clusters[0, 0]]]
         if plan.count(margin(scores[0].tolist())) > 1:
             other = int(clusters[0, 1])
             more, index = single.cluster(other, ["top_logits", "top_index"], inputs)

@@ -3,11 +3,11 @@
 screen.onnx: `context` [B, d] -> `scores` [B, r]. clusters/NNNN.onnx: `context` [B, d], `k` [1] -> `logits` [B, n],
 `top_logits`, `top_index` [B, k], `log_normalizer` [B]; with a second stage `context` -> `logits` alone.
 clusters/fused.onnx, without a second stage: `context` [1, d], `k` [1] -> `best_scores`, `best_clusters` [1, 2] (of one
-cluster, one), `top_logits`, `top_position` [1, k] (in the sets end to end), `log_normalizer` [1] with the cluster's
-tail: equals the screen and the best cluster's graph one after the other, but with one call. clusters/any.onnx, beside
-it: as a cluster's, with `first` and `last` [1], the cluster's place among the sets end to end: equals
-clusters/NNNN.onnx, but one session for all clusters stays warm where a hundred would not. The clusters' weights lie end
-to end in clusters/sets.bin, each by column, one copy for all.
+cluster, one) and as a cluster's: equals the screen and the best cluster's graph one after the other, but with one call.
+clusters/any.onnx, beside it: as a cluster's, with `first` and `last` [1], the cluster's place among the sets end to
+end: equals clusters/NNNN.onnx, but one session for all clusters stays warm where a hundred would not. The clusters'
+weights lie end to end in clusters/sets.bin, one copy for all: each by column, its bias the last row, for a product with
+[context, 1]; a node fewer than an addition, and a node costs a microsecond.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
 from onnx import TensorProto, helper
 from shortlist_models.screened import ScreenedSoftmax
 from shortlist_models.svd import Basis
@@ -57,10 +56,25 @@ def write_graphs(folder: Path, dense: Dense, module: ScreenedSoftmax) -> dict[st
 
 
 def write_weights(folder: Path, dense: Dense, sets: list[Ids]) -> None:
-    """sets.bin: every cluster's [d, n] weights, end to end."""
+    """sets.bin: every cluster's weights [d, n] and, where there is a bias, that [1, n], end to end."""
     with (folder / f"{SETS}.bin").open("wb") as file:
         for ids in sets:
             np.ascontiguousarray(dense.weight[ids].T).tofile(file)
+            if dense.bias is not None:
+                dense.bias[ids].tofile(file)
+
+
+def rows_of(dense: Dense) -> int:
+    """Rows of a cluster's weights in sets.bin."""
+    return dense.dim + (dense.bias is not None)
+
+
+def with_one(graph: GraphBuilder, dense: Dense) -> str:
+    """The context [B, d], and a 1 where the weights have a row for the bias."""
+    if dense.bias is None:
+        return "context"
+    after = graph.tensor("after", np.array([0, 0, 0, 1], np.int64))
+    return graph.node("Pad", ["context", after, graph.tensor("one", np.float32(1))], "context_and_one")
 
 
 def write_screen(folder: Path, module: ScreenedSoftmax) -> str:
@@ -85,12 +99,8 @@ def write_tail(folder: Path, dense: Dense, basis: Basis) -> str:
 def write_cluster(folder: Path, name: str, own: Dense, start: int) -> str:
     """A cluster's classes, `own`, exactly scored over weights that begin at the `start`-th class of sets.bin."""
     graph = GraphBuilder(folder)
-    weight = graph.part(f"weight-{name}", SETS, (own.dim, own.classes), start * own.dim)
-    products = graph.node("MatMul", ["context", weight], "products")
-    named_logits(graph, finish(graph, own, products, suffix=f"-{name}"))
-    graph.nodes.append(helper.make_node("TopK", ["logits", "k"], ["top_logits", "top_index"]))
-    axis = graph.tensor("axis", np.array([1], np.int64))
-    graph.node("ReduceLogSumExp", ["logits", axis], "log_normalizer", keepdims=0)
+    weight = graph.part(f"weight-{name}", SETS, (rows_of(own), own.classes), start * rows_of(own))
+    add_best(graph, own, graph.node("MatMul", [with_one(graph, own), weight], "products"))
     inputs = [value("context", TensorProto.FLOAT, ["B", own.dim]), value("k", TensorProto.INT64, [1])]
     return graph.save(name, inputs, cluster_outputs(own.classes)).name
 
@@ -107,59 +117,49 @@ def cluster_outputs(classes: int | str) -> list[Any]:
 
 def write_fused(folder: Path, dense: Dense, module: ScreenedSoftmax) -> str:
     """fused.onnx: the best cluster's weights are sliced out of all, so that one call does what two would."""
-    graph, dim = GraphBuilder(folder), dense.dim
+    graph = GraphBuilder(folder)
     offsets = np.cumsum([0, *(len(ids) for ids in module.sets)]).astype(np.int64)
     graph.node("MatMul", ["context", graph.tensor("screen", module.vectors.numpy().T)], "scores")
     two = graph.tensor("two", np.array([min(2, len(module.sets))], np.int64))
     graph.nodes.append(helper.make_node("TopK", ["scores", two], ["best_scores", "best_clusters"]))
     graph.node("Gather", ["best_clusters", graph.tensor("best", np.array(0, np.int64))], "cluster", axis=1)
-    classes = bounds(graph, "class", offsets)
-    add_sliced(graph, dense, module, bounds(graph, "weight", offsets * dim), classes)
-    graph.node("Add", ["top_index", classes[0]], "top_position")
-    inside = graph.node("ReduceLogSumExp", ["logits", graph.tensor("one", np.array([1], np.int64))], "i", keepdims=0)
-    tail = graph.node("Gather", [graph.tensor("tails", module.tail.numpy()), "cluster"], "tail")
-    graph.node("Add", [inside, tail], "log_normalizer")
-    inputs = [value("context", TensorProto.FLOAT, [1, dim]), value("k", TensorProto.INT64, [1])]
-    return graph.save("fused", inputs, fused_outputs(len(module.sets))).name
+    add_sliced(graph, dense, int(offsets[-1]), bounds(graph, "weight", offsets * rows_of(dense)))
+    inputs = [value("context", TensorProto.FLOAT, [1, dense.dim]), value("k", TensorProto.INT64, [1])]
+    best = [min(2, len(module.sets))]
+    outputs = [
+        value("best_scores", TensorProto.FLOAT, [1, *best]),
+        value("best_clusters", TensorProto.INT64, [1, *best]),
+    ]
+    return graph.save("fused", inputs, outputs + cluster_outputs("n")).name
 
 
 def write_any(folder: Path, dense: Dense, module: ScreenedSoftmax) -> str:
     """any.onnx: a cluster's weights, told by its first and last class, are sliced out of all."""
     graph = GraphBuilder(folder)
-    size = graph.tensor("dim", np.array([dense.dim], np.int64))
+    size = graph.tensor("rows", np.array([rows_of(dense)], np.int64))
     first, last = (graph.node("Mul", [end, size], f"weight_{end}") for end in ("first", "last"))
     zero = graph.tensor("zero", np.array([0], np.int64))
-    add_sliced(graph, dense, module, (first, last, zero), ("first", "last", zero))
-    axis = graph.tensor("axis", np.array([1], np.int64))
-    graph.node("ReduceLogSumExp", ["logits", axis], "log_normalizer", keepdims=0)
+    add_sliced(graph, dense, sum(len(ids) for ids in module.sets), (first, last, zero))
     inputs = [value("context", TensorProto.FLOAT, ["B", dense.dim])]
     inputs += [value(name, TensorProto.INT64, [1]) for name in ("first", "last", "k")]
     return graph.save("any", inputs, cluster_outputs("n")).name
 
 
-def add_sliced(graph: GraphBuilder, dense: Dense, module: ScreenedSoftmax, weight_ends: Ends, class_ends: Ends) -> None:
-    """Nodes `context`, `k` -> `logits` and the best of them, of the sets' weights between these ends."""
-    ids = torch.cat(module.sets).numpy()
-    weights = graph.part(SETS, SETS, (ids.size * dense.dim,), 0)
-    flat = graph.node("Slice", [weights, *weight_ends], "flat")
-    shape = graph.tensor("shape", np.array([dense.dim, -1], np.int64))
-    products = graph.node("MatMul", ["context", graph.node("Reshape", [flat, shape], "columns")], "products")
-    if dense.bias is not None:
-        bias = graph.node("Slice", [graph.tensor("biases", dense.bias[ids]), *class_ends], "bias")
-        products = graph.node("Add", [products, bias], "with_bias")
+def add_sliced(graph: GraphBuilder, dense: Dense, classes: int, ends: Ends) -> None:
+    """Nodes `context`, `k` -> `logits` and the best of them, of the weights of all sets' classes between these ends."""
+    weights = graph.part(SETS, SETS, (classes * rows_of(dense),), 0)
+    flat = graph.node("Slice", [weights, *ends], "flat")
+    shape = graph.tensor("shape", np.array([rows_of(dense), -1], np.int64))
+    columns = graph.node("Reshape", [flat, shape], "columns")
+    add_best(graph, dense, graph.node("MatMul", [with_one(graph, dense), columns], "products"))
+
+
+def add_best(graph: GraphBuilder, dense: Dense, products: str) -> None:
+    """Nodes `products`, which hold the bias -> `logits`, `top_logits`, `top_index`, `log_normalizer`."""
     named_logits(graph, finish(graph, Dense(dense.weight, None, dense.logit_scale, dense.soft_cap), products))
     graph.nodes.append(helper.make_node("TopK", ["logits", "k"], ["top_logits", "top_index"]))
-
-
-def fused_outputs(clusters: int) -> list[Any]:
-    """See the module's docstring."""
-    return [
-        value("best_scores", TensorProto.FLOAT, [1, min(2, clusters)]),
-        value("best_clusters", TensorProto.INT64, [1, min(2, clusters)]),
-        value("top_logits", TensorProto.FLOAT, [1, "k"]),
-        value("top_position", TensorProto.INT64, [1, "k"]),
-        value("log_normalizer", TensorProto.FLOAT, [1]),
-    ]
+    axis = graph.tensor("axis", np.array([1], np.int64))
+    graph.node("ReduceLogSumExp", ["logits", axis], "log_normalizer", keepdims=0)
 
 
 def bounds(graph: GraphBuilder, what: str, offsets: Ids) -> Ends:

@@ -13,7 +13,7 @@ from ..result import FloatArray, IdArray, PlanResult
 from ..runtime import Graph
 from .base import log_sum_exp
 
-FUSED = ["best_scores", "best_clusters", "top_logits", "top_position", "log_normalizer"]
+FUSED = ["best_scores", "best_clusters", "top_logits", "top_index", "log_normalizer"]
 SECOND = ["logits", "top_logits", "top_index"]
 PAIRS = 8192  # pairs of clusters that are remembered
 
@@ -32,9 +32,12 @@ class SingleRow:
 
     def best(self, context: FloatArray, k: int) -> tuple[list[float], list[int], PlanResult]:
         """Scores and numbers of the two best clusters of `context` [1, d], and the k best classes of the best one."""
-        scores, clusters, top, position, normalizer = self.fused.some(FUSED, {"context": context, "k": np.array([k])})
-        result = PlanResult(self.ids[position], top, normalizer, self.sizes[clusters[0, :1]])
-        return scores[0].tolist(), clusters[0].tolist(), result
+        scores, best, top, index, normalizer = self.fused.some(FUSED, {"context": context, "k": np.array([k])})
+        clusters: list[int] = best[0].tolist()
+        first = clusters[0]
+        own = slice(first, first + 1)
+        result = PlanResult(self.ids[index + self.offsets[first]], top, normalizer + self.tail[own], self.sizes[own])
+        return scores[0].tolist(), clusters, result
 
     def widened(self, context: FloatArray, clusters: list[int], first: PlanResult) -> PlanResult:
         """The answer over the two best clusters, from that over the best one.
