@@ -7,18 +7,18 @@ below: `DSSoftmax` is any `nn.Module` to it. Items are drawn anew for every batc
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from shortlist_exporter.progress import Report
 from shortlist_models.ds import DSOptions, DSSoftmax
+from shortlist_models.ds_gate import apart
 from shortlist_models.mitosis import clone
 from torch import Tensor, nn
 
 DIM = 100
-BATCH = 500
 KEPT = 0.8  # of the inputs, by dropout
 PRUNED_EVERY = 25  # steps
 SAMPLE = 4000
@@ -30,8 +30,12 @@ TEST_SEED = 2**40  # training takes the numbers of its steps
 class Setting:
     """A hierarchy of `supers` super classes of `supers` classes, and how its experts are trained.
 
-    experts: how many come of one at each stage: (10, 10) is 10, then 100. steps: of each stage. threshold: task loss,
+    experts: how many come of one at each stage, at most: (10, 10) is 10, then 100. steps: of each stage, of `batch`
+    items; of 10,000 classes each should have some often, or it is pruned before it is learnt. threshold: task loss,
     nats, under which rows smaller than `gamma` are pruned: needed ones come to some .05 here, others to .0003 in time.
+    balanced: steps of each stage with load balance, without which most experts stay empty, but which later cuts a super
+    class in two where one expert has nine and another eleven; None: all. settling: steps of each stage before any row
+    is pruned: while a super class is on its way from one expert to another, rows that it will need look useless.
     Coefficients are the authors' (command.sh), where not one of Figure A.1's. decay: of Adam's second moments; with the
     usual .999, copies that nobody needs shrink 10 times slower.
     """
@@ -44,6 +48,9 @@ class Setting:
     load: float = 10.0
     gamma: float = 0.01
     threshold: float = 0.1
+    balanced: int | None = None
+    settling: int = 0
+    batch: int = 500
     learning_rate: float = 3e-3
     decay: float = 0.98
     scale: float = 1.0
@@ -57,8 +64,8 @@ class Setting:
 
 SMALL = Setting()
 LARGE = Setting(
-    supers=100, experts=(10, 10), steps=(500, 500), lasso=0.002, expert_lasso=0.002, gamma=0.001, threshold=4.0,
-    decay=0.95, scale=0.3,
+    supers=100, experts=(10, 12), steps=(450, 900), lasso=0.002, expert_lasso=0.002, gamma=0.001, threshold=2.5,
+    balanced=200, settling=300, batch=2000, decay=0.95, scale=0.3,
 )  # fmt: skip
 
 
@@ -145,9 +152,12 @@ def trained(setting: Setting, checkpoint: Path, report: Report) -> Found:
         if step in clones:
             multiply(network, optimizer, hierarchy, clones[step], setting.seed + step)
         torch.manual_seed(setting.seed + step)  # of the dropout: a resumed training has the same
-        losses.append(one_step(network, optimizer, *hierarchy.items(BATCH, step)))
+        of_stage = step - max(start for start in (0, *clones) if start <= step)
+        even = setting.balanced is None or of_stage < setting.balanced
+        network.head.options = replace(network.head.options, load=setting.load if even else 0.0)
+        losses.append(one_step(network, optimizer, *hierarchy.items(setting.batch, step)))
         if (step + 1) % PRUNED_EVERY == 0:
-            if sum(losses) / len(losses) < setting.threshold:
+            if of_stage >= setting.settling and sum(losses) / len(losses) < setting.threshold:
                 network.head.prune(optimizer)
             report(described(network, losses), step + 1, total)
             losses = []
@@ -180,10 +190,12 @@ def described(network: Network, losses: list[float]) -> str:
 def multiply(
     network: Network, optimizer: torch.optim.Optimizer, hierarchy: Hierarchy, children: int, seed: int
 ) -> None:
-    """Mitosis: `children` of every expert."""
+    """Mitosis: at most `children` of every expert, one for each cluster of its items."""
     with torch.no_grad():
-        contexts = network.contexts(hierarchy.items(SAMPLE, TEST_SEED + 1)[0])
-    clone(network.head, contexts, torch.Generator().manual_seed(seed), optimizer, children=children, noise=NOISE)
+        contexts = network.eval().contexts(hierarchy.items(SAMPLE, TEST_SEED + 1)[0])
+    network.train()
+    generator = torch.Generator().manual_seed(seed)
+    clone(network.head, contexts, generator, optimizer, children=children, noise=NOISE, directions=apart)
 
 
 @torch.no_grad()

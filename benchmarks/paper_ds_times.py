@@ -25,7 +25,8 @@ def wall_table(text: Text, heads: list[Head], cache: Path) -> str:
     """One line a head and batch size."""
     rows = text.test.contexts[np.random.default_rng(0).permutation(len(text.test.contexts))[:ROWS]]
     dense = {name: asked(call) for name, call in spellings(text.dense, cache / "dense", 1).items()}
-    served = {f"{head.label}, rate {head.rate:g}": served_head(text, head, cache) for head in heads}
+    kinds = {"": {}, " in int8": {"int8": "true"}}
+    served = {f"{one.label}{kind}": served_head(text, one, cache, own) for kind, own in kinds.items() for one in heads}
     titles = "| batch | | us, mean | median | p99 | times as fast as dense, totals | medians |\n"
     lines = [titles, "|---|---|---|---|---|---|---|\n"]
     for batch in BATCHES:
@@ -50,12 +51,13 @@ def cells(wall: Wall, dense_median: float) -> str:
     return f"{wall.name} | {times_of} | {wall.speedup:.2f} | {dense_median / wall.median:.2f}"
 
 
-def served_head(text: Text, head: Head, cache: Path) -> Served:
+def served_head(text: Text, head: Head, cache: Path, options: dict[str, str]) -> Served:
     """The head as a bundle."""
-    out = cache / "ds-bundles" / f"{head.name}-{len(text.fit.contexts)}" / "1"
+    name = "-".join([head.name, *options, str(len(text.fit.contexts))])
+    out = cache / "ds-batch-bundles" / name / "1"
     if not out.is_dir():
         held = Sample(text.test.contexts[:4000], None if text.test.targets is None else text.test.targets[:4000])
-        export(text.dense, held, out, Request("ds", threads=1, head=head.module))
+        export(text.dense, held, out, Request("ds", options, threads=1, head=head.module))
     return Served(Bundle(out, verify=False), "cpu", 1)
 
 

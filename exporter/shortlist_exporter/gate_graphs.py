@@ -1,14 +1,12 @@
-"""Graphs of plan `screen` with a gate: the gate, one graph an expert, and all of it in one for single rows.
+"""Graphs of plan `screen` with a gate: the gate, and one graph an expert; gate_at_once.py has all of it in one.
 
 gate.onnx: `context` [B, d] -> `scores` [B, K], which add up to 1. experts/NNNN.onnx: `context` [B, d], `scale` [B, 1]
 (the gate's score), `k` [1] -> `logits` [B, n], `top_logits`, `top_index` [B, k], `log_normalizer` [B].
-experts/fused.onnx: `context` [1, d], `k` [1] -> `cluster` [1], `top_logits`, `top_position` [1, k] (in the experts end
-to end), `log_normalizer` [1]: equals the gate and the best expert's graph one after the other, but with one call.
 experts/any.onnx: as an expert's, with `first` and `last` [1], the expert's part of all classes end to end: equals
 experts/NNNN.onnx, but one session for all experts stays warm where 64 would not.
 previews/NNNN.onnx, of large experts: as the expert's, without `logits` and with `n` [1], how many of the best previews
 are scored exactly; the others enter the normaliser as previews.
-The experts' weights lie end to end in experts/sets.bin, each by column, one copy for all.
+The experts lie end to end in experts/sets.bin, one copy for all: [n, d + 1] of each, its biases the last column.
 """
 
 from __future__ import annotations
@@ -18,12 +16,14 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
 from onnx import TensorProto, helper
 from shortlist_models.ds import DSSoftmax
 from shortlist_models.svd import Basis
 
+from .gate_at_once import add_best, add_gate, add_scaled, add_sliced, write_batch, write_fused
 from .graphs import GraphBuilder, value
-from .screen_graphs import SETS, bounds
+from .screen_graphs import SETS
 
 FloatArray = npt.NDArray[np.float32]
 OUTPUTS: tuple[tuple[str, int, list[int | str]], ...] = (
@@ -33,22 +33,23 @@ OUTPUTS: tuple[tuple[str, int, list[int | str]], ...] = (
 )
 
 
-def write_graphs(folder: Path, module: DSSoftmax, previews: dict[int, Basis]) -> dict[str, str]:
-    """Every graph of the module below `folder`; role -> file. previews: of the large experts, by number."""
+def write_graphs(folder: Path, module: DSSoftmax, previews: dict[int, Basis], *, int8: bool = False) -> dict[str, str]:
+    """Every graph of the module below `folder`; role -> file.
+
+    previews: of the large experts, by number. int8: the module's rows are `rounded`, and fused.onnx reads them so.
+    """
     weights, biases = split(module.weight, module), split(module.bias, module)
     experts, previewed = folder / "experts", folder / "previews"
     experts.mkdir()
-    with (experts / f"{SETS}.bin").open("wb") as file:
-        for weight in weights:
-            np.ascontiguousarray(weight.T).tofile(file)
+    rows = torch.cat([module.weight, module.bias[:, None]], dim=1)
+    rows.detach().numpy().tofile(experts / f"{SETS}.bin")
     roles = {"gate": write_gate(folder, module)}
     if not previews:
-        roles["fused"] = f"experts/{write_fused(experts, module)}"
+        roles["fused"] = f"experts/{write_fused(experts, module, int8=int8)}"
+        roles["batch"] = f"experts/{write_batch(experts, module)}"
         roles["any"] = f"experts/{write_any(experts, module)}"
     for number, start in enumerate(module.offsets[:-1].tolist()):
-        own = write_expert(
-            experts, f"{number:04d}", (module.weight.shape[1], len(weights[number])), biases[number], start
-        )
+        own = write_expert(experts, f"{number:04d}", (len(weights[number]), module.weight.shape[1] + 1), start)
         roles[f"expert-{number:04d}"] = f"experts/{own}"
     for number, basis in previews.items():
         previewed.mkdir(exist_ok=True)
@@ -71,23 +72,15 @@ def write_gate(folder: Path, module: DSSoftmax) -> str:
     return graph.save("gate", [context], [value("scores", TensorProto.FLOAT, ["B", experts])]).name
 
 
-def add_gate(graph: GraphBuilder, module: DSSoftmax) -> None:
-    """Nodes `context` -> `scores`."""
-    weight = graph.tensor("gate", module.gate.detach().numpy().T)
-    graph.node("Softmax", [graph.node("MatMul", ["context", weight], "gate_logits")], "scores", axis=1)
-
-
-def write_expert(folder: Path, name: str, shape: tuple[int, int], bias: FloatArray, start: int) -> str:
-    """An expert of `shape` (d, n) over weights that begin at the `start`-th class of sets.bin."""
+def write_expert(folder: Path, name: str, shape: tuple[int, int], start: int) -> str:
+    """An expert of `shape` (n, d + 1) that begins at the `start`-th class of sets.bin."""
     graph = GraphBuilder(folder)
-    products = graph.node(
-        "MatMul", ["context", graph.part(f"weight-{name}", SETS, shape, start * shape[0])], "products"
-    )
-    biased = graph.node("Add", [products, graph.tensor(f"bias-{name}", bias)], "biased")
-    graph.node("Mul", [biased, "scale"], "logits")
+    add_scaled(graph)
+    weights = graph.part(f"expert-{name}", SETS, shape, start * shape[1])
+    graph.node("Gemm", ["scaled", weights], "logits", transB=1)
     add_best(graph)
-    outputs = [value("logits", TensorProto.FLOAT, ["B", shape[1]]), *best_outputs()]
-    return graph.save(name, expert_inputs(shape[0]), outputs).name
+    outputs = [value("logits", TensorProto.FLOAT, ["B", shape[0]]), *best_outputs()]
+    return graph.save(name, expert_inputs(shape[1] - 1), outputs).name
 
 
 def expert_inputs(dim: int) -> list[Any]:
@@ -102,57 +95,14 @@ def best_outputs() -> list[Any]:
 
 
 def write_any(folder: Path, module: DSSoftmax) -> str:
-    """any.onnx: an expert's weights, told by their first and last class, are sliced out of all."""
-    graph, dim = GraphBuilder(folder), module.weight.shape[1]
-    size = graph.tensor("dim", np.array([dim], np.int64))
-    first, last = (graph.node("Mul", [end, size], f"weight_{end}") for end in ("first", "last"))
-    zero = graph.tensor("zero", np.array([0], np.int64))
-    add_sliced(graph, module, (first, last, zero), ("first", "last", zero))
-    logits = value("logits", TensorProto.FLOAT, ["B", "n"])
-    inputs = [*expert_inputs(dim), *(value(end, TensorProto.INT64, [1]) for end in ("first", "last"))]
-    return graph.save("any", inputs, [logits, *best_outputs()]).name
-
-
-def add_sliced(
-    graph: GraphBuilder, module: DSSoftmax, weight_ends: tuple[str, str, str], class_ends: tuple[str, str, str]
-) -> None:
-    """Nodes `context`, `scale` -> `logits` and the best of them, of weights between these ends (start, end, axis)."""
-    dim = module.weight.shape[1]
-    weights = graph.part(SETS, SETS, (module.weight.numel(),), 0)
-    flat = graph.node("Slice", [weights, *weight_ends], "flat")
-    shape = graph.tensor("shape", np.array([dim, -1], np.int64))
-    products = graph.node("MatMul", ["context", graph.node("Reshape", [flat, shape], "columns")], "products")
-    biases = graph.tensor("biases", module.bias.detach().numpy())
-    bias = graph.node("Slice", [biases, *class_ends], "bias")
-    graph.node("Mul", [graph.node("Add", [products, bias], "biased"), "scale"], "logits")
+    """any.onnx: an expert, told by its first and last class, is sliced out of all."""
+    graph = GraphBuilder(folder)
+    add_scaled(graph)
+    add_sliced(graph, module, ("first", "last", graph.tensor("zero", np.array([0], np.int64))))
     add_best(graph)
-
-
-def add_best(graph: GraphBuilder) -> None:
-    """Nodes `logits` -> `top_logits`, `top_index`, `log_normalizer`."""
-    graph.nodes.append(helper.make_node("TopK", ["logits", "k"], ["top_logits", "top_index"]))
-    axis = graph.tensor("last_axis", np.array([1], np.int64))
-    graph.node("ReduceLogSumExp", ["logits", axis], "log_normalizer", keepdims=0)
-
-
-def write_fused(folder: Path, module: DSSoftmax) -> str:
-    """fused.onnx: the gate, and the best expert's weights sliced out of all."""
-    graph, dim, offsets = GraphBuilder(folder), module.weight.shape[1], module.offsets.numpy()
-    add_gate(graph, module)
-    graph.node("ArgMax", ["scores"], "cluster", axis=1, keepdims=0)
-    one = graph.tensor("one", np.array([1], np.int64))
-    graph.node("ReduceMax", ["scores", one], "scale", keepdims=1)
-    classes = bounds(graph, "class", offsets)
-    add_sliced(graph, module, bounds(graph, "weight", offsets * dim), classes)
-    graph.node("Add", ["top_index", classes[0]], "top_position")
-    outputs = [
-        value("cluster", TensorProto.INT64, [1]),
-        value("top_logits", TensorProto.FLOAT, [1, "k"]),
-        value("top_position", TensorProto.INT64, [1, "k"]),
-        value("log_normalizer", TensorProto.FLOAT, [1]),
-    ]
-    inputs = [value("context", TensorProto.FLOAT, [1, dim]), value("k", TensorProto.INT64, [1])]
-    return graph.save("fused", inputs, outputs).name
+    logits = value("logits", TensorProto.FLOAT, ["B", "n"])
+    ends = [value(end, TensorProto.INT64, [1]) for end in ("first", "last")]
+    return graph.save("any", [*expert_inputs(module.weight.shape[1]), *ends], [logits, *best_outputs()]).name
 
 
 def write_preview(folder: Path, name: str, weight: FloatArray, bias: FloatArray, basis: Basis) -> str:

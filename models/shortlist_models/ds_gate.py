@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 SMALL = 1e-10
 LLOYD = 10  # rounds
+SAME = 0.8  # cosine: halves of one cluster have .95 and more, clusters some 0
 
 
 class Routed(NamedTuple):
@@ -36,11 +37,39 @@ def spread(contexts: Tensor, normal: Tensor, size: float) -> Tensor:
     direction to the mean of the contexts that it wins (not in the paper). Products with the contexts have mean 0 and
     deviation `size`, so that siblings share the contexts about evenly.
     """
-    centred = contexts - contexts.mean(dim=0)
-    mean = nn.functional.normalize(contexts.mean(dim=0), dim=0)
-    directions = sized((normal @ centred.T) @ centred, centred, mean, size)
+    centred, mean = centre(contexts)
+    return lloyd(sized((normal @ centred.T) @ centred, centred, mean, size), centred, mean, size)
+
+
+def apart(contexts: Tensor, normal: Tensor, size: float) -> Tensor:
+    """As `spread`, for contexts in clusters: at most m directions, each starting at the context farthest from those.
+
+    Farthest-first (Gonzalez 1985) starts once in every cluster where noise may start twice in one and never in
+    another. Of two directions that nearly agree, both in one cluster, the first alone stays.
+    """
+    centred, mean = centre(contexts)
+    across = centred - (centred @ mean)[:, None] * mean
+    unit = nn.functional.normalize(across, dim=1)
+    chosen = [int((unit @ normal[0]).argmax())]
+    nearest = unit @ unit[chosen[0]]
+    for _ in normal[1:]:
+        chosen.append(int(nearest.argmin()))
+        nearest = torch.maximum(nearest, unit @ unit[chosen[-1]])
+    found = lloyd(sized(across[chosen], centred, mean, size), centred, mean, size)
+    agree = nn.functional.normalize(found, dim=1) @ nn.functional.normalize(found, dim=1).T
+    return found[~(agree.tril(-1) > SAME).any(dim=1)]
+
+
+def centre(contexts: Tensor) -> tuple[Tensor, Tensor]:
+    """`contexts` [n, d] without their mean, and its direction [d]."""
+    mean = contexts.mean(dim=0)
+    return contexts - mean, nn.functional.normalize(mean, dim=0)
+
+
+def lloyd(directions: Tensor, centred: Tensor, mean: Tensor, size: float) -> Tensor:
+    """Rounds of k-means by products, until one of the `directions` [m, d] wins nothing."""
     for _ in range(LLOYD):
-        won = nn.functional.one_hot((centred @ directions.T).argmax(dim=1), len(normal)).to(contexts.dtype)
+        won = nn.functional.one_hot((centred @ directions.T).argmax(dim=1), len(directions)).to(centred.dtype)
         if not bool((won.sum(dim=0) > 0).all()):
             break
         directions = sized((won.T @ centred) / won.sum(dim=0)[:, None], centred, mean, size)

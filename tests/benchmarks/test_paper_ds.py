@@ -50,7 +50,7 @@ def test_what_was_trained_is_not_trained_again(text, folder):
 def test_table_holds_every_head_beside_dense_retrained(text, folder):
     heads = paper_ds.ordered(text, finished(text, folder))
     table, rows = paper_ds.table_1(text, folder, heads)
-    assert [row.name.partition(",")[0] for row in rows] == ["dense", "dense retrained", "DS-2", "DS-4"]
+    assert [row.name.partition(",")[0] for row in rows] == ["dense", "dense retrained", "DS-2", "DS-4", "DS-4 in int8"]
     last = rows[-1]
     module = heads[-1].module
     expected = accuracy(module, text.test)
@@ -67,7 +67,8 @@ def test_judgement_says_what_was_reached(text, folder):
     _, rows = paper_ds.table_1(text, folder, paper_ds.ordered(text, finished(text, folder)))
     named = [replace(row, name=row.name.replace("DS-4", "DS-64")) for row in rows]
     lines = paper_ds.judged(named).splitlines()
-    assert len(lines) == 2
+    assert len(lines) == 3
+    assert lines[2].startswith("- DS-64 in int8, each row rounded: top-1 ")
     assert f"DS-64: {rows[-1].fewer:.1f} times fewer (wanted 16)" in lines[1]
 
 
@@ -79,8 +80,8 @@ def test_pictures_and_wall_times(text, folder, tmp_path):
         assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")
     lines = wall_table(text, [head], tmp_path).splitlines()
     assert [line.split(" | ")[1] for line in lines[2:]] == [
-        "dense, onnxruntime", "DS-4, rate 0.001, Head.topk", "DS-4, rate 0.001, its graph alone",
-        "dense, onnxruntime", "DS-4, rate 0.001, Head.topk",
+            "dense, onnxruntime", "DS-4, Head.topk", "DS-4 in int8, Head.topk", "DS-4, its graph alone",
+        "DS-4 in int8, its graph alone", "dense, onnxruntime", "DS-4, Head.topk", "DS-4 in int8, Head.topk",
     ]  # fmt: skip
     assert "expert" in paper_ds.words_of(text, head)
     assert "Peak of weights" in paper_ds.table_d1(head)

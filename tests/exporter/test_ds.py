@@ -12,7 +12,9 @@ from shortlist.bundle import Bundle
 from shortlist.errors import BadInput
 from shortlist.evaluation import evaluate
 from shortlist.head import Head
+from shortlist.plans.gated import FEW
 from shortlist_exporter.export import Request, export
+from shortlist_exporter.gate_int8 import rounded
 from shortlist_exporter.methods import METHODS
 from shortlist_exporter.sources import Contexts
 from shortlist_models.ds import DSOptions, DSSoftmax
@@ -24,6 +26,7 @@ QUICK = {
     "experts": "4", "rounds": "1", "final_rounds": "2", "tuning_rounds": "1", "round_steps": "40",
     "learning_rate": "0.02", "lasso": "0.01", "batch": "128", "threshold": "9",
 }  # fmt: skip
+AT_ONCE = ("cluster", "top_logits", "top_position", "log_normalizer")
 SVD = {"over": "30", "width": "6", "full_view": "25"}
 dense = make_dense(padded=np.array([5, 17]))
 sample = make_contexts(1200)
@@ -69,13 +72,32 @@ def trained(tmp_path_factory):
 
 
 def test_onnx_path_agrees_with_torch(head, module):
-    for count in (1, 7, 60):
+    for count in (1, FEW, FEW + 1, 60):  # a call a row, and a call for all
         top = head.topk(rows[:count], 5)
         ids, logprobs = module.topk(torch.from_numpy(rows[:count]), 5)
         np.testing.assert_array_equal(top.ids, ids.numpy())
         np.testing.assert_allclose(top.logprobs, logprobs.numpy(), atol=1e-4)
     assert top.normalizer == "exact"
     assert set(top.scored.tolist()) <= set(module.sizes)
+
+
+@pytest.mark.parametrize("scale", [1, 1e-20, 0])
+def test_int8_rows_are_the_rounded_head_itself(module, tmp_path_factory, scale):
+    """Whether one row asks, of the integers, or many, of the same rows in float32."""
+    head = exported(tmp_path_factory.mktemp("int8"), module, options={"int8": "true"})
+    whole = rounded(module)
+    assert 0 < float((whole.weight - module.weight).abs().max().detach()) < 0.02
+    assert bool((module.weight == make_module().weight).all())
+    for count in (1, FEW, 60):
+        some = rows[:count] * np.float32(scale)
+        top = head.topk(some, 5)
+        ids, logprobs = whole.topk(torch.from_numpy(some), 5)
+        np.testing.assert_array_equal(top.ids, ids.numpy())
+        np.testing.assert_allclose(top.logprobs, logprobs.numpy(), atol=5e-5)
+    quality = head.manifest.quality
+    assert quality.p_at_10 == 1
+    gate = 4 / CLASSES
+    assert quality.cost_bytes - gate == pytest.approx((quality.cost_macs - gate) / 4)
 
 
 def test_previewed_experts_agree_with_torch(previewed, module):
@@ -120,6 +142,27 @@ def test_each_graph_runs_alone(head, module):
     shifted = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
     np.testing.assert_allclose(shifted, expected, atol=1e-4)
     assert not (graphs / "rows.onnx").exists()
+
+
+def test_one_call_equals_gate_and_experts(head):
+    """Also where some experts get no row, and in whatever order rows come."""
+    graphs = head.folder / "graphs" / "experts"
+    fused, batch = (onnxruntime.InferenceSession(str(graphs / f"{name}.onnx")) for name in ("fused", "batch"))
+    k = np.array([4])
+    for some in (rows, rows[::-1].copy(), rows[:2], rows[7:8]):
+        found = batch.run(None, {"context": some, "k": k})
+        singly = [fused.run(None, {"context": row[None], "k": k}) for row in some]
+        for name, together, alone in zip(AT_ONCE, found, zip(*singly, strict=True), strict=True):
+            np.testing.assert_allclose(together, np.concatenate(alone), atol=1e-4, err_msg=name)
+        for row, cluster in zip(some[:5], found[0][:5], strict=False):
+            scale = head.plan.gate(context=row[None])[0].max(axis=1, keepdims=True)
+            expert = onnxruntime.InferenceSession(str(graphs / f"{cluster:04d}.onnx"))
+            logits, top, index, normalizer = expert.run(None, {"context": row[None], "scale": scale, "k": k})
+            place = int(np.flatnonzero((some == row).all(axis=1))[0])
+            np.testing.assert_allclose(found[1][place], top[0], atol=1e-4)
+            np.testing.assert_array_equal(found[2][place], index[0] + head.plan.offsets[cluster])
+            np.testing.assert_allclose(found[3][place], np.log(np.exp(logits).sum()), atol=1e-4)
+            np.testing.assert_allclose(normalizer, found[3][place], atol=1e-4)
 
 
 def test_a_row_alone_equals_the_row_in_a_batch(head, previewed):
@@ -250,6 +293,7 @@ def test_a_head_from_a_file_by_the_command_line(tmp_path, module):
         ({"device": "cuda:0"}, "torch has no device 'cuda:0' here"),
         ({"gamma": "-1"}, "option gamma=-1 is wrong"),
         ({"width": "3"}, "there is no option 'width'"),
+        ({"int8": "9"}, "option int8=9 is wrong"),
     ],
 )
 def test_bad_options_are_one_sentence_and_leave_nothing(tmp_path, change, sentence):
@@ -296,6 +340,11 @@ def test_a_head_that_does_not_fit(tmp_path, spoil, sentence):
 def test_a_head_for_a_method_that_fits_its_own(tmp_path, module):
     with pytest.raises(BadInput, match="method svd is fitted to the dense layer: leave --head out"):
         export(dense, contexts, tmp_path / "lm" / "1", Request("svd", head=module))
+
+
+def test_previews_are_not_rounded_too(tmp_path, module):
+    with pytest.raises(BadInput, match="option int8 is of method ds"):
+        exported(tmp_path, module, "ds-svd", SVD | {"int8": "true"})
 
 
 def test_experts_without_a_large_one_say_so(tmp_path, module):

@@ -11,7 +11,7 @@ from shortlist_models import FullSoftmax
 from shortlist_models.compaction import allocated_bytes
 from shortlist_models.ds import DSOptions, DSSoftmax
 from shortlist_models.ds_checks import check_targets
-from shortlist_models.ds_gate import spread
+from shortlist_models.ds_gate import apart, spread
 from shortlist_models.mitosis import clone
 
 CLASSES, DIM, EXPERTS = 30, 6, 4
@@ -140,6 +140,22 @@ def test_noise_has_the_size_asked_for_and_is_across_the_mean():
     torch.testing.assert_close(scores.std(dim=0), torch.full((3,), 2.0), atol=1e-3, rtol=0)
     torch.testing.assert_close(scores.mean(dim=0), torch.zeros(3), atol=1e-2, rtol=0)
     assert (noise[:, 0].abs() > noise[:, 1:5].abs().amax(dim=1)).all()  # where contexts differ most
+
+
+@given(seed=st.integers(0, 1000), clusters=st.integers(2, 5))
+def test_one_child_for_each_cluster(seed, clusters):
+    random = generator(seed)
+    centres = 10 * torch.linalg.qr(torch.randn(DIM, DIM, generator=random)).Q[:clusters]
+    own = torch.randint(clusters, (500,), generator=random)
+    contexts = centres[own] + 0.3 * torch.randn(500, DIM, generator=random)
+    module = make_module(seed, sizes=(30,))
+    before = module.topk(contexts, 3)[0]
+    clone(module, contexts, random, children=7, noise=10.0, directions=apart)
+    assert module.experts == clusters
+    assert module.sizes == [30] * clusters
+    chosen = module.gates(contexts).argmax(dim=1)
+    assert len({(int(cluster), int(expert)) for cluster, expert in zip(own, chosen, strict=True)}) == clusters
+    assert torch.equal(module.topk(contexts, 3)[0], before)
 
 
 @given(seed=st.integers(0, 1000), gamma=st.floats(0.0, 3.0), keep_one=st.booleans())

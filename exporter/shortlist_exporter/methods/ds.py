@@ -17,6 +17,7 @@ from shortlist_models.ds_options import Examples, Trained, TrainOptions, as_dens
 from shortlist_models.ds_training import train
 
 from ..gate_graphs import write_graphs
+from ..gate_int8 import rounded
 from ..sources import Contexts, Dense
 from .base import Cost, Fitted, Options, Progress, parsed, quiet, torch_dense
 
@@ -52,6 +53,7 @@ class DsOptions(Options):
     tuning_rate: float = Field(default=1e-4, gt=0, description="learning rate of the tuning rounds")
     evidence: bool = Field(default=True, description="clone only the classes that a clone's contexts want")
     noise: float = Field(default=TrainOptions.noise, ge=0, description="of the gates of clones")
+    int8: bool = Field(default=False, description="round rows to int8: single rows read a quarter of the bytes")
     retrain: bool = Field(default=False, description="train a dense softmax in the same way, to compare with")
     checkpoint: str = Field(default="", description="file that training resumes from")
     device: str = Field(default="cpu", description="cpu or cuda:N, of the training")
@@ -103,18 +105,21 @@ class DsMethod:
         self, module: DSSoftmax, dense: Dense, examples: Contexts, options: DsOptions, notes: tuple[str, ...]
     ) -> Fitted:
         """What is exported of a trained module."""
+        if options.int8:
+            module = rounded(module)
         used = module.utilization(torch.from_numpy(examples.contexts))
         said = options.model_dump(exclude={"checkpoint", "device"}) | {"sizes": module.sizes, "used": used.tolist()}
         said |= {"speedup": module.speedup(used)}
         cost = 1 / module.speedup(used)
-        return Fitted(module, Cost(macs=cost, bytes=cost), said, notes)
+        gate = module.experts / module.classes
+        return Fitted(module, Cost(macs=cost, bytes=gate + (cost - gate) / (4 if options.int8 else 1)), said, notes)
 
     def graphs(self, fitted: Fitted, dense: Dense, folder: Path) -> dict[str, str]:
         """See `gate_graphs`."""
         del dense
         module = fitted.module
         assert isinstance(module, DSSoftmax)
-        return write_graphs(folder, module, {})
+        return write_graphs(folder, module, {}, int8=fitted.options["int8"])
 
     def index(self, fitted: Fitted) -> dict[str, npt.NDArray[Any]]:
         """Classes of every expert."""

@@ -40,6 +40,8 @@ class DsSvdMethod(DsMethod):
     ) -> Fitted:
         """With a basis for every expert over the stated size."""
         assert isinstance(options, DsSvdOptions)
+        if options.int8:
+            raise BadInput("option int8 is of method ds: leave it out, previews make ds-svd's reading short")
         plain = super().fitted(module, dense, examples, options, notes)
         width = options.width or math.ceil(dense.dim / 8 if options.basis == "weight" else dense.dim * 2 / 9)
         if width > dense.dim:

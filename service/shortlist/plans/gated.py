@@ -13,12 +13,13 @@ import numpy as np
 
 from ..bundle import INDEX, Bundle
 from ..legal import UNRESTRICTED, Legal
-from ..result import FloatArray, IdArray, PlanResult
+from ..result import FloatArray, IdArray, PlanResult, joined
 from ..runtime import Graph
 from .base import Plan, chunk_rows, empty_result, log_sum_exp, take_best
 
 OUTPUTS = ["top_logits", "top_index", "log_normalizer"]
 FUSED = ["cluster", "top_logits", "top_position", "log_normalizer"]
+FEW = 4  # rows that are faster by a call of `fused` each than by one of `batch`
 WIDEN = 4  # a request for k classes scores at least 4 k candidates of a previewed expert
 
 
@@ -28,8 +29,9 @@ class GatedPlan(Plan):
     gate: `context` [B, d] -> `scores` [B, K]. expert-NNNN: `context` [B, d], `scale` [B, 1], `k` [1] -> `logits`
     [B, n], `top_logits`, `top_index` [B, k], `log_normalizer` [B]. preview-NNNN, where there is one: as the expert's,
     without `logits` and with `n` [1], how many previews are scored exactly, at least the option `full_view`. fused,
-    where there is one: the gate and the best expert of a single row by one call. any, where there is one: as every
-    expert's, with `first` and `last` [1], its classes' place among all; the experts' own graphs are not opened then.
+    where there is one: the gate and the best expert of a single row by one call. batch, where there is one: the same
+    of any number of rows. any, where there is one: as every expert's, with `first` and `last` [1], its classes' place
+    among all; the experts' own graphs are not opened then.
 
     index.safetensors: `ids` of all experts end to end, ascending in each, and `offsets` [K + 1].
     """
@@ -54,6 +56,9 @@ class GatedPlan(Plan):
             if bundle.has_graph(f"preview-{name}")
         }
         self.fused = Graph(bundle.graph("fused"), device, threads) if bundle.has_graph("fused") else None
+        # hundreds of small nodes: on the CPU alone is launching them cheap
+        batch = device == "cpu" and bundle.has_graph("batch")
+        self.batch = Graph(bundle.graph("batch"), device, threads, prepack=True) if batch else None
         self.most_rows = chunk_rows(max(len(self.sets), int(self.sizes.max())))
 
     def truth(self) -> Plan:
@@ -66,8 +71,11 @@ class GatedPlan(Plan):
 
     def topk(self, contexts: FloatArray, k: int, legal: Legal) -> PlanResult:
         """See Plan.topk; `scored` is the number of classes scored exactly."""
-        if len(contexts) == 1 and self.fused is not None and k <= self.smallest and not legal.restricts:
-            return self.answer_fused(contexts, k)
+        at_once = len(contexts) and k <= self.smallest and not legal.restricts
+        if at_once and self.fused is not None and len(contexts) <= FEW:
+            return joined([self.answer_at_once(self.fused, row[None], k) for row in contexts])
+        if at_once and self.batch is not None:
+            return self.answer_at_once(self.batch, contexts, k)
         result = empty_result(len(contexts), k)
         for expert, rows, scale in self.routed(contexts):
             if legal.restricts or k > self.sizes[expert]:
@@ -76,10 +84,9 @@ class GatedPlan(Plan):
                 self.answer_best(contexts[rows], expert, rows, scale, result)
         return result
 
-    def answer_fused(self, contexts: FloatArray, k: int) -> PlanResult:
-        """A single row. Equals the gate and the best expert one after the other, but with one call."""
-        assert self.fused is not None
-        expert, top, position, normalizer = self.fused.some(FUSED, {"context": contexts, "k": np.array([k])})
+    def answer_at_once(self, graph: Graph, contexts: FloatArray, k: int) -> PlanResult:
+        """Equals the gate and the best experts one after the other, but with one call."""
+        expert, top, position, normalizer = graph.some(FUSED, {"context": contexts, "k": np.array([k])})
         return PlanResult(self.ids[position], top, normalizer, self.sizes[expert])
 
     def routed(self, contexts: FloatArray) -> list[tuple[int, IdArray, FloatArray]]:
