@@ -12,7 +12,7 @@ from shortlist_models.adaptive import AdaptiveSoftmax
 
 from benchmarks import paper_adaptive_times as steps
 from benchmarks.paper_adaptive import training_table
-from benchmarks.paper_adaptive_lazy import DEPTHS, agreement, openings
+from benchmarks.paper_adaptive_lazy import DEPTHS, agreements, in_float64, openings, own_distribution
 from benchmarks.paper_adaptive_pictures import pictures
 from tests.support import CLASSES, DIM, make_dense
 
@@ -41,11 +41,14 @@ def test_openings_by_the_rule_are_those_of_the_served_head(served):
 
 def test_agreement_sees_what_is_the_same_and_what_is_not(served):
     head, module, contexts = served
-    same = agreement(head, module, contexts, DEPTHS, "some")
-    assert same.same > 0.999
-    assert same.error < 1e-5
     other = AdaptiveSoftmax(DIM, CLASSES, [110, 200], 2.0).eval()
-    assert agreement(head, other, contexts, (1, 5), "some").same < 0.5
+    truths = {"own": own_distribution(head.plan), "float64": in_float64(module), "other": in_float64(other)}
+    found = agreements(head.plan, truths, contexts, DEPTHS)
+    for name in ("own", "float64"):
+        assert (found[name].wrong, found[name].beyond) == (0, 0)
+        assert found[name].error < 1e-5
+    assert found["other"].wrong > found["other"].answers / 2
+    assert found["other"].beyond > found["other"].answers / 2
 
 
 def test_steps_are_timed_and_drawn(monkeypatch, tmp_path):
