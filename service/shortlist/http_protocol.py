@@ -24,10 +24,11 @@ class Protocol(HttpToolsProtocol):
     head = 0
     in_body = False
     timer: asyncio.TimerHandle | None = None
+    unread: asyncio.TimerHandle | None = None
     running: RequestResponseCycle | None = None
 
     def __init__(self, config: Config, *args: Any, patience: float, **options: Any) -> None:
-        """patience: seconds for a head, from its first byte."""
+        """patience: seconds for a head, from its first byte, and for reading an answer."""
         super().__init__(config, *args, **options)
         self.patience = patience
 
@@ -39,8 +40,25 @@ class Protocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Wait no more."""
         self.stop()
+        self.read()
         self.forget()
         super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        """The client does not read its answer as fast as it was written; one that never does is cut off."""
+        super().pause_writing()
+        self.unread = self.loop.call_later(self.patience, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        """It read nearly all."""
+        self.read()
+        super().resume_writing()
+
+    def read(self) -> None:
+        """Wait for no reader any more."""
+        if self.unread is not None:
+            self.unread.cancel()
+            self.unread = None
 
     def data_received(self, data: bytes) -> None:
         """More of a head or of a body."""

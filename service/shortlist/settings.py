@@ -31,7 +31,11 @@ class Settings(BaseSettings):
     queue_rows: int = Field(8192, ge=1, description="context vectors held at a time; requests over it get 429")
     queue_bytes: int = Field(128 * MIB, ge=1, description="bytes of bodies held at a time; requests over it get 429")
     request_timeout: float = Field(30, gt=0, description="a request not computed by then gets 504, seconds")
-    body_timeout: float = Field(30, gt=0, description="a body that has not come by then gets 408, seconds")
+    body_timeout: float = Field(
+        30,
+        gt=0,
+        description="for a body to come (else 408) and an answer to be read, seconds",
+    )
     shared_memory: bool = Field(False, description="serve tensors in system shared memory: for trusted clients only")
     body_limit: int = Field(16 * MIB, ge=1, description="largest request body, bytes")
     answer_limit: int = Field(64 * MIB, ge=1, description="largest answer, bytes of ids and log-probabilities")

@@ -10,7 +10,7 @@ import socket
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import httpx
 import numpy as np
@@ -475,3 +475,26 @@ def test_every_failure_is_one_sentence_on_every_route(server):
 def test_names_in_sentences_stay_on_one_line(server):
     refused(server.http.get("/v2/models/a%0Ab"), 404)
     refused(server.http.post("/v2/models/a%0Ab/infer", content=b"{}"), 404)
+
+
+def test_a_client_that_never_reads_is_cut_off(server):
+    body, headers = binary(ROWS[:40], k=CLASSES, binary_data_output=False)
+    told = [f"POST {INFER} HTTP/1.1", "Host: x", f"Content-Length: {len(body)}", *map(": ".join, headers.items())]
+    address = httpx.URL(server.url)
+    with socket.socket() as client:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client.connect((address.host, address.port))
+        client.sendall("\r\n".join([*told, "", ""]).encode() + body)
+        time.sleep(4)  # twice the server's patience
+        client.settimeout(10)
+        assert received(client) < 20_000_000  # of 26
+    assert infer(server, 1).status_code == 200
+
+
+def received(client):
+    """Bytes until the other side closes, or resets."""
+    total = 0
+    with suppress(ConnectionResetError):
+        while part := client.recv(1 << 16):
+            total += len(part)
+    return total
