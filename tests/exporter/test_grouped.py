@@ -122,7 +122,7 @@ def test_lists_are_applied_before_the_best_are_taken(head, dense):
 def test_log_probabilities_are_near_the_dense_ones(head, dense):
     top = head.topk(rows, 5)
     exact = np.take_along_axis(logprobs_of(dense, rows), top.ids, axis=1)
-    assert np.abs(top.logprobs - exact).mean() < 0.2
+    assert np.median(np.abs(top.logprobs - exact)) < 0.1
     assert top.normalizer == "estimated"
 
 
