@@ -48,6 +48,10 @@ class CompiledSearch:
     def search(self, contexts: FloatArray, k: int, limits: kernels.Limits) -> PlanResult:
         """Arrays for the answers, filled."""
         rows = len(contexts)
+        if not contexts.flags.aligned:
+            contexts = contexts.copy()
+        contexts = contexts.view()
+        contexts.flags.writeable = False  # arrays of another kind would be compiled for, while a request waits
         ids, logits = np.full((rows, k), -1, np.int64), np.full((rows, k), -np.inf, np.float32)
         normalizer, scored = np.empty(rows, np.float32), np.empty(rows, np.int32)
         kernels.search(contexts, self.tables, limits, ids, logits, normalizer, scored)

@@ -2,6 +2,7 @@
 
 import copy
 import importlib.util
+import sys
 
 import numpy as np
 import onnxruntime
@@ -12,7 +13,6 @@ from hypothesis import strategies as st
 from shortlist.bundle import Bundle
 from shortlist.errors import BadInput
 from shortlist.head import Head
-from shortlist.plans import grouped as plan
 from shortlist_exporter.methods import METHODS
 
 from tests.support import logits_of, logprobs_of, make_contexts, make_dense, make_head
@@ -70,8 +70,21 @@ def test_compiled_loops_agree_with_the_graphs(head, by_graphs):
 
 
 @compiled
+def test_nothing_is_compiled_after_the_load(head):
+    from shortlist import kernels
+
+    known = kernels.search.signatures[:]
+    shifted = np.frombuffer(b"?" + rows[:3].tobytes(), np.uint8)[1:].view(np.float32).reshape(3, DIM)
+    assert not shifted.flags.aligned
+    for given_rows in (shifted, rows[:1], rows[::2], rows.astype(np.float16)):
+        head.topk(given_rows, 5)
+    np.testing.assert_array_equal(head.topk(shifted, 5).ids, head.topk(rows[:3], 5).ids)
+    assert kernels.search.signatures == known
+
+
+@compiled
 def test_the_same_head_without_numba(head, monkeypatch):
-    monkeypatch.setattr(plan, "find_spec", lambda name: None)
+    monkeypatch.setitem(sys.modules, "shortlist.compiled_search", None)
     other = Head(Bundle(head.folder), "cpu", 1)
     assert other.plan.compiled is None
     assert (other.topk(rows, 5).ids == head.topk(rows, 5).ids).mean() > 0.99

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
 from ..bundle import INDEX, Bundle
 from ..legal import UNRESTRICTED, Legal
@@ -12,6 +13,9 @@ from ..result import FloatArray, IdArray, PlanResult
 from ..runtime import Graph
 from ..selection import Indices, largest, nth_largest
 from .base import Plan, chunk_rows, empty_result, gathered_logits, log_sum_exp, take_best
+
+if TYPE_CHECKING:
+    from ..compiled_search import CompiledSearch
 
 DENSE_SHARE = 4
 WIDEN, WIDEN_FULL_VIEW = 16, 2  # a request for k classes has at least 16 k candidates and 2 k exact scores
@@ -43,11 +47,7 @@ class GroupedPlan(Plan):
         self.fused = Graph(bundle.graph("fused"), device, threads, prepack=True)
         self.rescore = Graph(bundle.graph("rescore"), device, threads)
         self.rows = Graph(bundle.graph("rows"), device, threads)
-        self.compiled = None
-        if device == "cpu" and "files" in options and find_spec("numba") is not None:
-            from ..compiled_search import CompiledSearch
-
-            self.compiled = CompiledSearch(bundle, arrays)
+        self.compiled = compiled(bundle, arrays) if device == "cpu" and "files" in options else None
 
     def prefers_dense(self, k: int) -> bool:
         """See Plan.prefers_dense."""
@@ -117,3 +117,12 @@ class GroupedPlan(Plan):
     def max_rows(self) -> int:
         """See Plan.max_rows."""
         return chunk_rows(self.order.size)
+
+
+def compiled(bundle: Bundle, arrays: dict[str, npt.NDArray[Any]]) -> CompiledSearch | None:
+    """The search by compiled loops; None where numba is missing, or is none for this numpy."""
+    try:
+        from ..compiled_search import CompiledSearch
+    except ImportError:
+        return None
+    return CompiledSearch(bundle, arrays)
