@@ -33,7 +33,7 @@ class Precision:
 
 
 def requests(classes: int, dim: int) -> dict[str, Request]:
-    """Name -> what to export: SVD-softmax as published, twice, in the basis of contexts, twice, and the cascade."""
+    """Name -> what to export: SVD-softmax as published, twice, in the basis of contexts, twice, the cascade, and groups."""
     doubled = {"width": str(dim // 4), "full_view": str(classes // 10)}
     return {
         "svd": Request(method="svd", fallback=False, certificate=False, threads=1),
@@ -43,7 +43,7 @@ def requests(classes: int, dim: int) -> dict[str, Request]:
         ),
         "svd-context": Request(method="svd", options={"basis": "context"}, certificate=False, threads=1),
         "cascade": Request(method="cascade", options={"candidates": str(classes // 192)}, certificate=False, threads=1),
-        PROMISED: Request(method="grouped", threads=1),
+        PROMISED: Request(method="grouped", options={"candidates": str(classes // 192)}, threads=1),
     }
 
 

@@ -9,8 +9,10 @@ import numpy.typing as npt
 
 from . import kernels
 from .bundle import Bundle
-from .byte_products import BYTES, LANES, Bytes, in_blocks
+from .byte_products import BYTES, LANES, VNNI, Bytes, in_blocks
 from .result import FloatArray, IdArray, PlanResult
+
+__all__ = ["VNNI", "CompiledSearch"]
 
 NONE: FloatArray = np.empty(0, np.float32)
 

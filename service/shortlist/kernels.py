@@ -154,7 +154,10 @@ def best_previews(scores: FloatArray, wanted: int, chosen: Ints) -> int:
         part = scores[start : start + length]
         for i in range(part.size):
             peaks[i] = part[i] if part[i] > peaks[i] else peaks[i]
-    near = reaching(scores, bar_for(peaks, NO_SIZES, wanted), chosen)
+    rough = bar_for(peaks, NO_SIZES, wanted)
+    if reached(peaks, NO_SIZES, rough) < wanted:  # then all scores are compared
+        rough = bar_for(scores, NO_SIZES, scores.size)
+    near = reaching(scores, rough, chosen)
     values = np.empty(near, np.float32)
     for i in range(near):
         values[i] = scores[chosen[i]]

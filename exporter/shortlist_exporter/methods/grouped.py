@@ -30,7 +30,7 @@ class GroupedOptions(Options):
     width: int | None = Field(default=None, ge=1, description="W of the previews; d/3 by default")
     groups: int | None = Field(default=None, ge=1, description="groups of classes; V/96 by default")
     previewed: int | None = Field(default=None, ge=1, description="classes previewed; V/5 by default")
-    candidates: int | None = Field(default=None, ge=1, description="classes scored by int8 rows; V/256 by default")
+    candidates: int | None = Field(default=None, ge=1, description="classes scored by int8 rows; V/192 by default")
     full_view: int = Field(default=16, ge=5, description="classes then scored exactly")
 
 
@@ -96,7 +96,7 @@ def with_defaults(options: GroupedOptions, dense: Dense) -> GroupedOptions:
     """Options that follow from the layer's size filled in; raises BadInput."""
     real = dense.classes - dense.padded.size
     full_view = min(options.full_view, real)
-    candidates = options.candidates or max(64, dense.classes // 256)
+    candidates = options.candidates or max(64, dense.classes // 192)
     previewed = options.previewed or max(1024, dense.classes // 5)
     width = options.width or max(1, dense.dim // 3)
     if width > dense.dim:

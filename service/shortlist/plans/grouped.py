@@ -120,9 +120,9 @@ class GroupedPlan(Plan):
 
 
 def compiled(bundle: Bundle, arrays: dict[str, npt.NDArray[Any]]) -> CompiledSearch | None:
-    """The search by compiled loops; None where numba is missing, or is none for this numpy."""
+    """The search by compiled loops; None without numba for this numpy, or the instruction that makes them fast."""
     try:
-        from ..compiled_search import CompiledSearch
+        from ..compiled_search import VNNI, CompiledSearch
     except ImportError:
         return None
-    return CompiledSearch(bundle, arrays)
+    return CompiledSearch(bundle, arrays) if VNNI else None
