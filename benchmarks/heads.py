@@ -33,7 +33,7 @@ class Precision:
 
 
 def requests(classes: int, dim: int) -> dict[str, Request]:
-    """Name -> what to export: SVD-softmax as published, twice, in the basis of contexts, twice, the cascade, and groups."""
+    """Name -> what to export: SVD-softmax as published, twice, in the basis of contexts, twice, cascade, groups."""
     doubled = {"width": str(dim // 4), "full_view": str(classes // 10)}
     return {
         "svd": Request(method="svd", fallback=False, certificate=False, threads=1),
