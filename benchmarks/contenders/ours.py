@@ -39,6 +39,12 @@ def cascade_grid(dense: Dense) -> list[Options]:
     return [*widths, *({"width": round(dense.dim / 4.5), **screen} for screen in screens)]
 
 
+def grouped_grid(dense: Dense) -> list[Options]:
+    """Widths from d/4.5 to d/2, and shares of the classes from an eighth to a half that are previewed."""
+    shares = [(4.5, 8), (4.5, 6), (3.6, 6), (3, 6), (3, 5), (3, 4), (3, 3), (2, 3), (2, 2)]
+    return [{"width": round(dense.dim / width), "previewed": dense.classes // part} for width, part in shares]
+
+
 def l2s_grid(dense: Dense) -> list[Options]:
     """100 clusters: small sets, with each option beyond the paper by itself, and larger ones with a preview inside."""
     budget = dense.classes // 40
@@ -54,11 +60,12 @@ def l2s_grid(dense: Dense) -> list[Options]:
 
 
 # Methods that are not listed take part with their defaults.
-GRIDS = {"svd": svd_grid, "l2s": l2s_grid, "cascade": cascade_grid}
+GRIDS = {"svd": svd_grid, "l2s": l2s_grid, "cascade": cascade_grid, "grouped": grouped_grid}
 SWEPT = {
     "preview": ("full_view", (32, 64, 128, 256, 512, 1024, 2048, 4096)),
     "screen": ("probes", (1, 2, 4)),
     "cascade": ("candidates", (128, 192, 256, 384, 512, 768)),
+    "grouped": ("candidates", (64, 96, 128, 192, 256, 384)),
 }
 
 

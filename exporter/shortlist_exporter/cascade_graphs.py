@@ -16,6 +16,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper
 from shortlist_models.cascade import CascadeSoftmax
+from shortlist_models.grouped import GroupedSoftmax
 
 from .dense_graphs import finish
 from .graphs import GraphBuilder, value
@@ -23,6 +24,8 @@ from .quantized import ZERO_POINT, levels, quantized_contexts
 from .sources import Dense
 
 FLOAT, INT64, INT8, UINT8 = TensorProto.FLOAT, TensorProto.INT64, TensorProto.INT8, TensorProto.UINT8
+
+Staged = CascadeSoftmax | GroupedSoftmax  # int8 previews, int8 rows, exact rows, all by position
 
 
 def write_graphs(folder: Path, dense: Dense, module: CascadeSoftmax) -> dict[str, str]:
@@ -51,7 +54,7 @@ def write_fused(folder: Path, module: CascadeSoftmax) -> str:
     return graph.save("fused", [context_of(module)], outputs).name
 
 
-def write_block(folder: Path, module: CascadeSoftmax, name: str, start: int, end: int) -> str:
+def write_block(folder: Path, module: Staged, name: str, start: int, end: int) -> str:
     """common.onnx or rare.onnx."""
     graph = GraphBuilder(folder)
     block(graph, module, name, start, end)
@@ -75,7 +78,7 @@ def screen(graph: GraphBuilder, module: CascadeSoftmax) -> None:
     assert (integers, row_scale) == ("integers", "row_scale")
 
 
-def block(graph: GraphBuilder, module: CascadeSoftmax, name: str, start: int, end: int) -> None:
+def block(graph: GraphBuilder, module: Staged, name: str, start: int, end: int) -> None:
     """`integers`, `row_scale` -> `previews` of the classes at positions `start` to `end`."""
     weights = graph.tensor(f"{name}_preview", module.preview[start:end].numpy().T.astype(np.int8))
     by_class = graph.tensor(f"{name}_scale", module.scale[start:end, 0].numpy())
@@ -89,7 +92,7 @@ def block(graph: GraphBuilder, module: CascadeSoftmax, name: str, start: int, en
         graph.node("Add", [graph.node("Mul", [numbers, by_class], "by_class"), in_units], "previews")
 
 
-def write_rescore(folder: Path, dense: Dense, module: CascadeSoftmax) -> str:
+def write_rescore(folder: Path, dense: Dense, module: Staged) -> str:
     """rescore.onnx; the exact rows are those of rows.onnx, one copy for both."""
     graph = GraphBuilder(folder)
     real = Dense(dense.weight, dense.bias, dense.logit_scale, dense.soft_cap)  # positions leave padding out
@@ -122,8 +125,8 @@ def exact_products(graph: GraphBuilder, dense: Dense) -> str:
     return graph.node("Reshape", [products, "row"], "exact_products")
 
 
-def int8_products(graph: GraphBuilder, module: CascadeSoftmax) -> str:
-    """[1, n]: the int8 rows at `positions` times the context in int8. Equals `CascadeSoftmax.products` without bias.
+def int8_products(graph: GraphBuilder, module: Staged) -> str:
+    """[1, n]: the int8 rows at `positions` times the context in int8. Equals `products` of the module without bias.
 
     The gathered rows are the left factor: a right one that is no constant would be packed anew for every query.
     """
@@ -139,7 +142,7 @@ def int8_products(graph: GraphBuilder, module: CascadeSoftmax) -> str:
     return graph.node("Mul", [graph.node("Mul", [numbers, by_class], "by_class"), row_scale], "code_products")
 
 
-def context_of(module: CascadeSoftmax) -> onnx.ValueInfoProto:
+def context_of(module: Staged) -> onnx.ValueInfoProto:
     """The input of screen.onnx and fused.onnx."""
     return value("context", FLOAT, ["B", module.projection.shape[0]])
 

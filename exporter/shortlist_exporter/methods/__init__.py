@@ -11,6 +11,7 @@ from .ds import DsMethod
 from .ds_svd import DsSvdMethod
 from .dsoftmax import DsoftmaxMethod
 from .full import FullMethod
+from .grouped import GroupedMethod
 from .l2s import L2sMethod
 from .svd import SvdMethod
 
@@ -19,6 +20,7 @@ METHODS: dict[str, Method | OwnMethod] = {
     "svd": SvdMethod(),
     "l2s": L2sMethod(),
     "cascade": CascadeMethod(),
+    "grouped": GroupedMethod(),
     "ds": DsMethod(),
     "ds-svd": DsSvdMethod(),
     "adaptive": AdaptiveMethod(),

@@ -81,4 +81,5 @@ VARIANTS: dict[str, Callable[[Head, FloatArray], dict[str, Options]]] = {
     "preview": full_views,
     "screen": probes,
     "cascade": candidates,
+    "grouped": candidates,
 }

@@ -72,7 +72,17 @@ def cascade_builds(dense: Dense) -> list[Options]:
     return [{"width": str(max(1, round(dense.dim / share)))} for share in (9, 6, 4)]
 
 
+def grouped_builds(dense: Dense) -> list[Options]:
+    """Previews of d/4 and d/3, of a sixth and a quarter of the classes."""
+    shares = ((4, 6), (3, 6), (3, 4))
+    return [
+        {"width": str(max(1, round(dense.dim / width))), "previewed": str(max(1024, dense.classes // part))}
+        for width, part in shares
+    ]
+
+
 SPACES = {
+    "grouped": Space(grouped_builds, "candidates", CANDIDATES),
     "cascade": Space(cascade_builds, "candidates", CANDIDATES),
     "svd": Space(svd_builds, "full_view", VIEWS, with_full_view),
     "l2s": Space(l2s_builds, "probes", PROBES, with_probes),

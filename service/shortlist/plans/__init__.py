@@ -10,6 +10,7 @@ from .cascade import CascadePlan
 from .certified import CertifiedPlan
 from .full import FullPlan
 from .gated import GatedPlan
+from .grouped import GroupedPlan
 from .preview import PreviewPlan
 from .screen import ScreenPlan
 
@@ -18,6 +19,7 @@ PLANS: dict[str, type[Plan]] = {
     "preview": PreviewPlan,
     "screen": ScreenPlan,
     "cascade": CascadePlan,
+    "grouped": GroupedPlan,
     "adaptive": AdaptivePlan,
 }
 
@@ -27,6 +29,7 @@ __all__ = [
     "CascadePlan",
     "CertifiedPlan",
     "FullPlan",
+    "GroupedPlan",
     "Plan",
     "PreviewPlan",
     "ScreenPlan",

@@ -1,0 +1,129 @@
+"""Method `grouped`: groups of classes, int8 previews of the best, int8 rows, exact scores; plan `grouped`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from pydantic import Field
+from shortlist.bundle import GRAPHS
+from shortlist.errors import BadInput
+from shortlist.manifest import Normalizer
+from shortlist_models import context_basis
+from shortlist_models.grouped import GroupedSoftmax, k_means
+
+from ..graphs import INLINE_BYTES
+from ..grouped_graphs import write_graphs
+from ..sources import Dense
+from .base import Cost, Fitted, FloatArray, Options, Progress, parsed, quiet, torch_dense
+
+CALIBRATION_ROWS = 8_000  # contexts that calibrate the tail
+GROUP = 96  # classes of a group in the mean
+
+
+class GroupedOptions(Options):
+    """`--set` options of method grouped."""
+
+    width: int | None = Field(default=None, ge=1, description="W of the previews; d/3 by default")
+    groups: int | None = Field(default=None, ge=1, description="groups of classes; V/96 by default")
+    previewed: int | None = Field(default=None, ge=1, description="classes previewed; V/5 by default")
+    candidates: int | None = Field(default=None, ge=1, description="classes scored by int8 rows; V/192 by default")
+    full_view: int = Field(default=16, ge=5, description="classes then scored exactly")
+
+
+class GroupedMethod:
+    """See `shortlist_models.grouped` for the algorithm and its sources."""
+
+    plan: ClassVar[str] = "grouped"
+    reference: ClassVar[Literal["dense", "self"]] = "dense"
+    normalizer: ClassVar[Normalizer] = "estimated"
+
+    def fit(
+        self, dense: Dense, contexts: FloatArray, options: dict[str, str], seed: int, progress: Progress = quiet
+    ) -> Fitted:
+        """See Method.fit: the basis, the groups, then the tail; the seed picks first centres and the tail's rows."""
+        chosen = with_defaults(parsed(GroupedOptions, options), dense)
+        rows, own = torch.from_numpy(contexts), torch_dense(dense)
+        picked = torch.from_numpy(np.random.default_rng(seed).permutation(len(rows)))
+        with torch.inference_mode():
+            progress("decomposition", 0, 3)
+            assert chosen.width is not None
+            assert chosen.groups is not None
+            assert chosen.previewed is not None
+            assert chosen.candidates is not None
+            basis = context_basis(own.weight, rows, chosen.width)
+            progress("groups", 1, 3)
+            real = torch.from_numpy(np.setdiff1d(np.arange(dense.classes), dense.padded))
+            groups = k_means(basis.preview[real], chosen.groups, seed)
+            widths = chosen.previewed, chosen.candidates, chosen.full_view
+            module = GroupedSoftmax(own, basis, real, groups, *widths)
+            progress("tail", 2, 3)
+            module.calibrate(rows[picked[:CALIBRATION_ROWS]])
+        said = chosen.model_dump() | {"groups": len(module.reach), "tail_limit": module.tail_limit}
+        return Fitted(module, cost(dense, module), said | files(dense, module))
+
+    def graphs(self, fitted: Fitted, dense: Dense, folder: Path) -> dict[str, str]:
+        """See `grouped_graphs`."""
+        module = fitted.module
+        assert isinstance(module, GroupedSoftmax)
+        return write_graphs(folder, dense, module)
+
+    def index(self, fitted: Fitted) -> dict[str, npt.NDArray[Any]]:
+        """See Method.index; beside `order` and `starts` what compiled loops lay out in their own way."""
+        module = fitted.module
+        assert isinstance(module, GroupedSoftmax)
+        found = {"order": module.order, "starts": module.starts, "reach": module.reach}
+        found |= {"projection": module.projection, "tail": module.tail.vector}
+        found |= {"tail_offset": torch.tensor([module.tail.offset], dtype=torch.float32)}
+        found |= {"centre": module.centre.to(torch.int8), "preview": module.preview.to(torch.int8)}
+        scales = {"centre_scale": module.centre_scale, "scale": module.scale, "code_scale": module.code_scale}
+        found |= {name: scale[:, 0] for name, scale in scales.items()}
+        found |= {} if module.bias is None else {"bias": module.bias}
+        return {name: np.ascontiguousarray(tensor.numpy()) for name, tensor in found.items()}
+
+
+def files(dense: Dense, module: GroupedSoftmax) -> dict[str, dict[str, str]]:
+    """Where int8 and exact rows lie; nothing for layers so small that their graphs hold them."""
+    if min(module.codes.numel(), dense.weight.nbytes) <= INLINE_BYTES:
+        return {}
+    return {"files": {"codes": f"{GRAPHS}/codes.bin", "rows": f"{GRAPHS}/weight.bin"}}
+
+
+def with_defaults(options: GroupedOptions, dense: Dense) -> GroupedOptions:
+    """Options that follow from the layer's size filled in; raises BadInput."""
+    real = dense.classes - dense.padded.size
+    full_view = min(options.full_view, real)
+    candidates = options.candidates or max(64, dense.classes // 192)
+    previewed = options.previewed or max(1024, dense.classes // 5)
+    width = options.width or max(1, dense.dim // 3)
+    if width > dense.dim:
+        raise BadInput(f"option width={width} is over d = {dense.dim}: choose a narrower preview")
+    if options.candidates is not None and candidates < full_view:
+        raise BadInput(f"option candidates={candidates} is under full_view={full_view}: choose more candidates")
+    candidates = min(max(candidates, full_view), real)
+    if options.previewed is not None and previewed < candidates:
+        raise BadInput(f"option previewed={previewed} is under the {candidates} candidates: preview more classes")
+    filled = {
+        "width": width,
+        "groups": min(options.groups or max(1, dense.classes // GROUP), real),
+        "previewed": min(max(previewed, candidates), real),
+        "candidates": candidates,
+        "full_view": full_view,
+    }
+    return options.model_copy(update=filled)
+
+
+def cost(dense: Dense, module: GroupedSoftmax) -> Cost:
+    """Screen, groups, previews, int8 and exact rows, against V x d; int8 counts as one multiply-add and one byte."""
+    width = module.projection.shape[1]
+    screen = dense.dim * (width + 1)
+    previews = (len(module.reach) + module.previewed) * width
+    codes, exact = module.candidates * dense.dim, module.full_view * dense.dim
+    whole = dense.classes * dense.dim
+    return Cost(
+        macs=(screen + previews + codes + exact) / whole,
+        bytes=(4 * screen + previews + codes + 4 * exact) / (4 * whole),
+    )

@@ -1,0 +1,117 @@
+"""Plan `grouped`'s search by compiled loops: its tables, laid out as they are read, and the call."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from . import kernels
+from .bundle import Bundle
+from .byte_products import BYTES, LANES, VNNI, Bytes, in_blocks
+from .result import FloatArray, IdArray, PlanResult
+
+__all__ = ["VNNI", "CompiledSearch"]
+
+NONE: FloatArray = np.empty(0, np.float32)
+
+
+class Widths(Protocol):
+    """The plan's options, read at every call, since they may be changed."""
+
+    previewed: int
+    candidates: int
+    full_view: int
+    tail_limit: float
+
+
+class CompiledSearch:
+    """Threads may share it."""
+
+    def __init__(self, bundle: Bundle, arrays: dict[str, npt.NDArray[Any]]) -> None:
+        """Lay out index.safetensors' `arrays`, map the rows, and compile, which takes seconds where nothing is kept."""
+        manifest = bundle.manifest
+        self.tables = tables(bundle, arrays)
+        self.tail = float(arrays["tail_offset"][0])
+        self.finish = manifest.logit_scale, manifest.soft_cap or 0.0
+        self.search(np.zeros((1, manifest.dim), np.float32), 1, kernels.Limits(1, 1, 1, self.tail, 0.0, *self.finish))
+
+    def __call__(self, contexts: FloatArray, k: int, widths: Widths) -> PlanResult:
+        """Answers of `contexts` [B, d]; the plan's `scored` is the number of candidates."""
+        return self.search(
+            contexts,
+            k,
+            kernels.Limits(
+                widths.previewed, widths.candidates, widths.full_view, self.tail, widths.tail_limit, *self.finish
+            ),
+        )
+
+    def search(self, contexts: FloatArray, k: int, limits: kernels.Limits) -> PlanResult:
+        """Arrays for the answers, filled."""
+        rows = len(contexts)
+        if not contexts.flags.aligned:
+            contexts = contexts.copy()
+        contexts = contexts.view()
+        contexts.flags.writeable = False  # arrays of another kind would be compiled for, while a request waits
+        ids, logits = np.full((rows, k), -1, np.int64), np.full((rows, k), -np.inf, np.float32)
+        normalizer, scored = np.empty(rows, np.float32), np.empty(rows, np.int32)
+        kernels.search(contexts, self.tables, limits, ids, logits, normalizer, scored)
+        return PlanResult(ids, logits, normalizer, scored)
+
+
+def tables(bundle: Bundle, arrays: dict[str, npt.NDArray[Any]]) -> kernels.Tables:
+    """The kernels' tables of a bundle."""
+    starts, order, bias = arrays["starts"], arrays["order"], arrays.get("bias", NONE)
+    blocks = np.concatenate([[0], (-(-np.diff(starts) // LANES)).cumsum()])
+    place = places(starts, blocks)
+    files, (classes, dim) = bundle.manifest.options["files"], (bundle.manifest.classes, bundle.manifest.dim)
+    projection = padded(arrays["projection"])
+    return kernels.Tables(
+        projection=np.ascontiguousarray(np.concatenate([projection.T, arrays["tail"][None]])),
+        centres=in_blocks(
+            filled(
+                padded(as_bytes(arrays["centre"])), np.arange(len(arrays["centre"])), -(-len(arrays["centre"]) // LANES)
+            )
+        ),
+        centre_scale=arrays["centre_scale"],
+        reach=arrays["reach"],
+        starts=starts,
+        blocks=blocks,
+        previews=in_blocks(filled(padded(as_bytes(arrays["preview"])), place, int(blocks[-1]))),
+        scale=filled(arrays["scale"], place, int(blocks[-1])),
+        bias=filled(bias, place, int(blocks[-1])) if bias.size else NONE,
+        order=order,
+        codes=mapped(bundle, files["codes"], np.uint8, (order.size, dim)),
+        code_scale=arrays["code_scale"],
+        code_bias=bias,
+        rows=mapped(bundle, files["rows"], np.float32, (classes, dim)),
+    )
+
+
+def places(starts: IdArray, blocks: IdArray) -> IdArray:
+    """[m]: where each position is when every group fills whole blocks."""
+    sizes = np.diff(starts)
+    return np.arange(starts[-1]) + np.repeat(blocks[:-1] * LANES - starts[:-1], sizes)
+
+
+def filled(values: npt.NDArray[Any], place: IdArray, blocks: int) -> npt.NDArray[Any]:
+    """`values` [m, ...] at their places of `blocks` whole blocks, zeros between."""
+    wide = np.zeros((blocks * LANES, *values.shape[1:]), values.dtype)
+    wide[place] = values
+    return wide
+
+
+def padded(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """[n, W] -> [n, W or a few more], a multiple of `BYTES`: contexts are 0 there."""
+    return np.pad(values, ((0, 0), (0, -values.shape[1] % BYTES)))
+
+
+def as_bytes(values: npt.NDArray[np.int8]) -> Bytes:
+    """Unsigned around `ZERO_POINT`."""
+    return (values.astype(np.int16) + kernels.ZERO_POINT).astype(np.uint8)
+
+
+def mapped(bundle: Bundle, name: str, kind: Any, shape: tuple[int, int]) -> npt.NDArray[Any]:
+    """A raw file of the bundle, shared with whoever else maps it."""
+    return np.asarray(np.memmap(bundle.folder / name, kind, "r", shape=shape))

@@ -1,0 +1,76 @@
+"""Compiled loops against numpy."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+pytest.importorskip("numba")
+from shortlist import byte_products, kernels
+
+NO_SIZES = np.empty(0, np.int32)
+seeds = st.integers(0, 1 << 32)
+
+
+def random_bytes(seed, *shapes):
+    rng = np.random.default_rng(seed)
+    return [rng.integers(0, 256, shape, np.uint8) for shape in shapes]
+
+
+@pytest.mark.skipif(not byte_products.VNNI, reason="this processor has no AVX-512 VNNI")
+@given(st.integers(1, 5), st.integers(1, 40), seeds)
+@settings(max_examples=50, deadline=None)
+def test_products_of_bytes_are_exact(blocks, steps, seed):
+    weights, context = random_bytes(seed, (16 * blocks, 4 * steps), 4 * steps)
+    context = context.view(np.int8)
+    wanted = weights.astype(np.int64) @ context.astype(np.int64)
+    laid = byte_products.in_blocks(weights)
+    sums = np.empty(16, np.int32)
+    for block in range(blocks):
+        byte_products.block_products(laid, block, context, sums)
+        np.testing.assert_array_equal(sums, wanted[16 * block : 16 * block + 16])
+    for row in range(len(weights)):
+        assert byte_products.row_product(weights, row, context) == wanted[row]
+
+
+@given(st.lists(st.floats(-1000, 1000, width=16) | st.just(-np.inf), min_size=1, max_size=300), st.integers(1, 320))
+@settings(max_examples=200, deadline=None)
+def test_the_bar_is_the_nth_largest(values, wanted):
+    scores = np.array(values, np.float32)
+    known = np.sort(scores[scores > -np.inf])[::-1]
+    expected = scores >= known[min(wanted, known.size) - 1] if known.size else np.zeros(scores.size, bool)
+    np.testing.assert_array_equal(scores >= kernels.bar_for(scores, NO_SIZES, wanted), expected)
+    chosen = np.empty(scores.size, np.int32)
+    count = kernels.best_previews(scores, wanted, chosen)
+    np.testing.assert_array_equal(chosen[:count], expected.nonzero()[0])
+
+
+@given(st.integers(1, 60), st.integers(1, 500), seeds)
+@settings(max_examples=100, deadline=None)
+def test_groups_are_opened_until_they_hold_enough(groups, wanted, seed):
+    rng = np.random.default_rng(seed)
+    scores = rng.integers(-20, 20, groups).astype(np.float32)
+    sizes = rng.integers(1, 20, groups).astype(np.int32)
+    ranked = np.argsort(-scores, kind="stable")
+    reached = sizes[ranked].cumsum() >= min(wanted, sizes.sum())
+    bar = kernels.bar_for(scores, sizes, wanted)
+    np.testing.assert_array_equal(scores >= bar, scores >= scores[ranked[reached.argmax()]])
+
+
+@given(st.integers(1, 100), seeds)
+@settings(max_examples=50, deadline=None)
+def test_levels_are_those_of_the_graphs(count, seed):
+    values = np.random.default_rng(seed).standard_normal(count).astype(np.float32)
+    levels = np.empty(count, np.int8)
+    scale, shift = kernels.quantize(values, levels)
+    assert scale == np.abs(values).max() / np.float32(127)
+    np.testing.assert_array_equal(levels, np.round(values / scale))
+    assert shift == 128 * levels.astype(int).sum()
+
+
+def test_equal_logits_go_by_id():
+    order, positions, kept = np.array([9, 4, 7, 1]), np.arange(4, dtype=np.int32), np.arange(4, dtype=np.int32)
+    ids, logits = np.empty(3, np.int64), np.empty(3, np.float32)
+    kernels.best_of(order, np.array([1, 2, 2, 0], np.float32), positions, kept, ids, logits)
+    assert ids.tolist() == [4, 7, 9]
+    assert logits.tolist() == [2, 2, 1]
