@@ -17,7 +17,7 @@ WORKDIR /data
 ENTRYPOINT ["shortlist"]
 
 FROM base AS service
-RUN pip install --no-cache-dir -c constraints.txt ".[cpu,serve]"
+RUN pip install --no-cache-dir -c constraints.txt ".[cpu,serve,kernels]"
 USER 10001
 WORKDIR /
 ENV SHORTLIST_REPOSITORY=/repository SHORTLIST_HOST=0.0.0.0 SHORTLIST_PORT=8000
