@@ -130,7 +130,7 @@ def test_service_is_the_default_image_and_not_root():
 def test_service_image_asks_for_nothing_heavy():
     installs = pip_installs(ancestry(dockerfile(), "service"))
     named = {extra for words in installs for word in words for extra in re.findall(r"[\w-]+", word.partition("[")[2])}
-    assert named == {"cpu", "serve"}
+    assert named == {"cpu", "kernels", "serve"}
     assert HEAVY & {requirement for extra in named for requirement in extras()[extra]} == set()
     assert not [words for words in installs if HEAVY & set(words)]
 
