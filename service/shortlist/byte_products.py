@@ -27,7 +27,10 @@ Bytes = npt.NDArray[np.uint8]
 
 
 def compiled(function: Callable[..., Any], *, fastmath: Any = False) -> Any:
-    """`function` by numba, without the interpreter's lock; kept on disk where there is a folder for that."""
+    """`function` by numba, without the interpreter's lock; kept on disk where there is a folder for that.
+
+    What is kept is dropped when the function's own file changes, not when one changes whose functions it calls.
+    """
     try:
         return njit(nogil=True, fastmath=fastmath, cache=True)(function)
     except RuntimeError:  # none that may be written

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 pytest.importorskip("numba")
-from shortlist import byte_products, kernels
+from shortlist import byte_products, compiled_selection, kernels
 
 NO_SIZES = np.empty(0, np.int32)
 seeds = st.integers(0, 1 << 32)
@@ -39,9 +39,9 @@ def test_the_bar_is_the_nth_largest(values, wanted):
     scores = np.array(values, np.float32)
     known = np.sort(scores[scores > -np.inf])[::-1]
     expected = scores >= known[min(wanted, known.size) - 1] if known.size else np.zeros(scores.size, bool)
-    np.testing.assert_array_equal(scores >= kernels.bar_for(scores, NO_SIZES, wanted), expected)
+    np.testing.assert_array_equal(scores >= compiled_selection.bar_for(scores, NO_SIZES, wanted), expected)
     chosen = np.empty(scores.size, np.int32)
-    count = kernels.best_previews(scores, wanted, chosen)
+    count = compiled_selection.best_previews(scores, wanted, chosen)
     np.testing.assert_array_equal(chosen[:count], expected.nonzero()[0])
 
 
@@ -53,7 +53,7 @@ def test_groups_are_opened_until_they_hold_enough(groups, wanted, seed):
     sizes = rng.integers(1, 20, groups).astype(np.int32)
     ranked = np.argsort(-scores, kind="stable")
     reached = sizes[ranked].cumsum() >= min(wanted, sizes.sum())
-    bar = kernels.bar_for(scores, sizes, wanted)
+    bar = compiled_selection.bar_for(scores, sizes, wanted)
     np.testing.assert_array_equal(scores >= bar, scores >= scores[ranked[reached.argmax()]])
 
 
