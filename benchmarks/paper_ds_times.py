@@ -8,14 +8,13 @@ from pathlib import Path
 import numpy as np
 from shortlist.bundle import Bundle
 from shortlist.head import Head as Served
-from shortlist.plans.gated import GatedPlan
 from shortlist_exporter.export import Request, export
 from shortlist_exporter.sources import Contexts as Sample
 
 from .dense import spellings
 from .paper_ds_runs import Head, Text
-from .paper_l2s_times import K, Wall, asked, head_call, walls
-from .timing import Call, Contexts, Ids, fastest, times
+from .paper_l2s_times import Wall, alone_call, asked, head_call, walls
+from .timing import Call, Contexts, fastest, times
 
 BATCHES = (1, 64)
 ROWS = 6400
@@ -35,12 +34,12 @@ def wall_table(text: Text, heads: list[Head], cache: Path) -> str:
 
 
 def lines_of(batch: int, dense: Mapping[str, Call], served: Mapping[str, Served], rows: Contexts) -> list[str]:
-    """Head.topk, and for single rows its graph alone, beside the fastest dense."""
+    """Head.topk, and for single rows the plan alone, beside the fastest dense."""
     name = "dense, onnxruntime"
     timed: dict[str, Call] = {name: dense[fastest(dense, rows, batch)]}
     timed |= {f"{kind}, Head.topk": head_call(head) for kind, head in served.items()}
     if batch == 1:
-        timed |= {f"{kind}, its graph alone": graph_call(head) for kind, head in served.items()}
+        timed |= {f"{kind}, alone, without checks": alone_call(head) for kind, head in served.items()}
     found = walls(times(timed, rows, batch), name)
     return [f"| {batch} | {cells(wall, found[0].median)} |\n" for wall in found]
 
@@ -59,16 +58,3 @@ def served_head(text: Text, head: Head, cache: Path, options: dict[str, str]) ->
         held = Sample(text.test.contexts[:4000], None if text.test.targets is None else text.test.targets[:4000])
         export(text.dense, held, out, Request("ds", options, threads=1, head=head.module))
     return Served(Bundle(out, verify=False), "cpu", 1)
-
-
-def graph_call(head: Served) -> Call:
-    """The fused graph alone: ids and logits, as the dense spelling gives."""
-    assert isinstance(head.plan, GatedPlan)
-    assert head.plan.fused is not None
-    fused, ids, k = head.plan.fused, head.plan.ids, np.array([K])
-
-    def call(rows: Contexts) -> Ids:
-        found: Ids = ids[fused.some(["top_position", "top_logits"], {"context": rows, "k": k})[0]]
-        return found
-
-    return call

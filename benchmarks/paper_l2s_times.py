@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from shortlist.head import Head
-from shortlist.plans.screen import ScreenPlan, margin
+from shortlist.legal import UNRESTRICTED
 from shortlist_exporter.sources import Dense
 from threadpoolctl import threadpool_limits
 
@@ -17,7 +17,6 @@ from .timing import Call, Contexts, Ids, Timed, fastest, times
 
 K = 5
 SINGLE = "one probe"
-GRAPH = ["best_scores", "best_clusters", "top_index", "top_logits"]
 
 
 @dataclass(frozen=True)
@@ -42,7 +41,7 @@ def onnx_times(dense: Mapping[str, TopK], heads: Mapping[str, Head], rows: Conte
     name = "dense, onnxruntime"
     timed: dict[str, Call] = {name: calls[fastest(calls, rows, 1)]}
     timed |= {f"shortlist l2s, {kind}": head_call(head) for kind, head in heads.items()}
-    timed |= {f"{kind}, its graphs alone": graph_call(head) for kind, head in heads.items()}
+    timed |= {f"{kind}, alone, without checks": alone_call(head) for kind, head in heads.items()}
     return walls(times(timed, rows, 1), name)
 
 
@@ -56,30 +55,9 @@ def head_call(head: Head) -> Call:
     return lambda rows: head.topk(rows, K).ids
 
 
-def graph_call(head: Head) -> Call:
-    """The head's graphs alone, ids and logits without checks and normaliser: what the fastest dense is timed as."""
-    assert isinstance(head.plan, ScreenPlan)
-    assert head.plan.single is not None
-    plan, single, k = head.plan, head.plan.single, np.array([K])
-
-    def call(rows: Contexts) -> Ids:
-        inputs = {"context": rows, "k": k}
-        scores, clusters, place, top = single.fused.some(GRAPH, inputs)
-        found: Ids = single.ids[place + single.offsets[clusters[0, 0]]]
-        if plan.count(margin(scores[0].tolist())) > 1:
-            other = int(clusters[0, 1])
-            more, index = single.cluster(other, ["top_logits", "top_index"], inputs)
-            return merged(found[0], top[0], plan.sets[other][index[0]], more[0])[None]
-        return found
-
-    return call
-
-
-def merged(ids: Ids, logits: Contexts, more: Ids, more_logits: Contexts) -> Ids:
-    """The K best of two clusters' best, a class of both once."""
-    both, first = np.unique(np.concatenate([ids, more]), return_index=True)
-    order = np.argsort(-np.concatenate([logits, more_logits])[first], kind="stable")
-    return both[order[:K]]
+def alone_call(head: Head) -> Call:
+    """The plan's own answer for a single row, without the head's checks: compiled loops where numba is installed."""
+    return lambda rows: head.plan.topk(rows, K, UNRESTRICTED).ids
 
 
 def numpy_times(dense: Dense, vectors: torch.Tensor, sets: list[torch.Tensor], rows: Contexts) -> list[Wall]:

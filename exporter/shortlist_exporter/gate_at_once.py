@@ -94,7 +94,7 @@ def save(graph: GraphBuilder, name: str, module: DSSoftmax, rows: int | str) -> 
 
 def add_gate(graph: GraphBuilder, module: DSSoftmax) -> None:
     """Nodes `context` -> `scores`."""
-    weight = graph.tensor("gate", module.gate.detach().numpy().T)
+    weight = graph.file("gate", module.gate.detach().numpy().T)
     graph.node("Softmax", [graph.node("MatMul", ["context", weight], "gate_logits")], "scores", axis=1)
 
 

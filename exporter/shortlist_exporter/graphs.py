@@ -50,6 +50,11 @@ class GraphBuilder:
             self.initializers.append(external(self.folder, name, array))
         return name
 
+    def file(self, name: str, values: npt.ArrayLike) -> str:
+        """A weight in `<name>.bin`, however small: read by others than graphs."""
+        self.initializers.append(external(self.folder, name, np.asarray(values)))
+        return name
+
     def part(self, name: str, file: str, shape: tuple[int, ...], start: int) -> str:
         """float32 of this shape inside an existing `<file>.bin`, from its `start`-th number on; not copied."""
         location = {"location": f"{file}.bin", "offset": str(4 * start), "length": str(4 * math.prod(shape))}

@@ -8,6 +8,7 @@ clusters/any.onnx, beside it: as a cluster's, with `first` and `last` [1], the c
 end: equals clusters/NNNN.onnx, but one session for all clusters stays warm where a hundred would not. The clusters'
 weights lie end to end in clusters/sets.bin, one copy for all: each by column, its bias the last row, for a product with
 [context, 1]; a node fewer than an addition, and a node costs a microsecond.
+Compiled loops (`shortlist.row_products`) read them, too, as they do clusters/screen.bin [d, r].
 """
 
 from __future__ import annotations
@@ -119,7 +120,7 @@ def write_fused(folder: Path, dense: Dense, module: ScreenedSoftmax) -> str:
     """fused.onnx: the best cluster's weights are sliced out of all, so that one call does what two would."""
     graph = GraphBuilder(folder)
     offsets = np.cumsum([0, *(len(ids) for ids in module.sets)]).astype(np.int64)
-    graph.node("MatMul", ["context", graph.tensor("screen", module.vectors.numpy().T)], "scores")
+    graph.node("MatMul", ["context", graph.file("screen", module.vectors.numpy().T)], "scores")
     two = graph.tensor("two", np.array([min(2, len(module.sets))], np.int64))
     graph.nodes.append(helper.make_node("TopK", ["scores", two], ["best_scores", "best_clusters"]))
     graph.node("Gather", ["best_clusters", graph.tensor("best", np.array(0, np.int64))], "cluster", axis=1)

@@ -80,8 +80,8 @@ def test_pictures_and_wall_times(text, folder, tmp_path):
         assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")
     lines = wall_table(text, [head], tmp_path).splitlines()
     assert [line.split(" | ")[1] for line in lines[2:]] == [
-            "dense, onnxruntime", "DS-4, Head.topk", "DS-4 in int8, Head.topk", "DS-4, its graph alone",
-        "DS-4 in int8, its graph alone", "dense, onnxruntime", "DS-4, Head.topk", "DS-4 in int8, Head.topk",
+            "dense, onnxruntime", "DS-4, Head.topk", "DS-4 in int8, Head.topk", "DS-4, alone, without checks",
+        "DS-4 in int8, alone, without checks", "dense, onnxruntime", "DS-4, Head.topk", "DS-4 in int8, Head.topk",
     ]  # fmt: skip
     assert "expert" in paper_ds.words_of(text, head)
     assert "Peak of weights" in paper_ds.table_d1(head)

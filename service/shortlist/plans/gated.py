@@ -7,7 +7,7 @@ Nothing widens: outside the chosen expert every class has probability 0 in the h
 from __future__ import annotations
 
 import copy
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,6 +16,10 @@ from ..legal import UNRESTRICTED, Legal
 from ..result import FloatArray, IdArray, PlanResult, joined
 from ..runtime import Graph
 from .base import Plan, chunk_rows, empty_result, log_sum_exp, take_best
+from .single_row import MOST_COMPILED
+
+if TYPE_CHECKING:
+    from ..compiled_rows import CompiledGate
 
 OUTPUTS = ["top_logits", "top_index", "log_normalizer"]
 FUSED = ["cluster", "top_logits", "top_position", "log_normalizer"]
@@ -56,6 +60,7 @@ class GatedPlan(Plan):
             if bundle.has_graph(f"preview-{name}")
         }
         self.fused = Graph(bundle.graph("fused"), device, threads) if bundle.has_graph("fused") else None
+        self.compiled = compiled(bundle, index) if self.fused and device == "cpu" else None
         # hundreds of small nodes: on the CPU alone is launching them cheap
         batch = device == "cpu" and bundle.has_graph("batch")
         self.batch = Graph(bundle.graph("batch"), device, threads, prepack=True) if batch else None
@@ -72,6 +77,8 @@ class GatedPlan(Plan):
     def topk(self, contexts: FloatArray, k: int, legal: Legal) -> PlanResult:
         """See Plan.topk; `scored` is the number of classes scored exactly."""
         at_once = len(contexts) and k <= self.smallest and not legal.restricts
+        if at_once and self.compiled is not None and len(contexts) <= FEW and k <= MOST_COMPILED:
+            return self.compiled(contexts, k)
         if at_once and self.fused is not None and len(contexts) <= FEW:
             return joined([self.answer_at_once(self.fused, row[None], k) for row in contexts])
         if at_once and self.batch is not None:
@@ -153,3 +160,12 @@ class GatedPlan(Plan):
     def max_rows(self) -> int:
         """See Plan.max_rows."""
         return self.most_rows
+
+
+def compiled(bundle: Bundle, index: dict[str, Any]) -> CompiledGate | None:
+    """Single rows' compiled loop; None without numba for this numpy, or with weights where it cannot read them."""
+    try:
+        from ..compiled_rows import CompiledGate
+    except ImportError:
+        return None
+    return CompiledGate(bundle, index) if CompiledGate.reads(bundle) else None

@@ -15,7 +15,7 @@ from ..result import FloatArray, IdArray, PlanResult
 from ..runtime import Graph
 from ..selection import largest
 from .base import Plan, chunk_rows, empty_result, gathered_logits, log_sum_exp, take_best
-from .single_row import SingleRow
+from .single_row import MOST_COMPILED, SingleRow, compiled
 
 DENSE_SHARE = 4
 WIDEN = 4  # a second stage rescores at least 4 k candidates
@@ -64,6 +64,7 @@ class ScreenPlan(Plan):
         self.single = SingleRow(bundle, index, device, threads) if bundle.has_graph("any") else None
         names = [] if self.single else [f"cluster-{number:04d}" for number in range(len(self.sets))]
         self.clusters = [Graph(bundle.graph(name), device, threads, prepack=self.second_stage) for name in names]
+        self.compiled = compiled(bundle, index) if self.single and device == "cpu" else None
         self.rows = Graph(bundle.graph("rows"), device, threads)
         self.low_rank = Graph(bundle.graph("tail"), device, threads) if bundle.has_graph("tail") else None
         self.sizes = np.array([ids.size for ids in self.sets], np.int32)
@@ -86,7 +87,10 @@ class ScreenPlan(Plan):
         return result
 
     def answer_single(self, single: SingleRow, contexts: FloatArray, k: int) -> PlanResult:
-        """A single row. Equals the screen, then `answers`, but by fewer, warm calls."""
+        """A single row. Equals the screen, then `answers`, but by fewer, warm calls; compiled where k is small."""
+        found = self.compiled(contexts, k, self) if self.compiled and k <= MOST_COMPILED else None
+        if found is not None:
+            return found
         scores, clusters, best = single.best(contexts, k)
         count = self.count(margin(scores))
         if count == 1:

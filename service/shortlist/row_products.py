@@ -1,0 +1,223 @@
+"""Compiled loops of single rows of plan `screen`, by numba: weights are read where they are mapped.
+
+A graph has to slice a cluster's or expert's weights out of all, which copies them, and pays for each of its nodes.
+Each step equals the graphs' operators, but for the order of float32 sums.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from .byte_products import compiled
+from .kernels import LOWEST, SUMS, Ints
+from .result import FloatArray, IdArray
+
+LOG2_E = np.float32(1.4426950408889634)
+SMALLEST = np.float32(-126)  # of powers of two that are normal numbers
+HALF = np.float32(0.5)
+EXPONENT, MANTISSA = 127, 23  # the offset and the place of float32's exponent
+POWER = tuple(np.float32(np.log(2.0) ** i / f) for i, f in enumerate((1, 1, 2, 6, 24, 120, 720)))  # 2**x, |x| <= 1/2
+
+summing = partial(compiled, fastmath=SUMS)
+
+
+@summing
+def add_columns(columns: FloatArray, factors: FloatArray, sums: FloatArray) -> None:
+    """Add `factors` [m] times `columns` [m, n] to `sums` [n], four lines at a time."""
+    whole = factors.size - factors.size % 4
+    for i in range(0, whole, 4):
+        a, b, c, d = factors[i], factors[i + 1], factors[i + 2], factors[i + 3]
+        one, two, three, four = columns[i], columns[i + 1], columns[i + 2], columns[i + 3]
+        for j in range(sums.size):
+            sums[j] += a * one[j] + b * two[j] + c * three[j] + d * four[j]
+    for i in range(whole, factors.size):
+        factor, line = factors[i], columns[i]
+        for j in range(sums.size):
+            sums[j] += factor * line[j]
+
+
+@summing
+def row_products(rows: FloatArray, factors: FloatArray, sums: FloatArray) -> None:
+    """Products of `rows` [n, m] and `factors` [m], into `sums` [n]."""
+    for i in range(sums.size):
+        total, row = np.float32(0), rows[i]
+        for j in range(factors.size):
+            total += row[j] * factors[j]
+        sums[i] = total
+
+
+@summing
+def sum_of_exp(scores: FloatArray, peak: np.float32) -> np.float32:
+    """The sum of exp(scores - peak) [n], NaN where one is: powers of two by Taylor's polynomial, to 1e-6 of it.
+
+    The exponential of a library is a call for each score, which no loop is vectorised over.
+    """
+    bits, fractions = np.empty(scores.size, np.int32), np.empty(scores.size, np.float32)
+    for i in range(scores.size):
+        power = (scores[i] - peak) * LOG2_E
+        power = SMALLEST if power < SMALLEST else power
+        whole = np.int32(power - HALF)
+        x = power - np.float32(whole)
+        high = POWER[3] + x * (POWER[4] + x * (POWER[5] + x * POWER[6]))
+        fractions[i] = POWER[0] + x * (POWER[1] + x * (POWER[2] + x * high))
+        bits[i] = (whole + EXPONENT) << MANTISSA
+    powers, total = bits.view(np.float32), np.float32(0)
+    for i in range(scores.size):
+        total += fractions[i] * powers[i]
+    return total
+
+
+@compiled
+def finish(logits: FloatArray, logit_scale: float, soft_cap: float) -> None:
+    """Logit scale and soft-cap, 0 for none, in place."""
+    if logit_scale != 1:
+        for i in range(logits.size):
+            logits[i] *= np.float32(logit_scale)
+    if soft_cap > 0:
+        cap = np.float32(soft_cap)
+        for i in range(logits.size):
+            logits[i] = cap * np.tanh(logits[i] / cap)
+
+
+@compiled
+def take_best(logits: FloatArray, places: Ints, best: FloatArray) -> None:
+    """The largest of `logits` [n], largest first, the first of equal ones: `best` [k], at `places` [k]."""
+    last = best.size - 1
+    best[:], places[:] = LOWEST, 0
+    for i in range(logits.size):
+        if logits[i] > best[last]:
+            rank = last
+            while rank > 0 and logits[i] > best[rank - 1]:
+                best[rank], places[rank] = best[rank - 1], places[rank - 1]
+                rank -= 1
+            best[rank], places[rank] = logits[i], i
+
+
+@compiled
+def forget_known(known: IdArray, ids: IdArray, logits: FloatArray) -> int:
+    """-inf for the `logits` [n] of those ascending `ids` [n] that the ascending `known` [m] has; how many are left."""
+    at, new = 0, 0
+    for i in range(ids.size):
+        while at < known.size and known[at] < ids[i]:
+            at += 1
+        if at < known.size and known[at] == ids[i]:
+            logits[i] = LOWEST
+        else:
+            new += 1
+    return new
+
+
+@compiled
+def score_cluster(
+    context: FloatArray, weights: FloatArray, lines: int, first: int, finishing: FloatArray, logits: FloatArray
+) -> None:
+    """Logits [n] of the classes from `first` on in sets.bin: `lines` [n] of each set, the last the biases if over d."""
+    columns = weights[first * lines : (first + logits.size) * lines].reshape(lines, logits.size)
+    if lines > context.size:
+        logits[:] = columns[context.size]
+    else:
+        logits[:] = 0
+    add_columns(columns, context, logits)
+    finish(logits, finishing[0], finishing[1])
+
+
+@compiled
+def two_best(scores: FloatArray) -> Any:
+    """Places of the best and the second best of `scores` [r], of one score the same; the first of equal ones."""
+    best, second = 0, -1
+    for i in range(1, scores.size):
+        if scores[i] > scores[best]:
+            best, second = i, best
+        elif second < 0 or scores[i] > scores[second]:
+            second = i
+    return best, max(second, 0)
+
+
+@compiled
+def screened(
+    contexts: FloatArray,
+    screen: FloatArray,
+    weights: FloatArray,
+    classes: IdArray,
+    offsets: IdArray,
+    tail: FloatArray,
+    finishing: FloatArray,
+    probes: int,
+    probe_margin: float,
+    dense_margin: float,
+    ids: IdArray,
+    logits: FloatArray,
+    normalizer: FloatArray,
+    scored: Ints,
+) -> bool:
+    """The answer of one row, `contexts` [1, d], over its best clusters; returns whether there is one.
+
+    screen: [d, r]. weights: sets.bin. classes, offsets, tail: of the sets, as in index.safetensors. finishing: logit
+    scale and soft-cap. probes, probe_margin, dense_margin: the plan's options; what they send to dense, or to more
+    than two clusters, has no answer here. ids, logits: [1, k], normalizer, scored: [1], written.
+    """
+    context, scores = contexts[0], np.zeros(offsets.size - 1, np.float32)
+    add_columns(screen, context, scores)
+    best, other = two_best(scores)
+    margin = np.inf
+    if best != other:
+        size = abs(np.float64(scores[best]))
+        margin = (np.float64(scores[best]) - np.float64(scores[other])) / (size if size > 0 else 1.0)
+    opened = min(probes + (margin < probe_margin), scores.size)
+    if margin < dense_margin or opened > 2:
+        return False
+    lines, first, second = weights.size // classes.size, offsets[best], offsets[other]
+    size, more = offsets[best + 1] - first, offsets[other + 1] - second if opened == 2 else 0
+    found, new = np.empty(size + more, np.float32), 0
+    score_cluster(context, weights, lines, first, finishing, found[:size])
+    if more:
+        score_cluster(context, weights, lines, second, finishing, found[size:])
+        new = forget_known(classes[first : first + size], classes[second : second + more], found[size:])
+    places = np.empty(ids.shape[1], np.int32)
+    take_best(found, places, logits[0])
+    for rank in range(places.size):
+        place = places[rank]
+        ids[0, rank] = classes[first + place if place < size else second + place - size]
+    normalizer[0] = logits[0, 0] + np.log(sum_of_exp(found, logits[0, 0])) + tail[best]
+    scored[0] = size + new
+    return True
+
+
+@compiled
+def gated(
+    contexts: FloatArray,
+    gate: FloatArray,
+    weights: FloatArray,
+    classes: IdArray,
+    offsets: IdArray,
+    ids: IdArray,
+    logits: FloatArray,
+    normalizer: FloatArray,
+    scored: Ints,
+) -> None:
+    """Answers of `contexts` [B, d], each over its best expert, into ids and logits [B, k], normalizer and scored [B].
+
+    gate: [d, K]. weights: sets.bin. classes, offsets: of the experts, as in index.safetensors.
+    """
+    width = contexts.shape[1] + 1
+    rows, factors = weights.reshape(classes.size, width), np.empty(width, np.float32)
+    places = np.empty(ids.shape[1], np.int32)
+    for row in range(len(contexts)):
+        scores = np.zeros(offsets.size - 1, np.float32)
+        add_columns(gate, contexts[row], scores)
+        expert, _ = two_best(scores)
+        scale = np.float32(1) / sum_of_exp(scores, scores[expert])
+        for i in range(width - 1):
+            factors[i] = contexts[row, i] * scale
+        factors[width - 1] = scale
+        first, last = offsets[expert], offsets[expert + 1]
+        found = np.empty(last - first, np.float32)
+        row_products(rows[first:last], factors, found)
+        take_best(found, places, logits[row])
+        for rank in range(places.size):
+            ids[row, rank] = classes[first + places[rank]]
+        normalizer[row] = logits[row, 0] + np.log(sum_of_exp(found, logits[row, 0]))
+        scored[row] = last - first

@@ -1,0 +1,175 @@
+"""Single rows of plan `screen`: compiled loops against the graphs, through the real runtime."""
+
+import shutil
+import sys
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from shortlist.bundle import Bundle
+from shortlist.errors import BadInput
+from shortlist.head import Head
+from shortlist.plans.single_row import MOST_COMPILED
+from shortlist_models.ds import DSOptions, DSSoftmax
+
+from tests.support import CLASSES, DIM, make_contexts, make_dense, make_head
+
+pytest.importorskip("numba")
+from shortlist import compiled_rows, row_products
+
+SCREEN = {"clusters": "6", "budget": "60", "rounds": "0", "epochs": "1"}
+BIAS = np.random.default_rng(3).standard_normal(CLASSES).astype(np.float32)
+SCREENS = {
+    "plain": ({}, {}),
+    "bias, scale, soft cap, padding": (
+        {"bias": BIAS, "logit_scale": 0.7, "soft_cap": 30.0, "padded": np.array([5, 17])},
+        {"second_probe": "0.4"},
+    ),
+    "soft cap": ({"soft_cap": 40.0}, {"probes": "2"}),
+    "scale": ({"logit_scale": 1.5}, {"probes": "3"}),
+    "bias, one cluster": ({"bias": BIAS}, {"clusters": "1", "budget": "40"}),
+    "fall-back": ({"bias": BIAS}, {"fallback": "0.3", "second_probe": "0.3"}),
+    "d = 19": ({"dim": 19}, {"second_probe": "0.4"}),
+}
+GATES = {"four experts": ((40, 90, 25, 60), DIM), "one expert": ((70,), 19), "small experts": ((10, 12, 300), 3)}
+seeds = st.integers(0, 1 << 32)
+
+
+@pytest.fixture(scope="module", params=SCREENS)
+def screen(request, tmp_path_factory):
+    layer, options = SCREENS[request.param]
+    dense = make_dense(**layer)
+    contexts = make_contexts(300, dense.dim)
+    folder = tmp_path_factory.mktemp("screen")
+    head = make_head(folder, dense, contexts, method="l2s", options=SCREEN | options, fallback=True)
+    return head, contexts.contexts[:80]
+
+
+@pytest.fixture(scope="module", params=GATES)
+def gate(request, tmp_path_factory):
+    sizes, dim = GATES[request.param]
+    random = torch.Generator().manual_seed(0)
+    ids = [torch.randperm(CLASSES, generator=random)[:size].sort().values for size in sizes]
+    weight, bias = torch.randn(sum(sizes), dim, generator=random), torch.randn(sum(sizes), generator=random)
+    gates = torch.randn(len(sizes), dim, generator=random)
+    module = DSSoftmax(weight, bias, gates, ids, CLASSES, DSOptions())
+    contexts = make_contexts(300, dim)
+    folder = tmp_path_factory.mktemp("gate")
+    head = make_head(folder, make_dense(dim=dim), contexts, method="ds", options={}, head=module)
+    return head, contexts.contexts[:80]
+
+
+def assert_equal_to_graphs(head, rows, k, monkeypatch):
+    assert head.plan.compiled is not None
+    compiled = [head.topk_by_plan(row[None], k) for row in rows]
+    with monkeypatch.context() as patched:
+        patched.setattr(head.plan, "compiled", None)
+        for row, found in zip(rows, compiled, strict=True):
+            wanted = head.topk_by_plan(row[None], k)
+            np.testing.assert_array_equal(found.ids, wanted.ids)
+            np.testing.assert_allclose(found.logprobs, wanted.logprobs, atol=1e-4)
+            np.testing.assert_array_equal(found.scored, wanted.scored)
+            assert (found.ids.dtype, found.scored.dtype) == (wanted.ids.dtype, wanted.scored.dtype)
+
+
+@pytest.mark.parametrize("k", [1, 5, "most"])
+def test_a_screen_by_loops_equals_its_graphs(screen, k, monkeypatch):
+    head, rows = screen
+    assert_equal_to_graphs(head, rows, k if k != "most" else min(MOST_COMPILED, head.plan.smallest), monkeypatch)
+
+
+@pytest.mark.parametrize("k", [1, "most"])
+def test_a_gate_by_loops_equals_its_graphs(gate, k, monkeypatch):
+    head, rows = gate
+    assert_equal_to_graphs(head, rows, k if k != "most" else min(MOST_COMPILED, head.plan.smallest), monkeypatch)
+
+
+def test_few_rows_at_once_are_rows_alone(gate):
+    head, rows = gate
+    together = head.topk(rows[:3], 1)
+    for row in range(3):
+        alone = head.topk(rows[row : row + 1], 1)
+        np.testing.assert_array_equal(alone.ids[0], together.ids[row])
+        assert alone.logprobs[0] == together.logprobs[row]
+
+
+def assert_nothing_new_is_compiled(head, rows, kernel):
+    signatures = list(kernel.signatures)
+    raw = b"x" + rows[:1].tobytes()
+    head.topk(np.frombuffer(raw, np.float32, offset=1)[None], 1)  # read-only, not aligned
+    head.topk(np.asfortranarray(rows[:2])[:1], np.int64(1))
+    assert signatures
+    assert list(kernel.signatures) == signatures
+
+
+def assert_overflow_is_refused(head, rows):
+    with pytest.raises(BadInput, match="overflow"):
+        head.topk(rows[:1] / abs(rows[0]).max() * np.float32(3e38), 1)
+
+
+def test_nothing_is_compiled_while_a_screened_request_waits(screen):
+    assert_nothing_new_is_compiled(*screen, row_products.screened)
+
+
+def test_nothing_is_compiled_while_a_gated_request_waits(gate):
+    assert_nothing_new_is_compiled(*gate, row_products.gated)
+
+
+def test_screened_scores_that_overflow_are_refused(screen):
+    head, rows = screen
+    if head.manifest.soft_cap is None:  # else they cannot
+        assert_overflow_is_refused(head, rows)
+
+
+def test_gated_scores_that_overflow_are_refused(gate):
+    assert_overflow_is_refused(*gate)
+
+
+def test_without_numba_graphs_answer(screen, gate, monkeypatch):
+    monkeypatch.setitem(sys.modules, "shortlist.compiled_rows", None)
+    for head, rows in (screen, gate):
+        plain = Head(Bundle(head.folder), "cpu", 1)
+        assert plain.plan.compiled is None
+        np.testing.assert_array_equal(plain.topk(rows[:1], 5).ids, head.topk(rows[:1], 5).ids)
+
+
+def test_weights_laid_otherwise_are_left_to_graphs(screen, gate, tmp_path):
+    for (head, _), kind in ((screen, compiled_rows.CompiledScreen), (gate, compiled_rows.CompiledGate)):
+        bundle = Bundle(shutil.copytree(head.folder, tmp_path / kind.__name__ / "1"), verify=False)
+        assert kind.reads(bundle)
+        with (bundle.graph("fused").parent / "sets.bin").open("ab") as file:
+            file.write(bytes(4))
+        assert not kind.reads(bundle)
+
+
+@given(st.integers(1, 700), st.floats(0.1, 80), seeds)
+@settings(max_examples=100, deadline=None)
+def test_the_sum_of_exponentials_is_accurate(count, spread, seed):
+    scores = (np.random.default_rng(seed).standard_normal(count) * spread).astype(np.float32)
+    scores[seed % count] = -np.inf if count > 1 else 0
+    wanted = np.exp(scores.astype(np.float64) - scores.max()).sum()
+    assert row_products.sum_of_exp(scores, scores.max()) == pytest.approx(wanted, rel=1e-6)
+    scores[0] = np.nan
+    assert np.isnan(row_products.sum_of_exp(scores, np.float32(0)))
+
+
+@given(st.lists(st.integers(-9, 9), min_size=1, max_size=200), st.integers(1, 64))
+@settings(max_examples=100, deadline=None)
+def test_the_best_are_in_order_and_the_first_of_equal_ones_leads(values, k):
+    logits, k = np.array(values, np.float32), min(k, len(values))
+    places, best = np.empty(k, np.int32), np.empty(k, np.float32)
+    row_products.take_best(logits, places, best)
+    wanted = np.argsort(-logits, kind="stable")[:k]
+    np.testing.assert_array_equal(places, wanted)
+    np.testing.assert_array_equal(best, logits[wanted])
+
+
+@given(st.sets(st.integers(0, 40)), st.sets(st.integers(0, 40)))
+@settings(max_examples=100, deadline=None)
+def test_classes_of_both_sets_count_once(one, two):
+    known, ids = (np.array(sorted(ids), np.int64) for ids in (one, two))
+    logits = np.zeros(ids.size, np.float32)
+    assert row_products.forget_known(known, ids, logits) == len(two - one)
+    np.testing.assert_array_equal(logits == 0, [number not in one for number in ids])
