@@ -13,8 +13,8 @@ from shortlist_exporter.sources import Contexts as Sample
 
 from .dense import spellings
 from .paper_ds_runs import Head, Text
-from .paper_l2s_times import Wall, alone_call, asked, head_call, walls
-from .timing import Call, Contexts, fastest, times
+from .paper_l2s_times import Wall, alone_call, asked, beside, head_call
+from .timing import Call, Contexts, fastest
 
 BATCHES = (1, 64)
 ROWS = 6400
@@ -34,13 +34,11 @@ def wall_table(text: Text, heads: list[Head], cache: Path) -> str:
 
 
 def lines_of(batch: int, dense: Mapping[str, Call], served: Mapping[str, Served], rows: Contexts) -> list[str]:
-    """Head.topk, and for single rows the plan alone, beside the fastest dense."""
-    name = "dense, onnxruntime"
-    timed: dict[str, Call] = {name: dense[fastest(dense, rows, batch)]}
-    timed |= {f"{kind}, Head.topk": head_call(head) for kind, head in served.items()}
+    """Head.topk, and for single rows the plan alone, each in turn with the fastest dense."""
+    timed: dict[str, Call] = {f"{kind}, Head.topk": head_call(head) for kind, head in served.items()}
     if batch == 1:
         timed |= {f"{kind}, alone, without checks": alone_call(head) for kind, head in served.items()}
-    found = walls(times(timed, rows, batch), name)
+    found = beside(dense[fastest(dense, rows, batch)], timed, rows, batch)
     return [f"| {batch} | {cells(wall, found[0].median)} |\n" for wall in found]
 
 

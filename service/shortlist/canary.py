@@ -61,5 +61,5 @@ def logprob_error(
 ) -> float:
     """Largest |difference| where the classes agree and are legal; infinite where a value is not a number."""
     compared = same & np.isfinite(expected)
-    difference = np.abs(found - expected)[compared]
+    difference = np.abs(found[compared] - expected[compared])
     return float(np.nan_to_num(difference, nan=np.inf).max(initial=0.0))

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from .byte_products import compiled
-from .kernels import LOWEST, SUMS, Ints
+from .compiled_selection import LOWEST, Ints
+from .kernels import SUMS
 from .result import FloatArray, IdArray
 
 LOG2_E = np.float32(1.4426950408889634)
