@@ -22,8 +22,10 @@ class Widths(Protocol):
 
     previewed: int
     candidates: int
-    full_view: int
     tail_limit: float
+
+    def exact_scores(self, k: int) -> int:
+        """See GroupedPlan."""
 
 
 class CompiledSearch:
@@ -43,7 +45,12 @@ class CompiledSearch:
             contexts,
             k,
             kernels.Limits(
-                widths.previewed, widths.candidates, widths.full_view, self.tail, widths.tail_limit, *self.finish
+                widths.previewed,
+                widths.candidates,
+                widths.exact_scores(k),
+                self.tail,
+                widths.tail_limit,
+                *self.finish,
             ),
         )
 

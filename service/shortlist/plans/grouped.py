@@ -53,9 +53,13 @@ class GroupedPlan(Plan):
         """See Plan.prefers_dense."""
         return WIDEN * k > max(self.candidates, self.classes // DENSE_SHARE)
 
+    def exact_scores(self, k: int) -> int:
+        """How many candidates are scored exactly."""
+        return max(self.full_view, WIDEN_FULL_VIEW * k)
+
     def widened(self, k: int) -> bool:
-        """Whether k asks for more candidates, or more exact scores, than rows have."""
-        return WIDEN * k > self.candidates or WIDEN_FULL_VIEW * k > self.full_view
+        """Whether k asks for more candidates than the normaliser's guess of the rest was fitted for."""
+        return WIDEN * k > self.candidates
 
     def topk(self, contexts: FloatArray, k: int, legal: Legal) -> PlanResult:
         """See Plan.topk; `scored` is the number of candidates."""
@@ -71,10 +75,10 @@ class GroupedPlan(Plan):
     def answer(
         self, contexts: FloatArray, k: int, scores: FloatArray, tail: FloatArray, previews: FloatArray
     ) -> PlanResult:
-        """Answers of the plan's own width, by the graphs."""
+        """Answers from the plan's own candidates, by the graphs."""
         result = empty_result(len(contexts), k)
         for row, positions in enumerate(map(self.choose, scores, previews)):
-            count = np.array([min(self.full_view, positions.size)])
+            count = np.array([min(self.exact_scores(k), positions.size)])
             ids, logits, inside = self.rescore(context=contexts[row : row + 1], positions=positions, full_view=count)
             result.log_normalizer[row] = np.logaddexp(inside[0], min(tail[row], inside[0] + self.tail_limit))
             result.scored[row] = positions.size
@@ -112,7 +116,7 @@ class GroupedPlan(Plan):
 
     def width(self, k: int) -> int:
         """See Plan.width: a k that widens has candidates of its own."""
-        return k if self.widened(k) else 0
+        return self.exact_scores(k)
 
     def max_rows(self) -> int:
         """See Plan.max_rows."""
