@@ -9,29 +9,17 @@ are scored exactly.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from .full import FullSoftmax
+from .rescored import CHUNK, Linear, RescoredSoftmax, int8_products, least_squares
 from .svd import Basis, quantize_rows
 
 RANK = 5  # the preview that the screen's reach is held against
-CHUNK = 256
-RIDGE = 1e-3  # share of the mean squared component of a context
-
-
-class Linear(NamedTuple):
-    """contexts @ vector + offset: vector [d] float32."""
-
-    vector: Tensor
-    offset: float
-
-    def __call__(self, contexts: Tensor) -> Tensor:
-        """[n, d] -> [n]."""
-        found: Tensor = contexts @ self.vector + self.offset
-        return found
 
 
 class Candidates(NamedTuple):
@@ -41,48 +29,33 @@ class Candidates(NamedTuple):
     opened: bool
 
 
-class CascadeSoftmax(nn.Module):
+class CascadeSoftmax(RescoredSoftmax):
     """order: [m] ids by falling frequency, padding left out; the first `common` are previewed for every context.
 
-    preview, scale: [m, W] and [m, 1] int8 previews; projection [d, W]. codes, code_scale: [m, d] and [m, 1] int8 rows.
-    candidates: about how many previews go on. full_view: how many of them are scored exactly. stride: every how
-    many-th preview of the common classes is looked at for the threshold. reach: the best product among the rare
-    classes; they are looked at where the `RANK`-th best preview is less than `margin` above it. tail: log of the sum of
-    exp(logit) over all that are no candidates, held to at most `tail_limit` over that of the candidates.
+    preview, scale: [m, W] and [m, 1] int8 previews; projection [d, W]. candidates: about how many previews go on.
+    stride: every how many-th preview of the common classes is looked at for the threshold. reach: the best product
+    among the rare classes; they are looked at where the `RANK`-th best preview is less than `margin` above it. For the
+    rest see RescoredSoftmax.
     """
-
-    order: Tensor
 
     def __init__(
         self, dense: FullSoftmax, basis: Basis, order: Tensor, common: int, candidates: int, full_view: int
     ) -> None:
         """Quantise; nothing is screened, and no tail is known, until `calibrate`."""
-        super().__init__()
-        self.dense, self.common, self.candidates, self.full_view = dense, common, candidates, full_view
-        self.register_buffer("order", order)
+        super().__init__(dense, order, full_view)
+        self.common, self.candidates = common, candidates
         self.preview, self.scale = quantize_rows(basis.preview[order])
         self.projection = basis.projection
-        self.weight = dense.weight[order]  # once: every chunk of contexts is multiplied with it
-        self.codes, self.code_scale = quantize_rows(self.weight)
-        self.bias = None if dense.bias is None else dense.bias[order]
-        dim = dense.weight.shape[1]
-        self.reach, self.tail = Linear(torch.zeros(dim), 0.0), Linear(torch.zeros(dim), -torch.inf)
-        self.margin, self.tail_limit = torch.inf, 0.0
+        self.reach, self.margin = Linear(torch.zeros(dense.weight.shape[1]), 0.0), torch.inf
 
     @property
     def stride(self) -> int:
         """See the class."""
         return max(1, min(32, self.candidates // 8, self.common // 64))
 
-    def products(self, contexts: Tensor, weight: Tensor, scale: Tensor) -> Tensor:
-        """int8 products [B, m] of `contexts` [B, W or d], with the bias."""
-        rows, row_scale = quantize_rows(contexts)
-        found = rows @ weight.T * scale.T * row_scale
-        return found if self.bias is None else found + self.bias
-
     def previews(self, contexts: Tensor) -> Tensor:
         """[B, d] -> [B, m], before logit scale and soft-cap."""
-        return self.products(contexts @ self.projection, self.preview, self.scale)
+        return int8_products(contexts @ self.projection, self.preview, self.scale, self.bias)
 
     def choose(self, preview: Tensor, reach: float) -> Candidates:
         """What of one row [m] goes on."""
@@ -111,63 +84,16 @@ class CascadeSoftmax(nn.Module):
             self.reach = least_squares(contexts[:half], best)
             level = torch.cat([self.level(part) for part in torch.split(contexts[half:], CHUNK)])
             self.margin = float((level - self.reach(contexts[half:])).quantile(share))
-        inside, outside = (
-            torch.cat(parts) for parts in zip(*map(self.masses, torch.split(contexts, CHUNK)), strict=True)
-        )
-        known = outside.isfinite()
-        if known.any():
-            self.tail = least_squares(contexts[known], outside[known])
-            self.tail_limit = float((outside - inside)[known].max())
+        self.fit_tail(contexts)
 
-    def raw(self, contexts: Tensor) -> Tensor:
-        """Exact products with the bias [B, m], before logit scale and soft-cap."""
-        found = contexts @ self.weight.T
-        return found if self.bias is None else found + self.bias
+    def candidates_of(self, contexts: Tensor) -> Iterator[Tensor]:
+        """See RescoredSoftmax."""
+        for preview, reach in zip(self.previews(contexts), self.reach(contexts), strict=True):
+            yield self.choose(preview, float(reach)).positions
 
     def level(self, contexts: Tensor) -> Tensor:
         """[B, d] -> [B]: the `RANK`-th best preview of the common classes."""
         return self.previews(contexts)[:, : self.common].topk(min(RANK, self.common), dim=1).values[:, -1]
-
-    def masses(self, contexts: Tensor) -> tuple[Tensor, Tensor]:
-        """[B, d] -> [B], [B]: log of the sum of exp(logit) over the candidates, and over all other classes."""
-        logits = self.finished(self.raw(contexts))
-        inside = torch.full_like(logits, -torch.inf)
-        for row, (preview, reach) in enumerate(zip(self.previews(contexts), self.reach(contexts), strict=True)):
-            positions = self.choose(preview, float(reach)).positions
-            inside[row, positions] = logits[row, positions]
-            logits[row, positions] = -torch.inf
-        return inside.logsumexp(dim=1), logits.logsumexp(dim=1)
-
-    def finished(self, products: Tensor) -> Tensor:
-        """Logit scale and soft-cap of products with the bias [B, m]."""
-        return self.dense.finish(products, self.order.expand(len(products), -1))
-
-    def topk(self, contexts: Tensor, k: int) -> tuple[Tensor, Tensor]:
-        """Ids and log-probabilities [B, k], for k up to `full_view`."""
-        codes = self.finished(self.products(contexts, self.codes, self.code_scale))
-        exact, tails = self.finished(self.raw(contexts)), self.tail(contexts)
-        ids, logprobs = [], []
-        for row, preview in enumerate(self.previews(contexts)):
-            positions = self.choose(preview, float(self.reach(contexts[row : row + 1]))).positions
-            logits = codes[row, positions]
-            kept = logits.topk(min(self.full_view, len(positions))).indices
-            logits[kept] = exact[row, positions[kept]]
-            best = logits[kept].topk(k)
-            ids.append(self.order[positions[kept[best.indices]]])
-            inside = logits.logsumexp(dim=0)
-            logprobs.append(best.values - torch.logaddexp(inside, tails[row].minimum(inside + self.tail_limit)))
-        return torch.stack(ids), torch.stack(logprobs)
-
-
-def least_squares(contexts: Tensor, values: Tensor) -> Linear:
-    """The linear function of `contexts` [n, d] nearest to `values` [n], by ridge regression in float64."""
-    mean, level = contexts.double().mean(dim=0), values.double().mean()
-    centred = contexts.double() - mean
-    gram = centred.T @ centred
-    ridge = RIDGE * gram.trace() / len(gram) + torch.finfo(torch.float64).tiny
-    gram.diagonal().add_(torch.where(ridge > 0, ridge, torch.ones_like(ridge)))
-    vector = torch.linalg.solve(gram, centred.T @ (values.double() - level))
-    return Linear(vector.float(), float(level - mean @ vector))
 
 
 def by_frequency(dense: FullSoftmax, contexts: Tensor, depth: int = 5, temperature: float = 2.0) -> Tensor:

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from . import row_products
-from .bundle import INDEX, Bundle
+from .bundle import Bundle
 from .plans.base import empty_result
 from .result import FloatArray, PlanResult
 
@@ -36,9 +36,9 @@ class CompiledScreen:
         self.search(np.zeros((1, manifest.dim), np.float32), 1, 1, 0.0, 0.0)
 
     @staticmethod
-    def reads(bundle: Bundle) -> bool:
+    def reads(bundle: Bundle, index: dict[str, npt.NDArray[Any]]) -> bool:
         """Whether the bundle's weights lie where they can be mapped."""
-        return readable(bundle, "screen", (bundle.manifest.dim, bundle.manifest.dim + 1))
+        return readable(bundle, index, "screen", (bundle.manifest.dim, bundle.manifest.dim + 1))
 
     def __call__(self, contexts: FloatArray, k: int, limits: Limits) -> PlanResult | None:
         """The answer of `contexts` [1, d]; None for a row that opens more clusters than two, or goes to dense."""
@@ -65,10 +65,10 @@ class CompiledGate:
         self(np.zeros((1, bundle.manifest.dim), np.float32), 1)
 
     @staticmethod
-    def reads(bundle: Bundle) -> bool:
+    def reads(bundle: Bundle, index: dict[str, npt.NDArray[Any]]) -> bool:
         """Whether the bundle's weights lie where they can be mapped, and are not read as int8 by single rows."""
         int8 = bundle.manifest.options.get("int8", False)
-        return not int8 and readable(bundle, "gate", (bundle.manifest.dim + 1,))
+        return not int8 and readable(bundle, index, "gate", (bundle.manifest.dim + 1,))
 
     def __call__(self, contexts: FloatArray, k: int) -> PlanResult:
         """Answers of `contexts` [B, d]."""
@@ -95,10 +95,10 @@ def mapped(path: Path) -> FloatArray:
     return np.asarray(np.memmap(path, np.float32, "c"))
 
 
-def readable(bundle: Bundle, chooser: str, lines: tuple[int, ...]) -> bool:
+def readable(bundle: Bundle, index: dict[str, npt.NDArray[Any]], chooser: str, lines: tuple[int, ...]) -> bool:
     """Whether the weights lie in files of their own, in so many `lines` of sets; older bundles lay them otherwise."""
     if not bundle.has_graph("fused"):
         return False
-    folder, classes = bundle.graph("fused").parent, bundle.tensors(INDEX)["ids"].size
+    folder, classes = bundle.graph("fused").parent, index["ids"].size
     files = [folder / f"{name}.bin" for name in (chooser, "sets")]
     return all(map(Path.is_file, files)) and files[1].stat().st_size in [FLOAT * classes * count for count in lines]

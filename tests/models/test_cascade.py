@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from shortlist_exporter.sources import Dense
 from shortlist_models import FullSoftmax, context_basis
-from shortlist_models.cascade import CascadeSoftmax, by_frequency, least_squares
+from shortlist_models.cascade import CascadeSoftmax, by_frequency
+from shortlist_models.rescored import least_squares
 
 from tests.support import logits_of, make_contexts, make_dense
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from shortlist.bundle import Bundle
+from shortlist.bundle import INDEX, Bundle
 from shortlist.errors import BadInput
 from shortlist.head import Head
 from shortlist.plans.single_row import MOST_COMPILED
@@ -138,10 +138,11 @@ def test_without_numba_graphs_answer(screen, gate, monkeypatch):
 def test_weights_laid_otherwise_are_left_to_graphs(screen, gate, tmp_path):
     for (head, _), kind in ((screen, compiled_rows.CompiledScreen), (gate, compiled_rows.CompiledGate)):
         bundle = Bundle(shutil.copytree(head.folder, tmp_path / kind.__name__ / "1"), verify=False)
-        assert kind.reads(bundle)
+        index = bundle.tensors(INDEX)
+        assert kind.reads(bundle, index)
         with (bundle.graph("fused").parent / "sets.bin").open("ab") as file:
             file.write(bytes(4))
-        assert not kind.reads(bundle)
+        assert not kind.reads(bundle, index)
 
 
 @given(st.integers(1, 700), st.floats(0.1, 80), seeds)

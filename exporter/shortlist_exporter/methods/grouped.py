@@ -61,7 +61,7 @@ class GroupedMethod:
             widths = chosen.previewed, chosen.candidates, chosen.full_view
             module = GroupedSoftmax(own, basis, real, groups, *widths)
             progress("tail", 2, 3)
-            module.calibrate(rows[picked[:CALIBRATION_ROWS]])
+            module.fit_tail(rows[picked[:CALIBRATION_ROWS]])
         said = chosen.model_dump() | {"groups": len(module.reach), "tail_limit": module.tail_limit}
         return Fitted(module, cost(dense, module), said | files(dense, module))
 

@@ -168,4 +168,4 @@ def compiled(bundle: Bundle, index: dict[str, Any]) -> CompiledGate | None:
         from ..compiled_rows import CompiledGate
     except ImportError:
         return None
-    return CompiledGate(bundle, index) if CompiledGate.reads(bundle) else None
+    return CompiledGate(bundle, index) if CompiledGate.reads(bundle, index) else None

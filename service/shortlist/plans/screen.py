@@ -64,9 +64,10 @@ class ScreenPlan(Plan):
         self.single = SingleRow(bundle, index, device, threads) if bundle.has_graph("any") else None
         names = [] if self.single else [f"cluster-{number:04d}" for number in range(len(self.sets))]
         self.clusters = [Graph(bundle.graph(name), device, threads, prepack=self.second_stage) for name in names]
-        self.compiled = compiled(bundle, index) if self.single and device == "cpu" else None
         self.rows = Graph(bundle.graph("rows"), device, threads)
         self.low_rank = Graph(bundle.graph("tail"), device, threads) if bundle.has_graph("tail") else None
+        by_itself = self.single is not None and self.low_rank is None
+        self.compiled = compiled(bundle, index) if by_itself and device == "cpu" else None
         self.sizes = np.array([ids.size for ids in self.sets], np.int32)
         self.smallest = int(self.sizes.min())
         self.most_rows = chunk_rows(max(len(self.sets), int(self.sizes.max())))

@@ -85,4 +85,4 @@ def compiled(bundle: Bundle, index: dict[str, Any]) -> CompiledScreen | None:
         from ..compiled_rows import CompiledScreen
     except ImportError:
         return None
-    return CompiledScreen(bundle, index) if CompiledScreen.reads(bundle) else None
+    return CompiledScreen(bundle, index) if CompiledScreen.reads(bundle, index) else None
