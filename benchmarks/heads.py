@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 from shortlist.bundle import Bundle
+from shortlist.canary import check_canary
 from shortlist.errors import BundleError, NotFound
 from shortlist.head import Head
 from shortlist.result import FloatArray, IdArray
@@ -70,11 +71,13 @@ def key_of(request: Request) -> str:
 
 
 def reusable(out: Path, data: DataSet) -> bool:
-    """Whether `out` was exported from these contexts and weights."""
+    """Whether `out` was exported from these contexts and weights, and its plan still answers as it did then."""
     try:
-        made = Bundle(out, verify=False).manifest.provenance
+        bundle = Bundle(out, verify=False)
+        check_canary(Head(bundle, "cpu", 1), bundle)
     except (NotFound, BundleError):
         return False
+    made = bundle.manifest.provenance
     return (made["weights_sha256"], made["contexts_sha256"]) == (data.dense.sha256, data.fit.sha256)
 
 
