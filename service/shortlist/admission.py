@@ -13,6 +13,7 @@ from .errors import Overloaded
 WINDOW = 0.25  # seconds over which the drain rate is measured
 LONGEST = 60  # seconds that a client is told to wait at most
 REMEMBER = 0.8  # weight of the past in what a row takes
+STALL = 4.0  # a batch or window counts as at most so many times slower than before: a paused machine is no load
 MARGIN = 0.5  # of a request's time may be spent in waiting, as expected; the rest is for what was not
 
 
@@ -26,6 +27,7 @@ class Admission:
         self.bytes = 0
         self.row_seconds = 0.0  # as batches take
         self.rate = math.inf  # rows a second that left in the last window, where something was held throughout
+        self.usual = 0.0  # the last rate that was finite
         self.drained = 0
         self.since = time.monotonic()
 
@@ -71,15 +73,16 @@ class Admission:
         """Rows were computed together, in so many seconds."""
         if rows:
             new = seconds / rows
-            self.row_seconds = REMEMBER * self.row_seconds + (1 - REMEMBER) * new if self.row_seconds else new
+            old = self.row_seconds or new
+            self.row_seconds = REMEMBER * old + (1 - REMEMBER) * min(new, STALL * old)
         if not self.rows:
             return  # nothing is held, so there is no window
         self.drained += rows
         elapsed = time.monotonic() - self.since
         if elapsed >= WINDOW and self.drained:
-            rate = self.drained / elapsed
+            self.usual = max(self.drained / elapsed, self.usual / STALL)
             self.begin()
-            self.rate = rate
+            self.rate = self.usual
 
     def wait(self) -> float:
         """Seconds after which what is held now should be answered."""

@@ -116,9 +116,33 @@ def test_retry_after_is_never_under_a_second_nor_over_a_minute(clock):
     clock.go(1.0)
     held.answered(10_000, 0.001)
     assert refused(held.hold, 1, AGES).retry_after == 1
-    clock.go(3600.0)
-    held.answered(1, 3600.0)
+    for _ in range(20):
+        clock.go(3600.0)
+        held.answered(1, 3600.0)
     assert refused(held.hold, 1, AGES).retry_after == LONGEST
+
+
+def test_a_machine_that_was_paused_once_refuses_nobody(clock):
+    held = Admission(100, 1000)
+    held.hold(16, AGES)
+    for _ in range(10):
+        clock.go(WINDOW)
+        held.answered(16 * 50, WINDOW)
+    before = held.wait()
+    clock.go(120.0)
+    held.answered(16, 120.0)
+    assert before < held.wait() < 10 * before
+    held.hold(16, 1.0)
+
+
+def test_lasting_slowness_is_believed_within_a_few_batches(clock):
+    held = Admission(100, 1000)
+    held.hold(16, AGES)
+    for seconds in [WINDOW] * 10 + [25.0] * 5:
+        clock.go(seconds)
+        held.answered(16, seconds)
+    assert held.wait() > 20
+    refused(held.hold, 1, 30)
 
 
 def test_idle_time_does_not_count_as_slowness(clock):
