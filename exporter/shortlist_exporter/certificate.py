@@ -162,7 +162,7 @@ def write_bounds(folder: Path, dense: Dense, found: Bounds) -> str:
     centred = graph.node("Sub", ["context", graph.tensor("certificate_mean", found.mean)], "centred")
     turned = changed(graph, centred, found.change)
     digits, steps, residual = context_digits(graph, turned)
-    weights = graph.tensor("certificate_rows", found.integers.T)
+    weights = graph.file("certificate_rows", found.integers.T)
     zero = graph.tensor("zero_digit", np.uint8(DIGIT + 1))
     sums = graph.node("Cast", [graph.node("MatMulInteger", [digits, weights, zero], "sums")], "s", to=TensorProto.FLOAT)
     products = graph.node("Squeeze", [graph.node("MatMul", [steps, sums], "product_row"), "middle_axis"], "products")
@@ -191,7 +191,7 @@ def changed(graph: GraphBuilder, centred: str, change: Floats) -> str:
     pads = graph.tensor("pads", np.array([0, 0, 0, blocks * blocks - dim], np.int64))
     padded = graph.node("Pad", [centred, pads], "padded_context") if blocks * blocks > dim else centred
     shape = graph.tensor("block_shape", np.array([0, blocks, 1, blocks], np.int64))
-    weights = graph.tensor("certificate_change", rows.reshape(blocks, blocks, dim))
+    weights = graph.file("certificate_change", rows.reshape(blocks, blocks, dim))
     parts = graph.node("MatMul", [graph.node("Reshape", [padded, shape], "blocks"), weights], "parts")
     axes = graph.tensor("block_axes", np.array([1, 2], np.int64))
     return graph.node("ReduceSum", [parts, axes], "turned", keepdims=0)
@@ -228,18 +228,22 @@ def digit(graph: GraphBuilder, numbers: str, step: str, name: str) -> tuple[str,
 
 def write_spread(graph: GraphBuilder, found: Bounds, centred: str, turned: str, residual: str) -> None:
     """Output `spread` [B, 1], as the module's docstring has it."""
+    norms = [
+        graph.node("ReduceL2", [name, "middle_axis"], f"{name}_norm", keepdims=1)
+        for name in (turned, residual, centred)
+    ]
+    row = graph.node("Concat", norms, "norms", axis=1)
+    graph.node("MatMul", [row, graph.tensor("factors", factors_of(found)[:, None])], "spread")
+
+
+def factors_of(found: Bounds) -> Floats:
+    """[3]: what the spread takes of the norms of g, of its residual and of y."""
     operations = 2 * blocks_of(len(found.change)) + 1
     gamma = operations * UNIT / (1 - operations * UNIT)
     lost = gamma * float(np.linalg.norm(found.change.astype(np.float64)))
-    factors = {
-        turned: found.weight_error + found.integer_norm * ROUNDINGS * UNIT,
-        residual: found.weight_error + found.integer_norm,
-        centred: (found.weight_error + found.integer_norm) * lost,
-    }
-    norms = [graph.node("ReduceL2", [name, "middle_axis"], f"{name}_norm", keepdims=1) for name in factors]
-    row = graph.node("Concat", norms, "norms", axis=1)
-    column = np.array([[factor * SPARE] for factor in factors.values()], np.float32)
-    graph.node("MatMul", [row, graph.tensor("factors", column)], "spread")
+    both = found.weight_error + found.integer_norm
+    factors = [found.weight_error + found.integer_norm * ROUNDINGS * UNIT, both, both * lost]
+    return np.array([factor * SPARE for factor in factors], np.float32)
 
 
 def norms_of(dense: Dense) -> Doubles:
@@ -259,6 +263,15 @@ def write_certificate(folder: Path, dense: Dense, contexts: Floats, seed: int) -
         found = bounds_of(dense, contexts, seed)
     if not found.finite:
         return {}
-    floor = np.array([found.floor], np.float32)
-    (folder / CERTIFICATE).write_bytes(save({"norms": found.norms, "scale": found.scale, "floor": floor}))
+    constant = found.constant.copy()
+    constant[dense.padded] = -np.inf
+    arrays = {
+        "norms": found.norms,
+        "scale": found.scale,
+        "floor": np.array([found.floor], np.float32),
+        "mean": found.mean,
+        "factors": factors_of(found),
+        "constant": constant,
+    }
+    (folder / CERTIFICATE).write_bytes(save(arrays))
     return {"bounds": f"{GRAPHS}/{write_bounds(folder / GRAPHS, dense, found)}"}

@@ -109,11 +109,43 @@ def vnni_row(typing: Any, weights: Any, context: Any, count: Any) -> Any:
     return types.int32(types.intp, types.intp, types.intp), generate
 
 
+@intrinsic
+def vnni_pair(typing: Any, weights: Any, first: Any, second: Any, count: Any, sums: Any) -> Any:
+    """As `vnni_block`, with two contexts: each of the weights is loaded once. `count` is even."""
+
+    def generate(_: Any, builder: Any, __: Any, arguments: Any) -> Any:
+        weights, first, second, count, sums = arguments
+        zero = ir.Constant(WORDS, [0] * LANES)
+        chains = [[cgutils.alloca_once_value(builder, zero) for _ in range(2)] for _ in range(2)]
+        two = count.type(2)
+        with cgutils.for_range(builder, builder.udiv(count, two)) as loop:
+            for i, totals in enumerate(chains):
+                at = builder.add(builder.mul(loop.index, two), count.type(i))
+                unsigned = loaded(builder, weights, VECTOR, at)
+                for context, total in zip((first, second), totals, strict=True):
+                    signed = spread(builder, loaded(builder, context, WORD, at))
+                    builder.store(add_products(builder, builder.load(total), unsigned, signed), total)
+        for i in range(2):
+            place = builder.gep(builder.inttoptr(sums, WORDS.as_pointer()), [count.type(i)])
+            builder.store(reduce(builder.add, [builder.load(totals[i]) for totals in chains]), place).align = 1
+        return ir.Constant(ir.IntType(8).as_pointer(), None)
+
+    return types.void(*[types.intp] * 5), generate
+
+
 @compiled
 def block_products(weights: Bytes, block: int, context: npt.NDArray[np.int8], sums: npt.NDArray[np.int32]) -> None:
     """Products of one block of `weights` [n, W / BYTES, LANES, BYTES] with `context` [W], into `sums` [LANES]."""
     steps = weights.shape[1]
     vnni_block(weights.ctypes.data + block * steps * STEP, context.ctypes.data, steps, sums.ctypes.data)
+
+
+@compiled
+def pair_products(weights: Bytes, block: int, contexts: npt.NDArray[np.int8], sums: npt.NDArray[np.int32]) -> None:
+    """As `block_products`, with `contexts` [2, W] into `sums` [2 LANES]; W / BYTES is even."""
+    steps, width = weights.shape[1], contexts.shape[1]
+    start = contexts.ctypes.data
+    vnni_pair(weights.ctypes.data + block * steps * STEP, start, start + width, steps, sums.ctypes.data)
 
 
 @compiled

@@ -29,6 +29,12 @@ def test_products_of_bytes_are_exact(blocks, steps, seed):
     for block in range(blocks):
         byte_products.block_products(laid, block, context, sums)
         np.testing.assert_array_equal(sums, wanted[16 * block : 16 * block + 16])
+        pair = np.stack([context, context[::-1]])
+        if not steps % 2:
+            both = np.empty(32, np.int32)
+            byte_products.pair_products(laid, block, pair, both)
+            expected = weights[16 * block : 16 * block + 16].astype(np.int64) @ pair.T.astype(np.int64)
+            np.testing.assert_array_equal(both, expected.T.ravel())
     for row in range(len(weights)):
         assert byte_products.row_product(weights, row, context) == wanted[row]
 

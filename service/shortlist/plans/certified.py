@@ -11,9 +11,13 @@ is under that is not among the best k. Rows that the bounds do not decide cheapl
 
 from __future__ import annotations
 
+import contextlib
 import math
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from ..bundle import CERTIFICATE, Bundle
 from ..legal import Legal
@@ -35,7 +39,10 @@ UNDECIDED = math.nan, math.nan
 SPARE = 1 + 1e-5  # for the roundings of what bounds roundings
 SMALL, LARGE = 1e-3, 50.0  # nats: a bound that needs no growth, and one that says nothing
 LARGEST = 1e30  # norm of a context that float32 can surely work with
+COMPILED_THREADS = 2  # compiled loops have one, which reads as fast as the graph on two
 EXPONENTIAL = 1e-5  # nats: what a difference to the largest logit and its exponential lose in float32
+
+Bounds = Callable[..., Sequence[FloatArray]]  # context [B, d] -> estimates [B, V], spreads [B, 1]
 
 
 class CertifiedPlan(Plan):
@@ -52,9 +59,9 @@ class CertifiedPlan(Plan):
         certificate = manifest.certificate  # none while the export still measures
         self.tolerance = math.inf if certificate is None else certificate.logprob_bound
         self.crossover = None if certificate is None else certificate.dense_crossover
-        self.bounds = Graph(bundle.graph("bounds"), device, threads, prepack=True)
-        self.rows = Graph(bundle.graph("rows"), device, threads)
         arrays = bundle.tensors(CERTIFICATE)
+        self.bounds = bounds_of(bundle, arrays, device, threads)
+        self.rows = Graph(bundle.graph("rows"), device, threads)
         self.scale: FloatArray = arrays["scale"]
         self.largest_scale = float(self.scale.max())
         self.powers = np.stack([np.ones_like(self.scale), self.scale, self.scale**2])
@@ -188,6 +195,17 @@ class CertifiedPlan(Plan):
     def max_rows(self) -> int:
         """See Plan.max_rows."""
         return chunk_rows(self.classes, CHUNK_BYTES)
+
+
+def bounds_of(bundle: Bundle, arrays: dict[str, npt.NDArray[Any]], device: str, threads: int) -> Bounds:
+    """By compiled loops on few threads, where numba, its instruction and the tables are there; else by bounds.onnx."""
+    if threads <= COMPILED_THREADS and "factors" in arrays:
+        with contextlib.suppress(ImportError):
+            from ..compiled_bounds import VNNI, CompiledBounds
+
+            if VNNI:
+                return CompiledBounds(bundle, arrays)
+    return Graph(bundle.graph("bounds"), device, threads, prepack=True)
 
 
 def growth(most: float) -> float:

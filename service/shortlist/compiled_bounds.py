@@ -1,0 +1,150 @@
+"""bounds.onnx by compiled loops: every logit's estimate from int8 rows, and how far off it may be.
+
+Equals the graph, but faster: rows are read at the speed of the memory, not at that of an operator's kernel. Sums of
+bytes are exact, as there; floating-point operations are those that the exporter's `certificate` accounts for, in the
+same blocks, and are not contracted or reordered.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from .bundle import Bundle
+from .byte_products import BYTES, LANES, VNNI, Bytes, compiled, in_blocks, pair_products
+from .result import FloatArray
+
+__all__ = ["VNNI", "CompiledBounds"]
+
+FIRST, SECOND = np.float32(63), np.float32(126)  # a digit's most; how much finer the second digit is
+ZERO_POINT = 128  # weights are kept as unsigned bytes around it
+TINY = np.float32(1e-30)
+
+
+class Tables(NamedTuple):
+    """The exporter's `Bounds`: mean [d], change [b, b, d], factors [3] of norms, scale [V] and constant [V].
+
+    rows: [V / LANES, W / BYTES, LANES, BYTES], filled up with zeros; W is d or a few more.
+    """
+
+    mean: FloatArray
+    change: FloatArray
+    factors: FloatArray
+    scale: FloatArray
+    constant: FloatArray
+    rows: Bytes
+
+
+@compiled
+def change_basis(context: FloatArray, mean: FloatArray, change: FloatArray, turned: FloatArray) -> Any:
+    """Write (context - mean) P into `turned` [d], summed in blocks; returns |context - mean|."""
+    blocks, part = len(change), np.empty(turned.size, np.float32)
+    norm = 0.0
+    turned[:] = 0
+    for block in range(blocks):
+        part[:] = 0
+        for i in range(blocks * block, min(blocks * block + blocks, mean.size)):
+            centred = context[i] - mean[i]
+            norm += np.float64(centred) * np.float64(centred)
+            row = change[block, i - blocks * block]
+            for j in range(part.size):
+                part[j] += centred * row[j]
+        for j in range(part.size):
+            turned[j] += part[j]
+    return np.sqrt(norm)
+
+
+@compiled
+def norm_of(values: FloatArray) -> Any:
+    """Of a vector, in float64."""
+    total = 0.0
+    for i in range(values.size):
+        total += np.float64(values[i]) * np.float64(values[i])
+    return np.sqrt(total)
+
+
+@compiled
+def take_digits(numbers: FloatArray, step: np.float32, digits: npt.NDArray[np.int8]) -> np.int32:
+    """Whole steps in `numbers` [d] into `digits`, and what is left in `numbers`; returns what the zero point adds."""
+    total = np.int32(0)
+    for i in range(numbers.size):
+        whole = np.rint(numbers[i] / step)
+        digits[i] = np.int8(whole)
+        total += np.int32(digits[i])
+        numbers[i] -= whole * step
+    return np.int32(ZERO_POINT) * total
+
+
+@compiled
+def bounds(contexts: FloatArray, tables: Tables, estimates: FloatArray, spreads: FloatArray) -> None:
+    """Estimates [B, V] and spreads [B, 1] of `contexts` [B, d]; each row of weights is read once for all contexts."""
+    count, dim, width = len(contexts), tables.mean.size, tables.rows.shape[1] * BYTES
+    digits, turned = np.zeros((count, 2, width), np.int8), np.empty(dim, np.float32)
+    steps, shifts = np.empty((count, 2), np.float32), np.empty((count, 2), np.int32)
+    for row in range(count):
+        norm = change_basis(contexts[row], tables.mean, tables.change, turned)
+        peak = TINY
+        for i in range(dim):
+            peak = max(peak, abs(turned[i]))
+        steps[row, 0] = peak / FIRST
+        steps[row, 1] = steps[row, 0] / SECOND
+        spread = tables.factors[0] * norm_of(turned) + tables.factors[2] * norm
+        for digit in range(2):
+            shifts[row, digit] = take_digits(turned, steps[row, digit], digits[row, digit, :dim])
+        spreads[row, 0] = spread + tables.factors[1] * norm_of(turned)
+    sums = np.empty(2 * LANES, np.int32)
+    for block in range(len(tables.rows)):
+        start = LANES * block
+        for row in range(count):
+            pair_products(tables.rows, block, digits[row], sums)
+            coarse, fine = steps[row]
+            for i in range(min(LANES, tables.scale.size - start)):
+                first, second = sums[i] - shifts[row, 0], sums[LANES + i] - shifts[row, 1]
+                product = coarse * np.float32(first) + fine * np.float32(second)
+                estimates[row, start + i] = product * tables.scale[start + i] + tables.constant[start + i]
+
+
+class CompiledBounds:
+    """Called as the graph is. Threads may share it."""
+
+    def __init__(self, bundle: Bundle, arrays: dict[str, npt.NDArray[Any]]) -> None:
+        """Lay out the rows and compile, which takes seconds where nothing is kept. arrays: certificate.safetensors."""
+        manifest = bundle.manifest
+        folder, dim = bundle.graph("bounds").parent, manifest.dim
+        constant: FloatArray = arrays["constant"]
+        self.padded = np.flatnonzero(np.isneginf(constant))
+        self.soft_cap = manifest.soft_cap
+        columns = np.memmap(folder / "certificate_rows.bin", np.int8, "r", shape=(dim, manifest.classes))
+        change = np.fromfile(folder / "certificate_change.bin", np.float32)
+        blocks = round((change.size / dim) ** 0.5)
+        self.tables = Tables(
+            arrays["mean"],
+            change.reshape(blocks, blocks, dim),
+            arrays["factors"],
+            arrays["scale"],
+            constant,
+            in_blocks(unsigned(columns)),
+        )
+        self(np.zeros((1, dim), np.float32))
+
+    def __call__(self, context: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Estimates [B, V] and spreads [B, 1] of `context` [B, d]."""
+        contexts = context if context.flags.carray else context.copy()
+        estimates = np.empty((len(contexts), self.tables.scale.size), np.float32)
+        spreads = np.empty((len(contexts), 1), np.float32)
+        bounds(contexts, self.tables, estimates, spreads)
+        if self.soft_cap is not None:
+            np.tanh(np.divide(estimates, np.float32(self.soft_cap), out=estimates), out=estimates)
+            estimates *= np.float32(self.soft_cap)
+            estimates[:, self.padded] = -np.inf
+        return estimates, spreads
+
+
+def unsigned(columns: npt.NDArray[np.int8]) -> Bytes:
+    """int8 [d, V] -> uint8 [V or a few more, d or a few more], zeros added: whole blocks, an even number of steps."""
+    dim, classes = columns.shape
+    rows = np.full((classes + -classes % LANES, dim + -dim % (2 * BYTES)), ZERO_POINT, np.uint8)
+    np.add(columns.T, ZERO_POINT, out=rows[:classes, :dim], dtype=np.int16, casting="unsafe")
+    return rows
