@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import numpy as np
-from shortlist.bundle import CALIBRATION, Bundle
+from shortlist.bundle import CALIBRATION, Bundle, seal
 from shortlist.errors import NotFound
 from shortlist.manifest import FILE_NAME
 from shortlist.result import FloatArray
@@ -56,6 +57,17 @@ def served_alone(bundle: Path, folder: Path) -> Path:
     name.mkdir(parents=True)
     (name / bundle.name).symlink_to(bundle, target_is_directory=True)
     return folder
+
+
+def without_proofs(bundle: Bundle, folder: Path) -> Path:
+    """A copy <folder>/<name>/<version> whose exact answers are the dense layer's own, since nothing proves others."""
+    manifest = bundle.manifest
+    out = folder / manifest.name / str(manifest.version)
+    shutil.copytree(bundle.folder, out)
+    (out / FILE_NAME).unlink()
+    graphs = {role: path for role, path in manifest.graphs.items() if role != "bounds"}
+    seal(out, manifest.model_copy(update={"graphs": graphs, "certificate": None}))
+    return out
 
 
 def contexts_of(bundle: Path, rows: int) -> FloatArray:

@@ -57,12 +57,13 @@ class Launch:
 
 
 class Peer(ABC):
-    """One server that is not ours."""
+    """One server that is not ours. pauses: whether it outlives being stopped for a while."""
 
     name: str
     requirement: str
     title: str
     protocol: str
+    pauses = True
 
     @abstractmethod
     def launch(self, place: Place) -> Launch:
@@ -170,6 +171,7 @@ class Triton(Peer):
 
     name, requirement = "pytriton", "nvidia-pytriton==0.7.0"
     title, protocol = "Triton (nvidia-pytriton 0.7.0)", "v2, binary"
+    pauses = False  # it takes its own stopped backend for dead
 
     def __init__(self, dim: int) -> None:
         """dim: of a context."""

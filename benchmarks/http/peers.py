@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -10,13 +11,14 @@ from pathlib import Path
 
 import numpy as np
 from rich.console import Console
+from shortlist.bundle import Bundle
 from shortlist.errors import BadInput, ServerError
 from shortlist.head import Head, load
 from shortlist.legal import UNRESTRICTED
 from shortlist.result import FloatArray, TopK
 
 from . import questions, wrk
-from .bundles import checked, contexts_of, served_alone
+from .bundles import checked, contexts_of, served_alone, without_proofs
 from .peer_servers import LitServe, MLServer, Peer, Place, Triton
 from .processes import Process, cores, free_port, python
 from .questions import Answer, Question
@@ -75,21 +77,32 @@ def peers(cache: Path, given: Path, venvs: Path, rounds: int, seconds: float, k:
 
 
 def ours(stack: ExitStack, cache: Path, bundle: Path, head: Head, contexts: FloatArray, truth: TopK) -> list[Row]:
-    """Our server once, asked for its head's answers and for exact ones."""
-    repository = served_alone(bundle, Path(stack.enter_context(tempfile.TemporaryDirectory())))
-    port, name, k = free_port(), head.manifest.name, truth.ids.shape[1]
-    command = python("shortlist", "serve", repository, "--port", port, "--threads", 1)
-    process = stack.enter_context(Process("shortlist", command, port, cache / "logs"))
+    """Our server, asked for its head's answers and for proved ones; and again, where dense gives the exact ones."""
+    folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+    dense = without_proofs(Bundle(bundle, verify=False), folder / "dense").parent.parent
+    method, proved = head.manifest.method, head.certified is not None
+    wanted = {
+        served_alone(bundle, folder / "head"): [(f"{method} head", False), ("dense layer, proved", True)][: 1 + proved]
+    }
+    wanted[dense] = [("dense layer", True)]
     rows = []
-    for answers, parameters in ((f"{head.manifest.method} head", {}), ("exact answers", {"exact": True})):
-        row = Row("Shortlist", answers, "v2, binary", process)
-        row.asked = [questions.infer(name, context[None], k, **parameters) for context in contexts]
-        process.wait(lambda row=row: questions.ask(process.url, row.asked[0]))  # type: ignore[misc]
-        found = answered(process.url, row.asked, questions.infer_answer)
-        row.p1 = precise(found, truth)  # of proved answers the log-probabilities are bounded, not equal
-        rows.append(row)
-    process.pause()
+    for repository, kinds in wanted.items():
+        port = free_port()
+        command = python("shortlist", "serve", repository, "--port", port, "--threads", 1)
+        process = stack.enter_context(Process(f"shortlist-{repository.name}", command, port, cache / "logs"))
+        rows += [own_row(process, head.manifest.name, kind, contexts, truth, exact=exact) for kind, exact in kinds]
+        process.pause()
     return rows
+
+
+def own_row(process: Process, name: str, kind: str, contexts: FloatArray, truth: TopK, *, exact: bool) -> Row:
+    """A row of ours, its answers compared with the truth."""
+    parameters = {"exact": True} if exact else {}
+    row = Row("Shortlist", kind, "v2, binary", process)
+    row.asked = [questions.infer(name, context[None], truth.ids.shape[1], **parameters) for context in contexts]
+    process.wait(lambda: questions.ask(process.url, row.asked[0]))
+    row.p1 = precise(answered(process.url, row.asked, questions.infer_answer), truth)
+    return row
 
 
 def theirs(stack: ExitStack, cache: Path, peer: Peer, place: Place, contexts: FloatArray, truth: TopK) -> Row:
@@ -100,7 +113,9 @@ def theirs(stack: ExitStack, cache: Path, peer: Peer, place: Place, contexts: Fl
         place.folder.mkdir(parents=True, exist_ok=True)
         peer.install(place.venv)
         launch = peer.launch(place)
-        process = stack.enter_context(Process(peer.name, launch.command, launch.port, cache / "logs", launch.env))
+        process = stack.enter_context(
+            Process(peer.name, launch.command, launch.port, cache / "logs", launch.env, pauses=peer.pauses)
+        )
         row.asked = [peer.question(context[None], place.k) for context in contexts]
         process.wait(lambda: questions.ask(process.url, row.asked[0]))
         row.p1 = exact(answered(process.url, row.asked, peer.answer), truth)
@@ -141,7 +156,8 @@ def measure(rows: Sequence[Row], rounds: int, seconds: float) -> None:
                 continue
             try:
                 with row.process.running():
-                    wrk.load(row.process.url, row.asked, CONNECTIONS, WARM_SECONDS, cores()[1])
+                    with contextlib.suppress(ServerError):  # what had waited while it was stopped may be too late
+                        wrk.load(row.process.url, row.asked, CONNECTIONS, WARM_SECONDS, cores()[1])
                     loads.setdefault(number, []).append(
                         wrk.load(row.process.url, row.asked, CONNECTIONS, seconds, cores()[1])
                     )

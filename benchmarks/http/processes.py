@@ -39,10 +39,18 @@ class Process:
     """A server that runs while the context is open; its children end with it."""
 
     def __init__(
-        self, name: str, command: Sequence[str], port: int, logs: Path, env: Mapping[str, str] | None = None
+        self,
+        name: str,
+        command: Sequence[str],
+        port: int,
+        logs: Path,
+        env: Mapping[str, str] | None = None,
+        *,
+        pauses: bool = True,
     ) -> None:
         """Start `command`, which listens on `port`, on the servers' core; it prints to `logs`/<name>.log."""
         logs.mkdir(parents=True, exist_ok=True)
+        self.pauses = pauses
         self.name, self.log, self.url = name, logs / f"{name}.log", f"http://127.0.0.1:{port}"
         clean = {key: value for key, value in os.environ.items() if not key.startswith("SHORTLIST_")}
         with self.log.open("wb") as output:
@@ -83,8 +91,9 @@ class Process:
             raise ServerError(f"{self.name} ended under load: {self.last_words()}") from None
 
     def pause(self) -> None:
-        """Take no more time from others until `running`."""
-        os.killpg(self.process.pid, signal.SIGSTOP)
+        """Take no more time from others until `running`; one that does not bear that only has nothing to do."""
+        if self.pauses:
+            os.killpg(self.process.pid, signal.SIGSTOP)
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
