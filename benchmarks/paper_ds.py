@@ -24,10 +24,11 @@ from shortlist_models.ds import DSSoftmax
 
 from .paper_ds_pictures import copies_picture, memory_picture
 from .paper_ds_runs import (
-    DEFAULT_RATE,
     EXPERTS,
+    FEWER,
+    FOLDER,
+    FULL_FOLDER,
     RATES,
-    STAGES,
     WORDS,
     Head,
     Runs,
@@ -35,7 +36,6 @@ from .paper_ds_runs import (
     accuracy,
     best_classes,
     finished,
-    kept,
     text_of,
 )
 from .paper_ds_times import wall_table
@@ -96,27 +96,19 @@ def row_of(name: str, module: DSSoftmax | FullSoftmax, test: Contexts) -> Row:
     return Row(name, hits, module.speedup(module.utilization(contexts)), len(module.ids) / module.classes)
 
 
-def table_1(text: Text, folder: Path, heads: list[Head]) -> tuple[str, list[Row]]:
+def table_1(text: Text, heads: list[Head]) -> tuple[str, list[Row]]:
     """Every head that is there, held against dense retrained; `heads` as `ordered` gives them."""
     rows = [row_of("dense, the base model's", text.softmax, text.test)]
     dense = [head for head in heads if head.experts == 1]
     rows += [row_of(f"dense retrained, {described(head)}", head.module, text.test) for head in dense]
     beside, own = rows[-1], [head for head in heads if head.experts > 1]
-    rows += [row for head in own[:1] for row in stage_rows(text, folder, head)]
     rows += [row_of(f"{head.label}, {described(head)}", head.module, text.test) for head in own]
-    judged_heads = {head.label: head for head in own}.values()
+    judged_heads = {head.label: head for head in own if head.experts == own[-1].experts}.values()
     rows += [row_of(f"{head.label} in int8", rounded(head.module), text.test) for head in judged_heads]
     titles = "| head | top-1 | top-5 | top-10 | times fewer | copies | top-1 over the last dense |\n"
     lines = [titles, "|---|---|---|---|---|---|---|\n"]
     lines += [f"| {row.cells(beside)} |\n" for row in rows]
     return "".join(lines) + PAPER, rows
-
-
-def stage_rows(text: Text, folder: Path, head: Head) -> list[Row]:
-    """The head's stages, each as it was before its cloning; they do not depend on the last rounds' learning rate."""
-    kinds = [(f"DS-{experts}, before its cloning, untuned", folder / f"{head.name}-{experts}") for experts in STAGES]
-    there = [(name, path) for name, path in kinds if path.with_name(path.name + ".safetensors").is_file()]
-    return [row_of(name, kept(path, text.dense.classes), text.test) for name, path in there]
 
 
 def ordered(text: Text, heads: list[Head]) -> list[Head]:
@@ -188,22 +180,24 @@ def gathered(runs: Runs, *, as_is: bool) -> list[Head]:
     """Every head of the page, trained where it is not there; with `as_is` those that are."""
     if as_is:
         return finished(runs.text, runs.folder)
-    own = [runs.ds(rate) for rate in (RATES if runs.full else (DEFAULT_RATE,))]
-    return [*own, runs.ds(starred=True), *(runs.dense(rate) for rate in RATES)]
+    fewer = [runs.ds(experts=experts) for experts in FEWER]
+    own = [runs.ds(rate) for rate in RATES]
+    return [*fewer, *own, runs.ds(starred=True), *(runs.dense(rate) for rate in RATES)]
 
 
 def page(data: Path, root: Path, *, full: bool, as_is: bool) -> str:
     """Everything."""
     cache = root / "ptb"
-    folder = cache / ("ds-full" if full else "ds-whole")
+    folder = cache / (FULL_FOLDER if full else FOLDER)
     with progress_bar("Doubly Sparse Softmax") as report:
         text = text_of(data, cache, WORDS)
         heads = ordered(text, gathered(Runs(text, folder, report, full), as_is=as_is))
-        first, rows = table_1(text, folder, heads)
+        first, rows = table_1(text, heads)
         parts = [HEADER, f"\n## Table 1, on {len(text.fit.contexts):,} contexts of train\n\n{first}\n{judged(rows)}"]
-        experts = list({head.label: head for head in heads if head.experts == EXPERTS}.values())
-        if experts:
-            parts.append(f"\n## Wall time\n\n{WANTED}{wall_table(text, experts, cache)}")
+        best = {head.label: head for head in heads if head.experts > 1}
+        if best:
+            parts.append(f"\n## Wall time\n\n{WANTED}{wall_table(text, list(best.values()), cache)}")
+        experts = [head for head in best.values() if head.experts == EXPERTS]
         for head in experts[:1]:
             memory_picture(head.history, DOCS / "pictures" / "ds-ptb-memory.png")
             copies_picture(head.module, np.array(text.counts), DOCS / "pictures" / "ds-ptb-copies.png")

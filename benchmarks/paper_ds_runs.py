@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,11 +24,12 @@ from torch import Tensor
 from .datasets.ptb import base_model_folder, load_layer, states
 
 WORDS = 929_589  # of train, all
+FOLDER, FULL_FOLDER = "ds-whole", "ds-full"  # where heads stay, below the text's cache
 WATCHED = 5000  # contexts of valid that a round is judged by
-RATES = (1e-4, 3e-4, 1e-3)  # the grid; the best by valid is reported
-DEFAULT_RATE = 1e-4
+RATES = (3e-5, 1e-4, 3e-4, 1e-3)  # the grid; the best by valid is reported
+DEFAULT_RATE = 1e-4  # of heads that are trained at one rate alone
 EXPERTS = 64
-STAGES = (2, 4, 8, 16, 32)
+FEWER = (2, 4, 8, 16, 32)
 MITOSIS = TrainOptions(
     experts=EXPERTS, rounds=1, final_rounds=0, tuning_rounds=6, round_steps=60, lasso=1e-4, growth=1.2, evidence=True,
     learning_rate=1e-4, threshold=7.0,
@@ -36,7 +38,7 @@ FULL_MITOSIS = replace(MITOSIS, rounds=10, tuning_rounds=60)
 # As many contexts as DS-64 sees, as many of them with a falling rate.
 DENSE = replace(MITOSIS, experts=1, rounds=0, final_rounds=2)
 FULL_DENSE = replace(FULL_MITOSIS, experts=1, rounds=0, final_rounds=38)
-TARGET, STARRED_TARGET = 17.0, 36.0  # FLOP speed-ups at which pruning ends
+TARGET, STARRED_TARGET = 17.0, 36.0  # FLOP speed-ups of 64 experts at which pruning ends
 
 
 @dataclass(frozen=True)
@@ -112,18 +114,13 @@ def examples_of(contexts: Contexts, most: int | None = None) -> Examples:
     return Examples(torch.from_numpy(contexts.contexts[rows]), torch.from_numpy(contexts.targets[rows]))
 
 
-def trained(
-    name: str, text: Text, options: TrainOptions, own: DSOptions, folder: Path, report: Report, *, stages: bool = False
-) -> Head:
+def trained(name: str, text: Text, options: TrainOptions, own: DSOptions, folder: Path, report: Report) -> Head:
     """The head of this name in `folder`, trained where it is not there yet."""
     done = folder / f"{name}.json"
     if not done.is_file():
         folder.mkdir(parents=True, exist_ok=True)
         fit, watched = examples_of(text.fit), examples_of(text.valid, WATCHED)
-        found = train(
-            text.softmax, fit, watched, options, own, report, folder / f"{name}.state",
-            (lambda module: keep(folder / f"{name}-{module.experts}", module)) if stages else None,
-        )  # fmt: skip
+        found = train(text.softmax, fit, watched, options, own, report, folder / f"{name}.state")
         keep(folder / name, found.module)
         record = {"history": found.history, "peak_bytes": found.peak_bytes, "notices": found.notices}
         done.write_text(json.dumps(record), "utf-8")
@@ -179,14 +176,20 @@ class Runs:
     report: Report
     full: bool = False
 
-    def ds(self, rate: float = DEFAULT_RATE, *, starred: bool = False) -> Head:
-        """DS-64, or DS-64*, by mitosis; its stages beside it."""
+    def ds(self, rate: float = DEFAULT_RATE, experts: int = EXPERTS, *, starred: bool = False) -> Head:
+        """DS-K, or DS-K*, by mitosis from 2 experts."""
         options = FULL_MITOSIS if self.full else MITOSIS
-        chosen = replace(options, speedup=STARRED_TARGET if starred else TARGET, tuning_rate=rate)
-        name = f"ds-64{'-starred' if starred else ''}-{rate:g}"
-        return trained(name, self.text, chosen, DSOptions(keep_one=not starred), self.folder, self.report, stages=True)
+        target = speedup_of(experts, STARRED_TARGET if starred else TARGET)
+        chosen = replace(options, experts=experts, speedup=target, tuning_rate=rate)
+        name = f"ds-{experts}{'-starred' if starred else ''}-{rate:g}"
+        return trained(name, self.text, chosen, DSOptions(keep_one=not starred), self.folder, self.report)
 
     def dense(self, rate: float) -> Head:
         """Dense, retrained in the same way."""
         chosen = replace(FULL_DENSE if self.full else DENSE, learning_rate=rate, tuning_rate=rate)
         return trained(f"dense-{rate:g}", self.text, chosen, DSOptions(), self.folder, self.report)
+
+
+def speedup_of(experts: int, most: float) -> float:
+    """The FLOP speed-up asked of K experts, `most` being asked of `EXPERTS`: as many times more by each cloning."""
+    return float(most ** (math.log2(experts) / math.log2(EXPERTS)))

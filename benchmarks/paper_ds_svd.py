@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import math
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -19,11 +19,11 @@ from shortlist.errors import ShortlistError
 from shortlist_exporter.methods.ds_svd import cost_of
 from shortlist_exporter.progress import progress_bar
 from shortlist_exporter.sources import Contexts
-from shortlist_models.ds import DSOptions, DSSoftmax
+from shortlist_models.ds import DSSoftmax
 from shortlist_models.ds_svd import PreviewedDS, previews_of
 from torch import Tensor
 
-from .paper_ds_runs import MITOSIS, WORDS, Head, Text, accuracy, text_of, trained
+from .paper_ds_runs import FOLDER, WORDS, Head, Runs, Text, accuracy, text_of
 
 DOCS = Path("docs")
 WATCHED = 10_000  # contexts of valid that W is chosen by
@@ -31,15 +31,14 @@ VIEW = 0.1  # of the largest expert: S10
 WIDTHS = (16, 22)
 BASES = ("weight", "context")
 MOST_LOST, LEAST_SPEEDUP = 0.003, 5.0  # what D2+S10 must hold
-TWO = replace(MITOSIS, experts=2, final_rounds=2, tuning_rounds=8)
 
 HEADER = """# D2+S10: two experts, SVD-softmax inside them
 
 Written by `make reproduce DATA=folder`; do not edit. Liao et al. 2019, section 4.6, on `ptb` (V = 10,000, d = 200; the
-paper's own model is not to be had): DS-2 trained on all of train; then each expert's classes are previewed in W
-dimensions, and the best tenth of the larger expert (S10) is scored exactly. Rows are the {rows:,} contexts of test,
-accuracy is of the gold word. "Times fewer" counts the gate, the projection, the previews and the exact rows, weighted
-by how often test asks each expert.
+paper's own model is not to be had): DS-2 as in [ds-softmax.md](ds-softmax.md), trained on all of train; then each
+expert's classes are previewed in W dimensions, and the best tenth of the larger expert (S10) is scored exactly. Rows
+are the {rows:,} contexts of test, accuracy is of the gold word. "Times fewer" counts the gate, the projection, the
+previews and the exact rows, weighted by how often test asks each expert.
 
 | | basis | W | top-1 | top-5 | top-10 | times fewer multiply-adds |
 |---|---|---|---|---|---|---|
@@ -144,8 +143,7 @@ def main() -> int:
     try:
         with progress_bar("D2+S10") as report:
             text = text_of(args.data, args.cache / "ptb", WORDS)
-            head = trained("ds-2-whole", text, TWO, DSOptions(), args.cache / "ptb" / "ds-svd", report)
-            content = page(text, head)
+            content = page(text, Runs(text, args.cache / "ptb" / FOLDER, report).ds(experts=2))
     except ShortlistError as error:
         print(f"benchmarks.paper_ds_svd: {error}", file=sys.stderr)
         return 1

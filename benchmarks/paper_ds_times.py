@@ -24,8 +24,9 @@ def wall_table(text: Text, heads: list[Head], cache: Path) -> str:
     """One line a head and batch size."""
     rows = text.test.contexts[np.random.default_rng(0).permutation(len(text.test.contexts))[:ROWS]]
     dense = {name: asked(call) for name, call in spellings(text.dense, cache / "dense", 1).items()}
-    kinds = {"": {}, " in int8": {"int8": "true"}}
-    served = {f"{one.label}{kind}": served_head(text, one, cache, own) for kind, own in kinds.items() for one in heads}
+    served = {one.label: served_head(text, one, cache, {}) for one in heads}
+    most = [one for one in heads if one.experts == max(head.experts for head in heads)]
+    served |= {f"{one.label} in int8": served_head(text, one, cache, {"int8": "true"}) for one in most}
     titles = "| batch | | us, mean | median | p99 | times as fast as dense, totals | medians |\n"
     lines = [titles, "|---|---|---|---|---|---|---|\n"]
     for batch in BATCHES:

@@ -10,7 +10,6 @@ With `experts=1` this is a dense softmax retrained in the same way: what DS-Soft
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -39,16 +38,13 @@ def train(
     module_options: DSOptions | None = None,
     progress: Progress = quiet,
     checkpoint: Path | None = None,
-    stage_done: Callable[[DSSoftmax], None] | None = None,
 ) -> Trained:
     """Train from a dense softmax; raises ValueError for options or targets that cannot work.
 
     checkpoint: written after every round; training with the same options goes on from it and ends with the same module.
-    stage_done: gets the module before each cloning.
     """
     check(options, examples)
     run = Run(dense, examples, validation.gold(), options, module_options or DSOptions())
-    run.stage_done = stage_done
     run.resume(checkpoint)
     while not run.done:
         run.round(progress)
@@ -76,7 +72,6 @@ class Run:
         self.optimizer = self.adam()
         self.sample = examples.contexts[:SAMPLE].to(options.device)
         self.stage, self.stage_rounds, self.tuned, self.seen, self.bytes = 0, 0, 0, 0, 0
-        self.stage_done: Callable[[DSSoftmax], None] | None = None
         self.order, self.ordered = torch.empty(0, dtype=torch.int64), -1
         self.growth = Growth(options.lasso, options.growth, options.tolerance)
         self.wanted = torch.empty(0)
@@ -161,8 +156,6 @@ class Run:
         late = crowded and self.stage_rounds >= self.options.rounds
         self.growth.update(record["top1"], failing=task >= self.threshold, forced=late, enough=enough)
         if not self.last and self.stage_rounds >= self.options.rounds and not crowded:
-            if self.stage_done is not None:
-                self.stage_done(self.module)
             self.multiply(2)
             self.stage, self.stage_rounds = self.stage + 1, 0
 

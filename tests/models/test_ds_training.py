@@ -86,13 +86,6 @@ def test_the_same_seed_gives_the_same_head_and_one_stopped_half_way_resumes_to_i
     assert resumed.peak_bytes == whole.peak_bytes
 
 
-def test_every_stage_is_shown_before_its_cloning():
-    seen = []
-    train(dense, examples, validation, QUICK, stage_done=lambda module: seen.append((module.experts, len(module.ids))))
-    assert [experts for experts, _ in seen] == [2]
-    assert seen[0][1] <= 3.25 / 2 * CLASSES
-
-
 def test_another_seed_gives_another_head():
     first = train(dense, examples, validation, TrainOptions(**vars(QUICK) | {"experts": 2}))
     second = train(dense, examples, validation, TrainOptions(**vars(QUICK) | {"experts": 2, "seed": 1}))
