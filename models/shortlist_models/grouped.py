@@ -61,6 +61,7 @@ class GroupedSoftmax(RescoredSoftmax):
     """order: [m] ids group by group, padding left out; starts: [G + 1]; centre, centre_scale, reach: of the groups.
 
     A group's score is the int8 product with its mean row plus `reach`, what its best class is expected to have more.
+    projection: [d, W], its columns rounded to int8: projection_codes [W, d] times projection_scale [W, 1].
     The groups that score best and hold `previewed` classes are previewed: preview, scale: [m, W] and [m, 1] int8.
     candidates: how many of the previews go on. For the rest see RescoredSoftmax.
     """
@@ -81,7 +82,8 @@ class GroupedSoftmax(RescoredSoftmax):
         self.starts, sizes = groups.starts, groups.sizes
         rows = basis.preview[self.order]
         self.preview, self.scale = quantize_rows(rows)
-        self.projection = basis.projection
+        self.projection_codes, self.projection_scale = quantize_rows(basis.projection.T)
+        self.projection = (self.projection_codes * self.projection_scale).T
         self.centre, self.centre_scale = quantize_rows(groups.centres)
         of_class = torch.repeat_interleave(torch.arange(len(sizes)), sizes)
         squared = ((rows - groups.centres[of_class]) ** 2).sum(dim=1)

@@ -133,6 +133,28 @@ def vnni_pair(typing: Any, weights: Any, first: Any, second: Any, count: Any, su
     return types.void(*[types.intp] * 5), generate
 
 
+@intrinsic
+def fetch_line(typing: Any, address: Any) -> Any:
+    """Ask for the cache line at an address, without waiting for it; any address will do."""
+
+    def generate(_: Any, builder: Any, __: Any, arguments: Any) -> Any:
+        pointer, flag = ir.IntType(8).as_pointer(), ir.IntType(32)
+        kind = ir.FunctionType(ir.VoidType(), [pointer, flag, flag, flag])
+        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
+        read, keep, data = ir.Constant(flag, 0), ir.Constant(flag, 3), ir.Constant(flag, 1)
+        builder.call(function, [builder.inttoptr(arguments[0], pointer), read, keep, data])
+        return ir.Constant(pointer, None)
+
+    return types.void(types.intp), generate
+
+
+@compiled
+def fetch(address: int, size: int) -> None:
+    """Ask for `size` bytes at an address before they are needed: what lies anywhere is slow to come, not to read."""
+    for line in range(0, size, STEP):
+        fetch_line(address + line)
+
+
 @compiled
 def block_products(weights: Bytes, block: int, context: npt.NDArray[np.int8], sums: npt.NDArray[np.int32]) -> None:
     """Products of one block of `weights` [n, W / BYTES, LANES, BYTES] with `context` [W], into `sums` [LANES]."""

@@ -73,9 +73,10 @@ def tables(bundle: Bundle, arrays: dict[str, npt.NDArray[Any]]) -> kernels.Table
     blocks = np.concatenate([[0], (-(-np.diff(starts) // LANES)).cumsum()])
     place = places(starts, blocks)
     files, (classes, dim) = bundle.manifest.options["files"], (bundle.manifest.classes, bundle.manifest.dim)
-    projection = padded(arrays["projection"])
     return kernels.Tables(
-        projection=np.ascontiguousarray(np.concatenate([projection.T, arrays["tail"][None]])),
+        projection=arrays["projection"],
+        projection_scale=arrays["projection_scale"],
+        tail=arrays["tail"],
         centres=in_blocks(
             filled(
                 padded(as_bytes(arrays["centre"])), np.arange(len(arrays["centre"])), -(-len(arrays["centre"]) // LANES)

@@ -11,12 +11,15 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from .byte_products import LANES, Bytes, block_products, compiled, row_product
+from .byte_products import BYTES, LANES, STEP, Bytes, block_products, compiled, fetch, row_product
 from .compiled_selection import LOWEST, NO_SIZES, Ints, bar_for, best_previews, reaching
 from .result import FloatArray, IdArray
 
 Context = npt.NDArray[np.int8]
 
+FLOAT = 4  # bytes
+BLOCKS_AHEAD = 2
+AHEAD = 6  # int8 rows that are asked for before they are needed
 ZERO_POINT = 128  # weights are stored as unsigned bytes around it
 LEVELS = np.float32(127)
 TINY: np.float32 = np.finfo(np.float32).tiny
@@ -26,13 +29,15 @@ SUMS = {"reassoc", "contract", "nsz"}  # float sums in any order: else no loop o
 class Tables(NamedTuple):
     """What a search reads: G groups of classes, their rows in blocks of `LANES`, the last of a group filled up.
 
-    projection: [W + 1, d]; the last row gives the tail. centres [., W / 4, LANES, 4], centre_scale [G], reach [G]: of
-    groups. starts: [G + 1] where groups begin in `order`, blocks: [G + 1] in `previews` [., W / 4, LANES, 4].
+    projection: [W, d] int8, projection_scale: [W]. tail: [d]. centres [., W / 4, LANES, 4], centre_scale, reach [G]:
+    of groups. starts: [G + 1] where groups begin in `order`, blocks: [G + 1] in `previews` [., W / 4, LANES, 4].
     scale: [., LANES], bias: the same, or empty: of `previews`. order: [m] ids. codes [m, d] and code_scale [m]: int8
     rows. code_bias: [m] or empty. rows: [V, d].
     """
 
-    projection: FloatArray
+    projection: npt.NDArray[np.int8]
+    projection_scale: FloatArray
+    tail: FloatArray
     centres: Bytes
     centre_scale: FloatArray
     reach: FloatArray
@@ -68,7 +73,16 @@ def plain_dot(left: FloatArray, right: FloatArray) -> np.float32:
     return total
 
 
+def plain_byte_dot(left: Context, right: FloatArray) -> np.float32:
+    """Of bytes and numbers."""
+    total = np.float32(0)
+    for i in range(right.size):
+        total += np.float32(left[i]) * right[i]
+    return total
+
+
 dot = compiled(plain_dot, fastmath=SUMS)
+byte_dot = compiled(plain_byte_dot, fastmath=SUMS)
 
 
 @compiled
@@ -97,32 +111,46 @@ def score_groups(tables: Tables, levels: Context, shift: int, row_scale: np.floa
 
 
 @compiled
-def preview_group(
-    tables: Tables,
-    group: int,
+def list_blocks(starts: IdArray, blocks: IdArray, opened: Ints, listed: Ints, at: Ints, filled: Ints) -> Any:
+    """The blocks of groups that are `opened`, the position of each one's first class, and how many it has."""
+    count = 0
+    for group in opened:
+        first, end = blocks[group], starts[group + 1]
+        for block in range(first, blocks[group + 1]):
+            listed[count], at[count] = block, starts[group] + LANES * (block - first)
+            filled[count] = min(LANES, end - at[count])
+            count += 1
+    return count
+
+
+@compiled
+def preview_blocks(
+    previews: Bytes,
+    scale: FloatArray,
+    bias: FloatArray,
+    listed: Ints,
+    filled: Ints,
     levels: Context,
     shift: int,
     row_scale: np.float32,
     sums: Ints,
     scores: FloatArray,
-    at: Ints,
-) -> Any:
-    """Previews of one group's classes, and the position of each block's first; returns how many, with fillers."""
-    start = tables.blocks[group]
-    blocks = tables.blocks[group + 1] - start
-    for block in range(blocks):
-        block_products(tables.previews, start + block, levels, sums[LANES * block :])
-        at[block] = tables.starts[group] + LANES * block
-    size = LANES * blocks
-    scale = tables.scale[LANES * start : LANES * start + size]
-    for i in range(size):
-        scores[i] = np.float32(sums[i] - shift) * scale[i]
-    if tables.bias.size:
-        bias = tables.bias[LANES * start : LANES * start + size]
-        for i in range(size):
-            scores[i] += bias[i] / row_scale
-    scores[tables.starts[group + 1] - tables.starts[group] : size] = LOWEST
-    return size
+) -> None:
+    """Previews of the classes in the blocks that are `listed`; the lowest score for what fills them up."""
+    size = previews.shape[1] * STEP
+    for i in range(listed.size):
+        if i + BLOCKS_AHEAD < listed.size:
+            fetch(previews.ctypes.data + listed[i + BLOCKS_AHEAD] * size, size)
+        block_products(previews, listed[i], levels, sums[LANES * i :])
+    for i in range(listed.size):
+        start, first = LANES * i, LANES * listed[i]
+        for lane in range(LANES):
+            scores[start + lane] = np.float32(sums[start + lane] - shift) * scale[first + lane]
+        if bias.size:
+            for lane in range(LANES):
+                scores[start + lane] += bias[first + lane] / row_scale
+        for lane in range(filled[i], LANES):
+            scores[start + lane] = LOWEST
 
 
 @compiled
@@ -158,7 +186,10 @@ def score_rows(tables: Tables, limits: Limits, context: FloatArray, positions: I
     """Logits by int8 rows of the classes at `positions` [n] of `order`, into `values`."""
     levels = np.empty(context.size, np.int8)
     row_scale, shift = quantize(context, levels)
+    width = tables.codes.shape[1]
     for i in range(positions.size):
+        if i + AHEAD < positions.size:
+            fetch(tables.codes.ctypes.data + positions[i + AHEAD] * width, width)
         at = positions[i]
         product = np.float32(row_product(tables.codes, at, levels) - shift) * tables.code_scale[at]
         values[i] = finished(product * row_scale, bias_at(tables, at), limits)
@@ -169,6 +200,9 @@ def score_exactly(
     tables: Tables, limits: Limits, context: FloatArray, positions: Ints, kept: Ints, values: FloatArray
 ) -> None:
     """Exact logits in the place of those that are `kept`."""
+    width = tables.rows.shape[1]
+    for i in kept:
+        fetch(tables.rows.ctypes.data + tables.order[positions[i]] * width * FLOAT, width * FLOAT)
     for i in kept:
         product = dot(tables.rows[tables.order[positions[i]]], context)
         values[i] = finished(product, bias_at(tables, positions[i]), limits)
@@ -202,26 +236,26 @@ def search(
 
     A row for which float32 has no candidates gets NaN for its normaliser.
     """
-    width, everything = tables.projection.shape[0] - 1, tables.blocks[-1] * LANES
-    projected, levels = np.empty(width + 1, np.float32), np.empty(width, np.int8)
+    width, everything = len(tables.projection), tables.blocks[-1] * LANES
+    projected, levels = np.empty(width, np.float32), np.zeros(tables.centres.shape[1] * BYTES, np.int8)
     groups, sizes = np.empty(tables.reach.size, np.float32), np.empty(tables.reach.size, np.int32)
     for group in range(sizes.size):
         sizes[group] = tables.starts[group + 1] - tables.starts[group]
     scores, sums = np.empty(everything, np.float32), np.empty(everything, np.int32)
     values, at = np.empty(everything, np.float32), np.empty(tables.blocks[-1], np.int32)
+    listed, filled = np.empty_like(at), np.empty_like(at)
     chosen, kept = np.empty(everything, np.int32), np.empty(everything, np.int32)
     for row in range(len(contexts)):
         context = contexts[row]
-        for i in range(width + 1):
-            projected[i] = dot(tables.projection[i], context)
-        row_scale, shift = quantize(projected[:width], levels)
+        for i in range(width):
+            projected[i] = byte_dot(tables.projection[i], context) * tables.projection_scale[i]
+        row_scale, shift = quantize(projected, levels)
         score_groups(tables, levels, shift, row_scale, groups)
-        bar, count = bar_for(groups, sizes, limits.previewed), 0
-        for group in range(sizes.size):
-            if groups[group] >= bar:
-                rest = sums[count:], scores[count:], at[count // LANES :]
-                count += preview_group(tables, group, levels, shift, row_scale, *rest)
-        count = best_previews(scores[:count], limits.candidates, chosen)
+        most = reaching(groups, bar_for(groups, sizes, limits.previewed), chosen)
+        most = list_blocks(tables.starts, tables.blocks, chosen[:most], listed, at, filled)
+        own = tables.previews, tables.scale, tables.bias
+        preview_blocks(*own, listed[:most], filled[:most], levels, shift, row_scale, sums, scores)
+        count = best_previews(scores[: LANES * most], limits.candidates, chosen)
         for i in range(count):
             chosen[i] = at[chosen[i] // LANES] + chosen[i] % LANES
         score_rows(tables, limits, context, chosen[:count], values)
@@ -231,6 +265,7 @@ def search(
         if most >= ids.shape[1]:
             score_exactly(tables, limits, context, chosen, kept[:most], values)
             inside = log_sum(values[:count])
-            tail = min(projected[width] + np.float32(limits.tail), inside + np.float32(limits.tail_limit))
+            guess = dot(tables.tail, context) + np.float32(limits.tail)
+            tail = min(guess, inside + np.float32(limits.tail_limit))
             normalizer[row] = np.logaddexp(inside, tail)
             best_of(tables.order, values, chosen, kept[:most], ids[row], logits[row])

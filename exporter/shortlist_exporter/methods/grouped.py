@@ -76,10 +76,11 @@ class GroupedMethod:
         module = fitted.module
         assert isinstance(module, GroupedSoftmax)
         found = {"order": module.order, "starts": module.starts, "reach": module.reach}
-        found |= {"projection": module.projection, "tail": module.tail.vector}
+        found |= {"projection": module.projection_codes.to(torch.int8), "tail": module.tail.vector}
         found |= {"tail_offset": torch.tensor([module.tail.offset], dtype=torch.float32)}
         found |= {"centre": module.centre.to(torch.int8), "preview": module.preview.to(torch.int8)}
         scales = {"centre_scale": module.centre_scale, "scale": module.scale, "code_scale": module.code_scale}
+        scales |= {"projection_scale": module.projection_scale}
         found |= {name: scale[:, 0] for name, scale in scales.items()}
         found |= {} if module.bias is None else {"bias": module.bias}
         return {name: np.ascontiguousarray(tensor.numpy()) for name, tensor in found.items()}
@@ -125,5 +126,5 @@ def cost(dense: Dense, module: GroupedSoftmax) -> Cost:
     whole = dense.classes * dense.dim
     return Cost(
         macs=(screen + previews + codes + exact) / whole,
-        bytes=(4 * screen + previews + codes + 4 * exact) / (4 * whole),
+        bytes=(screen + previews + codes + 4 * exact) / (4 * whole),
     )
