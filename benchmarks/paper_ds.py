@@ -118,7 +118,7 @@ def ordered(text: Text, heads: list[Head]) -> list[Head]:
 
 
 def described(head: Head) -> str:
-    """Learning rate, epochs and minutes."""
+    """Learning rate, epochs and seconds."""
     return f"rate {head.rate:g}, {head.history[-1]['epoch']:.1f} epochs, {60 * head.minutes:.0f} s"
 
 
@@ -212,7 +212,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.paper_ds", description=__doc__.partition("\n")[0])
     parser.add_argument("--data", type=Path, required=True, metavar="DIR", help="folder with ptb/")
     parser.add_argument("--cache", type=Path, default=Path("build/bench"), help="heads stay here (%(default)s)")
-    parser.add_argument("--full", action="store_true", help="ten times as long, every learning rate: hours")
+    parser.add_argument("--full", action="store_true", help="ten times as long: hours")
     parser.add_argument("--as-is", action="store_true", help="write the page of the heads that are there")
     args = parser.parse_args()
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -51,7 +52,8 @@ def cells(wall: Wall, dense_median: float) -> str:
 
 def served_head(text: Text, head: Head, cache: Path, options: dict[str, str]) -> Served:
     """The head as a bundle."""
-    name = "-".join([head.name, *options, str(len(text.fit.contexts))])
+    trained = hashlib.sha256(head.module.weight.detach().numpy().tobytes()).hexdigest()[:8]
+    name = "-".join([head.name, *options, trained])
     out = cache / "ds-batch-bundles" / name / "1"
     if not out.is_dir():
         held = Sample(text.test.contexts[:4000], None if text.test.targets is None else text.test.targets[:4000])

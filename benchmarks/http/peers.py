@@ -27,6 +27,7 @@ from .wrk import Load
 CONNECTIONS = 16
 ROWS = 64
 WARM_SECONDS = 2
+DENSE = "dense layer"
 NEAR = 1e-3  # log-probabilities of a dense answer may differ by this
 LEAST = 0.98  # P@1 of a dense answer: near ties may change places
 COLUMNS = ("server", "answers with", "protocol", "requests/s", "p50 ms", "p99 ms", "P@1", "remarks")
@@ -80,34 +81,31 @@ def ours(stack: ExitStack, cache: Path, bundle: Path, head: Head, contexts: Floa
     """Our server, asked for its head's answers and for proved ones; and again, where dense gives the exact ones."""
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
     dense = without_proofs(Bundle(bundle, verify=False), folder / "dense").parent.parent
-    method, proved = head.manifest.method, head.certified is not None
-    wanted = {
-        served_alone(bundle, folder / "head"): [(f"{method} head", False), ("dense layer, proved", True)][: 1 + proved]
-    }
-    wanted[dense] = [("dense layer", True)]
+    kinds = [f"{head.manifest.method} head", f"{DENSE}, proved"][: 1 + (head.certified is not None)]
     rows = []
-    for repository, kinds in wanted.items():
+    for repository, asked in ((served_alone(bundle, folder / "head"), kinds), (dense, [DENSE])):
         port = free_port()
         command = python("shortlist", "serve", repository, "--port", port, "--threads", 1)
         process = stack.enter_context(Process(f"shortlist-{repository.name}", command, port, cache / "logs"))
-        rows += [own_row(process, head.manifest.name, kind, contexts, truth, exact=exact) for kind, exact in kinds]
+        rows += [own_row(process, head.manifest.name, kind, contexts, truth) for kind in asked]
         process.pause()
     return rows
 
 
-def own_row(process: Process, name: str, kind: str, contexts: FloatArray, truth: TopK, *, exact: bool) -> Row:
-    """A row of ours, its answers compared with the truth."""
-    parameters = {"exact": True} if exact else {}
+def own_row(process: Process, name: str, kind: str, contexts: FloatArray, truth: TopK) -> Row:
+    """A row of ours, its answers compared with the truth: the head's, or exact ones."""
+    parameters = {"exact": True} if kind.startswith(DENSE) else {}
     row = Row("Shortlist", kind, "v2, binary", process)
     row.asked = [questions.infer(name, context[None], truth.ids.shape[1], **parameters) for context in contexts]
     process.wait(lambda: questions.ask(process.url, row.asked[0]))
-    row.p1 = precise(answered(process.url, row.asked, questions.infer_answer), truth)
+    found = answered(process.url, row.asked, questions.infer_answer)
+    row.p1 = exact(found, truth) if kind == DENSE else precise(found, truth)  # proved ones are within bounds
     return row
 
 
 def theirs(stack: ExitStack, cache: Path, peer: Peer, place: Place, contexts: FloatArray, truth: TopK) -> Row:
     """A peer that answers rightly, paused; or why there is none."""
-    row = Row(peer.title, "dense layer", peer.protocol)
+    row = Row(peer.title, DENSE, peer.protocol)
     Console(stderr=True).print(f"starting {peer.title}", highlight=False, soft_wrap=True)
     try:
         place.folder.mkdir(parents=True, exist_ok=True)
@@ -148,7 +146,7 @@ def exact(found: Answer, truth: TopK) -> float:
 
 
 def measure(rows: Sequence[Row], rounds: int, seconds: float) -> None:
-    """Every server that runs, in turns; the others are stopped meanwhile, for some poll."""
+    """Every server that runs, in turns; the others are stopped meanwhile where they bear it, for some poll."""
     loads: dict[int, list[Load]] = {}
     for turn in range(rounds):
         for number, row in enumerate(rows):

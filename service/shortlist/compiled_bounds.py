@@ -1,8 +1,8 @@
 """bounds.onnx by compiled loops: every logit's estimate from int8 rows, and how far off it may be.
 
-Equals the graph, but faster: rows are read at the speed of the memory, not at that of an operator's kernel. Sums of
-bytes are exact, as there; floating-point operations are those that the exporter's `certificate` accounts for, in the
-same blocks, and are not contracted or reordered.
+Equals the graph but for roundings, which may move a digit, and faster: rows are read at the speed of the memory, not at
+that of an operator's kernel. Sums of bytes are exact, as there; floating-point operations are those that the exporter's
+`certificate` accounts for, in blocks of the same size, and are not contracted or reordered.
 """
 
 from __future__ import annotations

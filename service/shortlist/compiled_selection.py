@@ -74,6 +74,8 @@ def best_previews(scores: FloatArray, wanted: int, chosen: Ints) -> int:
     The best of every `STRIP` scores are compared first: as many scores reach a bar as such peaks do, and not many
     more; those few are compared among each other.
     """
+    if not scores.size:
+        return 0
     length = -(-scores.size // STRIP)
     peaks = scores[:length].copy()
     for start in range(length, scores.size, length):

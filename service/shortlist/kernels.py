@@ -1,7 +1,7 @@
 """Compiled loops of plan `grouped`, by numba: a row's whole search without leaving machine code.
 
 What they save beside operators and numpy: a call for every step, passes over all scores, rows copied together before
-they are multiplied. Each step equals the operators of the plan's graphs, but for the order of float32 sums.
+they are multiplied. Each step equals the operators of the plan's graphs, but for float32 roundings.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ BLOCKS_AHEAD = 2
 AHEAD = 6  # int8 rows that are asked for before they are needed
 ZERO_POINT = 128  # weights are stored as unsigned bytes around it
 LEVELS = np.float32(127)
-TINY: np.float32 = np.finfo(np.float32).tiny
+TINY = np.float32(1e-30)  # as in the exporter's `quantized`
 SUMS = {"reassoc", "contract", "nsz"}  # float sums in any order: else no loop over them is vectorised
 
 
@@ -73,11 +73,11 @@ def plain_dot(left: FloatArray, right: FloatArray) -> np.float32:
     return total
 
 
-def plain_byte_dot(left: Context, right: FloatArray) -> np.float32:
-    """Of bytes and numbers."""
+def plain_byte_dot(left: Context, scale: np.float32, right: FloatArray) -> np.float32:
+    """Of scaled bytes and numbers."""
     total = np.float32(0)
     for i in range(right.size):
-        total += np.float32(left[i]) * right[i]
+        total += (np.float32(left[i]) * scale) * right[i]
     return total
 
 
@@ -248,7 +248,7 @@ def search(
     for row in range(len(contexts)):
         context = contexts[row]
         for i in range(width):
-            projected[i] = byte_dot(tables.projection[i], context) * tables.projection_scale[i]
+            projected[i] = byte_dot(tables.projection[i], tables.projection_scale[i], context)
         row_scale, shift = quantize(projected, levels)
         score_groups(tables, levels, shift, row_scale, groups)
         most = reaching(groups, bar_for(groups, sizes, limits.previewed), chosen)

@@ -1,6 +1,7 @@
 """Method grouped through the real runtime: plan `grouped`, by its graphs and by compiled loops."""
 
 import copy
+import shutil
 import sys
 
 import numpy as np
@@ -9,7 +10,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from shortlist.bundle import Bundle
+from safetensors.numpy import load_file, save_file
+from shortlist.bundle import Bundle, seal
 from shortlist.errors import BadInput
 from shortlist.head import Head
 from shortlist_exporter.methods import METHODS
@@ -92,6 +94,35 @@ def test_nothing_is_compiled_after_the_load(head):
 
 
 @compiled
+@pytest.mark.parametrize("size", [0.0, 1e-36, 1e-3, 1e30, 1e36])
+def test_contexts_of_any_size(dense, head, by_graphs, size):
+    few = rows[:5] * np.float32(size)
+    logits = logits_of(dense, few)
+    best = -np.sort(-logits, axis=1)[:, :3]
+    for one in (head, by_graphs):
+        try:
+            top = one.topk(few, 3)
+        except BadInput:  # integers times scales overflow before products do
+            assert size > 1e35
+            continue
+        found = np.take_along_axis(logits, top.ids, axis=1)  # of equal ones any: whichever are candidates
+        assert (found >= best * np.where(best > 0, 0.8, 1.2) - 1e-6).all()
+
+
+@compiled
+def test_a_bundle_without_the_scales_of_its_projection_is_answered_by_graphs(head, tmp_path):
+    folder = tmp_path / "lm" / "1"
+    shutil.copytree(head.folder, folder)
+    arrays = load_file(folder / "index.safetensors")
+    del arrays["projection_scale"]
+    save_file(arrays, folder / "index.safetensors")
+    (folder / "manifest.json").unlink()
+    seal(folder, head.manifest)
+    other = Head(Bundle(folder), "cpu", 1)
+    assert other.plan.compiled is None
+    np.testing.assert_array_equal(other.topk(rows, 5).ids, head.topk(rows, 5).ids)
+
+
 def test_the_same_head_without_numba(head, monkeypatch):
     monkeypatch.setitem(sys.modules, "shortlist.compiled_search", None)
     other = Head(Bundle(head.folder), "cpu", 1)

@@ -118,7 +118,10 @@ def with_defaults(options: GroupedOptions, dense: Dense) -> GroupedOptions:
 
 
 def cost(dense: Dense, module: GroupedSoftmax) -> Cost:
-    """Screen, groups, previews, int8 and exact rows, against V x d; int8 counts as one multiply-add and one byte."""
+    """Screen, groups, previews, int8 and exact rows, against V x d; int8 counts as one multiply-add and one byte.
+
+    Bytes are those that compiled loops read: graphs keep the projection in float32.
+    """
     width = module.projection.shape[1]
     screen = dense.dim * (width + 1)
     previews = (len(module.reach) + module.previewed) * width
@@ -126,5 +129,5 @@ def cost(dense: Dense, module: GroupedSoftmax) -> Cost:
     whole = dense.classes * dense.dim
     return Cost(
         macs=(screen + previews + codes + exact) / whole,
-        bytes=(screen + previews + codes + 4 * exact) / (4 * whole),
+        bytes=(screen + 3 * dense.dim + previews + codes + 4 * exact) / (4 * whole),
     )

@@ -4,8 +4,8 @@ What is proved: no class that was not rescored has a larger logit than the k cla
 Let Z_v be what rows.onnx gives for a class, in float32, and z_v the true logit. A sum of d products, a bias, a factor
 and their roundings obey |Z_v - z_v| <= gamma |(w_v, b_v)| |(h, 1)|, gamma = n u / (1 - n u), u = 2^-24, n = d + 4, in
 whatever order they are summed (Higham, Accuracy and Stability, 3.1), Cauchy-Schwarz being applied to sum |w_vj h_j|. A
-soft-cap divides, takes tanh and multiplies: its slope is at most 1, and ONNX Runtime's tanh is off by less than
-`TANH_ERROR`. Hence k classes are at least the k-th largest of Z_v - slack_v - floor, and a class whose upper bound
+soft-cap divides, takes tanh and multiplies: its slope is at most 1, and tanh, ONNX Runtime's or numpy's, is off by less
+than `TANH_ERROR`. Hence k classes are at least the k-th largest of Z_v - slack_v - floor, and a class whose upper bound
 is under that is not among the best k. Rows that the bounds do not decide cheaply are answered by dense.
 """
 
@@ -53,7 +53,7 @@ class CertifiedPlan(Plan):
     """
 
     def __init__(self, bundle: Bundle, device: str, threads: int) -> None:
-        """Open both graphs; integer products are much slower unpacked."""
+        """Open what gives bounds, and rows.onnx."""
         manifest = bundle.manifest
         self.classes = manifest.classes
         certificate = manifest.certificate  # none while the export still measures

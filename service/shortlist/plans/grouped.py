@@ -47,7 +47,8 @@ class GroupedPlan(Plan):
         self.fused = Graph(bundle.graph("fused"), device, threads, prepack=True)
         self.rescore = Graph(bundle.graph("rescore"), device, threads)
         self.rows = Graph(bundle.graph("rows"), device, threads)
-        self.compiled = compiled(bundle, arrays) if device == "cpu" and "files" in options else None
+        readable = "files" in options and "projection_scale" in arrays  # older bundles lay the projection otherwise
+        self.compiled = compiled(bundle, arrays) if device == "cpu" and readable else None
 
     def prefers_dense(self, k: int) -> bool:
         """See Plan.prefers_dense."""

@@ -2,17 +2,21 @@
 
 import sys
 from contextlib import ExitStack
+from pathlib import Path
 
 import numpy as np
 import pytest
 from shortlist.errors import ServerError
+from shortlist.legal import UNRESTRICTED
 from shortlist.result import TopK
+from shortlist_exporter import certificate
 
 from benchmarks.http import peer_servers, peers
 from benchmarks.http.peer_servers import Launch, LitServe, MLServer, Peer, Place, Triton
 from benchmarks.http.processes import Process, free_port
 from benchmarks.http.questions import Answer, Question, infer, infer_answer
 from benchmarks.http.wrk import Load
+from tests.support import make_contexts, make_dense, make_head
 
 IDS = np.array([[3, 1], [2, 0]])
 TRUTH = TopK(IDS, np.array([[-1, -2], [-1, -3]], np.float32), np.array([9, 9], np.int32), "exact")
@@ -108,3 +112,26 @@ def test_a_paused_process_is_stopped_too(tmp_path):
     assert process.process.returncode is not None
     with pytest.raises(ServerError, match="ended under load"):
         process.memory()
+
+
+def test_one_that_does_not_bear_it_is_not_stopped(tmp_path):
+    code = "import time; print('up', flush=True); time.sleep(60)"
+    with Process("sleeper", [sys.executable, "-c", code], 1, tmp_path, pauses=False) as process:
+        process.pause()
+        assert "T (stopped)" not in Path(f"/proc/{process.process.pid}/status").read_text()
+
+
+def test_our_own_rows_are_held_against_dense(tmp_path, monkeypatch):
+    monkeypatch.setattr(certificate, "LEAST_WEIGHTS", 0)
+    options = {"method": "svd", "options": {"basis": "context", "width": "8", "full_view": "40"}}
+    head = make_head(tmp_path / "head", make_dense(300, 16), make_contexts(dim=16), **options)
+    contexts = make_contexts(dim=16, seed=4).contexts[:6]
+    truth = head.run(head.dense, contexts, 3, UNRESTRICTED).topk("exact")
+    with ExitStack() as stack:
+        rows = peers.ours(stack, tmp_path, head.folder, head, contexts, truth)
+        assert [row.answers for row in rows] == ["svd head", "dense layer, proved", "dense layer"]
+        assert [row.p1 for row in rows[1:]] == [1.0, 1.0]
+        assert rows[0].process is rows[1].process is not rows[2].process
+        wrong = TopK(truth.ids, truth.logprobs + 1, truth.scored, "exact")
+        with rows[2].process.running(), pytest.raises(ServerError, match="its answers are wrong"):
+            peers.own_row(rows[2].process, "lm", "dense layer", contexts, wrong)
