@@ -59,6 +59,8 @@ def l2s_grid(dense: Dense) -> list[Options]:
     return [*small, {"budget": dense.classes // 6, "second_stage": "int8"}]
 
 
+REVISIONS = {"grouped": 2}  # raise where a method exports something else for the same options: bundles are kept
+
 # Methods that are not listed take part with their defaults.
 GRIDS = {"svd": svd_grid, "l2s": l2s_grid, "cascade": cascade_grid, "grouped": grouped_grid}
 SWEPT = {
@@ -82,6 +84,7 @@ class Ours(Contender):
     def fit(self, dense: Dense, contexts: FloatArray) -> None:
         """See Contender.fit; bundles stay in `BUNDLES`."""
         parts = [self.method, self.build, dense.sha256, hashlib.sha256(np.ascontiguousarray(contexts).data).hexdigest()]
+        parts += [REVISIONS[self.method]] if self.method in REVISIONS else []
         out = BUNDLES / hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16] / "1"
         if not out.is_dir():
             options = {name: str(value) for name, value in self.build.items()}
