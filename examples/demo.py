@@ -95,7 +95,7 @@ def prepare(args: argparse.Namespace) -> None:
         save_file({"contexts": prompt_contexts(model)}, BUILD / "prompts.safetensors")
         report("exporting the head", 0, rows)
         shutil.rmtree(BUNDLE, ignore_errors=True)
-        request = Request(method="svd", options={"basis": "context"}, labels=model.labels(), threads=1)
+        request = Request(method="grouped", labels=model.labels(), threads=1)
         dense, contexts = load_dense(BUILD / "head.safetensors"), load_contexts(BUILD / "contexts.safetensors")
         export(dense, contexts, BUNDLE, request, report)
     note.write_text(json.dumps(made_of))
