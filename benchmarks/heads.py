@@ -58,11 +58,13 @@ def opened(data: DataSet, repository: Path, threads: int, names: Sequence[str] =
         if names and name not in names:
             continue
         out = repository / f"{name}-{key_of(request)}" / "1"
-        if not reusable(out, data):
+        head = kept(out, data, threads)
+        if head is None:
             shutil.rmtree(out, ignore_errors=True)
             with progress_bar(f"exporting {name}") as report:
                 export(data.dense, data.fit, out, request, report)
-        heads[name] = Head(Bundle(out, verify=False), "cpu", threads)
+            head = Head(Bundle(out, verify=False), "cpu", threads)
+        heads[name] = head
     return heads
 
 
@@ -71,13 +73,15 @@ def key_of(request: Request) -> str:
     return hashlib.sha256(f"{request}{REVISIONS.get(request.method, '')}".encode()).hexdigest()[:8]
 
 
-def reusable(out: Path, data: DataSet) -> bool:
-    """Whether `out` was exported from these contexts and weights, and its plan still answers as it did then."""
+def kept(out: Path, data: DataSet, threads: int) -> Head | None:
+    """The head at `out`, if it was exported from these contexts and weights and still answers as it did then."""
     try:
-        made = load_checked(out, "cpu", 1)[0].manifest.provenance
+        head, _ = load_checked(out, "cpu", threads)
     except ShortlistError:
-        return False
-    return (made["weights_sha256"], made["contexts_sha256"]) == (data.dense.sha256, data.fit.sha256)
+        return None
+    made = head.manifest.provenance
+    same = (made["weights_sha256"], made["contexts_sha256"]) == (data.dense.sha256, data.fit.sha256)
+    return head if same else None
 
 
 def measured(head: Head, data: DataSet, batch: int = 8) -> Precision:

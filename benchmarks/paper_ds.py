@@ -119,7 +119,7 @@ def ordered(text: Text, heads: list[Head]) -> list[Head]:
 
 def described(head: Head) -> str:
     """Learning rate, epochs and seconds."""
-    return f"rate {head.rate:g}, {head.history[-1]['epoch']:.1f} epochs, {60 * head.minutes:.0f} s"
+    return f"rate {head.rate:g}, {head.history[-1]['epoch']:.1f} epochs, {head.seconds:.0f} s"
 
 
 def judged(rows: list[Row]) -> str:

@@ -88,9 +88,9 @@ class Head:
         return float(self.name.split("-", 3 if self.starred else 2 if self.experts > 1 else 1)[-1])
 
     @property
-    def minutes(self) -> float:
+    def seconds(self) -> float:
         """Of training, validation apart, by the clock."""
-        return float(sum(record["seconds"] for record in self.history)) / 60
+        return float(sum(record["seconds"] for record in self.history))
 
 
 def text_of(data: Path, cache: Path, words: int) -> Text:

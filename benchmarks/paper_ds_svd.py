@@ -107,7 +107,7 @@ def page(text: Text, head: Head) -> str:
         if setting == best:
             verdict = judged(plain[1] - found[1], accuracy(text.softmax, text.test)[1] - found[1], times)
     sizes = " and ".join(f"{size:,}" for size in module.sizes)
-    training = f"{head.history[-1]['epoch']:.2f} epochs, {60 * head.minutes:.0f} s"
+    training = f"{head.history[-1]['epoch']:.2f} epochs, {head.seconds:.0f} s"
     lines.append(
         f"\nExperts of {sizes} classes, {full_view_of(module):,} scored exactly; trained for {training}. {verdict}\n"
     )

@@ -9,8 +9,7 @@ from onnx import TensorProto
 from .graphs import GraphBuilder
 
 ZERO_POINT = 128  # int8 products want one unsigned side: contexts are stored as round(p / scale) + 128
-
-TINY = np.float32(1e-30)
+TINY = np.float32(1e-30)  # a zero context must not divide by zero, nor what is divided by its scale overflow
 
 FloatArray = npt.NDArray[np.float32]
 
@@ -42,9 +41,7 @@ def levels(graph: GraphBuilder, projected: str) -> tuple[str, str]:
     """`projected` [B, W] as whole numbers -127..127 in float32, and its scale [B, 1]."""
     axis = graph.tensor("axis", np.array([1], np.int64))
     peak = graph.node("ReduceMax", [graph.node("Abs", [projected], "size"), axis], "peak", keepdims=1)
-    tiny = graph.tensor(
-        "tiny", TINY
-    )  # a zero context must not divide by zero, nor what is divided by its scale overflow
+    tiny = graph.tensor("tiny", TINY)
     scale = graph.node(
         "Div", [graph.node("Max", [peak, tiny], "safe_peak"), graph.tensor("levels", np.float32(127))], "row_scale"
     )

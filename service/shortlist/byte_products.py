@@ -21,6 +21,7 @@ LANES = 16  # classes whose products are summed side by side
 BYTES = 4  # bytes of a class that one instruction multiplies and adds
 CHAINS = 4  # sums of an instruction that run side by side: one has to wait for the last
 STEP = LANES * BYTES  # bytes that an instruction reads
+ZERO_POINT = 128  # weights are kept as unsigned bytes around it
 VNNI = bool(binding.get_host_cpu_features().get("avx512vnni"))
 
 Bytes = npt.NDArray[np.uint8]

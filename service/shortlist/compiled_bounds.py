@@ -13,13 +13,12 @@ import numpy as np
 import numpy.typing as npt
 
 from .bundle import Bundle
-from .byte_products import BYTES, LANES, VNNI, Bytes, compiled, in_blocks, pair_products
+from .byte_products import BYTES, LANES, VNNI, ZERO_POINT, Bytes, compiled, in_blocks, pair_products
 from .result import FloatArray
 
 __all__ = ["VNNI", "CompiledBounds"]
 
 FIRST, SECOND = np.float32(63), np.float32(126)  # a digit's most; how much finer the second digit is
-ZERO_POINT = 128  # weights are kept as unsigned bytes around it
 TINY = np.float32(1e-30)
 
 

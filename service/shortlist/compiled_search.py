@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from . import kernels
 from .bundle import Bundle
-from .byte_products import BYTES, LANES, VNNI, Bytes, in_blocks
+from .byte_products import BYTES, LANES, VNNI, ZERO_POINT, Bytes, in_blocks
 from .result import FloatArray, IdArray, PlanResult
 
 __all__ = ["VNNI", "CompiledSearch"]
@@ -117,7 +117,7 @@ def padded(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 def as_bytes(values: npt.NDArray[np.int8]) -> Bytes:
     """Unsigned around `ZERO_POINT`."""
-    return (values.astype(np.int16) + kernels.ZERO_POINT).astype(np.uint8)
+    return (values.astype(np.int16) + ZERO_POINT).astype(np.uint8)
 
 
 def mapped(bundle: Bundle, name: str, kind: Any, shape: tuple[int, int]) -> npt.NDArray[Any]:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from .byte_products import BYTES, LANES, STEP, Bytes, block_products, compiled, fetch, row_product
+from .byte_products import BYTES, LANES, STEP, ZERO_POINT, Bytes, block_products, compiled, fetch, row_product
 from .compiled_selection import LOWEST, NO_SIZES, Ints, bar_for, best_previews, reaching
 from .result import FloatArray, IdArray
 
@@ -20,7 +20,6 @@ Context = npt.NDArray[np.int8]
 FLOAT = 4  # bytes
 BLOCKS_AHEAD = 2
 AHEAD = 6  # int8 rows that are asked for before they are needed
-ZERO_POINT = 128  # weights are stored as unsigned bytes around it
 LEVELS = np.float32(127)
 TINY = np.float32(1e-30)  # as in the exporter's `quantized`
 SUMS = {"reassoc", "contract", "nsz"}  # float sums in any order: else no loop over them is vectorised

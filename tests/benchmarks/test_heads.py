@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 from shortlist.bundle import Bundle, seal
 
-from benchmarks.heads import key_of, requests, reusable
+from benchmarks.heads import kept, key_of, requests
 from tests.support import make_contexts, make_dense, make_head
 
 
@@ -23,10 +23,10 @@ def data_of(head):
 def test_a_head_of_the_same_data_is_used_again(tmp_path):
     head = make_head(tmp_path, make_dense(200, 12), make_contexts(dim=12), method="svd", options={"width": "6"})
     data = data_of(head)
-    assert reusable(head.folder, data)
+    assert kept(head.folder, data, 1).folder == head.folder
     data.fit.sha256 = "of others"
-    assert not reusable(head.folder, data)
-    assert not reusable(tmp_path / "none", data)
+    assert kept(head.folder, data, 1) is None
+    assert kept(tmp_path / "none", data, 1) is None
 
 
 def test_a_head_that_answers_otherwise_now_is_not(tmp_path):
@@ -37,7 +37,7 @@ def test_a_head_that_answers_otherwise_now_is_not(tmp_path):
     (head.folder / "manifest.json").unlink()
     seal(head.folder, head.manifest.model_copy(update={"options": options}))
     assert Bundle(head.folder).manifest.options == options
-    assert not reusable(head.folder, data_of(head))
+    assert kept(head.folder, data_of(head), 1) is None
 
 
 def test_requests_that_differ_have_keys_of_their_own():
