@@ -47,7 +47,7 @@ def requests(classes: int, dim: int) -> dict[str, Request]:
         ),
         "svd-context": Request(method="svd", options={"basis": "context"}, certificate=False, threads=1),
         "cascade": Request(method="cascade", options={"candidates": str(classes // 192)}, certificate=False, threads=1),
-        PROMISED: Request(method="grouped", options={"candidates": str(classes // 192)}, threads=1),
+        PROMISED: Request(method="grouped", threads=1),
     }
 
 

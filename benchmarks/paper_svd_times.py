@@ -7,13 +7,17 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from onnx import TensorProto
+from shortlist.compiled_gather import CompiledGather
+from shortlist.compiled_rows import mapped
+from shortlist.result import FloatArray
 from shortlist.runtime import Graph
 from shortlist.selection import largest
 from shortlist.threads import available_threads
-from shortlist_exporter.dense_graphs import write_dense, write_rows
+from shortlist_exporter.dense_graphs import write_dense
 from shortlist_exporter.graphs import GraphBuilder, value
 from shortlist_exporter.progress import progress_bar
 from shortlist_exporter.quantized import ZERO_POINT, quantized_contexts
@@ -21,7 +25,6 @@ from shortlist_exporter.sources import Dense
 
 CLASSES, DIM, WIDTH, VIEW = 262_144, 2048, 256, 16_384
 REPEATS = 9
-CHUNK = 1024  # candidates gathered by one call
 
 
 # What each form of SVD-softmax is made of.
@@ -69,12 +72,12 @@ def table_4(folder: Path) -> Stages:
 
 
 def write_graphs(folder: Path) -> None:
-    """Dense, preview (projection and product apart) and rows."""
+    """Dense, preview (projection and product apart), and the weights by row."""
     random = np.random.default_rng(0)
     dense = Dense(random.standard_normal((CLASSES, DIM), np.float32))
     with progress_bar("graphs of 262,144 x 2,048"):
         write_dense(folder, dense)
-        write_rows(folder, dense)
+        GraphBuilder(folder).tensor("weight", dense.weight)
         product(folder, "projection", random.standard_normal((DIM, WIDTH), np.float32))
         product(folder, "preview", random.standard_normal((WIDTH, CLASSES), np.float32))
         integer_product(folder, random.integers(-127, 128, (WIDTH, CLASSES), np.int8))
@@ -102,23 +105,24 @@ def product(folder: Path, name: str, matrix: np.ndarray[tuple[int, int], np.dtyp
 
 def stages(folder: Path, threads: int) -> dict[str, float]:
     """Milliseconds of each stage of Algorithm 1, interleaved with dense."""
-    names = ("dense", "projection", "preview", "preview8", "rows")
+    names = ("dense", "projection", "preview", "preview8")
     graphs = {name: Graph(folder / f"{name}.onnx", "cpu", threads, prepack=name == "preview8") for name in names}
+    rows = CompiledGather(mapped(folder / "weight.bin").reshape(CLASSES, DIM))  # what plan `preview` rescores with
     contexts = np.random.default_rng(1).standard_normal((REPEATS + 2, 1, DIM), np.float32)
     spent: dict[str, list[float]] = {}
     with progress_bar(f"Table 4, {threads} thread(s)") as report:
         for turn, context in enumerate(contexts):
-            for name, ms in one(graphs, context).items():
+            for name, ms in one(graphs, rows, context).items():
                 spent.setdefault(name, []).append(ms)
             report(f"Table 4, {threads} thread(s)", turn + 1, len(contexts))
     return {name: float(np.median(values[2:])) for name, values in spent.items()}
 
 
-def one(graphs: dict[str, Graph], context: np.ndarray[tuple[int, int], np.dtype[np.float32]]) -> dict[str, float]:
+def one(graphs: dict[str, Graph], rows: CompiledGather, context: FloatArray) -> dict[str, float]:
     """One context vector through dense and through every stage, each with its own normaliser."""
     found: dict[str, float] = {}
 
-    def clock(name: str, call: Callable[[], np.ndarray]) -> np.ndarray:
+    def clock(name: str, call: Callable[[], Any]) -> Any:
         start = time.perf_counter()
         result = call()
         found[name] = (time.perf_counter() - start) * 1e3
@@ -129,18 +133,12 @@ def one(graphs: dict[str, Graph], context: np.ndarray[tuple[int, int], np.dtype[
     preview = clock("preview, fp32", lambda: graphs["preview"](x=projected)[0][0])
     clock("preview, int8", lambda: graphs["preview8"](x=projected)[0][0])
     ids = clock("selection", lambda: largest(preview, VIEW))
-    preview[ids] = clock("full view", lambda: rescored(graphs["rows"], context, ids))
+    preview[ids] = clock("full view", lambda: rows(context, ids[None])[0])
     clock("softmax", lambda: softmax(preview))
     return found
 
 
-def rescored(rows: Graph, context: np.ndarray[tuple[int, int], np.dtype[np.float32]], ids: np.ndarray) -> np.ndarray:
-    """Exact logits of `ids` [N], some at a time."""
-    parts = [rows(context=context, ids=ids[None, start : start + CHUNK])[0][0] for start in range(0, len(ids), CHUNK)]
-    return np.concatenate(parts)
-
-
-def softmax(logits: np.ndarray) -> np.ndarray:
+def softmax(logits: FloatArray) -> FloatArray:
     """Probabilities [V], in place."""
     np.subtract(logits, logits.max(), out=logits)
     np.exp(logits, out=logits)

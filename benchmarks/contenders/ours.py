@@ -40,8 +40,8 @@ def cascade_grid(dense: Dense) -> list[Options]:
 
 
 def grouped_grid(dense: Dense) -> list[Options]:
-    """Widths from d/4.5 to d/2, and shares of the classes from an eighth to a half that are previewed."""
-    shares = [(4.5, 8), (4.5, 6), (3.6, 6), (3, 6), (3, 5), (3, 4), (3, 3), (2, 3), (2, 2)]
+    """Widths from d/4.5 to d/1.5, and shares of the classes from a twelfth to a half that are previewed."""
+    shares = [(4.5, 12), (3, 10), (3, 8), (2.25, 8), (2.25, 7), (2.25, 6), (2.25, 4), (1.8, 3), (1.5, 2)]
     return [{"width": round(dense.dim / width), "previewed": dense.classes // part} for width, part in shares]
 
 
@@ -59,7 +59,7 @@ def l2s_grid(dense: Dense) -> list[Options]:
     return [*small, {"budget": dense.classes // 6, "second_stage": "int8"}]
 
 
-REVISIONS = {"grouped": "2"}  # raise where a method exports something else for the same options: bundles are kept
+REVISIONS = {"grouped": "3"}  # raise where a method exports something else for the same options: bundles are kept
 
 # Methods that are not listed take part with their defaults.
 GRIDS = {"svd": svd_grid, "l2s": l2s_grid, "cascade": cascade_grid, "grouped": grouped_grid}
@@ -67,7 +67,7 @@ SWEPT = {
     "preview": ("full_view", (32, 64, 128, 256, 512, 1024, 2048, 4096)),
     "screen": ("probes", (1, 2, 4)),
     "cascade": ("candidates", (128, 192, 256, 384, 512, 768)),
-    "grouped": ("candidates", (64, 96, 128, 192, 256, 384)),
+    "grouped": ("candidates", (64, 96, 128, 160, 192, 256, 384)),
 }
 
 

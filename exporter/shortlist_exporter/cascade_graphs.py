@@ -25,7 +25,7 @@ from .sources import Dense
 
 FLOAT, INT64, INT8, UINT8 = TensorProto.FLOAT, TensorProto.INT64, TensorProto.INT8, TensorProto.UINT8
 
-Staged = CascadeSoftmax | GroupedSoftmax  # int8 previews, int8 rows, exact rows, all by position
+Staged = CascadeSoftmax | GroupedSoftmax  # previews, int8 rows, exact rows, all by position
 
 
 def write_graphs(folder: Path, dense: Dense, module: CascadeSoftmax) -> dict[str, str]:
@@ -54,7 +54,7 @@ def write_fused(folder: Path, module: CascadeSoftmax) -> str:
     return graph.save("fused", [context_of(module)], outputs).name
 
 
-def write_block(folder: Path, module: Staged, name: str, start: int, end: int) -> str:
+def write_block(folder: Path, module: CascadeSoftmax, name: str, start: int, end: int) -> str:
     """common.onnx or rare.onnx."""
     graph = GraphBuilder(folder)
     block(graph, module, name, start, end)
@@ -78,7 +78,7 @@ def screen(graph: GraphBuilder, module: CascadeSoftmax) -> None:
     assert (integers, row_scale) == ("integers", "row_scale")
 
 
-def block(graph: GraphBuilder, module: Staged, name: str, start: int, end: int) -> None:
+def block(graph: GraphBuilder, module: CascadeSoftmax, name: str, start: int, end: int) -> None:
     """`integers`, `row_scale` -> `previews` of the classes at positions `start` to `end`."""
     weights = graph.tensor(f"{name}_preview", module.preview[start:end].numpy().T.astype(np.int8))
     by_class = graph.tensor(f"{name}_scale", module.scale[start:end, 0].numpy())

@@ -14,8 +14,9 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper
 from shortlist_models.grouped import GroupedSoftmax
+from torch import Tensor
 
-from .cascade_graphs import block, context_of, write_block, write_rescore
+from .cascade_graphs import context_of, write_rescore
 from .graphs import GraphBuilder, value
 from .quantized import ZERO_POINT, quantized_contexts
 from .sources import Dense
@@ -25,10 +26,9 @@ FLOAT = TensorProto.FLOAT
 
 def write_graphs(folder: Path, dense: Dense, module: GroupedSoftmax) -> dict[str, str]:
     """Every graph below `folder`; role -> file."""
-    classes = len(module.order)
     return {
         "screen": write_screen(folder, module),
-        "previews": write_block(folder, module, "previews", 0, classes),
+        "previews": write_previews(folder, module),
         "fused": write_fused(folder, module),
         "rescore": write_rescore(folder, dense, module),
     }
@@ -45,13 +45,23 @@ def write_screen(folder: Path, module: GroupedSoftmax) -> str:
     return graph.save("screen", [context_of(module)], [*integers, *screen_outputs(module)]).name
 
 
+def write_previews(folder: Path, module: GroupedSoftmax) -> str:
+    """previews.onnx."""
+    graph = GraphBuilder(folder)
+    previews(graph, module)
+    inputs = [
+        value("integers", TensorProto.UINT8, ["B", module.projection.shape[1]]),
+        value("row_scale", FLOAT, ["B", 1]),
+    ]
+    return graph.save("previews", inputs, [previews_of(module)]).name
+
+
 def write_fused(folder: Path, module: GroupedSoftmax) -> str:
     """fused.onnx."""
     graph = GraphBuilder(folder)
     screen(graph, module)
-    block(graph, module, "previews", 0, len(module.order))
-    outputs = [*screen_outputs(module), value("previews", FLOAT, ["B", len(module.order)])]
-    return graph.save("fused", [context_of(module)], outputs).name
+    previews(graph, module)
+    return graph.save("fused", [context_of(module)], [*screen_outputs(module), previews_of(module)]).name
 
 
 def screen(graph: GraphBuilder, module: GroupedSoftmax) -> None:
@@ -70,6 +80,41 @@ def screen(graph: GraphBuilder, module: GroupedSoftmax) -> None:
     scaled = graph.node("Mul", [numbers, graph.tensor("centre_scale", module.centre_scale[:, 0].numpy())], "by_group")
     products = graph.node("Mul", [scaled, row_scale], "centre_products")
     graph.node("Add", [products, graph.tensor("reach", module.reach.numpy())], "scores")
+
+
+def previews(graph: GraphBuilder, module: GroupedSoftmax) -> None:
+    """`integers`, `row_scale` -> `previews`: products of the first columns, in int8, and of the others, in 4 bits."""
+    wide, fine = module.preview.shape[1], module.nibbles.shape[1]
+    if not fine:
+        found = by_class(graph, "integers", "preview", module.preview, module.scale)
+    else:
+        sizes = graph.tensor("column_sizes", np.array([wide, fine], np.int64))
+        graph.nodes.append(helper.make_node("Split", ["integers", sizes], ["first", "others"], axis=1))
+        parts = (
+            ("first", "preview", module.preview, module.scale),
+            ("others", "nibbles", module.nibbles, module.nibble_scale),
+        )
+        found = graph.node("Add", [by_class(graph, *part) for part in parts], "products")
+    if module.bias is not None:
+        in_units = graph.node("Div", [graph.tensor("preview_bias", module.bias.numpy()), "row_scale"], "bias_in_units")
+        found = graph.node("Add", [found, in_units], "biased")
+    graph.node("Identity", [found], "previews")
+
+
+def by_class(graph: GraphBuilder, integers: str, name: str, weights: Tensor, scale: Tensor) -> str:
+    """[B, C] uint8 times `weights` [m, C] whole numbers -127..127 times `scale` [m, 1], as float32 [B, m]."""
+    columns, zero_point = (
+        graph.tensor(name, weights.numpy().T.astype(np.int8)),
+        graph.tensor("zero_point", np.uint8(ZERO_POINT)),
+    )
+    sums = graph.node("MatMulInteger", [integers, columns, zero_point], f"{name}_sums")
+    numbers = graph.node("Cast", [sums], f"{name}_numbers", to=FLOAT)
+    return graph.node("Mul", [numbers, graph.tensor(f"{name}_scale", scale[:, 0].numpy())], f"{name}_products")
+
+
+def previews_of(module: GroupedSoftmax) -> onnx.ValueInfoProto:
+    """The output of previews.onnx."""
+    return value("previews", FLOAT, ["B", len(module.order)])
 
 
 def screen_outputs(module: GroupedSoftmax) -> list[onnx.ValueInfoProto]:

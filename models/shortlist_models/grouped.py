@@ -1,9 +1,10 @@
-"""Groups of similar classes, int8 previews of the best groups, int8 rows, exact scores; each stage feeds the next.
+"""Groups of similar classes, previews of the best groups, int8 rows, exact scores; each stage feeds the next.
 
 Not of one paper. From inverted files (Jegou et al. 2011, "Product quantization for nearest neighbor search"): classes
 in groups by k-means, of which the few that score best are looked at. From SVD-softmax (Shim et al. 2017): previews
 over a low rank, here in the basis that contexts use, in which groups are made too. From quantised search: candidates
-are scored again by whole rows in int8 before a few dozen are scored exactly.
+are scored again by whole rows in int8 before a few dozen are scored exactly. In that basis contexts' components are all
+of one size, while rows' fall: the first few columns are in int8, the others, ten times as small, in 4 bits.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from torch import Tensor
 
 from .full import FullSoftmax
 from .rescored import RescoredSoftmax, int8_products
-from .svd import Basis, quantize_rows
+from .svd import Basis, quantize_nibbles, quantize_rows
 
 ROUNDS = 12  # of k-means
 SPREAD = 1.5  # standard deviations over a group's mean logit at which its best class is expected
@@ -62,7 +63,8 @@ class GroupedSoftmax(RescoredSoftmax):
 
     A group's score is the int8 product with its mean row plus `reach`, what its best class is expected to have more.
     projection: [d, W], its columns rounded to int8: projection_codes [W, d] times projection_scale [W, 1].
-    The groups that score best and hold `previewed` classes are previewed: preview, scale: [m, W] and [m, 1] int8.
+    The groups that score best and hold `previewed` classes are previewed: preview, scale: [m, C] and [m, 1], the first
+    columns in int8, nibbles, nibble_scale: [m, W - C] and [m, 1], the others in 4 bits. Contexts are in int8.
     candidates: how many of the previews go on. For the rest see RescoredSoftmax.
     """
 
@@ -72,6 +74,7 @@ class GroupedSoftmax(RescoredSoftmax):
         basis: Basis,
         real: Tensor,
         groups: Groups,
+        int8_width: int,
         previewed: int,
         candidates: int,
         full_view: int,
@@ -81,7 +84,8 @@ class GroupedSoftmax(RescoredSoftmax):
         self.previewed, self.candidates = previewed, candidates
         self.starts, sizes = groups.starts, groups.sizes
         rows = basis.preview[self.order]
-        self.preview, self.scale = quantize_rows(rows)
+        self.preview, self.scale = quantize_rows(rows[:, :int8_width])
+        self.nibbles, self.nibble_scale = quantize_nibbles(rows[:, int8_width:])
         self.projection_codes, self.projection_scale = quantize_rows(basis.projection.T)
         self.projection = (self.projection_codes * self.projection_scale).T
         self.centre, self.centre_scale = quantize_rows(groups.centres)
@@ -95,7 +99,11 @@ class GroupedSoftmax(RescoredSoftmax):
         """[B, d] -> [B, m], before logit scale and soft-cap; -inf where the class's group is not looked at."""
         projected = contexts @ self.projection
         seen = self.opened(int8_products(projected, self.centre, self.centre_scale, self.reach))
-        previews = int8_products(projected, self.preview, self.scale, self.bias)
+        levels, row_scale = quantize_rows(projected)
+        wide = self.preview.shape[1]
+        previews = levels[:, :wide] @ self.preview.T * self.scale.T
+        previews = (previews + levels[:, wide:] @ self.nibbles.T * self.nibble_scale.T) * row_scale
+        previews = previews if self.bias is None else previews + self.bias
         return previews.masked_fill(~seen.repeat_interleave(self.starts.diff(), dim=1), -torch.inf)
 
     def opened(self, scores: Tensor) -> Tensor:

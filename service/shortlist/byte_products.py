@@ -6,6 +6,7 @@ loops. Plain loops make a search 20 times as long, longer than by a graph: `VNNI
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import reduce
 from typing import Any
@@ -22,6 +23,8 @@ BYTES = 4  # bytes of a class that one instruction multiplies and adds
 CHAINS = 4  # sums of an instruction that run side by side: one has to wait for the last
 STEP = LANES * BYTES  # bytes that an instruction reads
 ZERO_POINT = 128  # weights are kept as unsigned bytes around it
+MOST_NIBBLE = 15  # a weight of 4 bits u stands for the odd number 2 u - 15
+NIBBLES = 4 * BYTES  # of a class in two lines, which are multiplied together
 VNNI = bool(binding.get_host_cpu_features().get("avx512vnni"))
 
 Bytes = npt.NDArray[np.uint8]
@@ -40,6 +43,7 @@ def compiled(function: Callable[..., Any], *, fastmath: Any = False) -> Any:
 
 BYTE, WORD = ir.IntType(8), ir.IntType(32)
 WORDS, VECTOR = ir.VectorType(WORD, LANES), ir.VectorType(BYTE, LANES * BYTES)
+FLOATS = ir.VectorType(ir.FloatType(), LANES)
 
 
 def add_products(builder: Any, sums: Any, unsigned: Any, signed: Any) -> Any:
@@ -56,12 +60,16 @@ def loaded(builder: Any, address: Any, kind: Any, index: Any) -> Any:
     return value
 
 
+def in_all_lanes(builder: Any, value: Any) -> Any:
+    """A word or a number, `LANES` times."""
+    undefined = ir.Constant(ir.VectorType(value.type, LANES), ir.Undefined)
+    one = builder.insert_element(undefined, value, ir.Constant(WORD, 0))
+    return builder.shuffle_vector(one, undefined, ir.Constant(WORDS, [0] * LANES))
+
+
 def spread(builder: Any, word: Any) -> Any:
     """A 32-bit word in all lanes, as bytes."""
-    undefined = ir.Constant(WORDS, ir.Undefined)
-    one = builder.insert_element(undefined, word, ir.Constant(WORD, 0))
-    all_lanes = builder.shuffle_vector(one, undefined, ir.Constant(WORDS, [0] * LANES))
-    return builder.bitcast(all_lanes, VECTOR)
+    return builder.bitcast(in_all_lanes(builder, word), VECTOR)
 
 
 def total_of(builder: Any, count: Any, pair: Callable[[Any], tuple[Any, Any]]) -> Any:
@@ -80,20 +88,51 @@ def total_of(builder: Any, count: Any, pair: Callable[[Any], tuple[Any, Any]]) -
 
 
 @intrinsic
-def vnni_block(typing: Any, weights: Any, context: Any, count: Any, sums: Any) -> Any:
-    """See `block_products`: addresses, and the number of instructions."""
+def vnni_scores(typing: Any, weights: Any, context: Any, count: Any, shift: Any, scale: Any, scores: Any) -> Any:
+    """See `block_scores`: addresses, the number of instructions, and what is taken from the sums."""
 
     def generate(_: Any, builder: Any, __: Any, arguments: Any) -> Any:
-        weights, context, count, sums = arguments
+        weights, context, count, shift, scale, scores = arguments
 
         def pair(at: Any) -> tuple[Any, Any]:
             return loaded(builder, weights, VECTOR, at), spread(builder, loaded(builder, context, WORD, at))
 
-        total = total_of(builder, count, pair)
-        builder.store(total, builder.inttoptr(sums, WORDS.as_pointer())).align = 1
+        first = ir.Constant(WORD, 0)
+        total = builder.sub(total_of(builder, count, pair), in_all_lanes(builder, builder.trunc(shift, WORD)))
+        scaled = builder.fmul(builder.sitofp(total, FLOATS), loaded(builder, scale, FLOATS, first))
+        builder.store(scaled, builder.inttoptr(scores, FLOATS.as_pointer())).align = 1
         return ir.Constant(ir.IntType(8).as_pointer(), None)
 
-    return types.void(types.intp, types.intp, types.intp, types.intp), generate
+    return types.void(*[types.intp] * 6), generate
+
+
+@intrinsic
+def vnni_nibbles(typing: Any, weights: Any, context: Any, pairs: Any, shift: Any, scale: Any, scores: Any) -> Any:
+    """See `add_nibble_scores`: addresses, how many times two lines, and what is taken from the sums."""
+
+    def generate(_: Any, builder: Any, __: Any, arguments: Any) -> Any:
+        weights, context, pairs, shift, scale, scores = arguments
+        zero, mask = ir.Constant(WORDS, [0] * LANES), ir.Constant(VECTOR, [MOST_NIBBLE] * STEP)
+        totals = [cgutils.alloca_once_value(builder, zero) for _ in range(4)]
+        with cgutils.for_range(builder, pairs) as loop:
+            for i in range(2):
+                at = builder.add(builder.mul(loop.index, pairs.type(2)), pairs.type(i))
+                line = loaded(builder, weights, VECTOR, at)
+                halves = builder.and_(line, mask), builder.lshr(line, ir.Constant(VECTOR, [4] * STEP))
+                for j, half in enumerate(halves):
+                    step = builder.add(builder.mul(at, pairs.type(2)), pairs.type(j))
+                    signed = spread(builder, loaded(builder, context, WORD, step))
+                    total = totals[2 * i + j]
+                    builder.store(add_products(builder, builder.load(total), half, signed), total)
+        found = reduce(builder.add, [builder.load(total) for total in totals])
+        centred = builder.sub(builder.add(found, found), in_all_lanes(builder, builder.trunc(shift, WORD)))
+        first = ir.Constant(WORD, 0)
+        scaled = builder.fmul(builder.sitofp(centred, FLOATS), loaded(builder, scale, FLOATS, first))
+        summed = builder.fadd(loaded(builder, scores, FLOATS, first), scaled)
+        builder.store(summed, builder.inttoptr(scores, FLOATS.as_pointer())).align = 1
+        return ir.Constant(ir.IntType(8).as_pointer(), None)
+
+    return types.void(*[types.intp] * 6), generate
 
 
 @intrinsic
@@ -156,11 +195,32 @@ def fetch(address: int, size: int) -> None:
         fetch_line(address + line)
 
 
+# Addresses, not arrays: handing an array on costs as much as the products of a row.
+
+
 @compiled
-def block_products(weights: Bytes, block: int, context: npt.NDArray[np.int8], sums: npt.NDArray[np.int32]) -> None:
-    """Products of one block of `weights` [n, W / BYTES, LANES, BYTES] with `context` [W], into `sums` [LANES]."""
-    steps = weights.shape[1]
-    vnni_block(weights.ctypes.data + block * steps * STEP, context.ctypes.data, steps, sums.ctypes.data)
+def block_scores(weights: int, levels: int, steps: int, shift: int, scale: int, scores: int) -> None:
+    """(weights @ levels - shift) * scale, in int32 and float32, of one block [steps, LANES, BYTES] at an address.
+
+    levels: [steps * BYTES] int8, scale, scores: [LANES] float32, at theirs.
+    """
+    vnni_scores(weights, levels, steps, shift, scale, scores)
+
+
+@compiled
+def add_nibble_scores(weights: int, levels: int, lines: int, shift: int, scale: int, scores: int) -> None:
+    """Add (2 weights @ levels - shift) * scale of one block of 4-bit weights [lines, LANES, BYTES], see `in_nibbles`.
+
+    lines: an even number. levels: [lines * 2 * BYTES] int8, scale, scores: [LANES] float32, at addresses.
+    """
+    vnni_nibbles(weights, levels, lines // 2, shift, scale, scores)
+
+
+@compiled
+def row_product(weights: int, levels: int, steps: int) -> np.int32:
+    """The product of `steps` times `STEP` bytes at two addresses."""
+    total: np.int32 = vnni_row(weights, levels, steps)
+    return total
 
 
 @compiled
@@ -171,23 +231,37 @@ def pair_products(weights: Bytes, block: int, contexts: npt.NDArray[np.int8], su
     vnni_pair(weights.ctypes.data + block * steps * STEP, start, start + width, steps, sums.ctypes.data)
 
 
-@compiled
-def row_product(weights: Bytes, row: int, context: npt.NDArray[np.int8]) -> np.int32:
-    """The product of one row of `weights` [m, d] with `context` [d]."""
-    width = weights.shape[1]
-    steps = width // STEP
-    total: np.int32 = vnni_row(weights.ctypes.data + row * width, context.ctypes.data, steps)
-    for i in range(steps * STEP, width):
-        total += np.int32(weights[row, i]) * np.int32(context[i])
-    return total
+def in_lines(values: Bytes) -> Bytes:
+    """[m, W] -> [m, W or a few more]: `values`, then zeros, in rows that begin and end with cache lines."""
+    count, width = values.shape
+    wide = empty_at_a_line((count, -(-width // STEP) * STEP))
+    wide[:, :width], wide[:, width:] = values, 0
+    return wide
+
+
+def empty_at_a_line(shape: tuple[int, ...]) -> Bytes:
+    """An array at an address that a cache line begins at; a large one gets large pages where the system has any."""
+    size = math.prod(shape)
+    memory = np.empty(size + STEP, np.uint8)
+    start = -memory.ctypes.data % STEP
+    return memory[start : start + size].reshape(shape)
 
 
 def in_blocks(values: Bytes) -> Bytes:
     """[LANES n, W] -> [n, W / BYTES, LANES, BYTES], each block at an address that a cache line begins at."""
     count, width = values.shape
     blocks = values.reshape(count // LANES, LANES, width // BYTES, BYTES).transpose(0, 2, 1, 3)
-    memory = np.empty(values.size + STEP, np.uint8)
-    start = -memory.ctypes.data % STEP
-    aligned = memory[start : start + values.size].reshape(blocks.shape)
+    aligned = empty_at_a_line(blocks.shape)
     aligned[...] = blocks
     return aligned
+
+
+def in_nibbles(values: npt.NDArray[np.int8]) -> Bytes:
+    """Odd numbers -15..15 [LANES n, W], W a multiple of `NIBBLES` -> [n, W / 8, LANES, BYTES], 4 bits each.
+
+    A line's low halves are a step of four columns, its high halves are the next.
+    """
+    blocks = in_blocks(((values.astype(np.int16) + MOST_NIBBLE) // 2).astype(np.uint8))
+    packed = empty_at_a_line((len(blocks), blocks.shape[1] // 2, LANES, BYTES))
+    packed[...] = blocks[:, 0::2] | blocks[:, 1::2] << 4
+    return packed

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +14,7 @@ from .plans.base import empty_result
 from .result import FloatArray, PlanResult
 
 FLOAT = 4  # bytes of a weight
+Values = TypeVar("Values", bound=npt.NDArray[Any])
 
 
 class Limits(Protocol):
@@ -78,9 +79,9 @@ class CompiledGate:
         return found
 
 
-def behaved(contexts: FloatArray) -> FloatArray:
-    """`contexts`, or a copy where they are not as usual: for others would be compiled while a request waits."""
-    return contexts if contexts.flags.carray else contexts.copy()
+def behaved(values: Values) -> Values:
+    """`values`, or a copy where they are not as usual: for others would be compiled while a request waits."""
+    return values if values.flags.carray else values.copy()
 
 
 def tables(bundle: Bundle, index: dict[str, npt.NDArray[Any]], chooser: str) -> tuple[npt.NDArray[Any], ...]:

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from . import kernels
 from .bundle import Bundle
-from .byte_products import BYTES, LANES, VNNI, ZERO_POINT, Bytes, in_blocks
+from .byte_products import BYTES, LANES, NIBBLES, VNNI, ZERO_POINT, Bytes, in_blocks, in_lines, in_nibbles
 from .result import FloatArray, IdArray, PlanResult
 
 __all__ = ["VNNI", "CompiledSearch"]
@@ -71,30 +71,35 @@ def tables(bundle: Bundle, arrays: dict[str, npt.NDArray[Any]]) -> kernels.Table
     """The kernels' tables of a bundle."""
     starts, order, bias = arrays["starts"], arrays["order"], arrays.get("bias", NONE)
     blocks = np.concatenate([[0], (-(-np.diff(starts) // LANES)).cumsum()])
-    place = places(starts, blocks)
+    place, groups = places(starts, blocks), np.arange(len(arrays["centre"]))
+    count, preview = int(blocks[-1]), arrays["preview"]
+    nibbles = arrays.get("nibbles", np.empty((len(preview), 0), np.int8))  # none in older bundles
     files, (classes, dim) = bundle.manifest.options["files"], (bundle.manifest.classes, bundle.manifest.dim)
     return kernels.Tables(
         projection=arrays["projection"],
         projection_scale=arrays["projection_scale"],
         tail=arrays["tail"],
-        centres=in_blocks(
-            filled(
-                padded(as_bytes(arrays["centre"])), np.arange(len(arrays["centre"])), -(-len(arrays["centre"]) // LANES)
-            )
-        ),
-        centre_scale=arrays["centre_scale"],
+        centres=in_blocks(filled(padded(as_bytes(arrays["centre"]), BYTES), groups, whole_blocks(groups.size))),
+        centre_scale=filled(arrays["centre_scale"], groups, whole_blocks(groups.size)),
         reach=arrays["reach"],
         starts=starts,
         blocks=blocks,
-        previews=in_blocks(filled(padded(as_bytes(arrays["preview"])), place, int(blocks[-1]))),
-        scale=filled(arrays["scale"], place, int(blocks[-1])),
-        bias=filled(bias, place, int(blocks[-1])) if bias.size else NONE,
+        previews=in_blocks(filled(padded(as_bytes(preview), BYTES), place, count)),
+        scale=filled(arrays["scale"], place, count),
+        nibbles=in_nibbles(filled(padded(nibbles, NIBBLES), place, count)),
+        nibble_scale=filled(arrays["nibble_scale"], place, count) if nibbles.size else NONE,
+        bias=filled(bias, place, count) if bias.size else NONE,
         order=order,
-        codes=mapped(bundle, files["codes"], np.uint8, (order.size, dim)),
+        codes=in_lines(mapped(bundle, files["codes"], np.uint8, (order.size, dim))),
         code_scale=arrays["code_scale"],
         code_bias=bias,
         rows=mapped(bundle, files["rows"], np.float32, (classes, dim)),
     )
+
+
+def whole_blocks(count: int) -> int:
+    """Blocks that hold so many."""
+    return -(-count // LANES)
 
 
 def places(starts: IdArray, blocks: IdArray) -> IdArray:
@@ -110,9 +115,9 @@ def filled(values: npt.NDArray[Any], place: IdArray, blocks: int) -> npt.NDArray
     return wide
 
 
-def padded(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """[n, W] -> [n, W or a few more], a multiple of `BYTES`: contexts are 0 there."""
-    return np.pad(values, ((0, 0), (0, -values.shape[1] % BYTES)))
+def padded(values: npt.NDArray[Any], columns: int) -> npt.NDArray[Any]:
+    """[n, W] -> [n, W or a few more], a multiple of `columns`: contexts are 0 there."""
+    return np.pad(values, ((0, 0), (0, -values.shape[1] % columns)))
 
 
 def as_bytes(values: npt.NDArray[np.int8]) -> Bytes:

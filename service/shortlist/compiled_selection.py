@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
 
-from .byte_products import compiled
+from .byte_products import FLOATS, LANES, VNNI, WORD, WORDS, compiled, in_all_lanes, loaded
 from .result import FloatArray
 
 LOWEST = np.float32(-np.inf)
@@ -56,15 +62,56 @@ def bar_for(scores: FloatArray, sizes: Ints, wanted: int) -> np.float32:
     return low
 
 
-@compiled
-def reaching(scores: FloatArray, bar: np.float32, chosen: Ints) -> int:
-    """Positions of the `scores` [n] that reach a bar, ascending, in `chosen`; returns how many."""
+@intrinsic
+def compressed(typing: Any, scores: Any, blocks: Any, bar: Any, chosen: Any) -> Any:
+    """`reaching` of `LANES` times `blocks` scores at an address; writes no more words than there are scores."""
+
+    def generate(_: Any, builder: Any, __: Any, arguments: Any) -> Any:
+        scores, blocks, bar, chosen = arguments
+        bars, lanes = in_all_lanes(builder, bar), ir.Constant(WORDS, list(range(LANES)))
+        mask = ir.VectorType(ir.IntType(1), LANES)
+        kind = ir.FunctionType(WORDS, [WORDS, WORDS, mask])
+        compress = cgutils.get_or_insert_function(builder.module, kind, "llvm.x86.avx512.mask.compress.v16i32")
+        bits = ir.IntType(LANES)
+        ones = cgutils.get_or_insert_function(builder.module, ir.FunctionType(bits, [bits]), f"llvm.ctpop.i{LANES}")
+        count = cgutils.alloca_once_value(builder, blocks.type(0))
+        with cgutils.for_range(builder, blocks) as loop:
+            reach = builder.fcmp_ordered(">=", loaded(builder, scores, FLOATS, loop.index), bars)
+            start = builder.trunc(builder.mul(loop.index, blocks.type(LANES)), WORD)
+            positions = builder.add(in_all_lanes(builder, start), lanes)
+            before = builder.load(count)
+            place = builder.gep(builder.inttoptr(chosen, WORD.as_pointer()), [before])
+            kept = builder.call(compress, [positions, ir.Constant(WORDS, [0] * LANES), reach])
+            builder.store(kept, builder.bitcast(place, WORDS.as_pointer())).align = 4
+            more = builder.zext(builder.call(ones, [builder.bitcast(reach, bits)]), before.type)
+            builder.store(builder.add(before, more), count)
+        return builder.load(count)
+
+    return types.intp(types.intp, types.intp, types.float32, types.intp), generate
+
+
+def one_by_one(scores: FloatArray, bar: np.float32, chosen: Ints) -> int:
+    """As `reaching`, for any processor."""
     count = 0
     for i in range(scores.size):
         if scores[i] >= bar:
             chosen[count] = i
             count += 1
     return count
+
+
+def by_lanes(scores: FloatArray, bar: np.float32, chosen: Ints) -> int:
+    """Positions of the `scores` [n] that reach a bar, ascending, in `chosen` [n]; returns how many."""
+    blocks = scores.size // LANES
+    count: int = compressed(scores.ctypes.data, blocks, bar, chosen.ctypes.data)
+    for i in range(LANES * blocks, scores.size):
+        if scores[i] >= bar:
+            chosen[count] = i
+            count += 1
+    return count
+
+
+reaching = compiled(by_lanes if VNNI else one_by_one)  # a branch on every score takes ten times as long
 
 
 @compiled

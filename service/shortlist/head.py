@@ -13,12 +13,12 @@ import numpy.typing as npt
 from .bundle import CALIBRATION, Bundle
 from .crossover import crossover
 from .errors import BadInput
+from .exact_rows import ExactRows
 from .legal import UNRESTRICTED, IdLists, Legal, check_range, checked
 from .manifest import Manifest
 from .plans import CertifiedPlan, FullPlan, Plan, open_plan
-from .plans.base import gathered_logits
 from .result import FloatArray, IdArray, PlanResult, TopK, joined
-from .runtime import Graph, resolve_device
+from .runtime import resolve_device
 from .threads import available_threads
 
 T = TypeVar("T")
@@ -38,7 +38,7 @@ class Head:
         self.dense = self.open_dense(bundle)
         self.exact = self.plan.truth() if self.own else self.dense
         self.plan.fallback = None if self.own else self.dense
-        self.rows = Graph(bundle.graph("rows"), self.device, self.threads) if bundle.has_graph("rows") else None
+        self.rows = ExactRows(bundle, self.device, self.threads) if bundle.has_graph("rows") else None
         self.certified = self.open_certified(bundle)
         if self.device != "cpu" and self.manifest.fallback and not self.own:
             self.measure_crossover(bundle)
@@ -116,9 +116,8 @@ class Head:
 
     def logits_of(self, plan: Plan, rows: FloatArray, ids: IdArray) -> FloatArray:
         """Logits [B, m] of `ids` [B, m]: dense, or of the plan's own distribution, -inf for probability 0."""
-        graph = self.rows
-        if graph is not None:
-            return np.stack([gathered_logits(graph, row, own) for row, own in zip(rows, ids, strict=True)])
+        if self.rows is not None:
+            return self.rows(rows, ids)
         return np.concatenate(self.chunked(plan, rows, lambda chunk, i: chosen(plan, chunk, ids[i : i + len(chunk)])))
 
     def choose_plan(self, rows: int, k: int, exact: bool) -> tuple[Plan, str]:

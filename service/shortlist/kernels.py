@@ -11,27 +11,32 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from .byte_products import BYTES, LANES, STEP, ZERO_POINT, Bytes, block_products, compiled, fetch, row_product
+from .byte_products import BYTES, LANES, STEP, ZERO_POINT, Bytes, compiled, fetch, fetch_line, row_product
+from .compiled_previews import (
+    FLOAT,
+    Context,
+    add_bias,
+    add_nibbles,
+    list_blocks,
+    quantize,
+    score_blocks,
+    sum_of,
+)
 from .compiled_selection import LOWEST, NO_SIZES, Ints, bar_for, best_previews, reaching
 from .result import FloatArray, IdArray
 
-Context = npt.NDArray[np.int8]
-
-FLOAT = 4  # bytes
-BLOCKS_AHEAD = 2
 AHEAD = 6  # int8 rows that are asked for before they are needed
-LEVELS = np.float32(127)
-TINY = np.float32(1e-30)  # as in the exporter's `quantized`
 SUMS = {"reassoc", "contract", "nsz"}  # float sums in any order: else no loop over them is vectorised
 
 
 class Tables(NamedTuple):
     """What a search reads: G groups of classes, their rows in blocks of `LANES`, the last of a group filled up.
 
-    projection: [W, d] int8, projection_scale: [W]. tail: [d]. centres [., W / 4, LANES, 4], centre_scale, reach [G]:
-    of groups. starts: [G + 1] where groups begin in `order`, blocks: [G + 1] in `previews` [., W / 4, LANES, 4].
-    scale: [., LANES], bias: the same, or empty: of `previews`. order: [m] ids. codes [m, d] and code_scale [m]: int8
-    rows. code_bias: [m] or empty. rows: [V, d].
+    projection: [W, d] int8, projection_scale: [W]. tail: [d]. centres [., W / 4, LANES, 4], centre_scale [., LANES],
+    reach [G]: of groups. starts: [G + 1] where groups begin in `order`, blocks: [G + 1] in previews. previews: the
+    first columns in int8 [., C / 4, LANES, 4], nibbles: the others in 4 bits [., ., LANES, 4], scale, nibble_scale
+    [., LANES]: theirs. bias: [., LANES] or empty. order: [m] ids. codes [m, .] and code_scale [m]: int8 rows, filled
+    up to whole lines. code_bias: [m] or empty. rows: [V, d].
     """
 
     projection: npt.NDArray[np.int8]
@@ -44,6 +49,8 @@ class Tables(NamedTuple):
     blocks: IdArray
     previews: Bytes
     scale: FloatArray
+    nibbles: Bytes
+    nibble_scale: FloatArray
     bias: FloatArray
     order: IdArray
     codes: Bytes
@@ -62,6 +69,50 @@ class Limits(NamedTuple):
     tail_limit: float
     logit_scale: float
     soft_cap: float
+
+
+class Room(NamedTuple):
+    """What a search writes on its way, allocated once for all rows."""
+
+    projected: FloatArray
+    levels: Context
+    row_levels: Context
+    groups: FloatArray
+    sizes: Ints
+    every: Ints
+    scores: FloatArray
+    values: FloatArray
+    listed: Ints
+    at: Ints
+    filled: Ints
+    chosen: Ints
+    kept: Ints
+
+
+@compiled
+def room_for(tables: Tables) -> Room:
+    """Room for the searches of one call."""
+    width, groups, blocks = len(tables.projection), tables.reach.size, tables.blocks[-1]
+    classes = blocks * LANES
+    whole = max(tables.centres.shape[1], tables.previews.shape[1] + 2 * tables.nibbles.shape[1]) * BYTES
+    sizes = np.empty(groups, np.int32)
+    for group in range(groups):
+        sizes[group] = tables.starts[group + 1] - tables.starts[group]
+    return Room(
+        np.empty(width, np.float32),
+        np.zeros(whole, np.int8),
+        np.zeros(tables.codes.shape[1], np.int8),
+        np.empty(len(tables.centres) * LANES, np.float32),
+        sizes,
+        np.arange(len(tables.centres)).astype(np.int32),
+        np.empty(classes, np.float32),
+        np.empty(classes, np.float32),
+        np.empty(blocks, np.int32),
+        np.empty(blocks, np.int32),
+        np.empty(blocks, np.int32),
+        np.empty(classes, np.int32),
+        np.empty(classes, np.int32),
+    )
 
 
 def plain_dot(left: FloatArray, right: FloatArray) -> np.float32:
@@ -85,71 +136,34 @@ byte_dot = compiled(plain_byte_dot, fastmath=SUMS)
 
 
 @compiled
-def quantize(values: FloatArray, levels: Context) -> Any:
-    """Write `values` as whole numbers -127..127; returns the scale, and `ZERO_POINT` times their sum, as int32."""
-    peak = TINY
-    for i in range(values.size):
-        peak = max(peak, abs(values[i]))
-    scale = np.float32(peak / LEVELS)
-    total = np.int32(0)
-    for i in range(values.size):
-        level = np.int32(np.rint(values[i] / scale))
-        levels[i] = level
-        total += level
-    return scale, np.int32(ZERO_POINT * total)
+def open_groups(tables: Tables, limits: Limits, row_scale: np.float32, room: Room) -> Any:
+    """List the blocks of the best groups; returns how many."""
+    levels = room.levels[: tables.centres.shape[1] * BYTES]
+    score_blocks(tables.centres, tables.centre_scale, room.every, levels, room.groups)
+    groups = room.groups[: tables.reach.size]
+    for i in range(groups.size):
+        groups[i] = groups[i] * row_scale + tables.reach[i]
+    opened = reaching(groups, bar_for(groups, room.sizes, limits.previewed), room.chosen)
+    return list_blocks(tables.starts, tables.blocks, room.chosen[:opened], room.listed, room.at, room.filled)
 
 
 @compiled
-def score_groups(tables: Tables, levels: Context, shift: int, row_scale: np.float32, scores: FloatArray) -> None:
-    """Scores [G] of all groups."""
-    sums = np.empty(LANES * len(tables.centres), np.int32)
-    for block in range(len(tables.centres)):
-        block_products(tables.centres, block, levels, sums[LANES * block :])
-    for i in range(scores.size):
-        scores[i] = np.float32(sums[i] - shift) * tables.centre_scale[i] * row_scale + tables.reach[i]
-
-
-@compiled
-def list_blocks(starts: IdArray, blocks: IdArray, opened: Ints, listed: Ints, at: Ints, filled: Ints) -> Any:
-    """The blocks of groups that are `opened`, the position of each one's first class, and how many it has."""
-    count = 0
-    for group in opened:
-        first, end = blocks[group], starts[group + 1]
-        for block in range(first, blocks[group + 1]):
-            listed[count], at[count] = block, starts[group] + LANES * (block - first)
-            filled[count] = min(LANES, end - at[count])
-            count += 1
+def choose(tables: Tables, limits: Limits, context: FloatArray, room: Room) -> Any:
+    """The positions of a row's candidates, ascending, in room.chosen; returns how many."""
+    for i in range(room.projected.size):
+        room.projected[i] = byte_dot(tables.projection[i], tables.projection_scale[i], context)
+    row_scale = quantize(room.projected, room.levels)
+    blocks = open_groups(tables, limits, row_scale, room)
+    listed, scores = room.listed[:blocks], room.scores[: LANES * blocks]
+    wide = tables.previews.shape[1] * BYTES
+    score_blocks(tables.previews, tables.scale, listed, room.levels[:wide], scores)
+    if tables.nibbles.size:
+        add_nibbles(tables.nibbles, tables.nibble_scale, listed, room.levels[wide:], scores)
+    add_bias(scores, tables.bias, listed, room.filled[:blocks], row_scale)
+    count = best_previews(scores, limits.candidates, room.chosen)
+    for i in range(count):
+        room.chosen[i] = room.at[room.chosen[i] // LANES] + room.chosen[i] % LANES
     return count
-
-
-@compiled
-def preview_blocks(
-    previews: Bytes,
-    scale: FloatArray,
-    bias: FloatArray,
-    listed: Ints,
-    filled: Ints,
-    levels: Context,
-    shift: int,
-    row_scale: np.float32,
-    sums: Ints,
-    scores: FloatArray,
-) -> None:
-    """Previews of the classes in the blocks that are `listed`; the lowest score for what fills them up."""
-    size = previews.shape[1] * STEP
-    for i in range(listed.size):
-        if i + BLOCKS_AHEAD < listed.size:
-            fetch(previews.ctypes.data + listed[i + BLOCKS_AHEAD] * size, size)
-        block_products(previews, listed[i], levels, sums[LANES * i :])
-    for i in range(listed.size):
-        start, first = LANES * i, LANES * listed[i]
-        for lane in range(LANES):
-            scores[start + lane] = np.float32(sums[start + lane] - shift) * scale[first + lane]
-        if bias.size:
-            for lane in range(LANES):
-                scores[start + lane] += bias[first + lane] / row_scale
-        for lane in range(filled[i], LANES):
-            scores[start + lane] = LOWEST
 
 
 @compiled
@@ -175,23 +189,25 @@ def log_sum(logits: FloatArray) -> Any:
 
 
 @compiled
-def bias_at(tables: Tables, position: int) -> np.float32:
+def bias_at(bias: FloatArray, position: int) -> np.float32:
     """The bias of a class, 0 where there are none."""
-    return tables.code_bias[position] if tables.code_bias.size else np.float32(0)
+    return bias[position] if bias.size else np.float32(0)
 
 
 @compiled
-def score_rows(tables: Tables, limits: Limits, context: FloatArray, positions: Ints, values: FloatArray) -> None:
+def score_rows(
+    tables: Tables, limits: Limits, context: FloatArray, levels: Context, positions: Ints, values: FloatArray
+) -> None:
     """Logits by int8 rows of the classes at `positions` [n] of `order`, into `values`."""
-    levels = np.empty(context.size, np.int8)
-    row_scale, shift = quantize(context, levels)
-    width = tables.codes.shape[1]
+    row_scale, width, start = quantize(context, levels), tables.codes.shape[1], tables.codes.ctypes.data
+    shift, rounded, scale, bias = ZERO_POINT * sum_of(levels), levels.ctypes.data, tables.code_scale, tables.code_bias
     for i in range(positions.size):
         if i + AHEAD < positions.size:
-            fetch(tables.codes.ctypes.data + positions[i + AHEAD] * width, width)
-        at = positions[i]
-        product = np.float32(row_product(tables.codes, at, levels) - shift) * tables.code_scale[at]
-        values[i] = finished(product * row_scale, bias_at(tables, at), limits)
+            fetch(start + positions[i + AHEAD] * width, width)
+        product = row_product(start + positions[i] * width, rounded, width // STEP) - shift
+        values[i] = np.float32(product) * scale[positions[i]] * row_scale
+    for i in range(positions.size):
+        values[i] = finished(values[i], bias_at(bias, positions[i]), limits)
 
 
 @compiled
@@ -199,12 +215,14 @@ def score_exactly(
     tables: Tables, limits: Limits, context: FloatArray, positions: Ints, kept: Ints, values: FloatArray
 ) -> None:
     """Exact logits in the place of those that are `kept`."""
-    width = tables.rows.shape[1]
+    width, start = tables.rows.shape[1], tables.rows.ctypes.data
+    for i in kept:  # every row's first line first: each has to be looked for in the page tables
+        fetch_line(start + tables.order[positions[i]] * width * FLOAT)
     for i in kept:
-        fetch(tables.rows.ctypes.data + tables.order[positions[i]] * width * FLOAT, width * FLOAT)
+        fetch(start + tables.order[positions[i]] * width * FLOAT, width * FLOAT)
     for i in kept:
         product = dot(tables.rows[tables.order[positions[i]]], context)
-        values[i] = finished(product, bias_at(tables, positions[i]), limits)
+        values[i] = finished(product, bias_at(tables.code_bias, positions[i]), limits)
 
 
 @compiled
@@ -235,36 +253,17 @@ def search(
 
     A row for which float32 has no candidates gets NaN for its normaliser.
     """
-    width, everything = len(tables.projection), tables.blocks[-1] * LANES
-    projected, levels = np.empty(width, np.float32), np.zeros(tables.centres.shape[1] * BYTES, np.int8)
-    groups, sizes = np.empty(tables.reach.size, np.float32), np.empty(tables.reach.size, np.int32)
-    for group in range(sizes.size):
-        sizes[group] = tables.starts[group + 1] - tables.starts[group]
-    scores, sums = np.empty(everything, np.float32), np.empty(everything, np.int32)
-    values, at = np.empty(everything, np.float32), np.empty(tables.blocks[-1], np.int32)
-    listed, filled = np.empty_like(at), np.empty_like(at)
-    chosen, kept = np.empty(everything, np.int32), np.empty(everything, np.int32)
+    room = room_for(tables)
     for row in range(len(contexts)):
-        context = contexts[row]
-        for i in range(width):
-            projected[i] = byte_dot(tables.projection[i], tables.projection_scale[i], context)
-        row_scale, shift = quantize(projected, levels)
-        score_groups(tables, levels, shift, row_scale, groups)
-        most = reaching(groups, bar_for(groups, sizes, limits.previewed), chosen)
-        most = list_blocks(tables.starts, tables.blocks, chosen[:most], listed, at, filled)
-        own = tables.previews, tables.scale, tables.bias
-        preview_blocks(*own, listed[:most], filled[:most], levels, shift, row_scale, sums, scores)
-        count = best_previews(scores[: LANES * most], limits.candidates, chosen)
-        for i in range(count):
-            chosen[i] = at[chosen[i] // LANES] + chosen[i] % LANES
-        score_rows(tables, limits, context, chosen[:count], values)
-        bar = bar_for(values[:count], NO_SIZES, limits.full_view)
-        most = reaching(values[:count], bar, kept)
+        context, count = contexts[row], choose(tables, limits, contexts[row], room)
+        positions, values = room.chosen[:count], room.values[:count]
+        score_rows(tables, limits, context, room.row_levels, positions, values)
+        most = reaching(values, bar_for(values, NO_SIZES, limits.full_view), room.kept)
         normalizer[row], scored[row] = np.nan, count
         if most >= ids.shape[1]:
-            score_exactly(tables, limits, context, chosen, kept[:most], values)
-            inside = log_sum(values[:count])
+            kept = room.kept[:most]
+            score_exactly(tables, limits, context, positions, kept, values)
+            inside = log_sum(values)
             guess = dot(tables.tail, context) + np.float32(limits.tail)
-            tail = min(guess, inside + np.float32(limits.tail_limit))
-            normalizer[row] = np.logaddexp(inside, tail)
-            best_of(tables.order, values, chosen, kept[:most], ids[row], logits[row])
+            normalizer[row] = np.logaddexp(inside, min(guess, inside + np.float32(limits.tail_limit)))
+            best_of(tables.order, values, positions, kept, ids[row], logits[row])

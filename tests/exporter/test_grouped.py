@@ -49,9 +49,15 @@ def dense(request):
     return make_dense(CLASSES, DIM, **LAYERS[request.param])
 
 
+@pytest.fixture(scope="module", params=["4 bits", "int8"])
+def options(request):
+    """Previews mostly of 4 bits, or all in int8, as bundles had them before."""
+    return OPTIONS | ({"int8_width": OPTIONS["width"]} if request.param == "int8" else {"int8_width": "6"})
+
+
 @pytest.fixture(scope="module")
-def head(dense, tmp_path_factory):
-    return make_head(tmp_path_factory.mktemp("grouped"), dense, contexts, method="grouped", options=OPTIONS)
+def head(dense, options, tmp_path_factory):
+    return make_head(tmp_path_factory.mktemp("grouped"), dense, contexts, method="grouped", options=options)
 
 
 @pytest.fixture(scope="module")
@@ -62,8 +68,9 @@ def by_graphs(head):
     return other
 
 
-def test_graphs_agree_with_torch(by_graphs, dense):
-    fitted = METHODS["grouped"].fit(dense, contexts.contexts[:720], OPTIONS, 0)
+def test_graphs_agree_with_torch(by_graphs, dense, options):
+    fitted = METHODS["grouped"].fit(dense, contexts.contexts[:720], options, 0)
+    assert fitted.options["int8_width"] in (8, 30)
     ids, logprobs = fitted.module.topk(torch.from_numpy(rows), 5)
     top = by_graphs.topk(rows, 5)
     assert (top.ids == ids.numpy()).mean() > 0.99
@@ -251,3 +258,5 @@ def test_cost_counts_every_product(dense):
     assert len(fitted.module.reach) == 30
     products = DIM * 31 + (30 + 1000) * 30 + 200 * DIM + 16 * DIM
     assert fitted.cost.macs == pytest.approx(products / (CLASSES * DIM))
+    read = DIM * 31 + 3 * DIM + 30 * 30 + 1000 * (16 + 14 / 2) + 200 * DIM + 16 * DIM * 4
+    assert fitted.cost.bytes == pytest.approx(read / (4 * CLASSES * DIM))

@@ -1,4 +1,4 @@
-"""Method `grouped`: groups of classes, int8 previews of the best, int8 rows, exact scores; plan `grouped`."""
+"""Method `grouped`: groups of classes, small previews of the best, int8 rows, exact scores; plan `grouped`."""
 
 from __future__ import annotations
 
@@ -21,16 +21,18 @@ from ..sources import Dense
 from .base import Cost, Fitted, FloatArray, Options, Progress, parsed, quiet, torch_dense
 
 CALIBRATION_ROWS = 8_000  # contexts that calibrate the tail
+STEP = 4  # columns that loops multiply at once: those in int8 are a multiple
 GROUP = 96  # classes of a group in the mean
 
 
 class GroupedOptions(Options):
     """`--set` options of method grouped."""
 
-    width: int | None = Field(default=None, ge=1, description="W of the previews; d/3 by default")
+    width: int | None = Field(default=None, ge=1, description="W of the previews; 4d/9 by default")
+    int8_width: int = Field(default=16, ge=1, description="columns of the previews in int8, the others in 4 bits")
     groups: int | None = Field(default=None, ge=1, description="groups of classes; V/96 by default")
-    previewed: int | None = Field(default=None, ge=1, description="classes previewed; V/5 by default")
-    candidates: int | None = Field(default=None, ge=1, description="classes scored by int8 rows; V/192 by default")
+    previewed: int | None = Field(default=None, ge=1, description="classes previewed; V/6 by default")
+    candidates: int | None = Field(default=None, ge=1, description="classes scored by int8 rows; V/256 by default")
     full_view: int = Field(default=16, ge=5, description="classes then scored exactly")
 
 
@@ -58,7 +60,7 @@ class GroupedMethod:
             progress("groups", 1, 3)
             real = torch.from_numpy(np.setdiff1d(np.arange(dense.classes), dense.padded))
             groups = k_means(basis.preview[real], chosen.groups, seed)
-            widths = chosen.previewed, chosen.candidates, chosen.full_view
+            widths = chosen.int8_width, chosen.previewed, chosen.candidates, chosen.full_view
             module = GroupedSoftmax(own, basis, real, groups, *widths)
             progress("tail", 2, 3)
             module.fit_tail(rows[picked[:CALIBRATION_ROWS]])
@@ -81,6 +83,8 @@ class GroupedMethod:
         found |= {"centre": module.centre.to(torch.int8), "preview": module.preview.to(torch.int8)}
         scales = {"centre_scale": module.centre_scale, "scale": module.scale, "code_scale": module.code_scale}
         scales |= {"projection_scale": module.projection_scale}
+        if module.nibbles.numel():
+            found["nibbles"], scales["nibble_scale"] = module.nibbles.to(torch.int8), module.nibble_scale
         found |= {name: scale[:, 0] for name, scale in scales.items()}
         found |= {} if module.bias is None else {"bias": module.bias}
         return {name: np.ascontiguousarray(tensor.numpy()) for name, tensor in found.items()}
@@ -97,9 +101,9 @@ def with_defaults(options: GroupedOptions, dense: Dense) -> GroupedOptions:
     """Options that follow from the layer's size filled in; raises BadInput."""
     real = dense.classes - dense.padded.size
     full_view = min(options.full_view, real)
-    candidates = options.candidates or max(64, dense.classes // 192)
-    previewed = options.previewed or max(1024, dense.classes // 5)
-    width = options.width or max(1, dense.dim // 3)
+    candidates = options.candidates or max(64, dense.classes // 256)
+    previewed = options.previewed or max(1024, dense.classes // 6)
+    width = options.width or max(1, round(dense.dim * 4 / 9))
     if width > dense.dim:
         raise BadInput(f"option width={width} is over d = {dense.dim}: choose a narrower preview")
     if options.candidates is not None and candidates < full_view:
@@ -109,6 +113,7 @@ def with_defaults(options: GroupedOptions, dense: Dense) -> GroupedOptions:
         raise BadInput(f"option previewed={previewed} is under the {candidates} candidates: preview more classes")
     filled = {
         "width": width,
+        "int8_width": min(options.int8_width + -options.int8_width % STEP, width),
         "groups": min(options.groups or max(1, dense.classes // GROUP), real),
         "previewed": min(max(previewed, candidates), real),
         "candidates": candidates,
@@ -118,16 +123,17 @@ def with_defaults(options: GroupedOptions, dense: Dense) -> GroupedOptions:
 
 
 def cost(dense: Dense, module: GroupedSoftmax) -> Cost:
-    """Screen, groups, previews, int8 and exact rows, against V x d; int8 counts as one multiply-add and one byte.
+    """Screen, groups, previews, int8 and exact rows, against V x d; int8 and 4 bits count as one multiply-add.
 
     Bytes are those that compiled loops read: graphs keep the projection in float32.
     """
-    width = module.projection.shape[1]
+    width, wide = module.projection.shape[1], module.preview.shape[1]
     screen = dense.dim * (width + 1)
     previews = (len(module.reach) + module.previewed) * width
+    preview_bytes = len(module.reach) * width + module.previewed * (width + wide) / 2
     codes, exact = module.candidates * dense.dim, module.full_view * dense.dim
     whole = dense.classes * dense.dim
     return Cost(
         macs=(screen + previews + codes + exact) / whole,
-        bytes=(screen + 3 * dense.dim + previews + codes + 4 * exact) / (4 * whole),
+        bytes=(screen + 3 * dense.dim + preview_bytes + codes + 4 * exact) / (4 * whole),
     )

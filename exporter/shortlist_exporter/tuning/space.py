@@ -73,8 +73,8 @@ def cascade_builds(dense: Dense) -> list[Options]:
 
 
 def grouped_builds(dense: Dense) -> list[Options]:
-    """Previews of d/4 and d/3, of a sixth and a quarter of the classes."""
-    shares = ((4, 6), (3, 6), (3, 4))
+    """Previews of d/3 and 4d/9, of an eighth to a quarter of the classes."""
+    shares = ((3, 8), (2.25, 8), (2.25, 6), (2.25, 4))
     return [
         {"width": str(max(1, round(dense.dim / width))), "previewed": str(max(1024, dense.classes // part))}
         for width, part in shares

@@ -9,11 +9,9 @@ import numpy as np
 from ..bundle import Bundle
 from ..legal import Legal
 from ..result import NO_CLASS, FloatArray, IdArray, PlanResult
-from ..runtime import Graph
 from ..selection import ranked
 from ..tally import Tally
 
-GATHERED = 1024  # classes whose weights are gathered at once
 CHUNK_BYTES = 4 << 20  # logits of one chunk of rows: stays in the last-level cache
 
 
@@ -78,15 +76,6 @@ class Plan(ABC):
 def chunk_rows(classes: int, budget: int = CHUNK_BYTES) -> int:
     """Rows whose float32 logits [rows, classes] fit `budget` bytes, from 1 to 256."""
     return max(1, min(256, budget // (4 * classes)))
-
-
-def gathered_logits(rows: Graph, context: FloatArray, ids: IdArray) -> FloatArray:
-    """Exact logits [m] of classes `ids` [m] for one context [d], by rows.onnx; some at a time: weights are gathered."""
-    if ids.size <= GATHERED:
-        logits: FloatArray = rows(context=context[None], ids=ids[None])[0][0]
-        return logits
-    starts = range(0, ids.size, GATHERED)
-    return np.concatenate([rows(context=context[None], ids=ids[None, i : i + GATHERED])[0][0] for i in starts])
 
 
 def log_sum_exp(logits: FloatArray) -> np.float32:

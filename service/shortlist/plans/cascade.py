@@ -6,11 +6,12 @@ import numpy as np
 import numpy.typing as npt
 
 from ..bundle import INDEX, Bundle
+from ..exact_rows import ExactRows
 from ..legal import UNRESTRICTED, Legal
 from ..result import FloatArray, IdArray, PlanResult
 from ..runtime import Graph
 from ..selection import Indices, largest, nth_largest, reaching
-from .base import Plan, chunk_rows, empty_result, gathered_logits, take_best
+from .base import Plan, chunk_rows, empty_result, take_best
 
 DENSE_SHARE = 4
 RANK = 5  # the preview that the screen's reach is held against
@@ -43,7 +44,7 @@ class CascadePlan(Plan):
         self.fused = Graph(bundle.graph("fused"), device, threads, prepack=True)
         self.rare = Graph(bundle.graph("rare"), device, threads, prepack=True) if bundle.has_graph("rare") else None
         self.rescore = Graph(bundle.graph("rescore"), device, threads)
-        self.rows = Graph(bundle.graph("rows"), device, threads)
+        self.rows = ExactRows(bundle, device, threads)
 
     def prefers_dense(self, k: int) -> bool:
         """See Plan.prefers_dense."""
@@ -109,7 +110,7 @@ class CascadePlan(Plan):
                 np.where(mask, preview, np.float32(-np.inf)), min(preview.size, max(self.candidates, WIDEN * k))
             )
             ids = np.sort(self.order[positions[mask[positions]]])
-            logits = gathered_logits(self.rows, contexts[row], ids)
+            logits = self.rows.of(contexts[row], ids)
             result.scored[row] = max(result.scored[row], ids.size)
             result.ids[row], result.logits[row] = take_best(logits, ids, k)
 

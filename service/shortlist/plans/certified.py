@@ -20,11 +20,12 @@ import numpy as np
 import numpy.typing as npt
 
 from ..bundle import CERTIFICATE, Bundle
+from ..exact_rows import COMPILED_THREADS, ExactRows
 from ..legal import Legal
 from ..result import FloatArray, IdArray, PlanResult
 from ..runtime import Graph
 from ..selection import largest, nth_largest
-from .base import Plan, chunk_rows, empty_result, gathered_logits, take_best
+from .base import Plan, chunk_rows, empty_result, take_best
 
 FIRST = 32  # classes rescored at once: as a rule they hold all that the bounds leave, and much of the normaliser
 WIDEN = 2  # times k are rescored where k is large
@@ -39,7 +40,6 @@ UNDECIDED = math.nan, math.nan
 SPARE = 1 + 1e-5  # for the roundings of what bounds roundings
 SMALL, LARGE = 1e-3, 50.0  # nats: a bound that needs no growth, and one that says nothing
 LARGEST = 1e30  # norm of a context that float32 can surely work with
-COMPILED_THREADS = 2  # compiled loops have one, which reads as fast as the graph on two
 EXPONENTIAL = 1e-5  # nats: what a difference to the largest logit and its exponential lose in float32
 
 Bounds = Callable[..., Sequence[FloatArray]]  # context [B, d] -> estimates [B, V], spreads [B, 1]
@@ -61,7 +61,7 @@ class CertifiedPlan(Plan):
         self.crossover = None if certificate is None else certificate.dense_crossover
         arrays = bundle.tensors(CERTIFICATE)
         self.bounds = bounds_of(bundle, arrays, device, threads)
-        self.rows = Graph(bundle.graph("rows"), device, threads)
+        self.rows = ExactRows(bundle, device, threads)
         self.scale: FloatArray = arrays["scale"]
         self.largest_scale = float(self.scale.max())
         self.powers = np.stack([np.ones_like(self.scale), self.scale, self.scale**2])
@@ -146,7 +146,7 @@ class CertifiedPlan(Plan):
         most_left = allowed[ids].min() if ids.size < self.classes else -INFINITY  # no other upper bound is larger
         if legal.restricts:  # the best of all are for the normaliser, which knows no lists
             ids = np.union1d(ids, largest(upper, FIRST))
-        exact = gathered_logits(self.rows, context, ids)
+        exact = self.rows.of(context, ids)
         if not exact.max() < INFINITY:
             return None
         bar = self.bar(context, ids, self.legal(exact, ids, legal, row), k)
@@ -156,7 +156,7 @@ class CertifiedPlan(Plan):
         if reaching.size > max(FIRST, self.classes // MOST_SHARE):
             return None
         ids = np.union1d(ids, reaching)
-        return ids, gathered_logits(self.rows, context, ids)
+        return ids, self.rows.of(context, ids)
 
     @staticmethod
     def legal(exact: FloatArray, ids: IdArray, legal: Legal, row: int) -> FloatArray:

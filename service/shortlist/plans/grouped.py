@@ -8,11 +8,12 @@ import numpy as np
 import numpy.typing as npt
 
 from ..bundle import INDEX, Bundle
+from ..exact_rows import ExactRows
 from ..legal import UNRESTRICTED, Legal
 from ..result import FloatArray, IdArray, PlanResult
 from ..runtime import Graph
 from ..selection import Indices, largest, nth_largest
-from .base import Plan, chunk_rows, empty_result, gathered_logits, log_sum_exp, take_best
+from .base import Plan, chunk_rows, empty_result, log_sum_exp, take_best
 
 if TYPE_CHECKING:
     from ..compiled_search import CompiledSearch
@@ -46,7 +47,7 @@ class GroupedPlan(Plan):
         self.sizes: IdArray = np.diff(arrays["starts"])
         self.fused = Graph(bundle.graph("fused"), device, threads, prepack=True)
         self.rescore = Graph(bundle.graph("rescore"), device, threads)
-        self.rows = Graph(bundle.graph("rows"), device, threads)
+        self.rows = ExactRows(bundle, device, threads)
         readable = "files" in options and "projection_scale" in arrays  # older bundles lay the projection otherwise
         self.compiled = compiled(bundle, arrays) if device == "cpu" and readable else None
 
@@ -106,7 +107,7 @@ class GroupedPlan(Plan):
             positions = largest(masked, min(preview.size, max(self.candidates, WIDEN * k)))
             ids = np.sort(self.order[positions[mask[positions]]])
             result.scored[row] = max(result.scored[row], ids.size)
-            logits = gathered_logits(self.rows, contexts[row], ids)
+            logits = self.rows.of(contexts[row], ids)
             result.ids[row], result.logits[row] = take_best(logits, ids, k)
             found = log_sum_exp(result.logits[row].copy())  # in groups that the normaliser did not look at
             result.log_normalizer[row] = max(result.log_normalizer[row], found)

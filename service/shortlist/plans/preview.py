@@ -5,15 +5,14 @@ from __future__ import annotations
 import numpy as np
 
 from ..bundle import Bundle
+from ..exact_rows import ExactRows
 from ..legal import Legal
 from ..result import FloatArray, IdArray, PlanResult
 from ..runtime import Graph
 from ..selection import largest
-from .base import Plan, chunk_rows, empty_result, gathered_logits, log_sum_exp, take_best
+from .base import Plan, chunk_rows, empty_result, log_sum_exp, take_best
 
 DENSE_SHARE = 4
-GATHER_BYTES = 2 << 20  # weights gathered by one call of rows.onnx: half a second-level cache and more is slower
-DEVICE_GATHER_BYTES = 256 << 20
 WIDEN = 4  # a request for k classes rescores at least 4 k candidates
 
 
@@ -29,8 +28,7 @@ class PreviewPlan(Plan):
         self.full_view = int(bundle.manifest.options["full_view"])
         self.tail_shift = np.float32(bundle.manifest.options.get("tail_shift", 0.0))
         self.preview = Graph(bundle.graph("preview"), device, threads, prepack=True, fixed=True)
-        self.rows = Graph(bundle.graph("rows"), device, threads)
-        self.gather_bytes = GATHER_BYTES if device == "cpu" else DEVICE_GATHER_BYTES
+        self.rows = ExactRows(bundle, device, threads)
 
     def candidates(self, k: int) -> int:
         """How many classes are rescored for each row: N, widened by the row's own k, at most V."""
@@ -50,7 +48,7 @@ class PreviewPlan(Plan):
             return result
         ids = self.choose(previews, self.candidates(k))
         result.scored.fill(ids.shape[1])
-        for row, exact in enumerate(self.rescore(contexts, ids)):
+        for row, exact in enumerate(self.rows(contexts, ids)):
             result.log_normalizer[row] = self.normalize(previews[row], ids[row], exact)
             result.ids[row], result.logits[row] = take_best(exact, ids[row], k)
         return result
@@ -64,7 +62,7 @@ class PreviewPlan(Plan):
         """
         k = result.ids.shape[1]
         ids = np.union1d(largest(legal.restrict(preview, row), self.candidates(k)), largest(preview, self.full_view))
-        exact = gathered_logits(self.rows, context, ids)
+        exact = self.rows.of(context, ids)
         result.scored[row] = ids.size
         result.log_normalizer[row] = self.normalize(preview, ids, exact)
         legal_logits = np.where(legal.mask(ids, row), exact, np.float32(-np.inf))
@@ -83,15 +81,6 @@ class PreviewPlan(Plan):
         preview[ids] = exact - self.tail_shift
         return self.tail_shift + log_sum_exp(preview)
 
-    def rescore(self, contexts: FloatArray, ids: IdArray) -> FloatArray:
-        """Exact logits [B, n] of the candidates `ids` [B, n]; a few rows at a time, so that gathers stay cached."""
-        step = max(1, self.gather_bytes // (4 * contexts.shape[1] * ids.shape[1]))
-        parts = [
-            self.rows(context=contexts[start : start + step], ids=ids[start : start + step])[0]
-            for start in range(0, max(len(ids), 1), step)
-        ]
-        return parts[0] if len(parts) == 1 else np.concatenate(parts)
-
     def log_normalizer(self, contexts: FloatArray) -> FloatArray:
         """See Plan.log_normalizer; candidates exact, the rest previewed."""
         return self.topk(contexts, 1, Legal()).log_normalizer
@@ -101,7 +90,7 @@ class PreviewPlan(Plan):
         previews: FloatArray = self.preview(context=contexts)[0]
         ids = self.choose(previews, self.candidates(1))
         logits = previews + self.tail_shift
-        np.put_along_axis(logits, ids, self.rescore(contexts, ids), axis=1)
+        np.put_along_axis(logits, ids, self.rows(contexts, ids), axis=1)
         return logits
 
     def width(self, k: int) -> int:

@@ -10,11 +10,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..bundle import INDEX, Bundle
+from ..exact_rows import ExactRows
 from ..legal import UNRESTRICTED, Legal
 from ..result import FloatArray, IdArray, PlanResult
 from ..runtime import Graph
 from ..selection import largest
-from .base import Plan, chunk_rows, empty_result, gathered_logits, log_sum_exp, take_best
+from .base import Plan, chunk_rows, empty_result, log_sum_exp, take_best
 from .single_row import MOST_COMPILED, SingleRow, compiled
 
 DENSE_SHARE = 4
@@ -64,7 +65,7 @@ class ScreenPlan(Plan):
         self.single = SingleRow(bundle, index, device, threads) if bundle.has_graph("any") else None
         names = [] if self.single else [f"cluster-{number:04d}" for number in range(len(self.sets))]
         self.clusters = [Graph(bundle.graph(name), device, threads, prepack=self.second_stage) for name in names]
-        self.rows = Graph(bundle.graph("rows"), device, threads)
+        self.rows = ExactRows(bundle, device, threads)
         self.low_rank = Graph(bundle.graph("tail"), device, threads) if bundle.has_graph("tail") else None
         by_itself = self.single is not None and self.low_rank is None
         self.compiled = compiled(bundle, index) if by_itself and device == "cpu" else None
@@ -208,7 +209,7 @@ class ScreenPlan(Plan):
         """The second stage: exact scores for the best previews [n] of classes `ids` [n]."""
         k = result.ids.shape[1]
         kept = largest(previews, min(previews.size, max(self.full_view, WIDEN * k)))
-        exact = gathered_logits(self.rows, context, ids[kept])
+        exact = self.rows.of(context, ids[kept])
         result.scored[row] = kept.size
         result.ids[row], result.logits[row] = take_best(exact, ids[kept], k)
         previews[kept] = exact
@@ -227,7 +228,7 @@ class ScreenPlan(Plan):
                 break
         else:
             ids = np.arange(self.classes)
-        logits = gathered_logits(self.rows, context, ids)
+        logits = self.rows.of(context, ids)
         inside = np.isin(ids, self.union(best_clusters(scores, count)).ids)
         result.scored[row] = ids.size
         result.log_normalizer[row] = log_sum_exp(logits[inside]) + self.tail[scores.argmax()]
