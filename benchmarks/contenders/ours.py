@@ -67,7 +67,7 @@ SWEPT = {
     "preview": ("full_view", (32, 64, 128, 256, 512, 1024, 2048, 4096)),
     "screen": ("probes", (1, 2, 4)),
     "cascade": ("candidates", (128, 192, 256, 384, 512, 768)),
-    "grouped": ("candidates", (64, 96, 128, 160, 192, 256, 384)),
+    "grouped": ("candidates", (128, 160, 192, 256, 384)),
 }
 
 

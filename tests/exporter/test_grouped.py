@@ -160,7 +160,7 @@ def test_a_wide_k_widens_and_probabilities_stay(head, dense):
     few, many = head.topk(rows, 5), head.topk(rows, 30)
     assert (np.abs(few.logprobs[:, 0] - many.logprobs[:, 0]) < 2e-3).mean() > 0.95
     assert (np.exp(many.logprobs).sum(axis=1) < 1 + 1e-3).all()
-    assert (many.scored >= 480).all()
+    assert (many.scored >= 360).all()
     truth = np.argsort(-logits_of(dense, rows), axis=1)[:, :30]
     assert np.mean([len(set(a) & set(b)) / 30 for a, b in zip(many.ids.tolist(), truth.tolist(), strict=True)]) > 0.95
     assert (head.topk(rows[:2], 400).scored == CLASSES).all()  # dense

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ..compiled_search import CompiledSearch
 
 DENSE_SHARE = 4
-WIDEN, WIDEN_FULL_VIEW = 16, 2  # a request for k classes has at least 16 k candidates and 2 k exact scores
+WIDEN, WIDEN_FULL_VIEW = 12, 2  # a request for k classes has at least 12 k candidates and 2 k exact scores
 
 
 class GroupedPlan(Plan):
