@@ -93,7 +93,7 @@ def quantize_nibbles(values: Tensor) -> tuple[Tensor, Tensor]:
         lost = ((levels * other - values) ** 2).sum(dim=1, keepdim=True)
         odd, scale = torch.where(lost < least, levels, odd), torch.where(lost < least, other, scale)
         least = torch.minimum(lost, least)
-    return odd, scale
+    return odd, torch.where(values.any(dim=1, keepdim=True), scale, 0.0)  # no odd number is 0
 
 
 def odd_levels(values: Tensor, scale: Tensor) -> Tensor:

@@ -151,7 +151,7 @@ def vnni_row(typing: Any, weights: Any, context: Any, count: Any) -> Any:
 
 @intrinsic
 def vnni_pair(typing: Any, weights: Any, first: Any, second: Any, count: Any, sums: Any) -> Any:
-    """As `vnni_block`, with two contexts: each of the weights is loaded once. `count` is even."""
+    """See `pair_products`: addresses, and the number of instructions, which is even."""
 
     def generate(_: Any, builder: Any, __: Any, arguments: Any) -> Any:
         weights, first, second, count, sums = arguments
@@ -225,7 +225,10 @@ def row_product(weights: int, levels: int, steps: int) -> np.int32:
 
 @compiled
 def pair_products(weights: Bytes, block: int, contexts: npt.NDArray[np.int8], sums: npt.NDArray[np.int32]) -> None:
-    """As `block_products`, with `contexts` [2, W] into `sums` [2 LANES]; W / BYTES is even."""
+    """Products of a block of `weights` [n, W / BYTES, LANES, BYTES] with both `contexts` [2, W], into `sums` [2 LANES].
+
+    W / BYTES is even: each of the weights is loaded once.
+    """
     steps, width = weights.shape[1], contexts.shape[1]
     start = contexts.ctypes.data
     vnni_pair(weights.ctypes.data + block * steps * STEP, start, start + width, steps, sums.ctypes.data)

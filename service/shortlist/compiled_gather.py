@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from .bundle import Bundle
-from .byte_products import STEP, compiled, fetch_line
+from .byte_products import compiled, fetch
 from .compiled_previews import FLOAT
 from .compiled_rows import behaved, mapped
 from .kernels import SUMS, dot
@@ -19,17 +19,33 @@ AHEAD = 512  # bytes of each of the next rows that are asked for; what follows i
 INLINE = 1024  # classes up to which a bias may be inside a graph
 
 
+@compiled
+def ask_for(start: int, size: int, ids: IdArray) -> None:
+    """Ask for the first lines of some rows of `size` bytes."""
+    for row in ids:
+        fetch(start + row * size, min(AHEAD, size))
+
+
+@compiled
+def are_classes(ids: IdArray, classes: int) -> bool:
+    """Whether all of `ids` are 0 to `classes` - 1: what is read is at an address."""
+    wrong = 0
+    for class_id in ids.flat:
+        wrong += int(class_id < 0 or class_id >= classes)
+    return wrong == 0
+
+
 @partial(compiled, fastmath=SUMS)
-def gather(rows: FloatArray, contexts: FloatArray, ids: IdArray, products: FloatArray) -> None:
-    """Products [B, n] of `contexts` [B, d] with those of `rows` [V, d] that `ids` [B, n] name."""
+def gather(rows: FloatArray, contexts: FloatArray, ids: IdArray, products: FloatArray) -> bool:
+    """Products [B, n] of `contexts` [B, d] with those of `rows` [V, d] that `ids` [B, n] name; False for a wrong id."""
+    if not are_classes(ids, len(rows)):
+        return False
     start, size = rows.ctypes.data, FLOAT * rows.shape[1]
     whole = ids.shape[1] - ids.shape[1] % TOGETHER
     for row in range(len(ids)):
         own, context = ids[row], contexts[row]
         for i in range(0, whole, TOGETHER):
-            for j in range(i + TOGETHER, min(i + 2 * TOGETHER, own.size)):
-                for line in range(0, min(AHEAD, size), STEP):
-                    fetch_line(start + own[j] * size + line)
+            ask_for(start, size, own[i + TOGETHER : i + 2 * TOGETHER])
             one, two, three, four = rows[own[i]], rows[own[i + 1]], rows[own[i + 2]], rows[own[i + 3]]
             a, b, c, d = np.float32(0), np.float32(0), np.float32(0), np.float32(0)
             for j in range(context.size):
@@ -40,6 +56,7 @@ def gather(rows: FloatArray, contexts: FloatArray, ids: IdArray, products: Float
             products[row, i], products[row, i + 1], products[row, i + 2], products[row, i + 3] = a, b, c, d
         for i in range(whole, own.size):
             products[row, i] = dot(rows[own[i]], context)
+    return True
 
 
 class CompiledGather:
@@ -64,9 +81,10 @@ class CompiledGather:
         return found
 
     def __call__(self, contexts: FloatArray, ids: IdArray) -> FloatArray:
-        """[B, d], [B, n] -> [B, n] logits."""
+        """[B, d], [B, n] -> [B, n] logits; raises IndexError for an id that is none."""
         logits = np.empty(ids.shape, np.float32)
-        gather(self.weight, behaved(contexts), behaved(ids), logits)
+        if not gather(self.weight, behaved(contexts), behaved(ids), logits):
+            raise IndexError(f"ids must be 0 to {len(self.weight) - 1}")
         with np.errstate(over="ignore", invalid="ignore"):  # the caller refuses what overflows
             return self.finished(logits, ids)
 

@@ -10,10 +10,10 @@ import numpy.typing as npt
 
 from . import row_products
 from .bundle import Bundle
+from .compiled_previews import FLOAT
 from .plans.base import empty_result
 from .result import FloatArray, PlanResult
 
-FLOAT = 4  # bytes of a weight
 Values = TypeVar("Values", bound=npt.NDArray[Any])
 
 

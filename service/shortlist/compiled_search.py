@@ -9,11 +9,12 @@ import numpy.typing as npt
 
 from . import kernels
 from .bundle import Bundle
-from .byte_products import BYTES, LANES, NIBBLES, VNNI, ZERO_POINT, Bytes, in_blocks, in_lines, in_nibbles
+from .byte_products import BYTES, LANES, NIBBLES, STEP, VNNI, ZERO_POINT, Bytes, in_blocks, in_lines, in_nibbles
 from .result import FloatArray, IdArray, PlanResult
 
 __all__ = ["VNNI", "CompiledSearch"]
 
+COPIED = 1 << 28  # bytes of int8 rows of which every process may have its own
 NONE: FloatArray = np.empty(0, np.float32)
 
 
@@ -90,11 +91,16 @@ def tables(bundle: Bundle, arrays: dict[str, npt.NDArray[Any]]) -> kernels.Table
         nibble_scale=filled(arrays["nibble_scale"], place, count) if nibbles.size else NONE,
         bias=filled(bias, place, count) if bias.size else NONE,
         order=order,
-        codes=in_lines(mapped(bundle, files["codes"], np.uint8, (order.size, dim))),
+        codes=lines_of(mapped(bundle, files["codes"], np.uint8, (order.size, dim))),
         code_scale=arrays["code_scale"],
         code_bias=bias,
         rows=mapped(bundle, files["rows"], np.float32, (classes, dim)),
     )
+
+
+def lines_of(codes: Bytes) -> Bytes:
+    """int8 rows in whole cache lines: a copy in large pages, or what is mapped where that is too large to be copied."""
+    return codes if codes.nbytes > COPIED and not codes.shape[1] % STEP else in_lines(codes)
 
 
 def whole_blocks(count: int) -> int:

@@ -22,15 +22,15 @@ class ExactRows:
     """Over rows.onnx, `context` [B, d], `ids` [B, n] -> `logits` [B, n], or what equals it. Threads may share it."""
 
     def __init__(self, bundle: Bundle, device: str, threads: int) -> None:
-        """Open the graph, and compile where that is faster."""
-        self.graph = Graph(bundle.graph("rows"), device, threads)
+        """Compile where that is faster, else open the graph."""
         budget = GATHER_BYTES if device == "cpu" else DEVICE_GATHER_BYTES
         self.gathered = max(1, budget // (4 * bundle.manifest.dim))  # classes
-        self.compiled = compiled(bundle) if device == "cpu" and threads <= COMPILED_THREADS else None
+        self.loops = loops_of(bundle) if device == "cpu" and threads <= COMPILED_THREADS else None
+        self.graph = Graph(bundle.graph("rows"), device, threads) if self.loops is None else None
 
     def __call__(self, contexts: FloatArray, ids: IdArray) -> FloatArray:
         """Logits [B, n] of `ids` [B, n], each row's own, for `contexts` [B, d]; padding has -inf."""
-        return self.by_graph(contexts, ids) if self.compiled is None else self.compiled(contexts, ids)
+        return self.by_graph(contexts, ids) if self.loops is None else self.loops(contexts, ids)
 
     def of(self, context: FloatArray, ids: IdArray) -> FloatArray:
         """Logits [n] of `ids` [n] for one `context` [d]."""
@@ -39,6 +39,7 @@ class ExactRows:
 
     def by_graph(self, contexts: FloatArray, ids: IdArray) -> FloatArray:
         """The same; some at a time, so that what is gathered stays in the cache."""
+        assert self.graph is not None
         rows, classes = max(1, self.gathered // max(1, ids.shape[1])), min(self.gathered, max(1, ids.shape[1]))
         logits = np.empty(ids.shape, np.float32)
         for row in range(0, len(ids), rows):
@@ -48,7 +49,7 @@ class ExactRows:
         return logits
 
 
-def compiled(bundle: Bundle) -> CompiledGather | None:
+def loops_of(bundle: Bundle) -> CompiledGather | None:
     """The loops; None without numba for this numpy, and for small layers."""
     try:
         from .compiled_gather import CompiledGather

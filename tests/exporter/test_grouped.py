@@ -166,6 +166,12 @@ def test_a_wide_k_widens_and_probabilities_stay(head, dense):
     assert (head.topk(rows[:2], 400).scored == CLASSES).all()  # dense
 
 
+def test_a_k_that_widens_shares_no_call_with_one_that_does_not(head):
+    assert head.plan.width(1) == head.plan.width(8)
+    assert head.plan.width(16) == head.plan.exact_scores(16)
+    assert head.plan.width(17) != head.plan.width(30) < 0
+
+
 def test_a_k_of_ten_goes_the_fast_way(head):
     assert not head.plan.widened(10)
     assert head.plan.exact_scores(10) == 20
@@ -243,7 +249,7 @@ def test_contexts_without_variety_still_make_a_head(tmp_path, sample):
     [
         ({"width": "69"}, "option width=69 is over d = 68: choose a narrower preview"),
         ({"candidates": "10"}, "option candidates=10 is under full_view=16: choose more candidates"),
-        ({"previewed": "20"}, "option previewed=20 is under the 64 candidates: preview more classes"),
+        ({"previewed": "20"}, "option previewed=20 is under the 128 candidates: preview more classes"),
         ({"depth": "2"}, "there is no option 'depth'"),
     ],
 )

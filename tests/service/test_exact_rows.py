@@ -35,6 +35,11 @@ def rows(bundle):
     return ExactRows(bundle, "cpu", 1)
 
 
+@pytest.fixture(scope="module")
+def by_graph(bundle):
+    return ExactRows(bundle, "cpu", 4)  # threads: more than loops are for
+
+
 def asked(dense, batch, count, seed=0):
     random = np.random.default_rng(seed)
     contexts = random.standard_normal((batch, dense.dim)).astype(np.float32)
@@ -43,21 +48,21 @@ def asked(dense, batch, count, seed=0):
 
 @given(batch=st.integers(0, 4), count=st.integers(0, 21), seed=st.integers(0, 99))
 @settings(max_examples=40, deadline=None)
-def test_loops_and_graph_give_the_dense_logits(rows, dense, batch, count, seed):
+def test_loops_and_graph_give_the_dense_logits(rows, by_graph, dense, batch, count, seed):
     pytest.importorskip("numba")
     contexts, ids = asked(dense, batch, count, seed)
-    assert rows.compiled is not None
+    assert rows.loops is not None
     truth = np.take_along_axis(logits_of(dense, contexts), ids, axis=1)
-    for found in (rows(contexts, ids), rows.by_graph(contexts, ids)):
+    for found in (rows(contexts, ids), by_graph(contexts, ids)):
         assert found.dtype == np.float32
         np.testing.assert_allclose(found, truth, rtol=1e-5, atol=1e-4)
 
 
-def test_padding_is_no_class(rows, dense):
+def test_padding_is_no_class(rows, by_graph, dense):
     contexts, _ = asked(dense, 2, 1)
     ids = np.tile(dense.padded, (2, 1)).astype(np.int64)
     assert np.isneginf(rows(contexts, ids)).all()
-    assert np.isneginf(rows.by_graph(contexts, ids)).all()
+    assert np.isneginf(by_graph(contexts, ids)).all()
 
 
 def test_one_row_is_the_row_of_a_batch(rows, dense):
@@ -65,12 +70,12 @@ def test_one_row_is_the_row_of_a_batch(rows, dense):
     np.testing.assert_array_equal(rows.of(contexts[1], ids[1]), rows(contexts, ids)[1])
 
 
-def test_what_a_graph_gathers_is_bounded(rows, dense, monkeypatch):
+def test_what_a_graph_gathers_is_bounded(by_graph, dense, monkeypatch):
     contexts, ids = asked(dense, 5, 40)
-    whole = rows.by_graph(contexts, ids)
+    whole = by_graph(contexts, ids)
     for gathered in (1, 7, 40, 90):
-        monkeypatch.setattr(rows, "gathered", gathered)
-        np.testing.assert_allclose(rows.by_graph(contexts, ids), whole, rtol=1e-5, atol=1e-5)
+        monkeypatch.setattr(by_graph, "gathered", gathered)
+        np.testing.assert_allclose(by_graph(contexts, ids), whole, rtol=1e-5, atol=1e-5)
 
 
 def test_nothing_is_compiled_after_the_load(rows, dense):
@@ -92,12 +97,21 @@ def test_products_that_overflow_are_no_numbers_and_no_warning(rows, dense):
         assert not np.isfinite(found).all()
 
 
+@pytest.mark.parametrize("wrong", [-1, CLASSES, 1 << 60])
+def test_an_id_that_is_none_reads_nothing(rows, dense, wrong):
+    pytest.importorskip("numba")
+    contexts, ids = asked(dense, 2, 9)
+    ids[1, 4] = wrong
+    with pytest.raises(IndexError, match="ids must be 0 to 2002"):
+        rows(contexts, ids)
+
+
 @pytest.mark.parametrize("threads", [1, 4])
 def test_graphs_answer_without_numba_and_with_many_threads(bundle, dense, threads, monkeypatch):
     if threads == 1:
         monkeypatch.setitem(sys.modules, "shortlist.compiled_gather", None)
     found = ExactRows(bundle, "cpu", threads)
-    assert found.compiled is None
+    assert found.loops is None
     contexts, ids = asked(dense, 2, 9)
     truth = np.take_along_axis(logits_of(dense, contexts), ids, axis=1)
     np.testing.assert_allclose(found(contexts, ids), truth, rtol=1e-5, atol=1e-4)
@@ -106,7 +120,7 @@ def test_graphs_answer_without_numba_and_with_many_threads(bundle, dense, thread
 def test_small_layers_go_by_their_graph(tmp_path):
     dense = make_dense(300)
     head = make_head(tmp_path, dense, method="svd")
-    assert head.rows.compiled is None
+    assert head.rows.loops is None
     contexts, ids = make_contexts(3).contexts, np.array([[1, 2], [0, 299], [7, 7]])
     truth = np.take_along_axis(logits_of(dense, contexts), ids, axis=1)
     np.testing.assert_allclose(head.rows(contexts, ids), truth, rtol=1e-5, atol=1e-4)

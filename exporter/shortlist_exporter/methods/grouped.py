@@ -22,6 +22,7 @@ from .base import Cost, Fitted, FloatArray, Options, Progress, parsed, quiet, to
 
 CALIBRATION_ROWS = 8_000  # contexts that calibrate the tail
 STEP = 4  # columns that loops multiply at once: those in int8 are a multiple
+LEAST = 128  # candidates: for k up to 10 the search then goes no wider way
 GROUP = 96  # classes of a group in the mean
 
 
@@ -32,7 +33,7 @@ class GroupedOptions(Options):
     int8_width: int = Field(default=16, ge=1, description="columns of the previews in int8, the others in 4 bits")
     groups: int | None = Field(default=None, ge=1, description="groups of classes; V/96 by default")
     previewed: int | None = Field(default=None, ge=1, description="classes previewed; V/6 by default")
-    candidates: int | None = Field(default=None, ge=1, description="classes scored by int8 rows; V/256 by default")
+    candidates: int | None = Field(default=None, ge=1, description="classes scored by int8 rows; V/256, at least 128")
     full_view: int = Field(default=16, ge=5, description="classes then scored exactly")
 
 
@@ -101,7 +102,7 @@ def with_defaults(options: GroupedOptions, dense: Dense) -> GroupedOptions:
     """Options that follow from the layer's size filled in; raises BadInput."""
     real = dense.classes - dense.padded.size
     full_view = min(options.full_view, real)
-    candidates = options.candidates or max(64, dense.classes // 256)
+    candidates = options.candidates or max(LEAST, dense.classes // 256)
     previewed = options.previewed or max(1024, dense.classes // 6)
     width = options.width or max(1, round(dense.dim * 4 / 9))
     if width > dense.dim:

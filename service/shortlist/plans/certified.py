@@ -1,12 +1,13 @@
 """Plan `certified`: exact requests, answered without the dense layer where bounds prove the answer.
 
 What is proved: no class that was not rescored has a larger logit than the k classes returned have, in real numbers.
-Let Z_v be what rows.onnx gives for a class, in float32, and z_v the true logit. A sum of d products, a bias, a factor
-and their roundings obey |Z_v - z_v| <= gamma |(w_v, b_v)| |(h, 1)|, gamma = n u / (1 - n u), u = 2^-24, n = d + 4, in
-whatever order they are summed (Higham, Accuracy and Stability, 3.1), Cauchy-Schwarz being applied to sum |w_vj h_j|. A
-soft-cap divides, takes tanh and multiplies: its slope is at most 1, and tanh, ONNX Runtime's or numpy's, is off by less
-than `TANH_ERROR`. Hence k classes are at least the k-th largest of Z_v - slack_v - floor, and a class whose upper bound
-is under that is not among the best k. Rows that the bounds do not decide cheaply are answered by dense.
+Let Z_v be what rows.onnx or its loops give for a class, in float32, and z_v the true logit. A sum of d products, a
+bias, a factor and their roundings obey |Z_v - z_v| <= gamma |(w_v, b_v)| |(h, 1)|, gamma = n u / (1 - n u), u =
+2^-24, n = d + 4, in whatever order they are summed (Higham, Accuracy and Stability, 3.1), Cauchy-Schwarz being
+applied to sum |w_vj h_j|. A soft-cap divides, takes tanh and multiplies: its slope is at most 1, and tanh, ONNX
+Runtime's or numpy's, is off by less than `TANH_ERROR`. Hence k classes are at least the k-th largest of Z_v - slack_v
+- floor, and a class whose upper bound is under that is not among the best k. Rows that the bounds do not decide
+cheaply are answered by dense.
 """
 
 from __future__ import annotations
@@ -139,7 +140,7 @@ class CertifiedPlan(Plan):
     ) -> tuple[IdArray, FloatArray] | None:
         """Every class that could be among the k best legal ones, and some more: ascending ids, exact logits.
 
-        upper: [V]. None where there are too many, or where rows.onnx has no numbers for them.
+        upper: [V]. None where there are too many, or where exact rows have no numbers for them.
         """
         allowed = legal.restrict(upper, row) if legal.restricts else upper
         ids = largest(allowed, self.first(k))

@@ -118,7 +118,7 @@ class GroupedPlan(Plan):
 
     def width(self, k: int) -> int:
         """See Plan.width: a k that widens has candidates of its own."""
-        return self.exact_scores(k)
+        return -k if self.widened(k) else self.exact_scores(k)
 
     def max_rows(self) -> int:
         """See Plan.max_rows."""

@@ -17,7 +17,7 @@ WIDEN = 4  # a request for k classes rescores at least 4 k candidates
 
 
 class PreviewPlan(Plan):
-    """preview.onnx: `context` [B, d] -> `logits` [B, V]; rows.onnx: `context`, `ids` [B, n] -> `logits` [B, n].
+    """preview.onnx: `context` [B, d] -> `logits` [B, V]; then ExactRows for the candidates.
 
     The normaliser takes exact logits for the candidates and previews for the rest: `estimated`.
     """

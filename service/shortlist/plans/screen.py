@@ -44,7 +44,7 @@ class ScreenPlan(Plan):
 
     - `probes`: clusters that a query opens. A class in several sets is scored once.
     - `probe_margin`: queries whose two best clusters are closer than this open one more.
-    - `second_stage`: the clusters' graphs give previews, of which the best `full_view` are rescored by rows.onnx.
+    - `second_stage`: the clusters' graphs give previews, of which the best `full_view` are rescored exactly.
     - `dense_margin`: queries whose two best clusters are closer than this go to dense, where the bundle has it.
 
     A margin is the difference of the two best scores over the size of the best.
