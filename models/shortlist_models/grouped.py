@@ -52,6 +52,18 @@ def k_means(rows: Tensor, count: int, seed: int) -> Groups:
     return Groups(group.argsort(stable=True), starts, centres[kept])
 
 
+def similar_classes(preview: Tensor, bias: Tensor | None, count: int, seed: int) -> Groups:
+    """Groups of classes whose logits are alike: of the rows `preview` [m, W] and, where there is one, of `bias` [m].
+
+    A bias is a column for which every context has 1: without it, the few classes that win by their bias alone would be
+    in groups of others that do not, and never be looked at.
+    """
+    if bias is None:
+        return k_means(preview, count, seed)
+    groups = k_means(torch.column_stack([preview, bias]), count, seed)
+    return groups._replace(centres=groups.centres[:, :-1].contiguous())
+
+
 def nearest(rows: Tensor, centres: Tensor) -> Tensor:
     """[m, W], [G, W] -> [m]: the nearest centre of each row."""
     half = 0.5 * (centres**2).sum(dim=1)
@@ -91,9 +103,10 @@ class GroupedSoftmax(RescoredSoftmax):
         self.centre, self.centre_scale = quantize_rows(groups.centres)
         of_class = torch.repeat_interleave(torch.arange(len(sizes)), sizes)
         squared = ((rows - groups.centres[of_class]) ** 2).sum(dim=1)
-        self.reach = SPREAD * mean_by_group(squared, of_class, sizes).sqrt()
-        if self.bias is not None:
-            self.reach = self.reach + mean_by_group(self.bias, of_class, sizes)
+        biases = torch.zeros(len(rows)) if self.bias is None else self.bias
+        level = mean_by_group(biases, of_class, sizes)
+        squared = squared + (biases - level[of_class]) ** 2
+        self.reach = level + SPREAD * mean_by_group(squared, of_class, sizes).sqrt()
 
     def previews(self, contexts: Tensor) -> Tensor:
         """[B, d] -> [B, m], before logit scale and soft-cap; -inf where the class's group is not looked at."""

@@ -236,6 +236,16 @@ def test_small_layers_answer_like_dense(tmp_path_factory, classes, seed, k):
     np.testing.assert_array_equal(head.topk(rows[:3, :16], k).ids, head.topk(rows[:3, :16], k, exact=True).ids)
 
 
+def test_classes_that_win_by_their_bias_are_found(tmp_path):
+    bias = np.zeros(CLASSES, np.float32)
+    bias[::97] = np.linspace(195, 390, len(bias[::97]))  # 2.5 to 5 times the spread of logits
+    dense = make_dense(CLASSES, DIM, bias=bias)
+    head = make_head(tmp_path, dense, contexts, method="grouped", options=OPTIONS)
+    best = logits_of(dense, rows).argmax(axis=1)
+    assert np.isin(best, np.arange(0, CLASSES, 97)).mean() > 0.9
+    assert (head.topk(rows, 1).ids[:, 0] == best).mean() > 0.97
+
+
 @pytest.mark.parametrize("sample", ["zeros", "equal"])
 def test_contexts_without_variety_still_make_a_head(tmp_path, sample):
     own = np.zeros((100, DIM), np.float32) if sample == "zeros" else np.repeat(rows[:1], 100, axis=0)

@@ -13,7 +13,7 @@ from shortlist.bundle import GRAPHS
 from shortlist.errors import BadInput
 from shortlist.manifest import Normalizer
 from shortlist_models import context_basis
-from shortlist_models.grouped import GroupedSoftmax, k_means
+from shortlist_models.grouped import GroupedSoftmax, similar_classes
 
 from ..graphs import INLINE_BYTES
 from ..grouped_graphs import write_graphs
@@ -60,7 +60,8 @@ class GroupedMethod:
             basis = context_basis(own.weight, rows, chosen.width)
             progress("groups", 1, 3)
             real = torch.from_numpy(np.setdiff1d(np.arange(dense.classes), dense.padded))
-            groups = k_means(basis.preview[real], chosen.groups, seed)
+            bias = None if own.bias is None else own.bias[real]
+            groups = similar_classes(basis.preview[real], bias, chosen.groups, seed)
             widths = chosen.int8_width, chosen.previewed, chosen.candidates, chosen.full_view
             module = GroupedSoftmax(own, basis, real, groups, *widths)
             progress("tail", 2, 3)
