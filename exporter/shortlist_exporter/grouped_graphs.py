@@ -1,8 +1,9 @@
 """Graphs of plan `grouped`. Classes are in the order of index.safetensors, `order` [m]; positions count in it.
 
-screen.onnx: `context` [B, d] -> `integers` [B, W] uint8, `row_scale` [B, 1], `scores` [B, G] of the groups, `tail` [B].
+screen.onnx: `context` [B, d] -> `integers` [B, W] uint8, `row_scale` [B, 1], `scores` [B, G] of the groups,
+`block_scores` [B, n] of the blocks, `tail` [B].
 previews.onnx: `integers`, `row_scale` -> `previews` [B, m] of all classes, in units of `row_scale`.
-fused.onnx: both by one call: `scores`, `tail`, `previews`.
+fused.onnx: both by one call: `scores`, `block_scores`, `tail`, `previews`.
 rescore.onnx: as of plan `cascade`.
 """
 
@@ -65,7 +66,7 @@ def write_fused(folder: Path, module: GroupedSoftmax) -> str:
 
 
 def screen(graph: GraphBuilder, module: GroupedSoftmax) -> None:
-    """Projection and tail by one product; the projection in integers; the scores of groups."""
+    """Projection and tail by one product; the projection in integers; the scores of groups and blocks."""
     columns = [module.projection.numpy(), module.tail.vector.numpy()[:, None]]
     graph.node("MatMul", ["context", graph.tensor("screen", np.concatenate(columns, axis=1))], "all")
     sizes = graph.tensor("sizes", np.array([module.projection.shape[1], 1], np.int64))
@@ -73,18 +74,18 @@ def screen(graph: GraphBuilder, module: GroupedSoftmax) -> None:
     column = graph.node("Squeeze", ["tail_column", graph.tensor("last", np.array([1], np.int64))], "tail_product")
     graph.node("Add", [column, graph.tensor("tail_offset", np.float32(module.tail.offset))], "tail")
     integers, row_scale = quantized_contexts(graph, "projected")
-    centres = graph.tensor("centres", module.centre.numpy().T.astype(np.int8))
-    zero_point = graph.tensor("zero_point", np.uint8(ZERO_POINT))
-    sums = graph.node("MatMulInteger", [integers, centres, zero_point], "centre_sums")
-    numbers = graph.node("Cast", [sums], "centre_numbers", to=FLOAT)
-    scaled = graph.node("Mul", [numbers, graph.tensor("centre_scale", module.centre_scale[:, 0].numpy())], "by_group")
-    products = graph.node("Mul", [scaled, row_scale], "centre_products")
-    graph.node("Add", [products, graph.tensor("reach", module.reach.numpy())], "scores")
+    bounds = (("starts", 0), ("ends", module.groups.codes.shape[1]), ("columns", 1))
+    first = [graph.tensor(f"centre_{name}", np.array([number], np.int64)) for name, number in bounds]
+    compared = graph.node("Slice", [integers, *first], "compared")
+    for name, centres in (("scores", module.groups), ("block_scores", module.blocks)):
+        products = by_class(graph, compared, f"{name}_centre", centres.codes, centres.scale)
+        scaled = graph.node("Mul", [products, row_scale], f"{name}_products")
+        graph.node("Add", [scaled, graph.tensor(f"{name}_reach", centres.reach.numpy())], name)
 
 
 def previews(graph: GraphBuilder, module: GroupedSoftmax) -> None:
-    """`integers`, `row_scale` -> `previews`: products of the first columns, in int8, and of the others, in 4 bits."""
-    wide, fine = module.preview.shape[1], module.nibbles.shape[1]
+    """`integers`, `row_scale` -> `previews`: products of the first columns, in int8, and of the others, in 2 bits."""
+    wide, fine = module.preview.shape[1], module.fine.shape[1]
     if not fine:
         found = by_class(graph, "integers", "preview", module.preview, module.scale)
     else:
@@ -92,7 +93,7 @@ def previews(graph: GraphBuilder, module: GroupedSoftmax) -> None:
         graph.nodes.append(helper.make_node("Split", ["integers", sizes], ["first", "others"], axis=1))
         parts = (
             ("first", "preview", module.preview, module.scale),
-            ("others", "nibbles", module.nibbles, module.nibble_scale),
+            ("others", "fine", module.fine, module.fine_scale),
         )
         found = graph.node("Add", [by_class(graph, *part) for part in parts], "products")
     if module.bias is not None:
@@ -118,5 +119,6 @@ def previews_of(module: GroupedSoftmax) -> onnx.ValueInfoProto:
 
 
 def screen_outputs(module: GroupedSoftmax) -> list[onnx.ValueInfoProto]:
-    """What a row's groups are chosen by, and its tail."""
-    return [value("scores", FLOAT, ["B", len(module.reach)]), value("tail", FLOAT, ["B"])]
+    """What a row's groups and blocks are chosen by, and its tail."""
+    scores = value("scores", FLOAT, ["B", len(module.groups.reach)])
+    return [scores, value("block_scores", FLOAT, ["B", len(module.blocks.reach)]), value("tail", FLOAT, ["B"])]

@@ -1,10 +1,12 @@
-"""Groups of similar classes, previews of the best groups, int8 rows, exact scores; each stage feeds the next.
+"""Groups of similar classes, blocks of more similar ones, previews, int8 rows, exact scores; each stage feeds the next.
 
 Not of one paper. From inverted files (Jegou et al. 2011, "Product quantization for nearest neighbor search"): classes
-in groups by k-means, of which the few that score best are looked at. From SVD-softmax (Shim et al. 2017): previews
-over a low rank, here in the basis that contexts use, in which groups are made too. From quantised search: candidates
-are scored again by whole rows in int8 before a few dozen are scored exactly. In that basis contexts' components are all
-of one size, while rows' fall: the first few columns are in int8, the others, ten times as small, in 4 bits.
+in groups by k-means, of which the few that score best are looked at; here each group is in blocks of sixteen, as many
+as compiled loops score side by side, of which again the best are looked at. From SVD-softmax (Shim et al. 2017):
+previews over a low rank, here in the basis that contexts use, in which groups are made too. From quantised search:
+candidates are scored again by whole rows in int8 before a few dozen are scored exactly. In that basis contexts'
+components are all of one size, while rows' fall: the first few columns are in int8, the others, ten times as small, in
+2 bits; and the first half of them says nearly as well as all how good a group or a block may be.
 """
 
 from __future__ import annotations
@@ -16,25 +18,31 @@ import torch
 from torch import Tensor
 
 from .full import FullSoftmax
-from .rescored import RescoredSoftmax, int8_products
-from .svd import Basis, quantize_nibbles, quantize_rows
+from .rescored import RescoredSoftmax
+from .svd import Basis, quantize_rows, quantize_two_bits
 
 ROUNDS = 12  # of k-means
-SPREAD = 1.5  # standard deviations over a group's mean logit at which its best class is expected
+BLOCK = 16  # classes of a block; the last of a group has fewer
+HALVINGS = 6  # rounds in which a group's halves are made alike
+SPREAD = 1.5  # standard deviations over the mean logit of a group or block at which its best class is expected
 ROWS = 8192  # classes whose distances are held at once
 
 
 class Groups(NamedTuple):
-    """order: [m] positions of classes, group by group; starts: [G + 1] where groups begin in it; centres: [G, W]."""
+    """order: [m] positions of classes, group by group; starts: [G + 1] where groups begin in it."""
 
     order: Tensor
     starts: Tensor
-    centres: Tensor
 
     @property
     def sizes(self) -> Tensor:
         """[G]: classes of each group."""
         return self.starts.diff()
+
+    def block_starts(self) -> Tensor:
+        """[B + 1]: where blocks begin in `order`: every `BLOCK` classes from the start of each group."""
+        ends = zip(self.starts[:-1].tolist(), self.starts[1:].tolist(), strict=True)
+        return torch.tensor([start for first, end in ends for start in range(first, end, BLOCK)] + [len(self.order)])
 
 
 def k_means(rows: Tensor, count: int, seed: int) -> Groups:
@@ -48,8 +56,7 @@ def k_means(rows: Tensor, count: int, seed: int) -> Groups:
         centres = (torch.zeros_like(centres).index_add_(0, group, rows) / sizes[:, None])[kept]
     sizes = torch.bincount(nearest(rows, centres), minlength=len(centres))
     group, kept = nearest(rows, centres), sizes > 0
-    starts = torch.cat([sizes.new_zeros(1), sizes[kept].cumsum(0)])
-    return Groups(group.argsort(stable=True), starts, centres[kept])
+    return Groups(group.argsort(stable=True), torch.cat([sizes.new_zeros(1), sizes[kept].cumsum(0)]))
 
 
 def similar_classes(preview: Tensor, bias: Tensor | None, count: int, seed: int) -> Groups:
@@ -58,10 +65,35 @@ def similar_classes(preview: Tensor, bias: Tensor | None, count: int, seed: int)
     A bias is a column for which every context has 1: without it, the few classes that win by their bias alone would be
     in groups of others that do not, and never be looked at.
     """
-    if bias is None:
-        return k_means(preview, count, seed)
-    groups = k_means(torch.column_stack([preview, bias]), count, seed)
-    return groups._replace(centres=groups.centres[:, :-1].contiguous())
+    rows = preview if bias is None else torch.column_stack([preview, bias])
+    groups = k_means(rows, count, seed)
+    parts = [in_blocks(rows, classes) for classes in torch.split(groups.order, groups.sizes.tolist())]
+    return groups._replace(order=torch.cat(parts))
+
+
+def in_blocks(rows: Tensor, classes: Tensor) -> Tensor:
+    """`classes` [n] in an order in which every `BLOCK` of them are similar: by halves, halved again."""
+    blocks = -(-len(classes) // BLOCK)
+    if blocks <= 1:
+        return classes
+    first = blocks // 2 * BLOCK
+    ranked = classes[along_difference(rows[classes], first)]
+    return torch.cat([in_blocks(rows, ranked[:first]), in_blocks(rows, ranked[first:])])
+
+
+def along_difference(rows: Tensor, first: int) -> Tensor:
+    """[n]: `rows` [n, W] ranked so that the first `first` and the others are two groups, as by k-means.
+
+    From the direction in which rows differ most, by powers; then along the line between the means of both.
+    """
+    centred = rows - rows.mean(dim=0)
+    direction = centred[(centred**2).sum(dim=1).argmax()]
+    for _ in range(HALVINGS):
+        direction = torch.nn.functional.normalize(centred.T @ (centred @ direction), dim=0)
+    for _ in range(HALVINGS):
+        ranked = (centred @ direction).argsort(stable=True)
+        direction = centred[ranked[first:]].mean(dim=0) - centred[ranked[:first]].mean(dim=0)
+    return (centred @ direction).argsort(stable=True)
 
 
 def nearest(rows: Tensor, centres: Tensor) -> Tensor:
@@ -70,61 +102,91 @@ def nearest(rows: Tensor, centres: Tensor) -> Tensor:
     return torch.cat([(part @ centres.T - half).argmax(dim=1) for part in torch.split(rows, ROWS)])
 
 
-class GroupedSoftmax(RescoredSoftmax):
-    """order: [m] ids group by group, padding left out; starts: [G + 1]; centre, centre_scale, reach: of the groups.
+class Widths(NamedTuple):
+    """How much is looked at; see GroupedSoftmax."""
 
-    A group's score is the int8 product with its mean row plus `reach`, what its best class is expected to have more.
-    projection: [d, W], its columns rounded to int8: projection_codes [W, d] times projection_scale [W, 1].
-    The groups that score best and hold `previewed` classes are previewed: preview, scale: [m, C] and [m, 1], the first
-    columns in int8, nibbles, nibble_scale: [m, W - C] and [m, 1], the others in 4 bits. Contexts are in int8.
-    candidates: how many of the previews go on. For the rest see RescoredSoftmax.
+    int8_width: int
+    centre_width: int
+    opened: int
+    previewed: int
+    candidates: int
+    full_view: int
+
+
+class Centres(NamedTuple):
+    """Of groups or of blocks, n of them: mean rows in int8, and how much more than the mean the best class may have.
+
+    codes: [n, c] whole numbers -127..127, scale: [n, 1], reach: [n].
     """
 
-    def __init__(
-        self,
-        dense: FullSoftmax,
-        basis: Basis,
-        real: Tensor,
-        groups: Groups,
-        int8_width: int,
-        previewed: int,
-        candidates: int,
-        full_view: int,
-    ) -> None:
+    codes: Tensor
+    scale: Tensor
+    reach: Tensor
+
+    def scores(self, levels: Tensor, row_scale: Tensor) -> Tensor:
+        """Contexts in int8, `levels` [B, W] times `row_scale` [B, 1] -> [B, n]."""
+        products = levels[:, : self.codes.shape[1]] @ self.codes.T * self.scale.T * row_scale
+        return products + self.reach
+
+
+def centres_of(rows: Tensor, bias: Tensor | None, sizes: Tensor, width: int) -> Centres:
+    """Of parts of `sizes` [n] of `rows` [m, W], which follow each other, and of `bias` [m]; by the first columns."""
+    part = torch.repeat_interleave(torch.arange(len(sizes)), sizes)
+    biases = torch.zeros(len(rows)) if bias is None else bias
+    centres, level = mean_by_part(rows, part, sizes), mean_by_part(biases, part, sizes)
+    squared = ((rows - centres[part]) ** 2).sum(dim=1) + (biases - level[part]) ** 2
+    reach = level + SPREAD * mean_by_part(squared, part, sizes).sqrt()
+    return Centres(*quantize_rows(centres[:, :width]), reach)
+
+
+def mean_by_part(values: Tensor, part: Tensor, sizes: Tensor) -> Tensor:
+    """[m, ...] -> [n, ...]: means of the `values` of each part."""
+    sums = torch.zeros(len(sizes), *values.shape[1:], dtype=values.dtype).index_add_(0, part, values)
+    return sums / sizes.reshape(-1, *[1] * (values.dim() - 1))
+
+
+class GroupedSoftmax(RescoredSoftmax):
+    """order: [m] ids group by group, padding left out; starts: [G + 1]; block_starts: [B + 1]; see Groups.
+
+    groups, blocks: their Centres, by the first `centre_width` columns of contexts in the basis. The groups that score
+    best and hold `opened` classes are opened; of their blocks, those that score best and hold `previewed` are
+    previewed: preview, scale: [m, C] and [m, 1], the first columns in int8, fine, fine_scale: [m, W - C] and [m, 1],
+    the others in 2 bits. Contexts are in int8. candidates: how many of the previews go on.
+    projection: [d, W], its columns rounded to int8: projection_codes [W, d] times projection_scale [W, 1].
+    For the rest see RescoredSoftmax.
+    """
+
+    def __init__(self, dense: FullSoftmax, basis: Basis, real: Tensor, groups: Groups, widths: Widths) -> None:
         """Quantise; `real` [m] are the ids that `groups` are of. No tail is known until `fit_tail`."""
-        super().__init__(dense, real[groups.order], full_view)
-        self.previewed, self.candidates = previewed, candidates
-        self.starts, sizes = groups.starts, groups.sizes
+        super().__init__(dense, real[groups.order], widths.full_view)
+        self.opened, self.previewed, self.candidates = widths.opened, widths.previewed, widths.candidates
+        self.starts, self.block_starts = groups.starts, groups.block_starts()
         rows = basis.preview[self.order]
-        self.preview, self.scale = quantize_rows(rows[:, :int8_width])
-        self.nibbles, self.nibble_scale = quantize_nibbles(rows[:, int8_width:])
+        self.preview, self.scale = quantize_rows(rows[:, : widths.int8_width])
+        self.fine, self.fine_scale = quantize_two_bits(rows[:, widths.int8_width :])
         self.projection_codes, self.projection_scale = quantize_rows(basis.projection.T)
         self.projection = (self.projection_codes * self.projection_scale).T
-        self.centre, self.centre_scale = quantize_rows(groups.centres)
-        of_class = torch.repeat_interleave(torch.arange(len(sizes)), sizes)
-        squared = ((rows - groups.centres[of_class]) ** 2).sum(dim=1)
-        biases = torch.zeros(len(rows)) if self.bias is None else self.bias
-        level = mean_by_group(biases, of_class, sizes)
-        squared = squared + (biases - level[of_class]) ** 2
-        self.reach = level + SPREAD * mean_by_group(squared, of_class, sizes).sqrt()
+        parts = self.starts.diff(), self.block_starts.diff()
+        self.groups, self.blocks = (centres_of(rows, self.bias, sizes, widths.centre_width) for sizes in parts)
 
     def previews(self, contexts: Tensor) -> Tensor:
-        """[B, d] -> [B, m], before logit scale and soft-cap; -inf where the class's group is not looked at."""
+        """[B, d] -> [B, m], before logit scale and soft-cap; -inf where the class's block is not looked at."""
         projected = contexts @ self.projection
-        seen = self.opened(int8_products(projected, self.centre, self.centre_scale, self.reach))
         levels, row_scale = quantize_rows(projected)
         wide = self.preview.shape[1]
         previews = levels[:, :wide] @ self.preview.T * self.scale.T
-        previews = (previews + levels[:, wide:] @ self.nibbles.T * self.nibble_scale.T) * row_scale
+        previews = (previews + levels[:, wide:] @ self.fine.T * self.fine_scale.T) * row_scale
         previews = previews if self.bias is None else previews + self.bias
-        return previews.masked_fill(~seen.repeat_interleave(self.starts.diff(), dim=1), -torch.inf)
+        return previews.masked_fill(~self.looked_at(levels, row_scale), -torch.inf)
 
-    def opened(self, scores: Tensor) -> Tensor:
-        """[B, G] -> [B, G]: which groups are previewed."""
-        ranked = scores.sort(dim=1, descending=True)
-        reached = self.starts.diff()[ranked.indices].cumsum(dim=1) >= min(self.previewed, len(self.order))
-        bar = ranked.values.gather(1, reached.int().argmax(dim=1, keepdim=True))
-        return scores >= bar
+    def looked_at(self, levels: Tensor, row_scale: Tensor) -> Tensor:
+        """[B, W] -> [B, m]: which classes are previewed."""
+        sizes, block_sizes = self.starts.diff(), self.block_starts.diff()
+        opened = best_holding(self.groups.scores(levels, row_scale), sizes, self.opened)
+        inside = opened.repeat_interleave(sizes, dim=1)[:, self.block_starts[:-1]]
+        scores = self.blocks.scores(levels, row_scale).masked_fill(~inside, -torch.inf)
+        best = best_holding(scores, block_sizes, self.previewed) & inside
+        return best.repeat_interleave(block_sizes, dim=1)
 
     def choose(self, preview: Tensor) -> Tensor:
         """Positions of one row's candidates, ascending, by its previews [m]."""
@@ -136,6 +198,8 @@ class GroupedSoftmax(RescoredSoftmax):
         return map(self.choose, self.previews(contexts))
 
 
-def mean_by_group(values: Tensor, group: Tensor, sizes: Tensor) -> Tensor:
-    """[m] -> [G]: means of the `values` of each group."""
-    return torch.zeros(len(sizes), dtype=values.dtype).index_add_(0, group, values) / sizes
+def best_holding(scores: Tensor, sizes: Tensor, wanted: int) -> Tensor:
+    """[B, n] -> [B, n]: which score best, until together they hold `wanted` classes, or all there are."""
+    ranked = scores.sort(dim=1, descending=True)
+    reached = sizes[ranked.indices].cumsum(dim=1) >= min(wanted, int(sizes.sum()))
+    return scores >= ranked.values.gather(1, reached.int().argmax(dim=1, keepdim=True))

@@ -21,8 +21,8 @@ from .full import FullSoftmax
 
 RIDGE = 1e-4  # share of the mean squared component of a context added to every direction
 LEVELS = 127.0
-MOST_NIBBLE = 15  # the largest of 16 odd numbers
-CLIPS = (0.85, 0.7, 0.55, 0.45)
+MOST = 3  # the largest of 4 odd numbers
+CLIPS = (0.85, 0.7, 0.6, 0.5, 0.42, 0.35, 0.3, 0.25)
 SHIFTS = 41  # tail shifts that calibration tries
 
 
@@ -76,8 +76,8 @@ def quantize_rows(values: Tensor) -> tuple[Tensor, Tensor]:
     return (values / scale).round(), scale
 
 
-def quantize_nibbles(values: Tensor) -> tuple[Tensor, Tensor]:
-    """[n, m] float32 -> odd integers -15..15 as float32 [n, m] and a scale per row [n, 1]: 4 bits a number.
+def quantize_two_bits(values: Tensor) -> tuple[Tensor, Tensor]:
+    """[n, m] float32 -> -3, -1, 1 or 3 as float32 [n, m] and a scale per row [n, 1]: 2 bits a number.
 
     The scale is the one of `CLIPS` that loses least, in mean square: a row's few largest numbers may be cut.
     """
@@ -85,10 +85,10 @@ def quantize_nibbles(values: Tensor) -> tuple[Tensor, Tensor]:
         return values, torch.ones(len(values), 1)
     peak = values.abs().amax(dim=1, keepdim=True)
     peak = torch.where(peak > 0, peak, torch.ones_like(peak))
-    odd, scale = odd_levels(values, peak / MOST_NIBBLE), peak / MOST_NIBBLE
+    odd, scale = odd_levels(values, peak / MOST), peak / MOST
     least = ((odd * scale - values) ** 2).sum(dim=1, keepdim=True)
     for clip in CLIPS:
-        other = peak * clip / MOST_NIBBLE
+        other = peak * clip / MOST
         levels = odd_levels(values, other)
         lost = ((levels * other - values) ** 2).sum(dim=1, keepdim=True)
         odd, scale = torch.where(lost < least, levels, odd), torch.where(lost < least, other, scale)
@@ -97,8 +97,8 @@ def quantize_nibbles(values: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def odd_levels(values: Tensor, scale: Tensor) -> Tensor:
-    """The nearest odd integers -15..15 of `values / scale`."""
-    half = (MOST_NIBBLE + 1) // 2
+    """The nearest of -3, -1, 1 and 3 to `values / scale`."""
+    half = (MOST + 1) // 2
     return 2 * (values / (2 * scale) - 0.5).round().clamp(-half, half - 1) + 1
 
 

@@ -18,13 +18,16 @@ from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from .result import FloatArray
+
 LANES = 16  # classes whose products are summed side by side
 BYTES = 4  # bytes of a class that one instruction multiplies and adds
 CHAINS = 4  # sums of an instruction that run side by side: one has to wait for the last
 STEP = LANES * BYTES  # bytes that an instruction reads
 ZERO_POINT = 128  # weights are kept as unsigned bytes around it
-MOST_NIBBLE = 15  # a weight of 4 bits u stands for the odd number 2 u - 15
-NIBBLES = 4 * BYTES  # of a class in two lines, which are multiplied together
+MOST = 3  # a weight of 2 bits u stands for the odd number 2 u - 3
+QUARTERS = 4  # weights of 2 bits in a byte
+COLUMNS = QUARTERS * BYTES  # of 2 bits that are read at once
 VNNI = bool(binding.get_host_cpu_features().get("avx512vnni"))
 
 Bytes = npt.NDArray[np.uint8]
@@ -107,24 +110,22 @@ def vnni_scores(typing: Any, weights: Any, context: Any, count: Any, shift: Any,
 
 
 @intrinsic
-def vnni_nibbles(typing: Any, weights: Any, context: Any, pairs: Any, shift: Any, scale: Any, scores: Any) -> Any:
-    """See `add_nibble_scores`: addresses, how many times two lines, and what is taken from the sums."""
+def vnni_two_bits(typing: Any, weights: Any, context: Any, lines: Any, shift: Any, scale: Any, scores: Any) -> Any:
+    """See `add_two_bit_scores`: addresses, the number of lines, and what is taken from the sums."""
 
     def generate(_: Any, builder: Any, __: Any, arguments: Any) -> Any:
-        weights, context, pairs, shift, scale, scores = arguments
-        zero, mask = ir.Constant(WORDS, [0] * LANES), ir.Constant(VECTOR, [MOST_NIBBLE] * STEP)
-        totals = [cgutils.alloca_once_value(builder, zero) for _ in range(4)]
-        with cgutils.for_range(builder, pairs) as loop:
-            for i in range(2):
-                at = builder.add(builder.mul(loop.index, pairs.type(2)), pairs.type(i))
-                line = loaded(builder, weights, VECTOR, at)
-                halves = builder.and_(line, mask), builder.lshr(line, ir.Constant(VECTOR, [4] * STEP))
-                for j, half in enumerate(halves):
-                    step = builder.add(builder.mul(at, pairs.type(2)), pairs.type(j))
-                    signed = spread(builder, loaded(builder, context, WORD, step))
-                    total = totals[2 * i + j]
-                    builder.store(add_products(builder, builder.load(total), half, signed), total)
-        found = reduce(builder.add, [builder.load(total) for total in totals])
+        weights, context, lines, shift, scale, scores = arguments
+        totals = [cgutils.alloca_once_value(builder, ir.Constant(WORDS, [0] * LANES)) for _ in range(QUARTERS)]
+        with cgutils.for_range(builder, lines) as loop:
+            line = loaded(builder, weights, VECTOR, loop.index)
+            for i, total in enumerate(totals):
+                part = builder.and_(line, ir.Constant(VECTOR, [MOST << 2 * i] * STEP))
+                step = builder.add(builder.mul(loop.index, lines.type(QUARTERS)), lines.type(i))
+                signed = spread(builder, loaded(builder, context, WORD, step))
+                builder.store(add_products(builder, builder.load(total), part, signed), total)
+        places = [ir.Constant(WORDS, [2 * i] * LANES) for i in range(QUARTERS)]  # sums are shifted once, weights never
+        sums = [builder.ashr(builder.load(total), place) for total, place in zip(totals, places, strict=True)]
+        found = reduce(builder.add, sums)
         centred = builder.sub(builder.add(found, found), in_all_lanes(builder, builder.trunc(shift, WORD)))
         first = ir.Constant(WORD, 0)
         scaled = builder.fmul(builder.sitofp(centred, FLOATS), loaded(builder, scale, FLOATS, first))
@@ -208,12 +209,12 @@ def block_scores(weights: int, levels: int, steps: int, shift: int, scale: int, 
 
 
 @compiled
-def add_nibble_scores(weights: int, levels: int, lines: int, shift: int, scale: int, scores: int) -> None:
-    """Add (2 weights @ levels - shift) * scale of one block of 4-bit weights [lines, LANES, BYTES], see `in_nibbles`.
+def add_two_bit_scores(weights: int, levels: int, lines: int, shift: int, scale: int, scores: int) -> None:
+    """Add (2 weights @ levels - shift) * scale of one block of 2-bit weights [lines, LANES, BYTES], see `in_two_bits`.
 
-    lines: an even number. levels: [lines * 2 * BYTES] int8, scale, scores: [LANES] float32, at addresses.
+    levels: [lines * QUARTERS * BYTES] int8, scale, scores: [LANES] float32, at addresses.
     """
-    vnni_nibbles(weights, levels, lines // 2, shift, scale, scores)
+    vnni_two_bits(weights, levels, lines, shift, scale, scores)
 
 
 @compiled
@@ -259,12 +260,25 @@ def in_blocks(values: Bytes) -> Bytes:
     return aligned
 
 
-def in_nibbles(values: npt.NDArray[np.int8]) -> Bytes:
-    """Odd numbers -15..15 [LANES n, W], W a multiple of `NIBBLES` -> [n, W / 8, LANES, BYTES], 4 bits each.
+def in_records(previews: Bytes, scale: FloatArray, fine: Bytes, fine_scale: FloatArray) -> Bytes:
+    """Blocks of two matrices as one line of bytes each, [n, .]: what is read together lies together.
 
-    A line's low halves are a step of four columns, its high halves are the next.
+    scale, fine_scale: [LANES n], a line each, then previews [n, ., LANES, BYTES] as `in_blocks` lays them, then fine
+    [n, ., LANES, BYTES] as `in_two_bits` does.
     """
-    blocks = in_blocks(((values.astype(np.int16) + MOST_NIBBLE) // 2).astype(np.uint8))
-    packed = empty_at_a_line((len(blocks), blocks.shape[1] // 2, LANES, BYTES))
-    packed[...] = blocks[:, 0::2] | blocks[:, 1::2] << 4
+    parts = scale.view(np.uint8), fine_scale.view(np.uint8), previews, fine
+    lines = [part.reshape(len(previews), part.size // len(previews)) for part in parts]
+    records = empty_at_a_line((len(previews), sum(line.shape[1] for line in lines)))
+    np.concatenate(lines, axis=1, out=records)
+    return records
+
+
+def in_two_bits(values: npt.NDArray[np.int8]) -> Bytes:
+    """-3, -1, 1 or 3 [LANES n, W], W a multiple of `COLUMNS` -> [n, W / COLUMNS, LANES, BYTES], 2 bits each.
+
+    The lowest bits of a line are a step of four columns, the next two are the next.
+    """
+    steps = in_blocks(((values.astype(np.int16) + MOST) // 2).astype(np.uint8))
+    packed = empty_at_a_line((len(steps), steps.shape[1] // QUARTERS, LANES, BYTES))
+    packed[...] = reduce(np.bitwise_or, [steps[:, i::QUARTERS] << 2 * i for i in range(QUARTERS)])
     return packed

@@ -14,12 +14,10 @@ import numpy.typing as npt
 
 from .bundle import Bundle
 from .byte_products import BYTES, LANES, VNNI, ZERO_POINT, Bytes, compiled, in_blocks, pair_products
+from .compiled_projection import FIRST, SECOND, peak_of, take_digits
 from .result import FloatArray
 
 __all__ = ["VNNI", "CompiledBounds"]
-
-FIRST, SECOND = np.float32(63), np.float32(126)  # a digit's most; how much finer the second digit is
-TINY = np.float32(1e-30)
 
 
 class Tables(NamedTuple):
@@ -65,18 +63,6 @@ def norm_of(values: FloatArray) -> Any:
 
 
 @compiled
-def take_digits(numbers: FloatArray, step: np.float32, digits: npt.NDArray[np.int8]) -> np.int32:
-    """Whole steps in `numbers` [d] into `digits`, and what is left in `numbers`; returns what the zero point adds."""
-    total = np.int32(0)
-    for i in range(numbers.size):
-        whole = np.rint(numbers[i] / step)
-        digits[i] = np.int8(whole)
-        total += np.int32(digits[i])
-        numbers[i] -= whole * step
-    return np.int32(ZERO_POINT) * total
-
-
-@compiled
 def bounds(contexts: FloatArray, tables: Tables, estimates: FloatArray, spreads: FloatArray) -> None:
     """Estimates [B, V] and spreads [B, 1] of `contexts` [B, d]; each row of weights is read once for all contexts."""
     count, dim, width = len(contexts), tables.mean.size, tables.rows.shape[1] * BYTES
@@ -84,10 +70,7 @@ def bounds(contexts: FloatArray, tables: Tables, estimates: FloatArray, spreads:
     steps, shifts = np.empty((count, 2), np.float32), np.empty((count, 2), np.int32)
     for row in range(count):
         norm = change_basis(contexts[row], tables.mean, tables.change, turned)
-        peak = TINY
-        for i in range(dim):
-            peak = max(peak, abs(turned[i]))
-        steps[row, 0] = peak / FIRST
+        steps[row, 0] = peak_of(turned) / FIRST
         steps[row, 1] = steps[row, 0] / SECOND
         spread = tables.factors[0] * norm_of(turned) + tables.factors[2] * norm
         for digit in range(2):

@@ -10,7 +10,8 @@ import numpy as np
 from .bundle import Bundle
 from .byte_products import compiled, fetch
 from .compiled_previews import FLOAT
-from .compiled_rows import behaved, mapped
+from .compiled_rows import mapped
+from .compiled_tables import behaved
 from .kernels import SUMS, dot
 from .result import FloatArray, IdArray
 

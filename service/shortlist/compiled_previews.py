@@ -1,41 +1,38 @@
-"""Compiled loops over previews: groups of classes scored, the best opened, their classes previewed."""
+"""Compiled loops over centres and previews: scores of groups, of blocks, and of the classes of some blocks."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from .byte_products import (
+    BYTES,
     LANES,
-    MOST_NIBBLE,
+    MOST,
     STEP,
     ZERO_POINT,
     Bytes,
-    add_nibble_scores,
+    add_two_bit_scores,
     block_scores,
     compiled,
     fetch,
+    row_product,
 )
+from .compiled_projection import peak_of
 from .compiled_selection import LOWEST, Ints
-from .result import FloatArray, IdArray
+from .result import FloatArray
 
 Context = npt.NDArray[np.int8]
 
 FLOAT = 4  # bytes
-BLOCKS_AHEAD = 6  # that are asked for before they are needed
+BLOCKS_AHEAD, ROWS_AHEAD = 4, 12  # that are asked for before they are needed
 LEVELS = np.float32(127)
-TINY = np.float32(1e-30)  # as in the exporter's `quantized`
 
 
 @compiled
 def quantize(values: FloatArray, levels: Context) -> np.float32:
     """Write `values` as whole numbers -127..127; returns their scale."""
-    peak = TINY
-    for i in range(values.size):
-        peak = max(peak, abs(values[i]))
-    scale = np.float32(peak / LEVELS)
+    scale = np.float32(peak_of(values) / LEVELS)
     for i in range(values.size):
         levels[i] = np.int8(np.rint(values[i] / scale))
     return scale
@@ -51,55 +48,53 @@ def sum_of(levels: Context) -> np.int32:
 
 
 @compiled
-def score_blocks(weights: Bytes, scale: FloatArray, listed: Ints, levels: Context, scores: FloatArray) -> None:
-    """Products of the `listed` blocks of `weights` [., W / 4, LANES, 4] with `levels` [W], times `scale` [., LANES]."""
-    steps, shift = weights.shape[1], ZERO_POINT * sum_of(levels)
-    size, start, scales = steps * STEP, weights.ctypes.data, scale.ctypes.data
-    context, result = levels.ctypes.data, scores.ctypes.data
-    for i in range(listed.size):
-        if i + BLOCKS_AHEAD < listed.size:
-            ahead = listed[i + BLOCKS_AHEAD]
-            fetch(start + ahead * size, size)
-            fetch(scales + ahead * LANES * FLOAT, LANES * FLOAT)
-        of = scales + listed[i] * LANES * FLOAT
-        block_scores(start + listed[i] * size, context, steps, shift, of, result + i * LANES * FLOAT)
+def score_blocks(weights: Bytes, scale: FloatArray, levels: Context, scores: FloatArray) -> None:
+    """Products of all `weights` [n, W / 4, LANES, 4] with the first of `levels`, times `scale` [n, LANES]."""
+    steps, start, scales = weights.shape[1], weights.ctypes.data, scale.ctypes.data
+    shift = ZERO_POINT * sum_of(levels[: steps * BYTES])
+    context, result, line = levels.ctypes.data, scores.ctypes.data, LANES * FLOAT
+    for i in range(len(weights)):
+        block_scores(start + i * steps * STEP, context, steps, shift, scales + i * line, result + i * line)
 
 
 @compiled
-def add_nibbles(weights: Bytes, scale: FloatArray, listed: Ints, levels: Context, scores: FloatArray) -> None:
-    """As `score_blocks`, added to `scores`: weights of 4 bits [., W / 8, LANES, 4], as `in_nibbles` has them."""
-    lines, shift = weights.shape[1], MOST_NIBBLE * sum_of(levels)
-    size, start, scales = lines * STEP, weights.ctypes.data, scale.ctypes.data
-    context, result = levels.ctypes.data, scores.ctypes.data
+def preview_blocks(previews: Bytes, steps: Ints, listed: Ints, levels: Context, scores: FloatArray) -> None:
+    """Products of the `listed` of `previews` [n, .], as `in_records` lays them, with `levels`, into `scores`.
+
+    steps: [2], lines of a block in int8 and in 2 bits.
+    """
+    size, start, context, result = previews.shape[1], previews.ctypes.data, levels.ctypes.data, scores.ctypes.data
+    wide, fine = steps[0], steps[1]
+    shift, fine_shift = ZERO_POINT * sum_of(levels[: wide * BYTES]), MOST * sum_of(levels[wide * BYTES :])
     for i in range(listed.size):
         if i + BLOCKS_AHEAD < listed.size:
-            ahead = listed[i + BLOCKS_AHEAD]
-            fetch(start + ahead * size, size)
-            fetch(scales + ahead * LANES * FLOAT, LANES * FLOAT)
-        of = scales + listed[i] * LANES * FLOAT
-        add_nibble_scores(start + listed[i] * size, context, lines, shift, of, result + i * LANES * FLOAT)
+            fetch(start + listed[i + BLOCKS_AHEAD] * size, size)
+        scales, place = start + listed[i] * size, result + i * LANES * FLOAT
+        weights = scales + 2 * STEP
+        block_scores(weights, context, wide, shift, scales, place)
+        if fine:
+            add_two_bit_scores(weights + wide * STEP, context + wide * BYTES, fine, fine_shift, scales + STEP, place)
 
 
 @compiled
-def list_blocks(starts: IdArray, blocks: IdArray, opened: Ints, listed: Ints, at: Ints, filled: Ints) -> Any:
-    """The blocks of groups that are `opened`, the position of each one's first class, and how many it has."""
-    count = 0
-    for group in opened:
-        first, end = blocks[group], starts[group + 1]
-        for block in range(first, blocks[group + 1]):
-            listed[count], at[count] = block, starts[group] + LANES * (block - first)
-            filled[count] = min(LANES, end - at[count])
-            count += 1
-    return count
+def score_block_rows(rows: Bytes, scale: FloatArray, listed: Ints, levels: Context, scores: FloatArray) -> None:
+    """Products of the `listed` of `rows` [., W], whole lines, with the first of `levels`, times `scale` [.]."""
+    width, start, context = rows.shape[1], rows.ctypes.data, levels.ctypes.data
+    shift = ZERO_POINT * sum_of(levels[:width])
+    for i in range(listed.size):
+        if i + ROWS_AHEAD < listed.size:
+            fetch(start + listed[i + ROWS_AHEAD] * width, width)
+        product = row_product(start + listed[i] * width, context, width // STEP) - shift
+        scores[i] = np.float32(product) * scale[listed[i]]
 
 
 @compiled
 def add_bias(scores: FloatArray, bias: FloatArray, listed: Ints, filled: Ints, row_scale: np.float32) -> None:
-    """Biases [., LANES] of the `listed` blocks, in units of `row_scale`; the lowest score for what fills them up."""
+    """Add biases [., LANES] of the `listed` blocks, in units of `row_scale`; the lowest score in lanes not filled."""
     for i in range(listed.size):
         start, first = LANES * i, LANES * listed[i]
         if bias.size:
             for lane in range(LANES):
                 scores[start + lane] += bias[first + lane] / row_scale
-        for lane in range(filled[i], LANES):
+        for lane in range(filled[listed[i]], LANES):
             scores[start + lane] = LOWEST

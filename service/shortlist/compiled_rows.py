@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -11,10 +11,9 @@ import numpy.typing as npt
 from . import row_products
 from .bundle import Bundle
 from .compiled_previews import FLOAT
+from .compiled_tables import behaved
 from .plans.base import empty_result
 from .result import FloatArray, PlanResult
-
-Values = TypeVar("Values", bound=npt.NDArray[Any])
 
 
 class Limits(Protocol):
@@ -77,11 +76,6 @@ class CompiledGate:
         written = found.ids, found.logits, found.log_normalizer, found.scored
         row_products.gated(behaved(contexts), *self.tables, *written)
         return found
-
-
-def behaved(values: Values) -> Values:
-    """`values`, or a copy where they are not as usual: for others would be compiled while a request waits."""
-    return values if values.flags.carray else values.copy()
 
 
 def tables(bundle: Bundle, index: dict[str, npt.NDArray[Any]], chooser: str) -> tuple[npt.NDArray[Any], ...]:

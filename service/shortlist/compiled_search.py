@@ -9,7 +9,20 @@ import numpy.typing as npt
 
 from . import kernels
 from .bundle import Bundle
-from .byte_products import BYTES, LANES, NIBBLES, STEP, VNNI, ZERO_POINT, Bytes, in_blocks, in_lines, in_nibbles
+from .byte_products import (
+    BYTES,
+    COLUMNS,
+    LANES,
+    STEP,
+    VNNI,
+    ZERO_POINT,
+    Bytes,
+    in_blocks,
+    in_lines,
+    in_records,
+    in_two_bits,
+)
+from .compiled_tables import Tables, addresses, behaved
 from .result import FloatArray, IdArray, PlanResult
 
 __all__ = ["VNNI", "CompiledSearch"]
@@ -17,13 +30,15 @@ __all__ = ["VNNI", "CompiledSearch"]
 COPIED = 1 << 28  # bytes of int8 rows of which every process may have its own
 NONE: FloatArray = np.empty(0, np.float32)
 
+Arrays = dict[str, npt.NDArray[Any]]
+
 
 class Widths(Protocol):
     """The plan's options, read at every call, since they may be changed."""
 
+    opened: int
     previewed: int
     candidates: int
-    tail_limit: float
 
     def exact_scores(self, k: int) -> int:
         """See GroupedPlan."""
@@ -32,70 +47,99 @@ class Widths(Protocol):
 class CompiledSearch:
     """Threads may share it."""
 
-    def __init__(self, bundle: Bundle, arrays: dict[str, npt.NDArray[Any]]) -> None:
+    def __init__(self, bundle: Bundle, arrays: Arrays) -> None:
         """Lay out index.safetensors' `arrays`, map the rows, and compile, which takes seconds where nothing is kept."""
         manifest = bundle.manifest
-        self.tables = tables(bundle, arrays)
-        self.tail = float(arrays["tail_offset"][0])
-        self.finish = manifest.logit_scale, manifest.soft_cap or 0.0
-        self.search(np.zeros((1, manifest.dim), np.float32), 1, kernels.Limits(1, 1, 1, self.tail, 0.0, *self.finish))
+        self.tables = tables(bundle, arrays)  # kept: the loops know their addresses
+        self.places = addresses(self.tables)
+        tail = arrays["tail_offset"][0], manifest.options["tail_limit"]
+        self.finishing = np.array([*tail, manifest.logit_scale, manifest.soft_cap or 0], np.float32)
+        self.search(np.zeros((1, manifest.dim), np.float32), 1, 1, 1, 1, 1)
 
     def __call__(self, contexts: FloatArray, k: int, widths: Widths) -> PlanResult:
         """Answers of `contexts` [B, d]; the plan's `scored` is the number of candidates."""
-        return self.search(
-            contexts,
-            k,
-            kernels.Limits(
-                widths.previewed,
-                widths.candidates,
-                widths.exact_scores(k),
-                self.tail,
-                widths.tail_limit,
-                *self.finish,
-            ),
-        )
+        exact = widths.exact_scores(k)
+        return self.search(contexts, k, widths.opened, widths.previewed, widths.candidates, exact)
 
-    def search(self, contexts: FloatArray, k: int, limits: kernels.Limits) -> PlanResult:
+    def search(
+        self, contexts: FloatArray, k: int, opened: int, previewed: int, candidates: int, full_view: int
+    ) -> PlanResult:
         """Arrays for the answers, filled."""
         rows = len(contexts)
-        if not contexts.flags.aligned:
-            contexts = contexts.copy()
-        contexts = contexts.view()
-        contexts.flags.writeable = False  # arrays of another kind would be compiled for, while a request waits
-        ids, logits = np.full((rows, k), -1, np.int64), np.full((rows, k), -np.inf, np.float32)
+        ids, logits = np.empty((rows, k), np.int64), np.empty((rows, k), np.float32)
         normalizer, scored = np.empty(rows, np.float32), np.empty(rows, np.int32)
-        kernels.search(contexts, self.tables, limits, ids, logits, normalizer, scored)
+        widths = opened, previewed, candidates, full_view
+        kernels.search(behaved(contexts), self.places, self.finishing, *widths, ids, logits, normalizer, scored)
         return PlanResult(ids, logits, normalizer, scored)
 
 
-def tables(bundle: Bundle, arrays: dict[str, npt.NDArray[Any]]) -> kernels.Tables:
-    """The kernels' tables of a bundle."""
-    starts, order, bias = arrays["starts"], arrays["order"], arrays.get("bias", NONE)
-    blocks = np.concatenate([[0], (-(-np.diff(starts) // LANES)).cumsum()])
-    place, groups = places(starts, blocks), np.arange(len(arrays["centre"]))
-    count, preview = int(blocks[-1]), arrays["preview"]
-    nibbles = arrays.get("nibbles", np.empty((len(preview), 0), np.int8))  # none in older bundles
+def tables(bundle: Bundle, arrays: Arrays) -> Tables:
+    """The loops' tables of a bundle."""
+    return Tables(**projection(arrays), **groups(arrays), **blocks(arrays), **previews(arrays), **rows(bundle, arrays))
+
+
+def projection(arrays: Arrays) -> Arrays:
+    """The projection's columns as rows in blocks, an even number of steps in each; and the tail."""
+    codes, scale = arrays["projection"], arrays["projection_scale"]
+    return {
+        "projection": in_blocks(lanes(as_bytes(padded(codes, 2 * BYTES)))),
+        "projection_scale": lanes(scale),
+        "tail": arrays["tail"],
+    }
+
+
+def groups(arrays: Arrays) -> Arrays:
+    """Of groups: the loops' blocks of these are of sixteen groups each."""
+    sizes = np.diff(arrays["starts"])
+    return {
+        "centres": in_blocks(lanes(as_bytes(padded(arrays["group_codes"], BYTES)))),
+        "centre_scale": lanes(arrays["group_scale"]),
+        "reach": arrays["group_reach"],
+        "sizes": sizes.astype(np.int32),
+        "blocks": np.searchsorted(arrays["block_starts"], arrays["starts"]),
+    }
+
+
+def blocks(arrays: Arrays) -> Arrays:
+    """Of blocks of classes."""
+    starts = arrays["block_starts"].astype(np.int32)
+    return {
+        "block_rows": in_lines(as_bytes(padded(arrays["block_codes"], STEP))),
+        "block_scale": arrays["block_scale"],
+        "block_reach": arrays["block_reach"],
+        "firsts": starts[:-1].copy(),
+        "filled": np.diff(starts),
+    }
+
+
+def previews(arrays: Arrays) -> Arrays:
+    """Of classes, in blocks of which each group's last is filled up with zeros."""
+    starts = arrays["block_starts"]
+    count, place = len(starts) - 1, places(starts)
+    wide, fine, bias = arrays["preview"], arrays.get("fine"), arrays.get("bias", NONE)
+    fine = np.empty((len(wide), 0), np.int8) if fine is None else fine
+    first = in_blocks(filled(as_bytes(padded(wide, BYTES)), place, count))
+    others = in_two_bits(filled(padded(fine, COLUMNS), place, count))
+    scale = filled(arrays["scale"], place, count)
+    fine_scale = filled(arrays["fine_scale"], place, count) if fine.size else np.zeros_like(scale)
+    return {
+        "previews": in_records(first, scale, others, fine_scale),
+        "steps": np.array([first.shape[1], others.shape[1]], np.int32),
+        "bias": filled(bias, place, count) if bias.size else NONE,
+    }
+
+
+def rows(bundle: Bundle, arrays: Arrays) -> Arrays:
+    """Of classes: their ids, their rows in int8 and in float32."""
     files, (classes, dim) = bundle.manifest.options["files"], (bundle.manifest.classes, bundle.manifest.dim)
-    return kernels.Tables(
-        projection=arrays["projection"],
-        projection_scale=arrays["projection_scale"],
-        tail=arrays["tail"],
-        centres=in_blocks(filled(padded(as_bytes(arrays["centre"]), BYTES), groups, whole_blocks(groups.size))),
-        centre_scale=filled(arrays["centre_scale"], groups, whole_blocks(groups.size)),
-        reach=arrays["reach"],
-        starts=starts,
-        blocks=blocks,
-        previews=in_blocks(filled(padded(as_bytes(preview), BYTES), place, count)),
-        scale=filled(arrays["scale"], place, count),
-        nibbles=in_nibbles(filled(padded(nibbles, NIBBLES), place, count)),
-        nibble_scale=filled(arrays["nibble_scale"], place, count) if nibbles.size else NONE,
-        bias=filled(bias, place, count) if bias.size else NONE,
-        order=order,
-        codes=lines_of(mapped(bundle, files["codes"], np.uint8, (order.size, dim))),
-        code_scale=arrays["code_scale"],
-        code_bias=bias,
-        rows=mapped(bundle, files["rows"], np.float32, (classes, dim)),
-    )
+    order = arrays["order"]
+    return {
+        "order": order,
+        "codes": lines_of(mapped(bundle, files["codes"], np.uint8, (order.size, dim))),
+        "code_scale": arrays["code_scale"],
+        "code_bias": arrays.get("bias", NONE),
+        "rows": mapped(bundle, files["rows"], np.float32, (classes, dim)),
+    }
 
 
 def lines_of(codes: Bytes) -> Bytes:
@@ -103,15 +147,15 @@ def lines_of(codes: Bytes) -> Bytes:
     return codes if codes.nbytes > COPIED and not codes.shape[1] % STEP else in_lines(codes)
 
 
-def whole_blocks(count: int) -> int:
-    """Blocks that hold so many."""
-    return -(-count // LANES)
+def lanes(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """[n, ...] -> [n or a few more, ...]: zeros until blocks are whole."""
+    return np.pad(values, ((0, -len(values) % LANES), *((0, 0) for _ in values.shape[1:])))
 
 
-def places(starts: IdArray, blocks: IdArray) -> IdArray:
-    """[m]: where each position is when every group fills whole blocks."""
-    sizes = np.diff(starts)
-    return np.arange(starts[-1]) + np.repeat(blocks[:-1] * LANES - starts[:-1], sizes)
+def places(starts: IdArray) -> IdArray:
+    """[m]: where each position is when every block, from `starts` [B + 1], is filled up."""
+    shifts = LANES * np.arange(len(starts) - 1) - starts[:-1]
+    return np.arange(starts[-1]) + np.repeat(shifts, np.diff(starts))
 
 
 def filled(values: npt.NDArray[Any], place: IdArray, blocks: int) -> npt.NDArray[Any]:
@@ -122,7 +166,7 @@ def filled(values: npt.NDArray[Any], place: IdArray, blocks: int) -> npt.NDArray
 
 
 def padded(values: npt.NDArray[Any], columns: int) -> npt.NDArray[Any]:
-    """[n, W] -> [n, W or a few more], a multiple of `columns`: contexts are 0 there."""
+    """[n, W] -> [n, W or a few more], a multiple of `columns`: zeros, since contexts may go on there."""
     return np.pad(values, ((0, 0), (0, -values.shape[1] % columns)))
 
 

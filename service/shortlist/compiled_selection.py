@@ -16,6 +16,7 @@ from .result import FloatArray
 
 LOWEST = np.float32(-np.inf)
 STRIP = 8  # scores of which the best is looked at first
+ROUGH = 32  # this part more than is wanted does no harm where a later stage looks closer
 NO_SIZES = np.empty(0, np.int32)
 
 Ints = npt.NDArray[np.int32]
@@ -35,10 +36,11 @@ def reached(scores: FloatArray, sizes: Ints, bar: np.float32) -> np.int32:
 
 
 @compiled
-def bar_for(scores: FloatArray, sizes: Ints, wanted: int) -> np.float32:
-    """The highest bar that `scores` [n] of `wanted` in all, by `sizes`, reach, or one that as many do; by bisection.
+def bar_for(scores: FloatArray, sizes: Ints, wanted: int, more: int) -> np.float32:
+    """The highest bar that `scores` [n] of `wanted` in all, by `sizes`, reach, or one that up to `more` others do.
 
-    -inf counts for nothing: what is wanted beyond the rest is left out.
+    By bisection, of which half the steps are spent on the last few. -inf counts for nothing: what is wanted beyond the
+    rest is left out.
     """
     low, high = np.float32(np.inf), LOWEST
     for i in range(scores.size):
@@ -50,7 +52,7 @@ def bar_for(scores: FloatArray, sizes: Ints, wanted: int) -> np.float32:
     if reached(scores, sizes, high) >= wanted:
         return high
     count = reached(scores, sizes, low)
-    while count > wanted:
+    while count > wanted + more:
         middle = low + (high - low) * np.float32(0.5)
         if not low < middle < high:
             break
@@ -129,14 +131,14 @@ def best_previews(scores: FloatArray, wanted: int, chosen: Ints) -> int:
         part = scores[start : start + length]
         for i in range(part.size):
             peaks[i] = part[i] if part[i] > peaks[i] else peaks[i]
-    rough = bar_for(peaks, NO_SIZES, wanted)
+    rough = bar_for(peaks, NO_SIZES, wanted, wanted // ROUGH)
     if reached(peaks, NO_SIZES, rough) < wanted:  # then all scores are compared
-        rough = bar_for(scores, NO_SIZES, scores.size)
+        rough = bar_for(scores, NO_SIZES, scores.size, 0)
     near = reaching(scores, rough, chosen)
     values = np.empty(near, np.float32)
     for i in range(near):
         values[i] = scores[chosen[i]]
-    bar, count = bar_for(values, NO_SIZES, wanted), 0
+    bar, count = bar_for(values, NO_SIZES, wanted, 0), 0
     for i in range(near):
         if values[i] >= bar:
             chosen[count] = chosen[i]

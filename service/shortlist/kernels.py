@@ -9,59 +9,31 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from .byte_products import BYTES, LANES, STEP, ZERO_POINT, Bytes, compiled, fetch, fetch_line, row_product
+from .byte_products import BYTES, LANES, QUARTERS, STEP, ZERO_POINT, compiled, fetch, fetch_line, row_product
 from .compiled_previews import (
     FLOAT,
     Context,
     add_bias,
-    add_nibbles,
-    list_blocks,
+    preview_blocks,
     quantize,
+    score_block_rows,
     score_blocks,
     sum_of,
 )
-from .compiled_selection import LOWEST, NO_SIZES, Ints, bar_for, best_previews, reaching
+from .compiled_projection import Digits, project
+from .compiled_selection import LOWEST, NO_SIZES, ROUGH, Ints, bar_for, best_previews, reaching
+from .compiled_tables import Tables, tables_at
 from .result import FloatArray, IdArray
 
 AHEAD = 6  # int8 rows that are asked for before they are needed
 SUMS = {"reassoc", "contract", "nsz"}  # float sums in any order: else no loop over them is vectorised
 
 
-class Tables(NamedTuple):
-    """What a search reads: G groups of classes, their rows in blocks of `LANES`, the last of a group filled up.
-
-    projection: [W, d] int8, projection_scale: [W]. tail: [d]. centres [., W / 4, LANES, 4], centre_scale [., LANES],
-    reach [G]: of groups. starts: [G + 1] where groups begin in `order`, blocks: [G + 1] in previews. previews: the
-    first columns in int8 [., C / 4, LANES, 4], nibbles: the others in 4 bits [., ., LANES, 4], scale, nibble_scale
-    [., LANES]: theirs. bias: [., LANES] or empty. order: [m] ids. codes [m, .] and code_scale [m]: int8 rows, filled
-    up to whole lines. code_bias: [m] or empty. rows: [V, d].
-    """
-
-    projection: npt.NDArray[np.int8]
-    projection_scale: FloatArray
-    tail: FloatArray
-    centres: Bytes
-    centre_scale: FloatArray
-    reach: FloatArray
-    starts: IdArray
-    blocks: IdArray
-    previews: Bytes
-    scale: FloatArray
-    nibbles: Bytes
-    nibble_scale: FloatArray
-    bias: FloatArray
-    order: IdArray
-    codes: Bytes
-    code_scale: FloatArray
-    code_bias: FloatArray
-    rows: FloatArray
-
-
 class Limits(NamedTuple):
     """The plan's options of these names; `tail` is added to the tail's product; soft_cap is 0 where there is none."""
 
+    opened: int
     previewed: int
     candidates: int
     full_view: int
@@ -74,17 +46,16 @@ class Limits(NamedTuple):
 class Room(NamedTuple):
     """What a search writes on its way, allocated once for all rows."""
 
+    digits: Digits
     projected: FloatArray
     levels: Context
     row_levels: Context
     groups: FloatArray
-    sizes: Ints
-    every: Ints
+    blocks: FloatArray
     scores: FloatArray
     values: FloatArray
     listed: Ints
-    at: Ints
-    filled: Ints
+    sizes: Ints
     chosen: Ints
     kept: Ints
 
@@ -92,22 +63,18 @@ class Room(NamedTuple):
 @compiled
 def room_for(tables: Tables) -> Room:
     """Room for the searches of one call."""
-    width, groups, blocks = len(tables.projection), tables.reach.size, tables.blocks[-1]
+    blocks, whole = tables.firsts.size, (tables.steps[0] + QUARTERS * tables.steps[1]) * BYTES
     classes = blocks * LANES
-    whole = max(tables.centres.shape[1], tables.previews.shape[1] + 2 * tables.nibbles.shape[1]) * BYTES
-    sizes = np.empty(groups, np.int32)
-    for group in range(groups):
-        sizes[group] = tables.starts[group + 1] - tables.starts[group]
+    levels = max(whole, tables.centres.shape[1] * BYTES, tables.block_rows.shape[1], tables.projection_scale.size)
     return Room(
-        np.empty(width, np.float32),
-        np.zeros(whole, np.int8),
+        np.zeros((2, tables.projection.shape[1] * BYTES), np.int8),
+        np.empty(tables.projection_scale.size, np.float32),
+        np.zeros(levels, np.int8),
         np.zeros(tables.codes.shape[1], np.int8),
         np.empty(len(tables.centres) * LANES, np.float32),
-        sizes,
-        np.arange(len(tables.centres)).astype(np.int32),
+        np.empty(blocks, np.float32),
         np.empty(classes, np.float32),
         np.empty(classes, np.float32),
-        np.empty(blocks, np.int32),
         np.empty(blocks, np.int32),
         np.empty(blocks, np.int32),
         np.empty(classes, np.int32),
@@ -123,46 +90,51 @@ def plain_dot(left: FloatArray, right: FloatArray) -> np.float32:
     return total
 
 
-def plain_byte_dot(left: Context, scale: np.float32, right: FloatArray) -> np.float32:
-    """Of scaled bytes and numbers."""
-    total = np.float32(0)
-    for i in range(right.size):
-        total += (np.float32(left[i]) * scale) * right[i]
-    return total
-
-
 dot = compiled(plain_dot, fastmath=SUMS)
-byte_dot = compiled(plain_byte_dot, fastmath=SUMS)
 
 
 @compiled
 def open_groups(tables: Tables, limits: Limits, row_scale: np.float32, room: Room) -> Any:
     """List the blocks of the best groups; returns how many."""
-    levels = room.levels[: tables.centres.shape[1] * BYTES]
-    score_blocks(tables.centres, tables.centre_scale, room.every, levels, room.groups)
+    score_blocks(tables.centres, tables.centre_scale, room.levels, room.groups)
     groups = room.groups[: tables.reach.size]
     for i in range(groups.size):
         groups[i] = groups[i] * row_scale + tables.reach[i]
-    opened = reaching(groups, bar_for(groups, room.sizes, limits.previewed), room.chosen)
-    return list_blocks(tables.starts, tables.blocks, room.chosen[:opened], room.listed, room.at, room.filled)
+    bar = bar_for(groups, tables.sizes, limits.opened, limits.opened // ROUGH)
+    count = 0
+    for group in room.chosen[: reaching(groups, bar, room.chosen)]:
+        for block in range(tables.blocks[group], tables.blocks[group + 1]):
+            room.listed[count] = block
+            count += 1
+    return count
+
+
+@compiled
+def keep_blocks(tables: Tables, limits: Limits, row_scale: np.float32, room: Room, count: int) -> Any:
+    """Of the `count` blocks listed those that score best; returns how many."""
+    listed, sizes, scores = room.listed[:count], room.sizes[:count], room.blocks[:count]
+    score_block_rows(tables.block_rows, tables.block_scale, listed, room.levels, scores)
+    for i in range(count):
+        scores[i] = scores[i] * row_scale + tables.block_reach[listed[i]]
+        sizes[i] = tables.filled[listed[i]]
+    kept = reaching(scores, bar_for(scores, sizes, limits.previewed, limits.previewed // ROUGH), room.chosen)
+    for i in range(kept):
+        listed[i] = listed[room.chosen[i]]
+    return kept
 
 
 @compiled
 def choose(tables: Tables, limits: Limits, context: FloatArray, room: Room) -> Any:
     """The positions of a row's candidates, ascending, in room.chosen; returns how many."""
-    for i in range(room.projected.size):
-        room.projected[i] = byte_dot(tables.projection[i], tables.projection_scale[i], context)
+    project(tables.projection, tables.projection_scale, context, room.digits, room.projected)
     row_scale = quantize(room.projected, room.levels)
-    blocks = open_groups(tables, limits, row_scale, room)
+    blocks = keep_blocks(tables, limits, row_scale, room, open_groups(tables, limits, row_scale, room))
     listed, scores = room.listed[:blocks], room.scores[: LANES * blocks]
-    wide = tables.previews.shape[1] * BYTES
-    score_blocks(tables.previews, tables.scale, listed, room.levels[:wide], scores)
-    if tables.nibbles.size:
-        add_nibbles(tables.nibbles, tables.nibble_scale, listed, room.levels[wide:], scores)
-    add_bias(scores, tables.bias, listed, room.filled[:blocks], row_scale)
+    preview_blocks(tables.previews, tables.steps, listed, room.levels, scores)
+    add_bias(scores, tables.bias, listed, tables.filled, row_scale)
     count = best_previews(scores, limits.candidates, room.chosen)
     for i in range(count):
-        room.chosen[i] = room.at[room.chosen[i] // LANES] + room.chosen[i] % LANES
+        room.chosen[i] = tables.firsts[listed[room.chosen[i] // LANES]] + room.chosen[i] % LANES
     return count
 
 
@@ -242,8 +214,12 @@ def best_of(order: IdArray, values: FloatArray, positions: Ints, kept: Ints, ids
 @compiled
 def search(
     contexts: FloatArray,
-    tables: Tables,
-    limits: Limits,
+    places: IdArray,
+    finishing: FloatArray,
+    opened: int,
+    previewed: int,
+    candidates: int,
+    full_view: int,
     ids: IdArray,
     logits: FloatArray,
     normalizer: FloatArray,
@@ -251,15 +227,18 @@ def search(
 ) -> None:
     """Answers of `contexts` [B, d] into ids and logits [B, k], log-normalisers and numbers of candidates [B].
 
-    A row for which float32 has no candidates gets NaN for its normaliser.
+    places: the `addresses` of the tables. finishing: tail, tail_limit, logit_scale and soft_cap of Limits, before which
+    its other fields come. A row for which float32 has no candidates gets NaN for its normaliser, -1 and -inf.
     """
+    tables = tables_at(places)
     room = room_for(tables)
+    limits = Limits(opened, previewed, candidates, full_view, finishing[0], finishing[1], finishing[2], finishing[3])
     for row in range(len(contexts)):
         context, count = contexts[row], choose(tables, limits, contexts[row], room)
         positions, values = room.chosen[:count], room.values[:count]
         score_rows(tables, limits, context, room.row_levels, positions, values)
-        most = reaching(values, bar_for(values, NO_SIZES, limits.full_view), room.kept)
-        normalizer[row], scored[row] = np.nan, count
+        most = reaching(values, bar_for(values, NO_SIZES, limits.full_view, 0), room.kept)
+        ids[row], logits[row], normalizer[row], scored[row] = -1, LOWEST, np.nan, count
         if most >= ids.shape[1]:
             kept = room.kept[:most]
             score_exactly(tables, limits, context, positions, kept, values)

@@ -14,7 +14,7 @@ IntArray = npt.NDArray[np.int32]
 NO_CLASS = -1
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: that takes a microsecond for each
 class TopK:
     """The k best classes of B context vectors, best first; equal scores by lower id.
 
@@ -30,7 +30,7 @@ class TopK:
     normalizer: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: that takes a microsecond for each
 class PlanResult:
     """A plan's answer before normalisation: what sharding and beam search need.
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import load_file, save_file
 from shortlist.bundle import Bundle, seal
-from shortlist.errors import BadInput
+from shortlist.errors import BadInput, BundleError
 from shortlist.head import Head
 from shortlist_exporter.methods import METHODS
 
@@ -49,9 +49,9 @@ def dense(request):
     return make_dense(CLASSES, DIM, **LAYERS[request.param])
 
 
-@pytest.fixture(scope="module", params=["4 bits", "int8"])
+@pytest.fixture(scope="module", params=["2 bits", "int8"])
 def options(request):
-    """Previews mostly of 4 bits, or all in int8, as bundles had them before."""
+    """Previews mostly of 2 bits, or all in int8, as bundles had them before."""
     return OPTIONS | ({"int8_width": OPTIONS["width"]} if request.param == "int8" else {"int8_width": "6"})
 
 
@@ -82,8 +82,10 @@ def test_compiled_loops_agree_with_the_graphs(head, by_graphs):
     assert head.plan.compiled is not None
     for k in (1, 5, 8):
         own, other = head.topk(rows, k), by_graphs.topk(rows, k)
-        assert (own.ids == other.ids).mean() > 0.99
-        np.testing.assert_allclose(own.logprobs, other.logprobs, atol=2e-3)
+        assert (own.ids == other.ids).mean() > 0.98
+        difference = np.abs(own.logprobs - other.logprobs)  # loops look at a few blocks more
+        assert (difference < 1e-2).mean() > 0.95
+        assert difference.max() < 0.05
         assert np.abs(own.scored - other.scored).max() <= 1
 
 
@@ -116,25 +118,23 @@ def test_contexts_of_any_size(dense, head, by_graphs, size):
         assert (found >= best * np.where(best > 0, 0.8, 1.2) - 1e-6).all()
 
 
-@compiled
-def test_a_bundle_without_the_scales_of_its_projection_is_answered_by_graphs(head, tmp_path):
+def test_a_bundle_of_groups_without_blocks_is_refused(head, tmp_path):
     folder = tmp_path / "lm" / "1"
     shutil.copytree(head.folder, folder)
     arrays = load_file(folder / "index.safetensors")
-    del arrays["projection_scale"]
+    del arrays["block_starts"]
     save_file(arrays, folder / "index.safetensors")
     (folder / "manifest.json").unlink()
     seal(folder, head.manifest)
-    other = Head(Bundle(folder), "cpu", 1)
-    assert other.plan.compiled is None
-    np.testing.assert_array_equal(other.topk(rows, 5).ids, head.topk(rows, 5).ids)
+    with pytest.raises(BundleError, match="is of an older version, whose groups had no blocks: export it again"):
+        Head(Bundle(folder), "cpu", 1)
 
 
 def test_the_same_head_without_numba(head, monkeypatch):
     monkeypatch.setitem(sys.modules, "shortlist.compiled_search", None)
     other = Head(Bundle(head.folder), "cpu", 1)
     assert other.plan.compiled is None
-    assert (other.topk(rows, 5).ids == head.topk(rows, 5).ids).mean() > 0.99
+    assert (other.topk(rows, 5).ids == head.topk(rows, 5).ids).mean() > 0.98
 
 
 def test_answers_are_exactly_scored_distinct_and_never_padding(head, dense):
@@ -158,7 +158,7 @@ def test_a_row_s_answer_is_the_same_alone_and_among_others(head):
 
 def test_a_wide_k_widens_and_probabilities_stay(head, dense):
     few, many = head.topk(rows, 5), head.topk(rows, 30)
-    assert (np.abs(few.logprobs[:, 0] - many.logprobs[:, 0]) < 2e-3).mean() > 0.95
+    assert (np.abs(few.logprobs[:, 0] - many.logprobs[:, 0]) < 1e-2).mean() > 0.95  # by loops and by graphs
     assert (np.exp(many.logprobs).sum(axis=1) < 1 + 1e-3).all()
     assert (many.scored >= 360).all()
     truth = np.argsort(-logits_of(dense, rows), axis=1)[:, :30]
@@ -167,14 +167,14 @@ def test_a_wide_k_widens_and_probabilities_stay(head, dense):
 
 
 def test_a_k_that_widens_shares_no_call_with_one_that_does_not(head):
-    assert head.plan.width(1) == head.plan.width(8)
+    assert head.plan.width(1) == head.plan.width(7)
     assert head.plan.width(16) == head.plan.exact_scores(16)
     assert head.plan.width(17) != head.plan.width(30) < 0
 
 
 def test_a_k_of_ten_goes_the_fast_way(head):
     assert not head.plan.widened(10)
-    assert head.plan.exact_scores(10) == 20
+    assert head.plan.exact_scores(10) == 16
     five, ten = head.topk(rows, 5), head.topk(rows, 10)
     np.testing.assert_array_equal(five.scored, ten.scored)
     assert (five.ids == ten.ids[:, :5]).mean() > 0.98
@@ -218,10 +218,10 @@ def test_screen_and_previews_are_the_fused_graph(head):
     sessions = {
         name: onnxruntime.InferenceSession(str(folder / f"{name}.onnx")) for name in ("screen", "previews", "fused")
     }
-    integers, row_scale, scores, tail = sessions["screen"].run(None, {"context": rows})
+    integers, row_scale, *scores = sessions["screen"].run(None, {"context": rows})
     wanted = {given.name for given in sessions["previews"].get_inputs()}
     feeds = {name: array for name, array in (("integers", integers), ("row_scale", row_scale)) if name in wanted}
-    parts = scores, tail, sessions["previews"].run(None, feeds)[0]
+    parts = *scores, sessions["previews"].run(None, feeds)[0]
     for own, both in zip(parts, sessions["fused"].run(None, {"context": rows}), strict=True):
         np.testing.assert_array_equal(own, both)
 
@@ -258,7 +258,7 @@ def test_contexts_without_variety_still_make_a_head(tmp_path, sample):
     ("options", "text"),
     [
         ({"width": "69"}, "option width=69 is over d = 68: choose a narrower preview"),
-        ({"candidates": "10"}, "option candidates=10 is under full_view=16: choose more candidates"),
+        ({"candidates": "10"}, "option candidates=10 is under full_view=12: choose more candidates"),
         ({"previewed": "20"}, "option previewed=20 is under the 128 candidates: preview more classes"),
         ({"depth": "2"}, "there is no option 'depth'"),
     ],
@@ -271,8 +271,9 @@ def test_wrong_options_say_what_is_wrong(options, text):
 
 def test_cost_counts_every_product(dense):
     fitted = METHODS["grouped"].fit(dense, contexts.contexts, OPTIONS, 0)
-    assert len(fitted.module.reach) == 30
-    products = DIM * 31 + (30 + 1000) * 30 + 200 * DIM + 16 * DIM
+    assert len(fitted.module.groups.reach) == 30
+    blocks = len(fitted.module.blocks.reach) * 2000 / (CLASSES - dense.padded.size)  # of the groups opened
+    products = DIM * 31 + (30 + blocks) * 12 + 1000 * 30 + 200 * DIM + 12 * DIM
     assert fitted.cost.macs == pytest.approx(products / (CLASSES * DIM))
-    read = DIM * 31 + 3 * DIM + 30 * 30 + 1000 * (16 + 14 / 2) + 200 * DIM + 16 * DIM * 4
+    read = DIM * 31 + 3 * DIM + (30 + blocks) * 12 + 1000 * (16 + 14 / 4) + 200 * DIM + 12 * DIM * 4
     assert fitted.cost.bytes == pytest.approx(read / (4 * CLASSES * DIM))

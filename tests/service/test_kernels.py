@@ -6,7 +6,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 pytest.importorskip("numba")
-from shortlist import byte_products, compiled_previews, compiled_selection, kernels
+from shortlist import (
+    byte_products,
+    compiled_previews,
+    compiled_projection,
+    compiled_selection,
+    compiled_tables,
+    kernels,
+)
 
 NO_SIZES = np.empty(0, np.int32)
 seeds = st.integers(0, 1 << 32)
@@ -50,17 +57,17 @@ def test_products_of_bytes_are_exact(blocks, steps, seed):
 @pytest.mark.skipif(not byte_products.VNNI, reason="this processor has no AVX-512 VNNI")
 @given(st.integers(1, 5), st.integers(1, 12), seeds)
 @settings(max_examples=50, deadline=None)
-def test_products_of_nibbles_are_exact(blocks, pairs, seed):
+def test_products_of_two_bits_are_exact(blocks, lines, seed):
     rng = np.random.default_rng(seed)
-    weights = (2 * rng.integers(0, 16, (16 * blocks, 16 * pairs)) - 15).astype(np.int8)
-    context, scale = rng.integers(-127, 128, 16 * pairs).astype(np.int8), rng.random(16).astype(np.float32)
-    wanted, laid = weights.astype(np.int64) @ context.astype(np.int64), byte_products.in_nibbles(weights)
-    assert laid.nbytes == weights.size // 2
-    shift = 15 * int(context.astype(np.int64).sum())
+    weights = (2 * rng.integers(0, 4, (16 * blocks, 16 * lines)) - 3).astype(np.int8)
+    context, scale = rng.integers(-127, 128, 16 * lines).astype(np.int8), rng.random(16).astype(np.float32)
+    wanted, laid = weights.astype(np.int64) @ context.astype(np.int64), byte_products.in_two_bits(weights)
+    assert laid.nbytes == weights.size // 4
+    shift = 3 * int(context.astype(np.int64).sum())
     for block in range(blocks):
         scores = np.full(16, 3, np.float32)
         places = address(laid[block]), address(context), laid.shape[1], shift, address(scale), address(scores)
-        byte_products.add_nibble_scores(*places)
+        byte_products.add_two_bit_scores(*places)
         expected = 3 + wanted[16 * block : 16 * block + 16].astype(np.float32) * scale
         np.testing.assert_allclose(scores, expected, rtol=1e-6, atol=1e-3)
 
@@ -81,7 +88,7 @@ def test_the_bar_is_the_nth_largest(values, wanted):
     scores = np.array(values, np.float32)
     known = np.sort(scores[scores > -np.inf])[::-1]
     expected = scores >= known[min(wanted, known.size) - 1] if known.size else np.zeros(scores.size, bool)
-    np.testing.assert_array_equal(scores >= compiled_selection.bar_for(scores, NO_SIZES, wanted), expected)
+    np.testing.assert_array_equal(scores >= compiled_selection.bar_for(scores, NO_SIZES, wanted, 0), expected)
     chosen = np.empty(scores.size, np.int32)
     count = compiled_selection.best_previews(scores, wanted, chosen)
     np.testing.assert_array_equal(chosen[:count], expected.nonzero()[0])
@@ -95,7 +102,7 @@ def test_groups_are_opened_until_they_hold_enough(groups, wanted, seed):
     sizes = rng.integers(1, 20, groups).astype(np.int32)
     ranked = np.argsort(-scores, kind="stable")
     reached = sizes[ranked].cumsum() >= min(wanted, sizes.sum())
-    bar = compiled_selection.bar_for(scores, sizes, wanted)
+    bar = compiled_selection.bar_for(scores, sizes, wanted, 0)
     np.testing.assert_array_equal(scores >= bar, scores >= scores[ranked[reached.argmax()]])
 
 
@@ -116,3 +123,66 @@ def test_equal_logits_go_by_id():
     kernels.best_of(order, np.array([1, 2, 2, 0], np.float32), positions, kept, ids, logits)
     assert ids.tolist() == [4, 7, 9]
     assert logits.tolist() == [2, 2, 1]
+
+
+def test_tables_are_read_where_their_addresses_say():
+    kinds = {"projection": 4, "centres": 4, "block_rows": 2, "previews": 2, "codes": 2, "rows": 2}
+    numbers = {"sizes": np.int32, "firsts": np.int32, "filled": np.int32, "steps": np.int32}
+    numbers |= {"blocks": np.int64, "order": np.int64, "rows": np.float32}
+    given_tables = {}
+    for i, name in enumerate(compiled_tables.Tables._fields):
+        shape = (2, 3, 4, 5)[: kinds.get(name, 1)]
+        kind = numbers.get(name, np.uint8 if name in kinds else np.float32)
+        given_tables[name] = np.arange(i, i + np.prod(shape)).astype(kind).reshape(shape)
+    tables = compiled_tables.Tables(**given_tables)
+    found = compiled_tables.tables_at(compiled_tables.addresses(tables))
+    for name, table in given_tables.items():
+        own = getattr(found, name)
+        assert own.dtype == table.dtype
+        np.testing.assert_array_equal(own, table)
+
+
+@pytest.mark.skipif(not byte_products.VNNI, reason="this processor has no AVX-512 VNNI")
+@given(st.integers(1, 3), st.integers(1, 70), st.sampled_from([0, 1e-3, 1, 1e30]), seeds)
+@settings(max_examples=50, deadline=None)
+def test_projections_are_far_finer_than_what_they_are_rounded_to(blocks, dim, size, seed):
+    rng = np.random.default_rng(seed)
+    codes = rng.integers(-127, 128, (16 * blocks, dim)).astype(np.int8)
+    scale, context = rng.random(16 * blocks).astype(np.float32), (size * rng.standard_normal(dim)).astype(np.float32)
+    wide = np.pad(codes.astype(np.int16), ((0, 0), (0, -dim % 8))) + 128
+    digits, projected = np.zeros((2, wide.shape[1]), np.int8), np.empty(16 * blocks, np.float32)
+    laid = byte_products.in_blocks(wide.astype(np.uint8))
+    compiled_projection.project(laid, scale, context, digits, projected)
+    wanted = codes.astype(np.float64) @ context.astype(np.float64) * scale
+    step = np.abs(context).max() / 63 / 126
+    assert (np.abs(projected - wanted) <= scale * 127 * dim * step + 1e-5 * np.abs(wanted) + 1e-20).all()
+
+
+@pytest.mark.skipif(not byte_products.VNNI, reason="this processor has no AVX-512 VNNI")
+@given(st.integers(1, 40), st.integers(1, 3), seeds)
+@settings(max_examples=50, deadline=None)
+def test_listed_rows_and_blocks_are_scored(rows, lines, seed):
+    rng = np.random.default_rng(seed)
+    codes, levels = rng.integers(-127, 128, (rows, 64 * lines)), rng.integers(-127, 128, 64 * lines + 5).astype(np.int8)
+    scale = rng.random(rows).astype(np.float32)
+    listed = rng.integers(0, rows, rng.integers(1, 60)).astype(np.int32)
+    scores, wanted = np.empty(listed.size, np.float32), codes @ levels[: 64 * lines].astype(np.int64)
+    unsigned = byte_products.in_lines((codes + 128).astype(np.uint8))
+    compiled_previews.score_block_rows(unsigned, scale, listed, levels, scores)
+    np.testing.assert_array_equal(scores, wanted[listed].astype(np.float32) * scale[listed])
+
+
+@pytest.mark.skipif(not byte_products.VNNI, reason="this processor has no AVX-512 VNNI")
+@pytest.mark.parametrize("fine_columns", [0, 16, 48])
+def test_previews_are_both_products_together(fine_columns):
+    rng = np.random.default_rng(fine_columns)
+    wide, fine = rng.integers(-127, 128, (64, 8)), 2 * rng.integers(0, 4, (64, fine_columns)) - 3
+    scales, levels = rng.random((2, 64)).astype(np.float32), rng.integers(-127, 128, 8 + fine_columns).astype(np.int8)
+    first = byte_products.in_blocks((wide + 128).astype(np.uint8))
+    others = byte_products.in_two_bits(fine.astype(np.int8))
+    records = byte_products.in_records(first, scales[0], others, scales[1])
+    listed, steps = np.array([3, 1], np.int32), np.array([first.shape[1], others.shape[1]], np.int32)
+    scores = np.empty(32, np.float32)
+    compiled_previews.preview_blocks(records, steps, listed, levels, scores)
+    wanted = wide @ levels[:8].astype(int) * scales[0] + fine @ levels[8:].astype(int) * scales[1]
+    np.testing.assert_allclose(scores, wanted.reshape(4, 16)[listed].ravel(), rtol=1e-5, atol=1e-2)

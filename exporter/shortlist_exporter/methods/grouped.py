@@ -1,4 +1,4 @@
-"""Method `grouped`: groups of classes, small previews of the best, int8 rows, exact scores; plan `grouped`."""
+"""Method `grouped`: groups and blocks of classes, small previews of the best, int8 and exact rows; plan `grouped`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from shortlist.bundle import GRAPHS
 from shortlist.errors import BadInput
 from shortlist.manifest import Normalizer
 from shortlist_models import context_basis
-from shortlist_models.grouped import GroupedSoftmax, similar_classes
+from shortlist_models.grouped import GroupedSoftmax, Widths, similar_classes
 
 from ..graphs import INLINE_BYTES
 from ..grouped_graphs import write_graphs
@@ -29,12 +29,14 @@ GROUP = 96  # classes of a group in the mean
 class GroupedOptions(Options):
     """`--set` options of method grouped."""
 
-    width: int | None = Field(default=None, ge=1, description="W of the previews; 4d/9 by default")
-    int8_width: int = Field(default=16, ge=1, description="columns of the previews in int8, the others in 4 bits")
+    width: int | None = Field(default=None, ge=1, description="W of the previews; 5d/9 by default")
+    int8_width: int = Field(default=16, ge=1, description="columns of the previews in int8, the others in 2 bits")
     groups: int | None = Field(default=None, ge=1, description="groups of classes; V/96 by default")
-    previewed: int | None = Field(default=None, ge=1, description="classes previewed; V/6 by default")
+    centre_width: int | None = Field(default=None, ge=1, description="columns that groups are compared by; 2W/5")
+    opened: int | None = Field(default=None, ge=1, description="classes of groups that are opened; V/5 by default")
+    previewed: int | None = Field(default=None, ge=1, description="of those, classes previewed; V/12 by default")
     candidates: int | None = Field(default=None, ge=1, description="classes scored by int8 rows; V/256, at least 128")
-    full_view: int = Field(default=16, ge=5, description="classes then scored exactly")
+    full_view: int = Field(default=12, ge=5, description="classes then scored exactly")
 
 
 class GroupedMethod:
@@ -53,20 +55,16 @@ class GroupedMethod:
         picked = torch.from_numpy(np.random.default_rng(seed).permutation(len(rows)))
         with torch.inference_mode():
             progress("decomposition", 0, 3)
-            assert chosen.width is not None
-            assert chosen.groups is not None
-            assert chosen.previewed is not None
-            assert chosen.candidates is not None
-            basis = context_basis(own.weight, rows, chosen.width)
+            widths = Widths(**chosen.model_dump(include=set(Widths._fields)))
+            basis = context_basis(own.weight, rows, chosen.width or dense.dim)
             progress("groups", 1, 3)
             real = torch.from_numpy(np.setdiff1d(np.arange(dense.classes), dense.padded))
             bias = None if own.bias is None else own.bias[real]
-            groups = similar_classes(basis.preview[real], bias, chosen.groups, seed)
-            widths = chosen.int8_width, chosen.previewed, chosen.candidates, chosen.full_view
-            module = GroupedSoftmax(own, basis, real, groups, *widths)
+            groups = similar_classes(basis.preview[real], bias, chosen.groups or 1, seed)
+            module = GroupedSoftmax(own, basis, real, groups, widths)
             progress("tail", 2, 3)
             module.fit_tail(rows[picked[:CALIBRATION_ROWS]])
-        said = chosen.model_dump() | {"groups": len(module.reach), "tail_limit": module.tail_limit}
+        said = chosen.model_dump() | {"groups": len(module.groups.reach), "tail_limit": module.tail_limit}
         return Fitted(module, cost(dense, module), said | files(dense, module))
 
     def graphs(self, fitted: Fitted, dense: Dense, folder: Path) -> dict[str, str]:
@@ -79,14 +77,16 @@ class GroupedMethod:
         """See Method.index; beside `order` and `starts` what compiled loops lay out in their own way."""
         module = fitted.module
         assert isinstance(module, GroupedSoftmax)
-        found = {"order": module.order, "starts": module.starts, "reach": module.reach}
+        found = {"order": module.order, "starts": module.starts, "block_starts": module.block_starts}
         found |= {"projection": module.projection_codes.to(torch.int8), "tail": module.tail.vector}
         found |= {"tail_offset": torch.tensor([module.tail.offset], dtype=torch.float32)}
-        found |= {"centre": module.centre.to(torch.int8), "preview": module.preview.to(torch.int8)}
-        scales = {"centre_scale": module.centre_scale, "scale": module.scale, "code_scale": module.code_scale}
-        scales |= {"projection_scale": module.projection_scale}
-        if module.nibbles.numel():
-            found["nibbles"], scales["nibble_scale"] = module.nibbles.to(torch.int8), module.nibble_scale
+        found |= {"preview": module.preview.to(torch.int8)}
+        scales = {"scale": module.scale, "code_scale": module.code_scale, "projection_scale": module.projection_scale}
+        for name, centres in (("group", module.groups), ("block", module.blocks)):
+            found |= {f"{name}_codes": centres.codes.to(torch.int8), f"{name}_reach": centres.reach}
+            scales[f"{name}_scale"] = centres.scale
+        if module.fine.numel():
+            found["fine"], scales["fine_scale"] = module.fine.to(torch.int8), module.fine_scale
         found |= {name: scale[:, 0] for name, scale in scales.items()}
         found |= {} if module.bias is None else {"bias": module.bias}
         return {name: np.ascontiguousarray(tensor.numpy()) for name, tensor in found.items()}
@@ -104,8 +104,9 @@ def with_defaults(options: GroupedOptions, dense: Dense) -> GroupedOptions:
     real = dense.classes - dense.padded.size
     full_view = min(options.full_view, real)
     candidates = options.candidates or max(LEAST, dense.classes // 256)
-    previewed = options.previewed or max(1024, dense.classes // 6)
-    width = options.width or max(1, round(dense.dim * 4 / 9))
+    previewed = options.previewed or max(1024, dense.classes // 12)
+    opened = options.opened or max(2 * previewed, dense.classes // 5)
+    width = options.width or max(1, round(dense.dim * 5 / 9))
     if width > dense.dim:
         raise BadInput(f"option width={width} is over d = {dense.dim}: choose a narrower preview")
     if options.candidates is not None and candidates < full_view:
@@ -113,10 +114,14 @@ def with_defaults(options: GroupedOptions, dense: Dense) -> GroupedOptions:
     candidates = min(max(candidates, full_view), real)
     if options.previewed is not None and previewed < candidates:
         raise BadInput(f"option previewed={previewed} is under the {candidates} candidates: preview more classes")
+    if options.opened is not None and options.opened < previewed:
+        raise BadInput(f"option opened={options.opened} is under the {previewed} classes previewed: open more")
     filled = {
         "width": width,
         "int8_width": min(options.int8_width + -options.int8_width % STEP, width),
         "groups": min(options.groups or max(1, dense.classes // GROUP), real),
+        "centre_width": min(options.centre_width or -(-2 * width // 5), width),
+        "opened": min(max(opened, previewed, candidates), real),
         "previewed": min(max(previewed, candidates), real),
         "candidates": candidates,
         "full_view": full_view,
@@ -125,17 +130,19 @@ def with_defaults(options: GroupedOptions, dense: Dense) -> GroupedOptions:
 
 
 def cost(dense: Dense, module: GroupedSoftmax) -> Cost:
-    """Screen, groups, previews, int8 and exact rows, against V x d; int8 and 4 bits count as one multiply-add.
+    """Screen, groups, blocks of those opened, previews, int8 and exact rows, against V x d.
 
-    Bytes are those that compiled loops read: graphs keep the projection in float32.
+    int8 and 2 bits count as one multiply-add. Bytes are those that compiled loops read: graphs keep the projection in
+    float32, and score all blocks.
     """
     width, wide = module.projection.shape[1], module.preview.shape[1]
     screen = dense.dim * (width + 1)
-    previews = (len(module.reach) + module.previewed) * width
-    preview_bytes = len(module.reach) * width + module.previewed * (width + wide) / 2
+    blocks = len(module.blocks.reach) * module.opened / len(module.order)
+    centres = (len(module.groups.reach) + blocks) * module.groups.codes.shape[1]
+    preview_bytes = module.previewed * (width + 3 * wide) / 4
     codes, exact = module.candidates * dense.dim, module.full_view * dense.dim
     whole = dense.classes * dense.dim
     return Cost(
-        macs=(screen + previews + codes + exact) / whole,
-        bytes=(screen + 3 * dense.dim + preview_bytes + codes + 4 * exact) / (4 * whole),
+        macs=(screen + centres + module.previewed * width + codes + exact) / whole,
+        bytes=(screen + 3 * dense.dim + centres + preview_bytes + codes + 4 * exact) / (4 * whole),
     )

@@ -1,13 +1,16 @@
-"""Plan `grouped`: previews of the best groups of classes, then two rescorings; compiled where numba is installed."""
+"""Plan `grouped`: previews of the best blocks of the best groups, then two rescorings; compiled where numba is."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from math import ceil
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ..bundle import INDEX, Bundle
+from ..errors import BundleError
 from ..exact_rows import ExactRows
 from ..legal import UNRESTRICTED, Legal
 from ..result import FloatArray, IdArray, PlanResult
@@ -19,17 +22,18 @@ if TYPE_CHECKING:
     from ..compiled_search import CompiledSearch
 
 DENSE_SHARE = 4
-WIDEN, WIDEN_FULL_VIEW = 12, 2  # a request for k classes has at least 12 k candidates and 2 k exact scores
+WIDEN, WIDEN_FULL_VIEW = 12, 1.6  # a request for k classes has at least 12 k candidates and 1.6 k exact scores
 
 
 class GroupedPlan(Plan):
     """Over fused.onnx and rescore.onnx; the exporter's `grouped_graphs` says what is in them.
 
-    index.safetensors: `order` [m], the ids that positions stand for, `starts` [G + 1], where groups begin in it, and
-    what `compiled_search` reads. Options of the manifest:
+    index.safetensors: `order` [m], the ids that positions stand for, `starts` [G + 1] and `block_starts` [B + 1],
+    where groups and blocks begin in it, and what `compiled_search` reads. Options of the manifest:
 
-    - `previewed`: the groups that score best and hold so many classes are previewed. `candidates`: how many of those
-      are scored by their int8 rows, `full_view`: how many then exactly.
+    - `opened`: the groups that score best and hold so many classes are opened. `previewed`: their blocks that score
+      best and hold so many are previewed; loops look at up to a 32nd more of both. `candidates`: how many of those are
+      scored by their int8 rows, `full_view`: how many then exactly.
     - `tail_limit`: by how much the log of the sum of exp over the rest is at most above that over the candidates.
     - `files`: name -> file of the int8 and the exact rows, of layers large enough for compiled loops.
 
@@ -40,16 +44,20 @@ class GroupedPlan(Plan):
         """Open the graphs; previews are small, so their weights are prepacked."""
         options = bundle.manifest.options
         self.classes = bundle.manifest.classes
-        self.previewed, self.candidates = int(options["previewed"]), int(options["candidates"])
-        self.full_view, self.tail_limit = int(options["full_view"]), float(options["tail_limit"])
         arrays = bundle.tensors(INDEX)
+        if "block_starts" not in arrays:
+            raise BundleError(f"{bundle.folder} is of an older version, whose groups had no blocks: export it again")
+        self.opened, self.previewed = int(options["opened"]), int(options["previewed"])
+        self.candidates = int(options["candidates"])
+        self.full_view, self.tail_limit = int(options["full_view"]), float(options["tail_limit"])
         self.order: IdArray = arrays["order"]
         self.sizes: IdArray = np.diff(arrays["starts"])
+        self.block_sizes: IdArray = np.diff(arrays["block_starts"])
+        self.blocks: IdArray = np.diff(np.searchsorted(arrays["block_starts"], arrays["starts"]))  # of each group
         self.fused = Graph(bundle.graph("fused"), device, threads, prepack=True)
         self.rescore = Graph(bundle.graph("rescore"), device, threads)
         self.rows = ExactRows(bundle, device, threads)
-        readable = "files" in options and "projection_scale" in arrays  # older bundles lay the projection otherwise
-        self.compiled = compiled(bundle, arrays) if device == "cpu" and readable else None
+        self.compiled = compiled(bundle, arrays) if device == "cpu" and "files" in options else None
 
     def prefers_dense(self, k: int) -> bool:
         """See Plan.prefers_dense."""
@@ -57,7 +65,7 @@ class GroupedPlan(Plan):
 
     def exact_scores(self, k: int) -> int:
         """How many candidates are scored exactly."""
-        return max(self.full_view, WIDEN_FULL_VIEW * k)
+        return max(self.full_view, ceil(WIDEN_FULL_VIEW * k))
 
     def widened(self, k: int) -> bool:
         """Whether k asks for more candidates than the normaliser's guess of the rest was fitted for."""
@@ -68,18 +76,16 @@ class GroupedPlan(Plan):
         wide = legal.restricts or self.widened(k)
         if self.compiled is not None and not wide:
             return self.compiled(contexts, k, self)
-        scores, tail, previews = self.fused(context=contexts)
-        result = self.answer(contexts, k, scores, tail, previews)
+        scores, block_scores, tail, previews = self.fused(context=contexts)
+        result = self.answer(contexts, k, tail, map(self.choose, scores, block_scores, previews))
         if wide:
             self.answer_widely(contexts, previews, legal, result)
         return result
 
-    def answer(
-        self, contexts: FloatArray, k: int, scores: FloatArray, tail: FloatArray, previews: FloatArray
-    ) -> PlanResult:
-        """Answers from the plan's own candidates, by the graphs."""
+    def answer(self, contexts: FloatArray, k: int, tail: FloatArray, candidates: Iterable[Indices]) -> PlanResult:
+        """Answers from each row's own candidates, by the graphs."""
         result = empty_result(len(contexts), k)
-        for row, positions in enumerate(map(self.choose, scores, previews)):
+        for row, positions in enumerate(candidates):
             count = np.array([min(self.exact_scores(k), positions.size)])
             ids, logits, inside = self.rescore(context=contexts[row : row + 1], positions=positions, full_view=count)
             result.log_normalizer[row] = np.logaddexp(inside[0], min(tail[row], inside[0] + self.tail_limit))
@@ -89,13 +95,15 @@ class GroupedPlan(Plan):
                 result.ids[row], result.logits[row] = ids[best], logits[best]
         return result
 
-    def choose(self, scores: FloatArray, preview: FloatArray) -> Indices:
-        """Ascending positions of one row's candidates, by the scores [G] of groups and the previews [m]."""
-        ranked = np.argsort(-scores, kind="stable")
-        reached = self.sizes[ranked].cumsum() >= min(self.previewed, preview.size)
-        opened = np.repeat(scores >= scores[ranked[reached.argmax()]], self.sizes).nonzero()[0]
-        seen = preview[opened]
-        chosen: Indices = opened[seen >= nth_largest(seen, min(self.candidates, seen.size))]
+    def choose(self, scores: FloatArray, block_scores: FloatArray, preview: FloatArray) -> Indices:
+        """Ascending positions of one row's candidates, by scores of groups [G] and blocks [B], and previews [m]."""
+        opened = np.repeat(best_holding(scores, self.sizes, self.opened), self.blocks).nonzero()[0]
+        kept = best_holding(block_scores[opened], self.block_sizes[opened], self.previewed)
+        looked_at = np.zeros(self.block_sizes.size, bool)
+        looked_at[opened[kept]] = True
+        positions = np.repeat(looked_at, self.block_sizes).nonzero()[0]
+        seen = preview[positions]
+        chosen: Indices = positions[seen >= nth_largest(seen, min(self.candidates, seen.size))]
         return chosen
 
     def answer_widely(self, contexts: FloatArray, previews: FloatArray, legal: Legal, result: PlanResult) -> None:
@@ -123,6 +131,14 @@ class GroupedPlan(Plan):
     def max_rows(self) -> int:
         """See Plan.max_rows."""
         return chunk_rows(self.order.size)
+
+
+def best_holding(scores: FloatArray, sizes: IdArray, wanted: int) -> npt.NDArray[np.bool_]:
+    """[n] -> [n]: which score best, until together they hold `wanted` classes, or all there are."""
+    ranked = np.argsort(-scores, kind="stable")
+    reached = sizes[ranked].cumsum() >= min(wanted, sizes.sum())
+    best: npt.NDArray[np.bool_] = scores >= scores[ranked[reached.argmax()]]
+    return best
 
 
 def compiled(bundle: Bundle, arrays: dict[str, npt.NDArray[Any]]) -> CompiledSearch | None:

@@ -1,0 +1,54 @@
+"""Compiled loops that take a context vector into whole numbers, and multiply matrices of int8 with it."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from .byte_products import LANES, ZERO_POINT, Bytes, compiled, pair_products
+from .result import FloatArray
+
+FIRST, SECOND = np.float32(63), np.float32(126)  # a digit's most; how much finer the second digit is
+TINY = np.float32(1e-30)  # as in the exporter's `quantized`
+
+Digits = npt.NDArray[np.int8]
+
+
+@compiled
+def peak_of(numbers: FloatArray) -> np.float32:
+    """The largest size among `numbers` [d]."""
+    peak = TINY
+    for i in range(numbers.size):
+        peak = max(peak, abs(numbers[i]))
+    return peak
+
+
+@compiled
+def take_digits(numbers: FloatArray, step: np.float32, digits: Digits) -> np.int32:
+    """Whole steps in `numbers` [d] into `digits`, and what is left in `numbers`; returns what the zero point adds."""
+    total = np.int32(0)
+    for i in range(numbers.size):
+        whole = np.rint(numbers[i] / step)
+        digits[i] = np.int8(whole)
+        total += np.int32(digits[i])
+        numbers[i] -= whole * step
+    return np.int32(ZERO_POINT) * total
+
+
+@compiled
+def project(weights: Bytes, scale: FloatArray, context: FloatArray, digits: Digits, projected: FloatArray) -> None:
+    """Products of `weights` [n, ., LANES, 4] and `context` [d], times `scale` [n LANES], into `projected` [n LANES].
+
+    The context is in two digits of int8, to 1/16,000 of its largest number: what `projected` is then rounded to, in
+    one, is a hundred times as coarse. digits: [2, d or a few more], zeros where there are more; overwritten.
+    """
+    left, sums = context.copy(), np.empty(2 * LANES, np.int32)
+    coarse = np.float32(peak_of(left) / FIRST)
+    fine = np.float32(coarse / SECOND)
+    first = take_digits(left, coarse, digits[0, : left.size])
+    second = take_digits(left, fine, digits[1, : left.size])
+    for block in range(len(weights)):
+        pair_products(weights, block, digits, sums)
+        for lane in range(LANES):
+            product = coarse * np.float32(sums[lane] - first) + fine * np.float32(sums[LANES + lane] - second)
+            projected[LANES * block + lane] = product * scale[LANES * block + lane]
