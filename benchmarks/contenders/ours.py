@@ -40,8 +40,8 @@ def cascade_grid(dense: Dense) -> list[Options]:
 
 
 def grouped_grid(dense: Dense) -> list[Options]:
-    """Widths from d/4.5 to d/1.5, and shares of the classes from a twelfth to a half that are previewed."""
-    shares = [(4.5, 12), (3, 10), (3, 8), (2.25, 8), (2.25, 7), (2.25, 6), (2.25, 4), (1.8, 3), (1.5, 2)]
+    """Widths from d/3 to d/1.2, and shares of the classes from a 24th to a third that are previewed."""
+    shares = [(3, 24), (2.25, 20), (2.25, 16), (1.8, 16), (1.8, 14), (1.8, 12), (1.8, 10), (1.5, 8), (1.5, 5), (1.2, 3)]
     return [{"width": round(dense.dim / width), "previewed": dense.classes // part} for width, part in shares]
 
 

@@ -23,6 +23,8 @@ from .threads import available_threads
 
 T = TypeVar("T")
 
+WHOLE = (int, np.integer)
+
 
 class Head:
     """The function contexts -> top-k classes with log-probabilities. Threads may share it."""
@@ -169,7 +171,7 @@ class Head:
 
     def check_k(self, k: int) -> None:
         """Raise BadInput unless k is a whole number from 1 to max_k."""
-        if not isinstance(k, int | np.integer) or isinstance(k, bool) or not 1 <= k <= self.manifest.max_k:
+        if not isinstance(k, WHOLE) or isinstance(k, bool) or not 1 <= k <= self.manifest.max_k:
             raise BadInput(f"k is {k} but {self.manifest.name} answers k from 1 to {self.manifest.max_k}")
 
     def check_ids(self, ids: npt.ArrayLike, rows: int) -> IdArray:

@@ -23,7 +23,8 @@ from .base import Cost, Fitted, FloatArray, Options, Progress, parsed, quiet, to
 CALIBRATION_ROWS = 8_000  # contexts that calibrate the tail
 STEP = 4  # columns that loops multiply at once: those in int8 are a multiple
 LEAST = 128  # candidates: for k up to 10 the search then goes no wider way
-GROUP = 96  # classes of a group in the mean
+GROUP = 64  # classes of a group in the mean
+LEAST_PREVIEWED = 1536  # classes
 
 
 class GroupedOptions(Options):
@@ -31,11 +32,11 @@ class GroupedOptions(Options):
 
     width: int | None = Field(default=None, ge=1, description="W of the previews; 5d/9 by default")
     int8_width: int = Field(default=16, ge=1, description="columns of the previews in int8, the others in 2 bits")
-    groups: int | None = Field(default=None, ge=1, description="groups of classes; V/96 by default")
+    groups: int | None = Field(default=None, ge=1, description="groups of classes; V/64 by default")
     centre_width: int | None = Field(default=None, ge=1, description="columns that groups are compared by; 2W/5")
     opened: int | None = Field(default=None, ge=1, description="classes of groups that are opened; V/5 by default")
     previewed: int | None = Field(default=None, ge=1, description="of those, classes previewed; V/12 by default")
-    candidates: int | None = Field(default=None, ge=1, description="classes scored by int8 rows; V/256, at least 128")
+    candidates: int | None = Field(default=None, ge=1, description="classes scored by int8 rows; V/300, at least 128")
     full_view: int = Field(default=12, ge=5, description="classes then scored exactly")
 
 
@@ -103,8 +104,8 @@ def with_defaults(options: GroupedOptions, dense: Dense) -> GroupedOptions:
     """Options that follow from the layer's size filled in; raises BadInput."""
     real = dense.classes - dense.padded.size
     full_view = min(options.full_view, real)
-    candidates = options.candidates or max(LEAST, dense.classes // 256)
-    previewed = options.previewed or max(1024, dense.classes // 12)
+    candidates = options.candidates or max(LEAST, dense.classes // 300)
+    previewed = options.previewed or max(LEAST_PREVIEWED, dense.classes // 12)
     opened = options.opened or max(2 * previewed, dense.classes // 5)
     width = options.width or max(1, round(dense.dim * 5 / 9))
     if width > dense.dim:

@@ -20,7 +20,7 @@ DENSE = "full"  # what the others are held against, and the answer of last resor
 SHARES = (12, 8, 6, 4.5, 3, 2)  # d / W
 VIEWS = (16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096)
 PROBES = (1, 2, 4)
-CANDIDATES = (64, 96, 128, 192, 256, 384, 512, 768, 1024)
+CANDIDATES = (64, 96, 128, 160, 192, 256, 384, 512, 768, 1024)
 
 Options = dict[str, str]
 Setting = dict[str, int]
@@ -73,8 +73,8 @@ def cascade_builds(dense: Dense) -> list[Options]:
 
 
 def grouped_builds(dense: Dense) -> list[Options]:
-    """Previews of d/3 and 4d/9, of an eighth to a quarter of the classes."""
-    shares = ((3, 8), (2.25, 8), (2.25, 6), (2.25, 4))
+    """Previews of 4d/9 to 2d/3, of a sixteenth to an eighth of the classes."""
+    shares = ((2.25, 16), (1.8, 14), (1.8, 12), (1.5, 8))
     return [
         {"width": str(max(1, round(dense.dim / width))), "previewed": str(max(1024, dense.classes // part))}
         for width, part in shares
