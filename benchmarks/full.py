@@ -73,10 +73,15 @@ def write_page(sets: Mapping[str, DataSet | ShortlistError], store: Store, docs:
 
 def done(store: Store, data: DataSet) -> list[Run]:
     """The data set's runs on disk, and a line for every contender that has none."""
-    runs = [run for run in store.runs() if run.fingerprint == data.fingerprint]
+    runs = [run for run in store.runs() if run.fingerprint == data.fingerprint and current(run)]
     missing = [name for name in CONTENDERS if not any(run.contender == name for run in runs)]
     blank = Run(dataset=data.name, fingerprint=data.fingerprint, contender="", build={}, threads=1, error="not run")
     return [*runs, *(blank.model_copy(update={"contender": name}) for name in missing)]
+
+
+def current(run: Run) -> bool:
+    """Whether the contender would make the same index today."""
+    return run.contender not in CONTENDERS or run.revision == CONTENDERS[run.contender].revision
 
 
 def one_set(data: DataSet, store: Store, rows: int, kinds: Sequence[type[Contender]]) -> None:

@@ -173,6 +173,7 @@ class Harness:
             dataset=self.data.name,
             fingerprint=self.data.fingerprint,
             contender=kind.name,
+            revision=kind.revision,
             build=dict(build),
             threads=self.threads,
             machine=machine(),
@@ -182,6 +183,7 @@ class Harness:
     def key(self, run: Run, setting: Options | None = None) -> str:
         """The file of a run, or, without a setting, of the build's list of settings."""
         asked = [run.fingerprint, run.contender, run.build, run.threads, self.rows, list(self.batches)]
+        asked += [run.revision] if run.revision else []
         return key_of(*asked, None if setting is None else dict(setting))
 
 

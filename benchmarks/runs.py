@@ -40,6 +40,7 @@ class Run(BaseModel):
     dataset: str
     fingerprint: str
     contender: str
+    revision: str = ""  # the contender's
     build: dict[str, Any]
     setting: dict[str, Any] = {}
     threads: int

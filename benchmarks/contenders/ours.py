@@ -84,7 +84,7 @@ class Ours(Contender):
     def fit(self, dense: Dense, contexts: FloatArray) -> None:
         """See Contender.fit; bundles stay in `BUNDLES`."""
         parts = [self.method, self.build, dense.sha256, hashlib.sha256(np.ascontiguousarray(contexts).data).hexdigest()]
-        parts += [REVISIONS[self.method]] if self.method in REVISIONS else []
+        parts += [self.revision] if self.revision else []
         out = BUNDLES / hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16] / "1"
         if not out.is_dir():
             options = {name: str(value) for name, value in self.build.items()}
@@ -125,7 +125,11 @@ class Ours(Contender):
 
 # Heads that are their own reference learn another softmax: the given layer's best classes are no truth for them.
 CONTENDERS = tuple(
-    type(f"Ours_{name}", (Ours,), {"method": name, "name": f"shortlist {name}"})
+    type(
+        f"Ours_{name}",
+        (Ours,),
+        {"method": name, "name": f"shortlist {name}", "revision": REVISIONS.get(name, "")},
+    )
     for name, method in METHODS.items()
     if method.reference == "dense"
 )

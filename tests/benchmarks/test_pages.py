@@ -58,3 +58,16 @@ def test_page_says_what_was_not_run_and_shows_pictures(tmp_path):
         picture = tmp_path / "pictures" / f"synthetic-p{k}.png"
         assert picture.read_bytes().startswith(b"\x89PNG")
         assert f"pictures/synthetic-p{k}.png" in text
+
+
+def test_runs_of_an_older_revision_do_not_count(tmp_path, monkeypatch):
+    data = DATASETS["synthetic"](Place(tmp_path, options={"classes": "500", "dim": "8", "rows": "400"}))
+    store, build = Store(tmp_path / "runs"), {"layout": "rows"}
+    harness = Harness(data, store, rows=60)
+    list(harness.sweep(NumpyDense, build))
+    assert harness.stored(NumpyDense, build, {}) is not None
+    monkeypatch.setattr(NumpyDense, "revision", "2")
+    assert harness.stored(NumpyDense, build, {}) is None
+    own = [run for run in full.done(store, data) if run.contender == NumpyDense.name]
+    assert [run.error for run in own] == ["not run"]
+    assert [run.revision for run in harness.sweep(NumpyDense, build)] == ["2"]
