@@ -40,9 +40,8 @@ def cascade_grid(dense: Dense) -> list[Options]:
 
 
 def grouped_grid(dense: Dense) -> list[Options]:
-    """Widths from d/3 to d/1.2, and shares of the classes from a 24th to a third that are previewed."""
-    shares = [(3, 24), (2.25, 20), (2.25, 16), (1.8, 16), (1.8, 14), (1.8, 12), (1.8, 10), (1.5, 8), (1.5, 5), (1.2, 3)]
-    return [{"width": round(dense.dim / width), "previewed": dense.classes // part} for width, part in shares]
+    """Widths from d/3 to d/1.2."""
+    return [{"width": round(dense.dim / share)} for share in (3, 2.25, 1.8, 1.5, 1.2)]
 
 
 def l2s_grid(dense: Dense) -> list[Options]:
@@ -59,7 +58,7 @@ def l2s_grid(dense: Dense) -> list[Options]:
     return [*small, {"budget": dense.classes // 6, "second_stage": "int8"}]
 
 
-REVISIONS = {"grouped": "5"}  # raise where a method exports something else for the same options: bundles are kept
+REVISIONS = {"grouped": "6"}  # raise where a method exports something else for the same options: bundles are kept
 
 # Methods that are not listed take part with their defaults.
 GRIDS = {"svd": svd_grid, "l2s": l2s_grid, "cascade": cascade_grid, "grouped": grouped_grid}
@@ -67,7 +66,7 @@ SWEPT = {
     "preview": ("full_view", (32, 64, 128, 256, 512, 1024, 2048, 4096)),
     "screen": ("probes", (1, 2, 4)),
     "cascade": ("candidates", (128, 192, 256, 384, 512, 768)),
-    "grouped": ("candidates", (128, 160, 192, 256, 384)),
+    "grouped": ("previewed", (1024, 2048, 2560, 3072, 3584, 4096, 5120, 6144, 8192, 10240, 12288, 16384)),
 }
 
 
@@ -101,7 +100,7 @@ class Ours(Contender):
         """See Contender.settings; from SWEPT, by plan."""
         name, values = SWEPT.get(self.head.manifest.plan, ("", ()))
         classes = self.head.manifest.classes
-        return [{name: value} for value in values if value < classes // 4] or [{}]
+        return [{name: value} for value in values if value < classes // 2] or [{}]
 
     def use(self, setting: Options) -> None:
         """See Contender.use."""

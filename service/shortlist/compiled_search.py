@@ -36,9 +36,12 @@ Arrays = dict[str, npt.NDArray[Any]]
 class Widths(Protocol):
     """The plan's options, read at every call, since they may be changed."""
 
-    opened: int
     previewed: int
     candidates: int
+
+    @property
+    def opens(self) -> int:
+        """See GroupedPlan."""
 
     def exact_scores(self, k: int) -> int:
         """See GroupedPlan."""
@@ -59,7 +62,7 @@ class CompiledSearch:
     def __call__(self, contexts: FloatArray, k: int, widths: Widths) -> PlanResult:
         """Answers of `contexts` [B, d]; the plan's `scored` is the number of candidates."""
         exact = widths.exact_scores(k)
-        return self.search(contexts, k, widths.opened, widths.previewed, widths.candidates, exact)
+        return self.search(contexts, k, widths.opens, widths.previewed, widths.candidates, exact)
 
     def search(
         self, contexts: FloatArray, k: int, opened: int, previewed: int, candidates: int, full_view: int

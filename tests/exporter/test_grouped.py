@@ -272,7 +272,9 @@ def test_wrong_options_say_what_is_wrong(options, text):
 def test_cost_counts_every_product(dense):
     fitted = METHODS["grouped"].fit(dense, contexts.contexts, OPTIONS, 0)
     assert len(fitted.module.groups.reach) == 30
-    blocks = len(fitted.module.blocks.reach) * 2000 / (CLASSES - dense.padded.size)  # of the groups opened
+    blocks = (
+        len(fitted.module.blocks.reach) * fitted.options["opened"] / (CLASSES - dense.padded.size)
+    )  # of the groups opened
     products = DIM * 31 + (30 + blocks) * 12 + 1000 * 30 + 200 * DIM + 12 * DIM
     assert fitted.cost.macs == pytest.approx(products / (CLASSES * DIM))
     read = DIM * 31 + 3 * DIM + (30 + blocks) * 12 + 1000 * (16 + 14 / 4) + 200 * DIM + 12 * DIM * 4

@@ -26,6 +26,7 @@ from shortlist_exporter.tuning.space import (
     builds,
     cascade_builds,
     chosen_methods,
+    grouped_builds,
     l2s_builds,
     settings,
     svd_builds,
@@ -235,7 +236,10 @@ def test_a_setting_equals_a_fit_with_it():
     np.testing.assert_array_equal(swept.module.tail.numpy(), direct.module.tail.numpy())
 
 
-@pytest.mark.parametrize(("method", "options"), [("svd", svd_builds), ("l2s", l2s_builds), ("cascade", cascade_builds)])
+@pytest.mark.parametrize(
+    ("method", "options"),
+    [("svd", svd_builds), ("l2s", l2s_builds), ("cascade", cascade_builds), ("grouped", grouped_builds)],
+)
 def test_every_build_is_one_that_the_method_takes(method, options):
     small = make_dense()
     for build in options(small):

@@ -12,6 +12,7 @@ from pydantic import Field
 from shortlist.bundle import GRAPHS
 from shortlist.errors import BadInput
 from shortlist.manifest import Normalizer
+from shortlist.plans.grouped import OPENED
 from shortlist_models import context_basis
 from shortlist_models.grouped import GroupedSoftmax, Widths, similar_classes
 
@@ -20,7 +21,7 @@ from ..grouped_graphs import write_graphs
 from ..sources import Dense
 from .base import Cost, Fitted, FloatArray, Options, Progress, parsed, quiet, torch_dense
 
-CALIBRATION_ROWS = 8_000  # contexts that calibrate the tail
+CALIBRATION_ROWS = 4_000  # contexts that calibrate the tail
 STEP = 4  # columns that loops multiply at once: those in int8 are a multiple
 LEAST = 128  # candidates: for k up to 10 the search then goes no wider way
 GROUP = 64  # classes of a group in the mean
@@ -34,7 +35,7 @@ class GroupedOptions(Options):
     int8_width: int = Field(default=16, ge=1, description="columns of the previews in int8, the others in 2 bits")
     groups: int | None = Field(default=None, ge=1, description="groups of classes; V/64 by default")
     centre_width: int | None = Field(default=None, ge=1, description="columns that groups are compared by; 2W/5")
-    opened: int | None = Field(default=None, ge=1, description="classes of groups that are opened; V/5 by default")
+    opened: int | None = Field(default=None, ge=1, description="classes of groups opened; V/5, and twice M, at least")
     previewed: int | None = Field(default=None, ge=1, description="of those, classes previewed; V/12 by default")
     candidates: int | None = Field(default=None, ge=1, description="classes scored by int8 rows; V/300, at least 128")
     full_view: int = Field(default=12, ge=5, description="classes then scored exactly")
@@ -106,7 +107,7 @@ def with_defaults(options: GroupedOptions, dense: Dense) -> GroupedOptions:
     full_view = min(options.full_view, real)
     candidates = options.candidates or max(LEAST, dense.classes // 300)
     previewed = options.previewed or max(LEAST_PREVIEWED, dense.classes // 12)
-    opened = options.opened or max(2 * previewed, dense.classes // 5)
+    opened = max(options.opened or dense.classes // 5, OPENED * previewed)
     width = options.width or max(1, round(dense.dim * 5 / 9))
     if width > dense.dim:
         raise BadInput(f"option width={width} is over d = {dense.dim}: choose a narrower preview")
@@ -115,14 +116,12 @@ def with_defaults(options: GroupedOptions, dense: Dense) -> GroupedOptions:
     candidates = min(max(candidates, full_view), real)
     if options.previewed is not None and previewed < candidates:
         raise BadInput(f"option previewed={previewed} is under the {candidates} candidates: preview more classes")
-    if options.opened is not None and options.opened < previewed:
-        raise BadInput(f"option opened={options.opened} is under the {previewed} classes previewed: open more")
     filled = {
         "width": width,
         "int8_width": min(options.int8_width + -options.int8_width % STEP, width),
         "groups": min(options.groups or max(1, dense.classes // GROUP), real),
         "centre_width": min(options.centre_width or -(-2 * width // 5), width),
-        "opened": min(max(opened, previewed, candidates), real),
+        "opened": min(max(opened, candidates), real),
         "previewed": min(max(previewed, candidates), real),
         "candidates": candidates,
         "full_view": full_view,

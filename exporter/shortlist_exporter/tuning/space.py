@@ -20,7 +20,8 @@ DENSE = "full"  # what the others are held against, and the answer of last resor
 SHARES = (12, 8, 6, 4.5, 3, 2)  # d / W
 VIEWS = (16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096)
 PROBES = (1, 2, 4)
-CANDIDATES = (64, 96, 128, 160, 192, 256, 384, 512, 768, 1024)
+PREVIEWED = (1024, 1536, 2048, 2560, 3072, 3584, 4096, 5120, 6144, 7168, 8192, 10240, 12288, 16384, 24576, 32768, 65536)
+CANDIDATES = (64, 96, 128, 192, 256, 384, 512, 768, 1024)
 
 Options = dict[str, str]
 Setting = dict[str, int]
@@ -73,16 +74,12 @@ def cascade_builds(dense: Dense) -> list[Options]:
 
 
 def grouped_builds(dense: Dense) -> list[Options]:
-    """Previews of 4d/9 to 2d/3, of a sixteenth to an eighth of the classes."""
-    shares = ((2.25, 16), (1.8, 14), (1.8, 12), (1.5, 8))
-    return [
-        {"width": str(max(1, round(dense.dim / width))), "previewed": str(max(1024, dense.classes // part))}
-        for width, part in shares
-    ]
+    """Previews of 4d/9 to 2d/3."""
+    return [{"width": str(max(1, round(dense.dim / share)))} for share in (2.25, 1.8, 1.5)]
 
 
 SPACES = {
-    "grouped": Space(grouped_builds, "candidates", CANDIDATES),
+    "grouped": Space(grouped_builds, "previewed", PREVIEWED),
     "cascade": Space(cascade_builds, "candidates", CANDIDATES),
     "svd": Space(svd_builds, "full_view", VIEWS, with_full_view),
     "l2s": Space(l2s_builds, "probes", PROBES, with_probes),

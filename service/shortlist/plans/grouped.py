@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ..compiled_search import CompiledSearch
 
 DENSE_SHARE = 4
+OPENED = 2  # times as many classes are opened as are previewed, or more
 WIDEN, WIDEN_FULL_VIEW = 12, 1.6  # a request for k classes has at least 12 k candidates and 1.6 k exact scores
 
 
@@ -31,9 +32,9 @@ class GroupedPlan(Plan):
     index.safetensors: `order` [m], the ids that positions stand for, `starts` [G + 1] and `block_starts` [B + 1],
     where groups and blocks begin in it, and what `compiled_search` reads. Options of the manifest:
 
-    - `opened`: the groups that score best and hold so many classes are opened. `previewed`: their blocks that score
-      best and hold so many are previewed; loops look at up to a 32nd more of both. `candidates`: how many of those are
-      scored by their int8 rows, `full_view`: how many then exactly.
+    - `opened`: the groups that score best and hold so many classes, or twice `previewed`, are opened. `previewed`:
+      their blocks that score best and hold so many are previewed; loops look at up to a 32nd more of both.
+      `candidates`: how many of those are scored by their int8 rows, `full_view`: how many then exactly.
     - `tail_limit`: by how much the log of the sum of exp over the rest is at most above that over the candidates.
     - `files`: name -> file of the int8 and the exact rows, of layers large enough for compiled loops.
 
@@ -67,6 +68,11 @@ class GroupedPlan(Plan):
         """How many candidates are scored exactly."""
         return max(self.full_view, ceil(WIDEN_FULL_VIEW * k))
 
+    @property
+    def opens(self) -> int:
+        """How many classes the groups hold that are opened, at least."""
+        return max(self.opened, OPENED * self.previewed)
+
     def widened(self, k: int) -> bool:
         """Whether k asks for more candidates than the normaliser's guess of the rest was fitted for."""
         return WIDEN * k > self.candidates
@@ -97,7 +103,7 @@ class GroupedPlan(Plan):
 
     def choose(self, scores: FloatArray, block_scores: FloatArray, preview: FloatArray) -> Indices:
         """Ascending positions of one row's candidates, by scores of groups [G] and blocks [B], and previews [m]."""
-        opened = np.repeat(best_holding(scores, self.sizes, self.opened), self.blocks).nonzero()[0]
+        opened = np.repeat(best_holding(scores, self.sizes, self.opens), self.blocks).nonzero()[0]
         kept = best_holding(block_scores[opened], self.block_sizes[opened], self.previewed)
         looked_at = np.zeros(self.block_sizes.size, bool)
         looked_at[opened[kept]] = True
