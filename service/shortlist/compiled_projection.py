@@ -39,8 +39,8 @@ def take_digits(numbers: FloatArray, step: np.float32, digits: Digits) -> np.int
 def project(weights: Bytes, scale: FloatArray, context: FloatArray, digits: Digits, projected: FloatArray) -> None:
     """Products of `weights` [n, ., LANES, 4] and `context` [d], times `scale` [n LANES], into `projected` [n LANES].
 
-    The context is in two digits of int8, to 1/16,000 of its largest number: what `projected` is then rounded to, in
-    one, is a hundred times as coarse. digits: [2, d or a few more], zeros where there are more; overwritten.
+    The context is in two digits of int8, to 1/16,000 of its largest number: finer than what `projected` is then rounded
+    to unless one number is hundreds of times the others. digits: [2, d or a few more], zeros beyond d; overwritten.
     """
     left, sums = context.copy(), np.empty(2 * LANES, np.int32)
     coarse = np.float32(peak_of(left) / FIRST)
@@ -50,5 +50,6 @@ def project(weights: Bytes, scale: FloatArray, context: FloatArray, digits: Digi
     for block in range(len(weights)):
         pair_products(weights, block, digits, sums)
         for lane in range(LANES):
-            product = coarse * np.float32(sums[lane] - first) + fine * np.float32(sums[LANES + lane] - second)
-            projected[LANES * block + lane] = product * scale[LANES * block + lane]
+            own = scale[LANES * block + lane]  # first: sums times steps are larger than what a product may be
+            one, two = np.float32(sums[lane] - first), np.float32(sums[LANES + lane] - second)
+            projected[LANES * block + lane] = (coarse * own) * one + (fine * own) * two

@@ -34,7 +34,7 @@ Arrays = dict[str, npt.NDArray[Any]]
 
 
 class Widths(Protocol):
-    """The plan's options, read at every call, since they may be changed."""
+    """The plan's options that may be changed: they are read at every call."""
 
     previewed: int
     candidates: int
@@ -54,7 +54,7 @@ class CompiledSearch:
         """Lay out index.safetensors' `arrays`, map the rows, and compile, which takes seconds where nothing is kept."""
         manifest = bundle.manifest
         self.tables = tables(bundle, arrays)  # kept: the loops know their addresses
-        self.places = addresses(self.tables)
+        self.addresses = addresses(self.tables)
         tail = arrays["tail_offset"][0], manifest.options["tail_limit"]
         self.finishing = np.array([*tail, manifest.logit_scale, manifest.soft_cap or 0], np.float32)
         self.search(np.zeros((1, manifest.dim), np.float32), 1, 1, 1, 1, 1)
@@ -72,7 +72,7 @@ class CompiledSearch:
         ids, logits = np.empty((rows, k), np.int64), np.empty((rows, k), np.float32)
         normalizer, scored = np.empty(rows, np.float32), np.empty(rows, np.int32)
         widths = opened, previewed, candidates, full_view
-        kernels.search(behaved(contexts), self.places, self.finishing, *widths, ids, logits, normalizer, scored)
+        kernels.search(behaved(contexts), self.addresses, self.finishing, *widths, ids, logits, normalizer, scored)
         return PlanResult(ids, logits, normalizer, scored)
 
 

@@ -20,6 +20,7 @@ Ints = npt.NDArray[np.int32]
 Values = TypeVar("Values", bound=npt.NDArray[Any])
 
 MOST_AXES = 4
+KINDS: dict[str, npt.DTypeLike] = {"Bytes": np.uint8, "FloatArray": np.float32, "IdArray": np.int64, "Ints": np.int32}
 
 
 class Tables(NamedTuple):
@@ -57,13 +58,19 @@ class Tables(NamedTuple):
 
 
 def addresses(tables: Tables) -> IdArray:
-    """[fields, 1 + MOST_AXES]: where each table begins, and its shape."""
+    """[fields, 1 + MOST_AXES]: where each table begins, and its shape; raises TypeError where one would be misread."""
     arrays: tuple[npt.NDArray[Any], ...] = tables
     found = np.zeros((len(arrays), 1 + MOST_AXES), np.int64)
-    for line, table in zip(found, arrays, strict=True):
-        assert table.flags.c_contiguous
+    for line, table, name in zip(found, arrays, tables._fields, strict=True):
+        if not table.flags.c_contiguous or table.dtype != kind_of(name):
+            raise TypeError(f"table {name} is {table.dtype}, not an array of {kind_of(name)} in one piece")
         line[0], line[1 : 1 + table.ndim] = table.ctypes.data, table.shape
     return found
+
+
+def kind_of(name: str) -> npt.DTypeLike:
+    """What loops take the numbers of a table for."""
+    return KINDS[str(Tables.__annotations__[name].__forward_arg__)]
 
 
 def behaved(values: Values) -> Values:

@@ -1,7 +1,8 @@
 """Compiled loops of plan `grouped`, by numba: a row's whole search without leaving machine code.
 
 What they save beside operators and numpy: a call for every step, passes over all scores, rows copied together before
-they are multiplied. Each step equals the operators of the plan's graphs, but for float32 roundings.
+they are multiplied. Each step equals the operators of the plan's graphs, but for roundings, and for up to a 32nd more
+groups and blocks that are looked at.
 """
 
 from __future__ import annotations
@@ -51,11 +52,11 @@ class Room(NamedTuple):
     levels: Context
     row_levels: Context
     groups: FloatArray
-    blocks: FloatArray
+    block_scores: FloatArray
     scores: FloatArray
     values: FloatArray
     listed: Ints
-    sizes: Ints
+    block_sizes: Ints
     chosen: Ints
     kept: Ints
 
@@ -112,7 +113,7 @@ def open_groups(tables: Tables, limits: Limits, row_scale: np.float32, room: Roo
 @compiled
 def keep_blocks(tables: Tables, limits: Limits, row_scale: np.float32, room: Room, count: int) -> Any:
     """Of the `count` blocks listed those that score best; returns how many."""
-    listed, sizes, scores = room.listed[:count], room.sizes[:count], room.blocks[:count]
+    listed, sizes, scores = room.listed[:count], room.block_sizes[:count], room.block_scores[:count]
     score_block_rows(tables.block_rows, tables.block_scale, listed, room.levels, scores)
     for i in range(count):
         scores[i] = scores[i] * row_scale + tables.block_reach[listed[i]]
@@ -214,7 +215,7 @@ def best_of(order: IdArray, values: FloatArray, positions: Ints, kept: Ints, ids
 @compiled
 def search(
     contexts: FloatArray,
-    places: IdArray,
+    at: IdArray,
     finishing: FloatArray,
     opened: int,
     previewed: int,
@@ -227,10 +228,10 @@ def search(
 ) -> None:
     """Answers of `contexts` [B, d] into ids and logits [B, k], log-normalisers and numbers of candidates [B].
 
-    places: the `addresses` of the tables. finishing: tail, tail_limit, logit_scale and soft_cap of Limits, before which
+    at: the `addresses` of the tables. finishing: tail, tail_limit, logit_scale and soft_cap of Limits, before which
     its other fields come. A row for which float32 has no candidates gets NaN for its normaliser, -1 and -inf.
     """
-    tables = tables_at(places)
+    tables = tables_at(at)
     room = room_for(tables)
     limits = Limits(opened, previewed, candidates, full_view, finishing[0], finishing[1], finishing[2], finishing[3])
     for row in range(len(contexts)):

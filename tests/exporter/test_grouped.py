@@ -103,6 +103,29 @@ def test_nothing_is_compiled_after_the_load(head):
 
 
 @compiled
+def test_loops_refuse_no_context_that_graphs_answer(head, by_graphs):
+    def refused(one, context):
+        try:
+            return not np.isfinite(one.topk(context, 5).logprobs).all()
+        except BadInput:
+            return True
+
+    large = [row[None] / np.abs(row).max() * np.float32(size) for size in (1e35, 1e36, 1e37) for row in rows[:20]]
+    wrongly = [refused(head, context) and not refused(by_graphs, context) for context in large]
+    assert sum(wrongly) <= 1  # a number rounded the other way
+
+
+def test_what_is_opened_is_twice_what_is_previewed(head):
+    plan = copy.copy(head.plan)
+    assert plan.opens == head.manifest.options["opened"]
+    plan.previewed = 1500
+    assert plan.opens == 3000
+    fitted = METHODS["grouped"].fit(make_dense(3000, DIM), contexts.contexts, {"candidates": "1400"}, 0)
+    assert fitted.module.opened == fitted.options["opened"] == 3000
+    assert fitted.options["previewed"] == 1536
+
+
+@compiled
 @pytest.mark.parametrize("size", [0.0, 1e-36, 1e-3, 1e30, 1e36])
 def test_contexts_of_any_size(dense, head, by_graphs, size):
     few = rows[:5] * np.float32(size)
@@ -272,9 +295,7 @@ def test_wrong_options_say_what_is_wrong(options, text):
 def test_cost_counts_every_product(dense):
     fitted = METHODS["grouped"].fit(dense, contexts.contexts, OPTIONS, 0)
     assert len(fitted.module.groups.reach) == 30
-    blocks = (
-        len(fitted.module.blocks.reach) * fitted.options["opened"] / (CLASSES - dense.padded.size)
-    )  # of the groups opened
+    blocks = len(fitted.module.blocks.reach) * 2000 / (CLASSES - dense.padded.size)  # of the groups opened
     products = DIM * 31 + (30 + blocks) * 12 + 1000 * 30 + 200 * DIM + 12 * DIM
     assert fitted.cost.macs == pytest.approx(products / (CLASSES * DIM))
     read = DIM * 31 + 3 * DIM + (30 + blocks) * 12 + 1000 * (16 + 14 / 4) + 200 * DIM + 12 * DIM * 4

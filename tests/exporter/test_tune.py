@@ -248,6 +248,14 @@ def test_every_build_is_one_that_the_method_takes(method, options):
     assert all(list(setting) == [SPACES[method].swept] for setting in settings(method, small))
 
 
+def test_the_cost_of_grouped_is_that_of_what_is_previewed():
+    fitted = METHODS["grouped"].fit(make_dense(3000), make_contexts().contexts, {}, 0)
+    more = SPACES["grouped"].cost(fitted.options | {"previewed": 2048}, make_dense(3000))
+    assert more.macs > fitted.cost.macs
+    assert more.bytes > fitted.cost.bytes
+    assert SPACES["grouped"].cost(fitted.options, make_dense(3000)) == fitted.cost
+
+
 def quick(method):
     return {"clusters": "4", "rounds": "0", "background": "0"} if method == "l2s" else {}
 

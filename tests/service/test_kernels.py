@@ -140,6 +140,9 @@ def test_tables_are_read_where_their_addresses_say():
         own = getattr(found, name)
         assert own.dtype == table.dtype
         np.testing.assert_array_equal(own, table)
+    for wrong in (given_tables["reach"].astype(np.float64), np.ones(6, np.float32)[::2]):
+        with pytest.raises(TypeError, match="table reach is"):
+            compiled_tables.addresses(tables._replace(reach=wrong))
 
 
 @pytest.mark.skipif(not byte_products.VNNI, reason="this processor has no AVX-512 VNNI")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -36,7 +37,7 @@ class GroupedOptions(Options):
     groups: int | None = Field(default=None, ge=1, description="groups of classes; V/64 by default")
     centre_width: int | None = Field(default=None, ge=1, description="columns that groups are compared by; 2W/5")
     opened: int | None = Field(default=None, ge=1, description="classes of groups opened; V/5, and twice M, at least")
-    previewed: int | None = Field(default=None, ge=1, description="of those, classes previewed; V/12 by default")
+    previewed: int | None = Field(default=None, ge=1, description="of those, classes previewed; V/12, at least 1,536")
     candidates: int | None = Field(default=None, ge=1, description="classes scored by int8 rows; V/300, at least 128")
     full_view: int = Field(default=12, ge=5, description="classes then scored exactly")
 
@@ -66,8 +67,9 @@ class GroupedMethod:
             module = GroupedSoftmax(own, basis, real, groups, widths)
             progress("tail", 2, 3)
             module.fit_tail(rows[picked[:CALIBRATION_ROWS]])
-        said = chosen.model_dump() | {"groups": len(module.groups.reach), "tail_limit": module.tail_limit}
-        return Fitted(module, cost(dense, module), said | files(dense, module))
+        said = chosen.model_dump() | {"groups": len(module.groups.reach), "blocks": len(module.blocks.reach)}
+        said |= {"tail_limit": module.tail_limit}
+        return Fitted(module, cost(said, dense), said | files(dense, module))
 
     def graphs(self, fitted: Fitted, dense: Dense, folder: Path) -> dict[str, str]:
         """See `grouped_graphs`."""
@@ -107,7 +109,6 @@ def with_defaults(options: GroupedOptions, dense: Dense) -> GroupedOptions:
     full_view = min(options.full_view, real)
     candidates = options.candidates or max(LEAST, dense.classes // 300)
     previewed = options.previewed or max(LEAST_PREVIEWED, dense.classes // 12)
-    opened = max(options.opened or dense.classes // 5, OPENED * previewed)
     width = options.width or max(1, round(dense.dim * 5 / 9))
     if width > dense.dim:
         raise BadInput(f"option width={width} is over d = {dense.dim}: choose a narrower preview")
@@ -116,33 +117,34 @@ def with_defaults(options: GroupedOptions, dense: Dense) -> GroupedOptions:
     candidates = min(max(candidates, full_view), real)
     if options.previewed is not None and previewed < candidates:
         raise BadInput(f"option previewed={previewed} is under the {candidates} candidates: preview more classes")
+    previewed = max(previewed, candidates)
     filled = {
         "width": width,
         "int8_width": min(options.int8_width + -options.int8_width % STEP, width),
         "groups": min(options.groups or max(1, dense.classes // GROUP), real),
         "centre_width": min(options.centre_width or -(-2 * width // 5), width),
-        "opened": min(max(opened, candidates), real),
-        "previewed": min(max(previewed, candidates), real),
+        "opened": min(max(options.opened or dense.classes // 5, OPENED * previewed), real),
+        "previewed": min(previewed, real),
         "candidates": candidates,
         "full_view": full_view,
     }
     return options.model_copy(update=filled)
 
 
-def cost(dense: Dense, module: GroupedSoftmax) -> Cost:
-    """Screen, groups, blocks of those opened, previews, int8 and exact rows, against V x d.
+def cost(options: Mapping[str, Any], dense: Dense) -> Cost:
+    """Screen, groups, blocks of those opened, previews, int8 and exact rows, against V x d, by a manifest's options.
 
     int8 and 2 bits count as one multiply-add. Bytes are those that compiled loops read: graphs keep the projection in
     float32, and score all blocks.
     """
-    width, wide = module.projection.shape[1], module.preview.shape[1]
+    width, wide, previewed = options["width"], options["int8_width"], options["previewed"]
     screen = dense.dim * (width + 1)
-    blocks = len(module.blocks.reach) * module.opened / len(module.order)
-    centres = (len(module.groups.reach) + blocks) * module.groups.codes.shape[1]
-    preview_bytes = module.previewed * (width + 3 * wide) / 4
-    codes, exact = module.candidates * dense.dim, module.full_view * dense.dim
+    opened = max(options["opened"], OPENED * previewed) / (dense.classes - dense.padded.size)
+    centres = (options["groups"] + options["blocks"] * min(1.0, opened)) * options["centre_width"]
+    preview_bytes = previewed * (width + 3 * wide) / 4
+    codes, exact = options["candidates"] * dense.dim, options["full_view"] * dense.dim
     whole = dense.classes * dense.dim
     return Cost(
-        macs=(screen + centres + module.previewed * width + codes + exact) / whole,
+        macs=(screen + centres + previewed * width + codes + exact) / whole,
         bytes=(screen + 3 * dense.dim + centres + preview_bytes + codes + 4 * exact) / (4 * whole),
     )

@@ -18,7 +18,7 @@ from .fits import Fit, Fits
 from .measure import DENSE_CALLS, Answers, figures, measured, part
 from .promises import depth
 from .record import Measured, Promise
-from .space import DENSE, Build, Setting
+from .space import DENSE, Build, Setting, space_of
 
 SCORED_ROWS = 64
 RACE_ROWS, RACE_CALLS = 2048, 64
@@ -78,6 +78,9 @@ class Bench:
         """The fit's cost, moved by the classes that the setting scores more or fewer than the fit as it is."""
         if not setting:
             return fit.cost
+        by_options = space_of(fit.build.method).cost
+        if by_options is not None:
+            return by_options(self.head(fit).manifest.options | setting, self.fits.dense)
         more = (found.scored - self.scored(fit)) / len(self.dense.weight)
         return Cost(macs=fit.cost.macs + more, bytes=fit.cost.bytes + more)
 

@@ -5,13 +5,14 @@ Methods that are not listed take part with their defaults, after those that are.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from shortlist.errors import BadInput
 
-from ..methods import METHODS, Fitted, method_named
-from ..methods.base import FloatArray
+from ..methods import METHODS, Fitted, grouped, method_named
+from ..methods.base import Cost, FloatArray
 from ..methods.l2s import with_probes
 from ..methods.svd import with_full_view
 from ..sources import Dense
@@ -34,12 +35,14 @@ class Space:
 
     swept: an option of the manifest and attribute of the plan, with `values` in ascending order of precision and cost.
     adapt: calibrates a fitted head for one of them; None: it is fitted again with that option as any other.
+    cost: by a manifest's options, for a swept option that is not how many classes are scored.
     """
 
     builds: Callable[[Dense], list[Options]]
     swept: str = ""
     values: tuple[int, ...] = ()
     adapt: Adapt | None = None
+    cost: Callable[[Mapping[str, Any], Dense], Cost] | None = None
 
 
 @dataclass(frozen=True)
@@ -79,7 +82,7 @@ def grouped_builds(dense: Dense) -> list[Options]:
 
 
 SPACES = {
-    "grouped": Space(grouped_builds, "previewed", PREVIEWED),
+    "grouped": Space(grouped_builds, "previewed", PREVIEWED, cost=grouped.cost),
     "cascade": Space(cascade_builds, "candidates", CANDIDATES),
     "svd": Space(svd_builds, "full_view", VIEWS, with_full_view),
     "l2s": Space(l2s_builds, "probes", PROBES, with_probes),
