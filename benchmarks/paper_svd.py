@@ -195,9 +195,9 @@ full view scores the original weights.
 
 {stages.markdown()}
 The paper: 1,541 ms full and 304 ms SVD-softmax on an i7-6850 (5.08 times), 14.12 and 4.43 ms on a Titan X (3.19
-times). Its full softmax moves 1.4 GB/s, dense here 20 to 30: a contiguous product runs at the memory's speed. The full
-view reads 16,384 rows of 8 KB from all over the weights, four at a time, where they are mapped; Gather and MatMul,
-which copy them, took twice as long (2.8 and 3.4 times as fast as dense in all, on one thread).
+times). Its full softmax moves 1.4 GB/s; dense here, a contiguous product, runs at the memory's speed. The full view
+reads 16,384 rows of 8 KB from all over the weights, four at a time, where they are mapped; Gather and MatMul, which
+copy them, take longer ([log.md](log.md)).
 """
 
 
