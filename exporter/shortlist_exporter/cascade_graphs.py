@@ -9,6 +9,7 @@ rescore.onnx: `context` [1, d], `positions` [n], `full_view` [1] -> `ids` [e], t
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -35,7 +36,7 @@ def write_graphs(folder: Path, dense: Dense, module: CascadeSoftmax) -> dict[str
     for name, (start, end) in blocks.items():
         if start < end:
             roles[name] = write_block(folder, module, name, start, end)
-    return roles | {"rescore": write_rescore(folder, dense, module)}
+    return roles | {"rescore": write_rescore(folder, dense, module, int8_products)}
 
 
 def write_screen(folder: Path, module: CascadeSoftmax) -> str:
@@ -92,15 +93,17 @@ def block(graph: GraphBuilder, module: CascadeSoftmax, name: str, start: int, en
         graph.node("Add", [graph.node("Mul", [numbers, by_class], "by_class"), in_units], "previews")
 
 
-def write_rescore(folder: Path, dense: Dense, module: Staged) -> str:
-    """rescore.onnx; the exact rows are those of rows.onnx, one copy for both."""
+def write_rescore(
+    folder: Path, dense: Dense, module: Staged, products: Callable[[GraphBuilder, Staged], str]
+) -> str:
+    """rescore.onnx; the exact rows are those of rows.onnx, one copy for both. products: of int8 rows."""
     graph = GraphBuilder(folder)
     real = Dense(dense.weight, dense.bias, dense.logit_scale, dense.soft_cap)  # positions leave padding out
     by_position = replace(real, bias=None if module.bias is None else module.bias.numpy())
     for name, shape in (("column", [-1, 1]), ("row", [1, -1]), ("flat", [-1])):
         graph.tensor(name, np.array(shape, np.int64))
     graph.node("Reshape", ["positions", "row"], "position_row")
-    by_codes = finish(graph, by_position, int8_products(graph, module), "position_row", "_by_position", "code_")
+    by_codes = finish(graph, by_position, products(graph, module), "position_row", "_by_position", "code_")
     graph.node("Reshape", [by_codes, "flat"], "code_logits")
     graph.nodes.append(helper.make_node("TopK", ["code_logits", "full_view"], ["kept_logits", "kept"], axis=0))
     kept = graph.node("Gather", ["positions", "kept"], "kept_positions")

@@ -17,7 +17,7 @@ from onnx import TensorProto, helper
 from shortlist_models.grouped import GroupedSoftmax
 from torch import Tensor
 
-from .cascade_graphs import context_of, write_rescore
+from .cascade_graphs import Staged, context_of, write_rescore
 from .graphs import GraphBuilder, value
 from .quantized import ZERO_POINT, quantized_contexts
 from .sources import Dense
@@ -31,7 +31,7 @@ def write_graphs(folder: Path, dense: Dense, module: GroupedSoftmax) -> dict[str
         "screen": write_screen(folder, module),
         "previews": write_previews(folder, module),
         "fused": write_fused(folder, module),
-        "rescore": write_rescore(folder, dense, module),
+        "rescore": write_rescore(folder, dense, module, code_products),
     }
 
 
@@ -111,6 +111,18 @@ def by_class(graph: GraphBuilder, integers: str, name: str, weights: Tensor, sca
     sums = graph.node("MatMulInteger", [integers, columns, zero_point], f"{name}_sums")
     numbers = graph.node("Cast", [sums], f"{name}_numbers", to=FLOAT)
     return graph.node("Mul", [numbers, graph.tensor(f"{name}_scale", scale[:, 0].numpy())], f"{name}_products")
+
+
+def code_products(graph: GraphBuilder, module: Staged) -> str:
+    """[1, n]: the int8 rows at `positions` times the context as it is, which loops take in two digits of int8."""
+    codes = graph.tensor("codes", (module.codes.numpy() + ZERO_POINT).astype(np.uint8))
+    gathered = graph.node("Gather", [codes, "positions"], "gathered")
+    one, zero_point = graph.tensor("one", np.float32(1)), graph.tensor("zero_point", np.uint8(ZERO_POINT))
+    numbers = graph.node("DequantizeLinear", [gathered, one, zero_point], "whole_numbers")
+    scale = graph.tensor("code_scale", module.code_scale.numpy())
+    rows = graph.node("Mul", [numbers, graph.node("Gather", [scale, "positions"], "scales")], "code_rows")  # no overflow
+    products = graph.node("MatMul", [rows, graph.node("Reshape", ["context", "column"], "code_column")], "by_codes")
+    return graph.node("Reshape", [products, "row"], "code_products")
 
 
 def previews_of(module: GroupedSoftmax) -> onnx.ValueInfoProto:

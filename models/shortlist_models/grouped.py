@@ -5,13 +5,15 @@ in groups by k-means, of which the few that score best are looked at; here each 
 as compiled loops score side by side, of which again the best are looked at. From SVD-softmax (Shim et al. 2017):
 previews over a low rank, here in the basis that contexts use, in which groups are made too. From quantised search:
 candidates are scored again by whole rows in int8 before a few dozen are scored exactly. In that basis contexts'
-components are all of one size, while rows' fall: the first few columns are in int8, the others, ten times as small, in
-2 bits; and the first half of them says nearly as well as all how good a group or a block may be.
+components are all of one size, while rows' fall: the first few columns are in int8, the others, ten times as small, are
+made alike (`evened`) and in 2 bits; and the first two fifths of all say nearly as well as all how good a group or a
+block may be. Columns are made alike as for SmoothQuant (Xiao et al. 2023), and turned as for QuIP (Chee et al. 2023).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 import torch
@@ -113,6 +115,27 @@ class Widths(NamedTuple):
     full_view: int
 
 
+def evened(basis: Basis, edges: Sequence[int], seed: int) -> Basis:
+    """The same products by columns that are alike, but for those before the first of `edges`.
+
+    What rows have more of in one column than in another goes to the context; then columns from edge to edge are turned
+    into each other at random. One scale for a class's 2 bits in all columns then fits each of them.
+    """
+    if len(edges) == 1:
+        return basis
+    preview, projection = basis.preview.clone(), basis.projection.clone()
+    size = preview[:, edges[0] :].std(dim=0, correction=0)
+    size = torch.where(size > 0, size, torch.ones_like(size))
+    size /= size.mean()
+    preview[:, edges[0] :] /= size
+    projection[:, edges[0] :] *= size
+    generator = torch.Generator().manual_seed(seed)
+    for start, end in pairwise(edges):
+        turn = torch.linalg.qr(torch.randn(end - start, end - start, generator=generator))[0]
+        preview[:, start:end], projection[:, start:end] = preview[:, start:end] @ turn, projection[:, start:end] @ turn
+    return basis._replace(preview=preview, projection=projection)
+
+
 class Centres(NamedTuple):
     """Of groups or of blocks, n of them: mean rows in int8, and how much more than the mean the best class may have.
 
@@ -129,14 +152,17 @@ class Centres(NamedTuple):
         return products + self.reach
 
 
-def centres_of(rows: Tensor, bias: Tensor | None, sizes: Tensor, width: int) -> Centres:
-    """Of parts of `sizes` [n] of `rows` [m, W], which follow each other, and of `bias` [m]; by the first columns."""
+def centres_of(rows: Tensor, compared: Tensor, bias: Tensor | None, sizes: Tensor) -> Centres:
+    """Of parts of `sizes` [n] of `rows` [m, W], which follow each other, and of `bias` [m].
+
+    compared: [m, c], what contexts are multiplied with; rows say how far a part's classes are from their mean.
+    """
     part = torch.repeat_interleave(torch.arange(len(sizes)), sizes)
     biases = torch.zeros(len(rows)) if bias is None else bias
     centres, level = mean_by_part(rows, part, sizes), mean_by_part(biases, part, sizes)
     squared = ((rows - centres[part]) ** 2).sum(dim=1) + (biases - level[part]) ** 2
     reach = level + SPREAD * mean_by_part(squared, part, sizes).sqrt()
-    return Centres(*quantize_rows(centres[:, :width]), reach)
+    return Centres(*quantize_rows(mean_by_part(compared, part, sizes)), reach)
 
 
 def mean_by_part(values: Tensor, part: Tensor, sizes: Tensor) -> Tensor:
@@ -153,21 +179,30 @@ class GroupedSoftmax(RescoredSoftmax):
     previewed: preview, scale: [m, C] and [m, 1], the first columns in int8, fine, fine_scale: [m, W - C] and [m, 1],
     the others in 2 bits. Contexts are in int8. candidates: how many of the previews go on.
     projection: [d, W], its columns rounded to int8: projection_codes [W, d] times projection_scale [W, 1].
-    For the rest see RescoredSoftmax.
+    For the rest see RescoredSoftmax; contexts are not rounded where they meet int8 rows.
     """
 
-    def __init__(self, dense: FullSoftmax, basis: Basis, real: Tensor, groups: Groups, widths: Widths) -> None:
+    def __init__(
+        self, dense: FullSoftmax, basis: Basis, real: Tensor, groups: Groups, widths: Widths, seed: int
+    ) -> None:
         """Quantise; `real` [m] are the ids that `groups` are of. No tail is known until `fit_tail`."""
         super().__init__(dense, real[groups.order], widths.full_view)
         self.opened, self.previewed, self.candidates = widths.opened, widths.previewed, widths.candidates
         self.starts, self.block_starts = groups.starts, groups.block_starts()
-        rows = basis.preview[self.order]
-        self.preview, self.scale = quantize_rows(rows[:, : widths.int8_width])
-        self.fine, self.fine_scale = quantize_two_bits(rows[:, widths.int8_width :])
-        self.projection_codes, self.projection_scale = quantize_rows(basis.projection.T)
+        wide, compared, width = widths.int8_width, widths.centre_width, basis.preview.shape[1]
+        even = evened(basis, sorted({wide, max(wide, compared), width}), seed)
+        rows, columns = basis.preview[self.order], even.preview[self.order]
+        self.preview, self.scale = quantize_rows(columns[:, :wide])
+        self.fine, self.fine_scale = quantize_two_bits(columns[:, wide:])
+        self.projection_codes, self.projection_scale = quantize_rows(even.projection.T)
         self.projection = (self.projection_codes * self.projection_scale).T
         parts = self.starts.diff(), self.block_starts.diff()
-        self.groups, self.blocks = (centres_of(rows, self.bias, sizes, widths.centre_width) for sizes in parts)
+        self.groups, self.blocks = (centres_of(rows, columns[:, :compared], self.bias, sizes) for sizes in parts)
+
+    def by_codes(self, contexts: Tensor) -> Tensor:
+        """See RescoredSoftmax."""
+        found = contexts @ self.codes.T * self.code_scale.T
+        return found if self.bias is None else found + self.bias
 
     def previews(self, contexts: Tensor) -> Tensor:
         """[B, d] -> [B, m], before logit scale and soft-cap; -inf where the class's block is not looked at."""

@@ -68,6 +68,10 @@ class RescoredSoftmax(nn.Module):
         found = contexts @ self.weight.T
         return found if self.bias is None else found + self.bias
 
+    def by_codes(self, contexts: Tensor) -> Tensor:
+        """Products of int8 rows and int8 contexts with the bias [B, m], before logit scale and soft-cap."""
+        return int8_products(contexts, self.codes, self.code_scale, self.bias)
+
     def masses(self, contexts: Tensor) -> tuple[Tensor, Tensor]:
         """[B, d] -> [B], [B]: log of the sum of exp(logit) over the candidates, and over all other classes."""
         logits = self.finished(self.raw(contexts))
@@ -83,7 +87,7 @@ class RescoredSoftmax(nn.Module):
 
     def topk(self, contexts: Tensor, k: int) -> tuple[Tensor, Tensor]:
         """Ids and log-probabilities [B, k], for k up to `full_view`."""
-        codes = self.finished(int8_products(contexts, self.codes, self.code_scale, self.bias))
+        codes = self.finished(self.by_codes(contexts))
         exact, tails = self.finished(self.raw(contexts)), self.tail(contexts)
         ids, logprobs = [], []
         for row, positions in enumerate(self.candidates_of(contexts)):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 import numpy.typing as npt
 
@@ -12,6 +14,15 @@ FIRST, SECOND = np.float32(63), np.float32(126)  # a digit's most; how much fine
 TINY = np.float32(1e-30)  # as in the exporter's `quantized`
 
 Digits = npt.NDArray[np.int8]
+
+
+class Steps(NamedTuple):
+    """What a one of each digit stands for, and what the weights' zero point adds to sums of each."""
+
+    coarse: np.float32
+    fine: np.float32
+    first: np.int32
+    second: np.int32
 
 
 @compiled
@@ -36,20 +47,35 @@ def take_digits(numbers: FloatArray, step: np.float32, digits: Digits) -> np.int
 
 
 @compiled
-def project(weights: Bytes, scale: FloatArray, context: FloatArray, digits: Digits, projected: FloatArray) -> None:
-    """Products of `weights` [n, ., LANES, 4] and `context` [d], times `scale` [n LANES], into `projected` [n LANES].
+def whole(first: np.int32, second: np.int32, scale: np.float32, steps: Steps) -> np.float32:
+    """A product from its sums over both digits, for weights of this scale.
 
-    The context is in two digits of int8, to 1/16,000 of its largest number: finer than what `projected` is then rounded
-    to unless one number is hundreds of times the others. digits: [2, d or a few more], zeros beyond d; overwritten.
+    The scale comes first: sums times steps are larger than what a product may be.
     """
-    left, sums = context.copy(), np.empty(2 * LANES, np.int32)
+    one, two = np.float32(first - steps.first), np.float32(second - steps.second)
+    return (steps.coarse * scale) * one + (steps.fine * scale) * two
+
+
+@compiled
+def in_digits(context: FloatArray, digits: Digits) -> Steps:
+    """`context` [d] in two digits of int8, to 1/16,000 of its largest number; digits: [2, d or more], zeros beyond d."""
+    left = context.copy()
     coarse = np.float32(peak_of(left) / FIRST)
     fine = np.float32(coarse / SECOND)
     first = take_digits(left, coarse, digits[0, : left.size])
-    second = take_digits(left, fine, digits[1, : left.size])
+    return Steps(coarse, fine, first, take_digits(left, fine, digits[1, : left.size]))
+
+
+@compiled
+def project(weights: Bytes, scale: FloatArray, digits: Digits, steps: Steps, projected: FloatArray) -> None:
+    """Products of `weights` [n, ., LANES, 4] and a context, times `scale` [n LANES], into `projected` [n LANES].
+
+    The context's digits are finer than what `projected` is then rounded to unless one number is hundreds of times the
+    others.
+    """
+    sums = np.empty(2 * LANES, np.int32)
     for block in range(len(weights)):
         pair_products(weights, block, digits, sums)
         for lane in range(LANES):
-            own = scale[LANES * block + lane]  # first: sums times steps are larger than what a product may be
-            one, two = np.float32(sums[lane] - first), np.float32(sums[LANES + lane] - second)
-            projected[LANES * block + lane] = (coarse * own) * one + (fine * own) * two
+            own = scale[LANES * block + lane]
+            projected[LANES * block + lane] = whole(sums[lane], sums[LANES + lane], own, steps)

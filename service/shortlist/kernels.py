@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .byte_products import BYTES, LANES, QUARTERS, STEP, ZERO_POINT, compiled, fetch, fetch_line, row_product
+from .byte_products import BYTES, LANES, QUARTERS, STEP, compiled, fetch, fetch_line, row_product
 from .compiled_previews import (
     FLOAT,
     Context,
@@ -20,9 +20,8 @@ from .compiled_previews import (
     quantize,
     score_block_rows,
     score_blocks,
-    sum_of,
 )
-from .compiled_projection import Digits, project
+from .compiled_projection import Digits, Steps, in_digits, project, whole
 from .compiled_selection import LOWEST, NO_SIZES, ROUGH, Ints, bar_for, best_previews, reaching
 from .compiled_tables import Tables, tables_at
 from .result import FloatArray, IdArray
@@ -50,7 +49,6 @@ class Room(NamedTuple):
     digits: Digits
     projected: FloatArray
     levels: Context
-    row_levels: Context
     groups: FloatArray
     block_scores: FloatArray
     scores: FloatArray
@@ -64,14 +62,13 @@ class Room(NamedTuple):
 @compiled
 def room_for(tables: Tables) -> Room:
     """Room for the searches of one call."""
-    blocks, whole = tables.firsts.size, (tables.steps[0] + QUARTERS * tables.steps[1]) * BYTES
+    blocks, columns = tables.firsts.size, (tables.steps[0] + QUARTERS * tables.steps[1]) * BYTES
     classes = blocks * LANES
-    levels = max(whole, tables.centres.shape[1] * BYTES, tables.block_rows.shape[1], tables.projection_scale.size)
+    levels = max(columns, tables.centres.shape[1] * BYTES, tables.block_rows.shape[1], tables.projection_scale.size)
     return Room(
-        np.zeros((2, tables.projection.shape[1] * BYTES), np.int8),
+        np.zeros((2, max(tables.projection.shape[1] * BYTES, tables.codes.shape[1])), np.int8),
         np.empty(tables.projection_scale.size, np.float32),
         np.zeros(levels, np.int8),
-        np.zeros(tables.codes.shape[1], np.int8),
         np.empty(len(tables.centres) * LANES, np.float32),
         np.empty(blocks, np.float32),
         np.empty(classes, np.float32),
@@ -125,9 +122,9 @@ def keep_blocks(tables: Tables, limits: Limits, row_scale: np.float32, room: Roo
 
 
 @compiled
-def choose(tables: Tables, limits: Limits, context: FloatArray, room: Room) -> Any:
+def choose(tables: Tables, limits: Limits, steps: Steps, room: Room) -> Any:
     """The positions of a row's candidates, ascending, in room.chosen; returns how many."""
-    project(tables.projection, tables.projection_scale, context, room.digits, room.projected)
+    project(tables.projection, tables.projection_scale, room.digits, steps, room.projected)
     row_scale = quantize(room.projected, room.levels)
     blocks = keep_blocks(tables, limits, row_scale, room, open_groups(tables, limits, row_scale, room))
     listed, scores = room.listed[:blocks], room.scores[: LANES * blocks]
@@ -169,16 +166,17 @@ def bias_at(bias: FloatArray, position: int) -> np.float32:
 
 @compiled
 def score_rows(
-    tables: Tables, limits: Limits, context: FloatArray, levels: Context, positions: Ints, values: FloatArray
+    tables: Tables, limits: Limits, digits: Digits, steps: Steps, positions: Ints, values: FloatArray
 ) -> None:
     """Logits by int8 rows of the classes at `positions` [n] of `order`, into `values`."""
-    row_scale, width, start = quantize(context, levels), tables.codes.shape[1], tables.codes.ctypes.data
-    shift, rounded, scale, bias = ZERO_POINT * sum_of(levels), levels.ctypes.data, tables.code_scale, tables.code_bias
+    width, start, scale, bias = tables.codes.shape[1], tables.codes.ctypes.data, tables.code_scale, tables.code_bias
+    first, second = digits.ctypes.data, digits.ctypes.data + digits.shape[1]
     for i in range(positions.size):
         if i + AHEAD < positions.size:
             fetch(start + positions[i + AHEAD] * width, width)
-        product = row_product(start + positions[i] * width, rounded, width // STEP) - shift
-        values[i] = np.float32(product) * scale[positions[i]] * row_scale
+        row, lines = start + positions[i] * width, width // STEP
+        sums = row_product(row, first, lines), row_product(row, second, lines)
+        values[i] = whole(sums[0], sums[1], scale[positions[i]], steps)
     for i in range(positions.size):
         values[i] = finished(values[i], bias_at(bias, positions[i]), limits)
 
@@ -235,9 +233,10 @@ def search(
     room = room_for(tables)
     limits = Limits(opened, previewed, candidates, full_view, finishing[0], finishing[1], finishing[2], finishing[3])
     for row in range(len(contexts)):
-        context, count = contexts[row], choose(tables, limits, contexts[row], room)
+        context, steps = contexts[row], in_digits(contexts[row], room.digits)
+        count = choose(tables, limits, steps, room)
         positions, values = room.chosen[:count], room.values[:count]
-        score_rows(tables, limits, context, room.row_levels, positions, values)
+        score_rows(tables, limits, room.digits, steps, positions, values)
         most = reaching(values, bar_for(values, NO_SIZES, limits.full_view, 0), room.kept)
         ids[row], logits[row], normalizer[row], scored[row] = -1, LOWEST, np.nan, count
         if most >= ids.shape[1]:

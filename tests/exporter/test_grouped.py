@@ -190,14 +190,14 @@ def test_a_wide_k_widens_and_probabilities_stay(head, dense):
 
 
 def test_a_k_that_widens_shares_no_call_with_one_that_does_not(head):
-    assert head.plan.width(1) == head.plan.width(7)
+    assert head.plan.width(1) == head.plan.width(5)
     assert head.plan.width(16) == head.plan.exact_scores(16)
     assert head.plan.width(17) != head.plan.width(30) < 0
 
 
 def test_a_k_of_ten_goes_the_fast_way(head):
     assert not head.plan.widened(10)
-    assert head.plan.exact_scores(10) == 16
+    assert head.plan.exact_scores(10) == 13
     five, ten = head.topk(rows, 5), head.topk(rows, 10)
     np.testing.assert_array_equal(five.scored, ten.scored)
     assert (five.ids == ten.ids[:, :5]).mean() > 0.98
@@ -281,7 +281,7 @@ def test_contexts_without_variety_still_make_a_head(tmp_path, sample):
     ("options", "text"),
     [
         ({"width": "69"}, "option width=69 is over d = 68: choose a narrower preview"),
-        ({"candidates": "10"}, "option candidates=10 is under full_view=12: choose more candidates"),
+        ({"candidates": "6"}, "option candidates=6 is under full_view=7: choose more candidates"),
         ({"previewed": "20"}, "option previewed=20 is under the 128 candidates: preview more classes"),
         ({"depth": "2"}, "there is no option 'depth'"),
     ],
@@ -296,7 +296,7 @@ def test_cost_counts_every_product(dense):
     fitted = METHODS["grouped"].fit(dense, contexts.contexts, OPTIONS, 0)
     assert len(fitted.module.groups.reach) == 30
     blocks = len(fitted.module.blocks.reach) * 2000 / (CLASSES - dense.padded.size)  # of the groups opened
-    products = DIM * 31 + (30 + blocks) * 12 + 1000 * 30 + 200 * DIM + 12 * DIM
+    products = DIM * 31 + (30 + blocks) * 12 + 1000 * 30 + 200 * DIM + 7 * DIM
     assert fitted.cost.macs == pytest.approx(products / (CLASSES * DIM))
-    read = DIM * 31 + 3 * DIM + (30 + blocks) * 12 + 1000 * (16 + 14 / 4) + 200 * DIM + 12 * DIM * 4
+    read = DIM * 31 + 3 * DIM + (30 + blocks) * 12 + 1000 * (4 + 26 / 4) + 200 * DIM + 7 * DIM * 4
     assert fitted.cost.bytes == pytest.approx(read / (4 * CLASSES * DIM))

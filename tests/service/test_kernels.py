@@ -155,7 +155,8 @@ def test_projections_are_far_finer_than_what_they_are_rounded_to(blocks, dim, si
     wide = np.pad(codes.astype(np.int16), ((0, 0), (0, -dim % 8))) + 128
     digits, projected = np.zeros((2, wide.shape[1]), np.int8), np.empty(16 * blocks, np.float32)
     laid = byte_products.in_blocks(wide.astype(np.uint8))
-    compiled_projection.project(laid, scale, context, digits, projected)
+    steps = compiled_projection.in_digits(context, digits)
+    compiled_projection.project(laid, scale, digits, steps, projected)
     wanted = codes.astype(np.float64) @ context.astype(np.float64) * scale
     step = np.abs(context).max() / 63 / 126
     assert (np.abs(projected - wanted) <= scale * 127 * dim * step + 1e-5 * np.abs(wanted) + 1e-20).all()

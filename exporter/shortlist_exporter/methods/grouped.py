@@ -33,13 +33,13 @@ class GroupedOptions(Options):
     """`--set` options of method grouped."""
 
     width: int | None = Field(default=None, ge=1, description="W of the previews; 5d/9 by default")
-    int8_width: int = Field(default=16, ge=1, description="columns of the previews in int8, the others in 2 bits")
+    int8_width: int = Field(default=4, ge=1, description="columns of the previews in int8, the others in 2 bits")
     groups: int | None = Field(default=None, ge=1, description="groups of classes; V/64 by default")
     centre_width: int | None = Field(default=None, ge=1, description="columns that groups are compared by; 2W/5")
     opened: int | None = Field(default=None, ge=1, description="classes of groups opened; V/5, and twice M, at least")
     previewed: int | None = Field(default=None, ge=1, description="of those, classes previewed; V/12, at least 1,536")
-    candidates: int | None = Field(default=None, ge=1, description="classes scored by int8 rows; V/300, at least 128")
-    full_view: int = Field(default=12, ge=5, description="classes then scored exactly")
+    candidates: int | None = Field(default=None, ge=1, description="classes scored by int8 rows; V/384, at least 128")
+    full_view: int = Field(default=7, ge=5, description="classes then scored exactly")
 
 
 class GroupedMethod:
@@ -64,7 +64,7 @@ class GroupedMethod:
             real = torch.from_numpy(np.setdiff1d(np.arange(dense.classes), dense.padded))
             bias = None if own.bias is None else own.bias[real]
             groups = similar_classes(basis.preview[real], bias, chosen.groups or 1, seed)
-            module = GroupedSoftmax(own, basis, real, groups, widths)
+            module = GroupedSoftmax(own, basis, real, groups, widths, seed)
             progress("tail", 2, 3)
             module.fit_tail(rows[picked[:CALIBRATION_ROWS]])
         said = chosen.model_dump() | {"groups": len(module.groups.reach), "blocks": len(module.blocks.reach)}
@@ -107,7 +107,7 @@ def with_defaults(options: GroupedOptions, dense: Dense) -> GroupedOptions:
     """Options that follow from the layer's size filled in; raises BadInput."""
     real = dense.classes - dense.padded.size
     full_view = min(options.full_view, real)
-    candidates = options.candidates or max(LEAST, dense.classes // 300)
+    candidates = options.candidates or max(LEAST, dense.classes // 384)
     previewed = options.previewed or max(LEAST_PREVIEWED, dense.classes // 12)
     width = options.width or max(1, round(dense.dim * 5 / 9))
     if width > dense.dim:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 DENSE_SHARE = 4
 OPENED = 2  # times as many classes are opened as are previewed, or more
-WIDEN, WIDEN_FULL_VIEW = 12, 1.6  # a request for k classes has at least 12 k candidates and 1.6 k exact scores
+WIDEN, WIDEN_FULL_VIEW = 12, 1.3  # a request for k classes has at least 12 k candidates and 1.3 k exact scores
 
 
 class GroupedPlan(Plan):
