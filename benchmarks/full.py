@@ -14,20 +14,20 @@ from .datasets import DATASETS, DataSet, Place
 from .harness import BATCHES, Harness
 from .peers import sweep
 from .plots import precision_against_time
-from .runs import Run, Store
+from .runs import Run, Store, keep, kept, machine
 from .tables import front, table, usable
 
 SETS: dict[str, dict[str, str]] = {"smollm2": {}, "ptb": {}, "synthetic": {}}
-PICTURES = "pictures"
+PICTURES, KEPT = "pictures", "runs.jsonl"  # beside the page: what it is made of
 SCREEN = "shortlist l2s"  # has options beyond its paper; each is shown, on a front or not
 HEADER = """# Benchmarks
 
 Written by `make bench FULL=1 DATA=folder`; do not edit. Every figure comes from one JSON file a run below
-`build/bench/runs`. Rows are distinct, held out by document and in random order; precision is read off the timed
-calls, with 95 % intervals over rows; settings dearer than one at under half of dense's speed are left out; dense is
-the fastest spelling in ONNX Runtime, timed in the same blocks with the same threads and batch. Times include a peer's
-change of basis. What keeps this honest stands in
-`benchmarks/harness.py`. What serving over HTTP costs, beside other servers: [http.md](http.md).
+`build/bench/runs`, or from [runs.jsonl](runs.jsonl), where the page before left what the same processor had run. Rows
+are distinct, held out by document and in random order; precision is read off the timed calls, with 95 % intervals over
+rows; settings dearer than one at under half of dense's speed are left out; dense is the fastest spelling in ONNX
+Runtime, timed in the same blocks with the same threads and batch. Times include a peer's change of basis. What keeps
+this honest stands in `benchmarks/harness.py`. What serving over HTTP costs, beside other servers: [http.md](http.md).
 """
 
 
@@ -62,18 +62,27 @@ def opened(place: Place) -> Iterator[tuple[str, DataSet | ShortlistError]]:
 
 def write_page(sets: Mapping[str, DataSet | ShortlistError], store: Store, docs: Path, note: str) -> None:
     """`docs/benchmarks.md` and its pictures, from the runs on disk."""
+    found = {name: done(store, data, docs) for name, data in sets.items() if isinstance(data, DataSet)}
     parts = [
-        section(name, data, done(store, data), docs)
+        section(name, data, with_missing(data, found[name]), docs)
         if isinstance(data, DataSet)
         else f"\n## {name}\n\nNot run: {data}.\n"
         for name, data in sets.items()
     ]
     (docs / "benchmarks.md").write_text("".join([HEADER, note, *parts]), "utf-8")
+    every = [*filter(current, kept(docs / KEPT)), *(run for runs in found.values() for run in runs)]
+    keep(docs / KEPT, list({(run.asked, run.fingerprint, run.machine): run for run in every}.values()))
 
 
-def done(store: Store, data: DataSet) -> list[Run]:
-    """The data set's runs on disk, and a line for every contender that has none."""
-    runs = [run for run in store.runs() if run.fingerprint == data.fingerprint and current(run)]
+def done(store: Store, data: DataSet, docs: Path) -> list[Run]:
+    """The data set's runs on disk, and those beside the page that this processor made and nobody repeated since."""
+    runs = {run.asked: run for run in kept(docs / KEPT) if run.machine == machine()}
+    runs |= {run.asked: run for run in store.runs()}
+    return [run for run in runs.values() if run.fingerprint == data.fingerprint and current(run)]
+
+
+def with_missing(data: DataSet, runs: Sequence[Run]) -> list[Run]:
+    """The runs, and a line for every contender that has none."""
     missing = [name for name in CONTENDERS if not any(run.contender == name for run in runs)]
     blank = Run(dataset=data.name, fingerprint=data.fingerprint, contender="", build={}, threads=1, error="not run")
     return [*runs, *(blank.model_copy(update={"contender": name}) for name in missing)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import platform
+from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -64,6 +65,11 @@ class Run(BaseModel):
         options = "; ".join(part for part in parts if part)
         return f"{self.contender} ({options})" if options else self.contender
 
+    @property
+    def asked(self) -> str:
+        """What was asked for, apart from other runs on the same data."""
+        return key_of(self.contender, self.revision, self.build, self.setting, self.threads, sorted(self.spent))
+
     def at_least(self, p1: float, p5: float) -> bool:
         """Whether both precisions were reached."""
         return bool(self.precision) and self.precision[1].value >= p1 and self.precision[5].value >= p5
@@ -97,6 +103,17 @@ class Store:
         """Every run in the folder."""
         values = [json.loads(path.read_text("utf-8")) for path in sorted(self.folder.glob("*.json"))]
         return [Run.model_validate(value) for value in values if "contender" in value]
+
+
+def kept(path: Path) -> list[Run]:
+    """The runs in a file of one JSON value a line; none where there is no file."""
+    lines = path.read_text("utf-8").splitlines() if path.is_file() else []
+    return [Run.model_validate_json(line) for line in lines]
+
+
+def keep(path: Path, runs: Sequence[Run]) -> None:
+    """Write such a file, in an order that does not depend on that of the runs."""
+    path.write_text("".join(sorted(run.model_dump_json() + "\n" for run in runs)), "utf-8")
 
 
 def machine() -> str:

@@ -93,9 +93,7 @@ def block(graph: GraphBuilder, module: CascadeSoftmax, name: str, start: int, en
         graph.node("Add", [graph.node("Mul", [numbers, by_class], "by_class"), in_units], "previews")
 
 
-def write_rescore(
-    folder: Path, dense: Dense, module: Staged, products: Callable[[GraphBuilder, Staged], str]
-) -> str:
+def write_rescore(folder: Path, dense: Dense, module: Staged, products: Callable[[GraphBuilder, Staged], str]) -> str:
     """rescore.onnx; the exact rows are those of rows.onnx, one copy for both. products: of int8 rows."""
     graph = GraphBuilder(folder)
     real = Dense(dense.weight, dense.bias, dense.logit_scale, dense.soft_cap)  # positions leave padding out

@@ -119,8 +119,8 @@ def code_products(graph: GraphBuilder, module: Staged) -> str:
     gathered = graph.node("Gather", [codes, "positions"], "gathered")
     one, zero_point = graph.tensor("one", np.float32(1)), graph.tensor("zero_point", np.uint8(ZERO_POINT))
     numbers = graph.node("DequantizeLinear", [gathered, one, zero_point], "whole_numbers")
-    scale = graph.tensor("code_scale", module.code_scale.numpy())
-    rows = graph.node("Mul", [numbers, graph.node("Gather", [scale, "positions"], "scales")], "code_rows")  # no overflow
+    scale = graph.node("Gather", [graph.tensor("code_scale", module.code_scale.numpy()), "positions"], "scales")
+    rows = graph.node("Mul", [numbers, scale], "code_rows")  # before the product, which would overflow
     products = graph.node("MatMul", [rows, graph.node("Reshape", ["context", "column"], "code_column")], "by_codes")
     return graph.node("Reshape", [products, "row"], "code_products")
 

@@ -1,4 +1,4 @@
-"""Compiled loops that take a context vector into whole numbers, and multiply matrices of int8 with it."""
+"""Compiled loops that take a context vector into whole numbers, and multiply rows of int8 with it."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from .byte_products import LANES, ZERO_POINT, Bytes, compiled, pair_products
+from .byte_products import LANES, STEP, ZERO_POINT, Bytes, compiled, fetch, pair_products, row_product
+from .compiled_selection import Ints
 from .result import FloatArray
 
 FIRST, SECOND = np.float32(63), np.float32(126)  # a digit's most; how much finer the second digit is
+AHEAD = 6  # rows that are asked for before they are needed
 TINY = np.float32(1e-30)  # as in the exporter's `quantized`
 
 Digits = npt.NDArray[np.int8]
@@ -58,7 +60,7 @@ def whole(first: np.int32, second: np.int32, scale: np.float32, steps: Steps) ->
 
 @compiled
 def in_digits(context: FloatArray, digits: Digits) -> Steps:
-    """`context` [d] in two digits of int8, to 1/16,000 of its largest number; digits: [2, d or more], zeros beyond d."""
+    """`context` [d] in two digits of int8, to 1/16,000 of its largest number; digits: [2, d or more], else zeros."""
     left = context.copy()
     coarse = np.float32(peak_of(left) / FIRST)
     fine = np.float32(coarse / SECOND)
@@ -79,3 +81,18 @@ def project(weights: Bytes, scale: FloatArray, digits: Digits, steps: Steps, pro
         for lane in range(LANES):
             own = scale[LANES * block + lane]
             projected[LANES * block + lane] = whole(sums[lane], sums[LANES + lane], own, steps)
+
+
+@compiled
+def score_by_digits(
+    rows: Bytes, scale: FloatArray, listed: Ints, digits: Digits, steps: Steps, scores: FloatArray
+) -> None:
+    """Products of the `listed` of `rows` [., d or more], whole lines, and a context, times `scale`, into `scores`."""
+    width, start, first = rows.shape[1], rows.ctypes.data, digits.ctypes.data
+    second, lines = first + digits.shape[1], width // STEP
+    for i in range(listed.size):
+        if i + AHEAD < listed.size:
+            fetch(start + listed[i + AHEAD] * width, width)
+        row = start + listed[i] * width
+        sums = row_product(row, first, lines), row_product(row, second, lines)
+        scores[i] = whole(sums[0], sums[1], scale[listed[i]], steps)

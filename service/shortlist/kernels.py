@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .byte_products import BYTES, LANES, QUARTERS, STEP, compiled, fetch, fetch_line, row_product
+from .byte_products import BYTES, LANES, QUARTERS, compiled, fetch, fetch_line
 from .compiled_previews import (
     FLOAT,
     Context,
@@ -21,12 +21,11 @@ from .compiled_previews import (
     score_block_rows,
     score_blocks,
 )
-from .compiled_projection import Digits, Steps, in_digits, project, whole
+from .compiled_projection import Digits, Steps, in_digits, project, score_by_digits
 from .compiled_selection import LOWEST, NO_SIZES, ROUGH, Ints, bar_for, best_previews, reaching
 from .compiled_tables import Tables, tables_at
 from .result import FloatArray, IdArray
 
-AHEAD = 6  # int8 rows that are asked for before they are needed
 SUMS = {"reassoc", "contract", "nsz"}  # float sums in any order: else no loop over them is vectorised
 
 
@@ -169,16 +168,9 @@ def score_rows(
     tables: Tables, limits: Limits, digits: Digits, steps: Steps, positions: Ints, values: FloatArray
 ) -> None:
     """Logits by int8 rows of the classes at `positions` [n] of `order`, into `values`."""
-    width, start, scale, bias = tables.codes.shape[1], tables.codes.ctypes.data, tables.code_scale, tables.code_bias
-    first, second = digits.ctypes.data, digits.ctypes.data + digits.shape[1]
+    score_by_digits(tables.codes, tables.code_scale, positions, digits, steps, values)
     for i in range(positions.size):
-        if i + AHEAD < positions.size:
-            fetch(start + positions[i + AHEAD] * width, width)
-        row, lines = start + positions[i] * width, width // STEP
-        sums = row_product(row, first, lines), row_product(row, second, lines)
-        values[i] = whole(sums[0], sums[1], scale[positions[i]], steps)
-    for i in range(positions.size):
-        values[i] = finished(values[i], bias_at(bias, positions[i]), limits)
+        values[i] = finished(values[i], bias_at(tables.code_bias, positions[i]), limits)
 
 
 @compiled

@@ -8,7 +8,7 @@ from benchmarks.contenders import CONTENDERS
 from benchmarks.contenders.numpy_dense import NumpyDense
 from benchmarks.datasets import DATASETS, Place
 from benchmarks.harness import Harness, share
-from benchmarks.runs import Run, Share, Spent, Store
+from benchmarks.runs import Run, Share, Spent, Store, keep, machine
 from benchmarks.tables import front, interval, table
 
 
@@ -50,7 +50,7 @@ def test_page_says_what_was_not_run_and_shows_pictures(tmp_path):
     data = DATASETS["synthetic"](Place(tmp_path, options={"classes": "500", "dim": "8", "rows": "400"}))
     store = Store(tmp_path / "runs")
     list(Harness(data, store, rows=60).sweep(NumpyDense, {"layout": "rows"}))
-    text = full.section("synthetic", data, full.done(store, data), tmp_path)
+    text = full.section("synthetic", data, full.with_missing(data, full.done(store, data, tmp_path)), tmp_path)
     assert "| dense, numpy (layout rows) | 1 |" in text
     for name in CONTENDERS:
         assert name == NumpyDense.name or f"| {name} | 1 | - | - | - | - | - | - | - | - | not run |" in text
@@ -68,6 +68,30 @@ def test_runs_of_an_older_revision_do_not_count(tmp_path, monkeypatch):
     assert harness.stored(NumpyDense, build, {}) is not None
     monkeypatch.setattr(NumpyDense, "revision", "2")
     assert harness.stored(NumpyDense, build, {}) is None
-    own = [run for run in full.done(store, data) if run.contender == NumpyDense.name]
-    assert [run.error for run in own] == ["not run"]
+    assert full.done(store, data, tmp_path) == []
     assert [run.revision for run in harness.sweep(NumpyDense, build)] == ["2"]
+
+
+def test_a_page_made_elsewhere_keeps_what_this_processor_ran(tmp_path, monkeypatch):
+    data = DATASETS["synthetic"](Place(tmp_path, options={"classes": "500", "dim": "8", "rows": "400"}))
+    full_store, empty = Store(tmp_path / "runs"), Store(tmp_path / "none")
+    runs = list(Harness(data, full_store, rows=60).sweep(NumpyDense, {"layout": "rows"}))
+    full.write_page({"synthetic": data}, full_store, tmp_path, "")
+    assert full.done(empty, data, tmp_path) == runs
+    full.write_page({"synthetic": data}, empty, tmp_path, "")
+    assert full.done(empty, data, tmp_path) == runs
+    assert "| dense, numpy (layout rows) | 1 |" in (tmp_path / "benchmarks.md").read_text("utf-8")
+    monkeypatch.setattr(full, "machine", lambda: "another processor")
+    assert full.done(empty, data, tmp_path) == []
+    full.write_page({"synthetic": data}, empty, tmp_path, "")  # which loses nobody else's
+    monkeypatch.undo()
+    assert full.done(empty, data, tmp_path) == runs
+
+
+def test_a_run_made_again_takes_the_place_of_what_was_kept(tmp_path):
+    data = DATASETS["synthetic"](Place(tmp_path, options={"classes": "500", "dim": "8", "rows": "400"}))
+    store = Store(tmp_path / "runs")
+    fields = {"fingerprint": data.fingerprint, "contender": NumpyDense.name, "machine": machine()}
+    keep(tmp_path / full.KEPT, [run_of(0.9, 2, **fields), run_of(0.9, 3, threads=2, **fields)])
+    store.write("one", run_of(0.9, 5, **fields).model_dump())
+    assert sorted(run.spent[1].speedup for run in full.done(store, data, tmp_path)) == [3, 5]

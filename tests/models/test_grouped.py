@@ -3,7 +3,8 @@
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from shortlist_models.grouped import BLOCK, best_holding, in_blocks, similar_classes
+from shortlist_models.grouped import BLOCK, best_holding, evened, in_blocks, similar_classes
+from shortlist_models.svd import Basis
 
 
 def rows_of(count, seed=0):
@@ -49,3 +50,31 @@ def test_the_best_that_hold_enough(count, wanted, seed):
         worst = row.masked_fill(~kept, torch.inf).argmin()
         assert sizes[kept].sum() - sizes[worst] < wanted
         assert row[kept].min() >= row.masked_fill(kept, -torch.inf).max()
+
+
+@given(st.integers(1, 12), st.lists(st.integers(1, 12), min_size=1, max_size=3), st.integers(0, 99))
+@settings(max_examples=50, deadline=None)
+def test_evened_columns_give_the_same_products(width, edges, seed):
+    generator = torch.Generator().manual_seed(seed)
+    preview = torch.randn(300, width, generator=generator) * torch.logspace(1, -2, width)
+    preview[:, width // 2] = 0  # of a layer that uses fewer directions than it has
+    basis = Basis(preview, torch.randn(9, width, generator=generator), torch.ones(width))
+    edges = sorted({width, *(min(edge, width) for edge in edges)})
+    even = evened(basis, edges, seed)
+    torch.testing.assert_close(even.preview @ even.projection.T, preview @ basis.projection.T, rtol=1e-4, atol=1e-4)
+    assert torch.equal(even.preview[:, : edges[0]], preview[:, : edges[0]])
+    for start in edges[:-1]:  # what groups are compared by is of columns before an edge: the others add nothing to it
+        torch.testing.assert_close(
+            even.preview[:, :start] @ even.projection[:, :start].T,
+            preview[:, :start] @ basis.projection[:, :start].T,
+            rtol=1e-4,
+            atol=1e-4,
+        )
+
+
+def test_evened_columns_are_alike():
+    preview = rows_of(5000).repeat(1, 4) * torch.logspace(1, -1, 24) + 3
+    even = evened(Basis(preview, torch.ones(9, 24), torch.ones(24)), [4, 12, 24], 0).preview
+    spread = even[:, 4:].std(dim=0)
+    assert preview[:, 4:].std(dim=0).max() > 40 * preview[:, 4:].std(dim=0).min()
+    assert spread.max() < 4 * spread.min()

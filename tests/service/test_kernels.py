@@ -163,6 +163,23 @@ def test_projections_are_far_finer_than_what_they_are_rounded_to(blocks, dim, si
 
 
 @pytest.mark.skipif(not byte_products.VNNI, reason="this processor has no AVX-512 VNNI")
+@given(st.integers(1, 40), st.integers(1, 150), st.sampled_from([0, 1, 100, 1000]), seeds)
+@settings(max_examples=50, deadline=None)
+def test_one_large_number_leaves_the_others_their_digits(rows, dim, size, seed):
+    rng = np.random.default_rng(seed)
+    codes, context = rng.integers(-127, 128, (rows, dim)), rng.standard_normal(dim).astype(np.float32)
+    context[rng.integers(dim)] *= size
+    scale, listed = rng.random(rows).astype(np.float32), rng.integers(0, rows, rng.integers(1, 60)).astype(np.int32)
+    unsigned = byte_products.in_lines((codes + 128).astype(np.uint8))
+    digits, scores = np.zeros((2, unsigned.shape[1] + 64), np.int8), np.empty(listed.size, np.float32)
+    steps = compiled_projection.in_digits(context, digits)
+    compiled_projection.score_by_digits(unsigned, scale, listed, digits, steps, scores)
+    wanted = (codes @ context.astype(np.float64) * scale)[listed]
+    step = np.abs(context).max() / 63 / 126
+    assert (np.abs(scores - wanted) <= scale[listed] * 127 * dim * step / 2 + 1e-5 * np.abs(wanted) + 1e-20).all()
+
+
+@pytest.mark.skipif(not byte_products.VNNI, reason="this processor has no AVX-512 VNNI")
 @given(st.integers(1, 40), st.integers(1, 3), seeds)
 @settings(max_examples=50, deadline=None)
 def test_listed_rows_and_blocks_are_scored(rows, lines, seed):
