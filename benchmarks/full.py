@@ -70,15 +70,14 @@ def write_page(sets: Mapping[str, DataSet | ShortlistError], store: Store, docs:
         for name, data in sets.items()
     ]
     (docs / "benchmarks.md").write_text("".join([HEADER, note, *parts]), "utf-8")
-    every = [*filter(current, kept(docs / KEPT)), *(run for runs in found.values() for run in runs)]
+    every = [*filter(current, kept(docs / KEPT)), *(run for runs in found.values() for run in runs if not run.error)]
     keep(docs / KEPT, list({(run.asked, run.fingerprint, run.machine): run for run in every}.values()))
 
 
 def done(store: Store, data: DataSet, docs: Path) -> list[Run]:
     """The data set's runs on disk, and those beside the page that this processor made and nobody repeated since."""
-    runs = {run.asked: run for run in kept(docs / KEPT) if run.machine == machine()}
-    runs |= {run.asked: run for run in store.runs()}
-    return [run for run in runs.values() if run.fingerprint == data.fingerprint and current(run)]
+    every = [*(run for run in kept(docs / KEPT) if run.machine == machine()), *store.runs()]
+    return list({run.asked: run for run in every if run.fingerprint == data.fingerprint and current(run)}.values())
 
 
 def with_missing(data: DataSet, runs: Sequence[Run]) -> list[Run]:

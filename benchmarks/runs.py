@@ -38,6 +38,7 @@ class Share(BaseModel):
 class Run(BaseModel):
     """What one contender, at one setting, did on one data set."""
 
+    version: int = VERSION
     dataset: str
     fingerprint: str
     contender: str
@@ -68,7 +69,8 @@ class Run(BaseModel):
     @property
     def asked(self) -> str:
         """What was asked for, apart from other runs on the same data."""
-        return key_of(self.contender, self.revision, self.build, self.setting, self.threads, sorted(self.spent))
+        parts = self.contender, self.revision, self.build, self.setting, self.threads, self.rows, sorted(self.spent)
+        return key_of(*parts)
 
     def at_least(self, p1: float, p5: float) -> bool:
         """Whether both precisions were reached."""
@@ -108,12 +110,14 @@ class Store:
 def kept(path: Path) -> list[Run]:
     """The runs in a file of one JSON value a line; none where there is no file."""
     lines = path.read_text("utf-8").splitlines() if path.is_file() else []
-    return [Run.model_validate_json(line) for line in lines]
+    return [run for line in lines if (run := Run.model_validate_json(line)).version == VERSION]
 
 
 def keep(path: Path, runs: Sequence[Run]) -> None:
     """Write such a file, in an order that does not depend on that of the runs."""
-    path.write_text("".join(sorted(run.model_dump_json() + "\n" for run in runs)), "utf-8")
+    partial = path.with_suffix(".partial")
+    partial.write_text("".join(sorted(run.model_dump_json() + "\n" for run in runs)), "utf-8")
+    partial.rename(path)
 
 
 def machine() -> str:

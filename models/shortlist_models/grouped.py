@@ -4,8 +4,8 @@ Not of one paper. From inverted files (Jegou et al. 2011, "Product quantization 
 in groups by k-means, of which the few that score best are looked at; here each group is in blocks of sixteen, as many
 as compiled loops score side by side, of which again the best are looked at. From SVD-softmax (Shim et al. 2017):
 previews over a low rank, here in the basis that contexts use, in which groups are made too. From quantised search:
-candidates are scored again by whole rows in int8 before a few dozen are scored exactly. In that basis contexts'
-components are all of one size, while rows' fall: the first few columns are in int8, the others, ten times as small, are
+candidates are scored again by whole rows in int8 before the best few are scored exactly. In that basis contexts'
+components are all of one size, while rows' fall: the first few columns are in int8, the others, much smaller ones, are
 made alike (`evened`) and in 2 bits; and the first two fifths of all say nearly as well as all how good a group or a
 block may be. Columns are made alike as for SmoothQuant (Xiao et al. 2023), and turned as for QuIP (Chee et al. 2023).
 """
@@ -27,6 +27,7 @@ ROUNDS = 12  # of k-means
 BLOCK = 16  # classes of a block; the last of a group has fewer
 HALVINGS = 6  # rounds in which a group's halves are made alike
 SPREAD = 1.5  # standard deviations over the mean logit of a group or block at which its best class is expected
+DEAD = 1e-3  # of the largest column's size: a smaller one is what float32 left of a direction that no row has
 ROWS = 8192  # classes whose distances are held at once
 
 
@@ -121,14 +122,11 @@ def evened(basis: Basis, edges: Sequence[int], seed: int) -> Basis:
     What rows have more of in one column than in another goes to the context; then columns from edge to edge are turned
     into each other at random. One scale for a class's 2 bits in all columns then fits each of them.
     """
-    if len(edges) == 1:
-        return basis
-    preview, projection = basis.preview.clone(), basis.projection.clone()
-    size = preview[:, edges[0] :].std(dim=0, correction=0)
-    size = torch.where(size > 0, size, torch.ones_like(size))
-    size /= size.mean()
-    preview[:, edges[0] :] /= size
-    projection[:, edges[0] :] *= size
+    size = (basis.preview**2).mean(dim=0).sqrt()
+    size[: edges[0]] = 0  # these stay
+    live = size > DEAD * size.max()
+    size = torch.where(live, size / size[live].mean(), 1.0)
+    preview, projection = basis.preview / size, basis.projection * size
     generator = torch.Generator().manual_seed(seed)
     for start, end in pairwise(edges):
         turn = torch.linalg.qr(torch.randn(end - start, end - start, generator=generator))[0]
@@ -190,8 +188,9 @@ class GroupedSoftmax(RescoredSoftmax):
         self.opened, self.previewed, self.candidates = widths.opened, widths.previewed, widths.candidates
         self.starts, self.block_starts = groups.starts, groups.block_starts()
         wide, compared, width = widths.int8_width, widths.centre_width, basis.preview.shape[1]
-        even = evened(basis, sorted({wide, max(wide, compared), width}), seed)
-        rows, columns = basis.preview[self.order], even.preview[self.order]
+        rows = basis.preview[self.order]
+        even = evened(basis._replace(preview=rows), sorted({wide, max(wide, compared), width}), seed)
+        columns = even.preview
         self.preview, self.scale = quantize_rows(columns[:, :wide])
         self.fine, self.fine_scale = quantize_two_bits(columns[:, wide:])
         self.projection_codes, self.projection_scale = quantize_rows(even.projection.T)

@@ -226,9 +226,9 @@ def row_product(weights: int, levels: int, steps: int) -> np.int32:
 
 @compiled
 def pair_products(weights: Bytes, block: int, contexts: npt.NDArray[np.int8], sums: npt.NDArray[np.int32]) -> None:
-    """Products of a block of `weights` [n, W / BYTES, LANES, BYTES] with both `contexts` [2, W], into `sums` [2 LANES].
+    """Products of a block of `weights` [n, W / BYTES, LANES, BYTES] with both `contexts` [2, W or more], in `sums`.
 
-    W / BYTES is even: each of the weights is loaded once.
+    sums: [2 LANES]. W / BYTES is even: each of the weights is loaded once.
     """
     steps, width = weights.shape[1], contexts.shape[1]
     start = contexts.ctypes.data

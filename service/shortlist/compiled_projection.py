@@ -49,7 +49,7 @@ def take_digits(numbers: FloatArray, step: np.float32, digits: Digits) -> np.int
 
 
 @compiled
-def whole(first: np.int32, second: np.int32, scale: np.float32, steps: Steps) -> np.float32:
+def product_of(first: np.int32, second: np.int32, scale: np.float32, steps: Steps) -> np.float32:
     """A product from its sums over both digits, for weights of this scale.
 
     The scale comes first: sums times steps are larger than what a product may be.
@@ -80,7 +80,7 @@ def project(weights: Bytes, scale: FloatArray, digits: Digits, steps: Steps, pro
         pair_products(weights, block, digits, sums)
         for lane in range(LANES):
             own = scale[LANES * block + lane]
-            projected[LANES * block + lane] = whole(sums[lane], sums[LANES + lane], own, steps)
+            projected[LANES * block + lane] = product_of(sums[lane], sums[LANES + lane], own, steps)
 
 
 @compiled
@@ -95,4 +95,4 @@ def score_by_digits(
             fetch(start + listed[i + AHEAD] * width, width)
         row = start + listed[i] * width
         sums = row_product(row, first, lines), row_product(row, second, lines)
-        scores[i] = whole(sums[0], sums[1], scale[listed[i]], steps)
+        scores[i] = product_of(sums[0], sums[1], scale[listed[i]], steps)

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from .errors import BundleError
 
-FORMAT = 2
+FORMAT = 3
 FILE_NAME = "manifest.json"
 
 Normalizer = Literal["exact", "bounded", "estimated", "shortlist"]

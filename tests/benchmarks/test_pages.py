@@ -8,7 +8,7 @@ from benchmarks.contenders import CONTENDERS
 from benchmarks.contenders.numpy_dense import NumpyDense
 from benchmarks.datasets import DATASETS, Place
 from benchmarks.harness import Harness, share
-from benchmarks.runs import Run, Share, Spent, Store, keep, machine
+from benchmarks.runs import Run, Share, Spent, Store, keep, kept, machine
 from benchmarks.tables import front, interval, table
 
 
@@ -86,6 +86,16 @@ def test_a_page_made_elsewhere_keeps_what_this_processor_ran(tmp_path, monkeypat
     full.write_page({"synthetic": data}, empty, tmp_path, "")  # which loses nobody else's
     monkeypatch.undo()
     assert full.done(empty, data, tmp_path) == runs
+
+
+def test_data_sets_keep_their_own_runs(tmp_path):
+    data = DATASETS["synthetic"](Place(tmp_path, options={"classes": "500", "dim": "8", "rows": "400"}))
+    fields = {"contender": NumpyDense.name, "machine": machine()}
+    runs = [run_of(0.9, 2, fingerprint=name, **fields) for name in (data.fingerprint, "another's")]
+    keep(tmp_path / full.KEPT, [*runs, runs[0].model_copy(update={"version": 0})])
+    assert full.done(Store(tmp_path / "runs"), data, tmp_path) == runs[:1]
+    full.write_page({"synthetic": data}, Store(tmp_path / "runs"), tmp_path, "")
+    assert len(kept(tmp_path / full.KEPT)) == 2
 
 
 def test_a_run_made_again_takes_the_place_of_what_was_kept(tmp_path):

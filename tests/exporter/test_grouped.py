@@ -10,7 +10,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from safetensors.numpy import load_file, save_file
 from shortlist.bundle import Bundle, seal
 from shortlist.errors import BadInput, BundleError
 from shortlist.head import Head
@@ -141,15 +140,13 @@ def test_contexts_of_any_size(dense, head, by_graphs, size):
         assert (found >= best * np.where(best > 0, 0.8, 1.2) - 1e-6).all()
 
 
-def test_a_bundle_of_groups_without_blocks_is_refused(head, tmp_path):
-    folder = tmp_path / "lm" / "1"
+def test_a_bundle_of_an_older_version_is_refused(head, tmp_path):
+    folder, manifest = tmp_path / "lm" / "1", head.manifest
     shutil.copytree(head.folder, folder)
-    arrays = load_file(folder / "index.safetensors")
-    del arrays["block_starts"]
-    save_file(arrays, folder / "index.safetensors")
     (folder / "manifest.json").unlink()
-    seal(folder, head.manifest)
-    with pytest.raises(BundleError, match="is of an older version, whose groups had no blocks: export it again"):
+    options = {name: value for name, value in manifest.options.items() if name != "digits"}
+    seal(folder, manifest.model_copy(update={"options": options}))
+    with pytest.raises(BundleError, match="is of an older version, which answered otherwise: export it again"):
         Head(Bundle(folder), "cpu", 1)
 
 

@@ -17,12 +17,16 @@ from shortlist_exporter.methods.l2s import with_probes
 from shortlist_exporter.methods.svd import with_full_view
 from shortlist_exporter.sources import Contexts
 from shortlist_exporter.tuning import record as records
+from shortlist_exporter.tuning import search
 from shortlist_exporter.tuning.bench import Bench
 from shortlist_exporter.tuning.clock import Clock, OutOfTime
+from shortlist_exporter.tuning.fits import Fits
+from shortlist_exporter.tuning.pace import Pace
 from shortlist_exporter.tuning.promises import margin, promise_of
 from shortlist_exporter.tuning.search import RUNGS, Search
 from shortlist_exporter.tuning.space import (
     SPACES,
+    Build,
     builds,
     cascade_builds,
     chosen_methods,
@@ -203,6 +207,42 @@ def test_the_budget_ends_a_fit(cache):
     clock = Clock(1e-9, lambda *_: None)
     with pytest.raises(OutOfTime):
         clock.during("l2s")("exact labels", 1, 2)
+
+
+def test_a_slow_machine_takes_the_best_head_to_the_top(tmp_path, monkeypatch, steady):
+    """With time for one head on all contexts, others are left out, whatever they would have cost."""
+    spent, whole = [0.0], Fits.fitted
+
+    def fitted(self, build, rows, progress):
+        spent[0] += 40 * (rows / fewest) ** (np.log(2) / np.log(3))  # 40, 80 and 160 s
+        return whole(self, build, rows, progress)
+
+    monkeypatch.setattr(Fits, "fitted", fitted)
+    monkeypatch.setattr(Clock, "spent", property(lambda _: spent[0]))
+    monkeypatch.setattr(search, "FEW", 100)
+    backwards = replace(SPACES["svd"], builds=lambda dense: few_builds(dense)[::-1])
+    monkeypatch.setitem(SPACES, "svd", backwards)
+    fewest = round(ROWS * 0.8 / 9)
+    record = tune(dense, contexts, tmp_path / "lm" / "1", request_of(tmp_path / "cache"))
+    assert record.interrupted
+    assert {dict(trial.options)["width"] for trial in record.trials} == {"48"}
+    assert record.trials[record.chosen].rung == 2
+    assert record.trials[record.chosen].fit_rows == record.fit.rows
+    why = "what time is left is kept for a better head with all contexts: give more time"
+    assert [left.why for left in record.left] == [why, why]
+
+
+def test_what_a_rung_takes():
+    pace, one, other = Pace([100, 300, 900]), Build("svd", (("width", "8"),)), Build("svd", (("width", "9"),))
+    assert pace.expected(one, 0) == 0
+    pace.note(one, 0, 10.0)
+    assert pace.expected(other, 0) == 10
+    assert pace.expected(Build("l2s"), 0) == 0
+    assert [pace.expected(one, rung) for rung in (1, 2)] == [20, 40]
+    assert pace.to_the_top(one) == 60
+    pace.note(one, 1, 15.0)
+    assert pace.to_the_top(one) == 30
+    assert pace.expected(other, 1) == 15
 
 
 def test_a_budget_too_small_for_any_head_says_so(cache, tmp_path):

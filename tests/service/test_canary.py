@@ -4,6 +4,7 @@ from shortlist.bundle import Bundle
 from shortlist.canary import check_canary
 from shortlist.errors import BundleError
 from shortlist.head import Head
+from shortlist.result import TopK
 
 
 @pytest.fixture
@@ -21,6 +22,22 @@ def test_other_answers_fail(bundle):
     rows = head.plan.rows
     head.plan.rows = lambda contexts, ids: -rows(contexts, ids)
     with pytest.raises(BundleError, match="failed its canary on cpu"):
+        check_canary(head, bundle)
+
+
+def test_a_class_lost_at_an_edge_is_no_failure_though_it_moves_others_up(bundle, monkeypatch):
+    head = Head(bundle, "cpu", 1)
+    whole = head.topk_by_plan
+
+    def without(rows, first):
+        top = whole(rows, 11)
+        ids, logprobs = (np.concatenate([part[:first, 1:], part[first:, :10]]) for part in (top.ids, top.logprobs))
+        return TopK(ids, logprobs, top.scored, top.normalizer)
+
+    monkeypatch.setattr(head, "topk_by_plan", lambda rows, _: without(rows, 1))
+    assert check_canary(head, bundle) > 0.5
+    monkeypatch.setattr(head, "topk_by_plan", lambda rows, _: without(rows, len(rows)))
+    with pytest.raises(BundleError, match=r"90.0% of the calibration's classes came back"):
         check_canary(head, bundle)
 
 

@@ -13,7 +13,7 @@ from pydantic import Field
 from shortlist.bundle import GRAPHS
 from shortlist.errors import BadInput
 from shortlist.manifest import Normalizer
-from shortlist.plans.grouped import OPENED
+from shortlist.plans.grouped import DIGITS, OPENED
 from shortlist_models import context_basis
 from shortlist_models.grouped import GroupedSoftmax, Widths, similar_classes
 
@@ -68,7 +68,7 @@ class GroupedMethod:
             progress("tail", 2, 3)
             module.fit_tail(rows[picked[:CALIBRATION_ROWS]])
         said = chosen.model_dump() | {"groups": len(module.groups.reach), "blocks": len(module.blocks.reach)}
-        said |= {"tail_limit": module.tail_limit}
+        said |= {"tail_limit": module.tail_limit, "digits": DIGITS}
         return Fitted(module, cost(said, dense), said | files(dense, module))
 
     def graphs(self, fitted: Fitted, dense: Dense, folder: Path) -> dict[str, str]:

@@ -15,6 +15,7 @@ from ..sources import Dense
 from .bench import Bench
 from .clock import Clock, OutOfTime
 from .fits import Fit
+from .pace import Pace
 from .promises import keeps, margin, may_keep
 from .record import Left, Trial
 from .space import Build, Setting, settings
@@ -51,8 +52,11 @@ class Search:
     clock: Clock
     trials: dict[Head, Trial] = field(default_factory=dict)
     left: list[Left] = field(default_factory=list)
-    took: dict[Build, list[tuple[int, float]]] = field(default_factory=dict)  # rows and seconds of its rungs
     interrupted: bool = False
+
+    def __post_init__(self) -> None:
+        """Nothing is known of how long heads take."""
+        self.pace = Pace([self.fit_rows(number) for number in range(len(RUNGS))])
 
     def run(self, builds: Sequence[Build]) -> None:
         """Climb the rungs; Ctrl-C and the end of the budget keep what was measured."""
@@ -72,17 +76,17 @@ class Search:
             self.clock.planned = self.plan(number, builds[position:])
             label = f"rung {number + 1} of {len(RUNGS)}, {build.method} {position + 1} of {len(builds)}"
             self.clock.check(label)
-            needed = self.expected(build, rows)
-            if needed > self.clock.left:
+            needed = self.expected(build, number)
+            if needed + self.kept_back(build) > self.clock.left:
                 self.interrupted = True
-                self.skip(build, f"it would take some {needed:,.0f} s with {rows:,} contexts: give more time")
+                self.skip(build, self.too_long(needed, rows))
                 continue
             before = self.clock.spent
             try:
                 self.sweep(number, self.bench.fits.at(build, rows, self.clock.during(label)), label)
             except (ShortlistError, RuntimeError) as error:
                 self.skip(build, str(error))
-            self.took.setdefault(build, []).append((rows, self.clock.spent - before))
+            self.pace.note(build, number, self.clock.spent - before)
 
     def skip(self, build: Build, why: str) -> None:
         """Note what was not tried."""
@@ -169,16 +173,31 @@ class Search:
         whole = len(self.bench.fits.contexts.contexts)
         return min(whole, max(FEW, round(whole * RUNGS[number].fit)))
 
-    def expected(self, build: Build, rows: int) -> float:
-        """Seconds that the rung may take for a build, as its time on fewer contexts has it; 0 where nobody knows."""
-        if self.bench.fits.known(build, rows) is not None or build not in self.took:
-            return 0.0
-        before, seconds = self.took[build][-1]
-        return seconds * (1 + rows / before) / 2  # some of it, as clusters of classes, takes its time with few contexts
+    def expected(self, build: Build, number: int) -> float:
+        """Seconds that a rung may take for a build; 0 where nobody knows, and where the cache has the fit."""
+        known = self.bench.fits.known(build, self.fit_rows(number))
+        return 0.0 if known is not None else self.pace.expected(build, number)
+
+    def kept_back(self, build: Build) -> float:
+        """Seconds kept for the best head that may keep the promise and still has the time for all rungs, but `build`.
+
+        Without them a slow machine spends its time on many heads with few contexts, and none is fitted on all.
+        """
+        tried = [other for other in self.pace.took if other != build and self.trials_of(other)]
+        better = [other for other in tried if not self.trials_of(build) or self.rank(other) < self.rank(build)]
+        hopeful = [other for other in sorted(better, key=self.rank) if not self.rank(other)[0]]
+        needed = (self.pace.to_the_top(other) for other in hopeful)
+        return next((seconds for seconds in needed if seconds <= self.clock.left), 0.0)
+
+    def too_long(self, needed: float, rows: int) -> str:
+        """Why a head is left out."""
+        if needed <= self.clock.left:
+            return "what time is left is kept for a better head with all contexts: give more time"
+        return f"it would take some {needed:,.0f} s with {rows:,} contexts: give more time"
 
     def plan(self, number: int, builds: Sequence[Build]) -> float:
         """Seconds still to come, if each head takes as long as those before it, and longer with more contexts."""
-        times = [seconds for runs in self.took.values() for _, seconds in runs[-1:]]
+        times = [seconds for _, seconds in self.pace.took.values()]
         mean = sum(times) / len(times) if times else 10.0
         later = sum(self.fit_rows(rung) / self.fit_rows(number) * FEWEST for rung in range(number + 1, len(RUNGS)))
         return mean * (len(builds) + later)

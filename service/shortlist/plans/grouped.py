@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ..compiled_search import CompiledSearch
 
 DENSE_SHARE = 4
+DIGITS = 2  # of int8 that a context has where it meets int8 rows; older bundles were calibrated with one
 OPENED = 2  # times as many classes are opened as are previewed, or more
 WIDEN, WIDEN_FULL_VIEW = 12, 1.3  # a request for k classes has at least 12 k candidates and 1.3 k exact scores
 
@@ -36,6 +37,7 @@ class GroupedPlan(Plan):
       their blocks that score best and hold so many are previewed; loops look at up to a 32nd more of both.
       `candidates`: how many of those are scored by their int8 rows, `full_view`: how many then exactly.
     - `tail_limit`: by how much the log of the sum of exp over the rest is at most above that over the candidates.
+    - `digits`: see `DIGITS`.
     - `files`: name -> file of the int8 and the exact rows, of layers large enough for compiled loops.
 
     The normaliser takes exact and int8 logits for the candidates and a linear guess for the rest: `estimated`.
@@ -46,8 +48,8 @@ class GroupedPlan(Plan):
         options = bundle.manifest.options
         self.classes = bundle.manifest.classes
         arrays = bundle.tensors(INDEX)
-        if "block_starts" not in arrays:
-            raise BundleError(f"{bundle.folder} is of an older version, whose groups had no blocks: export it again")
+        if options.get("digits") != DIGITS:
+            raise BundleError(f"{bundle.folder} is of an older version, which answered otherwise: export it again")
         self.opened, self.previewed = int(options["opened"]), int(options["previewed"])
         self.candidates = int(options["candidates"])
         self.full_view, self.tail_limit = int(options["full_view"]), float(options["tail_limit"])
