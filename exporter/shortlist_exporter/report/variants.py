@@ -8,13 +8,16 @@ from typing import Any
 
 import numpy as np
 from shortlist.head import Head
+from shortlist.measurement import DEPTHS
 from shortlist.plans import Plan, ScreenPlan
+from shortlist.plans.grouped import WIDEN
 
 from ..methods.base import FloatArray
 
 Options = dict[str, Any]
+Kind = Callable[[Head, FloatArray], dict[str, Options]]
 
-FACTORS = (0.25, 0.5, 2, 4)  # of the full view
+FACTORS = (0.25, 0.5, 2, 4)  # of how many classes go on
 PROBES = (2, 3)  # clusters opened
 SECOND_PROBES = (0.1, 0.3)  # shares of rows that open one cluster more
 
@@ -35,20 +38,16 @@ def changed(plan: Plan, options: Options) -> Plan:
     return other
 
 
-def candidates(head: Head, contexts: FloatArray) -> dict[str, Options]:
-    """More and fewer classes that are scored by their int8 rows."""
-    del contexts
-    own, classes = int(head.manifest.options["candidates"]), head.manifest.classes
-    sizes = {min(classes, max(1, round(own * factor))) for factor in FACTORS} - {own}
-    return {f"{size:,} candidates": {"candidates": size} for size in sorted(sizes)}
+def scaled(option: str, label: str, least: int = 1) -> Kind:
+    """Less and more of an option that says how many classes go on, but not less than `least`."""
 
+    def of(head: Head, contexts: FloatArray) -> dict[str, Options]:
+        del contexts
+        own = int(head.manifest.options[option])
+        sizes = {min(head.manifest.classes, max(least, round(own * factor))) for factor in FACTORS} - {own}
+        return {label.format(size): {option: size} for size in sorted(sizes)}
 
-def full_views(head: Head, contexts: FloatArray) -> dict[str, Options]:
-    """Fewer and more candidates rescored."""
-    del contexts
-    own, classes = int(head.manifest.options["full_view"]), head.manifest.classes
-    sizes = {min(classes, max(1, round(own * factor))) for factor in FACTORS} - {own}
-    return {f"full view {size:,}": {"full_view": size} for size in sorted(sizes)}
+    return of
 
 
 def probes(head: Head, contexts: FloatArray) -> dict[str, Options]:
@@ -56,7 +55,7 @@ def probes(head: Head, contexts: FloatArray) -> dict[str, Options]:
     plan = head.plan
     assert isinstance(plan, ScreenPlan)
     if plan.second_stage:
-        return full_views(head, contexts)
+        return FULL_VIEWS(head, contexts)
     clusters = len(plan.sets)
     more: dict[str, Options] = {
         f"{count} probes": {"probes": count} for count in PROBES if plan.probes < count <= clusters
@@ -77,9 +76,11 @@ def margins_of(plan: ScreenPlan, contexts: FloatArray) -> FloatArray:
     return margins
 
 
-VARIANTS: dict[str, Callable[[Head, FloatArray], dict[str, Options]]] = {
-    "preview": full_views,
+FULL_VIEWS = scaled("full_view", "full view {:,}")
+CANDIDATES = "{:,} candidates"
+VARIANTS: dict[str, Kind] = {
+    "preview": FULL_VIEWS,
     "screen": probes,
-    "cascade": candidates,
-    "grouped": candidates,
+    "cascade": scaled("candidates", CANDIDATES),
+    "grouped": scaled("candidates", CANDIDATES, least=WIDEN * max(DEPTHS)),  # fewer go a wider, slower way
 }

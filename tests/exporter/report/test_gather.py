@@ -75,6 +75,14 @@ def test_options_of_a_screen_change_what_is_opened(reported):
     assert {len(route) for route in head.plan.routes(rows)} == {1}, "the head itself stays as it is"
 
 
+def test_no_option_of_grouped_takes_the_slow_way(tmp_path):
+    options = {"width": "8", "previewed": "256", "candidates": "128"}
+    head = make_head(tmp_path, make_dense(4000), make_contexts(300), method="grouped", options=options)
+    plans = variants(head, make_contexts(20).contexts)
+    assert set(plans) == {"120 candidates", "256 candidates", "512 candidates"}
+    assert not any(plan.widened(10) for plan in plans.values())
+
+
 def test_calibration_is_estimated_minus_exact(previewed, sample):
     answers = ask(previewed, previewed.plan, sample)
     top = previewed.topk_by_plan(sample.contexts, 10)
