@@ -178,6 +178,10 @@ def show_prompts(client: shortlist.Client) -> None:
                 for cell in (repr(labels[top.ids[row, rank]]), f"{top.logprobs[row, rank]:.3f}")
             ))  # fmt: skip
         console.print(table)
+    console.print(
+        "The head knows how the text that it was fitted on uses words: elsewhere it may miss a rare one, "
+        'which `"exact": true` finds.'
+    )
 
 
 def show_agreement(client: shortlist.Client, contexts: np.ndarray) -> None:
