@@ -21,12 +21,12 @@ from .runs import Run, Store
 from .timing import Call, fastest, times
 
 K = 5
-BATCHES = (1, 16, 32)
+BATCHES = (1, 16, 32, 64)
 EXACT = f"{PROMISED}, exact"  # the same bundle's exact answers
 SWEPT_ROWS = 2048  # rows of the sweep that finds the best peer
 COLUMNS = (
     "method", "W", "N", "P@1", "P@5", "P@10", "us (batch 1)", "p99", "x dense", "us (batch 16)", "x dense",
-    "us (batch 32)", "x dense", "dense share",
+    "us (batch 32)", "x dense", "us (batch 64)", "x dense", "dense share",
 )  # fmt: skip
 
 Figures = dict[str, dict[str, float]]  # contender -> mean, median, p99 in us
@@ -136,6 +136,7 @@ def summary(
         "speedup_b1": round(speedup(one, PROMISED), 2),
         "speedup_b16": round(speedup(timings[16], PROMISED), 2),
         "speedup_b32": round(speedup(timings[32], PROMISED), 2),
+        "speedup_b64": round(speedup(timings[64], PROMISED), 2),
         "exact_speedup": round(speedup(one, EXACT), 2),
         "dense_us": round(one["dense"]["mean"], 1),
         "head_us": round(one[PROMISED]["mean"], 1),
