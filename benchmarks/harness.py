@@ -24,7 +24,7 @@ from threadpoolctl import threadpool_limits
 from .contenders import Contender, Options
 from .datasets import DataSet
 from .dense import spellings
-from .runs import Run, Share, Spent, Store, key_of, machine, packages
+from .runs import Run, Share, Spent, Store, key_of, machine, packages, slowness
 from .timing import Call, Ids, Timed, fastest, fresh, one, times
 
 K = 10
@@ -34,7 +34,6 @@ REPEATED = 200  # rows asked twice
 CACHED = 0.5  # a second answer in under half the time was remembered
 SLOW = 0.9  # of dense's median
 HOPELESS = 0.5  # a speed-up under which dearer settings are not tried
-SLOW_FLAG = 0.2  # share of such calls worth a word
 DENSE_EVERY = 5  # of single rows, dense is asked for each fifth: it would take most of the time
 EXPECTED = (ImportError, RuntimeError, ValueError, MemoryError, OSError, AssertionError)
 
@@ -68,10 +67,10 @@ class Harness:
         found = self.store.read(self.key(self.run_of(kind, build), setting))
         return None if found is None else Run.model_validate(found)
 
-    def at(self, kind: type[Contender], build: Options, setting: Options) -> list[Run]:
-        """The run of one setting alone."""
-        known = self.stored(kind, build, setting)
-        return [known] if known else list(self.sweep(kind, build, [setting]))
+    def at(self, kind: type[Contender], build: Options, settings: Sequence[Options]) -> list[Run]:
+        """The runs of these settings alone; one fit, and none where all are on disk."""
+        found = [run for setting in settings if (run := self.stored(kind, build, setting))]
+        return found if len(found) == len(settings) else list(self.sweep(kind, build, settings))
 
     def sweep(self, kind: type[Contender], build: Options, settings: Sequence[Options] = ()) -> Iterator[Run]:
         """Runs of every setting of one build, or of those given; what is on disk is read, and fits only what is not."""
@@ -245,7 +244,6 @@ def flagged(run: Run) -> Run:
         flags.append(f"remembers answers: asked again, it takes {run.repeat_ratio:.2f} of the time")
     if run.dense_share:
         flags.append(f"{run.dense_share:.0%} of rows answered by dense")
-    single = run.spent.get(1)
-    if single is not None and single.slow_share >= SLOW_FLAG:
-        flags.append(f"{single.slow_share:.0%} of calls as slow as dense")
+    if 1 in run.spent:
+        flags += slowness(run.spent[1])
     return run.model_copy(update={"flags": flags})

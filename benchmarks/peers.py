@@ -67,8 +67,7 @@ def near_promise(harness: Harness) -> Iterator[Run]:
     with progress_bar("peers") as report:
         for done, (name, build, settings) in enumerate(NEAR_PROMISE):
             report(f"peers: {name}", done, len(NEAR_PROMISE))
-            runs = [run for setting in settings if (run := harness.stored(CONTENDERS[name], build, setting))]
-            yield from runs if len(runs) == len(settings) else harness.sweep(CONTENDERS[name], build, settings)
+            yield from harness.at(CONTENDERS[name], build, settings)
         report("peers", len(NEAR_PROMISE), len(NEAR_PROMISE))
 
 

@@ -13,6 +13,8 @@ from typing import Any
 from pydantic import BaseModel
 
 VERSION = 1  # raise when what is measured, or how, changes
+SLOW = 0.2  # share of calls as slow as dense that is worth a word
+AS_SLOW = "of calls as slow as dense"
 
 
 class Spent(BaseModel):
@@ -25,6 +27,11 @@ class Spent(BaseModel):
     dense_median: float
     speedup: float  # mean dense time / mean time
     slow_share: float  # calls that took at least nine tenths of dense's median
+
+
+def slowness(spent: Spent) -> list[str]:
+    """A remark where a good part of the calls took as long as dense's."""
+    return [f"{spent.slow_share:.0%} {AS_SLOW}"] if spent.slow_share >= SLOW else []
 
 
 class Share(BaseModel):
@@ -69,8 +76,8 @@ class Run(BaseModel):
     @property
     def asked(self) -> str:
         """What was asked for, apart from other runs on the same data."""
-        parts = self.contender, self.revision, self.build, self.setting, self.threads, self.rows, sorted(self.spent)
-        return key_of(*parts)
+        single = list(self.spent) == [1]
+        return key_of(self.contender, self.revision, self.build, self.setting, self.threads, self.rows, single)
 
     def at_least(self, p1: float, p5: float) -> bool:
         """Whether both precisions were reached."""

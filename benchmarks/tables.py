@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .runs import Run, Share
+from .runs import AS_SLOW, Run, Share, slowness
 
 
 def front(runs: Sequence[Run], k: int = 1, batch: int = 1) -> list[Run]:
@@ -45,9 +45,14 @@ def line(run: Run, batch: int) -> str:
         f"{spent.speedup:.2f}",
         f"{run.bytes / 2**20:,.0f}",
         f"{run.build_seconds:,.0f}",
-        "; ".join(run.flags) or " ",
+        "; ".join(remarks(run, batch)) or " ",
     ]
     return "| " + " | ".join(map(str, cells)) + " |\n"
+
+
+def remarks(run: Run, batch: int) -> list[str]:
+    """The run's flags, of which the one that tells of slow calls (at batch 1) is told for `batch`."""
+    return [flag for flag in run.flags if AS_SLOW not in flag] + slowness(run.spent[batch])
 
 
 def interval(share: Share | None) -> str:

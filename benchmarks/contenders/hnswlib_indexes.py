@@ -12,6 +12,7 @@ from .base import Contender, FloatArray, IdArray, Options
 from .basis import basis_of
 
 BASES = ("raw", "whitened")
+LARGE = ((16, 500), (32, 500), (64, 500), (32, 5000))  # M and efConstruction where other libraries draw such graphs
 BEAMS = (50, 100, 200, 300, 400, 600, 1000, 2000, 5000, 20000)
 
 

@@ -30,6 +30,19 @@ def test_table_has_a_line_for_a_failure():
     assert "| bad | 1 | - | - | - | - | - | - | - | - | failed: no index |" in lines
 
 
+def test_remarks_on_slow_calls_are_those_of_the_table_s_batch():
+    run = run_of(1, 1, flags=["remembers answers", "95% of calls as slow as dense"])
+    run.spent[8] = run.spent[1].model_copy(update={"slow_share": 0.5})
+    assert "| remembers answers |" in table([run])
+    assert "| remembers answers; 50% of calls as slow as dense |" in table([run], 8)
+
+
+def test_a_contender_that_reaches_no_promise_shows_its_most_precise_run():
+    runs = [run_of(p1, 9, contender="poor", setting={"ef": p1}) for p1 in (0.3, 0.8, 0.7)]
+    runs += [run_of(0.96, 5, contender="fair"), run_of(0.2, 1, contender="fair", setting={"ef": 1})]
+    assert [(run.contender, run.precision[1].value) for run in full.short(runs)] == [("poor", 0.8)]
+
+
 def test_no_precision_is_a_dash():
     assert interval(None) == "-"
 
@@ -105,3 +118,33 @@ def test_a_run_made_again_takes_the_place_of_what_was_kept(tmp_path):
     keep(tmp_path / full.KEPT, [run_of(0.9, 2, **fields), run_of(0.9, 3, threads=2, **fields)])
     store.write("one", run_of(0.9, 5, **fields).model_dump())
     assert sorted(run.spent[1].speedup for run in full.done(store, data, tmp_path)) == [3, 5]
+
+
+class Counting(NumpyDense):
+    """Counts its fits."""
+
+    name = "counting"
+    fits = 0
+
+    def fit(self, dense, contexts):
+        type(self).fits += 1
+        super().fit(dense, contexts)
+
+    def settings(self):
+        return [{"effort": 1}, {"effort": 2}]
+
+
+def test_other_batches_fit_each_build_once_and_go_on_from_disk(tmp_path, monkeypatch):
+    data = DATASETS["synthetic"](Place(tmp_path, options={"classes": "500", "dim": "8", "rows": "400"}))
+    store = Store(tmp_path / "runs")
+    monkeypatch.setitem(CONTENDERS, Counting.name, Counting)
+    runs = list(Harness(data, store, rows=60).sweep(Counting, {"layout": "rows"}))
+    wide = Harness(data, store, rows=60, batches=(1, 8))
+    for _ in range(2):
+        full.repeated(wide, runs)
+        assert Counting.fits == 2
+    assert sorted(run.setting["effort"] for run in store.runs() if list(run.spent) == [1, 8]) == [1, 2]
+    key = wide.key(wide.run_of(Counting, {"layout": "rows"}), {"effort": 2})
+    (store.folder / f"{key}.json").unlink()
+    full.repeated(wide, runs)
+    assert Counting.fits == 3
