@@ -10,9 +10,7 @@ from shortlist.errors import BadInput, NotFound
 from shortlist_exporter.language_model import load_model
 from shortlist_exporter.sources import load_dense
 
-from tests.exporter.formats.layer import (
-    Trap,
-)
+from tests.exporter.formats.layer import Trap
 from tests.exporter.test_language_model import FAMILIES
 from tests.exporter.tiny import WORDS, save_model
 
