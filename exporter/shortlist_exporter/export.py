@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import datetime
 import json
 import logging
-import platform
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +27,7 @@ from .dense_graphs import write_dense, write_rows
 from .formats import tensor_file, torch_file
 from .methods import Fitted, Method, OwnMethod, method_named
 from .methods.base import Progress, quiet, torch_dense
+from .provenance import provenance
 from .report.figures import HELD_OUT
 from .report.samples import Sample
 from .report.write import write_report
@@ -42,8 +39,6 @@ from .verify import DEPTH, Truth, certificate_of, measure, truth_of
 CANARY_ROWS = 64
 SEEDS = 1 << 63  # torch takes no larger ones
 log = logging.getLogger(__name__)
-
-PACKAGES = ("shortlist", "torch", "onnx", "onnxruntime", "onnxruntime-gpu", "numpy", "safetensors")
 
 
 @dataclass(frozen=True)
@@ -203,24 +198,6 @@ def manifest_of(
         fallback=request.fallback,
         provenance=provenance(dense, contexts) | ({"notes": list(fitted.notes)} if fitted.notes else {}),
     )
-
-
-def provenance(dense: Dense, contexts: Contexts) -> dict[str, object]:
-    """Where the bundle came from: hashes of its inputs, versions, command line, UTC time."""
-    return {
-        "weights_sha256": dense.sha256,
-        "contexts_sha256": contexts.sha256,
-        "contexts_rows": len(contexts.contexts),
-        "versions": {"python": platform.python_version()} | installed(),
-        "command": sys.argv,
-        "time": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-    }
-
-
-def installed() -> dict[str, str]:
-    """Versions of the packages that made the bundle."""
-    present = {distribution.metadata["Name"].lower() for distribution in metadata.distributions()}
-    return {name: metadata.version(name) for name in PACKAGES if name in present}
 
 
 def counter(

@@ -16,7 +16,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save
 from shortlist.bundle import workplace
 
-from ..export import installed
+from ..provenance import installed
 
 VERSION = 5  # raise when what is computed, or how, changes
 

@@ -14,9 +14,10 @@ from shortlist.bundle import GRAPHS, INDEX, writing
 from shortlist.errors import BadInput, QualityError
 
 from ..certificate import write_certificate
-from ..export import Request, add_report, check_request, finish, provenance
+from ..export import Request, add_report, check_request, finish
 from ..methods import Fitted
 from ..methods.base import FloatArray, Progress, quiet, torch_dense
+from ..provenance import provenance
 from ..report.figures import HELD_OUT
 from ..report.samples import Sample
 from ..sources import Contexts, Dense, check_pair
