@@ -1,7 +1,7 @@
 """Precision and speed of Shortlist's heads and of their peers, beside the dense head.
 
   python -m benchmarks --data DATA                 five heads and the best peer on a language model's layer
-  python -m benchmarks --data DATA --full          every contender on every data set; writes docs/benchmarks.md
+  python -m benchmarks --data DATA --full          every contender on every data set, resumable; docs/benchmarks.md
   python -m benchmarks --dataset synthetic --set classes=50000 --set dim=256
   python -m benchmarks --dataset files --set weights=head.safetensors --set contexts=contexts.safetensors
 
@@ -20,7 +20,7 @@ from shortlist.errors import BadInput, ShortlistError
 
 from .contenders import CONTENDERS
 from .datasets import DATASETS, Place
-from .full import run_all
+from .full import SETS, run_all
 from .harness import Harness
 from .headline import headline
 from .peers import sweep
@@ -39,7 +39,7 @@ def arguments() -> argparse.Namespace:
     add("--rows", type=int, default=2048, help="distinct held-out rows timed (default: %(default)s)")
     add("--threads", type=int, default=1, help="threads of every contender (default: %(default)s)")
     add("--cache", type=Path, default=Path("build/bench"), help="contexts, bundles and runs stay here (%(default)s)")
-    add("--full", action="store_true", help="the whole grid: hours at first, resumable; writes docs/benchmarks.md")
+    add("--full", action="store_true", help="the whole grid, or that of --dataset and --contenders: hours at first")
     add("--no-peers", action="store_true", help="our heads and dense alone")
     add("--dataset", choices=list(DATASETS), help="sweep contenders on this data set and print the Pareto front")
     add("--set", action="append", default=[], metavar="NAME=VALUE", dest="options", help="an option of the data set")
@@ -48,7 +48,7 @@ def arguments() -> argparse.Namespace:
         nargs="+",
         choices=list(CONTENDERS),
         metavar="NAME",
-        help="for --dataset (default: all quick ones)",
+        help="for --dataset (default: all quick ones) and --full (default: all)",
     )
     return parser.parse_args()
 
@@ -68,7 +68,10 @@ def run(args: argparse.Namespace) -> None:
     """One of the three things that the command does."""
     place = Place(args.cache, args.data, args.model, options(args.options))
     if args.full:
-        run_all(place, Store(args.cache / "runs"), Path("docs"), args.rows)
+        sets = [args.dataset] if args.dataset else list(SETS)
+        if args.dataset not in (None, *SETS) or args.options:
+            raise BadInput(f"--full is for {', '.join(SETS)} as they are: leave it out, or leave --set out")
+        run_all(place, Store(args.cache / "runs"), Path("docs"), args.rows, sets, args.contenders or list(CONTENDERS))
     elif args.dataset:
         one_set(place, args)
     else:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 from shortlist.errors import ShortlistError
@@ -12,10 +13,10 @@ from shortlist_exporter.progress import progress_bar
 
 from .contenders import CONTENDERS, Contender
 from .datasets import DATASETS, DataSet, Place
-from .harness import BATCHES, Harness
+from .harness import BATCHES, Harness, absent
 from .peers import sweep
 from .plots import precision_against_time
-from .runs import Run, Store, keep, kept, machine
+from .runs import Run, Store, keep, kept, key_of, machine
 from .tables import front, table, usable
 
 SETS: dict[str, dict[str, str]] = {"smollm2": {}, "ptb": {}, "synthetic": {}}
@@ -32,19 +33,20 @@ this honest stands in `benchmarks/harness.py`. What serving over HTTP costs, bes
 """
 
 
-def run_all(place: Place, store: Store, docs: Path, rows: int) -> None:
-    """Sweep the quick contenders on every set, then the slow ones; each set and Ctrl-C write the page."""
+def run_all(place: Place, store: Store, docs: Path, rows: int, names: Collection[str], kinds: Collection[str]) -> None:
+    """Sweep the quick ones of `kinds` on the sets `names`, then the slow ones; each set and Ctrl-C write the page."""
     sets = dict(opened(place))
-    stages = [(quick, name) for quick in (True, False) for name in sorted(sets, key=lambda name: size(sets[name]))]
-    for quick, name in stages:
-        data = sets[name]
-        try:
-            if isinstance(data, DataSet):
-                one_set(data, store, rows, [kind for kind in CONTENDERS.values() if kind.quick == quick])
-        except KeyboardInterrupt:
-            write_page(sets, store, docs, "\nStopped before the whole grid was done.\n")
-            return
-        write_page(sets, store, docs, "" if (quick, name) == stages[-1] else "\nNot all of the grid is done yet.\n")
+    ordered = sorted(names, key=lambda name: size(sets[name]))
+    try:
+        for quick, name in product((True, False), ordered):
+            data = sets[name]
+            chosen = [CONTENDERS[kind] for kind in kinds if CONTENDERS[kind].quick == quick]
+            if isinstance(data, DataSet) and chosen:
+                one_set(data, store, rows, chosen)
+                write_page(sets, store, docs)
+    except KeyboardInterrupt:
+        pass
+    write_page(sets, store, docs)
 
 
 def size(data: DataSet | ShortlistError) -> int:
@@ -61,16 +63,18 @@ def opened(place: Place) -> Iterator[tuple[str, DataSet | ShortlistError]]:
             yield name, error
 
 
-def write_page(sets: Mapping[str, DataSet | ShortlistError], store: Store, docs: Path, note: str) -> None:
+def write_page(sets: Mapping[str, DataSet | ShortlistError], store: Store, docs: Path) -> None:
     """`docs/benchmarks.md` and its pictures, from the runs on disk."""
     found = {name: done(store, data, docs) for name, data in sets.items() if isinstance(data, DataSet)}
+    left = [line for name, data in sets.items() if isinstance(data, DataSet) for line in unfinished(data, found[name])]
+    note = "\nNot all of the grid is done yet; the same command goes on. Builds that are left:\n\n" + "".join(left)
     parts = [
         section(name, data, with_missing(data, found[name]), docs)
         if isinstance(data, DataSet)
         else f"\n## {name}\n\nNot run: {data}.\n"
         for name, data in sets.items()
     ]
-    (docs / "benchmarks.md").write_text("".join([HEADER, note, *parts]), "utf-8")
+    (docs / "benchmarks.md").write_text("".join([HEADER, note if left else "", *parts]), "utf-8")
     every = [*filter(current, kept(docs / KEPT)), *(run for runs in found.values() for run in runs if not run.error)]
     keep(docs / KEPT, list({(run.asked, run.fingerprint, run.machine): run for run in every}.values()))
 
@@ -84,8 +88,17 @@ def done(store: Store, data: DataSet, docs: Path) -> list[Run]:
 def with_missing(data: DataSet, runs: Sequence[Run]) -> list[Run]:
     """The runs, and a line for every contender that has none."""
     missing = [name for name in CONTENDERS if not any(run.contender == name for run in runs)]
-    blank = Run(dataset=data.name, fingerprint=data.fingerprint, contender="", build={}, threads=1, error="not run")
-    return [*runs, *(blank.model_copy(update={"contender": name}) for name in missing)]
+    blank = Run(dataset=data.name, fingerprint=data.fingerprint, contender="", build={}, threads=1)
+    why = {name: absent(CONTENDERS[name]) or "not run" for name in missing}
+    return [*runs, *(blank.model_copy(update={"contender": name, "error": error}) for name, error in why.items())]
+
+
+def unfinished(data: DataSet, runs: Sequence[Run]) -> list[str]:
+    """A line for each contender with builds that have no run."""
+    known = {(run.contender, key_of(run.build)) for run in runs}
+    grids = {kind.name: kind.grid(data.dense) for kind in CONTENDERS.values()}
+    left = {name: sum((name, key_of(build)) not in known for build in grid) for name, grid in grids.items()}
+    return [f"- {data.name}: {name}, {count} of {len(grids[name])}\n" for name, count in left.items() if count]
 
 
 def current(run: Run) -> bool:

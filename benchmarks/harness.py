@@ -75,9 +75,8 @@ class Harness:
     def sweep(self, kind: type[Contender], build: Options, settings: Sequence[Options] = ()) -> Iterator[Run]:
         """Runs of every setting of one build, or of those given; what is on disk is read, and fits only what is not."""
         base = self.run_of(kind, build)
-        missing = [name for name in kind.needs if importlib.util.find_spec(name) is None]
-        if missing:
-            yield base.model_copy(update={"error": f"not run: {', '.join(missing)} is not installed"})
+        if why := absent(kind):
+            yield base.model_copy(update={"error": why})
             return
         known = None if settings else self.store.read(self.key(base))
         if known is not None:
@@ -89,7 +88,11 @@ class Harness:
             with threadpool_limits(self.threads):
                 yield from self.measure(kind(build, self.threads), base, settings)
         except EXPECTED as error:
-            yield base.model_copy(update={"error": f"failed: {type(error).__name__}: {error}"[:300]})
+            failed = base.model_copy(update={"error": f"failed: {type(error).__name__}: {error}"[:300]})
+            self.store.write(self.failure(base), failed.model_dump(mode="json"))
+            yield failed
+        else:
+            self.store.drop(self.failure(base))
 
     def measure(self, contender: Contender, base: Run, chosen: Sequence[Options]) -> Iterator[Run]:
         """Fit, then a run for each setting that is not stored yet."""
@@ -179,11 +182,21 @@ class Harness:
             packages=packages(("shortlist", "onnxruntime", "numpy")),
         )
 
+    def failure(self, run: Run) -> str:
+        """The file that tells why a build failed, until it no longer does."""
+        return self.key(run, {"failed": True})
+
     def key(self, run: Run, setting: Options | None = None) -> str:
         """The file of a run, or, without a setting, of the build's list of settings."""
         asked = [run.fingerprint, run.contender, run.build, run.threads, self.rows, list(self.batches)]
         asked += [run.revision] if run.revision else []
         return key_of(*asked, None if setting is None else dict(setting))
+
+
+def absent(kind: type[Contender]) -> str | None:
+    """Why a contender whose library is not installed was not run."""
+    missing = [name for name in kind.needs if importlib.util.find_spec(name) is None]
+    return f"not run: {', '.join(missing)} is not installed" if missing else None
 
 
 def hopeless(run: Run) -> bool:

@@ -108,6 +108,10 @@ class Store:
         partial.write_text(json.dumps(value, indent=1), "utf-8")
         partial.rename(self.folder / f"{key}.json")
 
+    def drop(self, key: str) -> None:
+        """Forget a value, if there is one."""
+        (self.folder / f"{key}.json").unlink(missing_ok=True)
+
     def runs(self) -> list[Run]:
         """Every run in the folder."""
         values = [json.loads(path.read_text("utf-8")) for path in sorted(self.folder.glob("*.json"))]

@@ -89,14 +89,14 @@ def test_a_page_made_elsewhere_keeps_what_this_processor_ran(tmp_path, monkeypat
     data = DATASETS["synthetic"](Place(tmp_path, options={"classes": "500", "dim": "8", "rows": "400"}))
     full_store, empty = Store(tmp_path / "runs"), Store(tmp_path / "none")
     runs = list(Harness(data, full_store, rows=60).sweep(NumpyDense, {"layout": "rows"}))
-    full.write_page({"synthetic": data}, full_store, tmp_path, "")
+    full.write_page({"synthetic": data}, full_store, tmp_path)
     assert full.done(empty, data, tmp_path) == runs
-    full.write_page({"synthetic": data}, empty, tmp_path, "")
+    full.write_page({"synthetic": data}, empty, tmp_path)
     assert full.done(empty, data, tmp_path) == runs
     assert "| dense, numpy (layout rows) | 1 |" in (tmp_path / "benchmarks.md").read_text("utf-8")
     monkeypatch.setattr(full, "machine", lambda: "another processor")
     assert full.done(empty, data, tmp_path) == []
-    full.write_page({"synthetic": data}, empty, tmp_path, "")  # which loses nobody else's
+    full.write_page({"synthetic": data}, empty, tmp_path)  # which loses nobody else's
     monkeypatch.undo()
     assert full.done(empty, data, tmp_path) == runs
 
@@ -107,7 +107,7 @@ def test_data_sets_keep_their_own_runs(tmp_path):
     runs = [run_of(0.9, 2, fingerprint=name, **fields) for name in (data.fingerprint, "another's")]
     keep(tmp_path / full.KEPT, [*runs, runs[0].model_copy(update={"version": 0})])
     assert full.done(Store(tmp_path / "runs"), data, tmp_path) == runs[:1]
-    full.write_page({"synthetic": data}, Store(tmp_path / "runs"), tmp_path, "")
+    full.write_page({"synthetic": data}, Store(tmp_path / "runs"), tmp_path)
     assert len(kept(tmp_path / full.KEPT)) == 2
 
 
@@ -131,7 +131,7 @@ class Counting(NumpyDense):
         super().fit(dense, contexts)
 
     def settings(self):
-        return [{"effort": 1}, {"effort": 2}]
+        return [{"effort": 2}, {"effort": 1}]  # none is dearer than one before: none is left out
 
 
 def test_other_batches_fit_each_build_once_and_go_on_from_disk(tmp_path, monkeypatch):
@@ -148,3 +148,43 @@ def test_other_batches_fit_each_build_once_and_go_on_from_disk(tmp_path, monkeyp
     (store.folder / f"{key}.json").unlink()
     full.repeated(wide, runs)
     assert Counting.fits == 3
+
+
+class Failing(NumpyDense):
+    """Cannot be fitted while it is broken."""
+
+    name = "failing"
+    broken = True
+
+    def fit(self, dense, contexts):
+        if self.broken:
+            raise ValueError("no index")
+        super().fit(dense, contexts)
+
+
+class Absent(NumpyDense):
+    """Needs what nobody has."""
+
+    name = "absent"
+    needs = ("nothing_of_this_name",)
+
+
+def test_the_page_tells_what_failed_what_is_absent_and_what_is_left(tmp_path, monkeypatch):
+    monkeypatch.setattr(full, "CONTENDERS", {kind.name: kind for kind in (NumpyDense, Failing, Absent)})
+    monkeypatch.setattr(full, "SETS", {"synthetic": {"classes": "500", "dim": "8", "rows": "400"}})
+
+    def page(*kinds):
+        full.run_all(Place(tmp_path), Store(tmp_path / "runs"), tmp_path, 60, ["synthetic"], kinds)
+        return (tmp_path / "benchmarks.md").read_text("utf-8")
+
+    text = page("failing")
+    layouts = len(NumpyDense.grid(None))
+    assert f"dense, numpy, {layouts} of {layouts}" in text
+    assert "failing, " not in text.partition("## ")[0]
+    assert text.count("failed: ValueError: no index |") == layouts
+    assert "| absent | 1 | - | - | - | - | - | - | - | - | not run: nothing_of_this_name is not installed |" in text
+    monkeypatch.setattr(Failing, "broken", False)
+    text = page("failing", "dense, numpy")
+    assert "no index" not in text
+    assert "| failing (layout " in text
+    assert "dense, numpy, " not in text.partition("## ")[0]
