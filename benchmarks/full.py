@@ -66,8 +66,9 @@ def opened(place: Place) -> Iterator[tuple[str, DataSet | ShortlistError]]:
 def write_page(sets: Mapping[str, DataSet | ShortlistError], store: Store, docs: Path) -> None:
     """`docs/benchmarks.md` and its pictures, from the runs on disk."""
     found = {name: done(store, data, docs) for name, data in sets.items() if isinstance(data, DataSet)}
-    left = [line for name, data in sets.items() if isinstance(data, DataSet) for line in unfinished(data, found[name])]
-    note = "\nNot all of the grid is done yet; the same command goes on. Builds that are left:\n\n" + "".join(left)
+    known = [(data, found[name]) for name, data in sets.items() if isinstance(data, DataSet)]
+    left = [line for data, runs in known for line in (*unfinished(data, runs), *unrepeated(data, runs))]
+    note = "\nNot all of the grid is done yet; the same command goes on. What is left:\n\n" + "".join(left)
     parts = [
         section(name, data, with_missing(data, found[name]), docs)
         if isinstance(data, DataSet)
@@ -94,11 +95,27 @@ def with_missing(data: DataSet, runs: Sequence[Run]) -> list[Run]:
 
 
 def unfinished(data: DataSet, runs: Sequence[Run]) -> list[str]:
-    """A line for each contender with builds that have no run."""
+    """A line for each contender with builds that have no run, though they could."""
     known = {(run.contender, key_of(run.build)) for run in runs}
-    grids = {kind.name: kind.grid(data.dense) for kind in CONTENDERS.values()}
+    grids = {kind.name: kind.grid(data.dense) for kind in CONTENDERS.values() if not absent(kind)}
     left = {name: sum((name, key_of(build)) not in known for build in grid) for name, grid in grids.items()}
-    return [f"- {data.name}: {name}, {count} of {len(grids[name])}\n" for name, count in left.items() if count]
+    return [f"- {data.name}: {name}, {count} of {len(grids[name])} builds\n" for name, count in left.items() if count]
+
+
+def unrepeated(data: DataSet, runs: Sequence[Run]) -> list[str]:
+    """A line for each number of threads by which settings were not run at other batches."""
+    asked = {run.label for run in worth(runs)}
+    left = {threads: asked - {run.label for run in wide(runs, threads)} for threads in sorted({1, available_threads()})}
+    return [
+        f"- {data.name}: other batches by {threads} thread(s), {len(missing)} of {len(asked)} settings\n"
+        for threads, missing in left.items()
+        if missing
+    ]
+
+
+def wide(runs: Sequence[Run], threads: int) -> list[Run]:
+    """Runs at several batches."""
+    return [run for run in runs if len(run.spent) > 1 and run.threads == threads]
 
 
 def current(run: Run) -> bool:
@@ -115,8 +132,8 @@ def one_set(data: DataSet, store: Store, rows: int, kinds: Sequence[type[Contend
 
 
 def worth(runs: Sequence[Run]) -> list[Run]:
-    """Each contender's fastest run at P@1 of .95, .99 and .999."""
-    single = usable([run for run in runs if list(run.spent) == [1]], 1, 1)
+    """Each contender's fastest run at P@1 of .95, .99 and .999, by one thread."""
+    single = usable([run for run in runs if list(run.spent) == [1] and run.threads == 1], 1, 1)
     kept: dict[str, Run] = {}
     for least in (0.95, 0.99, 0.999):
         for run in sorted(single, key=lambda run: -run.spent[1].speedup):
@@ -146,9 +163,8 @@ def repeated(harness: Harness, runs: Sequence[Run]) -> None:
 
 def section(name: str, data: DataSet, runs: Sequence[Run], docs: Path) -> str:
     """A data set's pictures and tables."""
-    single = [run for run in runs if not run.spent or list(run.spent) == [1]]
+    single = [run for run in runs if run.threads == 1 and (not run.spent or list(run.spent) == [1])]
     machines = ", ".join(sorted({run.machine for run in runs if run.machine}))
-    wide = [run for run in runs if len(run.spent) > 1]
     shape = f"V = {data.dense.classes:,}, d = {data.dense.dim}, fitted on {len(data.fit.contexts):,} contexts"
     text = [f"\n## {data.name}\n\n{shape}. {machines}.\n"]
     for k in (1, 5) if usable(single, 1, 1) else ():
@@ -156,6 +172,7 @@ def section(name: str, data: DataSet, runs: Sequence[Run], docs: Path) -> str:
         precision_against_time(single, docs / picture, k)
         text.append(f"\n![P@{k} against time]({picture})\n")
     text.append("\n### Pareto front, batch 1, one thread\n\n" + table(front(single)))
+    asked = {run.label for run in worth(single)}
     best = [*worth(single), *short(single), *(run for run in single if run.error)]
     text.append("\n### Each contender's fastest at P@1 of .95, .99 and .999, or its most precise\n\n" + table(best))
     own = sorted(usable(single, 1, 1), key=lambda run: -run.spent[1].speedup)
@@ -163,6 +180,8 @@ def section(name: str, data: DataSet, runs: Sequence[Run], docs: Path) -> str:
     if own:
         text.append(f"\n### Every option of {SCREEN}, batch 1, one thread\n\n" + table(own))
     for batch in BATCHES[1:]:
-        ordered = sorted(usable(wide, 1, batch), key=lambda run: (run.threads, -run.spent[batch].speedup))
-        text.append(f"\n### The same at batch {batch}\n\n" + table(ordered, batch))
+        for threads in sorted({run.threads for run in runs}):
+            same = [run for run in usable(wide(runs, threads), 1, batch) if run.label in asked]
+            ordered = sorted(same, key=lambda run: -run.spent[batch].speedup)
+            text.append(f"\n### The same at batch {batch}, {threads} thread(s)\n\n" + table(ordered, batch))
     return "".join(text)

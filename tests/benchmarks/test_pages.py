@@ -171,7 +171,7 @@ class Absent(NumpyDense):
 
 def test_the_page_tells_what_failed_what_is_absent_and_what_is_left(tmp_path, monkeypatch):
     monkeypatch.setattr(full, "CONTENDERS", {kind.name: kind for kind in (NumpyDense, Failing, Absent)})
-    monkeypatch.setattr(full, "SETS", {"synthetic": {"classes": "500", "dim": "8", "rows": "400"}})
+    monkeypatch.setattr(full, "SETS", {"synthetic": {"classes": "500", "dim": "8", "rows": "1000"}})
 
     def page(*kinds):
         full.run_all(Place(tmp_path), Store(tmp_path / "runs"), tmp_path, 60, ["synthetic"], kinds)
@@ -179,7 +179,7 @@ def test_the_page_tells_what_failed_what_is_absent_and_what_is_left(tmp_path, mo
 
     text = page("failing")
     layouts = len(NumpyDense.grid(None))
-    assert f"dense, numpy, {layouts} of {layouts}" in text
+    assert f"dense, numpy, {layouts} of {layouts} builds" in text
     assert "failing, " not in text.partition("## ")[0]
     assert text.count("failed: ValueError: no index |") == layouts
     assert "| absent | 1 | - | - | - | - | - | - | - | - | not run: nothing_of_this_name is not installed |" in text
@@ -187,4 +187,7 @@ def test_the_page_tells_what_failed_what_is_absent_and_what_is_left(tmp_path, mo
     text = page("failing", "dense, numpy")
     assert "no index" not in text
     assert "| failing (layout " in text
-    assert "dense, numpy, " not in text.partition("## ")[0]
+    assert "What is left" not in text
+    monkeypatch.setattr(full, "available_threads", lambda: 64)
+    full.write_page(dict(full.opened(Place(tmp_path))), Store(tmp_path / "runs"), tmp_path)
+    assert "other batches by 64 thread(s), 2 of 2 settings" in (tmp_path / "benchmarks.md").read_text("utf-8")
