@@ -28,8 +28,9 @@ Written by `make bench FULL=1 DATA=folder`; do not edit. Every figure comes from
 `build/bench/runs`, or from [runs.jsonl](runs.jsonl), where the page before left what the same processor had run. Rows
 are distinct, held out by document and in random order; precision is read off the timed calls, with 95 % intervals over
 rows; settings dearer than one at under half of dense's speed are left out; dense is the fastest spelling in ONNX
-Runtime, timed in the same blocks with the same threads and batch. Times include a peer's change of basis. What keeps
-this honest stands in `benchmarks/harness.py`. What serving over HTTP costs, beside other servers: [http.md](http.md).
+Runtime, timed in the same blocks with the same threads and batch. Times include a peer's change of basis. Other work
+may have kept other cores busy: compare `times dense`, not microseconds, and no small differences. What keeps this
+honest stands in `benchmarks/harness.py`. What serving over HTTP costs, beside other servers: [http.md](http.md).
 """
 
 
