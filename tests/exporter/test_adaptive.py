@@ -302,7 +302,14 @@ def test_a_full_view_of_the_whole_tail_is_exact(tmp_path):
     np.testing.assert_allclose(head.topk(rows, 80).logprobs, brute_force(truth, 80)[1], atol=1e-5)
 
 
-def test_cutoffs_are_chosen_and_an_interrupted_export_goes_on_with_them(tmp_path):
+def steady_seconds(rows, classes, width, device):
+    """Of a training step, whatever else the machine does."""
+    del device
+    return 1e-5 + rows * classes * width / 1e10
+
+
+def test_cutoffs_are_chosen_and_an_interrupted_export_goes_on_with_them(tmp_path, monkeypatch):
+    monkeypatch.setattr("shortlist_models.cutoffs.step_seconds", steady_seconds)
     state = tmp_path / "state.pt"
     options = {**OPTIONS, "cutoffs": "", "batch": "512", "checkpoint": str(state), "planned_for": "training"}
     layer = make_dense(20_000, 64)
