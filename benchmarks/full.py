@@ -82,9 +82,13 @@ def write_page(sets: Mapping[str, DataSet | ShortlistError], store: Store, docs:
 
 
 def done(store: Store, data: DataSet, docs: Path) -> list[Run]:
-    """The data set's runs on disk, and those beside the page that this processor made and nobody repeated since."""
+    """The data set's runs on disk, and those beside the page that this processor made and nobody repeated since.
+
+    In an order that does not depend on where they were found: the same runs make the same page.
+    """
     every = [*(run for run in kept(docs / KEPT) if run.machine == machine()), *store.runs()]
-    return list({run.asked: run for run in every if run.fingerprint == data.fingerprint and current(run)}.values())
+    found = {run.asked: run for run in every if run.fingerprint == data.fingerprint and current(run)}
+    return [found[asked] for asked in sorted(found)]
 
 
 def with_missing(data: DataSet, runs: Sequence[Run]) -> list[Run]:
@@ -144,9 +148,9 @@ def worth(runs: Sequence[Run]) -> list[Run]:
 
 
 def short(runs: Sequence[Run]) -> list[Run]:
-    """The most precise run of each contender that reaches no P@1 of .95."""
+    """The most precise run of each contender that reaches no P@1 of .95; of equals the fastest."""
     reached = {run.contender for run in worth(runs)}
-    ordered = sorted(usable(runs, 1, 1), key=lambda run: run.precision[1].value)
+    ordered = sorted(usable(runs, 1, 1), key=lambda run: (run.precision[1].value, run.spent[1].speedup))
     return list({run.contender: run for run in ordered if run.contender not in reached}.values())
 
 

@@ -39,8 +39,20 @@ def test_remarks_on_slow_calls_are_those_of_the_table_s_batch():
 
 def test_a_contender_that_reaches_no_promise_shows_its_most_precise_run():
     runs = [run_of(p1, 9, contender="poor", setting={"ef": p1}) for p1 in (0.3, 0.8, 0.7)]
+    runs += [run_of(0.8, 4, contender="poor", setting={"ef": 100})]
     runs += [run_of(0.96, 5, contender="fair"), run_of(0.2, 1, contender="fair", setting={"ef": 1})]
-    assert [(run.contender, run.precision[1].value) for run in full.short(runs)] == [("poor", 0.8)]
+    assert [(run.contender, run.setting) for run in full.short(runs)] == [("poor", {"ef": 0.8})]
+
+
+def test_the_same_runs_make_the_same_page_wherever_they_were_found(tmp_path):
+    data = DATASETS["synthetic"](Place(tmp_path, options={"classes": "500", "dim": "8", "rows": "400"}))
+    store, empty = Store(tmp_path / "runs"), Store(tmp_path / "none")
+    fields = {"fingerprint": data.fingerprint, "contender": NumpyDense.name, "machine": machine()}
+    for name, p1 in (("b", 0.7), ("a", 0.8), ("c", 0.9)):
+        store.write(name, run_of(p1, 2, setting={"name": name}, **fields).model_dump())
+    first = full.done(store, data, tmp_path)
+    full.write_page({"synthetic": data}, store, tmp_path)
+    assert full.done(store, data, tmp_path) == full.done(empty, data, tmp_path) == first
 
 
 def test_no_precision_is_a_dash():
