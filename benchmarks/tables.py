@@ -17,6 +17,24 @@ def front(runs: Sequence[Run], k: int = 1, batch: int = 1) -> list[Run]:
     return kept
 
 
+def worth(runs: Sequence[Run]) -> list[Run]:
+    """Each contender's fastest run at P@1 of .95, .99 and .999, by one thread."""
+    single = usable([run for run in runs if list(run.spent) == [1] and run.threads == 1], 1, 1)
+    kept: dict[str, Run] = {}
+    for least in (0.95, 0.99, 0.999):
+        for run in sorted(single, key=lambda run: -run.spent[1].speedup):
+            if run.precision[1].value >= least:
+                kept.setdefault(f"{run.contender} {least}", run)
+    return list({run.label: run for run in kept.values()}.values())
+
+
+def short(runs: Sequence[Run]) -> list[Run]:
+    """The most precise run of each contender that reaches no P@1 of .95; of equals the fastest."""
+    reached = {run.contender for run in worth(runs)}
+    ordered = sorted(usable(runs, 1, 1), key=lambda run: (run.precision[1].value, run.spent[1].speedup))
+    return list({run.contender: run for run in ordered if run.contender not in reached}.values())
+
+
 def usable(runs: Sequence[Run], k: int, batch: int) -> list[Run]:
     """Runs with a precision and a time."""
     return [run for run in runs if run.error is None and k in run.precision and batch in run.spent]

@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-from benchmarks import full
+from benchmarks import full, page
 from benchmarks.contenders import CONTENDERS
 from benchmarks.contenders.numpy_dense import NumpyDense
 from benchmarks.datasets import DATASETS, Place
 from benchmarks.harness import Harness, share
 from benchmarks.runs import Run, Share, Spent, Store, keep, kept, machine
-from benchmarks.tables import front, interval, table
+from benchmarks.tables import front, interval, short, table
 
 
 def run_of(p1, speedup, **extra):
@@ -41,7 +41,7 @@ def test_a_contender_that_reaches_no_promise_shows_its_most_precise_run():
     runs = [run_of(p1, 9, contender="poor", setting={"ef": p1}) for p1 in (0.3, 0.8, 0.7)]
     runs += [run_of(0.8, 4, contender="poor", setting={"ef": 100})]
     runs += [run_of(0.96, 5, contender="fair"), run_of(0.2, 1, contender="fair", setting={"ef": 1})]
-    assert [(run.contender, run.setting) for run in full.short(runs)] == [("poor", {"ef": 0.8})]
+    assert [(run.contender, run.setting) for run in short(runs)] == [("poor", {"ef": 0.8})]
 
 
 def test_the_same_runs_make_the_same_page_wherever_they_were_found(tmp_path):
@@ -50,9 +50,9 @@ def test_the_same_runs_make_the_same_page_wherever_they_were_found(tmp_path):
     fields = {"fingerprint": data.fingerprint, "contender": NumpyDense.name, "machine": machine()}
     for name, p1 in (("b", 0.7), ("a", 0.8), ("c", 0.9)):
         store.write(name, run_of(p1, 2, setting={"name": name}, **fields).model_dump())
-    first = full.done(store, data, tmp_path)
-    full.write_page({"synthetic": data}, store, tmp_path)
-    assert full.done(store, data, tmp_path) == full.done(empty, data, tmp_path) == first
+    first = page.done(store, data, tmp_path)
+    page.write_page(["synthetic"], {"synthetic": data}, store, tmp_path)
+    assert page.done(store, data, tmp_path) == page.done(empty, data, tmp_path) == first
 
 
 def test_no_precision_is_a_dash():
@@ -75,7 +75,7 @@ def test_page_says_what_was_not_run_and_shows_pictures(tmp_path):
     data = DATASETS["synthetic"](Place(tmp_path, options={"classes": "500", "dim": "8", "rows": "400"}))
     store = Store(tmp_path / "runs")
     list(Harness(data, store, rows=60).sweep(NumpyDense, {"layout": "rows"}))
-    text = full.section("synthetic", data, full.with_missing(data, full.done(store, data, tmp_path)), tmp_path)
+    text = page.section("synthetic", data, page.with_missing(data, page.done(store, data, tmp_path)), tmp_path)
     assert "| dense, numpy (layout rows) | 1 |" in text
     for name in CONTENDERS:
         assert name == NumpyDense.name or f"| {name} | 1 | - | - | - | - | - | - | - | - | not run |" in text
@@ -93,7 +93,7 @@ def test_runs_of_an_older_revision_do_not_count(tmp_path, monkeypatch):
     assert harness.stored(NumpyDense, build, {}) is not None
     monkeypatch.setattr(NumpyDense, "revision", "2")
     assert harness.stored(NumpyDense, build, {}) is None
-    assert full.done(store, data, tmp_path) == []
+    assert page.done(store, data, tmp_path) == []
     assert [run.revision for run in harness.sweep(NumpyDense, build)] == ["2"]
 
 
@@ -101,35 +101,35 @@ def test_a_page_made_elsewhere_keeps_what_this_processor_ran(tmp_path, monkeypat
     data = DATASETS["synthetic"](Place(tmp_path, options={"classes": "500", "dim": "8", "rows": "400"}))
     full_store, empty = Store(tmp_path / "runs"), Store(tmp_path / "none")
     runs = list(Harness(data, full_store, rows=60).sweep(NumpyDense, {"layout": "rows"}))
-    full.write_page({"synthetic": data}, full_store, tmp_path)
-    assert full.done(empty, data, tmp_path) == runs
-    full.write_page({"synthetic": data}, empty, tmp_path)
-    assert full.done(empty, data, tmp_path) == runs
+    page.write_page(["synthetic"], {"synthetic": data}, full_store, tmp_path)
+    assert page.done(empty, data, tmp_path) == runs
+    page.write_page(["synthetic"], {"synthetic": data}, empty, tmp_path)
+    assert page.done(empty, data, tmp_path) == runs
     assert "| dense, numpy (layout rows) | 1 |" in (tmp_path / "benchmarks.md").read_text("utf-8")
-    monkeypatch.setattr(full, "machine", lambda: "another processor")
-    assert full.done(empty, data, tmp_path) == []
-    full.write_page({"synthetic": data}, empty, tmp_path)  # which loses nobody else's
+    monkeypatch.setattr(page, "machine", lambda: "another processor")
+    assert page.done(empty, data, tmp_path) == []
+    page.write_page(["synthetic"], {"synthetic": data}, empty, tmp_path)  # which loses nobody else's
     monkeypatch.undo()
-    assert full.done(empty, data, tmp_path) == runs
+    assert page.done(empty, data, tmp_path) == runs
 
 
 def test_data_sets_keep_their_own_runs(tmp_path):
     data = DATASETS["synthetic"](Place(tmp_path, options={"classes": "500", "dim": "8", "rows": "400"}))
     fields = {"contender": NumpyDense.name, "machine": machine()}
     runs = [run_of(0.9, 2, fingerprint=name, **fields) for name in (data.fingerprint, "another's")]
-    keep(tmp_path / full.KEPT, [*runs, runs[0].model_copy(update={"version": 0})])
-    assert full.done(Store(tmp_path / "runs"), data, tmp_path) == runs[:1]
-    full.write_page({"synthetic": data}, Store(tmp_path / "runs"), tmp_path)
-    assert len(kept(tmp_path / full.KEPT)) == 2
+    keep(tmp_path / page.KEPT, [*runs, runs[0].model_copy(update={"version": 0})])
+    assert page.done(Store(tmp_path / "runs"), data, tmp_path) == runs[:1]
+    page.write_page(["synthetic"], {"synthetic": data}, Store(tmp_path / "runs"), tmp_path)
+    assert len(kept(tmp_path / page.KEPT)) == 2
 
 
 def test_a_run_made_again_takes_the_place_of_what_was_kept(tmp_path):
     data = DATASETS["synthetic"](Place(tmp_path, options={"classes": "500", "dim": "8", "rows": "400"}))
     store = Store(tmp_path / "runs")
     fields = {"fingerprint": data.fingerprint, "contender": NumpyDense.name, "machine": machine()}
-    keep(tmp_path / full.KEPT, [run_of(0.9, 2, **fields), run_of(0.9, 3, threads=2, **fields)])
+    keep(tmp_path / page.KEPT, [run_of(0.9, 2, **fields), run_of(0.9, 3, threads=2, **fields)])
     store.write("one", run_of(0.9, 5, **fields).model_dump())
-    assert sorted(run.spent[1].speedup for run in full.done(store, data, tmp_path)) == [3, 5]
+    assert sorted(run.spent[1].speedup for run in page.done(store, data, tmp_path)) == [3, 5]
 
 
 class Counting(NumpyDense):
@@ -182,24 +182,44 @@ class Absent(NumpyDense):
 
 
 def test_the_page_tells_what_failed_what_is_absent_and_what_is_left(tmp_path, monkeypatch):
-    monkeypatch.setattr(full, "CONTENDERS", {kind.name: kind for kind in (NumpyDense, Failing, Absent)})
+    for module in (full, page):
+        monkeypatch.setattr(module, "CONTENDERS", {kind.name: kind for kind in (NumpyDense, Failing, Absent)})
     monkeypatch.setattr(full, "SETS", {"synthetic": {"classes": "500", "dim": "8", "rows": "1000"}})
 
-    def page(*kinds):
+    def text_of(*kinds):
         full.run_all(Place(tmp_path), Store(tmp_path / "runs"), tmp_path, 60, ["synthetic"], kinds)
         return (tmp_path / "benchmarks.md").read_text("utf-8")
 
-    text = page("failing")
+    text = text_of("failing")
     layouts = len(NumpyDense.grid(None))
     assert f"dense, numpy, {layouts} of {layouts} builds" in text
     assert "failing, " not in text.partition("## ")[0]
     assert text.count("failed: ValueError: no index |") == layouts
     assert "| absent | 1 | - | - | - | - | - | - | - | - | not run: nothing_of_this_name is not installed |" in text
     monkeypatch.setattr(Failing, "broken", False)
-    text = page("failing", "dense, numpy")
+    text = text_of("failing", "dense, numpy")
     assert "no index" not in text
     assert "| failing (layout " in text
     assert "What is left" not in text
-    monkeypatch.setattr(full, "available_threads", lambda: 64)
-    full.write_page(dict(full.opened(Place(tmp_path))), Store(tmp_path / "runs"), tmp_path)
+    monkeypatch.setattr(page, "available_threads", lambda: 64)
+    text_of()
     assert "other batches by 64 thread(s), 2 of 2 settings" in (tmp_path / "benchmarks.md").read_text("utf-8")
+
+
+def test_sets_that_were_not_asked_for_stay_as_the_page_has_them(tmp_path, monkeypatch):
+    kinds = {NumpyDense.name: NumpyDense, Failing.name: Failing}
+    for module in (full, page):
+        monkeypatch.setattr(module, "CONTENDERS", kinds)
+    monkeypatch.setattr(full, "SETS", {"ptb": {}, "synthetic": {"classes": "500", "dim": "8", "rows": "1000"}})
+
+    def text_of(*names):
+        full.run_all(Place(tmp_path), Store(tmp_path / "runs"), tmp_path, 60, names, [NumpyDense.name])
+        return (tmp_path / "benchmarks.md").read_text("utf-8")
+
+    both = text_of("ptb", "synthetic")
+    assert "## ptb\n\nNot run: " in both
+    layouts = len(NumpyDense.grid(None))
+    assert f"failing, {layouts} of {layouts} builds" in both.partition("## ptb")[0]
+    assert text_of("synthetic") == text_of("ptb") == text_of() == both
+    (tmp_path / "benchmarks.md").unlink()
+    assert "\n## ptb\n\nNot run.\n\n## synthetic" in text_of("synthetic")
