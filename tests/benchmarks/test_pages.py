@@ -37,6 +37,13 @@ def test_remarks_on_slow_calls_are_those_of_the_table_s_batch():
     assert "| remembers answers; 50% of calls as slow as dense |" in table([run], 8)
 
 
+def test_build_times_are_those_of_one_thread_wherever_the_index_came_from():
+    took = [run_of(0.9, 2, build={"n": 1}, build_seconds=seconds) for seconds in (0.1, 45.0)]
+    took += [run_of(0.9, 2, build={"n": 1}, build_seconds=0.2, threads=2)]
+    took += [run_of(0.9, 2, build={"n": 2}, build_seconds=7.0, threads=2)]  # nobody built it by one
+    assert [run.build_seconds for run in page.as_built(took)] == [45.0, 45.0, 45.0, 7.0]
+
+
 def test_a_contender_that_reaches_no_promise_shows_its_most_precise_run():
     runs = [run_of(p1, 9, contender="poor", setting={"ef": p1}) for p1 in (0.3, 0.8, 0.7)]
     runs += [run_of(0.8, 4, contender="poor", setting={"ef": 100})]
