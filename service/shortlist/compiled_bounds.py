@@ -14,10 +14,14 @@ import numpy.typing as npt
 
 from .bundle import Bundle
 from .byte_products import BYTES, LANES, VNNI, ZERO_POINT, Bytes, compiled, in_blocks, pair_products
-from .compiled_projection import FIRST, SECOND, peak_of, take_digits
+from .compiled_projection import FIRST, SECOND, Digits, peak_of, take_digits
+from .compiled_selection import Ints
 from .result import FloatArray
+from .side_by_side import SideBySide
 
 __all__ = ["VNNI", "CompiledBounds"]
+
+FEWEST = 256  # blocks of a turn: a tenth of a millisecond for a single context
 
 
 class Tables(NamedTuple):
@@ -63,12 +67,13 @@ def norm_of(values: FloatArray) -> Any:
 
 
 @compiled
-def bounds(contexts: FloatArray, tables: Tables, estimates: FloatArray, spreads: FloatArray) -> None:
-    """Estimates [B, V] and spreads [B, 1] of `contexts` [B, d]; each row of weights is read once for all contexts."""
-    count, dim, width = len(contexts), tables.mean.size, tables.rows.shape[1] * BYTES
-    digits, turned = np.zeros((count, 2, width), np.int8), np.empty(dim, np.float32)
-    steps, shifts = np.empty((count, 2), np.float32), np.empty((count, 2), np.int32)
-    for row in range(count):
+def contexts_in_digits(
+    contexts: FloatArray, tables: Tables, digits: Digits, steps: FloatArray, shifts: Ints, spreads: FloatArray
+) -> None:
+    """Digits of int8 of contexts in the rows' basis [B, 2, W], their steps and shifts [B, 2]; spreads [B, 1]."""
+    dim = tables.mean.size
+    turned = np.empty(dim, np.float32)
+    for row in range(len(contexts)):
         norm = change_basis(contexts[row], tables.mean, tables.change, turned)
         steps[row, 0] = peak_of(turned) / FIRST
         steps[row, 1] = steps[row, 0] / SECOND
@@ -76,23 +81,31 @@ def bounds(contexts: FloatArray, tables: Tables, estimates: FloatArray, spreads:
         for digit in range(2):
             shifts[row, digit] = take_digits(turned, steps[row, digit], digits[row, digit, :dim])
         spreads[row, 0] = spread + tables.factors[1] * norm_of(turned)
+
+
+@compiled
+def estimate(
+    first: int, last: int, tables: Tables, digits: Digits, steps: FloatArray, shifts: Ints, estimates: FloatArray
+) -> None:
+    """Estimates [B, V] of the classes of blocks `first` to `last` - 1; each row of weights is read once for all B."""
     sums = np.empty(2 * LANES, np.int32)
-    for block in range(len(tables.rows)):
+    for block in range(first, last):
         start = LANES * block
-        for row in range(count):
+        for row in range(len(digits)):
             pair_products(tables.rows, block, digits[row], sums)
             coarse, fine = steps[row]
             for i in range(min(LANES, tables.scale.size - start)):
-                first, second = sums[i] - shifts[row, 0], sums[LANES + i] - shifts[row, 1]
-                product = coarse * np.float32(first) + fine * np.float32(second)
+                whole, rest = sums[i] - shifts[row, 0], sums[LANES + i] - shifts[row, 1]
+                product = coarse * np.float32(whole) + fine * np.float32(rest)
                 estimates[row, start + i] = product * tables.scale[start + i] + tables.constant[start + i]
 
 
 class CompiledBounds:
     """Called as the graph is. Threads may share it."""
 
-    def __init__(self, bundle: Bundle, arrays: dict[str, npt.NDArray[Any]]) -> None:
+    def __init__(self, bundle: Bundle, arrays: dict[str, npt.NDArray[Any]], threads: int) -> None:
         """Lay out the rows and compile, which takes seconds where nothing is kept. arrays: certificate.safetensors."""
+        self.side_by_side = SideBySide(threads, FEWEST)
         manifest = bundle.manifest
         folder, dim = bundle.graph("bounds").parent, manifest.dim
         constant: FloatArray = arrays["constant"]
@@ -114,9 +127,15 @@ class CompiledBounds:
     def __call__(self, context: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Estimates [B, V] and spreads [B, 1] of `context` [B, d]."""
         contexts = context if context.flags.carray else context.copy()
-        estimates = np.empty((len(contexts), self.tables.scale.size), np.float32)
-        spreads = np.empty((len(contexts), 1), np.float32)
-        bounds(contexts, self.tables, estimates, spreads)
+        count, (blocks, quads, *_) = len(contexts), self.tables.rows.shape
+        estimates, spreads = np.empty((count, self.tables.scale.size), np.float32), np.empty((count, 1), np.float32)
+        digits = np.zeros((count, 2, quads * BYTES), np.int8)
+        steps, shifts = np.empty((count, 2), np.float32), np.empty((count, 2), np.int32)
+        contexts_in_digits(contexts, self.tables, digits, steps, shifts, spreads)
+        self.side_by_side(
+            lambda some: estimate(some[0], some[-1] + 1, self.tables, digits, steps, shifts, estimates),
+            np.arange(blocks),
+        )
         if self.soft_cap is not None:
             np.tanh(np.divide(estimates, np.float32(self.soft_cap), out=estimates), out=estimates)
             estimates *= np.float32(self.soft_cap)

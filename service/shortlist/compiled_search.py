@@ -24,6 +24,7 @@ from .byte_products import (
 )
 from .compiled_tables import Tables, addresses, behaved
 from .result import FloatArray, IdArray, PlanResult
+from .side_by_side import SideBySide
 
 __all__ = ["VNNI", "CompiledSearch"]
 
@@ -50,9 +51,10 @@ class Widths(Protocol):
 class CompiledSearch:
     """Threads may share it."""
 
-    def __init__(self, bundle: Bundle, arrays: Arrays) -> None:
+    def __init__(self, bundle: Bundle, arrays: Arrays, threads: int) -> None:
         """Lay out index.safetensors' `arrays`, map the rows, and compile, which takes seconds where nothing is kept."""
         manifest = bundle.manifest
+        self.side_by_side = SideBySide(threads)
         self.tables = tables(bundle, arrays)  # kept: the loops know their addresses
         self.addresses = addresses(self.tables)
         tail = arrays["tail_offset"][0], manifest.options["tail_limit"]
@@ -68,11 +70,14 @@ class CompiledSearch:
         self, contexts: FloatArray, k: int, opened: int, previewed: int, candidates: int, full_view: int
     ) -> PlanResult:
         """Arrays for the answers, filled."""
+
+        def fill(contexts: FloatArray, *answers: npt.NDArray[Any]) -> None:
+            kernels.search(contexts, self.addresses, self.finishing, opened, previewed, candidates, full_view, *answers)
+
         rows = len(contexts)
         ids, logits = np.empty((rows, k), np.int64), np.empty((rows, k), np.float32)
         normalizer, scored = np.empty(rows, np.float32), np.empty(rows, np.int32)
-        widths = opened, previewed, candidates, full_view
-        kernels.search(behaved(contexts), self.addresses, self.finishing, *widths, ids, logits, normalizer, scored)
+        self.side_by_side(fill, behaved(contexts), ids, logits, normalizer, scored)
         return PlanResult(ids, logits, normalizer, scored)
 
 

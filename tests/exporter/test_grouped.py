@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from shortlist.bundle import Bundle, seal
 from shortlist.errors import BadInput, BundleError
-from shortlist.head import Head
+from shortlist.head import Head, load
 from shortlist_exporter.methods import METHODS
 
 from tests.support import logits_of, logprobs_of, make_contexts, make_dense, make_head
@@ -174,6 +174,16 @@ def test_a_row_s_answer_is_the_same_alone_and_among_others(head):
             alone = head.topk(rows[row : row + 1], k)
             np.testing.assert_array_equal(alone.ids[0], whole.ids[row])
             np.testing.assert_allclose(alone.logprobs[0], whole.logprobs[row], atol=1e-5)
+
+
+@compiled
+def test_more_threads_answer_the_same(head):
+    one, three = (load(head.folder, threads=threads) for threads in (1, 3))
+    for batch in (1, 7, 8, 80):
+        own, other = one.topk(rows[:batch], 5), three.topk(rows[:batch], 5)
+        np.testing.assert_array_equal(own.ids, other.ids)
+        np.testing.assert_array_equal(own.logprobs, other.logprobs)
+        np.testing.assert_array_equal(own.scored, other.scored)
 
 
 def test_a_wide_k_widens_and_probabilities_stay(head, dense):

@@ -294,7 +294,16 @@ def test_compiled_bounds_equal_the_graph(tmp_path, layer):
     unaligned = np.frombuffer(b"x" + contexts.tobytes(), np.float32, offset=1).reshape(contexts.shape)
     for held in (contexts[::-1][::-1], np.asfortranarray(contexts), unaligned):
         np.testing.assert_array_equal(head.certified.bounds(context=held)[0], estimates)
-    assert len(compiled_bounds.bounds.signatures) == 1, "nothing is compiled while a request waits"
+    for loop in (compiled_bounds.contexts_in_digits, compiled_bounds.estimate):
+        assert len(loop.signatures) == 1, "nothing is compiled while a request waits"
+
+
+@pytest.mark.parametrize("batch", [1, 5, 64])
+def test_more_threads_prove_the_same(head, batch):
+    one, two = (shortlist.load(head.folder, threads=threads).topk(rows[:batch], 5, exact=True) for threads in (1, 2))
+    assert one.normalizer == two.normalizer == "bounded"
+    for name in ("ids", "logprobs", "scored"):
+        np.testing.assert_array_equal(getattr(one, name), getattr(two, name))
 
 
 def test_without_numba_the_graph_proves_the_same(tmp_path, head, monkeypatch):

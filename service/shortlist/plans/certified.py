@@ -205,7 +205,7 @@ def bounds_of(bundle: Bundle, arrays: dict[str, npt.NDArray[Any]], device: str, 
             from ..compiled_bounds import VNNI, CompiledBounds
 
             if VNNI:
-                return CompiledBounds(bundle, arrays)
+                return CompiledBounds(bundle, arrays, threads)
     return Graph(bundle.graph("bounds"), device, threads, prepack=True)
 
 

@@ -13,7 +13,7 @@ from ..bundle import INDEX, Bundle
 from ..errors import BundleError
 from ..exact_rows import ExactRows
 from ..legal import UNRESTRICTED, Legal
-from ..result import FloatArray, IdArray, PlanResult
+from ..result import FloatArray, IdArray, PlanResult, joined
 from ..runtime import Graph
 from ..selection import Indices, largest, nth_largest
 from .base import Plan, chunk_rows, empty_result, log_sum_exp, take_best
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 DENSE_SHARE = 4
 DIGITS = 2  # of int8 that a context has where it meets int8 rows; older bundles were calibrated with one
+MOST_ROWS = 256  # in one call
 OPENED = 2  # times as many classes are opened as are previewed, or more
 WIDEN, WIDEN_FULL_VIEW = 12, 1.3  # a request for k classes has at least 12 k candidates and 1.3 k exact scores
 
@@ -60,7 +61,7 @@ class GroupedPlan(Plan):
         self.fused = Graph(bundle.graph("fused"), device, threads, prepack=True)
         self.rescore = Graph(bundle.graph("rescore"), device, threads)
         self.rows = ExactRows(bundle, device, threads)
-        self.compiled = compiled(bundle, arrays) if device == "cpu" and "files" in options else None
+        self.compiled = compiled(bundle, arrays, threads) if device == "cpu" and "files" in options else None
 
     def prefers_dense(self, k: int) -> bool:
         """See Plan.prefers_dense."""
@@ -84,6 +85,12 @@ class GroupedPlan(Plan):
         wide = legal.restricts or self.widened(k)
         if self.compiled is not None and not wide:
             return self.compiled(contexts, k, self)
+        step = chunk_rows(self.order.size)
+        chunks = ((start, contexts[start : start + step]) for start in range(0, max(len(contexts), 1), step))
+        return joined([self.by_graphs(rows, k, legal.rows(start, start + step), wide) for start, rows in chunks])
+
+    def by_graphs(self, contexts: FloatArray, k: int, legal: Legal, wide: bool) -> PlanResult:
+        """The same of so few rows that their previews stay in the cache. wide: as `answer_widely` does."""
         scores, block_scores, tail, previews = self.fused(context=contexts)
         result = self.answer(contexts, k, tail, map(self.choose, scores, block_scores, previews))
         if wide:
@@ -137,8 +144,8 @@ class GroupedPlan(Plan):
         return -k if self.widened(k) else self.exact_scores(k)
 
     def max_rows(self) -> int:
-        """See Plan.max_rows."""
-        return chunk_rows(self.order.size)
+        """See Plan.max_rows; loops keep nothing of a row, and share many rows better among threads."""
+        return MOST_ROWS
 
 
 def best_holding(scores: FloatArray, sizes: IdArray, wanted: int) -> npt.NDArray[np.bool_]:
@@ -149,10 +156,10 @@ def best_holding(scores: FloatArray, sizes: IdArray, wanted: int) -> npt.NDArray
     return best
 
 
-def compiled(bundle: Bundle, arrays: dict[str, npt.NDArray[Any]]) -> CompiledSearch | None:
+def compiled(bundle: Bundle, arrays: dict[str, npt.NDArray[Any]], threads: int) -> CompiledSearch | None:
     """The search by compiled loops; None without numba for this numpy, or the instruction that makes them fast."""
     try:
         from ..compiled_search import VNNI, CompiledSearch
     except ImportError:
         return None
-    return CompiledSearch(bundle, arrays) if VNNI else None
+    return CompiledSearch(bundle, arrays, threads) if VNNI else None
