@@ -14,12 +14,13 @@ from __future__ import annotations
 import importlib.util
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 from shortlist import figures
-from threadpoolctl import threadpool_limits
+from threadpoolctl import ThreadpoolController, threadpool_limits
 
 from .contenders import Contender, Options
 from .datasets import DataSet
@@ -35,6 +36,7 @@ CACHED = 0.5  # a second answer in under half the time was remembered
 SLOW = 0.9  # of dense's median
 HOPELESS = 0.5  # a speed-up under which dearer settings are not tried
 DENSE_EVERY = 5  # of single rows, dense is asked for each fifth: it would take most of the time
+NUMPY_PRODUCTS = "libscipy_openblas"  # the library of numpy's wheels; another one may be the peers' too
 EXPECTED = (ImportError, RuntimeError, ValueError, MemoryError, OSError, AssertionError)
 
 
@@ -85,7 +87,7 @@ class Harness:
                 yield from (Run.model_validate(value) for value in stored)
                 return
         try:
-            with threadpool_limits(self.threads):
+            with limited(kind, self.threads):
                 yield from self.measure(kind(build, self.threads), base, settings)
         except EXPECTED as error:
             failed = base.model_copy(update={"error": f"failed: {type(error).__name__}: {error}"[:300]})
@@ -191,6 +193,19 @@ class Harness:
         asked = [run.fingerprint, run.contender, run.build, run.threads, self.rows, list(self.batches)]
         asked += [run.revision] if run.revision else []
         return key_of(*asked, None if setting is None else dict(setting))
+
+
+@contextmanager
+def limited(kind: type[Contender], threads: int) -> Iterator[None]:
+    """So many threads; where the contender's library has its own, one for numpy's products, which change its basis.
+
+    The others of numpy's wait for work by spinning, and where they do that the peer's threads cannot run.
+    """
+    with (
+        threadpool_limits(threads),
+        ThreadpoolController().select(prefix=NUMPY_PRODUCTS).limit(limits=1 if kind.own_threads else threads),
+    ):
+        yield
 
 
 def absent(kind: type[Contender]) -> str | None:

@@ -21,6 +21,7 @@ class Contender(ABC):
     name: ClassVar[str]
     needs: ClassVar[tuple[str, ...]] = ()  # modules beyond the extra `export`, each named as pip installs it
     quick: ClassVar[bool] = True  # False: too slow to build for `make bench` without FULL=1
+    own_threads: ClassVar[bool] = False  # its library has some, beside those of numpy's products
     revision: ClassVar[str] = ""  # another one where the same options make another index: older runs then do not count
 
     def __init__(self, build: Options, threads: int) -> None:

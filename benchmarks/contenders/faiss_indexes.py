@@ -25,6 +25,7 @@ class FaissIndex(Contender):
     """An index of inner products; settings `refined`, `nprobe` and `efSearch` where the recipe has such a part."""
 
     needs: ClassVar[tuple[str, ...]] = ("faiss",)
+    own_threads: ClassVar[bool] = True
 
     @abstractmethod
     def empty(self, dim: int) -> Any:

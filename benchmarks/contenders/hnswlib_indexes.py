@@ -21,6 +21,7 @@ class HnswIp(Contender):
 
     name: ClassVar[str] = "hnswlib ip"
     needs: ClassVar[tuple[str, ...]] = ("hnswlib",)
+    own_threads: ClassVar[bool] = True
 
     @classmethod
     def grid(cls, dense: Dense) -> list[Options]:

@@ -27,6 +27,7 @@ class Scann(Contender):
     """A searcher of inner products; settings `reorder` and, with a tree, `leaves`."""
 
     needs: ClassVar[tuple[str, ...]] = ("scann",)
+    own_threads: ClassVar[bool] = True
 
     @abstractmethod
     def described(self, builder: Any) -> Any:

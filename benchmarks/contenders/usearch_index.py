@@ -20,6 +20,7 @@ class Usearch(Contender):
 
     name: ClassVar[str] = "usearch"
     needs: ClassVar[tuple[str, ...]] = ("usearch",)
+    own_threads: ClassVar[bool] = True
 
     @classmethod
     def grid(cls, dense: Dense) -> list[Options]:

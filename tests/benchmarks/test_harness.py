@@ -5,11 +5,12 @@ from typing import ClassVar
 import numpy as np
 import pytest
 from shortlist_exporter import timing
+from threadpoolctl import ThreadpoolController
 
 from benchmarks.contenders import Contender
 from benchmarks.contenders.numpy_dense import NumpyDense
 from benchmarks.datasets import DATASETS, Place
-from benchmarks.harness import Harness
+from benchmarks.harness import NUMPY_PRODUCTS, Harness, limited
 from benchmarks.runs import Store
 
 CLASSES = 20_000
@@ -237,3 +238,13 @@ def test_another_build_is_another_run(harness):
     (second,) = harness.sweep(Other, {"layout": "rows"})
     assert first.build != second.build
     assert len(harness.store.runs()) == 2
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_threads_of_numpy_do_not_take_the_place_of_a_peers(own):
+    blas = ThreadpoolController().select(prefix=NUMPY_PRODUCTS)
+    if not blas.lib_controllers:
+        pytest.skip("this numpy has another library for its products")
+    kind = type("Peer", (Fixed,), {"own_threads": own})
+    with limited(kind, 2):
+        assert [library.num_threads for library in blas.lib_controllers] == [1 if own else 2]
