@@ -87,7 +87,7 @@ class Harness:
                 yield from (Run.model_validate(value) for value in stored)
                 return
         try:
-            with limited(kind, self.threads):
+            with limited(self.threads, own=kind.own_threads):
                 yield from self.measure(kind(build, self.threads), base, settings)
         except EXPECTED as error:
             failed = base.model_copy(update={"error": f"failed: {type(error).__name__}: {error}"[:300]})
@@ -196,14 +196,14 @@ class Harness:
 
 
 @contextmanager
-def limited(kind: type[Contender], threads: int) -> Iterator[None]:
-    """So many threads; where the contender's library has its own, one for numpy's products, which change its basis.
+def limited(threads: int, *, own: bool) -> Iterator[None]:
+    """So many threads; where a contender's library has its own, one for numpy's products, which change its basis.
 
     The others of numpy's wait for work by spinning, and where they do that the peer's threads cannot run.
     """
     with (
         threadpool_limits(threads),
-        ThreadpoolController().select(prefix=NUMPY_PRODUCTS).limit(limits=1 if kind.own_threads else threads),
+        ThreadpoolController().select(prefix=NUMPY_PRODUCTS).limit(limits=1 if own else threads),
     ):
         yield
 

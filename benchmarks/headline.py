@@ -14,7 +14,7 @@ from shortlist.head import Head
 from .contenders import Contender
 from .datasets import DataSet
 from .dense import TopK, spellings
-from .harness import Harness
+from .harness import Harness, limited
 from .heads import PROMISED, Precision, measured, opened
 from .peers import best_peer, near_promise, precisions
 from .runs import Run, Store
@@ -76,7 +76,8 @@ def timed(
     if peer.contender is not None:
         calls["peer"] = asked(peer.contender.topk)
     Console(stderr=True).print(f"batch {batch}: dense is {chosen}; timing {len(calls)} contenders", highlight=False)
-    return {name: spent.figures() for name, spent in times(calls, contexts, batch).items()}
+    with limited(threads, own=peer.contender is not None and peer.contender.own_threads):
+        return {name: spent.figures() for name, spent in times(calls, contexts, batch).items()}
 
 
 def asked(topk: TopK) -> Call:

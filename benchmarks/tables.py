@@ -41,10 +41,11 @@ def usable(runs: Sequence[Run], k: int, batch: int) -> list[Run]:
 
 
 def table(runs: Sequence[Run], batch: int = 1) -> str:
-    """One line a run: precision with its 95 % interval, time, speed-up, memory, build time, flags."""
+    """One line a run: precision with its 95 % interval, time of all calls and of one, speed-up, memory, build time."""
     head = (
-        "| contender | threads | P@1 | P@5 | P@10 | us, median | p99 | times dense | MiB | build, s | remarks |\n"
-        "|---|---|---|---|---|---|---|---|---|---|---|\n"
+        "| contender | threads | P@1 | P@5 | P@10 "
+        "| total, ms | us, median | p99 | times dense | MiB | build, s | remarks |\n"
+        "|---|---|---|---|---|---|---|---|---|---|---|---|\n"
     )
     return head + "".join(line(run, batch) for run in runs)
 
@@ -52,12 +53,13 @@ def table(runs: Sequence[Run], batch: int = 1) -> str:
 def line(run: Run, batch: int) -> str:
     """One row of `table`."""
     if run.error is not None:
-        return f"| {run.label} | {run.threads} | - | - | - | - | - | - | - | - | {run.error} |\n"
+        return f"| {run.label} | {run.threads} | - | - | - | - | - | - | - | - | - | {run.error} |\n"
     spent = run.spent[batch]
     cells = [
         run.label,
         run.threads,
         *(interval(run.precision.get(k)) for k in (1, 5, 10)),
+        f"{spent.mean * (run.rows // batch) / 1000:,.0f}",
         f"{spent.median:,.0f}",
         f"{spent.p99:,.0f}",
         f"{spent.speedup:.2f}",

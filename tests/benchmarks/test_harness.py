@@ -245,6 +245,5 @@ def test_threads_of_numpy_do_not_take_the_place_of_a_peers(own):
     blas = ThreadpoolController().select(prefix=NUMPY_PRODUCTS)
     if not blas.lib_controllers:
         pytest.skip("this numpy has another library for its products")
-    kind = type("Peer", (Fixed,), {"own_threads": own})
-    with limited(kind, 2):
+    with limited(2, own=own):
         assert [library.num_threads for library in blas.lib_controllers] == [1 if own else 2]

@@ -25,9 +25,12 @@ def test_front_keeps_what_nothing_beats_in_both():
 
 
 def test_table_has_a_line_for_a_failure():
-    lines = table([run_of(0.9912, 3, contender="good"), run_of(1, 1, contender="bad", error="failed: no index")])
+    lines = table(
+        [run_of(0.9912, 3, contender="good", rows=2048), run_of(1, 1, contender="bad", error="failed: no index")]
+    )
     assert "| good | 1 | .9912 (.981-1.000)" in lines
-    assert "| bad | 1 | - | - | - | - | - | - | - | - | failed: no index |" in lines
+    assert "| 20 | 9 | 20 | 3.00 |" in lines, "all of 2,048 calls of 10 us, in ms; median, p99 and speed-up"
+    assert "| bad | 1 | - | - | - | - | - | - | - | - | - | failed: no index |" in lines
 
 
 def test_remarks_on_slow_calls_are_those_of_the_table_s_batch():
@@ -85,7 +88,7 @@ def test_page_says_what_was_not_run_and_shows_pictures(tmp_path):
     text = page.section("synthetic", data, page.with_missing(data, page.done(store, data, tmp_path)), tmp_path)
     assert "| dense, numpy (layout rows) | 1 |" in text
     for name in CONTENDERS:
-        assert name == NumpyDense.name or f"| {name} | 1 | - | - | - | - | - | - | - | - | not run |" in text
+        assert name == NumpyDense.name or f"| {name} | 1 | - | - | - | - | - | - | - | - | - | not run |" in text
     for k in (1, 5):
         picture = tmp_path / "pictures" / f"synthetic-p{k}.png"
         assert picture.read_bytes().startswith(b"\x89PNG")
@@ -202,7 +205,7 @@ def test_the_page_tells_what_failed_what_is_absent_and_what_is_left(tmp_path, mo
     assert f"dense, numpy, {layouts} of {layouts} builds" in text
     assert "failing, " not in text.partition("## ")[0]
     assert text.count("failed: ValueError: no index |") == layouts
-    assert "| absent | 1 | - | - | - | - | - | - | - | - | not run: nothing_of_this_name is not installed |" in text
+    assert "| absent | 1 | - | - | - | - | - | - | - | - | - | not run: nothing_of_this_name is not installed |" in text
     monkeypatch.setattr(Failing, "broken", False)
     text = text_of("failing", "dense, numpy")
     assert "no index" not in text

@@ -21,7 +21,7 @@ def test_every_row_is_given_once(threads, rows, fewest):
     SideBySide(threads, fewest)(add, given, found)
     np.testing.assert_array_equal(found, given.sum(axis=1) + 1)
     assert sum(turns) == rows
-    assert sorted(turns)[1:] >= [fewest] * (len(turns) - 1), "only the last may be of fewer rows"
+    assert all(turn >= fewest for turn in sorted(turns)[1:]), "only the last may be of fewer rows"
     assert len(turns) <= max(1, TURNS * threads)
     assert (len(turns) > 1) == (threads > 1 and rows >= 2 * fewest)
 
