@@ -13,11 +13,11 @@ import httpx
 
 from tests.support import make_contexts
 
-CLASSES, DIM = 40_000, 64  # an eighth of a millisecond a row, and more
+CLASSES, DIM = 120_000, 64  # some .3 ms a row
 LENGTH = "Inference-Header-Content-Length"
 INFER = "/v2/models/slow/infer"
 ROWS = make_contexts(rows=4000, dim=DIM, seed=3).contexts
-MANY = 3000  # rows that keep the server busy for a third of a second, and more
+MANY = 3000  # rows that keep the server busy for about a second
 PATIENT = ("--request-timeout", "300")
 MICROSECONDS = 1_000_000
 
