@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 from onnx import TensorProto
-from shortlist.compiled_gather import CompiledGather
-from shortlist.compiled_rows import mapped
+from shortlist.compiled.gather import CompiledGather
+from shortlist.compiled.rows import mapped
 from shortlist.exact_rows import COMPILED_THREADS
 from shortlist.result import FloatArray
 from shortlist.runtime import Graph

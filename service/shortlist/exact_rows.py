@@ -11,7 +11,7 @@ from .result import FloatArray, IdArray
 from .runtime import Graph
 
 if TYPE_CHECKING:
-    from .compiled_gather import CompiledGather
+    from .compiled.gather import CompiledGather
 
 GATHER_BYTES = 2 << 20  # weights gathered by one call of rows.onnx: half a second-level cache and more is slower
 DEVICE_GATHER_BYTES = 256 << 20
@@ -52,7 +52,7 @@ class ExactRows:
 def loops_of(bundle: Bundle) -> CompiledGather | None:
     """The loops; None without numba for this numpy, and for small layers."""
     try:
-        from .compiled_gather import CompiledGather
+        from .compiled.gather import CompiledGather
     except ImportError:
         return None
     return CompiledGather.of(bundle)

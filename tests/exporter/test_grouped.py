@@ -34,7 +34,7 @@ LAYERS = {
 
 def compiles() -> bool:
     try:
-        from shortlist.compiled_search import VNNI
+        from shortlist.compiled.search import VNNI
     except ImportError:
         return False
     return VNNI
@@ -90,7 +90,7 @@ def test_compiled_loops_agree_with_the_graphs(head, by_graphs):
 
 @compiled
 def test_nothing_is_compiled_after_the_load(head):
-    from shortlist import kernels
+    from shortlist.compiled import kernels
 
     known = kernels.search.signatures[:]
     shifted = np.frombuffer(b"?" + rows[:3].tobytes(), np.uint8)[1:].view(np.float32).reshape(3, DIM)
@@ -151,7 +151,7 @@ def test_a_bundle_of_an_older_version_is_refused(head, tmp_path):
 
 
 def test_the_same_head_without_numba(head, monkeypatch):
-    monkeypatch.setitem(sys.modules, "shortlist.compiled_search", None)
+    monkeypatch.setitem(sys.modules, "shortlist.compiled.search", None)
     other = Head(Bundle(head.folder), "cpu", 1)
     assert other.plan.compiled is None
     assert (other.topk(rows, 5).ids == head.topk(rows, 5).ids).mean() > 0.98

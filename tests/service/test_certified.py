@@ -271,8 +271,8 @@ def test_the_canary_refuses_bounds_that_do_not_hold(head):
 @pytest.mark.parametrize("layer", [{}, {"bias": True, "soft_cap": 20.0, "padded": np.array([0, 7, 601])}])
 def test_compiled_bounds_equal_the_graph(tmp_path, layer):
     pytest.importorskip("numba")
-    from shortlist import compiled_bounds
-    from shortlist.compiled_bounds import VNNI, CompiledBounds
+    from shortlist.compiled import bounds
+    from shortlist.compiled.bounds import VNNI, CompiledBounds
 
     if not VNNI:
         pytest.skip("this processor has no AVX-512 VNNI")
@@ -294,14 +294,14 @@ def test_compiled_bounds_equal_the_graph(tmp_path, layer):
     unaligned = np.frombuffer(b"x" + contexts.tobytes(), np.float32, offset=1).reshape(contexts.shape)
     for held in (contexts[::-1][::-1], np.asfortranarray(contexts), unaligned):
         np.testing.assert_array_equal(head.certified.bounds(context=held)[0], estimates)
-    for loop in (compiled_bounds.contexts_in_digits, compiled_bounds.estimate):
+    for loop in (bounds.contexts_in_digits, bounds.estimate):
         assert len(loop.signatures) == 1, "nothing is compiled while a request waits"
 
 
 @pytest.mark.parametrize("batch", [1, 5, 64])
 def test_more_threads_prove_the_same(head, batch, monkeypatch):
-    compiled_bounds = pytest.importorskip("shortlist.compiled_bounds")
-    monkeypatch.setattr(compiled_bounds, "FEWEST", 4)  # of the layer's 38 blocks, else one turn takes all
+    bounds = pytest.importorskip("shortlist.compiled.bounds")
+    monkeypatch.setattr(bounds, "FEWEST", 4)  # of the layer's 38 blocks, else one turn takes all
     one, two = (shortlist.load(head.folder, threads=threads).topk(rows[:batch], 5, exact=True) for threads in (1, 2))
     assert one.normalizer == two.normalizer == "bounded"
     for name in ("ids", "logprobs", "scored"):
@@ -309,7 +309,7 @@ def test_more_threads_prove_the_same(head, batch, monkeypatch):
 
 
 def test_without_numba_the_graph_proves_the_same(tmp_path, head, monkeypatch):
-    monkeypatch.setitem(sys.modules, "shortlist.compiled_bounds", None)
+    monkeypatch.setitem(sys.modules, "shortlist.compiled.bounds", None)
     other = shortlist.load(head.folder)
     assert isinstance(other.certified.bounds, Graph)
     one, two = (each.topk(rows, 5, exact=True) for each in (head, other))

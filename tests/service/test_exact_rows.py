@@ -80,7 +80,7 @@ def test_what_a_graph_gathers_is_bounded(by_graph, dense, monkeypatch):
 
 def test_nothing_is_compiled_after_the_load(rows, dense):
     pytest.importorskip("numba")
-    from shortlist.compiled_gather import gather
+    from shortlist.compiled.gather import gather
 
     contexts, ids = asked(dense, 6, 30)
     usual, known = rows(contexts, ids), gather.signatures[:]
@@ -109,7 +109,7 @@ def test_an_id_that_is_none_reads_nothing(rows, dense, wrong):
 @pytest.mark.parametrize("threads", [1, 4])
 def test_graphs_answer_without_numba_and_with_many_threads(bundle, dense, threads, monkeypatch):
     if threads == 1:
-        monkeypatch.setitem(sys.modules, "shortlist.compiled_gather", None)
+        monkeypatch.setitem(sys.modules, "shortlist.compiled.gather", None)
     found = ExactRows(bundle, "cpu", threads)
     assert found.loops is None
     contexts, ids = asked(dense, 2, 9)

@@ -6,14 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 pytest.importorskip("numba")
-from shortlist import (
-    byte_products,
-    compiled_previews,
-    compiled_projection,
-    compiled_selection,
-    compiled_tables,
-    kernels,
-)
+from shortlist.compiled import byte_products, kernels, previews, projection, selection, tables
 
 NO_SIZES = np.empty(0, np.int32)
 seeds = st.integers(0, 1 << 32)
@@ -76,7 +69,7 @@ def test_products_of_two_bits_are_exact(blocks, lines, seed):
 @settings(max_examples=100, deadline=None)
 def test_what_reaches_a_bar(values, bar):
     scores, chosen = np.array(values, np.float32), np.full(len(values) + 1, -7, np.int32)
-    for reaching in (compiled_selection.reaching, compiled_selection.one_by_one):
+    for reaching in (selection.reaching, selection.one_by_one):
         count = reaching(scores, np.float32(bar), chosen[:-1])
         np.testing.assert_array_equal(chosen[:count], (scores >= np.float32(bar)).nonzero()[0])
         assert chosen[-1] == -7
@@ -88,9 +81,9 @@ def test_the_bar_is_the_nth_largest(values, wanted):
     scores = np.array(values, np.float32)
     known = np.sort(scores[scores > -np.inf])[::-1]
     expected = scores >= known[min(wanted, known.size) - 1] if known.size else np.zeros(scores.size, bool)
-    np.testing.assert_array_equal(scores >= compiled_selection.bar_for(scores, NO_SIZES, wanted, 0), expected)
+    np.testing.assert_array_equal(scores >= selection.bar_for(scores, NO_SIZES, wanted, 0), expected)
     chosen = np.empty(scores.size, np.int32)
-    count = compiled_selection.best_previews(scores, wanted, chosen)
+    count = selection.best_previews(scores, wanted, chosen)
     np.testing.assert_array_equal(chosen[:count], expected.nonzero()[0])
 
 
@@ -102,7 +95,7 @@ def test_groups_are_opened_until_they_hold_enough(groups, wanted, seed):
     sizes = rng.integers(1, 20, groups).astype(np.int32)
     ranked = np.argsort(-scores, kind="stable")
     reached = sizes[ranked].cumsum() >= min(wanted, sizes.sum())
-    bar = compiled_selection.bar_for(scores, sizes, wanted, 0)
+    bar = selection.bar_for(scores, sizes, wanted, 0)
     np.testing.assert_array_equal(scores >= bar, scores >= scores[ranked[reached.argmax()]])
 
 
@@ -111,10 +104,10 @@ def test_groups_are_opened_until_they_hold_enough(groups, wanted, seed):
 def test_levels_are_those_of_the_graphs(count, seed):
     values = np.random.default_rng(seed).standard_normal(count).astype(np.float32)
     levels = np.empty(count, np.int8)
-    scale = compiled_previews.quantize(values, levels)
+    scale = previews.quantize(values, levels)
     assert scale == np.abs(values).max() / np.float32(127)
     np.testing.assert_array_equal(levels, np.round(values / scale))
-    assert compiled_previews.sum_of(levels) == levels.astype(int).sum()
+    assert previews.sum_of(levels) == levels.astype(int).sum()
 
 
 def test_equal_logits_go_by_id():
@@ -130,19 +123,19 @@ def test_tables_are_read_where_their_addresses_say():
     numbers = {"sizes": np.int32, "firsts": np.int32, "filled": np.int32, "steps": np.int32}
     numbers |= {"blocks": np.int64, "order": np.int64, "rows": np.float32}
     given_tables = {}
-    for i, name in enumerate(compiled_tables.Tables._fields):
+    for i, name in enumerate(tables.Tables._fields):
         shape = (2, 3, 4, 5)[: kinds.get(name, 1)]
         kind = numbers.get(name, np.uint8 if name in kinds else np.float32)
         given_tables[name] = np.arange(i, i + np.prod(shape)).astype(kind).reshape(shape)
-    tables = compiled_tables.Tables(**given_tables)
-    found = compiled_tables.tables_at(compiled_tables.addresses(tables))
+    given = tables.Tables(**given_tables)
+    found = tables.tables_at(tables.addresses(given))
     for name, table in given_tables.items():
         own = getattr(found, name)
         assert own.dtype == table.dtype
         np.testing.assert_array_equal(own, table)
     for wrong in (given_tables["reach"].astype(np.float64), np.ones(6, np.float32)[::2]):
         with pytest.raises(TypeError, match="table reach is"):
-            compiled_tables.addresses(tables._replace(reach=wrong))
+            tables.addresses(given._replace(reach=wrong))
 
 
 @pytest.mark.skipif(not byte_products.VNNI, reason="this processor has no AVX-512 VNNI")
@@ -155,8 +148,8 @@ def test_projections_are_far_finer_than_what_they_are_rounded_to(blocks, dim, si
     wide = np.pad(codes.astype(np.int16), ((0, 0), (0, -dim % 8))) + 128
     digits, projected = np.zeros((2, wide.shape[1]), np.int8), np.empty(16 * blocks, np.float32)
     laid = byte_products.in_blocks(wide.astype(np.uint8))
-    steps = compiled_projection.in_digits(context, digits)
-    compiled_projection.project(laid, scale, digits, steps, projected)
+    steps = projection.in_digits(context, digits)
+    projection.project(laid, scale, digits, steps, projected)
     wanted = codes.astype(np.float64) @ context.astype(np.float64) * scale
     step = np.abs(context).max() / 63 / 126
     assert (np.abs(projected - wanted) <= scale * 127 * dim * step + 1e-5 * np.abs(wanted) + 1e-20).all()
@@ -172,8 +165,8 @@ def test_one_large_number_leaves_the_others_their_digits(rows, dim, size, seed):
     scale, listed = rng.random(rows).astype(np.float32), rng.integers(0, rows, rng.integers(1, 60)).astype(np.int32)
     unsigned = byte_products.in_lines((codes + 128).astype(np.uint8))
     digits, scores = np.zeros((2, unsigned.shape[1] + 64), np.int8), np.empty(listed.size, np.float32)
-    steps = compiled_projection.in_digits(context, digits)
-    compiled_projection.score_by_digits(unsigned, scale, listed, digits, steps, scores)
+    steps = projection.in_digits(context, digits)
+    projection.score_by_digits(unsigned, scale, listed, digits, steps, scores)
     wanted = (codes @ context.astype(np.float64) * scale)[listed]
     step = np.abs(context).max() / 63 / 126
     assert (np.abs(scores - wanted) <= scale[listed] * 127 * dim * step / 2 + 1e-5 * np.abs(wanted) + 1e-20).all()
@@ -189,7 +182,7 @@ def test_listed_rows_and_blocks_are_scored(rows, lines, seed):
     listed = rng.integers(0, rows, rng.integers(1, 60)).astype(np.int32)
     scores, wanted = np.empty(listed.size, np.float32), codes @ levels[: 64 * lines].astype(np.int64)
     unsigned = byte_products.in_lines((codes + 128).astype(np.uint8))
-    compiled_previews.score_block_rows(unsigned, scale, listed, levels, scores)
+    previews.score_block_rows(unsigned, scale, listed, levels, scores)
     np.testing.assert_array_equal(scores, wanted[listed].astype(np.float32) * scale[listed])
 
 
@@ -204,6 +197,6 @@ def test_previews_are_both_products_together(fine_columns):
     records = byte_products.in_records(first, scales[0], others, scales[1])
     listed, steps = np.array([3, 1], np.int32), np.array([first.shape[1], others.shape[1]], np.int32)
     scores = np.empty(32, np.float32)
-    compiled_previews.preview_blocks(records, steps, listed, levels, scores)
+    previews.preview_blocks(records, steps, listed, levels, scores)
     wanted = wide @ levels[:8].astype(int) * scales[0] + fine @ levels[8:].astype(int) * scales[1]
     np.testing.assert_allclose(scores, wanted.reshape(4, 16)[listed].ravel(), rtol=1e-5, atol=1e-2)

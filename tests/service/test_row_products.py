@@ -17,7 +17,8 @@ from shortlist_models.ds import DSOptions, DSSoftmax
 from tests.support import CLASSES, DIM, make_contexts, make_dense, make_head
 
 pytest.importorskip("numba")
-from shortlist import compiled_rows, row_products
+from shortlist.compiled import row_products
+from shortlist.compiled import rows as compiled_rows
 
 SCREEN = {"clusters": "6", "budget": "60", "rounds": "0", "epochs": "1"}
 BIAS = np.random.default_rng(3).standard_normal(CLASSES).astype(np.float32)
@@ -128,7 +129,7 @@ def test_gated_scores_that_overflow_are_refused(gate):
 
 
 def test_without_numba_graphs_answer(screen, gate, monkeypatch):
-    monkeypatch.setitem(sys.modules, "shortlist.compiled_rows", None)
+    monkeypatch.setitem(sys.modules, "shortlist.compiled.rows", None)
     for head, rows in (screen, gate):
         plain = Head(Bundle(head.folder), "cpu", 1)
         assert plain.plan.compiled is None

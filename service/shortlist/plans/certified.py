@@ -202,7 +202,7 @@ def bounds_of(bundle: Bundle, arrays: dict[str, npt.NDArray[Any]], device: str, 
     """By compiled loops on few threads, where numba, its instruction and the tables are there; else by bounds.onnx."""
     if threads <= COMPILED_THREADS and "factors" in arrays:
         with contextlib.suppress(ImportError):
-            from ..compiled_bounds import VNNI, CompiledBounds
+            from ..compiled.bounds import VNNI, CompiledBounds
 
             if VNNI:
                 return CompiledBounds(bundle, arrays, threads)

@@ -19,7 +19,7 @@ from .base import Plan, chunk_rows, empty_result, log_sum_exp, take_best
 from .single_row import MOST_COMPILED
 
 if TYPE_CHECKING:
-    from ..compiled_rows import CompiledGate
+    from ..compiled.rows import CompiledGate
 
 OUTPUTS = ["top_logits", "top_index", "log_normalizer"]
 FUSED = ["cluster", "top_logits", "top_position", "log_normalizer"]
@@ -165,7 +165,7 @@ class GatedPlan(Plan):
 def compiled(bundle: Bundle, index: dict[str, Any]) -> CompiledGate | None:
     """Single rows' compiled loop; None without numba for this numpy, or with weights where it cannot read them."""
     try:
-        from ..compiled_rows import CompiledGate
+        from ..compiled.rows import CompiledGate
     except ImportError:
         return None
     return CompiledGate(bundle, index) if CompiledGate.reads(bundle, index) else None

@@ -19,7 +19,7 @@ from ..selection import Indices, largest, nth_largest
 from .base import Plan, chunk_rows, empty_result, log_sum_exp, take_best
 
 if TYPE_CHECKING:
-    from ..compiled_search import CompiledSearch
+    from ..compiled.search import CompiledSearch
 
 DENSE_SHARE = 4
 DIGITS = 2  # of int8 that a context has where it meets int8 rows; older bundles were calibrated with one
@@ -32,7 +32,7 @@ class GroupedPlan(Plan):
     """Over fused.onnx and rescore.onnx; the exporter's `grouped_graphs` says what is in them.
 
     index.safetensors: `order` [m], the ids that positions stand for, `starts` [G + 1] and `block_starts` [B + 1],
-    where groups and blocks begin in it, and what `compiled_search` reads. Options of the manifest:
+    where groups and blocks begin in it, and what `compiled.search` reads. Options of the manifest:
 
     - `opened`: the groups that score best and hold so many classes, or twice `previewed`, are opened. `previewed`:
       their blocks that score best and hold so many are previewed; loops look at up to a 32nd more of both.
@@ -159,7 +159,7 @@ def best_holding(scores: FloatArray, sizes: IdArray, wanted: int) -> npt.NDArray
 def compiled(bundle: Bundle, arrays: dict[str, npt.NDArray[Any]], threads: int) -> CompiledSearch | None:
     """The search by compiled loops; None without numba for this numpy, or the instruction that makes them fast."""
     try:
-        from ..compiled_search import VNNI, CompiledSearch
+        from ..compiled.search import VNNI, CompiledSearch
     except ImportError:
         return None
     return CompiledSearch(bundle, arrays, threads) if VNNI else None

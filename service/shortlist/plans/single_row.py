@@ -14,7 +14,7 @@ from ..runtime import Graph
 from .base import log_sum_exp
 
 if TYPE_CHECKING:
-    from ..compiled_rows import CompiledScreen
+    from ..compiled.rows import CompiledScreen
 
 FUSED = ["best_scores", "best_clusters", "top_logits", "top_index", "log_normalizer"]
 SECOND = ["logits", "top_logits", "top_index"]
@@ -82,7 +82,7 @@ class SingleRow:
 def compiled(bundle: Bundle, index: dict[str, Any]) -> CompiledScreen | None:
     """A single row's compiled loop; None without numba for this numpy, or with weights where it cannot read them."""
     try:
-        from ..compiled_rows import CompiledScreen
+        from ..compiled.rows import CompiledScreen
     except ImportError:
         return None
     return CompiledScreen(bundle, index) if CompiledScreen.reads(bundle, index) else None

@@ -13,8 +13,9 @@ from numba import carray, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from .byte_products import Bytes, compiled
-from .result import FloatArray, IdArray
+from ..result import FloatArray, IdArray
+from .byte_products import Bytes
+from .compilation import compiled
 
 Ints = npt.NDArray[np.int32]
 Values = TypeVar("Values", bound=npt.NDArray[Any])

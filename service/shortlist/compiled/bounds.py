@@ -12,12 +12,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from .bundle import Bundle
-from .byte_products import BYTES, LANES, VNNI, ZERO_POINT, Bytes, compiled, in_blocks, pair_products
-from .compiled_projection import FIRST, SECOND, Digits, peak_of, take_digits
-from .compiled_selection import Ints
-from .result import FloatArray
-from .side_by_side import SideBySide
+from ..bundle import Bundle
+from ..result import FloatArray
+from ..side_by_side import SideBySide
+from .byte_products import BYTES, LANES, VNNI, ZERO_POINT, Bytes, in_blocks, pair_products
+from .compilation import compiled
+from .projection import FIRST, SECOND, Digits, peak_of, take_digits
+from .selection import Ints
 
 __all__ = ["VNNI", "CompiledBounds"]
 

@@ -8,12 +8,12 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from ..bundle import Bundle
+from ..plans.base import empty_result
+from ..result import FloatArray, PlanResult
 from . import row_products
-from .bundle import Bundle
-from .compiled_previews import FLOAT
-from .compiled_tables import behaved
-from .plans.base import empty_result
-from .result import FloatArray, PlanResult
+from .previews import FLOAT
+from .tables import behaved
 
 
 class Limits(Protocol):

@@ -7,9 +7,10 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from .byte_products import LANES, STEP, ZERO_POINT, Bytes, compiled, fetch, pair_products, row_product
-from .compiled_selection import Ints
-from .result import FloatArray
+from ..result import FloatArray
+from .byte_products import LANES, STEP, ZERO_POINT, Bytes, fetch, pair_products, row_product
+from .compilation import compiled
+from .selection import Ints
 
 FIRST, SECOND = np.float32(63), np.float32(126)  # a digit's most; how much finer the second digit is
 AHEAD = 6  # rows that are asked for before they are needed

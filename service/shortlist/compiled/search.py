@@ -7,8 +7,10 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from ..bundle import Bundle
+from ..result import FloatArray, IdArray, PlanResult
+from ..side_by_side import SideBySide
 from . import kernels
-from .bundle import Bundle
 from .byte_products import (
     BYTES,
     COLUMNS,
@@ -22,9 +24,7 @@ from .byte_products import (
     in_records,
     in_two_bits,
 )
-from .compiled_tables import Tables, addresses, behaved
-from .result import FloatArray, IdArray, PlanResult
-from .side_by_side import SideBySide
+from .tables import Tables, addresses, behaved
 
 __all__ = ["VNNI", "CompiledSearch"]
 

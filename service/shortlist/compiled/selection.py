@@ -11,8 +11,9 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from .byte_products import FLOATS, LANES, VNNI, WORD, WORDS, compiled, in_all_lanes, loaded
-from .result import FloatArray
+from ..result import FloatArray
+from .byte_products import FLOATS, LANES, VNNI, WORD, WORDS, in_all_lanes, loaded
+from .compilation import compiled
 
 LOWEST = np.float32(-np.inf)
 STRIP = 8  # scores of which the best is looked at first

@@ -11,8 +11,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .byte_products import BYTES, LANES, QUARTERS, compiled, fetch, fetch_line
-from .compiled_previews import (
+from ..result import FloatArray, IdArray
+from .byte_products import BYTES, LANES, QUARTERS, fetch, fetch_line
+from .compilation import compiled
+from .previews import (
     FLOAT,
     Context,
     add_bias,
@@ -21,10 +23,9 @@ from .compiled_previews import (
     score_block_rows,
     score_blocks,
 )
-from .compiled_projection import Digits, Steps, in_digits, project, score_by_digits
-from .compiled_selection import LOWEST, NO_SIZES, ROUGH, Ints, bar_for, best_previews, reaching
-from .compiled_tables import Tables, tables_at
-from .result import FloatArray, IdArray
+from .projection import Digits, Steps, in_digits, project, score_by_digits
+from .selection import LOWEST, NO_SIZES, ROUGH, Ints, bar_for, best_previews, reaching
+from .tables import Tables, tables_at
 
 SUMS = {"reassoc", "contract", "nsz"}  # float sums in any order: else no loop over them is vectorised
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from ..result import FloatArray
 from .byte_products import (
     BYTES,
     LANES,
@@ -14,13 +15,12 @@ from .byte_products import (
     Bytes,
     add_two_bit_scores,
     block_scores,
-    compiled,
     fetch,
     row_product,
 )
-from .compiled_projection import peak_of
-from .compiled_selection import LOWEST, Ints
-from .result import FloatArray
+from .compilation import compiled
+from .projection import peak_of
+from .selection import LOWEST, Ints
 
 Context = npt.NDArray[np.int8]
 

@@ -14,11 +14,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from llvmlite import binding, ir
-from numba import njit, types
+from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from .result import FloatArray
+from ..result import FloatArray
+from .compilation import compiled
 
 LANES = 16  # classes whose products are summed side by side
 BYTES = 4  # bytes of a class that one instruction multiplies and adds
@@ -31,18 +32,6 @@ COLUMNS = QUARTERS * BYTES  # of 2 bits that are read at once
 VNNI = bool(binding.get_host_cpu_features().get("avx512vnni"))
 
 Bytes = npt.NDArray[np.uint8]
-
-
-def compiled(function: Callable[..., Any], *, fastmath: Any = False) -> Any:
-    """`function` by numba, without the interpreter's lock; kept on disk where there is a folder for that.
-
-    What is kept is dropped when the function's own file changes, not when one changes whose functions it calls.
-    """
-    try:
-        return njit(nogil=True, fastmath=fastmath, cache=True)(function)
-    except RuntimeError:  # none that may be written
-        return njit(nogil=True, fastmath=fastmath)(function)
-
 
 BYTE, WORD = ir.IntType(8), ir.IntType(32)
 WORDS, VECTOR = ir.VectorType(WORD, LANES), ir.VectorType(BYTE, LANES * BYTES)

@@ -7,13 +7,14 @@ from pathlib import Path
 
 import numpy as np
 
-from .bundle import Bundle
-from .byte_products import compiled, fetch
-from .compiled_previews import FLOAT
-from .compiled_rows import mapped
-from .compiled_tables import behaved
+from ..bundle import Bundle
+from ..result import FloatArray, IdArray
+from .byte_products import fetch
+from .compilation import compiled
 from .kernels import SUMS, dot
-from .result import FloatArray, IdArray
+from .previews import FLOAT
+from .rows import mapped
+from .tables import behaved
 
 TOGETHER = 4  # rows: each is a stream of its own for the processor, which alone waits for memory half of the time
 AHEAD = 512  # bytes of each of the next rows that are asked for; what follows is guessed by the processor

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from .byte_products import compiled
-from .compiled_selection import LOWEST, Ints
+from ..result import FloatArray, IdArray
+from .compilation import compiled
 from .kernels import SUMS
-from .result import FloatArray, IdArray
+from .selection import LOWEST, Ints
 
 LOG2_E = np.float32(1.4426950408889634)
 SMALLEST = np.float32(-126)  # of powers of two that are normal numbers
