@@ -18,9 +18,11 @@ ENTRYPOINT ["shortlist"]
 
 FROM base AS service
 RUN pip install --no-cache-dir -c constraints.txt ".[cpu,serve,kernels]"
+# What numba compiles at the first start, some 20 seconds: a volume here keeps it, also where all else is read-only.
+RUN install --directory --owner=10001 /var/cache/shortlist
 USER 10001
 WORKDIR /
-ENV SHORTLIST_REPOSITORY=/repository SHORTLIST_HOST=0.0.0.0 SHORTLIST_PORT=8000
+ENV SHORTLIST_REPOSITORY=/repository SHORTLIST_HOST=0.0.0.0 SHORTLIST_PORT=8000 NUMBA_CACHE_DIR=/var/cache/shortlist
 EXPOSE 8000
 # urlopen raises, and python exits with 1, on anything but 2xx.
 HEALTHCHECK --interval=10s --timeout=3s --start-period=30s \

@@ -127,6 +127,16 @@ def test_service_is_the_default_image_and_not_root():
     assert not {"0", "root"} & set(users)
 
 
+def test_what_is_compiled_is_kept_where_all_else_is_read_only():
+    place = default_settings()["NUMBA_CACHE_DIR"]
+    service, steps = SERVICES["shortlist"], dockerfile()["service"].steps
+    (user,) = [rest for word, rest in steps if word == "USER"]
+    assert ("RUN", f"install --directory --owner={user} {place}") in steps
+    assert service["read_only"]
+    assert f"compiled:{place}" in service["volumes"]
+    assert "compiled" in COMPOSE["volumes"]
+
+
 def test_service_image_asks_for_nothing_heavy():
     installs = pip_installs(ancestry(dockerfile(), "service"))
     named = {extra for words in installs for word in words for extra in re.findall(r"[\w-]+", word.partition("[")[2])}
