@@ -16,8 +16,8 @@ from .errors import BadInput
 from .exact_rows import ExactRows
 from .legal import UNRESTRICTED, IdLists, Legal, check_range, checked
 from .manifest import Manifest
-from .plans import CertifiedPlan, FullPlan, Plan, open_plan
-from .result import FloatArray, IdArray, PlanResult, TopK, joined
+from .plans import CertifiedPlan, FullPlan, Plan, by_chunks, open_plan
+from .result import FloatArray, IdArray, PlanResult, TopK
 from .runtime import resolve_device
 from .threads import available_threads
 
@@ -142,7 +142,7 @@ class Head:
         """`plan` over the rows, chunk by chunk."""
         if 0 < len(contexts) <= plan.max_rows():
             return plan.topk(contexts, k, legal)
-        return joined(self.chunked(plan, contexts, lambda chunk, i: plan.topk(chunk, k, legal.rows(i, i + len(chunk)))))
+        return by_chunks(lambda rows, own: plan.topk(rows, k, own), contexts, legal, plan.max_rows())
 
     @staticmethod
     def chunked(plan: Plan, contexts: FloatArray, call: Callable[[FloatArray, int], T]) -> list[T]:

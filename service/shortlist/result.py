@@ -43,6 +43,11 @@ class PlanResult:
     log_normalizer: FloatArray
     scored: IntArray
 
+    def put(self, rows: IdArray | list[int], other: PlanResult) -> None:
+        """Another answer's [b] in the place of these `rows`."""
+        self.ids[rows], self.logits[rows] = other.ids, other.logits
+        self.log_normalizer[rows], self.scored[rows] = other.log_normalizer, other.scored
+
     def topk(self, normalizer: str) -> TopK:
         """The same answer as log-probabilities."""
         by_row = self.log_normalizer[0] if len(self.ids) == 1 else self.log_normalizer[:, None]  # numbers are cheap

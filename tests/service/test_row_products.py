@@ -1,4 +1,4 @@
-"""Single rows of plan `screen`: compiled loops against the graphs, through the real runtime."""
+"""Rows of plan `screen`: compiled loops against the graphs, through the real runtime."""
 
 import shutil
 import sys
@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from shortlist.bundle import INDEX, Bundle
 from shortlist.errors import BadInput
 from shortlist.head import Head
+from shortlist.plans.gated import FEW_COMPILED
 from shortlist.plans.single_row import MOST_COMPILED
 from shortlist_models.ds import DSOptions, DSSoftmax
 
@@ -63,16 +64,21 @@ def gate(request, tmp_path_factory):
 
 
 def assert_equal_to_graphs(head, rows, k, monkeypatch):
+    """Row by row, and all together, which is not what every plan takes for loops."""
     assert head.plan.compiled is not None
-    compiled = [head.topk_by_plan(row[None], k) for row in rows]
+    calls = [*(row[None] for row in rows), rows]
+    compiled = [head.topk_by_plan(call, k) for call in calls]
     with monkeypatch.context() as patched:
         patched.setattr(head.plan, "compiled", None)
-        for row, found in zip(rows, compiled, strict=True):
-            wanted = head.topk_by_plan(row[None], k)
-            np.testing.assert_array_equal(found.ids, wanted.ids)
-            np.testing.assert_allclose(found.logprobs, wanted.logprobs, atol=1e-4)
-            np.testing.assert_array_equal(found.scored, wanted.scored)
-            assert (found.ids.dtype, found.scored.dtype) == (wanted.ids.dtype, wanted.scored.dtype)
+        for call, found in zip(calls, compiled, strict=True):
+            assert_same(found, head.topk_by_plan(call, k))
+
+
+def assert_same(found, wanted):
+    np.testing.assert_array_equal(found.ids, wanted.ids)
+    np.testing.assert_allclose(found.logprobs, wanted.logprobs, atol=1e-4)
+    np.testing.assert_array_equal(found.scored, wanted.scored)
+    assert (found.ids.dtype, found.scored.dtype) == (wanted.ids.dtype, wanted.scored.dtype)
 
 
 @pytest.mark.parametrize("k", [1, 5, "most"])
@@ -87,13 +93,56 @@ def test_a_gate_by_loops_equals_its_graphs(gate, k, monkeypatch):
     assert_equal_to_graphs(head, rows, k if k != "most" else min(MOST_COMPILED, head.plan.smallest), monkeypatch)
 
 
-def test_few_rows_at_once_are_rows_alone(gate):
+@pytest.mark.parametrize("count", [3, FEW_COMPILED])
+def test_rows_at_once_are_rows_alone_through_a_gate(gate, count):
     head, rows = gate
-    together = head.topk(rows[:3], 1)
-    for row in range(3):
-        alone = head.topk(rows[row : row + 1], 1)
+    assert_as_alone(head, rows[:count], np.ones(count, bool))
+
+
+def test_rows_at_once_are_rows_alone_through_a_screen(screen):
+    head, rows = screen
+    limits = head.plan
+    by_loops = limits.compiled(rows, 1, limits).scored > 0
+    assert by_loops.any() == (limits.probes < 3)  # others open too many clusters, or are left to dense
+    assert by_loops.all() == (limits.probes < 3 and not limits.dense_margin)
+    assert_as_alone(head, rows, by_loops)
+
+
+def assert_as_alone(head, rows, to_the_last_bit):
+    together = head.topk_by_plan(rows, 1)
+    for row, same in enumerate(to_the_last_bit):
+        alone = head.topk_by_plan(rows[row : row + 1], 1)
         np.testing.assert_array_equal(alone.ids[0], together.ids[row])
-        assert alone.logprobs[0] == together.logprobs[row]
+        np.testing.assert_allclose(alone.logprobs[0], together.logprobs[row], atol=0 if same else 1e-4, rtol=0)
+        assert alone.scored[0] == together.scored[row]
+
+
+@pytest.mark.parametrize("count", [5, FEW_COMPILED])
+def test_more_threads_answer_the_same(screen, gate, count, monkeypatch):
+    monkeypatch.setattr(compiled_rows, "WORTH_BYTES", 1)
+    for head, rows in (screen, gate):
+        more = Head(Bundle(head.folder), "cpu", 3)
+        assert more.plan.compiled.side_by_side.fewest == 1
+        found, wanted = more.topk_by_plan(rows[:count], 5), head.topk_by_plan(rows[:count], 5)
+        np.testing.assert_array_equal(found.logprobs, wanted.logprobs)
+        assert_same(found, wanted)
+
+
+def test_a_row_of_large_sets_is_worth_a_turn_alone():
+    some = np.zeros((576, 100), np.float32), np.zeros(100 * 576 * 850, np.float32), None, np.zeros(101)
+    assert compiled_rows.fewest_rows(*some) == 4
+    assert compiled_rows.fewest_rows(some[0], np.zeros(100 * 576 * 8500, np.float32), None, some[3]) == 1
+
+
+@given(st.integers(1, 40), st.integers(1, 9), seeds)
+@settings(max_examples=50, deadline=None)
+def test_rows_come_in_the_order_of_their_best_sets(count, sets, seed):
+    rng = np.random.default_rng(seed)
+    contexts, columns = rng.integers(-2, 3, (count, 6)), rng.integers(-2, 3, (6, sets))
+    scores = np.zeros((count, sets), np.float32)
+    order = row_products.by_best(contexts.astype(np.float32), columns.astype(np.float32), scores)
+    np.testing.assert_array_equal(scores, contexts @ columns)
+    np.testing.assert_array_equal(order, scores.argmax(axis=1).argsort(kind="stable"))
 
 
 def assert_nothing_new_is_compiled(head, rows, kernel):

@@ -1,4 +1,4 @@
-"""Compiled loops of single rows of plan `screen`, by numba: weights are read where they are mapped.
+"""Compiled loops over the rows of plan `screen`, by numba: weights are read where they are mapped.
 
 A graph has to slice a cluster's or expert's weights out of all, which copies them, and pays for each of its nodes.
 Each step equals the graphs' operators, but for the order of float32 sums.
@@ -138,6 +138,35 @@ def two_best(scores: FloatArray) -> Any:
 
 
 @compiled
+def by_best(contexts: FloatArray, columns: FloatArray, scores: FloatArray) -> Ints:
+    """Rows [B] in the order of their best sets, whose weights are then in the cache; `scores` [B, n], 0, are added to.
+
+    columns: [d, n] of the sets' chooser.
+    """
+    best, ends = np.empty(len(contexts), np.int32), np.zeros(scores.shape[1] + 1, np.int32)
+    for row in range(len(contexts)):
+        add_columns(columns, contexts[row], scores[row])
+        best[row], _ = two_best(scores[row])
+        ends[best[row] + 1] += 1
+    for i in range(1, ends.size):
+        ends[i] += ends[i - 1]
+    order = np.empty_like(best)
+    for row in range(best.size):
+        order[ends[best[row]]] = row
+        ends[best[row]] += 1
+    return order
+
+
+@compiled
+def margin_of(scores: FloatArray, best: int, other: int) -> float:
+    """By how much the best score leads, over its size, in double precision; of one score infinite."""
+    if best == other:
+        return np.inf
+    size = abs(np.float64(scores[best]))
+    return (np.float64(scores[best]) - np.float64(scores[other])) / (size if size > 0 else 1.0)
+
+
+@compiled
 def screened(
     contexts: FloatArray,
     screen: FloatArray,
@@ -153,38 +182,35 @@ def screened(
     logits: FloatArray,
     normalizer: FloatArray,
     scored: Ints,
-) -> bool:
-    """The answer of one row, `contexts` [1, d], over its best clusters; returns whether there is one.
+) -> None:
+    """Answers of `contexts` [B, d], each over its best clusters; `scored` is 0 for a row that has none.
 
     screen: [d, r]. weights: sets.bin. classes, offsets, tail: of the sets, as in index.safetensors. finishing: logit
     scale and soft-cap. probes, probe_margin, dense_margin: the plan's options; what they send to dense, or to more
-    than two clusters, has no answer here. ids, logits: [1, k], normalizer, scored: [1], written.
+    than two clusters, has no answer here. ids, logits: [B, k], normalizer, scored: [B], written.
     """
-    context, scores = contexts[0], np.zeros(offsets.size - 1, np.float32)
-    add_columns(screen, context, scores)
-    best, other = two_best(scores)
-    margin = np.inf
-    if best != other:
-        size = abs(np.float64(scores[best]))
-        margin = (np.float64(scores[best]) - np.float64(scores[other])) / (size if size > 0 else 1.0)
-    opened = min(probes + (margin < probe_margin), scores.size)
-    if margin < dense_margin or opened > 2:
-        return False
-    lines, first, second = weights.size // classes.size, offsets[best], offsets[other]
-    size, more = offsets[best + 1] - first, offsets[other + 1] - second if opened == 2 else 0
-    found, new = np.empty(size + more, np.float32), 0
-    score_cluster(context, weights, lines, first, finishing, found[:size])
-    if more:
-        score_cluster(context, weights, lines, second, finishing, found[size:])
-        new = forget_known(classes[first : first + size], classes[second : second + more], found[size:])
-    places = np.empty(ids.shape[1], np.int32)
-    take_best(found, places, logits[0])
-    for rank in range(places.size):
-        place = places[rank]
-        ids[0, rank] = classes[first + place if place < size else second + place - size]
-    normalizer[0] = logits[0, 0] + np.log(sum_of_exp(found, logits[0, 0])) + tail[best]
-    scored[0] = size + new
-    return True
+    lines, places = weights.size // classes.size, np.empty(ids.shape[1], np.int32)
+    scores = np.zeros((len(contexts), offsets.size - 1), np.float32)
+    for row in by_best(contexts, screen, scores):
+        context, (best, other) = contexts[row], two_best(scores[row])
+        margin = margin_of(scores[row], best, other)
+        opened = min(probes + (margin < probe_margin), offsets.size - 1)
+        if margin < dense_margin or opened > 2:
+            scored[row] = 0
+            continue
+        first, second = offsets[best], offsets[other]
+        size, more = offsets[best + 1] - first, offsets[other + 1] - second if opened == 2 else 0
+        found, new = np.empty(size + more, np.float32), 0
+        score_cluster(context, weights, lines, first, finishing, found[:size])
+        if more:
+            score_cluster(context, weights, lines, second, finishing, found[size:])
+            new = forget_known(classes[first : first + size], classes[second : second + more], found[size:])
+        take_best(found, places, logits[row])
+        for rank in range(places.size):
+            place = places[rank]
+            ids[row, rank] = classes[first + place if place < size else second + place - size]
+        normalizer[row] = logits[row, 0] + np.log(sum_of_exp(found, logits[row, 0])) + tail[best]
+        scored[row] = size + new
 
 
 @compiled
@@ -206,11 +232,10 @@ def gated(
     width = contexts.shape[1] + 1
     rows, factors = weights.reshape(classes.size, width), np.empty(width, np.float32)
     places = np.empty(ids.shape[1], np.int32)
-    for row in range(len(contexts)):
-        scores = np.zeros(offsets.size - 1, np.float32)
-        add_columns(gate, contexts[row], scores)
-        expert, _ = two_best(scores)
-        scale = np.float32(1) / sum_of_exp(scores, scores[expert])
+    scores = np.zeros((len(contexts), offsets.size - 1), np.float32)
+    for row in by_best(contexts, gate, scores):
+        expert, _ = two_best(scores[row])
+        scale = np.float32(1) / sum_of_exp(scores[row], scores[row, expert])
         for i in range(width - 1):
             factors[i] = contexts[row, i] * scale
         factors[width - 1] = scale

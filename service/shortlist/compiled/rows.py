@@ -1,7 +1,9 @@
-"""Single rows of plan `screen` by compiled loops: their tables, mapped as the exporter laid them, and the calls."""
+"""Plan `screen` by compiled loops, with a screen or a gate: tables, mapped as the exporter laid them, and the calls."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from math import ceil
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -10,10 +12,13 @@ import numpy.typing as npt
 
 from ..bundle import Bundle
 from ..plans.base import empty_result
-from ..result import FloatArray, PlanResult
+from ..result import FloatArray, IdArray, PlanResult
+from ..side_by_side import SideBySide
 from . import row_products
 from .previews import FLOAT
 from .tables import behaved
+
+WORTH_BYTES = 8 << 20  # of weights: they are read in the time that it takes to wake a thread
 
 
 class Limits(Protocol):
@@ -26,13 +31,15 @@ class Limits(Protocol):
 
 
 class CompiledScreen:
-    """A row over its best one or two clusters. Threads may share it."""
+    """Rows, each over its best one or two clusters. Threads may share it."""
 
-    def __init__(self, bundle: Bundle, index: dict[str, npt.NDArray[Any]]) -> None:
+    def __init__(self, bundle: Bundle, index: dict[str, npt.NDArray[Any]], threads: int) -> None:
         """Map the weights and compile, which takes seconds where nothing is kept. index: see ScreenPlan."""
         manifest = bundle.manifest
         finishing = np.array([manifest.logit_scale, manifest.soft_cap or 0.0])
-        self.tables = *tables(bundle, index, "screen"), index["tail"], finishing
+        weights = tables(bundle, index, "screen")
+        self.tables = *weights, index["tail"], finishing
+        self.side_by_side = SideBySide(threads, fewest_rows(*weights))
         self.search(np.zeros((1, manifest.dim), np.float32), 1, 1, 0.0, 0.0)
 
     @staticmethod
@@ -40,28 +47,27 @@ class CompiledScreen:
         """Whether the bundle's weights lie where they can be mapped."""
         return readable(bundle, index, "screen", (bundle.manifest.dim, bundle.manifest.dim + 1))
 
-    def __call__(self, contexts: FloatArray, k: int, limits: Limits) -> PlanResult | None:
-        """The answer of `contexts` [1, d]; None for a row that opens more clusters than two, or goes to dense."""
+    def __call__(self, contexts: FloatArray, k: int, limits: Limits) -> PlanResult:
+        """Answers of `contexts` [B, d]; `scored` is 0 for a row that opens more clusters than two, or goes to dense."""
         dense_margin = 0.0 if limits.fallback is None else limits.dense_margin
         return self.search(contexts, k, limits.probes, limits.probe_margin, dense_margin)
 
-    def search(
-        self, contexts: FloatArray, k: int, probes: int, probe_margin: float, dense_margin: float
-    ) -> PlanResult | None:
-        """Arrays for the answer, filled."""
-        found = empty_result(1, k)
-        written = found.ids, found.logits, found.log_normalizer, found.scored
-        rows = behaved(contexts)
-        answered = row_products.screened(rows, *self.tables, probes, probe_margin, dense_margin, *written)
-        return found if answered else None
+    def search(self, contexts: FloatArray, k: int, probes: int, probe_margin: float, dense_margin: float) -> PlanResult:
+        """Arrays for the answers, filled."""
+
+        def fill(rows: FloatArray, *written: npt.NDArray[Any]) -> None:
+            row_products.screened(rows, *self.tables, probes, probe_margin, dense_margin, *written)
+
+        return filled(self.side_by_side, fill, contexts, k)
 
 
 class CompiledGate:
     """Rows over the expert that the gate picks for each. Threads may share it."""
 
-    def __init__(self, bundle: Bundle, index: dict[str, npt.NDArray[Any]]) -> None:
+    def __init__(self, bundle: Bundle, index: dict[str, npt.NDArray[Any]], threads: int) -> None:
         """Map the weights and compile, which takes seconds where nothing is kept. index: see GatedPlan."""
         self.tables = tables(bundle, index, "gate")
+        self.side_by_side = SideBySide(threads, fewest_rows(*self.tables))
         self(np.zeros((1, bundle.manifest.dim), np.float32), 1)
 
     @staticmethod
@@ -72,10 +78,18 @@ class CompiledGate:
 
     def __call__(self, contexts: FloatArray, k: int) -> PlanResult:
         """Answers of `contexts` [B, d]."""
-        found = empty_result(len(contexts), k)
-        written = found.ids, found.logits, found.log_normalizer, found.scored
-        row_products.gated(behaved(contexts), *self.tables, *written)
-        return found
+
+        def fill(rows: FloatArray, *written: npt.NDArray[Any]) -> None:
+            row_products.gated(rows, *self.tables, *written)
+
+        return filled(self.side_by_side, fill, contexts, k)
+
+
+def filled(side_by_side: SideBySide, fill: Callable[..., None], contexts: FloatArray, k: int) -> PlanResult:
+    """The answers that `fill` writes for some rows of `contexts` [B, d] at a time."""
+    found = empty_result(len(contexts), k)
+    side_by_side(fill, behaved(contexts), found.ids, found.logits, found.log_normalizer, found.scored)
+    return found
 
 
 def tables(bundle: Bundle, index: dict[str, npt.NDArray[Any]], chooser: str) -> tuple[npt.NDArray[Any], ...]:
@@ -83,6 +97,13 @@ def tables(bundle: Bundle, index: dict[str, npt.NDArray[Any]], chooser: str) -> 
     folder, dim = bundle.graph("fused").parent, bundle.manifest.dim
     columns = mapped(folder / f"{chooser}.bin").reshape(dim, -1)
     return columns, mapped(folder / "sets.bin"), index["ids"], index["offsets"]
+
+
+def fewest_rows(columns: FloatArray, weights: FloatArray, ids: IdArray, offsets: IdArray) -> int:
+    """Rows worth a thread's turn: each reads the chooser's weights and those of a set."""
+    del ids
+    sets = offsets.size - 1
+    return ceil(WORTH_BYTES / (columns.nbytes + weights.nbytes / sets))
 
 
 def mapped(path: Path) -> FloatArray:

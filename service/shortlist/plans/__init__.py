@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..bundle import Bundle
 from ..errors import BundleError
 from .adaptive import AdaptivePlan
-from .base import Plan
+from .base import Plan, by_chunks
 from .cascade import CascadePlan
 from .certified import CertifiedPlan
 from .full import FullPlan
@@ -33,6 +33,7 @@ __all__ = [
     "Plan",
     "PreviewPlan",
     "ScreenPlan",
+    "by_chunks",
     "open_plan",
 ]
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 
 import numpy as np
 
 from ..bundle import Bundle
 from ..legal import Legal
-from ..result import NO_CLASS, FloatArray, IdArray, PlanResult
+from ..result import NO_CLASS, FloatArray, IdArray, PlanResult, joined
 from ..selection import ranked
 from ..tally import Tally
 
+MOST_ROWS = 256  # in one call
 CHUNK_BYTES = 4 << 20  # logits of one chunk of rows: stays in the last-level cache
 
 
@@ -74,8 +76,16 @@ class Plan(ABC):
 
 
 def chunk_rows(classes: int, budget: int = CHUNK_BYTES) -> int:
-    """Rows whose float32 logits [rows, classes] fit `budget` bytes, from 1 to 256."""
-    return max(1, min(256, budget // (4 * classes)))
+    """Rows whose float32 logits [rows, classes] fit `budget` bytes, from 1 to `MOST_ROWS`."""
+    return max(1, min(MOST_ROWS, budget // (4 * classes)))
+
+
+def by_chunks(
+    call: Callable[[FloatArray, Legal], PlanResult], contexts: FloatArray, legal: Legal, step: int
+) -> PlanResult:
+    """`call` with `step` rows of `contexts` [B, d] at a time and their lists; once where there are none."""
+    starts = range(0, max(len(contexts), 1), step)
+    return joined([call(contexts[start : start + step], legal.rows(start, start + step)) for start in starts])
 
 
 def log_sum_exp(logits: FloatArray) -> np.float32:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 OUTPUTS = ["top_logits", "top_index", "log_normalizer"]
 FUSED = ["cluster", "top_logits", "top_position", "log_normalizer"]
 FEW = 4  # rows that are faster by a call of `fused` each than by one of `batch`
+FEW_COMPILED = 32  # rows that compiled loops answer faster than `batch`, which reads an expert once for all its rows
 WIDEN = 4  # a request for k classes scores at least 4 k candidates of a previewed expert
 
 
@@ -60,7 +61,7 @@ class GatedPlan(Plan):
             if bundle.has_graph(f"preview-{name}")
         }
         self.fused = Graph(bundle.graph("fused"), device, threads) if bundle.has_graph("fused") else None
-        self.compiled = compiled(bundle, index) if self.fused and device == "cpu" else None
+        self.compiled = compiled(bundle, index, threads) if self.fused and device == "cpu" else None
         # hundreds of small nodes: on the CPU alone is launching them cheap
         batch = device == "cpu" and bundle.has_graph("batch")
         self.batch = Graph(bundle.graph("batch"), device, threads, prepack=True) if batch else None
@@ -77,7 +78,7 @@ class GatedPlan(Plan):
     def topk(self, contexts: FloatArray, k: int, legal: Legal) -> PlanResult:
         """See Plan.topk; `scored` is the number of classes scored exactly."""
         at_once = len(contexts) and k <= self.smallest and not legal.restricts
-        if at_once and self.compiled is not None and len(contexts) <= FEW and k <= MOST_COMPILED:
+        if at_once and self.compiled is not None and len(contexts) <= FEW_COMPILED and k <= MOST_COMPILED:
             return self.compiled(contexts, k)
         if at_once and self.fused is not None and len(contexts) <= FEW:
             return joined([self.answer_at_once(self.fused, row[None], k) for row in contexts])
@@ -162,10 +163,10 @@ class GatedPlan(Plan):
         return self.most_rows
 
 
-def compiled(bundle: Bundle, index: dict[str, Any]) -> CompiledGate | None:
-    """Single rows' compiled loop; None without numba for this numpy, or with weights where it cannot read them."""
+def compiled(bundle: Bundle, index: dict[str, Any], threads: int) -> CompiledGate | None:
+    """Rows' compiled loop; None without numba for this numpy, or with weights where it cannot read them."""
     try:
         from ..compiled.rows import CompiledGate
     except ImportError:
         return None
-    return CompiledGate(bundle, index) if CompiledGate.reads(bundle, index) else None
+    return CompiledGate(bundle, index, threads) if CompiledGate.reads(bundle, index) else None

@@ -13,17 +13,16 @@ from ..bundle import INDEX, Bundle
 from ..errors import BundleError
 from ..exact_rows import ExactRows
 from ..legal import UNRESTRICTED, Legal
-from ..result import FloatArray, IdArray, PlanResult, joined
+from ..result import FloatArray, IdArray, PlanResult
 from ..runtime import Graph
 from ..selection import Indices, largest, nth_largest
-from .base import Plan, chunk_rows, empty_result, log_sum_exp, take_best
+from .base import MOST_ROWS, Plan, by_chunks, chunk_rows, empty_result, log_sum_exp, take_best
 
 if TYPE_CHECKING:
     from ..compiled.search import CompiledSearch
 
 DENSE_SHARE = 4
 DIGITS = 2  # of int8 that a context has where it meets int8 rows; older bundles were calibrated with one
-MOST_ROWS = 256  # in one call
 OPENED = 2  # times as many classes are opened as are previewed, or more
 WIDEN, WIDEN_FULL_VIEW = 12, 1.3  # a request for k classes has at least 12 k candidates and 1.3 k exact scores
 
@@ -85,9 +84,8 @@ class GroupedPlan(Plan):
         wide = legal.restricts or self.widened(k)
         if self.compiled is not None and not wide:
             return self.compiled(contexts, k, self)
-        step = chunk_rows(self.order.size)
-        chunks = ((start, contexts[start : start + step]) for start in range(0, max(len(contexts), 1), step))
-        return joined([self.by_graphs(rows, k, legal.rows(start, start + step), wide) for start, rows in chunks])
+        some = chunk_rows(self.order.size)
+        return by_chunks(lambda rows, own: self.by_graphs(rows, k, own, wide), contexts, legal, some)
 
     def by_graphs(self, contexts: FloatArray, k: int, legal: Legal, wide: bool) -> PlanResult:
         """The same of so few rows that their previews stay in the cache. wide: as `answer_widely` does."""

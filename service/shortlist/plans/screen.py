@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Sequence
-from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,21 +12,17 @@ from ..legal import UNRESTRICTED, Legal
 from ..result import FloatArray, IdArray, PlanResult
 from ..runtime import Graph
 from ..selection import largest
-from .base import Plan, chunk_rows, empty_result, log_sum_exp, take_best
+from .base import MOST_ROWS, Plan, by_chunks, chunk_rows, empty_result, log_sum_exp, take_best
+from .clusters import best_clusters, groups, margin, unions
 from .single_row import MOST_COMPILED, SingleRow, compiled
+
+if TYPE_CHECKING:
+    from ..compiled.rows import CompiledScreen
 
 DENSE_SHARE = 4
 WIDEN = 4  # a second stage rescores at least 4 k candidates
 OUTPUTS = ["top_logits", "top_index", "log_normalizer"]
-UNIONS = 8192  # unions of sets that are remembered
 PAIR = 2  # clusters that a single row's own way can open
-
-
-class Union(NamedTuple):
-    """Ascending `ids` of several sets, and their `positions` in those sets end to end."""
-
-    ids: IdArray
-    positions: IdArray
 
 
 class ScreenPlan(Plan):
@@ -68,11 +61,11 @@ class ScreenPlan(Plan):
         self.rows = ExactRows(bundle, device, threads)
         self.low_rank = Graph(bundle.graph("tail"), device, threads) if bundle.has_graph("tail") else None
         by_itself = self.single is not None and self.low_rank is None
-        self.compiled = compiled(bundle, index) if by_itself and device == "cpu" else None
+        self.compiled = compiled(bundle, index, threads) if by_itself and device == "cpu" else None
         self.sizes = np.array([ids.size for ids in self.sets], np.int32)
         self.smallest = int(self.sizes.min())
         self.most_rows = chunk_rows(max(len(self.sets), int(self.sizes.max())))
-        self.union = lru_cache(maxsize=UNIONS)(self.union_of)
+        self.union = unions(self.sets)
 
     def prefers_dense(self, k: int) -> bool:
         """See Plan.prefers_dense."""
@@ -80,8 +73,27 @@ class ScreenPlan(Plan):
 
     def topk(self, contexts: FloatArray, k: int, legal: Legal) -> PlanResult:
         """See Plan.topk; `scored` is the number of classes scored exactly."""
+        plain = len(contexts) > 0 and k <= self.smallest and not legal.restricts
+        if plain and self.compiled and k <= MOST_COMPILED:
+            return self.answer_compiled(self.compiled, contexts, k)
+        return self.by_graphs(contexts, k, legal)
+
+    def answer_compiled(self, loops: CompiledScreen, contexts: FloatArray, k: int) -> PlanResult:
+        """By loops, and by graphs what they leave."""
+        found = loops(contexts, k, self)
+        if 0 in found.scored.tolist():  # numpy takes ten times as long for a single row
+            left = np.flatnonzero(found.scored == 0)
+            found.put(left, self.by_graphs(contexts[left], k, UNRESTRICTED))
+        return found
+
+    def by_graphs(self, contexts: FloatArray, k: int, legal: Legal) -> PlanResult:
+        """The same without loops, some rows at a time."""
         if len(contexts) == 1 and k <= self.smallest and self.single and self.low_rank is None and not legal.restricts:
             return self.answer_single(self.single, contexts, k)
+        return by_chunks(lambda rows, own: self.answer_chunk(rows, k, own), contexts, legal, self.most_rows)
+
+    def answer_chunk(self, contexts: FloatArray, k: int, legal: Legal) -> PlanResult:
+        """The screen, the clusters, the low-rank tail."""
         scores = self.screen(context=contexts)[0]
         result = self.answers(contexts, scores, k, legal)
         if self.low_rank is not None:
@@ -89,10 +101,7 @@ class ScreenPlan(Plan):
         return result
 
     def answer_single(self, single: SingleRow, contexts: FloatArray, k: int) -> PlanResult:
-        """A single row. Equals the screen, then `answers`, but by fewer, warm calls; compiled where k is small."""
-        found = self.compiled(contexts, k, self) if self.compiled and k <= MOST_COMPILED else None
-        if found is not None:
-            return found
+        """A single row. Equals the screen, then `answers`, but by fewer, warm calls."""
         scores, clusters, best = single.best(contexts, k)
         count = self.count(margin(scores))
         if count == 1:
@@ -138,14 +147,15 @@ class ScreenPlan(Plan):
         return result
 
     def answer_groups(self, contexts: FloatArray, scores: FloatArray, opened: list[int], k: int) -> PlanResult:
-        """Rows that open one cluster go through its graph together, so that its weights are read once."""
+        """Rows of dense, and of each cluster that they open alone, go together, so that its weights are read once."""
         result = empty_result(len(contexts), k)
-        others = {row for row, count in enumerate(opened) if count != 1}
+        unsure = [row for row, count in enumerate(opened) if count == 0]
+        if unsure:
+            result.put(unsure, self.answer_unsure(contexts[unsure], k))
+        others = {row for row, count in enumerate(opened) if count > 1}
         for cluster, rows in groups(scores.argmax(axis=1), opened):
             if k <= self.sizes[cluster]:
-                found = self.answer_cluster(contexts[rows], cluster, k)
-                result.ids[rows], result.logits[rows] = found.ids, found.logits
-                result.log_normalizer[rows], result.scored[rows] = found.log_normalizer, found.scored
+                result.put(rows, self.answer_cluster(contexts[rows], cluster, k))
             else:
                 others.update(rows)
         for row in others:
@@ -185,7 +195,7 @@ class ScreenPlan(Plan):
     ) -> None:
         """One row by itself: by dense, over `count` clusters, or over what its lists leave."""
         if count == 0:
-            self.answer_dense(context, legal, row, result)
+            result.put([row], self.answer_unsure(context[None], result.ids.shape[1]))
         elif legal.restricts:
             self.answer_listed(context, scores, count, legal, row, result)
         else:
@@ -235,12 +245,11 @@ class ScreenPlan(Plan):
         legal_logits = np.where(legal.mask(ids, row), logits, np.float32(-np.inf))
         result.ids[row], result.logits[row] = take_best(legal_logits, ids, k)
 
-    def answer_dense(self, context: FloatArray, legal: Legal, row: int, result: PlanResult) -> None:
-        """A row that the screen is not sure of."""
-        assert self.fallback is not None
-        own = self.fallback.topk(context[None], result.ids.shape[1], legal.rows(row, row + 1))
-        result.ids[row], result.logits[row] = own.ids[0], own.logits[0]
-        result.log_normalizer[row], result.scored[row] = own.log_normalizer[0], own.scored[0]
+    def answer_unsure(self, contexts: FloatArray, k: int) -> PlanResult:
+        """Rows [b, d] that the screen is not sure of, by dense; with lists no row is."""
+        dense = self.fallback
+        assert dense is not None
+        return by_chunks(lambda rows, own: dense.topk(rows, k, own), contexts, UNRESTRICTED, dense.max_rows())
 
     def finish(
         self, context: FloatArray, logits: FloatArray, ids: IdArray, cluster: int, row: int, result: PlanResult
@@ -250,10 +259,6 @@ class ScreenPlan(Plan):
         result.scored[row] = ids.size
         result.ids[row], result.logits[row] = take_best(logits, ids, result.ids.shape[1])
         result.log_normalizer[row] = log_sum_exp(logits) + self.tail[cluster]
-
-    def union_of(self, clusters: tuple[int, ...]) -> Union:
-        """The union of several sets."""
-        return Union(*np.unique(np.concatenate([self.sets[cluster] for cluster in clusters]), return_index=True))
 
     def log_normalizer(self, contexts: FloatArray) -> FloatArray:
         """See Plan.log_normalizer."""
@@ -275,25 +280,5 @@ class ScreenPlan(Plan):
         return max(self.full_view, WIDEN * k) if self.second_stage else 0
 
     def max_rows(self) -> int:
-        """See Plan.max_rows."""
-        return self.most_rows
-
-
-def margin(best: Sequence[float]) -> float:
-    """By how much the best of the two best scores leads, over its size; of a single cluster, by everything."""
-    return math.inf if len(best) == 1 else (best[0] - best[1]) / (abs(best[0]) or 1.0)
-
-
-def best_clusters(scores: FloatArray, count: int) -> tuple[int, ...]:
-    """The `count` best clusters of one row [r], best first."""
-    order: list[int] = np.argsort(-scores, kind="stable")[:count].tolist()
-    return tuple(order)
-
-
-def groups(clusters: IdArray, opened: list[int]) -> Iterator[tuple[int, list[int]]]:
-    """Cluster and its rows, over the rows that open one cluster alone."""
-    chosen: dict[int, list[int]] = {}
-    for row, (cluster, count) in enumerate(zip(clusters.tolist(), opened, strict=True)):
-        if count == 1:
-            chosen.setdefault(cluster, []).append(row)
-    yield from chosen.items()
+        """See Plan.max_rows; loops keep nothing of a row."""
+        return MOST_ROWS if self.compiled else self.most_rows

@@ -79,10 +79,10 @@ class SingleRow:
         return self.ids[self.offsets[cluster] : self.offsets[cluster + 1]]
 
 
-def compiled(bundle: Bundle, index: dict[str, Any]) -> CompiledScreen | None:
-    """A single row's compiled loop; None without numba for this numpy, or with weights where it cannot read them."""
+def compiled(bundle: Bundle, index: dict[str, Any], threads: int) -> CompiledScreen | None:
+    """Rows' compiled loop; None without numba for this numpy, or with weights where it cannot read them."""
     try:
         from ..compiled.rows import CompiledScreen
     except ImportError:
         return None
-    return CompiledScreen(bundle, index) if CompiledScreen.reads(bundle, index) else None
+    return CompiledScreen(bundle, index, threads) if CompiledScreen.reads(bundle, index) else None
