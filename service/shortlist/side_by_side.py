@@ -2,44 +2,60 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from math import ceil
+from time import perf_counter
 from typing import Any
 
 import numpy.typing as npt
 
-FEWEST = 4  # rows: of the fastest loops they take twice as long as to wake a thread
+WORTH_SECONDS = 125e-6  # of work for each thread: it takes about as long to wake one
+RECENT = 0.2  # the share of the last call in what a row is taken to cost
 TURNS = 4  # of each thread: one that wakes late takes fewer
+
+Arrays = tuple[npt.NDArray[Any], ...]
 
 
 class SideBySide:
     """Equals the call itself, for one that treats each row by itself. Threads may share it."""
 
-    def __init__(self, threads: int, fewest: int = FEWEST) -> None:
-        """The thread that calls counts among `threads`; the others begin when they are first needed.
-
-        fewest: rows worth a turn.
-        """
-        self.threads, self.fewest = threads, fewest
+    def __init__(self, threads: int) -> None:
+        """The thread that calls counts among `threads`; the others begin when they are first needed."""
+        self.threads = threads
+        self.row_seconds = 0.0  # by the latest calls, so that the first is made by one thread
         self.others = ThreadPoolExecutor(max(1, threads - 1), "rows")
 
     def __call__(self, call: Callable[..., Any], *arrays: npt.NDArray[Any]) -> None:
         """call(*arrays), all of them [B, ...], or of some rows after others; raises what any of these raises."""
         rows = len(arrays[0])
-        threads = min(self.threads, rows // self.fewest)
-        if threads < 2:
+        if self.threads < 2 or rows < 2:
             call(*arrays)
             return
-        some = max(self.fewest, ceil(rows / (TURNS * threads)))
-        starts = iter(range(0, rows, some))
-
-        def work() -> None:
-            for start in starts:  # shared: each start is taken once
-                call(*(array[start : start + some] for array in arrays))
-
-        others = [self.others.submit(work) for _ in range(threads - 1)]
-        work()
+        threads = max(1, min(self.threads, rows, int(rows * self.row_seconds / WORTH_SECONDS)))
+        parts = turns(arrays, ceil(rows / (TURNS * threads)) if threads > 1 else rows)
+        others = [self.others.submit(take, call, parts) for _ in range(threads - 1)]
+        self.note(*take(call, parts))
         for other in others:
             if not other.cancel():  # which works where it never woke
                 other.result()
+
+    def note(self, rows: int, seconds: float) -> None:
+        """What some rows took."""
+        if rows:
+            self.row_seconds += RECENT * (seconds / rows - self.row_seconds)
+
+
+def turns(arrays: Arrays, some: int) -> Iterator[Arrays]:
+    """The arrays, `some` rows at a time."""
+    starts = range(0, len(arrays[0]), some)
+    return iter([tuple(array[start : start + some] for array in arrays) for start in starts])
+
+
+def take(call: Callable[..., Any], parts: Iterator[Arrays]) -> tuple[int, float]:
+    """Calls with the parts that no other thread has taken; how many rows these had, and how long they took."""
+    start, rows = perf_counter(), 0
+    for part in parts:  # a list's iterator gives each once, whoever asks
+        call(*part)
+        rows += len(part[0])
+    return rows, perf_counter() - start

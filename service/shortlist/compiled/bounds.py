@@ -22,8 +22,6 @@ from .selection import Ints
 
 __all__ = ["VNNI", "CompiledBounds"]
 
-FEWEST = 256  # blocks of a turn: a tenth of a millisecond for a single context
-
 
 class Tables(NamedTuple):
     """The exporter's `Bounds`: mean [d], change [b, b, d], factors [3] of norms, scale [V] and constant [V].
@@ -106,7 +104,7 @@ class CompiledBounds:
 
     def __init__(self, bundle: Bundle, arrays: dict[str, npt.NDArray[Any]], threads: int) -> None:
         """Lay out the rows and compile, which takes seconds where nothing is kept. arrays: certificate.safetensors."""
-        self.side_by_side = SideBySide(threads, FEWEST)
+        self.side_by_side = SideBySide(threads)
         manifest = bundle.manifest
         folder, dim = bundle.graph("bounds").parent, manifest.dim
         constant: FloatArray = arrays["constant"]

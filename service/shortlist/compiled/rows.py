@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import ceil
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -12,13 +11,11 @@ import numpy.typing as npt
 
 from ..bundle import Bundle
 from ..plans.base import empty_result
-from ..result import FloatArray, IdArray, PlanResult
+from ..result import FloatArray, PlanResult
 from ..side_by_side import SideBySide
 from . import row_products
 from .previews import FLOAT
 from .tables import behaved
-
-WORTH_BYTES = 8 << 20  # of weights: they are read in the time that it takes to wake a thread
 
 
 class Limits(Protocol):
@@ -37,9 +34,8 @@ class CompiledScreen:
         """Map the weights and compile, which takes seconds where nothing is kept. index: see ScreenPlan."""
         manifest = bundle.manifest
         finishing = np.array([manifest.logit_scale, manifest.soft_cap or 0.0])
-        weights = tables(bundle, index, "screen")
-        self.tables = *weights, index["tail"], finishing
-        self.side_by_side = SideBySide(threads, fewest_rows(*weights))
+        self.tables = *tables(bundle, index, "screen"), index["tail"], finishing
+        self.side_by_side = SideBySide(threads)
         self.search(np.zeros((1, manifest.dim), np.float32), 1, 1, 0.0, 0.0)
 
     @staticmethod
@@ -67,7 +63,7 @@ class CompiledGate:
     def __init__(self, bundle: Bundle, index: dict[str, npt.NDArray[Any]], threads: int) -> None:
         """Map the weights and compile, which takes seconds where nothing is kept. index: see GatedPlan."""
         self.tables = tables(bundle, index, "gate")
-        self.side_by_side = SideBySide(threads, fewest_rows(*self.tables))
+        self.side_by_side = SideBySide(threads)
         self(np.zeros((1, bundle.manifest.dim), np.float32), 1)
 
     @staticmethod
@@ -97,13 +93,6 @@ def tables(bundle: Bundle, index: dict[str, npt.NDArray[Any]], chooser: str) -> 
     folder, dim = bundle.graph("fused").parent, bundle.manifest.dim
     columns = mapped(folder / f"{chooser}.bin").reshape(dim, -1)
     return columns, mapped(folder / "sets.bin"), index["ids"], index["offsets"]
-
-
-def fewest_rows(columns: FloatArray, weights: FloatArray, ids: IdArray, offsets: IdArray) -> int:
-    """Rows worth a thread's turn: each reads the chooser's weights and those of a set."""
-    del ids
-    sets = offsets.size - 1
-    return ceil(WORTH_BYTES / (columns.nbytes + weights.nbytes / sets))
 
 
 def mapped(path: Path) -> FloatArray:
