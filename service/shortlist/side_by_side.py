@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 WORTH_SECONDS = 125e-6  # of work for each thread: it takes about as long to wake one
 RECENT = 0.2  # the share of the last call in what a row is taken to cost
+OUTLIER = 2.0  # a longer time, of this many times what was expected, counts as so much: the system was busy
 TURNS = 4  # of each thread: one that wakes late takes fewer
 
 Arrays = tuple[npt.NDArray[Any], ...]
@@ -23,27 +24,32 @@ class SideBySide:
     def __init__(self, threads: int) -> None:
         """The thread that calls counts among `threads`; the others begin when they are first needed."""
         self.threads = threads
-        self.row_seconds = 0.0  # by the latest calls, so that the first is made by one thread
+        self.row_seconds = 0.0  # by the latest calls; not known yet, so that the first is made by one thread
         self.others = ThreadPoolExecutor(max(1, threads - 1), "rows")
 
-    def __call__(self, call: Callable[..., Any], *arrays: npt.NDArray[Any]) -> None:
-        """call(*arrays), all of them [B, ...], or of some rows after others; raises what any of these raises."""
+    def __call__(self, call: Callable[..., Any], *arrays: npt.NDArray[Any], size: int = 1) -> None:
+        """call(*arrays), all of them [B, ...], or of some rows after others; raises what any of these raises.
+
+        size: by how much a row of this call is dearer than one of another.
+        """
         rows = len(arrays[0])
         if self.threads < 2 or rows < 2:
             call(*arrays)
             return
-        threads = max(1, min(self.threads, rows, int(rows * self.row_seconds / WORTH_SECONDS)))
+        threads = max(1, min(self.threads, rows, int(rows * size * self.row_seconds / WORTH_SECONDS)))
         parts = turns(arrays, ceil(rows / (TURNS * threads)) if threads > 1 else rows)
         others = [self.others.submit(take, call, parts) for _ in range(threads - 1)]
-        self.note(*take(call, parts))
+        own, seconds = take(call, parts)
+        if own:
+            self.note(seconds / (own * size))
         for other in others:
             if not other.cancel():  # which works where it never woke
                 other.result()
 
-    def note(self, rows: int, seconds: float) -> None:
-        """What some rows took."""
-        if rows:
-            self.row_seconds += RECENT * (seconds / rows - self.row_seconds)
+    def note(self, seconds: float) -> None:
+        """What a row took."""
+        old = self.row_seconds or seconds
+        self.row_seconds = (1 - RECENT) * old + RECENT * min(seconds, OUTLIER * old)
 
 
 def turns(arrays: Arrays, some: int) -> Iterator[Arrays]:

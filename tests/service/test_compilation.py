@@ -66,3 +66,13 @@ def test_a_folder_that_may_not_be_written_is_passed_over(loops, tmp_path, home):
     value, hits, place, _ = asked(loops, **environment)
     assert (value, hits) == (1, int(home == "home"))
     assert home != "home" or Path(place).is_relative_to(tmp_path / "home")
+
+
+def test_a_disk_that_is_full_by_now_loses_the_cache_alone(loops):
+    full = "import tempfile; from loops import compilation; tempfile.TemporaryFile = lambda **_: open('/dev/full/x'); "
+    told = {name: value for name, value in os.environ.items() if name != "NUMBA_CACHE_DIR"}
+    done = subprocess.run(
+        [sys.executable, "-c", full + "from loops.outer import outer; print(outer())"],
+        cwd=loops.parent, env=told, capture_output=True, text=True, check=True, timeout=120,
+    )  # fmt: skip
+    assert done.stdout == "1\n"

@@ -11,8 +11,11 @@ from hypothesis import strategies as st
 from shortlist.bundle import INDEX, Bundle
 from shortlist.errors import BadInput
 from shortlist.head import Head
+from shortlist.legal import UNRESTRICTED
+from shortlist.plans.base import MOST_COMPILED
 from shortlist.plans.gated import FEW_COMPILED
-from shortlist.plans.single_row import MOST_COMPILED
+from shortlist.result import NO_CLASS, TopK
+from shortlist_exporter.sources import Contexts, Dense
 from shortlist_models.ds import DSOptions, DSSoftmax
 
 from tests.support import CLASSES, DIM, make_contexts, make_dense, make_head
@@ -20,6 +23,7 @@ from tests.support import CLASSES, DIM, make_contexts, make_dense, make_head
 pytest.importorskip("numba")
 from shortlist.compiled import row_products
 from shortlist.compiled import rows as compiled_rows
+from shortlist.compiled.row_products import LEFT, TO_DENSE
 
 SCREEN = {"clusters": "6", "budget": "60", "rounds": "0", "epochs": "1"}
 BIAS = np.random.default_rng(3).standard_normal(CLASSES).astype(np.float32)
@@ -34,6 +38,7 @@ SCREENS = {
     "bias, one cluster": ({"bias": BIAS}, {"clusters": "1", "budget": "40"}),
     "fall-back": ({"bias": BIAS}, {"fallback": "0.3", "second_probe": "0.3"}),
     "d = 19": ({"dim": 19}, {"second_probe": "0.4"}),
+    "equal logits": ({"dim": 19}, {"second_probe": "0.4"}),
 }
 GATES = {"four experts": ((40, 90, 25, 60), DIM), "one expert": ((70,), 19), "small experts": ((10, 12, 300), 3)}
 seeds = st.integers(0, 1 << 32)
@@ -44,6 +49,8 @@ def screen(request, tmp_path_factory):
     layer, options = SCREENS[request.param]
     dense = make_dense(**layer)
     contexts = make_contexts(300, dense.dim)
+    if request.param == "equal logits":  # whole numbers: sums are exact in any order, and few are different
+        dense, contexts = Dense(np.round(dense.weight)), Contexts(np.round(contexts.contexts / 4))
     folder = tmp_path_factory.mktemp("screen")
     head = make_head(folder, dense, contexts, method="l2s", options=SCREEN | options, fallback=True)
     return head, contexts.contexts[:80]
@@ -101,11 +108,11 @@ def test_rows_at_once_are_rows_alone_through_a_gate(gate, count):
 
 def test_rows_at_once_are_rows_alone_through_a_screen(screen):
     head, rows = screen
-    limits = head.plan
-    by_loops = limits.compiled(rows, 1, limits).scored > 0
-    assert by_loops.any() == (limits.probes < 3)  # others open too many clusters, or are left to dense
-    assert by_loops.all() == (limits.probes < 3 and not limits.dense_margin)
-    assert_as_alone(head, rows, by_loops)
+    plan = head.plan
+    scored = plan.compiled(rows, 1, plan).scored
+    assert (scored == LEFT).any() == (scored == LEFT).all() == (plan.probes > 2)
+    assert (scored == TO_DENSE).any() == (plan.dense_margin > 0)
+    assert_as_alone(head, rows, scored > 0)
 
 
 def assert_as_alone(head, rows, to_the_last_bit):
@@ -115,6 +122,38 @@ def assert_as_alone(head, rows, to_the_last_bit):
         np.testing.assert_array_equal(alone.ids[0], together.ids[row])
         np.testing.assert_allclose(alone.logprobs[0], together.logprobs[row], atol=0 if same else 1e-4, rtol=0)
         assert alone.scored[0] == together.scored[row]
+
+
+def test_rows_come_some_at_a_time_where_they_are_many(screen, monkeypatch):
+    """Those that loops leave, those of dense, and those with lists of their own."""
+    head, rows = screen
+    many, ban = np.concatenate([rows] * 4), np.arange(len(rows) * 4 * 3).reshape(-1, 3) % CLASSES
+    plain, banned = head.topk(many, 5), head.topk(many, 5, ban=ban)
+    with monkeypatch.context() as patched:
+        patched.setattr(head.plan, "most_rows", 7)
+        if head.plan.fallback is not None:
+            patched.setattr(head.plan.fallback, "max_rows", lambda: 3)
+        assert_same(head.topk(many, 5), plain)
+        assert_same(head.topk(many, 5, ban=ban), banned)
+    assert not (banned.ids[:, :, None] == ban[:, None]).any()
+    for row in range(0, len(many), 50):
+        assert_same(head.topk(many[row : row + 1], 5, ban=ban[row : row + 1]), taken(banned, row))
+
+
+def taken(answer, row):
+    part = slice(row, row + 1)
+    return TopK(answer.ids[part], answer.logprobs[part], answer.scored[part], answer.normalizer)
+
+
+def test_rows_that_are_left_are_scored_by_no_loop(screen, monkeypatch):
+    """Where too many clusters are opened for loops, they do not run; what goes to dense goes there at once."""
+    head, rows = screen
+    plan, calls = head.plan, []
+    loops, screen_graph = plan.compiled, plan.screen
+    monkeypatch.setattr(plan, "compiled", lambda *asked: calls.append("loops") or loops(*asked))
+    monkeypatch.setattr(plan, "screen", lambda **asked: calls.append("screen") or screen_graph(**asked))
+    head.topk_by_plan(rows, 1)
+    assert calls == (["screen"] if plan.probes > 2 else ["loops"])
 
 
 @pytest.mark.parametrize("count", [5, FEW_COMPILED])
@@ -138,11 +177,21 @@ def test_rows_come_in_the_order_of_their_best_sets(count, sets, seed):
     np.testing.assert_array_equal(order, scores.argmax(axis=1).argsort(kind="stable"))
 
 
+def test_who_of_equal_ones_leads_can_be_seen(screen, request):
+    head, rows = screen
+    logits = head.plan.topk(rows, 10, UNRESTRICTED).logits
+    assert (np.diff(logits) == 0).any() == ("equal logits" in request.node.name)
+
+
 def assert_nothing_new_is_compiled(head, rows, kernel):
     signatures = list(kernel.signatures)
     raw = b"x" + rows[:1].tobytes()
     head.topk(np.frombuffer(raw, np.float32, offset=1)[None], 1)  # read-only, not aligned
     head.topk(np.asfortranarray(rows[:2])[:1], np.int64(1))
+    more = Head(Bundle(head.folder), "cpu", 3)
+    for count in (2, 5, FEW_COMPILED):
+        more.plan.compiled.side_by_side.row_seconds = 10.0  # so that every row is worth a thread
+        more.topk_by_plan(rows[:count], count % 4 + 1)
     assert signatures
     assert list(kernel.signatures) == signatures
 
@@ -199,15 +248,22 @@ def test_the_sum_of_exponentials_is_accurate(count, spread, seed):
     assert np.isnan(row_products.sum_of_exp(scores, np.float32(0)))
 
 
-@given(st.lists(st.integers(-9, 9), min_size=1, max_size=200), st.integers(1, 64))
+@given(st.lists(st.integers(-9, 9) | st.just(-np.inf), min_size=1, max_size=200), st.integers(1, 64), seeds)
 @settings(max_examples=100, deadline=None)
-def test_the_best_are_in_order_and_the_first_of_equal_ones_leads(values, k):
-    logits, k = np.array(values, np.float32), min(k, len(values))
-    places, best = np.empty(k, np.int32), np.empty(k, np.float32)
-    row_products.take_best(logits, places, best)
-    wanted = np.argsort(-logits, kind="stable")[:k]
-    np.testing.assert_array_equal(places, wanted)
-    np.testing.assert_array_equal(best, logits[wanted])
+def test_the_best_of_two_sets_are_in_order_and_the_lower_of_equal_ones_leads(values, k, seed):
+    rng, logits = np.random.default_rng(seed), np.array(values, np.float32)
+    ids, parts = rng.permutation(3 * logits.size)[: logits.size], rng.integers(0, 2, logits.size)
+    best, best_ids = np.full(k, -np.inf, np.float32), np.full(k, NO_CLASS)
+    for part in (0, 1):
+        own = np.flatnonzero(parts == part)
+        own = own[ids[own].argsort()]
+        row_products.take_best(logits[own], ids[own], best, best_ids)
+    order = np.lexsort((ids, -logits))
+    wanted = order[logits[order] > -np.inf][:k]
+    np.testing.assert_array_equal(best_ids[: wanted.size], ids[wanted])
+    np.testing.assert_array_equal(best[: wanted.size], logits[wanted])
+    assert (best_ids[wanted.size :] == NO_CLASS).all()
+    assert (best[wanted.size :] == -np.inf).all()
 
 
 @given(st.sets(st.integers(0, 40)), st.sets(st.integers(0, 40)))

@@ -46,6 +46,23 @@ def test_what_rows_take_is_measured():
     assert made.row_seconds < before / 10
 
 
+def test_a_pause_counts_as_no_more_than_twice_what_was_known():
+    made = SideBySide(2)
+    for seconds, expected in ((1.0, 1.0), (1.0, 1.0), (50.0, 1.2), (1.2, 1.2), (0.2, 1.0)):
+        made.note(seconds)
+        assert made.row_seconds == pytest.approx(expected)
+
+
+def test_dear_rows_are_worth_a_thread_sooner():
+    turns = []
+    made = side_by_side(2, FAST)
+    made(lambda rows: turns.append(len(rows)), np.zeros(4), size=1)
+    assert turns == [4]
+    made.row_seconds = FAST
+    made(lambda rows: turns.append(len(rows)), np.zeros(4), size=2)
+    assert turns[1:] == [1] * 4
+
+
 def test_turns_are_taken_at_once():
     meeting, threads = threading.Barrier(3), set()
 

@@ -134,6 +134,7 @@ class CompiledBounds:
         self.side_by_side(
             lambda some: estimate(some[0], some[-1] + 1, self.tables, digits, steps, shifts, estimates),
             np.arange(blocks),
+            size=count,
         )
         if self.soft_cap is not None:
             np.tanh(np.divide(estimates, np.float32(self.soft_cap), out=estimates), out=estimates)

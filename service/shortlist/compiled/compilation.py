@@ -6,10 +6,10 @@ numba itself looks at the file of the function that is called, not at those whos
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
 from numba import config, njit
@@ -30,13 +30,17 @@ def writable(folder: Path) -> bool:
     """Whether files can be made in a folder, which is made if it has to be."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        with TemporaryFile(dir=folder):
+            return True
     except OSError:
         return False
-    return os.access(folder, os.W_OK)
 
 
 def folder_to_keep() -> str | None:
-    """Below `NUMBA_CACHE_DIR` if it is set, beside the sources or in the user's own cache: the first that can be."""
+    """Below `NUMBA_CACHE_DIR` if it is set, beside the sources or in the user's own cache: the first that can be.
+
+    What other states of the sources left, some 4 MB each, is not removed: another process may be using it.
+    """
     places = config.CACHE_DIR, SOURCES / "__pycache__", AppDirs("numba", appauthor=False).user_cache_dir
     name = f"shortlist-{stamp()}"
     folders = (Path(place) / name for place in places if place)
@@ -52,5 +56,7 @@ def compiled(function: Callable[..., Any], *, fastmath: Any = False) -> Any:
     config.CACHE_DIR = KEPT or before
     try:
         return njit(nogil=True, fastmath=fastmath, cache=KEPT is not None)(function)
+    except RuntimeError:  # the disk is full by now, for one
+        return njit(nogil=True, fastmath=fastmath)(function)
     finally:
         config.CACHE_DIR = before

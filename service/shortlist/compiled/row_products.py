@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ..result import FloatArray, IdArray
+from ..result import NO_CLASS, FloatArray, IdArray
 from .compilation import compiled
 from .kernels import SUMS
 from .selection import LOWEST, Ints
@@ -21,6 +21,8 @@ SMALLEST = np.float32(-126)  # of powers of two that are normal numbers
 HALF = np.float32(0.5)
 EXPONENT, MANTISSA = 127, 23  # the offset and the place of float32's exponent
 POWER = tuple(np.float32(np.log(2.0) ** i / f) for i, f in enumerate((1, 1, 2, 6, 24, 120, 720)))  # 2**x, |x| <= 1/2
+
+TO_DENSE, LEFT = -1, 0  # in place of the number of classes scored
 
 summing = partial(compiled, fastmath=SUMS)
 
@@ -84,17 +86,22 @@ def finish(logits: FloatArray, logit_scale: float, soft_cap: float) -> None:
 
 
 @compiled
-def take_best(logits: FloatArray, places: Ints, best: FloatArray) -> None:
-    """The largest of `logits` [n], largest first, the first of equal ones: `best` [k], at `places` [k]."""
+def precedes(logit: np.float32, class_id: int, other: np.float32, other_id: int) -> bool:
+    """Which of two classes comes first: the larger logit, of equal ones the lower id."""
+    return bool(logit > other or (logit == other and class_id < other_id))
+
+
+@compiled
+def take_best(logits: FloatArray, ids: IdArray, best: FloatArray, best_ids: IdArray) -> None:
+    """Put those of `logits` [n], of classes `ids` [n], that precede some in `best` [k], best first, in their places."""
     last = best.size - 1
-    best[:], places[:] = LOWEST, 0
     for i in range(logits.size):
-        if logits[i] > best[last]:
+        if logits[i] >= best[last] and precedes(logits[i], ids[i], best[last], best_ids[last]):
             rank = last
-            while rank > 0 and logits[i] > best[rank - 1]:
-                best[rank], places[rank] = best[rank - 1], places[rank - 1]
+            while rank > 0 and precedes(logits[i], ids[i], best[rank - 1], best_ids[rank - 1]):
+                best[rank], best_ids[rank] = best[rank - 1], best_ids[rank - 1]
                 rank -= 1
-            best[rank], places[rank] = logits[i], i
+            best[rank], best_ids[rank] = logits[i], ids[i]
 
 
 @compiled
@@ -183,32 +190,31 @@ def screened(
     normalizer: FloatArray,
     scored: Ints,
 ) -> None:
-    """Answers of `contexts` [B, d], each over its best clusters; `scored` is 0 for a row that has none.
+    """Answers of `contexts` [B, d], each over its best clusters; `scored` tells rows that have none: TO_DENSE, LEFT.
 
     screen: [d, r]. weights: sets.bin. classes, offsets, tail: of the sets, as in index.safetensors. finishing: logit
-    scale and soft-cap. probes, probe_margin, dense_margin: the plan's options; what they send to dense, or to more
-    than two clusters, has no answer here. ids, logits: [B, k], normalizer, scored: [B], written.
+    scale and soft-cap. probes, probe_margin, dense_margin: the plan's options; what opens more than two clusters is
+    LEFT. ids, logits: [B, k], normalizer, scored: [B], written.
     """
-    lines, places = weights.size // classes.size, np.empty(ids.shape[1], np.int32)
-    scores = np.zeros((len(contexts), offsets.size - 1), np.float32)
+    lines, scores = weights.size // classes.size, np.zeros((len(contexts), offsets.size - 1), np.float32)
+    ids[:], logits[:] = NO_CLASS, LOWEST
     for row in by_best(contexts, screen, scores):
         context, (best, other) = contexts[row], two_best(scores[row])
         margin = margin_of(scores[row], best, other)
         opened = min(probes + (margin < probe_margin), offsets.size - 1)
         if margin < dense_margin or opened > 2:
-            scored[row] = 0
+            scored[row] = TO_DENSE if margin < dense_margin else LEFT
             continue
         first, second = offsets[best], offsets[other]
         size, more = offsets[best + 1] - first, offsets[other + 1] - second if opened == 2 else 0
         found, new = np.empty(size + more, np.float32), 0
+        own, others = classes[first : first + size], classes[second : second + more]
         score_cluster(context, weights, lines, first, finishing, found[:size])
+        take_best(found[:size], own, logits[row], ids[row])
         if more:
             score_cluster(context, weights, lines, second, finishing, found[size:])
-            new = forget_known(classes[first : first + size], classes[second : second + more], found[size:])
-        take_best(found, places, logits[row])
-        for rank in range(places.size):
-            place = places[rank]
-            ids[row, rank] = classes[first + place if place < size else second + place - size]
+            new = forget_known(own, others, found[size:])
+            take_best(found[size:], others, logits[row], ids[row])
         normalizer[row] = logits[row, 0] + np.log(sum_of_exp(found, logits[row, 0])) + tail[best]
         scored[row] = size + new
 
@@ -231,7 +237,7 @@ def gated(
     """
     width = contexts.shape[1] + 1
     rows, factors = weights.reshape(classes.size, width), np.empty(width, np.float32)
-    places = np.empty(ids.shape[1], np.int32)
+    ids[:], logits[:] = NO_CLASS, LOWEST
     scores = np.zeros((len(contexts), offsets.size - 1), np.float32)
     for row in by_best(contexts, gate, scores):
         expert, _ = two_best(scores[row])
@@ -242,8 +248,6 @@ def gated(
         first, last = offsets[expert], offsets[expert + 1]
         found = np.empty(last - first, np.float32)
         row_products(rows[first:last], factors, found)
-        take_best(found, places, logits[row])
-        for rank in range(places.size):
-            ids[row, rank] = classes[first + places[rank]]
+        take_best(found, classes[first:last], logits[row], ids[row])
         normalizer[row] = logits[row, 0] + np.log(sum_of_exp(found, logits[row, 0]))
         scored[row] = last - first

@@ -44,7 +44,7 @@ class CompiledScreen:
         return readable(bundle, index, "screen", (bundle.manifest.dim, bundle.manifest.dim + 1))
 
     def __call__(self, contexts: FloatArray, k: int, limits: Limits) -> PlanResult:
-        """Answers of `contexts` [B, d]; `scored` is 0 for a row that opens more clusters than two, or goes to dense."""
+        """Answers of `contexts` [B, d], but for rows whose `scored` is LEFT, with over two clusters, or TO_DENSE."""
         dense_margin = 0.0 if limits.fallback is None else limits.dense_margin
         return self.search(contexts, k, limits.probes, limits.probe_margin, dense_margin)
 

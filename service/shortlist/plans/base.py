@@ -14,6 +14,7 @@ from ..selection import ranked
 from ..tally import Tally
 
 MOST_ROWS = 256  # in one call
+MOST_COMPILED = 64  # compiled loops keep so many of the best in order, one by one
 CHUNK_BYTES = 4 << 20  # logits of one chunk of rows: stays in the last-level cache
 
 

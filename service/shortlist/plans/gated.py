@@ -15,8 +15,7 @@ from ..bundle import INDEX, Bundle
 from ..legal import UNRESTRICTED, Legal
 from ..result import FloatArray, IdArray, PlanResult, joined
 from ..runtime import Graph
-from .base import Plan, chunk_rows, empty_result, log_sum_exp, take_best
-from .single_row import MOST_COMPILED
+from .base import MOST_COMPILED, Plan, chunk_rows, empty_result, log_sum_exp, take_best
 
 if TYPE_CHECKING:
     from ..compiled.rows import CompiledGate

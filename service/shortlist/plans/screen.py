@@ -12,9 +12,9 @@ from ..legal import UNRESTRICTED, Legal
 from ..result import FloatArray, IdArray, PlanResult
 from ..runtime import Graph
 from ..selection import largest
-from .base import MOST_ROWS, Plan, by_chunks, chunk_rows, empty_result, log_sum_exp, take_best
+from .base import MOST_COMPILED, MOST_ROWS, Plan, by_chunks, chunk_rows, empty_result, log_sum_exp, take_best
 from .clusters import best_clusters, groups, margin, unions
-from .single_row import MOST_COMPILED, SingleRow, compiled
+from .single_row import SingleRow
 
 if TYPE_CHECKING:
     from ..compiled.rows import CompiledScreen
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 DENSE_SHARE = 4
 WIDEN = 4  # a second stage rescores at least 4 k candidates
 OUTPUTS = ["top_logits", "top_index", "log_normalizer"]
-PAIR = 2  # clusters that a single row's own way can open
+PAIR = 2  # clusters that loops, and a single row's own way, can open
 
 
 class ScreenPlan(Plan):
@@ -74,16 +74,19 @@ class ScreenPlan(Plan):
     def topk(self, contexts: FloatArray, k: int, legal: Legal) -> PlanResult:
         """See Plan.topk; `scored` is the number of classes scored exactly."""
         plain = len(contexts) > 0 and k <= self.smallest and not legal.restricts
-        if plain and self.compiled and k <= MOST_COMPILED:
+        if plain and self.compiled and k <= MOST_COMPILED and min(self.probes, len(self.sets)) <= PAIR:
             return self.answer_compiled(self.compiled, contexts, k)
         return self.by_graphs(contexts, k, legal)
 
     def answer_compiled(self, loops: CompiledScreen, contexts: FloatArray, k: int) -> PlanResult:
-        """By loops, and by graphs what they leave."""
+        """By loops, what they leave by graphs, and by dense what the screen is not sure of."""
         found = loops(contexts, k, self)
-        if 0 in found.scored.tolist():  # numpy takes ten times as long for a single row
-            left = np.flatnonzero(found.scored == 0)
-            found.put(left, self.by_graphs(contexts[left], k, UNRESTRICTED))
+        if min(found.scored.tolist()) <= 0:  # numpy takes ten times as long for a single row
+            unsure, left = np.flatnonzero(found.scored < 0), np.flatnonzero(found.scored == 0)
+            if unsure.size:
+                found.put(unsure, self.answer_unsure(contexts[unsure], k))
+            if left.size:
+                found.put(left, self.by_graphs(contexts[left], k, UNRESTRICTED))
         return found
 
     def by_graphs(self, contexts: FloatArray, k: int, legal: Legal) -> PlanResult:
@@ -280,5 +283,14 @@ class ScreenPlan(Plan):
         return max(self.full_view, WIDEN * k) if self.second_stage else 0
 
     def max_rows(self) -> int:
-        """See Plan.max_rows; loops keep nothing of a row."""
+        """See Plan.max_rows; loops keep no more of a row than the screen's scores."""
         return MOST_ROWS if self.compiled else self.most_rows
+
+
+def compiled(bundle: Bundle, index: dict[str, Any], threads: int) -> CompiledScreen | None:
+    """Rows' compiled loop; None without numba for this numpy, or with weights where it cannot read them."""
+    try:
+        from ..compiled.rows import CompiledScreen
+    except ImportError:
+        return None
+    return CompiledScreen(bundle, index, threads) if CompiledScreen.reads(bundle, index) else None

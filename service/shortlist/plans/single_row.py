@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,12 +13,8 @@ from ..result import FloatArray, IdArray, PlanResult
 from ..runtime import Graph
 from .base import log_sum_exp
 
-if TYPE_CHECKING:
-    from ..compiled.rows import CompiledScreen
-
 FUSED = ["best_scores", "best_clusters", "top_logits", "top_index", "log_normalizer"]
 SECOND = ["logits", "top_logits", "top_index"]
-MOST_COMPILED = 64  # compiled loops keep so many of the best in order, one by one
 PAIRS = 8192  # pairs of clusters that are remembered
 
 
@@ -77,12 +73,3 @@ class SingleRow:
     def set(self, cluster: int) -> IdArray:
         """Ascending ids of one cluster."""
         return self.ids[self.offsets[cluster] : self.offsets[cluster + 1]]
-
-
-def compiled(bundle: Bundle, index: dict[str, Any], threads: int) -> CompiledScreen | None:
-    """Rows' compiled loop; None without numba for this numpy, or with weights where it cannot read them."""
-    try:
-        from ..compiled.rows import CompiledScreen
-    except ImportError:
-        return None
-    return CompiledScreen(bundle, index, threads) if CompiledScreen.reads(bundle, index) else None

@@ -102,8 +102,12 @@ def answer_on(connection):
         response.close()
 
 
+def statistics(server):
+    return server.http.get("/v2/models/slow/stats").json()["model_stats"][0]
+
+
 def executions(server):
-    stats = server.http.get("/v2/models/slow/stats").json()["model_stats"][0]
+    stats = statistics(server)
     return stats["execution_count"], stats["inference_count"]
 
 
