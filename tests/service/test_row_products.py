@@ -171,8 +171,7 @@ def test_more_threads_answer_the_same(screen, gate, count):
 def test_rows_come_in_the_order_of_their_best_sets(count, sets, seed):
     rng = np.random.default_rng(seed)
     contexts, columns = rng.integers(-2, 3, (count, 6)), rng.integers(-2, 3, (6, sets))
-    scores = np.zeros((count, sets), np.float32)
-    order = row_products.by_best(contexts.astype(np.float32), columns.astype(np.float32), scores)
+    scores, order = row_products.chosen(contexts.astype(np.float32), columns.astype(np.float32))
     np.testing.assert_array_equal(scores, contexts @ columns)
     np.testing.assert_array_equal(order, scores.argmax(axis=1).argsort(kind="stable"))
 
@@ -183,17 +182,18 @@ def test_who_of_equal_ones_leads_can_be_seen(screen, request):
     assert (np.diff(logits) == 0).any() == ("equal logits" in request.node.name)
 
 
-def assert_nothing_new_is_compiled(head, rows, kernel):
-    signatures = list(kernel.signatures)
+def assert_nothing_new_is_compiled(head, rows, *kernels):
+    more = Head(Bundle(head.folder), "cpu", 3)
+    kernels = *kernels, row_products.chosen
+    signatures = [list(kernel.signatures) for kernel in kernels]
     raw = b"x" + rows[:1].tobytes()
     head.topk(np.frombuffer(raw, np.float32, offset=1)[None], 1)  # read-only, not aligned
     head.topk(np.asfortranarray(rows[:2])[:1], np.int64(1))
-    more = Head(Bundle(head.folder), "cpu", 3)
-    for count in (2, 5, FEW_COMPILED):
+    for count in (1, 2, 5, FEW_COMPILED):
         more.plan.compiled.side_by_side.row_seconds = 10.0  # so that every row is worth a thread
-        more.topk_by_plan(rows[:count], count % 4 + 1)
-    assert signatures
-    assert list(kernel.signatures) == signatures
+        more.topk_by_plan(np.asfortranarray(rows[:count]), count % 4 + 1)
+    assert all(signatures)
+    assert [list(kernel.signatures) for kernel in kernels] == signatures
 
 
 def assert_overflow_is_refused(head, rows):
@@ -202,11 +202,11 @@ def assert_overflow_is_refused(head, rows):
 
 
 def test_nothing_is_compiled_while_a_screened_request_waits(screen):
-    assert_nothing_new_is_compiled(*screen, row_products.screened)
+    assert_nothing_new_is_compiled(*screen, row_products.screened, row_products.screened_at_once)
 
 
 def test_nothing_is_compiled_while_a_gated_request_waits(gate):
-    assert_nothing_new_is_compiled(*gate, row_products.gated)
+    assert_nothing_new_is_compiled(*gate, row_products.gated, row_products.gated_at_once)
 
 
 def test_screened_scores_that_overflow_are_refused(screen):

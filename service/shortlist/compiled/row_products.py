@@ -145,11 +145,12 @@ def two_best(scores: FloatArray) -> Any:
 
 
 @compiled
-def by_best(contexts: FloatArray, columns: FloatArray, scores: FloatArray) -> Ints:
-    """Rows [B] in the order of their best sets, whose weights are then in the cache; `scores` [B, n], 0, are added to.
+def chosen(contexts: FloatArray, columns: FloatArray) -> Any:
+    """Scores [B, n] of sets by their chooser's `columns` [d, n], and the rows [B] in the order of their best sets.
 
-    columns: [d, n] of the sets' chooser.
+    Of rows that come one after the other, the later then find a set's weights in the cache.
     """
+    scores = np.zeros((len(contexts), columns.shape[1]), np.float32)
     best, ends = np.empty(len(contexts), np.int32), np.zeros(scores.shape[1] + 1, np.int32)
     for row in range(len(contexts)):
         add_columns(columns, contexts[row], scores[row])
@@ -161,7 +162,7 @@ def by_best(contexts: FloatArray, columns: FloatArray, scores: FloatArray) -> In
     for row in range(best.size):
         order[ends[best[row]]] = row
         ends[best[row]] += 1
-    return order
+    return scores, order
 
 
 @compiled
@@ -175,8 +176,9 @@ def margin_of(scores: FloatArray, best: int, other: int) -> float:
 
 @compiled
 def screened(
+    order: Ints,
     contexts: FloatArray,
-    screen: FloatArray,
+    scores: FloatArray,
     weights: FloatArray,
     classes: IdArray,
     offsets: IdArray,
@@ -190,15 +192,15 @@ def screened(
     normalizer: FloatArray,
     scored: Ints,
 ) -> None:
-    """Answers of `contexts` [B, d], each over its best clusters; `scored` tells rows that have none: TO_DENSE, LEFT.
+    """Answers of the rows in `order`, each over its best clusters; `scored` tells rows that have none: TO_DENSE, LEFT.
 
-    screen: [d, r]. weights: sets.bin. classes, offsets, tail: of the sets, as in index.safetensors. finishing: logit
-    scale and soft-cap. probes, probe_margin, dense_margin: the plan's options; what opens more than two clusters is
-    LEFT. ids, logits: [B, k], normalizer, scored: [B], written.
+    contexts: [B, d]. scores: [B, r], by the screen. weights: sets.bin. classes, offsets, tail: of the sets, as in
+    index.safetensors. finishing: logit scale and soft-cap. probes, probe_margin, dense_margin: the plan's options; what
+    opens more than two clusters is LEFT. ids, logits: [B, k], normalizer, scored: [B], written.
     """
-    lines, scores = weights.size // classes.size, np.zeros((len(contexts), offsets.size - 1), np.float32)
-    ids[:], logits[:] = NO_CLASS, LOWEST
-    for row in by_best(contexts, screen, scores):
+    lines = weights.size // classes.size
+    for row in order:
+        ids[row], logits[row] = NO_CLASS, LOWEST
         context, (best, other) = contexts[row], two_best(scores[row])
         margin = margin_of(scores[row], best, other)
         opened = min(probes + (margin < probe_margin), offsets.size - 1)
@@ -220,9 +222,17 @@ def screened(
 
 
 @compiled
+def screened_at_once(contexts: FloatArray, screen: FloatArray, *others: Any) -> None:
+    """`screened`, of all rows, with the scores of `screen` [d, r]."""
+    scores, order = chosen(contexts, screen)
+    screened(order, contexts, scores, *others)
+
+
+@compiled
 def gated(
+    order: Ints,
     contexts: FloatArray,
-    gate: FloatArray,
+    scores: FloatArray,
     weights: FloatArray,
     classes: IdArray,
     offsets: IdArray,
@@ -231,15 +241,15 @@ def gated(
     normalizer: FloatArray,
     scored: Ints,
 ) -> None:
-    """Answers of `contexts` [B, d], each over its best expert, into ids and logits [B, k], normalizer and scored [B].
+    """Answers of the rows in `order`, each over its best expert, into ids and logits [B, k], normalizer and scored [B].
 
-    gate: [d, K]. weights: sets.bin. classes, offsets: of the experts, as in index.safetensors.
+    contexts: [B, d]. scores: [B, K], by the gate. weights: sets.bin. classes, offsets: of the experts, as in
+    index.safetensors.
     """
     width = contexts.shape[1] + 1
     rows, factors = weights.reshape(classes.size, width), np.empty(width, np.float32)
-    ids[:], logits[:] = NO_CLASS, LOWEST
-    scores = np.zeros((len(contexts), offsets.size - 1), np.float32)
-    for row in by_best(contexts, gate, scores):
+    for row in order:
+        ids[row], logits[row] = NO_CLASS, LOWEST
         expert, _ = two_best(scores[row])
         scale = np.float32(1) / sum_of_exp(scores[row], scores[row, expert])
         for i in range(width - 1):
@@ -251,3 +261,10 @@ def gated(
         take_best(found, classes[first:last], logits[row], ids[row])
         normalizer[row] = logits[row, 0] + np.log(sum_of_exp(found, logits[row, 0]))
         scored[row] = last - first
+
+
+@compiled
+def gated_at_once(contexts: FloatArray, gate: FloatArray, *others: Any) -> None:
+    """`gated`, of all rows, with the scores of `gate` [d, K]."""
+    scores, order = chosen(contexts, gate)
+    gated(order, contexts, scores, *others)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -27,16 +27,43 @@ class Limits(Protocol):
     fallback: Any
 
 
-class CompiledScreen:
-    """Rows, each over its best one or two clusters. Threads may share it."""
+class Loops:
+    """Rows over the sets that a chooser picks for each. Threads may share it."""
+
+    def __init__(
+        self, at_once: Any, some: Any, chooser: FloatArray, tables: Iterable[npt.NDArray[Any]], threads: int
+    ) -> None:
+        """at_once, some: the loop over all rows, and the one over some. chooser: [d, n] of n sets. tables: theirs."""
+        self.at_once, self.some = at_once, some
+        self.chooser, self.tables, self.side_by_side = chooser, tuple(tables), SideBySide(threads)
+
+    def compile(self, *options: float) -> None:
+        """By a first call of both loops."""
+        for rows in (1, 2):
+            self.answers(np.zeros((rows, len(self.chooser)), np.float32), 1, *options)
+
+    def answers(self, contexts: FloatArray, k: int, *options: float) -> PlanResult:
+        """Of `contexts` [B, d]; several threads share them in the order of their best sets."""
+        rows, found = behaved(contexts), empty_result(len(contexts), k)
+        rest = *self.tables, *options, found.ids, found.logits, found.log_normalizer, found.scored
+        if self.side_by_side.threads < 2 or len(rows) < 2:
+            self.at_once(rows, self.chooser, *rest)
+        else:
+            scores, order = row_products.chosen(rows, self.chooser)
+            self.side_by_side(lambda part: self.some(part, rows, scores, *rest), order)
+        return found
+
+
+class CompiledScreen(Loops):
+    """Rows, each over its best one or two clusters."""
 
     def __init__(self, bundle: Bundle, index: dict[str, npt.NDArray[Any]], threads: int) -> None:
         """Map the weights and compile, which takes seconds where nothing is kept. index: see ScreenPlan."""
-        manifest = bundle.manifest
-        finishing = np.array([manifest.logit_scale, manifest.soft_cap or 0.0])
-        self.tables = *tables(bundle, index, "screen"), index["tail"], finishing
-        self.side_by_side = SideBySide(threads)
-        self.search(np.zeros((1, manifest.dim), np.float32), 1, 1, 0.0, 0.0)
+        finishing = np.array([bundle.manifest.logit_scale, bundle.manifest.soft_cap or 0.0])
+        chooser, *sets = tables(bundle, index, "screen")
+        loops = row_products.screened_at_once, row_products.screened
+        super().__init__(*loops, chooser, [*sets, index["tail"], finishing], threads)
+        self.compile(1, 0.0, 0.0)
 
     @staticmethod
     def reads(bundle: Bundle, index: dict[str, npt.NDArray[Any]]) -> bool:
@@ -46,25 +73,17 @@ class CompiledScreen:
     def __call__(self, contexts: FloatArray, k: int, limits: Limits) -> PlanResult:
         """Answers of `contexts` [B, d], but for rows whose `scored` is LEFT, with over two clusters, or TO_DENSE."""
         dense_margin = 0.0 if limits.fallback is None else limits.dense_margin
-        return self.search(contexts, k, limits.probes, limits.probe_margin, dense_margin)
-
-    def search(self, contexts: FloatArray, k: int, probes: int, probe_margin: float, dense_margin: float) -> PlanResult:
-        """Arrays for the answers, filled."""
-
-        def fill(rows: FloatArray, *written: npt.NDArray[Any]) -> None:
-            row_products.screened(rows, *self.tables, probes, probe_margin, dense_margin, *written)
-
-        return filled(self.side_by_side, fill, contexts, k)
+        return self.answers(contexts, k, limits.probes, limits.probe_margin, dense_margin)
 
 
-class CompiledGate:
-    """Rows over the expert that the gate picks for each. Threads may share it."""
+class CompiledGate(Loops):
+    """Rows, each over the expert that the gate picks for it."""
 
     def __init__(self, bundle: Bundle, index: dict[str, npt.NDArray[Any]], threads: int) -> None:
         """Map the weights and compile, which takes seconds where nothing is kept. index: see GatedPlan."""
-        self.tables = tables(bundle, index, "gate")
-        self.side_by_side = SideBySide(threads)
-        self(np.zeros((1, bundle.manifest.dim), np.float32), 1)
+        chooser, *sets = tables(bundle, index, "gate")
+        super().__init__(row_products.gated_at_once, row_products.gated, chooser, sets, threads)
+        self.compile()
 
     @staticmethod
     def reads(bundle: Bundle, index: dict[str, npt.NDArray[Any]]) -> bool:
@@ -74,18 +93,7 @@ class CompiledGate:
 
     def __call__(self, contexts: FloatArray, k: int) -> PlanResult:
         """Answers of `contexts` [B, d]."""
-
-        def fill(rows: FloatArray, *written: npt.NDArray[Any]) -> None:
-            row_products.gated(rows, *self.tables, *written)
-
-        return filled(self.side_by_side, fill, contexts, k)
-
-
-def filled(side_by_side: SideBySide, fill: Callable[..., None], contexts: FloatArray, k: int) -> PlanResult:
-    """The answers that `fill` writes for some rows of `contexts` [B, d] at a time."""
-    found = empty_result(len(contexts), k)
-    side_by_side(fill, behaved(contexts), found.ids, found.logits, found.log_normalizer, found.scored)
-    return found
+        return self.answers(contexts, k)
 
 
 def tables(bundle: Bundle, index: dict[str, npt.NDArray[Any]], chooser: str) -> tuple[npt.NDArray[Any], ...]:
