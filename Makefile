@@ -68,7 +68,7 @@ reproduce: $(VENV)/model.stamp  ## the papers' tables; DATA=folder with wikitext
 	@$(BIN)/python -m benchmarks.paper_ds_images $(if $(FULL),--full)
 
 clean:  ## remove what was built, the virtual environment too
-	rm -rf build $(VENV)
+	rm -rf build $(VENV) service/shortlist/compiled/__pycache__
 
 # pip is the last file that venv writes: one that was interrupted is made again.
 $(BIN)/pip:
