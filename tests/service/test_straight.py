@@ -328,7 +328,7 @@ def test_an_idle_connection_is_closed_and_a_straight_answer_keeps_it(ways):
 
     for way in ways.both:
         way.config.timeout_keep_alive = 0.25
-        assert 0.5 < ways.runner.run(idle(way)) < 2
+        assert 0.5 < ways.runner.run(idle(way)) < 0.8
         way.config.timeout_keep_alive = 75
 
 
