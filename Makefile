@@ -20,10 +20,11 @@ setup: $(VENV)/dev.stamp  ## a virtual environment with everything for developme
 test: $(VENV)/dev.stamp $(VENV)/peers.stamp clients  ## all tests; DATA=folder for those that need data
 	$(BIN)/python -m pytest $(ARGS)
 
-lint: $(VENV)/dev.stamp  ## ruff and mypy
+lint: $(VENV)/dev.stamp  ## ruff, mypy, and who may import whom
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
 
 format: $(VENV)/dev.stamp  ## rewrite the sources as ruff likes them
 	$(BIN)/ruff format .
@@ -39,10 +40,10 @@ bench: $(VENV)/model.stamp $(VENV)/peers.stamp  ## precision and speed beside de
 	@$(BIN)/python -m benchmarks $(if $(DATA),--data "$(DATA)") $(if $(FULL),--full) $(ARGS)
 
 bench-exact: $(VENV)/model.stamp  ## 100,000 proved answers against float64; DATA=folder with wikitext-2
-	@$(BIN)/python -m benchmarks.exact $(if $(DATA),--data "$(DATA)") $(ARGS)
+	@$(BIN)/python -m benchmarks.studies.exact $(if $(DATA),--data "$(DATA)") $(ARGS)
 
 bench-gpu: $(VENV)/model.stamp  ## dense and our heads on a GPU, batches of 1 to 64; says so where there is none
-	@$(BIN)/python -m benchmarks.gpu $(if $(DATA),--data "$(DATA)") $(ARGS)
+	@$(BIN)/python -m benchmarks.studies.gpu $(if $(DATA),--data "$(DATA)") $(ARGS)
 
 bench-http: $(VENV)/run.stamp  ## what HTTP costs, beside a bare echo and a hand-written route; needs wrk
 	@$(BIN)/python -m benchmarks.http bench $(ARGS)
@@ -54,21 +55,21 @@ soak: $(VENV)/run.stamp  ## ten minutes at twice the capacity; BUNDLE=folder, el
 	@$(BIN)/python -m benchmarks.http soak $(if $(BUNDLE),--bundle "$(BUNDLE)") $(ARGS)
 
 fuzz: $(VENV)/dev.stamp  ## a million mutated requests, schemathesis, raw TCP; COUNT=requests, TIME=seconds for less
-	@$(BIN)/python -m tests.fuzz all --count $(or $(COUNT),1000000) --seconds $(or $(TIME),60) $(ARGS)
+	@$(BIN)/python -m tools.fuzz all --count $(or $(COUNT),1000000) --seconds $(or $(TIME),60) $(ARGS)
 
 clients: build/venvs/triton/stamp build/venvs/kserve/stamp  ## other projects' clients, each in a virtual environment of its own
 
 reproduce: $(VENV)/model.stamp  ## the papers' tables; DATA=folder with wikitext-2 and ptb, FULL=1 for all of train
-	@$(BIN)/python -m benchmarks.paper_svd --data "$(DATA)"
-	@$(BIN)/python -m benchmarks.paper_l2s --data "$(DATA)"
-	@$(BIN)/python -m benchmarks.paper_ds --data "$(DATA)" $(if $(FULL),--full)
-	@$(BIN)/python -m benchmarks.paper_adaptive --data "$(DATA)"
-	@$(BIN)/python -m benchmarks.paper_ds_svd --data "$(DATA)"
-	@$(BIN)/python -m benchmarks.paper_ds_synthetic $(if $(FULL),--full)
-	@$(BIN)/python -m benchmarks.paper_ds_images $(if $(FULL),--full)
+	@$(BIN)/python -m benchmarks.papers.svd.reproduce --data "$(DATA)"
+	@$(BIN)/python -m benchmarks.papers.l2s.reproduce --data "$(DATA)"
+	@$(BIN)/python -m benchmarks.papers.ds.reproduce --data "$(DATA)" $(if $(FULL),--full)
+	@$(BIN)/python -m benchmarks.papers.adaptive.reproduce --data "$(DATA)"
+	@$(BIN)/python -m benchmarks.papers.ds.previewed --data "$(DATA)"
+	@$(BIN)/python -m benchmarks.papers.ds.synthetic $(if $(FULL),--full)
+	@$(BIN)/python -m benchmarks.papers.ds.images $(if $(FULL),--full)
 
 clean:  ## remove what was built, the virtual environment too
-	rm -rf build $(VENV) service/shortlist/compiled/__pycache__
+	rm -rf build $(VENV) service/shortlist/kernels/__pycache__
 
 # pip is the last file that venv writes: one that was interrupted is made again.
 $(BIN)/pip:

@@ -18,14 +18,14 @@ from pathlib import Path
 
 from shortlist.errors import BadInput, ShortlistError
 
-from .contenders import CONTENDERS
-from .datasets import DATASETS, Place
-from .full import SETS, run_all
-from .harness import Harness
-from .headline import headline
-from .peers import sweep
-from .runs import Store
-from .tables import front, table
+from benchmarks.common.runs import Store
+from benchmarks.contenders.registry import CONTENDERS
+from benchmarks.datasets.registry import DATASETS, Place
+from benchmarks.reports.grid import SETS, run_all
+from benchmarks.reports.headline import headline
+from benchmarks.reports.tables import front, table
+from benchmarks.sweep.harness import Harness
+from benchmarks.sweep.peers import sweep
 
 
 def arguments() -> argparse.Namespace:

@@ -26,14 +26,15 @@ import torch
 from rich.console import Console
 from rich.table import Table
 from safetensors.numpy import load_file, save_file
-from shortlist.bundle import Bundle, sha256
+from shortlist.bundle.reader import Bundle, sha256
 from shortlist.errors import ShortlistError
-from shortlist_exporter.capture import capture, write_head
-from shortlist_exporter.export import Request, export
-from shortlist_exporter.language_model import LanguageModel, load_model
-from shortlist_exporter.progress import progress_bar
-from shortlist_exporter.sources import Contexts, load_contexts, load_dense
-from shortlist_exporter.splits import split
+from shortlist_exporter.capture.language_model import LanguageModel, load_model
+from shortlist_exporter.capture.run import capture, write_head
+from shortlist_exporter.commands.progress import progress_bar
+from shortlist_exporter.export.request import Request
+from shortlist_exporter.export.run import export
+from shortlist_exporter.inputs.sources import Contexts, load_contexts, load_dense
+from shortlist_exporter.inputs.splits import split
 
 from benchmarks.datasets.smollm2 import SHIPPED, packaged_model
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.support import RunningServer, make_small_repository
+from tests.support.layers import RunningServer, make_small_repository
 
 settings.register_profile(
     "quick", derandomize=True, deadline=None, max_examples=40, suppress_health_check=list(HealthCheck)

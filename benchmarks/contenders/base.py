@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
-from shortlist_exporter.sources import Dense
+from shortlist_exporter.inputs.sources import Dense
 
 FloatArray = npt.NDArray[np.float32]
 IdArray = npt.NDArray[np.int64]

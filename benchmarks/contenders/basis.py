@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from shortlist_exporter.sources import Dense
+from shortlist_exporter.inputs.sources import Dense
 from shortlist_models.svd import context_basis
 
 from .base import FloatArray, IdArray

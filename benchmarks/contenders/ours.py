@@ -9,11 +9,12 @@ from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
-from shortlist.bundle import Bundle
+from shortlist.bundle.reader import Bundle
 from shortlist.head import Head
-from shortlist_exporter.export import Request, export
-from shortlist_exporter.methods import METHODS
-from shortlist_exporter.sources import Contexts, Dense
+from shortlist_exporter.export.request import Request
+from shortlist_exporter.export.run import export
+from shortlist_exporter.inputs.sources import Contexts, Dense
+from shortlist_exporter.methods.registry import METHODS
 
 from .base import Contender, FloatArray, IdArray, Options
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from shortlist_exporter.sources import Contexts, Dense
+from shortlist_exporter.inputs.sources import Contexts, Dense
 
-from ..truth import Truth
+from benchmarks.common.truth import Truth
 
 
 @dataclass(frozen=True)

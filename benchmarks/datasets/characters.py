@@ -1,6 +1,6 @@
 """`characters`: 3,755 Chinese characters, equally frequent. Contexts are a small network's features.
 
-`--set fonts=FILE,FILE:INDEX` draws them in other faces than `benchmarks.characters.glyphs.FACES`.
+`--set fonts=FILE,FILE:INDEX` draws them in other faces than `benchmarks.datasets.rendered.glyphs.FACES`.
 """
 
 from __future__ import annotations
@@ -11,12 +11,13 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file, save_file
 from shortlist.errors import BadInput
-from shortlist_exporter.progress import Report, progress_bar
-from shortlist_exporter.sources import Contexts, Dense
+from shortlist_exporter.commands.progress import Report, progress_bar
+from shortlist_exporter.inputs.sources import Contexts, Dense
 
-from ..characters.glyphs import Face, characters, drawn, faces_of, fingerprint, installed_faces
-from ..characters.network import Training, encoded, trained
-from ..truth import truth_at
+from benchmarks.common.truth import truth_at
+from benchmarks.datasets.rendered.glyphs import Face, characters, drawn, faces_of, fingerprint, installed_faces
+from benchmarks.datasets.rendered.network import Training, encoded, trained
+
 from .base import DataSet, Place
 
 FIT_EACH, TEST_EACH = 20, 10  # images of every character

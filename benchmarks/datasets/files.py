@@ -6,10 +6,11 @@ from pathlib import Path
 
 import numpy as np
 from shortlist.errors import BadInput
-from shortlist_exporter.sources import Contexts, check_pair, load_contexts, load_dense
-from shortlist_exporter.splits import held_out
+from shortlist_exporter.inputs.sources import Contexts, check_pair, load_contexts, load_dense
+from shortlist_exporter.inputs.splits import held_out
 
-from ..truth import truth_at
+from benchmarks.common.truth import truth_at
+
 from .base import DataSet, Place
 
 

@@ -7,12 +7,13 @@ from pathlib import Path
 import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
-from shortlist.bundle import sha256
+from shortlist.bundle.reader import sha256
 from shortlist.errors import NotFound
-from shortlist_exporter.progress import progress_bar
-from shortlist_exporter.sources import Contexts, Dense, load_contexts
+from shortlist_exporter.commands.progress import progress_bar
+from shortlist_exporter.inputs.sources import Contexts, Dense, load_contexts
 
-from ..truth import truth_at
+from benchmarks.common.truth import truth_at
+
 from .base import DataSet, Place
 
 DIM = 200

@@ -8,12 +8,13 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 from shortlist.errors import MissingExtra, NotFound
-from shortlist_exporter.capture import capture, write_head
-from shortlist_exporter.language_model import load_model
-from shortlist_exporter.progress import progress_bar
-from shortlist_exporter.sources import Contexts, load_contexts, load_dense
+from shortlist_exporter.capture.language_model import load_model
+from shortlist_exporter.capture.run import capture, write_head
+from shortlist_exporter.commands.progress import progress_bar
+from shortlist_exporter.inputs.sources import Contexts, load_contexts, load_dense
 
-from ..truth import truth_at
+from benchmarks.common.truth import truth_at
+
 from .base import DataSet, Place
 
 SHIPPED = Path("examples/text/persuasion.txt")

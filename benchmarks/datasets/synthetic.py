@@ -6,9 +6,10 @@ import hashlib
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict
-from shortlist_exporter.sources import Contexts, Dense
+from shortlist_exporter.inputs.sources import Contexts, Dense
 
-from ..truth import truth_at
+from benchmarks.common.truth import truth_at
+
 from .base import DataSet, Place
 
 

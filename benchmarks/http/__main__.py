@@ -102,7 +102,7 @@ def run(args: argparse.Namespace) -> int:
         bench(args.cache, args.rounds, args.seconds, args.k)
         return 0
     if args.command == "soak":
-        from .soak import Plan, soak
+        from benchmarks.http.soak.run import Plan, soak
 
         if args.factor <= 0:
             raise BadInput(f"--factor is {args.factor:g}: give a number over 0")

@@ -14,11 +14,12 @@ from rich.console import Console
 from rich.table import Table
 from shortlist.errors import ServerError
 
-from . import questions, wrk
-from .bundles import CONSTANT, MODEL, constant_bundle
-from .processes import Process, cores, free_port, python
-from .questions import Answer, Question
-from .wrk import Load
+from benchmarks.http.client.requests import Answer, Question
+from benchmarks.http.client.wrk import Load
+from benchmarks.http.servers.bundles import CONSTANT, MODEL, constant_bundle
+from benchmarks.http.servers.processes import Process, cores, free_port, python
+
+from .client import requests, wrk
 
 CONNECTIONS = (16, 1, 128)  # the first is what ratios are made of
 WARM_SECONDS = 1
@@ -46,7 +47,7 @@ class Contender:
 
     def check(self) -> httpx.Response:
         """One real request; raises ServerError unless the answer is the constant."""
-        response = questions.ask(self.url, self.question)
+        response = requests.ask(self.url, self.question)
         found = self.read(response.headers, response.content).ids
         if not np.array_equal(found, np.arange(self.k)[None]):
             raise ServerError(f"{self.name} answered ids {found.tolist()} instead of 0 to {self.k - 1}")
@@ -68,8 +69,8 @@ def started(stack: ExitStack, cache: Path, k: int) -> list[Contender]:
     """Every contender, answering rightly. What the echoes send is what our own server answered."""
     repository = constant_bundle(cache).parent.parent
     context = np.random.default_rng(1).standard_normal((1, CONSTANT[1])).astype(np.float32)
-    infer = (questions.infer(MODEL, context, k), questions.infer_answer, k)
-    topk = (questions.topk(MODEL, context, k), questions.topk_answer, k)
+    infer = (requests.infer(MODEL, context, k), requests.infer_answer, k)
+    topk = (requests.topk(MODEL, context, k), requests.topk_answer, k)
     process = launched(stack, cache, "constant_server", repository)
     ours = [Contender("infer", process.url, *infer), Contender("json", process.url, *topk)]
     process.wait(ours[0].check)

@@ -11,18 +11,19 @@ from pathlib import Path
 
 import numpy as np
 from rich.console import Console
-from shortlist.bundle import Bundle
+from shortlist.bundle.reader import Bundle
+from shortlist.core.filters import UNRESTRICTED
+from shortlist.core.results import FloatArray, TopK
 from shortlist.errors import BadInput, ServerError
 from shortlist.head import Head, load
-from shortlist.legal import UNRESTRICTED
-from shortlist.result import FloatArray, TopK
 
-from . import questions, wrk
-from .bundles import checked, contexts_of, served_alone, without_proofs
-from .peer_servers import LitServe, MLServer, Peer, Place, Triton
-from .processes import Process, cores, free_port, python
-from .questions import Answer, Question
-from .wrk import Load
+from benchmarks.http.client.requests import Answer, Question
+from benchmarks.http.client.wrk import Load
+from benchmarks.http.servers.bundles import checked, contexts_of, served_alone, without_proofs
+from benchmarks.http.servers.peer_servers import LitServe, MLServer, Peer, Place, Triton
+from benchmarks.http.servers.processes import Process, cores, free_port, python
+
+from .client import requests, wrk
 
 CONNECTIONS = 16
 ROWS = 64
@@ -96,9 +97,9 @@ def own_row(process: Process, name: str, kind: str, contexts: FloatArray, truth:
     """A row of ours, its answers compared with the truth: the head's, or exact ones."""
     parameters = {"exact": True} if kind.startswith(DENSE) else {}
     row = Row("Shortlist", kind, "v2, binary", process)
-    row.asked = [questions.infer(name, context[None], truth.ids.shape[1], **parameters) for context in contexts]
-    process.wait(lambda: questions.ask(process.url, row.asked[0]))
-    found = answered(process.url, row.asked, questions.infer_answer)
+    row.asked = [requests.infer(name, context[None], truth.ids.shape[1], **parameters) for context in contexts]
+    process.wait(lambda: requests.ask(process.url, row.asked[0]))
+    found = answered(process.url, row.asked, requests.infer_answer)
     row.p1 = exact(found, truth) if kind == DENSE else precise(found, truth)  # proved ones are within bounds
     return row
 
@@ -115,7 +116,7 @@ def theirs(stack: ExitStack, cache: Path, peer: Peer, place: Place, contexts: Fl
             Process(peer.name, launch.command, launch.port, cache / "logs", launch.env, pauses=peer.pauses)
         )
         row.asked = [peer.question(context[None], place.k) for context in contexts]
-        process.wait(lambda: questions.ask(process.url, row.asked[0]))
+        process.wait(lambda: requests.ask(process.url, row.asked[0]))
         row.p1 = exact(answered(process.url, row.asked, peer.answer), truth)
         process.pause()
         row.process = process
@@ -127,7 +128,7 @@ def theirs(stack: ExitStack, cache: Path, peer: Peer, place: Place, contexts: Fl
 
 def answered(url: str, asked: Sequence[Question], read: Read) -> Answer:
     """The answers to all rows; raises ServerError."""
-    responses = [questions.ask(url, question) for question in asked]
+    responses = [requests.ask(url, question) for question in asked]
     parts = [read(response.headers, response.content) for response in responses]
     return Answer(np.concatenate([part.ids for part in parts]), np.concatenate([part.logprobs for part in parts]))
 

@@ -5,11 +5,13 @@
 
 from __future__ import annotations
 
+from shortlist.client.async_client import AsyncClient
+from shortlist.client.client import Client
+from shortlist.core.results import TopK
+
 from . import errors
-from .client import AsyncClient, Client
 from .errors import ShortlistError
 from .head import Head, load
-from .result import TopK
 
 __version__ = "0.1.0"
 

@@ -2,6 +2,6 @@
 
 import sys
 
-from .cli import main
+from shortlist.cli.dispatch import main
 
 sys.exit(main())

@@ -10,20 +10,22 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from .bundle import CALIBRATION, Bundle
-from .crossover import crossover
+from shortlist.bundle.manifest import Manifest
+from shortlist.bundle.reader import CALIBRATION, Bundle
+from shortlist.core.filters import UNRESTRICTED, IdLists, Legal, check_range, checked
+from shortlist.core.results import FloatArray, IdArray, PlanResult, TopK
+from shortlist.plans.common.crossover import measure_crossover
+from shortlist.plans.common.exact_rows import ExactRows
+from shortlist.plans.registry import CertifiedPlan, FullPlan, Plan, by_chunks, open_plan
+from shortlist.runtime.devices import resolve_device
+from shortlist.runtime.threads import available_threads
+
 from .errors import BadInput
-from .exact_rows import ExactRows
-from .legal import UNRESTRICTED, IdLists, Legal, check_range, checked
-from .manifest import Manifest
-from .plans import CertifiedPlan, FullPlan, Plan, by_chunks, open_plan
-from .result import FloatArray, IdArray, PlanResult, TopK
-from .runtime import resolve_device
-from .threads import available_threads
 
 T = TypeVar("T")
 
 WHOLE = (int, np.integer)
+TIMED_K = 5  # classes asked for where plans are timed
 
 
 class Head:
@@ -43,17 +45,31 @@ class Head:
         self.rows = ExactRows(bundle, self.device, self.threads) if bundle.has_graph("rows") else None
         self.certified = self.open_certified(bundle)
         if self.device != "cpu" and self.manifest.fallback and not self.own:
-            self.measure_crossover(bundle)
+            self.adopt_crossover(bundle)
 
     @property
     def own(self) -> bool:
         """Whether the head is its own reference; the dense head is then another softmax, to compare with."""
         return self.manifest.reference == "self"
 
-    def measure_crossover(self, bundle: Bundle) -> None:
+    def adopt_crossover(self, bundle: Bundle) -> None:
         """Take this device's own crossover for the manifest's, which is that of the CPU that exported the bundle."""
-        found = crossover(self, self.plan, bundle.tensors(CALIBRATION)["contexts"])
-        self.manifest = self.manifest.model_copy(update={"dense_crossover": found})
+        rows = self.crossover(self.plan, bundle.tensors(CALIBRATION)["contexts"])
+        self.manifest = self.manifest.model_copy(update={"dense_crossover": rows})
+
+    def crossover(self, plan: Plan, contexts: FloatArray) -> int | None:
+        """From how many rows on the dense head is at least as fast as `plan`, by timing both on `contexts` [n, d].
+
+        None where it never is, or where there is no dense head beside the plan.
+        """
+        dense, k = self.dense, min(TIMED_K, self.manifest.max_k)
+        if dense is None or dense is plan:
+            return None
+        return measure_crossover(
+            lambda rows: self.run(plan, rows, k, UNRESTRICTED),
+            lambda rows: self.run(dense, rows, k, UNRESTRICTED),
+            contexts,
+        )
 
     def open_dense(self, bundle: Bundle) -> FullPlan | None:
         """The dense head, unless the bundle was exported without."""

@@ -10,7 +10,7 @@ import numpy as np
 import shortlist
 
 from tests.conftest import require_or_skip
-from tests.support import DIM, RunningServer, make_contexts
+from tests.support.layers import DIM, RunningServer, make_contexts
 
 ROOT = Path(__file__).parents[2]
 ALLOW = [3, 7, 11, 19, 23]

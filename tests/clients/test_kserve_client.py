@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.clients.case import failures, python_of, run_script, write_case
-from tests.support import RunningServer
+from tests.support.layers import RunningServer
 
 
 def test_every_method_of_protocol_v2(small_repository, tmp_path):

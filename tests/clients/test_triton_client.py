@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.clients.case import failures, python_of, run_script, write_case
-from tests.support import RunningServer
+from tests.support.layers import RunningServer
 
 
 @pytest.mark.parametrize("kind", ["http", "aio"])

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from shortlist.metrics import Metrics
+from shortlist.server.metrics.prometheus import Metrics
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 DEPLOY = ROOT / "deploy"

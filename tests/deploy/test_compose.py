@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from shortlist.settings import Settings
+from shortlist.server.settings import Settings
 
 from tests.deploy.files import (
     ALERTS,

@@ -12,7 +12,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.deploy.files import ROOT, ancestry, dockerfile, expressions, labels_of, pip_installs, series_of
-from tests.support import CLASSES, DIM, RunningServer
+from tests.support.layers import CLASSES, DIM, RunningServer
 
 pytestmark = pytest.mark.slow
 

@@ -5,10 +5,11 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from shortlist import Client
-from shortlist_exporter.export import Request, export
-from shortlist_exporter.sources import Contexts, Dense
+from shortlist_exporter.export.request import Request
+from shortlist_exporter.export.run import export
+from shortlist_exporter.inputs.sources import Contexts, Dense
 
-from tests.support import RunningServer, logits_of
+from tests.support.layers import RunningServer, logits_of
 
 STREAMS, STEPS = 20, 600
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import RunningServer
+from tests.support.layers import RunningServer
 
 README = Path(__file__).parents[2] / "README.md"
 TRITON = Path(__file__).parents[2] / "build" / "venvs" / "triton" / "bin" / "python"

@@ -2,7 +2,7 @@ import numpy as np
 import torch
 from shortlist_models import FullSoftmax
 
-from tests.support import logprobs_of, make_contexts, make_dense
+from tests.support.layers import logprobs_of, make_contexts, make_dense
 
 contexts = make_contexts(8).contexts
 

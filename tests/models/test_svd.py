@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from shortlist_models import FullSoftmax, SVDSoftmax, context_basis, weight_basis
 from shortlist_models.svd import quantize_rows, quantize_two_bits
 
-from tests.support import make_contexts, make_dense
+from tests.support.layers import make_contexts, make_dense
 
 contexts = make_contexts(50).contexts
 

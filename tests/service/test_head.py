@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from shortlist.errors import BadInput
-from shortlist_exporter.sources import Contexts, Dense
+from shortlist_exporter.inputs.sources import Contexts, Dense
 
-from tests.support import CLASSES, DIM, logits_of, logprobs_of, make_contexts, make_dense, make_head
+from tests.support.layers import CLASSES, DIM, logits_of, logprobs_of, make_contexts, make_dense, make_head
 
 
 @pytest.fixture(scope="module")

@@ -14,13 +14,14 @@ import sys
 from pathlib import Path
 
 import torch
-from shortlist.arguments import positive
+from shortlist.cli.arguments import positive
 from shortlist.errors import BadInput
-from shortlist.threads import available_threads
+from shortlist.runtime.threads import available_threads
 
-from ..capture import capture, read_texts, write_head, write_labels
-from ..language_model import load_model
-from ..progress import progress_bar
+from shortlist_exporter.capture.language_model import load_model
+from shortlist_exporter.capture.run import capture, read_texts, write_head, write_labels
+
+from .progress import progress_bar
 
 SUFFIX = ".safetensors"
 

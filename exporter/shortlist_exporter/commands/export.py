@@ -18,15 +18,17 @@ from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
-from shortlist.arguments import natural, positive, share
+from shortlist.bundle.manifest import Manifest, TargetQuality
+from shortlist.cli.arguments import natural, positive, share
 from shortlist.errors import BadInput, NotFound
-from shortlist.manifest import Manifest, TargetQuality
 
-from ..export import Request, export
-from ..labels import labels_from
-from ..methods import METHODS
-from ..progress import progress_bar
-from ..sources import Contexts, Dense, load_contexts, load_dense
+from shortlist_exporter.capture.labels import labels_from
+from shortlist_exporter.export.request import Request
+from shortlist_exporter.export.run import export
+from shortlist_exporter.inputs.sources import Contexts, Dense, load_contexts, load_dense
+from shortlist_exporter.methods.registry import METHODS
+
+from .progress import progress_bar
 
 WEIGHTS = (
     "the layer: safetensors (weight [V, d], bias [V]), npy, torch state dict (.pt .pth .bin), ONNX or GGUF model, "

@@ -13,14 +13,15 @@ import argparse
 import sys
 from pathlib import Path
 
-from shortlist.arguments import natural, positive
-from shortlist.bundle import REPORT, Bundle
+from shortlist.bundle.reader import REPORT, Bundle
+from shortlist.cli.arguments import natural, positive
 from shortlist.head import Head
 
-from ..progress import progress_bar
-from ..report.figures import Figures
-from ..report.samples import ROWS, from_file, names_of
-from ..report.write import PAGE, write_report
+from shortlist_exporter.records.report import Figures
+from shortlist_exporter.report.measure.samples import ROWS, from_file, names_of
+from shortlist_exporter.report.write import PAGE, write_report
+
+from .progress import progress_bar
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

@@ -26,17 +26,18 @@ from pathlib import Path
 from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
-from shortlist.arguments import positive, share
-from shortlist.runtime import resolve_device
-from shortlist.threads import available_threads
+from shortlist.cli.arguments import positive, share
+from shortlist.runtime.devices import resolve_device
+from shortlist.runtime.threads import available_threads
 
-from ..progress import progress_bar
-from ..sources import load_contexts
-from ..tuning.cache import default_folder
-from ..tuning.promises import keeps, may_keep, mib, promise_of
-from ..tuning.record import Promise, Trial, TuneRecord
-from ..tuning.tuner import MINUTES, NoHead, TuneRequest, tune
+from shortlist_exporter.inputs.sources import load_contexts
+from shortlist_exporter.records.tuning import Promise, Trial, TuneRecord
+from shortlist_exporter.tuning.cache import default_folder
+from shortlist_exporter.tuning.promises import keeps, may_keep, mib, promise_of
+from shortlist_exporter.tuning.tuner import MINUTES, NoHead, TuneRequest, tune
+
 from .export import bundle_of, configure_bundle, configure_layer, layer_of, with_labels
+from .progress import progress_bar
 
 MIB = 1 << 20
 FILE_WIDTH = 150  # characters of the table where no terminal says

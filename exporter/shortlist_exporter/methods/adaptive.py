@@ -10,17 +10,9 @@ from typing import Any, ClassVar, Literal
 import numpy.typing as npt
 import torch
 from pydantic import Field
+from shortlist.bundle.manifest import Normalizer
 from shortlist.errors import BadInput
-from shortlist.manifest import Normalizer
-from shortlist_models.adaptive import (
-    AdaptiveSoftmax,
-    check_cutoffs,
-    check_sorted,
-    check_widths,
-    frequency_order,
-    widths_of,
-)
-from shortlist_models.cutoffs import (
+from shortlist_models.adaptive.cutoffs import (
     Cuts,
     Layer,
     best_cuts,
@@ -30,15 +22,26 @@ from shortlist_models.cutoffs import (
     opening_shares,
     training_samples,
 )
-from shortlist_models.supervised import TrainOptions, train_head
-from shortlist_models.tail_preview import TailPreview
+from shortlist_models.adaptive.softmax import (
+    AdaptiveSoftmax,
+    check_cutoffs,
+    check_sorted,
+    check_widths,
+    frequency_order,
+    widths_of,
+)
+from shortlist_models.adaptive.tail_preview import TailPreview
+from shortlist_models.adaptive.training import TrainOptions, train_head
 from torch import Tensor
 
-from ..adaptive_fused import write_adaptive
-from ..adaptive_graphs import index_of
-from ..serving_cost import serving_samples
-from ..sources import Contexts, Dense
-from .base import Cost, Fitted, Options, Progress, parsed, quiet, torch_dense
+from shortlist_exporter.core.layer import torch_dense
+from shortlist_exporter.core.types import Cost, Progress, quiet
+from shortlist_exporter.graphs.adaptive.fused import write_adaptive
+from shortlist_exporter.graphs.adaptive.parts import index_of
+from shortlist_exporter.graphs.serving_cost import serving_samples
+from shortlist_exporter.inputs.sources import Contexts, Dense
+
+from .base import Fitted, Options, parsed
 
 CALIBRATION = 2000  # contexts that say how often a tail must be opened
 
@@ -63,7 +66,7 @@ class AdaptiveOptions(Options):
 
 
 class AdaptiveMethod:
-    """See `shortlist_models.adaptive` for the algorithm and its source."""
+    """See `shortlist_models.adaptive.softmax` for the algorithm and its source."""
 
     plan: ClassVar[str] = "adaptive"
     reference: ClassVar[Literal["dense", "self"]] = "self"

@@ -2,29 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Protocol, TypeVar, runtime_checkable
 
-import numpy as np
 import numpy.typing as npt
 import torch
 from pydantic import BaseModel, ConfigDict, ValidationError
+from shortlist.bundle.manifest import Normalizer
 from shortlist.errors import BadInput
-from shortlist.manifest import Normalizer
-from shortlist_models import FullSoftmax
 from torch import nn
 
-from ..sources import Contexts, Dense
-
-FloatArray = npt.NDArray[np.float32]
-Progress = Callable[[str, int, int], None]  # stage, done, total
-
-
-def quiet(stage: str, done: int, total: int) -> None:
-    """Progress that goes nowhere."""
-    del stage, done, total
+from shortlist_exporter.core.types import Cost, FloatArray, Progress, quiet
+from shortlist_exporter.inputs.sources import Contexts, Dense
 
 
 class Options(BaseModel):
@@ -34,13 +24,6 @@ class Options(BaseModel):
 
 
 O = TypeVar("O", bound=Options)
-
-
-class Cost(BaseModel):
-    """Per query, relative to the dense head, every overhead product included."""
-
-    macs: float
-    bytes: float
 
 
 @dataclass(frozen=True)
@@ -125,14 +108,3 @@ def parsed(kind: type[O], given: dict[str, str]) -> O:
         if first["type"] == "extra_forbidden":
             raise BadInput(f"there is no option '{name}': choose from {', '.join(kind.model_fields)}") from None
         raise BadInput(f"option {name}={given.get(name)} is wrong: {first['msg']}") from None
-
-
-def torch_dense(dense: Dense) -> FullSoftmax:
-    """The dense layer as a torch module over the same memory."""
-    return FullSoftmax(
-        torch.from_numpy(dense.weight),
-        None if dense.bias is None else torch.from_numpy(dense.bias),
-        logit_scale=dense.logit_scale,
-        soft_cap=dense.soft_cap,
-        padded=torch.from_numpy(dense.padded),
-    )

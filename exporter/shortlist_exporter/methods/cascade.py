@@ -9,14 +9,17 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from pydantic import Field
+from shortlist.bundle.manifest import Normalizer
 from shortlist.errors import BadInput
-from shortlist.manifest import Normalizer
 from shortlist_models import context_basis
-from shortlist_models.cascade import CascadeSoftmax, by_frequency
+from shortlist_models.rescored.cascade import CascadeSoftmax, by_frequency
 
-from ..cascade_graphs import write_graphs
-from ..sources import Dense
-from .base import Cost, Fitted, FloatArray, Options, Progress, parsed, quiet, torch_dense
+from shortlist_exporter.core.layer import torch_dense
+from shortlist_exporter.core.types import Cost, FloatArray, Progress, quiet
+from shortlist_exporter.graphs.cascade import write_graphs
+from shortlist_exporter.inputs.sources import Dense
+
+from .base import Fitted, Options, parsed
 
 FREQUENCY_ROWS = 8_000  # contexts that put the classes in order
 CALIBRATION_ROWS = 8_000  # contexts that calibrate screen and tail
@@ -34,7 +37,7 @@ class CascadeOptions(Options):
 
 
 class CascadeMethod:
-    """See `shortlist_models.cascade` for the algorithm and its sources."""
+    """See `shortlist_models.rescored.cascade` for the algorithm and its sources."""
 
     plan: ClassVar[str] = "cascade"
     reference: ClassVar[Literal["dense", "self"]] = "dense"

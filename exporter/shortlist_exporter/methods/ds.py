@@ -9,17 +9,20 @@ from typing import Any, ClassVar, Literal
 import numpy.typing as npt
 import torch
 from pydantic import Field
+from shortlist.bundle.manifest import Normalizer
 from shortlist.errors import BadInput
-from shortlist.manifest import Normalizer
 from shortlist_models import FullSoftmax
-from shortlist_models.ds import DSOptions, DSSoftmax
-from shortlist_models.ds_options import Examples, Trained, TrainOptions, as_dense
-from shortlist_models.ds_training import train
+from shortlist_models.ds.options import Examples, Trained, TrainOptions, as_dense
+from shortlist_models.ds.softmax import DSOptions, DSSoftmax
+from shortlist_models.ds.training import train
 
-from ..gate_graphs import write_graphs
-from ..gate_int8 import rounded
-from ..sources import Contexts, Dense
-from .base import Cost, Fitted, Options, Progress, parsed, quiet, torch_dense
+from shortlist_exporter.core.layer import torch_dense
+from shortlist_exporter.core.types import Cost, Progress, quiet
+from shortlist_exporter.graphs.gate.experts import write_graphs
+from shortlist_exporter.graphs.gate.int8 import rounded
+from shortlist_exporter.inputs.sources import Contexts, Dense
+
+from .base import Fitted, Options, parsed
 
 VALIDATION = 10  # one row in ten of those given says when the lasso has grown enough
 MOST_VALIDATION = 5000
@@ -29,7 +32,7 @@ TOLD = ("experts", "epoch", "lasso", "top1", "speedup", "bytes")  # of every rou
 class DsOptions(Options):
     """`--set` options of method ds. gamma and load are the paper's, the others as on docs/ds-softmax.md.
 
-    See `shortlist_models.ds_options` for what they do.
+    See `shortlist_models.ds.options` for what they do.
     """
 
     experts: int = Field(default=64, ge=1, description="K, a power of two with mitosis")
@@ -60,7 +63,7 @@ class DsOptions(Options):
 
 
 class DsMethod:
-    """See `shortlist_models.ds` for the algorithm and its source."""
+    """See `shortlist_models.ds.softmax` for the algorithm and its source."""
 
     plan: ClassVar[str] = "screen"
     reference: ClassVar[Literal["dense", "self"]] = "self"

@@ -9,14 +9,16 @@ from typing import Any, ClassVar, Literal
 import numpy.typing as npt
 import torch
 from pydantic import Field
+from shortlist.bundle.manifest import Normalizer
 from shortlist.errors import BadInput
-from shortlist.manifest import Normalizer
-from shortlist_models.ds import DSSoftmax
-from shortlist_models.ds_svd import PreviewedDS, previews_of
+from shortlist_models.ds.preview import PreviewedDS, previews_of
+from shortlist_models.ds.softmax import DSSoftmax
 
-from ..gate_graphs import write_graphs
-from ..sources import Contexts, Dense
-from .base import Cost, Fitted
+from shortlist_exporter.core.types import Cost
+from shortlist_exporter.graphs.gate.experts import write_graphs
+from shortlist_exporter.inputs.sources import Contexts, Dense
+
+from .base import Fitted
 from .ds import DsMethod, DsOptions
 
 
@@ -30,7 +32,7 @@ class DsSvdOptions(DsOptions):
 
 
 class DsSvdMethod(DsMethod):
-    """The paper's section 4.6; see `shortlist_models.ds_svd`."""
+    """The paper's section 4.6; see `shortlist_models.ds.preview`."""
 
     normalizer: ClassVar[Normalizer] = "estimated"
     kind: ClassVar[type[DsOptions]] = DsSvdOptions

@@ -8,18 +8,20 @@ from typing import Any, ClassVar, Literal
 import numpy.typing as npt
 import torch
 from pydantic import Field
+from shortlist.bundle.manifest import Normalizer
 from shortlist.errors import BadInput
-from shortlist.manifest import Normalizer
-from shortlist_models.adaptive import frequency_order
-from shortlist_models.cutoffs import least_coverage, smoothed
-from shortlist_models.dsoftmax import DSoftmax
-from shortlist_models.supervised import TrainOptions, train_head
+from shortlist_models.adaptive.cutoffs import least_coverage, smoothed
+from shortlist_models.adaptive.dsoftmax import DSoftmax
+from shortlist_models.adaptive.softmax import frequency_order
+from shortlist_models.adaptive.training import TrainOptions, train_head
 from torch import Tensor
 
-from ..adaptive_graphs import index_of, write_buckets
-from ..sources import Contexts, Dense
+from shortlist_exporter.core.types import Cost, Progress, quiet
+from shortlist_exporter.graphs.adaptive.parts import index_of, write_buckets
+from shortlist_exporter.inputs.sources import Contexts, Dense
+
 from .adaptive import check_shape, never, one_sentence, pair_of, parsed_numbers
-from .base import Cost, Fitted, Options, Progress, parsed, quiet
+from .base import Fitted, Options, parsed
 
 BUCKETS = 3
 NARROWER = 4
@@ -40,7 +42,7 @@ class DsoftmaxOptions(Options):
 
 
 class DsoftmaxMethod:
-    """See `shortlist_models.dsoftmax` for the algorithm and its source."""
+    """See `shortlist_models.adaptive.dsoftmax` for the algorithm and its source."""
 
     plan: ClassVar[str] = "adaptive"
     reference: ClassVar[Literal["dense", "self"]] = "self"

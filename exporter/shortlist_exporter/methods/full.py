@@ -5,10 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import ClassVar, Literal
 
-from shortlist.manifest import Normalizer
+from shortlist.bundle.manifest import Normalizer
 
-from ..sources import Dense
-from .base import Cost, Fitted, FloatArray, Options, Progress, no_index, parsed, quiet, torch_dense
+from shortlist_exporter.core.layer import torch_dense
+from shortlist_exporter.core.types import Cost, FloatArray, Progress, quiet
+from shortlist_exporter.inputs.sources import Dense
+
+from .base import Fitted, Options, no_index, parsed
 
 
 class FullMethod:

@@ -10,17 +10,20 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from pydantic import Field
-from shortlist.bundle import GRAPHS
+from shortlist.bundle.manifest import Normalizer
+from shortlist.bundle.reader import GRAPHS
 from shortlist.errors import BadInput
-from shortlist.manifest import Normalizer
 from shortlist.plans.grouped import DIGITS, OPENED
 from shortlist_models import context_basis
-from shortlist_models.grouped import GroupedSoftmax, Widths, similar_classes
+from shortlist_models.rescored.grouped import GroupedSoftmax, Widths, similar_classes
 
-from ..graphs import INLINE_BYTES
-from ..grouped_graphs import write_graphs
-from ..sources import Dense
-from .base import Cost, Fitted, FloatArray, Options, Progress, parsed, quiet, torch_dense
+from shortlist_exporter.core.layer import torch_dense
+from shortlist_exporter.core.types import Cost, FloatArray, Progress, quiet
+from shortlist_exporter.graphs.builder import INLINE_BYTES
+from shortlist_exporter.graphs.grouped import write_graphs
+from shortlist_exporter.inputs.sources import Dense
+
+from .base import Fitted, Options, parsed
 
 CALIBRATION_ROWS = 4_000  # contexts that calibrate the tail
 STEP = 4  # columns that loops multiply at once: those in int8 are a multiple
@@ -43,7 +46,7 @@ class GroupedOptions(Options):
 
 
 class GroupedMethod:
-    """See `shortlist_models.grouped` for the algorithm and its sources."""
+    """See `shortlist_models.rescored.grouped` for the algorithm and its sources."""
 
     plan: ClassVar[str] = "grouped"
     reference: ClassVar[Literal["dense", "self"]] = "dense"

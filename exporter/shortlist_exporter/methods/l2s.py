@@ -8,16 +8,19 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import torch
 from pydantic import Field
+from shortlist.bundle.manifest import Normalizer
 from shortlist.errors import BadInput
-from shortlist.manifest import Normalizer
 from shortlist_models import context_basis
-from shortlist_models.candidate_sets import Background, Labels, ScreenOptions
-from shortlist_models.l2s import train_screen
-from shortlist_models.screened import ScreenedSoftmax, SecondStage
+from shortlist_models.l2s.candidate_sets import Background, Labels, ScreenOptions
+from shortlist_models.l2s.screened import ScreenedSoftmax, SecondStage
+from shortlist_models.l2s.training import train_screen
 
-from ..screen_graphs import write_graphs
-from ..sources import Dense
-from .base import Cost, Fitted, FloatArray, Options, Progress, parsed, quiet, torch_dense
+from shortlist_exporter.core.layer import torch_dense
+from shortlist_exporter.core.types import Cost, FloatArray, Progress, quiet
+from shortlist_exporter.graphs.screen import write_graphs
+from shortlist_exporter.inputs.sources import Dense
+
+from .base import Fitted, Options, parsed
 
 CHUNK = 1024
 LEADING = 1000  # classes of a context that count as background
@@ -51,7 +54,7 @@ class L2sOptions(Options):
 
 
 class L2sMethod:
-    """See `shortlist_models.l2s` for the algorithm and its source."""
+    """See `shortlist_models.l2s.training` for the algorithm and its source."""
 
     plan: ClassVar[str] = "screen"
     reference: ClassVar[Literal["dense", "self"]] = "dense"

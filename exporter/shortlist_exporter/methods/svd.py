@@ -10,15 +10,18 @@ import numpy as np
 import torch
 from onnx import TensorProto
 from pydantic import Field
+from shortlist.bundle.manifest import Normalizer
 from shortlist.errors import BadInput
-from shortlist.manifest import Normalizer
 from shortlist_models import SVDSoftmax, context_basis, weight_basis
 
-from ..dense_graphs import finish, named_logits
-from ..graphs import GraphBuilder, value
-from ..quantized import quantized_products
-from ..sources import Dense
-from .base import Cost, Fitted, FloatArray, Options, Progress, no_index, parsed, quiet, torch_dense
+from shortlist_exporter.core.layer import torch_dense
+from shortlist_exporter.core.types import Cost, FloatArray, Progress, quiet
+from shortlist_exporter.graphs.builder import GraphBuilder, value
+from shortlist_exporter.graphs.dense import finish, named_logits
+from shortlist_exporter.graphs.quantized import quantized_products
+from shortlist_exporter.inputs.sources import Dense
+
+from .base import Fitted, Options, no_index, parsed
 
 TAIL_ROWS = 1024
 

@@ -1,1 +1,1 @@
-"""The report of a bundle: figures by the service's own runtime, their pictures, and a page that needs nothing else."""
+"""The page about a bundle."""

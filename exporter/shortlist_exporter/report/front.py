@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from .figures import Point
+from shortlist_exporter.records.report import Point
 
 
 def front(points: Sequence[Point], x: Callable[[Point], float]) -> list[Point]:

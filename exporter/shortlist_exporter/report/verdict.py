@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from shortlist.manifest import Quality
+from shortlist.bundle.manifest import Quality
 
-from .figures import CALIBRATION, HELD_OUT, Domain, Tried, Verdict
+from shortlist_exporter.records.report import CALIBRATION, HELD_OUT, Domain, Tried, Verdict
 
 ASKED = "asked for at the export"
 TUNED = "the targets of shortlist tune"

@@ -7,17 +7,19 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from shortlist.bundle import REPORT, Bundle, folders_above
+from shortlist.bundle.reader import REPORT, Bundle
+from shortlist.bundle.writer import folders_above
+from shortlist.core.extras import require
 from shortlist.errors import ShortlistError
-from shortlist.extras import require
 from shortlist.head import Head
 
-from ..methods.base import Progress, quiet
-from . import tune_record
-from .figures import FILE, HELD_OUT, Domain, Figures, Measured, stored
-from .gather import domain, measured
-from .loading import loading_of
-from .samples import Sample, calibration
+from shortlist_exporter.core.types import Progress, quiet
+from shortlist_exporter.records.report import FILE, HELD_OUT, Domain, Figures, Measured, stored
+from shortlist_exporter.report.measure.gather import domain, measured
+from shortlist_exporter.report.measure.loading import loading_of
+from shortlist_exporter.report.measure.samples import Sample, calibration
+
+from .measure import tune_record
 from .verdict import held_against, promise_of, verdict
 
 PAGE = "index.html"
@@ -89,8 +91,10 @@ def measurements(
 
 def write_files(folder: Path, bundle: Bundle, figures: Figures) -> None:
     """Page, pictures and JSON."""
-    from .page import page  # these need packages that the command must be able to do without
-    from .pictures import pictures
+    from shortlist_exporter.report.page.page import (
+        page,  # these need packages that the command must be able to do without
+    )
+    from shortlist_exporter.report.page.pictures import pictures
 
     drawn = pictures(figures)
     for name, picture in drawn.items():

@@ -9,15 +9,15 @@ import numpy as np
 from shortlist.head import Head
 from shortlist_models import FullSoftmax
 
-from ..export import counter
-from ..methods.base import Cost, FloatArray, Progress, quiet
-from ..timing import times
-from ..verify import DEPTH, Truth, truth_of
+from shortlist_exporter.core.timing import times
+from shortlist_exporter.core.types import Cost, FloatArray, Progress, counter, quiet
+from shortlist_exporter.records.tuning import Measured, Promise
+from shortlist_exporter.verify.quality import DEPTH, Truth, truth_of
+
 from .cache import Cache, machine
 from .fits import Fit, Fits
 from .measure import DENSE_CALLS, Answers, figures, measured, part
 from .promises import depth
-from .record import Measured, Promise
 from .space import DENSE, Build, Setting, space_of
 
 SCORED_ROWS = 64

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save
-from shortlist.bundle import workplace
+from shortlist.bundle.writer import workplace
 
-from ..provenance import installed
+from shortlist_exporter.core.provenance import installed
 
 VERSION = 5  # raise when what is computed, or how, changes
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ..methods.base import quiet
+from shortlist_exporter.core.types import quiet
+from shortlist_exporter.records.tuning import Trial
+
 from .bench import Bench
 from .fits import Fit
 from .promises import fits, keeps, margin
-from .record import Trial
 from .search import RUNGS, Head, Search
 from .space import DENSE, Build
 

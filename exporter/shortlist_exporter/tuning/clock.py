@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from ..methods.base import Progress
+from shortlist_exporter.core.types import Progress
 
 
 class OutOfTime(Exception):

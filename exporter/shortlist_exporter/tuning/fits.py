@@ -8,16 +8,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from shortlist.bundle import GRAPHS, INDEX, Bundle
+from shortlist.bundle.manifest import FILE_NAME, Manifest, Strict
+from shortlist.bundle.reader import GRAPHS, INDEX, Bundle
 from shortlist.head import Head
-from shortlist.manifest import FILE_NAME, Manifest, Strict
 
-from ..export import Request, manifest_of, write_graphs, write_index
-from ..methods import Fitted, OwnMethod, method_named
-from ..methods.base import Cost, FloatArray, Progress
-from ..sources import Contexts, Dense
+from shortlist_exporter.core.types import Cost, FloatArray, Progress
+from shortlist_exporter.export.request import Request
+from shortlist_exporter.export.write import manifest_of, write_graphs, write_index
+from shortlist_exporter.inputs.sources import Contexts, Dense
+from shortlist_exporter.methods.registry import Fitted, OwnMethod, method_named
+from shortlist_exporter.records.tuning import Promise
+
 from .cache import Cache
-from .record import Promise
 from .space import Build, Setting, space_of
 
 SHARED = ("weight.bin", "columns.bin")  # of every bundle of one layer

@@ -6,15 +6,16 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import torch
-from shortlist.figures import Doubles, Z, share
+from shortlist.core.results import TopK
+from shortlist.evaluation.statistics import Doubles, Z, share
 from shortlist.head import Head
-from shortlist.result import TopK
 from shortlist_models import FullSoftmax
 
-from ..methods.base import FloatArray
-from ..timing import Ids, Timed, times
-from ..verify import Truth, exact_logprobs
-from .record import Measured, Promise
+from shortlist_exporter.core.timing import Ids, Timed, times
+from shortlist_exporter.core.types import FloatArray
+from shortlist_exporter.records.tuning import Measured, Promise
+from shortlist_exporter.verify.quality import Truth, exact_logprobs
+
 from .space import Setting
 
 DENSE_CALLS = 128  # about so many of dense in a measurement: enough for its mean, and not most of the time

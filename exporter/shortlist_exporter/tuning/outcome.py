@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from shortlist_exporter.records.tuning import Part, Promise, TuneRecord
+
 from .cache import machine
 from .choice import Choice
 from .fits import Fit
 from .promises import reached, said
-from .record import Part, Promise, TuneRecord
 from .search import Head
 from .space import DENSE
 

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 from shortlist.errors import BadInput
-from shortlist.figures import Share, share
+from shortlist.evaluation.statistics import Share, share
 
-from ..sources import Dense
-from .record import Measured, Promise
+from shortlist_exporter.inputs.sources import Dense
+from shortlist_exporter.records.tuning import Measured, Promise
 
 LEAST_ROWS = 30  # distinct rows of a split, under which no interval is to be trusted
 

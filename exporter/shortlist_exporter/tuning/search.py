@@ -11,13 +11,14 @@ from dataclasses import dataclass, field
 
 from shortlist.errors import ShortlistError
 
-from ..sources import Dense
+from shortlist_exporter.inputs.sources import Dense
+from shortlist_exporter.records.tuning import Left, Trial
+
 from .bench import Bench
 from .clock import Clock, OutOfTime
 from .fits import Fit
 from .pace import Pace
 from .promises import keeps, margin, may_keep
-from .record import Left, Trial
 from .space import Build, Setting, settings
 
 FEW = 20_000  # contexts to fit with, at least, where there are as many

@@ -11,11 +11,12 @@ from typing import Any
 
 from shortlist.errors import BadInput
 
-from ..methods import METHODS, Fitted, grouped, method_named
-from ..methods.base import Cost, FloatArray
-from ..methods.l2s import with_probes
-from ..methods.svd import with_full_view
-from ..sources import Dense
+from shortlist_exporter.core.types import Cost, FloatArray
+from shortlist_exporter.inputs.sources import Dense
+from shortlist_exporter.methods import grouped
+from shortlist_exporter.methods.l2s import with_probes
+from shortlist_exporter.methods.registry import METHODS, Fitted, method_named
+from shortlist_exporter.methods.svd import with_full_view
 
 DENSE = "full"  # what the others are held against, and the answer of last resort
 SHARES = (12, 8, 6, 4.5, 3, 2)  # d / W

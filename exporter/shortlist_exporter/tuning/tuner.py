@@ -10,19 +10,24 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import torch
-from shortlist.bundle import GRAPHS, INDEX, writing
+from shortlist.bundle.reader import GRAPHS, INDEX
+from shortlist.bundle.writer import writing
 from shortlist.errors import BadInput, QualityError
 
-from ..certificate import write_certificate
-from ..export import Request, add_report, check_request, finish
-from ..methods import Fitted
-from ..methods.base import FloatArray, Progress, quiet, torch_dense
-from ..provenance import provenance
-from ..report.figures import HELD_OUT
-from ..report.samples import Sample
-from ..sources import Contexts, Dense, check_pair
-from ..splits import Splits, three_ways, two_ways
-from ..verify import DEPTH, Truth
+from shortlist_exporter.core.layer import torch_dense
+from shortlist_exporter.core.provenance import provenance
+from shortlist_exporter.core.types import FloatArray, Progress, quiet
+from shortlist_exporter.export.request import Request, check_request
+from shortlist_exporter.export.run import add_report, finish
+from shortlist_exporter.graphs.bounds import write_certificate
+from shortlist_exporter.inputs.sources import Contexts, Dense, check_pair
+from shortlist_exporter.inputs.splits import Splits, three_ways, two_ways
+from shortlist_exporter.methods.registry import Fitted
+from shortlist_exporter.records.report import HELD_OUT
+from shortlist_exporter.records.tuning import Part, Promise, TuneRecord, write
+from shortlist_exporter.report.measure.samples import Sample
+from shortlist_exporter.verify.quality import DEPTH, Truth
+
 from .bench import Bench
 from .cache import Cache, default_folder
 from .choice import Choice, dense_head
@@ -30,7 +35,6 @@ from .clock import Clock
 from .fits import Fit, Fits, manifest_at
 from .outcome import recorded
 from .promises import check_promise, check_rows, fits
-from .record import Part, Promise, TuneRecord, write
 from .search import Head, Search
 from .space import DENSE, Build, builds, chosen_methods
 

@@ -8,12 +8,12 @@ from itertools import compress
 
 import numpy as np
 
-from ..bundle import INDEX, Bundle
-from ..legal import Legal
-from ..result import FloatArray, IdArray, PlanResult
-from ..runtime import Graph
-from ..tally import Tally
-from .base import Plan, chunk_rows, empty_result, take_best
+from shortlist.bundle.reader import INDEX, Bundle
+from shortlist.core.filters import Legal
+from shortlist.core.results import FloatArray, IdArray, PlanResult, empty_result
+from shortlist.plans.common.base import Plan, chunk_rows, take_best
+from shortlist.plans.common.tally import Tally
+from shortlist.runtime.session import Graph
 
 TOP = ["top_logits", "top_ids"]
 ONE = np.array([1])

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from ..bundle import INDEX, Bundle
-from ..exact_rows import ExactRows
-from ..legal import UNRESTRICTED, Legal
-from ..result import FloatArray, IdArray, PlanResult
-from ..runtime import Graph
-from ..selection import Indices, largest, nth_largest, reaching
-from .base import Plan, chunk_rows, empty_result, take_best
+from shortlist.bundle.reader import INDEX, Bundle
+from shortlist.core.filters import UNRESTRICTED, Legal
+from shortlist.core.results import FloatArray, IdArray, PlanResult, empty_result
+from shortlist.plans.common.base import Plan, chunk_rows, take_best
+from shortlist.plans.common.exact_rows import ExactRows
+from shortlist.plans.common.selection import Indices, largest, nth_largest, reaching
+from shortlist.runtime.session import Graph
 
 DENSE_SHARE = 4
 RANK = 5  # the preview that the screen's reach is held against

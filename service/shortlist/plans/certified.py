@@ -20,13 +20,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..bundle import CERTIFICATE, Bundle
-from ..exact_rows import COMPILED_THREADS, ExactRows
-from ..legal import Legal
-from ..result import FloatArray, IdArray, PlanResult
-from ..runtime import Graph
-from ..selection import largest, nth_largest
-from .base import Plan, chunk_rows, empty_result, take_best
+from shortlist.bundle.reader import CERTIFICATE, Bundle
+from shortlist.core.filters import Legal
+from shortlist.core.results import FloatArray, IdArray, PlanResult, empty_result
+from shortlist.plans.common.base import Plan, chunk_rows, take_best
+from shortlist.plans.common.exact_rows import COMPILED_THREADS, ExactRows
+from shortlist.plans.common.selection import largest, nth_largest
+from shortlist.runtime.session import Graph
 
 FIRST = 32  # classes rescored at once: as a rule they hold all that the bounds leave, and much of the normaliser
 WIDEN = 2  # times k are rescored where k is large
@@ -202,7 +202,7 @@ def bounds_of(bundle: Bundle, arrays: dict[str, npt.NDArray[Any]], device: str, 
     """By compiled loops on few threads, where numba, its instruction and the tables are there; else by bounds.onnx."""
     if threads <= COMPILED_THREADS and "factors" in arrays:
         with contextlib.suppress(ImportError):
-            from ..compiled.bounds import VNNI, CompiledBounds
+            from shortlist.kernels.bounds import VNNI, CompiledBounds
 
             if VNNI:
                 return CompiledBounds(bundle, arrays, threads)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..bundle import Bundle
-from ..legal import Legal
-from ..result import FloatArray, PlanResult
-from ..runtime import Graph
-from .base import Plan, chunk_rows, empty_result, log_sum_exp, take_best
+from shortlist.bundle.reader import Bundle
+from shortlist.core.filters import Legal
+from shortlist.core.results import FloatArray, PlanResult, empty_result
+from shortlist.plans.common.base import Plan, chunk_rows, log_sum_exp, take_best
+from shortlist.runtime.session import Graph
 
 DENSE_CHUNK_BYTES = 32 << 20  # a matrix product gains from rows more than from cached logits
 FEW_ROWS = 3  # up to here a product over unpacked, mapped weights is faster than over packed ones

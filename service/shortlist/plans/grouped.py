@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from ..bundle import INDEX, Bundle
-from ..errors import BundleError
-from ..exact_rows import ExactRows
-from ..legal import UNRESTRICTED, Legal
-from ..result import FloatArray, IdArray, PlanResult
-from ..runtime import Graph
-from ..selection import Indices, largest, nth_largest
-from .base import MOST_ROWS, Plan, by_chunks, chunk_rows, empty_result, log_sum_exp, take_best
+from shortlist.bundle.reader import INDEX, Bundle
+from shortlist.core.filters import UNRESTRICTED, Legal
+from shortlist.core.results import FloatArray, IdArray, PlanResult, empty_result
+from shortlist.errors import BundleError
+from shortlist.plans.common.base import MOST_ROWS, Plan, by_chunks, chunk_rows, log_sum_exp, take_best
+from shortlist.plans.common.exact_rows import ExactRows
+from shortlist.plans.common.selection import Indices, largest, nth_largest
+from shortlist.runtime.session import Graph
 
 if TYPE_CHECKING:
-    from ..compiled.search import CompiledSearch
+    from shortlist.kernels.grouped.runner import CompiledSearch
 
 DENSE_SHARE = 4
 DIGITS = 2  # of int8 that a context has where it meets int8 rows; older bundles were calibrated with one
@@ -157,7 +157,7 @@ def best_holding(scores: FloatArray, sizes: IdArray, wanted: int) -> npt.NDArray
 def compiled(bundle: Bundle, arrays: dict[str, npt.NDArray[Any]], threads: int) -> CompiledSearch | None:
     """The search by compiled loops; None without numba for this numpy, or the instruction that makes them fast."""
     try:
-        from ..compiled.search import VNNI, CompiledSearch
+        from shortlist.kernels.grouped.runner import VNNI, CompiledSearch
     except ImportError:
         return None
     return CompiledSearch(bundle, arrays, threads) if VNNI else None

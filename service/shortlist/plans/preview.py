@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..bundle import Bundle
-from ..exact_rows import ExactRows
-from ..legal import Legal
-from ..result import FloatArray, IdArray, PlanResult
-from ..runtime import Graph
-from ..selection import largest
-from .base import Plan, chunk_rows, empty_result, log_sum_exp, take_best
+from shortlist.bundle.reader import Bundle
+from shortlist.core.filters import Legal
+from shortlist.core.results import FloatArray, IdArray, PlanResult, empty_result
+from shortlist.plans.common.base import Plan, chunk_rows, log_sum_exp, take_best
+from shortlist.plans.common.exact_rows import ExactRows
+from shortlist.plans.common.selection import largest
+from shortlist.runtime.session import Graph
 
 DENSE_SHARE = 4
 WIDEN = 4  # a request for k classes rescores at least 4 k candidates

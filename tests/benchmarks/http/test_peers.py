@@ -6,17 +6,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from shortlist.core.filters import UNRESTRICTED
+from shortlist.core.results import TopK
 from shortlist.errors import ServerError
-from shortlist.legal import UNRESTRICTED
-from shortlist.result import TopK
-from shortlist_exporter import certificate
+from shortlist_exporter.graphs import bounds
 
-from benchmarks.http import peer_servers, peers
-from benchmarks.http.peer_servers import Launch, LitServe, MLServer, Peer, Place, Triton
-from benchmarks.http.processes import Process, free_port
-from benchmarks.http.questions import Answer, Question, infer, infer_answer
-from benchmarks.http.wrk import Load
-from tests.support import make_contexts, make_dense, make_head
+from benchmarks.http import peers
+from benchmarks.http.client.requests import Answer, Question, infer, infer_answer
+from benchmarks.http.client.wrk import Load
+from benchmarks.http.servers import peer_servers
+from benchmarks.http.servers.peer_servers import Launch, LitServe, MLServer, Peer, Place, Triton
+from benchmarks.http.servers.processes import Process, free_port
+from tests.support.layers import make_contexts, make_dense, make_head
 
 IDS = np.array([[3, 1], [2, 0]])
 TRUTH = TopK(IDS, np.array([[-1, -2], [-1, -3]], np.float32), np.array([9, 9], np.int32), "exact")
@@ -122,7 +123,7 @@ def test_one_that_does_not_bear_it_is_not_stopped(tmp_path):
 
 
 def test_our_own_rows_are_held_against_dense(tmp_path, monkeypatch):
-    monkeypatch.setattr(certificate, "LEAST_WEIGHTS", 0)
+    monkeypatch.setattr(bounds, "LEAST_WEIGHTS", 0)
     options = {"method": "svd", "options": {"basis": "context", "width": "8", "full_view": "40"}}
     head = make_head(tmp_path / "head", make_dense(300, 16), make_contexts(dim=16), **options)
     contexts = make_contexts(dim=16, seed=4).contexts[:6]

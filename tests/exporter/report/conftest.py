@@ -9,11 +9,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from shortlist_exporter.export import Request, export
-from shortlist_exporter.report import gather
-from shortlist_exporter.sources import Contexts
+from shortlist_exporter.export.request import Request
+from shortlist_exporter.export.run import export
+from shortlist_exporter.inputs.sources import Contexts
+from shortlist_exporter.report.measure import gather
 
-from tests.support import CLASSES, make_contexts, make_dense
+from tests.support.layers import CLASSES, make_contexts, make_dense
 
 DOCUMENTS = np.repeat(np.arange(20), 40).astype(np.int32)
 CONTEXTS = Contexts(make_contexts(800).contexts, documents=DOCUMENTS, sha256="of nothing")

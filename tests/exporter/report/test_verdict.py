@@ -1,8 +1,8 @@
 import pytest
-from shortlist.figures import Share
-from shortlist.manifest import Quality
+from shortlist.bundle.manifest import Quality
+from shortlist.evaluation.statistics import Share
+from shortlist_exporter.records.report import CALIBRATION, HELD_OUT, Domain, Tried
 from shortlist_exporter.report import verdict
-from shortlist_exporter.report.figures import CALIBRATION, HELD_OUT, Domain, Tried
 
 QUALITY = Quality(
     rows=9, p_at_1=0.9, p_at_5=0.8, p_at_10=0.7, logprob_error_mean=0, logprob_error_p99=0, cost_macs=1, cost_bytes=1

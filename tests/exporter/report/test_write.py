@@ -6,18 +6,19 @@ import sys
 import numpy as np
 import pytest
 import shortlist
-from shortlist.bundle import Bundle
-from shortlist.cli import main
+from shortlist.bundle.reader import Bundle
+from shortlist.cli.dispatch import main
 from shortlist.errors import MissingExtra, ShortlistError
 from shortlist.head import Head
-from shortlist_exporter import export as export_module
-from shortlist_exporter.export import Request, export
-from shortlist_exporter.report import pictures
-from shortlist_exporter.report.figures import HELD_OUT, Figures, stored
+from shortlist_exporter.export import run as export_module
+from shortlist_exporter.export.request import Request
+from shortlist_exporter.export.run import export
+from shortlist_exporter.records.report import HELD_OUT, Figures, stored
+from shortlist_exporter.report.page import pictures
 from shortlist_exporter.report.write import write_report
 
 from tests.exporter.report.conftest import CONTEXTS, OPTIONS, Page
-from tests.support import make_contexts, make_dense, make_head
+from tests.support.layers import make_contexts, make_dense, make_head
 
 PICTURES = {"front", "candidates", "parts", "copies", "calibration", "domains"}
 PNG = b"\x89PNG\r\n"

@@ -1,0 +1,1 @@
+"""What benchmarks share: runs on disk, exact truth, dense spellings."""

@@ -1,0 +1,80 @@
+"""Every spelling of the dense head in ONNX Runtime; the fastest is what others are compared with."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+from onnx import NodeProto, TensorProto, helper
+from shortlist.plans.common.selection import ranked
+from shortlist.runtime.session import Graph
+from shortlist_exporter.graphs.builder import GraphBuilder, value
+from shortlist_exporter.graphs.dense import padding_of
+from shortlist_exporter.inputs.sources import Dense
+
+Contexts = npt.NDArray[np.float32]
+TopK = Callable[[Contexts, int], npt.NDArray[np.int64]]
+
+
+PRODUCTS = ("MatMul", "Gemm")
+SELECTIONS = ("TopK", "threshold")
+PACKINGS = ("packed", "as mapped")
+
+
+def spelling_names() -> list[str]:
+    """Every spelling."""
+    return [f"{a} + {b}, weights {c}" for a, b, c in itertools.product(PRODUCTS, SELECTIONS, PACKINGS)]
+
+
+def spellings(dense: Dense, folder: Path, threads: int) -> dict[str, TopK]:
+    """Name -> function (contexts [B, d], k) -> ids [B, k]. None of them computes a normaliser."""
+    return {name: spelling(dense, folder, name, threads) for name in spelling_names()}
+
+
+def spelling(dense: Dense, folder: Path, name: str, threads: int) -> TopK:
+    """One of `spelling_names`; its graph and weights are written to `folder`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    operators, packing = name.split(", weights ")
+    product, selection = operators.split(" + ")
+    path = written(dense, folder, product, in_graph=selection == "TopK")
+    graph = Graph(path, "cpu", threads, prepack=packing == "packed")
+    return graph_topk(graph) if selection == "TopK" else threshold_topk(graph)
+
+
+def graph_topk(graph: Graph) -> TopK:
+    """Selection by ONNX TopK."""
+    return lambda contexts, k: graph(context=contexts, k=np.array([k], np.int64))[0]
+
+
+def threshold_topk(graph: Graph) -> TopK:
+    """Selection by this project's threshold, outside the graph."""
+    return lambda contexts, k: np.stack([ranked(row, k) for row in graph(context=contexts)[0]])
+
+
+def written(dense: Dense, folder: Path, product: str, *, in_graph: bool) -> Path:
+    """MatMul over weights by column, or Gemm over weights by row; with TopK in the graph or without."""
+    graph = GraphBuilder(folder)
+    if product == "MatMul":
+        logits = graph.node("MatMul", ["context", graph.tensor("columns", dense.weight.T)], "products")
+    else:
+        logits = graph.node("Gemm", ["context", graph.tensor("weight", dense.weight)], "products", transB=1)
+    if dense.bias is not None:
+        logits = graph.node("Add", [logits, graph.tensor("bias", dense.bias)], "biased")
+    if dense.padded.size:
+        logits = graph.node("Add", [logits, graph.tensor("padding", padding_of(dense))], "padded")
+    context = value("context", TensorProto.FLOAT, ["B", dense.dim])
+    if not in_graph:
+        graph.node("Identity", [logits], "logits")
+        output = value("logits", TensorProto.FLOAT, ["B", dense.classes])
+        return graph.save(f"{product}-logits", [context], [output])
+    graph.nodes.append(topk_node(logits))
+    inputs = [context, value("k", TensorProto.INT64, [1])]
+    return graph.save(f"{product}-topk", inputs, [value("ids", TensorProto.INT64, ["B", "k"])])
+
+
+def topk_node(logits: str) -> NodeProto:
+    """ONNX TopK with its two outputs; ids are kept."""
+    return helper.make_node("TopK", [logits, "k"], ["values", "ids"])

@@ -1,0 +1,38 @@
+"""The dense layer in torch: Linear and topk."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import torch
+from shortlist_exporter.core.layer import torch_dense
+from shortlist_exporter.inputs.sources import Dense
+
+from benchmarks.contenders.base import Contender, FloatArray, IdArray, Options
+
+
+class TorchDense(Contender):
+    """float32 products."""
+
+    name: ClassVar[str] = "dense, torch"
+
+    @classmethod
+    def grid(cls, dense: Dense) -> list[Options]:
+        """See Contender.grid."""
+        del dense
+        return [{}]
+
+    def fit(self, dense: Dense, contexts: FloatArray) -> None:
+        """See Contender.fit."""
+        del contexts
+        self.dense = torch_dense(dense)
+
+    def topk(self, contexts: FloatArray, k: int) -> IdArray:
+        """See Contender.topk."""
+        with torch.inference_mode():
+            found: IdArray = self.dense.logits(torch.from_numpy(contexts)).topk(k, dim=1).indices.numpy()
+        return found
+
+    def size(self) -> int:
+        """See Contender.size."""
+        return self.dense.weight.nbytes

@@ -1,0 +1,1 @@
+"""Other projects' and papers' indexes."""

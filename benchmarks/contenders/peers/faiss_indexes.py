@@ -1,0 +1,241 @@
+"""FAISS (Douze et al. 2024, arXiv 2401.08281), spelled as its index factory does.
+
+Recipes end in `RFlat`: the best candidates of a coarse index are scored again by float32 rows. How many is the
+setting `refined`; FAISS calls its ratio to k the `k_factor`.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from math import sqrt
+from typing import Any, ClassVar
+
+from shortlist_exporter.inputs.sources import Dense
+
+from benchmarks.contenders.base import Contender, FloatArray, IdArray, Options
+from benchmarks.contenders.basis import basis_of
+
+from .hnswlib_indexes import BEAMS, LARGE, lifted, lifted_queries
+
+BASES = ("raw", "whitened")
+LIFTS = (("raw", False), ("raw", True), ("whitened", True))
+REFINED = (50, 100, 200, 500, 750, 1000, 1500, 2000, 5000)
+
+
+class FaissIndex(Contender):
+    """An index of inner products; settings `refined`, `nprobe` and `efSearch` where the recipe has such a part."""
+
+    needs: ClassVar[tuple[str, ...]] = ("faiss",)
+    own_threads: ClassVar[bool] = True
+
+    @abstractmethod
+    def empty(self, dim: int) -> Any:
+        """The untrained FAISS index of rows [V, dim]."""
+
+    def fit(self, dense: Dense, contexts: FloatArray) -> None:
+        """See Contender.fit."""
+        import faiss
+
+        self.faiss = faiss
+        faiss.omp_set_num_threads(self.threads)
+        self.basis = basis_of(self.build["basis"], dense, contexts)
+        rows = lifted(self.basis.rows) if self.build.get("lift") else self.basis.rows
+        self.index = self.empty(rows.shape[1])
+        self.index.train(rows)
+        self.index.add(rows)
+
+    def made(self, factory: str, dim: int) -> Any:
+        """What FAISS makes of a factory string."""
+        return self.faiss.index_factory(dim, factory, self.faiss.METRIC_INNER_PRODUCT)
+
+    def use(self, setting: Options) -> None:
+        """See Contender.use."""
+        super().use(setting)
+        for name, value in setting.items():
+            if name != "refined":
+                self.faiss.ParameterSpace().set_index_parameter(self.index, name, value)
+
+    def topk(self, contexts: FloatArray, k: int) -> IdArray:
+        """See Contender.topk."""
+        self.faiss.omp_set_num_threads(self.threads)  # global: another contender may have changed it
+        if "refined" in self.setting:
+            self.index.k_factor = max(1.0, self.setting["refined"] / k)
+        queries = self.basis.queries(contexts)
+        _, positions = self.index.search(lifted_queries(queries) if self.build.get("lift") else queries, k)
+        return self.basis.classes(positions)
+
+    def size(self) -> int:
+        """See Contender.size."""
+        return int(self.faiss.serialize_index(self.index).nbytes)
+
+
+class FaissFlat(FaissIndex):
+    """Every row in float32."""
+
+    name: ClassVar[str] = "faiss flat"
+
+    @classmethod
+    def grid(cls, dense: Dense) -> list[Options]:
+        """See Contender.grid; the answers are exact in every basis, raw is enough."""
+        del dense
+        return [{"basis": "raw"}]
+
+    def empty(self, dim: int) -> Any:
+        """See FaissIndex.empty."""
+        return self.made("Flat", dim)
+
+
+class FaissCodes(FaissIndex):
+    """Every row in a byte or half a byte a component, then refined."""
+
+    name: ClassVar[str] = "faiss SQ"
+
+    @classmethod
+    def grid(cls, dense: Dense) -> list[Options]:
+        """See Contender.grid."""
+        del dense
+        return [{"basis": basis, "codes": codes} for codes in ("SQ8", "SQ4") for basis in BASES]
+
+    def empty(self, dim: int) -> Any:
+        """See FaissIndex.empty."""
+        return self.made(f"{self.build['codes']},RFlat", dim)
+
+    def settings(self) -> list[Options]:
+        """See Contender.settings; such codes leave little to refine."""
+        return [{"refined": refined} for refined in (20, 50, 100, 200)]
+
+
+class FaissProductQuantizer(FaissIndex):
+    """Pairs of components in four bits, scanned in registers (Andre et al. 2017, arXiv 1704.07355), then refined."""
+
+    name: ClassVar[str] = "faiss PQ fast-scan"
+
+    @classmethod
+    def grid(cls, dense: Dense) -> list[Options]:
+        """See Contender.grid."""
+        del dense
+        return [{"basis": basis, "pair": pair} for pair in (2, 1) for basis in BASES]
+
+    def empty(self, dim: int) -> Any:
+        """See FaissIndex.empty; components are padded to whole blocks."""
+        blocks = -(-dim // self.build["pair"])
+        return self.made(f"Pad{blocks * self.build['pair']},PQ{blocks}x4fs,RFlat", dim)
+
+    def settings(self) -> list[Options]:
+        """See Contender.settings; up to 5,000 candidates."""
+        return [{"refined": refined} for refined in REFINED]
+
+
+class FaissTruncated(FaissProductQuantizer):
+    """A coarse index of the first `width` axes, then refined: in the whitened basis a context-weighted SVD preview."""
+
+    name: ClassVar[str] = "faiss truncated"
+
+    @classmethod
+    def grid(cls, dense: Dense) -> list[Options]:
+        """See Contender.grid; axes have an order in the whitened basis alone."""
+        widths = [2 * round(dense.dim / share / 2) for share in (8, 6, 4.5, 3, 2)]
+        fast = [{"basis": "whitened", "width": width, "codes": f"PQ{width // 2}x4fs"} for width in widths]
+        fine = [{"basis": "whitened", "width": width, "codes": f"PQ{width}x4fs"} for width in widths[:4]]
+        return [*({"basis": "whitened", "width": width, "codes": "SQ8"} for width in widths[:4]), *fast, *fine]
+
+    def empty(self, dim: int) -> Any:
+        """See FaissIndex.empty; the parts are kept, since FAISS does not own them."""
+        width = self.build["width"]
+        self.first = self.faiss.RemapDimensionsTransform(dim, width, False)
+        self.codes = self.made(self.build["codes"], width)
+        self.coarse = self.faiss.IndexPreTransform(self.first, self.codes)
+        return self.faiss.IndexRefineFlat(self.coarse)
+
+
+class FaissInverted(FaissIndex):
+    """k-means cells of the rows, the `nprobe` best searched: in float32, or in bytes or fast-scan codes and refined."""
+
+    name: ClassVar[str] = "faiss IVF"
+    times: ClassVar[tuple[int, ...]] = (4, 8)  # sqrt(V) cells; FAISS advises 4 to 16
+
+    @classmethod
+    def grid(cls, dense: Dense) -> list[Options]:
+        """See Contender.grid."""
+        cells = [max(1, round(times * sqrt(dense.classes))) for times in cls.times]
+        return [
+            {"basis": basis, "cells": count, "codes": codes}
+            for count in cells
+            for codes in ("Flat", "SQ8", "PQ")
+            for basis in BASES
+        ]
+
+    def empty(self, dim: int) -> Any:
+        """See FaissIndex.empty."""
+        blocks, cells = -(-dim // 2), f"IVF{self.build['cells']}"
+        fast = f"Pad{2 * blocks},{cells},PQ{blocks}x4fs,RFlat"
+        return self.made({"Flat": f"{cells},Flat", "SQ8": f"{cells},SQ8,RFlat", "PQ": fast}[self.build["codes"]], dim)
+
+    def settings(self) -> list[Options]:
+        """See Contender.settings; up to every cell."""
+        cells = self.build["cells"]
+        probes = sorted({max(1, cells // share) for share in (64, 32, 16, 8, 4, 2, 1)})
+        if self.build["codes"] == "Flat":
+            return [{"nprobe": probe} for probe in probes]
+        refined = (50, 200) if self.build["codes"] == "SQ8" else (200, 500, 1000)
+        return [{"nprobe": probe, "refined": count} for probe in probes for count in refined]
+
+
+class FaissManyCells(FaissInverted):
+    """As many cells as FAISS advises at most."""
+
+    name: ClassVar[str] = "faiss IVF, many cells"
+    quick: ClassVar[bool] = False
+    times: ClassVar[tuple[int, ...]] = (16,)
+
+
+class FaissGraph(FaissIndex):
+    """HNSW (Malkov and Yashunin 2016, arXiv 1603.09320) on inner products, of rows lifted as for FGD or not."""
+
+    name: ClassVar[str] = "faiss HNSW"
+
+    @classmethod
+    def grid(cls, dense: Dense) -> list[Options]:
+        """See Contender.grid."""
+        del dense
+        return [{"basis": basis, "lift": lift, "links": 32, "construction": 100} for basis, lift in LIFTS]
+
+    def empty(self, dim: int) -> Any:
+        """See FaissIndex.empty."""
+        index = self.made(f"HNSW{self.build['links']},Flat", dim)
+        index.hnsw.efConstruction = self.build["construction"]
+        return index
+
+    def settings(self) -> list[Options]:
+        """See Contender.settings; up to a quarter of the classes."""
+        quarter = len(self.basis.ids) // 4
+        return [{"efSearch": beam} for beam in sorted({min(beam, quarter) for beam in BEAMS})]
+
+
+class FaissLargeGraph(FaissGraph):
+    """Graphs that take minutes to build, in the two bases that the quick grid's fastest runs had."""
+
+    name: ClassVar[str] = "faiss HNSW, large"
+    quick: ClassVar[bool] = False
+
+    @classmethod
+    def grid(cls, dense: Dense) -> list[Options]:
+        """See Contender.grid."""
+        del dense
+        return [
+            {"basis": basis, "lift": lift, "links": links, "construction": construction}
+            for links, construction in LARGE
+            for basis, lift in (LIFTS[0], LIFTS[-1])
+        ]
+
+
+CONTENDERS: tuple[type[Contender], ...] = (
+    FaissFlat,
+    FaissCodes,
+    FaissProductQuantizer,
+    FaissTruncated,
+    FaissInverted,
+    FaissManyCells,
+    FaissGraph,
+    FaissLargeGraph,
+)

@@ -1,0 +1,91 @@
+"""All classes in int8 in ONNX Runtime, then exact scores of the best: what quantisation gives without any index.
+
+Each row of the weight has its own scale, each context vector too (`shortlist_models.svd.quantize_rows`, and the graph
+pieces of method svd). The best N of the coarse scores are selected by a threshold outside the graph.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import ClassVar
+
+import numpy as np
+import torch
+from onnx import TensorProto
+from shortlist.plans.common.selection import largest
+from shortlist.runtime.session import Graph
+from shortlist_exporter.graphs.builder import GraphBuilder, value
+from shortlist_exporter.graphs.quantized import ZERO_POINT, quantized_contexts
+from shortlist_exporter.inputs.sources import Dense
+from shortlist_models.svd import quantize_rows
+
+from benchmarks.contenders.base import Contender, FloatArray, IdArray, Options
+from benchmarks.contenders.basis import Basis, basis_of, rescored
+
+RESCORED = (8, 16, 32, 64, 128, 256)
+
+
+def written(basis: Basis, folder: Path) -> Path:
+    """int8.onnx: `query` [B, D] -> `scores` [B, m] of the rows of `basis`; a raw bias is added in float32."""
+    apart = basis.bias and basis.change is None
+    rows = basis.rows[:, :-1] if apart else basis.rows
+    graph = GraphBuilder(folder)
+    scores = integer_products(graph, rows)
+    if apart:
+        scores = graph.node("Add", [scores, graph.tensor("bias", basis.rows[:, -1])], "biased")
+    graph.node("Identity", [scores], "scores")
+    query = value("query", TensorProto.FLOAT, ["B", rows.shape[1]])
+    return graph.save("int8", [query], [value("scores", TensorProto.FLOAT, ["B", len(rows)])])
+
+
+def integer_products(graph: GraphBuilder, rows: FloatArray) -> str:
+    """`query` [B, D] times `rows` [m, D] through int8."""
+    integers, scale = quantize_rows(torch.from_numpy(np.ascontiguousarray(rows)))
+    query, query_scale = quantized_contexts(graph, "query")
+    weights = graph.tensor("rows", integers.numpy().T.astype(np.int8))
+    zero_point = graph.tensor("zero_point", np.uint8(ZERO_POINT))
+    sums = graph.node("MatMulInteger", [query, weights, zero_point], "sums")
+    floats = graph.node("Cast", [sums], "float_sums", to=TensorProto.FLOAT)
+    scaled = graph.node("Mul", [floats, graph.tensor("scale", scale.numpy().reshape(-1))], "scaled")
+    return graph.node("Mul", [scaled, query_scale], "products")
+
+
+class OnnxInt8(Contender):
+    """Setting `rescored`: N."""
+
+    name: ClassVar[str] = "int8 rows, onnxruntime"
+
+    @classmethod
+    def grid(cls, dense: Dense) -> list[Options]:
+        """See Contender.grid."""
+        del dense
+        return [{"basis": basis} for basis in ("raw", "whitened")]
+
+    def fit(self, dense: Dense, contexts: FloatArray) -> None:
+        """See Contender.fit."""
+        self.dense = dense
+        self.basis = basis_of(self.build["basis"], dense, contexts)
+        with TemporaryDirectory() as folder:  # what is packed or mapped outlives its files
+            self.graph = Graph(written(self.basis, Path(folder)), "cpu", self.threads, prepack=True)
+
+    def settings(self) -> list[Options]:
+        """See Contender.settings."""
+        return [{"rescored": count} for count in RESCORED]
+
+    def topk(self, contexts: FloatArray, k: int) -> IdArray:
+        """See Contender.topk."""
+        queries = contexts if self.basis.change is None else self.basis.queries(contexts)
+        count = max(self.setting.get("rescored", RESCORED[-1]), k)
+        found = np.stack([largest(scores, count) for scores in self.graph(query=queries)[0]])
+        return rescored(self.dense, contexts, self.basis.ids[found], k)
+
+    def size(self) -> int:
+        """See Contender.size: int8 rows with a scale and a bias each, the change of basis, the float32 rows."""
+        rows, dim = map(int, self.basis.rows.shape)
+        change = 0 if self.basis.change is None else self.basis.change.nbytes
+        coarse: int = rows * (dim + 8)
+        return coarse + change + self.dense.weight.nbytes
+
+
+CONTENDERS: tuple[type[Contender], ...] = (OnnxInt8,)

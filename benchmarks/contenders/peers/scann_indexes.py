@@ -1,0 +1,175 @@
+"""ScaNN (Guo et al. 2020, arXiv 1908.10396): anisotropic hashing, k-means tree, exact reordering of the best.
+
+Anisotropic hashing ("AH") keeps 4 bits for each pair of components; errors along the row count more than across.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import replace
+from math import sqrt
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, ClassVar
+
+import numpy as np
+from shortlist_exporter.inputs.sources import Dense
+
+from benchmarks.contenders.base import Contender, FloatArray, IdArray, Options
+from benchmarks.contenders.basis import basis_of, rescored
+
+BASES = ("raw", "whitened")
+REORDERED = (50, 100, 200, 500, 1000, 1500, 2000, 5000, 10000)
+K = 10  # ScaNN wants a default; every call gives its own
+
+
+class Scann(Contender):
+    """A searcher of inner products; settings `reorder` and, with a tree, `leaves`."""
+
+    needs: ClassVar[tuple[str, ...]] = ("scann",)
+    own_threads: ClassVar[bool] = True
+
+    @abstractmethod
+    def described(self, builder: Any) -> Any:
+        """The builder with what this contender asks of it."""
+
+    def builder(self) -> Any:
+        """ScaNN's builder over the rows of the basis."""
+        from scann import scann_ops_pybind
+
+        return scann_ops_pybind.builder(self.basis.rows, K, "dot_product").set_n_training_threads(self.threads)
+
+    def fit(self, dense: Dense, contexts: FloatArray) -> None:
+        """See Contender.fit."""
+        self.basis = basis_of(self.build["basis"], dense, contexts)
+        self.searcher: Any = self.described(self.builder()).reorder(REORDERED[0]).build()
+
+    def settings(self) -> list[Options]:
+        """See Contender.settings."""
+        return [{"reorder": count} for count in REORDERED]
+
+    def topk(self, contexts: FloatArray, k: int) -> IdArray:
+        """See Contender.topk."""
+        return self.asked(contexts, k, max(k, self.setting.get("reorder", k)))
+
+    def asked(self, contexts: FloatArray, k: int, reorder: int) -> IdArray:
+        """Ids [B, k], the best of `reorder` candidates by float32 rows; -1 where ScaNN found fewer."""
+        queries = self.basis.queries(contexts)
+        counts = (k, reorder, self.setting.get("leaves", -1))
+        if len(queries) == 1:
+            positions, scores = (part[None] for part in self.searcher.search(queries[0], *counts))
+        elif self.threads == 1:
+            positions, scores = self.searcher.search_batched(queries, *counts)
+        else:
+            self.searcher.set_num_threads(self.threads)
+            share = -(-len(queries) // self.threads)
+            positions, scores = self.searcher.search_batched_parallel(queries, *counts, batch_size=share)
+        return self.basis.classes(known(positions, scores, k))
+
+    def size(self) -> int:
+        """See Contender.size."""
+        with TemporaryDirectory() as folder:
+            self.searcher.serialize(folder)
+            return sum(file.stat().st_size for file in Path(folder).iterdir())
+
+
+class ScannHash(Scann):
+    """AH of every row, then reordering: what ScaNN advises for 20,000 to 100,000 rows."""
+
+    name: ClassVar[str] = "scann AH"
+
+    @classmethod
+    def grid(cls, dense: Dense) -> list[Options]:
+        """See Contender.grid."""
+        del dense
+        return [{"basis": basis, "block": block} for block in (2, 1) for basis in BASES]
+
+    def described(self, builder: Any) -> Any:
+        """See Scann.described."""
+        return builder.score_ah(self.build["block"], anisotropic_quantization_threshold=0.2)
+
+
+class ScannTree(Scann):
+    """A tree of 1 to 4 sqrt(V) leaves, AH within them, then reordering."""
+
+    name: ClassVar[str] = "scann tree"
+
+    @classmethod
+    def grid(cls, dense: Dense) -> list[Options]:
+        """See Contender.grid."""
+        leaves = [max(1, round(times * sqrt(dense.classes))) for times in (1, 2, 4)]
+        return [{"basis": basis, "leaves": count} for count in leaves for basis in BASES]
+
+    def described(self, builder: Any) -> Any:
+        """See Scann.described."""
+        tree = builder.tree(self.build["leaves"], self.build["leaves"], min_partition_size=1)
+        return tree.score_ah(2, anisotropic_quantization_threshold=0.2)
+
+    def settings(self) -> list[Options]:
+        """See Contender.settings; up to all leaves."""
+        leaves = self.build["leaves"]
+        opened = sorted({max(1, leaves // share) for share in (16, 8, 4, 2, 1)})
+        usual = [{"leaves": count, "reorder": reorder} for count in opened for reorder in (50, 100, 200, 1000)]
+        return [*usual, {"leaves": leaves, "reorder": 10000}]
+
+
+class ScannBytes(Scann):
+    """Every row in a byte a component, then reordering."""
+
+    name: ClassVar[str] = "scann int8"
+
+    @classmethod
+    def grid(cls, dense: Dense) -> list[Options]:
+        """See Contender.grid."""
+        del dense
+        return [{"basis": basis} for basis in BASES]
+
+    def described(self, builder: Any) -> Any:
+        """See Scann.described."""
+        return builder.score_brute_force(quantize=True)
+
+    def settings(self) -> list[Options]:
+        """See Contender.settings; bytes leave little to reorder."""
+        return [{"reorder": count} for count in (20, 50, 200)]
+
+
+class ScannTruncated(ScannHash):
+    """AH of the first `width` axes, then rows in numpy: in the whitened basis a context-weighted SVD preview.
+
+    ScaNN cannot truncate without a tree, and would reorder by the truncated rows.
+    """
+
+    name: ClassVar[str] = "scann truncated"
+
+    @classmethod
+    def grid(cls, dense: Dense) -> list[Options]:
+        """See Contender.grid; axes have an order in the whitened basis alone."""
+        widths = [2 * round(dense.dim / share / 2) for share in (6, 4.5, 3, 2)]
+        return [{"basis": "whitened", "width": width, "block": block} for block in (2, 1) for width in widths]
+
+    def fit(self, dense: Dense, contexts: FloatArray) -> None:
+        """See Contender.fit."""
+        self.dense = dense
+        basis = basis_of(self.build["basis"], dense, contexts)
+        width = self.build["width"]
+        change = None if basis.change is None else np.ascontiguousarray(basis.change[:, :width])
+        self.basis = replace(basis, rows=np.ascontiguousarray(basis.rows[:, :width]), change=change)
+        self.searcher = self.described(self.builder()).build()
+
+    def topk(self, contexts: FloatArray, k: int) -> IdArray:
+        """See Contender.topk."""
+        return rescored(self.dense, contexts, self.asked(contexts, max(k, self.setting["reorder"]), -1), k)
+
+    def size(self) -> int:
+        """See Contender.size."""
+        return super().size() + self.dense.weight.nbytes
+
+
+def known(positions: Any, scores: Any, k: int) -> IdArray:
+    """[B, m <= k] of ScaNN -> [B, k] int64, -1 where nothing was found: scores are NaN there."""
+    padded = np.full((len(positions), k), -1, np.int64)
+    padded[:, : positions.shape[1]] = np.where(np.isnan(scores), -1, positions.astype(np.int64))
+    return padded
+
+
+CONTENDERS: tuple[type[Contender], ...] = (ScannBytes, ScannHash, ScannTruncated, ScannTree)

@@ -1,0 +1,78 @@
+"""Bundles to serve: small ones, exported once into the cache, or one that is given."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+from shortlist.bundle.manifest import FILE_NAME
+from shortlist.bundle.reader import CALIBRATION, Bundle
+from shortlist.bundle.writer import seal
+from shortlist.core.results import FloatArray
+from shortlist.errors import NotFound
+
+MODEL = "lm"
+CONSTANT = (1_000, 576)  # classes, dim of the bundle whose compute is replaced
+SYNTHETIC = (20_000, 128)
+ROWS = 4_096  # contexts that heads are fitted on
+DECAY = 0.05  # the last axis' standard deviation over the first's
+
+
+def constant_bundle(cache: Path) -> Path:
+    """A full head of 1,000 classes by 576."""
+    return exported(cache / "constant", *CONSTANT, "full", {})
+
+
+def synthetic_bundle(cache: Path) -> Path:
+    """An SVD head of 20,000 classes by 128, with its dense layer."""
+    return exported(cache / "synthetic", *SYNTHETIC, "svd", {"basis": "context", "width": "32", "full_view": "200"})
+
+
+def exported(repository: Path, classes: int, dim: int, method: str, options: dict[str, str]) -> Path:
+    """The bundle `repository`/lm/1, made where it is missing."""
+    out = repository / MODEL / "1"
+    if not (out / FILE_NAME).is_file():
+        # torch takes seconds to import, and is not needed where the bundle is there
+        from shortlist_exporter.export.request import Request
+        from shortlist_exporter.export.run import export
+        from shortlist_exporter.inputs.sources import Contexts, Dense
+
+        random = np.random.default_rng(0)
+        weight = random.standard_normal((classes, dim)).astype(np.float32)
+        contexts = (random.standard_normal((ROWS, dim)) * np.geomspace(1, DECAY, dim)).astype(np.float32)
+        request = Request(method, options, fallback=False, threads=1)
+        export(Dense(weight), Contexts(contexts), out, request)
+    return out
+
+
+def checked(bundle: Path) -> Path:
+    """`bundle` as an absolute path; raises NotFound where no bundle is there."""
+    if not (bundle / FILE_NAME).is_file():
+        raise NotFound(f"there is no bundle at {bundle}: give <repository>/<name>/<version>")
+    return bundle.resolve()
+
+
+def served_alone(bundle: Path, folder: Path) -> Path:
+    """A repository in `folder` that holds this bundle alone."""
+    name = folder / bundle.parent.name
+    name.mkdir(parents=True)
+    (name / bundle.name).symlink_to(bundle, target_is_directory=True)
+    return folder
+
+
+def without_proofs(bundle: Bundle, folder: Path) -> Path:
+    """A copy <folder>/<name>/<version> whose exact answers are the dense layer's own, since nothing proves others."""
+    manifest = bundle.manifest
+    out = folder / manifest.name / str(manifest.version)
+    shutil.copytree(bundle.folder, out)
+    (out / FILE_NAME).unlink()
+    graphs = {role: path for role, path in manifest.graphs.items() if role != "bounds"}
+    seal(out, manifest.model_copy(update={"graphs": graphs, "certificate": None}))
+    return out
+
+
+def contexts_of(bundle: Path, rows: int) -> FloatArray:
+    """Up to `rows` contexts [n, d] of the bundle's calibration."""
+    found: FloatArray = Bundle(bundle, verify=False).tensors(CALIBRATION)["contexts"][:rows]
+    return found

@@ -1,0 +1,91 @@
+"""The real server over a repository, with every head's arithmetic replaced by a constant.
+
+Checks, batching, metrics, admission and deadlines stay on: what is measured is everything but the matrix product.
+
+  python -m benchmarks.http.servers.constant_server REPOSITORY PORT
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+from shortlist.core.filters import Legal
+from shortlist.core.results import FloatArray, PlanResult
+from shortlist.errors import NotReady
+from shortlist.head import Head
+from shortlist.plans.common.base import log_sum_exp
+from shortlist.plans.registry import FullPlan
+from shortlist.server.app import create_app
+from shortlist.server.engine.service import Service
+from shortlist.server.settings import load_settings
+from shortlist.server.transport.gateway import Gateway
+from shortlist.server.transport.process import Server, configure, listen
+
+
+class ConstantPlan(FullPlan):
+    """Answers ids 0..k-1 to everything. A dense plan in all else, for what asks plans about themselves."""
+
+    def __init__(self, classes: int) -> None:
+        """Opens no graph."""
+        self.classes = classes
+        self.answers: dict[tuple[int, int], PlanResult] = {}
+
+    def topk(self, contexts: FloatArray, k: int, legal: Legal) -> PlanResult:
+        """See Plan.topk; made once for every shape."""
+        del legal
+        shape = len(contexts), k
+        if shape not in self.answers:
+            self.answers[shape] = constant_result(*shape, self.classes)
+        return self.answers[shape]
+
+    def log_normalizer(self, contexts: FloatArray) -> FloatArray:
+        """See Plan.log_normalizer."""
+        return constant_result(len(contexts), 1, self.classes).log_normalizer
+
+
+def constant_result(rows: int, k: int, classes: int) -> PlanResult:
+    """Ids 0..k-1 with falling logits, for every row."""
+    logits = np.linspace(0, -9, k, dtype=np.float32)
+    return PlanResult(
+        np.tile(np.arange(k, dtype=np.int64), (rows, 1)),
+        np.tile(logits, (rows, 1)),
+        np.full(rows, log_sum_exp(logits.copy()), np.float32),
+        np.full(rows, classes, np.int32),
+    )
+
+
+def replace(head: Head) -> None:
+    """The head answers with a constant from now on."""
+    plan = ConstantPlan(head.manifest.classes)
+    head.plan = head.dense = plan
+
+
+def replace_all(service: Service) -> None:
+    """Wait until every model passed its canary, then replace its arithmetic."""
+    while True:
+        try:
+            service.check_ready()
+        except NotReady:
+            time.sleep(0.05)
+        else:
+            break
+    for model in service.models:
+        replace(model.head)
+
+
+def main(repository: Path, port: int) -> None:
+    """Serve as `shortlist serve` does."""
+    settings = load_settings(repository=repository, port=port, threads=1)
+    app = create_app(settings)
+    service = app.state.service
+    threading.Thread(target=replace_all, args=(service,), daemon=True).start()
+    with listen(settings.host, settings.port) as listener:
+        Server(configure(Gateway(app, service), settings), service).run([listener])
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), int(sys.argv[2]))

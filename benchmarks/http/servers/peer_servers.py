@@ -1,0 +1,204 @@
+"""Other servers with the dense layer: where they come from, how they start, what they are asked."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import orjson
+from shortlist.core.results import FloatArray
+from shortlist.errors import ServerError
+
+from benchmarks.http.client import requests
+from benchmarks.http.client.requests import Answer, Question
+
+from .processes import free_port
+
+REMOTE = Path(__file__).with_name("remote").resolve()
+RUNTIME = "onnxruntime==1.31.1"
+MODEL = "dense"
+BATCH = 16  # as in remote/dense_topk.py
+MOST_WAIT = 0.002  # seconds that MLServer waits for a batch to fill; without it gathers nothing
+
+
+@dataclass(frozen=True)
+class Place:
+    """venv: the peer's environment. folder: its files. dense: dense.onnx. k: classes in an answer."""
+
+    venv: Path
+    folder: Path
+    dense: Path
+    k: int
+
+    @property
+    def packages(self) -> Path:
+        """Where the environment's packages lie."""
+        return next(self.venv.glob("lib/python*/site-packages")).resolve()
+
+    @property
+    def env(self) -> dict[str, str]:
+        """What remote/dense_topk.py wants to know."""
+        return {"DENSE_ONNX": str(self.dense), "DENSE_K": str(self.k), "PYTHONPATH": str(REMOTE)}
+
+
+@dataclass(frozen=True)
+class Launch:
+    """How a server is started."""
+
+    command: list[str]
+    port: int
+    env: dict[str, str]
+
+
+class Peer(ABC):
+    """One server that is not ours. pauses: whether it outlives being stopped for a while."""
+
+    name: str
+    requirement: str
+    title: str
+    protocol: str
+    pauses = True
+
+    @abstractmethod
+    def launch(self, place: Place) -> Launch:
+        """Write what it needs into `place.folder`; raises ServerError."""
+
+    @abstractmethod
+    def question(self, context: FloatArray, k: int) -> Question:
+        """What it is asked for one row [1, d]."""
+
+    def answer(self, headers: Mapping[str, str], body: bytes) -> Answer:
+        """What it answered; raises ServerError."""
+        return requests.infer_answer(headers, body)
+
+    def install(self, venv: Path) -> None:
+        """Make the environment at the first use; raises ServerError."""
+        stamp = venv / f"{self.name}.stamp"
+        if stamp.is_file():
+            return
+        print(f"installing {self.requirement} into {venv}: about a minute", file=sys.stderr)
+        run([sys.executable, "-m", "venv", str(venv)])
+        python = str(venv / "bin" / "python")
+        run([python, "-m", "pip", "install", "-q", "--disable-pip-version-check", self.requirement, RUNTIME])
+        stamp.touch()
+
+
+def run(command: list[str]) -> None:
+    """Run to the end; raises ServerError with the last line of what it said."""
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        said = (done.stderr or done.stdout).strip().rpartition("\n")[2]
+        raise ServerError(f"`{' '.join(command[-3:])}` failed: {said[:200]}")
+
+
+class LitServe(Peer):
+    """JSON by a FastAPI route of its own; a worker process."""
+
+    name, requirement = "litserve", "litserve==0.2.19"
+    title, protocol = "LitServe 0.2.19", "its own JSON"
+
+    def launch(self, place: Place) -> Launch:
+        """See Peer."""
+        port = free_port()
+        return Launch([str(place.venv / "bin/python"), str(REMOTE / "litserve_app.py"), str(port)], port, place.env)
+
+    def question(self, context: FloatArray, k: int) -> Question:
+        """See Peer; k is set in the server."""
+        del k
+        body = orjson.dumps({"context": context[0]}, option=orjson.OPT_SERIALIZE_NUMPY)
+        return Question("/predict", {"Content-Type": "application/json"}, body)
+
+    def answer(self, headers: Mapping[str, str], body: bytes) -> Answer:
+        """See Peer."""
+        found = requests.topk_answer(headers, body)
+        return Answer(found.ids[None], found.logprobs[None])
+
+
+class MLServer(Peer):
+    """Open Inference Protocol in JSON: it has no binary tensors over HTTP."""
+
+    name, requirement = "mlserver", "mlserver==1.7.1"
+    title, protocol = "MLServer 1.7.1", "v2, JSON"
+
+    def launch(self, place: Place) -> Launch:
+        """See Peer. No worker process: on one core it would only add a queue."""
+        port = free_port()
+        server = {
+            "host": "127.0.0.1",
+            "http_port": port,
+            "grpc_port": free_port(),
+            "metrics_port": free_port(),
+            "parallel_workers": 0,
+            "debug": False,
+        }
+        model = {
+            "name": MODEL,
+            "implementation": "mlserver_app.Dense",
+            "max_batch_size": BATCH,
+            "max_batch_time": MOST_WAIT,
+        }
+        (place.folder / "settings.json").write_bytes(orjson.dumps(server))
+        (place.folder / "model-settings.json").write_bytes(orjson.dumps(model))
+        own = {"MLSERVER_METRICS_DIR": str(place.folder.resolve())}
+        return Launch([str(place.venv / "bin/mlserver"), "start", str(place.folder)], port, place.env | own)
+
+    def question(self, context: FloatArray, k: int) -> Question:
+        """See Peer; k is set in the server."""
+        del k
+        tensor = {"name": "context", "shape": list(context.shape), "datatype": "FP32", "data": np.ravel(context)}
+        body = orjson.dumps({"inputs": [tensor]}, option=orjson.OPT_SERIALIZE_NUMPY)
+        return Question(f"/v2/models/{MODEL}/infer", {"Content-Type": "application/json"}, body)
+
+
+CONFIG = """name: "dense"
+backend: "python"
+max_batch_size: {batch}
+input [{{ name: "context" data_type: TYPE_FP32 dims: [{dim}] }}]
+output [{{ name: "ids" data_type: TYPE_INT64 dims: [{k}] }}, {{ name: "logprobs" data_type: TYPE_FP32 dims: [{k}] }}]
+dynamic_batching {{ }}
+instance_group [{{ count: 1 kind: KIND_CPU }}]
+"""
+
+
+class Triton(Peer):
+    """The real tritonserver, from the wheel of PyTriton, with its Python backend."""
+
+    name, requirement = "pytriton", "nvidia-pytriton==0.7.0"
+    title, protocol = "Triton (nvidia-pytriton 0.7.0)", "v2, binary"
+    pauses = False  # it takes its own stopped backend for dead
+
+    def __init__(self, dim: int) -> None:
+        """dim: of a context."""
+        self.dim = dim
+
+    def launch(self, place: Place) -> Launch:
+        """See Peer. PyTriton's own start does not work on every Python, so the server is started directly."""
+        root = place.packages / "pytriton" / "tritonserver"
+        backend = root / "backends" / "python"
+        stub = root / "python_backend_stubs" / f"3.{sys.version_info.minor}" / "triton_python_backend_stub"
+        if not stub.is_file():
+            raise ServerError(f"the wheel has no Python backend for Python 3.{sys.version_info.minor}")
+        shutil.copy2(stub, backend)
+        repository = place.folder / "repository"
+        model = repository / MODEL
+        (model / "1").mkdir(parents=True, exist_ok=True)
+        (model / "config.pbtxt").write_text(CONFIG.format(batch=BATCH, dim=self.dim, k=place.k))
+        shutil.copy2(REMOTE / "triton_model.py", model / "1" / "model.py")
+        port = free_port()
+        command = [str(root / "bin" / "tritonserver"), f"--model-repository={repository.resolve()}"]
+        command += [f"--backend-directory={backend.parent}", "--http-address=127.0.0.1", f"--http-port={port}"]
+        command += ["--allow-grpc=false", "--allow-metrics=false", "--allow-gpu-metrics=false", "--exit-timeout-secs=2"]
+        libraries = place.packages / "nvidia_pytriton.libs"
+        own = {"LD_LIBRARY_PATH": str(libraries), "DENSE_PATH": os.pathsep.join([str(place.packages), str(REMOTE)])}
+        return Launch(command, port, place.env | own)
+
+    def question(self, context: FloatArray, k: int) -> Question:
+        """See Peer; k is set in the server."""
+        return requests.infer(MODEL, context, k)

@@ -1,0 +1,1 @@
+"""Files that run inside other projects' servers."""

@@ -1,0 +1,1 @@
+"""Ten minutes at twice the capacity, every answer checked."""

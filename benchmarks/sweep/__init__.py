@@ -1,0 +1,1 @@
+"""Running contenders over their settings."""

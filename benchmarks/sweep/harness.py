@@ -1,0 +1,277 @@
+"""One contender on one data set: fitted once, swept over its settings, each setting a run.
+
+What keeps it honest:
+
+- precision is read off the timed calls themselves, against stored exact answers;
+- rows are distinct, held out, in random order, and never asked twice: every pass scales them by another hair;
+- the dense layer runs in the same blocks, with the same threads and batch;
+- impossible answers are an error; answers that come faster the second time, calls as slow as dense, and rows that
+  the contender says dense answered are flagged.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+from shortlist.evaluation import statistics
+from threadpoolctl import ThreadpoolController, threadpool_limits
+
+from benchmarks.common.dense import spellings
+from benchmarks.common.runs import Run, Share, Spent, Store, key_of, machine, packages, slowness
+from benchmarks.common.timing import Call, Ids, Timed, fastest, fresh, one, times
+from benchmarks.contenders.registry import Contender, Options
+from benchmarks.datasets.registry import DataSet
+
+K = 10
+DEPTHS = (1, 5, 10)
+BATCHES = (1, 8, 32, 128)
+REPEATED = 200  # rows asked twice
+CACHED = 0.5  # a second answer in under half the time was remembered
+SLOW = 0.9  # of dense's median
+HOPELESS = 0.5  # a speed-up under which dearer settings are not tried
+DENSE_EVERY = 5  # of single rows, dense is asked for each fifth: it would take most of the time
+NUMPY_PRODUCTS = "libscipy_openblas"  # the library of numpy's wheels; another one may be the peers' too
+EXPECTED = (ImportError, RuntimeError, ValueError, MemoryError, OSError, AssertionError)
+
+
+@dataclass
+class Harness:
+    """A data set with its dense call and the runs done so far.
+
+    rows: timed at each batch size. seen: passes of the contender so far: none repeats another's rows.
+    """
+
+    data: DataSet
+    store: Store
+    threads: int = 1
+    rows: int = 2048
+    batches: tuple[int, ...] = (1,)
+    seen: int = 0
+    dense: dict[int, Call] = field(default_factory=dict)
+
+    def dense_call(self, batch: int) -> Call:
+        """The fastest spelling of the dense layer at this batch size."""
+        if batch not in self.dense:
+            folder = self.store.folder / "dense" / self.data.fingerprint
+            found = spellings(self.data.dense, folder, self.threads)
+            calls = {name: top(topk) for name, topk in found.items()}
+            self.dense[batch] = calls[fastest(calls, self.data.test.contexts, batch)]
+        return self.dense[batch]
+
+    def stored(self, kind: type[Contender], build: Options, setting: Options) -> Run | None:
+        """The run of one setting, where it is on disk."""
+        found = self.store.read(self.key(self.run_of(kind, build), setting))
+        return None if found is None else Run.model_validate(found)
+
+    def at(self, kind: type[Contender], build: Options, settings: Sequence[Options]) -> list[Run]:
+        """The runs of these settings alone; one fit, and none where all are on disk."""
+        found = [run for setting in settings if (run := self.stored(kind, build, setting))]
+        return found if len(found) == len(settings) else list(self.sweep(kind, build, settings))
+
+    def sweep(self, kind: type[Contender], build: Options, settings: Sequence[Options] = ()) -> Iterator[Run]:
+        """Runs of every setting of one build, or of those given; what is on disk is read, and fits only what is not."""
+        base = self.run_of(kind, build)
+        if why := absent(kind):
+            yield base.model_copy(update={"error": why})
+            return
+        known = None if settings else self.store.read(self.key(base))
+        if known is not None:
+            stored = [self.store.read(self.key(base, setting)) for setting in known["settings"]]
+            if all(value is not None for value in stored):
+                yield from (Run.model_validate(value) for value in stored)
+                return
+        try:
+            with limited(self.threads, own=kind.own_threads):
+                yield from self.measure(kind(build, self.threads), base, settings)
+        except EXPECTED as error:
+            failed = base.model_copy(update={"error": f"failed: {type(error).__name__}: {error}"[:300]})
+            self.store.write(self.failure(base), failed.model_dump(mode="json"))
+            yield failed
+        else:
+            self.store.drop(self.failure(base))
+
+    def measure(self, contender: Contender, base: Run, chosen: Sequence[Options]) -> Iterator[Run]:
+        """Fit, then a run for each setting that is not stored yet."""
+        self.seen = 0
+        start = time.perf_counter()
+        contender.fit(self.data.dense, self.data.fit.contexts)
+        base = base.model_copy(update={"build_seconds": time.perf_counter() - start, "bytes": contender.size()})
+        settings = [dict(setting) for setting in chosen or contender.settings()]
+        runs: list[Run] = []
+        for setting in settings:
+            if not chosen and any(dearer(setting, run.setting) for run in runs if hopeless(run)):
+                continue
+            runs.append(self.one_setting(contender, base, setting))
+            yield runs[-1]
+        if not chosen:
+            self.store.write(self.key(base), {"settings": [run.setting for run in runs]})
+
+    def one_setting(self, contender: Contender, base: Run, setting: Options) -> Run:
+        """The stored run of a setting, or one done now and stored."""
+        stored = self.store.read(self.key(base, setting))
+        if stored is not None:
+            return Run.model_validate(stored)
+        contender.use(setting)
+        run = self.timed(contender, base.model_copy(update={"setting": setting}))
+        self.store.write(self.key(base, setting), run.model_dump(mode="json"))
+        return run
+
+    def timed(self, contender: Contender, run: Run) -> Run:
+        """Precision, times and flags of the contender as it is set now."""
+        truth = self.data.test.ids
+        spent, hits = {}, None
+        for batch in self.batches:
+            both = self.interleaved(contender, batch)
+            answers, dense = both["contender"], both["dense"]
+            impossible = impossible_answer(answers.ids, self.data)
+            if impossible:
+                return run.model_copy(update={"error": impossible})
+            hits = hits if hits is not None else hits_of(answers.ids, truth[: len(answers.ids)])
+            spent[batch] = compared(answers, dense)
+        told = self.told(contender)
+        update = {
+            "rows": 0 if hits is None else len(hits[1]),
+            "precision": {} if hits is None else {k: share(found) for k, found in hits.items()},
+            "spent": spent,
+            "scored_mean": None if told is None else float(told.mean()),
+            "dense_share": None if told is None else float((told == self.data.dense.classes).mean()),
+            "repeat_ratio": self.repeat_ratio(contender),
+        }
+        return flagged(run.model_copy(update=update))
+
+    def interleaved(self, contender: Contender, batch: int) -> dict[str, Timed]:
+        """Contender and dense over rows that neither has seen."""
+        self.seen += 1
+        rows = fresh(self.data.test.contexts[: max(self.rows, batch)], self.seen)
+        calls = {"contender": top(contender.topk), "dense": self.dense_call(batch)}
+        return times(calls, rows, batch, {"dense": DENSE_EVERY if batch == 1 else 1})
+
+    def told(self, contender: Contender) -> npt.NDArray[np.int32] | None:
+        """What the contender says it scored, row by row."""
+        rows = self.data.test.contexts[:REPEATED]
+        parts = [contender.scored(rows[i : i + 1], K) for i in range(len(rows))]
+        return np.concatenate([part for part in parts if part is not None]) if parts[0] is not None else None
+
+    def repeat_ratio(self, contender: Contender) -> float:
+        """Median time of rows asked again, over that of the same number of new ones; blocks take turns."""
+        self.seen += 1
+        count = min(REPEATED, len(self.data.test.contexts) // 2)
+        rows = fresh(self.data.test.contexts[: 2 * count], self.seen)
+        old, new = rows[:count], rows[count:]
+        call = top(contender.topk)
+        for row in old:
+            call(row[None])
+        again = [one(call, row[None])[0] for row in old]
+        first = [one(call, row[None])[0] for row in new]
+        return float(np.median(again) / np.median(first))
+
+    def run_of(self, kind: type[Contender], build: Options) -> Run:
+        """A run with nothing measured yet."""
+        return Run(
+            dataset=self.data.name,
+            fingerprint=self.data.fingerprint,
+            contender=kind.name,
+            revision=kind.revision,
+            build=dict(build),
+            threads=self.threads,
+            machine=machine(),
+            packages=packages(("shortlist", "onnxruntime", "numpy")),
+        )
+
+    def failure(self, run: Run) -> str:
+        """The file that tells why a build failed, until it no longer does."""
+        return self.key(run, {"failed": True})
+
+    def key(self, run: Run, setting: Options | None = None) -> str:
+        """The file of a run, or, without a setting, of the build's list of settings."""
+        asked = [run.fingerprint, run.contender, run.build, run.threads, self.rows, list(self.batches)]
+        asked += [run.revision] if run.revision else []
+        return key_of(*asked, None if setting is None else dict(setting))
+
+
+@contextmanager
+def limited(threads: int, *, own: bool) -> Iterator[None]:
+    """So many threads; where a contender's library has its own, one for numpy's products, which change its basis.
+
+    The others of numpy's wait for work by spinning, and where they do that the peer's threads cannot run.
+    """
+    with (
+        threadpool_limits(threads),
+        ThreadpoolController().select(prefix=NUMPY_PRODUCTS).limit(limits=1 if own else threads),
+    ):
+        yield
+
+
+def absent(kind: type[Contender]) -> str | None:
+    """Why a contender whose library is not installed was not run."""
+    missing = [name for name in kind.needs if importlib.util.find_spec(name) is None]
+    return f"not run: {', '.join(missing)} is not installed" if missing else None
+
+
+def hopeless(run: Run) -> bool:
+    """Whether the setting was so much slower than dense that dearer ones need not be tried."""
+    return any(spent.speedup < HOPELESS for spent in run.spent.values())
+
+
+def dearer(setting: Options, other: Options) -> bool:
+    """Whether every value of `setting` is at least that of `other`: settings ask for more work as they rise."""
+    return all(setting[name] >= value for name, value in other.items() if name in setting)
+
+
+def top(topk: Callable[[npt.NDArray[np.float32], int], Ids]) -> Call:
+    """Top K of a contender or of a spelling of dense, as a timed call."""
+    return lambda rows: topk(rows, K)
+
+
+def compared(answers: Timed, dense: Timed) -> Spent:
+    """Times of a contender beside those of dense."""
+    slow = answers.seconds >= SLOW * np.median(dense.seconds)
+    spent, beside = answers.figures(), dense.figures()
+    return Spent(
+        **spent,
+        dense_mean=beside["mean"],
+        dense_median=beside["median"],
+        speedup=beside["mean"] / spent["mean"],
+        slow_share=float(slow.mean()),
+    )
+
+
+def impossible_answer(ids: Ids, data: DataSet) -> str | None:
+    """A sentence when an answer cannot be right: an id out of range, of padding, or twice in a row."""
+    if ((ids < -1) | (ids >= data.dense.classes)).any():
+        return "answered ids that are no class"
+    if np.isin(ids, data.dense.padded).any():
+        return "answered rows of the weight that are padding"
+    ordered = np.sort(ids, axis=1)
+    if ((ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] >= 0)).any():
+        return "answered the same class twice for one row"
+    return None
+
+
+def hits_of(found: Ids, true: Ids) -> dict[int, npt.NDArray[np.float64]]:
+    """By k, [n]: share of the k true classes among the k found, for each row."""
+    return {k: (found[:, :k, None] == true[:, None, :k]).any(axis=1).mean(axis=1) for k in DEPTHS if k <= true.shape[1]}
+
+
+def share(hits: npt.NDArray[np.float64]) -> Share:
+    """Mean of per-row shares with its interval, as `shortlist evaluate` gives it."""
+    found = statistics.share(hits)
+    return Share(value=found.mean, low=found.low, high=found.high)
+
+
+def flagged(run: Run) -> Run:
+    """The run with a word for everything that a reader should know."""
+    flags = []
+    if run.repeat_ratio is not None and run.repeat_ratio < CACHED:
+        flags.append(f"remembers answers: asked again, it takes {run.repeat_ratio:.2f} of the time")
+    if run.dense_share:
+        flags.append(f"{run.dense_share:.0%} of rows answered by dense")
+    if 1 in run.spent:
+        flags += slowness(run.spent[1])
+    return run.model_copy(update={"flags": flags})

@@ -1,0 +1,103 @@
+"""The heads that are compared, exported once into `build/` and opened by the service's runtime."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from shortlist.bundle.reader import Bundle
+from shortlist.core.results import FloatArray, IdArray
+from shortlist.errors import ShortlistError
+from shortlist.head import Head
+from shortlist.server.models import load_checked
+from shortlist_exporter.commands.progress import progress_bar
+from shortlist_exporter.export.request import Request
+from shortlist_exporter.export.run import export
+from shortlist_exporter.verify.quality import precision
+
+from benchmarks.contenders.ours import REVISIONS
+from benchmarks.datasets.registry import DataSet
+
+DEEP_ROWS = 4096  # of which P@10 is measured
+
+PROMISED = "grouped"  # the head whose figures the JSON line gives
+
+
+@dataclass(frozen=True)
+class Precision:
+    """P@k on the test contexts, and the share of rows that the dense head answered."""
+
+    p1: float
+    p5: float
+    p10: float
+    dense_share: float
+
+
+def requests(classes: int, dim: int) -> dict[str, Request]:
+    """Name -> what to export: SVD-softmax as published, twice, in the basis of contexts, twice, cascade, groups."""
+    doubled = {"width": str(dim // 4), "full_view": str(classes // 10)}
+    return {
+        "svd": Request(method="svd", fallback=False, certificate=False, threads=1),
+        "svd-wide": Request(method="svd", options=doubled, fallback=False, certificate=False, threads=1),
+        "svd-context-fp32": Request(
+            method="svd", options={"basis": "context", "preview": "fp32"}, certificate=False, threads=1
+        ),
+        "svd-context": Request(method="svd", options={"basis": "context"}, certificate=False, threads=1),
+        "cascade": Request(method="cascade", options={"candidates": str(classes // 192)}, certificate=False, threads=1),
+        PROMISED: Request(method="grouped", threads=1),
+    }
+
+
+def opened(data: DataSet, repository: Path, threads: int, names: Sequence[str] = ()) -> dict[str, Head]:
+    """Every head, or those named, exported again where the cached bundle is of other contexts or options."""
+    heads = {}
+    for name, request in requests(data.dense.classes, data.dense.dim).items():
+        if names and name not in names:
+            continue
+        out = repository / f"{name}-{key_of(request)}" / "1"
+        head = kept(out, data, threads)
+        if head is None:
+            shutil.rmtree(out, ignore_errors=True)
+            with progress_bar(f"exporting {name}") as report:
+                export(data.dense, data.fit, out, request, report)
+            head = Head(Bundle(out, verify=False), "cpu", threads)
+        heads[name] = head
+    return heads
+
+
+def key_of(request: Request) -> str:
+    """A few characters that differ between requests that differ, and between what they export at different times."""
+    return hashlib.sha256(f"{request}{REVISIONS.get(request.method, '')}".encode()).hexdigest()[:8]
+
+
+def kept(out: Path, data: DataSet, threads: int) -> Head | None:
+    """The head at `out`, if it was exported from these contexts and weights and still answers as it did then."""
+    try:
+        head, _ = load_checked(out, "cpu", threads)
+    except ShortlistError:
+        return None
+    made = head.manifest.provenance
+    same = (made["weights_sha256"], made["contexts_sha256"]) == (data.dense.sha256, data.fit.sha256)
+    return head if same else None
+
+
+def measured(head: Head, data: DataSet, batch: int = 8) -> Precision:
+    """Precision of `Head.topk` in small requests, as a decoder sends them.
+
+    P@1 and P@5 of the k that is timed, since a larger one may be searched more widely; P@10 of the first rows alone.
+    """
+    found, dense = answers(head, data.test.contexts, 5, batch)
+    more, _ = answers(head, data.test.contexts[:DEEP_ROWS], 10, batch)
+    p1, p5 = (precision(found, data.test.ids, k) for k in (1, 5))
+    return Precision(p1, p5, precision(more, data.test.ids[:DEEP_ROWS], 10), dense)
+
+
+def answers(head: Head, contexts: FloatArray, k: int, batch: int) -> tuple[IdArray, float]:
+    """Ids [n, k], and the share of rows that dense answered."""
+    found = [head.topk(contexts[start : start + batch], k) for start in range(0, len(contexts), batch)]
+    dense = np.mean([count == head.manifest.classes for top in found for count in top.scored.tolist()])
+    return np.concatenate([top.ids for top in found]), float(dense)

@@ -1,0 +1,99 @@
+"""The fastest peer that keeps the promise: a sweep over the quick grids, then precision on every test row."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from shortlist_exporter.commands.progress import progress_bar
+from shortlist_exporter.verify.quality import precision
+
+from benchmarks.common.runs import Run
+from benchmarks.contenders.registry import CONTENDERS, Contender, Options
+
+from .harness import Harness, K, limited
+
+P1, P5 = 0.99, 0.98
+
+# What the whole grid found near the promise on a layer of 49,152 x 576: contender, build, settings.
+NEAR_PROMISE: tuple[tuple[str, Options, tuple[Options, ...]], ...] = (
+    ("int8 rows, onnxruntime", {"basis": "raw"}, ({"rescored": 16},)),
+    ("scann tree", {"basis": "raw", "leaves": 222}, ({"leaves": 111, "reorder": 1000},)),
+    ("FlashHead", {"basis": "raw", "rows": 16}, ({"probes": 512}, {"probes": 768})),
+    (
+        "scann tree",
+        {"basis": "whitened", "leaves": 222},
+        ({"leaves": 27, "reorder": 200}, {"leaves": 55, "reorder": 100}, {"leaves": 55, "reorder": 200}),
+    ),
+    (
+        "scann tree",
+        {"basis": "whitened", "leaves": 443},
+        ({"leaves": 55, "reorder": 100}, {"leaves": 55, "reorder": 200}, {"leaves": 110, "reorder": 100}),
+    ),
+    (
+        "scann tree",
+        {"basis": "whitened", "leaves": 887},
+        ({"leaves": 110, "reorder": 50}, {"leaves": 110, "reorder": 100}),
+    ),
+    ("scann truncated", {"basis": "whitened", "width": 128, "block": 1}, ({"reorder": 500},)),
+    (
+        "faiss truncated",
+        {"basis": "whitened", "width": 128, "codes": "PQ128x4fs"},
+        ({"refined": 1000}, {"refined": 2000}),
+    ),
+    ("hnswlib FGD", {"basis": "whitened", "links": 16, "construction": 200}, ({"ef": 400}, {"ef": 600})),
+    (
+        "usearch",
+        {"basis": "whitened", "lift": True, "dtype": "bf16", "links": 16, "construction": 200},
+        ({"expansion": 1000},),
+    ),
+)
+NEAR = 0.003  # by so much a sweep's sample of rows may be under the promise that all rows keep
+CHUNK = 8
+
+
+def sweep(harness: Harness, kinds: Sequence[type[Contender]]) -> Iterator[Run]:
+    """Every build and setting of `kinds`, with a bar; runs on disk are read."""
+    builds = [(kind, build) for kind in kinds for build in kind.grid(harness.data.dense)]
+    with progress_bar("contenders") as report:
+        for done, (kind, build) in enumerate(builds):
+            report(f"{harness.data.name}: {kind.name} {' '.join(map(str, build.values()))}"[:60], done, len(builds))
+            yield from harness.sweep(kind, build)
+        report(harness.data.name, len(builds), len(builds))
+
+
+def near_promise(harness: Harness) -> Iterator[Run]:
+    """The builds and settings of `NEAR_PROMISE` alone."""
+    with progress_bar("peers") as report:
+        for done, (name, build, settings) in enumerate(NEAR_PROMISE):
+            report(f"peers: {name}", done, len(NEAR_PROMISE))
+            yield from harness.at(CONTENDERS[name], build, settings)
+        report("peers", len(NEAR_PROMISE), len(NEAR_PROMISE))
+
+
+def best_peer(harness: Harness, runs: Sequence[Run]) -> tuple[Run, Contender] | None:
+    """The run with the highest speed-up whose contender, fitted again, keeps P1 and P5 on all test rows."""
+    hopeful = [run for run in runs if run.at_least(P1 - NEAR, P5 - NEAR)]
+    for run in sorted(hopeful, key=lambda run: -run.spent[1].speedup):
+        with limited(harness.threads, own=CONTENDERS[run.contender].own_threads):
+            contender = fitted(harness, run)
+            p1, p5 = precisions(harness, contender)
+        if p1 >= P1 and p5 >= P5:
+            return run, contender
+    return None
+
+
+def fitted(harness: Harness, run: Run) -> Contender:
+    """The contender of a run, ready to answer."""
+    contender = CONTENDERS[run.contender](run.build, harness.threads)
+    contender.fit(harness.data.dense, harness.data.fit.contexts)
+    contender.use(run.setting)
+    return contender
+
+
+def precisions(harness: Harness, contender: Contender) -> tuple[float, float]:
+    """P@1 and P@5 on all test rows."""
+    truth = harness.data.test
+    rows = range(0, len(truth.contexts), CHUNK)
+    found = np.concatenate([contender.topk(truth.contexts[i : i + CHUNK], K) for i in rows])
+    return precision(found, truth.ids, 1), precision(found, truth.ids, 5)

@@ -1,0 +1,1 @@
+"""Contexts and weights out of a language model."""

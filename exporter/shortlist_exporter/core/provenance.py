@@ -1,0 +1,30 @@
+"""Where a bundle came from."""
+
+from __future__ import annotations
+
+import datetime
+import platform
+import sys
+from importlib import metadata
+
+from shortlist_exporter.inputs.sources import Contexts, Dense
+
+PACKAGES = ("shortlist", "torch", "onnx", "onnxruntime", "onnxruntime-gpu", "numpy", "safetensors")
+
+
+def provenance(dense: Dense, contexts: Contexts) -> dict[str, object]:
+    """Where the bundle came from: hashes of its inputs, versions, command line, UTC time."""
+    return {
+        "weights_sha256": dense.sha256,
+        "contexts_sha256": contexts.sha256,
+        "contexts_rows": len(contexts.contexts),
+        "versions": {"python": platform.python_version()} | installed(),
+        "command": sys.argv,
+        "time": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+    }
+
+
+def installed() -> dict[str, str]:
+    """Versions of the packages that made the bundle."""
+    present = {distribution.metadata["Name"].lower() for distribution in metadata.distributions()}
+    return {name: metadata.version(name) for name in PACKAGES if name in present}

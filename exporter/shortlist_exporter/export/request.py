@@ -1,0 +1,70 @@
+"""What to export, and what is refused before any work."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from shortlist.bundle.reader import version_of
+from shortlist.bundle.repository import check_name
+from shortlist.errors import BadInput
+from shortlist.runtime.devices import ort
+from torch import nn
+
+from shortlist_exporter.inputs.sources import Contexts, Dense, check_pair
+from shortlist_exporter.methods.registry import OwnMethod, method_named
+
+SEEDS = 1 << 63  # torch takes no larger ones
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to export.
+
+    promise: least P@k by k, on held-out contexts. keep_dense: with dense.onnx. fallback: large requests, from where
+    it is faster, are answered by dense. certificate: with what proves exact answers, a quarter of dense's size.
+    report: with the page about it. head: a head of the method that was trained elsewhere, as a module or a file of
+    its `state_dict`.
+    """
+
+    method: str = "svd"
+    options: dict[str, str] = field(default_factory=dict)
+    promise: dict[int, float] = field(default_factory=dict)
+    labels: list[str] | None = None
+    keep_dense: bool = True
+    fallback: bool = True
+    certificate: bool = True
+    max_k: int | None = None
+    threads: int | None = None
+    seed: int = 0
+    report: bool = False
+    head: Path | nn.Module | None = None
+
+
+def check_request(dense: Dense, contexts: Contexts, out: Path, request: Request) -> None:
+    """Refuse before any work what could not succeed."""
+    ort()  # what the finished bundle is measured with
+    version_of(out)
+    check_name(out.parent.name)
+    check_pair(dense, contexts)
+    real = dense.classes - dense.padded.size
+    if real < 1:
+        raise BadInput("every row of the weight is marked as padding: there is no class to answer with")
+    if request.max_k is not None and not 1 <= request.max_k <= real:
+        raise BadInput(f"max_k is {request.max_k} but the layer has {real} classes: choose 1 to {real}")
+    if not 0 <= request.seed < SEEDS:
+        raise BadInput(f"seed is {request.seed}: give a whole number from 0, under 2**63")
+    check_options(dense, request)
+
+
+def check_options(dense: Dense, request: Request) -> None:
+    """What the request's own fields must be."""
+    if request.head is not None and not isinstance(method_named(request.method), OwnMethod):
+        raise BadInput(f"method {request.method} is fitted to the dense layer: leave --head out")
+    for k, least in request.promise.items():
+        if not 0 < least <= 1:
+            raise BadInput(f"P@{k} is to reach {least}: give a share over 0, up to 1")
+    if request.method == "full" and not request.keep_dense:
+        raise BadInput("--no-dense leaves nothing of method full: choose another method")
+    if request.labels is not None and len(request.labels) != dense.classes:
+        raise BadInput(f"there are {len(request.labels)} labels for {dense.classes} classes: give one for each")

@@ -1,0 +1,1 @@
+"""ONNX graphs, a module a plan of the service."""

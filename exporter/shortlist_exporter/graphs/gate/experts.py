@@ -1,0 +1,131 @@
+"""Graphs of plan `screen` with a gate: the gate, and one graph an expert; gate_at_once.py has all of it in one.
+
+gate.onnx: `context` [B, d] -> `scores` [B, K], which add up to 1. experts/NNNN.onnx: `context` [B, d], `scale` [B, 1]
+(the gate's score), `k` [1] -> `logits` [B, n], `top_logits`, `top_index` [B, k], `log_normalizer` [B].
+experts/any.onnx: as an expert's, with `first` and `last` [1], the expert's part of all classes end to end: equals
+experts/NNNN.onnx, but one session for all experts stays warm where 64 would not.
+previews/NNNN.onnx, of large experts: as the expert's, without `logits` and with `n` [1], how many of the best previews
+are scored exactly; the others enter the normaliser as previews.
+The experts lie end to end in experts/sets.bin, one copy for all: [n, d + 1] of each, its biases the last column.
+Compiled loops (`shortlist.kernels.screen_loops`) read them, too, as they do experts/gate.bin [d, K].
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from onnx import TensorProto, helper
+from shortlist_models.ds.softmax import DSSoftmax
+from shortlist_models.svd import Basis
+
+from shortlist_exporter.graphs.builder import GraphBuilder, value
+from shortlist_exporter.graphs.screen import SETS
+
+from .fused import add_best, add_gate, add_scaled, add_sliced, write_batch, write_fused
+
+FloatArray = npt.NDArray[np.float32]
+OUTPUTS: tuple[tuple[str, int, list[int | str]], ...] = (
+    ("top_logits", TensorProto.FLOAT, ["B", "k"]),
+    ("top_index", TensorProto.INT64, ["B", "k"]),
+    ("log_normalizer", TensorProto.FLOAT, ["B"]),
+)
+
+
+def write_graphs(folder: Path, module: DSSoftmax, previews: dict[int, Basis], *, int8: bool = False) -> dict[str, str]:
+    """Every graph of the module below `folder`; role -> file.
+
+    previews: of the large experts, by number. int8: the module's rows are `rounded`, and fused.onnx reads them so.
+    """
+    weights, biases = split(module.weight, module), split(module.bias, module)
+    experts, previewed = folder / "experts", folder / "previews"
+    experts.mkdir()
+    rows = torch.cat([module.weight, module.bias[:, None]], dim=1)
+    rows.detach().numpy().tofile(experts / f"{SETS}.bin")
+    roles = {"gate": write_gate(folder, module)}
+    if not previews:
+        roles["fused"] = f"experts/{write_fused(experts, module, int8=int8)}"
+        roles["batch"] = f"experts/{write_batch(experts, module)}"
+        roles["any"] = f"experts/{write_any(experts, module)}"
+    for number, start in enumerate(module.offsets[:-1].tolist()):
+        own = write_expert(experts, f"{number:04d}", (len(weights[number]), module.weight.shape[1] + 1), start)
+        roles[f"expert-{number:04d}"] = f"experts/{own}"
+    for number, basis in previews.items():
+        previewed.mkdir(exist_ok=True)
+        own = write_preview(previewed, f"{number:04d}", weights[number], biases[number], basis)
+        roles[f"preview-{number:04d}"] = f"previews/{own}"
+    return roles
+
+
+def split(parameter: Any, module: DSSoftmax) -> list[FloatArray]:
+    """A parameter of all experts, by expert."""
+    return np.split(parameter.detach().numpy(), module.offsets[1:-1].tolist())
+
+
+def write_gate(folder: Path, module: DSSoftmax) -> str:
+    """gate.onnx."""
+    graph = GraphBuilder(folder)
+    add_gate(graph, module)
+    dim, experts = module.gate.shape[1], module.experts
+    context = value("context", TensorProto.FLOAT, ["B", dim])
+    return graph.save("gate", [context], [value("scores", TensorProto.FLOAT, ["B", experts])]).name
+
+
+def write_expert(folder: Path, name: str, shape: tuple[int, int], start: int) -> str:
+    """An expert of `shape` (n, d + 1) that begins at the `start`-th class of sets.bin."""
+    graph = GraphBuilder(folder)
+    add_scaled(graph)
+    weights = graph.part(f"expert-{name}", SETS, shape, start * shape[1])
+    graph.node("Gemm", ["scaled", weights], "logits", transB=1)
+    add_best(graph)
+    outputs = [value("logits", TensorProto.FLOAT, ["B", shape[0]]), *best_outputs()]
+    return graph.save(name, expert_inputs(shape[1] - 1), outputs).name
+
+
+def expert_inputs(dim: int) -> list[Any]:
+    """See the module's docstring."""
+    scale = value("scale", TensorProto.FLOAT, ["B", 1])
+    return [value("context", TensorProto.FLOAT, ["B", dim]), scale, value("k", TensorProto.INT64, [1])]
+
+
+def best_outputs() -> list[Any]:
+    """See the module's docstring."""
+    return [value(name, kind, shape) for name, kind, shape in OUTPUTS]
+
+
+def write_any(folder: Path, module: DSSoftmax) -> str:
+    """any.onnx: an expert, told by its first and last class, is sliced out of all."""
+    graph = GraphBuilder(folder)
+    add_scaled(graph)
+    add_sliced(graph, module, ("first", "last", graph.tensor("zero", np.array([0], np.int64))))
+    add_best(graph)
+    logits = value("logits", TensorProto.FLOAT, ["B", "n"])
+    ends = [value(end, TensorProto.INT64, [1]) for end in ("first", "last")]
+    return graph.save("any", [*expert_inputs(module.weight.shape[1]), *ends], [logits, *best_outputs()]).name
+
+
+def write_preview(folder: Path, name: str, weight: FloatArray, bias: FloatArray, basis: Basis) -> str:
+    """A large expert: all its classes in few dimensions, the best n of them exactly."""
+    graph = GraphBuilder(folder)
+    projected = graph.node("MatMul", ["context", graph.tensor(f"projection-{name}", basis.projection.numpy())], "p")
+    columns = graph.tensor(f"preview-{name}", basis.preview.numpy().T)
+    biases = graph.tensor(f"bias-{name}", bias)
+    biased = graph.node("Add", [graph.node("MatMul", [projected, columns], "products"), biases], "biased")
+    previews = graph.node("Mul", [biased, "scale"], "previews")
+    graph.nodes.append(helper.make_node("TopK", [previews, "n"], ["near", "candidates"]))
+    rows = graph.node("Gather", [graph.tensor(f"rows-{name}", weight), "candidates"], "rows")
+    last = graph.tensor("last_axis", np.array([2], np.int64))
+    columns_of = graph.node("MatMul", [rows, graph.node("Unsqueeze", ["context", last], "column")], "row_products")
+    exact = graph.node("Squeeze", [columns_of, last], "exact_products")
+    own_bias = graph.node("Gather", [biases, "candidates"], "own_bias")
+    logits = graph.node("Mul", [graph.node("Add", [exact, own_bias], "exact_biased"), "scale"], "exact")
+    mixed = graph.node("ScatterElements", [previews, "candidates", logits], "mixed", axis=1)
+    graph.nodes.append(helper.make_node("TopK", [logits, "k"], ["top_logits", "top_candidate"]))
+    graph.node("GatherElements", ["candidates", "top_candidate"], "top_index", axis=1)
+    axis = graph.tensor("axis", np.array([1], np.int64))
+    graph.node("ReduceLogSumExp", [mixed, axis], "log_normalizer", keepdims=0)
+    inputs = [*expert_inputs(weight.shape[1]), value("n", TensorProto.INT64, [1])]
+    return graph.save(name, inputs, best_outputs()).name

@@ -1,0 +1,145 @@
+"""Plan `screen` with a gate, from contexts to answers by one call.
+
+experts/fused.onnx: `context` [1, d], `k` [1] -> `cluster` [1], `top_logits`, `top_position` [1, k] (in the experts end
+to end), `log_normalizer` [1]: equals the gate and the best expert's graph one after the other.
+experts/batch.onnx: the same of `context` [B, d]. Rows are sorted by expert and split; every expert scores its own,
+which may be none. Its weights may be prepacked, where fused.onnx has to slice an expert out of all. That reads them
+from memory, more than any cache holds, in order; hence they lie by row.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from onnx import TensorProto, helper
+from shortlist_models.ds.softmax import DSSoftmax
+
+from shortlist_exporter.graphs.builder import GraphBuilder, value
+from shortlist_exporter.graphs.screen import SETS, bounds
+
+from .int8 import add_integer_logits
+
+
+def write_fused(folder: Path, module: DSSoftmax, *, int8: bool) -> str:
+    """fused.onnx: the gate, and the best expert sliced out of all. int8: the module's rows are `rounded`."""
+    graph = GraphBuilder(folder)
+    add_chosen(graph, module)
+    if int8:
+        add_integer_logits(graph, module)
+    else:
+        add_sliced(graph, module, bounds(graph, "class", module.offsets.numpy()))
+    add_best(graph)
+    add_position(graph, module)
+    return save(graph, "fused", module, 1)
+
+
+def write_batch(folder: Path, module: DSSoftmax) -> str:
+    """batch.onnx."""
+    graph = GraphBuilder(folder)
+    add_chosen(graph, module)
+    rows = split_rows(graph, module)
+    starts = module.offsets[:-1].tolist()
+    for expert, (own, start, size) in enumerate(zip(rows, starts, module.sizes, strict=True)):
+        add_expert(graph, expert, own, start, (size, module.weight.shape[1] + 1))
+    for name in ("top_logits", "top_index", "top_logprob"):
+        sorted_rows = graph.node("Concat", [f"{name}_{expert}" for expert in range(module.experts)], f"{name}s", axis=0)
+        graph.node("Gather", [sorted_rows, "place"], name)
+    add_normalizer(graph)
+    add_position(graph, module)
+    return save(graph, "batch", module, "B")
+
+
+def split_rows(graph: GraphBuilder, module: DSSoftmax) -> list[str]:
+    """Each expert's rows of `scaled`, and where every row of the batch is among them, `place` [B]."""
+    order = argsort(graph, "cluster", "order")
+    argsort(graph, order, "place")
+    experts = graph.tensor("experts", np.arange(module.experts)[None])
+    own = graph.node("Cast", [graph.node("Equal", ["chosen", experts], "is_own")], "own", to=TensorProto.INT64)
+    rows = graph.tensor("first_axis", np.array([0], np.int64))
+    counts = graph.node("ReduceSum", [own, rows], "counts", keepdims=0)
+    names = [f"rows_{expert}" for expert in range(module.experts)]
+    ordered = graph.node("Gather", ["scaled", order], "ordered")
+    graph.nodes.append(helper.make_node("Split", [ordered, counts], names, axis=0))
+    return names
+
+
+def argsort(graph: GraphBuilder, numbers: str, name: str) -> str:
+    """Where the `numbers` [B] are by size, the smallest first."""
+    count = graph.node("Shape", [numbers], f"{name}_count")
+    outputs = [f"{name}_sorted", name]
+    graph.nodes.append(helper.make_node("TopK", [numbers, count], outputs, axis=0, largest=0))
+    return name
+
+
+def add_expert(graph: GraphBuilder, expert: int, rows: str, start: int, shape: tuple[int, int]) -> None:
+    """Nodes `rows` -> the best of this expert, which begins at the `start`-th class: logits, index, largest logprob."""
+    weights = graph.part(f"expert_{expert}", SETS, shape, start * shape[1])
+    logits = graph.node("Gemm", [rows, weights], f"logits_{expert}", transB=1)
+    graph.nodes.append(helper.make_node("TopK", [logits, "k"], [f"top_logits_{expert}", f"top_index_{expert}"]))
+    add_top_logprob(graph, logits, f"_{expert}")
+
+
+def save(graph: GraphBuilder, name: str, module: DSSoftmax, rows: int | str) -> str:
+    """With the inputs and outputs that the module's docstring has."""
+    outputs: list[Any] = [
+        value("cluster", TensorProto.INT64, [rows]),
+        value("top_logits", TensorProto.FLOAT, [rows, "k"]),
+        value("top_position", TensorProto.INT64, [rows, "k"]),
+        value("log_normalizer", TensorProto.FLOAT, [rows]),
+    ]
+    context = value("context", TensorProto.FLOAT, [rows, module.weight.shape[1]])
+    return graph.save(name, [context, value("k", TensorProto.INT64, [1])], outputs).name
+
+
+def add_gate(graph: GraphBuilder, module: DSSoftmax) -> None:
+    """Nodes `context` -> `scores`."""
+    weight = graph.file("gate", module.gate.detach().numpy().T)
+    graph.node("Softmax", [graph.node("MatMul", ["context", weight], "gate_logits")], "scores", axis=1)
+
+
+def add_chosen(graph: GraphBuilder, module: DSSoftmax) -> None:
+    """Nodes `context` -> `cluster` [B], the same as `chosen` [B, 1], and `scaled`."""
+    add_gate(graph, module)
+    one = graph.tensor("one", np.array([1], np.int64))
+    graph.nodes.append(helper.make_node("TopK", ["scores", one], ["scale", "chosen"]))
+    graph.node("Squeeze", ["chosen", one], "cluster")
+    add_scaled(graph)
+
+
+def add_scaled(graph: GraphBuilder) -> None:
+    """Nodes `context`, `scale` -> `scaled` [B, d + 1], whose product with weights and biases is the logits."""
+    graph.node("Concat", [graph.node("Mul", ["context", "scale"], "scaled_context"), "scale"], "scaled", axis=1)
+
+
+def add_sliced(graph: GraphBuilder, module: DSSoftmax, ends: tuple[str, str, str]) -> None:
+    """Nodes `scaled` -> `logits`, of the classes between these ends (start, end, axis) of sets.bin."""
+    every = graph.part(SETS, SETS, (len(module.ids), module.weight.shape[1] + 1), 0)
+    graph.node("Gemm", ["scaled", graph.node("Slice", [every, *ends], "sliced")], "logits", transB=1)
+
+
+def add_best(graph: GraphBuilder) -> None:
+    """Nodes `logits` -> `top_logits`, `top_index`, `log_normalizer`."""
+    graph.nodes.append(helper.make_node("TopK", ["logits", "k"], ["top_logits", "top_index"]))
+    add_top_logprob(graph, "logits", "")
+    add_normalizer(graph)
+
+
+def add_top_logprob(graph: GraphBuilder, logits: str, suffix: str) -> None:
+    """Node `top_logprob` [B]. LogSoftmax takes a fifth of the time of ReduceLogSumExp."""
+    axis = graph.tensor("last_axis", np.array([1], np.int64))
+    logprobs = graph.node("LogSoftmax", [logits], f"logprobs{suffix}", axis=1)
+    graph.node("ReduceMax", [logprobs, axis], f"top_logprob{suffix}", keepdims=0)
+
+
+def add_normalizer(graph: GraphBuilder) -> None:
+    """Nodes `top_logits`, `top_logprob` -> `log_normalizer`: what the best logit lost when it was normalised."""
+    best = graph.node("Gather", ["top_logits", graph.tensor("best", np.int64(0))], "top_logit", axis=1)
+    graph.node("Sub", [best, "top_logprob"], "log_normalizer")
+
+
+def add_position(graph: GraphBuilder, module: DSSoftmax) -> None:
+    """Nodes `chosen`, `top_index` -> `top_position`."""
+    starts = graph.tensor("class_starts", module.offsets[:-1].numpy())
+    graph.node("Add", ["top_index", graph.node("Gather", [starts, "chosen"], "first_position")], "top_position")

@@ -1,0 +1,1 @@
+"""What an export starts from: weights, contexts, their splits."""

@@ -1,0 +1,168 @@
+"""The output layer of a local Hugging Face folder. The model itself is neither built nor loaded."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from shortlist.core.extras import require
+from shortlist.errors import BadInput, NotFound
+
+from . import tensor_file, torch_file
+from .base import WEIGHT, Choice, Ids, Layer, Tensors, layer_of, listed, no_ids
+from .model_settings import CAPS, SCALES, factors
+
+INDEXES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
+WHOLE = ("model.safetensors", "pytorch_model.bin")
+OUTPUTS = ("lm_head", "embed_out")  # a weight's name without its last word, and without what stands before
+EMBEDDINGS = ("embed_tokens", "wte", "word_embeddings", "embed_in", "embeddings", "embedding", "shared")
+BIASES = ("lm_head.bias", "embed_out.bias", "final_logits_bias")
+TOKENIZERS = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json", "vocab.txt")
+# `logits_scaling` divides, but for this family; every other scale multiplies.
+DIVISOR, MULTIPLIED = "logits_scaling", "hyperclovax"
+
+Files = Mapping[str, Path]
+
+
+def read(path: Path, choice: Choice) -> Layer:
+    """`lm_head.weight`, the embeddings where they are tied to it, or the tensor chosen; raises NotFound, BadInput.
+
+    Scale and soft-cap are those of the settings. Padded are the rows that the folder's tokenizer gives no token.
+    """
+    config, files = load_config(path), weight_files(path)
+    name = choice.weight or output_name(path, files, config)
+    tensors = read_file(file_of(files, name, path))
+    layer = with_bias(layer_of(tensors, name, None), files, choice.bias, path)
+    return replace(
+        layer,
+        padded=padding(path, len(layer.weight)) if layer.weight.ndim and choice.weight is None else no_ids(),
+        logit_scale=logit_scale(config),
+        soft_cap=next(iter(factors(config.get_text_config(), CAPS)), None),
+    )
+
+
+def transformers() -> Any:
+    """The library, kept off the network; raises MissingExtra."""
+    os.environ["HF_HUB_OFFLINE"] = "1"
+    library = require("transformers", "capture")
+    library.utils.logging.set_verbosity_error()
+    return library
+
+
+def load_config(folder: Path) -> Any:
+    """The model's settings, with its architecture's defaults; raises BadInput."""
+    if not (folder / "config.json").is_file():
+        raise BadInput(f"{folder} has no config.json: give a Hugging Face folder, or a file of weights by its own name")
+    try:
+        return transformers().AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise BadInput(f"config.json of {folder} cannot be read: give the file of weights and --tensor") from error
+
+
+def load_tokenizer(path: Path) -> Any:
+    """The tokenizer of a folder, or of a tokenizer.json; raises BadInput, MissingExtra."""
+    library = transformers()
+    try:
+        if path.is_file():
+            return library.PreTrainedTokenizerFast(tokenizer_file=str(path))
+        return library.AutoTokenizer.from_pretrained(path, local_files_only=True, trust_remote_code=False)
+    except Exception as error:  # the tokenizers library raises the base class alone
+        raise BadInput(f"{path} holds no tokenizer that can be read: give tokenizer.json or its folder") from error
+
+
+def weight_files(folder: Path) -> Files:
+    """Every tensor's name -> the file that holds it; raises NotFound, BadInput."""
+    for name in INDEXES:
+        if (folder / name).is_file():
+            return shards(folder / name)
+    for name in WHOLE:
+        if (folder / name).is_file():
+            return dict.fromkeys(read_file(folder / name).tensors, folder / name)
+    raise NotFound(f"{folder} has none of {', '.join(WHOLE + INDEXES)}: copy the model's weights there")
+
+
+def shards(index: Path) -> Files:
+    """The files that an index names, all of them beside it; raises BadInput."""
+    try:
+        entries = json.loads(index.read_text("utf-8"))["weight_map"]
+        return {str(tensor): index.parent / Path(file).name for tensor, file in entries.items()}
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise BadInput(f"{index} is not an index of weights: copy it again") from error
+
+
+def read_file(path: Path) -> Tensors:
+    """All tensors of one file, memory-mapped; raises NotFound, BadInput."""
+    if not path.is_file():
+        raise NotFound(f"there is no file {path}, where weights should be: copy the folder again")
+    return tensor_file.read_tensors(path, WEIGHT) if path.suffix == ".safetensors" else torch_file.read_tensors(path)
+
+
+def file_of(files: Files, name: str, folder: Path) -> Path:
+    """The file that holds a tensor; raises BadInput with the names that there are."""
+    if name not in files:
+        likely = sorted(files, key=lambda x: (part_of(x) not in OUTPUTS + EMBEDDINGS, x))
+        raise BadInput(f"{folder} has no tensor '{name}', only {listed(likely)}: name one of them")
+    return files[name]
+
+
+def part_of(name: str) -> str:
+    """`lm_head` of `model.lm_head.weight`."""
+    parts = name.split(".")
+    return parts[-2] if len(parts) > 1 and parts[-1] == WEIGHT else ""
+
+
+def output_name(folder: Path, files: Files, config: Any) -> str:
+    """The output layer's weight, or the embeddings that serve as such; raises BadInput where that is not plain."""
+    outputs = [name for name in files if part_of(name) in OUTPUTS]
+    tied = any(getattr(x, "tie_word_embeddings", False) for x in (config, config.get_text_config()))
+    if not outputs and not tied:
+        raise BadInput(
+            f"{folder} has no lm_head.weight and does not tie it to the embeddings: copy all weights, or give --tensor"
+        )
+    names = outputs or [name for name in files if part_of(name) in EMBEDDINGS]
+    if len(names) != 1:
+        found = f"{len(names)} possible output layers, {listed(names)}" if names else "no output layer"
+        raise BadInput(f"{folder} has {found}: choose by --tensor among {listed(names or sorted(files))}")
+    return names[0]
+
+
+def with_bias(layer: Layer, files: Files, wanted: str | None, folder: Path) -> Layer:
+    """`layer` with the bias [V] or [1, V] that is wanted, or that an output layer has."""
+    name = wanted or layer.bias_name * (layer.bias is not None) or next((x for x in BIASES if x in files), None)
+    if name is None:
+        return layer
+    tensors = read_file(file_of(files, name, folder))
+    bias = tensors.named(name)
+    return replace(layer, bias=bias[0] if bias.ndim == 2 and len(bias) == 1 else bias, bias_name=name)
+
+
+def logit_scale(config: Any) -> float:
+    """What multiplies the logits, by the name of the setting."""
+    text = config.get_text_config()
+    divisors = factors(text, (DIVISOR,))
+    if divisors:
+        return divisors[0] if text.model_type.startswith(MULTIPLIED) else 1 / divisors[0]
+    return next(iter(factors(text, [name for name in SCALES if name != DIVISOR])), 1.0)
+
+
+def padding(folder: Path, classes: int) -> Ids:
+    """Rows without a token, as `capture` marks them; none where the folder has no tokenizer. Raises BadInput."""
+    if not any((folder / name).is_file() for name in TOKENIZERS):
+        return no_ids()
+    return unnamed(load_tokenizer(folder), classes, folder)
+
+
+def unnamed(tokenizer: Any, classes: int, source: Path) -> Ids:
+    """The ids below `classes` that the tokenizer has no token for; raises BadInput where it has some above."""
+    ids = np.fromiter(tokenizer.get_vocab().values(), np.int64)
+    if ids.size and ids.max() >= classes:
+        raise BadInput(
+            f"the tokenizer of {source} has token {ids.max()} but the output layer {classes} rows: "
+            "take both from the same model"
+        )
+    return np.setdiff1d(np.arange(classes), ids)

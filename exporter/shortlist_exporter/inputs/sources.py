@@ -1,0 +1,109 @@
+"""Weights and contexts from files. Only tensors are read, never a pickle that can run code; see `formats`."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+from shortlist.bundle.reader import sha256
+from shortlist.errors import BadInput
+
+from shortlist_exporter.inputs.formats.base import BIAS, Array, Choice, Ids, Layer, floats, listed, no_ids
+from shortlist_exporter.inputs.formats.registry import read_layer
+from shortlist_exporter.inputs.formats.tensor_file import read_tensors
+
+
+@dataclass(frozen=True)
+class Dense:
+    """A dense output layer: logits = cap(logit_scale * (weight h + bias)).
+
+    weight: [V, d] float32. bias: [V] float32 or None. padded: [m] int64 ids of rows that are no class.
+    dtype: of the file. sha256: of the file, or of the hashes of the files that hold the weight.
+    """
+
+    weight: Array
+    bias: Array | None = None
+    logit_scale: float = 1.0
+    soft_cap: float | None = None
+    padded: Ids = field(default_factory=no_ids)
+    dtype: str = "float32"
+    sha256: str = ""
+
+    @property
+    def classes(self) -> int:
+        """V."""
+        return len(self.weight)
+
+    @property
+    def dim(self) -> int:
+        """D."""
+        return int(self.weight.shape[1])
+
+
+@dataclass(frozen=True)
+class Contexts:
+    """contexts: [n, d] float32. targets: [n] int64 or None. documents: [n] int32 or None, a row's document."""
+
+    contexts: Array
+    targets: Ids | None = None
+    documents: npt.NDArray[np.int32] | None = None
+    sha256: str = ""
+
+
+def load_dense(
+    path: Path, bias_path: Path | None = None, tensor: str | None = None, bias_tensor: str | None = None
+) -> Dense:
+    """The output layer in a file (safetensors, npy, torch, ONNX, GGUF) or in a Hugging Face folder.
+
+    tensor, bias_tensor: names of weight [V, d] and bias [V], where the format's own choice is not wanted.
+    bias_path: an npy or safetensors file with the bias. Raises NotFound, BadInput, MissingExtra.
+    """
+    layer = read_layer(path, Choice(tensor, bias_tensor if bias_path is None else None))
+    weight = floats(f"{layer.weight_name} in {path}", layer.weight, 2)
+    bias = own_bias(layer, path) if bias_path is None else bias_from(bias_path, bias_tensor or BIAS)
+    if bias is not None and len(bias) != len(weight):
+        name = (bias_tensor or BIAS) if bias_path else layer.bias_name
+        raise BadInput(f"{name} in {bias_path or path} has {len(bias)} entries for {len(weight)} rows of weight")
+    return Dense(weight, bias, layer.logit_scale, layer.soft_cap, layer.padded, layer.dtype, sha256_of(layer.files))
+
+
+def own_bias(layer: Layer, path: Path) -> Array | None:
+    """The bias [V] that the format found, or None; raises BadInput."""
+    return None if layer.bias is None else floats(f"{layer.bias_name} in {path}", layer.bias, 1)
+
+
+def bias_from(path: Path, name: str) -> Array:
+    """A bias [V] from a file of its own; raises NotFound, BadInput."""
+    return floats(f"{name} in {path}", read_tensors(path, name).named(name), 1)
+
+
+def sha256_of(paths: tuple[Path, ...]) -> str:
+    """Of one file, or of the hashes of several."""
+    hashes = [sha256(path) for path in paths]
+    return hashes[0] if len(hashes) == 1 else hashlib.sha256(" ".join(hashes).encode()).hexdigest()
+
+
+def load_contexts(path: Path) -> Contexts:
+    """Contexts with optional targets and documents, from safetensors or npy; raises NotFound, BadInput."""
+    file = read_tensors(path, "contexts")
+    contexts = file.floats("contexts", 2)
+    if contexts is None:
+        raise BadInput(f"{path} has no tensor 'contexts', only {listed(sorted(file.tensors))}: rename it")
+    targets, documents = file.integers("targets"), file.integers("documents")
+    for name, values in {"targets": targets, "documents": documents}.items():
+        if values is not None and len(values) != len(contexts):
+            raise BadInput(f"{name} in {path} has {len(values)} entries for {len(contexts)} contexts")
+    return Contexts(contexts, targets, None if documents is None else documents.astype(np.int32), sha256(path))
+
+
+def check_pair(dense: Dense, contexts: Contexts) -> None:
+    """Raise BadInput when the contexts cannot be of this layer."""
+    width = contexts.contexts.shape[1]
+    if width != dense.dim:
+        raise BadInput(f"contexts have d = {width} but the weight has d = {dense.dim}: capture both from one model")
+    targets = contexts.targets
+    if targets is not None and targets.size and (targets.min() < 0 or targets.max() >= dense.classes):
+        raise BadInput(f"targets go from {targets.min()} to {targets.max()} but classes from 0 to {dense.classes - 1}")

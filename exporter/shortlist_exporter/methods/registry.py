@@ -1,0 +1,37 @@
+"""Methods: how a head is made from a dense layer and contexts. `--method` names one."""
+
+from __future__ import annotations
+
+from shortlist.errors import BadInput
+
+from .adaptive import AdaptiveMethod
+from .base import Fitted, Method, OwnMethod
+from .cascade import CascadeMethod
+from .ds import DsMethod
+from .ds_svd import DsSvdMethod
+from .dsoftmax import DsoftmaxMethod
+from .full import FullMethod
+from .grouped import GroupedMethod
+from .l2s import L2sMethod
+from .svd import SvdMethod
+
+METHODS: dict[str, Method | OwnMethod] = {
+    "full": FullMethod(),
+    "svd": SvdMethod(),
+    "l2s": L2sMethod(),
+    "cascade": CascadeMethod(),
+    "grouped": GroupedMethod(),
+    "ds": DsMethod(),
+    "ds-svd": DsSvdMethod(),
+    "adaptive": AdaptiveMethod(),
+    "dsoftmax": DsoftmaxMethod(),
+}
+
+__all__ = ["METHODS", "Fitted", "Method", "OwnMethod", "method_named"]
+
+
+def method_named(name: str) -> Method | OwnMethod:
+    """The method of this name; raises BadInput with the known ones."""
+    if name not in METHODS:
+        raise BadInput(f"there is no method '{name}': choose one of {', '.join(METHODS)}")
+    return METHODS[name]

@@ -1,0 +1,1 @@
+"""Records that an export or a tune leaves beside a bundle."""

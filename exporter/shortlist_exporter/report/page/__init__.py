@@ -1,0 +1,1 @@
+"""The page itself and its pictures."""

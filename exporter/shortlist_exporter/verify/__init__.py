@@ -1,0 +1,1 @@
+"""What an exported head is held to before its bundle is kept."""

@@ -1,0 +1,1 @@
+"""Adaptive and differentiated softmax: frequent classes first, rare ones in tails."""

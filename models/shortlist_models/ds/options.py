@@ -1,0 +1,117 @@
+"""What a training of Doubly Sparse Softmax takes and gives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from shortlist_models.full import FullSoftmax
+
+from .softmax import DSSoftmax
+
+Progress = Callable[[str, int, int], None]
+CHUNK = 1024
+DENSE_ROUNDS = 20
+
+
+def quiet(stage: str, done: int, total: int) -> None:
+    """Progress that goes nowhere."""
+    del stage, done, total
+
+
+@dataclass(frozen=True)
+class TrainOptions:
+    """Hyper-parameters.
+
+    experts: K, a power of two where `mitosis` is on. rounds: of a stage; a round is `round_steps` batches of
+    `expert_batch` contexts an expert, at most `batch`, which the last stage takes: early softmaxes are large, and what
+    shrinks their rows is the number of steps. final_rounds: of the last stage instead. tuning_rounds: the last ones,
+    without lasso, their learning rate falling from `tuning_rate` to 0. threshold: task loss, in nats, under which rows
+    are pruned; None: 5 % over the dense softmax's. lasso: both lassos' first coefficient; it grows by `growth` a round
+    until validation accuracy falls `tolerance` under its best, or `speedup` is reached. ceiling: a stage goes on until
+    its clones' weights stay under so many dense layers. prune_steps: between prunings. noise: of `mitosis.clone`.
+    evidence: clones are made without the classes that fewest of their contexts want (have among the dense softmax's
+    best five), as many as the ceiling and, in the last stage, `speedup` ask for; the lasso may then be weak, and no
+    stage is prolonged. Not in the paper; see `ds_evidence`.
+    """
+
+    experts: int = 64
+    mitosis: bool = True
+    rounds: int = 4
+    final_rounds: int = 8
+    tuning_rounds: int = 4
+    round_steps: int = 100
+    expert_batch: int = 64
+    batch: int = 512
+    learning_rate: float = 1e-3
+    tuning_rate: float = 1e-3
+    threshold: float | None = None
+    lasso: float = 1e-4
+    growth: float = 2.0
+    tolerance: float = 0.002
+    speedup: float | None = None
+    ceiling: float = 3.25
+    prune_steps: int = 25
+    evidence: bool = False
+    noise: float = 2.0
+    seed: int = 0
+    device: str = "cpu"
+
+
+class Examples(NamedTuple):
+    """contexts: [n, d]. targets: [n] int64, or a teacher whose distribution is distilled."""
+
+    contexts: Tensor
+    targets: Tensor | FullSoftmax
+
+    def batch(self, rows: Tensor, device: str) -> tuple[Tensor, Tensor]:
+        """Contexts and targets of some rows; a teacher's as probabilities [b, V]."""
+        contexts = self.contexts[rows].to(device)
+        if isinstance(self.targets, Tensor):
+            return contexts, self.targets[rows].to(device)
+        with torch.no_grad():
+            return contexts, self.targets.log_prob(contexts.cpu()).exp().to(device)
+
+    def gold(self) -> Examples:
+        """With a teacher's best class as target."""
+        if isinstance(self.targets, Tensor):
+            return self
+        with torch.no_grad():
+            best = [self.targets.logits(part).argmax(dim=1) for part in torch.split(self.contexts, CHUNK)]
+        return Examples(self.contexts, torch.cat(best))
+
+
+@dataclass
+class Trained:
+    """The module; a record a round; sentences for the user; the most bytes of weights, gradients and moments."""
+
+    module: DSSoftmax
+    history: list[dict[str, Any]] = field(default_factory=list)
+    notices: list[str] = field(default_factory=list)
+    peak_bytes: int = 0
+
+
+def as_dense(options: TrainOptions, rows: int) -> TrainOptions:
+    """To train a dense softmax in the same way on so many rows, the same share of them with a falling learning rate."""
+    falling = options.tuning_rounds * options.round_steps * options.batch / max(1, rows)
+    tuning = round(DENSE_ROUNDS * min(1.0, falling))
+    return replace(
+        options,
+        experts=1,
+        rounds=0,
+        final_rounds=DENSE_ROUNDS - tuning,
+        tuning_rounds=tuning,
+        round_steps=max(1, round(rows / options.batch / DENSE_ROUNDS)),
+    )
+
+
+def check(options: TrainOptions, examples: Examples) -> None:
+    """Raise ValueError, in one sentence, before any work."""
+    if options.mitosis and (options.experts < 1 or options.experts & (options.experts - 1)):
+        raise ValueError(f"mitosis doubles the experts, and {options.experts} is no power of two: choose 2, 4, 8, ...")
+    if not len(examples.contexts):
+        raise ValueError("there are no contexts to train on: give some thousand")

@@ -1,0 +1,125 @@
+"""A softmax behind a screen: clusters of contexts, each with its candidate classes, exactly scored.
+
+What runs behind any screen, however it was trained. See `l2s` for Learning to Screen; calibrated tails, several
+probes, the second stage and the fall-back are not in that paper.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from shortlist_models.full import FullSoftmax
+from shortlist_models.svd import Basis, quantize_rows
+
+CHUNK = 256
+
+
+@dataclass(frozen=True)
+class SecondStage:
+    """An int8 preview inside sets: preview [V, W] integers, scale [V, 1], projection [d, W], full_view: N."""
+
+    preview: Tensor
+    scale: Tensor
+    projection: Tensor
+    full_view: int
+
+    @staticmethod
+    def of(basis: Basis, full_view: int) -> SecondStage:
+        """Quantise a basis, each class with its own scale."""
+        preview, scale = quantize_rows(basis.preview)
+        return SecondStage(preview, scale, basis.projection, full_view)
+
+
+class ScreenedSoftmax(nn.Module):
+    """vectors: [r, d] of the screen. sets: ascending ids of each cluster. tail: [r], log(Z / Z of the set)."""
+
+    vectors: Tensor
+    tail: Tensor
+
+    def __init__(
+        self, dense: FullSoftmax, vectors: Tensor, sets: list[Tensor], probes: int, second_stage: SecondStage | None
+    ) -> None:
+        """Padded classes are taken out of the sets; an empty set keeps class 0 or the first that is not padding."""
+        super().__init__()
+        self.dense = dense
+        self.probes = probes
+        self.probe_margin = 0.0
+        self.low_rank: Basis | None = None
+        self.second_stage = second_stage
+        padding: Tensor | None = dense.padding
+        self.sets = sets if padding is None else [ids[padding[ids] == 0] for ids in sets]
+        self.register_buffer("vectors", vectors)
+        self.register_buffer("tail", torch.zeros(len(sets)))
+
+    def scores(self, contexts: Tensor) -> Tensor:
+        """[B, d] -> [B, r]."""
+        scores: Tensor = contexts @ self.vectors.T
+        return scores
+
+    def low_rank_logits(self, contexts: Tensor) -> Tensor:
+        """[B, d] -> [B, V]: all classes by the low-rank tail (paper, appendix A.3); the screen's sets score better."""
+        if self.low_rank is None:
+            return contexts.new_zeros(len(contexts), 0)
+        products = contexts @ self.low_rank.projection @ self.low_rank.preview.T
+        bias: Tensor | None = self.dense.bias
+        return self.dense.finish(products if bias is None else products + bias)
+
+    def margins(self, scores: Tensor) -> Tensor:
+        """[B, r] -> [B]: the two best scores' difference over the size of the best; infinite for a single cluster."""
+        if scores.shape[1] < 2:
+            return torch.full((len(scores),), torch.inf)
+        best = scores.topk(2, dim=1).values
+        return (best[:, 0] - best[:, 1]) / best[:, 0].abs()
+
+    def union(self, row_scores: Tensor) -> Tensor:
+        """Ascending ids of the clusters that one row [r] opens: `probes`, and one more under `probe_margin`."""
+        count = self.probes + int(bool(self.margins(row_scores[None]) < self.probe_margin))
+        best = row_scores.argsort(descending=True, stable=True)[:count]
+        ids = torch.cat([self.sets[int(cluster)] for cluster in best])
+        return ids if count == 1 else torch.unique(ids)
+
+    def topk(self, contexts: Tensor, k: int) -> tuple[Tensor, Tensor]:
+        """Ids and log-probabilities [B, k]: as the service without a second stage, for k up to the smallest set."""
+        scores, logits = self.scores(contexts), self.dense.logits(contexts)
+        low_rank = self.low_rank_logits(contexts)
+        ids: list[Tensor] = []
+        logprobs: list[Tensor] = []
+        for row, own in zip(scores, logits, strict=True):
+            candidates = self.union(row)
+            best = own[candidates].topk(k)
+            normalizer = own[candidates].logsumexp(dim=0) + self.tail[row.argmax()]
+            if self.low_rank is not None:
+                rest = low_rank[len(ids)].index_fill(0, candidates, -torch.inf)
+                normalizer = torch.logaddexp(normalizer, rest.logsumexp(dim=0))
+            ids.append(candidates[best.indices])
+            logprobs.append(best.values - normalizer)
+        return torch.stack(ids), torch.stack(logprobs)
+
+    def candidates(self, contexts: Tensor) -> float:
+        """Mean number of classes in the (union of the) sets that `contexts` [n, d] open."""
+        sizes = [float(len(self.union(row))) for row in self.scores(contexts)]
+        return float(torch.tensor(sizes).mean())
+
+    def calibrate_tail(self, contexts: Tensor) -> None:
+        """Set `tail` to the mean of log(Z / Z of the set) over each cluster's part of [n, d]; over all for none."""
+        gaps, owners = [], []
+        for part in torch.split(contexts, CHUNK):
+            logits, scores = self.dense.logits(part), self.scores(part)
+            inside = torch.stack(
+                [own[self.union(row)].logsumexp(dim=0) for own, row in zip(logits, scores, strict=True)]
+            )
+            gaps.append(logits.logsumexp(dim=1) - inside)
+            owners.append(scores.argmax(dim=1))
+        gap, owner = torch.cat(gaps), torch.cat(owners)
+        counts = torch.bincount(owner, minlength=len(self.sets))
+        sums = torch.zeros(len(self.sets)).index_add_(0, owner, gap)
+        self.tail = torch.where(counts > 0, sums / counts.clamp(min=1), gap.mean())
+
+    def calibrate_margin(self, contexts: Tensor, share: float) -> float:
+        """The relative margin between the two best clusters under which `share` of `contexts` lie; 0 for none."""
+        if share == 0 or len(self.sets) < 2:
+            return 0.0
+        return float(self.margins(self.scores(contexts)).quantile(share))

@@ -1,0 +1,1 @@
+"""Heads that preview classes cheaply and score the best ones again."""

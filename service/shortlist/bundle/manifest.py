@@ -1,0 +1,157 @@
+"""`manifest.json`: what a bundle holds. Nothing is read back from a file's name."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from shortlist.errors import BundleError
+
+FORMAT = 3
+FILE_NAME = "manifest.json"
+
+Normalizer = Literal["exact", "bounded", "estimated", "shortlist"]
+
+
+class Strict(BaseModel):
+    """A record that refuses unknown fields and never changes."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class FileEntry(Strict):
+    """One file of the bundle: size in bytes and SHA-256 in hexadecimal."""
+
+    size: int
+    sha256: str
+
+
+class TargetFigures(Strict):
+    """How a softmax does on the held-out gold classes."""
+
+    top_1: float = Field(description="share of targets that are the best class; the same for 5 and 10")
+    top_5: float
+    top_10: float
+    perplexity: float = Field(description="over the targets that have a probability over 0")
+    impossible: float = Field(
+        description="share of targets with probability 0: with any, the perplexity of all is infinite"
+    )
+
+
+class TargetQuality(Strict):
+    """A head that is its own reference, beside the dense softmax it was made from, and beside that retrained."""
+
+    rows: int
+    head: TargetFigures
+    dense: TargetFigures
+    retrained: TargetFigures | None = None
+
+
+class Quality(Strict):
+    """Figures on held-out contexts, against the reference."""
+
+    rows: int = Field(description="held-out contexts measured")
+    p_at_1: float
+    p_at_5: float
+    p_at_10: float
+    logprob_error_mean: float = Field(description="mean |error| of the returned log-probabilities, nats")
+    logprob_error_p99: float = Field(description="99th percentile of the same, nats")
+    cost_macs: float = Field(description="multiply-adds per query relative to dense")
+    cost_bytes: float = Field(description="bytes of weights touched per query relative to dense")
+    targets: TargetQuality | None = Field(default=None, description="of a head that is its own reference")
+
+    def figures(self) -> dict[str, float]:
+        """Every number by name; those on targets as `head_top_1`, `dense_perplexity`, ..."""
+        beside = {} if self.targets is None else self.targets.model_dump(exclude={"rows"}, exclude_none=True)
+        named = {f"{whose}_{name}": value for whose, found in beside.items() for name, value in found.items()}
+        return self.model_dump(exclude={"targets"}) | named
+
+
+class Certificate(Strict):
+    """What certified answers to exact requests promise, and when dense answers them instead."""
+
+    logprob_bound: float = Field(
+        description="no log-probability is off by more nats; a row that could be goes to dense"
+    )
+    rows: int = Field(description="held-out contexts measured")
+    rescored: float = Field(description="classes scored exactly for a context, mean of those not answered by dense")
+    dense_share: float = Field(description="share of them that dense answered, the bounds being too wide")
+    dense_crossover: int | None = Field(
+        default=None, description="an exact request of so many rows or more is answered by dense.onnx; None: never"
+    )
+
+
+class Manifest(Strict):
+    """The whole manifest; shapes and units as in the field descriptions."""
+
+    format: int = FORMAT
+    name: str
+    version: int
+    method: str
+    plan: str
+    reference: Literal["dense", "self"]
+    classes: int = Field(description="V, rows of the weight, padding included")
+    dim: int = Field(description="d, length of a context vector")
+    dtype: str = Field(description="of the weights as they were given")
+    max_k: int
+    graphs: dict[str, str] = Field(description="role -> file of the ONNX graph")
+    options: dict[str, Any] = {}
+    seed: int = 0
+    normalizer: Normalizer
+    logit_scale: float = 1.0
+    soft_cap: float | None = None
+    dense_crossover: int | None = Field(
+        default=None, description="a request of so many rows or more is answered by dense.onnx; None: never"
+    )
+    fallback: bool = Field(default=True, description="whether a crossover is measured on other devices than the CPU")
+    certificate: Certificate | None = None
+    quality: Quality | None = None
+    provenance: dict[str, Any] = {}
+    files: dict[str, FileEntry] = {}
+    digest: str = ""
+
+    def sealed(self) -> Manifest:
+        """This manifest with its digest filled in."""
+        return self.model_copy(update={"digest": digest_of(self.model_dump(mode="json"))})
+
+
+def digest_of(content: dict[str, Any]) -> str:
+    """SHA-256 of the manifest's canonical JSON without its `digest`."""
+    rest = {key: value for key, value in content.items() if key != "digest"}
+    return hashlib.sha256(json.dumps(rest, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """The manifest of the bundle at `folder`.
+
+    Raises BundleError when it is missing, unreadable, edited, or of a newer format.
+    """
+    path = folder / FILE_NAME
+    try:
+        content = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        raise BundleError(f"{folder} is not a bundle: it has no {FILE_NAME}") from None
+    except (OSError, ValueError, RecursionError) as error:
+        raise BundleError(f"{path} cannot be read ({type(error).__name__}): export the bundle again") from error
+    check_format(path, content)
+    if content.get("digest") != digest_of(content):
+        raise BundleError(f"{path} was edited after the export: its digest differs; export the bundle again")
+    try:
+        return Manifest.model_validate(content)
+    except ValidationError as error:
+        where = ".".join(str(part) for part in error.errors()[0]["loc"])
+        raise BundleError(f"{path} is not a valid manifest at '{where}': export the bundle again") from error
+
+
+def check_format(path: Path, content: Any) -> None:
+    """Refuse what is not a manifest, or one written by a newer Shortlist."""
+    if not isinstance(content, dict) or not isinstance(content.get("format"), int):
+        raise BundleError(f"{path} is not a manifest: it has no format number; export the bundle again")
+    if content["format"] > FORMAT:
+        raise BundleError(
+            f"{path} has format {content['format']} and this Shortlist reads up to {FORMAT}: upgrade shortlist"
+        )

@@ -1,0 +1,49 @@
+"""A repository: `<name>/<version>/` folders of bundles; versions are integers."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from shortlist.core.checks import cut
+from shortlist.errors import BadInput, NotFound
+
+from .manifest import FILE_NAME
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}")
+
+
+def scan(root: Path) -> dict[str, dict[int, Path]]:
+    """Every bundle below `root`: name -> version -> folder, hidden and unfinished ones left out.
+
+    Raises NotFound when `root` is no folder or holds no bundle.
+    """
+    if not root.is_dir():
+        raise NotFound(f"there is no repository at {root}: give a folder that holds <name>/<version>/ bundles")
+    found = {name.name: versions(name) for name in sorted(root.iterdir()) if NAME.fullmatch(name.name)}
+    bundles = {name: by_version for name, by_version in found.items() if by_version}
+    if not bundles:
+        raise NotFound(f"the repository {root} is empty: export a bundle to {root}/<name>/1 first")
+    return bundles
+
+
+def check_name(name: str) -> None:
+    """Raise BadInput when `name` cannot name a model: it travels in paths of requests."""
+    if not NAME.fullmatch(name):
+        raise BadInput(f"'{name}' cannot name a model: use letters, digits, '.', '_' and '-', as in repo/lm/1")
+
+
+def bundles_of(root: Path, name: str) -> dict[int, Path]:
+    """Version -> bundle folder of one model, ascending; raises NotFound where there is none."""
+    found = versions(root / name) if NAME.fullmatch(name) else {}
+    if not found:
+        raise NotFound(f"Request for unknown model: '{cut(name)}' is not found in the repository: export it first")
+    return found
+
+
+def versions(folder: Path) -> dict[int, Path]:
+    """Version -> bundle folder, ascending."""
+    if not folder.is_dir():
+        return {}
+    numbered = {int(path.name): path for path in folder.iterdir() if re.fullmatch(r"[1-9][0-9]*", path.name)}
+    return {number: numbered[number] for number in sorted(numbered) if (numbered[number] / FILE_NAME).is_file()}

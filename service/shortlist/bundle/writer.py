@@ -1,0 +1,125 @@
+"""Writing a bundle: all of it or nothing, sealed by the hash of every file."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from shortlist.errors import BundleError, VersionExists
+
+from .manifest import FILE_NAME, FileEntry, Manifest
+from .reader import REPORT, sha256, version_of
+
+UNFINISHED = ".unfinished-"
+LOCK = "lock"
+
+
+@contextlib.contextmanager
+def writing(folder: Path) -> Iterator[Path]:
+    """A temporary folder that becomes `folder` in one rename when the block ends, and vanishes when it fails.
+
+    A killed process leaves only a hidden folder, which is never served and which the next export removes.
+    Raises VersionExists when `folder` is there, BundleError when the disk refuses.
+    """
+    version_of(folder)
+    if folder.exists():
+        raise taken(folder)
+    try:
+        with folders_above(folder), workplace(folder) as place:
+            content = place / folder.name
+            content.mkdir()
+            yield content
+            sync(content)
+            publish(content, folder)
+    except OSError as error:
+        raise BundleError(f"{folder} cannot be written ({error.strerror or error}): nothing was left behind") from error
+
+
+def taken(folder: Path) -> VersionExists:
+    """What to say where the version is there."""
+    return VersionExists(f"{folder} exists and versions are immutable: export to the next version")
+
+
+def publish(content: Path, folder: Path) -> None:
+    """Rename; raises VersionExists where another export of the same version was faster."""
+    try:
+        content.rename(folder)
+    except OSError as error:
+        if error.errno in (errno.EEXIST, errno.ENOTEMPTY):
+            raise taken(folder) from None
+        raise
+
+
+@contextlib.contextmanager
+def folders_above(folder: Path) -> Iterator[None]:
+    """Make the folders that `folder` lies in; of those made, the ones still empty at the end go away."""
+    missing = [parent for parent in folder.parents if not parent.exists()]
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        yield
+    finally:
+        for parent in missing:
+            with contextlib.suppress(OSError):
+                parent.rmdir()
+
+
+@contextlib.contextmanager
+def workplace(folder: Path) -> Iterator[Path]:
+    """A hidden folder beside `folder` for this call alone, gone at the end; locked as long as the process lives."""
+    remove_unfinished(folder.parent, folder.name)
+    place = Path(tempfile.mkdtemp(prefix=f"{UNFINISHED}{folder.name}-", dir=folder.parent))
+    try:
+        with (place / f"{LOCK}.new").open("wb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            Path(file.name).rename(place / LOCK)  # so that nobody ever sees it unlocked
+            yield place
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+
+
+def remove_unfinished(parent: Path, version: str) -> None:
+    """Delete what killed exports of this version left; an export that still runs keeps its own."""
+    for left in parent.glob(f"{UNFINISHED}{version}-*"):
+        if is_abandoned(left):
+            shutil.rmtree(left, ignore_errors=True)
+
+
+def is_abandoned(place: Path) -> bool:
+    """Whether the process that locked this folder has ended.
+
+    Not told by its process id: exports in two containers may have the same one.
+    """
+    try:
+        with (place / LOCK).open("r+b") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+def sync(folder: Path) -> None:
+    """Flush every file of `folder` to the disk, so that the rename cannot outlive the contents."""
+    for path in folder.rglob("*"):
+        if path.is_file():
+            with path.open("rb") as file:
+                os.fsync(file.fileno())
+
+
+def seal(folder: Path, manifest: Manifest) -> Manifest:
+    """Write manifest.json with the size and SHA-256 of every file but report/, and its own digest."""
+    paths = sorted(path for path in folder.rglob("*") if path.is_file())
+    names = {path: path.relative_to(folder).as_posix() for path in paths}
+    files = {
+        name: FileEntry(size=path.stat().st_size, sha256=sha256(path))
+        for path, name in names.items()
+        if name != FILE_NAME and not name.startswith(f"{REPORT}/")
+    }
+    sealed = manifest.model_copy(update={"files": files}).sealed()
+    (folder / FILE_NAME).write_text(sealed.model_dump_json(indent=1) + "\n", "utf-8")
+    return sealed

@@ -1,0 +1,35 @@
+"""Verify a bundle: every hash, every graph, and the calibration replayed. Exits 1 at the first failure.
+
+shortlist check repo/lm/1
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from shortlist.evaluation.canary import CANARY_K
+from shortlist.server.models import load_checked
+
+from .arguments import positive
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments."""
+    parser.add_argument("bundle", type=Path, help="folder <name>/<version>")
+    parser.add_argument("--device", help="cpu or cuda:N (default: SHORTLIST_DEVICE, else cpu)")
+    parser.add_argument("--threads", type=positive, metavar="N", help="threads of each session (default: all granted)")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Check, print the quality, return 0."""
+    head, precision = load_checked(args.bundle, args.device, args.threads)
+    manifest = head.manifest
+    size = sum(entry.size for entry in manifest.files.values())
+    print(f"{args.bundle}: {manifest.method}, V = {manifest.classes:,}, d = {manifest.dim}, on {head.device}")
+    print(f"{'files':<20} {len(manifest.files)} verified, {size:,} bytes")
+    print(f"{'calibration':<20} replayed, P@{min(CANARY_K, manifest.max_k)} {precision:.4f} on its rows")
+    if manifest.quality is not None:
+        for name, figure in manifest.quality.figures().items():
+            print(f"{name:<20} {figure:.6g}")
+    return 0

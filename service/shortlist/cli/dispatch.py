@@ -1,0 +1,107 @@
+"""`shortlist COMMAND ...`: finds the command's module, runs it, turns errors into one line.
+
+A command module has `configure(parser)` and `run(args) -> int`. Modules are imported when their command
+is asked for, so that `shortlist --help` works on the base install.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+from shortlist.core.extras import require
+from shortlist.errors import ShortlistError
+
+COMMANDS = {
+    "capture": (
+        "shortlist_exporter.commands.capture",
+        "hidden states and output weights of a causal language model, from text",
+    ),
+    "export": ("shortlist_exporter.commands.export", "turn a weight matrix and contexts into a bundle"),
+    "tune": ("shortlist_exporter.commands.tune", "find the fastest head that keeps a promise, and export it"),
+    "report": (
+        "shortlist_exporter.commands.report",
+        "one page of pictures about a bundle, its promise and your contexts",
+    ),
+    "check": ("shortlist.cli.check", "verify a bundle's hashes, load it, replay its calibration"),
+    "query": ("shortlist.cli.query", "the top k classes of contexts in a file"),
+    "evaluate": (
+        "shortlist.cli.evaluate",
+        "hold a bundle against its dense head, and its own promise, on your contexts",
+    ),
+    "diff": ("shortlist.cli.diff", "how much two bundles agree, and what they were made with, side by side"),
+    "serve": ("shortlist.cli.serve", "answer over HTTP from a repository of bundles"),
+}
+
+
+class Parser(argparse.ArgumentParser):
+    """An argument parser whose usage errors are one line and exit with 2."""
+
+    def error(self, message: str) -> NoReturn:
+        """Print `message` and leave."""
+        self.exit(2, f"{self.prog}: {message}; see `{self.prog} --help`\n")
+
+
+def overview() -> str:
+    """The commands, one a line."""
+    return "\n".join(f"  {name:<9} {help_}" for name, (_, help_) in COMMANDS.items())
+
+
+def parse(argv: Sequence[str]) -> tuple[str, list[str]]:
+    """Split `argv` into a command's name and its own arguments."""
+    parser = Parser(
+        prog="shortlist",
+        description="Top-k decoding of large output layers.",
+        epilog=f"commands:\n{overview()}\n\n`shortlist COMMAND --help` says more.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("command", choices=list(COMMANDS), metavar="COMMAND", help="one of the commands below")
+    parser.add_argument("rest", nargs=argparse.REMAINDER, metavar="...", help="the command's own arguments")
+    args = parser.parse_args(argv)
+    return args.command, args.rest
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; returns its exit code: 0, 1 (failed), 2 (usage)."""
+    name, rest = parse(sys.argv[1:] if argv is None else argv)
+    module_name, description = COMMANDS[name]
+    try:
+        module = require(module_name)
+        parser = Parser(
+            prog=f"shortlist {name}",
+            description=module.__doc__ or description,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        module.configure(parser)
+        code = int(module.run(parser.parse_args(rest)))
+        sys.stdout.flush()
+        return code
+    except ShortlistError as error:
+        print(f"shortlist {name}: {error}", file=sys.stderr)
+    except BrokenPipeError:
+        pass  # whoever read the output, as `head` does, has enough
+    except OSError as error:
+        print(f"shortlist {name}: {refusal(error)}", file=sys.stderr)
+    except KeyboardInterrupt:
+        print(f"shortlist {name}: stopped", file=sys.stderr)
+    release_stdout()
+    return 1
+
+
+def refusal(error: OSError) -> str:
+    """What the system refused, in one sentence."""
+    reason = error.strerror or str(error)
+    if error.filename is None:
+        return f"the system refused ({reason}): mend that, then run the same command again"
+    return f"{error.filename} cannot be used ({reason}): mend that, then run the same command again"
+
+
+def release_stdout() -> None:
+    """Flush the output, or drop it where nobody takes it, so that Python does not complain of that at its end."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

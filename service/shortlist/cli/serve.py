@@ -1,0 +1,46 @@
+"""Serve a repository of bundles over HTTP.
+
+Every flag can also be set as SHORTLIST_<NAME>, as in SHORTLIST_PORT=9000. /readyz answers 200 once every bundle
+is warmed and passed its canary; SIGTERM finishes what was accepted and leaves.
+
+  shortlist serve repo/ --port 8000
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from shortlist.core.extras import require
+from shortlist.errors import BadInput
+from shortlist.runtime.devices import ort
+from shortlist.server.settings import Settings, load_settings
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """One flag a setting; defaults and units come from the settings."""
+    parser.add_argument("repository", type=Path, nargs="?", help="folder of <name>/<version>/ bundles")
+    for name, field in Settings.model_fields.items():
+        if name != "repository":
+            flag = f"--{name.replace('_', '-')}"
+            if field.annotation is bool:
+                switch = argparse.BooleanOptionalAction
+                said = "on" if field.default else "off"
+                parser.add_argument(flag, action=switch, default=None, help=f"{field.description} (default: {said})")
+                continue
+            default = "" if field.default is None else f" (default: {field.default})"
+            parser.add_argument(flag, help=f"{field.description}{default}", metavar=name.rpartition("_")[2].upper())
+
+
+def run(args: argparse.Namespace) -> int:
+    """Serve until told to stop; returns 2 where a flag or variable is wrong."""
+    try:
+        settings = load_settings(**vars(args))
+    except BadInput as error:
+        print(f"shortlist serve: {error}", file=sys.stderr)
+        return 2
+    require("uvicorn")
+    require("fastapi")
+    ort()
+    return int(require("shortlist.server.transport.process").serve(settings))

@@ -1,0 +1,1 @@
+"""Results, queries, lists, arrays and checks that more than one package uses."""

@@ -1,0 +1,67 @@
+"""The canary: a load must give the answers that the export gave, and those must be as good as promised."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from shortlist.bundle.reader import CALIBRATION, Bundle
+from shortlist.core.results import FloatArray, IdArray
+from shortlist.errors import BadInput, BundleError
+from shortlist.head import Head
+
+CANARY_K = 10
+LEAST_AGREEMENT = 0.99  # float rounding may swap near-equal classes; a broken kernel or file does far worse
+LARGEST_ERROR = 1e-2  # nats
+CERTIFIED = 16  # contexts whose every logit is held against its bounds
+
+
+def check_canary(head: Head, bundle: Bundle) -> float:
+    """Replay the calibration; returns P@k against the exact answers.
+
+    Raises BundleError when the head's own answers changed since the export.
+    """
+    stored = bundle.tensors(CALIBRATION)
+    expected: IdArray = stored["head_ids"]
+    try:
+        top = head.topk_by_plan(stored["contexts"], expected.shape[1])
+    except BadInput as error:  # they were answered at the export: the fault is not theirs
+        raise BundleError(
+            f"{bundle.folder} failed its canary on {head.device}: the calibration's scores are not finite; "
+            "export the bundle on this kind of machine"
+        ) from error
+    same = top.ids[:, None, :] == expected[:, :, None]  # [n, k, k]: one lost class moves others up, which is no fault
+    back = same.any(axis=2)
+    found = np.take_along_axis(top.logprobs, same.argmax(axis=2), axis=1)
+    off = logprob_error(found, stored["head_logprobs"], back)
+    if back.mean() < LEAST_AGREEMENT or off > LARGEST_ERROR:
+        raise BundleError(
+            f"{bundle.folder} failed its canary on {head.device}: {back.mean():.1%} of the calibration's classes came "
+            f"back, log-probabilities off by up to {off:.2g}; export the bundle on this kind of machine"
+        )
+    check_certificate(head, stored["contexts"][:CERTIFIED], bundle)
+    return float((top.ids[:, :, None] == stored["ids"][:, None, : expected.shape[1]]).any(axis=2).mean())
+
+
+def check_certificate(head: Head, contexts: FloatArray, bundle: Bundle) -> None:
+    """Raise BundleError where a logit of `contexts` [n, d] lies outside the bounds that prove exact answers.
+
+    So kernels that compute int8 products wrongly are found before they answer.
+    """
+    if head.certified is None or head.dense is None:
+        return
+    for row in contexts:
+        logits = head.dense.logits(row[None])[0]
+        if not head.certified.holds(row, logits):
+            raise BundleError(
+                f"{bundle.folder} failed its canary on {head.device}: a logit is outside its bounds; "
+                "export the bundle on this kind of machine, or with --no-certificate"
+            )
+
+
+def logprob_error(
+    found: FloatArray, expected: FloatArray, same: np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
+) -> float:
+    """Largest |difference| where the classes agree and are legal; infinite where a value is not a number."""
+    compared = same & np.isfinite(expected)
+    difference = np.abs(found[compared] - expected[compared])
+    return float(np.nan_to_num(difference, nan=np.inf).max(initial=0.0))

@@ -1,0 +1,151 @@
+"""bounds.onnx by compiled loops: every logit's estimate from int8 rows, and how far off it may be.
+
+Equals the graph but for roundings, which may move a digit, and faster: rows are read at the speed of the memory, not at
+that of an operator's kernel. Sums of bytes are exact, as there; floating-point operations are those that the exporter's
+`certificate` accounts for, in blocks of the same size, and are not contracted or reordered.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from shortlist.bundle.reader import Bundle
+from shortlist.core.results import FloatArray
+from shortlist.kernels.primitives.arrays import Ints
+from shortlist.kernels.primitives.digits import FIRST, SECOND, Digits, peak_of, take_digits
+from shortlist.kernels.primitives.jit import compiled
+from shortlist.kernels.primitives.vnni import BYTES, LANES, VNNI, ZERO_POINT, Bytes, in_blocks, pair_products
+from shortlist.runtime.parallel import SideBySide
+
+__all__ = ["VNNI", "CompiledBounds"]
+
+
+class Tables(NamedTuple):
+    """The exporter's `Bounds`: mean [d], change [b, b, d], factors [3] of norms, scale [V] and constant [V].
+
+    rows: [V / LANES, W / BYTES, LANES, BYTES], filled up with zeros; W is d or a few more.
+    """
+
+    mean: FloatArray
+    change: FloatArray
+    factors: FloatArray
+    scale: FloatArray
+    constant: FloatArray
+    rows: Bytes
+
+
+@compiled
+def change_basis(context: FloatArray, mean: FloatArray, change: FloatArray, turned: FloatArray) -> Any:
+    """Write (context - mean) P into `turned` [d], summed in blocks; returns |context - mean|."""
+    blocks, part = len(change), np.empty(turned.size, np.float32)
+    norm = 0.0
+    turned[:] = 0
+    for block in range(blocks):
+        part[:] = 0
+        for i in range(blocks * block, min(blocks * block + blocks, mean.size)):
+            centred = context[i] - mean[i]
+            norm += np.float64(centred) * np.float64(centred)
+            row = change[block, i - blocks * block]
+            for j in range(part.size):
+                part[j] += centred * row[j]
+        for j in range(part.size):
+            turned[j] += part[j]
+    return np.sqrt(norm)
+
+
+@compiled
+def norm_of(values: FloatArray) -> Any:
+    """Of a vector, in float64."""
+    total = 0.0
+    for i in range(values.size):
+        total += np.float64(values[i]) * np.float64(values[i])
+    return np.sqrt(total)
+
+
+@compiled
+def contexts_in_digits(
+    contexts: FloatArray, tables: Tables, digits: Digits, steps: FloatArray, shifts: Ints, spreads: FloatArray
+) -> None:
+    """Digits of int8 of contexts in the rows' basis [B, 2, W], their steps and shifts [B, 2]; spreads [B, 1]."""
+    dim = tables.mean.size
+    turned = np.empty(dim, np.float32)
+    for row in range(len(contexts)):
+        norm = change_basis(contexts[row], tables.mean, tables.change, turned)
+        steps[row, 0] = peak_of(turned) / FIRST
+        steps[row, 1] = steps[row, 0] / SECOND
+        spread = tables.factors[0] * norm_of(turned) + tables.factors[2] * norm
+        for digit in range(2):
+            shifts[row, digit] = take_digits(turned, steps[row, digit], digits[row, digit, :dim])
+        spreads[row, 0] = spread + tables.factors[1] * norm_of(turned)
+
+
+@compiled
+def estimate(
+    first: int, last: int, tables: Tables, digits: Digits, steps: FloatArray, shifts: Ints, estimates: FloatArray
+) -> None:
+    """Estimates [B, V] of the classes of blocks `first` to `last` - 1; each row of weights is read once for all B."""
+    sums = np.empty(2 * LANES, np.int32)
+    for block in range(first, last):
+        start = LANES * block
+        for row in range(len(digits)):
+            pair_products(tables.rows, block, digits[row], sums)
+            coarse, fine = steps[row]
+            for i in range(min(LANES, tables.scale.size - start)):
+                whole, rest = sums[i] - shifts[row, 0], sums[LANES + i] - shifts[row, 1]
+                product = coarse * np.float32(whole) + fine * np.float32(rest)
+                estimates[row, start + i] = product * tables.scale[start + i] + tables.constant[start + i]
+
+
+class CompiledBounds:
+    """Called as the graph is. Threads may share it."""
+
+    def __init__(self, bundle: Bundle, arrays: dict[str, npt.NDArray[Any]], threads: int) -> None:
+        """Lay out the rows and compile, which takes seconds where nothing is kept. arrays: certificate.safetensors."""
+        self.side_by_side = SideBySide(threads)
+        manifest = bundle.manifest
+        folder, dim = bundle.graph("bounds").parent, manifest.dim
+        constant: FloatArray = arrays["constant"]
+        self.padded = np.flatnonzero(np.isneginf(constant))
+        self.soft_cap = manifest.soft_cap
+        columns = np.memmap(folder / "certificate_rows.bin", np.int8, "r", shape=(dim, manifest.classes))
+        change = np.fromfile(folder / "certificate_change.bin", np.float32)
+        blocks = round((change.size / dim) ** 0.5)
+        self.tables = Tables(
+            arrays["mean"],
+            change.reshape(blocks, blocks, dim),
+            arrays["factors"],
+            arrays["scale"],
+            constant,
+            in_blocks(unsigned(columns)),
+        )
+        self(np.zeros((1, dim), np.float32))
+
+    def __call__(self, context: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Estimates [B, V] and spreads [B, 1] of `context` [B, d]."""
+        contexts = context if context.flags.carray else context.copy()
+        count, (blocks, quads, *_) = len(contexts), self.tables.rows.shape
+        estimates, spreads = np.empty((count, self.tables.scale.size), np.float32), np.empty((count, 1), np.float32)
+        digits = np.zeros((count, 2, quads * BYTES), np.int8)
+        steps, shifts = np.empty((count, 2), np.float32), np.empty((count, 2), np.int32)
+        contexts_in_digits(contexts, self.tables, digits, steps, shifts, spreads)
+        self.side_by_side(
+            lambda some: estimate(some[0], some[-1] + 1, self.tables, digits, steps, shifts, estimates),
+            np.arange(blocks),
+            size=count,
+        )
+        if self.soft_cap is not None:
+            np.tanh(np.divide(estimates, np.float32(self.soft_cap), out=estimates), out=estimates)
+            estimates *= np.float32(self.soft_cap)
+            estimates[:, self.padded] = -np.inf
+        return estimates, spreads
+
+
+def unsigned(columns: npt.NDArray[np.int8]) -> Bytes:
+    """int8 [d, V] -> uint8 [V or a few more, d or a few more], zeros added: whole blocks, an even number of steps."""
+    dim, classes = columns.shape
+    rows = np.full((classes + -classes % LANES, dim + -dim % (2 * BYTES)), ZERO_POINT, np.uint8)
+    np.add(columns.T, ZERO_POINT, out=rows[:classes, :dim], dtype=np.int16, casting="unsafe")
+    return rows

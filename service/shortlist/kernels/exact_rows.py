@@ -1,0 +1,108 @@
+"""Exact logits of given classes by compiled loops: rows are multiplied where they are mapped, not copied together."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from shortlist.bundle.reader import Bundle
+from shortlist.core.results import FloatArray, IdArray
+from shortlist.kernels.primitives.arrays import FLOAT, behaved, mapped
+from shortlist.kernels.primitives.jit import compiled
+from shortlist.kernels.primitives.sums import SUMS, dot
+from shortlist.kernels.primitives.vnni import fetch
+
+TOGETHER = 4  # rows: each is a stream of its own for the processor, which alone waits for memory half of the time
+AHEAD = 512  # bytes of each of the next rows that are asked for; what follows is guessed by the processor
+INLINE = 1024  # classes up to which a bias may be inside a graph
+
+
+@compiled
+def ask_for(start: int, size: int, ids: IdArray) -> None:
+    """Ask for the first lines of some rows of `size` bytes."""
+    for row in ids:
+        fetch(start + row * size, min(AHEAD, size))
+
+
+@compiled
+def are_classes(ids: IdArray, classes: int) -> bool:
+    """Whether all of `ids` are 0 to `classes` - 1: what is read is at an address."""
+    wrong = 0
+    for class_id in ids.flat:
+        wrong += int(class_id < 0 or class_id >= classes)
+    return wrong == 0
+
+
+@partial(compiled, fastmath=SUMS)
+def gather(rows: FloatArray, contexts: FloatArray, ids: IdArray, products: FloatArray) -> bool:
+    """Products [B, n] of `contexts` [B, d] with those of `rows` [V, d] that `ids` [B, n] name; False for a wrong id."""
+    if not are_classes(ids, len(rows)):
+        return False
+    start, size = rows.ctypes.data, FLOAT * rows.shape[1]
+    whole = ids.shape[1] - ids.shape[1] % TOGETHER
+    for row in range(len(ids)):
+        own, context = ids[row], contexts[row]
+        for i in range(0, whole, TOGETHER):
+            ask_for(start, size, own[i + TOGETHER : i + 2 * TOGETHER])
+            one, two, three, four = rows[own[i]], rows[own[i + 1]], rows[own[i + 2]], rows[own[i + 3]]
+            a, b, c, d = np.float32(0), np.float32(0), np.float32(0), np.float32(0)
+            for j in range(context.size):
+                a += one[j] * context[j]
+                b += two[j] * context[j]
+                c += three[j] * context[j]
+                d += four[j] * context[j]
+            products[row, i], products[row, i + 1], products[row, i + 2], products[row, i + 3] = a, b, c, d
+        for i in range(whole, own.size):
+            products[row, i] = dot(rows[own[i]], context)
+    return True
+
+
+class CompiledGather:
+    """Equals rows.onnx, but for the order of float32 sums. Threads may share it."""
+
+    def __init__(self, weight: FloatArray, logit_scale: float = 1.0, soft_cap: float | None = None) -> None:
+        """Compile, which takes seconds where nothing is kept. weight: [V, d]."""
+        self.weight, self.logit_scale, self.soft_cap = weight, logit_scale, soft_cap
+        self.bias: FloatArray | None = None
+        self.padding: FloatArray | None = None
+        self(np.zeros((1, weight.shape[1]), np.float32), np.zeros((1, 1), np.int64))
+
+    @classmethod
+    def of(cls, bundle: Bundle) -> CompiledGather | None:
+        """That of a bundle; None where it is so small that its graphs hold their weights."""
+        manifest, folder = bundle.manifest, bundle.graph("rows").parent
+        if manifest.classes <= INLINE:
+            return None
+        weight = mapped(folder / "weight.bin").reshape(manifest.classes, manifest.dim)
+        found = cls(weight, manifest.logit_scale, manifest.soft_cap)
+        found.bias, found.padding = (mapped_if_there(folder / f"{name}.bin") for name in ("bias", "padding"))
+        return found
+
+    def __call__(self, contexts: FloatArray, ids: IdArray) -> FloatArray:
+        """[B, d], [B, n] -> [B, n] logits; raises IndexError for an id that is none."""
+        logits = np.empty(ids.shape, np.float32)
+        if not gather(self.weight, behaved(contexts), behaved(ids), logits):
+            raise IndexError(f"ids must be 0 to {len(self.weight) - 1}")
+        with np.errstate(over="ignore", invalid="ignore"):  # the caller refuses what overflows
+            return self.finished(logits, ids)
+
+    def finished(self, logits: FloatArray, ids: IdArray) -> FloatArray:
+        """Bias, logit scale, soft-cap and padding, in place."""
+        if self.bias is not None:
+            logits += self.bias[ids]
+        if self.logit_scale != 1.0:
+            logits *= np.float32(self.logit_scale)
+        if self.soft_cap is not None:
+            logits /= np.float32(self.soft_cap)
+            np.tanh(logits, out=logits)
+            logits *= np.float32(self.soft_cap)
+        if self.padding is not None:
+            logits += self.padding[ids]
+        return logits
+
+
+def mapped_if_there(path: Path) -> FloatArray | None:
+    """A raw file of the bundle, where it has one."""
+    return mapped(path) if path.is_file() else None

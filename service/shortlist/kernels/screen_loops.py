@@ -1,0 +1,271 @@
+"""Compiled loops over the rows of plan `screen`, by numba: weights are read where they are mapped.
+
+A graph has to slice a cluster's or expert's weights out of all, which copies them, and pays for each of its nodes.
+Each step equals the graphs' operators, but for the order of float32 sums.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from shortlist.core.results import NO_CLASS, FloatArray, IdArray
+from shortlist.kernels.primitives.arrays import Ints
+from shortlist.kernels.primitives.jit import compiled
+from shortlist.kernels.primitives.select import LOWEST
+from shortlist.kernels.primitives.sums import SUMS
+
+LOG2_E = np.float32(1.4426950408889634)
+SMALLEST = np.float32(-126)  # of powers of two that are normal numbers
+HALF = np.float32(0.5)
+EXPONENT, MANTISSA = 127, 23  # the offset and the place of float32's exponent
+POWER = tuple(np.float32(np.log(2.0) ** i / f) for i, f in enumerate((1, 1, 2, 6, 24, 120, 720)))  # 2**x, |x| <= 1/2
+
+TO_DENSE, LEFT = -1, 0  # in place of the number of classes scored
+
+summing = partial(compiled, fastmath=SUMS)
+
+
+@summing
+def add_columns(columns: FloatArray, factors: FloatArray, sums: FloatArray) -> None:
+    """Add `factors` [m] times `columns` [m, n] to `sums` [n], four lines at a time."""
+    whole = factors.size - factors.size % 4
+    for i in range(0, whole, 4):
+        a, b, c, d = factors[i], factors[i + 1], factors[i + 2], factors[i + 3]
+        one, two, three, four = columns[i], columns[i + 1], columns[i + 2], columns[i + 3]
+        for j in range(sums.size):
+            sums[j] += a * one[j] + b * two[j] + c * three[j] + d * four[j]
+    for i in range(whole, factors.size):
+        factor, line = factors[i], columns[i]
+        for j in range(sums.size):
+            sums[j] += factor * line[j]
+
+
+@summing
+def row_products(rows: FloatArray, factors: FloatArray, sums: FloatArray) -> None:
+    """Products of `rows` [n, m] and `factors` [m], into `sums` [n]."""
+    for i in range(sums.size):
+        total, row = np.float32(0), rows[i]
+        for j in range(factors.size):
+            total += row[j] * factors[j]
+        sums[i] = total
+
+
+@summing
+def sum_of_exp(scores: FloatArray, peak: np.float32) -> np.float32:
+    """The sum of exp(scores - peak) [n], NaN where one is: powers of two by Taylor's polynomial, to 1e-6 of it.
+
+    The exponential of a library is a call for each score, which no loop is vectorised over.
+    """
+    bits, fractions = np.empty(scores.size, np.int32), np.empty(scores.size, np.float32)
+    for i in range(scores.size):
+        power = (scores[i] - peak) * LOG2_E
+        power = SMALLEST if power < SMALLEST else power
+        whole = np.int32(power - HALF)
+        x = power - np.float32(whole)
+        high = POWER[3] + x * (POWER[4] + x * (POWER[5] + x * POWER[6]))
+        fractions[i] = POWER[0] + x * (POWER[1] + x * (POWER[2] + x * high))
+        bits[i] = (whole + EXPONENT) << MANTISSA
+    powers, total = bits.view(np.float32), np.float32(0)
+    for i in range(scores.size):
+        total += fractions[i] * powers[i]
+    return total
+
+
+@compiled
+def finish(logits: FloatArray, logit_scale: float, soft_cap: float) -> None:
+    """Logit scale and soft-cap, 0 for none, in place."""
+    if logit_scale != 1:
+        for i in range(logits.size):
+            logits[i] *= np.float32(logit_scale)
+    if soft_cap > 0:
+        cap = np.float32(soft_cap)
+        for i in range(logits.size):
+            logits[i] = cap * np.tanh(logits[i] / cap)
+
+
+@compiled
+def precedes(logit: np.float32, class_id: int, other: np.float32, other_id: int) -> bool:
+    """Which of two classes comes first: the larger logit, of equal ones the lower id."""
+    return bool(logit > other or (logit == other and class_id < other_id))
+
+
+@compiled
+def take_best(logits: FloatArray, ids: IdArray, best: FloatArray, best_ids: IdArray) -> None:
+    """Put those of `logits` [n], of classes `ids` [n], that precede some in `best` [k], best first, in their places."""
+    last = best.size - 1
+    for i in range(logits.size):
+        if logits[i] >= best[last] and precedes(logits[i], ids[i], best[last], best_ids[last]):
+            rank = last
+            while rank > 0 and precedes(logits[i], ids[i], best[rank - 1], best_ids[rank - 1]):
+                best[rank], best_ids[rank] = best[rank - 1], best_ids[rank - 1]
+                rank -= 1
+            best[rank], best_ids[rank] = logits[i], ids[i]
+
+
+@compiled
+def forget_known(known: IdArray, ids: IdArray, logits: FloatArray) -> int:
+    """-inf for the `logits` [n] of those ascending `ids` [n] that the ascending `known` [m] has; how many are left."""
+    at, new = 0, 0
+    for i in range(ids.size):
+        while at < known.size and known[at] < ids[i]:
+            at += 1
+        if at < known.size and known[at] == ids[i]:
+            logits[i] = LOWEST
+        else:
+            new += 1
+    return new
+
+
+@compiled
+def score_cluster(
+    context: FloatArray, weights: FloatArray, lines: int, first: int, finishing: FloatArray, logits: FloatArray
+) -> None:
+    """Logits [n] of the classes from `first` on in sets.bin: `lines` [n] of each set, the last the biases if over d."""
+    columns = weights[first * lines : (first + logits.size) * lines].reshape(lines, logits.size)
+    if lines > context.size:
+        logits[:] = columns[context.size]
+    else:
+        logits[:] = 0
+    add_columns(columns, context, logits)
+    finish(logits, finishing[0], finishing[1])
+
+
+@compiled
+def two_best(scores: FloatArray) -> Any:
+    """Places of the best and the second best of `scores` [r], of one score the same; the first of equal ones."""
+    best, second = 0, -1
+    for i in range(1, scores.size):
+        if scores[i] > scores[best]:
+            best, second = i, best
+        elif second < 0 or scores[i] > scores[second]:
+            second = i
+    return best, max(second, 0)
+
+
+@compiled
+def chosen(contexts: FloatArray, columns: FloatArray) -> Any:
+    """Scores [B, n] of sets by their chooser's `columns` [d, n], and the rows [B] in the order of their best sets.
+
+    Of rows that come one after the other, the later then find a set's weights in the cache.
+    """
+    scores = np.zeros((len(contexts), columns.shape[1]), np.float32)
+    best, ends = np.empty(len(contexts), np.int32), np.zeros(scores.shape[1] + 1, np.int32)
+    for row in range(len(contexts)):
+        add_columns(columns, contexts[row], scores[row])
+        best[row], _ = two_best(scores[row])
+        ends[best[row] + 1] += 1
+    for i in range(1, ends.size):
+        ends[i] += ends[i - 1]
+    order = np.empty_like(best)
+    for row in range(best.size):
+        order[ends[best[row]]] = row
+        ends[best[row]] += 1
+    return scores, order
+
+
+@compiled
+def margin_of(scores: FloatArray, best: int, other: int) -> float:
+    """By how much the best score leads, over its size, in double precision; of one score infinite."""
+    if best == other:
+        return np.inf
+    size = abs(np.float64(scores[best]))
+    return (np.float64(scores[best]) - np.float64(scores[other])) / (size if size > 0 else 1.0)
+
+
+@compiled
+def screened(
+    order: Ints,
+    contexts: FloatArray,
+    scores: FloatArray,
+    weights: FloatArray,
+    classes: IdArray,
+    offsets: IdArray,
+    tail: FloatArray,
+    finishing: FloatArray,
+    probes: int,
+    probe_margin: float,
+    dense_margin: float,
+    ids: IdArray,
+    logits: FloatArray,
+    normalizer: FloatArray,
+    scored: Ints,
+) -> None:
+    """Answers of the rows in `order`, each over its best clusters; `scored` tells rows that have none: TO_DENSE, LEFT.
+
+    contexts: [B, d]. scores: [B, r], by the screen. weights: sets.bin. classes, offsets, tail: of the sets, as in
+    index.safetensors. finishing: logit scale and soft-cap. probes, probe_margin, dense_margin: the plan's options; what
+    opens more than two clusters is LEFT. ids, logits: [B, k], normalizer, scored: [B], written.
+    """
+    lines = weights.size // classes.size
+    for row in order:
+        ids[row], logits[row] = NO_CLASS, LOWEST
+        context, (best, other) = contexts[row], two_best(scores[row])
+        margin = margin_of(scores[row], best, other)
+        opened = min(probes + (margin < probe_margin), offsets.size - 1)
+        if margin < dense_margin or opened > 2:
+            scored[row] = TO_DENSE if margin < dense_margin else LEFT
+            continue
+        first, second = offsets[best], offsets[other]
+        size, more = offsets[best + 1] - first, offsets[other + 1] - second if opened == 2 else 0
+        found, new = np.empty(size + more, np.float32), 0
+        own, others = classes[first : first + size], classes[second : second + more]
+        score_cluster(context, weights, lines, first, finishing, found[:size])
+        take_best(found[:size], own, logits[row], ids[row])
+        if more:
+            score_cluster(context, weights, lines, second, finishing, found[size:])
+            new = forget_known(own, others, found[size:])
+            take_best(found[size:], others, logits[row], ids[row])
+        normalizer[row] = logits[row, 0] + np.log(sum_of_exp(found, logits[row, 0])) + tail[best]
+        scored[row] = size + new
+
+
+@compiled
+def screened_at_once(contexts: FloatArray, screen: FloatArray, *others: Any) -> None:
+    """`screened`, of all rows, with the scores of `screen` [d, r]."""
+    scores, order = chosen(contexts, screen)
+    screened(order, contexts, scores, *others)
+
+
+@compiled
+def gated(
+    order: Ints,
+    contexts: FloatArray,
+    scores: FloatArray,
+    weights: FloatArray,
+    classes: IdArray,
+    offsets: IdArray,
+    ids: IdArray,
+    logits: FloatArray,
+    normalizer: FloatArray,
+    scored: Ints,
+) -> None:
+    """Answers of the rows in `order`, each over its best expert, into ids and logits [B, k], normalizer and scored [B].
+
+    contexts: [B, d]. scores: [B, K], by the gate. weights: sets.bin. classes, offsets: of the experts, as in
+    index.safetensors.
+    """
+    width = contexts.shape[1] + 1
+    rows, factors = weights.reshape(classes.size, width), np.empty(width, np.float32)
+    for row in order:
+        ids[row], logits[row] = NO_CLASS, LOWEST
+        expert, _ = two_best(scores[row])
+        scale = np.float32(1) / sum_of_exp(scores[row], scores[row, expert])
+        for i in range(width - 1):
+            factors[i] = contexts[row, i] * scale
+        factors[width - 1] = scale
+        first, last = offsets[expert], offsets[expert + 1]
+        found = np.empty(last - first, np.float32)
+        row_products(rows[first:last], factors, found)
+        take_best(found, classes[first:last], logits[row], ids[row])
+        normalizer[row] = logits[row, 0] + np.log(sum_of_exp(found, logits[row, 0]))
+        scored[row] = last - first
+
+
+@compiled
+def gated_at_once(contexts: FloatArray, gate: FloatArray, *others: Any) -> None:
+    """`gated`, of all rows, with the scores of `gate` [d, K]."""
+    scores, order = chosen(contexts, gate)
+    gated(order, contexts, scores, *others)

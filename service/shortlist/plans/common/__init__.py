@@ -1,0 +1,1 @@
+"""What plans share: their interface, selection, exact rows."""

@@ -1,0 +1,45 @@
+"""From how many rows on the dense head is at least as fast as a plan, on this machine and device."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+from shortlist.core.results import FloatArray
+
+BATCH_ROWS = (1, 2, 4, 8, 16, 32, 64, 128)
+REPEATS = 7
+
+Run = Callable[[FloatArray], object]
+
+
+def measure_crossover(run_plan: Run, run_dense: Run, contexts: FloatArray) -> int | None:
+    """The smallest number of rows from which on `run_dense` takes no longer than `run_plan`.
+
+    Tried are the powers of two up to 128, on the first rows of `contexts` [n, d]. None where the plan is faster for
+    the largest of them.
+    """
+    crossover = None
+    for rows in reversed([rows for rows in BATCH_ROWS if rows <= len(contexts)]):
+        if not dense_wins(run_plan, run_dense, contexts[:rows]):
+            break
+        crossover = rows
+    return crossover
+
+
+def dense_wins(run_plan: Run, run_dense: Run, contexts: FloatArray) -> bool:
+    """Whether the median of interleaved calls on the same rows is no longer for dense than for the plan."""
+    plan_seconds, dense_seconds = [], []
+    for _ in range(REPEATS):
+        plan_seconds.append(time_call(run_plan, contexts))
+        dense_seconds.append(time_call(run_dense, contexts))
+    return float(np.median(dense_seconds)) <= float(np.median(plan_seconds))
+
+
+def time_call(run: Run, contexts: FloatArray) -> float:
+    """Wall time of one call, in seconds."""
+    start = time.perf_counter()
+    run(contexts)
+    return time.perf_counter() - start

@@ -1,0 +1,58 @@
+"""Exact logits of given classes: by rows.onnx, or on a few threads of a CPU by compiled loops."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from shortlist.bundle.reader import Bundle
+from shortlist.core.results import FloatArray, IdArray
+from shortlist.runtime.session import Graph
+
+if TYPE_CHECKING:
+    from shortlist.kernels.exact_rows import CompiledGather
+
+GATHER_BYTES = 2 << 20  # weights gathered by one call of rows.onnx: half a second-level cache and more is slower
+DEVICE_GATHER_BYTES = 256 << 20
+COMPILED_THREADS = 2  # loops have one, which reads as fast as the graph on two
+
+
+class ExactRows:
+    """Over rows.onnx, `context` [B, d], `ids` [B, n] -> `logits` [B, n], or what equals it. Threads may share it."""
+
+    def __init__(self, bundle: Bundle, device: str, threads: int) -> None:
+        """Compile where that is faster, else open the graph."""
+        budget = GATHER_BYTES if device == "cpu" else DEVICE_GATHER_BYTES
+        self.gathered = max(1, budget // (4 * bundle.manifest.dim))  # classes
+        self.loops = loops_of(bundle) if device == "cpu" and threads <= COMPILED_THREADS else None
+        self.graph = Graph(bundle.graph("rows"), device, threads) if self.loops is None else None
+
+    def __call__(self, contexts: FloatArray, ids: IdArray) -> FloatArray:
+        """Logits [B, n] of `ids` [B, n], each row's own, for `contexts` [B, d]; padding has -inf."""
+        return self.by_graph(contexts, ids) if self.loops is None else self.loops(contexts, ids)
+
+    def of(self, context: FloatArray, ids: IdArray) -> FloatArray:
+        """Logits [n] of `ids` [n] for one `context` [d]."""
+        found: FloatArray = self(context[None], ids[None])[0]
+        return found
+
+    def by_graph(self, contexts: FloatArray, ids: IdArray) -> FloatArray:
+        """The same; some at a time, so that what is gathered stays in the cache."""
+        assert self.graph is not None
+        rows, classes = max(1, self.gathered // max(1, ids.shape[1])), min(self.gathered, max(1, ids.shape[1]))
+        logits = np.empty(ids.shape, np.float32)
+        for row in range(0, len(ids), rows):
+            for i in range(0, ids.shape[1], classes):
+                some = np.s_[row : row + rows, i : i + classes]
+                logits[some] = self.graph(context=contexts[row : row + rows], ids=ids[some])[0]
+        return logits
+
+
+def loops_of(bundle: Bundle) -> CompiledGather | None:
+    """The loops; None without numba for this numpy, and for small layers."""
+    try:
+        from shortlist.kernels.exact_rows import CompiledGather
+    except ImportError:
+        return None
+    return CompiledGather.of(bundle)

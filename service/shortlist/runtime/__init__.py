@@ -1,0 +1,1 @@
+"""ONNX Runtime sessions, the devices and threads that they run on."""

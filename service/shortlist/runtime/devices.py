@@ -1,0 +1,82 @@
+"""The devices that ONNX Runtime can use here, by name."""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+from importlib import metadata
+from typing import Any
+
+from shortlist.core.extras import require
+from shortlist.errors import DeviceError
+
+DEVICE = re.compile(r"cpu|cuda:\d+")
+VARIABLE = "SHORTLIST_DEVICE"
+BUILDS = ("onnxruntime", "onnxruntime-gpu")
+
+
+def resolve_device(device: str | None) -> str:
+    """The device asked for, by argument or by SHORTLIST_DEVICE; `cpu` by default.
+
+    Raises DeviceError when it is not written `cpu` or `cuda:N`, or when CUDA is not there.
+    """
+    name = device or os.environ.get(VARIABLE) or "cpu"
+    if name == "cuda":
+        name = "cuda:0"
+    if not DEVICE.fullmatch(name):
+        raise DeviceError(f"'{name}' is no device: use cpu or cuda:N")
+    if name != "cpu" and "CUDAExecutionProvider" not in ort().get_available_providers():
+        raise DeviceError(
+            f"{name} was asked for but ONNX Runtime has no CUDA here: run `pip install 'shortlist[gpu]'` "
+            "in place of shortlist[cpu] on a machine with an NVIDIA driver, or use --device cpu"
+        )
+    return name
+
+
+def ort() -> Any:
+    """The onnxruntime module; raises MissingExtra, or DeviceError where the extras cpu and gpu overwrote each other."""
+    check_single()
+    return require("onnxruntime", "cpu")
+
+
+@functools.cache
+def check_single() -> None:
+    """Raise DeviceError where both builds of ONNX Runtime are installed: they share their files."""
+    if all(map(is_installed, BUILDS)):
+        raise DeviceError(
+            f"{' and '.join(BUILDS)} are both installed and overwrite each other: "
+            f"run `pip uninstall {' '.join(BUILDS)}`, then install shortlist[cpu] or shortlist[gpu]"
+        )
+
+
+def is_installed(distribution: str) -> bool:
+    """Whether pip knows this distribution here."""
+    try:
+        metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return False
+    return True
+
+
+def providers(device: str, *, capture: bool = False) -> list[Any]:
+    """Execution providers for a resolved device; `capture`: runs of a shape are captured as CUDA graphs and replayed.
+
+    Without TF32, which rounds float32 products to ten bits: exact scores are promised.
+    """
+    if device == "cpu":
+        return ["CPUExecutionProvider"]
+    chosen = {"device_id": memory_of(device)[1], "use_tf32": "0", "enable_cuda_graph": str(int(capture))}
+    return [("CUDAExecutionProvider", chosen), "CPUExecutionProvider"]
+
+
+def memory_of(device: str) -> tuple[str, int]:
+    """`cuda:N` as ONNX Runtime names memory."""
+    kind, _, number = device.partition(":")
+    return kind, int(number or 0)
+
+
+def check_provider(session: Any, device: str) -> None:
+    """Raise DeviceError where a session for CUDA came up on the CPU, as it does when a library is missing."""
+    if device != "cpu" and session.get_providers()[0] != "CUDAExecutionProvider":
+        raise DeviceError(f"{device} could not be used (driver or CUDA libraries missing): use --device cpu")

@@ -1,0 +1,76 @@
+"""The FastAPI app: /v1, /v2, health, metrics, docs."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from fastapi import FastAPI, Request
+from prometheus_client import CollectorRegistry
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from shortlist import __version__
+from shortlist.errors import ShortlistError
+from shortlist.server.engine.service import Service
+from shortlist.server.messages.responses import error_response, json_response
+from shortlist.server.routes.health import health
+
+from .routes import schemas, v1, v2, v2_operations, v2_repository
+from .settings import Settings
+
+
+class App(FastAPI):
+    """FastAPI, whose document also describes the bodies that routes read themselves."""
+
+    def openapi(self) -> dict[str, Any]:
+        """The OpenAPI document, made once."""
+        if self.openapi_schema is None:
+            self.openapi_schema = schemas.with_requests(super().openapi())
+        return self.openapi_schema
+
+
+def create_app(settings: Settings, registry: CollectorRegistry | None = None) -> FastAPI:
+    """The app of one repository; `registry` collects its metrics.
+
+    Models are loaded when the app starts. Raises NotFound for an empty repository, DeviceError.
+    """
+    service = Service(settings, registry)
+    app = App(
+        title="Shortlist",
+        summary="Top-k decoding of large output layers.",
+        version=__version__,
+        lifespan=lifespan,
+        redirect_slashes=False,
+    )
+    app.state.service = service
+    for router in (v1.router, v2_repository.router, v2_operations.router, v2.router, health):
+        app.include_router(router)
+    add_error_handlers(app)
+    return app
+
+
+@asynccontextmanager
+async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+    """Load and serve while the app runs."""
+    async with app.state.service.running():
+        yield
+
+
+def add_error_handlers(app: FastAPI) -> None:
+    """Every failure on every route is `{"error": "<one sentence>"}`."""
+    app.add_exception_handler(HTTPException, on_http_error)
+    app.add_exception_handler(ShortlistError, on_error)
+    app.add_exception_handler(Exception, on_error)
+
+
+async def on_http_error(request: Request, error: Exception) -> Response:
+    """No such route, or the wrong verb for it."""
+    assert isinstance(error, HTTPException)
+    return json_response({"error": error.detail}, error.status_code, dict(error.headers or {}))
+
+
+async def on_error(request: Request, error: Exception) -> Response:
+    """An error of ours, or one that nobody foresaw."""
+    return error_response(error)

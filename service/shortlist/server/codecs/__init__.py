@@ -1,0 +1,1 @@
+"""Bytes to queries, results to bytes, a module a format."""

@@ -1,0 +1,143 @@
+"""Tensors in system shared memory: clients on the same machine register regions below /dev/shm.
+
+Regions are read and written by pread and pwrite, not mapped: a client that truncates a mapped file kills the
+server by SIGBUS at its next touch, and one that rewrites it changes numbers after they were checked.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from shortlist.core.checks import cut, is_count
+from shortlist.errors import BadInput, TooLarge
+
+FOLDER = Path("/dev/shm")
+KEY = re.compile(r"/?([^/\0]{1,255})")
+MOST_BYTES = 16 << 20
+MOST_REGIONS = 256  # each holds a file open
+OPEN = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # neither waits for a pipe nor follows a link
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """A part of a file below /dev/shm, that is held open; offset and byte_size in bytes."""
+
+    name: str
+    key: str
+    offset: int
+    byte_size: int
+    file: int
+
+    def described(self) -> dict[str, Any]:
+        """As the protocol shows it."""
+        return {"name": self.name, "key": self.key, "offset": self.offset, "byte_size": self.byte_size}
+
+    def start(self, offset: int, size: int) -> int:
+        """Where `size` bytes from `offset` lie in the file; raises BadInput when not all are inside the region."""
+        if not is_count(offset) or not is_count(size) or offset + size > self.byte_size:
+            raise BadInput(
+                f"{cut(size)} bytes from offset {cut(offset)} are not inside shared memory region "
+                f"'{cut(self.name)}' of {self.byte_size} bytes"
+            )
+        return self.offset + offset
+
+
+class SharedMemory:
+    """The registered regions, by name. Threads may share it."""
+
+    def __init__(self, most: int = MOST_BYTES) -> None:
+        """No regions yet. most: bytes that are read for one input, as of a body."""
+        self.most = most
+        self.regions: dict[str, Region] = {}
+        self._lock = threading.Lock()  # a file must not be closed, and its number reused, while it is read
+
+    def register(self, name: str, key: str, offset: int, byte_size: int) -> None:
+        """Make `byte_size` bytes from `offset` of the shared memory object `key` known as `name`.
+
+        Raises BadInput when the name is taken, or the key or the sizes are wrong.
+        """
+        if not is_count(offset) or not is_count(byte_size) or byte_size == 0:
+            raise BadInput(f"offset and byte_size of region '{cut(name)}' must be whole numbers, byte_size from 1")
+        with self._lock:
+            if name in self.regions:
+                raise BadInput(f"shared memory region '{cut(name)}' is registered already: unregister it first")
+            if len(self.regions) >= MOST_REGIONS:
+                raise BadInput(f"{MOST_REGIONS} shared memory regions are registered: unregister one first")
+            self.regions[name] = Region(name, key, offset, byte_size, opened(key, offset + byte_size))
+
+    def unregister(self, name: str | None = None) -> None:
+        """Forget one region, or all; one that is not registered is no error."""
+        with self._lock:
+            for gone in [name] if name is not None else list(self.regions):
+                region = self.regions.pop(gone, None)
+                if region is not None:
+                    os.close(region.file)
+
+    def status(self, name: str | None = None) -> list[dict[str, Any]]:
+        """One region, or all, as the protocol shows them; raises BadInput."""
+        with self._lock:
+            found = list(self.regions.values()) if name is None else [self._find(name)]
+        return [region.described() for region in found]
+
+    def read(self, region: str, offset: int, size: int) -> memoryview:
+        """A copy of `size` bytes from `offset` in the region; raises BadInput, TooLarge."""
+        if size > self.most:
+            raise TooLarge(f"an input of {size} bytes is over the limit of {self.most}: send fewer rows in one request")
+        with self._lock:
+            found = self._find(region)
+            data = os.pread(found.file, size, found.start(offset, size))
+        if len(data) != size:
+            raise BadInput(f"the memory of region '{cut(region)}' was made smaller after it was registered")
+        return memoryview(data)
+
+    def write(self, region: str, offset: int, data: bytes) -> None:
+        """Copy `data` to `offset` in the region; raises BadInput."""
+        with self._lock:
+            found = self._find(region)
+            start = found.start(offset, len(data))
+            if os.fstat(found.file).st_size < start + len(data):
+                raise BadInput(f"the memory of region '{cut(region)}' was made smaller after it was registered")
+            try:
+                complete = os.pwrite(found.file, data, start) == len(data)
+            except OSError:  # pages of a sparse file are taken at the first write
+                complete = False
+        if not complete:
+            raise BadInput(f"shared memory is full: {len(data)} bytes could not be written to region '{cut(region)}'")
+
+    def _find(self, name: str) -> Region:
+        if name not in self.regions:
+            raise BadInput(f"Unable to find system shared memory region: '{cut(name)}' is not registered")
+        return self.regions[name]
+
+
+def opened(key: Any, least: int) -> int:
+    """The file of a shared memory object of at least `least` bytes, open; raises BadInput."""
+    match = KEY.fullmatch(key) if isinstance(key, str) else None
+    if match is None or match[1] in (".", ".."):
+        raise BadInput(f"key '{cut(key)}' names no shared memory object: send '/' and one name")
+    try:
+        file = os.open(FOLDER / match[1], OPEN)
+    except (OSError, UnicodeError) as error:
+        reason = getattr(error, "strerror", None) or "no name of a file"
+        raise BadInput(f"shared memory object '{cut(key)}' cannot be opened: {reason}") from None
+    try:
+        check_file(file, key, least)
+    except BadInput:
+        os.close(file)
+        raise
+    return file
+
+
+def check_file(file: int, key: str, least: int) -> None:
+    """Raise BadInput unless it is a plain file of at least `least` bytes."""
+    found = os.fstat(file)
+    if not stat.S_ISREG(found.st_mode):
+        raise BadInput(f"'{cut(key)}' is no shared memory object: send the key that it was made with")
+    if least > found.st_size:
+        raise BadInput(f"shared memory object '{cut(key)}' has {found.st_size} bytes, too few for {cut(least)}")

@@ -1,0 +1,1 @@
+"""A request's way through the server, between its decoding and its encoding."""

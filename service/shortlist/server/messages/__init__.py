@@ -1,0 +1,1 @@
+"""Bodies and headers of HTTP messages."""

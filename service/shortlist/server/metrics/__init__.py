@@ -1,0 +1,1 @@
+"""What Prometheus and Triton's statistics see."""

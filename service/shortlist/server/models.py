@@ -1,0 +1,280 @@
+"""The models of a repository: each is loaded, held against its canary and warmed before it answers."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from shortlist.bundle.reader import CALIBRATION, Bundle
+from shortlist.bundle.repository import bundles_of, scan
+from shortlist.core.checks import cut
+from shortlist.core.results import Labels
+from shortlist.errors import BundleError, NotFound, NotReady, ShortlistError
+from shortlist.evaluation.canary import check_canary
+from shortlist.head import Head
+
+State = Literal["loading", "ready", "failed", "unloaded"]
+
+WARM_BATCHES = (1, 8)
+WARM_CALLS = 3
+WARM_K = 10
+
+log = logging.getLogger(__name__)
+
+
+def load_checked(folder: Path, device: str | None = None, threads: int | None = None) -> tuple[Head, float]:
+    """Open a bundle, verify every file, replay its canary; returns the head and the calibration's P@k.
+
+    Raises ShortlistError, also for failures that nobody foresaw.
+    """
+    try:
+        bundle = Bundle(folder)
+        head = Head(bundle, device, threads)
+        return head, check_canary(head, bundle)
+    except ShortlistError:
+        raise
+    except Exception as error:
+        log.exception("%s could not be loaded", folder)
+        raise BundleError(
+            f"{folder} cannot be served ({type(error).__name__}: {cut(error)}): export it again"
+        ) from error
+
+
+def warm(head: Head) -> None:
+    """A few calls in the batch sizes that come most, so that the first request is not the slowest."""
+    contexts = Bundle(head.folder, verify=False).tensors(CALIBRATION)["contexts"]
+    k = min(WARM_K, head.manifest.max_k)
+    for batch in WARM_BATCHES:
+        for _ in range(WARM_CALLS):
+            head.topk(contexts[:batch], k)
+            if head.exact is not None:
+                head.topk(contexts[:batch], k, exact=True)
+
+
+class Model:
+    """One version of a model, from its folder to a warmed head."""
+
+    def __init__(self, name: str, version: int, folder: Path, *, awaited: bool = True) -> None:
+        """Nothing is read yet; `awaited`: the server is ready no sooner than this model."""
+        self.name = name
+        self.version = version
+        self.folder = folder
+        self.awaited = awaited
+        self.state: State = "loading"
+        self.reason = "it is still loading"
+        self.labels: Labels | None = None
+        self._head: Head | None = None
+
+    def __str__(self) -> str:
+        return f"model '{self.name}' version {self.version}"
+
+    @property
+    def head(self) -> Head:
+        """The warmed head; raises NotReady with the reason where there is none."""
+        head = self._head  # read once: another thread may unload the model
+        if head is None:
+            raise NotReady(f"{self} is not ready: {self.reason}")
+        return head
+
+    @property
+    def classes(self) -> int:
+        """V; 0 while there is no head."""
+        head = self._head
+        return 0 if head is None else head.manifest.classes
+
+    @property
+    def dense_scored(self) -> int:
+        """What `scored` is of a row that dense answered: V; no number of a head that is its own reference."""
+        head = self._head
+        return -1 if head is None or head.own else head.manifest.classes
+
+    def load(self, device: str | None, threads: int | None) -> None:
+        """Become ready, or failed with the reason; a head that answers goes on until the new one is warmed.
+
+        Raises ShortlistError; the head that answered before then stays.
+        """
+        if self._head is None:
+            self.state, self.reason = "loading", "it is still loading"
+        try:
+            head, labels = prepared(self.folder, device, threads)
+        except ShortlistError as error:
+            log.error("%s failed: %s", self, error)
+            if self._head is None:
+                self.state, self.reason = "failed", str(error)
+            raise
+        # a bundle may have been copied to another name or version: the folder's is what is served
+        head.manifest = head.manifest.model_copy(update={"name": self.name, "version": self.version})
+        self._head, self.labels = head, labels
+        self.state, self.reason = "ready", ""
+        log.info("%s is ready on %s: %s", self, head.device, head.manifest.method)
+
+    def unload(self) -> None:
+        """Answer no more, and let the memory go once what runs is done."""
+        self.state, self.reason = "unloaded", "unloaded"
+        self.awaited = False
+        self._head = self.labels = None
+        log.info("%s is unloaded", self)
+
+    def info(self) -> dict[str, Any]:
+        """What /v1/models says of this version."""
+        state: dict[str, Any] = {
+            "name": self.name,
+            "version": self.version,
+            "state": self.state,
+            "reason": self.reason or None,
+        }
+        head = self._head
+        if head is None:
+            return state
+        manifest = head.manifest.model_dump(
+            include={
+                "method",
+                "plan",
+                "reference",
+                "classes",
+                "dim",
+                "dtype",
+                "max_k",
+                "normalizer",
+                "options",
+                "seed",
+                "logit_scale",
+                "soft_cap",
+                "dense_crossover",
+                "certificate",
+                "quality",
+            }
+        )
+        return (
+            state
+            | manifest
+            | {
+                "device": head.device,
+                "threads": head.threads,
+                "labels": self.labels is not None,
+                "exact": head.exact is not None,
+            }
+        )
+
+
+def prepared(folder: Path, device: str | None, threads: int | None) -> tuple[Head, Labels | None]:
+    """A head that is checked and warmed, and its labels; raises ShortlistError."""
+    head, _ = load_checked(folder, device, threads)
+    warm(head)
+    if head.plan.tally is not None:
+        head.plan.tally.reset()  # warming calls are no requests
+    return head, labels_of(head)
+
+
+def labels_of(head: Head) -> Labels | None:
+    """[V + 1] labels that JSON can hold; the last one, None, stands for the id -1."""
+    if head.labels is None:
+        return None
+    printable = [label.encode("utf-8", "replace").decode() for label in head.labels]
+    return np.array([*printable, None], dtype=object)
+
+
+def attempt(
+    model: Model, device: str | None, threads: int | None, notify: Callable[[Model], None]
+) -> BundleError | None:
+    """Load one version and notify, whatever comes of it; returns why it could not be loaded."""
+    try:
+        model.load(device, threads)
+    except ShortlistError as error:
+        return BundleError(f"{model} could not be loaded: {error}")
+    finally:
+        notify(model)
+    return None
+
+
+class Models:
+    """All models of a repository, by name and version."""
+
+    def __init__(self, repository: Path) -> None:
+        """List the bundles; raises NotFound where there are none."""
+        self.repository = repository
+        self.by_name = {
+            name: {version: Model(name, version, folder) for version, folder in versions.items()}
+            for name, versions in scan(repository).items()
+        }
+        self.stopped = threading.Event()
+        self._loading = threading.Lock()  # one load or unload at a time: each takes memory and cores
+
+    def __iter__(self) -> Iterator[Model]:
+        for versions in self.by_name.values():
+            yield from versions.values()
+
+    def load_all(self, device: str | None, threads: int | None, notify: Callable[[Model], None]) -> None:
+        """Load one after the other, until stopped; `notify` hears of each that is done."""
+        for model in self:
+            with self._loading:
+                if self.stopped.is_set():
+                    return
+                if model.state == "loading":  # else it was loaded or unloaded by name meanwhile
+                    attempt(model, device, threads, notify)
+
+    def load(self, name: str, device: str | None, threads: int | None, notify: Callable[[Model], None]) -> None:
+        """Load every version of one model that the repository holds now, also new ones; drop those that it lost.
+
+        A head that answers goes on until its successor is ready, and stays where that fails. Takes seconds.
+        Raises NotFound, and BundleError with the first failure once every version was tried.
+        """
+        with self._loading:
+            known = self.by_name.get(name, {})
+            found = {
+                version: known.get(version) or Model(name, version, folder, awaited=False)
+                for version, folder in bundles_of(self.repository, name).items()
+            }
+            self._put(name, known | found)
+            failures = [error for model in found.values() if (error := attempt(model, device, threads, notify))]
+            if failures:
+                raise failures[0]
+            for version in known.keys() - found.keys():
+                known[version].unload()
+            self._put(name, found)
+
+    def unload(self, name: str) -> None:
+        """Every version answers NotReady from now on, until it is loaded again; raises NotFound."""
+        with self._loading:
+            for model in self.versions(name).values():
+                model.unload()
+
+    def _put(self, name: str, versions: dict[int, Model]) -> None:
+        """Replace the versions of one model; readers see the old mapping or the new one, never a half."""
+        by_name = self.by_name | {name: dict(sorted(versions.items()))}
+        self.by_name = dict(sorted(by_name.items()))
+
+    def versions(self, name: str) -> dict[int, Model]:
+        """Every version of a model, ascending; raises NotFound."""
+        versions = self.by_name.get(name)
+        if versions is None:
+            raise NotFound(f"Request for unknown model: '{cut(name)}' is not found")
+        return versions
+
+    def find(self, name: str, version: int | None = None) -> Model:
+        """One version of a model, by default the latest that is ready; raises NotFound."""
+        versions = self.versions(name)
+        if version is None:
+            last = versions[next(reversed(versions))]
+            if last.state == "ready":
+                return last
+            ready = [number for number, model in versions.items() if model.state == "ready"]
+            version = max(ready or versions)
+        if version not in versions:
+            raise NotFound(f"Request for unknown model: '{cut(name)}' version {version} is not found")
+        return versions[version]
+
+    def check_ready(self) -> None:
+        """Raise NotReady naming the first model that is loading or failed; failed ones first.
+
+        What was added or unloaded by name while the server ran does not count.
+        """
+        waiting = [model for model in self if model.awaited and model.state in ("loading", "failed")]
+        if waiting:
+            first = min(waiting, key=lambda model: model.state)
+            raise NotReady(f"{first} is not ready: {first.reason}")

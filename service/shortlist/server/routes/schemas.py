@@ -1,0 +1,171 @@
+"""The bodies of the HTTP interface, for /docs alone: requests are decoded by the codecs, not by these."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic.json_schema import models_json_schema
+
+from shortlist.bundle.manifest import Certificate, Normalizer, Quality
+from shortlist.wire.open_inference import BINARY_TYPE, JSON_TYPE, LENGTH_HEADER
+
+Ids = list[int] | list[list[int]]
+
+
+class Request(BaseModel):
+    """What every question has."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    model: str = Field(description="name of the model", examples=["lm"])
+    version: int | None = Field(default=None, description="the latest when left out")
+    contexts: list[list[float]] = Field(description="B context vectors of d numbers")
+    exact: bool = Field(default=False, description="the dense head's answer, proved by bounds or computed by it")
+    timeout: float | None = Field(default=None, ge=0, description="seconds after which the answer is 504 instead")
+    priority: int | None = Field(default=None, ge=0, description="lower goes first; 0 by default")
+
+
+class TopKRequest(Request):
+    """Which k classes score highest?"""
+
+    k: int = Field(ge=1, description="classes wanted, at most the model's max_k", examples=[5])
+    allow: Ids | None = Field(default=None, description="only these ids, for all rows or one list a row; -1 pads")
+    ban: Ids | None = Field(default=None, description="none of these ids, for all rows or one list a row; -1 pads")
+    labels: bool = Field(default=False, description="also answer the printable labels of the ids")
+
+
+class ScoreRequest(Request):
+    """How probable are these classes?"""
+
+    ids: Ids = Field(description="ids for all rows or one list a row; -1 pads")
+
+
+class Response(BaseModel):
+    """What every answer has."""
+
+    model: str
+    version: int
+    logprobs: list[list[float | None]] = Field(description="natural logarithms; null is minus infinity")
+    normalizer: Normalizer = Field(description="what the log-probabilities are normalised over")
+
+
+class TopKResponse(Response):
+    """The best classes first; equal scores by lower id."""
+
+    ids: list[list[int]] = Field(description="[B, k]; -1 where fewer than k classes are legal")
+    scored: list[int] = Field(description="[B]; classes scored for the row, V when the dense head answered")
+    labels: list[list[str | None]] | None = None
+
+
+class ScoreResponse(Response):
+    """Log-probabilities [B, m] of the ids; null for the id -1."""
+
+
+class ModelInfo(BaseModel):
+    """A model version; what follows `reason` is there once it is ready."""
+
+    name: str
+    version: int
+    state: Literal["loading", "ready", "failed", "unloaded"]
+    reason: str | None = Field(description="why it is not ready")
+    method: str | None = None
+    plan: str | None = None
+    reference: Literal["dense", "self"] | None = None
+    classes: int | None = Field(default=None, description="V")
+    dim: int | None = Field(default=None, description="d")
+    dtype: str | None = None
+    max_k: int | None = None
+    normalizer: Normalizer | None = None
+    options: dict[str, Any] | None = None
+    seed: int | None = None
+    logit_scale: float | None = None
+    soft_cap: float | None = None
+    dense_crossover: int | None = None
+    certificate: Certificate | None = Field(default=None, description="how exact requests are proved; null: by dense")
+    quality: Quality | None = None
+    device: str | None = None
+    threads: int | None = None
+    labels: bool | None = None
+    exact: bool | None = None
+
+
+class ModelVersions(ModelInfo):
+    """A model version, with all versions of the model."""
+
+    versions: list[ModelInfo] = Field(description="all versions in the repository, ascending")
+
+
+class ModelList(BaseModel):
+    """Every model, by the version that answers by default."""
+
+    models: list[ModelVersions]
+
+
+class Error(BaseModel):
+    """Every failure, on every route."""
+
+    error: str = Field(description="one sentence: what was wrong, where, and how to mend it")
+
+
+class Tensor(BaseModel):
+    """A tensor of the Open Inference Protocol."""
+
+    name: str
+    datatype: str
+    shape: list[int]
+    parameters: dict[str, Any] | None = Field(default=None, description="binary_data_size in bytes, for binary data")
+    data: list[Any] | None = Field(default=None, description="flat or nested, row-major; left out for binary data")
+
+
+class Output(BaseModel):
+    """A requested output."""
+
+    name: Literal["ids", "logprobs", "scored"]
+    parameters: dict[str, Any] | None = Field(default=None, description="binary_data: true or false")
+
+
+class InferRequest(BaseModel):
+    """Inputs context FP32 (binary: also FP16, BF16) [B, d], optional allow, ban INT64 [1 or B, m] padded with -1.
+
+    With the optional input ids INT64 [B, m] the answer is the log-probabilities of those ids.
+    """
+
+    id: str | None = None
+    parameters: dict[str, Any] | None = Field(
+        default=None, description="k (default 5), exact, timeout (microseconds), priority, binary_data_output"
+    )
+    inputs: list[Tensor]
+    outputs: list[Output] | None = Field(default=None, description="ids, logprobs and scored when left out")
+
+
+class InferResponse(BaseModel):
+    """Outputs ids INT64 [B, k], logprobs FP32 [B, k], scored INT32 [B]; in JSON, -3.4028235e38 is minus infinity."""
+
+    id: str | None = None
+    model_name: str
+    model_version: str
+    parameters: dict[str, Any] = Field(description="normalizer")
+    outputs: list[Tensor]
+
+
+REFERENCE = "#/components/schemas/{model}"
+FAILURES: dict[int | str, dict[str, Any]] = {
+    "default": {"model": Error, "description": "what was wrong, in a sentence"}
+}
+
+
+def body(kind: type[BaseModel], *, binary: bool = False) -> dict[str, Any]:
+    """The documentation of a request body that the route reads itself."""
+    content: dict[str, Any] = {JSON_TYPE: {"schema": {"$ref": REFERENCE.format(model=kind.__name__)}}}
+    if binary:
+        content[BINARY_TYPE] = {"schema": {"type": "string", "format": "binary", "description": f"see {LENGTH_HEADER}"}}
+    return {"requestBody": {"required": True, "content": content}}
+
+
+def with_requests(document: dict[str, Any]) -> dict[str, Any]:
+    """An OpenAPI document, with the schemas that `body` refers to."""
+    requests = (TopKRequest, ScoreRequest, InferRequest)
+    _, found = models_json_schema([(kind, "validation") for kind in requests], ref_template=REFERENCE)
+    document["components"]["schemas"] |= found["$defs"]
+    return document

@@ -1,0 +1,107 @@
+"""/v2/logging, /v2/trace and shared memory: what operators and clients on the same machine set while it runs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from shortlist.errors import BadInput, Unsupported
+from shortlist.server.codecs.shared_memory import SharedMemory
+from shortlist.server.engine.live_settings import LOG_FIELDS, TRACE_FIELDS
+from shortlist.server.messages.responses import json_response
+
+from . import schemas
+from .dependencies import service_of
+from .optional_body import optional_body, optional_fields
+from .v2 import MODEL
+
+router = APIRouter(prefix="/v2", tags=["Open Inference Protocol"], responses=schemas.FAILURES)
+
+TRACE = "/trace/setting"
+SYSTEM = "/systemsharedmemory"
+REGION = SYSTEM + "/region/{region}"
+CUDA = "/cudasharedmemory/{path:path}"
+REGISTERED: dict[str, dict[str, Any]] = {
+    "key": {"type": "string"},
+    "offset": {"type": "integer", "minimum": 0},
+    "byte_size": {"type": "integer", "minimum": 1},
+}
+
+
+@router.get("/logging")
+async def log_settings(request: Request) -> Response:
+    """What is logged."""
+    return json_response(service_of(request).log_settings.shown())
+
+
+@router.post("/logging", openapi_extra=optional_body(**LOG_FIELDS))
+async def change_log_settings(request: Request) -> Response:
+    """Log more or less, from now on; answers every setting."""
+    settings = service_of(request).log_settings
+    settings.update(await optional_fields(request))
+    return json_response(settings.shown())
+
+
+@router.get(TRACE)
+@router.get(MODEL + TRACE)
+async def trace_settings(request: Request, name: str | None = None) -> Response:
+    """The trace settings of the server, or of a model."""
+    check_known(request, name)
+    return json_response(service_of(request).trace_settings.shown(name))
+
+
+@router.post(TRACE, openapi_extra=optional_body(**TRACE_FIELDS))
+@router.post(MODEL + TRACE, openapi_extra=optional_body(**TRACE_FIELDS))
+async def change_trace_settings(request: Request, name: str | None = None) -> Response:
+    """Change trace settings of the server, or of a model; null clears one; answers every setting."""
+    check_known(request, name)
+    settings = service_of(request).trace_settings
+    settings.update(await optional_fields(request), name)
+    return json_response(settings.shown(name))
+
+
+def check_known(request: Request, name: str | None) -> None:
+    """Raise NotFound where there is no model of that name."""
+    if name is not None:
+        service_of(request).models.versions(name)
+
+
+def regions_of(request: Request) -> SharedMemory:
+    """The server's regions; raises BadInput where shared memory is off."""
+    regions: SharedMemory | None = service_of(request).shared_memory
+    if regions is None:
+        raise BadInput("system shared memory is off: start the server with --shared-memory")
+    return regions
+
+
+@router.get(SYSTEM + "/status")
+@router.get(REGION + "/status")
+async def status(request: Request, region: str | None = None) -> Response:
+    """Every registered region, or one."""
+    return json_response(regions_of(request).status(region))
+
+
+@router.post(REGION + "/register", response_class=Response, openapi_extra=optional_body(**REGISTERED))
+async def register(request: Request, region: str) -> Response:
+    """Make a part of a shared memory object known by a name, for inputs and outputs."""
+    regions = regions_of(request)
+    fields = await optional_fields(request)
+    regions.register(region, fields.get("key", ""), fields.get("offset", 0), fields.get("byte_size", 0))
+    return Response()
+
+
+@router.post(SYSTEM + "/unregister", response_class=Response)
+@router.post(REGION + "/unregister", response_class=Response)
+async def unregister(request: Request, region: str | None = None) -> Response:
+    """Forget every region, or one; the memory itself stays the client's."""
+    regions_of(request).unregister(region)
+    return Response()
+
+
+@router.get(CUDA, include_in_schema=False)
+@router.post(CUDA, include_in_schema=False)
+async def cuda(path: str) -> Response:
+    """Not served."""
+    raise Unsupported("CUDA shared memory is not served: send tensors as binary data or in system shared memory")

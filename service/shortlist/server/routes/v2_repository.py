@@ -1,0 +1,157 @@
+"""/v2/repository and /v2/models/../config: what is in the repository, loading and unloading, how models are served."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from shortlist.bundle.reader import LABELS
+from shortlist.core.checks import cut, mapping
+from shortlist.errors import BadInput
+from shortlist.server.codecs import v2_request
+from shortlist.server.engine.service import Service
+from shortlist.server.messages.json_fields import flag
+from shortlist.server.messages.responses import json_response
+from shortlist.server.models import WARM_BATCHES, WARM_CALLS, Model
+from shortlist.server.settings import Settings
+from shortlist.wire.open_inference import CONTEXT, LOGPROBS
+
+from . import schemas
+from .dependencies import service_of
+from .optional_body import optional_body, optional_fields
+from .v2 import MODEL, VERSION, asked
+
+router = APIRouter(prefix="/v2", tags=["Open Inference Protocol"], responses=schemas.FAILURES)
+
+STATES = {"loading": "LOADING", "ready": "READY", "failed": "UNAVAILABLE", "unloaded": "UNAVAILABLE"}
+NAMED = "/repository/models/{name}"
+TYPES = {"BYTES": "TYPE_STRING"}  # all others are called TYPE_ and their name
+PARAMETERS = {"type": "object"}
+MICROSECONDS = 1e6  # in a second
+
+
+@router.post("/repository/index", openapi_extra=optional_body(ready={"type": "boolean"}))
+async def index(request: Request) -> Response:
+    """Every version of every model with its state, or with `ready` only those that answer."""
+    only_ready = flag(await optional_fields(request), "ready")
+    models = [model for model in service_of(request).models if model.state == "ready" or not only_ready]
+    return json_response([listed(model) for model in models])
+
+
+def listed(model: Model) -> dict[str, str]:
+    """One version in the index."""
+    return {
+        "name": model.name,
+        "version": str(model.version),
+        "state": STATES[model.state],
+        "reason": model.reason,
+    }
+
+
+@router.post(NAMED + "/load", response_class=Response, openapi_extra=optional_body(parameters=PARAMETERS))
+async def load(request: Request, name: str) -> Response:
+    """Load every version of a model that is in the repository now; what answers meanwhile goes on answering."""
+    check_overrides(await parameters_of(request))
+    service = service_of(request)
+    # verifying and warming takes seconds, which the event loop does not have
+    async with service.loading:
+        threads, notify = service.settings.threads, service.metrics.loaded
+        await asyncio.to_thread(service.models.load, name, service.device, threads, notify)
+    for model in service.models.versions(name).values():
+        service.forget(model)
+    return Response()
+
+
+@router.post(NAMED + "/unload", response_class=Response, openapi_extra=optional_body(parameters=PARAMETERS))
+async def unload(request: Request, name: str) -> Response:
+    """Stop answering for a model, and free its memory, until it is loaded again."""
+    flag(await parameters_of(request), "unload_dependents")  # no model depends on another
+    service = service_of(request)
+    async with service.loading:
+        await asyncio.to_thread(service.models.unload, name)  # waits for a load that runs
+    for model in service.models.versions(name).values():
+        service.metrics.unloaded(model)
+        service.forget(model)
+    return Response()
+
+
+async def parameters_of(request: Request) -> dict[str, Any]:
+    """The parameters of a body that may be empty; raises BadInput."""
+    return mapping(await optional_fields(request), "parameters", "the request")
+
+
+def check_overrides(parameters: dict[str, Any]) -> None:
+    """Refuse another config or other files than the repository's: a bundle is served as it was verified."""
+    override = next((name for name in parameters if name == "config" or name.startswith("file:")), None)
+    if override is not None:
+        raise BadInput(f"parameter '{cut(override)}' is not served: put the bundle into the repository and load it")
+
+
+@router.get(MODEL + "/config")
+@router.get(VERSION + "/config")
+async def config(request: Request, name: str, version: str | None = None) -> Response:
+    """How a model is served, in the words of Triton's ModelConfig."""
+    return json_response(model_config(service_of(request), asked(request, name, version)))
+
+
+def model_config(service: Service, model: Model) -> dict[str, Any]:
+    """One version's configuration; raises NotReady. Its tensors are those of the metadata."""
+    manifest = model.head.manifest
+    versions = list(service.models.versions(model.name))
+    described = v2_request.metadata(manifest, versions)
+    return {
+        "name": model.name,
+        "platform": described["platform"],
+        "backend": "onnxruntime",
+        "version_policy": {"latest": {"num_versions": len(versions)}},
+        "max_batch_size": service.settings.max_rows,
+        "input": [tensor(entry) | {"optional": entry["name"] != CONTEXT} for entry in described["inputs"]],
+        "output": [tensor(entry) | label_file(entry, model) for entry in described["outputs"]],
+        "dynamic_batching": batching(service.settings),
+        "instance_group": [{"name": model.name, "kind": kind(service.device), "count": 1}],
+        "parameters": {
+            key: {"string_value": str(getattr(manifest, key))} for key in ("method", "plan", "normalizer", "max_k")
+        },
+        "model_warmup": [
+            {"name": f"{rows} rows", "batch_size": rows, "count": WARM_CALLS, "inputs": {}} for rows in WARM_BATCHES
+        ],
+        "response_cache": {"enable": False},
+        "model_transaction_policy": {"decoupled": False},
+    }
+
+
+def tensor(entry: dict[str, Any]) -> dict[str, Any]:
+    """A tensor of the metadata in the words of a config, where `dims` leave out the batch."""
+    datatype = entry["datatype"]
+    return {
+        "name": entry["name"],
+        "data_type": TYPES.get(datatype, f"TYPE_{datatype}"),
+        "dims": entry["shape"][1:],
+    }
+
+
+def label_file(entry: dict[str, Any], model: Model) -> dict[str, str]:
+    """Where the labels of an output's classes stand, if the model has any."""
+    has_labels = entry["name"] == LOGPROBS and model.labels is not None
+    return {"label_filename": LABELS if has_labels else ""}
+
+
+def batching(settings: Settings) -> dict[str, Any]:
+    """How requests are gathered; times in microseconds. The queue is bounded in rows, over all models."""
+    return {
+        "preferred_batch_size": [settings.batch_rows],
+        "max_queue_delay_microseconds": round(settings.batch_delay_us),
+        "default_queue_policy": {
+            "max_queue_size": settings.queue_rows,
+            "default_timeout_microseconds": round(settings.request_timeout * MICROSECONDS),
+            "allow_timeout_override": True,
+        },
+    }
+
+
+def kind(device: str) -> str:
+    """The kind of an instance on a device."""
+    return "KIND_CPU" if device == "cpu" else "KIND_GPU"

@@ -1,0 +1,1 @@
+"""Which requests are accepted, and which are computed together, and when."""

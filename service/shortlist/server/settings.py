@@ -1,0 +1,69 @@
+"""The server's settings: SHORTLIST_* variables, overridden by command-line flags."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field, ValidationError
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from shortlist.errors import BadInput
+
+PREFIX = "SHORTLIST_"
+MIB = 1 << 20
+
+
+class Settings(BaseSettings):
+    """Everything a server can be told; sizes in bytes, times in seconds."""
+
+    model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True, extra="ignore")
+
+    repository: Path = Field(Path("build/repository"), description="folder of <name>/<version>/ bundles")
+    host: str = Field("127.0.0.1", min_length=1, description="address to listen on")
+    port: int = Field(8000, ge=0, le=65535, description="port; 0 takes a free one and prints it")
+    device: str | None = Field(None, description="cpu or cuda:N; cpu by default")
+    threads: int | None = Field(None, ge=1, description="threads of each session; by default what the cgroup grants")
+    workers: int = Field(2, ge=1, description="models computed at a time; of each, one batch")
+    inline_us: float = Field(400, ge=0, description="work of at most so many microseconds is done without a thread")
+    batch_rows: int = Field(64, ge=1, description="most context vectors computed together")
+    batch_delay_us: float = Field(0, ge=0, description="microseconds that an idle model waits for more rows")
+    queue_rows: int = Field(8192, ge=1, description="context vectors held at a time; requests over it get 429")
+    queue_bytes: int = Field(128 * MIB, ge=1, description="bytes of bodies held at a time; requests over it get 429")
+    request_timeout: float = Field(30, gt=0, description="a request not computed by then gets 504, seconds")
+    body_timeout: float = Field(
+        30,
+        gt=0,
+        description="for a body to come (else 408) and an answer to be read, seconds",
+    )
+    shared_memory: bool = Field(False, description="serve tensors in system shared memory: for trusted clients only")
+    body_limit: int = Field(16 * MIB, ge=1, description="largest request body, bytes")
+    answer_limit: int = Field(64 * MIB, ge=1, description="largest answer, bytes of ids and log-probabilities")
+    max_rows: int = Field(4096, ge=1, description="most context vectors in a request")
+    drain_delay: float = Field(
+        1.0, ge=0, description="after SIGTERM, requests are accepted this long while /readyz says 503, seconds"
+    )
+    drain_seconds: int = Field(30, ge=0, description="then the longest wait for accepted requests, seconds")
+    triton_metrics: bool = Field(True, description="also export the metrics under Triton's names, nv_inference_*")
+    log_format: Literal["text", "json"] = Field("text", description="json: one object a line, tracebacks inside")
+    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="least level logged")
+
+
+def load_settings(**flags: Any) -> Settings:
+    """The settings from the environment; `flags` that are not None win.
+
+    Raises BadInput naming the variable or flag and its value.
+    """
+    given = {name: value for name, value in flags.items() if value is not None}
+    try:
+        return Settings(**given)
+    except ValidationError as error:
+        raise BadInput(sentence(error, given)) from None
+
+
+def sentence(error: ValidationError, given: dict[str, Any]) -> str:
+    """What is wrong with the first wrong setting, and where it came from."""
+    first = error.errors()[0]
+    name = str(first["loc"][0])
+    source = f"--{name.replace('_', '-')}" if name in given else f"{PREFIX}{name.upper()}"
+    return f"{source} is '{first['input']}': {first['msg'][0].lower()}{first['msg'][1:]}"

@@ -1,0 +1,1 @@
+"""Sockets, signals and connections: from bytes to requests and back."""

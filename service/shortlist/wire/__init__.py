@@ -1,0 +1,1 @@
+"""The Open Inference Protocol's format, for the server's codecs and the client alike."""

@@ -1,0 +1,65 @@
+"""The adaptive softmax's page: openings by rule and by tally, agreement, steps and pictures."""
+
+import numpy as np
+import pytest
+import torch
+from shortlist.bundle.reader import Bundle
+from shortlist.core.filters import UNRESTRICTED
+from shortlist.head import Head
+from shortlist_exporter.export.request import Request
+from shortlist_exporter.export.run import export
+from shortlist_exporter.inputs.sources import Contexts
+from shortlist_models.adaptive.softmax import AdaptiveSoftmax
+
+from benchmarks.papers.adaptive import times as steps
+from benchmarks.papers.adaptive.lazy import DEPTHS, agreements, in_float64, openings, own_distribution
+from benchmarks.papers.adaptive.pictures import pictures
+from benchmarks.papers.adaptive.reproduce import training_table
+from tests.support.layers import CLASSES, DIM, make_dense
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory):
+    torch.manual_seed(0)
+    module = AdaptiveSoftmax(DIM, CLASSES, [110, 200], 2.0, True, torch.randperm(CLASSES)).eval()
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.mul_(3)
+    contexts = torch.randn(300, DIM)
+    out = tmp_path_factory.mktemp("page") / "lm" / "1"
+    export(make_dense(), Contexts(contexts.numpy()), out, Request("adaptive", head=module, threads=1))
+    return Head(Bundle(out), "cpu", 1), module, contexts
+
+
+def test_openings_by_the_rule_are_those_of_the_served_head(served):
+    head, module, contexts = served
+    for one in openings(module, contexts):
+        head.plan.tally.reset()
+        head.run(head.plan, contexts.numpy(), one.k, UNRESTRICTED)
+        assert head.plan.tally.mean == pytest.approx(sum(one.ordered), abs=0.02)
+        assert sum(one.least) <= sum(one.ordered) + 1e-6
+
+
+def test_agreement_sees_what_is_the_same_and_what_is_not(served):
+    head, module, contexts = served
+    other = AdaptiveSoftmax(DIM, CLASSES, [110, 200], 2.0).eval()
+    truths = {"own": own_distribution(head.plan), "float64": in_float64(module), "other": in_float64(other)}
+    found = agreements(head.plan, truths, contexts, DEPTHS)
+    for name in ("own", "float64"):
+        assert (found[name].wrong, found[name].beyond) == (0, 0)
+        assert found[name].error < 1e-5
+    assert found["other"].wrong > found["other"].answers / 2
+    assert found["other"].beyond > found["other"].answers / 2
+
+
+def test_steps_are_timed_and_drawn(monkeypatch, tmp_path):
+    monkeypatch.setattr(steps, "VOCABULARIES", (1500, 3000))
+    monkeypatch.setattr(steps, "BATCH", 64)
+    monkeypatch.setattr(steps, "ROUNDS", 1)
+    found = steps.training(lambda *_: None)
+    assert [one.classes for one in found.vocabularies] == [1500, 3000]
+    assert all(np.isfinite(step.seconds) for one in found.vocabularies for step in one.steps)
+    assert set(found.tails) == {1, 2, 3, 4, 5}
+    pictures(found, tmp_path / "steps.png")
+    assert (tmp_path / "steps.png").stat().st_size > 10_000
+    assert training_table(found).count("| 3,000 |") == 3

@@ -1,0 +1,46 @@
+"""Cached heads of the benchmarks: used again while they are of the same data and answer as they did."""
+
+from dataclasses import dataclass
+from types import SimpleNamespace
+
+from shortlist.bundle.reader import Bundle
+from shortlist.bundle.writer import seal
+
+from benchmarks.sweep.heads import kept, key_of, requests
+from tests.support.layers import make_contexts, make_dense, make_head
+
+
+@dataclass
+class Data:
+    dense: SimpleNamespace
+    fit: SimpleNamespace
+
+
+def data_of(head):
+    made = head.manifest.provenance
+    return Data(SimpleNamespace(sha256=made["weights_sha256"]), SimpleNamespace(sha256=made["contexts_sha256"]))
+
+
+def test_a_head_of_the_same_data_is_used_again(tmp_path):
+    head = make_head(tmp_path, make_dense(200, 12), make_contexts(dim=12), method="svd", options={"width": "6"})
+    data = data_of(head)
+    assert kept(head.folder, data, 1).folder == head.folder
+    data.fit.sha256 = "of others"
+    assert kept(head.folder, data, 1) is None
+    assert kept(tmp_path / "none", data, 1) is None
+
+
+def test_a_head_that_answers_otherwise_now_is_not(tmp_path):
+    head = make_head(
+        tmp_path, make_dense(200, 12), make_contexts(dim=12), method="svd", options={"width": "2", "full_view": "12"}
+    )
+    options = head.manifest.options | {"full_view": 150}
+    (head.folder / "manifest.json").unlink()
+    seal(head.folder, head.manifest.model_copy(update={"options": options}))
+    assert Bundle(head.folder).manifest.options == options
+    assert kept(head.folder, data_of(head), 1) is None
+
+
+def test_requests_that_differ_have_keys_of_their_own():
+    keys = {key_of(request) for request in requests(10_000, 200).values()}
+    assert len(keys) == len(requests(10_000, 200))

@@ -1,0 +1,75 @@
+import json
+import shutil
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+from shortlist_exporter.capture.spool import FILE, STATE, Spool
+
+ROWS, DIM = 11, 3
+CONTEXTS = np.random.default_rng(0).standard_normal((ROWS, DIM)).astype(np.float32)
+COLUMNS = {"targets": np.arange(ROWS), "documents": np.arange(ROWS, dtype=np.int32) // 4}
+
+
+def open_spool(out, key="a", dtype="float32"):
+    return Spool(out, key, COLUMNS, (ROWS, DIM), dtype, {"capture": key})
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("stop", [0, 4, 8])
+def test_a_spool_that_is_left_and_continued_is_a_whole_file(tmp_path, dtype, stop):
+    out = tmp_path / "c.safetensors"
+    spool = open_spool(out, dtype=dtype)
+    for start in range(0, stop, 4):
+        spool.add(CONTEXTS[start : start + 4])
+    spool.close()
+    spool = open_spool(out, dtype=dtype)
+    assert spool.done == stop
+    spool.add(CONTEXTS[stop:])
+    spool.finish()
+    stored = load_file(out)
+    np.testing.assert_array_equal(stored["contexts"], CONTEXTS.astype(dtype))
+    for name, values in COLUMNS.items():
+        np.testing.assert_array_equal(stored[name], values)
+    assert [path.name for path in tmp_path.iterdir()] == ["c.safetensors"]
+
+
+def test_rows_written_but_not_noted_are_cut_off(tmp_path):
+    spool = open_spool(tmp_path / "c")
+    spool.add(CONTEXTS[:4])
+    spool.file.write(b"half a row")
+    spool.close()
+    spool = open_spool(tmp_path / "c")
+    assert spool.done == 4
+    spool.add(CONTEXTS[4:])
+    spool.finish()
+    np.testing.assert_array_equal(load_file(tmp_path / "c")["contexts"], CONTEXTS)
+
+
+def damaged_state(folder):
+    (folder / STATE).write_text('{"key": "a", "do')
+
+
+def shorter_file(folder):
+    (folder / FILE).write_bytes((folder / FILE).read_bytes()[:-1])
+
+
+def missing_file(folder):
+    (folder / FILE).unlink()
+
+
+def other_key(folder):
+    (folder / STATE).write_text(json.dumps({"key": "b", "done": 4}))
+
+
+@pytest.mark.parametrize("damage", [damaged_state, shorter_file, missing_file, other_key, shutil.rmtree])
+def test_what_cannot_be_continued_starts_again(tmp_path, damage):
+    spool = open_spool(tmp_path / "c")
+    spool.add(CONTEXTS[:4])
+    spool.close()
+    damage(tmp_path / ".c.parts")
+    spool = open_spool(tmp_path / "c")
+    assert spool.done == 0
+    spool.add(CONTEXTS)
+    spool.finish()
+    np.testing.assert_array_equal(load_file(tmp_path / "c")["contexts"], CONTEXTS)

@@ -1,0 +1,172 @@
+"""From a weight matrix to a bundle, checked with the real runtime."""
+
+import json
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+import shortlist
+import torch
+from shortlist.errors import BadInput, BundleError, QualityError, VersionExists
+from shortlist.plans.common import crossover
+from shortlist_exporter.export.request import Request
+from shortlist_exporter.export.run import export
+from shortlist_exporter.inputs.sources import Contexts, Dense
+from shortlist_exporter.methods.registry import METHODS, method_named
+from shortlist_exporter.verify.quality import precision
+
+from tests.support.layers import make_contexts, make_dense, make_head
+
+ATOL = 1e-4
+FORMS = {
+    "published": {"width": "4", "full_view": "30"},
+    "context fp32": {"basis": "context", "preview": "fp32", "width": "6", "full_view": "30"},
+    "context int8": {"basis": "context", "preview": "int8", "width": "6", "full_view": "30"},
+}
+contexts = make_contexts()
+
+
+@pytest.fixture
+def out(tmp_path):
+    return tmp_path / "lm" / "1"
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("bias", [True, False])
+def test_onnx_path_agrees_with_torch(tmp_path, form, bias):
+    values = np.random.default_rng(1).standard_normal(300).astype(np.float32)
+    dense = make_dense(bias=values if bias else None)
+    fitted = METHODS["svd"].fit(dense, contexts.contexts[:-40], FORMS[form], 0)
+    head = make_head(tmp_path, dense, contexts, options=FORMS[form])
+    rows = contexts.contexts[-40:]
+    ids, logprobs = fitted.module.topk(torch.from_numpy(rows), 5)
+    top = head.topk(rows, 5)
+    np.testing.assert_allclose(top.logprobs, logprobs.numpy(), atol=2e-3 if "int8" in form else ATOL)
+    assert (top.ids == ids.numpy()).mean() > 0.99
+    ours = torch.from_numpy(head.plan.preview(context=rows)[0])
+    torch.testing.assert_close(ours, fitted.module.preview_logits(torch.from_numpy(rows)), atol=5e-2, rtol=1e-3)
+
+
+def test_every_graph_runs_alone(tmp_path):
+    folder = make_head(tmp_path, make_dense()).folder
+    for path in (folder / "graphs").glob("*.onnx"):
+        onnx.checker.check_model(str(path), full_check=True)
+        session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+        feeds = {"context": contexts.contexts[:2], "ids": np.zeros((2, 1), np.int64)}
+        session.run(None, {given.name: feeds[given.name] for given in session.get_inputs()})
+
+
+def test_manifest_says_what_is_what(tmp_path):
+    manifest = make_head(tmp_path, make_dense(), labels=[str(i) for i in range(300)]).manifest
+    assert (manifest.name, manifest.version, manifest.method, manifest.plan) == ("lm", 1, "svd", "preview")
+    assert (manifest.classes, manifest.dim, manifest.max_k) == (300, 16, 300)
+    assert manifest.quality.rows == 40
+    assert 0 < manifest.quality.p_at_5 <= 1
+    assert 0 < manifest.quality.cost_macs < 1
+    assert set(manifest.provenance) >= {"weights_sha256", "contexts_sha256", "versions", "command", "time"}
+    stored = {path.relative_to(tmp_path / "lm" / "1").as_posix() for path in (tmp_path / "lm" / "1").rglob("*.*")}
+    assert stored == set(manifest.files) | {"manifest.json"}
+
+
+def test_weights_are_stored_once_for_all_graphs(tmp_path):
+    folder = make_head(tmp_path, make_dense(3000, 32), make_contexts(dim=32)).folder / "graphs"
+    assert (folder / "weight.bin").stat().st_size == 3000 * 32 * 4
+    assert all(path.stat().st_size < 20_000 for path in folder.glob("*.onnx")), "no graph carries weights of its own"
+
+
+def test_promise_not_kept_leaves_nothing(out):
+    options = {"width": "1", "full_view": "1"}
+    with pytest.raises(QualityError, match=r"P@1 is 0\.\d+ on 40 held-out contexts, under the 0.999"):
+        export(make_dense(), contexts, out, Request(options=options, promise={1: 0.999}, threads=1))
+    assert not out.parent.exists()
+
+
+def test_an_existing_version_is_refused_before_any_work(tmp_path, out):
+    make_head(tmp_path, make_dense())
+    before = (out / "manifest.json").read_bytes()
+    with pytest.raises(VersionExists):
+        export(make_dense(), contexts, out, Request())
+    assert (out / "manifest.json").read_bytes() == before
+
+
+def test_no_dense(tmp_path):
+    head = make_head(tmp_path, make_dense(), keep_dense=False, options=FORMS["context int8"])
+    assert not (head.folder / "graphs" / "dense.onnx").exists()
+    assert not (head.folder / "graphs" / "columns.bin").exists()
+    with pytest.raises(BadInput, match="exported with --no-dense"):
+        head.topk(contexts.contexts[:1], 1, exact=True)
+    assert sorted(head.topk(contexts.contexts[:1], 300).ids[0]) == list(range(300))
+
+
+def test_a_manifest_says_when_dense_takes_over(monkeypatch, out):
+    """The smallest of the batches from which on dense always won: at 4 it did, at 8 not, at 16 and more again."""
+    monkeypatch.setattr(crossover, "dense_wins", lambda plan, dense, rows: len(rows) not in (1, 2, 8))
+    manifest = export(make_dense(), contexts, out, Request(options=FORMS["published"], threads=1))
+    assert manifest.dense_crossover == 16
+    head = shortlist.load(out, threads=1)
+    below, above = head.topk(contexts.contexts[:15], 5), head.topk(contexts.contexts[:16], 5)
+    assert (below.normalizer, set(below.scored.tolist())) == ("estimated", {30})
+    assert (above.normalizer, set(above.scored.tolist())) == ("exact", {300})
+
+
+@pytest.mark.parametrize(
+    ("request_", "sentence"),
+    [
+        (Request(method="magic"), "there is no method 'magic': choose one of full, svd, l2s"),
+        (Request(options={"basis": "north"}), "option basis=north is wrong"),
+        (Request(options={"widht": "3"}), "there is no option 'widht'"),
+        (Request(options={"width": "17"}), "width=17 is over d = 16"),
+        (Request(options={"width": "0"}), "option width=0 is wrong"),
+        (Request(options={"full_view": "301"}), "full_view=301 is over V = 300"),
+        (Request(labels=["a"]), "1 labels for 300 classes"),
+        (Request(max_k=301), "max_k is 301"),
+        (Request(seed=-1), "seed is -1"),
+        (Request(seed=1 << 63), "give a whole number from 0"),
+        (Request(promise={1: 99.0}), "P@1 is to reach 99.0: give a share"),
+        (Request(promise={5: float("nan")}), "P@5 is to reach nan"),
+        (Request(method="full", keep_dense=False), "--no-dense leaves nothing"),
+    ],
+)
+def test_bad_requests(out, request_, sentence):
+    with pytest.raises(BadInput, match=sentence):
+        export(make_dense(), contexts, out, request_)
+    assert not out.exists()
+
+
+def test_bad_pairs(out):
+    with pytest.raises(BadInput, match=r"d = 5 .*d = 16"):
+        export(make_dense(), make_contexts(dim=5), out, Request())
+    with pytest.raises(BadInput, match="a single row"):
+        export(make_dense(), Contexts(contexts.contexts[:1]), out, Request())
+    with pytest.raises(BadInput, match="every row of the weight is marked as padding"):
+        export(make_dense(padded=np.arange(300)), contexts, out, Request())
+    with pytest.raises(BundleError, match="whole number from 1"):
+        export(make_dense(), contexts, out.parent / "latest", Request())
+
+
+def test_smallest_layer(tmp_path):
+    dense = Dense(np.ones((1, 1), np.float32))
+    head = make_head(tmp_path, dense, Contexts(np.ones((2, 1), np.float32)))
+    top = head.topk([[2.0]], 1)
+    assert (top.ids.tolist(), top.logprobs.tolist()) == ([[0]], [[0.0]])
+
+
+def test_method_named():
+    assert method_named("svd") is METHODS["svd"]
+
+
+def test_precision_counts_shared_classes():
+    found, true = np.array([[1, 2, 3], [4, 5, 6]]), np.array([[1, 3, 9], [7, 8, 9]])
+    assert precision(found, true, 1) == 0.5
+    assert precision(found, true, 3) == pytest.approx(2 / 6)
+
+
+def test_calibration_holds_exact_answers(tmp_path):
+    from safetensors.numpy import load_file
+
+    folder = make_head(tmp_path, make_dense()).folder
+    stored = load_file(folder / "calibration.safetensors")
+    logits = stored["contexts"] @ make_dense().weight.T
+    assert (stored["ids"][:, 0] == logits.argmax(axis=1)).all()
+    assert json.loads((folder / "manifest.json").read_text())["digest"]

@@ -1,0 +1,134 @@
+"""The layer in ONNX files."""
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from onnx import TensorProto, helper
+from onnx.reference import ReferenceEvaluator
+from shortlist.errors import BadInput, NotFound
+from shortlist_exporter.inputs.sources import load_dense
+
+from tests.support.layers import logits_of
+
+from .layer import BIAS, CONTEXTS, SPELLINGS, WEIGHT, D, V, check, save_onnx
+
+
+@pytest.mark.parametrize("spelling", SPELLINGS)
+@pytest.mark.parametrize("outside", [False, True])
+def test_onnx_spellings(tmp_path, spelling, outside):
+    nodes, weight = SPELLINGS[spelling]
+    where = {"save_as_external_data": True, "location": "x.data", "size_threshold": 0} if outside else {}
+    path = save_onnx(tmp_path / "x.onnx", nodes, {"W": weight, "b": BIAS}, **where)
+    assert (tmp_path / "x.data").exists() == outside
+    check(load_dense(path))
+
+
+def test_onnx_external_data_are_hashed_and_missed(tmp_path):
+    nodes, weight = SPELLINGS["gemm"]
+    where = {"save_as_external_data": True, "location": "x.data", "size_threshold": 0}
+    path = save_onnx(tmp_path / "x.onnx", nodes, {"W": weight, "b": BIAS}, **where)
+    data, first = (tmp_path / "x.data").read_bytes(), load_dense(path).sha256
+    changed = bytearray(data)
+    changed[0] ^= 1
+    (tmp_path / "x.data").write_bytes(changed)
+    assert load_dense(path).sha256 != first
+    (tmp_path / "x.data").write_bytes(data[:100])
+    with pytest.raises(BadInput, match=r"of .*x\.onnx cannot be read"):
+        load_dense(path)
+    (tmp_path / "x.data").unlink()
+    with pytest.raises((BadInput, NotFound), match=r"x\.onnx"):
+        load_dense(path)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_onnx_half_precision(tmp_path, dtype):
+    half = torch.tensor(WEIGHT.T.copy()).to(getattr(torch, dtype))
+    nodes = [("Cast", ["W"], "w", {"to": TensorProto.FLOAT}), ("MatMul", ["x", "w"], "y", {})]
+    path = save_onnx(tmp_path / "x.onnx", nodes, {"W": WEIGHT.T})
+    model = onnx.load(path)
+    code = {"float16": TensorProto.FLOAT16, "bfloat16": TensorProto.BFLOAT16}[dtype]
+    raw = half.contiguous().view(torch.int16).numpy().tobytes()
+    model.graph.initializer[0].CopyFrom(helper.make_tensor("W", code, [D, V], raw, raw=True))
+    onnx.save(model, path)
+    check(load_dense(path), bias=False, dtype=dtype, weight=half.T.float().numpy())
+
+
+def test_onnx_scale_and_cap_give_the_model_s_logits(tmp_path):
+    nodes = [
+        ("Gemm", ["x", "W", "b"], "p", {"transB": 1, "alpha": 0.5, "beta": 2.0}),
+        ("Mul", ["p", "s"], "q", {}),
+        ("Div", ["q", "c"], "r", {}),
+        ("Tanh", ["r"], "t", {}),
+        ("Mul", ["c", "t"], "y", {}),
+    ]
+    initializers = {"W": WEIGHT, "b": BIAS, "s": np.float32([3]), "c": np.float32([5])}
+    path = save_onnx(tmp_path / "x.onnx", nodes, initializers)
+    dense = load_dense(path)
+    assert (dense.logit_scale, dense.soft_cap) == (pytest.approx(1.5), pytest.approx(5))
+    expected = ReferenceEvaluator(str(path)).run(None, {"x": CONTEXTS})[0]
+    np.testing.assert_allclose(logits_of(dense, CONTEXTS), expected, atol=1e-5)
+
+
+def test_onnx_last_of_two_layers(tmp_path):
+    nodes = [
+        ("MatMul", ["x", "U"], "h", {}),
+        ("Relu", ["h"], "a", {}),
+        ("MatMul", ["a", "W"], "p", {}),
+        ("Add", ["p", "b"], "y", {}),
+    ]
+    initializers = {"U": np.eye(D, dtype=np.float32), "W": WEIGHT.T, "b": BIAS, "E": WEIGHT[::-1]}
+    path = save_onnx(tmp_path / "x.onnx", nodes, initializers)
+    check(load_dense(path))
+    check(load_dense(path, tensor="W"))
+    np.testing.assert_array_equal(load_dense(path, tensor="U").weight, np.eye(D))
+    check(load_dense(path, tensor="E"), bias=False, weight=WEIGHT[::-1])
+    check(load_dense(path, tensor="W", bias_tensor="b"))
+    with pytest.raises(BadInput, match=r"no initializer 'Z': choose by --tensor among U \[32, 32\], W \[32, 12\]"):
+        load_dense(path, tensor="Z")
+
+
+def test_onnx_with_two_heads(tmp_path):
+    nodes = [("MatMul", ["x", "U"], "y", {}), ("MatMul", ["x", "W"], "logits", {})]
+    initializers = {"U": WEIGHT[:4].T, "W": WEIGHT.T}
+    check(load_dense(save_onnx(tmp_path / "x.onnx", nodes, initializers, "y logits")), bias=False)
+    nodes[1] = ("MatMul", ["x", "W"], "z", {})
+    path = save_onnx(tmp_path / "x.onnx", nodes, initializers, "y z")
+    with pytest.raises(BadInput, match=r"2 output layers: choose by --tensor among U, W"):
+        load_dense(path)
+    check(load_dense(path, tensor="W"), bias=False)
+
+
+def test_onnx_without_a_head(tmp_path):
+    for nodes in (
+        [("Relu", ["x"], "y", {})],
+        [("MatMul", ["x", "W"], "p", {}), ("Sin", ["p"], "y", {})],
+        [("MatMul", ["x", "U"], "p", {}), ("Add", ["x", "p"], "y", {})],
+    ):
+        path = save_onnx(tmp_path / "x.onnx", nodes, {"W": WEIGHT.T, "U": np.eye(D, dtype=np.float32)})
+        with pytest.raises(BadInput, match=r"no MatMul or Gemm .* among W \[32, 12\], U \[32, 32\]"):
+            load_dense(path)
+
+
+@pytest.mark.parametrize(
+    "nodes",
+    [
+        [("MatMul", ["x", "W"], "p", {}), ("Mul", ["p", "b"], "y", {})],
+        [("MatMul", ["x", "W"], "p", {}), ("Div", ["s", "p"], "y", {})],
+        [("MatMul", ["x", "W"], "p", {}), ("Tanh", ["p"], "q", {}), ("Add", ["q", "b"], "y", {})],
+    ],
+)
+def test_onnx_arithmetic_that_no_layer_does(tmp_path, nodes):
+    path = save_onnx(tmp_path / "x.onnx", nodes, {"W": WEIGHT.T, "b": BIAS, "s": np.float32([2])})
+    with pytest.raises(BadInput, match=r"is not a bias, a positive scale or a soft-cap"):
+        load_dense(path)
+
+
+def test_onnx_weights_that_are_none(tmp_path):
+    nodes = [("MatMul", ["x", "W"], "y", {})]
+    with pytest.raises(BadInput, match=r"W in .*x\.onnx has shape \[2, 12, 32\]"):
+        load_dense(save_onnx(tmp_path / "x.onnx", nodes, {"W": np.ones((2, V, D), np.float32)}))
+    with pytest.raises(BadInput, match="int64"):
+        load_dense(save_onnx(tmp_path / "x.onnx", nodes, {"W": np.ones((D, V), np.int64)}))
+    with pytest.raises(BadInput, match=r"W .*NaN"):
+        load_dense(save_onnx(tmp_path / "x.onnx", nodes, {"W": np.full((D, V), np.nan, np.float32)}))

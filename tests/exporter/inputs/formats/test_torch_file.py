@@ -1,0 +1,100 @@
+"""The layer in files of torch and safetensors."""
+
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+from shortlist.errors import BadInput
+from shortlist_exporter.inputs.sources import load_dense
+
+from .layer import BIAS, WEIGHT, Trap, check, save_torch, tensors
+
+
+@pytest.mark.parametrize("suffix", [".pt", ".pth", ".bin"])
+@pytest.mark.parametrize("new", [True, False])
+def test_a_state_dict(tmp_path, suffix, new):
+    content = tensors(weight=WEIGHT, bias=BIAS, other=WEIGHT)
+    check(load_dense(save_torch(tmp_path / f"x{suffix}", content, _use_new_zipfile_serialization=new)))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_a_state_dict_of_half_precision(tmp_path, dtype):
+    weight = torch.tensor(WEIGHT).to(dtype)
+    dense = load_dense(save_torch(tmp_path / "x.pt", {"weight": weight}))
+    check(dense, bias=False, dtype=str(dtype).removeprefix("torch."), weight=weight.float().numpy())
+
+
+def test_the_only_matrix_with_the_bias_of_its_name(tmp_path):
+    content = tensors(norm__weight=BIAS[:3], fc__weight=WEIGHT, fc__bias=BIAS)
+    check(load_dense(save_torch(tmp_path / "x.pt", content)))
+    check(load_dense(save_torch(tmp_path / "y.pt", {"state_dict": content, "epoch": 3})))
+    check(load_dense(save_torch(tmp_path / "z.pt", torch.nn.Parameter(torch.tensor(WEIGHT)))), bias=False)
+
+
+def test_tied_matrices_are_one_candidate(tmp_path):
+    weight = torch.tensor(WEIGHT)
+    check(load_dense(save_torch(tmp_path / "x.pt", {"embedding.weight": weight, "fc.weight": weight})), bias=False)
+
+
+@pytest.mark.parametrize("suffix", [".pt", ".safetensors"])
+def test_tensors_by_name(tmp_path, suffix):
+    content = tensors(a=WEIGHT, b__weight=WEIGHT[::-1].copy(), b__bias=BIAS[::-1].copy(), offset=BIAS)
+    path = tmp_path / f"x{suffix}"
+    save_torch(path, content) if suffix == ".pt" else save_file(content, path)
+    check(load_dense(path, tensor="a", bias_tensor="offset"))
+    check(load_dense(path, tensor="a"), bias=False)
+    np.testing.assert_array_equal(load_dense(path, tensor="b.weight").bias, BIAS[::-1])
+    with pytest.raises(BadInput, match=r"x\..* has no tensor 'c', only a, b\.bias, b\.weight, offset"):
+        load_dense(path, tensor="c")
+    with pytest.raises(BadInput, match="has no tensor 'd'"):
+        load_dense(path, tensor="a", bias_tensor="d")
+
+
+def test_a_bias_of_a_file_of_its_own(tmp_path):
+    save_file(tensors(offset=BIAS), tmp_path / "b.safetensors")
+    save_torch(tmp_path / "x.pt", tensors(weight=WEIGHT))
+    check(load_dense(tmp_path / "x.pt", tmp_path / "b.safetensors", bias_tensor="offset"))
+    with pytest.raises(BadInput, match=r"b\.safetensors has no tensor 'bias', only offset"):
+        load_dense(tmp_path / "x.pt", tmp_path / "b.safetensors")
+
+
+def test_several_matrices_are_listed_with_their_shapes(tmp_path):
+    path = save_torch(tmp_path / "x.pt", tensors(a=WEIGHT, b=WEIGHT[:4], c=BIAS))
+    with pytest.raises(BadInput, match=r"x\.pt has 2 matrices: choose by --tensor among a \[12, 32\], b \[4, 32\]"):
+        load_dense(path)
+    with pytest.raises(BadInput, match=r"x\.pt has no matrix, only c"):
+        load_dense(save_torch(tmp_path / "x.pt", tensors(c=BIAS)))
+
+
+def test_a_pickle_that_would_run_code(tmp_path):
+    marker = str(tmp_path / "ran")
+    save_torch(tmp_path / "a.pt", {"weight": torch.tensor(WEIGHT), "trap": Trap(marker)})
+    save_torch(tmp_path / "b.pt", Trap(marker), _use_new_zipfile_serialization=False)
+    (tmp_path / "c.pt").write_bytes(pickle.dumps(Trap(marker)))
+    for name in "abc":
+        with pytest.raises(BadInput, match=rf"{name}\.pt .*torch\.save\(model\.state_dict\(\)"):
+            load_dense(tmp_path / f"{name}.pt")
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_whole_module_is_refused(tmp_path):
+    with pytest.raises(BadInput, match="could run code"):
+        load_dense(save_torch(tmp_path / "x.pt", torch.nn.Linear(2, 3)))
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ({"weight": torch.ones(2, 3, 4)}, r"weight in .*x\.pt has shape \[2, 3, 4\]"),
+        ({"weight": torch.ones(2, 3).to_sparse()}, "sparse float32"),
+        ({"weight": torch.ones(2, 3, dtype=torch.int8)}, "int8"),
+        ({"weight": torch.tensor([[1.0], [float("nan")]])}, "first in row 1"),
+        ({"weight": torch.ones(2, 3), "bias": torch.ones(3)}, "bias .* 3 entries for 2 rows"),
+        ({"epoch": 3}, "holds no tensor"),
+    ],
+)
+def test_wrong_state_dicts(tmp_path, content, words):
+    with pytest.raises(BadInput, match=words):
+        load_dense(save_torch(tmp_path / "x.pt", content))

@@ -1,0 +1,163 @@
+"""Method cascade through the real runtime: plan `cascade`."""
+
+import numpy as np
+import onnxruntime
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from shortlist.errors import BadInput
+from shortlist_exporter.inputs.sources import Dense
+from shortlist_exporter.methods import cascade as method
+from shortlist_exporter.methods.registry import METHODS
+
+from tests.support.layers import logits_of, logprobs_of, make_contexts, make_dense, make_head
+
+CLASSES = 2000
+OPTIONS = {"width": "8", "candidates": "200", "rare_share": "0.3"}
+contexts = make_contexts(800)
+rows = contexts.contexts[-80:]
+LAYERS = {
+    "plain": {},
+    "whole": {
+        "bias": np.random.default_rng(3).standard_normal(CLASSES).astype(np.float32),
+        "logit_scale": 0.7,
+        "soft_cap": 30.0,
+        "padded": np.array([5, 1999]),
+    },
+}
+
+
+@pytest.fixture(scope="module", params=LAYERS)
+def dense(request):
+    return make_dense(CLASSES, **LAYERS[request.param])
+
+
+@pytest.fixture(scope="module")
+def head(dense, tmp_path_factory):
+    return make_head(tmp_path_factory.mktemp("cascade"), dense, contexts, method="cascade", options=OPTIONS)
+
+
+def test_onnx_path_agrees_with_torch(head, dense):
+    fitted = METHODS["cascade"].fit(dense, contexts.contexts[:720], OPTIONS, 0)
+    ids, logprobs = fitted.module.topk(torch.from_numpy(rows), 5)
+    top = head.topk(rows, 5)
+    assert (top.ids == ids.numpy()).mean() > 0.99
+    np.testing.assert_allclose(top.logprobs, logprobs.numpy(), atol=2e-3)
+
+
+def test_answers_are_exactly_scored_distinct_and_never_padding(head, dense):
+    top, truth = head.topk(rows, 5), logits_of(dense, rows)
+    assert head.manifest.quality.p_at_5 > 0.98
+    assert ((top.scored >= 24) & (top.scored < CLASSES)).all()
+    for row, ids in enumerate(top.ids):
+        assert len(set(ids.tolist()) - set(dense.padded.tolist())) == 5
+        np.testing.assert_allclose(np.diff(top.logprobs[row]), np.diff(truth[row, ids]), atol=1e-4)
+        assert (np.diff(truth[row, ids]) <= 1e-5).all()
+
+
+def test_a_row_s_answer_is_the_same_alone_and_among_others(head):
+    for k in (1, 5, 30):
+        whole = head.topk(rows, k)
+        for row in range(0, len(rows), 9):
+            alone = head.topk(rows[row : row + 1], k)
+            np.testing.assert_array_equal(alone.ids[0], whole.ids[row])
+            np.testing.assert_allclose(alone.logprobs[0], whole.logprobs[row], atol=1e-5)
+
+
+def test_some_rows_look_at_rare_classes_and_some_do_not(head):
+    opened = [(head.plan.order[head.plan.common :] == best).any() for best in head.topk(rows, 20).ids[:, :, None]]
+    integers, row_scale, reach, _, previews = head.plan.fused(context=rows)
+    chosen = head.plan.choose(integers, row_scale, reach, previews)
+    share = np.mean([(positions >= head.plan.common).any() for positions in chosen])
+    assert 0 < share < 0.7
+    assert any(opened)
+
+
+def test_a_wide_k_widens_and_the_normaliser_stays(head, dense):
+    few, many = head.topk(rows, 5), head.topk(rows, 30)
+    np.testing.assert_array_equal(few.ids[:, 0], many.ids[:, 0])
+    np.testing.assert_allclose(few.logprobs[:, 0], many.logprobs[:, 0], atol=1e-5)
+    assert (many.scored >= 480).all()
+    truth = np.argsort(-logits_of(dense, rows), axis=1)[:, :30]
+    assert np.mean([len(set(a) & set(b)) / 30 for a, b in zip(many.ids.tolist(), truth.tolist(), strict=True)]) > 0.95
+    assert (head.topk(rows[:2], 400).scored == CLASSES).all()  # dense
+
+
+def test_lists_are_applied_before_the_best_are_taken(head, dense):
+    free = head.topk(rows, 5)
+    banned = head.topk(rows, 5, ban=free.ids)
+    assert not (banned.ids[:, :, None] == free.ids[:, None, :]).any()
+    scores = logits_of(dense, rows)
+    np.put_along_axis(scores, free.ids, -np.inf, axis=1)
+    assert (banned.ids[:, 0] == scores.argmax(axis=1)).mean() > 0.95
+    allowed = head.topk(rows, 3, allow=[7, 9])
+    assert (np.sort(allowed.ids[:, :2], axis=1) == [7, 9]).all()
+    assert (allowed.ids[:, 2] == -1).all()
+    np.testing.assert_allclose(
+        allowed.logprobs[:, :2], head.logprobs(rows, allowed.ids[:, :2]), atol=1e-5
+    )  # the same normaliser as without lists
+
+
+def test_log_probabilities_are_near_the_dense_ones(head, dense):
+    top = head.topk(rows, 5)
+    exact = np.take_along_axis(logprobs_of(dense, rows), top.ids, axis=1)
+    assert np.abs(top.logprobs - exact).mean() < 0.1
+    assert top.normalizer == "estimated"
+
+
+def test_screen_and_common_classes_are_the_fused_graph(head):
+    folder = head.folder / "graphs"
+    sessions = {
+        name: onnxruntime.InferenceSession(str(folder / f"{name}.onnx")) for name in ("screen", "common", "fused")
+    }
+    integers, row_scale, reach, tail = sessions["screen"].run(None, {"context": rows})
+    wanted = {given.name for given in sessions["common"].get_inputs()}
+    feeds = {name: array for name, array in (("integers", integers), ("row_scale", row_scale)) if name in wanted}
+    previews = sessions["common"].run(None, feeds)[0]
+    for own, both in zip(
+        (integers, row_scale, reach, tail, previews), sessions["fused"].run(None, {"context": rows}), strict=True
+    ):
+        np.testing.assert_array_equal(own, both)
+
+
+@given(classes=st.integers(1, 40), seed=st.integers(0, 99), k=st.integers(1, 40))
+@settings(max_examples=8, deadline=None)
+def test_small_layers_answer_like_dense(tmp_path_factory, classes, seed, k):
+    dense = make_dense(classes, seed=seed)
+    head = make_head(tmp_path_factory.mktemp("small"), dense, method="cascade", options={"candidates": "64"})
+    k = min(k, classes)
+    np.testing.assert_array_equal(head.topk(rows[:3], k).ids, head.topk(rows[:3], k, exact=True).ids)
+
+
+@pytest.mark.parametrize("sample", ["zeros", "equal"])
+def test_contexts_without_variety_still_make_a_head(tmp_path, sample):
+    own = np.zeros((100, 16), np.float32) if sample == "zeros" else np.repeat(rows[:1], 100, axis=0)
+    made = make_head(tmp_path, make_dense(CLASSES), type(contexts)(own), method="cascade", options=OPTIONS)
+    assert made.manifest.quality.p_at_10 == 1.0
+    assert np.isfinite(made.topk(rows, 5).logprobs).all()
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"width": "17"}, "option width=17 is over d = 16: choose a narrower preview"),
+        ({"candidates": "10"}, "option candidates=10 is under full_view=24: choose more candidates"),
+        ({"common": "0"}, "option common=0 is wrong"),
+        ({"rare_share": "2"}, "option rare_share=2 is wrong"),
+        ({"depth": "2"}, "there is no option 'depth'"),
+    ],
+)
+def test_wrong_options_say_what_is_wrong(options, text):
+    with pytest.raises(BadInput) as caught:
+        METHODS["cascade"].fit(make_dense(CLASSES), contexts.contexts, options, 0)
+    assert text in str(caught.value)
+
+
+def test_cost_counts_every_product():
+    dense = make_dense(CLASSES)
+    fitted = METHODS["cascade"].fit(dense, contexts.contexts, OPTIONS, 0)
+    screen, previews, codes, exact = 16 * 10, (1000 + 0.3 * 1000) * 8, 200 * 16, 24 * 16
+    assert fitted.cost.macs == pytest.approx((screen + previews + codes + exact) / (CLASSES * 16))
+    assert isinstance(dense, Dense)
+    assert method.SMALL < CLASSES

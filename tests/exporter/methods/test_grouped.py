@@ -1,0 +1,311 @@
+"""Method grouped through the real runtime: plan `grouped`, by its graphs and by compiled loops."""
+
+import copy
+import shutil
+import sys
+
+import numpy as np
+import onnxruntime
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from shortlist.bundle.reader import Bundle
+from shortlist.bundle.writer import seal
+from shortlist.errors import BadInput, BundleError
+from shortlist.head import Head, load
+from shortlist_exporter.methods.registry import METHODS
+
+from tests.support.layers import logits_of, logprobs_of, make_contexts, make_dense, make_head
+
+CLASSES, DIM = 2003, 68  # neither is a multiple of what one instruction reads
+OPTIONS = {"width": "30", "groups": "30", "previewed": "1000", "candidates": "200"}
+contexts = make_contexts(800, DIM)
+rows = contexts.contexts[-80:]
+LAYERS = {
+    "plain": {},
+    "whole": {
+        "bias": np.random.default_rng(3).standard_normal(CLASSES).astype(np.float32),
+        "logit_scale": 0.7,
+        "soft_cap": 30.0,
+        "padded": np.array([5, 1999]),
+    },
+}
+
+
+def compiles() -> bool:
+    try:
+        from shortlist.kernels.grouped.runner import VNNI
+    except ImportError:
+        return False
+    return VNNI
+
+
+compiled = pytest.mark.skipif(not compiles(), reason="no numba, or no AVX-512 VNNI")
+
+
+@pytest.fixture(scope="module", params=LAYERS)
+def dense(request):
+    return make_dense(CLASSES, DIM, **LAYERS[request.param])
+
+
+@pytest.fixture(scope="module", params=["2 bits", "int8"])
+def options(request):
+    """Previews mostly of 2 bits, or all in int8, as bundles had them before."""
+    return OPTIONS | ({"int8_width": OPTIONS["width"]} if request.param == "int8" else {"int8_width": "6"})
+
+
+@pytest.fixture(scope="module")
+def head(dense, options, tmp_path_factory):
+    return make_head(tmp_path_factory.mktemp("grouped"), dense, contexts, method="grouped", options=options)
+
+
+@pytest.fixture(scope="module")
+def by_graphs(head):
+    other = copy.copy(head)
+    other.plan = copy.copy(head.plan)
+    other.plan.compiled = None
+    return other
+
+
+def test_graphs_agree_with_torch(by_graphs, dense, options):
+    fitted = METHODS["grouped"].fit(dense, contexts.contexts[:720], options, 0)
+    assert fitted.options["int8_width"] in (8, 30)
+    ids, logprobs = fitted.module.topk(torch.from_numpy(rows), 5)
+    top = by_graphs.topk(rows, 5)
+    assert (top.ids == ids.numpy()).mean() > 0.99
+    np.testing.assert_allclose(top.logprobs, logprobs.numpy(), atol=2e-3)
+
+
+@compiled
+def test_compiled_loops_agree_with_the_graphs(head, by_graphs):
+    assert head.plan.compiled is not None
+    for k in (1, 5, 8):
+        own, other = head.topk(rows, k), by_graphs.topk(rows, k)
+        assert (own.ids == other.ids).mean() > 0.98
+        difference = np.abs(own.logprobs - other.logprobs)  # loops look at a few blocks more
+        assert (difference < 1e-2).mean() > 0.95
+        assert difference.max() < 0.05
+        assert np.abs(own.scored - other.scored).max() <= 1
+
+
+@compiled
+def test_nothing_is_compiled_after_the_load(head):
+    from shortlist.kernels.grouped import loops
+
+    known = loops.search.signatures[:]
+    shifted = np.frombuffer(b"?" + rows[:3].tobytes(), np.uint8)[1:].view(np.float32).reshape(3, DIM)
+    assert not shifted.flags.aligned
+    for given_rows in (shifted, rows[:1], rows[::2], rows.astype(np.float16)):
+        head.topk(given_rows, 5)
+    np.testing.assert_array_equal(head.topk(shifted, 5).ids, head.topk(rows[:3], 5).ids)
+    assert loops.search.signatures == known
+
+
+@compiled
+def test_loops_refuse_no_context_that_graphs_answer(head, by_graphs):
+    def refused(one, context):
+        try:
+            return not np.isfinite(one.topk(context, 5).logprobs).all()
+        except BadInput:
+            return True
+
+    large = [row[None] / np.abs(row).max() * np.float32(size) for size in (1e35, 1e36, 1e37) for row in rows[:20]]
+    wrongly = [refused(head, context) and not refused(by_graphs, context) for context in large]
+    assert sum(wrongly) <= 1  # a number rounded the other way
+
+
+def test_what_is_opened_is_twice_what_is_previewed(head):
+    plan = copy.copy(head.plan)
+    assert plan.opens == head.manifest.options["opened"]
+    plan.previewed = 1500
+    assert plan.opens == 3000
+    fitted = METHODS["grouped"].fit(make_dense(3000, DIM), contexts.contexts, {"candidates": "1400"}, 0)
+    assert fitted.module.opened == fitted.options["opened"] == 3000
+    assert fitted.options["previewed"] == 1536
+
+
+@compiled
+@pytest.mark.parametrize("size", [0.0, 1e-36, 1e-3, 1e30, 1e36])
+def test_contexts_of_any_size(dense, head, by_graphs, size):
+    few = rows[:5] * np.float32(size)
+    logits = logits_of(dense, few)
+    best = -np.sort(-logits, axis=1)[:, :3]
+    for one in (head, by_graphs):
+        try:
+            top = one.topk(few, 3)
+        except BadInput:  # integers times scales overflow before products do
+            assert size > 1e35
+            continue
+        found = np.take_along_axis(logits, top.ids, axis=1)  # of equal ones any: whichever are candidates
+        assert (found >= best * np.where(best > 0, 0.8, 1.2) - 1e-6).all()
+
+
+def test_a_bundle_of_an_older_version_is_refused(head, tmp_path):
+    folder, manifest = tmp_path / "lm" / "1", head.manifest
+    shutil.copytree(head.folder, folder)
+    (folder / "manifest.json").unlink()
+    options = {name: value for name, value in manifest.options.items() if name != "digits"}
+    seal(folder, manifest.model_copy(update={"options": options}))
+    with pytest.raises(BundleError, match="is of an older version, which answered otherwise: export it again"):
+        Head(Bundle(folder), "cpu", 1)
+
+
+def test_the_same_head_without_numba(head, monkeypatch):
+    monkeypatch.setitem(sys.modules, "shortlist.kernels.grouped.runner", None)
+    other = Head(Bundle(head.folder), "cpu", 1)
+    assert other.plan.compiled is None
+    assert (other.topk(rows, 5).ids == head.topk(rows, 5).ids).mean() > 0.98
+
+
+def test_answers_are_exactly_scored_distinct_and_never_padding(head, dense):
+    top, truth = head.topk(rows, 5), logits_of(dense, rows)
+    assert head.manifest.quality.p_at_5 > 0.9  # of 80 rows
+    assert ((top.scored >= 200) & (top.scored < 220)).all()
+    for row, ids in enumerate(top.ids):
+        assert len(set(ids.tolist()) - set(dense.padded.tolist())) == 5
+        np.testing.assert_allclose(np.diff(top.logprobs[row]), np.diff(truth[row, ids]), atol=1e-4)
+        assert (np.diff(truth[row, ids]) <= 1e-5).all()
+
+
+def test_a_row_s_answer_is_the_same_alone_and_among_others(head):
+    for k in (1, 5, 30):
+        whole = head.topk(rows, k)
+        for row in range(0, len(rows), 9):
+            alone = head.topk(rows[row : row + 1], k)
+            np.testing.assert_array_equal(alone.ids[0], whole.ids[row])
+            np.testing.assert_allclose(alone.logprobs[0], whole.logprobs[row], atol=1e-5)
+
+
+@compiled
+def test_more_threads_answer_the_same(head):
+    one, three = (load(head.folder, threads=threads) for threads in (1, 3))
+    three.plan.compiled.side_by_side.row_seconds = 10.0  # so that every row is worth a thread
+    for batch in (1, 7, 8, 80):
+        own, other = one.topk_by_plan(rows[:batch], 5), three.topk_by_plan(rows[:batch], 5)
+        np.testing.assert_array_equal(own.ids, other.ids)
+        np.testing.assert_array_equal(own.logprobs, other.logprobs)
+        np.testing.assert_array_equal(own.scored, other.scored)
+
+
+def test_a_wide_k_widens_and_probabilities_stay(head, dense):
+    few, many = head.topk(rows, 5), head.topk(rows, 30)
+    assert (np.abs(few.logprobs[:, 0] - many.logprobs[:, 0]) < 1e-2).mean() > 0.95  # by loops and by graphs
+    assert (np.exp(many.logprobs).sum(axis=1) < 1 + 1e-3).all()
+    assert (many.scored >= 360).all()
+    truth = np.argsort(-logits_of(dense, rows), axis=1)[:, :30]
+    assert np.mean([len(set(a) & set(b)) / 30 for a, b in zip(many.ids.tolist(), truth.tolist(), strict=True)]) > 0.95
+    assert (head.topk(rows[:2], 400).scored == CLASSES).all()  # dense
+
+
+def test_a_k_that_widens_shares_no_call_with_one_that_does_not(head):
+    assert head.plan.width(1) == head.plan.width(5)
+    assert head.plan.width(16) == head.plan.exact_scores(16)
+    assert head.plan.width(17) != head.plan.width(30) < 0
+
+
+def test_a_k_of_ten_goes_the_fast_way(head):
+    assert not head.plan.widened(10)
+    assert head.plan.exact_scores(10) == 13
+    five, ten = head.topk(rows, 5), head.topk(rows, 10)
+    np.testing.assert_array_equal(five.scored, ten.scored)
+    assert (five.ids == ten.ids[:, :5]).mean() > 0.98
+    assert np.abs(five.logprobs - ten.logprobs[:, :5])[five.ids == ten.ids[:, :5]].max() < 0.02
+
+
+def test_lists_are_applied_before_the_best_are_taken(head, dense):
+    free = head.topk(rows, 5)
+    banned = head.topk(rows, 5, ban=free.ids)
+    assert not (banned.ids[:, :, None] == free.ids[:, None, :]).any()
+    scores = logits_of(dense, rows)
+    np.put_along_axis(scores, free.ids, -np.inf, axis=1)
+    assert (banned.ids[:, 0] == scores.argmax(axis=1)).mean() > 0.95
+    allowed = head.topk(rows, 3, allow=[7, 9])
+    assert (np.sort(allowed.ids[:, :2], axis=1) == [7, 9]).all()
+    assert (allowed.ids[:, 2] == -1).all()
+    assert (np.exp(allowed.logprobs).sum(axis=1) < 1 + 1e-3).all()
+
+
+def test_log_probabilities_are_near_the_dense_ones(head, dense):
+    top = head.topk(rows, 5)
+    exact = np.take_along_axis(logprobs_of(dense, rows), top.ids, axis=1)
+    assert np.median(np.abs(top.logprobs - exact)) < 0.1
+    assert top.normalizer == "estimated"
+
+
+def test_half_precision_zeros_and_no_rows_are_answered(head):
+    assert (head.topk(rows.astype(np.float16), 5).ids == head.topk(rows, 5).ids).mean() > 0.9
+    assert np.isfinite(head.topk(np.zeros((1, DIM), np.float32), 5).logprobs).all()
+    assert head.topk(rows[:0], 5).ids.shape == (0, 5)
+
+
+@pytest.mark.parametrize(("number", "text"), [(np.nan, "NaN or infinity"), (3e38, "overflow float32")])
+def test_numbers_that_float32_cannot_hold_are_refused(head, number, text):
+    with pytest.raises(BadInput, match=text):
+        head.topk(np.full((1, DIM), number, np.float32), 5)
+
+
+def test_screen_and_previews_are_the_fused_graph(head):
+    folder = head.folder / "graphs"
+    sessions = {
+        name: onnxruntime.InferenceSession(str(folder / f"{name}.onnx")) for name in ("screen", "previews", "fused")
+    }
+    integers, row_scale, *scores = sessions["screen"].run(None, {"context": rows})
+    wanted = {given.name for given in sessions["previews"].get_inputs()}
+    feeds = {name: array for name, array in (("integers", integers), ("row_scale", row_scale)) if name in wanted}
+    parts = *scores, sessions["previews"].run(None, feeds)[0]
+    for own, both in zip(parts, sessions["fused"].run(None, {"context": rows}), strict=True):
+        np.testing.assert_array_equal(own, both)
+
+
+@given(classes=st.integers(1, 400), seed=st.integers(0, 99), k=st.integers(1, 40))
+@settings(max_examples=8, deadline=None)
+def test_small_layers_answer_like_dense(tmp_path_factory, classes, seed, k):
+    dense = make_dense(classes, seed=seed)
+    options = {"candidates": str(max(64, classes)), "previewed": str(max(64, classes))}
+    head = make_head(tmp_path_factory.mktemp("small"), dense, method="grouped", options=options)
+    k = min(k, classes)
+    np.testing.assert_array_equal(head.topk(rows[:3, :16], k).ids, head.topk(rows[:3, :16], k, exact=True).ids)
+
+
+def test_classes_that_win_by_their_bias_are_found(tmp_path):
+    bias = np.zeros(CLASSES, np.float32)
+    bias[::97] = np.linspace(195, 390, len(bias[::97]))  # 2.5 to 5 times the spread of logits
+    dense = make_dense(CLASSES, DIM, bias=bias)
+    head = make_head(tmp_path, dense, contexts, method="grouped", options=OPTIONS)
+    best = logits_of(dense, rows).argmax(axis=1)
+    assert np.isin(best, np.arange(0, CLASSES, 97)).mean() > 0.9
+    assert (head.topk(rows, 1).ids[:, 0] == best).mean() > 0.97
+
+
+@pytest.mark.parametrize("sample", ["zeros", "equal"])
+def test_contexts_without_variety_still_make_a_head(tmp_path, sample):
+    own = np.zeros((100, DIM), np.float32) if sample == "zeros" else np.repeat(rows[:1], 100, axis=0)
+    made = make_head(tmp_path, make_dense(CLASSES, DIM), type(contexts)(own), method="grouped", options=OPTIONS)
+    assert made.manifest.quality.p_at_1 == (sample == "equal")  # all classes are alike for zeros
+    assert np.isfinite(made.topk(rows, 5).logprobs).all()
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"width": "69"}, "option width=69 is over d = 68: choose a narrower preview"),
+        ({"candidates": "6"}, "option candidates=6 is under full_view=7: choose more candidates"),
+        ({"previewed": "20"}, "option previewed=20 is under the 128 candidates: preview more classes"),
+        ({"depth": "2"}, "there is no option 'depth'"),
+    ],
+)
+def test_wrong_options_say_what_is_wrong(options, text):
+    with pytest.raises(BadInput) as caught:
+        METHODS["grouped"].fit(make_dense(CLASSES, DIM), contexts.contexts, options, 0)
+    assert text in str(caught.value)
+
+
+def test_cost_counts_every_product(dense):
+    fitted = METHODS["grouped"].fit(dense, contexts.contexts, OPTIONS, 0)
+    assert len(fitted.module.groups.reach) == 30
+    blocks = len(fitted.module.blocks.reach) * 2000 / (CLASSES - dense.padded.size)  # of the groups opened
+    products = DIM * 31 + (30 + blocks) * 12 + 1000 * 30 + 200 * DIM + 7 * DIM
+    assert fitted.cost.macs == pytest.approx(products / (CLASSES * DIM))
+    read = DIM * 31 + 3 * DIM + (30 + blocks) * 12 + 1000 * (4 + 26 / 4) + 200 * DIM + 7 * DIM * 4
+    assert fitted.cost.bytes == pytest.approx(read / (4 * CLASSES * DIM))

@@ -1,0 +1,156 @@
+"""Figures against brute force."""
+
+import numpy as np
+import pytest
+from shortlist.bundle.reader import Bundle
+from shortlist.errors import BadInput
+from shortlist.head import Head
+from shortlist_exporter.export.request import Request
+from shortlist_exporter.export.run import export
+from shortlist_exporter.methods.svd import Shape, cost
+from shortlist_exporter.records.report import HELD_OUT, Figures
+from shortlist_exporter.report.measure.answers import ask
+from shortlist_exporter.report.measure.gather import calibration, candidates, documents, measured
+from shortlist_exporter.report.measure.samples import Sample, exact_answers, from_file, names_of
+from shortlist_exporter.report.measure.variants import variants
+
+from tests.exporter.report.conftest import CONTEXTS
+from tests.support.layers import logprobs_of, make_contexts, make_dense, make_head
+
+SHAPE = {"basis": "context", "preview": "fp32", "width": "6", "full_view": "160"}
+
+
+@pytest.fixture(scope="module")
+def previewed(tmp_path_factory):
+    return make_head(tmp_path_factory.mktemp("svd"), make_dense(), CONTEXTS, options=SHAPE)
+
+
+@pytest.fixture(scope="module")
+def sample(previewed):
+    rows = make_contexts(200, seed=9).contexts
+    return Sample("rows", rows, exact_answers(previewed, rows, np.arange(200)))
+
+
+def test_exact_answers_are_those_of_float64(sample):
+    exact = logprobs_of(make_dense(), sample.contexts)
+    assert (sample.truth.ids == np.argsort(-exact, axis=1)[:, :10]).all()
+    np.testing.assert_allclose(sample.truth.logprobs, np.take_along_axis(exact, sample.truth.ids, axis=1), atol=1e-4)
+
+
+def test_the_export_s_own_figures_come_out_again(reported):
+    """The report measures the same rows as the manifest's quality."""
+    figures = Figures.model_validate_json((reported / "report" / "figures.json").read_bytes())
+    quality, own = Bundle(reported).manifest.quality, figures.domains[0]
+    assert (own.name, own.rows) == (HELD_OUT, quality.rows)
+    found = {k: share.mean for k, share in own.precision.items()}
+    assert found == pytest.approx({1: quality.p_at_1, 5: quality.p_at_5, 10: quality.p_at_10})
+    assert own.error_mean == pytest.approx(quality.logprob_error_mean, rel=1e-3)
+    assert figures.measured.points[0].macs == pytest.approx(quality.cost_macs)
+    assert (figures.promise, figures.verdict.status) == ({1: 0.5}, "kept")
+
+
+def test_multiply_adds_of_a_query_time_option_are_the_method_s_own(previewed, sample):
+    found, _ = measured(previewed, sample)
+    by_label = {point.label: point for point in found.points}
+    assert set(by_label) == {"this head", "full view 40", "full view 80", "full view 300", "dense"}
+    for full_view in (40, 80, 300):
+        wanted = cost(make_dense(), Shape.model_validate(SHAPE | {"full_view": full_view}))
+        point = by_label[f"full view {full_view}"]
+        assert (point.macs, point.scored) == (pytest.approx(wanted.macs), full_view)
+        assert point.us > 0
+    precision = [by_label[f"full view {full_view}"].precision[5] for full_view in (40, 80, 300)]
+    assert precision == sorted(precision)
+    assert by_label["dense"].precision == {1: 1, 5: 1, 10: 1}
+    assert found.batch_times.keys() == {1, 8, 32}
+
+
+def test_options_of_a_screen_change_what_is_opened(reported):
+    head = Head(Bundle(reported), "cpu", 1)
+    rows = make_contexts(200, seed=9).contexts
+    plans = variants(head, rows)
+    assert set(plans) == {"2 probes", "3 probes", "second probe for 10%", "second probe for 30%"}
+    opened = {label: np.mean([len(route) for route in plan.routes(rows)]) for label, plan in plans.items()}
+    assert opened == pytest.approx(
+        {"2 probes": 2, "3 probes": 3, "second probe for 10%": 1.1, "second probe for 30%": 1.3}, abs=0.02
+    )
+    assert {len(route) for route in head.plan.routes(rows)} == {1}, "the head itself stays as it is"
+
+
+def test_no_option_of_grouped_takes_the_slow_way(tmp_path):
+    options = {"width": "8", "previewed": "256", "candidates": "128"}
+    head = make_head(tmp_path, make_dense(4000), make_contexts(300), method="grouped", options=options)
+    plans = variants(head, make_contexts(20).contexts)
+    assert set(plans) == {"120 candidates", "256 candidates", "512 candidates"}
+    assert not any(plan.widened(10) for plan in plans.values())
+
+
+def test_calibration_is_estimated_minus_exact(previewed, sample):
+    answers = ask(previewed, previewed.plan, sample)
+    top = previewed.topk_by_plan(sample.contexts, 10)
+    exact = np.take_along_axis(logprobs_of(make_dense(), sample.contexts), top.ids, axis=1)
+    errors = top.logprobs - exact
+    np.testing.assert_allclose(np.repeat(answers.errors()[:, None], 10, axis=1), errors, atol=2e-4)
+    found = calibration(previewed, answers)
+    assert found.quantiles["p95"] == pytest.approx(np.percentile(errors[:, 0], 95), abs=2e-4)
+    assert sum(band.rows for band in found.bands) == len(sample.contexts)
+    assert [band.at for band in found.bands] == sorted(band.at for band in found.bands)
+
+
+def test_candidates_are_counted():
+    scored = np.array([3, 3, 5, 900], np.int32)
+    found = candidates(scored)
+    assert (sum(found.counts), found.edges[0], found.edges[-1]) == (4, 3, 900)
+    assert found.summary["max"] == 900
+    assert len(candidates(np.full(7, 30, np.int32)).counts) == 1
+
+
+def test_documents_are_told_apart(previewed, sample):
+    """The first document's rows get wrong answers; one with too few rows is left out."""
+    answers = ask(previewed, previewed.plan, sample)
+    numbers = np.repeat([7, 8, 9], [100, 95, 5]).astype(np.int32)
+    answers.top.ids[:100, 0] = -1
+    found = documents(numbers, answers)
+    assert [(one.number, one.rows) for one in found] == [(7, 100), (8, 95)]
+    assert found[0].p_at_1 == 0
+    assert documents(np.zeros(200, np.int32), answers) == []
+
+
+def test_rows_of_a_file_are_distinct_and_keep_their_documents(tmp_path, previewed):
+    from safetensors.numpy import save_file
+
+    rows = make_contexts(50).contexts
+    twice = np.concatenate([rows, rows])
+    numbers = np.arange(100, dtype=np.int32) % 50
+    save_file({"contexts": twice, "documents": numbers}, tmp_path / "c.safetensors")
+    found = from_file(previewed, tmp_path / "c.safetensors", "c", 4096, 0)
+    assert len(found.contexts) == 50
+    assert (twice[found.documents] == found.contexts).all()
+
+
+def test_scores_that_overflow_name_the_row_of_the_file(tmp_path, previewed):
+    rows = make_contexts(30).contexts
+    rows[17] = 3e38
+    np.save(tmp_path / "c.npy", rows)
+    with pytest.raises(BadInput, match="contexts row 17 is so large that its scores overflow"):
+        from_file(previewed, tmp_path / "c.npy", "c", 4096, 0)
+
+
+def test_a_single_row(tmp_path, previewed):
+    np.save(tmp_path / "c.npy", make_contexts(1).contexts)
+    found, own = measured(previewed, from_file(previewed, tmp_path / "c.npy", "c", 4096, 0))
+    assert (own.rows, found.timed_rows, sum(found.candidates.counts)) == (1, 1, 1)
+    assert list(found.batch_times) == [1]
+
+
+def test_files_of_one_name_are_called_by_their_paths(tmp_path):
+    paths = [tmp_path / "a" / "x.npy", tmp_path / "b" / "x.npy", tmp_path / "y.npy"]
+    assert names_of(paths) == [str(paths[0]), str(paths[1]), "y"]
+
+
+def test_a_layer_of_one_class(tmp_path):
+    from shortlist_exporter.inputs.sources import Contexts, Dense
+
+    out = tmp_path / "lm" / "1"
+    request = Request("svd", {"basis": "context"}, threads=1, fallback=False, report=True)
+    export(Dense(np.ones((1, 1), np.float32)), Contexts(np.array([[1.0], [2.0]], np.float32)), out, request)
+    assert (out / "report" / "index.html").is_file()

@@ -1,0 +1,171 @@
+"""Training of a Doubly Sparse Softmax: pruning, mitosis, memory, resuming."""
+
+import pytest
+import torch
+from shortlist_models import FullSoftmax
+from shortlist_models.ds.growth import Growth
+from shortlist_models.ds.options import Examples, TrainOptions
+from shortlist_models.ds.softmax import DSOptions
+from shortlist_models.ds.training import Run, train
+
+GROUPS, EACH, DIM = 4, 10, 8
+CLASSES = GROUPS * EACH
+QUICK = TrainOptions(
+    experts=4, rounds=2, final_rounds=4, tuning_rounds=1, round_steps=46, expert_batch=32, batch=64,
+    learning_rate=0.02, tuning_rate=0.02,
+    lasso=0.03, prune_steps=5, tolerance=0.02, threshold=0.5, noise=4.0,
+)  # fmt: skip
+
+
+def problem(rows=1500, seed=0, noise=0.3):
+    """Contexts around a centre of each class; classes in well separated groups."""
+    random = torch.Generator().manual_seed(7)
+    groups = 4 * torch.randn(GROUPS, 1, DIM, generator=random)
+    centres = (groups + torch.randn(GROUPS, EACH, DIM, generator=random)).reshape(CLASSES, DIM)
+    random = torch.Generator().manual_seed(seed)
+    targets = torch.randint(0, CLASSES, (rows,), generator=random)
+    return Examples(centres[targets] + noise * torch.randn(rows, DIM, generator=random), targets)
+
+
+def first_layer(examples):
+    """A dense softmax fitted for a while."""
+    weight = torch.zeros(CLASSES, DIM, requires_grad=True)
+    optimizer = torch.optim.Adam([weight], lr=0.05)
+    for _ in range(100):
+        optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(examples.contexts @ weight.T, examples.targets).backward()
+        optimizer.step()
+    return FullSoftmax(weight.detach())
+
+
+examples, validation = problem(), problem(400, 1)
+dense = first_layer(examples)
+
+
+def test_mitosis_prunes_within_its_memory_and_keeps_its_answers():
+    trained = train(dense, examples, validation, QUICK)
+    last = trained.history[-1]
+    assert trained.history[0]["experts"] == 2
+    assert last["experts"] == 4
+    one = 4 * 4 * (CLASSES * DIM + CLASSES)
+    assert trained.peak_bytes <= 3.25 * one * 1.1  # gates weigh more than nothing in so small a layer
+    assert last["speedup"] > 1.5
+    assert set(trained.module.ids.tolist()) == set(range(CLASSES))
+    accuracy = float((dense.logits(validation.contexts).argmax(dim=1) == validation.targets).float().mean())
+    assert last["top1"] > accuracy - 0.05
+
+
+def test_without_the_constraint_more_is_pruned():
+    options = TrainOptions(**vars(QUICK) | {"tolerance": 1.0, "threshold": 9.0, "lasso": 0.3})
+    starred = train(dense, examples, validation, options, DSOptions(keep_one=False)).module
+    kept = train(dense, examples, validation, options).module
+    assert len(starred.ids) < len(kept.ids)
+    assert set(kept.ids.tolist()) == set(range(CLASSES))
+
+
+def test_the_same_seed_gives_the_same_head_and_one_stopped_half_way_resumes_to_it(tmp_path):
+    whole = train(dense, examples, validation, QUICK)
+    again = train(dense, examples, validation, QUICK)
+    stopped = []
+
+    def stop(stage, done, total):
+        if stage.startswith("DS-4") and done == total // 2:
+            stopped.append(stage)
+            raise KeyboardInterrupt
+
+    path = tmp_path / "state.pt"
+    with pytest.raises(KeyboardInterrupt):
+        train(dense, examples, validation, QUICK, progress=stop, checkpoint=path)
+    resumed = train(dense, examples, validation, QUICK, checkpoint=path)
+    assert len(stopped) == 1
+    for other in (again, resumed):
+        for name, value in whole.module.state_dict().items():
+            assert torch.equal(value, other.module.state_dict()[name]), name
+    timeless = lambda history: [{k: v for k, v in record.items() if k != "seconds"} for record in history]  # noqa: E731
+    assert timeless(resumed.history) == timeless(whole.history)
+    assert resumed.peak_bytes == whole.peak_bytes
+
+
+def test_another_seed_gives_another_head():
+    first = train(dense, examples, validation, TrainOptions(**vars(QUICK) | {"experts": 2}))
+    second = train(dense, examples, validation, TrainOptions(**vars(QUICK) | {"experts": 2, "seed": 1}))
+    assert not torch.equal(first.module.gate, second.module.gate)
+
+
+def test_a_checkpoint_of_other_options_is_not_taken(tmp_path):
+    path = tmp_path / "state.pt"
+    train(dense, examples, validation, TrainOptions(**vars(QUICK) | {"experts": 2}), checkpoint=path)
+    run = Run(dense, examples, validation, QUICK, DSOptions())
+    run.resume(path)
+    assert run.seen == 0
+
+
+def test_one_expert_is_a_dense_softmax_trained_on():
+    options = TrainOptions(**vars(QUICK) | {"experts": 1})
+    trained = train(dense, examples, validation, options)
+    assert trained.module.sizes == [CLASSES]
+    assert not trained.module.gate.any()
+    before = float(dense(examples.contexts, examples.targets))
+    after = float(FullSoftmax(trained.module.weight, trained.module.bias)(examples.contexts, examples.targets).detach())
+    assert after < before
+
+
+def test_any_number_of_experts_at_once_without_mitosis():
+    options = TrainOptions(**vars(QUICK) | {"experts": 3, "mitosis": False})
+    assert train(dense, examples, validation, options).module.experts == 3
+
+
+def test_without_targets_the_dense_layer_is_distilled():
+    taught = Examples(examples.contexts, dense)
+    options = TrainOptions(**vars(QUICK) | {"threshold": None})
+    trained = train(dense, taught, Examples(validation.contexts, dense), options)
+    best = dense.logits(validation.contexts).argmax(dim=1)
+    found = trained.module.topk(validation.contexts, 1)[0][:, 0]
+    assert float((found == best).float().mean()) > 0.85
+
+
+def test_a_collapsed_gate_is_reported_with_what_to_change():
+    options = TrainOptions(**vars(QUICK) | {"noise": 1e-6, "experts": 4, "mitosis": False, "round_steps": 3})
+    far = Examples(examples.contexts + 1000 * torch.eye(DIM)[0], examples.targets)
+    trained = train(dense, far, Examples(far.contexts[:100], far.targets[:100]), options, DSOptions(load=0.0))
+    assert trained.history[-1]["effective_experts"] < 2
+    assert len(trained.notices) == 1
+    assert "the gate collapsed" in trained.notices[0]
+    assert "raise load (now 0)" in trained.notices[0]
+
+
+@pytest.mark.parametrize("experts", [3, 6, 0, -2])
+def test_mitosis_wants_a_power_of_two(experts):
+    with pytest.raises(ValueError, match="no power of two"):
+        train(dense, examples, validation, TrainOptions(experts=experts))
+
+
+def test_targets_out_of_range_are_refused():
+    with pytest.raises(ValueError, match="targets go from"):
+        train(dense, Examples(examples.contexts, examples.targets + 1), validation, QUICK)
+
+
+def test_no_contexts_are_refused():
+    with pytest.raises(ValueError, match="no contexts to train on"):
+        train(dense, Examples(examples.contexts[:0], examples.targets[:0]), validation, QUICK)
+
+
+def test_a_coefficient_grows_until_validation_drops():
+    growth = Growth(1.0, 2.0, 0.01)
+    seen = []
+    for accuracy in (0.5, 0.52, 0.515, 0.52, 0.50, 0.6):
+        seen.append(growth.value)
+        growth.update(accuracy)
+    assert seen == [0.0, 1.0, 2.0, 4.0, 8.0, 4.0]
+    assert growth.value == 4.0
+    growth.update(0.1, forced=True)
+    assert growth.value == 8.0
+    growth.update(0.9, failing=True)
+    assert growth.value == 4.0
+
+
+def test_a_coefficient_waits_where_the_speed_is_enough():
+    growth = Growth(1.0, 2.0, 0.01)
+    growth.update(0.5)
+    growth.update(0.5, enough=True)
+    assert growth.value == 1.0

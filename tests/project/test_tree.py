@@ -1,0 +1,93 @@
+"""What holds for the project as a whole."""
+
+import ast
+import re
+import subprocess
+import tomllib
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).resolve().parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+PARENTS = ("service", "exporter", "models")
+
+# What a package may never import, wherever in its code: exporter -> models, exporter -> service, never back.
+FORBIDDEN = {
+    "service/shortlist": {"torch", "onnx", "transformers", "gguf", "shortlist_exporter", "shortlist_models"},
+    "models/shortlist_models": {"onnx", "onnxruntime", "shortlist", "shortlist_exporter"},
+}
+# A folder of somebody's machine at the start of a path.
+ABSOLUTE = re.compile(r"(?<![\w./~-])/(?:home|Users|root|work)/\w")
+
+
+def direct_dependencies() -> set[str]:
+    """Canonical names of all packages that pyproject.toml asks for."""
+    extras = PROJECT["optional-dependencies"].values()
+    lines = PROJECT["dependencies"] + [line for extra in extras for line in extra]
+    return {canonicalize_name(Requirement(line).name) for line in lines}
+
+
+def imports(path: Path) -> set[str]:
+    """Top-level names that the module at `path` imports, anywhere in it; relative imports left out."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+            names.add(node.module)
+    return {name.partition(".")[0] for name in names}
+
+
+def tracked() -> list[Path]:
+    """Files that git tracks, or would; skips outside a checkout."""
+    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, check=False)
+    if listed.returncode:
+        pytest.skip("not a git checkout: there is no telling which files are tracked")
+    paths = [ROOT / name for name in listed.stdout.decode().split("\0") if name]
+    return [path for path in paths if path.is_file()]
+
+
+def test_version_is_newest_entry_of_changelog():
+    newest = re.search(r"^## \[(\S+)\]", (ROOT / "CHANGELOG.md").read_text("utf-8"), re.MULTILINE)
+    assert newest is not None
+    assert PROJECT["version"] == newest[1]
+
+
+def test_constraints_pin_every_direct_dependency():
+    lines = (ROOT / "constraints.txt").read_text("utf-8").splitlines()
+    pins = [Requirement(line) for line in lines if line.strip() and not line.startswith("#")]
+    loose = [str(pin) for pin in pins if [spec.operator for spec in pin.specifier] != ["=="]]
+    assert not loose
+    assert direct_dependencies() - {canonicalize_name(pin.name) for pin in pins} == set()
+
+
+def test_serving_extras_ask_for_nothing_heavy():
+    extras = PROJECT["optional-dependencies"]
+    served = {Requirement(line).name for line in PROJECT["dependencies"] + extras["cpu"] + extras["serve"]}
+    assert served & {"torch", "onnx", "transformers", "gguf"} == set()
+
+
+@pytest.mark.parametrize("parent", PARENTS)
+def test_parent_folders_hold_no_module(parent):
+    assert [path.name for path in (ROOT / parent).glob("*.py")] == []
+
+
+@pytest.mark.parametrize("package", FORBIDDEN)
+def test_packages_depend_one_way(package):
+    modules = sorted((ROOT / package).rglob("*.py"))
+    assert modules
+    found = {str(path.relative_to(ROOT)): imports(path) & FORBIDDEN[package] for path in modules}
+    assert {path: names for path, names in found.items() if names} == {}
+
+
+def test_no_file_names_a_folder_of_one_machine():
+    found = []
+    for path in tracked():
+        for number, line in enumerate(path.read_text("utf-8", errors="replace").splitlines(), 1):
+            if ABSOLUTE.search(line):
+                found.append(f"{path.relative_to(ROOT)}:{number}: {line.strip()[:100]}")
+    assert found == []

@@ -1,0 +1,120 @@
+"""`shortlist query` and `shortlist check`."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+import shortlist
+import torch
+from safetensors.numpy import load_file, save_file
+from safetensors.torch import save_file as save_torch
+from shortlist.cli.answer_files import write_arrays
+from shortlist.cli.context_files import read_contexts
+from shortlist.errors import BadInput, NotFound
+
+from tests.support.layers import make_contexts, run_cli
+
+ROWS = make_contexts(rows=23, seed=8).contexts
+
+
+@pytest.fixture
+def contexts(tmp_path):
+    np.save(tmp_path / "x.npy", ROWS)
+    return tmp_path / "x.npy"
+
+
+@pytest.fixture(scope="module")
+def bundle(small_repository):
+    return small_repository / "lm" / "1"
+
+
+def one_line(done):
+    assert done.returncode == 1
+    assert len(done.stderr.splitlines()) == 1, done.stderr
+    return done.stderr
+
+
+def test_query_prints_a_table(bundle, contexts):
+    done = run_cli("query", bundle, "--contexts", contexts, "-k", 2)
+    lines = done.stdout.splitlines()
+    best = shortlist.load(bundle).topk(ROWS, 2).ids
+    assert done.returncode == 0
+    assert lines[0].split() == ["row", "rank", "id", "log-prob", "share", "label"]
+    assert [int(line.split()[2]) for line in lines[1:]] == best[:20].ravel().tolist()
+    assert lines[1].endswith(f"'word {best[0, 0]}'")
+    assert "3 more rows" in done.stderr
+
+
+def test_query_prints_json(small_repository, contexts):
+    done = run_cli("query", small_repository / "dense" / "1", "--contexts", contexts, "-k", 2, "--json")
+    content = json.loads(done.stdout)
+    assert content["ids"] == shortlist.load(small_repository / "dense" / "1").topk(ROWS, 2).ids.tolist()
+    assert (content["model"], content["normalizer"], "labels" in content) == ("dense", "exact", False)
+
+
+@pytest.mark.parametrize("name", ["out.npz", "out.safetensors"])
+def test_query_writes_files(bundle, contexts, tmp_path, name):
+    done = run_cli("query", bundle, "--contexts", contexts, "--exact", "--out", tmp_path / name)
+    assert (done.returncode, done.stdout) == (0, "")
+    found = dict(np.load(tmp_path / name)) if name.endswith("npz") else load_file(tmp_path / name)
+    assert np.array_equal(found["ids"], shortlist.load(bundle).topk(ROWS, 5, exact=True).ids)
+
+
+def test_query_refuses_in_one_line(bundle, contexts, tmp_path):
+    assert "no file" in one_line(run_cli("query", bundle, "--contexts", tmp_path / "none.npy"))
+    assert "k is 0" in one_line(run_cli("query", bundle, "--contexts", contexts, "-k", 0))
+    assert ".npz" in one_line(run_cli("query", bundle, "--contexts", contexts, "--out", tmp_path / "x.txt"))
+    assert "no bundle" in one_line(run_cli("query", tmp_path / "none" / "1", "--contexts", contexts))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.float64])
+def test_contexts_of_every_float_type(tmp_path, dtype):
+    rows = torch.from_numpy(ROWS).to(dtype)
+    save_torch({"contexts": rows, "other": torch.ones(1)}, tmp_path / "x.safetensors")
+    assert np.array_equal(read_contexts(tmp_path / "x.safetensors"), rows.to(torch.float32).numpy())
+
+
+def test_files_without_contexts(tmp_path):
+    save_file({"other": ROWS}, tmp_path / "other.safetensors")
+    save_file({"contexts": ROWS.astype(np.int64)}, tmp_path / "whole.safetensors")
+    (tmp_path / "cut.safetensors").write_bytes((tmp_path / "other.safetensors").read_bytes()[:50])
+    (tmp_path / "text.npy").write_text("no")
+    np.save(tmp_path / "pickle.npy", np.array([{}], dtype=object), allow_pickle=True)
+    np.save(tmp_path / "flat.npy", ROWS[0])
+    np.save(tmp_path / "words.npy", np.array([["a"]]))
+    for path in tmp_path.iterdir():
+        with pytest.raises(BadInput, match=path.name):
+            read_contexts(path)
+    with pytest.raises(NotFound):
+        read_contexts(tmp_path / "none.npy")
+
+
+def test_answers_on_a_full_disk(tmp_path):
+    with pytest.raises(shortlist.ShortlistError, match="cannot be written"):
+        write_arrays(tmp_path / "missing" / "x.npz", {"ids": ROWS})
+
+
+def test_check_prints_the_promise(bundle):
+    done = run_cli("check", bundle)
+    assert done.returncode == 0, done.stderr
+    names = {line.split()[0] for line in done.stdout.splitlines()}
+    assert {"files", "calibration", "p_at_1", "p_at_10", "cost_macs"} <= names
+
+
+@pytest.mark.parametrize("damage", ["missing", "cut", "edited", "no manifest", "not JSON", "no folder"])
+def test_check_fails_in_one_line(bundle, tmp_path, damage):
+    copy = tmp_path / "lm" / "1"
+    shutil.copytree(bundle, copy)
+    graph, manifest = copy / "graphs" / "preview.onnx", copy / "manifest.json"
+    {
+        "missing": graph.unlink,
+        "cut": lambda: graph.write_bytes(graph.read_bytes()[:-1]),
+        "edited": lambda: graph.write_bytes(graph.read_bytes()[:-1] + b"\x00"),
+        "no manifest": manifest.unlink,
+        "not JSON": lambda: manifest.write_text("{"),
+        "no folder": lambda: shutil.rmtree(copy),
+    }[damage]()
+    assert str(copy) in one_line(run_cli("check", copy))

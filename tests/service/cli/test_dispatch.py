@@ -1,0 +1,160 @@
+"""The command line as typed."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from shortlist.cli.dispatch import main
+
+from tests.support.layers import make_contexts, make_dense, run_cli
+
+
+@pytest.fixture
+def inputs(tmp_path):
+    np.save(tmp_path / "w.npy", make_dense().weight)
+    np.save(tmp_path / "c.npy", make_contexts().contexts)
+    return ["--weights", tmp_path / "w.npy", "--contexts", tmp_path / "c.npy", "--threads", 1, "--no-report"]
+
+
+def test_export_check_query(tmp_path, inputs):
+    out = tmp_path / "repo" / "lm" / "1"
+    with_report = [word for word in inputs if word != "--no-report"]
+    done = run_cli("export", *with_report, "--out", out, "--set", "basis=context", "--set", "full_view=60")
+    assert done.returncode == 0, done.stderr
+    assert "P@1" in done.stdout
+    assert (out / "report" / "index.html").is_file()
+    done = run_cli("check", out)
+    assert done.returncode == 0, done.stderr
+    done = run_cli("query", out, "--contexts", tmp_path / "c.npy", "-k", 3)
+    assert done.returncode == 0, done.stderr
+    done = run_cli("export", *inputs, "--out", out)
+    assert (done.returncode, done.stderr.count("immutable")) == (1, 1)
+
+
+@pytest.mark.parametrize("command", ["capture", "export", "tune", "report", "check", "query", "diff", "serve"])
+def test_help(command):
+    done = run_cli(command, "--help")
+    assert done.returncode == 0, done.stderr
+    assert f"shortlist {command}" in done.stdout
+
+
+def test_overview():
+    done = run_cli("--help")
+    assert done.returncode == 0
+    assert "export" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "words"),
+    [
+        (["expert"], 2, "invalid choice: 'expert'"),
+        (["export"], 2, "required"),
+        (["export", "--set"], 2, "expected one argument"),
+        (["check", "absent/1"], 1, "there is no bundle at absent/1"),
+        (["check", "absent/1", "--threads", "-3"], 2, "'-3' is not a whole number from 1"),
+        (["export", "--threads", "x"], 2, "'x' is not a whole number from 1"),
+        (["export", "--max-k", "0"], 2, "'0' is not a whole number from 1"),
+        (["export", "--seed", "-1"], 2, "'-1' is not a whole number from 0"),
+        (["export", "--min-p1", "99"], 2, "'99' is not a share"),
+        (["export", "--min-p5", "nan"], 2, "'nan' is not a share"),
+        (["export", "--min-p5", "some"], 2, "'some' is not a share"),
+        (["tune", "--target-p1", "1.01"], 2, "'1.01' is not a share"),
+        (["tune", "--target-pk", "10"], 2, "'10' is not K=SHARE"),
+        (["tune", "--max-memory", "-1"], 2, "'-1' is not a number over 0"),
+        (["export", "--weights", "absent.npy", "--contexts", "c", "--out", "r/lm/1"], 1, "there is no file absent.npy"),
+    ],
+)
+def test_one_line_errors(args, code, words, tmp_path):
+    done = run_cli(*args, cwd=tmp_path)
+    assert done.returncode == code
+    assert words in done.stderr.splitlines()[-1]
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [("basis", "--set basis is not NAME=VALUE"), ("basis=up", "basis=up is wrong"), ("w=1", "there is no option 'w'")],
+)
+def test_wrong_options(inputs, tmp_path, option, words):
+    done = run_cli("export", *inputs, "--out", tmp_path / "repo" / "lm" / "1", "--set", option)
+    assert done.returncode == 1
+    assert words in done.stderr.splitlines()[-1]
+    assert not (tmp_path / "repo" / "lm" / "1").exists()
+
+
+def test_not_a_number_in_the_weights(tmp_path, inputs):
+    weight = make_dense().weight
+    weight[7, 3] = np.nan
+    np.save(tmp_path / "w.npy", weight)
+    done = run_cli("export", *inputs, "--out", tmp_path / "repo" / "lm" / "1")
+    assert done.returncode == 1
+    assert "NaN or infinity in 1 of 300 rows, first in row 7" in done.stderr.splitlines()[-1]
+
+
+def test_labels_nested_too_deeply(tmp_path, inputs):
+    (tmp_path / "labels.json").write_text("[" * 250_000)
+    done = run_cli("export", *inputs, "--out", tmp_path / "lm" / "1", "--labels", tmp_path / "labels.json")
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].endswith("is not JSON: give a list of V strings")
+
+
+def test_contexts_of_zeros(tmp_path, inputs):
+    np.save(tmp_path / "c.npy", np.zeros((40, 16), np.float32))
+    done = run_cli("export", *inputs, "--out", tmp_path / "lm" / "1", "--set", "basis=context")
+    assert (done.returncode, "Traceback" in done.stderr) == (0, False), done.stderr
+    assert not (tmp_path / "lm" / "1" / "report").exists()
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_who_stops_reading_hears_no_complaint(small_repository, monkeypatch, unbuffered):
+    """As with `| head`: the pipe is closed when something is written to it, at once or at the end."""
+    monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)
+    command = [sys.executable, "-m", "shortlist", "check", small_repository / "lm" / "1"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process.stdout.close()
+    assert process.stderr.read() == ""
+    assert process.wait(timeout=60) == 1
+    process.stderr.close()
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_output_that_cannot_be_written(small_repository, monkeypatch, unbuffered):
+    monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)
+    with open("/dev/full", "w") as full:
+        command = [sys.executable, "-m", "shortlist", "check", small_repository / "lm" / "1"]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr.startswith("shortlist check: the system refused (No space left on device)")
+    assert len(done.stderr.splitlines()) == 1, done.stderr
+
+
+def test_a_file_that_may_not_be_read(monkeypatch, capsys):
+    def refuse(*_):
+        raise PermissionError(13, "Permission denied", "x.npy")
+
+    monkeypatch.setattr("shortlist.cli.check.load_checked", refuse)
+    assert main(["check", "lm/1"]) == 1
+    assert capsys.readouterr().err.startswith("shortlist check: x.npy cannot be used (Permission denied)")
+
+
+def test_importing_shortlist_stays_light():
+    heavy = "torch onnx onnxruntime fastapi transformers shortlist_exporter"
+    code = f"import shortlist, sys; print([name for name in '{heavy}'.split() if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_a_missing_extra_is_one_line(tmp_path):
+    """As where only the base install is there."""
+    code = (
+        "import sys; sys.modules |= dict.fromkeys(['torch', 'onnxruntime', 'uvicorn', 'shortlist_exporter'])\n"
+        "from shortlist.cli import main; sys.exit(main(sys.argv[1:]))"
+    )
+    for command, extra in {"export": "export", "capture": "export", "serve": "serve"}.items():
+        done = subprocess.run(
+            [sys.executable, "-c", code, command, str(tmp_path)], capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 1
+        assert f"pip install 'shortlist[{extra}]'" in done.stderr
+        assert len(done.stderr.splitlines()) == 1, done.stderr

@@ -1,0 +1,206 @@
+"""`shortlist query` over files of any size: read, answered and written part by part."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from argparse import Namespace
+
+import numpy as np
+import pytest
+import shortlist
+import torch
+from safetensors.numpy import load_file
+from safetensors.torch import save_file
+from shortlist.cli import query
+from shortlist.cli.answer_files import ArrayFile
+from shortlist.cli.context_files import open_contexts
+from shortlist.errors import BadInput, NotFound, ShortlistError
+
+from tests.support.layers import make_contexts
+
+ROWS = make_contexts(rows=23, seed=8).contexts
+MEGABYTE = 1 << 20
+
+
+@pytest.fixture(scope="module")
+def bundle(small_repository):
+    return small_repository / "lm" / "1"
+
+
+@pytest.fixture
+def small_parts(monkeypatch):
+    monkeypatch.setattr(query, "ROWS", 5)
+
+
+def arguments(bundle, contexts, out=None, **others):
+    values = {"bundle": bundle, "contexts": contexts, "out": out, "k": 4, "exact": False, "json": False}
+    return Namespace(**values | {"device": "cpu", "threads": 1} | others)
+
+
+def saved(path, rows=ROWS):
+    np.save(path, rows)
+    return path
+
+
+def read(path):
+    if path.suffix == ".safetensors":
+        return load_file(path)
+    content = np.load(path)
+    return {name: content[name] for name in ("ids", "logprobs", "scored")}
+
+
+@pytest.mark.parametrize("name", ["out.npz", "out.safetensors", "out.npy"])
+@pytest.mark.parametrize("exact", [False, True])
+@pytest.mark.usefixtures("small_parts")
+def test_parts_make_the_same_file_as_one_call(bundle, tmp_path, name, exact):
+    query.run(arguments(bundle, saved(tmp_path / "x.npy"), tmp_path / name, exact=exact))
+    found, top = read(tmp_path / name), shortlist.load(bundle).topk(ROWS, 4, exact=exact)
+    np.testing.assert_array_equal(found["ids"], top.ids)
+    np.testing.assert_allclose(found["logprobs"], top.logprobs, atol=1e-5)
+    np.testing.assert_array_equal(found["scored"], top.scored)
+    assert [found[name].dtype for name in found] == [np.int64, np.float32, np.int32]
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(["x.npy", name])
+
+
+@pytest.mark.usefixtures("small_parts")
+def test_the_last_short_part_is_answered_by_the_plan_of_all_rows(bundle, tmp_path, monkeypatch):
+    head = shortlist.load(bundle, threads=1)
+    head.manifest = head.manifest.model_copy(update={"dense_crossover": 20})
+    monkeypatch.setattr(query, "load", lambda *_, **__: head)
+    query.run(arguments(bundle, saved(tmp_path / "x.npy"), tmp_path / "out.npz"))
+    assert (read(tmp_path / "out.npz")["scored"] == head.manifest.classes).all()
+
+
+@pytest.mark.usefixtures("small_parts")
+def test_json_holds_all_parts_and_the_table_the_first_rows(bundle, tmp_path, capsys):
+    query.run(arguments(bundle, saved(tmp_path / "x.npy"), json=True))
+    assert capsys.readouterr().out.count('"word ') == 23 * 4
+    query.run(arguments(bundle, tmp_path / "x.npy"))
+    captured = capsys.readouterr()
+    assert len(captured.out.splitlines()) == 1 + 20 * 4
+    assert "3 more rows" in captured.err
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.float64])
+def test_contexts_of_every_float_type(tmp_path, dtype):
+    rows = torch.from_numpy(ROWS).to(dtype)
+    save_file({"contexts": rows, "before": torch.ones(3), "z": torch.ones(1)}, tmp_path / "x.safetensors")
+    contexts = open_contexts(tmp_path / "x.safetensors")
+    assert (contexts.count, contexts.dim) == ROWS.shape
+    np.testing.assert_array_equal(contexts.rows(7, 12), rows[7:12].to(torch.float32).numpy())
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, np.float64, np.uint16, np.int8])
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_npy_of_every_type_and_order(tmp_path, dtype, order):
+    rows = np.abs(ROWS * 3).astype(dtype)
+    contexts = open_contexts(saved(tmp_path / "x.npy", np.asarray(rows, order=order)))
+    np.testing.assert_array_equal(contexts.rows(20, 40), rows[20:].astype(np.float32))
+
+
+@pytest.mark.parametrize("suffix", [".npy", ".safetensors"])
+def test_no_rows(bundle, tmp_path, suffix):
+    path = tmp_path / f"x{suffix}"
+    if suffix == ".npy":
+        np.save(path, ROWS[:0])
+    else:
+        save_file({"contexts": torch.from_numpy(ROWS[:0])}, path)
+    query.run(arguments(bundle, path, tmp_path / "out.npy"))
+    assert read(tmp_path / "out.npy")["ids"].shape == (0, 4)
+
+
+def test_files_that_are_no_contexts(tmp_path):
+    save_file({"other": torch.ones(2, 2)}, tmp_path / "other.safetensors")
+    save_file({"contexts": torch.ones(2, 2, dtype=torch.int64)}, tmp_path / "whole.safetensors")
+    save_file({"contexts": torch.ones(2, 2, 2)}, tmp_path / "three.safetensors")
+    (tmp_path / "cut.safetensors").write_bytes((tmp_path / "other.safetensors").read_bytes()[:-1])
+    np.save(tmp_path / "object.npy", np.array([{}], dtype=object), allow_pickle=True)
+    np.save(tmp_path / "flat.npy", ROWS[0])
+    np.save(tmp_path / "words.npy", np.array([["a"]]))
+    (tmp_path / "cut.npy").write_bytes(saved(tmp_path / "good.npy").read_bytes()[:-1])
+    (tmp_path / "good.npy").unlink()
+    (tmp_path / "empty.npy").touch()
+    for path in tmp_path.iterdir():
+        with pytest.raises(BadInput, match=path.name):
+            open_contexts(path)
+    with pytest.raises(NotFound):
+        open_contexts(tmp_path / "none.npy")
+
+
+@pytest.mark.usefixtures("small_parts")
+def test_a_row_that_is_not_finite_is_told_and_leaves_nothing(bundle, tmp_path):
+    rows = ROWS.copy()
+    rows[13, 2] = np.nan
+    with pytest.raises(BadInput, match=r"x\.npy, counted from row 10: contexts row 3 holds NaN"):
+        query.run(arguments(bundle, saved(tmp_path / "x.npy", rows), tmp_path / "out.npz"))
+    assert [path.name for path in tmp_path.iterdir()] == ["x.npy"]
+
+
+def test_wrong_arguments_are_told_before_any_row_is_answered(bundle, tmp_path, monkeypatch):
+    monkeypatch.setattr(shortlist.head.Head, "run", lambda *_: pytest.fail("answered"))
+    contexts = saved(tmp_path / "x.npy")
+    with pytest.raises(BadInput, match=r"x\.txt must end in \.npz, \.npy, \.safetensors"):
+        query.run(arguments(bundle, contexts, tmp_path / "x.txt"))
+    with pytest.raises(BadInput, match="k is 0"):
+        query.run(arguments(bundle, contexts, tmp_path / "x.npz", k=0))
+    with pytest.raises(BadInput, match=r"d = 15 but lm takes d = 16"):
+        query.run(arguments(bundle, saved(tmp_path / "y.npy", ROWS[:, 1:]), tmp_path / "x.npz"))
+    with pytest.raises(ShortlistError, match="cannot be written"):
+        query.run(arguments(bundle, contexts, tmp_path / "missing" / "x.npz"))
+
+
+def test_a_disk_that_fills_leaves_the_earlier_file(tmp_path, monkeypatch):
+    out = tmp_path / "out.npz"
+    out.write_text("earlier")
+    with ArrayFile(out, 2, {"ids": (np.dtype("<i8"), (3,))}) as file:
+        file.add({"ids": np.ones((2, 3), np.int64)})
+        monkeypatch.setattr("shutil.copyfileobj", full_disk)
+        with pytest.raises(ShortlistError, match=r"out\.npz cannot be written: No space left"):
+            file.finish()
+    assert out.read_text() == "earlier"
+    assert [path.name for path in tmp_path.iterdir()] == ["out.npz"]
+
+
+def full_disk(*_):
+    raise OSError(28, "No space left on device")
+
+
+@pytest.mark.usefixtures("small_parts")
+def test_progress_of_a_long_run(bundle, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(query, "SECONDS_IN_A_LOG", 0)
+    query.run(arguments(bundle, saved(tmp_path / "x.npy"), tmp_path / "out.npz"))
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.partition(" rows")[0] for line in lines[:-1]] == [
+        f"shortlist query: {done} of 23" for done in (5, 10, 15, 20)
+    ]
+    assert "out.npz: 23 rows" in lines[-1]
+
+
+PEAK = """
+import resource, sys
+from shortlist.cli import main
+code = main(sys.argv[1:])
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+sys.exit(code)
+"""
+
+
+def peak(*args):
+    """Megabytes."""
+    command = [sys.executable, "-c", PEAK, "query", *map(str, args)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+    scale = 1 if sys.platform == "darwin" else 1024
+    return int(done.stdout.splitlines()[-1]) * scale / MEGABYTE
+
+
+def test_memory_does_not_grow_with_the_rows(bundle, tmp_path):
+    few = np.lib.format.open_memmap(tmp_path / "few.npy", "w+", np.float32, (8_192, 16))
+    many = np.lib.format.open_memmap(tmp_path / "many.npy", "w+", np.float32, (200_000, 16))
+    few[:], many[:] = 1, 1
+    out = tmp_path / "out.npy"
+    options = ["-k", 40, "--threads", 1, "--exact", "--out", out]
+    first = peak(bundle, "--contexts", tmp_path / "few.npy", *options)
+    last = peak(bundle, "--contexts", tmp_path / "many.npy", *options)
+    assert out.stat().st_size > 80 * MEGABYTE
+    assert last < first + 40

@@ -1,0 +1,164 @@
+"""`shortlist diff`: two heads of one layer side by side."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from safetensors.numpy import save_file
+from shortlist.core.results import TopK
+from shortlist.errors import BadInput
+from shortlist.evaluation.compare import agreement, common, difference
+
+from tests.support.layers import CLASSES, DIM, logprobs_of, make_contexts, make_dense, make_head, run_cli
+
+ROWS = make_contexts(rows=50, seed=8).contexts
+
+
+@pytest.fixture(scope="module")
+def heads(tmp_path_factory):
+    """A dense head, and previews so narrow that they miss some of the best."""
+    folder, dense = tmp_path_factory.mktemp("heads"), make_dense()
+    exact = make_head(folder / "exact", dense, method="full", options={})
+    return exact, make_head(folder / "narrow", dense, options={"basis": "context", "width": "6", "full_view": "20"})
+
+
+def test_agreement_overlap_and_order(heads):
+    exact, narrow = heads
+    found = difference(exact, narrow, ROWS, 7)
+    true = np.argsort(-logprobs_of(make_dense(), ROWS), axis=1, kind="stable")[:, :10]
+    for depth in (1, 5, 7, 10):
+        own = narrow.topk_by_plan(ROWS, depth).ids
+        hits = [len(set(one[:depth]) & set(other)) for one, other in zip(true, own, strict=True)]
+        assert found.agreement[depth].mean == pytest.approx(np.mean(hits) / depth)
+    own = narrow.topk_by_plan(ROWS, 7).ids
+    shared = [len(set(one[:7]) & set(other)) for one, other in zip(true, own, strict=True)]
+    assert found.overlap == pytest.approx(np.mean(shared))
+    assert found.same_set == pytest.approx(np.mean(np.array(shared) == 7))
+    assert found.same_order == pytest.approx((true[:, :7] == own).all(axis=1).mean())
+    assert 0 < found.same_order < 1
+
+
+def test_logprob_differences_are_of_classes_in_both(heads):
+    exact, narrow = heads
+    found = difference(exact, narrow, ROWS, 5)
+    top, true = narrow.topk_by_plan(ROWS, 5), logprobs_of(make_dense(), ROWS)
+    best = np.argsort(-true, axis=1, kind="stable")[:, :5]
+    changes = [
+        top.logprobs[row, place] - true[row, one]
+        for row in range(len(ROWS))
+        for place, one in enumerate(top.ids[row])
+        if one in best[row]
+    ]
+    assert found.logprob_difference["mean"] == pytest.approx(np.abs(changes).mean(), abs=1e-5)
+    assert found.logprob_difference["max"] == pytest.approx(np.abs(changes).max(), abs=1e-5)
+    assert found.logprob_shift == pytest.approx(np.mean(changes), abs=1e-5)
+
+
+def test_a_head_and_itself(heads):
+    found = difference(heads[1], heads[1], ROWS)
+    assert (found.same_set, found.same_order, found.overlap, found.differing) == (1, 1, 5, [])
+    assert found.logprob_difference["max"] == 0
+
+
+def test_settings_side_by_side(heads):
+    exact, narrow = heads
+    found = difference(exact, narrow, ROWS)
+    assert found.settings["method"] == ("full", "svd")
+    assert found.settings["options.width"] == (None, 6)
+    assert found.settings["quality.p_at_1"] == (exact.manifest.quality.p_at_1, narrow.manifest.quality.p_at_1)
+    assert {"method", "plan", "options.width"} <= set(found.differing)
+    assert not {"reference", "provenance.weights_sha256"} & set(found.differing)
+    assert found.candidates[0]["mean"] == CLASSES > found.candidates[1]["mean"]
+
+
+def test_other_labels_are_counted(tmp_path):
+    names = [f"word {i}" for i in range(CLASSES)]
+    dense, full = make_dense(), {"method": "full", "options": {}}
+    first = make_head(tmp_path / "first", dense, labels=names, **full)
+    second = make_head(tmp_path / "second", dense, labels=[*names[:-2], "a", "b"], **full)
+    bare = make_head(tmp_path / "bare", dense, **full)
+    assert difference(first, second, ROWS).relabelled == 2
+    assert difference(first, bare, ROWS).relabelled is None
+
+
+def test_heads_of_other_layers_are_refused(heads, tmp_path):
+    full = {"method": "full", "options": {}}
+    other = make_head(tmp_path, make_dense(classes=CLASSES + 1), **full)
+    wider = make_head(tmp_path / "wider", make_dense(dim=DIM + 1), make_contexts(dim=DIM + 1), **full)
+    with pytest.raises(BadInput, match=rf"V = {CLASSES}, .* V = {CLASSES + 1}"):
+        difference(heads[0], other, ROWS)
+    with pytest.raises(BadInput, match=rf"d = {DIM} .* d = {DIM + 1}"):
+        difference(heads[0], wider, ROWS)
+
+
+@pytest.mark.parametrize(
+    ("contexts", "k", "sentence"),
+    [(ROWS[:, 1:], 5, "contexts have shape"), (ROWS[:0], 5, "no rows"), (ROWS, 0, "k is 0"), (ROWS, 301, "k is 301")],
+)
+def test_bad_input(heads, contexts, k, sentence):
+    with pytest.raises(BadInput, match=sentence):
+        difference(*heads, contexts, k)
+
+
+def test_few_classes(tmp_path):
+    head = make_head(tmp_path, make_dense(classes=3), method="full", options={})
+    assert list(difference(head, head, ROWS, 2).agreement) == [1, 2]
+
+
+def top_of(ids):
+    shape = np.shape(ids)
+    return TopK(np.array(ids, np.int64), np.zeros(shape, np.float32), np.zeros(len(ids), np.int32), "exact")
+
+
+lists = st.lists(st.permutations(range(6)), min_size=1, max_size=8)
+
+
+@given(lists, st.integers(1, 6))
+def test_agreement_is_the_same_both_ways_and_whole_at_full_depth(rows, depth):
+    ids = np.array(rows)[:, :depth]
+    first, second = top_of(ids), top_of(ids[::-1])
+    assert agreement(first, second).mean == pytest.approx(agreement(second, first).mean)
+    assert agreement(first, first).mean == 1
+    if depth == 6:
+        assert agreement(first, second).mean == 1
+
+
+def test_missing_classes_agree_with_nothing():
+    assert common(np.array([[3, -1]]), np.array([[3, -1]])).tolist() == [[True, False]]
+    assert agreement(top_of([[3, -1]]), top_of([[3, -1]])).mean == 1
+
+
+def test_command_prints_a_table(heads):
+    done = run_cli("diff", heads[0].folder, heads[1].folder, "-k", 3)
+    assert (done.returncode, done.stderr) == (0, "")
+    lines = done.stdout.splitlines()
+    assert "held out by the export of" in lines[0]
+    assert any(line.startswith("agreement at 3 ") for line in lines)
+    assert any(line.split() == ["*", "method", "full", "svd"] for line in lines)
+    assert any(line.split() == ["reference", "dense", "dense"] for line in lines)
+    assert any(line.split() == ["*", "options.width", "-", "6"] for line in lines)
+
+
+def test_command_prints_json_on_contexts_of_a_file(heads, tmp_path):
+    save_file({"contexts": ROWS}, tmp_path / "x.safetensors")
+    folders = [head.folder for head in heads]
+    done = run_cli("diff", *folders, "--contexts", tmp_path / "x.safetensors", "--json")
+    found = difference(*heads, ROWS)
+    assert json.loads(done.stdout) == json.loads(found.model_dump_json())
+
+
+def test_command_refuses_in_one_line(heads, small_repository, tmp_path):
+    other = make_head(tmp_path, make_dense(classes=20), method="full", options={})
+    for arguments, words in (
+        ((heads[0].folder, other.folder), "give two heads over the same classes"),
+        ((heads[0].folder, tmp_path / "none" / "1"), "no bundle"),
+        ((heads[0].folder, heads[1].folder, "--contexts", tmp_path / "none.npy"), "no file"),
+        ((heads[0].folder, heads[1].folder, "-k", 301), "k is 301"),
+    ):
+        done = run_cli("diff", *arguments)
+        assert (done.returncode, len(done.stderr.splitlines())) == (1, 1), done.stderr
+        assert words in done.stderr

@@ -1,0 +1,389 @@
+"""`shortlist evaluate`: figures against a slow plain transcription, what is missing, what warns."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from safetensors.numpy import save_file
+from shortlist.cli.context_files import read_targets
+from shortlist.errors import BadInput, NotFound
+from shortlist.evaluation import statistics
+from shortlist.evaluation.evaluator import evaluate
+from shortlist.plans.registry import Plan
+
+from tests.support.layers import CLASSES, DIM, logits_of, logprobs_of, make_contexts, make_dense, make_head, run_cli
+
+SAMPLE = make_contexts(3000, seed=5)
+CONTEXTS = SAMPLE.contexts[:150]
+TARGETS = np.random.default_rng(2).integers(0, CLASSES, 150)
+OPTIONS = {"basis": "context", "width": "6", "full_view": "12"}
+
+
+@pytest.fixture(scope="module")
+def head(tmp_path_factory):
+    return make_head(tmp_path_factory.mktemp("svd"), make_dense(), SAMPLE, options=OPTIONS)
+
+
+@pytest.fixture(scope="module")
+def found(head):
+    return evaluate(head, CONTEXTS, TARGETS)
+
+
+@pytest.fixture(scope="module")
+def no_dense(tmp_path_factory):
+    return make_head(tmp_path_factory.mktemp("cut"), make_dense(), SAMPLE, options=OPTIONS, keep_dense=False)
+
+
+def own_logits(head, n):
+    """The paper's Algorithm 1, row by row: n candidates exact, the rest previewed."""
+    rows = []
+    for context, exact in zip(CONTEXTS, logits_of(make_dense(), CONTEXTS), strict=True):
+        preview = head.plan.preview(context=context[None])[0][0].astype(np.float64)
+        best = np.argsort(-preview, kind="stable")[:n]
+        logits = preview + head.manifest.options["tail_shift"]
+        logits[best] = exact[best]
+        rows.append(logits)
+    return np.array(rows)
+
+
+def first(logits, k):
+    return np.argsort(-logits, axis=1, kind="stable")[:, :k]
+
+
+def candidates_only(head, n, k):
+    """The k best of n candidates."""
+    ids = []
+    for context, exact in zip(CONTEXTS, logits_of(make_dense(), CONTEXTS), strict=True):
+        preview = head.plan.preview(context=context[None])[0][0]
+        best = np.argsort(-preview, kind="stable")[:n]
+        ids.append(best[np.argsort(-exact[best], kind="stable")[:k]])
+    return np.array(ids)
+
+
+def test_precision_coverage_and_order(head, found):
+    true = first(logits_of(make_dense(), CONTEXTS), 100)
+    own = candidates_only(head, 40, 10)
+    for k in (1, 5, 10):
+        hits = [len(set(mine[:k]) & set(theirs[:k])) / k for mine, theirs in zip(own, true, strict=True)]
+        assert found.precision[k].mean == pytest.approx(np.mean(hits))
+        assert found.precision[k].low < np.mean(hits) <= found.precision[k].high
+    assert found.precision[5].mean < 1, "a head that errs, else this shows nothing"
+    for size in (10, 50, 100):
+        mine = candidates_only(head, min(CLASSES, 4 * size), size)
+        counts = [len(set(a) & set(b[:size])) for a, b in zip(mine, true, strict=True)]
+        assert found.coverage[size] == pytest.approx(np.mean(counts))
+    assert set(found.coverage) == {10, 50, 100}, "there are no 500 classes"
+    assert found.order_kept == pytest.approx((own == true[:, :10]).all(axis=1).mean())
+
+
+def test_divergence_and_normaliser(head, found):
+    log_p = logprobs_of(make_dense(), CONTEXTS)
+    log_z = np.log(np.exp(logits_of(make_dense(), CONTEXTS)).sum(axis=1))
+    own = own_logits(head, 12)
+    log_q = own - np.log(np.exp(own).sum(axis=1, keepdims=True))
+    kl = (np.exp(log_p) * (log_p - log_q)).sum(axis=1)
+    assert found.kl == pytest.approx({"mean": kl.mean(), "p99": np.percentile(kl, 99)}, rel=1e-3)
+    z = np.exp(np.log(np.exp(own_logits(head, 40)).sum(axis=1)) - log_z)
+    expected = {"mean": z.mean(), "p1": np.percentile(z, 1), "p99": np.percentile(z, 99)}
+    assert found.z_ratio == pytest.approx(expected, rel=1e-3)
+    assert abs(found.z_ratio["mean"] - 1) > 1e-4
+    error = np.abs(np.log(z))  # numerators are exact, so a row's ten errors are its normaliser's
+    assert found.logprob_error["mean"] == pytest.approx(error.mean(), abs=1e-4)
+    assert found.logprob_error["max"] == pytest.approx(error.max(), abs=1e-4)
+
+
+def test_targets(head, found):
+    log_p = logprobs_of(make_dense(), CONTEXTS)
+    own = own_logits(head, 12)
+    log_q = own - np.log(np.exp(own).sum(axis=1, keepdims=True))
+    ranks = {"dense": first(log_p, 10), "head": candidates_only(head, 40, 10)}
+    for targets, logprobs, ids in (
+        (found.dense_targets, log_p, ranks["dense"]),
+        (found.head_targets, log_q, ranks["head"]),
+    ):
+        nll = -logprobs[np.arange(150), TARGETS].mean()
+        assert targets.nll == pytest.approx(nll, rel=1e-4)
+        assert targets.perplexity == pytest.approx(np.exp(nll), rel=1e-3)
+        for k in (1, 5, 10):
+            assert targets.accuracy[k].mean == pytest.approx((ids[:, :k] == TARGETS[:, None]).any(axis=1).mean())
+
+
+def test_targets_that_dense_gets_right(head):
+    best = first(logits_of(make_dense(), CONTEXTS), 1)[:, 0]
+    found = evaluate(head, CONTEXTS, best)
+    assert found.dense_targets.accuracy[1].mean == 1
+    assert found.head_targets.accuracy[1].mean == found.precision[1].mean
+
+
+def test_costs(head, found):
+    quality = head.manifest.quality
+    assert (found.cost_macs, found.cost_bytes) == (quality.cost_macs, quality.cost_bytes)
+    assert found.cost_macs == pytest.approx((DIM * 6 + CLASSES * 6 + DIM * 12) / (CLASSES * DIM)), "the projection too"
+    assert found.candidates == {"mean": 40, "p99": 40}
+    assert found.answered_dense == 0
+    assert found.promised == {1: quality.p_at_1, 5: quality.p_at_5, 10: quality.p_at_10}
+
+
+def test_the_dense_layer_itself(tmp_path):
+    full = make_head(tmp_path, make_dense(), method="full", options={})
+    found = evaluate(full, CONTEXTS, TARGETS)
+    assert [share.mean for share in found.precision.values()] == [1, 1, 1]
+    assert found.coverage == {10: 10, 50: 50, 100: 100}
+    assert (found.order_kept, found.answered_dense, found.warning) == (1, 1, None)
+    assert found.kl == {"mean": 0, "p99": 0}
+    assert found.z_ratio == pytest.approx({"mean": 1, "p1": 1, "p99": 1}, abs=1e-5)
+    assert found.head_targets == found.dense_targets
+
+
+def test_dense_by_number_of_rows_flatters_nothing(head, monkeypatch):
+    monkeypatch.setattr(head, "manifest", head.manifest.model_copy(update={"dense_crossover": 1}))
+    found = evaluate(head, CONTEXTS)
+    assert found.answered_dense == 1
+    assert found.precision[5].mean < 1
+    assert found.candidates["mean"] == 40
+
+
+def test_no_targets(head):
+    found = evaluate(head, CONTEXTS)
+    assert (found.head_targets, found.dense_targets) == (None, None)
+    assert found.kl is not None
+    assert found.missing == ["there are no targets, so no target accuracy, NLL and perplexity"]
+
+
+def test_no_truth_no_precision(no_dense):
+    found = evaluate(no_dense, CONTEXTS, TARGETS)
+    for name in ("precision", "coverage", "order_kept", "kl", "z_ratio", "logprob_error", "dense_targets", "warning"):
+        assert getattr(found, name) is None, name
+    assert found.head_targets.nll > 0
+    assert found.candidates["mean"] == 40
+    assert "exported with --no-dense" in found.missing[0]
+
+
+def test_a_plan_without_a_distribution(head, monkeypatch):
+    monkeypatch.setattr(head.plan, "distribution", lambda contexts: Plan.distribution(head.plan, contexts))
+    found = evaluate(head, CONTEXTS, TARGETS)
+    assert found.kl is None
+    assert (found.head_targets.nll, found.head_targets.perplexity) == (None, None)
+    assert found.dense_targets.nll > 0
+    assert found.precision is not None
+    assert "no KL" in found.missing[0]
+
+
+def elsewhere(rows=400):
+    """Contexts in directions that the head's own hardly use."""
+    directions = np.linalg.svd(SAMPLE.contexts, full_matrices=False)[2][-4:]
+    return (np.random.default_rng(1).standard_normal((rows, 4)) @ directions * 5).astype(np.float32)
+
+
+def test_the_rows_that_the_export_held_out_keep_its_promise(head):
+    found = evaluate(head, SAMPLE.contexts[-300:])
+    assert found.rows == head.manifest.quality.rows
+    for k, promised in found.promised.items():
+        assert found.precision[k].mean == pytest.approx(promised, abs=1e-3), "float rounding may swap a class"
+    assert found.logprob_error["mean"] == pytest.approx(head.manifest.quality.logprob_error_mean, rel=1e-2)
+    assert found.warning is None
+
+
+def test_contexts_of_another_domain_warn(head):
+    found = evaluate(head, elsewhere())
+    assert found.precision[1].high < found.promised[1]
+    assert found.warning.startswith("these contexts are not like those that the bundle was measured on: P@1 is 0.")
+    assert f"{found.promised[1]:.4f} promised" in found.warning
+
+
+def test_rows_are_distinct_random_and_seeded(head):
+    twice = np.vstack([CONTEXTS, CONTEXTS])
+    assert evaluate(head, twice).rows == 150
+    few = [evaluate(head, CONTEXTS, rows=40, seed=seed) for seed in (0, 0, 1)]
+    assert few[0] == few[1]
+    assert few[0].kl != few[2].kl
+    assert few[0].rows == 40
+
+
+def test_chunks_change_nothing(head, found, monkeypatch):
+    monkeypatch.setattr(head.dense, "max_rows", lambda: 7)
+    chunked = evaluate(head, CONTEXTS, TARGETS)
+    assert chunked.kl == pytest.approx(found.kl, rel=1e-3)
+    assert chunked.precision == found.precision
+
+
+def test_padding_bias_and_cap(tmp_path):
+    bias = np.random.default_rng(3).standard_normal(CLASSES).astype(np.float32)
+    dense = make_dense(bias=bias, logit_scale=0.5, soft_cap=4.0, padded=np.array([0, 299]))
+    head = make_head(tmp_path, dense, options=OPTIONS)
+    found = evaluate(head, CONTEXTS, np.full(150, 7))
+    log_p = logprobs_of(dense, CONTEXTS)
+    assert found.dense_targets.nll == pytest.approx(-log_p[:, 7].mean(), rel=1e-4)
+    assert 0 < found.kl["mean"] < 1
+    with pytest.raises(BadInput, match="class 299, which is padding"):
+        evaluate(head, CONTEXTS, np.full(150, 299))
+
+
+def test_fewer_classes_than_are_asked_for(tmp_path):
+    head = make_head(tmp_path, make_dense(), options=OPTIONS, max_k=6)
+    found = evaluate(head, CONTEXTS, TARGETS)
+    assert list(found.precision) == list(found.promised) == list(found.head_targets.accuracy) == [1, 5]
+    assert found.coverage is None
+
+
+huge = CONTEXTS.copy()
+huge[77] = 3e38
+holed = CONTEXTS.copy()
+holed[3, 2] = np.nan
+
+
+@pytest.mark.parametrize(
+    ("contexts", "targets", "options", "sentence"),
+    [
+        (CONTEXTS[:, :9], None, {}, r"shape \[150, 9\] but lm takes \[rows, 16\]"),
+        (CONTEXTS[:0], None, {}, "contexts have no rows"),
+        (holed, None, {}, "row 3 holds NaN"),
+        (huge, None, {}, "contexts row 77 is so large"),
+        (CONTEXTS, None, {"rows": 0}, "rows is 0"),
+        (CONTEXTS, TARGETS[:9], {}, r"targets have shape \[9\] for 150 contexts"),
+        (CONTEXTS, TARGETS * 1.0, {}, "targets are float64"),
+        (CONTEXTS, np.full(150, 300), {}, "targets row 0 is 300 but classes go from 0 to 299"),
+        (CONTEXTS, np.r_[TARGETS[1:], -100], {}, "targets row 149 is -100"),
+    ],
+)
+def test_bad_input(head, contexts, targets, options, sentence):
+    with pytest.raises(BadInput, match=sentence):
+        evaluate(head, contexts, targets, **options)
+
+
+def test_share_is_wilsons_for_hits_and_misses():
+    found = statistics.share(np.r_[np.ones(90), np.zeros(10)])
+    assert (found.low, found.mean, found.high) == pytest.approx((0.8256, 0.9, 0.9448), abs=1e-4)
+
+
+def test_share_of_rows_alike_is_narrower_but_not_blind():
+    alike = statistics.share(np.random.default_rng(0).choice([0.8, 1.0], 1000))
+    error = 1.96 * 0.1 / np.sqrt(1000)
+    assert alike.high - alike.low == pytest.approx(2 * error, rel=0.05)
+    assert statistics.share(np.full(3, 0.8)).low < 0.4
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=80))
+def test_share_holds_its_mean(hits):
+    found = statistics.share(np.array(hits))
+    assert 0 <= found.low <= found.mean + 1e-9
+    assert found.mean - 1e-9 <= found.high <= 1
+
+
+def test_divergence_of_what_is_ruled_out():
+    logits = np.array([[0.0, 1.0, -np.inf]], np.float32)
+    assert statistics.divergences(logits, logits).tolist() == [0]
+    assert statistics.divergences(logits, np.array([[0.0, -np.inf, -np.inf]], np.float32)).tolist() == [np.inf]
+    far = np.array([[0.0, -2000.0, -np.inf]], np.float32)
+    assert statistics.divergences(far, np.array([[0.0, -np.inf, 0.0]], np.float32)) == pytest.approx(np.log(2))
+
+
+def test_infinite_figures_are_null_in_json(found):
+    record = found.model_copy(update={"kl": {"mean": np.inf, "p99": np.inf}})
+    assert json.loads(record.model_dump_json())["kl"] == {"mean": None, "p99": None}
+    assert statistics.perplexity(np.array([5000.0])) == np.inf
+
+
+# The command line.
+
+
+@pytest.fixture
+def files(tmp_path):
+    np.save(tmp_path / "x.npy", CONTEXTS)
+    np.save(tmp_path / "y.npy", TARGETS)
+    np.save(tmp_path / "far.npy", elsewhere())
+    save_file({"contexts": CONTEXTS, "targets": TARGETS}, tmp_path / "both.safetensors")
+    return SimpleNamespace(**{path.stem: path for path in tmp_path.iterdir()}, folder=tmp_path)
+
+
+def test_command_prints_a_table(head, files):
+    done = run_cli("evaluate", head.folder, "--contexts", files.both, "--rows", 100, "--threads", 1)
+    assert (done.returncode, done.stderr) == (0, "")
+    found = evaluate(head, CONTEXTS, TARGETS, rows=100)
+    assert f"{found.precision[5].mean:.4f} (" in done.stdout
+    assert "rows                         100 distinct" in done.stdout
+    for name in ("top-50 coverage", "KL(dense || head)", "Z~/Z", "NLL of targets", "perplexity", "answered by dense"):
+        assert name in done.stdout
+
+
+def test_command_prints_json_and_writes_it(head, files):
+    out = files.folder / "figures.json"
+    args = ("--contexts", files.x, "--targets", files.y, "--json", "--out", out, "--threads", 1)
+    done = run_cli("evaluate", head.folder, *args)
+    assert done.returncode == 0, done.stderr
+    content = json.loads(done.stdout)
+    assert content == json.loads(out.read_text())
+    assert content["head_targets"]["nll"] == pytest.approx(evaluate(head, CONTEXTS, TARGETS).head_targets.nll, rel=1e-4)
+
+
+def test_command_prints_csv(head, files):
+    done = run_cli("evaluate", head.folder, "--contexts", files.x, "--csv", "--threads", 1)
+    lines = dict(line.split(",") for line in done.stdout.splitlines())
+    assert lines["figure"] == "value"
+    assert float(lines["precision.5.mean"]) == pytest.approx(evaluate(head, CONTEXTS).precision[5].mean)
+
+
+def test_command_warns_and_strict_fails(head, files):
+    for flags, code in (([], 0), (["--strict"], 1)):
+        done = run_cli("evaluate", head.folder, "--contexts", files.far, *flags, "--threads", 1)
+        assert done.returncode == code
+        assert "warning: these contexts are not like those" in done.stderr
+        assert len(done.stderr.splitlines()) == 1
+
+
+def test_command_refuses_in_one_line(head, files):
+    def refused(*args, code=1):
+        done = run_cli("evaluate", head.folder, *args)
+        assert done.returncode == code
+        assert len(done.stderr.splitlines()) == 1, done.stderr
+        return done.stderr
+
+    save_file({"contexts": CONTEXTS}, files.folder / "alone.safetensors")
+    assert "no file" in refused("--contexts", files.folder / "none.npy")
+    assert "no tensor 'targets'" in refused("--contexts", files.x, "--targets", files.folder / "alone.safetensors")
+    assert "for 400 contexts" in refused("--contexts", files.far, "--targets", files.y)
+    assert "'-1' is not a whole number from 0" in refused("--contexts", files.x, "--seed", -1, code=2)
+    assert "no folder" in refused("--contexts", files.x, "--out", files.folder / "none" / "x.json")
+
+
+def test_command_helps():
+    done = run_cli("evaluate", "--help")
+    assert done.returncode == 0
+    assert "nats" in done.stdout
+
+
+def test_targets_of_files(tmp_path):
+    save_file({"targets": TARGETS.astype(np.int32)}, tmp_path / "y.safetensors")
+    save_file({"other": TARGETS}, tmp_path / "none.safetensors")
+    assert read_targets(tmp_path / "y.safetensors").tolist() == TARGETS.tolist()
+    assert read_targets(tmp_path / "none.safetensors") is None
+    np.save(tmp_path / "floats.npy", TARGETS * 1.0)
+    np.save(tmp_path / "wide.npy", TARGETS[None])
+    (tmp_path / "text.safetensors").write_text("no")
+    for name in ("floats.npy", "wide.npy", "text.safetensors"):
+        with pytest.raises(BadInput, match=name):
+            read_targets(tmp_path / name)
+    with pytest.raises(NotFound):
+        read_targets(tmp_path / "absent.npy")
+
+
+def test_distributions_are_what_plans_normalise_by(head, tmp_path):
+    full = make_head(tmp_path, make_dense(), method="full", options={})
+    for plan in (head.plan, full.plan):
+        logits = plan.distribution(CONTEXTS)
+        assert (logits.shape, logits.dtype) == ((150, CLASSES), np.float32)
+        expected = np.log(np.exp(logits.astype(np.float64)).sum(axis=1))
+        np.testing.assert_allclose(plan.log_normalizer(CONTEXTS), expected, atol=1e-4)
+        assert plan.distribution(CONTEXTS[:0]).shape == (0, CLASSES)
+
+
+def test_a_single_row(head):
+    found = evaluate(head, CONTEXTS[:1])
+    assert found.rows == 1
+    assert found.precision[1].high - found.precision[1].low > 0.5, "one row shows little"
+    assert found.warning is None

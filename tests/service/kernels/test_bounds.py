@@ -1,0 +1,64 @@
+"""Bounds by compiled loops: against the graph that they stand for."""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+import pytest
+import shortlist
+from shortlist.runtime.session import Graph
+
+from tests.service.plans.proofs import graph_of, proved, rows
+from tests.support.layers import make_contexts, make_dense
+
+
+@pytest.mark.parametrize("layer", [{}, {"bias": True, "soft_cap": 20.0, "padded": np.array([0, 7, 601])}])
+def test_compiled_bounds_equal_the_graph(tmp_path, layer):
+    pytest.importorskip("numba")
+    from shortlist.kernels import bounds
+    from shortlist.kernels.bounds import VNNI, CompiledBounds
+
+    if not VNNI:
+        pytest.skip("this processor has no AVX-512 VNNI")
+    if layer.get("bias"):
+        layer = layer | {"bias": np.random.default_rng(1).standard_normal(602).astype(np.float32)}
+    head = proved(tmp_path, make_dense(602, 27, **layer), make_contexts(dim=27))
+    assert isinstance(head.certified.bounds, CompiledBounds)
+    contexts = make_contexts(50, 27, seed=8).contexts
+    estimates, spreads = head.certified.bounds(context=contexts)
+    wanted, wanted_spreads = graph_of(head)(context=contexts)
+    np.testing.assert_allclose(spreads, wanted_spreads, rtol=1e-3)
+    plan, known = head.certified, np.isfinite(wanted)
+    np.testing.assert_array_equal(np.isfinite(estimates), known)
+    off = np.abs(np.where(known, estimates, 0) - np.where(known, wanted, 0))
+    assert (off <= plan.scale * (spreads + wanted_spreads) + 2 * plan.floor).all()
+    assert (off.max(axis=1) < 1e-4).mean() > 0.9  # a digit that rounds the other way moves a whole row
+    for i, row in enumerate(contexts):
+        np.testing.assert_array_equal(head.certified.bounds(context=row[None])[0][0], estimates[i])
+    unaligned = np.frombuffer(b"x" + contexts.tobytes(), np.float32, offset=1).reshape(contexts.shape)
+    for held in (contexts[::-1][::-1], np.asfortranarray(contexts), unaligned):
+        np.testing.assert_array_equal(head.certified.bounds(context=held)[0], estimates)
+    for loop in (bounds.contexts_in_digits, bounds.estimate):
+        assert len(loop.signatures) == 1, "nothing is compiled while a request waits"
+
+
+@pytest.mark.parametrize("batch", [1, 5, 64])
+def test_more_threads_prove_the_same(head, batch):
+    heads = [shortlist.load(head.folder, threads=threads) for threads in (1, 2)]
+    if isinstance(heads[1].certified.bounds, Graph):
+        pytest.skip("no loops here: without numba, or AVX-512 VNNI")
+    heads[1].certified.bounds.side_by_side.row_seconds = 10.0  # so that every block is worth a thread
+    one, two = (each.topk(rows[:batch], 5, exact=True) for each in heads)
+    assert one.normalizer == two.normalizer == "bounded"
+    for name in ("ids", "logprobs", "scored"):
+        np.testing.assert_array_equal(getattr(one, name), getattr(two, name))
+
+
+def test_without_numba_the_graph_proves_the_same(tmp_path, head, monkeypatch):
+    monkeypatch.setitem(sys.modules, "shortlist.kernels.bounds", None)
+    other = shortlist.load(head.folder)
+    assert isinstance(other.certified.bounds, Graph)
+    one, two = (each.topk(rows, 5, exact=True) for each in (head, other))
+    np.testing.assert_array_equal(one.ids, two.ids)
+    np.testing.assert_allclose(one.logprobs, two.logprobs, atol=2 * head.manifest.certificate.logprob_bound)

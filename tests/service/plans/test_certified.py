@@ -1,0 +1,295 @@
+"""Exact answers that are proved: against float64 brute force, on ordinary and on adversarial layers."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import onnx
+import pytest
+import shortlist
+from hypothesis import given
+from hypothesis import strategies as st
+from onnx import TensorProto, helper
+from shortlist.bundle.manifest import read_manifest
+from shortlist.bundle.writer import seal
+from shortlist.core.queries import TopKQuery
+from shortlist.errors import BadInput, BundleError
+from shortlist.evaluation.canary import check_canary
+from shortlist.plans import certified
+from shortlist.runtime.session import Graph
+from shortlist.server.scheduling.tasks import Piece, checked_work
+from shortlist_exporter.graphs import bounds as certificate
+from shortlist_exporter.inputs.sources import Contexts, Dense
+
+from tests.support.layers import RunningServer, logits_of, logprobs_of, make_contexts, make_dense
+
+from .proofs import CLASSES, DIM, graph_of, proved, rows
+
+TIE = 1e-5  # of the largest logit
+ROUNDING = 1e-4  # nats, of float32 logits and sums
+
+
+def agrees(top, logits, k):
+    """Whether rank by rank the classes' true logits are the largest legal ones, ties aside."""
+    largest = np.abs(np.where(np.isfinite(logits), logits, 0)).max(axis=1, keepdims=True)
+    best = -np.sort(-logits, axis=1)[:, :k]
+    known = top.ids >= 0
+    assert (known == np.isfinite(best)).all(), "as many as are legal"
+    found = np.take_along_axis(logits, np.maximum(top.ids, 0), axis=1)
+    most = (TIE * largest + 1e-30).repeat(k, axis=1)
+    assert (np.abs(found[known] - best[known]) <= most[known]).all()
+    for ids in top.ids:
+        assert len(set(ids[ids >= 0].tolist())) == np.count_nonzero(ids >= 0)
+
+
+def holds(head, dense, contexts):
+    """Whether every true logit lies within its bounds, in float64: those of the graph, and of compiled loops."""
+    plan = head.certified
+    logits = logits_of(dense, contexts)
+    for bounds in (plan.bounds, graph_of(head)):
+        estimate, spread = bounds(context=contexts)
+        sound = np.isfinite(logits) & np.isfinite(spread)
+        most = plan.scale.astype(np.float64) * spread + plan.floor
+        with np.errstate(invalid="ignore"):
+            assert (np.abs(estimate - logits) <= most)[sound].all()
+
+
+def test_few_classes_are_scored_and_the_answer_is_dense(head):
+    top, dense = head.topk(rows, 5, exact=True), head.dense.topk(rows, 5, shortlist.head.UNRESTRICTED)
+    assert top.normalizer == "bounded"
+    assert (top.scored < CLASSES).all()
+    np.testing.assert_array_equal(top.ids, dense.ids)
+    agrees(top, logits_of(make_dense(CLASSES, DIM), rows), 5)
+
+
+def test_logprobs_are_within_the_stated_bound(head):
+    bound = head.manifest.certificate.logprob_bound
+    assert 0 < bound < 1
+    top = head.topk(rows, 5, exact=True)
+    truth = np.take_along_axis(logprobs_of(make_dense(CLASSES, DIM), rows), top.ids, axis=1)
+    assert np.abs(top.logprobs - truth).max() <= bound + ROUNDING
+
+
+def test_a_row_that_could_be_off_by_more_is_answered_by_dense(head):
+    head.certified.tolerance = 0.0
+    top = head.topk(rows, 5, exact=True)
+    assert top.scored.tolist() == [CLASSES] * len(rows)
+    truth = np.take_along_axis(logprobs_of(make_dense(CLASSES, DIM), rows), top.ids, axis=1)
+    np.testing.assert_allclose(top.logprobs, truth, atol=ROUNDING)
+
+
+def test_too_many_classes_within_the_bounds_go_to_dense(tmp_path):
+    dense = Dense(np.tile(make_dense(1, DIM).weight, (CLASSES, 1)))
+    top = proved(tmp_path, dense).topk(rows, 5, exact=True)
+    assert top.scored.tolist() == [CLASSES] * len(rows)
+    assert top.ids.tolist() == [[0, 1, 2, 3, 4]] * len(rows), "equal scores by lower id"
+
+
+def test_more_candidates_are_rescored_where_the_first_do_not_prove_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(certified, "FIRST", 5)
+    dense = make_dense(6000, DIM)
+    top = proved(tmp_path, dense).topk(rows, 5, exact=True)
+    assert len(set(top.scored.tolist())) > 1
+    agrees(top, logits_of(dense, rows), 5)
+
+
+def test_a_row_does_not_depend_on_its_neighbours(head):
+    batch = rows.copy()
+    batch[1:] *= 1000
+    alone, beside = head.topk(batch[:1], 7, exact=True), head.topk(batch, 7, exact=True)
+    np.testing.assert_array_equal(alone.ids[0], beside.ids[0])
+    np.testing.assert_allclose(alone.logprobs[0], beside.logprobs[0], atol=1e-5)
+    assert alone.scored[0] == beside.scored[0]
+
+
+def test_dense_answers_large_k_and_many_rows(head):
+    assert head.topk(rows, 50, exact=True).normalizer == "exact"
+    head.certified.crossover = 8
+    assert head.topk(rows[:7], 5, exact=True).normalizer == "bounded"
+    assert head.topk(rows[:8], 5, exact=True).normalizer == "exact"
+
+
+def test_no_rows(head):
+    top = head.topk(np.empty((0, DIM), np.float32), 3, exact=True)
+    assert (top.ids.shape, top.logprobs.shape, top.scored.shape) == ((0, 3), (0, 3), (0,))
+
+
+def test_given_classes_are_scored_by_dense(head):
+    truth = logprobs_of(make_dense(CLASSES, DIM), rows)[:, [3, 299]]
+    found = head.logprobs(rows, np.tile([3, 299], (64, 1)), exact=True)
+    np.testing.assert_allclose(found, truth, atol=ROUNDING)
+
+
+def test_bias_scale_cap_and_padding(tmp_path):
+    dense = make_dense(
+        CLASSES, DIM,
+        bias=np.random.default_rng(3).standard_normal(CLASSES).astype(np.float32),
+        logit_scale=0.5,
+        soft_cap=4.0,
+        padded=np.array([0, 1, 599]),
+    )  # fmt: skip
+    head = proved(tmp_path, dense)
+    holds(head, dense, rows)
+    for lists in ({}, {"ban": [5, 6]}, {"allow": [0, 7, 8, 9]}):
+        logits = logits_of(dense, rows)
+        legal = np.isin(np.arange(CLASSES), lists.get("allow", np.arange(CLASSES)))
+        legal[lists.get("ban", [])] = False
+        logits[:, ~legal] = -np.inf
+        agrees(head.topk(rows, 5, exact=True, **lists), logits, 5)
+
+
+def test_lists_do_not_change_the_normaliser(head):
+    best = head.topk(rows, 5, exact=True)
+    top = head.topk(rows, 2, exact=True, ban=best.ids[:, :3])
+    np.testing.assert_array_equal(top.ids, best.ids[:, 3:])
+    np.testing.assert_allclose(top.logprobs, best.logprobs[:, 3:], atol=2 * head.manifest.certificate.logprob_bound)
+
+
+def test_scores_that_overflow_are_refused(head):
+    with pytest.raises(BadInput, match="overflow float32"):
+        head.topk(np.full((1, DIM), 3e38), 1, exact=True)
+
+
+KINDS = {
+    "plain": lambda random, v, d: random.standard_normal((v, d)),
+    "equal rows": lambda random, v, d: np.tile(random.standard_normal((1, d)), (v, 1)),
+    "nearly equal rows": lambda random, v, d: random.standard_normal((1, d)) + 1e-6 * random.standard_normal((v, d)),
+    "each row twice": lambda random, v, d: np.repeat(random.standard_normal((v, d)), 2, axis=0)[:v],
+    "one huge row": lambda random, v, d: (
+        random.standard_normal((v, d)) * np.where(np.arange(v) == v // 2, 1e6, 1)[:, None]
+    ),
+    "norms of all sizes": lambda random, v, d: random.standard_normal((v, d)) * np.geomspace(1e-12, 1e6, v)[:, None],
+    "constant rows": lambda random, v, d: np.tile(random.standard_normal((v, 1)), (1, d)),
+    "zero rows": lambda random, v, d: random.standard_normal((v, d)) * (random.random((v, 1)) < 0.3),
+    "zeros": lambda random, v, d: np.zeros((v, d)),
+    "whole numbers": lambda random, v, d: random.integers(-3, 4, (v, d)),
+    "one column": lambda random, v, d: random.standard_normal((v, d)) * (np.arange(d) == 0),
+    "tiny": lambda random, v, d: random.standard_normal((v, d)) * 1e-25,
+}
+SIZES = {"plain": 1.0, "small": 1e-6, "large": 1e6, "tiny": 1e-30, "zero": 0.0}
+
+
+@given(
+    st.sampled_from(sorted(KINDS)), st.sampled_from(sorted(SIZES)), st.integers(1, 300), st.integers(1, 40),
+    st.integers(1, 12), st.booleans(), st.sampled_from([None, 3.0]), st.integers(0, 2**32 - 1), st.data(),
+)  # fmt: skip
+def test_any_layer(tmp_path_factory, kind, size, classes, dim, k, bias, cap, seed, data):
+    random = np.random.default_rng(seed)
+    weight = KINDS[kind](random, classes, dim).astype(np.float32)
+    biases = random.standard_normal(classes).astype(np.float32) if bias else None
+    padded = np.flatnonzero(random.random(classes - 1) < 0.1) if cap else np.empty(0, np.int64)
+    dense = Dense(weight, biases, soft_cap=cap, padded=padded)
+    spread = random.standard_normal((8, dim)) * np.geomspace(1, 1e-3, dim) + 3 * random.standard_normal(dim)
+    fit = Contexts(np.vstack([spread, spread]).astype(np.float32))
+    contexts = (spread * SIZES[size]).astype(np.float32)
+    contexts[0] = weight[random.integers(classes)]  # a context that is a row
+    head = proved(tmp_path_factory.mktemp("any"), dense, fit)
+    k = min(k, head.manifest.max_k)
+    ban = data.draw(st.none() | st.lists(st.integers(0, classes - 1), max_size=classes))
+    holds(head, dense, contexts)
+    logits = logits_of(dense, contexts)
+    top = head.topk(contexts, k, ban=ban, exact=True)
+    certain = head.manifest.certificate.logprob_bound if top.normalizer == "bounded" else 0.0
+    truth = np.take_along_axis(logprobs_of(dense, contexts), np.maximum(top.ids, 0), axis=1)
+    size_of = np.abs(np.where(np.isfinite(logits), logits, 0)).max()
+    off = np.abs(top.logprobs - truth)[top.ids >= 0]
+    assert (off <= certain + ROUNDING + TIE * size_of).all()
+    logits[:, ban or []] = -np.inf
+    agrees(top, logits, k)
+
+
+def test_a_layer_that_float32_cannot_hold_is_left_to_dense(tmp_path):
+    weight = np.full((40, 4), 3e38, np.float32)
+    weight[::2] *= -1
+    contexts = make_contexts(40, 4).contexts * np.float32(1e-3)
+    head = proved(tmp_path, Dense(weight), Contexts(contexts))
+    assert (head.certified, head.manifest.certificate) == (None, None)
+    assert head.topk(contexts[:2] * np.float32(1e-3), 1, exact=True).normalizer == "exact"
+
+
+def test_small_layers_are_left_to_dense(tmp_path, monkeypatch):
+    monkeypatch.setattr(certificate, "LEAST_WEIGHTS", CLASSES * DIM + 1)
+    head = proved(tmp_path, make_dense(CLASSES, DIM))
+    assert (head.certified, head.manifest.certificate) == (None, None)
+    assert head.topk(rows, 5, exact=True).normalizer == "exact"
+
+
+def test_export_without(tmp_path):
+    head = proved(tmp_path, make_dense(CLASSES, DIM), certificate=False)
+    assert head.certified is None
+    assert not list(head.folder.rglob("*certificate*"))
+
+
+def test_every_method_has_it_and_no_dense_has_not(tmp_path):
+    options = {"basis": "context", "width": "8", "full_view": "40"}
+    head = proved(tmp_path, make_dense(CLASSES, DIM), method="svd", options=options)
+    assert (head.topk(rows, 5).normalizer, head.topk(rows, 5, exact=True).normalizer) == ("estimated", "bounded")
+    bare = proved(tmp_path / "bare", make_dense(CLASSES, DIM), method="svd", options=options, keep_dense=False)
+    assert bare.certified is None
+
+
+def test_the_manifest_says_what_is_promised(head):
+    content = json.loads((head.folder / "manifest.json").read_text())["certificate"]
+    assert (content["rows"], content["dense_share"], content["dense_crossover"]) == (40, 0.0, None)
+    assert 5 <= content["rescored"] <= 64
+
+
+def test_the_canary_refuses_bounds_that_do_not_hold(head):
+    check_canary(head, shortlist.bundle.Bundle(head.folder))
+    rows_of = head.folder / "graphs" / "certificate_rows.bin"
+    rows_of.write_bytes(rows_of.read_bytes()[::-1])
+    (head.folder / "manifest.json").unlink()
+    seal(head.folder, head.manifest)
+    assert read_manifest(head.folder).certificate
+    with pytest.raises(BundleError, match="a logit is outside its bounds"):
+        check_canary(shortlist.load(head.folder), shortlist.bundle.Bundle(head.folder))
+
+
+def test_answers_over_http_say_that_they_are_bounded(tmp_path, head):
+    best = head.topk(rows[:9], 3, exact=True)
+    with RunningServer(head.folder.parent.parent) as server, shortlist.Client(server.url) as client:
+        top = client.topk("lm", rows[:9], 3, exact=True)
+        asked = {"model": "lm", "contexts": rows[:9].tolist(), "k": 3, "exact": True}
+        answer = server.http.post("/v1/topk", json=asked).json()
+        promise = server.http.get("/v1/models/lm").json()["certificate"]
+        scored = {"model": "lm", "contexts": rows[:9].tolist(), "ids": best.ids.tolist(), "exact": True}
+        score = server.http.post("/v1/score", json=scored).json()
+        metrics = server.http.get("/metrics").text
+    assert (top.normalizer, answer["normalizer"]) == ("bounded", "bounded")
+    np.testing.assert_array_equal(top.ids, best.ids)
+    np.testing.assert_array_equal(answer["ids"], best.ids)
+    np.testing.assert_array_equal(answer["scored"], best.scored)
+    assert promise["logprob_bound"] == head.manifest.certificate.logprob_bound
+    assert score["normalizer"] == "exact"
+    np.testing.assert_allclose(score["logprobs"], answer["logprobs"], atol=promise["logprob_bound"] + ROUNDING)
+    assert 'shortlist_rows_total{answered="proved",model="lm",version="1"} 18.0' in metrics
+    assert 'shortlist_rescored_classes_count{model="lm",version="1"} 18.0' in metrics
+    assert f'shortlist_rescored_classes_sum{{model="lm",version="1"}} {2.0 * best.scored.sum()}' in metrics
+
+
+def test_requests_of_one_k_alone_are_computed_together(head):
+    works = [checked_work(head, TopKQuery(rows[i : i + 4], k, exact=True)) for i, k in ((0, 3), (4, 3), (8, 5))]
+    groups = [Piece(work, 0, 4).group for work in works]
+    assert groups[0] == groups[1] != groups[2]
+    parts = works[0].together([Piece(works[0], 0, 4), Piece(works[1], 0, 4)])
+    for work, part in zip(works, parts, strict=False):
+        alone = work.answer()
+        np.testing.assert_array_equal(part.ids, alone.ids)
+        np.testing.assert_array_equal(part.scored, alone.scored)
+
+
+def test_tanh_is_as_exact_as_the_proof_needs(tmp_path):
+    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n"]) for name in ("x", "y")]
+    graph = helper.make_graph([helper.make_node("Tanh", ["x"], ["y"])], "tanh", values[:1], values[1:])
+    path = tmp_path / "tanh.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10), str(path))
+    x = np.r_[np.linspace(-20, 20, 2_000_001), np.geomspace(1e-30, 1e30, 200_001)].astype(np.float32)
+    for tanh in (Graph(path, "cpu", 1)(x=x)[0], np.tanh(x)):
+        assert np.abs(tanh - np.tanh(x.astype(np.float64))).max() < certified.TANH_ERROR
+
+
+def test_digits_never_saturate_sixteen_bits():
+    most = certificate.DIGIT + 1 + certificate.DIGIT
+    assert 2 * most * certificate.LEVELS < 1 << 15
+    assert certificate.SECOND == 2 * certificate.DIGIT, "half a first step is at most a second digit"

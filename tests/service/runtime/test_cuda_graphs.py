@@ -1,0 +1,143 @@
+"""Bound buffers, on the CPU's memory; on a GPU's where there is one."""
+
+import threading
+
+import numpy as np
+import pytest
+import shortlist
+from shortlist import head as head_module
+from shortlist.bundle.reader import Bundle
+from shortlist.errors import DeviceError
+from shortlist.evaluation.canary import check_canary
+from shortlist.head import Head
+from shortlist.runtime import session as runtime
+from shortlist.runtime.cuda_graphs import SIZES, FixedShapes
+from shortlist.runtime.devices import ort
+from shortlist.runtime.session import Graph
+
+from tests.support.layers import DIM, make_contexts, make_dense, make_head
+
+NO_GPU = "not run on a GPU: ONNX Runtime has no CUDA here"
+rows = make_contexts(80).contexts
+METHODS = {
+    "full": {},
+    "svd": {"basis": "context", "width": "8", "full_view": "40"},
+    "l2s": {"clusters": "6", "budget": "40", "rounds": "0", "background": "0"},
+}
+
+
+@pytest.fixture
+def graph(small_repository):
+    return Graph(small_repository / "dense" / "1" / "graphs" / "dense.onnx", "cpu", 1)
+
+
+@pytest.fixture
+def rehearsed(monkeypatch):
+    """`cuda:0` is taken for the CPU: all that a GPU would run, but for CUDA."""
+    monkeypatch.setattr(runtime, "check_provider", lambda session, device: None)
+    monkeypatch.setattr(runtime, "memory_of", lambda device: ("cpu", 0))
+    monkeypatch.setattr(runtime, "providers", lambda device, *, capture=False: ["CPUExecutionProvider"])
+    monkeypatch.setattr(head_module, "resolve_device", lambda device: device)
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 3, 33, 64, 65, 80])
+def test_equals_a_plain_run(graph, count):
+    fixed = FixedShapes(graph.session, "cpu", 0)
+    for part in (rows[:count], -rows[:count], rows[:count]):
+        (found,), (plain,) = fixed(part), graph(context=part)
+        assert found.shape == plain.shape
+        np.testing.assert_allclose(found, plain, atol=1e-4)
+
+
+def test_buffers_stay_where_they_are(graph):
+    """One set for each size, whatever was asked for; an answer is not overwritten by the next."""
+    fixed = FixedShapes(graph.session, "cpu", 0)
+    first = fixed(rows[:5])[0]
+    kept, place = first.copy(), fixed.slots[8].context.data_ptr()
+    fixed(rows[10:17])
+    assert (first == kept).all()
+    assert (set(fixed.slots), fixed.slots[8].context.data_ptr()) == ({8}, place)
+    for count in range(1, 70):
+        fixed(rows[:count])
+    assert set(fixed.slots) == set(SIZES)
+
+
+def test_threads_take_turns(graph):
+    fixed = FixedShapes(graph.session, "cpu", 0)
+    wrong = []
+
+    def ask(start):
+        part = rows[start : start + 3]
+        for _ in range(50):
+            if not np.allclose(fixed(part)[0], graph(context=part)[0], atol=1e-4):
+                wrong.append(start)
+
+    threads = [threading.Thread(target=ask, args=(start,)) for start in range(0, 40, 10)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_heads_over_bound_buffers_answer_as_others(tmp_path, rehearsed, method):
+    on_cpu = make_head(tmp_path, make_dense(), make_contexts(), method=method, options=METHODS[method])
+    bundle = Bundle(on_cpu.folder)
+    bound = Head(bundle, "cuda:0", 1)
+    check_canary(bound, bundle)
+    graph = {"full": "few", "svd": "preview", "l2s": "screen"}[method]
+    assert getattr(bound.plan, graph).fixed is not None
+    for count in (1, 7, 64, 70):
+        ours, theirs = bound.topk(rows[:count], 5), on_cpu.topk(rows[:count], 5)
+        assert (ours.ids == theirs.ids).all()
+        np.testing.assert_allclose(ours.logprobs, theirs.logprobs, atol=1e-4)
+
+
+def test_another_device_has_a_crossover_of_its_own(tmp_path, rehearsed, monkeypatch):
+    monkeypatch.setattr("shortlist.plans.common.crossover.dense_wins", lambda plan, dense, contexts: len(contexts) >= 4)
+    options = METHODS["svd"]
+    allowed = make_head(tmp_path / "a", make_dense(), options=options, fallback=True)
+    refused = make_head(tmp_path / "b", make_dense(), options=options, fallback=False)
+    assert Head(Bundle(allowed.folder), "cuda:0", 1).manifest.dense_crossover == 4
+    assert Head(Bundle(refused.folder), "cuda:0", 1).manifest.dense_crossover is None
+    served = Head(Bundle(allowed.folder), "cuda:0", 1)
+    assert set(served.topk(rows[:4], 2).scored) == {300}
+    assert set(served.topk(rows[:3], 2).scored) == {40}
+
+
+def test_a_graph_that_cannot_be_captured_is_opened_without(small_repository, monkeypatch):
+    asked = []
+
+    def providers(device, *, capture=False):
+        asked.append(capture)
+        return ["NoSuchExecutionProvider" if capture else "CPUExecutionProvider"]
+
+    monkeypatch.setattr(runtime, "providers", providers)
+    path = small_repository / "dense" / "1" / "graphs" / "dense.onnx"
+    session = runtime.opened(path, "cuda:0", runtime.options(1, prepack=False), capture=True)
+    assert (asked, session.get_providers()) == ([True, False], ["CPUExecutionProvider"])
+
+
+def test_cuda_is_asked_for_exact_products():
+    ((name, chosen), second) = runtime.providers("cuda:3", capture=True)
+    assert (name, second) == ("CUDAExecutionProvider", "CPUExecutionProvider")
+    assert chosen == {"device_id": 3, "use_tf32": "0", "enable_cuda_graph": "1"}
+    assert runtime.providers("cuda:0")[0][1]["enable_cuda_graph"] == "0"
+    assert runtime.memory_of("cuda:3") == ("cuda", 3)
+
+
+def test_a_session_that_came_up_on_the_cpu_is_told(graph):
+    with pytest.raises(DeviceError, match="cuda:0 could not be used"):
+        runtime.check_provider(graph.session, "cuda:0")
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_on_a_gpu(tmp_path, method):
+    if "CUDAExecutionProvider" not in ort().get_available_providers():
+        pytest.skip(NO_GPU)
+    on_cpu = make_head(tmp_path, make_dense(), make_contexts(), method=method, options=METHODS[method])
+    on_gpu = shortlist.load(on_cpu.folder, device="cuda:0", threads=1)
+    for count in (1, 7, 64, 70, 1, 7):
+        np.testing.assert_array_equal(on_gpu.topk(rows[:count], 5).ids, on_cpu.topk(rows[:count], 5).ids)
+    assert on_gpu.topk(np.zeros((1, DIM), np.float32), 1).ids.shape == (1, 1)

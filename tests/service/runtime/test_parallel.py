@@ -1,0 +1,98 @@
+"""Rows of a call by several threads."""
+
+import threading
+import time
+
+import numpy as np
+import pytest
+from shortlist.runtime.parallel import TURNS, WORTH_SECONDS, SideBySide
+
+FAST, SLOW = WORTH_SECONDS / 4, 10.0
+
+
+def side_by_side(threads, row_seconds):
+    """One that has seen rows take so long."""
+    made = SideBySide(threads)
+    made.row_seconds = row_seconds
+    return made
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3, 16])
+@pytest.mark.parametrize("rows", [0, 1, 2, 7, 8, 33, 500])
+@pytest.mark.parametrize("row_seconds", [0, FAST, SLOW])
+def test_every_row_is_given_once(threads, rows, row_seconds):
+    given, found, turns = np.arange(2 * rows).reshape(rows, 2), np.zeros(rows, int), []
+
+    def add(numbers, sums):
+        turns.append(len(sums))
+        sums += numbers.sum(axis=1) + 1
+
+    side_by_side(threads, row_seconds)(add, given, found)
+    np.testing.assert_array_equal(found, given.sum(axis=1) + 1)
+    assert sum(turns) == rows
+    assert len(turns) <= max(1, TURNS * threads)
+    worth = {0: rows + 1, FAST: 8, SLOW: 2}[row_seconds]  # rows whose work is worth two threads
+    assert (len(turns) > 1) == (threads > 1 and rows >= worth)
+
+
+def test_what_rows_take_is_measured():
+    made = SideBySide(2)
+    for _ in range(20):
+        made(lambda rows: time.sleep(0.002 * len(rows)), np.zeros(2))
+    assert made.row_seconds > 0.0015  # sleep may take longer, never less
+    before = made.row_seconds
+    for _ in range(20):
+        made(lambda rows: None, np.zeros(1000))
+    assert made.row_seconds < before / 10
+
+
+def test_a_pause_counts_as_no_more_than_twice_what_was_known():
+    made = SideBySide(2)
+    for seconds, expected in ((1.0, 1.0), (1.0, 1.0), (50.0, 1.2), (1.2, 1.2), (0.2, 1.0)):
+        made.note(seconds)
+        assert made.row_seconds == pytest.approx(expected)
+
+
+def test_dear_rows_are_worth_a_thread_sooner():
+    turns = []
+    made = side_by_side(2, FAST)
+    made(lambda rows: turns.append(len(rows)), np.zeros(4), size=1)
+    assert turns == [4]
+    made.row_seconds = FAST
+    made(lambda rows: turns.append(len(rows)), np.zeros(4), size=2)
+    assert turns[1:] == [1] * 4
+
+
+def test_turns_are_taken_at_once():
+    meeting, threads = threading.Barrier(3), set()
+
+    def meet(rows):
+        meeting.wait(20)  # each waits for the others
+        threads.add(threading.get_ident())
+
+    side_by_side(3, SLOW)(meet, np.zeros(3))
+    assert len(threads) == 3
+    assert threading.get_ident() in threads
+
+
+def test_a_thread_that_is_late_is_not_waited_for():
+    made, over = side_by_side(2, SLOW), threading.Event()
+    busy = made.others.submit(over.wait, 60)
+    found = np.zeros(16)
+    start = time.monotonic()
+    made(lambda rows: rows.__iadd__(1), found)
+    assert time.monotonic() - start < 30
+    assert found.tolist() == [1] * found.size
+    over.set()
+    assert busy.result()
+
+
+@pytest.mark.parametrize("bad", [0, 1])
+def test_an_error_of_any_turn_is_raised(bad):
+    def refuse(rows):
+        if bad in rows:
+            raise ValueError(f"row {bad}")
+        time.sleep(0.2)  # the other thread takes its turn
+
+    with pytest.raises(ValueError, match=f"row {bad}"):
+        side_by_side(2, SLOW)(refuse, np.arange(2))

@@ -1,0 +1,100 @@
+import contextlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+import shortlist
+from shortlist.errors import BadInput, BundleError, DeviceError
+from shortlist.runtime import session
+from shortlist.runtime.devices import ort, resolve_device
+from shortlist.runtime.session import Graph, options
+
+
+def test_cpu_by_default(monkeypatch):
+    monkeypatch.delenv("SHORTLIST_DEVICE", raising=False)
+    assert resolve_device(None) == "cpu"
+
+
+def test_cuda_asked_for_and_absent_names_the_extra(monkeypatch, small_repository):
+    for device in ("cuda", "cuda:0"):
+        with pytest.raises(DeviceError, match=r"shortlist\[gpu\]"):
+            resolve_device(device)
+    monkeypatch.setenv("SHORTLIST_DEVICE", "cuda:1")
+    with pytest.raises(DeviceError, match="cuda:1 was asked for"):
+        shortlist.load(small_repository / "lm" / "1")
+
+
+@pytest.mark.parametrize("device", ["tpu", "cuda:", "cuda:x", "CPU"])
+def test_no_device(device):
+    with pytest.raises(DeviceError, match="is no device: use cpu or cuda:N"):
+        resolve_device(device)
+
+
+def test_threads_and_spinning_are_set():
+    chosen = options(3, prepack=False)
+    assert chosen.intra_op_num_threads == 3
+    assert chosen.get_session_config_entry("session.intra_op.allow_spinning") == "0"
+    assert chosen.get_session_config_entry("session.disable_prepacking") == "1"
+
+
+@pytest.mark.parametrize("threads", [-3, 0])
+def test_threads_are_one_or_more(threads):
+    with pytest.raises(BadInput, match=f"threads is {threads}: give 1 or more"):
+        options(threads, prepack=False)
+
+
+@pytest.mark.parametrize(("there", "told"), [(("onnxruntime", "onnxruntime-gpu"), True), (("onnxruntime",), False)])
+def test_two_builds_of_onnx_runtime(monkeypatch, there, told):
+    monkeypatch.setattr(session, "is_installed", there.__contains__)
+    session.check_single.cache_clear()
+    with pytest.raises(DeviceError, match="are both installed") if told else contextlib.nullcontext():
+        ort()
+
+
+def test_what_is_installed():
+    assert session.is_installed("onnxruntime")
+    assert not session.is_installed("onnxruntime-of-nobody")
+
+
+def test_a_graph_that_is_none(tmp_path):
+    (tmp_path / "dense.onnx").write_bytes(b"no graph")
+    with pytest.raises(BundleError, match="cannot load"):
+        Graph(tmp_path / "dense.onnx", "cpu", 1)
+
+
+def test_weights_are_mapped_not_copied(tmp_path):
+    """Unpacked float32 weights stay file-backed: opening the graph twice costs no private memory."""
+    from shortlist_exporter.graphs.dense import write_rows
+
+    from tests.support.layers import make_dense
+
+    dense = make_dense(200_000, 64)
+    write_rows(tmp_path, dense)
+
+    def private():
+        text = Path("/proc/self/smaps_rollup").read_text()
+        return sum(int(line.split()[1]) for line in text.splitlines() if line.startswith("Private_Dirty")) * 1024
+
+    Graph(tmp_path / "rows.onnx", "cpu", 1)
+    before = private()
+    kept = [Graph(tmp_path / "rows.onnx", "cpu", 1) for _ in range(4)]
+    kept[0](context=np.zeros((1, 64), np.float32), ids=np.zeros((1, 1), np.int64))
+    assert private() - before < dense.weight.nbytes
+
+
+def test_the_core_is_asked_and_without_one_the_session(tmp_path):
+    from shortlist_exporter.graphs.dense import write_rows
+
+    from tests.support.layers import make_dense
+
+    dense = make_dense(40, 8)
+    write_rows(tmp_path, dense)
+    graph = Graph(tmp_path / "rows.onnx", "cpu", 1)
+    inputs = {"context": np.ones((1, 8), np.float32), "ids": np.array([[3, 5]])}
+    (expected,) = graph.session.run(None, inputs)
+    np.testing.assert_array_equal(graph(**inputs)[0], expected)
+    np.testing.assert_array_equal(graph.some(graph.outputs, inputs)[0], expected)
+    with pytest.raises(Exception, match="nput"):
+        graph(context=inputs["context"])
+    plain = type("Session", (), {"run": lambda self, outputs, inputs, options=None: "asked"})()
+    assert session.runner(plain)([], {}, None) == "asked"

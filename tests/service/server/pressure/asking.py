@@ -1,0 +1,119 @@
+"""Questions to a slow model, and what its server holds meanwhile."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+
+import httpx
+
+from tests.support.layers import make_contexts
+
+CLASSES, DIM = 120_000, 64  # some .3 ms a row
+LENGTH = "Inference-Header-Content-Length"
+INFER = "/v2/models/slow/infer"
+ROWS = make_contexts(rows=4000, dim=DIM, seed=3).contexts
+MANY = 3000  # rows that keep the server busy for about a second
+PATIENT = ("--request-timeout", "300")
+MICROSECONDS = 1_000_000
+
+
+def held(server, what="rows"):
+    for line in server.http.get("/metrics").text.splitlines():
+        if line.startswith(f"shortlist_held_{what} "):
+            return float(line.split()[1])
+    raise AssertionError("no such metric")
+
+
+def wait_until_held(server, condition, what="rows", seconds=120):
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        value = held(server, what)
+        if condition(value):
+            return value
+        time.sleep(0.02)
+    raise AssertionError(f"{value} {what} are held")
+
+
+def binary(rows, **parameters):
+    """Body and headers of an infer request."""
+    context = {"name": "context", "shape": list(rows.shape), "datatype": "FP32"}
+    context["parameters"] = {"binary_data_size": rows.nbytes}
+    content = {"inputs": [context], "parameters": {"k": 1, "binary_data_output": True} | parameters}
+    text = json.dumps(content).encode()
+    return text + rows.tobytes(), {LENGTH: str(len(text))}
+
+
+def infer(server, rows, http=None, **parameters):
+    body, headers = binary(ROWS[:rows], **parameters)
+    return (http or server.http).post(INFER, content=body, headers=headers, timeout=300)
+
+
+def topk(server, rows=1, **fields):
+    content = {"model": "slow", "contexts": ROWS[:rows].tolist(), "k": 1} | fields
+    return server.http.post("/v1/topk", json=content, timeout=300)
+
+
+def refused(response, status):
+    assert response.status_code == status, response.text
+    assert response.headers["content-type"] == "application/json"
+    assert set(response.json()) == {"error"}
+    assert "\n" not in response.json()["error"]
+    return response
+
+
+def overloaded(response):
+    refused(response, 429)
+    assert 1 <= int(response.headers["retry-after"]) <= 60
+    return response
+
+
+@contextmanager
+def busy(server, rows=MANY, **parameters):
+    """While the server holds this many rows, which it then answers."""
+    with ThreadPoolExecutor(1) as pool, httpx.Client(base_url=server.url) as http:
+        running = pool.submit(infer, server, rows, http, **parameters)
+        wait_until_held(server, lambda held: held >= rows)
+        yield running
+        assert running.result().status_code == 200
+
+
+def connect(server):
+    host, port = server.url.removeprefix("http://").split(":")
+    return socket.create_connection((host, int(port)), timeout=60)
+
+
+def head_of(path=INFER, **headers):
+    lines = [f"POST {path} HTTP/1.1", "Host: x", *(f"{name.replace('_', '-')}: {v}" for name, v in headers.items())]
+    return ("\r\n".join(lines) + "\r\n\r\n").encode()
+
+
+def answer_on(connection):
+    """Status, headers and body that come on a raw connection."""
+    response = http.client.HTTPResponse(connection)
+    try:
+        response.begin()
+        return response.status, dict(response.getheaders()), response.read()
+    finally:
+        response.close()
+
+
+def statistics(server):
+    return server.http.get("/v2/models/slow/stats").json()["model_stats"][0]
+
+
+def executions(server):
+    stats = statistics(server)
+    return stats["execution_count"], stats["inference_count"]
+
+
+def sent(server, rows=MANY, **parameters):
+    """A connection on which a whole request was sent."""
+    body, headers = binary(ROWS[:rows], **parameters)
+    connection = connect(server)
+    connection.sendall(head_of(Content_Length=len(body), **{LENGTH.replace("-", "_"): headers[LENGTH]}) + body)
+    return connection

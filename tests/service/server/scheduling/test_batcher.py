@@ -1,0 +1,154 @@
+"""The batcher: every row answered once, to its caller."""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from shortlist.errors import BadInput, TimedOut
+from shortlist.server.scheduling.batcher import Batcher
+from shortlist.server.scheduling.fair_queue import QUANTUM
+
+from .stepped import Doubled, Stepped, all_stepped, outcome, settled
+
+
+def test_an_idle_model_starts_at_once_and_gathers_what_comes_meanwhile():
+    async def scenario():
+        pool, sizes = Stepped(), []
+        batcher = Batcher(pool, 64, notify=lambda rows, requests, seconds: sizes.append((rows, requests)))
+        works = [Doubled(1) for _ in range(10)]
+        waiting = [batcher.submit(work, str(i)) for i, work in enumerate(works)]
+        await all_stepped(batcher)
+        assert sizes == [(1, 1), (9, 9)]
+        assert [outcome(each.future) for each in waiting] == [work.expected for work in works]
+
+    asyncio.run(scenario())
+
+
+def test_a_delay_waits_for_company_but_not_when_the_batch_is_full():
+    async def scenario():
+        pool, sizes = Stepped(), []
+        batcher = Batcher(pool, 8, 3600.0, notify=lambda rows, *_: sizes.append(rows))
+        first = batcher.submit(Doubled(5))
+        await settled(batcher)
+        assert not pool.given
+        second = batcher.submit(Doubled(3))
+        await all_stepped(batcher)
+        assert sizes == [8]
+        assert first.future.done()
+        assert second.future.done()
+        assert not batcher.at_once(Doubled(1))
+
+    asyncio.run(scenario())
+
+
+def test_a_delay_ends_by_itself():
+    async def scenario():
+        with ThreadPoolExecutor(1) as pool:
+            work = Doubled(5)
+            waiting = Batcher(pool, 8, 0.001).submit(work)
+            assert await asyncio.wait_for(waiting.future, 30) == work.expected
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("fails", ["part", "end", "unforeseen"])
+def test_one_failing_request_fails_alone(fails):
+    async def scenario():
+        pool = Stepped()
+        batcher = Batcher(pool, 64)
+        first = batcher.submit(Doubled(1))
+        works = [Doubled(3), Doubled(3, fails=fails), Doubled(40), Doubled(60)]
+        waiting = [batcher.submit(work) for work in works]
+        asyncio.get_running_loop().set_exception_handler(lambda *_: None)
+        await all_stepped(batcher)
+        assert all(each.future.done() for each in [first, *waiting])
+        found = [outcome(each.future) for each in waiting]
+        assert "fails" in str(found.pop(1))
+        assert found == [work.expected for work in works if work.fails is None]
+        assert batcher.queue.rows == 0
+        assert not batcher.busy
+
+    asyncio.run(scenario())
+
+
+def test_a_failed_part_ends_the_request_and_the_rest_of_it_is_not_computed():
+    async def scenario():
+        pool = Stepped()
+        batcher = Batcher(pool, 16)
+        work = Doubled(100, fails="part")
+        waiting = batcher.submit(work)
+        await all_stepped(batcher)
+        assert isinstance(waiting.future.exception(), BadInput)
+        assert work.computed == []
+        assert batcher.queue.rows == 0
+
+    asyncio.run(scenario())
+
+
+def test_dropped_work_is_not_computed_further():
+    async def scenario():
+        pool = Stepped()
+        batcher = Batcher(pool, 16)
+        started, waits, stays = (Doubled(100) for _ in range(3))
+        first, second, third = (batcher.submit(work) for work in (started, waits, stays))
+        batcher.expire(first)
+        batcher.drop(second)
+        await all_stepped(batcher)
+        assert isinstance(first.future.exception(), TimedOut)
+        assert second.future.cancelled()
+        assert third.future.result() == stays.expected
+        assert (len(started.computed), waits.computed) == (16, [])
+
+    asyncio.run(scenario())
+
+
+def test_small_work_in_the_event_loop_leaves_no_one_behind_however_much_waits():
+    async def scenario():
+        pool = Stepped()
+        batcher = Batcher(pool, 1, inline=3600.0)
+        works = [Doubled(1) for _ in range(3000)]
+        waiting = [batcher.submit(work) for work in works]  # the first goes to a thread: nothing was measured yet
+        asyncio.get_running_loop().set_exception_handler(lambda *_: None)
+        await all_stepped(batcher)
+        assert sum(each.future.done() for each in waiting) == len(works)
+        assert [each.future.result() for each in waiting] == [work.expected for work in works]
+
+    asyncio.run(scenario())
+
+
+def test_small_work_is_answered_at_once_only_while_nothing_runs_or_waits():
+    async def scenario():
+        pool = Stepped()
+        batcher = Batcher(pool, 64, inline=3600.0)
+        work = Doubled(2)
+        assert not batcher.at_once(work)  # nothing like it was measured
+        waiting = batcher.submit(work)
+        assert not batcher.at_once(work)  # busy
+        await all_stepped(batcher)
+        assert waiting.future.result() == work.expected
+        assert batcher.at_once(work)
+        assert batcher.answer_now(work) == work.expected
+        assert not batcher.at_once(Doubled(2, alone=True))
+        assert not batcher.at_once(Doubled(2, plan="another"))
+
+    asyncio.run(scenario())
+
+
+def test_nobody_waits_for_the_whole_of_anothers_large_request():
+    async def scenario():
+        pool = Stepped()
+        batcher = Batcher(pool, 2 * QUANTUM)
+        large = batcher.submit(Doubled(10_000), "a")
+        small = batcher.submit(Doubled(1), "b")
+        own = batcher.submit(Doubled(1), "a")
+        for _ in range(3):
+            await settled(batcher)
+            pool.step()
+        await settled(batcher)
+        assert small.future.done()
+        assert own.future.done()
+        assert large.taken < 200
+
+    asyncio.run(scenario())

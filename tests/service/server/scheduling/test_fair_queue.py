@@ -1,0 +1,160 @@
+"""The queue: nothing lost or given twice, in the order of priority, then in turns."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from shortlist.server.scheduling.fair_queue import QUANTUM, Queue, Waiting
+
+CLIENTS = ("a", "b", "c")
+
+
+class Rows:
+    """Work of which only its rows matter to a queue."""
+
+    def __init__(self, rows: int) -> None:
+        self.rows = rows
+
+
+@pytest.fixture
+def line():
+    """Makes requests; their futures belong to a loop that never runs."""
+    loop = asyncio.new_event_loop()
+    yield lambda rows, client="a", priority=0: Waiting(Rows(rows), loop.create_future(), client, priority)
+    loop.close()
+
+
+def queue_of(*waiting):
+    queue = Queue()
+    for each in waiting:
+        queue.push(each)
+    return queue
+
+
+def given_out(queue, rows=1):
+    """The requests in the order in which their rows are given out."""
+    while pieces := queue.take(rows):
+        for waiting, piece in pieces.items():
+            yield from [waiting] * (piece.stop - piece.start)
+
+
+def test_a_single_row_waits_for_one_turn_of_anothers_large_request(line):
+    large, small = line(1000, "a"), line(1, "b")
+    order = list(given_out(queue_of(large, small)))
+    assert order.index(small) <= QUANTUM
+    assert Counter(order) == {large: 1000, small: 1}
+
+
+def test_a_clients_own_requests_take_turns_too(line):
+    large, small = line(1000), line(1)
+    assert list(given_out(queue_of(large, small), rows=16)).index(small) <= QUANTUM
+
+
+def test_many_requests_of_one_client_do_not_crowd_out_another(line):
+    crowd, single = [line(4, "a") for _ in range(100)], line(4, "b")
+    order = list(given_out(queue_of(*crowd, single), rows=8))
+    assert order.index(single) <= QUANTUM
+
+
+def test_a_large_request_gets_its_share_beside_many_small_ones(line):
+    large, small = line(64, "a"), [line(1, "b") for _ in range(100)]
+    order = list(given_out(queue_of(*small, large), rows=64))
+    assert len([each for each in order[:70] if each is large]) == 64
+
+
+def test_lower_priority_values_go_first(line):
+    waiting = [line(20, "a", 2), line(20, "b", 0), line(20, "a", 1)]
+    assert [each.priority for each in given_out(queue_of(*waiting), rows=7)] == [0] * 20 + [1] * 20 + [2] * 20
+
+
+def test_a_request_that_leaves_takes_its_rows_with_it(line):
+    large, small = line(100, "a"), line(5, "b")
+    queue = queue_of(large, small)
+    queue.take(20)
+    queue.remove(large)
+    queue.remove(large)
+    assert queue.rows == small.left == 1
+    assert set(given_out(queue, 64)) == {small}
+    queue.remove(small)
+    assert (queue.rows, queue.levels) == (0, {})
+
+
+class Turns(RuleBasedStateMachine):
+    """Pushes, removals and takes in any order, against what must hold of every take."""
+
+    @initialize()
+    def begin(self):
+        self.loop = asyncio.new_event_loop()
+        self.queue = Queue()
+        self.live: list[Waiting] = []
+        self.given: dict[Waiting, int] = {}
+        self.ahead: dict[Waiting, tuple[int, int]] = {}  # rows of its priority given since it came, and the most
+
+    @rule(rows=st.integers(1, 100), client=st.sampled_from(CLIENTS), priority=st.integers(0, 2))
+    def push(self, rows, client, priority):
+        waiting = Waiting(Rows(rows), self.loop.create_future(), client, priority)
+        before = sum((each.client, each.priority) == (client, priority) for each in self.live)
+        self.queue.push(waiting)
+        self.live.append(waiting)
+        self.given[waiting] = 0
+        self.ahead[waiting] = 0, (before + 1) * len(CLIENTS) * QUANTUM
+
+    @precondition(lambda self: self.live)
+    @rule(data=st.data())
+    def remove(self, data):
+        waiting = data.draw(st.sampled_from(self.live))
+        self.queue.remove(waiting)
+        self.live.remove(waiting)
+
+    @rule(rows=st.integers(1, 150))
+    def take(self, rows):
+        waited = sum(each.work.rows - self.given[each] for each in self.live)
+        pieces = self.queue.take(rows)
+        assert sum(piece.stop - piece.start for piece in pieces.values()) == min(rows, waited)
+        taken: Counter[int] = Counter()
+        for waiting, piece in pieces.items():
+            assert waiting in self.live
+            assert piece.work is waiting.work
+            assert piece.start == self.given[waiting]
+            assert piece.start < piece.stop <= waiting.work.rows
+            self.given[waiting] = piece.stop
+            taken[waiting.priority] += piece.stop - piece.start
+        self.live = [each for each in self.live if self.given[each] < each.work.rows]
+        if pieces and self.live:
+            assert max(taken) <= min(each.priority for each in self.live)
+        self.check_turns(pieces, taken)
+
+    def check_turns(self, pieces, taken):
+        for waiting in self.live:
+            if not self.given[waiting]:
+                rows, most = self.ahead[waiting]
+                self.ahead[waiting] = rows + taken[waiting.priority], most
+                assert rows + taken[waiting.priority] <= most
+        by_client = Counter()
+        for waiting, piece in pieces.items():
+            by_client[waiting.priority, waiting.client] += piece.stop - piece.start
+        for waiting in self.live:  # their clients had rows throughout, so that they had as many turns, but for one
+            own = by_client[waiting.priority, waiting.client]
+            others = [by_client[waiting.priority, client] for client in CLIENTS]
+            assert max(others) <= (own + 1) * QUANTUM
+
+    @invariant()
+    def rows_are_those_that_wait(self):
+        if hasattr(self, "queue"):
+            assert self.queue.rows == sum(each.left for each in self.live)
+            assert all(each.left == each.work.rows - self.given[each] for each in self.live)
+            assert bool(self.queue.levels) == bool(self.live)
+
+    def teardown(self):
+        if hasattr(self, "queue"):
+            while self.live:
+                self.take(64)
+            assert self.queue.rows == 0
+            self.loop.close()
+
+
+TestTurns = Turns.TestCase

@@ -1,0 +1,129 @@
+"""Rows that are computed together are answered as if each were alone."""
+
+from __future__ import annotations
+
+import asyncio
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from shortlist.core.queries import ScoreQuery, TopKQuery
+from shortlist.server.scheduling.batcher import Batcher
+from shortlist.server.scheduling.tasks import checked_work
+from shortlist_exporter.inputs.sources import Contexts
+
+from tests.support.layers import CLASSES, make_contexts, make_dense, make_head
+
+from .stepped import Stepped, all_stepped, outcome
+
+SCREEN = {"clusters": "6", "budget": "40", "rounds": "1", "epochs": "1"}
+SECOND = {"second_stage": "int8", "width": "12", "full_view": "30"}
+HEADS = {
+    "full": ("full", {}),
+    "preview": ("svd", {"basis": "context", "width": "8", "full_view": "40"}),
+    "screen": ("l2s", SCREEN),
+    "screen, two probes": ("l2s", SCREEN | {"probes": "2"}),
+    "screen, second stage": ("l2s", SCREEN | SECOND),
+    "screen, second stage, two probes": ("l2s", SCREEN | SECOND | {"probes": "2"}),
+    "screen, fall-back": ("l2s", SCREEN | {"fallback": "0.3"}),
+    "screen, second probe": ("l2s", SCREEN | {"second_probe": "0.3"}),
+    "screen, low-rank tail": ("l2s", SCREEN | {"tail_rank": "3"}),
+}
+SAMPLE = Contexts(make_contexts(600).contexts / 4)  # so that float32 holds their logits to 1e-6
+ROWS = SAMPLE.contexts[-100:]
+
+
+@pytest.fixture(scope="module", params=HEADS)
+def head(request, tmp_path_factory):
+    method, options = HEADS[request.param]
+    return make_head(tmp_path_factory.mktemp("head"), make_dense(), SAMPLE, method=method, options=options)
+
+
+IDS = st.lists(st.integers(0, CLASSES - 1), min_size=1, max_size=20, unique=True)
+TOPK = st.builds(
+    lambda start, rows, k, allow, ban, exact: TopKQuery(ROWS[start : start + rows], k, allow, ban, exact),
+    st.integers(0, 99),
+    st.integers(1, 24),
+    st.one_of(st.integers(1, 12), st.integers(1, CLASSES)),
+    st.none() | IDS.map(np.array),
+    st.none() | IDS.map(np.array),
+    st.booleans(),
+)
+PLAIN = st.builds(lambda start, rows, k: TopKQuery(ROWS[start : start + rows], k),
+                  st.integers(0, 99), st.integers(1, 24), st.integers(1, 30))  # fmt: skip
+SCORE = st.builds(lambda start, rows, ids: ScoreQuery(ROWS[start : start + rows], np.array(ids)),
+                  st.integers(0, 99), st.integers(1, 24), IDS)  # fmt: skip
+
+
+def gathered(works, batch_rows):
+    """Answers of works that are computed together, as far as they may be."""
+
+    async def scenario():
+        pool = Stepped()
+        batcher = Batcher(pool, batch_rows)
+        first = batcher.submit(works[0])  # starts a batch: the others gather behind it
+        waiting = [batcher.submit(work) for work in works[1:]]
+        await all_stepped(batcher)
+        return [each.future.result() for each in (first, *waiting)]
+
+    return asyncio.run(scenario())
+
+
+@settings(max_examples=15)
+@given(
+    queries=st.lists(PLAIN | PLAIN | TOPK | SCORE, min_size=2, max_size=6), batch_rows=st.sampled_from([1, 16, 64, 200])
+)
+def test_a_rows_answer_is_the_same_alone_and_gathered(head, queries, batch_rows):
+    works = [checked_work(head, query) for query in queries]
+    for query, work, found in zip(queries, works, gathered(works, batch_rows), strict=True):
+        assert len(found.logprobs) == len(query.contexts)
+        whole = work.answer()
+        assert found.normalizer == whole.normalizer
+        np.testing.assert_array_equal(found.ids, whole.ids)
+        np.testing.assert_allclose(found.logprobs, whole.logprobs, atol=1e-5, rtol=1e-6)
+        if isinstance(query, TopKQuery):
+            np.testing.assert_array_equal(found.scored, whole.scored)
+            for row in range(work.rows):
+                check_row(head, work, row, found)
+
+
+def check_row(head, work, row, found):
+    """By itself, by the same plan."""
+    alone = head.run(work.plan, work.contexts[row : row + 1], work.k, work.legal.rows(row, row + 1))
+    assert alone.ids[0].tolist() == found.ids[row].tolist()
+    logprobs = alone.logits[0] - alone.log_normalizer[0]
+    np.testing.assert_allclose(logprobs, found.logprobs[row], atol=1e-5, rtol=1e-6)
+
+
+def test_different_k_share_a_call_and_get_no_more_than_they_asked_for(head):
+    works = [checked_work(head, TopKQuery(ROWS[i : i + 1], k)) for i, k in enumerate((3, 1, 2, 5, 4, 10, 7))]
+    for work, found in zip(works, gathered(works, 64), strict=True):
+        assert found.ids.shape == (1, work.k)
+        assert found.ids.tolist() == work.answer().ids.tolist()
+
+
+@pytest.mark.parametrize("k", [20, 41, 60])
+def test_a_k_over_a_clusters_set_is_answered_alike_alone_and_gathered(head, k):
+    works = [checked_work(head, TopKQuery(ROWS[start : start + 5], k)) for start in range(0, 60, 5)]
+    for work, found in zip(works, gathered(works, 64), strict=True):
+        for row in range(work.rows):
+            check_row(head, work, row, found)
+
+
+def test_scores_that_overflow_fail_their_own_request_alone(head):
+    contexts = ROWS[:3].copy()
+    contexts[1] = 3e38
+    works = [checked_work(head, TopKQuery(rows, 2)) for rows in (ROWS[:1], ROWS[1:3], contexts, ROWS[3:5])]
+
+    async def scenario():
+        pool = Stepped()
+        batcher = Batcher(pool, 64)
+        waiting = [batcher.submit(work) for work in works]
+        await all_stepped(batcher)
+        return [outcome(each.future) for each in waiting]
+
+    found = asyncio.run(scenario())
+    assert "row 1 is so large" in str(found[2])
+    for index in (0, 1, 3):
+        np.testing.assert_array_equal(found[index].ids, works[index].answer().ids)

@@ -1,0 +1,59 @@
+"""Settings come from flags, then variables, then defaults; a wrong one is named with its value."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from shortlist.errors import BadInput
+from shortlist.server.settings import load_settings
+
+from tests.support.layers import run_cli
+
+
+@pytest.fixture(autouse=True)
+def clean(monkeypatch):
+    monkeypatch.delenv("SHORTLIST_DEVICE", raising=False)
+
+
+def test_defaults():
+    found = load_settings()
+    assert (found.host, found.port, found.device, found.body_limit) == ("127.0.0.1", 8000, None, 16 << 20)
+
+
+def test_variables_are_overridden_by_flags(monkeypatch):
+    monkeypatch.setenv("SHORTLIST_PORT", "9000")
+    monkeypatch.setenv("SHORTLIST_REPOSITORY", "models")
+    found = load_settings(port="9001", host=None)
+    assert (found.port, found.repository) == (9001, Path("models"))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("PORT", "abc"), ("PORT", "70000"), ("THREADS", "0"), ("BODY_LIMIT", "1.5"), ("LOG_LEVEL", "loud"),
+     ("DRAIN_DELAY", "-1"), ("WORKERS", ""), ("HOST", "")],
+)  # fmt: skip
+def test_wrong_variable_is_named_with_its_value(monkeypatch, name, value):
+    monkeypatch.setenv(f"SHORTLIST_{name}", value)
+    with pytest.raises(BadInput, match=f"^SHORTLIST_{name} is '{value}': [a-z]") as caught:
+        load_settings()
+    assert "\n" not in str(caught.value)
+
+
+def test_wrong_flag_is_named_with_its_value():
+    with pytest.raises(BadInput, match=r"^--max-rows is '0': "):
+        load_settings(max_rows="0")
+
+
+def test_serve_says_it_in_one_line(tmp_path):
+    for port in ("none", "70000"):
+        done = run_cli("serve", tmp_path, "--port", port)
+        assert done.returncode == 2
+        assert done.stderr.splitlines() == [done.stderr.strip()]
+        assert done.stderr.startswith(f"shortlist serve: --port is '{port}': ")
+
+
+def test_help_names_every_flag_with_its_default():
+    text = run_cli("serve", "--help").stdout
+    for word in ("--device", "--drain-seconds", "--body-limit", "16777216", "seconds", "bytes"):
+        assert word in text

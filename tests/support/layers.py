@@ -1,0 +1,114 @@
+"""Small layers, bundles and servers. Real ones: exported by the exporter, run by `shortlist serve`."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import httpx
+import numpy as np
+from shortlist.bundle.reader import Bundle
+from shortlist.head import Head
+from shortlist_exporter.export.request import Request
+from shortlist_exporter.export.run import export
+from shortlist_exporter.inputs.sources import Contexts, Dense
+
+CLASSES, DIM = 300, 16
+
+
+def make_dense(classes: int = CLASSES, dim: int = DIM, seed: int = 0, **extra: object) -> Dense:
+    rng = np.random.default_rng(seed)
+    weight = rng.standard_normal((classes, dim)).astype(np.float32) * np.linspace(2, 0.1, dim, dtype=np.float32)
+    return Dense(weight, **extra)
+
+
+def make_contexts(rows: int = 400, dim: int = DIM, seed: int = 1) -> Contexts:
+    rng = np.random.default_rng(seed)
+    return Contexts((rng.standard_normal((rows, dim)) @ rng.standard_normal((dim, dim))).astype(np.float32))
+
+
+def make_head(folder: Path, dense: Dense, contexts: Contexts | None = None, **request: object) -> Head:
+    """Export to `folder`/lm/1 and open it."""
+    out = folder / "lm" / "1"
+    request = {"threads": 1, "method": "svd", "options": {"basis": "context"}, "fallback": False} | request
+    export(dense, contexts or make_contexts(dim=dense.dim), out, Request(**request))
+    return Head(Bundle(out), "cpu", 1)
+
+
+def make_small_repository(root: Path) -> None:
+    dense, contexts = make_dense(), make_contexts()
+    options = {"basis": "context", "width": "8", "full_view": "40"}
+    labels = [f"word {i}" for i in range(CLASSES)]
+    export(dense, contexts, root / "lm" / "1", Request("svd", options, labels=labels, fallback=False, threads=1))
+    export(dense, contexts, root / "dense" / "1", Request("full", threads=1))
+
+
+def logits_of(dense: Dense, contexts: np.ndarray) -> np.ndarray:
+    """In float64."""
+    logits = contexts.astype(np.float64) @ dense.weight.T.astype(np.float64)
+    logits = (logits + (0 if dense.bias is None else dense.bias)) * dense.logit_scale
+    if dense.soft_cap is not None:
+        logits = dense.soft_cap * np.tanh(logits / dense.soft_cap)
+    logits[:, dense.padded] = -np.inf
+    return logits
+
+
+def logprobs_of(dense: Dense, contexts: np.ndarray) -> np.ndarray:
+    logits = logits_of(dense, contexts)
+    peak = logits.max(axis=1, keepdims=True)
+    return logits - peak - np.log(np.exp(logits - peak).sum(axis=1, keepdims=True))
+
+
+def run_cli(*args: object, **options: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "shortlist", *map(str, args)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, **options)
+
+
+class RunningServer:
+    """`python -m shortlist serve` as its own process."""
+
+    def __init__(self, repository: Path, *flags: str, wait: bool = True, python: str = sys.executable) -> None:
+        command = [python, "-m", "shortlist", "serve", str(repository), "--port", "0", *flags]
+        environment = {key: value for key, value in os.environ.items() if not key.startswith("SHORTLIST_")}
+        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment)
+        self.log: list[str] = []
+        self.url = self.address()
+        self.reader = threading.Thread(target=self.drain, daemon=True)
+        self.reader.start()
+        self.http = httpx.Client(base_url=self.url, timeout=30)
+        if wait:
+            self.wait_ready()
+
+    def address(self) -> str:
+        for line in self.process.stderr:
+            self.log.append(line)
+            found = re.search(r"listening on (http://\S+)", line)
+            if found:
+                return found[1]
+        raise AssertionError("".join(self.log))
+
+    def drain(self) -> None:
+        self.log.extend(self.process.stderr)
+
+    def wait_ready(self) -> None:
+        for _ in range(300):
+            if self.http.get("/readyz").status_code == 200:
+                return
+            time.sleep(0.1)
+        raise AssertionError("".join(self.log))
+
+    def __enter__(self) -> RunningServer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.http.close()
+        if self.process.poll() is None:
+            self.process.terminate()
+        self.process.wait(timeout=30)
+        self.reader.join(timeout=10)
+        self.process.stderr.close()

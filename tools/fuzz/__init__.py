@@ -1,0 +1,1 @@
+"""Hostile requests: mutated bodies, schemathesis, raw TCP."""

@@ -1,0 +1,58 @@
+"""Fuzzing of the service.
+
+  python -m tools.fuzz bodies    mutated valid requests through the codec and a small head
+  python -m tools.fuzz openapi   schemathesis over our own OpenAPI document, against a real server
+  python -m tools.fuzz tcp       raw bytes at a real server
+  python -m tools.fuzz all       the three, one after the other
+
+Exit code 1 where anything is wrong; bodies that failed are written to build/fuzz/.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+KINDS = ("bodies", "openapi", "tcp")
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    shape = argparse.RawDescriptionHelpFormatter
+    whole = argparse.ArgumentParser(prog="python -m tools.fuzz", description=__doc__, formatter_class=shape)
+    add = whole.add_argument
+    add("kind", nargs="?", default="all", choices=(*KINDS, "all"))
+    add("--count", type=int, default=1_000_000, help="bodies (default: %(default)s)")
+    add("--seconds", type=int, default=60, help="of openapi and of tcp each (default: %(default)s)")
+    add("--seed", type=int, default=0, help="another seed, other requests (default: %(default)s)")
+    add("--first", type=int, default=0, help="number of the first body, to repeat a failure (default: %(default)s)")
+    add("--workers", type=int, default=1, help="processes for bodies (default: %(default)s)")
+    return whole
+
+
+def run(kind: str, args: argparse.Namespace) -> bool:
+    """One kind; whether all was right."""
+    if kind == "bodies":
+        from . import bodies
+
+        report = bodies.run(args.count, args.seed, args.first, args.workers)
+        bodies.show(report)
+        return not report.wrong()
+    if kind == "openapi":
+        from . import openapi
+
+        return openapi.main(args.seconds, args.seed)
+    from . import tcp
+
+    return tcp.main(args.seconds, args.seed)
+
+
+def main() -> int:
+    """Each kind, whatever the others found."""
+    args = parser().parse_args()
+    results = [run(kind, args) for kind in (KINDS if args.kind == "all" else (args.kind,))]
+    return 0 if all(results) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,69 @@
+"""schemathesis over our own OpenAPI document, against a real server."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.support.layers import DIM, RunningServer, make_small_repository
+
+CHECKS = (
+    "not_a_server_error",
+    "response_schema_conformance",
+    "content_type_conformance",
+    "failures_are_sentences",
+)
+CONFIG = """
+[checks.not_a_server_error]
+expected-statuses = ["1xx", "2xx", "3xx", "4xx", 501, 503]
+"""
+SLOWEST = 5  # seconds of an answer
+
+
+@dataclass
+class Report:
+    """What schemathesis said, and how many requests it made."""
+
+    failed: bool
+    cases: int
+    text: str
+
+
+def run(url: str, seconds: int, seed: int, folder: Path) -> Report:
+    """All operations of the document at `url`; files of schemathesis stay in `folder`."""
+    config = folder / "schemathesis.toml"
+    config.write_text(CONFIG)
+    command = [sys.executable, "-m", "schemathesis.cli", "--config-file", str(config), "--no-color", "run"]
+    command += [f"{url}/openapi.json", "--checks", ",".join(CHECKS), "--max-response-time", str(SLOWEST)]
+    command += ["--max-time", str(seconds), "--seed", str(seed), "--generation-database", "none"]
+    command += ["--phases", "coverage,fuzzing", "--continue-on-failure", "--warnings", "off"]
+    environment = os.environ | {
+        "SCHEMATHESIS_HOOKS": "tools.fuzz.hooks",
+        "FUZZ_DIM": str(DIM),
+        "PYTHONPATH": str(Path.cwd()),
+    }
+    done = subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=seconds + 120, check=False
+    )
+    text = done.stdout + done.stderr
+    found = re.search(r"(\d+) generated", text)
+    return Report(done.returncode != 0, int(found[1]) if found else 0, text)
+
+
+def main(seconds: int, seed: int) -> bool:
+    """Run and print; whether all was right."""
+    with tempfile.TemporaryDirectory() as root:
+        repository, folder = Path(root, "repository"), Path(root, "work")
+        folder.mkdir()
+        make_small_repository(repository)
+        with RunningServer(repository, "--shared-memory", "--log-level", "warning") as server:
+            report = run(server.url, seconds, seed, folder)
+    start = report.text.find("== FAILURES")
+    print(report.text[max(start - 34, 0) :] if report.failed else report.text[report.text.find("SUMMARY") - 40 :])
+    print(f"openapi: {report.cases} requests, {'WRONG' if report.failed else 'all as documented'}")
+    return not report.failed
