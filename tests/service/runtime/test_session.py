@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import shortlist
 from shortlist.errors import BadInput, BundleError, DeviceError
-from shortlist.runtime import session
+from shortlist.runtime import devices, session
 from shortlist.runtime.devices import ort, resolve_device
 from shortlist.runtime.session import Graph, options
 
@@ -45,15 +45,15 @@ def test_threads_are_one_or_more(threads):
 
 @pytest.mark.parametrize(("there", "told"), [(("onnxruntime", "onnxruntime-gpu"), True), (("onnxruntime",), False)])
 def test_two_builds_of_onnx_runtime(monkeypatch, there, told):
-    monkeypatch.setattr(session, "is_installed", there.__contains__)
-    session.check_single.cache_clear()
+    monkeypatch.setattr(devices, "is_installed", there.__contains__)
+    devices.check_single.cache_clear()
     with pytest.raises(DeviceError, match="are both installed") if told else contextlib.nullcontext():
         ort()
 
 
 def test_what_is_installed():
-    assert session.is_installed("onnxruntime")
-    assert not session.is_installed("onnxruntime-of-nobody")
+    assert devices.is_installed("onnxruntime")
+    assert not devices.is_installed("onnxruntime-of-nobody")
 
 
 def test_a_graph_that_is_none(tmp_path):
