@@ -8,9 +8,11 @@ PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check
 # What `make demo` exports into and Compose mounts; all that is generated lies under build/, which git ignores.
 REPO ?= build/repository
 ARGS ?=
+# Processes that tests are shared among.
+WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test clients lint format demo serve bench bench-exact bench-gpu bench-http bench-peers soak fuzz reproduce clean
+.PHONY: help setup test test-fast test-long clients lint format demo serve bench bench-exact bench-gpu bench-http bench-peers soak fuzz reproduce clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -18,7 +20,13 @@ help:  ## this list
 setup: $(VENV)/dev.stamp  ## a virtual environment with everything for development, in .venv
 
 test: $(VENV)/dev.stamp $(VENV)/peers.stamp clients  ## all tests; DATA=folder for those that need data
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
+
+test-fast: $(VENV)/dev.stamp  ## the quick tests: no servers, no training, no peers; about a minute
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow and not long" $(ARGS)
+
+test-long: $(VENV)/dev.stamp  ## what takes a minute or more: fuzzing, a soak of ten minutes, a training; half an hour
+	$(BIN)/python -m pytest -m long $(ARGS)
 
 lint: $(VENV)/dev.stamp  ## ruff, mypy, and who may import whom
 	$(BIN)/ruff check .

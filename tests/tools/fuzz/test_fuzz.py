@@ -48,3 +48,17 @@ def test_raw_bytes_harm_nobody(server):
     assert tcp.failures(server.log) == []
     assert report.statuses[200] > 0
     assert report.statuses[400] > 0
+
+
+@pytest.mark.long
+def test_a_hundred_thousand_mutated_requests_are_answered_or_refused(small_repository):
+    assert bodies.run(100_000, seed=11, repository=small_repository).wrong() == []
+
+
+@pytest.mark.long
+def test_a_minute_of_hostile_requests_of_each_kind(server, tmp_path):
+    described = openapi.run(server.url, 60, 1, tmp_path)
+    assert not described.failed, described.text
+    raw = tcp.run(server, 60, 1)
+    assert raw.wrong == []
+    assert tcp.failures(server.log) == []

@@ -1,4 +1,4 @@
-"""The short soak, against a real server."""
+"""The soak, short and whole, against a real server."""
 
 import json
 import subprocess
@@ -7,12 +7,21 @@ import sys
 import pytest
 
 
+def check_soak(folder, *options, timeout):
+    command = [sys.executable, "-m", "benchmarks.http", "soak", *options, "--cache", str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=timeout)
+    report = json.loads(done.stdout.strip().rpartition("\n")[2])
+    assert report["broken"] == []
+    assert done.returncode == 0
+    assert report["wrong"] == 0
+    assert report["statuses"]["200"] > 0
+
+
 @pytest.mark.slow
 def test_a_short_soak_breaks_no_promise(tmp_path):
-    command = [sys.executable, "-m", "benchmarks.http", "soak", "--quick", "--cache", str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
-    told = json.loads(done.stdout.strip().rpartition("\n")[2])
-    assert told["broken"] == []
-    assert done.returncode == 0
-    assert told["wrong"] == 0
-    assert told["statuses"]["200"] > 0
+    check_soak(tmp_path, "--quick", timeout=120)
+
+
+@pytest.mark.long
+def test_ten_minutes_at_twice_the_capacity_break_no_promise(tmp_path):
+    check_soak(tmp_path, timeout=900)

@@ -45,6 +45,12 @@ def test_a_resumed_training_ends_the_same(tmp_path):
     assert all(torch.equal(left, right) for left, right in zip(whole.sets, resumed.sets, strict=True))
 
 
+@pytest.mark.long
+def test_ten_super_classes_end_in_ten_experts(tmp_path):
+    asserted("10 x 10", trained(SMALL, tmp_path / "x.pt", quiet))
+
+
+@pytest.mark.slow
 def test_three_super_classes_end_in_three_experts(tmp_path):
     found = asserted("3 x 3", trained(replace(QUICK, steps=(700,)), tmp_path / "x.pt", quiet))
     assert found.members.sum(dim=1).tolist() == [3, 3, 3]
