@@ -73,7 +73,5 @@ VARIANTS: dict[str, Kind] = {
     "preview": FULL_VIEWS,
     "screen": probes,
     "cascade": scaled("candidates", CANDIDATES),
-    "grouped": scaled(
-        "candidates", CANDIDATES, least=GROUPED_CANDIDATES_PER_K * max(DEPTHS)
-    ),  # fewer go a wider, slower way
+    "grouped": scaled("candidates", CANDIDATES, least=FAST_CANDIDATES),
 }
