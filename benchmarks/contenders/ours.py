@@ -106,8 +106,7 @@ class Ours(Contender):
     def use(self, setting: Options) -> None:
         """See Contender.use."""
         super().use(setting)
-        for name, value in setting.items():
-            setattr(self.head.plan, name, value)
+        self.head = self.head.with_settings(**setting)
 
     def topk(self, contexts: FloatArray, k: int) -> IdArray:
         """See Contender.topk."""

@@ -95,9 +95,9 @@ def show(
         table.add_column(column, justify="left" if column == "method" else "right")
     table.add_row("dense", "-", "-", *["1.0000"] * 3, *times_of("dense", timings), "1.000")
     for name, head in heads.items():
-        found, options = precisions_of[name], head.manifest.options
+        found, settings = precisions_of[name], head.manifest.settings.model_dump()
         shares = [f"{value:.4f}" for value in (found.p1, found.p5, found.p10)]
-        shape = [str(options["width"]), str(options.get("candidates", options["full_view"]))]
+        shape = [str(head.manifest.fit["width"]), str(settings.get("candidates", settings["full_view"]))]
         table.add_row(name, *shape, *shares, *times_of(name, timings), f"{found.dense_share:.3f}")
     table.add_row("the last one, asked for exact answers", *["-"] * 5, *times_of(EXACT, timings), "-")
     if peer.run is not None:

@@ -1,11 +1,12 @@
-"""A loaded head: checks its input, decides between plan and dense, answers in chunks."""
+"""A loaded head: checks its input, decides between plan and dense, computes in chunks."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import copy
 from math import isfinite
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -14,9 +15,10 @@ from shortlist.bundle.manifest import Manifest
 from shortlist.bundle.reader import CALIBRATION, Bundle
 from shortlist.core.filters import UNRESTRICTED, IdLists, Legal, check_range, checked
 from shortlist.core.results import FloatArray, IdArray, PlanResult, TopK
+from shortlist.plans.common.base import Plan, by_chunks
 from shortlist.plans.common.crossover import measure_crossover
 from shortlist.plans.common.exact_rows import ExactRows
-from shortlist.plans.registry import CertifiedPlan, FullPlan, Plan, by_chunks, open_plan
+from shortlist.plans.registry import PLANS, CertifiedPlan, FullPlan, open_plan
 from shortlist.runtime.devices import resolve_device
 from shortlist.runtime.threads import available_threads
 
@@ -24,45 +26,75 @@ from .errors import BadInput
 
 T = TypeVar("T")
 
-WHOLE = (int, np.integer)
-TIMED_K = 5  # classes asked for where plans are timed
+WHOLE_NUMBERS = (int, np.integer)
+CROSSOVER_K = 5  # classes asked for where plans are timed against dense
 
 
 class Head:
-    """The function contexts -> top-k classes with log-probabilities. Threads may share it."""
+    """The function contexts -> top-k classes with log-probabilities. Threads may share it.
 
-    def __init__(self, bundle: Bundle, device: str | None = None, threads: int | None = None) -> None:
-        """Open the bundle's graphs on `device` with `threads` each; see `shortlist.load`."""
+    plan: what answers. dense: the dense head; None where the bundle was exported without. exact: what answers exact
+    requests, the dense head or, of a head that is its own reference, its whole distribution; None where there is
+    none. certified: what proves exact answers without the dense layer; None where the bundle lacks it.
+    """
+
+    def __init__(
+        self, bundle: Bundle, device: str | None = None, threads: int | None = None, dense: FullPlan | None = None
+    ) -> None:
+        """Open the bundle's graphs on `device` with `threads` each; see `shortlist.load`.
+
+        dense: an open dense head of the same layer, taken for the bundle's own, so that memory holds one.
+        """
         self.manifest: Manifest = bundle.manifest
         self.folder = bundle.folder
         self.labels = bundle.labels()
         self.device = resolve_device(device)
         self.threads = threads or available_threads()
-        self.plan: Plan = open_plan(bundle, self.device, self.threads)
-        self.dense = self.open_dense(bundle)
-        self.exact = self.plan.truth() if self.own else self.dense
-        self.plan.fallback = None if self.own else self.dense
+        self.dense = self.open_dense(bundle, dense)
+        self.plan = self.open_plan(bundle)
+        self.exact = self.plan.truth() if self.is_own_reference else self.dense
         self.rows = ExactRows(bundle, self.device, self.threads) if bundle.has_graph("rows") else None
         self.certified = self.open_certified(bundle)
-        if self.device != "cpu" and self.manifest.fallback and not self.own:
-            self.adopt_crossover(bundle)
+        self.manifest = self.with_device_crossover(bundle)
 
     @property
-    def own(self) -> bool:
+    def is_own_reference(self) -> bool:
         """Whether the head is its own reference; the dense head is then another softmax, to compare with."""
         return self.manifest.reference == "self"
 
-    def adopt_crossover(self, bundle: Bundle) -> None:
-        """Take this device's own crossover for the manifest's, which is that of the CPU that exported the bundle."""
-        rows = self.crossover(self.plan, bundle.tensors(CALIBRATION)["contexts"])
-        self.manifest = self.manifest.model_copy(update={"dense_crossover": rows})
+    def open_dense(self, bundle: Bundle, dense: FullPlan | None) -> FullPlan | None:
+        """`dense`, or the bundle's own dense head; None where it was exported without."""
+        if not bundle.has_graph("dense"):
+            return None
+        return dense or FullPlan(bundle, self.device, self.threads)
 
-    def crossover(self, plan: Plan, contexts: FloatArray) -> int | None:
+    def open_plan(self, bundle: Bundle) -> Plan:
+        """The plan that the manifest names; dense is opened once."""
+        if self.manifest.plan == "full" and self.dense is not None:
+            return self.dense
+        return open_plan(bundle, self.device, self.threads, None if self.is_own_reference else self.dense)
+
+    def open_certified(self, bundle: Bundle) -> CertifiedPlan | None:
+        """The plan that proves exact answers; None where the manifest names none, and on other devices than the CPU."""
+        if self.dense is None or self.manifest.exact_plan is None or self.device != "cpu":
+            return None
+        plan = PLANS[self.manifest.exact_plan](bundle, self.device, self.threads, self.dense)
+        assert isinstance(plan, CertifiedPlan), "no other plan proves its answers"
+        return plan
+
+    def with_device_crossover(self, bundle: Bundle) -> Manifest:
+        """The manifest, with this device's own crossover for that of the CPU which exported the bundle."""
+        if self.device == "cpu" or not self.manifest.fallback or self.is_own_reference:
+            return self.manifest
+        rows = self.measure_crossover(self.plan, bundle.tensors(CALIBRATION)["contexts"])
+        return self.manifest.model_copy(update={"dense_crossover": rows})
+
+    def measure_crossover(self, plan: Plan, contexts: FloatArray) -> int | None:
         """From how many rows on the dense head is at least as fast as `plan`, by timing both on `contexts` [n, d].
 
         None where it never is, or where there is no dense head beside the plan.
         """
-        dense, k = self.dense, min(TIMED_K, self.manifest.max_k)
+        dense, k = self.dense, min(CROSSOVER_K, self.manifest.max_k)
         if dense is None or dense is plan:
             return None
         return measure_crossover(
@@ -71,19 +103,18 @@ class Head:
             contexts,
         )
 
-    def open_dense(self, bundle: Bundle) -> FullPlan | None:
-        """The dense head, unless the bundle was exported without."""
-        if isinstance(self.plan, FullPlan):
-            return self.plan
-        return FullPlan(bundle, self.device, self.threads) if bundle.has_graph("dense") else None
+    def with_settings(self, **changes: Any) -> Head:
+        """The same head, searching otherwise: `head.with_settings(previewed=8192)` looks further.
 
-    def open_certified(self, bundle: Bundle) -> CertifiedPlan | None:
-        """What proves exact answers without the dense head; None where the bundle lacks it, and on other devices."""
-        if self.dense is None or not bundle.has_graph("bounds") or self.device != "cpu":
-            return None
-        plan = CertifiedPlan(bundle, self.device, self.threads)
-        plan.fallback = self.dense
-        return plan
+        changes: settings of its plan, see `shortlist.bundle.settings`. The new head shares weights, sessions and loops
+        with this one, which stays as it is and may go on in other threads. Quality, certificate and dense crossover in
+        its manifest are those measured with the settings of the export. Raises BadInput.
+        """
+        settings = self.manifest.settings.with_changes(changes)
+        other = copy(self)
+        other.manifest = self.manifest.model_copy(update={"settings": settings})
+        other.plan = self.plan.with_settings(settings) if changes else self.plan
+        return other
 
     def topk(
         self, contexts: npt.ArrayLike, k: int, *, allow: IdLists = None, ban: IdLists = None, exact: bool = False
@@ -97,11 +128,11 @@ class Head:
         """
         rows = self.check_contexts(contexts)
         self.check_k(k)
-        legal = self.lists(allow, ban, len(rows))
+        legal = self.check_lists(allow, ban, len(rows))
         plan, normalizer = self.choose_plan(len(rows), k, exact)
-        return finished(self.run(plan, rows, k, legal), normalizer)
+        return make_topk(self.run(plan, rows, k, legal), normalizer)
 
-    def lists(self, allow: IdLists, ban: IdLists, rows: int) -> Legal:
+    def check_lists(self, allow: IdLists, ban: IdLists, rows: int) -> Legal:
         """The lists as arrays; raises BadInput."""
         if allow is None and ban is None:
             return UNRESTRICTED
@@ -110,7 +141,7 @@ class Head:
 
     def topk_by_plan(self, contexts: FloatArray, k: int) -> TopK:
         """As `topk`, by the plan alone: never by dense for its number of rows or its k. For measuring a head."""
-        return finished(self.run(self.plan, contexts, k, UNRESTRICTED), self.manifest.normalizer)
+        return make_topk(self.run(self.plan, contexts, k, UNRESTRICTED), self.manifest.normalizer)
 
     def logprobs(self, contexts: npt.ArrayLike, ids: npt.ArrayLike, *, exact: bool = False) -> FloatArray:
         """Log-probabilities [B, m] float32 of `ids` [B, m] int64 (-1 gives -inf), normalised as `topk` does.
@@ -126,28 +157,32 @@ class Head:
         """`logprobs` of checked arrays, normalised by `plan`."""
         if wanted.size == 0:
             return np.empty(wanted.shape, np.float32)
-        logits = self.logits_of(plan, rows, np.maximum(wanted, 0))
-        normalizer = np.concatenate(self.chunked(plan, rows, lambda chunk, _: plan.log_normalizer(chunk)))
+        logits = self.score_ids(plan, rows, np.maximum(wanted, 0))
+        normalizer = np.concatenate(map_chunks(plan, rows, lambda chunk, _: plan.log_normalizer(chunk)))
         check_overflow(normalizer)
         check_overflow(logits.max(axis=1))
         return np.where(wanted < 0, np.float32(-np.inf), logits - normalizer[:, None])
 
-    def logits_of(self, plan: Plan, rows: FloatArray, ids: IdArray) -> FloatArray:
+    def score_ids(self, plan: Plan, rows: FloatArray, ids: IdArray) -> FloatArray:
         """Logits [B, m] of `ids` [B, m]: dense, or of the plan's own distribution, -inf for probability 0."""
         if self.rows is not None:
             return self.rows(rows, ids)
-        return np.concatenate(self.chunked(plan, rows, lambda chunk, i: chosen(plan, chunk, ids[i : i + len(chunk)])))
+
+        def score(chunk: FloatArray, start: int) -> FloatArray:
+            return score_by_distribution(plan, chunk, ids[start : start + len(chunk)])
+
+        return np.concatenate(map_chunks(plan, rows, score))
 
     def choose_plan(self, rows: int, k: int, exact: bool) -> tuple[Plan, str]:
         """The plan for the k best of one request and its normaliser; decided by the request's own rows and k alone."""
         plan = self.certified
-        if exact and plan is not None and not plan.prefers_dense(k) and not reached(plan.crossover, rows):
+        if exact and plan is not None and not plan.prefers_dense(k) and not is_many(rows, plan.crossover):
             return plan, "bounded"
         return self.choose_scorer(rows, exact, k)
 
     def choose_scorer(self, rows: int, exact: bool, k: int = 1) -> tuple[Plan, str]:
         """The same for log-probabilities of given classes: exact ones are the exact head's."""
-        many = reached(self.manifest.dense_crossover, rows)
+        many = is_many(rows, self.manifest.dense_crossover)
         if self.exact is not None and (exact or many or self.plan.prefers_dense(k)):
             return self.exact, "exact"
         if exact:
@@ -158,13 +193,7 @@ class Head:
         """`plan` over the rows, chunk by chunk."""
         if 0 < len(contexts) <= plan.max_rows():
             return plan.topk(contexts, k, legal)
-        return by_chunks(lambda rows, own: plan.topk(rows, k, own), contexts, legal, plan.max_rows())
-
-    @staticmethod
-    def chunked(plan: Plan, contexts: FloatArray, call: Callable[[FloatArray, int], T]) -> list[T]:
-        """`call(rows, start)` for every chunk of rows; once, with no rows, where there are none."""
-        step = plan.max_rows()
-        return [call(contexts[start : start + step], start) for start in range(0, max(len(contexts), 1), step)]
+        return by_chunks(lambda rows, part: plan.topk(rows, k, part), contexts, legal, plan.max_rows())
 
     def check_contexts(self, contexts: npt.ArrayLike) -> FloatArray:
         """`contexts` as [B, d] float32; raises BadInput."""
@@ -187,7 +216,7 @@ class Head:
 
     def check_k(self, k: int) -> None:
         """Raise BadInput unless k is a whole number from 1 to max_k."""
-        if not isinstance(k, WHOLE) or isinstance(k, bool) or not 1 <= k <= self.manifest.max_k:
+        if not isinstance(k, WHOLE_NUMBERS) or isinstance(k, bool) or not 1 <= k <= self.manifest.max_k:
             raise BadInput(f"k is {k} but {self.manifest.name} answers k from 1 to {self.manifest.max_k}")
 
     def check_ids(self, ids: npt.ArrayLike, rows: int) -> IdArray:
@@ -203,20 +232,26 @@ class Head:
         return wanted
 
 
-def reached(crossover: int | None, rows: int) -> bool:
+def is_many(rows: int, crossover: int | None) -> bool:
     """Whether a request has so many rows that dense answers it."""
     return crossover is not None and rows >= crossover
 
 
-def chosen(plan: Plan, contexts: FloatArray, ids: IdArray) -> FloatArray:
+def map_chunks(plan: Plan, contexts: FloatArray, call: Callable[[FloatArray, int], T]) -> list[T]:
+    """`call(rows, start)` for every chunk of rows; once, with no rows, where there are none."""
+    step = plan.max_rows()
+    return [call(contexts[start : start + step], start) for start in range(0, max(len(contexts), 1), step)]
+
+
+def score_by_distribution(plan: Plan, contexts: FloatArray, ids: IdArray) -> FloatArray:
     """Logits [b, m] of `ids` [b, m] in the plan's whole distribution."""
     logits = plan.distribution(contexts)
     assert logits is not None, "a head that is its own reference has a distribution"
     return np.take_along_axis(logits, ids, axis=1)
 
 
-def finished(result: PlanResult, normalizer: str) -> TopK:
-    """A plan's answer as log-probabilities; raises BadInput where float32 cannot hold its scores."""
+def make_topk(result: PlanResult, normalizer: str) -> TopK:
+    """A plan's result as log-probabilities; raises BadInput where float32 cannot hold its scores."""
     check_overflow(result.log_normalizer)
     return result.topk(normalizer)
 

@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from shortlist.bundle.reader import Bundle
 from shortlist.errors import BadInput
+from shortlist.head import Head
 from shortlist_exporter.inputs.sources import Contexts, Dense
 
 from tests.support.layers import CLASSES, DIM, logits_of, logprobs_of, make_contexts, make_dense, make_head
@@ -238,3 +240,55 @@ def test_bias_scale_cap_and_padding(tmp_path):
         assert not np.isin(answer.ids, [0, 1, 299]).any(), "padding is never returned"
     assert np.isneginf(head.logprobs(rows[:1], [[0]])).all()
     assert (head.topk(rows, 1).ids == top.ids[:, :1]).mean() > 0.95, "the preview is capped alike"
+
+
+def test_with_settings_looks_further_and_leaves_the_head_as_it_was(head):
+    before = head.topk(rows, 5)
+    wide = head.with_settings(full_view=200)
+    assert (head.topk(rows, 5).scored.max(), wide.topk(rows, 5).scored.min()) == (40, 200)
+    assert (head.manifest.settings.full_view, wide.manifest.settings.full_view) == (40, 200)
+    assert (wide.plan.preview, wide.plan.rows, wide.exact) == (head.plan.preview, head.plan.rows, head.exact)
+    np.testing.assert_array_equal(head.topk(rows, 5).logprobs, before.logprobs)
+    same = wide.with_settings(full_view=40).topk(rows, 5)
+    np.testing.assert_array_equal(same.logprobs, before.logprobs)
+    np.testing.assert_array_equal(head.with_settings().topk(rows, 5).logprobs, before.logprobs)
+
+
+def test_with_settings_beside_threads_that_use_the_old_head(head):
+    wanted = {count: head.with_settings(full_view=count).topk(rows, 5) for count in (40, 60, 100)}
+
+    def run(turn):
+        count = (40, 60, 100)[turn % 3]
+        top = (head if count == 40 else head.with_settings(full_view=count)).topk(rows, 5)
+        assert (top.scored == count).all()
+        np.testing.assert_array_equal(top.logprobs, wanted[count].logprobs)
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(run, range(60)))
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"probes": 2}, "there is no setting 'probes' to change: choose from full_view"),
+        ({"full_view": 0}, "setting full_view=0 is wrong: Input should be greater than or equal to 1"),
+        ({"tail_shift": 1.0}, "there is no setting 'tail_shift' to change"),
+    ],
+)
+def test_wrong_settings(head, changes, sentence):
+    with pytest.raises(BadInput, match=sentence):
+        head.with_settings(**changes)
+
+
+def test_a_dense_head_has_nothing_to_set(full):
+    with pytest.raises(BadInput, match="there is no setting 'full_view' to change: this head has none"):
+        full.with_settings(full_view=3)
+
+
+def test_an_open_dense_head_may_be_shared(head, full):
+    shared = Head(Bundle(head.folder), "cpu", 1, full.dense)
+    assert shared.dense is shared.exact is shared.plan.fallback is full.dense
+    for exact in (False, True):
+        np.testing.assert_array_equal(
+            shared.topk(rows, 5, exact=exact).logprobs, head.topk(rows, 5, exact=exact).logprobs
+        )

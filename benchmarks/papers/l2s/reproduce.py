@@ -16,6 +16,7 @@ import torch
 from shortlist.bundle.reader import Bundle
 from shortlist.errors import ShortlistError
 from shortlist.head import Head
+from shortlist.plans.common.base import Routed
 from shortlist_exporter.commands.progress import Report, progress_bar
 from shortlist_exporter.core.layer import torch_dense
 from shortlist_exporter.export.request import Request
@@ -202,8 +203,7 @@ def exported(data: DataSet, cache: Path) -> Head:
 def walls(data: DataSet, cache: Path, screened: Screened) -> str:
     """Wall times at batch 1: through ONNX Runtime, and numpy against numpy as in the paper."""
     head = exported(data, cache)
-    single = Head(Bundle(head.folder, verify=False), "cpu", 1)
-    setattr(single.plan, "probe_margin", 0.0)  # noqa: B010
+    single = head.with_settings(probe_margin=0.0)
     rows = data.test.contexts[:4000]
     dense = spellings(data.dense, cache / "dense", 1)
     heads = {SINGLE: single, f"a second probe for {SECOND_PROBE:.0%}": head}
@@ -220,6 +220,7 @@ def served(name: str, head: Head, data: DataSet) -> str:
     top = head.topk_by_plan(data.test.contexts, DEPTH)
     p1, p5 = (precision(top.ids, data.test.ids, k) for k in (1, DEPTH))
     scored = float(top.scored.mean())
+    assert isinstance(head.plan, Routed)
     fewer = data.dense.classes / (len(head.plan.parts()) + scored)
     return f"As served, {name}: P@1 {p1:.4f}, P@5 {p5:.4f}, {scored:.0f} candidates, {fewer:.1f} times fewer.\n\n"
 

@@ -13,7 +13,6 @@ import numpy as np
 from onnx import TensorProto
 from shortlist.core.results import FloatArray
 from shortlist.kernels.exact_rows import CompiledGather
-from shortlist.kernels.primitives.arrays import mapped
 from shortlist.plans.common.exact_rows import COMPILED_THREADS
 from shortlist.plans.common.selection import largest
 from shortlist.runtime.session import Graph
@@ -108,7 +107,8 @@ def stages(folder: Path, threads: int) -> dict[str, float]:
     """Milliseconds of each stage of Algorithm 1, interleaved with dense."""
     names = ("dense", "projection", "preview", "preview8")
     graphs = {name: Graph(folder / f"{name}.onnx", "cpu", threads, prepack=name == "preview8") for name in names}
-    rows = CompiledGather(mapped(folder / "weight.bin").reshape(CLASSES, DIM))  # what plan `preview` rescores with
+    weight = np.asarray(np.memmap(folder / "weight.bin", np.float32, "c", shape=(CLASSES, DIM)))
+    rows = CompiledGather(weight)  # what plan `preview` rescores with
     contexts = np.random.default_rng(1).standard_normal((REPEATS + 2, 1, DIM), np.float32)
     spent: dict[str, list[float]] = {}
     with progress_bar(f"Table 4, {threads} thread(s)") as report:

@@ -15,6 +15,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -171,7 +172,8 @@ def summary(manifest: Manifest, out: Path) -> Table:
     precision = f"{quality.p_at_1:.4f} / {quality.p_at_5:.4f} / {quality.p_at_10:.4f}"
     error = f"mean {quality.logprob_error_mean:.2g}, p99 {quality.logprob_error_p99:.2g} nats"
     for name, figure in {
-        "options": ", ".join(f"{key}={value}" for key, value in manifest.options.items()) or "none",
+        "settings": pairs(manifest.settings.model_dump()),
+        "made with": pairs(manifest.fit),
         "P@1 / P@5 / P@10": f"{precision} on {quality.rows:,} held-out contexts",
         "log-prob error": f"{error} ({manifest.normalizer} normaliser)",
         "multiply-adds": f"1/{1 / quality.cost_macs:.1f} of dense",
@@ -183,6 +185,11 @@ def summary(manifest: Manifest, out: Path) -> Table:
     for name, figure in target_rows(quality.targets):
         table.add_row(name, figure)
     return table
+
+
+def pairs(values: dict[str, Any]) -> str:
+    """`name=value, ...`."""
+    return ", ".join(f"{name}={value}" for name, value in values.items()) or "none"
 
 
 def proved(manifest: Manifest) -> str:

@@ -49,12 +49,12 @@ def export(dense: Dense, contexts: Contexts, out: Path, request: Request, progre
         fitted = fitted_head(method, dense, part_of(contexts, fit_rows), request, progress)
         reference = torch_dense(dense) if method.reference == "dense" else fitted.module
         progress("graphs", 0, 1)
-        graphs = write_graphs(folder, dense, method, fitted, keep_dense=request.keep_dense)
+        files = write_graphs(folder, dense, method, fitted, keep_dense=request.keep_dense)
         if request.keep_dense and request.certificate and method.reference == "dense":
             progress("certificate", 0, 1)
-            graphs |= write_certificate(folder, dense, contexts.contexts[fit_rows], request.seed)
+            files |= write_certificate(folder, dense, contexts.contexts[fit_rows], request.seed)
         write_index(folder, method.index(fitted))
-        draft = manifest_of(dense, contexts, out, request, method, fitted, graphs)
+        draft = manifest_of(dense, contexts, out, request, method, fitted, files)
         count = counter(progress, "exact answers", held.contexts)
         truth = truth_of(reference, held.contexts, min(DEPTH, draft.max_k), count, held.targets)
         manifest = finish(folder, draft, request, fitted, truth, reference, torch_dense(dense), progress)
@@ -115,7 +115,7 @@ def finish(
     large = request.fallback and draft.reference == "dense"
     measured = {
         "quality": quality,
-        "dense_crossover": head.crossover(head.plan, truth.contexts) if large else None,
+        "dense_crossover": head.measure_crossover(head.plan, truth.contexts) if large else None,
         "certificate": certificate_of(head, truth.contexts, fallback=request.fallback),
     }
     final = draft.model_copy(update=measured)

@@ -13,6 +13,7 @@ from shortlist.evaluation.canary import CANARY_K
 from shortlist.head import Head
 
 from shortlist_exporter.core.provenance import provenance
+from shortlist_exporter.graphs.builder import GraphFiles
 from shortlist_exporter.graphs.dense import write_dense, write_rows
 from shortlist_exporter.inputs.sources import Contexts, Dense
 from shortlist_exporter.methods.registry import Fitted, Method, OwnMethod
@@ -25,15 +26,15 @@ CANARY_ROWS = 64
 
 def write_graphs(
     folder: Path, dense: Dense, method: Method | OwnMethod, fitted: Fitted, *, keep_dense: bool
-) -> dict[str, str]:
-    """All graphs of the bundle; role -> path below `folder`."""
+) -> GraphFiles:
+    """All graphs of the bundle, and the arrays for loops in their place, as seen from `folder`."""
     graphs = folder / GRAPHS
     graphs.mkdir()
-    rows = {"rows": write_rows(graphs, dense)} if method.reference == "dense" else {}
-    roles = rows | method.graphs(fitted, dense, graphs)
+    files = write_rows(graphs, dense) if method.reference == "dense" else GraphFiles()
+    files |= method.graphs(fitted, dense, graphs)
     if keep_dense:
-        roles["dense"] = write_dense(graphs, dense)
-    return {role: f"{GRAPHS}/{name}" for role, name in roles.items()}
+        files |= write_dense(graphs, dense)
+    return files.below(GRAPHS)
 
 
 def write_index(folder: Path, arrays: dict[str, np.ndarray[Any, Any]]) -> None:
@@ -49,7 +50,7 @@ def manifest_of(
     request: Request,
     method: Method | OwnMethod,
     fitted: Fitted,
-    graphs: dict[str, str],
+    files: GraphFiles,
 ) -> Manifest:
     """The manifest before anything was measured."""
     return Manifest(
@@ -62,8 +63,11 @@ def manifest_of(
         dim=dense.dim,
         dtype=dense.dtype,
         max_k=request.max_k or dense.classes - int(dense.padded.size),
-        graphs=graphs,
-        options=fitted.options,
+        exact_plan=exact_plan_of(files),
+        graphs=files.graphs,
+        arrays=files.arrays,
+        settings=fitted.settings,
+        fit=fitted.fit,
         seed=request.seed,
         normalizer=fitted.normalizer or method.normalizer,
         logit_scale=dense.logit_scale,
@@ -71,6 +75,11 @@ def manifest_of(
         fallback=request.fallback,
         provenance=provenance(dense, contexts) | ({"notes": list(fitted.notes)} if fitted.notes else {}),
     )
+
+
+def exact_plan_of(files: GraphFiles) -> str | None:
+    """The plan that proves exact answers: `certified` where its graph was written."""
+    return "certified" if "bounds" in files.graphs else None
 
 
 def write_calibration(folder: Path, head: Head, truth: Truth) -> None:

@@ -40,11 +40,12 @@ import numpy as np
 import numpy.typing as npt
 from onnx import TensorProto
 from safetensors.numpy import save
+from shortlist.bundle.manifest import RawArray
 from shortlist.bundle.reader import CERTIFICATE, GRAPHS
 
 from shortlist_exporter.inputs.sources import Dense
 
-from .builder import GraphBuilder, value
+from .builder import GraphBuilder, GraphFiles, value
 from .dense import finish
 
 LEAST_WEIGHTS = 4 << 20  # of a smaller layer dense answers in about the time that the bounds take
@@ -157,7 +158,7 @@ def quantised_rows(turned: Doubles, change_error: float) -> tuple[Floats, Double
     return scale, integers, float((errors / steps[:, 0]).max())
 
 
-def write_bounds(folder: Path, dense: Dense, found: Bounds) -> str:
+def write_bounds(folder: Path, dense: Dense, found: Bounds) -> GraphFiles:
     """bounds.onnx: `context` [B, d] -> `estimate` [B, V] and `spread` [B, 1], float32; see the module's docstring."""
     graph = GraphBuilder(folder)
     centred = graph.node("Sub", ["context", graph.tensor("certificate_mean", found.mean)], "centred")
@@ -180,7 +181,16 @@ def write_bounds(folder: Path, dense: Dense, found: Bounds) -> str:
             value("spread", TensorProto.FLOAT, ["B", 1]),
         ],
     )
-    return path.name
+    return GraphFiles({"bounds": path.name}, loop_arrays(found))
+
+
+def loop_arrays(found: Bounds) -> dict[str, RawArray]:
+    """What loops read in the place of bounds.onnx: integers by column [d, V], and the change of basis in blocks."""
+    blocks, dim = blocks_of(len(found.change)), len(found.change)
+    return {
+        "bounds_columns": RawArray.describe("certificate_rows.bin", found.integers.T),
+        "bounds_change": RawArray(file="certificate_change.bin", dtype="float32", shape=(blocks, blocks, dim)),
+    }
 
 
 def changed(graph: GraphBuilder, centred: str, change: Floats) -> str:
@@ -256,14 +266,14 @@ def norms_of(dense: Dense) -> Doubles:
     return norms
 
 
-def write_certificate(folder: Path, dense: Dense, contexts: Floats, seed: int) -> dict[str, str]:
-    """All that certified answers need, where it can help and float32 can hold it: role -> path below `folder`."""
+def write_certificate(folder: Path, dense: Dense, contexts: Floats, seed: int) -> GraphFiles:
+    """All that certified answers need below `folder`; nothing where it cannot help, or float32 cannot hold it."""
     if not worthwhile(dense) or not len(contexts):
-        return {}
+        return GraphFiles()
     with np.errstate(over="ignore", invalid="ignore"):
         found = bounds_of(dense, contexts, seed)
     if not found.finite:
-        return {}
+        return GraphFiles()
     constant = found.constant.copy()
     constant[dense.padded] = -np.inf
     arrays = {
@@ -275,4 +285,4 @@ def write_certificate(folder: Path, dense: Dense, contexts: Floats, seed: int) -
         "constant": constant,
     }
     (folder / CERTIFICATE).write_bytes(save(arrays))
-    return {"bounds": f"{GRAPHS}/{write_bounds(folder / GRAPHS, dense, found)}"}
+    return write_bounds(folder / GRAPHS, dense, found).below(GRAPHS)

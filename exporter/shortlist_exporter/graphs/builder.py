@@ -15,12 +15,31 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 from onnx import TensorProto, helper, numpy_helper
+from shortlist.bundle.manifest import RawArray
 
 OPSET = 21
 IR_VERSION = 10
 INLINE_BYTES = 1 << 12  # smaller tensors live in the graph itself
 
 Array = npt.NDArray[np.generic]
+
+
+@dataclass(frozen=True)
+class GraphFiles:
+    """Graphs by role, and raw arrays by the role that the service's compiled loops map them for, in some folder."""
+
+    graphs: dict[str, str] = field(default_factory=dict)
+    arrays: dict[str, RawArray] = field(default_factory=dict)
+
+    def __or__(self, other: GraphFiles) -> GraphFiles:
+        return GraphFiles(self.graphs | other.graphs, self.arrays | other.arrays)
+
+    def below(self, folder: str) -> GraphFiles:
+        """The same, as seen from the folder that `folder` is in."""
+        arrays = {
+            role: array.model_copy(update={"file": f"{folder}/{array.file}"}) for role, array in self.arrays.items()
+        }
+        return GraphFiles({role: f"{folder}/{file}" for role, file in self.graphs.items()}, arrays)
 
 
 @dataclass
@@ -44,7 +63,7 @@ class GraphBuilder:
         if any(known.name == name for known in self.initializers):
             return name
         array = np.asarray(values)
-        if array.nbytes <= INLINE_BYTES:
+        if is_inline(array):
             self.initializers.append(numpy_helper.from_array(array, name))
         else:
             self.initializers.append(external(self.folder, name, array))
@@ -71,6 +90,11 @@ class GraphBuilder:
         path.write_bytes(model.SerializeToString())
         onnx.checker.check_model(str(path), full_check=True)
         return path
+
+
+def is_inline(array: Array) -> bool:
+    """Whether a tensor is so small that graphs hold it: no file is made of it."""
+    return array.nbytes <= INLINE_BYTES
 
 
 def external(folder: Path, name: str, array: Array) -> TensorProto:

@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import onnx
 from onnx import TensorProto, helper
 from shortlist_models.rescored.cascade import CascadeSoftmax
@@ -21,7 +22,7 @@ from shortlist_models.rescored.grouped import GroupedSoftmax
 
 from shortlist_exporter.inputs.sources import Dense
 
-from .builder import GraphBuilder, value
+from .builder import GraphBuilder, GraphFiles, value
 from .dense import finish
 from .quantized import ZERO_POINT, levels, quantized_contexts
 
@@ -30,14 +31,14 @@ FLOAT, INT64, INT8, UINT8 = TensorProto.FLOAT, TensorProto.INT64, TensorProto.IN
 Staged = CascadeSoftmax | GroupedSoftmax  # previews, int8 rows, exact rows, all by position
 
 
-def write_graphs(folder: Path, dense: Dense, module: CascadeSoftmax) -> dict[str, str]:
-    """Every graph below `folder`; role -> file."""
+def write_graphs(folder: Path, dense: Dense, module: CascadeSoftmax) -> GraphFiles:
+    """Every graph below `folder`."""
     blocks = {"common": (0, module.common), "rare": (module.common, len(module.order))}
     roles = {"screen": write_screen(folder, module), "fused": write_fused(folder, module)}
     for name, (start, end) in blocks.items():
         if start < end:
             roles[name] = write_block(folder, module, name, start, end)
-    return roles | {"rescore": write_rescore(folder, dense, module, int8_products)}
+    return GraphFiles(roles | {"rescore": write_rescore(folder, dense, module, int8_products)})
 
 
 def write_screen(folder: Path, module: CascadeSoftmax) -> str:
@@ -132,7 +133,7 @@ def int8_products(graph: GraphBuilder, module: Staged) -> str:
 
     The gathered rows are the left factor: a right one that is no constant would be packed anew for every query.
     """
-    codes = graph.tensor("codes", (module.codes.numpy() + ZERO_POINT).astype(np.uint8))
+    codes = graph.tensor("codes", unsigned_codes(module))
     rounded, row_scale = levels(graph, "context")
     signed = graph.node("Cast", [graph.node("Reshape", [rounded, "column"], "levels_column")], "signed", to=INT8)
     gathered = graph.node("Gather", [codes, "positions"], "gathered")
@@ -142,6 +143,12 @@ def int8_products(graph: GraphBuilder, module: Staged) -> str:
         "Gather", [graph.tensor("code_scale", module.code_scale[:, 0].numpy()), "positions"], "scales"
     )
     return graph.node("Mul", [graph.node("Mul", [numbers, by_class], "by_class"), row_scale], "code_products")
+
+
+def unsigned_codes(module: Staged) -> npt.NDArray[np.uint8]:
+    """The int8 rows [m, d] around `ZERO_POINT`."""
+    codes: npt.NDArray[np.uint8] = (module.codes.numpy() + ZERO_POINT).astype(np.uint8)
+    return codes
 
 
 def context_of(module: Staged) -> onnx.ValueInfoProto:

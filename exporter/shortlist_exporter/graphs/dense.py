@@ -6,10 +6,11 @@ from pathlib import Path
 
 import numpy as np
 from onnx import TensorProto
+from shortlist.bundle.manifest import RawArray
 
 from shortlist_exporter.inputs.sources import Dense
 
-from .builder import GraphBuilder, value
+from .builder import GraphBuilder, GraphFiles, is_inline, value
 
 
 def finish(
@@ -56,7 +57,7 @@ def named_logits(graph: GraphBuilder, result: str) -> None:
     graph.node("Identity", [result], "logits")
 
 
-def write_dense(folder: Path, dense: Dense) -> str:
+def write_dense(folder: Path, dense: Dense) -> GraphFiles:
     """dense.onnx: `context` [B, d] -> `logits` [B, V]; weights by column, which products over one row need."""
     graph = GraphBuilder(folder)
     columns = graph.tensor("columns", dense.weight.T)
@@ -66,10 +67,10 @@ def write_dense(folder: Path, dense: Dense) -> str:
         [value("context", TensorProto.FLOAT, ["B", dense.dim])],
         [value("logits", TensorProto.FLOAT, ["B", dense.classes])],
     )
-    return path.name
+    return GraphFiles({"dense": path.name})
 
 
-def write_rows(folder: Path, dense: Dense) -> str:
+def write_rows(folder: Path, dense: Dense) -> GraphFiles:
     """rows.onnx: `context` [B, d], `ids` [B, n] -> `logits` [B, n]; weights by row, which a gather needs."""
     graph = GraphBuilder(folder)
     rows = graph.node("Gather", [graph.tensor("weight", dense.weight), "ids"], "rows")
@@ -81,4 +82,17 @@ def write_rows(folder: Path, dense: Dense) -> str:
         [value("context", TensorProto.FLOAT, ["B", dense.dim]), value("ids", TensorProto.INT64, ["B", "n"])],
         [value("logits", TensorProto.FLOAT, ["B", "n"])],
     )
-    return path.name
+    return GraphFiles({"rows": path.name}, exact_arrays(dense))
+
+
+def exact_arrays(dense: Dense) -> dict[str, RawArray]:
+    """What loops read in the place of rows.onnx; nothing of layers so small that graphs hold their biases."""
+    padding = padding_of(dense)
+    if is_inline(padding):
+        return {}
+    arrays = {"exact_weight": RawArray.describe("weight.bin", dense.weight)}
+    if dense.bias is not None:
+        arrays["exact_bias"] = RawArray.describe("bias.bin", dense.bias)
+    if dense.padded.size:
+        arrays["exact_padding"] = RawArray.describe("padding.bin", padding)
+    return arrays

@@ -14,25 +14,38 @@ from pathlib import Path
 import numpy as np
 import onnx
 from onnx import TensorProto, helper
+from shortlist.bundle.manifest import RawArray
 from shortlist_models.rescored.grouped import GroupedSoftmax
 from torch import Tensor
 
 from shortlist_exporter.inputs.sources import Dense
 
-from .builder import GraphBuilder, value
-from .cascade import Staged, context_of, write_rescore
+from .builder import GraphBuilder, GraphFiles, is_inline, value
+from .cascade import Staged, context_of, unsigned_codes, write_rescore
 from .quantized import ZERO_POINT, quantized_contexts
 
 FLOAT = TensorProto.FLOAT
 
 
-def write_graphs(folder: Path, dense: Dense, module: GroupedSoftmax) -> dict[str, str]:
-    """Every graph below `folder`; role -> file."""
-    return {
+def write_graphs(folder: Path, dense: Dense, module: GroupedSoftmax) -> GraphFiles:
+    """Every graph below `folder`, and what loops read in their place."""
+    roles = {
         "screen": write_screen(folder, module),
         "previews": write_previews(folder, module),
         "fused": write_fused(folder, module),
         "rescore": write_rescore(folder, dense, module, code_products),
+    }
+    return GraphFiles(roles, loop_arrays(dense, module))
+
+
+def loop_arrays(dense: Dense, module: GroupedSoftmax) -> dict[str, RawArray]:
+    """int8 rows [m, d] and exact rows [V, d]; nothing of layers so small that graphs hold them."""
+    codes = unsigned_codes(module)
+    if is_inline(codes) or is_inline(dense.weight):
+        return {}
+    return {
+        "search_codes": RawArray.describe("codes.bin", codes),
+        "search_weight": RawArray.describe("weight.bin", dense.weight),
     }
 
 
@@ -116,7 +129,7 @@ def by_class(graph: GraphBuilder, integers: str, name: str, weights: Tensor, sca
 
 def code_products(graph: GraphBuilder, module: Staged) -> str:
     """[1, n]: the int8 rows at `positions` times the context as it is, which loops take in two digits of int8."""
-    codes = graph.tensor("codes", (module.codes.numpy() + ZERO_POINT).astype(np.uint8))
+    codes = graph.tensor("codes", unsigned_codes(module))
     gathered = graph.node("Gather", [codes, "positions"], "gathered")
     one, zero_point = graph.tensor("one", np.float32(1)), graph.tensor("zero_point", np.uint8(ZERO_POINT))
     numbers = graph.node("DequantizeLinear", [gathered, one, zero_point], "whole_numbers")

@@ -19,12 +19,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from onnx import TensorProto, helper
+from shortlist.bundle.manifest import RawArray
 from shortlist_models.l2s.screened import ScreenedSoftmax
 from shortlist_models.svd import Basis
 
 from shortlist_exporter.inputs.sources import Dense
 
-from .builder import GraphBuilder, value
+from .builder import GraphBuilder, GraphFiles, value
 from .dense import finish, named_logits
 from .quantized import quantized_products
 
@@ -33,9 +34,9 @@ Ids = npt.NDArray[np.int64]
 Ends = tuple[str, str, str]  # names of a start, an end and an axis: what Slice wants
 
 
-def write_graphs(folder: Path, dense: Dense, module: ScreenedSoftmax) -> dict[str, str]:
-    """Every graph of the module below `folder`; role -> file."""
-    roles = {"screen": write_screen(folder, module)}
+def write_graphs(folder: Path, dense: Dense, module: ScreenedSoftmax) -> GraphFiles:
+    """Every graph of the module below `folder`, and what loops read in the place of those for single rows."""
+    roles, arrays = {"screen": write_screen(folder, module)}, dict[str, RawArray]()
     if module.low_rank is not None:
         roles["tail"] = write_tail(folder, dense, module.low_rank)
     below = folder / "clusters"
@@ -43,6 +44,7 @@ def write_graphs(folder: Path, dense: Dense, module: ScreenedSoftmax) -> dict[st
     sets = [ids.numpy() for ids in module.sets]
     if module.second_stage is None:
         write_weights(below, dense, sets)
+        arrays = loop_arrays(dense, module)
         roles["fused"] = f"clusters/{write_fused(below, dense, module)}"
         roles["any"] = f"clusters/{write_any(below, dense, module)}"
     start = 0
@@ -54,7 +56,17 @@ def write_graphs(folder: Path, dense: Dense, module: ScreenedSoftmax) -> dict[st
             file = write_preview(below, name, dense, module, ids)
         roles[f"cluster-{name}"] = f"clusters/{file}"
         start += len(ids)
-    return roles
+    return GraphFiles(roles, arrays)
+
+
+def loop_arrays(dense: Dense, module: ScreenedSoftmax) -> dict[str, RawArray]:
+    """The screen by column [d, r], and sets.bin, in which clusters of different sizes lie end to end."""
+    numbers = rows_of(dense) * sum(len(ids) for ids in module.sets)
+    columns = RawArray.describe("clusters/screen.bin", module.vectors.numpy().T)
+    return {
+        "screen_columns": columns,
+        "screen_sets": RawArray(file=f"clusters/{SETS}.bin", dtype="float32", shape=(numbers,)),
+    }
 
 
 def write_weights(folder: Path, dense: Dense, sets: list[Ids]) -> None:

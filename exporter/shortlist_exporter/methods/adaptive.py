@@ -11,6 +11,7 @@ import numpy.typing as npt
 import torch
 from pydantic import Field
 from shortlist.bundle.manifest import Normalizer
+from shortlist.bundle.settings import AdaptiveSettings
 from shortlist.errors import BadInput
 from shortlist_models.adaptive.cutoffs import (
     Cuts,
@@ -38,6 +39,7 @@ from shortlist_exporter.core.layer import torch_dense
 from shortlist_exporter.core.types import Cost, Progress, quiet
 from shortlist_exporter.graphs.adaptive.fused import write_adaptive
 from shortlist_exporter.graphs.adaptive.parts import index_of
+from shortlist_exporter.graphs.builder import GraphFiles
 from shortlist_exporter.graphs.serving_cost import serving_samples
 from shortlist_exporter.inputs.sources import Contexts, Dense
 
@@ -101,7 +103,7 @@ class AdaptiveMethod:
         check_shape((module.n_classes, module.in_features), dense)
         return finished(module, dense, torch.from_numpy(examples.contexts), chosen, {})
 
-    def graphs(self, fitted: Fitted, dense: Dense, folder: Path) -> dict[str, str]:
+    def graphs(self, fitted: Fitted, dense: Dense, folder: Path) -> GraphFiles:
         """See `adaptive_graphs` and `adaptive_fused`."""
         del dense
         assert isinstance(fitted.module, Previewed)
@@ -223,6 +225,7 @@ def finished(
     return Fitted(
         Previewed(module, previews),
         Cost(macs=macs, bytes=macs),
+        AdaptiveSettings(),
         said,
         notes,
         normalizer="estimated" if previews else None,

@@ -10,10 +10,12 @@ import numpy.typing as npt
 import torch
 from pydantic import BaseModel, ConfigDict, ValidationError
 from shortlist.bundle.manifest import Normalizer
+from shortlist.bundle.settings import FullSettings, PlanSettings
 from shortlist.errors import BadInput
 from torch import nn
 
 from shortlist_exporter.core.types import Cost, FloatArray, Progress, quiet
+from shortlist_exporter.graphs.builder import GraphFiles
 from shortlist_exporter.inputs.sources import Contexts, Dense
 
 
@@ -30,13 +32,15 @@ O = TypeVar("O", bound=Options)
 class Fitted:
     """A fitted head: the torch module, and what the manifest says of it.
 
-    notes: sentences for the user. retrained: a dense softmax trained in the same way, where there is one.
-    normalizer: where options change the method's own.
+    settings: of the plan. fit: what the method was given and learnt, for provenance and display, but for what is in
+    the settings. notes: sentences for the user. retrained: a dense softmax trained in the same way, where there is
+    one. normalizer: where options change the method's own.
     """
 
     module: nn.Module
     cost: Cost
-    options: dict[str, Any] = field(default_factory=dict)
+    settings: PlanSettings = field(default_factory=FullSettings)
+    fit: dict[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     retrained: nn.Module | None = None
     normalizer: Normalizer | None = None
@@ -48,8 +52,8 @@ class Written(Protocol):
     plan: ClassVar[str]
     normalizer: ClassVar[Normalizer]
 
-    def graphs(self, fitted: Fitted, dense: Dense, folder: Path) -> dict[str, str]:
-        """Write the method's own ONNX graphs into `folder`; role -> file name."""
+    def graphs(self, fitted: Fitted, dense: Dense, folder: Path) -> GraphFiles:
+        """Write the method's own ONNX graphs, and arrays for loops in their place, into `folder`."""
         ...
 
     def index(self, fitted: Fitted) -> dict[str, npt.NDArray[Any]]:

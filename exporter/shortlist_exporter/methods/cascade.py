@@ -10,12 +10,14 @@ import numpy.typing as npt
 import torch
 from pydantic import Field
 from shortlist.bundle.manifest import Normalizer
+from shortlist.bundle.settings import CascadeSettings
 from shortlist.errors import BadInput
 from shortlist_models import context_basis
 from shortlist_models.rescored.cascade import CascadeSoftmax, by_frequency
 
 from shortlist_exporter.core.layer import torch_dense
 from shortlist_exporter.core.types import Cost, FloatArray, Progress, quiet
+from shortlist_exporter.graphs.builder import GraphFiles
 from shortlist_exporter.graphs.cascade import write_graphs
 from shortlist_exporter.inputs.sources import Dense
 
@@ -61,12 +63,20 @@ class CascadeMethod:
             module = CascadeSoftmax(own, basis, order, common, chosen.candidates, chosen.full_view)
             progress("screen and tail", 2, 3)
             module.calibrate(rows[picked[-CALIBRATION_ROWS:]], chosen.rare_share)
-        said = chosen.model_dump() | {"common": common, "stride": module.stride}
         split = common < len(order)  # else there is nothing to open, and no finite margin
-        said |= {"margin": module.margin if split else 0.0, "tail_limit": module.tail_limit}
-        return Fitted(module, cost(dense, module, chosen), said)
+        settings = CascadeSettings(
+            candidates=chosen.candidates,
+            full_view=chosen.full_view,
+            margin=module.margin if split else 0.0,
+            common=common,
+            stride=module.stride,
+            tail_limit=module.tail_limit,
+        )
+        fit = {"width": chosen.width, "common_share": chosen.common, "rare_share": chosen.rare_share}
+        fit = {"width": chosen.width, "common_share": chosen.common, "rare_share": chosen.rare_share}
+        return Fitted(module, cost(dense, module, chosen), settings, fit)
 
-    def graphs(self, fitted: Fitted, dense: Dense, folder: Path) -> dict[str, str]:
+    def graphs(self, fitted: Fitted, dense: Dense, folder: Path) -> GraphFiles:
         """See `cascade_graphs`."""
         module = fitted.module
         assert isinstance(module, CascadeSoftmax)

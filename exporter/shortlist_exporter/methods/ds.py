@@ -1,4 +1,4 @@
-"""Method `ds`: Doubly Sparse Softmax; plan `screen` with a gate."""
+"""Method `ds`: Doubly Sparse Softmax; plan `gated`."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy.typing as npt
 import torch
 from pydantic import Field
 from shortlist.bundle.manifest import Normalizer
+from shortlist.bundle.settings import GatedSettings
 from shortlist.errors import BadInput
 from shortlist_models import FullSoftmax
 from shortlist_models.ds.options import Examples, Trained, TrainOptions, as_dense
@@ -18,6 +19,7 @@ from shortlist_models.ds.training import train
 
 from shortlist_exporter.core.layer import torch_dense
 from shortlist_exporter.core.types import Cost, Progress, quiet
+from shortlist_exporter.graphs.builder import GraphFiles
 from shortlist_exporter.graphs.gate.experts import write_graphs
 from shortlist_exporter.graphs.gate.int8 import rounded
 from shortlist_exporter.inputs.sources import Contexts, Dense
@@ -65,7 +67,7 @@ class DsOptions(Options):
 class DsMethod:
     """See `shortlist_models.ds.softmax` for the algorithm and its source."""
 
-    plan: ClassVar[str] = "screen"
+    plan: ClassVar[str] = "gated"
     reference: ClassVar[Literal["dense", "self"]] = "self"
     normalizer: ClassVar[Normalizer] = "exact"
     kind: ClassVar[type[DsOptions]] = DsOptions
@@ -83,7 +85,7 @@ class DsMethod:
             notes.append("the contexts have no targets, so the dense layer's own distribution was distilled")
         found = self.fitted(trained.module.cpu(), dense, examples, chosen, tuple(notes))
         told = [{name: record[name] for name in TOLD} for record in trained.history]
-        found.options.update(history=told, peak_bytes=trained.peak_bytes)
+        found.fit.update(history=told, peak_bytes=trained.peak_bytes)
         if chosen.retrain:
             baseline = retrained(dense, fit, validation, train_options(chosen, seed), trained, progress)
             return replace(found, retrained=baseline)
@@ -111,18 +113,19 @@ class DsMethod:
         if options.int8:
             module = rounded(module)
         used = module.utilization(torch.from_numpy(examples.contexts))
-        said = options.model_dump(exclude={"checkpoint", "device"}) | {"sizes": module.sizes, "used": used.tolist()}
-        said |= {"speedup": module.speedup(used)}
+        fit = options.model_dump(exclude={"checkpoint", "device", "full_view"})
+        fit |= {"sizes": module.sizes, "used": used.tolist(), "speedup": module.speedup(used)}
         cost = 1 / module.speedup(used)
         gate = module.experts / module.classes
-        return Fitted(module, Cost(macs=cost, bytes=gate + (cost - gate) / (4 if options.int8 else 1)), said, notes)
+        read = Cost(macs=cost, bytes=gate + (cost - gate) / (4 if options.int8 else 1))
+        return Fitted(module, read, GatedSettings(full_view=0), fit, notes)
 
-    def graphs(self, fitted: Fitted, dense: Dense, folder: Path) -> dict[str, str]:
+    def graphs(self, fitted: Fitted, dense: Dense, folder: Path) -> GraphFiles:
         """See `gate_graphs`."""
         del dense
         module = fitted.module
         assert isinstance(module, DSSoftmax)
-        return write_graphs(folder, module, {}, int8=fitted.options["int8"])
+        return write_graphs(folder, module, {}, int8=fitted.fit["int8"])
 
     def index(self, fitted: Fitted) -> dict[str, npt.NDArray[Any]]:
         """Classes of every expert."""

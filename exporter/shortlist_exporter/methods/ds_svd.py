@@ -1,4 +1,4 @@
-"""Method `ds-svd`: Doubly Sparse Softmax with SVD previews inside its large experts; plan `screen` with a gate."""
+"""Method `ds-svd`: Doubly Sparse Softmax with SVD previews inside its large experts; plan `gated`."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ import numpy.typing as npt
 import torch
 from pydantic import Field
 from shortlist.bundle.manifest import Normalizer
+from shortlist.bundle.settings import GatedSettings
 from shortlist.errors import BadInput
 from shortlist_models.ds.preview import PreviewedDS, previews_of
 from shortlist_models.ds.softmax import DSSoftmax
 
 from shortlist_exporter.core.types import Cost
+from shortlist_exporter.graphs.builder import GraphFiles
 from shortlist_exporter.graphs.gate.experts import write_graphs
 from shortlist_exporter.inputs.sources import Contexts, Dense
 
@@ -55,12 +57,12 @@ class DsSvdMethod(DsMethod):
             sentence = f"no expert has over {options.over} classes (the largest {largest}), so none is previewed"
             notes = (*notes, sentence)
         full_view = options.full_view or math.ceil(max(module.sizes) / 20)
-        used: list[float] = plain.options["used"]
+        used: list[float] = plain.fit["used"]
         cost = cost_of(module, set(previews), used, width, full_view)
-        said = plain.options | {"width": width, "full_view": full_view, "previewed": sorted(previews)}
-        return Fitted(PreviewedDS(module, previews, full_view), cost, said, notes)
+        fit = plain.fit | {"width": width, "previewed": sorted(previews)}
+        return Fitted(PreviewedDS(module, previews, full_view), cost, GatedSettings(full_view=full_view), fit, notes)
 
-    def graphs(self, fitted: Fitted, dense: Dense, folder: Path) -> dict[str, str]:
+    def graphs(self, fitted: Fitted, dense: Dense, folder: Path) -> GraphFiles:
         """See `gate_graphs`."""
         del dense
         module = fitted.module

@@ -9,6 +9,7 @@ import numpy.typing as npt
 import torch
 from pydantic import Field
 from shortlist.bundle.manifest import Normalizer
+from shortlist.bundle.settings import AdaptiveSettings
 from shortlist.errors import BadInput
 from shortlist_models.adaptive.cutoffs import least_coverage, smoothed
 from shortlist_models.adaptive.dsoftmax import DSoftmax
@@ -18,6 +19,7 @@ from torch import Tensor
 
 from shortlist_exporter.core.types import Cost, Progress, quiet
 from shortlist_exporter.graphs.adaptive.parts import index_of, write_buckets
+from shortlist_exporter.graphs.builder import GraphFiles
 from shortlist_exporter.inputs.sources import Contexts, Dense
 
 from .adaptive import check_shape, never, one_sentence, pair_of, parsed_numbers
@@ -74,11 +76,11 @@ class DsoftmaxMethod:
         check_shape((len(module.order), module.dim), dense)
         return finished(module, chosen, {})
 
-    def graphs(self, fitted: Fitted, dense: Dense, folder: Path) -> dict[str, str]:
+    def graphs(self, fitted: Fitted, dense: Dense, folder: Path) -> GraphFiles:
         """head.onnx, see `adaptive_graphs`."""
         del dense
         assert isinstance(fitted.module, DSoftmax)
-        return {"head": write_buckets(folder, fitted.module)}
+        return GraphFiles({"head": write_buckets(folder, fitted.module)})
 
     def index(self, fitted: Fitted) -> dict[str, npt.NDArray[Any]]:
         """See Written.index."""
@@ -111,4 +113,4 @@ def finished(module: DSoftmax, options: DsoftmaxOptions, said: dict[str, Any]) -
     said |= options.model_dump(exclude={"checkpoint", "cutoffs", "widths"})
     said |= {"cutoffs": module.cutoffs[:-1], "widths": module.widths}
     notes = (f"{said['never']} classes never occur in the targets: they rank last",) if said.get("never") else ()
-    return Fitted(module, Cost(macs=macs, bytes=macs), said, notes)
+    return Fitted(module, Cost(macs=macs, bytes=macs), AdaptiveSettings(), said, notes)

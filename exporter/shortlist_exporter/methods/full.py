@@ -9,6 +9,7 @@ from shortlist.bundle.manifest import Normalizer
 
 from shortlist_exporter.core.layer import torch_dense
 from shortlist_exporter.core.types import Cost, FloatArray, Progress, quiet
+from shortlist_exporter.graphs.builder import GraphFiles
 from shortlist_exporter.inputs.sources import Dense
 
 from .base import Fitted, Options, no_index, parsed
@@ -29,9 +30,9 @@ class FullMethod:
         parsed(Options, options)
         return Fitted(torch_dense(dense), Cost(macs=1.0, bytes=1.0))
 
-    def graphs(self, fitted: Fitted, dense: Dense, folder: Path) -> dict[str, str]:
+    def graphs(self, fitted: Fitted, dense: Dense, folder: Path) -> GraphFiles:
         """See Method.graphs; dense.onnx is written for every bundle."""
         del fitted, dense, folder
-        return {}
+        return GraphFiles()
 
     index = no_index

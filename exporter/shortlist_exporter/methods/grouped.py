@@ -11,15 +11,14 @@ import numpy.typing as npt
 import torch
 from pydantic import Field
 from shortlist.bundle.manifest import Normalizer
-from shortlist.bundle.reader import GRAPHS
+from shortlist.bundle.settings import OPENED_PER_PREVIEWED, GroupedSettings
 from shortlist.errors import BadInput
-from shortlist.plans.grouped import DIGITS, OPENED
 from shortlist_models import context_basis
 from shortlist_models.rescored.grouped import GroupedSoftmax, Widths, similar_classes
 
 from shortlist_exporter.core.layer import torch_dense
 from shortlist_exporter.core.types import Cost, FloatArray, Progress, quiet
-from shortlist_exporter.graphs.builder import INLINE_BYTES
+from shortlist_exporter.graphs.builder import GraphFiles
 from shortlist_exporter.graphs.grouped import write_graphs
 from shortlist_exporter.inputs.sources import Dense
 
@@ -70,11 +69,15 @@ class GroupedMethod:
             module = GroupedSoftmax(own, basis, real, groups, widths, seed)
             progress("tail", 2, 3)
             module.fit_tail(rows[picked[:CALIBRATION_ROWS]])
-        said = chosen.model_dump() | {"groups": len(module.groups.reach), "blocks": len(module.blocks.reach)}
-        said |= {"tail_limit": module.tail_limit, "digits": DIGITS}
-        return Fitted(module, cost(said, dense), said | files(dense, module))
+        searched = chosen.model_dump(include={"opened", "previewed", "candidates", "full_view"})
+        settings = GroupedSettings(**searched, tail_limit=module.tail_limit)
+        fit = chosen.model_dump(exclude=set(searched)) | {
+            "groups": len(module.groups.reach),
+            "blocks": len(module.blocks.reach),
+        }
+        return Fitted(module, cost(fit | searched, dense), settings, fit)
 
-    def graphs(self, fitted: Fitted, dense: Dense, folder: Path) -> dict[str, str]:
+    def graphs(self, fitted: Fitted, dense: Dense, folder: Path) -> GraphFiles:
         """See `grouped_graphs`."""
         module = fitted.module
         assert isinstance(module, GroupedSoftmax)
@@ -99,13 +102,6 @@ class GroupedMethod:
         return {name: np.ascontiguousarray(tensor.numpy()) for name, tensor in found.items()}
 
 
-def files(dense: Dense, module: GroupedSoftmax) -> dict[str, dict[str, str]]:
-    """Where int8 and exact rows lie; nothing for layers so small that their graphs hold them."""
-    if min(module.codes.numel(), dense.weight.nbytes) <= INLINE_BYTES:
-        return {}
-    return {"files": {"codes": f"{GRAPHS}/codes.bin", "rows": f"{GRAPHS}/weight.bin"}}
-
-
 def with_defaults(options: GroupedOptions, dense: Dense) -> GroupedOptions:
     """Options that follow from the layer's size filled in; raises BadInput."""
     real = dense.classes - dense.padded.size
@@ -126,7 +122,7 @@ def with_defaults(options: GroupedOptions, dense: Dense) -> GroupedOptions:
         "int8_width": min(options.int8_width + -options.int8_width % STEP, width),
         "groups": min(options.groups or max(1, dense.classes // GROUP), real),
         "centre_width": min(options.centre_width or -(-2 * width // 5), width),
-        "opened": min(max(options.opened or dense.classes // 5, OPENED * previewed), real),
+        "opened": min(max(options.opened or dense.classes // 5, OPENED_PER_PREVIEWED * previewed), real),
         "previewed": min(previewed, real),
         "candidates": candidates,
         "full_view": full_view,
@@ -135,14 +131,16 @@ def with_defaults(options: GroupedOptions, dense: Dense) -> GroupedOptions:
 
 
 def cost(options: Mapping[str, Any], dense: Dense) -> Cost:
-    """Screen, groups, blocks of those opened, previews, int8 and exact rows, against V x d, by a manifest's options.
+    """Screen, groups, blocks of those opened, previews, int8 and exact rows, against V x d.
+
+    options: by name, as a manifest's fit and settings have them together.
 
     int8 and 2 bits count as one multiply-add. Bytes are those that compiled loops read: graphs keep the projection in
     float32, and score all blocks.
     """
     width, wide, previewed = options["width"], options["int8_width"], options["previewed"]
     screen = dense.dim * (width + 1)
-    opened = max(options["opened"], OPENED * previewed) / (dense.classes - dense.padded.size)
+    opened = max(options["opened"], OPENED_PER_PREVIEWED * previewed) / (dense.classes - dense.padded.size)
     centres = (options["groups"] + options["blocks"] * min(1.0, opened)) * options["centre_width"]
     preview_bytes = previewed * (width + 3 * wide) / 4
     codes, exact = options["candidates"] * dense.dim, options["full_view"] * dense.dim

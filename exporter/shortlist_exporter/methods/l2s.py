@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from pydantic import Field
 from shortlist.bundle.manifest import Normalizer
+from shortlist.bundle.settings import ScreenSettings
 from shortlist.errors import BadInput
 from shortlist_models import context_basis
 from shortlist_models.l2s.candidate_sets import Background, Labels, ScreenOptions
@@ -17,6 +18,7 @@ from shortlist_models.l2s.training import train_screen
 
 from shortlist_exporter.core.layer import torch_dense
 from shortlist_exporter.core.types import Cost, FloatArray, Progress, quiet
+from shortlist_exporter.graphs.builder import GraphFiles
 from shortlist_exporter.graphs.screen import write_graphs
 from shortlist_exporter.inputs.sources import Dense
 
@@ -84,7 +86,7 @@ class L2sMethod:
             module.low_rank = context_basis(torch.from_numpy(dense.weight), rows, chosen.tail_rank)
         return calibrated(module, dense, chosen, rows, seed, screened.history)
 
-    def graphs(self, fitted: Fitted, dense: Dense, folder: Path) -> dict[str, str]:
+    def graphs(self, fitted: Fitted, dense: Dense, folder: Path) -> GraphFiles:
         """See `screen_graphs`."""
         module = fitted.module
         assert isinstance(module, ScreenedSoftmax)
@@ -111,22 +113,29 @@ def calibrated(
     if not chosen.tail_rank:
         module.calibrate_tail(sample)
     candidates = module.candidates(sample)
-    said = chosen.model_dump(exclude={"checkpoint", "second_stage", "full_view"})
-    said |= {"second_stage": chosen.second_stage != "none", "full_view": chosen.full_view or 0}
-    said |= {"dense_margin": module.calibrate_margin(sample, chosen.fallback), "probe_margin": module.probe_margin}
-    said |= {"candidates": candidates, "history": history}
-    return Fitted(module, cost(dense, chosen, candidates), said)
+    staged = chosen.second_stage != "none"
+    settings = ScreenSettings(
+        probes=chosen.probes,
+        probe_margin=module.probe_margin,
+        dense_margin=module.calibrate_margin(sample, chosen.fallback),
+        second_stage=staged,
+        full_view=(chosen.full_view or 0) if staged else 0,
+    )
+    fit = chosen.model_dump(exclude={"checkpoint", "probes", "full_view"})
+    return Fitted(
+        module, cost(dense, chosen, candidates), settings, fit | {"candidates": candidates, "history": history}
+    )
 
 
 def with_probes(fitted: Fitted, dense: Dense, contexts: FloatArray, setting: dict[str, int], seed: int) -> Fitted:
     """`fitted` with another number of probes. Equals a fit with it, but without training."""
-    module, said = fitted.module, fitted.options
+    module, settings = fitted.module, fitted.settings
     assert isinstance(module, ScreenedSoftmax)
-    given = {name: said[name] for name in L2sOptions.model_fields if name in said}
-    given |= {"second_stage": "int8" if said["second_stage"] else "none", "full_view": said["full_view"] or None}
-    chosen = L2sOptions(**(given | setting))
+    assert isinstance(settings, ScreenSettings)
+    given = {name: value for name, value in fitted.fit.items() if name in L2sOptions.model_fields}
+    chosen = L2sOptions(**(given | {"full_view": settings.full_view or None} | setting))
     check(chosen, dense, len(contexts))
-    return calibrated(module, dense, chosen, torch.from_numpy(contexts), seed, said["history"])
+    return calibrated(module, dense, chosen, torch.from_numpy(contexts), seed, fitted.fit["history"])
 
 
 def with_defaults(options: L2sOptions, dense: Dense) -> L2sOptions:

@@ -11,12 +11,13 @@ import torch
 from onnx import TensorProto
 from pydantic import Field
 from shortlist.bundle.manifest import Normalizer
+from shortlist.bundle.settings import PreviewSettings
 from shortlist.errors import BadInput
 from shortlist_models import SVDSoftmax, context_basis, weight_basis
 
 from shortlist_exporter.core.layer import torch_dense
 from shortlist_exporter.core.types import Cost, FloatArray, Progress, quiet
-from shortlist_exporter.graphs.builder import GraphBuilder, value
+from shortlist_exporter.graphs.builder import GraphBuilder, GraphFiles, value
 from shortlist_exporter.graphs.dense import finish, named_logits
 from shortlist_exporter.graphs.quantized import quantized_products
 from shortlist_exporter.inputs.sources import Dense
@@ -81,7 +82,7 @@ class SvdMethod:
         module = SVDSoftmax(torch_dense(dense), basis, shape.full_view, quantized=shape.preview == "int8")
         return calibrated(module, dense, contexts, shape, seed)
 
-    def graphs(self, fitted: Fitted, dense: Dense, folder: Path) -> dict[str, str]:
+    def graphs(self, fitted: Fitted, dense: Dense, folder: Path) -> GraphFiles:
         """preview.onnx: `context` [B, d] -> `logits` [B, V]."""
         module = fitted.module
         assert isinstance(module, SVDSoftmax)
@@ -97,7 +98,7 @@ class SvdMethod:
             [value("context", TensorProto.FLOAT, ["B", dense.dim])],
             [value("logits", TensorProto.FLOAT, ["B", dense.classes])],
         )
-        return {"preview": path.name}
+        return GraphFiles({"preview": path.name})
 
     index = no_index
 
@@ -107,15 +108,15 @@ def calibrated(module: SVDSoftmax, dense: Dense, contexts: FloatArray, shape: Sh
     module.full_view, module.tail_shift = shape.full_view, 0.0
     if shape.basis == "context":
         module.calibrate_tail(torch.from_numpy(sampled(contexts, seed)))
-    return Fitted(module, cost(dense, shape), shape.model_dump() | {"tail_shift": module.tail_shift})
+    settings = PreviewSettings(full_view=shape.full_view, tail_shift=module.tail_shift)
+    return Fitted(module, cost(dense, shape), settings, shape.model_dump(exclude={"full_view"}))
 
 
 def with_full_view(fitted: Fitted, dense: Dense, contexts: FloatArray, setting: dict[str, int], seed: int) -> Fitted:
     """`fitted` with another full_view. Equals a fit with it, but without the decomposition."""
     module = fitted.module
     assert isinstance(module, SVDSoftmax)
-    options = {name: value for name, value in fitted.options.items() if name != "tail_shift"}
-    return calibrated(module, dense, contexts, Shape(**(options | setting)), seed)
+    return calibrated(module, dense, contexts, Shape(**(fitted.fit | setting)), seed)
 
 
 def sampled(contexts: FloatArray, seed: int) -> FloatArray:

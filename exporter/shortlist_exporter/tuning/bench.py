@@ -57,9 +57,8 @@ class Bench:
         name = DENSE if fit.build.method == DENSE else "head"
         if name not in self.opened or self.opened[name].folder != fit.folder:
             self.opened.pop(name, None)
-            self.opened[name] = head = fit.open(self.promise)
-            if name != DENSE and head.dense is not None:  # one copy of the packed weights in memory is enough
-                head.dense = head.plan.fallback = self.head(self.dense_fit).dense
+            dense = None if name == DENSE else self.head(self.dense_fit).dense  # one copy in memory is enough
+            self.opened[name] = fit.open(self.promise, dense)
         return self.opened[name]
 
     def measured(self, fit: Fit, setting: Setting, split: str, rows: int) -> Measured:
@@ -80,7 +79,8 @@ class Bench:
             return fit.cost
         by_options = space_of(fit.build.method).cost
         if by_options is not None:
-            return by_options(self.head(fit).manifest.options | setting, self.fits.dense)
+            manifest = self.head(fit).manifest
+            return by_options(manifest.fit | manifest.settings.model_dump() | setting, self.fits.dense)
         more = (found.scored - self.scored(fit)) / len(self.dense.weight)
         return Cost(macs=fit.cost.macs + more, bytes=fit.cost.bytes + more)
 
@@ -94,18 +94,13 @@ class Bench:
         return float(stored)
 
     def measured_now(self, fit: Fit, setting: Setting, truth: Truth) -> Measured:
-        """Set the swept option on the plan for this measurement alone."""
-        own = self.answers(fit, setting)
-        before = {name: getattr(own.head.plan, name) for name in setting}
-        try:
-            return measured(own, self.answers(self.dense_fit), self.dense, truth, self.promise)
-        finally:
-            for name, value in before.items():
-                setattr(own.head.plan, name, value)
+        """The same, whatever the cache holds."""
+        head, dense = self.answers(fit, setting), self.answers(self.dense_fit)
+        return measured(head, dense, self.dense, truth, self.promise)
 
     def answers(self, fit: Fit, setting: Setting | None = None) -> Answers:
         """Calls of a head."""
-        return Answers(self.head(fit), depth(self.promise), setting or {})
+        return Answers(self.head(fit).with_settings(**(setting or {})), depth(self.promise))
 
     def raced(self, heads: list[tuple[Fit, Setting]]) -> list[dict[str, float]]:
         """Times of several heads, and of dense, in the same blocks: fields of `Measured`."""

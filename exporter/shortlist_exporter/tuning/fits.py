@@ -11,6 +11,7 @@ import numpy as np
 from shortlist.bundle.manifest import FILE_NAME, Manifest, Strict
 from shortlist.bundle.reader import GRAPHS, INDEX, Bundle
 from shortlist.head import Head
+from shortlist.plans.full import FullPlan
 
 from shortlist_exporter.core.types import Cost, FloatArray, Progress
 from shortlist_exporter.export.request import Request
@@ -52,9 +53,9 @@ class Fit:
         index = [self.folder / INDEX] if (self.folder / INDEX).is_file() else []
         return sum(path.stat().st_size for path in [*files, *index])
 
-    def open(self, promise: Promise) -> Head:
-        """The head, by the service's runtime."""
-        return Head(Bundle(self.folder, verify=False), promise.device, promise.threads)
+    def open(self, promise: Promise, dense: FullPlan | None = None) -> Head:
+        """The head, by the service's runtime. dense: an open dense head of the layer, to share its memory."""
+        return Head(Bundle(self.folder, verify=False), promise.device, promise.threads, dense)
 
 
 @dataclass
@@ -137,13 +138,13 @@ class Fits:
     def write(self, folder: Path, build: Build, fitted: Fitted) -> None:
         """Graphs, index and an unmeasured manifest."""
         method = method_named(build.method)
-        graphs = write_graphs(folder, self.dense, method, fitted, keep_dense=self.keep_dense or method.plan == "full")
+        files = write_graphs(folder, self.dense, method, fitted, keep_dense=self.keep_dense or method.plan == "full")
         write_index(folder, method.index(fitted))
         for name in SHARED:
             if (folder / GRAPHS / name).is_file():
                 self.cache.share(folder / GRAPHS / name)
         request = Request(build.method, dict(build.options), fallback=False, seed=self.seed)
-        draft = manifest_of(self.dense, self.contexts, Path("tune/1"), request, method, fitted, graphs)
+        draft = manifest_of(self.dense, self.contexts, Path("tune/1"), request, method, fitted, files)
         (folder / FILE_NAME).write_text(draft.sealed().model_dump_json(), "utf-8")
 
 

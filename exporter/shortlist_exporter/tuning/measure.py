@@ -16,28 +16,20 @@ from shortlist_exporter.core.types import FloatArray
 from shortlist_exporter.records.tuning import Measured, Promise
 from shortlist_exporter.verify.quality import Truth, exact_logprobs
 
-from .space import Setting
-
 DENSE_CALLS = 128  # about so many of dense in a measurement: enough for its mean, and not most of the time
 CHUNK = 64
 
 
 @dataclass
 class Answers:
-    """Calls of one head at a setting of its plan, and what they answered beside ids, which the timing keeps."""
+    """Calls of one head, and what they answered beside ids, which the timing keeps."""
 
     head: Head
     k: int
-    setting: Setting = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        """Nothing answered yet."""
-        self.tops: list[TopK] = []
+    tops: list[TopK] = field(default_factory=list)
 
     def __call__(self, rows: FloatArray) -> Ids:
         """Answer; see `timing.Call`."""
-        for name, value in self.setting.items():
-            setattr(self.head.plan, name, value)
         top = self.head.topk(rows, self.k)
         self.tops.append(top)
         return top.ids

@@ -34,9 +34,9 @@ Adapt = Callable[[Fitted, Dense, FloatArray, Setting, int], Fitted]
 class Space:
     """builds: options to fit with, cheap ones first.
 
-    swept: an option of the manifest and attribute of the plan, with `values` in ascending order of precision and cost.
+    swept: a setting of the plan, see `Head.with_settings`, with `values` in ascending order of precision and cost.
     adapt: calibrates a fitted head for one of them; None: it is fitted again with that option as any other.
-    cost: by a manifest's options, for a swept option that is not how many classes are scored.
+    cost: by a manifest's fit and settings, for a swept option that is not how many classes are scored.
     """
 
     builds: Callable[[Dense], list[Options]]

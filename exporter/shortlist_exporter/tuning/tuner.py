@@ -19,7 +19,9 @@ from shortlist_exporter.core.provenance import provenance
 from shortlist_exporter.core.types import FloatArray, Progress, quiet
 from shortlist_exporter.export.request import Request, check_request
 from shortlist_exporter.export.run import add_report, finish
+from shortlist_exporter.export.write import exact_plan_of
 from shortlist_exporter.graphs.bounds import write_certificate
+from shortlist_exporter.graphs.builder import GraphFiles
 from shortlist_exporter.inputs.sources import Contexts, Dense, check_pair
 from shortlist_exporter.inputs.splits import Splits, three_ways, two_ways
 from shortlist_exporter.methods.registry import Fitted
@@ -106,8 +108,8 @@ def tune(
         clock.tell("writing the bundle")
         tested = contexts if test is None else test
         documents = None if tested.documents is None else tested.documents[splits.test]
-        graphs = copied(chosen[1], folder, dense, bench.fits, request.bundle)
-        fill(folder, out, dense, contexts, chosen[1], graphs, record, request, bench.truths["test"], documents)
+        files = copied(chosen[1], folder, dense, bench.fits, request.bundle)
+        fill(folder, out, dense, contexts, chosen[1], files, record, request, bench.truths["test"], documents)
     return record
 
 
@@ -179,19 +181,20 @@ def measured_dense(choice: Choice) -> Fit:
     return fit
 
 
-def copied(fit: Fit, folder: Path, dense: Dense, fits: Fits, bundle: Request) -> dict[str, str]:
-    """The chosen head's files in `folder`, and what proves exact answers; role -> path of every graph."""
+def copied(fit: Fit, folder: Path, dense: Dense, fits: Fits, bundle: Request) -> GraphFiles:
+    """The chosen head's files in `folder`, and what proves exact answers."""
     shutil.copytree(fit.folder / GRAPHS, folder / GRAPHS)
     if (fit.folder / INDEX).is_file():
         shutil.copy(fit.folder / INDEX, folder)
-    graphs = dict(manifest_at(fit).graphs)
+    manifest = manifest_at(fit)
+    files = GraphFiles(manifest.graphs, manifest.arrays)
     if bundle.keep_dense and bundle.certificate:
-        graphs |= write_certificate(folder, dense, fits.contexts.contexts, bundle.seed)
-    return graphs
+        files |= write_certificate(folder, dense, fits.contexts.contexts, bundle.seed)
+    return files
 
 
 def fill(
-    folder: Path, out: Path, dense: Dense, contexts: Contexts, fit: Fit, graphs: dict[str, str], record: TuneRecord,
+    folder: Path, out: Path, dense: Dense, contexts: Contexts, fit: Fit, files: GraphFiles, record: TuneRecord,
     request: TuneRequest, truth: Truth, documents: npt.NDArray[np.int32] | None,
 ) -> None:  # fmt: skip
     """What stands beside the chosen head's graphs: it is measured again by the exporter, and the record is written."""
@@ -200,7 +203,9 @@ def fill(
         "name": out.parent.name,
         "version": int(out.name),
         "max_k": bundle.max_k or real,
-        "graphs": graphs,
+        "graphs": files.graphs,
+        "arrays": files.arrays,
+        "exact_plan": exact_plan_of(files),
         "fallback": bundle.fallback,
         "provenance": provenance(dense, contexts) | {"tune": record.summary()},
     }

@@ -139,7 +139,7 @@ def certificate_of(head: Head, contexts: FloatArray, *, fallback: bool) -> Certi
         rows=len(rows),
         rescored=float(np.array(scored)[decided].mean()) if decided.any() else 0.0,
         dense_share=float(1 - decided.mean()),
-        dense_crossover=head.crossover(plan, contexts) if fallback else None,
+        dense_crossover=head.measure_crossover(plan, contexts) if fallback else None,
     )
 
 
@@ -147,5 +147,5 @@ def certified_row(plan: CertifiedPlan, context: FloatArray, k: int) -> tuple[flo
     """By how many nats the log-normaliser of `context` [1, d] may be off, NaN where undecided; and classes rescored."""
     result = empty_result(1, k)
     estimates, spreads = plan.bounds(context=context)
-    _, error = plan.answer(context[0], estimates[0], float(spreads[0, 0]), Legal(), 0, result)
+    _, error = plan.search_row(context[0], estimates[0], float(spreads[0, 0]), Legal(), 0, result)
     return error, int(result.scored[0])

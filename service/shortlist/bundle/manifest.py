@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+import numpy as np
+import numpy.typing as npt
+from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, ValidationError, ValidationInfo, field_validator
 
 from shortlist.errors import BundleError
 
-FORMAT = 3
+from .settings import SETTINGS, PlanSettings, describe_error
+
+FORMAT = 4
 FILE_NAME = "manifest.json"
 
 Normalizer = Literal["exact", "bounded", "estimated", "shortlist"]
@@ -28,6 +33,24 @@ class FileEntry(Strict):
 
     size: int
     sha256: str
+
+
+class RawArray(Strict):
+    """An array that compiled loops map from a file without a header: numbers row by row, little-endian."""
+
+    file: str = Field(description="path below the bundle's folder; graphs and other roles may share it")
+    dtype: Literal["float32", "int8", "uint8"]
+    shape: tuple[int, ...]
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return math.prod(self.shape) * np.dtype(self.dtype).itemsize
+
+    @classmethod
+    def describe(cls, file: str, array: npt.NDArray[Any]) -> RawArray:
+        """`array` [...] as it lies in `file`."""
+        return cls.model_validate({"file": file, "dtype": array.dtype.name, "shape": array.shape})
 
 
 class TargetFigures(Strict):
@@ -92,14 +115,21 @@ class Manifest(Strict):
     name: str
     version: int
     method: str
-    plan: str
+    plan: str = Field(description="the shape of the computation: a name of `SETTINGS`")
+    exact_plan: str | None = Field(
+        default=None, description="the plan that proves exact answers, on the CPU; None: the exact head itself answers"
+    )
     reference: Literal["dense", "self"]
     classes: int = Field(description="V, rows of the weight, padding included")
     dim: int = Field(description="d, length of a context vector")
     dtype: str = Field(description="of the weights as they were given")
     max_k: int
     graphs: dict[str, str] = Field(description="role -> file of the ONNX graph")
-    options: dict[str, Any] = {}
+    arrays: dict[str, RawArray] = Field(default={}, description="role -> raw array that compiled loops read")
+    settings: SerializeAsAny[PlanSettings] = Field(
+        default_factory=dict, validate_default=True, description="how the plan searches, typed by `plan`"
+    )
+    fit: dict[str, Any] = Field(default={}, description="how the head was made: what the method was given and learnt")
     seed: int = 0
     normalizer: Normalizer
     logit_scale: float = 1.0
@@ -113,6 +143,19 @@ class Manifest(Strict):
     provenance: dict[str, Any] = {}
     files: dict[str, FileEntry] = {}
     digest: str = ""
+
+    @field_validator("settings", mode="before")
+    @classmethod
+    def parse_settings(cls, value: Any, info: ValidationInfo) -> PlanSettings:
+        """`value` as the settings of the manifest's plan; raises ValueError."""
+        plan = info.data.get("plan", "")
+        kind = SETTINGS.get(plan)
+        if kind is None:
+            raise ValueError(f"plan '{plan}' is not known")
+        try:
+            return kind.model_validate(value)
+        except ValidationError as error:
+            raise ValueError(describe_error(error)) from None
 
     def sealed(self) -> Manifest:
         """This manifest with its digest filled in."""
@@ -128,7 +171,7 @@ def digest_of(content: dict[str, Any]) -> str:
 def read_manifest(folder: Path) -> Manifest:
     """The manifest of the bundle at `folder`.
 
-    Raises BundleError when it is missing, unreadable, edited, or of a newer format.
+    Raises BundleError when it is missing, unreadable, edited, of another format, or of a plan that is not known.
     """
     path = folder / FILE_NAME
     try:
@@ -140,18 +183,30 @@ def read_manifest(folder: Path) -> Manifest:
     check_format(path, content)
     if content.get("digest") != digest_of(content):
         raise BundleError(f"{path} was edited after the export: its digest differs; export the bundle again")
+    check_plan(folder, content.get("plan"))
     try:
         return Manifest.model_validate(content)
     except ValidationError as error:
-        where = ".".join(str(part) for part in error.errors()[0]["loc"])
-        raise BundleError(f"{path} is not a valid manifest at '{where}': export the bundle again") from error
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise BundleError(
+            f"{path} is not a valid manifest at '{where}' ({first['msg']}): export the bundle again"
+        ) from error
 
 
 def check_format(path: Path, content: Any) -> None:
-    """Refuse what is not a manifest, or one written by a newer Shortlist."""
+    """Refuse what is not a manifest, or one of a format that this Shortlist does not read."""
     if not isinstance(content, dict) or not isinstance(content.get("format"), int):
         raise BundleError(f"{path} is not a manifest: it has no format number; export the bundle again")
     if content["format"] > FORMAT:
+        raise BundleError(f"{path} has format {content['format']} and this Shortlist reads {FORMAT}: upgrade shortlist")
+    if content["format"] < FORMAT:
         raise BundleError(
-            f"{path} has format {content['format']} and this Shortlist reads up to {FORMAT}: upgrade shortlist"
+            f"{path} has format {content['format']} and this Shortlist reads {FORMAT}: export the bundle again"
         )
+
+
+def check_plan(folder: Path, plan: Any) -> None:
+    """Refuse a plan that this Shortlist does not know: it is of a newer one."""
+    if plan not in SETTINGS:
+        raise BundleError(f"{folder} needs plan '{plan}', known here: {', '.join(SETTINGS)}; upgrade shortlist")

@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+import numpy as np
 import numpy.typing as npt
 from safetensors import SafetensorError
 from safetensors.numpy import load_file
@@ -14,6 +15,7 @@ from safetensors.numpy import load_file
 from shortlist.errors import BundleError, NotFound
 
 from .manifest import Manifest, read_manifest
+from .settings import PlanSettings
 
 REPORT = "report"
 CALIBRATION = "calibration.safetensors"
@@ -21,6 +23,8 @@ LABELS = "labels.json"
 INDEX = "index.safetensors"
 GRAPHS = "graphs"
 CERTIFICATE = "certificate.safetensors"
+
+Settings = TypeVar("Settings", bound=PlanSettings)
 
 
 class Bundle:
@@ -44,6 +48,28 @@ class Bundle:
     def has_graph(self, role: str) -> bool:
         """Whether the bundle was exported with this graph."""
         return role in self.manifest.graphs
+
+    def settings(self, kind: type[Settings]) -> Settings:
+        """The plan's settings, which are of this kind."""
+        settings = self.manifest.settings
+        assert isinstance(settings, kind), f"a plan reads settings of its own kind, not {type(settings).__name__}"
+        return settings
+
+    def has_arrays(self, *roles: str) -> bool:
+        """Whether the bundle was exported with raw arrays of all these roles."""
+        return all(role in self.manifest.arrays for role in roles)
+
+    def map_array(self, role: str) -> npt.NDArray[Any]:
+        """The raw array of this role, shared in memory with whoever maps its file.
+
+        Written to, it changes for the caller alone: numba compiles loops over such arrays sooner than over read-only
+        ones. Raises BundleError when the file does not have the size that the manifest says.
+        """
+        entry = self.manifest.arrays[role]
+        path = self.folder / entry.file
+        if not path.is_file() or path.stat().st_size != entry.size:
+            raise BundleError(f"{path} is not the {entry.dtype} array {list(entry.shape)} of '{role}': export it again")
+        return np.asarray(np.memmap(path, entry.dtype, "c", shape=entry.shape))
 
     def tensors(self, name: str) -> dict[str, npt.NDArray[Any]]:
         """All tensors of one safetensors file of the bundle."""

@@ -24,7 +24,7 @@ K = 5
 PERCENTILES = (50, 99, 100)
 COMPARED = {
     "name", "version", "method", "plan", "reference", "dtype", "max_k", "seed", "normalizer", "logit_scale", "soft_cap",
-    "dense_crossover", "options", "quality",
+    "dense_crossover", "settings", "fit", "quality",
 }  # fmt: skip
 ORIGIN = ("weights_sha256", "contexts_sha256", "contexts_rows")
 
@@ -131,7 +131,7 @@ def relabelled(first: Head, second: Head) -> int | None:
 
 
 def flat(head: Head) -> dict[str, Any]:
-    """Settings of a manifest: `options.width`, `quality.p_at_1`, `provenance.weights_sha256` and so on."""
+    """Settings of a manifest: `fit.width`, `settings.full_view`, `quality.p_at_1`, and so on."""
     content = head.manifest.model_dump(mode="json", include=COMPARED)
     content["provenance"] = {name: head.manifest.provenance.get(name) for name in ORIGIN}
     entries: dict[str, Any] = {}
@@ -142,7 +142,7 @@ def flat(head: Head) -> dict[str, Any]:
 
 
 def compared(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Pair]:
-    """Both settings under every name that either has, options beside options; None where one lacks it."""
+    """Both settings under every name that either has, settings beside settings; None where one lacks it."""
     groups = list(dict.fromkeys(name.partition(".")[0] for name in first | second))
     names = sorted(first | second, key=lambda name: groups.index(name.partition(".")[0]))  # stable: else as they came
     return {name: (first.get(name), second.get(name)) for name in names}

@@ -173,7 +173,7 @@ def missing(head: Head, found: PerRow) -> list[str]:
         sentences.append(f"plan {head.manifest.plan} gives no logits for most classes, so no KL and no NLL of the head")
     if "head target 1" not in found:
         sentences.append("there are no targets, so no target accuracy, NLL and perplexity")
-    elif head.own and head.dense is None:
+    elif head.is_own_reference and head.dense is None:
         sentences.append(
             f"{name} was exported with --no-dense, so no dense head's figures on the targets beside its own"
         )

@@ -65,7 +65,7 @@ def checked_targets(head: Head, contexts: FloatArray, targets: npt.ArrayLike) ->
     if wrong.size:
         raise BadInput(f"targets row {wrong[0]} is {gold[wrong[0]]} but classes go from 0 to {classes - 1}")
     gold = gold.astype(np.int64)
-    if head.own:
+    if head.is_own_reference:
         return gold  # probability 0 is no sign of padding there
     ids = np.unique(gold)
     padding = ids[np.isneginf(head.logprobs(np.zeros((1, head.manifest.dim)), ids[None])[0])]
@@ -169,7 +169,7 @@ def best(logits: FloatArray, k: int) -> IdArray:
 
 def answered_dense(head: Head, contexts: FloatArray) -> float:
     """Share of the rows of `contexts` [n, d] that dense answers when each is asked for by itself, as callers do."""
-    if head.own:  # no dense head answers for it, however many classes a row scores
+    if head.is_own_reference:  # no dense head answers for it, however many classes a row scores
         return 0.0
     scored = [head.topk(row[None], depth_of(head)).scored[0] for row in contexts]
     return float(np.mean([count == head.manifest.classes for count in scored]))

@@ -7,7 +7,7 @@ that of an operator's kernel. Sums of bytes are exact, as there; floating-point 
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -106,22 +106,24 @@ class CompiledBounds:
         """Lay out the rows and compile, which takes seconds where nothing is kept. arrays: certificate.safetensors."""
         self.side_by_side = SideBySide(threads)
         manifest = bundle.manifest
-        folder, dim = bundle.graph("bounds").parent, manifest.dim
+        dim = manifest.dim
         constant: FloatArray = arrays["constant"]
         self.padded = np.flatnonzero(np.isneginf(constant))
         self.soft_cap = manifest.soft_cap
-        columns = np.memmap(folder / "certificate_rows.bin", np.int8, "r", shape=(dim, manifest.classes))
-        change = np.fromfile(folder / "certificate_change.bin", np.float32)
-        blocks = round((change.size / dim) ** 0.5)
         self.tables = Tables(
             arrays["mean"],
-            change.reshape(blocks, blocks, dim),
+            bundle.map_array("bounds_change").copy(),
             arrays["factors"],
             arrays["scale"],
             constant,
-            in_blocks(unsigned(columns)),
+            in_blocks(unsigned(bundle.map_array("bounds_columns"))),
         )
         self(np.zeros((1, dim), np.float32))
+
+    @classmethod
+    def open(cls, bundle: Bundle, arrays: dict[str, npt.NDArray[Any]], threads: int) -> Self | None:
+        """None on a processor without the instruction that makes them fast."""
+        return cls(bundle, arrays, threads) if VNNI else None
 
     def __call__(self, context: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Estimates [B, V] and spreads [B, 1] of `context` [B, d]."""

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from functools import partial
-from pathlib import Path
+from typing import Self
 
 import numpy as np
 
 from shortlist.bundle.reader import Bundle
 from shortlist.core.results import FloatArray, IdArray
-from shortlist.kernels.primitives.arrays import FLOAT, behaved, mapped
+from shortlist.kernels.primitives.arrays import FLOAT, behaved
 from shortlist.kernels.primitives.jit import compiled
 from shortlist.kernels.primitives.sums import SUMS, dot
 from shortlist.kernels.primitives.vnni import fetch
 
 TOGETHER = 4  # rows: each is a stream of its own for the processor, which alone waits for memory half of the time
 AHEAD = 512  # bytes of each of the next rows that are asked for; what follows is guessed by the processor
-INLINE = 1024  # classes up to which a bias may be inside a graph
 
 
 @compiled
@@ -70,15 +69,16 @@ class CompiledGather:
         self(np.zeros((1, weight.shape[1]), np.float32), np.zeros((1, 1), np.int64))
 
     @classmethod
-    def of(cls, bundle: Bundle) -> CompiledGather | None:
+    def open(cls, bundle: Bundle) -> Self | None:
         """That of a bundle; None where it is so small that its graphs hold their weights."""
-        manifest, folder = bundle.manifest, bundle.graph("rows").parent
-        if manifest.classes <= INLINE:
+        if not bundle.has_arrays("exact_weight"):
             return None
-        weight = mapped(folder / "weight.bin").reshape(manifest.classes, manifest.dim)
-        found = cls(weight, manifest.logit_scale, manifest.soft_cap)
-        found.bias, found.padding = (mapped_if_there(folder / f"{name}.bin") for name in ("bias", "padding"))
-        return found
+        manifest = bundle.manifest
+        loops = cls(bundle.map_array("exact_weight"), manifest.logit_scale, manifest.soft_cap)
+        loops.bias, loops.padding = (
+            bundle.map_array(role) if bundle.has_arrays(role) else None for role in ("exact_bias", "exact_padding")
+        )
+        return loops
 
     def __call__(self, contexts: FloatArray, ids: IdArray) -> FloatArray:
         """[B, d], [B, n] -> [B, n] logits; raises IndexError for an id that is none."""
@@ -86,9 +86,9 @@ class CompiledGather:
         if not gather(self.weight, behaved(contexts), behaved(ids), logits):
             raise IndexError(f"ids must be 0 to {len(self.weight) - 1}")
         with np.errstate(over="ignore", invalid="ignore"):  # the caller refuses what overflows
-            return self.finished(logits, ids)
+            return self.finish(logits, ids)
 
-    def finished(self, logits: FloatArray, ids: IdArray) -> FloatArray:
+    def finish(self, logits: FloatArray, ids: IdArray) -> FloatArray:
         """Bias, logit scale, soft-cap and padding, in place."""
         if self.bias is not None:
             logits += self.bias[ids]
@@ -101,8 +101,3 @@ class CompiledGather:
         if self.padding is not None:
             logits += self.padding[ids]
         return logits
-
-
-def mapped_if_there(path: Path) -> FloatArray | None:
-    """A raw file of the bundle, where it has one."""
-    return mapped(path) if path.is_file() else None

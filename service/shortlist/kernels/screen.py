@@ -3,27 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from shortlist.bundle.reader import Bundle
 from shortlist.core.results import FloatArray, PlanResult, empty_result
-from shortlist.kernels.primitives.arrays import FLOAT, behaved, mapped
+from shortlist.kernels.primitives.arrays import behaved
 from shortlist.runtime.parallel import SideBySide
 
 from . import screen_loops
 
-
-class Limits(Protocol):
-    """The plan's options, read at every call, since they may be changed."""
-
-    probes: int
-    probe_margin: float
-    dense_margin: float
-    fallback: Any
+Index = dict[str, npt.NDArray[Any]]  # index.safetensors
 
 
 class Loops:
@@ -56,56 +48,44 @@ class Loops:
 class CompiledScreen(Loops):
     """Rows, each over its best one or two clusters."""
 
-    def __init__(self, bundle: Bundle, index: dict[str, npt.NDArray[Any]], threads: int) -> None:
+    def __init__(self, bundle: Bundle, index: Index, threads: int) -> None:
         """Map the weights and compile, which takes seconds where nothing is kept. index: see ScreenPlan."""
         finishing = np.array([bundle.manifest.logit_scale, bundle.manifest.soft_cap or 0.0])
-        chooser, *sets = tables(bundle, index, "screen")
+        tables = bundle.map_array("screen_sets"), index["ids"], index["offsets"], index["tail"], finishing
         loops = screen_loops.screened_at_once, screen_loops.screened
-        super().__init__(*loops, chooser, [*sets, index["tail"], finishing], threads)
+        super().__init__(*loops, bundle.map_array("screen_columns"), tables, threads)
         self.compile(1, 0.0, 0.0)
 
-    @staticmethod
-    def reads(bundle: Bundle, index: dict[str, npt.NDArray[Any]]) -> bool:
-        """Whether the bundle's weights lie where they can be mapped."""
-        return readable(bundle, index, "screen", (bundle.manifest.dim, bundle.manifest.dim + 1))
+    @classmethod
+    def open(cls, bundle: Bundle, index: Index, threads: int) -> Self | None:
+        """None where the bundle has no arrays for the loops."""
+        return cls(bundle, index, threads) if bundle.has_arrays("screen_columns", "screen_sets") else None
 
-    def __call__(self, contexts: FloatArray, k: int, limits: Limits) -> PlanResult:
-        """Answers of `contexts` [B, d], but for rows whose `scored` is LEFT, with over two clusters, or TO_DENSE."""
-        dense_margin = 0.0 if limits.fallback is None else limits.dense_margin
-        return self.answers(contexts, k, limits.probes, limits.probe_margin, dense_margin)
+    def __call__(
+        self, contexts: FloatArray, k: int, probes: int, probe_margin: float, dense_margin: float
+    ) -> PlanResult:
+        """Answers of `contexts` [B, d], but for rows whose `scored` is LEFT, with over two clusters, or TO_DENSE.
+
+        probes, probe_margin, dense_margin: as in ScreenSettings.
+        """
+        return self.answers(contexts, k, probes, probe_margin, dense_margin)
 
 
 class CompiledGate(Loops):
     """Rows, each over the expert that the gate picks for it."""
 
-    def __init__(self, bundle: Bundle, index: dict[str, npt.NDArray[Any]], threads: int) -> None:
+    def __init__(self, bundle: Bundle, index: Index, threads: int) -> None:
         """Map the weights and compile, which takes seconds where nothing is kept. index: see GatedPlan."""
-        chooser, *sets = tables(bundle, index, "gate")
-        super().__init__(screen_loops.gated_at_once, screen_loops.gated, chooser, sets, threads)
+        tables = bundle.map_array("gate_sets").reshape(-1), index["ids"], index["offsets"]
+        loops = screen_loops.gated_at_once, screen_loops.gated
+        super().__init__(*loops, bundle.map_array("gate_columns"), tables, threads)
         self.compile()
 
-    @staticmethod
-    def reads(bundle: Bundle, index: dict[str, npt.NDArray[Any]]) -> bool:
-        """Whether the bundle's weights lie where they can be mapped, and are not read as int8 by single rows."""
-        int8 = bundle.manifest.options.get("int8", False)
-        return not int8 and readable(bundle, index, "gate", (bundle.manifest.dim + 1,))
+    @classmethod
+    def open(cls, bundle: Bundle, index: Index, threads: int) -> Self | None:
+        """None where the bundle has no arrays for the loops: single rows of int8 experts are read faster by graphs."""
+        return cls(bundle, index, threads) if bundle.has_arrays("gate_columns", "gate_sets") else None
 
     def __call__(self, contexts: FloatArray, k: int) -> PlanResult:
         """Answers of `contexts` [B, d]."""
         return self.answers(contexts, k)
-
-
-def tables(bundle: Bundle, index: dict[str, npt.NDArray[Any]], chooser: str) -> tuple[npt.NDArray[Any], ...]:
-    """The chooser's weights by column [d, n], those of all sets, the sets' classes, and where each begins."""
-    folder, dim = bundle.graph("fused").parent, bundle.manifest.dim
-    columns = mapped(folder / f"{chooser}.bin").reshape(dim, -1)
-    return columns, mapped(folder / "sets.bin"), index["ids"], index["offsets"]
-
-
-def readable(bundle: Bundle, index: dict[str, npt.NDArray[Any]], chooser: str, lines: tuple[int, ...]) -> bool:
-    """Whether the weights lie in files of their own, in so many `lines` of sets; older bundles lay them otherwise."""
-    if not bundle.has_graph("fused"):
-        return False
-    folder, classes = bundle.graph("fused").parent, index["ids"].size
-    files = [folder / f"{name}.bin" for name in (chooser, "sets")]
-    return all(map(Path.is_file, files)) and files[1].stat().st_size in [FLOAT * classes * count for count in lines]

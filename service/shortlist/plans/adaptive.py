@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from copy import copy
 from functools import partial
 from itertools import compress
+from typing import Self
 
 import numpy as np
 
 from shortlist.bundle.reader import INDEX, Bundle
+from shortlist.bundle.settings import AdaptiveSettings, PlanSettings
 from shortlist.core.filters import Legal
 from shortlist.core.results import FloatArray, IdArray, PlanResult, empty_result
 from shortlist.plans.common.base import Plan, chunk_rows, take_best
@@ -40,150 +41,168 @@ class AdaptivePlan(Plan):
     (docs/adaptive.md), but the rows of a batch would then read a tail's weights several times.
     """
 
-    def __init__(self, bundle: Bundle, device: str, threads: int) -> None:
+    settings: AdaptiveSettings
+
+    def __init__(self, bundle: Bundle, device: str, threads: int, fallback: Plan | None = None) -> None:
         """Open the head and every tail."""
+        self.settings, self.fallback = bundle.settings(AdaptiveSettings), fallback
         index = bundle.tensors(INDEX)
         self.classes = bundle.manifest.classes
         self.sections: list[IdArray] = np.split(index["ids"], index["offsets"][1:-1])
         self.sizes = [ids.size for ids in self.sections]
-        opened = partial(Graph, device=device, threads=threads, prepack=True)
+        open_graph = partial(Graph, device=device, threads=threads, prepack=True)
         names = [f"{number:04d}" for number in range(len(self.sections) - 1)]
-        self.head = opened(bundle.graph("head"))
-        self.exact = [opened(bundle.graph(f"tail-{name}")) for name in names]
-        self.tails = [
-            opened(bundle.graph(f"preview-{name}")) if bundle.has_graph(f"preview-{name}") else exact
-            for name, exact in zip(names, self.exact, strict=True)
-        ]
-        self.fused = opened(bundle.graph("fused")) if bundle.has_graph("fused") else None
+        self.head = open_graph(bundle.graph("head"))
+        self.exact = [open_graph(bundle.graph(f"tail-{name}")) for name in names]
+        self.previews = {
+            tail: open_graph(bundle.graph(f"preview-{name}"))
+            for tail, name in enumerate(names)
+            if bundle.has_graph(f"preview-{name}")
+        }
+        self.tails = [self.previews.get(tail, exact) for tail, exact in enumerate(self.exact)]
+        self.fused = open_graph(bundle.graph("fused")) if bundle.has_graph("fused") else None
         self.one_head = np.array(self.sizes[:1], np.int32)
         self.tally: Tally = Tally(len(self.tails))
 
     def topk(self, contexts: FloatArray, k: int, legal: Legal) -> PlanResult:
-        """See Plan.topk; `scored` is the size of the head and of the tails opened."""
+        """The k best; `scored` is the size of the head and of the tails opened."""
         if legal.restricts:
-            return self.answer_listed(contexts, k, legal)
+            return self.search_legal(contexts, k, legal)
         wanted = np.array([k])
-        if self.fused is not None and len(contexts) == 1 and k <= self.sizes[0]:
-            return self.answer_fused(self.fused, contexts, wanted)
+        if len(contexts) == 1 and k <= self.sizes[0] and self.fused is not None and not self.leaves_previews_out:
+            return self.search_fused(self.fused, contexts, wanted)
         logits, ids, clusters = self.head.some(HEAD, {"context": contexts, "k": wanted})
         normalizer = zeros(logits)
         if len(contexts) == 1:
-            return self.answer_row(contexts, wanted, clusters, PlanResult(ids, logits, normalizer, self.one_head))
+            head = PlanResult(ids, logits, normalizer, self.one_head)
+            return self.open_tails_of_row(contexts, wanted, clusters, head)
         scored = np.full(len(contexts), self.sizes[0], np.int32)
-        return self.answer_rows(contexts, wanted, clusters, PlanResult(ids, logits, normalizer, scored))
+        return self.open_tails(contexts, wanted, clusters, PlanResult(ids, logits, normalizer, scored))
 
-    def answer_fused(self, fused: Graph, contexts: FloatArray, wanted: IdArray) -> PlanResult:
-        """A single row [1, d], k up to the head's size. Equals `answer_row`, but with one call."""
+    def search_fused(self, fused: Graph, contexts: FloatArray, wanted: IdArray) -> PlanResult:
+        """A single row [1, d], k up to the head's size. Equals `open_tails_of_row`, but with one call."""
         logits, ids, opened = fused.some(FUSED, {"context": contexts, "k": wanted})
-        chosen = opened[0].tolist()
-        self.tally.one(sum(chosen))
-        scored = self.sizes[0] + sum(compress(self.sizes[1:], chosen))
+        is_opened = opened[0].tolist()
+        self.tally.one(sum(is_opened))
+        scored = self.sizes[0] + sum(compress(self.sizes[1:], is_opened))
         return PlanResult(ids, logits, zeros(logits), np.array([scored], np.int32))
 
-    def answer_row(self, contexts: FloatArray, wanted: IdArray, clusters: FloatArray, head: PlanResult) -> PlanResult:
-        """A single row [1, d] with its head's answer. Equals `answer_rows`, but with few calls of numpy."""
-        logits, ids, scored, opened = head.logits, head.ids, self.sizes[0], 0
-        bar = bar_of(logits, wanted)
+    def open_tails_of_row(
+        self, contexts: FloatArray, wanted: IdArray, clusters: FloatArray, head: PlanResult
+    ) -> PlanResult:
+        """A single row [1, d] with its head's answer. Equals `open_tails`, but with few calls of numpy."""
+        tails, logits, ids, scored, opened = self.choose_tails(), head.logits, head.ids, self.sizes[0], 0
+        bar = find_bar(logits, wanted)
         for tail, bound in enumerate(clusters[0].tolist()):
             if bound < bar:
                 continue
-            own = {"context": contexts, "cluster": clusters[:, tail], "k": wanted}
-            logits, ids = self.tails[tail].some(TOP, own | {"best_logits": logits, "best_ids": ids})
-            bar = bar_of(logits, wanted)
+            inputs = {"context": contexts, "cluster": clusters[:, tail], "k": wanted}
+            logits, ids = tails[tail].some(TOP, inputs | {"best_logits": logits, "best_ids": ids})
+            bar = find_bar(logits, wanted)
             scored, opened = scored + self.sizes[tail + 1], opened + 1
         self.tally.one(opened)
         if not opened:
             return head
         return PlanResult(ids, logits, head.log_normalizer, np.array([scored], np.int32))
 
-    def answer_rows(self, contexts: FloatArray, wanted: IdArray, clusters: FloatArray, head: PlanResult) -> PlanResult:
+    def open_tails(self, contexts: FloatArray, wanted: IdArray, clusters: FloatArray, head: PlanResult) -> PlanResult:
         """Rows that open a tail go through its graph together, so that its weights are read once."""
         logits, ids, opened = head.logits, head.ids, np.zeros(len(contexts), np.int64)
-        for tail, graph in enumerate(self.tails):
+        for tail, graph in enumerate(self.choose_tails()):
             short = logits.shape[1] < wanted[0]
             rows = np.flatnonzero(short | ~(clusters[:, tail] < logits[:, -1]))
             if rows.size == 0:
                 continue
-            own = {"context": contexts[rows], "cluster": clusters[rows, tail], "k": wanted}
-            found = graph.some(TOP, own | {"best_logits": logits[rows], "best_ids": ids[rows]})
+            inputs = {"context": contexts[rows], "cluster": clusters[rows, tail], "k": wanted}
+            best = graph.some(TOP, inputs | {"best_logits": logits[rows], "best_ids": ids[rows]})
             if short:
-                logits, ids = found
+                logits, ids = best
             else:
-                logits[rows], ids[rows] = found
+                logits[rows], ids[rows] = best
             head.scored[rows] += np.int32(self.sizes[tail + 1])
             opened[rows] += 1
         self.tally.many(opened)
         return PlanResult(ids, logits, head.log_normalizer, head.scored)
 
-    def answer_listed(self, contexts: FloatArray, k: int, legal: Legal) -> PlanResult:
+    def search_legal(self, contexts: FloatArray, k: int, legal: Legal) -> PlanResult:
         """Rows with allow or ban lists: the same, over the logits of what is legal."""
         result = empty_result(len(contexts), k)
         heads, clusters = self.head.some(LISTED, {"context": contexts, "k": ONE})
         opened = np.zeros(len(contexts), np.int64)
         for row, head in enumerate(heads):
-            chosen = self.answer_legal(contexts[row : row + 1], head, clusters[row], legal, row, result)
-            result.scored[row] = self.sizes[0] + sum(self.sizes[tail + 1] for tail in chosen)
-            opened[row] = len(chosen)
+            tails = self.search_legal_row(contexts[row : row + 1], head, clusters[row], legal, row, result)
+            result.scored[row] = self.sizes[0] + sum(self.sizes[tail + 1] for tail in tails)
+            opened[row] = len(tails)
         result.log_normalizer[:] = zeros(heads)
         self.tally.many(opened)
         return result
 
-    def answer_legal(
+    def search_legal_row(
         self, context: FloatArray, head: FloatArray, clusters: FloatArray, legal: Legal, row: int, result: PlanResult
     ) -> list[int]:
         """One row: its answer into `result`; returns the tails opened. Those without a legal class stay closed."""
-        chosen, k = [], result.ids.shape[1]
-        ids, best = self.legal_best(head, 0, legal, row, k)
+        tails, k = [], result.ids.shape[1]
+        ids, best = self.take_legal_best(head, 0, legal, row, k)
         for tail in range(len(self.exact)):
             if clusters[tail] < best[-1] or not legal.mask(self.sections[tail + 1], row).any():
                 continue
-            logits = self.tail_logits(tail, context, clusters[tail : tail + 1])[0]
-            found_ids, found = self.legal_best(logits, tail + 1, legal, row, k)
-            both, both_ids = np.concatenate([best, found]), np.concatenate([ids, found_ids])
+            logits = self.score_tail(tail, context, clusters[tail : tail + 1])[0]
+            tail_ids, tail_best = self.take_legal_best(logits, tail + 1, legal, row, k)
+            both, both_ids = np.concatenate([best, tail_best]), np.concatenate([ids, tail_ids])
             order = np.lexsort((both_ids, -both))[:k]
             ids, best = both_ids[order], both[order]
-            chosen.append(tail)
+            tails.append(tail)
         result.ids[row], result.logits[row] = ids, best
-        return chosen
+        return tails
 
-    def legal_best(
+    def take_legal_best(
         self, logits: FloatArray, section: int, legal: Legal, row: int, k: int
     ) -> tuple[IdArray, FloatArray]:
         """The k best legal classes of a section, from its logits [n]; -1 and -inf where there are fewer."""
         ids = self.sections[section]
         return take_best(np.where(legal.mask(ids, row), logits, np.float32(-np.inf)), ids, k)
 
-    def tail_logits(self, tail: int, contexts: FloatArray, cluster: FloatArray) -> FloatArray:
+    def score_tail(self, tail: int, contexts: FloatArray, cluster: FloatArray) -> FloatArray:
         """[b, d], [b] -> [b, n]: every class of a tail."""
         rows = len(contexts)
         none = {"best_logits": np.empty((rows, 0), np.float32), "best_ids": np.empty((rows, 0), np.int64)}
-        own = {"context": contexts, "cluster": cluster, "k": ONE}
-        logits: FloatArray = self.exact[tail].some(["logits"], own | none)[0]
+        inputs = {"context": contexts, "cluster": cluster, "k": ONE}
+        logits: FloatArray = self.exact[tail].some(["logits"], inputs | none)[0]
         return logits
 
     def log_normalizer(self, contexts: FloatArray) -> FloatArray:
-        """See Plan.log_normalizer: the graphs normalise."""
+        """0: the graphs normalise."""
         return zeros(self.head.some(["logits"], {"context": contexts, "k": ONE})[0])
 
     def distribution(self, contexts: FloatArray) -> FloatArray:
-        """See Plan.distribution; every tail is opened."""
+        """Log-probabilities [B, V]; every tail is opened."""
         logits = np.full((len(contexts), self.classes), -np.inf, np.float32)
         heads, clusters = self.head.some(["logits", "clusters"], {"context": contexts, "k": ONE})
         logits[:, self.sections[0]] = heads
         for tail, ids in enumerate(self.sections[1:]):
-            logits[:, ids] = self.tail_logits(tail, contexts, clusters[:, tail])
+            logits[:, ids] = self.score_tail(tail, contexts, clusters[:, tail])
         return logits
 
     def truth(self) -> Plan:
-        """See Plan.truth: the same without previews."""
-        if all(tail is exact for tail, exact in zip(self.tails, self.exact, strict=True)):
-            return self
-        whole = copy(self)
-        whole.tails, whole.fused, whole.tally = self.exact, None, Tally(len(self.exact))
-        return whole
+        """The same without previews."""
+        return self.with_settings(AdaptiveSettings(previews=False)) if self.previews else self
+
+    def with_settings(self, settings: PlanSettings) -> Self:
+        """A plan that counts the tails opened by itself."""
+        other = super().with_settings(settings)
+        other.tally = Tally(len(self.tails))
+        return other
+
+    @property
+    def leaves_previews_out(self) -> bool:
+        """Whether there are previews, which fused.onnx looks at, but the settings leave them out."""
+        return not self.settings.previews and bool(self.previews)
+
+    def choose_tails(self) -> list[Graph]:
+        """The graph of each tail, by the settings."""
+        return self.tails if self.settings.previews else self.exact
 
     def max_rows(self) -> int:
-        """See Plan.max_rows."""
         return chunk_rows(max(self.sizes))
 
 
@@ -192,6 +211,6 @@ def zeros(logits: FloatArray) -> FloatArray:
     return logits[:, 0] - logits[:, 0]
 
 
-def bar_of(logits: FloatArray, wanted: IdArray) -> float:
+def find_bar(logits: FloatArray, wanted: IdArray) -> float:
     """The k-th best so far of one row [1, m], best first; -inf where there are fewer."""
     return logits.item(-1) if logits.size == wanted.item() else -np.inf

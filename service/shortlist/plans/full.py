@@ -17,8 +17,9 @@ FEW_ROWS = 3  # up to here a product over unpacked, mapped weights is faster tha
 class FullPlan(Plan):
     """The dense layer: dense.onnx, `context` [B, d] -> `logits` [B, V]."""
 
-    def __init__(self, bundle: Bundle, device: str, threads: int) -> None:
+    def __init__(self, bundle: Bundle, device: str, threads: int, fallback: Plan | None = None) -> None:
         """Open dense.onnx twice: over the mapped weights for few rows, prepacked for many."""
+        del fallback  # it is dense itself
         path = bundle.graph("dense")
         self.classes = bundle.manifest.classes
         self.few = Graph(path, device, threads, prepack=False, fixed=True)
@@ -31,7 +32,7 @@ class FullPlan(Plan):
         return logits
 
     def topk(self, contexts: FloatArray, k: int, legal: Legal) -> PlanResult:
-        """See Plan.topk; `scored` is V."""
+        """The k best of all classes; `scored` is V."""
         result = empty_result(len(contexts), k)
         result.scored.fill(self.classes)
         for row, logits in enumerate(self.logits(contexts)):
@@ -40,18 +41,15 @@ class FullPlan(Plan):
         return result
 
     def log_normalizer(self, contexts: FloatArray) -> FloatArray:
-        """See Plan.log_normalizer; exact."""
         return np.array([log_sum_exp(row) for row in self.logits(contexts)], np.float32)
 
     def distribution(self, contexts: FloatArray) -> FloatArray:
-        """See Plan.distribution; exact."""
         return self.logits(contexts)
 
     def width(self, k: int) -> int:
-        """See Plan.width: every class is scored, whatever k."""
+        """0: every class is scored, whatever k."""
         del k
         return 0
 
     def max_rows(self) -> int:
-        """See Plan.max_rows."""
         return chunk_rows(self.classes, DENSE_CHUNK_BYTES)

@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from shortlist.bundle.reader import Bundle
-from shortlist.errors import BundleError
-from shortlist.plans.common.base import Plan, by_chunks
 from shortlist.plans.screen.gated import GatedPlan
 from shortlist.plans.screen.plan import ScreenPlan
 
 from .adaptive import AdaptivePlan
 from .cascade import CascadePlan
 from .certified import CertifiedPlan
+from .common.base import Plan
 from .full import FullPlan
 from .grouped import GroupedPlan
 from .preview import PreviewPlan
 
-PLANS: dict[str, type[Plan]] = {
+# bundle, device, threads of each session, and the dense head for rows that the plan is not sure of
+PLANS: dict[str, Callable[[Bundle, str, int, Plan | None], Plan]] = {
     "full": FullPlan,
     "preview": PreviewPlan,
     "screen": ScreenPlan,
+    "gated": GatedPlan,
     "cascade": CascadePlan,
     "grouped": GroupedPlan,
     "adaptive": AdaptivePlan,
+    "certified": CertifiedPlan,
 }
 
 __all__ = [
@@ -30,19 +34,15 @@ __all__ = [
     "CascadePlan",
     "CertifiedPlan",
     "FullPlan",
+    "GatedPlan",
     "GroupedPlan",
     "Plan",
     "PreviewPlan",
     "ScreenPlan",
-    "by_chunks",
     "open_plan",
 ]
 
 
-def open_plan(bundle: Bundle, device: str, threads: int) -> Plan:
-    """The plan that the bundle's manifest names; raises BundleError when this runtime does not know it."""
-    name = bundle.manifest.plan
-    if name not in PLANS:
-        raise BundleError(f"{bundle.folder} needs plan '{name}', known here: {', '.join(PLANS)}; upgrade shortlist")
-    gated = name == "screen" and bundle.has_graph("gate")
-    return (GatedPlan if gated else PLANS[name])(bundle, device, threads)
+def open_plan(bundle: Bundle, device: str, threads: int, fallback: Plan | None = None) -> Plan:
+    """The plan that the bundle's manifest names. fallback: the dense head, for rows that the plan is not sure of."""
+    return PLANS[bundle.manifest.plan](bundle, device, threads, fallback)

@@ -91,7 +91,7 @@ class Model:
     def dense_scored(self) -> int:
         """What `scored` is of a row that dense answered: V; no number of a head that is its own reference."""
         head = self._head
-        return -1 if head is None or head.own else head.manifest.classes
+        return -1 if head is None or head.is_own_reference else head.manifest.classes
 
     def load(self, device: str | None, threads: int | None) -> None:
         """Become ready, or failed with the reason; a head that answers goes on until the new one is warmed.
@@ -141,7 +141,8 @@ class Model:
                 "dtype",
                 "max_k",
                 "normalizer",
-                "options",
+                "settings",
+                "fit",
                 "seed",
                 "logit_scale",
                 "soft_cap",

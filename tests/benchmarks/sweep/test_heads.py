@@ -34,10 +34,10 @@ def test_a_head_that_answers_otherwise_now_is_not(tmp_path):
     head = make_head(
         tmp_path, make_dense(200, 12), make_contexts(dim=12), method="svd", options={"width": "2", "full_view": "12"}
     )
-    options = head.manifest.options | {"full_view": 150}
+    settings = head.manifest.settings.with_changes({"full_view": 150})
     (head.folder / "manifest.json").unlink()
-    seal(head.folder, head.manifest.model_copy(update={"options": options}))
-    assert Bundle(head.folder).manifest.options == options
+    seal(head.folder, head.manifest.model_copy(update={"settings": settings}))
+    assert Bundle(head.folder).manifest.settings == settings
     assert kept(head.folder, data_of(head), 1) is None
 
 

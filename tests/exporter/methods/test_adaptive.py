@@ -170,7 +170,7 @@ def test_what_overflows_is_refused(head):
 def test_manifest_says_what_was_made(head, form):
     manifest = head.manifest
     assert (manifest.plan, manifest.reference, manifest.normalizer) == ("adaptive", "self", "exact")
-    assert manifest.options["never"] >= 1
+    assert manifest.fit["never"] >= 1
     assert "never occur in the targets" in manifest.provenance["notes"][0]
     assert manifest.quality.p_at_1 == manifest.quality.p_at_5 == manifest.quality.p_at_10 == 1
     assert manifest.quality.logprob_error_p99 < 1e-5
@@ -330,7 +330,7 @@ def test_cutoffs_are_chosen_and_an_interrupted_export_goes_on_with_them(tmp_path
         layer, sample, tmp_path / "lm" / "1", Request("adaptive", options, threads=1),
         lambda stage, done, total: stages.append((stage, done, total)),
     )  # fmt: skip
-    assert found.options["cutoffs"] == kept.cutoffs[:-1]
+    assert found.fit["cutoffs"] == kept.cutoffs[:-1]
     first = next(done / total for stage, done, total in stages if stage == "training")
     assert first > 0.5
     assert "cost of this machine" not in {stage for stage, _, _ in stages}

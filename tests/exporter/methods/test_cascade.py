@@ -66,10 +66,12 @@ def test_a_row_s_answer_is_the_same_alone_and_among_others(head):
 
 
 def test_some_rows_look_at_rare_classes_and_some_do_not(head):
-    opened = [(head.plan.order[head.plan.common :] == best).any() for best in head.topk(rows, 20).ids[:, :, None]]
+    opened = [
+        (head.plan.order[head.plan.settings.common :] == best).any() for best in head.topk(rows, 20).ids[:, :, None]
+    ]
     integers, row_scale, reach, _, previews = head.plan.fused(context=rows)
-    chosen = head.plan.choose(integers, row_scale, reach, previews)
-    share = np.mean([(positions >= head.plan.common).any() for positions in chosen])
+    chosen = head.plan.choose_candidates(integers, row_scale, reach, previews)
+    share = np.mean([(positions >= head.plan.settings.common).any() for positions in chosen])
     assert 0 < share < 0.7
     assert any(opened)
 

@@ -111,7 +111,7 @@ def test_previewed_experts_agree_with_torch(previewed, module):
     assert set(top.scored.tolist()) == {25}
     assert top.normalizer == "estimated"
     assert head.manifest.quality.cost_macs > 0
-    assert head.manifest.options["previewed"] == [0, 1, 3]
+    assert head.manifest.fit["previewed"] == [0, 1, 3]
 
 
 def test_exact_answers_of_previewed_experts_score_them_whole(previewed, module):
@@ -214,7 +214,7 @@ def test_lists_leave_legal_classes_of_the_expert(head, module, data):
 
 def test_the_manifest_says_what_the_truth_is(head):
     manifest = head.manifest
-    assert (manifest.reference, manifest.plan, manifest.normalizer) == ("self", "screen", "exact")
+    assert (manifest.reference, manifest.plan, manifest.normalizer) == ("self", "gated", "exact")
     assert manifest.dense_crossover is None
     assert manifest.quality.p_at_10 == 1
     assert manifest.quality.targets.head.impossible > 0
@@ -227,8 +227,8 @@ def test_training_stands_beside_dense_and_dense_retrained(trained):
     assert targets.dense.top_1 == 1
     assert targets.head.top_1 > 0.2
     assert targets.retrained.top_10 > 0.5
-    assert trained.manifest.options["speedup"] == pytest.approx(1 / trained.manifest.quality.cost_macs)
-    assert trained.manifest.options["history"][-1]["experts"] == 4
+    assert trained.manifest.fit["speedup"] == pytest.approx(1 / trained.manifest.quality.cost_macs)
+    assert trained.manifest.fit["history"][-1]["experts"] == 4
     assert not set(trained.topk(rows, 20).ids.reshape(-1).tolist()) & {5, 17}
 
 

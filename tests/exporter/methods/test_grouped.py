@@ -1,7 +1,6 @@
 """Method grouped through the real runtime: plan `grouped`, by its graphs and by compiled loops."""
 
 import copy
-import shutil
 import sys
 
 import numpy as np
@@ -11,8 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from shortlist.bundle.reader import Bundle
-from shortlist.bundle.writer import seal
-from shortlist.errors import BadInput, BundleError
+from shortlist.errors import BadInput
 from shortlist.head import Head, load
 from shortlist_exporter.methods.registry import METHODS
 
@@ -62,7 +60,11 @@ def head(dense, options, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def by_graphs(head):
-    other = copy.copy(head)
+    return by_graphs_of(head)
+
+
+def by_graphs_of(head):
+    other = head.with_settings()
     other.plan = copy.copy(head.plan)
     other.plan.compiled = None
     return other
@@ -70,7 +72,7 @@ def by_graphs(head):
 
 def test_graphs_agree_with_torch(by_graphs, dense, options):
     fitted = METHODS["grouped"].fit(dense, contexts.contexts[:720], options, 0)
-    assert fitted.options["int8_width"] in (8, 30)
+    assert fitted.fit["int8_width"] in (8, 30)
     ids, logprobs = fitted.module.topk(torch.from_numpy(rows), 5)
     top = by_graphs.topk(rows, 5)
     assert (top.ids == ids.numpy()).mean() > 0.99
@@ -116,13 +118,12 @@ def test_loops_refuse_no_context_that_graphs_answer(head, by_graphs):
 
 
 def test_what_is_opened_is_twice_what_is_previewed(head):
-    plan = copy.copy(head.plan)
-    assert plan.opens == head.manifest.options["opened"]
-    plan.previewed = 1500
-    assert plan.opens == 3000
+    found = head.manifest.settings
+    assert found.classes_opened == found.opened
+    assert head.with_settings(previewed=1500).plan.settings.classes_opened == 3000
     fitted = METHODS["grouped"].fit(make_dense(3000, DIM), contexts.contexts, {"candidates": "1400"}, 0)
-    assert fitted.module.opened == fitted.options["opened"] == 3000
-    assert fitted.options["previewed"] == 1536
+    assert fitted.module.opened == fitted.settings.opened == 3000
+    assert fitted.settings.previewed == 1536
 
 
 @compiled
@@ -141,14 +142,16 @@ def test_contexts_of_any_size(dense, head, by_graphs, size):
         assert (found >= best * np.where(best > 0, 0.8, 1.2) - 1e-6).all()
 
 
-def test_a_bundle_of_an_older_version_is_refused(head, tmp_path):
-    folder, manifest = tmp_path / "lm" / "1", head.manifest
-    shutil.copytree(head.folder, folder)
-    (folder / "manifest.json").unlink()
-    options = {name: value for name, value in manifest.options.items() if name != "digits"}
-    seal(folder, manifest.model_copy(update={"options": options}))
-    with pytest.raises(BundleError, match="is of an older version, which answered otherwise: export it again"):
-        Head(Bundle(folder), "cpu", 1)
+def test_more_previews_find_more(head, dense):
+    """By loops where they are, and by graphs; whatever is asked for, what comes back are classes."""
+    truth = np.argsort(-logits_of(dense, rows), axis=1)[:, :5]
+    for one in (head, by_graphs_of(head)):
+        few, many = (one.with_settings(previewed=previewed).topk(rows, 5) for previewed in (50, CLASSES))
+        assert (few.ids == truth).mean() < (many.ids == truth).mean()
+        for setting in ({"candidates": 100_000}, {"previewed": 1 << 40}, {"opened": 1 << 40}, {"full_view": 5000}):
+            top = one.with_settings(**setting).topk(rows, 5)
+            assert np.isfinite(top.logprobs).all()
+            assert ((top.ids >= 0) & (top.ids < CLASSES)).all()
 
 
 def test_the_same_head_without_numba(head, monkeypatch):
@@ -200,13 +203,13 @@ def test_a_wide_k_widens_and_probabilities_stay(head, dense):
 
 def test_a_k_that_widens_shares_no_call_with_one_that_does_not(head):
     assert head.plan.width(1) == head.plan.width(5)
-    assert head.plan.width(16) == head.plan.exact_scores(16)
+    assert head.plan.width(16) == head.plan.count_exact(16)
     assert head.plan.width(17) != head.plan.width(30) < 0
 
 
 def test_a_k_of_ten_goes_the_fast_way(head):
-    assert not head.plan.widened(10)
-    assert head.plan.exact_scores(10) == 13
+    assert not head.plan.is_wide(10)
+    assert head.plan.count_exact(10) == 13
     five, ten = head.topk(rows, 5), head.topk(rows, 10)
     np.testing.assert_array_equal(five.scored, ten.scored)
     assert (five.ids == ten.ids[:, :5]).mean() > 0.98

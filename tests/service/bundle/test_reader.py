@@ -71,6 +71,52 @@ def test_a_newer_format(bundle):
     assert f"has format {FORMAT + 1}" in damaged(bundle)
 
 
+def rewritten(bundle, **fields):
+    """The bundle with other fields in its manifest, its digest as it should be."""
+    path = bundle / "manifest.json"
+    content = json.loads(path.read_text()) | fields
+    path.write_text(json.dumps(content | {"digest": digest_of(content)}))
+    return bundle
+
+
+def test_the_format_before_is_refused_in_one_sentence(bundle):
+    """With `options` in the place of `settings` and `fit`, and no `arrays`."""
+    path = bundle / "manifest.json"
+    content = json.loads(path.read_text())
+    options = content.pop("settings") | content.pop("fit")
+    del content["arrays"], content["exact_plan"]
+    path.write_text(json.dumps(content | {"format": 3, "options": options, "digest": digest_of(content)}))
+    assert damaged(bundle) == f"{path} has format 3 and this Shortlist reads {FORMAT}: export the bundle again"
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"full_view": 0, "tail_shift": 0.0}, "full_view=0 is wrong: Input should be greater than or equal to 1"),
+        ({"full_view": 40, "tail_shift": "far"}, "tail_shift=far is wrong"),
+        ({"full_view": 40}, "tail_shift is missing"),
+        ({"full_view": 40, "tail_shift": 0.0, "probes": 2}, "probes is not known"),
+        ([], "valid dictionary"),
+    ],
+)
+def test_settings_out_of_range(bundle, settings, words):
+    sentence = damaged(rewritten(bundle, settings=settings))
+    assert words in sentence
+    assert "is not a valid manifest at 'settings'" in sentence
+    assert sentence.endswith("export the bundle again")
+
+
+def test_an_array_of_another_shape(bundle):
+    path = bundle / "manifest.json"
+    arrays = {"exact_weight": {"file": "graphs/weight.bin", "dtype": "float32", "shape": [300, 17]}}
+    assert json.loads(path.read_text())["arrays"] == {}, "so small a layer is left to graphs"
+    with pytest.raises(BundleError, match=r"weight.bin is not the float32 array \[300, 17\] of 'exact_weight'"):
+        Bundle(rewritten(bundle, arrays=arrays)).map_array("exact_weight")
+    arrays["exact_weight"]["shape"] = [300, 16]
+    weight = Bundle(rewritten(bundle, arrays=arrays)).map_array("exact_weight")
+    np.testing.assert_array_equal(weight, make_dense().weight)
+
+
 def test_an_unknown_plan(bundle):
     path = bundle / "manifest.json"
     content = json.loads(path.read_text()) | {"plan": "oracle"}

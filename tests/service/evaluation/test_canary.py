@@ -43,7 +43,7 @@ def test_a_class_lost_at_an_edge_is_no_failure_though_it_moves_others_up(bundle,
 
 def test_other_logprobs_fail(bundle):
     head = Head(bundle, "cpu", 1)
-    head.plan.tail_shift = np.float32(30)
+    head.plan = head.plan.with_settings(head.plan.settings.model_copy(update={"tail_shift": 30.0}))
     with pytest.raises(BundleError, match="log-probabilities off"):
         check_canary(head, bundle)
 

@@ -68,9 +68,9 @@ def test_settings_side_by_side(heads):
     exact, narrow = heads
     found = difference(exact, narrow, ROWS)
     assert found.settings["method"] == ("full", "svd")
-    assert found.settings["options.width"] == (None, 6)
+    assert found.settings["fit.width"] == (None, 6)
     assert found.settings["quality.p_at_1"] == (exact.manifest.quality.p_at_1, narrow.manifest.quality.p_at_1)
-    assert {"method", "plan", "options.width"} <= set(found.differing)
+    assert {"method", "plan", "fit.width"} <= set(found.differing)
     assert not {"reference", "provenance.weights_sha256"} & set(found.differing)
     assert found.candidates[0]["mean"] == CLASSES > found.candidates[1]["mean"]
 
@@ -140,7 +140,7 @@ def test_command_prints_a_table(heads):
     assert any(line.startswith("agreement at 3 ") for line in lines)
     assert any(line.split() == ["*", "method", "full", "svd"] for line in lines)
     assert any(line.split() == ["reference", "dense", "dense"] for line in lines)
-    assert any(line.split() == ["*", "options.width", "-", "6"] for line in lines)
+    assert any(line.split() == ["*", "fit.width", "-", "6"] for line in lines)
 
 
 def test_command_prints_json_on_contexts_of_a_file(heads, tmp_path):

@@ -45,7 +45,7 @@ def own_logits(head, n):
     for context, exact in zip(CONTEXTS, logits_of(make_dense(), CONTEXTS), strict=True):
         preview = head.plan.preview(context=context[None])[0][0].astype(np.float64)
         best = np.argsort(-preview, kind="stable")[:n]
-        logits = preview + head.manifest.options["tail_shift"]
+        logits = preview + head.manifest.settings.tail_shift
         logits[best] = exact[best]
         rows.append(logits)
     return np.array(rows)

@@ -8,10 +8,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from shortlist.bundle.reader import INDEX, Bundle
+from shortlist.bundle.reader import Bundle
+from shortlist.bundle.writer import seal
 from shortlist.core.filters import UNRESTRICTED
 from shortlist.core.results import NO_CLASS, TopK
-from shortlist.errors import BadInput
+from shortlist.errors import BadInput, BundleError
 from shortlist.head import Head
 from shortlist.plans.common.base import MOST_COMPILED
 from shortlist.plans.screen.gated import FEW_COMPILED
@@ -21,7 +22,6 @@ from shortlist_models.ds.softmax import DSOptions, DSSoftmax
 from tests.support.layers import CLASSES, DIM, make_contexts, make_dense, make_head
 
 pytest.importorskip("numba")
-from shortlist.kernels import screen as compiled_rows
 from shortlist.kernels import screen_loops
 from shortlist.kernels.screen_loops import LEFT, TO_DENSE
 
@@ -109,9 +109,10 @@ def test_rows_at_once_are_rows_alone_through_a_gate(gate, count):
 def test_rows_at_once_are_rows_alone_through_a_screen(screen):
     head, rows = screen
     plan = head.plan
-    scored = plan.compiled(rows, 1, plan).scored
-    assert (scored == LEFT).any() == (scored == LEFT).all() == (plan.probes > 2)
-    assert (scored == TO_DENSE).any() == (plan.dense_margin > 0)
+    probes, dense_margin = plan.settings.probes, plan.settings.dense_margin
+    scored = plan.compiled(rows, 1, probes, plan.settings.probe_margin, dense_margin).scored
+    assert (scored == LEFT).any() == (scored == LEFT).all() == (probes > 2)
+    assert (scored == TO_DENSE).any() == (dense_margin > 0)
     assert_as_alone(head, rows, scored > 0)
 
 
@@ -153,7 +154,7 @@ def test_rows_that_are_left_are_scored_by_no_loop(screen, monkeypatch):
     monkeypatch.setattr(plan, "compiled", lambda *asked: calls.append("loops") or loops(*asked))
     monkeypatch.setattr(plan, "screen", lambda **asked: calls.append("screen") or screen_graph(**asked))
     head.topk_by_plan(rows, 1)
-    assert calls == (["screen"] if plan.probes > 2 else ["loops"])
+    assert calls == (["screen"] if plan.settings.probes > 2 else ["loops"])
 
 
 @pytest.mark.parametrize("count", [5, FEW_COMPILED])
@@ -227,14 +228,27 @@ def test_without_numba_graphs_answer(screen, gate, monkeypatch):
         np.testing.assert_array_equal(plain.topk(rows[:1], 5).ids, head.topk(rows[:1], 5).ids)
 
 
-def test_weights_laid_otherwise_are_left_to_graphs(screen, gate, tmp_path):
-    for (head, _), kind in ((screen, compiled_rows.CompiledScreen), (gate, compiled_rows.CompiledGate)):
-        bundle = Bundle(shutil.copytree(head.folder, tmp_path / kind.__name__ / "1"), verify=False)
-        index = bundle.tensors(INDEX)
-        assert kind.reads(bundle, index)
-        with (bundle.graph("fused").parent / "sets.bin").open("ab") as file:
+def test_without_arrays_for_loops_graphs_answer(screen, gate, tmp_path):
+    for (head, rows), role in ((screen, "screen_sets"), (gate, "gate_sets")):
+        folder = shutil.copytree(head.folder, tmp_path / role / "1")
+        arrays = {name: array for name, array in head.manifest.arrays.items() if name != role}
+        assert len(arrays) == len(head.manifest.arrays) - 1
+        (folder / "manifest.json").unlink()
+        seal(folder, head.manifest.model_copy(update={"arrays": arrays}))
+        plain = Head(Bundle(folder), "cpu", 1)
+        assert plain.plan.compiled is None
+        np.testing.assert_array_equal(plain.topk(rows[:1], 5).ids, head.topk(rows[:1], 5).ids)
+
+
+def test_arrays_of_another_size_are_refused(screen, gate, tmp_path):
+    for (head, _), role in ((screen, "screen_sets"), (gate, "gate_sets")):
+        folder = shutil.copytree(head.folder, tmp_path / role / "1")
+        with (folder / head.manifest.arrays[role].file).open("ab") as file:
             file.write(bytes(4))
-        assert not kind.reads(bundle, index)
+        (folder / "manifest.json").unlink()
+        seal(folder, head.manifest)
+        with pytest.raises(BundleError, match=f"is not the float32 array .* of '{role}': export it again"):
+            Head(Bundle(folder), "cpu", 1)
 
 
 @given(st.integers(1, 700), st.floats(0.1, 80), seeds)

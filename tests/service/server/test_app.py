@@ -220,7 +220,8 @@ def test_health_and_models(small_server):
     assert (model["method"], model["plan"], model["reference"]) == ("svd", "preview", "dense")
     assert (model["classes"], model["dim"], model["max_k"], model["device"]) == (CLASSES, DIM, CLASSES, "cpu")
     assert (model["labels"], model["exact"], model["normalizer"]) == (True, True, "estimated")
-    assert model["options"]["basis"] == "context"
+    assert model["fit"]["basis"] == "context"
+    assert model["settings"]["full_view"] == 40
     assert 0 < model["quality"]["p_at_1"] <= 1
     assert [version["version"] for version in model["versions"]] == [1]
 

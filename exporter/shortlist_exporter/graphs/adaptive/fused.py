@@ -15,7 +15,7 @@ from onnx import TensorProto, helper
 from shortlist_models.adaptive.softmax import AdaptiveSoftmax
 from shortlist_models.adaptive.tail_preview import TailPreview
 
-from shortlist_exporter.graphs.builder import GraphBuilder, value
+from shortlist_exporter.graphs.builder import GraphBuilder, GraphFiles, value
 
 from .parts import (
     KINDS,
@@ -33,8 +33,8 @@ from .parts import (
 )
 
 
-def write_adaptive(folder: Path, module: AdaptiveSoftmax, previews: dict[int, TailPreview]) -> dict[str, str]:
-    """Every graph of an adaptive softmax; role -> file. previews: of the tails that have one."""
+def write_adaptive(folder: Path, module: AdaptiveSoftmax, previews: dict[int, TailPreview]) -> GraphFiles:
+    """Every graph of an adaptive softmax. previews: of the tails that have one."""
     (folder / TAILS).mkdir()
     roles = {"head": write_head(folder, module)}
     tails = [Tail.of(module, number, previews.get(number)) for number in range(module.n_clusters)]
@@ -42,7 +42,7 @@ def write_adaptive(folder: Path, module: AdaptiveSoftmax, previews: dict[int, Ta
         roles[f"tail-{tail.name}"] = write_tail(folder, replace(tail, preview=None))
         if tail.preview is not None:
             roles[f"preview-{tail.name}"] = write_tail(folder, tail)
-    return roles | {"fused": write_fused(folder, module, tails)}
+    return GraphFiles(roles | {"fused": write_fused(folder, module, tails)})
 
 
 def write_fused(folder: Path, module: AdaptiveSoftmax, tails: list[Tail]) -> str:

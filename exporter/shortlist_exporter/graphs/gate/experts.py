@@ -19,10 +19,11 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from onnx import TensorProto, helper
+from shortlist.bundle.manifest import RawArray
 from shortlist_models.ds.softmax import DSSoftmax
 from shortlist_models.svd import Basis
 
-from shortlist_exporter.graphs.builder import GraphBuilder, value
+from shortlist_exporter.graphs.builder import GraphBuilder, GraphFiles, value
 from shortlist_exporter.graphs.screen import SETS
 
 from .fused import add_best, add_gate, add_scaled, add_sliced, write_batch, write_fused
@@ -35,18 +36,20 @@ OUTPUTS: tuple[tuple[str, int, list[int | str]], ...] = (
 )
 
 
-def write_graphs(folder: Path, module: DSSoftmax, previews: dict[int, Basis], *, int8: bool = False) -> dict[str, str]:
-    """Every graph of the module below `folder`; role -> file.
+def write_graphs(folder: Path, module: DSSoftmax, previews: dict[int, Basis], *, int8: bool = False) -> GraphFiles:
+    """Every graph of the module below `folder`, and what loops read in the place of those for few rows.
 
-    previews: of the large experts, by number. int8: the module's rows are `rounded`, and fused.onnx reads them so.
+    previews: of the large experts, by number; then there are no loops. int8: the module's rows are `rounded`, and
+    fused.onnx reads them so, a quarter of the bytes that loops would.
     """
     weights, biases = split(module.weight, module), split(module.bias, module)
     experts, previewed = folder / "experts", folder / "previews"
     experts.mkdir()
     rows = torch.cat([module.weight, module.bias[:, None]], dim=1)
     rows.detach().numpy().tofile(experts / f"{SETS}.bin")
-    roles = {"gate": write_gate(folder, module)}
+    roles, arrays = {"gate": write_gate(folder, module)}, dict[str, RawArray]()
     if not previews:
+        arrays = {} if int8 else loop_arrays(module)
         roles["fused"] = f"experts/{write_fused(experts, module, int8=int8)}"
         roles["batch"] = f"experts/{write_batch(experts, module)}"
         roles["any"] = f"experts/{write_any(experts, module)}"
@@ -57,7 +60,16 @@ def write_graphs(folder: Path, module: DSSoftmax, previews: dict[int, Basis], *,
         previewed.mkdir(exist_ok=True)
         own = write_preview(previewed, f"{number:04d}", weights[number], biases[number], basis)
         roles[f"preview-{number:04d}"] = f"previews/{own}"
-    return roles
+    return GraphFiles(roles, arrays)
+
+
+def loop_arrays(module: DSSoftmax) -> dict[str, RawArray]:
+    """The gate by column [d, K], and sets.bin [n, d + 1], the biases its last column."""
+    classes, dim = module.weight.shape
+    return {
+        "gate_columns": RawArray(file="experts/gate.bin", dtype="float32", shape=(dim, module.experts)),
+        "gate_sets": RawArray(file=f"experts/{SETS}.bin", dtype="float32", shape=(classes, dim + 1)),
+    }
 
 
 def split(parameter: Any, module: DSSoftmax) -> list[FloatArray]:

@@ -7,12 +7,13 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 from shortlist.head import Head
+from shortlist.plans.common.base import Routed
 
 from shortlist_exporter.records.report import Copies, Part, Parts
 
 from .answers import Answers, Namer
 
-KINDS = {"screen": "cluster", "mixture": "expert", "adaptive": "tail"}
+KINDS = {"screen": "cluster"}
 LEAST_ROWS = 8  # with fewer, a part's precision says nothing
 WORST = 8
 WORDS = 6
@@ -23,10 +24,10 @@ Bools = npt.NDArray[np.bool_]
 
 def parts_of(head: Head, answers: Answers, name: Namer) -> Parts | None:
     """Figures of the plan's parts; None where it has none."""
-    sets = head.plan.parts()
-    if not sets:
+    plan = head.plan
+    if not isinstance(plan, Routed):
         return None
-    routes = head.plan.routes(answers.contexts)
+    sets, routes = plan.parts(), plan.routes(answers.contexts)
     opened = np.bincount([part for route in routes for part in route], minlength=len(sets))
     return Parts(
         kind=KINDS.get(head.manifest.plan, "part"),

@@ -1,21 +1,20 @@
-"""The same bundle with other query-time options: what a little more or less care would cost and bring."""
+"""The same bundle with other settings: what a little more or less care would cost and bring."""
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from shortlist.evaluation.measurement import DEPTHS
 from shortlist.head import Head
-from shortlist.plans.grouped import WIDEN
+from shortlist.plans.grouped import GROUPED_CANDIDATES_PER_K
 from shortlist.plans.registry import Plan, ScreenPlan
 
 from shortlist_exporter.core.types import FloatArray
 
-Options = dict[str, Any]
-Kind = Callable[[Head, FloatArray], dict[str, Options]]
+Changes = dict[str, Any]  # of settings
+Kind = Callable[[Head, FloatArray], dict[str, Changes]]
 
 FACTORS = (0.25, 0.5, 2, 4)  # of how many classes go on
 PROBES = (2, 3)  # clusters opened
@@ -23,47 +22,38 @@ SECOND_PROBES = (0.1, 0.3)  # shares of rows that open one cluster more
 
 
 def variants(head: Head, contexts: FloatArray) -> dict[str, Plan]:
-    """Label -> plan, by the kind of plan; none where a plan has no options at query time."""
+    """Label -> plan, by the kind of plan; none where a plan has nothing to set."""
     kind = VARIANTS.get(head.manifest.plan)
-    options = {} if kind is None else kind(head, contexts)
-    return {label: changed(head.plan, values) for label, values in options.items()}
+    changes = {} if kind is None else kind(head, contexts)
+    return {label: head.with_settings(**values).plan for label, values in changes.items()}
 
 
-def changed(plan: Plan, options: Options) -> Plan:
-    """The plan with some options changed, over the same sessions."""
-    other = copy.copy(plan)
-    for name, value in options.items():
-        assert hasattr(plan, name), "an option at query time is an attribute of its plan"
-        setattr(other, name, value)
-    return other
+def scaled(setting: str, label: str, least: int = 1) -> Kind:
+    """Less and more of a setting that says how many classes go on, but not less than `least`."""
 
-
-def scaled(option: str, label: str, least: int = 1) -> Kind:
-    """Less and more of an option that says how many classes go on, but not less than `least`."""
-
-    def of(head: Head, contexts: FloatArray) -> dict[str, Options]:
+    def of(head: Head, contexts: FloatArray) -> dict[str, Changes]:
         del contexts
-        own = int(head.manifest.options[option])
-        sizes = {min(head.manifest.classes, max(least, round(own * factor))) for factor in FACTORS} - {own}
-        return {label.format(size): {option: size} for size in sorted(sizes)}
+        value = int(getattr(head.manifest.settings, setting))
+        sizes = {min(head.manifest.classes, max(least, round(value * factor))) for factor in FACTORS} - {value}
+        return {label.format(size): {setting: size} for size in sorted(sizes)}
 
     return of
 
 
-def probes(head: Head, contexts: FloatArray) -> dict[str, Options]:
+def probes(head: Head, contexts: FloatArray) -> dict[str, Changes]:
     """More clusters, for all rows or for the least sure; more candidates where previews choose among them."""
     plan = head.plan
     assert isinstance(plan, ScreenPlan)
-    if plan.second_stage:
+    if plan.settings.second_stage:
         return FULL_VIEWS(head, contexts)
     clusters = len(plan.sets)
-    more: dict[str, Options] = {
-        f"{count} probes": {"probes": count} for count in PROBES if plan.probes < count <= clusters
+    more: dict[str, Changes] = {
+        f"{count} probes": {"probes": count} for count in PROBES if plan.settings.probes < count <= clusters
     }
     margins = margins_of(plan, contexts) if clusters > 1 else np.empty(0)
     for share in SECOND_PROBES if margins.size else ():
         found = float(np.quantile(margins, share))
-        if found > plan.probe_margin:
+        if found > plan.settings.probe_margin:
             more[f"second probe for {share:.0%}"] = {"probe_margin": found}
     return more
 
@@ -78,9 +68,10 @@ def margins_of(plan: ScreenPlan, contexts: FloatArray) -> FloatArray:
 
 FULL_VIEWS = scaled("full_view", "full view {:,}")
 CANDIDATES = "{:,} candidates"
+FAST_CANDIDATES = GROUPED_CANDIDATES_PER_K * max(DEPTHS)  # fewer go a wider, slower way
 VARIANTS: dict[str, Kind] = {
     "preview": FULL_VIEWS,
     "screen": probes,
     "cascade": scaled("candidates", CANDIDATES),
-    "grouped": scaled("candidates", CANDIDATES, least=WIDEN * max(DEPTHS)),  # fewer go a wider, slower way
+    "grouped": scaled("candidates", CANDIDATES, least=FAST_CANDIDATES),
 }

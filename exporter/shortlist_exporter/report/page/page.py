@@ -112,10 +112,11 @@ def provenance(manifest: Manifest) -> dict[str, str]:
     """Where the bundle came from, in words."""
     made = manifest.provenance
     versions = ", ".join(f"{name} {version}" for name, version in made.get("versions", {}).items())
-    options = {key: value for key, value in manifest.options.items() if not isinstance(value, list | dict)}
+    fit = {key: value for key, value in manifest.fit.items() if not isinstance(value, list | dict)}
     lines = {
         "method": f"{manifest.method}, plan {manifest.plan}, reference {manifest.reference}",
-        "options": ", ".join(f"{key}={plain(value)}" for key, value in options.items()) or "none",
+        "settings": pairs(manifest.settings.model_dump()),
+        "made with": pairs(fit),
         "seed": str(manifest.seed),
         "contexts": f"{made.get('contexts_rows', 0):,} rows, SHA-256 {made.get('contexts_sha256', 'unknown')}",
         "weights": f"{manifest.dtype}, SHA-256 {made.get('weights_sha256', 'unknown')}",
@@ -126,6 +127,11 @@ def provenance(manifest: Manifest) -> dict[str, str]:
     crossover = manifest.dense_crossover
     lines["answered by dense"] = f"from {crossover} rows a request" if crossover else "never for the number of rows"
     return {name: text for name, text in lines.items() if text}
+
+
+def pairs(values: Mapping[str, object]) -> str:
+    """`name=value, ...`."""
+    return ", ".join(f"{name}={plain(value)}" for name, value in values.items()) or "none"
 
 
 def plain(value: object) -> str:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from shortlist.bundle.reader import Bundle
+from shortlist.bundle.settings import GroupedSettings
 from shortlist.core.results import FloatArray, IdArray, PlanResult
 from shortlist.kernels.primitives.arrays import behaved
 from shortlist.kernels.primitives.vnni import (
@@ -36,20 +37,6 @@ NONE: FloatArray = np.empty(0, np.float32)
 Arrays = dict[str, npt.NDArray[Any]]
 
 
-class Widths(Protocol):
-    """The plan's options that may be changed: they are read at every call."""
-
-    previewed: int
-    candidates: int
-
-    @property
-    def opens(self) -> int:
-        """See GroupedPlan."""
-
-    def exact_scores(self, k: int) -> int:
-        """See GroupedPlan."""
-
-
 class CompiledSearch:
     """Threads may share it."""
 
@@ -59,14 +46,18 @@ class CompiledSearch:
         self.side_by_side = SideBySide(threads)
         self.tables = tables(bundle, arrays)  # kept: the loops know their addresses
         self.addresses = addresses(self.tables)
-        tail = arrays["tail_offset"][0], manifest.options["tail_limit"]
+        tail = arrays["tail_offset"][0], bundle.settings(GroupedSettings).tail_limit
         self.finishing = np.array([*tail, manifest.logit_scale, manifest.soft_cap or 0], np.float32)
         self.search(np.zeros((1, manifest.dim), np.float32), 1, 1, 1, 1, 1)
 
-    def __call__(self, contexts: FloatArray, k: int, widths: Widths) -> PlanResult:
-        """Answers of `contexts` [B, d]; the plan's `scored` is the number of candidates."""
-        exact = widths.exact_scores(k)
-        return self.search(contexts, k, widths.opens, widths.previewed, widths.candidates, exact)
+    @classmethod
+    def open(cls, bundle: Bundle, arrays: Arrays, threads: int) -> Self | None:
+        """None where the bundle has no arrays for the loops, and without the instruction that makes them fast."""
+        return cls(bundle, arrays, threads) if VNNI and bundle.has_arrays("search_codes", "search_weight") else None
+
+    def __call__(self, contexts: FloatArray, k: int, settings: GroupedSettings, full_view: int) -> PlanResult:
+        """Answers of `contexts` [B, d]; `scored` is the number of candidates, `full_view` of which are exact."""
+        return self.search(contexts, k, settings.classes_opened, settings.previewed, settings.candidates, full_view)
 
     def search(
         self, contexts: FloatArray, k: int, opened: int, previewed: int, candidates: int, full_view: int
@@ -141,14 +132,12 @@ def previews(arrays: Arrays) -> Arrays:
 
 def rows(bundle: Bundle, arrays: Arrays) -> Arrays:
     """Of classes: their ids, their rows in int8 and in float32."""
-    files, (classes, dim) = bundle.manifest.options["files"], (bundle.manifest.classes, bundle.manifest.dim)
-    order = arrays["order"]
     return {
-        "order": order,
-        "codes": lines_of(mapped(bundle, files["codes"], np.uint8, (order.size, dim))),
+        "order": arrays["order"],
+        "codes": lines_of(bundle.map_array("search_codes")),
         "code_scale": arrays["code_scale"],
         "code_bias": arrays.get("bias", NONE),
-        "rows": mapped(bundle, files["rows"], np.float32, (classes, dim)),
+        "rows": bundle.map_array("search_weight"),
     }
 
 
@@ -183,8 +172,3 @@ def padded(values: npt.NDArray[Any], columns: int) -> npt.NDArray[Any]:
 def as_bytes(values: npt.NDArray[np.int8]) -> Bytes:
     """Unsigned around `ZERO_POINT`."""
     return (values.astype(np.int16) + ZERO_POINT).astype(np.uint8)
-
-
-def mapped(bundle: Bundle, name: str, kind: Any, shape: tuple[int, int]) -> npt.NDArray[Any]:
-    """A raw file of the bundle, shared with whoever else maps it."""
-    return np.asarray(np.memmap(bundle.folder / name, kind, "r", shape=shape))

@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from shortlist.core.results import FloatArray
-
 Ints = npt.NDArray[np.int32]
 Values = TypeVar("Values", bound=npt.NDArray[Any])
 
 FLOAT = 4  # bytes
-
-
-def mapped(path: Path) -> FloatArray:
-    """A raw file of the bundle, shared with whoever maps it; writable in name: numba knows such types faster."""
-    return np.asarray(np.memmap(path, np.float32, "c"))
 
 
 def behaved(values: Values) -> Values:

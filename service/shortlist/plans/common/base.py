@@ -4,42 +4,52 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from copy import copy
+from typing import Protocol, Self, runtime_checkable
 
 import numpy as np
 
-from shortlist.bundle.reader import Bundle
-from shortlist.core.filters import Legal
+from shortlist.bundle.settings import FullSettings, PlanSettings
+from shortlist.core.filters import UNRESTRICTED, Legal
 from shortlist.core.results import NO_CLASS, FloatArray, IdArray, PlanResult, joined
 
 from .selection import ranked
 from .tally import Tally
 
 MOST_ROWS = 256  # in one call
-MOST_COMPILED = 64  # compiled loops keep so many of the best in order, one by one
+MOST_COMPILED = 64  # k up to which compiled loops answer: they keep the best in order one by one
 CHUNK_BYTES = 4 << 20  # logits of one chunk of rows: stays in the last-level cache
+DENSE_FRACTION = 4  # dense is preferred to scoring more than V / 4 candidates
+RESCORED_PER_K = 4  # a request for k classes scores at least 4 k of the best previews exactly
 
 
 class Plan(ABC):
-    """route -> run sessions -> merge, over arrays. Knows no HTTP.
+    """route -> run sessions -> merge, over arrays. Knows no HTTP. Threads may share it.
 
+    settings: what the search may be changed by; they never change, `with_settings` gives another plan.
     fallback: the bundle's dense head, for rows that the plan is not sure of; None where it was left out, or where the
     head is its own reference. tally: how many tails rows opened, of plans that have tails.
     """
 
+    settings: PlanSettings = FullSettings()
     fallback: Plan | None = None
     tally: Tally | None = None
 
-    @abstractmethod
-    def __init__(self, bundle: Bundle, device: str, threads: int) -> None:
-        """Open the bundle's graphs."""
+    # what each plan must do
 
     @abstractmethod
     def topk(self, contexts: FloatArray, k: int, legal: Legal) -> PlanResult:
-        """The k best legal classes of `contexts` [B, d]; -1 and -inf where fewer are legal."""
+        """The k best legal classes of `contexts` [B, d] float32; -1 and -inf where fewer are legal."""
 
     @abstractmethod
+    def max_rows(self) -> int:
+        """How many rows to give in one call, so that intermediate arrays stay in the cache."""
+
+    # the distribution that its log-probabilities are of
+
     def log_normalizer(self, contexts: FloatArray) -> FloatArray:
-        """[B, d] -> [B]: log of the sum of exp(logit), as `topk` normalises."""
+        """[B, d] -> [B] float32: log of the sum of exp(logit), as `topk` normalises."""
+        return self.topk(contexts, 1, UNRESTRICTED).log_normalizer
 
     def distribution(self, contexts: FloatArray) -> FloatArray | None:
         """[B, d] -> logits [B, V] float32 whose softmax is the plan's own full distribution, -inf for padding.
@@ -53,6 +63,8 @@ class Plan(ABC):
         """Of a head that is its own reference: the plan whose `distribution` and answers are the truth."""
         return self
 
+    # how the requests for it are put together
+
     def prefers_dense(self, k: int) -> bool:
         """Whether so large a k is better answered by the exact head, where the bundle has it."""
         return False
@@ -64,17 +76,22 @@ class Plan(ABC):
         """
         return k
 
+    def with_settings(self, settings: PlanSettings) -> Self:
+        """A plan over the same sessions, arrays and loops that searches by other settings; this one stays as it is."""
+        other = copy(self)
+        other.settings = settings
+        return other
+
+
+@runtime_checkable
+class Routed(Protocol):
+    """A plan of parts, clusters or experts, of which each row opens some."""
+
     def parts(self) -> list[IdArray]:
-        """Class ids [n] of each cluster or expert that a row may open; none where the plan has no such parts."""
-        return []
+        """Class ids [n] of each part."""
 
     def routes(self, contexts: FloatArray) -> list[tuple[int, ...]]:
         """The parts that each row of `contexts` [B, d] opens, best first; none for a row that dense answers."""
-        return [()] * len(contexts)
-
-    @abstractmethod
-    def max_rows(self) -> int:
-        """How many rows to give in one call, so that intermediate arrays stay in the cache."""
 
 
 def chunk_rows(classes: int, budget: int = CHUNK_BYTES) -> int:
@@ -109,9 +126,9 @@ def take_best(logits: FloatArray, ids: IdArray | None, k: int) -> tuple[IdArray,
     best = ranked(logits, k)
     if best.size == k and logits[best[-1]] != -np.inf:
         return best if ids is None else ids[best], logits[best]
-    chosen = np.full(k, -np.inf, np.float32)
-    chosen[: best.size] = logits[best]
+    scores = np.full(k, -np.inf, np.float32)
+    scores[: best.size] = logits[best]
     classes = np.full(k, NO_CLASS, np.int64)
     classes[: best.size] = best if ids is None else ids[best]
-    classes[chosen == -np.inf] = NO_CLASS
-    return classes, chosen
+    classes[scores == -np.inf] = NO_CLASS
+    return classes, scores

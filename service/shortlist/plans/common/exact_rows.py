@@ -10,6 +10,8 @@ from shortlist.bundle.reader import Bundle
 from shortlist.core.results import FloatArray, IdArray
 from shortlist.runtime.session import Graph
 
+from .kernels import open_kernel
+
 if TYPE_CHECKING:
     from shortlist.kernels.exact_rows import CompiledGather
 
@@ -24,35 +26,28 @@ class ExactRows:
     def __init__(self, bundle: Bundle, device: str, threads: int) -> None:
         """Compile where that is faster, else open the graph."""
         budget = GATHER_BYTES if device == "cpu" else DEVICE_GATHER_BYTES
-        self.gathered = max(1, budget // (4 * bundle.manifest.dim))  # classes
-        self.loops = loops_of(bundle) if device == "cpu" and threads <= COMPILED_THREADS else None
+        self.gather_classes = max(1, budget // (4 * bundle.manifest.dim))
+        may_compile = device == "cpu" and threads <= COMPILED_THREADS
+        self.loops: CompiledGather | None = open_kernel("exact_rows", "CompiledGather", bundle) if may_compile else None
         self.graph = Graph(bundle.graph("rows"), device, threads) if self.loops is None else None
 
     def __call__(self, contexts: FloatArray, ids: IdArray) -> FloatArray:
         """Logits [B, n] of `ids` [B, n], each row's own, for `contexts` [B, d]; padding has -inf."""
-        return self.by_graph(contexts, ids) if self.loops is None else self.loops(contexts, ids)
+        return self.score_by_graph(contexts, ids) if self.loops is None else self.loops(contexts, ids)
 
-    def of(self, context: FloatArray, ids: IdArray) -> FloatArray:
+    def score_row(self, context: FloatArray, ids: IdArray) -> FloatArray:
         """Logits [n] of `ids` [n] for one `context` [d]."""
-        found: FloatArray = self(context[None], ids[None])[0]
-        return found
+        logits: FloatArray = self(context[None], ids[None])[0]
+        return logits
 
-    def by_graph(self, contexts: FloatArray, ids: IdArray) -> FloatArray:
+    def score_by_graph(self, contexts: FloatArray, ids: IdArray) -> FloatArray:
         """The same; some at a time, so that what is gathered stays in the cache."""
         assert self.graph is not None
-        rows, classes = max(1, self.gathered // max(1, ids.shape[1])), min(self.gathered, max(1, ids.shape[1]))
+        classes = max(1, ids.shape[1])
+        rows, classes = max(1, self.gather_classes // classes), min(self.gather_classes, classes)
         logits = np.empty(ids.shape, np.float32)
         for row in range(0, len(ids), rows):
             for i in range(0, ids.shape[1], classes):
                 some = np.s_[row : row + rows, i : i + classes]
                 logits[some] = self.graph(context=contexts[row : row + rows], ids=ids[some])[0]
         return logits
-
-
-def loops_of(bundle: Bundle) -> CompiledGather | None:
-    """The loops; None without numba for this numpy, and for small layers."""
-    try:
-        from shortlist.kernels.exact_rows import CompiledGather
-    except ImportError:
-        return None
-    return CompiledGather.of(bundle)

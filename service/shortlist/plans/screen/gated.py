@@ -1,4 +1,4 @@
-"""Plan `screen` with a gate: the gate picks one expert, whose classes are all there is.
+"""Plan `gated`: the gate picks one expert, whose classes are all there is.
 
 Nothing widens: outside the chosen expert every class has probability 0 in the head's own distribution. A row is short
 (id -1, log-probability -inf) where the expert has fewer than k legal classes.
@@ -6,15 +6,16 @@ Nothing widens: outside the chosen expert every class has probability 0 in the h
 
 from __future__ import annotations
 
-import copy
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from shortlist.bundle.reader import INDEX, Bundle
-from shortlist.core.filters import UNRESTRICTED, Legal
+from shortlist.bundle.settings import GatedSettings
+from shortlist.core.filters import Legal
 from shortlist.core.results import FloatArray, IdArray, PlanResult, empty_result, joined
-from shortlist.plans.common.base import MOST_COMPILED, Plan, chunk_rows, log_sum_exp, take_best
+from shortlist.plans.common.base import MOST_COMPILED, RESCORED_PER_K, Plan, chunk_rows, log_sum_exp, take_best
+from shortlist.plans.common.kernels import open_kernel
 from shortlist.runtime.session import Graph
 
 if TYPE_CHECKING:
@@ -24,7 +25,6 @@ OUTPUTS = ["top_logits", "top_index", "log_normalizer"]
 FUSED = ["cluster", "top_logits", "top_position", "log_normalizer"]
 FEW = 4  # rows that are faster by a call of `fused` each than by one of `batch`
 FEW_COMPILED = 32  # rows that compiled loops answer faster than `batch`, which reads an expert once for all its rows
-WIDEN = 4  # a request for k classes scores at least 4 k candidates of a previewed expert
 
 
 class GatedPlan(Plan):
@@ -32,7 +32,7 @@ class GatedPlan(Plan):
 
     gate: `context` [B, d] -> `scores` [B, K]. expert-NNNN: `context` [B, d], `scale` [B, 1], `k` [1] -> `logits`
     [B, n], `top_logits`, `top_index` [B, k], `log_normalizer` [B]. preview-NNNN, where there is one: as the expert's,
-    without `logits` and with `n` [1], how many previews are scored exactly, at least the option `full_view`. fused,
+    without `logits` and with `n` [1], how many previews are scored exactly, at least the setting `full_view`. fused,
     where there is one: the gate and the best expert of a single row by one call. batch, where there is one: the same
     of any number of rows. any, where there is one: as every expert's, with `first` and `last` [1], its classes' place
     among all; the experts' own graphs are not opened then.
@@ -40,11 +40,13 @@ class GatedPlan(Plan):
     index.safetensors: `ids` of all experts end to end, ascending in each, and `offsets` [K + 1].
     """
 
-    def __init__(self, bundle: Bundle, device: str, threads: int) -> None:
+    settings: GatedSettings
+
+    def __init__(self, bundle: Bundle, device: str, threads: int, fallback: Plan | None = None) -> None:
         """Open the gate and every expert's graph."""
+        self.settings, self.fallback = bundle.settings(GatedSettings), fallback
         index = bundle.tensors(INDEX)
         self.classes = bundle.manifest.classes
-        self.full_view = int(bundle.manifest.options.get("full_view", 0))
         self.ids: IdArray = index["ids"]
         self.sets: list[IdArray] = np.split(self.ids, index["offsets"][1:-1])
         self.sizes = np.array([ids.size for ids in self.sets], np.int32)
@@ -60,19 +62,18 @@ class GatedPlan(Plan):
             if bundle.has_graph(f"preview-{name}")
         }
         self.fused = Graph(bundle.graph("fused"), device, threads) if bundle.has_graph("fused") else None
-        self.compiled = compiled(bundle, index, threads) if self.fused and device == "cpu" else None
+        self.compiled: CompiledGate | None = (
+            open_kernel("screen", "CompiledGate", bundle, index, threads) if device == "cpu" else None
+        )
         # hundreds of small nodes: on the CPU alone is launching them cheap
         batch = device == "cpu" and bundle.has_graph("batch")
         self.batch = Graph(bundle.graph("batch"), device, threads, prepack=True) if batch else None
         self.most_rows = chunk_rows(max(len(self.sets), int(self.sizes.max())))
 
     def truth(self) -> Plan:
-        """See Plan.truth: every expert whole."""
-        if not self.previews:
-            return self
-        whole = copy.copy(self)
-        whole.previews = {}
-        return whole
+        """The same with every expert scored whole."""
+        whole = self.settings.model_copy(update={"previews": False})
+        return self.with_settings(whole) if self.previews else self
 
     def topk(self, contexts: FloatArray, k: int, legal: Legal) -> PlanResult:
         """See Plan.topk; `scored` is the number of classes scored exactly."""
@@ -110,7 +111,7 @@ class GatedPlan(Plan):
         """Rows of one expert without lists, by its preview where it has one."""
         k, size = result.ids.shape[1], int(self.sizes[expert])
         inputs = {"context": contexts, "scale": scale, "k": np.array([k])}
-        graph = self.previews.get(expert)
+        graph = self.previews.get(expert) if self.settings.previews else None
         scored = size if graph is None else min(size, self.width(k))
         if graph is None:
             found = self.ask(expert, OUTPUTS, inputs)
@@ -142,10 +143,6 @@ class GatedPlan(Plan):
         logits: FloatArray = self.ask(expert, ["logits"], inputs)[0]
         return logits
 
-    def log_normalizer(self, contexts: FloatArray) -> FloatArray:
-        """See Plan.log_normalizer."""
-        return self.topk(contexts, 1, UNRESTRICTED).log_normalizer
-
     def distribution(self, contexts: FloatArray) -> FloatArray:
         """See Plan.distribution; -inf outside the chosen expert."""
         found = np.full((len(contexts), self.classes), -np.inf, np.float32)
@@ -154,18 +151,10 @@ class GatedPlan(Plan):
         return found
 
     def width(self, k: int) -> int:
-        """See Plan.width: without previews an expert is scored whole, whatever k."""
-        return max(self.full_view, WIDEN * k) if self.previews else 0
+        """Without previews an expert is scored whole, whatever k."""
+        previewed = self.previews and self.settings.previews
+        return max(self.settings.full_view, RESCORED_PER_K * k) if previewed else 0
 
     def max_rows(self) -> int:
         """See Plan.max_rows."""
         return self.most_rows
-
-
-def compiled(bundle: Bundle, index: dict[str, Any], threads: int) -> CompiledGate | None:
-    """Rows' compiled loop; None without numba for this numpy, or with weights where it cannot read them."""
-    try:
-        from shortlist.kernels.screen import CompiledGate
-    except ImportError:
-        return None
-    return CompiledGate(bundle, index, threads) if CompiledGate.reads(bundle, index) else None

@@ -7,10 +7,22 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shortlist.bundle.reader import INDEX, Bundle
+from shortlist.bundle.settings import ScreenSettings
 from shortlist.core.filters import UNRESTRICTED, Legal
 from shortlist.core.results import FloatArray, IdArray, PlanResult, empty_result
-from shortlist.plans.common.base import MOST_COMPILED, MOST_ROWS, Plan, by_chunks, chunk_rows, log_sum_exp, take_best
+from shortlist.plans.common.base import (
+    DENSE_FRACTION,
+    MOST_COMPILED,
+    MOST_ROWS,
+    RESCORED_PER_K,
+    Plan,
+    by_chunks,
+    chunk_rows,
+    log_sum_exp,
+    take_best,
+)
 from shortlist.plans.common.exact_rows import ExactRows
+from shortlist.plans.common.kernels import open_kernel
 from shortlist.plans.common.selection import largest
 from shortlist.runtime.session import Graph
 
@@ -20,8 +32,6 @@ from .single_row import SingleRow
 if TYPE_CHECKING:
     from shortlist.kernels.screen import CompiledScreen
 
-DENSE_SHARE = 4
-WIDEN = 4  # a second stage rescores at least 4 k candidates
 OUTPUTS = ["top_logits", "top_index", "log_normalizer"]
 PAIR = 2  # clusters that loops, and a single row's own way, can open
 
@@ -34,35 +44,30 @@ class ScreenPlan(Plan):
     fused.onnx and any.onnx, where the bundle has them: see SingleRow; any.onnx then stands for the clusters' graphs.
 
     index.safetensors: `ids` of all sets end to end, ascending in each, `offsets` [r + 1], and `tail` [r], which is
-    added to the log of a set's sum of exponentials to make up for the classes outside it. Options of the manifest:
-
-    - `probes`: clusters that a query opens. A class in several sets is scored once.
-    - `probe_margin`: queries whose two best clusters are closer than this open one more.
-    - `second_stage`: the clusters' graphs give previews, of which the best `full_view` are rescored exactly.
-    - `dense_margin`: queries whose two best clusters are closer than this go to dense, where the bundle has it.
-
-    A margin is the difference of the two best scores over the size of the best.
+    added to the log of a set's sum of exponentials to make up for the classes outside it. Settings: see ScreenSettings.
     """
 
-    def __init__(self, bundle: Bundle, device: str, threads: int) -> None:
+    settings: ScreenSettings
+
+    def __init__(self, bundle: Bundle, device: str, threads: int, fallback: Plan | None = None) -> None:
         """Open the screen and every cluster's graph."""
-        options, index = bundle.manifest.options, bundle.tensors(INDEX)
+        self.settings, self.fallback = bundle.settings(ScreenSettings), fallback
+        index = bundle.tensors(INDEX)
         self.classes = bundle.manifest.classes
         self.sets: list[IdArray] = np.split(index["ids"], index["offsets"][1:-1])
         self.tail: FloatArray = index["tail"]
-        self.probes = int(options["probes"])
-        self.probe_margin = float(options.get("probe_margin", 0.0))
-        self.dense_margin = float(options.get("dense_margin", 0.0))
-        self.second_stage = bool(options.get("second_stage", False))
-        self.full_view = int(options.get("full_view", 0))
         self.screen = Graph(bundle.graph("screen"), device, threads, fixed=True)
         self.single = SingleRow(bundle, index, device, threads) if bundle.has_graph("any") else None
         names = [] if self.single else [f"cluster-{number:04d}" for number in range(len(self.sets))]
-        self.clusters = [Graph(bundle.graph(name), device, threads, prepack=self.second_stage) for name in names]
+        self.clusters = [
+            Graph(bundle.graph(name), device, threads, prepack=self.settings.second_stage) for name in names
+        ]
         self.rows = ExactRows(bundle, device, threads)
         self.low_rank = Graph(bundle.graph("tail"), device, threads) if bundle.has_graph("tail") else None
-        by_itself = self.single is not None and self.low_rank is None
-        self.compiled = compiled(bundle, index, threads) if by_itself and device == "cpu" else None
+        may_compile = device == "cpu" and self.low_rank is None
+        self.compiled: CompiledScreen | None = (
+            open_kernel("screen", "CompiledScreen", bundle, index, threads) if may_compile else None
+        )
         self.sizes = np.array([ids.size for ids in self.sets], np.int32)
         self.smallest = int(self.sizes.min())
         self.most_rows = chunk_rows(max(len(self.sets), int(self.sizes.max())))
@@ -70,18 +75,20 @@ class ScreenPlan(Plan):
 
     def prefers_dense(self, k: int) -> bool:
         """See Plan.prefers_dense."""
-        return k > self.classes // DENSE_SHARE
+        return k > self.classes // DENSE_FRACTION
 
     def topk(self, contexts: FloatArray, k: int, legal: Legal) -> PlanResult:
         """See Plan.topk; `scored` is the number of classes scored exactly."""
         plain = len(contexts) > 0 and k <= self.smallest and not legal.restricts
-        if plain and self.compiled and k <= MOST_COMPILED and min(self.probes, len(self.sets)) <= PAIR:
+        if plain and self.compiled and k <= MOST_COMPILED and min(self.settings.probes, len(self.sets)) <= PAIR:
             return self.answer_compiled(self.compiled, contexts, k)
         return self.by_graphs(contexts, k, legal)
 
     def answer_compiled(self, loops: CompiledScreen, contexts: FloatArray, k: int) -> PlanResult:
         """By loops, what they leave by graphs, and by dense what the screen is not sure of."""
-        found = loops(contexts, k, self)
+        settings = self.settings
+        dense_margin = 0.0 if self.fallback is None else settings.dense_margin
+        found = loops(contexts, k, settings.probes, settings.probe_margin, dense_margin)
         if min(found.scored.tolist()) <= 0:  # numpy takes ten times as long for a single row
             unsure, left = np.flatnonzero(found.scored < 0), np.flatnonzero(found.scored == 0)
             if unsure.size:
@@ -131,7 +138,7 @@ class ScreenPlan(Plan):
             if len(contexts) == 1:
                 return self.answer_row(contexts, scores, k)
             opened = self.opened(scores)
-            if not self.second_stage:
+            if not self.settings.second_stage:
                 return self.answer_groups(contexts, scores, opened, k)
         else:
             opened = [max(1, count) for count in self.opened(scores)]
@@ -144,7 +151,7 @@ class ScreenPlan(Plan):
         """A single row [1, d]."""
         count = self.opened(scores)[0]
         cluster = int(scores.argmax())
-        if count == 1 and not self.second_stage and k <= self.sizes[cluster]:
+        if count == 1 and not self.settings.second_stage and k <= self.sizes[cluster]:
             return self.answer_cluster(contexts, cluster, k)
         result = empty_result(1, k)
         self.answer(contexts[0], scores[0], count, UNRESTRICTED, 0, result)
@@ -182,17 +189,19 @@ class ScreenPlan(Plan):
 
     def opened(self, scores: FloatArray) -> list[int]:
         """How many clusters each row opens; 0 for dense."""
-        uneven = self.probe_margin or (self.dense_margin and self.fallback is not None)
+        settings = self.settings
+        uneven = settings.probe_margin or (settings.dense_margin and self.fallback is not None)
         if not uneven or scores.shape[1] < 2:
-            return [self.probes] * len(scores)
+            return [settings.probes] * len(scores)
         two = np.partition(scores, scores.shape[1] - 2, axis=1)[:, -2:].tolist()
         return [self.count(margin((best, second))) for second, best in two]
 
     def count(self, margin: float) -> int:
         """How many clusters a row of this margin opens."""
-        if margin < self.dense_margin and self.fallback is not None:
+        settings = self.settings
+        if margin < settings.dense_margin and self.fallback is not None:
             return 0
-        return min(self.probes + (margin < self.probe_margin), len(self.sets))
+        return min(settings.probes + (margin < settings.probe_margin), len(self.sets))
 
     def answer(
         self, context: FloatArray, scores: FloatArray, count: int, legal: Legal, row: int, result: PlanResult
@@ -212,9 +221,11 @@ class ScreenPlan(Plan):
         if union.ids.size < result.ids.shape[1]:
             self.answer_listed(context, scores, count, UNRESTRICTED, row, result)
             return
-        inputs = {"context": context[None]} if self.second_stage else {"context": context[None], "k": np.array([1])}
+        inputs = (
+            {"context": context[None]} if self.settings.second_stage else {"context": context[None], "k": np.array([1])}
+        )
         parts = [self.ask(cluster, ["logits"], inputs)[0][0] for cluster in order]
-        write = self.answer_previewed if self.second_stage else self.finish
+        write = self.answer_previewed if self.settings.second_stage else self.finish
         write(context, np.concatenate(parts)[union.positions], union.ids, order[0], row, result)
 
     def answer_previewed(
@@ -222,8 +233,8 @@ class ScreenPlan(Plan):
     ) -> None:
         """The second stage: exact scores for the best previews [n] of classes `ids` [n]."""
         k = result.ids.shape[1]
-        kept = largest(previews, min(previews.size, max(self.full_view, WIDEN * k)))
-        exact = self.rows.of(context, ids[kept])
+        kept = largest(previews, min(previews.size, max(self.settings.full_view, RESCORED_PER_K * k)))
+        exact = self.rows.score_row(context, ids[kept])
         result.scored[row] = kept.size
         result.ids[row], result.logits[row] = take_best(exact, ids[kept], k)
         previews[kept] = exact
@@ -242,7 +253,7 @@ class ScreenPlan(Plan):
                 break
         else:
             ids = np.arange(self.classes)
-        logits = self.rows.of(context, ids)
+        logits = self.rows.score_row(context, ids)
         inside = np.isin(ids, self.union(best_clusters(scores, count)).ids)
         result.scored[row] = ids.size
         result.log_normalizer[row] = log_sum_exp(logits[inside]) + self.tail[scores.argmax()]
@@ -264,10 +275,6 @@ class ScreenPlan(Plan):
         result.ids[row], result.logits[row] = take_best(logits, ids, result.ids.shape[1])
         result.log_normalizer[row] = log_sum_exp(logits) + self.tail[cluster]
 
-    def log_normalizer(self, contexts: FloatArray) -> FloatArray:
-        """See Plan.log_normalizer."""
-        return self.topk(contexts, 1, UNRESTRICTED).log_normalizer
-
     def parts(self) -> list[IdArray]:
         """See Plan.parts: the clusters' candidate sets."""
         return self.sets
@@ -281,17 +288,8 @@ class ScreenPlan(Plan):
         """See Plan.width: a k over the smallest set may widen it; previews are kept as in `answer_previewed`."""
         if k > self.smallest:
             return -k
-        return max(self.full_view, WIDEN * k) if self.second_stage else 0
+        return max(self.settings.full_view, RESCORED_PER_K * k) if self.settings.second_stage else 0
 
     def max_rows(self) -> int:
         """See Plan.max_rows; loops keep no more of a row than the screen's scores."""
         return MOST_ROWS if self.compiled else self.most_rows
-
-
-def compiled(bundle: Bundle, index: dict[str, Any], threads: int) -> CompiledScreen | None:
-    """Rows' compiled loop; None without numba for this numpy, or with weights where it cannot read them."""
-    try:
-        from shortlist.kernels.screen import CompiledScreen
-    except ImportError:
-        return None
-    return CompiledScreen(bundle, index, threads) if CompiledScreen.reads(bundle, index) else None

@@ -77,7 +77,8 @@ class ModelInfo(BaseModel):
     dtype: str | None = None
     max_k: int | None = None
     normalizer: Normalizer | None = None
-    options: dict[str, Any] | None = None
+    settings: dict[str, Any] | None = Field(default=None, description="how the plan searches")
+    fit: dict[str, Any] | None = Field(default=None, description="how the head was made: options and what was learnt")
     seed: int | None = None
     logit_scale: float | None = None
     soft_cap: float | None = None

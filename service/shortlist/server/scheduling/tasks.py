@@ -15,7 +15,7 @@ import numpy as np
 from shortlist.core.filters import Legal
 from shortlist.core.queries import Query, Result, ScoreQuery, Scores, TopKQuery
 from shortlist.core.results import FloatArray, IdArray, PlanResult, TopK, joined
-from shortlist.head import Head, finished
+from shortlist.head import Head, make_topk
 from shortlist.plans.registry import Plan
 
 
@@ -108,7 +108,7 @@ class TopKWork:
 
     def answer(self) -> TopK:
         """See Work."""
-        return finished(self.head.run(self.plan, self.contexts, self.k, self.legal), self.normalizer)
+        return make_topk(self.head.run(self.plan, self.contexts, self.k, self.legal), self.normalizer)
 
     def together(self, pieces: Sequence[Piece]) -> list[PlanResult]:
         """See Work."""
@@ -124,7 +124,7 @@ class TopKWork:
 
     def finish(self, parts: list[PlanResult]) -> TopK:
         """See Work."""
-        return finished(joined(parts), self.normalizer)
+        return make_topk(joined(parts), self.normalizer)
 
 
 def cut(result: PlanResult, start: int, stop: int, k: int) -> PlanResult:
@@ -195,6 +195,6 @@ def checked_topk(head: Head, query: TopKQuery, rows: FloatArray) -> TopKWork:
     """The same, for the k best of checked rows."""
     head.check_k(query.k)
     plan, normalizer = head.choose_plan(len(rows), query.k, query.exact)
-    legal = head.lists(query.allow, query.ban, len(rows))
+    legal = head.check_lists(query.allow, query.ban, len(rows))
     kind = id(plan), plan.width(query.k), query.k.bit_length()
     return TopKWork(head, plan, normalizer, rows, query.k, legal, kind, legal.restricts)

@@ -81,7 +81,7 @@ def test_no_option_of_grouped_takes_the_slow_way(tmp_path):
     head = make_head(tmp_path, make_dense(4000), make_contexts(300), method="grouped", options=options)
     plans = variants(head, make_contexts(20).contexts)
     assert set(plans) == {"120 candidates", "256 candidates", "512 candidates"}
-    assert not any(plan.widened(10) for plan in plans.values())
+    assert not any(plan.is_wide(10) for plan in plans.values())
 
 
 def test_calibration_is_estimated_minus_exact(previewed, sample):

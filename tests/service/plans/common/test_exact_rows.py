@@ -67,14 +67,14 @@ def test_padding_is_no_class(rows, by_graph, dense):
 
 def test_one_row_is_the_row_of_a_batch(rows, dense):
     contexts, ids = asked(dense, 3, 50)
-    np.testing.assert_array_equal(rows.of(contexts[1], ids[1]), rows(contexts, ids)[1])
+    np.testing.assert_array_equal(rows.score_row(contexts[1], ids[1]), rows(contexts, ids)[1])
 
 
 def test_what_a_graph_gathers_is_bounded(by_graph, dense, monkeypatch):
     contexts, ids = asked(dense, 5, 40)
     whole = by_graph(contexts, ids)
     for gathered in (1, 7, 40, 90):
-        monkeypatch.setattr(by_graph, "gathered", gathered)
+        monkeypatch.setattr(by_graph, "gather_classes", gathered)
         np.testing.assert_allclose(by_graph(contexts, ids), whole, rtol=1e-5, atol=1e-5)
 
 

@@ -1,0 +1,132 @@
+"""Settings of each plan: what a manifest says of how its head searches, checked when it is read.
+
+Some may be changed on an open head, see `Head.with_settings`; the others describe its files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from shortlist.errors import BadInput
+
+OPENED_PER_PREVIEWED = 2  # plan `grouped` opens groups of at least so many times the classes that it previews
+
+
+class PlanSettings(BaseModel):
+    """What every plan's settings have in common: they never change, unknown names and wrong values are refused.
+
+    adjustable: the names that `with_changes` takes.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    adjustable: ClassVar[tuple[str, ...]] = ()
+
+    def with_changes(self, changes: Mapping[str, Any]) -> Self:
+        """These settings but for `changes`, name -> value; raises BadInput naming the one that is wrong."""
+        for name in changes:
+            if name not in self.adjustable:
+                raise BadInput(f"there is no setting '{name}' to change: {self.describe_choice()}")
+        try:
+            return self.model_validate(self.model_dump() | dict(changes))
+        except ValidationError as error:
+            raise BadInput(f"setting {describe_error(error)}") from None
+
+    def describe_choice(self) -> str:
+        """What may be changed, as the end of a sentence."""
+        return f"choose from {', '.join(self.adjustable)}" if self.adjustable else "this head has none"
+
+
+class FullSettings(PlanSettings):
+    """Plan `full` scores every class: there is nothing to set."""
+
+
+class PreviewSettings(PlanSettings):
+    """Plan `preview`."""
+
+    adjustable: ClassVar[tuple[str, ...]] = ("full_view",)
+
+    full_view: int = Field(ge=1, description="N: classes of the best previews that are scored exactly for each row")
+    tail_shift: float = Field(description="nats added to the previews of the other classes in the normaliser")
+
+
+class ScreenSettings(PlanSettings):
+    """Plan `screen`. A margin is the difference of the two best clusters' scores over the size of the best."""
+
+    adjustable: ClassVar[tuple[str, ...]] = ("probes", "probe_margin", "dense_margin", "full_view")
+
+    probes: int = Field(ge=1, description="clusters that a row opens; a class in several of them is scored once")
+    probe_margin: float = Field(ge=0, description="rows of a smaller margin open one cluster more")
+    dense_margin: float = Field(ge=0, description="rows of a smaller margin go to dense, where the bundle has it")
+    second_stage: bool = Field(description="the clusters' graphs give previews, the best of which are scored exactly")
+    full_view: int = Field(ge=0, description="classes that the second stage scores exactly; 0 without one")
+
+
+class GatedSettings(PlanSettings):
+    """Plan `gated`."""
+
+    adjustable: ClassVar[tuple[str, ...]] = ("full_view", "previews")
+
+    full_view: int = Field(ge=0, description="classes of a previewed expert scored exactly; 0 without previews")
+    previews: bool = Field(default=True, description="large experts are previewed where there are graphs for it")
+
+
+class CascadeSettings(PlanSettings):
+    """Plan `cascade`."""
+
+    adjustable: ClassVar[tuple[str, ...]] = ("candidates", "full_view", "margin")
+
+    candidates: int = Field(ge=1, description="about how many classes of a row are scored by their int8 rows")
+    full_view: int = Field(ge=1, description="of those, how many are scored exactly")
+    margin: float = Field(description="rows whose fifth best preview is under the reach plus this open rare classes")
+    common: int = Field(ge=1, description="classes that are not rare: the first of index.safetensors' `order`")
+    stride: int = Field(ge=1, description="every how many-th preview is looked at for the threshold")
+    tail_limit: float = Field(description="nats that the log of the rest's sum of exp may be over the candidates'")
+
+
+class GroupedSettings(PlanSettings):
+    """Plan `grouped`."""
+
+    adjustable: ClassVar[tuple[str, ...]] = ("opened", "previewed", "candidates", "full_view")
+
+    opened: int = Field(ge=1, description="classes in the groups that are opened; twice `previewed` where that is more")
+    previewed: int = Field(ge=1, description="classes in the blocks that are previewed, of the groups opened")
+    candidates: int = Field(ge=1, description="of those, how many are scored by their int8 rows")
+    full_view: int = Field(ge=1, description="of those, how many are scored exactly")
+    tail_limit: float = Field(description="nats that the log of the rest's sum of exp may be over the candidates'")
+
+    @property
+    def classes_opened(self) -> int:
+        """How many classes the groups hold that are opened, at least."""
+        return max(self.opened, OPENED_PER_PREVIEWED * self.previewed)
+
+
+class AdaptiveSettings(PlanSettings):
+    """Plan `adaptive`."""
+
+    adjustable: ClassVar[tuple[str, ...]] = ("previews",)
+
+    previews: bool = Field(default=True, description="tails are previewed where there are graphs for it")
+
+
+SETTINGS: dict[str, type[PlanSettings]] = {
+    "full": FullSettings,
+    "preview": PreviewSettings,
+    "screen": ScreenSettings,
+    "gated": GatedSettings,
+    "cascade": CascadeSettings,
+    "grouped": GroupedSettings,
+    "adaptive": AdaptiveSettings,
+}
+
+
+def describe_error(error: ValidationError) -> str:
+    """The first of the errors: `previewed=0 is wrong: Input should be greater than or equal to 1`."""
+    first = error.errors()[0]
+    name = ".".join(str(part) for part in first["loc"])
+    if first["type"] in ("missing", "extra_forbidden"):
+        return f"{name} is {'missing' if first['type'] == 'missing' else 'not known'}"
+    return f"{name}={first['input']} is wrong: {first['msg']}"

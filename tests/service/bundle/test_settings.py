@@ -1,0 +1,58 @@
+"""Settings of each plan: what a manifest may say, and what may be changed on an open head."""
+
+import pytest
+from pydantic import ValidationError
+from shortlist.bundle.settings import (
+    SETTINGS,
+    AdaptiveSettings,
+    FullSettings,
+    GroupedSettings,
+    PreviewSettings,
+    ScreenSettings,
+)
+from shortlist.errors import BadInput
+
+GROUPED = GroupedSettings(opened=400, previewed=100, candidates=50, full_view=7, tail_limit=-1.5)
+SCREEN = ScreenSettings(probes=2, probe_margin=0.1, dense_margin=0.0, second_stage=False, full_view=0)
+
+
+def test_changes_give_other_settings():
+    changed = GROUPED.with_changes({"previewed": 300, "candidates": 60})
+    assert changed == GroupedSettings(opened=400, previewed=300, candidates=60, full_view=7, tail_limit=-1.5)
+    assert (GROUPED.previewed, GROUPED.classes_opened, changed.classes_opened) == (100, 400, 600)
+    assert GROUPED.with_changes({}) == GROUPED
+
+
+@pytest.mark.parametrize(
+    ("settings", "changes", "sentence"),
+    [
+        (GROUPED, {"preview": 3}, "there is no setting 'preview' to change: choose from opened, previewed, candidates"),
+        (GROUPED, {"tail_limit": 1.0}, "there is no setting 'tail_limit' to change"),
+        (SCREEN, {"second_stage": True}, "no setting 'second_stage' to change: choose from probes, probe_margin"),
+        (FullSettings(), {"full_view": 3}, "there is no setting 'full_view' to change: this head has none"),
+        (GROUPED, {"previewed": 0}, "setting previewed=0 is wrong: Input should be greater than or equal to 1"),
+        (GROUPED, {"candidates": 1.5}, r"setting candidates=1\.5 is wrong: Input should be a valid integer"),
+        (GROUPED, {"opened": "many"}, "setting opened=many is wrong"),
+        (SCREEN, {"probe_margin": -0.1}, r"setting probe_margin=-0\.1 is wrong"),
+        (SCREEN, {"dense_margin": float("inf")}, "setting dense_margin=inf is wrong: Input should be a finite number"),
+        (AdaptiveSettings(), {"previews": 7}, "setting previews=7 is wrong"),
+    ],
+)
+def test_wrong_changes(settings, changes, sentence):
+    with pytest.raises(BadInput, match=sentence):
+        settings.with_changes(changes)
+
+
+def test_settings_never_change():
+    with pytest.raises(ValidationError, match="frozen"):
+        GROUPED.previewed = 3
+
+
+@pytest.mark.parametrize("kind", SETTINGS.values())
+def test_what_may_be_changed_is_a_setting_that_says_what_it_is(kind):
+    assert set(kind.adjustable) <= kind.model_fields.keys()
+    assert all(field.description for field in kind.model_fields.values())
+
+
+def test_a_shift_may_have_either_sign():
+    assert PreviewSettings(full_view=1, tail_shift=-3.0).tail_shift == -3.0
