@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from prometheus_client import generate_latest
+from shortlist.bundle.manifest import Manifest
 from shortlist.cli.dispatch import COMMANDS
 from shortlist.core.extras import require
 from shortlist.server.app import create_app
@@ -84,9 +85,9 @@ def test_figures_of_readme_are_those_of_results():
 def test_command_line_lists_every_option(command):
     parser = argparse.ArgumentParser()
     require(COMMANDS[command][0]).configure(parser)
-    options = {max(action.option_strings, key=len) for action in parser._actions if action.option_strings}
+    options = {action.option_strings[0] for action in parser._actions if action.option_strings}
     page = (DOCS / "operations.md").read_text("utf-8") if command == "serve" else section("cli.md", f"`{command}`")
-    assert {name for name in options - {"--help"} if not re.search(rf"`{name}[` ]", page)} == set()
+    assert {name for name in options - {"-h"} if not re.search(rf"`{name}[` ]", page)} == set()
 
 
 def test_operations_list_every_setting():
@@ -113,3 +114,8 @@ def test_http_lists_every_route(small_repository):
     paths = create_app(Settings(repository=small_repository)).openapi()["paths"]
     endings = {re.sub(r"/versions/\{version\}", "", path).rpartition("/")[2] for path in paths}
     assert {ending for ending in endings if ending not in page} == set()
+
+
+def test_bundle_format_lists_every_field():
+    page = section("bundle-format.md", "Manifest")
+    assert {name for name in Manifest.model_fields if f"`{name}`" not in page} == set()
