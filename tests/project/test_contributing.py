@@ -14,7 +14,7 @@ NAMED = re.compile(r"`((?:service|exporter|models|benchmarks|tests|docs|deploy|e
 def paths_named(page):
     """Paths of the project that a page names in backticks or links to."""
     text = page.read_text("utf-8")
-    links = {page.parent / link for link in re.findall(r"\]\((?!http)([^)#]+)(?:#[^)]*)?\)", text)}
+    links = {page.parent / link for link in re.findall(r"\]\((?!https?:)([^)#]+)(?:#[^)]*)?\)", text)}
     return links | {ROOT / name for name in NAMED.findall(text)}
 
 
