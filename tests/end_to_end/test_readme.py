@@ -1,4 +1,4 @@
-"""The README's commands, as written."""
+"""The code of README and of the guides in docs/, run as it is written: first without a server, then with one."""
 
 import os
 import re
@@ -10,44 +10,59 @@ import pytest
 
 from tests.support.layers import RunningServer
 
-README = Path(__file__).parents[2] / "README.md"
-TRITON = Path(__file__).parents[2] / "build" / "venvs" / "triton" / "bin" / "python"
+ROOT = Path(__file__).parents[2]
+TRITON = ROOT / "build" / "venvs" / "triton" / "bin" / "python"
+PORT = re.compile(r"(127\.0\.0\.1|localhost):8000")
+
+# Pages and their sections, in the order in which a reader meets them; a page's later section may use earlier files.
+IN_PROCESS = (
+    ("README.md", "Your own layer"),
+    ("docs/python.md", "A head"),
+    ("docs/python.md", "An evaluation"),
+    ("docs/python.md", "An export"),
+    ("docs/methods.md", "`ds`"),
+    ("docs/cli.md", "A walk through"),
+)
+OVER_HTTP = (
+    ("README.md", "Over HTTP"),
+    ("docs/python.md", "A client"),
+    ("docs/http.md", "`/v1/topk` and `/v1/score`"),
+    ("docs/http.md", "`/v2/models/{name}/infer`"),
+)
 
 
-def blocks():
-    """(language, code) of the section that makes, loads and serves a layer, up to the server's start and after it."""
-    section = README.read_text().partition("## Your own layer")[2].partition("## Meaning of the answers")[0]
-    found = re.findall(r"```(\w+)\n(.*?)```", section, re.DOTALL)
-    start = next(i for i, (_, code) in enumerate(found) if "shortlist serve" in code)
-    return found[:start], found[start + 1 :]
+def blocks(page, section):
+    """(language, code) of the python and bash blocks of a section."""
+    text = (ROOT / page).read_text("utf-8")
+    start = text.index(f"\n## {section}\n")
+    code = re.findall(r"```(python|bash)\n(.*?)```", text[start:].split("\n## ")[1], re.DOTALL)
+    assert code, f"{page} has no code in its section {section}"
+    return code
 
 
 def run(language, code, folder):
     python = TRITON if "tritonclient" in code else Path(sys.executable)
     command = [python, "-c", code] if language == "python" else ["bash", "-euo", "pipefail", "-c", code]
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    done = subprocess.run(
+    completed = subprocess.run(
         command, cwd=folder, capture_output=True, text=True, check=False, env=os.environ | {"PATH": path}
     )
-    assert done.returncode == 0, f"{code}\n{done.stderr}"
-    return done.stdout
+    assert completed.returncode == 0, f"{code}\n{completed.stderr}"
+    return completed.stdout
 
 
 @pytest.mark.slow
-def test_your_own_layer(tmp_path):
-    before, after = blocks()
-    for language, code in before:
-        assert language in ("python", "bash")
-        run(language, code, tmp_path)
+def test_code_as_written(tmp_path):
+    for page, section in IN_PROCESS:
+        for language, code in blocks(page, section):
+            run(language, code, tmp_path)
     with RunningServer(tmp_path / "repo") as server:
-        for language, code in after:
-            if "tritonclient" in code and not TRITON.exists():
-                continue  # tests/clients says so
-            place = server.url.removeprefix("http://")
-            here = code.replace("127.0.0.1:8000", place).replace("localhost:8000", place)
-            assert run(language, here, tmp_path)
-
-
-def test_files_that_it_names_exist():
-    for target in re.findall(r"\]\((?!http)([^)#]+)\)", README.read_text()):
-        assert (README.parent / target).exists(), target
+        address = server.url.removeprefix("http://")
+        for page, section in OVER_HTTP:
+            for language, code in blocks(page, section):
+                if "tritonclient" in code and not TRITON.exists():
+                    continue  # tests/clients says so
+                if "shortlist serve" not in code:
+                    output = run(language, PORT.sub(address, code), tmp_path)
+                    assert output
+                    assert '"error"' not in output

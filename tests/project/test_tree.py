@@ -1,16 +1,21 @@
 """What holds for the project as a whole."""
 
 import ast
+import importlib
 import re
 import subprocess
 import tomllib
 from pathlib import Path
 
 import pytest
+import shortlist
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parents[2]
+PACKAGES = ("service", "exporter", "models", "benchmarks", "tools")
+MOST_MODULES = 12  # of a folder, `__init__` apart
+MOST_LINES = 300  # of a module
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 PARENTS = ("service", "exporter", "models")
 
@@ -91,3 +96,61 @@ def test_no_file_names_a_folder_of_one_machine():
             if ABSOLUTE.search(line):
                 found.append(f"{path.relative_to(ROOT)}:{number}: {line.strip()[:100]}")
     assert found == []
+
+
+def folders_of(parent: str) -> list[Path]:
+    """`parent` and every folder below it that holds modules."""
+    return sorted({path.parent for path in (ROOT / parent).rglob("*.py")})
+
+
+@pytest.mark.parametrize("parent", PACKAGES)
+def test_folders_are_read_at_one_glance(parent):
+    sizes = {
+        str(folder.relative_to(ROOT)): len([path for path in folder.glob("*.py") if path.name != "__init__.py"])
+        for folder in folders_of(parent)
+    }
+    assert sizes
+    assert {folder: modules for folder, modules in sizes.items() if modules > MOST_MODULES} == {}
+
+
+@pytest.mark.parametrize("parent", PACKAGES)
+def test_modules_are_short(parent):
+    lines = {
+        str(path.relative_to(ROOT)): len(path.read_text("utf-8").splitlines()) for path in (ROOT / parent).rglob("*.py")
+    }
+    assert {path: count for path, count in lines.items() if count > MOST_LINES} == {}
+
+
+def test_public_names():
+    assert set(shortlist.__all__) == {"AsyncClient", "Client", "Head", "ShortlistError", "TopK", "errors", "load"}
+    assert all(hasattr(shortlist, name) for name in shortlist.__all__)
+    assert issubclass(shortlist.errors.BadInput, shortlist.ShortlistError)
+
+
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [
+        ("shortlist", "load"),
+        ("shortlist", "Client"),
+        ("shortlist", "AsyncClient"),
+        ("shortlist", "TopK"),
+        ("shortlist.errors", "ShortlistError"),
+        ("shortlist.head", "Head"),
+        ("shortlist.head", "load"),
+        ("shortlist.evaluation", "Evaluation"),
+        ("shortlist.evaluation", "evaluate"),
+        ("shortlist.bundle", "Bundle"),
+        ("shortlist.cli", "main"),
+        ("shortlist_exporter.export.request", "Request"),
+        ("shortlist_exporter.export.run", "export"),
+        ("shortlist_exporter.tuning.tuner", "tune"),
+        ("shortlist_models", "FullSoftmax"),
+        ("shortlist_models.ds.softmax", "DSSoftmax"),
+    ],
+)
+def test_documented_imports_stay(module, name):
+    assert callable(getattr(importlib.import_module(module), name))
+
+
+def test_console_script_is_the_command_line():
+    assert PROJECT["scripts"] == {"shortlist": "shortlist.cli:main"}

@@ -13,7 +13,7 @@ import orjson
 import pytest
 
 from tests.support.layers import RunningServer
-from tools.fuzz import tcp
+from tools.fuzz import acts, tcp
 
 DEEP = b"[" * 1000 + b"]" * 1000
 NO_ROWS = b'{"name":"context","datatype":"FP32","shape":[0,16],"data":[]}'
@@ -73,7 +73,7 @@ def received(connection: socket.socket) -> bytes:
 
 def test_half_a_head_is_given_up(server):
     """Connections that never finish a head stayed for ever, until no file could be opened."""
-    for before in (b"", tcp.HEALTH):
+    for before in (b"", acts.HEALTH):
         with connect(server) as connection:
             connection.sendall(before)
             heard = connection.recv(65_536) if before else b""
@@ -87,7 +87,7 @@ def test_garbage_after_a_correct_request_leaves_no_traceback(server):
     """The connection was closed while the request was computed, and its answer raised RuntimeError."""
     for _ in range(20):
         with connect(server) as connection:
-            connection.sendall(tcp.GOOD * 3 + b"\0garbage")
+            connection.sendall(acts.GOOD * 3 + b"\0garbage")
             received(connection)
     assert tcp.failures(server.log) == []
 

@@ -1,0 +1,121 @@
+"""The guides say all that there is to say: options, settings, metrics, figures of one source."""
+
+import argparse
+import re
+from pathlib import Path
+
+import pytest
+from prometheus_client import generate_latest
+from shortlist.bundle.manifest import Manifest
+from shortlist.cli.dispatch import COMMANDS
+from shortlist.core.extras import require
+from shortlist.server.app import create_app
+from shortlist.server.metrics.prometheus import Metrics
+from shortlist.server.settings import Settings
+from shortlist_exporter.methods.adaptive import AdaptiveOptions
+from shortlist_exporter.methods.cascade import CascadeOptions
+from shortlist_exporter.methods.ds import DsOptions
+from shortlist_exporter.methods.ds_svd import DsSvdOptions
+from shortlist_exporter.methods.dsoftmax import DsoftmaxOptions
+from shortlist_exporter.methods.grouped import GroupedOptions
+from shortlist_exporter.methods.l2s import L2sOptions
+from shortlist_exporter.methods.registry import METHODS
+from shortlist_exporter.methods.svd import SvdOptions
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCS = ROOT / "docs"
+OPTIONS = {
+    "svd": SvdOptions,
+    "l2s": L2sOptions,
+    "cascade": CascadeOptions,
+    "grouped": GroupedOptions,
+    "ds": DsOptions,
+    "ds-svd": DsSvdOptions,
+    "adaptive": AdaptiveOptions,
+    "dsoftmax": DsoftmaxOptions,
+}
+WIDEST = 120  # characters of a line, outside tables and code
+PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")] + sorted(DOCS.glob("*.md"))
+LOG_WIDTH = 100
+
+
+def section(page, name):
+    """The text of a page's section."""
+    parts = re.split(r"^## (.*)$", (DOCS / page).read_text("utf-8"), flags=re.MULTILINE)
+    return dict(zip(parts[1::2], parts[2::2], strict=True))[name]
+
+
+def prose(page):
+    """(number, line) of a page, without tables, pictures and code."""
+    fenced = False
+    for number, line in enumerate(page.read_text("utf-8").splitlines(), 1):
+        fenced ^= line.startswith("```")
+        if not fenced and not line.startswith(("|", "![", "```")):
+            yield number, line
+
+
+def tables(text):
+    """Every table of a page, as a list of rows {column: cell}."""
+    for block in re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE):
+        head, _, *rows = [[cell.strip(" *") for cell in line.strip("|\n").split("|")] for line in block.splitlines()]
+        yield [dict(zip(head, row, strict=True)) for row in rows]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_lines_are_narrow(page):
+    width = LOG_WIDTH if page.name == "log.md" else WIDEST
+    assert [f"{page.name}:{number} has {len(line)}" for number, line in prose(page) if len(line) > width] == []
+
+
+def test_pages_that_are_read_whole_are_short():
+    assert len((ROOT / "README.md").read_text("utf-8").splitlines()) <= 150
+    assert len((DOCS / "benchmarks.md").read_text("utf-8").splitlines()) <= 150
+
+
+def test_figures_of_readme_are_those_of_results():
+    (readme,) = (table for table in tables((ROOT / "README.md").read_text("utf-8")) if "head" in table[0])
+    assert len(readme) == 3
+    first = next(table for table in tables((DOCS / "results.md").read_text("utf-8")) if "times dense" in table[0])
+    results = {row["head"]: row for row in first}
+    for row in readme:
+        assert row == {column: results[row["head"]][column] for column in row}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_command_line_lists_every_option(command):
+    parser = argparse.ArgumentParser()
+    require(COMMANDS[command][0]).configure(parser)
+    options = {action.option_strings[0] for action in parser._actions if action.option_strings}
+    page = (DOCS / "operations.md").read_text("utf-8") if command == "serve" else section("cli.md", f"`{command}`")
+    assert {name for name in options - {"-h"} if not re.search(rf"`{name}[` ]", page)} == set()
+
+
+def test_operations_list_every_setting():
+    page = section("operations.md", "Settings")
+    flags = {f"`--{name.replace('_', '-')}`" for name in Settings.model_fields if name != "repository"}
+    assert {flag for flag in flags if flag not in page} == set()
+
+
+def test_operations_list_every_metric():
+    text = generate_latest(Metrics("0").registry).decode()
+    names = set(re.findall(r"^# TYPE (shortlist_\w+) ", text, re.MULTILINE))
+    assert names
+    assert {name for name in names if name not in section("operations.md", "Metrics")} == set()
+
+
+@pytest.mark.parametrize("method", sorted(set(METHODS) - {"full"}))
+def test_methods_list_every_option(method):
+    page = section("methods.md", f"`{method}`") + (section("methods.md", "`ds`") if method == "ds-svd" else "")
+    assert {name for name in OPTIONS[method].model_fields if f"`{name}`" not in page} == set()
+
+
+def test_http_lists_every_route(small_repository):
+    page = (DOCS / "http.md").read_text("utf-8")
+    paths = create_app(Settings(repository=small_repository)).openapi()["paths"]
+    endings = {re.sub(r"/versions/\{version\}", "", path).rpartition("/")[2] for path in paths}
+    assert {ending for ending in endings if ending not in page} == set()
+
+
+def test_bundle_format_lists_every_field():
+    page = section("bundle-format.md", "Manifest")
+    assert {name for name in Manifest.model_fields if f"`{name}`" not in page} == set()
