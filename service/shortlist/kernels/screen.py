@@ -1,4 +1,4 @@
-"""Plan `screen` by compiled loops, with a screen or a gate: tables, mapped as the exporter laid them, and the calls."""
+"""Scorers of plan `screen` by compiled loops, with a screen or a gate, over weights mapped as they were exported."""
 
 from __future__ import annotations
 
@@ -17,82 +17,93 @@ from shortlist.runtime.parallel import SideBySide
 from . import screen_loops
 
 
-class Limits(Protocol):
-    """The plan's options, read at every call, since they may be changed."""
+class ScreenSettings(Protocol):
+    """The settings that loops need; what they mean is said where `plans.screen.router` has them all."""
 
-    probes: int
-    probe_margin: float
-    dense_margin: float
-    fallback: Any
+    @property
+    def probes(self) -> int: ...
+    @property
+    def probe_margin(self) -> float: ...
+    @property
+    def dense_margin(self) -> float: ...
 
 
 class Loops:
-    """Rows over the sets that a chooser picks for each. Threads may share it."""
+    """Scores rows over the sets that a screen or a gate picks for each. Threads may share it."""
 
     def __init__(
-        self, at_once: Any, some: Any, chooser: FloatArray, tables: Iterable[npt.NDArray[Any]], threads: int
+        self, score_all: Any, score_some: Any, chooser: FloatArray, tables: Iterable[npt.NDArray[Any]], threads: int
     ) -> None:
-        """at_once, some: the loop over all rows, and the one over some. chooser: [d, n] of n sets. tables: theirs."""
-        self.at_once, self.some = at_once, some
+        """score_all, score_some: the loop over all rows of a call, and the one over some.
+
+        chooser: [d, n], the weights by column that score n sets. tables: what the loops read of the sets.
+        """
+        self.score_all, self.score_some = score_all, score_some
         self.chooser, self.tables, self.side_by_side = chooser, tuple(tables), SideBySide(threads)
 
-    def compile(self, *options: float) -> None:
-        """By a first call of both loops."""
+    def compile(self, *settings: float) -> None:
+        """Compile both loops by calling them once, which takes seconds where nothing is kept on disk."""
         for rows in (1, 2):
-            self.answers(np.zeros((rows, len(self.chooser)), np.float32), 1, *options)
+            self.run(np.zeros((rows, len(self.chooser)), np.float32), 1, *settings)
 
-    def answers(self, contexts: FloatArray, k: int, *options: float) -> PlanResult:
-        """Of `contexts` [B, d]; several threads share them in the order of their best sets."""
-        rows, found = behaved(contexts), empty_result(len(contexts), k)
-        rest = *self.tables, *options, found.ids, found.logits, found.log_normalizer, found.scored
+    def run(self, contexts: FloatArray, k: int, *settings: float) -> PlanResult:
+        """Results of `contexts` [B, d]; several threads share them in the order of their best sets."""
+        rows, result = behaved(contexts), empty_result(len(contexts), k)
+        rest = *self.tables, *settings, result.ids, result.logits, result.log_normalizer, result.scored
         if self.side_by_side.threads < 2 or len(rows) < 2:
-            self.at_once(rows, self.chooser, *rest)
+            self.score_all(rows, self.chooser, *rest)
         else:
-            scores, order = screen_loops.chosen(rows, self.chooser)
-            self.side_by_side(lambda part: self.some(part, rows, scores, *rest), order)
-        return found
+            scores, order = screen_loops.order_rows(rows, self.chooser)
+            self.side_by_side(lambda part: self.score_some(part, rows, scores, *rest), order)
+        return result
 
 
-class CompiledScreen(Loops):
-    """Rows, each over its best one or two clusters."""
+class ScreenLoops(Loops):
+    """Scores each row over its best one or two clusters."""
 
     def __init__(self, bundle: Bundle, index: dict[str, npt.NDArray[Any]], threads: int) -> None:
-        """Map the weights and compile, which takes seconds where nothing is kept. index: see ScreenPlan."""
         finishing = np.array([bundle.manifest.logit_scale, bundle.manifest.soft_cap or 0.0])
         chooser, *sets = tables(bundle, index, "screen")
-        loops = screen_loops.screened_at_once, screen_loops.screened
+        loops = screen_loops.score_all_clusters, screen_loops.score_clusters
         super().__init__(*loops, chooser, [*sets, index["tail"], finishing], threads)
         self.compile(1, 0.0, 0.0)
 
-    @staticmethod
-    def reads(bundle: Bundle, index: dict[str, npt.NDArray[Any]]) -> bool:
-        """Whether the bundle's weights lie where they can be mapped."""
-        return readable(bundle, index, "screen", (bundle.manifest.dim, bundle.manifest.dim + 1))
+    @classmethod
+    def open(cls, bundle: Bundle, index: dict[str, npt.NDArray[Any]], threads: int) -> ScreenLoops | None:
+        """Map the weights; None where they do not lie as the loops read them. index: see ScreenPlan."""
+        dim = bundle.manifest.dim
+        return cls(bundle, index, threads) if readable(bundle, index, "screen", (dim, dim + 1)) else None
 
-    def __call__(self, contexts: FloatArray, k: int, limits: Limits) -> PlanResult:
-        """Answers of `contexts` [B, d], but for rows whose `scored` is LEFT, with over two clusters, or TO_DENSE."""
-        dense_margin = 0.0 if limits.fallback is None else limits.dense_margin
-        return self.answers(contexts, k, limits.probes, limits.probe_margin, dense_margin)
+    def score(self, contexts: FloatArray, k: int, settings: ScreenSettings, use_dense: bool) -> PlanResult:
+        """The k best classes of `contexts` [B, d], k at most the smallest set's size.
+
+        `scored` is TO_DENSE for rows that dense has to answer, LEFT for those that open more than two clusters.
+        """
+        dense_margin = settings.dense_margin if use_dense else 0.0
+        return self.run(contexts, k, settings.probes, settings.probe_margin, dense_margin)
 
 
-class CompiledGate(Loops):
-    """Rows, each over the expert that the gate picks for it."""
+class GateLoops(Loops):
+    """Scores each row over the expert that the gate picks for it."""
 
     def __init__(self, bundle: Bundle, index: dict[str, npt.NDArray[Any]], threads: int) -> None:
-        """Map the weights and compile, which takes seconds where nothing is kept. index: see GatedPlan."""
         chooser, *sets = tables(bundle, index, "gate")
-        super().__init__(screen_loops.gated_at_once, screen_loops.gated, chooser, sets, threads)
+        super().__init__(screen_loops.score_all_experts, screen_loops.score_experts, chooser, sets, threads)
         self.compile()
 
-    @staticmethod
-    def reads(bundle: Bundle, index: dict[str, npt.NDArray[Any]]) -> bool:
-        """Whether the bundle's weights lie where they can be mapped, and are not read as int8 by single rows."""
-        int8 = bundle.manifest.options.get("int8", False)
-        return not int8 and readable(bundle, index, "gate", (bundle.manifest.dim + 1,))
+    @classmethod
+    def open(cls, bundle: Bundle, index: dict[str, npt.NDArray[Any]], threads: int) -> GateLoops | None:
+        """Map the weights; None where they do not lie as the loops read them, or single rows read them as int8.
 
-    def __call__(self, contexts: FloatArray, k: int) -> PlanResult:
-        """Answers of `contexts` [B, d]."""
-        return self.answers(contexts, k)
+        index: see GatedPlan.
+        """
+        int8 = bundle.manifest.options.get("int8", False)
+        fits = not int8 and readable(bundle, index, "gate", (bundle.manifest.dim + 1,))
+        return cls(bundle, index, threads) if fits else None
+
+    def score(self, contexts: FloatArray, k: int) -> PlanResult:
+        """The k best classes of `contexts` [B, d], k at most the smallest expert's size."""
+        return self.run(contexts, k)
 
 
 def tables(bundle: Bundle, index: dict[str, npt.NDArray[Any]], chooser: str) -> tuple[npt.NDArray[Any], ...]:
