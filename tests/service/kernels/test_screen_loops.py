@@ -77,15 +77,15 @@ def assert_equal_to_graphs(head, rows, k, monkeypatch):
     compiled = [head.topk_by_plan(call, k) for call in calls]
     with monkeypatch.context() as patched:
         patched.setattr(head.plan, "loops", None)
-        for call, found in zip(calls, compiled, strict=True):
-            assert_same(found, head.topk_by_plan(call, k))
+        for call, result in zip(calls, compiled, strict=True):
+            assert_same(result, head.topk_by_plan(call, k))
 
 
-def assert_same(found, wanted):
-    np.testing.assert_array_equal(found.ids, wanted.ids)
-    np.testing.assert_allclose(found.logprobs, wanted.logprobs, atol=1e-4)
-    np.testing.assert_array_equal(found.scored, wanted.scored)
-    assert (found.ids.dtype, found.scored.dtype) == (wanted.ids.dtype, wanted.scored.dtype)
+def assert_same(result, wanted):
+    np.testing.assert_array_equal(result.ids, wanted.ids)
+    np.testing.assert_allclose(result.logprobs, wanted.logprobs, atol=1e-4)
+    np.testing.assert_array_equal(result.scored, wanted.scored)
+    assert (result.ids.dtype, result.scored.dtype) == (wanted.ids.dtype, wanted.scored.dtype)
 
 
 @pytest.mark.parametrize("k", [1, 5, "most"])
@@ -161,9 +161,9 @@ def test_more_threads_answer_the_same(screen, gate, count):
     for head, rows in (screen, gate):
         more = Head(Bundle(head.folder), "cpu", 3)
         more.plan.loops.side_by_side.row_seconds = 10.0  # so that every row is worth a thread
-        found, wanted = more.topk_by_plan(rows[:count], 5), head.topk_by_plan(rows[:count], 5)
-        np.testing.assert_array_equal(found.logprobs, wanted.logprobs)
-        assert_same(found, wanted)
+        result, wanted = more.topk_by_plan(rows[:count], 5), head.topk_by_plan(rows[:count], 5)
+        np.testing.assert_array_equal(result.logprobs, wanted.logprobs)
+        assert_same(result, wanted)
 
 
 @given(st.integers(1, 40), st.integers(1, 9), seeds)

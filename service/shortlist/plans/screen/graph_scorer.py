@@ -10,7 +10,7 @@ from shortlist.core.filters import UNRESTRICTED, Legal
 from shortlist.core.results import FloatArray, PlanResult, joined
 from shortlist.plans.common.selection import largest
 
-from .listed_rows import ListedRows
+from .list_scorer import ListScorer
 from .low_rank_tail import LowRankTail
 from .merge import RowGroup, rank_row, scatter
 from .router import ClusterRouter, Route, ScreenSettings
@@ -30,13 +30,13 @@ class GraphScorer:
         self,
         router: ClusterRouter,
         graphs: list[SetGraph],
-        listed: ListedRows,
+        list_scorer: ListScorer,
         low_rank_tail: LowRankTail | None,
         *,
         second_stage: bool,
     ) -> None:
-        self.router, self.graphs, self.listed, self.low_rank_tail = router, graphs, listed, low_rank_tail
-        self.exact, self.sets, self.tail = listed.exact, listed.sets, listed.tail
+        self.router, self.graphs, self.list_scorer, self.low_rank_tail = router, graphs, list_scorer, low_rank_tail
+        self.exact, self.sets, self.tail = list_scorer.exact, list_scorer.sets, list_scorer.tail
         self.second_stage = second_stage
 
     def score(
@@ -50,7 +50,7 @@ class GraphScorer:
         if legal.restricts and routes:
             result = joined(
                 [
-                    self.listed.score(contexts[row], scores[row], max(1, len(route)), k, legal, row)
+                    self.list_scorer.score(contexts[row], scores[row], max(1, len(route)), k, legal, row)
                     for row, route in enumerate(routes)
                 ]
             )
@@ -84,7 +84,7 @@ class GraphScorer:
         """The k best classes in the union of the route's sets, for one row [1, d] with these `scores` [r]."""
         ids, positions = self.sets.unite(route)
         if ids.size < k:
-            return self.listed.score(context[0], scores, len(route), k, UNRESTRICTED, 0)
+            return self.list_scorer.score(context[0], scores, len(route), k, UNRESTRICTED, 0)
         inputs = {"context": context} if self.second_stage else {"context": context, "k": np.array([1])}
         calls = (self.graphs[cluster] for cluster in route)
         logits = np.concatenate([graph.some(["logits"], inputs | place)[0][0] for graph, place in calls])[positions]

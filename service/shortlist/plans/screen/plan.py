@@ -20,7 +20,7 @@ from shortlist.plans.common.exact_rows import ExactRows
 from shortlist.runtime.session import Graph
 
 from .graph_scorer import RESCORED_PER_K, GraphScorer
-from .listed_rows import ListedRows
+from .list_scorer import ListScorer
 from .low_rank_tail import LowRankTail
 from .router import ClusterRouter, Route
 from .set_graphs import open_set_graphs
@@ -49,11 +49,11 @@ class ScreenPlan(Plan):
         self.sets = CandidateSets(index)
         self.router = ClusterRouter(Graph(bundle.graph("screen"), device, threads, fixed=True))
         graphs = open_set_graphs(bundle, "cluster", self.sets.offsets, device, threads, prepack=self.second_stage)
-        listed = ListedRows(ExactRows(bundle, device, threads), self.sets, index["tail"], self.classes)
+        list_scorer = ListScorer(ExactRows(bundle, device, threads), self.sets, index["tail"], self.classes)
         low_rank = (
             LowRankTail(Graph(bundle.graph("tail"), device, threads), self.sets) if bundle.has_graph("tail") else None
         )
-        self.graphs = GraphScorer(self.router, graphs, listed, low_rank, second_stage=self.second_stage)
+        self.graphs = GraphScorer(self.router, graphs, list_scorer, low_rank, second_stage=self.second_stage)
         self.single: SingleRowScorer | None = None
         self.loops: ScreenLoops | None = None
         if bundle.has_graph("fused") and low_rank is None:
@@ -75,18 +75,19 @@ class ScreenPlan(Plan):
 
     def topk(self, contexts: FloatArray, k: int, legal: Legal) -> PlanResult:
         """The k best legal classes of `contexts` [B, d]; `scored` is the number of classes scored exactly."""
-        use_dense = self.fallback is not None
-        plain = len(contexts) > 0 and k <= self.sets.smallest and not legal.restricts
-        if plain and self.loops and k <= MOST_COMPILED and min(self.probes, self.sets.count) <= MOST_LOOP_PROBES:
+        use_dense, sets = self.fallback is not None, self.sets
+        plain = len(contexts) > 0 and k <= sets.smallest and not legal.restricts
+        few = self.probes <= MOST_LOOP_PROBES or sets.count <= MOST_LOOP_PROBES
+        if plain and few and self.loops is not None and k <= MOST_COMPILED:
             result = self.loops.score(contexts, k, self, use_dense)
-        elif plain and self.single and len(contexts) == 1:
+        elif plain and self.single is not None and len(contexts) == 1:
             result = self.single.score(contexts, k, self, use_dense)
-        elif len(contexts) <= self.most_rows:
+        elif 0 < len(contexts) <= self.most_rows:
             result = self.graphs.score(contexts, k, self, use_dense, legal)
         else:
             return self.score_chunks(contexts, k, legal)
         # numpy's own minimum takes ten times as long for a single row
-        return self.complete(result, contexts, k) if min(result.scored.tolist(), default=1) <= 0 else result
+        return result if min(result.scored.tolist()) > 0 else self.complete(result, contexts, k)
 
     def score_chunks(self, contexts: FloatArray, k: int, legal: Legal) -> PlanResult:
         """Rows [B, d] by graphs, as many at a time as the cache holds logits of, and by dense."""

@@ -78,7 +78,7 @@ def count_clusters(
     probes, more = min(settings.probes, clusters), min(settings.probes + 1, clusters)
     probe_margin, dense_margin = settings.probe_margin, settings.dense_margin if use_dense else 0.0
     counts = []
-    for best, *others in best_scores:
-        margin = (best - others[0]) / (abs(best) or 1.0) if others else math.inf
+    for two in best_scores:
+        margin = math.inf if len(two) == 1 else (two[0] - two[1]) / (abs(two[0]) or 1.0)
         counts.append(0 if margin < dense_margin else more if margin < probe_margin else probes)
     return counts

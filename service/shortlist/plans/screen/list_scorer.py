@@ -12,7 +12,7 @@ from .merge import rank_row
 from .sets import CandidateSets
 
 
-class ListedRows:
+class ListScorer:
     """Over rows.onnx, or the loops that equal it."""
 
     def __init__(self, exact: ExactRows, sets: CandidateSets, tail: FloatArray, classes: int) -> None:
