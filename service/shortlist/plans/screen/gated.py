@@ -85,7 +85,7 @@ class GatedPlan(Plan):
                 result = self.score_listed(contexts[rows], expert, scale, k, legal, rows)
             else:
                 result = self.score_expert(contexts[rows], expert, scale, k)
-            groups.append(RowGroup(rows, result))
+            groups.append(RowGroup(rows.tolist(), result))
         return scatter(groups, len(contexts), k)
 
     def score_in_one_call(self, graph: Graph, contexts: FloatArray, k: int) -> PlanResult:

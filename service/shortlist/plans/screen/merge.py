@@ -16,7 +16,7 @@ from .sets import Mask
 class RowGroup(NamedTuple):
     """Some rows [b] of a call, and their results."""
 
-    rows: list[int] | IdArray
+    rows: list[int]
     result: PlanResult
 
 
@@ -29,7 +29,8 @@ def scatter(groups: list[RowGroup], rows: int, k: int) -> PlanResult:
         return groups[0].result
     result = make_unscored(rows, k, TO_DENSE)
     if groups:
-        result.put(np.concatenate([group.rows for group in groups]), joined([group.result for group in groups]))
+        places = np.array([row for group in groups for row in group.rows])
+        result.put(places, joined([group.result for group in groups]))
     return result
 
 

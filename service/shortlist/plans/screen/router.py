@@ -63,11 +63,9 @@ class ClusterRouter:
         routes: list[Route] = [
             (cluster,) if count else () for cluster, count in zip(scores.argmax(axis=1).tolist(), counts, strict=True)
         ]
-        several = [row for row, count in enumerate(counts) if count > 1]
-        if several:
-            order = np.argsort(-scores[several], axis=1, kind="stable")[:, : max(counts)].tolist()
-            for row, best in zip(several, order, strict=True):
-                routes[row] = tuple(best[: counts[row]])
+        for row, count in enumerate(counts):
+            if count > 1:
+                routes[row] = tuple(np.argsort(-scores[row], kind="stable")[:count].tolist())
         return Routing(scores, routes)
 
 
