@@ -1,4 +1,4 @@
-"""Compiled loops over the rows of plan `screen`, by numba: weights are read where they are mapped.
+"""Loops over the rows of plan `screen`, compiled by numba: weights are read where they are mapped.
 
 A graph has to slice a cluster's or expert's weights out of all, which copies them, and pays for each of its nodes.
 Each step equals the graphs' operators, but for the order of float32 sums.
@@ -16,19 +16,18 @@ from shortlist.kernels.primitives.arrays import Ints
 from shortlist.kernels.primitives.jit import compiled
 from shortlist.kernels.primitives.select import LOWEST
 from shortlist.kernels.primitives.sums import SUMS
+from shortlist.kernels.unscored import LEFT, TO_DENSE
 
-LOG2_E = np.float32(1.4426950408889634)
-SMALLEST = np.float32(-126)  # of powers of two that are normal numbers
+LOG2_OF_E = np.float32(1.4426950408889634)
+SMALLEST_POWER = np.float32(-126)  # exponent of the smallest normal float32
 HALF = np.float32(0.5)
 EXPONENT, MANTISSA = 127, 23  # the offset and the place of float32's exponent
 POWER = tuple(np.float32(np.log(2.0) ** i / f) for i, f in enumerate((1, 1, 2, 6, 24, 120, 720)))  # 2**x, |x| <= 1/2
 
-TO_DENSE, LEFT = -1, 0  # in place of the number of classes scored
-
-summing = partial(compiled, fastmath=SUMS)
+compiled_sum = partial(compiled, fastmath=SUMS)
 
 
-@summing
+@compiled_sum
 def add_columns(columns: FloatArray, factors: FloatArray, sums: FloatArray) -> None:
     """Add `factors` [m] times `columns` [m, n] to `sums` [n], four lines at a time."""
     whole = factors.size - factors.size % 4
@@ -43,7 +42,7 @@ def add_columns(columns: FloatArray, factors: FloatArray, sums: FloatArray) -> N
             sums[j] += factor * line[j]
 
 
-@summing
+@compiled_sum
 def row_products(rows: FloatArray, factors: FloatArray, sums: FloatArray) -> None:
     """Products of `rows` [n, m] and `factors` [m], into `sums` [n]."""
     for i in range(sums.size):
@@ -53,7 +52,7 @@ def row_products(rows: FloatArray, factors: FloatArray, sums: FloatArray) -> Non
         sums[i] = total
 
 
-@summing
+@compiled_sum
 def sum_of_exp(scores: FloatArray, peak: np.float32) -> np.float32:
     """The sum of exp(scores - peak) [n], NaN where one is: powers of two by Taylor's polynomial, to 1e-6 of it.
 
@@ -61,8 +60,8 @@ def sum_of_exp(scores: FloatArray, peak: np.float32) -> np.float32:
     """
     bits, fractions = np.empty(scores.size, np.int32), np.empty(scores.size, np.float32)
     for i in range(scores.size):
-        power = (scores[i] - peak) * LOG2_E
-        power = SMALLEST if power < SMALLEST else power
+        power = (scores[i] - peak) * LOG2_OF_E
+        power = SMALLEST_POWER if power < SMALLEST_POWER else power
         whole = np.int32(power - HALF)
         x = power - np.float32(whole)
         high = POWER[3] + x * (POWER[4] + x * (POWER[5] + x * POWER[6]))
@@ -76,7 +75,7 @@ def sum_of_exp(scores: FloatArray, peak: np.float32) -> np.float32:
 
 @compiled
 def finish(logits: FloatArray, logit_scale: float, soft_cap: float) -> None:
-    """Logit scale and soft-cap, 0 for none, in place."""
+    """Apply the logit scale and the soft-cap, 0 for none, to `logits` [n] in place."""
     if logit_scale != 1:
         for i in range(logits.size):
             logits[i] *= np.float32(logit_scale)
@@ -88,13 +87,13 @@ def finish(logits: FloatArray, logit_scale: float, soft_cap: float) -> None:
 
 @compiled
 def precedes(logit: np.float32, class_id: int, other: np.float32, other_id: int) -> bool:
-    """Which of two classes comes first: the larger logit, of equal ones the lower id."""
+    """Whether the first class comes before the other: the larger logit, of equal ones the lower id."""
     return bool(logit > other or (logit == other and class_id < other_id))
 
 
 @compiled
 def take_best(logits: FloatArray, ids: IdArray, best: FloatArray, best_ids: IdArray) -> None:
-    """Put those of `logits` [n], of classes `ids` [n], that precede some in `best` [k], best first, in their places."""
+    """Insert the best of `logits` [n] of classes `ids` [n] into `best` and `best_ids` [k], which are best first."""
     last = best.size - 1
     for i in range(logits.size):
         if logits[i] >= best[last] and precedes(logits[i], ids[i], best[last], best_ids[last]):
@@ -106,8 +105,11 @@ def take_best(logits: FloatArray, ids: IdArray, best: FloatArray, best_ids: IdAr
 
 
 @compiled
-def forget_known(known: IdArray, ids: IdArray, logits: FloatArray) -> int:
-    """-inf for the `logits` [n] of those ascending `ids` [n] that the ascending `known` [m] has; how many are left."""
+def drop_known(known: IdArray, ids: IdArray, logits: FloatArray) -> int:
+    """Set the `logits` [n] of those ascending `ids` [n] that are among the ascending `known` [m] to -inf.
+
+    Returns how many of `ids` are not among them.
+    """
     at, new = 0, 0
     for i in range(ids.size):
         while at < known.size and known[at] < ids[i]:
@@ -134,7 +136,7 @@ def score_cluster(
 
 
 @compiled
-def two_best(scores: FloatArray) -> Any:
+def find_two_best(scores: FloatArray) -> Any:
     """Places of the best and the second best of `scores` [r], of one score the same; the first of equal ones."""
     best, second = 0, -1
     for i in range(1, scores.size):
@@ -146,16 +148,16 @@ def two_best(scores: FloatArray) -> Any:
 
 
 @compiled
-def chosen(contexts: FloatArray, columns: FloatArray) -> Any:
-    """Scores [B, n] of sets by their chooser's `columns` [d, n], and the rows [B] in the order of their best sets.
+def order_rows(contexts: FloatArray, columns: FloatArray) -> Any:
+    """Scores [B, n] of the sets by the weights `columns` [d, n], and the rows [B] in the order of their best sets.
 
-    Of rows that come one after the other, the later then find a set's weights in the cache.
+    Rows of one set then follow one another and find its weights in the cache.
     """
     scores = np.zeros((len(contexts), columns.shape[1]), np.float32)
     best, ends = np.empty(len(contexts), np.int32), np.zeros(scores.shape[1] + 1, np.int32)
     for row in range(len(contexts)):
         add_columns(columns, contexts[row], scores[row])
-        best[row], _ = two_best(scores[row])
+        best[row], _ = find_two_best(scores[row])
         ends[best[row] + 1] += 1
     for i in range(1, ends.size):
         ends[i] += ends[i - 1]
@@ -167,8 +169,8 @@ def chosen(contexts: FloatArray, columns: FloatArray) -> Any:
 
 
 @compiled
-def margin_of(scores: FloatArray, best: int, other: int) -> float:
-    """By how much the best score leads, over its size, in double precision; of one score infinite."""
+def compute_margin(scores: FloatArray, best: int, other: int) -> float:
+    """Difference of the two scores over the size of the best, in double precision; infinite for a single score."""
     if best == other:
         return np.inf
     size = abs(np.float64(scores[best]))
@@ -176,7 +178,7 @@ def margin_of(scores: FloatArray, best: int, other: int) -> float:
 
 
 @compiled
-def screened(
+def score_clusters(
     order: Ints,
     contexts: FloatArray,
     scores: FloatArray,
@@ -193,44 +195,45 @@ def screened(
     normalizer: FloatArray,
     scored: Ints,
 ) -> None:
-    """Answers of the rows in `order`, each over its best clusters; `scored` tells rows that have none: TO_DENSE, LEFT.
+    """Score the rows in `order`, each over its one or two best clusters.
 
     contexts: [B, d]. scores: [B, r], by the screen. weights: sets.bin. classes, offsets, tail: of the sets, as in
-    index.safetensors. finishing: logit scale and soft-cap. probes, probe_margin, dense_margin: the plan's options; what
-    opens more than two clusters is LEFT. ids, logits: [B, k], normalizer, scored: [B], written.
+    index.safetensors. finishing: logit scale and soft-cap, 0 for none. probes, probe_margin, dense_margin: the plan's
+    settings. ids, logits [B, k], normalizer, scored [B] are written; `scored` is TO_DENSE where the margin is under
+    dense_margin, LEFT where more than two clusters are opened.
     """
     lines = weights.size // classes.size
     for row in order:
         ids[row], logits[row] = NO_CLASS, LOWEST
-        context, (best, other) = contexts[row], two_best(scores[row])
-        margin = margin_of(scores[row], best, other)
-        opened = min(probes + (margin < probe_margin), offsets.size - 1)
-        if margin < dense_margin or opened > 2:
+        context, (best, other) = contexts[row], find_two_best(scores[row])
+        margin = compute_margin(scores[row], best, other)
+        clusters = min(probes + (margin < probe_margin), offsets.size - 1)
+        if margin < dense_margin or clusters > 2:
             scored[row] = TO_DENSE if margin < dense_margin else LEFT
             continue
         first, second = offsets[best], offsets[other]
-        size, more = offsets[best + 1] - first, offsets[other + 1] - second if opened == 2 else 0
-        found, new = np.empty(size + more, np.float32), 0
-        own, others = classes[first : first + size], classes[second : second + more]
-        score_cluster(context, weights, lines, first, finishing, found[:size])
-        take_best(found[:size], own, logits[row], ids[row])
+        size, more = offsets[best + 1] - first, offsets[other + 1] - second if clusters == 2 else 0
+        products, new = np.empty(size + more, np.float32), 0
+        best_ids, other_ids = classes[first : first + size], classes[second : second + more]
+        score_cluster(context, weights, lines, first, finishing, products[:size])
+        take_best(products[:size], best_ids, logits[row], ids[row])
         if more:
-            score_cluster(context, weights, lines, second, finishing, found[size:])
-            new = forget_known(own, others, found[size:])
-            take_best(found[size:], others, logits[row], ids[row])
-        normalizer[row] = logits[row, 0] + np.log(sum_of_exp(found, logits[row, 0])) + tail[best]
+            score_cluster(context, weights, lines, second, finishing, products[size:])
+            new = drop_known(best_ids, other_ids, products[size:])
+            take_best(products[size:], other_ids, logits[row], ids[row])
+        normalizer[row] = logits[row, 0] + np.log(sum_of_exp(products, logits[row, 0])) + tail[best]
         scored[row] = size + new
 
 
 @compiled
-def screened_at_once(contexts: FloatArray, screen: FloatArray, *others: Any) -> None:
-    """`screened`, of all rows, with the scores of `screen` [d, r]."""
-    scores, order = chosen(contexts, screen)
-    screened(order, contexts, scores, *others)
+def score_all_clusters(contexts: FloatArray, screen: FloatArray, *others: Any) -> None:
+    """`score_clusters` for all rows, with scores by the weights `screen` [d, r]."""
+    scores, order = order_rows(contexts, screen)
+    score_clusters(order, contexts, scores, *others)
 
 
 @compiled
-def gated(
+def score_experts(
     order: Ints,
     contexts: FloatArray,
     scores: FloatArray,
@@ -242,30 +245,30 @@ def gated(
     normalizer: FloatArray,
     scored: Ints,
 ) -> None:
-    """Answers of the rows in `order`, each over its best expert, into ids and logits [B, k], normalizer and scored [B].
+    """Score the rows in `order`, each over its best expert.
 
     contexts: [B, d]. scores: [B, K], by the gate. weights: sets.bin. classes, offsets: of the experts, as in
-    index.safetensors.
+    index.safetensors. ids, logits [B, k], normalizer, scored [B] are written.
     """
     width = contexts.shape[1] + 1
     rows, factors = weights.reshape(classes.size, width), np.empty(width, np.float32)
     for row in order:
         ids[row], logits[row] = NO_CLASS, LOWEST
-        expert, _ = two_best(scores[row])
+        expert, _ = find_two_best(scores[row])
         scale = np.float32(1) / sum_of_exp(scores[row], scores[row, expert])
         for i in range(width - 1):
             factors[i] = contexts[row, i] * scale
         factors[width - 1] = scale
         first, last = offsets[expert], offsets[expert + 1]
-        found = np.empty(last - first, np.float32)
-        row_products(rows[first:last], factors, found)
-        take_best(found, classes[first:last], logits[row], ids[row])
-        normalizer[row] = logits[row, 0] + np.log(sum_of_exp(found, logits[row, 0]))
+        products = np.empty(last - first, np.float32)
+        row_products(rows[first:last], factors, products)
+        take_best(products, classes[first:last], logits[row], ids[row])
+        normalizer[row] = logits[row, 0] + np.log(sum_of_exp(products, logits[row, 0]))
         scored[row] = last - first
 
 
 @compiled
-def gated_at_once(contexts: FloatArray, gate: FloatArray, *others: Any) -> None:
-    """`gated`, of all rows, with the scores of `gate` [d, K]."""
-    scores, order = chosen(contexts, gate)
-    gated(order, contexts, scores, *others)
+def score_all_experts(contexts: FloatArray, gate: FloatArray, *others: Any) -> None:
+    """`score_experts` for all rows, with scores by the weights `gate` [d, K]."""
+    scores, order = order_rows(contexts, gate)
+    score_experts(order, contexts, scores, *others)

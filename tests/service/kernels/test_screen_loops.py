@@ -15,7 +15,7 @@ from shortlist.core.results import NO_CLASS, TopK
 from shortlist.errors import BadInput, BundleError
 from shortlist.head import Head
 from shortlist.plans.common.base import MOST_COMPILED
-from shortlist.plans.screen.gated import FEW_COMPILED
+from shortlist.plans.screen.gated import MOST_LOOP_ROWS
 from shortlist_exporter.inputs.sources import Contexts, Dense
 from shortlist_models.ds.softmax import DSOptions, DSSoftmax
 
@@ -23,7 +23,7 @@ from tests.support.layers import CLASSES, DIM, make_contexts, make_dense, make_h
 
 pytest.importorskip("numba")
 from shortlist.kernels import screen_loops
-from shortlist.kernels.screen_loops import LEFT, TO_DENSE
+from shortlist.kernels.unscored import LEFT, TO_DENSE
 
 SCREEN = {"clusters": "6", "budget": "60", "rounds": "0", "epochs": "1"}
 BIAS = np.random.default_rng(3).standard_normal(CLASSES).astype(np.float32)
@@ -72,35 +72,35 @@ def gate(request, tmp_path_factory):
 
 def assert_equal_to_graphs(head, rows, k, monkeypatch):
     """Row by row, and all together, which is not what every plan takes for loops."""
-    assert head.plan.compiled is not None
+    assert head.plan.loops is not None
     calls = [*(row[None] for row in rows), rows]
     compiled = [head.topk_by_plan(call, k) for call in calls]
     with monkeypatch.context() as patched:
-        patched.setattr(head.plan, "compiled", None)
-        for call, found in zip(calls, compiled, strict=True):
-            assert_same(found, head.topk_by_plan(call, k))
+        patched.setattr(head.plan, "loops", None)
+        for call, result in zip(calls, compiled, strict=True):
+            assert_same(result, head.topk_by_plan(call, k))
 
 
-def assert_same(found, wanted):
-    np.testing.assert_array_equal(found.ids, wanted.ids)
-    np.testing.assert_allclose(found.logprobs, wanted.logprobs, atol=1e-4)
-    np.testing.assert_array_equal(found.scored, wanted.scored)
-    assert (found.ids.dtype, found.scored.dtype) == (wanted.ids.dtype, wanted.scored.dtype)
+def assert_same(result, wanted):
+    np.testing.assert_array_equal(result.ids, wanted.ids)
+    np.testing.assert_allclose(result.logprobs, wanted.logprobs, atol=1e-4)
+    np.testing.assert_array_equal(result.scored, wanted.scored)
+    assert (result.ids.dtype, result.scored.dtype) == (wanted.ids.dtype, wanted.scored.dtype)
 
 
 @pytest.mark.parametrize("k", [1, 5, "most"])
 def test_a_screen_by_loops_equals_its_graphs(screen, k, monkeypatch):
     head, rows = screen
-    assert_equal_to_graphs(head, rows, k if k != "most" else min(MOST_COMPILED, head.plan.smallest), monkeypatch)
+    assert_equal_to_graphs(head, rows, k if k != "most" else min(MOST_COMPILED, head.plan.sets.smallest), monkeypatch)
 
 
 @pytest.mark.parametrize("k", [1, "most"])
 def test_a_gate_by_loops_equals_its_graphs(gate, k, monkeypatch):
     head, rows = gate
-    assert_equal_to_graphs(head, rows, k if k != "most" else min(MOST_COMPILED, head.plan.smallest), monkeypatch)
+    assert_equal_to_graphs(head, rows, k if k != "most" else min(MOST_COMPILED, head.plan.sets.smallest), monkeypatch)
 
 
-@pytest.mark.parametrize("count", [3, FEW_COMPILED])
+@pytest.mark.parametrize("count", [3, MOST_LOOP_ROWS])
 def test_rows_at_once_are_rows_alone_through_a_gate(gate, count):
     head, rows = gate
     assert_as_alone(head, rows[:count], np.ones(count, bool))
@@ -109,10 +109,9 @@ def test_rows_at_once_are_rows_alone_through_a_gate(gate, count):
 def test_rows_at_once_are_rows_alone_through_a_screen(screen):
     head, rows = screen
     plan = head.plan
-    probes, dense_margin = plan.settings.probes, plan.settings.dense_margin
-    scored = plan.compiled(rows, 1, probes, plan.settings.probe_margin, dense_margin).scored
-    assert (scored == LEFT).any() == (scored == LEFT).all() == (probes > 2)
-    assert (scored == TO_DENSE).any() == (dense_margin > 0)
+    scored = plan.loops.score(rows, 1, plan.settings, plan.fallback is not None).scored
+    assert (scored == LEFT).any() == (scored == LEFT).all() == (plan.settings.probes > 2)
+    assert (scored == TO_DENSE).any() == (plan.settings.dense_margin > 0)
     assert_as_alone(head, rows, scored > 0)
 
 
@@ -150,21 +149,21 @@ def test_rows_that_are_left_are_scored_by_no_loop(screen, monkeypatch):
     """Where too many clusters are opened for loops, they do not run; what goes to dense goes there at once."""
     head, rows = screen
     plan, calls = head.plan, []
-    loops, screen_graph = plan.compiled, plan.screen
-    monkeypatch.setattr(plan, "compiled", lambda *asked: calls.append("loops") or loops(*asked))
-    monkeypatch.setattr(plan, "screen", lambda **asked: calls.append("screen") or screen_graph(**asked))
+    score, screen_graph = plan.loops.score, plan.router.screen
+    monkeypatch.setattr(plan.loops, "score", lambda *given: calls.append("loops") or score(*given))
+    monkeypatch.setattr(plan.router, "screen", lambda **given: calls.append("screen") or screen_graph(**given))
     head.topk_by_plan(rows, 1)
     assert calls == (["screen"] if plan.settings.probes > 2 else ["loops"])
 
 
-@pytest.mark.parametrize("count", [5, FEW_COMPILED])
+@pytest.mark.parametrize("count", [5, MOST_LOOP_ROWS])
 def test_more_threads_answer_the_same(screen, gate, count):
     for head, rows in (screen, gate):
         more = Head(Bundle(head.folder), "cpu", 3)
-        more.plan.compiled.side_by_side.row_seconds = 10.0  # so that every row is worth a thread
-        found, wanted = more.topk_by_plan(rows[:count], 5), head.topk_by_plan(rows[:count], 5)
-        np.testing.assert_array_equal(found.logprobs, wanted.logprobs)
-        assert_same(found, wanted)
+        more.plan.loops.side_by_side.row_seconds = 10.0  # so that every row is worth a thread
+        result, wanted = more.topk_by_plan(rows[:count], 5), head.topk_by_plan(rows[:count], 5)
+        np.testing.assert_array_equal(result.logprobs, wanted.logprobs)
+        assert_same(result, wanted)
 
 
 @given(st.integers(1, 40), st.integers(1, 9), seeds)
@@ -172,7 +171,7 @@ def test_more_threads_answer_the_same(screen, gate, count):
 def test_rows_come_in_the_order_of_their_best_sets(count, sets, seed):
     rng = np.random.default_rng(seed)
     contexts, columns = rng.integers(-2, 3, (count, 6)), rng.integers(-2, 3, (6, sets))
-    scores, order = screen_loops.chosen(contexts.astype(np.float32), columns.astype(np.float32))
+    scores, order = screen_loops.order_rows(contexts.astype(np.float32), columns.astype(np.float32))
     np.testing.assert_array_equal(scores, contexts @ columns)
     np.testing.assert_array_equal(order, scores.argmax(axis=1).argsort(kind="stable"))
 
@@ -185,13 +184,13 @@ def test_who_of_equal_ones_leads_can_be_seen(screen, request):
 
 def assert_nothing_new_is_compiled(head, rows, *kernels):
     more = Head(Bundle(head.folder), "cpu", 3)
-    kernels = *kernels, screen_loops.chosen
+    kernels = *kernels, screen_loops.order_rows
     signatures = [list(kernel.signatures) for kernel in kernels]
     raw = b"x" + rows[:1].tobytes()
     head.topk(np.frombuffer(raw, np.float32, offset=1)[None], 1)  # read-only, not aligned
     head.topk(np.asfortranarray(rows[:2])[:1], np.int64(1))
-    for count in (1, 2, 5, FEW_COMPILED):
-        more.plan.compiled.side_by_side.row_seconds = 10.0  # so that every row is worth a thread
+    for count in (1, 2, 5, MOST_LOOP_ROWS):
+        more.plan.loops.side_by_side.row_seconds = 10.0  # so that every row is worth a thread
         more.topk_by_plan(np.asfortranarray(rows[:count]), count % 4 + 1)
     assert all(signatures)
     assert [list(kernel.signatures) for kernel in kernels] == signatures
@@ -203,11 +202,11 @@ def assert_overflow_is_refused(head, rows):
 
 
 def test_nothing_is_compiled_while_a_screened_request_waits(screen):
-    assert_nothing_new_is_compiled(*screen, screen_loops.screened, screen_loops.screened_at_once)
+    assert_nothing_new_is_compiled(*screen, screen_loops.score_clusters, screen_loops.score_all_clusters)
 
 
 def test_nothing_is_compiled_while_a_gated_request_waits(gate):
-    assert_nothing_new_is_compiled(*gate, screen_loops.gated, screen_loops.gated_at_once)
+    assert_nothing_new_is_compiled(*gate, screen_loops.score_experts, screen_loops.score_all_experts)
 
 
 def test_screened_scores_that_overflow_are_refused(screen):
@@ -224,7 +223,7 @@ def test_without_numba_graphs_answer(screen, gate, monkeypatch):
     monkeypatch.setitem(sys.modules, "shortlist.kernels.screen", None)
     for head, rows in (screen, gate):
         plain = Head(Bundle(head.folder), "cpu", 1)
-        assert plain.plan.compiled is None
+        assert plain.plan.loops is None
         np.testing.assert_array_equal(plain.topk(rows[:1], 5).ids, head.topk(rows[:1], 5).ids)
 
 
@@ -236,7 +235,7 @@ def test_without_arrays_for_loops_graphs_answer(screen, gate, tmp_path):
         (folder / "manifest.json").unlink()
         seal(folder, head.manifest.model_copy(update={"arrays": arrays}))
         plain = Head(Bundle(folder), "cpu", 1)
-        assert plain.plan.compiled is None
+        assert plain.plan.loops is None
         np.testing.assert_array_equal(plain.topk(rows[:1], 5).ids, head.topk(rows[:1], 5).ids)
 
 
@@ -285,5 +284,5 @@ def test_the_best_of_two_sets_are_in_order_and_the_lower_of_equal_ones_leads(val
 def test_classes_of_both_sets_count_once(one, two):
     known, ids = (np.array(sorted(ids), np.int64) for ids in (one, two))
     logits = np.zeros(ids.size, np.float32)
-    assert screen_loops.forget_known(known, ids, logits) == len(two - one)
+    assert screen_loops.drop_known(known, ids, logits) == len(two - one)
     np.testing.assert_array_equal(logits == 0, [number not in one for number in ids])

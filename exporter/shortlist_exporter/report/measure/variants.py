@@ -46,7 +46,7 @@ def probes(head: Head, contexts: FloatArray) -> dict[str, Changes]:
     assert isinstance(plan, ScreenPlan)
     if plan.settings.second_stage:
         return FULL_VIEWS(head, contexts)
-    clusters = len(plan.sets)
+    clusters = plan.sets.count
     more: dict[str, Changes] = {
         f"{count} probes": {"probes": count} for count in PROBES if plan.settings.probes < count <= clusters
     }
@@ -60,10 +60,9 @@ def probes(head: Head, contexts: FloatArray) -> dict[str, Changes]:
 
 def margins_of(plan: ScreenPlan, contexts: FloatArray) -> FloatArray:
     """[n]: difference of the two best clusters' scores over the size of the best, as the plan has it."""
-    two = np.sort(plan.screen(context=contexts)[0], axis=1)[:, -2:]
+    two = np.sort(plan.router.score(contexts), axis=1)[:, -2:]
     size = np.abs(two[:, 1])
-    margins: FloatArray = (two[:, 1] - two[:, 0]) / np.where(size > 0, size, 1)
-    return margins
+    return ((two[:, 1] - two[:, 0]) / np.where(size > 0, size, 1)).astype(np.float32)
 
 
 FULL_VIEWS = scaled("full_view", "full view {:,}")

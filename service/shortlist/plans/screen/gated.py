@@ -6,25 +6,28 @@ Nothing widens: outside the chosen expert every class has probability 0 in the h
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from shortlist.bundle.reader import INDEX, Bundle
 from shortlist.bundle.settings import GatedSettings
 from shortlist.core.filters import Legal
-from shortlist.core.results import FloatArray, IdArray, PlanResult, empty_result, joined
+from shortlist.core.results import FloatArray, IdArray, PlanResult, joined
 from shortlist.plans.common.base import MOST_COMPILED, RESCORED_PER_K, Plan, chunk_rows, log_sum_exp, take_best
 from shortlist.plans.common.kernels import open_kernel
 from shortlist.runtime.session import Graph
 
-if TYPE_CHECKING:
-    from shortlist.kernels.screen import CompiledGate
+from .merge import RowGroup, scatter
+from .set_graphs import BEST_OUTPUTS, open_set_graphs
+from .sets import CandidateSets
 
-OUTPUTS = ["top_logits", "top_index", "log_normalizer"]
-FUSED = ["cluster", "top_logits", "top_position", "log_normalizer"]
-FEW = 4  # rows that are faster by a call of `fused` each than by one of `batch`
-FEW_COMPILED = 32  # rows that compiled loops answer faster than `batch`, which reads an expert once for all its rows
+if TYPE_CHECKING:
+    from shortlist.kernels.screen import GateLoops
+
+ONE_CALL_OUTPUTS = ["cluster", "top_logits", "top_position", "log_normalizer"]
+MOST_FUSED_ROWS = 4  # rows that are faster by a call of `fused` each than by one of `batch`
+MOST_LOOP_ROWS = 32  # rows that loops score faster than `batch`, which reads an expert once for all its rows
 
 
 class GatedPlan(Plan):
@@ -33,7 +36,7 @@ class GatedPlan(Plan):
     gate: `context` [B, d] -> `scores` [B, K]. expert-NNNN: `context` [B, d], `scale` [B, 1], `k` [1] -> `logits`
     [B, n], `top_logits`, `top_index` [B, k], `log_normalizer` [B]. preview-NNNN, where there is one: as the expert's,
     without `logits` and with `n` [1], how many previews are scored exactly, at least the setting `full_view`. fused,
-    where there is one: the gate and the best expert of a single row by one call. batch, where there is one: the same
+    where there is one: the gate and the best expert of a single row in one call. batch, where there is one: the same
     of any number of rows. any, where there is one: as every expert's, with `first` and `last` [1], its classes' place
     among all; the experts' own graphs are not opened then.
 
@@ -43,32 +46,25 @@ class GatedPlan(Plan):
     settings: GatedSettings
 
     def __init__(self, bundle: Bundle, device: str, threads: int, fallback: Plan | None = None) -> None:
-        """Open the gate and every expert's graph."""
         self.settings, self.fallback = bundle.settings(GatedSettings), fallback
         index = bundle.tensors(INDEX)
         self.classes = bundle.manifest.classes
-        self.ids: IdArray = index["ids"]
-        self.sets: list[IdArray] = np.split(self.ids, index["offsets"][1:-1])
-        self.sizes = np.array([ids.size for ids in self.sets], np.int32)
-        self.smallest = int(self.sizes.min())
+        self.sets = CandidateSets(index)
         self.gate = Graph(bundle.graph("gate"), device, threads)
-        names = [f"{number:04d}" for number in range(len(self.sets))]
-        self.offsets: IdArray = index["offsets"]
-        self.any = Graph(bundle.graph("any"), device, threads) if bundle.has_graph("any") else None
-        self.experts = [] if self.any else [Graph(bundle.graph(f"expert-{name}"), device, threads) for name in names]
+        self.experts = open_set_graphs(bundle, "expert", self.sets.offsets, device, threads)
         self.previews = {
-            number: Graph(bundle.graph(f"preview-{name}"), device, threads)
-            for number, name in enumerate(names)
-            if bundle.has_graph(f"preview-{name}")
+            number: Graph(bundle.graph(f"preview-{number:04d}"), device, threads)
+            for number in range(self.sets.count)
+            if bundle.has_graph(f"preview-{number:04d}")
         }
         self.fused = Graph(bundle.graph("fused"), device, threads) if bundle.has_graph("fused") else None
-        self.compiled: CompiledGate | None = (
-            open_kernel("screen", "CompiledGate", bundle, index, threads) if device == "cpu" else None
+        self.loops: GateLoops | None = (
+            open_kernel("screen", "GateLoops", bundle, index, threads) if device == "cpu" else None
         )
-        # hundreds of small nodes: on the CPU alone is launching them cheap
+        # Hundreds of small nodes: on the CPU alone is launching them cheap
         batch = device == "cpu" and bundle.has_graph("batch")
         self.batch = Graph(bundle.graph("batch"), device, threads, prepack=True) if batch else None
-        self.most_rows = chunk_rows(max(len(self.sets), int(self.sizes.max())))
+        self.most_rows = chunk_rows(max(self.sets.count, self.sets.largest))
 
     def truth(self) -> Plan:
         """The same with every expert scored whole."""
@@ -76,85 +72,86 @@ class GatedPlan(Plan):
         return self.with_settings(whole) if self.previews else self
 
     def topk(self, contexts: FloatArray, k: int, legal: Legal) -> PlanResult:
-        """See Plan.topk; `scored` is the number of classes scored exactly."""
-        at_once = len(contexts) and k <= self.smallest and not legal.restricts
-        if at_once and self.compiled is not None and len(contexts) <= FEW_COMPILED and k <= MOST_COMPILED:
-            return self.compiled(contexts, k)
-        if at_once and self.fused is not None and len(contexts) <= FEW:
-            return joined([self.answer_at_once(self.fused, row[None], k) for row in contexts])
-        if at_once and self.batch is not None:
-            return self.answer_at_once(self.batch, contexts, k)
-        result = empty_result(len(contexts), k)
-        for expert, rows, scale in self.routed(contexts):
-            if legal.restricts or k > self.sizes[expert]:
-                self.answer_some(contexts, expert, rows, scale, legal, result)
+        """The k best legal classes of `contexts` [B, d]; `scored` is the number of classes scored exactly."""
+        if len(contexts) and k <= self.sets.smallest and not legal.restricts:
+            if self.loops is not None and len(contexts) <= MOST_LOOP_ROWS and k <= MOST_COMPILED:
+                return self.loops.score(contexts, k)
+            if self.fused is not None and len(contexts) <= MOST_FUSED_ROWS:
+                return joined([self.score_in_one_call(self.fused, row[None], k) for row in contexts])
+            if self.batch is not None:
+                return self.score_in_one_call(self.batch, contexts, k)
+        groups = []
+        for expert, rows, scale in self.route(contexts):
+            if legal.restricts or k > self.sets.sizes[expert]:
+                result = self.score_listed(contexts[rows], expert, scale, k, legal, rows)
             else:
-                self.answer_best(contexts[rows], expert, rows, scale, result)
-        return result
+                result = self.score_expert(contexts[rows], expert, scale, k)
+            groups.append(RowGroup(rows.tolist(), result))
+        return scatter(groups, len(contexts), k)
 
-    def answer_at_once(self, graph: Graph, contexts: FloatArray, k: int) -> PlanResult:
-        """Equals the gate and the best experts one after the other, but with one call."""
-        expert, top, position, normalizer = graph.some(FUSED, {"context": contexts, "k": np.array([k])})
-        return PlanResult(self.ids[position], top, normalizer, self.sizes[expert])
+    def score_in_one_call(self, graph: Graph, contexts: FloatArray, k: int) -> PlanResult:
+        """Rows [b, d] by a graph that equals the gate and the best experts one after the other."""
+        expert, top, position, log_normalizer = graph.some(ONE_CALL_OUTPUTS, {"context": contexts, "k": np.array([k])})
+        return PlanResult(self.sets.ids[position], top, log_normalizer, self.sets.sizes[expert])
 
-    def routed(self, contexts: FloatArray) -> list[tuple[int, IdArray, FloatArray]]:
+    def route(self, contexts: FloatArray) -> list[tuple[int, IdArray, FloatArray]]:
         """Expert, its rows and their gate scores [n, 1], for every expert that gets any."""
         scores: FloatArray = self.gate(context=contexts)[0]
-        chosen = scores.argmax(axis=1)
-        scale = np.take_along_axis(scores, chosen[:, None], axis=1)
-        rows_of = ((int(expert), np.flatnonzero(chosen == expert)) for expert in np.unique(chosen))
+        best = scores.argmax(axis=1)
+        scale = np.take_along_axis(scores, best[:, None], axis=1)
+        rows_of = ((int(expert), np.flatnonzero(best == expert)) for expert in np.unique(best))
         return [(expert, rows, scale[rows]) for expert, rows in rows_of]
 
-    def answer_best(
-        self, contexts: FloatArray, expert: int, rows: IdArray, scale: FloatArray, result: PlanResult
-    ) -> None:
-        """Rows of one expert without lists, by its preview where it has one."""
-        k, size = result.ids.shape[1], int(self.sizes[expert])
+    def score_expert(self, contexts: FloatArray, expert: int, scale: FloatArray, k: int) -> PlanResult:
+        """Rows [b, d] of one expert without lists, by its previews where it has them. scale: [b, 1], gate scores."""
         inputs = {"context": contexts, "scale": scale, "k": np.array([k])}
-        graph = self.previews.get(expert) if self.settings.previews else None
-        scored = size if graph is None else min(size, self.width(k))
-        if graph is None:
-            found = self.ask(expert, OUTPUTS, inputs)
+        preview = self.previews.get(expert) if self.settings.previews else None
+        ids = self.sets.by_number[expert]
+        if preview is None:
+            scored, (graph, place) = ids.size, self.experts[expert]
+            top, index, log_normalizer = graph.some(BEST_OUTPUTS, inputs | place)
         else:
-            found = graph.some(OUTPUTS, inputs | {"n": np.array([scored])})
-        result.logits[rows], index, result.log_normalizer[rows] = found
-        result.ids[rows], result.scored[rows] = self.sets[expert][index], scored
+            scored = min(ids.size, self.width(k))
+            top, index, log_normalizer = preview.some(BEST_OUTPUTS, inputs | {"n": np.array([scored])})
+        return PlanResult(ids[index], top, log_normalizer, np.full(len(contexts), scored, np.int32))
 
-    def ask(self, expert: int, outputs: list[str], inputs: dict[str, Any]) -> list[Any]:
-        """Outputs of one expert's graph, or of the one for any."""
-        if self.any is None:
-            return self.experts[expert].some(outputs, inputs)
-        first, last = self.offsets[expert : expert + 1], self.offsets[expert + 1 : expert + 2]
-        return self.any.some(outputs, inputs | {"first": first, "last": last})
+    def score_listed(
+        self, contexts: FloatArray, expert: int, scale: FloatArray, k: int, legal: Legal, rows: IdArray
+    ) -> PlanResult:
+        """Rows [b, d] of one expert with lists, or with fewer classes than k: short where these run out.
 
-    def answer_some(
-        self, contexts: FloatArray, expert: int, rows: IdArray, scale: FloatArray, legal: Legal, result: PlanResult
-    ) -> None:
-        """Rows of one expert with lists, or with fewer classes than are asked for: short where these run out."""
-        ids = self.sets[expert]
-        for row, logits in zip(rows.tolist(), self.logits(contexts[rows], expert, scale), strict=True):
-            wanted = np.where(legal.mask(ids, row), logits, np.float32(-np.inf)) if legal.restricts else logits
-            result.ids[row], result.logits[row] = take_best(wanted, ids, result.ids.shape[1])
-            result.log_normalizer[row], result.scored[row] = log_sum_exp(logits.copy()), ids.size
+        rows: [b], their numbers in `legal`.
+        """
+        ids, logits = self.sets.by_number[expert], self.score_whole(contexts, expert, scale)
+        masks = (legal.mask(ids, row) for row in rows.tolist())
+        best = [
+            take_best(np.where(mask, own, np.float32(-np.inf)), ids, k) for mask, own in zip(masks, logits, strict=True)
+        ]
+        return PlanResult(
+            np.stack([best_ids for best_ids, _ in best]),
+            np.stack([best_logits for _, best_logits in best]),
+            np.array([log_sum_exp(row) for row in logits], np.float32),
+            np.full(len(contexts), ids.size, np.int32),
+        )
 
-    def logits(self, contexts: FloatArray, expert: int, scale: FloatArray) -> FloatArray:
-        """[b, n] of one expert, exactly."""
+    def score_whole(self, contexts: FloatArray, expert: int, scale: FloatArray) -> FloatArray:
+        """Exact logits [b, n] of all of one expert's classes for rows [b, d] with gate scores [b, 1]."""
+        graph, place = self.experts[expert]
         inputs = {"context": contexts, "scale": scale, "k": np.array([1])}
-        logits: FloatArray = self.ask(expert, ["logits"], inputs)[0]
+        logits: FloatArray = graph.some(["logits"], inputs | place)[0]
         return logits
 
     def distribution(self, contexts: FloatArray) -> FloatArray:
-        """See Plan.distribution; -inf outside the chosen expert."""
-        found = np.full((len(contexts), self.classes), -np.inf, np.float32)
-        for expert, rows, scale in self.routed(contexts):
-            found[rows[:, None], self.sets[expert]] = self.logits(contexts[rows], expert, scale)
-        return found
+        """Logits [B, V] of `contexts` [B, d], -inf outside the chosen expert."""
+        logits = np.full((len(contexts), self.classes), -np.inf, np.float32)
+        for expert, rows, scale in self.route(contexts):
+            logits[rows[:, None], self.sets.by_number[expert]] = self.score_whole(contexts[rows], expert, scale)
+        return logits
 
     def width(self, k: int) -> int:
-        """Without previews an expert is scored whole, whatever k."""
-        previewed = self.previews and self.settings.previews
+        """How many previews are scored exactly; without previews an expert is scored whole, whatever k."""
+        previewed = self.settings.previews and self.previews
         return max(self.settings.full_view, RESCORED_PER_K * k) if previewed else 0
 
     def max_rows(self) -> int:
-        """See Plan.max_rows."""
         return self.most_rows

@@ -1,15 +1,21 @@
-"""Plan `screen`: a screen picks clusters, the classes of their candidate sets are scored."""
+"""Plan `screen`: a screen picks clusters, the classes of their candidate sets are scored.
+
+Three scorers answer one call, `score(contexts, k, settings, use_dense) -> PlanResult`: compiled loops, a single row's
+two sessions, and the clusters' graphs, which take whatever the others leave. `scored` is TO_DENSE or LEFT for rows
+that a scorer has no answer for; see `shortlist.kernels.unscored`.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from shortlist.bundle.reader import INDEX, Bundle
 from shortlist.bundle.settings import ScreenSettings
 from shortlist.core.filters import UNRESTRICTED, Legal
-from shortlist.core.results import FloatArray, IdArray, PlanResult, empty_result
+from shortlist.core.results import FloatArray, IdArray, PlanResult
+from shortlist.kernels.unscored import LEFT, TO_DENSE
 from shortlist.plans.common.base import (
     DENSE_FRACTION,
     MOST_COMPILED,
@@ -18,278 +24,111 @@ from shortlist.plans.common.base import (
     Plan,
     by_chunks,
     chunk_rows,
-    log_sum_exp,
-    take_best,
 )
 from shortlist.plans.common.exact_rows import ExactRows
 from shortlist.plans.common.kernels import open_kernel
-from shortlist.plans.common.selection import largest
 from shortlist.runtime.session import Graph
 
-from .clusters import best_clusters, groups, margin, unions
-from .single_row import SingleRow
+from .graph_scorer import GraphScorer
+from .list_scorer import ListScorer
+from .low_rank_tail import LowRankTail
+from .router import ClusterRouter, Route
+from .set_graphs import open_set_graphs
+from .sets import CandidateSets
+from .single_row import SingleRowScorer
 
 if TYPE_CHECKING:
-    from shortlist.kernels.screen import CompiledScreen
+    from shortlist.kernels.screen import ScreenLoops
 
-OUTPUTS = ["top_logits", "top_index", "log_normalizer"]
-PAIR = 2  # clusters that loops, and a single row's own way, can open
+MOST_LOOP_PROBES = 2  # clusters that loops can open
 
 
 class ScreenPlan(Plan):
-    """Over screen.onnx and one graph a cluster.
-
-    screen.onnx: `context` [B, d] -> `scores` [B, r]. cluster-NNNN.onnx: `context` [B, d], `k` [1] -> `logits` [B, n],
-    `top_logits` [B, k], `top_index` [B, k], `log_normalizer` [B]; with a second stage `context` -> `logits` alone.
-    fused.onnx and any.onnx, where the bundle has them: see SingleRow; any.onnx then stands for the clusters' graphs.
+    """Over screen.onnx and one graph a cluster; fused.onnx and any.onnx where the bundle has them.
 
     index.safetensors: `ids` of all sets end to end, ascending in each, `offsets` [r + 1], and `tail` [r], which is
-    added to the log of a set's sum of exponentials to make up for the classes outside it. Settings: see ScreenSettings.
+    added to the log of a set's sum of exponentials to make up for the classes outside it. Settings: see ScreenSettings;
+    with `second_stage` the clusters' graphs give previews.
     """
 
     settings: ScreenSettings
 
     def __init__(self, bundle: Bundle, device: str, threads: int, fallback: Plan | None = None) -> None:
-        """Open the screen and every cluster's graph."""
         self.settings, self.fallback = bundle.settings(ScreenSettings), fallback
-        index = bundle.tensors(INDEX)
         self.classes = bundle.manifest.classes
-        self.sets: list[IdArray] = np.split(index["ids"], index["offsets"][1:-1])
-        self.tail: FloatArray = index["tail"]
-        self.screen = Graph(bundle.graph("screen"), device, threads, fixed=True)
-        self.single = SingleRow(bundle, index, device, threads) if bundle.has_graph("any") else None
-        names = [] if self.single else [f"cluster-{number:04d}" for number in range(len(self.sets))]
-        self.clusters = [
-            Graph(bundle.graph(name), device, threads, prepack=self.settings.second_stage) for name in names
-        ]
-        self.rows = ExactRows(bundle, device, threads)
-        self.low_rank = Graph(bundle.graph("tail"), device, threads) if bundle.has_graph("tail") else None
-        may_compile = device == "cpu" and self.low_rank is None
-        self.compiled: CompiledScreen | None = (
-            open_kernel("screen", "CompiledScreen", bundle, index, threads) if may_compile else None
+        index = bundle.tensors(INDEX)
+        self.sets = CandidateSets(index)
+        self.router = ClusterRouter(Graph(bundle.graph("screen"), device, threads, fixed=True))
+        graphs = open_set_graphs(
+            bundle, "cluster", self.sets.offsets, device, threads, prepack=self.settings.second_stage
         )
-        self.sizes = np.array([ids.size for ids in self.sets], np.int32)
-        self.smallest = int(self.sizes.min())
-        self.most_rows = chunk_rows(max(len(self.sets), int(self.sizes.max())))
-        self.union = unions(self.sets)
+        list_scorer = ListScorer(ExactRows(bundle, device, threads), self.sets, index["tail"], self.classes)
+        low_rank = (
+            LowRankTail(Graph(bundle.graph("tail"), device, threads), self.sets) if bundle.has_graph("tail") else None
+        )
+        self.graphs = GraphScorer(self.router, graphs, list_scorer, low_rank, second_stage=self.settings.second_stage)
+        self.single: SingleRowScorer | None = None
+        self.loops: ScreenLoops | None = None
+        if bundle.has_graph("fused") and low_rank is None:
+            fused = Graph(bundle.graph("fused"), device, threads)
+            self.single = SingleRowScorer(fused, graphs, self.sets, index["tail"])
+            self.loops = open_kernel("screen", "ScreenLoops", bundle, index, threads) if device == "cpu" else None
+        self.most_rows = chunk_rows(max(self.sets.count, self.sets.largest))
 
     def prefers_dense(self, k: int) -> bool:
-        """See Plan.prefers_dense."""
         return k > self.classes // DENSE_FRACTION
 
     def topk(self, contexts: FloatArray, k: int, legal: Legal) -> PlanResult:
-        """See Plan.topk; `scored` is the number of classes scored exactly."""
-        plain = len(contexts) > 0 and k <= self.smallest and not legal.restricts
-        if plain and self.compiled and k <= MOST_COMPILED and min(self.settings.probes, len(self.sets)) <= PAIR:
-            return self.answer_compiled(self.compiled, contexts, k)
-        return self.by_graphs(contexts, k, legal)
-
-    def answer_compiled(self, loops: CompiledScreen, contexts: FloatArray, k: int) -> PlanResult:
-        """By loops, what they leave by graphs, and by dense what the screen is not sure of."""
-        settings = self.settings
-        dense_margin = 0.0 if self.fallback is None else settings.dense_margin
-        found = loops(contexts, k, settings.probes, settings.probe_margin, dense_margin)
-        if min(found.scored.tolist()) <= 0:  # numpy takes ten times as long for a single row
-            unsure, left = np.flatnonzero(found.scored < 0), np.flatnonzero(found.scored == 0)
-            if unsure.size:
-                found.put(unsure, self.answer_unsure(contexts[unsure], k))
-            if left.size:
-                found.put(left, self.by_graphs(contexts[left], k, UNRESTRICTED))
-        return found
-
-    def by_graphs(self, contexts: FloatArray, k: int, legal: Legal) -> PlanResult:
-        """The same without loops, some rows at a time."""
-        if len(contexts) == 1 and k <= self.smallest and self.single and self.low_rank is None and not legal.restricts:
-            return self.answer_single(self.single, contexts, k)
-        return by_chunks(lambda rows, own: self.answer_chunk(rows, k, own), contexts, legal, self.most_rows)
-
-    def answer_chunk(self, contexts: FloatArray, k: int, legal: Legal) -> PlanResult:
-        """The screen, the clusters, the low-rank tail."""
-        scores = self.screen(context=contexts)[0]
-        result = self.answers(contexts, scores, k, legal)
-        if self.low_rank is not None:
-            self.add_tail(contexts, scores, result)
-        return result
-
-    def answer_single(self, single: SingleRow, contexts: FloatArray, k: int) -> PlanResult:
-        """A single row. Equals the screen, then `answers`, but by fewer, warm calls."""
-        scores, clusters, best = single.best(contexts, k)
-        count = self.count(margin(scores))
-        if count == 1:
-            return best
-        if count == PAIR:
-            return single.widened(contexts, clusters, best)
-        return self.answers(contexts, self.screen(context=contexts)[0], k, UNRESTRICTED)
-
-    def add_tail(self, contexts: FloatArray, scores: FloatArray, result: PlanResult) -> None:
-        """Classes outside a row's clusters enter its normaliser by tail.onnx; rows that dense answered have all."""
-        assert self.low_rank is not None
-        logits = self.low_rank(context=contexts)[0]
-        for row, count in enumerate(self.opened(scores)):
-            if count:
-                logits[row, self.union(best_clusters(scores[row], count)).ids] = -np.inf
-                inside = result.log_normalizer[row]
-                with np.errstate(over="ignore", invalid="ignore"):  # the caller refuses what overflows
-                    result.log_normalizer[row] = np.logaddexp(inside, log_sum_exp(logits[row]))
-
-    def answers(self, contexts: FloatArray, scores: FloatArray, k: int, legal: Legal) -> PlanResult:
-        """`topk`, the low-rank tail left out."""
-        if not legal.restricts:
-            if len(contexts) == 1:
-                return self.answer_row(contexts, scores, k)
-            opened = self.opened(scores)
-            if not self.settings.second_stage:
-                return self.answer_groups(contexts, scores, opened, k)
+        """The k best legal classes of `contexts` [B, d]; `scored` is the number of classes scored exactly."""
+        use_dense, sets = self.fallback is not None, self.sets
+        plain = len(contexts) > 0 and k <= sets.smallest and not legal.restricts
+        few = self.settings.probes <= MOST_LOOP_PROBES or sets.count <= MOST_LOOP_PROBES
+        if plain and few and self.loops is not None and k <= MOST_COMPILED:
+            result = self.loops.score(contexts, k, self.settings, use_dense)
+        elif plain and self.single is not None and len(contexts) == 1:
+            result = self.single.score(contexts, k, self.settings, use_dense)
+        elif 0 < len(contexts) <= self.most_rows:
+            result = self.graphs.score(contexts, k, self.settings, use_dense, legal)
         else:
-            opened = [max(1, count) for count in self.opened(scores)]
-        result = empty_result(len(contexts), k)
-        for row, count in enumerate(opened):
-            self.answer(contexts[row], scores[row], count, legal, row, result)
+            return self.score_chunks(contexts, k, legal)
+        # numpy's own minimum takes ten times as long for a single row
+        return result if min(result.scored.tolist()) > 0 else self.complete(result, contexts, k)
+
+    def score_chunks(self, contexts: FloatArray, k: int, legal: Legal) -> PlanResult:
+        """Rows [B, d] by graphs, as many at a time as the cache holds logits of, and by dense."""
+        use_dense = self.fallback is not None
+
+        def score(rows: FloatArray, lists: Legal) -> PlanResult:
+            return self.complete(self.graphs.score(rows, k, self.settings, use_dense, lists), rows, k)
+
+        return by_chunks(score, contexts, legal, self.most_rows)
+
+    def complete(self, result: PlanResult, contexts: FloatArray, k: int) -> PlanResult:
+        """A scorer's `result` for `contexts` [B, d], with the rows filled in that it had no answer for."""
+        left, unsure = np.flatnonzero(result.scored == LEFT), np.flatnonzero(result.scored == TO_DENSE)
+        if left.size:
+            result.put(left, self.score_chunks(contexts[left], k, UNRESTRICTED))
+        if unsure.size:
+            dense = self.fallback
+            assert dense is not None, "without dense no row goes there"
+            step = 1 if self.settings.second_stage else dense.max_rows()  # a second stage scores its rows one by one
+            answers = by_chunks(lambda rows, lists: dense.topk(rows, k, lists), contexts[unsure], UNRESTRICTED, step)
+            result.put(unsure, answers)
         return result
-
-    def answer_row(self, contexts: FloatArray, scores: FloatArray, k: int) -> PlanResult:
-        """A single row [1, d]."""
-        count = self.opened(scores)[0]
-        cluster = int(scores.argmax())
-        if count == 1 and not self.settings.second_stage and k <= self.sizes[cluster]:
-            return self.answer_cluster(contexts, cluster, k)
-        result = empty_result(1, k)
-        self.answer(contexts[0], scores[0], count, UNRESTRICTED, 0, result)
-        return result
-
-    def answer_groups(self, contexts: FloatArray, scores: FloatArray, opened: list[int], k: int) -> PlanResult:
-        """Rows of dense, and of each cluster that they open alone, go together, so that its weights are read once."""
-        result = empty_result(len(contexts), k)
-        unsure = [row for row, count in enumerate(opened) if count == 0]
-        if unsure:
-            result.put(unsure, self.answer_unsure(contexts[unsure], k))
-        others = {row for row, count in enumerate(opened) if count > 1}
-        for cluster, rows in groups(scores.argmax(axis=1), opened):
-            if k <= self.sizes[cluster]:
-                result.put(rows, self.answer_cluster(contexts[rows], cluster, k))
-            else:
-                others.update(rows)
-        for row in others:
-            self.answer(contexts[row], scores[row], opened[row], UNRESTRICTED, row, result)
-        return result
-
-    def answer_cluster(self, contexts: FloatArray, cluster: int, k: int) -> PlanResult:
-        """The k best of one cluster's set, for rows [b, d] that open it alone."""
-        top, index, normalizer = self.ask(cluster, OUTPUTS, {"context": contexts, "k": np.array([k])})
-        scored = np.full(len(contexts), self.sizes[cluster], np.int32)
-        return PlanResult(self.sets[cluster][index], top, normalizer + self.tail[cluster], scored)
-
-    def ask(self, cluster: int, outputs: list[str], inputs: dict[str, Any]) -> list[Any]:
-        """Outputs of one cluster's graph, or of the one for any."""
-        return (
-            self.single.cluster(cluster, outputs, inputs)
-            if self.single
-            else self.clusters[cluster].some(outputs, inputs)
-        )
-
-    def opened(self, scores: FloatArray) -> list[int]:
-        """How many clusters each row opens; 0 for dense."""
-        settings = self.settings
-        uneven = settings.probe_margin or (settings.dense_margin and self.fallback is not None)
-        if not uneven or scores.shape[1] < 2:
-            return [settings.probes] * len(scores)
-        two = np.partition(scores, scores.shape[1] - 2, axis=1)[:, -2:].tolist()
-        return [self.count(margin((best, second))) for second, best in two]
-
-    def count(self, margin: float) -> int:
-        """How many clusters a row of this margin opens."""
-        settings = self.settings
-        if margin < settings.dense_margin and self.fallback is not None:
-            return 0
-        return min(settings.probes + (margin < settings.probe_margin), len(self.sets))
-
-    def answer(
-        self, context: FloatArray, scores: FloatArray, count: int, legal: Legal, row: int, result: PlanResult
-    ) -> None:
-        """One row by itself: by dense, over `count` clusters, or over what its lists leave."""
-        if count == 0:
-            result.put([row], self.answer_unsure(context[None], result.ids.shape[1]))
-        elif legal.restricts:
-            self.answer_listed(context, scores, count, legal, row, result)
-        else:
-            self.answer_union(context, scores, count, row, result)
-
-    def answer_union(self, context: FloatArray, scores: FloatArray, count: int, row: int, result: PlanResult) -> None:
-        """The union of the best clusters' sets."""
-        order = best_clusters(scores, count)
-        union = self.union(order)
-        if union.ids.size < result.ids.shape[1]:
-            self.answer_listed(context, scores, count, UNRESTRICTED, row, result)
-            return
-        inputs = (
-            {"context": context[None]} if self.settings.second_stage else {"context": context[None], "k": np.array([1])}
-        )
-        parts = [self.ask(cluster, ["logits"], inputs)[0][0] for cluster in order]
-        write = self.answer_previewed if self.settings.second_stage else self.finish
-        write(context, np.concatenate(parts)[union.positions], union.ids, order[0], row, result)
-
-    def answer_previewed(
-        self, context: FloatArray, previews: FloatArray, ids: IdArray, cluster: int, row: int, result: PlanResult
-    ) -> None:
-        """The second stage: exact scores for the best previews [n] of classes `ids` [n]."""
-        k = result.ids.shape[1]
-        kept = largest(previews, min(previews.size, max(self.settings.full_view, RESCORED_PER_K * k)))
-        exact = self.rows.score_row(context, ids[kept])
-        result.scored[row] = kept.size
-        result.ids[row], result.logits[row] = take_best(exact, ids[kept], k)
-        previews[kept] = exact
-        result.log_normalizer[row] = log_sum_exp(previews) + self.tail[cluster]
-
-    def answer_listed(
-        self, context: FloatArray, scores: FloatArray, count: int, legal: Legal, row: int, result: PlanResult
-    ) -> None:
-        """An allow list whole, whatever the screen says; else clusters until k classes are legal, at last all."""
-        k = result.ids.shape[1]
-        wanted = legal.allowed(row)
-        for probes in range(count, len(scores) + 1):
-            ids = self.union(best_clusters(scores, probes)).ids
-            ids = ids if wanted is None else np.union1d(ids, wanted)
-            if wanted is not None or legal.mask(ids, row).sum() >= k:
-                break
-        else:
-            ids = np.arange(self.classes)
-        logits = self.rows.score_row(context, ids)
-        inside = np.isin(ids, self.union(best_clusters(scores, count)).ids)
-        result.scored[row] = ids.size
-        result.log_normalizer[row] = log_sum_exp(logits[inside]) + self.tail[scores.argmax()]
-        legal_logits = np.where(legal.mask(ids, row), logits, np.float32(-np.inf))
-        result.ids[row], result.logits[row] = take_best(legal_logits, ids, k)
-
-    def answer_unsure(self, contexts: FloatArray, k: int) -> PlanResult:
-        """Rows [b, d] that the screen is not sure of, by dense; with lists no row is."""
-        dense = self.fallback
-        assert dense is not None
-        return by_chunks(lambda rows, own: dense.topk(rows, k, own), contexts, UNRESTRICTED, dense.max_rows())
-
-    def finish(
-        self, context: FloatArray, logits: FloatArray, ids: IdArray, cluster: int, row: int, result: PlanResult
-    ) -> None:
-        """Write a row's answer from the exact logits of its candidates. Overwrites `logits`."""
-        del context  # nothing is left to score
-        result.scored[row] = ids.size
-        result.ids[row], result.logits[row] = take_best(logits, ids, result.ids.shape[1])
-        result.log_normalizer[row] = log_sum_exp(logits) + self.tail[cluster]
 
     def parts(self) -> list[IdArray]:
-        """See Plan.parts: the clusters' candidate sets."""
-        return self.sets
+        """Class ids [n] of each cluster's candidate set."""
+        return self.sets.by_number
 
-    def routes(self, contexts: FloatArray) -> list[tuple[int, ...]]:
-        """See Plan.routes."""
-        scores = self.screen(context=contexts)[0]
-        return [best_clusters(own, count) for own, count in zip(scores, self.opened(scores), strict=True)]
+    def routes(self, contexts: FloatArray) -> list[Route]:
+        return self.router.route(contexts, self.settings, self.fallback is not None).routes
 
     def width(self, k: int) -> int:
-        """See Plan.width: a k over the smallest set may widen it; previews are kept as in `answer_previewed`."""
-        if k > self.smallest:
+        """How widely k classes are searched; a k over the smallest set may open more clusters, so it is alone."""
+        if k > self.sets.smallest:
             return -k
         return max(self.settings.full_view, RESCORED_PER_K * k) if self.settings.second_stage else 0
 
     def max_rows(self) -> int:
-        """See Plan.max_rows; loops keep no more of a row than the screen's scores."""
-        return MOST_ROWS if self.compiled else self.most_rows
+        """Rows in one call; loops keep no more of a row than the screen's scores."""
+        return MOST_ROWS if self.loops else self.most_rows

@@ -1,75 +1,52 @@
-"""A single row's way through plan `screen`: the screen and the best cluster by one call, a second by another."""
+"""A single row by graphs: the screen and the best cluster in one call, a second cluster in another."""
 
 from __future__ import annotations
 
-from functools import lru_cache
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
 
-from shortlist.bundle.reader import Bundle
-from shortlist.core.results import FloatArray, IdArray, PlanResult
-from shortlist.plans.common.base import log_sum_exp
+from shortlist.bundle.settings import ScreenSettings
+from shortlist.core.results import FloatArray, PlanResult
+from shortlist.kernels.unscored import LEFT, TO_DENSE
 from shortlist.runtime.session import Graph
 
-FUSED = ["best_scores", "best_clusters", "top_logits", "top_index", "log_normalizer"]
-SECOND = ["logits", "top_logits", "top_index"]
-PAIRS = 8192  # pairs of clusters that are remembered
+from .merge import SecondCluster, make_unscored, merge_second
+from .router import count_clusters
+from .set_graphs import SetGraph
+from .sets import CandidateSets
+
+FUSED_OUTPUTS = ["best_scores", "best_clusters", "top_logits", "top_index", "log_normalizer"]
+SECOND_OUTPUTS = ["logits", "top_logits", "top_index"]
 
 
-class SingleRow:
-    """Over fused.onnx and any.onnx; the exporter's `screen_graphs` says what is in them."""
+class SingleRowScorer:
+    """Equals GraphScorer for one row over one or two clusters, but by fewer, warm sessions.
 
-    def __init__(self, bundle: Bundle, index: dict[str, Any], device: str, threads: int) -> None:
-        """Open the two graphs. index: see ScreenPlan."""
-        self.fused, self.any = (Graph(bundle.graph(role), device, threads) for role in ("fused", "any"))
-        self.ids: IdArray = index["ids"]
-        self.offsets: IdArray = index["offsets"]
-        self.tail: FloatArray = index["tail"]
-        self.sizes = np.diff(self.offsets).astype(np.int32)
-        self.new_classes = lru_cache(maxsize=PAIRS)(self.new_classes_of)
+    fused.onnx: `context` [1, d], `k` [1] -> `best_scores`, `best_clusters` [1, 2] (of one cluster, one) and, of the
+    best cluster, `top_logits`, `top_index` [1, k], `log_normalizer` [1].
+    """
 
-    def best(self, context: FloatArray, k: int) -> tuple[list[float], list[int], PlanResult]:
-        """Scores and numbers of the two best clusters of `context` [1, d], and the k best classes of the best one."""
-        scores, best, top, index, normalizer = self.fused.some(FUSED, {"context": context, "k": np.array([k])})
-        clusters: list[int] = best[0].tolist()
-        first = clusters[0]
-        own = slice(first, first + 1)
-        result = PlanResult(self.ids[index + self.offsets[first]], top, normalizer + self.tail[own], self.sizes[own])
-        return scores[0].tolist(), clusters, result
+    def __init__(self, fused: Graph, graphs: list[SetGraph], sets: CandidateSets, tail: FloatArray) -> None:
+        self.fused, self.graphs, self.sets, self.tail = fused, graphs, sets, tail
 
-    def widened(self, context: FloatArray, clusters: list[int], first: PlanResult) -> PlanResult:
-        """The answer over the two best clusters, from that over the best one.
+    def score(self, contexts: FloatArray, k: int, settings: ScreenSettings, use_dense: bool) -> PlanResult:
+        """The k best classes of one row [1, d], k at most the smallest set's size.
 
-        Equals scoring the union of their sets, but by one more call of a warm session.
+        `scored` is TO_DENSE for a row that dense has to answer, LEFT for one that opens more than two clusters.
         """
-        cluster, other = clusters
-        top_k = first.ids.shape[1]
-        logits, top, index = self.cluster(other, SECOND, {"context": context, "k": np.array([top_k])})
-        new = self.new_classes(cluster, other)
-        kept = new[index[0]]
-        ids = np.concatenate([first.ids[0], self.ids[self.offsets[other] + index[0, kept]]])
-        found = np.concatenate([first.logits[0], top[0, kept]])
-        order = np.lexsort((ids, -found))[:top_k]
-        inside = first.log_normalizer - self.tail[cluster]
-        normalizer = np.logaddexp(inside, log_sum_exp(logits[0, new])) + self.tail[cluster] if new.any() else None
-        return PlanResult(
-            ids[None, order],
-            found[None, order],
-            first.log_normalizer if normalizer is None else normalizer,
-            first.scored + np.int32(np.count_nonzero(new)),
-        )
-
-    def cluster(self, cluster: int, outputs: list[str], inputs: dict[str, Any]) -> list[Any]:
-        """Outputs of one cluster."""
-        first, last = self.offsets[cluster : cluster + 1], self.offsets[cluster + 1 : cluster + 2]
-        return self.any.some(outputs, inputs | {"first": first, "last": last})
-
-    def new_classes_of(self, first: int, second: int) -> npt.NDArray[np.bool_]:
-        """Which classes of the second cluster's set are not in the first's."""
-        return np.isin(self.set(second), self.set(first), assume_unique=True, invert=True)
-
-    def set(self, cluster: int) -> IdArray:
-        """Ascending ids of one cluster."""
-        return self.ids[self.offsets[cluster] : self.offsets[cluster + 1]]
+        inputs = {"context": contexts, "k": np.array([k])}
+        scores, clusters, top, index, log_normalizer = self.fused.some(FUSED_OUTPUTS, inputs)
+        count = count_clusters(scores.tolist(), self.sets.count, settings, use_dense)[0]
+        if count not in (1, 2):
+            return make_unscored(1, k, TO_DENSE if count == 0 else LEFT)
+        best: int = clusters.item(0)
+        place = slice(best, best + 1)
+        ids = self.sets.ids[index + self.sets.offsets[best]]
+        first = PlanResult(ids, top, log_normalizer + self.tail[place], self.sets.sizes[place])
+        if count == 1:
+            return first
+        # The union of two clusters: equals scoring it whole, but with one more call of a warm session
+        second: int = clusters.item(1)
+        graph, ends = self.graphs[second]
+        logits, top, index = graph.some(SECOND_OUTPUTS, inputs | ends)
+        new, ids = self.sets.mask_new(best, second), self.sets.by_number[second][index[0]]
+        return merge_second(first, SecondCluster(ids, top[0], new[index[0]], logits[0, new]), self.tail[best])

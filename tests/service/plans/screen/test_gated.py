@@ -1,0 +1,35 @@
+"""Which scorer a gate's rows go to."""
+
+import numpy as np
+import pytest
+import torch
+from shortlist.plans.screen.gated import MOST_FUSED_ROWS, MOST_LOOP_ROWS
+from shortlist_models.ds.softmax import DSOptions, DSSoftmax
+
+from tests.support.layers import CLASSES, DIM, make_contexts, make_dense, make_head
+
+SIZES = (40, 90, 25, 60)
+contexts = make_contexts(400)
+
+
+@pytest.fixture(scope="module")
+def head(tmp_path_factory):
+    random = torch.Generator().manual_seed(0)
+    ids = [torch.randperm(CLASSES, generator=random)[:size].sort().values for size in SIZES]
+    weight, bias = torch.randn(sum(SIZES), DIM, generator=random), torch.randn(sum(SIZES), generator=random)
+    module = DSSoftmax(weight, bias, torch.randn(len(SIZES), DIM, generator=random), ids, CLASSES, DSOptions())
+    return make_head(tmp_path_factory.mktemp("gate"), make_dense(), contexts, method="ds", options={}, head=module)
+
+
+@pytest.mark.parametrize("count", [1, MOST_FUSED_ROWS, MOST_LOOP_ROWS, MOST_LOOP_ROWS + 1])
+@pytest.mark.parametrize("lists", [{}, {"ban": [CLASSES - 1]}])
+def test_every_way_gives_the_same(head, count, lists, monkeypatch):
+    rows = contexts.contexts[:count]
+    quick = head.topk(rows, 5, **lists)
+    for missing in ("loops", "fused", "batch"):
+        monkeypatch.setattr(head.plan, missing, None)
+        top = head.topk(rows, 5, **lists)
+        np.testing.assert_array_equal(top.ids, quick.ids)
+        np.testing.assert_allclose(top.logprobs, quick.logprobs, atol=1e-4)
+        np.testing.assert_array_equal(top.scored, quick.scored)
+    assert head.topk(rows[:0], 5, **lists).ids.shape == (0, 5)

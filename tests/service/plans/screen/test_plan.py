@@ -1,0 +1,104 @@
+"""Plan `screen` through the real runtime: how few of its own functions one request passes."""
+
+import sys
+from collections.abc import Callable
+from inspect import CO_GENERATOR
+from pathlib import Path
+
+import numpy as np
+import pytest
+from shortlist.plans.screen import plan as screen_plan
+
+from tests.support.layers import CLASSES, make_contexts, make_dense, make_head
+
+FOLDER = str(Path(screen_plan.__file__).parent)
+OPTIONS = {"clusters": "6", "budget": "40", "rounds": "0", "epochs": "1"}
+FORMS = {
+    "one cluster": {},
+    "two clusters": {"probes": "2"},
+    "second stage": {"second_stage": "int8", "width": "12", "full_view": "30", "probes": "2"},
+    "fall-back": {"fallback": "0.3", "second_probe": "0.3"},
+}
+contexts = make_contexts(400)
+rows = contexts.contexts[-64:]
+
+
+@pytest.fixture(scope="module")
+def heads(tmp_path_factory):
+    dense = make_dense()
+    return {
+        form: make_head(tmp_path_factory.mktemp("l2s"), dense, contexts, method="l2s", options=OPTIONS | options)
+        for form, options in FORMS.items()
+    }
+
+
+def count_calls(call: Callable[[], object]) -> int:
+    """Calls from a function of the folder to one of the folder, comprehensions apart."""
+    count = 0
+
+    def is_inside(code):
+        return code.co_filename.startswith(FOLDER) and (code.co_name == "<lambda>" or code.co_name[0] != "<")
+
+    def note(frame, event, _):
+        nonlocal count
+        if event == "call" and is_inside(frame.f_code) and not frame.f_code.co_flags & CO_GENERATOR:
+            caller = frame.f_back
+            while caller is not None and caller.f_code.co_name in ("<listcomp>", "<genexpr>"):
+                caller = caller.f_back
+            count += caller is not None and is_inside(caller.f_code)
+
+    call()  # unions of sets are remembered from now on
+    sys.setprofile(note)
+    try:
+        call()
+    finally:
+        sys.setprofile(None)
+    return count
+
+
+@pytest.mark.parametrize(
+    ("form", "loops", "count", "k", "lists", "most"),
+    [
+        ("one cluster", True, 1, 5, {}, 0),
+        ("one cluster", True, 64, 5, {}, 0),
+        ("fall-back", True, 64, 5, {}, 1),
+        ("one cluster", False, 1, 5, {}, 2),
+        ("two clusters", False, 1, 5, {}, 3),
+        ("one cluster", False, 64, 5, {}, 4 + 6),  # a call a cluster
+        ("two clusters", False, 64, 5, {}, 4 + 2 * 64),
+        ("one cluster", True, 1, 70, {}, 6),  # k over every set
+        ("one cluster", True, 1, 5, {"allow": [3, 99, 200]}, 4),
+        ("two clusters", True, 64, 5, {"ban": [3, 99, 200]}, 2 + 2 * 64),
+        ("second stage", False, 1, 5, {}, 5),
+        ("second stage", False, 64, 5, {}, 4 + 2 * 64),
+    ],
+)
+def test_a_request_passes_few_functions(heads, form, loops, count, k, lists, most, monkeypatch):
+    """Half of the calls of a plan whose functions wrote into a result that they were given, or fewer."""
+    head = heads[form]
+    if loops:
+        pytest.importorskip("numba")
+    else:
+        monkeypatch.setattr(head.plan, "loops", None)
+    assert count_calls(lambda: head.topk(rows[:count], k, **lists)) <= most
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_no_rows_have_no_answers(heads, form):
+    for lists in ({}, {"ban": [3]}):
+        top = heads[form].topk(rows[:0], 4, **lists)
+        assert (top.ids.shape, top.logprobs.shape, top.scored.shape) == ((0, 4), (0, 4), (0,))
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_chunks_of_rows_are_the_rows(heads, form, monkeypatch):
+    """Also where some rows of a chunk go to dense, or open more clusters."""
+    plan = heads[form].plan
+    together = heads[form].topk_by_plan(rows, 70)
+    monkeypatch.setattr(plan, "most_rows", 5)
+    by_chunks = heads[form].topk_by_plan(rows, 70)
+    np.testing.assert_array_equal(by_chunks.ids, together.ids)
+    np.testing.assert_allclose(by_chunks.logprobs, together.logprobs, atol=1e-4)
+    np.testing.assert_array_equal(by_chunks.scored, together.scored)
+    assert (together.scored >= 70).all()
+    assert (together.scored == CLASSES).any() == (form == "fall-back")
