@@ -14,7 +14,7 @@ Ids = list[int] | list[list[int]]
 
 
 class Request(BaseModel):
-    """What every question has."""
+    """What every request has."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -42,7 +42,7 @@ class ScoreRequest(Request):
 
 
 class Response(BaseModel):
-    """What every answer has."""
+    """What every response has."""
 
     model: str
     version: int
@@ -155,17 +155,17 @@ FAILURES: dict[int | str, dict[str, Any]] = {
 }
 
 
-def body(kind: type[BaseModel], *, binary: bool = False) -> dict[str, Any]:
-    """The documentation of a request body that the route reads itself."""
+def describe_body(kind: type[BaseModel], *, binary: bool = False) -> dict[str, Any]:
+    """The documentation of a request body that the route reads by itself."""
     content: dict[str, Any] = {JSON_TYPE: {"schema": {"$ref": REFERENCE.format(model=kind.__name__)}}}
     if binary:
         content[BINARY_TYPE] = {"schema": {"type": "string", "format": "binary", "description": f"see {LENGTH_HEADER}"}}
     return {"requestBody": {"required": True, "content": content}}
 
 
-def with_requests(document: dict[str, Any]) -> dict[str, Any]:
-    """An OpenAPI document, with the schemas that `body` refers to."""
+def add_request_schemas(document: dict[str, Any]) -> dict[str, Any]:
+    """An OpenAPI document, with the schemas that `describe_body` refers to."""
     requests = (TopKRequest, ScoreRequest, InferRequest)
-    _, found = models_json_schema([(kind, "validation") for kind in requests], ref_template=REFERENCE)
-    document["components"]["schemas"] |= found["$defs"]
+    _, schemas = models_json_schema([(kind, "validation") for kind in requests], ref_template=REFERENCE)
+    document["components"]["schemas"] |= schemas["$defs"]
     return document

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from shortlist.errors import BadInput, TimedOut
 from shortlist.server.scheduling.batcher import Batcher
-from shortlist.server.scheduling.fair_queue import QUANTUM
+from shortlist.server.scheduling.fair_queue import TURN_ROWS
 
 from .stepped import Doubled, Stepped, all_stepped, outcome, settled
 
@@ -38,7 +38,7 @@ def test_a_delay_waits_for_company_but_not_when_the_batch_is_full():
         assert sizes == [8]
         assert first.future.done()
         assert second.future.done()
-        assert not batcher.at_once(Doubled(1))
+        assert not batcher.fits_inline(Doubled(1))
 
     asyncio.run(scenario())
 
@@ -123,15 +123,15 @@ def test_small_work_is_answered_at_once_only_while_nothing_runs_or_waits():
         pool = Stepped()
         batcher = Batcher(pool, 64, inline=3600.0)
         work = Doubled(2)
-        assert not batcher.at_once(work)  # nothing like it was measured
+        assert not batcher.fits_inline(work)  # nothing like it was measured
         waiting = batcher.submit(work)
-        assert not batcher.at_once(work)  # busy
+        assert not batcher.fits_inline(work)  # busy
         await all_stepped(batcher)
         assert waiting.future.result() == work.expected
-        assert batcher.at_once(work)
-        assert batcher.answer_now(work) == work.expected
-        assert not batcher.at_once(Doubled(2, alone=True))
-        assert not batcher.at_once(Doubled(2, plan="another"))
+        assert batcher.fits_inline(work)
+        assert batcher.compute_inline(work)[0] == work.expected
+        assert not batcher.fits_inline(Doubled(2, separate=True))
+        assert not batcher.fits_inline(Doubled(2, plan="another"))
 
     asyncio.run(scenario())
 
@@ -139,16 +139,16 @@ def test_small_work_is_answered_at_once_only_while_nothing_runs_or_waits():
 def test_nobody_waits_for_the_whole_of_anothers_large_request():
     async def scenario():
         pool = Stepped()
-        batcher = Batcher(pool, 2 * QUANTUM)
+        batcher = Batcher(pool, 2 * TURN_ROWS)
         large = batcher.submit(Doubled(10_000), "a")
         small = batcher.submit(Doubled(1), "b")
-        own = batcher.submit(Doubled(1), "a")
+        third = batcher.submit(Doubled(1), "a")
         for _ in range(3):
             await settled(batcher)
             pool.step()
         await settled(batcher)
         assert small.future.done()
-        assert own.future.done()
-        assert large.taken < 200
+        assert third.future.done()
+        assert large.rows_started < 200
 
     asyncio.run(scenario())
