@@ -94,7 +94,7 @@ class Target:
 
     def answer(self, body: bytes, header: str | None) -> bytes:
         """As the service answers; raises ShortlistError."""
-        match = self.codec.find_template(body, None if header is None else header.encode("latin-1"))
+        match = self.codec.find_template(body, None if header is None else header.encode("latin-1", "replace"))
         if match is not None:
             template, contexts = match
             content, headers = template.encode(template.task.with_contexts(contexts).compute())
