@@ -36,7 +36,8 @@ async def respond(service: Service, target: Target, scope: Scope, receive: Recei
     state = RequestState(target.endpoint.name, target.path, dict(scope["headers"]), service.unknown_model)
     with service.admission.hold() as hold:
         try:
-            response = await make_response(service, target, state, hold, scope, receive)
+            body = await service.bodies.read(receive, state.headers, state.started, hold)
+            response = await make_response(service, target, state, hold, body, scope, receive)
         except Exception as error:
             response = failure(error)
         state.recorder.note_request(state, response.status)
@@ -47,10 +48,9 @@ async def respond(service: Service, target: Target, scope: Scope, receive: Recei
 
 
 async def make_response(
-    service: Service, target: Target, state: RequestState, hold: Hold, scope: Scope, receive: Receive
+    service: Service, target: Target, state: RequestState, hold: Hold, body: bytes, scope: Scope, receive: Receive
 ) -> Response:
-    """Read, decode, admit, compute, encode; raises what the request fails by."""
-    body = await service.bodies.read(receive, state.headers, state.started, hold)
+    """Decode, admit, compute, encode; raises what the request fails by."""
     started = time.perf_counter()
     if target.endpoint.compresses and state.headers.get(CONTENT_ENCODING):
         body = await decompress_body(service, state.headers, body)
