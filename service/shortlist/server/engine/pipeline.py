@@ -51,27 +51,27 @@ async def make_response(
     service: Service, target: Target, state: RequestState, hold: Hold, body: bytes, scope: Scope, receive: Receive
 ) -> Response:
     """Decode, admit, compute, encode; raises what the request fails by."""
+    # decode
     started = time.perf_counter()
-    if target.endpoint.compresses and state.headers.get(CONTENT_ENCODING):
-        body = await decompress_body(service, state.headers, body)
-        hold.take_bytes(len(body))
-    decode = target.endpoint.decode
-    in_loop = len(body) <= MAX_INLINE_BYTES
-    request = decode(service, state, body) if in_loop else await asyncio.to_thread(decode, service, state, body)
-    assert state.served is not None
-    limit = request.timeout or service.settings.request_timeout
-    hold.take_rows(state.served.admission, request.task.rows, state.started + limit - time.perf_counter())
+    request = await decode(service, target, state, hold, body)
+    served, task = state.served, request.task
+    assert served is not None
+
+    # admit
+    deadline = state.started + (request.timeout or service.settings.request_timeout)
+    hold.take_rows(served.admission, task.rows, deadline - time.perf_counter())
     state.decode_seconds = time.perf_counter() - started
 
-    batcher = state.served.batcher
-    if request.task.rows == 0 or batcher.fits_inline(request.task):
-        state.result, state.compute_seconds = batcher.compute_inline(request.task)
-        state.inline_rows = request.task.rows
+    # compute
+    if task.rows == 0 or served.batcher.fits_inline(task):
+        state.result, state.compute_seconds = served.batcher.compute_inline(task)
+        state.inline_rows = task.rows
     else:
-        state.result = await compute_in_batch(batcher, request, state, limit, scope, receive)
+        state.result = await compute_in_batch(served.batcher, request, state, deadline, scope, receive)
 
+    # encode
     started = time.perf_counter()
-    in_loop = request.task.result_bytes <= MAX_INLINE_BYTES
+    in_loop = task.result_bytes <= MAX_INLINE_BYTES
     encoded = request.encode(state.result) if in_loop else await asyncio.to_thread(request.encode, state.result)
     state.encode_seconds = time.perf_counter() - started
     return Response(OK, *encoded)
@@ -84,24 +84,39 @@ def respond_inline(service: Service, target: Target, headers: RawHeaders, body: 
     """
     state = RequestState(target.endpoint.name, target.path, headers, service.unknown_model)
     try:
-        service.admission.check_bytes(len(body))
-        request = target.endpoint.decode(service, state, body)
-        served, task = state.served, request.task
-        assert served is not None
-        if not served.batcher.fits_inline(task) or task.result_bytes > MAX_INLINE_BYTES:
+        response = make_response_inline(service, target, state, body)
+        if response is None:
             return None
-        limit = request.timeout or service.settings.request_timeout
-        decoded = time.perf_counter()
-        served.admission.check_rows(task.rows, state.started + limit - decoded)
-        state.decode_seconds = decoded - state.started
-        state.result, state.compute_seconds = served.batcher.compute_inline(task)
-        state.inline_rows = task.rows
-        started = time.perf_counter()
-        response = Response(OK, *request.encode(state.result))
-        state.encode_seconds = time.perf_counter() - started
     except Exception as error:
         response = failure(error)
     state.recorder.note_request(state, response.status)
+    return response
+
+
+def make_response_inline(service: Service, target: Target, state: RequestState, body: bytes) -> Response | None:
+    """Decode, admit, compute, encode, as `make_response`; None where the task has to wait or its result is large."""
+    # decode
+    service.admission.check_bytes(len(body))
+    request = target.endpoint.decode(service, state, body)
+    served, task = state.served, request.task
+    assert served is not None
+    if not served.batcher.fits_inline(task) or task.result_bytes > MAX_INLINE_BYTES:
+        return None
+
+    # admit
+    decoded = time.perf_counter()
+    deadline = state.started + (request.timeout or service.settings.request_timeout)
+    served.admission.check_rows(task.rows, deadline - decoded)
+    state.decode_seconds = decoded - state.started
+
+    # compute
+    state.result, state.compute_seconds = served.batcher.compute_inline(task)
+    state.inline_rows = task.rows
+
+    # encode
+    started = time.perf_counter()
+    response = Response(OK, *request.encode(state.result))
+    state.encode_seconds = time.perf_counter() - started
     return response
 
 
@@ -112,21 +127,26 @@ def failure(error: Exception) -> Response:
     return error_response(error)
 
 
-async def decompress_body(service: Service, headers: RawHeaders, body: bytes) -> bytes:
-    """The body as it was before compression; raises TooLarge, BadInput, Unsupported."""
-    encoding = headers[CONTENT_ENCODING].decode("latin-1")
-    return await asyncio.to_thread(decompress, body, encoding, service.settings.body_limit)
+async def decode(service: Service, target: Target, state: RequestState, hold: Hold, body: bytes) -> DecodedRequest:
+    """The checked request of a body that may be compressed, and large; raises ShortlistError."""
+    endpoint, encoding = target.endpoint, state.headers.get(CONTENT_ENCODING)
+    if endpoint.compresses and encoding:
+        body = await asyncio.to_thread(decompress, body, encoding.decode("latin-1"), service.settings.body_limit)
+        hold.take_bytes(len(body))
+    if len(body) <= MAX_INLINE_BYTES:
+        return endpoint.decode(service, state, body)
+    return await asyncio.to_thread(endpoint.decode, service, state, body)
 
 
 async def compute_in_batch(
-    batcher: Batcher, request: DecodedRequest, state: RequestState, limit: float, scope: Scope, receive: Receive
+    batcher: Batcher, request: DecodedRequest, state: RequestState, deadline: float, scope: Scope, receive: Receive
 ) -> Result:
-    """The result, from batches that the task shares with others; raises TimedOut after `limit` seconds in all."""
+    """The result, from batches that the task shares with others; raises TimedOut after the deadline."""
     submitted = time.perf_counter()
     client = scope.get("client") or ("", 0)
     queued = batcher.submit(request.task, str(client[0]), request.priority)
     loop = asyncio.get_running_loop()
-    timer = loop.call_later(max(0.0, state.started + limit - time.perf_counter()), batcher.expire, queued)
+    timer = loop.call_later(max(0.0, deadline - time.perf_counter()), batcher.expire, queued)
     disconnect = asyncio.ensure_future(receive())  # after the body, all that can come is that the client leaves
     disconnect.add_done_callback(partial(drop_abandoned, batcher, queued))
     try:
