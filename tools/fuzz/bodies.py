@@ -24,7 +24,7 @@ from shortlist.bundle.reader import Bundle
 from shortlist.errors import ShortlistError
 from shortlist.head import Head
 from shortlist.server.codecs import v2_request, v2_response, v2_template
-from shortlist.server.codecs.shared_memory import FOLDER, SharedMemory
+from shortlist.server.codecs.shared_memory import SHARED_MEMORY_FOLDER, SharedMemory
 from shortlist.server.codecs.v2_request import InferCodec
 from shortlist.server.messages.headers import JSON_LENGTH
 from shortlist.server.models import printable_labels
@@ -149,7 +149,7 @@ class Machine:
 @contextlib.contextmanager
 def machine(repository: Path) -> Iterator[Machine]:
     """With a shared memory object that is gone afterwards."""
-    file = FOLDER / f"shortlist-fuzz-{uuid.uuid4().hex}"
+    file = SHARED_MEMORY_FOLDER / f"shortlist-fuzz-{uuid.uuid4().hex}"
     file.write_bytes(bytes(REGION_BYTES))
     opened = Machine(repository, file)
     try:

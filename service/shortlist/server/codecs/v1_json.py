@@ -20,6 +20,7 @@ TARGET_FIELDS = ("model", "version")
 LIMIT_FIELDS = ("timeout", "priority")
 TOPK_FIELDS = (*TARGET_FIELDS, "contexts", "k", "allow", "ban", "exact", "labels", *LIMIT_FIELDS)
 SCORE_FIELDS = (*TARGET_FIELDS, "contexts", "ids", "exact", *LIMIT_FIELDS)
+JSON_CONTENT = (CONTENT_TYPE, JSON_TYPE.encode())
 
 
 def parse_fields(body: bytes, known: tuple[str, ...]) -> dict[str, Any]:
@@ -113,4 +114,4 @@ def encode_scores(manifest: Manifest, scores: Scores) -> Encoded:
 def encode_json(content: dict[str, Any]) -> Encoded:
     """JSON with its headers; arrays as they are, numbers that are not finite as null."""
     text = orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY)
-    return text, [(CONTENT_TYPE, JSON_TYPE.encode()), length_header(text)]
+    return text, [JSON_CONTENT, length_header(text)]

@@ -148,28 +148,28 @@ def encode_infer(
 ) -> Encoded:
     """The response's body and headers."""
     entries, blobs = [], []
-    for name, wanted in outputs.items():
-        if wanted.classes:
-            entry, blob = encode_classes(result, wanted, labels)
+    for name, output in outputs.items():
+        if output.classes:
+            entry, blob = encode_classes(result, output, labels)
         else:
-            entry, blob = encode_numbers(name, getattr(result, name), wanted, memory)
+            entry, blob = encode_numbers(name, getattr(result, name), output, memory)
         entries.append(entry)
         blobs.append(blob)
     text = write_text(manifest, request_id, entries, result)
-    if not any(wanted.binary and wanted.region is None for wanted in outputs.values()):
+    if not any(output.binary and output.region is None for output in outputs.values()):
         return text, [(CONTENT_TYPE, JSON_TYPE.encode()), length_header(text)]
     content = b"".join([text, *blobs])
     return content, [*binary_headers(text), length_header(content)]
 
 
 def encode_numbers(
-    name: str, values: Array, wanted: OutputFormat, memory: Memory | None
+    name: str, values: Array, output: OutputFormat, memory: Memory | None
 ) -> tuple[dict[str, Any], bytes]:
     """One output's entry and its bytes; in JSON its numbers are flat, and -inf is the least float32."""
-    if wanted.region is not None:
-        return write_region(name, values, wanted.region, memory), b""
-    entry = describe(name, values, binary=wanted.binary)
-    if wanted.binary:
+    if output.region is not None:
+        return write_region(name, values, output.region, memory), b""
+    entry = describe(name, values, binary=output.binary)
+    if output.binary:
         return entry, values.tobytes()
     flat = np.ascontiguousarray(values).reshape(-1)
     return entry | {"data": np.maximum(flat, LEAST_FLOAT32) if name == LOGPROBS else flat}, b""
@@ -188,13 +188,13 @@ def write_region(name: str, values: Array, region: Region, memory: Memory | None
     return entry | {"parameters": place | ({"shared_memory_offset": region.offset} if region.offset else {})}
 
 
-def encode_classes(result: Result, wanted: OutputFormat, labels: Labels | None) -> tuple[dict[str, Any], bytes]:
+def encode_classes(result: Result, output: OutputFormat, labels: Labels | None) -> tuple[dict[str, Any], bytes]:
     """The best classes of each row as `value:index` or `value:index:label`, best first."""
-    assert wanted.classes <= result.ids.shape[1]
-    rows = zip(result.ids[:, : wanted.classes].tolist(), result.logprobs[:, : wanted.classes].tolist(), strict=True)
+    assert output.classes <= result.ids.shape[1]
+    rows = zip(result.ids[:, : output.classes].tolist(), result.logprobs[:, : output.classes].tolist(), strict=True)
     texts = [write_class(value, id, labels) for ids, values in rows for id, value in zip(ids, values, strict=True)]
-    entry: dict[str, Any] = {"name": LOGPROBS, "datatype": "BYTES", "shape": [len(result.ids), wanted.classes]}
-    if not wanted.binary:
+    entry: dict[str, Any] = {"name": LOGPROBS, "datatype": "BYTES", "shape": [len(result.ids), output.classes]}
+    if not output.binary:
         return entry | {"data": texts}, b""
     content = b"".join(len(text).to_bytes(4, "little") + text for text in (text.encode() for text in texts))
     return entry | {"parameters": {"binary_data_size": len(content)}}, content

@@ -61,13 +61,13 @@ def decode_topk(service: Service, state: RequestState, body: bytes) -> DecodedRe
     fields = v1_json.parse_fields(body, v1_json.TOPK_FIELDS)
     served = find_model(service, state, *v1_json.read_target(fields))
     manifest = served.model.head.manifest
-    labels = wanted_labels(served.model) if read_flag(fields, "labels") else None
+    labels = require_labels(served.model) if read_flag(fields, "labels") else None
     query = v1_json.read_topk_query(fields, manifest.dim)
     limits = v1_json.read_limits(fields)
     return DecodedRequest(served.make_task(query), partial(v1_json.encode_topk, manifest, labels), *limits)
 
 
-def wanted_labels(model: Model) -> Labels:
+def require_labels(model: Model) -> Labels:
     """The model's labels; raises BadInput where it has none."""
     if model.labels is None:
         raise BadInput(f"{model} was exported without labels: leave the field labels out")

@@ -130,7 +130,7 @@ class Metrics:
         return series
 
     def render(self) -> bytes:
-        """The text exposition."""
+        """The text exposition of all families."""
         return generate_latest(self.registry)
 
     def publish_model(self, model: Model) -> None:
@@ -159,12 +159,10 @@ class OpenedTails(Collector):
     """A histogram of tails opened by a context vector, read off the plans' own tallies at a scrape."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        """Register; `tallies` is filled by model and version."""
-        self.tallies: dict[tuple[str, str], Tally] = {}
+        self.tallies: dict[tuple[str, str], Tally] = {}  # by model and version
         registry.register(self)
 
     def collect(self) -> Iterator[HistogramMetricFamily]:
-        """All series."""
         family = HistogramMetricFamily(
             "shortlist_opened_tails", "tails opened for a context vector, of plans that have some", labels=MODEL_LABELS
         )

@@ -27,7 +27,7 @@ class Request(BaseModel):
 
 
 class TopKRequest(Request):
-    """Which k classes score highest?"""
+    """The k classes that score highest."""
 
     k: int = Field(ge=1, description="classes wanted, at most the model's max_k", examples=[5])
     allow: Ids | None = Field(default=None, description="only these ids, for all rows or one list a row; -1 pads")
@@ -36,7 +36,7 @@ class TopKRequest(Request):
 
 
 class ScoreRequest(Request):
-    """How probable are these classes?"""
+    """The log-probabilities of given classes."""
 
     ids: Ids = Field(description="ids for all rows or one list a row; -1 pads")
 
@@ -128,7 +128,7 @@ class Output(BaseModel):
 class InferRequest(BaseModel):
     """Inputs context FP32 (binary: also FP16, BF16) [B, d], optional allow, ban INT64 [1 or B, m] padded with -1.
 
-    With the optional input ids INT64 [B, m] the answer is the log-probabilities of those ids.
+    With the optional input ids INT64 [B, m] the response holds the log-probabilities of those ids.
     """
 
     id: str | None = None

@@ -23,7 +23,7 @@ TRACE = "/trace/setting"
 SYSTEM = "/systemsharedmemory"
 REGION = SYSTEM + "/region/{region}"
 CUDA = "/cudasharedmemory/{path:path}"
-REGISTERED: dict[str, dict[str, Any]] = {
+REGISTER_FIELDS: dict[str, dict[str, Any]] = {
     "key": {"type": "string"},
     "offset": {"type": "integer", "minimum": 0},
     "byte_size": {"type": "integer", "minimum": 1},
@@ -48,7 +48,7 @@ async def change_log_settings(request: Request) -> Response:
 @router.get(MODEL + TRACE)
 async def trace_settings(request: Request, name: str | None = None) -> Response:
     """The trace settings of the server, or of a model."""
-    check_known(request, name)
+    check_model(request, name)
     return json_response(service_of(request).trace_settings.describe(name))
 
 
@@ -56,13 +56,13 @@ async def trace_settings(request: Request, name: str | None = None) -> Response:
 @router.post(MODEL + TRACE, openapi_extra=describe_optional_body(**TRACE_FIELDS))
 async def change_trace_settings(request: Request, name: str | None = None) -> Response:
     """Change trace settings of the server, or of a model; null clears one; answers every setting."""
-    check_known(request, name)
+    check_model(request, name)
     settings = service_of(request).trace_settings
     settings.update(await read_optional_fields(request), name)
     return json_response(settings.describe(name))
 
 
-def check_known(request: Request, name: str | None) -> None:
+def check_model(request: Request, name: str | None) -> None:
     """Raise NotFound where there is no model of that name."""
     if name is not None:
         service_of(request).models.versions(name)
@@ -83,7 +83,7 @@ async def status(request: Request, region: str | None = None) -> Response:
     return json_response(regions_of(request).status(region))
 
 
-@router.post(REGION + "/register", response_class=Response, openapi_extra=describe_optional_body(**REGISTERED))
+@router.post(REGION + "/register", response_class=Response, openapi_extra=describe_optional_body(**REGISTER_FIELDS))
 async def register(request: Request, region: str) -> Response:
     """Make a part of a shared memory object known by a name, for inputs and outputs."""
     regions = regions_of(request)

@@ -26,8 +26,8 @@ from .v2 import MODEL, VERSION, find_model
 router = APIRouter(prefix="/v2", tags=["Open Inference Protocol"], responses=schemas.FAILURES)
 
 STATES = {"loading": "LOADING", "ready": "READY", "failed": "UNAVAILABLE", "unloaded": "UNAVAILABLE"}
-NAMED = "/repository/models/{name}"
-TYPES = {"BYTES": "TYPE_STRING"}  # all others are called TYPE_ and their name
+REPOSITORY_MODEL = "/repository/models/{name}"
+TYPE_NAMES = {"BYTES": "TYPE_STRING"}  # all others are called TYPE_ and their name
 PARAMETERS = {"type": "object"}
 MICROSECONDS = 1e6  # in a second
 
@@ -41,7 +41,7 @@ async def index(request: Request) -> Response:
 
 
 def describe_state(model: Model) -> dict[str, str]:
-    """One version in the index."""
+    """The entry of one version in the index."""
     return {
         "name": model.name,
         "version": str(model.version),
@@ -50,7 +50,9 @@ def describe_state(model: Model) -> dict[str, str]:
     }
 
 
-@router.post(NAMED + "/load", response_class=Response, openapi_extra=describe_optional_body(parameters=PARAMETERS))
+@router.post(
+    REPOSITORY_MODEL + "/load", response_class=Response, openapi_extra=describe_optional_body(parameters=PARAMETERS)
+)
 async def load(request: Request, name: str) -> Response:
     """Load every version of a model that is in the repository now; heads stay in use meanwhile."""
     check_overrides(await read_parameters(request))
@@ -58,7 +60,9 @@ async def load(request: Request, name: str) -> Response:
     return Response()
 
 
-@router.post(NAMED + "/unload", response_class=Response, openapi_extra=describe_optional_body(parameters=PARAMETERS))
+@router.post(
+    REPOSITORY_MODEL + "/unload", response_class=Response, openapi_extra=describe_optional_body(parameters=PARAMETERS)
+)
 async def unload(request: Request, name: str) -> Response:
     """Serve no version of a model, and free its memory, until it is loaded again."""
     read_flag(await read_parameters(request), "unload_dependents")  # no model depends on another
@@ -82,24 +86,24 @@ def check_overrides(parameters: dict[str, Any]) -> None:
 @router.get(VERSION + "/config")
 async def config(request: Request, name: str, version: str | None = None) -> Response:
     """How a model is served, in the words of Triton's ModelConfig."""
-    return json_response(model_config(service_of(request), find_model(request, name, version)))
+    return json_response(describe_config(service_of(request), find_model(request, name, version)))
 
 
-def model_config(service: Service, model: Model) -> dict[str, Any]:
+def describe_config(service: Service, model: Model) -> dict[str, Any]:
     """One version's configuration; raises NotReady. Its tensors are those of the metadata."""
     manifest = model.head.manifest
     versions = list(service.models.versions(model.name))
-    described = v2_request.describe_model(manifest, versions)
+    metadata = v2_request.describe_model(manifest, versions)
     return {
         "name": model.name,
-        "platform": described["platform"],
+        "platform": metadata["platform"],
         "backend": "onnxruntime",
         "version_policy": {"latest": {"num_versions": len(versions)}},
         "max_batch_size": service.settings.max_rows,
-        "input": [tensor(entry) | {"optional": entry["name"] != CONTEXT} for entry in described["inputs"]],
-        "output": [tensor(entry) | label_file(entry, model) for entry in described["outputs"]],
-        "dynamic_batching": batching(service.settings),
-        "instance_group": [{"name": model.name, "kind": kind(service.device), "count": 1}],
+        "input": [describe_tensor(entry) | {"optional": entry["name"] != CONTEXT} for entry in metadata["inputs"]],
+        "output": [describe_tensor(entry) | describe_label_file(entry, model) for entry in metadata["outputs"]],
+        "dynamic_batching": describe_batching(service.settings),
+        "instance_group": [{"name": model.name, "kind": instance_kind(service.device), "count": 1}],
         "parameters": {
             key: {"string_value": str(getattr(manifest, key))} for key in ("method", "plan", "normalizer", "max_k")
         },
@@ -111,23 +115,23 @@ def model_config(service: Service, model: Model) -> dict[str, Any]:
     }
 
 
-def tensor(entry: dict[str, Any]) -> dict[str, Any]:
+def describe_tensor(entry: dict[str, Any]) -> dict[str, Any]:
     """A tensor of the metadata in the words of a config, where `dims` leave out the batch."""
     datatype = entry["datatype"]
     return {
         "name": entry["name"],
-        "data_type": TYPES.get(datatype, f"TYPE_{datatype}"),
+        "data_type": TYPE_NAMES.get(datatype, f"TYPE_{datatype}"),
         "dims": entry["shape"][1:],
     }
 
 
-def label_file(entry: dict[str, Any], model: Model) -> dict[str, str]:
+def describe_label_file(entry: dict[str, Any], model: Model) -> dict[str, str]:
     """Where the labels of an output's classes stand, if the model has any."""
     has_labels = entry["name"] == LOGPROBS and model.labels is not None
     return {"label_filename": LABELS if has_labels else ""}
 
 
-def batching(settings: Settings) -> dict[str, Any]:
+def describe_batching(settings: Settings) -> dict[str, Any]:
     """How requests are gathered; times in microseconds. The queue is bounded in rows, over all models."""
     return {
         "preferred_batch_size": [settings.batch_rows],
@@ -140,6 +144,6 @@ def batching(settings: Settings) -> dict[str, Any]:
     }
 
 
-def kind(device: str) -> str:
+def instance_kind(device: str) -> str:
     """The kind of an instance on a device."""
     return "KIND_CPU" if device == "cpu" else "KIND_GPU"
