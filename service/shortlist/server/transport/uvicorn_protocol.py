@@ -2,8 +2,9 @@
 
 Of `uvicorn.protocols.http.httptools_impl`, as of uvicorn 0.54:
 
-- `HttpToolsProtocol`, its parser's callbacks and `send_400_response`: they see heads and bodies as they arrive, which
-  bounds how long and how large a head may be, and they are where a refusal can be a sentence in JSON.
+- `HttpToolsProtocol`, its parser's callbacks and `send_400_response`, which `connection` overrides, its `scope`,
+  `headers`, `loop` and `timeout_keep_alive`: they show heads and bodies as they arrive, which bounds how long and how
+  large a head may be, and they are where a refusal can be a sentence in JSON.
 - `cycle`, `pipeline`, `_start_asgi_task`: the request that is served and those that wait behind it, to drop them all
   when nobody will read their responses.
 - `timeout_keep_alive_task`, `timeout_keep_alive_handler`, `flow.write_paused`: whether a connection is idle, and for
