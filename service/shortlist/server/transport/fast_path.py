@@ -29,13 +29,14 @@ UNUSUAL_HEADERS = frozenset((b"transfer-encoding", CONTENT_ENCODING, b"expect", 
 class ParsedHead:
     """A request's head that was parsed before. body_bytes: of its body. skip: requests that are not to be tried.
 
-    response_head: the last response's head, made of `default_headers` and `response_headers`.
+    response_head: the last response's head, made of the three before it.
     """
 
     target: Target
     headers: RawHeaders
     body_bytes: int
     skip: int = 0
+    response_status: int = 0
     default_headers: Headers | None = None
     response_headers: Headers | None = None
     response_head: bytes = b""
@@ -79,8 +80,11 @@ class FastPath:
             head.skip = SKIPPED_REQUESTS
             return None
         status, content, headers = response
-        if headers is not head.response_headers or default_headers is not head.default_headers:
-            # lists are never changed, and one list of headers belongs to one status
-            head.default_headers, head.response_headers = default_headers, headers
+        if (
+            headers != head.response_headers
+            or status != head.response_status
+            or default_headers is not head.default_headers  # a new list whenever they change
+        ):
             head.response_head = write_head(status, [*default_headers, *headers])
+            head.response_status, head.response_headers, head.default_headers = status, headers, default_headers
         return head.response_head + content
