@@ -50,8 +50,8 @@ class Gathering(RuleBasedStateMachine):
         fails=st.sampled_from([None] * 6 + ["part", "end"]),
     )
     def submit(self, rows, client, priority, plan, separate, fails):
-        work = Doubled(rows, plan, separate, fails)
-        self.requests.append(self.do(lambda: self.batcher.submit(work, client, priority)))
+        task = Doubled(rows, plan, separate, fails)
+        self.requests.append(self.do(lambda: self.batcher.submit(task, client, priority)))
 
     @rule(many=st.integers(2, 30), client=st.sampled_from(CLIENTS))
     def submit_single_rows(self, many, client):
@@ -131,11 +131,11 @@ class Gathering(RuleBasedStateMachine):
 
     def check(self, waiting):
         """What is known of one request now."""
-        work = waiting.task
-        assert max(Counter(work.computed).values(), default=1) == 1
-        assert work.computed == list(range(len(work.computed)))
+        task = waiting.task
+        assert max(Counter(task.computed).values(), default=1) == 1
+        assert task.computed == list(range(len(task.computed)))
         if waiting in self.dropped:
-            assert len(work.computed) <= self.dropped[waiting]
+            assert len(task.computed) <= self.dropped[waiting]
         if not waiting.future.done():
             return
         found = outcome(waiting.future)
@@ -143,11 +143,11 @@ class Gathering(RuleBasedStateMachine):
             assert found is self.errors[waiting] or isinstance(found, self.errors[waiting])
         elif waiting in self.cancelled:
             assert found is asyncio.CancelledError
-        elif work.fails is not None:
+        elif task.fails is not None:
             assert isinstance(found, BadInput)
-            assert str(found) == f"{work.numbers[0]} fails"
+            assert str(found) == f"{task.numbers[0]} fails"
         else:
-            assert found == work.expected
+            assert found == task.expected
 
     def teardown(self):
         if hasattr(self, "pool"):
