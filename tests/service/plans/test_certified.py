@@ -272,9 +272,9 @@ def test_requests_of_one_k_alone_are_computed_together(head):
     works = [make_task(head, TopKQuery(rows[i : i + 4], k, exact=True)) for i, k in ((0, 3), (4, 3), (8, 5))]
     groups = [Slice(work, 0, 4).group for work in works]
     assert groups[0] == groups[1] != groups[2]
-    parts = works[0].together([Slice(works[0], 0, 4), Slice(works[1], 0, 4)])
+    parts = works[0].compute_slices([Slice(works[0], 0, 4), Slice(works[1], 0, 4)])
     for work, part in zip(works, parts, strict=False):
-        alone = work.answer()
+        alone = work.compute()
         np.testing.assert_array_equal(part.ids, alone.ids)
         np.testing.assert_array_equal(part.scored, alone.scored)
 
