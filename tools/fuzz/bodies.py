@@ -17,20 +17,18 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
-from types import SimpleNamespace
 
 import coverage
 import orjson
 from shortlist.bundle.reader import Bundle
 from shortlist.errors import ShortlistError
 from shortlist.head import Head
-from shortlist.server.codecs import v2_request, v2_response
-from shortlist.server.codecs.shared_memory import FOLDER, SharedMemory
-from shortlist.server.codecs.v2_request import Codec
-from shortlist.server.engine.service import Service
-from shortlist.server.messages.headers import LENGTH
-from shortlist.server.models import labels_of
-from shortlist.server.scheduling.tasks import checked_work
+from shortlist.server.codecs import v2_request, v2_response, v2_template
+from shortlist.server.codecs.shared_memory import SHARED_MEMORY_FOLDER, SharedMemory
+from shortlist.server.codecs.v2_request import InferCodec
+from shortlist.server.messages.headers import JSON_LENGTH
+from shortlist.server.models import printable_labels
+from shortlist.server.scheduling.tasks import SizeLimits, make_task
 from shortlist.server.settings import Settings
 from shortlist.wire import open_inference
 
@@ -40,7 +38,7 @@ from .mutations import spoilt
 from .valid import REGION, REGION_BYTES, Valid, valid_request
 
 OUT = Path("build/fuzz")
-MEASURED = [module.__file__ for module in (v2_request, v2_response, open_inference)]
+MEASURED = [module.__file__ for module in (v2_request, v2_response, v2_template, open_inference)]
 COVERED = 50_000  # requests that are traced: tracing takes time
 ENOUGH = 20_000  # requests that must reach LEAST of the branches
 LEAST = 95.0
@@ -89,27 +87,29 @@ class Target:
 
     def __init__(self, folder: Path, memory: SharedMemory | None) -> None:
         self.head = Head(Bundle(folder), "cpu", 1)
-        labels = labels_of(self.head) if memory is not None else None
-        self.codec = Codec(self.head.manifest, labels, memory)
-        self.limits = SimpleNamespace(settings=Settings())
+        labels = printable_labels(self.head) if memory is not None else None
+        self.codec = InferCodec(self.head.manifest, labels, memory)
+        settings = Settings()
+        self.limits = SizeLimits(settings.max_rows, settings.answer_limit)
 
     def answer(self, body: bytes, header: str | None) -> bytes:
         """As the service answers; raises ShortlistError."""
-        request = self.codec.decode(body, header)
-        work = request.work
-        if work is None:
-            Service.check_limits(self.limits, request.query)
-            work = checked_work(self.head, request.query)
-            if request.template is not None:
-                request.template.learn(work)
-        content, headers = self.codec.encode(request, work.answer())
+        match = self.codec.find_template(body, None if header is None else header.encode("latin-1", "replace"))
+        if match is not None:
+            template, contexts = match
+            content, headers = template.encode(template.task.with_contexts(contexts).compute())
+        else:
+            request = self.codec.decode(body, header)
+            task = make_task(self.head, request.query, self.limits)
+            self.codec.add_template(request, task)
+            content, headers = self.codec.encode(request, task.compute())
         check_answer(content, dict(headers))
         return content
 
 
 def check_answer(content: bytes, headers: dict[bytes, bytes]) -> None:
     """The JSON can be read, and announces the bytes that follow."""
-    length = int(headers.get(LENGTH, len(content)))
+    length = int(headers.get(JSON_LENGTH, len(content)))
     outputs = orjson.loads(content[:length])["outputs"]
     announced = sum(output.get("parameters", {}).get("binary_data_size", 0) for output in outputs)
     assert length + announced == len(content), "the answer's length is not what it announces"
@@ -149,7 +149,7 @@ class Machine:
 @contextlib.contextmanager
 def machine(repository: Path) -> Iterator[Machine]:
     """With a shared memory object that is gone afterwards."""
-    file = FOLDER / f"shortlist-fuzz-{uuid.uuid4().hex}"
+    file = SHARED_MEMORY_FOLDER / f"shortlist-fuzz-{uuid.uuid4().hex}"
     file.write_bytes(bytes(REGION_BYTES))
     opened = Machine(repository, file)
     try:

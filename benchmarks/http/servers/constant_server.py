@@ -84,7 +84,8 @@ def main(repository: Path, port: int) -> None:
     service = app.state.service
     threading.Thread(target=replace_all, args=(service,), daemon=True).start()
     with listen(settings.host, settings.port) as listener:
-        Server(configure(Gateway(app, service), settings), service).run([listener])
+        gateway = Gateway(app, service)
+        Server(configure(gateway, settings, gateway.fast_path), service).run([listener])
 
 
 if __name__ == "__main__":

@@ -26,15 +26,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
             flag = f"--{name.replace('_', '-')}"
             if field.annotation is bool:
                 switch = argparse.BooleanOptionalAction
-                said = "on" if field.default else "off"
-                parser.add_argument(flag, action=switch, default=None, help=f"{field.description} (default: {said})")
+                default = "on" if field.default else "off"
+                parser.add_argument(flag, action=switch, default=None, help=f"{field.description} (default: {default})")
                 continue
             default = "" if field.default is None else f" (default: {field.default})"
             parser.add_argument(flag, help=f"{field.description}{default}", metavar=name.rpartition("_")[2].upper())
 
 
 def run(args: argparse.Namespace) -> int:
-    """Serve until told to stop; returns 2 where a flag or variable is wrong."""
+    """Serve until a signal stops it; returns 2 where a flag or variable is wrong."""
     try:
         settings = load_settings(**vars(args))
     except BadInput as error:

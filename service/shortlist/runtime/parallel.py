@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy.typing as npt
 
+from shortlist.core.moving_average import ClippedAverage
+
 WORTH_SECONDS = 125e-6  # of work for each thread: it takes about as long to wake one
-RECENT = 0.2  # the share of the last call in what a row is taken to cost
-OUTLIER = 2.0  # a longer time, of this many times what was expected, counts as so much: the system was busy
+ROW_SECONDS = ClippedAverage(recent_weight=0.2, clip=2.0)  # a call that took longer than that met a busy system
 TURNS = 4  # of each thread: one that wakes late takes fewer
 
 Arrays = tuple[npt.NDArray[Any], ...]
@@ -48,8 +49,7 @@ class SideBySide:
 
     def note(self, seconds: float) -> None:
         """What a row took."""
-        old = self.row_seconds or seconds
-        self.row_seconds = (1 - RECENT) * old + RECENT * min(seconds, OUTLIER * old)
+        self.row_seconds = ROW_SECONDS.update(self.row_seconds, seconds)
 
 
 def turns(arrays: Arrays, some: int) -> Iterator[Arrays]:

@@ -14,10 +14,10 @@ from starlette.responses import Response
 from shortlist import __version__
 from shortlist.errors import ShortlistError
 from shortlist.server.engine.service import Service
-from shortlist.server.messages.responses import error_response, json_response
+from shortlist.server.messages.responses import error_response, json_response, to_starlette
 from shortlist.server.routes.health import health
 
-from .routes import schemas, v1, v2, v2_operations, v2_repository
+from .routes import inference, schemas, v1, v2, v2_operations, v2_repository
 from .settings import Settings
 
 
@@ -27,7 +27,7 @@ class App(FastAPI):
     def openapi(self) -> dict[str, Any]:
         """The OpenAPI document, made once."""
         if self.openapi_schema is None:
-            self.openapi_schema = schemas.with_requests(super().openapi())
+            self.openapi_schema = schemas.add_request_schemas(super().openapi())
         return self.openapi_schema
 
 
@@ -45,7 +45,7 @@ def create_app(settings: Settings, registry: CollectorRegistry | None = None) ->
         redirect_slashes=False,
     )
     app.state.service = service
-    for router in (v1.router, v2_repository.router, v2_operations.router, v2.router, health):
+    for router in (inference.make_router(), v1.router, v2_repository.router, v2_operations.router, v2.router, health):
         app.include_router(router)
     add_error_handlers(app)
     return app
@@ -66,11 +66,9 @@ def add_error_handlers(app: FastAPI) -> None:
 
 
 async def on_http_error(request: Request, error: Exception) -> Response:
-    """No such route, or the wrong verb for it."""
     assert isinstance(error, HTTPException)
     return json_response({"error": error.detail}, error.status_code, dict(error.headers or {}))
 
 
 async def on_error(request: Request, error: Exception) -> Response:
-    """An error of ours, or one that nobody foresaw."""
-    return error_response(error)
+    return to_starlette(error_response(error))

@@ -1,4 +1,4 @@
-"""The models of a repository: each is loaded, held against its canary and warmed before it answers."""
+"""The models of a repository: each is loaded, checked against its canary and warmed before it serves."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -60,7 +60,7 @@ class Model:
     """One version of a model, from its folder to a warmed head."""
 
     def __init__(self, name: str, version: int, folder: Path, *, awaited: bool = True) -> None:
-        """Nothing is read yet; `awaited`: the server is ready no sooner than this model."""
+        """Read nothing yet. awaited: the server is ready no sooner than this model."""
         self.name = name
         self.version = version
         self.folder = folder
@@ -82,26 +82,31 @@ class Model:
         return head
 
     @property
+    def head_in_use(self) -> Head | None:
+        """The warmed head, None where there is none."""
+        return self._head
+
+    @property
     def classes(self) -> int:
-        """V; 0 while there is no head."""
+        """V, the number of classes; 0 while there is no head."""
         head = self._head
         return 0 if head is None else head.manifest.classes
 
     @property
     def dense_scored(self) -> int:
-        """What `scored` is of a row that dense answered: V; no number of a head that is its own reference."""
+        """`scored` of a row that dense computed: V; -1, which no row has, where the head is its own reference."""
         head = self._head
         return -1 if head is None or head.is_own_reference else head.manifest.classes
 
     def load(self, device: str | None, threads: int | None) -> None:
-        """Become ready, or failed with the reason; a head that answers goes on until the new one is warmed.
+        """Become ready, or failed with the reason; a head in use is replaced once the new one is warmed.
 
-        Raises ShortlistError; the head that answered before then stays.
+        Raises ShortlistError; a head that was in use before then stays.
         """
         if self._head is None:
             self.state, self.reason = "loading", "it is still loading"
         try:
-            head, labels = prepared(self.folder, device, threads)
+            head, labels = prepare_head(self.folder, device, threads)
         except ShortlistError as error:
             log.error("%s failed: %s", self, error)
             if self._head is None:
@@ -114,65 +119,23 @@ class Model:
         log.info("%s is ready on %s: %s", self, head.device, head.manifest.method)
 
     def unload(self) -> None:
-        """Answer no more, and let the memory go once what runs is done."""
+        """Serve no more, and free the memory once running requests are done."""
         self.state, self.reason = "unloaded", "unloaded"
         self.awaited = False
         self._head = self.labels = None
         log.info("%s is unloaded", self)
 
-    def info(self) -> dict[str, Any]:
-        """What /v1/models says of this version."""
-        state: dict[str, Any] = {
-            "name": self.name,
-            "version": self.version,
-            "state": self.state,
-            "reason": self.reason or None,
-        }
-        head = self._head
-        if head is None:
-            return state
-        manifest = head.manifest.model_dump(
-            include={
-                "method",
-                "plan",
-                "reference",
-                "classes",
-                "dim",
-                "dtype",
-                "max_k",
-                "normalizer",
-                "settings",
-                "fit",
-                "seed",
-                "logit_scale",
-                "soft_cap",
-                "dense_crossover",
-                "certificate",
-                "quality",
-            }
-        )
-        return (
-            state
-            | manifest
-            | {
-                "device": head.device,
-                "threads": head.threads,
-                "labels": self.labels is not None,
-                "exact": head.exact is not None,
-            }
-        )
 
-
-def prepared(folder: Path, device: str | None, threads: int | None) -> tuple[Head, Labels | None]:
-    """A head that is checked and warmed, and its labels; raises ShortlistError."""
+def prepare_head(folder: Path, device: str | None, threads: int | None) -> tuple[Head, Labels | None]:
+    """A checked and warmed head, and its labels; raises ShortlistError."""
     head, _ = load_checked(folder, device, threads)
     warm(head)
     if head.plan.tally is not None:
         head.plan.tally.reset()  # warming calls are no requests
-    return head, labels_of(head)
+    return head, printable_labels(head)
 
 
-def labels_of(head: Head) -> Labels | None:
+def printable_labels(head: Head) -> Labels | None:
     """[V + 1] labels that JSON can hold; the last one, None, stands for the id -1."""
     if head.labels is None:
         return None
@@ -180,10 +143,10 @@ def labels_of(head: Head) -> Labels | None:
     return np.array([*printable, None], dtype=object)
 
 
-def attempt(
+def try_load(
     model: Model, device: str | None, threads: int | None, notify: Callable[[Model], None]
 ) -> BundleError | None:
-    """Load one version and notify, whatever comes of it; returns why it could not be loaded."""
+    """Load one version, then call `notify`; returns the error with which it failed, if it did."""
     try:
         model.load(device, threads)
     except ShortlistError as error:
@@ -211,42 +174,42 @@ class Models:
             yield from versions.values()
 
     def load_all(self, device: str | None, threads: int | None, notify: Callable[[Model], None]) -> None:
-        """Load one after the other, until stopped; `notify` hears of each that is done."""
+        """Load one after the other, until stopped; `notify` is called with each that is done."""
         for model in self:
             with self._loading:
                 if self.stopped.is_set():
                     return
                 if model.state == "loading":  # else it was loaded or unloaded by name meanwhile
-                    attempt(model, device, threads, notify)
+                    try_load(model, device, threads, notify)
 
     def load(self, name: str, device: str | None, threads: int | None, notify: Callable[[Model], None]) -> None:
         """Load every version of one model that the repository holds now, also new ones; drop those that it lost.
 
-        A head that answers goes on until its successor is ready, and stays where that fails. Takes seconds.
+        A head stays in use until its successor is ready, or where that fails. Takes seconds.
         Raises NotFound, and BundleError with the first failure once every version was tried.
         """
         with self._loading:
-            known = self.by_name.get(name, {})
-            found = {
-                version: known.get(version) or Model(name, version, folder, awaited=False)
+            before = self.by_name.get(name, {})
+            now = {
+                version: before.get(version) or Model(name, version, folder, awaited=False)
                 for version, folder in bundles_of(self.repository, name).items()
             }
-            self._put(name, known | found)
-            failures = [error for model in found.values() if (error := attempt(model, device, threads, notify))]
+            self._replace(name, before | now)
+            failures = [error for model in now.values() if (error := try_load(model, device, threads, notify))]
             if failures:
                 raise failures[0]
-            for version in known.keys() - found.keys():
-                known[version].unload()
-            self._put(name, found)
+            for version in before.keys() - now.keys():
+                before[version].unload()
+            self._replace(name, now)
 
     def unload(self, name: str) -> None:
-        """Every version answers NotReady from now on, until it is loaded again; raises NotFound."""
+        """Make every version NotReady until it is loaded again; raises NotFound."""
         with self._loading:
             for model in self.versions(name).values():
                 model.unload()
 
-    def _put(self, name: str, versions: dict[int, Model]) -> None:
-        """Replace the versions of one model; readers see the old mapping or the new one, never a half."""
+    def _replace(self, name: str, versions: dict[int, Model]) -> None:
+        """Replace the versions of one model; readers see the old mapping or the new one, never a mixture."""
         by_name = self.by_name | {name: dict(sorted(versions.items()))}
         self.by_name = dict(sorted(by_name.items()))
 
@@ -279,3 +242,12 @@ class Models:
         if waiting:
             first = min(waiting, key=lambda model: model.state)
             raise NotReady(f"{first} is not ready: {first.reason}")
+
+
+def parse_version(text: str | None, name: str) -> int | None:
+    """A version of model `name` from a path or query, None for the latest; raises NotFound when it is no number."""
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdigit() and len(text) < 10):
+        raise NotFound(f"Request for unknown model: '{cut(name)}' version {cut(text)} is not found")
+    return int(text)

@@ -10,14 +10,14 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from shortlist.errors import BadInput
 
-PREFIX = "SHORTLIST_"
+ENVIRONMENT_PREFIX = "SHORTLIST_"
 MIB = 1 << 20
 
 
 class Settings(BaseSettings):
-    """Everything a server can be told; sizes in bytes, times in seconds."""
+    """All settings of a server, with their defaults; sizes in bytes, times in seconds."""
 
-    model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True, extra="ignore")
+    model_config = SettingsConfigDict(env_prefix=ENVIRONMENT_PREFIX, frozen=True, extra="ignore")
 
     repository: Path = Field(Path("build/repository"), description="folder of <name>/<version>/ bundles")
     host: str = Field("127.0.0.1", min_length=1, description="address to listen on")
@@ -54,16 +54,16 @@ def load_settings(**flags: Any) -> Settings:
 
     Raises BadInput naming the variable or flag and its value.
     """
-    given = {name: value for name, value in flags.items() if value is not None}
+    set_flags = {name: value for name, value in flags.items() if value is not None}
     try:
-        return Settings(**given)
+        return Settings(**set_flags)
     except ValidationError as error:
-        raise BadInput(sentence(error, given)) from None
+        raise BadInput(explain_error(error, set_flags)) from None
 
 
-def sentence(error: ValidationError, given: dict[str, Any]) -> str:
-    """What is wrong with the first wrong setting, and where it came from."""
+def explain_error(error: ValidationError, flags: dict[str, Any]) -> str:
+    """What is wrong with the first wrong setting, and the flag or variable that it came from."""
     first = error.errors()[0]
     name = str(first["loc"][0])
-    source = f"--{name.replace('_', '-')}" if name in given else f"{PREFIX}{name.upper()}"
+    source = f"--{name.replace('_', '-')}" if name in flags else f"{ENVIRONMENT_PREFIX}{name.upper()}"
     return f"{source} is '{first['input']}': {first['msg'][0].lower()}{first['msg'][1:]}"

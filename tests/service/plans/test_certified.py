@@ -18,7 +18,7 @@ from shortlist.errors import BadInput, BundleError
 from shortlist.evaluation.canary import check_canary
 from shortlist.plans import certified
 from shortlist.runtime.session import Graph
-from shortlist.server.scheduling.tasks import Piece, checked_work
+from shortlist.server.scheduling.tasks import Slice, make_task
 from shortlist_exporter.graphs import bounds as certificate
 from shortlist_exporter.inputs.sources import Contexts, Dense
 
@@ -276,12 +276,12 @@ def test_answers_over_http_say_that_they_are_bounded(tmp_path, head):
 
 
 def test_requests_of_one_k_alone_are_computed_together(head):
-    works = [checked_work(head, TopKQuery(rows[i : i + 4], k, exact=True)) for i, k in ((0, 3), (4, 3), (8, 5))]
-    groups = [Piece(work, 0, 4).group for work in works]
+    works = [make_task(head, TopKQuery(rows[i : i + 4], k, exact=True)) for i, k in ((0, 3), (4, 3), (8, 5))]
+    groups = [Slice(work, 0, 4).group for work in works]
     assert groups[0] == groups[1] != groups[2]
-    parts = works[0].together([Piece(works[0], 0, 4), Piece(works[1], 0, 4)])
+    parts = works[0].compute_slices([Slice(works[0], 0, 4), Slice(works[1], 0, 4)])
     for work, part in zip(works, parts, strict=False):
-        alone = work.answer()
+        alone = work.compute()
         np.testing.assert_array_equal(part.ids, alone.ids)
         np.testing.assert_array_equal(part.scored, alone.scored)
 

@@ -17,11 +17,11 @@ from typing import Any
 from shortlist.core.checks import cut, is_count
 from shortlist.errors import BadInput, TooLarge
 
-FOLDER = Path("/dev/shm")
-KEY = re.compile(r"/?([^/\0]{1,255})")
-MOST_BYTES = 16 << 20
-MOST_REGIONS = 256  # each holds a file open
-OPEN = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # neither waits for a pipe nor follows a link
+SHARED_MEMORY_FOLDER = Path("/dev/shm")
+KEY_PATTERN = re.compile(r"/?([^/\0]{1,255})")
+MAX_INPUT_BYTES = 16 << 20
+MAX_REGIONS = 256  # each holds a file open
+OPEN_FLAGS = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # neither waits for a pipe nor follows a link
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,12 +34,12 @@ class Region:
     byte_size: int
     file: int
 
-    def described(self) -> dict[str, Any]:
-        """As the protocol shows it."""
+    def describe(self) -> dict[str, Any]:
+        """The region as the protocol shows it."""
         return {"name": self.name, "key": self.key, "offset": self.offset, "byte_size": self.byte_size}
 
-    def start(self, offset: int, size: int) -> int:
-        """Where `size` bytes from `offset` lie in the file; raises BadInput when not all are inside the region."""
+    def place(self, offset: int, size: int) -> int:
+        """The offset in the file of `size` bytes from `offset`; raises BadInput when not all are in the region."""
         if not is_count(offset) or not is_count(size) or offset + size > self.byte_size:
             raise BadInput(
                 f"{cut(size)} bytes from offset {cut(offset)} are not inside shared memory region "
@@ -51,14 +51,14 @@ class Region:
 class SharedMemory:
     """The registered regions, by name. Threads may share it."""
 
-    def __init__(self, most: int = MOST_BYTES) -> None:
-        """No regions yet. most: bytes that are read for one input, as of a body."""
-        self.most = most
+    def __init__(self, max_input_bytes: int = MAX_INPUT_BYTES) -> None:
+        """max_input_bytes: most bytes that are read for one input, as of a body."""
+        self.max_input_bytes = max_input_bytes
         self.regions: dict[str, Region] = {}
         self._lock = threading.Lock()  # a file must not be closed, and its number reused, while it is read
 
     def register(self, name: str, key: str, offset: int, byte_size: int) -> None:
-        """Make `byte_size` bytes from `offset` of the shared memory object `key` known as `name`.
+        """Name `byte_size` bytes from `offset` of the shared memory object `key`.
 
         Raises BadInput when the name is taken, or the key or the sizes are wrong.
         """
@@ -67,31 +67,33 @@ class SharedMemory:
         with self._lock:
             if name in self.regions:
                 raise BadInput(f"shared memory region '{cut(name)}' is registered already: unregister it first")
-            if len(self.regions) >= MOST_REGIONS:
-                raise BadInput(f"{MOST_REGIONS} shared memory regions are registered: unregister one first")
-            self.regions[name] = Region(name, key, offset, byte_size, opened(key, offset + byte_size))
+            if len(self.regions) >= MAX_REGIONS:
+                raise BadInput(f"{MAX_REGIONS} shared memory regions are registered: unregister one first")
+            self.regions[name] = Region(name, key, offset, byte_size, open_object(key, offset + byte_size))
 
     def unregister(self, name: str | None = None) -> None:
-        """Forget one region, or all; one that is not registered is no error."""
+        """Forget one region, or all; it is no error where one is not registered."""
         with self._lock:
-            for gone in [name] if name is not None else list(self.regions):
-                region = self.regions.pop(gone, None)
+            for each in [name] if name is not None else list(self.regions):
+                region = self.regions.pop(each, None)
                 if region is not None:
                     os.close(region.file)
 
     def status(self, name: str | None = None) -> list[dict[str, Any]]:
         """One region, or all, as the protocol shows them; raises BadInput."""
         with self._lock:
-            found = list(self.regions.values()) if name is None else [self._find(name)]
-        return [region.described() for region in found]
+            regions = list(self.regions.values()) if name is None else [self._find(name)]
+        return [region.describe() for region in regions]
 
     def read(self, region: str, offset: int, size: int) -> memoryview:
         """A copy of `size` bytes from `offset` in the region; raises BadInput, TooLarge."""
-        if size > self.most:
-            raise TooLarge(f"an input of {size} bytes is over the limit of {self.most}: send fewer rows in one request")
+        if size > self.max_input_bytes:
+            raise TooLarge(
+                f"an input of {size} bytes is over the limit of {self.max_input_bytes}: send fewer rows in one request"
+            )
         with self._lock:
-            found = self._find(region)
-            data = os.pread(found.file, size, found.start(offset, size))
+            source = self._find(region)
+            data = os.pread(source.file, size, source.place(offset, size))
         if len(data) != size:
             raise BadInput(f"the memory of region '{cut(region)}' was made smaller after it was registered")
         return memoryview(data)
@@ -99,12 +101,12 @@ class SharedMemory:
     def write(self, region: str, offset: int, data: bytes) -> None:
         """Copy `data` to `offset` in the region; raises BadInput."""
         with self._lock:
-            found = self._find(region)
-            start = found.start(offset, len(data))
-            if os.fstat(found.file).st_size < start + len(data):
+            target = self._find(region)
+            start = target.place(offset, len(data))
+            if os.fstat(target.file).st_size < start + len(data):
                 raise BadInput(f"the memory of region '{cut(region)}' was made smaller after it was registered")
             try:
-                complete = os.pwrite(found.file, data, start) == len(data)
+                complete = os.pwrite(target.file, data, start) == len(data)
             except OSError:  # pages of a sparse file are taken at the first write
                 complete = False
         if not complete:
@@ -116,28 +118,28 @@ class SharedMemory:
         return self.regions[name]
 
 
-def opened(key: Any, least: int) -> int:
-    """The file of a shared memory object of at least `least` bytes, open; raises BadInput."""
-    match = KEY.fullmatch(key) if isinstance(key, str) else None
+def open_object(key: Any, min_bytes: int) -> int:
+    """The file of a shared memory object of at least `min_bytes` bytes, open; raises BadInput."""
+    match = KEY_PATTERN.fullmatch(key) if isinstance(key, str) else None
     if match is None or match[1] in (".", ".."):
         raise BadInput(f"key '{cut(key)}' names no shared memory object: send '/' and one name")
     try:
-        file = os.open(FOLDER / match[1], OPEN)
+        file = os.open(SHARED_MEMORY_FOLDER / match[1], OPEN_FLAGS)
     except (OSError, UnicodeError) as error:
         reason = getattr(error, "strerror", None) or "no name of a file"
         raise BadInput(f"shared memory object '{cut(key)}' cannot be opened: {reason}") from None
     try:
-        check_file(file, key, least)
+        check_file(file, key, min_bytes)
     except BadInput:
         os.close(file)
         raise
     return file
 
 
-def check_file(file: int, key: str, least: int) -> None:
-    """Raise BadInput unless it is a plain file of at least `least` bytes."""
-    found = os.fstat(file)
-    if not stat.S_ISREG(found.st_mode):
+def check_file(file: int, key: str, min_bytes: int) -> None:
+    """Raise BadInput unless it is a plain file of at least `min_bytes` bytes."""
+    status = os.fstat(file)
+    if not stat.S_ISREG(status.st_mode):
         raise BadInput(f"'{cut(key)}' is no shared memory object: send the key that it was made with")
-    if least > found.st_size:
-        raise BadInput(f"shared memory object '{cut(key)}' has {found.st_size} bytes, too few for {cut(least)}")
+    if min_bytes > status.st_size:
+        raise BadInput(f"shared memory object '{cut(key)}' has {status.st_size} bytes, too few for {cut(min_bytes)}")

@@ -12,15 +12,18 @@ from shortlist.core.checks import cut, is_count
 from shortlist.core.queries import ScoreQuery, Scores, TopKQuery
 from shortlist.core.results import IdArray, Labels, TopK
 from shortlist.errors import BadInput
-from shortlist.server.messages.json_fields import flag, parse_json, whole
+from shortlist.server.messages.headers import CONTENT_TYPE, Encoded, length_header
+from shortlist.server.messages.json_fields import check_k, parse_json, read_flag
+from shortlist.wire.open_inference import JSON_TYPE
 
-TARGET = ("model", "version")
-LIMITS = ("timeout", "priority")
-TOPK = (*TARGET, "contexts", "k", "allow", "ban", "exact", "labels", *LIMITS)
-SCORE = (*TARGET, "contexts", "ids", "exact", *LIMITS)
+TARGET_FIELDS = ("model", "version")
+LIMIT_FIELDS = ("timeout", "priority")
+TOPK_FIELDS = (*TARGET_FIELDS, "contexts", "k", "allow", "ban", "exact", "labels", *LIMIT_FIELDS)
+SCORE_FIELDS = (*TARGET_FIELDS, "contexts", "ids", "exact", *LIMIT_FIELDS)
+JSON_CONTENT = (CONTENT_TYPE, JSON_TYPE.encode())
 
 
-def parse(body: bytes, known: tuple[str, ...]) -> dict[str, Any]:
+def parse_fields(body: bytes, known: tuple[str, ...]) -> dict[str, Any]:
     """The body's fields; raises BadInput at one that is not known, so that a misspelt `allow` is not lost."""
     fields = parse_json(body)
     unknown = next((name for name in fields if name not in known), None)
@@ -29,16 +32,16 @@ def parse(body: bytes, known: tuple[str, ...]) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value is not None}
 
 
-def required(fields: dict[str, Any], name: str) -> Any:
-    """A field that must be there."""
+def require_field(fields: dict[str, Any], name: str) -> Any:
+    """A field that must be there; raises BadInput."""
     if name not in fields:
         raise BadInput(f"the field '{name}' is missing from the body")
     return fields[name]
 
 
-def target(fields: dict[str, Any]) -> tuple[str, int | None]:
+def read_target(fields: dict[str, Any]) -> tuple[str, int | None]:
     """The model's name, and its version where one is asked for; raises BadInput."""
-    name, version = required(fields, "model"), fields.get("version")
+    name, version = require_field(fields, "model"), fields.get("version")
     if not isinstance(name, str):
         raise BadInput("model must be a name, as text")
     if version is not None and (not isinstance(version, int) or isinstance(version, bool)):
@@ -46,32 +49,32 @@ def target(fields: dict[str, Any]) -> tuple[str, int | None]:
     return name, version
 
 
-def topk_query(fields: dict[str, Any], manifest: Manifest) -> TopKQuery:
-    """The question of /v1/topk; raises BadInput."""
+def read_topk_query(fields: dict[str, Any], dim: int) -> TopKQuery:
+    """The query of /v1/topk to a model of `dim` numbers a context vector; raises BadInput."""
     return TopKQuery(
-        float_rows("contexts", required(fields, "contexts"), manifest.dim),
-        whole(required(fields, "k")),
-        ids_of(fields, "allow"),
-        ids_of(fields, "ban"),
-        flag(fields, "exact"),
+        float_rows("contexts", require_field(fields, "contexts"), dim),
+        check_k(require_field(fields, "k")),
+        read_ids(fields, "allow"),
+        read_ids(fields, "ban"),
+        read_flag(fields, "exact"),
     )
 
 
-def ids_of(fields: dict[str, Any], name: str) -> IdArray | None:
+def read_ids(fields: dict[str, Any], name: str) -> IdArray | None:
     """An optional list of ids, flat or one a row."""
     return id_rows(name, fields[name]) if name in fields else None
 
 
-def score_query(fields: dict[str, Any], manifest: Manifest) -> ScoreQuery:
-    """The question of /v1/score; raises BadInput."""
+def read_score_query(fields: dict[str, Any], dim: int) -> ScoreQuery:
+    """The query of /v1/score to a model of `dim` numbers a context vector; raises BadInput."""
     return ScoreQuery(
-        float_rows("contexts", required(fields, "contexts"), manifest.dim),
-        id_rows("ids", required(fields, "ids")),
-        flag(fields, "exact"),
+        float_rows("contexts", require_field(fields, "contexts"), dim),
+        id_rows("ids", require_field(fields, "ids")),
+        read_flag(fields, "exact"),
     )
 
 
-def limits(fields: dict[str, Any]) -> tuple[float, int]:
+def read_limits(fields: dict[str, Any]) -> tuple[float, int]:
     """`timeout` in seconds, 0 for the server's own, and `priority`, lower first; raises BadInput."""
     timeout, priority = fields.get("timeout", 0.0), fields.get("priority", 0)
     if not isinstance(timeout, int | float) or isinstance(timeout, bool) or not timeout >= 0:
@@ -81,13 +84,8 @@ def limits(fields: dict[str, Any]) -> tuple[float, int]:
     return float(timeout), priority
 
 
-def wants_labels(fields: dict[str, Any]) -> bool:
-    """Whether the answer is to hold printable labels."""
-    return flag(fields, "labels")
-
-
-def encode_topk(manifest: Manifest, top: TopK, labels: Labels | None) -> bytes:
-    """The answer of /v1/topk. labels: [V + 1], the last one (None) for the id -1."""
+def encode_topk(manifest: Manifest, labels: Labels | None, top: TopK) -> Encoded:
+    """The response of /v1/topk. labels: [V + 1], the last one (None) for the id -1; None where none are wanted."""
     content: dict[str, Any] = {
         "model": manifest.name,
         "version": manifest.version,
@@ -98,12 +96,12 @@ def encode_topk(manifest: Manifest, top: TopK, labels: Labels | None) -> bytes:
     }
     if labels is not None:
         content["labels"] = labels[top.ids].tolist()
-    return dumps(content)
+    return encode_json(content)
 
 
-def encode_scores(manifest: Manifest, scores: Scores) -> bytes:
-    """The answer of /v1/score."""
-    return dumps(
+def encode_scores(manifest: Manifest, scores: Scores) -> Encoded:
+    """The response of /v1/score."""
+    return encode_json(
         {
             "model": manifest.name,
             "version": manifest.version,
@@ -113,6 +111,7 @@ def encode_scores(manifest: Manifest, scores: Scores) -> bytes:
     )
 
 
-def dumps(content: Any) -> bytes:
-    """JSON; arrays as they are, what is not finite as null."""
-    return orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY)
+def encode_json(content: dict[str, Any]) -> Encoded:
+    """JSON with its headers; arrays as they are, numbers that are not finite as null."""
+    text = orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY)
+    return text, [JSON_CONTENT, length_header(text)]

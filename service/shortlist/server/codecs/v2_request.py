@@ -1,8 +1,8 @@
-"""The Open Inference Protocol's infer request, server side: bytes -> arrays. `answers` is the way back."""
+"""The Open Inference Protocol's infer request, server side: bytes -> arrays. `v2_response` is the way back."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,151 +13,120 @@ from shortlist.core.checks import cut, is_count, mapping
 from shortlist.core.queries import Query, Result, ScoreQuery, TopKQuery
 from shortlist.core.results import Labels
 from shortlist.errors import BadInput
-from shortlist.server.messages.headers import Headers
-from shortlist.server.messages.json_fields import flag, parse_json, whole
-from shortlist.server.scheduling.tasks import TopKWork, Work
+from shortlist.server.messages.bounded_cache import BoundedCache
+from shortlist.server.messages.headers import Encoded
+from shortlist.server.messages.json_fields import check_k, parse_json, read_flag
+from shortlist.server.scheduling.tasks import Task, TopKTask
 from shortlist.wire.open_inference import ALLOW, BAN, CONTEXT, DATATYPES, IDS, Memory, Tensor, split, tensors
 
-from .v2_response import OUTPUTS, Prepared, Wanted, encode, prepared, wanted_outputs
+from .v2_response import OUTPUT_DATATYPES, OutputFormat, encode_infer, read_outputs
+from .v2_template import ContextLayout, InferTemplate
 
 DEFAULT_K = 5  # generic clients and raw binary requests cannot always say k
-INPUTS = {CONTEXT: ("FP32", "FP16", "BF16"), ALLOW: ("INT64",), BAN: ("INT64",), IDS: ("INT64",)}
-RESERVED = "triton_"
-TEMPLATES = 256  # requests whose text is remembered
-LONGEST = 1024  # bytes of a text worth remembering
-DIGITS = 6  # of such a length, and then some
-MICROSECOND = 1e-6
+INPUT_DATATYPES = {CONTEXT: ("FP32", "FP16", "BF16"), ALLOW: ("INT64",), BAN: ("INT64",), IDS: ("INT64",)}
+RESERVED_PREFIX = "triton_"
+TEMPLATE_CACHE_ENTRIES = 256
+MAX_TEMPLATE_BYTES = 1024  # of a request's JSON
+MAX_LENGTH_DIGITS = 6  # of such a JSON's length, and then some
+MICROSECOND = 1e-6  # in seconds
 
 
 @dataclass(slots=True)
-class Infer:
-    """A decoded request. timeout: seconds, 0 for the server's own. priority: lower goes first."""
+class InferRequest:
+    """A decoded request. timeout: seconds, 0 for the server's own. priority: lower goes first.
+
+    layout: where its context vectors are, if nothing else in the body may vary; None for all other requests.
+    """
 
     id: str
     query: Query
-    outputs: dict[str, Wanted]
+    outputs: dict[str, OutputFormat]
     timeout: float = 0.0
     priority: int = 0
-    work: Work | None = None  # where the query needs no more checks
-    template: Template | None = None
+    layout: ContextLayout | None = None
 
 
-@dataclass(slots=True)
-class Template:
-    """A request that differs from an earlier one in the numbers of its only input alone.
+class InferCodec:
+    """Reads the infer requests to one model, and writes the responses.
 
-    like: the checked work of one such request; others need no check but that of their numbers.
+    labels: [V + 1], for classification. memory: shared regions, where they are served.
     """
 
-    first: Infer
-    query: TopKQuery
-    dtype: np.dtype[Any]
-    shape: tuple[int, ...]
-    size: int
-    like: TopKWork | None = None
-    known: dict[Any, Prepared] = field(default_factory=dict)
-
-    def filled(self, body: bytes, start: int) -> Infer:
-        """The request whose numbers begin at `start`; raises BadInput."""
-        query, first = self.query, self.first
-        contexts: Array = np.ndarray(self.shape, self.dtype, body, start)
-        if start % self.dtype.itemsize:
-            contexts = contexts.copy()  # runtimes want aligned numbers
-        work = None
-        if self.like is None:
-            query = replace(query, contexts=contexts)
-        else:
-            work = self.like.with_rows(contexts)
-        return Infer(first.id, query, first.outputs, first.timeout, first.priority, work, self)
-
-    def learn(self, work: Work) -> None:
-        """The work of one such request was checked."""
-        assert isinstance(work, TopKWork)
-        self.like = replace(work, contexts=self.query.contexts)  # not to keep the numbers
-
-
-class Codec:
-    """The requests and answers of one model."""
-
     def __init__(self, manifest: Manifest, labels: Labels | None = None, memory: Memory | None = None) -> None:
-        """labels: [V + 1], for classification. memory: shared regions, where they are served."""
         self.manifest, self.labels, self.memory = manifest, labels, memory
-        self.templates: dict[bytes, Template] = {}
+        self.templates: BoundedCache[bytes, InferTemplate] = BoundedCache(TEMPLATE_CACHE_ENTRIES)
 
-    def decode(self, body: bytes, header: str | None) -> Infer:
+    def find_template(self, body: bytes, header: bytes | None) -> tuple[InferTemplate, Array] | None:
+        """The template of a body whose JSON was seen before, with the body's context vectors; None for all others.
+
+        header: value of Inference-Header-Content-Length.
+        """
+        if header is None or len(header) > MAX_LENGTH_DIGITS or not header.isdigit():
+            return None
+        length = int(header)
+        template = self.templates.get(body[:length]) if length <= MAX_TEMPLATE_BYTES else None
+        if template is None or template.layout.size != len(body) - length:
+            return None
+        return template, template.layout.read(body)
+
+    def add_template(self, request: InferRequest, task: Task) -> None:
+        """Remember a request whose task is checked, where only its context vectors may vary."""
+        if request.layout is None or not isinstance(task, TopKTask):
+            return
+        empty = replace(task, contexts=np.empty((0, 0), np.float32))  # not to keep the body alive
+        limits = request.timeout, request.priority
+        template = InferTemplate(self.manifest, request.id, request.outputs, *limits, request.layout, empty)
+        self.templates.put(request.layout.text, template)
+
+    def decode(self, body: bytes, header: str | None) -> InferRequest:
         """One infer request; raises BadInput.
 
         header: value of Inference-Header-Content-Length; `0` makes the whole body one float32 context vector.
         """
-        known = self.known(body, header) if header is not None else None
-        if known is not None:
-            return known
         text, binary = split(body, header)
         if not text and header is not None:
-            return self.raw_request(binary)
-        return self.parsed(text, binary)
-
-    def known(self, body: bytes, header: str) -> Infer | None:
-        """A request whose text was seen before; None for all others."""
-        if not header.isdecimal() or len(header) > DIGITS:
-            return None
-        length = int(header)
-        template = self.templates.get(body[:length]) if length <= LONGEST else None
-        return template.filled(body, length) if template is not None and template.size == len(body) - length else None
-
-    def parsed(self, text: memoryview, binary: memoryview) -> Infer:
-        """A request whose text was not seen before."""
+            return self.decode_raw(binary)
         content = parse_json(text)
-        given = tensors(content.get("inputs"), binary, self.manifest.name, self.memory)
+        inputs = tensors(content.get("inputs"), binary, self.manifest.name, self.memory)
         parameters = mapping(content, "parameters", "the request")
         check_parameters(parameters)
-        scoring = IDS in given
-        outputs = wanted_outputs(content, flag(parameters, "binary_data_output"), scoring)
-        query = query_of(given, parameters, self.manifest, outputs)
-        limits = seconds(parameters), count(parameters, "priority")
-        request = Infer(identity(content), query, outputs, *limits)
-        if len(text) <= LONGEST:
-            self.remember(bytes(text), request, given, len(binary))
-        return request
+        outputs = read_outputs(content, read_flag(parameters, "binary_data_output"), IDS in inputs)
+        query = make_query(inputs, parameters, self.manifest, outputs)
+        timeout, priority = read_count(parameters, "timeout") * MICROSECOND, read_count(parameters, "priority")
+        layout = find_layout(text, inputs, outputs, len(binary))
+        return InferRequest(read_id(content), query, outputs, timeout, priority, layout)
 
-    def remember(self, text: bytes, request: Infer, given: dict[str, Tensor], size: int) -> None:
-        """Keep a template, where numbers of `context` are all that the text leaves open."""
-        context, query = given.get(CONTEXT), request.query
-        if context is None or len(given) > 1 or not isinstance(query, TopKQuery):
-            return
-        alone = context.raw is not None and len(context.raw) == size and context.datatype != "BF16"
-        if alone and all(wanted.plain for wanted in request.outputs.values()):
-            if len(self.templates) >= TEMPLATES:
-                self.templates.clear()
-            query = replace(query, contexts=np.empty((0, 0), np.float32))  # not to keep the body alive
-            dtype = DATATYPES[context.datatype]
-            self.templates[text] = Template(replace(request, query=query), query, dtype, context.shape, size)
-
-    def raw_request(self, binary: memoryview) -> Infer:
+    def decode_raw(self, binary: memoryview) -> InferRequest:
         """The protocol's raw binary request: one context vector, no JSON; every output is binary."""
         tensor = Tensor(CONTEXT, "FP32", (1, self.manifest.dim), binary)
         query = TopKQuery(tensor.array(self.manifest.name), min(DEFAULT_K, self.manifest.max_k))
-        return Infer("", query, dict.fromkeys(OUTPUTS, Wanted(binary=True)))
+        return InferRequest("", query, dict.fromkeys(OUTPUT_DATATYPES, OutputFormat(binary=True)))
 
-    def encode(self, request: Infer, result: Result) -> tuple[bytes, Headers]:
-        """The response's body and headers; what is remembered of the request's template is not made again."""
-        template = request.template
-        if template is None:
-            return encode(self.manifest, request.id, request.outputs, result, self.labels, self.memory)
-        shape = (result.logprobs.shape, result.normalizer)
-        answer = template.known.get(shape)
-        if answer is None:
-            answer = template.known[shape] = prepared(self.manifest, request.id, request.outputs, result)
-        return answer.filled(result)
+    def encode(self, request: InferRequest, result: Result) -> Encoded:
+        """The response's body and headers."""
+        return encode_infer(self.manifest, request.id, request.outputs, self.labels, self.memory, result)
 
 
-def metadata(manifest: Manifest, versions: list[int]) -> dict[str, Any]:
+def find_layout(
+    text: memoryview, inputs: dict[str, Tensor], outputs: dict[str, OutputFormat], size: int
+) -> ContextLayout | None:
+    """The layout of a request with `size` bytes behind its `text`, if only its context vectors may vary, else None."""
+    context = inputs.get(CONTEXT)
+    if len(text) > MAX_TEMPLATE_BYTES or context is None or len(inputs) > 1:
+        return None
+    behind_text = context.raw is not None and len(context.raw) == size and context.datatype != "BF16"
+    if not behind_text or not all(output.plain for output in outputs.values()):
+        return None
+    return ContextLayout(bytes(text), DATATYPES[context.datatype], context.shape, size)
+
+
+def describe_model(manifest: Manifest, versions: list[int]) -> dict[str, Any]:
     """The protocol's description of a model; `allow`, `ban` and `ids` are optional inputs."""
     inputs = [{"name": CONTEXT, "datatype": "FP32", "shape": [-1, manifest.dim]}]
     inputs += [{"name": name, "datatype": "INT64", "shape": [-1, -1]} for name in (ALLOW, BAN, IDS)]
     outputs = [
         {"name": name, "datatype": datatype, "shape": [-1] if name == "scored" else [-1, -1]}
-        for name, datatype in OUTPUTS.items()
+        for name, datatype in OUTPUT_DATATYPES.items()
     ]
     return {
         "name": manifest.name,
@@ -168,22 +137,22 @@ def metadata(manifest: Manifest, versions: list[int]) -> dict[str, Any]:
     }
 
 
-def identity(content: dict[str, Any]) -> str:
-    """The request's id, or nothing."""
-    given = content.get("id", "")
-    if not isinstance(given, str):
+def read_id(content: dict[str, Any]) -> str:
+    """The request's id, or nothing; raises BadInput."""
+    request_id = content.get("id", "")
+    if not isinstance(request_id, str):
         raise BadInput("id must be text")
-    return given
+    return request_id
 
 
 def check_parameters(parameters: dict[str, Any]) -> None:
     """Refuse names that the protocol reserves; other names that are not ours are ignored."""
-    reserved = next((name for name in parameters if name.startswith(RESERVED)), None)
+    reserved = next((name for name in parameters if name.startswith(RESERVED_PREFIX)), None)
     if reserved is not None:
-        raise BadInput(f"parameter '{cut(reserved)}' has the reserved prefix {RESERVED}: leave it out")
+        raise BadInput(f"parameter '{cut(reserved)}' has the reserved prefix {RESERVED_PREFIX}: leave it out")
 
 
-def count(parameters: dict[str, Any], name: str) -> int:
+def read_count(parameters: dict[str, Any], name: str) -> int:
     """A parameter that is a whole number from 0, 0 where it is missing; raises BadInput."""
     value: int = parameters.get(name, 0)
     if not is_count(value):
@@ -191,45 +160,40 @@ def count(parameters: dict[str, Any], name: str) -> int:
     return value
 
 
-def seconds(parameters: dict[str, Any]) -> float:
-    """The parameter `timeout`, which the protocol counts in microseconds."""
-    return count(parameters, "timeout") * MICROSECOND
-
-
-def query_of(
-    given: dict[str, Tensor], parameters: dict[str, Any], manifest: Manifest, outputs: dict[str, Wanted]
+def make_query(
+    inputs: dict[str, Tensor], parameters: dict[str, Any], manifest: Manifest, outputs: dict[str, OutputFormat]
 ) -> Query:
-    """The question that the inputs ask: log-probabilities of `ids` where they are given, else the top k."""
-    values = {name: input_array(tensor, manifest) for name, tensor in given.items()}
+    """The query of these inputs: for log-probabilities of `ids` where they are given, else for the top k."""
+    values = {name: read_array(tensor, manifest) for name, tensor in inputs.items()}
     if CONTEXT not in values:
         raise BadInput(f"input '{CONTEXT}' is missing: send FP32 of shape [rows, {manifest.dim}]")
-    exact = flag(parameters, "exact")
+    exact = read_flag(parameters, "exact")
     if IDS in values:
         if ALLOW in values or BAN in values:
             raise BadInput("input 'ids' asks for log-probabilities, which 'allow' and 'ban' do not change")
         return ScoreQuery(values[CONTEXT], values[IDS], exact)
-    k = wanted_k(parameters, manifest, max(wanted.classes for wanted in outputs.values()))
+    k = read_k(parameters, manifest, max(output.classes for output in outputs.values()))
     return TopKQuery(values[CONTEXT], k, values.get(ALLOW), values.get(BAN), exact)
 
 
-def wanted_k(parameters: dict[str, Any], manifest: Manifest, classes: int) -> int:
+def read_k(parameters: dict[str, Any], manifest: Manifest, classes: int) -> int:
     """Parameter k; without it, as many `classes` as are to be classified, or the default."""
     if "k" not in parameters:
         return classes or min(DEFAULT_K, manifest.max_k)
-    k = whole(parameters["k"])
+    k = check_k(parameters["k"])
     if classes > k:
         raise BadInput(f"classification of {classes} classes wants a k of as many, and k is {k}: leave k out")
     return k
 
 
-def input_array(tensor: Tensor, manifest: Manifest) -> Array:
-    """One input's numbers, checked against what the model takes."""
-    if tensor.name not in INPUTS:
-        raise BadInput(
-            f"unexpected inference input '{tensor.name}' for model '{manifest.name}': known are {', '.join(INPUTS)}"
-        )
-    if tensor.datatype not in INPUTS[tensor.name]:
-        raise BadInput(f"input '{tensor.name}' is {cut(tensor.datatype)}: send {' or '.join(INPUTS[tensor.name])}")
+def read_array(tensor: Tensor, manifest: Manifest) -> Array:
+    """One input's numbers, checked against what the model takes; raises BadInput."""
+    if tensor.name not in INPUT_DATATYPES:
+        known = ", ".join(INPUT_DATATYPES)
+        raise BadInput(f"unexpected inference input '{tensor.name}' for model '{manifest.name}': known are {known}")
+    served = INPUT_DATATYPES[tensor.name]
+    if tensor.datatype not in served:
+        raise BadInput(f"input '{tensor.name}' is {cut(tensor.datatype)}: send {' or '.join(served)}")
     if tensor.name == CONTEXT and (len(tensor.shape) != 2 or tensor.shape[1] != manifest.dim):
         raise BadInput(
             f"input '{CONTEXT}' has shape {cut(list(tensor.shape))} but model '{manifest.name}' takes "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import repeat
 from typing import Any, NamedTuple
@@ -16,8 +16,17 @@ from shortlist.core.checks import cut, is_count, mapping
 from shortlist.core.queries import Result
 from shortlist.core.results import NO_CLASS, Labels
 from shortlist.errors import BadInput
-from shortlist.server.messages.headers import CONTENT_LENGTH, CONTENT_TYPE, LENGTH, Headers
-from shortlist.server.messages.json_fields import flag
+from shortlist.server.messages.compression import IDENTITY, MIN_COMPRESSED_BYTES, choose_encoding, compress
+from shortlist.server.messages.headers import (
+    CONTENT_ENCODING,
+    CONTENT_LENGTH,
+    CONTENT_TYPE,
+    JSON_LENGTH,
+    Encoded,
+    Headers,
+    length_header,
+)
+from shortlist.server.messages.json_fields import read_flag
 from shortlist.wire.open_inference import (
     BINARY_TYPE,
     IDS,
@@ -30,11 +39,12 @@ from shortlist.wire.open_inference import (
     region_of,
 )
 
-OUTPUTS = {IDS: "INT64", LOGPROBS: "FP32", SCORED: "INT32"}
-LEAST = np.finfo(np.float32).min  # stands for -inf in JSON outputs, which cannot hold it
+OUTPUT_DATATYPES = {IDS: "INT64", LOGPROBS: "FP32", SCORED: "INT32"}
+LEAST_FLOAT32 = np.finfo(np.float32).min  # stands for -inf in JSON outputs, which cannot hold it
+VARY = (b"vary", b"accept-encoding")
 
 
-class Wanted(NamedTuple):
+class OutputFormat(NamedTuple):
     """How one output is wanted. classes: so many as `value:index:label` text (the classification extension)."""
 
     binary: bool
@@ -47,16 +57,19 @@ class Wanted(NamedTuple):
         return self.binary and not self.classes and self.region is None
 
 
+OutputFormats = Mapping[str, OutputFormat]
+
+
 @dataclass(frozen=True, slots=True)
-class Prepared:
-    """Text and headers of answers of one shape, all outputs binary."""
+class PreparedResponse:
+    """Text and headers of responses of one shape, all of whose outputs are binary."""
 
     text: bytes
     headers: Headers
     outputs: tuple[str, ...]
 
-    def filled(self, result: Result) -> tuple[bytes, Headers]:
-        """The answer with these numbers."""
+    def fill(self, result: Result) -> Encoded:
+        """The response with the numbers of `result`."""
         blobs = map(getattr, repeat(result), self.outputs)
         try:
             return b"".join((self.text, *blobs)), self.headers
@@ -64,52 +77,55 @@ class Prepared:
             return b"".join((self.text, *(getattr(result, name).tobytes() for name in self.outputs))), self.headers
 
 
-def prepared(manifest: Manifest, identity: str, outputs: Mapping[str, Wanted], result: Result) -> Prepared:
-    """What answers of this result's shape share."""
-    described = [describe(name, getattr(result, name), binary=True) for name in outputs]
-    text = answer_text(manifest, identity, described, result)
+def prepare_response(manifest: Manifest, request_id: str, outputs: OutputFormats, result: Result) -> PreparedResponse:
+    """What responses to requests with these `outputs` and results of this shape have in common."""
+    entries = [describe(name, getattr(result, name), binary=True) for name in outputs]
+    text = write_text(manifest, request_id, entries, result)
     size = len(text) + sum(getattr(result, name).nbytes for name in outputs)
-    return Prepared(text, [*binary_headers(text), (CONTENT_LENGTH, str(size).encode())], tuple(outputs))
+    return PreparedResponse(text, [*binary_headers(text), (CONTENT_LENGTH, str(size).encode())], tuple(outputs))
 
 
 def binary_headers(text: bytes) -> Headers:
-    """Of a body that begins with `text`."""
-    return [(CONTENT_TYPE, BINARY_TYPE.encode()), (LENGTH, str(len(text)).encode())]
+    """Headers of a body that begins with `text`, but for its length."""
+    return [(CONTENT_TYPE, BINARY_TYPE.encode()), (JSON_LENGTH, str(len(text)).encode())]
 
 
-def answer_text(manifest: Manifest, identity: str, outputs: list[dict[str, Any]], result: Result) -> bytes:
-    """The JSON of an answer."""
-    content: dict[str, Any] = {"id": identity} if identity else {}
+def write_text(manifest: Manifest, request_id: str, entries: list[dict[str, Any]], result: Result) -> bytes:
+    """The JSON of a response with the outputs that `entries` describe."""
+    content: dict[str, Any] = {"id": request_id} if request_id else {}
     content |= {
         "model_name": manifest.name,
         "model_version": str(manifest.version),
         "parameters": {"normalizer": result.normalizer},
-        "outputs": outputs,
+        "outputs": entries,
     }
     return orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY)
 
 
-def wanted_outputs(content: dict[str, Any], binary: bool, scoring: bool) -> dict[str, Wanted]:
-    """The outputs that are wanted, in the order of the answer; raises BadInput."""
-    known = (LOGPROBS, IDS) if scoring else tuple(OUTPUTS)
+def read_outputs(content: dict[str, Any], binary: bool, scoring: bool) -> dict[str, OutputFormat]:
+    """The outputs that a request wants, in the order of the response; raises BadInput.
+
+    binary: where an output does not say. scoring: the request names the classes.
+    """
+    known = (LOGPROBS, IDS) if scoring else tuple(OUTPUT_DATATYPES)
     entries = content.get("outputs")
     if not entries:
-        return dict.fromkeys(known[:1] if scoring else known, Wanted(binary))
+        return dict.fromkeys(known[:1] if scoring else known, OutputFormat(binary))
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
         raise BadInput("outputs must be a list of objects with a name")
-    outputs: dict[str, Wanted] = {}
+    outputs: dict[str, OutputFormat] = {}
     for entry in entries:
         name = entry.get("name")
         if name not in known:
             raise BadInput(f"unexpected inference output '{cut(name)}': known are {', '.join(known)}")
         if name in outputs:
             raise BadInput(f"output '{name}' already exists in request")
-        outputs[name] = wanted_output(entry, binary, scoring)
+        outputs[name] = read_output(entry, binary, scoring)
     return outputs
 
 
-def wanted_output(entry: dict[str, Any], binary: bool, scoring: bool) -> Wanted:
-    """One requested output; raises BadInput."""
+def read_output(entry: dict[str, Any], binary: bool, scoring: bool) -> OutputFormat:
+    """How one output is wanted; raises BadInput."""
     name = entry["name"]
     parameters = mapping(entry, "parameters", f"output '{name}'")
     region, classes = region_of(parameters, f"output '{name}'"), parameters.get("classification", 0)
@@ -119,45 +135,48 @@ def wanted_output(entry: dict[str, Any], binary: bool, scoring: bool) -> Wanted:
         raise BadInput(f"output '{name}' cannot be classified: ask for the classification of '{LOGPROBS}'")
     if classes and region is not None:
         raise BadInput(f"classification of '{name}' cannot be put into shared memory: leave out one of the two")
-    return Wanted(flag({"binary_data": binary} | parameters, "binary_data"), classes, region)
+    return OutputFormat(read_flag({"binary_data": binary} | parameters, "binary_data"), classes, region)
 
 
-def encode(
+def encode_infer(
     manifest: Manifest,
-    identity: str,
-    outputs: Mapping[str, Wanted],
-    result: Result,
+    request_id: str,
+    outputs: OutputFormats,
     labels: Labels | None,
     memory: Memory | None,
-) -> tuple[bytes, Headers]:
+    result: Result,
+) -> Encoded:
     """The response's body and headers."""
-    described, blobs = [], []
-    for name, wanted in outputs.items():
-        if wanted.classes:
-            entry, blob = classified(result, wanted, labels)
+    entries, blobs = [], []
+    for name, output in outputs.items():
+        if output.classes:
+            entry, blob = encode_classes(result, output, labels)
         else:
-            entry, blob = numbers(name, getattr(result, name), wanted, memory)
-        described.append(entry)
+            entry, blob = encode_numbers(name, getattr(result, name), output, memory)
+        entries.append(entry)
         blobs.append(blob)
-    text = answer_text(manifest, identity, described, result)
-    if not any(wanted.binary and wanted.region is None for wanted in outputs.values()):
-        return text, [(CONTENT_TYPE, JSON_TYPE.encode())]
-    return b"".join([text, *blobs]), binary_headers(text)
+    text = write_text(manifest, request_id, entries, result)
+    if not any(output.binary and output.region is None for output in outputs.values()):
+        return text, [(CONTENT_TYPE, JSON_TYPE.encode()), length_header(text)]
+    content = b"".join([text, *blobs])
+    return content, [*binary_headers(text), length_header(content)]
 
 
-def numbers(name: str, values: Array, wanted: Wanted, memory: Memory | None) -> tuple[dict[str, Any], bytes]:
+def encode_numbers(
+    name: str, values: Array, output: OutputFormat, memory: Memory | None
+) -> tuple[dict[str, Any], bytes]:
     """One output's entry and its bytes; in JSON its numbers are flat, and -inf is the least float32."""
-    if wanted.region is not None:
-        return in_region(name, values, wanted.region, memory), b""
-    entry = describe(name, values, binary=wanted.binary)
-    if wanted.binary:
+    if output.region is not None:
+        return write_region(name, values, output.region, memory), b""
+    entry = describe(name, values, binary=output.binary)
+    if output.binary:
         return entry, values.tobytes()
     flat = np.ascontiguousarray(values).reshape(-1)
-    return entry | {"data": np.maximum(flat, LEAST) if name == LOGPROBS else flat}, b""
+    return entry | {"data": np.maximum(flat, LEAST_FLOAT32) if name == LOGPROBS else flat}, b""
 
 
-def in_region(name: str, values: Array, region: Region, memory: Memory | None) -> dict[str, Any]:
-    """Put an output into shared memory; raises BadInput where it does not fit."""
+def write_region(name: str, values: Array, region: Region, memory: Memory | None) -> dict[str, Any]:
+    """Put an output into shared memory; returns its entry. Raises BadInput where it does not fit."""
     content = values.tobytes()
     if memory is None:
         raise BadInput("shared memory is not served: start the server with --shared-memory, or send data in the body")
@@ -169,19 +188,32 @@ def in_region(name: str, values: Array, region: Region, memory: Memory | None) -
     return entry | {"parameters": place | ({"shared_memory_offset": region.offset} if region.offset else {})}
 
 
-def classified(result: Result, wanted: Wanted, labels: Labels | None) -> tuple[dict[str, Any], bytes]:
+def encode_classes(result: Result, output: OutputFormat, labels: Labels | None) -> tuple[dict[str, Any], bytes]:
     """The best classes of each row as `value:index` or `value:index:label`, best first."""
-    assert wanted.classes <= result.ids.shape[1]
-    rows = zip(result.ids[:, : wanted.classes].tolist(), result.logprobs[:, : wanted.classes].tolist(), strict=True)
-    texts = [class_text(value, id, labels) for ids, values in rows for id, value in zip(ids, values, strict=True)]
-    entry: dict[str, Any] = {"name": LOGPROBS, "datatype": "BYTES", "shape": [len(result.ids), wanted.classes]}
-    if not wanted.binary:
+    assert output.classes <= result.ids.shape[1]
+    rows = zip(result.ids[:, : output.classes].tolist(), result.logprobs[:, : output.classes].tolist(), strict=True)
+    texts = [write_class(value, id, labels) for ids, values in rows for id, value in zip(ids, values, strict=True)]
+    entry: dict[str, Any] = {"name": LOGPROBS, "datatype": "BYTES", "shape": [len(result.ids), output.classes]}
+    if not output.binary:
         return entry | {"data": texts}, b""
     content = b"".join(len(text).to_bytes(4, "little") + text for text in (text.encode() for text in texts))
     return entry | {"parameters": {"binary_data_size": len(content)}}, content
 
 
-def class_text(value: float, id: int, labels: Labels | None) -> str:
-    """Nine digits tell any two float32 apart."""
+def write_class(value: float, id: int, labels: Labels | None) -> str:
+    """One class as text, with the nine digits that tell any two float32 apart."""
     text = f"{value:.9g}:{id}"
     return text if labels is None or id == NO_CLASS else f"{text}:{labels[id]}"
+
+
+def encode_compressed(encode: Callable[[Result], Encoded], accept: bytes, result: Result) -> Encoded:
+    """What `encode` makes of `result`, compressed where the header Accept-Encoding asks for it and it pays."""
+    content, headers = encode(result)
+    if len(content) <= MIN_COMPRESSED_BYTES:
+        return content, headers
+    encoding = choose_encoding(accept.decode("latin-1"))
+    if encoding == IDENTITY:
+        return content, headers
+    content = compress(content, encoding)
+    plain = [header for header in headers if header[0] != CONTENT_LENGTH]
+    return content, [*plain, (CONTENT_ENCODING, encoding.encode()), VARY, length_header(content)]

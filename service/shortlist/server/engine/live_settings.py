@@ -1,4 +1,7 @@
-"""Settings that operators change while the server runs: what is logged, and what would be traced."""
+"""Settings that clients change while the server runs: what is logged, and what would be traced.
+
+Both belong to extensions of the Open Inference Protocol that its clients expect a server to have.
+"""
 
 from __future__ import annotations
 
@@ -7,16 +10,17 @@ from typing import Any
 
 from shortlist.core.checks import cut, is_count
 from shortlist.errors import BadInput
-from shortlist.server.messages.json_fields import flag
+from shortlist.server.messages.json_fields import read_flag
 
+VERBOSE_LEVEL = "log_verbose_level"
 SWITCHES = {"log_info": logging.INFO, "log_warning": logging.WARNING, "log_error": logging.ERROR}
-SILENT = logging.CRITICAL
-VERBOSE = "log_verbose_level"
-FIXED = {"log_file": "", "log_format": "default"}
+LEVEL_BY_NAME = {VERBOSE_LEVEL: logging.DEBUG} | SWITCHES  # from the one that logs most
+LEVEL_WITHOUT = dict(zip(LEVEL_BY_NAME, [*SWITCHES.values(), logging.CRITICAL], strict=True))  # when turned off
+FIXED_SETTINGS = {"log_file": "", "log_format": "default"}
 LOG_FIELDS: dict[str, dict[str, Any]] = {
     **{name: {"type": "boolean"} for name in SWITCHES},
-    VERBOSE: {"type": "integer", "minimum": 0},
-    **{name: {"type": "string"} for name in FIXED},
+    VERBOSE_LEVEL: {"type": "integer", "minimum": 0},
+    **{name: {"type": "string"} for name in FIXED_SETTINGS},
 }
 TRACE_DEFAULTS: dict[str, Any] = {
     "trace_level": ["OFF"],
@@ -31,87 +35,82 @@ log = logging.getLogger("shortlist")
 
 
 class LogSettings:
-    """What the logger `shortlist` logs: its level is the only truth, so a louder switch implies the quieter ones."""
+    """The level of the logger `shortlist`, as switches: each one that is on implies those that log less."""
 
     def __init__(self) -> None:
-        """The level stays as it is."""
-        self.verbose = 1
+        self.verbose_level = 1  # shown while the logger is at debug
 
-    def shown(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, Any]:
         """Every setting."""
         level = log.getEffectiveLevel()
-        switches = {name: level <= least for name, least in SWITCHES.items()}
-        return {**switches, VERBOSE: self.verbose if level <= logging.DEBUG else 0, **FIXED}
+        switches = {name: level <= switch for name, switch in SWITCHES.items()}
+        return {**switches, VERBOSE_LEVEL: self.verbose_level if level <= logging.DEBUG else 0, **FIXED_SETTINGS}
 
     def update(self, changes: dict[str, Any]) -> None:
-        """Take every change, or none; raises BadInput.
+        """Apply every change, or none; raises BadInput.
 
-        A switch turned off turns off what is louder, one turned on turns on what is quieter.
+        Turning a switch off turns off those that log more, turning one on turns on those that log less.
         """
         check_names(changes, LOG_FIELDS, "log")
-        check_fixed(changes)
-        wanted = {name: flag(changes, name) for name in SWITCHES if name in changes}
-        if VERBOSE in changes:
-            wanted[VERBOSE] = count_of(changes) > 0
-        level = level_of(wanted, log.getEffectiveLevel())
-        self.verbose = changes.get(VERBOSE) or self.verbose
+        check_fixed_settings(changes)
+        switches = {name: read_flag(changes, name) for name in SWITCHES if name in changes}
+        if VERBOSE_LEVEL in changes:
+            switches[VERBOSE_LEVEL] = check_verbose_level(changes[VERBOSE_LEVEL]) > 0
+        level = choose_level(switches, log.getEffectiveLevel())
+        self.verbose_level = changes.get(VERBOSE_LEVEL) or self.verbose_level
         log.setLevel(level)
 
 
-def level_of(wanted: dict[str, bool], level: int) -> int:
-    """The level after switches were turned on or off; raises BadInput where they contradict each other."""
-    steps = {VERBOSE: logging.DEBUG} | SWITCHES
-    on = [steps[name] for name, value in wanted.items() if value]
-    off = [steps[name] for name, value in wanted.items() if not value]
+def choose_level(switches: dict[str, bool], level: int) -> int:
+    """The level after `switches` were turned on or off; raises BadInput where they contradict each other."""
+    on = [LEVEL_BY_NAME[name] for name, value in switches.items() if value]
+    off = [LEVEL_BY_NAME[name] for name, value in switches.items() if not value]
     if on and off and min(on) <= max(off):
         raise BadInput("the log settings contradict each other: what is logged includes all that is graver")
-    above = {step: least for step, least in zip(steps.values(), [*SWITCHES.values(), SILENT], strict=True)}
-    loudest = max([level, *(above[step] for step in off)])
-    return min([loudest, *on])
+    least = max([level, *(LEVEL_WITHOUT[name] for name, value in switches.items() if not value)])
+    return min([least, *on])
 
 
-def check_names(changes: dict[str, Any], known: dict[str, Any], what: str) -> None:
-    """Raise BadInput at a setting that there is not."""
+def check_names(changes: dict[str, Any], known: dict[str, Any], kind: str) -> None:
+    """Raise BadInput at a setting that does not exist."""
     unknown = next((name for name in changes if name not in known), None)
     if unknown is not None:
-        raise BadInput(f"there is no {what} setting '{cut(unknown)}': known are {', '.join(known)}")
+        raise BadInput(f"there is no {kind} setting '{cut(unknown)}': known are {', '.join(known)}")
 
 
-def check_fixed(changes: dict[str, Any]) -> None:
+def check_fixed_settings(changes: dict[str, Any]) -> None:
     """Raise BadInput at a change of what cannot be changed: no client may choose a file that is written."""
-    for name, value in FIXED.items():
+    for name, value in FIXED_SETTINGS.items():
         if changes.get(name, value) != value:
             raise BadInput(f"{name} cannot be set: the log goes to standard error in one format, so leave it out")
 
 
-def count_of(changes: dict[str, Any]) -> int:
+def check_verbose_level(level: Any) -> int:
     """The verbose level; raises BadInput."""
-    level = changes[VERBOSE]
     if not is_count(level):
-        raise BadInput(f"{VERBOSE} is {cut(level)}: send a whole number from 0")
+        raise BadInput(f"{VERBOSE_LEVEL} is {cut(level)}: send a whole number from 0")
     return int(level)
 
 
 class TraceSettings:
-    """Settings that are kept and shown, those of a model over those of the server; nothing is traced."""
+    """Trace settings that are kept and shown, those of a model over those of the server; nothing is traced."""
 
     def __init__(self) -> None:
-        """Everything at its default."""
         self.changed: dict[str | None, dict[str, Any]] = {}
 
-    def shown(self, model: str | None = None) -> dict[str, Any]:
+    def describe(self, model: str | None = None) -> dict[str, Any]:
         """Every setting of the server, or of a model."""
         return TRACE_DEFAULTS | self.changed.get(None, {}) | self.changed.get(model, {})
 
     def update(self, changes: dict[str, Any], model: str | None = None) -> None:
-        """Take every change, or none; None clears a setting. Raises BadInput."""
+        """Apply every change, or none; None clears a setting. Raises BadInput."""
         check_names(changes, TRACE_DEFAULTS, "trace")
-        checked = {name: None if value is None else trace_value(name, value) for name, value in changes.items()}
+        checked = {name: None if value is None else check_trace_value(name, value) for name, value in changes.items()}
         merged = self.changed.get(model, {}) | checked
         self.changed[model] = {name: value for name, value in merged.items() if value is not None}
 
 
-def trace_value(name: str, value: Any) -> str | list[str]:
+def check_trace_value(name: str, value: Any) -> str | list[str]:
     """One setting as it is shown; raises BadInput."""
     if name == "trace_level":
         if value not in ("OFF", ["OFF"]):
@@ -121,10 +120,10 @@ def trace_value(name: str, value: Any) -> str | list[str]:
         if value != "":
             raise BadInput("trace_file cannot be set: tracing is not built in, so leave it out")
         return ""
-    return number_text(name, value)
+    return check_number_text(name, value)
 
 
-def number_text(name: str, value: Any) -> str:
+def check_number_text(name: str, value: Any) -> str:
     """A number that travels as text, at least 0, or -1 for a trace_count without end; raises BadInput."""
     text = value if isinstance(value, str) else ""
     is_number = text.isascii() and text.isdigit() and len(text) < 20

@@ -1,43 +1,90 @@
-"""Request bodies, read with a limit, and responses."""
+"""Request bodies, read within a size, a time and the server's room."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+import time
+from typing import Any, Protocol
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import Receive
 
 from shortlist.core.checks import cut
-from shortlist.errors import Unsupported
+from shortlist.errors import SlowBody, Unsupported
 
-from .headers import announced, check_size
+from .headers import CONTENT_ENCODING, RawHeaders, check_size, content_length, too_large
+
+SWEEP_SECONDS = 1.0  # between looks for bodies that do not come
 
 
-async def read_body(request: Request, limit: int) -> bytes:
-    """The whole body of a request; see `read`. A compressed one raises Unsupported."""
+class ByteHold(Protocol):
+    """What holds the bytes of a body that arrived; both raise Overloaded."""
+
+    def check_bytes(self, length: int) -> None:
+        """Refuse `length` bytes for which there is no room."""
+
+    def take_bytes(self, length: int) -> None:
+        """Hold `length` more bytes."""
+
+
+class BodyReader:
+    """Reads bodies of at most `max_bytes`, each within `timeout` seconds from its request's start."""
+
+    def __init__(self, max_bytes: int, timeout: float) -> None:
+        self.max_bytes, self.timeout = max_bytes, timeout
+        self.started: dict[asyncio.Task[Any], float] = {}  # requests whose body is being read
+
+    async def read(self, receive: Receive, headers: RawHeaders, started: float, hold: ByteHold) -> bytes:
+        """The whole body of a request that started at `started`; `hold` takes its bytes as they arrive.
+
+        Raises BadInput, Overloaded, TooLarge, SlowBody, ClientDisconnect.
+        """
+        hold.check_bytes(content_length(headers, self.max_bytes))
+        task = asyncio.current_task()
+        assert task is not None
+        self.started[task] = started
+        chunks: list[bytes] = []
+        size, more = 0, True
+        try:
+            while more:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    raise ClientDisconnect
+                chunks.append(message.get("body", b""))
+                size += len(chunks[-1])
+                if size > self.max_bytes:
+                    raise too_large(self.max_bytes)
+                hold.take_bytes(len(chunks[-1]))
+                more = message.get("more_body", False)
+        except asyncio.CancelledError:
+            if task.uncancel() or time.perf_counter() - started < self.timeout:
+                raise
+            raise SlowBody.after(self.timeout) from None
+        finally:
+            del self.started[task]
+        return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+
+    async def cancel_late_bodies(self) -> None:
+        """Give up bodies that do not come, for ever: one timer for all of them is cheaper than one each."""
+        while True:
+            await asyncio.sleep(min(SWEEP_SECONDS, self.timeout))
+            late = time.perf_counter() - self.timeout
+            for task in [task for task, started in self.started.items() if started <= late]:
+                task.cancel()
+
+
+async def read_plain_body(request: Request, limit: int) -> bytes:
+    """The whole body of a small request, at most `limit` bytes; raises TooLarge, BadInput, ClientDisconnect.
+
+    A compressed one raises Unsupported.
+    """
     headers = dict(request.scope["headers"])
-    encoding = headers.get(b"content-encoding", b"identity")
+    encoding = headers.get(CONTENT_ENCODING, b"identity")
     if encoding != b"identity":
         raise Unsupported(f"content encoding '{cut(encoding.decode('latin-1'))}' is not served here: send plain JSON")
-    announced(headers, limit)
-    return await read(request.receive, limit)
-
-
-async def read(receive: Receive, limit: int, came: Callable[[int], None] = lambda _: None) -> bytes:
-    """The whole body, at most `limit` bytes, refused as soon as it is known to be longer.
-
-    came: hears of every part's bytes. Raises TooLarge, ClientDisconnect.
-    """
-    chunks: list[bytes] = []
-    size = 0
-    while True:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise ClientDisconnect
-        chunk: bytes = message.get("body", b"")
-        size += len(chunk)
-        check_size(size, limit)
-        came(len(chunk))
-        if not message.get("more_body", False):
-            return chunk if not chunks else b"".join([*chunks, chunk])
-        chunks.append(chunk)
+    content_length(headers, limit)
+    body = b""
+    async for chunk in request.stream():
+        body += chunk
+        check_size(len(body), limit)
+    return body

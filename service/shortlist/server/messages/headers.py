@@ -6,20 +6,20 @@ from collections.abc import Mapping
 
 from shortlist.core.checks import cut
 from shortlist.errors import BadInput, TooLarge
-from shortlist.wire.open_inference import (
-    LENGTH_HEADER,
-)
+from shortlist.wire.open_inference import LENGTH_HEADER
 
 RawHeaders = Mapping[bytes, bytes]
-
-CONTENT_TYPE, CONTENT_LENGTH = b"content-type", b"content-length"
-LENGTH = LENGTH_HEADER.lower().encode()
 Headers = list[tuple[bytes, bytes]]
+Encoded = tuple[bytes, Headers]  # a response's body and its complete headers
+
+CONTENT_TYPE, CONTENT_LENGTH, CONTENT_ENCODING = b"content-type", b"content-length", b"content-encoding"
+ACCEPT_ENCODING = b"accept-encoding"
+JSON_LENGTH = LENGTH_HEADER.lower().encode()  # of the JSON at the start of a binary body
 
 
-def announced(headers: RawHeaders, limit: int) -> int:
+def content_length(headers: RawHeaders, limit: int) -> int:
     """Content-Length in bytes, 0 where there is none; raises BadInput, and TooLarge over `limit`."""
-    text = headers.get(b"content-length")
+    text = headers.get(CONTENT_LENGTH)
     if text is None:
         return 0
     if not (text.isdigit() and len(text) < 20):
@@ -30,6 +30,16 @@ def announced(headers: RawHeaders, limit: int) -> int:
 
 
 def check_size(size: int, limit: int) -> None:
-    """Raise TooLarge over the limit."""
+    """Raise TooLarge for a body of `size` bytes over `limit`."""
     if size > limit:
-        raise TooLarge(f"the body is over the limit of {limit} bytes: send fewer rows in one request")
+        raise too_large(limit)
+
+
+def too_large(limit: int) -> TooLarge:
+    """The error of a body over `limit` bytes."""
+    return TooLarge(f"the body is over the limit of {limit} bytes: send fewer rows in one request")
+
+
+def length_header(content: bytes) -> tuple[bytes, bytes]:
+    """Content-Length of a body."""
+    return CONTENT_LENGTH, str(len(content)).encode()

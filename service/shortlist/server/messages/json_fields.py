@@ -9,13 +9,13 @@ import orjson
 from shortlist.core.checks import cut
 from shortlist.errors import BadInput
 
-MANY_LISTS = 1 << 16  # far more than rows in a request
+MAX_BRACKETS = 1 << 16  # far more lists and objects than a request has rows
 
 
 def parse_json(text: memoryview | bytes) -> dict[str, Any]:
-    """A JSON object; raises BadInput. Nesting is bounded by orjson."""
-    if len(text) > MANY_LISTS and brackets(text) > MANY_LISTS:
-        raise BadInput(f"the body has more than {MANY_LISTS} lists and objects: send numbers flat, or as binary data")
+    """A JSON object; raises BadInput. orjson bounds the nesting."""
+    if len(text) > MAX_BRACKETS and count_brackets(text) > MAX_BRACKETS:
+        raise BadInput(f"the body has more than {MAX_BRACKETS} lists and objects: send numbers flat, or as binary data")
     try:
         content = orjson.loads(text)
     except orjson.JSONDecodeError as error:
@@ -25,20 +25,20 @@ def parse_json(text: memoryview | bytes) -> dict[str, Any]:
     return content
 
 
-def brackets(text: memoryview | bytes) -> int:
-    """Lists and objects, at most: millions of them, even empty, take the interpreter for seconds."""
+def count_brackets(text: memoryview | bytes) -> int:
+    """At least as many as there are lists and objects: millions of them, even empty, take seconds to parse."""
     content = bytes(text)
     return content.count(b"[") + content.count(b"{")
 
 
-def whole(k: Any) -> int:
-    """The field k; its range is the head's to judge."""
+def check_k(k: Any) -> int:
+    """The field k, a whole number; its range is the head's to judge. Raises BadInput."""
     if not isinstance(k, int) or isinstance(k, bool):
         raise BadInput(f"k is {cut(k)}: send a whole number")
     return k
 
 
-def flag(fields: dict[str, Any], name: str) -> bool:
+def read_flag(fields: dict[str, Any], name: str) -> bool:
     """A field that is true or false, false where it is missing; raises BadInput."""
     value = fields.get(name, False)
     if not isinstance(value, bool):

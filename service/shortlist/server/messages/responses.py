@@ -1,55 +1,60 @@
-"""Responses in JSON, errors included."""
+"""Responses, those of failures included."""
 
 from __future__ import annotations
 
 import logging
 import uuid
-from typing import Any
+from typing import NamedTuple
 
 import orjson
-from starlette.responses import Response
+from starlette.responses import Response as StarletteResponse
 
 from shortlist.errors import Overloaded, ShortlistError, Unsupported
 from shortlist.wire.open_inference import JSON_TYPE
 
-from .compression import ACCEPTED
-from .headers import CONTENT_LENGTH, Headers
+from .compression import SERVED_ENCODINGS
+from .headers import CONTENT_TYPE, Headers, length_header
 
-INTERNAL = 500
+INTERNAL_ERROR = 500
 log = logging.getLogger(__name__)
 
 
-def json_response(content: object, status: int = 200, headers: dict[str, str] | None = None) -> Response:
-    """JSON, with exactly the content type that protocol clients compare."""
-    return Response(orjson.dumps(content), status, headers, JSON_TYPE)
+class Response(NamedTuple):
+    """A whole response; the headers are complete."""
+
+    status: int
+    content: bytes
+    headers: Headers
+
+
+def json_response(content: object, status: int = 200, headers: dict[str, str] | None = None) -> StarletteResponse:
+    """JSON for a route, with exactly the content type that protocol clients compare."""
+    return StarletteResponse(orjson.dumps(content), status, headers, JSON_TYPE)
 
 
 def error_response(error: Exception) -> Response:
-    """`{"error": "<one sentence>"}`; what nobody foresaw goes to the log, and its id to the client."""
+    """`{"error": "<one sentence>"}`; an unforeseen error goes to the log, and an id that finds it to the client."""
     if isinstance(error, ShortlistError):
         log.debug("%d: %s", error.status, error)
-        return json_response({"error": str(error)}, error.status, error_headers(error))
-    request_id = uuid.uuid4().hex[:12]
-    log.error("request %s failed", request_id, exc_info=error)
-    return json_response({"error": f"internal error in request {request_id}: the server's log says more"}, INTERNAL)
+        status, sentence, headers = error.status, str(error), error_headers(error)
+    else:
+        request_id = uuid.uuid4().hex[:12]
+        log.error("request %s failed", request_id, exc_info=error)
+        status, headers = INTERNAL_ERROR, []
+        sentence = f"internal error in request {request_id}: the server's log says more"
+    content = orjson.dumps({"error": sentence})
+    return Response(status, content, [*headers, (CONTENT_TYPE, JSON_TYPE.encode()), length_header(content)])
 
 
-def failed(error: Exception) -> tuple[int, bytes, Headers]:
-    """Status, body and headers of `error_response`."""
-    response = error_response(error)
-    headers = [header for header in response.raw_headers if header[0] != CONTENT_LENGTH]
-    return response.status_code, bytes(response.body), headers
-
-
-def with_length(headers: Headers, content: bytes) -> Headers:
-    """`headers`, the body's length last."""
-    if headers and headers[-1][0] == CONTENT_LENGTH:
-        return headers
-    return [*headers, (CONTENT_LENGTH, str(len(content)).encode())]
-
-
-def error_headers(error: ShortlistError) -> dict[str, Any] | None:
+def error_headers(error: ShortlistError) -> Headers:
     """What a client needs to mend it by itself."""
     if isinstance(error, Overloaded):
-        return {"Retry-After": str(error.retry_after)}
-    return {"Accept-Encoding": ACCEPTED} if isinstance(error, Unsupported) else None
+        return [(b"retry-after", str(error.retry_after).encode())]
+    return [(b"accept-encoding", SERVED_ENCODINGS.encode())] if isinstance(error, Unsupported) else []
+
+
+def to_starlette(response: Response) -> StarletteResponse:
+    """The same response, for a route to return."""
+    copy = StarletteResponse(response.content, response.status)
+    copy.raw_headers = response.headers
+    return copy

@@ -1,4 +1,4 @@
-"""A Prometheus histogram that takes whole arrays: one call for many values, by one thread (the event loop)."""
+"""A Prometheus histogram that takes whole arrays: one call for many values, from one thread (the event loop)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Series:
     """The series of one set of label values."""
 
     def __init__(self, bounds: Sequence[float]) -> None:
-        """Nothing counted yet; `bounds` are the buckets' upper ends, ascending."""
+        """bounds: upper ends of the buckets, ascending."""
         self.bounds = bounds
         self.buckets = np.zeros(len(bounds) + 1, np.int64)
         self.sum = 0.0
@@ -27,18 +27,18 @@ class Series:
         self.sum += float(values.sum(dtype=np.float64))
 
     def cumulative(self) -> list[tuple[str, float]]:
-        """Buckets as Prometheus wants them."""
+        """The cumulative buckets, as Prometheus wants them: upper end -> count."""
         names = [*(str(bound) for bound in self.bounds), "+Inf"]
         return [(name, float(count)) for name, count in zip(names, np.cumsum(self.buckets), strict=True)]
 
 
 class Histogram(Collector):
-    """Equals `prometheus_client.Histogram`, but observes arrays; one thread may."""
+    """Equals `prometheus_client.Histogram`, but observes arrays, from one thread."""
 
     def __init__(
         self, name: str, text: str, labels: Sequence[str], buckets: Sequence[float], registry: CollectorRegistry
     ) -> None:
-        """Register with `registry`."""
+        """Register with `registry`. buckets: their upper ends, ascending."""
         self.name, self.text, self.label_names = name, text, tuple(labels)
         self.bounds = [float(bound) for bound in buckets]
         self.children: dict[tuple[str, ...], Series] = {}
@@ -49,7 +49,6 @@ class Histogram(Collector):
         return self.children.setdefault(values, Series(self.bounds))
 
     def collect(self) -> Iterator[HistogramMetricFamily]:
-        """All series, for a scrape."""
         family = HistogramMetricFamily(self.name, self.text, labels=self.label_names)
         for values, series in list(self.children.items()):
             family.add_metric(values, series.cumulative(), series.sum)

@@ -6,10 +6,11 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-NANOSECONDS = 1e9
+from .notes import OK, BatchNote, RequestNote
+
+NANOSECONDS = 1e9  # in a second
 DURATIONS = ("success", "fail", "queue", "compute_input", "compute_infer", "compute_output", "cache_hit", "cache_miss")
-NOTED = ("success", "compute_input", "queue", "compute_infer", "compute_output")  # the request, then its phases
-OK = 200
+REQUEST_DURATIONS = ("success", "compute_input", "queue", "compute_infer", "compute_output")  # in all, then by phase
 
 
 class Duration:
@@ -18,67 +19,65 @@ class Duration:
     __slots__ = ("count", "seconds")
 
     def __init__(self) -> None:
-        """Never yet."""
         self.count = 0
         self.seconds = 0.0
 
     def add(self, times: Sequence[float]) -> None:
-        """So many times more, in seconds each."""
+        """It happened `len(times)` times more, and took these seconds."""
         self.count += len(times)
         self.seconds += sum(times)
 
-    def described(self) -> dict[str, int]:
-        """In nanoseconds."""
+    def describe(self) -> dict[str, int]:
+        """Its count, and its nanoseconds."""
         return {"count": self.count, "ns": round(self.seconds * NANOSECONDS)}
 
 
-class Statistics:
-    """One model version's."""
+class ModelStatistics:
+    """The statistics of one model version."""
 
     def __init__(self) -> None:
-        """Nothing asked yet."""
-        self.last = 0.0
+        self.last_success = 0.0  # seconds since the epoch
         self.rows = 0
         self.batches = 0
         self.durations = {name: Duration() for name in DURATIONS}
-        self.by_rows: dict[int, Duration] = {}
+        self.by_batch_rows: dict[int, Duration] = {}
 
-    def count(self, requests: Sequence[tuple[Any, ...]], batches: Sequence[tuple[int, int, float]]) -> None:
-        """Requests and batches as `ledger` notes them."""
-        answered = [(seconds, *phases) for _, status, seconds, phases, *_ in requests if status == OK]
-        if answered:
-            self.last = time.time()
-            for name, times in zip(NOTED, zip(*answered, strict=True), strict=True):
+    def count(self, requests: Sequence[RequestNote], batches: Sequence[BatchNote]) -> None:
+        """Add requests and batches."""
+        succeeded = [(note.seconds, *note.phases) for note in requests if note.status == OK]
+        if succeeded:
+            self.last_success = time.time()
+            for name, times in zip(REQUEST_DURATIONS, zip(*succeeded, strict=True), strict=True):
                 self.durations[name].add(times)
-        self.durations["fail"].add([seconds for _, status, seconds, *_ in requests if status != OK])
-        by_rows: dict[int, list[float]] = {}
-        for rows, _, seconds in batches:
-            by_rows.setdefault(rows, []).append(seconds)
-        for rows, spent in by_rows.items():
-            self.rows += rows * len(spent)
-            self.batches += len(spent)
-            self.by_rows.setdefault(rows, Duration()).add(spent)
+        self.durations["fail"].add([note.seconds for note in requests if note.status != OK])
+        seconds_by_rows: dict[int, list[float]] = {}
+        for batch in batches:
+            seconds_by_rows.setdefault(batch.rows, []).append(batch.seconds)
+        for rows, seconds in seconds_by_rows.items():
+            self.rows += rows * len(seconds)
+            self.batches += len(seconds)
+            self.by_batch_rows.setdefault(rows, Duration()).add(seconds)
 
-    def described(self, name: str, version: int) -> dict[str, Any]:
+    def describe(self, name: str, version: int) -> dict[str, Any]:
         """An entry of `model_stats`; every number is whole, and every name is there."""
-        nothing = Duration().described()
-        by_rows = [
+        nothing = Duration().describe()
+        batch_stats = [
             {
                 "batch_size": rows,
                 "compute_input": nothing,
-                "compute_infer": spent.described(),
+                "compute_infer": duration.describe(),
                 "compute_output": nothing,
             }
-            for rows, spent in sorted(self.by_rows.items())
+            for rows, duration in sorted(self.by_batch_rows.items())
         ]
         return {
             "name": name,
             "version": str(version),
-            "last_inference": round(self.last * 1000),
+            "last_inference": round(self.last_success * 1000),
             "inference_count": self.rows,
             "execution_count": self.batches,
-            "inference_stats": {name: spent.described() for name, spent in self.durations.items()},
+            "inference_stats": {name: duration.describe() for name, duration in self.durations.items()},
             "response_stats": {},
-            "batch_stats": by_rows,
+            "batch_stats": batch_stats,
             "memory_usage": [],
         }

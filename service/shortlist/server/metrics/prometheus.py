@@ -1,18 +1,18 @@
 """Prometheus metrics: names and labels are a contract with dashboards and alerts.
 
 Labels hold names from the repository and small enumerations only, never text from a request. What a request
-needs is bound once per model, and counted many at a time: see `ledger`.
+needs is bound once per model, and counted many at a time, by a `Recorder`.
 """
 
 from __future__ import annotations
 
-from collections import Counter as counted  # noqa: N813  # Counter is a metric here
-from collections.abc import Iterator, Sequence
+import collections
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 import numpy as np
 from prometheus_client import CollectorRegistry, Counter, Gauge, disable_created_metrics, generate_latest
-from prometheus_client.core import HistogramMetricFamily
+from prometheus_client.core import GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
 
 from shortlist.core.results import IntArray
@@ -20,60 +20,72 @@ from shortlist.plans.common.tally import Tally
 from shortlist.server.models import Model
 
 from .histogram import Histogram
+from .notes import BatchNote, RequestNote
 
 ENDPOINTS = ("topk", "score", "infer")
 PHASES = ("decode", "queue", "compute", "encode")
-SECONDS = [50e-6 * 2**i for i in range(18)]  # 50 us to 6.6 s
-ROWS = [2**i for i in range(13)]  # 1 to 4,096
-CLASSES = [2**i for i in range(19)]  # 1 to 262,144
-MODEL = ("model", "version")
-UNKNOWN = ("unknown", "unknown")  # names that clients invent must not become label values
+SECONDS_BUCKETS = [50e-6 * 2**i for i in range(18)]  # 50 us to 6.6 s
+ROWS_BUCKETS = [2**i for i in range(13)]  # 1 to 4,096
+CLASSES_BUCKETS = [2**i for i in range(19)]  # 1 to 262,144
+MODEL_LABELS = ("model", "version")
+UNKNOWN_MODEL = ("unknown", "unknown")  # names that clients invent must not become label values
 
 
 class Metrics:
     """All metric families of one server."""
 
     def __init__(self, version: str, registry: CollectorRegistry | None = None) -> None:
-        """Register every family with `registry`; `version` is the package's."""
+        """Register every family with `registry`, by default a new one. version: the package's."""
         disable_created_metrics()  # type: ignore[no-untyped-call]  # else every series comes twice
         self.registry = registry = registry or CollectorRegistry()
         self.requests = Counter(
-            "shortlist_requests", "requests answered, by status code", (*MODEL, "endpoint", "code"), registry=registry
+            "shortlist_requests",
+            "requests answered, by status code",
+            (*MODEL_LABELS, "endpoint", "code"),
+            registry=registry,
         )
         self.duration = Histogram(
             "shortlist_request_duration_seconds",
             "from the first byte read to the answer's last byte made",
-            (*MODEL, "endpoint"),
-            buckets=SECONDS,
+            (*MODEL_LABELS, "endpoint"),
+            buckets=SECONDS_BUCKETS,
             registry=registry,
         )
         self.phases = Histogram(
             "shortlist_phase_duration_seconds",
             "of a request's phases",
-            (*MODEL, "phase"),
-            buckets=SECONDS,
+            (*MODEL_LABELS, "phase"),
+            buckets=SECONDS_BUCKETS,
             registry=registry,
         )
         self.rows = Counter(
             "shortlist_rows",
             "context vectors answered: by the head, by the dense layer, or proved by bounds",
-            (*MODEL, "answered"),
+            (*MODEL_LABELS, "answered"),
             registry=registry,
         )
         self.batch_rows = Histogram(
-            "shortlist_batch_rows", "context vectors computed together", MODEL, buckets=ROWS, registry=registry
+            "shortlist_batch_rows",
+            "context vectors computed together",
+            MODEL_LABELS,
+            buckets=ROWS_BUCKETS,
+            registry=registry,
         )
         self.batch_requests = Histogram(
-            "shortlist_batch_requests", "requests with rows in a batch", MODEL, buckets=ROWS, registry=registry
+            "shortlist_batch_requests",
+            "requests with rows in a batch",
+            MODEL_LABELS,
+            buckets=ROWS_BUCKETS,
+            registry=registry,
         )
         self.scored = Histogram(
-            "shortlist_scored_classes", "classes scored for a context vector", MODEL, CLASSES, registry
+            "shortlist_scored_classes", "classes scored for a context vector", MODEL_LABELS, CLASSES_BUCKETS, registry
         )
         self.rescored = Histogram(
             "shortlist_rescored_classes",
             "classes scored exactly for a context vector whose exact answer was proved",
-            MODEL,
-            CLASSES,
+            MODEL_LABELS,
+            CLASSES_BUCKETS,
             registry,
         )
         self.held_rows = Gauge(
@@ -85,48 +97,49 @@ class Metrics:
         self.info = Gauge(
             "shortlist_model_info",
             "1 for every model that is ready",
-            (*MODEL, "method", "plan", "device", "normalizer"),
+            (*MODEL_LABELS, "method", "plan", "device", "normalizer"),
             registry=registry,
         )
         self.quality = Gauge(
             "shortlist_model_quality",
             "what the export measured on held-out contexts",
-            (*MODEL, "metric"),
+            (*MODEL_LABELS, "metric"),
             registry=registry,
         )
         self.opened = OpenedTails(registry)
+        self.caches = CacheSizes(registry)
         self.ready = Gauge("shortlist_ready", "1 when /readyz answers 200", registry=registry)
         Gauge("shortlist_build_info", "1", ("version",), registry=registry).labels(version).set(1)
         self.infos: dict[Model, tuple[str, ...]] = {}
-        self.known_requests: dict[Model | None, Requests] = {}
-        self.known_answers: dict[Model, Answers] = {}
+        self.request_series_by_model: dict[Model | None, RequestSeries] = {}
+        self.result_series_by_model: dict[Model, ResultSeries] = {}
 
-    def requests_of(self, model: Model | None) -> Requests:
-        """The series of requests to a model; None where they named none that is known."""
-        found = self.known_requests.get(model)
-        if found is None:
-            place = UNKNOWN if model is None else (model.name, str(model.version))
-            found = self.known_requests[model] = Requests(self, *place)
-        return found
+    def request_series(self, model: Model | None) -> RequestSeries:
+        """The series of requests to a model; None for those that named none that is known."""
+        series = self.request_series_by_model.get(model)
+        if series is None:
+            place = UNKNOWN_MODEL if model is None else (model.name, str(model.version))
+            series = self.request_series_by_model[model] = RequestSeries(self, *place)
+        return series
 
-    def answers_of(self, model: Model) -> Answers:
-        """The series of a model's answers."""
-        found = self.known_answers.get(model)
-        if found is None:
-            found = self.known_answers[model] = Answers(self, model)
-        return found
+    def result_series(self, model: Model) -> ResultSeries:
+        """The series of a model's results."""
+        series = self.result_series_by_model.get(model)
+        if series is None:
+            series = self.result_series_by_model[model] = ResultSeries(self, model)
+        return series
 
     def render(self) -> bytes:
-        """The text exposition."""
+        """The text exposition of all families."""
         return generate_latest(self.registry)
 
-    def loaded(self, model: Model) -> None:
+    def publish_model(self, model: Model) -> None:
         """Publish what a model is, once it is ready."""
         if model.state != "ready":
             return
         manifest = model.head.manifest
         place = (model.name, str(model.version))
-        self.unloaded(model)  # as it was before it was loaded again
+        self.withdraw_model(model)  # as it was before it was loaded again
         self.infos[model] = (*place, manifest.method, manifest.plan, model.head.device, manifest.normalizer)
         self.info.labels(*self.infos[model]).set(1)
         for metric, value in (manifest.quality.figures() if manifest.quality else {}).items():
@@ -134,8 +147,8 @@ class Metrics:
         if model.head.plan.tally is not None:
             self.opened.tallies[place] = model.head.plan.tally
 
-    def unloaded(self, model: Model) -> None:
-        """No longer say that a model is ready."""
+    def withdraw_model(self, model: Model) -> None:
+        """Say no longer that a model is ready."""
         labels = self.infos.pop(model, None)
         if labels is not None:
             self.info.remove(*labels)
@@ -146,14 +159,12 @@ class OpenedTails(Collector):
     """A histogram of tails opened by a context vector, read off the plans' own tallies at a scrape."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        """Register; `tallies` is filled by model and version."""
-        self.tallies: dict[tuple[str, str], Tally] = {}
+        self.tallies: dict[tuple[str, str], Tally] = {}  # by model and version
         registry.register(self)
 
     def collect(self) -> Iterator[HistogramMetricFamily]:
-        """All series."""
         family = HistogramMetricFamily(
-            "shortlist_opened_tails", "tails opened for a context vector, of plans that have some", labels=MODEL
+            "shortlist_opened_tails", "tails opened for a context vector, of plans that have some", labels=MODEL_LABELS
         )
         for place, tally in list(self.tallies.items()):
             counts = np.cumsum(tally.counts).tolist()
@@ -163,30 +174,51 @@ class OpenedTails(Collector):
         yield family
 
 
-class Requests:
-    """The series of requests to one model version, bound beforehand."""
+class CacheSizes(Collector):
+    """How many entries the server's caches hold, read off at a scrape."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.sizes: dict[str, Callable[[], int]] = {}
+        registry.register(self)
+
+    def watch(self, cache: str, size: Callable[[], int]) -> None:
+        """Export what `size` returns as the number of entries of `cache`."""
+        self.sizes[cache] = size
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        family = GaugeMetricFamily(
+            "shortlist_cache_entries",
+            "entries held: request heads of the fast path, paths of requests, JSON texts of infer requests",
+            labels=["cache"],
+        )
+        for cache, size in self.sizes.items():
+            family.add_metric([cache], size())
+        yield family
+
+
+class RequestSeries:
+    """The series of requests to one model version, bound beforehand; a status code is bound when it first comes."""
 
     def __init__(self, metrics: Metrics, name: str, version: str) -> None:
-        """Bind durations; a status code is bound when it first comes."""
         self.duration = {endpoint: metrics.duration.labels(name, version, endpoint) for endpoint in ENDPOINTS}
         self.bind = partial(metrics.requests.labels, name, version)
         self.codes: dict[tuple[str, int], Counter] = {}
 
-    def count(self, noted: Sequence[tuple[str, int, float]]) -> None:
-        """Requests that are over: endpoint, status code, seconds."""
-        for (endpoint, code), times in counted((endpoint, code) for endpoint, code, _ in noted).items():
+    def count(self, notes: Sequence[RequestNote]) -> None:
+        """Count requests that are over."""
+        for (endpoint, code), times in collections.Counter((note.endpoint, note.status) for note in notes).items():
             if (endpoint, code) not in self.codes:
                 self.codes[endpoint, code] = self.bind(endpoint, str(code))
             self.codes[endpoint, code].inc(times)
-        for endpoint in {endpoint for endpoint, _, _ in noted}:
-            self.duration[endpoint].observe_all(np.array([seconds for name, _, seconds in noted if name == endpoint]))
+        for endpoint in {note.endpoint for note in notes}:
+            seconds = np.array([note.seconds for note in notes if note.endpoint == endpoint])
+            self.duration[endpoint].observe_all(seconds)
 
 
-class Answers:
-    """The series of one model version's computed answers, bound beforehand."""
+class ResultSeries:
+    """The series of one model version's results, bound beforehand."""
 
     def __init__(self, metrics: Metrics, model: Model) -> None:
-        """Bind them."""
         place = (model.name, str(model.version))
         self.model = model
         self.phases = [metrics.phases.labels(*place, phase) for phase in PHASES]
@@ -198,31 +230,33 @@ class Answers:
         self.scored = metrics.scored.labels(*place)
         self.rescored = metrics.rescored.labels(*place)
 
-    def count(
-        self, spent: Sequence[tuple[float, ...]], scored: Sequence[IntArray], rescored: Sequence[IntArray] = ()
-    ) -> None:
-        """Some answers: seconds in each of `PHASES`, and the classes scored [B] of those that are top k.
+    def count_phases(self, phases: Sequence[tuple[float, ...]]) -> None:
+        """Count requests by the seconds that each spent in each of `PHASES`."""
+        for series, seconds in zip(self.phases, zip(*phases, strict=True), strict=True):
+            series.observe_all(np.array(seconds))
 
-        rescored: of those whose normaliser is `bounded`, the same; they are not among `scored`.
-        """
-        for phase, seconds in zip(self.phases, zip(*spent, strict=True), strict=True):
-            phase.observe_all(np.array(seconds))
-        if scored:
-            rows = np.concatenate(scored)
-            dense = int(np.count_nonzero(rows == self.model.dense_scored))
-            self.by_dense.inc(dense)
-            self.by_head.inc(len(rows) - dense)
-            self.scored.observe_all(rows)
-        if rescored:
-            rows = np.concatenate(rescored)
-            proved = rows[rows < self.model.classes]
-            self.by_dense.inc(len(rows) - len(proved))
-            self.proved.inc(len(proved))
-            self.scored.observe_all(rows)
-            self.rescored.observe_all(proved)
+    def count_scored(self, scored: Sequence[IntArray]) -> None:
+        """Count rows by the classes scored [B] of each top-k result that was not proved by bounds."""
+        if not scored:
+            return
+        rows = np.concatenate(scored)
+        dense = int(np.count_nonzero(rows == self.model.dense_scored))
+        self.by_dense.inc(dense)
+        self.by_head.inc(len(rows) - dense)
+        self.scored.observe_all(rows)
 
-    def count_batches(self, noted: Sequence[tuple[int, int, float]]) -> None:
-        """Some batches: rows, requests, seconds."""
-        rows, requests, _ = zip(*noted, strict=True)
-        self.batch_rows.observe_all(np.array(rows))
-        self.batch_requests.observe_all(np.array(requests))
+    def count_proved(self, scored: Sequence[IntArray]) -> None:
+        """The same for results whose normalizer is `bounded`: a row that is not proved was computed by dense."""
+        if not scored:
+            return
+        rows = np.concatenate(scored)
+        proved = rows[rows < self.model.classes]
+        self.by_dense.inc(len(rows) - len(proved))
+        self.proved.inc(len(proved))
+        self.scored.observe_all(rows)
+        self.rescored.observe_all(proved)
+
+    def count_batches(self, notes: Sequence[BatchNote]) -> None:
+        """Count rows that were computed together, and the requests that they came from."""
+        self.batch_rows.observe_all(np.array([note.rows for note in notes]))
+        self.batch_requests.observe_all(np.array([note.requests for note in notes]))

@@ -1,55 +1,85 @@
-"""What happened to one model, noted in the event loop and counted later: a note costs a third of a microsecond."""
+"""What happens to one model, noted in the event loop and counted later: a note costs a third of a microsecond."""
 
 from __future__ import annotations
 
-from shortlist.core.results import IntArray
+import time
+from typing import Protocol
+
+from shortlist.core.queries import Result
+from shortlist.core.results import TopK
 from shortlist.server.models import Model
 
-from .model_statistics import Statistics
+from .model_statistics import ModelStatistics
+from .notes import OK, BatchNote, RequestNote
 from .prometheus import Metrics
 
-OK = 200
-MOST = 1024  # notes before they are counted
-
-# Endpoint, status, seconds in all, seconds in each of the metrics' phases, classes scored of a top-k answer, and
-# whether it was proved by bounds.
-Note = tuple[str, int, float, tuple[float, ...], IntArray | None, bool]
+MAX_NOTES = 1024  # before they are counted
 
 
-class Ledger:
-    """Notes of requests and batches; `settle` counts them into metrics and statistics."""
+class FinishedRequest(Protocol):
+    """What is noted of a request; times in seconds.
 
-    def __init__(self, model: Model, metrics: Metrics) -> None:
-        """Nothing noted yet."""
+    started: by `time.perf_counter`. inline_rows: rows that were computed in the event loop, as a batch of their own.
+    """
+
+    @property
+    def endpoint_name(self) -> str:
+        """One of the metrics' `ENDPOINTS`."""
+
+    started: float
+    decode_seconds: float
+    queue_seconds: float
+    compute_seconds: float
+    encode_seconds: float
+    inline_rows: int | None
+    result: Result | None
+
+
+class Recorder:
+    """Notes of requests and batches; `settle` counts them into metrics and statistics.
+
+    model: None for requests that name no model that is known.
+    """
+
+    def __init__(self, model: Model | None, metrics: Metrics) -> None:
         self.model, self.metrics = model, metrics
-        self.statistics = Statistics()
-        self.requests: list[Note] = []
-        self.batches: list[tuple[int, int, float]] = []
+        self.statistics = ModelStatistics()
+        self.requests: list[RequestNote] = []
+        self.batches: list[BatchNote] = []
 
-    def request(self, note: Note) -> None:
-        """A request that is over."""
-        self.requests.append(note)
-        if len(self.requests) >= MOST:
+    def note_request(self, request: FinishedRequest, status: int) -> None:
+        """Note a request that is over, and its batch where it was computed inline."""
+        result, compute = request.result, request.compute_seconds
+        scored, proved = (result.scored, result.normalizer == "bounded") if isinstance(result, TopK) else (None, False)
+        phases = request.decode_seconds, request.queue_seconds, compute, request.encode_seconds
+        seconds = time.perf_counter() - request.started
+        self.requests.append(RequestNote(request.endpoint_name, status, seconds, phases, scored, proved))
+        if request.inline_rows is not None:
+            self.batches.append(BatchNote(request.inline_rows, 1, compute))
+        if len(self.requests) >= MAX_NOTES:
             self.settle()
 
-    def batch(self, rows: int, requests: int, seconds: float) -> None:
-        """Rows that were computed together."""
-        self.batches.append((rows, requests, seconds))
-        if len(self.batches) >= MOST:
+    def note_batch(self, rows: int, requests: int, seconds: float) -> None:
+        """Note rows that were computed together."""
+        self.batches.append(BatchNote(rows, requests, seconds))
+        if len(self.batches) >= MAX_NOTES:
             self.settle()
 
     def settle(self) -> None:
         """Count what is noted."""
         requests, self.requests = self.requests, []
         batches, self.batches = self.batches, []
-        self.metrics.requests_of(self.model).count([note[:3] for note in requests])
-        answered = [note for note in requests if note[1] == OK]
-        if answered:
-            spent = [note[3] for note in answered]
-            scored, proved = (
-                [note[4] for note in answered if note[4] is not None and note[5] is by] for by in (False, True)
-            )
-            self.metrics.answers_of(self.model).count(spent, scored, proved)
-        if batches:
-            self.metrics.answers_of(self.model).count_batches(batches)
         self.statistics.count(requests, batches)
+        if self.model is None:
+            if requests:
+                self.metrics.request_series(None).count(requests)
+            return
+        self.metrics.request_series(self.model).count(requests)
+        series = self.metrics.result_series(self.model)
+        computed = [note for note in requests if note.status == OK]
+        if computed:
+            series.count_phases([note.phases for note in computed])
+            series.count_scored([note.scored for note in computed if note.scored is not None and not note.proved])
+            series.count_proved([note.scored for note in computed if note.scored is not None and note.proved])
+        if batches:
+            series.count_batches(batches)

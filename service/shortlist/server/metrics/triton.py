@@ -8,54 +8,58 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import UntypedMetricFamily
 from prometheus_client.registry import Collector
 
-from .recorder import Ledger
+from shortlist.server.models import Model
 
-MICROSECONDS = 1e6
-DURATIONS = {
+from .model_statistics import ModelStatistics
+
+MICROSECONDS = 1e6  # in a second
+STATISTICS_BY_DURATION = {
     "request": "success",
     "queue": "queue",
     "compute_input": "compute_input",
     "compute_infer": "compute_infer",
     "compute_output": "compute_output",
 }
-
-
-class TritonMetrics(Collector):
-    """Untyped, since a counter's name would get the ending `_total` that Triton's do not have."""
-
-    def __init__(self, ledgers: Callable[[], Iterable[Ledger]], registry: CollectorRegistry) -> None:
-        """ledgers: those of all models, settled."""
-        self.ledgers = ledgers
-        registry.register(self)
-
-    def collect(self) -> Iterator[UntypedMetricFamily]:
-        """All of them, for a scrape."""
-        families = {
-            name: UntypedMetricFamily(f"nv_inference_{name}", text, labels=LABELS) for name, text in TEXTS.items()
-        }
-        for ledger in self.ledgers():
-            for name, value in values(ledger).items():
-                families[name].add_metric((ledger.model.name, str(ledger.model.version)), value)
-        yield from families.values()
-
-
-LABELS = ("model", "version")
 TEXTS = {
     "request_success": "requests answered",
     "request_failure": "requests refused or failed",
     "count": "context vectors computed",
     "exec_count": "batches computed",
-    **{f"{name}_duration_us": f"microseconds of {name} in all" for name in DURATIONS},
+    **{f"{name}_duration_us": f"microseconds of {name} in all" for name in STATISTICS_BY_DURATION},
 }
 
 
-def values(ledger: Ledger) -> dict[str, float]:
-    """By the names of `TEXTS`."""
-    statistics, durations = ledger.statistics, ledger.statistics.durations
+class TritonMetrics(Collector):
+    """Untyped, since a counter's name would get the ending `_total` that Triton's do not have."""
+
+    def __init__(
+        self, statistics: Callable[[], Iterable[tuple[Model, ModelStatistics]]], registry: CollectorRegistry
+    ) -> None:
+        """statistics: those of all models, of all that was noted."""
+        self.statistics = statistics
+        registry.register(self)
+
+    def collect(self) -> Iterator[UntypedMetricFamily]:
+        labels = ("model", "version")
+        families = {
+            name: UntypedMetricFamily(f"nv_inference_{name}", text, labels=labels) for name, text in TEXTS.items()
+        }
+        for model, statistics in self.statistics():
+            for name, value in metric_values(statistics).items():
+                families[name].add_metric((model.name, str(model.version)), value)
+        yield from families.values()
+
+
+def metric_values(statistics: ModelStatistics) -> dict[str, float]:
+    """One model's values by the names of `TEXTS`."""
+    durations = statistics.durations
     return {
         "request_success": durations["success"].count,
         "request_failure": durations["fail"].count,
         "count": statistics.rows,
         "exec_count": statistics.batches,
-        **{f"{name}_duration_us": durations[ours].seconds * MICROSECONDS for name, ours in DURATIONS.items()},
+        **{
+            f"{name}_duration_us": durations[duration].seconds * MICROSECONDS
+            for name, duration in STATISTICS_BY_DURATION.items()
+        },
     }

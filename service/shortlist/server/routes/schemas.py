@@ -14,7 +14,7 @@ Ids = list[int] | list[list[int]]
 
 
 class Request(BaseModel):
-    """What every question has."""
+    """What every request has."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -27,7 +27,7 @@ class Request(BaseModel):
 
 
 class TopKRequest(Request):
-    """Which k classes score highest?"""
+    """The k classes that score highest."""
 
     k: int = Field(ge=1, description="classes wanted, at most the model's max_k", examples=[5])
     allow: Ids | None = Field(default=None, description="only these ids, for all rows or one list a row; -1 pads")
@@ -36,13 +36,13 @@ class TopKRequest(Request):
 
 
 class ScoreRequest(Request):
-    """How probable are these classes?"""
+    """The log-probabilities of given classes."""
 
     ids: Ids = Field(description="ids for all rows or one list a row; -1 pads")
 
 
 class Response(BaseModel):
-    """What every answer has."""
+    """What every response has."""
 
     model: str
     version: int
@@ -129,7 +129,7 @@ class Output(BaseModel):
 class InferRequest(BaseModel):
     """Inputs context FP32 (binary: also FP16, BF16) [B, d], optional allow, ban INT64 [1 or B, m] padded with -1.
 
-    With the optional input ids INT64 [B, m] the answer is the log-probabilities of those ids.
+    With the optional input ids INT64 [B, m] the response holds the log-probabilities of those ids.
     """
 
     id: str | None = None
@@ -156,17 +156,17 @@ FAILURES: dict[int | str, dict[str, Any]] = {
 }
 
 
-def body(kind: type[BaseModel], *, binary: bool = False) -> dict[str, Any]:
-    """The documentation of a request body that the route reads itself."""
+def describe_body(kind: type[BaseModel], *, binary: bool = False) -> dict[str, Any]:
+    """The documentation of a request body that the route reads by itself."""
     content: dict[str, Any] = {JSON_TYPE: {"schema": {"$ref": REFERENCE.format(model=kind.__name__)}}}
     if binary:
         content[BINARY_TYPE] = {"schema": {"type": "string", "format": "binary", "description": f"see {LENGTH_HEADER}"}}
     return {"requestBody": {"required": True, "content": content}}
 
 
-def with_requests(document: dict[str, Any]) -> dict[str, Any]:
-    """An OpenAPI document, with the schemas that `body` refers to."""
+def add_request_schemas(document: dict[str, Any]) -> dict[str, Any]:
+    """An OpenAPI document, with the schemas that `describe_body` refers to."""
     requests = (TopKRequest, ScoreRequest, InferRequest)
-    _, found = models_json_schema([(kind, "validation") for kind in requests], ref_template=REFERENCE)
-    document["components"]["schemas"] |= found["$defs"]
+    _, schemas = models_json_schema([(kind, "validation") for kind in requests], ref_template=REFERENCE)
+    document["components"]["schemas"] |= schemas["$defs"]
     return document

@@ -14,7 +14,7 @@ from shortlist.server.messages.responses import json_response
 
 from . import schemas
 from .dependencies import service_of
-from .optional_body import optional_body, optional_fields
+from .optional_body import describe_optional_body, read_optional_fields
 from .v2 import MODEL
 
 router = APIRouter(prefix="/v2", tags=["Open Inference Protocol"], responses=schemas.FAILURES)
@@ -23,7 +23,7 @@ TRACE = "/trace/setting"
 SYSTEM = "/systemsharedmemory"
 REGION = SYSTEM + "/region/{region}"
 CUDA = "/cudasharedmemory/{path:path}"
-REGISTERED: dict[str, dict[str, Any]] = {
+REGISTER_FIELDS: dict[str, dict[str, Any]] = {
     "key": {"type": "string"},
     "offset": {"type": "integer", "minimum": 0},
     "byte_size": {"type": "integer", "minimum": 1},
@@ -33,36 +33,36 @@ REGISTERED: dict[str, dict[str, Any]] = {
 @router.get("/logging")
 async def log_settings(request: Request) -> Response:
     """What is logged."""
-    return json_response(service_of(request).log_settings.shown())
+    return json_response(service_of(request).log_settings.describe())
 
 
-@router.post("/logging", openapi_extra=optional_body(**LOG_FIELDS))
+@router.post("/logging", openapi_extra=describe_optional_body(**LOG_FIELDS))
 async def change_log_settings(request: Request) -> Response:
     """Log more or less, from now on; answers every setting."""
     settings = service_of(request).log_settings
-    settings.update(await optional_fields(request))
-    return json_response(settings.shown())
+    settings.update(await read_optional_fields(request))
+    return json_response(settings.describe())
 
 
 @router.get(TRACE)
 @router.get(MODEL + TRACE)
 async def trace_settings(request: Request, name: str | None = None) -> Response:
     """The trace settings of the server, or of a model."""
-    check_known(request, name)
-    return json_response(service_of(request).trace_settings.shown(name))
+    check_model(request, name)
+    return json_response(service_of(request).trace_settings.describe(name))
 
 
-@router.post(TRACE, openapi_extra=optional_body(**TRACE_FIELDS))
-@router.post(MODEL + TRACE, openapi_extra=optional_body(**TRACE_FIELDS))
+@router.post(TRACE, openapi_extra=describe_optional_body(**TRACE_FIELDS))
+@router.post(MODEL + TRACE, openapi_extra=describe_optional_body(**TRACE_FIELDS))
 async def change_trace_settings(request: Request, name: str | None = None) -> Response:
     """Change trace settings of the server, or of a model; null clears one; answers every setting."""
-    check_known(request, name)
+    check_model(request, name)
     settings = service_of(request).trace_settings
-    settings.update(await optional_fields(request), name)
-    return json_response(settings.shown(name))
+    settings.update(await read_optional_fields(request), name)
+    return json_response(settings.describe(name))
 
 
-def check_known(request: Request, name: str | None) -> None:
+def check_model(request: Request, name: str | None) -> None:
     """Raise NotFound where there is no model of that name."""
     if name is not None:
         service_of(request).models.versions(name)
@@ -83,11 +83,11 @@ async def status(request: Request, region: str | None = None) -> Response:
     return json_response(regions_of(request).status(region))
 
 
-@router.post(REGION + "/register", response_class=Response, openapi_extra=optional_body(**REGISTERED))
+@router.post(REGION + "/register", response_class=Response, openapi_extra=describe_optional_body(**REGISTER_FIELDS))
 async def register(request: Request, region: str) -> Response:
     """Make a part of a shared memory object known by a name, for inputs and outputs."""
     regions = regions_of(request)
-    fields = await optional_fields(request)
+    fields = await read_optional_fields(request)
     regions.register(region, fields.get("key", ""), fields.get("offset", 0), fields.get("byte_size", 0))
     return Response()
 

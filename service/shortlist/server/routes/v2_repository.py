@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 from fastapi import APIRouter, Request
@@ -13,7 +12,7 @@ from shortlist.core.checks import cut, mapping
 from shortlist.errors import BadInput
 from shortlist.server.codecs import v2_request
 from shortlist.server.engine.service import Service
-from shortlist.server.messages.json_fields import flag
+from shortlist.server.messages.json_fields import read_flag
 from shortlist.server.messages.responses import json_response
 from shortlist.server.models import WARM_BATCHES, WARM_CALLS, Model
 from shortlist.server.settings import Settings
@@ -21,28 +20,28 @@ from shortlist.wire.open_inference import CONTEXT, LOGPROBS
 
 from . import schemas
 from .dependencies import service_of
-from .optional_body import optional_body, optional_fields
-from .v2 import MODEL, VERSION, asked
+from .optional_body import describe_optional_body, read_optional_fields
+from .v2 import MODEL, VERSION, find_model
 
 router = APIRouter(prefix="/v2", tags=["Open Inference Protocol"], responses=schemas.FAILURES)
 
 STATES = {"loading": "LOADING", "ready": "READY", "failed": "UNAVAILABLE", "unloaded": "UNAVAILABLE"}
-NAMED = "/repository/models/{name}"
-TYPES = {"BYTES": "TYPE_STRING"}  # all others are called TYPE_ and their name
+REPOSITORY_MODEL = "/repository/models/{name}"
+TYPE_NAMES = {"BYTES": "TYPE_STRING"}  # all others are called TYPE_ and their name
 PARAMETERS = {"type": "object"}
 MICROSECONDS = 1e6  # in a second
 
 
-@router.post("/repository/index", openapi_extra=optional_body(ready={"type": "boolean"}))
+@router.post("/repository/index", openapi_extra=describe_optional_body(ready={"type": "boolean"}))
 async def index(request: Request) -> Response:
     """Every version of every model with its state, or with `ready` only those that answer."""
-    only_ready = flag(await optional_fields(request), "ready")
+    only_ready = read_flag(await read_optional_fields(request), "ready")
     models = [model for model in service_of(request).models if model.state == "ready" or not only_ready]
-    return json_response([listed(model) for model in models])
+    return json_response([describe_state(model) for model in models])
 
 
-def listed(model: Model) -> dict[str, str]:
-    """One version in the index."""
+def describe_state(model: Model) -> dict[str, str]:
+    """The entry of one version in the index."""
     return {
         "name": model.name,
         "version": str(model.version),
@@ -51,36 +50,29 @@ def listed(model: Model) -> dict[str, str]:
     }
 
 
-@router.post(NAMED + "/load", response_class=Response, openapi_extra=optional_body(parameters=PARAMETERS))
+@router.post(
+    REPOSITORY_MODEL + "/load", response_class=Response, openapi_extra=describe_optional_body(parameters=PARAMETERS)
+)
 async def load(request: Request, name: str) -> Response:
-    """Load every version of a model that is in the repository now; what answers meanwhile goes on answering."""
-    check_overrides(await parameters_of(request))
-    service = service_of(request)
-    # verifying and warming takes seconds, which the event loop does not have
-    async with service.loading:
-        threads, notify = service.settings.threads, service.metrics.loaded
-        await asyncio.to_thread(service.models.load, name, service.device, threads, notify)
-    for model in service.models.versions(name).values():
-        service.forget(model)
+    """Load every version of a model that is in the repository now; heads stay in use meanwhile."""
+    check_overrides(await read_parameters(request))
+    await service_of(request).load_model(name)
     return Response()
 
 
-@router.post(NAMED + "/unload", response_class=Response, openapi_extra=optional_body(parameters=PARAMETERS))
+@router.post(
+    REPOSITORY_MODEL + "/unload", response_class=Response, openapi_extra=describe_optional_body(parameters=PARAMETERS)
+)
 async def unload(request: Request, name: str) -> Response:
-    """Stop answering for a model, and free its memory, until it is loaded again."""
-    flag(await parameters_of(request), "unload_dependents")  # no model depends on another
-    service = service_of(request)
-    async with service.loading:
-        await asyncio.to_thread(service.models.unload, name)  # waits for a load that runs
-    for model in service.models.versions(name).values():
-        service.metrics.unloaded(model)
-        service.forget(model)
+    """Serve no version of a model, and free its memory, until it is loaded again."""
+    read_flag(await read_parameters(request), "unload_dependents")  # no model depends on another
+    await service_of(request).unload_model(name)
     return Response()
 
 
-async def parameters_of(request: Request) -> dict[str, Any]:
+async def read_parameters(request: Request) -> dict[str, Any]:
     """The parameters of a body that may be empty; raises BadInput."""
-    return mapping(await optional_fields(request), "parameters", "the request")
+    return mapping(await read_optional_fields(request), "parameters", "the request")
 
 
 def check_overrides(parameters: dict[str, Any]) -> None:
@@ -94,24 +86,24 @@ def check_overrides(parameters: dict[str, Any]) -> None:
 @router.get(VERSION + "/config")
 async def config(request: Request, name: str, version: str | None = None) -> Response:
     """How a model is served, in the words of Triton's ModelConfig."""
-    return json_response(model_config(service_of(request), asked(request, name, version)))
+    return json_response(describe_config(service_of(request), find_model(request, name, version)))
 
 
-def model_config(service: Service, model: Model) -> dict[str, Any]:
+def describe_config(service: Service, model: Model) -> dict[str, Any]:
     """One version's configuration; raises NotReady. Its tensors are those of the metadata."""
     manifest = model.head.manifest
     versions = list(service.models.versions(model.name))
-    described = v2_request.metadata(manifest, versions)
+    metadata = v2_request.describe_model(manifest, versions)
     return {
         "name": model.name,
-        "platform": described["platform"],
+        "platform": metadata["platform"],
         "backend": "onnxruntime",
         "version_policy": {"latest": {"num_versions": len(versions)}},
         "max_batch_size": service.settings.max_rows,
-        "input": [tensor(entry) | {"optional": entry["name"] != CONTEXT} for entry in described["inputs"]],
-        "output": [tensor(entry) | label_file(entry, model) for entry in described["outputs"]],
-        "dynamic_batching": batching(service.settings),
-        "instance_group": [{"name": model.name, "kind": kind(service.device), "count": 1}],
+        "input": [describe_tensor(entry) | {"optional": entry["name"] != CONTEXT} for entry in metadata["inputs"]],
+        "output": [describe_tensor(entry) | describe_label_file(entry, model) for entry in metadata["outputs"]],
+        "dynamic_batching": describe_batching(service.settings),
+        "instance_group": [{"name": model.name, "kind": instance_kind(service.device), "count": 1}],
         "parameters": {
             key: {"string_value": str(getattr(manifest, key))} for key in ("method", "plan", "normalizer", "max_k")
         },
@@ -123,23 +115,23 @@ def model_config(service: Service, model: Model) -> dict[str, Any]:
     }
 
 
-def tensor(entry: dict[str, Any]) -> dict[str, Any]:
+def describe_tensor(entry: dict[str, Any]) -> dict[str, Any]:
     """A tensor of the metadata in the words of a config, where `dims` leave out the batch."""
     datatype = entry["datatype"]
     return {
         "name": entry["name"],
-        "data_type": TYPES.get(datatype, f"TYPE_{datatype}"),
+        "data_type": TYPE_NAMES.get(datatype, f"TYPE_{datatype}"),
         "dims": entry["shape"][1:],
     }
 
 
-def label_file(entry: dict[str, Any], model: Model) -> dict[str, str]:
+def describe_label_file(entry: dict[str, Any], model: Model) -> dict[str, str]:
     """Where the labels of an output's classes stand, if the model has any."""
     has_labels = entry["name"] == LOGPROBS and model.labels is not None
     return {"label_filename": LABELS if has_labels else ""}
 
 
-def batching(settings: Settings) -> dict[str, Any]:
+def describe_batching(settings: Settings) -> dict[str, Any]:
     """How requests are gathered; times in microseconds. The queue is bounded in rows, over all models."""
     return {
         "preferred_batch_size": [settings.batch_rows],
@@ -152,6 +144,6 @@ def batching(settings: Settings) -> dict[str, Any]:
     }
 
 
-def kind(device: str) -> str:
+def instance_kind(device: str) -> str:
     """The kind of an instance on a device."""
     return "KIND_CPU" if device == "cpu" else "KIND_GPU"

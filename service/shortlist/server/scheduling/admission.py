@@ -1,95 +1,171 @@
-"""How much the server holds at a time, in rows, bytes and expected seconds; what is over is refused, early.
+"""Admission control: how many rows, bytes and expected seconds of work may be held; more is refused before it is read.
 
-One rule for one row and for many. A refusal says when there should be room, by how fast rows are answered.
+One rule for one row and for many. A refusal says when there should be room, from how fast rows are computed.
 """
 
 from __future__ import annotations
 
 import math
 import time
+from types import TracebackType
 
-from shortlist.errors import Overloaded
+from shortlist.core.moving_average import ClippedAverage
+from shortlist.errors import Overloaded, TimedOut
 
-WINDOW = 0.25  # seconds over which the drain rate is measured
-LONGEST = 60  # seconds that a client is told to wait at most
-REMEMBER = 0.8  # weight of the past in what a row takes
-STALL = 4.0  # a batch or window counts as at most so many times slower than before: a paused machine is no load
-MARGIN = 0.5  # of a request's time may be spent in waiting, as expected; the rest is for what was not
+DRAIN_WINDOW_SECONDS = 0.25  # over which the drain rate is measured
+MAX_RETRY_AFTER_SECONDS = 60
+MAX_SLOWDOWN = 4.0  # a batch or window counts as at most so many times slower than before: a paused machine is no load
+BATCH_ROW_SECONDS = ClippedAverage(recent_weight=1 - 0.8, clip=MAX_SLOWDOWN)
+MAX_WAIT_SHARE = 0.5  # of a request's time that it may be expected to wait; the rest is for what nobody expected
 
 
 class Admission:
-    """The rows and bytes of accepted requests that are not answered yet."""
+    """The rows and bytes of the accepted requests of a server, or of one of its models, that are not answered yet.
 
-    def __init__(self, most_rows: int, most_bytes: int) -> None:
-        """Nothing held yet."""
-        self.most_rows, self.most_bytes = most_rows, most_bytes
+    parent: the server's admission, where this is a model's. What a model holds, its server holds too.
+    """
+
+    def __init__(self, max_rows: int, max_bytes: int, parent: Admission | None = None) -> None:
+        self.max_rows, self.max_bytes, self.parent = max_rows, max_bytes, parent
         self.rows = 0
         self.bytes = 0
-        self.row_seconds = 0.0  # as batches take
-        self.rate = math.inf  # rows a second that left in the last window, where something was held throughout
-        self.usual = 0.0  # the last rate that was finite
-        self.drained = 0
-        self.since = time.monotonic()
+        self.row_seconds = 0.0  # moving average of computing one row
+        self.drain_rate = math.inf  # rows a second that left in the last window, where something was held throughout
+        self.last_finite_rate = 0.0
+        self.drained_rows = 0
+        self.window_start = time.monotonic()
 
-    def check(self, length: int, own: int = 0) -> None:
-        """Raise Overloaded where `length` more bytes are too many for a request that holds `own`.
+    def hold(self) -> Hold:
+        """The room of one request of this server, as a context manager."""
+        return Hold(self)
+
+    def check_bytes(self, length: int, held: int = 0) -> None:
+        """Raise Overloaded where `length` more bytes are too many for a request that holds `held` bytes already.
 
         A lone request is always taken.
         """
-        if self.rows >= self.most_rows or (self.bytes > own and self.bytes + length > self.most_bytes):
+        if self.rows >= self.max_rows or (self.bytes > held and self.bytes + length > self.max_bytes):
             raise self.refusal()
-
-    def enter(self, length: int, own: int = 0) -> None:
-        """Hold bytes that came; raises as `check`. What is only announced is not held: it may never come."""
-        self.check(length, own)
-        self.bytes += length
 
     def check_rows(self, rows: int, seconds: float) -> None:
-        """Raise Overloaded where `rows` of a request that has so many seconds left are too many.
+        """Raise Overloaded where `rows` more are too many for a request with `seconds` left; TimedOut with none left.
 
-        Equals `hold` and `leave` for what is answered at once: a window that is opened and closed tells nothing.
+        For a request computed inline this check is the whole of its admission: it equals `take_rows` and `release` in
+        one turn of the event loop, but never enters the drain-rate window.
         """
-        if self.rows and (self.rows + rows > self.most_rows or self.wait() > MARGIN * seconds):
+        if seconds < 0:
+            raise deadline_error()
+        if self.parent is not None:
+            self.parent.check_rows(rows, math.inf)
+        if self.rows and (self.rows + rows > self.max_rows or self.expected_wait() > MAX_WAIT_SHARE * seconds):
             raise self.refusal()
 
-    def hold(self, rows: int, seconds: float) -> None:
-        """Hold a decoded request's rows; raises as `check_rows`."""
-        self.check_rows(rows, seconds)
-        if not self.rows:
-            self.begin()
-        self.rows += rows
+    def take_bytes(self, length: int, held: int = 0) -> None:
+        """Hold bytes that arrived; raises as `check_bytes`. Announced bytes are not held: they may never come."""
+        self.check_bytes(length, held)
+        self.bytes += length
 
-    def leave(self, length: int, rows: int) -> None:
-        """An answered or failed request no longer counts."""
+    def take_rows(self, rows: int, seconds: float) -> None:
+        """Hold the rows of a decoded request, in the parent too; raises as `check_rows`, and holds nothing then."""
+        self.check_rows(rows, seconds)
+        admission: Admission | None = self
+        while admission is not None:
+            if not admission.rows:
+                admission.start_window()
+            admission.rows += rows
+            admission = admission.parent
+
+    def release(self, length: int, rows: int) -> None:
+        """Hold `length` bytes and `rows` rows less, in the parent too."""
         self.bytes -= length
         self.rows -= rows
+        if self.parent is not None:
+            self.parent.release(length, rows)
 
-    def begin(self) -> None:
-        """A new window: only one throughout which something is held tells how fast rows leave."""
-        self.drained, self.since = 0, time.monotonic()
-        self.rate = math.inf
+    def start_window(self) -> None:
+        """Start a drain-rate window: only one in which something is held throughout tells how fast rows leave."""
+        self.drained_rows, self.window_start = 0, time.monotonic()
+        self.drain_rate = math.inf
 
-    def answered(self, rows: int, seconds: float) -> None:
-        """Rows were computed together, in so many seconds."""
+    def note_batch(self, rows: int, seconds: float) -> None:
+        """Take into account that `rows` rows were computed together in `seconds`, in the parent too."""
         if rows:
-            new = seconds / rows
-            old = self.row_seconds or new
-            self.row_seconds = REMEMBER * old + (1 - REMEMBER) * min(new, STALL * old)
-        if not self.rows:
-            return  # nothing is held, so there is no window
-        self.drained += rows
-        elapsed = time.monotonic() - self.since
-        if elapsed >= WINDOW and self.drained:
-            self.usual = max(self.drained / elapsed, self.usual / STALL)
-            self.begin()
-            self.rate = self.usual
+            self.row_seconds = BATCH_ROW_SECONDS.update(self.row_seconds, seconds / rows)
+        if self.rows:  # else there is no window
+            self.note_drain(rows)
+        if self.parent is not None:
+            self.parent.note_batch(rows, seconds)
 
-    def wait(self) -> float:
+    def note_drain(self, rows: int) -> None:
+        """Count rows that leave; close the window where it is over."""
+        self.drained_rows += rows
+        elapsed = time.monotonic() - self.window_start
+        if elapsed >= DRAIN_WINDOW_SECONDS and self.drained_rows:
+            self.last_finite_rate = max(self.drained_rows / elapsed, self.last_finite_rate / MAX_SLOWDOWN)
+            self.start_window()
+            self.drain_rate = self.last_finite_rate
+
+    def expected_wait(self) -> float:
         """Seconds after which what is held now should be answered."""
-        return self.rows * max(self.row_seconds, 1 / self.rate)
+        return self.rows * max(self.row_seconds, 1 / self.drain_rate)
 
     def refusal(self) -> Overloaded:
-        """Why a request is not taken, and when to come again."""
-        seconds = max(1, min(LONGEST, math.ceil(self.wait())))
+        """The error of a request that is not taken, with the time after which there should be room."""
+        seconds = max(1, min(MAX_RETRY_AFTER_SECONDS, math.ceil(self.expected_wait())))
         held = f"{self.rows} rows in {self.bytes} bytes"
         return Overloaded(f"the server holds {held} and takes no more: try again in {seconds} s", seconds)
+
+
+class Hold:
+    """The room that one request takes in a server; a context manager that gives all of it back.
+
+    Bytes of the body and of the response are held until the client has read the response, rows until it is encoded.
+    """
+
+    __slots__ = ("bytes", "model", "rows", "server")
+
+    def __init__(self, server: Admission) -> None:
+        self.server = server
+        self.model: Admission | None = None
+        self.bytes = self.rows = 0
+
+    def __enter__(self) -> Hold:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.release_rows()
+        self.server.release(self.bytes, 0)
+        self.bytes = 0
+
+    def check_bytes(self, length: int) -> None:
+        """Raise Overloaded where `length` more bytes are too many."""
+        self.server.check_bytes(length, self.bytes)
+
+    def take_bytes(self, length: int) -> None:
+        """Hold `length` more bytes that arrived; raises Overloaded."""
+        self.server.take_bytes(length, self.bytes)
+        self.bytes += length
+
+    def take_rows(self, model: Admission, rows: int, seconds: float) -> None:
+        """Hold the rows of a request to `model` that has so many seconds left; raises Overloaded, TimedOut."""
+        model.take_rows(rows, seconds)
+        self.model, self.rows = model, rows
+
+    def release_rows(self) -> None:
+        """The rows are computed and encoded, or will not be."""
+        if self.model is not None:
+            self.model.release(0, self.rows)
+            self.model, self.rows = None, 0
+
+    def keep_response(self, length: int) -> None:
+        """Hold a response of `length` bytes, which is never refused, in place of the rows."""
+        self.release_rows()
+        self.server.bytes += length
+        self.bytes += length
+
+
+def deadline_error() -> TimedOut:
+    """The error of a request whose time was over before it was computed."""
+    return TimedOut("the request's time was over before it was computed: allow more, or ask for less")

@@ -1,7 +1,7 @@
-"""Gathers what arrives while a batch is computed; an idle model answers at once.
+"""The batcher of a model: it gathers what arrives while a batch is computed; an idle model computes at once.
 
-All state belongs to the event loop; only `computed` runs in a thread. One batch of a model is computed at a time, so
-that what it costs is known and nothing waits for a timer: the next batch starts when the last one is done.
+All state belongs to the event loop; only `compute_batch` runs in a thread. One batch of a model is computed at a time,
+so that what it costs is known and nothing waits for a timer: the next batch starts when the last one is done.
 """
 
 from __future__ import annotations
@@ -13,26 +13,25 @@ from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import Executor
 from typing import Any
 
+from shortlist.core.moving_average import ClippedAverage
 from shortlist.core.queries import Result
-from shortlist.errors import TimedOut
 
-from .fair_queue import Queue, Waiting
-from .tasks import Piece, Work
+from .admission import Admission, deadline_error
+from .fair_queue import FairQueue, QueuedTask
+from .tasks import Slice, Task
 
-REMEMBER = 0.9  # weight of the past in the measured speed
-OUTLIER = 2.0  # a longer time, of this many times what was expected, counts as so much: the system was busy
-FEW = 4  # rows; more of them at once take less time each, and say little of one
-
+ROW_SECONDS = ClippedAverage(recent_weight=1 - 0.9, clip=2.0)  # a batch that took longer than that met a busy system
+MAX_TELLING_ROWS = 4  # more rows at once take less time each, and say little of one
 
 Notify = Callable[[int, int, float], None]  # rows computed together, requests that they came from, seconds it took
 
 
-def nobody(rows: int, requests: int, seconds: float) -> None:
-    """Hears of batches where nobody else does."""
+def ignore_batch(rows: int, requests: int, seconds: float) -> None:
+    """Tells nobody of a batch."""
 
 
 class Batcher:
-    """One model's requests."""
+    """Computes one model's tasks."""
 
     def __init__(
         self,
@@ -40,154 +39,166 @@ class Batcher:
         batch_rows: int,
         delay: float = 0.0,
         inline: float = 0.0,
-        notify: Notify = nobody,
+        admission: Admission | None = None,
+        notify: Notify = ignore_batch,
     ) -> None:
-        """batch_rows: most in one batch. delay: seconds that an idle model waits for company; 0: none.
+        """batch_rows: most rows in one batch. delay: seconds that an idle model waits for more rows; 0 for none.
 
-        inline: what should take at most so many seconds is computed in the event loop; a thread costs more.
+        inline: a task expected to take at most so many seconds is computed in the event loop; a thread costs more.
+        admission: is told what every batch took. notify: the same, but for tasks that `compute_inline` computes.
         """
-        self.pool, self.batch_rows, self.delay, self.inline, self.notify = pool, batch_rows, delay, inline, notify
-        self.queue = Queue()
+        self.pool, self.batch_rows, self.delay, self.inline = pool, batch_rows, delay, inline
+        self.admission, self.notify = admission, notify
+        self.queue = FairQueue()
         self.busy = False
-        self.row_seconds: dict[Hashable, float] = {}  # by kind of work, as measured
+        self.row_seconds: dict[Hashable, float] = {}  # moving averages by kind of task
         self.timer: asyncio.TimerHandle | None = None
 
-    def small(self, work: Work, rows: int) -> bool:
-        """Whether so many rows should be computed in the event loop; not, where nothing like it was measured yet."""
-        return not work.alone and self.row_seconds.get(work.kind, math.inf) * rows <= self.inline
+    def is_small(self, task: Task, rows: int) -> bool:
+        """Whether so many rows are expected to fit `inline`; False until this kind of task was timed once."""
+        return not task.separate and self.row_seconds.get(task.kind, math.inf) * rows <= self.inline
 
-    def at_once(self, work: Work) -> bool:
-        """Whether `answer_now` should be asked: nothing runs or waits, and the work is small."""
-        return not self.busy and not self.queue.rows and not self.delay and self.small(work, work.rows)
+    def fits_inline(self, task: Task) -> bool:
+        """Whether to call `compute_inline`: nothing runs or waits, and the task is small."""
+        return not self.busy and not self.queue.rows and not self.delay and self.is_small(task, task.rows)
 
-    def answer_now(self, work: Work) -> Result:
-        """Compute on the spot, in the event loop: for small work while idle. Raises ShortlistError."""
+    def compute_inline(self, task: Task) -> tuple[Result, float]:
+        """The result of a small task, computed on the spot in the event loop, and the seconds it took.
+
+        Only while nothing runs or waits. Raises ShortlistError.
+        """
         started = time.perf_counter()
-        result = work.answer()
+        result = task.compute()
         seconds = time.perf_counter() - started
-        if work.rows:
-            self.remember(work.kind, work.rows, seconds)
-        self.notify(work.rows, 1, seconds)
-        return result
+        rows = task.rows
+        if rows:
+            self.note_row_seconds(task.kind, rows, seconds)
+        if self.admission is not None:
+            self.admission.note_batch(rows, seconds)
+        return result, seconds
 
-    def submit(self, work: Work, client: str = "", priority: int = 0) -> Waiting:
-        """Line up; `future` of what is returned becomes the answer. At least one row."""
-        waiting = Waiting(work, asyncio.get_running_loop().create_future(), client, priority)
-        self.queue.push(waiting)
-        self.consider()
-        return waiting
+    def submit(self, task: Task, client: str = "", priority: int = 0) -> QueuedTask:
+        """Put a task of at least one row into the queue; `future` of what is returned becomes the result."""
+        queued = QueuedTask(task, asyncio.get_running_loop().create_future(), client, priority)
+        self.queue.push(queued)
+        self.schedule_batch()
+        return queued
 
-    def drop(self, waiting: Waiting, error: Exception | None = None) -> None:
-        """Compute no more of it; `error` is its answer, if anybody still waits."""
-        self.queue.remove(waiting)
-        if not waiting.future.done():
+    def drop(self, queued: QueuedTask, error: Exception | None = None) -> None:
+        """Compute no more of a task; `error` becomes its result, if anybody still waits for one."""
+        self.queue.remove(queued)
+        if not queued.future.done():
             if error is None:
-                waiting.future.cancel()
+                queued.future.cancel()
             else:
-                waiting.future.set_exception(error)
+                queued.future.set_exception(error)
 
-    def expire(self, waiting: Waiting) -> None:
-        """The request's time is over."""
-        self.drop(waiting, TimedOut("the request's time was over before it was computed: allow more, or ask for less"))
+    def expire(self, queued: QueuedTask) -> None:
+        """Drop a task whose request's time is over."""
+        self.drop(queued, deadline_error())
 
-    def consider(self) -> None:
+    def schedule_batch(self) -> None:
         """Start a batch if none runs and something waits; with a delay, once it is over or the batch is full."""
         if self.busy or not self.queue.rows:
             return
         if self.delay and self.queue.rows < self.batch_rows:
             if self.timer is None:
-                self.timer = asyncio.get_running_loop().call_later(self.delay, self.start)
+                self.timer = asyncio.get_running_loop().call_later(self.delay, self.start_batch)
             return
-        self.start()
+        self.start_batch()
 
-    def start(self) -> None:
-        """Compute what waits, in a thread."""
+    def start_batch(self) -> None:
+        """Compute what waits: in a thread, or in the event loop where it is small."""
         if self.timer is not None:
             self.timer.cancel()
             self.timer = None
         if self.busy or not self.queue.rows:
             return
-        taken = self.queue.take(self.batch_rows)
+        batch = self.queue.take(self.batch_rows)
         now = time.perf_counter()
-        for waiting in taken:
-            waiting.started = waiting.started or now
-        pieces = list(taken.values())
-        rows = sum(piece.stop - piece.start for piece in pieces)
+        for queued in batch:
+            queued.started = queued.started or now
+        slices = list(batch.values())
+        rows = sum(each.rows for each in slices)
         self.busy = True
-        if all(self.small(piece.work, rows) for piece in pieces):
-            self.hand_out_all(taken, computed(pieces))
+        if all(self.is_small(each.task, rows) for each in slices):
+            self.deliver_batch(batch, *compute_batch(slices))
             return
-        running = asyncio.get_running_loop().run_in_executor(self.pool, computed, pieces)
-        running.add_done_callback(lambda done: self.done(taken, done))
+        running = asyncio.get_running_loop().run_in_executor(self.pool, compute_batch, slices)
+        running.add_done_callback(lambda done: self.finish_batch(batch, done))
 
-    def done(self, taken: dict[Waiting, Piece], running: asyncio.Future[tuple[list[Any], float]]) -> None:
-        """Hand the answers out, then go on."""
+    def finish_batch(self, batch: dict[QueuedTask, Slice], running: asyncio.Future[tuple[list[Any], float]]) -> None:
+        """Deliver what a thread has computed."""
         if running.cancelled():  # the server stops
             return
         error = running.exception()
         if error is None:
-            self.hand_out_all(taken, running.result())
+            self.deliver_batch(batch, *running.result())
             return
         self.busy = False  # not foreseen; nobody must wait for ever if it comes
-        for waiting in taken:
-            self.drop(waiting, RuntimeError(f"a batch failed: {error}"))
-        self.consider()
+        for queued in batch:
+            self.drop(queued, RuntimeError(f"a batch failed: {error}"))
+        self.schedule_batch()
 
-    def hand_out_all(self, taken: dict[Waiting, Piece], found: tuple[list[Any], float]) -> None:
-        """A batch is done."""
+    def deliver_batch(self, batch: dict[QueuedTask, Slice], parts: list[Any], seconds: float) -> None:
+        """Give each task its part of a batch that took `seconds`, then go on with the next."""
         self.busy = False
-        parts, seconds = found
-        self.measured(list(taken.values()), len(taken), seconds)
-        for (waiting, piece), part in zip(taken.items(), parts, strict=True):
-            self.hand_out(waiting, piece, part)
-        asyncio.get_running_loop().call_soon(self.consider)  # not from here: a thousand small batches would be nested
+        self.note_batch(list(batch.values()), len(batch), seconds)
+        for (queued, piece), part in zip(batch.items(), parts, strict=True):
+            self.deliver_part(queued, piece, part)
+        # not from here: a thousand small batches would be nested
+        asyncio.get_running_loop().call_soon(self.schedule_batch)
 
-    def hand_out(self, waiting: Waiting, piece: Piece, part: Any) -> None:
-        """One part of an answer, and the answer itself with the last."""
-        if waiting.future.done():
+    def deliver_part(self, queued: QueuedTask, piece: Slice, part: Any) -> None:
+        """Keep one partial result, or the exception in its place; the last one completes the task."""
+        if queued.future.done():
             return
         if isinstance(part, Exception):
-            self.drop(waiting, part)
+            self.drop(queued, part)
             return
-        waiting.parts[piece.start] = part
-        waiting.answered += piece.stop - piece.start
-        if waiting.answered == waiting.work.rows:
+        queued.parts[piece.start] = part
+        queued.rows_done += piece.rows
+        if queued.rows_done == queued.task.rows:
             try:
-                waiting.future.set_result(waiting.work.finish([waiting.parts[i] for i in sorted(waiting.parts)]))
-            except Exception as error:  # handed to the one who asked
-                waiting.future.set_exception(error)
+                queued.future.set_result(queued.task.merge([queued.parts[start] for start in sorted(queued.parts)]))
+            except Exception as error:  # becomes the result of this one request
+                queued.future.set_exception(error)
 
-    def measured(self, pieces: Sequence[Piece], requests: int, seconds: float) -> None:
-        """Remember how long a row takes by each plan, and tell of the batch."""
-        rows = sum(piece.stop - piece.start for piece in pieces)
-        kinds = {piece.work.kind for piece in pieces}
+    def note_batch(self, slices: Sequence[Slice], requests: int, seconds: float) -> None:
+        """Take into account, and tell, what a batch took."""
+        rows = sum(each.rows for each in slices)
+        kinds = {each.task.kind for each in slices}
         if len(kinds) == 1:
-            self.remember(kinds.pop(), rows, seconds)
+            self.note_row_seconds(kinds.pop(), rows, seconds)
+        if self.admission is not None:
+            self.admission.note_batch(rows, seconds)
         self.notify(rows, requests, seconds)
 
-    def remember(self, kind: Hashable, rows: int, seconds: float) -> None:
-        """How long a row takes by a kind of work, as far as so many rows tell."""
-        new = seconds / rows
-        old = self.row_seconds.get(kind, new)
-        if rows <= FEW or kind not in self.row_seconds:
-            self.row_seconds[kind] = REMEMBER * old + (1 - REMEMBER) * min(new, OUTLIER * old)
+    def note_row_seconds(self, kind: Hashable, rows: int, seconds: float) -> None:
+        """Take into account what a row of one kind of task takes, as far as so many rows together tell."""
+        if rows <= MAX_TELLING_ROWS or kind not in self.row_seconds:
+            self.row_seconds[kind] = ROW_SECONDS.update(self.row_seconds.get(kind, 0.0), seconds / rows)
+
+    def forget_speed(self) -> None:
+        """Forget what rows took: another head computes from now on."""
+        self.row_seconds.clear()
 
 
-def computed(pieces: list[Piece]) -> tuple[list[Any], float]:
-    """The parts of the answers for `pieces`, in order, an exception where one failed; and the seconds it took."""
+def compute_batch(slices: list[Slice]) -> tuple[list[Any], float]:
+    """The partial results of `slices`, in order, an exception where one failed; and the seconds they took."""
     started = time.perf_counter()
-    groups: dict[Hashable, list[Piece]] = {}
-    for piece in pieces:
-        groups.setdefault(piece.group, []).append(piece)
-    found: dict[Piece, Any] = {}
+    groups: dict[Hashable, list[Slice]] = {}
+    for each in slices:
+        groups.setdefault(each.group, []).append(each)
+    parts: dict[Slice, Any] = {}
     for group in groups.values():
-        found.update(zip(group, together(group), strict=True))
-    return [found[piece] for piece in pieces], time.perf_counter() - started
+        parts.update(zip(group, compute_group(group), strict=True))
+    return [parts[each] for each in slices], time.perf_counter() - started
 
 
-def together(pieces: list[Piece]) -> list[Any]:
-    """The parts of one group; where it fails, each piece by itself, so that nobody fails for another's rows."""
+def compute_group(slices: list[Slice]) -> list[Any]:
+    """The partial results of one group; where it fails, each slice by itself, so that one failure is one request's."""
     try:
-        return pieces[0].work.together(pieces)
-    except Exception as error:  # handed to the one who asked
-        return [error] if len(pieces) == 1 else [together([piece])[0] for piece in pieces]
+        return slices[0].task.compute_slices(slices)
+    except Exception as error:  # becomes the result of the request that it belongs to
+        return [error] if len(slices) == 1 else [compute_group([each])[0] for each in slices]

@@ -1,98 +1,96 @@
-"""What waits for its turn: by priority, then fairly between clients, then fairly between a client's requests.
+"""The queue of a model: by priority, then round-robin over clients, then over a client's requests.
 
-Nobody waits for the whole of another's large request: turns are of at most `QUANTUM` rows.
+Nobody waits for the whole of another's large request: a turn is of at most `TURN_ROWS` rows.
 """
 
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import OrderedDict, deque
 from dataclasses import dataclass, field
 from typing import Any
 
 from shortlist.core.queries import Result
 
-from .tasks import Piece, Work
+from .tasks import Slice, Task
 
-QUANTUM = 16  # rows of one request before another has its turn
+TURN_ROWS = 16  # of one request before another has its turn
 
 
 @dataclass(eq=False)
-class Waiting:
-    """One request on its way: `taken` rows are computed or being computed, `parts` are there by first row.
+class QueuedTask:
+    """A task that was submitted; the result, or the error, is set on `future`.
 
-    priority: lower goes first. client: who asks, for fairness.
+    client: who asks, for fairness. priority: lower goes first. rows_started: rows that are computed or being computed.
+    parts: partial results by their first row. started: when its first batch was, by `time.perf_counter`; 0 for not yet.
     """
 
-    work: Work
+    task: Task
     future: asyncio.Future[Result]
     client: str = ""
     priority: int = 0
-    taken: int = 0
+    rows_started: int = 0
+    rows_done: int = 0
     parts: dict[int, Any] = field(default_factory=dict)
-    answered: int = 0
-    since: float = field(default_factory=time.perf_counter)
     started: float = 0.0
 
     @property
-    def left(self) -> int:
+    def rows_left(self) -> int:
         """Rows that still wait."""
-        return self.work.rows - self.taken
+        return self.task.rows - self.rows_started
 
 
-class Queue:
-    """Requests with rows left, in turn."""
+class FairQueue:
+    """Tasks with rows left. rows: of all of them."""
 
     def __init__(self) -> None:
-        """Empty."""
-        self.levels: dict[int, OrderedDict[str, deque[Waiting]]] = {}
+        self.levels: dict[int, OrderedDict[str, deque[QueuedTask]]] = {}
         self.rows = 0
 
-    def push(self, waiting: Waiting) -> None:
-        """Line up."""
-        self.line(waiting).append(waiting)
-        self.rows += waiting.left
+    def push(self, queued: QueuedTask) -> None:
+        """Put a task at the end of its client's line."""
+        self.line_of(queued).append(queued)
+        self.rows += queued.rows_left
 
-    def line(self, waiting: Waiting) -> deque[Waiting]:
-        """The client's line at this priority."""
-        return self.levels.setdefault(waiting.priority, OrderedDict()).setdefault(waiting.client, deque())
+    def line_of(self, queued: QueuedTask) -> deque[QueuedTask]:
+        """The line of the task's client at its priority."""
+        return self.levels.setdefault(queued.priority, OrderedDict()).setdefault(queued.client, deque())
 
-    def remove(self, waiting: Waiting) -> None:
-        """Leave the line, if in it."""
-        clients = self.levels.get(waiting.priority, OrderedDict())
-        line = clients.get(waiting.client)
-        if line is not None and waiting in line:
-            line.remove(waiting)
-            self.rows -= waiting.left
-            self.tidy(waiting.priority, waiting.client)
+    def remove(self, queued: QueuedTask) -> None:
+        """Take a task out, if it is still in the queue."""
+        clients = self.levels.get(queued.priority, OrderedDict())
+        line = clients.get(queued.client)
+        if line is not None and queued in line:
+            line.remove(queued)
+            self.rows -= queued.rows_left
+            self.drop_empty(queued.priority, queued.client)
 
-    def take(self, rows: int) -> dict[Waiting, Piece]:
-        """Up to `rows` rows, each request's in one piece; they count as taken."""
-        pieces: dict[Waiting, Piece] = {}
+    def take(self, rows: int) -> dict[QueuedTask, Slice]:
+        """Up to `rows` rows to compute next, each task's in one slice; they count as started."""
+        slices: dict[QueuedTask, Slice] = {}
         while rows > 0 and self.levels:
-            waiting = self.next()
-            count = min(QUANTUM, waiting.left, rows)
-            first = pieces[waiting].start if waiting in pieces else waiting.taken
-            waiting.taken += count
-            pieces[waiting] = Piece(waiting.work, first, waiting.taken)
+            queued = self.pop_next()
+            count = min(TURN_ROWS, queued.rows_left, rows)
+            start = slices[queued].start if queued in slices else queued.rows_started
+            queued.rows_started += count
+            slices[queued] = Slice(queued.task, start, queued.rows_started)
             self.rows -= count
             rows -= count
-            if waiting.left:
-                self.line(waiting).append(waiting)
-        return pieces
+            if queued.rows_left:
+                self.line_of(queued).append(queued)
+        return slices
 
-    def next(self) -> Waiting:
-        """Whose turn it is: out of the line, its client behind the others."""
+    def pop_next(self) -> QueuedTask:
+        """The task whose turn it is, taken out of its line; its client goes behind the others."""
         priority = min(self.levels)
         client, line = next(iter(self.levels[priority].items()))
-        waiting = line.popleft()
+        queued = line.popleft()
         self.levels[priority].move_to_end(client)
-        self.tidy(priority, client)
-        return waiting
+        self.drop_empty(priority, client)
+        return queued
 
-    def tidy(self, priority: int, client: str) -> None:
-        """Forget a client, and a priority, of which nothing waits."""
+    def drop_empty(self, priority: int, client: str) -> None:
+        """Drop a client, and a priority, of which nothing waits."""
         if not self.levels[priority][client]:
             del self.levels[priority][client]
         if not self.levels[priority]:

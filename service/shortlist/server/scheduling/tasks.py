@@ -1,7 +1,7 @@
-"""Checked questions that can be computed in pieces, and pieces of several questions together.
+"""Checked requests as tasks that can be computed in slices, and slices of several tasks together.
 
-What a question is answered with depends on its own rows and k alone: they choose the plan, and pieces share a call only
-where the plan searches both equally widely.
+A response depends on its request's own rows and k alone: they choose the plan, and slices share a call only where the
+plan searches both equally widely.
 """
 
 from __future__ import annotations
@@ -15,67 +15,75 @@ import numpy as np
 from shortlist.core.filters import Legal
 from shortlist.core.queries import Query, Result, ScoreQuery, Scores, TopKQuery
 from shortlist.core.results import FloatArray, IdArray, PlanResult, TopK, joined
+from shortlist.errors import TooLarge
 from shortlist.head import Head, make_topk
 from shortlist.plans.registry import Plan
 
+RESULT_CELL_BYTES = 12  # an int64 id and a float32 log-probability
 
-class Work(Protocol):
-    """One question."""
+
+class Task(Protocol):
+    """A query whose arguments are checked, bound to the plan that computes it."""
 
     @property
     def plan(self) -> Plan:
-        """What answers it."""
+        """What computes it."""
 
     @property
     def k(self) -> int:
-        """Classes wanted for each; 0 where they are named."""
+        """Classes wanted for each row; 0 where they are named."""
 
     @property
     def rows(self) -> int:
         """Context vectors."""
 
     @property
-    def cells(self) -> int:
-        """Ids in the answer."""
+    def result_bytes(self) -> int:
+        """Bytes of the ids and log-probabilities of the result."""
 
     @property
-    def alone(self) -> bool:
-        """Whether its pieces never share a call."""
+    def separate(self) -> bool:
+        """Whether its slices never share a call with those of other tasks."""
 
     @property
     def width(self) -> int:
-        """See Plan.width."""
+        """How widely the plan searches for it; 0 where it does not search."""
 
     @property
     def kind(self) -> Hashable:
-        """Works of one kind take about as long a row: one plan, searched equally widely, for about as many classes."""
+        """Tasks of one kind take about as long a row: one plan, searched equally widely, for about as many classes."""
 
-    def answer(self) -> Result:
-        """All of it at once; raises BadInput."""
+    def compute(self) -> Result:
+        """The whole result at once; raises BadInput."""
 
-    def together(self, pieces: Sequence[Piece]) -> list[Any]:
-        """The parts of the answers for `pieces` of works of one group."""
+    def compute_slices(self, slices: Sequence[Slice]) -> list[Any]:
+        """The partial results of `slices` of tasks of one group, in one call."""
 
-    def finish(self, parts: list[Any]) -> Result:
-        """The answer, from the parts of all rows in order; raises BadInput."""
+    def merge(self, parts: list[Any]) -> Result:
+        """The result, from the partial results of all rows in order; raises BadInput."""
 
 
-class Piece(NamedTuple):
-    """Rows start..stop of a work."""
+class Slice(NamedTuple):
+    """Rows start..stop of a task."""
 
-    work: Work
+    task: Task
     start: int
     stop: int
 
     @property
+    def rows(self) -> int:
+        """Context vectors."""
+        return self.stop - self.start
+
+    @property
     def group(self) -> Hashable:
-        """Pieces of equal groups may share a call."""
-        return (id(self.work), self.start) if self.work.alone else (id(self.work.plan), self.work.width)
+        """Slices of equal groups may share a call."""
+        return (id(self.task), self.start) if self.task.separate else (id(self.task.plan), self.task.width)
 
 
 @dataclass(slots=True, eq=False)
-class TopKWork:
-    """`Head.topk`, its arguments checked."""
+class TopKTask:
+    """`Head.topk`. separate: there are allow or ban lists, which are of the request's own shape."""
 
     head: Head
     plan: Plan
@@ -84,51 +92,48 @@ class TopKWork:
     k: int
     legal: Legal
     kind: Hashable
-    alone: bool  # allow and ban lists are of a request's own shape
+    separate: bool
 
     @property
     def rows(self) -> int:
-        """See Work."""
         return len(self.contexts)
 
     @property
-    def cells(self) -> int:
-        """See Work."""
-        return len(self.contexts) * self.k
+    def result_bytes(self) -> int:
+        return len(self.contexts) * self.k * RESULT_CELL_BYTES
 
-    def with_rows(self, contexts: FloatArray) -> TopKWork:
-        """The same question of as many other contexts, of the same shape; raises BadInput."""
+    def with_contexts(self, contexts: FloatArray) -> TopKTask:
+        """The same task for other `contexts` of the same shape; raises BadInput where they are not finite."""
         rows = self.head.check_finite(contexts if contexts.dtype == np.float32 else contexts.astype(np.float32))
-        return TopKWork(self.head, self.plan, self.normalizer, rows, self.k, self.legal, self.kind, self.alone)
+        return TopKTask(self.head, self.plan, self.normalizer, rows, self.k, self.legal, self.kind, self.separate)
 
     @property
     def width(self) -> int:
-        """See Work."""
         return self.plan.width(self.k)
 
-    def answer(self) -> TopK:
-        """See Work."""
+    def compute(self) -> TopK:
         return make_topk(self.head.run(self.plan, self.contexts, self.k, self.legal), self.normalizer)
 
-    def together(self, pieces: Sequence[Piece]) -> list[PlanResult]:
-        """See Work."""
-        works: list[TopKWork] = [piece.work for piece in pieces]  # type: ignore[misc]  # of one group, so of one kind
-        parts = [work.contexts[piece.start : piece.stop] for work, piece in zip(works, pieces, strict=True)]
+    def compute_slices(self, slices: Sequence[Slice]) -> list[PlanResult]:
+        tasks: list[TopKTask] = [each.task for each in slices]  # type: ignore[misc]  # of one group, so of one kind
+        parts = [task.contexts[each.start : each.stop] for task, each in zip(tasks, slices, strict=True)]
         contexts = parts[0] if len(parts) == 1 else np.concatenate(parts)
-        legal = self.legal.rows(pieces[0].start, pieces[0].stop)
-        result = self.head.run(self.plan, contexts, max(work.k for work in works), legal)
-        if len(pieces) == 1:
+        legal = self.legal.rows(slices[0].start, slices[0].stop)
+        result = self.head.run(self.plan, contexts, max(task.k for task in tasks), legal)
+        if len(slices) == 1:
             return [result]
         ends = np.cumsum([len(part) for part in parts])
-        return [cut(result, end - len(part), end, work.k) for work, part, end in zip(works, parts, ends, strict=True)]
+        return [
+            slice_result(result, end - len(part), end, task.k)
+            for task, part, end in zip(tasks, parts, ends, strict=True)
+        ]
 
-    def finish(self, parts: list[PlanResult]) -> TopK:
-        """See Work."""
+    def merge(self, parts: list[PlanResult]) -> TopK:
         return make_topk(joined(parts), self.normalizer)
 
 
-def cut(result: PlanResult, start: int, stop: int, k: int) -> PlanResult:
-    """Rows start..stop, and their k best."""
+def slice_result(result: PlanResult, start: int, stop: int, k: int) -> PlanResult:
+    """Rows start..stop of `result`, and the k best classes of each."""
     return PlanResult(
         result.ids[start:stop, :k],
         result.logits[start:stop, :k],
@@ -138,63 +143,81 @@ def cut(result: PlanResult, start: int, stop: int, k: int) -> PlanResult:
 
 
 @dataclass(slots=True, eq=False)
-class ScoreWork:
-    """`Head.logprobs`, its arguments checked."""
+class ScoreTask:
+    """`Head.logprobs`."""
 
     head: Head
     plan: Plan
     normalizer: str
     contexts: FloatArray
     ids: IdArray
-    alone: bool = True
+    separate: bool = True
     width: int = 0
     k: int = 0
 
     @property
     def kind(self) -> Hashable:
-        """See Work."""
         return id(self.plan), 0, 0
 
     @property
     def rows(self) -> int:
-        """See Work."""
         return len(self.contexts)
 
     @property
-    def cells(self) -> int:
-        """See Work."""
-        return int(self.ids.size)
+    def result_bytes(self) -> int:
+        return int(self.ids.size) * RESULT_CELL_BYTES
 
-    def answer(self) -> Scores:
-        """See Work."""
-        return self.finish([self.head.score(self.plan, self.contexts, self.ids)])
+    def compute(self) -> Scores:
+        return self.merge([self.head.score(self.plan, self.contexts, self.ids)])
 
-    def together(self, pieces: Sequence[Piece]) -> list[FloatArray]:
-        """See Work."""
+    def compute_slices(self, slices: Sequence[Slice]) -> list[FloatArray]:
         return [
-            self.head.score(self.plan, self.contexts[piece.start : piece.stop], self.ids[piece.start : piece.stop])
-            for piece in pieces
+            self.head.score(self.plan, self.contexts[each.start : each.stop], self.ids[each.start : each.stop])
+            for each in slices
         ]
 
-    def finish(self, parts: list[FloatArray]) -> Scores:
-        """See Work."""
+    def merge(self, parts: list[FloatArray]) -> Scores:
         return Scores(self.ids, np.concatenate(parts), self.normalizer)
 
 
-def checked_work(head: Head, query: Query) -> Work:
-    """The question as work for `head`; raises BadInput."""
+@dataclass(frozen=True, slots=True)
+class SizeLimits:
+    """The largest request that a server computes: rows, and bytes of ids and log-probabilities of its result."""
+
+    max_rows: int
+    max_result_bytes: int
+
+    def check(self, query: Query) -> None:
+        """Raise TooLarge for a query that would take too much memory to compute."""
+        rows = len(query.contexts)
+        if rows > self.max_rows:
+            raise TooLarge(
+                f"the request has {rows} rows and this server takes {self.max_rows}: send fewer in one request"
+            )
+        size = query.cells * RESULT_CELL_BYTES
+        if size > self.max_result_bytes:
+            raise TooLarge(
+                f"the answer would have {size} bytes, over the limit of {self.max_result_bytes}: "
+                "ask for fewer rows or a smaller k"
+            )
+
+
+def make_task(head: Head, query: Query, limits: SizeLimits | None = None) -> Task:
+    """The task of computing `query` with `head`, after all checks of its arguments; raises BadInput, TooLarge."""
+    if limits is not None:
+        limits.check(query)
     rows = head.check_contexts(query.contexts)
     if isinstance(query, ScoreQuery):
         ids = np.atleast_2d(query.ids)
-        wanted = head.check_ids(ids.repeat(len(rows), axis=0) if len(ids) == 1 else ids, len(rows))
-        return ScoreWork(head, *head.choose_scorer(len(rows), query.exact), rows, wanted)
-    return checked_topk(head, query, rows)
+        ids = head.check_ids(ids.repeat(len(rows), axis=0) if len(ids) == 1 else ids, len(rows))
+        return ScoreTask(head, *head.choose_scorer(len(rows), query.exact), rows, ids)
+    return make_topk_task(head, query, rows)
 
 
-def checked_topk(head: Head, query: TopKQuery, rows: FloatArray) -> TopKWork:
-    """The same, for the k best of checked rows."""
+def make_topk_task(head: Head, query: TopKQuery, rows: FloatArray) -> TopKTask:
+    """The same for the k best classes of `rows` [B, d], which are checked."""
     head.check_k(query.k)
     plan, normalizer = head.choose_plan(len(rows), query.k, query.exact)
     legal = head.check_lists(query.allow, query.ban, len(rows))
     kind = id(plan), plan.width(query.k), query.k.bit_length()
-    return TopKWork(head, plan, normalizer, rows, query.k, legal, kind, legal.restricts)
+    return TopKTask(head, plan, normalizer, rows, query.k, legal, kind, legal.restricts)

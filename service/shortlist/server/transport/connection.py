@@ -1,4 +1,4 @@
-"""uvicorn's HTTP, whose refusals are sentences in JSON as every other failure, and which bounds a request's head."""
+"""A connection: it bounds a request's head in time and size, and its refusals are sentences in JSON."""
 
 from __future__ import annotations
 
@@ -7,178 +7,150 @@ from typing import Any
 
 import orjson
 from uvicorn import Config
-from uvicorn._types import ASGI3Application
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from .gateway import Gateway
+from .fast_path import FastPath
+from .uvicorn_protocol import UvicornProtocol, cancel_timer
 
+MAX_HEAD_BYTES = 64 << 10
 MALFORMED = "the request is not HTTP/1.1: check its request line, headers and Content-Length"
-HEAD_BYTES = 64 << 10
-LONG = f"the request line and headers are over the limit of {HEAD_BYTES} bytes: send fewer or shorter headers"
-STATUS_LINES = {MALFORMED: "400 Bad Request", LONG: "431 Request Header Fields Too Large"}
+HEAD_TOO_LARGE = (
+    f"the request line and headers are over the limit of {MAX_HEAD_BYTES} bytes: send fewer or shorter headers"
+)
+STATUS_BY_SENTENCE = {MALFORMED: "400 Bad Request", HEAD_TOO_LARGE: "431 Request Header Fields Too Large"}
 
 
-class Protocol(HttpToolsProtocol):
-    """One connection. head: bytes since the last head was complete, without bodies. in_body: between head and end."""
+class Connection(UvicornProtocol):
+    """One connection.
 
-    head = 0
+    head_bytes: bytes since the last head was complete, without bodies. in_body: a head was complete, its body is not.
+    head_timer: closes the connection when a head does not come. read_timer: when a response is not read.
+    """
+
+    head_bytes = 0
     in_body = False
-    timer: asyncio.TimerHandle | None = None
-    unread: asyncio.TimerHandle | None = None
-    running: RequestResponseCycle | None = None
+    head_timer: asyncio.TimerHandle | None = None
+    read_timer: asyncio.TimerHandle | None = None
 
     def __init__(self, config: Config, *args: Any, patience: float, **options: Any) -> None:
-        """patience: seconds for a head, from its first byte, and for reading an answer."""
+        """patience: seconds for a head, from its first byte, and for the client to read a response."""
         super().__init__(config, *args, **options)
         self.patience = patience
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Wait for a first request as long as for a later one."""
         super().connection_made(transport)
-        self.start(self.timeout_keep_alive)
+        self.start_head_timer(self.timeout_keep_alive)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Wait no more."""
-        self.stop()
-        self.read()
-        self.forget()
+        self.stop_head_timer()
+        self.stop_read_timer()
+        self.drop_requests()
         super().connection_lost(exc)
 
     def pause_writing(self) -> None:
-        """The client does not read its answer as fast as it was written; one that never does is cut off."""
+        """Give a client that reads its response slower than it was written some time, then cut it off."""
         super().pause_writing()
-        self.unread = self.loop.call_later(self.patience, self.transport.abort)
+        self.read_timer = self.loop.call_later(self.patience, self.transport.abort)
 
     def resume_writing(self) -> None:
-        """It read nearly all."""
-        self.read()
+        self.stop_read_timer()
         super().resume_writing()
 
-    def read(self) -> None:
-        """Wait for no reader any more."""
-        if self.unread is not None:
-            self.unread.cancel()
-            self.unread = None
-
     def data_received(self, data: bytes) -> None:
-        """More of a head or of a body."""
-        if self.head == 0:
-            self.stop()
-        self.head += len(data)
+        """Parse more of a head or of a body."""
+        if self.head_bytes == 0:
+            self.stop_head_timer()
+        self.head_bytes += len(data)
         super().data_received(data)
-        if self.head > HEAD_BYTES:
-            self.refuse(LONG)
-        elif self.head and self.timer is None and not self.in_body:
-            self.start(self.patience)
+        if self.head_bytes > MAX_HEAD_BYTES:
+            self.refuse(HEAD_TOO_LARGE)
+        elif self.head_bytes and self.head_timer is None and not self.in_body:
+            self.start_head_timer(self.patience)
 
     def on_headers_complete(self) -> None:
-        """The head is complete; how long its body may take is the service's to judge."""
-        self.heard()
+        """Start serving the request; how long its body may take is the service's to judge."""
+        self.restart_head()
         self.in_body = True
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
-        """What came was no head."""
-        self.heard()
+        self.restart_head()
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """The next head may come."""
-        self.heard()
+        self.restart_head()
         self.in_body = False
         super().on_message_complete()
 
     def send_400_response(self, msg: str) -> None:
-        """Answer a malformed request, and hang up. `msg` is uvicorn's own text for it."""
+        """Refuse a malformed request. `msg` is uvicorn's own text for it."""
         del msg
         self.refuse(MALFORMED)
 
     def refuse(self, sentence: str) -> None:
-        """Say why, and hang up: what is still computed has nobody to be sent to."""
+        """Send an error and close the connection; nobody will read what is still computed."""
         if self.transport.is_closing():
             return
         content = orjson.dumps({"error": sentence})
-        head = f"HTTP/1.1 {STATUS_LINES[sentence]}\r\ncontent-type: application/json\r\n"
+        head = f"HTTP/1.1 {STATUS_BY_SENTENCE[sentence]}\r\ncontent-type: application/json\r\n"
         end = f"content-length: {len(content)}\r\nconnection: close\r\n\r\n"
         self.transport.write((head + end).encode() + content)
         self.transport.close()
-        self.forget()
+        self.drop_requests()
 
-    def forget(self) -> None:
-        """Nobody hears the answer that is computed now, nor those that wait behind it."""
-        self.pipeline.clear()
-        if self.running is not None:
-            self.running.disconnected = True
-            self.running.message_event.set()
+    def restart_head(self) -> None:
+        """What arrived was no part of a head that is not complete."""
+        self.head_bytes = 0
+        self.stop_head_timer()
 
-    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
-        self.running = cycle  # `cycle` of uvicorn is the latest one, which waits behind it when requests are pipelined
-        super()._start_asgi_task(cycle, app)
+    def start_head_timer(self, seconds: float) -> None:
+        """Close the connection unless a head is complete in time."""
+        self.head_timer = self.loop.call_later(seconds, self.transport.close)
 
-    def heard(self) -> None:
-        """A head, or a piece of a body."""
-        self.head = 0
-        self.stop()
+    def stop_head_timer(self) -> None:
+        """Wait for no head."""
+        cancel_timer(self.head_timer)
+        self.head_timer = None
 
-    def start(self, seconds: float) -> None:
-        """Wait for a head, or the rest of one."""
-        self.timer = self.loop.call_later(seconds, self.transport.close)
-
-    def stop(self) -> None:
-        """It came."""
-        if self.timer is not None:
-            self.timer.cancel()
-            self.timer = None
+    def stop_read_timer(self) -> None:
+        """Wait for no client to read."""
+        cancel_timer(self.read_timer)
+        self.read_timer = None
 
 
-class StraightProtocol(Protocol):
-    """The same, with a straight way for small questions. between: the parser is before the first byte of a request."""
+class FastPathConnection(Connection):
+    """A connection whose small requests are tried by the fast path first.
 
-    between = True
-    seen = 0  # requests of which a first byte came
-    answered = 0.0  # when the last straight answer was given, by the loop's clock
+    between_requests: the parser is before the first byte of a request. request_count: requests of which a first byte
+    came.
+    """
 
-    def __init__(self, config: Config, *args: Any, gateway: Gateway, **options: Any) -> None:
-        """gateway: whose questions these are."""
+    between_requests = True
+    request_count = 0
+
+    def __init__(self, config: Config, *args: Any, fast_path: FastPath, **options: Any) -> None:
         super().__init__(config, *args, **options)
-        self.gateway, self.straight = gateway, gateway.straight
-        self.usual = not config.access_log and config.limit_concurrency is None
+        self.fast_path = fast_path
+        self.is_usual = not config.access_log and config.limit_concurrency is None  # else uvicorn has more to do
 
     def data_received(self, data: bytes) -> None:
-        """Answer, or go uvicorn's way; what it parses as one whole question may be answered the next time."""
-        if self.timeout_keep_alive_task is not None and self.between and not self.flow.write_paused and self.usual:
-            answer = self.straight.answer(data, self.server_state.default_headers)
-            if answer is not None:
-                self.transport.write(answer)
-                self.server_state.total_requests += 1
-                self.answered = self.loop.time()
+        """Respond by the fast path, or let uvicorn parse; what it parses as one whole request is learned."""
+        if self.between_requests and self.is_usual and self.idle:
+            response = self.fast_path.respond(data, self.default_headers)
+            if response is not None:
+                self.write_response(response)
                 return
-        fresh, seen = self.between, self.seen
+        starts_request, before = self.between_requests, self.request_count
         super().data_received(data)
-        if fresh and self.between and self.seen == seen + 1 and data.startswith(b"POST "):
-            self.learn(data)
-
-    def learn(self, data: bytes) -> None:
-        """`data` was one whole request."""
-        endpoint = self.gateway.endpoints.get(self.scope["path"])
-        if endpoint is not None and self.scope["http_version"] == "1.1" and self.cycle.keep_alive:
-            self.straight.learn(data, endpoint, self.headers)
+        is_one_request = starts_request and self.between_requests and self.request_count == before + 1
+        if is_one_request and data.startswith(b"POST ") and self.scope["http_version"] == "1.1" and self.keeps_open:
+            self.fast_path.learn(data, self.scope["path"], self.headers)
 
     def on_message_begin(self) -> None:
-        """A first byte."""
-        self.between = False
-        self.seen += 1
+        self.between_requests = False
+        self.request_count += 1
         super().on_message_begin()
 
     def on_message_complete(self) -> None:
-        """A last one."""
         super().on_message_complete()
-        self.between = True
-
-    def timeout_keep_alive_handler(self) -> None:
-        """Close what was idle for so long: a straight answer does not set the timer anew, but says when it was."""
-        left = self.answered + self.timeout_keep_alive - self.loop.time()
-        if left > 0:
-            self.timeout_keep_alive_task = self.loop.call_later(left, self.timeout_keep_alive_handler)
-        else:
-            super().timeout_keep_alive_handler()
+        self.between_requests = True

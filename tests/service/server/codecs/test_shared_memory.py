@@ -11,7 +11,7 @@ import pytest
 from fastapi.testclient import TestClient
 from shortlist.errors import BadInput
 from shortlist.server.app import create_app
-from shortlist.server.codecs.shared_memory import MOST_REGIONS, SharedMemory
+from shortlist.server.codecs.shared_memory import MAX_REGIONS, SharedMemory
 from shortlist.server.settings import Settings
 
 SIZE = 64
@@ -140,7 +140,7 @@ def test_names_are_registered_once_and_unregistered_any_time(regions, block):
 
 def test_no_file_stays_open_and_no_more_than_the_limit(regions, block):
     before = len(os.listdir("/proc/self/fd"))
-    for number in range(MOST_REGIONS):
+    for number in range(MAX_REGIONS):
         regions.register(str(number), block.name, 0, 8)
     with pytest.raises(BadInput, match="unregister one first"):
         regions.register("one more", block.name, 0, 8)

@@ -17,9 +17,9 @@ from shortlist.core.queries import ScoreQuery, Scores, TopKQuery
 from shortlist.core.results import TopK
 from shortlist.errors import BadInput, ServerError
 from shortlist.server.codecs import v2_request
-from shortlist.server.codecs.v2_request import Codec
-from shortlist.server.codecs.v2_response import Wanted
-from shortlist.server.messages.headers import LENGTH
+from shortlist.server.codecs.v2_request import InferCodec
+from shortlist.server.codecs.v2_response import OutputFormat
+from shortlist.server.messages.headers import JSON_LENGTH
 from shortlist.wire.open_inference import LENGTH_HEADER
 
 DIM, CLASSES = 4, 9
@@ -40,15 +40,15 @@ def body(*tensors: tuple[dict, bytes], **content: object) -> tuple[bytes, str]:
     return text + b"".join(blob for _, blob in tensors), str(len(text))
 
 
-def decode(*tensors: tuple[dict, bytes], **content: object) -> v2_request.Infer:
-    return Codec(MANIFEST).decode(*body(*tensors, **content))
+def decode(*tensors: tuple[dict, bytes], **content: object) -> v2_request.InferRequest:
+    return InferCodec(MANIFEST).decode(*body(*tensors, **content))
 
 
 def in_json(
     name: str = "context", shape: object = (1, DIM), datatype: str = "FP32", **data: object
-) -> v2_request.Infer:
+) -> v2_request.InferRequest:
     entry = {"name": name, "shape": shape, "datatype": datatype} | data
-    return Codec(MANIFEST).decode(json.dumps({"inputs": [entry]}).encode(), None)
+    return InferCodec(MANIFEST).decode(json.dumps({"inputs": [entry]}).encode(), None)
 
 
 CONTEXT = np.arange(2 * DIM, dtype=np.float32).reshape(2, DIM)
@@ -59,7 +59,7 @@ VALID = tensor("context", CONTEXT)
 def test_client_and_server_agree_on_requests(values):
     manifest = MANIFEST.model_copy(update={"dim": values.shape[1]})
     ask = next(exchange.topk("lm", values, 3, 3, {"allow": [1, 2], "ban": None}, True, 4096))
-    query = Codec(manifest).decode(ask.content, ask.headers[LENGTH_HEADER]).query
+    query = InferCodec(manifest).decode(ask.content, ask.headers[LENGTH_HEADER]).query
     assert ask.path == "/v2/models/lm/versions/3/infer"
     assert isinstance(query, TopKQuery)
     assert np.array_equal(query.contexts, values)
@@ -71,8 +71,10 @@ def test_client_and_server_agree_on_answers(rows, k, names, many):
     top = TopK(
         np.arange(rows * k).reshape(rows, k), np.full((rows, k), -np.inf, np.float32), np.ones(rows, np.int32), "exact"
     )
-    request = v2_request.Infer("an id", TopKQuery(CONTEXT, 1), dict.fromkeys(names[:many], Wanted(binary=True)))
-    content, headers = Codec(MANIFEST).encode(request, top)
+    request = v2_request.InferRequest(
+        "an id", TopKQuery(CONTEXT, 1), dict.fromkeys(names[:many], OutputFormat(binary=True))
+    )
+    content, headers = InferCodec(MANIFEST).encode(request, top)
     told = Told(200, {name.decode(): value.decode() for name, value in headers}, content)
     outputs, normalizer = exchange.read_outputs(told)
     assert list(outputs) == names[:many]
@@ -104,32 +106,32 @@ def test_ids_ask_for_scores():
     ids = tensor("ids", np.array([[1, -1], [2, 3]]), "INT64")
     request = decode(VALID, ids, parameters={"binary_data_output": True})
     assert isinstance(request.query, ScoreQuery)
-    assert request.outputs == {"logprobs": Wanted(binary=True)}
+    assert request.outputs == {"logprobs": OutputFormat(binary=True)}
     scores = Scores(request.query.ids, np.zeros((2, 2), np.float32), "estimated")
-    content, headers = Codec(MANIFEST).encode(request, scores)
-    assert json.loads(content[: int(dict(headers)[LENGTH])])["parameters"] == {"normalizer": "estimated"}
+    content, headers = InferCodec(MANIFEST).encode(request, scores)
+    assert json.loads(content[: int(dict(headers)[JSON_LENGTH])])["parameters"] == {"normalizer": "estimated"}
 
 
 def test_raw_binary_request_is_one_context_vector():
-    request = Codec(MANIFEST).decode(CONTEXT[0].tobytes(), "0")
+    request = InferCodec(MANIFEST).decode(CONTEXT[0].tobytes(), "0")
     assert np.array_equal(request.query.contexts, CONTEXT[:1])
-    assert request.outputs == dict.fromkeys(("ids", "logprobs", "scored"), Wanted(binary=True))
+    assert request.outputs == dict.fromkeys(("ids", "logprobs", "scored"), OutputFormat(binary=True))
     with pytest.raises(BadInput, match="Expected 16, got 32"):
-        Codec(MANIFEST).decode(CONTEXT.tobytes(), "0")
+        InferCodec(MANIFEST).decode(CONTEXT.tobytes(), "0")
 
 
 def test_outputs_default_to_json_and_flags_decide():
-    assert decode(VALID).outputs == dict.fromkeys(("ids", "logprobs", "scored"), Wanted(binary=False))
+    assert decode(VALID).outputs == dict.fromkeys(("ids", "logprobs", "scored"), OutputFormat(binary=False))
     wanted = [{"name": "scored"}, {"name": "ids", "parameters": {"binary_data": False}}]
     request = decode(VALID, outputs=wanted, parameters={"binary_data_output": True})
-    assert list(request.outputs.items()) == [("scored", Wanted(binary=True)), ("ids", Wanted(binary=False))]
+    assert list(request.outputs.items()) == [("scored", OutputFormat(binary=True)), ("ids", OutputFormat(binary=False))]
 
 
 def test_json_answers_are_finite_and_echo_the_id():
     top = TopK(np.array([[2, -1]]), np.array([[-0.5, -np.inf]], np.float32), np.array([9], np.int32), "exact")
-    content, headers = Codec(MANIFEST).encode(decode(VALID, id="r/1"), top)
+    content, headers = InferCodec(MANIFEST).encode(decode(VALID, id="r/1"), top)
     answer = json.loads(content)
-    assert headers == [(b"content-type", b"application/json")]
+    assert headers == [(b"content-type", b"application/json"), (b"content-length", str(len(content)).encode())]
     assert (answer["id"], answer["model_name"], answer["model_version"]) == ("r/1", "lm", "3")
     outputs = {entry["name"]: (entry["datatype"], entry["shape"], entry["data"]) for entry in answer["outputs"]}
     assert outputs["ids"] == ("INT64", [1, 2], [2, -1])
@@ -141,10 +143,10 @@ LIST = tensor("allow", np.array([[1]]), "INT64")
 SCORED = tensor("ids", np.array([[1]]), "INT64")
 
 WRONG = {
-    "no inputs": lambda: Codec(MANIFEST).decode(b"{}", None),
-    "not JSON": lambda: Codec(MANIFEST).decode(b"{", None),
-    "not an object": lambda: Codec(MANIFEST).decode(b"[]", None),
-    "deep": lambda: Codec(MANIFEST).decode(b"[" * 250_000, None),
+    "no inputs": lambda: InferCodec(MANIFEST).decode(b"{}", None),
+    "not JSON": lambda: InferCodec(MANIFEST).decode(b"{", None),
+    "not an object": lambda: InferCodec(MANIFEST).decode(b"[]", None),
+    "deep": lambda: InferCodec(MANIFEST).decode(b"[" * 250_000, None),
     "context missing": lambda: decode(LIST),
     "given twice": lambda: decode(VALID, VALID),
     "unknown input": lambda: decode(VALID, tensor("other", CONTEXT)),
@@ -180,12 +182,12 @@ WRONG = {
     "shared memory": lambda: decode(VALID, outputs=[{"name": "ids", "parameters": {"shared_memory_region": "r"}}]),
     "ids and allow": lambda: decode(VALID, SCORED, LIST),
     "scored of scores": lambda: decode(VALID, SCORED, outputs=[{"name": "scored"}]),
-    "bytes missing": lambda: Codec(MANIFEST).decode(body(VALID)[0][:-1], body(VALID)[1]),
-    "bytes left": lambda: Codec(MANIFEST).decode(body(VALID)[0] + b"x", body(VALID)[1]),
-    "header too large": lambda: Codec(MANIFEST).decode(b"{}", "3"),
-    "header negative": lambda: Codec(MANIFEST).decode(b"{}", "-1"),
-    "header no number": lambda: Codec(MANIFEST).decode(b"{}", "two"),
-    "header of 5,000 digits": lambda: Codec(MANIFEST).decode(b"{}", "9" * 5000),
+    "bytes missing": lambda: InferCodec(MANIFEST).decode(body(VALID)[0][:-1], body(VALID)[1]),
+    "bytes left": lambda: InferCodec(MANIFEST).decode(body(VALID)[0] + b"x", body(VALID)[1]),
+    "header too large": lambda: InferCodec(MANIFEST).decode(b"{}", "3"),
+    "header negative": lambda: InferCodec(MANIFEST).decode(b"{}", "-1"),
+    "header no number": lambda: InferCodec(MANIFEST).decode(b"{}", "two"),
+    "header of 5,000 digits": lambda: InferCodec(MANIFEST).decode(b"{}", "9" * 5000),
 }  # fmt: skip
 
 
@@ -219,7 +221,7 @@ def test_mutated_requests_are_read_or_refused(data):
         mutated[at : at + data.draw(st.integers(0, 3))] = data.draw(st.binary(max_size=3))
     header = data.draw(st.sampled_from([length, None, "0", str(len(mutated))]))
     with contextlib.suppress(BadInput):
-        Codec(MANIFEST).decode(bytes(mutated), header)
+        InferCodec(MANIFEST).decode(bytes(mutated), header)
 
 
 @given(st.binary(max_size=40), st.sampled_from([None, "0", "10", "x"]))

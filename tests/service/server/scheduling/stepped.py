@@ -1,4 +1,4 @@
-"""A pool that runs what it is given when a test says so, and work for it."""
+"""A pool that runs what it is given when a test says so, and tasks for it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Stepped(Executor):
 
 
 class Doubled:
-    """Work whose answer is twice its numbers, which no other work has.
+    """A task whose result is twice its numbers, which no other task has.
 
     fails: where it does: in a call that it shares, in one of its own, or in the end.
     """
@@ -38,10 +38,10 @@ class Doubled:
     width = k = 0
     last = 0
 
-    def __init__(self, rows, plan="plan", alone=False, fails=None):
+    def __init__(self, rows, plan="plan", separate=False, fails=None):
         self.numbers = list(range(Doubled.last, Doubled.last + rows))
         Doubled.last += rows
-        self.plan, self.alone, self.fails = plan, alone, fails
+        self.plan, self.separate, self.fails = plan, separate, fails
         self.computed = []
         self.calls = 0
 
@@ -49,27 +49,25 @@ class Doubled:
     def rows(self):
         return len(self.numbers)
 
-    cells = rows
-
     @property
     def kind(self):
         return id(self.plan), self.width, self.k.bit_length()
 
-    def answer(self):
-        return self.finish([self.expected])
+    def compute(self):
+        return self.merge([self.expected])
 
-    def together(self, pieces):
+    def compute_slices(self, pieces):
         assert len({piece.group for piece in pieces}) == 1
-        assert len(pieces) == 1 or not self.alone
+        assert len(pieces) == 1 or not self.separate
         for piece in pieces:
-            if piece.work.fails == "part":
-                raise BadInput(f"{piece.work.numbers[0]} fails")
+            if piece.task.fails == "part":
+                raise BadInput(f"{piece.task.numbers[0]} fails")
         for piece in pieces:
-            piece.work.calls += 1
-            piece.work.computed += range(piece.start, piece.stop)
-        return [[2 * number for number in piece.work.numbers[piece.start : piece.stop]] for piece in pieces]
+            piece.task.calls += 1
+            piece.task.computed += range(piece.start, piece.stop)
+        return [[2 * number for number in piece.task.numbers[piece.start : piece.stop]] for piece in pieces]
 
-    def finish(self, parts):
+    def merge(self, parts):
         if self.fails == "end":
             raise BadInput(f"{self.numbers[0]} fails")
         if self.fails == "unforeseen":

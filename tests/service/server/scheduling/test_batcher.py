@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from shortlist.errors import BadInput, TimedOut
 from shortlist.server.scheduling.batcher import Batcher
-from shortlist.server.scheduling.fair_queue import QUANTUM
+from shortlist.server.scheduling.fair_queue import TURN_ROWS
 
 from .stepped import Doubled, Stepped, all_stepped, outcome, settled
 
@@ -17,11 +17,11 @@ def test_an_idle_model_starts_at_once_and_gathers_what_comes_meanwhile():
     async def scenario():
         pool, sizes = Stepped(), []
         batcher = Batcher(pool, 64, notify=lambda rows, requests, seconds: sizes.append((rows, requests)))
-        works = [Doubled(1) for _ in range(10)]
-        waiting = [batcher.submit(work, str(i)) for i, work in enumerate(works)]
+        tasks = [Doubled(1) for _ in range(10)]
+        waiting = [batcher.submit(task, str(i)) for i, task in enumerate(tasks)]
         await all_stepped(batcher)
         assert sizes == [(1, 1), (9, 9)]
-        assert [outcome(each.future) for each in waiting] == [work.expected for work in works]
+        assert [outcome(each.future) for each in waiting] == [task.expected for task in tasks]
 
     asyncio.run(scenario())
 
@@ -38,7 +38,7 @@ def test_a_delay_waits_for_company_but_not_when_the_batch_is_full():
         assert sizes == [8]
         assert first.future.done()
         assert second.future.done()
-        assert not batcher.at_once(Doubled(1))
+        assert not batcher.fits_inline(Doubled(1))
 
     asyncio.run(scenario())
 
@@ -46,9 +46,9 @@ def test_a_delay_waits_for_company_but_not_when_the_batch_is_full():
 def test_a_delay_ends_by_itself():
     async def scenario():
         with ThreadPoolExecutor(1) as pool:
-            work = Doubled(5)
-            waiting = Batcher(pool, 8, 0.001).submit(work)
-            assert await asyncio.wait_for(waiting.future, 30) == work.expected
+            task = Doubled(5)
+            waiting = Batcher(pool, 8, 0.001).submit(task)
+            assert await asyncio.wait_for(waiting.future, 30) == task.expected
 
     asyncio.run(scenario())
 
@@ -59,14 +59,14 @@ def test_one_failing_request_fails_alone(fails):
         pool = Stepped()
         batcher = Batcher(pool, 64)
         first = batcher.submit(Doubled(1))
-        works = [Doubled(3), Doubled(3, fails=fails), Doubled(40), Doubled(60)]
-        waiting = [batcher.submit(work) for work in works]
+        tasks = [Doubled(3), Doubled(3, fails=fails), Doubled(40), Doubled(60)]
+        waiting = [batcher.submit(task) for task in tasks]
         asyncio.get_running_loop().set_exception_handler(lambda *_: None)
         await all_stepped(batcher)
         assert all(each.future.done() for each in [first, *waiting])
         found = [outcome(each.future) for each in waiting]
         assert "fails" in str(found.pop(1))
-        assert found == [work.expected for work in works if work.fails is None]
+        assert found == [task.expected for task in tasks if task.fails is None]
         assert batcher.queue.rows == 0
         assert not batcher.busy
 
@@ -77,11 +77,11 @@ def test_a_failed_part_ends_the_request_and_the_rest_of_it_is_not_computed():
     async def scenario():
         pool = Stepped()
         batcher = Batcher(pool, 16)
-        work = Doubled(100, fails="part")
-        waiting = batcher.submit(work)
+        task = Doubled(100, fails="part")
+        waiting = batcher.submit(task)
         await all_stepped(batcher)
         assert isinstance(waiting.future.exception(), BadInput)
-        assert work.computed == []
+        assert task.computed == []
         assert batcher.queue.rows == 0
 
     asyncio.run(scenario())
@@ -92,7 +92,7 @@ def test_dropped_work_is_not_computed_further():
         pool = Stepped()
         batcher = Batcher(pool, 16)
         started, waits, stays = (Doubled(100) for _ in range(3))
-        first, second, third = (batcher.submit(work) for work in (started, waits, stays))
+        first, second, third = (batcher.submit(task) for task in (started, waits, stays))
         batcher.expire(first)
         batcher.drop(second)
         await all_stepped(batcher)
@@ -108,12 +108,12 @@ def test_small_work_in_the_event_loop_leaves_no_one_behind_however_much_waits():
     async def scenario():
         pool = Stepped()
         batcher = Batcher(pool, 1, inline=3600.0)
-        works = [Doubled(1) for _ in range(3000)]
-        waiting = [batcher.submit(work) for work in works]  # the first goes to a thread: nothing was measured yet
+        tasks = [Doubled(1) for _ in range(3000)]
+        waiting = [batcher.submit(task) for task in tasks]  # the first goes to a thread: nothing was measured yet
         asyncio.get_running_loop().set_exception_handler(lambda *_: None)
         await all_stepped(batcher)
-        assert sum(each.future.done() for each in waiting) == len(works)
-        assert [each.future.result() for each in waiting] == [work.expected for work in works]
+        assert sum(each.future.done() for each in waiting) == len(tasks)
+        assert [each.future.result() for each in waiting] == [task.expected for task in tasks]
 
     asyncio.run(scenario())
 
@@ -122,16 +122,16 @@ def test_small_work_is_answered_at_once_only_while_nothing_runs_or_waits():
     async def scenario():
         pool = Stepped()
         batcher = Batcher(pool, 64, inline=3600.0)
-        work = Doubled(2)
-        assert not batcher.at_once(work)  # nothing like it was measured
-        waiting = batcher.submit(work)
-        assert not batcher.at_once(work)  # busy
+        task = Doubled(2)
+        assert not batcher.fits_inline(task)  # nothing like it was measured
+        waiting = batcher.submit(task)
+        assert not batcher.fits_inline(task)  # busy
         await all_stepped(batcher)
-        assert waiting.future.result() == work.expected
-        assert batcher.at_once(work)
-        assert batcher.answer_now(work) == work.expected
-        assert not batcher.at_once(Doubled(2, alone=True))
-        assert not batcher.at_once(Doubled(2, plan="another"))
+        assert waiting.future.result() == task.expected
+        assert batcher.fits_inline(task)
+        assert batcher.compute_inline(task)[0] == task.expected
+        assert not batcher.fits_inline(Doubled(2, separate=True))
+        assert not batcher.fits_inline(Doubled(2, plan="another"))
 
     asyncio.run(scenario())
 
@@ -139,16 +139,16 @@ def test_small_work_is_answered_at_once_only_while_nothing_runs_or_waits():
 def test_nobody_waits_for_the_whole_of_anothers_large_request():
     async def scenario():
         pool = Stepped()
-        batcher = Batcher(pool, 2 * QUANTUM)
+        batcher = Batcher(pool, 2 * TURN_ROWS)
         large = batcher.submit(Doubled(10_000), "a")
         small = batcher.submit(Doubled(1), "b")
-        own = batcher.submit(Doubled(1), "a")
+        third = batcher.submit(Doubled(1), "a")
         for _ in range(3):
             await settled(batcher)
             pool.step()
         await settled(batcher)
         assert small.future.done()
-        assert own.future.done()
-        assert large.taken < 200
+        assert third.future.done()
+        assert large.rows_started < 200
 
     asyncio.run(scenario())

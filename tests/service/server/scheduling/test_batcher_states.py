@@ -27,7 +27,7 @@ class Gathering(RuleBasedStateMachine):
         self.loop = asyncio.new_event_loop()
         self.pool = Stepped()
         self.batches = []
-        self.batcher = Batcher(self.pool, rows, delay, inline, lambda *batch: self.batches.append(batch))
+        self.batcher = Batcher(self.pool, rows, delay, inline, notify=lambda *batch: self.batches.append(batch))
         self.requests = []
         self.dropped = {}  # rows that were taken when it was, by request
         self.errors = {}
@@ -46,12 +46,12 @@ class Gathering(RuleBasedStateMachine):
         client=st.sampled_from(CLIENTS),
         priority=st.integers(0, 2),
         plan=st.sampled_from(["plan", "plan", "dense"]),
-        alone=st.sampled_from([False, False, True]),
+        separate=st.sampled_from([False, False, True]),
         fails=st.sampled_from([None] * 6 + ["part", "end"]),
     )
-    def submit(self, rows, client, priority, plan, alone, fails):
-        work = Doubled(rows, plan, alone, fails)
-        self.requests.append(self.do(lambda: self.batcher.submit(work, client, priority)))
+    def submit(self, rows, client, priority, plan, separate, fails):
+        task = Doubled(rows, plan, separate, fails)
+        self.requests.append(self.do(lambda: self.batcher.submit(task, client, priority)))
 
     @rule(many=st.integers(2, 30), client=st.sampled_from(CLIENTS))
     def submit_single_rows(self, many, client):
@@ -68,7 +68,7 @@ class Gathering(RuleBasedStateMachine):
     @rule(data=st.data(), how=st.sampled_from(["expire", "drop", "error"]))
     def leave(self, data, how):
         waiting = data.draw(st.sampled_from(self.open))
-        self.dropped[waiting] = waiting.taken
+        self.dropped[waiting] = waiting.rows_started
         if how == "expire":
             self.errors[waiting] = TimedOut
             self.do(lambda: self.batcher.expire(waiting))
@@ -99,7 +99,7 @@ class Gathering(RuleBasedStateMachine):
     @rule()
     def run(self):
         if self.batcher.timer is not None:  # the delay is over
-            self.do(self.batcher.start)
+            self.do(self.batcher.start_batch)
         if self.pool.given:
             self.pool.step()
         self.do()
@@ -118,9 +118,9 @@ class Gathering(RuleBasedStateMachine):
         if hasattr(self, "pool"):
             lines = self.batcher.queue.levels.values()
             queued = [each for clients in lines for line in clients.values() for each in line]
-            assert self.batcher.queue.rows == sum(each.left for each in queued)
+            assert self.batcher.queue.rows == sum(each.rows_left for each in queued)
             assert len(set(queued)) == len(queued)
-            waits = {each for each in self.open if each.left}
+            waits = {each for each in self.open if each.rows_left}
             assert waits <= set(queued) <= waits | self.cancelled
             assert self.batcher.busy or self.batcher.timer or not queued
 
@@ -131,11 +131,11 @@ class Gathering(RuleBasedStateMachine):
 
     def check(self, waiting):
         """What is known of one request now."""
-        work = waiting.work
-        assert max(Counter(work.computed).values(), default=1) == 1
-        assert work.computed == list(range(len(work.computed)))
+        task = waiting.task
+        assert max(Counter(task.computed).values(), default=1) == 1
+        assert task.computed == list(range(len(task.computed)))
         if waiting in self.dropped:
-            assert len(work.computed) <= self.dropped[waiting]
+            assert len(task.computed) <= self.dropped[waiting]
         if not waiting.future.done():
             return
         found = outcome(waiting.future)
@@ -143,11 +143,11 @@ class Gathering(RuleBasedStateMachine):
             assert found is self.errors[waiting] or isinstance(found, self.errors[waiting])
         elif waiting in self.cancelled:
             assert found is asyncio.CancelledError
-        elif work.fails is not None:
+        elif task.fails is not None:
             assert isinstance(found, BadInput)
-            assert str(found) == f"{work.numbers[0]} fails"
+            assert str(found) == f"{task.numbers[0]} fails"
         else:
-            assert found == work.expected
+            assert found == task.expected
 
     def teardown(self):
         if hasattr(self, "pool"):

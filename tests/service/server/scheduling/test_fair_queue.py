@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from shortlist.server.scheduling.fair_queue import QUANTUM, Queue, Waiting
+from shortlist.server.scheduling.fair_queue import TURN_ROWS, FairQueue, QueuedTask
 
 CLIENTS = ("a", "b", "c")
 
@@ -24,12 +24,12 @@ class Rows:
 def line():
     """Makes requests; their futures belong to a loop that never runs."""
     loop = asyncio.new_event_loop()
-    yield lambda rows, client="a", priority=0: Waiting(Rows(rows), loop.create_future(), client, priority)
+    yield lambda rows, client="a", priority=0: QueuedTask(Rows(rows), loop.create_future(), client, priority)
     loop.close()
 
 
 def queue_of(*waiting):
-    queue = Queue()
+    queue = FairQueue()
     for each in waiting:
         queue.push(each)
     return queue
@@ -45,19 +45,19 @@ def given_out(queue, rows=1):
 def test_a_single_row_waits_for_one_turn_of_anothers_large_request(line):
     large, small = line(1000, "a"), line(1, "b")
     order = list(given_out(queue_of(large, small)))
-    assert order.index(small) <= QUANTUM
+    assert order.index(small) <= TURN_ROWS
     assert Counter(order) == {large: 1000, small: 1}
 
 
 def test_a_clients_own_requests_take_turns_too(line):
     large, small = line(1000), line(1)
-    assert list(given_out(queue_of(large, small), rows=16)).index(small) <= QUANTUM
+    assert list(given_out(queue_of(large, small), rows=16)).index(small) <= TURN_ROWS
 
 
 def test_many_requests_of_one_client_do_not_crowd_out_another(line):
     crowd, single = [line(4, "a") for _ in range(100)], line(4, "b")
     order = list(given_out(queue_of(*crowd, single), rows=8))
-    assert order.index(single) <= QUANTUM
+    assert order.index(single) <= TURN_ROWS
 
 
 def test_a_large_request_gets_its_share_beside_many_small_ones(line):
@@ -77,7 +77,7 @@ def test_a_request_that_leaves_takes_its_rows_with_it(line):
     queue.take(20)
     queue.remove(large)
     queue.remove(large)
-    assert queue.rows == small.left == 1
+    assert queue.rows == small.rows_left == 1
     assert set(given_out(queue, 64)) == {small}
     queue.remove(small)
     assert (queue.rows, queue.levels) == (0, {})
@@ -89,19 +89,19 @@ class Turns(RuleBasedStateMachine):
     @initialize()
     def begin(self):
         self.loop = asyncio.new_event_loop()
-        self.queue = Queue()
-        self.live: list[Waiting] = []
-        self.given: dict[Waiting, int] = {}
-        self.ahead: dict[Waiting, tuple[int, int]] = {}  # rows of its priority given since it came, and the most
+        self.queue = FairQueue()
+        self.live: list[QueuedTask] = []
+        self.given: dict[QueuedTask, int] = {}
+        self.ahead: dict[QueuedTask, tuple[int, int]] = {}  # rows of its priority given since it came, and the most
 
     @rule(rows=st.integers(1, 100), client=st.sampled_from(CLIENTS), priority=st.integers(0, 2))
     def push(self, rows, client, priority):
-        waiting = Waiting(Rows(rows), self.loop.create_future(), client, priority)
+        waiting = QueuedTask(Rows(rows), self.loop.create_future(), client, priority)
         before = sum((each.client, each.priority) == (client, priority) for each in self.live)
         self.queue.push(waiting)
         self.live.append(waiting)
         self.given[waiting] = 0
-        self.ahead[waiting] = 0, (before + 1) * len(CLIENTS) * QUANTUM
+        self.ahead[waiting] = 0, (before + 1) * len(CLIENTS) * TURN_ROWS
 
     @precondition(lambda self: self.live)
     @rule(data=st.data())
@@ -112,18 +112,18 @@ class Turns(RuleBasedStateMachine):
 
     @rule(rows=st.integers(1, 150))
     def take(self, rows):
-        waited = sum(each.work.rows - self.given[each] for each in self.live)
+        waited = sum(each.task.rows - self.given[each] for each in self.live)
         pieces = self.queue.take(rows)
         assert sum(piece.stop - piece.start for piece in pieces.values()) == min(rows, waited)
         taken: Counter[int] = Counter()
         for waiting, piece in pieces.items():
             assert waiting in self.live
-            assert piece.work is waiting.work
+            assert piece.task is waiting.task
             assert piece.start == self.given[waiting]
-            assert piece.start < piece.stop <= waiting.work.rows
+            assert piece.start < piece.stop <= waiting.task.rows
             self.given[waiting] = piece.stop
             taken[waiting.priority] += piece.stop - piece.start
-        self.live = [each for each in self.live if self.given[each] < each.work.rows]
+        self.live = [each for each in self.live if self.given[each] < each.task.rows]
         if pieces and self.live:
             assert max(taken) <= min(each.priority for each in self.live)
         self.check_turns(pieces, taken)
@@ -140,13 +140,13 @@ class Turns(RuleBasedStateMachine):
         for waiting in self.live:  # their clients had rows throughout, so that they had as many turns, but for one
             own = by_client[waiting.priority, waiting.client]
             others = [by_client[waiting.priority, client] for client in CLIENTS]
-            assert max(others) <= (own + 1) * QUANTUM
+            assert max(others) <= (own + 1) * TURN_ROWS
 
     @invariant()
     def rows_are_those_that_wait(self):
         if hasattr(self, "queue"):
-            assert self.queue.rows == sum(each.left for each in self.live)
-            assert all(each.left == each.work.rows - self.given[each] for each in self.live)
+            assert self.queue.rows == sum(each.rows_left for each in self.live)
+            assert all(each.rows_left == each.task.rows - self.given[each] for each in self.live)
             assert bool(self.queue.levels) == bool(self.live)
 
     def teardown(self):

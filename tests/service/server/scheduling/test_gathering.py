@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from shortlist.core.queries import ScoreQuery, TopKQuery
 from shortlist.server.scheduling.batcher import Batcher
-from shortlist.server.scheduling.tasks import checked_work
+from shortlist.server.scheduling.tasks import make_task
 from shortlist_exporter.inputs.sources import Contexts
 
 from tests.support.layers import CLASSES, make_contexts, make_dense, make_head
@@ -56,14 +56,14 @@ SCORE = st.builds(lambda start, rows, ids: ScoreQuery(ROWS[start : start + rows]
                   st.integers(0, 99), st.integers(1, 24), IDS)  # fmt: skip
 
 
-def gathered(works, batch_rows):
-    """Answers of works that are computed together, as far as they may be."""
+def gathered(tasks, batch_rows):
+    """Answers of tasks that are computed together, as far as they may be."""
 
     async def scenario():
         pool = Stepped()
         batcher = Batcher(pool, batch_rows)
-        first = batcher.submit(works[0])  # starts a batch: the others gather behind it
-        waiting = [batcher.submit(work) for work in works[1:]]
+        first = batcher.submit(tasks[0])  # starts a batch: the others gather behind it
+        waiting = [batcher.submit(task) for task in tasks[1:]]
         await all_stepped(batcher)
         return [each.future.result() for each in (first, *waiting)]
 
@@ -75,55 +75,55 @@ def gathered(works, batch_rows):
     queries=st.lists(PLAIN | PLAIN | TOPK | SCORE, min_size=2, max_size=6), batch_rows=st.sampled_from([1, 16, 64, 200])
 )
 def test_a_rows_answer_is_the_same_alone_and_gathered(head, queries, batch_rows):
-    works = [checked_work(head, query) for query in queries]
-    for query, work, found in zip(queries, works, gathered(works, batch_rows), strict=True):
+    tasks = [make_task(head, query) for query in queries]
+    for query, task, found in zip(queries, tasks, gathered(tasks, batch_rows), strict=True):
         assert len(found.logprobs) == len(query.contexts)
-        whole = work.answer()
+        whole = task.compute()
         assert found.normalizer == whole.normalizer
         np.testing.assert_array_equal(found.ids, whole.ids)
         np.testing.assert_allclose(found.logprobs, whole.logprobs, atol=1e-5, rtol=1e-6)
         if isinstance(query, TopKQuery):
             np.testing.assert_array_equal(found.scored, whole.scored)
-            for row in range(work.rows):
-                check_row(head, work, row, found)
+            for row in range(task.rows):
+                check_row(head, task, row, found)
 
 
-def check_row(head, work, row, found):
+def check_row(head, task, row, found):
     """By itself, by the same plan."""
-    alone = head.run(work.plan, work.contexts[row : row + 1], work.k, work.legal.rows(row, row + 1))
+    alone = head.run(task.plan, task.contexts[row : row + 1], task.k, task.legal.rows(row, row + 1))
     assert alone.ids[0].tolist() == found.ids[row].tolist()
     logprobs = alone.logits[0] - alone.log_normalizer[0]
     np.testing.assert_allclose(logprobs, found.logprobs[row], atol=1e-5, rtol=1e-6)
 
 
 def test_different_k_share_a_call_and_get_no_more_than_they_asked_for(head):
-    works = [checked_work(head, TopKQuery(ROWS[i : i + 1], k)) for i, k in enumerate((3, 1, 2, 5, 4, 10, 7))]
-    for work, found in zip(works, gathered(works, 64), strict=True):
-        assert found.ids.shape == (1, work.k)
-        assert found.ids.tolist() == work.answer().ids.tolist()
+    tasks = [make_task(head, TopKQuery(ROWS[i : i + 1], k)) for i, k in enumerate((3, 1, 2, 5, 4, 10, 7))]
+    for task, found in zip(tasks, gathered(tasks, 64), strict=True):
+        assert found.ids.shape == (1, task.k)
+        assert found.ids.tolist() == task.compute().ids.tolist()
 
 
 @pytest.mark.parametrize("k", [20, 41, 60])
 def test_a_k_over_a_clusters_set_is_answered_alike_alone_and_gathered(head, k):
-    works = [checked_work(head, TopKQuery(ROWS[start : start + 5], k)) for start in range(0, 60, 5)]
-    for work, found in zip(works, gathered(works, 64), strict=True):
-        for row in range(work.rows):
-            check_row(head, work, row, found)
+    tasks = [make_task(head, TopKQuery(ROWS[start : start + 5], k)) for start in range(0, 60, 5)]
+    for task, found in zip(tasks, gathered(tasks, 64), strict=True):
+        for row in range(task.rows):
+            check_row(head, task, row, found)
 
 
 def test_scores_that_overflow_fail_their_own_request_alone(head):
     contexts = ROWS[:3].copy()
     contexts[1] = 3e38
-    works = [checked_work(head, TopKQuery(rows, 2)) for rows in (ROWS[:1], ROWS[1:3], contexts, ROWS[3:5])]
+    tasks = [make_task(head, TopKQuery(rows, 2)) for rows in (ROWS[:1], ROWS[1:3], contexts, ROWS[3:5])]
 
     async def scenario():
         pool = Stepped()
         batcher = Batcher(pool, 64)
-        waiting = [batcher.submit(work) for work in works]
+        waiting = [batcher.submit(task) for task in tasks]
         await all_stepped(batcher)
         return [outcome(each.future) for each in waiting]
 
     found = asyncio.run(scenario())
     assert "row 1 is so large" in str(found[2])
     for index in (0, 1, 3):
-        np.testing.assert_array_equal(found[index].ids, works[index].answer().ids)
+        np.testing.assert_array_equal(found[index].ids, tasks[index].compute().ids)

@@ -1,4 +1,4 @@
-"""The straight way of small questions says and counts what uvicorn's own way does, byte for byte, over real sockets."""
+"""The fast path sends and counts what uvicorn's own way does, byte for byte, over real sockets."""
 
 from __future__ import annotations
 
@@ -28,35 +28,32 @@ STATUS = re.compile(rb"HTTP/1\.1 (\d+) ")
 COUNTS = re.compile(r"^(shortlist_(?:requests_total|rows_total|held|\w+_count|\w+_classes_(?:sum|bucket)).*)$", re.M)
 
 
-class Way:
-    """One server on a socket of this machine. straight: answers given by the straight way, counted."""
+class CountedFastPath:
+    """A fast path, as connections see it, whose responses are counted."""
 
-    def __init__(self, repository, **settings):
+    def __init__(self, fast_path):
+        self.fast_path, self.responses = fast_path, 0
+        self.learn = fast_path.learn
+
+    def respond(self, *arguments):
+        response = self.fast_path.respond(*arguments)
+        self.responses += response is not None
+        return response
+
+
+class Server:
+    """One server on a socket of this machine, with or without the fast path."""
+
+    def __init__(self, repository, *, fast, **settings):
         self.settings = Settings(repository=repository, threads=1, inline_us=1e6, **settings)
         self.app = create_app(self.settings)
         self.service = self.app.state.service
         self.gateway = Gateway(self.app, self.service)
-        self.answer, self.straight = self.gateway.straight.answer, 0
-        self.gateway.straight.answer = self.counted
-        self.closed, self.tried = False, 0
-        decoded = self.service.decoded
-
-        def tried(*arguments):
-            self.tried += self.trying
-            return decoded(*arguments)
-
-        self.service.decoded, self.trying = tried, False
-
-    def counted(self, *arguments):
-        self.trying = True
-        found = None if self.closed else self.answer(*arguments)
-        self.trying = False
-        self.straight += found is not None
-        return found
+        self.fast_path = CountedFastPath(self.gateway.fast_path) if fast else None
 
     async def start(self, stack):
         await stack.enter_async_context(self.app.router.lifespan_context(self.app))
-        self.config = config = configure(self.gateway, self.settings)
+        self.config = config = configure(self.gateway, self.settings, self.fast_path)
         config.load()
         self.state = ServerState()
         self.state.default_headers = [DATE]
@@ -94,11 +91,6 @@ class Way:
         return COUNTS.findall(self.service.metrics.render().decode())
 
 
-def busy(connection):
-    cycle = connection.cycle
-    return cycle is not None and not cycle.response_complete and not cycle.more_body
-
-
 class Client(asyncio.Protocol):
     """Remembers what comes."""
 
@@ -114,26 +106,25 @@ class Client(asyncio.Protocol):
         self.closed = True
 
 
-class Ways:
-    """Two servers over one repository; the second one's straight way is closed."""
+class Servers:
+    """Two servers over one repository; the second has no fast path."""
 
     def __init__(self, repository):
         self.runner, self.stack = asyncio.Runner(), AsyncExitStack()
-        self.both = [Way(repository, body_limit=1 << 20, max_rows=100) for _ in range(2)]
-        self.both[1].closed = True
-        for way in self.both:
-            self.runner.run(way.start(self.stack))
+        self.both = [Server(repository, fast=fast, body_limit=1 << 20, max_rows=100) for fast in (True, False)]
+        for server in self.both:
+            self.runner.run(server.start(self.stack))
 
     def talk(self, *parts):
-        """The same conversation both ways; what the server said, and how many answers were straight."""
-        before = self.both[0].straight
-        said = [self.runner.run(way.talk(parts)) for way in self.both]
+        """The same conversation with both; what they said, and how many responses the fast path gave."""
+        before = self.both[0].fast_path.responses
+        said = [self.runner.run(server.talk(parts)) for server in self.both]
         assert said[0] == said[1]
         assert self.both[0].counts() == self.both[1].counts()
         assert self.both[0].state.total_requests == self.both[1].state.total_requests
-        for way in self.both:
-            assert (way.service.admission.rows, way.service.admission.bytes) == (0, 0)
-        return said[0], self.both[0].straight - before
+        for server in self.both:
+            assert (server.service.admission.rows, server.service.admission.bytes) == (0, 0)
+        return said[0], self.both[0].fast_path.responses - before
 
     def close(self):
         self.runner.run(self.stack.aclose())
@@ -141,8 +132,8 @@ class Ways:
 
 
 @pytest.fixture(scope="module")
-def ways(small_repository):
-    made = Ways(small_repository)
+def servers(small_repository):
+    made = Servers(small_repository)
     for _ in range(20):  # speeds are known, so that small work is known to be small
         made.talk(*[infer(model="dense"), infer(), topk()] * 3)
     yield made
@@ -174,20 +165,20 @@ def statuses(said):
 
 
 @pytest.mark.parametrize("ask", [infer, topk])
-def test_all_but_the_first_of_a_connection_are_answered_straight(ways, ask):
-    ways.talk(ask())
-    said, straight = ways.talk(*[ask() for _ in range(6)])
+def test_all_but_the_first_of_a_connection_take_the_fast_path(servers, ask):
+    servers.talk(ask())
+    said, fast = servers.talk(*[ask() for _ in range(6)])
     assert statuses(said) == [200] * 6
-    assert straight == 5
+    assert fast == 5
     assert said.endswith(b"<open>")
 
 
-def test_rows_of_their_own_and_another_head_in_between(ways):
+def test_rows_of_their_own_and_another_head_in_between(servers):
     asked = [infer(row=row, id="7" * (row % 3)) for row in range(12)]
-    ways.talk(*asked)
-    said, straight = ways.talk(*asked)
+    servers.talk(*asked)
+    said, fast = servers.talk(*asked)
     assert statuses(said) == [200] * 12
-    assert straight == 11
+    assert fast == 11
 
 
 @pytest.mark.parametrize(
@@ -210,19 +201,19 @@ def test_rows_of_their_own_and_another_head_in_between(ways):
         (post("/v1/topk", b"", length=2 << 20), 413),
     ],
 )  # fmt: skip
-def test_failures(ways, wrong, status):
-    said, _ = ways.talk(infer(), wrong, infer(), wrong, wrong, infer())
+def test_failures(servers, wrong, status):
+    said, _ = servers.talk(infer(), wrong, infer(), wrong, wrong, infer())
     found = statuses(said)
     assert found[:2] == [200, status]
     assert found[2:] in ([200, status, status, 200], [])
 
 
-def test_a_wrong_request_is_refused_straight(ways):
+def test_a_wrong_request_is_refused_by_the_fast_path(servers):
     """Its head is that of right ones."""
     wrong = infer(k=4).replace(ROWS[0].tobytes(), np.full(DIM, np.inf, np.float32).tobytes())
-    ways.talk(infer(k=4))
-    said, straight = ways.talk(infer(k=4), wrong, infer(k=4))
-    assert (statuses(said), straight) == ([200, 400, 200], 2)
+    servers.talk(infer(k=4))
+    said, fast = servers.talk(infer(k=4), wrong, infer(k=4))
+    assert (statuses(said), fast) == ([200, 400, 200], 2)
 
 
 @pytest.mark.parametrize(
@@ -240,37 +231,37 @@ def test_a_wrong_request_is_refused_straight(ways):
         (infer(headers=[f"X-Long: {'x' * 4000}"]), b"<open>"),
     ],
 )  # fmt: skip
-def test_unusual_requests_go_uvicorns_way(ways, unusual, end):
+def test_unusual_requests_go_uvicorns_way(servers, unusual, end):
     usual = infer()
-    said, straight = ways.talk(usual, usual, unusual, unusual)
-    assert straight == 1
+    said, fast = servers.talk(usual, usual, unusual, unusual)
+    assert fast == 1
     assert said.endswith(end)
 
 
-def test_chunked_bodies_go_uvicorns_way(ways):
+def test_chunked_bodies_go_uvicorns_way(servers):
     body = infer().partition(b"\r\n\r\n")[2]
     head = infer().partition(b"\r\n\r\n")[0].replace(b"Content-Length: ", b"Transfer-Encoding: chunked\r\nX-Was: ", 1)
     chunked = head + b"\r\n\r\n%x\r\n" % len(body) + body + b"\r\n0\r\n\r\n"
-    said, straight = ways.talk(infer(), infer(), chunked, chunked, infer())
-    assert (statuses(said), straight) == ([200] * 5, 2)
+    said, fast = servers.talk(infer(), infer(), chunked, chunked, infer())
+    assert (statuses(said), fast) == ([200] * 5, 2)
 
 
-def test_pipelined_requests_are_answered_in_order(ways):
+def test_pipelined_requests_are_answered_in_order(servers):
     one, two = infer(id="one"), infer(id="two")
-    ways.talk(one, two)
-    said, _ = ways.talk(one, one + two, two + one, one, two + two[:40], two[40:], one)
+    servers.talk(one, two)
+    said, _ = servers.talk(one, one + two, two + one, one, two + two[:40], two[40:], one)
     order = re.findall(rb'"id":"(\w+)"', said)
     assert order == [b"one", b"one", b"two", b"two", b"one", b"one", b"two", b"two", b"one"]
 
 
-def test_a_half_head_behind_an_answer_is_not_forgotten(ways):
+def test_a_half_head_behind_an_answer_is_not_forgotten(servers):
     """The parser holds its first bytes, so what comes next is no new request."""
     usual = infer()
-    said, straight = ways.talk(usual, usual + usual[:30], usual[30:], usual)
-    assert (statuses(said), straight) == ([200] * 4, 1)
-    said, straight = ways.talk(usual, usual + b"POST /x?", usual, usual)
+    said, fast = servers.talk(usual, usual + usual[:30], usual[30:], usual)
+    assert (statuses(said), fast) == ([200] * 4, 1)
+    said, fast = servers.talk(usual, usual + b"POST /x?", usual, usual)
     assert statuses(said)[:2] == [200, 200]
-    assert straight == 0
+    assert fast == 0
 
 
 PIECES = {
@@ -287,35 +278,41 @@ PIECES = {
 @given(
     st.lists(st.sampled_from(sorted(PIECES)), min_size=1, max_size=6), st.lists(st.integers(0, 2000), max_size=4)
 )  # fmt: skip
-def test_any_conversation_cut_anywhere(ways, names, cuts):
+def test_any_conversation_cut_anywhere(servers, names, cuts):
     whole = b"".join(PIECES[name] for name in names)
     marks = sorted({0, len(whole), *(cut for cut in cuts if cut < len(whole))})
-    ways.talk(PIECES["infer"], *(whole[start:end] for start, end in itertools.pairwise(marks)))
+    servers.talk(PIECES["infer"], *(whole[start:end] for start, end in itertools.pairwise(marks)))
 
 
-def test_work_that_would_wait_goes_uvicorns_way(ways):
-    straight, usual = ways.both[0], infer(id="of its own")
-    ways.talk(usual)
-    batcher = next(each for model, each in straight.service.all_served.items() if model.name == "lm").batcher
+def test_tasks_that_would_wait_go_uvicorns_way(servers, monkeypatch):
+    server, usual = servers.both[0], infer(id="of its own")
+    servers.talk(usual)
+    batcher = server.service.find_model("lm", None).batcher
+    find_model, decoded = server.service.find_model, []
+
+    def count_decoded(*arguments):
+        decoded.append(arguments)
+        return find_model(*arguments)
+
+    monkeypatch.setattr(server.service, "find_model", count_decoded)
     try:
         batcher.inline = 0.0
-        tried = straight.tried
-        said, count = ways.talk(*[usual] * 19)
-        assert (statuses(said), count) == ([200] * 19, 0)
-        assert straight.tried - tried == 2  # not decoded twice every time
+        said, fast = servers.talk(*[usual] * 19)
+        assert (statuses(said), fast) == ([200] * 19, 0)
+        assert len(decoded) == 19 + 2  # not decoded twice every time
     finally:
         batcher.inline = 1.0
-    said, count = ways.talk(*[usual] * 40)
+    said, fast = servers.talk(*[usual] * 40)
     assert statuses(said) == [200] * 40
-    assert count >= 20  # they are tried again after a while
+    assert fast >= 20  # they are tried again after a while
 
 
-def test_an_idle_connection_is_closed_and_a_straight_answer_keeps_it(ways):
+def test_an_idle_connection_is_closed_and_a_fast_response_keeps_it(servers):
     """Its timer is not set anew with every answer."""
 
-    async def idle(way):
+    async def idle(server):
         loop = asyncio.get_running_loop()
-        transport, client = await loop.create_connection(Client, "127.0.0.1", way.port)
+        transport, client = await loop.create_connection(Client, "127.0.0.1", server.port)
         started = loop.time()
         for _ in range(4):
             transport.write(infer())
@@ -326,39 +323,62 @@ def test_an_idle_connection_is_closed_and_a_straight_answer_keeps_it(ways):
             assert loop.time() < started + 5
         return loop.time() - started
 
-    for way in ways.both:
-        way.config.timeout_keep_alive = 0.25
-        assert 0.5 < ways.runner.run(idle(way)) < 0.8
-        way.config.timeout_keep_alive = 75
+    for server in servers.both:
+        server.config.timeout_keep_alive = 0.25
+        assert 0.5 < servers.runner.run(idle(server)) < 0.8
+        server.config.timeout_keep_alive = 75
 
 
-def test_overload_and_deadlines_are_the_same(ways):
+def test_overload_and_deadlines_are_the_same(servers):
     usual, late = infer(), topk(timeout=1e-6)
-    ways.talk(usual, late)
-    said, straight = ways.talk(usual, late, late)
-    assert (statuses(said), straight) == ([200, 504, 504], 2)
-    for way in ways.both:
-        way.service.admission.most_rows = 0
-    said, straight = ways.talk(usual, usual, usual)
-    for way in ways.both:
-        way.service.admission.most_rows = way.settings.queue_rows
-    assert (statuses(said), straight) == ([429] * 3, 2)
+    servers.talk(usual, late)
+    said, fast = servers.talk(usual, late, late)
+    assert (statuses(said), fast) == ([200, 504, 504], 2)
+    for server in servers.both:
+        server.service.admission.max_rows = 0
+    said, fast = servers.talk(usual, usual, usual)
+    for server in servers.both:
+        server.service.admission.max_rows = server.settings.queue_rows
+    assert (statuses(said), fast) == ([429] * 3, 2)
     assert said.count(b"retry-after: 1\r\n") == 3
 
 
-def test_a_server_that_stops_hangs_up_after_its_answer(ways):
-    ways.talk(infer())
-    for way in ways.both:
-        way.service.closing = True
-    said, straight = ways.talk(infer(), infer())
-    for way in ways.both:
-        way.service.closing = False
-    assert (statuses(said), straight) == ([200], 0)
+def test_a_server_that_stops_hangs_up_after_its_answer(servers):
+    servers.talk(infer())
+    for server in servers.both:
+        server.service.closing = True
+    said, fast = servers.talk(infer(), infer())
+    for server in servers.both:
+        server.service.closing = False
+    assert (statuses(said), fast) == ([200], 0)
     assert said.endswith(b"<closed>")
 
 
-def test_a_model_that_is_loaded_again_or_unloaded(ways):
+def test_a_model_that_is_loaded_again_or_unloaded(servers):
     usual = infer(model="dense", id="again")
     load, unload = (post(f"/v2/repository/models/dense/{what}", b"") for what in ("load", "unload"))
-    said, _ = ways.talk(usual, usual, unload, usual, usual, load, usual, usual)
+    said, _ = servers.talk(usual, usual, unload, usual, usual, load, usual, usual)
     assert statuses(said) == [200, 200, 200, 503, 503, 200, 200, 200]
+
+
+def test_a_body_over_the_servers_limit_is_refused_every_time(small_repository):
+    """Also where that is under the largest body that the fast path takes."""
+    runner, stack, body = asyncio.Runner(), AsyncExitStack(), infer()
+    server = Server(small_repository, fast=True, body_limit=len(body.partition(b"\r\n\r\n")[2]) - 1)
+    try:
+        runner.run(server.start(stack))
+        said = runner.run(server.talk([body] * 4))
+        assert (statuses(said), server.fast_path.responses) == ([413] * 4, 0)
+    finally:
+        runner.run(stack.aclose())
+        runner.close()
+
+
+def test_the_caches_say_how_many_entries_they_hold(servers):
+    servers.talk(infer(id="one more"), infer(id="one more"))
+    text = servers.both[0].service.metrics.render().decode()
+    sizes = {
+        cache: float(size) for cache, size in re.findall(r'^shortlist_cache_entries{cache="(\w+)"} (.*)$', text, re.M)
+    }
+    assert sizes.keys() == {"heads", "paths", "templates"}
+    assert min(sizes.values()) >= 1

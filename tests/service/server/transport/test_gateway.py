@@ -1,4 +1,4 @@
-"""The way past the router answers as the routes do, and a remembered text as one that is new."""
+"""The gateway responds as the routes do, and to a remembered text as to a new one."""
 
 from __future__ import annotations
 
@@ -216,7 +216,7 @@ DATATYPES = {"FP32": lambda rows: rows, "FP16": lambda rows: rows.astype(np.floa
 
 
 def slow(pair, text, blob):
-    """The answer to the same question in a text that is new; the answer does not tell."""
+    """The response to the same request in a text that is new, which the response does not show."""
     slow.count += 1
     return ask_binary(pair, text + b" " * slow.count, blob)
 

@@ -1,0 +1,135 @@
+"""The endpoints that compute: a table of their paths, and the decoding of their requests into checked tasks.
+
+The gateway and the fast path match requests against `ENDPOINTS`; FastAPI's routes document it and hand on to the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
+
+from starlette.routing import compile_path
+
+from shortlist.core.results import Labels
+from shortlist.errors import BadInput
+from shortlist.server.codecs import v1_json
+from shortlist.server.codecs.v2_response import encode_compressed
+from shortlist.server.messages.bounded_cache import BoundedCache
+from shortlist.server.messages.headers import ACCEPT_ENCODING, JSON_LENGTH
+from shortlist.server.messages.json_fields import read_flag
+from shortlist.server.models import Model, parse_version
+
+from .request import DecodedRequest, RequestState
+from .served_model import ServedModel
+from .service import Service
+
+PATH_CACHE_ENTRIES = 1024
+MAX_CACHED_PATH_CHARS = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """An endpoint that computes.
+
+    decode: reads a body, raises ShortlistError. It sets the request's model as soon as that is known. It may run in a
+    thread. compresses: whether bodies may be compressed, both ways.
+    """
+
+    name: str
+    decode: Callable[[Service, RequestState, bytes], DecodedRequest]
+    compresses: bool = False
+
+
+class Target(NamedTuple):
+    """What a request's path names: an endpoint, and the parameters of its path."""
+
+    endpoint: Endpoint
+    path: Mapping[str, str]
+
+
+def find_model(service: Service, state: RequestState, name: str, version: int | None) -> ServedModel:
+    """The model that a request asks, from now on the one that it is counted for; raises NotFound."""
+    served = state.served = service.find_model(name, version)
+    state.recorder = served.recorder
+    return served
+
+
+def decode_topk(service: Service, state: RequestState, body: bytes) -> DecodedRequest:
+    """Decode and check a request to /v1/topk."""
+    fields = v1_json.parse_fields(body, v1_json.TOPK_FIELDS)
+    served = find_model(service, state, *v1_json.read_target(fields))
+    manifest = served.model.head.manifest
+    labels = require_labels(served.model) if read_flag(fields, "labels") else None
+    query = v1_json.read_topk_query(fields, manifest.dim)
+    limits = v1_json.read_limits(fields)
+    return DecodedRequest(served.make_task(query), partial(v1_json.encode_topk, manifest, labels), *limits)
+
+
+def require_labels(model: Model) -> Labels:
+    """The model's labels; raises BadInput where it has none."""
+    if model.labels is None:
+        raise BadInput(f"{model} was exported without labels: leave the field labels out")
+    return model.labels
+
+
+def decode_score(service: Service, state: RequestState, body: bytes) -> DecodedRequest:
+    """Decode and check a request to /v1/score."""
+    fields = v1_json.parse_fields(body, v1_json.SCORE_FIELDS)
+    served = find_model(service, state, *v1_json.read_target(fields))
+    manifest = served.model.head.manifest
+    query = v1_json.read_score_query(fields, manifest.dim)
+    limits = v1_json.read_limits(fields)
+    return DecodedRequest(served.make_task(query), partial(v1_json.encode_scores, manifest), *limits)
+
+
+def decode_infer(service: Service, state: RequestState, body: bytes) -> DecodedRequest:
+    """Decode and check an infer request; one whose JSON was seen before by its template alone."""
+    name, version = state.path["name"], state.path.get("version")
+    served = find_model(service, state, name, None if version is None else parse_version(version, name))
+    codec, header, accept = served.codec, state.headers.get(JSON_LENGTH), state.headers.get(ACCEPT_ENCODING)
+    match = codec.find_template(body, header)
+    if match is not None:
+        template, contexts = match
+        encode = template.encode if accept is None else partial(encode_compressed, template.encode, accept)
+        return DecodedRequest(template.task.with_contexts(contexts), encode, template.timeout, template.priority)
+    request = codec.decode(body, None if header is None else header.decode("latin-1"))
+    task = served.make_task(request.query)
+    codec.add_template(request, task)
+    write = partial(codec.encode, request)
+    encode = write if accept is None else partial(encode_compressed, write, accept)
+    return DecodedRequest(task, encode, request.timeout, request.priority)
+
+
+ENDPOINTS: dict[str, Endpoint] = {
+    "/v1/topk": Endpoint("topk", decode_topk),
+    "/v1/score": Endpoint("score", decode_score),
+    "/v2/models/{name}/infer": Endpoint("infer", decode_infer, compresses=True),
+    "/v2/models/{name}/versions/{version}/infer": Endpoint("infer", decode_infer, compresses=True),
+}
+
+
+class EndpointMatcher:
+    """Finds the endpoint of a path in `ENDPOINTS`, and remembers what it found."""
+
+    def __init__(self) -> None:
+        self.patterns = [(compile_path(template)[0], endpoint) for template, endpoint in ENDPOINTS.items()]
+        self.targets: BoundedCache[str, Target] = BoundedCache(PATH_CACHE_ENTRIES)
+
+    def match(self, path: str) -> Target | None:
+        """The endpoint of a path that was percent-decoded; None where the path is none of the table's."""
+        target = self.targets.get(path)
+        if target is None:
+            target = self.search(path)
+            if target is not None and len(path) <= MAX_CACHED_PATH_CHARS:
+                self.targets.put(path, target)
+        return target
+
+    def search(self, path: str) -> Target | None:
+        """The same, by the table's patterns."""
+        for pattern, endpoint in self.patterns:
+            match = pattern.match(path)
+            if match is not None:
+                return Target(endpoint, match.groupdict())
+        return None

@@ -1,0 +1,167 @@
+"""A request's way through the server: decode, admit, compute, encode; timed, counted, and its errors handled.
+
+`respond` is the asynchronous way of every request; `respond_inline` is that of a small one which can be computed at
+once, without a task, a queue or a thread. Both run in the event loop; large bodies are coded in threads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from functools import partial
+from typing import Any
+
+from starlette.requests import ClientDisconnect
+from starlette.types import Receive, Scope, Send
+
+from shortlist.core.queries import Result
+from shortlist.server.messages.compression import decompress
+from shortlist.server.messages.headers import CONTENT_ENCODING, RawHeaders, length_header
+from shortlist.server.messages.responses import Response, error_response
+from shortlist.server.metrics.notes import OK
+from shortlist.server.scheduling.admission import Hold
+from shortlist.server.scheduling.batcher import Batcher
+from shortlist.server.scheduling.fair_queue import QueuedTask
+
+from .endpoints import Target
+from .request import DecodedRequest, RequestState
+from .service import Service
+
+CLIENT_CLOSED_REQUEST = 499  # nobody reads this response; the code is for the metrics
+MAX_INLINE_BYTES = 64 << 10  # larger bodies are coded in a thread
+
+
+async def respond(service: Service, target: Target, scope: Scope, receive: Receive, send: Send) -> None:
+    """Send the response to one request, whatever happens."""
+    state = RequestState(target.endpoint.name, target.path, dict(scope["headers"]), service.unknown_model)
+    with service.admission.hold() as hold:
+        try:
+            body = await service.bodies.read(receive, state.headers, state.started, hold)
+            response = await make_response(service, target, state, hold, body, scope, receive)
+        except Exception as error:
+            response = failure(error)
+        state.recorder.note_request(state, response.status)
+        hold.keep_response(len(response.content))
+        headers = [*response.headers, (b"connection", b"close")] if service.closing else response.headers
+        await send({"type": "http.response.start", "status": response.status, "headers": headers})
+        await send({"type": "http.response.body", "body": response.content})
+
+
+async def make_response(
+    service: Service, target: Target, state: RequestState, hold: Hold, body: bytes, scope: Scope, receive: Receive
+) -> Response:
+    """Decode, admit, compute, encode; raises what the request fails by."""
+    # decode
+    started = time.perf_counter()
+    request = await decode(service, target, state, hold, body)
+    served, task = state.served, request.task
+    assert served is not None
+
+    # admit
+    deadline = state.started + (request.timeout or service.settings.request_timeout)
+    hold.take_rows(served.admission, task.rows, deadline - time.perf_counter())
+    state.decode_seconds = time.perf_counter() - started
+
+    # compute
+    if task.rows == 0 or served.batcher.fits_inline(task):
+        state.result, state.compute_seconds = served.batcher.compute_inline(task)
+        state.inline_rows = task.rows
+    else:
+        state.result = await compute_in_batch(served.batcher, request, state, deadline, scope, receive)
+
+    # encode
+    started = time.perf_counter()
+    in_loop = task.result_bytes <= MAX_INLINE_BYTES
+    encoded = request.encode(state.result) if in_loop else await asyncio.to_thread(request.encode, state.result)
+    state.encode_seconds = time.perf_counter() - started
+    return Response(OK, *encoded)
+
+
+def respond_inline(service: Service, target: Target, headers: RawHeaders, body: bytes) -> Response | None:
+    """The response to a request that is small and whole; None, with nothing done or counted, where it has to wait.
+
+    Equals `respond` for a plain body that is there: what that holds while it waits, this only checks.
+    """
+    state = RequestState(target.endpoint.name, target.path, headers, service.unknown_model)
+    try:
+        response = make_response_inline(service, target, state, body)
+        if response is None:
+            return None
+    except Exception as error:
+        response = failure(error)
+    state.recorder.note_request(state, response.status)
+    return response
+
+
+def make_response_inline(service: Service, target: Target, state: RequestState, body: bytes) -> Response | None:
+    """Decode, admit, compute, encode, as `make_response`; None where the task has to wait or its result is large."""
+    # decode
+    service.admission.check_bytes(len(body))
+    request = target.endpoint.decode(service, state, body)
+    served, task = state.served, request.task
+    assert served is not None
+    if not served.batcher.fits_inline(task) or task.result_bytes > MAX_INLINE_BYTES:
+        return None
+
+    # admit
+    decoded = time.perf_counter()
+    deadline = state.started + (request.timeout or service.settings.request_timeout)
+    served.admission.check_rows(task.rows, deadline - decoded)
+    state.decode_seconds = decoded - state.started
+
+    # compute
+    state.result, state.compute_seconds = served.batcher.compute_inline(task)
+    state.inline_rows = task.rows
+
+    # encode
+    started = time.perf_counter()
+    response = Response(OK, *request.encode(state.result))
+    state.encode_seconds = time.perf_counter() - started
+    return response
+
+
+def failure(error: Exception) -> Response:
+    """The response to a request that failed."""
+    if isinstance(error, ClientDisconnect):
+        return Response(CLIENT_CLOSED_REQUEST, b"", [length_header(b"")])
+    return error_response(error)
+
+
+async def decode(service: Service, target: Target, state: RequestState, hold: Hold, body: bytes) -> DecodedRequest:
+    """The checked request of a body that may be compressed, and large; raises ShortlistError."""
+    endpoint, encoding = target.endpoint, state.headers.get(CONTENT_ENCODING)
+    if endpoint.compresses and encoding:
+        body = await asyncio.to_thread(decompress, body, encoding.decode("latin-1"), service.settings.body_limit)
+        hold.take_bytes(len(body))
+    if len(body) <= MAX_INLINE_BYTES:
+        return endpoint.decode(service, state, body)
+    return await asyncio.to_thread(endpoint.decode, service, state, body)
+
+
+async def compute_in_batch(
+    batcher: Batcher, request: DecodedRequest, state: RequestState, deadline: float, scope: Scope, receive: Receive
+) -> Result:
+    """The result, from batches that the task shares with others; raises TimedOut after the deadline."""
+    submitted = time.perf_counter()
+    client = scope.get("client") or ("", 0)
+    queued = batcher.submit(request.task, str(client[0]), request.priority)
+    loop = asyncio.get_running_loop()
+    timer = loop.call_later(max(0.0, deadline - time.perf_counter()), batcher.expire, queued)
+    disconnect = asyncio.ensure_future(receive())  # after the body, all that can come is that the client leaves
+    disconnect.add_done_callback(partial(drop_abandoned, batcher, queued))
+    try:
+        result = await queued.future
+    except asyncio.CancelledError:  # the server stops
+        batcher.drop(queued)
+        raise
+    finally:
+        timer.cancel()
+        disconnect.cancel()
+    state.queue_seconds, state.compute_seconds = queued.started - submitted, time.perf_counter() - queued.started
+    return result
+
+
+def drop_abandoned(batcher: Batcher, queued: QueuedTask, disconnect: asyncio.Future[Any]) -> None:
+    """Compute no more of a task whose client has left."""
+    if not disconnect.cancelled():
+        batcher.drop(queued, ClientDisconnect())

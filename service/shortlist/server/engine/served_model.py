@@ -1,0 +1,68 @@
+"""What the server keeps for one model: its codec, its batcher, its admission, its recorder."""
+
+from __future__ import annotations
+
+from concurrent.futures import Executor
+
+from shortlist.core.queries import Query
+from shortlist.server.codecs.shared_memory import SharedMemory
+from shortlist.server.codecs.v2_request import InferCodec
+from shortlist.server.metrics.prometheus import Metrics
+from shortlist.server.metrics.recorder import Recorder
+from shortlist.server.models import Model
+from shortlist.server.scheduling.admission import Admission
+from shortlist.server.scheduling.batcher import Batcher
+from shortlist.server.scheduling.tasks import SizeLimits, Task, make_task
+from shortlist.server.settings import Settings
+
+MICROSECOND = 1e-6  # in seconds
+
+
+class ServedModel:
+    """A model of the repository while it is served; it may be loaded again meanwhile."""
+
+    def __init__(
+        self,
+        model: Model,
+        settings: Settings,
+        pool: Executor,
+        server_admission: Admission,
+        metrics: Metrics,
+        shared_memory: SharedMemory | None,
+    ) -> None:
+        self.model, self.shared_memory = model, shared_memory
+        self.recorder = Recorder(model, metrics)
+        self.admission = Admission(settings.queue_rows, settings.queue_bytes, server_admission)
+        self.size_limits = SizeLimits(settings.max_rows, settings.answer_limit)
+        self.batcher = Batcher(
+            pool,
+            settings.batch_rows,
+            settings.batch_delay_us * MICROSECOND,
+            settings.inline_us * MICROSECOND,
+            self.admission,
+            self.recorder.note_batch,
+        )
+        self.latest_codec: InferCodec | None = None
+
+    @property
+    def codec(self) -> InferCodec:
+        """The codec for the head that is in use now; raises NotReady."""
+        manifest = self.model.head.manifest
+        codec = self.latest_codec
+        if codec is None or codec.manifest is not manifest:  # the model was loaded again
+            codec = self.latest_codec = InferCodec(manifest, self.model.labels, self.shared_memory)
+        return codec
+
+    def make_task(self, query: Query) -> Task:
+        """The task of computing `query` with the head that is in use now; raises NotReady, BadInput, TooLarge."""
+        return make_task(self.model.head, query, self.size_limits)
+
+    def forget_head(self) -> None:
+        """Let go of what belongs to a head that is no longer in use."""
+        self.latest_codec = None
+        self.batcher.forget_speed()
+
+    @property
+    def template_count(self) -> int:
+        """Entries of the codec's cache."""
+        return 0 if self.latest_codec is None else len(self.latest_codec.templates)
