@@ -89,9 +89,9 @@ class Quality(Strict):
 
     def figures(self) -> dict[str, float]:
         """Every number by name; those on targets as `head_top_1`, `dense_perplexity`, ..."""
-        beside = {} if self.targets is None else self.targets.model_dump(exclude={"rows"}, exclude_none=True)
-        named = {f"{whose}_{name}": value for whose, found in beside.items() for name, value in found.items()}
-        return self.model_dump(exclude={"targets"}) | named
+        by_softmax = {} if self.targets is None else self.targets.model_dump(exclude={"rows"}, exclude_none=True)
+        on_targets = {f"{whose}_{name}": value for whose, part in by_softmax.items() for name, value in part.items()}
+        return self.model_dump(exclude={"targets"}) | on_targets
 
 
 class Certificate(Strict):

@@ -29,7 +29,7 @@ def writing(folder: Path) -> Iterator[Path]:
     """
     version_of(folder)
     if folder.exists():
-        raise taken(folder)
+        raise version_exists(folder)
     try:
         with folders_above(folder), workplace(folder) as place:
             content = place / folder.name
@@ -41,8 +41,8 @@ def writing(folder: Path) -> Iterator[Path]:
         raise BundleError(f"{folder} cannot be written ({error.strerror or error}): nothing was left behind") from error
 
 
-def taken(folder: Path) -> VersionExists:
-    """What to say where the version is there."""
+def version_exists(folder: Path) -> VersionExists:
+    """The error for a version that is there already."""
     return VersionExists(f"{folder} exists and versions are immutable: export to the next version")
 
 
@@ -52,7 +52,7 @@ def publish(content: Path, folder: Path) -> None:
         content.rename(folder)
     except OSError as error:
         if error.errno in (errno.EEXIST, errno.ENOTEMPTY):
-            raise taken(folder) from None
+            raise version_exists(folder) from None
         raise
 
 

@@ -83,7 +83,7 @@ class AdaptivePlan(Plan):
         """A single row [1, d], k up to the head's size. Equals `open_tails_of_row`, but with one call."""
         logits, ids, opened = fused.some(FUSED, {"context": contexts, "k": wanted})
         is_opened = opened[0].tolist()
-        self.tally.one(sum(is_opened))
+        self.tally.count_row(sum(is_opened))
         scored = self.sizes[0] + sum(compress(self.sizes[1:], is_opened))
         return PlanResult(ids, logits, zeros(logits), np.array([scored], np.int32))
 
@@ -100,7 +100,7 @@ class AdaptivePlan(Plan):
             logits, ids = tails[tail].some(TOP, inputs | {"best_logits": logits, "best_ids": ids})
             bar = find_bar(logits, wanted)
             scored, opened = scored + self.sizes[tail + 1], opened + 1
-        self.tally.one(opened)
+        self.tally.count_row(opened)
         if not opened:
             return head
         return PlanResult(ids, logits, head.log_normalizer, np.array([scored], np.int32))
@@ -121,7 +121,7 @@ class AdaptivePlan(Plan):
                 logits[rows], ids[rows] = best
             head.scored[rows] += np.int32(self.sizes[tail + 1])
             opened[rows] += 1
-        self.tally.many(opened)
+        self.tally.count_rows(opened)
         return PlanResult(ids, logits, head.log_normalizer, head.scored)
 
     def search_legal(self, contexts: FloatArray, k: int, legal: Legal) -> PlanResult:
@@ -134,7 +134,7 @@ class AdaptivePlan(Plan):
             result.scored[row] = self.sizes[0] + sum(self.sizes[tail + 1] for tail in tails)
             opened[row] = len(tails)
         result.log_normalizer[:] = zeros(heads)
-        self.tally.many(opened)
+        self.tally.count_rows(opened)
         return result
 
     def search_legal_row(

@@ -11,7 +11,7 @@ from shortlist.core.filters import Legal
 from shortlist.core.results import FloatArray, IdArray, PlanResult, empty_result
 from shortlist.plans.common.base import DENSE_FRACTION, Plan, chunk_rows, take_best
 from shortlist.plans.common.exact_rows import ExactRows
-from shortlist.plans.common.selection import Indices, largest, nth_largest, reaching
+from shortlist.plans.common.selection import Indices, find_reaching, largest, nth_largest
 from shortlist.runtime.session import Graph
 
 RANK = 5  # the preview that the screen's reach is held against
@@ -70,7 +70,7 @@ class CascadePlan(Plan):
         """Ascending positions of each row's candidates."""
         settings, candidates, bars, unsure = self.settings, [], [], []
         for row, preview in enumerate(previews):
-            positions, bar = reaching(preview, settings.candidates, settings.stride)
+            positions, bar = find_reaching(preview, settings.candidates, settings.stride)
             enough = positions.size >= settings.full_view
             candidates.append(positions if enough else largest(preview, settings.full_view))
             bars.append(bar)

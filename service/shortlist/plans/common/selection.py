@@ -35,7 +35,7 @@ def guess_threshold(scores: FloatArray, n: int) -> np.float32:
     return nth_largest(sample, min(rank, sample.size))
 
 
-def reaching(scores: FloatArray, n: int, stride: int) -> tuple[Indices, np.float32]:
+def find_reaching(scores: FloatArray, n: int, stride: int) -> tuple[Indices, np.float32]:
     """Positions of the `scores` [m] that reach a bar, ascending, and the bar: what n of m do, by every `stride`-th.
 
     About n; how many differs from row to row, which is what makes it cheap.

@@ -12,21 +12,20 @@ class Tally:
     """counts[n]: rows that opened n of at most `parts` parts. Threads may share it."""
 
     def __init__(self, parts: int) -> None:
-        """Nothing counted yet."""
         self.parts = parts
         self.counts = [0] * (parts + 1)
         self._lock = threading.Lock()
 
-    def one(self, opened: int) -> None:
-        """A row."""
+    def count_row(self, opened: int) -> None:
+        """Count a row that opened so many parts."""
         with self._lock:
             self.counts[opened] += 1
 
-    def many(self, opened: npt.NDArray[np.int64]) -> None:
-        """Some rows, [B]."""
-        found = np.bincount(opened, minlength=len(self.counts)).tolist()
+    def count_rows(self, opened: npt.NDArray[np.int64]) -> None:
+        """Count rows that opened so many parts each. opened: [B]."""
+        more = np.bincount(opened, minlength=len(self.counts)).tolist()
         with self._lock:
-            self.counts = [before + own for before, own in zip(self.counts, found, strict=True)]
+            self.counts = [count + new for count, new in zip(self.counts, more, strict=True)]
 
     def reset(self) -> None:
         """Forget what was counted."""
@@ -35,6 +34,6 @@ class Tally:
 
     @property
     def mean(self) -> float:
-        """Parts a row opened; 0 for no rows."""
+        """How many parts a row opened in the mean; 0 for no rows."""
         rows = sum(self.counts)
         return sum(number * count for number, count in enumerate(self.counts)) / rows if rows else 0.0

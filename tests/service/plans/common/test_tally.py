@@ -12,8 +12,8 @@ from shortlist.server.metrics.prometheus import Metrics
 def test_counts_and_mean():
     tally = Tally(3)
     assert tally.mean == 0
-    tally.one(2)
-    tally.many(np.array([0, 0, 3, 2]))
+    tally.count_row(2)
+    tally.count_rows(np.array([0, 0, 3, 2]))
     assert (tally.counts, tally.mean) == ([2, 0, 2, 1], 7 / 5)
     tally.reset()
     assert tally.counts == [0, 0, 0, 0]
@@ -24,8 +24,8 @@ def test_no_row_is_lost_between_threads():
 
     def work(turn):
         for _ in range(2000):
-            tally.one(1)
-            tally.many(np.array([0, 2]))
+            tally.count_row(1)
+            tally.count_rows(np.array([0, 2]))
 
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(work, range(8)))
@@ -34,7 +34,7 @@ def test_no_row_is_lost_between_threads():
 
 def test_prometheus_sees_a_histogram():
     metrics, tally = Metrics("1", CollectorRegistry()), Tally(2)
-    tally.many(np.array([0, 0, 1, 2, 2, 2]))
+    tally.count_rows(np.array([0, 0, 1, 2, 2, 2]))
     metrics.opened.tallies["lm", "1"] = tally
     found = {
         (sample.name, sample.labels.get("le")): sample.value
