@@ -13,9 +13,9 @@ import numpy as np
 import safetensors
 from safetensors import SafetensorError
 
-from shortlist.core.arrays import Array, float_array
+from shortlist.core.arrays import Array, to_float_array
 from shortlist.errors import BadInput, NotFound
-from shortlist.wire.open_inference import DATATYPES, widened
+from shortlist.wire.open_inference import DATATYPES, widen_bfloat16
 
 DTYPES: dict[str, np.dtype[Any]] = {
     "F32": np.dtype("<f4"),
@@ -38,7 +38,7 @@ def read_contexts(path: Path) -> Array:
         contexts = np.load(path, allow_pickle=False) if path.suffix == ".npy" else safetensors_contexts(path)
     except (SafetensorError, ValueError, TypeError, EOFError) as error:
         raise BadInput(f"{path} cannot be read: give {KIND}") from error
-    return float_array(f"contexts of {path}", contexts)
+    return to_float_array(f"contexts of {path}", contexts)
 
 
 def safetensors_contexts(path: Path) -> Array:
@@ -46,7 +46,7 @@ def safetensors_contexts(path: Path) -> Array:
     for name, tensor in safetensors.deserialize(path.read_bytes()):  # type: ignore[no-untyped-call]
         if name == "contexts" and tensor["dtype"] in DTYPES:
             numbers: Array = np.frombuffer(tensor["data"], DTYPES[tensor["dtype"]]).reshape(tensor["shape"])
-            return widened(numbers) if tensor["dtype"] == "BF16" else numbers
+            return widen_bfloat16(numbers) if tensor["dtype"] == "BF16" else numbers
     raise ValueError("no tensor 'contexts' of floats")
 
 
@@ -88,7 +88,7 @@ class ContextRows:
         Mapped anew each time: pages that were read once would else count as this process's memory.
         """
         part = self.mapped()[start:stop]
-        return float_array(f"contexts of {self.path}", widened(part) if self.bfloat16 else part)
+        return to_float_array(f"contexts of {self.path}", widen_bfloat16(part) if self.bfloat16 else part)
 
 
 def open_contexts(path: Path) -> ContextRows:

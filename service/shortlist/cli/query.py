@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from shortlist.core.filters import Legal
+from shortlist.core.filters import ClassFilter
 from shortlist.core.results import NO_CLASS, TopK
 from shortlist.errors import BadInput
 from shortlist.head import Head, load
@@ -78,7 +78,7 @@ def answers(head: Head, contexts: ContextRows, args: argparse.Namespace, rows: i
     for start in range(0, max(rows, 1), ROWS):
         part = contexts.rows(start, min(start + ROWS, rows))
         try:
-            yield head.run(plan, head.check_contexts(part), args.k, Legal()).topk(normalizer)
+            yield head.run(plan, head.check_contexts(part), args.k, ClassFilter()).topk(normalizer)
         except BadInput as error:
             raise BadInput(f"{contexts.path}, counted from row {start}: {error}") from None
         progress.show(start + len(part))

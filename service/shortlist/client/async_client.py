@@ -13,15 +13,15 @@ from shortlist.core.results import FloatArray, TopK
 from shortlist.errors import Unreachable
 
 from . import exchange
-from .client import T, told
-from .exchange import Ask, Exchange, Told
-from .transport import MAX_ROWS, TIMEOUT, Connection
+from .client import T, to_response
+from .exchange import Exchange, Request, Response
+from .transport import MAX_REQUEST_ROWS, TIMEOUT_SECONDS, BaseClient
 
 
-class AsyncClient(Connection):
+class AsyncClient(BaseClient):
     """The same for asyncio."""
 
-    def __init__(self, url: str, *, timeout: float = TIMEOUT, max_rows: int = MAX_ROWS) -> None:
+    def __init__(self, url: str, *, timeout: float = TIMEOUT_SECONDS, max_rows: int = MAX_REQUEST_ROWS) -> None:
         """See Connection."""
         super().__init__(url, timeout=timeout, max_rows=max_rows)
         self.http = httpx.AsyncClient(base_url=self.url, timeout=timeout, trust_env=False)
@@ -61,27 +61,27 @@ class AsyncClient(Connection):
             result: T = end.value
             return result
 
-    async def send(self, ask: Ask) -> Told:
+    async def send(self, ask: Request) -> Response:
         """See Client.send."""
         until = time.monotonic() + self.timeout
         while True:
             answer = await self.attempt(ask)
-            seconds = exchange.pause(answer)
+            seconds = exchange.get_retry_after(answer)
             if seconds is None or time.monotonic() + seconds > until:
                 return answer
             await asyncio.sleep(seconds)
 
-    async def attempt(self, ask: Ask) -> Told:
+    async def attempt(self, ask: Request) -> Response:
         """See Client.attempt."""
         try:
             try:
-                return told(await self.request(ask))
+                return to_response(await self.request(ask))
             except httpx.RemoteProtocolError:
-                return told(await self.request(ask))
+                return to_response(await self.request(ask))
         except httpx.TransportError as error:
             raise self.unreachable(error) from error
 
-    async def request(self, ask: Ask) -> httpx.Response:
+    async def request(self, ask: Request) -> httpx.Response:
         """See Client.request."""
         return await self.http.request(ask.method, ask.path, content=ask.content, headers=ask.headers)
 

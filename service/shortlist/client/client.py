@@ -12,21 +12,21 @@ from shortlist.core.results import FloatArray, TopK
 from shortlist.errors import Unreachable
 
 from . import exchange
-from .exchange import Ask, Exchange, Told
-from .transport import MAX_ROWS, TIMEOUT, Connection
+from .exchange import Exchange, Request, Response
+from .transport import MAX_REQUEST_ROWS, TIMEOUT_SECONDS, BaseClient
 
 T = TypeVar("T")
 
 
-def told(response: httpx.Response) -> Told:
+def to_response(response: httpx.Response) -> Response:
     """A response without its library."""
-    return Told(response.status_code, response.headers, response.content)
+    return Response(response.status_code, response.headers, response.content)
 
 
-class Client(Connection):
+class Client(BaseClient):
     """A blocking client with keep-alive; threads may share it. Use as a context manager, or `close` it."""
 
-    def __init__(self, url: str, *, timeout: float = TIMEOUT, max_rows: int = MAX_ROWS) -> None:
+    def __init__(self, url: str, *, timeout: float = TIMEOUT_SECONDS, max_rows: int = MAX_REQUEST_ROWS) -> None:
         """See Connection."""
         super().__init__(url, timeout=timeout, max_rows=max_rows)
         self.http = httpx.Client(base_url=self.url, timeout=timeout, trust_env=False)
@@ -70,7 +70,7 @@ class Client(Connection):
             result: T = end.value
             return result
 
-    def send(self, ask: Ask) -> Told:
+    def send(self, ask: Request) -> Response:
         """The answer; while the server has too much to do, asks again when it says, for `timeout` seconds in all.
 
         Raises Unreachable.
@@ -78,22 +78,22 @@ class Client(Connection):
         until = time.monotonic() + self.timeout
         while True:
             answer = self.attempt(ask)
-            seconds = exchange.pause(answer)
+            seconds = exchange.get_retry_after(answer)
             if seconds is None or time.monotonic() + seconds > until:
                 return answer
             time.sleep(seconds)
 
-    def attempt(self, ask: Ask) -> Told:
+    def attempt(self, ask: Request) -> Response:
         """One round trip; raises Unreachable. A connection that the server had closed is replaced once."""
         try:
             try:
-                return told(self.request(ask))
+                return to_response(self.request(ask))
             except httpx.RemoteProtocolError:
-                return told(self.request(ask))
+                return to_response(self.request(ask))
         except httpx.TransportError as error:
             raise self.unreachable(error) from error
 
-    def request(self, ask: Ask) -> httpx.Response:
+    def request(self, ask: Request) -> httpx.Response:
         """One attempt."""
         return self.http.request(ask.method, ask.path, content=ask.content, headers=ask.headers)
 

@@ -16,8 +16,8 @@ from urllib.parse import quote
 
 import numpy as np
 
-from shortlist.core.arrays import Array, float_array, id_array
-from shortlist.core.checks import cut, mapping
+from shortlist.core.arrays import Array, to_float_array, to_id_array
+from shortlist.core.checks import cut, parse_object
 from shortlist.core.results import FloatArray, IdArray, TopK
 from shortlist.errors import (
     BadInput,
@@ -37,23 +37,23 @@ from shortlist.wire.open_inference import (
     LENGTH_HEADER,
     LOGPROBS,
     SCORED,
-    describe,
-    join,
-    split,
-    tensors,
+    describe_tensor,
+    join_body,
+    parse_tensors,
+    split_body,
 )
 
 T = TypeVar("T")
 
-OK = 200
-BY_STATUS: dict[int, type[ShortlistError]] = {
+HTTP_OK = 200
+ERROR_OF_STATUS: dict[int, type[ShortlistError]] = {
     error.status: error for error in (BadInput, NotFound, TooLarge, Overloaded, Unsupported, NotReady, TimedOut)
 }
 WEAKEST_LAST = ("exact", "bounded", "estimated", "shortlist")
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class Request:
     """One HTTP request."""
 
     method: str
@@ -63,7 +63,7 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class Response:
     """Its response."""
 
     status: int
@@ -71,53 +71,53 @@ class Told:
     content: bytes
 
 
-Exchange = Generator[Ask, Told, T]
+Exchange = Generator[Request, Response, T]
 
 
 def topk(
     model: str, contexts: Any, k: int, version: int | None, lists: Mapping[str, Any], exact: bool, max_rows: int
 ) -> Exchange[TopK]:
     """The k best classes of `contexts` [B, d], in requests of at most `max_rows` rows; lists: allow, ban."""
-    rows, k = float_array("contexts", contexts), whole_number("k", k)
-    given = {name: id_array(name, values) for name, values in lists.items() if values is not None}
+    rows, k = to_float_array("contexts", contexts), parse_whole_number("k", k)
+    given = {name: to_id_array(name, values) for name, values in lists.items() if values is not None}
     for name, ids in given.items():
         check_rows(name, ids, len(rows))
 
     def ask(part: slice) -> Exchange[TopK]:
-        inputs = {CONTEXT: rows[part]} | {name: rows_of(ids, part) for name, ids in given.items()}
+        inputs = {CONTEXT: rows[part]} | {name: slice_ids(ids, part) for name, ids in given.items()}
         outputs, normalizer = yield from infer(model, version, inputs, {"k": k, "exact": bool(exact)})
         return TopK(outputs[IDS], outputs[LOGPROBS], outputs[SCORED], normalizer)
 
-    return joined((yield from in_parts(len(rows), max_rows, ask)))
+    return joined((yield from send_in_parts(len(rows), max_rows, ask)))
 
 
 def logprobs(
     model: str, contexts: Any, ids: Any, version: int | None, exact: bool, max_rows: int
 ) -> Exchange[FloatArray]:
     """Log-probabilities [B, m] of `ids` [m] or [B, m]."""
-    rows, wanted = float_array("contexts", contexts), id_array("ids", ids)
+    rows, wanted = to_float_array("contexts", contexts), to_id_array("ids", ids)
     check_rows("ids", wanted, len(rows))
 
     def ask(part: slice) -> Exchange[FloatArray]:
-        inputs = {CONTEXT: rows[part], IDS: rows_of(wanted, part)}
+        inputs = {CONTEXT: rows[part], IDS: slice_ids(wanted, part)}
         outputs, _ = yield from infer(model, version, inputs, {"exact": bool(exact)})
         found: FloatArray = outputs[LOGPROBS]
         return found
 
-    return np.concatenate((yield from in_parts(len(rows), max_rows, ask)))
+    return np.concatenate((yield from send_in_parts(len(rows), max_rows, ask)))
 
 
 def models() -> Exchange[list[dict[str, Any]]]:
     """What /v1/models says."""
-    told = yield Ask("GET", "/v1/models")
-    listed: list[dict[str, Any]] = read_json(checked(told).content)["models"]
+    told = yield Request("GET", "/v1/models")
+    listed: list[dict[str, Any]] = parse_json(raise_for_status(told).content)["models"]
     return listed
 
 
 def ready() -> Exchange[bool]:
     """Whether /readyz answers 200."""
-    told = yield Ask("GET", "/readyz")
-    return told.status == OK
+    told = yield Request("GET", "/readyz")
+    return told.status == HTTP_OK
 
 
 def check_rows(name: str, ids: IdArray, rows: int) -> None:
@@ -126,12 +126,12 @@ def check_rows(name: str, ids: IdArray, rows: int) -> None:
         raise BadInput(f"{name} has {len(ids)} rows for {rows} contexts: give one list for all, or one a row")
 
 
-def rows_of(ids: IdArray, part: slice) -> IdArray:
+def slice_ids(ids: IdArray, part: slice) -> IdArray:
     """The ids of some rows, [1 or rows, m]; ids for all rows stay as they are."""
     return np.atleast_2d(ids) if ids.ndim == 1 or len(ids) == 1 else ids[part]
 
 
-def in_parts(rows: int, max_rows: int, ask: Callable[[slice], Exchange[T]]) -> Exchange[list[T]]:
+def send_in_parts(rows: int, max_rows: int, ask: Callable[[slice], Exchange[T]]) -> Exchange[list[T]]:
     """The answers of all rows, in order; a part that the server finds too large is halved. One part at least."""
     answers: list[T] = []
     start, step = 0, max_rows
@@ -166,21 +166,21 @@ def infer(
     """One infer request, binary both ways: the outputs by name, and the normaliser."""
     content = {
         "parameters": parameters | {"binary_data_output": True},
-        "inputs": [describe(name, values, binary=True) for name, values in inputs.items()],
+        "inputs": [describe_tensor(name, values, binary=True) for name, values in inputs.items()],
     }
     text = json.dumps(content).encode()
     headers = {"Content-Type": BINARY_TYPE, LENGTH_HEADER: str(len(text))}
-    told = yield Ask("POST", f"{model_path(model, version)}/infer", join(text, inputs.values()), headers)
-    return read_outputs(checked(told))
+    told = yield Request("POST", f"{model_path(model, version)}/infer", join_body(text, inputs.values()), headers)
+    return parse_outputs(raise_for_status(told))
 
 
 def model_path(model: str, version: int | None) -> str:
     """`/v2/models/M[/versions/V]`."""
     path = f"/v2/models/{quote(model, safe='')}"
-    return path if version is None else f"{path}/versions/{whole_number('version', version)}"
+    return path if version is None else f"{path}/versions/{parse_whole_number('version', version)}"
 
 
-def whole_number(what: str, value: Any) -> int:
+def parse_whole_number(what: str, value: Any) -> int:
     """`value` as int, numpy's and torch's integers too; raises BadInput."""
     try:
         if not isinstance(value, bool):
@@ -190,19 +190,19 @@ def whole_number(what: str, value: Any) -> int:
     raise BadInput(f"{what} is {cut(value)}: give a whole number")
 
 
-def read_outputs(told: Told) -> tuple[dict[str, Array], str]:
+def parse_outputs(told: Response) -> tuple[dict[str, Array], str]:
     """The outputs of an infer response; raises ServerError when it is none."""
     try:
-        text, binary = split(told.content, told.headers.get(LENGTH_HEADER.lower()))
-        content = read_json(bytes(text))
-        outputs = tensors(content.get("outputs"), binary, str(content.get("model_name")))
-        arrays = {name: tensor.array("").copy() for name, tensor in outputs.items()}
-        return arrays, str(mapping(content, "parameters", "the response")["normalizer"])
+        text, binary = split_body(told.content, told.headers.get(LENGTH_HEADER.lower()))
+        content = parse_json(bytes(text))
+        outputs = parse_tensors(content.get("outputs"), binary, str(content.get("model_name")))
+        arrays = {name: tensor.to_array("").copy() for name, tensor in outputs.items()}
+        return arrays, str(parse_object(content, "parameters", "the response")["normalizer"])
     except (BadInput, KeyError) as error:
         raise ServerError(f"the answer is not what a Shortlist server sends ({error}): check the URL") from error
 
 
-def read_json(content: bytes) -> dict[str, Any]:
+def parse_json(content: bytes) -> dict[str, Any]:
     """A JSON object; raises ServerError."""
     try:
         found = json.loads(content)
@@ -213,7 +213,7 @@ def read_json(content: bytes) -> dict[str, Any]:
     return found
 
 
-def pause(told: Told) -> float | None:
+def get_retry_after(told: Response) -> float | None:
     """Seconds after which a server that has too much to do wants to be asked again; None where it did not say so.
 
     Up to a tenth is added at random, so that clients who were refused together do not come back together.
@@ -224,12 +224,12 @@ def pause(told: Told) -> float | None:
     return int(wanted) * random.uniform(1.0, 1.1)
 
 
-def checked(told: Told) -> Told:
+def raise_for_status(told: Response) -> Response:
     """The response, or the typed error that the server named."""
-    if told.status == OK:
+    if told.status == HTTP_OK:
         return told
     try:
-        sentence = str(read_json(told.content)["error"])
+        sentence = str(parse_json(told.content)["error"])
     except (ServerError, KeyError):
         sentence = f"the server answered {told.status} without a reason ({cut(told.content.decode(errors='replace'))})"
-    raise BY_STATUS.get(told.status, ServerError)(sentence)
+    raise ERROR_OF_STATUS.get(told.status, ServerError)(sentence)

@@ -8,19 +8,19 @@ import httpx
 
 from shortlist.errors import BadInput, Unreachable
 
-TIMEOUT = 30.0
-MAX_ROWS = 4096
+TIMEOUT_SECONDS = 30.0
+MAX_REQUEST_ROWS = 4096
 PORTS = 1 << 16
 
 
-class Connection:
+class BaseClient:
     """What both clients share: where the server is, and how much one request may hold.
 
     A server decides on dense by the rows of one request, so a split batch may be answered by another plan than a
     whole one.
     """
 
-    def __init__(self, url: str, *, timeout: float = TIMEOUT, max_rows: int = MAX_ROWS) -> None:
+    def __init__(self, url: str, *, timeout: float = TIMEOUT_SECONDS, max_rows: int = MAX_REQUEST_ROWS) -> None:
         """url: as in http://127.0.0.1:8000. max_rows: context vectors a request. Raises BadInput.
 
         timeout: seconds a request, and for asking again where the server has too much to do.

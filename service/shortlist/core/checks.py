@@ -22,7 +22,7 @@ def is_count(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
-def mapping(content: dict[str, Any], key: str, where: str) -> dict[str, Any]:
+def parse_object(content: dict[str, Any], key: str, where: str) -> dict[str, Any]:
     """The object at `key`, or an empty one; raises BadInput when it is something else."""
     value = content.get(key)
     if value is None:

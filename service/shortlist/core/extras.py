@@ -7,7 +7,7 @@ from types import ModuleType
 
 from shortlist.errors import MissingExtra
 
-EXTRAS = {
+EXTRA_OF_MODULE = {
     "onnxruntime": "cpu",
     "fastapi": "serve",
     "uvicorn": "serve",
@@ -33,7 +33,7 @@ def require(module: str, extra: str | None = None) -> ModuleType:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
         missing = (error.name or module).partition(".")[0]
-        if missing not in EXTRAS and extra is None:
+        if missing not in EXTRA_OF_MODULE and extra is None:
             raise
-        name = extra or EXTRAS[missing]
+        name = extra or EXTRA_OF_MODULE[missing]
         raise MissingExtra(f"{missing} is not installed: run `pip install 'shortlist[{name}]'`") from None

@@ -18,7 +18,7 @@ class TopKQuery:
     exact: bool = False
 
     @property
-    def cells(self) -> int:
+    def result_size(self) -> int:
         """Ids in the answer."""
         return len(self.contexts) * self.k
 
@@ -41,7 +41,7 @@ class ScoreQuery:
     exact: bool = False
 
     @property
-    def cells(self) -> int:
+    def result_size(self) -> int:
         """Ids in the answer."""
         return len(self.contexts) * int(self.ids.shape[-1])
 

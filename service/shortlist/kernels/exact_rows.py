@@ -9,24 +9,24 @@ import numpy as np
 
 from shortlist.bundle.reader import Bundle
 from shortlist.core.results import FloatArray, IdArray
-from shortlist.kernels.primitives.arrays import FLOAT, behaved, mapped
-from shortlist.kernels.primitives.jit import compiled
-from shortlist.kernels.primitives.sums import SUMS, dot
-from shortlist.kernels.primitives.vnni import fetch
+from shortlist.kernels.primitives.arrays import FLOAT_BYTES, as_carray, mapped
+from shortlist.kernels.primitives.jit import compile_loop
+from shortlist.kernels.primitives.sums import SUM_FLAGS, dot
+from shortlist.kernels.primitives.vnni import prefetch
 
-TOGETHER = 4  # rows: each is a stream of its own for the processor, which alone waits for memory half of the time
-AHEAD = 512  # bytes of each of the next rows that are asked for; what follows is guessed by the processor
+ROWS_TOGETHER = 4  # rows: each is a stream of its own for the processor, which alone waits for memory half of the time
+PREFETCH_BYTES = 512  # bytes of each of the next rows that are asked for; what follows is guessed by the processor
 INLINE = 1024  # classes up to which a bias may be inside a graph
 
 
-@compiled
-def ask_for(start: int, size: int, ids: IdArray) -> None:
+@compile_loop
+def prefetch_rows(start: int, size: int, ids: IdArray) -> None:
     """Ask for the first lines of some rows of `size` bytes."""
     for row in ids:
-        fetch(start + row * size, min(AHEAD, size))
+        prefetch(start + row * size, min(PREFETCH_BYTES, size))
 
 
-@compiled
+@compile_loop
 def are_classes(ids: IdArray, classes: int) -> bool:
     """Whether all of `ids` are 0 to `classes` - 1: what is read is at an address."""
     wrong = 0
@@ -35,17 +35,17 @@ def are_classes(ids: IdArray, classes: int) -> bool:
     return wrong == 0
 
 
-@partial(compiled, fastmath=SUMS)
-def gather(rows: FloatArray, contexts: FloatArray, ids: IdArray, products: FloatArray) -> bool:
+@partial(compile_loop, fastmath=SUM_FLAGS)
+def gather_products(rows: FloatArray, contexts: FloatArray, ids: IdArray, products: FloatArray) -> bool:
     """Products [B, n] of `contexts` [B, d] with those of `rows` [V, d] that `ids` [B, n] name; False for a wrong id."""
     if not are_classes(ids, len(rows)):
         return False
-    start, size = rows.ctypes.data, FLOAT * rows.shape[1]
-    whole = ids.shape[1] - ids.shape[1] % TOGETHER
+    start, size = rows.ctypes.data, FLOAT_BYTES * rows.shape[1]
+    whole = ids.shape[1] - ids.shape[1] % ROWS_TOGETHER
     for row in range(len(ids)):
         own, context = ids[row], contexts[row]
-        for i in range(0, whole, TOGETHER):
-            ask_for(start, size, own[i + TOGETHER : i + 2 * TOGETHER])
+        for i in range(0, whole, ROWS_TOGETHER):
+            prefetch_rows(start, size, own[i + ROWS_TOGETHER : i + 2 * ROWS_TOGETHER])
             one, two, three, four = rows[own[i]], rows[own[i + 1]], rows[own[i + 2]], rows[own[i + 3]]
             a, b, c, d = np.float32(0), np.float32(0), np.float32(0), np.float32(0)
             for j in range(context.size):
@@ -83,12 +83,12 @@ class CompiledGather:
     def __call__(self, contexts: FloatArray, ids: IdArray) -> FloatArray:
         """[B, d], [B, n] -> [B, n] logits; raises IndexError for an id that is none."""
         logits = np.empty(ids.shape, np.float32)
-        if not gather(self.weight, behaved(contexts), behaved(ids), logits):
+        if not gather_products(self.weight, as_carray(contexts), as_carray(ids), logits):
             raise IndexError(f"ids must be 0 to {len(self.weight) - 1}")
         with np.errstate(over="ignore", invalid="ignore"):  # the caller refuses what overflows
-            return self.finished(logits, ids)
+            return self.finish_logits(logits, ids)
 
-    def finished(self, logits: FloatArray, ids: IdArray) -> FloatArray:
+    def finish_logits(self, logits: FloatArray, ids: IdArray) -> FloatArray:
         """Bias, logit scale, soft-cap and padding, in place."""
         if self.bias is not None:
             logits += self.bias[ids]

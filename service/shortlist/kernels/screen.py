@@ -11,13 +11,13 @@ import numpy.typing as npt
 
 from shortlist.bundle.reader import Bundle
 from shortlist.core.results import FloatArray, PlanResult, empty_result
-from shortlist.kernels.primitives.arrays import FLOAT, behaved, mapped
+from shortlist.kernels.primitives.arrays import FLOAT_BYTES, as_carray, mapped
 from shortlist.runtime.parallel import SideBySide
 
 from . import screen_loops
 
 
-class Limits(Protocol):
+class ScreenLimits(Protocol):
     """The plan's options, read at every call, since they may be changed."""
 
     probes: int
@@ -26,63 +26,63 @@ class Limits(Protocol):
     fallback: Any
 
 
-class Loops:
+class RowLoops:
     """Rows over the sets that a chooser picks for each. Threads may share it."""
 
     def __init__(
-        self, at_once: Any, some: Any, chooser: FloatArray, tables: Iterable[npt.NDArray[Any]], threads: int
+        self, search_all: Any, search_some: Any, chooser: FloatArray, tables: Iterable[npt.NDArray[Any]], threads: int
     ) -> None:
         """at_once, some: the loop over all rows, and the one over some. chooser: [d, n] of n sets. tables: theirs."""
-        self.at_once, self.some = at_once, some
+        self.at_once, self.some = search_all, search_some
         self.chooser, self.tables, self.side_by_side = chooser, tuple(tables), SideBySide(threads)
 
-    def compile(self, *options: float) -> None:
+    def compile_loops(self, *options: float) -> None:
         """By a first call of both loops."""
         for rows in (1, 2):
-            self.answers(np.zeros((rows, len(self.chooser)), np.float32), 1, *options)
+            self.search(np.zeros((rows, len(self.chooser)), np.float32), 1, *options)
 
-    def answers(self, contexts: FloatArray, k: int, *options: float) -> PlanResult:
+    def search(self, contexts: FloatArray, k: int, *options: float) -> PlanResult:
         """Of `contexts` [B, d]; several threads share them in the order of their best sets."""
-        rows, found = behaved(contexts), empty_result(len(contexts), k)
+        rows, found = as_carray(contexts), empty_result(len(contexts), k)
         rest = *self.tables, *options, found.ids, found.logits, found.log_normalizer, found.scored
         if self.side_by_side.threads < 2 or len(rows) < 2:
             self.at_once(rows, self.chooser, *rest)
         else:
-            scores, order = screen_loops.chosen(rows, self.chooser)
+            scores, order = screen_loops.choose_sets(rows, self.chooser)
             self.side_by_side(lambda part: self.some(part, rows, scores, *rest), order)
         return found
 
 
-class CompiledScreen(Loops):
+class CompiledScreen(RowLoops):
     """Rows, each over its best one or two clusters."""
 
     def __init__(self, bundle: Bundle, index: dict[str, npt.NDArray[Any]], threads: int) -> None:
         """Map the weights and compile, which takes seconds where nothing is kept. index: see ScreenPlan."""
         finishing = np.array([bundle.manifest.logit_scale, bundle.manifest.soft_cap or 0.0])
         chooser, *sets = tables(bundle, index, "screen")
-        loops = screen_loops.screened_at_once, screen_loops.screened
+        loops = screen_loops.screen_all_rows, screen_loops.screen_rows
         super().__init__(*loops, chooser, [*sets, index["tail"], finishing], threads)
-        self.compile(1, 0.0, 0.0)
+        self.compile_loops(1, 0.0, 0.0)
 
     @staticmethod
     def reads(bundle: Bundle, index: dict[str, npt.NDArray[Any]]) -> bool:
         """Whether the bundle's weights lie where they can be mapped."""
         return readable(bundle, index, "screen", (bundle.manifest.dim, bundle.manifest.dim + 1))
 
-    def __call__(self, contexts: FloatArray, k: int, limits: Limits) -> PlanResult:
+    def __call__(self, contexts: FloatArray, k: int, limits: ScreenLimits) -> PlanResult:
         """Answers of `contexts` [B, d], but for rows whose `scored` is LEFT, with over two clusters, or TO_DENSE."""
         dense_margin = 0.0 if limits.fallback is None else limits.dense_margin
-        return self.answers(contexts, k, limits.probes, limits.probe_margin, dense_margin)
+        return self.search(contexts, k, limits.probes, limits.probe_margin, dense_margin)
 
 
-class CompiledGate(Loops):
+class CompiledGate(RowLoops):
     """Rows, each over the expert that the gate picks for it."""
 
     def __init__(self, bundle: Bundle, index: dict[str, npt.NDArray[Any]], threads: int) -> None:
         """Map the weights and compile, which takes seconds where nothing is kept. index: see GatedPlan."""
         chooser, *sets = tables(bundle, index, "gate")
-        super().__init__(screen_loops.gated_at_once, screen_loops.gated, chooser, sets, threads)
-        self.compile()
+        super().__init__(screen_loops.gate_all_rows, screen_loops.gate_rows, chooser, sets, threads)
+        self.compile_loops()
 
     @staticmethod
     def reads(bundle: Bundle, index: dict[str, npt.NDArray[Any]]) -> bool:
@@ -92,7 +92,7 @@ class CompiledGate(Loops):
 
     def __call__(self, contexts: FloatArray, k: int) -> PlanResult:
         """Answers of `contexts` [B, d]."""
-        return self.answers(contexts, k)
+        return self.search(contexts, k)
 
 
 def tables(bundle: Bundle, index: dict[str, npt.NDArray[Any]], chooser: str) -> tuple[npt.NDArray[Any], ...]:
@@ -108,4 +108,6 @@ def readable(bundle: Bundle, index: dict[str, npt.NDArray[Any]], chooser: str, l
         return False
     folder, classes = bundle.graph("fused").parent, index["ids"].size
     files = [folder / f"{name}.bin" for name in (chooser, "sets")]
-    return all(map(Path.is_file, files)) and files[1].stat().st_size in [FLOAT * classes * count for count in lines]
+    return all(map(Path.is_file, files)) and files[1].stat().st_size in [
+        FLOAT_BYTES * classes * count for count in lines
+    ]

@@ -13,22 +13,24 @@ import numpy as np
 
 from shortlist.core.results import NO_CLASS, FloatArray, IdArray
 from shortlist.kernels.primitives.arrays import Ints
-from shortlist.kernels.primitives.jit import compiled
-from shortlist.kernels.primitives.select import LOWEST
-from shortlist.kernels.primitives.sums import SUMS
+from shortlist.kernels.primitives.jit import compile_loop
+from shortlist.kernels.primitives.select import LOWEST_SCORE
+from shortlist.kernels.primitives.sums import SUM_FLAGS
 
 LOG2_E = np.float32(1.4426950408889634)
-SMALLEST = np.float32(-126)  # of powers of two that are normal numbers
+MIN_EXPONENT = np.float32(-126)  # of powers of two that are normal numbers
 HALF = np.float32(0.5)
-EXPONENT, MANTISSA = 127, 23  # the offset and the place of float32's exponent
-POWER = tuple(np.float32(np.log(2.0) ** i / f) for i, f in enumerate((1, 1, 2, 6, 24, 120, 720)))  # 2**x, |x| <= 1/2
+EXPONENT_BIAS, MANTISSA_BITS = 127, 23  # the offset and the place of float32's exponent
+EXP2_TERMS = tuple(
+    np.float32(np.log(2.0) ** i / f) for i, f in enumerate((1, 1, 2, 6, 24, 120, 720))
+)  # 2**x, |x| <= 1/2
 
-TO_DENSE, LEFT = -1, 0  # in place of the number of classes scored
+TO_DENSE, UNSCORED = -1, 0  # in place of the number of classes scored
 
-summing = partial(compiled, fastmath=SUMS)
+compile_sums = partial(compile_loop, fastmath=SUM_FLAGS)
 
 
-@summing
+@compile_sums
 def add_columns(columns: FloatArray, factors: FloatArray, sums: FloatArray) -> None:
     """Add `factors` [m] times `columns` [m, n] to `sums` [n], four lines at a time."""
     whole = factors.size - factors.size % 4
@@ -43,8 +45,8 @@ def add_columns(columns: FloatArray, factors: FloatArray, sums: FloatArray) -> N
             sums[j] += factor * line[j]
 
 
-@summing
-def row_products(rows: FloatArray, factors: FloatArray, sums: FloatArray) -> None:
+@compile_sums
+def multiply_rows(rows: FloatArray, factors: FloatArray, sums: FloatArray) -> None:
     """Products of `rows` [n, m] and `factors` [m], into `sums` [n]."""
     for i in range(sums.size):
         total, row = np.float32(0), rows[i]
@@ -53,8 +55,8 @@ def row_products(rows: FloatArray, factors: FloatArray, sums: FloatArray) -> Non
         sums[i] = total
 
 
-@summing
-def sum_of_exp(scores: FloatArray, peak: np.float32) -> np.float32:
+@compile_sums
+def sum_exp(scores: FloatArray, peak: np.float32) -> np.float32:
     """The sum of exp(scores - peak) [n], NaN where one is: powers of two by Taylor's polynomial, to 1e-6 of it.
 
     The exponential of a library is a call for each score, which no loop is vectorised over.
@@ -62,20 +64,20 @@ def sum_of_exp(scores: FloatArray, peak: np.float32) -> np.float32:
     bits, fractions = np.empty(scores.size, np.int32), np.empty(scores.size, np.float32)
     for i in range(scores.size):
         power = (scores[i] - peak) * LOG2_E
-        power = SMALLEST if power < SMALLEST else power
+        power = MIN_EXPONENT if power < MIN_EXPONENT else power
         whole = np.int32(power - HALF)
         x = power - np.float32(whole)
-        high = POWER[3] + x * (POWER[4] + x * (POWER[5] + x * POWER[6]))
-        fractions[i] = POWER[0] + x * (POWER[1] + x * (POWER[2] + x * high))
-        bits[i] = (whole + EXPONENT) << MANTISSA
+        high = EXP2_TERMS[3] + x * (EXP2_TERMS[4] + x * (EXP2_TERMS[5] + x * EXP2_TERMS[6]))
+        fractions[i] = EXP2_TERMS[0] + x * (EXP2_TERMS[1] + x * (EXP2_TERMS[2] + x * high))
+        bits[i] = (whole + EXPONENT_BIAS) << MANTISSA_BITS
     powers, total = bits.view(np.float32), np.float32(0)
     for i in range(scores.size):
         total += fractions[i] * powers[i]
     return total
 
 
-@compiled
-def finish(logits: FloatArray, logit_scale: float, soft_cap: float) -> None:
+@compile_loop
+def finish_logits(logits: FloatArray, logit_scale: float, soft_cap: float) -> None:
     """Logit scale and soft-cap, 0 for none, in place."""
     if logit_scale != 1:
         for i in range(logits.size):
@@ -86,14 +88,14 @@ def finish(logits: FloatArray, logit_scale: float, soft_cap: float) -> None:
             logits[i] = cap * np.tanh(logits[i] / cap)
 
 
-@compiled
+@compile_loop
 def precedes(logit: np.float32, class_id: int, other: np.float32, other_id: int) -> bool:
     """Which of two classes comes first: the larger logit, of equal ones the lower id."""
     return bool(logit > other or (logit == other and class_id < other_id))
 
 
-@compiled
-def take_best(logits: FloatArray, ids: IdArray, best: FloatArray, best_ids: IdArray) -> None:
+@compile_loop
+def merge_best(logits: FloatArray, ids: IdArray, best: FloatArray, best_ids: IdArray) -> None:
     """Put those of `logits` [n], of classes `ids` [n], that precede some in `best` [k], best first, in their places."""
     last = best.size - 1
     for i in range(logits.size):
@@ -105,21 +107,21 @@ def take_best(logits: FloatArray, ids: IdArray, best: FloatArray, best_ids: IdAr
             best[rank], best_ids[rank] = logits[i], ids[i]
 
 
-@compiled
-def forget_known(known: IdArray, ids: IdArray, logits: FloatArray) -> int:
+@compile_loop
+def drop_repeated(known: IdArray, ids: IdArray, logits: FloatArray) -> int:
     """-inf for the `logits` [n] of those ascending `ids` [n] that the ascending `known` [m] has; how many are left."""
     at, new = 0, 0
     for i in range(ids.size):
         while at < known.size and known[at] < ids[i]:
             at += 1
         if at < known.size and known[at] == ids[i]:
-            logits[i] = LOWEST
+            logits[i] = LOWEST_SCORE
         else:
             new += 1
     return new
 
 
-@compiled
+@compile_loop
 def score_cluster(
     context: FloatArray, weights: FloatArray, lines: int, first: int, finishing: FloatArray, logits: FloatArray
 ) -> None:
@@ -130,11 +132,11 @@ def score_cluster(
     else:
         logits[:] = 0
     add_columns(columns, context, logits)
-    finish(logits, finishing[0], finishing[1])
+    finish_logits(logits, finishing[0], finishing[1])
 
 
-@compiled
-def two_best(scores: FloatArray) -> Any:
+@compile_loop
+def find_two_best(scores: FloatArray) -> Any:
     """Places of the best and the second best of `scores` [r], of one score the same; the first of equal ones."""
     best, second = 0, -1
     for i in range(1, scores.size):
@@ -145,8 +147,8 @@ def two_best(scores: FloatArray) -> Any:
     return best, max(second, 0)
 
 
-@compiled
-def chosen(contexts: FloatArray, columns: FloatArray) -> Any:
+@compile_loop
+def choose_sets(contexts: FloatArray, columns: FloatArray) -> Any:
     """Scores [B, n] of sets by their chooser's `columns` [d, n], and the rows [B] in the order of their best sets.
 
     Of rows that come one after the other, the later then find a set's weights in the cache.
@@ -155,7 +157,7 @@ def chosen(contexts: FloatArray, columns: FloatArray) -> Any:
     best, ends = np.empty(len(contexts), np.int32), np.zeros(scores.shape[1] + 1, np.int32)
     for row in range(len(contexts)):
         add_columns(columns, contexts[row], scores[row])
-        best[row], _ = two_best(scores[row])
+        best[row], _ = find_two_best(scores[row])
         ends[best[row] + 1] += 1
     for i in range(1, ends.size):
         ends[i] += ends[i - 1]
@@ -166,8 +168,8 @@ def chosen(contexts: FloatArray, columns: FloatArray) -> Any:
     return scores, order
 
 
-@compiled
-def margin_of(scores: FloatArray, best: int, other: int) -> float:
+@compile_loop
+def compute_margin(scores: FloatArray, best: int, other: int) -> float:
     """By how much the best score leads, over its size, in double precision; of one score infinite."""
     if best == other:
         return np.inf
@@ -175,8 +177,8 @@ def margin_of(scores: FloatArray, best: int, other: int) -> float:
     return (np.float64(scores[best]) - np.float64(scores[other])) / (size if size > 0 else 1.0)
 
 
-@compiled
-def screened(
+@compile_loop
+def screen_rows(
     order: Ints,
     contexts: FloatArray,
     scores: FloatArray,
@@ -201,36 +203,36 @@ def screened(
     """
     lines = weights.size // classes.size
     for row in order:
-        ids[row], logits[row] = NO_CLASS, LOWEST
-        context, (best, other) = contexts[row], two_best(scores[row])
-        margin = margin_of(scores[row], best, other)
+        ids[row], logits[row] = NO_CLASS, LOWEST_SCORE
+        context, (best, other) = contexts[row], find_two_best(scores[row])
+        margin = compute_margin(scores[row], best, other)
         opened = min(probes + (margin < probe_margin), offsets.size - 1)
         if margin < dense_margin or opened > 2:
-            scored[row] = TO_DENSE if margin < dense_margin else LEFT
+            scored[row] = TO_DENSE if margin < dense_margin else UNSCORED
             continue
         first, second = offsets[best], offsets[other]
         size, more = offsets[best + 1] - first, offsets[other + 1] - second if opened == 2 else 0
         found, new = np.empty(size + more, np.float32), 0
         own, others = classes[first : first + size], classes[second : second + more]
         score_cluster(context, weights, lines, first, finishing, found[:size])
-        take_best(found[:size], own, logits[row], ids[row])
+        merge_best(found[:size], own, logits[row], ids[row])
         if more:
             score_cluster(context, weights, lines, second, finishing, found[size:])
-            new = forget_known(own, others, found[size:])
-            take_best(found[size:], others, logits[row], ids[row])
-        normalizer[row] = logits[row, 0] + np.log(sum_of_exp(found, logits[row, 0])) + tail[best]
+            new = drop_repeated(own, others, found[size:])
+            merge_best(found[size:], others, logits[row], ids[row])
+        normalizer[row] = logits[row, 0] + np.log(sum_exp(found, logits[row, 0])) + tail[best]
         scored[row] = size + new
 
 
-@compiled
-def screened_at_once(contexts: FloatArray, screen: FloatArray, *others: Any) -> None:
+@compile_loop
+def screen_all_rows(contexts: FloatArray, screen: FloatArray, *others: Any) -> None:
     """`screened`, of all rows, with the scores of `screen` [d, r]."""
-    scores, order = chosen(contexts, screen)
-    screened(order, contexts, scores, *others)
+    scores, order = choose_sets(contexts, screen)
+    screen_rows(order, contexts, scores, *others)
 
 
-@compiled
-def gated(
+@compile_loop
+def gate_rows(
     order: Ints,
     contexts: FloatArray,
     scores: FloatArray,
@@ -250,22 +252,22 @@ def gated(
     width = contexts.shape[1] + 1
     rows, factors = weights.reshape(classes.size, width), np.empty(width, np.float32)
     for row in order:
-        ids[row], logits[row] = NO_CLASS, LOWEST
-        expert, _ = two_best(scores[row])
-        scale = np.float32(1) / sum_of_exp(scores[row], scores[row, expert])
+        ids[row], logits[row] = NO_CLASS, LOWEST_SCORE
+        expert, _ = find_two_best(scores[row])
+        scale = np.float32(1) / sum_exp(scores[row], scores[row, expert])
         for i in range(width - 1):
             factors[i] = contexts[row, i] * scale
         factors[width - 1] = scale
         first, last = offsets[expert], offsets[expert + 1]
         found = np.empty(last - first, np.float32)
-        row_products(rows[first:last], factors, found)
-        take_best(found, classes[first:last], logits[row], ids[row])
-        normalizer[row] = logits[row, 0] + np.log(sum_of_exp(found, logits[row, 0]))
+        multiply_rows(rows[first:last], factors, found)
+        merge_best(found, classes[first:last], logits[row], ids[row])
+        normalizer[row] = logits[row, 0] + np.log(sum_exp(found, logits[row, 0]))
         scored[row] = last - first
 
 
-@compiled
-def gated_at_once(contexts: FloatArray, gate: FloatArray, *others: Any) -> None:
+@compile_loop
+def gate_all_rows(contexts: FloatArray, gate: FloatArray, *others: Any) -> None:
     """`gated`, of all rows, with the scores of `gate` [d, K]."""
-    scores, order = chosen(contexts, gate)
-    gated(order, contexts, scores, *others)
+    scores, order = choose_sets(contexts, gate)
+    gate_rows(order, contexts, scores, *others)

@@ -9,7 +9,7 @@ from itertools import compress
 import numpy as np
 
 from shortlist.bundle.reader import INDEX, Bundle
-from shortlist.core.filters import Legal
+from shortlist.core.filters import ClassFilter
 from shortlist.core.results import FloatArray, IdArray, PlanResult, empty_result
 from shortlist.plans.common.base import Plan, chunk_rows, take_best
 from shortlist.plans.common.tally import Tally
@@ -58,14 +58,14 @@ class AdaptivePlan(Plan):
         self.one_head = np.array(self.sizes[:1], np.int32)
         self.tally: Tally = Tally(len(self.tails))
 
-    def topk(self, contexts: FloatArray, k: int, legal: Legal) -> PlanResult:
+    def topk(self, contexts: FloatArray, k: int, legal: ClassFilter) -> PlanResult:
         """See Plan.topk; `scored` is the size of the head and of the tails opened."""
         if legal.restricts:
             return self.answer_listed(contexts, k, legal)
         wanted = np.array([k])
         if self.fused is not None and len(contexts) == 1 and k <= self.sizes[0]:
             return self.answer_fused(self.fused, contexts, wanted)
-        logits, ids, clusters = self.head.some(HEAD, {"context": contexts, "k": wanted})
+        logits, ids, clusters = self.head.run_outputs(HEAD, {"context": contexts, "k": wanted})
         normalizer = zeros(logits)
         if len(contexts) == 1:
             return self.answer_row(contexts, wanted, clusters, PlanResult(ids, logits, normalizer, self.one_head))
@@ -74,7 +74,7 @@ class AdaptivePlan(Plan):
 
     def answer_fused(self, fused: Graph, contexts: FloatArray, wanted: IdArray) -> PlanResult:
         """A single row [1, d], k up to the head's size. Equals `answer_row`, but with one call."""
-        logits, ids, opened = fused.some(FUSED, {"context": contexts, "k": wanted})
+        logits, ids, opened = fused.run_outputs(FUSED, {"context": contexts, "k": wanted})
         chosen = opened[0].tolist()
         self.tally.one(sum(chosen))
         scored = self.sizes[0] + sum(compress(self.sizes[1:], chosen))
@@ -88,7 +88,7 @@ class AdaptivePlan(Plan):
             if bound < bar:
                 continue
             own = {"context": contexts, "cluster": clusters[:, tail], "k": wanted}
-            logits, ids = self.tails[tail].some(TOP, own | {"best_logits": logits, "best_ids": ids})
+            logits, ids = self.tails[tail].run_outputs(TOP, own | {"best_logits": logits, "best_ids": ids})
             bar = bar_of(logits, wanted)
             scored, opened = scored + self.sizes[tail + 1], opened + 1
         self.tally.one(opened)
@@ -105,7 +105,7 @@ class AdaptivePlan(Plan):
             if rows.size == 0:
                 continue
             own = {"context": contexts[rows], "cluster": clusters[rows, tail], "k": wanted}
-            found = graph.some(TOP, own | {"best_logits": logits[rows], "best_ids": ids[rows]})
+            found = graph.run_outputs(TOP, own | {"best_logits": logits[rows], "best_ids": ids[rows]})
             if short:
                 logits, ids = found
             else:
@@ -115,10 +115,10 @@ class AdaptivePlan(Plan):
         self.tally.many(opened)
         return PlanResult(ids, logits, head.log_normalizer, head.scored)
 
-    def answer_listed(self, contexts: FloatArray, k: int, legal: Legal) -> PlanResult:
+    def answer_listed(self, contexts: FloatArray, k: int, legal: ClassFilter) -> PlanResult:
         """Rows with allow or ban lists: the same, over the logits of what is legal."""
         result = empty_result(len(contexts), k)
-        heads, clusters = self.head.some(LISTED, {"context": contexts, "k": ONE})
+        heads, clusters = self.head.run_outputs(LISTED, {"context": contexts, "k": ONE})
         opened = np.zeros(len(contexts), np.int64)
         for row, head in enumerate(heads):
             chosen = self.answer_legal(contexts[row : row + 1], head, clusters[row], legal, row, result)
@@ -129,7 +129,13 @@ class AdaptivePlan(Plan):
         return result
 
     def answer_legal(
-        self, context: FloatArray, head: FloatArray, clusters: FloatArray, legal: Legal, row: int, result: PlanResult
+        self,
+        context: FloatArray,
+        head: FloatArray,
+        clusters: FloatArray,
+        legal: ClassFilter,
+        row: int,
+        result: PlanResult,
     ) -> list[int]:
         """One row: its answer into `result`; returns the tails opened. Those without a legal class stay closed."""
         chosen, k = [], result.ids.shape[1]
@@ -147,7 +153,7 @@ class AdaptivePlan(Plan):
         return chosen
 
     def legal_best(
-        self, logits: FloatArray, section: int, legal: Legal, row: int, k: int
+        self, logits: FloatArray, section: int, legal: ClassFilter, row: int, k: int
     ) -> tuple[IdArray, FloatArray]:
         """The k best legal classes of a section, from its logits [n]; -1 and -inf where there are fewer."""
         ids = self.sections[section]
@@ -158,17 +164,17 @@ class AdaptivePlan(Plan):
         rows = len(contexts)
         none = {"best_logits": np.empty((rows, 0), np.float32), "best_ids": np.empty((rows, 0), np.int64)}
         own = {"context": contexts, "cluster": cluster, "k": ONE}
-        logits: FloatArray = self.exact[tail].some(["logits"], own | none)[0]
+        logits: FloatArray = self.exact[tail].run_outputs(["logits"], own | none)[0]
         return logits
 
     def log_normalizer(self, contexts: FloatArray) -> FloatArray:
         """See Plan.log_normalizer: the graphs normalise."""
-        return zeros(self.head.some(["logits"], {"context": contexts, "k": ONE})[0])
+        return zeros(self.head.run_outputs(["logits"], {"context": contexts, "k": ONE})[0])
 
     def distribution(self, contexts: FloatArray) -> FloatArray:
         """See Plan.distribution; every tail is opened."""
         logits = np.full((len(contexts), self.classes), -np.inf, np.float32)
-        heads, clusters = self.head.some(["logits", "clusters"], {"context": contexts, "k": ONE})
+        heads, clusters = self.head.run_outputs(["logits", "clusters"], {"context": contexts, "k": ONE})
         logits[:, self.sections[0]] = heads
         for tail, ids in enumerate(self.sections[1:]):
             logits[:, ids] = self.tail_logits(tail, contexts, clusters[:, tail])

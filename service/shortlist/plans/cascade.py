@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from shortlist.bundle.reader import INDEX, Bundle
-from shortlist.core.filters import UNRESTRICTED, Legal
+from shortlist.core.filters import UNRESTRICTED, ClassFilter
 from shortlist.core.results import FloatArray, IdArray, PlanResult, empty_result
 from shortlist.plans.common.base import Plan, chunk_rows, take_best
 from shortlist.plans.common.exact_rows import ExactRows
@@ -54,9 +54,9 @@ class CascadePlan(Plan):
         """Whether k asks for more candidates, or more exact scores, than rows have."""
         return WIDEN * k > self.candidates or WIDEN_FULL_VIEW * k > self.full_view
 
-    def topk(self, contexts: FloatArray, k: int, legal: Legal) -> PlanResult:
+    def topk(self, contexts: FloatArray, k: int, legal: ClassFilter) -> PlanResult:
         """See Plan.topk; `scored` is the number of candidates."""
-        integers, row_scale, reach, tail, previews = self.fused.some(SCREENED, {"context": contexts})
+        integers, row_scale, reach, tail, previews = self.fused.run_outputs(SCREENED, {"context": contexts})
         chosen = self.choose(integers, row_scale, reach, previews)
         result = empty_result(len(contexts), k)
         for row, positions in enumerate(chosen):
@@ -101,7 +101,7 @@ class CascadePlan(Plan):
             return previews
         return np.concatenate([previews, self.rare(integers=integers, row_scale=row_scale)[0]], axis=1)
 
-    def answer_widely(self, contexts: FloatArray, previews: FloatArray, legal: Legal, result: PlanResult) -> None:
+    def answer_widely(self, contexts: FloatArray, previews: FloatArray, legal: ClassFilter, result: PlanResult) -> None:
         """Ids and logits anew, from more candidates or from legal ones alone; the normaliser stays."""
         k = result.ids.shape[1]
         for row, preview in enumerate(previews):

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from shortlist.bundle.reader import CERTIFICATE, Bundle
-from shortlist.core.filters import Legal
+from shortlist.core.filters import ClassFilter
 from shortlist.core.results import FloatArray, IdArray, PlanResult, empty_result
 from shortlist.plans.common.base import Plan, chunk_rows, take_best
 from shortlist.plans.common.exact_rows import COMPILED_THREADS, ExactRows
@@ -80,7 +80,7 @@ class CertifiedPlan(Plan):
         """See Plan.prefers_dense."""
         return self.first(k) > max(FIRST, self.classes // MOST_SHARE)
 
-    def topk(self, contexts: FloatArray, k: int, legal: Legal) -> PlanResult:
+    def topk(self, contexts: FloatArray, k: int, legal: ClassFilter) -> PlanResult:
         """See Plan.topk; `scored` is the number of rescored classes, V where dense answered."""
         result = empty_result(len(contexts), k)
         if not len(contexts):  # ONNX Runtime multiplies no matrices without rows
@@ -95,7 +95,7 @@ class CertifiedPlan(Plan):
         return result
 
     def answer(
-        self, context: FloatArray, estimate: FloatArray, spread: float, legal: Legal, row: int, result: PlanResult
+        self, context: FloatArray, estimate: FloatArray, spread: float, legal: ClassFilter, row: int, result: PlanResult
     ) -> tuple[float, float]:
         """One row into `result`; returns its log-normaliser and by how much that may be off.
 
@@ -136,7 +136,7 @@ class CertifiedPlan(Plan):
         return float(peak) + math.log(total), error + self.floor + self.summed
 
     def rescore(
-        self, context: FloatArray, upper: FloatArray, legal: Legal, row: int, k: int
+        self, context: FloatArray, upper: FloatArray, legal: ClassFilter, row: int, k: int
     ) -> tuple[IdArray, FloatArray] | None:
         """Every class that could be among the k best legal ones, and some more: ascending ids, exact logits.
 
@@ -160,7 +160,7 @@ class CertifiedPlan(Plan):
         return ids, self.rows.of(context, ids)
 
     @staticmethod
-    def legal(exact: FloatArray, ids: IdArray, legal: Legal, row: int) -> FloatArray:
+    def legal(exact: FloatArray, ids: IdArray, legal: ClassFilter, row: int) -> FloatArray:
         """The logits `exact` [m] of the ascending `ids` [m], -inf where illegal."""
         return np.where(legal.mask(ids, row), exact, -INFINITY) if legal.restricts else exact
 
@@ -182,16 +182,16 @@ class CertifiedPlan(Plan):
         most = (self.scale * spreads[0] + self.rounding * size + np.float32(self.floor))[known]
         return bool((np.abs(estimates[0][known] - logits[known]) <= most).all())
 
-    def answer_dense(self, contexts: FloatArray, legal: Legal, row: int, result: PlanResult) -> None:
+    def answer_dense(self, contexts: FloatArray, legal: ClassFilter, row: int, result: PlanResult) -> None:
         """One row by the dense head."""
         assert self.fallback is not None
-        found = self.fallback.topk(contexts[row : row + 1], result.ids.shape[1], legal.rows(row, row + 1))
+        found = self.fallback.topk(contexts[row : row + 1], result.ids.shape[1], legal.slice_rows(row, row + 1))
         for name in ("ids", "logits", "log_normalizer", "scored"):
             getattr(result, name)[row] = getattr(found, name)[0]
 
     def log_normalizer(self, contexts: FloatArray) -> FloatArray:
         """See Plan.log_normalizer; within `tolerance`."""
-        return self.topk(contexts, 1, Legal()).log_normalizer
+        return self.topk(contexts, 1, ClassFilter()).log_normalizer
 
     def max_rows(self) -> int:
         """See Plan.max_rows."""

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from shortlist.bundle.reader import INDEX, Bundle
-from shortlist.core.filters import UNRESTRICTED, Legal
+from shortlist.core.filters import UNRESTRICTED, ClassFilter
 from shortlist.core.results import FloatArray, IdArray, PlanResult, empty_result
 from shortlist.errors import BundleError
 from shortlist.plans.common.base import MOST_ROWS, Plan, by_chunks, chunk_rows, log_sum_exp, take_best
@@ -79,7 +79,7 @@ class GroupedPlan(Plan):
         """Whether k asks for more candidates than the normaliser's guess of the rest was fitted for."""
         return WIDEN * k > self.candidates
 
-    def topk(self, contexts: FloatArray, k: int, legal: Legal) -> PlanResult:
+    def topk(self, contexts: FloatArray, k: int, legal: ClassFilter) -> PlanResult:
         """See Plan.topk; `scored` is the number of candidates."""
         wide = legal.restricts or self.widened(k)
         if self.compiled is not None and not wide:
@@ -87,7 +87,7 @@ class GroupedPlan(Plan):
         some = chunk_rows(self.order.size)
         return by_chunks(lambda rows, own: self.by_graphs(rows, k, own, wide), contexts, legal, some)
 
-    def by_graphs(self, contexts: FloatArray, k: int, legal: Legal, wide: bool) -> PlanResult:
+    def by_graphs(self, contexts: FloatArray, k: int, legal: ClassFilter, wide: bool) -> PlanResult:
         """The same of so few rows that their previews stay in the cache. wide: as `answer_widely` does."""
         scores, block_scores, tail, previews = self.fused(context=contexts)
         result = self.answer(contexts, k, tail, map(self.choose, scores, block_scores, previews))
@@ -119,7 +119,7 @@ class GroupedPlan(Plan):
         chosen: Indices = positions[seen >= nth_largest(seen, min(self.candidates, seen.size))]
         return chosen
 
-    def answer_widely(self, contexts: FloatArray, previews: FloatArray, legal: Legal, result: PlanResult) -> None:
+    def answer_widely(self, contexts: FloatArray, previews: FloatArray, legal: ClassFilter, result: PlanResult) -> None:
         """Ids and logits anew, from more candidates of all groups or from legal ones; the normaliser covers them."""
         k = result.ids.shape[1]
         for row, preview in enumerate(previews):

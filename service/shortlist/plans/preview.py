@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from shortlist.bundle.reader import Bundle
-from shortlist.core.filters import Legal
+from shortlist.core.filters import ClassFilter
 from shortlist.core.results import FloatArray, IdArray, PlanResult, empty_result
 from shortlist.plans.common.base import Plan, chunk_rows, log_sum_exp, take_best
 from shortlist.plans.common.exact_rows import ExactRows
@@ -38,7 +38,7 @@ class PreviewPlan(Plan):
         """See Plan.prefers_dense: from a quarter of all classes on, rescoring costs more than scoring all."""
         return self.candidates(k) > max(self.full_view, self.classes // DENSE_SHARE)
 
-    def topk(self, contexts: FloatArray, k: int, legal: Legal) -> PlanResult:
+    def topk(self, contexts: FloatArray, k: int, legal: ClassFilter) -> PlanResult:
         """See Plan.topk; `scored` is the number of candidates."""
         previews: FloatArray = self.preview(context=contexts)[0]
         result = empty_result(len(contexts), k)
@@ -54,7 +54,7 @@ class PreviewPlan(Plan):
         return result
 
     def answer_restricted(
-        self, context: FloatArray, preview: FloatArray, legal: Legal, row: int, result: PlanResult
+        self, context: FloatArray, preview: FloatArray, legal: ClassFilter, row: int, result: PlanResult
     ) -> None:
         """One row with an allow or ban list: the best legal previews are rescored.
 
@@ -83,7 +83,7 @@ class PreviewPlan(Plan):
 
     def log_normalizer(self, contexts: FloatArray) -> FloatArray:
         """See Plan.log_normalizer; candidates exact, the rest previewed."""
-        return self.topk(contexts, 1, Legal()).log_normalizer
+        return self.topk(contexts, 1, ClassFilter()).log_normalizer
 
     def distribution(self, contexts: FloatArray) -> FloatArray:
         """See Plan.distribution; candidates exact, the rest previewed and shifted by `tail_shift`."""

@@ -11,9 +11,9 @@ from typing import Any
 from shortlist.core.extras import require
 from shortlist.errors import DeviceError
 
-DEVICE = re.compile(r"cpu|cuda:\d+")
-VARIABLE = "SHORTLIST_DEVICE"
-BUILDS = ("onnxruntime", "onnxruntime-gpu")
+DEVICE_PATTERN = re.compile(r"cpu|cuda:\d+")
+DEVICE_VARIABLE = "SHORTLIST_DEVICE"
+ORT_DISTRIBUTIONS = ("onnxruntime", "onnxruntime-gpu")
 
 
 def resolve_device(device: str | None) -> str:
@@ -21,12 +21,12 @@ def resolve_device(device: str | None) -> str:
 
     Raises DeviceError when it is not written `cpu` or `cuda:N`, or when CUDA is not there.
     """
-    name = device or os.environ.get(VARIABLE) or "cpu"
+    name = device or os.environ.get(DEVICE_VARIABLE) or "cpu"
     if name == "cuda":
         name = "cuda:0"
-    if not DEVICE.fullmatch(name):
+    if not DEVICE_PATTERN.fullmatch(name):
         raise DeviceError(f"'{name}' is no device: use cpu or cuda:N")
-    if name != "cpu" and "CUDAExecutionProvider" not in ort().get_available_providers():
+    if name != "cpu" and "CUDAExecutionProvider" not in import_onnxruntime().get_available_providers():
         raise DeviceError(
             f"{name} was asked for but ONNX Runtime has no CUDA here: run `pip install 'shortlist[gpu]'` "
             "in place of shortlist[cpu] on a machine with an NVIDIA driver, or use --device cpu"
@@ -34,19 +34,19 @@ def resolve_device(device: str | None) -> str:
     return name
 
 
-def ort() -> Any:
+def import_onnxruntime() -> Any:
     """The onnxruntime module; raises MissingExtra, or DeviceError where the extras cpu and gpu overwrote each other."""
-    check_single()
+    check_single_build()
     return require("onnxruntime", "cpu")
 
 
 @functools.cache
-def check_single() -> None:
+def check_single_build() -> None:
     """Raise DeviceError where both builds of ONNX Runtime are installed: they share their files."""
-    if all(map(is_installed, BUILDS)):
+    if all(map(is_installed, ORT_DISTRIBUTIONS)):
         raise DeviceError(
-            f"{' and '.join(BUILDS)} are both installed and overwrite each other: "
-            f"run `pip uninstall {' '.join(BUILDS)}`, then install shortlist[cpu] or shortlist[gpu]"
+            f"{' and '.join(ORT_DISTRIBUTIONS)} are both installed and overwrite each other: "
+            f"run `pip uninstall {' '.join(ORT_DISTRIBUTIONS)}`, then install shortlist[cpu] or shortlist[gpu]"
         )
 
 
@@ -59,18 +59,18 @@ def is_installed(distribution: str) -> bool:
     return True
 
 
-def providers(device: str, *, capture: bool = False) -> list[Any]:
+def list_providers(device: str, *, capture: bool = False) -> list[Any]:
     """Execution providers for a resolved device; `capture`: runs of a shape are captured as CUDA graphs and replayed.
 
     Without TF32, which rounds float32 products to ten bits: exact scores are promised.
     """
     if device == "cpu":
         return ["CPUExecutionProvider"]
-    chosen = {"device_id": memory_of(device)[1], "use_tf32": "0", "enable_cuda_graph": str(int(capture))}
+    chosen = {"device_id": parse_device(device)[1], "use_tf32": "0", "enable_cuda_graph": str(int(capture))}
     return [("CUDAExecutionProvider", chosen), "CPUExecutionProvider"]
 
 
-def memory_of(device: str) -> tuple[str, int]:
+def parse_device(device: str) -> tuple[str, int]:
     """`cuda:N` as ONNX Runtime names memory."""
     kind, _, number = device.partition(":")
     return kind, int(number or 0)

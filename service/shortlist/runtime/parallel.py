@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy.typing as npt
 
-WORTH_SECONDS = 125e-6  # of work for each thread: it takes about as long to wake one
+MIN_THREAD_SECONDS = 125e-6  # of work for each thread: it takes about as long to wake one
 RECENT = 0.2  # the share of the last call in what a row is taken to cost
 OUTLIER = 2.0  # a longer time, of this many times what was expected, counts as so much: the system was busy
-TURNS = 4  # of each thread: one that wakes late takes fewer
+PARTS_PER_THREAD = 4  # of each thread: one that wakes late takes fewer
 
 Arrays = tuple[npt.NDArray[Any], ...]
 
@@ -36,10 +36,10 @@ class SideBySide:
         if self.threads < 2 or rows < 2:
             call(*arrays)
             return
-        threads = max(1, min(self.threads, rows, int(rows * size * self.row_seconds / WORTH_SECONDS)))
-        parts = turns(arrays, ceil(rows / (TURNS * threads)) if threads > 1 else rows)
-        others = [self.others.submit(take, call, parts) for _ in range(threads - 1)]
-        own, seconds = take(call, parts)
+        threads = max(1, min(self.threads, rows, int(rows * size * self.row_seconds / MIN_THREAD_SECONDS)))
+        parts = split_rows(arrays, ceil(rows / (PARTS_PER_THREAD * threads)) if threads > 1 else rows)
+        others = [self.others.submit(run_parts, call, parts) for _ in range(threads - 1)]
+        own, seconds = run_parts(call, parts)
         if own:
             self.note(seconds / (own * size))
         for other in others:
@@ -52,13 +52,13 @@ class SideBySide:
         self.row_seconds = (1 - RECENT) * old + RECENT * min(seconds, OUTLIER * old)
 
 
-def turns(arrays: Arrays, some: int) -> Iterator[Arrays]:
+def split_rows(arrays: Arrays, some: int) -> Iterator[Arrays]:
     """The arrays, `some` rows at a time."""
     starts = range(0, len(arrays[0]), some)
     return iter([tuple(array[start : start + some] for array in arrays) for start in starts])
 
 
-def take(call: Callable[..., Any], parts: Iterator[Arrays]) -> tuple[int, float]:
+def run_parts(call: Callable[..., Any], parts: Iterator[Arrays]) -> tuple[int, float]:
     """Calls with the parts that no other thread has taken; how many rows these had, and how long they took."""
     start, rows = perf_counter(), 0
     for part in parts:  # a list's iterator gives each once, whoever asks

@@ -14,19 +14,19 @@ from typing import Any
 
 from shortlist.errors import BadInput, BundleError
 
-from .cuda_graphs import FixedShapes
-from .devices import check_provider, memory_of, ort, providers
+from .cuda_graphs import FixedShapeSession
+from .devices import check_provider, import_onnxruntime, list_providers, parse_device
 from .threads import available_threads
 
 
-def options(threads: int, *, prepack: bool) -> Any:
+def make_options(threads: int, *, prepack: bool) -> Any:
     """Session options; see the module's docstring for the reasons. Raises BadInput."""
     if threads < 1:
         raise BadInput(f"threads is {threads}: give 1 or more")
-    chosen = ort().SessionOptions()
+    chosen = import_onnxruntime().SessionOptions()
     chosen.intra_op_num_threads = threads
     chosen.inter_op_num_threads = 1
-    chosen.execution_mode = ort().ExecutionMode.ORT_SEQUENTIAL
+    chosen.execution_mode = import_onnxruntime().ExecutionMode.ORT_SEQUENTIAL
     chosen.log_severity_level = 3
     chosen.add_session_config_entry("session.intra_op.allow_spinning", "0")
     if not prepack:
@@ -34,18 +34,18 @@ def options(threads: int, *, prepack: bool) -> Any:
     return chosen
 
 
-def opened(path: Path, device: str, chosen: Any, *, capture: bool) -> Any:
+def open_session(path: Path, device: str, chosen: Any, *, capture: bool) -> Any:
     """An ONNX Runtime session; raises BundleError when ONNX Runtime refuses the graph.
 
     Graphs of which a node has no CUDA kernel cannot be captured: those are opened without. ONNX Runtime's own
     fall-back is off, since it would end on the CPU and say so on stdout.
     """
     try:
-        wanted = providers(device, capture=capture)
-        return ort().InferenceSession(str(path), chosen, providers=wanted, enable_fallback=0)
+        wanted = list_providers(device, capture=capture)
+        return import_onnxruntime().InferenceSession(str(path), chosen, providers=wanted, enable_fallback=0)
     except Exception as error:  # ONNX Runtime's exceptions share no base class
         if capture:
-            return opened(path, device, chosen, capture=False)
+            return open_session(path, device, chosen, capture=False)
         raise BundleError(f"ONNX Runtime cannot load {path}: export the bundle again") from error
 
 
@@ -69,15 +69,15 @@ class Graph:
 
         fixed: it goes from `context` [B, d] alone to outputs [B, n] of a fixed n, which off the CPU pays to know.
         """
-        chosen = options(threads or available_threads(), prepack=prepack)
+        chosen = make_options(threads or available_threads(), prepack=prepack)
         fixed = fixed and device != "cpu"
-        self.session = opened(path, device, chosen, capture=fixed)
+        self.session = open_session(path, device, chosen, capture=fixed)
         check_provider(self.session, device)
         self.outputs = [output.name for output in self.session.get_outputs()]
-        self.fixed = FixedShapes(self.session, *memory_of(device)) if fixed else None
+        self.fixed = FixedShapeSession(self.session, *parse_device(device)) if fixed else None
         self.run = runner(self.session)
 
-    def some(self, outputs: list[str], inputs: dict[str, Any]) -> list[Any]:
+    def run_outputs(self, outputs: list[str], inputs: dict[str, Any]) -> list[Any]:
         """The graph's outputs of these names."""
         found: list[Any] = self.run(outputs, inputs, None)
         return found

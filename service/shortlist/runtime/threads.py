@@ -10,7 +10,7 @@ CGROUP_V2 = Path("/sys/fs/cgroup/cpu.max")
 CGROUP_V1 = Path("/sys/fs/cgroup/cpu")
 
 
-def cgroup_quota(v2: Path = CGROUP_V2, v1: Path = CGROUP_V1) -> float | None:
+def read_cgroup_quota(v2: Path = CGROUP_V2, v1: Path = CGROUP_V1) -> float | None:
     """CPUs granted by the control group, or None where there is no limit."""
     try:
         quota, period = v2.read_text().split()
@@ -28,5 +28,5 @@ def cgroup_quota(v2: Path = CGROUP_V2, v1: Path = CGROUP_V1) -> float | None:
 def available_threads() -> int:
     """CPUs in this process's affinity mask, cut to the control group's quota (rounded up), at least 1."""
     affinity = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    quota = cgroup_quota()
+    quota = read_cgroup_quota()
     return max(1, affinity if quota is None else min(affinity, math.ceil(quota)))

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from shortlist.core.arrays import FLOAT32, INT64, Array, flat
-from shortlist.core.checks import cut, is_count, mapping
+from shortlist.core.arrays import FLOAT32_CODE, INT64_CODE, Array, parse_numbers
+from shortlist.core.checks import cut, is_count, parse_object
 from shortlist.errors import BadInput
 
 LENGTH_HEADER = "Inference-Header-Content-Length"
@@ -31,16 +31,16 @@ DATATYPES: dict[str, np.dtype[Any]] = {
     "INT64": np.dtype("<i8"),
     "INT32": np.dtype("<i4"),
 }
-NAMES = {
+DATATYPE_NAMES = {
     np.dtype(np.float32): "FP32",
     np.dtype(np.float16): "FP16",
     np.dtype(np.int64): "INT64",
     np.dtype(np.int32): "INT32",
 }
-IN_JSON = {"FP32": FLOAT32, "INT64": INT64, "INT32": INT64}
+JSON_CODES = {"FP32": FLOAT32_CODE, "INT64": INT64_CODE, "INT32": INT64_CODE}
 
 
-class Memory(Protocol):
+class SharedRegions(Protocol):
     """Shared memory that requests may name instead of carrying data; raises BadInput."""
 
     def read(self, region: str, offset: int, size: int) -> memoryview:
@@ -68,20 +68,20 @@ class Tensor:
     raw: memoryview | None
     data: Any = None
 
-    def array(self, model: str) -> Array:
+    def to_array(self, model: str) -> Array:
         """Its numbers in the shape that it announces; BF16 as float32. Binary ones share the body's memory.
 
         Raises BadInput when their count or kind is not what was announced.
         """
         if self.datatype not in DATATYPES:
             raise BadInput(f"datatype '{cut(self.datatype)}' of '{self.name}' is not one of {', '.join(DATATYPES)}")
-        numbers = self.from_json() if self.raw is None else self.from_bytes(self.raw, model)
+        numbers = self.parse_json() if self.raw is None else self.parse_bytes(self.raw, model)
         try:
             return numbers.reshape(self.shape)
         except ValueError:  # no numbers, and a dimension that numpy cannot count
             raise BadInput(f"shape {list(self.shape)} of '{self.name}' is impossible") from None
 
-    def from_bytes(self, raw: memoryview, model: str) -> Array:
+    def parse_bytes(self, raw: memoryview, model: str) -> Array:
         """[n] from the wire."""
         dtype = DATATYPES[self.datatype]
         expected = math.prod(self.shape) * dtype.itemsize
@@ -90,32 +90,32 @@ class Tensor:
                 f"input byte size mismatch for input '{self.name}' for model '{model}'. "
                 f"Expected {expected}, got {len(raw)}"
             )
-        numbers = aligned(np.frombuffer(raw, dtype))
+        numbers = align(np.frombuffer(raw, dtype))
         if self.datatype == "BF16":
-            return widened(numbers)
+            return widen_bfloat16(numbers)
         return numbers
 
-    def from_json(self) -> Array:
+    def parse_json(self) -> Array:
         """[n] from JSON."""
-        if self.datatype not in IN_JSON:
+        if self.datatype not in JSON_CODES:
             raise BadInput(f"'{self.name}' is {self.datatype}, which JSON cannot carry: send it as binary data")
-        numbers = flat(f"'{self.name}'", self.data, IN_JSON[self.datatype])
+        numbers = parse_numbers(f"'{self.name}'", self.data, JSON_CODES[self.datatype])
         if numbers.size != math.prod(self.shape):
             raise BadInput(f"'{self.name}' has {numbers.size} numbers for shape {list(self.shape)}")
         return numbers
 
 
-def aligned(numbers: Array) -> Array:
+def align(numbers: Array) -> Array:
     """The same numbers where runtimes want them."""
     return numbers if numbers.flags.aligned else numbers.copy()
 
 
-def widened(bfloat16: npt.NDArray[np.uint16]) -> npt.NDArray[np.float32]:
+def widen_bfloat16(bfloat16: npt.NDArray[np.uint16]) -> npt.NDArray[np.float32]:
     """bfloat16 bits as float32: they are its upper half."""
     return (bfloat16.astype(np.uint32) << 16).view(np.float32)
 
 
-def split(body: bytes, header: str | None) -> tuple[memoryview, memoryview]:
+def split_body(body: bytes, header: str | None) -> tuple[memoryview, memoryview]:
     """The JSON and the binary part of a body; raises BadInput when the header is no length inside it."""
     whole = memoryview(body)
     if header is None:
@@ -126,7 +126,9 @@ def split(body: bytes, header: str | None) -> tuple[memoryview, memoryview]:
     return whole[: int(text)], whole[int(text) :]
 
 
-def tensors(entries: Any, binary: memoryview, model: str, memory: Memory | None = None) -> dict[str, Tensor]:
+def parse_tensors(
+    entries: Any, binary: memoryview, model: str, memory: SharedRegions | None = None
+) -> dict[str, Tensor]:
     """The tensors that `entries` (`inputs` or `outputs`) describe, by name, each with its part of `binary`.
 
     memory: where entries may say that their bytes are. Raises BadInput when an entry is malformed or bytes are
@@ -136,7 +138,7 @@ def tensors(entries: Any, binary: memoryview, model: str, memory: Memory | None 
         raise BadInput("inputs must be a list of objects with name, shape and datatype")
     found: dict[str, Tensor] = {}
     for entry in entries:
-        tensor, binary = taken(entry, binary, memory)
+        tensor, binary = parse_tensor(entry, binary, memory)
         if tensor.name in found:
             raise BadInput(f"input '{tensor.name}' already exists in request")
         found[tensor.name] = tensor
@@ -145,7 +147,7 @@ def tensors(entries: Any, binary: memoryview, model: str, memory: Memory | None 
     return found
 
 
-def taken(entry: dict[str, Any], binary: memoryview, memory: Memory | None) -> tuple[Tensor, memoryview]:
+def parse_tensor(entry: dict[str, Any], binary: memoryview, memory: SharedRegions | None) -> tuple[Tensor, memoryview]:
     """One tensor, and what is left of `binary`."""
     name, shape, datatype = entry.get("name"), entry.get("shape"), entry.get("datatype")
     if not isinstance(name, str) or not isinstance(datatype, str):
@@ -153,10 +155,10 @@ def taken(entry: dict[str, Any], binary: memoryview, memory: Memory | None) -> t
     name = cut(name)
     if not isinstance(shape, list) or not all(is_count(size) for size in shape):
         raise BadInput(f"shape of '{name}' must be a list of whole numbers from 0")
-    parameters = mapping(entry, "parameters", f"'{name}'")
-    region = region_of(parameters, f"'{name}'")
+    parameters = parse_object(entry, "parameters", f"'{name}'")
+    region = parse_region(parameters, f"'{name}'")
     if region is not None:
-        return Tensor(name, datatype, tuple(shape), shared(region, memory)), binary
+        return Tensor(name, datatype, tuple(shape), read_region(region, memory)), binary
     size = parameters.get("binary_data_size")
     if size is None:
         return Tensor(name, datatype, tuple(shape), None, entry.get("data")), binary
@@ -165,7 +167,7 @@ def taken(entry: dict[str, Any], binary: memoryview, memory: Memory | None) -> t
     return Tensor(name, datatype, tuple(shape), binary[:size]), binary[size:]
 
 
-def region_of(parameters: dict[str, Any], where: str) -> Region | None:
+def parse_region(parameters: dict[str, Any], where: str) -> Region | None:
     """The shared memory that an input or output names; raises BadInput."""
     name = parameters.get("shared_memory_region")
     if name is None:
@@ -176,21 +178,21 @@ def region_of(parameters: dict[str, Any], where: str) -> Region | None:
     return Region(name, offset, size)
 
 
-def shared(region: Region, memory: Memory | None) -> memoryview:
+def read_region(region: Region, memory: SharedRegions | None) -> memoryview:
     """What is there now; raises BadInput where shared memory is not served."""
     if memory is None:
         raise BadInput("shared memory is not served: start the server with --shared-memory, or send data in the body")
     return memory.read(region.name, region.offset, region.size)
 
 
-def describe(name: str, values: Array, *, binary: bool) -> dict[str, Any]:
+def describe_tensor(name: str, values: Array, *, binary: bool) -> dict[str, Any]:
     """The JSON entry of a tensor, without the data."""
-    entry: dict[str, Any] = {"name": name, "datatype": NAMES[values.dtype], "shape": list(values.shape)}
+    entry: dict[str, Any] = {"name": name, "datatype": DATATYPE_NAMES[values.dtype], "shape": list(values.shape)}
     if binary:
         entry["parameters"] = {"binary_data_size": values.nbytes}
     return entry
 
 
-def join(header: bytes, arrays: Iterable[Array]) -> bytes:
+def join_body(header: bytes, arrays: Iterable[Array]) -> bytes:
     """JSON and binary tensors as one body."""
     return b"".join([header, *(values.tobytes() for values in arrays)])

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from shortlist import errors
 from shortlist.client import exchange
-from shortlist.client.exchange import Told
+from shortlist.client.exchange import Response
 
 from tests.support.layers import RunningServer, make_contexts
 
@@ -214,7 +214,7 @@ def test_a_refused_client_asks_again_when_it_is_told_to(small_repository, head):
     [(429, "2", True), (429, "", False), (429, "soon", False), (503, "2", False), (200, "2", False)],
 )
 def test_only_a_refusal_for_load_is_waited_for(status, header, waits):
-    seconds = exchange.pause(Told(status, {"retry-after": header}, b""))
+    seconds = exchange.get_retry_after(Response(status, {"retry-after": header}, b""))
     assert (seconds is not None) == waits
     assert seconds is None or 2.0 <= seconds <= 2.2
 
@@ -228,7 +228,7 @@ def test_one_row_over_the_limit_is_an_error():
 @given(st.integers(0, 30), st.integers(1, 40), st.integers(1, 9))
 def test_parts_cover_every_row_once(rows, max_rows, most):
     def ask(part):
-        told = yield exchange.Ask("GET", f"{part.start}:{part.stop}")
+        told = yield exchange.Request("GET", f"{part.start}:{part.stop}")
         if told.status == 413:
             raise errors.TooLarge("too large")
         return list(range(part.start, part.stop))
@@ -238,11 +238,11 @@ def test_parts_cover_every_row_once(rows, max_rows, most):
     def tell(sent):
         start, stop = map(int, sent.path.split(":"))
         asked.append(stop - start)
-        return Told(413 if stop - start > most else 200, {}, b"")
+        return Response(413 if stop - start > most else 200, {}, b"")
 
     with shortlist.Client("http://server") as client:
         client.send = tell
-        answers = client.run(exchange.in_parts(rows, max_rows, ask))
+        answers = client.run(exchange.send_in_parts(rows, max_rows, ask))
     assert [row for answer in answers for row in answer] == list(range(rows))
     assert max(asked) <= max_rows
 

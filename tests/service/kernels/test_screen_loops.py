@@ -23,7 +23,7 @@ from tests.support.layers import CLASSES, DIM, make_contexts, make_dense, make_h
 pytest.importorskip("numba")
 from shortlist.kernels import screen as compiled_rows
 from shortlist.kernels import screen_loops
-from shortlist.kernels.screen_loops import LEFT, TO_DENSE
+from shortlist.kernels.screen_loops import TO_DENSE, UNSCORED
 
 SCREEN = {"clusters": "6", "budget": "60", "rounds": "0", "epochs": "1"}
 BIAS = np.random.default_rng(3).standard_normal(CLASSES).astype(np.float32)
@@ -110,7 +110,7 @@ def test_rows_at_once_are_rows_alone_through_a_screen(screen):
     head, rows = screen
     plan = head.plan
     scored = plan.compiled(rows, 1, plan).scored
-    assert (scored == LEFT).any() == (scored == LEFT).all() == (plan.probes > 2)
+    assert (scored == UNSCORED).any() == (scored == UNSCORED).all() == (plan.probes > 2)
     assert (scored == TO_DENSE).any() == (plan.dense_margin > 0)
     assert_as_alone(head, rows, scored > 0)
 
@@ -171,7 +171,7 @@ def test_more_threads_answer_the_same(screen, gate, count):
 def test_rows_come_in_the_order_of_their_best_sets(count, sets, seed):
     rng = np.random.default_rng(seed)
     contexts, columns = rng.integers(-2, 3, (count, 6)), rng.integers(-2, 3, (6, sets))
-    scores, order = screen_loops.chosen(contexts.astype(np.float32), columns.astype(np.float32))
+    scores, order = screen_loops.choose_sets(contexts.astype(np.float32), columns.astype(np.float32))
     np.testing.assert_array_equal(scores, contexts @ columns)
     np.testing.assert_array_equal(order, scores.argmax(axis=1).argsort(kind="stable"))
 
@@ -184,7 +184,7 @@ def test_who_of_equal_ones_leads_can_be_seen(screen, request):
 
 def assert_nothing_new_is_compiled(head, rows, *kernels):
     more = Head(Bundle(head.folder), "cpu", 3)
-    kernels = *kernels, screen_loops.chosen
+    kernels = *kernels, screen_loops.choose_sets
     signatures = [list(kernel.signatures) for kernel in kernels]
     raw = b"x" + rows[:1].tobytes()
     head.topk(np.frombuffer(raw, np.float32, offset=1)[None], 1)  # read-only, not aligned
@@ -202,11 +202,11 @@ def assert_overflow_is_refused(head, rows):
 
 
 def test_nothing_is_compiled_while_a_screened_request_waits(screen):
-    assert_nothing_new_is_compiled(*screen, screen_loops.screened, screen_loops.screened_at_once)
+    assert_nothing_new_is_compiled(*screen, screen_loops.screen_rows, screen_loops.screen_all_rows)
 
 
 def test_nothing_is_compiled_while_a_gated_request_waits(gate):
-    assert_nothing_new_is_compiled(*gate, screen_loops.gated, screen_loops.gated_at_once)
+    assert_nothing_new_is_compiled(*gate, screen_loops.gate_rows, screen_loops.gate_all_rows)
 
 
 def test_screened_scores_that_overflow_are_refused(screen):
@@ -243,9 +243,9 @@ def test_the_sum_of_exponentials_is_accurate(count, spread, seed):
     scores = (np.random.default_rng(seed).standard_normal(count) * spread).astype(np.float32)
     scores[seed % count] = -np.inf if count > 1 else 0
     wanted = np.exp(scores.astype(np.float64) - scores.max()).sum()
-    assert screen_loops.sum_of_exp(scores, scores.max()) == pytest.approx(wanted, rel=1e-6)
+    assert screen_loops.sum_exp(scores, scores.max()) == pytest.approx(wanted, rel=1e-6)
     scores[0] = np.nan
-    assert np.isnan(screen_loops.sum_of_exp(scores, np.float32(0)))
+    assert np.isnan(screen_loops.sum_exp(scores, np.float32(0)))
 
 
 @given(st.lists(st.integers(-9, 9) | st.just(-np.inf), min_size=1, max_size=200), st.integers(1, 64), seeds)
@@ -257,7 +257,7 @@ def test_the_best_of_two_sets_are_in_order_and_the_lower_of_equal_ones_leads(val
     for part in (0, 1):
         own = np.flatnonzero(parts == part)
         own = own[ids[own].argsort()]
-        screen_loops.take_best(logits[own], ids[own], best, best_ids)
+        screen_loops.merge_best(logits[own], ids[own], best, best_ids)
     order = np.lexsort((ids, -logits))
     wanted = order[logits[order] > -np.inf][:k]
     np.testing.assert_array_equal(best_ids[: wanted.size], ids[wanted])
@@ -271,5 +271,5 @@ def test_the_best_of_two_sets_are_in_order_and_the_lower_of_equal_ones_leads(val
 def test_classes_of_both_sets_count_once(one, two):
     known, ids = (np.array(sorted(ids), np.int64) for ids in (one, two))
     logits = np.zeros(ids.size, np.float32)
-    assert screen_loops.forget_known(known, ids, logits) == len(two - one)
+    assert screen_loops.drop_repeated(known, ids, logits) == len(two - one)
     np.testing.assert_array_equal(logits == 0, [number not in one for number in ids])

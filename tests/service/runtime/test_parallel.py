@@ -5,9 +5,9 @@ import time
 
 import numpy as np
 import pytest
-from shortlist.runtime.parallel import TURNS, WORTH_SECONDS, SideBySide
+from shortlist.runtime.parallel import MIN_THREAD_SECONDS, PARTS_PER_THREAD, SideBySide
 
-FAST, SLOW = WORTH_SECONDS / 4, 10.0
+FAST, SLOW = MIN_THREAD_SECONDS / 4, 10.0
 
 
 def side_by_side(threads, row_seconds):
@@ -30,7 +30,7 @@ def test_every_row_is_given_once(threads, rows, row_seconds):
     side_by_side(threads, row_seconds)(add, given, found)
     np.testing.assert_array_equal(found, given.sum(axis=1) + 1)
     assert sum(turns) == rows
-    assert len(turns) <= max(1, TURNS * threads)
+    assert len(turns) <= max(1, PARTS_PER_THREAD * threads)
     worth = {0: rows + 1, FAST: 8, SLOW: 2}[row_seconds]  # rows whose work is worth two threads
     assert (len(turns) > 1) == (threads > 1 and rows >= worth)
 

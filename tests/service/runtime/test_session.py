@@ -6,8 +6,8 @@ import pytest
 import shortlist
 from shortlist.errors import BadInput, BundleError, DeviceError
 from shortlist.runtime import session
-from shortlist.runtime.devices import ort, resolve_device
-from shortlist.runtime.session import Graph, options
+from shortlist.runtime.devices import import_onnxruntime, resolve_device
+from shortlist.runtime.session import Graph, make_options
 
 
 def test_cpu_by_default(monkeypatch):
@@ -31,7 +31,7 @@ def test_no_device(device):
 
 
 def test_threads_and_spinning_are_set():
-    chosen = options(3, prepack=False)
+    chosen = make_options(3, prepack=False)
     assert chosen.intra_op_num_threads == 3
     assert chosen.get_session_config_entry("session.intra_op.allow_spinning") == "0"
     assert chosen.get_session_config_entry("session.disable_prepacking") == "1"
@@ -40,7 +40,7 @@ def test_threads_and_spinning_are_set():
 @pytest.mark.parametrize("threads", [-3, 0])
 def test_threads_are_one_or_more(threads):
     with pytest.raises(BadInput, match=f"threads is {threads}: give 1 or more"):
-        options(threads, prepack=False)
+        make_options(threads, prepack=False)
 
 
 @pytest.mark.parametrize(("there", "told"), [(("onnxruntime", "onnxruntime-gpu"), True), (("onnxruntime",), False)])
@@ -48,7 +48,7 @@ def test_two_builds_of_onnx_runtime(monkeypatch, there, told):
     monkeypatch.setattr(session, "is_installed", there.__contains__)
     session.check_single.cache_clear()
     with pytest.raises(DeviceError, match="are both installed") if told else contextlib.nullcontext():
-        ort()
+        import_onnxruntime()
 
 
 def test_what_is_installed():
@@ -93,7 +93,7 @@ def test_the_core_is_asked_and_without_one_the_session(tmp_path):
     inputs = {"context": np.ones((1, 8), np.float32), "ids": np.array([[3, 5]])}
     (expected,) = graph.session.run(None, inputs)
     np.testing.assert_array_equal(graph(**inputs)[0], expected)
-    np.testing.assert_array_equal(graph.some(graph.outputs, inputs)[0], expected)
+    np.testing.assert_array_equal(graph.run_outputs(graph.outputs, inputs)[0], expected)
     with pytest.raises(Exception, match="nput"):
         graph(context=inputs["context"])
     plain = type("Session", (), {"run": lambda self, outputs, inputs, options=None: "asked"})()

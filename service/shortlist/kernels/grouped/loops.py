@@ -12,18 +12,25 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from shortlist.core.results import FloatArray, IdArray
-from shortlist.kernels.primitives.arrays import FLOAT, Ints
-from shortlist.kernels.primitives.digits import Digits, Steps, in_digits, project, score_by_digits
-from shortlist.kernels.primitives.jit import compiled
-from shortlist.kernels.primitives.select import LOWEST, NO_SIZES, ROUGH, bar_for, best_previews, reaching
+from shortlist.kernels.primitives.arrays import FLOAT_BYTES, Ints
+from shortlist.kernels.primitives.digits import Digits, DigitSteps, project_context, score_by_digits, split_digits
+from shortlist.kernels.primitives.jit import compile_loop
+from shortlist.kernels.primitives.select import (
+    LOWEST_SCORE,
+    NO_SIZES,
+    SURPLUS_DIVISOR,
+    find_threshold,
+    select_best,
+    select_reaching,
+)
 from shortlist.kernels.primitives.sums import dot
-from shortlist.kernels.primitives.vnni import BYTES, LANES, QUARTERS, fetch, fetch_line
+from shortlist.kernels.primitives.vnni import LANE_BYTES, LANES, WEIGHTS_PER_BYTE, prefetch, prefetch_line
 
-from .previews import Context, add_bias, preview_blocks, quantize, score_block_rows, score_blocks
-from .tables import Tables, tables_at
+from .previews import Levels, add_bias, quantize, score_block_rows, score_centres, score_previews
+from .tables import Tables, read_tables
 
 
-class Limits(NamedTuple):
+class SearchLimits(NamedTuple):
     """The plan's options of these names; `tail` is added to the tail's product; soft_cap is 0 where there is none."""
 
     opened: int
@@ -36,12 +43,12 @@ class Limits(NamedTuple):
     soft_cap: float
 
 
-class Room(NamedTuple):
+class Scratch(NamedTuple):
     """What a search writes on its way, allocated once for all rows."""
 
     digits: Digits
     projected: FloatArray
-    levels: Context
+    levels: Levels
     groups: FloatArray
     block_scores: FloatArray
     scores: FloatArray
@@ -52,14 +59,16 @@ class Room(NamedTuple):
     kept: Ints
 
 
-@compiled
-def room_for(tables: Tables) -> Room:
+@compile_loop
+def allocate_scratch(tables: Tables) -> Scratch:
     """Room for the searches of one call."""
-    blocks, columns = tables.firsts.size, (tables.steps[0] + QUARTERS * tables.steps[1]) * BYTES
+    blocks, columns = tables.firsts.size, (tables.steps[0] + WEIGHTS_PER_BYTE * tables.steps[1]) * LANE_BYTES
     classes = blocks * LANES
-    levels = max(columns, tables.centres.shape[1] * BYTES, tables.block_rows.shape[1], tables.projection_scale.size)
-    return Room(
-        np.zeros((2, max(tables.projection.shape[1] * BYTES, tables.codes.shape[1])), np.int8),
+    levels = max(
+        columns, tables.centres.shape[1] * LANE_BYTES, tables.block_rows.shape[1], tables.projection_scale.size
+    )
+    return Scratch(
+        np.zeros((2, max(tables.projection.shape[1] * LANE_BYTES, tables.codes.shape[1])), np.int8),
         np.empty(tables.projection_scale.size, np.float32),
         np.zeros(levels, np.int8),
         np.empty(len(tables.centres) * LANES, np.float32),
@@ -73,53 +82,55 @@ def room_for(tables: Tables) -> Room:
     )
 
 
-@compiled
-def open_groups(tables: Tables, limits: Limits, row_scale: np.float32, room: Room) -> Any:
+@compile_loop
+def open_groups(tables: Tables, limits: SearchLimits, row_scale: np.float32, room: Scratch) -> Any:
     """List the blocks of the best groups; returns how many."""
-    score_blocks(tables.centres, tables.centre_scale, room.levels, room.groups)
+    score_centres(tables.centres, tables.centre_scale, room.levels, room.groups)
     groups = room.groups[: tables.reach.size]
     for i in range(groups.size):
         groups[i] = groups[i] * row_scale + tables.reach[i]
-    bar = bar_for(groups, tables.sizes, limits.opened, limits.opened // ROUGH)
+    bar = find_threshold(groups, tables.sizes, limits.opened, limits.opened // SURPLUS_DIVISOR)
     count = 0
-    for group in room.chosen[: reaching(groups, bar, room.chosen)]:
+    for group in room.chosen[: select_reaching(groups, bar, room.chosen)]:
         for block in range(tables.blocks[group], tables.blocks[group + 1]):
             room.listed[count] = block
             count += 1
     return count
 
 
-@compiled
-def keep_blocks(tables: Tables, limits: Limits, row_scale: np.float32, room: Room, count: int) -> Any:
+@compile_loop
+def choose_blocks(tables: Tables, limits: SearchLimits, row_scale: np.float32, room: Scratch, count: int) -> Any:
     """Of the `count` blocks listed those that score best; returns how many."""
     listed, sizes, scores = room.listed[:count], room.block_sizes[:count], room.block_scores[:count]
     score_block_rows(tables.block_rows, tables.block_scale, listed, room.levels, scores)
     for i in range(count):
         scores[i] = scores[i] * row_scale + tables.block_reach[listed[i]]
         sizes[i] = tables.filled[listed[i]]
-    kept = reaching(scores, bar_for(scores, sizes, limits.previewed, limits.previewed // ROUGH), room.chosen)
+    kept = select_reaching(
+        scores, find_threshold(scores, sizes, limits.previewed, limits.previewed // SURPLUS_DIVISOR), room.chosen
+    )
     for i in range(kept):
         listed[i] = listed[room.chosen[i]]
     return kept
 
 
-@compiled
-def choose(tables: Tables, limits: Limits, steps: Steps, room: Room) -> Any:
+@compile_loop
+def choose_candidates(tables: Tables, limits: SearchLimits, steps: DigitSteps, room: Scratch) -> Any:
     """The positions of a row's candidates, ascending, in room.chosen; returns how many."""
-    project(tables.projection, tables.projection_scale, room.digits, steps, room.projected)
+    project_context(tables.projection, tables.projection_scale, room.digits, steps, room.projected)
     row_scale = quantize(room.projected, room.levels)
-    blocks = keep_blocks(tables, limits, row_scale, room, open_groups(tables, limits, row_scale, room))
+    blocks = choose_blocks(tables, limits, row_scale, room, open_groups(tables, limits, row_scale, room))
     listed, scores = room.listed[:blocks], room.scores[: LANES * blocks]
-    preview_blocks(tables.previews, tables.steps, listed, room.levels, scores)
+    score_previews(tables.previews, tables.steps, listed, room.levels, scores)
     add_bias(scores, tables.bias, listed, tables.filled, row_scale)
-    count = best_previews(scores, limits.candidates, room.chosen)
+    count = select_best(scores, limits.candidates, room.chosen)
     for i in range(count):
         room.chosen[i] = tables.firsts[listed[room.chosen[i] // LANES]] + room.chosen[i] % LANES
     return count
 
 
-@compiled
-def finished(product: np.float32, bias: np.float32, limits: Limits) -> np.float32:
+@compile_loop
+def finish_logit(product: np.float32, bias: np.float32, limits: SearchLimits) -> np.float32:
     """A logit: bias, logit scale and soft-cap."""
     logit = (product + bias) * np.float32(limits.logit_scale)
     if limits.soft_cap > 0:
@@ -128,10 +139,10 @@ def finished(product: np.float32, bias: np.float32, limits: Limits) -> np.float3
     return logit
 
 
-@compiled
-def log_sum(logits: FloatArray) -> Any:
+@compile_loop
+def log_sum_exp(logits: FloatArray) -> Any:
     """Log of the sum of exp(logits) [n]."""
-    peak = LOWEST
+    peak = LOWEST_SCORE
     for logit in logits:
         peak = max(peak, logit)
     total = np.float32(0)
@@ -140,39 +151,41 @@ def log_sum(logits: FloatArray) -> Any:
     return peak + np.log(total)
 
 
-@compiled
-def bias_at(bias: FloatArray, position: int) -> np.float32:
+@compile_loop
+def get_bias(bias: FloatArray, position: int) -> np.float32:
     """The bias of a class, 0 where there are none."""
     return bias[position] if bias.size else np.float32(0)
 
 
-@compiled
-def score_rows(
-    tables: Tables, limits: Limits, digits: Digits, steps: Steps, positions: Ints, values: FloatArray
+@compile_loop
+def score_candidates(
+    tables: Tables, limits: SearchLimits, digits: Digits, steps: DigitSteps, positions: Ints, values: FloatArray
 ) -> None:
     """Logits by int8 rows of the classes at `positions` [n] of `order`, into `values`."""
     score_by_digits(tables.codes, tables.code_scale, positions, digits, steps, values)
     for i in range(positions.size):
-        values[i] = finished(values[i], bias_at(tables.code_bias, positions[i]), limits)
+        values[i] = finish_logit(values[i], get_bias(tables.code_bias, positions[i]), limits)
 
 
-@compiled
-def score_exactly(
-    tables: Tables, limits: Limits, context: FloatArray, positions: Ints, kept: Ints, values: FloatArray
+@compile_loop
+def rescore_exactly(
+    tables: Tables, limits: SearchLimits, context: FloatArray, positions: Ints, kept: Ints, values: FloatArray
 ) -> None:
     """Exact logits in the place of those that are `kept`."""
     width, start = tables.rows.shape[1], tables.rows.ctypes.data
     for i in kept:  # every row's first line first: each has to be looked for in the page tables
-        fetch_line(start + tables.order[positions[i]] * width * FLOAT)
+        prefetch_line(start + tables.order[positions[i]] * width * FLOAT_BYTES)
     for i in kept:
-        fetch(start + tables.order[positions[i]] * width * FLOAT, width * FLOAT)
+        prefetch(start + tables.order[positions[i]] * width * FLOAT_BYTES, width * FLOAT_BYTES)
     for i in kept:
         product = dot(tables.rows[tables.order[positions[i]]], context)
-        values[i] = finished(product, bias_at(tables.code_bias, positions[i]), limits)
+        values[i] = finish_logit(product, get_bias(tables.code_bias, positions[i]), limits)
 
 
-@compiled
-def best_of(order: IdArray, values: FloatArray, positions: Ints, kept: Ints, ids: IdArray, logits: FloatArray) -> None:
+@compile_loop
+def write_best(
+    order: IdArray, values: FloatArray, positions: Ints, kept: Ints, ids: IdArray, logits: FloatArray
+) -> None:
     """Ids and logits [k] of the best that are `kept`, k or more; equal ones by id."""
     for rank in range(ids.size):
         top = rank
@@ -185,8 +198,8 @@ def best_of(order: IdArray, values: FloatArray, positions: Ints, kept: Ints, ids
         ids[rank], logits[rank] = order[positions[kept[rank]]], values[kept[rank]]
 
 
-@compiled
-def search(
+@compile_loop
+def search_rows(
     contexts: FloatArray,
     at: IdArray,
     finishing: FloatArray,
@@ -204,20 +217,22 @@ def search(
     at: the `addresses` of the tables. finishing: tail, tail_limit, logit_scale and soft_cap of Limits, before which
     its other fields come. A row for which float32 has no candidates gets NaN for its normaliser, -1 and -inf.
     """
-    tables = tables_at(at)
-    room = room_for(tables)
-    limits = Limits(opened, previewed, candidates, full_view, finishing[0], finishing[1], finishing[2], finishing[3])
+    tables = read_tables(at)
+    room = allocate_scratch(tables)
+    limits = SearchLimits(
+        opened, previewed, candidates, full_view, finishing[0], finishing[1], finishing[2], finishing[3]
+    )
     for row in range(len(contexts)):
-        context, steps = contexts[row], in_digits(contexts[row], room.digits)
-        count = choose(tables, limits, steps, room)
+        context, steps = contexts[row], split_digits(contexts[row], room.digits)
+        count = choose_candidates(tables, limits, steps, room)
         positions, values = room.chosen[:count], room.values[:count]
-        score_rows(tables, limits, room.digits, steps, positions, values)
-        most = reaching(values, bar_for(values, NO_SIZES, limits.full_view, 0), room.kept)
-        ids[row], logits[row], normalizer[row], scored[row] = -1, LOWEST, np.nan, count
+        score_candidates(tables, limits, room.digits, steps, positions, values)
+        most = select_reaching(values, find_threshold(values, NO_SIZES, limits.full_view, 0), room.kept)
+        ids[row], logits[row], normalizer[row], scored[row] = -1, LOWEST_SCORE, np.nan, count
         if most >= ids.shape[1]:
             kept = room.kept[:most]
-            score_exactly(tables, limits, context, positions, kept, values)
-            inside = log_sum(values)
+            rescore_exactly(tables, limits, context, positions, kept, values)
+            inside = log_sum_exp(values)
             guess = dot(tables.tail, context) + np.float32(limits.tail)
             normalizer[row] = np.logaddexp(inside, min(guess, inside + np.float32(limits.tail_limit)))
-            best_of(tables.order, values, positions, kept, ids[row], logits[row])
+            write_best(tables.order, values, positions, kept, ids[row], logits[row])

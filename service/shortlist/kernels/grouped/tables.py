@@ -15,10 +15,10 @@ from numba.extending import intrinsic
 
 from shortlist.core.results import FloatArray, IdArray
 from shortlist.kernels.primitives.arrays import Ints
-from shortlist.kernels.primitives.jit import compiled
+from shortlist.kernels.primitives.jit import compile_loop
 from shortlist.kernels.primitives.vnni import Bytes
 
-MOST_AXES = 4
+MAX_AXES = 4
 KINDS: dict[str, npt.DTypeLike] = {"Bytes": np.uint8, "FloatArray": np.float32, "IdArray": np.int64, "Ints": np.int32}
 
 
@@ -56,10 +56,10 @@ class Tables(NamedTuple):
     rows: FloatArray
 
 
-def addresses(tables: Tables) -> IdArray:
+def list_addresses(tables: Tables) -> IdArray:
     """[fields, 1 + MOST_AXES]: where each table begins, and its shape; raises TypeError where one would be misread."""
     arrays: tuple[npt.NDArray[Any], ...] = tables
-    found = np.zeros((len(arrays), 1 + MOST_AXES), np.int64)
+    found = np.zeros((len(arrays), 1 + MAX_AXES), np.int64)
     for line, table, name in zip(found, arrays, tables._fields, strict=True):
         if not table.flags.c_contiguous or table.dtype != kind_of(name):
             raise TypeError(f"table {name} is {table.dtype}, not an array of {kind_of(name)} in one piece")
@@ -73,7 +73,7 @@ def kind_of(name: str) -> npt.DTypeLike:
 
 
 @intrinsic
-def pointer(typing: Any, address: Any) -> Any:
+def cast_pointer(typing: Any, address: Any) -> Any:
     """An address as what `carray` takes."""
 
     def generate(_: Any, builder: Any, __: Any, arguments: Any) -> Any:
@@ -82,71 +82,71 @@ def pointer(typing: Any, address: Any) -> Any:
     return types.voidptr(types.int64), generate
 
 
-@compiled
-def floats(at: IdArray) -> FloatArray:
+@compile_loop
+def read_floats(at: IdArray) -> FloatArray:
     """The vector at an address."""
-    found: FloatArray = carray(pointer(at[0]), (at[1],), np.float32)
+    found: FloatArray = carray(cast_pointer(at[0]), (at[1],), np.float32)
     return found
 
 
-@compiled
-def float_rows(at: IdArray) -> FloatArray:
+@compile_loop
+def read_float_rows(at: IdArray) -> FloatArray:
     """The matrix at an address."""
-    found: FloatArray = carray(pointer(at[0]), (at[1], at[2]), np.float32)
+    found: FloatArray = carray(cast_pointer(at[0]), (at[1], at[2]), np.float32)
     return found
 
 
-@compiled
-def ints(at: IdArray) -> Ints:
+@compile_loop
+def read_ints(at: IdArray) -> Ints:
     """The vector at an address."""
-    found: Ints = carray(pointer(at[0]), (at[1],), np.int32)
+    found: Ints = carray(cast_pointer(at[0]), (at[1],), np.int32)
     return found
 
 
-@compiled
-def longs(at: IdArray) -> IdArray:
+@compile_loop
+def read_longs(at: IdArray) -> IdArray:
     """The vector at an address."""
-    found: IdArray = carray(pointer(at[0]), (at[1],), np.int64)
+    found: IdArray = carray(cast_pointer(at[0]), (at[1],), np.int64)
     return found
 
 
-@compiled
-def byte_rows(at: IdArray) -> Bytes:
+@compile_loop
+def read_byte_rows(at: IdArray) -> Bytes:
     """The matrix at an address."""
-    found: Bytes = carray(pointer(at[0]), (at[1], at[2]), np.uint8)
+    found: Bytes = carray(cast_pointer(at[0]), (at[1], at[2]), np.uint8)
     return found
 
 
-@compiled
-def byte_blocks(at: IdArray) -> Bytes:
+@compile_loop
+def read_byte_blocks(at: IdArray) -> Bytes:
     """The blocks at an address."""
-    found: Bytes = carray(pointer(at[0]), (at[1], at[2], at[3], at[4]), np.uint8)
+    found: Bytes = carray(cast_pointer(at[0]), (at[1], at[2], at[3], at[4]), np.uint8)
     return found
 
 
-@compiled
-def tables_at(at: IdArray) -> Tables:
+@compile_loop
+def read_tables(at: IdArray) -> Tables:
     """The tables whose `addresses` these are."""
     return Tables(
-        projection=byte_blocks(at[0]),
-        projection_scale=floats(at[1]),
-        tail=floats(at[2]),
-        centres=byte_blocks(at[3]),
-        centre_scale=floats(at[4]),
-        reach=floats(at[5]),
-        sizes=ints(at[6]),
-        blocks=longs(at[7]),
-        block_rows=byte_rows(at[8]),
-        block_scale=floats(at[9]),
-        block_reach=floats(at[10]),
-        firsts=ints(at[11]),
-        filled=ints(at[12]),
-        previews=byte_rows(at[13]),
-        steps=ints(at[14]),
-        bias=floats(at[15]),
-        order=longs(at[16]),
-        codes=byte_rows(at[17]),
-        code_scale=floats(at[18]),
-        code_bias=floats(at[19]),
-        rows=float_rows(at[20]),
+        projection=read_byte_blocks(at[0]),
+        projection_scale=read_floats(at[1]),
+        tail=read_floats(at[2]),
+        centres=read_byte_blocks(at[3]),
+        centre_scale=read_floats(at[4]),
+        reach=read_floats(at[5]),
+        sizes=read_ints(at[6]),
+        blocks=read_longs(at[7]),
+        block_rows=read_byte_rows(at[8]),
+        block_scale=read_floats(at[9]),
+        block_reach=read_floats(at[10]),
+        firsts=read_ints(at[11]),
+        filled=read_ints(at[12]),
+        previews=read_byte_rows(at[13]),
+        steps=read_ints(at[14]),
+        bias=read_floats(at[15]),
+        order=read_longs(at[16]),
+        codes=read_byte_rows(at[17]),
+        code_scale=read_floats(at[18]),
+        code_bias=read_floats(at[19]),
+        rows=read_float_rows(at[20]),
     )

@@ -13,7 +13,7 @@ from shortlist.core.results import FloatArray
 Ints = npt.NDArray[np.int32]
 Values = TypeVar("Values", bound=npt.NDArray[Any])
 
-FLOAT = 4  # bytes
+FLOAT_BYTES = 4  # bytes
 
 
 def mapped(path: Path) -> FloatArray:
@@ -21,6 +21,6 @@ def mapped(path: Path) -> FloatArray:
     return np.asarray(np.memmap(path, np.float32, "c"))
 
 
-def behaved(values: Values) -> Values:
+def as_carray(values: Values) -> Values:
     """`values`, or a copy where they are not as usual: for others would be compiled while a request waits."""
     return values if values.flags.carray else values.copy()

@@ -15,18 +15,18 @@ from typing import Any
 from numba import config, njit
 from numba.misc.appdirs import AppDirs
 
-SOURCES = Path(__file__).parent.parent
+SOURCE_FOLDER = Path(__file__).parent.parent
 
 
-def stamp() -> str:
+def hash_sources() -> str:
     """A name for the state of all sources of the compiled loops."""
     digest = sha256()
-    for path in sorted(SOURCES.rglob("*.py")):
-        digest.update(str(path.relative_to(SOURCES)).encode() + b"\0" + path.read_bytes() + b"\0")
+    for path in sorted(SOURCE_FOLDER.rglob("*.py")):
+        digest.update(str(path.relative_to(SOURCE_FOLDER)).encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()[:16]
 
 
-def writable(folder: Path) -> bool:
+def is_writable(folder: Path) -> bool:
     """Whether files can be made in a folder, which is made if it has to be."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -36,26 +36,26 @@ def writable(folder: Path) -> bool:
         return False
 
 
-def folder_to_keep() -> str | None:
+def choose_cache_folder() -> str | None:
     """Below `NUMBA_CACHE_DIR` if it is set, beside the sources or in the user's own cache: the first that can be.
 
     What other states of the sources left, some 4 MB each, is not removed: another process may be using it.
     """
-    places = config.CACHE_DIR, SOURCES / "__pycache__", AppDirs("numba", appauthor=False).user_cache_dir
-    name = f"shortlist-{stamp()}"
+    places = config.CACHE_DIR, SOURCE_FOLDER / "__pycache__", AppDirs("numba", appauthor=False).user_cache_dir
+    name = f"shortlist-{hash_sources()}"
     folders = (Path(place) / name for place in places if place)
-    return next((str(folder) for folder in folders if writable(folder)), None)
+    return next((str(folder) for folder in folders if is_writable(folder)), None)
 
 
-KEPT = folder_to_keep()
+CACHE_FOLDER = choose_cache_folder()
 
 
-def compiled(function: Callable[..., Any], *, fastmath: Any = False) -> Any:
+def compile_loop(function: Callable[..., Any], *, fastmath: Any = False) -> Any:
     """`function` by numba, without the interpreter's lock; kept on disk where there is a folder for that."""
     before = config.CACHE_DIR
-    config.CACHE_DIR = KEPT or before
+    config.CACHE_DIR = CACHE_FOLDER or before
     try:
-        return njit(nogil=True, fastmath=fastmath, cache=KEPT is not None)(function)
+        return njit(nogil=True, fastmath=fastmath, cache=CACHE_FOLDER is not None)(function)
     except RuntimeError:  # the disk is full by now, for one
         return njit(nogil=True, fastmath=fastmath)(function)
     finally:

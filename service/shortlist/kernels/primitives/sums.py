@@ -6,9 +6,9 @@ import numpy as np
 
 from shortlist.core.results import FloatArray
 
-from .jit import compiled
+from .jit import compile_loop
 
-SUMS = {"reassoc", "contract", "nsz"}  # float sums in any order: else no loop over them is vectorised
+SUM_FLAGS = {"reassoc", "contract", "nsz"}  # float sums in any order: else no loop over them is vectorised
 
 
 def plain_dot(left: FloatArray, right: FloatArray) -> np.float32:
@@ -19,4 +19,4 @@ def plain_dot(left: FloatArray, right: FloatArray) -> np.float32:
     return total
 
 
-dot = compiled(plain_dot, fastmath=SUMS)
+dot = compile_loop(plain_dot, fastmath=SUM_FLAGS)

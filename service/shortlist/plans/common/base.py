@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 
 from shortlist.bundle.reader import Bundle
-from shortlist.core.filters import Legal
+from shortlist.core.filters import ClassFilter
 from shortlist.core.results import NO_CLASS, FloatArray, IdArray, PlanResult, joined
 
 from .selection import ranked
@@ -34,7 +34,7 @@ class Plan(ABC):
         """Open the bundle's graphs."""
 
     @abstractmethod
-    def topk(self, contexts: FloatArray, k: int, legal: Legal) -> PlanResult:
+    def topk(self, contexts: FloatArray, k: int, legal: ClassFilter) -> PlanResult:
         """The k best legal classes of `contexts` [B, d]; -1 and -inf where fewer are legal."""
 
     @abstractmethod
@@ -83,11 +83,11 @@ def chunk_rows(classes: int, budget: int = CHUNK_BYTES) -> int:
 
 
 def by_chunks(
-    call: Callable[[FloatArray, Legal], PlanResult], contexts: FloatArray, legal: Legal, step: int
+    call: Callable[[FloatArray, ClassFilter], PlanResult], contexts: FloatArray, legal: ClassFilter, step: int
 ) -> PlanResult:
     """`call` with `step` rows of `contexts` [B, d] at a time and their lists; once where there are none."""
     starts = range(0, max(len(contexts), 1), step)
-    return joined([call(contexts[start : start + step], legal.rows(start, start + step)) for start in starts])
+    return joined([call(contexts[start : start + step], legal.slice_rows(start, start + step)) for start in starts])
 
 
 def log_sum_exp(logits: FloatArray) -> np.float32:

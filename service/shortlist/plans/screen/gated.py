@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shortlist.bundle.reader import INDEX, Bundle
-from shortlist.core.filters import UNRESTRICTED, Legal
+from shortlist.core.filters import UNRESTRICTED, ClassFilter
 from shortlist.core.results import FloatArray, IdArray, PlanResult, empty_result, joined
 from shortlist.plans.common.base import MOST_COMPILED, Plan, chunk_rows, log_sum_exp, take_best
 from shortlist.runtime.session import Graph
@@ -74,7 +74,7 @@ class GatedPlan(Plan):
         whole.previews = {}
         return whole
 
-    def topk(self, contexts: FloatArray, k: int, legal: Legal) -> PlanResult:
+    def topk(self, contexts: FloatArray, k: int, legal: ClassFilter) -> PlanResult:
         """See Plan.topk; `scored` is the number of classes scored exactly."""
         at_once = len(contexts) and k <= self.smallest and not legal.restricts
         if at_once and self.compiled is not None and len(contexts) <= FEW_COMPILED and k <= MOST_COMPILED:
@@ -93,7 +93,7 @@ class GatedPlan(Plan):
 
     def answer_at_once(self, graph: Graph, contexts: FloatArray, k: int) -> PlanResult:
         """Equals the gate and the best experts one after the other, but with one call."""
-        expert, top, position, normalizer = graph.some(FUSED, {"context": contexts, "k": np.array([k])})
+        expert, top, position, normalizer = graph.run_outputs(FUSED, {"context": contexts, "k": np.array([k])})
         return PlanResult(self.ids[position], top, normalizer, self.sizes[expert])
 
     def routed(self, contexts: FloatArray) -> list[tuple[int, IdArray, FloatArray]]:
@@ -115,19 +115,25 @@ class GatedPlan(Plan):
         if graph is None:
             found = self.ask(expert, OUTPUTS, inputs)
         else:
-            found = graph.some(OUTPUTS, inputs | {"n": np.array([scored])})
+            found = graph.run_outputs(OUTPUTS, inputs | {"n": np.array([scored])})
         result.logits[rows], index, result.log_normalizer[rows] = found
         result.ids[rows], result.scored[rows] = self.sets[expert][index], scored
 
     def ask(self, expert: int, outputs: list[str], inputs: dict[str, Any]) -> list[Any]:
         """Outputs of one expert's graph, or of the one for any."""
         if self.any is None:
-            return self.experts[expert].some(outputs, inputs)
+            return self.experts[expert].run_outputs(outputs, inputs)
         first, last = self.offsets[expert : expert + 1], self.offsets[expert + 1 : expert + 2]
-        return self.any.some(outputs, inputs | {"first": first, "last": last})
+        return self.any.run_outputs(outputs, inputs | {"first": first, "last": last})
 
     def answer_some(
-        self, contexts: FloatArray, expert: int, rows: IdArray, scale: FloatArray, legal: Legal, result: PlanResult
+        self,
+        contexts: FloatArray,
+        expert: int,
+        rows: IdArray,
+        scale: FloatArray,
+        legal: ClassFilter,
+        result: PlanResult,
     ) -> None:
         """Rows of one expert with lists, or with fewer classes than are asked for: short where these run out."""
         ids = self.sets[expert]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shortlist.bundle.reader import INDEX, Bundle
-from shortlist.core.filters import UNRESTRICTED, Legal
+from shortlist.core.filters import UNRESTRICTED, ClassFilter
 from shortlist.core.results import FloatArray, IdArray, PlanResult, empty_result
 from shortlist.plans.common.base import MOST_COMPILED, MOST_ROWS, Plan, by_chunks, chunk_rows, log_sum_exp, take_best
 from shortlist.plans.common.exact_rows import ExactRows
@@ -72,7 +72,7 @@ class ScreenPlan(Plan):
         """See Plan.prefers_dense."""
         return k > self.classes // DENSE_SHARE
 
-    def topk(self, contexts: FloatArray, k: int, legal: Legal) -> PlanResult:
+    def topk(self, contexts: FloatArray, k: int, legal: ClassFilter) -> PlanResult:
         """See Plan.topk; `scored` is the number of classes scored exactly."""
         plain = len(contexts) > 0 and k <= self.smallest and not legal.restricts
         if plain and self.compiled and k <= MOST_COMPILED and min(self.probes, len(self.sets)) <= PAIR:
@@ -90,13 +90,13 @@ class ScreenPlan(Plan):
                 found.put(left, self.by_graphs(contexts[left], k, UNRESTRICTED))
         return found
 
-    def by_graphs(self, contexts: FloatArray, k: int, legal: Legal) -> PlanResult:
+    def by_graphs(self, contexts: FloatArray, k: int, legal: ClassFilter) -> PlanResult:
         """The same without loops, some rows at a time."""
         if len(contexts) == 1 and k <= self.smallest and self.single and self.low_rank is None and not legal.restricts:
             return self.answer_single(self.single, contexts, k)
         return by_chunks(lambda rows, own: self.answer_chunk(rows, k, own), contexts, legal, self.most_rows)
 
-    def answer_chunk(self, contexts: FloatArray, k: int, legal: Legal) -> PlanResult:
+    def answer_chunk(self, contexts: FloatArray, k: int, legal: ClassFilter) -> PlanResult:
         """The screen, the clusters, the low-rank tail."""
         scores = self.screen(context=contexts)[0]
         result = self.answers(contexts, scores, k, legal)
@@ -125,7 +125,7 @@ class ScreenPlan(Plan):
                 with np.errstate(over="ignore", invalid="ignore"):  # the caller refuses what overflows
                     result.log_normalizer[row] = np.logaddexp(inside, log_sum_exp(logits[row]))
 
-    def answers(self, contexts: FloatArray, scores: FloatArray, k: int, legal: Legal) -> PlanResult:
+    def answers(self, contexts: FloatArray, scores: FloatArray, k: int, legal: ClassFilter) -> PlanResult:
         """`topk`, the low-rank tail left out."""
         if not legal.restricts:
             if len(contexts) == 1:
@@ -177,7 +177,7 @@ class ScreenPlan(Plan):
         return (
             self.single.cluster(cluster, outputs, inputs)
             if self.single
-            else self.clusters[cluster].some(outputs, inputs)
+            else self.clusters[cluster].run_outputs(outputs, inputs)
         )
 
     def opened(self, scores: FloatArray) -> list[int]:
@@ -195,7 +195,7 @@ class ScreenPlan(Plan):
         return min(self.probes + (margin < self.probe_margin), len(self.sets))
 
     def answer(
-        self, context: FloatArray, scores: FloatArray, count: int, legal: Legal, row: int, result: PlanResult
+        self, context: FloatArray, scores: FloatArray, count: int, legal: ClassFilter, row: int, result: PlanResult
     ) -> None:
         """One row by itself: by dense, over `count` clusters, or over what its lists leave."""
         if count == 0:
@@ -230,11 +230,11 @@ class ScreenPlan(Plan):
         result.log_normalizer[row] = log_sum_exp(previews) + self.tail[cluster]
 
     def answer_listed(
-        self, context: FloatArray, scores: FloatArray, count: int, legal: Legal, row: int, result: PlanResult
+        self, context: FloatArray, scores: FloatArray, count: int, legal: ClassFilter, row: int, result: PlanResult
     ) -> None:
         """An allow list whole, whatever the screen says; else clusters until k classes are legal, at last all."""
         k = result.ids.shape[1]
-        wanted = legal.allowed(row)
+        wanted = legal.allow_list(row)
         for probes in range(count, len(scores) + 1):
             ids = self.union(best_clusters(scores, probes)).ids
             ids = ids if wanted is None else np.union1d(ids, wanted)

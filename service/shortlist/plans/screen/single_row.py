@@ -32,7 +32,7 @@ class SingleRow:
 
     def best(self, context: FloatArray, k: int) -> tuple[list[float], list[int], PlanResult]:
         """Scores and numbers of the two best clusters of `context` [1, d], and the k best classes of the best one."""
-        scores, best, top, index, normalizer = self.fused.some(FUSED, {"context": context, "k": np.array([k])})
+        scores, best, top, index, normalizer = self.fused.run_outputs(FUSED, {"context": context, "k": np.array([k])})
         clusters: list[int] = best[0].tolist()
         first = clusters[0]
         own = slice(first, first + 1)
@@ -64,7 +64,7 @@ class SingleRow:
     def cluster(self, cluster: int, outputs: list[str], inputs: dict[str, Any]) -> list[Any]:
         """Outputs of one cluster."""
         first, last = self.offsets[cluster : cluster + 1], self.offsets[cluster + 1 : cluster + 2]
-        return self.any.some(outputs, inputs | {"first": first, "last": last})
+        return self.any.run_outputs(outputs, inputs | {"first": first, "last": last})
 
     def new_classes_of(self, first: int, second: int) -> npt.NDArray[np.bool_]:
         """Which classes of the second cluster's set are not in the first's."""

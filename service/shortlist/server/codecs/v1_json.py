@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 
 from shortlist.bundle.manifest import Manifest
-from shortlist.core.arrays import float_rows, id_rows
+from shortlist.core.arrays import parse_float_rows, parse_id_rows
 from shortlist.core.checks import cut, is_count
 from shortlist.core.queries import ScoreQuery, Scores, TopKQuery
 from shortlist.core.results import IdArray, Labels, TopK
@@ -49,7 +49,7 @@ def target(fields: dict[str, Any]) -> tuple[str, int | None]:
 def topk_query(fields: dict[str, Any], manifest: Manifest) -> TopKQuery:
     """The question of /v1/topk; raises BadInput."""
     return TopKQuery(
-        float_rows("contexts", required(fields, "contexts"), manifest.dim),
+        parse_float_rows("contexts", required(fields, "contexts"), manifest.dim),
         whole(required(fields, "k")),
         ids_of(fields, "allow"),
         ids_of(fields, "ban"),
@@ -59,14 +59,14 @@ def topk_query(fields: dict[str, Any], manifest: Manifest) -> TopKQuery:
 
 def ids_of(fields: dict[str, Any], name: str) -> IdArray | None:
     """An optional list of ids, flat or one a row."""
-    return id_rows(name, fields[name]) if name in fields else None
+    return parse_id_rows(name, fields[name]) if name in fields else None
 
 
 def score_query(fields: dict[str, Any], manifest: Manifest) -> ScoreQuery:
     """The question of /v1/score; raises BadInput."""
     return ScoreQuery(
-        float_rows("contexts", required(fields, "contexts"), manifest.dim),
-        id_rows("ids", required(fields, "ids")),
+        parse_float_rows("contexts", required(fields, "contexts"), manifest.dim),
+        parse_id_rows("ids", required(fields, "ids")),
         flag(fields, "exact"),
     )
 

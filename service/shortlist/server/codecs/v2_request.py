@@ -9,14 +9,24 @@ import numpy as np
 
 from shortlist.bundle.manifest import Manifest
 from shortlist.core.arrays import Array
-from shortlist.core.checks import cut, is_count, mapping
+from shortlist.core.checks import cut, is_count, parse_object
 from shortlist.core.queries import Query, Result, ScoreQuery, TopKQuery
 from shortlist.core.results import Labels
 from shortlist.errors import BadInput
 from shortlist.server.messages.headers import Headers
 from shortlist.server.messages.json_fields import flag, parse_json, whole
 from shortlist.server.scheduling.tasks import TopKWork, Work
-from shortlist.wire.open_inference import ALLOW, BAN, CONTEXT, DATATYPES, IDS, Memory, Tensor, split, tensors
+from shortlist.wire.open_inference import (
+    ALLOW,
+    BAN,
+    CONTEXT,
+    DATATYPES,
+    IDS,
+    SharedRegions,
+    Tensor,
+    parse_tensors,
+    split_body,
+)
 
 from .v2_response import OUTPUTS, Prepared, Wanted, encode, prepared, wanted_outputs
 
@@ -79,7 +89,7 @@ class Template:
 class Codec:
     """The requests and answers of one model."""
 
-    def __init__(self, manifest: Manifest, labels: Labels | None = None, memory: Memory | None = None) -> None:
+    def __init__(self, manifest: Manifest, labels: Labels | None = None, memory: SharedRegions | None = None) -> None:
         """labels: [V + 1], for classification. memory: shared regions, where they are served."""
         self.manifest, self.labels, self.memory = manifest, labels, memory
         self.templates: dict[bytes, Template] = {}
@@ -92,7 +102,7 @@ class Codec:
         known = self.known(body, header) if header is not None else None
         if known is not None:
             return known
-        text, binary = split(body, header)
+        text, binary = split_body(body, header)
         if not text and header is not None:
             return self.raw_request(binary)
         return self.parsed(text, binary)
@@ -108,8 +118,8 @@ class Codec:
     def parsed(self, text: memoryview, binary: memoryview) -> Infer:
         """A request whose text was not seen before."""
         content = parse_json(text)
-        given = tensors(content.get("inputs"), binary, self.manifest.name, self.memory)
-        parameters = mapping(content, "parameters", "the request")
+        given = parse_tensors(content.get("inputs"), binary, self.manifest.name, self.memory)
+        parameters = parse_object(content, "parameters", "the request")
         check_parameters(parameters)
         scoring = IDS in given
         outputs = wanted_outputs(content, flag(parameters, "binary_data_output"), scoring)
@@ -136,7 +146,7 @@ class Codec:
     def raw_request(self, binary: memoryview) -> Infer:
         """The protocol's raw binary request: one context vector, no JSON; every output is binary."""
         tensor = Tensor(CONTEXT, "FP32", (1, self.manifest.dim), binary)
-        query = TopKQuery(tensor.array(self.manifest.name), min(DEFAULT_K, self.manifest.max_k))
+        query = TopKQuery(tensor.to_array(self.manifest.name), min(DEFAULT_K, self.manifest.max_k))
         return Infer("", query, dict.fromkeys(OUTPUTS, Wanted(binary=True)))
 
     def encode(self, request: Infer, result: Result) -> tuple[bytes, Headers]:
@@ -237,4 +247,4 @@ def input_array(tensor: Tensor, manifest: Manifest) -> Array:
         )
     if len(tensor.shape) not in (1, 2):
         raise BadInput(f"input '{tensor.name}' has {len(tensor.shape)} dimensions: send [m] or [rows, m]")
-    return tensor.array(manifest.name)
+    return tensor.to_array(manifest.name)

@@ -12,7 +12,7 @@ import orjson
 
 from shortlist.bundle.manifest import Manifest
 from shortlist.core.arrays import Array
-from shortlist.core.checks import cut, is_count, mapping
+from shortlist.core.checks import cut, is_count, parse_object
 from shortlist.core.queries import Result
 from shortlist.core.results import NO_CLASS, Labels
 from shortlist.errors import BadInput
@@ -24,10 +24,10 @@ from shortlist.wire.open_inference import (
     JSON_TYPE,
     LOGPROBS,
     SCORED,
-    Memory,
     Region,
-    describe,
-    region_of,
+    SharedRegions,
+    describe_tensor,
+    parse_region,
 )
 
 OUTPUTS = {IDS: "INT64", LOGPROBS: "FP32", SCORED: "INT32"}
@@ -66,7 +66,7 @@ class Prepared:
 
 def prepared(manifest: Manifest, identity: str, outputs: Mapping[str, Wanted], result: Result) -> Prepared:
     """What answers of this result's shape share."""
-    described = [describe(name, getattr(result, name), binary=True) for name in outputs]
+    described = [describe_tensor(name, getattr(result, name), binary=True) for name in outputs]
     text = answer_text(manifest, identity, described, result)
     size = len(text) + sum(getattr(result, name).nbytes for name in outputs)
     return Prepared(text, [*binary_headers(text), (CONTENT_LENGTH, str(size).encode())], tuple(outputs))
@@ -111,8 +111,8 @@ def wanted_outputs(content: dict[str, Any], binary: bool, scoring: bool) -> dict
 def wanted_output(entry: dict[str, Any], binary: bool, scoring: bool) -> Wanted:
     """One requested output; raises BadInput."""
     name = entry["name"]
-    parameters = mapping(entry, "parameters", f"output '{name}'")
-    region, classes = region_of(parameters, f"output '{name}'"), parameters.get("classification", 0)
+    parameters = parse_object(entry, "parameters", f"output '{name}'")
+    region, classes = parse_region(parameters, f"output '{name}'"), parameters.get("classification", 0)
     if not is_count(classes):
         raise BadInput(f"classification of '{name}' is {cut(classes)}: send a whole number from 0")
     if classes and (scoring or name != LOGPROBS):
@@ -128,7 +128,7 @@ def encode(
     outputs: Mapping[str, Wanted],
     result: Result,
     labels: Labels | None,
-    memory: Memory | None,
+    memory: SharedRegions | None,
 ) -> tuple[bytes, Headers]:
     """The response's body and headers."""
     described, blobs = [], []
@@ -145,18 +145,18 @@ def encode(
     return b"".join([text, *blobs]), binary_headers(text)
 
 
-def numbers(name: str, values: Array, wanted: Wanted, memory: Memory | None) -> tuple[dict[str, Any], bytes]:
+def numbers(name: str, values: Array, wanted: Wanted, memory: SharedRegions | None) -> tuple[dict[str, Any], bytes]:
     """One output's entry and its bytes; in JSON its numbers are flat, and -inf is the least float32."""
     if wanted.region is not None:
         return in_region(name, values, wanted.region, memory), b""
-    entry = describe(name, values, binary=wanted.binary)
+    entry = describe_tensor(name, values, binary=wanted.binary)
     if wanted.binary:
         return entry, values.tobytes()
     flat = np.ascontiguousarray(values).reshape(-1)
     return entry | {"data": np.maximum(flat, LEAST) if name == LOGPROBS else flat}, b""
 
 
-def in_region(name: str, values: Array, region: Region, memory: Memory | None) -> dict[str, Any]:
+def in_region(name: str, values: Array, region: Region, memory: SharedRegions | None) -> dict[str, Any]:
     """Put an output into shared memory; raises BadInput where it does not fit."""
     content = values.tobytes()
     if memory is None:
@@ -164,7 +164,7 @@ def in_region(name: str, values: Array, region: Region, memory: Memory | None) -
     if len(content) > region.size:
         raise BadInput(f"output '{name}' has {len(content)} bytes and {region.size} were given in '{cut(region.name)}'")
     memory.write(region.name, region.offset, content)
-    entry = describe(name, values, binary=False)
+    entry = describe_tensor(name, values, binary=False)
     place = {"shared_memory_region": region.name, "shared_memory_byte_size": len(content)}
     return entry | {"parameters": place | ({"shared_memory_offset": region.offset} if region.offset else {})}
 

@@ -220,7 +220,7 @@ class Service:
         rows, most = len(query.contexts), self.settings.max_rows
         if rows > most:
             raise TooLarge(f"the request has {rows} rows and this server takes {most}: send fewer in one request")
-        size = query.cells * CELL_BYTES
+        size = query.result_size * CELL_BYTES
         if size > self.settings.answer_limit:
             raise TooLarge(
                 f"the answer would have {size} bytes, over the limit of {self.settings.answer_limit}: "

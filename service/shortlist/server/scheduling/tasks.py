@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from shortlist.core.filters import Legal
+from shortlist.core.filters import ClassFilter
 from shortlist.core.queries import Query, Result, ScoreQuery, Scores, TopKQuery
 from shortlist.core.results import FloatArray, IdArray, PlanResult, TopK, joined
 from shortlist.head import Head, finished
@@ -82,7 +82,7 @@ class TopKWork:
     normalizer: str
     contexts: FloatArray
     k: int
-    legal: Legal
+    legal: ClassFilter
     kind: Hashable
     alone: bool  # allow and ban lists are of a request's own shape
 
@@ -115,7 +115,7 @@ class TopKWork:
         works: list[TopKWork] = [piece.work for piece in pieces]  # type: ignore[misc]  # of one group, so of one kind
         parts = [work.contexts[piece.start : piece.stop] for work, piece in zip(works, pieces, strict=True)]
         contexts = parts[0] if len(parts) == 1 else np.concatenate(parts)
-        legal = self.legal.rows(pieces[0].start, pieces[0].stop)
+        legal = self.legal.slice_rows(pieces[0].start, pieces[0].stop)
         result = self.head.run(self.plan, contexts, max(work.k for work in works), legal)
         if len(pieces) == 1:
             return [result]
