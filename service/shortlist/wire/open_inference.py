@@ -1,7 +1,8 @@
-"""The Open Inference Protocol's tensors on the wire, as both server and client need them.
+"""Tensors of the Open Inference Protocol as bytes, for the server and the client alike.
 
-A body is JSON, then the bytes of its binary tensors in order, little-endian, without padding. The header
-`Inference-Header-Content-Length` says where the JSON ends; without it the whole body is JSON.
+A body is JSON followed by the bytes of its binary tensors in order, little-endian and without padding. The header
+`Inference-Header-Content-Length` gives the length of the JSON; without that header the whole body is JSON. See the
+protocol's binary tensor data extension (github.com/triton-inference-server/server, docs/protocol).
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ LOGPROBS, SCORED = "logprobs", "scored"
 DATATYPES: dict[str, np.dtype[Any]] = {
     "FP32": np.dtype("<f4"),
     "FP16": np.dtype("<f2"),
-    "BF16": np.dtype("<u2"),  # the upper half of a float32
+    "BF16": np.dtype("<u2"),  # numpy has no bfloat16: these are its bits, the upper half of a float32
     "INT64": np.dtype("<i8"),
     "INT32": np.dtype("<i4"),
 }
@@ -41,17 +42,17 @@ JSON_CODES = {"FP32": FLOAT32_CODE, "INT64": INT64_CODE, "INT32": INT64_CODE}
 
 
 class SharedRegions(Protocol):
-    """Shared memory that requests may name instead of carrying data; raises BadInput."""
+    """Registered regions of shared memory, which a request may name instead of carrying data; all raise BadInput."""
 
     def read(self, region: str, offset: int, size: int) -> memoryview:
-        """A copy of `size` bytes from `offset` on: its owner may write on."""
+        """Copy `size` bytes from `offset` on: their owner may go on writing there."""
 
     def write(self, region: str, offset: int, data: bytes) -> None:
-        """Put bytes there."""
+        """Write `data` from `offset` on."""
 
 
 class Region(NamedTuple):
-    """A part of a registered region, in bytes."""
+    """A part of a registered region of shared memory: `offset` and `size` are in bytes."""
 
     name: str
     offset: int
@@ -60,7 +61,7 @@ class Region(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """One tensor as it came: `raw` bytes, or `data` from JSON."""
+    """One tensor of a body, not parsed yet: its `raw` bytes, or `data` as JSON gave it."""
 
     name: str
     datatype: str
@@ -69,9 +70,9 @@ class Tensor:
     data: Any = None
 
     def to_array(self, model: str) -> Array:
-        """Its numbers in the shape that it announces; BF16 as float32. Binary ones share the body's memory.
+        """Parse the numbers into an array of the announced shape; BF16 becomes float32.
 
-        Raises BadInput when their count or kind is not what was announced.
+        Binary numbers share the body's memory. Raises BadInput where count or datatype differ from what was announced.
         """
         if self.datatype not in DATATYPES:
             raise BadInput(f"datatype '{cut(self.datatype)}' of '{self.name}' is not one of {', '.join(DATATYPES)}")
@@ -82,7 +83,7 @@ class Tensor:
             raise BadInput(f"shape {list(self.shape)} of '{self.name}' is impossible") from None
 
     def parse_bytes(self, raw: memoryview, model: str) -> Array:
-        """[n] from the wire."""
+        """Parse the raw bytes into [n]; raises BadInput."""
         dtype = DATATYPES[self.datatype]
         expected = math.prod(self.shape) * dtype.itemsize
         if len(raw) != expected:
@@ -96,7 +97,7 @@ class Tensor:
         return numbers
 
     def parse_json(self) -> Array:
-        """[n] from JSON."""
+        """Parse the JSON numbers, flat or nested, into [n]; raises BadInput."""
         if self.datatype not in JSON_CODES:
             raise BadInput(f"'{self.name}' is {self.datatype}, which JSON cannot carry: send it as binary data")
         numbers = parse_numbers(f"'{self.name}'", self.data, JSON_CODES[self.datatype])
@@ -106,17 +107,20 @@ class Tensor:
 
 
 def align(numbers: Array) -> Array:
-    """The same numbers where runtimes want them."""
+    """Return `numbers`, copied if they are not aligned to their size, as ONNX Runtime and numba need them."""
     return numbers if numbers.flags.aligned else numbers.copy()
 
 
 def widen_bfloat16(bfloat16: npt.NDArray[np.uint16]) -> npt.NDArray[np.float32]:
-    """bfloat16 bits as float32: they are its upper half."""
+    """Convert bfloat16 bits to float32, of which they are the upper half."""
     return (bfloat16.astype(np.uint32) << 16).view(np.float32)
 
 
 def split_body(body: bytes, header: str | None) -> tuple[memoryview, memoryview]:
-    """The JSON and the binary part of a body; raises BadInput when the header is no length inside it."""
+    """Split a body into its JSON and its binary part, without a copy.
+
+    header: value of `LENGTH_HEADER`, None if it was not sent. Raises BadInput if that is no length within the body.
+    """
     whole = memoryview(body)
     if header is None:
         return whole, whole[len(whole) :]
@@ -129,26 +133,26 @@ def split_body(body: bytes, header: str | None) -> tuple[memoryview, memoryview]
 def parse_tensors(
     entries: Any, binary: memoryview, model: str, memory: SharedRegions | None = None
 ) -> dict[str, Tensor]:
-    """The tensors that `entries` (`inputs` or `outputs`) describe, by name, each with its part of `binary`.
+    """Parse `entries` (the JSON's `inputs` or `outputs`) into tensors by name, each with its part of `binary`.
 
-    memory: where entries may say that their bytes are. Raises BadInput when an entry is malformed or bytes are
-    missing or left over.
+    memory: the regions that entries may name, None where shared memory is not served. Raises BadInput where an entry
+    is malformed, a name occurs twice, or bytes are missing or left over.
     """
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
         raise BadInput("inputs must be a list of objects with name, shape and datatype")
-    found: dict[str, Tensor] = {}
+    parsed: dict[str, Tensor] = {}
     for entry in entries:
         tensor, binary = parse_tensor(entry, binary, memory)
-        if tensor.name in found:
+        if tensor.name in parsed:
             raise BadInput(f"input '{tensor.name}' already exists in request")
-        found[tensor.name] = tensor
+        parsed[tensor.name] = tensor
     if binary:
         raise BadInput(f"unexpected additional input data for model '{model}'")
-    return found
+    return parsed
 
 
 def parse_tensor(entry: dict[str, Any], binary: memoryview, memory: SharedRegions | None) -> tuple[Tensor, memoryview]:
-    """One tensor, and what is left of `binary`."""
+    """Parse one entry; returns its tensor and the rest of `binary`. Raises BadInput."""
     name, shape, datatype = entry.get("name"), entry.get("shape"), entry.get("datatype")
     if not isinstance(name, str) or not isinstance(datatype, str):
         raise BadInput("each input needs a name and a datatype, both text")
@@ -168,7 +172,10 @@ def parse_tensor(entry: dict[str, Any], binary: memoryview, memory: SharedRegion
 
 
 def parse_region(parameters: dict[str, Any], where: str) -> Region | None:
-    """The shared memory that an input or output names; raises BadInput."""
+    """Parse the shared memory that an input's or output's `parameters` name, None for none; raises BadInput.
+
+    where: the subject of the error's sentence.
+    """
     name = parameters.get("shared_memory_region")
     if name is None:
         return None
@@ -179,14 +186,14 @@ def parse_region(parameters: dict[str, Any], where: str) -> Region | None:
 
 
 def read_region(region: Region, memory: SharedRegions | None) -> memoryview:
-    """What is there now; raises BadInput where shared memory is not served."""
+    """Copy the bytes that are in a region now; raises BadInput, also where shared memory is not served."""
     if memory is None:
         raise BadInput("shared memory is not served: start the server with --shared-memory, or send data in the body")
     return memory.read(region.name, region.offset, region.size)
 
 
 def describe_tensor(name: str, values: Array, *, binary: bool) -> dict[str, Any]:
-    """The JSON entry of a tensor, without the data."""
+    """Return a tensor's JSON entry without its data: name, datatype, shape, and its size in bytes if it is binary."""
     entry: dict[str, Any] = {"name": name, "datatype": DATATYPE_NAMES[values.dtype], "shape": list(values.shape)}
     if binary:
         entry["parameters"] = {"binary_data_size": values.nbytes}
@@ -194,5 +201,5 @@ def describe_tensor(name: str, values: Array, *, binary: bool) -> dict[str, Any]
 
 
 def join_body(header: bytes, arrays: Iterable[Array]) -> bytes:
-    """JSON and binary tensors as one body."""
+    """Join the JSON and the bytes of binary tensors into one body."""
     return b"".join([header, *(values.tobytes() for values in arrays)])

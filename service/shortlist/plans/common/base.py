@@ -9,7 +9,7 @@ import numpy as np
 
 from shortlist.bundle.reader import Bundle
 from shortlist.core.filters import ClassFilter
-from shortlist.core.results import NO_CLASS, FloatArray, IdArray, PlanResult, joined
+from shortlist.core.results import NO_CLASS, FloatArray, IdArray, PlanResult
 
 from .selection import ranked
 from .tally import Tally
@@ -87,7 +87,9 @@ def by_chunks(
 ) -> PlanResult:
     """`call` with `step` rows of `contexts` [B, d] at a time and their lists; once where there are none."""
     starts = range(0, max(len(contexts), 1), step)
-    return joined([call(contexts[start : start + step], legal.slice_rows(start, start + step)) for start in starts])
+    return PlanResult.concat(
+        [call(contexts[start : start + step], legal.slice_rows(start, start + step)) for start in starts]
+    )
 
 
 def log_sum_exp(logits: FloatArray) -> np.float32:

@@ -13,7 +13,7 @@ import numpy as np
 
 from shortlist.bundle.reader import INDEX, Bundle
 from shortlist.core.filters import UNRESTRICTED, ClassFilter
-from shortlist.core.results import FloatArray, IdArray, PlanResult, empty_result, joined
+from shortlist.core.results import FloatArray, IdArray, PlanResult, empty_result
 from shortlist.plans.common.base import MOST_COMPILED, Plan, chunk_rows, log_sum_exp, take_best
 from shortlist.runtime.session import Graph
 
@@ -80,7 +80,7 @@ class GatedPlan(Plan):
         if at_once and self.compiled is not None and len(contexts) <= FEW_COMPILED and k <= MOST_COMPILED:
             return self.compiled(contexts, k)
         if at_once and self.fused is not None and len(contexts) <= FEW:
-            return joined([self.answer_at_once(self.fused, row[None], k) for row in contexts])
+            return PlanResult.concat([self.answer_at_once(self.fused, row[None], k) for row in contexts])
         if at_once and self.batch is not None:
             return self.answer_at_once(self.batch, contexts, k)
         result = empty_result(len(contexts), k)

@@ -14,7 +14,7 @@ import numpy as np
 
 from shortlist.core.filters import ClassFilter
 from shortlist.core.queries import Query, Result, ScoreQuery, Scores, TopKQuery
-from shortlist.core.results import FloatArray, IdArray, PlanResult, TopK, joined
+from shortlist.core.results import FloatArray, IdArray, PlanResult, TopK
 from shortlist.head import Head, finished
 from shortlist.plans.registry import Plan
 
@@ -124,7 +124,7 @@ class TopKWork:
 
     def finish(self, parts: list[PlanResult]) -> TopK:
         """See Work."""
-        return finished(joined(parts), self.normalizer)
+        return finished(PlanResult.concat(parts), self.normalizer)
 
 
 def cut(result: PlanResult, start: int, stop: int, k: int) -> PlanResult:
