@@ -33,10 +33,10 @@ def graph(small_repository):
 
 @pytest.fixture
 def rehearsed(monkeypatch):
-    """`cuda:0` is taken for the CPU: all that a GPU would run, but for CUDA."""
+    """`cuda:0` stands for the CPU: all that a GPU would run, but for CUDA."""
     monkeypatch.setattr(runtime, "check_provider", lambda session, device: None)
     monkeypatch.setattr(runtime, "parse_device", lambda device: ("cpu", 0))
-    monkeypatch.setattr(runtime, "providers", lambda device, *, capture=False: ["CPUExecutionProvider"])
+    monkeypatch.setattr(runtime, "list_providers", lambda device, *, capture=False: ["CPUExecutionProvider"])
     monkeypatch.setattr(head_module, "resolve_device", lambda device: device)
 
 
@@ -44,13 +44,13 @@ def rehearsed(monkeypatch):
 def test_equals_a_plain_run(graph, count):
     fixed = FixedShapeSession(graph.session, "cpu", 0)
     for part in (rows[:count], -rows[:count], rows[:count]):
-        (found,), (plain,) = fixed(part), graph(context=part)
-        assert found.shape == plain.shape
-        np.testing.assert_allclose(found, plain, atol=1e-4)
+        (result,), (plain,) = fixed(part), graph(context=part)
+        assert result.shape == plain.shape
+        np.testing.assert_allclose(result, plain, atol=1e-4)
 
 
 def test_buffers_stay_where_they_are(graph):
-    """One set for each size, whatever was asked for; an answer is not overwritten by the next."""
+    """One set for each size, whatever ran; a result is not overwritten by the next."""
     fixed = FixedShapeSession(graph.session, "cpu", 0)
     first = fixed(rows[:5])[0]
     kept, place = first.copy(), fixed.slots[8].context.data_ptr()
@@ -107,27 +107,27 @@ def test_another_device_has_a_crossover_of_its_own(tmp_path, rehearsed, monkeypa
 
 
 def test_a_graph_that_cannot_be_captured_is_opened_without(small_repository, monkeypatch):
-    asked = []
+    captures = []
 
     def providers(device, *, capture=False):
-        asked.append(capture)
+        captures.append(capture)
         return ["NoSuchExecutionProvider" if capture else "CPUExecutionProvider"]
 
-    monkeypatch.setattr(runtime, "providers", providers)
+    monkeypatch.setattr(runtime, "list_providers", providers)
     path = small_repository / "dense" / "1" / "graphs" / "dense.onnx"
     session = runtime.open_session(path, "cuda:0", runtime.make_options(1, prepack=False), capture=True)
-    assert (asked, session.get_providers()) == ([True, False], ["CPUExecutionProvider"])
+    assert (captures, session.get_providers()) == ([True, False], ["CPUExecutionProvider"])
 
 
 def test_cuda_is_asked_for_exact_products():
-    ((name, chosen), second) = runtime.list_providers("cuda:3", capture=True)
+    ((name, settings), second) = runtime.list_providers("cuda:3", capture=True)
     assert (name, second) == ("CUDAExecutionProvider", "CPUExecutionProvider")
-    assert chosen == {"device_id": 3, "use_tf32": "0", "enable_cuda_graph": "1"}
+    assert settings == {"device_id": 3, "use_tf32": "0", "enable_cuda_graph": "1"}
     assert runtime.list_providers("cuda:0")[0][1]["enable_cuda_graph"] == "0"
     assert runtime.parse_device("cuda:3") == ("cuda", 3)
 
 
-def test_a_session_that_came_up_on_the_cpu_is_told(graph):
+def test_a_session_that_came_up_on_the_cpu_is_refused(graph):
     with pytest.raises(DeviceError, match="cuda:0 could not be used"):
         runtime.check_provider(graph.session, "cuda:0")
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import shortlist
 from shortlist.errors import BadInput, BundleError, DeviceError
-from shortlist.runtime import session
+from shortlist.runtime import devices, session
 from shortlist.runtime.devices import import_onnxruntime, resolve_device
 from shortlist.runtime.session import Graph, make_options
 
@@ -31,10 +31,10 @@ def test_no_device(device):
 
 
 def test_threads_and_spinning_are_set():
-    chosen = make_options(3, prepack=False)
-    assert chosen.intra_op_num_threads == 3
-    assert chosen.get_session_config_entry("session.intra_op.allow_spinning") == "0"
-    assert chosen.get_session_config_entry("session.disable_prepacking") == "1"
+    options = make_options(3, prepack=False)
+    assert options.intra_op_num_threads == 3
+    assert options.get_session_config_entry("session.intra_op.allow_spinning") == "0"
+    assert options.get_session_config_entry("session.disable_prepacking") == "1"
 
 
 @pytest.mark.parametrize("threads", [-3, 0])
@@ -43,17 +43,17 @@ def test_threads_are_one_or_more(threads):
         make_options(threads, prepack=False)
 
 
-@pytest.mark.parametrize(("there", "told"), [(("onnxruntime", "onnxruntime-gpu"), True), (("onnxruntime",), False)])
-def test_two_builds_of_onnx_runtime(monkeypatch, there, told):
-    monkeypatch.setattr(session, "is_installed", there.__contains__)
-    session.check_single.cache_clear()
-    with pytest.raises(DeviceError, match="are both installed") if told else contextlib.nullcontext():
+@pytest.mark.parametrize(("there", "refused"), [(("onnxruntime", "onnxruntime-gpu"), True), (("onnxruntime",), False)])
+def test_two_builds_of_onnx_runtime(monkeypatch, there, refused):
+    monkeypatch.setattr(devices, "is_installed", there.__contains__)
+    devices.check_single_build.cache_clear()
+    with pytest.raises(DeviceError, match="are both installed") if refused else contextlib.nullcontext():
         import_onnxruntime()
 
 
 def test_what_is_installed():
-    assert session.is_installed("onnxruntime")
-    assert not session.is_installed("onnxruntime-of-nobody")
+    assert devices.is_installed("onnxruntime")
+    assert not devices.is_installed("onnxruntime-of-nobody")
 
 
 def test_a_graph_that_is_none(tmp_path):
@@ -82,7 +82,7 @@ def test_weights_are_mapped_not_copied(tmp_path):
     assert private() - before < dense.weight.nbytes
 
 
-def test_the_core_is_asked_and_without_one_the_session(tmp_path):
+def test_the_core_runs_and_without_one_the_session(tmp_path):
     from shortlist_exporter.graphs.dense import write_rows
 
     from tests.support.layers import make_dense
@@ -96,5 +96,5 @@ def test_the_core_is_asked_and_without_one_the_session(tmp_path):
     np.testing.assert_array_equal(graph.run_outputs(graph.outputs, inputs)[0], expected)
     with pytest.raises(Exception, match="nput"):
         graph(context=inputs["context"])
-    plain = type("Session", (), {"run": lambda self, outputs, inputs, options=None: "asked"})()
-    assert session.runner(plain)([], {}, None) == "asked"
+    plain = type("Session", (), {"run": lambda self, outputs, inputs, options=None: "ran"})()
+    assert session.get_run(plain)([], {}, None) == "ran"
