@@ -1,8 +1,8 @@
-"""bounds.onnx by compiled loops: every logit's estimate from int8 rows, and how far off it may be.
+"""bounds.onnx by compiled loops: an estimate of every logit from int8 rows, and a bound on its error.
 
-Equals the graph but for roundings, which may move a digit, and faster: rows are read at the speed of the memory, not at
-that of an operator's kernel. Sums of bytes are exact, as there; floating-point operations are those that the exporter's
-`certificate` accounts for, in blocks of the same size, and are not contracted or reordered.
+Equal to the graph but for rounding, which may move a digit, and faster: rows are read at the speed of memory, not at
+that of an operator's kernel. Sums of bytes are exact in both. Float operations are those that the exporter's
+`certificate` accounts for, in blocks of the same size, and LLVM may not contract or reorder them.
 """
 
 from __future__ import annotations
@@ -17,16 +17,18 @@ from shortlist.core.results import FloatArray
 from shortlist.kernels.primitives.arrays import Ints
 from shortlist.kernels.primitives.digits import COARSE_LEVELS, FINE_LEVELS, Digits, extract_digit, find_peak
 from shortlist.kernels.primitives.jit import compile_loop
-from shortlist.kernels.primitives.vnni import LANE_BYTES, LANES, VNNI, ZERO_POINT, Bytes, arrange_blocks, multiply_pair
+from shortlist.kernels.primitives.layout import LANE_BYTES, LANES, ZERO_POINT, Bytes, arrange_blocks
+from shortlist.kernels.primitives.products import multiply_pair
+from shortlist.kernels.primitives.vnni import VNNI
 from shortlist.runtime.parallel import SideBySide
 
 __all__ = ["VNNI", "CompiledBounds"]
 
 
 class BoundTables(NamedTuple):
-    """The exporter's `Bounds`: mean [d], change [b, b, d], factors [3] of norms, scale [V] and constant [V].
+    """The exporter's `Bounds`: mean [d], change of basis [b, b, d], factors [3] of norms, scale [V], constant [V].
 
-    rows: [V / LANES, W / BYTES, LANES, BYTES], filled up with zeros; W is d or a few more.
+    rows: [V / LANES, W / LANE_BYTES, LANES, LANE_BYTES], padded with zeros; W is d or a few more.
     """
 
     mean: FloatArray
@@ -39,7 +41,7 @@ class BoundTables(NamedTuple):
 
 @compile_loop
 def change_basis(context: FloatArray, mean: FloatArray, change: FloatArray, turned: FloatArray) -> Any:
-    """Write (context - mean) P into `turned` [d], summed in blocks; returns |context - mean|."""
+    """Write (context - mean) P to `turned` [d], summed in blocks; returns |context - mean|."""
     blocks, part = len(change), np.empty(turned.size, np.float32)
     norm = 0.0
     turned[:] = 0
@@ -58,7 +60,7 @@ def change_basis(context: FloatArray, mean: FloatArray, change: FloatArray, turn
 
 @compile_loop
 def compute_norm(values: FloatArray) -> Any:
-    """Of a vector, in float64."""
+    """Return a vector's Euclidean norm, computed in float64."""
     total = 0.0
     for i in range(values.size):
         total += np.float64(values[i]) * np.float64(values[i])
@@ -69,7 +71,10 @@ def compute_norm(values: FloatArray) -> Any:
 def quantize_contexts(
     contexts: FloatArray, tables: BoundTables, digits: Digits, steps: FloatArray, shifts: Ints, spreads: FloatArray
 ) -> None:
-    """Digits of int8 of contexts in the rows' basis [B, 2, W], their steps and shifts [B, 2]; spreads [B, 1]."""
+    """Change the basis of contexts [B, d] and split them into digits.
+
+    Writes digits [B, 2, W] int8, steps and shifts [B, 2] of the digits, and `spreads` [B, 1], which bound the errors.
+    """
     dim = tables.mean.size
     turned = np.empty(dim, np.float32)
     for row in range(len(contexts)):
@@ -86,7 +91,7 @@ def quantize_contexts(
 def estimate_logits(
     first: int, last: int, tables: BoundTables, digits: Digits, steps: FloatArray, shifts: Ints, estimates: FloatArray
 ) -> None:
-    """Estimates [B, V] of the classes of blocks `first` to `last` - 1; each row of weights is read once for all B."""
+    """Write estimates [B, V] of the classes of blocks `first` to `last` - 1, reading each row of weights once."""
     sums = np.empty(2 * LANES, np.int32)
     for block in range(first, last):
         start = LANES * block
@@ -100,10 +105,13 @@ def estimate_logits(
 
 
 class CompiledBounds:
-    """Called as the graph is. Threads may share it."""
+    """Bounds on all logits, called as the graph is. Threads may share it."""
 
     def __init__(self, bundle: Bundle, arrays: dict[str, npt.NDArray[Any]], threads: int) -> None:
-        """Lay out the rows and compile, which takes seconds where nothing is kept. arrays: certificate.safetensors."""
+        """Lay out the rows and compile the loops, which takes seconds where they are not cached.
+
+        arrays: of certificate.safetensors. threads: that may share a call.
+        """
         self.side_by_side = SideBySide(threads)
         manifest = bundle.manifest
         folder, dim = bundle.graph("bounds").parent, manifest.dim
@@ -124,7 +132,7 @@ class CompiledBounds:
         self(np.zeros((1, dim), np.float32))
 
     def __call__(self, context: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Estimates [B, V] and spreads [B, 1] of `context` [B, d]."""
+        """Return estimates [B, V] and spreads [B, 1] of `context` [B, d], all float32."""
         contexts = context if context.flags.carray else context.copy()
         count, (blocks, quads, *_) = len(contexts), self.tables.rows.shape
         estimates, spreads = np.empty((count, self.tables.scale.size), np.float32), np.empty((count, 1), np.float32)
@@ -144,7 +152,7 @@ class CompiledBounds:
 
 
 def unsigned(columns: npt.NDArray[np.int8]) -> Bytes:
-    """int8 [d, V] -> uint8 [V or a few more, d or a few more], zeros added: whole blocks, an even number of steps."""
+    """Transpose int8 [d, V] to uint8 rows, padded with zeros to whole blocks and an even number of lines in each."""
     dim, classes = columns.shape
     rows = np.full((classes + -classes % LANES, dim + -dim % (2 * LANE_BYTES)), ZERO_POINT, np.uint8)
     np.add(columns.T, ZERO_POINT, out=rows[:classes, :dim], dtype=np.int16, casting="unsafe")

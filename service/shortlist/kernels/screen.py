@@ -1,4 +1,4 @@
-"""Plan `screen` by compiled loops, with a screen or a gate: tables, mapped as the exporter laid them, and the calls."""
+"""Plan `screen` by compiled loops, with a screen or a gate: the tables, mapped as the exporter wrote them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from . import screen_loops
 
 
 class ScreenLimits(Protocol):
-    """The plan's options, read at every call, since they may be changed."""
+    """The plan's settings, which are read at every call."""
 
     probes: int
     probe_margin: float
@@ -27,37 +27,40 @@ class ScreenLimits(Protocol):
 
 
 class RowLoops:
-    """Rows over the sets that a chooser picks for each. Threads may share it."""
+    """Searches each row in the sets (clusters or experts) that a chooser picks for it. Threads may share it."""
 
     def __init__(
         self, search_all: Any, search_some: Any, chooser: FloatArray, tables: Iterable[npt.NDArray[Any]], threads: int
     ) -> None:
-        """at_once, some: the loop over all rows, and the one over some. chooser: [d, n] of n sets. tables: theirs."""
+        """chooser: [d, n] float32, a column for each of n sets. tables: passed to the loops before the options.
+
+        search_all, search_some: the loop over all rows, and the one over some of them. threads: that may share a call.
+        """
         self.at_once, self.some = search_all, search_some
         self.chooser, self.tables, self.side_by_side = chooser, tuple(tables), SideBySide(threads)
 
     def compile_loops(self, *options: float) -> None:
-        """By a first call of both loops."""
+        """Compile both loops by calling them."""
         for rows in (1, 2):
             self.search(np.zeros((rows, len(self.chooser)), np.float32), 1, *options)
 
     def search(self, contexts: FloatArray, k: int, *options: float) -> PlanResult:
-        """Of `contexts` [B, d]; several threads share them in the order of their best sets."""
-        rows, found = as_carray(contexts), empty_result(len(contexts), k)
-        rest = *self.tables, *options, found.ids, found.logits, found.log_normalizer, found.scored
+        """Search `contexts` [B, d]; several threads share the rows in the order of their best sets."""
+        rows, result = as_carray(contexts), empty_result(len(contexts), k)
+        rest = *self.tables, *options, result.ids, result.logits, result.log_normalizer, result.scored
         if self.side_by_side.threads < 2 or len(rows) < 2:
             self.at_once(rows, self.chooser, *rest)
         else:
             scores, order = screen_loops.choose_sets(rows, self.chooser)
             self.side_by_side(lambda part: self.some(part, rows, scores, *rest), order)
-        return found
+        return result
 
 
 class CompiledScreen(RowLoops):
-    """Rows, each over its best one or two clusters."""
+    """Searches each row in its best one or two clusters."""
 
     def __init__(self, bundle: Bundle, index: dict[str, npt.NDArray[Any]], threads: int) -> None:
-        """Map the weights and compile, which takes seconds where nothing is kept. index: see ScreenPlan."""
+        """Map the weights and compile the loops: seconds where they are not cached. index: of index.safetensors."""
         finishing = np.array([bundle.manifest.logit_scale, bundle.manifest.soft_cap or 0.0])
         chooser, *sets = tables(bundle, index, "screen")
         loops = screen_loops.screen_all_rows, screen_loops.screen_rows
@@ -70,16 +73,16 @@ class CompiledScreen(RowLoops):
         return readable(bundle, index, "screen", (bundle.manifest.dim, bundle.manifest.dim + 1))
 
     def __call__(self, contexts: FloatArray, k: int, limits: ScreenLimits) -> PlanResult:
-        """Answers of `contexts` [B, d], but for rows whose `scored` is LEFT, with over two clusters, or TO_DENSE."""
+        """Search `contexts` [B, d]; rows that open over two clusters get `scored` UNSCORED, rows for dense TO_DENSE."""
         dense_margin = 0.0 if limits.fallback is None else limits.dense_margin
         return self.search(contexts, k, limits.probes, limits.probe_margin, dense_margin)
 
 
 class CompiledGate(RowLoops):
-    """Rows, each over the expert that the gate picks for it."""
+    """Searches each row in the expert that the gate picks for it."""
 
     def __init__(self, bundle: Bundle, index: dict[str, npt.NDArray[Any]], threads: int) -> None:
-        """Map the weights and compile, which takes seconds where nothing is kept. index: see GatedPlan."""
+        """Map the weights and compile the loops: seconds where they are not cached. index: of index.safetensors."""
         chooser, *sets = tables(bundle, index, "gate")
         super().__init__(screen_loops.gate_all_rows, screen_loops.gate_rows, chooser, sets, threads)
         self.compile_loops()
@@ -91,7 +94,7 @@ class CompiledGate(RowLoops):
         return not int8 and readable(bundle, index, "gate", (bundle.manifest.dim + 1,))
 
     def __call__(self, contexts: FloatArray, k: int) -> PlanResult:
-        """Answers of `contexts` [B, d]."""
+        """Search `contexts` [B, d]."""
         return self.search(contexts, k)
 
 

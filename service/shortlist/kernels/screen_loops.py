@@ -1,6 +1,6 @@
 """Compiled loops over the rows of plan `screen`, by numba: weights are read where they are mapped.
 
-A graph has to slice a cluster's or expert's weights out of all, which copies them, and pays for each of its nodes.
+A graph has to slice a cluster's or expert's weights out of all, which copies them, and each of its nodes costs time.
 Each step equals the graphs' operators, but for the order of float32 sums.
 """
 
@@ -18,21 +18,21 @@ from shortlist.kernels.primitives.select import LOWEST_SCORE
 from shortlist.kernels.primitives.sums import SUM_FLAGS
 
 LOG2_E = np.float32(1.4426950408889634)
-MIN_EXPONENT = np.float32(-126)  # of powers of two that are normal numbers
+MIN_EXPONENT = np.float32(-126)  # of the powers of two that are normal float32 numbers
 HALF = np.float32(0.5)
-EXPONENT_BIAS, MANTISSA_BITS = 127, 23  # the offset and the place of float32's exponent
+EXPONENT_BIAS, MANTISSA_BITS = 127, 23  # of float32: what its exponent field adds, and where that begins
 EXP2_TERMS = tuple(
     np.float32(np.log(2.0) ** i / f) for i, f in enumerate((1, 1, 2, 6, 24, 120, 720))
-)  # 2**x, |x| <= 1/2
+)  # of 2**x, for |x| <= 1/2
 
-TO_DENSE, UNSCORED = -1, 0  # in place of the number of classes scored
+TO_DENSE, UNSCORED = -1, 0  # in place of the number of classes scored: the row is left to dense, or to the graphs
 
 compile_sums = partial(compile_loop, fastmath=SUM_FLAGS)
 
 
 @compile_sums
 def add_columns(columns: FloatArray, factors: FloatArray, sums: FloatArray) -> None:
-    """Add `factors` [m] times `columns` [m, n] to `sums` [n], four lines at a time."""
+    """Add `factors` [m] times `columns` [m, n] to `sums` [n], four rows of `columns` at a time."""
     whole = factors.size - factors.size % 4
     for i in range(0, whole, 4):
         a, b, c, d = factors[i], factors[i + 1], factors[i + 2], factors[i + 3]
@@ -47,7 +47,7 @@ def add_columns(columns: FloatArray, factors: FloatArray, sums: FloatArray) -> N
 
 @compile_sums
 def multiply_rows(rows: FloatArray, factors: FloatArray, sums: FloatArray) -> None:
-    """Products of `rows` [n, m] and `factors` [m], into `sums` [n]."""
+    """Write the products of `rows` [n, m] and `factors` [m] to `sums` [n]."""
     for i in range(sums.size):
         total, row = np.float32(0), rows[i]
         for j in range(factors.size):
@@ -57,9 +57,9 @@ def multiply_rows(rows: FloatArray, factors: FloatArray, sums: FloatArray) -> No
 
 @compile_sums
 def sum_exp(scores: FloatArray, peak: np.float32) -> np.float32:
-    """The sum of exp(scores - peak) [n], NaN where one is: powers of two by Taylor's polynomial, to 1e-6 of it.
+    """Return the sum of exp(scores - peak) over scores [n], to a relative 1e-6; NaN if a score is.
 
-    The exponential of a library is a call for each score, which no loop is vectorised over.
+    Powers of two are computed by a Taylor polynomial, since a library's exponential is a call that is not vectorised.
     """
     bits, fractions = np.empty(scores.size, np.int32), np.empty(scores.size, np.float32)
     for i in range(scores.size):
@@ -78,7 +78,7 @@ def sum_exp(scores: FloatArray, peak: np.float32) -> np.float32:
 
 @compile_loop
 def finish_logits(logits: FloatArray, logit_scale: float, soft_cap: float) -> None:
-    """Logit scale and soft-cap, 0 for none, in place."""
+    """Apply logit scale and soft-cap (0 for none) to logits [n], in place."""
     if logit_scale != 1:
         for i in range(logits.size):
             logits[i] *= np.float32(logit_scale)
@@ -90,13 +90,13 @@ def finish_logits(logits: FloatArray, logit_scale: float, soft_cap: float) -> No
 
 @compile_loop
 def precedes(logit: np.float32, class_id: int, other: np.float32, other_id: int) -> bool:
-    """Which of two classes comes first: the larger logit, of equal ones the lower id."""
+    """True if a class comes before another: its logit is larger, or equal and its id lower."""
     return bool(logit > other or (logit == other and class_id < other_id))
 
 
 @compile_loop
 def merge_best(logits: FloatArray, ids: IdArray, best: FloatArray, best_ids: IdArray) -> None:
-    """Put those of `logits` [n], of classes `ids` [n], that precede some in `best` [k], best first, in their places."""
+    """Merge `logits` [n] of classes `ids` [n] into the k best so far, which are in order, best first."""
     last = best.size - 1
     for i in range(logits.size):
         if logits[i] >= best[last] and precedes(logits[i], ids[i], best[last], best_ids[last]):
@@ -108,13 +108,13 @@ def merge_best(logits: FloatArray, ids: IdArray, best: FloatArray, best_ids: IdA
 
 
 @compile_loop
-def drop_repeated(known: IdArray, ids: IdArray, logits: FloatArray) -> int:
-    """-inf for the `logits` [n] of those ascending `ids` [n] that the ascending `known` [m] has; how many are left."""
+def drop_repeated(others: IdArray, ids: IdArray, logits: FloatArray) -> int:
+    """Set `logits` [n] of ascending `ids` [n] to -inf where `others` [m], ascending, has them; counts the rest."""
     at, new = 0, 0
     for i in range(ids.size):
-        while at < known.size and known[at] < ids[i]:
+        while at < others.size and others[at] < ids[i]:
             at += 1
-        if at < known.size and known[at] == ids[i]:
+        if at < others.size and others[at] == ids[i]:
             logits[i] = LOWEST_SCORE
         else:
             new += 1
@@ -125,7 +125,11 @@ def drop_repeated(known: IdArray, ids: IdArray, logits: FloatArray) -> int:
 def score_cluster(
     context: FloatArray, weights: FloatArray, lines: int, first: int, finishing: FloatArray, logits: FloatArray
 ) -> None:
-    """Logits [n] of the classes from `first` on in sets.bin: `lines` [n] of each set, the last the biases if over d."""
+    """Write `logits` [n] of one cluster, whose classes begin at `first` among those of all clusters.
+
+    weights: sets.bin, for each cluster `lines` rows of n numbers: d rows of weights, and one of biases if lines > d.
+    finishing [2]: logit scale and soft-cap (0 for none).
+    """
     columns = weights[first * lines : (first + logits.size) * lines].reshape(lines, logits.size)
     if lines > context.size:
         logits[:] = columns[context.size]
@@ -137,7 +141,7 @@ def score_cluster(
 
 @compile_loop
 def find_two_best(scores: FloatArray) -> Any:
-    """Places of the best and the second best of `scores` [r], of one score the same; the first of equal ones."""
+    """Return where the best and the second best of `scores` [r] are, the first of equal ones; of one score, 0 twice."""
     best, second = 0, -1
     for i in range(1, scores.size):
         if scores[i] > scores[best]:
@@ -149,9 +153,9 @@ def find_two_best(scores: FloatArray) -> Any:
 
 @compile_loop
 def choose_sets(contexts: FloatArray, columns: FloatArray) -> Any:
-    """Scores [B, n] of sets by their chooser's `columns` [d, n], and the rows [B] in the order of their best sets.
+    """Return scores [B, n] of sets by the chooser's `columns` [d, n], and the rows [B] in the order of their best sets.
 
-    Of rows that come one after the other, the later then find a set's weights in the cache.
+    In that order, the later of two rows often finds a set's weights in the processor's cache.
     """
     scores = np.zeros((len(contexts), columns.shape[1]), np.float32)
     best, ends = np.empty(len(contexts), np.int32), np.zeros(scores.shape[1] + 1, np.int32)
@@ -170,7 +174,7 @@ def choose_sets(contexts: FloatArray, columns: FloatArray) -> Any:
 
 @compile_loop
 def compute_margin(scores: FloatArray, best: int, other: int) -> float:
-    """By how much the best score leads, over its size, in double precision; of one score infinite."""
+    """Return how far the best score is ahead, relative to its size, in float64; infinity for a single score."""
     if best == other:
         return np.inf
     size = abs(np.float64(scores[best]))
@@ -195,11 +199,12 @@ def screen_rows(
     normalizer: FloatArray,
     scored: Ints,
 ) -> None:
-    """Answers of the rows in `order`, each over its best clusters; `scored` tells rows that have none: TO_DENSE, LEFT.
+    """Search the rows in `order`, each in its best clusters; others get `scored` TO_DENSE or UNSCORED.
 
     contexts: [B, d]. scores: [B, r], by the screen. weights: sets.bin. classes, offsets, tail: of the sets, as in
-    index.safetensors. finishing: logit scale and soft-cap. probes, probe_margin, dense_margin: the plan's options; what
-    opens more than two clusters is LEFT. ids, logits: [B, k], normalizer, scored: [B], written.
+    index.safetensors. finishing [2]: logit scale and soft-cap (0 for none). probes, probe_margin, dense_margin: the
+    plan's settings; a row that opens more than two clusters is UNSCORED. ids, logits: [B, k], normalizer, scored: [B],
+    written.
     """
     lines = weights.size // classes.size
     for row in order:
@@ -212,21 +217,21 @@ def screen_rows(
             continue
         first, second = offsets[best], offsets[other]
         size, more = offsets[best + 1] - first, offsets[other + 1] - second if opened == 2 else 0
-        found, new = np.empty(size + more, np.float32), 0
-        own, others = classes[first : first + size], classes[second : second + more]
-        score_cluster(context, weights, lines, first, finishing, found[:size])
-        merge_best(found[:size], own, logits[row], ids[row])
+        values, new = np.empty(size + more, np.float32), 0
+        first_ids, second_ids = classes[first : first + size], classes[second : second + more]
+        score_cluster(context, weights, lines, first, finishing, values[:size])
+        merge_best(values[:size], first_ids, logits[row], ids[row])
         if more:
-            score_cluster(context, weights, lines, second, finishing, found[size:])
-            new = drop_repeated(own, others, found[size:])
-            merge_best(found[size:], others, logits[row], ids[row])
-        normalizer[row] = logits[row, 0] + np.log(sum_exp(found, logits[row, 0])) + tail[best]
+            score_cluster(context, weights, lines, second, finishing, values[size:])
+            new = drop_repeated(first_ids, second_ids, values[size:])
+            merge_best(values[size:], second_ids, logits[row], ids[row])
+        normalizer[row] = logits[row, 0] + np.log(sum_exp(values, logits[row, 0])) + tail[best]
         scored[row] = size + new
 
 
 @compile_loop
 def screen_all_rows(contexts: FloatArray, screen: FloatArray, *others: Any) -> None:
-    """`screened`, of all rows, with the scores of `screen` [d, r]."""
+    """Search all rows by `screen_rows`, with the scores of `screen` [d, r]."""
     scores, order = choose_sets(contexts, screen)
     screen_rows(order, contexts, scores, *others)
 
@@ -244,7 +249,7 @@ def gate_rows(
     normalizer: FloatArray,
     scored: Ints,
 ) -> None:
-    """Answers of the rows in `order`, each over its best expert, into ids and logits [B, k], normalizer and scored [B].
+    """Search the rows in `order`, each in its best expert; writes ids and logits [B, k], normalizer and scored [B].
 
     contexts: [B, d]. scores: [B, K], by the gate. weights: sets.bin. classes, offsets: of the experts, as in
     index.safetensors.
@@ -259,15 +264,15 @@ def gate_rows(
             factors[i] = contexts[row, i] * scale
         factors[width - 1] = scale
         first, last = offsets[expert], offsets[expert + 1]
-        found = np.empty(last - first, np.float32)
-        multiply_rows(rows[first:last], factors, found)
-        merge_best(found, classes[first:last], logits[row], ids[row])
-        normalizer[row] = logits[row, 0] + np.log(sum_exp(found, logits[row, 0]))
+        values = np.empty(last - first, np.float32)
+        multiply_rows(rows[first:last], factors, values)
+        merge_best(values, classes[first:last], logits[row], ids[row])
+        normalizer[row] = logits[row, 0] + np.log(sum_exp(values, logits[row, 0]))
         scored[row] = last - first
 
 
 @compile_loop
 def gate_all_rows(contexts: FloatArray, gate: FloatArray, *others: Any) -> None:
-    """`gated`, of all rows, with the scores of `gate` [d, K]."""
+    """Search all rows by `gate_rows`, with the scores of `gate` [d, K]."""
     scores, order = choose_sets(contexts, gate)
     gate_rows(order, contexts, scores, *others)

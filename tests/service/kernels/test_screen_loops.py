@@ -21,7 +21,7 @@ from shortlist_models.ds.softmax import DSOptions, DSSoftmax
 from tests.support.layers import CLASSES, DIM, make_contexts, make_dense, make_head
 
 pytest.importorskip("numba")
-from shortlist.kernels import screen as compiled_rows
+from shortlist.kernels import screen as screen_kernel
 from shortlist.kernels import screen_loops
 from shortlist.kernels.screen_loops import TO_DENSE, UNSCORED
 
@@ -71,21 +71,21 @@ def gate(request, tmp_path_factory):
 
 
 def assert_equal_to_graphs(head, rows, k, monkeypatch):
-    """Row by row, and all together, which is not what every plan takes for loops."""
+    """Row by row, and all rows in one call, where not every plan uses loops."""
     assert head.plan.compiled is not None
     calls = [*(row[None] for row in rows), rows]
     compiled = [head.topk_by_plan(call, k) for call in calls]
     with monkeypatch.context() as patched:
         patched.setattr(head.plan, "compiled", None)
-        for call, found in zip(calls, compiled, strict=True):
-            assert_same(found, head.topk_by_plan(call, k))
+        for call, result in zip(calls, compiled, strict=True):
+            assert_same(result, head.topk_by_plan(call, k))
 
 
-def assert_same(found, wanted):
-    np.testing.assert_array_equal(found.ids, wanted.ids)
-    np.testing.assert_allclose(found.logprobs, wanted.logprobs, atol=1e-4)
-    np.testing.assert_array_equal(found.scored, wanted.scored)
-    assert (found.ids.dtype, found.scored.dtype) == (wanted.ids.dtype, wanted.scored.dtype)
+def assert_same(result, expected):
+    np.testing.assert_array_equal(result.ids, expected.ids)
+    np.testing.assert_allclose(result.logprobs, expected.logprobs, atol=1e-4)
+    np.testing.assert_array_equal(result.scored, expected.scored)
+    assert (result.ids.dtype, result.scored.dtype) == (expected.ids.dtype, expected.scored.dtype)
 
 
 @pytest.mark.parametrize("k", [1, 5, "most"])
@@ -125,7 +125,7 @@ def assert_as_alone(head, rows, to_the_last_bit):
 
 
 def test_rows_come_some_at_a_time_where_they_are_many(screen, monkeypatch):
-    """Those that loops leave, those of dense, and those with lists of their own."""
+    """Rows that loops leave, rows for dense, and rows with lists."""
     head, rows = screen
     many, ban = np.concatenate([rows] * 4), np.arange(len(rows) * 4 * 3).reshape(-1, 3) % CLASSES
     plain, banned = head.topk(many, 5), head.topk(many, 5, ban=ban)
@@ -137,21 +137,21 @@ def test_rows_come_some_at_a_time_where_they_are_many(screen, monkeypatch):
         assert_same(head.topk(many, 5, ban=ban), banned)
     assert not (banned.ids[:, :, None] == ban[:, None]).any()
     for row in range(0, len(many), 50):
-        assert_same(head.topk(many[row : row + 1], 5, ban=ban[row : row + 1]), taken(banned, row))
+        assert_same(head.topk(many[row : row + 1], 5, ban=ban[row : row + 1]), take_row(banned, row))
 
 
-def taken(answer, row):
+def take_row(result, row):
     part = slice(row, row + 1)
-    return TopK(answer.ids[part], answer.logprobs[part], answer.scored[part], answer.normalizer)
+    return TopK(result.ids[part], result.logprobs[part], result.scored[part], result.normalizer)
 
 
 def test_rows_that_are_left_are_scored_by_no_loop(screen, monkeypatch):
-    """Where too many clusters are opened for loops, they do not run; what goes to dense goes there at once."""
+    """Where too many clusters are opened for loops, they do not run; rows for dense go there at once."""
     head, rows = screen
     plan, calls = head.plan, []
     loops, screen_graph = plan.compiled, plan.screen
-    monkeypatch.setattr(plan, "compiled", lambda *asked: calls.append("loops") or loops(*asked))
-    monkeypatch.setattr(plan, "screen", lambda **asked: calls.append("screen") or screen_graph(**asked))
+    monkeypatch.setattr(plan, "compiled", lambda *args: calls.append("loops") or loops(*args))
+    monkeypatch.setattr(plan, "screen", lambda **args: calls.append("screen") or screen_graph(**args))
     head.topk_by_plan(rows, 1)
     assert calls == (["screen"] if plan.probes > 2 else ["loops"])
 
@@ -161,9 +161,9 @@ def test_more_threads_answer_the_same(screen, gate, count):
     for head, rows in (screen, gate):
         more = Head(Bundle(head.folder), "cpu", 3)
         more.plan.compiled.side_by_side.row_seconds = 10.0  # so that every row is worth a thread
-        found, wanted = more.topk_by_plan(rows[:count], 5), head.topk_by_plan(rows[:count], 5)
-        np.testing.assert_array_equal(found.logprobs, wanted.logprobs)
-        assert_same(found, wanted)
+        result, expected = more.topk_by_plan(rows[:count], 5), head.topk_by_plan(rows[:count], 5)
+        np.testing.assert_array_equal(result.logprobs, expected.logprobs)
+        assert_same(result, expected)
 
 
 @given(st.integers(1, 40), st.integers(1, 9), seeds)
@@ -228,7 +228,7 @@ def test_without_numba_graphs_answer(screen, gate, monkeypatch):
 
 
 def test_weights_laid_otherwise_are_left_to_graphs(screen, gate, tmp_path):
-    for (head, _), kind in ((screen, compiled_rows.CompiledScreen), (gate, compiled_rows.CompiledGate)):
+    for (head, _), kind in ((screen, screen_kernel.CompiledScreen), (gate, screen_kernel.CompiledGate)):
         bundle = Bundle(shutil.copytree(head.folder, tmp_path / kind.__name__ / "1"), verify=False)
         index = bundle.tensors(INDEX)
         assert kind.reads(bundle, index)
@@ -242,8 +242,8 @@ def test_weights_laid_otherwise_are_left_to_graphs(screen, gate, tmp_path):
 def test_the_sum_of_exponentials_is_accurate(count, spread, seed):
     scores = (np.random.default_rng(seed).standard_normal(count) * spread).astype(np.float32)
     scores[seed % count] = -np.inf if count > 1 else 0
-    wanted = np.exp(scores.astype(np.float64) - scores.max()).sum()
-    assert screen_loops.sum_exp(scores, scores.max()) == pytest.approx(wanted, rel=1e-6)
+    expected = np.exp(scores.astype(np.float64) - scores.max()).sum()
+    assert screen_loops.sum_exp(scores, scores.max()) == pytest.approx(expected, rel=1e-6)
     scores[0] = np.nan
     assert np.isnan(screen_loops.sum_exp(scores, np.float32(0)))
 
@@ -255,21 +255,21 @@ def test_the_best_of_two_sets_are_in_order_and_the_lower_of_equal_ones_leads(val
     ids, parts = rng.permutation(3 * logits.size)[: logits.size], rng.integers(0, 2, logits.size)
     best, best_ids = np.full(k, -np.inf, np.float32), np.full(k, NO_CLASS)
     for part in (0, 1):
-        own = np.flatnonzero(parts == part)
-        own = own[ids[own].argsort()]
-        screen_loops.merge_best(logits[own], ids[own], best, best_ids)
+        rows = np.flatnonzero(parts == part)
+        rows = rows[ids[rows].argsort()]
+        screen_loops.merge_best(logits[rows], ids[rows], best, best_ids)
     order = np.lexsort((ids, -logits))
-    wanted = order[logits[order] > -np.inf][:k]
-    np.testing.assert_array_equal(best_ids[: wanted.size], ids[wanted])
-    np.testing.assert_array_equal(best[: wanted.size], logits[wanted])
-    assert (best_ids[wanted.size :] == NO_CLASS).all()
-    assert (best[wanted.size :] == -np.inf).all()
+    expected = order[logits[order] > -np.inf][:k]
+    np.testing.assert_array_equal(best_ids[: expected.size], ids[expected])
+    np.testing.assert_array_equal(best[: expected.size], logits[expected])
+    assert (best_ids[expected.size :] == NO_CLASS).all()
+    assert (best[expected.size :] == -np.inf).all()
 
 
 @given(st.sets(st.integers(0, 40)), st.sets(st.integers(0, 40)))
 @settings(max_examples=100, deadline=None)
 def test_classes_of_both_sets_count_once(one, two):
-    known, ids = (np.array(sorted(ids), np.int64) for ids in (one, two))
+    others, ids = (np.array(sorted(ids), np.int64) for ids in (one, two))
     logits = np.zeros(ids.size, np.float32)
-    assert screen_loops.drop_repeated(known, ids, logits) == len(two - one)
+    assert screen_loops.drop_repeated(others, ids, logits) == len(two - one)
     np.testing.assert_array_equal(logits == 0, [number not in one for number in ids])

@@ -1,4 +1,4 @@
-"""Plan `grouped`'s search by compiled loops: its tables, laid out as they are read, and the call."""
+"""The search of plan `grouped` by compiled loops: its tables, laid out as loops read them, and the call."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ import numpy.typing as npt
 from shortlist.bundle.reader import Bundle
 from shortlist.core.results import FloatArray, IdArray, PlanResult
 from shortlist.kernels.primitives.arrays import as_carray
-from shortlist.kernels.primitives.vnni import (
+from shortlist.kernels.primitives.layout import (
     LANE_BYTES,
     LANES,
     LINE_BYTES,
     TWO_BIT_COLUMNS,
-    VNNI,
     ZERO_POINT,
     Bytes,
     arrange_blocks,
@@ -23,6 +22,7 @@ from shortlist.kernels.primitives.vnni import (
     pack_two_bits,
     pad_to_lines,
 )
+from shortlist.kernels.primitives.vnni import VNNI
 from shortlist.runtime.parallel import SideBySide
 
 from . import loops
@@ -30,52 +30,52 @@ from .tables import Tables, list_addresses
 
 __all__ = ["VNNI", "CompiledSearch"]
 
-MAX_COPY_BYTES = 1 << 28  # bytes of int8 rows of which every process may have its own
+MAX_COPY_BYTES = 1 << 28  # of int8 rows that a process copies for itself; more of them stay mapped
 NO_FLOATS: FloatArray = np.empty(0, np.float32)
 
 Arrays = dict[str, npt.NDArray[Any]]
 
 
 class SearchWidths(Protocol):
-    """The plan's options that may be changed: they are read at every call."""
+    """The plan's settings, which are read at every call."""
 
     previewed: int
     candidates: int
 
     @property
     def opens(self) -> int:
-        """See GroupedPlan."""
+        """How many classes the opened groups hold."""
 
     def exact_scores(self, k: int) -> int:
-        """See GroupedPlan."""
+        """How many candidates of a row are scored exactly."""
 
 
 class CompiledSearch:
-    """Threads may share it."""
+    """Searches contexts by compiled loops. Threads may share it."""
 
     def __init__(self, bundle: Bundle, arrays: Arrays, threads: int) -> None:
-        """Lay out index.safetensors' `arrays`, map the rows, and compile, which takes seconds where nothing is kept."""
+        """Lay out `arrays` of index.safetensors, map the rows, compile the loops: seconds where they are not cached."""
         manifest = bundle.manifest
         self.side_by_side = SideBySide(threads)
-        self.tables = lay_out_tables(bundle, arrays)  # kept: the loops know their addresses
+        self.tables = lay_out_tables(bundle, arrays)  # must live as long as their addresses are used
         self.addresses = list_addresses(self.tables)
         tail = arrays["tail_offset"][0], manifest.options["tail_limit"]
-        self.finishing = np.array([*tail, manifest.logit_scale, manifest.soft_cap or 0], np.float32)
+        self.finishing = np.array([manifest.logit_scale, manifest.soft_cap or 0, *tail], np.float32)
         self.search(np.zeros((1, manifest.dim), np.float32), 1, 1, 1, 1, 1)
 
     def __call__(self, contexts: FloatArray, k: int, widths: SearchWidths) -> PlanResult:
-        """Answers of `contexts` [B, d]; the plan's `scored` is the number of candidates."""
+        """Search `contexts` [B, d] float32; `scored` of the result is the number of candidates."""
         exact = widths.exact_scores(k)
         return self.search(contexts, k, widths.opens, widths.previewed, widths.candidates, exact)
 
     def search(
         self, contexts: FloatArray, k: int, opened: int, previewed: int, candidates: int, full_view: int
     ) -> PlanResult:
-        """Arrays for the answers, filled."""
+        """Allocate a result and fill it, by several threads where the rows are worth that."""
 
-        def fill(contexts: FloatArray, *answers: npt.NDArray[Any]) -> None:
+        def fill(contexts: FloatArray, *results: npt.NDArray[Any]) -> None:
             loops.search_rows(
-                contexts, self.addresses, self.finishing, opened, previewed, candidates, full_view, *answers
+                contexts, self.addresses, self.finishing, opened, previewed, candidates, full_view, *results
             )
 
         rows = len(contexts)
@@ -86,7 +86,7 @@ class CompiledSearch:
 
 
 def lay_out_tables(bundle: Bundle, arrays: Arrays) -> Tables:
-    """The loops' tables of a bundle."""
+    """Lay out all tables of a bundle; arrays: of its index.safetensors."""
     return Tables(
         **lay_out_projection(arrays),
         **lay_out_groups(arrays),
@@ -97,7 +97,7 @@ def lay_out_tables(bundle: Bundle, arrays: Arrays) -> Tables:
 
 
 def lay_out_projection(arrays: Arrays) -> Arrays:
-    """The projection's columns as rows in blocks, an even number of steps in each; and the tail."""
+    """Lay out the projection's columns as rows in blocks, an even number of lines in each; and the tail."""
     codes, scale = arrays["projection"], arrays["projection_scale"]
     return {
         "projection": arrange_blocks(pad_lanes(shift_to_unsigned(pad_columns(codes, 2 * LANE_BYTES)))),
@@ -107,7 +107,7 @@ def lay_out_projection(arrays: Arrays) -> Arrays:
 
 
 def lay_out_groups(arrays: Arrays) -> Arrays:
-    """Of groups: the loops' blocks of these are of sixteen groups each."""
+    """Lay out the groups' centres, in blocks of sixteen groups each."""
     sizes = np.diff(arrays["starts"])
     return {
         "centres": arrange_blocks(pad_lanes(shift_to_unsigned(pad_columns(arrays["group_codes"], LANE_BYTES)))),
@@ -119,7 +119,7 @@ def lay_out_groups(arrays: Arrays) -> Arrays:
 
 
 def lay_out_blocks(arrays: Arrays) -> Arrays:
-    """Of blocks of classes."""
+    """Lay out the centres of blocks of classes."""
     starts = arrays["block_starts"].astype(np.int32)
     return {
         "block_rows": pad_to_lines(shift_to_unsigned(pad_columns(arrays["block_codes"], LINE_BYTES))),
@@ -131,7 +131,7 @@ def lay_out_blocks(arrays: Arrays) -> Arrays:
 
 
 def lay_out_previews(arrays: Arrays) -> Arrays:
-    """Of classes, in blocks of which each group's last is filled up with zeros."""
+    """Lay out the previews of classes, block by block; lanes that a block does not fill are zeros."""
     starts = arrays["block_starts"]
     count, place = len(starts) - 1, list_places(starts)
     wide, fine, bias = arrays["preview"], arrays.get("fine"), arrays.get("bias", NO_FLOATS)
@@ -148,7 +148,7 @@ def lay_out_previews(arrays: Arrays) -> Arrays:
 
 
 def lay_out_rows(bundle: Bundle, arrays: Arrays) -> Arrays:
-    """Of classes: their ids, their rows in int8 and in float32."""
+    """Lay out the classes' ids, and their rows in int8 and in float32."""
     files, (classes, dim) = bundle.manifest.options["files"], (bundle.manifest.classes, bundle.manifest.dim)
     order = arrays["order"]
     return {
@@ -161,38 +161,38 @@ def lay_out_rows(bundle: Bundle, arrays: Arrays) -> Arrays:
 
 
 def lay_out_codes(codes: Bytes) -> Bytes:
-    """int8 rows in whole cache lines: a copy in large pages, or what is mapped where that is too large to be copied."""
+    """Copy int8 rows into whole cache lines, in large pages; many rows of whole lines stay mapped instead."""
     return codes if codes.nbytes > MAX_COPY_BYTES and not codes.shape[1] % LINE_BYTES else pad_to_lines(codes)
 
 
 def pad_lanes(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """[n, ...] -> [n or a few more, ...]: zeros until blocks are whole."""
+    """Pad [n, ...] with zeros to a multiple of `LANES`."""
     return np.pad(values, ((0, -len(values) % LANES), *((0, 0) for _ in values.shape[1:])))
 
 
 def list_places(starts: IdArray) -> IdArray:
-    """[m]: where each position is when every block, from `starts` [B + 1], is filled up."""
+    """List the place [m] of each position once all blocks, which begin at `starts` [B + 1], have `LANES` places."""
     shifts = LANES * np.arange(len(starts) - 1) - starts[:-1]
     return np.arange(starts[-1]) + np.repeat(shifts, np.diff(starts))
 
 
 def scatter_rows(values: npt.NDArray[Any], place: IdArray, blocks: int) -> npt.NDArray[Any]:
-    """`values` [m, ...] at their places of `blocks` whole blocks, zeros between."""
+    """Put `values` [m, ...] at their places in `blocks` blocks of `LANES`, with zeros elsewhere."""
     wide = np.zeros((blocks * LANES, *values.shape[1:]), values.dtype)
     wide[place] = values
     return wide
 
 
 def pad_columns(values: npt.NDArray[Any], columns: int) -> npt.NDArray[Any]:
-    """[n, W] -> [n, W or a few more], a multiple of `columns`: zeros, since contexts may go on there."""
+    """Pad [n, W] with columns of zeros to a multiple of `columns`."""
     return np.pad(values, ((0, 0), (0, -values.shape[1] % columns)))
 
 
 def shift_to_unsigned(values: npt.NDArray[np.int8]) -> Bytes:
-    """Unsigned around `ZERO_POINT`."""
+    """Convert int8 to uint8 by adding `ZERO_POINT`."""
     return (values.astype(np.int16) + ZERO_POINT).astype(np.uint8)
 
 
 def mapped(bundle: Bundle, name: str, kind: Any, shape: tuple[int, int]) -> npt.NDArray[Any]:
-    """A raw file of the bundle, shared with whoever else maps it."""
+    """Map a raw file of the bundle, shared with other processes."""
     return np.asarray(np.memmap(bundle.folder / name, kind, "r", shape=shape))

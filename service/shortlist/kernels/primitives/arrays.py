@@ -13,14 +13,14 @@ from shortlist.core.results import FloatArray
 Ints = npt.NDArray[np.int32]
 Values = TypeVar("Values", bound=npt.NDArray[Any])
 
-FLOAT_BYTES = 4  # bytes
+FLOAT_BYTES = 4  # of a float32
 
 
 def mapped(path: Path) -> FloatArray:
-    """A raw file of the bundle, shared with whoever maps it; writable in name: numba knows such types faster."""
+    """Map a raw file of float32, shared with other processes; writable in name, since numba finds that type faster."""
     return np.asarray(np.memmap(path, np.float32, "c"))
 
 
 def as_carray(values: Values) -> Values:
-    """`values`, or a copy where they are not as usual: for others would be compiled while a request waits."""
+    """Return `values`, copied unless contiguous, aligned and writable: numba would compile loops for other types."""
     return values if values.flags.carray else values.copy()
