@@ -9,8 +9,15 @@ import pytest
 import shortlist
 from shortlist.runtime.session import Graph
 
-from tests.service.plans.proofs import graph_of, proved, rows
 from tests.support.layers import make_contexts, make_dense
+from tests.support.proofs import CLASSES, DIM, graph_of, proved, rows
+
+pytestmark = pytest.mark.usefixtures("prove_small_layers")
+
+
+@pytest.fixture
+def head(tmp_path):
+    return proved(tmp_path, make_dense(CLASSES, DIM))
 
 
 @pytest.mark.parametrize("layer", [{}, {"bias": True, "soft_cap": 20.0, "padded": np.array([0, 7, 601])}])

@@ -23,11 +23,18 @@ from shortlist_exporter.graphs import bounds as certificate
 from shortlist_exporter.inputs.sources import Contexts, Dense
 
 from tests.support.layers import RunningServer, logits_of, logprobs_of, make_contexts, make_dense
-
-from .proofs import CLASSES, DIM, graph_of, proved, rows
+from tests.support.proofs import CLASSES, DIM, graph_of, proved, rows
 
 TIE = 1e-5  # of the largest logit
 ROUNDING = 1e-4  # nats, of float32 logits and sums
+
+
+pytestmark = pytest.mark.usefixtures("prove_small_layers")
+
+
+@pytest.fixture
+def head(tmp_path):
+    return proved(tmp_path, make_dense(CLASSES, DIM))
 
 
 def agrees(top, logits, k):
