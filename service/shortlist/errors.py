@@ -1,21 +1,21 @@
-"""Every error a user can meet.
+"""The tree of exceptions that users see, each with its HTTP status.
 
 ShortlistError                500
 ├── BadInput                  400   the request, file or option is wrong
 ├── NotFound                  404   no such model, version, file
 ├── TooLarge                  413   over the body limit
 ├── Overloaded                429   more is queued than the server will hold
-├── TimedOut                  504   the request's time was over before its answer was computed
-├── SlowBody                  408   the body did not come in time
+├── TimedOut                  504   the request's timeout passed before its result was computed
+├── SlowBody                  408   the request's body did not arrive in time
 ├── NotReady                  503   loading, draining, or its canary failed
 ├── Unsupported               501   an encoding or feature that is not served
 ├── BundleError               500   a bundle is damaged, newer than this runtime, or cannot be written
 │   └── VersionExists         409   an exported version is never overwritten
-├── QualityError              500   an export under the promise that was asked for
-├── DeviceError               500   the device asked for is not there
+├── QualityError              500   an export whose quality is under its promise
+├── DeviceError               500   the device is not available
 ├── MissingExtra              500   an optional package is not installed
 ├── ServerError               500   (client) the server could not answer
-└── Unreachable               503   (client) no server, or it hung up
+└── Unreachable               503   (client) no server answered
 
 The message is one sentence: what was wrong, where, and how to mend it.
 """
@@ -24,7 +24,7 @@ from __future__ import annotations
 
 
 class ShortlistError(Exception):
-    """Base of all errors raised on purpose; `status` is the HTTP status it answers with."""
+    """Base of all errors raised on purpose; `status` is the HTTP status of the response."""
 
     status = 500
 
@@ -42,13 +42,13 @@ class NotFound(ShortlistError):
 
 
 class TooLarge(ShortlistError):
-    """A body over the limit."""
+    """The body is over the limit."""
 
     status = 413
 
 
 class Overloaded(ShortlistError):
-    """More is queued than the server will hold; `retry_after` seconds from now there should be room."""
+    """More is queued than the server will hold; there should be room `retry_after` seconds later."""
 
     status = 429
 
@@ -58,19 +58,19 @@ class Overloaded(ShortlistError):
 
 
 class TimedOut(ShortlistError):
-    """The request's time was over before its answer was computed."""
+    """The request's timeout passed before its result was computed."""
 
     status = 504
 
 
 class SlowBody(ShortlistError):
-    """The request's body did not come in time."""
+    """The request's body did not arrive in time."""
 
     status = 408
 
     @classmethod
     def after(cls, seconds: float) -> SlowBody:
-        """With its sentence."""
+        """Make the error for a body that took more than `seconds`."""
         return cls(f"the body did not come within {seconds:g} s: send it faster")
 
 
@@ -87,7 +87,7 @@ class Unsupported(ShortlistError):
 
 
 class BundleError(ShortlistError):
-    """A bundle that is damaged, newer than this runtime, or cannot be written."""
+    """A bundle is damaged, newer than this runtime, or cannot be written."""
 
 
 class VersionExists(BundleError):
@@ -97,11 +97,11 @@ class VersionExists(BundleError):
 
 
 class QualityError(ShortlistError):
-    """An export whose held-out quality is under the promise that was asked for."""
+    """An export's quality on held-out contexts is under the promise that was asked for."""
 
 
 class DeviceError(ShortlistError):
-    """The device asked for is not there."""
+    """The device asked for is not available."""
 
 
 class MissingExtra(ShortlistError):
@@ -109,7 +109,7 @@ class MissingExtra(ShortlistError):
 
 
 class ServerError(ShortlistError):
-    """Client side: the server answered with an internal error."""
+    """Client side: the server failed, or it is no Shortlist server."""
 
 
 class Unreachable(ShortlistError):

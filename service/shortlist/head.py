@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from shortlist.bundle.manifest import Manifest
 from shortlist.bundle.reader import CALIBRATION, Bundle
-from shortlist.core.filters import UNRESTRICTED, IdLists, Legal, check_range, checked
+from shortlist.core.filters import UNRESTRICTED, ClassFilter, IdLists, check_id_range, parse_id_lists
 from shortlist.core.results import FloatArray, IdArray, PlanResult, TopK
 from shortlist.plans.common.base import Plan, by_chunks
 from shortlist.plans.common.crossover import measure_crossover
@@ -132,12 +132,12 @@ class Head:
         plan, normalizer = self.choose_plan(len(rows), k, exact)
         return make_topk(self.run(plan, rows, k, legal), normalizer)
 
-    def check_lists(self, allow: IdLists, ban: IdLists, rows: int) -> Legal:
+    def check_lists(self, allow: IdLists, ban: IdLists, rows: int) -> ClassFilter:
         """The lists as arrays; raises BadInput."""
         if allow is None and ban is None:
             return UNRESTRICTED
         classes = self.manifest.classes
-        return Legal(checked("allow", allow, rows, classes), checked("ban", ban, rows, classes))
+        return ClassFilter(parse_id_lists("allow", allow, rows, classes), parse_id_lists("ban", ban, rows, classes))
 
     def topk_by_plan(self, contexts: FloatArray, k: int) -> TopK:
         """As `topk`, by the plan alone: never by dense for its number of rows or its k. For measuring a head."""
@@ -189,7 +189,7 @@ class Head:
             raise BadInput(f"{self.manifest.name} was exported with --no-dense, so it has no exact answers")
         return self.plan, self.manifest.normalizer
 
-    def run(self, plan: Plan, contexts: FloatArray, k: int, legal: Legal) -> PlanResult:
+    def run(self, plan: Plan, contexts: FloatArray, k: int, legal: ClassFilter) -> PlanResult:
         """`plan` over the rows, chunk by chunk."""
         if 0 < len(contexts) <= plan.max_rows():
             return plan.topk(contexts, k, legal)
@@ -228,7 +228,7 @@ class Head:
         if wanted.ndim != 2 or len(wanted) != rows or (wanted.size and wanted.dtype.kind not in "iu"):
             raise BadInput(f"ids must be integers of shape [{rows}, m], one row for each context")
         wanted = wanted.astype(np.int64, copy=False)
-        check_range("ids", wanted, self.manifest.classes)
+        check_id_range("ids", wanted, self.manifest.classes)
         return wanted
 
 

@@ -16,8 +16,7 @@ import sys
 KINDS = ("bodies", "openapi", "tcp")
 
 
-def parser() -> argparse.ArgumentParser:
-    """The command line."""
+def make_parser() -> argparse.ArgumentParser:
     shape = argparse.RawDescriptionHelpFormatter
     whole = argparse.ArgumentParser(prog="python -m tools.fuzz", description=__doc__, formatter_class=shape)
     add = whole.add_argument
@@ -31,7 +30,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def run(kind: str, args: argparse.Namespace) -> bool:
-    """One kind; whether all was right."""
+    """Run one kind of fuzzing; returns True if nothing was wrong."""
     if kind == "bodies":
         from . import bodies
 
@@ -48,8 +47,8 @@ def run(kind: str, args: argparse.Namespace) -> bool:
 
 
 def main() -> int:
-    """Each kind, whatever the others found."""
-    args = parser().parse_args()
+    """Run each kind, whatever the result of the others."""
+    args = make_parser().parse_args()
     results = [run(kind, args) for kind in (KINDS if args.kind == "all" else (args.kind,))]
     return 0 if all(results) else 1
 

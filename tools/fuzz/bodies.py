@@ -1,4 +1,4 @@
-"""Spoilt requests through the codec and a real head: nothing but our own errors, no hang, no growth."""
+"""Mutated requests through the codec and a real head: only ShortlistErrors, no hang, no growth of memory."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ import orjson
 from shortlist.bundle.reader import Bundle
 from shortlist.errors import ShortlistError
 from shortlist.head import Head
-from shortlist.server.codecs import v2_request, v2_response, v2_template
+from shortlist.server.codecs import v2_request, v2_response
 from shortlist.server.codecs.shared_memory import SHARED_MEMORY_FOLDER, SharedMemory
 from shortlist.server.codecs.v2_request import InferCodec
 from shortlist.server.messages.headers import JSON_LENGTH
@@ -34,24 +34,24 @@ from shortlist.wire import open_inference
 
 from tests.support.layers import make_small_repository
 
-from .mutations import spoilt
-from .valid import REGION, REGION_BYTES, Valid, valid_request
+from .mutations import mutate
+from .valid import REGION, REGION_BYTES, Valid, make_valid_request
 
 OUT = Path("build/fuzz")
-MEASURED = [module.__file__ for module in (v2_request, v2_response, v2_template, open_inference)]
-COVERED = 50_000  # requests that are traced: tracing takes time
-ENOUGH = 20_000  # requests that must reach LEAST of the branches
-LEAST = 95.0
-SLOW = 1.0  # seconds of one request
-GROWTH = 32 << 20
-WARM = 0.2  # part of the requests after which memory is flat
-PERMITTED = (400, 413, 501)
-MANY = (0, 1, 1, 1, 1, 1, 2, 2, 3, 4)  # mutations of a request
+TRACED_FILES = [module.__file__ for module in (v2_request, v2_response, v2_template, open_inference)]
+MAX_TRACED_REQUESTS = 50_000  # tracing takes time
+MIN_TRACED_REQUESTS = 20_000  # from which on coverage is judged
+MIN_COVERAGE_PERCENT = 95.0  # of the branches
+MAX_REQUEST_SECONDS = 1.0  # of CPU
+MAX_GROWTH_BYTES = 32 << 20
+WARM_UP_SHARE = 0.2  # of the requests, after which memory is flat
+REFUSAL_STATUSES = (400, 413, 501)
+MUTATION_COUNTS = (0, 1, 1, 1, 1, 1, 2, 2, 3, 4)  # of a request
 
 
 @dataclass
 class Report:
-    """What came of some requests. failures: the first of each kind."""
+    """Outcomes of some requests. failures: the first of each kind."""
 
     count: int = 0
     outcomes: Counter[str] = field(default_factory=Counter)
@@ -63,7 +63,7 @@ class Report:
     missing: str = ""
 
     def add(self, other: Report) -> None:
-        """Another process's."""
+        """Add the report of another process."""
         self.count += other.count
         self.outcomes += other.outcomes
         self.failures |= other.failures
@@ -73,13 +73,13 @@ class Report:
         )
 
     def wrong(self) -> list[str]:
-        """What is not as it must be."""
-        found = list(self.failures.values())
-        if self.growth > GROWTH:
-            found.append(f"memory grew by {self.growth >> 20} MiB")
-        if self.coverage is not None and self.coverage < LEAST:
-            found.append(f"{self.coverage:.1f} % of the branches were reached: {self.missing}")
-        return found
+        """List what is not as it must be."""
+        faults = list(self.failures.values())
+        if self.growth > MAX_GROWTH_BYTES:
+            faults.append(f"memory grew by {self.growth >> 20} MiB")
+        if self.coverage is not None and self.coverage < MIN_COVERAGE_PERCENT:
+            faults.append(f"{self.coverage:.1f} % of the branches were reached: {self.missing}")
+        return faults
 
 
 class Target:
@@ -93,7 +93,7 @@ class Target:
         self.limits = SizeLimits(settings.max_rows, settings.answer_limit)
 
     def answer(self, body: bytes, header: str | None) -> bytes:
-        """As the service answers; raises ShortlistError."""
+        """Decode, compute and encode as the service does; raises ShortlistError."""
         match = self.codec.find_template(body, None if header is None else header.encode("latin-1", "replace"))
         if match is not None:
             template, contexts = match
@@ -108,14 +108,14 @@ class Target:
 
 
 def check_answer(content: bytes, headers: dict[bytes, bytes]) -> None:
-    """The JSON can be read, and announces the bytes that follow."""
+    """Check that the JSON can be read, and announces the bytes that follow it."""
     length = int(headers.get(JSON_LENGTH, len(content)))
     outputs = orjson.loads(content[:length])["outputs"]
     announced = sum(output.get("parameters", {}).get("binary_data_size", 0) for output in outputs)
     assert length + announced == len(content), "the answer's length is not what it announces"
 
 
-class Machine:
+class Targets:
     """Both targets, and the shared region that the first may use."""
 
     def __init__(self, repository: Path, file: Path) -> None:
@@ -124,19 +124,19 @@ class Machine:
         self.memory.register(REGION, f"/{file.name}", 0, REGION_BYTES)
         self.targets = [Target(repository / "lm" / "1", self.memory), Target(repository / "dense" / "1", None)]
 
-    def outcome(self, target: Target, request: Valid, body: bytes, header: str | None) -> tuple[str, bytes]:
-        """`200` and the answer, or a status and a sentence."""
+    def send(self, target: Target, request: Valid, body: bytes, header: str | None) -> tuple[str, bytes]:
+        """Return `200` and the response, or another status and the error's sentence."""
         if b"shared_memory" in body:
-            self.fill(request)
+            self.fill_region(request)
         try:
             return "200", target.answer(body, header)
         except ShortlistError as error:
-            if error.status not in PERMITTED:
+            if error.status not in REFUSAL_STATUSES:
                 raise
             return str(error.status), str(error).encode()
 
-    def fill(self, request: Valid) -> None:
-        """The region as the request's maker left it."""
+    def fill_region(self, request: Valid) -> None:
+        """Write what the request says that the region holds."""
         os.pwrite(self.file, bytes(REGION_BYTES), 0)
         for offset, content in request.memory.items():
             os.pwrite(self.file, content, offset)
@@ -147,47 +147,47 @@ class Machine:
 
 
 @contextlib.contextmanager
-def machine(repository: Path) -> Iterator[Machine]:
-    """With a shared memory object that is gone afterwards."""
+def open_targets(repository: Path) -> Iterator[Targets]:
+    """Open both targets, with a shared memory object that is removed afterwards."""
     file = SHARED_MEMORY_FOLDER / f"shortlist-fuzz-{uuid.uuid4().hex}"
     file.write_bytes(bytes(REGION_BYTES))
-    opened = Machine(repository, file)
+    targets = Targets(repository, file)
     try:
-        yield opened
+        yield targets
     finally:
-        opened.close()
+        targets.close()
         file.unlink()
 
 
-def made(seed: int, index: int) -> tuple[Valid, bytes, str | None, int]:
-    """A request, its bytes and header, and how often it was mutated."""
+def make_request(seed: int, index: int) -> tuple[Valid, bytes, str | None, int]:
+    """Make a request, its bytes and header; the last number is how often it was mutated."""
     random = Random(f"{seed} {index}")
-    request = valid_request(random)
-    many = random.choice(MANY)
-    return request, *spoilt(request, random, many), many
+    request = make_valid_request(random)
+    many = random.choice(MUTATION_COUNTS)
+    return request, *mutate(request, random, many), many
 
 
-def tried(machine: Machine, seed: int, index: int, report: Report) -> None:
-    """One request, twice: the second time its template is known, and must not matter."""
-    request, body, header, many = made(seed, index)
-    target = machine.targets[index % 4 == 0]
-    refusable = many > 0 or (target is machine.targets[1] and b"shared_memory" in body)
-    started = time.thread_time()
+def send_twice(targets: Targets, seed: int, index: int, report: Report) -> None:
+    """Send one request twice; the second time its template is cached, which must not matter."""
+    request, body, header, many = make_request(seed, index)
+    target = targets.targets[index % 4 == 0]
+    refusable = many > 0 or (target is targets.targets[1] and b"shared_memory" in body)
+    start = time.thread_time()
     try:
-        first, second = (machine.outcome(target, request, body, header) for _ in range(2))
-        assert first == second, f"{first} became {second} when it was asked again"
+        first, second = (targets.send(target, request, body, header) for _ in range(2))
+        assert first == second, f"{first} became {second} when it was sent again"
         assert refusable or first[0] == "200", f"a valid request was refused: {first}"
         report.outcomes[first[0]] += 1
     except Exception as error:
         note(report, seed, index, body, header, error)
-    taken = time.thread_time() - started
-    report.slowest = max(report.slowest, taken)
-    if taken > SLOW:
-        note(report, seed, index, body, header, TimeoutError(f"took {taken:.2f} s"))
+    seconds = time.thread_time() - start
+    report.slowest = max(report.slowest, seconds)
+    if seconds > MAX_REQUEST_SECONDS:
+        note(report, seed, index, body, header, TimeoutError(f"took {seconds:.2f} s"))
 
 
 def note(report: Report, seed: int, index: int, body: bytes, header: str | None, error: Exception) -> None:
-    """Keep the first failure of each kind, and its body."""
+    """Record a failure; the first of each kind is kept with its body."""
     report.outcomes[type(error).__name__] += 1
     frames = traceback.extract_tb(error.__traceback__)
     kind = f"{type(error).__name__} {frames[-1].name if frames else ''}"
@@ -203,62 +203,62 @@ def note(report: Report, seed: int, index: int, body: bytes, header: str | None,
     )
 
 
-def resident() -> int:
-    """Bytes of memory in use."""
+def read_memory() -> int:
+    """Read the resident memory of this process, in bytes."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def run_part(repository: Path, seed: int, first: int, count: int, traced: int) -> Report:
-    """Requests first..first + count, the first `traced` under coverage."""
+    """Send `count` requests from number `first` on, the first `traced` of them under coverage."""
     report, started = Report(count), time.monotonic()
-    with machine(repository) as opened:
-        with tracing(report, traced):
+    with open_targets(repository) as targets:
+        with trace_branches(report, traced):
             for index in range(first, first + traced):
-                tried(opened, seed, index, report)
+                send_twice(targets, seed, index, report)
         before = None
         for index in range(first + traced, first + count):
-            if index >= first + traced + WARM * (count - traced):
-                before = before or resident()
-            tried(opened, seed, index, report)
-        report.growth = resident() - before if before else 0
+            if index >= first + traced + WARM_UP_SHARE * (count - traced):
+                before = before or read_memory()
+            send_twice(targets, seed, index, report)
+        report.growth = read_memory() - before if before else 0
     report.seconds = time.monotonic() - started
     return report
 
 
 @contextlib.contextmanager
-def tracing(report: Report, traced: int) -> Iterator[None]:
-    """Which branches are reached meanwhile."""
+def trace_branches(report: Report, traced: int) -> Iterator[None]:
+    """Record in the report which branches are reached meanwhile."""
     if not traced:
         yield
         return
-    tracer = coverage.Coverage(branch=True, include=MEASURED, data_file=None, config_file=False)
+    tracer = coverage.Coverage(branch=True, include=TRACED_FILES, data_file=None, config_file=False)
     with tracer.collect():
         yield
-    report.coverage, report.missing = branches(tracer)
+    report.coverage, report.missing = read_coverage(tracer)
 
 
-def branches(tracer: coverage.Coverage) -> tuple[float, str]:
-    """Percent of the branches that were reached, and those that were not."""
+def read_coverage(tracer: coverage.Coverage) -> tuple[float, str]:
+    """Return the percentage of branches that were reached, and those that were not."""
     with tempfile.NamedTemporaryFile(suffix=".json") as file, contextlib.redirect_stdout(io.StringIO()):
         tracer.json_report(outfile=file.name)
-        found = json.loads(Path(file.name).read_text())
+        content = json.loads(Path(file.name).read_text())
     missing = [
         f"{Path(name).name} {' '.join(f'{a}->{b}' for a, b in each['missing_branches'])}"
-        for name, each in found["files"].items()
+        for name, each in content["files"].items()
         if each["missing_branches"]
     ]
-    totals = found["totals"]
+    totals = content["totals"]
     return 100 * totals["covered_branches"] / totals["num_branches"], "; ".join(missing)
 
 
 def run(count: int, seed: int = 0, first: int = 0, workers: int = 1, repository: Path | None = None) -> Report:
-    """`count` requests in `workers` processes; coverage of the first's, where they are enough."""
+    """Send `count` requests in `workers` processes; coverage is that of the first, where it sends enough."""
     if repository is None:
         with tempfile.TemporaryDirectory() as folder:
             make_small_repository(Path(folder))
             return run(count, seed, first, workers, Path(folder))
     share = -(-count // workers)
-    traced = min(share, COVERED) if share >= ENOUGH else 0
+    traced = min(share, MAX_TRACED_REQUESTS) if share >= MIN_TRACED_REQUESTS else 0
     parts = [(repository, seed, first + start, min(share, count - start)) for start in range(0, count, share)]
     if len(parts) == 1:
         return run_part(*parts[0], traced)
@@ -271,11 +271,13 @@ def run(count: int, seed: int = 0, first: int = 0, workers: int = 1, repository:
 
 
 def show(report: Report) -> None:
-    """Figures, then failures."""
+    """Print the figures, then the failures."""
     print(f"bodies: {report.count} mutated valid requests, each twice, in {report.seconds:.0f} s")
     print("  outcomes: " + ", ".join(f"{name} {count}" for name, count in report.outcomes.most_common()))
     print(f"  slowest {report.slowest * 1000:.0f} ms of CPU, memory grew by {report.growth / 2**20:.1f} MiB")
     if report.coverage is not None:
-        print(f"  {report.coverage:.1f} % of the branches of codec, answers, protocol; not: {report.missing or 'none'}")
+        print(
+            f"  {report.coverage:.1f} % of the branches of the v2 codecs and the wire; not: {report.missing or 'none'}"
+        )
     for line in report.wrong():
         print(f"  WRONG {line}")

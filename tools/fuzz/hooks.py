@@ -1,4 +1,4 @@
-"""What schemathesis loads: our check, and requests that more often reach a model."""
+"""Hooks that schemathesis loads: our check, and changes that let requests reach a model more often."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import os
 
 import schemathesis
 
-SHORT = 5  # characters; such names become those of what there is
+SHORT_NAME = 5  # characters; shorter names are replaced by those of models
 VECTOR = [0.5] * int(os.environ["FUZZ_DIM"])
-CONTEXT = {"name": "context", "datatype": "FP32", "shape": [1, len(VECTOR)], "data": VECTOR}
+CONTEXT_INPUT = {"name": "context", "datatype": "FP32", "shape": [1, len(VECTOR)], "data": VECTOR}
 
 
 @schemathesis.check
@@ -23,10 +23,10 @@ def failures_are_sentences(ctx, response, case):
 @schemathesis.hook
 def map_path_parameters(ctx, path_parameters):
     """Only `dense` is unloaded, or nothing would answer any more."""
-    known = {"name": "dense" if ctx.operation.path.endswith("unload") else "lm", "version": "1"}
-    for key in known.keys() & (path_parameters or {}).keys():
-        if len(str(path_parameters[key])) < SHORT:
-            path_parameters[key] = known[key]
+    names = {"name": "dense" if ctx.operation.path.endswith("unload") else "lm", "version": "1"}
+    for key in names.keys() & (path_parameters or {}).keys():
+        if len(str(path_parameters[key])) < SHORT_NAME:
+            path_parameters[key] = names[key]
     return path_parameters
 
 
@@ -38,7 +38,7 @@ def map_body(ctx, body):
         if body.get("contexts") == []:
             body["contexts"] = [VECTOR]
         if body.get("inputs") == []:
-            body["inputs"] = [CONTEXT]
-        if isinstance(body.get("model"), str) and len(body["model"]) < SHORT:
+            body["inputs"] = [CONTEXT_INPUT]
+        if isinstance(body.get("model"), str) and len(body["model"]) < SHORT_NAME:
             body["model"] = "lm"
     return body

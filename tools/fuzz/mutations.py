@@ -1,4 +1,4 @@
-"""Ways to spoil a request: its JSON, its text, its bytes, its header."""
+"""Mutations of a request: of its JSON, its text, its bytes, its header."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ TEXT = re.compile(rb'"(?:k|shape|exact|name|data|id|inputs|parameters|datatype|o
 NUMBER = re.compile(rb"\d+")
 
 
-def place(content: Any, random: Random) -> tuple[Any, Any]:
-    """A container somewhere in the content, and a key or index of it; an empty container has none."""
+def choose_place(content: Any, random: Random) -> tuple[Any, Any]:
+    """Choose a container somewhere in the content, and a key or index of it, None where it is empty."""
     while True:
         keys = list(content) if isinstance(content, dict) else range(len(content))
         if not keys:
@@ -69,12 +69,12 @@ def place(content: Any, random: Random) -> tuple[Any, Any]:
         content = child
 
 
-def some_value(random: Random) -> Any:
+def choose_value(random: Random) -> Any:
     return deepcopy(random.choice(VALUES))  # what is put into a list must not be put into all later ones
 
 
 def replace(content: Any, random: Random) -> None:
-    put(content, random, lambda value: some_value(random))
+    put(content, random, lambda value: choose_value(random))
 
 
 def nudge(content: Any, random: Random) -> None:
@@ -82,25 +82,25 @@ def nudge(content: Any, random: Random) -> None:
 
 
 def deepen(content: Any, random: Random) -> None:
-    """A mark, which is text that `spoil` replaces by deep lists."""
+    """Put a mark in place of a value, which `mutate` replaces by deep lists."""
     put(content, random, lambda value: "DEEP")
 
 
 def put(content: Any, random: Random, change: Callable[[Any], Any]) -> None:
-    inside, key = place(content, random)
+    inside, key = choose_place(content, random)
     if key is not None:
         inside[key] = change(inside[key])
 
 
 def drop(content: Any, random: Random) -> None:
-    inside, key = place(content, random)
+    inside, key = choose_place(content, random)
     if key is not None:
         del inside[key]
 
 
 def add(content: Any, random: Random) -> None:
-    inside, _ = place(content, random)
-    value = some_value(random)
+    inside, _ = choose_place(content, random)
+    value = choose_value(random)
     if isinstance(inside, dict):
         inside[random.choice(KEYS)] = value
     else:
@@ -115,16 +115,16 @@ def again(content: Any, random: Random) -> None:
 
 
 def swap(content: Any, random: Random) -> None:
-    (one, first), (other, second) = place(content, random), place(content, random)
+    (one, first), (other, second) = choose_place(content, random), choose_place(content, random)
     if first is None or second is None or one is other:
         return
-    taken = other[second]
-    if not isinstance(taken, dict | list) and not isinstance(one[first], dict | list):
-        one[first], other[second] = taken, one[first]
+    value = other[second]
+    if not isinstance(value, dict | list) and not isinstance(one[first], dict | list):
+        one[first], other[second] = value, one[first]
 
 
 def tamper(content: Any, random: Random) -> None:
-    """A field that the protocol knows, where it knows it, with any value."""
+    """Give a field of the protocol, in its place, any value."""
     if not isinstance(content, dict):
         return
     part = random.choice(list(FIELDS))
@@ -132,11 +132,11 @@ def tamper(content: Any, random: Random) -> None:
     entries = [entry for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
     if entries:
         entry = random.choice(entries)
-        own, parameters = FIELDS[part]
+        fields, parameters = FIELDS[part]
         if random.random() < 0.4:
-            entry[random.choice(own)] = some_value(random)
+            entry[random.choice(fields)] = choose_value(random)
         elif isinstance(entry.setdefault("parameters", {}), dict):
-            entry["parameters"][random.choice(parameters)] = some_value(random)
+            entry["parameters"][random.choice(parameters)] = choose_value(random)
 
 
 STRUCTURE = (tamper, tamper, tamper, replace, replace, replace, nudge, deepen, drop, drop, add, add, again, swap)
@@ -167,18 +167,18 @@ def repeat(body: bytes, random: Random) -> bytes:
 
 
 def key_twice(body: bytes, random: Random) -> bytes:
-    found = list(TEXT.finditer(body))
-    if not found:
+    matches = list(TEXT.finditer(body))
+    if not matches:
         return body
-    at, key = random.choice(found).start(), random.choice(found)[0]
+    at, key = random.choice(matches).start(), random.choice(matches)[0]
     return body[:at] + key + random.choice((b"null,", b"1,", b"[],", b"{},", b'"x",', b"true,")) + body[at:]
 
 
 def other_number(body: bytes, random: Random) -> bytes:
-    found = list(NUMBER.finditer(body[:400]))
-    if not found:
+    matches = list(NUMBER.finditer(body[:400]))
+    if not matches:
         return body
-    at = random.choice(found)
+    at = random.choice(matches)
     return body[: at.start()] + random.choice(NUMBERS) + body[at.end() :]
 
 
@@ -193,25 +193,32 @@ BYTES = (flip, flip, insert, delete, truncate, repeat, key_twice, key_twice, oth
 
 
 def other_header(header: str | None, length: int, random: Random) -> str | None:
-    """Another length of the JSON."""
-    known = int(header) if header and header.isdecimal() else length
-    near = (str(known + random.choice((-1, 1, 4, -4))), f" {known} ", str(length), str(length + 1), f"0{known}", None)
+    """Choose another length of the JSON."""
+    current = int(header) if header and header.isdecimal() else length
+    near = (
+        str(current + random.choice((-1, 1, 4, -4))),
+        f" {current} ",
+        str(length),
+        str(length + 1),
+        f"0{current}",
+        None,
+    )
     return random.choice(near) if random.random() < 0.6 else random.choice(HEADERS)
 
 
-def spoilt(request: Valid, random: Random, many: int) -> tuple[bytes, str | None]:
-    """The request's bytes and header after `many` mutations."""
+def mutate(request: Valid, random: Random, many: int) -> tuple[bytes, str | None]:
+    """Mutate a request `many` times; returns its bytes and its header."""
     on_bytes = random.randint(0, many) if random.random() < 0.5 else 0
     for _ in range(many - on_bytes):
         random.choice(STRUCTURE)(request.content, random)
     body, header = request.body()
     deep = body.replace(b'"DEEP"', DEEP.encode())
     header = str(int(header) + len(deep) - len(body)) if header and not request.raw else header
-    return spoilt_bytes(deep, header, random, on_bytes)
+    return mutate_bytes(deep, header, random, on_bytes)
 
 
-def spoilt_bytes(body: bytes, header: str | None, random: Random, many: int) -> tuple[bytes, str | None]:
-    """Bytes changed; where the JSON got longer or shorter, the header often follows."""
+def mutate_bytes(body: bytes, header: str | None, random: Random, many: int) -> tuple[bytes, str | None]:
+    """Mutate bytes; where the JSON becomes longer or shorter, the header often follows."""
     for _ in range(many):
         if random.random() < 0.25:
             header = other_header(header, len(body), random)

@@ -22,12 +22,12 @@ CONFIG = """
 [checks.not_a_server_error]
 expected-statuses = ["1xx", "2xx", "3xx", "4xx", 501, 503]
 """
-SLOWEST = 5  # seconds of an answer
+MAX_RESPONSE_SECONDS = 5
 
 
 @dataclass
 class Report:
-    """What schemathesis said, and how many requests it made."""
+    """What schemathesis printed, and how many requests it sent."""
 
     failed: bool
     cases: int
@@ -35,11 +35,11 @@ class Report:
 
 
 def run(url: str, seconds: int, seed: int, folder: Path) -> Report:
-    """All operations of the document at `url`; files of schemathesis stay in `folder`."""
+    """Test all operations of the document at `url`; files of schemathesis stay in `folder`."""
     config = folder / "schemathesis.toml"
     config.write_text(CONFIG)
     command = [sys.executable, "-m", "schemathesis.cli", "--config-file", str(config), "--no-color", "run"]
-    command += [f"{url}/openapi.json", "--checks", ",".join(CHECKS), "--max-response-time", str(SLOWEST)]
+    command += [f"{url}/openapi.json", "--checks", ",".join(CHECKS), "--max-response-time", str(MAX_RESPONSE_SECONDS)]
     command += ["--max-time", str(seconds), "--seed", str(seed), "--generation-database", "none"]
     command += ["--phases", "coverage,fuzzing", "--continue-on-failure", "--warnings", "off"]
     environment = os.environ | {
@@ -47,16 +47,16 @@ def run(url: str, seconds: int, seed: int, folder: Path) -> Report:
         "FUZZ_DIM": str(DIM),
         "PYTHONPATH": str(Path.cwd()),
     }
-    done = subprocess.run(
+    result = subprocess.run(
         command, cwd=folder, env=environment, capture_output=True, text=True, timeout=seconds + 120, check=False
     )
-    text = done.stdout + done.stderr
-    found = re.search(r"(\d+) generated", text)
-    return Report(done.returncode != 0, int(found[1]) if found else 0, text)
+    text = result.stdout + result.stderr
+    match = re.search(r"(\d+) generated", text)
+    return Report(result.returncode != 0, int(match[1]) if match else 0, text)
 
 
 def main(seconds: int, seed: int) -> bool:
-    """Run and print; whether all was right."""
+    """Run and print; returns True if nothing was wrong."""
     with tempfile.TemporaryDirectory() as root:
         repository, folder = Path(root, "repository"), Path(root, "work")
         folder.mkdir()

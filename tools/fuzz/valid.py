@@ -1,4 +1,4 @@
-"""Valid infer requests of every kind, at random."""
+"""Random valid infer requests of every kind."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ class Valid:
         """Bytes and header."""
         if self.raw:
             return b"".join(self.blobs), "0"
-        text = dumped(self.content)
+        text = dump_json(self.content)
         return b"".join([text, *self.blobs]), str(len(text)) if self.blobs else None
 
 
-def dumped(content: object) -> bytes:
+def dump_json(content: object) -> bytes:
     """JSON, also of numbers that orjson does not know."""
     try:
         return orjson.dumps(content)
@@ -44,7 +44,7 @@ def dumped(content: object) -> bytes:
         return json.dumps(content).encode()
 
 
-def valid_request(random: Random) -> Valid:
+def make_valid_request(random: Random) -> Valid:
     """One of all kinds."""
     if random.random() < 0.03:
         return Valid({}, [POOL[random.randrange(64)].tobytes()], raw=True)
@@ -52,7 +52,7 @@ def valid_request(random: Random) -> Valid:
     rows = random.choice(ROWS)
     scoring = random.random() < 0.15
     add_inputs(request, random, rows, scoring)
-    parameters = some_parameters(random, scoring)
+    parameters = choose_parameters(random, scoring)
     add_outputs(request, random, scoring, parameters)
     if parameters or random.random() < 0.2:
         request.content["parameters"] = parameters
@@ -67,12 +67,12 @@ def add_inputs(request: Valid, random: Random, rows: int, scoring: bool) -> None
     start = random.randrange(64 - rows)
     add_tensor(request, random, "context", POOL[start : start + rows], random.choice(("FP32", "FP32", "FP16", "BF16")))
     for name in ["ids"] if scoring else [name for name in ("allow", "ban") if random.random() < 0.15]:
-        add_tensor(request, random, name, some_ids(random, rows), "INT64")
+        add_tensor(request, random, name, choose_ids(random, rows), "INT64")
     if not request.blobs:
         random.shuffle(request.content["inputs"])
 
 
-def some_ids(random: Random, rows: int) -> np.ndarray:
+def choose_ids(random: Random, rows: int) -> np.ndarray:
     """Ids for all rows, [m] or [1, m], or of each, [rows, m]."""
     shape = random.choice(((random.randrange(6),), (1, random.randrange(6)), (rows, random.randrange(1, 6))))
     count = int(np.prod(shape))
@@ -88,30 +88,30 @@ def add_tensor(request: Valid, random: Random, name: str, values: np.ndarray, da
         entry["datatype"] = "INT64" if datatype == "INT64" else "FP32"
         entry["data"] = (values if random.random() < 0.5 else values.reshape(-1)).tolist()
         return
-    blob = encoded(values, datatype)
+    blob = encode_numbers(values, datatype)
     place = next((place for place in INPUT_PLACES if place not in request.memory), None)
     if how == "memory" and place is not None:
         request.memory[place] = blob
-        entry["parameters"] = in_memory(place, len(blob))
+        entry["parameters"] = describe_region(place, len(blob))
     else:
         request.blobs.append(blob)
         entry["parameters"] = {"binary_data_size": len(blob)}
 
 
-def encoded(values: np.ndarray, datatype: str) -> bytes:
+def encode_numbers(values: np.ndarray, datatype: str) -> bytes:
     """Numbers on the wire."""
     if datatype == "BF16":
         return (values.view(np.uint32) >> 16).astype(np.uint16).tobytes()
     return values.astype({"FP32": np.float32, "FP16": np.float16, "INT64": np.int64}[datatype]).tobytes()
 
 
-def in_memory(offset: int, size: int) -> dict:
+def describe_region(offset: int, size: int) -> dict:
     """Parameters of a tensor in shared memory."""
     place = {"shared_memory_region": REGION, "shared_memory_byte_size": size}
     return place | ({"shared_memory_offset": offset} if offset else {})
 
 
-def some_parameters(random: Random, scoring: bool) -> dict:
+def choose_parameters(random: Random, scoring: bool) -> dict:
     """Of the whole request."""
     choices = {
         "exact": lambda: random.random() < 0.5,
@@ -129,16 +129,16 @@ def add_outputs(request: Valid, random: Random, scoring: bool, parameters: dict)
     """Some of the outputs, each as binary, JSON, classes or in shared memory; or none, which means all."""
     if random.random() < 0.4:
         return
-    known = OUTPUTS[:2] if scoring else OUTPUTS
-    names = random.sample(known, random.randint(1, len(known)))
+    available = OUTPUTS[:2] if scoring else OUTPUTS
+    names = random.sample(available, random.randint(1, len(available)))
     places = list(OUTPUT_PLACES)
     classes = 0 if scoring else random.choice((0, 0, 1, 3))
     if parameters.get("k", classes) < classes:
         classes = parameters["k"]
-    request.content["outputs"] = [some_output(random, name, places, classes) for name in names]
+    request.content["outputs"] = [choose_output(random, name, places, classes) for name in names]
 
 
-def some_output(random: Random, name: str, places: list[int], classes: int) -> dict:
+def choose_output(random: Random, name: str, places: list[int], classes: int) -> dict:
     """One requested output."""
     parameters = {}
     if random.random() < 0.5:
@@ -146,5 +146,5 @@ def some_output(random: Random, name: str, places: list[int], classes: int) -> d
     if name == "logprobs" and classes:
         parameters["classification"] = classes
     elif places and random.random() < 0.15:
-        parameters |= in_memory(places.pop(), 2048)
+        parameters |= describe_region(places.pop(), 2048)
     return {"name": name} | ({"parameters": parameters} if parameters or random.random() < 0.3 else {})

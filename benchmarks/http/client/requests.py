@@ -12,7 +12,7 @@ import orjson
 from shortlist.client import exchange
 from shortlist.core.results import FloatArray, IdArray
 from shortlist.errors import BadInput, ServerError
-from shortlist.wire.open_inference import CONTEXT, IDS, LENGTH_HEADER, LOGPROBS, split, tensors
+from shortlist.wire.open_inference import CONTEXT, IDS, LENGTH_HEADER, LOGPROBS, parse_tensors, split_body
 
 PATIENCE = 30.0  # seconds
 
@@ -56,9 +56,9 @@ def topk(model: str, contexts: FloatArray, k: int) -> Question:
 def infer_answer(headers: Mapping[str, str], body: bytes) -> Answer:
     """The arrays of a /v2 answer, binary or JSON; raises ServerError."""
     try:
-        text, binary = split(body, headers.get(LENGTH_HEADER.lower()))
-        found = tensors(orjson.loads(text)["outputs"], binary, "")
-        return Answer(found[IDS].array(""), found[LOGPROBS].array("").astype(np.float32, copy=False))
+        text, binary = split_body(body, headers.get(LENGTH_HEADER.lower()))
+        found = parse_tensors(orjson.loads(text)["outputs"], binary, "")
+        return Answer(found[IDS].to_array(""), found[LOGPROBS].to_array("").astype(np.float32, copy=False))
     except (BadInput, KeyError, TypeError, ValueError) as error:
         raise ServerError(f"the answer is no infer response ({error})") from None
 

@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 import numpy as np
-from shortlist.core.filters import Legal
+from shortlist.core.filters import ClassFilter
 from shortlist.core.results import FloatArray, PlanResult
 from shortlist.errors import NotReady
 from shortlist.head import Head
@@ -34,7 +34,7 @@ class ConstantPlan(FullPlan):
         self.classes = classes
         self.answers: dict[tuple[int, int], PlanResult] = {}
 
-    def topk(self, contexts: FloatArray, k: int, legal: Legal) -> PlanResult:
+    def topk(self, contexts: FloatArray, k: int, legal: ClassFilter) -> PlanResult:
         """See Plan.topk; made once for every shape."""
         del legal
         shape = len(contexts), k

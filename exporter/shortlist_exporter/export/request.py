@@ -8,7 +8,7 @@ from pathlib import Path
 from shortlist.bundle.reader import version_of
 from shortlist.bundle.repository import check_name
 from shortlist.errors import BadInput
-from shortlist.runtime.devices import ort
+from shortlist.runtime.devices import import_onnxruntime
 from torch import nn
 
 from shortlist_exporter.inputs.sources import Contexts, Dense, check_pair
@@ -43,7 +43,7 @@ class Request:
 
 def check_request(dense: Dense, contexts: Contexts, out: Path, request: Request) -> None:
     """Refuse before any work what could not succeed."""
-    ort()  # what the finished bundle is measured with
+    import_onnxruntime()  # what the finished bundle is measured with
     version_of(out)
     check_name(out.parent.name)
     check_pair(dense, contexts)

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from shortlist.bundle.manifest import Certificate, Quality
-from shortlist.core.filters import Legal
+from shortlist.core.filters import ClassFilter
 from shortlist.core.results import empty_result
 from shortlist.head import Head
 from shortlist.plans.registry import CertifiedPlan
@@ -147,5 +147,5 @@ def certified_row(plan: CertifiedPlan, context: FloatArray, k: int) -> tuple[flo
     """By how many nats the log-normaliser of `context` [1, d] may be off, NaN where undecided; and classes rescored."""
     result = empty_result(1, k)
     estimates, spreads = plan.bounds(context=context)
-    _, error = plan.search_row(context[0], estimates[0], float(spreads[0, 0]), Legal(), 0, result)
+    _, error = plan.search_row(context[0], estimates[0], float(spreads[0, 0]), ClassFilter(), 0, result)
     return error, int(result.scored[0])

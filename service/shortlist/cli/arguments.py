@@ -1,4 +1,4 @@
-"""Types of command-line arguments: what does not fit them is a usage error, told before any work."""
+"""Types of command-line arguments; a value that does not fit its type is a usage error before any work is done."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from argparse import ArgumentTypeError
 
 
 def positive(text: str) -> int:
-    """A whole number from 1; raises ArgumentTypeError."""
-    return at_least(text, 1)
+    """Parse a whole number from 1; raises ArgumentTypeError."""
+    return parse_from(text, 1)
 
 
 def natural(text: str) -> int:
-    """A whole number from 0; raises ArgumentTypeError."""
-    return at_least(text, 0)
+    """Parse a whole number from 0; raises ArgumentTypeError."""
+    return parse_from(text, 0)
 
 
-def at_least(text: str, least: int) -> int:
-    """A whole number from `least`; raises ArgumentTypeError."""
+def parse_from(text: str, least: int) -> int:
+    """Parse a whole number from `least`; raises ArgumentTypeError."""
     try:
         number = int(text)
     except ValueError:
@@ -27,7 +27,7 @@ def at_least(text: str, least: int) -> int:
 
 
 def share(text: str) -> float:
-    """A number over 0, up to 1; raises ArgumentTypeError."""
+    """Parse a number over 0, up to 1; raises ArgumentTypeError."""
     try:
         number = float(text)
     except ValueError:

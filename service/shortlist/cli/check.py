@@ -22,7 +22,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Check, print the quality, return 0."""
+    """Check the bundle, print its quality; returns 0."""
     head, precision = load_checked(args.bundle, args.device, args.threads)
     manifest = head.manifest
     size = sum(entry.size for entry in manifest.files.values())

@@ -19,9 +19,9 @@ from shortlist.head import load
 
 from .arguments import positive
 from .context_files import read_contexts
-from .evaluate import WIDTH, Line, interval, listed
+from .figures import NAME_WIDTH, Line, format_line, format_share, format_summary
 
-COLUMN = 24
+VALUE_WIDTH = 24  # characters
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -47,59 +47,59 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Compare, print, return 0."""
+    """Compare two bundles and print how far they agree; returns 0."""
     first, second = (load(path, device=args.device, threads=args.threads) for path in (args.first, args.second))
-    check_pair(first, second)  # told before a large file is read
-    found = difference(first, second, contexts_of(args), args.k)
-    print(found.model_dump_json() if args.json else "\n".join(table(args, found)))
+    check_pair(first, second)  # before a large file is read
+    result = difference(first, second, load_contexts(args), args.k)
+    print(result.model_dump_json() if args.json else "\n".join(format_table(args, result)))
     return 0
 
 
-def contexts_of(args: argparse.Namespace) -> Array:
-    """The contexts asked for, or the first bundle's own."""
+def load_contexts(args: argparse.Namespace) -> Array:
+    """Read the contexts [n, d] of --contexts, or those that the first bundle's export held out."""
     if args.contexts is not None:
         return read_contexts(args.contexts)
-    held: Array = Bundle(args.first, verify=False).tensors(CALIBRATION)["contexts"]
-    return held
+    contexts: Array = Bundle(args.first, verify=False).tensors(CALIBRATION)["contexts"]
+    return contexts
 
 
-def table(args: argparse.Namespace, found: Difference) -> Iterator[str]:
-    """Agreement first, then the settings side by side, those that differ under a mark."""
+def format_table(args: argparse.Namespace, result: Difference) -> Iterator[str]:
+    """Yield lines: how far the heads agree, then their settings side by side, marked where they differ."""
     source = args.contexts or f"held out by the export of {args.first}"
-    yield f"{args.first} against {args.second}, {found.rows:,} contexts ({source})"
-    yield from (f"{name:<{WIDTH}} {text}" for name, text in lines(found))
+    yield f"{args.first} against {args.second}, {result.rows:,} contexts ({source})"
+    yield from map(format_line, list_agreement(result))
     yield ""
-    yield side_by_side("", "first", "second")
-    for name, pair in found.settings.items():
-        yield side_by_side(f"{'*' if name in found.differing else ' '} {name}", *map(shown, pair))
-    yield f"* differs: {len(found.differing)} of {len(found.settings)}"
+    yield format_row("", "first", "second")
+    for name, pair in result.settings.items():
+        yield format_row(f"{'*' if name in result.differing else ' '} {name}", *map(format_setting, pair))
+    yield f"* differs: {len(result.differing)} of {len(result.settings)}"
 
 
-def lines(found: Difference) -> Iterator[Line]:
-    """What the two heads have in common."""
-    for depth, share in found.agreement.items():
-        yield f"agreement at {depth}", interval(share)
-    yield f"among both heads' {found.k}", f"mean {found.overlap:.3f} of {found.k}"
-    yield f"the same {found.k} classes", f"{found.same_set:.2%} of rows, in the same order {found.same_order:.2%}"
-    if found.logprob_difference is not None:
-        yield "|log-prob difference|, nats", listed(found.logprob_difference)
-        yield "second - first, nats", f"mean {found.logprob_shift:.4g}"
-    for which, candidates in zip(("first", "second"), found.candidates, strict=True):
+def list_agreement(result: Difference) -> Iterator[Line]:
+    """Yield the figures that compare the two heads."""
+    for depth, share in result.agreement.items():
+        yield f"agreement at {depth}", format_share(share)
+    yield f"among both heads' {result.k}", f"mean {result.overlap:.3f} of {result.k}"
+    yield f"the same {result.k} classes", f"{result.same_set:.2%} of rows, in the same order {result.same_order:.2%}"
+    if result.logprob_difference is not None:
+        yield "|log-prob difference|, nats", format_summary(result.logprob_difference)
+        yield "second - first, nats", f"mean {result.logprob_shift:.4g}"
+    for which, candidates in zip(("first", "second"), result.candidates, strict=True):
         yield f"candidates, {which}", f"mean {candidates['mean']:,.1f}, p99 {candidates['p99']:,.0f}"
-    if found.relabelled:
-        yield "labels", f"{found.relabelled:,} classes have another label: ids do not mean the same in both"
+    if result.relabelled:
+        yield "labels", f"{result.relabelled:,} classes have another label: ids do not mean the same in both"
 
 
-def side_by_side(name: str, first: object, second: object) -> str:
-    """One line of two columns."""
-    return f"{name:<{WIDTH}} {first!s:<{COLUMN}} {second}".rstrip()
+def format_row(name: str, first: object, second: object) -> str:
+    """Format one line of two columns."""
+    return f"{name:<{NAME_WIDTH}} {first!s:<{VALUE_WIDTH}} {second}".rstrip()
 
 
-def shown(value: Any) -> str:
-    """A setting as it is printed: hashes and long lists cut (`--json` has all), absent ones a dash."""
+def format_setting(value: Any) -> str:
+    """Format a setting: long values are cut (`--json` has them whole), missing ones are a dash."""
     if value is None or value == "":
         return "-"
     if isinstance(value, float):
         return f"{value:.6g}"
     text = str(value)
-    return text if len(text) < COLUMN else f"{text[: COLUMN - 4]}..."
+    return text if len(text) < VALUE_WIDTH else f"{text[: VALUE_WIDTH - 4]}..."

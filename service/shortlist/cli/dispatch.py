@@ -1,7 +1,7 @@
-"""`shortlist COMMAND ...`: finds the command's module, runs it, turns errors into one line.
+"""`shortlist COMMAND ...`: import the command's module, run it, print errors as one line.
 
-A command module has `configure(parser)` and `run(args) -> int`. Modules are imported when their command
-is asked for, so that `shortlist --help` works on the base install.
+A command's module has `configure(parser)` and `run(args) -> int`. It is imported only when its command is run, so
+`shortlist --help` works on the base install.
 """
 
 from __future__ import annotations
@@ -41,21 +41,21 @@ class Parser(argparse.ArgumentParser):
     """An argument parser whose usage errors are one line and exit with 2."""
 
     def error(self, message: str) -> NoReturn:
-        """Print `message` and leave."""
+        """Print `message` as one line and exit with 2."""
         self.exit(2, f"{self.prog}: {message}; see `{self.prog} --help`\n")
 
 
-def overview() -> str:
-    """The commands, one a line."""
+def format_commands() -> str:
+    """Format the list of commands, one on each line."""
     return "\n".join(f"  {name:<9} {help_}" for name, (_, help_) in COMMANDS.items())
 
 
-def parse(argv: Sequence[str]) -> tuple[str, list[str]]:
-    """Split `argv` into a command's name and its own arguments."""
+def parse_command(argv: Sequence[str]) -> tuple[str, list[str]]:
+    """Split `argv` into a command's name and that command's arguments."""
     parser = Parser(
         prog="shortlist",
         description="Top-k decoding of large output layers.",
-        epilog=f"commands:\n{overview()}\n\n`shortlist COMMAND --help` says more.",
+        epilog=f"commands:\n{format_commands()}\n\n`shortlist COMMAND --help` says more.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("command", choices=list(COMMANDS), metavar="COMMAND", help="one of the commands below")
@@ -66,7 +66,7 @@ def parse(argv: Sequence[str]) -> tuple[str, list[str]]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit code: 0, 1 (failed), 2 (usage)."""
-    name, rest = parse(sys.argv[1:] if argv is None else argv)
+    name, rest = parse_command(sys.argv[1:] if argv is None else argv)
     module_name, description = COMMANDS[name]
     try:
         module = require(module_name)
@@ -82,17 +82,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ShortlistError as error:
         print(f"shortlist {name}: {error}", file=sys.stderr)
     except BrokenPipeError:
-        pass  # whoever read the output, as `head` does, has enough
+        pass  # the reader of the output closed it, as `head` does
     except OSError as error:
-        print(f"shortlist {name}: {refusal(error)}", file=sys.stderr)
+        print(f"shortlist {name}: {describe_os_error(error)}", file=sys.stderr)
     except KeyboardInterrupt:
         print(f"shortlist {name}: stopped", file=sys.stderr)
     release_stdout()
     return 1
 
 
-def refusal(error: OSError) -> str:
-    """What the system refused, in one sentence."""
+def describe_os_error(error: OSError) -> str:
+    """Describe in one sentence what the operating system refused."""
     reason = error.strerror or str(error)
     if error.filename is None:
         return f"the system refused ({reason}): mend that, then run the same command again"
@@ -100,7 +100,7 @@ def refusal(error: OSError) -> str:
 
 
 def release_stdout() -> None:
-    """Flush the output, or drop it where nobody takes it, so that Python does not complain of that at its end."""
+    """Flush stdout, or discard what is left if it is closed, so that Python prints no error at exit."""
     try:
         sys.stdout.flush()
     except OSError:

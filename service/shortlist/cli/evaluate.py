@@ -17,14 +17,11 @@ from typing import Any
 from shortlist.core.arrays import Array
 from shortlist.errors import BadInput, ShortlistError
 from shortlist.evaluation.evaluator import ROWS, Evaluation, Targets, evaluate
-from shortlist.evaluation.statistics import Share, Summary
 from shortlist.head import Head, load
 
 from .arguments import natural, positive
-from .context_files import TARGETS_KIND, read_contexts, read_targets
-
-WIDTH = 28
-Line = tuple[str, str]
+from .context_files import TARGETS_FORMAT, read_contexts, read_targets
+from .figures import Line, format_line, format_share, format_summary
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -51,142 +48,131 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Measure, print, warn; returns 0, or 1 where --strict is not satisfied."""
-    check(args)
-    contexts, targets = read_contexts(args.contexts), targets_of(args)
+    """Measure a head, print its figures; returns 1 if it breaks its promise and --strict is set, else 0."""
+    check_out(args.out)
+    contexts, targets = read_contexts(args.contexts), load_targets(args)
     head = load(args.bundle, device=args.device, threads=args.threads)
     progress = show_progress if sys.stderr.isatty() else None
-    found = evaluate(head, contexts, targets, rows=args.rows, seed=args.seed, progress=progress)
+    result = evaluate(head, contexts, targets, rows=args.rows, seed=args.seed, progress=progress)
     if args.out is not None:
-        write(args.out, found.model_dump_json(indent=1) + "\n")
-    print(printed(args, head, found))
-    if found.warning is not None:
-        print(f"warning: {found.warning}", file=sys.stderr)
-    return 1 if args.strict and found.warning is not None else 0
+        write_text(args.out, result.model_dump_json(indent=1) + "\n")
+    print(format_evaluation(args, head, result))
+    if result.warning is not None:
+        print(f"warning: {result.warning}", file=sys.stderr)
+    return 1 if args.strict and result.warning is not None else 0
 
 
-def check(args: argparse.Namespace) -> None:
-    """Refuse before any work what could not succeed; raises BadInput."""
-    if args.seed < 0:
-        raise BadInput(f"seed is {args.seed}: give a whole number from 0")
-    if args.out is not None and not args.out.parent.is_dir():
-        raise BadInput(f"{args.out} cannot be written: there is no folder {args.out.parent}")
+def check_out(out: Path | None) -> None:
+    """Raise BadInput, before any work, if there is no folder that `out` could be written to."""
+    if out is not None and not out.parent.is_dir():
+        raise BadInput(f"{out} cannot be written: there is no folder {out.parent}")
 
 
-def targets_of(args: argparse.Namespace) -> Array | None:
-    """The targets asked for, or those beside the contexts where there are any."""
+def load_targets(args: argparse.Namespace) -> Array | None:
+    """Read the targets [n] of --targets, or those beside the contexts, None where there are none."""
     if args.targets is None:
         return None if args.contexts.suffix == ".npy" else read_targets(args.contexts)
     targets = read_targets(args.targets)
     if targets is None:
-        raise BadInput(f"{args.targets} has no tensor 'targets': give {TARGETS_KIND}")
+        raise BadInput(f"{args.targets} has no tensor 'targets': give {TARGETS_FORMAT}")
     return targets
 
 
 def show_progress(done: int, total: int) -> None:
-    """One line on the terminal, written over."""
+    """Write progress over the last line of the terminal."""
     print(f"\r{done:,} of {total:,} rows", end="\n" if done == total else "", file=sys.stderr, flush=True)
 
 
-def write(path: Path, text: str) -> None:
-    """Write a file; raises ShortlistError when the disk refuses."""
+def write_text(path: Path, text: str) -> None:
+    """Write a text file; raises ShortlistError when the disk refuses."""
     try:
         path.write_text(text, "utf-8")
     except OSError as error:
         raise ShortlistError(f"{path} cannot be written: {error.strerror}") from error
 
 
-def printed(args: argparse.Namespace, head: Head, found: Evaluation) -> str:
-    """The figures in the form asked for."""
+def format_evaluation(args: argparse.Namespace, head: Head, result: Evaluation) -> str:
+    """Format the figures as JSON, CSV or a table, by the flags."""
     if args.json:
-        return found.model_dump_json()
+        return result.model_dump_json()
     if args.csv:
-        pairs = flat(json.loads(found.model_dump_json()))
+        pairs = flatten_figures(json.loads(result.model_dump_json()))
         return "\n".join(["figure,value", *(f"{name},{value}" for name, value in pairs)])
-    return "\n".join([title(args.bundle, head), *(f"{name:<{WIDTH}} {text}" for name, text in lines(found))])
+    return "\n".join([format_title(args.bundle, head), *map(format_line, list_figures(result))])
 
 
-def flat(content: dict[str, Any], above: str = "") -> Iterator[tuple[str, str]]:
-    """(`a.b.c`, value) for every number of nested objects; text and what is missing is left out."""
+def flatten_figures(content: dict[str, Any], above: str = "") -> Iterator[tuple[str, str]]:
+    """Yield (`a.b.c`, value) for every number in nested objects; text and nulls are left out."""
     for name, value in content.items():
         if isinstance(value, dict):
-            yield from flat(value, f"{above}{name}.")
+            yield from flatten_figures(value, f"{above}{name}.")
         elif isinstance(value, int | float):
             yield f"{above}{name}", repr(value)
 
 
-def title(bundle: Path, head: Head) -> str:
-    """What was measured."""
+def format_title(bundle: Path, head: Head) -> str:
+    """Format the first line: which head was measured."""
     manifest = head.manifest
     return f"{bundle}: {manifest.method}, V = {manifest.classes:,}, d = {manifest.dim}, on {head.device}"
 
 
-def lines(found: Evaluation) -> Iterator[Line]:
-    """The table, figure by figure; those that could not be had are named at the end."""
-    yield "rows", f"{found.rows:,} distinct, random order of seed {found.seed}"
-    yield from precision_lines(found)
-    yield from truth_lines(found)
-    yield from target_lines(found.head_targets, found.dense_targets)
-    yield from cost_lines(found)
-    for sentence in found.missing:
+def list_figures(result: Evaluation) -> Iterator[Line]:
+    """Yield the table's figures in order, and at its end what could not be reported."""
+    yield "rows", f"{result.rows:,} distinct, random order of seed {result.seed}"
+    yield from list_precision(result)
+    yield from list_truth(result)
+    yield from list_targets(result.head_targets, result.dense_targets)
+    yield from list_costs(result)
+    for sentence in result.missing:
         yield "not reported", sentence
 
 
-def precision_lines(found: Evaluation) -> Iterator[Line]:
-    """P@k with intervals and promises."""
-    for k, share in (found.precision or {}).items():
-        promise = "" if found.promised is None else f", promised {found.promised[k]:.4f}"
-        yield f"P@{k}", f"{interval(share)}{promise}"
+def list_precision(result: Evaluation) -> Iterator[Line]:
+    """Yield P@k with its intervals and promises."""
+    for k, share in (result.precision or {}).items():
+        promise = "" if result.promised is None else f", promised {result.promised[k]:.4f}"
+        yield f"P@{k}", f"{format_share(share)}{promise}"
 
 
-def truth_lines(found: Evaluation) -> Iterator[Line]:
-    """Everything else that needs a truth."""
-    for size, mean in (found.coverage or {}).items():
+def list_truth(result: Evaluation) -> Iterator[Line]:
+    """Yield the other figures that compare with the exact results."""
+    for size, mean in (result.coverage or {}).items():
         yield f"top-{size} coverage", f"{mean:.2f}/{size}"
-    if found.order_kept is not None:
-        yield "order of the first 10 kept", f"{found.order_kept:.4f} of rows"
+    if result.order_kept is not None:
+        yield "order of the first 10 kept", f"{result.order_kept:.4f} of rows"
     named = {
-        "KL(dense || head), nats": found.kl,
-        "Z~/Z": found.z_ratio,
-        "log-prob error, nats": found.logprob_error,
+        "KL(dense || head), nats": result.kl,
+        "Z~/Z": result.z_ratio,
+        "log-prob error, nats": result.logprob_error,
     }
     for name, summary in named.items():
         if summary is not None:
-            yield name, listed(summary)
+            yield name, format_summary(summary)
 
 
-def target_lines(head: Targets | None, dense: Targets | None) -> Iterator[Line]:
-    """Figures on the gold classes, the dense head's beside the head's own."""
-    own, true = target_texts(head), target_texts(dense)
-    for name in own | true:
-        texts = [own.get(name, "not known"), *([f"dense {true[name]}"] if name in true else [])]
+def list_targets(head: Targets | None, dense: Targets | None) -> Iterator[Line]:
+    """Yield the figures on the gold classes, the dense head's beside the head's."""
+    head_texts, dense_texts = format_targets(head), format_targets(dense)
+    for name in head_texts | dense_texts:
+        beside = [f"dense {dense_texts[name]}"] if name in dense_texts else []
+        texts = [head_texts.get(name, "not known"), *beside]
         yield name, ", ".join(texts)
 
 
-def target_texts(targets: Targets | None) -> dict[str, str]:
-    """Figures on the gold classes, by name."""
+def format_targets(targets: Targets | None) -> dict[str, str]:
+    """Format the figures on the gold classes, by name; {} where there are no targets."""
     if targets is None:
         return {}
-    texts = {f"target in top {k}": interval(share) for k, share in targets.accuracy.items()}
+    texts = {f"target in top {k}": format_share(share) for k, share in targets.accuracy.items()}
     if targets.nll is not None:
         texts |= {"NLL of targets, nats": f"{targets.nll:.4f}", "perplexity": f"{targets.perplexity:.2f}"}
     return texts
 
 
-def cost_lines(found: Evaluation) -> Iterator[Line]:
-    """What an answer costs."""
-    for name, cost in {"multiply-adds": found.cost_macs, "bytes of weights": found.cost_bytes}.items():
+def list_costs(result: Evaluation) -> Iterator[Line]:
+    """Yield the costs of a query."""
+    for name, cost in {"multiply-adds": result.cost_macs, "bytes of weights": result.cost_bytes}.items():
         if cost is not None:
             yield name, f"{cost:.4f} of dense"
-    yield "candidates per query", f"mean {found.candidates['mean']:,.1f}, p99 {found.candidates['p99']:,.0f}"
-    yield "answered by dense", f"{found.answered_dense:.2%} of rows asked one by one"
-
-
-def interval(share: Share) -> str:
-    """A share with its 95 % interval."""
-    return f"{share.mean:.4f} ({share.low:.4f} to {share.high:.4f})"
-
-
-def listed(summary: Summary) -> str:
-    """`mean ..., p99 ...`."""
-    return ", ".join(f"{name} {value:.4g}" for name, value in summary.items())
+    yield "candidates per query", f"mean {result.candidates['mean']:,.1f}, p99 {result.candidates['p99']:,.0f}"
+    yield "answered by dense", f"{result.answered_dense:.2%} of rows asked one by one"

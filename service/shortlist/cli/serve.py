@@ -14,7 +14,7 @@ from pathlib import Path
 
 from shortlist.core.extras import require
 from shortlist.errors import BadInput
-from shortlist.runtime.devices import ort
+from shortlist.runtime.devices import import_onnxruntime
 from shortlist.server.settings import Settings, load_settings
 
 
@@ -42,5 +42,5 @@ def run(args: argparse.Namespace) -> int:
         return 2
     require("uvicorn")
     require("fastapi")
-    ort()
+    import_onnxruntime()
     return int(require("shortlist.server.transport.process").serve(settings))

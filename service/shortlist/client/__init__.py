@@ -1,4 +1,4 @@
-"""Clients of a Shortlist server, synchronous and asynchronous."""
+"""Clients of a Shortlist server, blocking and for asyncio."""
 
 from __future__ import annotations
 

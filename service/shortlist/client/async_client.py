@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from types import TracebackType
 from typing import Any
 
@@ -13,16 +12,14 @@ from shortlist.core.results import FloatArray, TopK
 from shortlist.errors import Unreachable
 
 from . import exchange
-from .client import T, told
-from .exchange import Ask, Exchange, Told
-from .transport import MAX_ROWS, TIMEOUT, Connection
+from .exchange import Exchange, Request, Response, T, Wait
+from .transport import MAX_REQUEST_ROWS, TIMEOUT_SECONDS, BaseClient, to_response
 
 
-class AsyncClient(Connection):
-    """The same for asyncio."""
+class AsyncClient(BaseClient):
+    """The methods of `Client` as coroutines, with the same arguments, results and errors."""
 
-    def __init__(self, url: str, *, timeout: float = TIMEOUT, max_rows: int = MAX_ROWS) -> None:
-        """See Connection."""
+    def __init__(self, url: str, *, timeout: float = TIMEOUT_SECONDS, max_rows: int = MAX_REQUEST_ROWS) -> None:
         super().__init__(url, timeout=timeout, max_rows=max_rows)
         self.http = httpx.AsyncClient(base_url=self.url, timeout=timeout, trust_env=False)
 
@@ -30,63 +27,48 @@ class AsyncClient(Connection):
         self, model: str, contexts: Any, k: int, *, version: int | None = None,
         allow: Any = None, ban: Any = None, exact: bool = False,
     ) -> TopK:  # fmt: skip
-        """See Client.topk."""
         lists = {"allow": allow, "ban": ban}
         return await self.run(exchange.topk(model, contexts, k, version, lists, exact, self.max_rows))
 
     async def logprobs(
         self, model: str, contexts: Any, ids: Any, *, version: int | None = None, exact: bool = False
     ) -> FloatArray:
-        """See Client.logprobs."""
         return await self.run(exchange.logprobs(model, contexts, ids, version, exact, self.max_rows))
 
     async def models(self) -> list[dict[str, Any]]:
-        """See Client.models."""
         return await self.run(exchange.models())
 
     async def ready(self) -> bool:
-        """See Client.ready."""
         try:
             return await self.run(exchange.ready())
         except Unreachable:
             return False
 
-    async def run(self, talk: Exchange[T]) -> T:
-        """See Client.run."""
+    async def run(self, requests: Exchange[T]) -> T:
+        steps = exchange.retry_overloaded(requests, self.timeout)
         try:
-            ask = next(talk)
+            step = next(steps)
             while True:
-                ask = talk.send(await self.send(ask))
+                if isinstance(step, Wait):
+                    await asyncio.sleep(step.seconds)
+                    step = next(steps)
+                else:
+                    step = steps.send(await self.send(step))
         except StopIteration as end:
             result: T = end.value
             return result
 
-    async def send(self, ask: Ask) -> Told:
-        """See Client.send."""
-        until = time.monotonic() + self.timeout
-        while True:
-            answer = await self.attempt(ask)
-            seconds = exchange.pause(answer)
-            if seconds is None or time.monotonic() + seconds > until:
-                return answer
-            await asyncio.sleep(seconds)
-
-    async def attempt(self, ask: Ask) -> Told:
-        """See Client.attempt."""
-        try:
+    async def send(self, request: Request) -> Response:
+        message = self.http.build_request(
+            request.method, request.path, content=request.content, headers=request.headers
+        )
+        with self.named_errors():
             try:
-                return told(await self.request(ask))
+                return to_response(await self.http.send(message))
             except httpx.RemoteProtocolError:
-                return told(await self.request(ask))
-        except httpx.TransportError as error:
-            raise self.unreachable(error) from error
-
-    async def request(self, ask: Ask) -> httpx.Response:
-        """See Client.request."""
-        return await self.http.request(ask.method, ask.path, content=ask.content, headers=ask.headers)
+                return to_response(await self.http.send(message))
 
     async def close(self) -> None:
-        """Close the connections."""
         await self.http.aclose()
 
     async def __aenter__(self) -> AsyncClient:

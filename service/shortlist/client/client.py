@@ -1,10 +1,10 @@
-"""Clients of a running server: v2 protocol, binary on the wire, the same result type as in-process."""
+"""The blocking client of a running server: protocol v2 with binary tensors, the result types of an in-process head."""
 
 from __future__ import annotations
 
 import time
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any
 
 import httpx
 
@@ -12,22 +12,14 @@ from shortlist.core.results import FloatArray, TopK
 from shortlist.errors import Unreachable
 
 from . import exchange
-from .exchange import Ask, Exchange, Told
-from .transport import MAX_ROWS, TIMEOUT, Connection
-
-T = TypeVar("T")
+from .exchange import Exchange, Request, Response, T, Wait
+from .transport import MAX_REQUEST_ROWS, TIMEOUT_SECONDS, BaseClient, to_response
 
 
-def told(response: httpx.Response) -> Told:
-    """A response without its library."""
-    return Told(response.status_code, response.headers, response.content)
+class Client(BaseClient):
+    """A blocking client with keep-alive; threads may share it. Use it as a context manager, or `close` it."""
 
-
-class Client(Connection):
-    """A blocking client with keep-alive; threads may share it. Use as a context manager, or `close` it."""
-
-    def __init__(self, url: str, *, timeout: float = TIMEOUT, max_rows: int = MAX_ROWS) -> None:
-        """See Connection."""
+    def __init__(self, url: str, *, timeout: float = TIMEOUT_SECONDS, max_rows: int = MAX_REQUEST_ROWS) -> None:
         super().__init__(url, timeout=timeout, max_rows=max_rows)
         self.http = httpx.Client(base_url=self.url, timeout=timeout, trust_env=False)
 
@@ -35,10 +27,10 @@ class Client(Connection):
         self, model: str, contexts: Any, k: int, *, version: int | None = None,
         allow: Any = None, ban: Any = None, exact: bool = False,
     ) -> TopK:  # fmt: skip
-        """As Head.topk, over HTTP; numpy, torch or lists, split into requests of `max_rows`.
+        """Return the k best classes of `contexts` [B, d], as `Head.topk` does, in requests of `max_rows` rows at most.
 
-        Raises BadInput, NotFound, TooLarge (one row over the server's limits), Overloaded (for all of `timeout`),
-        TimedOut, NotReady, Unreachable, ServerError.
+        contexts, allow, ban: numpy arrays, torch tensors or lists. Raises BadInput, NotFound, TooLarge (one row is over
+        the server's limits), Overloaded (for all of `timeout`), TimedOut, NotReady, Unreachable, ServerError.
         """
         lists = {"allow": allow, "ban": ban}
         return self.run(exchange.topk(model, contexts, k, version, lists, exact, self.max_rows))
@@ -46,56 +38,48 @@ class Client(Connection):
     def logprobs(
         self, model: str, contexts: Any, ids: Any, *, version: int | None = None, exact: bool = False
     ) -> FloatArray:
-        """As Head.logprobs, over HTTP; ids [B, m], or [m] for all rows. Raises as `topk`."""
+        """Return log-probabilities [B, m] float32 of `ids`, [B, m] or [m] for all rows, as `Head.logprobs` does.
+
+        Raises the errors of `topk`.
+        """
         return self.run(exchange.logprobs(model, contexts, ids, version, exact, self.max_rows))
 
     def models(self) -> list[dict[str, Any]]:
-        """What the server serves."""
+        """Return what GET /v1/models lists: an object for each model that the server has."""
         return self.run(exchange.models())
 
     def ready(self) -> bool:
-        """Whether every model is ready; False also where no server answers."""
+        """Return True if every model is ready, False also where no server answers."""
         try:
             return self.run(exchange.ready())
         except Unreachable:
             return False
 
-    def run(self, talk: Exchange[T]) -> T:
-        """Carry an exchange through to its result."""
+    def run(self, requests: Exchange[T]) -> T:
+        """Send an exchange's requests and return its result, waiting where the server is overloaded."""
+        steps = exchange.retry_overloaded(requests, self.timeout)
         try:
-            ask = next(talk)
+            step = next(steps)
             while True:
-                ask = talk.send(self.send(ask))
+                if isinstance(step, Wait):
+                    time.sleep(step.seconds)
+                    step = next(steps)
+                else:
+                    step = steps.send(self.send(step))
         except StopIteration as end:
             result: T = end.value
             return result
 
-    def send(self, ask: Ask) -> Told:
-        """The answer; while the server has too much to do, asks again when it says, for `timeout` seconds in all.
-
-        Raises Unreachable.
-        """
-        until = time.monotonic() + self.timeout
-        while True:
-            answer = self.attempt(ask)
-            seconds = exchange.pause(answer)
-            if seconds is None or time.monotonic() + seconds > until:
-                return answer
-            time.sleep(seconds)
-
-    def attempt(self, ask: Ask) -> Told:
-        """One round trip; raises Unreachable. A connection that the server had closed is replaced once."""
-        try:
+    def send(self, request: Request) -> Response:
+        """Send one request, on a new connection if the server had closed the old one; raises Unreachable."""
+        message = self.http.build_request(
+            request.method, request.path, content=request.content, headers=request.headers
+        )
+        with self.named_errors():
             try:
-                return told(self.request(ask))
+                return to_response(self.http.send(message))
             except httpx.RemoteProtocolError:
-                return told(self.request(ask))
-        except httpx.TransportError as error:
-            raise self.unreachable(error) from error
-
-    def request(self, ask: Ask) -> httpx.Response:
-        """One attempt."""
-        return self.http.request(ask.method, ask.path, content=ask.content, headers=ask.headers)
+                return to_response(self.http.send(message))
 
     def close(self) -> None:
         """Close the connections."""

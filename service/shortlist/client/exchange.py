@@ -1,7 +1,7 @@
-"""What a client says and hears, without doing any I/O.
+"""The requests of a client and what it makes of the responses, without any I/O.
 
-An exchange is a generator: it yields an `Ask`, is sent the `Told`, and returns the result. `Client` and
-`AsyncClient` differ only in how they carry the two.
+An exchange is a generator: it yields a `Request`, is sent the `Response`, and at last returns the result. `Client` and
+`AsyncClient` differ only in how they send requests and wait.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import operator
 import random
+import time
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -16,8 +17,8 @@ from urllib.parse import quote
 
 import numpy as np
 
-from shortlist.core.arrays import Array, float_array, id_array
-from shortlist.core.checks import cut, mapping
+from shortlist.core.arrays import Array, to_float_array, to_id_array
+from shortlist.core.checks import cut, parse_object
 from shortlist.core.results import FloatArray, IdArray, TopK
 from shortlist.errors import (
     BadInput,
@@ -37,23 +38,22 @@ from shortlist.wire.open_inference import (
     LENGTH_HEADER,
     LOGPROBS,
     SCORED,
-    describe,
-    join,
-    split,
-    tensors,
+    describe_tensor,
+    join_body,
+    parse_tensors,
+    split_body,
 )
 
 T = TypeVar("T")
 
-OK = 200
-BY_STATUS: dict[int, type[ShortlistError]] = {
+HTTP_OK = 200
+ERROR_OF_STATUS: dict[int, type[ShortlistError]] = {
     error.status: error for error in (BadInput, NotFound, TooLarge, Overloaded, Unsupported, NotReady, TimedOut)
 }
-WEAKEST_LAST = ("exact", "bounded", "estimated", "shortlist")
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class Request:
     """One HTTP request."""
 
     method: str
@@ -63,125 +63,146 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """Its response."""
+class Response:
+    """One HTTP response; `headers` are looked up by names in lower case."""
 
     status: int
     headers: Mapping[str, str]
     content: bytes
 
 
-Exchange = Generator[Ask, Told, T]
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """A pause in seconds before the next request."""
+
+    seconds: float
+
+
+Exchange = Generator[Request, Response, T]
+Steps = Generator[Request | Wait, Response, T]
 
 
 def topk(
     model: str, contexts: Any, k: int, version: int | None, lists: Mapping[str, Any], exact: bool, max_rows: int
 ) -> Exchange[TopK]:
-    """The k best classes of `contexts` [B, d], in requests of at most `max_rows` rows; lists: allow, ban."""
-    rows, k = float_array("contexts", contexts), whole_number("k", k)
-    given = {name: id_array(name, values) for name, values in lists.items() if values is not None}
-    for name, ids in given.items():
+    """Ask for the k best classes of `contexts` [B, d], in requests of at most `max_rows` rows.
+
+    lists: `allow` and `ban`, None where there is no such list.
+    """
+    rows, k = to_float_array("contexts", contexts), parse_whole_number("k", k)
+    id_lists = {name: to_id_array(name, values) for name, values in lists.items() if values is not None}
+    for name, ids in id_lists.items():
         check_rows(name, ids, len(rows))
 
-    def ask(part: slice) -> Exchange[TopK]:
-        inputs = {CONTEXT: rows[part]} | {name: rows_of(ids, part) for name, ids in given.items()}
+    def send_part(part: slice) -> Exchange[TopK]:
+        inputs = {CONTEXT: rows[part]} | {name: slice_ids(ids, part) for name, ids in id_lists.items()}
         outputs, normalizer = yield from infer(model, version, inputs, {"k": k, "exact": bool(exact)})
         return TopK(outputs[IDS], outputs[LOGPROBS], outputs[SCORED], normalizer)
 
-    return joined((yield from in_parts(len(rows), max_rows, ask)))
+    return TopK.concat((yield from send_in_parts(len(rows), max_rows, send_part)))
 
 
 def logprobs(
     model: str, contexts: Any, ids: Any, version: int | None, exact: bool, max_rows: int
 ) -> Exchange[FloatArray]:
-    """Log-probabilities [B, m] of `ids` [m] or [B, m]."""
-    rows, wanted = float_array("contexts", contexts), id_array("ids", ids)
-    check_rows("ids", wanted, len(rows))
+    """Ask for the log-probabilities [B, m] of `ids`, [B, m] or [m] for all rows."""
+    rows, class_ids = to_float_array("contexts", contexts), to_id_array("ids", ids)
+    check_rows("ids", class_ids, len(rows))
 
-    def ask(part: slice) -> Exchange[FloatArray]:
-        inputs = {CONTEXT: rows[part], IDS: rows_of(wanted, part)}
+    def send_part(part: slice) -> Exchange[FloatArray]:
+        inputs = {CONTEXT: rows[part], IDS: slice_ids(class_ids, part)}
         outputs, _ = yield from infer(model, version, inputs, {"exact": bool(exact)})
-        found: FloatArray = outputs[LOGPROBS]
-        return found
+        values: FloatArray = outputs[LOGPROBS]
+        return values
 
-    return np.concatenate((yield from in_parts(len(rows), max_rows, ask)))
+    return np.concatenate((yield from send_in_parts(len(rows), max_rows, send_part)))
 
 
 def models() -> Exchange[list[dict[str, Any]]]:
-    """What /v1/models says."""
-    told = yield Ask("GET", "/v1/models")
-    listed: list[dict[str, Any]] = read_json(checked(told).content)["models"]
-    return listed
+    """Ask for the models that the server has."""
+    response = yield Request("GET", "/v1/models")
+    entries: list[dict[str, Any]] = parse_json_object(raise_for_status(response).content)["models"]
+    return entries
 
 
 def ready() -> Exchange[bool]:
-    """Whether /readyz answers 200."""
-    told = yield Ask("GET", "/readyz")
-    return told.status == OK
+    """Ask whether every model is ready."""
+    response = yield Request("GET", "/readyz")
+    return response.status == HTTP_OK
 
 
 def check_rows(name: str, ids: IdArray, rows: int) -> None:
-    """Raise BadInput when per-row ids are not one list a row."""
+    """Raise BadInput if `ids` are lists by row, but not one for each of `rows` rows."""
     if ids.ndim == 2 and len(ids) not in (1, rows):
         raise BadInput(f"{name} has {len(ids)} rows for {rows} contexts: give one list for all, or one a row")
 
 
-def rows_of(ids: IdArray, part: slice) -> IdArray:
-    """The ids of some rows, [1 or rows, m]; ids for all rows stay as they are."""
+def slice_ids(ids: IdArray, part: slice) -> IdArray:
+    """Return the ids [1 or b, m] of the rows of one part; ids for all rows stay as they are."""
     return np.atleast_2d(ids) if ids.ndim == 1 or len(ids) == 1 else ids[part]
 
 
-def in_parts(rows: int, max_rows: int, ask: Callable[[slice], Exchange[T]]) -> Exchange[list[T]]:
-    """The answers of all rows, in order; a part that the server finds too large is halved. One part at least."""
-    answers: list[T] = []
+def send_in_parts(rows: int, max_rows: int, send_part: Callable[[slice], Exchange[T]]) -> Exchange[list[T]]:
+    """Send rows 0 to `rows` - 1 in parts of at most `max_rows`; returns the results of the parts, at least one.
+
+    A part that the server refuses as too large is halved; raises TooLarge where a single row is.
+    """
+    results: list[T] = []
     start, step = 0, max_rows
-    while start < rows or not answers:
+    while start < rows or not results:
         stop = min(rows, start + step)
         try:
-            answers.append((yield from ask(slice(start, stop))))
+            results.append((yield from send_part(slice(start, stop))))
         except TooLarge:
             if stop - start < 2:
                 raise
             step = (stop - start + 1) // 2
             continue
         start = stop
-    return answers
+    return results
 
 
-def joined(parts: list[TopK]) -> TopK:
-    """The rows of several answers, in order; the weakest normaliser speaks for all."""
-    if len(parts) == 1:
-        return parts[0]
-    return TopK(
-        np.concatenate([part.ids for part in parts]),
-        np.concatenate([part.logprobs for part in parts]),
-        np.concatenate([part.scored for part in parts]),
-        max((part.normalizer for part in parts), key=WEAKEST_LAST.index),
-    )
+def retry_overloaded(exchange: Exchange[T], timeout: float) -> Steps[T]:
+    """Pass on an exchange's requests; one refused for load is repeated when the server says, for `timeout` seconds."""
+    try:
+        request = next(exchange)
+        while True:
+            deadline = time.monotonic() + timeout
+            response = yield request
+            seconds = get_retry_after(response)
+            while seconds is not None and time.monotonic() + seconds <= deadline:
+                yield Wait(seconds)
+                response = yield request
+                seconds = get_retry_after(response)
+            request = exchange.send(response)
+    except StopIteration as end:
+        result: T = end.value
+        return result
 
 
 def infer(
     model: str, version: int | None, inputs: Mapping[str, Array], parameters: dict[str, Any]
 ) -> Exchange[tuple[dict[str, Array], str]]:
-    """One infer request, binary both ways: the outputs by name, and the normaliser."""
+    """Send one infer request, binary both ways; returns the outputs by name, and the normalizer."""
     content = {
         "parameters": parameters | {"binary_data_output": True},
-        "inputs": [describe(name, values, binary=True) for name, values in inputs.items()],
+        "inputs": [describe_tensor(name, values, binary=True) for name, values in inputs.items()],
     }
     text = json.dumps(content).encode()
     headers = {"Content-Type": BINARY_TYPE, LENGTH_HEADER: str(len(text))}
-    told = yield Ask("POST", f"{model_path(model, version)}/infer", join(text, inputs.values()), headers)
-    return read_outputs(checked(told))
+    path = f"{format_model_path(model, version)}/infer"
+    response = yield Request("POST", path, join_body(text, inputs.values()), headers)
+    return parse_outputs(raise_for_status(response))
 
 
-def model_path(model: str, version: int | None) -> str:
-    """`/v2/models/M[/versions/V]`."""
+def format_model_path(model: str, version: int | None) -> str:
+    """Format `/v2/models/M`, or `/v2/models/M/versions/V` for one version; raises BadInput."""
     path = f"/v2/models/{quote(model, safe='')}"
-    return path if version is None else f"{path}/versions/{whole_number('version', version)}"
+    return path if version is None else f"{path}/versions/{parse_whole_number('version', version)}"
 
 
-def whole_number(what: str, value: Any) -> int:
-    """`value` as int, numpy's and torch's integers too; raises BadInput."""
+def parse_whole_number(what: str, value: Any) -> int:
+    """Convert `value`, also an integer of numpy or torch, to int; raises BadInput naming `what`."""
     try:
         if not isinstance(value, bool):
             return operator.index(value)
@@ -190,46 +211,47 @@ def whole_number(what: str, value: Any) -> int:
     raise BadInput(f"{what} is {cut(value)}: give a whole number")
 
 
-def read_outputs(told: Told) -> tuple[dict[str, Array], str]:
-    """The outputs of an infer response; raises ServerError when it is none."""
+def parse_outputs(response: Response) -> tuple[dict[str, Array], str]:
+    """Parse an infer response into its outputs by name, and its normalizer; raises ServerError if it is none."""
     try:
-        text, binary = split(told.content, told.headers.get(LENGTH_HEADER.lower()))
-        content = read_json(bytes(text))
-        outputs = tensors(content.get("outputs"), binary, str(content.get("model_name")))
-        arrays = {name: tensor.array("").copy() for name, tensor in outputs.items()}
-        return arrays, str(mapping(content, "parameters", "the response")["normalizer"])
+        text, binary = split_body(response.content, response.headers.get(LENGTH_HEADER.lower()))
+        content = parse_json_object(bytes(text))
+        outputs = parse_tensors(content.get("outputs"), binary, str(content.get("model_name")))
+        arrays = {name: tensor.to_array("").copy() for name, tensor in outputs.items()}
+        return arrays, str(parse_object(content, "parameters", "the response")["normalizer"])
     except (BadInput, KeyError) as error:
         raise ServerError(f"the answer is not what a Shortlist server sends ({error}): check the URL") from error
 
 
-def read_json(content: bytes) -> dict[str, Any]:
-    """A JSON object; raises ServerError."""
+def parse_json_object(content: bytes) -> dict[str, Any]:
+    """Parse a body that must be a JSON object; raises ServerError."""
     try:
-        found = json.loads(content)
+        value = json.loads(content)
     except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict):
+        value = None
+    if not isinstance(value, dict):
         raise ServerError("the answer is not JSON, so this is no Shortlist server: check the URL")
-    return found
+    return value
 
 
-def pause(told: Told) -> float | None:
-    """Seconds after which a server that has too much to do wants to be asked again; None where it did not say so.
+def get_retry_after(response: Response) -> float | None:
+    """Return the seconds of Retry-After of a 429, None for any other response.
 
-    Up to a tenth is added at random, so that clients who were refused together do not come back together.
+    Up to a tenth is added at random, so that clients refused together do not come back together.
     """
-    wanted = told.headers.get("retry-after", "")
-    if told.status != Overloaded.status or not wanted.isdecimal():
+    seconds = response.headers.get("retry-after", "")
+    if response.status != Overloaded.status or not seconds.isdecimal():
         return None
-    return int(wanted) * random.uniform(1.0, 1.1)
+    return int(seconds) * random.uniform(1.0, 1.1)
 
 
-def checked(told: Told) -> Told:
-    """The response, or the typed error that the server named."""
-    if told.status == OK:
-        return told
+def raise_for_status(response: Response) -> Response:
+    """Return a response of status 200; raise the error that stands for any other, with the server's sentence."""
+    if response.status == HTTP_OK:
+        return response
     try:
-        sentence = str(read_json(told.content)["error"])
+        sentence = str(parse_json_object(response.content)["error"])
     except (ServerError, KeyError):
-        sentence = f"the server answered {told.status} without a reason ({cut(told.content.decode(errors='replace'))})"
-    raise BY_STATUS.get(told.status, ServerError)(sentence)
+        body = cut(response.content.decode(errors="replace"))
+        sentence = f"the server answered {response.status} without a reason ({body})"
+    raise ERROR_OF_STATUS.get(response.status, ServerError)(sentence)

@@ -1,29 +1,33 @@
-"""What both clients share: the server's address, limits, failures."""
+"""What the blocking and the asyncio client share: address, limits of a request, errors of the network."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import httpx
 
 from shortlist.errors import BadInput, Unreachable
 
-TIMEOUT = 30.0
-MAX_ROWS = 4096
-PORTS = 1 << 16
+from .exchange import Response
+
+TIMEOUT_SECONDS = 30.0
+MAX_REQUEST_ROWS = 4096
+MAX_PORT = 65_535
 
 
-class Connection:
-    """What both clients share: where the server is, and how much one request may hold.
+class BaseClient:
+    """Where the server is, and how much one request may hold.
 
-    A server decides on dense by the rows of one request, so a split batch may be answered by another plan than a
-    whole one.
+    A head may switch to dense by the number of rows in a request, so a batch that is split into several requests may be
+    answered by another plan than a whole one.
     """
 
-    def __init__(self, url: str, *, timeout: float = TIMEOUT, max_rows: int = MAX_ROWS) -> None:
-        """url: as in http://127.0.0.1:8000. max_rows: context vectors a request. Raises BadInput.
+    def __init__(self, url: str, *, timeout: float = TIMEOUT_SECONDS, max_rows: int = MAX_REQUEST_ROWS) -> None:
+        """url: as in http://127.0.0.1:8000. max_rows: context vectors in one request. Raises BadInput.
 
-        timeout: seconds a request, and for asking again where the server has too much to do.
+        timeout: seconds that a response may take, and that a request is sent again while the server is overloaded.
         """
         check_url(url)
         if not 0 < timeout < math.inf:
@@ -32,19 +36,29 @@ class Connection:
             raise BadInput(f"max_rows is {max_rows}: give 1 or more")
         self.url, self.timeout, self.max_rows = url.rstrip("/"), timeout, max_rows
 
-    def unreachable(self, error: Exception) -> Unreachable:
-        """A connection that failed or timed out, in one sentence."""
-        if isinstance(error, httpx.TimeoutException):
-            return Unreachable(f"{self.url} did not answer within {self.timeout:g} s: raise timeout or send fewer rows")
-        return Unreachable(f"{self.url} cannot be reached ({error}): is the server running there?")
+    @contextmanager
+    def named_errors(self) -> Iterator[None]:
+        """Turn a connection that fails or times out into Unreachable, in one sentence."""
+        try:
+            yield
+        except httpx.TimeoutException as error:
+            sentence = f"{self.url} did not answer within {self.timeout:g} s: raise timeout or send fewer rows"
+            raise Unreachable(sentence) from error
+        except httpx.TransportError as error:
+            raise Unreachable(f"{self.url} cannot be reached ({error}): is the server running there?") from error
+
+
+def to_response(response: httpx.Response) -> Response:
+    """Convert httpx's response to the type that exchanges take."""
+    return Response(response.status_code, response.headers, response.content)
 
 
 def check_url(url: str) -> None:
-    """Raise BadInput where no server could be reached at `url`."""
+    """Raise BadInput if `url` is not the address of an HTTP server."""
     try:
         parts = httpx.URL(url)
-        host = parts.raw_host.decode().encode("idna")  # as looking the host up does; refuses a..b
+        host = parts.raw_host.decode().encode("idna")  # as name resolution encodes it; refuses a..b
     except (httpx.InvalidURL, UnicodeError):
         host = b""
-    if not host or parts.scheme not in ("http", "https") or not 0 < (parts.port or 1) < PORTS:
+    if not host or parts.scheme not in ("http", "https") or not 0 < (parts.port or 1) <= MAX_PORT:
         raise BadInput(f"'{url}' is no address of a server: write it as http://host:port")

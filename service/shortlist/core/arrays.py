@@ -1,4 +1,4 @@
-"""Lists from JSON, and the arrays of other libraries, as numpy arrays. No Python per number."""
+"""Numpy arrays from JSON lists and from the arrays of other libraries, without Python code for each number."""
 
 from __future__ import annotations
 
@@ -14,53 +14,59 @@ from .results import NO_CLASS, FloatArray, IdArray
 
 Array = npt.NDArray[Any]
 
-FLOAT32, INT64 = "f", "q"  # type codes of the standard library's `array`, which refuses text and null
-MOST_PADDED = 1 << 20  # numbers that padding may add: one long list among thousands would take gigabytes
-KINDS = {FLOAT32: "numbers", INT64: "whole numbers"}
-DTYPES: dict[str, npt.DTypeLike] = {FLOAT32: np.float32, INT64: np.int64}
+FLOAT32_CODE, INT64_CODE = "f", "q"  # type codes of the standard library's `array`, which refuses text and null
+MAX_PADDING_IDS = 1 << 20  # that padding may add: one long list among thousands of short ones would take gigabytes
+CODE_NAMES = {FLOAT32_CODE: "numbers", INT64_CODE: "whole numbers"}
+CODE_DTYPES: dict[str, npt.DTypeLike] = {FLOAT32_CODE: np.float32, INT64_CODE: np.int64}
 
 
-def packed(what: str, rows: list[Any], code: str) -> Array:
-    """The numbers of `rows` (lists) one after the other, [n]; raises BadInput at a row that holds anything else."""
+def pack_rows(what: str, rows: list[Any], code: str) -> Array:
+    """Concatenate `rows`, lists of numbers, into one array [n] of the dtype of `code`.
+
+    Raises BadInput naming the first row that holds anything but numbers; `what` is the subject of that sentence.
+    """
     numbers = array(code)
     for index, row in enumerate(rows):
         try:
             numbers.fromlist(row)
         except (TypeError, OverflowError):
-            raise BadInput(f"{what} row {index} must be a list of {KINDS[code]} alone") from None
-    found = np.frombuffer(numbers, DTYPES[code])
-    check_booleans(what, rows, found, code)
-    return found
+            raise BadInput(f"{what} row {index} must be a list of {CODE_NAMES[code]} alone") from None
+    packed = np.frombuffer(numbers, CODE_DTYPES[code])
+    check_booleans(what, rows, packed, code)
+    return packed
 
 
 def check_booleans(what: str, rows: list[Any], numbers: Array, code: str) -> None:
-    """Raise BadInput at true or false, which `array` takes as 1 and 0: rows are searched only where there are such."""
+    """Raise BadInput where a row holds true or false, which `array` takes for 1 and 0.
+
+    Rows are searched only where the packed `numbers` hold a 0 or a 1.
+    """
     if not ((numbers == 0) | (numbers == 1)).any():
         return
     for index, row in enumerate(rows):
         if bool in map(type, row):
-            raise BadInput(f"{what} row {index} must be a list of {KINDS[code]} alone, not of true or false")
+            raise BadInput(f"{what} row {index} must be a list of {CODE_NAMES[code]} alone, not of true or false")
 
 
-def nested(data: Any) -> bool:
-    """Whether `data` is a list of lists rather than of numbers."""
+def is_nested(data: Any) -> bool:
+    """True if `data` is a list of lists rather than of numbers."""
     return isinstance(data, list) and bool(data) and isinstance(data[0], list)
 
 
-def flat(what: str, data: Any, code: str) -> Array:
-    """A flat list, or a list of lists, as [n] in row-major order."""
+def parse_numbers(what: str, data: Any, code: str) -> Array:
+    """Parse a flat list, or a list of lists, into [n] in row-major order; raises BadInput."""
     if not isinstance(data, list):
-        raise BadInput(f"{what} must be a list of {KINDS[code]}")
-    return packed(what, data if nested(data) else [data], code)
+        raise BadInput(f"{what} must be a list of {CODE_NAMES[code]}")
+    return pack_rows(what, data if is_nested(data) else [data], code)
 
 
-def float_rows(what: str, data: Any, width: int) -> FloatArray:
-    """A list of B equally long lists as [B, width] float32; raises BadInput. An empty list has no rows."""
+def parse_float_rows(what: str, data: Any, width: int) -> FloatArray:
+    """Parse a list of B equally long lists into [B, d] float32; raises BadInput. An empty list gives [0, width]."""
     if data == []:
         return np.empty((0, width), np.float32)
-    if not nested(data):
+    if not is_nested(data):
         raise BadInput(f"{what} must be a list of rows, each a list of numbers")
-    numbers: FloatArray = packed(what, data, FLOAT32)
+    numbers: FloatArray = pack_rows(what, data, FLOAT32_CODE)
     width = len(data[0])
     ragged = next((index for index, row in enumerate(data) if len(row) != width), None)
     if ragged is not None:
@@ -68,21 +74,21 @@ def float_rows(what: str, data: Any, width: int) -> FloatArray:
     return numbers.reshape(len(data), width)
 
 
-def id_rows(what: str, data: Any) -> IdArray:
-    """A list of ids as [m], or a list of lists of ids as [B, m] padded with -1; raises BadInput."""
-    numbers: IdArray = flat(what, data, INT64)
-    if not nested(data):
+def parse_id_rows(what: str, data: Any) -> IdArray:
+    """Parse a list of ids into [m] int64, or a list of lists into [B, m] padded with -1; raises BadInput."""
+    numbers: IdArray = parse_numbers(what, data, INT64_CODE)
+    if not is_nested(data):
         return numbers
     lengths = np.array([len(row) for row in data])
-    if len(data) * int(lengths.max()) > MOST_PADDED + 2 * numbers.size:
+    if len(data) * int(lengths.max()) > MAX_PADDING_IDS + 2 * numbers.size:
         raise BadInput(f"{what} has rows of {lengths.min()} to {lengths.max()} ids: send lists of about equal length")
     padded = np.full((len(data), lengths.max()), NO_CLASS, np.int64)
     padded[np.arange(padded.shape[1]) < lengths[:, None]] = numbers
     return padded
 
 
-def as_numpy(values: Any) -> Array:
-    """A list, numpy array or torch tensor (of any device and dtype, with or without gradient) as a numpy array."""
+def to_numpy(values: Any) -> Array:
+    """Convert a list, numpy array or torch tensor (any device and dtype, with or without gradient) to numpy."""
     if hasattr(values, "detach"):
         values = values.detach().cpu()
         if "bfloat16" in str(values.dtype):  # numpy has no such type
@@ -90,17 +96,17 @@ def as_numpy(values: Any) -> Array:
     return np.asarray(values)
 
 
-def plain(row: Any) -> Any:
-    """A row of ids as a list, whatever it was before."""
-    return as_numpy(row).tolist() if hasattr(row, "__array__") else list(row) if isinstance(row, tuple) else row
+def to_list(row: Any) -> Any:
+    """Convert one row of ids to a list if it is an array, a tensor or a tuple; anything else is returned as it is."""
+    return to_numpy(row).tolist() if hasattr(row, "__array__") else list(row) if isinstance(row, tuple) else row
 
 
-def float_array(what: str, values: Any) -> Array:
-    """Contexts of any kind as [B, d] float32 or float16; raises BadInput."""
+def to_float_array(what: str, values: Any) -> Array:
+    """Convert context vectors of any kind to [B, d] float32, or float16 if they are that; raises BadInput."""
     try:
-        rows = as_numpy(values)
+        rows = to_numpy(values)
         if rows.dtype != np.float16:
-            with np.errstate(over="ignore"):  # what overflows becomes infinite, and is refused as that
+            with np.errstate(over="ignore"):  # an overflow becomes infinity, which is refused later
                 rows = rows.astype(np.float32, copy=False)
     except (TypeError, ValueError):
         raise BadInput(f"{what} must be numbers of shape [rows, d]") from None
@@ -109,11 +115,13 @@ def float_array(what: str, values: Any) -> Array:
     return np.ascontiguousarray(rows)
 
 
-def id_array(what: str, values: Any) -> IdArray:
-    """Ids of any kind as [m] or [B, m] int64; ragged lists are padded with -1. Raises BadInput."""
+def to_id_array(what: str, values: Any) -> IdArray:
+    """Convert class ids of any kind to [m] or [B, m] int64, ragged lists padded with -1; raises BadInput."""
     if isinstance(values, list):
-        return id_rows(what, values if not values or isinstance(values[0], int) else [plain(row) for row in values])
-    ids = as_numpy(values)
+        return parse_id_rows(
+            what, values if not values or isinstance(values[0], int) else [to_list(row) for row in values]
+        )
+    ids = to_numpy(values)
     if ids.ndim not in (1, 2) or (ids.size and ids.dtype.kind not in "iu"):
         raise BadInput(f"{what} must be whole numbers of shape [m] or [rows, m]")
     return np.ascontiguousarray(ids, np.int64)

@@ -1,4 +1,4 @@
-"""Small checks of values that come from outside."""
+"""Small checks of values that come from outside the process."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from shortlist.errors import BadInput
 
 
 def cut(text: object, length: int = 60) -> str:
-    """`text` short enough for one sentence, and on one line."""
-    whole = reprlib.repr(text) if isinstance(text, list | dict) else str(text)  # neither deep nor long
+    """Cut `text` to `length` characters on one line, so that it fits into an error sentence."""
+    whole = reprlib.repr(text) if isinstance(text, list | dict) else str(text)  # reprlib also limits the depth
     short = whole if len(whole) <= length else f"{whole[:length]}..."
-    return (
-        short if short.isprintable() else "".join(char if char.isprintable() else ascii(char)[1:-1] for char in short)
-    )
+    if short.isprintable():
+        return short
+    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in short)
 
 
 def is_count(value: Any) -> bool:
-    """Whether `value` is a whole number from 0."""
+    """True if `value` is a whole number, 0 or more, and no bool."""
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
-def mapping(content: dict[str, Any], key: str, where: str) -> dict[str, Any]:
-    """The object at `key`, or an empty one; raises BadInput when it is something else."""
+def parse_object(content: dict[str, Any], key: str, where: str) -> dict[str, Any]:
+    """Return the JSON object at `key`, {} where that is missing or null; raises BadInput if it is something else."""
     value = content.get(key)
     if value is None:
         return {}

@@ -1,4 +1,4 @@
-"""Optional packages: one line that names the extra when one is missing."""
+"""Optional packages: importing one that is missing raises one line that names the extra to install."""
 
 from __future__ import annotations
 
@@ -7,33 +7,25 @@ from types import ModuleType
 
 from shortlist.errors import MissingExtra
 
-EXTRAS = {
-    "onnxruntime": "cpu",
-    "fastapi": "serve",
-    "uvicorn": "serve",
-    "prometheus_client": "serve",
-    "orjson": "serve",
-    "pydantic_settings": "serve",
-    "shortlist_exporter": "export",
-    "shortlist_models": "export",
-    "torch": "export",
-    "onnx": "export",
-    "rich": "export",
-    "matplotlib": "export",
-    "jinja2": "export",
-    "transformers": "capture",
-    "gguf": "capture",
-    "accelerate": "capture",
+MODULES_OF_EXTRA = {  # as in pyproject.toml; a module that two extras bring stands under the smaller one
+    "cpu": ("onnxruntime",),
+    "serve": ("fastapi", "uvicorn", "prometheus_client", "orjson", "pydantic_settings"),
+    "export": ("shortlist_exporter", "shortlist_models", "torch", "onnx", "rich", "matplotlib", "jinja2"),
+    "capture": ("transformers", "gguf", "accelerate"),
 }
+EXTRA_OF_MODULE = {module: extra for extra, modules in MODULES_OF_EXTRA.items() for module in modules}
 
 
 def require(module: str, extra: str | None = None) -> ModuleType:
-    """Import `module`, or raise MissingExtra naming the extra that brings it."""
+    """Import `module`, or raise MissingExtra naming the extra that brings what is missing.
+
+    extra: named instead of the one that `EXTRA_OF_MODULE` has for the missing package.
+    """
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
         missing = (error.name or module).partition(".")[0]
-        if missing not in EXTRAS and extra is None:
+        if missing not in EXTRA_OF_MODULE and extra is None:
             raise
-        name = extra or EXTRAS[missing]
+        name = extra or EXTRA_OF_MODULE[missing]
         raise MissingExtra(f"{missing} is not installed: run `pip install 'shortlist[{name}]'`") from None

@@ -1,4 +1,4 @@
-"""Which classes a row may be answered with: allow and ban lists, applied before the top k is taken."""
+"""Allow and ban lists: which classes may be returned for a row. They apply before the top k is taken."""
 
 from __future__ import annotations
 
@@ -15,67 +15,70 @@ IdLists = npt.ArrayLike | None
 
 
 @dataclass(frozen=True, slots=True)
-class Legal:
-    """allow, ban: [1 or B, m] int64 padded with -1, or None for no such list."""
+class ClassFilter:
+    """The allow and ban lists of B rows: each [1 or B, m] int64 padded with -1, or None where there is no such list."""
 
     allow: IdArray | None = None
     ban: IdArray | None = None
 
-    def rows(self, start: int, stop: int) -> Legal:
-        """The lists of rows start..stop; a list for all rows stays as it is."""
-        return Legal(part(self.allow, start, stop), part(self.ban, start, stop))
+    def slice_rows(self, start: int, stop: int) -> ClassFilter:
+        """Return the filter of rows start to stop - 1; a list that holds for all rows stays as it is."""
+        return ClassFilter(slice_lists(self.allow, start, stop), slice_lists(self.ban, start, stop))
 
     @property
     def restricts(self) -> bool:
-        """Whether any class may be illegal."""
+        """True if there is an allow or a ban list."""
         return self.allow is not None or self.ban is not None
 
-    def allowed(self, row: int) -> IdArray | None:
-        """The row's allow list without padding, or None where there is none."""
-        return None if self.allow is None else listed(self.allow, row)
+    def allow_list(self, row: int) -> IdArray | None:
+        """Return the row's allow list [m] without its padding, None where there is no allow list."""
+        return None if self.allow is None else drop_padding(self.allow, row)
 
     def mask(self, ids: IdArray, row: int) -> npt.NDArray[np.bool_]:
-        """[m]: which of the ascending `ids` [m] are legal for this row."""
-        legal = np.ones(ids.size, bool)
+        """Return a mask [m]: True where a class of the ascending `ids` [m] may be returned for this row."""
+        permitted = np.ones(ids.size, bool)
         if self.allow is not None:
-            legal &= np.isin(ids, listed(self.allow, row))
+            permitted &= np.isin(ids, drop_padding(self.allow, row))
         if self.ban is not None:
-            legal &= ~np.isin(ids, listed(self.ban, row))
-        return legal
+            permitted &= ~np.isin(ids, drop_padding(self.ban, row))
+        return permitted
 
     def restrict(self, scores: FloatArray, row: int) -> FloatArray:
-        """`scores` [V] of this row with -inf at every illegal class; the array itself is not changed."""
+        """Return `scores` [V] of this row with -inf at every class that the lists exclude; `scores` is not changed."""
         if self.allow is not None:
-            scores = kept(scores, listed(self.allow, row))
+            scores = mask_others(scores, drop_padding(self.allow, row))
         if self.ban is not None:
             scores = scores.copy()
-            scores[listed(self.ban, row)] = -np.inf
+            scores[drop_padding(self.ban, row)] = -np.inf
         return scores
 
 
-UNRESTRICTED = Legal()
+UNRESTRICTED = ClassFilter()
 
 
-def part(ids: IdArray | None, start: int, stop: int) -> IdArray | None:
-    """Rows start..stop of per-row lists."""
+def slice_lists(ids: IdArray | None, start: int, stop: int) -> IdArray | None:
     return ids if ids is None or len(ids) == 1 else ids[start:stop]
 
 
-def listed(ids: IdArray, row: int) -> IdArray:
-    """One row's ids without the padding."""
-    own: IdArray = ids[row if len(ids) > 1 else 0]
-    return own[own >= 0]
+def drop_padding(ids: IdArray, row: int) -> IdArray:
+    """Return the ids of one row of `ids` [1 or B, m], without the padding."""
+    row_ids: IdArray = ids[row if len(ids) > 1 else 0]
+    return row_ids[row_ids >= 0]
 
 
-def kept(scores: FloatArray, ids: IdArray) -> FloatArray:
-    """`scores` [V] at `ids`, -inf elsewhere."""
-    only = np.full_like(scores, -np.inf)
-    only[ids] = scores[ids]
-    return only
+def mask_others(scores: FloatArray, ids: IdArray) -> FloatArray:
+    """Return a copy of `scores` [V] with -inf everywhere but at `ids`."""
+    masked = np.full_like(scores, -np.inf)
+    masked[ids] = scores[ids]
+    return masked
 
 
-def checked(name: str, lists: IdLists, rows: int, classes: int) -> IdArray | None:
-    """`lists` as [1 or rows, m] int64; raises BadInput when it has another shape or an id out of range."""
+def parse_id_lists(name: str, lists: IdLists, rows: int, classes: int) -> IdArray | None:
+    """Convert `lists`, [m] for all rows or [rows, m] padded with -1, to [1 or rows, m] int64.
+
+    Raises BadInput for another shape or dtype, and for an id that is neither -1 nor below `classes`. A list for all
+    rows that is longer than there are classes comes back sorted, without its duplicates.
+    """
     if lists is None:
         return None
     try:
@@ -89,12 +92,12 @@ def checked(name: str, lists: IdLists, rows: int, classes: int) -> IdArray | Non
     ids = np.atleast_2d(ids).astype(np.int64, copy=False)
     if len(ids) not in (1, rows):
         raise BadInput(f"{name} has {len(ids)} rows for {rows} contexts: give one list for all, or one a row")
-    check_range(name, ids, classes)
+    check_id_range(name, ids, classes)
     return np.unique(ids)[None] if ids.size > classes and len(ids) == 1 else ids
 
 
-def check_range(name: str, ids: IdArray, classes: int) -> None:
-    """Raise BadInput when an id is neither -1 (padding) nor a class."""
-    wrong = ids[(ids < -1) | (ids >= classes)]
-    if wrong.size:
-        raise BadInput(f"{name} holds id {wrong.flat[0]} but classes go from 0 to {classes - 1}")
+def check_id_range(name: str, ids: IdArray, classes: int) -> None:
+    """Raise BadInput if an id is neither -1 (padding) nor one of `classes` classes."""
+    invalid = ids[(ids < -1) | (ids >= classes)]
+    if invalid.size:
+        raise BadInput(f"{name} holds id {invalid.flat[0]} but classes go from 0 to {classes - 1}")

@@ -1,4 +1,4 @@
-"""What is asked of a head, and its answer: arrays only, no HTTP."""
+"""Queries to a head and their results, as arrays: neither HTTP nor bytes."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from .results import FloatArray, IdArray, TopK
 
 
-@dataclass(slots=True)  # not frozen: that costs a microsecond
+@dataclass(slots=True)  # not frozen: that costs a microsecond for each
 class TopKQuery:
-    """The k best classes of contexts [B, d]; see `Head.topk`."""
+    """Arguments of `Head.topk`: contexts [B, d] float32, k, allow and ban lists [1 or B, m] int64."""
 
     contexts: FloatArray
     k: int
@@ -18,14 +18,14 @@ class TopKQuery:
     exact: bool = False
 
     @property
-    def cells(self) -> int:
-        """Ids in the answer."""
+    def result_size(self) -> int:
+        """How many ids the result holds: the number of rows times k."""
         return len(self.contexts) * self.k
 
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """Log-probabilities [B, m] float32 of given ids, and what they are normalised over."""
+    """Result of a ScoreQuery: log-probabilities [B, m] float32 of its ids, and what they are normalised over."""
 
     ids: IdArray
     logprobs: FloatArray
@@ -34,15 +34,15 @@ class Scores:
 
 @dataclass(frozen=True, slots=True)
 class ScoreQuery:
-    """Log-probabilities of ids [m] or [1, m] (for all rows) or [B, m]; see `Head.logprobs`."""
+    """Arguments of `Head.logprobs`: contexts [B, d] float32, ids [m] or [1, m] (for all rows) or [B, m] int64."""
 
     contexts: FloatArray
     ids: IdArray
     exact: bool = False
 
     @property
-    def cells(self) -> int:
-        """Ids in the answer."""
+    def result_size(self) -> int:
+        """How many log-probabilities the result holds: the number of rows times m."""
         return len(self.contexts) * int(self.ids.shape[-1])
 
 

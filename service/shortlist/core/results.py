@@ -1,4 +1,4 @@
-"""What a head answers with."""
+"""Results of a head and of a plan, and the array types that all packages share."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ FloatArray = npt.NDArray[np.float32]
 IdArray = npt.NDArray[np.int64]
 IntArray = npt.NDArray[np.int32]
 
-NO_CLASS = -1
+NO_CLASS = -1  # the id in a row that has fewer than k permitted classes
+NORMALIZERS = ("exact", "bounded", "estimated", "shortlist")  # from the strongest statement to the weakest
 
 
-@dataclass(slots=True)  # not frozen: that takes a microsecond for each
+@dataclass(slots=True)  # not frozen: that costs a microsecond for each
 class TopK:
     """The k best classes of B context vectors, best first; equal scores by lower id.
 
-    ids: [B, k] int64, -1 where fewer than k classes are legal.
+    ids: [B, k] int64, -1 where the row's lists leave fewer than k classes.
     logprobs: [B, k] float32, natural logarithms, -inf beside an id of -1.
     scored: [B] int32, how many classes were scored for the row; V means that the dense head answered.
     normalizer: what the log-probabilities are normalised over: `exact`, `bounded`, `estimated` or `shortlist`.
@@ -31,13 +32,25 @@ class TopK:
     scored: IntArray
     normalizer: str
 
+    @classmethod
+    def concat(cls, parts: list[TopK]) -> TopK:
+        """Concatenate the rows of one or more results of the same k; the weakest normalizer holds for all of them."""
+        if len(parts) == 1:
+            return parts[0]
+        return cls(
+            np.concatenate([part.ids for part in parts]),
+            np.concatenate([part.logprobs for part in parts]),
+            np.concatenate([part.scored for part in parts]),
+            max((part.normalizer for part in parts), key=NORMALIZERS.index),
+        )
 
-@dataclass(slots=True)  # not frozen: that takes a microsecond for each
+
+@dataclass(slots=True)  # not frozen: that costs a microsecond for each
 class PlanResult:
-    """A plan's answer before normalisation: what sharding and beam search need.
+    """A plan's result before normalisation: what sharding and beam search need.
 
-    ids: [B, k] int64. logits: [B, k] float32. log_normalizer: [B] float32, log of the sum of exp(logit).
-    scored: [B] int32.
+    ids: [B, k] int64, best first. logits: [B, k] float32. log_normalizer: [B] float32, log of the sum of exp(logit)
+    over the classes that `TopK.normalizer` names. scored: [B] int32.
     """
 
     ids: IdArray
@@ -46,30 +59,30 @@ class PlanResult:
     scored: IntArray
 
     def put(self, rows: IdArray | list[int], other: PlanResult) -> None:
-        """Another answer's [b] in the place of these `rows`."""
+        """Replace `rows` [b] of this result by those of `other` [b, k], in place."""
         self.ids[rows], self.logits[rows] = other.ids, other.logits
         self.log_normalizer[rows], self.scored[rows] = other.log_normalizer, other.scored
 
     def topk(self, normalizer: str) -> TopK:
-        """The same answer as log-probabilities."""
-        by_row = self.log_normalizer[0] if len(self.ids) == 1 else self.log_normalizer[:, None]  # numbers are cheap
+        """Normalise: log-probabilities are the logits less each row's log-normalizer."""
+        by_row = self.log_normalizer[0] if len(self.ids) == 1 else self.log_normalizer[:, None]  # a scalar is faster
         return TopK(self.ids, self.logits - by_row, self.scored, normalizer)
 
-
-def joined(parts: list[PlanResult]) -> PlanResult:
-    """The rows of several answers, in order."""
-    if len(parts) == 1:
-        return parts[0]
-    return PlanResult(
-        np.concatenate([part.ids for part in parts]),
-        np.concatenate([part.logits for part in parts]),
-        np.concatenate([part.log_normalizer for part in parts]),
-        np.concatenate([part.scored for part in parts]),
-    )
+    @classmethod
+    def concat(cls, parts: list[PlanResult]) -> PlanResult:
+        """Concatenate the rows of one or more results of the same k."""
+        if len(parts) == 1:
+            return parts[0]
+        return cls(
+            np.concatenate([part.ids for part in parts]),
+            np.concatenate([part.logits for part in parts]),
+            np.concatenate([part.log_normalizer for part in parts]),
+            np.concatenate([part.scored for part in parts]),
+        )
 
 
 def empty_result(rows: int, k: int) -> PlanResult:
-    """Uninitialised arrays for `rows` answers."""
+    """Allocate the arrays of a result of `rows` rows, uninitialised."""
     return PlanResult(
         np.empty((rows, k), np.int64),
         np.empty((rows, k), np.float32),

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from shortlist.core.filters import Legal
+from shortlist.core.filters import ClassFilter
 from shortlist.core.results import NO_CLASS, FloatArray, IdArray, PlanResult
 from shortlist.errors import BadInput
 from shortlist.head import Head
@@ -94,7 +94,7 @@ def chunks(head: Head, contexts: FloatArray, targets: IdArray | None, order: IdA
         exact = None if truth is None else checked_logits(truth.distribution(part), rows)
         dense = exact if truth is head.dense else dense_logits(head, part)
         own = checked_logits(head.plan.distribution(part), rows)
-        top = head.run(head.plan, part, depth_of(head), Legal())
+        top = head.run(head.plan, part, depth_of(head), ClassFilter())
         yield Chunk(rows, part, None if targets is None else targets[rows], own, exact, dense, top)
 
 
@@ -140,7 +140,7 @@ def against_truth(head: Head, chunk: Chunk, exact: FloatArray) -> PerRow:
     for k in depths(ids):
         found[f"hits {k}"] = statistics.overlaps(ids[:, :k], true[:, :k]) / k
     for size in sizes:
-        own = ids if size == ids.shape[1] else head.run(head.plan, chunk.contexts, size, Legal()).ids
+        own = ids if size == ids.shape[1] else head.run(head.plan, chunk.contexts, size, ClassFilter()).ids
         found[f"covered {size}"] = statistics.overlaps(own, true[:, :size]).astype(np.float64)
     if chunk.own is not None:
         found["kl"] = statistics.divergences(exact, chunk.own)

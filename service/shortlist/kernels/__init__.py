@@ -1,4 +1,4 @@
-"""Compiled loops, and the objects that run them: nothing here is imported where numba is missing.
+"""Compiled loops and the classes that plans call them by: `screen`, `exact_rows`, `bounds`, `grouped.runner`.
 
-`screen`, `exact_rows`, `bounds` and `grouped.runner` are what plans use.
+They need numba, and are imported only where it is installed.
 """

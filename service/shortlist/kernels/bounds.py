@@ -1,8 +1,8 @@
-"""bounds.onnx by compiled loops: every logit's estimate from int8 rows, and how far off it may be.
+"""bounds.onnx by compiled loops: an estimate of every logit from int8 rows, and a bound on its error.
 
-Equals the graph but for roundings, which may move a digit, and faster: rows are read at the speed of the memory, not at
-that of an operator's kernel. Sums of bytes are exact, as there; floating-point operations are those that the exporter's
-`certificate` accounts for, in blocks of the same size, and are not contracted or reordered.
+Equal to the graph but for rounding, which may move a digit, and faster: rows are read at the speed of memory, not at
+that of an operator's kernel. Sums of bytes are exact in both. Float operations are those that the exporter's
+`certificate` accounts for, in blocks of the same size, and LLVM may not contract or reorder them.
 """
 
 from __future__ import annotations
@@ -15,18 +15,20 @@ import numpy.typing as npt
 from shortlist.bundle.reader import Bundle
 from shortlist.core.results import FloatArray
 from shortlist.kernels.primitives.arrays import Ints
-from shortlist.kernels.primitives.digits import FIRST, SECOND, Digits, peak_of, take_digits
-from shortlist.kernels.primitives.jit import compiled
-from shortlist.kernels.primitives.vnni import BYTES, LANES, VNNI, ZERO_POINT, Bytes, in_blocks, pair_products
+from shortlist.kernels.primitives.digits import COARSE_LEVELS, FINE_LEVELS, Digits, extract_digit, find_peak
+from shortlist.kernels.primitives.jit import compile_loop
+from shortlist.kernels.primitives.layout import LANE_BYTES, LANES, ZERO_POINT, Bytes, arrange_blocks
+from shortlist.kernels.primitives.products import multiply_pair
+from shortlist.kernels.primitives.vnni import VNNI
 from shortlist.runtime.parallel import SideBySide
 
 __all__ = ["VNNI", "CompiledBounds"]
 
 
-class Tables(NamedTuple):
-    """The exporter's `Bounds`: mean [d], change [b, b, d], factors [3] of norms, scale [V] and constant [V].
+class BoundTables(NamedTuple):
+    """The exporter's `Bounds`: mean [d], change of basis [b, b, d], factors [3] of norms, scale [V], constant [V].
 
-    rows: [V / LANES, W / BYTES, LANES, BYTES], filled up with zeros; W is d or a few more.
+    rows: [V / LANES, W / LANE_BYTES, LANES, LANE_BYTES], padded with zeros; W is d or a few more.
     """
 
     mean: FloatArray
@@ -37,9 +39,9 @@ class Tables(NamedTuple):
     rows: Bytes
 
 
-@compiled
+@compile_loop
 def change_basis(context: FloatArray, mean: FloatArray, change: FloatArray, turned: FloatArray) -> Any:
-    """Write (context - mean) P into `turned` [d], summed in blocks; returns |context - mean|."""
+    """Write (context - mean) P to `turned` [d], summed in blocks; returns |context - mean|."""
     blocks, part = len(change), np.empty(turned.size, np.float32)
     norm = 0.0
     turned[:] = 0
@@ -56,42 +58,45 @@ def change_basis(context: FloatArray, mean: FloatArray, change: FloatArray, turn
     return np.sqrt(norm)
 
 
-@compiled
-def norm_of(values: FloatArray) -> Any:
-    """Of a vector, in float64."""
+@compile_loop
+def compute_norm(values: FloatArray) -> Any:
+    """Return a vector's Euclidean norm, computed in float64."""
     total = 0.0
     for i in range(values.size):
         total += np.float64(values[i]) * np.float64(values[i])
     return np.sqrt(total)
 
 
-@compiled
-def contexts_in_digits(
-    contexts: FloatArray, tables: Tables, digits: Digits, steps: FloatArray, shifts: Ints, spreads: FloatArray
+@compile_loop
+def quantize_contexts(
+    contexts: FloatArray, tables: BoundTables, digits: Digits, steps: FloatArray, shifts: Ints, spreads: FloatArray
 ) -> None:
-    """Digits of int8 of contexts in the rows' basis [B, 2, W], their steps and shifts [B, 2]; spreads [B, 1]."""
+    """Change the basis of contexts [B, d] and split them into digits.
+
+    Writes digits [B, 2, W] int8, steps and shifts [B, 2] of the digits, and `spreads` [B, 1], which bound the errors.
+    """
     dim = tables.mean.size
     turned = np.empty(dim, np.float32)
     for row in range(len(contexts)):
         norm = change_basis(contexts[row], tables.mean, tables.change, turned)
-        steps[row, 0] = peak_of(turned) / FIRST
-        steps[row, 1] = steps[row, 0] / SECOND
-        spread = tables.factors[0] * norm_of(turned) + tables.factors[2] * norm
+        steps[row, 0] = find_peak(turned) / COARSE_LEVELS
+        steps[row, 1] = steps[row, 0] / FINE_LEVELS
+        spread = tables.factors[0] * compute_norm(turned) + tables.factors[2] * norm
         for digit in range(2):
-            shifts[row, digit] = take_digits(turned, steps[row, digit], digits[row, digit, :dim])
-        spreads[row, 0] = spread + tables.factors[1] * norm_of(turned)
+            shifts[row, digit] = extract_digit(turned, steps[row, digit], digits[row, digit, :dim])
+        spreads[row, 0] = spread + tables.factors[1] * compute_norm(turned)
 
 
-@compiled
-def estimate(
-    first: int, last: int, tables: Tables, digits: Digits, steps: FloatArray, shifts: Ints, estimates: FloatArray
+@compile_loop
+def estimate_logits(
+    first: int, last: int, tables: BoundTables, digits: Digits, steps: FloatArray, shifts: Ints, estimates: FloatArray
 ) -> None:
-    """Estimates [B, V] of the classes of blocks `first` to `last` - 1; each row of weights is read once for all B."""
+    """Write estimates [B, V] of the classes of blocks `first` to `last` - 1, reading each row of weights once."""
     sums = np.empty(2 * LANES, np.int32)
     for block in range(first, last):
         start = LANES * block
         for row in range(len(digits)):
-            pair_products(tables.rows, block, digits[row], sums)
+            multiply_pair(tables.rows, block, digits[row], sums)
             coarse, fine = steps[row]
             for i in range(min(LANES, tables.scale.size - start)):
                 whole, rest = sums[i] - shifts[row, 0], sums[LANES + i] - shifts[row, 1]
@@ -100,23 +105,26 @@ def estimate(
 
 
 class CompiledBounds:
-    """Called as the graph is. Threads may share it."""
+    """Bounds on all logits, called as the graph is. Threads may share it."""
 
     def __init__(self, bundle: Bundle, arrays: dict[str, npt.NDArray[Any]], threads: int) -> None:
-        """Lay out the rows and compile, which takes seconds where nothing is kept. arrays: certificate.safetensors."""
+        """Lay out the rows and compile the loops, which takes seconds where they are not cached.
+
+        arrays: of certificate.safetensors. threads: that may share a call.
+        """
         self.side_by_side = SideBySide(threads)
         manifest = bundle.manifest
         dim = manifest.dim
         constant: FloatArray = arrays["constant"]
         self.padded = np.flatnonzero(np.isneginf(constant))
         self.soft_cap = manifest.soft_cap
-        self.tables = Tables(
+        self.tables = BoundTables(
             arrays["mean"],
             bundle.map_array("bounds_change").copy(),
             arrays["factors"],
             arrays["scale"],
             constant,
-            in_blocks(unsigned(bundle.map_array("bounds_columns"))),
+            arrange_blocks(unsigned(bundle.map_array("bounds_columns"))),
         )
         self(np.zeros((1, dim), np.float32))
 
@@ -126,15 +134,15 @@ class CompiledBounds:
         return cls(bundle, arrays, threads) if VNNI else None
 
     def __call__(self, context: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Estimates [B, V] and spreads [B, 1] of `context` [B, d]."""
+        """Return estimates [B, V] and spreads [B, 1] of `context` [B, d], all float32."""
         contexts = context if context.flags.carray else context.copy()
         count, (blocks, quads, *_) = len(contexts), self.tables.rows.shape
         estimates, spreads = np.empty((count, self.tables.scale.size), np.float32), np.empty((count, 1), np.float32)
-        digits = np.zeros((count, 2, quads * BYTES), np.int8)
+        digits = np.zeros((count, 2, quads * LANE_BYTES), np.int8)
         steps, shifts = np.empty((count, 2), np.float32), np.empty((count, 2), np.int32)
-        contexts_in_digits(contexts, self.tables, digits, steps, shifts, spreads)
+        quantize_contexts(contexts, self.tables, digits, steps, shifts, spreads)
         self.side_by_side(
-            lambda some: estimate(some[0], some[-1] + 1, self.tables, digits, steps, shifts, estimates),
+            lambda some: estimate_logits(some[0], some[-1] + 1, self.tables, digits, steps, shifts, estimates),
             np.arange(blocks),
             size=count,
         )
@@ -146,8 +154,8 @@ class CompiledBounds:
 
 
 def unsigned(columns: npt.NDArray[np.int8]) -> Bytes:
-    """int8 [d, V] -> uint8 [V or a few more, d or a few more], zeros added: whole blocks, an even number of steps."""
+    """Transpose int8 [d, V] to uint8 rows, padded with zeros to whole blocks and an even number of lines in each."""
     dim, classes = columns.shape
-    rows = np.full((classes + -classes % LANES, dim + -dim % (2 * BYTES)), ZERO_POINT, np.uint8)
+    rows = np.full((classes + -classes % LANES, dim + -dim % (2 * LANE_BYTES)), ZERO_POINT, np.uint8)
     np.add(columns.T, ZERO_POINT, out=rows[:classes, :dim], dtype=np.int16, casting="unsafe")
     return rows

@@ -1,4 +1,4 @@
-"""Exact logits of given classes by compiled loops: rows are multiplied where they are mapped, not copied together."""
+"""Exact logits of some classes by compiled loops: rows are multiplied where they are mapped, not copied together."""
 
 from __future__ import annotations
 
@@ -9,43 +9,43 @@ import numpy as np
 
 from shortlist.bundle.reader import Bundle
 from shortlist.core.results import FloatArray, IdArray
-from shortlist.kernels.primitives.arrays import FLOAT, behaved
-from shortlist.kernels.primitives.jit import compiled
-from shortlist.kernels.primitives.sums import SUMS, dot
-from shortlist.kernels.primitives.vnni import fetch
+from shortlist.kernels.primitives.arrays import FLOAT_BYTES, as_carray
+from shortlist.kernels.primitives.jit import compile_loop
+from shortlist.kernels.primitives.products import prefetch
+from shortlist.kernels.primitives.sums import SUM_FLAGS, dot
 
-TOGETHER = 4  # rows: each is a stream of its own for the processor, which alone waits for memory half of the time
-AHEAD = 512  # bytes of each of the next rows that are asked for; what follows is guessed by the processor
+ROWS_TOGETHER = 4  # rows multiplied at once: with one, the processor waits for memory half of the time
+PREFETCH_BYTES = 512  # of each of the next rows; the processor guesses what follows
 
 
-@compiled
-def ask_for(start: int, size: int, ids: IdArray) -> None:
-    """Ask for the first lines of some rows of `size` bytes."""
+@compile_loop
+def prefetch_rows(start: int, size: int, ids: IdArray) -> None:
+    """Prefetch the first lines of some rows of `size` bytes each."""
     for row in ids:
-        fetch(start + row * size, min(AHEAD, size))
+        prefetch(start + row * size, min(PREFETCH_BYTES, size))
 
 
-@compiled
+@compile_loop
 def are_classes(ids: IdArray, classes: int) -> bool:
-    """Whether all of `ids` are 0 to `classes` - 1: what is read is at an address."""
-    wrong = 0
+    """True if all of `ids` are 0 to `classes` - 1; others would be read beyond the array."""
+    invalid = 0
     for class_id in ids.flat:
-        wrong += int(class_id < 0 or class_id >= classes)
-    return wrong == 0
+        invalid += int(class_id < 0 or class_id >= classes)
+    return invalid == 0
 
 
-@partial(compiled, fastmath=SUMS)
-def gather(rows: FloatArray, contexts: FloatArray, ids: IdArray, products: FloatArray) -> bool:
-    """Products [B, n] of `contexts` [B, d] with those of `rows` [V, d] that `ids` [B, n] name; False for a wrong id."""
+@partial(compile_loop, fastmath=SUM_FLAGS)
+def gather_products(rows: FloatArray, contexts: FloatArray, ids: IdArray, products: FloatArray) -> bool:
+    """Write `products` [B, n] of `contexts` [B, d] and rows `ids` [B, n] of `rows` [V, d]; False for an invalid id."""
     if not are_classes(ids, len(rows)):
         return False
-    start, size = rows.ctypes.data, FLOAT * rows.shape[1]
-    whole = ids.shape[1] - ids.shape[1] % TOGETHER
+    start, size = rows.ctypes.data, FLOAT_BYTES * rows.shape[1]
+    whole = ids.shape[1] - ids.shape[1] % ROWS_TOGETHER
     for row in range(len(ids)):
-        own, context = ids[row], contexts[row]
-        for i in range(0, whole, TOGETHER):
-            ask_for(start, size, own[i + TOGETHER : i + 2 * TOGETHER])
-            one, two, three, four = rows[own[i]], rows[own[i + 1]], rows[own[i + 2]], rows[own[i + 3]]
+        row_ids, context = ids[row], contexts[row]
+        for i in range(0, whole, ROWS_TOGETHER):
+            prefetch_rows(start, size, row_ids[i + ROWS_TOGETHER : i + 2 * ROWS_TOGETHER])
+            one, two, three, four = rows[row_ids[i]], rows[row_ids[i + 1]], rows[row_ids[i + 2]], rows[row_ids[i + 3]]
             a, b, c, d = np.float32(0), np.float32(0), np.float32(0), np.float32(0)
             for j in range(context.size):
                 a += one[j] * context[j]
@@ -53,16 +53,16 @@ def gather(rows: FloatArray, contexts: FloatArray, ids: IdArray, products: Float
                 c += three[j] * context[j]
                 d += four[j] * context[j]
             products[row, i], products[row, i + 1], products[row, i + 2], products[row, i + 3] = a, b, c, d
-        for i in range(whole, own.size):
-            products[row, i] = dot(rows[own[i]], context)
+        for i in range(whole, row_ids.size):
+            products[row, i] = dot(rows[row_ids[i]], context)
     return True
 
 
 class CompiledGather:
-    """Equals rows.onnx, but for the order of float32 sums. Threads may share it."""
+    """Exact logits, equal to rows.onnx but for the order of float32 sums. Threads may share it."""
 
     def __init__(self, weight: FloatArray, logit_scale: float = 1.0, soft_cap: float | None = None) -> None:
-        """Compile, which takes seconds where nothing is kept. weight: [V, d]."""
+        """Compile the loops, which takes seconds where they are not cached. weight: [V, d] float32."""
         self.weight, self.logit_scale, self.soft_cap = weight, logit_scale, soft_cap
         self.bias: FloatArray | None = None
         self.padding: FloatArray | None = None
@@ -81,15 +81,15 @@ class CompiledGather:
         return loops
 
     def __call__(self, contexts: FloatArray, ids: IdArray) -> FloatArray:
-        """[B, d], [B, n] -> [B, n] logits; raises IndexError for an id that is none."""
+        """Return logits [B, n] float32 of `contexts` [B, d] and `ids` [B, n]; raises IndexError for an invalid id."""
         logits = np.empty(ids.shape, np.float32)
-        if not gather(self.weight, behaved(contexts), behaved(ids), logits):
+        if not gather_products(self.weight, as_carray(contexts), as_carray(ids), logits):
             raise IndexError(f"ids must be 0 to {len(self.weight) - 1}")
         with np.errstate(over="ignore", invalid="ignore"):  # the caller refuses what overflows
-            return self.finish(logits, ids)
+            return self.finish_logits(logits, ids)
 
-    def finish(self, logits: FloatArray, ids: IdArray) -> FloatArray:
-        """Bias, logit scale, soft-cap and padding, in place."""
+    def finish_logits(self, logits: FloatArray, ids: IdArray) -> FloatArray:
+        """Apply bias, logit scale, soft-cap and padding to logits [B, n], in place."""
         if self.bias is not None:
             logits += self.bias[ids]
         if self.logit_scale != 1.0:

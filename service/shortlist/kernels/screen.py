@@ -11,7 +11,7 @@ import numpy.typing as npt
 from shortlist.bundle.reader import Bundle
 from shortlist.bundle.settings import ScreenSettings
 from shortlist.core.results import FloatArray, PlanResult, empty_result
-from shortlist.kernels.primitives.arrays import behaved
+from shortlist.kernels.primitives.arrays import as_carray
 from shortlist.runtime.parallel import SideBySide
 
 from . import screen_loops
@@ -39,7 +39,7 @@ class Loops:
 
     def run(self, contexts: FloatArray, k: int, *settings: float) -> PlanResult:
         """Results of `contexts` [B, d]; several threads share them in the order of their best sets."""
-        rows, result = behaved(contexts), empty_result(len(contexts), k)
+        rows, result = as_carray(contexts), empty_result(len(contexts), k)
         rest = *self.tables, *settings, result.ids, result.logits, result.log_normalizer, result.scored
         if self.side_by_side.threads < 2 or len(rows) < 2:
             self.score_all(rows, self.chooser, *rest)

@@ -13,9 +13,9 @@ import numpy as np
 
 from shortlist.core.results import NO_CLASS, FloatArray, IdArray
 from shortlist.kernels.primitives.arrays import Ints
-from shortlist.kernels.primitives.jit import compiled
-from shortlist.kernels.primitives.select import LOWEST
-from shortlist.kernels.primitives.sums import SUMS
+from shortlist.kernels.primitives.jit import compile_loop
+from shortlist.kernels.primitives.select import LOWEST_SCORE
+from shortlist.kernels.primitives.sums import SUM_FLAGS
 from shortlist.kernels.unscored import LEFT, TO_DENSE
 
 LOG2_OF_E = np.float32(1.4426950408889634)
@@ -24,10 +24,10 @@ HALF = np.float32(0.5)
 EXPONENT, MANTISSA = 127, 23  # the offset and the place of float32's exponent
 POWER = tuple(np.float32(np.log(2.0) ** i / f) for i, f in enumerate((1, 1, 2, 6, 24, 120, 720)))  # 2**x, |x| <= 1/2
 
-compiled_sum = partial(compiled, fastmath=SUMS)
+compile_sums = partial(compile_loop, fastmath=SUM_FLAGS)
 
 
-@compiled_sum
+@compile_sums
 def add_columns(columns: FloatArray, factors: FloatArray, sums: FloatArray) -> None:
     """Add `factors` [m] times `columns` [m, n] to `sums` [n], four lines at a time."""
     whole = factors.size - factors.size % 4
@@ -42,7 +42,7 @@ def add_columns(columns: FloatArray, factors: FloatArray, sums: FloatArray) -> N
             sums[j] += factor * line[j]
 
 
-@compiled_sum
+@compile_sums
 def row_products(rows: FloatArray, factors: FloatArray, sums: FloatArray) -> None:
     """Products of `rows` [n, m] and `factors` [m], into `sums` [n]."""
     for i in range(sums.size):
@@ -52,7 +52,7 @@ def row_products(rows: FloatArray, factors: FloatArray, sums: FloatArray) -> Non
         sums[i] = total
 
 
-@compiled_sum
+@compile_sums
 def sum_of_exp(scores: FloatArray, peak: np.float32) -> np.float32:
     """The sum of exp(scores - peak) [n], NaN where one is: powers of two by Taylor's polynomial, to 1e-6 of it.
 
@@ -73,7 +73,7 @@ def sum_of_exp(scores: FloatArray, peak: np.float32) -> np.float32:
     return total
 
 
-@compiled
+@compile_loop
 def finish(logits: FloatArray, logit_scale: float, soft_cap: float) -> None:
     """Apply the logit scale and the soft-cap, 0 for none, to `logits` [n] in place."""
     if logit_scale != 1:
@@ -85,13 +85,13 @@ def finish(logits: FloatArray, logit_scale: float, soft_cap: float) -> None:
             logits[i] = cap * np.tanh(logits[i] / cap)
 
 
-@compiled
+@compile_loop
 def precedes(logit: np.float32, class_id: int, other: np.float32, other_id: int) -> bool:
     """Whether the first class comes before the other: the larger logit, of equal ones the lower id."""
     return bool(logit > other or (logit == other and class_id < other_id))
 
 
-@compiled
+@compile_loop
 def take_best(logits: FloatArray, ids: IdArray, best: FloatArray, best_ids: IdArray) -> None:
     """Insert the best of `logits` [n] of classes `ids` [n] into `best` and `best_ids` [k], which are best first."""
     last = best.size - 1
@@ -104,7 +104,7 @@ def take_best(logits: FloatArray, ids: IdArray, best: FloatArray, best_ids: IdAr
             best[rank], best_ids[rank] = logits[i], ids[i]
 
 
-@compiled
+@compile_loop
 def drop_known(known: IdArray, ids: IdArray, logits: FloatArray) -> int:
     """Set the `logits` [n] of those ascending `ids` [n] that are among the ascending `known` [m] to -inf.
 
@@ -115,13 +115,13 @@ def drop_known(known: IdArray, ids: IdArray, logits: FloatArray) -> int:
         while at < known.size and known[at] < ids[i]:
             at += 1
         if at < known.size and known[at] == ids[i]:
-            logits[i] = LOWEST
+            logits[i] = LOWEST_SCORE
         else:
             new += 1
     return new
 
 
-@compiled
+@compile_loop
 def score_cluster(
     context: FloatArray, weights: FloatArray, lines: int, first: int, finishing: FloatArray, logits: FloatArray
 ) -> None:
@@ -135,7 +135,7 @@ def score_cluster(
     finish(logits, finishing[0], finishing[1])
 
 
-@compiled
+@compile_loop
 def find_two_best(scores: FloatArray) -> Any:
     """Places of the best and the second best of `scores` [r], of one score the same; the first of equal ones."""
     best, second = 0, -1
@@ -147,7 +147,7 @@ def find_two_best(scores: FloatArray) -> Any:
     return best, max(second, 0)
 
 
-@compiled
+@compile_loop
 def order_rows(contexts: FloatArray, columns: FloatArray) -> Any:
     """Scores [B, n] of the sets by the weights `columns` [d, n], and the rows [B] in the order of their best sets.
 
@@ -168,7 +168,7 @@ def order_rows(contexts: FloatArray, columns: FloatArray) -> Any:
     return scores, order
 
 
-@compiled
+@compile_loop
 def compute_margin(scores: FloatArray, best: int, other: int) -> float:
     """Difference of the two scores over the size of the best, in double precision; infinite for a single score."""
     if best == other:
@@ -177,7 +177,7 @@ def compute_margin(scores: FloatArray, best: int, other: int) -> float:
     return (np.float64(scores[best]) - np.float64(scores[other])) / (size if size > 0 else 1.0)
 
 
-@compiled
+@compile_loop
 def score_clusters(
     order: Ints,
     contexts: FloatArray,
@@ -204,7 +204,7 @@ def score_clusters(
     """
     lines = weights.size // classes.size
     for row in order:
-        ids[row], logits[row] = NO_CLASS, LOWEST
+        ids[row], logits[row] = NO_CLASS, LOWEST_SCORE
         context, (best, other) = contexts[row], find_two_best(scores[row])
         margin = compute_margin(scores[row], best, other)
         clusters = min(probes + (margin < probe_margin), offsets.size - 1)
@@ -225,14 +225,14 @@ def score_clusters(
         scored[row] = size + new
 
 
-@compiled
+@compile_loop
 def score_all_clusters(contexts: FloatArray, screen: FloatArray, *others: Any) -> None:
     """`score_clusters` for all rows, with scores by the weights `screen` [d, r]."""
     scores, order = order_rows(contexts, screen)
     score_clusters(order, contexts, scores, *others)
 
 
-@compiled
+@compile_loop
 def score_experts(
     order: Ints,
     contexts: FloatArray,
@@ -253,7 +253,7 @@ def score_experts(
     width = contexts.shape[1] + 1
     rows, factors = weights.reshape(classes.size, width), np.empty(width, np.float32)
     for row in order:
-        ids[row], logits[row] = NO_CLASS, LOWEST
+        ids[row], logits[row] = NO_CLASS, LOWEST_SCORE
         expert, _ = find_two_best(scores[row])
         scale = np.float32(1) / sum_of_exp(scores[row], scores[row, expert])
         for i in range(width - 1):
@@ -267,7 +267,7 @@ def score_experts(
         scored[row] = last - first
 
 
-@compiled
+@compile_loop
 def score_all_experts(contexts: FloatArray, gate: FloatArray, *others: Any) -> None:
     """`score_experts` for all rows, with scores by the weights `gate` [d, K]."""
     scores, order = order_rows(contexts, gate)

@@ -10,7 +10,7 @@ import numpy as np
 
 from shortlist.bundle.reader import INDEX, Bundle
 from shortlist.bundle.settings import AdaptiveSettings, PlanSettings
-from shortlist.core.filters import Legal
+from shortlist.core.filters import ClassFilter
 from shortlist.core.results import FloatArray, IdArray, PlanResult, empty_result
 from shortlist.plans.common.base import Plan, chunk_rows, take_best
 from shortlist.plans.common.tally import Tally
@@ -64,14 +64,14 @@ class AdaptivePlan(Plan):
         self.one_head = np.array(self.sizes[:1], np.int32)
         self.tally: Tally = Tally(len(self.tails))
 
-    def topk(self, contexts: FloatArray, k: int, legal: Legal) -> PlanResult:
+    def topk(self, contexts: FloatArray, k: int, legal: ClassFilter) -> PlanResult:
         """The k best; `scored` is the size of the head and of the tails opened."""
         if legal.restricts:
             return self.search_legal(contexts, k, legal)
         wanted = np.array([k])
         if len(contexts) == 1 and k <= self.sizes[0] and self.fused is not None and not self.leaves_previews_out:
             return self.search_fused(self.fused, contexts, wanted)
-        logits, ids, clusters = self.head.some(HEAD, {"context": contexts, "k": wanted})
+        logits, ids, clusters = self.head.run_outputs(HEAD, {"context": contexts, "k": wanted})
         normalizer = zeros(logits)
         if len(contexts) == 1:
             head = PlanResult(ids, logits, normalizer, self.one_head)
@@ -81,7 +81,7 @@ class AdaptivePlan(Plan):
 
     def search_fused(self, fused: Graph, contexts: FloatArray, wanted: IdArray) -> PlanResult:
         """A single row [1, d], k up to the head's size. Equals `open_tails_of_row`, but with one call."""
-        logits, ids, opened = fused.some(FUSED, {"context": contexts, "k": wanted})
+        logits, ids, opened = fused.run_outputs(FUSED, {"context": contexts, "k": wanted})
         is_opened = opened[0].tolist()
         self.tally.count_row(sum(is_opened))
         scored = self.sizes[0] + sum(compress(self.sizes[1:], is_opened))
@@ -97,7 +97,7 @@ class AdaptivePlan(Plan):
             if bound < bar:
                 continue
             inputs = {"context": contexts, "cluster": clusters[:, tail], "k": wanted}
-            logits, ids = tails[tail].some(TOP, inputs | {"best_logits": logits, "best_ids": ids})
+            logits, ids = tails[tail].run_outputs(TOP, inputs | {"best_logits": logits, "best_ids": ids})
             bar = find_bar(logits, wanted)
             scored, opened = scored + self.sizes[tail + 1], opened + 1
         self.tally.count_row(opened)
@@ -114,7 +114,7 @@ class AdaptivePlan(Plan):
             if rows.size == 0:
                 continue
             inputs = {"context": contexts[rows], "cluster": clusters[rows, tail], "k": wanted}
-            best = graph.some(TOP, inputs | {"best_logits": logits[rows], "best_ids": ids[rows]})
+            best = graph.run_outputs(TOP, inputs | {"best_logits": logits[rows], "best_ids": ids[rows]})
             if short:
                 logits, ids = best
             else:
@@ -124,10 +124,10 @@ class AdaptivePlan(Plan):
         self.tally.count_rows(opened)
         return PlanResult(ids, logits, head.log_normalizer, head.scored)
 
-    def search_legal(self, contexts: FloatArray, k: int, legal: Legal) -> PlanResult:
+    def search_legal(self, contexts: FloatArray, k: int, legal: ClassFilter) -> PlanResult:
         """Rows with allow or ban lists: the same, over the logits of what is legal."""
         result = empty_result(len(contexts), k)
-        heads, clusters = self.head.some(LISTED, {"context": contexts, "k": ONE})
+        heads, clusters = self.head.run_outputs(LISTED, {"context": contexts, "k": ONE})
         opened = np.zeros(len(contexts), np.int64)
         for row, head in enumerate(heads):
             tails = self.search_legal_row(contexts[row : row + 1], head, clusters[row], legal, row, result)
@@ -138,7 +138,13 @@ class AdaptivePlan(Plan):
         return result
 
     def search_legal_row(
-        self, context: FloatArray, head: FloatArray, clusters: FloatArray, legal: Legal, row: int, result: PlanResult
+        self,
+        context: FloatArray,
+        head: FloatArray,
+        clusters: FloatArray,
+        legal: ClassFilter,
+        row: int,
+        result: PlanResult,
     ) -> list[int]:
         """One row: its answer into `result`; returns the tails opened. Those without a legal class stay closed."""
         tails, k = [], result.ids.shape[1]
@@ -156,7 +162,7 @@ class AdaptivePlan(Plan):
         return tails
 
     def take_legal_best(
-        self, logits: FloatArray, section: int, legal: Legal, row: int, k: int
+        self, logits: FloatArray, section: int, legal: ClassFilter, row: int, k: int
     ) -> tuple[IdArray, FloatArray]:
         """The k best legal classes of a section, from its logits [n]; -1 and -inf where there are fewer."""
         ids = self.sections[section]
@@ -167,17 +173,17 @@ class AdaptivePlan(Plan):
         rows = len(contexts)
         none = {"best_logits": np.empty((rows, 0), np.float32), "best_ids": np.empty((rows, 0), np.int64)}
         inputs = {"context": contexts, "cluster": cluster, "k": ONE}
-        logits: FloatArray = self.exact[tail].some(["logits"], inputs | none)[0]
+        logits: FloatArray = self.exact[tail].run_outputs(["logits"], inputs | none)[0]
         return logits
 
     def log_normalizer(self, contexts: FloatArray) -> FloatArray:
         """0: the graphs normalise."""
-        return zeros(self.head.some(["logits"], {"context": contexts, "k": ONE})[0])
+        return zeros(self.head.run_outputs(["logits"], {"context": contexts, "k": ONE})[0])
 
     def distribution(self, contexts: FloatArray) -> FloatArray:
         """Log-probabilities [B, V]; every tail is opened."""
         logits = np.full((len(contexts), self.classes), -np.inf, np.float32)
-        heads, clusters = self.head.some(["logits", "clusters"], {"context": contexts, "k": ONE})
+        heads, clusters = self.head.run_outputs(["logits", "clusters"], {"context": contexts, "k": ONE})
         logits[:, self.sections[0]] = heads
         for tail, ids in enumerate(self.sections[1:]):
             logits[:, ids] = self.score_tail(tail, contexts, clusters[:, tail])

@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from shortlist.bundle.reader import INDEX, Bundle
 from shortlist.bundle.settings import CascadeSettings
-from shortlist.core.filters import Legal
+from shortlist.core.filters import ClassFilter
 from shortlist.core.results import FloatArray, IdArray, PlanResult, empty_result
 from shortlist.plans.common.base import DENSE_FRACTION, Plan, chunk_rows, take_best
 from shortlist.plans.common.exact_rows import ExactRows
@@ -48,9 +48,9 @@ class CascadePlan(Plan):
         settings = self.settings
         return CASCADE_CANDIDATES_PER_K * k > settings.candidates or CASCADE_EXACT_PER_K * k > settings.full_view
 
-    def topk(self, contexts: FloatArray, k: int, legal: Legal) -> PlanResult:
+    def topk(self, contexts: FloatArray, k: int, legal: ClassFilter) -> PlanResult:
         """The k best; `scored` is the number of candidates."""
-        integers, row_scale, reach, tail, previews = self.fused.some(SCREENED, {"context": contexts})
+        integers, row_scale, reach, tail, previews = self.fused.run_outputs(SCREENED, {"context": contexts})
         candidates = self.choose_candidates(integers, row_scale, reach, previews)
         result, tail_limit = empty_result(len(contexts), k), self.settings.tail_limit
         for row, positions in enumerate(candidates):
@@ -98,7 +98,9 @@ class CascadePlan(Plan):
             return previews
         return np.concatenate([previews, self.rare(integers=integers, row_scale=row_scale)[0]], axis=1)
 
-    def rescore_widely(self, contexts: FloatArray, previews: FloatArray, legal: Legal, result: PlanResult) -> None:
+    def rescore_widely(
+        self, contexts: FloatArray, previews: FloatArray, legal: ClassFilter, result: PlanResult
+    ) -> None:
         """Ids and logits anew, from more candidates or from legal ones alone; the normaliser stays."""
         k = result.ids.shape[1]
         count = max(self.settings.candidates, CASCADE_CANDIDATES_PER_K * k)

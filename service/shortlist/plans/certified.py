@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from shortlist.bundle.reader import CERTIFICATE, Bundle
-from shortlist.core.filters import Legal
+from shortlist.core.filters import ClassFilter
 from shortlist.core.results import FloatArray, IdArray, PlanResult, empty_result
 from shortlist.plans.common.base import Plan, chunk_rows, take_best
 from shortlist.plans.common.exact_rows import COMPILED_THREADS, ExactRows
@@ -81,7 +81,7 @@ class CertifiedPlan(Plan):
     def prefers_dense(self, k: int) -> bool:
         return self.count_first(k) > max(FIRST_RESCORED, self.classes // MOST_RESCORED_FRACTION)
 
-    def topk(self, contexts: FloatArray, k: int, legal: Legal) -> PlanResult:
+    def topk(self, contexts: FloatArray, k: int, legal: ClassFilter) -> PlanResult:
         """The k best; `scored` is the number of rescored classes, V where dense answered."""
         result = empty_result(len(contexts), k)
         if not len(contexts):  # ONNX Runtime multiplies no matrices without rows
@@ -96,7 +96,7 @@ class CertifiedPlan(Plan):
         return result
 
     def search_row(
-        self, context: FloatArray, estimate: FloatArray, spread: float, legal: Legal, row: int, result: PlanResult
+        self, context: FloatArray, estimate: FloatArray, spread: float, legal: ClassFilter, row: int, result: PlanResult
     ) -> tuple[float, float]:
         """One row into `result`; returns its log-normaliser and by how much that may be off.
 
@@ -138,7 +138,7 @@ class CertifiedPlan(Plan):
         return float(peak) + math.log(total), error + self.floor + self.summed
 
     def rescore(
-        self, context: FloatArray, upper: FloatArray, legal: Legal, row: int, k: int
+        self, context: FloatArray, upper: FloatArray, legal: ClassFilter, row: int, k: int
     ) -> tuple[IdArray, FloatArray] | None:
         """Every class that could be among the k best legal ones, and some more: ascending ids, exact logits.
 
@@ -162,7 +162,7 @@ class CertifiedPlan(Plan):
         return ids, self.rows.score_row(context, ids)
 
     @staticmethod
-    def mask_legal(exact: FloatArray, ids: IdArray, legal: Legal, row: int) -> FloatArray:
+    def mask_legal(exact: FloatArray, ids: IdArray, legal: ClassFilter, row: int) -> FloatArray:
         """The logits `exact` [m] of the ascending `ids` [m], -inf where illegal."""
         return np.where(legal.mask(ids, row), exact, -INFINITY) if legal.restricts else exact
 
@@ -184,11 +184,11 @@ class CertifiedPlan(Plan):
         most = (self.scale * spreads[0] + self.rounding * size + np.float32(self.floor))[real]
         return bool((np.abs(estimates[0][real] - logits[real]) <= most).all())
 
-    def search_row_by_dense(self, contexts: FloatArray, legal: Legal, row: int, result: PlanResult) -> None:
+    def search_row_by_dense(self, contexts: FloatArray, legal: ClassFilter, row: int, result: PlanResult) -> None:
         """One row by the dense head."""
         assert self.fallback is not None
         k = result.ids.shape[1]
-        result.put([row], self.fallback.topk(contexts[row : row + 1], k, legal.rows(row, row + 1)))
+        result.put([row], self.fallback.topk(contexts[row : row + 1], k, legal.slice_rows(row, row + 1)))
 
     def max_rows(self) -> int:
         return chunk_rows(self.classes, ESTIMATE_BYTES)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from shortlist.bundle.reader import Bundle
-from shortlist.core.filters import Legal
+from shortlist.core.filters import ClassFilter
 from shortlist.core.results import FloatArray, PlanResult, empty_result
 from shortlist.plans.common.base import Plan, chunk_rows, log_sum_exp, take_best
 from shortlist.runtime.session import Graph
@@ -31,7 +31,7 @@ class FullPlan(Plan):
         logits: FloatArray = graph(context=contexts)[0]
         return logits
 
-    def topk(self, contexts: FloatArray, k: int, legal: Legal) -> PlanResult:
+    def topk(self, contexts: FloatArray, k: int, legal: ClassFilter) -> PlanResult:
         """The k best of all classes; `scored` is V."""
         result = empty_result(len(contexts), k)
         result.scored.fill(self.classes)

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from shortlist.bundle.reader import INDEX, Bundle
 from shortlist.bundle.settings import GroupedSettings
-from shortlist.core.filters import Legal
+from shortlist.core.filters import ClassFilter
 from shortlist.core.results import FloatArray, IdArray, PlanResult, empty_result
 from shortlist.plans.common.base import DENSE_FRACTION, MOST_ROWS, Plan, by_chunks, chunk_rows, log_sum_exp, take_best
 from shortlist.plans.common.exact_rows import ExactRows
@@ -65,7 +65,7 @@ class GroupedPlan(Plan):
         """Whether k asks for more candidates than the normaliser's guess of the rest was fitted for."""
         return GROUPED_CANDIDATES_PER_K * k > self.settings.candidates
 
-    def topk(self, contexts: FloatArray, k: int, legal: Legal) -> PlanResult:
+    def topk(self, contexts: FloatArray, k: int, legal: ClassFilter) -> PlanResult:
         """The k best; `scored` is the number of candidates."""
         wide = legal.restricts or self.is_wide(k)
         if self.compiled is not None and not wide:
@@ -73,7 +73,7 @@ class GroupedPlan(Plan):
         some = chunk_rows(self.order.size)
         return by_chunks(lambda rows, part: self.search_by_graphs(rows, k, part, wide), contexts, legal, some)
 
-    def search_by_graphs(self, contexts: FloatArray, k: int, legal: Legal, wide: bool) -> PlanResult:
+    def search_by_graphs(self, contexts: FloatArray, k: int, legal: ClassFilter, wide: bool) -> PlanResult:
         """The same of so few rows that their previews stay in the cache. wide: as `rescore_widely` does."""
         scores, block_scores, tail, previews = self.fused(context=contexts)
         result = self.rescore(contexts, k, tail, map(self.choose_candidates, scores, block_scores, previews))
@@ -107,7 +107,9 @@ class GroupedPlan(Plan):
         candidates: Indices = positions[scores >= nth_largest(scores, min(settings.candidates, scores.size))]
         return candidates
 
-    def rescore_widely(self, contexts: FloatArray, previews: FloatArray, legal: Legal, result: PlanResult) -> None:
+    def rescore_widely(
+        self, contexts: FloatArray, previews: FloatArray, legal: ClassFilter, result: PlanResult
+    ) -> None:
         """Ids and logits anew, from more candidates of all groups or from legal ones; the normaliser covers them."""
         k = result.ids.shape[1]
         count = max(self.settings.candidates, GROUPED_CANDIDATES_PER_K * k)

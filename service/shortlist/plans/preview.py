@@ -6,7 +6,7 @@ import numpy as np
 
 from shortlist.bundle.reader import Bundle
 from shortlist.bundle.settings import PreviewSettings
-from shortlist.core.filters import Legal
+from shortlist.core.filters import ClassFilter
 from shortlist.core.results import FloatArray, IdArray, PlanResult, empty_result
 from shortlist.plans.common.base import DENSE_FRACTION, RESCORED_PER_K, Plan, chunk_rows, log_sum_exp, take_best
 from shortlist.plans.common.exact_rows import ExactRows
@@ -37,7 +37,7 @@ class PreviewPlan(Plan):
         """From a quarter of all classes on, scoring candidates exactly costs more than scoring all."""
         return self.count_candidates(k) > max(self.settings.full_view, self.classes // DENSE_FRACTION)
 
-    def topk(self, contexts: FloatArray, k: int, legal: Legal) -> PlanResult:
+    def topk(self, contexts: FloatArray, k: int, legal: ClassFilter) -> PlanResult:
         """The k best; `scored` is the number of candidates."""
         previews: FloatArray = self.preview(context=contexts)[0]
         result = empty_result(len(contexts), k)
@@ -53,7 +53,7 @@ class PreviewPlan(Plan):
         return result
 
     def answer_restricted(
-        self, context: FloatArray, preview: FloatArray, legal: Legal, row: int, result: PlanResult
+        self, context: FloatArray, preview: FloatArray, legal: ClassFilter, row: int, result: PlanResult
     ) -> None:
         """One row with an allow or ban list: the best legal previews are rescored.
 

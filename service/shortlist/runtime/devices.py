@@ -11,22 +11,22 @@ from typing import Any
 from shortlist.core.extras import require
 from shortlist.errors import DeviceError
 
-DEVICE = re.compile(r"cpu|cuda:\d+")
-VARIABLE = "SHORTLIST_DEVICE"
-BUILDS = ("onnxruntime", "onnxruntime-gpu")
+DEVICE_PATTERN = re.compile(r"cpu|cuda:\d+")
+DEVICE_VARIABLE = "SHORTLIST_DEVICE"
+ORT_DISTRIBUTIONS = ("onnxruntime", "onnxruntime-gpu")
 
 
 def resolve_device(device: str | None) -> str:
-    """The device asked for, by argument or by SHORTLIST_DEVICE; `cpu` by default.
+    """Return the device to use: the argument, else SHORTLIST_DEVICE, else `cpu`; `cuda` means `cuda:0`.
 
-    Raises DeviceError when it is not written `cpu` or `cuda:N`, or when CUDA is not there.
+    Raises DeviceError for a name other than `cpu` or `cuda:N`, and where CUDA is not available.
     """
-    name = device or os.environ.get(VARIABLE) or "cpu"
+    name = device or os.environ.get(DEVICE_VARIABLE) or "cpu"
     if name == "cuda":
         name = "cuda:0"
-    if not DEVICE.fullmatch(name):
+    if not DEVICE_PATTERN.fullmatch(name):
         raise DeviceError(f"'{name}' is no device: use cpu or cuda:N")
-    if name != "cpu" and "CUDAExecutionProvider" not in ort().get_available_providers():
+    if name != "cpu" and "CUDAExecutionProvider" not in import_onnxruntime().get_available_providers():
         raise DeviceError(
             f"{name} was asked for but ONNX Runtime has no CUDA here: run `pip install 'shortlist[gpu]'` "
             "in place of shortlist[cpu] on a machine with an NVIDIA driver, or use --device cpu"
@@ -34,24 +34,24 @@ def resolve_device(device: str | None) -> str:
     return name
 
 
-def ort() -> Any:
-    """The onnxruntime module; raises MissingExtra, or DeviceError where the extras cpu and gpu overwrote each other."""
-    check_single()
+def import_onnxruntime() -> Any:
+    """Import onnxruntime; raises MissingExtra, or DeviceError where both of its builds are installed."""
+    check_single_build()
     return require("onnxruntime", "cpu")
 
 
 @functools.cache
-def check_single() -> None:
-    """Raise DeviceError where both builds of ONNX Runtime are installed: they share their files."""
-    if all(map(is_installed, BUILDS)):
+def check_single_build() -> None:
+    """Raise DeviceError if both builds of ONNX Runtime are installed: one overwrites the files of the other."""
+    if all(map(is_installed, ORT_DISTRIBUTIONS)):
         raise DeviceError(
-            f"{' and '.join(BUILDS)} are both installed and overwrite each other: "
-            f"run `pip uninstall {' '.join(BUILDS)}`, then install shortlist[cpu] or shortlist[gpu]"
+            f"{' and '.join(ORT_DISTRIBUTIONS)} are both installed and overwrite each other: "
+            f"run `pip uninstall {' '.join(ORT_DISTRIBUTIONS)}`, then install shortlist[cpu] or shortlist[gpu]"
         )
 
 
 def is_installed(distribution: str) -> bool:
-    """Whether pip knows this distribution here."""
+    """True if this distribution is installed."""
     try:
         metadata.version(distribution)
     except metadata.PackageNotFoundError:
@@ -59,24 +59,25 @@ def is_installed(distribution: str) -> bool:
     return True
 
 
-def providers(device: str, *, capture: bool = False) -> list[Any]:
-    """Execution providers for a resolved device; `capture`: runs of a shape are captured as CUDA graphs and replayed.
+def list_providers(device: str, *, capture: bool = False) -> list[Any]:
+    """List the execution providers for a resolved device.
 
-    Without TF32, which rounds float32 products to ten bits: exact scores are promised.
+    capture: runs are captured as CUDA graphs and replayed. TF32 is off, since it rounds the factors of float32 products
+    to ten bits, and scores are promised to be exact.
     """
     if device == "cpu":
         return ["CPUExecutionProvider"]
-    chosen = {"device_id": memory_of(device)[1], "use_tf32": "0", "enable_cuda_graph": str(int(capture))}
-    return [("CUDAExecutionProvider", chosen), "CPUExecutionProvider"]
+    settings = {"device_id": parse_device(device)[1], "use_tf32": "0", "enable_cuda_graph": str(int(capture))}
+    return [("CUDAExecutionProvider", settings), "CPUExecutionProvider"]
 
 
-def memory_of(device: str) -> tuple[str, int]:
-    """`cuda:N` as ONNX Runtime names memory."""
+def parse_device(device: str) -> tuple[str, int]:
+    """Split `cuda:N` into `cuda` and N, `cpu` into `cpu` and 0."""
     kind, _, number = device.partition(":")
     return kind, int(number or 0)
 
 
 def check_provider(session: Any, device: str) -> None:
-    """Raise DeviceError where a session for CUDA came up on the CPU, as it does when a library is missing."""
+    """Raise DeviceError if a session for CUDA runs on the CPU, as it does where a library is missing."""
     if device != "cpu" and session.get_providers()[0] != "CUDAExecutionProvider":
         raise DeviceError(f"{device} could not be used (driver or CUDA libraries missing): use --device cpu")

@@ -1,4 +1,4 @@
-"""A call's rows by several threads, a few at a time: for loops that do not hold the interpreter's lock."""
+"""Rows of one call spread over several threads, for compiled loops that do not hold the interpreter's lock."""
 
 from __future__ import annotations
 
@@ -12,39 +12,39 @@ import numpy.typing as npt
 
 from shortlist.core.moving_average import ClippedAverage
 
-WORTH_SECONDS = 125e-6  # of work for each thread: it takes about as long to wake one
+MIN_THREAD_SECONDS = 125e-6  # of work for each thread: waking one takes about as long
 ROW_SECONDS = ClippedAverage(recent_weight=0.2, clip=2.0)  # a call that took longer than that met a busy system
-TURNS = 4  # of each thread: one that wakes late takes fewer
+PARTS_PER_THREAD = 4  # so that a thread that wakes late runs fewer of them
 
 Arrays = tuple[npt.NDArray[Any], ...]
 
 
 class SideBySide:
-    """Equals the call itself, for one that treats each row by itself. Threads may share it."""
+    """Runs a call on its rows by several threads; the call must treat each row by itself. Threads may share this."""
 
     def __init__(self, threads: int) -> None:
-        """The thread that calls counts among `threads`; the others begin when they are first needed."""
+        """threads: including the calling one; the others are started when they are first needed."""
         self.threads = threads
         self.row_seconds = 0.0  # by the latest calls; not known yet, so that the first is made by one thread
         self.others = ThreadPoolExecutor(max(1, threads - 1), "rows")
 
     def __call__(self, call: Callable[..., Any], *arrays: npt.NDArray[Any], size: int = 1) -> None:
-        """call(*arrays), all of them [B, ...], or of some rows after others; raises what any of these raises.
+        """Run call(*arrays) on arrays [B, ...], a few rows at a time where threads share them; raises what it raises.
 
-        size: by how much a row of this call is dearer than one of another.
+        size: cost of a row of this call relative to a row of size 1.
         """
         rows = len(arrays[0])
         if self.threads < 2 or rows < 2:
             call(*arrays)
             return
-        threads = max(1, min(self.threads, rows, int(rows * size * self.row_seconds / WORTH_SECONDS)))
-        parts = turns(arrays, ceil(rows / (TURNS * threads)) if threads > 1 else rows)
-        others = [self.others.submit(take, call, parts) for _ in range(threads - 1)]
-        own, seconds = take(call, parts)
+        threads = max(1, min(self.threads, rows, int(rows * size * self.row_seconds / MIN_THREAD_SECONDS)))
+        parts = split_rows(arrays, ceil(rows / (PARTS_PER_THREAD * threads)) if threads > 1 else rows)
+        others = [self.others.submit(run_parts, call, parts) for _ in range(threads - 1)]
+        own, seconds = run_parts(call, parts)
         if own:
             self.note(seconds / (own * size))
         for other in others:
-            if not other.cancel():  # which works where it never woke
+            if not other.cancel():  # True for a thread that never woke
                 other.result()
 
     def note(self, seconds: float) -> None:
@@ -52,16 +52,16 @@ class SideBySide:
         self.row_seconds = ROW_SECONDS.update(self.row_seconds, seconds)
 
 
-def turns(arrays: Arrays, some: int) -> Iterator[Arrays]:
-    """The arrays, `some` rows at a time."""
+def split_rows(arrays: Arrays, some: int) -> Iterator[Arrays]:
+    """Iterate over the arrays, `some` rows at a time."""
     starts = range(0, len(arrays[0]), some)
     return iter([tuple(array[start : start + some] for array in arrays) for start in starts])
 
 
-def take(call: Callable[..., Any], parts: Iterator[Arrays]) -> tuple[int, float]:
-    """Calls with the parts that no other thread has taken; how many rows these had, and how long they took."""
+def run_parts(call: Callable[..., Any], parts: Iterator[Arrays]) -> tuple[int, float]:
+    """Run `call` on the parts that no other thread has run; returns their number of rows, and the seconds spent."""
     start, rows = perf_counter(), 0
-    for part in parts:  # a list's iterator gives each once, whoever asks
+    for part in parts:  # a list's iterator gives each part once, whichever thread asks
         call(*part)
         rows += len(part[0])
     return rows, perf_counter() - start

@@ -1,9 +1,9 @@
 """ONNX Runtime sessions: device, threads, memory.
 
-The settings and what was measured for them (two cores, docs/log.md):
-sequential execution, because a head is one chain of operators; no spinning, because idle workers would take
-the core that Python needs; prepacking off for float32 graphs, whose weights are read where they are mapped,
-and on for int8 previews, which are small and much slower unpacked.
+Why the settings are what they are (measured on two cores, docs/log.md): execution is sequential, because a head is one
+chain of operators; threads do not spin, because idle workers would take the core that Python needs; prepacking is off
+for float32 graphs, whose weights are read where they are mapped, and on for int8 previews, which are small and much
+slower without it.
 """
 
 from __future__ import annotations
@@ -14,76 +14,81 @@ from typing import Any
 
 from shortlist.errors import BadInput, BundleError
 
-from .cuda_graphs import FixedShapes
-from .devices import check_provider, memory_of, ort, providers
+from .cuda_graphs import FixedShapeSession
+from .devices import check_provider, import_onnxruntime, list_providers, parse_device
 from .threads import available_threads
 
+Run = Callable[[list[str], dict[str, Any], Any], list[Any]]
 
-def options(threads: int, *, prepack: bool) -> Any:
-    """Session options; see the module's docstring for the reasons. Raises BadInput."""
+
+def make_options(threads: int, *, prepack: bool) -> Any:
+    """Make session options, for the reasons at the top of this module; raises BadInput."""
     if threads < 1:
         raise BadInput(f"threads is {threads}: give 1 or more")
-    chosen = ort().SessionOptions()
-    chosen.intra_op_num_threads = threads
-    chosen.inter_op_num_threads = 1
-    chosen.execution_mode = ort().ExecutionMode.ORT_SEQUENTIAL
-    chosen.log_severity_level = 3
-    chosen.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    ort = import_onnxruntime()
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    options.execution_mode = ort.ExecutionMode.ORT_SEQUENTIAL
+    options.log_severity_level = 3
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     if not prepack:
-        chosen.add_session_config_entry("session.disable_prepacking", "1")
-    return chosen
+        options.add_session_config_entry("session.disable_prepacking", "1")
+    return options
 
 
-def opened(path: Path, device: str, chosen: Any, *, capture: bool) -> Any:
-    """An ONNX Runtime session; raises BundleError when ONNX Runtime refuses the graph.
+def open_session(path: Path, device: str, options: Any, *, capture: bool) -> Any:
+    """Open an ONNX Runtime session; raises BundleError where ONNX Runtime refuses the graph.
 
-    Graphs of which a node has no CUDA kernel cannot be captured: those are opened without. ONNX Runtime's own
-    fall-back is off, since it would end on the CPU and say so on stdout.
+    A graph with a node that has no CUDA kernel cannot be captured and is opened without. ONNX Runtime's own fall-back
+    is off, since it would run on the CPU and say so on stdout.
     """
     try:
-        wanted = providers(device, capture=capture)
-        return ort().InferenceSession(str(path), chosen, providers=wanted, enable_fallback=0)
+        providers = list_providers(device, capture=capture)
+        return import_onnxruntime().InferenceSession(str(path), options, providers=providers, enable_fallback=0)
     except Exception as error:  # ONNX Runtime's exceptions share no base class
         if capture:
-            return opened(path, device, chosen, capture=False)
+            return open_session(path, device, options, capture=False)
         raise BundleError(f"ONNX Runtime cannot load {path}: export the bundle again") from error
 
 
-def runner(session: Any) -> Callable[[list[str], dict[str, Any], Any], list[Any]]:
-    """Equals `session.run` for arrays, but 4 us faster: names are checked by ONNX Runtime's core alone.
+def get_run(session: Any) -> Run:
+    """Return a function that equals `session.run(outputs, inputs, options)` for arrays and is 4 us faster.
 
-    That core is not part of its promised interface: where a version has none, it is `session.run` itself.
+    This is the one reach into private names of ONNX Runtime: `InferenceSession._sess` is its C++ session, whose `run`
+    skips the checks of names in Python, which the C++ session repeats. Where a version has none, it is `session.run`.
     """
     core = getattr(session, "_sess", None)
-    run: Callable[[list[str], dict[str, Any], Any], list[Any]] = getattr(core, "run", session.run)
+    run: Run = getattr(core, "run", session.run)
     return run
 
 
 class Graph:
-    """One ONNX graph ready to run. Threads may share it."""
+    """One ONNX graph ready to run: inputs by name, outputs in order. Threads may share it."""
 
     def __init__(
         self, path: Path, device: str, threads: int | None = None, *, prepack: bool = False, fixed: bool = False
     ) -> None:
-        """Load `path`; raises BundleError when ONNX Runtime refuses it, DeviceError when CUDA fails.
+        """Load `path`; raises BundleError where ONNX Runtime refuses it, DeviceError where CUDA fails.
 
-        fixed: it goes from `context` [B, d] alone to outputs [B, n] of a fixed n, which off the CPU pays to know.
+        threads: of this session, None for all that the process may use. prepack: see the top of this module.
+        fixed: the graph goes from `context` [B, d] alone to outputs [B, n] of fixed n, so that CUDA graphs can be used.
         """
-        chosen = options(threads or available_threads(), prepack=prepack)
+        options = make_options(threads or available_threads(), prepack=prepack)
         fixed = fixed and device != "cpu"
-        self.session = opened(path, device, chosen, capture=fixed)
+        self.session = open_session(path, device, options, capture=fixed)
         check_provider(self.session, device)
         self.outputs = [output.name for output in self.session.get_outputs()]
-        self.fixed = FixedShapes(self.session, *memory_of(device)) if fixed else None
-        self.run = runner(self.session)
+        self.fixed = FixedShapeSession(self.session, *parse_device(device)) if fixed else None
+        self.run = get_run(self.session)
 
-    def some(self, outputs: list[str], inputs: dict[str, Any]) -> list[Any]:
-        """The graph's outputs of these names."""
-        found: list[Any] = self.run(outputs, inputs, None)
-        return found
+    def run_outputs(self, outputs: list[str], inputs: dict[str, Any]) -> list[Any]:
+        """Run the graph and return its outputs of these names."""
+        values: list[Any] = self.run(outputs, inputs, None)
+        return values
 
     def __call__(self, **inputs: Any) -> list[Any]:
-        """The graph's outputs, in order."""
+        """Run the graph and return all its outputs, in order."""
         if self.fixed is not None:
             return self.fixed(inputs["context"])
         outputs: list[Any] = self.run(self.outputs, inputs, None)

@@ -10,8 +10,8 @@ CGROUP_V2 = Path("/sys/fs/cgroup/cpu.max")
 CGROUP_V1 = Path("/sys/fs/cgroup/cpu")
 
 
-def cgroup_quota(v2: Path = CGROUP_V2, v1: Path = CGROUP_V1) -> float | None:
-    """CPUs granted by the control group, or None where there is no limit."""
+def read_cgroup_quota(v2: Path = CGROUP_V2, v1: Path = CGROUP_V1) -> float | None:
+    """Read how many CPUs the control group grants, None where it sets no limit."""
     try:
         quota, period = v2.read_text().split()
     except (OSError, ValueError):
@@ -26,7 +26,7 @@ def cgroup_quota(v2: Path = CGROUP_V2, v1: Path = CGROUP_V1) -> float | None:
 
 
 def available_threads() -> int:
-    """CPUs in this process's affinity mask, cut to the control group's quota (rounded up), at least 1."""
+    """Return how many CPUs this process may use: its affinity mask, at most the control group's quota rounded up."""
     affinity = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    quota = cgroup_quota()
+    quota = read_cgroup_quota()
     return max(1, affinity if quota is None else min(affinity, math.ceil(quota)))

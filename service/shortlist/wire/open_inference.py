@@ -1,7 +1,8 @@
-"""The Open Inference Protocol's tensors on the wire, as both server and client need them.
+"""Tensors of the Open Inference Protocol as bytes, for the server and the client alike.
 
-A body is JSON, then the bytes of its binary tensors in order, little-endian, without padding. The header
-`Inference-Header-Content-Length` says where the JSON ends; without it the whole body is JSON.
+A body is JSON followed by the bytes of its binary tensors in order, little-endian and without padding. The header
+`Inference-Header-Content-Length` gives the length of the JSON; without that header the whole body is JSON. See the
+protocol's binary tensor data extension (github.com/triton-inference-server/server, docs/protocol).
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from shortlist.core.arrays import FLOAT32, INT64, Array, flat
-from shortlist.core.checks import cut, is_count, mapping
+from shortlist.core.arrays import FLOAT32_CODE, INT64_CODE, Array, parse_numbers
+from shortlist.core.checks import cut, is_count, parse_object
 from shortlist.errors import BadInput
 
 LENGTH_HEADER = "Inference-Header-Content-Length"
@@ -27,31 +28,31 @@ LOGPROBS, SCORED = "logprobs", "scored"
 DATATYPES: dict[str, np.dtype[Any]] = {
     "FP32": np.dtype("<f4"),
     "FP16": np.dtype("<f2"),
-    "BF16": np.dtype("<u2"),  # the upper half of a float32
+    "BF16": np.dtype("<u2"),  # numpy has no bfloat16: these are its bits, the upper half of a float32
     "INT64": np.dtype("<i8"),
     "INT32": np.dtype("<i4"),
 }
-NAMES = {
+DATATYPE_NAMES = {
     np.dtype(np.float32): "FP32",
     np.dtype(np.float16): "FP16",
     np.dtype(np.int64): "INT64",
     np.dtype(np.int32): "INT32",
 }
-IN_JSON = {"FP32": FLOAT32, "INT64": INT64, "INT32": INT64}
+JSON_CODES = {"FP32": FLOAT32_CODE, "INT64": INT64_CODE, "INT32": INT64_CODE}
 
 
-class Memory(Protocol):
-    """Shared memory that requests may name instead of carrying data; raises BadInput."""
+class SharedRegions(Protocol):
+    """Registered regions of shared memory, which a request may name instead of carrying data; all raise BadInput."""
 
     def read(self, region: str, offset: int, size: int) -> memoryview:
-        """A copy of `size` bytes from `offset` on: its owner may write on."""
+        """Copy `size` bytes from `offset` on: their owner may go on writing there."""
 
     def write(self, region: str, offset: int, data: bytes) -> None:
-        """Put bytes there."""
+        """Write `data` from `offset` on."""
 
 
 class Region(NamedTuple):
-    """A part of a registered region, in bytes."""
+    """A part of a registered region of shared memory: `offset` and `size` are in bytes."""
 
     name: str
     offset: int
@@ -60,7 +61,7 @@ class Region(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """One tensor as it came: `raw` bytes, or `data` from JSON."""
+    """One tensor of a body, not parsed yet: its `raw` bytes, or `data` as JSON gave it."""
 
     name: str
     datatype: str
@@ -68,21 +69,21 @@ class Tensor:
     raw: memoryview | None
     data: Any = None
 
-    def array(self, model: str) -> Array:
-        """Its numbers in the shape that it announces; BF16 as float32. Binary ones share the body's memory.
+    def to_array(self, model: str) -> Array:
+        """Parse the numbers into an array of the announced shape; BF16 becomes float32.
 
-        Raises BadInput when their count or kind is not what was announced.
+        Binary numbers share the body's memory. Raises BadInput where count or datatype differ from what was announced.
         """
         if self.datatype not in DATATYPES:
             raise BadInput(f"datatype '{cut(self.datatype)}' of '{self.name}' is not one of {', '.join(DATATYPES)}")
-        numbers = self.from_json() if self.raw is None else self.from_bytes(self.raw, model)
+        numbers = self.parse_json() if self.raw is None else self.parse_bytes(self.raw, model)
         try:
             return numbers.reshape(self.shape)
         except ValueError:  # no numbers, and a dimension that numpy cannot count
             raise BadInput(f"shape {list(self.shape)} of '{self.name}' is impossible") from None
 
-    def from_bytes(self, raw: memoryview, model: str) -> Array:
-        """[n] from the wire."""
+    def parse_bytes(self, raw: memoryview, model: str) -> Array:
+        """Parse the raw bytes into [n]; raises BadInput."""
         dtype = DATATYPES[self.datatype]
         expected = math.prod(self.shape) * dtype.itemsize
         if len(raw) != expected:
@@ -90,33 +91,36 @@ class Tensor:
                 f"input byte size mismatch for input '{self.name}' for model '{model}'. "
                 f"Expected {expected}, got {len(raw)}"
             )
-        numbers = aligned(np.frombuffer(raw, dtype))
+        numbers = align(np.frombuffer(raw, dtype))
         if self.datatype == "BF16":
-            return widened(numbers)
+            return widen_bfloat16(numbers)
         return numbers
 
-    def from_json(self) -> Array:
-        """[n] from JSON."""
-        if self.datatype not in IN_JSON:
+    def parse_json(self) -> Array:
+        """Parse the JSON numbers, flat or nested, into [n]; raises BadInput."""
+        if self.datatype not in JSON_CODES:
             raise BadInput(f"'{self.name}' is {self.datatype}, which JSON cannot carry: send it as binary data")
-        numbers = flat(f"'{self.name}'", self.data, IN_JSON[self.datatype])
+        numbers = parse_numbers(f"'{self.name}'", self.data, JSON_CODES[self.datatype])
         if numbers.size != math.prod(self.shape):
             raise BadInput(f"'{self.name}' has {numbers.size} numbers for shape {list(self.shape)}")
         return numbers
 
 
-def aligned(numbers: Array) -> Array:
-    """The same numbers where runtimes want them."""
+def align(numbers: Array) -> Array:
+    """Return `numbers`, copied if they are not aligned to their size, as ONNX Runtime and numba need them."""
     return numbers if numbers.flags.aligned else numbers.copy()
 
 
-def widened(bfloat16: npt.NDArray[np.uint16]) -> npt.NDArray[np.float32]:
-    """bfloat16 bits as float32: they are its upper half."""
+def widen_bfloat16(bfloat16: npt.NDArray[np.uint16]) -> npt.NDArray[np.float32]:
+    """Convert bfloat16 bits to float32, of which they are the upper half."""
     return (bfloat16.astype(np.uint32) << 16).view(np.float32)
 
 
-def split(body: bytes, header: str | None) -> tuple[memoryview, memoryview]:
-    """The JSON and the binary part of a body; raises BadInput when the header is no length inside it."""
+def split_body(body: bytes, header: str | None) -> tuple[memoryview, memoryview]:
+    """Split a body into its JSON and its binary part, without a copy.
+
+    header: value of `LENGTH_HEADER`, None if it was not sent. Raises BadInput if that is no length within the body.
+    """
     whole = memoryview(body)
     if header is None:
         return whole, whole[len(whole) :]
@@ -126,37 +130,39 @@ def split(body: bytes, header: str | None) -> tuple[memoryview, memoryview]:
     return whole[: int(text)], whole[int(text) :]
 
 
-def tensors(entries: Any, binary: memoryview, model: str, memory: Memory | None = None) -> dict[str, Tensor]:
-    """The tensors that `entries` (`inputs` or `outputs`) describe, by name, each with its part of `binary`.
+def parse_tensors(
+    entries: Any, binary: memoryview, model: str, memory: SharedRegions | None = None
+) -> dict[str, Tensor]:
+    """Parse `entries` (the JSON's `inputs` or `outputs`) into tensors by name, each with its part of `binary`.
 
-    memory: where entries may say that their bytes are. Raises BadInput when an entry is malformed or bytes are
-    missing or left over.
+    memory: the regions that entries may name, None where shared memory is not served. Raises BadInput where an entry
+    is malformed, a name occurs twice, or bytes are missing or left over.
     """
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
         raise BadInput("inputs must be a list of objects with name, shape and datatype")
-    found: dict[str, Tensor] = {}
+    parsed: dict[str, Tensor] = {}
     for entry in entries:
-        tensor, binary = taken(entry, binary, memory)
-        if tensor.name in found:
+        tensor, binary = parse_tensor(entry, binary, memory)
+        if tensor.name in parsed:
             raise BadInput(f"input '{tensor.name}' already exists in request")
-        found[tensor.name] = tensor
+        parsed[tensor.name] = tensor
     if binary:
         raise BadInput(f"unexpected additional input data for model '{model}'")
-    return found
+    return parsed
 
 
-def taken(entry: dict[str, Any], binary: memoryview, memory: Memory | None) -> tuple[Tensor, memoryview]:
-    """One tensor, and what is left of `binary`."""
+def parse_tensor(entry: dict[str, Any], binary: memoryview, memory: SharedRegions | None) -> tuple[Tensor, memoryview]:
+    """Parse one entry; returns its tensor and the rest of `binary`. Raises BadInput."""
     name, shape, datatype = entry.get("name"), entry.get("shape"), entry.get("datatype")
     if not isinstance(name, str) or not isinstance(datatype, str):
         raise BadInput("each input needs a name and a datatype, both text")
     name = cut(name)
     if not isinstance(shape, list) or not all(is_count(size) for size in shape):
         raise BadInput(f"shape of '{name}' must be a list of whole numbers from 0")
-    parameters = mapping(entry, "parameters", f"'{name}'")
-    region = region_of(parameters, f"'{name}'")
+    parameters = parse_object(entry, "parameters", f"'{name}'")
+    region = parse_region(parameters, f"'{name}'")
     if region is not None:
-        return Tensor(name, datatype, tuple(shape), shared(region, memory)), binary
+        return Tensor(name, datatype, tuple(shape), read_region(region, memory)), binary
     size = parameters.get("binary_data_size")
     if size is None:
         return Tensor(name, datatype, tuple(shape), None, entry.get("data")), binary
@@ -165,8 +171,11 @@ def taken(entry: dict[str, Any], binary: memoryview, memory: Memory | None) -> t
     return Tensor(name, datatype, tuple(shape), binary[:size]), binary[size:]
 
 
-def region_of(parameters: dict[str, Any], where: str) -> Region | None:
-    """The shared memory that an input or output names; raises BadInput."""
+def parse_region(parameters: dict[str, Any], where: str) -> Region | None:
+    """Parse the shared memory that an input's or output's `parameters` name, None for none; raises BadInput.
+
+    where: the subject of the error's sentence.
+    """
     name = parameters.get("shared_memory_region")
     if name is None:
         return None
@@ -176,21 +185,21 @@ def region_of(parameters: dict[str, Any], where: str) -> Region | None:
     return Region(name, offset, size)
 
 
-def shared(region: Region, memory: Memory | None) -> memoryview:
-    """What is there now; raises BadInput where shared memory is not served."""
+def read_region(region: Region, memory: SharedRegions | None) -> memoryview:
+    """Copy the bytes that are in a region now; raises BadInput, also where shared memory is not served."""
     if memory is None:
         raise BadInput("shared memory is not served: start the server with --shared-memory, or send data in the body")
     return memory.read(region.name, region.offset, region.size)
 
 
-def describe(name: str, values: Array, *, binary: bool) -> dict[str, Any]:
-    """The JSON entry of a tensor, without the data."""
-    entry: dict[str, Any] = {"name": name, "datatype": NAMES[values.dtype], "shape": list(values.shape)}
+def describe_tensor(name: str, values: Array, *, binary: bool) -> dict[str, Any]:
+    """Return a tensor's JSON entry without its data: name, datatype, shape, and its size in bytes if it is binary."""
+    entry: dict[str, Any] = {"name": name, "datatype": DATATYPE_NAMES[values.dtype], "shape": list(values.shape)}
     if binary:
         entry["parameters"] = {"binary_data_size": values.nbytes}
     return entry
 
 
-def join(header: bytes, arrays: Iterable[Array]) -> bytes:
-    """JSON and binary tensors as one body."""
+def join_body(header: bytes, arrays: Iterable[Array]) -> bytes:
+    """Join the JSON and the bytes of binary tensors into one body."""
     return b"".join([header, *(values.tobytes() for values in arrays)])

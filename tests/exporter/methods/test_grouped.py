@@ -95,13 +95,13 @@ def test_compiled_loops_agree_with_the_graphs(head, by_graphs):
 def test_nothing_is_compiled_after_the_load(head):
     from shortlist.kernels.grouped import loops
 
-    known = loops.search.signatures[:]
+    known = loops.search_rows.signatures[:]
     shifted = np.frombuffer(b"?" + rows[:3].tobytes(), np.uint8)[1:].view(np.float32).reshape(3, DIM)
     assert not shifted.flags.aligned
     for given_rows in (shifted, rows[:1], rows[::2], rows.astype(np.float16)):
         head.topk(given_rows, 5)
     np.testing.assert_array_equal(head.topk(shifted, 5).ids, head.topk(rows[:3], 5).ids)
-    assert loops.search.signatures == known
+    assert loops.search_rows.signatures == known
 
 
 @compiled

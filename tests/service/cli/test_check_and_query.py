@@ -11,8 +11,8 @@ import shortlist
 import torch
 from safetensors.numpy import load_file, save_file
 from safetensors.torch import save_file as save_torch
-from shortlist.cli.answer_files import write_arrays
 from shortlist.cli.context_files import read_contexts
+from shortlist.cli.result_files import ArrayFile
 from shortlist.errors import BadInput, NotFound
 
 from tests.support.layers import make_contexts, run_cli
@@ -92,9 +92,9 @@ def test_files_without_contexts(tmp_path):
         read_contexts(tmp_path / "none.npy")
 
 
-def test_answers_on_a_full_disk(tmp_path):
+def test_results_in_a_folder_that_is_missing(tmp_path):
     with pytest.raises(shortlist.ShortlistError, match="cannot be written"):
-        write_arrays(tmp_path / "missing" / "x.npz", {"ids": ROWS})
+        ArrayFile(tmp_path / "missing" / "x.npz", len(ROWS), {"ids": (ROWS.dtype, ROWS.shape[1:])})
 
 
 def test_check_prints_the_promise(bundle):

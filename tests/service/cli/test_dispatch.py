@@ -39,7 +39,7 @@ def test_help(command):
     assert f"shortlist {command}" in done.stdout
 
 
-def test_overview():
+def test_list_of_commands():
     done = run_cli("--help")
     assert done.returncode == 0
     assert "export" in done.stdout
@@ -107,7 +107,7 @@ def test_contexts_of_zeros(tmp_path, inputs):
 
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])
-def test_who_stops_reading_hears_no_complaint(small_repository, monkeypatch, unbuffered):
+def test_closed_output_is_no_error(small_repository, monkeypatch, unbuffered):
     """As with `| head`: the pipe is closed when something is written to it, at once or at the end."""
     monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)
     command = [sys.executable, "-m", "shortlist", "check", small_repository / "lm" / "1"]

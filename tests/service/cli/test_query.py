@@ -1,4 +1,4 @@
-"""`shortlist query` over files of any size: read, answered and written part by part."""
+"""`shortlist query` over files of any size: read, searched and written part by part."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import torch
 from safetensors.numpy import load_file
 from safetensors.torch import save_file
 from shortlist.cli import query
-from shortlist.cli.answer_files import ArrayFile
 from shortlist.cli.context_files import open_contexts
+from shortlist.cli.result_files import ArrayFile
 from shortlist.errors import BadInput, NotFound, ShortlistError
 
 from tests.support.layers import make_contexts
@@ -30,7 +30,7 @@ def bundle(small_repository):
 
 @pytest.fixture
 def small_parts(monkeypatch):
-    monkeypatch.setattr(query, "ROWS", 5)
+    monkeypatch.setattr(query, "PART_ROWS", 5)
 
 
 def arguments(bundle, contexts, out=None, **others):
@@ -38,7 +38,7 @@ def arguments(bundle, contexts, out=None, **others):
     return Namespace(**values | {"device": "cpu", "threads": 1} | others)
 
 
-def saved(path, rows=ROWS):
+def save(path, rows=ROWS):
     np.save(path, rows)
     return path
 
@@ -54,27 +54,27 @@ def read(path):
 @pytest.mark.parametrize("exact", [False, True])
 @pytest.mark.usefixtures("small_parts")
 def test_parts_make_the_same_file_as_one_call(bundle, tmp_path, name, exact):
-    query.run(arguments(bundle, saved(tmp_path / "x.npy"), tmp_path / name, exact=exact))
-    found, top = read(tmp_path / name), shortlist.load(bundle).topk(ROWS, 4, exact=exact)
-    np.testing.assert_array_equal(found["ids"], top.ids)
-    np.testing.assert_allclose(found["logprobs"], top.logprobs, atol=1e-5)
-    np.testing.assert_array_equal(found["scored"], top.scored)
-    assert [found[name].dtype for name in found] == [np.int64, np.float32, np.int32]
+    query.run(arguments(bundle, save(tmp_path / "x.npy"), tmp_path / name, exact=exact))
+    result, top = read(tmp_path / name), shortlist.load(bundle).topk(ROWS, 4, exact=exact)
+    np.testing.assert_array_equal(result["ids"], top.ids)
+    np.testing.assert_allclose(result["logprobs"], top.logprobs, atol=1e-5)
+    np.testing.assert_array_equal(result["scored"], top.scored)
+    assert [result[name].dtype for name in result] == [np.int64, np.float32, np.int32]
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(["x.npy", name])
 
 
 @pytest.mark.usefixtures("small_parts")
-def test_the_last_short_part_is_answered_by_the_plan_of_all_rows(bundle, tmp_path, monkeypatch):
+def test_the_last_short_part_is_searched_by_the_plan_of_all_rows(bundle, tmp_path, monkeypatch):
     head = shortlist.load(bundle, threads=1)
     head.manifest = head.manifest.model_copy(update={"dense_crossover": 20})
     monkeypatch.setattr(query, "load", lambda *_, **__: head)
-    query.run(arguments(bundle, saved(tmp_path / "x.npy"), tmp_path / "out.npz"))
+    query.run(arguments(bundle, save(tmp_path / "x.npy"), tmp_path / "out.npz"))
     assert (read(tmp_path / "out.npz")["scored"] == head.manifest.classes).all()
 
 
 @pytest.mark.usefixtures("small_parts")
 def test_json_holds_all_parts_and_the_table_the_first_rows(bundle, tmp_path, capsys):
-    query.run(arguments(bundle, saved(tmp_path / "x.npy"), json=True))
+    query.run(arguments(bundle, save(tmp_path / "x.npy"), json=True))
     assert capsys.readouterr().out.count('"word ') == 23 * 4
     query.run(arguments(bundle, tmp_path / "x.npy"))
     captured = capsys.readouterr()
@@ -88,15 +88,15 @@ def test_contexts_of_every_float_type(tmp_path, dtype):
     save_file({"contexts": rows, "before": torch.ones(3), "z": torch.ones(1)}, tmp_path / "x.safetensors")
     contexts = open_contexts(tmp_path / "x.safetensors")
     assert (contexts.count, contexts.dim) == ROWS.shape
-    np.testing.assert_array_equal(contexts.rows(7, 12), rows[7:12].to(torch.float32).numpy())
+    np.testing.assert_array_equal(contexts.read_rows(7, 12), rows[7:12].to(torch.float32).numpy())
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16, np.float64, np.uint16, np.int8])
 @pytest.mark.parametrize("order", ["C", "F"])
 def test_npy_of_every_type_and_order(tmp_path, dtype, order):
     rows = np.abs(ROWS * 3).astype(dtype)
-    contexts = open_contexts(saved(tmp_path / "x.npy", np.asarray(rows, order=order)))
-    np.testing.assert_array_equal(contexts.rows(20, 40), rows[20:].astype(np.float32))
+    contexts = open_contexts(save(tmp_path / "x.npy", np.asarray(rows, order=order)))
+    np.testing.assert_array_equal(contexts.read_rows(20, 40), rows[20:].astype(np.float32))
 
 
 @pytest.mark.parametrize("suffix", [".npy", ".safetensors"])
@@ -118,7 +118,7 @@ def test_files_that_are_no_contexts(tmp_path):
     np.save(tmp_path / "object.npy", np.array([{}], dtype=object), allow_pickle=True)
     np.save(tmp_path / "flat.npy", ROWS[0])
     np.save(tmp_path / "words.npy", np.array([["a"]]))
-    (tmp_path / "cut.npy").write_bytes(saved(tmp_path / "good.npy").read_bytes()[:-1])
+    (tmp_path / "cut.npy").write_bytes(save(tmp_path / "good.npy").read_bytes()[:-1])
     (tmp_path / "good.npy").unlink()
     (tmp_path / "empty.npy").touch()
     for path in tmp_path.iterdir():
@@ -129,23 +129,23 @@ def test_files_that_are_no_contexts(tmp_path):
 
 
 @pytest.mark.usefixtures("small_parts")
-def test_a_row_that_is_not_finite_is_told_and_leaves_nothing(bundle, tmp_path):
+def test_a_row_that_is_not_finite_is_refused_and_leaves_nothing(bundle, tmp_path):
     rows = ROWS.copy()
     rows[13, 2] = np.nan
     with pytest.raises(BadInput, match=r"x\.npy, counted from row 10: contexts row 3 holds NaN"):
-        query.run(arguments(bundle, saved(tmp_path / "x.npy", rows), tmp_path / "out.npz"))
+        query.run(arguments(bundle, save(tmp_path / "x.npy", rows), tmp_path / "out.npz"))
     assert [path.name for path in tmp_path.iterdir()] == ["x.npy"]
 
 
-def test_wrong_arguments_are_told_before_any_row_is_answered(bundle, tmp_path, monkeypatch):
-    monkeypatch.setattr(shortlist.head.Head, "run", lambda *_: pytest.fail("answered"))
-    contexts = saved(tmp_path / "x.npy")
+def test_wrong_arguments_are_refused_before_any_row_is_searched(bundle, tmp_path, monkeypatch):
+    monkeypatch.setattr(shortlist.head.Head, "run", lambda *_: pytest.fail("searched"))
+    contexts = save(tmp_path / "x.npy")
     with pytest.raises(BadInput, match=r"x\.txt must end in \.npz, \.npy, \.safetensors"):
         query.run(arguments(bundle, contexts, tmp_path / "x.txt"))
     with pytest.raises(BadInput, match="k is 0"):
         query.run(arguments(bundle, contexts, tmp_path / "x.npz", k=0))
     with pytest.raises(BadInput, match=r"d = 15 but lm takes d = 16"):
-        query.run(arguments(bundle, saved(tmp_path / "y.npy", ROWS[:, 1:]), tmp_path / "x.npz"))
+        query.run(arguments(bundle, save(tmp_path / "y.npy", ROWS[:, 1:]), tmp_path / "x.npz"))
     with pytest.raises(ShortlistError, match="cannot be written"):
         query.run(arguments(bundle, contexts, tmp_path / "missing" / "x.npz"))
 
@@ -168,8 +168,8 @@ def full_disk(*_):
 
 @pytest.mark.usefixtures("small_parts")
 def test_progress_of_a_long_run(bundle, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(query, "SECONDS_IN_A_LOG", 0)
-    query.run(arguments(bundle, saved(tmp_path / "x.npy"), tmp_path / "out.npz"))
+    monkeypatch.setattr(query, "LOG_PROGRESS_SECONDS", 0)
+    query.run(arguments(bundle, save(tmp_path / "x.npy"), tmp_path / "out.npz"))
     lines = capsys.readouterr().err.splitlines()
     assert [line.partition(" rows")[0] for line in lines[:-1]] == [
         f"shortlist query: {done} of 23" for done in (5, 10, 15, 20)

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from shortlist import errors
 from shortlist.client import exchange
-from shortlist.client.exchange import Told
+from shortlist.client.exchange import Response
 
 from tests.support.layers import RunningServer, make_contexts
 
@@ -34,27 +34,27 @@ def head(small_repository):
     return shortlist.load(small_repository / "lm" / "1", threads=1)
 
 
-def same(found, expected):
-    assert (found.ids.dtype, found.logprobs.dtype, found.scored.dtype) == (np.int64, np.float32, np.int32)
-    assert np.array_equal(found.ids, expected.ids)
-    np.testing.assert_allclose(found.logprobs, expected.logprobs, atol=ATOL)
-    assert np.array_equal(found.scored, expected.scored)
-    assert found.normalizer == expected.normalizer
+def assert_same(result, expected):
+    assert (result.ids.dtype, result.logprobs.dtype, result.scored.dtype) == (np.int64, np.float32, np.int32)
+    assert np.array_equal(result.ids, expected.ids)
+    np.testing.assert_allclose(result.logprobs, expected.logprobs, atol=ATOL)
+    assert np.array_equal(result.scored, expected.scored)
+    assert result.normalizer == expected.normalizer
 
 
 @pytest.mark.parametrize("options", [{}, {"exact": True}, {"allow": [1, 2]}, {"ban": [[1]] * 11}, {"version": 1}])
 def test_topk_equals_the_head(client, head, options):
-    found = client.topk("lm", ROWS, 4, **options)
+    result = client.topk("lm", ROWS, 4, **options)
     options.pop("version", None)
-    same(found, head.topk(ROWS, 4, **options))
-    found.ids[0] = 0  # the caller may write to the answer
+    assert_same(result, head.topk(ROWS, 4, **options))
+    result.ids[0] = 0  # the caller may write to the answer
 
 
-def test_split_batches_are_joined_in_order(small_server, head):
+def test_split_batches_are_concatenated_in_order(small_server, head):
     ban = np.arange(11)[:, None]
     with shortlist.Client(small_server.url, max_rows=4) as client:
-        found = client.topk("lm", ROWS, 3, ban=ban, exact=True)
-        same(found, head.topk(ROWS, 3, ban=ban, exact=True))
+        result = client.topk("lm", ROWS, 3, ban=ban, exact=True)
+        assert_same(result, head.topk(ROWS, 3, ban=ban, exact=True))
         logprobs = client.logprobs("lm", ROWS, ban, exact=True)
     np.testing.assert_allclose(logprobs, head.logprobs(ROWS, ban, exact=True), atol=ATOL)
 
@@ -62,13 +62,13 @@ def test_split_batches_are_joined_in_order(small_server, head):
 def test_a_batch_over_the_servers_limit_is_halved(small_server):
     rows = np.tile(ROWS, (600, 1))  # 6,600 rows; the server takes 4,096
     with shortlist.Client(small_server.url, max_rows=1_000_000) as client:
-        found = client.topk("lm", rows, 1, exact=True)
-    assert np.array_equal(found.ids, np.tile(found.ids[:11], (600, 1)))
+        result = client.topk("lm", rows, 1, exact=True)
+    assert np.array_equal(result.ids, np.tile(result.ids[:11], (600, 1)))
 
 
 def test_no_rows(client):
-    found = client.topk("lm", ROWS[:0], 2)
-    assert (found.ids.shape, found.logprobs.shape, found.scored.shape) == ((0, 2), (0, 2), (0,))
+    result = client.topk("lm", ROWS[:0], 2)
+    assert (result.ids.shape, result.logprobs.shape, result.scored.shape) == ((0, 2), (0, 2), (0,))
     assert client.logprobs("lm", ROWS[:0], np.zeros((0, 3), int)).shape == (0, 3)
 
 
@@ -85,24 +85,26 @@ def test_no_rows(client):
     ],
 )
 def test_any_kind_of_array(client, head, convert):
-    same(client.topk("lm", convert(ROWS), 2, exact=True), head.topk(ROWS, 2, exact=True))
+    assert_same(client.topk("lm", convert(ROWS), 2, exact=True), head.topk(ROWS, 2, exact=True))
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_half_precision_tensors(client, head, dtype):
     rows = torch.from_numpy(ROWS).to(dtype)
-    same(client.topk("lm", rows, 2, exact=True), head.topk(rows.float().numpy(), 2, exact=True))
+    assert_same(client.topk("lm", rows, 2, exact=True), head.topk(rows.float().numpy(), 2, exact=True))
 
 
 def test_logprobs_equal_the_head(client, head):
     for ids in ([1, 2, -1], np.tile([[3, 4]], (11, 1)), torch.ones(11, 1, dtype=torch.int64)):
-        wanted = np.asarray(ids) if np.ndim(ids) == 2 else np.tile([ids], (11, 1))
-        np.testing.assert_allclose(client.logprobs("lm", ROWS, ids), head.logprobs(ROWS, wanted), atol=ATOL)
+        expected = np.asarray(ids) if np.ndim(ids) == 2 else np.tile([ids], (11, 1))
+        np.testing.assert_allclose(client.logprobs("lm", ROWS, ids), head.logprobs(ROWS, expected), atol=ATOL)
 
 
 @pytest.mark.parametrize("kind", [np.array, torch.tensor, tuple, list])
 def test_any_kind_of_lists_a_row(client, head, kind):
-    same(client.topk("lm", ROWS, np.int64(2), allow=[kind([1, 2])] * 11), head.topk(ROWS, 2, allow=[[1, 2]] * 11))
+    assert_same(
+        client.topk("lm", ROWS, np.int64(2), allow=[kind([1, 2])] * 11), head.topk(ROWS, 2, allow=[[1, 2]] * 11)
+    )
 
 
 def test_models_and_readiness(client):
@@ -155,58 +157,58 @@ def test_a_timeout_is_some_seconds(timeout):
         shortlist.Client("http://server", timeout=timeout)
 
 
-def answering(handler, **options):
+def make_client(handler, **options):
     client = shortlist.Client("http://server", **options)
     client.http = httpx.Client(base_url="http://server", transport=httpx.MockTransport(handler))
     return client
 
 
-def test_answers_of_other_servers():
-    page = answering(lambda _: httpx.Response(200, html="<p>welcome</p>"))
+def test_responses_of_other_servers():
+    page = make_client(lambda _: httpx.Response(200, html="<p>welcome</p>"))
     with page, pytest.raises(errors.ServerError, match="check the URL"):
         page.topk("lm", ROWS, 1)
-    broken = answering(lambda _: httpx.Response(502, text="bad gateway"))
+    broken = make_client(lambda _: httpx.Response(502, text="bad gateway"))
     with broken, pytest.raises(errors.ServerError, match="502"):
         broken.topk("lm", ROWS, 1)
 
 
 def test_a_server_that_is_not_ready_or_slow():
-    busy = answering(lambda _: httpx.Response(503, json={"error": "loading"}))
+    busy = make_client(lambda _: httpx.Response(503, json={"error": "loading"}))
     with busy, pytest.raises(errors.NotReady, match=r"^loading$"):
         busy.topk("lm", ROWS, 1)
-    assert not answering(lambda _: httpx.Response(503, json={"error": "loading"})).ready()
+    assert not make_client(lambda _: httpx.Response(503, json={"error": "loading"})).ready()
 
-    def sleepy(request):
+    def time_out(request):
         raise httpx.ReadTimeout("", request=request)
 
-    with answering(sleepy, timeout=2) as slow, pytest.raises(errors.Unreachable, match="within 2 s"):
+    with make_client(time_out, timeout=2) as slow, pytest.raises(errors.Unreachable, match="within 2 s"):
         slow.models()
 
 
 def test_a_connection_that_was_closed_is_replaced_once():
-    seen = []
+    requests = []
 
-    def dropping(request):
-        seen.append(request)
-        if len(seen) == 1:
+    def drop_first(request):
+        requests.append(request)
+        if len(requests) == 1:
             raise httpx.RemoteProtocolError("closed", request=request)
         return httpx.Response(200, json={"models": []})
 
-    with answering(dropping) as client:
+    with make_client(drop_first) as client:
         assert client.models() == []
-    assert len(seen) == 2
+    assert len(requests) == 2
 
 
-def test_a_refused_client_asks_again_when_it_is_told_to(small_repository, head):
+def test_a_client_refused_for_load_repeats_its_request(small_repository, head):
     with RunningServer(small_repository, "--queue-rows", "4", "--inline-us", "0") as server:
 
-        def ask(start: int) -> None:
+        def send_rows(start: int) -> None:
             with shortlist.Client(server.url) as client:
                 for _ in range(10):
-                    same(client.topk("lm", ROWS[start : start + 4], 3), head.topk(ROWS[start : start + 4], 3))
+                    assert_same(client.topk("lm", ROWS[start : start + 4], 3), head.topk(ROWS[start : start + 4], 3))
 
         with ThreadPoolExecutor(6) as pool:
-            list(pool.map(ask, range(6)))
+            list(pool.map(send_rows, range(6)))
 
 
 @pytest.mark.parametrize(
@@ -214,43 +216,43 @@ def test_a_refused_client_asks_again_when_it_is_told_to(small_repository, head):
     [(429, "2", True), (429, "", False), (429, "soon", False), (503, "2", False), (200, "2", False)],
 )
 def test_only_a_refusal_for_load_is_waited_for(status, header, waits):
-    seconds = exchange.pause(Told(status, {"retry-after": header}, b""))
+    seconds = exchange.get_retry_after(Response(status, {"retry-after": header}, b""))
     assert (seconds is not None) == waits
     assert seconds is None or 2.0 <= seconds <= 2.2
 
 
 def test_one_row_over_the_limit_is_an_error():
-    full = answering(lambda _: httpx.Response(413, json={"error": "too large"}))
+    full = make_client(lambda _: httpx.Response(413, json={"error": "too large"}))
     with full, pytest.raises(errors.TooLarge):
         full.topk("lm", ROWS, 1)
 
 
 @given(st.integers(0, 30), st.integers(1, 40), st.integers(1, 9))
 def test_parts_cover_every_row_once(rows, max_rows, most):
-    def ask(part):
-        told = yield exchange.Ask("GET", f"{part.start}:{part.stop}")
-        if told.status == 413:
+    def send_part(part):
+        response = yield exchange.Request("GET", f"{part.start}:{part.stop}")
+        if response.status == 413:
             raise errors.TooLarge("too large")
         return list(range(part.start, part.stop))
 
-    asked = []
+    sizes = []
 
-    def tell(sent):
-        start, stop = map(int, sent.path.split(":"))
-        asked.append(stop - start)
-        return Told(413 if stop - start > most else 200, {}, b"")
+    def respond(request):
+        start, stop = map(int, request.path.split(":"))
+        sizes.append(stop - start)
+        return Response(413 if stop - start > most else 200, {}, b"")
 
     with shortlist.Client("http://server") as client:
-        client.send = tell
-        answers = client.run(exchange.in_parts(rows, max_rows, ask))
-    assert [row for answer in answers for row in answer] == list(range(rows))
-    assert max(asked) <= max_rows
+        client.send = respond
+        parts = client.run(exchange.send_in_parts(rows, max_rows, send_part))
+    assert [row for part in parts for row in part] == list(range(rows))
+    assert max(sizes) <= max_rows
 
 
-def test_the_weakest_normaliser_speaks_for_a_split_batch():
+def test_a_split_batch_has_its_weakest_normalizer():
     kinds = iter(["exact", "estimated", "exact"])
 
-    def answer(request):
+    def respond(request):
         content = {
             "model_name": "lm",
             "parameters": {"normalizer": next(kinds)},
@@ -262,32 +264,32 @@ def test_the_weakest_normaliser_speaks_for_a_split_batch():
         }
         return httpx.Response(200, content=json.dumps(content))
 
-    with answering(answer, max_rows=1) as client:
+    with make_client(respond, max_rows=1) as client:
         assert client.topk("lm", ROWS[:3], 1).normalizer == "estimated"
 
 
 def test_async_client(small_server, head):
-    async def talk():
+    async def use_client():
         async with shortlist.AsyncClient(small_server.url, max_rows=4) as client:
             assert await client.ready()
             assert len(await client.models()) == 2
-            answers = await asyncio.gather(*(client.topk("lm", ROWS[[row]], 2) for row in range(11)))
+            results = await asyncio.gather(*(client.topk("lm", ROWS[[row]], 2) for row in range(11)))
             logprobs = await client.logprobs("lm", ROWS, [1, 2])
             with pytest.raises(errors.NotFound):
                 await client.topk("nope", ROWS, 1)
-        return answers, logprobs
+        return results, logprobs
 
-    answers, logprobs = asyncio.run(talk())
-    for row, answer in enumerate(answers):
-        same(answer, head.topk(ROWS[[row]], 2))
+    results, logprobs = asyncio.run(use_client())
+    for row, result in enumerate(results):
+        assert_same(result, head.topk(ROWS[[row]], 2))
     assert logprobs.shape == (11, 2)
 
 
 def test_async_client_without_a_server(free_port):
-    async def talk():
+    async def use_client():
         async with shortlist.AsyncClient(f"http://127.0.0.1:{free_port}") as client:
             assert not await client.ready()
             with pytest.raises(errors.Unreachable):
                 await client.models()
 
-    asyncio.run(talk())
+    asyncio.run(use_client())

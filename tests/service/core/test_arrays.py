@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from shortlist.core.arrays import float_array, float_rows, id_array, id_rows
+from shortlist.core.arrays import parse_float_rows, parse_id_rows, to_float_array, to_id_array
 from shortlist.errors import BadInput
 
 FLOATS = st.floats(-(2.0**100), 2.0**100, width=32)
@@ -14,21 +14,21 @@ FLOATS = st.floats(-(2.0**100), 2.0**100, width=32)
 def test_rows_of_floats_equal_numpy(rows, width, data):
     lists = data.draw(st.lists(st.lists(FLOATS, min_size=width, max_size=width), min_size=rows, max_size=rows))
     expected = np.array(lists, np.float32).reshape(rows, width)
-    assert np.array_equal(float_rows("x", lists, width), expected)
+    assert np.array_equal(parse_float_rows("x", lists, width), expected)
 
 
 @given(st.lists(st.lists(st.integers(-1, 2**62), max_size=4), min_size=1, max_size=5))
 def test_ragged_ids_are_padded(lists):
-    padded = id_rows("x", lists)
+    padded = parse_id_rows("x", lists)
     assert padded.shape == (len(lists), max(map(len, lists)))
     for row, own in zip(padded.tolist(), lists, strict=True):
         assert row == own + [-1] * (len(row) - len(own))
 
 
 def test_flat_ids_stay_flat():
-    assert id_rows("x", [3, 1]).tolist() == [3, 1]
-    assert id_rows("x", []).shape == (0,)
-    assert id_array("x", np.array([[1, 2]], np.uint8)).dtype == np.int64
+    assert parse_id_rows("x", [3, 1]).tolist() == [3, 1]
+    assert parse_id_rows("x", []).shape == (0,)
+    assert to_id_array("x", np.array([[1, 2]], np.uint8)).dtype == np.int64
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ def test_flat_ids_stay_flat():
 )
 def test_what_is_no_rectangle_of_numbers_is_refused(data):
     with pytest.raises(BadInput, match=r"^x "):
-        float_rows("x", data, 2)
+        parse_float_rows("x", data, 2)
 
 
 @pytest.mark.parametrize(
@@ -58,14 +58,14 @@ def test_what_is_no_rectangle_of_numbers_is_refused(data):
 )
 def test_what_is_no_id_is_refused(data):
     with pytest.raises(BadInput, match=r"^x "):
-        id_rows("x", data)
+        parse_id_rows("x", data)
 
 
 def test_what_overflows_becomes_infinite_without_a_warning():
-    assert np.isinf(float_array("x", np.array([[1e300]]))).all()
-    assert np.isinf(float_rows("x", [[1e300]], 1)).all()
+    assert np.isinf(to_float_array("x", np.array([[1e300]]))).all()
+    assert np.isinf(parse_float_rows("x", [[1e300]], 1)).all()
 
 
 def test_float16_is_kept_for_the_wire():
-    assert float_array("x", np.ones((1, 2), np.float16)).dtype == np.float16
-    assert float_array("x", np.ones((1, 2), int)).dtype == np.float32
+    assert to_float_array("x", np.ones((1, 2), np.float16)).dtype == np.float16
+    assert to_float_array("x", np.ones((1, 2), int)).dtype == np.float32

@@ -46,7 +46,7 @@ def test_compiled_bounds_equal_the_graph(tmp_path, layer):
     unaligned = np.frombuffer(b"x" + contexts.tobytes(), np.float32, offset=1).reshape(contexts.shape)
     for held in (contexts[::-1][::-1], np.asfortranarray(contexts), unaligned):
         np.testing.assert_array_equal(head.certified.bounds(context=held)[0], estimates)
-    for loop in (bounds.contexts_in_digits, bounds.estimate):
+    for loop in (bounds.quantize_contexts, bounds.estimate_logits):
         assert len(loop.signatures) == 1, "nothing is compiled while a request waits"
 
 

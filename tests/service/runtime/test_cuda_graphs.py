@@ -11,8 +11,8 @@ from shortlist.errors import DeviceError
 from shortlist.evaluation.canary import check_canary
 from shortlist.head import Head
 from shortlist.runtime import session as runtime
-from shortlist.runtime.cuda_graphs import SIZES, FixedShapes
-from shortlist.runtime.devices import ort
+from shortlist.runtime.cuda_graphs import BATCH_SIZES, FixedShapeSession
+from shortlist.runtime.devices import import_onnxruntime
 from shortlist.runtime.session import Graph
 
 from tests.support.layers import DIM, make_contexts, make_dense, make_head
@@ -33,25 +33,25 @@ def graph(small_repository):
 
 @pytest.fixture
 def rehearsed(monkeypatch):
-    """`cuda:0` is taken for the CPU: all that a GPU would run, but for CUDA."""
+    """`cuda:0` stands for the CPU: all that a GPU would run, but for CUDA."""
     monkeypatch.setattr(runtime, "check_provider", lambda session, device: None)
-    monkeypatch.setattr(runtime, "memory_of", lambda device: ("cpu", 0))
-    monkeypatch.setattr(runtime, "providers", lambda device, *, capture=False: ["CPUExecutionProvider"])
+    monkeypatch.setattr(runtime, "parse_device", lambda device: ("cpu", 0))
+    monkeypatch.setattr(runtime, "list_providers", lambda device, *, capture=False: ["CPUExecutionProvider"])
     monkeypatch.setattr(head_module, "resolve_device", lambda device: device)
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 3, 33, 64, 65, 80])
 def test_equals_a_plain_run(graph, count):
-    fixed = FixedShapes(graph.session, "cpu", 0)
+    fixed = FixedShapeSession(graph.session, "cpu", 0)
     for part in (rows[:count], -rows[:count], rows[:count]):
-        (found,), (plain,) = fixed(part), graph(context=part)
-        assert found.shape == plain.shape
-        np.testing.assert_allclose(found, plain, atol=1e-4)
+        (result,), (plain,) = fixed(part), graph(context=part)
+        assert result.shape == plain.shape
+        np.testing.assert_allclose(result, plain, atol=1e-4)
 
 
 def test_buffers_stay_where_they_are(graph):
-    """One set for each size, whatever was asked for; an answer is not overwritten by the next."""
-    fixed = FixedShapes(graph.session, "cpu", 0)
+    """One set for each size, whatever ran; a result is not overwritten by the next."""
+    fixed = FixedShapeSession(graph.session, "cpu", 0)
     first = fixed(rows[:5])[0]
     kept, place = first.copy(), fixed.slots[8].context.data_ptr()
     fixed(rows[10:17])
@@ -59,11 +59,11 @@ def test_buffers_stay_where_they_are(graph):
     assert (set(fixed.slots), fixed.slots[8].context.data_ptr()) == ({8}, place)
     for count in range(1, 70):
         fixed(rows[:count])
-    assert set(fixed.slots) == set(SIZES)
+    assert set(fixed.slots) == set(BATCH_SIZES)
 
 
 def test_threads_take_turns(graph):
-    fixed = FixedShapes(graph.session, "cpu", 0)
+    fixed = FixedShapeSession(graph.session, "cpu", 0)
     wrong = []
 
     def ask(start):
@@ -107,34 +107,34 @@ def test_another_device_has_a_crossover_of_its_own(tmp_path, rehearsed, monkeypa
 
 
 def test_a_graph_that_cannot_be_captured_is_opened_without(small_repository, monkeypatch):
-    asked = []
+    captures = []
 
     def providers(device, *, capture=False):
-        asked.append(capture)
+        captures.append(capture)
         return ["NoSuchExecutionProvider" if capture else "CPUExecutionProvider"]
 
-    monkeypatch.setattr(runtime, "providers", providers)
+    monkeypatch.setattr(runtime, "list_providers", providers)
     path = small_repository / "dense" / "1" / "graphs" / "dense.onnx"
-    session = runtime.opened(path, "cuda:0", runtime.options(1, prepack=False), capture=True)
-    assert (asked, session.get_providers()) == ([True, False], ["CPUExecutionProvider"])
+    session = runtime.open_session(path, "cuda:0", runtime.make_options(1, prepack=False), capture=True)
+    assert (captures, session.get_providers()) == ([True, False], ["CPUExecutionProvider"])
 
 
 def test_cuda_is_asked_for_exact_products():
-    ((name, chosen), second) = runtime.providers("cuda:3", capture=True)
+    ((name, settings), second) = runtime.list_providers("cuda:3", capture=True)
     assert (name, second) == ("CUDAExecutionProvider", "CPUExecutionProvider")
-    assert chosen == {"device_id": 3, "use_tf32": "0", "enable_cuda_graph": "1"}
-    assert runtime.providers("cuda:0")[0][1]["enable_cuda_graph"] == "0"
-    assert runtime.memory_of("cuda:3") == ("cuda", 3)
+    assert settings == {"device_id": 3, "use_tf32": "0", "enable_cuda_graph": "1"}
+    assert runtime.list_providers("cuda:0")[0][1]["enable_cuda_graph"] == "0"
+    assert runtime.parse_device("cuda:3") == ("cuda", 3)
 
 
-def test_a_session_that_came_up_on_the_cpu_is_told(graph):
+def test_a_session_that_came_up_on_the_cpu_is_refused(graph):
     with pytest.raises(DeviceError, match="cuda:0 could not be used"):
         runtime.check_provider(graph.session, "cuda:0")
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_on_a_gpu(tmp_path, method):
-    if "CUDAExecutionProvider" not in ort().get_available_providers():
+    if "CUDAExecutionProvider" not in import_onnxruntime().get_available_providers():
         pytest.skip(NO_GPU)
     on_cpu = make_head(tmp_path, make_dense(), make_contexts(), method=method, options=METHODS[method])
     on_gpu = shortlist.load(on_cpu.folder, device="cuda:0", threads=1)

@@ -5,9 +5,9 @@ import time
 
 import numpy as np
 import pytest
-from shortlist.runtime.parallel import TURNS, WORTH_SECONDS, SideBySide
+from shortlist.runtime.parallel import MIN_THREAD_SECONDS, PARTS_PER_THREAD, SideBySide
 
-FAST, SLOW = WORTH_SECONDS / 4, 10.0
+FAST, SLOW = MIN_THREAD_SECONDS / 4, 10.0
 
 
 def side_by_side(threads, row_seconds):
@@ -20,19 +20,19 @@ def side_by_side(threads, row_seconds):
 @pytest.mark.parametrize("threads", [1, 2, 3, 16])
 @pytest.mark.parametrize("rows", [0, 1, 2, 7, 8, 33, 500])
 @pytest.mark.parametrize("row_seconds", [0, FAST, SLOW])
-def test_every_row_is_given_once(threads, rows, row_seconds):
-    given, found, turns = np.arange(2 * rows).reshape(rows, 2), np.zeros(rows, int), []
+def test_every_row_is_run_once(threads, rows, row_seconds):
+    numbers, sums, parts = np.arange(2 * rows).reshape(rows, 2), np.zeros(rows, int), []
 
-    def add(numbers, sums):
-        turns.append(len(sums))
-        sums += numbers.sum(axis=1) + 1
+    def add(some, totals):
+        parts.append(len(totals))
+        totals += some.sum(axis=1) + 1
 
-    side_by_side(threads, row_seconds)(add, given, found)
-    np.testing.assert_array_equal(found, given.sum(axis=1) + 1)
-    assert sum(turns) == rows
-    assert len(turns) <= max(1, TURNS * threads)
+    side_by_side(threads, row_seconds)(add, numbers, sums)
+    np.testing.assert_array_equal(sums, numbers.sum(axis=1) + 1)
+    assert sum(parts) == rows
+    assert len(parts) <= max(1, PARTS_PER_THREAD * threads)
     worth = {0: rows + 1, FAST: 8, SLOW: 2}[row_seconds]  # rows whose work is worth two threads
-    assert (len(turns) > 1) == (threads > 1 and rows >= worth)
+    assert (len(parts) > 1) == (threads > 1 and rows >= worth)
 
 
 def test_what_rows_take_is_measured():
@@ -53,17 +53,17 @@ def test_a_pause_counts_as_no_more_than_twice_what_was_known():
         assert made.row_seconds == pytest.approx(expected)
 
 
-def test_dear_rows_are_worth_a_thread_sooner():
-    turns = []
+def test_expensive_rows_are_worth_a_thread_sooner():
+    parts = []
     made = side_by_side(2, FAST)
-    made(lambda rows: turns.append(len(rows)), np.zeros(4), size=1)
-    assert turns == [4]
+    made(lambda rows: parts.append(len(rows)), np.zeros(4), size=1)
+    assert parts == [4]
     made.row_seconds = FAST
-    made(lambda rows: turns.append(len(rows)), np.zeros(4), size=2)
-    assert turns[1:] == [1] * 4
+    made(lambda rows: parts.append(len(rows)), np.zeros(4), size=2)
+    assert parts[1:] == [1] * 4
 
 
-def test_turns_are_taken_at_once():
+def test_parts_run_at_once():
     meeting, threads = threading.Barrier(3), set()
 
     def meet(rows):
@@ -78,21 +78,21 @@ def test_turns_are_taken_at_once():
 def test_a_thread_that_is_late_is_not_waited_for():
     made, over = side_by_side(2, SLOW), threading.Event()
     busy = made.others.submit(over.wait, 60)
-    found = np.zeros(16)
+    result = np.zeros(16)
     start = time.monotonic()
-    made(lambda rows: rows.__iadd__(1), found)
+    made(lambda rows: rows.__iadd__(1), result)
     assert time.monotonic() - start < 30
-    assert found.tolist() == [1] * found.size
+    assert result.tolist() == [1] * result.size
     over.set()
     assert busy.result()
 
 
 @pytest.mark.parametrize("bad", [0, 1])
-def test_an_error_of_any_turn_is_raised(bad):
+def test_an_error_of_any_part_is_raised(bad):
     def refuse(rows):
         if bad in rows:
             raise ValueError(f"row {bad}")
-        time.sleep(0.2)  # the other thread takes its turn
+        time.sleep(0.2)  # the other thread runs the other part
 
     with pytest.raises(ValueError, match=f"row {bad}"):
         side_by_side(2, SLOW)(refuse, np.arange(2))

@@ -6,8 +6,8 @@ import pytest
 import shortlist
 from shortlist.errors import BadInput, BundleError, DeviceError
 from shortlist.runtime import devices, session
-from shortlist.runtime.devices import ort, resolve_device
-from shortlist.runtime.session import Graph, options
+from shortlist.runtime.devices import import_onnxruntime, resolve_device
+from shortlist.runtime.session import Graph, make_options
 
 
 def test_cpu_by_default(monkeypatch):
@@ -31,24 +31,24 @@ def test_no_device(device):
 
 
 def test_threads_and_spinning_are_set():
-    chosen = options(3, prepack=False)
-    assert chosen.intra_op_num_threads == 3
-    assert chosen.get_session_config_entry("session.intra_op.allow_spinning") == "0"
-    assert chosen.get_session_config_entry("session.disable_prepacking") == "1"
+    options = make_options(3, prepack=False)
+    assert options.intra_op_num_threads == 3
+    assert options.get_session_config_entry("session.intra_op.allow_spinning") == "0"
+    assert options.get_session_config_entry("session.disable_prepacking") == "1"
 
 
 @pytest.mark.parametrize("threads", [-3, 0])
 def test_threads_are_one_or_more(threads):
     with pytest.raises(BadInput, match=f"threads is {threads}: give 1 or more"):
-        options(threads, prepack=False)
+        make_options(threads, prepack=False)
 
 
-@pytest.mark.parametrize(("there", "told"), [(("onnxruntime", "onnxruntime-gpu"), True), (("onnxruntime",), False)])
-def test_two_builds_of_onnx_runtime(monkeypatch, there, told):
+@pytest.mark.parametrize(("there", "refused"), [(("onnxruntime", "onnxruntime-gpu"), True), (("onnxruntime",), False)])
+def test_two_builds_of_onnx_runtime(monkeypatch, there, refused):
     monkeypatch.setattr(devices, "is_installed", there.__contains__)
-    devices.check_single.cache_clear()
-    with pytest.raises(DeviceError, match="are both installed") if told else contextlib.nullcontext():
-        ort()
+    devices.check_single_build.cache_clear()
+    with pytest.raises(DeviceError, match="are both installed") if refused else contextlib.nullcontext():
+        import_onnxruntime()
 
 
 def test_what_is_installed():
@@ -82,7 +82,7 @@ def test_weights_are_mapped_not_copied(tmp_path):
     assert private() - before < dense.weight.nbytes
 
 
-def test_the_core_is_asked_and_without_one_the_session(tmp_path):
+def test_the_core_runs_and_without_one_the_session(tmp_path):
     from shortlist_exporter.graphs.dense import write_rows
 
     from tests.support.layers import make_dense
@@ -93,8 +93,8 @@ def test_the_core_is_asked_and_without_one_the_session(tmp_path):
     inputs = {"context": np.ones((1, 8), np.float32), "ids": np.array([[3, 5]])}
     (expected,) = graph.session.run(None, inputs)
     np.testing.assert_array_equal(graph(**inputs)[0], expected)
-    np.testing.assert_array_equal(graph.some(graph.outputs, inputs)[0], expected)
+    np.testing.assert_array_equal(graph.run_outputs(graph.outputs, inputs)[0], expected)
     with pytest.raises(Exception, match="nput"):
         graph(context=inputs["context"])
-    plain = type("Session", (), {"run": lambda self, outputs, inputs, options=None: "asked"})()
-    assert session.runner(plain)([], {}, None) == "asked"
+    plain = type("Session", (), {"run": lambda self, outputs, inputs, options=None: "ran"})()
+    assert session.get_run(plain)([], {}, None) == "ran"

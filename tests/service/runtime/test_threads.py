@@ -1,24 +1,24 @@
 import os
 
 import pytest
-from shortlist.runtime.threads import available_threads, cgroup_quota
+from shortlist.runtime.threads import available_threads, read_cgroup_quota
 
 
 @pytest.mark.parametrize(("text", "quota"), [("200000 100000", 2.0), ("150000 100000", 1.5), ("max 100000", None)])
 def test_control_group_v2(tmp_path, text, quota):
     (tmp_path / "cpu.max").write_text(text)
-    assert cgroup_quota(tmp_path / "cpu.max", tmp_path) == quota
+    assert read_cgroup_quota(tmp_path / "cpu.max", tmp_path) == quota
 
 
 @pytest.mark.parametrize(("text", "quota"), [("50000", 0.5), ("-1", None)])
 def test_control_group_v1(tmp_path, text, quota):
     (tmp_path / "cpu.cfs_quota_us").write_text(text)
     (tmp_path / "cpu.cfs_period_us").write_text("100000\n")
-    assert cgroup_quota(tmp_path / "absent", tmp_path) == quota
+    assert read_cgroup_quota(tmp_path / "absent", tmp_path) == quota
 
 
 def test_no_control_group(tmp_path):
-    assert cgroup_quota(tmp_path / "absent", tmp_path) is None
+    assert read_cgroup_quota(tmp_path / "absent", tmp_path) is None
 
 
 def test_at_least_one_and_at_most_the_affinity():

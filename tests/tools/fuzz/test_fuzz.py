@@ -1,4 +1,4 @@
-"""A few seconds of each kind of fuzzing; `make fuzz` takes longer. What it found once is in test_found."""
+"""A few seconds of each kind of fuzzing; `make fuzz` takes longer. What it found once is in test_regressions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ def test_mutated_requests_are_answered_or_refused(small_repository):
 
 
 def test_a_request_is_made_of_its_seed_and_number_alone():
-    assert [bodies.made(3, index)[1:] for index in range(200)] == [bodies.made(3, index)[1:] for index in range(200)]
+    assert [bodies.make_request(3, index)[1:] for index in range(200)] == [
+        bodies.make_request(3, index)[1:] for index in range(200)
+    ]
 
 
 def test_what_fails_is_noted_once_and_can_be_repeated(tmp_path, monkeypatch):

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from shortlist.bundle.reader import Bundle
 from shortlist.evaluation.canary import check_canary
 from shortlist.head import Head
-from shortlist.runtime.devices import ort
+from shortlist.runtime.devices import import_onnxruntime
 
 from shortlist_exporter.records.report import Loading
 
@@ -45,7 +45,7 @@ def memory() -> tuple[int, int] | None:
 
 def measured(folder: Path, device: str, threads: int) -> Loading:
     """Load the bundle as a server does, hashes and canary included."""
-    ort()  # importing the runtime is no part of a load
+    import_onnxruntime()  # importing the runtime is no part of a load
     before, start = memory(), time.perf_counter()
     bundle = Bundle(folder)
     head = Head(bundle, device, threads)

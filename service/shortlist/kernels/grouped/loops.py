@@ -1,8 +1,9 @@
-"""Compiled loops of plan `grouped`, by numba: a row's whole search without leaving machine code.
+"""Compiled loops of plan `grouped`, by numba: the whole search of a row runs without leaving machine code.
 
-What they save beside operators and numpy: a call for every step, passes over all scores, rows copied together before
-they are multiplied. Each step equals the operators of the plan's graphs, but for roundings, and for up to a 32nd more
-groups and blocks that are looked at.
+Groups are opened by their centres, blocks in them chosen by theirs, classes in these by previews; the candidates are
+scored by int8 rows, and the best of them exactly. Compared with operators and numpy this saves a call for each step,
+passes over all scores, and copying rows together before they are multiplied. Each step equals the operators of the
+plan's graphs but for rounding, and for up to a 32nd more groups and blocks.
 """
 
 from __future__ import annotations
@@ -12,54 +13,74 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from shortlist.core.results import FloatArray, IdArray
-from shortlist.kernels.primitives.arrays import FLOAT, Ints
-from shortlist.kernels.primitives.digits import Digits, Steps, in_digits, project, score_by_digits
-from shortlist.kernels.primitives.jit import compiled
-from shortlist.kernels.primitives.select import LOWEST, NO_SIZES, ROUGH, bar_for, best_previews, reaching
+from shortlist.kernels.primitives.arrays import FLOAT_BYTES, Ints
+from shortlist.kernels.primitives.digits import Digits, DigitSteps, project_context, score_by_digits, split_digits
+from shortlist.kernels.primitives.jit import compile_loop
+from shortlist.kernels.primitives.layout import LANE_BYTES, LANES, WEIGHTS_PER_BYTE
+from shortlist.kernels.primitives.products import prefetch
+from shortlist.kernels.primitives.select import (
+    LOWEST_SCORE,
+    NO_SIZES,
+    SURPLUS_DIVISOR,
+    find_threshold,
+    select_best,
+    select_reaching,
+)
 from shortlist.kernels.primitives.sums import dot
-from shortlist.kernels.primitives.vnni import BYTES, LANES, QUARTERS, fetch, fetch_line
+from shortlist.kernels.primitives.vnni import prefetch_line
 
-from .previews import Context, add_bias, preview_blocks, quantize, score_block_rows, score_blocks
-from .tables import Tables, tables_at
+from .previews import Levels, add_bias, quantize, score_block_rows, score_centres, score_previews
+from .tables import Tables, read_tables
 
 
-class Limits(NamedTuple):
-    """The plan's options of these names; `tail` is added to the tail's product; soft_cap is 0 where there is none."""
+class SearchLimits(NamedTuple):
+    """The plan's settings of these names: numbers of classes, then how logits and the normalizer are finished.
+
+    soft_cap: 0 for none. tail_offset: added to the product of the tail, which estimates the log-sum of what is not
+    scored. tail_limit: how much larger than the candidates' log-sum that estimate may be.
+    """
 
     opened: int
     previewed: int
     candidates: int
     full_view: int
-    tail: float
-    tail_limit: float
     logit_scale: float
     soft_cap: float
+    tail_offset: float
+    tail_limit: float
 
 
-class Room(NamedTuple):
-    """What a search writes on its way, allocated once for all rows."""
+class Scratch(NamedTuple):
+    """Intermediate results of a search, allocated once for all rows.
+
+    digits, projected, levels: the context in two digits, projected, and in whole numbers. groups, block_scores, scores:
+    of groups, blocks and previews. block_ids, block_sizes: the blocks chosen so far. positions: of the candidates in
+    `Tables.order`. values: their logits. exact: which of them are scored exactly, as indices of `positions`.
+    """
 
     digits: Digits
     projected: FloatArray
-    levels: Context
+    levels: Levels
     groups: FloatArray
     block_scores: FloatArray
     scores: FloatArray
     values: FloatArray
-    listed: Ints
+    block_ids: Ints
     block_sizes: Ints
-    chosen: Ints
-    kept: Ints
+    positions: Ints
+    exact: Ints
 
 
-@compiled
-def room_for(tables: Tables) -> Room:
-    """Room for the searches of one call."""
-    blocks, columns = tables.firsts.size, (tables.steps[0] + QUARTERS * tables.steps[1]) * BYTES
+@compile_loop
+def allocate_scratch(tables: Tables) -> Scratch:
+    """Allocate the scratch of one call."""
+    blocks, columns = tables.firsts.size, (tables.steps[0] + WEIGHTS_PER_BYTE * tables.steps[1]) * LANE_BYTES
     classes = blocks * LANES
-    levels = max(columns, tables.centres.shape[1] * BYTES, tables.block_rows.shape[1], tables.projection_scale.size)
-    return Room(
-        np.zeros((2, max(tables.projection.shape[1] * BYTES, tables.codes.shape[1])), np.int8),
+    levels = max(
+        columns, tables.centres.shape[1] * LANE_BYTES, tables.block_rows.shape[1], tables.projection_scale.size
+    )
+    return Scratch(
+        np.zeros((2, max(tables.projection.shape[1] * LANE_BYTES, tables.codes.shape[1])), np.int8),
         np.empty(tables.projection_scale.size, np.float32),
         np.zeros(levels, np.int8),
         np.empty(len(tables.centres) * LANES, np.float32),
@@ -73,54 +94,55 @@ def room_for(tables: Tables) -> Room:
     )
 
 
-@compiled
-def open_groups(tables: Tables, limits: Limits, row_scale: np.float32, room: Room) -> Any:
-    """List the blocks of the best groups; returns how many."""
-    score_blocks(tables.centres, tables.centre_scale, room.levels, room.groups)
-    groups = room.groups[: tables.reach.size]
+@compile_loop
+def open_groups(tables: Tables, limits: SearchLimits, row_scale: np.float32, scratch: Scratch) -> Any:
+    """Write the blocks of the best groups to scratch.block_ids; returns how many."""
+    score_centres(tables.centres, tables.centre_scale, scratch.levels, scratch.groups)
+    groups = scratch.groups[: tables.reach.size]
     for i in range(groups.size):
         groups[i] = groups[i] * row_scale + tables.reach[i]
-    bar = bar_for(groups, tables.sizes, limits.opened, limits.opened // ROUGH)
+    threshold = find_threshold(groups, tables.sizes, limits.opened, limits.opened // SURPLUS_DIVISOR)
     count = 0
-    for group in room.chosen[: reaching(groups, bar, room.chosen)]:
+    for group in scratch.positions[: select_reaching(groups, threshold, scratch.positions)]:
         for block in range(tables.blocks[group], tables.blocks[group + 1]):
-            room.listed[count] = block
+            scratch.block_ids[count] = block
             count += 1
     return count
 
 
-@compiled
-def keep_blocks(tables: Tables, limits: Limits, row_scale: np.float32, room: Room, count: int) -> Any:
-    """Of the `count` blocks listed those that score best; returns how many."""
-    listed, sizes, scores = room.listed[:count], room.block_sizes[:count], room.block_scores[:count]
-    score_block_rows(tables.block_rows, tables.block_scale, listed, room.levels, scores)
+@compile_loop
+def choose_blocks(tables: Tables, limits: SearchLimits, row_scale: np.float32, scratch: Scratch, count: int) -> Any:
+    """Keep the best of the first `count` blocks of scratch.block_ids there; returns how many."""
+    block_ids, sizes, scores = scratch.block_ids[:count], scratch.block_sizes[:count], scratch.block_scores[:count]
+    score_block_rows(tables.block_rows, tables.block_scale, block_ids, scratch.levels, scores)
     for i in range(count):
-        scores[i] = scores[i] * row_scale + tables.block_reach[listed[i]]
-        sizes[i] = tables.filled[listed[i]]
-    kept = reaching(scores, bar_for(scores, sizes, limits.previewed, limits.previewed // ROUGH), room.chosen)
-    for i in range(kept):
-        listed[i] = listed[room.chosen[i]]
-    return kept
+        scores[i] = scores[i] * row_scale + tables.block_reach[block_ids[i]]
+        sizes[i] = tables.filled[block_ids[i]]
+    threshold = find_threshold(scores, sizes, limits.previewed, limits.previewed // SURPLUS_DIVISOR)
+    chosen_count = select_reaching(scores, threshold, scratch.positions)
+    for i in range(chosen_count):
+        block_ids[i] = block_ids[scratch.positions[i]]
+    return chosen_count
 
 
-@compiled
-def choose(tables: Tables, limits: Limits, steps: Steps, room: Room) -> Any:
-    """The positions of a row's candidates, ascending, in room.chosen; returns how many."""
-    project(tables.projection, tables.projection_scale, room.digits, steps, room.projected)
-    row_scale = quantize(room.projected, room.levels)
-    blocks = keep_blocks(tables, limits, row_scale, room, open_groups(tables, limits, row_scale, room))
-    listed, scores = room.listed[:blocks], room.scores[: LANES * blocks]
-    preview_blocks(tables.previews, tables.steps, listed, room.levels, scores)
-    add_bias(scores, tables.bias, listed, tables.filled, row_scale)
-    count = best_previews(scores, limits.candidates, room.chosen)
+@compile_loop
+def choose_candidates(tables: Tables, limits: SearchLimits, steps: DigitSteps, scratch: Scratch) -> Any:
+    """Write the positions of a row's candidates, ascending, to scratch.positions; returns how many."""
+    project_context(tables.projection, tables.projection_scale, scratch.digits, steps, scratch.projected)
+    row_scale = quantize(scratch.projected, scratch.levels)
+    blocks = choose_blocks(tables, limits, row_scale, scratch, open_groups(tables, limits, row_scale, scratch))
+    block_ids, scores = scratch.block_ids[:blocks], scratch.scores[: LANES * blocks]
+    score_previews(tables.previews, tables.steps, block_ids, scratch.levels, scores)
+    add_bias(scores, tables.bias, block_ids, tables.filled, row_scale)
+    count = select_best(scores, limits.candidates, scratch.positions)
     for i in range(count):
-        room.chosen[i] = tables.firsts[listed[room.chosen[i] // LANES]] + room.chosen[i] % LANES
+        scratch.positions[i] = tables.firsts[block_ids[scratch.positions[i] // LANES]] + scratch.positions[i] % LANES
     return count
 
 
-@compiled
-def finished(product: np.float32, bias: np.float32, limits: Limits) -> np.float32:
-    """A logit: bias, logit scale and soft-cap."""
+@compile_loop
+def finish_logit(product: np.float32, bias: np.float32, limits: SearchLimits) -> np.float32:
+    """Apply bias, logit scale and soft-cap to a product."""
     logit = (product + bias) * np.float32(limits.logit_scale)
     if limits.soft_cap > 0:
         cap = np.float32(limits.soft_cap)
@@ -128,10 +150,10 @@ def finished(product: np.float32, bias: np.float32, limits: Limits) -> np.float3
     return logit
 
 
-@compiled
-def log_sum(logits: FloatArray) -> Any:
-    """Log of the sum of exp(logits) [n]."""
-    peak = LOWEST
+@compile_loop
+def log_sum_exp(logits: FloatArray) -> Any:
+    """Return the log of the sum of exp(logits) [n]."""
+    peak = LOWEST_SCORE
     for logit in logits:
         peak = max(peak, logit)
     total = np.float32(0)
@@ -140,55 +162,57 @@ def log_sum(logits: FloatArray) -> Any:
     return peak + np.log(total)
 
 
-@compiled
-def bias_at(bias: FloatArray, position: int) -> np.float32:
-    """The bias of a class, 0 where there are none."""
+@compile_loop
+def get_bias(bias: FloatArray, position: int) -> np.float32:
+    """Return the bias at a position, 0 where the head has no biases."""
     return bias[position] if bias.size else np.float32(0)
 
 
-@compiled
-def score_rows(
-    tables: Tables, limits: Limits, digits: Digits, steps: Steps, positions: Ints, values: FloatArray
+@compile_loop
+def score_candidates(
+    tables: Tables, limits: SearchLimits, digits: Digits, steps: DigitSteps, positions: Ints, values: FloatArray
 ) -> None:
-    """Logits by int8 rows of the classes at `positions` [n] of `order`, into `values`."""
+    """Write the logits, by int8 rows, of the classes at `positions` [n] of `Tables.order` to `values` [n]."""
     score_by_digits(tables.codes, tables.code_scale, positions, digits, steps, values)
     for i in range(positions.size):
-        values[i] = finished(values[i], bias_at(tables.code_bias, positions[i]), limits)
+        values[i] = finish_logit(values[i], get_bias(tables.code_bias, positions[i]), limits)
 
 
-@compiled
-def score_exactly(
-    tables: Tables, limits: Limits, context: FloatArray, positions: Ints, kept: Ints, values: FloatArray
+@compile_loop
+def rescore_exactly(
+    tables: Tables, limits: SearchLimits, context: FloatArray, positions: Ints, exact: Ints, values: FloatArray
 ) -> None:
-    """Exact logits in the place of those that are `kept`."""
+    """Replace the `values` with indices in `exact` by exact logits."""
     width, start = tables.rows.shape[1], tables.rows.ctypes.data
-    for i in kept:  # every row's first line first: each has to be looked for in the page tables
-        fetch_line(start + tables.order[positions[i]] * width * FLOAT)
-    for i in kept:
-        fetch(start + tables.order[positions[i]] * width * FLOAT, width * FLOAT)
-    for i in kept:
+    for i in exact:  # first every row's first line: each needs a look-up in the page tables
+        prefetch_line(start + tables.order[positions[i]] * width * FLOAT_BYTES)
+    for i in exact:
+        prefetch(start + tables.order[positions[i]] * width * FLOAT_BYTES, width * FLOAT_BYTES)
+    for i in exact:
         product = dot(tables.rows[tables.order[positions[i]]], context)
-        values[i] = finished(product, bias_at(tables.code_bias, positions[i]), limits)
+        values[i] = finish_logit(product, get_bias(tables.code_bias, positions[i]), limits)
 
 
-@compiled
-def best_of(order: IdArray, values: FloatArray, positions: Ints, kept: Ints, ids: IdArray, logits: FloatArray) -> None:
-    """Ids and logits [k] of the best that are `kept`, k or more; equal ones by id."""
+@compile_loop
+def write_best(
+    order: IdArray, values: FloatArray, positions: Ints, exact: Ints, ids: IdArray, logits: FloatArray
+) -> None:
+    """Write ids and logits [k] of the best of those with indices in `exact`, k or more; equal ones by id."""
     for rank in range(ids.size):
         top = rank
-        for i in range(rank + 1, kept.size):
-            one, two = kept[i], kept[top]
+        for i in range(rank + 1, exact.size):
+            one, two = exact[i], exact[top]
             first = order[positions[one]] < order[positions[two]]
             if values[one] > values[two] or (values[one] == values[two] and first):
                 top = i
-        kept[rank], kept[top] = kept[top], kept[rank]
-        ids[rank], logits[rank] = order[positions[kept[rank]]], values[kept[rank]]
+        exact[rank], exact[top] = exact[top], exact[rank]
+        ids[rank], logits[rank] = order[positions[exact[rank]]], values[exact[rank]]
 
 
-@compiled
-def search(
+@compile_loop
+def search_rows(
     contexts: FloatArray,
-    at: IdArray,
+    addresses: IdArray,
     finishing: FloatArray,
     opened: int,
     previewed: int,
@@ -199,25 +223,27 @@ def search(
     normalizer: FloatArray,
     scored: Ints,
 ) -> None:
-    """Answers of `contexts` [B, d] into ids and logits [B, k], log-normalisers and numbers of candidates [B].
+    """Search `contexts` [B, d]; writes ids and logits [B, k], log-normalizers [B], numbers of candidates `scored` [B].
 
-    at: the `addresses` of the tables. finishing: tail, tail_limit, logit_scale and soft_cap of Limits, before which
-    its other fields come. A row for which float32 has no candidates gets NaN for its normaliser, -1 and -inf.
+    addresses: as of `list_addresses`. opened to full_view: as in SearchLimits. finishing [4]: its other fields, in
+    their order. A row for which float32 leaves no candidates gets NaN for its normalizer, ids -1 and logits -inf.
     """
-    tables = tables_at(at)
-    room = room_for(tables)
-    limits = Limits(opened, previewed, candidates, full_view, finishing[0], finishing[1], finishing[2], finishing[3])
+    tables = read_tables(addresses)
+    scratch = allocate_scratch(tables)
+    limits = SearchLimits(
+        opened, previewed, candidates, full_view, finishing[0], finishing[1], finishing[2], finishing[3]
+    )
     for row in range(len(contexts)):
-        context, steps = contexts[row], in_digits(contexts[row], room.digits)
-        count = choose(tables, limits, steps, room)
-        positions, values = room.chosen[:count], room.values[:count]
-        score_rows(tables, limits, room.digits, steps, positions, values)
-        most = reaching(values, bar_for(values, NO_SIZES, limits.full_view, 0), room.kept)
-        ids[row], logits[row], normalizer[row], scored[row] = -1, LOWEST, np.nan, count
-        if most >= ids.shape[1]:
-            kept = room.kept[:most]
-            score_exactly(tables, limits, context, positions, kept, values)
-            inside = log_sum(values)
-            guess = dot(tables.tail, context) + np.float32(limits.tail)
-            normalizer[row] = np.logaddexp(inside, min(guess, inside + np.float32(limits.tail_limit)))
-            best_of(tables.order, values, positions, kept, ids[row], logits[row])
+        context, steps = contexts[row], split_digits(contexts[row], scratch.digits)
+        count = choose_candidates(tables, limits, steps, scratch)
+        positions, values = scratch.positions[:count], scratch.values[:count]
+        score_candidates(tables, limits, scratch.digits, steps, positions, values)
+        exact_count = select_reaching(values, find_threshold(values, NO_SIZES, limits.full_view, 0), scratch.exact)
+        ids[row], logits[row], normalizer[row], scored[row] = -1, LOWEST_SCORE, np.nan, count
+        if exact_count >= ids.shape[1]:
+            exact = scratch.exact[:exact_count]
+            rescore_exactly(tables, limits, context, positions, exact, values)
+            log_sum = log_sum_exp(values)
+            tail = dot(tables.tail, context) + np.float32(limits.tail_offset)
+            normalizer[row] = np.logaddexp(log_sum, min(tail, log_sum + np.float32(limits.tail_limit)))
+            write_best(tables.order, values, positions, exact, ids[row], logits[row])

@@ -6,95 +6,93 @@ import numpy as np
 import numpy.typing as npt
 
 from shortlist.core.results import FloatArray
-from shortlist.kernels.primitives.arrays import FLOAT, Ints
-from shortlist.kernels.primitives.digits import peak_of
-from shortlist.kernels.primitives.jit import compiled
-from shortlist.kernels.primitives.select import LOWEST
-from shortlist.kernels.primitives.vnni import (
-    BYTES,
-    LANES,
-    MOST,
-    STEP,
-    ZERO_POINT,
-    Bytes,
-    add_two_bit_scores,
-    block_scores,
-    fetch,
-    row_product,
-)
+from shortlist.kernels.primitives.arrays import FLOAT_BYTES, Ints
+from shortlist.kernels.primitives.digits import find_peak
+from shortlist.kernels.primitives.jit import compile_loop
+from shortlist.kernels.primitives.layout import LANE_BYTES, LANES, LINE_BYTES, TWO_BIT_MAX, ZERO_POINT, Bytes
+from shortlist.kernels.primitives.products import add_two_bit_scores, multiply_row, prefetch, score_block
+from shortlist.kernels.primitives.select import LOWEST_SCORE
 
-Context = npt.NDArray[np.int8]
+Levels = npt.NDArray[np.int8]
 
-BLOCKS_AHEAD, ROWS_AHEAD = 4, 12  # that are asked for before they are needed
-LEVELS = np.float32(127)
+PREFETCH_BLOCKS, PREFETCH_BLOCK_ROWS = 4, 12  # how many ahead of the current one
+MAX_LEVEL = np.float32(127)  # a context's largest number in whole numbers
 
 
-@compiled
-def quantize(values: FloatArray, levels: Context) -> np.float32:
-    """Write `values` as whole numbers -127..127; returns their scale."""
-    scale = np.float32(peak_of(values) / LEVELS)
+@compile_loop
+def quantize(values: FloatArray, levels: Levels) -> np.float32:
+    """Write `values` [n] as whole numbers -127 to 127 to `levels` [n]; returns what a level of 1 stands for."""
+    scale = np.float32(find_peak(values) / MAX_LEVEL)
     for i in range(values.size):
         levels[i] = np.int8(np.rint(values[i] / scale))
     return scale
 
 
-@compiled
-def sum_of(levels: Context) -> np.int32:
-    """Their sum; `ZERO_POINT` times that is what products with weights around it have too much."""
+@compile_loop
+def sum_levels(levels: Levels) -> np.int32:
+    """Return the sum of `levels` [n]; products with unsigned weights are too large by `ZERO_POINT` times that."""
     total = np.int32(0)
     for i in range(levels.size):
         total += np.int32(levels[i])
     return total
 
 
-@compiled
-def score_blocks(weights: Bytes, scale: FloatArray, levels: Context, scores: FloatArray) -> None:
-    """Products of all `weights` [n, W / 4, LANES, 4] with the first of `levels`, times `scale` [n, LANES]."""
+@compile_loop
+def score_centres(weights: Bytes, scale: FloatArray, levels: Levels, scores: FloatArray) -> None:
+    """Write products of `weights` [n, W / 4, LANES, 4] and W of `levels`, times `scale`, to `scores` [n LANES]."""
     steps, start, scales = weights.shape[1], weights.ctypes.data, scale.ctypes.data
-    shift = ZERO_POINT * sum_of(levels[: steps * BYTES])
-    context, result, line = levels.ctypes.data, scores.ctypes.data, LANES * FLOAT
+    shift = ZERO_POINT * sum_levels(levels[: steps * LANE_BYTES])
+    context, result, line = levels.ctypes.data, scores.ctypes.data, LANES * FLOAT_BYTES
     for i in range(len(weights)):
-        block_scores(start + i * steps * STEP, context, steps, shift, scales + i * line, result + i * line)
+        score_block(start + i * steps * LINE_BYTES, context, steps, shift, scales + i * line, result + i * line)
 
 
-@compiled
-def preview_blocks(previews: Bytes, steps: Ints, listed: Ints, levels: Context, scores: FloatArray) -> None:
-    """Products of the `listed` of `previews` [n, .], as `in_records` lays them, with `levels`, into `scores`.
+@compile_loop
+def score_previews(previews: Bytes, steps: Ints, block_ids: Ints, levels: Levels, scores: FloatArray) -> None:
+    """Write the products of some blocks of `previews` [n, .], as of `arrange_records`, with `levels` to `scores`.
 
-    steps: [2], lines of a block in int8 and in 2 bits.
+    block_ids: [m]. scores: [m LANES]. steps: [2], lines of a block in int8 and in 2 bits.
     """
     size, start, context, result = previews.shape[1], previews.ctypes.data, levels.ctypes.data, scores.ctypes.data
     wide, fine = steps[0], steps[1]
-    shift, fine_shift = ZERO_POINT * sum_of(levels[: wide * BYTES]), MOST * sum_of(levels[wide * BYTES :])
-    for i in range(listed.size):
-        if i + BLOCKS_AHEAD < listed.size:
-            fetch(start + listed[i + BLOCKS_AHEAD] * size, size)
-        scales, place = start + listed[i] * size, result + i * LANES * FLOAT
-        weights = scales + 2 * STEP
-        block_scores(weights, context, wide, shift, scales, place)
+    shift, fine_shift = (
+        ZERO_POINT * sum_levels(levels[: wide * LANE_BYTES]),
+        TWO_BIT_MAX * sum_levels(levels[wide * LANE_BYTES :]),
+    )
+    for i in range(block_ids.size):
+        if i + PREFETCH_BLOCKS < block_ids.size:
+            prefetch(start + block_ids[i + PREFETCH_BLOCKS] * size, size)
+        scales, place = start + block_ids[i] * size, result + i * LANES * FLOAT_BYTES
+        weights = scales + 2 * LINE_BYTES
+        score_block(weights, context, wide, shift, scales, place)
         if fine:
-            add_two_bit_scores(weights + wide * STEP, context + wide * BYTES, fine, fine_shift, scales + STEP, place)
+            add_two_bit_scores(
+                weights + wide * LINE_BYTES, context + wide * LANE_BYTES, fine, fine_shift, scales + LINE_BYTES, place
+            )
 
 
-@compiled
-def score_block_rows(rows: Bytes, scale: FloatArray, listed: Ints, levels: Context, scores: FloatArray) -> None:
-    """Products of the `listed` of `rows` [., W], whole lines, with the first of `levels`, times `scale` [.]."""
+@compile_loop
+def score_block_rows(rows: Bytes, scale: FloatArray, block_ids: Ints, levels: Levels, scores: FloatArray) -> None:
+    """Write products of `rows` [n, W] at `block_ids` [m] and W of `levels`, times `scale` [n], to `scores` [m]."""
     width, start, context = rows.shape[1], rows.ctypes.data, levels.ctypes.data
-    shift = ZERO_POINT * sum_of(levels[:width])
-    for i in range(listed.size):
-        if i + ROWS_AHEAD < listed.size:
-            fetch(start + listed[i + ROWS_AHEAD] * width, width)
-        product = row_product(start + listed[i] * width, context, width // STEP) - shift
-        scores[i] = np.float32(product) * scale[listed[i]]
+    shift = ZERO_POINT * sum_levels(levels[:width])
+    for i in range(block_ids.size):
+        if i + PREFETCH_BLOCK_ROWS < block_ids.size:
+            prefetch(start + block_ids[i + PREFETCH_BLOCK_ROWS] * width, width)
+        product = multiply_row(start + block_ids[i] * width, context, width // LINE_BYTES) - shift
+        scores[i] = np.float32(product) * scale[block_ids[i]]
 
 
-@compiled
-def add_bias(scores: FloatArray, bias: FloatArray, listed: Ints, filled: Ints, row_scale: np.float32) -> None:
-    """Add biases [., LANES] of the `listed` blocks, in units of `row_scale`; the lowest score in lanes not filled."""
-    for i in range(listed.size):
-        start, first = LANES * i, LANES * listed[i]
+@compile_loop
+def add_bias(scores: FloatArray, bias: FloatArray, block_ids: Ints, filled: Ints, row_scale: np.float32) -> None:
+    """Add the biases of the blocks `block_ids` [m] to `scores` [m LANES], in units of `row_scale`.
+
+    bias: [n LANES] or empty. filled: [n], how many lanes of a block hold classes; the others get -inf.
+    """
+    for i in range(block_ids.size):
+        start, first = LANES * i, LANES * block_ids[i]
         if bias.size:
             for lane in range(LANES):
                 scores[start + lane] += bias[first + lane] / row_scale
-        for lane in range(filled[listed[i]], LANES):
-            scores[start + lane] = LOWEST
+        for lane in range(filled[block_ids[i]], LANES):
+            scores[start + lane] = LOWEST_SCORE

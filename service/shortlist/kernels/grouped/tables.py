@@ -1,10 +1,11 @@
-"""What the loops of plan `grouped` read, handed to them as one array of addresses.
+"""The tables that the loops of plan `grouped` read, passed to them as one array of addresses and shapes.
 
-A call pays .15 us for each array that it hands over, and ten times that where the caches know nothing of them.
+A call pays .15 us for each array that it passes, and ten times that where the array's header is not in the cache.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,22 +16,28 @@ from numba.extending import intrinsic
 
 from shortlist.core.results import FloatArray, IdArray
 from shortlist.kernels.primitives.arrays import Ints
-from shortlist.kernels.primitives.jit import compiled
-from shortlist.kernels.primitives.vnni import Bytes
+from shortlist.kernels.primitives.jit import compile_loop
+from shortlist.kernels.primitives.layout import Bytes
 
-MOST_AXES = 4
-KINDS: dict[str, npt.DTypeLike] = {"Bytes": np.uint8, "FloatArray": np.float32, "IdArray": np.int64, "Ints": np.int32}
+MAX_AXES = 4
 
 
 class Tables(NamedTuple):
-    """G groups of classes, B blocks of `LANES` and fewer, their rows in blocks, the last of a group filled up.
+    """The head's arrays: G groups hold B blocks of at most `LANES` classes; positions count m classes group by group.
 
-    projection: [W / LANES, d / 4, LANES, 4], projection_scale: [W]. tail: [d]. centres [., c / 4, LANES, 4],
-    centre_scale [., LANES], reach [G], sizes [G], blocks [G + 1], where they begin: of groups. block_rows: [B, c],
-    whole lines, block_scale, block_reach, firsts, filled: [B], of blocks; firsts are positions, filled says how many
-    classes. previews [B, .]: each block's as `in_records` lays them, steps [2]: lines in int8 and in 2 bits of a block.
-    bias: [B LANES] or empty. order: [m] ids.
-    codes [m, .] and code_scale [m]: int8 rows, filled up to whole lines. code_bias: [m] or empty. rows: [V, d].
+    The projection and the tail:
+        projection: [W / LANES, d / 4, LANES, 4]. projection_scale: [W]. tail: [d].
+    Groups, which lie in blocks of their own, of 16 groups each:
+        centres: [., c / 4, LANES, 4]. centre_scale: [., LANES]. reach: [G]. sizes: [G], how many classes.
+        blocks: [G + 1], at which block each group begins.
+    Blocks:
+        block_rows: [B, c], whole lines. block_scale, block_reach: [B]. firsts: [B], positions of their first classes.
+        filled: [B], how many classes.
+        previews: [B, bytes], as of `arrange_records`. steps: [2], lines of a block in int8 and in 2 bits.
+        bias: [B LANES] or empty.
+    Classes:
+        order: [m], ids by position. codes: [m, .], int8 rows in whole lines. code_scale: [m]. code_bias: [m] or empty.
+        rows: [V, d] by id.
     """
 
     projection: Bytes
@@ -56,25 +63,33 @@ class Tables(NamedTuple):
     rows: FloatArray
 
 
-def addresses(tables: Tables) -> IdArray:
-    """[fields, 1 + MOST_AXES]: where each table begins, and its shape; raises TypeError where one would be misread."""
+# Arrays of every other name are float32.
+TABLE_DTYPES: Mapping[str, npt.DTypeLike] = (
+    dict.fromkeys(Tables._fields, np.float32)
+    | dict.fromkeys(("projection", "centres", "block_rows", "previews", "codes"), np.uint8)
+    | dict.fromkeys(("sizes", "firsts", "filled", "steps"), np.int32)
+    | dict.fromkeys(("blocks", "order"), np.int64)
+)
+TABLE_LINES: Any = Tables._make(range(len(Tables._fields)))  # which line of the addresses is whose, by the field's name
+
+
+def list_addresses(tables: Tables) -> IdArray:
+    """List where each table begins and its shape, [fields, 1 + MAX_AXES]; `tables` has to outlive the list.
+
+    Raises TypeError for a table that the loops would misread: not contiguous, or of another dtype.
+    """
     arrays: tuple[npt.NDArray[Any], ...] = tables
-    found = np.zeros((len(arrays), 1 + MOST_AXES), np.int64)
-    for line, table, name in zip(found, arrays, tables._fields, strict=True):
-        if not table.flags.c_contiguous or table.dtype != kind_of(name):
-            raise TypeError(f"table {name} is {table.dtype}, not an array of {kind_of(name)} in one piece")
+    addresses = np.zeros((len(arrays), 1 + MAX_AXES), np.int64)
+    for line, table, name in zip(addresses, arrays, Tables._fields, strict=True):
+        if not table.flags.c_contiguous or table.dtype != TABLE_DTYPES[name]:
+            raise TypeError(f"table {name} is {table.dtype}, not an array of {TABLE_DTYPES[name]} in one piece")
         line[0], line[1 : 1 + table.ndim] = table.ctypes.data, table.shape
-    return found
-
-
-def kind_of(name: str) -> npt.DTypeLike:
-    """What loops take the numbers of a table for."""
-    return KINDS[str(Tables.__annotations__[name].__forward_arg__)]
+    return addresses
 
 
 @intrinsic
-def pointer(typing: Any, address: Any) -> Any:
-    """An address as what `carray` takes."""
+def cast_pointer(typing: Any, address: Any) -> Any:
+    """Convert an address to the pointer that `carray` takes."""
 
     def generate(_: Any, builder: Any, __: Any, arguments: Any) -> Any:
         return builder.inttoptr(arguments[0], cgutils.voidptr_t)
@@ -82,71 +97,65 @@ def pointer(typing: Any, address: Any) -> Any:
     return types.voidptr(types.int64), generate
 
 
-@compiled
-def floats(at: IdArray) -> FloatArray:
-    """The vector at an address."""
-    found: FloatArray = carray(pointer(at[0]), (at[1],), np.float32)
-    return found
+@compile_loop
+def read_floats(line: IdArray) -> FloatArray:
+    table: FloatArray = carray(cast_pointer(line[0]), (line[1],), np.float32)
+    return table
 
 
-@compiled
-def float_rows(at: IdArray) -> FloatArray:
-    """The matrix at an address."""
-    found: FloatArray = carray(pointer(at[0]), (at[1], at[2]), np.float32)
-    return found
+@compile_loop
+def read_float_rows(line: IdArray) -> FloatArray:
+    table: FloatArray = carray(cast_pointer(line[0]), (line[1], line[2]), np.float32)
+    return table
 
 
-@compiled
-def ints(at: IdArray) -> Ints:
-    """The vector at an address."""
-    found: Ints = carray(pointer(at[0]), (at[1],), np.int32)
-    return found
+@compile_loop
+def read_ints(line: IdArray) -> Ints:
+    table: Ints = carray(cast_pointer(line[0]), (line[1],), np.int32)
+    return table
 
 
-@compiled
-def longs(at: IdArray) -> IdArray:
-    """The vector at an address."""
-    found: IdArray = carray(pointer(at[0]), (at[1],), np.int64)
-    return found
+@compile_loop
+def read_longs(line: IdArray) -> IdArray:
+    table: IdArray = carray(cast_pointer(line[0]), (line[1],), np.int64)
+    return table
 
 
-@compiled
-def byte_rows(at: IdArray) -> Bytes:
-    """The matrix at an address."""
-    found: Bytes = carray(pointer(at[0]), (at[1], at[2]), np.uint8)
-    return found
+@compile_loop
+def read_byte_rows(line: IdArray) -> Bytes:
+    table: Bytes = carray(cast_pointer(line[0]), (line[1], line[2]), np.uint8)
+    return table
 
 
-@compiled
-def byte_blocks(at: IdArray) -> Bytes:
-    """The blocks at an address."""
-    found: Bytes = carray(pointer(at[0]), (at[1], at[2], at[3], at[4]), np.uint8)
-    return found
+@compile_loop
+def read_byte_blocks(line: IdArray) -> Bytes:
+    table: Bytes = carray(cast_pointer(line[0]), (line[1], line[2], line[3], line[4]), np.uint8)
+    return table
 
 
-@compiled
-def tables_at(at: IdArray) -> Tables:
-    """The tables whose `addresses` these are."""
+@compile_loop
+def read_tables(addresses: IdArray) -> Tables:
+    """Return the tables at the addresses that `list_addresses` gave."""
     return Tables(
-        projection=byte_blocks(at[0]),
-        projection_scale=floats(at[1]),
-        tail=floats(at[2]),
-        centres=byte_blocks(at[3]),
-        centre_scale=floats(at[4]),
-        reach=floats(at[5]),
-        sizes=ints(at[6]),
-        blocks=longs(at[7]),
-        block_rows=byte_rows(at[8]),
-        block_scale=floats(at[9]),
-        block_reach=floats(at[10]),
-        firsts=ints(at[11]),
-        filled=ints(at[12]),
-        previews=byte_rows(at[13]),
-        steps=ints(at[14]),
-        bias=floats(at[15]),
-        order=longs(at[16]),
-        codes=byte_rows(at[17]),
-        code_scale=floats(at[18]),
-        code_bias=floats(at[19]),
-        rows=float_rows(at[20]),
+        projection=read_byte_blocks(addresses[TABLE_LINES.projection]),
+        projection_scale=read_floats(addresses[TABLE_LINES.projection_scale]),
+        tail=read_floats(addresses[TABLE_LINES.tail]),
+        centres=read_byte_blocks(addresses[TABLE_LINES.centres]),
+        centre_scale=read_floats(addresses[TABLE_LINES.centre_scale]),
+        reach=read_floats(addresses[TABLE_LINES.reach]),
+        sizes=read_ints(addresses[TABLE_LINES.sizes]),
+        blocks=read_longs(addresses[TABLE_LINES.blocks]),
+        block_rows=read_byte_rows(addresses[TABLE_LINES.block_rows]),
+        block_scale=read_floats(addresses[TABLE_LINES.block_scale]),
+        block_reach=read_floats(addresses[TABLE_LINES.block_reach]),
+        firsts=read_ints(addresses[TABLE_LINES.firsts]),
+        filled=read_ints(addresses[TABLE_LINES.filled]),
+        previews=read_byte_rows(addresses[TABLE_LINES.previews]),
+        steps=read_ints(addresses[TABLE_LINES.steps]),
+        bias=read_floats(addresses[TABLE_LINES.bias]),
+        order=read_longs(addresses[TABLE_LINES.order]),
+        codes=read_byte_rows(addresses[TABLE_LINES.codes]),
+        code_scale=read_floats(addresses[TABLE_LINES.code_scale]),
+        code_bias=read_floats(addresses[TABLE_LINES.code_bias]),
+        rows=read_float_rows(addresses[TABLE_LINES.rows]),
     )

@@ -10,9 +10,9 @@ import numpy.typing as npt
 Ints = npt.NDArray[np.int32]
 Values = TypeVar("Values", bound=npt.NDArray[Any])
 
-FLOAT = 4  # bytes
+FLOAT_BYTES = 4  # of a float32
 
 
-def behaved(values: Values) -> Values:
-    """`values`, or a copy where they are not as usual: for others would be compiled while a request waits."""
+def as_carray(values: Values) -> Values:
+    """Return `values`, copied unless contiguous, aligned and writable: numba would compile loops for other types."""
     return values if values.flags.carray else values.copy()

@@ -10,8 +10,8 @@ from typing import Protocol, Self, runtime_checkable
 import numpy as np
 
 from shortlist.bundle.settings import FullSettings, PlanSettings
-from shortlist.core.filters import UNRESTRICTED, Legal
-from shortlist.core.results import NO_CLASS, FloatArray, IdArray, PlanResult, joined
+from shortlist.core.filters import UNRESTRICTED, ClassFilter
+from shortlist.core.results import NO_CLASS, FloatArray, IdArray, PlanResult
 
 from .selection import ranked
 from .tally import Tally
@@ -38,7 +38,7 @@ class Plan(ABC):
     # what each plan must do
 
     @abstractmethod
-    def topk(self, contexts: FloatArray, k: int, legal: Legal) -> PlanResult:
+    def topk(self, contexts: FloatArray, k: int, legal: ClassFilter) -> PlanResult:
         """The k best legal classes of `contexts` [B, d] float32; -1 and -inf where fewer are legal."""
 
     @abstractmethod
@@ -100,11 +100,13 @@ def chunk_rows(classes: int, budget: int = CHUNK_BYTES) -> int:
 
 
 def by_chunks(
-    call: Callable[[FloatArray, Legal], PlanResult], contexts: FloatArray, legal: Legal, step: int
+    call: Callable[[FloatArray, ClassFilter], PlanResult], contexts: FloatArray, legal: ClassFilter, step: int
 ) -> PlanResult:
     """`call` with `step` rows of `contexts` [B, d] at a time and their lists; once where there are none."""
     starts = range(0, max(len(contexts), 1), step)
-    return joined([call(contexts[start : start + step], legal.rows(start, start + step)) for start in starts])
+    return PlanResult.concat(
+        [call(contexts[start : start + step], legal.slice_rows(start, start + step)) for start in starts]
+    )
 
 
 def log_sum_exp(logits: FloatArray) -> np.float32:

@@ -12,8 +12,8 @@ import numpy as np
 
 from shortlist.bundle.reader import INDEX, Bundle
 from shortlist.bundle.settings import GatedSettings
-from shortlist.core.filters import Legal
-from shortlist.core.results import FloatArray, IdArray, PlanResult, joined
+from shortlist.core.filters import ClassFilter
+from shortlist.core.results import FloatArray, IdArray, PlanResult
 from shortlist.plans.common.base import MOST_COMPILED, RESCORED_PER_K, Plan, chunk_rows, log_sum_exp, take_best
 from shortlist.plans.common.kernels import open_kernel
 from shortlist.runtime.session import Graph
@@ -71,13 +71,13 @@ class GatedPlan(Plan):
         whole = self.settings.model_copy(update={"previews": False})
         return self.with_settings(whole) if self.previews else self
 
-    def topk(self, contexts: FloatArray, k: int, legal: Legal) -> PlanResult:
+    def topk(self, contexts: FloatArray, k: int, legal: ClassFilter) -> PlanResult:
         """The k best legal classes of `contexts` [B, d]; `scored` is the number of classes scored exactly."""
         if len(contexts) and k <= self.sets.smallest and not legal.restricts:
             if self.loops is not None and len(contexts) <= MOST_LOOP_ROWS and k <= MOST_COMPILED:
                 return self.loops.score(contexts, k)
             if self.fused is not None and len(contexts) <= MOST_FUSED_ROWS:
-                return joined([self.score_in_one_call(self.fused, row[None], k) for row in contexts])
+                return PlanResult.concat([self.score_in_one_call(self.fused, row[None], k) for row in contexts])
             if self.batch is not None:
                 return self.score_in_one_call(self.batch, contexts, k)
         groups = []
@@ -91,7 +91,9 @@ class GatedPlan(Plan):
 
     def score_in_one_call(self, graph: Graph, contexts: FloatArray, k: int) -> PlanResult:
         """Rows [b, d] by a graph that equals the gate and the best experts one after the other."""
-        expert, top, position, log_normalizer = graph.some(ONE_CALL_OUTPUTS, {"context": contexts, "k": np.array([k])})
+        expert, top, position, log_normalizer = graph.run_outputs(
+            ONE_CALL_OUTPUTS, {"context": contexts, "k": np.array([k])}
+        )
         return PlanResult(self.sets.ids[position], top, log_normalizer, self.sets.sizes[expert])
 
     def route(self, contexts: FloatArray) -> list[tuple[int, IdArray, FloatArray]]:
@@ -109,14 +111,14 @@ class GatedPlan(Plan):
         ids = self.sets.by_number[expert]
         if preview is None:
             scored, (graph, place) = ids.size, self.experts[expert]
-            top, index, log_normalizer = graph.some(BEST_OUTPUTS, inputs | place)
+            top, index, log_normalizer = graph.run_outputs(BEST_OUTPUTS, inputs | place)
         else:
             scored = min(ids.size, self.width(k))
-            top, index, log_normalizer = preview.some(BEST_OUTPUTS, inputs | {"n": np.array([scored])})
+            top, index, log_normalizer = preview.run_outputs(BEST_OUTPUTS, inputs | {"n": np.array([scored])})
         return PlanResult(ids[index], top, log_normalizer, np.full(len(contexts), scored, np.int32))
 
     def score_listed(
-        self, contexts: FloatArray, expert: int, scale: FloatArray, k: int, legal: Legal, rows: IdArray
+        self, contexts: FloatArray, expert: int, scale: FloatArray, k: int, legal: ClassFilter, rows: IdArray
     ) -> PlanResult:
         """Rows [b, d] of one expert with lists, or with fewer classes than k: short where these run out.
 
@@ -138,7 +140,7 @@ class GatedPlan(Plan):
         """Exact logits [b, n] of all of one expert's classes for rows [b, d] with gate scores [b, 1]."""
         graph, place = self.experts[expert]
         inputs = {"context": contexts, "scale": scale, "k": np.array([1])}
-        logits: FloatArray = graph.some(["logits"], inputs | place)[0]
+        logits: FloatArray = graph.run_outputs(["logits"], inputs | place)[0]
         return logits
 
     def distribution(self, contexts: FloatArray) -> FloatArray:

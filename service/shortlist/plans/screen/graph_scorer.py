@@ -7,8 +7,8 @@ from collections import defaultdict
 import numpy as np
 
 from shortlist.bundle.settings import ScreenSettings
-from shortlist.core.filters import UNRESTRICTED, Legal
-from shortlist.core.results import FloatArray, PlanResult, joined
+from shortlist.core.filters import UNRESTRICTED, ClassFilter
+from shortlist.core.results import FloatArray, PlanResult
 from shortlist.plans.common.base import RESCORED_PER_K
 from shortlist.plans.common.selection import largest
 
@@ -40,7 +40,7 @@ class GraphScorer:
         self.second_stage = second_stage
 
     def score(
-        self, contexts: FloatArray, k: int, settings: ScreenSettings, use_dense: bool, legal: Legal = UNRESTRICTED
+        self, contexts: FloatArray, k: int, settings: ScreenSettings, use_dense: bool, legal: ClassFilter = UNRESTRICTED
     ) -> PlanResult:
         """The k best legal classes of `contexts` [B, d]; `scored` is TO_DENSE for rows that dense has to answer.
 
@@ -48,7 +48,7 @@ class GraphScorer:
         """
         scores, routes = self.router.route(contexts, settings, use_dense)
         if legal.restricts and routes:
-            result = joined(
+            result = PlanResult.concat(
                 [
                     self.list_scorer.score(contexts[row], scores[row], max(1, len(route)), k, legal, row)
                     for row, route in enumerate(routes)
@@ -73,7 +73,7 @@ class GraphScorer:
         """The k best classes of one cluster's set, for rows [b, d] that open it alone."""
         graph, place = self.graphs[cluster]
         inputs = {"context": contexts, "k": np.array([k])}
-        top, index, log_normalizer = graph.some(BEST_OUTPUTS, inputs | place)
+        top, index, log_normalizer = graph.run_outputs(BEST_OUTPUTS, inputs | place)
         scored = np.full(len(contexts), self.sets.sizes[cluster], np.int32)
         ids = self.sets.by_number[cluster][index]
         return PlanResult(ids, top, log_normalizer + self.tail[cluster], scored)
@@ -87,7 +87,9 @@ class GraphScorer:
             return self.list_scorer.score(context[0], scores, len(route), k, UNRESTRICTED, 0)
         inputs = {"context": context} if self.second_stage else {"context": context, "k": np.array([1])}
         calls = (self.graphs[cluster] for cluster in route)
-        logits = np.concatenate([graph.some(["logits"], inputs | place)[0][0] for graph, place in calls])[positions]
+        logits = np.concatenate([graph.run_outputs(["logits"], inputs | place)[0][0] for graph, place in calls])[
+            positions
+        ]
         tail = self.tail[route[0]]
         if not self.second_stage:
             return rank_row(logits, ids, k, logits, tail)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from shortlist.core.filters import Legal
+from shortlist.core.filters import ClassFilter
 from shortlist.core.results import FloatArray, PlanResult
 from shortlist.plans.common.exact_rows import ExactRows
 
@@ -18,7 +18,9 @@ class ListScorer:
     def __init__(self, exact: ExactRows, sets: CandidateSets, tail: FloatArray, classes: int) -> None:
         self.exact, self.sets, self.tail, self.classes = exact, sets, tail, classes
 
-    def score(self, context: FloatArray, scores: FloatArray, count: int, k: int, legal: Legal, row: int) -> PlanResult:
+    def score(
+        self, context: FloatArray, scores: FloatArray, count: int, k: int, legal: ClassFilter, row: int
+    ) -> PlanResult:
         """The k best legal classes of one `context` [d] whose clusters have these `scores` [r].
 
         With an allow list, that list whole, whatever the screen says; else `count` clusters and then more, until k
@@ -27,7 +29,7 @@ class ListScorer:
         """
         order = tuple(np.argsort(-scores, kind="stable").tolist())
         inside = self.sets.unite(order[:count]).ids
-        allowed = legal.allowed(row)
+        allowed = legal.allow_list(row)
         for probes in range(count, len(order) + 1):
             ids = self.sets.unite(order[:probes]).ids if allowed is None else np.union1d(inside, allowed)
             mask = legal.mask(ids, row)

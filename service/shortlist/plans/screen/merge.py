@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from shortlist.core.results import FloatArray, IdArray, PlanResult, empty_result, joined
+from shortlist.core.results import FloatArray, IdArray, PlanResult, empty_result
 from shortlist.kernels.unscored import TO_DENSE
 from shortlist.plans.common.base import log_sum_exp, take_best
 
@@ -30,7 +30,7 @@ def scatter(groups: list[RowGroup], rows: int, k: int) -> PlanResult:
     result = make_unscored(rows, k, TO_DENSE)
     if groups:
         places = np.array([row for group in groups for row in group.rows])
-        result.put(places, joined([group.result for group in groups]))
+        result.put(places, PlanResult.concat([group.result for group in groups]))
     return result
 
 

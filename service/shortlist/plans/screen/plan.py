@@ -13,7 +13,7 @@ import numpy as np
 
 from shortlist.bundle.reader import INDEX, Bundle
 from shortlist.bundle.settings import ScreenSettings
-from shortlist.core.filters import UNRESTRICTED, Legal
+from shortlist.core.filters import UNRESTRICTED, ClassFilter
 from shortlist.core.results import FloatArray, IdArray, PlanResult
 from shortlist.kernels.unscored import LEFT, TO_DENSE
 from shortlist.plans.common.base import (
@@ -78,7 +78,7 @@ class ScreenPlan(Plan):
     def prefers_dense(self, k: int) -> bool:
         return k > self.classes // DENSE_FRACTION
 
-    def topk(self, contexts: FloatArray, k: int, legal: Legal) -> PlanResult:
+    def topk(self, contexts: FloatArray, k: int, legal: ClassFilter) -> PlanResult:
         """The k best legal classes of `contexts` [B, d]; `scored` is the number of classes scored exactly."""
         use_dense, sets = self.fallback is not None, self.sets
         plain = len(contexts) > 0 and k <= sets.smallest and not legal.restricts
@@ -94,11 +94,11 @@ class ScreenPlan(Plan):
         # numpy's own minimum takes ten times as long for a single row
         return result if min(result.scored.tolist()) > 0 else self.complete(result, contexts, k)
 
-    def score_chunks(self, contexts: FloatArray, k: int, legal: Legal) -> PlanResult:
+    def score_chunks(self, contexts: FloatArray, k: int, legal: ClassFilter) -> PlanResult:
         """Rows [B, d] by graphs, as many at a time as the cache holds logits of, and by dense."""
         use_dense = self.fallback is not None
 
-        def score(rows: FloatArray, lists: Legal) -> PlanResult:
+        def score(rows: FloatArray, lists: ClassFilter) -> PlanResult:
             return self.complete(self.graphs.score(rows, k, self.settings, use_dense, lists), rows, k)
 
         return by_chunks(score, contexts, legal, self.most_rows)

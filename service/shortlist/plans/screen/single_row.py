@@ -34,7 +34,7 @@ class SingleRowScorer:
         `scored` is TO_DENSE for a row that dense has to answer, LEFT for one that opens more than two clusters.
         """
         inputs = {"context": contexts, "k": np.array([k])}
-        scores, clusters, top, index, log_normalizer = self.fused.some(FUSED_OUTPUTS, inputs)
+        scores, clusters, top, index, log_normalizer = self.fused.run_outputs(FUSED_OUTPUTS, inputs)
         count = count_clusters(scores.tolist(), self.sets.count, settings, use_dense)[0]
         if count not in (1, 2):
             return make_unscored(1, k, TO_DENSE if count == 0 else LEFT)
@@ -47,6 +47,6 @@ class SingleRowScorer:
         # The union of two clusters: equals scoring it whole, but with one more call of a warm session
         second: int = clusters.item(1)
         graph, ends = self.graphs[second]
-        logits, top, index = graph.some(SECOND_OUTPUTS, inputs | ends)
+        logits, top, index = graph.run_outputs(SECOND_OUTPUTS, inputs | ends)
         new, ids = self.sets.mask_new(best, second), self.sets.by_number[second][index[0]]
         return merge_second(first, SecondCluster(ids, top[0], new[index[0]], logits[0, new]), self.tail[best])

@@ -34,7 +34,7 @@ class Region:
     byte_size: int
     file: int
 
-    def describe(self) -> dict[str, Any]:
+    def describe_tensor(self) -> dict[str, Any]:
         """The region as the protocol shows it."""
         return {"name": self.name, "key": self.key, "offset": self.offset, "byte_size": self.byte_size}
 
@@ -83,7 +83,7 @@ class SharedMemory:
         """One region, or all, as the protocol shows them; raises BadInput."""
         with self._lock:
             regions = list(self.regions.values()) if name is None else [self._find(name)]
-        return [region.describe() for region in regions]
+        return [region.describe_tensor() for region in regions]
 
     def read(self, region: str, offset: int, size: int) -> memoryview:
         """A copy of `size` bytes from `offset` in the region; raises BadInput, TooLarge."""

@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 
 from shortlist.bundle.manifest import Manifest
-from shortlist.core.arrays import float_rows, id_rows
+from shortlist.core.arrays import parse_float_rows, parse_id_rows
 from shortlist.core.checks import cut, is_count
 from shortlist.core.queries import ScoreQuery, Scores, TopKQuery
 from shortlist.core.results import IdArray, Labels, TopK
@@ -52,7 +52,7 @@ def read_target(fields: dict[str, Any]) -> tuple[str, int | None]:
 def read_topk_query(fields: dict[str, Any], dim: int) -> TopKQuery:
     """The query of /v1/topk to a model of `dim` numbers a context vector; raises BadInput."""
     return TopKQuery(
-        float_rows("contexts", require_field(fields, "contexts"), dim),
+        parse_float_rows("contexts", require_field(fields, "contexts"), dim),
         check_k(require_field(fields, "k")),
         read_ids(fields, "allow"),
         read_ids(fields, "ban"),
@@ -62,14 +62,14 @@ def read_topk_query(fields: dict[str, Any], dim: int) -> TopKQuery:
 
 def read_ids(fields: dict[str, Any], name: str) -> IdArray | None:
     """An optional list of ids, flat or one a row."""
-    return id_rows(name, fields[name]) if name in fields else None
+    return parse_id_rows(name, fields[name]) if name in fields else None
 
 
 def read_score_query(fields: dict[str, Any], dim: int) -> ScoreQuery:
     """The query of /v1/score to a model of `dim` numbers a context vector; raises BadInput."""
     return ScoreQuery(
-        float_rows("contexts", require_field(fields, "contexts"), dim),
-        id_rows("ids", require_field(fields, "ids")),
+        parse_float_rows("contexts", require_field(fields, "contexts"), dim),
+        parse_id_rows("ids", require_field(fields, "ids")),
         read_flag(fields, "exact"),
     )
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from shortlist.bundle.manifest import Manifest
 from shortlist.core.arrays import Array
-from shortlist.core.checks import cut, is_count, mapping
+from shortlist.core.checks import cut, is_count, parse_object
 from shortlist.core.queries import Query, Result, ScoreQuery, TopKQuery
 from shortlist.core.results import Labels
 from shortlist.errors import BadInput
@@ -17,7 +17,17 @@ from shortlist.server.messages.bounded_cache import BoundedCache
 from shortlist.server.messages.headers import Encoded
 from shortlist.server.messages.json_fields import check_k, parse_json, read_flag
 from shortlist.server.scheduling.tasks import Task, TopKTask
-from shortlist.wire.open_inference import ALLOW, BAN, CONTEXT, DATATYPES, IDS, Memory, Tensor, split, tensors
+from shortlist.wire.open_inference import (
+    ALLOW,
+    BAN,
+    CONTEXT,
+    DATATYPES,
+    IDS,
+    SharedRegions,
+    Tensor,
+    parse_tensors,
+    split_body,
+)
 
 from .v2_response import OUTPUT_DATATYPES, OutputFormat, encode_infer, read_outputs
 from .v2_template import ContextLayout, InferTemplate
@@ -52,7 +62,7 @@ class InferCodec:
     labels: [V + 1], for classification. memory: shared regions, where they are served.
     """
 
-    def __init__(self, manifest: Manifest, labels: Labels | None = None, memory: Memory | None = None) -> None:
+    def __init__(self, manifest: Manifest, labels: Labels | None = None, memory: SharedRegions | None = None) -> None:
         self.manifest, self.labels, self.memory = manifest, labels, memory
         self.templates: BoundedCache[bytes, InferTemplate] = BoundedCache(TEMPLATE_CACHE_ENTRIES)
 
@@ -83,12 +93,12 @@ class InferCodec:
 
         header: value of Inference-Header-Content-Length; `0` makes the whole body one float32 context vector.
         """
-        text, binary = split(body, header)
+        text, binary = split_body(body, header)
         if not text and header is not None:
             return self.decode_raw(binary)
         content = parse_json(text)
-        inputs = tensors(content.get("inputs"), binary, self.manifest.name, self.memory)
-        parameters = mapping(content, "parameters", "the request")
+        inputs = parse_tensors(content.get("inputs"), binary, self.manifest.name, self.memory)
+        parameters = parse_object(content, "parameters", "the request")
         check_parameters(parameters)
         outputs = read_outputs(content, read_flag(parameters, "binary_data_output"), IDS in inputs)
         query = make_query(inputs, parameters, self.manifest, outputs)
@@ -99,7 +109,7 @@ class InferCodec:
     def decode_raw(self, binary: memoryview) -> InferRequest:
         """The protocol's raw binary request: one context vector, no JSON; every output is binary."""
         tensor = Tensor(CONTEXT, "FP32", (1, self.manifest.dim), binary)
-        query = TopKQuery(tensor.array(self.manifest.name), min(DEFAULT_K, self.manifest.max_k))
+        query = TopKQuery(tensor.to_array(self.manifest.name), min(DEFAULT_K, self.manifest.max_k))
         return InferRequest("", query, dict.fromkeys(OUTPUT_DATATYPES, OutputFormat(binary=True)))
 
     def encode(self, request: InferRequest, result: Result) -> Encoded:
@@ -201,4 +211,4 @@ def read_array(tensor: Tensor, manifest: Manifest) -> Array:
         )
     if len(tensor.shape) not in (1, 2):
         raise BadInput(f"input '{tensor.name}' has {len(tensor.shape)} dimensions: send [m] or [rows, m]")
-    return tensor.array(manifest.name)
+    return tensor.to_array(manifest.name)

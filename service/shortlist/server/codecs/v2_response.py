@@ -12,7 +12,7 @@ import orjson
 
 from shortlist.bundle.manifest import Manifest
 from shortlist.core.arrays import Array
-from shortlist.core.checks import cut, is_count, mapping
+from shortlist.core.checks import cut, is_count, parse_object
 from shortlist.core.queries import Result
 from shortlist.core.results import NO_CLASS, Labels
 from shortlist.errors import BadInput
@@ -33,10 +33,10 @@ from shortlist.wire.open_inference import (
     JSON_TYPE,
     LOGPROBS,
     SCORED,
-    Memory,
     Region,
-    describe,
-    region_of,
+    SharedRegions,
+    describe_tensor,
+    parse_region,
 )
 
 OUTPUT_DATATYPES = {IDS: "INT64", LOGPROBS: "FP32", SCORED: "INT32"}
@@ -79,7 +79,7 @@ class PreparedResponse:
 
 def prepare_response(manifest: Manifest, request_id: str, outputs: OutputFormats, result: Result) -> PreparedResponse:
     """What responses to requests with these `outputs` and results of this shape have in common."""
-    entries = [describe(name, getattr(result, name), binary=True) for name in outputs]
+    entries = [describe_tensor(name, getattr(result, name), binary=True) for name in outputs]
     text = write_text(manifest, request_id, entries, result)
     size = len(text) + sum(getattr(result, name).nbytes for name in outputs)
     return PreparedResponse(text, [*binary_headers(text), (CONTENT_LENGTH, str(size).encode())], tuple(outputs))
@@ -127,8 +127,8 @@ def read_outputs(content: dict[str, Any], binary: bool, scoring: bool) -> dict[s
 def read_output(entry: dict[str, Any], binary: bool, scoring: bool) -> OutputFormat:
     """How one output is wanted; raises BadInput."""
     name = entry["name"]
-    parameters = mapping(entry, "parameters", f"output '{name}'")
-    region, classes = region_of(parameters, f"output '{name}'"), parameters.get("classification", 0)
+    parameters = parse_object(entry, "parameters", f"output '{name}'")
+    region, classes = parse_region(parameters, f"output '{name}'"), parameters.get("classification", 0)
     if not is_count(classes):
         raise BadInput(f"classification of '{name}' is {cut(classes)}: send a whole number from 0")
     if classes and (scoring or name != LOGPROBS):
@@ -143,7 +143,7 @@ def encode_infer(
     request_id: str,
     outputs: OutputFormats,
     labels: Labels | None,
-    memory: Memory | None,
+    memory: SharedRegions | None,
     result: Result,
 ) -> Encoded:
     """The response's body and headers."""
@@ -163,19 +163,19 @@ def encode_infer(
 
 
 def encode_numbers(
-    name: str, values: Array, output: OutputFormat, memory: Memory | None
+    name: str, values: Array, output: OutputFormat, memory: SharedRegions | None
 ) -> tuple[dict[str, Any], bytes]:
     """One output's entry and its bytes; in JSON its numbers are flat, and -inf is the least float32."""
     if output.region is not None:
         return write_region(name, values, output.region, memory), b""
-    entry = describe(name, values, binary=output.binary)
+    entry = describe_tensor(name, values, binary=output.binary)
     if output.binary:
         return entry, values.tobytes()
     flat = np.ascontiguousarray(values).reshape(-1)
     return entry | {"data": np.maximum(flat, LEAST_FLOAT32) if name == LOGPROBS else flat}, b""
 
 
-def write_region(name: str, values: Array, region: Region, memory: Memory | None) -> dict[str, Any]:
+def write_region(name: str, values: Array, region: Region, memory: SharedRegions | None) -> dict[str, Any]:
     """Put an output into shared memory; returns its entry. Raises BadInput where it does not fit."""
     content = values.tobytes()
     if memory is None:
@@ -183,7 +183,7 @@ def write_region(name: str, values: Array, region: Region, memory: Memory | None
     if len(content) > region.size:
         raise BadInput(f"output '{name}' has {len(content)} bytes and {region.size} were given in '{cut(region.name)}'")
     memory.write(region.name, region.offset, content)
-    entry = describe(name, values, binary=False)
+    entry = describe_tensor(name, values, binary=False)
     place = {"shared_memory_region": region.name, "shared_memory_byte_size": len(content)}
     return entry | {"parameters": place | ({"shared_memory_offset": region.offset} if region.offset else {})}
 

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from shortlist.bundle.reader import LABELS
-from shortlist.core.checks import cut, mapping
+from shortlist.core.checks import cut, parse_object
 from shortlist.errors import BadInput
 from shortlist.server.codecs import v2_request
 from shortlist.server.engine.service import Service
@@ -72,7 +72,7 @@ async def unload(request: Request, name: str) -> Response:
 
 async def read_parameters(request: Request) -> dict[str, Any]:
     """The parameters of a body that may be empty; raises BadInput."""
-    return mapping(await read_optional_fields(request), "parameters", "the request")
+    return parse_object(await read_optional_fields(request), "parameters", "the request")
 
 
 def check_overrides(parameters: dict[str, Any]) -> None:

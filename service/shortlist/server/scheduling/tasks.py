@@ -12,9 +12,9 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from shortlist.core.filters import Legal
+from shortlist.core.filters import ClassFilter
 from shortlist.core.queries import Query, Result, ScoreQuery, Scores, TopKQuery
-from shortlist.core.results import FloatArray, IdArray, PlanResult, TopK, joined
+from shortlist.core.results import FloatArray, IdArray, PlanResult, TopK
 from shortlist.errors import TooLarge
 from shortlist.head import Head, make_topk
 from shortlist.plans.registry import Plan
@@ -90,7 +90,7 @@ class TopKTask:
     normalizer: str
     contexts: FloatArray
     k: int
-    legal: Legal
+    legal: ClassFilter
     kind: Hashable
     separate: bool
 
@@ -118,7 +118,7 @@ class TopKTask:
         tasks: list[TopKTask] = [each.task for each in slices]  # type: ignore[misc]  # of one group, so of one kind
         parts = [task.contexts[each.start : each.stop] for task, each in zip(tasks, slices, strict=True)]
         contexts = parts[0] if len(parts) == 1 else np.concatenate(parts)
-        legal = self.legal.rows(slices[0].start, slices[0].stop)
+        legal = self.legal.slice_rows(slices[0].start, slices[0].stop)
         result = self.head.run(self.plan, contexts, max(task.k for task in tasks), legal)
         if len(slices) == 1:
             return [result]
@@ -129,7 +129,7 @@ class TopKTask:
         ]
 
     def merge(self, parts: list[PlanResult]) -> TopK:
-        return make_topk(joined(parts), self.normalizer)
+        return make_topk(PlanResult.concat(parts), self.normalizer)
 
 
 def slice_result(result: PlanResult, start: int, stop: int, k: int) -> PlanResult:
@@ -194,7 +194,7 @@ class SizeLimits:
             raise TooLarge(
                 f"the request has {rows} rows and this server takes {self.max_rows}: send fewer in one request"
             )
-        size = query.cells * RESULT_CELL_BYTES
+        size = query.result_size * RESULT_CELL_BYTES
         if size > self.max_result_bytes:
             raise TooLarge(
                 f"the answer would have {size} bytes, over the limit of {self.max_result_bytes}: "

@@ -3,7 +3,7 @@
 import numpy as np
 import orjson
 import pytest
-from shortlist.wire.open_inference import describe, join
+from shortlist.wire.open_inference import describe_tensor, join_body
 
 from benchmarks.http.client import wire
 from benchmarks.http.client.wire import Lost, Reply
@@ -108,9 +108,9 @@ def question(head):
 
 def reply_of(ids, logprobs):
     arrays = {"ids": ids, "logprobs": logprobs}
-    entries = [describe(name, values, binary=True) for name, values in arrays.items()]
+    entries = [describe_tensor(name, values, binary=True) for name, values in arrays.items()]
     text = orjson.dumps({"model_name": "lm", "outputs": entries})
-    return Reply(200, {"inference-header-content-length": str(len(text))}, join(text, arrays.values()))
+    return Reply(200, {"inference-header-content-length": str(len(text))}, join_body(text, arrays.values()))
 
 
 def test_the_offline_answer_differs_in_nothing(head, question):

@@ -80,14 +80,14 @@ def test_what_a_graph_gathers_is_bounded(by_graph, dense, monkeypatch):
 
 def test_nothing_is_compiled_after_the_load(rows, dense):
     pytest.importorskip("numba")
-    from shortlist.kernels.exact_rows import gather
+    from shortlist.kernels.exact_rows import gather_products
 
     contexts, ids = asked(dense, 6, 30)
-    usual, known = rows(contexts, ids), gather.signatures[:]
+    usual, known = rows(contexts, ids), gather_products.signatures[:]
     ids.flags.writeable = contexts.flags.writeable = False
     np.testing.assert_array_equal(rows(contexts, ids), usual)
     np.testing.assert_array_equal(rows(contexts[::2], ids[::2, ::3]), usual[::2, ::3])
-    assert gather.signatures == known
+    assert gather_products.signatures == known
 
 
 def test_products_that_overflow_are_no_numbers_and_no_warning(rows, dense):

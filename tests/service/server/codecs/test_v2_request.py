@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from shortlist.bundle.manifest import Manifest
 from shortlist.client import exchange
-from shortlist.client.exchange import Told
+from shortlist.client.exchange import Response
 from shortlist.core.queries import ScoreQuery, Scores, TopKQuery
 from shortlist.core.results import TopK
 from shortlist.errors import BadInput, ServerError
@@ -75,8 +75,8 @@ def test_client_and_server_agree_on_answers(rows, k, names, many):
         "an id", TopKQuery(CONTEXT, 1), dict.fromkeys(names[:many], OutputFormat(binary=True))
     )
     content, headers = InferCodec(MANIFEST).encode(request, top)
-    told = Told(200, {name.decode(): value.decode() for name, value in headers}, content)
-    outputs, normalizer = exchange.read_outputs(told)
+    response = exchange.Response(200, {name.decode(): value.decode() for name, value in headers}, content)
+    outputs, normalizer = exchange.read_outputs(response)
     assert list(outputs) == names[:many]
     assert normalizer == "exact"
     assert all(np.array_equal(values, getattr(top, name)) for name, values in outputs.items())
@@ -228,4 +228,4 @@ def test_mutated_requests_are_read_or_refused(data):
 def test_nonsense_answers_become_a_server_error(content, header):
     headers = {} if header is None else {LENGTH_HEADER.lower(): header}
     with pytest.raises(ServerError):
-        exchange.read_outputs(Told(200, headers, content))
+        exchange.parse_outputs(Response(200, headers, content))

@@ -1,4 +1,4 @@
-"""Files of answers, written part by part: npz, npy, safetensors."""
+"""Files of top-k results, written part by part: npz, npy of records, safetensors."""
 
 from __future__ import annotations
 
@@ -18,20 +18,23 @@ import numpy as np
 from shortlist.core.arrays import Array
 from shortlist.errors import BadInput, ShortlistError
 
-from .context_files import COPIED, RECORDS, SAFETENSORS
+SAFETENSORS_NAMES = {"<i8": "I64", "<i4": "I32", "<f4": "F32", "<f2": "F16"}  # of numpy's dtypes
+COPY_BYTES = 1 << 20  # copied at a time
+RECORD_ROWS = 65_536  # rows of an npy written at a time
 
 
 class ArrayFile:
-    """Arrays of n rows each, arriving some rows at a time, that become one npy, npz or safetensors file at the end.
+    """A file of several arrays of n rows each, which are added some rows at a time and put together at the end.
 
-    Rows wait in files without a name beside the output, so memory holds one part and a killed run leaves nothing.
+    Until then the rows are in unnamed files beside the output: memory holds one part, and a run that is killed leaves
+    nothing behind.
     """
 
     def __init__(self, path: Path, rows: int, columns: Mapping[str, tuple[np.dtype[Any], tuple[int, ...]]]) -> None:
-        """columns: dtype and shape of one row, by name. Raises BadInput, ShortlistError when the disk refuses."""
+        """columns: dtype and shape of one row, by name. Raises BadInput, ShortlistError where the disk refuses."""
         check_suffix(path)
         self.path = path
-        with writing(path):
+        with name_write_errors(path):
             self.columns = {
                 name: Column(dtype, (rows, *shape), TemporaryFile(dir=path.parent))  # noqa: SIM115  # see __exit__
                 for name, (dtype, shape) in columns.items()
@@ -39,14 +42,14 @@ class ArrayFile:
 
     def add(self, arrays: Mapping[str, Array]) -> None:
         """Append rows [m, ...] of every column; raises ShortlistError."""
-        with writing(self.path):
+        with name_write_errors(self.path):
             for name, column in self.columns.items():
                 column.file.write(np.ascontiguousarray(arrays[name], column.dtype).tobytes())
 
     def finish(self) -> None:
         """Write the file, whole or not at all; raises ShortlistError."""
         unfinished = self.path.with_name(f".{self.path.name}.unfinished")
-        with writing(self.path):
+        with name_write_errors(self.path):
             try:
                 with unfinished.open("wb") as file:
                     WRITERS[self.path.suffix](file, self.columns)
@@ -64,7 +67,7 @@ class ArrayFile:
 
 @dataclass(frozen=True)
 class Column:
-    """An array of `shape`, its rows in `file` so far."""
+    """An array of `shape` whose rows are in `file`, as far as they were added."""
 
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
@@ -73,31 +76,23 @@ class Column:
     def copy_to(self, out: IO[bytes]) -> None:
         """Append all rows to `out`."""
         self.file.seek(0)
-        shutil.copyfileobj(self.file, out, COPIED)
+        shutil.copyfileobj(self.file, out, COPY_BYTES)
 
     @property
     def nbytes(self) -> int:
-        """Of all rows."""
+        """The size of all rows in bytes."""
         return math.prod(self.shape) * self.dtype.itemsize
 
 
-def write_arrays(path: Path, arrays: Mapping[str, Array]) -> None:
-    """Write arrays of equally many rows, by the name's end; raises BadInput, ShortlistError when the disk refuses."""
-    rows = len(next(iter(arrays.values())))
-    with ArrayFile(path, rows, {name: (array.dtype, array.shape[1:]) for name, array in arrays.items()}) as file:
-        file.add(arrays)
-        file.finish()
-
-
 def check_suffix(path: Path) -> None:
-    """Raise BadInput where no file of that kind can be written."""
+    """Raise BadInput if the name's suffix is not that of a format that can be written."""
     if path.suffix not in WRITERS:
         raise BadInput(f"{path} must end in {', '.join(WRITERS)}")
 
 
 @contextmanager
-def writing(path: Path) -> Iterator[None]:
-    """Turns a full disk or a folder that cannot be written into one sentence."""
+def name_write_errors(path: Path) -> Iterator[None]:
+    """Turn an OSError, as of a full disk, into a ShortlistError that names `path`."""
     try:
         yield
     except OSError as error:
@@ -105,7 +100,7 @@ def writing(path: Path) -> Iterator[None]:
 
 
 def write_npz(file: IO[bytes], columns: Columns) -> None:
-    """One npy for every column."""
+    """Write an npz: one npy for every column."""
     with zipfile.ZipFile(file, "w") as archive:
         for name, column in columns.items():
             with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
@@ -114,12 +109,12 @@ def write_npz(file: IO[bytes], columns: Columns) -> None:
 
 
 def write_safetensors(file: IO[bytes], columns: Columns) -> None:
-    """One tensor for every column."""
+    """Write a safetensors file: one tensor for every column."""
     entries, end = {}, 0
     for name, column in columns.items():
         begin, end = end, end + column.nbytes
         entries[name] = {
-            "dtype": SAFETENSORS[column.dtype.str], "shape": column.shape, "data_offsets": [begin, end]
+            "dtype": SAFETENSORS_NAMES[column.dtype.str], "shape": column.shape, "data_offsets": [begin, end]
         }  # fmt: skip
     text = json.dumps(entries).encode()
     text += b" " * (-len(text) % 8)  # tensors begin at a multiple of 8
@@ -129,14 +124,14 @@ def write_safetensors(file: IO[bytes], columns: Columns) -> None:
 
 
 def write_npy(file: IO[bytes], columns: Columns) -> None:
-    """One record a row, its fields the columns."""
+    """Write an npy of one record for each row, whose fields are the columns."""
     record = np.dtype([(name, column.dtype, column.shape[1:]) for name, column in columns.items()])
     total = next(iter(columns.values())).shape[0]
     write_npy_header(file, record, (total,))
     for column in columns.values():
         column.file.seek(0)
-    for start in range(0, total, RECORDS):
-        records = np.empty(min(RECORDS, total - start), record)
+    for start in range(0, total, RECORD_ROWS):
+        records = np.empty(min(RECORD_ROWS, total - start), record)
         for name, column in columns.items():
             content = column.file.read(records[name].nbytes)
             records[name] = np.frombuffer(content, column.dtype).reshape(records[name].shape)
@@ -144,7 +139,7 @@ def write_npy(file: IO[bytes], columns: Columns) -> None:
 
 
 def write_npy_header(file: IO[bytes], dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
-    """What stands before the numbers of an npy."""
+    """Write an npy's header; the numbers follow it."""
     header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
     np.lib.format.write_array_header_1_0(file, header)
 

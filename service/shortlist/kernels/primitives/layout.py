@@ -1,0 +1,76 @@
+"""How bytes of weights are laid out in memory, so that one VNNI instruction reads a whole cache line of them.
+
+A block holds `LANES` classes. Its line s holds, for each of them, the weights of columns 4 s to 4 s + 3: the
+instruction multiplies them with the same four bytes of a context and adds the products to 16 sums, one for each class.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import reduce
+
+import numpy as np
+import numpy.typing as npt
+
+from shortlist.core.results import FloatArray
+
+LANES = 16  # classes whose products one instruction sums, side by side
+LANE_BYTES = 4  # bytes of each class that one instruction multiplies and adds
+LINE_BYTES = LANES * LANE_BYTES  # bytes that one instruction reads: a cache line
+ZERO_POINT = 128  # int8 weights are stored as unsigned bytes, this much larger
+TWO_BIT_MAX = 3  # a stored weight u of 2 bits stands for the odd number 2 u - 3; also the mask of its bits
+WEIGHTS_PER_BYTE = 4  # of 2 bits
+TWO_BIT_COLUMNS = WEIGHTS_PER_BYTE * LANE_BYTES  # columns of 2-bit weights in one line
+
+Bytes = npt.NDArray[np.uint8]
+
+
+def pad_to_lines(values: Bytes) -> Bytes:
+    """Pad rows [m, W] with zeros, so that each begins at a cache line and is a multiple of LINE_BYTES long."""
+    count, width = values.shape
+    padded = allocate_lines((count, -(-width // LINE_BYTES) * LINE_BYTES))
+    padded[:, :width], padded[:, width:] = values, 0
+    return padded
+
+
+def allocate_lines(shape: tuple[int, ...]) -> Bytes:
+    """Allocate uint8 of this shape at the begin of a cache line, uninitialised; a large array gets large pages."""
+    size = math.prod(shape)
+    memory = np.empty(size + LINE_BYTES, np.uint8)
+    start = -memory.ctypes.data % LINE_BYTES
+    return memory[start : start + size].reshape(shape)
+
+
+def arrange_blocks(values: Bytes) -> Bytes:
+    """Arrange rows [LANES n, W] in blocks [n, W / LANE_BYTES, LANES, LANE_BYTES], each beginning at a cache line."""
+    count, width = values.shape
+    blocks = values.reshape(count // LANES, LANES, width // LANE_BYTES, LANE_BYTES).transpose(0, 2, 1, 3)
+    aligned = allocate_lines(blocks.shape)
+    aligned[...] = blocks
+    return aligned
+
+
+def arrange_records(previews: Bytes, scale: FloatArray, fine: Bytes, fine_scale: FloatArray) -> Bytes:
+    """Join the blocks of two matrices to records [n, bytes of both blocks], so that they are read in one run.
+
+    A record is: LANES of `scale` [LANES n] float32, LANES of `fine_scale` [LANES n] float32, a block of `previews`
+    [n, W / LANE_BYTES, LANES, LANE_BYTES] as of `arrange_blocks`, a block of `fine` [n, ., LANES, LANE_BYTES] as of
+    `pack_two_bits`.
+    """
+    parts = scale.view(np.uint8), fine_scale.view(np.uint8), previews, fine
+    lines = [part.reshape(len(previews), part.size // len(previews)) for part in parts]
+    records = allocate_lines((len(previews), sum(line.shape[1] for line in lines)))
+    np.concatenate(lines, axis=1, out=records)
+    return records
+
+
+def pack_two_bits(values: npt.NDArray[np.int8]) -> Bytes:
+    """Pack weights -3, -1, 1, 3 [LANES n, W] into 2 bits each: [n, W / TWO_BIT_COLUMNS, LANES, LANE_BYTES].
+
+    W is a multiple of TWO_BIT_COLUMNS. The lowest two bits of a line hold its first four columns, the next two bits the
+    next four, and so on.
+    """
+    steps = arrange_blocks(((values.astype(np.int16) + TWO_BIT_MAX) // 2).astype(np.uint8))
+    packed = allocate_lines((len(steps), steps.shape[1] // WEIGHTS_PER_BYTE, LANES, LANE_BYTES))
+    packed[...] = reduce(np.bitwise_or, [steps[:, i::WEIGHTS_PER_BYTE] << 2 * i for i in range(WEIGHTS_PER_BYTE)])
+    return packed
