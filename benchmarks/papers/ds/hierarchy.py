@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 from shortlist_exporter.commands.progress import Report
-from shortlist_models.ds.gate import apart
+from shortlist_models.ds.gate import separate_directions
 from shortlist_models.ds.mitosis import clone
 from shortlist_models.ds.softmax import DSOptions, DSSoftmax
 from torch import Tensor, nn
@@ -195,7 +195,7 @@ def multiply(
         contexts = network.eval().contexts(hierarchy.items(SAMPLE, TEST_SEED + 1)[0])
     network.train()
     generator = torch.Generator().manual_seed(seed)
-    clone(network.head, contexts, generator, optimizer, children=children, noise=NOISE, directions=apart)
+    clone(network.head, contexts, generator, optimizer, children=children, noise=NOISE, directions=separate_directions)
 
 
 @torch.no_grad()

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from onnx import TensorProto, helper
 from shortlist.runtime.session import Graph
-from shortlist_models.adaptive.cutoffs import Sample, least_seconds
+from shortlist_models.adaptive.cost_model import Sample, time_call
 
 from .builder import GraphBuilder, value
 
@@ -42,7 +42,7 @@ def timed(graph: Graph, context: np.ndarray[tuple[int, int], np.dtype[np.float32
         for _ in range(CALLS):
             graph(**inputs)
 
-    return least_seconds(calls) / CALLS
+    return time_call(calls) / CALLS
 
 
 def write_product(folder: Path, weight: np.ndarray[tuple[int, int], np.dtype[np.float32]]) -> Path:

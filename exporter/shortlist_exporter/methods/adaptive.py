@@ -12,23 +12,22 @@ import torch
 from pydantic import Field
 from shortlist.bundle.manifest import Normalizer
 from shortlist.errors import BadInput
+from shortlist_models.adaptive.cost_model import fit_cost_model, time_training
 from shortlist_models.adaptive.cutoffs import (
     Cuts,
     Layer,
-    best_cuts,
-    cut_points,
-    fastest,
-    fit,
-    opening_shares,
-    training_samples,
+    choose_cuts,
+    choose_fastest,
+    list_cut_points,
+    measure_opening_shares,
 )
 from shortlist_models.adaptive.softmax import (
     AdaptiveSoftmax,
     check_cutoffs,
     check_sorted,
     check_widths,
-    frequency_order,
-    widths_of,
+    compute_tail_widths,
+    order_by_frequency,
 )
 from shortlist_models.adaptive.tail_preview import TailPreview
 from shortlist_models.adaptive.training import TrainOptions, train_head
@@ -78,7 +77,7 @@ class AdaptiveMethod:
         """Classes by falling frequency in the targets, cutoffs, then training; raises BadInput."""
         chosen = parsed(AdaptiveOptions, options)
         contexts, targets = pair_of(examples, dense)
-        order = frequency_order(targets, dense.classes)
+        order = order_by_frequency(targets, dense.classes)
         with one_sentence():
             cutoffs = cutoffs_of(chosen, dense, contexts, targets, order, progress)
             torch.manual_seed(seed)
@@ -94,7 +93,7 @@ class AdaptiveMethod:
         """The state dict of torch's module or of this project's; `order` [V] maps its positions to the user's ids."""
         chosen = parsed(AdaptiveOptions, options)
         with one_sentence():
-            module = AdaptiveSoftmax.of_state(state)
+            module = AdaptiveSoftmax.from_state(state)
             if examples.targets is not None and module.n_classes == dense.classes:
                 counts = torch.bincount(torch.from_numpy(examples.targets), minlength=dense.classes)
                 check_sorted(counts[module.order], module.cutoffs[:-1])
@@ -170,7 +169,7 @@ def cutoffs_of(
     if options.cutoffs:
         given = parsed_numbers("cutoffs", options.cutoffs)
         check_cutoffs(dense.classes, given)
-        check_widths(widths_of(dense.dim, len(given), options.div_value))
+        check_widths(compute_tail_widths(dense.dim, len(given), options.div_value))
         return given
     kept = kept_cutoffs(options.checkpoint)
     if kept:
@@ -186,22 +185,24 @@ def kept_cutoffs(checkpoint: str) -> list[int]:
     """Of a training that was interrupted: measured times differ from run to run, and it is to go on."""
     if not checkpoint or not Path(checkpoint).is_file():
         return []
-    return AdaptiveSoftmax.of_state(torch.load(checkpoint, weights_only=True)["module"]).cutoffs[:-1]
+    return AdaptiveSoftmax.from_state(torch.load(checkpoint, weights_only=True)["module"]).cutoffs[:-1]
 
 
 def planned(options: AdaptiveOptions, dense: Dense, contexts: Tensor, counts: Tensor, order: Tensor) -> Cuts:
     """The least predicted time on this machine, for serving one row at a time or for training."""
-    points, tails = cut_points(counts), range(1, options.tails + 1)
+    points, tails = list_cut_points(counts), range(1, options.tails + 1)
     if options.planned_for == "training":
         layer = Layer(dense.classes, dense.dim, options.batch, options.div_value)
-        model = fit(training_samples(dense.dim, options.batch))
-        return fastest(best_cuts(model, layer, counts, points, tails=tails))
+        model = fit_cost_model(time_training(dense.dim, options.batch))
+        return choose_fastest(choose_cuts(model, layer, counts, points, tails=tails))
     layer = Layer(dense.classes, dense.dim, 1, options.div_value)
     step = max(1, len(contexts) // CALIBRATION)
     with torch.inference_mode():
         logprobs = torch_dense(dense).log_prob(contexts[::step])[:, order]
-        openings = opening_shares(logprobs, points, min(options.planned_k, dense.classes))
-    return fastest(best_cuts(fit(serving_samples(dense.dim)), layer, counts, points, openings, tails))
+        openings = measure_opening_shares(logprobs, points, min(options.planned_k, dense.classes))
+    return choose_fastest(
+        choose_cuts(fit_cost_model(serving_samples(dense.dim)), layer, counts, points, openings, tails)
+    )
 
 
 def never(targets: Tensor, classes: int) -> int:
@@ -234,7 +235,7 @@ def previews_of(module: AdaptiveSoftmax, contexts: Tensor, options: AdaptiveOpti
     previews = {}
     for number, (narrow, last) in enumerate(module.tail_layers()):
         if 0 < options.preview < len(narrow) and options.full_view < len(last):
-            previews[number] = TailPreview.of(last, contexts @ narrow.T, options.preview, options.full_view)
+            previews[number] = TailPreview.fit(last, contexts @ narrow.T, options.preview, options.full_view)
     return previews
 
 
@@ -249,7 +250,7 @@ def opened_shares(module: AdaptiveSoftmax, contexts: Tensor, k: int) -> list[flo
 
 def multiply_adds(module: AdaptiveSoftmax, opened: Sequence[float], previews: dict[int, TailPreview]) -> float:
     """Of a query, with the previews' savings."""
-    total = module.multiply_adds(opened)
+    total = module.count_multiply_adds(opened)
     for number, preview in previews.items():
         (classes, width), kept = module.tail_layers()[number][1].shape, preview.full_view
         previewed = preview.projection.shape[1] * (width + classes) + kept * width

@@ -12,7 +12,7 @@ from pydantic import Field
 from shortlist.bundle.manifest import Normalizer
 from shortlist.errors import BadInput
 from shortlist_models import context_basis
-from shortlist_models.rescored.cascade import CascadeSoftmax, by_frequency
+from shortlist_models.rescored.cascade import CascadeSoftmax, order_by_best_classes
 
 from shortlist_exporter.core.layer import torch_dense
 from shortlist_exporter.core.types import Cost, FloatArray, Progress, quiet
@@ -56,7 +56,7 @@ class CascadeMethod:
             assert chosen.candidates is not None
             basis = context_basis(own.weight, rows, chosen.width)
             progress("order of classes", 1, 3)
-            order = by_frequency(own, rows[picked[:FREQUENCY_ROWS]])
+            order = order_by_best_classes(own, rows[picked[:FREQUENCY_ROWS]])
             common = len(order) if len(order) <= SMALL else max(1, round(len(order) * chosen.common))
             module = CascadeSoftmax(own, basis, order, common, chosen.candidates, chosen.full_view)
             progress("screen and tail", 2, 3)

@@ -12,7 +12,7 @@ from pydantic import Field
 from shortlist.bundle.manifest import Normalizer
 from shortlist.errors import BadInput
 from shortlist_models import FullSoftmax
-from shortlist_models.ds.options import Examples, Trained, TrainOptions, as_dense
+from shortlist_models.ds.options import Examples, Trained, TrainOptions, make_dense_options
 from shortlist_models.ds.softmax import DSOptions, DSSoftmax
 from shortlist_models.ds.training import train
 
@@ -170,7 +170,7 @@ def retrained(
     dense: Dense, fit: Examples, validation: Examples, options: TrainOptions, trained: Trained, progress: Progress
 ) -> DSSoftmax:
     """A dense softmax, as one expert, trained on from the same start, as long and in the same way."""
-    same = as_dense(options, round(trained.history[-1]["epoch"] * len(fit.contexts)))
+    same = make_dense_options(options, round(trained.history[-1]["epoch"] * len(fit.contexts)))
     return train(torch_dense(dense), fit, validation, same, None, progress).module.cpu()
 
 

@@ -11,7 +11,7 @@ import torch
 from pydantic import Field
 from shortlist.bundle.manifest import Normalizer
 from shortlist.errors import BadInput
-from shortlist_models.ds.preview import PreviewedDS, previews_of
+from shortlist_models.ds.preview import PreviewedDS, fit_previews
 from shortlist_models.ds.softmax import DSSoftmax
 
 from shortlist_exporter.core.types import Cost
@@ -49,7 +49,7 @@ class DsSvdMethod(DsMethod):
         if width > dense.dim:
             raise BadInput(f"option width={width} is over d = {dense.dim}: choose a narrower preview")
         contexts = torch.from_numpy(examples.contexts)
-        previews = previews_of(module, contexts, options.over, width, weighted=options.basis == "context")
+        previews = fit_previews(module, contexts, options.over, width, weighted=options.basis == "context")
         if not previews:
             largest = max(module.sizes)
             sentence = f"no expert has over {options.over} classes (the largest {largest}), so none is previewed"

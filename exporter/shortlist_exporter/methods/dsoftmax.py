@@ -10,9 +10,9 @@ import torch
 from pydantic import Field
 from shortlist.bundle.manifest import Normalizer
 from shortlist.errors import BadInput
-from shortlist_models.adaptive.cutoffs import least_coverage, smoothed
+from shortlist_models.adaptive.cutoffs import min_coverage, smooth_shares
 from shortlist_models.adaptive.dsoftmax import DSoftmax
-from shortlist_models.adaptive.softmax import frequency_order
+from shortlist_models.adaptive.softmax import order_by_frequency
 from shortlist_models.adaptive.training import TrainOptions, train_head
 from torch import Tensor
 
@@ -54,7 +54,7 @@ class DsoftmaxMethod:
         """Classes by falling frequency in the targets, then training; raises BadInput."""
         chosen = parsed(DsoftmaxOptions, options)
         contexts, targets = pair_of(examples, dense)
-        order = frequency_order(targets, dense.classes)
+        order = order_by_frequency(targets, dense.classes)
         cutoffs = cutoffs_of(chosen, torch.bincount(targets, minlength=dense.classes)[order])
         with one_sentence():
             torch.manual_seed(seed)
@@ -70,7 +70,7 @@ class DsoftmaxMethod:
         del examples
         chosen = parsed(DsoftmaxOptions, options)
         with one_sentence():
-            module = DSoftmax.of_state(state)
+            module = DSoftmax.from_state(state)
         check_shape((len(module.order), module.dim), dense)
         return finished(module, chosen, {})
 
@@ -90,8 +90,8 @@ def cutoffs_of(options: DsoftmaxOptions, counts: Tensor) -> list[int]:
     """Those given, or where the adaptive softmax' tails might begin at the earliest."""
     if options.cutoffs:
         return parsed_numbers("cutoffs", options.cutoffs)
-    covered = smoothed(counts).cumsum(0)
-    found = {int((covered < least_coverage(bucket, NARROWER)).sum()) + 1 for bucket in range(BUCKETS - 1)}
+    covered = smooth_shares(counts).cumsum(0)
+    found = {int((covered < min_coverage(bucket, NARROWER)).sum()) + 1 for bucket in range(BUCKETS - 1)}
     cutoffs = sorted(found - {len(counts)})
     if not cutoffs:
         raise BadInput(f"{len(counts)} classes are too few to tell frequent from rare: choose --set cutoffs=...")
@@ -107,7 +107,7 @@ def widths_of(options: DsoftmaxOptions, dim: int, buckets: int) -> list[int]:
 
 def finished(module: DSoftmax, options: DsoftmaxOptions, said: dict[str, Any]) -> Fitted:
     """What the manifest says."""
-    macs = module.multiply_adds() / (module.dim * len(module.order))
+    macs = module.count_multiply_adds() / (module.dim * len(module.order))
     said |= options.model_dump(exclude={"checkpoint", "cutoffs", "widths"})
     said |= {"cutoffs": module.cutoffs[:-1], "widths": module.widths}
     notes = (f"{said['never']} classes never occur in the targets: they rank last",) if said.get("never") else ()

@@ -15,7 +15,7 @@ from shortlist.bundle.reader import GRAPHS
 from shortlist.errors import BadInput
 from shortlist.plans.grouped import DIGITS, OPENED
 from shortlist_models import context_basis
-from shortlist_models.rescored.grouped import GroupedSoftmax, Widths, similar_classes
+from shortlist_models.rescored.grouped import GroupedSoftmax, Widths, group_similar_classes
 
 from shortlist_exporter.core.layer import torch_dense
 from shortlist_exporter.core.types import Cost, FloatArray, Progress, quiet
@@ -66,7 +66,7 @@ class GroupedMethod:
             progress("groups", 1, 3)
             real = torch.from_numpy(np.setdiff1d(np.arange(dense.classes), dense.padded))
             bias = None if own.bias is None else own.bias[real]
-            groups = similar_classes(basis.preview[real], bias, chosen.groups or 1, seed)
+            groups = group_similar_classes(basis.preview[real], bias, chosen.groups or 1, seed)
             module = GroupedSoftmax(own, basis, real, groups, widths, seed)
             progress("tail", 2, 3)
             module.fit_tail(rows[picked[:CALIBRATION_ROWS]])

@@ -11,7 +11,7 @@ from pydantic import Field
 from shortlist.bundle.manifest import Normalizer
 from shortlist.errors import BadInput
 from shortlist_models import context_basis
-from shortlist_models.l2s.candidate_sets import Background, Labels, ScreenOptions
+from shortlist_models.l2s.candidate_sets import Background, BestClasses, ScreenOptions
 from shortlist_models.l2s.screened import ScreenedSoftmax, SecondStage
 from shortlist_models.l2s.training import train_screen
 
@@ -110,7 +110,7 @@ def calibrated(
     module.probes, module.probe_margin = chosen.probes, module.calibrate_margin(sample, chosen.second_probe)
     if not chosen.tail_rank:
         module.calibrate_tail(sample)
-    candidates = module.candidates(sample)
+    candidates = module.count_candidates(sample)
     said = chosen.model_dump(exclude={"checkpoint", "second_stage", "full_view"})
     said |= {"second_stage": chosen.second_stage != "none", "full_view": chosen.full_view or 0}
     said |= {"dense_margin": module.calibrate_margin(sample, chosen.fallback), "probe_margin": module.probe_margin}
@@ -169,14 +169,14 @@ def parsed_ids(text: str) -> list[int]:
         raise BadInput(f"option always={text} is no list of ids: write 1,2,3") from None
 
 
-def exact_labels(dense: Dense, contexts: torch.Tensor, depth: int, progress: Progress) -> Labels:
+def exact_labels(dense: Dense, contexts: torch.Tensor, depth: int, progress: Progress) -> BestClasses:
     """The dense layer's best `depth` classes of every context."""
     module, parts = torch_dense(dense), []
     with torch.inference_mode():
         for start in range(0, len(contexts), CHUNK):
             parts.append(module.logits(contexts[start : start + CHUNK]).topk(depth, dim=1).indices)
             progress("exact labels", min(start + CHUNK, len(contexts)), len(contexts))
-    return Labels(torch.cat(parts).clone(), dense.classes)
+    return BestClasses(torch.cat(parts).clone(), dense.classes)
 
 
 def background_of(dense: Dense, contexts: torch.Tensor, rows: int, seed: int, progress: Progress) -> Background | None:
@@ -212,7 +212,7 @@ def screen_options(options: L2sOptions, seed: int) -> ScreenOptions:
     )
 
 
-def always_of(options: L2sOptions, labels: Labels) -> torch.Tensor | None:
+def always_of(options: L2sOptions, labels: BestClasses) -> torch.Tensor | None:
     """Ids that every set holds."""
     frequent = torch.bincount(labels.ids.reshape(-1), minlength=labels.classes).argsort(descending=True, stable=True)
     ids = torch.cat([frequent[: options.always_top], torch.tensor(parsed_ids(options.always), dtype=torch.int64)])
@@ -231,7 +231,7 @@ def second_stage_of(options: L2sOptions, dense: Dense, contexts: torch.Tensor) -
     assert options.width is not None
     assert options.full_view is not None
     basis = context_basis(torch.from_numpy(dense.weight), contexts, options.width)
-    return SecondStage.of(basis, options.full_view)
+    return SecondStage.from_basis(basis, options.full_view)
 
 
 def cost(dense: Dense, options: L2sOptions, mean: float) -> Cost:

@@ -310,7 +310,7 @@ def steady_seconds(rows, classes, width, device):
 
 
 def test_cutoffs_are_chosen_and_an_interrupted_export_goes_on_with_them(tmp_path, monkeypatch):
-    monkeypatch.setattr("shortlist_models.adaptive.cutoffs.step_seconds", steady_seconds)
+    monkeypatch.setattr("shortlist_models.adaptive.cost_model.time_step", steady_seconds)
     state = tmp_path / "state.pt"
     options = {**OPTIONS, "cutoffs": "", "batch": "512", "checkpoint": str(state), "planned_for": "training"}
     layer = make_dense(20_000, 64)
@@ -324,7 +324,7 @@ def test_cutoffs_are_chosen_and_an_interrupted_export_goes_on_with_them(tmp_path
     with pytest.raises(KeyboardInterrupt):
         export(layer, sample, tmp_path / "lm" / "1", Request("adaptive", options, threads=1), stop)
     assert not (tmp_path / "lm").exists()
-    kept = AdaptiveSoftmax.of_state(torch.load(state, weights_only=True)["module"])
+    kept = AdaptiveSoftmax.from_state(torch.load(state, weights_only=True)["module"])
     stages = []
     found = export(
         layer, sample, tmp_path / "lm" / "1", Request("adaptive", options, threads=1),
