@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 from shortlist_exporter.commands.progress import Report
-from shortlist_exporter.graphs.serving_cost import serving_samples
+from shortlist_exporter.graphs.serving_cost import time_serving
 from shortlist_models import FullSoftmax
 from shortlist_models.adaptive.cost_model import CostModel, fit_cost_model
 from shortlist_models.adaptive.cutoffs import (
@@ -77,7 +77,7 @@ def chosen(dense: FullSoftmax, fit_rows: Sample, cache: Path) -> Choice:
         logprobs = dense.log_prob(fit_rows.contexts[::step])[:, fit_rows.order]
         points = list_cut_points(fit_rows.counts)
         classes, dim = dense.weight.shape
-        model = fit_cost_model(serving_samples(dim))
+        model = fit_cost_model(time_serving(dim))
         found = choose_cuts(
             model, Layer(classes, dim), fit_rows.counts, points, measure_opening_shares(logprobs, points, K)
         )

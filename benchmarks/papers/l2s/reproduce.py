@@ -17,10 +17,9 @@ from shortlist.bundle.reader import Bundle
 from shortlist.errors import ShortlistError
 from shortlist.head import Head
 from shortlist_exporter.commands.progress import Report, progress_bar
-from shortlist_exporter.core.layer import torch_dense
 from shortlist_exporter.export.request import Request
 from shortlist_exporter.export.run import export
-from shortlist_exporter.methods.l2s import exact_labels
+from shortlist_exporter.methods.l2s import find_best_classes
 from shortlist_exporter.verify.quality import precision
 from shortlist_models.l2s.candidate_sets import BestClasses, ScreenOptions, choose_candidate_sets
 from shortlist_models.l2s.screened import ScreenedSoftmax
@@ -78,7 +77,7 @@ def sample_of(data: DataSet, words: int, cache: Path, report: Report) -> tuple[S
     kept = cache / f"labels-{words}.pt"
     fit = torch.from_numpy(data.fit.contexts)
     if not kept.is_file():
-        torch.save(exact_labels(data.dense, fit, DEPTH, report).ids, kept)
+        torch.save(find_best_classes(data.dense, fit, DEPTH, report).ids, kept)
     assert data.fit.targets is not None
     assert data.test.targets is not None
     labels = BestClasses(torch.load(kept, weights_only=True), data.dense.classes)
@@ -126,7 +125,7 @@ def trained(fit: Sample, options: ScreenOptions, cache: Path, report: Report) ->
 
 def module_of(data: DataSet, screened: Screen, fit: Sample, second_probe: float = 0.0) -> ScreenedSoftmax:
     """The softmax behind a screen."""
-    module = ScreenedSoftmax(torch_dense(data.dense), screened.vectors, screened.sets, 1, None)
+    module = ScreenedSoftmax(data.dense.module, screened.vectors, screened.sets, 1, None)
     module.probe_margin = module.calibrate_margin(fit.contexts[:20_000], second_probe)
     return module
 

@@ -23,7 +23,7 @@ from shortlist_exporter.capture.run import capture, read_texts, write_head, writ
 
 from .progress import progress_bar
 
-SUFFIX = ".safetensors"
+OUTPUT_SUFFIX = ".safetensors"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -56,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
         if args.weights_out:
             write_head(args.weights_out, model.dense, args.model.name)
         if args.labels_out:
-            write_labels(args.labels_out, model.labels())
+            write_labels(args.labels_out, model.print_tokens())
         rows = capture(
             model,
             args.text,
@@ -74,14 +74,14 @@ def run(args: argparse.Namespace) -> int:
 
 def check_outputs(args: argparse.Namespace) -> None:
     """Raise BadInput where an output would replace an input or another output, or its name says another format."""
-    taken = {path.resolve() for path in (args.model, *args.text)}
+    used_paths = {path.resolve() for path in (args.model, *args.text)}
     for flag, out in (("--out", args.out), ("--weights-out", args.weights_out), ("--labels-out", args.labels_out)):
         if out is None:
             continue
-        if flag != "--labels-out" and out.suffix != SUFFIX:
-            raise BadInput(f"{flag} {out} must end in {SUFFIX}, which is what is written")
-        if out.resolve() in taken:
+        if flag != "--labels-out" and out.suffix != OUTPUT_SUFFIX:
+            raise BadInput(f"{flag} {out} must end in {OUTPUT_SUFFIX}, which is what is written")
+        if out.resolve() in used_paths:
             raise BadInput(f"{flag} {out} is named twice: it would be replaced, so choose another file")
         if args.model.resolve() in out.resolve().parents:
             raise BadInput(f"{flag} {out} lies in the model's folder, which is left as it is: choose another folder")
-        taken.add(out.resolve())
+        used_paths.add(out.resolve())

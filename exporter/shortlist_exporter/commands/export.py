@@ -22,7 +22,7 @@ from shortlist.bundle.manifest import Manifest, TargetQuality
 from shortlist.cli.arguments import natural, positive, share
 from shortlist.errors import BadInput, NotFound
 
-from shortlist_exporter.capture.labels import labels_from
+from shortlist_exporter.capture.labels import read_labels
 from shortlist_exporter.export.request import Request
 from shortlist_exporter.export.run import export
 from shortlist_exporter.inputs.sources import Contexts, Dense, load_contexts, load_dense
@@ -30,7 +30,7 @@ from shortlist_exporter.methods.registry import METHODS
 
 from .progress import progress_bar
 
-WEIGHTS = (
+WEIGHTS_HELP = (
     "the layer: safetensors (weight [V, d], bias [V]), npy, torch state dict (.pt .pth .bin), ONNX or GGUF model, "
     "or a Hugging Face folder"
 )
@@ -46,7 +46,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def configure_layer(parser: argparse.ArgumentParser) -> None:
     """What a head is made from, and where it goes."""
     add = parser.add_argument
-    add("--weights", type=Path, required=True, metavar="FILE_OR_FOLDER", help=WEIGHTS)
+    add("--weights", type=Path, required=True, metavar="FILE_OR_FOLDER", help=WEIGHTS_HELP)
     add("--tensor", metavar="NAME", help="the weight's name in that file (default: the output layer's)")
     add("--bias-tensor", metavar="NAME", help="the bias's name (default: the one beside the weight, if any)")
     add("--bias", type=Path, metavar="FILE", help="npy or safetensors of the bias [V], from a file of its own")
@@ -100,22 +100,23 @@ def configure_bundle(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Export, show the quality, return 0."""
     request = replace(
-        bundle_of(args),
+        make_request(args),
         method=args.method,
-        options=dict(pair(option) for option in args.options) | ({"device": args.device} if args.device else {}),
-        promise={k: least for k, least in ((1, args.min_p1), (5, args.min_p5)) if least is not None},
+        options=dict(parse_option(option) for option in args.options)
+        | ({"device": args.device} if args.device else {}),
+        promise={k: share for k, share in ((1, args.min_p1), (5, args.min_p5)) if share is not None},
         head=args.head,
     )
     with progress_bar("reading") as report:
-        dense, contexts = layer_of(args)
-        manifest = export(dense, contexts, args.out, with_labels(args, request, dense), report)
+        dense, contexts = load_layer(args)
+        manifest = export(dense, contexts, args.out, add_labels(args, request, dense), report)
     for note in manifest.provenance.get("notes", []):
         Console(stderr=True).print(f"note: {note}", highlight=False, markup=False, soft_wrap=True)
-    Console(file=sys.stdout).print(summary(manifest, args.out))
+    Console(file=sys.stdout).print(make_summary(manifest, args.out))
     return 0
 
 
-def bundle_of(args: argparse.Namespace) -> Request:
+def make_request(args: argparse.Namespace) -> Request:
     """The request's part that `configure_bundle` asks for, labels of a tokenizer left out."""
     return Request(
         labels=load_labels(args.labels),
@@ -129,17 +130,17 @@ def bundle_of(args: argparse.Namespace) -> Request:
     )
 
 
-def layer_of(args: argparse.Namespace) -> tuple[Dense, Contexts]:
+def load_layer(args: argparse.Namespace) -> tuple[Dense, Contexts]:
     """What `configure_layer` asks for, read."""
     return load_dense(args.weights, args.bias, args.tensor, args.bias_tensor), load_contexts(args.contexts)
 
 
-def with_labels(args: argparse.Namespace, request: Request, dense: Dense) -> Request:
+def add_labels(args: argparse.Namespace, request: Request, dense: Dense) -> Request:
     """The request with the labels of a tokenizer, where one was named."""
-    return request if args.labels_from is None else replace(request, labels=labels_from(args.labels_from, dense))
+    return request if args.labels_from is None else replace(request, labels=read_labels(args.labels_from, dense))
 
 
-def pair(option: str) -> tuple[str, str]:
+def parse_option(option: str) -> tuple[str, str]:
     """`name=value` split; raises BadInput."""
     name, equals, value = option.partition("=")
     if not equals or not name:
@@ -162,7 +163,7 @@ def load_labels(path: Path | None) -> list[str] | None:
     return labels
 
 
-def summary(manifest: Manifest, out: Path) -> Table:
+def make_summary(manifest: Manifest, out: Path) -> Table:
     """What was exported and what it promises."""
     quality = manifest.quality
     assert quality is not None
@@ -176,16 +177,16 @@ def summary(manifest: Manifest, out: Path) -> Table:
         "log-prob error": f"{error} ({manifest.normalizer} normaliser)",
         "multiply-adds": f"1/{1 / quality.cost_macs:.1f} of dense",
         "weight bytes read": f"1/{1 / quality.cost_bytes:.1f} of dense",
-        "exact answers": proved(manifest),
+        "exact answers": describe_exact(manifest),
         "answered dense": f"from {crossover} rows a request" if crossover else "never by batch size",
     }.items():
         table.add_row(name, figure)
-    for name, figure in target_rows(quality.targets):
+    for name, figure in describe_targets(quality.targets):
         table.add_row(name, figure)
     return table
 
 
-def proved(manifest: Manifest) -> str:
+def describe_exact(manifest: Manifest) -> str:
     """How exact requests are answered."""
     certificate = manifest.certificate
     if certificate is None:
@@ -196,12 +197,12 @@ def proved(manifest: Manifest) -> str:
     return f"proved, {within}, {certificate.rescored:.0f} classes rescored{until}"
 
 
-def target_rows(targets: TargetQuality | None) -> Iterator[tuple[str, str]]:
+def describe_targets(targets: TargetQuality | None) -> Iterator[tuple[str, str]]:
     """The head on the gold classes, beside dense."""
     if targets is None:
         return
-    named = {"head": targets.head, "dense": targets.dense, "dense, retrained": targets.retrained}
-    for name, figures in named.items():
+    figures_by_name = {"head": targets.head, "dense": targets.dense, "dense, retrained": targets.retrained}
+    for name, figures in figures_by_name.items():
         if figures is not None:
             best = f"{figures.top_1:.4f} / {figures.top_5:.4f} / {figures.top_10:.4f}"
             rest = f", {figures.impossible:.2%} with probability 0" if figures.impossible else ""

@@ -12,9 +12,9 @@ from shortlist.runtime.devices import ort
 from torch import nn
 
 from shortlist_exporter.inputs.sources import Contexts, Dense, check_pair
-from shortlist_exporter.methods.registry import OwnMethod, method_named
+from shortlist_exporter.methods.registry import TrainedMethod, find_method
 
-SEEDS = 1 << 63  # torch takes no larger ones
+SEED_LIMIT = 1 << 63  # torch takes no larger ones
 
 
 @dataclass(frozen=True)
@@ -52,14 +52,14 @@ def check_request(dense: Dense, contexts: Contexts, out: Path, request: Request)
         raise BadInput("every row of the weight is marked as padding: there is no class to answer with")
     if request.max_k is not None and not 1 <= request.max_k <= real:
         raise BadInput(f"max_k is {request.max_k} but the layer has {real} classes: choose 1 to {real}")
-    if not 0 <= request.seed < SEEDS:
+    if not 0 <= request.seed < SEED_LIMIT:
         raise BadInput(f"seed is {request.seed}: give a whole number from 0, under 2**63")
     check_options(dense, request)
 
 
 def check_options(dense: Dense, request: Request) -> None:
     """What the request's own fields must be."""
-    if request.head is not None and not isinstance(method_named(request.method), OwnMethod):
+    if request.head is not None and not isinstance(find_method(request.method), TrainedMethod):
         raise BadInput(f"method {request.method} is fitted to the dense layer: leave --head out")
     for k, least in request.promise.items():
         if not 0 < least <= 1:

@@ -15,13 +15,12 @@ from shortlist.evaluation.canary import check_canary
 from shortlist.head import Head
 from torch import nn
 
-from shortlist_exporter.core.layer import torch_dense
 from shortlist_exporter.core.types import Progress, counter, quiet
 from shortlist_exporter.graphs.bounds import write_certificate
 from shortlist_exporter.inputs.formats import tensor_file, torch_file
 from shortlist_exporter.inputs.sources import Contexts, Dense
 from shortlist_exporter.inputs.splits import Rows, split
-from shortlist_exporter.methods.registry import Fitted, Method, OwnMethod, method_named
+from shortlist_exporter.methods.registry import DenseMethod, Fitted, TrainedMethod, find_method
 from shortlist_exporter.records.report import HELD_OUT
 from shortlist_exporter.report.measure.samples import Sample
 from shortlist_exporter.report.write import write_report
@@ -41,13 +40,13 @@ def export(dense: Dense, contexts: Contexts, out: Path, request: Request, progre
     any of these cases), BundleError.
     """
     check_request(dense, contexts, out, request)
-    method = method_named(request.method)
+    method = find_method(request.method)
     fit_rows, held_rows = split(contexts, request.seed)
-    held = part_of(contexts, held_rows)
+    held = select_rows(contexts, held_rows)
     with writing(out) as folder:
         progress("fit", 0, 1)
-        fitted = fitted_head(method, dense, part_of(contexts, fit_rows), request, progress)
-        reference = torch_dense(dense) if method.reference == "dense" else fitted.module
+        fitted = fit_head(method, dense, select_rows(contexts, fit_rows), request, progress)
+        reference = dense.module if method.reference == "dense" else fitted.module
         progress("graphs", 0, 1)
         graphs = write_graphs(folder, dense, method, fitted, keep_dense=request.keep_dense)
         if request.keep_dense and request.certificate and method.reference == "dense":
@@ -57,35 +56,35 @@ def export(dense: Dense, contexts: Contexts, out: Path, request: Request, progre
         draft = manifest_of(dense, contexts, out, request, method, fitted, graphs)
         count = counter(progress, "exact answers", held.contexts)
         truth = truth_of(reference, held.contexts, min(DEPTH, draft.max_k), count, held.targets)
-        manifest = finish(folder, draft, request, fitted, truth, reference, torch_dense(dense), progress)
+        manifest = finish(folder, draft, request, fitted, truth, reference, dense.module, progress)
         if request.report:
             documents = None if contexts.documents is None else contexts.documents[held_rows]
             add_report(folder, out, request, Sample(HELD_OUT, held.contexts, truth, documents), progress)
         return manifest
 
 
-def part_of(contexts: Contexts, rows: Rows) -> Contexts:
+def select_rows(contexts: Contexts, rows: Rows) -> Contexts:
     """Some rows, with their targets."""
     targets = None if contexts.targets is None else contexts.targets[rows]
     return Contexts(contexts.contexts[rows], targets)
 
 
-def fitted_head(
-    method: Method | OwnMethod, dense: Dense, examples: Contexts, request: Request, progress: Progress
+def fit_head(
+    method: DenseMethod | TrainedMethod, dense: Dense, examples: Contexts, request: Request, progress: Progress
 ) -> Fitted:
     """Fitted to the dense layer; or trained on its own, here or elsewhere."""
-    if not isinstance(method, OwnMethod):
+    if not isinstance(method, TrainedMethod):
         return method.fit(dense, examples.contexts, request.options, request.seed, progress)
     if request.head is None:
         return method.learn(dense, examples, request.options, request.seed, progress)
-    return method.restore(dense, state_of(request.head), examples, request.options)
+    return method.restore(dense, load_state(request.head), examples, request.options)
 
 
-def state_of(head: Path | nn.Module) -> dict[str, torch.Tensor]:
+def load_state(head: Path | nn.Module) -> dict[str, torch.Tensor]:
     """Tensors of a module, of a safetensors file, or of a state dict saved by torch; raises NotFound, BadInput."""
     if isinstance(head, Path):
         torch_made = head.is_file() and head.suffix in (".pt", ".pth", ".bin")
-        read = torch_file.read_tensors(head) if torch_made else tensor_file.read_tensors(head, "weight")
+        read = torch_file.read_torch_tensors(head) if torch_made else tensor_file.read_tensors(head, "weight")
         return dict(read.tensors)
     return {name: value.detach().cpu() for name, value in head.state_dict().items()}
 

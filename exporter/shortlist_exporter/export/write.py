@@ -12,19 +12,19 @@ from shortlist.bundle.reader import CALIBRATION, GRAPHS, INDEX, version_of
 from shortlist.evaluation.canary import CANARY_K
 from shortlist.head import Head
 
-from shortlist_exporter.core.provenance import provenance
+from shortlist_exporter.core.provenance import record_provenance
 from shortlist_exporter.graphs.dense import write_dense, write_rows
 from shortlist_exporter.inputs.sources import Contexts, Dense
-from shortlist_exporter.methods.registry import Fitted, Method, OwnMethod
+from shortlist_exporter.methods.registry import DenseMethod, Fitted, TrainedMethod
 from shortlist_exporter.verify.quality import Truth
 
 from .request import Request
 
-CANARY_ROWS = 64
+CALIBRATION_ROWS = 64
 
 
 def write_graphs(
-    folder: Path, dense: Dense, method: Method | OwnMethod, fitted: Fitted, *, keep_dense: bool
+    folder: Path, dense: Dense, method: DenseMethod | TrainedMethod, fitted: Fitted, *, keep_dense: bool
 ) -> dict[str, str]:
     """All graphs of the bundle; role -> path below `folder`."""
     graphs = folder / GRAPHS
@@ -47,7 +47,7 @@ def manifest_of(
     contexts: Contexts,
     out: Path,
     request: Request,
-    method: Method | OwnMethod,
+    method: DenseMethod | TrainedMethod,
     fitted: Fitted,
     graphs: dict[str, str],
 ) -> Manifest:
@@ -69,18 +69,18 @@ def manifest_of(
         logit_scale=dense.logit_scale,
         soft_cap=dense.soft_cap,
         fallback=request.fallback,
-        provenance=provenance(dense, contexts) | ({"notes": list(fitted.notes)} if fitted.notes else {}),
+        provenance=record_provenance(dense, contexts) | ({"notes": list(fitted.notes)} if fitted.notes else {}),
     )
 
 
 def write_calibration(folder: Path, head: Head, truth: Truth) -> None:
     """Held-out contexts, their exact answers, and the head's own: what a load replays."""
-    contexts = truth.contexts[:CANARY_ROWS]
+    contexts = truth.contexts[:CALIBRATION_ROWS]
     own = head.topk_by_plan(contexts, min(CANARY_K, head.manifest.max_k))
     tensors: dict[str, np.ndarray[Any, Any]] = {
         "contexts": contexts,
-        "ids": truth.ids[:CANARY_ROWS],
-        "logprobs": truth.logprobs[:CANARY_ROWS],
+        "ids": truth.ids[:CALIBRATION_ROWS],
+        "logprobs": truth.logprobs[:CALIBRATION_ROWS],
         "head_ids": own.ids,
         "head_logprobs": own.logprobs,
     }

@@ -9,10 +9,10 @@ from onnx import TensorProto
 
 from shortlist_exporter.inputs.sources import Dense
 
-from .builder import GraphBuilder, value
+from .builder import GraphBuilder, make_value
 
 
-def finish(
+def add_finish(
     graph: GraphBuilder, dense: Dense, products: str, ids: str | None = None, suffix: str = "", stage: str = ""
 ) -> str:
     """Bias, logit scale, soft-cap and padding on `products` [B, V], or [B, n] of classes `ids`; names the result.
@@ -23,7 +23,7 @@ def finish(
     logits = products
     if dense.bias is not None:
         bias = graph.tensor(f"bias{suffix}", dense.bias)
-        added = bias if ids is None else gathered(graph, bias, ids, stage)
+        added = bias if ids is None else add_gather(graph, bias, ids, stage)
         logits = graph.node("Add", [logits, added], f"{stage}biased")
     if dense.logit_scale != 1.0:
         scale = graph.tensor("logit_scale", np.float32(dense.logit_scale))
@@ -33,25 +33,25 @@ def finish(
         bounded = graph.node("Tanh", [graph.node("Div", [logits, cap], f"{stage}over_cap")], f"{stage}bounded")
         logits = graph.node("Mul", [bounded, cap], f"{stage}capped")
     if dense.padded.size:
-        padding = graph.tensor("padding", padding_of(dense))
-        added = padding if ids is None else gathered(graph, padding, ids, stage)
+        padding = graph.tensor("padding", make_padding(dense))
+        added = padding if ids is None else add_gather(graph, padding, ids, stage)
         logits = graph.node("Add", [logits, added], f"{stage}padded")
     return logits
 
 
-def padding_of(dense: Dense) -> np.ndarray[tuple[int], np.dtype[np.float32]]:
+def make_padding(dense: Dense) -> np.ndarray[tuple[int], np.dtype[np.float32]]:
     """[V]: -inf at rows that are no class, else 0."""
     padding = np.zeros(dense.classes, np.float32)
     padding[dense.padded] = -np.inf
     return padding
 
 
-def gathered(graph: GraphBuilder, tensor: str, ids: str, stage: str = "") -> str:
+def add_gather(graph: GraphBuilder, tensor: str, ids: str, stage: str = "") -> str:
     """`tensor` [V] at `ids` [B, n]."""
     return graph.node("Gather", [tensor, ids], f"{stage}{tensor}_of_ids")
 
 
-def named_logits(graph: GraphBuilder, result: str) -> None:
+def name_logits(graph: GraphBuilder, result: str) -> None:
     """Give the graph's result the name `logits`."""
     graph.node("Identity", [result], "logits")
 
@@ -60,11 +60,11 @@ def write_dense(folder: Path, dense: Dense) -> str:
     """dense.onnx: `context` [B, d] -> `logits` [B, V]; weights by column, which products over one row need."""
     graph = GraphBuilder(folder)
     columns = graph.tensor("columns", dense.weight.T)
-    named_logits(graph, finish(graph, dense, graph.node("MatMul", ["context", columns], "products")))
+    name_logits(graph, add_finish(graph, dense, graph.node("MatMul", ["context", columns], "products")))
     path = graph.save(
         "dense",
-        [value("context", TensorProto.FLOAT, ["B", dense.dim])],
-        [value("logits", TensorProto.FLOAT, ["B", dense.classes])],
+        [make_value("context", TensorProto.FLOAT, ["B", dense.dim])],
+        [make_value("logits", TensorProto.FLOAT, ["B", dense.classes])],
     )
     return path.name
 
@@ -75,10 +75,10 @@ def write_rows(folder: Path, dense: Dense) -> str:
     rows = graph.node("Gather", [graph.tensor("weight", dense.weight), "ids"], "rows")
     last = graph.tensor("last_axis", np.array([2], np.int64))
     products = graph.node("MatMul", [rows, graph.node("Unsqueeze", ["context", last], "column")], "product_columns")
-    named_logits(graph, finish(graph, dense, graph.node("Squeeze", [products, last], "products"), "ids"))
+    name_logits(graph, add_finish(graph, dense, graph.node("Squeeze", [products, last], "products"), "ids"))
     path = graph.save(
         "rows",
-        [value("context", TensorProto.FLOAT, ["B", dense.dim]), value("ids", TensorProto.INT64, ["B", "n"])],
-        [value("logits", TensorProto.FLOAT, ["B", "n"])],
+        [make_value("context", TensorProto.FLOAT, ["B", dense.dim]), make_value("ids", TensorProto.INT64, ["B", "n"])],
+        [make_value("logits", TensorProto.FLOAT, ["B", "n"])],
     )
     return path.name

@@ -42,7 +42,7 @@ class Fitted:
     normalizer: Normalizer | None = None
 
 
-class Written(Protocol):
+class Method(Protocol):
     """What is written of any fitted head. One module a method; stateless."""
 
     plan: ClassVar[str]
@@ -57,7 +57,7 @@ class Written(Protocol):
         ...
 
 
-class Method(Written, Protocol):
+class DenseMethod(Method, Protocol):
     """fit -> graphs, of a head that approximates the dense one."""
 
     reference: ClassVar[Literal["dense", "self"]]
@@ -70,7 +70,7 @@ class Method(Written, Protocol):
 
 
 @runtime_checkable
-class OwnMethod(Written, Protocol):
+class TrainedMethod(Method, Protocol):
     """learn or restore -> graphs, of a head whose own distribution is the truth (`reference` is "self").
 
     The module of both has `log_prob`: contexts [B, d] -> [B, V], -inf for probability 0. No rows.onnx is written: the
@@ -92,19 +92,19 @@ class OwnMethod(Written, Protocol):
         ...
 
 
-def no_index(method: Written, fitted: Fitted) -> dict[str, npt.NDArray[Any]]:
+def no_index(method: Method, fitted: Fitted) -> dict[str, npt.NDArray[Any]]:
     """Method.index of methods whose plan wants none."""
     del method, fitted
     return {}
 
 
-def parsed(kind: type[O], given: dict[str, str]) -> O:
+def parse_options(kind: type[O], values: dict[str, str]) -> O:
     """`--set name=value` pairs as the method's options; raises BadInput naming the option."""
     try:
-        return kind.model_validate(given)
+        return kind.model_validate(values)
     except ValidationError as error:
         first = error.errors()[0]
         name = str(first["loc"][0])
         if first["type"] == "extra_forbidden":
             raise BadInput(f"there is no option '{name}': choose from {', '.join(kind.model_fields)}") from None
-        raise BadInput(f"option {name}={given.get(name)} is wrong: {first['msg']}") from None
+        raise BadInput(f"option {name}={values.get(name)} is wrong: {first['msg']}") from None

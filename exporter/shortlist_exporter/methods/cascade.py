@@ -14,16 +14,15 @@ from shortlist.errors import BadInput
 from shortlist_models import context_basis
 from shortlist_models.rescored.cascade import CascadeSoftmax, order_by_best_classes
 
-from shortlist_exporter.core.layer import torch_dense
 from shortlist_exporter.core.types import Cost, FloatArray, Progress, quiet
 from shortlist_exporter.graphs.cascade import write_graphs
 from shortlist_exporter.inputs.sources import Dense
 
-from .base import Fitted, Options, parsed
+from .base import Fitted, Options, parse_options
 
 FREQUENCY_ROWS = 8_000  # contexts that put the classes in order
 CALIBRATION_ROWS = 8_000  # contexts that calibrate screen and tail
-SMALL = 1024  # layers of up to so many classes are not split into common and rare ones
+MIN_SPLIT_CLASSES = 1024  # layers of up to so many classes are not split into common and rare ones
 
 
 class CascadeOptions(Options):
@@ -47,8 +46,8 @@ class CascadeMethod:
         self, dense: Dense, contexts: FloatArray, options: dict[str, str], seed: int, progress: Progress = quiet
     ) -> Fitted:
         """See Method.fit: the basis, the order of classes, then screen and tail; the seed picks the rows for each."""
-        chosen = with_defaults(parsed(CascadeOptions, options), dense)
-        rows, own = torch.from_numpy(contexts), torch_dense(dense)
+        chosen = fill_defaults(parse_options(CascadeOptions, options), dense)
+        rows, own = torch.from_numpy(contexts), dense.module
         picked = torch.from_numpy(np.random.default_rng(seed).permutation(len(rows)))
         with torch.inference_mode():
             progress("decomposition", 0, 3)
@@ -57,7 +56,7 @@ class CascadeMethod:
             basis = context_basis(own.weight, rows, chosen.width)
             progress("order of classes", 1, 3)
             order = order_by_best_classes(own, rows[picked[:FREQUENCY_ROWS]])
-            common = len(order) if len(order) <= SMALL else max(1, round(len(order) * chosen.common))
+            common = len(order) if len(order) <= MIN_SPLIT_CLASSES else max(1, round(len(order) * chosen.common))
             module = CascadeSoftmax(own, basis, order, common, chosen.candidates, chosen.full_view)
             progress("screen and tail", 2, 3)
             module.calibrate(rows[picked[-CALIBRATION_ROWS:]], chosen.rare_share)
@@ -79,7 +78,7 @@ class CascadeMethod:
         return {"order": module.order.numpy()}
 
 
-def with_defaults(options: CascadeOptions, dense: Dense) -> CascadeOptions:
+def fill_defaults(options: CascadeOptions, dense: Dense) -> CascadeOptions:
     """Options that follow from the layer's size filled in; raises BadInput."""
     real = dense.classes - dense.padded.size
     width = options.width or max(1, dense.dim * 2 // 9)
@@ -89,8 +88,8 @@ def with_defaults(options: CascadeOptions, dense: Dense) -> CascadeOptions:
         raise BadInput(f"option width={width} is over d = {dense.dim}: choose a narrower preview")
     if options.candidates is not None and candidates < full_view:
         raise BadInput(f"option candidates={candidates} is under full_view={full_view}: choose more candidates")
-    filled = {"width": width, "candidates": min(max(candidates, full_view), real), "full_view": full_view}
-    return options.model_copy(update=filled)
+    defaults = {"width": width, "candidates": min(max(candidates, full_view), real), "full_view": full_view}
+    return options.model_copy(update=defaults)
 
 
 def cost(dense: Dense, module: CascadeSoftmax, options: CascadeOptions) -> Cost:

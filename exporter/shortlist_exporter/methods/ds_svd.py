@@ -56,7 +56,7 @@ class DsSvdMethod(DsMethod):
             notes = (*notes, sentence)
         full_view = options.full_view or math.ceil(max(module.sizes) / 20)
         used: list[float] = plain.options["used"]
-        cost = cost_of(module, set(previews), used, width, full_view)
+        cost = estimate_cost(module, set(previews), used, width, full_view)
         said = plain.options | {"width": width, "full_view": full_view, "previewed": sorted(previews)}
         return Fitted(PreviewedDS(module, previews, full_view), cost, said, notes)
 
@@ -74,11 +74,11 @@ class DsSvdMethod(DsMethod):
         return {"ids": module.experts.ids.numpy(), "offsets": module.experts.offsets.numpy()}
 
 
-def cost_of(module: DSSoftmax, previewed: set[int], used: list[float], width: int, full_view: int) -> Cost:
+def estimate_cost(module: DSSoftmax, previewed: set[int], used: list[float], width: int, full_view: int) -> Cost:
     """Gate, and of the expert all rows or projection, previews and full view, against V x d."""
     classes, dim = module.classes, module.weight.shape[1]
     macs = float(module.experts * dim)
     for expert, (size, share) in enumerate(zip(module.sizes, used, strict=True)):
-        own = dim * width + size * width + min(size, full_view) * dim if expert in previewed else size * dim
-        macs += share * own
+        expert_macs = dim * width + size * width + min(size, full_view) * dim if expert in previewed else size * dim
+        macs += share * expert_macs
     return Cost(macs=macs / (classes * dim), bytes=macs / (classes * dim))

@@ -17,14 +17,14 @@ from shortlist_models.adaptive.training import TrainOptions, train_head
 from torch import Tensor
 
 from shortlist_exporter.core.types import Cost, Progress, quiet
-from shortlist_exporter.graphs.adaptive.parts import index_of, write_buckets
+from shortlist_exporter.graphs.adaptive.parts import make_index, write_buckets
 from shortlist_exporter.inputs.sources import Contexts, Dense
 
-from .adaptive import check_shape, never, one_sentence, pair_of, parsed_numbers
-from .base import Fitted, Options, parsed
+from .adaptive import check_layer_shape, count_absent_classes, parse_numbers, require_targets, translate_errors
+from .base import Fitted, Options, parse_options
 
-BUCKETS = 3
-NARROWER = 4
+DEFAULT_BUCKETS = 3
+WIDTH_DIVISOR = 4
 
 
 class DsoftmaxOptions(Options):
@@ -52,27 +52,27 @@ class DsoftmaxMethod:
         self, dense: Dense, examples: Contexts, options: dict[str, str], seed: int, progress: Progress = quiet
     ) -> Fitted:
         """Classes by falling frequency in the targets, then training; raises BadInput."""
-        chosen = parsed(DsoftmaxOptions, options)
-        contexts, targets = pair_of(examples, dense)
+        chosen = parse_options(DsoftmaxOptions, options)
+        contexts, targets = require_targets(examples, dense)
         order = order_by_frequency(targets, dense.classes)
-        cutoffs = cutoffs_of(chosen, torch.bincount(targets, minlength=dense.classes)[order])
-        with one_sentence():
+        cutoffs = choose_cutoffs(chosen, torch.bincount(targets, minlength=dense.classes)[order])
+        with translate_errors():
             torch.manual_seed(seed)
-            widths = widths_of(chosen, dense.dim, len(cutoffs) + 1)
+            widths = choose_widths(chosen, dense.dim, len(cutoffs) + 1)
             module = DSoftmax(dense.dim, dense.classes, cutoffs, widths, order, project=chosen.project)
         train = TrainOptions(chosen.epochs, chosen.batch, chosen.learning_rate, seed)
         path = Path(chosen.checkpoint) if chosen.checkpoint else None
         history = train_head(module, module, contexts, targets, train, progress, path)
-        return finished(module, chosen, {"history": history, "never": never(targets, dense.classes)})
+        return make_fitted(module, chosen, {"history": history, "never": count_absent_classes(targets, dense.classes)})
 
     def restore(self, dense: Dense, state: dict[str, Tensor], examples: Contexts, options: dict[str, str]) -> Fitted:
         """The state dict of `DSoftmax`."""
         del examples
-        chosen = parsed(DsoftmaxOptions, options)
-        with one_sentence():
+        chosen = parse_options(DsoftmaxOptions, options)
+        with translate_errors():
             module = DSoftmax.from_state(state)
-        check_shape((len(module.order), module.dim), dense)
-        return finished(module, chosen, {})
+        check_layer_shape((len(module.order), module.dim), dense)
+        return make_fitted(module, chosen, {})
 
     def graphs(self, fitted: Fitted, dense: Dense, folder: Path) -> dict[str, str]:
         """head.onnx, see `adaptive_graphs`."""
@@ -83,29 +83,31 @@ class DsoftmaxMethod:
     def index(self, fitted: Fitted) -> dict[str, npt.NDArray[Any]]:
         """See Written.index."""
         assert isinstance(fitted.module, DSoftmax)
-        return index_of([fitted.module.order])
+        return make_index([fitted.module.order])
 
 
-def cutoffs_of(options: DsoftmaxOptions, counts: Tensor) -> list[int]:
+def choose_cutoffs(options: DsoftmaxOptions, counts: Tensor) -> list[int]:
     """Those given, or where the adaptive softmax' tails might begin at the earliest."""
     if options.cutoffs:
-        return parsed_numbers("cutoffs", options.cutoffs)
+        return parse_numbers("cutoffs", options.cutoffs)
     covered = smooth_shares(counts).cumsum(0)
-    found = {int((covered < min_coverage(bucket, NARROWER)).sum()) + 1 for bucket in range(BUCKETS - 1)}
-    cutoffs = sorted(found - {len(counts)})
+    cutoffs_set = {
+        int((covered < min_coverage(bucket, WIDTH_DIVISOR)).sum()) + 1 for bucket in range(DEFAULT_BUCKETS - 1)
+    }
+    cutoffs = sorted(cutoffs_set - {len(counts)})
     if not cutoffs:
         raise BadInput(f"{len(counts)} classes are too few to tell frequent from rare: choose --set cutoffs=...")
     return cutoffs
 
 
-def widths_of(options: DsoftmaxOptions, dim: int, buckets: int) -> list[int]:
+def choose_widths(options: DsoftmaxOptions, dim: int, buckets: int) -> list[int]:
     """Those given, or d, d/4, d/16, ..."""
     if options.widths:
-        return parsed_numbers("widths", options.widths)
-    return [dim // NARROWER**bucket for bucket in range(buckets)]
+        return parse_numbers("widths", options.widths)
+    return [dim // WIDTH_DIVISOR**bucket for bucket in range(buckets)]
 
 
-def finished(module: DSoftmax, options: DsoftmaxOptions, said: dict[str, Any]) -> Fitted:
+def make_fitted(module: DSoftmax, options: DsoftmaxOptions, said: dict[str, Any]) -> Fitted:
     """What the manifest says."""
     macs = module.count_multiply_adds() / (module.dim * len(module.order))
     said |= options.model_dump(exclude={"checkpoint", "cutoffs", "widths"})

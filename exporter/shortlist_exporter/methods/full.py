@@ -7,11 +7,10 @@ from typing import ClassVar, Literal
 
 from shortlist.bundle.manifest import Normalizer
 
-from shortlist_exporter.core.layer import torch_dense
 from shortlist_exporter.core.types import Cost, FloatArray, Progress, quiet
 from shortlist_exporter.inputs.sources import Dense
 
-from .base import Fitted, Options, no_index, parsed
+from .base import Fitted, Options, no_index, parse_options
 
 
 class FullMethod:
@@ -26,8 +25,8 @@ class FullMethod:
     ) -> Fitted:
         """See Method.fit."""
         del contexts, seed, progress
-        parsed(Options, options)
-        return Fitted(torch_dense(dense), Cost(macs=1.0, bytes=1.0))
+        parse_options(Options, options)
+        return Fitted(dense.module, Cost(macs=1.0, bytes=1.0))
 
     def graphs(self, fitted: Fitted, dense: Dense, folder: Path) -> dict[str, str]:
         """See Method.graphs; dense.onnx is written for every bundle."""

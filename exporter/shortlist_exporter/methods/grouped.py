@@ -17,19 +17,18 @@ from shortlist.plans.grouped import DIGITS, OPENED
 from shortlist_models import context_basis
 from shortlist_models.rescored.grouped import GroupedSoftmax, Widths, group_similar_classes
 
-from shortlist_exporter.core.layer import torch_dense
 from shortlist_exporter.core.types import Cost, FloatArray, Progress, quiet
 from shortlist_exporter.graphs.builder import INLINE_BYTES
 from shortlist_exporter.graphs.grouped import write_graphs
 from shortlist_exporter.inputs.sources import Dense
 
-from .base import Fitted, Options, parsed
+from .base import Fitted, Options, parse_options
 
 CALIBRATION_ROWS = 4_000  # contexts that calibrate the tail
-STEP = 4  # columns that loops multiply at once: those in int8 are a multiple
-LEAST = 128  # candidates: for k up to 10 the search then goes no wider way
-GROUP = 64  # classes of a group in the mean
-LEAST_PREVIEWED = 1536  # classes
+INT8_COLUMNS_STEP = 4  # columns that loops multiply at once: those in int8 are a multiple
+MIN_CANDIDATES = 128  # candidates: for k up to 10 the search then goes no wider way
+GROUP_CLASSES = 64  # classes of a group in the mean
+MIN_PREVIEWED = 1536  # classes
 
 
 class GroupedOptions(Options):
@@ -56,8 +55,8 @@ class GroupedMethod:
         self, dense: Dense, contexts: FloatArray, options: dict[str, str], seed: int, progress: Progress = quiet
     ) -> Fitted:
         """See Method.fit: the basis, the groups, then the tail; the seed picks first centres and the tail's rows."""
-        chosen = with_defaults(parsed(GroupedOptions, options), dense)
-        rows, own = torch.from_numpy(contexts), torch_dense(dense)
+        chosen = fill_defaults(parse_options(GroupedOptions, options), dense)
+        rows, own = torch.from_numpy(contexts), dense.module
         picked = torch.from_numpy(np.random.default_rng(seed).permutation(len(rows)))
         with torch.inference_mode():
             progress("decomposition", 0, 3)
@@ -84,19 +83,19 @@ class GroupedMethod:
         """See Method.index; beside `order` and `starts` what compiled loops lay out in their own way."""
         module = fitted.module
         assert isinstance(module, GroupedSoftmax)
-        found = {"order": module.order, "starts": module.starts, "block_starts": module.block_starts}
-        found |= {"projection": module.projection_codes.to(torch.int8), "tail": module.tail.vector}
-        found |= {"tail_offset": torch.tensor([module.tail.offset], dtype=torch.float32)}
-        found |= {"preview": module.preview.to(torch.int8)}
+        tensors = {"order": module.order, "starts": module.starts, "block_starts": module.block_starts}
+        tensors |= {"projection": module.projection_codes.to(torch.int8), "tail": module.tail.vector}
+        tensors |= {"tail_offset": torch.tensor([module.tail.offset], dtype=torch.float32)}
+        tensors |= {"preview": module.preview.to(torch.int8)}
         scales = {"scale": module.scale, "code_scale": module.code_scale, "projection_scale": module.projection_scale}
         for name, centres in (("group", module.groups), ("block", module.blocks)):
-            found |= {f"{name}_codes": centres.codes.to(torch.int8), f"{name}_reach": centres.reach}
+            tensors |= {f"{name}_codes": centres.codes.to(torch.int8), f"{name}_reach": centres.reach}
             scales[f"{name}_scale"] = centres.scale
         if module.fine.numel():
-            found["fine"], scales["fine_scale"] = module.fine.to(torch.int8), module.fine_scale
-        found |= {name: scale[:, 0] for name, scale in scales.items()}
-        found |= {} if module.bias is None else {"bias": module.bias}
-        return {name: np.ascontiguousarray(tensor.numpy()) for name, tensor in found.items()}
+            tensors["fine"], scales["fine_scale"] = module.fine.to(torch.int8), module.fine_scale
+        tensors |= {name: scale[:, 0] for name, scale in scales.items()}
+        tensors |= {} if module.bias is None else {"bias": module.bias}
+        return {name: np.ascontiguousarray(tensor.numpy()) for name, tensor in tensors.items()}
 
 
 def files(dense: Dense, module: GroupedSoftmax) -> dict[str, dict[str, str]]:
@@ -106,12 +105,12 @@ def files(dense: Dense, module: GroupedSoftmax) -> dict[str, dict[str, str]]:
     return {"files": {"codes": f"{GRAPHS}/codes.bin", "rows": f"{GRAPHS}/weight.bin"}}
 
 
-def with_defaults(options: GroupedOptions, dense: Dense) -> GroupedOptions:
+def fill_defaults(options: GroupedOptions, dense: Dense) -> GroupedOptions:
     """Options that follow from the layer's size filled in; raises BadInput."""
     real = dense.classes - dense.padded.size
     full_view = min(options.full_view, real)
-    candidates = options.candidates or max(LEAST, dense.classes // 384)
-    previewed = options.previewed or max(LEAST_PREVIEWED, dense.classes // 12)
+    candidates = options.candidates or max(MIN_CANDIDATES, dense.classes // 384)
+    previewed = options.previewed or max(MIN_PREVIEWED, dense.classes // 12)
     width = options.width or max(1, round(dense.dim * 5 / 9))
     if width > dense.dim:
         raise BadInput(f"option width={width} is over d = {dense.dim}: choose a narrower preview")
@@ -123,8 +122,8 @@ def with_defaults(options: GroupedOptions, dense: Dense) -> GroupedOptions:
     previewed = max(previewed, candidates)
     filled = {
         "width": width,
-        "int8_width": min(options.int8_width + -options.int8_width % STEP, width),
-        "groups": min(options.groups or max(1, dense.classes // GROUP), real),
+        "int8_width": min(options.int8_width + -options.int8_width % INT8_COLUMNS_STEP, width),
+        "groups": min(options.groups or max(1, dense.classes // GROUP_CLASSES), real),
         "centre_width": min(options.centre_width or -(-2 * width // 5), width),
         "opened": min(max(options.opened or dense.classes // 5, OPENED * previewed), real),
         "previewed": min(previewed, real),

@@ -15,15 +15,14 @@ from shortlist_models.l2s.candidate_sets import Background, BestClasses, ScreenO
 from shortlist_models.l2s.screened import ScreenedSoftmax, SecondStage
 from shortlist_models.l2s.training import train_screen
 
-from shortlist_exporter.core.layer import torch_dense
 from shortlist_exporter.core.types import Cost, FloatArray, Progress, quiet
 from shortlist_exporter.graphs.screen import write_graphs
 from shortlist_exporter.inputs.sources import Dense
 
-from .base import Fitted, Options, parsed
+from .base import Fitted, Options, parse_options
 
-CHUNK = 1024
-LEADING = 1000  # classes of a context that count as background
+CHUNK_ROWS = 1024
+BACKGROUND_CLASSES = 1000  # classes of a context that count as background
 CALIBRATION_ROWS = 20_000
 
 
@@ -64,25 +63,25 @@ class L2sMethod:
         self, dense: Dense, contexts: FloatArray, options: dict[str, str], seed: int, progress: Progress = quiet
     ) -> Fitted:
         """Exact labels, the screen, its sets, the tail of each."""
-        chosen = with_defaults(parsed(L2sOptions, options), dense)
-        check(chosen, dense, len(contexts))
+        chosen = fill_defaults(parse_options(L2sOptions, options), dense)
+        check_options(chosen, dense, len(contexts))
         rows = torch.from_numpy(contexts)
-        labels = exact_labels(dense, rows, chosen.depth, progress)
+        labels = find_best_classes(dense, rows, chosen.depth, progress)
         screened = train_screen(
             rows,
             labels,
-            screen_options(chosen, seed),
-            always_of(chosen, labels),
+            make_screen_options(chosen, seed),
+            choose_always(chosen, labels),
             progress,
-            checkpoint_of(chosen),
-            background_of(dense, rows, chosen.background, seed, progress),
+            parse_checkpoint(chosen),
+            measure_background(dense, rows, chosen.background, seed, progress),
         )
         module = ScreenedSoftmax(
-            torch_dense(dense), screened.vectors, screened.sets, chosen.probes, second_stage_of(chosen, dense, rows)
+            dense.module, screened.vectors, screened.sets, chosen.probes, fit_second_stage(chosen, dense, rows)
         )
         if chosen.tail_rank:
             module.low_rank = context_basis(torch.from_numpy(dense.weight), rows, chosen.tail_rank)
-        return calibrated(module, dense, chosen, rows, seed, screened.history)
+        return calibrate(module, dense, chosen, rows, seed, screened.history)
 
     def graphs(self, fitted: Fitted, dense: Dense, folder: Path) -> dict[str, str]:
         """See `screen_graphs`."""
@@ -102,7 +101,7 @@ class L2sMethod:
         }
 
 
-def calibrated(
+def calibrate(
     module: ScreenedSoftmax, dense: Dense, chosen: L2sOptions, rows: torch.Tensor, seed: int, history: list[Any]
 ) -> Fitted:
     """The trained screen with margins and tail set for its number of probes."""
@@ -118,27 +117,27 @@ def calibrated(
     return Fitted(module, cost(dense, chosen, candidates), said)
 
 
-def with_probes(fitted: Fitted, dense: Dense, contexts: FloatArray, setting: dict[str, int], seed: int) -> Fitted:
+def change_probes(fitted: Fitted, dense: Dense, contexts: FloatArray, setting: dict[str, int], seed: int) -> Fitted:
     """`fitted` with another number of probes. Equals a fit with it, but without training."""
     module, said = fitted.module, fitted.options
     assert isinstance(module, ScreenedSoftmax)
     given = {name: said[name] for name in L2sOptions.model_fields if name in said}
     given |= {"second_stage": "int8" if said["second_stage"] else "none", "full_view": said["full_view"] or None}
     chosen = L2sOptions(**(given | setting))
-    check(chosen, dense, len(contexts))
-    return calibrated(module, dense, chosen, torch.from_numpy(contexts), seed, said["history"])
+    check_options(chosen, dense, len(contexts))
+    return calibrate(module, dense, chosen, torch.from_numpy(contexts), seed, said["history"])
 
 
-def with_defaults(options: L2sOptions, dense: Dense) -> L2sOptions:
+def fill_defaults(options: L2sOptions, dense: Dense) -> L2sOptions:
     """Options that follow from the layer's size filled in."""
-    filled: dict[str, Any] = {"budget": options.budget or max(float(options.depth), dense.classes / 36)}
+    defaults: dict[str, Any] = {"budget": options.budget or max(float(options.depth), dense.classes / 36)}
     if options.second_stage != "none":
-        filled["width"] = options.width or max(1, dense.dim * 2 // 9)
-        filled["full_view"] = options.full_view or max(1, dense.classes // 192)
-    return options.model_copy(update=filled)
+        defaults["width"] = options.width or max(1, dense.dim * 2 // 9)
+        defaults["full_view"] = options.full_view or max(1, dense.classes // 192)
+    return options.model_copy(update=defaults)
 
 
-def check(options: L2sOptions, dense: Dense, rows: int) -> None:
+def check_options(options: L2sOptions, dense: Dense, rows: int) -> None:
     """Refuse what cannot work, before any training."""
     real = dense.classes - dense.padded.size
     if options.clusters > rows:
@@ -156,12 +155,12 @@ def check(options: L2sOptions, dense: Dense, rows: int) -> None:
         raise BadInput(f"option tail_rank={options.tail_rank} is over d = {dense.dim}: choose a lower rank")
     if options.width is not None and options.width > dense.dim:
         raise BadInput(f"option width={options.width} is over d = {dense.dim}: choose a narrower preview")
-    wrong = [i for i in parsed_ids(options.always) if not 0 <= i < dense.classes]
-    if wrong:
-        raise BadInput(f"option always holds id {wrong[0]} but classes go from 0 to {dense.classes - 1}")
+    outside = [i for i in parse_ids(options.always) if not 0 <= i < dense.classes]
+    if outside:
+        raise BadInput(f"option always holds id {outside[0]} but classes go from 0 to {dense.classes - 1}")
 
 
-def parsed_ids(text: str) -> list[int]:
+def parse_ids(text: str) -> list[int]:
     """`1,2,3` as numbers; raises BadInput."""
     try:
         return [int(part) for part in text.split(",") if part.strip()]
@@ -169,34 +168,36 @@ def parsed_ids(text: str) -> list[int]:
         raise BadInput(f"option always={text} is no list of ids: write 1,2,3") from None
 
 
-def exact_labels(dense: Dense, contexts: torch.Tensor, depth: int, progress: Progress) -> BestClasses:
+def find_best_classes(dense: Dense, contexts: torch.Tensor, depth: int, progress: Progress) -> BestClasses:
     """The dense layer's best `depth` classes of every context."""
-    module, parts = torch_dense(dense), []
+    module, parts = dense.module, []
     with torch.inference_mode():
-        for start in range(0, len(contexts), CHUNK):
-            parts.append(module.logits(contexts[start : start + CHUNK]).topk(depth, dim=1).indices)
-            progress("exact labels", min(start + CHUNK, len(contexts)), len(contexts))
+        for start in range(0, len(contexts), CHUNK_ROWS):
+            parts.append(module.logits(contexts[start : start + CHUNK_ROWS]).topk(depth, dim=1).indices)
+            progress("exact labels", min(start + CHUNK_ROWS, len(contexts)), len(contexts))
     return BestClasses(torch.cat(parts).clone(), dense.classes)
 
 
-def background_of(dense: Dense, contexts: torch.Tensor, rows: int, seed: int, progress: Progress) -> Background | None:
+def measure_background(
+    dense: Dense, contexts: torch.Tensor, rows: int, seed: int, progress: Progress
+) -> Background | None:
     """Leading probabilities of a sample of the contexts, at temperature 2."""
     if rows == 0:
         return None
-    chosen = torch.from_numpy(np.random.default_rng(seed).permutation(len(contexts))[:rows])
-    module, ids, values = torch_dense(dense), [], []
-    depth = min(LEADING, dense.classes - dense.padded.size)
+    sample = torch.from_numpy(np.random.default_rng(seed).permutation(len(contexts))[:rows])
+    module, ids, values = dense.module, [], []
+    depth = min(BACKGROUND_CLASSES, dense.classes - dense.padded.size)
     with torch.inference_mode():
-        for start in range(0, len(chosen), CHUNK // 4):
-            softened = (module.logits(contexts[chosen[start : start + CHUNK // 4]]) / 2).softmax(dim=1)
+        for start in range(0, len(sample), CHUNK_ROWS // 4):
+            softened = (module.logits(contexts[sample[start : start + CHUNK_ROWS // 4]]) / 2).softmax(dim=1)
             best = softened.topk(depth, dim=1, sorted=False)
             ids.append(best.indices.int())
             values.append(best.values)
-            progress("background of the sets", min(start + CHUNK // 4, len(chosen)), len(chosen))
-    return Background(chosen, torch.cat(ids).clone(), torch.cat(values).clone())
+            progress("background of the sets", min(start + CHUNK_ROWS // 4, len(sample)), len(sample))
+    return Background(sample, torch.cat(ids).clone(), torch.cat(values).clone())
 
 
-def screen_options(options: L2sOptions, seed: int) -> ScreenOptions:
+def make_screen_options(options: L2sOptions, seed: int) -> ScreenOptions:
     """The part that training wants."""
     assert options.budget is not None
     return ScreenOptions(
@@ -212,19 +213,19 @@ def screen_options(options: L2sOptions, seed: int) -> ScreenOptions:
     )
 
 
-def always_of(options: L2sOptions, labels: BestClasses) -> torch.Tensor | None:
+def choose_always(options: L2sOptions, labels: BestClasses) -> torch.Tensor | None:
     """Ids that every set holds."""
     frequent = torch.bincount(labels.ids.reshape(-1), minlength=labels.classes).argsort(descending=True, stable=True)
-    ids = torch.cat([frequent[: options.always_top], torch.tensor(parsed_ids(options.always), dtype=torch.int64)])
+    ids = torch.cat([frequent[: options.always_top], torch.tensor(parse_ids(options.always), dtype=torch.int64)])
     return torch.unique(ids) if len(ids) else None
 
 
-def checkpoint_of(options: L2sOptions) -> Path | None:
+def parse_checkpoint(options: L2sOptions) -> Path | None:
     """Where training leaves its state."""
     return Path(options.checkpoint) if options.checkpoint else None
 
 
-def second_stage_of(options: L2sOptions, dense: Dense, contexts: torch.Tensor) -> SecondStage | None:
+def fit_second_stage(options: L2sOptions, dense: Dense, contexts: torch.Tensor) -> SecondStage | None:
     """A context-weighted int8 preview of all classes, of which each set takes its rows."""
     if options.second_stage == "none":
         return None

@@ -14,14 +14,13 @@ from shortlist.bundle.manifest import Normalizer
 from shortlist.errors import BadInput
 from shortlist_models import SVDSoftmax, context_basis, weight_basis
 
-from shortlist_exporter.core.layer import torch_dense
 from shortlist_exporter.core.types import Cost, FloatArray, Progress, quiet
-from shortlist_exporter.graphs.builder import GraphBuilder, value
-from shortlist_exporter.graphs.dense import finish, named_logits
-from shortlist_exporter.graphs.quantized import quantized_products
+from shortlist_exporter.graphs.builder import GraphBuilder, make_value
+from shortlist_exporter.graphs.dense import add_finish, name_logits
+from shortlist_exporter.graphs.quantized import add_quantized_products
 from shortlist_exporter.inputs.sources import Dense
 
-from .base import Fitted, Options, no_index, parsed
+from .base import Fitted, Options, no_index, parse_options
 
 TAIL_ROWS = 1024
 
@@ -44,7 +43,7 @@ class Shape(Options):
     full_view: int
 
 
-def shape_of(options: SvdOptions, dense: Dense) -> Shape:
+def fill_defaults(options: SvdOptions, dense: Dense) -> Shape:
     """Fill in the defaults for this layer; raises BadInput when W > d or N > V."""
     published = options.basis == "weight"
     shape = Shape(
@@ -72,14 +71,14 @@ class SvdMethod:
     ) -> Fitted:
         """See Method.fit; closed form, the seed only picks the rows that calibrate the tail."""
         progress("decomposition", 0, 1)
-        shape = shape_of(parsed(SvdOptions, options), dense)
+        shape = fill_defaults(parse_options(SvdOptions, options), dense)
         weight = torch.from_numpy(dense.weight)
         if shape.basis == "weight":
             basis = weight_basis(weight, shape.width)
         else:
             basis = context_basis(weight, torch.from_numpy(contexts), shape.width)
-        module = SVDSoftmax(torch_dense(dense), basis, shape.full_view, quantized=shape.preview == "int8")
-        return calibrated(module, dense, contexts, shape, seed)
+        module = SVDSoftmax(dense.module, basis, shape.full_view, quantized=shape.preview == "int8")
+        return calibrate(module, dense, contexts, shape, seed)
 
     def graphs(self, fitted: Fitted, dense: Dense, folder: Path) -> dict[str, str]:
         """preview.onnx: `context` [B, d] -> `logits` [B, V]."""
@@ -88,37 +87,37 @@ class SvdMethod:
         graph = GraphBuilder(folder)
         projected = graph.node("MatMul", ["context", graph.tensor("projection", module.projection.numpy())], "p")
         if module.quantized:
-            products = quantized_products(graph, projected, module.preview.numpy(), module.scale.numpy())
+            products = add_quantized_products(graph, projected, module.preview.numpy(), module.scale.numpy())
         else:
             products = plain(graph, projected, module)
-        named_logits(graph, finish(graph, dense, products))
+        name_logits(graph, add_finish(graph, dense, products))
         path = graph.save(
             "preview",
-            [value("context", TensorProto.FLOAT, ["B", dense.dim])],
-            [value("logits", TensorProto.FLOAT, ["B", dense.classes])],
+            [make_value("context", TensorProto.FLOAT, ["B", dense.dim])],
+            [make_value("logits", TensorProto.FLOAT, ["B", dense.classes])],
         )
         return {"preview": path.name}
 
     index = no_index
 
 
-def calibrated(module: SVDSoftmax, dense: Dense, contexts: FloatArray, shape: Shape, seed: int) -> Fitted:
+def calibrate(module: SVDSoftmax, dense: Dense, contexts: FloatArray, shape: Shape, seed: int) -> Fitted:
     """The decomposed head with its tail set for this full view."""
     module.full_view, module.tail_shift = shape.full_view, 0.0
     if shape.basis == "context":
-        module.calibrate_tail(torch.from_numpy(sampled(contexts, seed)))
+        module.calibrate_tail(torch.from_numpy(sample_rows(contexts, seed)))
     return Fitted(module, cost(dense, shape), shape.model_dump() | {"tail_shift": module.tail_shift})
 
 
-def with_full_view(fitted: Fitted, dense: Dense, contexts: FloatArray, setting: dict[str, int], seed: int) -> Fitted:
+def change_full_view(fitted: Fitted, dense: Dense, contexts: FloatArray, setting: dict[str, int], seed: int) -> Fitted:
     """`fitted` with another full_view. Equals a fit with it, but without the decomposition."""
     module = fitted.module
     assert isinstance(module, SVDSoftmax)
     options = {name: value for name, value in fitted.options.items() if name != "tail_shift"}
-    return calibrated(module, dense, contexts, Shape(**(options | setting)), seed)
+    return calibrate(module, dense, contexts, Shape(**(options | setting)), seed)
 
 
-def sampled(contexts: FloatArray, seed: int) -> FloatArray:
+def sample_rows(contexts: FloatArray, seed: int) -> FloatArray:
     """At most `TAIL_ROWS` random rows."""
     rows = np.random.default_rng(seed).permutation(len(contexts))[:TAIL_ROWS]
     return contexts[np.sort(rows)]

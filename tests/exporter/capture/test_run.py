@@ -8,7 +8,7 @@ from safetensors.numpy import load_file
 from shortlist.cli.dispatch import main
 from shortlist.errors import BadInput, NotFound, ShortlistError
 from shortlist_exporter.capture.language_model import load_model
-from shortlist_exporter.capture.run import capture, read_texts, windows_of, write_head, write_labels
+from shortlist_exporter.capture.run import capture, cut_windows, read_texts, write_head, write_labels
 from shortlist_exporter.inputs.sources import load_contexts, load_dense
 
 from tests.support.layers import logits_of
@@ -61,7 +61,7 @@ def test_contexts_times_weights_are_the_model_s_logits(tmp_path, model, text):
     rows = capture(model, [text], tmp_path / "c.safetensors", window=WINDOW, batch=2)
     write_head(tmp_path / "h.safetensors", model.dense, "tiny")
     contexts, dense = load_contexts(tmp_path / "c.safetensors"), load_dense(tmp_path / "h.safetensors")
-    windows = windows_of(read_texts([text]), model.tokenizer, WINDOW, None)
+    windows = cut_windows(read_texts([text]), model.tokenizer, WINDOW, None)
     assert rows == len(contexts.contexts) == windows.rows
     real = slice(0, WORDS)
     found = logits_of(dense, contexts.contexts)[:, real]
@@ -177,7 +177,7 @@ def test_tied_or_not(tmp_path, text, tied):
     model = load_model(tmp_path / "m")
     np.testing.assert_array_equal(model.dense.weight, own.get_output_embeddings().weight.detach().numpy())
     capture(model, [text], tmp_path / "c.safetensors", rows=16, window=WINDOW)
-    windows = windows_of(read_texts([text]), model.tokenizer, WINDOW, 16)
+    windows = cut_windows(read_texts([text]), model.tokenizer, WINDOW, 16)
     found = logits_of(model.dense, load_contexts(tmp_path / "c.safetensors").contexts)
     np.testing.assert_allclose(found, own_logits(model, windows.tokens), atol=ATOL)
 

@@ -15,7 +15,7 @@ from shortlist.head import Head
 from shortlist.plans.screen.gated import FEW
 from shortlist_exporter.export.request import Request
 from shortlist_exporter.export.run import export
-from shortlist_exporter.graphs.gate.int8 import rounded
+from shortlist_exporter.graphs.gate.int8 import round_rows
 from shortlist_exporter.inputs.sources import Contexts
 from shortlist_exporter.methods.registry import METHODS
 from shortlist_models.ds.mitosis import clone
@@ -86,7 +86,7 @@ def test_onnx_path_agrees_with_torch(head, module):
 def test_int8_rows_are_the_rounded_head_itself(module, tmp_path_factory, scale):
     """Whether one row asks, of the integers, or many, of the same rows in float32."""
     head = exported(tmp_path_factory.mktemp("int8"), module, options={"int8": "true"})
-    whole = rounded(module)
+    whole = round_rows(module)
     assert 0 < float((whole.weight - module.weight).abs().max().detach()) < 0.02
     assert bool((module.weight == make_module().weight).all())
     for count in (1, FEW, 60):

@@ -12,7 +12,7 @@ from .proofs import CLASSES, DIM, proved
 
 @pytest.fixture(autouse=True)
 def small_layers_too(monkeypatch):
-    monkeypatch.setattr(bounds, "LEAST_WEIGHTS", 0)
+    monkeypatch.setattr(bounds, "MIN_WEIGHTS", 0)
 
 
 @pytest.fixture
