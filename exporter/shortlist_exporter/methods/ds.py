@@ -9,7 +9,6 @@ from typing import Any, ClassVar, Literal
 import numpy.typing as npt
 import torch
 from pydantic import Field
-from shortlist.bundle.manifest import Normalizer
 from shortlist.errors import BadInput
 from shortlist_models import FullSoftmax
 from shortlist_models.ds.options import Examples, Trained, TrainOptions, make_dense_options
@@ -21,9 +20,9 @@ from shortlist_exporter.graphs.gate.experts import write_graphs
 from shortlist_exporter.graphs.gate.int8 import round_rows
 from shortlist_exporter.inputs.sources import Contexts, Dense
 
-from .base import Fitted, Options, parse_options
+from .base import Fitted, Options, TrainedMethod, parse_options
 
-VALIDATION_SHARE = 10  # one row in ten of those given says when the lasso has grown enough
+VALIDATION_SHARE = 10  # one row in ten decides when the lasso has grown enough
 MAX_VALIDATION_ROWS = 5000
 TOLD = ("experts", "epoch", "lasso", "top1", "speedup", "bytes")  # of every round, in the manifest
 
@@ -61,18 +60,16 @@ class DsOptions(Options):
     device: str = Field(default="cpu", description="cpu or cuda:N, of the training")
 
 
-class DsMethod:
-    """See `shortlist_models.ds.softmax` for the algorithm and its source."""
+class DsMethod(TrainedMethod):
+    """Doubly Sparse Softmax; `shortlist_models.ds.softmax` has the algorithm and its source."""
 
-    plan: ClassVar[str] = "screen"
-    reference: ClassVar[Literal["dense", "self"]] = "self"
-    normalizer: ClassVar[Normalizer] = "exact"
+    plan = "screen"
     kind: ClassVar[type[DsOptions]] = DsOptions
 
     def learn(
         self, dense: Dense, examples: Contexts, options: dict[str, str], seed: int, progress: Progress = quiet
     ) -> Fitted:
-        """See OwnMethod.learn; without targets the dense layer's distribution is distilled."""
+        """Train the experts; without targets the dense layer's distribution is distilled."""
         chosen = parse_options(self.kind, options)
         check_device(chosen.device)
         fit, validation = split_validation(examples, dense.module)
@@ -91,7 +88,6 @@ class DsMethod:
     def restore(
         self, dense: Dense, state: dict[str, torch.Tensor], examples: Contexts, options: dict[str, str]
     ) -> Fitted:
-        """See OwnMethod.restore."""
         missing = {"weight", "bias", "gate", "ids", "offsets"} - set(state)
         if missing:
             raise BadInput(f"the head has no tensor '{min(missing)}': save the state_dict of a DSSoftmax")
@@ -106,7 +102,7 @@ class DsMethod:
     def fitted(
         self, module: DSSoftmax, dense: Dense, examples: Contexts, options: DsOptions, notes: tuple[str, ...]
     ) -> Fitted:
-        """What is exported of a trained module."""
+        """The fitted head of a trained module, with its cost on the contexts of `examples`."""
         if options.int8:
             module = round_rows(module)
         used = module.utilization(torch.from_numpy(examples.contexts))
@@ -117,21 +113,19 @@ class DsMethod:
         return Fitted(module, Cost(macs=cost, bytes=gate + (cost - gate) / (4 if options.int8 else 1)), said, notes)
 
     def graphs(self, fitted: Fitted, dense: Dense, folder: Path) -> dict[str, str]:
-        """See `gate_graphs`."""
         del dense
         module = fitted.module
         assert isinstance(module, DSSoftmax)
         return write_graphs(folder, module, {}, int8=fitted.options["int8"])
 
     def index(self, fitted: Fitted) -> dict[str, npt.NDArray[Any]]:
-        """Classes of every expert."""
         module = fitted.module
         assert isinstance(module, DSSoftmax)
         return {"ids": module.ids.numpy(), "offsets": module.offsets.numpy()}
 
 
 def split_validation(examples: Contexts, dense: FullSoftmax) -> tuple[Examples, Examples]:
-    """Rows to train on and the last tenth of them, at most `MOST_VALIDATION`, to validate."""
+    """Examples to train on, and the last tenth, at most `MAX_VALIDATION_ROWS`, to validate."""
     rows = len(examples.contexts)
     validation_rows = min(MAX_VALIDATION_ROWS, max(1, rows // VALIDATION_SHARE))
     if rows < 2:
@@ -146,7 +140,7 @@ def split_validation(examples: Contexts, dense: FullSoftmax) -> tuple[Examples, 
 
 
 def make_train_options(options: DsOptions, seed: int) -> TrainOptions:
-    """The part that training wants."""
+    """The options that training takes."""
     names = TrainOptions.__dataclass_fields__.keys() & options.model_dump().keys()
     return TrainOptions(**{name: getattr(options, name) for name in names}, seed=seed)
 
@@ -154,7 +148,7 @@ def make_train_options(options: DsOptions, seed: int) -> TrainOptions:
 def train_experts(
     dense: Dense, fit: Examples, validation: Examples, options: DsOptions, seed: int, progress: Progress
 ) -> Trained:
-    """Training, its complaints as BadInput."""
+    """Train from the dense layer; raises BadInput where the models refuse options or examples."""
     checkpoint = Path(options.checkpoint) if options.checkpoint else None
     module_options = DSOptions(
         load=options.load, gamma=options.gamma, keep_one=options.keep_one, expert_group=options.expert_group
@@ -170,7 +164,7 @@ def train_experts(
 def retrain_dense(
     dense: Dense, fit: Examples, validation: Examples, options: TrainOptions, trained: Trained, progress: Progress
 ) -> DSSoftmax:
-    """A dense softmax, as one expert, trained on from the same start, as long and in the same way."""
+    """A dense softmax, as one expert, trained from the same start, as long and in the same way."""
     same = make_dense_options(options, round(trained.history[-1]["epoch"] * len(fit.contexts)))
     return train(dense.module, fit, validation, same, None, progress).module.cpu()
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from pydantic import Field
-from shortlist.bundle.manifest import Normalizer
 from shortlist.bundle.reader import GRAPHS
 from shortlist.errors import BadInput
 from shortlist.plans.grouped import DIGITS, OPENED
@@ -22,12 +21,12 @@ from shortlist_exporter.graphs.builder import INLINE_BYTES
 from shortlist_exporter.graphs.grouped import write_graphs
 from shortlist_exporter.inputs.sources import Dense
 
-from .base import Fitted, Options, parse_options
+from .base import DenseMethod, Fitted, Options, check_candidates, check_width, parse_options, shuffle_rows
 
 CALIBRATION_ROWS = 4_000  # contexts that calibrate the tail
-INT8_COLUMNS_STEP = 4  # columns that loops multiply at once: those in int8 are a multiple
-MIN_CANDIDATES = 128  # candidates: for k up to 10 the search then goes no wider way
-GROUP_CLASSES = 64  # classes of a group in the mean
+INT8_COLUMNS_STEP = 4  # columns that compiled loops multiply at once: the int8 columns are a multiple
+MIN_CANDIDATES = 128  # with as many, k up to 10 needs no wider search
+GROUP_CLASSES = 64  # in the mean
 MIN_PREVIEWED = 1536  # classes
 
 
@@ -44,43 +43,39 @@ class GroupedOptions(Options):
     full_view: int = Field(default=7, ge=5, description="classes then scored exactly")
 
 
-class GroupedMethod:
-    """See `shortlist_models.rescored.grouped` for the algorithm and its sources."""
+class GroupedMethod(DenseMethod):
+    """Groups and blocks of classes; `shortlist_models.rescored.grouped` has the algorithm and its sources."""
 
-    plan: ClassVar[str] = "grouped"
-    reference: ClassVar[Literal["dense", "self"]] = "dense"
-    normalizer: ClassVar[Normalizer] = "estimated"
+    plan = "grouped"
 
     def fit(
         self, dense: Dense, contexts: FloatArray, options: dict[str, str], seed: int, progress: Progress = quiet
     ) -> Fitted:
-        """See Method.fit: the basis, the groups, then the tail; the seed picks first centres and the tail's rows."""
+        """Fit the basis, the groups, then the tail; the seed chooses the first centres and the tail's contexts."""
         chosen = fill_defaults(parse_options(GroupedOptions, options), dense)
-        rows, own = torch.from_numpy(contexts), dense.module
-        picked = torch.from_numpy(np.random.default_rng(seed).permutation(len(rows)))
+        rows, layer, shuffled = torch.from_numpy(contexts), dense.module, shuffle_rows(len(contexts), seed)
         with torch.inference_mode():
             progress("decomposition", 0, 3)
             widths = Widths(**chosen.model_dump(include=set(Widths._fields)))
-            basis = context_basis(own.weight, rows, chosen.width or dense.dim)
+            basis = context_basis(layer.weight, rows, chosen.width or dense.dim)
             progress("groups", 1, 3)
             real = torch.from_numpy(np.setdiff1d(np.arange(dense.classes), dense.padded))
-            bias = None if own.bias is None else own.bias[real]
+            bias = None if layer.bias is None else layer.bias[real]
             groups = group_similar_classes(basis.preview[real], bias, chosen.groups or 1, seed)
-            module = GroupedSoftmax(own, basis, real, groups, widths, seed)
+            module = GroupedSoftmax(layer, basis, real, groups, widths, seed)
             progress("tail", 2, 3)
-            module.fit_tail(rows[picked[:CALIBRATION_ROWS]])
+            module.fit_tail(rows[shuffled[:CALIBRATION_ROWS]])
         said = chosen.model_dump() | {"groups": len(module.groups.reach), "blocks": len(module.blocks.reach)}
         said |= {"tail_limit": module.tail_limit, "digits": DIGITS}
         return Fitted(module, cost(said, dense), said | files(dense, module))
 
     def graphs(self, fitted: Fitted, dense: Dense, folder: Path) -> dict[str, str]:
-        """See `grouped_graphs`."""
         module = fitted.module
         assert isinstance(module, GroupedSoftmax)
         return write_graphs(folder, dense, module)
 
     def index(self, fitted: Fitted) -> dict[str, npt.NDArray[Any]]:
-        """See Method.index; beside `order` and `starts` what compiled loops lay out in their own way."""
+        """Order, starts, and all that compiled loops lay out in their own way."""
         module = fitted.module
         assert isinstance(module, GroupedSoftmax)
         tensors = {"order": module.order, "starts": module.starts, "block_starts": module.block_starts}
@@ -106,16 +101,15 @@ def files(dense: Dense, module: GroupedSoftmax) -> dict[str, dict[str, str]]:
 
 
 def fill_defaults(options: GroupedOptions, dense: Dense) -> GroupedOptions:
-    """Options that follow from the layer's size filled in; raises BadInput."""
+    """The options with those filled in that follow from the layer's size; raises BadInput."""
     real = dense.classes - dense.padded.size
     full_view = min(options.full_view, real)
     candidates = options.candidates or max(MIN_CANDIDATES, dense.classes // 384)
     previewed = options.previewed or max(MIN_PREVIEWED, dense.classes // 12)
     width = options.width or max(1, round(dense.dim * 5 / 9))
-    if width > dense.dim:
-        raise BadInput(f"option width={width} is over d = {dense.dim}: choose a narrower preview")
-    if options.candidates is not None and candidates < full_view:
-        raise BadInput(f"option candidates={candidates} is under full_view={full_view}: choose more candidates")
+    check_width(width, dense)
+    if options.candidates is not None:
+        check_candidates(candidates, full_view)
     candidates = min(max(candidates, full_view), real)
     if options.previewed is not None and previewed < candidates:
         raise BadInput(f"option previewed={previewed} is under the {candidates} candidates: preview more classes")

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from pydantic import Field
-from shortlist.bundle.manifest import Normalizer
 from shortlist.errors import BadInput
 from shortlist_models import context_basis
 from shortlist_models.l2s.candidate_sets import Background, BestClasses, ScreenOptions
@@ -19,10 +18,10 @@ from shortlist_exporter.core.types import Cost, FloatArray, Progress, quiet
 from shortlist_exporter.graphs.screen import write_graphs
 from shortlist_exporter.inputs.sources import Dense
 
-from .base import Fitted, Options, parse_options
+from .base import DenseMethod, Fitted, Options, check_width, parse_options, shuffle_rows
 
 CHUNK_ROWS = 1024
-BACKGROUND_CLASSES = 1000  # classes of a context that count as background
+BACKGROUND_CLASSES = 1000  # of a context, the most probable ones
 CALIBRATION_ROWS = 20_000
 
 
@@ -52,26 +51,24 @@ class L2sOptions(Options):
     checkpoint: str = Field(default="", description="file that training resumes from")
 
 
-class L2sMethod:
-    """See `shortlist_models.l2s.training` for the algorithm and its source."""
+class L2sMethod(DenseMethod):
+    """Learning to Screen; `shortlist_models.l2s.training` has the algorithm and its source."""
 
-    plan: ClassVar[str] = "screen"
-    reference: ClassVar[Literal["dense", "self"]] = "dense"
-    normalizer: ClassVar[Normalizer] = "estimated"
+    plan = "screen"
 
     def fit(
         self, dense: Dense, contexts: FloatArray, options: dict[str, str], seed: int, progress: Progress = quiet
     ) -> Fitted:
-        """Exact labels, the screen, its sets, the tail of each."""
+        """Find the exact best classes, train the screen and its sets, calibrate their tails."""
         chosen = fill_defaults(parse_options(L2sOptions, options), dense)
         check_options(chosen, dense, len(contexts))
         rows = torch.from_numpy(contexts)
-        labels = find_best_classes(dense, rows, chosen.depth, progress)
+        best = find_best_classes(dense, rows, chosen.depth, progress)
         screened = train_screen(
             rows,
-            labels,
+            best,
             make_screen_options(chosen, seed),
-            choose_always(chosen, labels),
+            choose_always(chosen, best),
             progress,
             parse_checkpoint(chosen),
             measure_background(dense, rows, chosen.background, seed, progress),
@@ -84,13 +81,11 @@ class L2sMethod:
         return calibrate(module, dense, chosen, rows, seed, screened.history)
 
     def graphs(self, fitted: Fitted, dense: Dense, folder: Path) -> dict[str, str]:
-        """See `screen_graphs`."""
         module = fitted.module
         assert isinstance(module, ScreenedSoftmax)
         return write_graphs(folder, dense, module)
 
     def index(self, fitted: Fitted) -> dict[str, np.ndarray[Any, Any]]:
-        """See Method.index."""
         module = fitted.module
         assert isinstance(module, ScreenedSoftmax)
         sizes = [0, *(len(ids) for ids in module.sets)]
@@ -104,8 +99,8 @@ class L2sMethod:
 def calibrate(
     module: ScreenedSoftmax, dense: Dense, chosen: L2sOptions, rows: torch.Tensor, seed: int, history: list[Any]
 ) -> Fitted:
-    """The trained screen with margins and tail set for its number of probes."""
-    sample = rows[torch.from_numpy(np.random.default_rng(seed).permutation(len(rows))[:CALIBRATION_ROWS])]
+    """Set margins and tails of a trained screen for its number of probes."""
+    sample = rows[shuffle_rows(len(rows), seed)[:CALIBRATION_ROWS]]
     module.probes, module.probe_margin = chosen.probes, module.calibrate_margin(sample, chosen.second_probe)
     if not chosen.tail_rank:
         module.calibrate_tail(sample)
@@ -138,7 +133,7 @@ def fill_defaults(options: L2sOptions, dense: Dense) -> L2sOptions:
 
 
 def check_options(options: L2sOptions, dense: Dense, rows: int) -> None:
-    """Refuse what cannot work, before any training."""
+    """Raise BadInput for options that cannot work, before any training."""
     real = dense.classes - dense.padded.size
     if options.clusters > rows:
         raise BadInput(
@@ -153,15 +148,15 @@ def check_options(options: L2sOptions, dense: Dense, rows: int) -> None:
         raise BadInput(f"option probes={options.probes} is over clusters={options.clusters}: choose fewer")
     if options.tail_rank > dense.dim:
         raise BadInput(f"option tail_rank={options.tail_rank} is over d = {dense.dim}: choose a lower rank")
-    if options.width is not None and options.width > dense.dim:
-        raise BadInput(f"option width={options.width} is over d = {dense.dim}: choose a narrower preview")
+    if options.width is not None:
+        check_width(options.width, dense)
     outside = [i for i in parse_ids(options.always) if not 0 <= i < dense.classes]
     if outside:
         raise BadInput(f"option always holds id {outside[0]} but classes go from 0 to {dense.classes - 1}")
 
 
 def parse_ids(text: str) -> list[int]:
-    """`1,2,3` as numbers; raises BadInput."""
+    """Parse `1,2,3`; raises BadInput."""
     try:
         return [int(part) for part in text.split(",") if part.strip()]
     except ValueError:
@@ -174,17 +169,17 @@ def find_best_classes(dense: Dense, contexts: torch.Tensor, depth: int, progress
     with torch.inference_mode():
         for start in range(0, len(contexts), CHUNK_ROWS):
             parts.append(module.logits(contexts[start : start + CHUNK_ROWS]).topk(depth, dim=1).indices)
-            progress("exact labels", min(start + CHUNK_ROWS, len(contexts)), len(contexts))
+            progress("exact best classes", min(start + CHUNK_ROWS, len(contexts)), len(contexts))
     return BestClasses(torch.cat(parts).clone(), dense.classes)
 
 
 def measure_background(
     dense: Dense, contexts: torch.Tensor, rows: int, seed: int, progress: Progress
 ) -> Background | None:
-    """Leading probabilities of a sample of the contexts, at temperature 2."""
+    """Probabilities of the leading classes of a sample of `rows` contexts, at temperature 2; None for no rows."""
     if rows == 0:
         return None
-    sample = torch.from_numpy(np.random.default_rng(seed).permutation(len(contexts))[:rows])
+    sample = shuffle_rows(len(contexts), seed)[:rows]
     module, ids, values = dense.module, [], []
     depth = min(BACKGROUND_CLASSES, dense.classes - dense.padded.size)
     with torch.inference_mode():
@@ -198,7 +193,7 @@ def measure_background(
 
 
 def make_screen_options(options: L2sOptions, seed: int) -> ScreenOptions:
-    """The part that training wants."""
+    """The options that training takes."""
     assert options.budget is not None
     return ScreenOptions(
         clusters=options.clusters,
@@ -213,9 +208,9 @@ def make_screen_options(options: L2sOptions, seed: int) -> ScreenOptions:
     )
 
 
-def choose_always(options: L2sOptions, labels: BestClasses) -> torch.Tensor | None:
-    """Ids that every set holds."""
-    frequent = torch.bincount(labels.ids.reshape(-1), minlength=labels.classes).argsort(descending=True, stable=True)
+def choose_always(options: L2sOptions, best: BestClasses) -> torch.Tensor | None:
+    """Ids [m] that every set holds: the most frequent best classes, and those named; None for none."""
+    frequent = torch.bincount(best.ids.reshape(-1), minlength=best.classes).argsort(descending=True, stable=True)
     ids = torch.cat([frequent[: options.always_top], torch.tensor(parse_ids(options.always), dtype=torch.int64)])
     return torch.unique(ids) if len(ids) else None
 
@@ -226,7 +221,7 @@ def parse_checkpoint(options: L2sOptions) -> Path | None:
 
 
 def fit_second_stage(options: L2sOptions, dense: Dense, contexts: torch.Tensor) -> SecondStage | None:
-    """A context-weighted int8 preview of all classes, of which each set takes its rows."""
+    """An int8 preview of all classes in the contexts' basis, of which each set takes its rows; None for none."""
     if options.second_stage == "none":
         return None
     assert options.width is not None
@@ -236,7 +231,11 @@ def fit_second_stage(options: L2sOptions, dense: Dense, contexts: torch.Tensor) 
 
 
 def cost(dense: Dense, options: L2sOptions, mean: float) -> Cost:
-    """Screen, sets (or their previews and the rows rescored) and the rows that go to dense, against V x d."""
+    """Multiply-adds and bytes of a query, relative to the dense layer's.
+
+    mean: classes in the sets that a query opens. Counted are the screen, the sets (or their previews and the rows
+    scored exactly), the low-rank tail, and the share of queries that go to dense.
+    """
     whole = dense.classes * dense.dim
     screen = options.clusters * dense.dim
     if options.second_stage == "none":

@@ -1,4 +1,4 @@
-"""Methods: how a head is made from a dense layer and contexts. `--method` names one."""
+"""The registry of methods: `--method NAME` is looked up here. A new method is a module beside this and a line below."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ __all__ = ["METHODS", "DenseMethod", "Fitted", "TrainedMethod", "find_method"]
 
 
 def find_method(name: str) -> DenseMethod | TrainedMethod:
-    """The method of this name; raises BadInput with the known ones."""
+    """The method of this name; raises BadInput with the names that there are."""
     if name not in METHODS:
         raise BadInput(f"there is no method '{name}': choose one of {', '.join(METHODS)}")
     return METHODS[name]

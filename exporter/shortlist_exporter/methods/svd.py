@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Literal
 
 import numpy as np
 import torch
-from onnx import TensorProto
 from pydantic import Field
-from shortlist.bundle.manifest import Normalizer
 from shortlist.errors import BadInput
 from shortlist_models import SVDSoftmax, context_basis, weight_basis
 
 from shortlist_exporter.core.types import Cost, FloatArray, Progress, quiet
-from shortlist_exporter.graphs.builder import GraphBuilder, make_value
-from shortlist_exporter.graphs.dense import add_finish, name_logits
-from shortlist_exporter.graphs.quantized import add_quantized_products
+from shortlist_exporter.graphs.preview import write_preview
 from shortlist_exporter.inputs.sources import Dense
 
-from .base import Fitted, Options, no_index, parse_options
+from .base import DenseMethod, Fitted, Options, check_width, parse_options, shuffle_rows
 
 TAIL_ROWS = 1024
 
@@ -52,24 +48,21 @@ def fill_defaults(options: SvdOptions, dense: Dense) -> Shape:
         width=options.width or math.ceil(dense.dim / 8 if published else dense.dim * 2 / 9),
         full_view=options.full_view or math.ceil(dense.classes / (20 if published else 192)),
     )
-    if shape.width > dense.dim:
-        raise BadInput(f"option width={shape.width} is over d = {dense.dim}: choose a narrower preview")
+    check_width(shape.width, dense)
     if shape.full_view > dense.classes:
         raise BadInput(f"option full_view={shape.full_view} is over V = {dense.classes}: choose fewer candidates")
     return shape
 
 
-class SvdMethod:
-    """See `shortlist_models.svd` for the algorithm and its source."""
+class SvdMethod(DenseMethod):
+    """SVD-softmax; `shortlist_models.svd` has the algorithm and its source."""
 
-    plan: ClassVar[str] = "preview"
-    reference: ClassVar[Literal["dense", "self"]] = "dense"
-    normalizer: ClassVar[Normalizer] = "estimated"
+    plan = "preview"
 
     def fit(
         self, dense: Dense, contexts: FloatArray, options: dict[str, str], seed: int, progress: Progress = quiet
     ) -> Fitted:
-        """See Method.fit; closed form, the seed only picks the rows that calibrate the tail."""
+        """Decompose in closed form; the seed only chooses the rows that calibrate the tail."""
         progress("decomposition", 0, 1)
         shape = fill_defaults(parse_options(SvdOptions, options), dense)
         weight = torch.from_numpy(dense.weight)
@@ -81,28 +74,12 @@ class SvdMethod:
         return calibrate(module, dense, contexts, shape, seed)
 
     def graphs(self, fitted: Fitted, dense: Dense, folder: Path) -> dict[str, str]:
-        """preview.onnx: `context` [B, d] -> `logits` [B, V]."""
-        module = fitted.module
-        assert isinstance(module, SVDSoftmax)
-        graph = GraphBuilder(folder)
-        projected = graph.node("MatMul", ["context", graph.tensor("projection", module.projection.numpy())], "p")
-        if module.quantized:
-            products = add_quantized_products(graph, projected, module.preview.numpy(), module.scale.numpy())
-        else:
-            products = plain(graph, projected, module)
-        name_logits(graph, add_finish(graph, dense, products))
-        path = graph.save(
-            "preview",
-            [make_value("context", TensorProto.FLOAT, ["B", dense.dim])],
-            [make_value("logits", TensorProto.FLOAT, ["B", dense.classes])],
-        )
-        return {"preview": path.name}
-
-    index = no_index
+        assert isinstance(fitted.module, SVDSoftmax)
+        return {"preview": write_preview(folder, dense, fitted.module)}
 
 
 def calibrate(module: SVDSoftmax, dense: Dense, contexts: FloatArray, shape: Shape, seed: int) -> Fitted:
-    """The decomposed head with its tail set for this full view."""
+    """Set the full view of a decomposed head, and calibrate its tail for it."""
     module.full_view, module.tail_shift = shape.full_view, 0.0
     if shape.basis == "context":
         module.calibrate_tail(torch.from_numpy(sample_rows(contexts, seed)))
@@ -118,18 +95,13 @@ def change_full_view(fitted: Fitted, dense: Dense, contexts: FloatArray, setting
 
 
 def sample_rows(contexts: FloatArray, seed: int) -> FloatArray:
-    """At most `TAIL_ROWS` random rows."""
-    rows = np.random.default_rng(seed).permutation(len(contexts))[:TAIL_ROWS]
-    return contexts[np.sort(rows)]
-
-
-def plain(graph: GraphBuilder, projected: str, module: SVDSoftmax) -> str:
-    """[B, W] -> [B, V] in float32."""
-    return graph.node("MatMul", [projected, graph.tensor("preview", module.preview.numpy().T)], "products")
+    """At most `TAIL_ROWS` random rows, in their order."""
+    rows: FloatArray = contexts[np.sort(shuffle_rows(len(contexts), seed)[:TAIL_ROWS].numpy())]
+    return rows
 
 
 def cost(dense: Dense, shape: Shape) -> Cost:
-    """Projection, preview and full view, against V x d."""
+    """Multiply-adds and bytes of projection, preview and full view, relative to the dense layer's."""
     classes, dim = dense.classes, dense.dim
     projection, preview, full_view = dim * shape.width, classes * shape.width, dim * shape.full_view
     preview_bytes = preview * (1 if shape.preview == "int8" else 4)
