@@ -14,17 +14,18 @@ from torch import nn
 from shortlist_exporter.inputs.sources import Contexts, Dense, check_pair
 from shortlist_exporter.methods.registry import TrainedMethod, find_method
 
-SEED_LIMIT = 1 << 63  # torch takes no larger ones
+SEED_LIMIT = 1 << 63  # torch takes smaller seeds only
 
 
 @dataclass(frozen=True)
 class Request:
     """What to export.
 
-    promise: least P@k by k, on held-out contexts. keep_dense: with dense.onnx. fallback: large requests, from where
-    it is faster, are answered by dense. certificate: with what proves exact answers, a quarter of dense's size.
-    report: with the page about it. head: a head of the method that was trained elsewhere, as a module or a file of
-    its `state_dict`.
+    promise: the least P@k, by k, on held-out contexts. keep_dense: write dense.onnx. fallback: requests of so many rows
+    that dense is faster are answered by dense. certificate: write what proves exact answers, a quarter of dense's size.
+    max_k: the largest k served, by default the number of classes. threads: of each session while measuring. report:
+    write the page about the bundle. head: a head of the method that was trained elsewhere, as a module or a file of its
+    `state_dict`.
     """
 
     method: str = "svd"
@@ -42,7 +43,7 @@ class Request:
 
 
 def check_request(dense: Dense, contexts: Contexts, out: Path, request: Request) -> None:
-    """Refuse before any work what could not succeed."""
+    """Raise BadInput before any work for what could not succeed."""
     ort()  # what the finished bundle is measured with
     version_of(out)
     check_name(out.parent.name)
@@ -58,12 +59,12 @@ def check_request(dense: Dense, contexts: Contexts, out: Path, request: Request)
 
 
 def check_options(dense: Dense, request: Request) -> None:
-    """What the request's own fields must be."""
+    """Raise BadInput where fields of the request contradict each other or the layer."""
     if request.head is not None and not isinstance(find_method(request.method), TrainedMethod):
         raise BadInput(f"method {request.method} is fitted to the dense layer: leave --head out")
-    for k, least in request.promise.items():
-        if not 0 < least <= 1:
-            raise BadInput(f"P@{k} is to reach {least}: give a share over 0, up to 1")
+    for k, share in request.promise.items():
+        if not 0 < share <= 1:
+            raise BadInput(f"P@{k} is to reach {share}: give a share over 0, up to 1")
     if request.method == "full" and not request.keep_dense:
         raise BadInput("--no-dense leaves nothing of method full: choose another method")
     if request.labels is not None and len(request.labels) != dense.classes:

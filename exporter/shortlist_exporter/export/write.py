@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from safetensors.numpy import save
 from shortlist.bundle.manifest import Manifest
-from shortlist.bundle.reader import CALIBRATION, GRAPHS, INDEX, version_of
+from shortlist.bundle.reader import CALIBRATION, GRAPHS, INDEX, LABELS, version_of
 from shortlist.evaluation.canary import CANARY_K
 from shortlist.head import Head
 
 from shortlist_exporter.core.provenance import record_provenance
 from shortlist_exporter.graphs.dense import write_dense, write_rows
 from shortlist_exporter.inputs.sources import Contexts, Dense
-from shortlist_exporter.methods.registry import DenseMethod, Fitted, TrainedMethod
+from shortlist_exporter.methods.base import Fitted, Method
 from shortlist_exporter.verify.quality import Truth
 
 from .request import Request
@@ -23,9 +24,7 @@ from .request import Request
 CALIBRATION_ROWS = 64
 
 
-def write_graphs(
-    folder: Path, dense: Dense, method: DenseMethod | TrainedMethod, fitted: Fitted, *, keep_dense: bool
-) -> dict[str, str]:
+def write_graphs(folder: Path, dense: Dense, method: Method, fitted: Fitted, *, keep_dense: bool) -> dict[str, str]:
     """All graphs of the bundle; role -> path below `folder`."""
     graphs = folder / GRAPHS
     graphs.mkdir()
@@ -37,7 +36,7 @@ def write_graphs(
 
 
 def write_index(folder: Path, arrays: dict[str, np.ndarray[Any, Any]]) -> None:
-    """index.safetensors, where the plan wants one."""
+    """Write index.safetensors, where the plan needs arrays."""
     if arrays:
         (folder / INDEX).write_bytes(save(arrays))  # save_file would hide it from all other users
 
@@ -47,7 +46,7 @@ def manifest_of(
     contexts: Contexts,
     out: Path,
     request: Request,
-    method: DenseMethod | TrainedMethod,
+    method: Method,
     fitted: Fitted,
     graphs: dict[str, str],
 ) -> Manifest:
@@ -74,14 +73,23 @@ def manifest_of(
 
 
 def write_calibration(folder: Path, head: Head, truth: Truth) -> None:
-    """Held-out contexts, their exact answers, and the head's own: what a load replays."""
+    """Write calibration.safetensors.
+
+    Held-out contexts with the exact answers and the head's, which every load replays.
+    """
     contexts = truth.contexts[:CALIBRATION_ROWS]
-    own = head.topk_by_plan(contexts, min(CANARY_K, head.manifest.max_k))
+    answers = head.topk_by_plan(contexts, min(CANARY_K, head.manifest.max_k))
     tensors: dict[str, np.ndarray[Any, Any]] = {
         "contexts": contexts,
         "ids": truth.ids[:CALIBRATION_ROWS],
         "logprobs": truth.logprobs[:CALIBRATION_ROWS],
-        "head_ids": own.ids,
-        "head_logprobs": own.logprobs,
+        "head_ids": answers.ids,
+        "head_logprobs": answers.logprobs,
     }
     (folder / CALIBRATION).write_bytes(save(tensors))
+
+
+def write_labels(folder: Path, labels: list[str] | None) -> None:
+    """Write labels.json, the V printable names, where there are any."""
+    if labels is not None:
+        (folder / LABELS).write_text(json.dumps(labels), "utf-8")
