@@ -85,17 +85,17 @@ class Bounds:
 
     @property
     def finite(self) -> bool:
-        """Whether float32 holds it all."""
+        """Whether all numbers fit into float32."""
         return bool(np.isfinite([self.weight_error, self.floor, *self.scale, *self.constant, *self.norms]).all())
 
 
 def is_worthwhile(dense: Dense) -> bool:
-    """Whether the layer is so large that bounds may be faster than dense, and its finish keeps order and numbers."""
+    """Whether the layer is so large that bounds may be faster than dense; a scale of 0 or less is not bounded."""
     return dense.weight.size >= MIN_WEIGHTS and dense.logit_scale > 0
 
 
 def compute_bounds(dense: Dense, contexts: Floats, seed: int) -> Bounds:
-    """Basis and integers for logits scale * (weight h + bias), before soft-cap and padding."""
+    """Compute basis and integers for logits scale * (weight h + bias), before soft-cap and padding."""
     rows = np.random.default_rng(seed).permutation(len(contexts))[:SAMPLE_ROWS]
     sample = contexts[np.sort(rows)].astype(np.float64)
     mean = sample.mean(axis=0).astype(np.float32)
@@ -123,13 +123,13 @@ def compute_bounds(dense: Dense, contexts: Floats, seed: int) -> Bounds:
 
 
 def bound_inversion_error(change: Doubles, inverse: Doubles) -> float:
-    """How much of |P^-1 w| the product with `inverse` may be off by: what it is no inverse, and rounding in float64."""
+    """The share of |P^-1 w| by which a product with `inverse` may be off: an inexact inverse, and float64 rounding."""
     sizes = float(np.linalg.norm(change) * np.linalg.norm(inverse))
     return float(np.linalg.norm(inverse @ change - np.eye(len(change)))) + 4 * len(change) * DOUBLE_UNIT * sizes
 
 
 def balance_basis(weight: Floats, centred: Doubles, seed: int) -> Doubles:
-    """P [d, d]; see the module's docstring."""
+    """The basis P [d, d] of the module's docstring, for `weight` [V, d] and `centred` contexts [n, d]."""
     dim = weight.shape[1]
     covariance = centred.T @ centred / len(centred)
     ridge = RIDGE_SHARE * (np.trace(covariance) / dim or 1.0)  # contexts that are all the same prefer no direction
@@ -190,7 +190,7 @@ def write_bounds(folder: Path, dense: Dense, found: Bounds) -> str:
 
 
 def add_basis_change(graph: GraphBuilder, centred: str, change: Floats) -> str:
-    """The product y P, [B, d], in blocks: each a product of `blocks_of(d)` terms, then their sum."""
+    """Add the product y P, [B, d], in blocks: each a product of `count_blocks(d)` terms, then their sum."""
     dim = len(change)
     blocks = count_blocks(dim)
     rows = np.zeros((blocks * blocks, dim), np.float32)
@@ -205,12 +205,12 @@ def add_basis_change(graph: GraphBuilder, centred: str, change: Floats) -> str:
 
 
 def count_blocks(dim: int) -> int:
-    """Blocks, and terms in each."""
+    """The number of blocks, and of terms in each."""
     return math.isqrt(dim - 1) + 1
 
 
 def add_context_digits(graph: GraphBuilder, transformed: str) -> tuple[str, str, str]:
-    """Digits [B, 2, d] uint8, their steps [B, 1, 2], and the residual [B, d]."""
+    """Add digits [B, 2, d] uint8, their steps [B, 1, 2], and the residual [B, d]; returns their names."""
     axis = graph.tensor("middle_axis", np.array([1], np.int64))
     peak = graph.node("ReduceMax", [graph.node("Abs", [transformed], "sizes"), axis], "peak", keepdims=1)
     safe = graph.node("Max", [peak, graph.tensor("least", np.float32(TINY))], "safe_peak")
@@ -227,14 +227,14 @@ def add_context_digits(graph: GraphBuilder, transformed: str) -> tuple[str, str,
 
 
 def add_digit(graph: GraphBuilder, numbers: str, step: str, name: str) -> tuple[str, str]:
-    """`numbers` [B, d] in whole `step`s [B, 1], and what is left of them."""
+    """Add `numbers` [B, d] in whole steps [B, 1], and the remainder; returns both names."""
     whole = graph.node("Round", [graph.node("Div", [numbers, step], f"{name}_in_steps")], f"{name}_digit")
     whole_steps = graph.node("Mul", [whole, step], f"{name}_taken")
     return whole, graph.node("Sub", [numbers, whole_steps], f"{name}_left")
 
 
 def add_spread(graph: GraphBuilder, found: Bounds, centred: str, transformed: str, residual: str) -> None:
-    """Output `spread` [B, 1], as the module's docstring has it."""
+    """Add the output `spread` [B, 1] of the module's docstring."""
     norms = [
         graph.node("ReduceL2", [name, "middle_axis"], f"{name}_norm", keepdims=1)
         for name in (transformed, residual, centred)
@@ -244,7 +244,7 @@ def add_spread(graph: GraphBuilder, found: Bounds, centred: str, transformed: st
 
 
 def compute_spread_factors(found: Bounds) -> Floats:
-    """[3]: what the spread takes of the norms of g, of its residual and of y."""
+    """The factors [3] of the norms of g, of its residual and of y in the spread."""
     operations = 2 * count_blocks(len(found.change)) + 1
     gamma = operations * UNIT / (1 - operations * UNIT)
     rounding = gamma * float(np.linalg.norm(found.change.astype(np.float64)))
@@ -254,7 +254,7 @@ def compute_spread_factors(found: Bounds) -> Floats:
 
 
 def compute_norms(dense: Dense) -> Doubles:
-    """[V]: |(w_v, b_v)| times the logit scale: rounding of a logit is bounded by it."""
+    """|(w_v, b_v)| times the logit scale, [V], which bounds the rounding of a logit."""
     squares = np.einsum("vd,vd->v", dense.weight, dense.weight, dtype=np.float64)
     if dense.bias is not None:
         squares += dense.bias.astype(np.float64) ** 2

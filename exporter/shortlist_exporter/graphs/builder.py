@@ -37,9 +37,9 @@ class GraphBuilder:
         return output
 
     def tensor(self, name: str, values: npt.ArrayLike) -> str:
-        """A weight: inline where it is small, else in `<name>.bin`, shared by every graph that names it.
+        """Add a weight: inline where it is small, else in `<name>.bin`, shared by every graph that names it.
 
-        A name that the graph has already stands for what it stood for.
+        A name that the graph has already keeps its values.
         """
         if any(initializer.name == name for initializer in self.initializers):
             return name
@@ -51,12 +51,12 @@ class GraphBuilder:
         return name
 
     def file(self, name: str, values: npt.ArrayLike) -> str:
-        """A weight in `<name>.bin`, however small: read by others than graphs."""
+        """Add a weight in `<name>.bin`, however small, since compiled loops read it too."""
         self.initializers.append(write_external_tensor(self.folder, name, np.asarray(values)))
         return name
 
     def part(self, name: str, file: str, shape: tuple[int, ...], start: int) -> str:
-        """float32 of this shape inside an existing `<file>.bin`, from its `start`-th number on; not copied."""
+        """Add float32 numbers of `shape` from number `start` on of an existing `<file>.bin`, without a copy."""
         location = {"location": f"{file}.bin", "offset": str(4 * start), "length": str(4 * math.prod(shape))}
         self.initializers.append(make_external_tensor(name, np.dtype(np.float32), shape, location))
         return name
@@ -74,7 +74,7 @@ class GraphBuilder:
 
 
 def write_external_tensor(folder: Path, name: str, array: Array) -> TensorProto:
-    """A tensor whose bytes are in `<name>.bin`, in a folder below where the name has one; the file is written once."""
+    """A tensor whose bytes are in `<name>.bin`, which is written unless it exists; `name` may hold a folder."""
     path = folder / f"{name}.bin"
     if not path.exists():
         np.ascontiguousarray(array).tofile(path)
@@ -85,7 +85,7 @@ def write_external_tensor(folder: Path, name: str, array: Array) -> TensorProto:
 def make_external_tensor(
     name: str, dtype: np.dtype[Any], shape: tuple[int, ...], location: dict[str, str]
 ) -> TensorProto:
-    """A tensor whose bytes are elsewhere: ONNX' keys location, offset and length, in bytes."""
+    """A tensor whose bytes are in another file; `location` has ONNX' keys location, offset and length, in bytes."""
     kind = helper.np_dtype_to_tensor_dtype(dtype)
     tensor = TensorProto(name=name, data_type=kind, data_location=TensorProto.EXTERNAL)
     tensor.dims.extend(shape)
@@ -95,5 +95,5 @@ def make_external_tensor(
 
 
 def make_value(name: str, kind: int, shape: Sequence[int | str]) -> onnx.ValueInfoProto:
-    """A graph input or output."""
+    """The declaration of a graph's input or output."""
     return helper.make_tensor_value_info(name, kind, list(shape))

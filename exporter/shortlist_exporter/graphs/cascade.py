@@ -41,14 +41,12 @@ def write_graphs(folder: Path, dense: Dense, module: CascadeSoftmax) -> dict[str
 
 
 def write_screen(folder: Path, module: CascadeSoftmax) -> str:
-    """screen.onnx."""
     graph = GraphBuilder(folder)
     add_screen(graph, module)
     return graph.save("screen", [make_context_input(module)], list_screen_outputs(module)).name
 
 
 def write_screen_and_common(folder: Path, module: CascadeSoftmax) -> str:
-    """fused.onnx."""
     graph = GraphBuilder(folder)
     add_screen(graph, module)
     add_block(graph, module, "common", 0, module.common)
@@ -57,18 +55,13 @@ def write_screen_and_common(folder: Path, module: CascadeSoftmax) -> str:
 
 
 def write_block(folder: Path, module: CascadeSoftmax, name: str, start: int, end: int) -> str:
-    """common.onnx or rare.onnx."""
     graph = GraphBuilder(folder)
     add_block(graph, module, name, start, end)
-    inputs = [
-        make_value("integers", UINT8, ["B", module.projection.shape[1]]),
-        make_value("row_scale", FLOAT, ["B", 1]),
-    ]
-    return graph.save(name, inputs, [make_value("previews", FLOAT, ["B", end - start])]).name
+    return graph.save(name, list_integer_values(module), [make_value("previews", FLOAT, ["B", end - start])]).name
 
 
 def add_screen(graph: GraphBuilder, module: CascadeSoftmax) -> None:
-    """Projection, reach and tail by one product; the projection in integers."""
+    """Add projection, reach and tail by one product, and the projection in integers."""
     width = module.projection.shape[1]
     columns = [module.projection.numpy(), module.reach.vector.numpy()[:, None], module.tail.vector.numpy()[:, None]]
     graph.node("MatMul", ["context", graph.tensor("screen", np.concatenate(columns, axis=1))], "all")
@@ -84,7 +77,7 @@ def add_screen(graph: GraphBuilder, module: CascadeSoftmax) -> None:
 
 
 def add_block(graph: GraphBuilder, module: CascadeSoftmax, name: str, start: int, end: int) -> None:
-    """`integers`, `row_scale` -> `previews` of the classes at positions `start` to `end`."""
+    """Add `previews` of the classes at positions `start` to `end`, from `integers` and `row_scale`."""
     weights = graph.tensor(f"{name}_preview", module.preview[start:end].numpy().T.astype(np.int8))
     by_class = graph.tensor(f"{name}_scale", module.scale[start:end, 0].numpy())
     sums = graph.node("MatMulInteger", ["integers", weights, graph.tensor("zero_point", np.uint8(ZERO_POINT))], "sums")
@@ -98,7 +91,10 @@ def add_block(graph: GraphBuilder, module: CascadeSoftmax, name: str, start: int
 
 
 def write_rescore(folder: Path, dense: Dense, module: Staged, products: Callable[[GraphBuilder, Staged], str]) -> str:
-    """rescore.onnx; the exact rows are those of rows.onnx, one copy for both. products: of int8 rows."""
+    """Write rescore.onnx; its exact rows are those of rows.onnx, one copy for both.
+
+    products: adds the products with int8 rows at `positions`, [1, n], and returns their name.
+    """
     graph = GraphBuilder(folder)
     real = Dense(dense.weight, dense.bias, dense.logit_scale, dense.soft_cap)  # positions leave padding out
     by_position = replace(real, bias=None if module.bias is None else module.bias.numpy())
@@ -124,14 +120,14 @@ def write_rescore(folder: Path, dense: Dense, module: Staged, products: Callable
 
 
 def add_exact_products(graph: GraphBuilder, dense: Dense) -> str:
-    """[1, e]: the weights of `ids` times the context."""
+    """Add the exact rows of `ids` times the context, [1, e]."""
     rows = graph.node("Gather", [graph.tensor("weight", dense.weight), "ids"], "rows")
     products = graph.node("MatMul", [rows, graph.node("Reshape", ["context", "column"], "context_column")], "exact")
     return graph.node("Reshape", [products, "row"], "exact_products")
 
 
 def add_int8_products(graph: GraphBuilder, module: Staged) -> str:
-    """[1, n]: the int8 rows at `positions` times the context in int8. Equals `products` of the module without bias.
+    """Add the int8 rows at `positions` times the context in int8, [1, n]; equals `multiply_codes` without bias.
 
     The gathered rows are the left factor: a right one that is no constant would be packed anew for every query.
     """
@@ -148,15 +144,13 @@ def add_int8_products(graph: GraphBuilder, module: Staged) -> str:
 
 
 def make_context_input(module: Staged) -> onnx.ValueInfoProto:
-    """The input of screen.onnx and fused.onnx."""
     return make_value("context", FLOAT, ["B", module.projection.shape[0]])
 
 
+def list_integer_values(module: Staged) -> list[onnx.ValueInfoProto]:
+    """`integers` and `row_scale`: the projected context in uint8, and its scale."""
+    return [make_value("integers", UINT8, ["B", module.projection.shape[1]]), make_value("row_scale", FLOAT, ["B", 1])]
+
+
 def list_screen_outputs(module: CascadeSoftmax) -> list[onnx.ValueInfoProto]:
-    """The outputs of screen.onnx."""
-    return [
-        make_value("integers", UINT8, ["B", module.projection.shape[1]]),
-        make_value("row_scale", FLOAT, ["B", 1]),
-        make_value("reach", FLOAT, ["B"]),
-        make_value("tail", FLOAT, ["B"]),
-    ]
+    return [*list_integer_values(module), make_value("reach", FLOAT, ["B"]), make_value("tail", FLOAT, ["B"])]

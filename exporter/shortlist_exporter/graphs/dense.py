@@ -15,7 +15,7 @@ from .builder import GraphBuilder, make_value
 def add_finish(
     graph: GraphBuilder, dense: Dense, products: str, ids: str | None = None, suffix: str = "", stage: str = ""
 ) -> str:
-    """Bias, logit scale, soft-cap and padding on `products` [B, V], or [B, n] of classes `ids`; names the result.
+    """Add bias, logit scale, soft-cap and padding to `products` [B, V], or [B, n] of classes `ids`; returns a name.
 
     suffix: of the bias' file, where layers of several graphs share a folder. stage: before the names of nodes, where
     one graph does this twice.
@@ -47,7 +47,7 @@ def make_padding(dense: Dense) -> np.ndarray[tuple[int], np.dtype[np.float32]]:
 
 
 def add_gather(graph: GraphBuilder, tensor: str, ids: str, stage: str = "") -> str:
-    """`tensor` [V] at `ids` [B, n]."""
+    """Add a gather of `tensor` [V] at `ids` [B, n]; returns its name."""
     return graph.node("Gather", [tensor, ids], f"{stage}{tensor}_of_ids")
 
 

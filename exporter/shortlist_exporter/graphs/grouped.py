@@ -20,7 +20,7 @@ from torch import Tensor
 from shortlist_exporter.inputs.sources import Dense
 
 from .builder import GraphBuilder, make_value
-from .cascade import Staged, make_context_input, write_rescore
+from .cascade import Staged, list_integer_values, make_context_input, write_rescore
 from .quantized import ZERO_POINT, add_quantized_contexts
 
 FLOAT = TensorProto.FLOAT
@@ -37,29 +37,19 @@ def write_graphs(folder: Path, dense: Dense, module: GroupedSoftmax) -> dict[str
 
 
 def write_screen(folder: Path, module: GroupedSoftmax) -> str:
-    """screen.onnx."""
     graph = GraphBuilder(folder)
     add_screen(graph, module)
-    integers = [
-        make_value("integers", TensorProto.UINT8, ["B", module.projection.shape[1]]),
-        make_value("row_scale", FLOAT, ["B", 1]),
-    ]
-    return graph.save("screen", [make_context_input(module)], [*integers, *list_screen_outputs(module)]).name
+    outputs = [*list_integer_values(module), *list_screen_outputs(module)]
+    return graph.save("screen", [make_context_input(module)], outputs).name
 
 
 def write_previews(folder: Path, module: GroupedSoftmax) -> str:
-    """previews.onnx."""
     graph = GraphBuilder(folder)
     add_previews(graph, module)
-    inputs = [
-        make_value("integers", TensorProto.UINT8, ["B", module.projection.shape[1]]),
-        make_value("row_scale", FLOAT, ["B", 1]),
-    ]
-    return graph.save("previews", inputs, [make_previews_output(module)]).name
+    return graph.save("previews", list_integer_values(module), [make_previews_output(module)]).name
 
 
 def write_screen_and_previews(folder: Path, module: GroupedSoftmax) -> str:
-    """fused.onnx."""
     graph = GraphBuilder(folder)
     add_screen(graph, module)
     add_previews(graph, module)
@@ -69,7 +59,7 @@ def write_screen_and_previews(folder: Path, module: GroupedSoftmax) -> str:
 
 
 def add_screen(graph: GraphBuilder, module: GroupedSoftmax) -> None:
-    """Projection and tail by one product; the projection in integers; the scores of groups and blocks."""
+    """Add projection and tail by one product, the projection in integers, and the scores of groups and blocks."""
     columns = [module.projection.numpy(), module.tail.vector.numpy()[:, None]]
     graph.node("MatMul", ["context", graph.tensor("screen", np.concatenate(columns, axis=1))], "all")
     sizes = graph.tensor("sizes", np.array([module.projection.shape[1], 1], np.int64))
@@ -87,7 +77,7 @@ def add_screen(graph: GraphBuilder, module: GroupedSoftmax) -> None:
 
 
 def add_previews(graph: GraphBuilder, module: GroupedSoftmax) -> None:
-    """`integers`, `row_scale` -> `previews`: products of the first columns, in int8, and of the others, in 2 bits."""
+    """Add `previews` from `integers` and `row_scale`: products of the int8 columns, and of those in 2 bits."""
     wide, fine = module.preview.shape[1], module.fine.shape[1]
     if not fine:
         sums = add_scaled_products(graph, "integers", "preview", module.preview, module.scale)
@@ -106,7 +96,10 @@ def add_previews(graph: GraphBuilder, module: GroupedSoftmax) -> None:
 
 
 def add_scaled_products(graph: GraphBuilder, integers: str, name: str, weights: Tensor, scale: Tensor) -> str:
-    """[B, C] uint8 times `weights` [m, C] whole numbers -127..127 times `scale` [m, 1], as float32 [B, m]."""
+    """Add `integers` [B, C] uint8 times `weights` [m, C], whole numbers -127..127, times `scale` [m, 1].
+
+    Float32 [B, m].
+    """
     columns, zero_point = (
         graph.tensor(name, weights.numpy().T.astype(np.int8)),
         graph.tensor("zero_point", np.uint8(ZERO_POINT)),
@@ -117,7 +110,7 @@ def add_scaled_products(graph: GraphBuilder, integers: str, name: str, weights: 
 
 
 def add_code_products(graph: GraphBuilder, module: Staged) -> str:
-    """[1, n]: the int8 rows at `positions` times the context as it is, which loops take in two digits of int8."""
+    """Add the int8 rows at `positions` times the context in float32, [1, n]; loops take it in two digits of int8."""
     codes = graph.tensor("codes", (module.codes.numpy() + ZERO_POINT).astype(np.uint8))
     rows = graph.node("Gather", [codes, "positions"], "gathered")
     one, zero_point = graph.tensor("one", np.float32(1)), graph.tensor("zero_point", np.uint8(ZERO_POINT))
@@ -129,12 +122,11 @@ def add_code_products(graph: GraphBuilder, module: Staged) -> str:
 
 
 def make_previews_output(module: GroupedSoftmax) -> onnx.ValueInfoProto:
-    """The output of previews.onnx."""
     return make_value("previews", FLOAT, ["B", len(module.order)])
 
 
 def list_screen_outputs(module: GroupedSoftmax) -> list[onnx.ValueInfoProto]:
-    """What a row's groups and blocks are chosen by, and its tail."""
+    """Scores of groups and blocks, and the tail."""
     scores = make_value("scores", FLOAT, ["B", len(module.groups.reach)])
     return [
         scores,

@@ -17,9 +17,10 @@ FloatArray = npt.NDArray[np.float32]
 def add_quantized_products(
     graph: GraphBuilder, projected: str, preview: FloatArray, scale: FloatArray, suffix: str = ""
 ) -> str:
-    """[B, W] -> [B, n] through int8: each context vector has its own scale, so that neighbours change nothing.
+    """Add products [B, n] of `projected` [B, W] in int8; each context has its own scale, so others do not change it.
 
-    preview: [n, W] integers -127..127. scale: [n, 1] or [n], each class's. suffix: told apart by, in a shared folder.
+    preview: [n, W] integers -127..127. scale: [n, 1] or [n], of each class. suffix: of the files' names, where
+    several graphs share a folder.
     """
     zero_point = graph.tensor("zero_point", np.uint8(ZERO_POINT))
     integers, row_scale = add_quantized_contexts(graph, projected)
@@ -33,14 +34,14 @@ def add_quantized_products(
 
 
 def add_quantized_contexts(graph: GraphBuilder, projected: str) -> tuple[str, str]:
-    """`projected` [B, W] as uint8 around 128, and its scale [B, 1]. Equals `quantize_rows` of the torch module."""
+    """Add `projected` [B, W] as uint8 around 128, and its scale [B, 1]; equals `quantize_rows` of the torch module."""
     levels_name, scale = add_levels(graph, projected)
     shifted = graph.node("Add", [levels_name, graph.tensor("shift", np.float32(ZERO_POINT))], "shifted")
     return graph.node("Cast", [shifted], "integers", to=TensorProto.UINT8), scale
 
 
 def add_levels(graph: GraphBuilder, projected: str) -> tuple[str, str]:
-    """`projected` [B, W] as whole numbers -127..127 in float32, and its scale [B, 1]."""
+    """Add `projected` [B, W] as whole numbers -127..127 in float32, and its scale [B, 1]."""
     axis = graph.tensor("axis", np.array([1], np.int64))
     peak = graph.node("ReduceMax", [graph.node("Abs", [projected], "size"), axis], "peak", keepdims=1)
     tiny = graph.tensor("tiny", LEAST_PEAK)

@@ -58,7 +58,7 @@ def write_graphs(folder: Path, dense: Dense, module: ScreenedSoftmax) -> dict[st
 
 
 def write_weights(folder: Path, dense: Dense, sets: list[Ids]) -> None:
-    """sets.bin: every cluster's weights [d, n] and, where there is a bias, that [1, n], end to end."""
+    """Write sets.bin: every cluster's weights [d, n] and, where there is one, its bias [1, n], end to end."""
     with (folder / f"{SETS_FILE}.bin").open("wb") as file:
         for ids in sets:
             np.ascontiguousarray(dense.weight[ids].T).tofile(file)
@@ -67,12 +67,12 @@ def write_weights(folder: Path, dense: Dense, sets: list[Ids]) -> None:
 
 
 def count_weight_rows(dense: Dense) -> int:
-    """Rows of a cluster's weights in sets.bin."""
+    """How many rows a cluster's weights have in sets.bin: d, and one where there is a bias."""
     return dense.dim + (dense.bias is not None)
 
 
 def add_one(graph: GraphBuilder, dense: Dense) -> str:
-    """The context [B, d], and a 1 where the weights have a row for the bias."""
+    """Add a 1 to the context [B, d] where the weights have a row for the bias; returns the name."""
     if dense.bias is None:
         return "context"
     after = graph.tensor("after", np.array([0, 0, 0, 1], np.int64))
@@ -80,7 +80,6 @@ def add_one(graph: GraphBuilder, dense: Dense) -> str:
 
 
 def write_screen(folder: Path, module: ScreenedSoftmax) -> str:
-    """screen.onnx."""
     graph = GraphBuilder(folder)
     graph.node("MatMul", ["context", graph.tensor("screen", module.vectors.numpy().T)], "scores")
     clusters, dim = module.vectors.shape
@@ -89,7 +88,7 @@ def write_screen(folder: Path, module: ScreenedSoftmax) -> str:
 
 
 def write_tail(folder: Path, dense: Dense, basis: Basis) -> str:
-    """tail.onnx: `context` [B, d] -> `logits` [B, V] of low rank (paper, appendix A.3)."""
+    """Write tail.onnx: `context` [B, d] -> `logits` [B, V] of low rank (paper, appendix A.3)."""
     graph = GraphBuilder(folder)
     projected = graph.node("MatMul", ["context", graph.tensor("tail_projection", basis.projection.numpy())], "p")
     products = graph.node("MatMul", [projected, graph.tensor("tail", basis.preview.numpy().T)], "products")
@@ -99,7 +98,7 @@ def write_tail(folder: Path, dense: Dense, basis: Basis) -> str:
 
 
 def write_cluster(folder: Path, name: str, layer: Dense, start: int) -> str:
-    """A cluster's classes, `own`, exactly scored over weights that begin at the `start`-th class of sets.bin."""
+    """Write the graph that scores a cluster's `layer` exactly; its weights begin at class `start` of sets.bin."""
     graph = GraphBuilder(folder)
     weight = graph.part(
         f"weight-{name}", SETS_FILE, (count_weight_rows(layer), layer.classes), start * count_weight_rows(layer)
@@ -110,7 +109,7 @@ def write_cluster(folder: Path, name: str, layer: Dense, start: int) -> str:
 
 
 def list_cluster_outputs(classes: int | str) -> list[Any]:
-    """Of a cluster of so many classes."""
+    """The outputs of a cluster's graph."""
     return [
         make_value("logits", TensorProto.FLOAT, ["B", classes]),
         make_value("top_logits", TensorProto.FLOAT, ["B", "k"]),
@@ -120,7 +119,7 @@ def list_cluster_outputs(classes: int | str) -> list[Any]:
 
 
 def write_screen_and_cluster(folder: Path, dense: Dense, module: ScreenedSoftmax) -> str:
-    """fused.onnx: the best cluster's weights are sliced out of all, so that one call does what two would."""
+    """Write fused.onnx: the best cluster's weights are sliced out of all, so that one call does what two would."""
     graph = GraphBuilder(folder)
     offsets = np.cumsum([0, *(len(ids) for ids in module.sets)]).astype(np.int64)
     graph.node("MatMul", ["context", graph.file("screen", module.vectors.numpy().T)], "scores")
@@ -140,7 +139,7 @@ def write_screen_and_cluster(folder: Path, dense: Dense, module: ScreenedSoftmax
 
 
 def write_any_cluster(folder: Path, dense: Dense, module: ScreenedSoftmax) -> str:
-    """any.onnx: a cluster's weights, told by its first and last class, are sliced out of all."""
+    """Write any.onnx: a cluster's weights, given by its first and last class, are sliced out of all."""
     graph = GraphBuilder(folder)
     size = graph.tensor("rows", np.array([count_weight_rows(dense)], np.int64))
     first, last = (graph.node("Mul", [end, size], f"weight_{end}") for end in ("first", "last"))
@@ -152,7 +151,7 @@ def write_any_cluster(folder: Path, dense: Dense, module: ScreenedSoftmax) -> st
 
 
 def add_sliced_cluster(graph: GraphBuilder, dense: Dense, classes: int, ends: Ends) -> None:
-    """Nodes `context`, `k` -> `logits` and the best of them, of the weights of all sets' classes between these ends."""
+    """Add `logits` and the best of them for `context` and `k`, of the weights between `ends` in sets.bin."""
     weights = graph.part(SETS_FILE, SETS_FILE, (classes * count_weight_rows(dense),), 0)
     flat = graph.node("Slice", [weights, *ends], "flat")
     shape = graph.tensor("shape", np.array([count_weight_rows(dense), -1], np.int64))
@@ -161,7 +160,7 @@ def add_sliced_cluster(graph: GraphBuilder, dense: Dense, classes: int, ends: En
 
 
 def add_best_of_cluster(graph: GraphBuilder, dense: Dense, products: str) -> None:
-    """Nodes `products`, which hold the bias -> `logits`, `top_logits`, `top_index`, `log_normalizer`."""
+    """Add `logits`, `top_logits`, `top_index`, `log_normalizer` of `products`, which hold the bias."""
     name_logits(graph, add_finish(graph, Dense(dense.weight, None, dense.logit_scale, dense.soft_cap), products))
     graph.nodes.append(helper.make_node("TopK", ["logits", "k"], ["top_logits", "top_index"]))
     axis = graph.tensor("axis", np.array([1], np.int64))
@@ -169,14 +168,14 @@ def add_best_of_cluster(graph: GraphBuilder, dense: Dense, products: str) -> Non
 
 
 def add_slice_ends(graph: GraphBuilder, what: str, offsets: Ids) -> Ends:
-    """The chosen cluster's first and last of `offsets` [r + 1]."""
+    """Add the first and last of `offsets` [r + 1] of the node `cluster`, for a slice."""
     start = graph.node("Gather", [graph.tensor(f"{what}_starts", offsets[:-1]), "cluster"], f"{what}_start")
     end = graph.node("Gather", [graph.tensor(f"{what}_ends", offsets[1:]), "cluster"], f"{what}_end")
     return start, end, graph.tensor(f"{what}_axis", np.array([0], np.int64))
 
 
 def write_cluster_preview(folder: Path, name: str, dense: Dense, module: ScreenedSoftmax, ids: Ids) -> str:
-    """A cluster's classes, previewed in int8."""
+    """Write the graph that previews a cluster's classes in int8."""
     assert module.second_stage is not None
     graph, layer, stage = GraphBuilder(folder), select_classes(dense, ids), module.second_stage
     projected = graph.node("MatMul", ["context", graph.tensor("projection", stage.projection.numpy())], "p")
@@ -189,6 +188,6 @@ def write_cluster_preview(folder: Path, name: str, dense: Dense, module: Screene
 
 
 def select_classes(dense: Dense, ids: Ids) -> Dense:
-    """The layer of some classes alone."""
+    """The layer of the classes `ids` alone."""
     bias = None if dense.bias is None else dense.bias[ids]
     return Dense(dense.weight[ids], bias, dense.logit_scale, dense.soft_cap)

@@ -1,4 +1,4 @@
-"""What a product costs when it is served: graphs run by the service's own runtime, for the choice of cutoffs."""
+"""The cost of a product when it is served: times of graphs in the service's own runtime, which cutoffs go by."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from shortlist_models.adaptive.cost_model import Sample, time_call
 from .builder import GraphBuilder, make_value
 
 TIMED_CLASSES = (32, 256, 1024, 2048, 4096, 8192)
-CALLS_TIMED = 20  # timed together
+CALLS_TIMED = 20  # in one measurement
 TIMED_K = 5
 
 
 def time_serving(dim: int, threads: int = 1, sizes: Sequence[int] = TIMED_CLASSES) -> list[Sample]:
-    """One context vector against classes of width d and narrower, the k best and the normaliser included."""
+    """Time one context vector against classes of width d and narrower, with the k best and the normaliser."""
     widths = sorted({max(1, dim // divisor) for divisor in (1, 4, 16)})
     random = np.random.default_rng(0)
     samples = []
@@ -35,7 +35,7 @@ def time_serving(dim: int, threads: int = 1, sizes: Sequence[int] = TIMED_CLASSE
 
 
 def time_graph(graph: Graph, context: np.ndarray[tuple[int, int], np.dtype[np.float32]]) -> float:
-    """Seconds of a call."""
+    """The least mean seconds of a call."""
     inputs = {"context": context, "k": np.array([TIMED_K])}
 
     def calls() -> None:
@@ -46,7 +46,7 @@ def time_graph(graph: Graph, context: np.ndarray[tuple[int, int], np.dtype[np.fl
 
 
 def write_product(folder: Path, weight: np.ndarray[tuple[int, int], np.dtype[np.float32]]) -> Path:
-    """Scores, log-softmax and the k best."""
+    """Write product.onnx: scores, log-softmax and the k best."""
     folder.mkdir()
     graph = GraphBuilder(folder)
     scores = graph.node("MatMul", ["context", graph.tensor("weight", weight)], "scores")

@@ -1,4 +1,4 @@
-"""All graphs of an adaptive softmax, and the one that answers a single row by one call.
+"""All graphs of an adaptive softmax, among them the one that answers a single row by one call.
 
 fused.onnx: `context` [1, d], `k` [1], at most the head's classes -> `top_logits`, `top_ids` [1, k], `opened` [1, J].
 Equals head.onnx and then each tail's graph whose cluster reaches the k-th best so far, but with one call; where a class
@@ -46,7 +46,7 @@ def write_adaptive(folder: Path, module: AdaptiveSoftmax, previews: dict[int, Ta
 
 
 def write_head_and_tails(folder: Path, module: AdaptiveSoftmax, tails: list[Tail]) -> str:
-    """fused.onnx: a chain of If nodes, one a tail."""
+    """Write fused.onnx: the head, then a chain of If nodes, one a tail."""
     graph, count = GraphBuilder(folder), len(tails)
     head_ids = add_head(graph, module, [f"cluster-{number}" for number in range(count)])
     add_best(
@@ -78,7 +78,7 @@ def write_head_and_tails(folder: Path, module: AdaptiveSoftmax, tails: list[Tail
 
 
 def append_branch(graph: GraphBuilder, tail: Tail, number: int, outputs: list[str], max_k: int) -> None:
-    """`best_*-N` -> `outputs`: with the tail's classes where `reached-N`, else as they are."""
+    """Add an If: where `reached-N`, `outputs` are the best of `best_*-N` and the tail's classes, else `best_*-N`."""
     suffix = f"-{number}"
     inside, outside = replace(graph, nodes=[]), replace(graph, nodes=[])
     add_tail(inside, tail, f"cluster{suffix}", suffix, max_k)
@@ -95,7 +95,6 @@ def append_branch(graph: GraphBuilder, tail: Tail, number: int, outputs: list[st
 
 
 def list_branch_outputs(name: str, suffix: str) -> list[Any]:
-    """A branch's outputs."""
     return [
         make_value(f"{name}_{what}{suffix}", kind, [1, "k"]) for what, kind in zip(TOP_NAMES, TOP_TYPES, strict=True)
     ]

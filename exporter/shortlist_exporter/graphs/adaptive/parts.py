@@ -31,9 +31,10 @@ PREVIEWS_PER_K = 4  # a tail's preview keeps at least 4 k candidates
 
 @dataclass(frozen=True)
 class Tail:
-    """narrow: [w, d]. last: [n, w], by class. ids: [n] ascending. preview: of its classes, or None.
+    """A tail as graphs hold it, its classes in ascending order.
 
-    below: where its weights lie as seen from the graph's folder.
+    narrow: [w, d]. last: [n, w]. ids: [n]. preview: of its classes, or None. below: the folder of its weights as seen
+    from the graph's folder.
     """
 
     name: str
@@ -44,12 +45,12 @@ class Tail:
     below: str = ""
 
     def add_weight(self, graph: GraphBuilder, what: str, values: torch.Tensor) -> str:
-        """One of its arrays in `graph`, by its name there; on disk once for all graphs."""
+        """Add one of the tail's arrays to `graph`, on disk once for all graphs; returns its name."""
         return graph.tensor(f"{self.below}{what}-{self.name}", values.numpy())
 
     @staticmethod
     def from_module(module: AdaptiveSoftmax, number: int, preview: TailPreview | None) -> Tail:
-        """A module's tail, its classes in ascending order."""
+        """Tail `number` of a module."""
         narrow, last = module.tail_layers()[number]
         ids, order = sort_ids(module.sections()[number + 1])
         if preview is not None:
@@ -58,19 +59,19 @@ class Tail:
 
 
 def sort_ids(ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Ids in ascending order, and which of them comes where."""
+    """Ids in ascending order, and the order [n] that sorts them."""
     order = ids.argsort()
     return ids[order], order
 
 
 def make_index(sections: list[torch.Tensor]) -> dict[str, npt.NDArray[Any]]:
-    """What the plan wants of index.safetensors."""
+    """Class ids of the head and the tails, end to end, and where each begins: what index.safetensors holds."""
     offsets = np.cumsum([0, *map(len, sections)]).astype(np.int64)
     return {"ids": torch.cat([sort_ids(ids)[0] for ids in sections]).numpy(), "offsets": offsets}
 
 
 def write_head(folder: Path, module: AdaptiveSoftmax) -> str:
-    """head.onnx of an adaptive softmax."""
+    """Write head.onnx of an adaptive softmax."""
     graph = GraphBuilder(folder)
     head_ids = add_head(graph, module, ["clusters"])
     add_best(graph, "logits", graph.tensor("ids", head_ids), len(head_ids), ("top_logits", "top_ids"))
@@ -78,7 +79,7 @@ def write_head(folder: Path, module: AdaptiveSoftmax) -> str:
 
 
 def add_head(graph: GraphBuilder, module: AdaptiveSoftmax, clusters: list[str]) -> torch.Tensor:
-    """`logits` and the tails', under one name or one each; returns the ids of the logits, ascending."""
+    """Add `logits` of the head's classes and of the tails, under one name or one each; returns the ids of `logits`."""
     head_ids, order = sort_ids(module.sections()[0])
     rows = torch.cat([order, torch.arange(len(head_ids), module.head_size)])
     scores = graph.node("MatMul", ["context", graph.tensor("head", module.head.weight.detach()[rows].T)], "products")
@@ -92,7 +93,7 @@ def add_head(graph: GraphBuilder, module: AdaptiveSoftmax, clusters: list[str]) 
 
 
 def write_buckets(folder: Path, module: DSoftmax) -> str:
-    """head.onnx of a differentiated softmax: every class, no tails."""
+    """Write head.onnx of a differentiated softmax: every class, no tails."""
     graph = GraphBuilder(folder)
     ids, order = sort_ids(module.order)
     projected = "context"
@@ -119,7 +120,7 @@ def write_buckets(folder: Path, module: DSoftmax) -> str:
 
 
 def add_constant(graph: GraphBuilder, name: str, *numbers: int) -> str:
-    """A small int64 array, once a graph."""
+    """Add a small int64 array, once a graph."""
     if all(tensor.name != name for tensor in graph.initializers):
         graph.tensor(name, np.array(numbers, np.int64))
     return name
@@ -128,9 +129,9 @@ def add_constant(graph: GraphBuilder, name: str, *numbers: int) -> str:
 def add_best(
     graph: GraphBuilder, logits: str, ids: str, count: int, names: tuple[str, str], suffix: str = "", max_k: int = 0
 ) -> None:
-    """The k best of `logits` [b, n] of ascending ids [n], or all where there are fewer: logits and ids, as `names`.
+    """Add the k best of `logits` [b, n] of ascending ids [n], or all where there are fewer: logits and ids, as `names`.
 
-    most: what k never is over, where that is known: a node less where there are as many classes.
+    max_k: what k never exceeds, where that is known; a node is saved where there are as many classes.
     """
     count_kept = "k"
     if not 0 < max_k <= count:
@@ -140,7 +141,7 @@ def add_best(
 
 
 def add_joined(graph: GraphBuilder, suffix: str = "") -> list[str]:
-    """`best_*` and `own_*` side by side."""
+    """Add `best_*` and `own_*` side by side."""
     return [
         graph.node("Concat", [f"best_{what}{suffix}", f"own_{what}{suffix}"], f"{what}_of_both{suffix}", axis=1)
         for what in TOP_NAMES
@@ -148,7 +149,7 @@ def add_joined(graph: GraphBuilder, suffix: str = "") -> list[str]:
 
 
 def add_merge(graph: GraphBuilder) -> None:
-    """`best_*` and `own_*` -> `top_*`: their k best, or all there are; of equal logits those of lower ids."""
+    """Add `top_*`: the k best of `best_*` and `own_*`, or all there are; of equal logits those of lower ids."""
     logits, ids = add_joined(graph)
     count = graph.node("Shape", [ids], "count", start=1, end=2)
     graph.nodes.append(helper.make_node("TopK", [ids, count], ["by_id", "turn"], largest=0))
@@ -159,7 +160,6 @@ def add_merge(graph: GraphBuilder) -> None:
 
 
 def save_head(graph: GraphBuilder, dim: int, head_classes: int, tails: int) -> str:
-    """Write head.onnx."""
     inputs = [make_value("context", TensorProto.FLOAT, ["B", dim]), make_value("k", TensorProto.INT64, [1])]
     outputs = [
         make_value("logits", TensorProto.FLOAT, ["B", head_classes]),
@@ -170,14 +170,13 @@ def save_head(graph: GraphBuilder, dim: int, head_classes: int, tails: int) -> s
 
 
 def list_top_values(name: str, rows: int | str, columns: str) -> list[Any]:
-    """`<name>_logits` and `<name>_ids`."""
     return [
         make_value(f"{name}_{what}", kind, [rows, columns]) for what, kind in zip(TOP_NAMES, TOP_TYPES, strict=True)
     ]
 
 
 def write_tail(folder: Path, tail: Tail) -> str:
-    """A tail, every class scored, or through its preview."""
+    """Write a tail's graph, with every class scored, or through its preview."""
     graph = GraphBuilder(folder / TAILS_FOLDER)
     column = graph.node("Unsqueeze", ["cluster", add_constant(graph, "axis", 1)], "column")
     within = add_tail(graph, tail, column)
@@ -194,9 +193,9 @@ def write_tail(folder: Path, tail: Tail) -> str:
 
 
 def add_tail(graph: GraphBuilder, tail: Tail, column: str, suffix: str = "", max_k: int = 0) -> str:
-    """`context` and the cluster's logits `column` [b, 1] -> `own_*`, the tail's best; names with `suffix`.
+    """Add `own_*`, the tail's best, from `context` and the cluster's logits `column` [b, 1]; names end in `suffix`.
 
-    Returns log-probabilities within the tail, [b, n]. most: see `best`.
+    Returns the name of the log-probabilities within the tail, [b, n]. max_k: as in `add_best`.
     """
     inner = graph.node("MatMul", ["context", tail.add_weight(graph, "narrow", tail.narrow.T)], f"inner{suffix}")
     names = f"own_within{suffix}", f"own_ids{suffix}"
@@ -213,7 +212,7 @@ def add_tail(graph: GraphBuilder, tail: Tail, column: str, suffix: str = "", max
 def add_previewed_tail(
     graph: GraphBuilder, tail: Tail, preview: TailPreview, inner: str, names: tuple[str, str], suffix: str
 ) -> str:
-    """The best, as `names`: exact for the best previews; previews for the rest of the tail's normaliser."""
+    """Add the best, as `names`: exact logits for the best previews, previews for the rest of the tail's normaliser."""
     projection = tail.add_weight(graph, "projection", preview.projection)
     projected = graph.node("MatMul", [inner, projection], f"projected{suffix}")
     previews = graph.node(
@@ -236,7 +235,7 @@ def add_previewed_tail(
 
 
 def add_candidates(graph: GraphBuilder, previews: str, full_view: int, classes: int, suffix: str) -> str:
-    """Positions [b, n] of the best previews: N, at least 4 k, at most all; `n` [1] is how many."""
+    """Add positions [b, n] of the best previews: N, at least 4 k, at most all; `n` [1] is how many."""
     widened = graph.node("Mul", ["k", add_constant(graph, "widen", PREVIEWS_PER_K)], f"widened{suffix}")
     at_least = graph.node("Max", [widened, add_constant(graph, f"full_view_{full_view}", full_view)], f"wanted{suffix}")
     graph.node("Min", [at_least, add_constant(graph, f"count_{classes}", classes)], f"n{suffix}")

@@ -1,4 +1,4 @@
-"""Graphs of plan `screen` with a gate: the gate, and one graph an expert; gate_at_once.py has all of it in one.
+"""Graphs of plan `screen` with a gate: the gate, and one graph an expert; `fused` has graphs that hold all of it.
 
 gate.onnx: `context` [B, d] -> `scores` [B, K], which add up to 1. experts/NNNN.onnx: `context` [B, d], `scale` [B, 1]
 (the gate's score), `k` [1] -> `logits` [B, n], `top_logits`, `top_index` [B, k], `log_normalizer` [B].
@@ -68,12 +68,11 @@ def write_graphs(folder: Path, module: DSSoftmax, previews: dict[int, Basis], *,
 
 
 def split_by_expert(parameter: Any, module: DSSoftmax) -> list[FloatArray]:
-    """A parameter of all experts, by expert."""
+    """Split a parameter of all experts by expert."""
     return np.split(parameter.detach().numpy(), module.offsets[1:-1].tolist())
 
 
 def write_gate(folder: Path, module: DSSoftmax) -> str:
-    """gate.onnx."""
     graph = GraphBuilder(folder)
     add_gate(graph, module)
     dim, experts = module.gate.shape[1], module.experts
@@ -82,7 +81,7 @@ def write_gate(folder: Path, module: DSSoftmax) -> str:
 
 
 def write_expert(folder: Path, name: str, shape: tuple[int, int], start: int) -> str:
-    """An expert of `shape` (n, d + 1) that begins at the `start`-th class of sets.bin."""
+    """Write the graph of an expert of `shape` (n, d + 1) that begins at class `start` of sets.bin."""
     graph = GraphBuilder(folder)
     add_scaled_context(graph)
     weights = graph.part(f"expert-{name}", SETS_FILE, shape, start * shape[1])
@@ -93,18 +92,16 @@ def write_expert(folder: Path, name: str, shape: tuple[int, int], start: int) ->
 
 
 def list_expert_inputs(dim: int) -> list[Any]:
-    """See the module's docstring."""
     scale = make_value("scale", TensorProto.FLOAT, ["B", 1])
     return [make_value("context", TensorProto.FLOAT, ["B", dim]), scale, make_value("k", TensorProto.INT64, [1])]
 
 
 def list_best_outputs() -> list[Any]:
-    """See the module's docstring."""
     return [make_value(name, kind, shape) for name, kind, shape in OUTPUTS]
 
 
 def write_any_expert(folder: Path, module: DSSoftmax) -> str:
-    """any.onnx: an expert, told by its first and last class, is sliced out of all."""
+    """Write any.onnx: an expert, given by its first and last class, is sliced out of all."""
     graph = GraphBuilder(folder)
     add_scaled_context(graph)
     add_sliced_expert(graph, module, ("first", "last", graph.tensor("zero", np.array([0], np.int64))))
@@ -115,7 +112,7 @@ def write_any_expert(folder: Path, module: DSSoftmax) -> str:
 
 
 def write_expert_preview(folder: Path, name: str, weight: FloatArray, bias: FloatArray, basis: Basis) -> str:
-    """A large expert: all its classes in few dimensions, the best n of them exactly."""
+    """Write the graph of a large expert: all its classes in few dimensions, the best n of them exactly."""
     graph = GraphBuilder(folder)
     projected = graph.node("MatMul", ["context", graph.tensor(f"projection-{name}", basis.projection.numpy())], "p")
     columns = graph.tensor(f"preview-{name}", basis.preview.numpy().T)

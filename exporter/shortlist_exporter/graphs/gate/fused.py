@@ -23,7 +23,7 @@ from .int8 import add_integer_logits
 
 
 def write_gate_and_expert(folder: Path, module: DSSoftmax, *, int8: bool) -> str:
-    """fused.onnx: the gate, and the best expert sliced out of all. int8: the module's rows are `rounded`."""
+    """Write fused.onnx: the gate, and the best expert sliced out of all. int8: the rows are those of `round_rows`."""
     graph = GraphBuilder(folder)
     add_chosen(graph, module)
     if int8:
@@ -36,7 +36,7 @@ def write_gate_and_expert(folder: Path, module: DSSoftmax, *, int8: bool) -> str
 
 
 def write_gate_and_experts(folder: Path, module: DSSoftmax) -> str:
-    """batch.onnx."""
+    """Write batch.onnx: the gate, and every expert for its own rows."""
     graph = GraphBuilder(folder)
     add_chosen(graph, module)
     rows = add_split_rows(graph, module)
@@ -52,7 +52,10 @@ def write_gate_and_experts(folder: Path, module: DSSoftmax) -> str:
 
 
 def add_split_rows(graph: GraphBuilder, module: DSSoftmax) -> list[str]:
-    """Each expert's rows of `scaled`, and where every row of the batch is among them, `place` [B]."""
+    """Add each expert's rows of `scaled`, and `place` [B], where every row of the batch is among them.
+
+    Returns names.
+    """
     order = add_argsort(graph, "cluster", "order")
     add_argsort(graph, order, "place")
     experts = graph.tensor("experts", np.arange(module.experts)[None])
@@ -66,7 +69,7 @@ def add_split_rows(graph: GraphBuilder, module: DSSoftmax) -> list[str]:
 
 
 def add_argsort(graph: GraphBuilder, numbers: str, name: str) -> str:
-    """Where the `numbers` [B] are by size, the smallest first."""
+    """Add the order [B] that sorts `numbers` [B], the smallest first."""
     count = graph.node("Shape", [numbers], f"{name}_count")
     outputs = [f"{name}_sorted", name]
     graph.nodes.append(helper.make_node("TopK", [numbers, count], outputs, axis=0, largest=0))
@@ -74,7 +77,10 @@ def add_argsort(graph: GraphBuilder, numbers: str, name: str) -> str:
 
 
 def add_expert(graph: GraphBuilder, expert: int, rows: str, start: int, shape: tuple[int, int]) -> None:
-    """Nodes `rows` -> the best of this expert, which begins at the `start`-th class: logits, index, largest logprob."""
+    """Add the best classes of an expert for its `rows`: logits, index, largest log-probability.
+
+    start: the expert's first class in sets.bin. shape: of its weights.
+    """
     weights = graph.part(f"expert_{expert}", SETS_FILE, shape, start * shape[1])
     logits = graph.node("Gemm", [rows, weights], f"logits_{expert}", transB=1)
     graph.nodes.append(helper.make_node("TopK", [logits, "k"], [f"top_logits_{expert}", f"top_index_{expert}"]))
@@ -82,7 +88,7 @@ def add_expert(graph: GraphBuilder, expert: int, rows: str, start: int, shape: t
 
 
 def save_fused(graph: GraphBuilder, name: str, module: DSSoftmax, rows: int | str) -> str:
-    """With the inputs and outputs that the module's docstring has."""
+    """Write the graph with the inputs and outputs that the module's docstring lists."""
     outputs: list[Any] = [
         make_value("cluster", TensorProto.INT64, [rows]),
         make_value("top_logits", TensorProto.FLOAT, [rows, "k"]),
@@ -94,13 +100,13 @@ def save_fused(graph: GraphBuilder, name: str, module: DSSoftmax, rows: int | st
 
 
 def add_gate(graph: GraphBuilder, module: DSSoftmax) -> None:
-    """Nodes `context` -> `scores`."""
+    """Add `scores` of `context`."""
     weight = graph.file("gate", module.gate.detach().numpy().T)
     graph.node("Softmax", [graph.node("MatMul", ["context", weight], "gate_logits")], "scores", axis=1)
 
 
 def add_chosen(graph: GraphBuilder, module: DSSoftmax) -> None:
-    """Nodes `context` -> `cluster` [B], the same as `chosen` [B, 1], and `scaled`."""
+    """Add `cluster` [B], the same as `chosen` [B, 1], and `scaled`, from `context`."""
     add_gate(graph, module)
     one = graph.tensor("one", np.array([1], np.int64))
     graph.nodes.append(helper.make_node("TopK", ["scores", one], ["scale", "chosen"]))
@@ -109,37 +115,37 @@ def add_chosen(graph: GraphBuilder, module: DSSoftmax) -> None:
 
 
 def add_scaled_context(graph: GraphBuilder) -> None:
-    """Nodes `context`, `scale` -> `scaled` [B, d + 1], whose product with weights and biases is the logits."""
+    """Add `scaled` [B, d + 1], whose product with weights and biases is the logits, from `context` and `scale`."""
     graph.node("Concat", [graph.node("Mul", ["context", "scale"], "scaled_context"), "scale"], "scaled", axis=1)
 
 
 def add_sliced_expert(graph: GraphBuilder, module: DSSoftmax, ends: tuple[str, str, str]) -> None:
-    """Nodes `scaled` -> `logits`, of the classes between these ends (start, end, axis) of sets.bin."""
+    """Add `logits` of the classes between `ends` (start, end, axis) of sets.bin, from `scaled`."""
     every = graph.part(SETS_FILE, SETS_FILE, (len(module.ids), module.weight.shape[1] + 1), 0)
     graph.node("Gemm", ["scaled", graph.node("Slice", [every, *ends], "sliced")], "logits", transB=1)
 
 
 def add_best_of_expert(graph: GraphBuilder) -> None:
-    """Nodes `logits` -> `top_logits`, `top_index`, `log_normalizer`."""
+    """Add `top_logits`, `top_index`, `log_normalizer` of `logits`."""
     graph.nodes.append(helper.make_node("TopK", ["logits", "k"], ["top_logits", "top_index"]))
     add_top_logprob(graph, "logits", "")
     add_normalizer(graph)
 
 
 def add_top_logprob(graph: GraphBuilder, logits: str, suffix: str) -> None:
-    """Node `top_logprob` [B]. LogSoftmax takes a fifth of the time of ReduceLogSumExp."""
+    """Add `top_logprob` [B], by LogSoftmax, which takes a fifth of the time of ReduceLogSumExp."""
     axis = graph.tensor("last_axis", np.array([1], np.int64))
     logprobs = graph.node("LogSoftmax", [logits], f"logprobs{suffix}", axis=1)
     graph.node("ReduceMax", [logprobs, axis], f"top_logprob{suffix}", keepdims=0)
 
 
 def add_normalizer(graph: GraphBuilder) -> None:
-    """Nodes `top_logits`, `top_logprob` -> `log_normalizer`: what the best logit lost when it was normalised."""
+    """Add `log_normalizer`: the best logit minus its log-probability."""
     best = graph.node("Gather", ["top_logits", graph.tensor("best", np.int64(0))], "top_logit", axis=1)
     graph.node("Sub", [best, "top_logprob"], "log_normalizer")
 
 
 def add_position(graph: GraphBuilder, module: DSSoftmax) -> None:
-    """Nodes `chosen`, `top_index` -> `top_position`."""
+    """Add `top_position`, the place among the experts end to end, from `chosen` and `top_index`."""
     starts = graph.tensor("class_starts", module.offsets[:-1].numpy())
     graph.node("Add", ["top_index", graph.node("Gather", [starts, "chosen"], "first_position")], "top_position")

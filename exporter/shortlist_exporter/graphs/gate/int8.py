@@ -2,7 +2,7 @@
 
 The product is that of the rounded rows, to float32's own rounding: the context is written in three digits of 7 bits,
 and sums of whole numbers are exact. Three rows of a product cost what one costs, and digits of 7 bits saturate on no
-processor (see certificate.py).
+processor (see `graphs.bounds`).
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ PEAK_IN_UNITS = np.float32(DIGIT_LEVELS) * np.float32(SECOND_DIGIT_FACTOR) ** np
 
 @torch.no_grad()
 def round_rows(module: DSSoftmax) -> DSSoftmax:
-    """The module with every row of its weights rounded to int8; biases as they are."""
+    """A copy of the module with every row of its weights rounded to int8, biases as they are."""
     integers, scale = quantize_rows(module.weight)
     state = module.state_dict() | {"weight": integers * scale}
     return DSSoftmax.from_state(state, module.classes, replace(module.options))
 
 
 def add_integer_logits(graph: GraphBuilder, module: DSSoftmax) -> None:
-    """Nodes `scaled_context`, `scale`, `cluster` -> `logits`; the module's rows are `rounded`."""
+    """Add `logits` from `scaled_context`, `scale` and `cluster`; the module's rows are those of `round_rows`."""
     integers, scales = (part.numpy() for part in quantize_rows(module.weight.detach()))
     offsets = module.offsets.numpy()
     ends = add_slice_ends(graph, "class", offsets)
@@ -54,7 +54,7 @@ def add_integer_logits(graph: GraphBuilder, module: DSSoftmax) -> None:
 
 
 def add_sliced_columns(graph: GraphBuilder, integers: npt.NDArray[np.int8], offsets: npt.NDArray[np.int64]) -> str:
-    """The chosen expert's `integers` [N, d], by column."""
+    """Add the rows of the chosen expert of `integers` [N, d], by column."""
     dim = integers.shape[1]
     every = np.concatenate([np.ascontiguousarray(part.T).reshape(-1) for part in np.split(integers, offsets[1:-1])])
     flat = graph.node(
@@ -64,7 +64,7 @@ def add_sliced_columns(graph: GraphBuilder, integers: npt.NDArray[np.int8], offs
 
 
 def add_context_digits(graph: GraphBuilder, context: str) -> tuple[str, str]:
-    """`context` [1, d] as digits [3, d] uint8 around 64, and what a unit of each is worth [1, 3]."""
+    """Add `context` [1, d] as digits [3, d] uint8 around 64, and the value of a unit of each [1, 3]."""
     one = graph.tensor("one", np.array([1], np.int64))
     peak = graph.node("ReduceMax", [graph.node("Abs", [context], "sizes"), one], "peak", keepdims=1)
     safe = graph.node("Max", [peak, graph.tensor("least", np.float32(TINY))], "safe_peak")
