@@ -96,7 +96,7 @@ def prepare(args: argparse.Namespace) -> None:
         save_file({"contexts": prompt_contexts(model)}, BUILD_FOLDER / "prompts.safetensors")
         report("exporting the head", 0, rows)
         shutil.rmtree(BUNDLE, ignore_errors=True)
-        request = Request(method="grouped", labels=model.print_tokens(), threads=1)
+        request = Request(method="grouped", labels=model.make_labels(), threads=1)
         dense, contexts = (
             load_dense(BUILD_FOLDER / "head.safetensors"),
             load_contexts(BUILD_FOLDER / "contexts.safetensors"),

@@ -32,11 +32,11 @@ def read_labels(path: Path, dense: Dense) -> list[str]:
         return read_gguf_labels(path, dense)
     tokenizer = load_tokenizer(path)
     padded = np.union1d(dense.padded, find_unnamed(tokenizer, dense.classes, path))
-    return LanguageModel(None, tokenizer, replace(dense, padded=padded), path).print_tokens()
+    return LanguageModel(None, tokenizer, replace(dense, padded=padded), path).make_labels()
 
 
 def read_gguf_labels(path: Path, dense: Dense) -> list[str]:
-    """The same from the vocabulary that a GGUF file holds."""
+    """V printable names from the vocabulary in a GGUF file; raises BadInput, MissingExtra."""
     reader = gguf_file.open_gguf(path)
     names = gguf_file.read_tokens(reader)
     if names is None:
@@ -44,13 +44,13 @@ def read_gguf_labels(path: Path, dense: Dense) -> list[str]:
     if len(names) > dense.classes:
         raise BadInput(f"{path} has {len(names)} tokens but the output layer {dense.classes} rows: take both from one")
     kind = str(gguf_file.read_field(reader, "tokenizer.ggml.model"))
-    show_token = TOKEN_PRINTERS.get(kind, print_sentence_piece)
+    show_token = TOKEN_DECODERS.get(kind, decode_sentence_piece)
     padded = {*dense.padded.tolist(), *gguf_file.find_padding(reader, dense.classes).tolist()}
     return ["" if i in padded else show_token(names[i]) for i in range(dense.classes)]
 
 
 def make_byte_alphabet() -> dict[str, int]:
-    """GPT-2's character for each byte -> the byte: itself where it prints, else one from 256 on."""
+    """GPT-2's table of character -> byte: a printable byte is its own character, others have one from 256 on."""
     others = [byte for byte in range(256) if byte not in PRINTABLE_BYTES]
     return {chr(byte): byte for byte in PRINTABLE_BYTES} | {chr(256 + i): byte for i, byte in enumerate(others)}
 
@@ -58,7 +58,7 @@ def make_byte_alphabet() -> dict[str, int]:
 BYTES_BY_CHARACTER = make_byte_alphabet()
 
 
-def print_byte_level(name: str) -> str:
+def decode_byte_level(name: str) -> str:
     """A byte-level token as it prints."""
     if any(character not in BYTES_BY_CHARACTER for character in name):
         return name
@@ -66,10 +66,10 @@ def print_byte_level(name: str) -> str:
     return name if "\N{REPLACEMENT CHARACTER}" in text else text
 
 
-def print_sentence_piece(name: str) -> str:
+def decode_sentence_piece(name: str) -> str:
     """A SentencePiece token as it prints."""
     byte = SENTENCE_PIECE_BYTE.fullmatch(name)
     return chr(int(byte[1], 16)) if byte else name.replace(SENTENCE_PIECE_SPACE, " ")
 
 
-TOKEN_PRINTERS: dict[str, Callable[[str], str]] = {"gpt2": print_byte_level}
+TOKEN_DECODERS: dict[str, Callable[[str], str]] = {"gpt2": decode_byte_level}

@@ -1,4 +1,4 @@
-"""A local causal language model, seen as hidden states and an output layer. Never touches the network."""
+"""A local causal language model as hidden states and an output layer. Never touches the network."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from shortlist.errors import BadInput, NotFound
 from shortlist_exporter.inputs.formats.model_settings import LOGIT_SCALE_SETTINGS, SOFT_CAP_SETTINGS, read_factors
 from shortlist_exporter.inputs.sources import Dense
 
-LOGIT_TOLERANCE = 1e-4  # of the largest logit: what the layer read here may differ from the model's own
+LOGIT_TOLERANCE = 1e-4  # share of the largest logit by which the layer read may differ from the model's own
 
 
 class ReachedError(Exception):
-    """Ends a forward pass at the output layer, whose product is not wanted."""
+    """Raised to end a forward pass at the output layer, whose product is not needed."""
 
 
 @dataclass(frozen=True)
@@ -52,14 +52,14 @@ class LanguageModel:
         prefix = torch.tensor(self.prefix, dtype=torch.int64).expand(len(windows), -1)
         return catch_output_inputs(self.model, torch.cat([prefix, windows], dim=1))[:, prefix.shape[1] :]
 
-    def print_tokens(self) -> list[str]:
+    def make_labels(self) -> list[str]:
         """V printable names; empty for padding."""
         names = self.tokenizer.convert_ids_to_tokens(range(self.dense.classes))
         padded = set(self.dense.padded.tolist())
-        return ["" if i in padded else self.print_token(i, name) for i, name in enumerate(names)]
+        return ["" if i in padded else self.make_label(i, name) for i, name in enumerate(names)]
 
-    def print_token(self, index: int, name: str) -> str:
-        """What the token prints as, its leading space kept; its raw name where it is but a part of a character."""
+    def make_label(self, index: int, name: str) -> str:
+        """The token as it prints, with its leading space; its raw name where it is only a part of a character."""
         if name.startswith("\N{LOWER ONE EIGHTH BLOCK}"):  # SentencePiece's space, which decoding would strip
             return name.replace("\N{LOWER ONE EIGHTH BLOCK}", " ")
         text = str(self.tokenizer.decode([index]))
@@ -67,7 +67,7 @@ class LanguageModel:
 
 
 def load_model(path: Path) -> LanguageModel:
-    """A Hugging Face folder (safetensors) or a GGUF file; raises NotFound, BadInput, MissingExtra."""
+    """Load a Hugging Face folder (safetensors) or a GGUF file; raises NotFound, BadInput, MissingExtra."""
     if not path.exists():
         raise NotFound(f"there is no model at {path}: give a Hugging Face folder or a GGUF file")
     os.environ["HF_HUB_OFFLINE"] = "1"
@@ -93,7 +93,7 @@ def load_model(path: Path) -> LanguageModel:
 
 
 def hide_bar(reader: Any) -> None:
-    """Hide the bar of transformers' GGUF reader, which heeds no setting once torch has imported tqdm."""
+    """Hide the bar of transformers' GGUF reader, which ignores settings once torch has imported tqdm."""
     reader.tqdm = partial(reader.tqdm, disable=True)
 
 
@@ -115,7 +115,7 @@ def load_both(transformers: Any, folder: Path, options: dict[str, str]) -> tuple
 
 
 def require_safetensors(options: dict[str, str]) -> dict[str, bool]:
-    """Only safetensors from a folder: never a pickle."""
+    """The option that loads only safetensors from a folder, never a pickle."""
     return {} if options else {"use_safetensors": True}
 
 
@@ -155,7 +155,7 @@ def read_output_layer(model: Any, tokenizer: Any) -> Dense:
 
 
 def match_settings(raw: Dense, model: Any) -> Dense:
-    """`raw` with the scale and soft-cap of the model's settings that reproduce its own logits; raises BadInput.
+    """Find the scale and soft-cap of the model's settings with which `raw` reproduces its own logits; raises BadInput.
 
     The settings' names do not say whether they multiply or divide, so each is tried.
     """
@@ -172,7 +172,7 @@ def match_settings(raw: Dense, model: Any) -> Dense:
 
 
 def compute_own_logits(model: Any, classes: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Hidden states [t, d] of a few tokens, and the model's own logits [t, V]."""
+    """Hidden states [t, d] of a few tokens, and the logits [t, V] that the model computes of them."""
     tokens = torch.arange(min(8, classes)).reshape(1, -1)
     with torch.inference_mode():
         logits = model(tokens, use_cache=False).logits.float()[0]

@@ -35,7 +35,7 @@ Notice = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Windows:
-    """tokens: [w, t + 1] int64, a window and the token after it. documents: [w] int32."""
+    """Windows of a text. tokens: [w, t + 1] int64, a window and the token after it. documents: [w] int32."""
 
     tokens: Ids
     documents: npt.NDArray[np.int32]
@@ -68,7 +68,7 @@ def read_texts(paths: Sequence[Path]) -> list[str]:
 
 
 def cut_windows(documents: Sequence[str], tokenizer: Callable[..., Any], length: int, rows: int | None) -> Windows:
-    """Consecutive windows of `length` tokens over the documents in order, for at most `rows` contexts.
+    """Cut the documents in order into windows of `length` tokens, for at most `rows` contexts.
 
     A window belongs to the document in which it begins, so that no window is in two.
     Raises BadInput when the text is shorter than one window.
@@ -149,7 +149,7 @@ def check_states(states: npt.NDArray[np.float32], dtype: np.dtype[Any]) -> npt.N
 
 
 def make_columns(windows: Windows) -> dict[str, npt.NDArray[Any]]:
-    """The gold next token and the document of every row."""
+    """The next token, which is the target, and the document of every row."""
     return {
         "targets": np.ascontiguousarray(windows.tokens[:, 1:]).reshape(-1),
         "documents": np.repeat(windows.documents, windows.length),
@@ -157,7 +157,7 @@ def make_columns(windows: Windows) -> dict[str, npt.NDArray[Any]]:
 
 
 def report_earlier(spool: Spool, notice: Notice) -> None:
-    """Tell what became of an earlier run's work."""
+    """Notify whether an earlier run's work is kept or left."""
     if spool.done:
         notice(f"continuing after {spool.done:,} contexts of an earlier run")
     elif spool.discarded:
@@ -165,7 +165,7 @@ def report_earlier(spool: Spool, notice: Notice) -> None:
 
 
 def compute_key(model: LanguageModel, texts: Sequence[Path], windows: Windows, dtype: str) -> str:
-    """What the rows depend on, as one hash: the model's files, the texts, the windows, the dtype."""
+    """A hash of all that the rows depend on: the model's files, the texts, the windows, the dtype."""
     folder = model.source.resolve()
     files = sorted(path for path in folder.iterdir() if path.is_file()) if folder.is_dir() else [folder]
     stamps = [(path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in files]  # hashing takes minutes
@@ -183,7 +183,7 @@ def read_key(out: Path) -> str | None:
 
 
 def write_head(out: Path, dense: Dense, source: str) -> None:
-    """`weight`, `bias`, `padded`, with scale and soft-cap in the metadata."""
+    """Write `weight`, `bias`, `padded` (safetensors), with scale and soft-cap in the metadata."""
     tensors: dict[str, npt.NDArray[Any]] = {"weight": dense.weight, "padded": dense.padded}
     if dense.bias is not None:
         tensors["bias"] = dense.bias
@@ -195,14 +195,14 @@ def write_head(out: Path, dense: Dense, source: str) -> None:
 
 
 def write_labels(out: Path, labels: list[str]) -> None:
-    """A JSON list of V strings."""
+    """Write a JSON list of V strings."""
     with write_whole(out) as unfinished:
         unfinished.write_text(json.dumps(labels), "utf-8")
 
 
 @contextmanager
 def write_whole(out: Path) -> Iterator[Path]:
-    """A path to write to that becomes `out` at the end, or goes away; raises ShortlistError."""
+    """Give a path to write to that becomes `out` at the end, or is deleted; raises ShortlistError."""
     unfinished = out.with_name(f".{out.name}.unfinished")
     with report_disk_errors(out):
         out.parent.mkdir(parents=True, exist_ok=True)
@@ -215,7 +215,7 @@ def write_whole(out: Path) -> Iterator[Path]:
 
 @contextmanager
 def report_disk_errors(out: Path) -> Iterator[None]:
-    """Turns a full disk or a folder that cannot be written into one sentence."""
+    """Turn a full disk or a folder that cannot be written into a ShortlistError."""
     try:
         yield
     except OSError as error:

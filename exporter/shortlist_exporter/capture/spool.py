@@ -24,7 +24,7 @@ Columns = dict[str, npt.NDArray[Any]]
 
 
 class Spool:
-    """Contexts [n, d] being written to `out`, with `columns` of n entries that are known beforehand."""
+    """A file of contexts [n, d] that is being written to `out`, with `columns` of n entries known beforehand."""
 
     def __init__(
         self, out: Path, key: str, columns: Columns, shape: tuple[int, int], dtype: str, metadata: dict[str, str]
@@ -60,7 +60,7 @@ class Spool:
         return state.get("key") == self.key and size >= len(self.start) + int(state.get("done", 0)) * self.row_bytes
 
     def begin(self) -> IO[bytes]:
-        """An empty file but for what stands before the contexts."""
+        """A new file that holds only what stands before the contexts."""
         shutil.rmtree(self.folder, ignore_errors=True)
         self.folder.mkdir(parents=True)
         file = (self.folder / SPOOL_FILE).open("wb")
@@ -75,7 +75,7 @@ class Spool:
         return file
 
     def add(self, rows: npt.NDArray[np.float32]) -> None:
-        """Append rows [m, d] and note it: first the data, then the note."""
+        """Append rows [m, d], then note how many there are."""
         self.file.write(np.ascontiguousarray(rows, self.dtype).tobytes())
         self.file.flush()
         os.fsync(self.file.fileno())
@@ -92,7 +92,7 @@ class Spool:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def close(self) -> None:
-        """Let go of the file; what was noted stays for the next run."""
+        """Close the file; what was noted stays for the next run."""
         with contextlib.suppress(OSError):  # a full disk was reported already
             self.file.close()
 

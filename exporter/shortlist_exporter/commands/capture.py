@@ -47,7 +47,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Capture, say what was written, return 0."""
+    """Capture the contexts and print what was written; returns 0."""
     check_outputs(args)
     read_texts(args.text)  # a wrong path fails before the model is loaded, which takes long
     torch.set_num_threads(args.threads or available_threads())
@@ -56,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
         if args.weights_out:
             write_head(args.weights_out, model.dense, args.model.name)
         if args.labels_out:
-            write_labels(args.labels_out, model.print_tokens())
+            write_labels(args.labels_out, model.make_labels())
         rows = capture(
             model,
             args.text,

@@ -44,7 +44,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def configure_layer(parser: argparse.ArgumentParser) -> None:
-    """What a head is made from, and where it goes."""
+    """Add the arguments of the layer, the contexts, and the bundle's folder."""
     add = parser.add_argument
     add("--weights", type=Path, required=True, metavar="FILE_OR_FOLDER", help=WEIGHTS_HELP)
     add("--tensor", metavar="NAME", help="the weight's name in that file (default: the output layer's)")
@@ -55,7 +55,7 @@ def configure_layer(parser: argparse.ArgumentParser) -> None:
 
 
 def configure_method(parser: argparse.ArgumentParser) -> None:
-    """How the head is made."""
+    """Add the arguments of the method."""
     add = parser.add_argument
     add("--method", choices=list(METHODS), default="svd", help="how the head is made (default: %(default)s)")
     add(
@@ -73,7 +73,7 @@ def configure_method(parser: argparse.ArgumentParser) -> None:
 
 
 def configure_bundle(parser: argparse.ArgumentParser) -> None:
-    """What else the bundle holds."""
+    """Add the arguments of what else the bundle holds."""
     add = parser.add_argument
     labels = parser.add_mutually_exclusive_group()
     labels.add_argument("--labels", type=Path, metavar="FILE", help="JSON list of V printable names")
@@ -98,9 +98,9 @@ def configure_bundle(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Export, show the quality, return 0."""
+    """Export a bundle and print its quality; returns 0."""
     request = replace(
-        make_request(args),
+        make_bundle_request(args),
         method=args.method,
         options=dict(parse_option(option) for option in args.options)
         | ({"device": args.device} if args.device else {}),
@@ -116,8 +116,8 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def make_request(args: argparse.Namespace) -> Request:
-    """The request's part that `configure_bundle` asks for, labels of a tokenizer left out."""
+def make_bundle_request(args: argparse.Namespace) -> Request:
+    """A request with the arguments of `configure_bundle`, but without labels of a tokenizer."""
     return Request(
         labels=load_labels(args.labels),
         keep_dense=not args.no_dense,
@@ -131,7 +131,7 @@ def make_request(args: argparse.Namespace) -> Request:
 
 
 def load_layer(args: argparse.Namespace) -> tuple[Dense, Contexts]:
-    """What `configure_layer` asks for, read."""
+    """Load the layer and the contexts of `configure_layer`."""
     return load_dense(args.weights, args.bias, args.tensor, args.bias_tensor), load_contexts(args.contexts)
 
 
@@ -141,7 +141,7 @@ def add_labels(args: argparse.Namespace, request: Request, dense: Dense) -> Requ
 
 
 def parse_option(option: str) -> tuple[str, str]:
-    """`name=value` split; raises BadInput."""
+    """Split `name=value`; raises BadInput."""
     name, equals, value = option.partition("=")
     if not equals or not name:
         raise BadInput(f"--set {option} is not NAME=VALUE, as in --set basis=context")
@@ -149,7 +149,7 @@ def parse_option(option: str) -> tuple[str, str]:
 
 
 def load_labels(path: Path | None) -> list[str] | None:
-    """A JSON list of strings; raises NotFound or BadInput."""
+    """Load a JSON list of strings; raises NotFound or BadInput."""
     if path is None:
         return None
     if not path.is_file():
@@ -164,7 +164,7 @@ def load_labels(path: Path | None) -> list[str] | None:
 
 
 def make_summary(manifest: Manifest, out: Path) -> Table:
-    """What was exported and what it promises."""
+    """A table of what was exported and the quality that it promises."""
     quality = manifest.quality
     assert quality is not None
     table = Table(title=f"{out}: {manifest.method}, V = {manifest.classes:,}, d = {manifest.dim}", show_header=False)
@@ -187,7 +187,7 @@ def make_summary(manifest: Manifest, out: Path) -> Table:
 
 
 def describe_exact(manifest: Manifest) -> str:
-    """How exact requests are answered."""
+    """Describe how exact requests are answered."""
     certificate = manifest.certificate
     if certificate is None:
         return "by dense" if "dense" in manifest.graphs or manifest.plan == "full" else "none"
@@ -198,7 +198,7 @@ def describe_exact(manifest: Manifest) -> str:
 
 
 def describe_targets(targets: TargetQuality | None) -> Iterator[tuple[str, str]]:
-    """The head on the gold classes, beside dense."""
+    """Rows of the table with figures on targets, of the head and of dense."""
     if targets is None:
         return
     figures_by_name = {"head": targets.head, "dense": targets.dense, "dense, retrained": targets.retrained}

@@ -50,7 +50,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Measure, write, say what came out; returns 0."""
+    """Measure the bundle, write the page, print where it is; returns 0."""
     bundle = Bundle(args.bundle)
     head = Head(bundle, args.device, args.threads)
     with progress_bar("reading") as progress:
@@ -62,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def print_verdict(figures: Figures, page: Path) -> None:
-    """The page on stdout; what the promise does not hold for on stderr."""
+    """Print the page's path and the verdict on stdout; a broken promise goes to stderr."""
     sys.stdout.write(f"{page}\n")
     stream = sys.stderr if figures.verdict.status == "broken" else sys.stdout
     stream.write(f"{'warning: ' if figures.verdict.status == 'broken' else ''}{figures.verdict.sentence}\n")

@@ -36,7 +36,7 @@ from shortlist_exporter.tuning.cache import default_folder
 from shortlist_exporter.tuning.promises import keeps, may_keep, mib, promise_of
 from shortlist_exporter.tuning.tuner import MINUTES, NoHead, TuneRequest, tune
 
-from .export import add_labels, configure_bundle, configure_layer, load_layer, make_request
+from .export import add_labels, configure_bundle, configure_layer, load_layer, make_bundle_request
 from .progress import progress_bar
 
 MIB_BYTES = 1 << 20
@@ -139,7 +139,7 @@ def make_tune_request(args: argparse.Namespace) -> TuneRequest:
         threads=args.threads or available_threads(),
         device=resolve_device(args.device),
     )
-    return TuneRequest(promise, args.time_budget, args.methods, args.allow_dense, args.cache, make_request(args))
+    return TuneRequest(promise, args.time_budget, args.methods, args.allow_dense, args.cache, make_bundle_request(args))
 
 
 def make_table(record: TuneRecord) -> Table:

@@ -67,8 +67,8 @@ def test_sentence_pieces_of_a_gguf(tmp_path):
 def test_a_folder_gives_what_capture_gives(tmp_path):
     save_model(tmp_path, vocab_size=WORDS + 8)
     model = load_model(tmp_path)
-    assert read_labels(tmp_path, layer(WORDS + 8)) == model.print_tokens()
-    assert model.print_tokens()[-9:] == ["w39", *[""] * 8]
+    assert read_labels(tmp_path, layer(WORDS + 8)) == model.make_labels()
+    assert model.make_labels()[-9:] == ["w39", *[""] * 8]
 
 
 @pytest.mark.parametrize("name", ["tokenizer.json", "folder", "x.gguf"])

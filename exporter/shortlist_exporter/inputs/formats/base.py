@@ -1,4 +1,4 @@
-"""What every format gives, the named tensors that most are made of, and how a layer is chosen among them."""
+"""What every format returns, the named tensors that most files hold, and how a layer is chosen among them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Layer:
-    """What a format found, not yet checked: logits = cap(logit_scale * (weight h + bias)).
+    """An output layer as a format reads it, not yet checked: logits = cap(logit_scale * (weight h + bias)).
 
     weight: [V, d] and bias: [V] of any dtype, with their names for messages. padded: [m] ids of rows that are no class.
     dtype: as the file says it. files: those that hold the weight.
@@ -61,7 +61,7 @@ class Tensors:
     metadata: Mapping[str, str] = field(default_factory=dict)
 
     def require_tensor(self, name: str) -> torch.Tensor:
-        """The tensor; raises BadInput with the names that there are."""
+        """The tensor of this name; raises BadInput with the names that there are."""
         if name not in self.tensors:
             raise BadInput(
                 f"{self.path} has no tensor '{name}', only {join_names(sorted(self.tensors))}: name one of them"
@@ -97,7 +97,7 @@ def read_floats(what: str, tensor: torch.Tensor, dims: int) -> Array:
 
 
 def dtype_name(tensor: torch.Tensor) -> str:
-    """A tensor's dtype, as people write it."""
+    """A tensor's dtype for messages, as in `float16` or `sparse float32`."""
     dtype = str(tensor.dtype).removeprefix("torch.")
     return dtype if tensor.layout == torch.strided else f"sparse {dtype}"
 
@@ -116,14 +116,14 @@ def check_finite(what: str, values: Array) -> None:
 
 
 def join_names(names: Iterable[str]) -> str:
-    """Names for a message, cut where there are very many."""
+    """Names for a message, at most `MAX_NAMES_SHOWN` of them."""
     all_names = list(names)
     rest = f" and {len(all_names) - MAX_NAMES_SHOWN} more" if len(all_names) > MAX_NAMES_SHOWN else ""
     return ", ".join(all_names[:MAX_NAMES_SHOWN]) + rest or "nothing"
 
 
 def list_matrices(tensors: Mapping[str, torch.Tensor]) -> dict[str, str]:
-    """What could be a weight matrix: name -> `name [V, d]`. Of tied tensors the last, which is the output's."""
+    """Tensors that could be a weight matrix: name -> `name [V, d]`. Of tied tensors the last, which is the output's."""
     matrices = {name: tensor for name, tensor in tensors.items() if tensor.ndim == 2 and tensor.is_floating_point()}
     last = {(tensor.data_ptr(), tensor.shape): name for name, tensor in matrices.items() if tensor.numel()}
     return {name: f"{name} {list(matrices[name].shape)}" for name in last.values()}

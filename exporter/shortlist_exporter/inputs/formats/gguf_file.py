@@ -21,9 +21,9 @@ DIVIDING_ARCHITECTURES = ("granite", "granitemoe", "granitehybrid", "minicpm")
 
 
 def read_gguf_layer(path: Path, choice: Choice) -> Layer:
-    """`output.weight`, or the token embeddings where they are tied, or the tensor chosen.
+    """Read `output.weight`, or the token embeddings where they are tied, or the tensor chosen.
 
-    The float32 matrix is as large as V x d; what is read beside it is `ROWS` rows. Raises NotFound, BadInput.
+    Memory holds the float32 matrix V x d and `CHUNK_ROWS` rows more. Raises NotFound, BadInput.
     """
     reader = open_gguf(path)
     tensors = {tensor.name: tensor for tensor in reader.tensors}
@@ -55,7 +55,7 @@ def open_gguf(path: Path) -> Any:
 
 
 def require_tensor(tensors: dict[str, Any], name: str, path: Path) -> Any:
-    """A tensor; raises BadInput with the matrices that there are."""
+    """The tensor of this name; raises BadInput with the matrices that there are."""
     if name not in tensors:
         matrices = [f"{x.name} {x.shape[::-1].tolist()}" for x in tensors.values() if len(x.shape) == 2]
         raise BadInput(f"{path} has no tensor '{name}': choose by --tensor among {join_names(matrices)}")
@@ -79,7 +79,7 @@ def dequantize(tensor: Any, path: Path) -> Array:
 
 
 def read_field(reader: Any, key: str) -> Any:
-    """A setting of the file, or None."""
+    """The value of a field of the file, or None."""
     field = reader.get_field(key)
     return None if field is None else field.contents()
 
@@ -91,7 +91,7 @@ def read_setting(reader: Any, name: str) -> float | None:
 
 
 def read_logit_scale(reader: Any, path: Path) -> float:
-    """What multiplies the logits; raises BadInput where it is not known whether the architecture divides."""
+    """The factor of the logits; raises BadInput where it is not known whether the architecture divides by it."""
     scale = read_setting(reader, "logit_scale")
     architecture = read_field(reader, "general.architecture")
     if scale is None or architecture in MULTIPLYING_ARCHITECTURES:
@@ -105,7 +105,7 @@ def read_logit_scale(reader: Any, path: Path) -> float:
 
 
 def find_padding(reader: Any, classes: int) -> Ids:
-    """Rows beyond the tokens, and those whose token only pads the vocabulary."""
+    """Ids of rows beyond the tokens, and of those whose token only pads the vocabulary."""
     names = read_tokens(reader)
     if names is None:
         return no_ids()

@@ -30,7 +30,7 @@ Files = Mapping[str, Path]
 
 
 def read_folder_layer(path: Path, choice: Choice) -> Layer:
-    """`lm_head.weight`, the embeddings where they are tied to it, or the tensor chosen; raises NotFound, BadInput.
+    """Read `lm_head.weight`, the embeddings where they are tied to it, or the tensor chosen; raises NotFound, BadInput.
 
     Scale and soft-cap are those of the settings. Padded are the rows that the folder's tokenizer gives no token.
     """
@@ -47,7 +47,7 @@ def read_folder_layer(path: Path, choice: Choice) -> Layer:
 
 
 def import_transformers() -> Any:
-    """The library, kept off the network; raises MissingExtra."""
+    """The transformers library, kept off the network; raises MissingExtra."""
     os.environ["HF_HUB_OFFLINE"] = "1"
     library = require("transformers", "capture")
     library.utils.logging.set_verbosity_error()
@@ -76,7 +76,7 @@ def load_tokenizer(path: Path) -> Any:
 
 
 def map_weight_files(folder: Path) -> Files:
-    """Every tensor's name -> the file that holds it; raises NotFound, BadInput."""
+    """Map every tensor's name to the file that holds it; raises NotFound, BadInput."""
     for name in INDEX_FILES:
         if (folder / name).is_file():
             return read_index(folder / name)
@@ -119,7 +119,7 @@ def module_name(name: str) -> str:
 
 
 def find_output_weight(folder: Path, files: Files, config: Any) -> str:
-    """The output layer's weight, or the embeddings that serve as such; raises BadInput where that is not plain."""
+    """The name of the output layer's weight, or of tied embeddings; raises BadInput where it is not clear."""
     outputs = [name for name in files if module_name(name) in OUTPUT_MODULES]
     tied = any(getattr(x, "tie_word_embeddings", False) for x in (config, config.get_text_config()))
     if not outputs and not tied:
@@ -134,7 +134,7 @@ def find_output_weight(folder: Path, files: Files, config: Any) -> str:
 
 
 def add_bias(layer: Layer, files: Files, chosen_name: str | None, folder: Path) -> Layer:
-    """`layer` with the bias [V] or [1, V] that is wanted, or that an output layer has."""
+    """`layer` with the bias [V] or [1, V] of the name chosen, or of a name that output layers' biases have."""
     name = (
         chosen_name or layer.bias_name * (layer.bias is not None) or next((x for x in BIAS_NAMES if x in files), None)
     )
@@ -146,7 +146,7 @@ def add_bias(layer: Layer, files: Files, chosen_name: str | None, folder: Path) 
 
 
 def read_logit_scale(config: Any) -> float:
-    """What multiplies the logits, by the name of the setting."""
+    """The factor of the logits: a setting's name says whether it multiplies or divides."""
     text = config.get_text_config()
     divisors = read_factors(text, (DIVIDING_SETTING,))
     if divisors:
@@ -155,7 +155,7 @@ def read_logit_scale(config: Any) -> float:
 
 
 def find_padding(folder: Path, classes: int) -> Ids:
-    """Rows without a token, as `capture` marks them; none where the folder has no tokenizer. Raises BadInput."""
+    """Ids of rows without a token, as `capture` marks them; none where there is no tokenizer. Raises BadInput."""
     if not any((folder / name).is_file() for name in TOKENIZER_FILES):
         return no_ids()
     return find_unnamed(load_tokenizer(folder), classes, folder)

@@ -33,7 +33,7 @@ LOGITS_OUTPUT = "logits"  # the output that is meant where a model has others
 
 @dataclass(frozen=True)
 class Graph:
-    """A model's nodes, initializers and where they lie."""
+    """A model's nodes and initializers."""
 
     path: Path
     outputs: list[str]
@@ -89,7 +89,7 @@ class Graph:
 
 @dataclass
 class Logits:
-    """What becomes of a product W h on its way to the output: cap(scale * (W h) + bias)."""
+    """The arithmetic between a product W h and the output: cap(scale * (W h) + bias)."""
 
     scale: float = 1.0
     bias: torch.Tensor | None = None
@@ -98,13 +98,13 @@ class Logits:
     inputs: list[str] = field(default_factory=list)
 
     def add(self, name: str, values: torch.Tensor) -> None:
-        """A bias added to the scaled product."""
+        """Add a bias to the scaled product."""
         values = values.reshape(-1)
         self.bias = values if self.bias is None else self.bias + values
         self.bias_name = name
 
     def multiply(self, factor: float) -> None:
-        """A factor before the soft-cap, which scales the bias too, or after it."""
+        """Multiply by a factor, before the soft-cap, where it scales the bias too, or after it."""
         if self.cap is not None:
             self.cap *= factor
             return
@@ -113,7 +113,10 @@ class Logits:
 
 
 def read_onnx_layer(path: Path, choice: Choice) -> Layer:
-    """The head before the output, or the initializer chosen; raises BadInput where there are two heads or none."""
+    """Read the layer before the output, or the initializer chosen.
+
+    Raises BadInput where there are two layers or none.
+    """
     graph = open_graph(path)
     node = find_product(graph, choice.weight) if choice.weight else find_only_head(graph)
     if node is None:
@@ -144,7 +147,7 @@ def open_graph(path: Path) -> Graph:
 
 
 def find_weight_input(graph: Graph, node: Any) -> str | None:
-    """The constant second input of a MatMul or Gemm."""
+    """The name of the constant second input of a MatMul or Gemm, or None."""
     if (
         node.op_type not in PRODUCT_OPERATORS
         or graph.find_source(node.input[1]) is None
@@ -192,7 +195,7 @@ def find_product(graph: Graph, name: str) -> Any:
 
 
 def require_initializer(graph: Graph, name: str) -> Any:
-    """An initializer; raises BadInput with the names that there are."""
+    """The initializer of this name; raises BadInput with the names that there are."""
     if name not in graph.initializers:
         matrices = join_names(graph.describe_matrices())
         raise BadInput(f"{graph.path} has no initializer '{name}': choose by --tensor among {matrices}")
@@ -200,7 +203,7 @@ def require_initializer(graph: Graph, name: str) -> Any:
 
 
 def follow_logits(graph: Graph, node: Any) -> Logits:
-    """What becomes of the product of `node` until the model's output, a softmax, or more than one use."""
+    """Follow the product of `node` up to the model's output, a softmax, or a value with more than one use."""
     logits = Logits()
     if node.op_type == "Gemm":
         logits.multiply(read_attribute(node, "alpha", 1.0))
@@ -218,7 +221,7 @@ def follow_logits(graph: Graph, node: Any) -> Logits:
 
 
 def apply_step(graph: Graph, node: Any, value: str, logits: Logits) -> bool:
-    """Take one step of arithmetic into `logits`; whether it was bias, scale or soft-cap. Raises BadInput."""
+    """Record one step in `logits` where it is bias, scale or soft-cap, and return whether it was. Raises BadInput."""
     others = [name for name in node.input if name != value]
     if any(graph.find_source(name) is None for name in others):
         return False
@@ -275,7 +278,7 @@ def make_plain_layer(graph: Graph, name: str, choice: Choice) -> Layer:
 
 
 def list_files(graph: Graph, name: str) -> tuple[Path, ...]:
-    """The model, and the file beside it that holds the initializer."""
+    """The model's file, and the file beside it that holds the initializer, where there is one."""
     initializer = graph.initializers.get(name)
     if initializer is None or not uses_external_data(initializer):
         return (graph.path,)
@@ -286,11 +289,9 @@ def list_files(graph: Graph, name: str) -> tuple[Path, ...]:
 
 
 def read_attribute(node: Any, name: str, default: Any) -> Any:
-    """An attribute of a node."""
     return next((onnx.helper.get_attribute_value(x) for x in node.attribute if x.name == name), default)
 
 
 def read_constant(node: Any) -> np.ndarray[Any, np.dtype[Any]]:
-    """The value of a Constant node."""
     value = onnx.helper.get_attribute_value(node.attribute[0])
     return numpy_helper.to_array(value) if isinstance(value, onnx.TensorProto) else np.asarray(value, np.float32)

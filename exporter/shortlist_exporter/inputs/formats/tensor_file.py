@@ -14,7 +14,7 @@ from .base import WEIGHT, Choice, Ids, Layer, Tensors, join_names, make_layer, n
 
 
 def read_tensor_layer(path: Path, choice: Choice) -> Layer:
-    """`weight` or the tensor chosen; with `weight` also `padded`, and scale and soft-cap from the metadata.
+    """Read `weight` or the tensor chosen; with `weight` also `padded`, and scale and soft-cap from the metadata.
 
     Raises NotFound, BadInput.
     """
@@ -66,7 +66,7 @@ def read_number(file: Tensors, name: str) -> float | None:
 
 
 def read_padding(file: Tensors, classes: int) -> Ids:
-    """Distinct ids of padding rows; raises BadInput when one is no row."""
+    """Distinct ids of padding rows; raises BadInput where one is outside the layer."""
     padded = file.read_integers("padded")
     if padded is None:
         return no_ids()

@@ -18,7 +18,7 @@ SAVE_ADVICE = "save only the tensors, by torch.save(model.state_dict(), path)"
 
 
 def read_torch_layer(path: Path, choice: Choice) -> Layer:
-    """The tensor chosen, else `weight`, else the only matrix, with the bias of its name; raises BadInput."""
+    """Read the tensor chosen, else `weight`, else the only matrix, with the bias of its name; raises BadInput."""
     file = read_torch_tensors(path)
     return make_layer(file, choice.weight or choose_weight(file), choice.bias)
 
@@ -32,7 +32,7 @@ def read_torch_tensors(path: Path) -> Tensors:
 
 
 def load_torch_file(path: Path) -> Any:
-    """What torch saved, memory-mapped where the file is of the newer kind; raises BadInput."""
+    """Load what torch saved, memory-mapped where the file is a zip archive; raises BadInput."""
     try:
         with warnings.catch_warnings(action="ignore"):  # of the pickle's protocol, which concerns torch's makers
             return torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
