@@ -47,14 +47,12 @@ from shortlist_exporter.inputs.sources import Dense
 from .builder import GraphBuilder, make_value
 from .dense import add_finish
 
-MIN_WEIGHTS = 4 << 20  # of a smaller layer dense answers in about the time that the bounds take
-INT8_LEVELS, DIGIT_LEVELS, SECOND_DIGIT_FACTOR = (
-    127,
-    63,
-    126,
-)  # of a row; of one digit of a context; how much finer the second digit is
+MIN_WEIGHTS = 4 << 20  # V x d; a smaller layer is answered by dense in about the time that the bounds take
+INT8_LEVELS = 127  # of a row: -127..127
+DIGIT_LEVELS = 63  # of one digit of a context: -63..63
+SECOND_DIGIT_FACTOR = 126  # how much finer the second digit is than the first
 SAMPLE_ROWS = 32_768  # contexts that choose the basis: any basis is right, a good one is fast
-RIDGE_SHARE = 1e-3  # share of the mean variance of a context's component, added to every direction
+RIDGE_SHARE = 1e-3  # of the mean variance of a context's component, added to every direction
 MIN_EIGENVALUE_SHARE = 1e-6  # of the largest eigenvalue: directions that no row uses
 CHUNK_ROWS = 8192
 UNIT, DOUBLE_UNIT = 2.0**-24, 2.0**-53

@@ -125,7 +125,7 @@ class DsMethod(TrainedMethod):
 
 
 def split_validation(examples: Contexts, dense: FullSoftmax) -> tuple[Examples, Examples]:
-    """Examples to train on, and the last tenth, at most `MAX_VALIDATION_ROWS`, to validate."""
+    """Examples to train on, and the last tenth of them, at most `MAX_VALIDATION_ROWS`, to validate."""
     rows = len(examples.contexts)
     validation_rows = min(MAX_VALIDATION_ROWS, max(1, rows // VALIDATION_SHARE))
     if rows < 2:

@@ -21,9 +21,8 @@ from shortlist_exporter.graphs.builder import GraphBuilder
 from shortlist_exporter.graphs.screen import add_slice_ends
 
 CONTEXT_DIGITS = 3
-PEAK_IN_UNITS = np.float32(DIGIT_LEVELS) * np.float32(SECOND_DIGIT_FACTOR) ** np.arange(
-    CONTEXT_DIGITS, dtype=np.float32
-)  # the peak, in each digit's units
+FACTORS = np.float32(SECOND_DIGIT_FACTOR) ** np.arange(CONTEXT_DIGITS, dtype=np.float32)
+PEAK_IN_UNITS = np.float32(DIGIT_LEVELS) * FACTORS  # the context's largest number, in units of each digit
 
 
 @torch.no_grad()

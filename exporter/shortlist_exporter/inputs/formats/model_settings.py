@@ -5,12 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-LOGIT_SCALE_SETTINGS = (
-    "logit_scale",
-    "logits_scaling",
-    "lm_head_multiplier",
-    "output_multiplier",
-)  # some multiply, some divide
+# Some multiply the logits, some divide.
+LOGIT_SCALE_SETTINGS = ("logit_scale", "logits_scaling", "lm_head_multiplier", "output_multiplier")
 SOFT_CAP_SETTINGS = ("final_logit_softcapping", "logits_soft_cap", "output_logit_soft_cap")
 
 

@@ -17,15 +17,8 @@ from shortlist.errors import BadInput, NotFound
 from .base import Choice, Layer, dtype_name, join_names
 
 PRODUCT_OPERATORS = ("MatMul", "Gemm")
-SHAPE_OPERATORS = (
-    "Identity",
-    "Cast",
-    "Reshape",
-    "Squeeze",
-    "Unsqueeze",
-    "Flatten",
-    "Dropout",
-)  # leave the logits as they are
+# These leave the logits as they are.
+SHAPE_OPERATORS = ("Identity", "Cast", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Dropout")
 AFTER_LOGITS = ("Softmax", "LogSoftmax", "TopK", "ArgMax")  # made of the logits
 ARITHMETIC_OPERATORS = ("Add", "Mul", "Div", "Tanh")  # bias, scale and soft-cap
 LOGITS_OUTPUT = "logits"  # the output that is meant where a model has others
