@@ -44,9 +44,9 @@ def read_gguf_labels(path: Path, dense: Dense) -> list[str]:
     if len(names) > dense.classes:
         raise BadInput(f"{path} has {len(names)} tokens but the output layer {dense.classes} rows: take both from one")
     kind = str(gguf_file.read_field(reader, "tokenizer.ggml.model"))
-    show_token = TOKEN_DECODERS.get(kind, decode_sentence_piece)
+    decode_token = TOKEN_DECODERS.get(kind, decode_sentence_piece)
     padded = {*dense.padded.tolist(), *gguf_file.find_padding(reader, dense.classes).tolist()}
-    return ["" if i in padded else show_token(names[i]) for i in range(dense.classes)]
+    return ["" if i in padded else decode_token(names[i]) for i in range(dense.classes)]
 
 
 def make_byte_alphabet() -> dict[str, int]:

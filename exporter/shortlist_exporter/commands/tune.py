@@ -52,7 +52,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def configure_promise(parser: argparse.ArgumentParser) -> None:
-    """What is to be kept."""
+    """Add the arguments of the promise."""
     add = parser.add_argument
     add("--target-p1", type=share, metavar="SHARE", help="P@1 that the head is to keep (0 to 1)")
     add("--target-p5", type=share, metavar="SHARE", help="the same for P@5")
@@ -71,7 +71,7 @@ def configure_promise(parser: argparse.ArgumentParser) -> None:
 
 
 def configure_search(parser: argparse.ArgumentParser) -> None:
-    """How it is looked for."""
+    """Add the arguments of the search."""
     add = parser.add_argument
     add("--methods", type=parse_names, default=(), metavar="M,M", help="methods to try (default: all, full excepted)")
     add(
@@ -86,7 +86,7 @@ def configure_search(parser: argparse.ArgumentParser) -> None:
 
 
 def parse_target(text: str) -> tuple[int, float]:
-    """`10=0.97` as (10, 0.97); raises ArgumentTypeError."""
+    """Parse `10=0.97` as (10, 0.97); raises ArgumentTypeError."""
     k, equals, share_text = text.partition("=")
     if not equals:
         raise ArgumentTypeError(f"'{text}' is not K=SHARE, as in 10=0.97")
@@ -94,7 +94,7 @@ def parse_target(text: str) -> tuple[int, float]:
 
 
 def parse_positive(text: str) -> float:
-    """A finite number over 0; raises ArgumentTypeError."""
+    """Parse a finite number over 0; raises ArgumentTypeError."""
     try:
         number = float(text)
     except ValueError:
@@ -105,12 +105,12 @@ def parse_positive(text: str) -> float:
 
 
 def parse_names(text: str) -> tuple[str, ...]:
-    """`svd,l2s` as a tuple."""
+    """Parse `svd,l2s` as a tuple."""
     return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
 def run(args: argparse.Namespace) -> int:
-    """Search, show what was tried, return 0; raises NoHead after that where nothing was exported."""
+    """Search and print what was tried; returns 0, or raises NoHead where nothing was exported."""
     request = make_tune_request(args)
     with progress_bar("reading") as report:
         dense, contexts = load_layer(args)
@@ -129,7 +129,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def make_tune_request(args: argparse.Namespace) -> TuneRequest:
-    """What was asked for; raises BadInput, DeviceError."""
+    """The request of the arguments; raises BadInput, DeviceError."""
     pairs = [(k, share) for k, share in ((1, args.target_p1), (5, args.target_p5)) if share is not None]
     promise = promise_of(
         [*pairs, *args.target_pk],
@@ -143,7 +143,7 @@ def make_tune_request(args: argparse.Namespace) -> TuneRequest:
 
 
 def make_table(record: TuneRecord) -> Table:
-    """Every head that was measured, fastest first."""
+    """A table of every head that was measured, fastest first."""
     promise = record.promise
     view = Table(
         box=SIMPLE, title=make_title(record), caption="\n".join(f"{one.what}: {one.why}" for one in record.left) or None
@@ -157,7 +157,7 @@ def make_table(record: TuneRecord) -> Table:
 
 
 def make_title(record: TuneRecord) -> str:
-    """Splits and conditions."""
+    """The table's title: splits and conditions."""
     splits = ", ".join(f"{part.rows:,} to {name}" for name, part in (("fit", record.fit), ("tune", record.tune)))
     promise = record.promise
     return (
@@ -167,7 +167,7 @@ def make_title(record: TuneRecord) -> str:
 
 
 def format_cells(trial: Trial, promise: Promise, *, chosen: bool) -> list[str]:
-    """One row: figures of the test split where it was looked at, else of tune."""
+    """The cells of a trial: figures of the test split where it was measured there, else of the tune split."""
     figures = trial.test or trial.tune
     shares = [f"{figures.precision[k].mean:.4f}" for k in promise.precision]
     times = [f"{figures.us:,.0f}", f"{figures.speedup:.2f}", f"{figures.scored:,.0f}", mib(trial.bytes)]
@@ -182,7 +182,7 @@ def format_cells(trial: Trial, promise: Promise, *, chosen: bool) -> list[str]:
 
 
 def describe_verdict(trial: Trial, promise: Promise, *, chosen: bool) -> str:
-    """What came of it."""
+    """The last cell of a trial: whether it was chosen, and whether it keeps the promise."""
     if chosen:
         return "chosen"
     if trial.test is not None:

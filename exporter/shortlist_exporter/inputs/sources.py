@@ -77,7 +77,7 @@ def load_dense(
 ) -> Dense:
     """The output layer in a file (safetensors, npy, torch, ONNX, GGUF) or in a Hugging Face folder.
 
-    tensor, bias_tensor: names of weight [V, d] and bias [V], where the format's own choice is not wanted.
+    tensor, bias_tensor: names of weight [V, d] and bias [V], instead of the format's own choice.
     bias_path: an npy or safetensors file with the bias. Raises NotFound, BadInput, MissingExtra.
     """
     layer = read_layer(path, Choice(tensor, bias_tensor if bias_path is None else None))

@@ -64,7 +64,7 @@ class L2sMethod(DenseMethod):
         check_options(chosen, dense, len(contexts))
         rows = torch.from_numpy(contexts)
         best = find_best_classes(dense, rows, chosen.depth, progress)
-        screened = train_screen(
+        screen = train_screen(
             rows,
             best,
             make_screen_options(chosen, seed),
@@ -74,11 +74,11 @@ class L2sMethod(DenseMethod):
             measure_background(dense, rows, chosen.background, seed, progress),
         )
         module = ScreenedSoftmax(
-            dense.module, screened.vectors, screened.sets, chosen.probes, fit_second_stage(chosen, dense, rows)
+            dense.module, screen.vectors, screen.sets, chosen.probes, fit_second_stage(chosen, dense, rows)
         )
         if chosen.tail_rank:
             module.low_rank = context_basis(torch.from_numpy(dense.weight), rows, chosen.tail_rank)
-        return calibrate(module, dense, chosen, rows, seed, screened.history)
+        return calibrate(module, dense, chosen, rows, seed, screen.history)
 
     def graphs(self, fitted: Fitted, dense: Dense, folder: Path) -> dict[str, str]:
         module = fitted.module

@@ -1,7 +1,7 @@
 """A cascade for the best k classes: a screen, int8 previews, int8 rows, exact scores; each stage feeds the next.
 
 Not of one paper. From SVD-softmax (Shim et al. 2017): previews over a low rank, here in the basis that contexts use,
-and exact scores for the best. From Learning to Screen (Chen et al. 2019): a linear screen decides what is looked at;
+and exact scores for the best. From Learning to Screen (Chen et al. 2019): a linear screen decides what is scored;
 here whether the rare classes are previewed at all. From adaptive softmax (Grave et al. 2017): classes by falling
 frequency, in two blocks. From quantised search: candidates are scored again by whole rows in int8 before a few dozen
 are scored exactly.

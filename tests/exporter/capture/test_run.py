@@ -201,20 +201,22 @@ def test_a_file_that_is_no_gguf(tmp_path):
 
 
 def test_a_finished_capture_is_not_made_again(tmp_path, model, text, monkeypatch):
-    out, told = tmp_path / "c.safetensors", []
+    out, notices = tmp_path / "c.safetensors", []
     rows = capture(model, [text], out, window=WINDOW)
     stamp = out.stat().st_mtime_ns
-    assert capture(model, [text], out, window=WINDOW, notice=told.append) == rows
+    assert capture(model, [text], out, window=WINDOW, notice=notices.append) == rows
     assert out.stat().st_mtime_ns == stamp
-    assert told == [f"{out} holds this capture already"]
+    assert notices == [f"{out} holds this capture already"]
 
 
-def test_what_became_of_earlier_work_is_told(tmp_path, model, text):
-    out, told = tmp_path / "c.safetensors", []
+def test_what_became_of_earlier_work_is_notified(tmp_path, model, text):
+    out, notices = tmp_path / "c.safetensors", []
     for window in (WINDOW, WINDOW, 2 * WINDOW):
         with pytest.raises(Stopped):
-            capture(model, [text], out, window=window, batch=1, progress=stop_after(2 * WINDOW + 1), notice=told.append)
-    assert told == [
+            capture(
+                model, [text], out, window=window, batch=1, progress=stop_after(2 * WINDOW + 1), notice=notices.append
+            )
+    assert notices == [
         f"continuing after {3 * WINDOW} contexts of an earlier run",
         "an earlier run had other arguments: starting again",
     ]

@@ -45,7 +45,7 @@ def test_the_command_writes_all_three(tmp_path, folder, text, capfd):
         (["--out", "c.npy"], "--out c.npy must end in .safetensors"),
     ],
 )
-def test_the_command_tells_wrong_flags_in_a_line(tmp_path, folder, text, capfd, flags, sentence):
+def test_wrong_flags_are_one_line_of_the_command(tmp_path, folder, text, capfd, flags, sentence):
     base = ["capture", "--model", str(folder), "--text", str(text), "--out", str(tmp_path / "c.safetensors")]
     assert main(base + flags) == 1
     assert sentence in capfd.readouterr().err
@@ -70,7 +70,7 @@ def test_a_number_that_is_none_is_a_usage_error(capfd, flag):
     ],
 )
 def test_no_output_replaces_an_input_or_another_output(tmp_path, monkeypatch, capfd, flags, sentence):
-    """Told before the model, which is none here, is read."""
+    """Refused before the model, which is none here, is read."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "m").mkdir()
     (tmp_path / "t.safetensors").write_text("a text by that name")

@@ -185,7 +185,7 @@ def test_cutoffs_are_chosen_and_an_interrupted_export_goes_on_with_them(tmp_path
     assert "cost of this machine" not in {stage for stage, _, _ in stages}
 
 
-def test_flat_frequencies_are_told_that_it_does_not_pay(tmp_path):
+def test_flat_frequencies_are_refused_since_it_does_not_pay(tmp_path):
     layer = make_dense(3000, 32)
     rng = np.random.default_rng(0)
     sample = Contexts(rng.standard_normal((6000, 32)).astype(np.float32) * 0.01, np.arange(6000) % 3000)

@@ -43,7 +43,7 @@ def exhaustive(model, layer, counts, points, number, openings):
 @pytest.mark.parametrize("number", [1, 2, 3])
 @pytest.mark.parametrize("batch", [1, 64, 512])
 @pytest.mark.parametrize("power", [0.5, 1.0, 1.5])
-def test_programme_equals_exhaustive_search(number, batch, power):
+def test_chosen_cuts_equal_exhaustive_search(number, batch, power):
     counts = zipf(2000) ** power
     points, layer = list_cut_points(counts, 14), Layer(2000, 128, batch, 2.0)
     openings = sum_target_shares(counts, points)
@@ -60,7 +60,7 @@ def test_programme_equals_exhaustive_search(number, batch, power):
     number=st.integers(1, 3),
     div_value=st.sampled_from([1.0, 2.0, 3.5]),
 )
-def test_programme_equals_exhaustive_search_for_any_opening_shares(shares, constant, extra, number, div_value):
+def test_chosen_cuts_equal_exhaustive_search_for_any_opening_shares(shares, constant, extra, number, div_value):
     counts, layer = zipf(500), Layer(500, 64, 1, div_value)
     points = list_cut_points(counts, 7)
     openings = torch.tensor(shares[: len(points) ** 2], dtype=torch.float64).reshape(len(points), -1)

@@ -79,7 +79,7 @@ def test_state_dict_goes_back_to_torch():
     torch.testing.assert_close(theirs.log_prob(make_contexts()), ours.log_prob(make_contexts())[:, ours.order])
 
 
-def test_of_state_takes_widths_that_no_div_value_gives():
+def test_from_state_takes_widths_that_no_div_value_gives():
     state = make_torch().state_dict()
     state["tail.1.0.weight"], state["tail.1.1.weight"] = torch.randn(5, DIM), torch.randn(20, 5)
     ours = AdaptiveSoftmax.from_state(state)
@@ -87,12 +87,12 @@ def test_of_state_takes_widths_that_no_div_value_gives():
     torch.testing.assert_close(ours.log_prob(make_contexts()).exp().sum(dim=1), torch.ones(30), atol=1e-4, rtol=0)
 
 
-def test_frequency_order_is_by_count_then_id_and_keeps_what_never_occurs():
+def test_order_by_frequency_is_by_count_then_id_and_keeps_what_never_occurs():
     assert order_by_frequency(torch.tensor([3, 3, 1, 4, 1]), 6).tolist() == [1, 3, 4, 0, 2, 5]
 
 
 @given(counts=st.lists(st.integers(0, 50), min_size=4, max_size=30), cut=st.integers(1, 3))
-def test_frequency_order_passes_the_check(counts, cut):
+def test_order_by_frequency_passes_the_check(counts, cut):
     targets = torch.repeat_interleave(torch.arange(len(counts)), torch.tensor(counts))
     check_sorted(torch.tensor(counts)[order_by_frequency(targets, len(counts))], [cut])
 
