@@ -95,7 +95,7 @@ def load_state(head: Path | nn.Module) -> dict[str, torch.Tensor]:
 def add_certificate(
     folder: Path, dense: Dense, method: Method, fit_sample: Contexts, request: Request, progress: Progress
 ) -> dict[str, str]:
-    """Write what proves exact answers of the dense layer, where the request asks for it; role -> path below `folder`."""
+    """Write what proves exact answers of the dense layer, where the request asks for it; role -> path in `folder`."""
     if not (request.keep_dense and request.certificate and method.reference == "dense"):
         return {}
     progress("certificate", 0, 1)
