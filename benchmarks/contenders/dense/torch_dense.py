@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import ClassVar
 
 import torch
-from shortlist_exporter.core.layer import torch_dense
 from shortlist_exporter.inputs.sources import Dense
 
 from benchmarks.contenders.base import Contender, FloatArray, IdArray, Options
@@ -25,7 +24,7 @@ class TorchDense(Contender):
     def fit(self, dense: Dense, contexts: FloatArray) -> None:
         """See Contender.fit."""
         del contexts
-        self.dense = torch_dense(dense)
+        self.dense = dense.module
 
     def topk(self, contexts: FloatArray, k: int) -> IdArray:
         """See Contender.topk."""

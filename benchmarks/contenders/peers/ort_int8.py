@@ -15,8 +15,8 @@ import torch
 from onnx import TensorProto
 from shortlist.plans.common.selection import largest
 from shortlist.runtime.session import Graph
-from shortlist_exporter.graphs.builder import GraphBuilder, value
-from shortlist_exporter.graphs.quantized import ZERO_POINT, quantized_contexts
+from shortlist_exporter.graphs.builder import GraphBuilder, make_value
+from shortlist_exporter.graphs.quantized import ZERO_POINT, add_quantized_contexts
 from shortlist_exporter.inputs.sources import Dense
 from shortlist_models.svd import quantize_rows
 
@@ -35,14 +35,14 @@ def written(basis: Basis, folder: Path) -> Path:
     if apart:
         scores = graph.node("Add", [scores, graph.tensor("bias", basis.rows[:, -1])], "biased")
     graph.node("Identity", [scores], "scores")
-    query = value("query", TensorProto.FLOAT, ["B", rows.shape[1]])
-    return graph.save("int8", [query], [value("scores", TensorProto.FLOAT, ["B", len(rows)])])
+    query = make_value("query", TensorProto.FLOAT, ["B", rows.shape[1]])
+    return graph.save("int8", [query], [make_value("scores", TensorProto.FLOAT, ["B", len(rows)])])
 
 
 def integer_products(graph: GraphBuilder, rows: FloatArray) -> str:
     """`query` [B, D] times `rows` [m, D] through int8."""
     integers, scale = quantize_rows(torch.from_numpy(np.ascontiguousarray(rows)))
-    query, query_scale = quantized_contexts(graph, "query")
+    query, query_scale = add_quantized_contexts(graph, "query")
     weights = graph.tensor("rows", integers.numpy().T.astype(np.int8))
     zero_point = graph.tensor("zero_point", np.uint8(ZERO_POINT))
     sums = graph.node("MatMulInteger", [query, weights, zero_point], "sums")

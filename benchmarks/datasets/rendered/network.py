@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from shortlist_exporter.commands.progress import Report
+from shortlist_models.checkpoint import load_checkpoint, save_checkpoint
 from torch import Tensor, nn
 
 from .distortions import SIZE, distorted
@@ -84,19 +85,15 @@ def trained(glyphs: Tensor, training: Training, checkpoint: Path, report: Report
 
 
 def keep(path: Path, training: Training, done: int, parts: dict[str, Any]) -> None:
-    """Leave everything at `path`, whole or not at all."""
+    """Leave everything at `path`."""
     state = {name: part.state_dict() for name, part in parts.items()}
-    partial = path.with_name(path.name + ".partial")
-    torch.save({"training": repr(training), "done": done} | state, partial)
-    partial.replace(path)
+    save_checkpoint(path, repr(training), {"done": done} | state)
 
 
 def resumed(path: Path, training: Training, parts: dict[str, Any]) -> int:
     """Fill `parts` from the state at `path` if it is of the same training; returns the steps done."""
-    if not path.is_file():
-        return 0
-    state = torch.load(path, weights_only=True)
-    if state["training"] != repr(training):
+    state = load_checkpoint(path, repr(training))
+    if state is None:
         return 0
     for name, part in parts.items():
         part.load_state_dict(state[name])

@@ -9,21 +9,20 @@ from pathlib import Path
 
 import torch
 from shortlist_exporter.commands.progress import Report
-from shortlist_exporter.graphs.serving_cost import serving_samples
+from shortlist_exporter.graphs.serving_cost import time_serving
 from shortlist_models import FullSoftmax
+from shortlist_models.adaptive.cost_model import CostModel, fit_cost_model
 from shortlist_models.adaptive.cutoffs import (
-    CostModel,
     Cuts,
     Layer,
-    best_cuts,
-    cut_points,
-    fastest,
-    fit,
-    opening_shares,
+    choose_cuts,
+    choose_fastest,
+    list_cut_points,
+    measure_opening_shares,
 )
 from shortlist_models.adaptive.dsoftmax import DSoftmax
 from shortlist_models.adaptive.hierarchical import FrequencyBins
-from shortlist_models.adaptive.softmax import AdaptiveSoftmax, frequency_order
+from shortlist_models.adaptive.softmax import AdaptiveSoftmax, order_by_frequency
 from shortlist_models.adaptive.training import Loss, TrainOptions, train_head
 from torch import Tensor, nn
 
@@ -53,7 +52,7 @@ class Sample:
     @staticmethod
     def of(contexts: Tensor, targets: Tensor, classes: int) -> Sample:
         """Count."""
-        order = frequency_order(targets, classes)
+        order = order_by_frequency(targets, classes)
         return Sample(contexts, targets, order, torch.bincount(targets, minlength=classes)[order])
 
 
@@ -67,7 +66,7 @@ class Choice:
     @property
     def cutoffs(self) -> list[int]:
         """Of the fastest."""
-        return list(fastest(self.cuts).cutoffs)
+        return list(choose_fastest(self.cuts).cutoffs)
 
 
 def chosen(dense: FullSoftmax, fit_rows: Sample, cache: Path) -> Choice:
@@ -76,10 +75,12 @@ def chosen(dense: FullSoftmax, fit_rows: Sample, cache: Path) -> Choice:
     if not path.is_file():
         step = max(1, len(fit_rows.contexts) // CALIBRATION)
         logprobs = dense.log_prob(fit_rows.contexts[::step])[:, fit_rows.order]
-        points = cut_points(fit_rows.counts)
+        points = list_cut_points(fit_rows.counts)
         classes, dim = dense.weight.shape
-        model = fit(serving_samples(dim))
-        found = best_cuts(model, Layer(classes, dim), fit_rows.counts, points, opening_shares(logprobs, points, K))
+        model = fit_cost_model(time_serving(dim))
+        found = choose_cuts(
+            model, Layer(classes, dim), fit_rows.counts, points, measure_opening_shares(logprobs, points, K)
+        )
         content = {"model": asdict(model), "cuts": {number: asdict(cuts) for number, cuts in found.items()}}
         path.write_text(json.dumps(content, indent=1), "utf-8")
     kept = json.loads(path.read_text("utf-8"))

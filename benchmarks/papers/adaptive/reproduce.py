@@ -22,7 +22,6 @@ from shortlist.errors import ShortlistError
 from shortlist.head import Head
 from shortlist.plans.registry import AdaptivePlan
 from shortlist_exporter.commands.progress import Report, progress_bar
-from shortlist_exporter.core.layer import torch_dense
 from shortlist_exporter.export.request import Request
 from shortlist_exporter.export.run import export
 from shortlist_models.adaptive.softmax import AdaptiveSoftmax
@@ -221,7 +220,7 @@ def sample_of(place: Place) -> tuple[DataSet, heads.Sample]:
 def heads_section(place: Place, args: argparse.Namespace, report: Report) -> str:
     """Quality and cost."""
     (data, sample), cache = sample_of(place), place.cache / "ptb"
-    choice = heads.chosen(torch_dense(data.dense), sample, cache)
+    choice = heads.chosen(data.dense.module, sample, cache)
     ours = heads.adaptive(sample, choice.cutoffs, cache, report)
     published = heads.adaptive(sample, PUBLISHED, cache, report)
     trained = [ours, published]
@@ -242,7 +241,7 @@ def heads_section(place: Place, args: argparse.Namespace, report: Report) -> str
 def lazy_section(place: Place, args: argparse.Namespace, report: Report) -> str:
     """Openings and answers."""
     (data, sample), cache = sample_of(place), place.cache / "ptb"
-    choice = heads.chosen(torch_dense(data.dense), sample, cache)
+    choice = heads.chosen(data.dense.module, sample, cache)
     ours = heads.adaptive(sample, choice.cutoffs, cache, report)
     assert isinstance(ours.module, AdaptiveSoftmax)
     head = served(ours, "adaptive", data, cache, report).head

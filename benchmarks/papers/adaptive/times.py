@@ -10,16 +10,14 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from shortlist_exporter.commands.progress import Report
+from shortlist_models.adaptive.cost_model import CostModel, fit_cost_model, time_training
 from shortlist_models.adaptive.cutoffs import (
-    CostModel,
     Cuts,
     Layer,
-    best_cuts,
-    cut_points,
-    fit,
-    predicted,
-    target_shares,
-    training_samples,
+    choose_cuts,
+    list_cut_points,
+    predict_seconds,
+    sum_target_shares,
 )
 from shortlist_models.adaptive.hierarchical import FrequencyBins
 from shortlist_models.adaptive.softmax import AdaptiveSoftmax
@@ -98,7 +96,7 @@ class Vocabulary:
 def by_vocabulary(model: CostModel, classes: int) -> Vocabulary:
     """Full, hierarchical and adaptive with the programme's cutoffs."""
     layer, counts = Layer(classes, DIM, BATCH), zipf(classes)
-    cuts = min(best_cuts(model, layer, counts, cut_points(counts)).values(), key=lambda one: one.seconds)
+    cuts = min(choose_cuts(model, layer, counts, list_cut_points(counts)).values(), key=lambda one: one.seconds)
     contenders = {
         FULL: full(classes),
         "hierarchical, bins of equal frequency": binned(classes),
@@ -123,11 +121,11 @@ def by_head(model: CostModel, classes: int) -> dict[int, Step]:
 
 def by_tails(model: CostModel, classes: int) -> dict[int, Step]:
     """J -> a step with the programme's cutoffs; from four tails on they narrow more slowly, to keep a width."""
-    counts, points = zipf(classes), cut_points(zipf(classes))
+    counts, points = zipf(classes), list_cut_points(zipf(classes))
     best = {}
     for number in TAILS:
         layer = Layer(classes, DIM, BATCH, DIV_VALUE[number])
-        best[number] = best_cuts(model, layer, counts, points, tails=[number])[number]
+        best[number] = choose_cuts(model, layer, counts, points, tails=[number])[number]
     cuts = {str(j): cut(classes, one.cutoffs, DIV_VALUE[j]) for j, one in best.items()}
     found = measured({FULL: full(classes)} | cuts, classes)
     return {j: Step(str(j), found[str(j)], one.seconds, found[FULL]) for j, one in best.items()}
@@ -136,9 +134,9 @@ def by_tails(model: CostModel, classes: int) -> dict[int, Step]:
 def seconds_of(model: CostModel, layer: Layer, counts: Tensor, cutoffs: Sequence[int]) -> float:
     """What the model predicts of these cutoffs."""
     points = [*cutoffs, layer.classes]
-    shares = target_shares(counts, points)
+    shares = sum_target_shares(counts, points)
     place = {point: index for index, point in enumerate(points)}
-    return predicted(model, layer, lambda start, end: float(shares[place[start], place[end]]), cutoffs)
+    return predict_seconds(model, layer, lambda start, end: float(shares[place[start], place[end]]), cutoffs)
 
 
 @dataclass(frozen=True)
@@ -156,7 +154,7 @@ def training(report: Report) -> Training:
     """Fit the cost model, then time. Some minutes."""
     total = itertools.count(1)
     said: Callable[[], None] = lambda: report("training steps", next(total), 3 + len(VOCABULARIES))  # noqa: E731
-    model = fit(training_samples(DIM, BATCH))
+    model = fit_cost_model(time_training(DIM, BATCH))
     said()
     vocabularies = []
     for classes in VOCABULARIES:

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import torch
 from shortlist_exporter.commands.progress import Report
-from shortlist_models.ds.gate import apart
+from shortlist_models.checkpoint import load_checkpoint, save_checkpoint
+from shortlist_models.ds.gate import separate_directions
 from shortlist_models.ds.mitosis import clone
 from shortlist_models.ds.softmax import DSOptions, DSSoftmax
 from torch import Tensor, nn
@@ -195,7 +195,7 @@ def multiply(
         contexts = network.eval().contexts(hierarchy.items(SAMPLE, TEST_SEED + 1)[0])
     network.train()
     generator = torch.Generator().manual_seed(seed)
-    clone(network.head, contexts, generator, optimizer, children=children, noise=NOISE, directions=apart)
+    clone(network.head, contexts, generator, optimizer, children=children, noise=NOISE, directions=separate_directions)
 
 
 @torch.no_grad()
@@ -213,19 +213,15 @@ def found(network: Network, hierarchy: Hierarchy, steps: int) -> Found:
 
 
 def keep(path: Path, setting: Setting, network: Network, optimizer: torch.optim.Optimizer, done: int) -> None:
-    """Leave everything at `path`, whole or not at all."""
+    """Leave everything at `path`."""
     state = {"network": network.state_dict(), "optimizer": optimizer.state_dict(), "done": done}
-    partial = path.with_name(path.name + ".partial")
-    torch.save({"setting": repr(setting)} | state, partial)
-    partial.replace(path)
+    save_checkpoint(path, repr(setting), state)
 
 
 def resumed(path: Path, setting: Setting, network: Network, optimizer: torch.optim.Optimizer) -> int:
     """Fill both from the state at `path` if it is of the same setting; returns the steps done."""
-    if not path.is_file():
-        return 0
-    state: dict[str, Any] = torch.load(path, weights_only=True)
-    if state["setting"] != repr(setting):
+    state = load_checkpoint(path, repr(setting))
+    if state is None:
         return 0
     head = {name.removeprefix("head."): value for name, value in state["network"].items() if name.startswith("head.")}
     network.hidden.load_state_dict(

@@ -18,7 +18,6 @@ from pathlib import Path
 import torch
 from shortlist.errors import ShortlistError
 from shortlist_exporter.commands.progress import Report, progress_bar
-from shortlist_exporter.core.layer import torch_dense
 from shortlist_models.ds.options import Examples, Trained, TrainOptions
 from shortlist_models.ds.training import train
 from torch import Tensor
@@ -113,9 +112,7 @@ def head(data: DataSet, experts: int, cache: Path, report: Report) -> Row:
     def show(stage: str, done: int, total: int) -> None:
         report(f"{name}: {stage}", done, total)
 
-    trained = train(
-        torch_dense(data.dense), training, validation, options, progress=show, checkpoint=cache / f"{key}.pt"
-    )
+    trained = train(data.dense.module, training, validation, options, progress=show, checkpoint=cache / f"{key}.pt")
     contexts, targets = torch.from_numpy(data.test.contexts), targets_of(data)
     module = trained.module
     found = module.topk(contexts, max(DEPTHS))[0]

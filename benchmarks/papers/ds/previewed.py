@@ -18,8 +18,8 @@ import torch
 from shortlist.errors import ShortlistError
 from shortlist_exporter.commands.progress import progress_bar
 from shortlist_exporter.inputs.sources import Contexts
-from shortlist_exporter.methods.ds_svd import cost_of
-from shortlist_models.ds.preview import PreviewedDS, previews_of
+from shortlist_exporter.methods.ds_svd import estimate_cost
+from shortlist_models.ds.preview import PreviewedDS, fit_previews
 from shortlist_models.ds.softmax import DSSoftmax
 from torch import Tensor
 
@@ -56,7 +56,7 @@ class Setting:
 def previewed(module: DSSoftmax, text: Text, setting: Setting) -> PreviewedDS:
     """`module` with previews in both experts."""
     contexts = torch.from_numpy(text.fit.contexts)
-    previews = previews_of(module, contexts, 0, setting.width, weighted=setting.basis == "context")
+    previews = fit_previews(module, contexts, 0, setting.width, weighted=setting.basis == "context")
     return PreviewedDS(module, previews, full_view_of(module))
 
 
@@ -76,7 +76,7 @@ def full_view_of(module: DSSoftmax) -> int:
 def speedup(module: DSSoftmax, contexts: Tensor, width: int) -> float:
     """Dense multiply-adds over those of the gate and the previewed experts."""
     used: list[float] = module.utilization(contexts).tolist()
-    return 1 / cost_of(module, set(range(module.experts)), used, width, full_view_of(module)).macs
+    return 1 / estimate_cost(module, set(range(module.experts)), used, width, full_view_of(module)).macs
 
 
 def chosen(module: DSSoftmax, text: Text) -> Setting:

@@ -17,7 +17,7 @@ import numpy.typing as npt
 import torch
 from shortlist.errors import ShortlistError
 from shortlist_exporter.commands.progress import progress_bar
-from shortlist_exporter.graphs.gate.int8 import rounded
+from shortlist_exporter.graphs.gate.int8 import round_rows
 from shortlist_exporter.inputs.sources import Contexts
 from shortlist_models import FullSoftmax
 from shortlist_models.ds.softmax import DSSoftmax
@@ -105,7 +105,7 @@ def table_1(text: Text, heads: list[Head]) -> tuple[str, list[Row]]:
     beside, own = rows[-1], [head for head in heads if head.experts > 1]
     rows += [row_of(f"{head.label}, {described(head)}", head.module, text.test) for head in own]
     judged_heads = {head.label: head for head in own if head.experts == own[-1].experts}.values()
-    rows += [row_of(f"{head.label} in int8", rounded(head.module), text.test) for head in judged_heads]
+    rows += [row_of(f"{head.label} in int8", round_rows(head.module), text.test) for head in judged_heads]
     titles = "| head | top-1 | top-5 | top-10 | times fewer | copies | top-1 over the last dense |\n"
     lines = [titles, "|---|---|---|---|---|---|---|\n"]
     lines += [f"| {row.cells(beside)} |\n" for row in rows]

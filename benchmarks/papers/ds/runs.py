@@ -13,7 +13,6 @@ import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
 from shortlist_exporter.commands.progress import Report
-from shortlist_exporter.core.layer import torch_dense
 from shortlist_exporter.inputs.sources import Contexts, Dense
 from shortlist_models import FullSoftmax
 from shortlist_models.ds.options import Examples, TrainOptions
@@ -55,7 +54,7 @@ class Text:
     @property
     def softmax(self) -> FullSoftmax:
         """The base model's output layer."""
-        return torch_dense(self.dense)
+        return self.dense.module
 
 
 @dataclass(frozen=True)

@@ -18,14 +18,13 @@ from shortlist.errors import ShortlistError
 from shortlist.head import Head
 from shortlist.plans.common.base import Routed
 from shortlist_exporter.commands.progress import Report, progress_bar
-from shortlist_exporter.core.layer import torch_dense
 from shortlist_exporter.export.request import Request
 from shortlist_exporter.export.run import export
-from shortlist_exporter.methods.l2s import exact_labels
+from shortlist_exporter.methods.l2s import find_best_classes
 from shortlist_exporter.verify.quality import precision
-from shortlist_models.l2s.candidate_sets import Labels, ScreenOptions, candidate_sets
+from shortlist_models.l2s.candidate_sets import BestClasses, ScreenOptions, choose_candidate_sets
 from shortlist_models.l2s.screened import ScreenedSoftmax
-from shortlist_models.l2s.training import Screened, train_screen
+from shortlist_models.l2s.training import Screen, train_screen
 from shortlist_models.svd import weight_basis
 from torch import Tensor
 
@@ -70,7 +69,7 @@ class Sample:
     """Contexts, their exact best five, and the gold next words."""
 
     contexts: Tensor
-    labels: Labels
+    labels: BestClasses
     targets: Tensor
 
 
@@ -79,11 +78,11 @@ def sample_of(data: DataSet, words: int, cache: Path, report: Report) -> tuple[S
     kept = cache / f"labels-{words}.pt"
     fit = torch.from_numpy(data.fit.contexts)
     if not kept.is_file():
-        torch.save(exact_labels(data.dense, fit, DEPTH, report).ids, kept)
+        torch.save(find_best_classes(data.dense, fit, DEPTH, report).ids, kept)
     assert data.fit.targets is not None
     assert data.test.targets is not None
-    labels = Labels(torch.load(kept, weights_only=True), data.dense.classes)
-    test = Labels(torch.from_numpy(data.test.ids[:, :DEPTH].copy()), data.dense.classes)
+    labels = BestClasses(torch.load(kept, weights_only=True), data.dense.classes)
+    test = BestClasses(torch.from_numpy(data.test.ids[:, :DEPTH].copy()), data.dense.classes)
     test_rows = Sample(torch.from_numpy(data.test.contexts), test, torch.from_numpy(data.test.targets))
     return Sample(fit, labels, torch.from_numpy(data.fit.targets)), test_rows
 
@@ -119,15 +118,15 @@ def found(screen: ScreenedSoftmax, test: Sample) -> Found:
     return Found(float(inside[:, 0].float().mean()), float(inside.float().mean()), mean, fewer)
 
 
-def trained(fit: Sample, options: ScreenOptions, cache: Path, report: Report) -> Screened:
+def trained(fit: Sample, options: ScreenOptions, cache: Path, report: Report) -> Screen:
     """A screen, from its checkpoint where there is one."""
     name = f"l2s-{len(fit.contexts)}-{options.clusters}-{options.budget:g}-{options.rounds}.pt"
     return train_screen(fit.contexts, fit.labels, options, progress=report, checkpoint=cache / name)
 
 
-def module_of(data: DataSet, screened: Screened, fit: Sample, second_probe: float = 0.0) -> ScreenedSoftmax:
+def module_of(data: DataSet, screened: Screen, fit: Sample, second_probe: float = 0.0) -> ScreenedSoftmax:
     """The softmax behind a screen."""
-    module = ScreenedSoftmax(torch_dense(data.dense), screened.vectors, screened.sets, 1, None)
+    module = ScreenedSoftmax(data.dense.module, screened.vectors, screened.sets, 1, None)
     module.probe_margin = module.calibrate_margin(fit.contexts[:20_000], second_probe)
     return module
 
@@ -147,19 +146,19 @@ def table_3(data: DataSet, fit: Sample, test: Sample, cache: Path, report: Repor
     return "".join(lines)
 
 
-def table_1(data: DataSet, screened: Screened, fit: Sample, test: Sample) -> str:
+def table_1(data: DataSet, screened: Screen, fit: Sample, test: Sample) -> str:
     """P@1, P@5 and multiply-adds of budgets around the paper's row, one probe and a second one for small margins."""
     lines = ["| B | second probe | P@1 | P@5 | candidates | times fewer multiply-adds |\n|---|---|---|---|---|---|\n"]
     for budget in (100, 150, 200, BUDGET, SERVED, 300, 400):
         options = ScreenOptions(clusters=len(screened.sets), budget=budget)
-        sets = candidate_sets(screened.assign(fit.contexts), fit.labels, options)
+        sets = choose_candidate_sets(screened.assign(fit.contexts), fit.labels, options)
         for share in (0.0, SECOND_PROBE, 0.12):
             module = module_of(data, replace(screened, sets=sets), fit, share)
             lines.append(f"| {budget} | {share:.0%} of queries | {found(module, test).cells()} |\n")
     return "".join(lines)
 
 
-def table_5(data: DataSet, screened: Screened, fit: Sample, test: Sample, rows: int = 8000) -> str:
+def table_5(data: DataSet, screened: Screen, fit: Sample, test: Sample, rows: int = 8000) -> str:
     """Perplexity of the gold words: exact, with low-rank tails, and with one calibrated constant a cluster."""
     module = module_of(data, screened, fit)
     module.calibrate_tail(fit.contexts[:20_000])
@@ -200,7 +199,7 @@ def exported(data: DataSet, cache: Path) -> Head:
     return Head(Bundle(out, verify=False), "cpu", 1)
 
 
-def walls(data: DataSet, cache: Path, screened: Screened) -> str:
+def walls(data: DataSet, cache: Path, screened: Screen) -> str:
     """Wall times at batch 1: through ONNX Runtime, and numpy against numpy as in the paper."""
     head = exported(data, cache)
     single = head.with_settings(probe_margin=0.0)

@@ -17,7 +17,6 @@ from pathlib import Path
 import torch
 from shortlist.errors import ShortlistError
 from shortlist_exporter.commands.progress import progress_bar
-from shortlist_exporter.core.layer import torch_dense
 from shortlist_models import FullSoftmax
 from shortlist_models.svd import Basis, SVDSoftmax, context_basis, weight_basis
 from torch import Tensor
@@ -80,7 +79,7 @@ class Exact:
 
 def grid(data: DataSet, kind: str, report: Callable[[str, int, int], None]) -> tuple[list[Cell], float, Basis]:
     """Every W and N in one basis; the dense head's NLL; and the widest basis."""
-    dense = torch_dense(data.dense)
+    dense = data.dense.module
     widest = basis_of(kind, dense, data)
     chunks = [exact_of(dense, data, start) for start in range(0, ROWS, CHUNK)]
     nll = float(torch.cat([nll_of(chunk.logits, chunk) for chunk in chunks]).mean())

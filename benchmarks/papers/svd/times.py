@@ -18,9 +18,9 @@ from shortlist.plans.common.selection import largest
 from shortlist.runtime.session import Graph
 from shortlist.runtime.threads import available_threads
 from shortlist_exporter.commands.progress import progress_bar
-from shortlist_exporter.graphs.builder import GraphBuilder, value
+from shortlist_exporter.graphs.builder import GraphBuilder, make_value
 from shortlist_exporter.graphs.dense import write_dense
-from shortlist_exporter.graphs.quantized import ZERO_POINT, quantized_contexts
+from shortlist_exporter.graphs.quantized import ZERO_POINT, add_quantized_contexts
 from shortlist_exporter.inputs.sources import Dense
 
 CLASSES, DIM, WIDTH, VIEW = 262_144, 2048, 256, 16_384
@@ -86,12 +86,12 @@ def write_graphs(folder: Path) -> None:
 def integer_product(folder: Path, matrix: np.ndarray[tuple[int, int], np.dtype[np.int8]]) -> None:
     """preview8.onnx: as the exporter writes an int8 preview, `x` [B, W] -> `y` [B, V]."""
     graph = GraphBuilder(folder)
-    integers, scale = quantized_contexts(graph, "x")
+    integers, scale = add_quantized_contexts(graph, "x")
     weights, zero = graph.tensor("preview8_matrix", matrix), graph.tensor("zero_point", np.uint8(ZERO_POINT))
     sums = graph.node("Cast", [graph.node("MatMulInteger", [integers, weights, zero], "sums")], "floats", to=1)
     by_class = graph.node("Mul", [sums, graph.tensor("class_scale", np.full(CLASSES, 0.01, np.float32))], "by_class")
     graph.node("Mul", [by_class, scale], "y")
-    ends = [value(end, TensorProto.FLOAT, ["B", size]) for end, size in zip("xy", matrix.shape, strict=True)]
+    ends = [make_value(end, TensorProto.FLOAT, ["B", size]) for end, size in zip("xy", matrix.shape, strict=True)]
     graph.save("preview8", ends[:1], ends[1:])
 
 
@@ -99,7 +99,7 @@ def product(folder: Path, name: str, matrix: np.ndarray[tuple[int, int], np.dtyp
     """`name`.onnx: `x` [B, n] -> `y` [B, m]."""
     graph = GraphBuilder(folder)
     graph.node("MatMul", ["x", graph.tensor(f"{name}_matrix", matrix)], "y")
-    ends = [value(end, TensorProto.FLOAT, ["B", size]) for end, size in zip("xy", matrix.shape, strict=True)]
+    ends = [make_value(end, TensorProto.FLOAT, ["B", size]) for end, size in zip("xy", matrix.shape, strict=True)]
     graph.save(name, ends[:1], ends[1:])
 
 

@@ -11,17 +11,17 @@ import numpy as np
 from shortlist.errors import BadInput, NotFound
 
 from shortlist_exporter.inputs.formats import gguf_file
-from shortlist_exporter.inputs.formats.hugging_face import load_tokenizer, unnamed
+from shortlist_exporter.inputs.formats.hugging_face import find_unnamed, load_tokenizer
 from shortlist_exporter.inputs.sources import Dense
 
 from .language_model import LanguageModel
 
-SPACE = "\N{LOWER ONE EIGHTH BLOCK}"  # SentencePiece's
-BYTE = re.compile(r"<0x([0-7][0-9A-F])>")  # SentencePiece's name of a byte that is a character
-SHOWN_AS_THEY_ARE = (*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100))
+SENTENCE_PIECE_SPACE = "\N{LOWER ONE EIGHTH BLOCK}"  # SentencePiece's
+SENTENCE_PIECE_BYTE = re.compile(r"<0x([0-7][0-9A-F])>")  # SentencePiece's name of a byte that is a character
+PRINTABLE_BYTES = (*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100))
 
 
-def labels_from(path: Path, dense: Dense) -> list[str]:
+def read_labels(path: Path, dense: Dense) -> list[str]:
     """V printable names, empty for rows that are no class; raises NotFound, BadInput, MissingExtra.
 
     A token is shown as it prints, its leading space kept; one that is but a part of a character by its raw name.
@@ -29,47 +29,47 @@ def labels_from(path: Path, dense: Dense) -> list[str]:
     if not path.exists():
         raise NotFound(f"there is no tokenizer at {path}: give a Hugging Face folder, a tokenizer.json or a GGUF file")
     if path.suffix == ".gguf":
-        return gguf_labels(path, dense)
+        return read_gguf_labels(path, dense)
     tokenizer = load_tokenizer(path)
-    padded = np.union1d(dense.padded, unnamed(tokenizer, dense.classes, path))
-    return LanguageModel(None, tokenizer, replace(dense, padded=padded), path).labels()
+    padded = np.union1d(dense.padded, find_unnamed(tokenizer, dense.classes, path))
+    return LanguageModel(None, tokenizer, replace(dense, padded=padded), path).make_labels()
 
 
-def gguf_labels(path: Path, dense: Dense) -> list[str]:
-    """The same from the vocabulary that a GGUF file holds."""
+def read_gguf_labels(path: Path, dense: Dense) -> list[str]:
+    """V printable names from the vocabulary in a GGUF file; raises BadInput, MissingExtra."""
     reader = gguf_file.open_gguf(path)
-    names = gguf_file.tokens(reader)
+    names = gguf_file.read_tokens(reader)
     if names is None:
         raise BadInput(f"{path} holds no vocabulary: give a tokenizer.json or a Hugging Face folder")
     if len(names) > dense.classes:
         raise BadInput(f"{path} has {len(names)} tokens but the output layer {dense.classes} rows: take both from one")
-    kind = str(gguf_file.content(reader, "tokenizer.ggml.model"))
-    shown = PRINTED.get(kind, sentence_piece)
-    padded = {*dense.padded.tolist(), *gguf_file.padding(reader, dense.classes).tolist()}
-    return ["" if i in padded else shown(names[i]) for i in range(dense.classes)]
+    kind = str(gguf_file.read_field(reader, "tokenizer.ggml.model"))
+    decode_token = TOKEN_DECODERS.get(kind, decode_sentence_piece)
+    padded = {*dense.padded.tolist(), *gguf_file.find_padding(reader, dense.classes).tolist()}
+    return ["" if i in padded else decode_token(names[i]) for i in range(dense.classes)]
 
 
-def byte_alphabet() -> dict[str, int]:
-    """GPT-2's character for each byte -> the byte: itself where it prints, else one from 256 on."""
-    others = [byte for byte in range(256) if byte not in SHOWN_AS_THEY_ARE]
-    return {chr(byte): byte for byte in SHOWN_AS_THEY_ARE} | {chr(256 + i): byte for i, byte in enumerate(others)}
+def make_byte_alphabet() -> dict[str, int]:
+    """GPT-2's table of character -> byte: a printable byte is its own character, others have one from 256 on."""
+    others = [byte for byte in range(256) if byte not in PRINTABLE_BYTES]
+    return {chr(byte): byte for byte in PRINTABLE_BYTES} | {chr(256 + i): byte for i, byte in enumerate(others)}
 
 
-ALPHABET = byte_alphabet()
+BYTES_BY_CHARACTER = make_byte_alphabet()
 
 
-def byte_level(name: str) -> str:
+def decode_byte_level(name: str) -> str:
     """A byte-level token as it prints."""
-    if any(character not in ALPHABET for character in name):
+    if any(character not in BYTES_BY_CHARACTER for character in name):
         return name
-    text = bytes(ALPHABET[character] for character in name).decode(errors="replace")
+    text = bytes(BYTES_BY_CHARACTER[character] for character in name).decode(errors="replace")
     return name if "\N{REPLACEMENT CHARACTER}" in text else text
 
 
-def sentence_piece(name: str) -> str:
+def decode_sentence_piece(name: str) -> str:
     """A SentencePiece token as it prints."""
-    byte = BYTE.fullmatch(name)
-    return chr(int(byte[1], 16)) if byte else name.replace(SPACE, " ")
+    byte = SENTENCE_PIECE_BYTE.fullmatch(name)
+    return chr(int(byte[1], 16)) if byte else name.replace(SENTENCE_PIECE_SPACE, " ")
 
 
-PRINTED: dict[str, Callable[[str], str]] = {"gpt2": byte_level}
+TOKEN_DECODERS: dict[str, Callable[[str], str]] = {"gpt2": decode_byte_level}

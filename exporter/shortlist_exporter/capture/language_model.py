@@ -1,4 +1,4 @@
-"""A local causal language model, seen as hidden states and an output layer. Never touches the network."""
+"""A local causal language model as hidden states and an output layer. Never touches the network."""
 
 from __future__ import annotations
 
@@ -16,15 +16,14 @@ from safetensors import SafetensorError
 from shortlist.core.extras import require
 from shortlist.errors import BadInput, NotFound
 
-from shortlist_exporter.core.layer import torch_dense
-from shortlist_exporter.inputs.formats.model_settings import CAPS, SCALES, factors
+from shortlist_exporter.inputs.formats.model_settings import LOGIT_SCALE_SETTINGS, SOFT_CAP_SETTINGS, read_factors
 from shortlist_exporter.inputs.sources import Dense
 
-TOLERANCE = 1e-4  # of the largest logit: what the layer read here may differ from the model's own
+LOGIT_TOLERANCE = 1e-4  # share of the largest logit by which the layer read may differ from the model's own
 
 
 class ReachedError(Exception):
-    """Ends a forward pass at the output layer, whose product is not wanted."""
+    """Raised to end a forward pass at the output layer, whose product is not needed."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +42,7 @@ class LanguageModel:
         return [begin] if begin is not None and self.tokenizer("a")["input_ids"][:1] == [begin] else []
 
     @property
-    def longest(self) -> int | None:
+    def max_window(self) -> int | None:
         """The longest window in tokens, or None where the model sets no limit."""
         limit = getattr(self.model.config.get_text_config(), "max_position_embeddings", None)
         return None if limit is None else int(limit) - len(self.prefix)
@@ -51,16 +50,16 @@ class LanguageModel:
     def hidden_states(self, windows: torch.Tensor) -> torch.Tensor:
         """Token ids [b, t] -> the output layer's inputs [b, t, d] float32: states after the final norm."""
         prefix = torch.tensor(self.prefix, dtype=torch.int64).expand(len(windows), -1)
-        return inputs_of_output_layer(self.model, torch.cat([prefix, windows], dim=1))[:, prefix.shape[1] :]
+        return catch_output_inputs(self.model, torch.cat([prefix, windows], dim=1))[:, prefix.shape[1] :]
 
-    def labels(self) -> list[str]:
+    def make_labels(self) -> list[str]:
         """V printable names; empty for padding."""
         names = self.tokenizer.convert_ids_to_tokens(range(self.dense.classes))
         padded = set(self.dense.padded.tolist())
-        return ["" if i in padded else self.label(i, name) for i, name in enumerate(names)]
+        return ["" if i in padded else self.make_label(i, name) for i, name in enumerate(names)]
 
-    def label(self, index: int, name: str) -> str:
-        """What the token prints as, its leading space kept; its raw name where it is but a part of a character."""
+    def make_label(self, index: int, name: str) -> str:
+        """The token as it prints, with its leading space; its raw name where it is only a part of a character."""
         if name.startswith("\N{LOWER ONE EIGHTH BLOCK}"):  # SentencePiece's space, which decoding would strip
             return name.replace("\N{LOWER ONE EIGHTH BLOCK}", " ")
         text = str(self.tokenizer.decode([index]))
@@ -68,7 +67,7 @@ class LanguageModel:
 
 
 def load_model(path: Path) -> LanguageModel:
-    """A Hugging Face folder (safetensors) or a GGUF file; raises NotFound, BadInput, MissingExtra."""
+    """Load a Hugging Face folder (safetensors) or a GGUF file; raises NotFound, BadInput, MissingExtra."""
     if not path.exists():
         raise NotFound(f"there is no model at {path}: give a Hugging Face folder or a GGUF file")
     os.environ["HF_HUB_OFFLINE"] = "1"
@@ -79,7 +78,7 @@ def load_model(path: Path) -> LanguageModel:
     if options:
         require("gguf", "capture")
         require("accelerate", "capture")
-        without_bar(require("transformers.modeling_gguf_pytorch_utils", "capture"))
+        hide_bar(require("transformers.modeling_gguf_pytorch_utils", "capture"))
     try:
         tokenizer, model = load_both(transformers, folder, options)
     except (OSError, ValueError, TypeError, KeyError, RuntimeError, NotImplementedError, SafetensorError) as error:
@@ -88,13 +87,13 @@ def load_model(path: Path) -> LanguageModel:
             f"{path} cannot be loaded as a causal language model ({reason}): "
             "give a whole Hugging Face folder with safetensors, or a GGUF file"
         ) from error
-    loaded = LanguageModel(model, tokenizer, output_layer(model, tokenizer), path)
+    loaded = LanguageModel(model, tokenizer, read_output_layer(model, tokenizer), path)
     check_layer(loaded)
     return loaded
 
 
-def without_bar(reader: Any) -> None:
-    """Hide the bar of transformers' GGUF reader, which heeds no setting once torch has imported tqdm."""
+def hide_bar(reader: Any) -> None:
+    """Hide the bar of transformers' GGUF reader, which ignores settings once torch has imported tqdm."""
     reader.tqdm = partial(reader.tqdm, disable=True)
 
 
@@ -105,25 +104,27 @@ def load_both(transformers: Any, folder: Path, options: dict[str, str]) -> tuple
         raise BadInput(f"{folder} has no config.json: give a Hugging Face folder, or a GGUF file by its own name")
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **local)
     model, info = transformers.AutoModelForCausalLM.from_pretrained(
-        folder, dtype=torch.float32, output_loading_info=True, **safe_weights(options), **local
+        folder, dtype=torch.float32, output_loading_info=True, **require_safetensors(options), **local
     )
     # transformers fills what is missing with random numbers, and says so only in a log
-    if missing := sorted(map(str, [*info["missing_keys"], *info["mismatched_keys"]])):
-        raise BadInput(f"{folder} lacks {len(missing)} weights of the model, such as {missing[0]}: copy it again")
+    if missing_weights := sorted(map(str, [*info["missing_keys"], *info["mismatched_keys"]])):
+        raise BadInput(
+            f"{folder} lacks {len(missing_weights)} weights of the model, such as {missing_weights[0]}: copy it again"
+        )
     return tokenizer, model.eval()
 
 
-def safe_weights(options: dict[str, str]) -> dict[str, bool]:
-    """Only safetensors from a folder: never a pickle."""
+def require_safetensors(options: dict[str, str]) -> dict[str, bool]:
+    """The option that loads only safetensors from a folder, never a pickle."""
     return {} if options else {"use_safetensors": True}
 
 
-def inputs_of_output_layer(model: Any, tokens: torch.Tensor) -> torch.Tensor:
+def catch_output_inputs(model: Any, tokens: torch.Tensor) -> torch.Tensor:
     """Token ids [b, t] -> [b, t, d] float32, taken where they enter the output layer; raises BadInput."""
-    caught: list[torch.Tensor] = []
+    inputs_seen: list[torch.Tensor] = []
 
     def catch(_: Any, inputs: tuple[torch.Tensor, ...]) -> None:
-        caught.append(inputs[0])
+        inputs_seen.append(inputs[0])
         raise ReachedError
 
     handle = model.get_output_embeddings().register_forward_pre_hook(catch)
@@ -131,38 +132,38 @@ def inputs_of_output_layer(model: Any, tokens: torch.Tensor) -> torch.Tensor:
         with torch.inference_mode():
             model(tokens, use_cache=False)
     except ReachedError:
-        return caught[0].float()
+        return inputs_seen[0].float()
     finally:
         handle.remove()
     raise BadInput(f"{type(model).__name__} never calls its output layer: export its weights and contexts by hand")
 
 
-def output_layer(model: Any, tokenizer: Any) -> Dense:
+def read_output_layer(model: Any, tokenizer: Any) -> Dense:
     """The dense layer with its scale, soft-cap and padding; raises BadInput when the model has none."""
     layer = model.get_output_embeddings()
     if getattr(layer, "weight", None) is None:
         raise BadInput(f"{type(model).__name__} has no output layer: give a causal language model")
     weight = layer.weight.detach().float().numpy()
     bias = getattr(layer, "bias", None)
-    named = np.fromiter(tokenizer.get_vocab().values(), np.int64)
+    named_ids = np.fromiter(tokenizer.get_vocab().values(), np.int64)
     raw = Dense(
         np.ascontiguousarray(weight),
         None if bias is None else bias.detach().float().numpy(),
-        padded=np.setdiff1d(np.arange(len(weight)), named),
+        padded=np.setdiff1d(np.arange(len(weight)), named_ids),
     )
-    return finished(raw, model)
+    return match_settings(raw, model)
 
 
-def finished(raw: Dense, model: Any) -> Dense:
-    """`raw` with the scale and soft-cap of the model's settings that reproduce its own logits; raises BadInput.
+def match_settings(raw: Dense, model: Any) -> Dense:
+    """Find the scale and soft-cap of the model's settings with which `raw` reproduces its own logits; raises BadInput.
 
     The settings' names do not say whether they multiply or divide, so each is tried.
     """
-    states, expected = own_logits(model, len(raw.weight))
-    for scale, cap in settings(model.config.get_text_config()):
+    states, expected = compute_own_logits(model, len(raw.weight))
+    for scale, cap in list_settings(model.config.get_text_config()):
         # padding is left out here: the model computes logits for those rows too
         dense = Dense(raw.weight, raw.bias, scale, cap)
-        if difference(dense, states, expected) <= TOLERANCE:
+        if measure_difference(dense, states, expected) <= LOGIT_TOLERANCE:
             return Dense(raw.weight, raw.bias, scale, cap, raw.padded)
     raise BadInput(
         f"the output layer of {type(model).__name__} is not weight, bias, scale and soft-cap alone: "
@@ -170,24 +171,24 @@ def finished(raw: Dense, model: Any) -> Dense:
     )
 
 
-def own_logits(model: Any, classes: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Hidden states [t, d] of a few tokens, and the model's own logits [t, V]."""
+def compute_own_logits(model: Any, classes: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Hidden states [t, d] of a few tokens, and the logits [t, V] that the model computes of them."""
     tokens = torch.arange(min(8, classes)).reshape(1, -1)
     with torch.inference_mode():
         logits = model(tokens, use_cache=False).logits.float()[0]
-    return inputs_of_output_layer(model, tokens)[0], logits
+    return catch_output_inputs(model, tokens)[0], logits
 
 
-def settings(config: Any) -> Iterator[tuple[float, float | None]]:
+def list_settings(config: Any) -> Iterator[tuple[float, float | None]]:
     """Pairs of logit scale and soft-cap to try, what the config names first."""
-    scales, caps = factors(config, SCALES), factors(config, CAPS)
+    scales, caps = read_factors(config, LOGIT_SCALE_SETTINGS), read_factors(config, SOFT_CAP_SETTINGS)
     return product([*scales, *(1 / x for x in scales), 1.0], [*caps, None])
 
 
-def difference(dense: Dense, states: torch.Tensor, expected: torch.Tensor) -> float:
+def measure_difference(dense: Dense, states: torch.Tensor, expected: torch.Tensor) -> float:
     """Largest difference of logits [t, V], as a share of the largest of `expected`; infinite where one is NaN."""
-    found = torch_dense(dense).logits(states)
-    share = (found - expected).abs().max() / expected.abs().max().clamp_min(1e-30)
+    logits = dense.module.logits(states)
+    share = (logits - expected).abs().max() / expected.abs().max().clamp_min(1e-30)
     return float(share.nan_to_num(nan=torch.inf))
 
 

@@ -19,22 +19,23 @@ from safetensors.numpy import save
 from shortlist.bundle.reader import sha256
 from shortlist.errors import BadInput, NotFound, ShortlistError
 
+from shortlist_exporter.core.types import Progress, quiet
 from shortlist_exporter.inputs.sources import Dense
 
 from .language_model import LanguageModel
 from .spool import Spool
 
 HEADING = re.compile(r"^(?= = [^=].* = \n)|^(?=Chapter \w+\n)", re.MULTILINE)  # WikiText's titles, a novel's chapters
-KEY = "capture"  # metadata: what the file was made from
+STAGE = "contexts"
+METADATA_KEY = "capture"  # metadata: what the file was made from
 
 Ids = npt.NDArray[np.int64]
-Progress = Callable[[int, int], None]
 Notice = Callable[[str], None]
 
 
 @dataclass(frozen=True)
 class Windows:
-    """tokens: [w, t + 1] int64, a window and the token after it. documents: [w] int32."""
+    """Windows of a text. tokens: [w, t + 1] int64, a window and the token after it. documents: [w] int32."""
 
     tokens: Ids
     documents: npt.NDArray[np.int32]
@@ -66,8 +67,8 @@ def read_texts(paths: Sequence[Path]) -> list[str]:
     return documents
 
 
-def windows_of(documents: Sequence[str], tokenizer: Callable[..., Any], length: int, rows: int | None) -> Windows:
-    """Consecutive windows of `length` tokens over the documents in order, for at most `rows` contexts.
+def cut_windows(documents: Sequence[str], tokenizer: Callable[..., Any], length: int, rows: int | None) -> Windows:
+    """Cut the documents in order into windows of `length` tokens, for at most `rows` contexts.
 
     A window belongs to the document in which it begins, so that no window is in two.
     Raises BadInput when the text is shorter than one window.
@@ -96,7 +97,7 @@ def capture(
     window: int = 512,
     batch: int = 4,
     dtype: str = "float32",
-    progress: Progress = lambda done, total: None,
+    progress: Progress = quiet,
     notice: Notice = lambda sentence: None,
 ) -> int:
     """Write `contexts`, `targets` and `documents` to `out` (safetensors); returns the number of rows.
@@ -105,39 +106,39 @@ def capture(
     dtype: of the stored contexts, `float32` or `float16`. `notice` gets a sentence where earlier work is kept or left.
     Raises NotFound, BadInput, ShortlistError (disk full).
     """
-    if model.longest is not None and window > model.longest:
-        raise BadInput(f"--window {window} is over the {model.longest} tokens that the model can read: give fewer")
-    windows = windows_of(read_texts(texts), model.tokenizer, window, rows)
-    key = key_of(model, texts, windows, dtype)
-    if key_in(out) == key:
+    if model.max_window is not None and window > model.max_window:
+        raise BadInput(f"--window {window} is over the {model.max_window} tokens that the model can read: give fewer")
+    windows = cut_windows(read_texts(texts), model.tokenizer, window, rows)
+    key = compute_key(model, texts, windows, dtype)
+    if read_key(out) == key:
         notice(f"{out} holds this capture already")
         return windows.rows
-    with writing(out):
+    with report_disk_errors(out):
         out.parent.mkdir(parents=True, exist_ok=True)
-        shape, metadata = (windows.rows, model.dense.dim), {KEY: key, "model": model.source.name}
-        with closing(Spool(out, key, columns(windows), shape, dtype, metadata)) as spool:
-            say_earlier(spool, notice)
-            fill(spool, model, windows, batch, progress)
+        shape, metadata = (windows.rows, model.dense.dim), {METADATA_KEY: key, "model": model.source.name}
+        with closing(Spool(out, key, make_columns(windows), shape, dtype, metadata)) as spool:
+            report_earlier(spool, notice)
+            fill_spool(spool, model, windows, batch, progress)
             spool.finish()
     return windows.rows
 
 
-def fill(spool: Spool, model: LanguageModel, windows: Windows, batch: int, progress: Progress) -> None:
+def fill_spool(spool: Spool, model: LanguageModel, windows: Windows, batch: int, progress: Progress) -> None:
     """Run the model over every window that the spool lacks."""
-    progress(spool.done, windows.rows)
-    for states in forward(model, windows, batch, spool.done // windows.length):
-        spool.add(checked(states, spool.dtype))
-        progress(spool.done, windows.rows)
+    progress(STAGE, spool.done, windows.rows)
+    for states in run_model(model, windows, batch, spool.done // windows.length):
+        spool.add(check_states(states, spool.dtype))
+        progress(STAGE, spool.done, windows.rows)
 
 
-def forward(model: LanguageModel, windows: Windows, batch: int, first: int) -> Iterator[npt.NDArray[np.float32]]:
+def run_model(model: LanguageModel, windows: Windows, batch: int, first: int) -> Iterator[npt.NDArray[np.float32]]:
     """Hidden states [batch * t, d] of the windows from `first` on."""
     for start in range(first, len(windows.tokens), batch):
         states = model.hidden_states(torch.from_numpy(windows.tokens[start : start + batch, :-1]))
         yield states.reshape(-1, states.shape[-1]).numpy()
 
 
-def checked(states: npt.NDArray[np.float32], dtype: np.dtype[Any]) -> npt.NDArray[np.float32]:
+def check_states(states: npt.NDArray[np.float32], dtype: np.dtype[Any]) -> npt.NDArray[np.float32]:
     """`states`, or BadInput where they are not finite or do not fit `dtype`."""
     largest = float(np.abs(states).max())
     if not np.isfinite(largest):
@@ -147,24 +148,24 @@ def checked(states: npt.NDArray[np.float32], dtype: np.dtype[Any]) -> npt.NDArra
     return states
 
 
-def columns(windows: Windows) -> dict[str, npt.NDArray[Any]]:
-    """The gold next token and the document of every row."""
+def make_columns(windows: Windows) -> dict[str, npt.NDArray[Any]]:
+    """The next token, which is the target, and the document of every row."""
     return {
         "targets": np.ascontiguousarray(windows.tokens[:, 1:]).reshape(-1),
         "documents": np.repeat(windows.documents, windows.length),
     }
 
 
-def say_earlier(spool: Spool, notice: Notice) -> None:
-    """Tell what became of an earlier run's work."""
+def report_earlier(spool: Spool, notice: Notice) -> None:
+    """Notify whether an earlier run's work is kept or left."""
     if spool.done:
         notice(f"continuing after {spool.done:,} contexts of an earlier run")
     elif spool.discarded:
         notice("an earlier run had other arguments: starting again")
 
 
-def key_of(model: LanguageModel, texts: Sequence[Path], windows: Windows, dtype: str) -> str:
-    """What the rows depend on, as one hash: the model's files, the texts, the windows, the dtype."""
+def compute_key(model: LanguageModel, texts: Sequence[Path], windows: Windows, dtype: str) -> str:
+    """A hash of all that the rows depend on: the model's files, the texts, the windows, the dtype."""
     folder = model.source.resolve()
     files = sorted(path for path in folder.iterdir() if path.is_file()) if folder.is_dir() else [folder]
     stamps = [(path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in files]  # hashing takes minutes
@@ -172,38 +173,38 @@ def key_of(model: LanguageModel, texts: Sequence[Path], windows: Windows, dtype:
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
-def key_in(out: Path) -> str | None:
+def read_key(out: Path) -> str | None:
     """The key of a finished capture at `out`, or None."""
     try:
         with safe_open(out, framework="numpy") as file:
-            return (file.metadata() or {}).get(KEY)
+            return (file.metadata() or {}).get(METADATA_KEY)
     except (OSError, SafetensorError):
         return None
 
 
 def write_head(out: Path, dense: Dense, source: str) -> None:
-    """`weight`, `bias`, `padded`, with scale and soft-cap in the metadata."""
+    """Write `weight`, `bias`, `padded` (safetensors), with scale and soft-cap in the metadata."""
     tensors: dict[str, npt.NDArray[Any]] = {"weight": dense.weight, "padded": dense.padded}
     if dense.bias is not None:
         tensors["bias"] = dense.bias
     metadata = {"logit_scale": repr(dense.logit_scale), "model": source}
     if dense.soft_cap is not None:
         metadata["soft_cap"] = repr(dense.soft_cap)
-    with whole(out) as unfinished:
+    with write_whole(out) as unfinished:
         unfinished.write_bytes(save(tensors, metadata))  # save_file would hide it from all other users
 
 
 def write_labels(out: Path, labels: list[str]) -> None:
-    """A JSON list of V strings."""
-    with whole(out) as unfinished:
+    """Write a JSON list of V strings."""
+    with write_whole(out) as unfinished:
         unfinished.write_text(json.dumps(labels), "utf-8")
 
 
 @contextmanager
-def whole(out: Path) -> Iterator[Path]:
-    """A path to write to that becomes `out` at the end, or goes away; raises ShortlistError."""
+def write_whole(out: Path) -> Iterator[Path]:
+    """Give a path to write to that becomes `out` at the end, or is deleted; raises ShortlistError."""
     unfinished = out.with_name(f".{out.name}.unfinished")
-    with writing(out):
+    with report_disk_errors(out):
         out.parent.mkdir(parents=True, exist_ok=True)
         try:
             yield unfinished
@@ -213,8 +214,8 @@ def whole(out: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def writing(out: Path) -> Iterator[None]:
-    """Turns a full disk or a folder that cannot be written into one sentence."""
+def report_disk_errors(out: Path) -> Iterator[None]:
+    """Turn a full disk or a folder that cannot be written into a ShortlistError."""
     try:
         yield
     except OSError as error:

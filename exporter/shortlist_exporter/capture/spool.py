@@ -16,15 +16,15 @@ from typing import IO, Any
 import numpy as np
 import numpy.typing as npt
 
-FILE = "contexts.safetensors"
-STATE = "state.json"
-DTYPES = {"float32": "F32", "float16": "F16", "int64": "I64", "int32": "I32"}  # safetensors' names
+SPOOL_FILE = "contexts.safetensors"
+STATE_FILE = "state.json"
+SAFETENSORS_TYPES = {"float32": "F32", "float16": "F16", "int64": "I64", "int32": "I32"}  # safetensors' names
 
 Columns = dict[str, npt.NDArray[Any]]
 
 
 class Spool:
-    """Contexts [n, d] being written to `out`, with `columns` of n entries that are known beforehand."""
+    """A file of contexts [n, d] that is being written to `out`, with `columns` of n entries known beforehand."""
 
     def __init__(
         self, out: Path, key: str, columns: Columns, shape: tuple[int, int], dtype: str, metadata: dict[str, str]
@@ -32,9 +32,9 @@ class Spool:
         """Open what an earlier run with the same `key` left, or start again (`discarded` says that it did)."""
         self.out, self.key, self.shape, self.dtype = out, key, shape, np.dtype(dtype)
         self.folder = out.parent / f".{out.name}.parts"
-        self.start = header(columns, shape, dtype, metadata)
+        self.start = make_header(columns, shape, dtype, metadata)
         state = self.read_state()
-        self.done = int(state.get("done", 0)) if self.continues(state) else 0
+        self.done = int(state.get("done", 0)) if self.can_continue(state) else 0
         self.discarded = bool(state) and not self.done
         self.file = self.reopen() if self.done else self.begin()
 
@@ -46,69 +46,69 @@ class Spool:
     def read_state(self) -> dict[str, Any]:
         """What an earlier run noted; empty where there is nothing whole."""
         try:
-            state = json.loads((self.folder / STATE).read_text("utf-8"))
+            state = json.loads((self.folder / STATE_FILE).read_text("utf-8"))
         except (OSError, ValueError):
             return {}
         return state if isinstance(state, dict) else {}
 
-    def continues(self, state: dict[str, Any]) -> bool:
+    def can_continue(self, state: dict[str, Any]) -> bool:
         """Whether the earlier run had the same arguments and its rows are all there."""
         try:
-            size = (self.folder / FILE).stat().st_size
+            size = (self.folder / SPOOL_FILE).stat().st_size
         except OSError:
             return False
         return state.get("key") == self.key and size >= len(self.start) + int(state.get("done", 0)) * self.row_bytes
 
     def begin(self) -> IO[bytes]:
-        """An empty file but for what stands before the contexts."""
+        """A new file that holds only what stands before the contexts."""
         shutil.rmtree(self.folder, ignore_errors=True)
         self.folder.mkdir(parents=True)
-        file = (self.folder / FILE).open("wb")
+        file = (self.folder / SPOOL_FILE).open("wb")
         file.write(self.start)
         return file
 
     def reopen(self) -> IO[bytes]:
         """The earlier run's file, cut after its last whole batch."""
-        file = (self.folder / FILE).open("r+b")
+        file = (self.folder / SPOOL_FILE).open("r+b")
         file.truncate(len(self.start) + self.done * self.row_bytes)
         file.seek(0, os.SEEK_END)
         return file
 
     def add(self, rows: npt.NDArray[np.float32]) -> None:
-        """Append rows [m, d] and note it: first the data, then the note."""
+        """Append rows [m, d], then note how many there are."""
         self.file.write(np.ascontiguousarray(rows, self.dtype).tobytes())
         self.file.flush()
         os.fsync(self.file.fileno())
         self.done += len(rows)
-        note = self.folder / f"{STATE}.new"
+        note = self.folder / f"{STATE_FILE}.new"
         note.write_text(json.dumps({"key": self.key, "done": self.done}), "utf-8")
-        note.replace(self.folder / STATE)
+        note.replace(self.folder / STATE_FILE)
 
     def finish(self) -> None:
         """Move the whole file to `out`."""
         assert self.done == self.shape[0], "every row must have been added"
         self.file.close()
-        (self.folder / FILE).replace(self.out)
+        (self.folder / SPOOL_FILE).replace(self.out)
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def close(self) -> None:
-        """Let go of the file; what was noted stays for the next run."""
+        """Close the file; what was noted stays for the next run."""
         with contextlib.suppress(OSError):  # a full disk was reported already
             self.file.close()
 
 
-def header(columns: Columns, shape: tuple[int, int], dtype: str, metadata: dict[str, str]) -> bytes:
+def make_header(columns: Columns, shape: tuple[int, int], dtype: str, metadata: dict[str, str]) -> bytes:
     """Everything of the safetensors file that stands before the contexts: its header, then `columns`."""
     entries: dict[str, Any] = {"__metadata__": metadata}
     end = 0
     for name, values in columns.items():
-        entries[name] = entry(values.dtype.name, values.shape, end, end := end + values.nbytes)
-    entries["contexts"] = entry(dtype, shape, end, end + shape[0] * shape[1] * np.dtype(dtype).itemsize)
+        entries[name] = make_entry(values.dtype.name, values.shape, end, end := end + values.nbytes)
+    entries["contexts"] = make_entry(dtype, shape, end, end + shape[0] * shape[1] * np.dtype(dtype).itemsize)
     text = json.dumps(entries).encode()
     text += b" " * (-len(text) % 8)  # tensors begin at a multiple of 8
     return len(text).to_bytes(8, "little") + text + b"".join(values.tobytes() for values in columns.values())
 
 
-def entry(dtype: str, shape: tuple[int, ...], begin: int, end: int) -> dict[str, Any]:
+def make_entry(dtype: str, shape: tuple[int, ...], begin: int, end: int) -> dict[str, Any]:
     """A tensor's line in the header."""
-    return {"dtype": DTYPES[dtype], "shape": list(shape), "data_offsets": [begin, end]}
+    return {"dtype": SAFETENSORS_TYPES[dtype], "shape": list(shape), "data_offsets": [begin, end]}

@@ -23,7 +23,7 @@ from shortlist_exporter.capture.run import capture, read_texts, write_head, writ
 
 from .progress import progress_bar
 
-SUFFIX = ".safetensors"
+OUTPUT_SUFFIX = ".safetensors"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -47,16 +47,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Capture, say what was written, return 0."""
+    """Capture the contexts and print what was written; returns 0."""
     check_outputs(args)
-    read_texts(args.text)  # a wrong path is told before the model is loaded, which takes long
+    read_texts(args.text)  # a wrong path fails before the model is loaded, which takes long
     torch.set_num_threads(args.threads or available_threads())
     with progress_bar(f"loading {args.model.name}") as report:
         model = load_model(args.model)
         if args.weights_out:
             write_head(args.weights_out, model.dense, args.model.name)
         if args.labels_out:
-            write_labels(args.labels_out, model.labels())
+            write_labels(args.labels_out, model.make_labels())
         rows = capture(
             model,
             args.text,
@@ -65,7 +65,7 @@ def run(args: argparse.Namespace) -> int:
             window=args.window,
             batch=args.batch,
             dtype=args.dtype,
-            progress=lambda done, total: report("contexts", done, total),
+            progress=report,
             notice=lambda sentence: print(f"shortlist capture: {sentence}", file=sys.stderr),  # noqa: T201
         )
     print(f"{args.out}: {rows:,} contexts of d = {model.dense.dim}, V = {model.dense.classes:,}")  # noqa: T201
@@ -74,14 +74,14 @@ def run(args: argparse.Namespace) -> int:
 
 def check_outputs(args: argparse.Namespace) -> None:
     """Raise BadInput where an output would replace an input or another output, or its name says another format."""
-    taken = {path.resolve() for path in (args.model, *args.text)}
+    used_paths = {path.resolve() for path in (args.model, *args.text)}
     for flag, out in (("--out", args.out), ("--weights-out", args.weights_out), ("--labels-out", args.labels_out)):
         if out is None:
             continue
-        if flag != "--labels-out" and out.suffix != SUFFIX:
-            raise BadInput(f"{flag} {out} must end in {SUFFIX}, which is what is written")
-        if out.resolve() in taken:
+        if flag != "--labels-out" and out.suffix != OUTPUT_SUFFIX:
+            raise BadInput(f"{flag} {out} must end in {OUTPUT_SUFFIX}, which is what is written")
+        if out.resolve() in used_paths:
             raise BadInput(f"{flag} {out} is named twice: it would be replaced, so choose another file")
         if args.model.resolve() in out.resolve().parents:
             raise BadInput(f"{flag} {out} lies in the model's folder, which is left as it is: choose another folder")
-        taken.add(out.resolve())
+        used_paths.add(out.resolve())

@@ -23,7 +23,7 @@ from shortlist.bundle.manifest import Manifest, TargetQuality
 from shortlist.cli.arguments import natural, positive, share
 from shortlist.errors import BadInput, NotFound
 
-from shortlist_exporter.capture.labels import labels_from
+from shortlist_exporter.capture.labels import read_labels
 from shortlist_exporter.export.request import Request
 from shortlist_exporter.export.run import export
 from shortlist_exporter.inputs.sources import Contexts, Dense, load_contexts, load_dense
@@ -31,7 +31,7 @@ from shortlist_exporter.methods.registry import METHODS
 
 from .progress import progress_bar
 
-WEIGHTS = (
+WEIGHTS_HELP = (
     "the layer: safetensors (weight [V, d], bias [V]), npy, torch state dict (.pt .pth .bin), ONNX or GGUF model, "
     "or a Hugging Face folder"
 )
@@ -45,9 +45,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def configure_layer(parser: argparse.ArgumentParser) -> None:
-    """What a head is made from, and where it goes."""
+    """Add the arguments of the layer, the contexts, and the bundle's folder."""
     add = parser.add_argument
-    add("--weights", type=Path, required=True, metavar="FILE_OR_FOLDER", help=WEIGHTS)
+    add("--weights", type=Path, required=True, metavar="FILE_OR_FOLDER", help=WEIGHTS_HELP)
     add("--tensor", metavar="NAME", help="the weight's name in that file (default: the output layer's)")
     add("--bias-tensor", metavar="NAME", help="the bias's name (default: the one beside the weight, if any)")
     add("--bias", type=Path, metavar="FILE", help="npy or safetensors of the bias [V], from a file of its own")
@@ -56,7 +56,7 @@ def configure_layer(parser: argparse.ArgumentParser) -> None:
 
 
 def configure_method(parser: argparse.ArgumentParser) -> None:
-    """How the head is made."""
+    """Add the arguments of the method."""
     add = parser.add_argument
     add("--method", choices=list(METHODS), default="svd", help="how the head is made (default: %(default)s)")
     add(
@@ -74,7 +74,7 @@ def configure_method(parser: argparse.ArgumentParser) -> None:
 
 
 def configure_bundle(parser: argparse.ArgumentParser) -> None:
-    """What else the bundle holds."""
+    """Add the arguments of what else the bundle holds."""
     add = parser.add_argument
     labels = parser.add_mutually_exclusive_group()
     labels.add_argument("--labels", type=Path, metavar="FILE", help="JSON list of V printable names")
@@ -99,25 +99,26 @@ def configure_bundle(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Export, show the quality, return 0."""
+    """Export a bundle and print its quality; returns 0."""
     request = replace(
-        bundle_of(args),
+        make_bundle_request(args),
         method=args.method,
-        options=dict(pair(option) for option in args.options) | ({"device": args.device} if args.device else {}),
-        promise={k: least for k, least in ((1, args.min_p1), (5, args.min_p5)) if least is not None},
+        options=dict(parse_option(option) for option in args.options)
+        | ({"device": args.device} if args.device else {}),
+        promise={k: share for k, share in ((1, args.min_p1), (5, args.min_p5)) if share is not None},
         head=args.head,
     )
     with progress_bar("reading") as report:
-        dense, contexts = layer_of(args)
-        manifest = export(dense, contexts, args.out, with_labels(args, request, dense), report)
+        dense, contexts = load_layer(args)
+        manifest = export(dense, contexts, args.out, add_labels(args, request, dense), report)
     for note in manifest.provenance.get("notes", []):
         Console(stderr=True).print(f"note: {note}", highlight=False, markup=False, soft_wrap=True)
-    Console(file=sys.stdout).print(summary(manifest, args.out))
+    Console(file=sys.stdout).print(make_summary(manifest, args.out))
     return 0
 
 
-def bundle_of(args: argparse.Namespace) -> Request:
-    """The request's part that `configure_bundle` asks for, labels of a tokenizer left out."""
+def make_bundle_request(args: argparse.Namespace) -> Request:
+    """A request with the arguments of `configure_bundle`, but without labels of a tokenizer."""
     return Request(
         labels=load_labels(args.labels),
         keep_dense=not args.no_dense,
@@ -130,18 +131,18 @@ def bundle_of(args: argparse.Namespace) -> Request:
     )
 
 
-def layer_of(args: argparse.Namespace) -> tuple[Dense, Contexts]:
-    """What `configure_layer` asks for, read."""
+def load_layer(args: argparse.Namespace) -> tuple[Dense, Contexts]:
+    """Load the layer and the contexts of `configure_layer`."""
     return load_dense(args.weights, args.bias, args.tensor, args.bias_tensor), load_contexts(args.contexts)
 
 
-def with_labels(args: argparse.Namespace, request: Request, dense: Dense) -> Request:
+def add_labels(args: argparse.Namespace, request: Request, dense: Dense) -> Request:
     """The request with the labels of a tokenizer, where one was named."""
-    return request if args.labels_from is None else replace(request, labels=labels_from(args.labels_from, dense))
+    return request if args.labels_from is None else replace(request, labels=read_labels(args.labels_from, dense))
 
 
-def pair(option: str) -> tuple[str, str]:
-    """`name=value` split; raises BadInput."""
+def parse_option(option: str) -> tuple[str, str]:
+    """Split `name=value`; raises BadInput."""
     name, equals, value = option.partition("=")
     if not equals or not name:
         raise BadInput(f"--set {option} is not NAME=VALUE, as in --set basis=context")
@@ -149,7 +150,7 @@ def pair(option: str) -> tuple[str, str]:
 
 
 def load_labels(path: Path | None) -> list[str] | None:
-    """A JSON list of strings; raises NotFound or BadInput."""
+    """Load a JSON list of strings; raises NotFound or BadInput."""
     if path is None:
         return None
     if not path.is_file():
@@ -163,8 +164,8 @@ def load_labels(path: Path | None) -> list[str] | None:
     return labels
 
 
-def summary(manifest: Manifest, out: Path) -> Table:
-    """What was exported and what it promises."""
+def make_summary(manifest: Manifest, out: Path) -> Table:
+    """A table of what was exported and the quality that it promises."""
     quality = manifest.quality
     assert quality is not None
     table = Table(title=f"{out}: {manifest.method}, V = {manifest.classes:,}, d = {manifest.dim}", show_header=False)
@@ -172,28 +173,28 @@ def summary(manifest: Manifest, out: Path) -> Table:
     precision = f"{quality.p_at_1:.4f} / {quality.p_at_5:.4f} / {quality.p_at_10:.4f}"
     error = f"mean {quality.logprob_error_mean:.2g}, p99 {quality.logprob_error_p99:.2g} nats"
     for name, figure in {
-        "settings": pairs(manifest.settings.model_dump()),
-        "made with": pairs(manifest.fit),
+        "settings": list_values(manifest.settings.model_dump()),
+        "made with": list_values(manifest.fit),
         "P@1 / P@5 / P@10": f"{precision} on {quality.rows:,} held-out contexts",
         "log-prob error": f"{error} ({manifest.normalizer} normaliser)",
         "multiply-adds": f"1/{1 / quality.cost_macs:.1f} of dense",
         "weight bytes read": f"1/{1 / quality.cost_bytes:.1f} of dense",
-        "exact answers": proved(manifest),
+        "exact answers": describe_exact(manifest),
         "answered dense": f"from {crossover} rows a request" if crossover else "never by batch size",
     }.items():
         table.add_row(name, figure)
-    for name, figure in target_rows(quality.targets):
+    for name, figure in describe_targets(quality.targets):
         table.add_row(name, figure)
     return table
 
 
-def pairs(values: dict[str, Any]) -> str:
-    """`name=value, ...`."""
+def list_values(values: dict[str, Any]) -> str:
+    """`name=value, ...`, or `none`."""
     return ", ".join(f"{name}={value}" for name, value in values.items()) or "none"
 
 
-def proved(manifest: Manifest) -> str:
-    """How exact requests are answered."""
+def describe_exact(manifest: Manifest) -> str:
+    """Describe how exact requests are answered."""
     certificate = manifest.certificate
     if certificate is None:
         return "by dense" if "dense" in manifest.graphs or manifest.plan == "full" else "none"
@@ -203,12 +204,12 @@ def proved(manifest: Manifest) -> str:
     return f"proved, {within}, {certificate.rescored:.0f} classes rescored{until}"
 
 
-def target_rows(targets: TargetQuality | None) -> Iterator[tuple[str, str]]:
-    """The head on the gold classes, beside dense."""
+def describe_targets(targets: TargetQuality | None) -> Iterator[tuple[str, str]]:
+    """Rows of the table with figures on targets, of the head and of dense."""
     if targets is None:
         return
-    named = {"head": targets.head, "dense": targets.dense, "dense, retrained": targets.retrained}
-    for name, figures in named.items():
+    figures_by_name = {"head": targets.head, "dense": targets.dense, "dense, retrained": targets.retrained}
+    for name, figures in figures_by_name.items():
         if figures is not None:
             best = f"{figures.top_1:.4f} / {figures.top_5:.4f} / {figures.top_10:.4f}"
             rest = f", {figures.impossible:.2%} with probability 0" if figures.impossible else ""

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import Progress as Bars
 
-Report = Callable[[str, int, int], None]
+from shortlist_exporter.core.types import Progress
+
+Report = Progress
 
 
 @contextmanager
 def progress_bar(description: str) -> Iterator[Report]:
-    """Gives a function (stage, done, total) that moves the bar."""
+    """Show a bar on stderr; gives the function (stage, done, total) that moves it."""
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -22,7 +25,7 @@ def progress_bar(description: str) -> Iterator[Report]:
         TextColumn("left"),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=Console(stderr=True)) as bars:
+    with Bars(*columns, console=Console(stderr=True)) as bars:
         task = bars.add_task(description, total=None)
 
         def report(stage: str, done: int, total: int) -> None:

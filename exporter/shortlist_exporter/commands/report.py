@@ -50,19 +50,19 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Measure, write, say what came out; returns 0."""
+    """Measure the bundle, write the page, print where it is; returns 0."""
     bundle = Bundle(args.bundle)
     head = Head(bundle, args.device, args.threads)
     with progress_bar("reading") as progress:
-        named = zip(args.contexts, names_of(args.contexts), strict=True)
-        samples = [from_file(head, path, name, args.rows, args.seed) for path, name in named]
+        named_paths = zip(args.contexts, names_of(args.contexts), strict=True)
+        samples = [from_file(head, path, name, args.rows, args.seed) for path, name in named_paths]
         figures = write_report(bundle, head, samples, args.out, progress=progress)
-    tell(figures, (args.out or args.bundle / REPORT) / PAGE)
+    print_verdict(figures, (args.out or args.bundle / REPORT) / PAGE)
     return 0
 
 
-def tell(figures: Figures, page: Path) -> None:
-    """The page on stdout; what the promise does not hold for on stderr."""
+def print_verdict(figures: Figures, page: Path) -> None:
+    """Print the page's path and the verdict on stdout; a broken promise goes to stderr."""
     sys.stdout.write(f"{page}\n")
     stream = sys.stderr if figures.verdict.status == "broken" else sys.stdout
     stream.write(f"{'warning: ' if figures.verdict.status == 'broken' else ''}{figures.verdict.sentence}\n")

@@ -36,11 +36,11 @@ from shortlist_exporter.tuning.cache import default_folder
 from shortlist_exporter.tuning.promises import keeps, may_keep, mib, promise_of
 from shortlist_exporter.tuning.tuner import MINUTES, NoHead, TuneRequest, tune
 
-from .export import bundle_of, configure_bundle, configure_layer, layer_of, with_labels
+from .export import add_labels, configure_bundle, configure_layer, load_layer, make_bundle_request
 from .progress import progress_bar
 
-MIB = 1 << 20
-FILE_WIDTH = 150  # characters of the table where no terminal says
+MIB_BYTES = 1 << 20
+TABLE_CHARACTERS = 150  # characters of the table where no terminal says
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -52,21 +52,28 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def configure_promise(parser: argparse.ArgumentParser) -> None:
-    """What is to be kept."""
+    """Add the arguments of the promise."""
     add = parser.add_argument
     add("--target-p1", type=share, metavar="SHARE", help="P@1 that the head is to keep (0 to 1)")
     add("--target-p5", type=share, metavar="SHARE", help="the same for P@5")
-    add("--target-pk", type=target, action="append", default=[], metavar="K=SHARE", help="the same for P@K, repeatable")
-    add("--max-logprob-error", type=positive_number, metavar="NATS", help="most mean error of the log-probabilities")
-    add("--max-memory", type=positive_number, metavar="MIB", help="most memory for graphs, weights and index, in MiB")
+    add(
+        "--target-pk",
+        type=parse_target,
+        action="append",
+        default=[],
+        metavar="K=SHARE",
+        help="the same for P@K, repeatable",
+    )
+    add("--max-logprob-error", type=parse_positive, metavar="NATS", help="most mean error of the log-probabilities")
+    add("--max-memory", type=parse_positive, metavar="MIB", help="most memory for graphs, weights and index, in MiB")
     add("--batch", type=positive, default=1, metavar="ROWS", help="contexts in a request (default: %(default)s)")
     add("--device", help="cpu or cuda:N (default: SHORTLIST_DEVICE, else cpu)")
 
 
 def configure_search(parser: argparse.ArgumentParser) -> None:
-    """How it is looked for."""
+    """Add the arguments of the search."""
     add = parser.add_argument
-    add("--methods", type=names, default=(), metavar="M,M", help="methods to try (default: all, full excepted)")
+    add("--methods", type=parse_names, default=(), metavar="M,M", help="methods to try (default: all, full excepted)")
     add(
         "--test-contexts",
         type=Path,
@@ -78,16 +85,16 @@ def configure_search(parser: argparse.ArgumentParser) -> None:
     add("--allow-dense", action="store_true", help="export dense itself where nothing faster keeps the promise")
 
 
-def target(text: str) -> tuple[int, float]:
-    """`10=0.97` as (10, 0.97); raises ArgumentTypeError."""
-    k, equals, least = text.partition("=")
+def parse_target(text: str) -> tuple[int, float]:
+    """Parse `10=0.97` as (10, 0.97); raises ArgumentTypeError."""
+    k, equals, share_text = text.partition("=")
     if not equals:
         raise ArgumentTypeError(f"'{text}' is not K=SHARE, as in 10=0.97")
-    return positive(k), share(least)
+    return positive(k), share(share_text)
 
 
-def positive_number(text: str) -> float:
-    """A finite number over 0; raises ArgumentTypeError."""
+def parse_positive(text: str) -> float:
+    """Parse a finite number over 0; raises ArgumentTypeError."""
     try:
         number = float(text)
     except ValueError:
@@ -97,60 +104,60 @@ def positive_number(text: str) -> float:
     return number
 
 
-def names(text: str) -> tuple[str, ...]:
-    """`svd,l2s` as a tuple."""
+def parse_names(text: str) -> tuple[str, ...]:
+    """Parse `svd,l2s` as a tuple."""
     return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
 def run(args: argparse.Namespace) -> int:
-    """Search, show what was tried, return 0; raises NoHead after that where nothing was exported."""
-    request = request_of(args)
+    """Search and print what was tried; returns 0, or raises NoHead where nothing was exported."""
+    request = make_tune_request(args)
     with progress_bar("reading") as report:
-        dense, contexts = layer_of(args)
+        dense, contexts = load_layer(args)
         test = None if args.test_contexts is None else load_contexts(args.test_contexts)
-        request = replace(request, bundle=with_labels(args, request.bundle, dense))
+        request = replace(request, bundle=add_labels(args, request.bundle, dense))
         try:
             record, failure = tune(dense, contexts, args.out, request, report, test), None
         except NoHead as error:
             record, failure = error.record, error
-    console = Console(file=sys.stdout, width=None if sys.stdout.isatty() else FILE_WIDTH)
-    console.print(table(record))
+    console = Console(file=sys.stdout, width=None if sys.stdout.isatty() else TABLE_CHARACTERS)
+    console.print(make_table(record))
     if failure is not None:
         raise failure
     console.print(f"{args.out}: {record.sentence}", highlight=False)
     return 0
 
 
-def request_of(args: argparse.Namespace) -> TuneRequest:
-    """What was asked for; raises BadInput, DeviceError."""
-    pairs = [(k, least) for k, least in ((1, args.target_p1), (5, args.target_p5)) if least is not None]
+def make_tune_request(args: argparse.Namespace) -> TuneRequest:
+    """The request of the arguments; raises BadInput, DeviceError."""
+    pairs = [(k, share) for k, share in ((1, args.target_p1), (5, args.target_p5)) if share is not None]
     promise = promise_of(
         [*pairs, *args.target_pk],
         logprob_error=args.max_logprob_error,
-        memory=None if args.max_memory is None else int(args.max_memory * MIB),
+        memory=None if args.max_memory is None else int(args.max_memory * MIB_BYTES),
         batch=args.batch,
         threads=args.threads or available_threads(),
         device=resolve_device(args.device),
     )
-    return TuneRequest(promise, args.time_budget, args.methods, args.allow_dense, args.cache, bundle_of(args))
+    return TuneRequest(promise, args.time_budget, args.methods, args.allow_dense, args.cache, make_bundle_request(args))
 
 
-def table(record: TuneRecord) -> Table:
-    """Every head that was measured, fastest first."""
+def make_table(record: TuneRecord) -> Table:
+    """A table of every head that was measured, fastest first."""
     promise = record.promise
-    shown = Table(
-        box=SIMPLE, title=title(record), caption="\n".join(f"{one.what}: {one.why}" for one in record.left) or None
+    view = Table(
+        box=SIMPLE, title=make_title(record), caption="\n".join(f"{one.what}: {one.why}" for one in record.left) or None
     )
-    shown.add_column("head", overflow="fold", min_width=20)
+    view.add_column("head", overflow="fold", min_width=20)
     for name in ("fit on", "rows", *(f"P@{k}" for k in promise.precision), "us", "x dense", "scored", "MiB", "verdict"):
-        shown.add_column(name, justify="right", no_wrap=True)
+        view.add_column(name, justify="right", no_wrap=True)
     for place, trial in enumerate(record.trials):
-        shown.add_row(*cells(trial, promise, chosen=place == record.chosen))
-    return shown
+        view.add_row(*format_cells(trial, promise, chosen=place == record.chosen))
+    return view
 
 
-def title(record: TuneRecord) -> str:
-    """Splits and conditions."""
+def make_title(record: TuneRecord) -> str:
+    """The table's title: splits and conditions."""
     splits = ", ".join(f"{part.rows:,} to {name}" for name, part in (("fit", record.fit), ("tune", record.tune)))
     promise = record.promise
     return (
@@ -159,23 +166,23 @@ def title(record: TuneRecord) -> str:
     )
 
 
-def cells(trial: Trial, promise: Promise, *, chosen: bool) -> list[str]:
-    """One row: figures of the test split where it was looked at, else of tune."""
-    found = trial.test or trial.tune
-    shares = [f"{found.precision[k].mean:.4f}" for k in promise.precision]
-    times = [f"{found.us:,.0f}", f"{found.speedup:.2f}", f"{found.scored:,.0f}", mib(trial.bytes)]
+def format_cells(trial: Trial, promise: Promise, *, chosen: bool) -> list[str]:
+    """The cells of a trial: figures of the test split where it was measured there, else of the tune split."""
+    figures = trial.test or trial.tune
+    shares = [f"{figures.precision[k].mean:.4f}" for k in promise.precision]
+    times = [f"{figures.us:,.0f}", f"{figures.speedup:.2f}", f"{figures.scored:,.0f}", mib(trial.bytes)]
     return [
         trial.label,
         f"{trial.fit_rows:,}",
-        f"{found.rows:,}",
+        f"{figures.rows:,}",
         *shares,
         *times,
-        verdict(trial, promise, chosen=chosen),
+        describe_verdict(trial, promise, chosen=chosen),
     ]
 
 
-def verdict(trial: Trial, promise: Promise, *, chosen: bool) -> str:
-    """What came of it."""
+def describe_verdict(trial: Trial, promise: Promise, *, chosen: bool) -> str:
+    """The last cell of a trial: whether it was chosen, and whether it keeps the promise."""
     if chosen:
         return "chosen"
     if trial.test is not None:

@@ -7,18 +7,15 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel
+from shortlist_models.progress import Progress, quiet
+
+__all__ = ["Cost", "FloatArray", "Progress", "counter", "quiet"]
 
 FloatArray = npt.NDArray[np.float32]
-Progress = Callable[[str, int, int], None]  # stage, done, total
-
-
-def quiet(stage: str, done: int, total: int) -> None:
-    """Progress that goes nowhere."""
-    del stage, done, total
 
 
 class Cost(BaseModel):
-    """Per query, relative to the dense head, every overhead product included."""
+    """Multiply-adds and bytes of weights read by a query, relative to the dense head's, every overhead included."""
 
     macs: float
     bytes: float
@@ -27,7 +24,7 @@ class Cost(BaseModel):
 def counter(
     progress: Progress, stage: str, rows: np.ndarray[tuple[int, ...], np.dtype[np.float32]]
 ) -> Callable[[int], None]:
-    """A callback that adds up rows done in a stage."""
+    """A callback that adds up the rows done in a stage and reports them as progress."""
     done = 0
 
     def add(count: int) -> None:

@@ -12,19 +12,20 @@ from shortlist.runtime.devices import import_onnxruntime
 from torch import nn
 
 from shortlist_exporter.inputs.sources import Contexts, Dense, check_pair
-from shortlist_exporter.methods.registry import OwnMethod, method_named
+from shortlist_exporter.methods.registry import TrainedMethod, find_method
 
-SEEDS = 1 << 63  # torch takes no larger ones
+SEED_LIMIT = 1 << 63  # torch takes smaller seeds only
 
 
 @dataclass(frozen=True)
 class Request:
     """What to export.
 
-    promise: least P@k by k, on held-out contexts. keep_dense: with dense.onnx. fallback: large requests, from where
-    it is faster, are answered by dense. certificate: with what proves exact answers, a quarter of dense's size.
-    report: with the page about it. head: a head of the method that was trained elsewhere, as a module or a file of
-    its `state_dict`.
+    promise: the least P@k, by k, on held-out contexts. keep_dense: write dense.onnx. fallback: requests of so many rows
+    that dense is faster are answered by dense. certificate: write what proves exact answers, a quarter of dense's size.
+    max_k: the largest k served, by default the number of classes. threads: of each session while measuring. report:
+    write the page about the bundle. head: a head of the method that was trained elsewhere, as a module or a file of its
+    `state_dict`.
     """
 
     method: str = "svd"
@@ -42,7 +43,7 @@ class Request:
 
 
 def check_request(dense: Dense, contexts: Contexts, out: Path, request: Request) -> None:
-    """Refuse before any work what could not succeed."""
+    """Raise BadInput before any work for what could not succeed."""
     import_onnxruntime()  # what the finished bundle is measured with
     version_of(out)
     check_name(out.parent.name)
@@ -52,18 +53,18 @@ def check_request(dense: Dense, contexts: Contexts, out: Path, request: Request)
         raise BadInput("every row of the weight is marked as padding: there is no class to answer with")
     if request.max_k is not None and not 1 <= request.max_k <= real:
         raise BadInput(f"max_k is {request.max_k} but the layer has {real} classes: choose 1 to {real}")
-    if not 0 <= request.seed < SEEDS:
+    if not 0 <= request.seed < SEED_LIMIT:
         raise BadInput(f"seed is {request.seed}: give a whole number from 0, under 2**63")
     check_options(dense, request)
 
 
 def check_options(dense: Dense, request: Request) -> None:
-    """What the request's own fields must be."""
-    if request.head is not None and not isinstance(method_named(request.method), OwnMethod):
+    """Raise BadInput where fields of the request contradict each other or the layer."""
+    if request.head is not None and not isinstance(find_method(request.method), TrainedMethod):
         raise BadInput(f"method {request.method} is fitted to the dense layer: leave --head out")
-    for k, least in request.promise.items():
-        if not 0 < least <= 1:
-            raise BadInput(f"P@{k} is to reach {least}: give a share over 0, up to 1")
+    for k, share in request.promise.items():
+        if not 0 < share <= 1:
+            raise BadInput(f"P@{k} is to reach {share}: give a share over 0, up to 1")
     if request.method == "full" and not request.keep_dense:
         raise BadInput("--no-dense leaves nothing of method full: choose another method")
     if request.labels is not None and len(request.labels) != dense.classes:

@@ -1,27 +1,27 @@
-"""A weight matrix's way: fit -> graphs -> bundle -> verify, all of it or nothing."""
+"""A weight matrix's way from sources to a sealed bundle, all of it or nothing; `export` is the list of its stages."""
 
 from __future__ import annotations
 
-import json
 import logging
 from pathlib import Path
 
 import torch
-from shortlist.bundle.manifest import Manifest, Quality
-from shortlist.bundle.reader import LABELS, Bundle
+from shortlist.bundle.manifest import FILE_NAME, Manifest, Quality
+from shortlist.bundle.reader import Bundle
 from shortlist.bundle.writer import seal, writing
 from shortlist.errors import QualityError
 from shortlist.evaluation.canary import check_canary
 from shortlist.head import Head
 from torch import nn
 
-from shortlist_exporter.core.layer import torch_dense
 from shortlist_exporter.core.types import Progress, counter, quiet
 from shortlist_exporter.graphs.bounds import write_certificate
+from shortlist_exporter.graphs.builder import GraphFiles
 from shortlist_exporter.inputs.formats import tensor_file, torch_file
 from shortlist_exporter.inputs.sources import Contexts, Dense
 from shortlist_exporter.inputs.splits import Rows, split
-from shortlist_exporter.methods.registry import Fitted, Method, OwnMethod, method_named
+from shortlist_exporter.methods.base import DenseMethod, Fitted, Method, TrainedMethod
+from shortlist_exporter.methods.registry import find_method
 from shortlist_exporter.records.report import HELD_OUT
 from shortlist_exporter.report.measure.samples import Sample
 from shortlist_exporter.report.write import write_report
@@ -29,7 +29,7 @@ from shortlist_exporter.verify.quality import DEPTH, Truth, certificate_of, meas
 from shortlist_exporter.verify.targets import target_quality
 
 from .request import Request, check_request
-from .write import manifest_of, write_calibration, write_graphs, write_index
+from .write import manifest_of, write_calibration, write_graphs, write_index, write_labels
 
 log = logging.getLogger(__name__)
 
@@ -40,54 +40,73 @@ def export(dense: Dense, contexts: Contexts, out: Path, request: Request, progre
     `progress` gets (stage, done, total). Raises BadInput, VersionExists, QualityError (nothing is left behind in
     any of these cases), BundleError.
     """
+    # Inputs: refuse what cannot succeed, hold some contexts out
     check_request(dense, contexts, out, request)
-    method = method_named(request.method)
+    method = find_method(request.method)
     fit_rows, held_rows = split(contexts, request.seed)
-    held = part_of(contexts, held_rows)
+    fit_sample, held_out = select_rows(contexts, fit_rows), select_rows(contexts, held_rows)
     with writing(out) as folder:
-        progress("fit", 0, 1)
-        fitted = fitted_head(method, dense, part_of(contexts, fit_rows), request, progress)
-        reference = torch_dense(dense) if method.reference == "dense" else fitted.module
+        # Fit the head to the dense layer, or train it
+        fitted = fit_head(method, dense, fit_sample, request, progress)
+        # Write its graphs, what proves exact answers, its index, and a manifest before anything was measured
         progress("graphs", 0, 1)
         files = write_graphs(folder, dense, method, fitted, keep_dense=request.keep_dense)
-        if request.keep_dense and request.certificate and method.reference == "dense":
-            progress("certificate", 0, 1)
-            files |= write_certificate(folder, dense, contexts.contexts[fit_rows], request.seed)
+        files |= add_certificate(folder, dense, method, fit_sample, request, progress)
         write_index(folder, method.index(fitted))
         draft = manifest_of(dense, contexts, out, request, method, fitted, files)
-        count = counter(progress, "exact answers", held.contexts)
-        truth = truth_of(reference, held.contexts, min(DEPTH, draft.max_k), count, held.targets)
-        manifest = finish(folder, draft, request, fitted, truth, reference, torch_dense(dense), progress)
+        # Verify it with the service's own runtime on the held-out contexts, and seal it
+        reference = dense.module if method.reference == "dense" else fitted.module
+        truth = find_truth(reference, held_out, draft.max_k, progress)
+        manifest = finish(folder, draft, request, fitted, truth, reference, dense.module, progress)
+        # Report
         if request.report:
-            documents = None if contexts.documents is None else contexts.documents[held_rows]
-            add_report(folder, out, request, Sample(HELD_OUT, held.contexts, truth, documents), progress)
+            sample = Sample(HELD_OUT, held_out.contexts, truth, held_out.documents)
+            add_report(folder, out, request, sample, progress)
         return manifest
 
 
-def part_of(contexts: Contexts, rows: Rows) -> Contexts:
-    """Some rows, with their targets."""
+def select_rows(contexts: Contexts, rows: Rows) -> Contexts:
+    """Some rows of a sample, with their targets and documents."""
     targets = None if contexts.targets is None else contexts.targets[rows]
-    return Contexts(contexts.contexts[rows], targets)
+    documents = None if contexts.documents is None else contexts.documents[rows]
+    return Contexts(contexts.contexts[rows], targets, documents)
 
 
-def fitted_head(
-    method: Method | OwnMethod, dense: Dense, examples: Contexts, request: Request, progress: Progress
+def fit_head(
+    method: DenseMethod | TrainedMethod, dense: Dense, examples: Contexts, request: Request, progress: Progress
 ) -> Fitted:
-    """Fitted to the dense layer; or trained on its own, here or elsewhere."""
-    if not isinstance(method, OwnMethod):
+    """Fit the head to the dense layer, train it on its own, or restore one that was trained elsewhere."""
+    progress("fit", 0, 1)
+    if not isinstance(method, TrainedMethod):
         return method.fit(dense, examples.contexts, request.options, request.seed, progress)
     if request.head is None:
         return method.learn(dense, examples, request.options, request.seed, progress)
-    return method.restore(dense, state_of(request.head), examples, request.options)
+    return method.restore(dense, load_state(request.head), examples, request.options)
 
 
-def state_of(head: Path | nn.Module) -> dict[str, torch.Tensor]:
-    """Tensors of a module, of a safetensors file, or of a state dict saved by torch; raises NotFound, BadInput."""
+def load_state(head: Path | nn.Module) -> dict[str, torch.Tensor]:
+    """The tensors of a module, a safetensors file, or a state dict saved by torch; raises NotFound, BadInput."""
     if isinstance(head, Path):
         torch_made = head.is_file() and head.suffix in (".pt", ".pth", ".bin")
-        read = torch_file.read_tensors(head) if torch_made else tensor_file.read_tensors(head, "weight")
+        read = torch_file.read_torch_tensors(head) if torch_made else tensor_file.read_tensors(head, "weight")
         return dict(read.tensors)
     return {name: value.detach().cpu() for name, value in head.state_dict().items()}
+
+
+def add_certificate(
+    folder: Path, dense: Dense, method: Method, fit_sample: Contexts, request: Request, progress: Progress
+) -> GraphFiles:
+    """Write what proves exact answers of the dense layer, where the request asks for it."""
+    if not (request.keep_dense and request.certificate and method.reference == "dense"):
+        return GraphFiles()
+    progress("certificate", 0, 1)
+    return write_certificate(folder, dense, fit_sample.contexts, request.seed)
+
+
+def find_truth(reference: nn.Module, held_out: Contexts, max_k: int, progress: Progress) -> Truth:
+    """The exact answers of the reference to the held-out contexts."""
+    count = counter(progress, "exact answers", held_out.contexts)
+    return truth_of(reference, held_out.contexts, min(DEPTH, max_k), count, held_out.targets)
 
 
 def finish(
@@ -100,8 +119,12 @@ def finish(
     dense: nn.Module,
     progress: Progress,
 ) -> Manifest:
-    """Open the draft with the runtime, measure it, add calibration and labels, seal it, and load it once more."""
-    (folder / "manifest.json").write_text(draft.sealed().model_dump_json(), "utf-8")
+    """Open the drafted bundle with the service's runtime, measure it, add calibration and labels, seal it, load it.
+
+    reference: what the head is compared with. dense: the dense layer, beside which targets are counted. Raises
+    QualityError where the request's promise is not kept.
+    """
+    (folder / FILE_NAME).write_text(draft.sealed().model_dump_json(), "utf-8")
     head = Head(Bundle(folder, verify=False), "cpu", request.threads)
     quality = measure(head, reference, truth, fitted.cost, counter(progress, "held-out quality", truth.contexts))
     if draft.reference == "self":
@@ -109,8 +132,7 @@ def finish(
         quality = quality.model_copy(update={"targets": beside})
     check_promise(quality, request.promise)
     write_calibration(folder, head, truth)
-    if request.labels is not None:
-        (folder / LABELS).write_text(json.dumps(request.labels), "utf-8")
+    write_labels(folder, request.labels)
     progress("dense crossover", 0, 1)
     large = request.fallback and draft.reference == "dense"
     measured = {
@@ -126,7 +148,7 @@ def finish(
 
 
 def check_promise(quality: Quality, promise: dict[int, float]) -> None:
-    """Raise QualityError when a promised P@k was not reached."""
+    """Raise QualityError where a promised P@k was not reached."""
     reached = {1: quality.p_at_1, 5: quality.p_at_5, 10: quality.p_at_10}
     for k, least in promise.items():
         if reached[k] < least:
@@ -137,7 +159,7 @@ def check_promise(quality: Quality, promise: dict[int, float]) -> None:
 
 
 def add_report(folder: Path, out: Path, request: Request, sample: Sample, progress: Progress) -> None:
-    """Write report/ from the held-out rows. The bundle is good without: what goes wrong here is told, no more."""
+    """Write report/ from the held-out rows. The bundle is good without it: an error here is logged, and no more."""
     try:
         bundle = Bundle(folder, verify=False)
         head = Head(bundle, "cpu", request.threads)

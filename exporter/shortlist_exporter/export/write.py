@@ -2,31 +2,30 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from safetensors.numpy import save
 from shortlist.bundle.manifest import Manifest
-from shortlist.bundle.reader import CALIBRATION, GRAPHS, INDEX, version_of
+from shortlist.bundle.reader import CALIBRATION, GRAPHS, INDEX, LABELS, version_of
 from shortlist.evaluation.canary import CANARY_K
 from shortlist.head import Head
 
-from shortlist_exporter.core.provenance import provenance
+from shortlist_exporter.core.provenance import record_provenance
 from shortlist_exporter.graphs.builder import GraphFiles
 from shortlist_exporter.graphs.dense import write_dense, write_rows
 from shortlist_exporter.inputs.sources import Contexts, Dense
-from shortlist_exporter.methods.registry import Fitted, Method, OwnMethod
+from shortlist_exporter.methods.base import Fitted, Method
 from shortlist_exporter.verify.quality import Truth
 
 from .request import Request
 
-CANARY_ROWS = 64
+CALIBRATION_ROWS = 64
 
 
-def write_graphs(
-    folder: Path, dense: Dense, method: Method | OwnMethod, fitted: Fitted, *, keep_dense: bool
-) -> GraphFiles:
+def write_graphs(folder: Path, dense: Dense, method: Method, fitted: Fitted, *, keep_dense: bool) -> GraphFiles:
     """All graphs of the bundle, and the arrays for loops in their place, as seen from `folder`."""
     graphs = folder / GRAPHS
     graphs.mkdir()
@@ -38,7 +37,7 @@ def write_graphs(
 
 
 def write_index(folder: Path, arrays: dict[str, np.ndarray[Any, Any]]) -> None:
-    """index.safetensors, where the plan wants one."""
+    """Write index.safetensors, where the plan needs arrays."""
     if arrays:
         (folder / INDEX).write_bytes(save(arrays))  # save_file would hide it from all other users
 
@@ -48,7 +47,7 @@ def manifest_of(
     contexts: Contexts,
     out: Path,
     request: Request,
-    method: Method | OwnMethod,
+    method: Method,
     fitted: Fitted,
     files: GraphFiles,
 ) -> Manifest:
@@ -73,7 +72,7 @@ def manifest_of(
         logit_scale=dense.logit_scale,
         soft_cap=dense.soft_cap,
         fallback=request.fallback,
-        provenance=provenance(dense, contexts) | ({"notes": list(fitted.notes)} if fitted.notes else {}),
+        provenance=record_provenance(dense, contexts) | ({"notes": list(fitted.notes)} if fitted.notes else {}),
     )
 
 
@@ -83,14 +82,23 @@ def exact_plan_of(files: GraphFiles) -> str | None:
 
 
 def write_calibration(folder: Path, head: Head, truth: Truth) -> None:
-    """Held-out contexts, their exact answers, and the head's own: what a load replays."""
-    contexts = truth.contexts[:CANARY_ROWS]
-    own = head.topk_by_plan(contexts, min(CANARY_K, head.manifest.max_k))
+    """Write calibration.safetensors.
+
+    Held-out contexts with the exact answers and the head's, which every load replays.
+    """
+    contexts = truth.contexts[:CALIBRATION_ROWS]
+    answers = head.topk_by_plan(contexts, min(CANARY_K, head.manifest.max_k))
     tensors: dict[str, np.ndarray[Any, Any]] = {
         "contexts": contexts,
-        "ids": truth.ids[:CANARY_ROWS],
-        "logprobs": truth.logprobs[:CANARY_ROWS],
-        "head_ids": own.ids,
-        "head_logprobs": own.logprobs,
+        "ids": truth.ids[:CALIBRATION_ROWS],
+        "logprobs": truth.logprobs[:CALIBRATION_ROWS],
+        "head_ids": answers.ids,
+        "head_logprobs": answers.logprobs,
     }
     (folder / CALIBRATION).write_bytes(save(tensors))
+
+
+def write_labels(folder: Path, labels: list[str] | None) -> None:
+    """Write labels.json, the V printable names, where there are any."""
+    if labels is not None:
+        (folder / LABELS).write_text(json.dumps(labels), "utf-8")

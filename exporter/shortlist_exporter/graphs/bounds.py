@@ -45,19 +45,21 @@ from shortlist.bundle.reader import CERTIFICATE, GRAPHS
 
 from shortlist_exporter.inputs.sources import Dense
 
-from .builder import GraphBuilder, GraphFiles, value
-from .dense import finish
+from .builder import GraphBuilder, GraphFiles, make_value
+from .dense import add_finish
 
-LEAST_WEIGHTS = 4 << 20  # of a smaller layer dense answers in about the time that the bounds take
-LEVELS, DIGIT, SECOND = 127, 63, 126  # of a row; of one digit of a context; how much finer the second digit is
-SAMPLED = 32_768  # contexts that choose the basis: any basis is right, a good one is fast
-RIDGE = 1e-3  # share of the mean variance of a context's component, added to every direction
-FLOOR = 1e-6  # of the largest eigenvalue: directions that no row uses
-CHUNK = 8192
+MIN_WEIGHTS = 4 << 20  # V x d; a smaller layer is answered by dense in about the time that the bounds take
+INT8_LEVELS = 127  # of a row: -127..127
+DIGIT_LEVELS = 63  # of one digit of a context: -63..63
+SECOND_DIGIT_FACTOR = 126  # how much finer the second digit is than the first
+SAMPLE_ROWS = 32_768  # contexts that choose the basis: any basis is right, a good one is fast
+RIDGE_SHARE = 1e-3  # of the mean variance of a context's component, added to every direction
+MIN_EIGENVALUE_SHARE = 1e-6  # of the largest eigenvalue: directions that no row uses
+CHUNK_ROWS = 8192
 UNIT, DOUBLE_UNIT = 2.0**-24, 2.0**-53
-ROUNDINGS = 68  # float32 units of |g| lost in residual and estimate
+LOST_UNITS = 68  # float32 units of |g| lost in residual and estimate
 TINY = 1e-30  # absolute: what underflows in float32
-SPARE = 1 + 1e-4  # for the roundings on the way to norms and bound themselves
+SPARE_FACTOR = 1 + 1e-4  # for the roundings on the way to norms and bound themselves
 
 Doubles = npt.NDArray[np.float64]
 Floats = npt.NDArray[np.float32]
@@ -82,79 +84,81 @@ class Bounds:
 
     @property
     def finite(self) -> bool:
-        """Whether float32 holds it all."""
+        """Whether all numbers fit into float32."""
         return bool(np.isfinite([self.weight_error, self.floor, *self.scale, *self.constant, *self.norms]).all())
 
 
-def worthwhile(dense: Dense) -> bool:
-    """Whether the layer is so large that bounds may be faster than dense, and its finish keeps order and numbers."""
-    return dense.weight.size >= LEAST_WEIGHTS and dense.logit_scale > 0
+def is_worthwhile(dense: Dense) -> bool:
+    """Whether the layer is so large that bounds may be faster than dense; a scale of 0 or less is not bounded."""
+    return dense.weight.size >= MIN_WEIGHTS and dense.logit_scale > 0
 
 
-def bounds_of(dense: Dense, contexts: Floats, seed: int) -> Bounds:
-    """Basis and integers for logits scale * (weight h + bias), before soft-cap and padding."""
-    rows = np.random.default_rng(seed).permutation(len(contexts))[:SAMPLED]
+def compute_bounds(dense: Dense, contexts: Floats, seed: int) -> Bounds:
+    """Compute basis and integers for logits scale * (weight h + bias), before soft-cap and padding."""
+    rows = np.random.default_rng(seed).permutation(len(contexts))[:SAMPLE_ROWS]
     sample = contexts[np.sort(rows)].astype(np.float64)
     mean = sample.mean(axis=0).astype(np.float32)
-    change = balanced(dense.weight, sample - mean, seed).astype(np.float32)
+    change = balance_basis(dense.weight, sample - mean, seed).astype(np.float32)
     inverse = np.linalg.inv(change.astype(np.float64))
-    change_error = inversion_error(change.astype(np.float64), inverse)
+    change_error = bound_inversion_error(change.astype(np.float64), inverse)
     integers = np.empty(dense.weight.shape, np.int8)
     scale, constant = np.empty(dense.classes, np.float32), np.empty(dense.classes)
     weight_error = integer_norm = 0.0
-    for start in range(0, dense.classes, CHUNK):
-        part = slice(start, start + CHUNK)
+    for start in range(0, dense.classes, CHUNK_ROWS):
+        part = slice(start, start + CHUNK_ROWS)
         weight = dense.weight[part].astype(np.float64) * dense.logit_scale
         constant[part] = weight @ mean.astype(np.float64)
-        scale[part], quantised, error = quantised_rows(weight @ inverse.T, change_error)
-        integers[part] = quantised
+        scale[part], quantized, error = quantize_transformed(weight @ inverse.T, change_error)
+        integers[part] = quantized
         weight_error = max(weight_error, error)
-        integer_norm = max(integer_norm, float(np.linalg.norm(quantised, axis=1).max()))
+        integer_norm = max(integer_norm, float(np.linalg.norm(quantized, axis=1).max()))
     if dense.bias is not None:
         constant += dense.bias.astype(np.float64) * dense.logit_scale
-    norms = norms_of(dense)
-    lost = (dense.dim + 4) * DOUBLE_UNIT * float(norms.max()) * (1 + float(np.linalg.norm(mean)))
-    floor = 8 * UNIT * float(np.abs(constant).max()) + lost + TINY
-    single = constant.astype(np.float32), (norms * SPARE).astype(np.float32)
+    norms = compute_norms(dense)
+    float64_error = (dense.dim + 4) * DOUBLE_UNIT * float(norms.max()) * (1 + float(np.linalg.norm(mean)))
+    floor = 8 * UNIT * float(np.abs(constant).max()) + float64_error + TINY
+    single = constant.astype(np.float32), (norms * SPARE_FACTOR).astype(np.float32)
     return Bounds(mean, change, integers, scale, single[0], weight_error, integer_norm, floor, single[1])
 
 
-def inversion_error(change: Doubles, inverse: Doubles) -> float:
-    """How much of |P^-1 w| the product with `inverse` may be off by: what it is no inverse, and rounding in float64."""
+def bound_inversion_error(change: Doubles, inverse: Doubles) -> float:
+    """The share of |P^-1 w| by which a product with `inverse` may be off: an inexact inverse, and float64 rounding."""
     sizes = float(np.linalg.norm(change) * np.linalg.norm(inverse))
     return float(np.linalg.norm(inverse @ change - np.eye(len(change)))) + 4 * len(change) * DOUBLE_UNIT * sizes
 
 
-def balanced(weight: Floats, centred: Doubles, seed: int) -> Doubles:
-    """P [d, d]; see the module's docstring."""
+def balance_basis(weight: Floats, centred: Doubles, seed: int) -> Doubles:
+    """The basis P [d, d] of the module's docstring, for `weight` [V, d] and `centred` contexts [n, d]."""
     dim = weight.shape[1]
     covariance = centred.T @ centred / len(centred)
-    ridge = RIDGE * (np.trace(covariance) / dim or 1.0)  # contexts that are all the same prefer no direction
+    ridge = RIDGE_SHARE * (np.trace(covariance) / dim or 1.0)  # contexts that are all the same prefer no direction
     factor = np.linalg.cholesky(covariance + ridge * np.eye(dim))
     gram = np.zeros((dim, dim))
-    for start in range(0, len(weight), CHUNK):
-        rows = weight[start : start + CHUNK].astype(np.float64)
+    for start in range(0, len(weight), CHUNK_ROWS):
+        rows = weight[start : start + CHUNK_ROWS].astype(np.float64)
         norms = np.linalg.norm(rows, axis=1, keepdims=True)
         rows /= np.where(norms > 0, norms, 1.0)
         gram += rows.T @ rows
     values, directions = np.linalg.eigh(factor.T @ gram @ factor)
-    roots = np.maximum(values, FLOOR * values[-1] if values[-1] > 0 else 1.0) ** 0.25
+    roots = np.maximum(values, MIN_EIGENVALUE_SHARE * values[-1] if values[-1] > 0 else 1.0) ** 0.25
     rotation = np.linalg.qr(np.random.default_rng(seed).standard_normal((dim, dim)))[0]
     change: Doubles = np.linalg.solve(factor.T, directions * roots) @ rotation
     return change
 
 
-def quantised_rows(turned: Doubles, change_error: float) -> tuple[Floats, Doubles, float]:
+def quantize_transformed(transformed: Doubles, change_error: float) -> tuple[Floats, Doubles, float]:
     """Scale [n], integers [n, d] and max |e_v| / s_v of rows t_v [n, d].
 
     change_error: share of |t_v| by which it may be off.
     """
-    peak = np.abs(turned).max(axis=1)
-    scale = np.where(peak > 0, np.maximum(peak / LEVELS, np.finfo(np.float32).tiny), 1.0)
+    peak = np.abs(transformed).max(axis=1)
+    scale = np.where(peak > 0, np.maximum(peak / INT8_LEVELS, np.finfo(np.float32).tiny), 1.0)
     scale = np.nextafter(scale.astype(np.float32), np.float32(np.inf))  # so that 127 is never passed
     steps = scale.astype(np.float64)[:, None]
-    integers = np.round(turned / steps)
-    errors = np.linalg.norm(turned - steps * integers, axis=1) + 2 * change_error * np.linalg.norm(turned, axis=1)
+    integers = np.round(transformed / steps)
+    errors = np.linalg.norm(transformed - steps * integers, axis=1) + 2 * change_error * np.linalg.norm(
+        transformed, axis=1
+    )
     return scale, integers, float((errors / steps[:, 0]).max())
 
 
@@ -162,41 +166,41 @@ def write_bounds(folder: Path, dense: Dense, found: Bounds) -> GraphFiles:
     """bounds.onnx: `context` [B, d] -> `estimate` [B, V] and `spread` [B, 1], float32; see the module's docstring."""
     graph = GraphBuilder(folder)
     centred = graph.node("Sub", ["context", graph.tensor("certificate_mean", found.mean)], "centred")
-    turned = changed(graph, centred, found.change)
-    digits, steps, residual = context_digits(graph, turned)
+    transformed = add_basis_change(graph, centred, found.change)
+    digits, steps, residual = add_context_digits(graph, transformed)
     weights = graph.file("certificate_rows", found.integers.T)
-    zero = graph.tensor("zero_digit", np.uint8(DIGIT + 1))
+    zero = graph.tensor("zero_digit", np.uint8(DIGIT_LEVELS + 1))
     sums = graph.node("Cast", [graph.node("MatMulInteger", [digits, weights, zero], "sums")], "s", to=TensorProto.FLOAT)
     products = graph.node("Squeeze", [graph.node("MatMul", [steps, sums], "product_row"), "middle_axis"], "products")
-    scaled = graph.node("Mul", [products, graph.tensor("certificate_scale", found.scale)], "in_logits")
-    logits = graph.node("Add", [scaled, graph.tensor("certificate_constant", found.constant)], "logits_before")
+    in_logits = graph.node("Mul", [products, graph.tensor("certificate_scale", found.scale)], "in_logits")
+    logits = graph.node("Add", [in_logits, graph.tensor("certificate_constant", found.constant)], "logits_before")
     plain = replace(dense, bias=None, logit_scale=1.0)  # both are in the rows and the constant
-    graph.node("Identity", [finish(graph, plain, logits)], "estimate")
-    write_spread(graph, found, centred, turned, residual)
+    graph.node("Identity", [add_finish(graph, plain, logits)], "estimate")
+    add_spread(graph, found, centred, transformed, residual)
     path = graph.save(
         "bounds",
-        [value("context", TensorProto.FLOAT, ["B", dense.dim])],
+        [make_value("context", TensorProto.FLOAT, ["B", dense.dim])],
         [
-            value("estimate", TensorProto.FLOAT, ["B", dense.classes]),
-            value("spread", TensorProto.FLOAT, ["B", 1]),
+            make_value("estimate", TensorProto.FLOAT, ["B", dense.classes]),
+            make_value("spread", TensorProto.FLOAT, ["B", 1]),
         ],
     )
-    return GraphFiles({"bounds": path.name}, loop_arrays(found))
+    return GraphFiles({"bounds": path.name}, describe_arrays(found))
 
 
-def loop_arrays(found: Bounds) -> dict[str, RawArray]:
+def describe_arrays(found: Bounds) -> dict[str, RawArray]:
     """What loops read in the place of bounds.onnx: integers by column [d, V], and the change of basis in blocks."""
-    blocks, dim = blocks_of(len(found.change)), len(found.change)
+    blocks, dim = count_blocks(len(found.change)), len(found.change)
     return {
         "bounds_columns": RawArray.describe("certificate_rows.bin", found.integers.T),
         "bounds_change": RawArray(file="certificate_change.bin", dtype="float32", shape=(blocks, blocks, dim)),
     }
 
 
-def changed(graph: GraphBuilder, centred: str, change: Floats) -> str:
-    """The product y P, [B, d], in blocks: each a product of `blocks_of(d)` terms, then their sum."""
+def add_basis_change(graph: GraphBuilder, centred: str, change: Floats) -> str:
+    """Add the product y P, [B, d], in blocks: each a product of `count_blocks(d)` terms, then their sum."""
     dim = len(change)
-    blocks = blocks_of(dim)
+    blocks = count_blocks(dim)
     rows = np.zeros((blocks * blocks, dim), np.float32)
     rows[:dim] = change
     pads = graph.tensor("pads", np.array([0, 0, 0, blocks * blocks - dim], np.int64))
@@ -208,57 +212,57 @@ def changed(graph: GraphBuilder, centred: str, change: Floats) -> str:
     return graph.node("ReduceSum", [parts, axes], "turned", keepdims=0)
 
 
-def blocks_of(dim: int) -> int:
-    """Blocks, and terms in each."""
+def count_blocks(dim: int) -> int:
+    """The number of blocks, and of terms in each."""
     return math.isqrt(dim - 1) + 1
 
 
-def context_digits(graph: GraphBuilder, turned: str) -> tuple[str, str, str]:
-    """Digits [B, 2, d] uint8, their steps [B, 1, 2], and the residual [B, d]."""
+def add_context_digits(graph: GraphBuilder, transformed: str) -> tuple[str, str, str]:
+    """Add digits [B, 2, d] uint8, their steps [B, 1, 2], and the residual [B, d]; returns their names."""
     axis = graph.tensor("middle_axis", np.array([1], np.int64))
-    peak = graph.node("ReduceMax", [graph.node("Abs", [turned], "sizes"), axis], "peak", keepdims=1)
+    peak = graph.node("ReduceMax", [graph.node("Abs", [transformed], "sizes"), axis], "peak", keepdims=1)
     safe = graph.node("Max", [peak, graph.tensor("least", np.float32(TINY))], "safe_peak")
-    step = graph.node("Div", [safe, graph.tensor("digit", np.float32(DIGIT))], "step")
-    fine = graph.node("Div", [step, graph.tensor("second", np.float32(SECOND))], "fine_step")
-    first, left = digit(graph, turned, step, "first")
-    second, residual = digit(graph, left, fine, "second")
-    rows = [graph.node("Unsqueeze", [own, axis], f"{own}_row") for own in (first, second)]
+    step = graph.node("Div", [safe, graph.tensor("digit", np.float32(DIGIT_LEVELS))], "step")
+    fine = graph.node("Div", [step, graph.tensor("second", np.float32(SECOND_DIGIT_FACTOR))], "fine_step")
+    first, rest = add_digit(graph, transformed, step, "first")
+    second, residual = add_digit(graph, rest, fine, "second")
+    rows = [graph.node("Unsqueeze", [name, axis], f"{name}_row") for name in (first, second)]
     pairs = graph.node("Concat", rows, "pairs", axis=1)
-    shifted = graph.node("Add", [pairs, graph.tensor("shift", np.float32(DIGIT + 1))], "shifted")
+    shifted = graph.node("Add", [pairs, graph.tensor("shift", np.float32(DIGIT_LEVELS + 1))], "shifted")
     digits = graph.node("Cast", [shifted], "digits", to=TensorProto.UINT8)
     both = graph.node("Concat", [step, fine], "both_steps", axis=1)
     return digits, graph.node("Unsqueeze", [both, axis], "steps"), residual
 
 
-def digit(graph: GraphBuilder, numbers: str, step: str, name: str) -> tuple[str, str]:
-    """`numbers` [B, d] in whole `step`s [B, 1], and what is left of them."""
+def add_digit(graph: GraphBuilder, numbers: str, step: str, name: str) -> tuple[str, str]:
+    """Add `numbers` [B, d] in whole steps [B, 1], and the remainder; returns both names."""
     whole = graph.node("Round", [graph.node("Div", [numbers, step], f"{name}_in_steps")], f"{name}_digit")
-    taken = graph.node("Mul", [whole, step], f"{name}_taken")
-    return whole, graph.node("Sub", [numbers, taken], f"{name}_left")
+    whole_steps = graph.node("Mul", [whole, step], f"{name}_taken")
+    return whole, graph.node("Sub", [numbers, whole_steps], f"{name}_left")
 
 
-def write_spread(graph: GraphBuilder, found: Bounds, centred: str, turned: str, residual: str) -> None:
-    """Output `spread` [B, 1], as the module's docstring has it."""
+def add_spread(graph: GraphBuilder, found: Bounds, centred: str, transformed: str, residual: str) -> None:
+    """Add the output `spread` [B, 1] of the module's docstring."""
     norms = [
         graph.node("ReduceL2", [name, "middle_axis"], f"{name}_norm", keepdims=1)
-        for name in (turned, residual, centred)
+        for name in (transformed, residual, centred)
     ]
     row = graph.node("Concat", norms, "norms", axis=1)
-    graph.node("MatMul", [row, graph.tensor("factors", factors_of(found)[:, None])], "spread")
+    graph.node("MatMul", [row, graph.tensor("factors", compute_spread_factors(found)[:, None])], "spread")
 
 
-def factors_of(found: Bounds) -> Floats:
-    """[3]: what the spread takes of the norms of g, of its residual and of y."""
-    operations = 2 * blocks_of(len(found.change)) + 1
+def compute_spread_factors(found: Bounds) -> Floats:
+    """The factors [3] of the norms of g, of its residual and of y in the spread."""
+    operations = 2 * count_blocks(len(found.change)) + 1
     gamma = operations * UNIT / (1 - operations * UNIT)
-    lost = gamma * float(np.linalg.norm(found.change.astype(np.float64)))
+    rounding = gamma * float(np.linalg.norm(found.change.astype(np.float64)))
     both = found.weight_error + found.integer_norm
-    factors = [found.weight_error + found.integer_norm * ROUNDINGS * UNIT, both, both * lost]
-    return np.array([factor * SPARE for factor in factors], np.float32)
+    factors = [found.weight_error + found.integer_norm * LOST_UNITS * UNIT, both, both * rounding]
+    return np.array([factor * SPARE_FACTOR for factor in factors], np.float32)
 
 
-def norms_of(dense: Dense) -> Doubles:
-    """[V]: |(w_v, b_v)| times the logit scale: rounding of a logit is bounded by it."""
+def compute_norms(dense: Dense) -> Doubles:
+    """|(w_v, b_v)| times the logit scale, [V], which bounds the rounding of a logit."""
     squares = np.einsum("vd,vd->v", dense.weight, dense.weight, dtype=np.float64)
     if dense.bias is not None:
         squares += dense.bias.astype(np.float64) ** 2
@@ -268,10 +272,10 @@ def norms_of(dense: Dense) -> Doubles:
 
 def write_certificate(folder: Path, dense: Dense, contexts: Floats, seed: int) -> GraphFiles:
     """All that certified answers need below `folder`; nothing where it cannot help, or float32 cannot hold it."""
-    if not worthwhile(dense) or not len(contexts):
+    if not is_worthwhile(dense) or not len(contexts):
         return GraphFiles()
     with np.errstate(over="ignore", invalid="ignore"):
-        found = bounds_of(dense, contexts, seed)
+        found = compute_bounds(dense, contexts, seed)
     if not found.finite:
         return GraphFiles()
     constant = found.constant.copy()
@@ -281,7 +285,7 @@ def write_certificate(folder: Path, dense: Dense, contexts: Floats, seed: int) -
         "scale": found.scale,
         "floor": np.array([found.floor], np.float32),
         "mean": found.mean,
-        "factors": factors_of(found),
+        "factors": compute_spread_factors(found),
         "constant": constant,
     }
     (folder / CERTIFICATE).write_bytes(save(arrays))

@@ -56,28 +56,28 @@ class GraphBuilder:
         return output
 
     def tensor(self, name: str, values: npt.ArrayLike) -> str:
-        """A weight: inline where it is small, else in `<name>.bin`, shared by every graph that names it.
+        """Add a weight: inline where it is small, else in `<name>.bin`, shared by every graph that names it.
 
-        A name that the graph has already stands for what it stood for.
+        A name that the graph has already keeps its values.
         """
-        if any(known.name == name for known in self.initializers):
+        if any(initializer.name == name for initializer in self.initializers):
             return name
         array = np.asarray(values)
         if is_inline(array):
             self.initializers.append(numpy_helper.from_array(array, name))
         else:
-            self.initializers.append(external(self.folder, name, array))
+            self.initializers.append(write_external_tensor(self.folder, name, array))
         return name
 
     def file(self, name: str, values: npt.ArrayLike) -> str:
-        """A weight in `<name>.bin`, however small: read by others than graphs."""
-        self.initializers.append(external(self.folder, name, np.asarray(values)))
+        """Add a weight in `<name>.bin`, however small, since compiled loops read it too."""
+        self.initializers.append(write_external_tensor(self.folder, name, np.asarray(values)))
         return name
 
     def part(self, name: str, file: str, shape: tuple[int, ...], start: int) -> str:
-        """float32 of this shape inside an existing `<file>.bin`, from its `start`-th number on; not copied."""
+        """Add float32 numbers of `shape` from number `start` on of an existing `<file>.bin`, without a copy."""
         location = {"location": f"{file}.bin", "offset": str(4 * start), "length": str(4 * math.prod(shape))}
-        self.initializers.append(at_location(name, np.dtype(np.float32), shape, location))
+        self.initializers.append(make_external_tensor(name, np.dtype(np.float32), shape, location))
         return name
 
     def save(self, name: str, inputs: Sequence[onnx.ValueInfoProto], outputs: Sequence[onnx.ValueInfoProto]) -> Path:
@@ -97,17 +97,19 @@ def is_inline(array: Array) -> bool:
     return array.nbytes <= INLINE_BYTES
 
 
-def external(folder: Path, name: str, array: Array) -> TensorProto:
-    """A tensor whose bytes are in `<name>.bin`, in a folder below where the name has one; the file is written once."""
+def write_external_tensor(folder: Path, name: str, array: Array) -> TensorProto:
+    """A tensor whose bytes are in `<name>.bin`, which is written unless it exists; `name` may hold a folder."""
     path = folder / f"{name}.bin"
     if not path.exists():
         np.ascontiguousarray(array).tofile(path)
     location = {"location": f"{name}.bin", "offset": "0", "length": str(array.nbytes)}
-    return at_location(name, array.dtype, array.shape, location)
+    return make_external_tensor(name, array.dtype, array.shape, location)
 
 
-def at_location(name: str, dtype: np.dtype[Any], shape: tuple[int, ...], location: dict[str, str]) -> TensorProto:
-    """A tensor whose bytes are elsewhere: ONNX' keys location, offset and length, in bytes."""
+def make_external_tensor(
+    name: str, dtype: np.dtype[Any], shape: tuple[int, ...], location: dict[str, str]
+) -> TensorProto:
+    """A tensor whose bytes are in another file; `location` has ONNX' keys location, offset and length, in bytes."""
     kind = helper.np_dtype_to_tensor_dtype(dtype)
     tensor = TensorProto(name=name, data_type=kind, data_location=TensorProto.EXTERNAL)
     tensor.dims.extend(shape)
@@ -116,6 +118,6 @@ def at_location(name: str, dtype: np.dtype[Any], shape: tuple[int, ...], locatio
     return tensor
 
 
-def value(name: str, kind: int, shape: Sequence[int | str]) -> onnx.ValueInfoProto:
-    """A graph input or output."""
+def make_value(name: str, kind: int, shape: Sequence[int | str]) -> onnx.ValueInfoProto:
+    """The declaration of a graph's input or output."""
     return helper.make_tensor_value_info(name, kind, list(shape))

@@ -22,9 +22,9 @@ from shortlist_models.rescored.grouped import GroupedSoftmax
 
 from shortlist_exporter.inputs.sources import Dense
 
-from .builder import GraphBuilder, GraphFiles, value
-from .dense import finish
-from .quantized import ZERO_POINT, levels, quantized_contexts
+from .builder import GraphBuilder, GraphFiles, make_value
+from .dense import add_finish
+from .quantized import ZERO_POINT, add_levels, add_quantized_contexts
 
 FLOAT, INT64, INT8, UINT8 = TensorProto.FLOAT, TensorProto.INT64, TensorProto.INT8, TensorProto.UINT8
 
@@ -34,39 +34,35 @@ Staged = CascadeSoftmax | GroupedSoftmax  # previews, int8 rows, exact rows, all
 def write_graphs(folder: Path, dense: Dense, module: CascadeSoftmax) -> GraphFiles:
     """Every graph below `folder`."""
     blocks = {"common": (0, module.common), "rare": (module.common, len(module.order))}
-    roles = {"screen": write_screen(folder, module), "fused": write_fused(folder, module)}
+    roles = {"screen": write_screen(folder, module), "fused": write_screen_and_common(folder, module)}
     for name, (start, end) in blocks.items():
         if start < end:
             roles[name] = write_block(folder, module, name, start, end)
-    return GraphFiles(roles | {"rescore": write_rescore(folder, dense, module, int8_products)})
+    return GraphFiles(roles | {"rescore": write_rescore(folder, dense, module, add_int8_products)})
 
 
 def write_screen(folder: Path, module: CascadeSoftmax) -> str:
-    """screen.onnx."""
     graph = GraphBuilder(folder)
-    screen(graph, module)
-    return graph.save("screen", [context_of(module)], screen_outputs(module)).name
+    add_screen(graph, module)
+    return graph.save("screen", [make_context_input(module)], list_screen_outputs(module)).name
 
 
-def write_fused(folder: Path, module: CascadeSoftmax) -> str:
-    """fused.onnx."""
+def write_screen_and_common(folder: Path, module: CascadeSoftmax) -> str:
     graph = GraphBuilder(folder)
-    screen(graph, module)
-    block(graph, module, "common", 0, module.common)
-    outputs = [*screen_outputs(module), value("previews", FLOAT, ["B", module.common])]
-    return graph.save("fused", [context_of(module)], outputs).name
+    add_screen(graph, module)
+    add_block(graph, module, "common", 0, module.common)
+    outputs = [*list_screen_outputs(module), make_value("previews", FLOAT, ["B", module.common])]
+    return graph.save("fused", [make_context_input(module)], outputs).name
 
 
 def write_block(folder: Path, module: CascadeSoftmax, name: str, start: int, end: int) -> str:
-    """common.onnx or rare.onnx."""
     graph = GraphBuilder(folder)
-    block(graph, module, name, start, end)
-    inputs = [value("integers", UINT8, ["B", module.projection.shape[1]]), value("row_scale", FLOAT, ["B", 1])]
-    return graph.save(name, inputs, [value("previews", FLOAT, ["B", end - start])]).name
+    add_block(graph, module, name, start, end)
+    return graph.save(name, list_integer_values(module), [make_value("previews", FLOAT, ["B", end - start])]).name
 
 
-def screen(graph: GraphBuilder, module: CascadeSoftmax) -> None:
-    """Projection, reach and tail by one product; the projection in integers."""
+def add_screen(graph: GraphBuilder, module: CascadeSoftmax) -> None:
+    """Add projection, reach and tail by one product, and the projection in integers."""
     width = module.projection.shape[1]
     columns = [module.projection.numpy(), module.reach.vector.numpy()[:, None], module.tail.vector.numpy()[:, None]]
     graph.node("MatMul", ["context", graph.tensor("screen", np.concatenate(columns, axis=1))], "all")
@@ -77,12 +73,12 @@ def screen(graph: GraphBuilder, module: CascadeSoftmax) -> None:
     for name, linear in (("reach", module.reach), ("tail", module.tail)):
         column = graph.node("Squeeze", [f"{name}_column", axis], f"{name}_product")
         graph.node("Add", [column, graph.tensor(f"{name}_offset", np.float32(linear.offset))], name)
-    integers, row_scale = quantized_contexts(graph, "projected")
+    integers, row_scale = add_quantized_contexts(graph, "projected")
     assert (integers, row_scale) == ("integers", "row_scale")
 
 
-def block(graph: GraphBuilder, module: CascadeSoftmax, name: str, start: int, end: int) -> None:
-    """`integers`, `row_scale` -> `previews` of the classes at positions `start` to `end`."""
+def add_block(graph: GraphBuilder, module: CascadeSoftmax, name: str, start: int, end: int) -> None:
+    """Add `previews` of the classes at positions `start` to `end`, from `integers` and `row_scale`."""
     weights = graph.tensor(f"{name}_preview", module.preview[start:end].numpy().T.astype(np.int8))
     by_class = graph.tensor(f"{name}_scale", module.scale[start:end, 0].numpy())
     sums = graph.node("MatMulInteger", ["integers", weights, graph.tensor("zero_point", np.uint8(ZERO_POINT))], "sums")
@@ -96,48 +92,51 @@ def block(graph: GraphBuilder, module: CascadeSoftmax, name: str, start: int, en
 
 
 def write_rescore(folder: Path, dense: Dense, module: Staged, products: Callable[[GraphBuilder, Staged], str]) -> str:
-    """rescore.onnx; the exact rows are those of rows.onnx, one copy for both. products: of int8 rows."""
+    """Write rescore.onnx; its exact rows are those of rows.onnx, one copy for both.
+
+    products: adds the products with int8 rows at `positions`, [1, n], and returns their name.
+    """
     graph = GraphBuilder(folder)
     real = Dense(dense.weight, dense.bias, dense.logit_scale, dense.soft_cap)  # positions leave padding out
     by_position = replace(real, bias=None if module.bias is None else module.bias.numpy())
     for name, shape in (("column", [-1, 1]), ("row", [1, -1]), ("flat", [-1])):
         graph.tensor(name, np.array(shape, np.int64))
     graph.node("Reshape", ["positions", "row"], "position_row")
-    by_codes = finish(graph, by_position, products(graph, module), "position_row", "_by_position", "code_")
+    by_codes = add_finish(graph, by_position, products(graph, module), "position_row", "_by_position", "code_")
     graph.node("Reshape", [by_codes, "flat"], "code_logits")
     graph.nodes.append(helper.make_node("TopK", ["code_logits", "full_view"], ["kept_logits", "kept"], axis=0))
-    kept = graph.node("Gather", ["positions", "kept"], "kept_positions")
-    graph.node("Gather", [graph.tensor("order", module.order.numpy()), kept], "ids")
-    exactly = finish(graph, real, exact_products(graph, real), graph.node("Reshape", ["ids", "row"], "id_row"))
+    kept_positions = graph.node("Gather", ["positions", "kept"], "kept_positions")
+    graph.node("Gather", [graph.tensor("order", module.order.numpy()), kept_positions], "ids")
+    exactly = add_finish(graph, real, add_exact_products(graph, real), graph.node("Reshape", ["ids", "row"], "id_row"))
     graph.node("Reshape", [exactly, "flat"], "logits")
     merged = graph.node("ScatterElements", ["code_logits", "kept", "logits"], "merged", axis=0)
     graph.node("ReduceLogSumExp", [merged, graph.tensor("first", np.array([0], np.int64))], "inside", keepdims=1)
     inputs = [
-        value("context", FLOAT, [1, dense.dim]),
-        value("positions", INT64, ["n"]),
-        value("full_view", INT64, [1]),
+        make_value("context", FLOAT, [1, dense.dim]),
+        make_value("positions", INT64, ["n"]),
+        make_value("full_view", INT64, [1]),
     ]
-    outputs = [value("ids", INT64, ["e"]), value("logits", FLOAT, ["e"]), value("inside", FLOAT, [1])]
+    outputs = [make_value("ids", INT64, ["e"]), make_value("logits", FLOAT, ["e"]), make_value("inside", FLOAT, [1])]
     return graph.save("rescore", inputs, outputs).name
 
 
-def exact_products(graph: GraphBuilder, dense: Dense) -> str:
-    """[1, e]: the weights of `ids` times the context."""
+def add_exact_products(graph: GraphBuilder, dense: Dense) -> str:
+    """Add the exact rows of `ids` times the context, [1, e]."""
     rows = graph.node("Gather", [graph.tensor("weight", dense.weight), "ids"], "rows")
     products = graph.node("MatMul", [rows, graph.node("Reshape", ["context", "column"], "context_column")], "exact")
     return graph.node("Reshape", [products, "row"], "exact_products")
 
 
-def int8_products(graph: GraphBuilder, module: Staged) -> str:
-    """[1, n]: the int8 rows at `positions` times the context in int8. Equals `products` of the module without bias.
+def add_int8_products(graph: GraphBuilder, module: Staged) -> str:
+    """Add the int8 rows at `positions` times the context in int8, [1, n]; equals `multiply_codes` without bias.
 
     The gathered rows are the left factor: a right one that is no constant would be packed anew for every query.
     """
-    codes = graph.tensor("codes", unsigned_codes(module))
-    rounded, row_scale = levels(graph, "context")
-    signed = graph.node("Cast", [graph.node("Reshape", [rounded, "column"], "levels_column")], "signed", to=INT8)
-    gathered = graph.node("Gather", [codes, "positions"], "gathered")
-    sums = graph.node("MatMulInteger", [gathered, signed, graph.tensor("zero_point", np.uint8(ZERO_POINT))], "sums")
+    codes = graph.tensor("codes", shift_codes(module))
+    levels_name, row_scale = add_levels(graph, "context")
+    signed = graph.node("Cast", [graph.node("Reshape", [levels_name, "column"], "levels_column")], "signed", to=INT8)
+    rows = graph.node("Gather", [codes, "positions"], "gathered")
+    sums = graph.node("MatMulInteger", [rows, signed, graph.tensor("zero_point", np.uint8(ZERO_POINT))], "sums")
     numbers = graph.node("Reshape", [graph.node("Cast", [sums], "float_sums", to=FLOAT), "row"], "numbers")
     by_class = graph.node(
         "Gather", [graph.tensor("code_scale", module.code_scale[:, 0].numpy()), "positions"], "scales"
@@ -145,22 +144,20 @@ def int8_products(graph: GraphBuilder, module: Staged) -> str:
     return graph.node("Mul", [graph.node("Mul", [numbers, by_class], "by_class"), row_scale], "code_products")
 
 
-def unsigned_codes(module: Staged) -> npt.NDArray[np.uint8]:
-    """The int8 rows [m, d] around `ZERO_POINT`."""
+def shift_codes(module: Staged) -> npt.NDArray[np.uint8]:
+    """The int8 rows [m, d] as uint8 around `ZERO_POINT`."""
     codes: npt.NDArray[np.uint8] = (module.codes.numpy() + ZERO_POINT).astype(np.uint8)
     return codes
 
 
-def context_of(module: Staged) -> onnx.ValueInfoProto:
-    """The input of screen.onnx and fused.onnx."""
-    return value("context", FLOAT, ["B", module.projection.shape[0]])
+def make_context_input(module: Staged) -> onnx.ValueInfoProto:
+    return make_value("context", FLOAT, ["B", module.projection.shape[0]])
 
 
-def screen_outputs(module: CascadeSoftmax) -> list[onnx.ValueInfoProto]:
-    """The outputs of screen.onnx."""
-    return [
-        value("integers", UINT8, ["B", module.projection.shape[1]]),
-        value("row_scale", FLOAT, ["B", 1]),
-        value("reach", FLOAT, ["B"]),
-        value("tail", FLOAT, ["B"]),
-    ]
+def list_integer_values(module: Staged) -> list[onnx.ValueInfoProto]:
+    """`integers` and `row_scale`: the projected context in uint8, and its scale."""
+    return [make_value("integers", UINT8, ["B", module.projection.shape[1]]), make_value("row_scale", FLOAT, ["B", 1])]
+
+
+def list_screen_outputs(module: CascadeSoftmax) -> list[onnx.ValueInfoProto]:
+    return [*list_integer_values(module), make_value("reach", FLOAT, ["B"]), make_value("tail", FLOAT, ["B"])]

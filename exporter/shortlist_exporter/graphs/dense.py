@@ -10,13 +10,13 @@ from shortlist.bundle.manifest import RawArray
 
 from shortlist_exporter.inputs.sources import Dense
 
-from .builder import GraphBuilder, GraphFiles, is_inline, value
+from .builder import GraphBuilder, GraphFiles, is_inline, make_value
 
 
-def finish(
+def add_finish(
     graph: GraphBuilder, dense: Dense, products: str, ids: str | None = None, suffix: str = "", stage: str = ""
 ) -> str:
-    """Bias, logit scale, soft-cap and padding on `products` [B, V], or [B, n] of classes `ids`; names the result.
+    """Add bias, logit scale, soft-cap and padding to `products` [B, V], or [B, n] of classes `ids`; returns a name.
 
     suffix: of the bias' file, where layers of several graphs share a folder. stage: before the names of nodes, where
     one graph does this twice.
@@ -24,7 +24,7 @@ def finish(
     logits = products
     if dense.bias is not None:
         bias = graph.tensor(f"bias{suffix}", dense.bias)
-        added = bias if ids is None else gathered(graph, bias, ids, stage)
+        added = bias if ids is None else add_gather(graph, bias, ids, stage)
         logits = graph.node("Add", [logits, added], f"{stage}biased")
     if dense.logit_scale != 1.0:
         scale = graph.tensor("logit_scale", np.float32(dense.logit_scale))
@@ -34,25 +34,25 @@ def finish(
         bounded = graph.node("Tanh", [graph.node("Div", [logits, cap], f"{stage}over_cap")], f"{stage}bounded")
         logits = graph.node("Mul", [bounded, cap], f"{stage}capped")
     if dense.padded.size:
-        padding = graph.tensor("padding", padding_of(dense))
-        added = padding if ids is None else gathered(graph, padding, ids, stage)
+        padding = graph.tensor("padding", make_padding(dense))
+        added = padding if ids is None else add_gather(graph, padding, ids, stage)
         logits = graph.node("Add", [logits, added], f"{stage}padded")
     return logits
 
 
-def padding_of(dense: Dense) -> np.ndarray[tuple[int], np.dtype[np.float32]]:
+def make_padding(dense: Dense) -> np.ndarray[tuple[int], np.dtype[np.float32]]:
     """[V]: -inf at rows that are no class, else 0."""
     padding = np.zeros(dense.classes, np.float32)
     padding[dense.padded] = -np.inf
     return padding
 
 
-def gathered(graph: GraphBuilder, tensor: str, ids: str, stage: str = "") -> str:
-    """`tensor` [V] at `ids` [B, n]."""
+def add_gather(graph: GraphBuilder, tensor: str, ids: str, stage: str = "") -> str:
+    """Add a gather of `tensor` [V] at `ids` [B, n]; returns its name."""
     return graph.node("Gather", [tensor, ids], f"{stage}{tensor}_of_ids")
 
 
-def named_logits(graph: GraphBuilder, result: str) -> None:
+def name_logits(graph: GraphBuilder, result: str) -> None:
     """Give the graph's result the name `logits`."""
     graph.node("Identity", [result], "logits")
 
@@ -61,11 +61,11 @@ def write_dense(folder: Path, dense: Dense) -> GraphFiles:
     """dense.onnx: `context` [B, d] -> `logits` [B, V]; weights by column, which products over one row need."""
     graph = GraphBuilder(folder)
     columns = graph.tensor("columns", dense.weight.T)
-    named_logits(graph, finish(graph, dense, graph.node("MatMul", ["context", columns], "products")))
+    name_logits(graph, add_finish(graph, dense, graph.node("MatMul", ["context", columns], "products")))
     path = graph.save(
         "dense",
-        [value("context", TensorProto.FLOAT, ["B", dense.dim])],
-        [value("logits", TensorProto.FLOAT, ["B", dense.classes])],
+        [make_value("context", TensorProto.FLOAT, ["B", dense.dim])],
+        [make_value("logits", TensorProto.FLOAT, ["B", dense.classes])],
     )
     return GraphFiles({"dense": path.name})
 
@@ -76,18 +76,18 @@ def write_rows(folder: Path, dense: Dense) -> GraphFiles:
     rows = graph.node("Gather", [graph.tensor("weight", dense.weight), "ids"], "rows")
     last = graph.tensor("last_axis", np.array([2], np.int64))
     products = graph.node("MatMul", [rows, graph.node("Unsqueeze", ["context", last], "column")], "product_columns")
-    named_logits(graph, finish(graph, dense, graph.node("Squeeze", [products, last], "products"), "ids"))
+    name_logits(graph, add_finish(graph, dense, graph.node("Squeeze", [products, last], "products"), "ids"))
     path = graph.save(
         "rows",
-        [value("context", TensorProto.FLOAT, ["B", dense.dim]), value("ids", TensorProto.INT64, ["B", "n"])],
-        [value("logits", TensorProto.FLOAT, ["B", "n"])],
+        [make_value("context", TensorProto.FLOAT, ["B", dense.dim]), make_value("ids", TensorProto.INT64, ["B", "n"])],
+        [make_value("logits", TensorProto.FLOAT, ["B", "n"])],
     )
-    return GraphFiles({"rows": path.name}, exact_arrays(dense))
+    return GraphFiles({"rows": path.name}, describe_arrays(dense))
 
 
-def exact_arrays(dense: Dense) -> dict[str, RawArray]:
+def describe_arrays(dense: Dense) -> dict[str, RawArray]:
     """What loops read in the place of rows.onnx; nothing of layers so small that graphs hold their biases."""
-    padding = padding_of(dense)
+    padding = make_padding(dense)
     if is_inline(padding):
         return {}
     arrays = {"exact_weight": RawArray.describe("weight.bin", dense.weight)}

@@ -20,9 +20,9 @@ from torch import Tensor
 
 from shortlist_exporter.inputs.sources import Dense
 
-from .builder import GraphBuilder, GraphFiles, is_inline, value
-from .cascade import Staged, context_of, unsigned_codes, write_rescore
-from .quantized import ZERO_POINT, quantized_contexts
+from .builder import GraphBuilder, GraphFiles, is_inline, make_value
+from .cascade import Staged, list_integer_values, make_context_input, shift_codes, write_rescore
+from .quantized import ZERO_POINT, add_quantized_contexts
 
 FLOAT = TensorProto.FLOAT
 
@@ -32,15 +32,15 @@ def write_graphs(folder: Path, dense: Dense, module: GroupedSoftmax) -> GraphFil
     roles = {
         "screen": write_screen(folder, module),
         "previews": write_previews(folder, module),
-        "fused": write_fused(folder, module),
-        "rescore": write_rescore(folder, dense, module, code_products),
+        "fused": write_screen_and_previews(folder, module),
+        "rescore": write_rescore(folder, dense, module, add_code_products),
     }
-    return GraphFiles(roles, loop_arrays(dense, module))
+    return GraphFiles(roles, describe_arrays(dense, module))
 
 
-def loop_arrays(dense: Dense, module: GroupedSoftmax) -> dict[str, RawArray]:
+def describe_arrays(dense: Dense, module: GroupedSoftmax) -> dict[str, RawArray]:
     """int8 rows [m, d] and exact rows [V, d]; nothing of layers so small that graphs hold them."""
-    codes = unsigned_codes(module)
+    codes = shift_codes(module)
     if is_inline(codes) or is_inline(dense.weight):
         return {}
     return {
@@ -50,58 +50,50 @@ def loop_arrays(dense: Dense, module: GroupedSoftmax) -> dict[str, RawArray]:
 
 
 def write_screen(folder: Path, module: GroupedSoftmax) -> str:
-    """screen.onnx."""
     graph = GraphBuilder(folder)
-    screen(graph, module)
-    integers = [
-        value("integers", TensorProto.UINT8, ["B", module.projection.shape[1]]),
-        value("row_scale", FLOAT, ["B", 1]),
-    ]
-    return graph.save("screen", [context_of(module)], [*integers, *screen_outputs(module)]).name
+    add_screen(graph, module)
+    outputs = [*list_integer_values(module), *list_screen_outputs(module)]
+    return graph.save("screen", [make_context_input(module)], outputs).name
 
 
 def write_previews(folder: Path, module: GroupedSoftmax) -> str:
-    """previews.onnx."""
     graph = GraphBuilder(folder)
-    previews(graph, module)
-    inputs = [
-        value("integers", TensorProto.UINT8, ["B", module.projection.shape[1]]),
-        value("row_scale", FLOAT, ["B", 1]),
-    ]
-    return graph.save("previews", inputs, [previews_of(module)]).name
+    add_previews(graph, module)
+    return graph.save("previews", list_integer_values(module), [make_previews_output(module)]).name
 
 
-def write_fused(folder: Path, module: GroupedSoftmax) -> str:
-    """fused.onnx."""
+def write_screen_and_previews(folder: Path, module: GroupedSoftmax) -> str:
     graph = GraphBuilder(folder)
-    screen(graph, module)
-    previews(graph, module)
-    return graph.save("fused", [context_of(module)], [*screen_outputs(module), previews_of(module)]).name
+    add_screen(graph, module)
+    add_previews(graph, module)
+    return graph.save(
+        "fused", [make_context_input(module)], [*list_screen_outputs(module), make_previews_output(module)]
+    ).name
 
 
-def screen(graph: GraphBuilder, module: GroupedSoftmax) -> None:
-    """Projection and tail by one product; the projection in integers; the scores of groups and blocks."""
+def add_screen(graph: GraphBuilder, module: GroupedSoftmax) -> None:
+    """Add projection and tail by one product, the projection in integers, and the scores of groups and blocks."""
     columns = [module.projection.numpy(), module.tail.vector.numpy()[:, None]]
     graph.node("MatMul", ["context", graph.tensor("screen", np.concatenate(columns, axis=1))], "all")
     sizes = graph.tensor("sizes", np.array([module.projection.shape[1], 1], np.int64))
     graph.nodes.append(helper.make_node("Split", ["all", sizes], ["projected", "tail_column"], axis=1))
     column = graph.node("Squeeze", ["tail_column", graph.tensor("last", np.array([1], np.int64))], "tail_product")
     graph.node("Add", [column, graph.tensor("tail_offset", np.float32(module.tail.offset))], "tail")
-    integers, row_scale = quantized_contexts(graph, "projected")
+    integers, row_scale = add_quantized_contexts(graph, "projected")
     bounds = (("starts", 0), ("ends", module.groups.codes.shape[1]), ("columns", 1))
     first = [graph.tensor(f"centre_{name}", np.array([number], np.int64)) for name, number in bounds]
     compared = graph.node("Slice", [integers, *first], "compared")
     for name, centres in (("scores", module.groups), ("block_scores", module.blocks)):
-        products = by_class(graph, compared, f"{name}_centre", centres.codes, centres.scale)
-        scaled = graph.node("Mul", [products, row_scale], f"{name}_products")
-        graph.node("Add", [scaled, graph.tensor(f"{name}_reach", centres.reach.numpy())], name)
+        products = add_scaled_products(graph, compared, f"{name}_centre", centres.codes, centres.scale)
+        scaled_products = graph.node("Mul", [products, row_scale], f"{name}_products")
+        graph.node("Add", [scaled_products, graph.tensor(f"{name}_reach", centres.reach.numpy())], name)
 
 
-def previews(graph: GraphBuilder, module: GroupedSoftmax) -> None:
-    """`integers`, `row_scale` -> `previews`: products of the first columns, in int8, and of the others, in 2 bits."""
+def add_previews(graph: GraphBuilder, module: GroupedSoftmax) -> None:
+    """Add `previews` from `integers` and `row_scale`: products of the int8 columns, and of those in 2 bits."""
     wide, fine = module.preview.shape[1], module.fine.shape[1]
     if not fine:
-        found = by_class(graph, "integers", "preview", module.preview, module.scale)
+        sums = add_scaled_products(graph, "integers", "preview", module.preview, module.scale)
     else:
         sizes = graph.tensor("column_sizes", np.array([wide, fine], np.int64))
         graph.nodes.append(helper.make_node("Split", ["integers", sizes], ["first", "others"], axis=1))
@@ -109,15 +101,18 @@ def previews(graph: GraphBuilder, module: GroupedSoftmax) -> None:
             ("first", "preview", module.preview, module.scale),
             ("others", "fine", module.fine, module.fine_scale),
         )
-        found = graph.node("Add", [by_class(graph, *part) for part in parts], "products")
+        sums = graph.node("Add", [add_scaled_products(graph, *part) for part in parts], "products")
     if module.bias is not None:
         in_units = graph.node("Div", [graph.tensor("preview_bias", module.bias.numpy()), "row_scale"], "bias_in_units")
-        found = graph.node("Add", [found, in_units], "biased")
-    graph.node("Identity", [found], "previews")
+        sums = graph.node("Add", [sums, in_units], "biased")
+    graph.node("Identity", [sums], "previews")
 
 
-def by_class(graph: GraphBuilder, integers: str, name: str, weights: Tensor, scale: Tensor) -> str:
-    """[B, C] uint8 times `weights` [m, C] whole numbers -127..127 times `scale` [m, 1], as float32 [B, m]."""
+def add_scaled_products(graph: GraphBuilder, integers: str, name: str, weights: Tensor, scale: Tensor) -> str:
+    """Add `integers` [B, C] uint8 times `weights` [m, C], whole numbers -127..127, times `scale` [m, 1].
+
+    Float32 [B, m].
+    """
     columns, zero_point = (
         graph.tensor(name, weights.numpy().T.astype(np.int8)),
         graph.tensor("zero_point", np.uint8(ZERO_POINT)),
@@ -127,24 +122,27 @@ def by_class(graph: GraphBuilder, integers: str, name: str, weights: Tensor, sca
     return graph.node("Mul", [numbers, graph.tensor(f"{name}_scale", scale[:, 0].numpy())], f"{name}_products")
 
 
-def code_products(graph: GraphBuilder, module: Staged) -> str:
-    """[1, n]: the int8 rows at `positions` times the context as it is, which loops take in two digits of int8."""
-    codes = graph.tensor("codes", unsigned_codes(module))
-    gathered = graph.node("Gather", [codes, "positions"], "gathered")
+def add_code_products(graph: GraphBuilder, module: Staged) -> str:
+    """Add the int8 rows at `positions` times the context in float32, [1, n]; loops take it in two digits of int8."""
+    codes = graph.tensor("codes", shift_codes(module))
+    rows = graph.node("Gather", [codes, "positions"], "gathered")
     one, zero_point = graph.tensor("one", np.float32(1)), graph.tensor("zero_point", np.uint8(ZERO_POINT))
-    numbers = graph.node("DequantizeLinear", [gathered, one, zero_point], "whole_numbers")
+    numbers = graph.node("DequantizeLinear", [rows, one, zero_point], "whole_numbers")
     scale = graph.node("Gather", [graph.tensor("code_scale", module.code_scale.numpy()), "positions"], "scales")
     rows = graph.node("Mul", [numbers, scale], "code_rows")  # before the product, which would overflow
     products = graph.node("MatMul", [rows, graph.node("Reshape", ["context", "column"], "code_column")], "by_codes")
     return graph.node("Reshape", [products, "row"], "code_products")
 
 
-def previews_of(module: GroupedSoftmax) -> onnx.ValueInfoProto:
-    """The output of previews.onnx."""
-    return value("previews", FLOAT, ["B", len(module.order)])
+def make_previews_output(module: GroupedSoftmax) -> onnx.ValueInfoProto:
+    return make_value("previews", FLOAT, ["B", len(module.order)])
 
 
-def screen_outputs(module: GroupedSoftmax) -> list[onnx.ValueInfoProto]:
-    """What a row's groups and blocks are chosen by, and its tail."""
-    scores = value("scores", FLOAT, ["B", len(module.groups.reach)])
-    return [scores, value("block_scores", FLOAT, ["B", len(module.blocks.reach)]), value("tail", FLOAT, ["B"])]
+def list_screen_outputs(module: GroupedSoftmax) -> list[onnx.ValueInfoProto]:
+    """Scores of groups and blocks, and the tail."""
+    scores = make_value("scores", FLOAT, ["B", len(module.groups.reach)])
+    return [
+        scores,
+        make_value("block_scores", FLOAT, ["B", len(module.blocks.reach)]),
+        make_value("tail", FLOAT, ["B"]),
+    ]

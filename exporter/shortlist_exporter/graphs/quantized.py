@@ -9,39 +9,42 @@ from onnx import TensorProto
 from .builder import GraphBuilder
 
 ZERO_POINT = 128  # int8 products want one unsigned side: contexts are stored as round(p / scale) + 128
-TINY = np.float32(1e-30)  # a zero context must not divide by zero, nor what is divided by its scale overflow
+LEAST_PEAK = np.float32(1e-30)  # a zero context must not divide by zero, nor what is divided by its scale overflow
 
 FloatArray = npt.NDArray[np.float32]
 
 
-def quantized_products(
+def add_quantized_products(
     graph: GraphBuilder, projected: str, preview: FloatArray, scale: FloatArray, suffix: str = ""
 ) -> str:
-    """[B, W] -> [B, n] through int8: each context vector has its own scale, so that neighbours change nothing.
+    """Add products [B, n] of `projected` [B, W] in int8; each context has its own scale, so others do not change it.
 
-    preview: [n, W] integers -127..127. scale: [n, 1] or [n], each class's. suffix: told apart by, in a shared folder.
+    preview: [n, W] integers -127..127. scale: [n, 1] or [n], of each class. suffix: of the files' names, where
+    several graphs share a folder.
     """
     zero_point = graph.tensor("zero_point", np.uint8(ZERO_POINT))
-    integers, row_scale = quantized_contexts(graph, projected)
+    integers, row_scale = add_quantized_contexts(graph, projected)
     weights = graph.tensor(f"preview{suffix}", preview.T.astype(np.int8))
     sums = graph.node("MatMulInteger", [integers, weights, zero_point], "sums")
     by_class = graph.tensor(f"class_scale{suffix}", scale.reshape(-1))
-    scaled = graph.node("Mul", [graph.node("Cast", [sums], "float_sums", to=TensorProto.FLOAT), by_class], "by_class")
-    return graph.node("Mul", [scaled, row_scale], "products")
+    scaled_sums = graph.node(
+        "Mul", [graph.node("Cast", [sums], "float_sums", to=TensorProto.FLOAT), by_class], "by_class"
+    )
+    return graph.node("Mul", [scaled_sums, row_scale], "products")
 
 
-def quantized_contexts(graph: GraphBuilder, projected: str) -> tuple[str, str]:
-    """`projected` [B, W] as uint8 around 128, and its scale [B, 1]. Equals `quantize_rows` of the torch module."""
-    rounded, scale = levels(graph, projected)
-    shifted = graph.node("Add", [rounded, graph.tensor("shift", np.float32(ZERO_POINT))], "shifted")
+def add_quantized_contexts(graph: GraphBuilder, projected: str) -> tuple[str, str]:
+    """Add `projected` [B, W] as uint8 around 128, and its scale [B, 1]; equals `quantize_rows` of the torch module."""
+    levels_name, scale = add_levels(graph, projected)
+    shifted = graph.node("Add", [levels_name, graph.tensor("shift", np.float32(ZERO_POINT))], "shifted")
     return graph.node("Cast", [shifted], "integers", to=TensorProto.UINT8), scale
 
 
-def levels(graph: GraphBuilder, projected: str) -> tuple[str, str]:
-    """`projected` [B, W] as whole numbers -127..127 in float32, and its scale [B, 1]."""
+def add_levels(graph: GraphBuilder, projected: str) -> tuple[str, str]:
+    """Add `projected` [B, W] as whole numbers -127..127 in float32, and its scale [B, 1]."""
     axis = graph.tensor("axis", np.array([1], np.int64))
     peak = graph.node("ReduceMax", [graph.node("Abs", [projected], "size"), axis], "peak", keepdims=1)
-    tiny = graph.tensor("tiny", TINY)
+    tiny = graph.tensor("tiny", LEAST_PEAK)
     scale = graph.node(
         "Div", [graph.node("Max", [peak, tiny], "safe_peak"), graph.tensor("levels", np.float32(127))], "row_scale"
     )

@@ -25,11 +25,11 @@ from shortlist_models.svd import Basis
 
 from shortlist_exporter.inputs.sources import Dense
 
-from .builder import GraphBuilder, GraphFiles, value
-from .dense import finish, named_logits
-from .quantized import quantized_products
+from .builder import GraphBuilder, GraphFiles, make_value
+from .dense import add_finish, name_logits
+from .quantized import add_quantized_products
 
-SETS = "sets"
+SETS_FILE = "sets"
 Ids = npt.NDArray[np.int64]
 Ends = tuple[str, str, str]  # names of a start, an end and an axis: what Slice wants
 
@@ -44,47 +44,47 @@ def write_graphs(folder: Path, dense: Dense, module: ScreenedSoftmax) -> GraphFi
     sets = [ids.numpy() for ids in module.sets]
     if module.second_stage is None:
         write_weights(below, dense, sets)
-        arrays = loop_arrays(dense, module)
-        roles["fused"] = f"clusters/{write_fused(below, dense, module)}"
-        roles["any"] = f"clusters/{write_any(below, dense, module)}"
+        arrays = describe_arrays(dense, module)
+        roles["fused"] = f"clusters/{write_screen_and_cluster(below, dense, module)}"
+        roles["any"] = f"clusters/{write_any_cluster(below, dense, module)}"
     start = 0
     for number, ids in enumerate(sets):
         name = f"{number:04d}"
         if module.second_stage is None:
-            file = write_cluster(below, name, part_of(dense, ids), start)
+            file = write_cluster(below, name, select_classes(dense, ids), start)
         else:
-            file = write_preview(below, name, dense, module, ids)
+            file = write_cluster_preview(below, name, dense, module, ids)
         roles[f"cluster-{name}"] = f"clusters/{file}"
         start += len(ids)
     return GraphFiles(roles, arrays)
 
 
-def loop_arrays(dense: Dense, module: ScreenedSoftmax) -> dict[str, RawArray]:
+def describe_arrays(dense: Dense, module: ScreenedSoftmax) -> dict[str, RawArray]:
     """The screen by column [d, r], and sets.bin, in which clusters of different sizes lie end to end."""
-    numbers = rows_of(dense) * sum(len(ids) for ids in module.sets)
+    numbers = count_weight_rows(dense) * sum(len(ids) for ids in module.sets)
     columns = RawArray.describe("clusters/screen.bin", module.vectors.numpy().T)
     return {
         "screen_columns": columns,
-        "screen_sets": RawArray(file=f"clusters/{SETS}.bin", dtype="float32", shape=(numbers,)),
+        "screen_sets": RawArray(file=f"clusters/{SETS_FILE}.bin", dtype="float32", shape=(numbers,)),
     }
 
 
 def write_weights(folder: Path, dense: Dense, sets: list[Ids]) -> None:
-    """sets.bin: every cluster's weights [d, n] and, where there is a bias, that [1, n], end to end."""
-    with (folder / f"{SETS}.bin").open("wb") as file:
+    """Write sets.bin: every cluster's weights [d, n] and, where there is one, its bias [1, n], end to end."""
+    with (folder / f"{SETS_FILE}.bin").open("wb") as file:
         for ids in sets:
             np.ascontiguousarray(dense.weight[ids].T).tofile(file)
             if dense.bias is not None:
                 dense.bias[ids].tofile(file)
 
 
-def rows_of(dense: Dense) -> int:
-    """Rows of a cluster's weights in sets.bin."""
+def count_weight_rows(dense: Dense) -> int:
+    """How many rows a cluster's weights have in sets.bin: d, and one where there is a bias."""
     return dense.dim + (dense.bias is not None)
 
 
-def with_one(graph: GraphBuilder, dense: Dense) -> str:
-    """The context [B, d], and a 1 where the weights have a row for the bias."""
+def add_one(graph: GraphBuilder, dense: Dense) -> str:
+    """Add a 1 to the context [B, d] where the weights have a row for the bias; returns the name."""
     if dense.bias is None:
         return "context"
     after = graph.tensor("after", np.array([0, 0, 0, 1], np.int64))
@@ -92,109 +92,114 @@ def with_one(graph: GraphBuilder, dense: Dense) -> str:
 
 
 def write_screen(folder: Path, module: ScreenedSoftmax) -> str:
-    """screen.onnx."""
     graph = GraphBuilder(folder)
     graph.node("MatMul", ["context", graph.tensor("screen", module.vectors.numpy().T)], "scores")
     clusters, dim = module.vectors.shape
-    context = value("context", TensorProto.FLOAT, ["B", dim])
-    return graph.save("screen", [context], [value("scores", TensorProto.FLOAT, ["B", clusters])]).name
+    context = make_value("context", TensorProto.FLOAT, ["B", dim])
+    return graph.save("screen", [context], [make_value("scores", TensorProto.FLOAT, ["B", clusters])]).name
 
 
 def write_tail(folder: Path, dense: Dense, basis: Basis) -> str:
-    """tail.onnx: `context` [B, d] -> `logits` [B, V] of low rank (paper, appendix A.3)."""
+    """Write tail.onnx: `context` [B, d] -> `logits` [B, V] of low rank (paper, appendix A.3)."""
     graph = GraphBuilder(folder)
     projected = graph.node("MatMul", ["context", graph.tensor("tail_projection", basis.projection.numpy())], "p")
     products = graph.node("MatMul", [projected, graph.tensor("tail", basis.preview.numpy().T)], "products")
-    named_logits(graph, finish(graph, dense, products))
-    context = value("context", TensorProto.FLOAT, ["B", dense.dim])
-    return graph.save("tail", [context], [value("logits", TensorProto.FLOAT, ["B", dense.classes])]).name
+    name_logits(graph, add_finish(graph, dense, products))
+    context = make_value("context", TensorProto.FLOAT, ["B", dense.dim])
+    return graph.save("tail", [context], [make_value("logits", TensorProto.FLOAT, ["B", dense.classes])]).name
 
 
-def write_cluster(folder: Path, name: str, own: Dense, start: int) -> str:
-    """A cluster's classes, `own`, exactly scored over weights that begin at the `start`-th class of sets.bin."""
+def write_cluster(folder: Path, name: str, layer: Dense, start: int) -> str:
+    """Write the graph that scores a cluster's `layer` exactly; its weights begin at class `start` of sets.bin."""
     graph = GraphBuilder(folder)
-    weight = graph.part(f"weight-{name}", SETS, (rows_of(own), own.classes), start * rows_of(own))
-    add_best(graph, own, graph.node("MatMul", [with_one(graph, own), weight], "products"))
-    inputs = [value("context", TensorProto.FLOAT, ["B", own.dim]), value("k", TensorProto.INT64, [1])]
-    return graph.save(name, inputs, cluster_outputs(own.classes)).name
+    weight = graph.part(
+        f"weight-{name}", SETS_FILE, (count_weight_rows(layer), layer.classes), start * count_weight_rows(layer)
+    )
+    add_best_of_cluster(graph, layer, graph.node("MatMul", [add_one(graph, layer), weight], "products"))
+    inputs = [make_value("context", TensorProto.FLOAT, ["B", layer.dim]), make_value("k", TensorProto.INT64, [1])]
+    return graph.save(name, inputs, list_cluster_outputs(layer.classes)).name
 
 
-def cluster_outputs(classes: int | str) -> list[Any]:
-    """Of a cluster of so many classes."""
+def list_cluster_outputs(classes: int | str) -> list[Any]:
+    """The outputs of a cluster's graph."""
     return [
-        value("logits", TensorProto.FLOAT, ["B", classes]),
-        value("top_logits", TensorProto.FLOAT, ["B", "k"]),
-        value("top_index", TensorProto.INT64, ["B", "k"]),
-        value("log_normalizer", TensorProto.FLOAT, ["B"]),
+        make_value("logits", TensorProto.FLOAT, ["B", classes]),
+        make_value("top_logits", TensorProto.FLOAT, ["B", "k"]),
+        make_value("top_index", TensorProto.INT64, ["B", "k"]),
+        make_value("log_normalizer", TensorProto.FLOAT, ["B"]),
     ]
 
 
-def write_fused(folder: Path, dense: Dense, module: ScreenedSoftmax) -> str:
-    """fused.onnx: the best cluster's weights are sliced out of all, so that one call does what two would."""
+def write_screen_and_cluster(folder: Path, dense: Dense, module: ScreenedSoftmax) -> str:
+    """Write fused.onnx: the best cluster's weights are sliced out of all, so that one call does what two would."""
     graph = GraphBuilder(folder)
     offsets = np.cumsum([0, *(len(ids) for ids in module.sets)]).astype(np.int64)
     graph.node("MatMul", ["context", graph.file("screen", module.vectors.numpy().T)], "scores")
     two = graph.tensor("two", np.array([min(2, len(module.sets))], np.int64))
     graph.nodes.append(helper.make_node("TopK", ["scores", two], ["best_scores", "best_clusters"]))
     graph.node("Gather", ["best_clusters", graph.tensor("best", np.array(0, np.int64))], "cluster", axis=1)
-    add_sliced(graph, dense, int(offsets[-1]), bounds(graph, "weight", offsets * rows_of(dense)))
-    inputs = [value("context", TensorProto.FLOAT, [1, dense.dim]), value("k", TensorProto.INT64, [1])]
+    add_sliced_cluster(
+        graph, dense, int(offsets[-1]), add_slice_ends(graph, "weight", offsets * count_weight_rows(dense))
+    )
+    inputs = [make_value("context", TensorProto.FLOAT, [1, dense.dim]), make_value("k", TensorProto.INT64, [1])]
     best = [min(2, len(module.sets))]
     outputs = [
-        value("best_scores", TensorProto.FLOAT, [1, *best]),
-        value("best_clusters", TensorProto.INT64, [1, *best]),
+        make_value("best_scores", TensorProto.FLOAT, [1, *best]),
+        make_value("best_clusters", TensorProto.INT64, [1, *best]),
     ]
-    return graph.save("fused", inputs, outputs + cluster_outputs("n")).name
+    return graph.save("fused", inputs, outputs + list_cluster_outputs("n")).name
 
 
-def write_any(folder: Path, dense: Dense, module: ScreenedSoftmax) -> str:
-    """any.onnx: a cluster's weights, told by its first and last class, are sliced out of all."""
+def write_any_cluster(folder: Path, dense: Dense, module: ScreenedSoftmax) -> str:
+    """Write any.onnx: a cluster's weights, given by its first and last class, are sliced out of all."""
     graph = GraphBuilder(folder)
-    size = graph.tensor("rows", np.array([rows_of(dense)], np.int64))
+    size = graph.tensor("rows", np.array([count_weight_rows(dense)], np.int64))
     first, last = (graph.node("Mul", [end, size], f"weight_{end}") for end in ("first", "last"))
     zero = graph.tensor("zero", np.array([0], np.int64))
-    add_sliced(graph, dense, sum(len(ids) for ids in module.sets), (first, last, zero))
-    inputs = [value("context", TensorProto.FLOAT, ["B", dense.dim])]
-    inputs += [value(name, TensorProto.INT64, [1]) for name in ("first", "last", "k")]
-    return graph.save("any", inputs, cluster_outputs("n")).name
+    add_sliced_cluster(graph, dense, sum(len(ids) for ids in module.sets), (first, last, zero))
+    inputs = [make_value("context", TensorProto.FLOAT, ["B", dense.dim])]
+    inputs += [make_value(name, TensorProto.INT64, [1]) for name in ("first", "last", "k")]
+    return graph.save("any", inputs, list_cluster_outputs("n")).name
 
 
-def add_sliced(graph: GraphBuilder, dense: Dense, classes: int, ends: Ends) -> None:
-    """Nodes `context`, `k` -> `logits` and the best of them, of the weights of all sets' classes between these ends."""
-    weights = graph.part(SETS, SETS, (classes * rows_of(dense),), 0)
+def add_sliced_cluster(graph: GraphBuilder, dense: Dense, classes: int, ends: Ends) -> None:
+    """Add `logits` and the best of them for `context` and `k`, of the weights between `ends` in sets.bin."""
+    weights = graph.part(SETS_FILE, SETS_FILE, (classes * count_weight_rows(dense),), 0)
     flat = graph.node("Slice", [weights, *ends], "flat")
-    shape = graph.tensor("shape", np.array([rows_of(dense), -1], np.int64))
+    shape = graph.tensor("shape", np.array([count_weight_rows(dense), -1], np.int64))
     columns = graph.node("Reshape", [flat, shape], "columns")
-    add_best(graph, dense, graph.node("MatMul", [with_one(graph, dense), columns], "products"))
+    add_best_of_cluster(graph, dense, graph.node("MatMul", [add_one(graph, dense), columns], "products"))
 
 
-def add_best(graph: GraphBuilder, dense: Dense, products: str) -> None:
-    """Nodes `products`, which hold the bias -> `logits`, `top_logits`, `top_index`, `log_normalizer`."""
-    named_logits(graph, finish(graph, Dense(dense.weight, None, dense.logit_scale, dense.soft_cap), products))
+def add_best_of_cluster(graph: GraphBuilder, dense: Dense, products: str) -> None:
+    """Add `logits`, `top_logits`, `top_index`, `log_normalizer` of `products`, which hold the bias."""
+    name_logits(graph, add_finish(graph, Dense(dense.weight, None, dense.logit_scale, dense.soft_cap), products))
     graph.nodes.append(helper.make_node("TopK", ["logits", "k"], ["top_logits", "top_index"]))
     axis = graph.tensor("axis", np.array([1], np.int64))
     graph.node("ReduceLogSumExp", ["logits", axis], "log_normalizer", keepdims=0)
 
 
-def bounds(graph: GraphBuilder, what: str, offsets: Ids) -> Ends:
-    """The chosen cluster's first and last of `offsets` [r + 1]."""
+def add_slice_ends(graph: GraphBuilder, what: str, offsets: Ids) -> Ends:
+    """Add the first and last of `offsets` [r + 1] of the node `cluster`, for a slice."""
     start = graph.node("Gather", [graph.tensor(f"{what}_starts", offsets[:-1]), "cluster"], f"{what}_start")
     end = graph.node("Gather", [graph.tensor(f"{what}_ends", offsets[1:]), "cluster"], f"{what}_end")
     return start, end, graph.tensor(f"{what}_axis", np.array([0], np.int64))
 
 
-def write_preview(folder: Path, name: str, dense: Dense, module: ScreenedSoftmax, ids: Ids) -> str:
-    """A cluster's classes, previewed in int8."""
+def write_cluster_preview(folder: Path, name: str, dense: Dense, module: ScreenedSoftmax, ids: Ids) -> str:
+    """Write the graph that previews a cluster's classes in int8."""
     assert module.second_stage is not None
-    graph, own, stage = GraphBuilder(folder), part_of(dense, ids), module.second_stage
+    graph, layer, stage = GraphBuilder(folder), select_classes(dense, ids), module.second_stage
     projected = graph.node("MatMul", ["context", graph.tensor("projection", stage.projection.numpy())], "p")
-    products = quantized_products(graph, projected, stage.preview[ids].numpy(), stage.scale[ids].numpy(), f"-{name}")
-    named_logits(graph, finish(graph, own, products, suffix=f"-{name}"))
-    context = value("context", TensorProto.FLOAT, ["B", own.dim])
-    return graph.save(name, [context], [value("logits", TensorProto.FLOAT, ["B", own.classes])]).name
+    products = add_quantized_products(
+        graph, projected, stage.preview[ids].numpy(), stage.scale[ids].numpy(), f"-{name}"
+    )
+    name_logits(graph, add_finish(graph, layer, products, suffix=f"-{name}"))
+    context = make_value("context", TensorProto.FLOAT, ["B", layer.dim])
+    return graph.save(name, [context], [make_value("logits", TensorProto.FLOAT, ["B", layer.classes])]).name
 
 
-def part_of(dense: Dense, ids: Ids) -> Dense:
-    """The layer of some classes alone."""
+def select_classes(dense: Dense, ids: Ids) -> Dense:
+    """The layer of the classes `ids` alone."""
     bias = None if dense.bias is None else dense.bias[ids]
     return Dense(dense.weight[ids], bias, dense.logit_scale, dense.soft_cap)

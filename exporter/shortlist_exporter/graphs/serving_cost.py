@@ -1,4 +1,4 @@
-"""What a product costs when it is served: graphs run by the service's own runtime, for the choice of cutoffs."""
+"""The cost of a product when it is served: times of graphs in the service's own runtime, which cutoffs go by."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from pathlib import Path
 import numpy as np
 from onnx import TensorProto, helper
 from shortlist.runtime.session import Graph
-from shortlist_models.adaptive.cutoffs import Sample, least_seconds
+from shortlist_models.adaptive.cost_model import Sample, time_call
 
-from .builder import GraphBuilder, value
+from .builder import GraphBuilder, make_value
 
-SIZES = (32, 256, 1024, 2048, 4096, 8192)
-CALLS = 20  # timed together
-K = 5
+TIMED_CLASSES = (32, 256, 1024, 2048, 4096, 8192)
+CALLS_TIMED = 20  # in one measurement
+TIMED_K = 5
 
 
-def serving_samples(dim: int, threads: int = 1, sizes: Sequence[int] = SIZES) -> list[Sample]:
-    """One context vector against classes of width d and narrower, the k best and the normaliser included."""
+def time_serving(dim: int, threads: int = 1, sizes: Sequence[int] = TIMED_CLASSES) -> list[Sample]:
+    """Time one context vector against classes of width d and narrower, with the k best and the normaliser."""
     widths = sorted({max(1, dim // divisor) for divisor in (1, 4, 16)})
     random = np.random.default_rng(0)
     samples = []
@@ -30,28 +30,28 @@ def serving_samples(dim: int, threads: int = 1, sizes: Sequence[int] = SIZES) ->
                 path = write_product(
                     Path(folder) / f"{size}-{width}", random.standard_normal((width, size), np.float32)
                 )
-                samples.append(Sample(1, size, width, timed(Graph(path, "cpu", threads), context)))
+                samples.append(Sample(1, size, width, time_graph(Graph(path, "cpu", threads), context)))
     return samples
 
 
-def timed(graph: Graph, context: np.ndarray[tuple[int, int], np.dtype[np.float32]]) -> float:
-    """Seconds of a call."""
-    inputs = {"context": context, "k": np.array([K])}
+def time_graph(graph: Graph, context: np.ndarray[tuple[int, int], np.dtype[np.float32]]) -> float:
+    """The least mean seconds of a call."""
+    inputs = {"context": context, "k": np.array([TIMED_K])}
 
     def calls() -> None:
-        for _ in range(CALLS):
+        for _ in range(CALLS_TIMED):
             graph(**inputs)
 
-    return least_seconds(calls) / CALLS
+    return time_call(calls) / CALLS_TIMED
 
 
 def write_product(folder: Path, weight: np.ndarray[tuple[int, int], np.dtype[np.float32]]) -> Path:
-    """Scores, log-softmax and the k best."""
+    """Write product.onnx: scores, log-softmax and the k best."""
     folder.mkdir()
     graph = GraphBuilder(folder)
     scores = graph.node("MatMul", ["context", graph.tensor("weight", weight)], "scores")
     graph.node("LogSoftmax", [scores], "logprobs", axis=1)
     graph.nodes.append(helper.make_node("TopK", ["logprobs", "k"], ["top", "at"]))
-    inputs = [value("context", TensorProto.FLOAT, [1, len(weight)]), value("k", TensorProto.INT64, [1])]
-    outputs = [value("top", TensorProto.FLOAT, [1, "k"]), value("at", TensorProto.INT64, [1, "k"])]
+    inputs = [make_value("context", TensorProto.FLOAT, [1, len(weight)]), make_value("k", TensorProto.INT64, [1])]
+    outputs = [make_value("top", TensorProto.FLOAT, [1, "k"]), make_value("at", TensorProto.INT64, [1, "k"])]
     return graph.save("product", inputs, outputs)

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+import torch
 from shortlist.bundle.reader import sha256
 from shortlist.errors import BadInput
+from shortlist_models import FullSoftmax
 
-from shortlist_exporter.inputs.formats.base import BIAS, Array, Choice, Ids, Layer, floats, listed, no_ids
+from shortlist_exporter.inputs.formats.base import BIAS, Array, Choice, Ids, Layer, join_names, no_ids, read_floats
 from shortlist_exporter.inputs.formats.registry import read_layer
 from shortlist_exporter.inputs.formats.tensor_file import read_tensors
 
@@ -21,7 +24,7 @@ class Dense:
     """A dense output layer: logits = cap(logit_scale * (weight h + bias)).
 
     weight: [V, d] float32. bias: [V] float32 or None. padded: [m] int64 ids of rows that are no class.
-    dtype: of the file. sha256: of the file, or of the hashes of the files that hold the weight.
+    dtype: of the weight in the file. sha256: of the file, or of the hashes of the files that hold the weight.
     """
 
     weight: Array
@@ -32,20 +35,36 @@ class Dense:
     dtype: str = "float32"
     sha256: str = ""
 
+    @cached_property
+    def module(self) -> FullSoftmax:
+        """The layer as a torch module over the same memory."""
+        with torch.inference_mode(mode=False):  # it may be asked for where gradients are off, and be trained from later
+            return FullSoftmax(
+                torch.from_numpy(self.weight),
+                None if self.bias is None else torch.from_numpy(self.bias),
+                logit_scale=self.logit_scale,
+                soft_cap=self.soft_cap,
+                padded=torch.from_numpy(self.padded),
+            )
+
     @property
     def classes(self) -> int:
-        """V."""
+        """V, padded rows included."""
         return len(self.weight)
 
     @property
     def dim(self) -> int:
-        """D."""
+        """The width d of contexts and weight rows."""
         return int(self.weight.shape[1])
 
 
 @dataclass(frozen=True)
 class Contexts:
-    """contexts: [n, d] float32. targets: [n] int64 or None. documents: [n] int32 or None, a row's document."""
+    """A sample of context vectors.
+
+    contexts: [n, d] float32. targets: [n] int64, the gold class of each, or None. documents: [n] int32, the document
+    that each is from, or None. sha256: of the file.
+    """
 
     contexts: Array
     targets: Ids | None = None
@@ -58,30 +77,30 @@ def load_dense(
 ) -> Dense:
     """The output layer in a file (safetensors, npy, torch, ONNX, GGUF) or in a Hugging Face folder.
 
-    tensor, bias_tensor: names of weight [V, d] and bias [V], where the format's own choice is not wanted.
+    tensor, bias_tensor: names of weight [V, d] and bias [V], instead of the format's own choice.
     bias_path: an npy or safetensors file with the bias. Raises NotFound, BadInput, MissingExtra.
     """
     layer = read_layer(path, Choice(tensor, bias_tensor if bias_path is None else None))
-    weight = floats(f"{layer.weight_name} in {path}", layer.weight, 2)
-    bias = own_bias(layer, path) if bias_path is None else bias_from(bias_path, bias_tensor or BIAS)
+    weight = read_floats(f"{layer.weight_name} in {path}", layer.weight, 2)
+    bias = check_bias(layer, path) if bias_path is None else load_bias(bias_path, bias_tensor or BIAS)
     if bias is not None and len(bias) != len(weight):
         name = (bias_tensor or BIAS) if bias_path else layer.bias_name
         raise BadInput(f"{name} in {bias_path or path} has {len(bias)} entries for {len(weight)} rows of weight")
-    return Dense(weight, bias, layer.logit_scale, layer.soft_cap, layer.padded, layer.dtype, sha256_of(layer.files))
+    return Dense(weight, bias, layer.logit_scale, layer.soft_cap, layer.padded, layer.dtype, hash_files(layer.files))
 
 
-def own_bias(layer: Layer, path: Path) -> Array | None:
-    """The bias [V] that the format found, or None; raises BadInput."""
-    return None if layer.bias is None else floats(f"{layer.bias_name} in {path}", layer.bias, 1)
+def check_bias(layer: Layer, path: Path) -> Array | None:
+    """The bias [V] that the layer's own format gives, as finite float32, or None; raises BadInput."""
+    return None if layer.bias is None else read_floats(f"{layer.bias_name} in {path}", layer.bias, 1)
 
 
-def bias_from(path: Path, name: str) -> Array:
-    """A bias [V] from a file of its own; raises NotFound, BadInput."""
-    return floats(f"{name} in {path}", read_tensors(path, name).named(name), 1)
+def load_bias(path: Path, name: str) -> Array:
+    """The tensor `name` [V] of a file that holds the bias; raises NotFound, BadInput."""
+    return read_floats(f"{name} in {path}", read_tensors(path, name).require_tensor(name), 1)
 
 
-def sha256_of(paths: tuple[Path, ...]) -> str:
-    """Of one file, or of the hashes of several."""
+def hash_files(paths: tuple[Path, ...]) -> str:
+    """The sha256 of one file, or of the hashes of several."""
     hashes = [sha256(path) for path in paths]
     return hashes[0] if len(hashes) == 1 else hashlib.sha256(" ".join(hashes).encode()).hexdigest()
 
@@ -89,10 +108,10 @@ def sha256_of(paths: tuple[Path, ...]) -> str:
 def load_contexts(path: Path) -> Contexts:
     """Contexts with optional targets and documents, from safetensors or npy; raises NotFound, BadInput."""
     file = read_tensors(path, "contexts")
-    contexts = file.floats("contexts", 2)
+    contexts = file.read_floats("contexts", 2)
     if contexts is None:
-        raise BadInput(f"{path} has no tensor 'contexts', only {listed(sorted(file.tensors))}: rename it")
-    targets, documents = file.integers("targets"), file.integers("documents")
+        raise BadInput(f"{path} has no tensor 'contexts', only {join_names(sorted(file.tensors))}: rename it")
+    targets, documents = file.read_integers("targets"), file.read_integers("documents")
     for name, values in {"targets": targets, "documents": documents}.items():
         if values is not None and len(values) != len(contexts):
             raise BadInput(f"{name} in {path} has {len(values)} entries for {len(contexts)} contexts")
@@ -100,7 +119,7 @@ def load_contexts(path: Path) -> Contexts:
 
 
 def check_pair(dense: Dense, contexts: Contexts) -> None:
-    """Raise BadInput when the contexts cannot be of this layer."""
+    """Raise BadInput where width or targets of the contexts do not fit the layer."""
     width = contexts.contexts.shape[1]
     if width != dense.dim:
         raise BadInput(f"contexts have d = {width} but the weight has d = {dense.dim}: capture both from one model")

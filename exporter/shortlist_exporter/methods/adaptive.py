@@ -2,50 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import numpy.typing as npt
 import torch
 from pydantic import Field
-from shortlist.bundle.manifest import Normalizer
 from shortlist.bundle.settings import AdaptiveSettings
 from shortlist.errors import BadInput
+from shortlist_models.adaptive.cost_model import fit_cost_model, time_training
 from shortlist_models.adaptive.cutoffs import (
     Cuts,
     Layer,
-    best_cuts,
-    cut_points,
-    fastest,
-    fit,
-    opening_shares,
-    training_samples,
+    choose_cuts,
+    choose_fastest,
+    list_cut_points,
+    measure_opening_shares,
 )
 from shortlist_models.adaptive.softmax import (
     AdaptiveSoftmax,
     check_cutoffs,
     check_sorted,
     check_widths,
-    frequency_order,
-    widths_of,
+    compute_tail_widths,
+    order_by_frequency,
 )
 from shortlist_models.adaptive.tail_preview import TailPreview
-from shortlist_models.adaptive.training import TrainOptions, train_head
 from torch import Tensor
 
-from shortlist_exporter.core.layer import torch_dense
 from shortlist_exporter.core.types import Cost, Progress, quiet
 from shortlist_exporter.graphs.adaptive.fused import write_adaptive
-from shortlist_exporter.graphs.adaptive.parts import index_of
+from shortlist_exporter.graphs.adaptive.parts import make_index
 from shortlist_exporter.graphs.builder import GraphFiles
-from shortlist_exporter.graphs.serving_cost import serving_samples
+from shortlist_exporter.graphs.serving_cost import time_serving
 from shortlist_exporter.inputs.sources import Contexts, Dense
 
-from .base import Fitted, Options, parsed
+from .base import Fitted, Options, TrainedMethod, parse_options
+from .supervised import check_layer_shape, parse_numbers, require_targets, train_module, translate_errors
 
-CALIBRATION = 2000  # contexts that say how often a tail must be opened
+CALIBRATION_ROWS = 2000  # contexts that measure how often a tail must be opened
 
 
 class AdaptiveOptions(Options):
@@ -67,158 +63,117 @@ class AdaptiveOptions(Options):
     full_view: int = Field(default=256, ge=1, description="N classes of a previewed tail that are scored exactly")
 
 
-class AdaptiveMethod:
-    """See `shortlist_models.adaptive.softmax` for the algorithm and its source."""
+class AdaptiveMethod(TrainedMethod):
+    """An adaptive softmax; `shortlist_models.adaptive.softmax` has the algorithm and its source."""
 
-    plan: ClassVar[str] = "adaptive"
-    reference: ClassVar[Literal["dense", "self"]] = "self"
-    normalizer: ClassVar[Normalizer] = "exact"
+    plan = "adaptive"
 
     def learn(
         self, dense: Dense, examples: Contexts, options: dict[str, str], seed: int, progress: Progress = quiet
     ) -> Fitted:
-        """Classes by falling frequency in the targets, cutoffs, then training; raises BadInput."""
-        chosen = parsed(AdaptiveOptions, options)
-        contexts, targets = pair_of(examples, dense)
-        order = frequency_order(targets, dense.classes)
-        with one_sentence():
-            cutoffs = cutoffs_of(chosen, dense, contexts, targets, order, progress)
+        """Order classes by falling frequency in the targets, choose the cutoffs, then train; raises BadInput."""
+        chosen = parse_options(AdaptiveOptions, options)
+        contexts, targets = require_targets(examples, dense)
+        order = order_by_frequency(targets, dense.classes)
+        with translate_errors():
+            cutoffs = choose_cutoffs(chosen, dense, contexts, targets, order, progress)
             torch.manual_seed(seed)
             module = AdaptiveSoftmax(dense.dim, dense.classes, cutoffs, chosen.div_value, chosen.head_bias, order)
-        train = TrainOptions(chosen.epochs, chosen.batch, chosen.learning_rate, seed)
-        path = Path(chosen.checkpoint) if chosen.checkpoint else None
-        history = train_head(
-            module, lambda rows, gold: module(rows, gold).loss, contexts, targets, train, progress, path
-        )
-        return finished(module, dense, contexts, chosen, {"history": history, "never": never(targets, dense.classes)})
+        loss = lambda rows, gold: module(rows, gold).loss  # noqa: E731
+        result = train_module(module, loss, (contexts, targets), dense.classes, chosen, seed, progress)
+        return make_fitted(module, dense, contexts, chosen, result)
 
     def restore(self, dense: Dense, state: dict[str, Tensor], examples: Contexts, options: dict[str, str]) -> Fitted:
-        """The state dict of torch's module or of this project's; `order` [V] maps its positions to the user's ids."""
-        chosen = parsed(AdaptiveOptions, options)
-        with one_sentence():
-            module = AdaptiveSoftmax.of_state(state)
+        """Restore from the state dict of torch's module or of this project's.
+
+        `order` [V] maps positions to the user's ids.
+        """
+        chosen = parse_options(AdaptiveOptions, options)
+        with translate_errors():
+            module = AdaptiveSoftmax.from_state(state)
             if examples.targets is not None and module.n_classes == dense.classes:
                 counts = torch.bincount(torch.from_numpy(examples.targets), minlength=dense.classes)
                 check_sorted(counts[module.order], module.cutoffs[:-1])
-        check_shape((module.n_classes, module.in_features), dense)
-        return finished(module, dense, torch.from_numpy(examples.contexts), chosen, {})
+        check_layer_shape((module.n_classes, module.in_features), dense)
+        return make_fitted(module, dense, torch.from_numpy(examples.contexts), chosen, {})
 
     def graphs(self, fitted: Fitted, dense: Dense, folder: Path) -> GraphFiles:
-        """See `adaptive_graphs` and `adaptive_fused`."""
         del dense
         assert isinstance(fitted.module, Previewed)
         return write_adaptive(folder, fitted.module.softmax, fitted.module.previews)
 
     def index(self, fitted: Fitted) -> dict[str, npt.NDArray[Any]]:
-        """See Written.index."""
         assert isinstance(fitted.module, Previewed)
-        return index_of(fitted.module.softmax.sections())
+        return make_index(fitted.module.softmax.sections())
 
 
 class Previewed(torch.nn.Module):
-    """An adaptive softmax and what is exported beside it: previews by tail. `log_prob` is that without previews."""
+    """An adaptive softmax and the previews, by tail, that are exported beside it.
+
+    `log_prob` is that without previews.
+    """
 
     def __init__(self, softmax: AdaptiveSoftmax, previews: dict[int, TailPreview]) -> None:
-        """Both as they are."""
         super().__init__()
         self.softmax, self.previews = softmax, previews
 
     def log_prob(self, contexts: Tensor) -> Tensor:
-        """[B, d] -> [B, V]."""
+        """Contexts [B, d] -> log-probabilities [B, V]."""
         return self.softmax.log_prob(contexts)
 
 
-@contextmanager
-def one_sentence() -> Iterator[None]:
-    """What the models refuse, as an error of the user's."""
-    try:
-        yield
-    except ValueError as error:
-        raise BadInput(str(error)) from None
-
-
-def pair_of(examples: Contexts, dense: Dense) -> tuple[Tensor, Tensor]:
-    """Contexts and targets as tensors; raises BadInput where there is nothing to learn from."""
-    if examples.targets is None:
-        raise BadInput("training needs targets: give a tensor `targets` [n] beside the contexts, or a trained --head")
-    if dense.padded.size:
-        raise BadInput(
-            f"the weight has {dense.padded.size} padded rows, which a trained head would answer: cut them off"
-        )
-    return torch.from_numpy(examples.contexts), torch.from_numpy(examples.targets)
-
-
-def check_shape(shape: tuple[int, int], dense: Dense) -> None:
-    """Raise BadInput where a trained head is not of the layer's V and d."""
-    if shape != (dense.classes, dense.dim):
-        raise BadInput(
-            f"the trained head is of V = {shape[0]}, d = {shape[1]} but the weight of V = {dense.classes}, "
-            f"d = {dense.dim}: give those of one model"
-        )
-
-
-def parsed_numbers(name: str, text: str) -> list[int]:
-    """`1,2,3` as numbers; raises BadInput."""
-    try:
-        return [int(part) for part in text.split(",")]
-    except ValueError:
-        raise BadInput(f"option {name}={text} is no list of numbers: write 2000,6000") from None
-
-
-def cutoffs_of(
+def choose_cutoffs(
     options: AdaptiveOptions, dense: Dense, contexts: Tensor, targets: Tensor, order: Tensor, progress: Progress
 ) -> list[int]:
-    """Those given, else those of the checkpoint, else the least predicted time; raises ValueError, BadInput."""
+    """The cutoffs of the options, else of the checkpoint, else of the least predicted time.
+
+    Raises ValueError, BadInput.
+    """
     if options.cutoffs:
-        given = parsed_numbers("cutoffs", options.cutoffs)
-        check_cutoffs(dense.classes, given)
-        check_widths(widths_of(dense.dim, len(given), options.div_value))
-        return given
-    kept = kept_cutoffs(options.checkpoint)
-    if kept:
-        return kept
+        cutoffs = parse_numbers("cutoffs", options.cutoffs)
+        check_cutoffs(dense.classes, cutoffs)
+        check_widths(compute_tail_widths(dense.dim, len(cutoffs), options.div_value))
+        return cutoffs
+    cutoffs_before = read_checkpoint_cutoffs(options.checkpoint)
+    if cutoffs_before:
+        return cutoffs_before
     progress("cost of this machine", 0, 1)
-    cuts = planned(options, dense, contexts, torch.bincount(targets, minlength=dense.classes)[order], order)
+    cuts = plan_cuts(options, dense, contexts, torch.bincount(targets, minlength=dense.classes)[order], order)
     if not cuts.pays:
         raise BadInput(f"{cuts.sentence()}, or --set cutoffs=... to have it all the same")
     return list(cuts.cutoffs)
 
 
-def kept_cutoffs(checkpoint: str) -> list[int]:
-    """Of a training that was interrupted: measured times differ from run to run, and it is to go on."""
+def read_checkpoint_cutoffs(checkpoint: str) -> list[int]:
+    """The cutoffs of an interrupted training, which goes on with them: measured times differ from run to run."""
     if not checkpoint or not Path(checkpoint).is_file():
         return []
-    return AdaptiveSoftmax.of_state(torch.load(checkpoint, weights_only=True)["module"]).cutoffs[:-1]
+    return AdaptiveSoftmax.from_state(torch.load(checkpoint, weights_only=True)["module"]).cutoffs[:-1]
 
 
-def planned(options: AdaptiveOptions, dense: Dense, contexts: Tensor, counts: Tensor, order: Tensor) -> Cuts:
-    """The least predicted time on this machine, for serving one row at a time or for training."""
-    points, tails = cut_points(counts), range(1, options.tails + 1)
+def plan_cuts(options: AdaptiveOptions, dense: Dense, contexts: Tensor, counts: Tensor, order: Tensor) -> Cuts:
+    """The cuts of least predicted time on this machine, for serving one row at a time or for training."""
+    points, tails = list_cut_points(counts), range(1, options.tails + 1)
     if options.planned_for == "training":
         layer = Layer(dense.classes, dense.dim, options.batch, options.div_value)
-        model = fit(training_samples(dense.dim, options.batch))
-        return fastest(best_cuts(model, layer, counts, points, tails=tails))
+        model = fit_cost_model(time_training(dense.dim, options.batch))
+        return choose_fastest(choose_cuts(model, layer, counts, points, tails=tails))
     layer = Layer(dense.classes, dense.dim, 1, options.div_value)
-    step = max(1, len(contexts) // CALIBRATION)
+    step = max(1, len(contexts) // CALIBRATION_ROWS)
     with torch.inference_mode():
-        logprobs = torch_dense(dense).log_prob(contexts[::step])[:, order]
-        openings = opening_shares(logprobs, points, min(options.planned_k, dense.classes))
-    return fastest(best_cuts(fit(serving_samples(dense.dim)), layer, counts, points, openings, tails))
+        logprobs = dense.module.log_prob(contexts[::step])[:, order]
+        openings = measure_opening_shares(logprobs, points, min(options.planned_k, dense.classes))
+    return choose_fastest(choose_cuts(fit_cost_model(time_serving(dense.dim)), layer, counts, points, openings, tails))
 
 
-def never(targets: Tensor, classes: int) -> int:
-    """How many classes do not occur: they rank last, and are learnt as unlikely."""
-    return int((torch.bincount(targets, minlength=classes) == 0).sum())
-
-
-def finished(
+def make_fitted(
     module: AdaptiveSoftmax, dense: Dense, contexts: Tensor, options: AdaptiveOptions, said: dict[str, Any]
 ) -> Fitted:
-    """Previews, how often each tail is opened, and what that costs."""
-    sample = contexts[:: max(1, len(contexts) // CALIBRATION)]
-    previews = previews_of(module, sample, options)
-    opened = opened_shares(module, sample, min(options.planned_k, dense.classes))
-    macs = multiply_adds(module, opened, previews) / (dense.classes * dense.dim)
+    """The fitted head: its previews, how often each tail is opened, and what that costs."""
+    sample = contexts[:: max(1, len(contexts) // CALIBRATION_ROWS)]
+    previews = fit_tail_previews(module, sample, options)
+    opened = measure_tail_openings(module, sample, min(options.planned_k, dense.classes))
+    macs = count_multiply_adds(module, opened, previews) / (dense.classes * dense.dim)
     said = options.model_dump(exclude={"checkpoint", "cutoffs"}) | said
     said |= {"cutoffs": module.cutoffs[:-1], "widths": module.widths, "opened": opened, "previewed": sorted(previews)}
     notes = (f"{said['never']} classes never occur in the targets: they rank last",) if said.get("never") else ()
@@ -232,17 +187,17 @@ def finished(
     )
 
 
-def previews_of(module: AdaptiveSoftmax, contexts: Tensor, options: AdaptiveOptions) -> dict[int, TailPreview]:
-    """Of the tails that are wider than the preview and larger than what it keeps."""
+def fit_tail_previews(module: AdaptiveSoftmax, contexts: Tensor, options: AdaptiveOptions) -> dict[int, TailPreview]:
+    """Previews, by tail, of the tails that are wider than the preview and larger than its full view."""
     previews = {}
     for number, (narrow, last) in enumerate(module.tail_layers()):
         if 0 < options.preview < len(narrow) and options.full_view < len(last):
-            previews[number] = TailPreview.of(last, contexts @ narrow.T, options.preview, options.full_view)
+            previews[number] = TailPreview.fit(last, contexts @ narrow.T, options.preview, options.full_view)
     return previews
 
 
-def opened_shares(module: AdaptiveSoftmax, contexts: Tensor, k: int) -> list[float]:
-    """Of contexts whose k best cannot be known without each tail."""
+def measure_tail_openings(module: AdaptiveSoftmax, contexts: Tensor, k: int) -> list[float]:
+    """The share of contexts that must open each tail to find their k best classes."""
     with torch.inference_mode():
         logprobs = module.log_prob(contexts)
         bar = logprobs.topk(k, dim=1).values[:, -1:]
@@ -250,11 +205,13 @@ def opened_shares(module: AdaptiveSoftmax, contexts: Tensor, k: int) -> list[flo
         return [float((mass > bar).float().mean()) for mass in masses]
 
 
-def multiply_adds(module: AdaptiveSoftmax, opened: Sequence[float], previews: dict[int, TailPreview]) -> float:
-    """Of a query, with the previews' savings."""
-    total = module.multiply_adds(opened)
+def count_multiply_adds(
+    module: AdaptiveSoftmax, opening_shares: Sequence[float], previews: dict[int, TailPreview]
+) -> float:
+    """Expected multiply-adds of a query, with what the previews save."""
+    total = module.count_multiply_adds(opening_shares)
     for number, preview in previews.items():
-        (classes, width), kept = module.tail_layers()[number][1].shape, preview.full_view
-        previewed = preview.projection.shape[1] * (width + classes) + kept * width
-        total -= opened[number] * (classes * width - previewed)
+        (classes, width), full_view = module.tail_layers()[number][1].shape, preview.full_view
+        preview_macs = preview.projection.shape[1] * (width + classes) + full_view * width
+        total -= opening_shares[number] * (classes * width - preview_macs)
     return total

@@ -1,11 +1,13 @@
-"""What a method offers to the exporter."""
+"""Methods: what each offers to the exporter, and what several of them share."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Protocol, TypeVar, runtime_checkable
+from typing import Any, ClassVar, Literal, TypeVar
 
+import numpy as np
 import numpy.typing as npt
 import torch
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -20,12 +22,13 @@ from shortlist_exporter.inputs.sources import Contexts, Dense
 
 
 class Options(BaseModel):
-    """Options of a method: typed, unknown names refused."""
+    """The `--set` options of a method; unknown names are refused."""
 
     model_config = ConfigDict(extra="forbid")
 
 
 O = TypeVar("O", bound=Options)
+Reference = Literal["dense", "self"]
 
 
 @dataclass(frozen=True)
@@ -46,69 +49,90 @@ class Fitted:
     normalizer: Normalizer | None = None
 
 
-class Written(Protocol):
-    """What is written of any fitted head. One module a method; stateless."""
+class Method(ABC):
+    """How a head is made, and what is written of it. One module a method, stateless; `registry` lists them all.
+
+    plan: of the service, which answers with the head. reference: what the head is compared with, the given dense layer
+    or the head's own full distribution. normalizer: what its log-probabilities are normalised over.
+    """
 
     plan: ClassVar[str]
+    reference: ClassVar[Reference]
     normalizer: ClassVar[Normalizer]
 
+    @abstractmethod
     def graphs(self, fitted: Fitted, dense: Dense, folder: Path) -> GraphFiles:
         """Write the method's own ONNX graphs, and arrays for loops in their place, into `folder`."""
-        ...
 
     def index(self, fitted: Fitted) -> dict[str, npt.NDArray[Any]]:
-        """Arrays for index.safetensors: which classes are where; none for plans that want none."""
-        ...
+        """Arrays for index.safetensors, which say where each class is; none for plans that need none."""
+        del fitted
+        return {}
 
 
-class Method(Written, Protocol):
-    """fit -> graphs, of a head that approximates the dense one."""
+class DenseMethod(Method):
+    """A method that fits a head to the given dense layer, which stays the truth."""
 
-    reference: ClassVar[Literal["dense", "self"]]
+    reference: ClassVar[Reference] = "dense"
+    normalizer: ClassVar[Normalizer] = "estimated"
 
+    @abstractmethod
     def fit(
         self, dense: Dense, contexts: FloatArray, options: dict[str, str], seed: int, progress: Progress = quiet
     ) -> Fitted:
         """Make the head from the dense layer and contexts [n, d]; raises BadInput on a wrong option."""
-        ...
 
 
-@runtime_checkable
-class OwnMethod(Written, Protocol):
-    """learn or restore -> graphs, of a head whose own distribution is the truth (`reference` is "self").
+class TrainedMethod(Method):
+    """A method that trains a head of its own, whose full distribution is the truth.
 
-    The module of both has `log_prob`: contexts [B, d] -> [B, V], -inf for probability 0. No rows.onnx is written: the
-    plan's `distribution` gives every logit. dense.onnx is only compared with.
+    The module of a fitted head has `log_prob`: contexts [B, d] -> [B, V], -inf for probability 0. No rows.onnx is
+    written: the plan's `distribution` gives every logit. dense.onnx is only compared with.
     """
 
-    reference: ClassVar[Literal["dense", "self"]]
+    reference: ClassVar[Reference] = "self"
+    normalizer: ClassVar[Normalizer] = "exact"
 
+    @abstractmethod
     def learn(
         self, dense: Dense, examples: Contexts, options: dict[str, str], seed: int, progress: Progress = quiet
     ) -> Fitted:
         """Train the head on contexts [n, d], with targets where there are any; raises BadInput on a wrong option."""
-        ...
 
+    @abstractmethod
     def restore(
         self, dense: Dense, state: dict[str, torch.Tensor], examples: Contexts, options: dict[str, str]
     ) -> Fitted:
-        """The head of a `state_dict` that was trained elsewhere; raises BadInput where it does not fit the layer."""
-        ...
+        """Make the head of a `state_dict` that was trained elsewhere.
+
+        Raises BadInput where it does not fit the layer.
+        """
 
 
-def no_index(method: Written, fitted: Fitted) -> dict[str, npt.NDArray[Any]]:
-    """Method.index of methods whose plan wants none."""
-    del method, fitted
-    return {}
-
-
-def parsed(kind: type[O], given: dict[str, str]) -> O:
-    """`--set name=value` pairs as the method's options; raises BadInput naming the option."""
+def parse_options(kind: type[O], values: dict[str, str]) -> O:
+    """Turn `--set name=value` pairs into the method's options; raises BadInput that names a wrong one."""
     try:
-        return kind.model_validate(given)
+        return kind.model_validate(values)
     except ValidationError as error:
         first = error.errors()[0]
         name = str(first["loc"][0])
         if first["type"] == "extra_forbidden":
             raise BadInput(f"there is no option '{name}': choose from {', '.join(kind.model_fields)}") from None
-        raise BadInput(f"option {name}={given.get(name)} is wrong: {first['msg']}") from None
+        raise BadInput(f"option {name}={values.get(name)} is wrong: {first['msg']}") from None
+
+
+def check_width(width: int, dense: Dense) -> None:
+    """Raise BadInput where a preview would have more dimensions than the layer."""
+    if width > dense.dim:
+        raise BadInput(f"option width={width} is over d = {dense.dim}: choose a narrower preview")
+
+
+def check_candidates(candidates: int, full_view: int) -> None:
+    """Raise BadInput where fewer candidates are chosen than are to be scored exactly."""
+    if candidates < full_view:
+        raise BadInput(f"option candidates={candidates} is under full_view={full_view}: choose more candidates")
+
+
+def shuffle_rows(rows: int, seed: int) -> torch.Tensor:
+    """The numbers of `rows` contexts in random order, [rows] int64."""
+    return torch.from_numpy(np.random.default_rng(seed).permutation(rows))

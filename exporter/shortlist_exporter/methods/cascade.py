@@ -3,29 +3,25 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 import torch
 from pydantic import Field
-from shortlist.bundle.manifest import Normalizer
 from shortlist.bundle.settings import CascadeSettings
-from shortlist.errors import BadInput
 from shortlist_models import context_basis
-from shortlist_models.rescored.cascade import CascadeSoftmax, by_frequency
+from shortlist_models.rescored.cascade import CascadeSoftmax, order_by_best_classes
 
-from shortlist_exporter.core.layer import torch_dense
 from shortlist_exporter.core.types import Cost, FloatArray, Progress, quiet
 from shortlist_exporter.graphs.builder import GraphFiles
 from shortlist_exporter.graphs.cascade import write_graphs
 from shortlist_exporter.inputs.sources import Dense
 
-from .base import Fitted, Options, parsed
+from .base import DenseMethod, Fitted, Options, check_candidates, check_width, parse_options, shuffle_rows
 
 FREQUENCY_ROWS = 8_000  # contexts that put the classes in order
 CALIBRATION_ROWS = 8_000  # contexts that calibrate screen and tail
-SMALL = 1024  # layers of up to so many classes are not split into common and rare ones
+MIN_SPLIT_CLASSES = 1024  # layers of up to so many classes are not split into common and rare ones
 
 
 class CascadeOptions(Options):
@@ -38,31 +34,28 @@ class CascadeOptions(Options):
     full_view: int = Field(default=24, ge=5, description="classes then scored exactly")
 
 
-class CascadeMethod:
-    """See `shortlist_models.rescored.cascade` for the algorithm and its sources."""
+class CascadeMethod(DenseMethod):
+    """A cascade of stages; `shortlist_models.rescored.cascade` has the algorithm and its sources."""
 
-    plan: ClassVar[str] = "cascade"
-    reference: ClassVar[Literal["dense", "self"]] = "dense"
-    normalizer: ClassVar[Normalizer] = "estimated"
+    plan = "cascade"
 
     def fit(
         self, dense: Dense, contexts: FloatArray, options: dict[str, str], seed: int, progress: Progress = quiet
     ) -> Fitted:
-        """See Method.fit: the basis, the order of classes, then screen and tail; the seed picks the rows for each."""
-        chosen = with_defaults(parsed(CascadeOptions, options), dense)
-        rows, own = torch.from_numpy(contexts), torch_dense(dense)
-        picked = torch.from_numpy(np.random.default_rng(seed).permutation(len(rows)))
+        """Fit the basis, the order of classes, then screen and tail; the seed chooses the contexts for each."""
+        chosen = fill_defaults(parse_options(CascadeOptions, options), dense)
+        rows, layer, shuffled = torch.from_numpy(contexts), dense.module, shuffle_rows(len(contexts), seed)
         with torch.inference_mode():
             progress("decomposition", 0, 3)
             assert chosen.width is not None
             assert chosen.candidates is not None
-            basis = context_basis(own.weight, rows, chosen.width)
+            basis = context_basis(layer.weight, rows, chosen.width)
             progress("order of classes", 1, 3)
-            order = by_frequency(own, rows[picked[:FREQUENCY_ROWS]])
-            common = len(order) if len(order) <= SMALL else max(1, round(len(order) * chosen.common))
-            module = CascadeSoftmax(own, basis, order, common, chosen.candidates, chosen.full_view)
+            order = order_by_best_classes(layer, rows[shuffled[:FREQUENCY_ROWS]])
+            common = len(order) if len(order) <= MIN_SPLIT_CLASSES else max(1, round(len(order) * chosen.common))
+            module = CascadeSoftmax(layer, basis, order, common, chosen.candidates, chosen.full_view)
             progress("screen and tail", 2, 3)
-            module.calibrate(rows[picked[-CALIBRATION_ROWS:]], chosen.rare_share)
+            module.calibrate(rows[shuffled[-CALIBRATION_ROWS:]], chosen.rare_share)
         split = common < len(order)  # else there is nothing to open, and no finite margin
         settings = CascadeSettings(
             candidates=chosen.candidates,
@@ -73,34 +66,30 @@ class CascadeMethod:
             tail_limit=module.tail_limit,
         )
         fit = {"width": chosen.width, "common_share": chosen.common, "rare_share": chosen.rare_share}
-        fit = {"width": chosen.width, "common_share": chosen.common, "rare_share": chosen.rare_share}
         return Fitted(module, cost(dense, module, chosen), settings, fit)
 
     def graphs(self, fitted: Fitted, dense: Dense, folder: Path) -> GraphFiles:
-        """See `cascade_graphs`."""
         module = fitted.module
         assert isinstance(module, CascadeSoftmax)
         return write_graphs(folder, dense, module)
 
     def index(self, fitted: Fitted) -> dict[str, npt.NDArray[Any]]:
-        """See Method.index."""
         module = fitted.module
         assert isinstance(module, CascadeSoftmax)
         return {"order": module.order.numpy()}
 
 
-def with_defaults(options: CascadeOptions, dense: Dense) -> CascadeOptions:
-    """Options that follow from the layer's size filled in; raises BadInput."""
+def fill_defaults(options: CascadeOptions, dense: Dense) -> CascadeOptions:
+    """The options with those filled in that follow from the layer's size; raises BadInput."""
     real = dense.classes - dense.padded.size
     width = options.width or max(1, dense.dim * 2 // 9)
     candidates = options.candidates or max(64, dense.classes // 128)
     full_view = min(options.full_view, real)
-    if width > dense.dim:
-        raise BadInput(f"option width={width} is over d = {dense.dim}: choose a narrower preview")
-    if options.candidates is not None and candidates < full_view:
-        raise BadInput(f"option candidates={candidates} is under full_view={full_view}: choose more candidates")
-    filled = {"width": width, "candidates": min(max(candidates, full_view), real), "full_view": full_view}
-    return options.model_copy(update=filled)
+    check_width(width, dense)
+    if options.candidates is not None:
+        check_candidates(candidates, full_view)
+    defaults = {"width": width, "candidates": min(max(candidates, full_view), real), "full_view": full_view}
+    return options.model_copy(update=defaults)
 
 
 def cost(dense: Dense, module: CascadeSoftmax, options: CascadeOptions) -> Cost:

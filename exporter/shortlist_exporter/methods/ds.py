@@ -9,25 +9,23 @@ from typing import Any, ClassVar, Literal
 import numpy.typing as npt
 import torch
 from pydantic import Field
-from shortlist.bundle.manifest import Normalizer
 from shortlist.bundle.settings import GatedSettings
 from shortlist.errors import BadInput
 from shortlist_models import FullSoftmax
-from shortlist_models.ds.options import Examples, Trained, TrainOptions, as_dense
+from shortlist_models.ds.options import Examples, Trained, TrainOptions, make_dense_options
 from shortlist_models.ds.softmax import DSOptions, DSSoftmax
 from shortlist_models.ds.training import train
 
-from shortlist_exporter.core.layer import torch_dense
 from shortlist_exporter.core.types import Cost, Progress, quiet
 from shortlist_exporter.graphs.builder import GraphFiles
 from shortlist_exporter.graphs.gate.experts import write_graphs
-from shortlist_exporter.graphs.gate.int8 import rounded
+from shortlist_exporter.graphs.gate.int8 import round_rows
 from shortlist_exporter.inputs.sources import Contexts, Dense
 
-from .base import Fitted, Options, parsed
+from .base import Fitted, Options, TrainedMethod, parse_options
 
-VALIDATION = 10  # one row in ten of those given says when the lasso has grown enough
-MOST_VALIDATION = 5000
+VALIDATION_SHARE = 10  # one row in ten decides when the lasso has grown enough
+MAX_VALIDATION_ROWS = 5000
 TOLD = ("experts", "epoch", "lasso", "top1", "speedup", "bytes")  # of every round, in the manifest
 
 
@@ -64,22 +62,20 @@ class DsOptions(Options):
     device: str = Field(default="cpu", description="cpu or cuda:N, of the training")
 
 
-class DsMethod:
-    """See `shortlist_models.ds.softmax` for the algorithm and its source."""
+class DsMethod(TrainedMethod):
+    """Doubly Sparse Softmax; `shortlist_models.ds.softmax` has the algorithm and its source."""
 
-    plan: ClassVar[str] = "gated"
-    reference: ClassVar[Literal["dense", "self"]] = "self"
-    normalizer: ClassVar[Normalizer] = "exact"
+    plan = "gated"
     kind: ClassVar[type[DsOptions]] = DsOptions
 
     def learn(
         self, dense: Dense, examples: Contexts, options: dict[str, str], seed: int, progress: Progress = quiet
     ) -> Fitted:
-        """See OwnMethod.learn; without targets the dense layer's distribution is distilled."""
-        chosen = parsed(self.kind, options)
+        """Train the experts; without targets the dense layer's distribution is distilled."""
+        chosen = parse_options(self.kind, options)
         check_device(chosen.device)
-        fit, validation = parts_of(examples, torch_dense(dense))
-        trained = guarded(dense, fit, validation, chosen, seed, progress)
+        fit, validation = split_validation(examples, dense.module)
+        trained = train_experts(dense, fit, validation, chosen, seed, progress)
         notes = list(trained.notices)
         if examples.targets is None:
             notes.append("the contexts have no targets, so the dense layer's own distribution was distilled")
@@ -87,14 +83,13 @@ class DsMethod:
         told = [{name: record[name] for name in TOLD} for record in trained.history]
         found.fit.update(history=told, peak_bytes=trained.peak_bytes)
         if chosen.retrain:
-            baseline = retrained(dense, fit, validation, train_options(chosen, seed), trained, progress)
+            baseline = retrain_dense(dense, fit, validation, make_train_options(chosen, seed), trained, progress)
             return replace(found, retrained=baseline)
         return found
 
     def restore(
         self, dense: Dense, state: dict[str, torch.Tensor], examples: Contexts, options: dict[str, str]
     ) -> Fitted:
-        """See OwnMethod.restore."""
         missing = {"weight", "bias", "gate", "ids", "offsets"} - set(state)
         if missing:
             raise BadInput(f"the head has no tensor '{min(missing)}': save the state_dict of a DSSoftmax")
@@ -104,14 +99,14 @@ class DsMethod:
             raise BadInput(f"the head is no whole DSSoftmax of {dense.classes} classes: {error}") from None
         if module.weight.shape[1] != dense.dim or module.gate.shape[1] != dense.dim:
             raise BadInput(f"the head has d = {module.weight.shape[1]} but the weight has d = {dense.dim}")
-        return self.fitted(module, dense, examples, parsed(self.kind, options), ())
+        return self.fitted(module, dense, examples, parse_options(self.kind, options), ())
 
     def fitted(
         self, module: DSSoftmax, dense: Dense, examples: Contexts, options: DsOptions, notes: tuple[str, ...]
     ) -> Fitted:
-        """What is exported of a trained module."""
+        """The fitted head of a trained module, with its cost on the contexts of `examples`."""
         if options.int8:
-            module = rounded(module)
+            module = round_rows(module)
         used = module.utilization(torch.from_numpy(examples.contexts))
         fit = options.model_dump(exclude={"checkpoint", "device", "full_view"})
         fit |= {"sizes": module.sizes, "used": used.tolist(), "speedup": module.speedup(used)}
@@ -121,23 +116,21 @@ class DsMethod:
         return Fitted(module, read, GatedSettings(full_view=0), fit, notes)
 
     def graphs(self, fitted: Fitted, dense: Dense, folder: Path) -> GraphFiles:
-        """See `gate_graphs`."""
         del dense
         module = fitted.module
         assert isinstance(module, DSSoftmax)
         return write_graphs(folder, module, {}, int8=fitted.fit["int8"])
 
     def index(self, fitted: Fitted) -> dict[str, npt.NDArray[Any]]:
-        """Classes of every expert."""
         module = fitted.module
         assert isinstance(module, DSSoftmax)
         return {"ids": module.ids.numpy(), "offsets": module.offsets.numpy()}
 
 
-def parts_of(examples: Contexts, dense: FullSoftmax) -> tuple[Examples, Examples]:
-    """Rows to train on and the last tenth of them, at most `MOST_VALIDATION`, to validate."""
+def split_validation(examples: Contexts, dense: FullSoftmax) -> tuple[Examples, Examples]:
+    """Examples to train on, and the last tenth of them, at most `MAX_VALIDATION_ROWS`, to validate."""
     rows = len(examples.contexts)
-    held = min(MOST_VALIDATION, max(1, rows // VALIDATION))
+    validation_rows = min(MAX_VALIDATION_ROWS, max(1, rows // VALIDATION_SHARE))
     if rows < 2:
         raise BadInput("there is one context to train on: give some thousand")
     contexts = torch.from_numpy(examples.contexts)
@@ -146,35 +139,37 @@ def parts_of(examples: Contexts, dense: FullSoftmax) -> tuple[Examples, Examples
     def part(chosen: slice) -> Examples:
         return Examples(contexts[chosen], dense if targets is None else targets[chosen])
 
-    return part(slice(0, rows - held)), part(slice(rows - held, rows))
+    return part(slice(0, rows - validation_rows)), part(slice(rows - validation_rows, rows))
 
 
-def train_options(options: DsOptions, seed: int) -> TrainOptions:
-    """The part that training wants."""
+def make_train_options(options: DsOptions, seed: int) -> TrainOptions:
+    """The options that training takes."""
     names = TrainOptions.__dataclass_fields__.keys() & options.model_dump().keys()
     return TrainOptions(**{name: getattr(options, name) for name in names}, seed=seed)
 
 
-def guarded(
+def train_experts(
     dense: Dense, fit: Examples, validation: Examples, options: DsOptions, seed: int, progress: Progress
 ) -> Trained:
-    """Training, its complaints as BadInput."""
+    """Train from the dense layer; raises BadInput where the models refuse options or examples."""
     checkpoint = Path(options.checkpoint) if options.checkpoint else None
-    own = DSOptions(
+    module_options = DSOptions(
         load=options.load, gamma=options.gamma, keep_one=options.keep_one, expert_group=options.expert_group
     )
     try:
-        return train(torch_dense(dense), fit, validation, train_options(options, seed), own, progress, checkpoint)
+        return train(
+            dense.module, fit, validation, make_train_options(options, seed), module_options, progress, checkpoint
+        )
     except ValueError as error:
         raise BadInput(str(error)) from None
 
 
-def retrained(
+def retrain_dense(
     dense: Dense, fit: Examples, validation: Examples, options: TrainOptions, trained: Trained, progress: Progress
 ) -> DSSoftmax:
-    """A dense softmax, as one expert, trained on from the same start, as long and in the same way."""
-    same = as_dense(options, round(trained.history[-1]["epoch"] * len(fit.contexts)))
-    return train(torch_dense(dense), fit, validation, same, None, progress).module.cpu()
+    """A dense softmax, as one expert, trained from the same start, as long and in the same way."""
+    same = make_dense_options(options, round(trained.history[-1]["epoch"] * len(fit.contexts)))
+    return train(dense.module, fit, validation, same, None, progress).module.cpu()
 
 
 def check_device(device: str) -> None:

@@ -9,10 +9,9 @@ from typing import Any, ClassVar, Literal
 import numpy.typing as npt
 import torch
 from pydantic import Field
-from shortlist.bundle.manifest import Normalizer
 from shortlist.bundle.settings import GatedSettings
 from shortlist.errors import BadInput
-from shortlist_models.ds.preview import PreviewedDS, previews_of
+from shortlist_models.ds.preview import PreviewedDS, fit_previews
 from shortlist_models.ds.softmax import DSSoftmax
 
 from shortlist_exporter.core.types import Cost
@@ -20,12 +19,12 @@ from shortlist_exporter.graphs.builder import GraphFiles
 from shortlist_exporter.graphs.gate.experts import write_graphs
 from shortlist_exporter.inputs.sources import Contexts, Dense
 
-from .base import Fitted
+from .base import Fitted, check_width
 from .ds import DsMethod, DsOptions
 
 
 class DsSvdOptions(DsOptions):
-    """Beyond those of ds."""
+    """`--set` options of method ds-svd beyond those of ds."""
 
     over: int = Field(default=512, ge=1, description="experts of more classes than this are previewed")
     basis: Literal["weight", "context"] = "context"
@@ -34,53 +33,50 @@ class DsSvdOptions(DsOptions):
 
 
 class DsSvdMethod(DsMethod):
-    """The paper's section 4.6; see `shortlist_models.ds.preview`."""
+    """DS-Softmax with previews; `shortlist_models.ds.preview` has the algorithm and its source."""
 
-    normalizer: ClassVar[Normalizer] = "estimated"
+    normalizer = "estimated"
     kind: ClassVar[type[DsOptions]] = DsSvdOptions
 
     def fitted(
         self, module: DSSoftmax, dense: Dense, examples: Contexts, options: DsOptions, notes: tuple[str, ...]
     ) -> Fitted:
-        """With a basis for every expert over the stated size."""
+        """The fitted head of a trained module, with a preview of every expert of more than `over` classes."""
         assert isinstance(options, DsSvdOptions)
         if options.int8:
             raise BadInput("option int8 is of method ds: leave it out, previews make ds-svd's reading short")
         plain = super().fitted(module, dense, examples, options, notes)
         width = options.width or math.ceil(dense.dim / 8 if options.basis == "weight" else dense.dim * 2 / 9)
-        if width > dense.dim:
-            raise BadInput(f"option width={width} is over d = {dense.dim}: choose a narrower preview")
+        check_width(width, dense)
         contexts = torch.from_numpy(examples.contexts)
-        previews = previews_of(module, contexts, options.over, width, weighted=options.basis == "context")
+        previews = fit_previews(module, contexts, options.over, width, weighted=options.basis == "context")
         if not previews:
             largest = max(module.sizes)
             sentence = f"no expert has over {options.over} classes (the largest {largest}), so none is previewed"
             notes = (*notes, sentence)
         full_view = options.full_view or math.ceil(max(module.sizes) / 20)
         used: list[float] = plain.fit["used"]
-        cost = cost_of(module, set(previews), used, width, full_view)
+        cost = estimate_cost(module, set(previews), used, width, full_view)
         fit = plain.fit | {"width": width, "previewed": sorted(previews)}
         return Fitted(PreviewedDS(module, previews, full_view), cost, GatedSettings(full_view=full_view), fit, notes)
 
     def graphs(self, fitted: Fitted, dense: Dense, folder: Path) -> GraphFiles:
-        """See `gate_graphs`."""
         del dense
         module = fitted.module
         assert isinstance(module, PreviewedDS)
         return write_graphs(folder, module.experts, module.previews)
 
     def index(self, fitted: Fitted) -> dict[str, npt.NDArray[Any]]:
-        """Classes of every expert."""
         module = fitted.module
         assert isinstance(module, PreviewedDS)
         return {"ids": module.experts.ids.numpy(), "offsets": module.experts.offsets.numpy()}
 
 
-def cost_of(module: DSSoftmax, previewed: set[int], used: list[float], width: int, full_view: int) -> Cost:
-    """Gate, and of the expert all rows or projection, previews and full view, against V x d."""
+def estimate_cost(module: DSSoftmax, previewed: set[int], used: list[float], width: int, full_view: int) -> Cost:
+    """Cost of a query, relative to the dense layer's: the gate, and the chosen expert whole or by its preview."""
     classes, dim = module.classes, module.weight.shape[1]
     macs = float(module.experts * dim)
     for expert, (size, share) in enumerate(zip(module.sizes, used, strict=True)):
-        own = dim * width + size * width + min(size, full_view) * dim if expert in previewed else size * dim
-        macs += share * own
+        expert_macs = dim * width + size * width + min(size, full_view) * dim if expert in previewed else size * dim
+        macs += share * expert_macs
     return Cost(macs=macs / (classes * dim), bytes=macs / (classes * dim))

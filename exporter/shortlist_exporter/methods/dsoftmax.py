@@ -3,30 +3,28 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any
 
 import numpy.typing as npt
 import torch
 from pydantic import Field
-from shortlist.bundle.manifest import Normalizer
 from shortlist.bundle.settings import AdaptiveSettings
 from shortlist.errors import BadInput
-from shortlist_models.adaptive.cutoffs import least_coverage, smoothed
+from shortlist_models.adaptive.cutoffs import min_coverage, smooth_shares
 from shortlist_models.adaptive.dsoftmax import DSoftmax
-from shortlist_models.adaptive.softmax import frequency_order
-from shortlist_models.adaptive.training import TrainOptions, train_head
+from shortlist_models.adaptive.softmax import order_by_frequency
 from torch import Tensor
 
 from shortlist_exporter.core.types import Cost, Progress, quiet
-from shortlist_exporter.graphs.adaptive.parts import index_of, write_buckets
+from shortlist_exporter.graphs.adaptive.parts import make_index, write_buckets
 from shortlist_exporter.graphs.builder import GraphFiles
 from shortlist_exporter.inputs.sources import Contexts, Dense
 
-from .adaptive import check_shape, never, one_sentence, pair_of, parsed_numbers
-from .base import Fitted, Options, parsed
+from .base import Fitted, Options, TrainedMethod, parse_options
+from .supervised import check_layer_shape, parse_numbers, require_targets, train_module, translate_errors
 
-BUCKETS = 3
-NARROWER = 4
+DEFAULT_BUCKETS = 3
+WIDTH_DIVISOR = 4
 
 
 class DsoftmaxOptions(Options):
@@ -43,73 +41,69 @@ class DsoftmaxOptions(Options):
     checkpoint: str = Field(default="", description="file that training resumes from")
 
 
-class DsoftmaxMethod:
-    """See `shortlist_models.adaptive.dsoftmax` for the algorithm and its source."""
+class DsoftmaxMethod(TrainedMethod):
+    """A differentiated softmax; `shortlist_models.adaptive.dsoftmax` has the algorithm and its source."""
 
-    plan: ClassVar[str] = "adaptive"
-    reference: ClassVar[Literal["dense", "self"]] = "self"
-    normalizer: ClassVar[Normalizer] = "exact"
+    plan = "adaptive"
 
     def learn(
         self, dense: Dense, examples: Contexts, options: dict[str, str], seed: int, progress: Progress = quiet
     ) -> Fitted:
-        """Classes by falling frequency in the targets, then training; raises BadInput."""
-        chosen = parsed(DsoftmaxOptions, options)
-        contexts, targets = pair_of(examples, dense)
-        order = frequency_order(targets, dense.classes)
-        cutoffs = cutoffs_of(chosen, torch.bincount(targets, minlength=dense.classes)[order])
-        with one_sentence():
+        """Order classes by falling frequency in the targets, then train; raises BadInput."""
+        chosen = parse_options(DsoftmaxOptions, options)
+        contexts, targets = require_targets(examples, dense)
+        order = order_by_frequency(targets, dense.classes)
+        cutoffs = choose_cutoffs(chosen, torch.bincount(targets, minlength=dense.classes)[order])
+        with translate_errors():
             torch.manual_seed(seed)
-            widths = widths_of(chosen, dense.dim, len(cutoffs) + 1)
+            widths = choose_widths(chosen, dense.dim, len(cutoffs) + 1)
             module = DSoftmax(dense.dim, dense.classes, cutoffs, widths, order, project=chosen.project)
-        train = TrainOptions(chosen.epochs, chosen.batch, chosen.learning_rate, seed)
-        path = Path(chosen.checkpoint) if chosen.checkpoint else None
-        history = train_head(module, module, contexts, targets, train, progress, path)
-        return finished(module, chosen, {"history": history, "never": never(targets, dense.classes)})
+        result = train_module(module, module, (contexts, targets), dense.classes, chosen, seed, progress)
+        return make_fitted(module, chosen, result)
 
     def restore(self, dense: Dense, state: dict[str, Tensor], examples: Contexts, options: dict[str, str]) -> Fitted:
-        """The state dict of `DSoftmax`."""
+        """Restore from the state dict of a `DSoftmax`."""
         del examples
-        chosen = parsed(DsoftmaxOptions, options)
-        with one_sentence():
-            module = DSoftmax.of_state(state)
-        check_shape((len(module.order), module.dim), dense)
-        return finished(module, chosen, {})
+        chosen = parse_options(DsoftmaxOptions, options)
+        with translate_errors():
+            module = DSoftmax.from_state(state)
+        check_layer_shape((len(module.order), module.dim), dense)
+        return make_fitted(module, chosen, {})
 
     def graphs(self, fitted: Fitted, dense: Dense, folder: Path) -> GraphFiles:
-        """head.onnx, see `adaptive_graphs`."""
         del dense
         assert isinstance(fitted.module, DSoftmax)
         return GraphFiles({"head": write_buckets(folder, fitted.module)})
 
     def index(self, fitted: Fitted) -> dict[str, npt.NDArray[Any]]:
-        """See Written.index."""
         assert isinstance(fitted.module, DSoftmax)
-        return index_of([fitted.module.order])
+        return make_index([fitted.module.order])
 
 
-def cutoffs_of(options: DsoftmaxOptions, counts: Tensor) -> list[int]:
-    """Those given, or where the adaptive softmax' tails might begin at the earliest."""
+def choose_cutoffs(options: DsoftmaxOptions, counts: Tensor) -> list[int]:
+    """The cutoffs of the options, or where the tails of an adaptive softmax may begin at the earliest."""
     if options.cutoffs:
-        return parsed_numbers("cutoffs", options.cutoffs)
-    covered = smoothed(counts).cumsum(0)
-    found = {int((covered < least_coverage(bucket, NARROWER)).sum()) + 1 for bucket in range(BUCKETS - 1)}
-    cutoffs = sorted(found - {len(counts)})
+        return parse_numbers("cutoffs", options.cutoffs)
+    covered = smooth_shares(counts).cumsum(0)
+    first_cutoffs = {
+        int((covered < min_coverage(bucket, WIDTH_DIVISOR)).sum()) + 1 for bucket in range(DEFAULT_BUCKETS - 1)
+    }
+    cutoffs = sorted(first_cutoffs - {len(counts)})
     if not cutoffs:
         raise BadInput(f"{len(counts)} classes are too few to tell frequent from rare: choose --set cutoffs=...")
     return cutoffs
 
 
-def widths_of(options: DsoftmaxOptions, dim: int, buckets: int) -> list[int]:
-    """Those given, or d, d/4, d/16, ..."""
+def choose_widths(options: DsoftmaxOptions, dim: int, buckets: int) -> list[int]:
+    """The widths of the options, or d, d/4, d/16, ..."""
     if options.widths:
-        return parsed_numbers("widths", options.widths)
-    return [dim // NARROWER**bucket for bucket in range(buckets)]
+        return parse_numbers("widths", options.widths)
+    return [dim // WIDTH_DIVISOR**bucket for bucket in range(buckets)]
 
 
-def finished(module: DSoftmax, options: DsoftmaxOptions, said: dict[str, Any]) -> Fitted:
-    """What the manifest says."""
-    macs = module.multiply_adds() / (module.dim * len(module.order))
+def make_fitted(module: DSoftmax, options: DsoftmaxOptions, said: dict[str, Any]) -> Fitted:
+    """The fitted head with its cost."""
+    macs = module.count_multiply_adds() / (module.dim * len(module.order))
     said |= options.model_dump(exclude={"checkpoint", "cutoffs", "widths"})
     said |= {"cutoffs": module.cutoffs[:-1], "widths": module.widths}
     notes = (f"{said['never']} classes never occur in the targets: they rank last",) if said.get("never") else ()

@@ -3,36 +3,27 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import ClassVar, Literal
 
-from shortlist.bundle.manifest import Normalizer
-
-from shortlist_exporter.core.layer import torch_dense
 from shortlist_exporter.core.types import Cost, FloatArray, Progress, quiet
 from shortlist_exporter.graphs.builder import GraphFiles
 from shortlist_exporter.inputs.sources import Dense
 
-from .base import Fitted, Options, no_index, parsed
+from .base import DenseMethod, Fitted, Options, parse_options
 
 
-class FullMethod:
-    """Nothing to fit."""
+class FullMethod(DenseMethod):
+    """The dense layer as it is: nothing is fitted."""
 
-    plan: ClassVar[str] = "full"
-    reference: ClassVar[Literal["dense", "self"]] = "dense"
-    normalizer: ClassVar[Normalizer] = "exact"
+    plan = "full"
+    normalizer = "exact"
 
     def fit(
         self, dense: Dense, contexts: FloatArray, options: dict[str, str], seed: int, progress: Progress = quiet
     ) -> Fitted:
-        """See Method.fit."""
         del contexts, seed, progress
-        parsed(Options, options)
-        return Fitted(torch_dense(dense), Cost(macs=1.0, bytes=1.0))
+        parse_options(Options, options)
+        return Fitted(dense.module, Cost(macs=1.0, bytes=1.0))
 
     def graphs(self, fitted: Fitted, dense: Dense, folder: Path) -> GraphFiles:
-        """See Method.graphs; dense.onnx is written for every bundle."""
         del fitted, dense, folder
-        return GraphFiles()
-
-    index = no_index
+        return GraphFiles()  # dense.onnx is written for every bundle

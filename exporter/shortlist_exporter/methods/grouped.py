@@ -4,31 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from pydantic import Field
-from shortlist.bundle.manifest import Normalizer
 from shortlist.bundle.settings import OPENED_PER_PREVIEWED, GroupedSettings
 from shortlist.errors import BadInput
 from shortlist_models import context_basis
-from shortlist_models.rescored.grouped import GroupedSoftmax, Widths, similar_classes
+from shortlist_models.rescored.grouped import GroupedSoftmax, Widths, group_similar_classes
 
-from shortlist_exporter.core.layer import torch_dense
 from shortlist_exporter.core.types import Cost, FloatArray, Progress, quiet
 from shortlist_exporter.graphs.builder import GraphFiles
 from shortlist_exporter.graphs.grouped import write_graphs
 from shortlist_exporter.inputs.sources import Dense
 
-from .base import Fitted, Options, parsed
+from .base import DenseMethod, Fitted, Options, check_candidates, check_width, parse_options, shuffle_rows
 
 CALIBRATION_ROWS = 4_000  # contexts that calibrate the tail
-STEP = 4  # columns that loops multiply at once: those in int8 are a multiple
-LEAST = 128  # candidates: for k up to 10 the search then goes no wider way
-GROUP = 64  # classes of a group in the mean
-LEAST_PREVIEWED = 1536  # classes
+INT8_COLUMNS_STEP = 4  # columns that compiled loops multiply at once: the int8 columns are a multiple
+MIN_CANDIDATES = 128  # with as many, k up to 10 needs no wider search
+GROUP_CLASSES = 64  # in the mean
+MIN_PREVIEWED = 1536  # classes
 
 
 class GroupedOptions(Options):
@@ -44,31 +42,28 @@ class GroupedOptions(Options):
     full_view: int = Field(default=7, ge=5, description="classes then scored exactly")
 
 
-class GroupedMethod:
-    """See `shortlist_models.rescored.grouped` for the algorithm and its sources."""
+class GroupedMethod(DenseMethod):
+    """Groups and blocks of classes; `shortlist_models.rescored.grouped` has the algorithm and its sources."""
 
-    plan: ClassVar[str] = "grouped"
-    reference: ClassVar[Literal["dense", "self"]] = "dense"
-    normalizer: ClassVar[Normalizer] = "estimated"
+    plan = "grouped"
 
     def fit(
         self, dense: Dense, contexts: FloatArray, options: dict[str, str], seed: int, progress: Progress = quiet
     ) -> Fitted:
-        """See Method.fit: the basis, the groups, then the tail; the seed picks first centres and the tail's rows."""
-        chosen = with_defaults(parsed(GroupedOptions, options), dense)
-        rows, own = torch.from_numpy(contexts), torch_dense(dense)
-        picked = torch.from_numpy(np.random.default_rng(seed).permutation(len(rows)))
+        """Fit the basis, the groups, then the tail; the seed chooses the first centres and the tail's contexts."""
+        chosen = fill_defaults(parse_options(GroupedOptions, options), dense)
+        rows, layer, shuffled = torch.from_numpy(contexts), dense.module, shuffle_rows(len(contexts), seed)
         with torch.inference_mode():
             progress("decomposition", 0, 3)
             widths = Widths(**chosen.model_dump(include=set(Widths._fields)))
-            basis = context_basis(own.weight, rows, chosen.width or dense.dim)
+            basis = context_basis(layer.weight, rows, chosen.width or dense.dim)
             progress("groups", 1, 3)
             real = torch.from_numpy(np.setdiff1d(np.arange(dense.classes), dense.padded))
-            bias = None if own.bias is None else own.bias[real]
-            groups = similar_classes(basis.preview[real], bias, chosen.groups or 1, seed)
-            module = GroupedSoftmax(own, basis, real, groups, widths, seed)
+            bias = None if layer.bias is None else layer.bias[real]
+            groups = group_similar_classes(basis.preview[real], bias, chosen.groups or 1, seed)
+            module = GroupedSoftmax(layer, basis, real, groups, widths, seed)
             progress("tail", 2, 3)
-            module.fit_tail(rows[picked[:CALIBRATION_ROWS]])
+            module.fit_tail(rows[shuffled[:CALIBRATION_ROWS]])
         searched = chosen.model_dump(include={"opened", "previewed", "candidates", "full_view"})
         settings = GroupedSettings(**searched, tail_limit=module.tail_limit)
         fit = chosen.model_dump(exclude=set(searched)) | {
@@ -78,49 +73,47 @@ class GroupedMethod:
         return Fitted(module, cost(fit | searched, dense), settings, fit)
 
     def graphs(self, fitted: Fitted, dense: Dense, folder: Path) -> GraphFiles:
-        """See `grouped_graphs`."""
         module = fitted.module
         assert isinstance(module, GroupedSoftmax)
         return write_graphs(folder, dense, module)
 
     def index(self, fitted: Fitted) -> dict[str, npt.NDArray[Any]]:
-        """See Method.index; beside `order` and `starts` what compiled loops lay out in their own way."""
+        """Order, starts, and all that compiled loops lay out in their own way."""
         module = fitted.module
         assert isinstance(module, GroupedSoftmax)
-        found = {"order": module.order, "starts": module.starts, "block_starts": module.block_starts}
-        found |= {"projection": module.projection_codes.to(torch.int8), "tail": module.tail.vector}
-        found |= {"tail_offset": torch.tensor([module.tail.offset], dtype=torch.float32)}
-        found |= {"preview": module.preview.to(torch.int8)}
+        tensors = {"order": module.order, "starts": module.starts, "block_starts": module.block_starts}
+        tensors |= {"projection": module.projection_codes.to(torch.int8), "tail": module.tail.vector}
+        tensors |= {"tail_offset": torch.tensor([module.tail.offset], dtype=torch.float32)}
+        tensors |= {"preview": module.preview.to(torch.int8)}
         scales = {"scale": module.scale, "code_scale": module.code_scale, "projection_scale": module.projection_scale}
         for name, centres in (("group", module.groups), ("block", module.blocks)):
-            found |= {f"{name}_codes": centres.codes.to(torch.int8), f"{name}_reach": centres.reach}
+            tensors |= {f"{name}_codes": centres.codes.to(torch.int8), f"{name}_reach": centres.reach}
             scales[f"{name}_scale"] = centres.scale
         if module.fine.numel():
-            found["fine"], scales["fine_scale"] = module.fine.to(torch.int8), module.fine_scale
-        found |= {name: scale[:, 0] for name, scale in scales.items()}
-        found |= {} if module.bias is None else {"bias": module.bias}
-        return {name: np.ascontiguousarray(tensor.numpy()) for name, tensor in found.items()}
+            tensors["fine"], scales["fine_scale"] = module.fine.to(torch.int8), module.fine_scale
+        tensors |= {name: scale[:, 0] for name, scale in scales.items()}
+        tensors |= {} if module.bias is None else {"bias": module.bias}
+        return {name: np.ascontiguousarray(tensor.numpy()) for name, tensor in tensors.items()}
 
 
-def with_defaults(options: GroupedOptions, dense: Dense) -> GroupedOptions:
-    """Options that follow from the layer's size filled in; raises BadInput."""
+def fill_defaults(options: GroupedOptions, dense: Dense) -> GroupedOptions:
+    """The options with those filled in that follow from the layer's size; raises BadInput."""
     real = dense.classes - dense.padded.size
     full_view = min(options.full_view, real)
-    candidates = options.candidates or max(LEAST, dense.classes // 384)
-    previewed = options.previewed or max(LEAST_PREVIEWED, dense.classes // 12)
+    candidates = options.candidates or max(MIN_CANDIDATES, dense.classes // 384)
+    previewed = options.previewed or max(MIN_PREVIEWED, dense.classes // 12)
     width = options.width or max(1, round(dense.dim * 5 / 9))
-    if width > dense.dim:
-        raise BadInput(f"option width={width} is over d = {dense.dim}: choose a narrower preview")
-    if options.candidates is not None and candidates < full_view:
-        raise BadInput(f"option candidates={candidates} is under full_view={full_view}: choose more candidates")
+    check_width(width, dense)
+    if options.candidates is not None:
+        check_candidates(candidates, full_view)
     candidates = min(max(candidates, full_view), real)
     if options.previewed is not None and previewed < candidates:
         raise BadInput(f"option previewed={previewed} is under the {candidates} candidates: preview more classes")
     previewed = max(previewed, candidates)
     filled = {
         "width": width,
-        "int8_width": min(options.int8_width + -options.int8_width % STEP, width),
-        "groups": min(options.groups or max(1, dense.classes // GROUP), real),
+        "int8_width": min(options.int8_width + -options.int8_width % INT8_COLUMNS_STEP, width),
+        "groups": min(options.groups or max(1, dense.classes // GROUP_CLASSES), real),
         "centre_width": min(options.centre_width or -(-2 * width // 5), width),
         "opened": min(max(options.opened or dense.classes // 5, OPENED_PER_PREVIEWED * previewed), real),
         "previewed": min(previewed, real),

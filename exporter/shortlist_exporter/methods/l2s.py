@@ -3,29 +3,27 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from pydantic import Field
-from shortlist.bundle.manifest import Normalizer
 from shortlist.bundle.settings import ScreenSettings
 from shortlist.errors import BadInput
 from shortlist_models import context_basis
-from shortlist_models.l2s.candidate_sets import Background, Labels, ScreenOptions
+from shortlist_models.l2s.candidate_sets import Background, BestClasses, ScreenOptions
 from shortlist_models.l2s.screened import ScreenedSoftmax, SecondStage
 from shortlist_models.l2s.training import train_screen
 
-from shortlist_exporter.core.layer import torch_dense
 from shortlist_exporter.core.types import Cost, FloatArray, Progress, quiet
 from shortlist_exporter.graphs.builder import GraphFiles
 from shortlist_exporter.graphs.screen import write_graphs
 from shortlist_exporter.inputs.sources import Dense
 
-from .base import Fitted, Options, parsed
+from .base import DenseMethod, Fitted, Options, check_width, parse_options, shuffle_rows
 
-CHUNK = 1024
-LEADING = 1000  # classes of a context that count as background
+CHUNK_ROWS = 1024
+BACKGROUND_CLASSES = 1000  # of a context, the most probable ones
 CALIBRATION_ROWS = 20_000
 
 
@@ -55,45 +53,41 @@ class L2sOptions(Options):
     checkpoint: str = Field(default="", description="file that training resumes from")
 
 
-class L2sMethod:
-    """See `shortlist_models.l2s.training` for the algorithm and its source."""
+class L2sMethod(DenseMethod):
+    """Learning to Screen; `shortlist_models.l2s.training` has the algorithm and its source."""
 
-    plan: ClassVar[str] = "screen"
-    reference: ClassVar[Literal["dense", "self"]] = "dense"
-    normalizer: ClassVar[Normalizer] = "estimated"
+    plan = "screen"
 
     def fit(
         self, dense: Dense, contexts: FloatArray, options: dict[str, str], seed: int, progress: Progress = quiet
     ) -> Fitted:
-        """Exact labels, the screen, its sets, the tail of each."""
-        chosen = with_defaults(parsed(L2sOptions, options), dense)
-        check(chosen, dense, len(contexts))
+        """Find the exact best classes, train the screen and its sets, calibrate their tails."""
+        chosen = fill_defaults(parse_options(L2sOptions, options), dense)
+        check_options(chosen, dense, len(contexts))
         rows = torch.from_numpy(contexts)
-        labels = exact_labels(dense, rows, chosen.depth, progress)
-        screened = train_screen(
+        best = find_best_classes(dense, rows, chosen.depth, progress)
+        screen = train_screen(
             rows,
-            labels,
-            screen_options(chosen, seed),
-            always_of(chosen, labels),
+            best,
+            make_screen_options(chosen, seed),
+            choose_always(chosen, best),
             progress,
-            checkpoint_of(chosen),
-            background_of(dense, rows, chosen.background, seed, progress),
+            parse_checkpoint(chosen),
+            measure_background(dense, rows, chosen.background, seed, progress),
         )
         module = ScreenedSoftmax(
-            torch_dense(dense), screened.vectors, screened.sets, chosen.probes, second_stage_of(chosen, dense, rows)
+            dense.module, screen.vectors, screen.sets, chosen.probes, fit_second_stage(chosen, dense, rows)
         )
         if chosen.tail_rank:
             module.low_rank = context_basis(torch.from_numpy(dense.weight), rows, chosen.tail_rank)
-        return calibrated(module, dense, chosen, rows, seed, screened.history)
+        return calibrate(module, dense, chosen, rows, seed, screen.history)
 
     def graphs(self, fitted: Fitted, dense: Dense, folder: Path) -> GraphFiles:
-        """See `screen_graphs`."""
         module = fitted.module
         assert isinstance(module, ScreenedSoftmax)
         return write_graphs(folder, dense, module)
 
     def index(self, fitted: Fitted) -> dict[str, np.ndarray[Any, Any]]:
-        """See Method.index."""
         module = fitted.module
         assert isinstance(module, ScreenedSoftmax)
         sizes = [0, *(len(ids) for ids in module.sets)]
@@ -104,15 +98,15 @@ class L2sMethod:
         }
 
 
-def calibrated(
+def calibrate(
     module: ScreenedSoftmax, dense: Dense, chosen: L2sOptions, rows: torch.Tensor, seed: int, history: list[Any]
 ) -> Fitted:
-    """The trained screen with margins and tail set for its number of probes."""
-    sample = rows[torch.from_numpy(np.random.default_rng(seed).permutation(len(rows))[:CALIBRATION_ROWS])]
+    """Set margins and tails of a trained screen for its number of probes."""
+    sample = rows[shuffle_rows(len(rows), seed)[:CALIBRATION_ROWS]]
     module.probes, module.probe_margin = chosen.probes, module.calibrate_margin(sample, chosen.second_probe)
     if not chosen.tail_rank:
         module.calibrate_tail(sample)
-    candidates = module.candidates(sample)
+    candidates = module.count_candidates(sample)
     staged = chosen.second_stage != "none"
     settings = ScreenSettings(
         probes=chosen.probes,
@@ -127,28 +121,28 @@ def calibrated(
     )
 
 
-def with_probes(fitted: Fitted, dense: Dense, contexts: FloatArray, setting: dict[str, int], seed: int) -> Fitted:
+def change_probes(fitted: Fitted, dense: Dense, contexts: FloatArray, setting: dict[str, int], seed: int) -> Fitted:
     """`fitted` with another number of probes. Equals a fit with it, but without training."""
     module, settings = fitted.module, fitted.settings
     assert isinstance(module, ScreenedSoftmax)
     assert isinstance(settings, ScreenSettings)
     given = {name: value for name, value in fitted.fit.items() if name in L2sOptions.model_fields}
     chosen = L2sOptions(**(given | {"full_view": settings.full_view or None} | setting))
-    check(chosen, dense, len(contexts))
-    return calibrated(module, dense, chosen, torch.from_numpy(contexts), seed, fitted.fit["history"])
+    check_options(chosen, dense, len(contexts))
+    return calibrate(module, dense, chosen, torch.from_numpy(contexts), seed, fitted.fit["history"])
 
 
-def with_defaults(options: L2sOptions, dense: Dense) -> L2sOptions:
+def fill_defaults(options: L2sOptions, dense: Dense) -> L2sOptions:
     """Options that follow from the layer's size filled in."""
-    filled: dict[str, Any] = {"budget": options.budget or max(float(options.depth), dense.classes / 36)}
+    defaults: dict[str, Any] = {"budget": options.budget or max(float(options.depth), dense.classes / 36)}
     if options.second_stage != "none":
-        filled["width"] = options.width or max(1, dense.dim * 2 // 9)
-        filled["full_view"] = options.full_view or max(1, dense.classes // 192)
-    return options.model_copy(update=filled)
+        defaults["width"] = options.width or max(1, dense.dim * 2 // 9)
+        defaults["full_view"] = options.full_view or max(1, dense.classes // 192)
+    return options.model_copy(update=defaults)
 
 
-def check(options: L2sOptions, dense: Dense, rows: int) -> None:
-    """Refuse what cannot work, before any training."""
+def check_options(options: L2sOptions, dense: Dense, rows: int) -> None:
+    """Raise BadInput for options that cannot work, before any training."""
     real = dense.classes - dense.padded.size
     if options.clusters > rows:
         raise BadInput(
@@ -163,50 +157,52 @@ def check(options: L2sOptions, dense: Dense, rows: int) -> None:
         raise BadInput(f"option probes={options.probes} is over clusters={options.clusters}: choose fewer")
     if options.tail_rank > dense.dim:
         raise BadInput(f"option tail_rank={options.tail_rank} is over d = {dense.dim}: choose a lower rank")
-    if options.width is not None and options.width > dense.dim:
-        raise BadInput(f"option width={options.width} is over d = {dense.dim}: choose a narrower preview")
-    wrong = [i for i in parsed_ids(options.always) if not 0 <= i < dense.classes]
-    if wrong:
-        raise BadInput(f"option always holds id {wrong[0]} but classes go from 0 to {dense.classes - 1}")
+    if options.width is not None:
+        check_width(options.width, dense)
+    outside = [i for i in parse_ids(options.always) if not 0 <= i < dense.classes]
+    if outside:
+        raise BadInput(f"option always holds id {outside[0]} but classes go from 0 to {dense.classes - 1}")
 
 
-def parsed_ids(text: str) -> list[int]:
-    """`1,2,3` as numbers; raises BadInput."""
+def parse_ids(text: str) -> list[int]:
+    """Parse `1,2,3`; raises BadInput."""
     try:
         return [int(part) for part in text.split(",") if part.strip()]
     except ValueError:
         raise BadInput(f"option always={text} is no list of ids: write 1,2,3") from None
 
 
-def exact_labels(dense: Dense, contexts: torch.Tensor, depth: int, progress: Progress) -> Labels:
+def find_best_classes(dense: Dense, contexts: torch.Tensor, depth: int, progress: Progress) -> BestClasses:
     """The dense layer's best `depth` classes of every context."""
-    module, parts = torch_dense(dense), []
+    module, parts = dense.module, []
     with torch.inference_mode():
-        for start in range(0, len(contexts), CHUNK):
-            parts.append(module.logits(contexts[start : start + CHUNK]).topk(depth, dim=1).indices)
-            progress("exact labels", min(start + CHUNK, len(contexts)), len(contexts))
-    return Labels(torch.cat(parts).clone(), dense.classes)
+        for start in range(0, len(contexts), CHUNK_ROWS):
+            parts.append(module.logits(contexts[start : start + CHUNK_ROWS]).topk(depth, dim=1).indices)
+            progress("exact best classes", min(start + CHUNK_ROWS, len(contexts)), len(contexts))
+    return BestClasses(torch.cat(parts).clone(), dense.classes)
 
 
-def background_of(dense: Dense, contexts: torch.Tensor, rows: int, seed: int, progress: Progress) -> Background | None:
-    """Leading probabilities of a sample of the contexts, at temperature 2."""
+def measure_background(
+    dense: Dense, contexts: torch.Tensor, rows: int, seed: int, progress: Progress
+) -> Background | None:
+    """Probabilities of the leading classes of a sample of `rows` contexts, at temperature 2; None for no rows."""
     if rows == 0:
         return None
-    chosen = torch.from_numpy(np.random.default_rng(seed).permutation(len(contexts))[:rows])
-    module, ids, values = torch_dense(dense), [], []
-    depth = min(LEADING, dense.classes - dense.padded.size)
+    sample = shuffle_rows(len(contexts), seed)[:rows]
+    module, ids, values = dense.module, [], []
+    depth = min(BACKGROUND_CLASSES, dense.classes - dense.padded.size)
     with torch.inference_mode():
-        for start in range(0, len(chosen), CHUNK // 4):
-            softened = (module.logits(contexts[chosen[start : start + CHUNK // 4]]) / 2).softmax(dim=1)
+        for start in range(0, len(sample), CHUNK_ROWS // 4):
+            softened = (module.logits(contexts[sample[start : start + CHUNK_ROWS // 4]]) / 2).softmax(dim=1)
             best = softened.topk(depth, dim=1, sorted=False)
             ids.append(best.indices.int())
             values.append(best.values)
-            progress("background of the sets", min(start + CHUNK // 4, len(chosen)), len(chosen))
-    return Background(chosen, torch.cat(ids).clone(), torch.cat(values).clone())
+            progress("background of the sets", min(start + CHUNK_ROWS // 4, len(sample)), len(sample))
+    return Background(sample, torch.cat(ids).clone(), torch.cat(values).clone())
 
 
-def screen_options(options: L2sOptions, seed: int) -> ScreenOptions:
-    """The part that training wants."""
+def make_screen_options(options: L2sOptions, seed: int) -> ScreenOptions:
+    """The options that training takes."""
     assert options.budget is not None
     return ScreenOptions(
         clusters=options.clusters,
@@ -221,30 +217,34 @@ def screen_options(options: L2sOptions, seed: int) -> ScreenOptions:
     )
 
 
-def always_of(options: L2sOptions, labels: Labels) -> torch.Tensor | None:
-    """Ids that every set holds."""
-    frequent = torch.bincount(labels.ids.reshape(-1), minlength=labels.classes).argsort(descending=True, stable=True)
-    ids = torch.cat([frequent[: options.always_top], torch.tensor(parsed_ids(options.always), dtype=torch.int64)])
+def choose_always(options: L2sOptions, best: BestClasses) -> torch.Tensor | None:
+    """Ids [m] that every set holds: the most frequent best classes, and those named; None for none."""
+    frequent = torch.bincount(best.ids.reshape(-1), minlength=best.classes).argsort(descending=True, stable=True)
+    ids = torch.cat([frequent[: options.always_top], torch.tensor(parse_ids(options.always), dtype=torch.int64)])
     return torch.unique(ids) if len(ids) else None
 
 
-def checkpoint_of(options: L2sOptions) -> Path | None:
+def parse_checkpoint(options: L2sOptions) -> Path | None:
     """Where training leaves its state."""
     return Path(options.checkpoint) if options.checkpoint else None
 
 
-def second_stage_of(options: L2sOptions, dense: Dense, contexts: torch.Tensor) -> SecondStage | None:
-    """A context-weighted int8 preview of all classes, of which each set takes its rows."""
+def fit_second_stage(options: L2sOptions, dense: Dense, contexts: torch.Tensor) -> SecondStage | None:
+    """An int8 preview of all classes in the contexts' basis, of which each set takes its rows; None for none."""
     if options.second_stage == "none":
         return None
     assert options.width is not None
     assert options.full_view is not None
     basis = context_basis(torch.from_numpy(dense.weight), contexts, options.width)
-    return SecondStage.of(basis, options.full_view)
+    return SecondStage.from_basis(basis, options.full_view)
 
 
 def cost(dense: Dense, options: L2sOptions, mean: float) -> Cost:
-    """Screen, sets (or their previews and the rows rescored) and the rows that go to dense, against V x d."""
+    """Multiply-adds and bytes of a query, relative to the dense layer's.
+
+    mean: classes in the sets that a query opens. Counted are the screen, the sets (or their previews and the rows
+    scored exactly), the low-rank tail, and the share of queries that go to dense.
+    """
     whole = dense.classes * dense.dim
     screen = options.clusters * dense.dim
     if options.second_stage == "none":

@@ -1,11 +1,11 @@
-"""Methods: how a head is made from a dense layer and contexts. `--method` names one."""
+"""The registry of methods: `--method NAME` is looked up here. A new method is a module beside this and a line below."""
 
 from __future__ import annotations
 
 from shortlist.errors import BadInput
 
 from .adaptive import AdaptiveMethod
-from .base import Fitted, Method, OwnMethod
+from .base import DenseMethod, Fitted, TrainedMethod
 from .cascade import CascadeMethod
 from .ds import DsMethod
 from .ds_svd import DsSvdMethod
@@ -15,7 +15,7 @@ from .grouped import GroupedMethod
 from .l2s import L2sMethod
 from .svd import SvdMethod
 
-METHODS: dict[str, Method | OwnMethod] = {
+METHODS: dict[str, DenseMethod | TrainedMethod] = {
     "full": FullMethod(),
     "svd": SvdMethod(),
     "l2s": L2sMethod(),
@@ -27,11 +27,11 @@ METHODS: dict[str, Method | OwnMethod] = {
     "dsoftmax": DsoftmaxMethod(),
 }
 
-__all__ = ["METHODS", "Fitted", "Method", "OwnMethod", "method_named"]
+__all__ = ["METHODS", "DenseMethod", "Fitted", "TrainedMethod", "find_method"]
 
 
-def method_named(name: str) -> Method | OwnMethod:
-    """The method of this name; raises BadInput with the known ones."""
+def find_method(name: str) -> DenseMethod | TrainedMethod:
+    """The method of this name; raises BadInput with the names that there are."""
     if name not in METHODS:
         raise BadInput(f"there is no method '{name}': choose one of {', '.join(METHODS)}")
     return METHODS[name]

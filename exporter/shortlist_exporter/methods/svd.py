@@ -4,25 +4,21 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Literal
 
 import numpy as np
 import torch
-from onnx import TensorProto
 from pydantic import Field
-from shortlist.bundle.manifest import Normalizer
 from shortlist.bundle.settings import PreviewSettings
 from shortlist.errors import BadInput
 from shortlist_models import SVDSoftmax, context_basis, weight_basis
 
-from shortlist_exporter.core.layer import torch_dense
 from shortlist_exporter.core.types import Cost, FloatArray, Progress, quiet
-from shortlist_exporter.graphs.builder import GraphBuilder, GraphFiles, value
-from shortlist_exporter.graphs.dense import finish, named_logits
-from shortlist_exporter.graphs.quantized import quantized_products
+from shortlist_exporter.graphs.builder import GraphFiles
+from shortlist_exporter.graphs.preview import write_preview
 from shortlist_exporter.inputs.sources import Dense
 
-from .base import Fitted, Options, no_index, parsed
+from .base import DenseMethod, Fitted, Options, check_width, parse_options, shuffle_rows
 
 TAIL_ROWS = 1024
 
@@ -45,7 +41,7 @@ class Shape(Options):
     full_view: int
 
 
-def shape_of(options: SvdOptions, dense: Dense) -> Shape:
+def fill_defaults(options: SvdOptions, dense: Dense) -> Shape:
     """Fill in the defaults for this layer; raises BadInput when W > d or N > V."""
     published = options.basis == "weight"
     shape = Shape(
@@ -54,84 +50,60 @@ def shape_of(options: SvdOptions, dense: Dense) -> Shape:
         width=options.width or math.ceil(dense.dim / 8 if published else dense.dim * 2 / 9),
         full_view=options.full_view or math.ceil(dense.classes / (20 if published else 192)),
     )
-    if shape.width > dense.dim:
-        raise BadInput(f"option width={shape.width} is over d = {dense.dim}: choose a narrower preview")
+    check_width(shape.width, dense)
     if shape.full_view > dense.classes:
         raise BadInput(f"option full_view={shape.full_view} is over V = {dense.classes}: choose fewer candidates")
     return shape
 
 
-class SvdMethod:
-    """See `shortlist_models.svd` for the algorithm and its source."""
+class SvdMethod(DenseMethod):
+    """SVD-softmax; `shortlist_models.svd` has the algorithm and its source."""
 
-    plan: ClassVar[str] = "preview"
-    reference: ClassVar[Literal["dense", "self"]] = "dense"
-    normalizer: ClassVar[Normalizer] = "estimated"
+    plan = "preview"
 
     def fit(
         self, dense: Dense, contexts: FloatArray, options: dict[str, str], seed: int, progress: Progress = quiet
     ) -> Fitted:
-        """See Method.fit; closed form, the seed only picks the rows that calibrate the tail."""
+        """Decompose in closed form; the seed only chooses the rows that calibrate the tail."""
         progress("decomposition", 0, 1)
-        shape = shape_of(parsed(SvdOptions, options), dense)
+        shape = fill_defaults(parse_options(SvdOptions, options), dense)
         weight = torch.from_numpy(dense.weight)
         if shape.basis == "weight":
             basis = weight_basis(weight, shape.width)
         else:
             basis = context_basis(weight, torch.from_numpy(contexts), shape.width)
-        module = SVDSoftmax(torch_dense(dense), basis, shape.full_view, quantized=shape.preview == "int8")
-        return calibrated(module, dense, contexts, shape, seed)
+        module = SVDSoftmax(dense.module, basis, shape.full_view, quantized=shape.preview == "int8")
+        return calibrate(module, dense, contexts, shape, seed)
 
     def graphs(self, fitted: Fitted, dense: Dense, folder: Path) -> GraphFiles:
-        """preview.onnx: `context` [B, d] -> `logits` [B, V]."""
-        module = fitted.module
-        assert isinstance(module, SVDSoftmax)
-        graph = GraphBuilder(folder)
-        projected = graph.node("MatMul", ["context", graph.tensor("projection", module.projection.numpy())], "p")
-        if module.quantized:
-            products = quantized_products(graph, projected, module.preview.numpy(), module.scale.numpy())
-        else:
-            products = plain(graph, projected, module)
-        named_logits(graph, finish(graph, dense, products))
-        path = graph.save(
-            "preview",
-            [value("context", TensorProto.FLOAT, ["B", dense.dim])],
-            [value("logits", TensorProto.FLOAT, ["B", dense.classes])],
-        )
-        return GraphFiles({"preview": path.name})
-
-    index = no_index
+        assert isinstance(fitted.module, SVDSoftmax)
+        return GraphFiles({"preview": write_preview(folder, dense, fitted.module)})
 
 
-def calibrated(module: SVDSoftmax, dense: Dense, contexts: FloatArray, shape: Shape, seed: int) -> Fitted:
-    """The decomposed head with its tail set for this full view."""
+def calibrate(module: SVDSoftmax, dense: Dense, contexts: FloatArray, shape: Shape, seed: int) -> Fitted:
+    """Set the full view of a decomposed head, and calibrate its tail for it."""
     module.full_view, module.tail_shift = shape.full_view, 0.0
     if shape.basis == "context":
-        module.calibrate_tail(torch.from_numpy(sampled(contexts, seed)))
+        module.calibrate_tail(torch.from_numpy(sample_rows(contexts, seed)))
     settings = PreviewSettings(full_view=shape.full_view, tail_shift=module.tail_shift)
     return Fitted(module, cost(dense, shape), settings, shape.model_dump(exclude={"full_view"}))
 
 
-def with_full_view(fitted: Fitted, dense: Dense, contexts: FloatArray, setting: dict[str, int], seed: int) -> Fitted:
+def change_full_view(fitted: Fitted, dense: Dense, contexts: FloatArray, setting: dict[str, int], seed: int) -> Fitted:
     """`fitted` with another full_view. Equals a fit with it, but without the decomposition."""
     module = fitted.module
     assert isinstance(module, SVDSoftmax)
-    return calibrated(module, dense, contexts, Shape(**(fitted.fit | setting)), seed)
+    return calibrate(module, dense, contexts, Shape(**(fitted.fit | setting)), seed)
 
 
-def sampled(contexts: FloatArray, seed: int) -> FloatArray:
-    """At most `TAIL_ROWS` random rows."""
-    rows = np.random.default_rng(seed).permutation(len(contexts))[:TAIL_ROWS]
-    return contexts[np.sort(rows)]
-
-
-def plain(graph: GraphBuilder, projected: str, module: SVDSoftmax) -> str:
-    """[B, W] -> [B, V] in float32."""
-    return graph.node("MatMul", [projected, graph.tensor("preview", module.preview.numpy().T)], "products")
+def sample_rows(contexts: FloatArray, seed: int) -> FloatArray:
+    """At most `TAIL_ROWS` random rows, in their order."""
+    rows: FloatArray = contexts[np.sort(shuffle_rows(len(contexts), seed)[:TAIL_ROWS].numpy())]
+    return rows
 
 
 def cost(dense: Dense, shape: Shape) -> Cost:
-    """Projection, preview and full view, against V x d."""
+    """Multiply-adds and bytes of projection, preview and full view, relative to the dense layer's."""
     classes, dim = dense.classes, dense.dim
     projection, preview, full_view = dim * shape.width, classes * shape.width, dim * shape.full_view
     preview_bytes = preview * (1 if shape.preview == "int8" else 4)

@@ -16,7 +16,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save
 from shortlist.bundle.writer import workplace
 
-from shortlist_exporter.core.provenance import installed
+from shortlist_exporter.core.provenance import list_versions
 
 VERSION = 5  # raise when what is computed, or how, changes
 
@@ -29,7 +29,7 @@ class Cache:
     def __init__(self, folder: Path) -> None:
         """Make the folder."""
         self.folder = folder
-        self.versions = installed()
+        self.versions = list_versions()
         folder.mkdir(parents=True, exist_ok=True)
 
     def key(self, *parts: object) -> str:

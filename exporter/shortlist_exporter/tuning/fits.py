@@ -17,7 +17,7 @@ from shortlist_exporter.core.types import Cost, FloatArray, Progress
 from shortlist_exporter.export.request import Request
 from shortlist_exporter.export.write import manifest_of, write_graphs, write_index
 from shortlist_exporter.inputs.sources import Contexts, Dense
-from shortlist_exporter.methods.registry import Fitted, OwnMethod, method_named
+from shortlist_exporter.methods.registry import Fitted, TrainedMethod, find_method
 from shortlist_exporter.records.tuning import Promise
 
 from .cache import Cache
@@ -111,8 +111,8 @@ class Fits:
     def fitted(self, build: Build, rows: int, progress: Progress) -> tuple[Fitted, float]:
         """The torch module and the seconds that it took."""
         start = time.perf_counter()
-        method = method_named(build.method)
-        assert not isinstance(method, OwnMethod), "chosen_methods refuses heads that are their own reference"
+        method = find_method(build.method)
+        assert not isinstance(method, TrainedMethod), "chosen_methods refuses heads that are their own reference"
         fitted = method.fit(self.dense, self.sample(rows), dict(build.options), self.seed, progress)
         return fitted, time.perf_counter() - start
 
@@ -137,7 +137,7 @@ class Fits:
 
     def write(self, folder: Path, build: Build, fitted: Fitted) -> None:
         """Graphs, index and an unmeasured manifest."""
-        method = method_named(build.method)
+        method = find_method(build.method)
         files = write_graphs(folder, self.dense, method, fitted, keep_dense=self.keep_dense or method.plan == "full")
         write_index(folder, method.index(fitted))
         for name in SHARED:

@@ -14,9 +14,9 @@ from shortlist.errors import BadInput
 from shortlist_exporter.core.types import Cost, FloatArray
 from shortlist_exporter.inputs.sources import Dense
 from shortlist_exporter.methods import grouped
-from shortlist_exporter.methods.l2s import with_probes
-from shortlist_exporter.methods.registry import METHODS, Fitted, method_named
-from shortlist_exporter.methods.svd import with_full_view
+from shortlist_exporter.methods.l2s import change_probes
+from shortlist_exporter.methods.registry import METHODS, Fitted, find_method
+from shortlist_exporter.methods.svd import change_full_view
 
 DENSE = "full"  # what the others are held against, and the answer of last resort
 SHARES = (12, 8, 6, 4.5, 3, 2)  # d / W
@@ -85,8 +85,8 @@ def grouped_builds(dense: Dense) -> list[Options]:
 SPACES = {
     "grouped": Space(grouped_builds, "previewed", PREVIEWED, cost=grouped.cost),
     "cascade": Space(cascade_builds, "candidates", CANDIDATES),
-    "svd": Space(svd_builds, "full_view", VIEWS, with_full_view),
-    "l2s": Space(l2s_builds, "probes", PROBES, with_probes),
+    "svd": Space(svd_builds, "full_view", VIEWS, change_full_view),
+    "l2s": Space(l2s_builds, "probes", PROBES, change_probes),
 }
 DEFAULTS = Space(lambda _: [{}])
 
@@ -105,7 +105,7 @@ def default_methods() -> list[str]:
 def chosen_methods(names: Sequence[str]) -> list[str]:
     """`names`, or the default ones; raises BadInput where one is unknown or is trained anew."""
     for name in names:
-        if method_named(name).reference != "dense":
+        if find_method(name).reference != "dense":
             raise BadInput(f"method {name} is trained on targets, so dense is no truth for it: leave it out")
     return [name for name in names or default_methods() if name != DENSE]
 

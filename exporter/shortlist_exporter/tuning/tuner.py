@@ -14,8 +14,7 @@ from shortlist.bundle.reader import GRAPHS, INDEX
 from shortlist.bundle.writer import writing
 from shortlist.errors import BadInput, QualityError
 
-from shortlist_exporter.core.layer import torch_dense
-from shortlist_exporter.core.provenance import provenance
+from shortlist_exporter.core.provenance import record_provenance
 from shortlist_exporter.core.types import FloatArray, Progress, quiet
 from shortlist_exporter.export.request import Request, check_request
 from shortlist_exporter.export.run import add_report, finish
@@ -157,7 +156,7 @@ def bench_of(
         "tune": contexts.contexts[splits.tune],
         "test": (contexts if test is None else test).contexts[splits.test],
     }
-    bench = Bench(cache, heads, request.promise, torch_dense(dense), rows)
+    bench = Bench(cache, heads, request.promise, dense.module, rows)
     bench.learn(dense.classes - int(dense.padded.size), progress)
     return bench
 
@@ -207,13 +206,13 @@ def fill(
         "arrays": files.arrays,
         "exact_plan": exact_plan_of(files),
         "fallback": bundle.fallback,
-        "provenance": provenance(dense, contexts) | {"tune": record.summary()},
+        "provenance": record_provenance(dense, contexts) | {"tune": record.summary()},
     }
     write(folder, record)
     deep = min(DEPTH, bundle.max_k or real)
     shallow = replace(truth, ids=truth.ids[:, :deep], logprobs=truth.logprobs[:, :deep])
     bundle = replace(bundle, method=fit.build.method, promise={}, threads=request.promise.threads)
     made, draft = Fitted(torch.nn.Identity(), fit.cost), manifest_at(fit).model_copy(update=update)
-    finish(folder, draft, bundle, made, shallow, torch_dense(dense), torch_dense(dense), quiet)
+    finish(folder, draft, bundle, made, shallow, dense.module, dense.module, quiet)
     if bundle.report:
         add_report(folder, out, bundle, Sample(HELD_OUT, truth.contexts, shallow, documents), quiet)

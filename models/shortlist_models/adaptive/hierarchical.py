@@ -13,37 +13,43 @@ from torch import Tensor, nn
 
 
 class FrequencyBins(nn.Module):
-    """bins: first positions of the bins, [C + 1]. order, ranks: as in `AdaptiveSoftmax`."""
+    """p(w | h) = p(bin | h) p(w | bin, h).
+
+    bins: where each bin begins, [C + 1]; order, ranks: as in `AdaptiveSoftmax`.
+    """
 
     order: Tensor
     ranks: Tensor
     bins: Tensor
 
     def __init__(self, dim: int, counts: Tensor, order: Tensor, bins: int | None = None) -> None:
-        """counts: [V] of the class at each position, falling. bins: sqrt(V) by default."""
+        """counts: [V] of the class at each position, falling. bins: how many, sqrt(V) by default."""
         super().__init__()
         classes = len(counts)
         self.register_buffer("order", order)
         self.register_buffer("ranks", order.argsort())
-        self.register_buffer("bins", equal_bins(counts, bins or math.isqrt(classes)))
+        self.register_buffer("bins", cut_equal_bins(counts, bins or math.isqrt(classes)))
         self.router = nn.Linear(dim, len(self.bins) - 1)
         sizes = self.bins.diff().tolist()  # a layer a bin, so that the gradient of one does not touch the others
         self.words = nn.ModuleList(nn.Linear(dim, size) for size in sizes)
 
     def forward(self, contexts: Tensor, targets: Tensor) -> Tensor:
-        """Mean negative log-likelihood of `targets` [B] int64, in nats: a bin's words for its own rows."""
+        """Mean negative log-likelihood of `targets` [B] int64, in nats.
+
+        A bin's words are scored for its own rows only.
+        """
         positions = self.ranks[targets]
-        chosen = torch.bucketize(positions, self.bins, right=True) - 1
-        total = nn.functional.cross_entropy(self.router(contexts), chosen, reduction="sum")
-        for number in torch.unique(chosen).tolist():
-            rows = (chosen == number).nonzero()[:, 0]
+        target_bins = torch.bucketize(positions, self.bins, right=True) - 1
+        total = nn.functional.cross_entropy(self.router(contexts), target_bins, reduction="sum")
+        for number in torch.unique(target_bins).tolist():
+            rows = (target_bins == number).nonzero()[:, 0]
             logits = self.words[number](contexts[rows])
             within = positions[rows] - self.bins[number]
             total = total + nn.functional.cross_entropy(logits, within, reduction="sum")
         return total / len(targets)
 
     def log_prob(self, contexts: Tensor) -> Tensor:
-        """[B, d] -> [B, V] natural logarithms, in the order of the user's ids."""
+        """Contexts [B, d] -> log-probabilities [B, V] by class id, natural logarithms."""
         routes = self.router(contexts).log_softmax(dim=1)
         parts = [
             routes[:, number, None] + words(contexts).log_softmax(dim=1) for number, words in enumerate(self.words)
@@ -51,8 +57,8 @@ class FrequencyBins(nn.Module):
         return torch.cat(parts, dim=1)[:, self.ranks]
 
 
-def equal_bins(counts: Tensor, bins: int) -> Tensor:
-    """[C + 1] int64: cuts of positions into at most `bins` bins of about equal sums of `counts` [V], none empty."""
+def cut_equal_bins(counts: Tensor, bins: int) -> Tensor:
+    """Where bins begin, [C + 1] int64: at most `bins` bins of about equal sums of `counts` [V], none of them empty."""
     cumulated = counts.double().cumsum(0)
     levels = cumulated[-1] * torch.arange(1, bins, dtype=torch.float64) / bins
     cuts = torch.searchsorted(cumulated, levels) + 1

@@ -1,4 +1,4 @@
-"""What a Doubly Sparse Softmax refuses, in one sentence each."""
+"""Checks of what a Doubly Sparse Softmax is made from and trained on; each raises ValueError with one sentence."""
 
 from __future__ import annotations
 
@@ -6,24 +6,24 @@ from torch import Tensor
 
 
 def check_parts(weight: Tensor, bias: Tensor, gate: Tensor, ids: list[Tensor], classes: int) -> None:
-    """Raise ValueError, in one sentence, for parts that make no softmax."""
+    """Raise ValueError where weight [N, d], bias [N], gate [K, d] and each expert's ids do not fit each other."""
     if classes < 2:
         raise ValueError("there is one class only, whose probability is 1: nothing is to be gained from experts")
     if len(gate) != len(ids):
         raise ValueError(f"the gate has {len(gate)} rows for {len(ids)} experts: give one row for each")
-    empty = [expert for expert, own in enumerate(ids) if not len(own)]
+    empty = [expert for expert, expert_ids in enumerate(ids) if not len(expert_ids)]
     if empty:
         raise ValueError(f"expert {empty[0]} has no class left: prune less (lower lasso), or leave the expert out")
     total = sum(len(own) for own in ids)
     if len(weight) != total or len(bias) != total:
         raise ValueError(f"there are {len(weight)} weights and {len(bias)} biases for {total} classes of experts")
-    for expert, own in enumerate(ids):
-        if int(own.min()) < 0 or int(own.max()) >= classes or bool((own.diff() <= 0).any()):
+    for expert, expert_ids in enumerate(ids):
+        if int(expert_ids.min()) < 0 or int(expert_ids.max()) >= classes or bool((expert_ids.diff() <= 0).any()):
             raise ValueError(f"expert {expert}'s ids must ascend and lie in 0 to {classes - 1}")
 
 
 def check_targets(targets: Tensor, rows: int, classes: int) -> None:
-    """Raise ValueError for targets that are no classes, or of another number than the contexts."""
+    """Raise ValueError for targets outside 0 to `classes` - 1, or not one for each of `rows` contexts."""
     if len(targets) != rows or (targets.ndim == 2 and targets.shape[1] != classes):
         raise ValueError(f"targets have shape {list(targets.shape)} for {rows} contexts and {classes} classes")
     if targets.ndim == 1 and rows and not 0 <= int(targets.min()) <= int(targets.max()) < classes:

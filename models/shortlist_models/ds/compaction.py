@@ -1,4 +1,4 @@
-"""Rows of a parameter taken out for good, from its gradient and the optimiser's state too; and what all that weighs."""
+"""Compaction: rows leave a parameter and its optimizer's state for good, so that their memory is free."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ import torch
 from torch import Tensor, nn
 
 
-def keep_rows(parameter: nn.Parameter, rows: Tensor, optimizer: torch.optim.Optimizer | None) -> None:
-    """Keep (or, where `rows` repeats some, clone) rows of a parameter, its gradient freed.
+def select_rows(parameter: nn.Parameter, rows: Tensor, optimizer: torch.optim.Optimizer | None) -> None:
+    """Keep `rows` [m] of a parameter, in place, and free its gradient; a row that is named twice is cloned.
 
-    The optimiser's own tensors of the parameter's shape go with it, so that a clone inherits its parent's momentum.
+    The optimizer's tensors of the parameter's shape follow, so that a clone inherits its parent's momentum.
     """
     shape = parameter.shape
     parameter.grad = None
-    kept = parameter.data[rows]
+    values = parameter.data[rows]
     # An earlier loss that is still held keeps the node that gathers this gradient, with the old shape; a change of
     # dtype is what makes torch let go of it.
-    other = torch.float32 if kept.dtype == torch.float64 else torch.float64
-    parameter.data = torch.empty(0, dtype=other, device=kept.device)
-    parameter.data = kept
+    other = torch.float32 if values.dtype == torch.float64 else torch.float64
+    parameter.data = torch.empty(0, dtype=other, device=values.device)
+    parameter.data = values
     if optimizer is None or parameter not in optimizer.state:
         return
     state = optimizer.state[parameter]
@@ -27,8 +27,8 @@ def keep_rows(parameter: nn.Parameter, rows: Tensor, optimizer: torch.optim.Opti
             state[name] = value[rows]
 
 
-def allocated_bytes(module: nn.Module, optimizer: torch.optim.Optimizer | None = None) -> int:
-    """Bytes of the parameters, of their gradients and of the optimiser's state, as they are allocated now."""
+def count_allocated_bytes(module: nn.Module, optimizer: torch.optim.Optimizer | None = None) -> int:
+    """Bytes that parameters, gradients and the optimizer's state take now."""
     tensors = [tensor for p in module.parameters() for tensor in (p, p.grad) if tensor is not None]
     if optimizer is not None:
         states = (optimizer.state[p] for p in module.parameters() if p in optimizer.state)

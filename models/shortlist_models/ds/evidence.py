@@ -1,4 +1,4 @@
-"""Classes that a clone's contexts do not want are not cloned.
+"""Evidence for cloning: an expert's clones keep the classes that score best for the contexts that they get.
 
 Not in the paper: it stands in for the epochs in which a lasso shrinks the rows of rare classes, whose gradients are few
 and large.
@@ -13,45 +13,51 @@ from torch import Tensor
 
 from shortlist_models.full import FullSoftmax
 
-from .softmax import DSSoftmax, least_kept
+from .softmax import DSSoftmax, add_required_rows
 
-DEPTH = 5  # the dense softmax's best classes that a context wants
-CHUNK = 1024
-Fits = Callable[[Tensor, Tensor], bool]
-TIE = 1e-6  # what a target counts beside a wanted class: copies of what nobody wants go where it is the target
+BEST_CLASSES = 5  # of the dense softmax, counted for each context
+CHUNK_ROWS = 1024
+TARGET_WEIGHT = 1e-6  # of a target beside a best class: it decides alone where a class is no context's best
+StopRule = Callable[[Tensor, Tensor], bool]  # utilization [K] and sizes [K] of the clones -> whether they are small
 
 
 @torch.no_grad()
-def leading(dense: FullSoftmax, contexts: Tensor) -> Tensor:
-    """[n, DEPTH] int64: the dense softmax's best classes."""
-    depth = min(DEPTH, len(dense.weight))
-    return torch.cat([dense.logits(part).topk(depth, dim=1).indices for part in torch.split(contexts, CHUNK)])
+def find_best_classes(dense: FullSoftmax, contexts: Tensor) -> Tensor:
+    """Ids [n, BEST_CLASSES] int64 of the dense softmax's best classes for `contexts` [n, d]."""
+    depth = min(BEST_CLASSES, len(dense.weight))
+    return torch.cat([dense.logits(part).topk(depth, dim=1).indices for part in torch.split(contexts, CHUNK_ROWS)])
 
 
 class Evidence:
-    """Which rows of clones to make: see `choose`."""
+    """Counts how many contexts of each clone have each class among their best, and chooses rows by that."""
 
     def __init__(
         self,
         module: DSSoftmax,
         contexts: Tensor,
-        wanted: Tensor,
+        best_classes: Tensor,
         targets: Tensor,
-        fits: Callable[[Tensor, Tensor], bool],
+        fits: StopRule,
     ) -> None:
-        """wanted: [n, m] ids for `contexts` [n, d]; targets: [n]. fits: given used and sizes [K], whether to stop."""
-        self.module, self.contexts, self.wanted, self.targets, self.fits = module, contexts, wanted, targets, fits
+        """best_classes: [n, m] ids for `contexts` [n, d]. targets: [n] ids. fits: whether clones are small enough."""
+        self.module, self.contexts, self.best_classes = module, contexts, best_classes
+        self.targets, self.fits = targets, fits
 
-    def choose(self, owners: Tensor, ids: Tensor) -> Tensor:
-        """[M] bool: the rows that most of their expert's contexts want, as many as `fits` allows."""
+    def choose_rows(self, owners: Tensor, ids: Tensor) -> Tensor:
+        """Mask [M] of the rows to clone, given the expert and the class of each: as many as `fits` allows.
+
+        A row is worth the number of its expert's contexts that have its class among their best.
+        """
         module = self.module
-        used = module.utilization(self.contexts)
-        counts = module.evidence(self.contexts, self.wanted) + TIE * module.evidence(
+        utilization = module.utilization(self.contexts)
+        counts = module.count_evidence(self.contexts, self.best_classes) + TARGET_WEIGHT * module.count_evidence(
             self.contexts, self.targets[:, None]
         )
-        found = counts[owners, ids]
+        row_counts = counts[owners, ids]
         for bound in range(int(counts.max()) + 2):
-            kept = least_kept(found >= bound, found, ids, owners, module.classes, keep_one=module.options.keep_one)
-            if self.fits(used, torch.bincount(owners[kept], minlength=module.experts)):
+            chosen_rows = add_required_rows(
+                row_counts >= bound, row_counts, ids, owners, module.classes, keep_one=module.options.keep_one
+            )
+            if self.fits(utilization, torch.bincount(owners[chosen_rows], minlength=module.experts)):
                 break
-        return kept
+        return chosen_rows

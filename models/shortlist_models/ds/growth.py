@@ -1,10 +1,13 @@
-"""A coefficient that grows exponentially until validation drops."""
+"""The lasso's schedule: a coefficient that grows exponentially until validation accuracy drops."""
 
 from __future__ import annotations
 
 
 class Growth:
-    """0 at first, then `start`, times `factor` a round; a round back and no further once validation has dropped."""
+    """A coefficient: 0 at first, then `start`, then `factor` times more a round.
+
+    Once accuracy drops, one step back for good.
+    """
 
     def __init__(self, start: float, factor: float, tolerance: float) -> None:
         """tolerance: how far under its best a validation accuracy counts as a drop."""
@@ -14,10 +17,10 @@ class Growth:
         self.stopped = False
 
     def update(self, accuracy: float, *, failing: bool = False, forced: bool = False, enough: bool = False) -> None:
-        """Hear of a round.
+        """Set the coefficient of the next round by the validation accuracy of the last.
 
-        failing: the task loss is too high to prune: a round back, and no memory of it. forced: grow whatever
-        validation says. enough: do not grow now.
+        failing: the task loss is too high to prune, so go one step back without stopping. forced: grow whatever
+        the accuracy. enough: do not grow now.
         """
         self.best = max(self.best, accuracy)
         if failing:
@@ -25,10 +28,9 @@ class Growth:
         elif forced:
             self.grow()
         elif not self.stopped and not enough:
-            self.hear(accuracy)
+            self.step_by_accuracy(accuracy)
 
-    def hear(self, accuracy: float) -> None:
-        """Up a step, or back one for good."""
+    def step_by_accuracy(self, accuracy: float) -> None:
         if accuracy < self.best - self.tolerance:
             self.stopped = True
             self.value /= self.factor
@@ -36,5 +38,4 @@ class Growth:
             self.grow()
 
     def grow(self) -> None:
-        """One step up."""
         self.value = self.value * self.factor if self.value else self.start

@@ -1,8 +1,7 @@
-"""What a training of Doubly Sparse Softmax takes and gives."""
+"""What a training of Doubly Sparse Softmax takes and what it returns."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -13,14 +12,8 @@ from shortlist_models.full import FullSoftmax
 
 from .softmax import DSSoftmax
 
-Progress = Callable[[str, int, int], None]
-CHUNK = 1024
+CHUNK_ROWS = 1024
 DENSE_ROUNDS = 20
-
-
-def quiet(stage: str, done: int, total: int) -> None:
-    """Progress that goes nowhere."""
-    del stage, done, total
 
 
 @dataclass(frozen=True)
@@ -34,9 +27,9 @@ class TrainOptions:
     are pruned; None: 5 % over the dense softmax's. lasso: both lassos' first coefficient; it grows by `growth` a round
     until validation accuracy falls `tolerance` under its best, or `speedup` is reached. ceiling: a stage goes on until
     its clones' weights stay under so many dense layers. prune_steps: between prunings. noise: of `mitosis.clone`.
-    evidence: clones are made without the classes that fewest of their contexts want (have among the dense softmax's
-    best five), as many as the ceiling and, in the last stage, `speedup` ask for; the lasso may then be weak, and no
-    stage is prolonged. Not in the paper; see `ds_evidence`.
+    evidence: clones are made without the classes that the fewest of their contexts have among the dense softmax's
+    best five, as many as the ceiling and, in the last stage, `speedup` ask for; the lasso may then be weak, and no
+    stage is prolonged. Not in the paper; see `evidence`.
     """
 
     experts: int = 64
@@ -68,26 +61,26 @@ class Examples(NamedTuple):
     contexts: Tensor
     targets: Tensor | FullSoftmax
 
-    def batch(self, rows: Tensor, device: str) -> tuple[Tensor, Tensor]:
-        """Contexts and targets of some rows; a teacher's as probabilities [b, V]."""
+    def take_batch(self, rows: Tensor, device: str) -> tuple[Tensor, Tensor]:
+        """Contexts [b, d] and targets of `rows`: ids [b], or a teacher's probabilities [b, V]."""
         contexts = self.contexts[rows].to(device)
         if isinstance(self.targets, Tensor):
             return contexts, self.targets[rows].to(device)
         with torch.no_grad():
             return contexts, self.targets.log_prob(contexts.cpu()).exp().to(device)
 
-    def gold(self) -> Examples:
-        """With a teacher's best class as target."""
+    def with_hard_targets(self) -> Examples:
+        """The same contexts with ids as targets: where a teacher is distilled, its best class."""
         if isinstance(self.targets, Tensor):
             return self
         with torch.no_grad():
-            best = [self.targets.logits(part).argmax(dim=1) for part in torch.split(self.contexts, CHUNK)]
+            best = [self.targets.logits(part).argmax(dim=1) for part in torch.split(self.contexts, CHUNK_ROWS)]
         return Examples(self.contexts, torch.cat(best))
 
 
 @dataclass
 class Trained:
-    """The module; a record a round; sentences for the user; the most bytes of weights, gradients and moments."""
+    """The module, a record of every round, sentences for the user, and the most bytes that were allocated."""
 
     module: DSSoftmax
     history: list[dict[str, Any]] = field(default_factory=list)
@@ -95,8 +88,8 @@ class Trained:
     peak_bytes: int = 0
 
 
-def as_dense(options: TrainOptions, rows: int) -> TrainOptions:
-    """To train a dense softmax in the same way on so many rows, the same share of them with a falling learning rate."""
+def make_dense_options(options: TrainOptions, rows: int) -> TrainOptions:
+    """Options that train a dense softmax in the same way on `rows` rows, with the same share at a falling rate."""
     falling = options.tuning_rounds * options.round_steps * options.batch / max(1, rows)
     tuning = round(DENSE_ROUNDS * min(1.0, falling))
     return replace(
@@ -109,8 +102,8 @@ def as_dense(options: TrainOptions, rows: int) -> TrainOptions:
     )
 
 
-def check(options: TrainOptions, examples: Examples) -> None:
-    """Raise ValueError, in one sentence, before any work."""
+def check_training(options: TrainOptions, examples: Examples) -> None:
+    """Raise ValueError for options or examples that cannot be trained with."""
     if options.mitosis and (options.experts < 1 or options.experts & (options.experts - 1)):
         raise ValueError(f"mitosis doubles the experts, and {options.experts} is no power of two: choose 2, 4, 8, ...")
     if not len(examples.contexts):

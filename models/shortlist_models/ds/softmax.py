@@ -15,7 +15,7 @@ Its authors' code differs from its text in eight places. What is done here, and 
    expert lost, and its gradient tells the gate to go elsewhere; a row is pruned at about 0, so that no loss jumps.
    In `log_prob`, and when served, they score -inf and the normaliser is the expert's own.
 6. Masks: there are none. Experts are compacted: what is pruned has no memory, and nothing can revive it.
-7. Pruning: the text's, once the task loss is under a threshold (`ds_training`), not the code's fixed epoch.
+7. Pruning: the text's, once the task loss is under a threshold (`training`), not the code's fixed epoch.
 8. Mitosis: the text's, with Gaussian noise on the children's gates; "at least one copy of each class" is an option.
 
 All experts lie end to end in one parameter, so that the lasso, the optimiser and pruning are one operation each.
@@ -35,16 +35,19 @@ from torch import Tensor, nn
 from shortlist_models.full import FullSoftmax
 
 from .checks import check_parts, check_targets
-from .compaction import keep_rows
-from .gate import Routed, by_expert, variation
+from .compaction import select_rows
+from .gate import ExpertRows, group_by_expert, squared_variation
 
-CHUNK = 65_536  # contexts routed at once
-EPSILON = 1e-8  # under the root: the lasso's gradient is finite at 0
+CHUNK_ROWS = 65_536
+ROOT_EPSILON = 1e-8  # under the root, so that the lasso's gradient is finite at 0
 
 
 @dataclass(frozen=True)
 class DSOptions:
-    """lasso, expert_lasso, load: coefficients of the losses. gamma: rows of a smaller root mean square are pruned.
+    """Coefficients of the losses, and what is pruned.
+
+    lasso, expert_lasso, load: coefficients. gamma: rows of a smaller root mean square are pruned. expert_group: whether
+    the expert lasso has one group an expert or one a class; see the module's points 2 and 7.
 
     keep_one: at least one copy of every class stays (the paper's unstarred rows).
     """
@@ -58,7 +61,7 @@ class DSOptions:
 
 
 class Losses(NamedTuple):
-    """The parts of the loss, each a scalar; the coefficients are not in them."""
+    """The parts of the loss, each a scalar tensor, not yet multiplied with their coefficients."""
 
     task: Tensor
     lasso: Tensor
@@ -69,7 +72,7 @@ class Losses(NamedTuple):
 class DSSoftmax(nn.Module):
     """weight: [N, d] and bias: [N] of all experts end to end. gate: [K, d]. ids: [N], ascending in each expert.
 
-    sizes: |v_k| of each expert. N is the sum of them.
+    offsets: [K + 1], where each expert begins. N is the sum of the experts' sizes |v_k|.
     """
 
     ids: Tensor
@@ -84,7 +87,10 @@ class DSSoftmax(nn.Module):
         classes: int,
         options: DSOptions | None = None,
     ) -> None:
-        """ids: of each expert, ascending. Raises ValueError where an expert is empty, or there is one class only."""
+        """ids: each expert's class ids, ascending.
+
+        Raises ValueError where an expert is empty, or there is only one class.
+        """
         super().__init__()
         check_parts(weight, bias, gate, ids, classes)
         self.options = options or DSOptions()
@@ -93,12 +99,12 @@ class DSSoftmax(nn.Module):
         self.bias = nn.Parameter(bias)
         self.gate = nn.Parameter(gate)
         self.register_buffer("ids", torch.cat(ids))
-        sizes = torch.tensor([0, *(len(own) for own in ids)])
+        sizes = torch.tensor([0, *(len(expert_ids) for expert_ids in ids)])
         self.register_buffer("offsets", sizes.cumsum(0))
 
     @classmethod
     def from_dense(cls, dense: FullSoftmax, options: DSOptions | None = None) -> DSSoftmax:
-        """One expert with every class that is not padding: equals the dense softmax. `mitosis.clone` makes more.
+        """One expert with every class that is not padding, equal to the dense softmax; `mitosis.clone` makes more.
 
         A soft-cap is left out: the experts' logits have none.
         """
@@ -112,7 +118,7 @@ class DSSoftmax(nn.Module):
 
     @classmethod
     def from_state(cls, state: dict[str, Tensor], classes: int, options: DSOptions | None = None) -> DSSoftmax:
-        """From a `state_dict` of whatever sizes; raises ValueError where its parts do not fit each other."""
+        """Make a module of the sizes in a state dict; raises ValueError where its tensors do not fit each other."""
         offsets = state["offsets"].tolist()
         ids = list(torch.split(state["ids"], [b - a for a, b in itertools.pairwise(offsets)]))
         return cls(
@@ -121,28 +127,28 @@ class DSSoftmax(nn.Module):
 
     @property
     def sizes(self) -> list[int]:
-        """|v_k| of each expert."""
+        """|v_k|, how many classes each expert has."""
         sizes: list[int] = self.offsets.diff().tolist()
         return sizes
 
     @property
     def experts(self) -> int:
-        """K."""
+        """K, the number of experts."""
         return len(self.gate)
 
     @property
     def sets(self) -> list[Tensor]:
-        """Ascending ids of each expert."""
+        """Each expert's class ids, ascending."""
         return list(torch.split(self.ids, self.sizes))
 
     def gates(self, contexts: Tensor) -> Tensor:
-        """[B, d] -> [B, K]: Equation 1, normalised over all experts."""
+        """Contexts [B, d] -> gate values [B, K] of Equation 1, normalised over all experts."""
         return (contexts @ self.gate.T).softmax(dim=1)
 
-    def routed(self, contexts: Tensor) -> Iterator[Routed]:
-        """The batch's rows by expert; experts that get none are left out."""
-        value, chosen = self.gates(contexts).max(dim=1)
-        yield from by_expert(value, chosen, self.experts)
+    def route(self, contexts: Tensor) -> Iterator[ExpertRows]:
+        """Group the rows of a batch by the expert that the gate picks; experts without rows are left out."""
+        value, expert_of_row = self.gates(contexts).max(dim=1)
+        yield from group_by_expert(value, expert_of_row, self.experts)
 
     def forward(self, contexts: Tensor, targets: Tensor) -> Tensor:
         """The whole loss, in nats: mean over contexts [B, d] of the task's, and the regularisers.
@@ -158,92 +164,103 @@ class DSSoftmax(nn.Module):
         )
 
     def losses(self, contexts: Tensor, targets: Tensor) -> Losses:
-        """See `forward`; its parts."""
+        """The parts of `forward`'s loss, for the same arguments."""
         check_targets(targets, len(contexts), self.classes)
-        value, chosen = self.gates(contexts).max(dim=1)
+        value, expert_of_row = self.gates(contexts).max(dim=1)
         weights, biases = torch.split(self.weight, self.sizes), torch.split(self.bias, self.sizes)
         total = contexts.new_zeros(())
-        for part in by_expert(value, chosen, self.experts):
+        for part in group_by_expert(value, expert_of_row, self.experts):
             products = contexts[part.rows] @ weights[part.expert].T + biases[part.expert]
-            total = total + self.task(products * part.value[:, None], targets[part.rows], part.expert)
-        lasso, expert_lasso = self.group_lassos()
-        sums = value.new_zeros(self.experts).index_add(0, chosen, value)
-        return Losses(total / max(1, len(contexts)), lasso, expert_lasso, variation(sums))
+            total = total + self.sum_task_loss(products * part.value[:, None], targets[part.rows], part.expert)
+        lasso, expert_lasso = self.sum_group_norms()
+        sums = value.new_zeros(self.experts).index_add(0, expert_of_row, value)
+        return Losses(total / max(1, len(contexts)), lasso, expert_lasso, squared_variation(sums))
 
-    def task(self, logits: Tensor, targets: Tensor, expert: int) -> Tensor:
-        """Summed negative log-likelihood [] of one expert's rows, each class outside it with the logit 0."""
-        own = self.sets[expert]
+    def sum_task_loss(self, logits: Tensor, targets: Tensor, expert: int) -> Tensor:
+        """Sum of the negative log-likelihoods of one expert's rows, with the logit 0 for every class outside it."""
+        expert_ids = self.sets[expert]
         log_z = logits.logsumexp(dim=1)
-        if len(own) < self.classes:
-            log_z = torch.logaddexp(log_z, log_z.new_tensor(math.log(self.classes - len(own))))
+        if len(expert_ids) < self.classes:
+            log_z = torch.logaddexp(log_z, log_z.new_tensor(math.log(self.classes - len(expert_ids))))
         if targets.ndim == 2:
-            return (targets.sum(dim=1) * log_z).sum() - (targets[:, own] * logits).sum()
-        position = torch.searchsorted(own, targets).clamp(max=len(own) - 1)
-        wanted = logits.gather(1, position[:, None])[:, 0]
-        return log_z.sum() - torch.where(own[position] == targets, wanted, 0.0).sum()
+            return (targets.sum(dim=1) * log_z).sum() - (targets[:, expert_ids] * logits).sum()
+        position = torch.searchsorted(expert_ids, targets).clamp(max=len(expert_ids) - 1)
+        target_logits = logits.gather(1, position[:, None])[:, 0]
+        return log_z.sum() - torch.where(expert_ids[position] == targets, target_logits, 0.0).sum()
 
-    def row_sizes(self) -> Tensor:
-        """[N]: root mean square of each row with its bias."""
+    def row_norms(self) -> Tensor:
+        """Root mean square [N] of each row with its bias."""
         square = torch.linalg.vector_norm(self.weight, dim=1) ** 2 + self.bias**2
-        size: Tensor = (square / (self.weight.shape[1] + 1) + EPSILON).sqrt()
+        size: Tensor = (square / (self.weight.shape[1] + 1) + ROOT_EPSILON).sqrt()
         return size
 
-    def group_lassos(self) -> tuple[Tensor, Tensor]:
-        """Sums over groups: rows, and experts (or classes over all experts)."""
-        rows = self.row_sizes()
+    def sum_group_norms(self) -> tuple[Tensor, Tensor]:
+        """Sums of the norms of two kinds of groups: rows, and experts (or classes over all experts)."""
+        rows = self.row_norms()
         if self.options.expert_group == "class":
             groups = rows.new_zeros(self.classes).index_add(0, self.ids, rows**2) / self.experts
         else:
             groups = rows.new_zeros(self.experts).index_add(0, self.owners, rows**2)
-        return rows.sum(), (groups + EPSILON).sqrt().sum()
+        return rows.sum(), (groups + ROOT_EPSILON).sqrt().sum()
 
     def log_prob(self, contexts: Tensor) -> Tensor:
-        """[B, d] -> [B, V] natural logarithms; -inf outside the chosen expert."""
-        found = contexts.new_full((len(contexts), self.classes), -torch.inf)
+        """Contexts [B, d] -> log-probabilities [B, V], natural logarithms; -inf outside the chosen expert."""
+        logprobs = contexts.new_full((len(contexts), self.classes), -torch.inf)
         weights, biases, sets = torch.split(self.weight, self.sizes), torch.split(self.bias, self.sizes), self.sets
-        for rows, expert, value in self.routed(contexts):
+        for rows, expert, value in self.route(contexts):
             logits = (contexts[rows] @ weights[expert].T + biases[expert]) * value[:, None]
-            found[rows[:, None], sets[expert]] = logits.log_softmax(dim=1)
-        return found
+            logprobs[rows[:, None], sets[expert]] = logits.log_softmax(dim=1)
+        return logprobs
 
     @torch.no_grad()
     def prune(self, optimizer: torch.optim.Optimizer | None = None) -> int:
-        """Drop rows under `gamma` for good, from the optimiser's state too; returns how many. See `keep`."""
-        rows = self.row_sizes()
-        return self.keep(rows >= self.options.gamma, rows, optimizer)
+        """Drop rows of a norm under `gamma` for good, from the optimizer's state too; returns how many.
+
+        See `keep_rows`.
+        """
+        rows = self.row_norms()
+        return self.keep_rows(rows >= self.options.gamma, rows, optimizer)
 
     @torch.no_grad()
-    def keep(self, wanted: Tensor, worth: Tensor, optimizer: torch.optim.Optimizer | None = None) -> int:
-        """Drop the rows that are not `wanted` [N]; returns how many.
+    def keep_rows(self, row_mask: Tensor, worth: Tensor, optimizer: torch.optim.Optimizer | None = None) -> int:
+        """Drop the rows outside `row_mask` [N]; returns how many.
 
-        With `keep_one` the copy of every class that is `worth` [N] most stays; of every expert its worthiest row always
-        does, since an empty softmax has no answer.
+        With `keep_one` the copy of every class with the largest `worth` [N] stays, too; and so does every expert's row
+        with the largest worth, since an expert without classes has no answer.
         """
-        kept = least_kept(wanted, worth, self.ids, self.owners, self.classes, keep_one=self.options.keep_one)
-        dropped = int((~kept).sum())
+        kept_rows = add_required_rows(
+            row_mask, worth, self.ids, self.owners, self.classes, keep_one=self.options.keep_one
+        )
+        dropped = int((~kept_rows).sum())
         if dropped:
-            sizes = torch.bincount(self.owners[kept], minlength=self.experts)
-            self.take(kept.nonzero()[:, 0], sizes, optimizer)
+            sizes = torch.bincount(self.owners[kept_rows], minlength=self.experts)
+            self.select_rows(kept_rows.nonzero()[:, 0], sizes, optimizer)
         return dropped
 
     @property
     def owners(self) -> Tensor:
-        """[N]: the expert of every row."""
+        """The expert [N] of every row."""
         return torch.repeat_interleave(torch.arange(self.experts, device=self.ids.device), self.offsets.diff())
 
     @torch.no_grad()
-    def evidence(self, contexts: Tensor, wanted: Tensor) -> Tensor:
-        """[K, V]: how many of the `contexts` [n, d] that an expert gets want each class, by `wanted` [n, m] ids."""
+    def count_evidence(self, contexts: Tensor, best_classes: Tensor) -> Tensor:
+        """[K, V]: how many of an expert's contexts have each class among their best.
+
+        contexts: [n, d]. best_classes: [n, m] ids.
+        """
         counts = torch.zeros(self.experts * self.classes, device=self.ids.device)
-        for part, ids in zip(torch.split(contexts, CHUNK), torch.split(wanted, CHUNK), strict=True):
-            chosen = (part @ self.gate.T).argmax(dim=1)
-            counts += torch.bincount((chosen[:, None] * self.classes + ids).reshape(-1), minlength=len(counts))
+        for part, ids in zip(torch.split(contexts, CHUNK_ROWS), torch.split(best_classes, CHUNK_ROWS), strict=True):
+            expert_of_row = (part @ self.gate.T).argmax(dim=1)
+            counts += torch.bincount((expert_of_row[:, None] * self.classes + ids).reshape(-1), minlength=len(counts))
         return counts.reshape(self.experts, self.classes)
 
-    def take(self, rows: Tensor, sizes: Tensor, optimizer: torch.optim.Optimizer | None) -> None:
-        """Keep (or repeat) these rows of all experts' weights, so that `sizes` [K] of each are left."""
-        keep_rows(self.weight, rows, optimizer)
-        keep_rows(self.bias, rows, optimizer)
+    def select_rows(self, rows: Tensor, sizes: Tensor, optimizer: torch.optim.Optimizer | None) -> None:
+        """Keep these rows [m] of all experts, in this order; `sizes` [K] of them belong to each.
+
+        A repeated row is cloned.
+        """
+        select_rows(self.weight, rows, optimizer)
+        select_rows(self.bias, rows, optimizer)
         self.ids = self.ids[rows]
         self.offsets = nn.functional.pad(sizes.cumsum(0), (1, 0))
 
@@ -253,18 +270,20 @@ class DSSoftmax(nn.Module):
         ids = torch.full((len(contexts), k), -1, device=contexts.device)
         logprobs = contexts.new_full((len(contexts), k), -torch.inf)
         weights, biases, sets = torch.split(self.weight, self.sizes), torch.split(self.bias, self.sizes), self.sets
-        for rows, expert, value in self.routed(contexts):
-            own = ((contexts[rows] @ weights[expert].T + biases[expert]) * value[:, None]).log_softmax(dim=1)
-            best = own.topk(min(k, own.shape[1]), dim=1)
+        for rows, expert, value in self.route(contexts):
+            expert_logprobs = ((contexts[rows] @ weights[expert].T + biases[expert]) * value[:, None]).log_softmax(
+                dim=1
+            )
+            best = expert_logprobs.topk(min(k, expert_logprobs.shape[1]), dim=1)
             ids[rows, : best.indices.shape[1]] = sets[expert][best.indices]
             logprobs[rows, : best.indices.shape[1]] = best.values
         return ids, logprobs
 
     @torch.no_grad()
     def utilization(self, contexts: Tensor) -> Tensor:
-        """[K]: share of `contexts` [n, d] that each expert gets."""
-        chosen = (contexts @ self.gate.T).argmax(dim=1)
-        return torch.bincount(chosen, minlength=self.experts) / max(1, len(contexts))
+        """The share [K] of `contexts` [n, d] that each expert gets."""
+        expert_of_row = (contexts @ self.gate.T).argmax(dim=1)
+        return torch.bincount(expert_of_row, minlength=self.experts) / max(1, len(contexts))
 
     def speedup(self, utilization: Tensor) -> float:
         """|V| / (sum_k u_k |v_k| + K): how many times fewer multiply-adds than a dense softmax."""
@@ -272,19 +291,24 @@ class DSSoftmax(nn.Module):
         return self.classes / (scored + self.experts)
 
 
-def least_kept(wanted: Tensor, worth: Tensor, ids: Tensor, owners: Tensor, classes: int, *, keep_one: bool) -> Tensor:
-    """`wanted` [N] and the rows that must stay: the worthiest of each expert; with `keep_one`, of each class too."""
-    kept = wanted.clone()
+def add_required_rows(
+    row_mask: Tensor, worth: Tensor, ids: Tensor, owners: Tensor, classes: int, *, keep_one: bool
+) -> Tensor:
+    """`row_mask` [N] and the rows that must stay.
+
+    That of the largest `worth` of each expert and, with `keep_one`, class.
+    """
+    kept_rows = row_mask.clone()
     for groups, count in ((owners, int(owners.max()) + 1), *([(ids, classes)] if keep_one else [])):
-        most = worth.new_zeros(count).scatter_reduce(0, groups, worth, "amax")
-        kept |= first_of(worth == most[groups], groups, count)
-    return kept
+        largest = worth.new_zeros(count).scatter_reduce(0, groups, worth, "amax")
+        kept_rows |= mark_first_rows(worth == largest[groups], groups, count)
+    return kept_rows
 
 
-def first_of(wanted: Tensor, ids: Tensor, classes: int) -> Tensor:
-    """[N] bool: of the `wanted` rows of each class (or other group `ids`) the first alone."""
-    rows = wanted.nonzero()[:, 0]
+def mark_first_rows(row_mask: Tensor, ids: Tensor, classes: int) -> Tensor:
+    """Mask [N] of the first row in `row_mask` of each group; ids: the group of every row, a class or an expert."""
+    rows = row_mask.nonzero()[:, 0]
     first = torch.full((classes,), len(ids), device=ids.device).scatter_reduce(0, ids[rows], rows, "amin")
-    chosen = torch.zeros_like(wanted)
-    chosen[first[first < len(ids)]] = True
-    return chosen
+    first_rows = torch.zeros_like(row_mask)
+    first_rows[first[first < len(ids)]] = True
+    return first_rows

@@ -9,7 +9,7 @@ from torch import Tensor
 
 
 @dataclass(frozen=True)
-class Labels:
+class BestClasses:
     """The exact best `depth` classes of every context: ids [n, depth] int64, and how many classes there are."""
 
     ids: Tensor
@@ -18,11 +18,11 @@ class Labels:
 
 @dataclass(frozen=True)
 class Background:
-    """Softened probabilities of the leading classes of some fit contexts: what sets are filled up with.
+    """Softened probabilities of the leading classes of some fit contexts, which fill the sets up.
 
-    rows: [m] int64 into the fit contexts. ids: [m, depth] int32. values: [m, depth] float32. Frequencies of best
-    classes know nothing of a class that was never among them; the mean of its probability over a cluster does (not in
-    the paper).
+    rows: [m] int64, row numbers of the fit contexts. ids: [m, depth] int32. values: [m, depth] float32. The frequency
+    of a class among the best is 0 where it was never among them; the mean of its probability over a cluster is not (not
+    in the paper).
     """
 
     rows: Tensor
@@ -30,7 +30,7 @@ class Background:
     values: Tensor
 
     def means(self, assigned: Tensor, clusters: int, classes: int) -> Tensor:
-        """[r, V]: mean probability over each cluster's sampled contexts; 0 where it has none."""
+        """[r, V]: mean probability of every class over each cluster's contexts, given each context's cluster [n]."""
         owners = assigned[self.rows]
         total = torch.zeros(clusters * classes)
         total.index_add_(0, (owners[:, None] * classes + self.ids).reshape(-1), self.values.reshape(-1))
@@ -60,59 +60,60 @@ class ScreenOptions:
     seed: int = 0
 
 
-def label_counts(assigned: Tensor, labels: Labels, clusters: int) -> Tensor:
-    """[r, V] float32: n_ts, the contexts of cluster t whose best classes hold s."""
-    pairs = assigned[:, None] * labels.classes + labels.ids
-    counts = torch.bincount(pairs.reshape(-1), minlength=clusters * labels.classes)
-    return counts.reshape(clusters, labels.classes).float()
+def count_best_classes(assigned: Tensor, best: BestClasses, clusters: int) -> Tensor:
+    """[r, V] float32: n_ts, how many contexts of cluster t have class s among their best."""
+    pairs = assigned[:, None] * best.classes + best.ids
+    counts = torch.bincount(pairs.reshape(-1), minlength=clusters * best.classes)
+    return counts.reshape(clusters, best.classes).float()
 
 
-def candidate_sets(
+def choose_candidate_sets(
     assigned: Tensor,
-    labels: Labels,
+    best: BestClasses,
     options: ScreenOptions,
     always: Tensor | None = None,
     background: Background | None = None,
 ) -> list[Tensor]:
     """Each cluster's ascending ids: the knapsack of Algorithm 1, by its greedy solution in closed form.
 
-    With n_ts contexts of cluster t (N_t in all) that want s, taking (t, s) is worth n_ts - lam (N_t - n_ts) and weighs
-    N_t / N of the budget. Value over weight rises with n_ts / N_t, so the greedy knapsack takes pairs by falling
-    conditional frequency until the budget is full: one global threshold. Frequencies are smoothed towards those
-    of all contexts, or towards the cluster's part of `background`. `always` [m] is in every set, first of the budget.
+    With n_ts contexts of cluster t (N_t in all) that have s among their best, taking (t, s) is worth n_ts - lam (N_t -
+    n_ts) and weighs N_t / N of the budget. Value over weight rises with n_ts / N_t, so the greedy knapsack takes pairs
+    by falling conditional frequency until the budget is full: one global threshold. Frequencies are smoothed towards
+    those of all contexts, or towards the cluster's part of `background`. `always` [m] is in every set, first of the
+    budget.
     """
-    counts = label_counts(assigned, labels, options.clusters)
+    counts = count_best_classes(assigned, best, options.clusters)
     sizes = torch.bincount(assigned, minlength=options.clusters).float()
     prior = counts.sum(dim=0).expand_as(counts) / max(1, len(assigned))
     if background is not None:
-        prior = background.means(assigned, options.clusters, labels.classes)
+        prior = background.means(assigned, options.clusters, best.classes)
     frequency = (counts + options.smoothing * prior) / (sizes[:, None] + max(options.smoothing, 1e-9))
     if always is not None:
         frequency[:, always] = torch.inf
-    taken = greedy(frequency, sizes / max(1.0, float(sizes.sum())), options)
+    in_set = fill_budget(frequency, sizes / max(1.0, float(sizes.sum())), options)
     if always is not None:
-        taken[:, always] = True
-    least = labels.ids.shape[1]
-    return [row.nonzero()[:, 0] if row.sum() >= least else frequency[t].topk(least).indices.sort().values
-            for t, row in enumerate(taken)]  # fmt: skip
+        in_set[:, always] = True
+    depth = best.ids.shape[1]
+    return [row.nonzero()[:, 0] if row.sum() >= depth else frequency[t].topk(depth).indices.sort().values
+            for t, row in enumerate(in_set)]  # fmt: skip
 
 
-def greedy(frequency: Tensor, share: Tensor, options: ScreenOptions) -> Tensor:
+def fill_budget(frequency: Tensor, share: Tensor, options: ScreenOptions) -> Tensor:
     """[r, V] bool: pairs by falling `frequency` until the sum of `share` [r] of their clusters reaches the budget."""
     useful = frequency > options.lam / (1 + options.lam)
     values = frequency[useful]
     weights = share[:, None].expand_as(frequency)[useful]
     order = values.argsort(descending=True, stable=True)
     fits = weights[order].double().cumsum(0) <= options.budget
-    chosen = torch.zeros(len(values), dtype=torch.bool)
-    chosen[order[fits]] = True
-    taken = torch.zeros_like(frequency, dtype=torch.bool)
-    taken[useful] = chosen
-    return taken
+    within_budget = torch.zeros(len(values), dtype=torch.bool)
+    within_budget[order[fits]] = True
+    in_set = torch.zeros_like(frequency, dtype=torch.bool)
+    in_set[useful] = within_budget
+    return in_set
 
 
-def indicator(sets: list[Tensor], classes: int) -> Tensor:
-    """C [r, V] float32 of 0 and 1."""
+def make_indicator(sets: list[Tensor], classes: int) -> Tensor:
+    """C [r, V] float32: 1 where a class is in a cluster's set, else 0."""
     c = torch.zeros(len(sets), classes)
     for row, ids in zip(c, sets, strict=True):
         row[ids] = 1.0

@@ -1,6 +1,6 @@
 """A softmax behind a screen: clusters of contexts, each with its candidate classes, exactly scored.
 
-What runs behind any screen, however it was trained. See `l2s` for Learning to Screen; calibrated tails, several
+This runs behind any screen, however it was trained. `training` is Learning to Screen's; calibrated tails, several
 probes, the second stage and the fall-back are not in that paper.
 """
 
@@ -14,12 +14,15 @@ from torch import Tensor, nn
 from shortlist_models.full import FullSoftmax
 from shortlist_models.svd import Basis, quantize_rows
 
-CHUNK = 256
+CHUNK_ROWS = 256
 
 
 @dataclass(frozen=True)
 class SecondStage:
-    """An int8 preview inside sets: preview [V, W] integers, scale [V, 1], projection [d, W], full_view: N."""
+    """An int8 preview inside the sets: preview [V, W] integers, scale [V, 1], projection [d, W].
+
+    full_view: N, how many classes of the best previews are then scored exactly.
+    """
 
     preview: Tensor
     scale: Tensor
@@ -27,14 +30,18 @@ class SecondStage:
     full_view: int
 
     @staticmethod
-    def of(basis: Basis, full_view: int) -> SecondStage:
-        """Quantise a basis, each class with its own scale."""
+    def from_basis(basis: Basis, full_view: int) -> SecondStage:
+        """Quantise the preview of a basis, each class with its own scale."""
         preview, scale = quantize_rows(basis.preview)
         return SecondStage(preview, scale, basis.projection, full_view)
 
 
 class ScreenedSoftmax(nn.Module):
-    """vectors: [r, d] of the screen. sets: ascending ids of each cluster. tail: [r], log(Z / Z of the set)."""
+    """Scores the classes of the clusters whose screen scores are best, exactly.
+
+    vectors: [r, d] of the screen. sets: ascending ids of each cluster. tail: [r], log(Z / Z of the set), so that the
+    normaliser of an answer is that of its set times exp(tail). probes: clusters that one context opens.
+    """
 
     vectors: Tensor
     tail: Tensor
@@ -42,7 +49,7 @@ class ScreenedSoftmax(nn.Module):
     def __init__(
         self, dense: FullSoftmax, vectors: Tensor, sets: list[Tensor], probes: int, second_stage: SecondStage | None
     ) -> None:
-        """Padded classes are taken out of the sets; an empty set keeps class 0 or the first that is not padding."""
+        """Take padded classes out of the sets."""
         super().__init__()
         self.dense = dense
         self.probes = probes
@@ -55,12 +62,15 @@ class ScreenedSoftmax(nn.Module):
         self.register_buffer("tail", torch.zeros(len(sets)))
 
     def scores(self, contexts: Tensor) -> Tensor:
-        """[B, d] -> [B, r]."""
+        """Contexts [B, d] -> scores of the clusters [B, r]."""
         scores: Tensor = contexts @ self.vectors.T
         return scores
 
     def low_rank_logits(self, contexts: Tensor) -> Tensor:
-        """[B, d] -> [B, V]: all classes by the low-rank tail (paper, appendix A.3); the screen's sets score better."""
+        """Contexts [B, d] -> logits [B, V] of all classes by the low-rank tail (paper, appendix A.3).
+
+        [B, 0] without one.
+        """
         if self.low_rank is None:
             return contexts.new_zeros(len(contexts), 0)
         products = contexts @ self.low_rank.projection @ self.low_rank.preview.T
@@ -68,13 +78,13 @@ class ScreenedSoftmax(nn.Module):
         return self.dense.finish(products if bias is None else products + bias)
 
     def margins(self, scores: Tensor) -> Tensor:
-        """[B, r] -> [B]: the two best scores' difference over the size of the best; infinite for a single cluster."""
+        """Scores [B, r] -> [B]: the difference of the two best over the size of the best; inf for a single cluster."""
         if scores.shape[1] < 2:
             return torch.full((len(scores),), torch.inf)
         best = scores.topk(2, dim=1).values
         return (best[:, 0] - best[:, 1]) / best[:, 0].abs()
 
-    def union(self, row_scores: Tensor) -> Tensor:
+    def open_sets(self, row_scores: Tensor) -> Tensor:
         """Ascending ids of the clusters that one row [r] opens: `probes`, and one more under `probe_margin`."""
         count = self.probes + int(bool(self.margins(row_scores[None]) < self.probe_margin))
         best = row_scores.argsort(descending=True, stable=True)[:count]
@@ -82,15 +92,18 @@ class ScreenedSoftmax(nn.Module):
         return ids if count == 1 else torch.unique(ids)
 
     def topk(self, contexts: Tensor, k: int) -> tuple[Tensor, Tensor]:
-        """Ids and log-probabilities [B, k]: as the service without a second stage, for k up to the smallest set."""
+        """Ids [B, k] int64 and log-probabilities [B, k], as the service answers without a second stage.
+
+        k: at most the size of the smallest set.
+        """
         scores, logits = self.scores(contexts), self.dense.logits(contexts)
         low_rank = self.low_rank_logits(contexts)
         ids: list[Tensor] = []
         logprobs: list[Tensor] = []
-        for row, own in zip(scores, logits, strict=True):
-            candidates = self.union(row)
-            best = own[candidates].topk(k)
-            normalizer = own[candidates].logsumexp(dim=0) + self.tail[row.argmax()]
+        for row, row_logits in zip(scores, logits, strict=True):
+            candidates = self.open_sets(row)
+            best = row_logits[candidates].topk(k)
+            normalizer = row_logits[candidates].logsumexp(dim=0) + self.tail[row.argmax()]
             if self.low_rank is not None:
                 rest = low_rank[len(ids)].index_fill(0, candidates, -torch.inf)
                 normalizer = torch.logaddexp(normalizer, rest.logsumexp(dim=0))
@@ -98,18 +111,24 @@ class ScreenedSoftmax(nn.Module):
             logprobs.append(best.values - normalizer)
         return torch.stack(ids), torch.stack(logprobs)
 
-    def candidates(self, contexts: Tensor) -> float:
-        """Mean number of classes in the (union of the) sets that `contexts` [n, d] open."""
-        sizes = [float(len(self.union(row))) for row in self.scores(contexts)]
+    def count_candidates(self, contexts: Tensor) -> float:
+        """Mean number of distinct classes in the sets that `contexts` [n, d] open."""
+        sizes = [float(len(self.open_sets(row))) for row in self.scores(contexts)]
         return float(torch.tensor(sizes).mean())
 
     def calibrate_tail(self, contexts: Tensor) -> None:
-        """Set `tail` to the mean of log(Z / Z of the set) over each cluster's part of [n, d]; over all for none."""
+        """Set `tail` to the mean of log(Z / Z of the set) over each cluster's part of `contexts` [n, d].
+
+        A cluster that none of them chooses gets the mean over all.
+        """
         gaps, owners = [], []
-        for part in torch.split(contexts, CHUNK):
+        for part in torch.split(contexts, CHUNK_ROWS):
             logits, scores = self.dense.logits(part), self.scores(part)
             inside = torch.stack(
-                [own[self.union(row)].logsumexp(dim=0) for own, row in zip(logits, scores, strict=True)]
+                [
+                    row_logits[self.open_sets(row)].logsumexp(dim=0)
+                    for row_logits, row in zip(logits, scores, strict=True)
+                ]
             )
             gaps.append(logits.logsumexp(dim=1) - inside)
             owners.append(scores.argmax(dim=1))
@@ -119,7 +138,7 @@ class ScreenedSoftmax(nn.Module):
         self.tail = torch.where(counts > 0, sums / counts.clamp(min=1), gap.mean())
 
     def calibrate_margin(self, contexts: Tensor, share: float) -> float:
-        """The relative margin between the two best clusters under which `share` of `contexts` lie; 0 for none."""
+        """The margin of the two best clusters that `share` of `contexts` [n, d] are under; see `margins`."""
         if share == 0 or len(self.sets) < 2:
             return 0.0
         return float(self.margins(self.scores(contexts)).quantile(share))

@@ -123,7 +123,7 @@ def test_one_that_does_not_bear_it_is_not_stopped(tmp_path):
 
 
 def test_our_own_rows_are_held_against_dense(tmp_path, monkeypatch):
-    monkeypatch.setattr(bounds, "LEAST_WEIGHTS", 0)
+    monkeypatch.setattr(bounds, "MIN_WEIGHTS", 0)
     options = {"method": "svd", "options": {"basis": "context", "width": "8", "full_view": "40"}}
     head = make_head(tmp_path / "head", make_dense(300, 16), make_contexts(dim=16), **options)
     contexts = make_contexts(dim=16, seed=4).contexts[:6]

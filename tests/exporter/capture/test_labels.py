@@ -8,7 +8,7 @@ import pytest
 import torch
 from shortlist.cli.dispatch import main
 from shortlist.errors import BadInput, NotFound
-from shortlist_exporter.capture.labels import labels_from
+from shortlist_exporter.capture.labels import read_labels
 from shortlist_exporter.capture.language_model import load_model
 from shortlist_exporter.inputs.sources import Dense
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
@@ -53,22 +53,22 @@ def save_gguf(path, names, model, types=None):
 def test_byte_level_tokens_as_they_print(tmp_path, name):
     path = tmp_path / name
     save_gguf(path, BYTES, "gpt2") if path.suffix == ".gguf" else save_bytes(path)
-    assert labels_from(path, layer(7)) == PRINTED
-    assert labels_from(path, layer(9, padded=[2])) == [*PRINTED[:2], "", *PRINTED[3:], "", ""]
+    assert read_labels(path, layer(7)) == PRINTED
+    assert read_labels(path, layer(9, padded=[2])) == [*PRINTED[:2], "", *PRINTED[3:], "", ""]
 
 
 def test_sentence_pieces_of_a_gguf(tmp_path):
     space = "\N{LOWER ONE EIGHTH BLOCK}"
     names = ["<s>", f"{space}the", "the", "<0x0A>", "<0xC3>", f"{space}{space}", "[PAD6]"]
     path = save_gguf(tmp_path / "x.gguf", names, "llama", [3, 1, 1, 6, 6, 1, 5])
-    assert labels_from(path, layer(8)) == ["<s>", " the", "the", "\n", "<0xC3>", "  ", "", ""]
+    assert read_labels(path, layer(8)) == ["<s>", " the", "the", "\n", "<0xC3>", "  ", "", ""]
 
 
 def test_a_folder_gives_what_capture_gives(tmp_path):
     save_model(tmp_path, vocab_size=WORDS + 8)
     model = load_model(tmp_path)
-    assert labels_from(tmp_path, layer(WORDS + 8)) == model.labels()
-    assert model.labels()[-9:] == ["w39", *[""] * 8]
+    assert read_labels(tmp_path, layer(WORDS + 8)) == model.make_labels()
+    assert model.make_labels()[-9:] == ["w39", *[""] * 8]
 
 
 @pytest.mark.parametrize("name", ["tokenizer.json", "folder", "x.gguf"])
@@ -76,27 +76,27 @@ def test_more_tokens_than_rows(tmp_path, name):
     path = tmp_path / name
     save_gguf(path, BYTES, "gpt2") if path.suffix == ".gguf" else save_bytes(path)
     with pytest.raises(BadInput, match=rf"{name}.* the output layer 6 rows"):
-        labels_from(path, layer(6))
+        read_labels(path, layer(6))
 
 
 def test_what_is_no_tokenizer(tmp_path):
     with pytest.raises(NotFound, match=r"no tokenizer at .*absent"):
-        labels_from(tmp_path / "absent", layer(7))
+        read_labels(tmp_path / "absent", layer(7))
     (tmp_path / "t.json").write_text("{}")
     with pytest.raises(BadInput, match=r"t\.json holds no tokenizer"):
-        labels_from(tmp_path / "t.json", layer(7))
+        read_labels(tmp_path / "t.json", layer(7))
     with pytest.raises(BadInput, match="holds no tokenizer"):
-        labels_from(tmp_path, layer(7))
+        read_labels(tmp_path, layer(7))
     (tmp_path / "x.gguf").write_text("no")
     with pytest.raises(BadInput, match=r"x\.gguf is not a whole GGUF"):
-        labels_from(tmp_path / "x.gguf", layer(7))
+        read_labels(tmp_path / "x.gguf", layer(7))
     writer = gguf.GGUFWriter(tmp_path / "y.gguf", "llama")
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
     with pytest.raises(BadInput, match=r"y\.gguf holds no vocabulary"):
-        labels_from(tmp_path / "y.gguf", layer(7))
+        read_labels(tmp_path / "y.gguf", layer(7))
 
 
 def test_export_of_a_state_dict_with_labels(tmp_path, capsys):

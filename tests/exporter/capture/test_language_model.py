@@ -56,7 +56,7 @@ def test_the_scale_and_the_cap_that_reproduce_the_model_s_logits(tmp_path, famil
 
 def test_an_output_layer_that_does_more_is_refused(tmp_path, monkeypatch):
     save_model(tmp_path, GraniteConfig, GraniteForCausalLM, logits_scaling=8.0)
-    monkeypatch.setattr("shortlist_exporter.capture.language_model.SCALES", ())
+    monkeypatch.setattr("shortlist_exporter.capture.language_model.LOGIT_SCALE_SETTINGS", ())
     with pytest.raises(BadInput, match=r"GraniteForCausalLM is not weight, bias, scale and soft-cap alone"):
         load_model(tmp_path)
 
@@ -119,16 +119,16 @@ def test_ids_without_a_token_are_padding_wherever_they_are(tmp_path):
     PreTrainedTokenizerFast(tokenizer_object=tokenizer).save_pretrained(tmp_path)
     model = load_model(tmp_path)
     np.testing.assert_array_equal(model.dense.padded, [7, 20])
-    assert [i for i, label in enumerate(model.labels()) if not label] == [7, 20]
+    assert [i for i, label in enumerate(model.make_labels()) if not label] == [7, 20]
 
 
 def test_labels_keep_spaces_and_name_parts_of_characters(tmp_path):
     save_model(tmp_path)
     pieces = ["\N{LOWER ONE EIGHTH BLOCK}the", "the"] + [f"w{i}" for i in range(2, WORDS)]
     save_vocabulary(tmp_path, pieces, None)
-    assert load_model(tmp_path).labels()[:3] == [" the", "the", "w2"]
+    assert load_model(tmp_path).make_labels()[:3] == [" the", "the", "w2"]
     save_vocabulary(tmp_path, ["Ġthe", "Ċ", "Ã", *pieces[3:]], "byte level")
-    assert load_model(tmp_path).labels()[:3] == [" the", "\n", "Ã"]
+    assert load_model(tmp_path).make_labels()[:3] == [" the", "\n", "Ã"]
 
 
 def save_vocabulary(folder, pieces, kind):

@@ -5,10 +5,9 @@ import pytest
 import torch
 from safetensors import safe_open
 from safetensors.numpy import load_file
-from shortlist.cli.dispatch import main
 from shortlist.errors import BadInput, NotFound, ShortlistError
 from shortlist_exporter.capture.language_model import load_model
-from shortlist_exporter.capture.run import capture, read_texts, windows_of, write_head, write_labels
+from shortlist_exporter.capture.run import capture, cut_windows, read_texts, write_head, write_labels
 from shortlist_exporter.inputs.sources import load_contexts, load_dense
 
 from tests.support.layers import logits_of
@@ -41,7 +40,7 @@ class Stopped(Exception):
 
 
 def stop_after(rows):
-    def progress(done, total):
+    def progress(stage, done, total):
         if done >= rows:
             raise Stopped
 
@@ -61,7 +60,7 @@ def test_contexts_times_weights_are_the_model_s_logits(tmp_path, model, text):
     rows = capture(model, [text], tmp_path / "c.safetensors", window=WINDOW, batch=2)
     write_head(tmp_path / "h.safetensors", model.dense, "tiny")
     contexts, dense = load_contexts(tmp_path / "c.safetensors"), load_dense(tmp_path / "h.safetensors")
-    windows = windows_of(read_texts([text]), model.tokenizer, WINDOW, None)
+    windows = cut_windows(read_texts([text]), model.tokenizer, WINDOW, None)
     assert rows == len(contexts.contexts) == windows.rows
     real = slice(0, WORDS)
     found = logits_of(dense, contexts.contexts)[:, real]
@@ -109,7 +108,7 @@ def test_a_stopped_capture_continues_and_ends_the_same(tmp_path, model, text, ba
     assert not out.exists()
     assert leftovers(tmp_path) == [".c.safetensors.parts"]
     seen = []
-    capture(model, [text], out, window=WINDOW, batch=batch, progress=lambda done, total: seen.append(done))
+    capture(model, [text], out, window=WINDOW, batch=batch, progress=lambda stage, done, total: seen.append(done))
     assert seen[0] >= 3 * WINDOW
     assert leftovers(tmp_path) == []
     first, second = load_file(whole), load_file(out)
@@ -123,7 +122,7 @@ def test_other_arguments_start_again(tmp_path, model, text):
     with pytest.raises(Stopped):
         capture(model, [text], out, window=WINDOW, batch=1, progress=stop_after(2 * WINDOW))
     seen = []
-    capture(model, [text], out, window=2 * WINDOW, batch=1, progress=lambda done, total: seen.append(done))
+    capture(model, [text], out, window=2 * WINDOW, batch=1, progress=lambda stage, done, total: seen.append(done))
     assert seen[0] == 0
     assert leftovers(tmp_path) == []
 
@@ -177,64 +176,9 @@ def test_tied_or_not(tmp_path, text, tied):
     model = load_model(tmp_path / "m")
     np.testing.assert_array_equal(model.dense.weight, own.get_output_embeddings().weight.detach().numpy())
     capture(model, [text], tmp_path / "c.safetensors", rows=16, window=WINDOW)
-    windows = windows_of(read_texts([text]), model.tokenizer, WINDOW, 16)
+    windows = cut_windows(read_texts([text]), model.tokenizer, WINDOW, 16)
     found = logits_of(model.dense, load_contexts(tmp_path / "c.safetensors").contexts)
     np.testing.assert_allclose(found, own_logits(model, windows.tokens), atol=ATOL)
-
-
-def test_the_command_writes_all_three(tmp_path, folder, text, capfd):
-    outs = [tmp_path / "out" / name for name in ("c.safetensors", "h.safetensors", "l.json")]
-    flags = [f for pair in zip(("--out", "--weights-out", "--labels-out"), outs, strict=True) for f in pair]
-    command = ["capture", "--model", folder, "--text", text, "--window", WINDOW, "--threads", 1, *flags]
-    assert main([str(part) for part in command]) == 0
-    assert load_contexts(outs[0]).contexts.shape[1] == load_dense(outs[1]).dim == 16
-    labels = json.loads(outs[2].read_text())
-    assert labels[1:WORDS] == [f"w{i}" for i in range(1, WORDS)]
-    assert labels[WORDS:] == [""] * 8
-    assert "contexts" in capfd.readouterr().out
-
-
-@pytest.mark.parametrize(
-    ("flags", "sentence"),
-    [
-        (["--model", "absent"], "no model at absent"),
-        (["--weights-out", "w.npy"], "--weights-out w.npy must end in .safetensors"),
-        (["--out", "c.npy"], "--out c.npy must end in .safetensors"),
-    ],
-)
-def test_the_command_tells_wrong_flags_in_a_line(tmp_path, folder, text, capfd, flags, sentence):
-    base = ["capture", "--model", str(folder), "--text", str(text), "--out", str(tmp_path / "c.safetensors")]
-    assert main(base + flags) == 1
-    assert sentence in capfd.readouterr().err
-    assert leftovers(tmp_path) == []
-
-
-@pytest.mark.parametrize("flag", ["--window", "--tokens", "--batch", "--threads"])
-def test_a_number_that_is_none_is_a_usage_error(capfd, flag):
-    with pytest.raises(SystemExit, match="2"):
-        main(["capture", "--model", "m", "--text", "t", "--out", "c.safetensors", flag, "0"])
-    assert f"{flag}: '0' is not a whole number from 1" in capfd.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("flags", "sentence"),
-    [
-        (["--out", "t.safetensors"], "--out t.safetensors is named twice"),
-        (["--weights-out", "./c.safetensors"], "--weights-out c.safetensors is named twice"),
-        (["--labels-out", "t.safetensors"], "--labels-out t.safetensors is named twice"),
-        (["--labels-out", "link"], "--labels-out link is named twice"),
-        (["--weights-out", "m/model.safetensors"], "lies in the model's folder"),
-    ],
-)
-def test_no_output_replaces_an_input_or_another_output(tmp_path, monkeypatch, capfd, flags, sentence):
-    """Told before the model, which is none here, is read."""
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "m").mkdir()
-    (tmp_path / "t.safetensors").write_text("a text by that name")
-    (tmp_path / "link").symlink_to("t.safetensors")
-    assert main(["capture", "--model", "m", "--text", "t.safetensors", "--out", "c.safetensors", *flags]) == 1
-    assert sentence in capfd.readouterr().err
-    assert (tmp_path / "t.safetensors").read_text() == "a text by that name"
 
 
 def test_every_user_may_read_the_weights(tmp_path, model):
@@ -257,20 +201,22 @@ def test_a_file_that_is_no_gguf(tmp_path):
 
 
 def test_a_finished_capture_is_not_made_again(tmp_path, model, text, monkeypatch):
-    out, told = tmp_path / "c.safetensors", []
+    out, notices = tmp_path / "c.safetensors", []
     rows = capture(model, [text], out, window=WINDOW)
     stamp = out.stat().st_mtime_ns
-    assert capture(model, [text], out, window=WINDOW, notice=told.append) == rows
+    assert capture(model, [text], out, window=WINDOW, notice=notices.append) == rows
     assert out.stat().st_mtime_ns == stamp
-    assert told == [f"{out} holds this capture already"]
+    assert notices == [f"{out} holds this capture already"]
 
 
-def test_what_became_of_earlier_work_is_told(tmp_path, model, text):
-    out, told = tmp_path / "c.safetensors", []
+def test_what_became_of_earlier_work_is_notified(tmp_path, model, text):
+    out, notices = tmp_path / "c.safetensors", []
     for window in (WINDOW, WINDOW, 2 * WINDOW):
         with pytest.raises(Stopped):
-            capture(model, [text], out, window=window, batch=1, progress=stop_after(2 * WINDOW + 1), notice=told.append)
-    assert told == [
+            capture(
+                model, [text], out, window=window, batch=1, progress=stop_after(2 * WINDOW + 1), notice=notices.append
+            )
+    assert notices == [
         f"continuing after {3 * WINDOW} contexts of an earlier run",
         "an earlier run had other arguments: starting again",
     ]
@@ -307,7 +253,7 @@ def test_a_full_disk_keeps_what_was_done(tmp_path, model, text, monkeypatch):
             capture(model, [text], out, window=WINDOW, batch=1)
     assert not out.exists()
     seen = []
-    capture(model, [text], out, window=WINDOW, batch=1, progress=lambda done, total: seen.append(done))
+    capture(model, [text], out, window=WINDOW, batch=1, progress=lambda stage, done, total: seen.append(done))
     assert seen[0] == 3 * WINDOW
 
 

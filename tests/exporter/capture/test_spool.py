@@ -4,7 +4,7 @@ import shutil
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
-from shortlist_exporter.capture.spool import FILE, STATE, Spool
+from shortlist_exporter.capture.spool import SPOOL_FILE, STATE_FILE, Spool
 
 ROWS, DIM = 11, 3
 CONTEXTS = np.random.default_rng(0).standard_normal((ROWS, DIM)).astype(np.float32)
@@ -47,19 +47,19 @@ def test_rows_written_but_not_noted_are_cut_off(tmp_path):
 
 
 def damaged_state(folder):
-    (folder / STATE).write_text('{"key": "a", "do')
+    (folder / STATE_FILE).write_text('{"key": "a", "do')
 
 
 def shorter_file(folder):
-    (folder / FILE).write_bytes((folder / FILE).read_bytes()[:-1])
+    (folder / SPOOL_FILE).write_bytes((folder / SPOOL_FILE).read_bytes()[:-1])
 
 
 def missing_file(folder):
-    (folder / FILE).unlink()
+    (folder / SPOOL_FILE).unlink()
 
 
 def other_key(folder):
-    (folder / STATE).write_text(json.dumps({"key": "b", "done": 4}))
+    (folder / STATE_FILE).write_text(json.dumps({"key": "b", "done": 4}))
 
 
 @pytest.mark.parametrize("damage", [damaged_state, shorter_file, missing_file, other_key, shutil.rmtree])

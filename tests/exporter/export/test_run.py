@@ -13,7 +13,7 @@ from shortlist.plans.common import crossover
 from shortlist_exporter.export.request import Request
 from shortlist_exporter.export.run import export
 from shortlist_exporter.inputs.sources import Contexts, Dense
-from shortlist_exporter.methods.registry import METHODS, method_named
+from shortlist_exporter.methods.registry import METHODS, find_method
 from shortlist_exporter.verify.quality import precision
 
 from tests.support.layers import make_contexts, make_dense, make_head
@@ -153,7 +153,7 @@ def test_smallest_layer(tmp_path):
 
 
 def test_method_named():
-    assert method_named("svd") is METHODS["svd"]
+    assert find_method("svd") is METHODS["svd"]
 
 
 def test_precision_counts_shared_classes():

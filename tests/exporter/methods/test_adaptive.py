@@ -1,4 +1,4 @@
-"""Methods adaptive and dsoftmax through the real runtime: plan `adaptive`."""
+"""Methods adaptive and dsoftmax: what is trained, restored, planned and refused; the plan has tests of its own."""
 
 import subprocess
 import sys
@@ -6,66 +6,27 @@ import sys
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from safetensors.torch import save_file
-from shortlist.bundle.reader import Bundle
 from shortlist.client.client import Client
 from shortlist.errors import BadInput
-from shortlist.head import Head
 from shortlist_exporter.export.request import Request
 from shortlist_exporter.export.run import export
 from shortlist_exporter.inputs.sources import Contexts
 from shortlist_exporter.methods.registry import METHODS
 from shortlist_models.adaptive.softmax import AdaptiveSoftmax
 
+from tests.support.adaptive import (
+    FORMS,
+    OPTIONS,
+    brute_force,
+    compute_logprobs,
+    dense,
+    examples,
+    learn_module,
+    make,
+    rows,
+)
 from tests.support.layers import CLASSES, DIM, RunningServer, make_dense, run_cli
-
-OPTIONS = {"cutoffs": "40,120", "div_value": "2", "epochs": "2", "batch": "64", "learning_rate": "0.02"}
-BUCKETS = {"cutoffs": "40,120", "widths": "16,8,4", "epochs": "1"}
-FORMS = {
-    "adaptive": ("adaptive", OPTIONS),
-    "one tail": ("adaptive", OPTIONS | {"cutoffs": "60"}),
-    "dsoftmax": ("dsoftmax", BUCKETS),
-}
-ABSENT = 7
-
-
-def make_examples(rows=1500, seed=0):
-    """Contexts, and targets of a softmax whose classes are ever rarer; class 7 never occurs."""
-    rng = np.random.default_rng(seed)
-    contexts = rng.standard_normal((rows, DIM)).astype(np.float32)
-    bias = -1.2 * np.log(rng.permutation(CLASSES) + 1)
-    bias[ABSENT] = -np.inf
-    logits = contexts @ (make_dense().weight.T * 0.5) + bias + rng.gumbel(size=(rows, CLASSES))
-    return Contexts(contexts, logits.argmax(axis=1))
-
-
-examples = make_examples()
-rows = make_examples(80, 1).contexts
-dense = make_dense(bias=np.zeros(CLASSES, np.float32))
-
-
-def make(folder, method="adaptive", options=OPTIONS, head=None, sample=examples, **request):
-    out = folder / "lm" / "1"
-    export(dense, sample, out, Request(method, options, threads=1, head=head, **request))
-    return Head(Bundle(out), "cpu", 1)
-
-
-def learnt(method, options):
-    """The module that the exporter trains, trained once more."""
-    fit = Contexts(examples.contexts[:1350], examples.targets[:1350])
-    return METHODS[method].learn(dense, fit, options, 0).module
-
-
-def logprobs_of(module):
-    with torch.inference_mode():
-        return module.log_prob(torch.from_numpy(rows)).numpy()
-
-
-def brute_force(logprobs, k):
-    best = np.argsort(-logprobs, axis=1, kind="stable")[:, :k]
-    return best, np.take_along_axis(logprobs, best, axis=1)
 
 
 @pytest.fixture(scope="module", params=FORMS)
@@ -79,94 +40,6 @@ def head(form, tmp_path_factory):
     return make(tmp_path_factory.mktemp(method), method, options)
 
 
-@pytest.fixture(scope="module")
-def truth(form):
-    return logprobs_of(learnt(*FORMS[form]))
-
-
-def test_answers_are_those_of_all_classes_for_every_k(head, truth):
-    for k in range(1, 101):
-        ids, logprobs = brute_force(truth, k)
-        top = head.topk(rows, k)
-        np.testing.assert_allclose(top.logprobs, logprobs, atol=1e-5)
-        same = top.ids == ids
-        assert same.mean() > 0.99  # float rounding may order near-equal classes differently
-        np.testing.assert_allclose(np.take_along_axis(truth, top.ids, axis=1), logprobs, atol=1e-5)
-        assert top.normalizer == "exact"
-
-
-def test_a_row_alone_equals_the_row_in_a_batch_and_opens_as_many_tails(head):
-    for k in (1, 5, 50):
-        head.plan.tally.reset()
-        together = head.topk(rows, k)
-        counts = list(head.plan.tally.counts)
-        head.plan.tally.reset()
-        for row in range(len(rows)):
-            alone = head.topk(rows[row : row + 1], k)
-            np.testing.assert_allclose(alone.logprobs[0], together.logprobs[row], atol=1e-5)
-            moved = alone.ids[0] != together.ids[row]  # near-equal classes, by float rounding
-            assert moved.sum() <= 2
-            assert set(alone.ids[0].tolist()) == set(together.ids[row].tolist())
-            assert alone.scored[0] == together.scored[row]
-        assert head.plan.tally.counts == counts
-        assert sum(counts) == len(rows)
-
-
-def test_only_tails_that_may_hold_an_answer_are_opened(tmp_path):
-    """In the order of the tails: one is opened where its probability reaches the k-th best so far."""
-    head, module = make(tmp_path), learnt("adaptive", OPTIONS)
-    logprobs = torch.from_numpy(logprobs_of(module))
-    sections = module.softmax.sections()
-    for k in (1, 3, 10):
-        best, scored = logprobs[:, sections[0]].topk(k).values, torch.full((len(rows),), len(sections[0]))
-        for ids in sections[1:]:
-            reached = logprobs[:, ids].logsumexp(dim=1) >= best[:, -1]
-            more = torch.cat([best, logprobs[:, ids]], dim=1).topk(k).values
-            best = torch.where(reached[:, None], more, best)
-            scored += reached * len(ids)
-        np.testing.assert_array_equal(head.topk(rows, k).scored, scored.numpy())
-        assert head.topk(rows, k).scored.mean() < CLASSES  # some stay closed
-
-
-def test_lists_act_inside(head, truth):
-    best = head.topk(rows, 30).ids
-    masked = truth.copy()
-    np.put_along_axis(masked, best, -np.inf, axis=1)
-    banned = head.topk(rows, 5, ban=best)
-    ids, logprobs = brute_force(masked, 5)
-    np.testing.assert_allclose(banned.logprobs, logprobs, atol=1e-5)
-    assert (banned.ids == ids).mean() > 0.99
-    some = head.topk(rows, 5, allow=[3, 99, 200], ban=[99])
-    assert (np.sort(some.ids, axis=1)[:, -2:] == [3, 200]).all()
-    assert (some.ids[:, 2:] == -1).all()
-    np.testing.assert_allclose(some.logprobs[:, 0], truth[:, [3, 200]].max(axis=1), atol=1e-5)
-
-
-def test_given_ids_have_their_log_probabilities(head, truth):
-    ids = np.random.default_rng(0).integers(-1, CLASSES, (len(rows), 9))
-    expected = np.where(ids < 0, -np.inf, np.take_along_axis(truth, np.maximum(ids, 0), axis=1))
-    np.testing.assert_allclose(head.logprobs(rows, ids), expected, atol=1e-5)
-    np.testing.assert_allclose(head.logprobs(rows, ids, exact=True), expected, atol=1e-5)
-
-
-def test_k_of_all_classes_is_the_whole_distribution(head, truth):
-    top = head.topk(rows[:5], CLASSES)
-    assert (np.sort(top.ids, axis=1) == np.arange(CLASSES)).all()
-    np.testing.assert_allclose(top.logprobs, brute_force(truth[:5], CLASSES)[1], atol=1e-5)
-    np.testing.assert_allclose(np.exp(top.logprobs).sum(axis=1), 1, atol=1e-4)
-
-
-def test_exact_requests_are_answered_by_the_head_itself(head):
-    np.testing.assert_array_equal(head.topk(rows, 5, exact=True).ids, head.topk(rows, 5).ids)
-
-
-def test_what_overflows_is_refused(head):
-    with pytest.raises(BadInput, match="so large that its scores overflow"):
-        head.topk(np.full((1, DIM), 3e38, np.float32), 5)
-    with pytest.raises(BadInput, match="row 1 is so large"):
-        head.topk(np.stack([rows[0], np.full(DIM, 3e38, np.float32)]), 5)
-
-
 def test_manifest_says_what_was_made(head, form):
     manifest = head.manifest
     assert (manifest.plan, manifest.reference, manifest.normalizer) == ("adaptive", "self", "exact")
@@ -176,30 +49,6 @@ def test_manifest_says_what_was_made(head, form):
     assert manifest.quality.logprob_error_p99 < 1e-5
     assert manifest.quality.targets.head.perplexity < manifest.quality.targets.dense.perplexity
     assert 0 < manifest.quality.cost_macs < 1
-
-
-@settings(max_examples=15, deadline=None)
-@given(
-    cutoffs=st.sets(st.integers(1, CLASSES - 1), min_size=1, max_size=4),
-    k=st.integers(1, CLASSES),
-    scale=st.sampled_from([0.0, 1.0, 30.0]),
-    head_bias=st.booleans(),
-)
-def test_any_shape_equals_brute_force(tmp_path_factory, cutoffs, k, scale, head_bias):
-    torch.manual_seed(0)
-    module = AdaptiveSoftmax(DIM, CLASSES, sorted(cutoffs), 2.0, head_bias, torch.randperm(CLASSES))
-    with torch.no_grad():
-        for parameter in module.parameters():
-            parameter.mul_(scale)
-        truth = module.log_prob(torch.from_numpy(rows[:20])).numpy()
-    sample = Contexts(examples.contexts[:100])
-    head = make(tmp_path_factory.mktemp("any"), options={}, head=module, sample=sample)
-    top = head.topk(rows[:20], k)
-    assert all(len(set(ids.tolist())) == k for ids in top.ids)
-    expected = brute_force(truth, k)[1]
-    tolerance = 1e-5 if scale < 30 else 1e-3  # logits of some thousands
-    np.testing.assert_allclose(top.logprobs, expected, atol=tolerance)
-    np.testing.assert_allclose(np.take_along_axis(truth, top.ids, axis=1), expected, atol=tolerance)
 
 
 FOREIGN = """
@@ -257,11 +106,11 @@ PREVIEWED = OPTIONS | {"cutoffs": "20", "div_value": "1", "preview": "4", "full_
 
 
 def test_previews_inside_tails_are_near_and_say_so(tmp_path):
-    head, module = make(tmp_path, options=PREVIEWED), learnt("adaptive", PREVIEWED)
+    head, module = make(tmp_path, options=PREVIEWED), learn_module("adaptive", PREVIEWED)
     preview = module.previews[0]
     assert head.manifest.normalizer == "estimated"
     assert head.manifest.quality.cost_macs < learnt_cost(PREVIEWED | {"preview": "0"})
-    truth = logprobs_of(module)
+    truth = compute_logprobs(module)
     top = head.topk(rows, 5)
     assert (top.ids[:, 0] == truth.argmax(axis=1)).mean() > 0.9
     exact = np.take_along_axis(truth, top.ids, axis=1)
@@ -299,7 +148,7 @@ def check_preview(preview, softmax, top):
 
 def test_a_full_view_of_the_whole_tail_is_exact(tmp_path):
     head = make(tmp_path, options=PREVIEWED | {"full_view": "279"})
-    truth = logprobs_of(learnt("adaptive", PREVIEWED))
+    truth = compute_logprobs(learn_module("adaptive", PREVIEWED))
     np.testing.assert_allclose(head.topk(rows, 80).logprobs, brute_force(truth, 80)[1], atol=1e-5)
 
 
@@ -310,7 +159,7 @@ def steady_seconds(rows, classes, width, device):
 
 
 def test_cutoffs_are_chosen_and_an_interrupted_export_goes_on_with_them(tmp_path, monkeypatch):
-    monkeypatch.setattr("shortlist_models.adaptive.cutoffs.step_seconds", steady_seconds)
+    monkeypatch.setattr("shortlist_models.adaptive.cost_model.time_step", steady_seconds)
     state = tmp_path / "state.pt"
     options = {**OPTIONS, "cutoffs": "", "batch": "512", "checkpoint": str(state), "planned_for": "training"}
     layer = make_dense(20_000, 64)
@@ -324,7 +173,7 @@ def test_cutoffs_are_chosen_and_an_interrupted_export_goes_on_with_them(tmp_path
     with pytest.raises(KeyboardInterrupt):
         export(layer, sample, tmp_path / "lm" / "1", Request("adaptive", options, threads=1), stop)
     assert not (tmp_path / "lm").exists()
-    kept = AdaptiveSoftmax.of_state(torch.load(state, weights_only=True)["module"])
+    kept = AdaptiveSoftmax.from_state(torch.load(state, weights_only=True)["module"])
     stages = []
     found = export(
         layer, sample, tmp_path / "lm" / "1", Request("adaptive", options, threads=1),
@@ -336,7 +185,7 @@ def test_cutoffs_are_chosen_and_an_interrupted_export_goes_on_with_them(tmp_path
     assert "cost of this machine" not in {stage for stage, _, _ in stages}
 
 
-def test_flat_frequencies_are_told_that_it_does_not_pay(tmp_path):
+def test_flat_frequencies_are_refused_since_it_does_not_pay(tmp_path):
     layer = make_dense(3000, 32)
     rng = np.random.default_rng(0)
     sample = Contexts(rng.standard_normal((6000, 32)).astype(np.float32) * 0.01, np.arange(6000) % 3000)
@@ -403,12 +252,3 @@ def test_a_trained_head_that_does_not_fit_is_one_sentence_and_leaves_nothing(tmp
 def test_training_without_targets_is_one_sentence(tmp_path):
     with pytest.raises(BadInput, match="training needs targets"):
         make(tmp_path, sample=Contexts(examples.contexts))
-
-
-def test_rows_that_open_every_tail_are_not_counted_as_answered_by_dense(tmp_path):
-    make(tmp_path)
-    with RunningServer(tmp_path) as server, Client(server.url) as client:
-        assert (client.topk("lm", rows, CLASSES).scored == CLASSES).all()
-        scraped = server.http.get("/metrics").text
-    assert f'shortlist_rows_total{{answered="head",model="lm",version="1"}} {len(rows)}.0' in scraped
-    assert 'shortlist_rows_total{answered="dense",model="lm",version="1"} 0.0' in scraped

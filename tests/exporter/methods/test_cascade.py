@@ -162,4 +162,4 @@ def test_cost_counts_every_product():
     screen, previews, codes, exact = 16 * 10, (1000 + 0.3 * 1000) * 8, 200 * 16, 24 * 16
     assert fitted.cost.macs == pytest.approx((screen + previews + codes + exact) / (CLASSES * 16))
     assert isinstance(dense, Dense)
-    assert method.SMALL < CLASSES
+    assert method.MIN_SPLIT_CLASSES < CLASSES

@@ -15,38 +15,15 @@ from shortlist.head import Head
 from shortlist.plans.screen.gated import MOST_FUSED_ROWS
 from shortlist_exporter.export.request import Request
 from shortlist_exporter.export.run import export
-from shortlist_exporter.graphs.gate.int8 import rounded
+from shortlist_exporter.graphs.gate.int8 import round_rows
 from shortlist_exporter.inputs.sources import Contexts
-from shortlist_exporter.methods.registry import METHODS
 from shortlist_models.ds.mitosis import clone
-from shortlist_models.ds.softmax import DSOptions, DSSoftmax
+from shortlist_models.ds.softmax import DSSoftmax
 
-from tests.support.layers import CLASSES, DIM, RunningServer, make_contexts, make_dense, make_head, run_cli
+from tests.support.ds import QUICK, best, check_rows_alone, contexts, dense, exported, make_module, rows, sample
+from tests.support.layers import CLASSES, DIM, RunningServer, make_dense, make_head, run_cli
 
-QUICK = {
-    "experts": "4", "rounds": "1", "final_rounds": "2", "tuning_rounds": "1", "round_steps": "40",
-    "learning_rate": "0.02", "lasso": "0.01", "batch": "128", "threshold": "9",
-}  # fmt: skip
 AT_ONCE = ("cluster", "top_logits", "top_position", "log_normalizer")
-SVD = {"over": "30", "width": "6", "full_view": "25"}
-dense = make_dense(padded=np.array([5, 17]))
-sample = make_contexts(1200)
-best = (sample.contexts @ dense.weight.T + np.where(np.isin(np.arange(CLASSES), [5, 17]), -np.inf, 0)).argmax(axis=1)
-contexts = Contexts(sample.contexts, best.astype(np.int64))
-rows = contexts.contexts[-60:]
-
-
-def make_module(seed=0, sizes=(40, 90, 25, 60), **options):
-    random = torch.Generator().manual_seed(seed)
-    ids = [torch.randperm(CLASSES, generator=random)[:size].sort().values for size in sizes]
-    weight, bias = torch.randn(sum(sizes), DIM, generator=random), torch.randn(sum(sizes), generator=random)
-    return DSSoftmax(weight, bias, torch.randn(len(sizes), DIM, generator=random), ids, CLASSES, DSOptions(**options))
-
-
-def exported(folder, module, method="ds", options=None, **request):
-    return make_head(
-        folder, dense, contexts, method=method, options=options or {}, head=module, fallback=True, **request
-    )
 
 
 @pytest.fixture(scope="module")
@@ -57,12 +34,6 @@ def module():
 @pytest.fixture(scope="module")
 def head(module, tmp_path_factory):
     return exported(tmp_path_factory.mktemp("ds"), module)
-
-
-@pytest.fixture(scope="module", params=["context", "weight"])
-def previewed(request, module, tmp_path_factory):
-    options = SVD | {"basis": request.param}
-    return exported(tmp_path_factory.mktemp("ds-svd"), module, "ds-svd", options), options
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +57,7 @@ def test_onnx_path_agrees_with_torch(head, module):
 def test_int8_rows_are_the_rounded_head_itself(module, tmp_path_factory, scale):
     """Whether one row asks, of the integers, or many, of the same rows in float32."""
     head = exported(tmp_path_factory.mktemp("int8"), module, options={"int8": "true"})
-    whole = rounded(module)
+    whole = round_rows(module)
     assert 0 < float((whole.weight - module.weight).abs().max().detach()) < 0.02
     assert bool((module.weight == make_module().weight).all())
     for count in (1, MOST_FUSED_ROWS, 60):
@@ -99,36 +70,6 @@ def test_int8_rows_are_the_rounded_head_itself(module, tmp_path_factory, scale):
     assert quality.p_at_10 == 1
     gate = 4 / CLASSES
     assert quality.cost_bytes - gate == pytest.approx((quality.cost_macs - gate) / 4)
-
-
-def test_previewed_experts_agree_with_torch(previewed, module):
-    head, options = previewed
-    fitted = METHODS["ds-svd"].restore(dense, module.state_dict(), Contexts(contexts.contexts[:1080]), options)
-    ids, logprobs = fitted.module.topk(torch.from_numpy(rows), 5)
-    top = head.topk(rows, 5)
-    np.testing.assert_array_equal(top.ids, ids.numpy())
-    np.testing.assert_allclose(top.logprobs, logprobs.numpy(), atol=1e-4)
-    assert set(top.scored.tolist()) == {25}
-    assert top.normalizer == "estimated"
-    assert head.manifest.quality.cost_macs > 0
-    assert head.manifest.fit["previewed"] == [0, 1, 3]
-
-
-def test_exact_answers_of_previewed_experts_score_them_whole(previewed, module):
-    head, _ = previewed
-    top = head.topk(rows, 5, exact=True)
-    ids, logprobs = module.topk(torch.from_numpy(rows), 5)
-    np.testing.assert_array_equal(top.ids, ids.numpy())
-    np.testing.assert_allclose(top.logprobs, logprobs.numpy(), atol=1e-4)
-    assert top.normalizer == "exact"
-
-
-def test_previews_as_large_as_their_expert_are_exact(module, tmp_path):
-    whole = exported(tmp_path, module, "ds-svd", SVD | {"full_view": "90"})
-    top = whole.topk(rows, 5)
-    ids, logprobs = module.topk(torch.from_numpy(rows), 5)
-    np.testing.assert_array_equal(top.ids, ids.numpy())
-    np.testing.assert_allclose(top.logprobs, logprobs.numpy(), atol=1e-4)
 
 
 def test_each_graph_runs_alone(head, module):
@@ -166,14 +107,8 @@ def test_one_call_equals_gate_and_experts(head):
             np.testing.assert_allclose(normalizer, found[3][place], atol=1e-4)
 
 
-def test_a_row_alone_equals_the_row_in_a_batch(head, previewed):
-    for answering in (head, previewed[0]):
-        together = answering.topk(rows, 5)
-        for row in range(0, 60, 7):
-            alone = answering.topk(rows[row : row + 1], 5)
-            np.testing.assert_array_equal(alone.ids[0], together.ids[row])
-            np.testing.assert_allclose(alone.logprobs[0], together.logprobs[row], atol=1e-4)
-            assert alone.scored[0] == together.scored[row]
+def test_a_row_alone_equals_the_row_in_a_batch(head):
+    check_rows_alone(head)
 
 
 def test_logprobs_are_of_the_heads_own_distribution(head, module):
@@ -232,15 +167,12 @@ def test_training_stands_beside_dense_and_dense_retrained(trained):
     assert not set(trained.topk(rows, 20).ids.reshape(-1).tolist()) & {5, 17}
 
 
-def test_evaluate_holds_it_against_itself_and_beside_dense(head, previewed):
+def test_evaluate_holds_it_against_itself_and_beside_dense(head):
     found = evaluate(head, contexts.contexts[-100:], contexts.targets[-100:])
     assert found.precision[10].mean == 1
     assert found.kl["mean"] == pytest.approx(0, abs=1e-6)
     assert found.dense_targets.accuracy[1].mean == 1
     assert found.head_targets.accuracy[1].mean < 1
-    less = evaluate(previewed[0], contexts.contexts[-100:], contexts.targets[-100:])
-    assert 0.5 < less.precision[10].mean < 1 or previewed[1]["basis"] == "context"
-    assert less.kl["mean"] == pytest.approx(0, abs=1e-6)
 
 
 def test_without_targets_dense_is_distilled_and_that_is_said(tmp_path):
@@ -341,17 +273,6 @@ def test_a_head_that_does_not_fit(tmp_path, spoil, sentence):
 def test_a_head_for_a_method_that_fits_its_own(tmp_path, module):
     with pytest.raises(BadInput, match="method svd is fitted to the dense layer: leave --head out"):
         export(dense, contexts, tmp_path / "lm" / "1", Request("svd", head=module))
-
-
-def test_previews_are_not_rounded_too(tmp_path, module):
-    with pytest.raises(BadInput, match="option int8 is of method ds"):
-        exported(tmp_path, module, "ds-svd", SVD | {"int8": "true"})
-
-
-def test_experts_without_a_large_one_say_so(tmp_path, module):
-    head = exported(tmp_path, module, "ds-svd", {"over": "100"})
-    assert "no expert has over 100 classes" in head.manifest.provenance["notes"][0]
-    assert head.topk(rows, 5).ids.shape == (60, 5)
 
 
 def test_without_dense_its_own_answers_are_all_there(tmp_path, module):

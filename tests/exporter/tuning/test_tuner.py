@@ -14,9 +14,9 @@ from shortlist.evaluation.statistics import overlaps, share
 from shortlist_exporter.export.request import Request
 from shortlist_exporter.export.run import export
 from shortlist_exporter.inputs.sources import Contexts
-from shortlist_exporter.methods.l2s import with_probes
+from shortlist_exporter.methods.l2s import change_probes
 from shortlist_exporter.methods.registry import METHODS
-from shortlist_exporter.methods.svd import with_full_view
+from shortlist_exporter.methods.svd import change_full_view
 from shortlist_exporter.records import tuning as records
 from shortlist_exporter.tuning import search
 from shortlist_exporter.tuning.bench import Bench
@@ -267,11 +267,11 @@ def test_batches_log_probabilities_and_memory_are_kept(cache, tmp_path, steady):
 def test_a_setting_equals_a_fit_with_it():
     small, rows = make_dense(), make_contexts(600).contexts
     given = {"basis": "context", "width": "6", "full_view": "30"}
-    swept = with_full_view(METHODS["svd"].fit(small, rows, given, 0), small, rows, {"full_view": 50}, 0)
+    swept = change_full_view(METHODS["svd"].fit(small, rows, given, 0), small, rows, {"full_view": 50}, 0)
     direct = METHODS["svd"].fit(small, rows, given | {"full_view": "50"}, 0)
     assert (swept.settings, swept.fit, swept.cost) == (direct.settings, direct.fit, direct.cost)
     given = {"clusters": "6", "budget": "40", "rounds": "1", "epochs": "1", "second_probe": "0.2"}
-    swept = with_probes(METHODS["l2s"].fit(small, rows, given, 0), small, rows, {"probes": 2}, 0)
+    swept = change_probes(METHODS["l2s"].fit(small, rows, given, 0), small, rows, {"probes": 2}, 0)
     direct = METHODS["l2s"].fit(small, rows, given | {"probes": "2"}, 0)
     assert (swept.settings, swept.fit, swept.cost) == (direct.settings, direct.fit, direct.cost)
     np.testing.assert_array_equal(swept.module.tail.numpy(), direct.module.tail.numpy())

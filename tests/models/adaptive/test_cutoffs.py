@@ -1,4 +1,4 @@
-"""The cost model, its fit, and the dynamic programme against exhaustive search."""
+"""The dynamic programme against exhaustive search, and the shares that it goes by."""
 
 import itertools
 
@@ -6,21 +6,18 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from shortlist_models.adaptive.cost_model import CostModel
 from shortlist_models.adaptive.cutoffs import (
-    COVERAGE,
-    CostModel,
+    MIN_HEAD_COVERAGE,
     Layer,
-    Sample,
-    best_cuts,
-    cut_points,
-    fastest,
-    fit,
-    least_coverage,
-    opening_shares,
-    predicted,
-    smoothed,
-    target_shares,
-    training_samples,
+    choose_cuts,
+    choose_fastest,
+    list_cut_points,
+    measure_opening_shares,
+    min_coverage,
+    predict_seconds,
+    smooth_shares,
+    sum_target_shares,
 )
 
 MODEL = CostModel(constant=3e-5, slope=1e-10, flat=3e5, extra=30)
@@ -32,13 +29,13 @@ def zipf(classes, total=10_000_000):
 
 def exhaustive(model, layer, counts, points, number, openings):
     """Every choice of cut points that the rule of coverage permits."""
-    covered = smoothed(counts).cumsum(0)
+    covered = smooth_shares(counts).cumsum(0)
     place = {point: index for index, point in enumerate(points)}
     best = None
     for cutoffs in itertools.combinations(points[:-1], number):
-        if any(covered[cut - 1] < least_coverage(i, layer.div_value) for i, cut in enumerate(cutoffs)):
+        if any(covered[cut - 1] < min_coverage(i, layer.div_value) for i, cut in enumerate(cutoffs)):
             continue
-        seconds = predicted(model, layer, lambda a, b: float(openings[place[a], place[b]]), cutoffs)
+        seconds = predict_seconds(model, layer, lambda a, b: float(openings[place[a], place[b]]), cutoffs)
         best = min(best or (seconds, cutoffs), (seconds, cutoffs))
     return best
 
@@ -46,11 +43,11 @@ def exhaustive(model, layer, counts, points, number, openings):
 @pytest.mark.parametrize("number", [1, 2, 3])
 @pytest.mark.parametrize("batch", [1, 64, 512])
 @pytest.mark.parametrize("power", [0.5, 1.0, 1.5])
-def test_programme_equals_exhaustive_search(number, batch, power):
+def test_chosen_cuts_equal_exhaustive_search(number, batch, power):
     counts = zipf(2000) ** power
-    points, layer = cut_points(counts, 14), Layer(2000, 128, batch, 2.0)
-    openings = target_shares(counts, points)
-    found = best_cuts(MODEL, layer, counts, points, tails=[number])[number]
+    points, layer = list_cut_points(counts, 14), Layer(2000, 128, batch, 2.0)
+    openings = sum_target_shares(counts, points)
+    found = choose_cuts(MODEL, layer, counts, points, tails=[number])[number]
     seconds, cutoffs = exhaustive(MODEL, layer, counts, points, number, openings)
     assert found.seconds == pytest.approx(seconds, rel=1e-9)
     assert found.cutoffs == cutoffs
@@ -63,12 +60,12 @@ def test_programme_equals_exhaustive_search(number, batch, power):
     number=st.integers(1, 3),
     div_value=st.sampled_from([1.0, 2.0, 3.5]),
 )
-def test_programme_equals_exhaustive_search_for_any_opening_shares(shares, constant, extra, number, div_value):
+def test_chosen_cuts_equal_exhaustive_search_for_any_opening_shares(shares, constant, extra, number, div_value):
     counts, layer = zipf(500), Layer(500, 64, 1, div_value)
-    points = cut_points(counts, 7)
+    points = list_cut_points(counts, 7)
     openings = torch.tensor(shares[: len(points) ** 2], dtype=torch.float64).reshape(len(points), -1)
     model = CostModel(constant, 1e-9, 0.0, extra)
-    found = best_cuts(model, layer, counts, points, openings, tails=[number]).get(number)
+    found = choose_cuts(model, layer, counts, points, openings, tails=[number]).get(number)
     expected = exhaustive(model, layer, counts, points, number, openings)
     assert (found is None) == (expected is None)
     if found is not None:
@@ -78,63 +75,31 @@ def test_programme_equals_exhaustive_search_for_any_opening_shares(shares, const
 @pytest.mark.parametrize("batch", [1, 512])
 def test_flat_frequencies_do_not_pay_and_zipf_does(batch):
     counts = torch.full((10_000,), 100.0)
-    points = cut_points(counts)
+    points = list_cut_points(counts)
     openings = torch.ones(len(points), len(points)) if batch == 1 else None  # a flat head opens every tail
-    flat = fastest(best_cuts(MODEL, Layer(10_000, 200, batch), counts, points, openings))
+    flat = choose_fastest(choose_cuts(MODEL, Layer(10_000, 200, batch), counts, points, openings))
     assert not flat.pays
     assert "adaptive softmax does not pay here" in flat.sentence()
-    steep = fastest(best_cuts(MODEL, Layer(10_000, 200, batch), zipf(10_000), cut_points(zipf(10_000))))
+    steep = choose_fastest(choose_cuts(MODEL, Layer(10_000, 200, batch), zipf(10_000), list_cut_points(zipf(10_000))))
     assert steep.pays
     assert steep.gain > 3
-    assert steep.coverage >= COVERAGE
+    assert steep.coverage >= MIN_HEAD_COVERAGE
 
 
 def test_more_tails_than_widths_are_left_out():
     counts = zipf(10_000)
-    assert max(best_cuts(MODEL, Layer(10_000, 200), counts, cut_points(counts))) == 3  # 50, 12, 3, 0
+    assert max(choose_cuts(MODEL, Layer(10_000, 200), counts, list_cut_points(counts))) == 3  # 50, 12, 3, 0
     with pytest.raises(ValueError, match="width 0"):
-        best_cuts(MODEL, Layer(10_000, 3), counts, cut_points(counts))
+        choose_cuts(MODEL, Layer(10_000, 3), counts, list_cut_points(counts))
 
 
 def test_opening_shares_are_those_of_the_lazy_rule():
     logprobs = torch.randn(50, 40, generator=torch.Generator().manual_seed(0)).mul(3).log_softmax(dim=1)
     points = [5, 10, 25, 40]
-    found = opening_shares(logprobs, points, 3)
+    found = measure_opening_shares(logprobs, points, 3)
     for row, start in enumerate(points):
         for column, end in enumerate(points):
             if start < end:
                 mass = logprobs[:, start:end].exp().sum(dim=1)
                 kth = logprobs.sort(dim=1, descending=True).values[:, 2].exp()
                 assert float(found[row, column]) == pytest.approx(float((mass > kth).double().mean()))
-
-
-@given(
-    constant=st.floats(1e-6, 1e-3),
-    slope=st.floats(1e-12, 1e-9),
-    flat=st.sampled_from([0.0, 1e5]),
-    extra=st.sampled_from([0.0, 16.0]),
-)
-def test_fit_finds_a_model_that_predicts_what_made_the_samples(constant, slope, flat, extra):
-    truth = CostModel(constant, slope, flat, extra)
-    shapes = itertools.product((1, 32, 256), (64, 1024, 8192), (12, 50, 200))
-    samples = [Sample(rows, size, width, truth.seconds(size, rows, width)) for rows, size, width in shapes]
-    found = fit(samples)
-    for one in samples:
-        assert found.seconds(one.classes, one.rows, one.width) == pytest.approx(one.seconds, rel=0.35)
-
-
-def test_cost_is_the_papers_g():
-    """max(c + lambda k0 B0, c + lambda k B) with lambda = slope d, k0 B0 = flat / d, at width d and no extra."""
-    model, dim, batch = CostModel(2e-5, 1e-10, 1e6), 200, 64
-    k0, lam = model.k0(dim, batch), model.slope * dim
-    for classes in (1, 50, 100, 1000):
-        expected = max(model.constant + lam * k0 * batch, model.constant + lam * classes * batch)
-        assert model.seconds(classes, batch, dim) == pytest.approx(expected)
-
-
-def test_training_steps_are_timed_at_every_size():
-    samples = training_samples(16, 8, sizes=(16, 64))
-    assert {(one.rows, one.classes, one.width) for one in samples} == set(
-        itertools.product((1, 8), (16, 64), (1, 4, 16))
-    )
-    assert all(one.seconds > 0 for one in samples)

@@ -22,7 +22,7 @@ def test_logits_are_block_diagonal(project):
     expected[:, module.order] = turned @ whole.T + module.bias
     torch.testing.assert_close(module.logits(contexts), expected)
     torch.testing.assert_close(module.log_prob(contexts).exp().sum(dim=1), torch.ones(9))
-    assert module.multiply_adds() == (DIM * DIM if project else 0) + 5 * 6 + 15 * 4 + 30 * 2
+    assert module.count_multiply_adds() == (DIM * DIM if project else 0) + 5 * 6 + 15 * 4 + 30 * 2
 
 
 def test_loss_is_the_mean_negative_log_prob():

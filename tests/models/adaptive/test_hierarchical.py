@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from shortlist_models.adaptive.hierarchical import FrequencyBins, equal_bins
+from shortlist_models.adaptive.hierarchical import FrequencyBins, cut_equal_bins
 
 
 @pytest.mark.parametrize("bins", [1, 4, 9])
@@ -19,7 +19,7 @@ def test_loss_is_that_of_its_own_distribution(bins):
 
 def test_bins_hold_about_equal_shares():
     counts = 1e6 / torch.arange(1, 5001) ** 0.8
-    cuts = equal_bins(counts, 20)
+    cuts = cut_equal_bins(counts, 20)
     assert (cuts[0], cuts[-1], len(cuts)) == (0, 5000, 21)
     shares = torch.stack([part.sum() for part in torch.tensor_split(counts, cuts[1:-1].tolist())]) / counts.sum()
     assert float(shares.max()) < 0.05 + float(counts[0] / counts.sum())

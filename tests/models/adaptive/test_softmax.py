@@ -4,7 +4,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from shortlist_models.adaptive.softmax import AdaptiveSoftmax, check_sorted, frequency_order, widths_of
+from shortlist_models.adaptive.softmax import AdaptiveSoftmax, check_sorted, compute_tail_widths, order_by_frequency
 from torch import nn
 
 CLASSES, DIM, CUTOFFS = 60, 16, [7, 20, 40]
@@ -31,7 +31,7 @@ def make_torch(div_value=2.0, head_bias=True):
 @pytest.mark.parametrize("div_value", [1.0, 2.0])
 def test_of_torch_has_its_log_prob_in_the_users_ids(head_bias, div_value):
     theirs, order, contexts = make_torch(div_value, head_bias), make_order(), make_contexts()
-    ours = AdaptiveSoftmax.of(theirs, order)
+    ours = AdaptiveSoftmax.from_torch(theirs, order)
     found = ours.log_prob(contexts)
     torch.testing.assert_close(found[:, order], theirs.log_prob(contexts), atol=1e-5, rtol=0)
     torch.testing.assert_close(found.exp().sum(dim=1), torch.ones(30), atol=1e-4, rtol=0)
@@ -41,7 +41,7 @@ def test_of_torch_has_its_log_prob_in_the_users_ids(head_bias, div_value):
 def test_loss_is_torchs_for_the_same_positions():
     theirs, order, contexts = make_torch(), make_order(), make_contexts()
     targets = torch.randint(CLASSES, (30,), generator=torch.Generator().manual_seed(2))
-    found = AdaptiveSoftmax.of(theirs, order)(contexts, targets)
+    found = AdaptiveSoftmax.from_torch(theirs, order)(contexts, targets)
     expected = theirs(contexts, order.argsort()[targets])
     torch.testing.assert_close(found.loss, expected.loss)
     torch.testing.assert_close(found.output, expected.output)
@@ -49,7 +49,7 @@ def test_loss_is_torchs_for_the_same_positions():
 
 def test_log_prob_is_the_papers_product_of_cluster_and_class():
     """log p(w | h) = log p(C_i | h) + log p(w | C_i, h), written out."""
-    ours, contexts = AdaptiveSoftmax.of(make_torch(), make_order()), make_contexts()
+    ours, contexts = AdaptiveSoftmax.from_torch(make_torch(), make_order()), make_contexts()
     scores = contexts @ ours.head.weight.T + ours.head.bias
     head = scores.log_softmax(dim=1)
     expected = torch.empty(30, CLASSES)
@@ -65,7 +65,7 @@ def test_log_prob_is_the_papers_product_of_cluster_and_class():
 
 def test_no_class_of_a_tail_is_likelier_than_the_tail():
     """What makes lazy opening exact."""
-    ours, contexts = AdaptiveSoftmax.of(make_torch(), make_order()), make_contexts(200)
+    ours, contexts = AdaptiveSoftmax.from_torch(make_torch(), make_order()), make_contexts(200)
     clusters = (contexts @ ours.head.weight.T + ours.head.bias).log_softmax(dim=1)[:, CUTOFFS[0] :]
     logprobs = ours.log_prob(contexts)
     for tail, ids in enumerate(ours.sections()[1:]):
@@ -79,22 +79,22 @@ def test_state_dict_goes_back_to_torch():
     torch.testing.assert_close(theirs.log_prob(make_contexts()), ours.log_prob(make_contexts())[:, ours.order])
 
 
-def test_of_state_takes_widths_that_no_div_value_gives():
+def test_from_state_takes_widths_that_no_div_value_gives():
     state = make_torch().state_dict()
     state["tail.1.0.weight"], state["tail.1.1.weight"] = torch.randn(5, DIM), torch.randn(20, 5)
-    ours = AdaptiveSoftmax.of_state(state)
+    ours = AdaptiveSoftmax.from_state(state)
     assert ours.widths == [8, 5, 2]
     torch.testing.assert_close(ours.log_prob(make_contexts()).exp().sum(dim=1), torch.ones(30), atol=1e-4, rtol=0)
 
 
-def test_frequency_order_is_by_count_then_id_and_keeps_what_never_occurs():
-    assert frequency_order(torch.tensor([3, 3, 1, 4, 1]), 6).tolist() == [1, 3, 4, 0, 2, 5]
+def test_order_by_frequency_is_by_count_then_id_and_keeps_what_never_occurs():
+    assert order_by_frequency(torch.tensor([3, 3, 1, 4, 1]), 6).tolist() == [1, 3, 4, 0, 2, 5]
 
 
 @given(counts=st.lists(st.integers(0, 50), min_size=4, max_size=30), cut=st.integers(1, 3))
-def test_frequency_order_passes_the_check(counts, cut):
+def test_order_by_frequency_passes_the_check(counts, cut):
     targets = torch.repeat_interleave(torch.arange(len(counts)), torch.tensor(counts))
-    check_sorted(torch.tensor(counts)[frequency_order(targets, len(counts))], [cut])
+    check_sorted(torch.tensor(counts)[order_by_frequency(targets, len(counts))], [cut])
 
 
 @pytest.mark.parametrize("cutoffs", [[], [0], [20, 7], [7, 7], [7, 60], [7, 61], [-1, 7]])
@@ -109,8 +109,8 @@ def test_a_tail_of_width_0_is_refused_though_torch_builds_it():
     with pytest.raises(ValueError, match="tail 2 would have width 0"):
         AdaptiveSoftmax(DIM, CLASSES, CUTOFFS, 8.0)
     with pytest.raises(ValueError, match="tail 2 would have width 0"):
-        AdaptiveSoftmax.of(make_torch(8.0))
-    assert widths_of(200, 4, 4.0) == [50, 12, 3, 0]  # the example of the layer that everybody has
+        AdaptiveSoftmax.from_torch(make_torch(8.0))
+    assert compute_tail_widths(200, 4, 4.0) == [50, 12, 3, 0]  # the example of the layer that everybody has
 
 
 def test_ids_that_are_not_sorted_by_frequency_are_refused_without_a_mapping():
@@ -140,4 +140,4 @@ def test_an_order_that_is_no_permutation_is_refused(order):
 def test_a_state_dict_of_something_else_is_one_sentence(broken, sentence):
     state = make_torch().state_dict() | broken
     with pytest.raises(ValueError, match=sentence):
-        AdaptiveSoftmax.of_state({name: value for name, value in state.items() if value is not None})
+        AdaptiveSoftmax.from_state({name: value for name, value in state.items() if value is not None})

@@ -3,8 +3,8 @@
 import pytest
 import torch
 from shortlist_models.adaptive.dsoftmax import DSoftmax
-from shortlist_models.adaptive.softmax import AdaptiveSoftmax, frequency_order
-from shortlist_models.adaptive.training import TrainOptions, perplexity, train_head
+from shortlist_models.adaptive.softmax import AdaptiveSoftmax, order_by_frequency
+from shortlist_models.adaptive.training import TrainOptions, measure_perplexity, train_head
 
 CLASSES, DIM = 80, 16
 
@@ -21,7 +21,7 @@ def make_problem(rows=3000, never=()):
 
 def make_module(kind, targets):
     torch.manual_seed(0)
-    order = frequency_order(targets, CLASSES)
+    order = order_by_frequency(targets, CLASSES)
     if kind == "adaptive":
         module = AdaptiveSoftmax(DIM, CLASSES, [20, 50], 2.0, True, order)
         return module, lambda contexts, gold: module(contexts, gold).loss
@@ -35,16 +35,18 @@ def test_training_comes_near_the_truth(kind):
     module, loss = make_module(kind, targets)
     history = train_head(module, loss, contexts, targets, TrainOptions(epochs=8, batch=64, learning_rate=0.02))
     assert history == sorted(history, reverse=True)
-    best = perplexity(lambda _: logits.log_softmax(dim=1), contexts, targets, chunk=len(contexts))
+    best = measure_perplexity(lambda _: logits.log_softmax(dim=1), contexts, targets, chunk=len(contexts))
     unigram = torch.bincount(targets, minlength=CLASSES).float().clamp(min=0.5)
     guess = float((unigram / unigram.sum()).log()[targets].mean().neg().exp())
-    assert perplexity(module.log_prob, contexts, targets) < best + 0.3 * (guess - best)
+    assert measure_perplexity(module.log_prob, contexts, targets) < best + 0.3 * (guess - best)
 
 
 def test_perplexity_is_the_exponential_of_the_mean_loss():
     contexts, targets, logits = make_problem(100)
     expected = torch.nn.functional.cross_entropy(logits, targets).exp()
-    assert perplexity(lambda rows: logits.log_softmax(dim=1), contexts, targets) == pytest.approx(float(expected))
+    assert measure_perplexity(lambda rows: logits.log_softmax(dim=1), contexts, targets) == pytest.approx(
+        float(expected)
+    )
 
 
 @pytest.mark.parametrize("kind", ["adaptive", "dsoftmax"])

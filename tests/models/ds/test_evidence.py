@@ -20,7 +20,7 @@ def test_evidence_counts_what_every_experts_contexts_want():
     for expert, ids in zip(chosen, wanted.tolist(), strict=True):
         for own in ids:
             expected[expert, own] += 1
-    assert torch.equal(module.evidence(contexts, wanted), expected)
+    assert torch.equal(module.count_evidence(contexts, wanted), expected)
     assert module.owners.tolist() == [0] * 4 + [1] * 9 + [2] + [3] * 17
 
 
@@ -28,11 +28,11 @@ def test_what_is_kept_is_wanted_or_the_last_of_its_class_or_expert():
     module = make_module(options=DSOptions(keep_one=True))
     worth = torch.arange(31.0)
     before = module.ids.clone()
-    module.keep(torch.zeros(31, dtype=torch.bool), worth)
+    module.keep_rows(torch.zeros(31, dtype=torch.bool), worth)
     assert sorted(set(module.ids.tolist())) == sorted(set(before.tolist()))
     assert min(module.sizes) == 1
     starred = make_module(options=DSOptions(keep_one=False))
-    starred.keep(torch.zeros(31, dtype=torch.bool), worth)
+    starred.keep_rows(torch.zeros(31, dtype=torch.bool), worth)
     assert starred.ids.tolist() == [int(before[end - 1]) for end in (4, 13, 14, 31)]
 
 

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from shortlist_models import FullSoftmax
 from shortlist_models.ds.checks import check_targets
-from shortlist_models.ds.compaction import allocated_bytes
-from shortlist_models.ds.gate import apart, spread
+from shortlist_models.ds.compaction import count_allocated_bytes
+from shortlist_models.ds.gate import separate_directions, spread_directions
 from shortlist_models.ds.mitosis import clone
 from shortlist_models.ds.softmax import DSOptions, DSSoftmax
 
@@ -86,9 +86,9 @@ def test_loss_is_its_formula_with_pruned_classes_at_logit_0():
 
 def test_expert_lasso_of_the_authors_code_groups_a_class_over_experts():
     module = make_module(options=DSOptions(expert_group="class"))
-    rows = module.row_sizes().detach() ** 2
+    rows = module.row_norms().detach() ** 2
     expected = sum(float((rows[module.ids == c].sum() / EXPERTS).sqrt()) for c in range(CLASSES))
-    assert float(module.group_lassos()[1].detach()) == pytest.approx(expected, rel=2e-3)
+    assert float(module.sum_group_norms()[1].detach()) == pytest.approx(expected, rel=2e-3)
 
 
 def test_distilling_one_hot_probabilities_is_the_loss_of_their_classes():
@@ -135,7 +135,7 @@ def test_a_layer_cloned_keeps_its_mean_logit_and_shares_its_contexts():
 
 def test_noise_has_the_size_asked_for_and_is_across_the_mean():
     contexts = make_contexts(3000) * torch.tensor([5.0, 1, 1, 1, 1, 1]) + torch.tensor([0, 0, 0, 0, 0, 40.0])
-    noise = spread(contexts, torch.randn(3, DIM, generator=generator()), 2.0)
+    noise = spread_directions(contexts, torch.randn(3, DIM, generator=generator()), 2.0)
     scores = contexts @ noise.T
     torch.testing.assert_close(scores.std(dim=0), torch.full((3,), 2.0), atol=1e-3, rtol=0)
     torch.testing.assert_close(scores.mean(dim=0), torch.zeros(3), atol=1e-2, rtol=0)
@@ -150,7 +150,7 @@ def test_one_child_for_each_cluster(seed, clusters):
     contexts = centres[own] + 0.3 * torch.randn(500, DIM, generator=random)
     module = make_module(seed, sizes=(30,))
     before = module.topk(contexts, 3)[0]
-    clone(module, contexts, random, children=7, noise=10.0, directions=apart)
+    clone(module, contexts, random, children=7, noise=10.0, directions=separate_directions)
     assert module.experts == clusters
     assert module.sizes == [30] * clusters
     chosen = module.gates(contexts).argmax(dim=1)
@@ -161,14 +161,14 @@ def test_one_child_for_each_cluster(seed, clusters):
 @given(seed=st.integers(0, 1000), gamma=st.floats(0.0, 3.0), keep_one=st.booleans())
 def test_pruning_drops_small_rows_alone_and_for_good(seed, gamma, keep_one):
     module = make_module(seed, DSOptions(gamma=gamma, keep_one=keep_one))
-    before, sizes = set(module.ids.tolist()), module.row_sizes().detach()
+    before, sizes = set(module.ids.tolist()), module.row_norms().detach()
     rows, sets = module.weight.detach().clone(), module.sets
     optimizer = torch.optim.Adam(module.parameters(), lr=0.01)
     module(make_contexts(), torch.zeros(50, dtype=torch.int64)).backward()
     optimizer.step()
     with torch.no_grad():
         module.weight.copy_(rows)
-        sizes = module.row_sizes()
+        sizes = module.row_norms()
     dropped = module.prune(optimizer)
     assert dropped == len(rows) - len(module.weight)
     assert min(module.sizes) >= 1
@@ -211,11 +211,11 @@ def test_momentum_follows_its_row():
     optimizer = torch.optim.Adam(module.parameters(), lr=0.01)
     module(make_contexts(), torch.zeros(50, dtype=torch.int64)).backward()
     optimizer.step()
-    kept = module.row_sizes().detach() >= 1.0
+    kept = module.row_norms().detach() >= 1.0
     kept[13] = True  # the only row of the third expert
     first, second = (optimizer.state[module.weight][name].clone() for name in ("exp_avg", "exp_avg_sq"))
     sizes = module.sizes
-    largest = torch.cat([own == own.max() for own in module.row_sizes().detach().split(sizes)])
+    largest = torch.cat([own == own.max() for own in module.row_norms().detach().split(sizes)])
     module.prune(optimizer)
     assert torch.equal(optimizer.state[module.weight]["exp_avg"], first[kept | largest])
     assert torch.equal(optimizer.state[module.weight]["exp_avg_sq"], second[kept | largest])
@@ -225,16 +225,16 @@ def test_memory_is_weights_gradients_and_moments_and_falls_with_pruning():
     module = make_module(options=DSOptions(gamma=1.0, keep_one=False))
     rows = len(module.ids)
     numbers = rows * (DIM + 1) + EXPERTS * DIM
-    assert allocated_bytes(module) == 4 * numbers
+    assert count_allocated_bytes(module) == 4 * numbers
     optimizer = torch.optim.Adam(module.parameters())
     module(make_contexts(), torch.zeros(50, dtype=torch.int64)).backward()
     optimizer.step()
     steps = 3 * 4  # Adam counts its steps, one number a parameter
-    assert allocated_bytes(module, optimizer) == 4 * 4 * numbers + steps
+    assert count_allocated_bytes(module, optimizer) == 4 * 4 * numbers + steps
     module.prune(optimizer)
     left = len(module.ids) * (DIM + 1)
     assert len(module.ids) < rows
-    assert allocated_bytes(module, optimizer) == 4 * 3 * left + 4 * 4 * EXPERTS * DIM + steps
+    assert count_allocated_bytes(module, optimizer) == 4 * 3 * left + 4 * 4 * EXPERTS * DIM + steps
 
 
 def test_speedup_is_the_papers():

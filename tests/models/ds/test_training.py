@@ -97,7 +97,7 @@ def test_a_checkpoint_of_other_options_is_not_taken(tmp_path):
     train(dense, examples, validation, TrainOptions(**vars(QUICK) | {"experts": 2}), checkpoint=path)
     run = Run(dense, examples, validation, QUICK, DSOptions())
     run.resume(path)
-    assert run.seen == 0
+    assert run.rows_seen == 0
 
 
 def test_one_expert_is_a_dense_softmax_trained_on():

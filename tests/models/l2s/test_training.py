@@ -6,8 +6,21 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from shortlist_models.l2s.candidate_sets import Labels, ScreenOptions, candidate_sets, greedy, indicator, label_counts
-from shortlist_models.l2s.training import scaled, screened_loss, spherical_kmeans, straight_through, train_screen
+from shortlist_models.l2s.candidate_sets import (
+    BestClasses,
+    ScreenOptions,
+    choose_candidate_sets,
+    count_best_classes,
+    fill_budget,
+    make_indicator,
+)
+from shortlist_models.l2s.training import (
+    relaxed_loss,
+    sample_straight_through,
+    sharpen_vectors,
+    spherical_kmeans,
+    train_screen,
+)
 
 CLASSES, DIM, DEPTH = 60, 8, 3
 
@@ -16,7 +29,7 @@ def make_problem(rows=400, seed=0, depth=DEPTH):
     generator = torch.Generator().manual_seed(seed)
     contexts = torch.randn(rows, DIM, generator=generator)
     weight = torch.randn(CLASSES, DIM, generator=generator)
-    return contexts, Labels((contexts @ weight.T).topk(depth, dim=1).indices, CLASSES)
+    return contexts, BestClasses((contexts @ weight.T).topk(depth, dim=1).indices, CLASSES)
 
 
 def test_loss_equals_equation_8_written_out():
@@ -32,7 +45,7 @@ def test_loss_equals_equation_8_written_out():
             covered = sum(float(choice[i, t] * c[t, s]) for t in range(4))
             loss += (1 - covered) ** 2 if s in wanted else lam * covered**2
         expected.append(loss)
-    found = screened_loss(choice, labels.ids, c, c @ c.T, lam)
+    found = relaxed_loss(choice, labels.ids, c, c @ c.T, lam)
     torch.testing.assert_close(found, torch.tensor(expected), atol=1e-4, rtol=1e-4)
 
 
@@ -40,15 +53,15 @@ def test_loss_of_a_hard_choice_is_equation_6():
     """Missed wanted classes, plus lam for each class that was scored in vain."""
     _, labels = make_problem(1)
     sets = [labels.ids[0][:2].sort().values, torch.tensor([50, 51, 52])]
-    c = indicator(sets, CLASSES)
+    c = make_indicator(sets, CLASSES)
     one_hot = torch.tensor([[1.0, 0.0]])
     in_vain = len(sets[0]) - 2
-    assert float(screened_loss(one_hot, labels.ids, c, c @ c.T, 0.5)) == pytest.approx(1 + 0.5 * in_vain)
+    assert float(relaxed_loss(one_hot, labels.ids, c, c @ c.T, 0.5)) == pytest.approx(1 + 0.5 * in_vain)
 
 
 def test_sample_is_one_hot_with_the_gradient_of_its_softmax():
     logits = torch.randn(50, 7, generator=torch.Generator().manual_seed(0), requires_grad=True)
-    sample = straight_through(logits, 0.5, torch.Generator().manual_seed(1))
+    sample = sample_straight_through(logits, 0.5, torch.Generator().manual_seed(1))
     assert torch.equal(sample.detach().sum(dim=1), torch.ones(50))
     assert set(sample.detach().unique().round(decimals=5).tolist()) == {0.0, 1.0}
     sample[:, 0].sum().backward()
@@ -57,7 +70,7 @@ def test_sample_is_one_hot_with_the_gradient_of_its_softmax():
 
 def test_samples_follow_the_softmax():
     logits = torch.tensor([[2.0, 0.0, -1.0]]).expand(20_000, 3)
-    share = straight_through(logits, 0.1, torch.Generator().manual_seed(0)).mean(dim=0)
+    share = sample_straight_through(logits, 0.1, torch.Generator().manual_seed(0)).mean(dim=0)
     torch.testing.assert_close(share, logits[0].softmax(dim=0), atol=0.02, rtol=0)
 
 
@@ -85,9 +98,9 @@ def explicit_greedy(counts, sizes, lam, budget):
 def test_closed_form_equals_the_explicit_greedy_knapsack(budget, seed):
     _, labels = make_problem(200, seed)
     assigned = torch.randint(0, 5, (200,), generator=torch.Generator().manual_seed(seed))
-    counts, sizes = label_counts(assigned, labels, 5), torch.bincount(assigned, minlength=5).float()
+    counts, sizes = count_best_classes(assigned, labels, 5), torch.bincount(assigned, minlength=5).float()
     options = ScreenOptions(clusters=5, budget=budget, lam=0.01, smoothing=0.0)
-    found = greedy(counts / sizes[:, None], sizes / sizes.sum(), options)
+    found = fill_budget(counts / sizes[:, None], sizes / sizes.sum(), options)
     expected = explicit_greedy(counts, sizes, 0.01, budget)
     frequency = lambda pairs: sorted(round(float(counts[t, s] / sizes[t]), 6) for t, s in pairs)  # noqa: E731
     ours = {tuple(pair) for pair in found.nonzero().tolist()}
@@ -99,7 +112,7 @@ def test_closed_form_is_near_the_exact_knapsack(seed):
     """Against a dynamic programme over whole weights (cluster sizes)."""
     _, labels = make_problem(120, seed)
     assigned = torch.randint(0, 3, (120,), generator=torch.Generator().manual_seed(seed))
-    counts, sizes = label_counts(assigned, labels, 3), torch.bincount(assigned, minlength=3).float()
+    counts, sizes = count_best_classes(assigned, labels, 3), torch.bincount(assigned, minlength=3).float()
     lam, budget = 0.01, 15.0
     value = counts - lam * (sizes[:, None] - counts)
     best = torch.zeros(int(budget * 120) + 1)
@@ -107,7 +120,9 @@ def test_closed_form_is_near_the_exact_knapsack(seed):
         if value[t, s] > 0:
             weight = int(sizes[t])
             best[weight:] = torch.maximum(best[weight:], best[:-weight].clone() + value[t, s])
-    taken = greedy(counts / sizes[:, None], sizes / 120, ScreenOptions(clusters=3, budget=budget, lam=lam, smoothing=0))
+    taken = fill_budget(
+        counts / sizes[:, None], sizes / 120, ScreenOptions(clusters=3, budget=budget, lam=lam, smoothing=0)
+    )
     assert float(value[taken].sum()) >= 0.99 * float(best[-1])
 
 
@@ -142,7 +157,7 @@ def test_the_same_seed_gives_the_same_screen_and_a_checkpoint_resumes_to_it(tmp_
 def test_scaling_keeps_the_choice_and_sets_the_confidence():
     contexts, _ = make_problem()
     start = spherical_kmeans(contexts, 7, 0)
-    sharp = scaled(start, contexts, 0.8)
+    sharp = sharpen_vectors(start, contexts, 0.8)
     assert torch.equal((contexts @ start.T).argmax(dim=1), (contexts @ sharp.T).argmax(dim=1))
     assert float((contexts @ sharp.T).softmax(dim=1).max(dim=1).values.mean()) == pytest.approx(0.8, abs=0.01)
 
@@ -150,7 +165,7 @@ def test_scaling_keeps_the_choice_and_sets_the_confidence():
 def test_always_list_is_in_every_set():
     _, labels = make_problem()
     assigned = torch.zeros(400, dtype=torch.int64)
-    sets = candidate_sets(assigned, labels, ScreenOptions(clusters=4, budget=10), torch.tensor([1, 58]))
+    sets = choose_candidate_sets(assigned, labels, ScreenOptions(clusters=4, budget=10), torch.tensor([1, 58]))
     assert all({1, 58} <= set(ids.tolist()) for ids in sets)
 
 
@@ -166,7 +181,7 @@ def test_always_list_is_in_every_set():
 def test_any_problem_gives_sets_that_can_answer(clusters, rows, equal, budget, smoothing, everything):
     contexts, labels = make_problem(rows)
     if equal:
-        contexts, labels = contexts[:1].expand(rows, DIM).clone(), Labels(labels.ids[:1].expand(rows, -1), CLASSES)
+        contexts, labels = contexts[:1].expand(rows, DIM).clone(), BestClasses(labels.ids[:1].expand(rows, -1), CLASSES)
     options = ScreenOptions(clusters=clusters, budget=budget, smoothing=smoothing, rounds=1, epochs=1)
     always = torch.arange(CLASSES) if everything else None
     screened = train_screen(contexts, labels, options, always)

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from shortlist_exporter.inputs.sources import Dense
 from shortlist_models import FullSoftmax, context_basis
-from shortlist_models.rescored.base import least_squares
-from shortlist_models.rescored.cascade import CascadeSoftmax, by_frequency
+from shortlist_models.rescored.base import fit_least_squares
+from shortlist_models.rescored.cascade import CascadeSoftmax, order_by_best_classes
 
 from tests.support.layers import logits_of, make_contexts, make_dense
 
@@ -23,7 +23,7 @@ def cascade(dense, common=200, candidates=60, full_view=12, share=0.2):
         soft_cap=dense.soft_cap,
         padded=torch.from_numpy(dense.padded),
     )
-    order = by_frequency(own, contexts)
+    order = order_by_best_classes(own, contexts)
     module = CascadeSoftmax(own, context_basis(own.weight, contexts, 8), order, common, candidates, full_view)
     module.calibrate(contexts, share)
     return module
@@ -52,20 +52,25 @@ def test_classes_go_by_how_often_they_are_answers():
 def test_the_margin_opens_the_share_that_was_asked_for():
     module = cascade(make_dense(), share=0.3)
     half = contexts[len(contexts) // 2 :]
-    opened = [module.choose(p, float(r)).opened for p, r in zip(module.previews(half), module.reach(half), strict=True)]
+    opened = [
+        module.choose_from_preview(p, float(r)).opened
+        for p, r in zip(module.previews(half), module.reach(half), strict=True)
+    ]
     assert np.mean(opened) == pytest.approx(0.3, abs=0.05)
 
 
 def test_rows_that_open_find_rare_classes_too():
     module = cascade(make_dense(), common=100, share=1.0)
     chosen = [
-        module.choose(p, float(r)) for p, r in zip(module.previews(contexts), module.reach(contexts), strict=True)
+        module.choose_from_preview(p, float(r))
+        for p, r in zip(module.previews(contexts), module.reach(contexts), strict=True)
     ]
     assert np.mean([one.opened for one in chosen[250:]]) > 0.99
     assert any((one.positions >= 100).any() for one in chosen)
     module.margin = -torch.inf
     chosen = [
-        module.choose(p, float(r)) for p, r in zip(module.previews(contexts), module.reach(contexts), strict=True)
+        module.choose_from_preview(p, float(r))
+        for p, r in zip(module.previews(contexts), module.reach(contexts), strict=True)
     ]
     assert not any((one.positions >= 100).any() for one in chosen)
 
@@ -73,7 +78,7 @@ def test_rows_that_open_find_rare_classes_too():
 def test_the_reach_follows_the_best_rare_class():
     plain = make_dense()
     module = cascade(Dense(plain.weight + 2))  # what all classes share is linear in the context
-    best = module.raw(contexts)[:, 200:].amax(dim=1)
+    best = module.multiply_exactly(contexts)[:, 200:].amax(dim=1)
     error = best - module.reach(contexts)
     assert error.std() < 0.5 * best.std()
     assert error.mean().abs() < 0.5 * error.std()
@@ -94,11 +99,11 @@ def test_least_squares_recovers_a_linear_function(rows, dim, seed):
     random = np.random.default_rng(seed)
     x = torch.from_numpy(random.standard_normal((rows * 20, dim)).astype(np.float32))
     vector = torch.from_numpy(random.standard_normal(dim).astype(np.float32))
-    found = least_squares(x, x @ vector + 2.0)
+    found = fit_least_squares(x, x @ vector + 2.0)
     torch.testing.assert_close(found(x), x @ vector + 2.0, atol=0.1, rtol=0.05)
 
 
 def test_contexts_all_equal_and_of_zeros_are_fitted():
     for rows in (contexts[:1].expand(50, -1), torch.zeros(50, 16)):
         values = torch.full((50,), 3.0)
-        torch.testing.assert_close(least_squares(rows, values)(rows), values)
+        torch.testing.assert_close(fit_least_squares(rows, values)(rows), values)

@@ -4,7 +4,13 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from shortlist_models.rescored.grouped import BLOCK, best_holding, evened, in_blocks, similar_classes
+from shortlist_models.rescored.grouped import (
+    BLOCK_CLASSES,
+    choose_best_holding,
+    even_columns,
+    group_similar_classes,
+    order_in_blocks,
+)
 from shortlist_models.svd import Basis, quantize_rows, quantize_two_bits
 
 
@@ -16,29 +22,29 @@ def rows_of(count, seed=0):
 @settings(max_examples=30, deadline=None)
 def test_every_class_is_in_one_block_of_one_group(classes, count, biased):
     rows = rows_of(classes)
-    groups = similar_classes(rows, rows[:, 0] if biased else None, min(count, classes), 0)
+    groups = group_similar_classes(rows, rows[:, 0] if biased else None, min(count, classes), 0)
     assert groups.order.sort().values.tolist() == list(range(classes))
     assert groups.starts[-1] == classes
     assert (groups.sizes > 0).all()
     starts = groups.block_starts()
     assert set(groups.starts.tolist()) <= set(starts.tolist())
     sizes = starts.diff()
-    assert ((sizes > 0) & (sizes <= BLOCK)).all()
-    assert len(sizes) == (-(-groups.sizes // BLOCK)).sum()
+    assert ((sizes > 0) & (sizes <= BLOCK_CLASSES)).all()
+    assert len(sizes) == (-(-groups.sizes // BLOCK_CLASSES)).sum()
 
 
 def test_blocks_find_what_is_alike():
-    own = torch.arange(4).repeat_interleave(BLOCK)[
-        torch.randperm(4 * BLOCK, generator=torch.Generator().manual_seed(1))
+    own = torch.arange(4).repeat_interleave(BLOCK_CLASSES)[
+        torch.randperm(4 * BLOCK_CLASSES, generator=torch.Generator().manual_seed(1))
     ]
-    rows = torch.nn.functional.one_hot(own, 6) * 20 + rows_of(4 * BLOCK)
-    found = own[in_blocks(rows, torch.arange(4 * BLOCK))].reshape(4, BLOCK)
+    rows = torch.nn.functional.one_hot(own, 6) * 20 + rows_of(4 * BLOCK_CLASSES)
+    found = own[order_in_blocks(rows, torch.arange(4 * BLOCK_CLASSES))].reshape(4, BLOCK_CLASSES)
     assert (found == found[:, :1]).all()
     assert found[:, 0].sort().values.tolist() == [0, 1, 2, 3]
 
 
 def test_equal_rows_are_in_blocks_too():
-    assert in_blocks(torch.zeros(50, 6), torch.arange(50)).sort().values.tolist() == list(range(50))
+    assert order_in_blocks(torch.zeros(50, 6), torch.arange(50)).sort().values.tolist() == list(range(50))
 
 
 @given(st.integers(1, 40), st.integers(1, 300), st.integers(0, 99))
@@ -46,7 +52,7 @@ def test_equal_rows_are_in_blocks_too():
 def test_the_best_that_hold_enough(count, wanted, seed):
     generator = torch.Generator().manual_seed(seed)
     scores, sizes = torch.randn(3, count, generator=generator), torch.randint(1, 20, (count,), generator=generator)
-    for row, kept in zip(scores, best_holding(scores, sizes, wanted), strict=True):
+    for row, kept in zip(scores, choose_best_holding(scores, sizes, wanted), strict=True):
         assert sizes[kept].sum() >= min(wanted, sizes.sum())
         worst = row.masked_fill(~kept, torch.inf).argmin()
         assert sizes[kept].sum() - sizes[worst] < wanted
@@ -61,7 +67,7 @@ def test_evened_columns_give_the_same_products(width, edges, seed):
     preview[:, width // 2] = 0  # of a layer that uses fewer directions than it has
     basis = Basis(preview, torch.randn(9, width, generator=generator), torch.ones(width))
     edges = sorted({width, *(min(edge, width) for edge in edges)})
-    even = evened(basis, edges, seed)
+    even = even_columns(basis, edges, seed)
     torch.testing.assert_close(even.preview @ even.projection.T, preview @ basis.projection.T, rtol=1e-4, atol=1e-4)
     assert torch.equal(even.preview[:, : edges[0]], preview[:, : edges[0]])
     for start in edges[:-1]:  # what groups are compared by is of columns before an edge: the others add nothing to it
@@ -75,7 +81,7 @@ def test_evened_columns_give_the_same_products(width, edges, seed):
 
 def test_evened_columns_are_alike():
     preview = rows_of(5000).repeat(1, 4) * torch.logspace(1, -1, 24)
-    even = evened(Basis(preview, torch.ones(9, 24), torch.ones(24)), [4, 12, 24], 0).preview
+    even = even_columns(Basis(preview, torch.ones(9, 24), torch.ones(24)), [4, 12, 24], 0).preview
     size, before = ((rows[:, 4:] ** 2).mean(dim=0).sqrt() for rows in (even, preview))
     assert before.max() > 40 * before.min()
     assert size.max() < 3 * size.min()
@@ -97,6 +103,6 @@ def test_evened_columns_lose_less_in_two_bits(unit):
         found = levels @ torch.cat([codes * scale, fine * fine_scale], dim=1).T * row_scale
         return ((found - contexts @ preview.T) ** 2).mean()
 
-    divided = evened(basis, [4, *range(5, width + 1)], 0)  # turning columns one by one changes nothing
-    turned = evened(basis, [4, 20, width], 0)
+    divided = even_columns(basis, [4, *range(5, width + 1)], 0)  # turning columns one by one changes nothing
+    turned = even_columns(basis, [4, 20, width], 0)
     assert error(turned) < 0.9 * error(divided) < 0.9 * error(basis)

@@ -216,7 +216,7 @@ def test_a_layer_that_float32_cannot_hold_is_left_to_dense(tmp_path):
 
 
 def test_small_layers_are_left_to_dense(tmp_path, monkeypatch):
-    monkeypatch.setattr(certificate, "LEAST_WEIGHTS", CLASSES * DIM + 1)
+    monkeypatch.setattr(certificate, "MIN_WEIGHTS", CLASSES * DIM + 1)
     head = proved(tmp_path, make_dense(CLASSES, DIM))
     assert (head.certified, head.manifest.certificate) == (None, None)
     assert head.topk(rows, 5, exact=True).normalizer == "exact"
@@ -297,6 +297,8 @@ def test_tanh_is_as_exact_as_the_proof_needs(tmp_path):
 
 
 def test_digits_never_saturate_sixteen_bits():
-    most = certificate.DIGIT + 1 + certificate.DIGIT
-    assert 2 * most * certificate.LEVELS < 1 << 15
-    assert certificate.SECOND == 2 * certificate.DIGIT, "half a first step is at most a second digit"
+    most = certificate.DIGIT_LEVELS + 1 + certificate.DIGIT_LEVELS
+    assert 2 * most * certificate.INT8_LEVELS < 1 << 15
+    assert certificate.SECOND_DIGIT_FACTOR == 2 * certificate.DIGIT_LEVELS, (
+        "half a first step is at most a second digit"
+    )

@@ -21,19 +21,20 @@ from shortlist_models.adaptive.dsoftmax import DSoftmax
 from shortlist_models.adaptive.softmax import AdaptiveSoftmax
 from shortlist_models.adaptive.tail_preview import TailPreview
 
-from shortlist_exporter.graphs.builder import GraphBuilder, value
+from shortlist_exporter.graphs.builder import GraphBuilder, make_value
 
-TAILS = "tails"
-TOP = ("logits", "ids")
-KINDS = (TensorProto.FLOAT, TensorProto.INT64)
-WIDEN = 4  # a tail's preview keeps at least 4 k candidates
+TAILS_FOLDER = "tails"
+TOP_NAMES = ("logits", "ids")
+TOP_TYPES = (TensorProto.FLOAT, TensorProto.INT64)
+PREVIEWS_PER_K = 4  # a tail's preview keeps at least 4 k candidates
 
 
 @dataclass(frozen=True)
 class Tail:
-    """narrow: [w, d]. last: [n, w], by class. ids: [n] ascending. preview: of its classes, or None.
+    """A tail as graphs hold it, its classes in ascending order.
 
-    below: where its weights lie as seen from the graph's folder.
+    narrow: [w, d]. last: [n, w]. ids: [n]. preview: of its classes, or None. below: the folder of its weights as seen
+    from the graph's folder.
     """
 
     name: str
@@ -43,195 +44,201 @@ class Tail:
     preview: TailPreview | None = None
     below: str = ""
 
-    def weight(self, graph: GraphBuilder, what: str, values: torch.Tensor) -> str:
-        """One of its arrays in `graph`, by its name there; on disk once for all graphs."""
+    def add_weight(self, graph: GraphBuilder, what: str, values: torch.Tensor) -> str:
+        """Add one of the tail's arrays to `graph`, on disk once for all graphs; returns its name."""
         return graph.tensor(f"{self.below}{what}-{self.name}", values.numpy())
 
     @staticmethod
-    def of(module: AdaptiveSoftmax, number: int, preview: TailPreview | None) -> Tail:
-        """A module's tail, its classes in ascending order."""
+    def from_module(module: AdaptiveSoftmax, number: int, preview: TailPreview | None) -> Tail:
+        """Tail `number` of a module."""
         narrow, last = module.tail_layers()[number]
-        ids, order = ascending(module.sections()[number + 1])
+        ids, order = sort_ids(module.sections()[number + 1])
         if preview is not None:
             preview = replace(preview, preview=preview.preview[order])
         return Tail(f"{number:04d}", narrow, last[order], ids, preview)
 
 
-def ascending(ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Ids in ascending order, and which of them comes where."""
+def sort_ids(ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Ids in ascending order, and the order [n] that sorts them."""
     order = ids.argsort()
     return ids[order], order
 
 
-def index_of(sections: list[torch.Tensor]) -> dict[str, npt.NDArray[Any]]:
-    """What the plan wants of index.safetensors."""
+def make_index(sections: list[torch.Tensor]) -> dict[str, npt.NDArray[Any]]:
+    """Class ids of the head and the tails, end to end, and where each begins: what index.safetensors holds."""
     offsets = np.cumsum([0, *map(len, sections)]).astype(np.int64)
-    return {"ids": torch.cat([ascending(ids)[0] for ids in sections]).numpy(), "offsets": offsets}
+    return {"ids": torch.cat([sort_ids(ids)[0] for ids in sections]).numpy(), "offsets": offsets}
 
 
 def write_head(folder: Path, module: AdaptiveSoftmax) -> str:
-    """head.onnx of an adaptive softmax."""
+    """Write head.onnx of an adaptive softmax."""
     graph = GraphBuilder(folder)
-    own = head_nodes(graph, module, ["clusters"])
-    best(graph, "logits", graph.tensor("ids", own), len(own), ("top_logits", "top_ids"))
-    return save_head(graph, module.in_features, len(own), module.n_clusters)
+    head_ids = add_head(graph, module, ["clusters"])
+    add_best(graph, "logits", graph.tensor("ids", head_ids), len(head_ids), ("top_logits", "top_ids"))
+    return save_head(graph, module.in_features, len(head_ids), module.n_clusters)
 
 
-def head_nodes(graph: GraphBuilder, module: AdaptiveSoftmax, clusters: list[str]) -> torch.Tensor:
-    """`logits` and the tails', under one name or one each; returns the ids of the logits, ascending."""
-    own, order = ascending(module.sections()[0])
-    rows = torch.cat([order, torch.arange(len(own), module.head_size)])
+def add_head(graph: GraphBuilder, module: AdaptiveSoftmax, clusters: list[str]) -> torch.Tensor:
+    """Add `logits` of the head's classes and of the tails, under one name or one each; returns the ids of `logits`."""
+    head_ids, order = sort_ids(module.sections()[0])
+    rows = torch.cat([order, torch.arange(len(head_ids), module.head_size)])
     scores = graph.node("MatMul", ["context", graph.tensor("head", module.head.weight.detach()[rows].T)], "products")
     bias: torch.Tensor | None = module.head.bias
     if bias is not None:
         scores = graph.node("Add", [scores, graph.tensor("head_bias", bias.detach()[rows])], "scores")
     logprobs = graph.node("LogSoftmax", [scores], "logprobs", axis=1)
-    cut = constant(graph, "sizes", len(own), *[module.n_clusters // len(clusters)] * len(clusters))
+    cut = add_constant(graph, "sizes", len(head_ids), *[module.n_clusters // len(clusters)] * len(clusters))
     graph.nodes.append(helper.make_node("Split", [logprobs, cut], ["logits", *clusters], axis=1))
-    return own
+    return head_ids
 
 
 def write_buckets(folder: Path, module: DSoftmax) -> str:
-    """head.onnx of a differentiated softmax: every class, no tails."""
+    """Write head.onnx of a differentiated softmax: every class, no tails."""
     graph = GraphBuilder(folder)
-    own, order = ascending(module.order)
-    turned = "context"
+    ids, order = sort_ids(module.order)
+    projected = "context"
     if module.projection is not None:
-        turned = graph.node("MatMul", ["context", graph.tensor("turn", module.projection.weight.detach().T)], "turned")
+        projected = graph.node(
+            "MatMul", ["context", graph.tensor("turn", module.projection.weight.detach().T)], "turned"
+        )
     parts = [f"part-{bucket}" for bucket in range(len(module.widths))]
-    graph.nodes.append(helper.make_node("Split", [turned, constant(graph, "widths", *module.widths)], parts, axis=1))
+    graph.nodes.append(
+        helper.make_node("Split", [projected, add_constant(graph, "widths", *module.widths)], parts, axis=1)
+    )
     products = [
         graph.node("MatMul", [part, graph.tensor(f"bucket-{i}", weight.detach().T)], f"products-{i}")
         for i, (part, weight) in enumerate(zip(parts, module.weights, strict=True))
     ]
-    joined = graph.node("Concat", products, "products", axis=1)
-    scores = graph.node("Add", [joined, graph.tensor("buckets_bias", module.bias.detach())], "scores")
+    bucket_products = graph.node("Concat", products, "products", axis=1)
+    scores = graph.node("Add", [bucket_products, graph.tensor("buckets_bias", module.bias.detach())], "scores")
     logprobs = graph.node("LogSoftmax", [scores], "logprobs", axis=1)
     graph.node("Gather", [logprobs, graph.tensor("positions", order)], "logits", axis=1)
-    none = constant(graph, "none", 0)
-    graph.node("Slice", ["logits", none, none, constant(graph, "classes_axis", 1)], "clusters")
-    best(graph, "logits", graph.tensor("ids", own), len(own), ("top_logits", "top_ids"))
-    return save_head(graph, module.dim, len(own), 0)
+    none = add_constant(graph, "none", 0)
+    graph.node("Slice", ["logits", none, none, add_constant(graph, "classes_axis", 1)], "clusters")
+    add_best(graph, "logits", graph.tensor("ids", ids), len(ids), ("top_logits", "top_ids"))
+    return save_head(graph, module.dim, len(ids), 0)
 
 
-def constant(graph: GraphBuilder, name: str, *numbers: int) -> str:
-    """A small int64 array, once a graph."""
+def add_constant(graph: GraphBuilder, name: str, *numbers: int) -> str:
+    """Add a small int64 array, once a graph."""
     if all(tensor.name != name for tensor in graph.initializers):
         graph.tensor(name, np.array(numbers, np.int64))
     return name
 
 
-def best(
-    graph: GraphBuilder, logits: str, ids: str, count: int, names: tuple[str, str], suffix: str = "", most: int = 0
+def add_best(
+    graph: GraphBuilder, logits: str, ids: str, count: int, names: tuple[str, str], suffix: str = "", max_k: int = 0
 ) -> None:
-    """The k best of `logits` [b, n] of ascending ids [n], or all where there are fewer: logits and ids, as `names`.
+    """Add the k best of `logits` [b, n] of ascending ids [n], or all where there are fewer: logits and ids, as `names`.
 
-    most: what k never is over, where that is known: a node less where there are as many classes.
+    max_k: what k never exceeds, where that is known; a node is saved where there are as many classes.
     """
-    kept = "k"
-    if not 0 < most <= count:
-        kept = graph.node("Min", ["k", constant(graph, f"count_{count}", count)], f"kept{suffix}")
-    graph.nodes.append(helper.make_node("TopK", [logits, kept], [names[0], f"place{suffix}"]))
+    count_kept = "k"
+    if not 0 < max_k <= count:
+        count_kept = graph.node("Min", ["k", add_constant(graph, f"count_{count}", count)], f"kept{suffix}")
+    graph.nodes.append(helper.make_node("TopK", [logits, count_kept], [names[0], f"place{suffix}"]))
     graph.node("Gather", [ids, f"place{suffix}"], names[1])
 
 
-def joined(graph: GraphBuilder, suffix: str = "") -> list[str]:
-    """`best_*` and `own_*` side by side."""
+def add_joined(graph: GraphBuilder, suffix: str = "") -> list[str]:
+    """Add `best_*` and `own_*` side by side."""
     return [
         graph.node("Concat", [f"best_{what}{suffix}", f"own_{what}{suffix}"], f"{what}_of_both{suffix}", axis=1)
-        for what in TOP
+        for what in TOP_NAMES
     ]
 
 
-def merge(graph: GraphBuilder) -> None:
-    """`best_*` and `own_*` -> `top_*`: their k best, or all there are; of equal logits those of lower ids."""
-    logits, ids = joined(graph)
+def add_merge(graph: GraphBuilder) -> None:
+    """Add `top_*`: the k best of `best_*` and `own_*`, or all there are; of equal logits those of lower ids."""
+    logits, ids = add_joined(graph)
     count = graph.node("Shape", [ids], "count", start=1, end=2)
     graph.nodes.append(helper.make_node("TopK", [ids, count], ["by_id", "turn"], largest=0))
     graph.node("GatherElements", [logits, "turn"], "logits_by_id", axis=1)
-    kept = graph.node("Min", ["k", count], "kept_of_both")
-    graph.nodes.append(helper.make_node("TopK", ["logits_by_id", kept], ["top_logits", "at"]))
+    count_kept = graph.node("Min", ["k", count], "kept_of_both")
+    graph.nodes.append(helper.make_node("TopK", ["logits_by_id", count_kept], ["top_logits", "at"]))
     graph.node("GatherElements", ["by_id", "at"], "top_ids", axis=1)
 
 
-def save_head(graph: GraphBuilder, dim: int, own: int, tails: int) -> str:
-    """Write head.onnx."""
-    inputs = [value("context", TensorProto.FLOAT, ["B", dim]), value("k", TensorProto.INT64, [1])]
+def save_head(graph: GraphBuilder, dim: int, head_classes: int, tails: int) -> str:
+    inputs = [make_value("context", TensorProto.FLOAT, ["B", dim]), make_value("k", TensorProto.INT64, [1])]
     outputs = [
-        value("logits", TensorProto.FLOAT, ["B", own]),
-        *top_values("top", "B", "kept"),
-        value("clusters", TensorProto.FLOAT, ["B", tails]),
+        make_value("logits", TensorProto.FLOAT, ["B", head_classes]),
+        *list_top_values("top", "B", "kept"),
+        make_value("clusters", TensorProto.FLOAT, ["B", tails]),
     ]
     return graph.save("head", inputs, outputs).name
 
 
-def top_values(name: str, rows: int | str, columns: str) -> list[Any]:
-    """`<name>_logits` and `<name>_ids`."""
-    return [value(f"{name}_{what}", kind, [rows, columns]) for what, kind in zip(TOP, KINDS, strict=True)]
+def list_top_values(name: str, rows: int | str, columns: str) -> list[Any]:
+    return [
+        make_value(f"{name}_{what}", kind, [rows, columns]) for what, kind in zip(TOP_NAMES, TOP_TYPES, strict=True)
+    ]
 
 
 def write_tail(folder: Path, tail: Tail) -> str:
-    """A tail, every class scored, or through its preview."""
-    graph = GraphBuilder(folder / TAILS)
-    column = graph.node("Unsqueeze", ["cluster", constant(graph, "axis", 1)], "column")
-    within = tail_nodes(graph, tail, column)
-    merge(graph)
-    context = value("context", TensorProto.FLOAT, ["b", tail.narrow.shape[1]])
-    cluster = value("cluster", TensorProto.FLOAT, ["b"])
-    inputs = [context, cluster, value("k", TensorProto.INT64, [1]), *top_values("best", "b", "m")]
-    outputs = top_values("top", "b", "kept")
+    """Write a tail's graph, with every class scored, or through its preview."""
+    graph = GraphBuilder(folder / TAILS_FOLDER)
+    column = graph.node("Unsqueeze", ["cluster", add_constant(graph, "axis", 1)], "column")
+    within = add_tail(graph, tail, column)
+    add_merge(graph)
+    context = make_value("context", TensorProto.FLOAT, ["b", tail.narrow.shape[1]])
+    cluster = make_value("cluster", TensorProto.FLOAT, ["b"])
+    inputs = [context, cluster, make_value("k", TensorProto.INT64, [1]), *list_top_values("best", "b", "m")]
+    outputs = list_top_values("top", "b", "kept")
     if tail.preview is not None:
-        return f"{TAILS}/{graph.save(f'preview-{tail.name}', inputs, outputs).name}"
+        return f"{TAILS_FOLDER}/{graph.save(f'preview-{tail.name}', inputs, outputs).name}"
     graph.node("Add", [within, column], "logits")
-    outputs = [value("logits", TensorProto.FLOAT, ["b", len(tail.ids)]), *outputs]
-    return f"{TAILS}/{graph.save(tail.name, inputs, outputs).name}"
+    outputs = [make_value("logits", TensorProto.FLOAT, ["b", len(tail.ids)]), *outputs]
+    return f"{TAILS_FOLDER}/{graph.save(tail.name, inputs, outputs).name}"
 
 
-def tail_nodes(graph: GraphBuilder, tail: Tail, column: str, suffix: str = "", most: int = 0) -> str:
-    """`context` and the cluster's logits `column` [b, 1] -> `own_*`, the tail's best; names with `suffix`.
+def add_tail(graph: GraphBuilder, tail: Tail, column: str, suffix: str = "", max_k: int = 0) -> str:
+    """Add `own_*`, the tail's best, from `context` and the cluster's logits `column` [b, 1]; names end in `suffix`.
 
-    Returns log-probabilities within the tail, [b, n]. most: see `best`.
+    Returns the name of the log-probabilities within the tail, [b, n]. max_k: as in `add_best`.
     """
-    inner = graph.node("MatMul", ["context", tail.weight(graph, "narrow", tail.narrow.T)], f"inner{suffix}")
+    inner = graph.node("MatMul", ["context", tail.add_weight(graph, "narrow", tail.narrow.T)], f"inner{suffix}")
     names = f"own_within{suffix}", f"own_ids{suffix}"
     if tail.preview is not None:
-        within = previewed(graph, tail, tail.preview, inner, names, suffix)
+        within = add_previewed_tail(graph, tail, tail.preview, inner, names, suffix)
     else:
-        scores = graph.node("MatMul", [inner, tail.weight(graph, "last", tail.last.T)], f"tail_scores{suffix}")
+        scores = graph.node("MatMul", [inner, tail.add_weight(graph, "last", tail.last.T)], f"tail_scores{suffix}")
         within = graph.node("LogSoftmax", [scores], f"within{suffix}", axis=1)
-        best(graph, within, tail.weight(graph, "ids", tail.ids), len(tail.ids), names, suffix, most)
+        add_best(graph, within, tail.add_weight(graph, "ids", tail.ids), len(tail.ids), names, suffix, max_k)
     graph.node("Add", [names[0], column], f"own_logits{suffix}")
     return within
 
 
-def previewed(
+def add_previewed_tail(
     graph: GraphBuilder, tail: Tail, preview: TailPreview, inner: str, names: tuple[str, str], suffix: str
 ) -> str:
-    """The best, as `names`: exact for the best previews; previews for the rest of the tail's normaliser."""
-    projection = tail.weight(graph, "projection", preview.projection)
+    """Add the best, as `names`: exact logits for the best previews, previews for the rest of the tail's normaliser."""
+    projection = tail.add_weight(graph, "projection", preview.projection)
     projected = graph.node("MatMul", [inner, projection], f"projected{suffix}")
-    previews = graph.node("MatMul", [projected, tail.weight(graph, "preview", preview.preview.T)], f"previews{suffix}")
-    chosen = candidates(graph, previews, preview.full_view, len(tail.ids), suffix)
-    rows = graph.node("Gather", [tail.weight(graph, "rows", tail.last), chosen], f"rows{suffix}")
-    last_axis = constant(graph, "last_axis", 2)
+    previews = graph.node(
+        "MatMul", [projected, tail.add_weight(graph, "preview", preview.preview.T)], f"previews{suffix}"
+    )
+    candidates_name = add_candidates(graph, previews, preview.full_view, len(tail.ids), suffix)
+    rows = graph.node("Gather", [tail.add_weight(graph, "rows", tail.last), candidates_name], f"rows{suffix}")
+    last_axis = add_constant(graph, "last_axis", 2)
     inner_column = graph.node("Unsqueeze", [inner, last_axis], f"inner_column{suffix}")
     products = graph.node("MatMul", [rows, inner_column], f"products{suffix}")
     exact = graph.node("Squeeze", [products, last_axis], f"exact{suffix}")
-    mixed = graph.node("ScatterElements", [previews, chosen, exact], f"mixed{suffix}", axis=1)
+    mixed = graph.node("ScatterElements", [previews, candidates_name, exact], f"mixed{suffix}", axis=1)
     shares = graph.node("LogSoftmax", [mixed], f"within{suffix}", axis=1)
-    inside = graph.node("GatherElements", [shares, chosen], f"inside{suffix}", axis=1)
-    kept = graph.node("Min", ["k", f"n{suffix}"], f"kept{suffix}")
-    graph.nodes.append(helper.make_node("TopK", [inside, kept], [names[0], f"own_at{suffix}"]))
-    place = graph.node("GatherElements", [chosen, f"own_at{suffix}"], f"place{suffix}", axis=1)
-    graph.node("Gather", [tail.weight(graph, "ids", tail.ids), place], names[1])
+    inside = graph.node("GatherElements", [shares, candidates_name], f"inside{suffix}", axis=1)
+    count_kept = graph.node("Min", ["k", f"n{suffix}"], f"kept{suffix}")
+    graph.nodes.append(helper.make_node("TopK", [inside, count_kept], [names[0], f"own_at{suffix}"]))
+    place = graph.node("GatherElements", [candidates_name, f"own_at{suffix}"], f"place{suffix}", axis=1)
+    graph.node("Gather", [tail.add_weight(graph, "ids", tail.ids), place], names[1])
     return shares
 
 
-def candidates(graph: GraphBuilder, previews: str, full_view: int, classes: int, suffix: str) -> str:
-    """Positions [b, n] of the best previews: N, at least 4 k, at most all; `n` [1] is how many."""
-    widened = graph.node("Mul", ["k", constant(graph, "widen", WIDEN)], f"widened{suffix}")
-    wanted = graph.node("Max", [widened, constant(graph, f"full_view_{full_view}", full_view)], f"wanted{suffix}")
-    graph.node("Min", [wanted, constant(graph, f"count_{classes}", classes)], f"n{suffix}")
+def add_candidates(graph: GraphBuilder, previews: str, full_view: int, classes: int, suffix: str) -> str:
+    """Add positions [b, n] of the best previews: N, at least 4 k, at most all; `n` [1] is how many."""
+    widened = graph.node("Mul", ["k", add_constant(graph, "widen", PREVIEWS_PER_K)], f"widened{suffix}")
+    at_least = graph.node("Max", [widened, add_constant(graph, f"full_view_{full_view}", full_view)], f"wanted{suffix}")
+    graph.node("Min", [at_least, add_constant(graph, f"count_{classes}", classes)], f"n{suffix}")
     outputs = [f"best_previews{suffix}", f"chosen{suffix}"]
     graph.nodes.append(helper.make_node("TopK", [previews, f"n{suffix}"], outputs))
     return outputs[1]

@@ -1,4 +1,4 @@
-"""Graphs of plan `screen` with a gate: the gate, and one graph an expert; gate_at_once.py has all of it in one.
+"""Graphs of plan `screen` with a gate: the gate, and one graph an expert; `fused` has graphs that hold all of it.
 
 gate.onnx: `context` [B, d] -> `scores` [B, K], which add up to 1. experts/NNNN.onnx: `context` [B, d], `scale` [B, 1]
 (the gate's score), `k` [1] -> `logits` [B, n], `top_logits`, `top_index` [B, k], `log_normalizer` [B].
@@ -23,10 +23,17 @@ from shortlist.bundle.manifest import RawArray
 from shortlist_models.ds.softmax import DSSoftmax
 from shortlist_models.svd import Basis
 
-from shortlist_exporter.graphs.builder import GraphBuilder, GraphFiles, value
-from shortlist_exporter.graphs.screen import SETS
+from shortlist_exporter.graphs.builder import GraphBuilder, GraphFiles, make_value
+from shortlist_exporter.graphs.screen import SETS_FILE
 
-from .fused import add_best, add_gate, add_scaled, add_sliced, write_batch, write_fused
+from .fused import (
+    add_best_of_expert,
+    add_gate,
+    add_scaled_context,
+    add_sliced_expert,
+    write_gate_and_expert,
+    write_gate_and_experts,
+)
 
 FloatArray = npt.NDArray[np.float32]
 OUTPUTS: tuple[tuple[str, int, list[int | str]], ...] = (
@@ -42,85 +49,82 @@ def write_graphs(folder: Path, module: DSSoftmax, previews: dict[int, Basis], *,
     previews: of the large experts, by number; then there are no loops. int8: the module's rows are `rounded`, and
     fused.onnx reads them so, a quarter of the bytes that loops would.
     """
-    weights, biases = split(module.weight, module), split(module.bias, module)
+    weights, biases = split_by_expert(module.weight, module), split_by_expert(module.bias, module)
     experts, previewed = folder / "experts", folder / "previews"
     experts.mkdir()
     rows = torch.cat([module.weight, module.bias[:, None]], dim=1)
-    rows.detach().numpy().tofile(experts / f"{SETS}.bin")
+    rows.detach().numpy().tofile(experts / f"{SETS_FILE}.bin")
     roles, arrays = {"gate": write_gate(folder, module)}, dict[str, RawArray]()
     if not previews:
-        arrays = {} if int8 else loop_arrays(module)
-        roles["fused"] = f"experts/{write_fused(experts, module, int8=int8)}"
-        roles["batch"] = f"experts/{write_batch(experts, module)}"
-        roles["any"] = f"experts/{write_any(experts, module)}"
+        arrays = {} if int8 else describe_arrays(module)
+        roles["fused"] = f"experts/{write_gate_and_expert(experts, module, int8=int8)}"
+        roles["batch"] = f"experts/{write_gate_and_experts(experts, module)}"
+        roles["any"] = f"experts/{write_any_expert(experts, module)}"
     for number, start in enumerate(module.offsets[:-1].tolist()):
         own = write_expert(experts, f"{number:04d}", (len(weights[number]), module.weight.shape[1] + 1), start)
         roles[f"expert-{number:04d}"] = f"experts/{own}"
     for number, basis in previews.items():
         previewed.mkdir(exist_ok=True)
-        own = write_preview(previewed, f"{number:04d}", weights[number], biases[number], basis)
+        own = write_expert_preview(previewed, f"{number:04d}", weights[number], biases[number], basis)
         roles[f"preview-{number:04d}"] = f"previews/{own}"
     return GraphFiles(roles, arrays)
 
 
-def loop_arrays(module: DSSoftmax) -> dict[str, RawArray]:
+def describe_arrays(module: DSSoftmax) -> dict[str, RawArray]:
     """The gate by column [d, K], and sets.bin [n, d + 1], the biases its last column."""
     classes, dim = module.weight.shape
     return {
         "gate_columns": RawArray(file="experts/gate.bin", dtype="float32", shape=(dim, module.experts)),
-        "gate_sets": RawArray(file=f"experts/{SETS}.bin", dtype="float32", shape=(classes, dim + 1)),
+        "gate_sets": RawArray(file=f"experts/{SETS_FILE}.bin", dtype="float32", shape=(classes, dim + 1)),
     }
 
 
-def split(parameter: Any, module: DSSoftmax) -> list[FloatArray]:
-    """A parameter of all experts, by expert."""
+def split_by_expert(parameter: Any, module: DSSoftmax) -> list[FloatArray]:
+    """Split a parameter of all experts by expert."""
     return np.split(parameter.detach().numpy(), module.offsets[1:-1].tolist())
 
 
 def write_gate(folder: Path, module: DSSoftmax) -> str:
-    """gate.onnx."""
     graph = GraphBuilder(folder)
     add_gate(graph, module)
     dim, experts = module.gate.shape[1], module.experts
-    context = value("context", TensorProto.FLOAT, ["B", dim])
-    return graph.save("gate", [context], [value("scores", TensorProto.FLOAT, ["B", experts])]).name
+    context = make_value("context", TensorProto.FLOAT, ["B", dim])
+    return graph.save("gate", [context], [make_value("scores", TensorProto.FLOAT, ["B", experts])]).name
 
 
 def write_expert(folder: Path, name: str, shape: tuple[int, int], start: int) -> str:
-    """An expert of `shape` (n, d + 1) that begins at the `start`-th class of sets.bin."""
+    """Write the graph of an expert of `shape` (n, d + 1) that begins at class `start` of sets.bin."""
     graph = GraphBuilder(folder)
-    add_scaled(graph)
-    weights = graph.part(f"expert-{name}", SETS, shape, start * shape[1])
+    add_scaled_context(graph)
+    weights = graph.part(f"expert-{name}", SETS_FILE, shape, start * shape[1])
     graph.node("Gemm", ["scaled", weights], "logits", transB=1)
-    add_best(graph)
-    outputs = [value("logits", TensorProto.FLOAT, ["B", shape[0]]), *best_outputs()]
-    return graph.save(name, expert_inputs(shape[1] - 1), outputs).name
+    add_best_of_expert(graph)
+    outputs = [make_value("logits", TensorProto.FLOAT, ["B", shape[0]]), *list_best_outputs()]
+    return graph.save(name, list_expert_inputs(shape[1] - 1), outputs).name
 
 
-def expert_inputs(dim: int) -> list[Any]:
-    """See the module's docstring."""
-    scale = value("scale", TensorProto.FLOAT, ["B", 1])
-    return [value("context", TensorProto.FLOAT, ["B", dim]), scale, value("k", TensorProto.INT64, [1])]
+def list_expert_inputs(dim: int) -> list[Any]:
+    scale = make_value("scale", TensorProto.FLOAT, ["B", 1])
+    return [make_value("context", TensorProto.FLOAT, ["B", dim]), scale, make_value("k", TensorProto.INT64, [1])]
 
 
-def best_outputs() -> list[Any]:
-    """See the module's docstring."""
-    return [value(name, kind, shape) for name, kind, shape in OUTPUTS]
+def list_best_outputs() -> list[Any]:
+    return [make_value(name, kind, shape) for name, kind, shape in OUTPUTS]
 
 
-def write_any(folder: Path, module: DSSoftmax) -> str:
-    """any.onnx: an expert, told by its first and last class, is sliced out of all."""
+def write_any_expert(folder: Path, module: DSSoftmax) -> str:
+    """Write any.onnx: an expert, given by its first and last class, is sliced out of all."""
     graph = GraphBuilder(folder)
-    add_scaled(graph)
-    add_sliced(graph, module, ("first", "last", graph.tensor("zero", np.array([0], np.int64))))
-    add_best(graph)
-    logits = value("logits", TensorProto.FLOAT, ["B", "n"])
-    ends = [value(end, TensorProto.INT64, [1]) for end in ("first", "last")]
-    return graph.save("any", [*expert_inputs(module.weight.shape[1]), *ends], [logits, *best_outputs()]).name
+    add_scaled_context(graph)
+    add_sliced_expert(graph, module, ("first", "last", graph.tensor("zero", np.array([0], np.int64))))
+    add_best_of_expert(graph)
+    logits = make_value("logits", TensorProto.FLOAT, ["B", "n"])
+    ends = [make_value(end, TensorProto.INT64, [1]) for end in ("first", "last")]
+    return graph.save("any", [*list_expert_inputs(module.weight.shape[1]), *ends], [logits, *list_best_outputs()]).name
 
 
-def write_preview(folder: Path, name: str, weight: FloatArray, bias: FloatArray, basis: Basis) -> str:
-    """A large expert: all its classes in few dimensions, the best n of them exactly."""
+def write_expert_preview(folder: Path, name: str, weight: FloatArray, bias: FloatArray, basis: Basis) -> str:
+    """Write the graph of a large expert: all its classes in few dimensions, the best n of them exactly."""
     graph = GraphBuilder(folder)
     projected = graph.node("MatMul", ["context", graph.tensor(f"projection-{name}", basis.projection.numpy())], "p")
     columns = graph.tensor(f"preview-{name}", basis.preview.numpy().T)
@@ -139,5 +143,5 @@ def write_preview(folder: Path, name: str, weight: FloatArray, bias: FloatArray,
     graph.node("GatherElements", ["candidates", "top_candidate"], "top_index", axis=1)
     axis = graph.tensor("axis", np.array([1], np.int64))
     graph.node("ReduceLogSumExp", [mixed, axis], "log_normalizer", keepdims=0)
-    inputs = [*expert_inputs(weight.shape[1]), value("n", TensorProto.INT64, [1])]
-    return graph.save(name, inputs, best_outputs()).name
+    inputs = [*list_expert_inputs(weight.shape[1]), make_value("n", TensorProto.INT64, [1])]
+    return graph.save(name, inputs, list_best_outputs()).name

@@ -1,4 +1,4 @@
-"""What every format gives, the named tensors that most are made of, and how a layer is chosen among them."""
+"""What every format returns, the named tensors that most files hold, and how a layer is chosen among them."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ Array = npt.NDArray[np.float32]
 Ids = npt.NDArray[np.int64]
 
 WEIGHT, BIAS = "weight", "bias"
-FLOATS = (torch.float32, torch.float16, torch.bfloat16)
-CHUNK = 65_536  # rows checked at a time
-LISTED = 12  # names in an error
+FLOAT_TYPES = (torch.float32, torch.float16, torch.bfloat16)
+CHUNK_ROWS = 65_536  # rows checked at a time
+MAX_NAMES_SHOWN = 12  # names in an error
 
 
 def no_ids() -> Ids:
@@ -35,7 +35,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Layer:
-    """What a format found, not yet checked: logits = cap(logit_scale * (weight h + bias)).
+    """An output layer as a format reads it, not yet checked: logits = cap(logit_scale * (weight h + bias)).
 
     weight: [V, d] and bias: [V] of any dtype, with their names for messages. padded: [m] ids of rows that are no class.
     dtype: as the file says it. files: those that hold the weight.
@@ -60,33 +60,35 @@ class Tensors:
     tensors: Mapping[str, torch.Tensor]
     metadata: Mapping[str, str] = field(default_factory=dict)
 
-    def named(self, name: str) -> torch.Tensor:
-        """The tensor; raises BadInput with the names that there are."""
+    def require_tensor(self, name: str) -> torch.Tensor:
+        """The tensor of this name; raises BadInput with the names that there are."""
         if name not in self.tensors:
-            raise BadInput(f"{self.path} has no tensor '{name}', only {listed(sorted(self.tensors))}: name one of them")
+            raise BadInput(
+                f"{self.path} has no tensor '{name}', only {join_names(sorted(self.tensors))}: name one of them"
+            )
         return self.tensors[name]
 
-    def floats(self, name: str, dims: int) -> Array | None:
+    def read_floats(self, name: str, dims: int) -> Array | None:
         """The tensor as finite float32 with `dims` axes, or None where the file lacks it; raises BadInput."""
         tensor = self.tensors.get(name)
-        return None if tensor is None else floats(f"{name} in {self.path}", tensor, dims)
+        return None if tensor is None else read_floats(f"{name} in {self.path}", tensor, dims)
 
-    def integers(self, name: str) -> Ids | None:
+    def read_integers(self, name: str) -> Ids | None:
         """The tensor as int64 [m], or None; raises BadInput."""
         tensor = self.tensors.get(name)
         if tensor is None:
             return None
         if tensor.ndim != 1 or tensor.is_floating_point() or tensor.dtype == torch.bool:
             raise BadInput(
-                f"{name} in {self.path} must be integers of one axis, not {kind(tensor)} {list(tensor.shape)}"
+                f"{name} in {self.path} must be integers of one axis, not {dtype_name(tensor)} {list(tensor.shape)}"
             )
         return tensor.to(torch.int64).numpy()
 
 
-def floats(what: str, tensor: torch.Tensor, dims: int) -> Array:
+def read_floats(what: str, tensor: torch.Tensor, dims: int) -> Array:
     """A tensor of `dims` axes as finite float32; raises BadInput that begins with `what`."""
-    if tensor.dtype not in FLOATS or tensor.layout != torch.strided:
-        raise BadInput(f"{what} is {kind(tensor)}: give float32, float16 or bfloat16")
+    if tensor.dtype not in FLOAT_TYPES or tensor.layout != torch.strided:
+        raise BadInput(f"{what} is {dtype_name(tensor)}: give float32, float16 or bfloat16")
     if tensor.ndim != dims or tensor.numel() == 0:
         raise BadInput(f"{what} has shape {list(tensor.shape)}: give {dims} axes, none of them 0")
     values: Array = np.ascontiguousarray(tensor.detach().float().numpy())
@@ -94,58 +96,58 @@ def floats(what: str, tensor: torch.Tensor, dims: int) -> Array:
     return values
 
 
-def kind(tensor: torch.Tensor) -> str:
-    """A tensor's dtype, as people write it."""
+def dtype_name(tensor: torch.Tensor) -> str:
+    """A tensor's dtype for messages, as in `float16` or `sparse float32`."""
     dtype = str(tensor.dtype).removeprefix("torch.")
     return dtype if tensor.layout == torch.strided else f"sparse {dtype}"
 
 
 def check_finite(what: str, values: Array) -> None:
     """Raise BadInput naming the first row with NaN or infinity, and how many there are."""
-    for start in range(0, len(values), CHUNK):
-        part = values[start : start + CHUNK]
+    for start in range(0, len(values), CHUNK_ROWS):
+        part = values[start : start + CHUNK_ROWS]
         if np.isfinite(part).all():
             continue
-        wrong = ~np.isfinite(values.reshape(len(values), -1)).all(axis=1)
+        bad_rows = ~np.isfinite(values.reshape(len(values), -1)).all(axis=1)
         raise BadInput(
-            f"{what} holds NaN or infinity in {wrong.sum()} of {len(values)} rows, first in row {wrong.argmax()}: "
-            "give finite numbers"
+            f"{what} holds NaN or infinity in {bad_rows.sum()} of {len(values)} rows, first in row "
+            f"{bad_rows.argmax()}: give finite numbers"
         )
 
 
-def listed(names: Iterable[str]) -> str:
-    """Names for a message, cut where there are very many."""
-    every = list(names)
-    rest = f" and {len(every) - LISTED} more" if len(every) > LISTED else ""
-    return ", ".join(every[:LISTED]) + rest or "nothing"
+def join_names(names: Iterable[str]) -> str:
+    """Names for a message, at most `MAX_NAMES_SHOWN` of them."""
+    all_names = list(names)
+    rest = f" and {len(all_names) - MAX_NAMES_SHOWN} more" if len(all_names) > MAX_NAMES_SHOWN else ""
+    return ", ".join(all_names[:MAX_NAMES_SHOWN]) + rest or "nothing"
 
 
-def candidates(tensors: Mapping[str, torch.Tensor]) -> dict[str, str]:
-    """What could be a weight matrix: name -> `name [V, d]`. Of tied tensors the last, which is the output's."""
+def list_matrices(tensors: Mapping[str, torch.Tensor]) -> dict[str, str]:
+    """Tensors that could be a weight matrix: name -> `name [V, d]`. Of tied tensors the last, which is the output's."""
     matrices = {name: tensor for name, tensor in tensors.items() if tensor.ndim == 2 and tensor.is_floating_point()}
     last = {(tensor.data_ptr(), tensor.shape): name for name, tensor in matrices.items() if tensor.numel()}
     return {name: f"{name} {list(matrices[name].shape)}" for name in last.values()}
 
 
-def default_weight(file: Tensors) -> str:
+def choose_weight(file: Tensors) -> str:
     """`weight`, else the file's only matrix; raises BadInput with the candidates."""
     if WEIGHT in file.tensors:
         return WEIGHT
-    found = candidates(file.tensors)
-    if len(found) == 1:
-        return next(iter(found))
-    if not found:
-        raise BadInput(f"{file.path} has no matrix, only {listed(sorted(file.tensors))}: give a file with one")
-    raise BadInput(f"{file.path} has {len(found)} matrices: choose by --tensor among {listed(found.values())}")
+    names = list_matrices(file.tensors)
+    if len(names) == 1:
+        return next(iter(names))
+    if not names:
+        raise BadInput(f"{file.path} has no matrix, only {join_names(sorted(file.tensors))}: give a file with one")
+    raise BadInput(f"{file.path} has {len(names)} matrices: choose by --tensor among {join_names(names.values())}")
 
 
-def beside(weight_name: str) -> str:
+def name_bias(weight_name: str) -> str:
     """The name of the bias that belongs to a weight's name: `fc.weight` -> `fc.bias`."""
     return weight_name.removesuffix(WEIGHT) + BIAS if weight_name.endswith(WEIGHT) else ""
 
 
-def layer_of(file: Tensors, name: str, bias_name: str | None) -> Layer:
+def make_layer(file: Tensors, name: str, bias_name: str | None) -> Layer:
     """The layer of the weight `name`, and the bias `bias_name` or the one beside the weight; raises BadInput."""
-    weight = file.named(name)
-    bias = file.tensors.get(beside(name)) if bias_name is None else file.named(bias_name)
-    return Layer(weight, name, kind(weight), (file.path,), bias, bias_name or beside(name))
+    weight = file.require_tensor(name)
+    bias = file.tensors.get(name_bias(name)) if bias_name is None else file.require_tensor(bias_name)
+    return Layer(weight, name, dtype_name(weight), (file.path,), bias, bias_name or name_bias(name))

@@ -10,38 +10,38 @@ import torch
 from shortlist.core.extras import require
 from shortlist.errors import BadInput
 
-from .base import Array, Choice, Ids, Layer, beside, listed, no_ids
+from .base import Array, Choice, Ids, Layer, join_names, name_bias, no_ids
 
-OUTPUT, TIED = "output.weight", "token_embd.weight"
-ROWS = 8_192  # dequantised at a time
-UNUSED = 5  # a token's type
+OUTPUT_WEIGHT, TIED_WEIGHT = "output.weight", "token_embd.weight"
+CHUNK_ROWS = 8_192  # dequantised at a time
+UNUSED_TOKEN_TYPE = 5  # a token's type
 # What llama.cpp does with an architecture's logit scale.
-MULTIPLY = ("command-r", "cohere2", "cohere2moe", "grok", "falcon-h1")
-DIVIDE = ("granite", "granitemoe", "granitehybrid", "minicpm")
+MULTIPLYING_ARCHITECTURES = ("command-r", "cohere2", "cohere2moe", "grok", "falcon-h1")
+DIVIDING_ARCHITECTURES = ("granite", "granitemoe", "granitehybrid", "minicpm")
 
 
-def read(path: Path, choice: Choice) -> Layer:
-    """`output.weight`, or the token embeddings where they are tied, or the tensor chosen.
+def read_gguf_layer(path: Path, choice: Choice) -> Layer:
+    """Read `output.weight`, or the token embeddings where they are tied, or the tensor chosen.
 
-    The float32 matrix is as large as V x d; what is read beside it is `ROWS` rows. Raises NotFound, BadInput.
+    Memory holds the float32 matrix V x d and `CHUNK_ROWS` rows more. Raises NotFound, BadInput.
     """
     reader = open_gguf(path)
     tensors = {tensor.name: tensor for tensor in reader.tensors}
-    name = choice.weight or (OUTPUT if OUTPUT in tensors else TIED)
-    tensor = named(tensors, name, path)
-    bias_name = choice.bias or beside(name if choice.weight else OUTPUT)
-    bias = named(tensors, bias_name, path) if choice.bias else tensors.get(bias_name)
-    weight = dequantised(tensor, path)
+    name = choice.weight or (OUTPUT_WEIGHT if OUTPUT_WEIGHT in tensors else TIED_WEIGHT)
+    tensor = require_tensor(tensors, name, path)
+    bias_name = choice.bias or name_bias(name if choice.weight else OUTPUT_WEIGHT)
+    bias = require_tensor(tensors, bias_name, path) if choice.bias else tensors.get(bias_name)
+    weight = dequantize(tensor, path)
     return Layer(
         torch.from_numpy(weight),
         name,
         tensor.tensor_type.name,
         (path,),
-        None if bias is None else torch.from_numpy(dequantised(bias, path)),
+        None if bias is None else torch.from_numpy(dequantize(bias, path)),
         bias_name,
-        padded=padding(reader, len(weight)) if name in (OUTPUT, TIED) else no_ids(),
-        logit_scale=logit_scale(reader, path),
-        soft_cap=setting(reader, "final_logit_softcapping"),
+        padded=find_padding(reader, len(weight)) if name in (OUTPUT_WEIGHT, TIED_WEIGHT) else no_ids(),
+        logit_scale=read_logit_scale(reader, path),
+        soft_cap=read_setting(reader, "final_logit_softcapping"),
     )
 
 
@@ -54,23 +54,23 @@ def open_gguf(path: Path) -> Any:
         raise BadInput(f"{path} is not a whole GGUF file that can be read ({error}): copy it again") from error
 
 
-def named(tensors: dict[str, Any], name: str, path: Path) -> Any:
-    """A tensor; raises BadInput with the matrices that there are."""
+def require_tensor(tensors: dict[str, Any], name: str, path: Path) -> Any:
+    """The tensor of this name; raises BadInput with the matrices that there are."""
     if name not in tensors:
         matrices = [f"{x.name} {x.shape[::-1].tolist()}" for x in tensors.values() if len(x.shape) == 2]
-        raise BadInput(f"{path} has no tensor '{name}': choose by --tensor among {listed(matrices)}")
+        raise BadInput(f"{path} has no tensor '{name}': choose by --tensor among {join_names(matrices)}")
     return tensors[name]
 
 
-def dequantised(tensor: Any, path: Path) -> Array:
+def dequantize(tensor: Any, path: Path) -> Array:
     """A tensor as float32 in numpy's order of axes, [V, d] or [V]; raises BadInput."""
     quants = require("gguf.quants", "capture")
     values = np.empty(tensor.shape[::-1].tolist(), np.float32)  # GGUF counts axes from the innermost
     data = tensor.data if tensor.data.ndim > 1 else tensor.data[None]
     rows = values if values.ndim > 1 else values[None]
     try:
-        for start in range(0, len(rows), ROWS):
-            rows[start : start + ROWS] = quants.dequantize(data[start : start + ROWS], tensor.tensor_type)
+        for start in range(0, len(rows), CHUNK_ROWS):
+            rows[start : start + CHUNK_ROWS] = quants.dequantize(data[start : start + CHUNK_ROWS], tensor.tensor_type)
     except NotImplementedError as error:
         raise BadInput(
             f"{tensor.name} in {path} is {tensor.tensor_type.name}, which cannot be read: convert it to Q8_0 or F16"
@@ -78,25 +78,25 @@ def dequantised(tensor: Any, path: Path) -> Array:
     return values
 
 
-def content(reader: Any, key: str) -> Any:
-    """A setting of the file, or None."""
+def read_field(reader: Any, key: str) -> Any:
+    """The value of a field of the file, or None."""
     field = reader.get_field(key)
     return None if field is None else field.contents()
 
 
-def setting(reader: Any, name: str) -> float | None:
+def read_setting(reader: Any, name: str) -> float | None:
     """A positive number of the file's architecture, or None; zero means none."""
-    value = content(reader, f"{content(reader, 'general.architecture')}.{name}")
+    value = read_field(reader, f"{read_field(reader, 'general.architecture')}.{name}")
     return float(value) if isinstance(value, int | float) and 0 < value < float("inf") else None
 
 
-def logit_scale(reader: Any, path: Path) -> float:
-    """What multiplies the logits; raises BadInput where it is not known whether the architecture divides."""
-    scale = setting(reader, "logit_scale")
-    architecture = content(reader, "general.architecture")
-    if scale is None or architecture in MULTIPLY:
+def read_logit_scale(reader: Any, path: Path) -> float:
+    """The factor of the logits; raises BadInput where it is not known whether the architecture divides by it."""
+    scale = read_setting(reader, "logit_scale")
+    architecture = read_field(reader, "general.architecture")
+    if scale is None or architecture in MULTIPLYING_ARCHITECTURES:
         return scale or 1.0
-    if architecture in DIVIDE:
+    if architecture in DIVIDING_ARCHITECTURES:
         return 1 / scale
     raise BadInput(
         f"{path} is of architecture {architecture}, of which it is not known whether its logit scale multiplies: "
@@ -104,17 +104,17 @@ def logit_scale(reader: Any, path: Path) -> float:
     )
 
 
-def padding(reader: Any, classes: int) -> Ids:
-    """Rows beyond the tokens, and those whose token only pads the vocabulary."""
-    names = tokens(reader)
+def find_padding(reader: Any, classes: int) -> Ids:
+    """Ids of rows beyond the tokens, and of those whose token only pads the vocabulary."""
+    names = read_tokens(reader)
     if names is None:
         return no_ids()
-    types = content(reader, "tokenizer.ggml.token_type") or [0] * len(names)
-    filled = [i for i, kind in enumerate(types[:classes]) if kind == UNUSED and names[i] == f"[PAD{i}]"]
-    return np.array(filled + list(range(len(names), classes)), np.int64)
+    types = read_field(reader, "tokenizer.ggml.token_type") or [0] * len(names)
+    unused = [i for i, kind in enumerate(types[:classes]) if kind == UNUSED_TOKEN_TYPE and names[i] == f"[PAD{i}]"]
+    return np.array(unused + list(range(len(names), classes)), np.int64)
 
 
-def tokens(reader: Any) -> list[str] | None:
+def read_tokens(reader: Any) -> list[str] | None:
     """The vocabulary as stored, or None where the file has none."""
-    names: list[str] | None = content(reader, "tokenizer.ggml.tokens")
+    names: list[str] | None = read_field(reader, "tokenizer.ggml.tokens")
     return names

@@ -14,40 +14,40 @@ from shortlist.core.extras import require
 from shortlist.errors import BadInput, NotFound
 
 from . import tensor_file, torch_file
-from .base import WEIGHT, Choice, Ids, Layer, Tensors, layer_of, listed, no_ids
-from .model_settings import CAPS, SCALES, factors
+from .base import WEIGHT, Choice, Ids, Layer, Tensors, join_names, make_layer, no_ids
+from .model_settings import LOGIT_SCALE_SETTINGS, SOFT_CAP_SETTINGS, read_factors
 
-INDEXES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
-WHOLE = ("model.safetensors", "pytorch_model.bin")
-OUTPUTS = ("lm_head", "embed_out")  # a weight's name without its last word, and without what stands before
-EMBEDDINGS = ("embed_tokens", "wte", "word_embeddings", "embed_in", "embeddings", "embedding", "shared")
-BIASES = ("lm_head.bias", "embed_out.bias", "final_logits_bias")
-TOKENIZERS = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json", "vocab.txt")
+INDEX_FILES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
+WEIGHT_FILES = ("model.safetensors", "pytorch_model.bin")
+OUTPUT_MODULES = ("lm_head", "embed_out")  # a weight's name without its last word, and without what stands before
+EMBEDDING_MODULES = ("embed_tokens", "wte", "word_embeddings", "embed_in", "embeddings", "embedding", "shared")
+BIAS_NAMES = ("lm_head.bias", "embed_out.bias", "final_logits_bias")
+TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json", "vocab.txt")
 # `logits_scaling` divides, but for this family; every other scale multiplies.
-DIVISOR, MULTIPLIED = "logits_scaling", "hyperclovax"
+DIVIDING_SETTING, MULTIPLYING_FAMILY = "logits_scaling", "hyperclovax"
 
 Files = Mapping[str, Path]
 
 
-def read(path: Path, choice: Choice) -> Layer:
-    """`lm_head.weight`, the embeddings where they are tied to it, or the tensor chosen; raises NotFound, BadInput.
+def read_folder_layer(path: Path, choice: Choice) -> Layer:
+    """Read `lm_head.weight`, the embeddings where they are tied to it, or the tensor chosen; raises NotFound, BadInput.
 
     Scale and soft-cap are those of the settings. Padded are the rows that the folder's tokenizer gives no token.
     """
-    config, files = load_config(path), weight_files(path)
-    name = choice.weight or output_name(path, files, config)
-    tensors = read_file(file_of(files, name, path))
-    layer = with_bias(layer_of(tensors, name, None), files, choice.bias, path)
+    config, files = load_config(path), map_weight_files(path)
+    name = choice.weight or find_output_weight(path, files, config)
+    tensors = read_weight_file(find_file(files, name, path))
+    layer = add_bias(make_layer(tensors, name, None), files, choice.bias, path)
     return replace(
         layer,
-        padded=padding(path, len(layer.weight)) if layer.weight.ndim and choice.weight is None else no_ids(),
-        logit_scale=logit_scale(config),
-        soft_cap=next(iter(factors(config.get_text_config(), CAPS)), None),
+        padded=find_padding(path, len(layer.weight)) if layer.weight.ndim and choice.weight is None else no_ids(),
+        logit_scale=read_logit_scale(config),
+        soft_cap=next(iter(read_factors(config.get_text_config(), SOFT_CAP_SETTINGS)), None),
     )
 
 
-def transformers() -> Any:
-    """The library, kept off the network; raises MissingExtra."""
+def import_transformers() -> Any:
+    """The transformers library, kept off the network; raises MissingExtra."""
     os.environ["HF_HUB_OFFLINE"] = "1"
     library = require("transformers", "capture")
     library.utils.logging.set_verbosity_error()
@@ -59,14 +59,14 @@ def load_config(folder: Path) -> Any:
     if not (folder / "config.json").is_file():
         raise BadInput(f"{folder} has no config.json: give a Hugging Face folder, or a file of weights by its own name")
     try:
-        return transformers().AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+        return import_transformers().AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise BadInput(f"config.json of {folder} cannot be read: give the file of weights and --tensor") from error
 
 
 def load_tokenizer(path: Path) -> Any:
     """The tokenizer of a folder, or of a tokenizer.json; raises BadInput, MissingExtra."""
-    library = transformers()
+    library = import_transformers()
     try:
         if path.is_file():
             return library.PreTrainedTokenizerFast(tokenizer_file=str(path))
@@ -75,18 +75,18 @@ def load_tokenizer(path: Path) -> Any:
         raise BadInput(f"{path} holds no tokenizer that can be read: give tokenizer.json or its folder") from error
 
 
-def weight_files(folder: Path) -> Files:
-    """Every tensor's name -> the file that holds it; raises NotFound, BadInput."""
-    for name in INDEXES:
+def map_weight_files(folder: Path) -> Files:
+    """Map every tensor's name to the file that holds it; raises NotFound, BadInput."""
+    for name in INDEX_FILES:
         if (folder / name).is_file():
-            return shards(folder / name)
-    for name in WHOLE:
+            return read_index(folder / name)
+    for name in WEIGHT_FILES:
         if (folder / name).is_file():
-            return dict.fromkeys(read_file(folder / name).tensors, folder / name)
-    raise NotFound(f"{folder} has none of {', '.join(WHOLE + INDEXES)}: copy the model's weights there")
+            return dict.fromkeys(read_weight_file(folder / name).tensors, folder / name)
+    raise NotFound(f"{folder} has none of {', '.join(WEIGHT_FILES + INDEX_FILES)}: copy the model's weights there")
 
 
-def shards(index: Path) -> Files:
+def read_index(index: Path) -> Files:
     """The files that an index names, all of them beside it; raises BadInput."""
     try:
         entries = json.loads(index.read_text("utf-8"))["weight_map"]
@@ -95,69 +95,73 @@ def shards(index: Path) -> Files:
         raise BadInput(f"{index} is not an index of weights: copy it again") from error
 
 
-def read_file(path: Path) -> Tensors:
+def read_weight_file(path: Path) -> Tensors:
     """All tensors of one file, memory-mapped; raises NotFound, BadInput."""
     if not path.is_file():
         raise NotFound(f"there is no file {path}, where weights should be: copy the folder again")
-    return tensor_file.read_tensors(path, WEIGHT) if path.suffix == ".safetensors" else torch_file.read_tensors(path)
+    return (
+        tensor_file.read_tensors(path, WEIGHT) if path.suffix == ".safetensors" else torch_file.read_torch_tensors(path)
+    )
 
 
-def file_of(files: Files, name: str, folder: Path) -> Path:
+def find_file(files: Files, name: str, folder: Path) -> Path:
     """The file that holds a tensor; raises BadInput with the names that there are."""
     if name not in files:
-        likely = sorted(files, key=lambda x: (part_of(x) not in OUTPUTS + EMBEDDINGS, x))
-        raise BadInput(f"{folder} has no tensor '{name}', only {listed(likely)}: name one of them")
+        likely = sorted(files, key=lambda x: (module_name(x) not in OUTPUT_MODULES + EMBEDDING_MODULES, x))
+        raise BadInput(f"{folder} has no tensor '{name}', only {join_names(likely)}: name one of them")
     return files[name]
 
 
-def part_of(name: str) -> str:
+def module_name(name: str) -> str:
     """`lm_head` of `model.lm_head.weight`."""
     parts = name.split(".")
     return parts[-2] if len(parts) > 1 and parts[-1] == WEIGHT else ""
 
 
-def output_name(folder: Path, files: Files, config: Any) -> str:
-    """The output layer's weight, or the embeddings that serve as such; raises BadInput where that is not plain."""
-    outputs = [name for name in files if part_of(name) in OUTPUTS]
+def find_output_weight(folder: Path, files: Files, config: Any) -> str:
+    """The name of the output layer's weight, or of tied embeddings; raises BadInput where it is not clear."""
+    outputs = [name for name in files if module_name(name) in OUTPUT_MODULES]
     tied = any(getattr(x, "tie_word_embeddings", False) for x in (config, config.get_text_config()))
     if not outputs and not tied:
         raise BadInput(
             f"{folder} has no lm_head.weight and does not tie it to the embeddings: copy all weights, or give --tensor"
         )
-    names = outputs or [name for name in files if part_of(name) in EMBEDDINGS]
+    names = outputs or [name for name in files if module_name(name) in EMBEDDING_MODULES]
     if len(names) != 1:
-        found = f"{len(names)} possible output layers, {listed(names)}" if names else "no output layer"
-        raise BadInput(f"{folder} has {found}: choose by --tensor among {listed(names or sorted(files))}")
+        problem = f"{len(names)} possible output layers, {join_names(names)}" if names else "no output layer"
+        raise BadInput(f"{folder} has {problem}: choose by --tensor among {join_names(names or sorted(files))}")
     return names[0]
 
 
-def with_bias(layer: Layer, files: Files, wanted: str | None, folder: Path) -> Layer:
-    """`layer` with the bias [V] or [1, V] that is wanted, or that an output layer has."""
-    name = wanted or layer.bias_name * (layer.bias is not None) or next((x for x in BIASES if x in files), None)
+def add_bias(layer: Layer, files: Files, chosen_name: str | None, folder: Path) -> Layer:
+    """`layer` with the bias [V] or [1, V] of the name chosen, or of a name that output layers' biases have."""
+    name = (
+        chosen_name or layer.bias_name * (layer.bias is not None) or next((x for x in BIAS_NAMES if x in files), None)
+    )
     if name is None:
         return layer
-    tensors = read_file(file_of(files, name, folder))
-    bias = tensors.named(name)
+    tensors = read_weight_file(find_file(files, name, folder))
+    bias = tensors.require_tensor(name)
     return replace(layer, bias=bias[0] if bias.ndim == 2 and len(bias) == 1 else bias, bias_name=name)
 
 
-def logit_scale(config: Any) -> float:
-    """What multiplies the logits, by the name of the setting."""
+def read_logit_scale(config: Any) -> float:
+    """The factor of the logits: a setting's name says whether it multiplies or divides."""
     text = config.get_text_config()
-    divisors = factors(text, (DIVISOR,))
+    divisors = read_factors(text, (DIVIDING_SETTING,))
     if divisors:
-        return divisors[0] if text.model_type.startswith(MULTIPLIED) else 1 / divisors[0]
-    return next(iter(factors(text, [name for name in SCALES if name != DIVISOR])), 1.0)
+        return divisors[0] if text.model_type.startswith(MULTIPLYING_FAMILY) else 1 / divisors[0]
+    return next(iter(read_factors(text, [name for name in LOGIT_SCALE_SETTINGS if name != DIVIDING_SETTING])), 1.0)
 
 
-def padding(folder: Path, classes: int) -> Ids:
-    """Rows without a token, as `capture` marks them; none where the folder has no tokenizer. Raises BadInput."""
-    if not any((folder / name).is_file() for name in TOKENIZERS):
+def find_padding(folder: Path, classes: int) -> Ids:
+    """Ids of rows without a token, as `capture` marks them; none where there is no tokenizer. Raises BadInput."""
+    if not any((folder / name).is_file() for name in TOKENIZER_FILES):
         return no_ids()
-    return unnamed(load_tokenizer(folder), classes, folder)
+    return find_unnamed(load_tokenizer(folder), classes, folder)
 
 
-def unnamed(tokenizer: Any, classes: int, source: Path) -> Ids:
+def find_unnamed(tokenizer: Any, classes: int, source: Path) -> Ids:
     """The ids below `classes` that the tokenizer has no token for; raises BadInput where it has some above."""
     ids = np.fromiter(tokenizer.get_vocab().values(), np.int64)
     if ids.size and ids.max() >= classes:

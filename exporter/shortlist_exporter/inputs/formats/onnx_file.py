@@ -14,18 +14,19 @@ from onnx import numpy_helper
 from onnx.external_data_helper import ExternalDataInfo, uses_external_data
 from shortlist.errors import BadInput, NotFound
 
-from .base import Choice, Layer, kind, listed
+from .base import Choice, Layer, dtype_name, join_names
 
-PRODUCTS = ("MatMul", "Gemm")
-SHAPES = ("Identity", "Cast", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Dropout")  # leave the logits as they are
-AFTER = ("Softmax", "LogSoftmax", "TopK", "ArgMax")  # made of the logits
-ARITHMETIC = ("Add", "Mul", "Div", "Tanh")  # bias, scale and soft-cap
-LOGITS = "logits"  # the output that is meant where a model has others
+PRODUCT_OPERATORS = ("MatMul", "Gemm")
+# These leave the logits as they are.
+SHAPE_OPERATORS = ("Identity", "Cast", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Dropout")
+AFTER_LOGITS = ("Softmax", "LogSoftmax", "TopK", "ArgMax")  # made of the logits
+ARITHMETIC_OPERATORS = ("Add", "Mul", "Div", "Tanh")  # bias, scale and soft-cap
+LOGITS_OUTPUT = "logits"  # the output that is meant where a model has others
 
 
 @dataclass(frozen=True)
 class Graph:
-    """A model's nodes, initializers and where they lie."""
+    """A model's nodes and initializers."""
 
     path: Path
     outputs: list[str]
@@ -33,28 +34,28 @@ class Graph:
     makers: dict[str, Any]  # a value's name -> the node that makes it
     users: dict[str, list[Any]]  # a value's name -> the nodes that take it
 
-    def source(self, name: str) -> str | None:
+    def find_source(self, name: str) -> str | None:
         """The initializer, or constant, that `name` is made of by Identity, Cast and Transpose; else None."""
         node = self.makers.get(name)
         if name in self.initializers or (node is not None and node.op_type == "Constant"):
             return name
         if node is not None and node.op_type in ("Identity", "Cast", "Transpose"):
-            return self.source(node.input[0])
+            return self.find_source(node.input[0])
         return None
 
-    def value(self, name: str) -> torch.Tensor:
+    def read_value(self, name: str) -> torch.Tensor:
         """The constant value of `name`, transposed where the model does."""
         if name in self.initializers:
-            return self.tensor(self.initializers[name])
+            return self.read_tensor(self.initializers[name])
         node = self.makers[name]
         if node.op_type == "Constant":
-            return self.tensor(numpy_helper.from_array(constant(node)))
-        value = self.value(node.input[0])
+            return self.read_tensor(numpy_helper.from_array(read_constant(node)))
+        value = self.read_value(node.input[0])
         if node.op_type != "Transpose":
             return value
-        return value.permute(attribute(node, "perm", list(range(value.ndim))[::-1]))
+        return value.permute(read_attribute(node, "perm", list(range(value.ndim))[::-1]))
 
-    def tensor(self, initializer: Any) -> torch.Tensor:
+    def read_tensor(self, initializer: Any) -> torch.Tensor:
         """An initializer's numbers, from beside the model where it says so; raises BadInput."""
         try:
             array = numpy_helper.to_array(initializer, str(self.path.parent))
@@ -69,19 +70,19 @@ class Graph:
         except TypeError as error:
             raise BadInput(f"{initializer.name} of {self.path} is {array.dtype}: give floats") from error
 
-    def variables(self, node: Any) -> list[str]:
+    def list_variables(self, node: Any) -> list[str]:
         """The inputs of `node` that are not constant; a new shape or a count does not matter."""
-        inputs = node.input if node.op_type in ARITHMETIC else node.input[:1]
-        return [name for name in inputs if self.source(name) is None]
+        inputs = node.input if node.op_type in ARITHMETIC_OPERATORS else node.input[:1]
+        return [name for name in inputs if self.find_source(name) is None]
 
-    def matrices(self) -> list[str]:
+    def describe_matrices(self) -> list[str]:
         """The initializers of two axes, with their shapes."""
         return [f"{name} {list(x.dims)}" for name, x in self.initializers.items() if len(x.dims) == 2]
 
 
 @dataclass
 class Logits:
-    """What becomes of a product W h on its way to the output: cap(scale * (W h) + bias)."""
+    """The arithmetic between a product W h and the output: cap(scale * (W h) + bias)."""
 
     scale: float = 1.0
     bias: torch.Tensor | None = None
@@ -90,13 +91,13 @@ class Logits:
     inputs: list[str] = field(default_factory=list)
 
     def add(self, name: str, values: torch.Tensor) -> None:
-        """A bias added to the scaled product."""
+        """Add a bias to the scaled product."""
         values = values.reshape(-1)
         self.bias = values if self.bias is None else self.bias + values
         self.bias_name = name
 
     def multiply(self, factor: float) -> None:
-        """A factor before the soft-cap, which scales the bias too, or after it."""
+        """Multiply by a factor, before the soft-cap, where it scales the bias too, or after it."""
         if self.cap is not None:
             self.cap *= factor
             return
@@ -104,16 +105,22 @@ class Logits:
         self.bias = None if self.bias is None else self.bias * factor
 
 
-def read(path: Path, choice: Choice) -> Layer:
-    """The head before the output, or the initializer chosen; raises BadInput where there are two heads or none."""
+def read_onnx_layer(path: Path, choice: Choice) -> Layer:
+    """Read the layer before the output, or the initializer chosen.
+
+    Raises BadInput where there are two layers or none.
+    """
     graph = open_graph(path)
-    node = chosen(graph, choice.weight) if choice.weight else only_head(graph)
+    node = find_product(graph, choice.weight) if choice.weight else find_only_head(graph)
     if node is None:
-        return plain(graph, str(choice.weight), choice)
-    logits = followed(graph, node)
+        return make_plain_layer(graph, str(choice.weight), choice)
+    logits = follow_logits(graph, node)
     if choice.bias:
-        logits.bias, logits.bias_name = graph.tensor(named(graph, choice.bias)).reshape(-1) * logits.scale, choice.bias
-    return layer_of(graph, node, logits)
+        logits.bias, logits.bias_name = (
+            graph.read_tensor(require_initializer(graph, choice.bias)).reshape(-1) * logits.scale,
+            choice.bias,
+        )
+    return make_onnx_layer(graph, node, logits)
 
 
 def open_graph(path: Path) -> Graph:
@@ -132,113 +139,123 @@ def open_graph(path: Path) -> Graph:
     return Graph(path, [x.name for x in graph.output], {x.name: x for x in graph.initializer}, makers, users)
 
 
-def weight_input(graph: Graph, node: Any) -> str | None:
-    """The constant second input of a MatMul or Gemm."""
-    if node.op_type not in PRODUCTS or graph.source(node.input[1]) is None or graph.source(node.input[0]) is not None:
+def find_weight_input(graph: Graph, node: Any) -> str | None:
+    """The name of the constant second input of a MatMul or Gemm, or None."""
+    if (
+        node.op_type not in PRODUCT_OPERATORS
+        or graph.find_source(node.input[1]) is None
+        or graph.find_source(node.input[0]) is not None
+    ):
         return None
     return str(node.input[1])
 
 
-def only_head(graph: Graph) -> Any:
+def find_only_head(graph: Graph) -> Any:
     """The one product that the outputs are made of; raises BadInput."""
-    outputs = [LOGITS] if LOGITS in graph.outputs else graph.outputs
-    heads = [head for output in outputs if (head := head_before(graph, output)) is not None]
+    outputs = [LOGITS_OUTPUT] if LOGITS_OUTPUT in graph.outputs else graph.outputs
+    heads = [head for output in outputs if (head := find_head_before(graph, output)) is not None]
     heads = list({id(head): head for head in heads}.values())
     if not heads:
         raise BadInput(
             f"{graph.path} has no MatMul or Gemm by constant weights before its outputs: "
-            f"choose by --tensor among {listed(graph.matrices())}"
+            f"choose by --tensor among {join_names(graph.describe_matrices())}"
         )
     if len(heads) > 1:
-        names = [str(graph.source(head.input[1])) for head in heads]
-        raise BadInput(f"{graph.path} has {len(heads)} output layers: choose by --tensor among {listed(names)}")
+        names = [str(graph.find_source(head.input[1])) for head in heads]
+        raise BadInput(f"{graph.path} has {len(heads)} output layers: choose by --tensor among {join_names(names)}")
     return heads[0]
 
 
-def head_before(graph: Graph, name: str) -> Any:
+def find_head_before(graph: Graph, name: str) -> Any:
     """The product from which the value `name` comes by bias, scale, soft-cap, softmax and reshaping alone, or None."""
     while (node := graph.makers.get(name)) is not None:
-        if weight_input(graph, node) is not None:
+        if find_weight_input(graph, node) is not None:
             return node
-        if node.op_type not in SHAPES + AFTER + ARITHMETIC or len(variables := graph.variables(node)) != 1:
+        if (
+            node.op_type not in SHAPE_OPERATORS + AFTER_LOGITS + ARITHMETIC_OPERATORS
+            or len(variables := graph.list_variables(node)) != 1
+        ):
             return None
         name = variables[0]
     return None
 
 
-def chosen(graph: Graph, name: str) -> Any:
+def find_product(graph: Graph, name: str) -> Any:
     """The product by the initializer `name`, or None where there is none; raises BadInput."""
-    named(graph, name)
-    products = (node for users in graph.users.values() for node in users if weight_input(graph, node) is not None)
-    return next((node for node in products if graph.source(node.input[1]) == name), None)
+    require_initializer(graph, name)
+    products = (node for users in graph.users.values() for node in users if find_weight_input(graph, node) is not None)
+    return next((node for node in products if graph.find_source(node.input[1]) == name), None)
 
 
-def named(graph: Graph, name: str) -> Any:
-    """An initializer; raises BadInput with the names that there are."""
+def require_initializer(graph: Graph, name: str) -> Any:
+    """The initializer of this name; raises BadInput with the names that there are."""
     if name not in graph.initializers:
-        raise BadInput(f"{graph.path} has no initializer '{name}': choose by --tensor among {listed(graph.matrices())}")
+        matrices = join_names(graph.describe_matrices())
+        raise BadInput(f"{graph.path} has no initializer '{name}': choose by --tensor among {matrices}")
     return graph.initializers[name]
 
 
-def followed(graph: Graph, node: Any) -> Logits:
-    """What becomes of the product of `node` until the model's output, a softmax, or more than one use."""
+def follow_logits(graph: Graph, node: Any) -> Logits:
+    """Follow the product of `node` up to the model's output, a softmax, or a value with more than one use."""
     logits = Logits()
     if node.op_type == "Gemm":
-        logits.multiply(attribute(node, "alpha", 1.0))
+        logits.multiply(read_attribute(node, "alpha", 1.0))
         if len(node.input) > 2 and node.input[2]:
-            logits.add(str(node.input[2]), graph.value(node.input[2]) * attribute(node, "beta", 1.0))
+            logits.add(str(node.input[2]), graph.read_value(node.input[2]) * read_attribute(node, "beta", 1.0))
     value = node.output[0]
     while value not in graph.outputs and len(users := graph.users.get(value, [])) == 1:
         user = users[0]
-        if user.op_type not in SHAPES and not (user.op_type in ARITHMETIC and applied(graph, user, value, logits)):
+        if user.op_type not in SHAPE_OPERATORS and not (
+            user.op_type in ARITHMETIC_OPERATORS and apply_step(graph, user, value, logits)
+        ):
             break
         value = user.output[0]
     return logits
 
 
-def applied(graph: Graph, node: Any, value: str, logits: Logits) -> bool:
-    """Take one step of arithmetic into `logits`; whether it was bias, scale or soft-cap. Raises BadInput."""
+def apply_step(graph: Graph, node: Any, value: str, logits: Logits) -> bool:
+    """Record one step in `logits` where it is bias, scale or soft-cap, and return whether it was. Raises BadInput."""
     others = [name for name in node.input if name != value]
-    if any(graph.source(name) is None for name in others):
+    if any(graph.find_source(name) is None for name in others):
         return False
     if node.op_type == "Tanh":
-        refuse(graph, node, logits.cap is not None)
+        refuse_if(graph, node, logits.cap is not None)
         logits.cap = 1.0
         return True
-    constant_value = graph.value(others[0])
+    constant_value = graph.read_value(others[0])
     if node.op_type == "Add":
-        refuse(graph, node, logits.cap is not None)
+        refuse_if(graph, node, logits.cap is not None)
         logits.add(others[0], constant_value)
         return True
     number = float(constant_value) if constant_value.numel() == 1 else 0.0
-    refuse(graph, node, number <= 0 or (node.op_type == "Div" and node.input[0] != value))
+    refuse_if(graph, node, number <= 0 or (node.op_type == "Div" and node.input[0] != value))
     logits.multiply(number if node.op_type == "Mul" else 1 / number)
     return True
 
 
-def refuse(graph: Graph, node: Any, wrong: bool) -> None:
+def refuse_if(graph: Graph, node: Any, condition: bool) -> None:
     """Raise BadInput where a step is not what an output layer does."""
-    if wrong:
+    if condition:
         raise BadInput(
             f"the {node.op_type} that makes {node.output[0]} in {graph.path} is not a bias, a positive scale or a "
             "soft-cap of the logits: export the weights by hand"
         )
 
 
-def layer_of(graph: Graph, node: Any, logits: Logits) -> Layer:
+def make_onnx_layer(graph: Graph, node: Any, logits: Logits) -> Layer:
     """The layer, with the weight [V, d] as stored where that is its transposition: logits = cap(scale (W h + bias))."""
     name = str(node.input[1])
-    weight = graph.value(name)
-    transposed = node.op_type == "Gemm" and attribute(node, "transB", 0)
+    weight = graph.read_value(name)
+    transposed = node.op_type == "Gemm" and read_attribute(node, "transB", 0)
     weight = weight if transposed or weight.ndim != 2 else weight.T
     scale = logits.scale if logits.cap is None else logits.scale * logits.cap
     bias = None if logits.bias is None else (logits.bias.float() / logits.scale).expand(len(weight))
-    source = str(graph.source(name))
+    source = str(graph.find_source(name))
     return Layer(
         weight,
         source,
-        kind(weight),
-        files(graph, source),
+        dtype_name(weight),
+        list_files(graph, source),
         bias,
         logits.bias_name,
         logit_scale=scale,
@@ -246,15 +263,15 @@ def layer_of(graph: Graph, node: Any, logits: Logits) -> Layer:
     )
 
 
-def plain(graph: Graph, name: str, choice: Choice) -> Layer:
+def make_plain_layer(graph: Graph, name: str, choice: Choice) -> Layer:
     """An initializer that no product takes, such as tied embeddings, as it stands."""
-    weight = graph.value(name)
-    bias = graph.tensor(named(graph, choice.bias)).reshape(-1) if choice.bias else None
-    return Layer(weight, name, kind(weight), files(graph, name), bias, choice.bias or "")
+    weight = graph.read_value(name)
+    bias = graph.read_tensor(require_initializer(graph, choice.bias)).reshape(-1) if choice.bias else None
+    return Layer(weight, name, dtype_name(weight), list_files(graph, name), bias, choice.bias or "")
 
 
-def files(graph: Graph, name: str) -> tuple[Path, ...]:
-    """The model, and the file beside it that holds the initializer."""
+def list_files(graph: Graph, name: str) -> tuple[Path, ...]:
+    """The model's file, and the file beside it that holds the initializer, where there is one."""
     initializer = graph.initializers.get(name)
     if initializer is None or not uses_external_data(initializer):
         return (graph.path,)
@@ -264,12 +281,10 @@ def files(graph: Graph, name: str) -> tuple[Path, ...]:
     return (graph.path, data)
 
 
-def attribute(node: Any, name: str, default: Any) -> Any:
-    """An attribute of a node."""
+def read_attribute(node: Any, name: str, default: Any) -> Any:
     return next((onnx.helper.get_attribute_value(x) for x in node.attribute if x.name == name), default)
 
 
-def constant(node: Any) -> np.ndarray[Any, np.dtype[Any]]:
-    """The value of a Constant node."""
+def read_constant(node: Any) -> np.ndarray[Any, np.dtype[Any]]:
     value = onnx.helper.get_attribute_value(node.attribute[0])
     return numpy_helper.to_array(value) if isinstance(value, onnx.TensorProto) else np.asarray(value, np.float32)

@@ -1,4 +1,4 @@
-"""Output layers from files of any kind: one module a format, each with `read(path, choice) -> Layer`."""
+"""Output layers from files of any kind: one module a format, each with a function (path, choice) -> Layer."""
 
 from __future__ import annotations
 
@@ -9,27 +9,28 @@ from shortlist.errors import BadInput, NotFound
 
 from .base import Choice, Layer
 
-FOLDER = "hugging_face"
-MODULES = {
-    ".safetensors": "tensor_file",
-    ".npy": "tensor_file",
-    ".pt": "torch_file",
-    ".pth": "torch_file",
-    ".bin": "torch_file",
-    ".onnx": "onnx_file",
-    ".gguf": "gguf_file",
+FOLDER_READER = "hugging_face.read_folder_layer"
+READERS = {  # a file name's ending -> module and function
+    ".safetensors": "tensor_file.read_tensor_layer",
+    ".npy": "tensor_file.read_tensor_layer",
+    ".pt": "torch_file.read_torch_layer",
+    ".pth": "torch_file.read_torch_layer",
+    ".bin": "torch_file.read_torch_layer",
+    ".onnx": "onnx_file.read_onnx_layer",
+    ".gguf": "gguf_file.read_gguf_layer",
 }
 
 
 def read_layer(path: Path, choice: Choice) -> Layer:
-    """The output layer in a file, by its name's end, or in a Hugging Face folder; raises NotFound, BadInput.
+    """The output layer in a file, chosen by its name's ending, or in a Hugging Face folder; raises NotFound, BadInput.
 
-    A format's module is imported when it is asked for, since some need a package of their own.
+    A format's module is imported only for a file of the format, since some need a package of their own.
     """
     if not path.exists():
         raise NotFound(f"there is no file {path}")
-    name = FOLDER if path.is_dir() else MODULES.get(path.suffix)
-    if name is None:
-        raise BadInput(f"{path} must end in {', '.join(MODULES)}, or be a Hugging Face folder")
-    layer: Layer = import_module(f".{name}", __package__).read(path, choice)
+    reader = FOLDER_READER if path.is_dir() else READERS.get(path.suffix)
+    if reader is None:
+        raise BadInput(f"{path} must end in {', '.join(READERS)}, or be a Hugging Face folder")
+    module, _, function = reader.partition(".")
+    layer: Layer = getattr(import_module(f".{module}", __package__), function)(path, choice)
     return layer

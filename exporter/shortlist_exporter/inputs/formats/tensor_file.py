@@ -10,28 +10,28 @@ import torch
 from safetensors import SafetensorError, safe_open
 from shortlist.errors import BadInput, NotFound
 
-from .base import WEIGHT, Choice, Ids, Layer, Tensors, layer_of, listed, no_ids
+from .base import WEIGHT, Choice, Ids, Layer, Tensors, join_names, make_layer, no_ids
 
 
-def read(path: Path, choice: Choice) -> Layer:
-    """`weight` or the tensor chosen; with `weight` also `padded`, and scale and soft-cap from the metadata.
+def read_tensor_layer(path: Path, choice: Choice) -> Layer:
+    """Read `weight` or the tensor chosen; with `weight` also `padded`, and scale and soft-cap from the metadata.
 
     Raises NotFound, BadInput.
     """
     file = read_tensors(path, WEIGHT)
     if choice.weight is None and WEIGHT not in file.tensors:
         raise BadInput(
-            f"{path} has no tensor '{WEIGHT}', only {listed(sorted(file.tensors))}: choose one of them by --tensor"
+            f"{path} has no tensor '{WEIGHT}', only {join_names(sorted(file.tensors))}: choose one of them by --tensor"
         )
     name = choice.weight or WEIGHT
-    layer = layer_of(file, name, choice.bias)
+    layer = make_layer(file, name, choice.bias)
     if name != WEIGHT:
         return layer
     return replace(
         layer,
-        padded=padding(file, len(layer.weight)) if layer.weight.ndim else no_ids(),
-        logit_scale=number(file, "logit_scale") or 1.0,
-        soft_cap=number(file, "soft_cap"),
+        padded=read_padding(file, len(layer.weight)) if layer.weight.ndim else no_ids(),
+        logit_scale=read_number(file, "logit_scale") or 1.0,
+        soft_cap=read_number(file, "soft_cap"),
     )
 
 
@@ -51,7 +51,7 @@ def read_tensors(path: Path, npy_name: str) -> Tensors:
         raise BadInput(f"{path} is not a whole safetensors or npy file of numbers: write it again") from error
 
 
-def number(file: Tensors, name: str) -> float | None:
+def read_number(file: Tensors, name: str) -> float | None:
     """A positive number from the metadata, or None; raises BadInput."""
     text = file.metadata.get(name)
     if text is None:
@@ -65,9 +65,9 @@ def number(file: Tensors, name: str) -> float | None:
     return value
 
 
-def padding(file: Tensors, classes: int) -> Ids:
-    """Distinct ids of padding rows; raises BadInput when one is no row."""
-    padded = file.integers("padded")
+def read_padding(file: Tensors, classes: int) -> Ids:
+    """Distinct ids of padding rows; raises BadInput where one is outside the layer."""
+    padded = file.read_integers("padded")
     if padded is None:
         return no_ids()
     if padded.size and (padded.min() < 0 or padded.max() >= classes):

@@ -9,7 +9,7 @@ from tests.support.layers import make_contexts, make_dense, make_head
 
 
 def test_without_proofs_exact_answers_are_the_dense_layers(tmp_path, monkeypatch):
-    monkeypatch.setattr(bounds, "LEAST_WEIGHTS", 0)
+    monkeypatch.setattr(bounds, "MIN_WEIGHTS", 0)
     head = make_head(
         tmp_path / "head", make_dense(300, 16), make_contexts(dim=16), method="svd", options={"width": "8"}
     )
