@@ -86,7 +86,7 @@ def started(stack: ExitStack, cache: Path, k: int) -> list[Contender]:
 def launched(stack: ExitStack, cache: Path, module: str, path: Path, *arguments: str) -> Process:
     """One of this package's servers, which ends with `stack`."""
     port = free_port()
-    command = python(f"benchmarks.http.{module}", path, port, *arguments)
+    command = python(f"benchmarks.http.servers.{module}", path, port, *arguments)
     return stack.enter_context(Process("-".join([module, *arguments]), command, port, cache / "logs"))
 
 
