@@ -16,7 +16,7 @@ from benchmarks.common.runs import Run, Store
 from benchmarks.common.timing import Call, fastest, times
 from benchmarks.contenders.registry import Contender
 from benchmarks.datasets.registry import DataSet
-from benchmarks.sweep.harness import Harness, limited
+from benchmarks.sweep.harness import Harness, limit_threads
 from benchmarks.sweep.heads import PROMISED, Precision, measured, opened
 from benchmarks.sweep.peers import best_peer, near_promise, precisions
 
@@ -76,7 +76,7 @@ def timed(
     if peer.contender is not None:
         calls["peer"] = asked(peer.contender.topk)
     Console(stderr=True).print(f"batch {batch}: dense is {chosen}; timing {len(calls)} contenders", highlight=False)
-    with limited(threads, own=peer.contender is not None and peer.contender.own_threads):
+    with limit_threads(threads, own=peer.contender is not None and peer.contender.own_threads):
         return {name: spent.figures() for name, spent in times(calls, contexts, batch).items()}
 
 

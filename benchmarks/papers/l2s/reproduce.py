@@ -42,14 +42,14 @@ SERVED, SECOND_PROBE = 278, 0.03  # the wall times' sets
 RANKS = (20, 50)
 DOCS = Path("docs")
 
-FIGURES = """## Figures 2 to 7: precision against time, with every other method
+FIGURES = """## Figures 2 to 7: precision against speed, with every other method
 
-![P@1 against time](pictures/ptb-p1.png)
+![P@1 against speed-up](pictures/ptb-p1.png)
 
-![P@5 against time](pictures/ptb-p5.png)
+![P@5 against speed-up](pictures/ptb-p5.png)
 
-Drawn by `make bench FULL=1` ([benchmarks.md](benchmarks.md), section ptb): one mark a setting of every contender, L2S
-among them; time is over that of the dense layer in the same blocks.
+Drawn by `make bench-page` ([benchmarks.md](benchmarks.md), Penn Treebank): the Pareto front of every contender, L2S
+among them; dense's time is of the same blocks.
 """
 EXPORTED = """Of a bundle by `shortlist export` on all of train, which trains on nine tenths of it.
 
