@@ -5,19 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-import matplotlib
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
+
+from benchmarks.common.figures import new_figure, save_figure
 
 from .times import Step, Training
-
-matplotlib.use("Agg")
 
 
 def pictures(found: Training, out: Path) -> None:
     """Both, measured and predicted, beside the full softmax."""
     full = next(one for one in found.vocabularies if one.classes == found.classes).steps[0]
-    figure = Figure(figsize=(11, 4.2), dpi=130, layout="constrained")
+    figure = new_figure(11, 4.2)
     left, right = figure.subplots(1, 2)
     lines(left, found.heads, full, "classes in the head, one tail; log scale")
     left.set_xscale("log")
@@ -25,8 +23,7 @@ def pictures(found: Training, out: Path) -> None:
     lines(right, found.tails, full, "tails, cutoffs by the dynamic programme")
     right.set_xticks(sorted(found.tails))
     right.set_title(f"number of tails, V = {found.classes:,}")
-    out.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(out)
+    save_figure(figure, out)
 
 
 def lines(axes: Axes, steps: Mapping[int, Step], full: Step, label: str) -> None:

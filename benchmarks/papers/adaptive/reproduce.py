@@ -14,11 +14,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import torch
 from shortlist.bundle.reader import Bundle
 from shortlist.core.filters import UNRESTRICTED
-from shortlist.errors import ShortlistError
 from shortlist.head import Head
 from shortlist.plans.registry import AdaptivePlan
 from shortlist_exporter.commands.progress import Report, progress_bar
@@ -27,10 +25,11 @@ from shortlist_exporter.export.request import Request
 from shortlist_exporter.export.run import export
 from shortlist_models.adaptive.softmax import AdaptiveSoftmax
 
-from benchmarks.common.dense import TopK, spellings
+from benchmarks.common.dense import spellings
 from benchmarks.common.timing import Call, fastest, times
 from benchmarks.datasets.registry import DATASETS, DataSet, Place
-from benchmarks.papers.l2s.times import Wall, walls
+from benchmarks.papers.common.command import PICTURES, paper_parser, write_page
+from benchmarks.papers.common.wall_times import WallTime, draw_rows, head_call, topk_call, wall_times
 
 from . import heads
 from .lazy import DEPTHS, agreement_table, agreements, in_float64, openings, openings_table, own_distribution
@@ -45,7 +44,7 @@ TIMED = 4000  # rows
 EVERY_K = range(1, 101)
 OWN, FLOAT64 = "the head's own distribution, as served", "torch's, in float64"
 SLOW = DSOFTMAX, HIERARCHICAL = ("dsoftmax", "hierarchical")
-DOCS = Path("docs")
+MODULE = "adaptive.reproduce"
 
 
 @dataclass(frozen=True)
@@ -97,27 +96,20 @@ def served(one: heads.Trained, method: str, data: DataSet, cache: Path, report: 
     return Served(one, head, opened, quality.cost_macs)
 
 
-def timed_heads(data: DataSet, contenders: Sequence[Served], cache: Path) -> dict[str, Wall]:
+def timed_heads(data: DataSet, contenders: Sequence[Served], cache: Path) -> dict[str, WallTime]:
     """`Head.topk` at batch 1 beside the fastest dense, by name."""
-    rows = data.test.contexts[np.random.default_rng(0).permutation(len(data.test.contexts))[:TIMED]]
-    calls: dict[str, Call] = {name: asked(call) for name, call in spellings(data.dense, cache / "dense", 1).items()}
+    rows = draw_rows(data.test.contexts, TIMED)
+    calls: dict[str, Call] = {name: topk_call(call) for name, call in spellings(data.dense, cache / "dense", 1).items()}
     best = fastest(calls, rows, 1)
     timed: dict[str, Call] = {"dense": calls[best]} | {one.trained.name: head_call(one.head) for one in contenders}
-    return {one.name: one for one in walls(times(timed, rows, 1), "dense")}
-
-
-def asked(topk: TopK) -> Call:
-    """A spelling of dense as a timed call."""
-    return lambda rows: topk(rows, K)
-
-
-def head_call(head: Head) -> Call:
-    """A head as a timed call, log-probabilities and all."""
-    return lambda rows: head.topk(rows, K).ids
+    return {one.name: one for one in wall_times(times(timed, rows, 1), "dense")}
 
 
 def table(
-    dense: Quality, others: Sequence[tuple[heads.Trained, Quality]], exported: Sequence[Served], wall: dict[str, Wall]
+    dense: Quality,
+    others: Sequence[tuple[heads.Trained, Quality]],
+    exported: Sequence[Served],
+    wall: dict[str, WallTime],
 ) -> str:
     """Quality, cost, wall time."""
     own = wall["dense"]
@@ -136,7 +128,7 @@ def table(
     return "".join(lines)
 
 
-def served_cells(one: Served, wall: Wall) -> list[str]:
+def served_cells(one: Served, wall: WallTime) -> list[str]:
     """What a bundle adds."""
     assert isinstance(one.head.plan, AdaptivePlan)
     costs = [f"{one.head.plan.sizes[0]:,}", f"{1 / one.macs:.1f}", f"{one.opened[K]:.2f}"]
@@ -176,37 +168,8 @@ def training_table(found: Training) -> str:
     return "".join(lines)
 
 
-def main() -> int:
-    """Write the page."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.papers.adaptive.reproduce", description=__doc__.partition("\n")[0]
-    )
-    parser.add_argument("--data", type=Path, required=True, metavar="DIR", help="folder with ptb/")
-    parser.add_argument("--cache", type=Path, default=Path("build/bench"), help="heads stay here (%(default)s)")
-    parser.add_argument("--rows", type=int, help="test rows asked for every k to 100 (all)")
-    parser.add_argument("--leave-out", choices=SLOW, action="append", default=[], help="a head that is slow to train")
-    parser.add_argument("--only", choices=list(SECTIONS), help="one section; the page is written when all are there")
-    args = parser.parse_args()
-    torch.set_num_threads(1)
-    try:
-        with progress_bar("adaptive softmax") as report:
-            place = Place(args.cache, args.data, options={"words": str(WORDS)})
-            for name in [args.only] if args.only else SECTIONS:
-                text = SECTIONS[name](place, args, report)
-                written(args.cache / "ptb", name).write_text(text, "utf-8")
-    except ShortlistError as error:
-        print(f"benchmarks.papers.adaptive.reproduce: {error}", file=sys.stderr)
-        return 1
-    paths = [written(args.cache / "ptb", name) for name in SECTIONS]
-    if all(path.is_file() for path in paths):
-        (DOCS / "adaptive.md").write_text(
-            "\n".join([HEADER, *(path.read_text("utf-8") for path in paths), LEFT_OUT]), "utf-8"
-        )
-    return 0
-
-
-def written(cache: Path, section: str) -> Path:
-    """Where a section stays."""
+def section_path(cache: Path, section: str) -> Path:
+    """The file of a section that is made."""
     return cache / f"adaptive-page-{section}.md"
 
 
@@ -258,11 +221,34 @@ def training_section(place: Place, args: argparse.Namespace, report: Report) -> 
     """Steps, and their picture."""
     del place, args
     steps = training(report)
-    pictures(steps, DOCS / "pictures" / "adaptive-training.png")
+    pictures(steps, PICTURES / "adaptive-training.png")
     return f"## Training steps\n\n{training_table(steps)}\n{PICTURE}"
 
 
 SECTIONS = {"heads": heads_section, "lazy": lazy_section, "training": training_section}
+
+
+def make_page(args: argparse.Namespace) -> str | None:
+    """Make the sections asked for, each kept in the cache; the page where all are there, else None."""
+    torch.set_num_threads(1)
+    with progress_bar("adaptive softmax") as report:
+        place = Place(args.cache, args.data, options={"words": str(WORDS)})
+        for name in [args.only] if args.only else SECTIONS:
+            text = SECTIONS[name](place, args, report)
+            section_path(args.cache / "ptb", name).write_text(text, "utf-8")
+    paths = [section_path(args.cache / "ptb", name) for name in SECTIONS]
+    if not all(path.is_file() for path in paths):
+        return None
+    return "\n".join([HEADER, *(path.read_text("utf-8") for path in paths), LEFT_OUT])
+
+
+def main() -> int:
+    parser = paper_parser(MODULE, __doc__, data="ptb/")
+    parser.add_argument("--rows", type=int, help="test rows asked for every k to 100 (all)")
+    parser.add_argument("--leave-out", choices=SLOW, action="append", default=[], help="a head that is slow to train")
+    parser.add_argument("--only", choices=list(SECTIONS), help="one section; the page is written when all are there")
+    args = parser.parse_args()
+    return write_page(MODULE, "adaptive.md", lambda: make_page(args))
 
 
 if __name__ == "__main__":

@@ -5,26 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from benchmarks.papers.svd.pictures import save
+from benchmarks.common.figures import new_figure, save_figure
 
 from .hierarchy import Found
-
-matplotlib.use("Agg")
 
 
 def experts_picture(panels: Mapping[str, Found], out: Path) -> None:
     """A panel each: a row an expert, a column a class, super class after super class; dark where the expert has it."""
-    figure = Figure(figsize=(4.2 * len(panels), 4.2), dpi=130, layout="constrained")
+    figure = new_figure(4.2 * len(panels), 4.2)
     for axes, (title, found) in zip(np.atleast_1d(figure.subplots(1, len(panels))), panels.items(), strict=True):
         draw(axes, found)
         axes.set_title(title)
-    save(figure, out)
+    save_figure(figure, out)
 
 
 def draw(axes: Axes, found: Found) -> None:

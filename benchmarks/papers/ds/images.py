@@ -9,14 +9,12 @@ Training leaves checkpoints below the cache and goes on from them.
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
-from shortlist.errors import ShortlistError
 from shortlist_exporter.commands.progress import Report, progress_bar
 from shortlist_exporter.core.layer import torch_dense
 from shortlist_models.ds.options import Examples, Trained, TrainOptions
@@ -25,11 +23,12 @@ from torch import Tensor
 
 from benchmarks.datasets.registry import DATASETS, DataSet, Place
 from benchmarks.datasets.rendered.glyphs import characters, drawn, installed_faces
+from benchmarks.papers.common.command import PICTURES, paper_parser, write_page
 
 from .character_pictures import accuracy_picture, images_picture
 from .runs import speedup_of
 
-DOCS = Path("docs")
+MODULE = "ds.images"
 PAPER_SPEEDUP, PAPER_LOSS = 6.91, 0.005
 DEPTHS = (1, 5, 10)
 VALID_EACH = 3  # of the fit contexts, images of every character that are kept from training
@@ -134,17 +133,23 @@ def accuracies(ids: Tensor, targets: Tensor) -> tuple[float, ...]:
     return tuple(float(same[:, :depth].any(dim=1).float().mean()) for depth in DEPTHS)
 
 
-def page(cache: Path, report: Report, experts: tuple[int, ...]) -> str:
+def make_page(cache: Path, experts: tuple[int, ...]) -> str:
     """The page; its pictures are written on the way."""
+    with progress_bar("characters") as report:
+        return make_table(cache, report, experts)
+
+
+def make_table(cache: Path, report: Report, experts: tuple[int, ...]) -> str:
+    """Dense and every DS-K of `experts`."""
     data = DATASETS["characters"](Place(cache))
     glyphs = torch.from_numpy(drawn(installed_faces(), characters()[::469]))
-    images_picture(glyphs, DOCS / "pictures" / "characters.png")
+    images_picture(glyphs, PICTURES / "characters.png")
     own = Row("dense, the network's own", accuracies(torch.from_numpy(data.test.ids), targets_of(data)), 1.0, None)
     checkpoints = cache / "characters" / "heads"
     checkpoints.mkdir(parents=True, exist_ok=True)
     rows = [own, *(head(data, count, checkpoints, report) for count in (1, *experts))]
     points = [(row.name, row.speedup, row.accuracy[0]) for row in rows[2:]]
-    accuracy_picture(points, rows[1].accuracy[0], DOCS / "pictures" / "ds-characters.png")
+    accuracy_picture(points, rows[1].accuracy[0], PICTURES / "ds-characters.png")
     notices = sorted({notice for row in rows if row.trained for notice in row.trained.notices})
     parts = [
         HEADER.format(rows=len(data.test.contexts)),
@@ -167,21 +172,10 @@ def judged(rows: list[Row]) -> str:
 
 
 def main() -> int:
-    """Write the page."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.papers.ds.images", description=__doc__.partition("\n")[0]
-    )
-    parser.add_argument("--cache", type=Path, default=Path("build/bench"), help="what is made stays here (%(default)s)")
+    parser = paper_parser(MODULE, __doc__)
     parser.add_argument("--full", action="store_true", help="DS-4, DS-16, DS-32 and DS-64 too")
     args = parser.parse_args()
-    try:
-        with progress_bar("characters") as report:
-            text = page(args.cache, report, ALL if args.full else DEFAULT)
-    except ShortlistError as error:
-        print(f"benchmarks.papers.ds.images: {error}", file=sys.stderr)
-        return 1
-    (DOCS / "ds-softmax-characters.md").write_text(text, "utf-8")
-    return 0
+    return write_page(MODULE, "ds-softmax-characters.md", lambda: make_page(args.cache, ALL if args.full else DEFAULT))
 
 
 if __name__ == "__main__":

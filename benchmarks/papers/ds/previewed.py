@@ -7,7 +7,6 @@ Writes docs/ds-softmax-svd.md. Training leaves checkpoints below the cache and g
 
 from __future__ import annotations
 
-import argparse
 import math
 import sys
 from dataclasses import dataclass
@@ -15,7 +14,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from shortlist.errors import ShortlistError
 from shortlist_exporter.commands.progress import progress_bar
 from shortlist_exporter.inputs.sources import Contexts
 from shortlist_exporter.methods.ds_svd import cost_of
@@ -23,9 +21,11 @@ from shortlist_models.ds.preview import PreviewedDS, previews_of
 from shortlist_models.ds.softmax import DSSoftmax
 from torch import Tensor
 
+from benchmarks.papers.common.command import paper_parser, write_page
+
 from .runs import FOLDER, WORDS, Head, Runs, Text, accuracy, text_of
 
-DOCS = Path("docs")
+MODULE = "ds.previewed"
 WATCHED = 10_000  # contexts of valid that W is chosen by
 VIEW = 0.1  # of the largest expert: S10
 WIDTHS = (16, 22)
@@ -91,7 +91,7 @@ def chosen(module: DSSoftmax, text: Text) -> Setting:
     return good[0] if good else settings[losses.index(min(losses))]
 
 
-def page(text: Text, head: Head) -> str:
+def make_table(text: Text, head: Head) -> str:
     """The table, and whether it holds."""
     module, contexts = head.module, torch.from_numpy(text.test.contexts)
     best, plain = chosen(module, text), accuracy(module, text.test)
@@ -134,23 +134,17 @@ def line(name: str, found: dict[int, float], times: float, setting: Setting | No
     return f"| {name} | {basis} | {width} | {shares} | {times:.2f} |\n"
 
 
+def make_page(data: Path, cache: Path) -> str:
+    """The page; DS-2 is trained, or read from `cache`."""
+    with progress_bar("D2+S10") as report:
+        text = text_of(data, cache, WORDS)
+        return make_table(text, Runs(text, cache / FOLDER, report).ds(experts=2))
+
+
 def main() -> int:
-    """Write the page."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.papers.ds.previewed", description=__doc__.partition("\n")[0]
-    )
-    parser.add_argument("--data", type=Path, required=True, metavar="DIR", help="folder with ptb/")
-    parser.add_argument("--cache", type=Path, default=Path("build/bench"), help="what is made stays here (%(default)s)")
+    parser = paper_parser(MODULE, __doc__, data="ptb/")
     args = parser.parse_args()
-    try:
-        with progress_bar("D2+S10") as report:
-            text = text_of(args.data, args.cache / "ptb", WORDS)
-            content = page(text, Runs(text, args.cache / "ptb" / FOLDER, report).ds(experts=2))
-    except ShortlistError as error:
-        print(f"benchmarks.papers.ds.previewed: {error}", file=sys.stderr)
-        return 1
-    (DOCS / "ds-softmax-svd.md").write_text(content, "utf-8")
-    return 0
+    return write_page(MODULE, "ds-softmax-svd.md", lambda: make_page(args.data, args.cache / "ptb"))
 
 
 if __name__ == "__main__":

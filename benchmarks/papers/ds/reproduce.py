@@ -7,7 +7,6 @@ Writes docs/ds-softmax.md. Trainings leave checkpoints below the cache and go on
 
 from __future__ import annotations
 
-import argparse
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,12 +14,13 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import torch
-from shortlist.errors import ShortlistError
 from shortlist_exporter.commands.progress import progress_bar
 from shortlist_exporter.graphs.gate.int8 import rounded
 from shortlist_exporter.inputs.sources import Contexts
 from shortlist_models import FullSoftmax
 from shortlist_models.ds.softmax import DSSoftmax
+
+from benchmarks.papers.common.command import PICTURES, paper_parser, write_page
 
 from .pictures import copies_picture, memory_picture
 from .runs import (
@@ -40,7 +40,7 @@ from .runs import (
 )
 from .times import wall_table
 
-DOCS = Path("docs")
+MODULE = "ds.reproduce"
 HEADER = """# Doubly Sparse Softmax against its paper
 
 Written by `make reproduce DATA=folder`; do not edit. `ptb` is the 2 x 200 LSTM of the data set (V = 10,000, d = 200),
@@ -185,9 +185,8 @@ def gathered(runs: Runs, *, as_is: bool) -> list[Head]:
     return [*fewer, *own, runs.ds(starred=True), *(runs.dense(rate) for rate in RATES)]
 
 
-def page(data: Path, root: Path, *, full: bool, as_is: bool) -> str:
-    """Everything."""
-    cache = root / "ptb"
+def make_page(data: Path, cache: Path, *, full: bool, as_is: bool) -> str:
+    """The page; its pictures are written on the way."""
     folder = cache / (FULL_FOLDER if full else FOLDER)
     with progress_bar("Doubly Sparse Softmax") as report:
         text = text_of(data, cache, WORDS)
@@ -199,8 +198,8 @@ def page(data: Path, root: Path, *, full: bool, as_is: bool) -> str:
             parts.append(f"\n## Wall time\n\n{WANTED}{wall_table(text, list(best.values()), cache)}")
         experts = [head for head in best.values() if head.experts == EXPERTS]
         for head in experts[:1]:
-            memory_picture(head.history, DOCS / "pictures" / "ds-ptb-memory.png")
-            copies_picture(head.module, np.array(text.counts), DOCS / "pictures" / "ds-ptb-copies.png")
+            memory_picture(head.history, PICTURES / "ds-ptb-memory.png")
+            copies_picture(head.module, np.array(text.counts), PICTURES / "ds-ptb-copies.png")
             parts.append(f"\n## Table D.1: every cloning\n\n{table_d1(head)}\n![Memory](pictures/ds-ptb-memory.png)\n")
             parts.append("\n## Figure C.1: frequent words have more copies\n\n![Copies](pictures/ds-ptb-copies.png)\n")
             parts.append(f"\n## The smallest experts' words\n\n{words_of(text, head)}")
@@ -208,22 +207,13 @@ def page(data: Path, root: Path, *, full: bool, as_is: bool) -> str:
 
 
 def main() -> int:
-    """Write the page."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.papers.ds.reproduce", description=__doc__.partition("\n")[0]
-    )
-    parser.add_argument("--data", type=Path, required=True, metavar="DIR", help="folder with ptb/")
-    parser.add_argument("--cache", type=Path, default=Path("build/bench"), help="heads stay here (%(default)s)")
+    parser = paper_parser(MODULE, __doc__, data="ptb/")
     parser.add_argument("--full", action="store_true", help="ten times as long: hours")
     parser.add_argument("--as-is", action="store_true", help="write the page of the heads that are there")
     args = parser.parse_args()
-    try:
-        text = page(args.data, args.cache, full=args.full, as_is=args.as_is)
-    except ShortlistError as error:
-        print(f"benchmarks.papers.ds.reproduce: {error}", file=sys.stderr)
-        return 1
-    (DOCS / "ds-softmax.md").write_text(text, "utf-8")
-    return 0
+    return write_page(
+        MODULE, "ds-softmax.md", lambda: make_page(args.data, args.cache, full=args.full, as_is=args.as_is)
+    )
 
 
 if __name__ == "__main__":

@@ -9,20 +9,21 @@ Fails where a super class does not end in one expert.
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import sys
 from dataclasses import replace
 from pathlib import Path
 
 import torch
-from shortlist.errors import QualityError, ShortlistError
+from shortlist.errors import QualityError
 from shortlist_exporter.commands.progress import Report, progress_bar
+
+from benchmarks.papers.common.command import PICTURES, paper_parser, write_page
 
 from .hierarchy import LARGE, SMALL, Found, Setting, trained
 from .hierarchy_pictures import experts_picture
 
-DOCS = Path("docs")
+MODULE = "ds.synthetic"
 SEEDS = (0, 1, 2)
 ABLATIONS = {
     "everything": SMALL,
@@ -82,17 +83,24 @@ def asserted(name: str, found: Found) -> Found:
     return found
 
 
-def page(cache: Path, report: Report, *, full: bool) -> str:
+def make_page(cache: Path, *, full: bool) -> str:
     """The page; its pictures are written on the way."""
+    torch.set_num_threads(1)  # the same sums everywhere
+    with progress_bar("hierarchy") as report:
+        return make_sections(cache, report, full=full)
+
+
+def make_sections(cache: Path, report: Report, *, full: bool) -> str:
+    """Figure 3 and Figure A.1."""
     small = [asserted(f"10 x 10, seed {seed}", run(replace(SMALL, seed=seed), cache, report)) for seed in SEEDS]
     lines = [line(f"10 x 10, seed {seed}", found) for seed, found in zip(SEEDS, small, strict=True)]
     panels = {"10 x 10": small[0]}
     if full:
         panels["100 x 100"] = asserted("100 x 100", run(LARGE, cache, report))
         lines.append(line("100 x 100", panels["100 x 100"]))
-    experts_picture(panels, DOCS / "pictures" / "ds-synthetic.png")
+    experts_picture(panels, PICTURES / "ds-synthetic.png")
     ablations = {name: run(setting, cache, report) for name, setting in ABLATIONS.items()}
-    experts_picture(ablations, DOCS / "pictures" / "ds-synthetic-ablations.png")
+    experts_picture(ablations, PICTURES / "ds-synthetic-ablations.png")
     parts = [
         HEADER,
         f"\n## Figure 3: each super class lives in one expert\n\n{TABLE}{''.join(lines)}",
@@ -108,22 +116,10 @@ def page(cache: Path, report: Report, *, full: bool) -> str:
 
 
 def main() -> int:
-    """Write the page."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.papers.ds.synthetic", description=__doc__.partition("\n")[0]
-    )
-    parser.add_argument("--cache", type=Path, default=Path("build/bench"), help="checkpoints stay here (%(default)s)")
+    parser = paper_parser(MODULE, __doc__)
     parser.add_argument("--full", action="store_true", help="100 x 100 too")
     args = parser.parse_args()
-    torch.set_num_threads(1)  # the same sums everywhere
-    try:
-        with progress_bar("hierarchy") as report:
-            text = page(args.cache / "hierarchy", report, full=args.full)
-    except ShortlistError as error:
-        print(f"benchmarks.papers.ds.synthetic: {error}", file=sys.stderr)
-        return 1
-    (DOCS / "ds-softmax-synthetic.md").write_text(text, "utf-8")
-    return 0
+    return write_page(MODULE, "ds-softmax-synthetic.md", lambda: make_page(args.cache / "hierarchy", full=args.full))
 
 
 if __name__ == "__main__":

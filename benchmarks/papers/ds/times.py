@@ -6,7 +6,6 @@ import hashlib
 from collections.abc import Mapping
 from pathlib import Path
 
-import numpy as np
 from shortlist.bundle.reader import Bundle
 from shortlist.head import Head as Served
 from shortlist_exporter.export.request import Request
@@ -15,7 +14,14 @@ from shortlist_exporter.inputs.sources import Contexts as Sample
 
 from benchmarks.common.dense import spellings
 from benchmarks.common.timing import Call, Contexts, fastest
-from benchmarks.papers.l2s.times import Wall, alone_call, asked, beside, head_call
+from benchmarks.papers.common.wall_times import (
+    WallTime,
+    draw_rows,
+    head_call,
+    plan_call,
+    time_beside_dense,
+    topk_call,
+)
 
 from .runs import Head, Text
 
@@ -25,8 +31,8 @@ ROWS = 6400
 
 def wall_table(text: Text, heads: list[Head], cache: Path) -> str:
     """One line a head and batch size."""
-    rows = text.test.contexts[np.random.default_rng(0).permutation(len(text.test.contexts))[:ROWS]]
-    dense = {name: asked(call) for name, call in spellings(text.dense, cache / "dense", 1).items()}
+    rows = draw_rows(text.test.contexts, ROWS)
+    dense = {name: topk_call(call) for name, call in spellings(text.dense, cache / "dense", 1).items()}
     served = {one.label: served_head(text, one, cache, {}) for one in heads}
     most = [one for one in heads if one.experts == max(head.experts for head in heads)]
     served |= {f"{one.label} in int8": served_head(text, one, cache, {"int8": "true"}) for one in most}
@@ -41,12 +47,12 @@ def lines_of(batch: int, dense: Mapping[str, Call], served: Mapping[str, Served]
     """Head.topk, and for single rows the plan alone, each in turn with the fastest dense."""
     timed: dict[str, Call] = {f"{kind}, Head.topk": head_call(head) for kind, head in served.items()}
     if batch == 1:
-        timed |= {f"{kind}, alone, without checks": alone_call(head) for kind, head in served.items()}
-    found = beside(dense[fastest(dense, rows, batch)], timed, rows, batch)
+        timed |= {f"{kind}, alone, without checks": plan_call(head) for kind, head in served.items()}
+    found = time_beside_dense(dense[fastest(dense, rows, batch)], timed, rows, batch)
     return [f"| {batch} | {cells(wall, found[0].median)} |\n" for wall in found]
 
 
-def cells(wall: Wall, dense_median: float) -> str:
+def cells(wall: WallTime, dense_median: float) -> str:
     """As table cells."""
     times_of = f"{wall.mean:.1f} | {wall.median:.1f} | {wall.p99:.1f}"
     return f"{wall.name} | {times_of} | {wall.speedup:.2f} | {dense_median / wall.median:.2f}"

@@ -7,14 +7,12 @@ Writes docs/l2s.md. Training leaves checkpoints below the cache and goes on from
 
 from __future__ import annotations
 
-import argparse
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
 from shortlist.bundle.reader import Bundle
-from shortlist.errors import ShortlistError
 from shortlist.head import Head
 from shortlist_exporter.commands.progress import Report, progress_bar
 from shortlist_exporter.core.layer import torch_dense
@@ -30,8 +28,10 @@ from torch import Tensor
 
 from benchmarks.common.dense import spellings
 from benchmarks.datasets.registry import DATASETS, DataSet, Place
+from benchmarks.papers.common.command import paper_parser, write_page
+from benchmarks.papers.common.wall_times import WallTime
 
-from .times import SINGLE, Wall, numpy_times, onnx_times
+from .times import SINGLE, numpy_times, onnx_times
 
 DEPTH = 5
 THIRD, WHOLE = 310_000, 929_589  # words of train
@@ -40,7 +40,7 @@ TABLE_3 = (50, 100, 200, 250)
 BUDGET = 255  # Table 1's screen is trained with it
 SERVED, SECOND_PROBE = 278, 0.03  # the wall times' sets
 RANKS = (20, 50)
-DOCS = Path("docs")
+MODULE = "l2s.reproduce"
 
 FIGURES = """## Figures 2 to 7: precision against speed, with every other method
 
@@ -208,7 +208,7 @@ def walls(data: DataSet, cache: Path, screened: Screened) -> str:
     dense = spellings(data.dense, cache / "dense", 1)
     heads = {SINGLE: single, f"a second probe for {SECOND_PROBE:.0%}": head}
     said = [served(name, own, data) for name, own in heads.items()]
-    times: list[Wall] = onnx_times(dense, heads, rows)
+    times: list[WallTime] = onnx_times(dense, heads, rows)
     times += numpy_times(data.dense, screened.vectors, screened.sets, rows)
     lines = ["| | us, mean | median | p99 | times as fast as dense |\n|---|---|---|---|---|\n"]
     lines += [f"| {w.name} | {w.mean:.1f} | {w.median:.1f} | {w.p99:.1f} | {w.speedup:.2f} |\n" for w in times]
@@ -224,24 +224,7 @@ def served(name: str, head: Head, data: DataSet) -> str:
     return f"As served, {name}: P@1 {p1:.4f}, P@5 {p5:.4f}, {scored:.0f} candidates, {fewer:.1f} times fewer.\n\n"
 
 
-def main() -> int:
-    """Write the page."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.papers.l2s.reproduce", description=__doc__.partition("\n")[0]
-    )
-    parser.add_argument("--data", type=Path, required=True, metavar="DIR", help="folder with ptb/")
-    parser.add_argument("--cache", type=Path, default=Path("build/bench"), help="contexts stay here (%(default)s)")
-    args = parser.parse_args()
-    try:
-        text = page(args.data, args.cache)
-    except ShortlistError as error:
-        print(f"benchmarks.papers.l2s.reproduce: {error}", file=sys.stderr)
-        return 1
-    (DOCS / "l2s.md").write_text(text, "utf-8")
-    return 0
-
-
-def page(folder: Path, root: Path) -> str:
+def make_page(folder: Path, root: Path) -> str:
     """Everything, in the order of what it needs."""
     cache = root / "ptb"
     with progress_bar("Learning to Screen") as report:
@@ -260,6 +243,11 @@ def page(folder: Path, root: Path) -> str:
         f"\n## Tables 3 and 4: clusters at equal cost, and training against the k-means start\n\n{third}\n"
         f"\n{FIGURES}\n## Table 5: perplexity\n\n{fifth}"
     )
+
+
+def main() -> int:
+    args = paper_parser(MODULE, __doc__, data="ptb/").parse_args()
+    return write_page(MODULE, "l2s.md", lambda: make_page(args.data, args.cache))
 
 
 if __name__ == "__main__":

@@ -12,10 +12,8 @@ import argparse
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
-from shortlist.errors import ShortlistError
 from shortlist_exporter.commands.progress import progress_bar
 from shortlist_exporter.core.layer import torch_dense
 from shortlist_models import FullSoftmax
@@ -23,6 +21,7 @@ from shortlist_models.svd import Basis, SVDSoftmax, context_basis, weight_basis
 from torch import Tensor
 
 from benchmarks.datasets.registry import DATASETS, DataSet, Place
+from benchmarks.papers.common.command import DOCS, paper_parser, write_page
 
 from .pictures import heat_map, singular_values
 from .times import Stages, table_4
@@ -32,7 +31,7 @@ CHUNK = 125
 WIDTHS = (16, 8, 4, 2)  # d / W; the paper's rule is 8
 VIEWS = (0.0, 0.01, 0.025, 0.05, 0.1)  # N / V; the paper's are .05 and .1
 TOPS = (10, 50, 100, 500, 1000)
-DOCS = Path("docs")
+MODULE = "svd.reproduce"
 
 HEADER = """# SVD-softmax against its paper
 
@@ -202,26 +201,21 @@ copy them, take longer ([log.md](log.md)).
 """
 
 
+def make_page(args: argparse.Namespace) -> str:
+    """The page; its pictures are written on the way."""
+    parts = [HEADER]
+    for name in ("ptb", "smollm2"):
+        parts.append(section(name, DATASETS[name](Place(args.cache, args.data))))
+    if not args.no_table_4:
+        parts.append(section_4(table_4(args.cache / "table-4")))
+    return "".join(parts)
+
+
 def main() -> int:
-    """Write the page."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.papers.svd.reproduce", description=__doc__.partition("\n")[0]
-    )
-    parser.add_argument("--data", type=Path, required=True, metavar="DIR", help="folder with wikitext-2/ and ptb/")
-    parser.add_argument("--cache", type=Path, default=Path("build/bench"), help="contexts stay here (%(default)s)")
+    parser = paper_parser(MODULE, __doc__, data="wikitext-2/ and ptb/")
     parser.add_argument("--no-table-4", action="store_true", help="leave out the shape that needs 12 GiB")
     args = parser.parse_args()
-    try:
-        parts = [HEADER]
-        for name in ("ptb", "smollm2"):
-            parts.append(section(name, DATASETS[name](Place(args.cache, args.data))))
-        if not args.no_table_4:
-            parts.append(section_4(table_4(args.cache / "table-4")))
-    except ShortlistError as error:
-        print(f"benchmarks.papers.svd.reproduce: {error}", file=sys.stderr)
-        return 1
-    (DOCS / "svd-softmax.md").write_text("".join(parts), "utf-8")
-    return 0
+    return write_page(MODULE, "svd-softmax.md", lambda: make_page(args))
 
 
 if __name__ == "__main__":
