@@ -19,21 +19,17 @@ class OnnxDense(Contender):
 
     @classmethod
     def grid(cls, dense: Dense) -> list[Options]:
-        """See Contender.grid."""
         del dense
         return [{"spelling": name} for name in spelling_names()]
 
     def fit(self, dense: Dense, contexts: FloatArray) -> None:
-        """See Contender.fit."""
         del contexts
         self.folder = TemporaryDirectory()
         self.call = spelling(dense, Path(self.folder.name), self.build["spelling"], self.threads)
         self.bytes = dense.weight.nbytes
 
     def topk(self, contexts: FloatArray, k: int) -> IdArray:
-        """See Contender.topk."""
         return self.call(contexts, k)
 
     def size(self) -> int:
-        """See Contender.size."""
         return self.bytes
