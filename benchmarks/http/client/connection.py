@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import cast
 
-STALE = 30.0  # seconds; a connection idle for longer is not used again: the server may be about to close it
+MAX_IDLE_SECONDS = 30.0  # a connection idle for longer is not used again: the server may be about to close it
 HEAD_END = b"\r\n\r\n"
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where the server is."""
+    """Host and port of a server."""
 
     host: str
     port: int
@@ -23,19 +23,19 @@ class Address:
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
-    """One response; names of headers in lower case."""
+class RawResponse:
+    """Status, headers (names in lower case) and body of a response."""
 
     status: int
     headers: Mapping[str, str]
     body: bytes
 
 
-class Lost(Exception):
-    """The connection ended before the answer did; says how."""
+class ConnectionLost(Exception):
+    """The connection ended before the response did; the message says how."""
 
 
-def parsed(received: bytes | bytearray) -> Reply | None:
+def parse_response(received: bytes | bytearray) -> RawResponse | None:
     """The response at the start of `received`, None while it is not whole. Raises Lost where it is no HTTP."""
     head, end, rest = bytes(received).partition(HEAD_END)
     if not end:
@@ -47,106 +47,104 @@ def parsed(received: bytes | bytearray) -> Reply | None:
         length = int(headers.get("content-length", 0))
         status = int(first.split(" ")[1])
     except (ValueError, IndexError):
-        raise Lost("something that is no HTTP response") from None
-    return Reply(status, headers, rest[:length]) if len(rest) >= length else None
+        raise ConnectionLost("something that is no HTTP response") from None
+    return RawResponse(status, headers, rest[:length]) if len(rest) >= length else None
 
 
-class Wire(asyncio.Protocol):
-    """One connection."""
+class Connection(asyncio.Protocol):
+    """One keep-alive connection, with at most one request on its way."""
 
     def __init__(self) -> None:
-        """Not connected yet."""
         self.received = bytearray()
-        self.waiting: asyncio.Future[Reply] | None = None
+        self.waiting: asyncio.Future[RawResponse] | None = None
         self.open = True
         self.idle_since = 0.0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Ready for requests."""
         self.transport = cast(asyncio.Transport, transport)  # uvloop's is no subclass, but the same
 
     def data_received(self, data: bytes) -> None:
-        """Part of an answer."""
+        """Append to the response that is received; when it is whole, hand it to the waiting request."""
         self.received += data
         try:
-            reply = parsed(self.received)
-        except Lost as error:
+            response = parse_response(self.received)
+        except ConnectionLost as error:
             self.fail(error)
             return
-        if reply is not None:
+        if response is not None:
             self.received.clear()
-            if reply.headers.get("connection") == "close":
+            if response.headers.get("connection") == "close":
                 self.close()
             if self.waiting is not None and not self.waiting.done():
-                self.waiting.set_result(reply)
+                self.waiting.set_result(response)
 
     def connection_lost(self, error: Exception | None) -> None:
-        """The server or we closed it."""
+        """The server or this side closed it."""
         self.open = False
-        self.fail(Lost("connection closed without an answer" if error is None else "connection reset"))
+        self.fail(ConnectionLost("connection closed without an answer" if error is None else "connection reset"))
 
-    def fail(self, error: Lost) -> None:
-        """Tell whoever waits."""
+    def fail(self, error: ConnectionLost) -> None:
+        """Raise `error` in the waiting request."""
         if self.waiting is not None and not self.waiting.done():
             self.waiting.set_exception(error)
 
     def close(self) -> None:
-        """No more requests on this one."""
+        """Close the connection; no request may follow."""
         self.open = False
         self.transport.close()
 
-    async def ask(self, request: bytes, patience: float) -> Reply:
-        """Send, and wait `patience` seconds for the answer; raises Lost."""
+    async def send(self, request: bytes, timeout: float) -> RawResponse:
+        """Send, and wait `timeout` seconds for the response; raises Lost."""
         self.waiting = asyncio.get_running_loop().create_future()
         self.transport.write(request)
         try:
-            return await asyncio.wait_for(self.waiting, patience)
+            return await asyncio.wait_for(self.waiting, timeout)
         except TimeoutError:
             self.close()
-            raise Lost(f"no answer within {patience:g} s") from None
+            raise ConnectionLost(f"no answer within {timeout:g} s") from None
 
 
 @dataclass
-class Pool:
+class ConnectionPool:
     """Up to `most` connections to one server; a request that finds none free waits for one."""
 
     address: Address
     most: int
-    idle: list[Wire] = field(default_factory=list)
+    idle: list[Connection] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.places = asyncio.Semaphore(self.most)
 
-    async def ask(self, request: bytes, patience: float) -> Reply:
+    async def send(self, request: bytes, timeout: float) -> RawResponse:
         """One request on a free connection, or on a new one; raises Lost."""
         async with self.places:
-            wire = self.free() or await connected(self.address)
-            reply = await wire.ask(request, patience)
-            if wire.open:
-                wire.idle_since = asyncio.get_running_loop().time()
-                self.idle.append(wire)
-            return reply
+            connection = self.take_idle() or await open_connection(self.address)
+            response = await connection.send(request, timeout)
+            if connection.open:
+                connection.idle_since = asyncio.get_running_loop().time()
+                self.idle.append(connection)
+            return response
 
-    def free(self) -> Wire | None:
+    def take_idle(self) -> Connection | None:
         """The connection used last, so that those not needed grow old; they are closed."""
         now = asyncio.get_running_loop().time()
         while self.idle:
-            wire = self.idle.pop()
-            if wire.open and now - wire.idle_since < STALE:
-                return wire
-            wire.close()
+            connection = self.idle.pop()
+            if connection.open and now - connection.idle_since < MAX_IDLE_SECONDS:
+                return connection
+            connection.close()
         return None
 
     def close(self) -> None:
-        """Close what is idle."""
+        """Close the idle connections."""
         while self.idle:
             self.idle.pop().close()
 
 
-async def connected(address: Address) -> Wire:
+async def open_connection(address: Address) -> Connection:
     """A new connection; raises Lost."""
     try:
-        _, wire = await asyncio.get_running_loop().create_connection(Wire, address.host, address.port)
+        _, connection = await asyncio.get_running_loop().create_connection(Connection, address.host, address.port)
     except OSError as error:
-        raise Lost(f"no connection ({error.strerror or error})") from None
-    return wire
+        raise ConnectionLost(f"no connection ({error.strerror or error})") from None
+    return connection
