@@ -23,7 +23,7 @@ from benchmarks.common.runs import Store
 from benchmarks.contenders.registry import CONTENDERS
 from benchmarks.datasets.registry import DATASETS, Place
 from benchmarks.reports.grid import GRID_OPTIONS, run_grid
-from benchmarks.reports.headline import headline
+from benchmarks.reports.headline import print_headline
 from benchmarks.reports.page import PAGE_FILE
 from benchmarks.reports.tables import format_table, pareto_front
 from benchmarks.sweep.harness import Harness
@@ -61,7 +61,7 @@ def run(args: argparse.Namespace) -> None:
     elif args.dataset:
         run_dataset(place, args)
     else:
-        headline(DATASETS["smollm2"](place), args.cache, args.threads, args.rows, peers=not args.no_peers)
+        print_headline(DATASETS["smollm2"](place), args.cache, args.threads, args.rows, peers=not args.no_peers)
 
 
 def run_full(place: Place, args: argparse.Namespace) -> None:

@@ -12,8 +12,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
-VERSION = 1  # raise when what is measured, or how, changes
-SLOW = 0.2  # share of calls as slow as dense that is worth a word
+RUN_FORMAT = 1  # raise when what is measured, or how, changes
+REMARKABLE_SLOW_SHARE = 0.2  # share of calls as slow as dense that is worth a word
 AS_SLOW = "of calls as slow as dense"
 
 
@@ -31,7 +31,7 @@ class Spent(BaseModel):
 
 def describe_slowness(spent: Spent) -> list[str]:
     """A remark where a good part of the calls took as long as dense's."""
-    return [f"{spent.slow_share:.0%} {AS_SLOW}"] if spent.slow_share >= SLOW else []
+    return [f"{spent.slow_share:.0%} {AS_SLOW}"] if spent.slow_share >= REMARKABLE_SLOW_SHARE else []
 
 
 class Share(BaseModel):
@@ -45,7 +45,7 @@ class Share(BaseModel):
 class Run(BaseModel):
     """What one contender, at one setting, did on one data set."""
 
-    version: int = VERSION
+    version: int = RUN_FORMAT
     dataset: str
     fingerprint: str
     classes: int = 0  # V of the layer; 0 in runs that were stored without it
@@ -88,7 +88,7 @@ class Run(BaseModel):
 
 def key_of(*parts: Any) -> str:
     """A file name for what `parts` (JSON values) ask for."""
-    return hashlib.sha256(json.dumps([VERSION, *parts], sort_keys=True).encode()).hexdigest()[:20]
+    return hashlib.sha256(json.dumps([RUN_FORMAT, *parts], sort_keys=True).encode()).hexdigest()[:20]
 
 
 class Store:
@@ -123,7 +123,7 @@ class Store:
 def read_runs(path: Path) -> list[Run]:
     """The runs in a file of one JSON value a line; none where there is no file."""
     lines = path.read_text("utf-8").splitlines() if path.is_file() else []
-    return [run for line in lines if (run := Run.model_validate_json(line)).version == VERSION]
+    return [run for line in lines if (run := Run.model_validate_json(line)).version == RUN_FORMAT]
 
 
 def write_runs(path: Path, runs: Sequence[Run]) -> None:

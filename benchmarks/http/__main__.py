@@ -15,7 +15,9 @@ import inspect
 import sys
 from pathlib import Path
 
-from shortlist.errors import BadInput, ShortlistError
+from shortlist.errors import BadInput
+
+from benchmarks.common.command import run_command
 
 HTTP_CACHE_FOLDER = Path("build/bench/http")
 
@@ -135,11 +137,8 @@ def run_http_command(args: argparse.Namespace) -> int:
 
 def main() -> int:
     """Measure and print; 1 with one sentence where it cannot."""
-    try:
-        return run_http_command(make_http_parser().parse_args())
-    except ShortlistError as error:
-        print(f"benchmarks.http: {error}", file=sys.stderr)
-        return 1
+    args = make_http_parser().parse_args()
+    return run_command("benchmarks.http", lambda: run_http_command(args))
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ from .tables import (
 PAGE_FILE, RUNS_FILE, PICTURES_FOLDER = "benchmarks.md", "runs.jsonl", "pictures"
 SCREEN = "shortlist l2s"  # has options beyond its paper; each is shown, on a front or not
 PICTURED_DEPTHS = (1, 5)  # k of P@k
-HEADER = """# Benchmarks: every table
+PAGE_INTRODUCTION = """# Benchmarks: every table
 
 Written by `make bench-page` from the runs below `build/bench/runs`. Rows are distinct, held out by document and in
 random order; precision is read off the timed calls, with 95 % intervals over rows; settings dearer than one at under
@@ -84,7 +84,7 @@ def write_page(runs: Sequence[Run], folder: Path) -> None:
     names = [kind if kind not in kinds[:place] else f"{kind}-{place + 1}" for place, kind in enumerate(kinds)]
     sections = [write_section(one, name, folder) for one, name in zip(sets, names, strict=True)]
     levels = f"\n## Times dense at a given P@1\n\n{format_levels(name_sets(sets))}" if sets else "\nNo run yet.\n"
-    (folder / PAGE_FILE).write_text("".join([HEADER, levels, *sections]), "utf-8")
+    (folder / PAGE_FILE).write_text("".join([PAGE_INTRODUCTION, levels, *sections]), "utf-8")
     write_runs(folder / RUNS_FILE, [run for run in runs if not run.error])
 
 

@@ -22,7 +22,7 @@ import numpy.typing as npt
 from shortlist.evaluation import statistics
 from threadpoolctl import ThreadpoolController, threadpool_limits
 
-from benchmarks.common.dense import spellings
+from benchmarks.common.dense import open_spellings
 from benchmarks.common.runs import (
     Run,
     Share,
@@ -68,7 +68,7 @@ class Harness:
         """The fastest spelling of the dense layer at this batch size."""
         if batch not in self.dense:
             folder = self.store.folder / "dense" / self.data.fingerprint
-            found = spellings(self.data.dense, folder, self.threads)
+            found = open_spellings(self.data.dense, folder, self.threads)
             calls = {name: top(topk) for name, topk in found.items()}
             self.dense[batch] = calls[fastest(calls, self.data.test.contexts, batch)]
         return self.dense[batch]

@@ -36,7 +36,7 @@ class ConnectionLost(Exception):
 
 
 def parse_response(received: bytes | bytearray) -> RawResponse | None:
-    """The response at the start of `received`, None while it is not whole. Raises Lost where it is no HTTP."""
+    """The response at the start of `received`, or None while it is not whole; raises ConnectionLost for no HTTP."""
     head, end, rest = bytes(received).partition(HEAD_END)
     if not end:
         return None
@@ -94,7 +94,7 @@ class Connection(asyncio.Protocol):
         self.transport.close()
 
     async def send(self, request: bytes, timeout: float) -> RawResponse:
-        """Send, and wait `timeout` seconds for the response; raises Lost."""
+        """Send, and wait `timeout` seconds for the response; raises ConnectionLost."""
         self.waiting = asyncio.get_running_loop().create_future()
         self.transport.write(request)
         try:
@@ -116,7 +116,7 @@ class ConnectionPool:
         self.places = asyncio.Semaphore(self.most)
 
     async def send(self, request: bytes, timeout: float) -> RawResponse:
-        """One request on a free connection, or on a new one; raises Lost."""
+        """One request on a free connection, or on a new one; raises ConnectionLost."""
         async with self.places:
             connection = self.take_idle() or await open_connection(self.address)
             response = await connection.send(request, timeout)
@@ -142,7 +142,7 @@ class ConnectionPool:
 
 
 async def open_connection(address: Address) -> Connection:
-    """A new connection; raises Lost."""
+    """A new connection; raises ConnectionLost."""
     try:
         _, connection = await asyncio.get_running_loop().create_connection(Connection, address.host, address.port)
     except OSError as error:

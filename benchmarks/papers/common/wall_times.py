@@ -13,8 +13,8 @@ from shortlist.head import Head
 from benchmarks.common.dense import TopK
 from benchmarks.common.timing import Call, Contexts, Timed, times
 
-K = 5
-DENSE = "dense, onnxruntime"
+TIMED_K = 5
+FASTEST_DENSE = "dense, onnxruntime"
 
 
 @dataclass(frozen=True)
@@ -40,24 +40,24 @@ def time_beside_dense(dense: Call, calls: Mapping[str, Call], rows: Contexts, ba
     """
     results: list[WallTime] = []
     for name, call in calls.items():
-        pair = wall_times(times({DENSE: dense, name: call}, rows, batch), DENSE)
+        pair = wall_times(times({FASTEST_DENSE: dense, name: call}, rows, batch), FASTEST_DENSE)
         results += pair[bool(results) :]
     return results
 
 
 def topk_call(topk: TopK) -> Call:
     """A spelling of dense as a timed call: the best `K`."""
-    return lambda rows: topk(rows, K)
+    return lambda rows: topk(rows, TIMED_K)
 
 
 def head_call(head: Head) -> Call:
     """`Head.topk` as a timed call, log-probabilities and checks included."""
-    return lambda rows: head.topk(rows, K).ids
+    return lambda rows: head.topk(rows, TIMED_K).ids
 
 
 def plan_call(head: Head) -> Call:
     """The plan's own answer as a timed call, without the head's checks."""
-    return lambda rows: head.plan.topk(rows, K, UNRESTRICTED).ids
+    return lambda rows: head.plan.topk(rows, TIMED_K, UNRESTRICTED).ids
 
 
 def draw_rows(contexts: FloatArray, count: int) -> Contexts:

@@ -12,7 +12,7 @@ from shortlist_models.ds.softmax import DSSoftmax
 from benchmarks.common.figures import new_figure, save_figure
 
 
-def memory_picture(history: list[dict[str, Any]], out: Path) -> None:
+def draw_memory(history: list[dict[str, Any]], out: Path) -> None:
     """Memory of weights, gradients and moments over the training, in dense softmaxes (Figure D.1)."""
     figure = new_figure(7, 4)
     axes = figure.subplots()
@@ -31,7 +31,7 @@ def memory_picture(history: list[dict[str, Any]], out: Path) -> None:
     save_figure(figure, out)
 
 
-def copies_picture(module: DSSoftmax, counts: npt.NDArray[np.int64], out: Path) -> None:
+def draw_copies(module: DSSoftmax, counts: npt.NDArray[np.int64], out: Path) -> None:
     """Copies of a word against how often it occurs in train (Figure C.1)."""
     copies = np.bincount(module.ids.numpy(), minlength=module.classes)
     figure = new_figure(7, 4)

@@ -13,7 +13,7 @@ from threadpoolctl import threadpool_limits
 from benchmarks.common.dense import TopK
 from benchmarks.common.timing import Call, Contexts, Ids, fastest, times
 from benchmarks.papers.common.wall_times import (
-    K,
+    TIMED_K,
     WallTime,
     head_call,
     plan_call,
@@ -22,10 +22,10 @@ from benchmarks.papers.common.wall_times import (
     wall_times,
 )
 
-SINGLE = "one probe"
+ONE_PROBE = "one probe"
 
 
-def onnx_times(dense: Mapping[str, TopK], heads: Mapping[str, Head], rows: Contexts) -> list[WallTime]:
+def time_with_onnx(dense: Mapping[str, TopK], heads: Mapping[str, Head], rows: Contexts) -> list[WallTime]:
     """`Head.topk`, log-probabilities and all, beside the fastest spelling of dense."""
     calls: dict[str, Call] = {name: topk_call(call) for name, call in dense.items()}
     timed: dict[str, Call] = {f"shortlist l2s, {kind}": head_call(head) for kind, head in heads.items()}
@@ -33,7 +33,7 @@ def onnx_times(dense: Mapping[str, TopK], heads: Mapping[str, Head], rows: Conte
     return time_beside_dense(calls[fastest(calls, rows, 1)], timed, rows, 1)
 
 
-def numpy_times(dense: Dense, vectors: torch.Tensor, sets: list[torch.Tensor], rows: Contexts) -> list[WallTime]:
+def time_with_numpy(dense: Dense, vectors: torch.Tensor, sets: list[torch.Tensor], rows: Contexts) -> list[WallTime]:
     """As the paper: numpy, one thread, ids alone. The dense layer sorts all its scores' best by argpartition."""
     assert dense.bias is not None
     weight, bias, screen = dense.weight, dense.bias, vectors.numpy()
@@ -41,19 +41,19 @@ def numpy_times(dense: Dense, vectors: torch.Tensor, sets: list[torch.Tensor], r
     parts = [(np.ascontiguousarray(weight[ids]), bias[ids]) for ids in members]
 
     def full(contexts: Contexts) -> Ids:
-        return best(weight @ contexts[0] + bias)[None]
+        return select_best(weight @ contexts[0] + bias)[None]
 
     def screened(contexts: Contexts) -> Ids:
         cluster = int((screen @ contexts[0]).argmax())
-        own_weight, own_bias = parts[cluster]
-        return members[cluster][best(own_weight @ contexts[0] + own_bias)][None]
+        cluster_weight, cluster_bias = parts[cluster]
+        return members[cluster][select_best(cluster_weight @ contexts[0] + cluster_bias)][None]
 
     with threadpool_limits(1):
         timed = times({"dense, numpy": full, "l2s, numpy": screened}, rows, 1)
     return wall_times(timed, "dense, numpy")
 
 
-def best(scores: Contexts) -> Ids:
+def select_best(scores: Contexts) -> Ids:
     """Positions of the K best, best first."""
-    near = np.argpartition(scores, -K)[-K:]
+    near = np.argpartition(scores, -TIMED_K)[-TIMED_K:]
     return near[np.argsort(-scores[near])]

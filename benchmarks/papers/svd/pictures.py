@@ -11,7 +11,7 @@ import numpy.typing as npt
 from benchmarks.common.figures import new_figure, save_figure
 
 
-def singular_values(spectra: Mapping[str, npt.NDArray[np.float32]], title: str, out: Path) -> None:
+def draw_spectra(spectra: Mapping[str, npt.NDArray[np.float32]], title: str, out: Path) -> None:
     """Singular values in falling order, each basis over its own largest (Figure 2)."""
     figure = new_figure(7, 4)
     axes = figure.subplots()
@@ -26,7 +26,7 @@ def singular_values(spectra: Mapping[str, npt.NDArray[np.float32]], title: str, 
     save_figure(figure, out)
 
 
-def heat_map(ratios: Mapping[tuple[int, int], float], title: str, out: Path) -> None:
+def draw_heat_map(ratios: Mapping[tuple[int, int], float], title: str, out: Path) -> None:
     """Z~/Z over preview widths and full-view sizes (Figure 3)."""
     widths = sorted({width for width, _ in ratios})
     views = sorted({view for _, view in ratios})
