@@ -12,7 +12,7 @@ ARGS ?=
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test test-fast test-long clients lint format demo serve bench bench-exact bench-gpu bench-http bench-peers soak fuzz reproduce clean
+.PHONY: help setup test test-fast test-long clients lint format demo serve bench bench-page bench-exact bench-gpu bench-http bench-peers soak fuzz reproduce clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -46,6 +46,9 @@ serve: $(VENV)/run.stamp  ## serve the bundles of REPO=folder, by default what `
 
 bench: $(VENV)/model.stamp $(VENV)/peers.stamp  ## precision and speed beside dense and peers; DATA=folder, FULL=1 for the whole grid
 	@$(BIN)/python -m benchmarks $(if $(DATA),--data "$(DATA)") $(if $(FULL),--full) $(ARGS)
+
+bench-page: $(VENV)/run.stamp  ## all tables and pictures of the runs, into build/bench/page; RUNS=file of more, DOCS=docs to publish
+	@$(BIN)/python -m benchmarks.reports $(if $(RUNS),--runs "$(RUNS)") $(if $(DOCS),--docs "$(DOCS)") $(ARGS)
 
 bench-exact: $(VENV)/model.stamp  ## 100,000 proved answers against float64; DATA=folder with wikitext-2
 	@$(BIN)/python -m benchmarks.studies.exact $(if $(DATA),--data "$(DATA)") $(ARGS)

@@ -24,37 +24,37 @@ SELECTIONS = ("TopK", "threshold")
 PACKINGS = ("packed", "as mapped")
 
 
-def spelling_names() -> list[str]:
+def list_spellings() -> list[str]:
     """Every spelling."""
     return [f"{a} + {b}, weights {c}" for a, b, c in itertools.product(PRODUCTS, SELECTIONS, PACKINGS)]
 
 
-def spellings(dense: Dense, folder: Path, threads: int) -> dict[str, TopK]:
+def open_spellings(dense: Dense, folder: Path, threads: int) -> dict[str, TopK]:
     """Name -> function (contexts [B, d], k) -> ids [B, k]. None of them computes a normaliser."""
-    return {name: spelling(dense, folder, name, threads) for name in spelling_names()}
+    return {name: open_spelling(dense, folder, name, threads) for name in list_spellings()}
 
 
-def spelling(dense: Dense, folder: Path, name: str, threads: int) -> TopK:
+def open_spelling(dense: Dense, folder: Path, name: str, threads: int) -> TopK:
     """One of `spelling_names`; its graph and weights are written to `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
     operators, packing = name.split(", weights ")
     product, selection = operators.split(" + ")
-    path = written(dense, folder, product, in_graph=selection == "TopK")
+    path = write_graph(dense, folder, product, in_graph=selection == "TopK")
     graph = Graph(path, "cpu", threads, prepack=packing == "packed")
-    return graph_topk(graph) if selection == "TopK" else threshold_topk(graph)
+    return select_in_graph(graph) if selection == "TopK" else select_by_threshold(graph)
 
 
-def graph_topk(graph: Graph) -> TopK:
+def select_in_graph(graph: Graph) -> TopK:
     """Selection by ONNX TopK."""
     return lambda contexts, k: graph(context=contexts, k=np.array([k], np.int64))[0]
 
 
-def threshold_topk(graph: Graph) -> TopK:
+def select_by_threshold(graph: Graph) -> TopK:
     """Selection by this project's threshold, outside the graph."""
     return lambda contexts, k: np.stack([ranked(row, k) for row in graph(context=contexts)[0]])
 
 
-def written(dense: Dense, folder: Path, product: str, *, in_graph: bool) -> Path:
+def write_graph(dense: Dense, folder: Path, product: str, *, in_graph: bool) -> Path:
     """MatMul over weights by column, or Gemm over weights by row; with TopK in the graph or without."""
     graph = GraphBuilder(folder)
     if product == "MatMul":

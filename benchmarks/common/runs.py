@@ -12,8 +12,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
-VERSION = 1  # raise when what is measured, or how, changes
-SLOW = 0.2  # share of calls as slow as dense that is worth a word
+RUN_FORMAT = 1  # raise when what is measured, or how, changes
+REMARKABLE_SLOW_SHARE = 0.2  # share of calls as slow as dense that is worth a word
 AS_SLOW = "of calls as slow as dense"
 
 
@@ -29,9 +29,9 @@ class Spent(BaseModel):
     slow_share: float  # calls that took at least nine tenths of dense's median
 
 
-def slowness(spent: Spent) -> list[str]:
+def describe_slowness(spent: Spent) -> list[str]:
     """A remark where a good part of the calls took as long as dense's."""
-    return [f"{spent.slow_share:.0%} {AS_SLOW}"] if spent.slow_share >= SLOW else []
+    return [f"{spent.slow_share:.0%} {AS_SLOW}"] if spent.slow_share >= REMARKABLE_SLOW_SHARE else []
 
 
 class Share(BaseModel):
@@ -45,9 +45,11 @@ class Share(BaseModel):
 class Run(BaseModel):
     """What one contender, at one setting, did on one data set."""
 
-    version: int = VERSION
+    version: int = RUN_FORMAT
     dataset: str
     fingerprint: str
+    classes: int = 0  # V of the layer; 0 in runs that were stored without it
+    dim: int = 0  # d
     contender: str
     revision: str = ""  # the contender's
     build: dict[str, Any]
@@ -86,7 +88,7 @@ class Run(BaseModel):
 
 def key_of(*parts: Any) -> str:
     """A file name for what `parts` (JSON values) ask for."""
-    return hashlib.sha256(json.dumps([VERSION, *parts], sort_keys=True).encode()).hexdigest()[:20]
+    return hashlib.sha256(json.dumps([RUN_FORMAT, *parts], sort_keys=True).encode()).hexdigest()[:20]
 
 
 class Store:
@@ -118,26 +120,26 @@ class Store:
         return [Run.model_validate(value) for value in values if "contender" in value]
 
 
-def kept(path: Path) -> list[Run]:
+def read_runs(path: Path) -> list[Run]:
     """The runs in a file of one JSON value a line; none where there is no file."""
     lines = path.read_text("utf-8").splitlines() if path.is_file() else []
-    return [run for line in lines if (run := Run.model_validate_json(line)).version == VERSION]
+    return [run for line in lines if (run := Run.model_validate_json(line)).version == RUN_FORMAT]
 
 
-def keep(path: Path, runs: Sequence[Run]) -> None:
+def write_runs(path: Path, runs: Sequence[Run]) -> None:
     """Write such a file, in an order that does not depend on that of the runs."""
     partial = path.with_suffix(".partial")
     partial.write_text("".join(sorted(run.model_dump_json() + "\n" for run in runs)), "utf-8")
     partial.rename(path)
 
 
-def machine() -> str:
+def processor_name() -> str:
     """The processor, in words."""
     lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines() if Path("/proc/cpuinfo").is_file() else []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return f"{names[0]}, {len(names)} cores" if names else platform.processor()
 
 
-def packages(names: tuple[str, ...]) -> dict[str, str]:
+def installed_versions(names: tuple[str, ...]) -> dict[str, str]:
     """Installed versions."""
     return {name: metadata.version(name) for name in names}

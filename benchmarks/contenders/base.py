@@ -16,13 +16,20 @@ Options = Mapping[str, Any]  # JSON values
 
 
 class Contender(ABC):
-    """One way to find the k best classes. A fair peer is a tuned peer: `grid` is the least that is tried."""
+    """One way to find the k best classes. A fair peer is a tuned peer: `grid` is the least that is tried.
+
+    name: as tables have it. builds: what `grid` gives where it does not depend on the layer. needs: modules beyond the
+    extra `export`, each named as pip installs it. quick: False where building is too slow for a sweep without --full.
+    own_threads: whether its library has threads beside those of numpy's products. revision: another one where the same
+    options make another index, so that older runs do not count.
+    """
 
     name: ClassVar[str]
-    needs: ClassVar[tuple[str, ...]] = ()  # modules beyond the extra `export`, each named as pip installs it
-    quick: ClassVar[bool] = True  # False: too slow to build for `make bench` without FULL=1
-    own_threads: ClassVar[bool] = False  # its library has some, beside those of numpy's products
-    revision: ClassVar[str] = ""  # another one where the same options make another index: older runs then do not count
+    builds: ClassVar[tuple[Options, ...]] = ({},)
+    needs: ClassVar[tuple[str, ...]] = ()
+    quick: ClassVar[bool] = True
+    own_threads: ClassVar[bool] = False
+    revision: ClassVar[str] = ""
 
     def __init__(self, build: Options, threads: int) -> None:
         """Keep build options (one entry of `grid`) and the threads that fitting and answering may use."""
@@ -31,9 +38,10 @@ class Contender(ABC):
         self.setting: dict[str, Any] = {}
 
     @classmethod
-    @abstractmethod
     def grid(cls, dense: Dense) -> list[Options]:
         """Build options worth trying on this layer."""
+        del dense
+        return list(cls.builds)
 
     @abstractmethod
     def fit(self, dense: Dense, contexts: FloatArray) -> None:
@@ -59,3 +67,8 @@ class Contender(ABC):
         """[B]: classes scored exactly for each row, V where dense answered; None where it does not tell."""
         del contexts, k
         return None
+
+
+def spread_settings(name: str, count: int, shares: tuple[int, ...]) -> list[Options]:
+    """Settings of the option `name`: 1 / share of `count` parts for each of `shares`, at least 1, rising."""
+    return [{name: parts} for parts in sorted({max(1, count // share) for share in shares})]

@@ -17,6 +17,8 @@ from shortlist_models.svd import context_basis
 
 from .base import FloatArray, IdArray
 
+BASES = ("raw", "whitened")
+
 
 @dataclass(frozen=True)
 class Basis:
@@ -27,9 +29,14 @@ class Basis:
     change: FloatArray | None
     bias: bool
 
+    @property
+    def change_bytes(self) -> int:
+        """Bytes of the change of basis, which every query needs."""
+        return 0 if self.change is None else self.change.nbytes
+
     def queries(self, contexts: FloatArray) -> FloatArray:
         """[B, d] -> [B, D], C-contiguous float32."""
-        extended = with_one(contexts) if self.bias else contexts
+        extended = append_ones(contexts) if self.bias else contexts
         return extended if self.change is None else extended @ self.change
 
     def classes(self, positions: IdArray) -> IdArray:
@@ -37,43 +44,57 @@ class Basis:
         return np.where(positions < 0, -1, self.ids[positions])
 
 
-KEPT: dict[tuple[str, bytes, bytes], Basis] = {}  # the last one: builds of a sweep share it
+LAST_BASIS: dict[tuple[str, bytes, bytes], Basis] = {}  # at most one: the builds of a sweep share it
 
 
 def basis_of(kind: str, dense: Dense, contexts: FloatArray) -> Basis:
     """The basis `raw` or `whitened` of the layer's real classes (padding left out)."""
     key = (kind, dense.weight[::97].tobytes(), contexts[::997].tobytes())
-    if key not in KEPT:
-        KEPT.clear()
-        KEPT[key] = new_basis(kind, dense, contexts)
-    return KEPT[key]
+    if key not in LAST_BASIS:
+        LAST_BASIS.clear()
+        LAST_BASIS[key] = compute_basis(kind, dense, contexts)
+    return LAST_BASIS[key]
 
 
-def new_basis(kind: str, dense: Dense, contexts: FloatArray) -> Basis:
-    """As `basis_of`, computed."""
+def compute_basis(kind: str, dense: Dense, contexts: FloatArray) -> Basis:
+    """`basis_of` without the cache."""
     ids = np.setdiff1d(np.arange(dense.classes), dense.padded)
     rows = dense.weight if dense.bias is None else np.column_stack([dense.weight, dense.bias])
     rows = np.ascontiguousarray(rows[ids], np.float32)
     if kind == "raw":
         return Basis(rows, ids, None, dense.bias is not None)
-    queries = contexts if dense.bias is None else with_one(contexts)
-    found = context_basis(torch.from_numpy(rows), torch.from_numpy(queries), rows.shape[1])
-    return Basis(found.preview.numpy(), ids, found.projection.numpy(), dense.bias is not None)
+    queries = contexts if dense.bias is None else append_ones(contexts)
+    whitened = context_basis(torch.from_numpy(rows), torch.from_numpy(queries), rows.shape[1])
+    return Basis(whitened.preview.numpy(), ids, whitened.projection.numpy(), dense.bias is not None)
 
 
-def with_one(contexts: FloatArray) -> FloatArray:
+def append_ones(contexts: FloatArray) -> FloatArray:
     """[B, d] -> [B, d + 1] with a last column of ones."""
     return np.column_stack([contexts, np.ones(len(contexts), np.float32)])
 
 
-def rescored(dense: Dense, contexts: FloatArray, candidates: IdArray, k: int) -> IdArray:
+def lift_rows(rows: FloatArray) -> FloatArray:
+    """[V, D] -> [V, D + 1] float32, all of the largest row's norm U: a last coordinate sqrt(U^2 - |x|^2).
+
+    The largest inner products with queries that end in 0 are then the nearest neighbours (Bachrach et al. 2014).
+    """
+    squares = np.square(rows, dtype=np.float64).sum(axis=1)
+    return np.column_stack([rows, np.sqrt(squares.max() - squares)]).astype(np.float32)
+
+
+def lift_queries(queries: FloatArray) -> FloatArray:
+    """[B, D] -> [B, D + 1] whose products with lifted rows are those with the rows."""
+    return np.column_stack([queries, np.zeros(len(queries), np.float32)])
+
+
+def rescore_candidates(dense: Dense, contexts: FloatArray, candidates: IdArray, k: int) -> IdArray:
     """The k best of `candidates` [B, m] (-1 pads) by exact scores, row by row; for contenders without their own."""
     best = np.full((len(contexts), k), -1, np.int64)
     for row, (context, ids) in enumerate(zip(contexts, candidates, strict=True)):
-        known = ids[ids >= 0]
-        scores = dense.weight[known] @ context
+        real = ids[ids >= 0]
+        scores = dense.weight[real] @ context
         if dense.bias is not None:
-            scores += dense.bias[known]
+            scores += dense.bias[real]
         order = np.argsort(-scores, kind="stable")[:k]
-        best[row, : order.size] = known[order]
+        best[row, : order.size] = real[order]
     return best

@@ -16,25 +16,25 @@ from benchmarks.common.truth import truth_at
 
 from .base import DataSet, Place
 
-DIM = 200
+PTB_DIM = 200
 STREAMS = 10  # read side by side, as the base model's perplexity was measured
-STEPS = 500  # words run at once
+STEP_WORDS = 500  # words run at once
 FIT_WORDS = 310_000  # a third of train
 
 
 def load(place: Place) -> DataSet:
     """Fit on the first third of train (all of it with `words=929589`), test on the whole of test."""
-    folder = base_model_folder(place.data)
+    folder = find_base_model(place.data)
     words = int((place.options or {}).get("words", FIT_WORDS))
     cache = place.cache / "ptb"
     cache.mkdir(parents=True, exist_ok=True)
     dense = load_layer(folder)
-    fit = states(folder, "train", words, cache / f"train-{words}.safetensors")
-    test = states(folder, "test", None, cache / "test.safetensors")
+    fit = load_states(folder, "train", words, cache / f"train-{words}.safetensors")
+    test = load_states(folder, "test", None, cache / "test.safetensors")
     return DataSet("ptb", dense, fit, truth_at(cache / "exact.safetensors", dense, test.contexts, test.targets))
 
 
-def base_model_folder(data: Path | None) -> Path:
+def find_base_model(data: Path | None) -> Path:
     """`DATA/ptb`; raises NotFound."""
     if data is None or not (data / "ptb" / "lstm200.safetensors").is_file():
         raise NotFound("data set ptb needs --data (or DATA), a folder with ptb/lstm200.safetensors and ptb/*.npy")
@@ -48,7 +48,7 @@ def load_layer(folder: Path) -> Dense:
     return Dense(tensors["out.weight"].numpy(), tensors["out.bias"].numpy(), sha256=sha256(path))
 
 
-def states(folder: Path, split: str, words: int | None, out: Path) -> Contexts:
+def load_states(folder: Path, split: str, words: int | None, out: Path) -> Contexts:
     """Contexts and targets of one split, kept in `out`."""
     if not out.is_file():
         ids = torch.from_numpy(np.load(folder / f"{split}.npy")[:words].astype(np.int64))
@@ -59,16 +59,16 @@ def states(folder: Path, split: str, words: int | None, out: Path) -> Contexts:
 
 def run_lstm(tensors: dict[str, torch.Tensor], ids: torch.Tensor, name: str) -> tuple[torch.Tensor, torch.Tensor]:
     """[n] word ids -> contexts [m, 200] and next words [m], stream by stream, the state carried over."""
-    lstm = torch.nn.LSTM(DIM, DIM, 2)
+    lstm = torch.nn.LSTM(PTB_DIM, PTB_DIM, 2)
     lstm.load_state_dict({key.removeprefix("lstm."): value for key, value in tensors.items() if "lstm." in key})
     length = len(ids) // STREAMS
     words = ids[: length * STREAMS].reshape(STREAMS, length).T
     parts, state = [], None
     with torch.inference_mode(), progress_bar(f"contexts of {name}") as report:
-        for start in range(0, length - 1, STEPS):
-            inputs = words[start : min(start + STEPS, length - 1)]
+        for start in range(0, length - 1, STEP_WORDS):
+            inputs = words[start : min(start + STEP_WORDS, length - 1)]
             output, state = lstm(tensors["emb.weight"][inputs], state)
             parts.append(output)
             report(f"contexts of {name}", start + len(inputs), length - 1)
-    contexts = torch.cat(parts).permute(1, 0, 2).reshape(-1, DIM).contiguous()
+    contexts = torch.cat(parts).permute(1, 0, 2).reshape(-1, PTB_DIM).contiguous()
     return contexts, words[1:].T.reshape(-1).contiguous()

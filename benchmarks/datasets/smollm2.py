@@ -21,7 +21,7 @@ SHIPPED = Path("examples/text/persuasion.txt")
 TEST_ROWS = 24_576  # tokens of the test text, whole windows
 
 
-def wikitext(data: Path) -> tuple[list[Path], list[Path]]:
+def find_wikitext(data: Path) -> tuple[list[Path], list[Path]]:
     """Fit text and test text of a data folder; raises NotFound."""
     fit, test = (data / "wikitext-2" / f"{part}.txt" for part in ("valid", "test"))
     if not fit.is_file() or not test.is_file():
@@ -34,12 +34,12 @@ def load(place: Place) -> DataSet:
     shipped = place.data is None
     folder = place.cache / (SHIPPED.stem if shipped else "wikitext-2")
     head, fit, test = (folder / f"{part}.safetensors" for part in ("head", "fit", "test"))
-    fit_text, test_text = ([SHIPPED], []) if place.data is None else wikitext(place.data)
+    fit_text, test_text = ([SHIPPED], []) if place.data is None else find_wikitext(place.data)
     wanted = {fit: fit_text} if shipped else {fit: fit_text, test: test_text}
     if not all(path.is_file() for path in (head, *wanted)):
         capture_all(place.model or find_packaged_model(), head, wanted, test)
     dense, contexts = load_dense(head), load_contexts(fit)
-    contexts, held = last_chapters(contexts) if shipped else (contexts, load_contexts(test))
+    contexts, held = split_last_chapters(contexts) if shipped else (contexts, load_contexts(test))
     name = f"smollm2, shipped text ({SHIPPED.name})" if shipped else "smollm2, WikiText-2"
     return DataSet(name, dense, contexts, truth_at(folder / "exact.safetensors", dense, held.contexts, held.targets))
 
@@ -63,15 +63,15 @@ def name_stage(report: Report, stage: str) -> Report:
     return lambda _, done, total: report(stage, done, total)
 
 
-def last_chapters(contexts: Contexts) -> tuple[Contexts, Contexts]:
+def split_last_chapters(contexts: Contexts) -> tuple[Contexts, Contexts]:
     """Split by document: the last quarter or so is held out."""
     documents = contexts.documents
     assert documents is not None
     fit = documents < documents[len(documents) * 3 // 4]
-    return part(contexts, fit), part(contexts, ~fit)
+    return select_rows(contexts, fit), select_rows(contexts, ~fit)
 
 
-def part(contexts: Contexts, rows: npt.NDArray[np.bool_]) -> Contexts:
+def select_rows(contexts: Contexts, rows: npt.NDArray[np.bool_]) -> Contexts:
     """Some rows of a sample."""
     targets, documents = contexts.targets, contexts.documents
     return Contexts(

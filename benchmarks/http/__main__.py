@@ -15,27 +15,33 @@ import inspect
 import sys
 from pathlib import Path
 
-from shortlist.errors import BadInput, ShortlistError
+from shortlist.errors import BadInput
 
-CACHE = Path("build/bench/http")
+from benchmarks.common.command import run_command
+
+HTTP_CACHE_FOLDER = Path("build/bench/http")
 
 
-def parser() -> argparse.ArgumentParser:
-    """The command line."""
+def make_http_parser() -> argparse.ArgumentParser:
+    """The parser with its three commands; a command's help is the docstring of the function that adds its flags."""
     shape = argparse.RawDescriptionHelpFormatter
     whole = argparse.ArgumentParser(prog="python -m benchmarks.http", description=__doc__, formatter_class=shape)
     commands = whole.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for name, configure in {"bench": bench_flags, "soak": soak_flags, "peers": peers_flags}.items():
+    for name, configure in {"bench": add_bench_flags, "soak": add_soak_flags, "peers": add_peers_flags}.items():
         text = inspect.cleandoc(configure.__doc__ or "")
         command = commands.add_parser(name, help=text.partition("\n")[0], description=text, formatter_class=shape)
         command.add_argument(
-            "--cache", type=Path, default=CACHE, metavar="DIR", help="bundles and logs stay here (default: %(default)s)"
+            "--cache",
+            type=Path,
+            default=HTTP_CACHE_FOLDER,
+            metavar="DIR",
+            help="bundles and logs stay here (default: %(default)s)",
         )
         configure(command)
     return whole
 
 
-def bench_flags(command: argparse.ArgumentParser) -> None:
+def add_bench_flags(command: argparse.ArgumentParser) -> None:
     """Requests/s and latency of one row, beside a bare echo and a hand-written route.
 
     The heads' arithmetic is replaced by a constant; everything else is the server as it is. wrk posts one row of
@@ -43,12 +49,17 @@ def bench_flags(command: argparse.ArgumentParser) -> None:
     the same bytes, json_ratio /v1/topk over a FastAPI route written by hand, both at 16 connections.
     """
     add = command.add_argument
-    add("--rounds", type=positive, default=5, help="turns of every server; medians are told (default: %(default)s)")
-    add("--seconds", type=positive, default=3, help="of every run of wrk, whole seconds (default: %(default)s)")
-    add("--k", type=positive, default=10, help="classes in an answer (default: %(default)s)")
+    add(
+        "--rounds",
+        type=parse_positive,
+        default=5,
+        help="turns of every server (default: %(default)s)",
+    )
+    add("--seconds", type=parse_positive, default=3, help="of every run of wrk, whole seconds (default: %(default)s)")
+    add("--k", type=parse_positive, default=10, help="classes in an answer (default: %(default)s)")
 
 
-def soak_flags(command: argparse.ArgumentParser) -> None:
+def add_soak_flags(command: argparse.ArgumentParser) -> None:
     """Twice the capacity, with clients that misbehave; exit code 1 where a promise is broken.
 
     The capacity is measured by a closed loop first. Then requests of 1 to 16 rows and k of 1, 5 or 10 come at a
@@ -58,14 +69,19 @@ def soak_flags(command: argparse.ArgumentParser) -> None:
     """
     add = command.add_argument
     add("--bundle", type=Path, metavar="DIR", help="<repository>/<name>/<version> (default: a synthetic SVD head)")
-    add("--seconds", type=positive, default=600, help="of load, after the capacity is known (default: %(default)s)")
+    add(
+        "--seconds",
+        type=parse_positive,
+        default=600,
+        help="of load at the fixed rate (default: %(default)s)",
+    )
     add("--quick", action="store_true", help="about ten seconds in all, for tests")
-    add("--deadline-ms", type=positive, default=250, help="timeout that requests carry, ms (default: %(default)s)")
+    add("--deadline-ms", type=parse_positive, default=250, help="timeout of requests, ms (default: %(default)s)")
     add("--factor", type=float, default=2.0, help="the load over the capacity (default: %(default)s)")
-    add("--connections", type=positive, default=1024, help="most open connections (default: %(default)s)")
+    add("--connections", type=parse_positive, default=1024, help="most open connections (default: %(default)s)")
 
 
-def peers_flags(command: argparse.ArgumentParser) -> None:
+def add_peers_flags(command: argparse.ArgumentParser) -> None:
     """Requests/s and p99 beside Triton, MLServer and LitServe.
 
     All answer single rows with the same dense layer, our service also with its head; wrk posts 64 rows in turn over
@@ -74,9 +90,14 @@ def peers_flags(command: argparse.ArgumentParser) -> None:
     """
     add = command.add_argument
     add("--bundle", type=Path, required=True, metavar="DIR", help="<repository>/<name>/<version>, with dense.onnx")
-    add("--rounds", type=positive, default=3, help="turns of every server; medians are told (default: %(default)s)")
-    add("--seconds", type=positive, default=5, help="of every run of wrk, whole seconds (default: %(default)s)")
-    add("--k", type=positive, default=10, help="classes in an answer (default: %(default)s)")
+    add(
+        "--rounds",
+        type=parse_positive,
+        default=3,
+        help="turns of every server (default: %(default)s)",
+    )
+    add("--seconds", type=parse_positive, default=5, help="of every run of wrk, whole seconds (default: %(default)s)")
+    add("--k", type=parse_positive, default=10, help="classes in an answer (default: %(default)s)")
     add(
         "--venvs",
         type=Path,
@@ -87,40 +108,37 @@ def peers_flags(command: argparse.ArgumentParser) -> None:
     add("--out", type=Path, metavar="FILE", help="the Markdown table is written here too")
 
 
-def positive(text: str) -> int:
+def parse_positive(text: str) -> int:
     """A whole number from 1."""
     if not text.isdigit() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"'{text}' is no whole number from 1")
     return int(text)
 
 
-def run(args: argparse.Namespace) -> int:
+def run_http_command(args: argparse.Namespace) -> int:
     """One of the commands; its exit code."""
     if args.command == "bench":
-        from .bench import bench
+        from .bench import run_bench
 
-        bench(args.cache, args.rounds, args.seconds, args.k)
+        run_bench(args.cache, args.rounds, args.seconds, args.k)
         return 0
     if args.command == "soak":
-        from benchmarks.http.soak.run import Plan, soak
+        from benchmarks.http.soak.run import SoakPlan, run_soak
 
         if args.factor <= 0:
             raise BadInput(f"--factor is {args.factor:g}: give a number over 0")
-        plan = Plan(args.seconds, args.deadline_ms, args.factor, args.connections, args.quick)
-        return soak(args.cache, args.bundle, plan)
-    from .peers import peers
+        plan = SoakPlan(args.seconds, args.deadline_ms, args.factor, args.connections, args.quick)
+        return run_soak(args.cache, args.bundle, plan)
+    from .peers import run_peers
 
-    peers(args.cache, args.bundle, args.venvs, args.rounds, args.seconds, args.k, args.out)
+    run_peers(args.cache, args.bundle, args.venvs, args.rounds, args.seconds, args.k, args.out)
     return 0
 
 
 def main() -> int:
     """Measure and print; 1 with one sentence where it cannot."""
-    try:
-        return run(parser().parse_args())
-    except ShortlistError as error:
-        print(f"benchmarks.http: {error}", file=sys.stderr)
-        return 1
+    args = make_http_parser().parse_args()
+    return run_command("benchmarks.http", lambda: run_http_command(args))
 
 
 if __name__ == "__main__":

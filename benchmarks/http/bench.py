@@ -14,125 +14,127 @@ from rich.console import Console
 from rich.table import Table
 from shortlist.errors import ServerError
 
-from benchmarks.http.client.requests import Answer, Question
+from benchmarks.http.client.requests import Request, ResponseArrays
 from benchmarks.http.client.wrk import Load
-from benchmarks.http.servers.bundles import CONSTANT, MODEL, constant_bundle
-from benchmarks.http.servers.processes import Process, cores, free_port, python
+from benchmarks.http.servers.bundles import CONSTANT_SHAPE, MODEL_NAME, make_constant_bundle
+from benchmarks.http.servers.processes import Process, free_port, pick_cores, python_command
 
 from .client import requests, wrk
 
-CONNECTIONS = (16, 1, 128)  # the first is what ratios are made of
-WARM_SECONDS = 1
-UVICORNS = ("date", "server", "connection")  # headers that are not the app's
-TITLES = {
+CONNECTION_COUNTS = (16, 1, 128)  # the first is what ratios are made of
+BENCH_WARM_SECONDS = 1
+UVICORN_HEADERS = ("date", "server", "connection")  # headers that are not the app's
+SERVER_TITLES = {
     "infer": "/v2 infer, binary",
     "echo": "bare ASGI echo of the same bytes",
     "json": "/v1/topk, JSON",
     "fastapi": "FastAPI route by hand, orjson",
 }
-Read = Callable[[Mapping[str, str], bytes], Answer]
-Loads = dict[str, dict[int, list[Load]]]  # contender -> connections -> one a round
+ReadResponse = Callable[[Mapping[str, str], bytes], ResponseArrays]
+Loads = dict[str, dict[int, list[Load]]]  # server -> connections -> one a round
 Medians = dict[str, dict[int, Load]]
 
 
 @dataclass(frozen=True)
-class Contender:
-    """One server with one body. constant: the ids that it must answer, 0..k-1, are checked before it is measured."""
+class MeasuredServer:
+    """One server with the request that it gets; `read` takes the arrays out of its responses, ids 0..k-1."""
 
     name: str
     url: str
-    question: Question
-    read: Read
+    request: Request
+    read: ReadResponse
     k: int
 
     def check(self) -> httpx.Response:
-        """One real request; raises ServerError unless the answer is the constant."""
-        response = requests.ask(self.url, self.question)
-        found = self.read(response.headers, response.content).ids
-        if not np.array_equal(found, np.arange(self.k)[None]):
-            raise ServerError(f"{self.name} answered ids {found.tolist()} instead of 0 to {self.k - 1}")
+        """Send one request; raises ServerError unless the response is the constant."""
+        response = requests.send_request(self.url, self.request)
+        ids = self.read(response.headers, response.content).ids
+        if not np.array_equal(ids, np.arange(self.k)[None]):
+            raise ServerError(f"{self.name} answered ids {ids.tolist()} instead of 0 to {self.k - 1}")
         return response
 
 
-def bench(cache: Path, rounds: int, seconds: float, k: int) -> None:
-    """Servers, checks, interleaved rounds, table, JSON."""
+def run_bench(cache: Path, rounds: int, seconds: float, k: int) -> None:
+    """Start and check every server, measure them in turns, print the table and a line of JSON."""
     wrk.check_installed()
     with ExitStack() as stack:
-        contenders = started(stack, cache, k)
-        loads = measured(contenders, rounds, seconds)
-    medians = {name: {count: wrk.median(found) for count, found in each.items()} for name, each in loads.items()}
-    show(medians, rounds, seconds)
-    print(json.dumps(summary(medians, rounds, seconds, k)))
+        servers = start_servers(stack, cache, k)
+        loads = measure_loads(servers, rounds, seconds)
+    medians = {
+        name: {count: wrk.median_load(rounds_of) for count, rounds_of in each.items()} for name, each in loads.items()
+    }
+    print_table(medians, rounds, seconds)
+    print(json.dumps(summarise_bench(medians, rounds, seconds, k)))
 
 
-def started(stack: ExitStack, cache: Path, k: int) -> list[Contender]:
-    """Every contender, answering rightly. What the echoes send is what our own server answered."""
-    repository = constant_bundle(cache).parent.parent
-    context = np.random.default_rng(1).standard_normal((1, CONSTANT[1])).astype(np.float32)
-    infer = (requests.infer(MODEL, context, k), requests.infer_answer, k)
-    topk = (requests.topk(MODEL, context, k), requests.topk_answer, k)
-    process = launched(stack, cache, "constant_server", repository)
-    ours = [Contender("infer", process.url, *infer), Contender("json", process.url, *topk)]
-    process.wait(ours[0].check)
+def start_servers(stack: ExitStack, cache: Path, k: int) -> list[MeasuredServer]:
+    """Every server, its response checked. What the echoes send is what our own server responded."""
+    repository = make_constant_bundle(cache).parent.parent
+    context = np.random.default_rng(1).standard_normal((1, CONSTANT_SHAPE[1])).astype(np.float32)
+    infer = (requests.make_infer(MODEL_NAME, context, k), requests.read_infer, k)
+    topk = (requests.make_topk(MODEL_NAME, context, k), requests.read_topk, k)
+    process = start_server(stack, cache, "constant_server", repository)
+    ours = [MeasuredServer("infer", process.url, *infer), MeasuredServer("json", process.url, *topk)]
+    process.wait_ready(ours[0].check)
     theirs = []
-    for kind, name, mine, asked in (("bare", "echo", ours[0], infer), ("fastapi", "fastapi", ours[1], topk)):
-        answer = kept(mine.check(), cache / f"{mine.name}.answer")
-        process = launched(stack, cache, "echo_server", answer, kind)
-        theirs.append(Contender(name, process.url, *asked))
-        process.wait(theirs[-1].check)
+    for kind, name, server, request in (("bare", "echo", ours[0], infer), ("fastapi", "fastapi", ours[1], topk)):
+        path = save_response(server.check(), cache / f"{server.name}.answer")
+        process = start_server(stack, cache, "echo_server", path, kind)
+        theirs.append(MeasuredServer(name, process.url, *request))
+        process.wait_ready(theirs[-1].check)
     return [ours[0], theirs[0], ours[1], theirs[1]]
 
 
-def launched(stack: ExitStack, cache: Path, module: str, path: Path, *arguments: str) -> Process:
+def start_server(stack: ExitStack, cache: Path, module: str, path: Path, *arguments: str) -> Process:
     """One of this package's servers, which ends with `stack`."""
     port = free_port()
-    command = python(f"benchmarks.http.{module}", path, port, *arguments)
+    command = python_command(f"benchmarks.http.servers.{module}", path, port, *arguments)
     return stack.enter_context(Process("-".join([module, *arguments]), command, port, cache / "logs"))
 
 
-def kept(response: httpx.Response, path: Path) -> Path:
-    """The answer as a file that an echo server reads."""
-    headers = {name: value for name, value in response.headers.items() if name not in UVICORNS}
+def save_response(response: httpx.Response, path: Path) -> Path:
+    """Write the response to a file that an echo server reads; returns `path`."""
+    headers = {name: value for name, value in response.headers.items() if name not in UVICORN_HEADERS}
     path.write_bytes(json.dumps(headers).encode() + b"\n" + response.content)
     return path
 
 
-def measured(contenders: list[Contender], rounds: int, seconds: float) -> Loads:
-    """Every contender at every number of connections, one after the other, round by round."""
-    core, told = cores()[1], Console(stderr=True)
-    for each in contenders:
-        wrk.load(each.url, [each.question], CONNECTIONS[0], WARM_SECONDS, core)
-    loads: Loads = {each.name: {count: [] for count in CONNECTIONS} for each in contenders}
+def measure_loads(servers: list[MeasuredServer], rounds: int, seconds: float) -> Loads:
+    """Load every server at every number of connections, one after the other, round by round."""
+    core, console = pick_cores()[1], Console(stderr=True)
+    for server in servers:
+        wrk.run_wrk(server.url, [server.request], CONNECTION_COUNTS[0], BENCH_WARM_SECONDS, core)
+    loads: Loads = {server.name: {count: [] for count in CONNECTION_COUNTS} for server in servers}
     for turn in range(rounds):
-        for count in CONNECTIONS:
-            for each in contenders:
-                loads[each.name][count].append(wrk.load(each.url, [each.question], count, seconds, core))
-        rates = ", ".join(f"{name} {found[CONNECTIONS[0]][-1].rps:,.0f}" for name, found in loads.items())
-        told.print(f"round {turn + 1} of {rounds}: {rates} requests/s", highlight=False, soft_wrap=True)
+        for count in CONNECTION_COUNTS:
+            for server in servers:
+                loads[server.name][count].append(wrk.run_wrk(server.url, [server.request], count, seconds, core))
+        rates = ", ".join(f"{name} {by_count[CONNECTION_COUNTS[0]][-1].rps:,.0f}" for name, by_count in loads.items())
+        console.print(f"round {turn + 1} of {rounds}: {rates} requests/s", highlight=False, soft_wrap=True)
     return loads
 
 
-def show(medians: Medians, rounds: int, seconds: float) -> None:
+def print_table(medians: Medians, rounds: int, seconds: float) -> None:
     """The table, on stdout."""
-    table = Table(title=f"one row of {CONSTANT[1]} floats, constant answer; medians of {rounds} x {seconds:g} s")
+    table = Table(title=f"one row of {CONSTANT_SHAPE[1]} floats, constant answer; medians of {rounds} x {seconds:g} s")
     for column in ("server", "connections", "requests/s", "p50 us", "p99 us", "p99.9 us"):
         table.add_column(column, justify="left" if column == "server" else "right")
     for name, loads in medians.items():
-        for count, found in sorted(loads.items()):
-            figures = [f"{value:,.0f}" for value in (found.rps, found.p50, found.p99, found.p999)]
-            table.add_row(TITLES[name], str(count), *figures)
+        for count, load in sorted(loads.items()):
+            figures = [f"{value:,.0f}" for value in (load.rps, load.p50, load.p99, load.p999)]
+            table.add_row(SERVER_TITLES[name], str(count), *figures)
     Console(width=120).print(table)
 
 
-def summary(medians: Medians, rounds: int, seconds: float, k: int) -> dict[str, object]:
+def summarise_bench(medians: Medians, rounds: int, seconds: float, k: int) -> dict[str, object]:
     """The JSON line: ratios of the medians at 16 connections, and all latencies in us."""
-    rps = {name: loads[CONNECTIONS[0]].rps for name, loads in medians.items()}
+    rps = {name: loads[CONNECTION_COUNTS[0]].rps for name, loads in medians.items()}
     return {
         "infer_ratio": round(rps["infer"] / rps["echo"], 3),
         "json_ratio": round(rps["json"] / rps["fastapi"], 3),
         **{f"{name}_rps": round(rate) for name, rate in rps.items()},
         **{
-            f"{name}_us": {count: [found.p50, found.p99, found.p999] for count, found in sorted(loads.items())}
+            f"{name}_us": {count: [load.p50, load.p99, load.p999] for count, load in sorted(loads.items())}
             for name, loads in medians.items()
         },
         "rounds": rounds,

@@ -11,57 +11,61 @@ from shortlist.errors import ShortlistError
 from shortlist.runtime.threads import available_threads
 from shortlist_exporter.commands.progress import progress_bar
 
-from benchmarks.common.runs import Run, Store
+from benchmarks.common.runs import Run, Store, key_of
 from benchmarks.contenders.registry import CONTENDERS, Contender
 from benchmarks.datasets.registry import DATASETS, DataSet, Place
-from benchmarks.sweep.harness import BATCHES, Harness
+from benchmarks.sweep.harness import BATCHES, Harness, explain_absence
 from benchmarks.sweep.peers import sweep
 
-from .page import write_page
-from .tables import worth
+from .page import collect_runs, wide_runs, write_page
+from .tables import fastest_precise_runs
 
-SETS: dict[str, dict[str, str]] = {"smollm2": {}, "ptb": {}, "synthetic": {}}
+GRID_OPTIONS: dict[str, dict[str, str]] = {"smollm2": {}, "ptb": {}, "synthetic": {}}  # data set -> its options
 
 
-def run_all(place: Place, store: Store, docs: Path, rows: int, names: Collection[str], kinds: Collection[str]) -> None:
-    """Sweep the quick ones of `kinds` on the sets `names`, then the slow ones; each set and Ctrl-C write the page."""
-    sets = dict(opened(place, names))
-    ordered = sorted(sets, key=lambda name: size(sets[name]))
+def run_grid(
+    place: Place, store: Store, folder: Path, rows: int, names: Collection[str], kinds: Collection[str]
+) -> list[str]:
+    """Sweep the quick contenders of `kinds` on the data sets `names`, then the slow ones.
+
+    Small layers go first, since they are done soon. The page in `folder` is written after each data set, and when
+    Ctrl-C ends the sweep. Returns sentences on what is left to run.
+    """
+    sets, remarks = open_sets(place, names)
     try:
-        for quick, name in product((True, False), ordered):
-            data = sets[name]
-            chosen = [CONTENDERS[kind] for kind in kinds if CONTENDERS[kind].quick == quick]
-            if isinstance(data, DataSet) and chosen:
-                one_set(data, store, rows, chosen)
-                write_page(list(SETS), sets, store, docs)
+        for quick, data in product((True, False), sorted(sets, key=lambda data: data.dense.weight.size)):
+            selected = [CONTENDERS[kind] for kind in kinds if CONTENDERS[kind].quick == quick]
+            if selected:
+                run_set(data, store, rows, selected)
+                write_page(collect_runs(store), folder)
     except KeyboardInterrupt:
         pass
-    write_page(list(SETS), sets, store, docs)
+    runs = collect_runs(store)
+    write_page(runs, folder)
+    return [*remarks, *(sentence for data in sets for sentence in list_remaining(data, runs))]
 
 
-def size(data: DataSet | ShortlistError) -> int:
-    """Weights of the layer: small ones go first, since they are done soon."""
-    return data.dense.weight.size if isinstance(data, DataSet) else 0
-
-
-def opened(place: Place, names: Collection[str]) -> Iterator[tuple[str, DataSet | ShortlistError]]:
-    """Each of these data sets, or why it cannot be had."""
+def open_sets(place: Place, names: Collection[str]) -> tuple[list[DataSet], list[str]]:
+    """The data sets that can be had, and a sentence on each of the others."""
+    sets: list[DataSet] = []
+    remarks: list[str] = []
     for name in names:
         try:
-            yield name, DATASETS[name](replace(place, options=SETS[name]))
+            sets.append(DATASETS[name](replace(place, options=GRID_OPTIONS[name])))
         except ShortlistError as error:
-            yield name, error
+            remarks.append(f"{name}: not run: {error}")
+    return sets, remarks
 
 
-def one_set(data: DataSet, store: Store, rows: int, kinds: Sequence[type[Contender]]) -> None:
+def run_set(data: DataSet, store: Store, rows: int, kinds: Sequence[type[Contender]]) -> None:
     """Batch 1 on one thread for the grid of `kinds`; other batches, and all threads, for each one's front."""
     single = Harness(data, store, threads=1, rows=rows)
     runs = list(sweep(single, kinds))
     for threads in sorted({1, available_threads()}):
-        repeated(Harness(data, store, threads=threads, rows=rows, batches=BATCHES), worth(runs))
+        repeat_runs(Harness(data, store, threads=threads, rows=rows, batches=BATCHES), fastest_precise_runs(runs))
 
 
-def repeated(harness: Harness, runs: Sequence[Run]) -> None:
+def repeat_runs(harness: Harness, runs: Sequence[Run]) -> None:
     """The same contenders and settings by another harness, with a bar; each build is fitted once."""
     builds: dict[str, list[Run]] = {}
     for run in runs:
@@ -71,3 +75,26 @@ def repeated(harness: Harness, runs: Sequence[Run]) -> None:
             report(f"{harness.data.name}, {harness.threads} thread(s): {some[0].contender}"[:60], done, len(builds))
             harness.at(CONTENDERS[some[0].contender], some[0].build, [run.setting for run in some])
         report(harness.data.name, len(builds), len(builds))
+
+
+def list_remaining(data: DataSet, runs: Sequence[Run]) -> list[str]:
+    """Sentences on what of the grid is not done on a data set, where `runs` are done."""
+    runs = [run for run in runs if run.fingerprint == data.fingerprint]
+    return [*unfinished_builds(data, runs), *unrepeated_settings(data, runs)]
+
+
+def unfinished_builds(data: DataSet, runs: Sequence[Run]) -> Iterator[str]:
+    """A sentence for each contender with builds that have no run, though they could."""
+    done = {(run.contender, key_of(run.build)) for run in runs}
+    for kind in CONTENDERS.values():
+        grid = [] if explain_absence(kind) else kind.grid(data.dense)
+        if count := sum((kind.name, key_of(build)) not in done for build in grid):
+            yield f"{data.name}: {kind.name}, {count} of {len(grid)} builds"
+
+
+def unrepeated_settings(data: DataSet, runs: Sequence[Run]) -> Iterator[str]:
+    """A sentence for each number of threads by which settings were not run at other batches."""
+    wanted = {run.label for run in fastest_precise_runs(runs)}
+    for threads in sorted({1, available_threads()}):
+        if missing := wanted - {run.label for run in wide_runs(runs, threads)}:
+            yield f"{data.name}: other batches by {threads} thread(s), {len(missing)} of {len(wanted)} settings"

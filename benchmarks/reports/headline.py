@@ -11,20 +11,20 @@ from rich.console import Console
 from rich.table import Table
 from shortlist.head import Head
 
-from benchmarks.common.dense import TopK, spellings
+from benchmarks.common.dense import TopK, open_spellings
 from benchmarks.common.runs import Run, Store
 from benchmarks.common.timing import Call, fastest, times
 from benchmarks.contenders.registry import Contender
 from benchmarks.datasets.registry import DataSet
-from benchmarks.sweep.harness import Harness, limited
+from benchmarks.sweep.harness import Harness, limit_threads
 from benchmarks.sweep.heads import PROMISED, Precision, measured, opened
 from benchmarks.sweep.peers import best_peer, near_promise, precisions
 
-K = 5
-BATCHES = (1, 16, 32, 64)
-EXACT = f"{PROMISED}, exact"  # the same bundle's exact answers
+HEADLINE_K = 5
+HEADLINE_BATCHES = (1, 16, 32, 64)
+EXACT_ANSWERS = f"{PROMISED}, exact"  # the same bundle's exact answers
 SWEPT_ROWS = 2048  # rows of the sweep that finds the best peer
-COLUMNS = (
+HEADLINE_COLUMNS = (
     "method", "W", "N", "P@1", "P@5", "P@10", "us (batch 1)", "p99", "x dense", "us (batch 16)", "x dense",
     "us (batch 32)", "x dense", "us (batch 64)", "x dense", "dense share",
 )  # fmt: skip
@@ -42,18 +42,18 @@ class Peer:
     p5: float = 0.0
 
 
-def headline(data: DataSet, cache: Path, threads: int, rows: int, *, peers: bool) -> None:
+def print_headline(data: DataSet, cache: Path, threads: int, rows: int, *, peers: bool) -> None:
     """Heads, precision, the best peer, times, table, JSON."""
     folder = cache / ("shipped" if "shipped" in data.name else "wikitext-2")
     heads = opened(data, folder / "repository", threads)
     precisions_of = {name: measured(head, data) for name, head in heads.items()}
-    peer = found_peer(data, Store(cache / "runs"), threads) if peers else Peer(None, None)
-    timings = {batch: timed(data, heads, peer, cache, threads, rows, batch) for batch in BATCHES}
-    show(data, heads, precisions_of, peer, timings)
-    print(json.dumps(summary(data, precisions_of, peer, timings, threads, rows)))
+    peer = find_peer(data, Store(cache / "runs"), threads) if peers else Peer(None, None)
+    timings = {batch: time_contenders(data, heads, peer, cache, threads, rows, batch) for batch in HEADLINE_BATCHES}
+    print_table(data, heads, precisions_of, peer, timings)
+    print(json.dumps(summarise_headline(data, precisions_of, peer, timings, threads, rows)))
 
 
-def found_peer(data: DataSet, store: Store, threads: int) -> Peer:
+def find_peer(data: DataSet, store: Store, threads: int) -> Peer:
     """The fastest peer that keeps the promise, by a sweep whose runs stay on disk; failures are told on stderr."""
     harness = Harness(data, store, threads, SWEPT_ROWS)
     runs = list(near_promise(harness))
@@ -63,52 +63,52 @@ def found_peer(data: DataSet, store: Store, threads: int) -> Peer:
     return Peer(None, None) if best is None else Peer(*best, *precisions(harness, best[1]))
 
 
-def timed(
+def time_contenders(
     data: DataSet, heads: dict[str, Head], peer: Peer, cache: Path, threads: int, rows: int, batch: int
 ) -> Figures:
     """The dense head (under `dense`), every head, exact answers (under `EXACT`), and the peer (under `peer`)."""
     contexts = data.test.contexts[:rows]
-    dense = {name: asked(topk) for name, topk in spellings(data.dense, cache / "dense", threads).items()}
-    chosen = fastest(dense, contexts, batch)
-    calls: dict[str, Call] = {"dense": dense[chosen]}
-    calls |= {name: asked(lambda rows, k, head=head: head.topk(rows, k).ids) for name, head in heads.items()}  # type: ignore[misc]
-    calls[EXACT] = asked(lambda rows, k: heads[PROMISED].topk(rows, k, exact=True).ids)
+    dense = {name: topk_call(topk) for name, topk in open_spellings(data.dense, cache / "dense", threads).items()}
+    spelling = fastest(dense, contexts, batch)
+    calls: dict[str, Call] = {"dense": dense[spelling]}
+    calls |= {name: topk_call(lambda rows, k, head=head: head.topk(rows, k).ids) for name, head in heads.items()}  # type: ignore[misc]
+    calls[EXACT_ANSWERS] = topk_call(lambda rows, k: heads[PROMISED].topk(rows, k, exact=True).ids)
     if peer.contender is not None:
-        calls["peer"] = asked(peer.contender.topk)
-    Console(stderr=True).print(f"batch {batch}: dense is {chosen}; timing {len(calls)} contenders", highlight=False)
-    with limited(threads, own=peer.contender is not None and peer.contender.own_threads):
+        calls["peer"] = topk_call(peer.contender.topk)
+    Console(stderr=True).print(f"batch {batch}: dense is {spelling}; timing {len(calls)} contenders", highlight=False)
+    with limit_threads(threads, own=peer.contender is not None and peer.contender.own_threads):
         return {name: spent.figures() for name, spent in times(calls, contexts, batch).items()}
 
 
-def asked(topk: TopK) -> Call:
+def topk_call(topk: TopK) -> Call:
     """Top K as a timed call."""
-    return lambda rows: topk(rows, K)
+    return lambda rows: topk(rows, HEADLINE_K)
 
 
-def show(
+def print_table(
     data: DataSet, heads: dict[str, Head], precisions_of: dict[str, Precision], peer: Peer, timings: dict[int, Figures]
 ) -> None:
     """The table, on stdout."""
     size = f"{len(data.test.contexts):,} held-out contexts, V = {data.dense.classes:,}, d = {data.dense.dim}"
     table = Table(title=f"{data.name}: {size}")
-    for column in COLUMNS:
+    for column in HEADLINE_COLUMNS:
         table.add_column(column, justify="left" if column == "method" else "right")
-    table.add_row("dense", "-", "-", *["1.0000"] * 3, *times_of("dense", timings), "1.000")
+    table.add_row("dense", "-", "-", *["1.0000"] * 3, *format_times("dense", timings), "1.000")
     for name, head in heads.items():
-        found, settings = precisions_of[name], head.manifest.settings.model_dump()
-        shares = [f"{value:.4f}" for value in (found.p1, found.p5, found.p10)]
+        precision, settings = precisions_of[name], head.manifest.settings.model_dump()
+        shares = [f"{value:.4f}" for value in (precision.p1, precision.p5, precision.p10)]
         shape = [str(head.manifest.fit["width"]), str(settings.get("candidates", settings["full_view"]))]
-        table.add_row(name, *shape, *shares, *times_of(name, timings), f"{found.dense_share:.3f}")
-    table.add_row("the last one, asked for exact answers", *["-"] * 5, *times_of(EXACT, timings), "-")
+        table.add_row(name, *shape, *shares, *format_times(name, timings), f"{precision.dense_share:.3f}")
+    table.add_row("the last one, asked for exact answers", *["-"] * 5, *format_times(EXACT_ANSWERS, timings), "-")
     if peer.run is not None:
         shares = [f"{peer.p1:.4f}", f"{peer.p5:.4f}", "-"]
-        table.add_row(f"best peer: {peer.run.label}", "-", "-", *shares, *times_of("peer", timings), "-")
+        table.add_row(f"best peer: {peer.run.label}", "-", "-", *shares, *format_times("peer", timings), "-")
     Console(width=160).print(table)
 
 
-def times_of(name: str, timings: dict[int, Figures]) -> Sequence[str]:
+def format_times(name: str, timings: dict[int, Figures]) -> Sequence[str]:
     """Median, p99 and speed-up at batch 1; median and speed-up at the larger batches."""
-    one, *larger = (timings[batch] for batch in BATCHES)
+    one, *larger = (timings[batch] for batch in HEADLINE_BATCHES)
     cells = [f"{one[name]['median']:,.0f}", f"{one[name]['p99']:,.0f}", f"{speedup(one, name):.2f}"]
     for many in larger:
         cells += [f"{many[name]['median']:,.0f}", f"{speedup(many, name):.2f}"]
@@ -120,7 +120,7 @@ def speedup(timing: Figures, name: str) -> float:
     return timing["dense"]["mean"] / timing[name]["mean"]
 
 
-def summary(
+def summarise_headline(
     data: DataSet,
     precisions_of: dict[str, Precision],
     peer: Peer,
@@ -129,20 +129,20 @@ def summary(
     rows: int,
 ) -> dict[str, object]:
     """The JSON line: the promised head's figures, and the best peer's mean time (null where none keeps the promise)."""
-    found, one = precisions_of[PROMISED], timings[1]
+    precision, one = precisions_of[PROMISED], timings[1]
     return {
-        "p1": round(found.p1, 5),
-        "p5": round(found.p5, 5),
-        "p10": round(found.p10, 5),
+        "p1": round(precision.p1, 5),
+        "p5": round(precision.p5, 5),
+        "p10": round(precision.p10, 5),
         "speedup_b1": round(speedup(one, PROMISED), 2),
         "speedup_b16": round(speedup(timings[16], PROMISED), 2),
         "speedup_b32": round(speedup(timings[32], PROMISED), 2),
         "speedup_b64": round(speedup(timings[64], PROMISED), 2),
-        "exact_speedup": round(speedup(one, EXACT), 2),
+        "exact_speedup": round(speedup(one, EXACT_ANSWERS), 2),
         "dense_us": round(one["dense"]["mean"], 1),
         "head_us": round(one[PROMISED]["mean"], 1),
         "head_p99_us": round(one[PROMISED]["p99"], 1),
-        "dense_share": round(found.dense_share, 5),
+        "dense_share": round(precision.dense_share, 5),
         "best_peer": peer.run.label if peer.run else None,
         "best_peer_us": round(one["peer"]["mean"], 1) if peer.run else None,
         "best_peer_p1": round(peer.p1, 5) if peer.run else None,

@@ -1,156 +1,160 @@
-"""`docs/benchmarks.md` and its pictures, from the runs on disk and those kept beside the page."""
+"""The full page of a benchmark, with every table and picture, made of runs alone."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
-from shortlist.errors import ShortlistError
-from shortlist.runtime.threads import available_threads
-
-from benchmarks.common.runs import Run, Store, keep, kept, key_of, machine
+from benchmarks.common.runs import Run, Store, key_of, read_runs, write_runs
 from benchmarks.contenders.registry import CONTENDERS
-from benchmarks.datasets.registry import DataSet
-from benchmarks.sweep.harness import BATCHES, absent
+from benchmarks.datasets.registry import DATASETS
+from benchmarks.sweep.harness import BATCHES, explain_absence
 
-from .plots import precision_against_time
-from .tables import front, short, table, usable, worth
+from .plots import plot_fronts
+from .tables import (
+    fastest_precise_runs,
+    format_levels,
+    format_table,
+    most_precise_runs,
+    pareto_front,
+    single_row_runs,
+    usable_runs,
+)
 
-PAGE, PICTURES, KEPT = "benchmarks.md", "pictures", "runs.jsonl"  # beside the page: what it is made of
+PAGE_FILE, RUNS_FILE, PICTURES_FOLDER = "benchmarks.md", "runs.jsonl", "pictures"
 SCREEN = "shortlist l2s"  # has options beyond its paper; each is shown, on a front or not
-HEADER = """# Benchmarks
+PICTURED_DEPTHS = (1, 5)  # k of P@k
+PAGE_INTRODUCTION = """# Benchmarks: every table
 
-Written by `make bench FULL=1 DATA=folder`; do not edit. Every figure comes from one JSON file a run below
-`build/bench/runs`, or from [runs.jsonl](runs.jsonl), where the page before left what the same processor had run. Rows
-are distinct, held out by document and in random order; precision is read off the timed calls, with 95 % intervals over
-rows; settings dearer than one at under half of dense's speed are left out; dense is the fastest spelling in ONNX
-Runtime, timed in the same blocks with the same threads and batch. Times include a peer's change of basis; an index is
-built by one thread. Other work may have kept other cores busy: compare `times dense`, not microseconds, and no small
-differences. What keeps this honest stands in `benchmarks/sweep/harness.py`. What serving over HTTP costs, beside other
-servers: [http.md](http.md).
+Written by `make bench-page` from the runs below `build/bench/runs`. Rows are distinct, held out by document and in
+random order; precision is read off the timed calls, with 95 % intervals over rows; settings dearer than one at under
+half of dense's speed are left out; dense is the fastest spelling in ONNX Runtime, timed in the same blocks with the
+same threads and batch. Times include a peer's change of basis; an index is built by one thread. Other work may have
+kept other cores busy: compare `times dense`, not microseconds, and no small differences. What keeps this honest stands
+in `benchmarks/sweep/harness.py`.
 """
 
 
-class Part(NamedTuple):
-    """What the page says of a data set: lines of what is left to run, and its section."""
+@dataclass(frozen=True)
+class RunSet:
+    """The runs that may be compared: on one data set with the same files (`fingerprint`), on one processor."""
 
-    left: list[str]
-    section: str
+    dataset: str
+    fingerprint: str
+    machine: str
+    runs: list[Run]
 
-
-def write_page(names: Sequence[str], sets: Mapping[str, DataSet | ShortlistError], store: Store, docs: Path) -> None:
-    """The page, and the runs that it is made of; of those `names` that are none of `sets` it says what it said."""
-    page = docs / PAGE
-    before = page.read_text("utf-8") if page.is_file() else ""
-    found = {name: done(store, data, docs) for name, data in sets.items() if isinstance(data, DataSet)}
-    parts = [
-        part_of(name, sets[name], found.get(name, []), docs) if name in sets else part_before(name, before)
-        for name in names
-    ]
-    left = "".join(line for part in parts for line in part.left)
-    note = f"\nNot all of the grid is done yet; the same command goes on. What is left:\n\n{left}" if left else ""
-    page.write_text("".join([HEADER, note, *(part.section for part in parts)]), "utf-8")
-    every = [*filter(current, kept(docs / KEPT)), *(run for runs in found.values() for run in runs if not run.error)]
-    keep(docs / KEPT, list({(run.asked, run.fingerprint, run.machine): run for run in every}.values()))
+    @property
+    def kind(self) -> str:
+        """The data set's name in the registry, as in `smollm2`."""
+        return self.dataset.replace(",", " ").split()[0]
 
 
-def part_of(name: str, data: DataSet | ShortlistError, runs: Sequence[Run], docs: Path) -> Part:
-    """From the set's `runs`; draws its pictures."""
-    if not isinstance(data, DataSet):
-        return Part([], f"\n## {name}\n\nNot run: {data}.\n")
-    return Part([*unfinished(data, runs), *unrepeated(data, runs)], section(name, data, with_missing(data, runs), docs))
+def collect_runs(store: Store, file: Path | None = None) -> list[Run]:
+    """The runs in `file` (a JSON value a line) and in `store`, which is the newer one where both have a run.
 
-
-def part_before(name: str, page: str) -> Part:
-    """As it stands on the page."""
-    note, *sections = re.split(r"^(?=## )", page, flags=re.MULTILINE)
-    text = next((text for text in sections if text.startswith(f"## {name}")), f"## {name}\n\nNot run.\n")
-    left = [line for line in note.splitlines(keepends=True) if line.startswith(f"- {name}")]
-    return Part(left, f"\n{text.rstrip()}\n")
-
-
-def done(store: Store, data: DataSet, docs: Path) -> list[Run]:
-    """The data set's runs on disk, and those beside the page that this processor made and nobody repeated since.
-
-    In an order that does not depend on where they were found: the same runs make the same page.
+    Runs of contenders that would make another index today are left out. The order does not depend on where a run was.
     """
-    every = [*(run for run in kept(docs / KEPT) if run.machine == machine()), *store.runs()]
-    found = {run.asked: run for run in every if run.fingerprint == data.fingerprint and current(run)}
-    return [found[asked] for asked in sorted(found)]
+    runs = [*(read_runs(file) if file else []), *store.runs()]
+    latest = {(run.fingerprint, run.machine, run.asked): run for run in runs if is_current(run)}
+    return [latest[key] for key in sorted(latest)]
 
 
-def with_missing(data: DataSet, runs: Sequence[Run]) -> list[Run]:
-    """The runs, and a line for every contender that has none."""
-    missing = [name for name in CONTENDERS if not any(run.contender == name for run in runs)]
-    blank = Run(dataset=data.name, fingerprint=data.fingerprint, contender="", build={}, threads=1)
-    why = {name: absent(CONTENDERS[name]) or "not run" for name in missing}
-    return [*runs, *(blank.model_copy(update={"contender": name, "error": error}) for name, error in why.items())]
-
-
-def unfinished(data: DataSet, runs: Sequence[Run]) -> list[str]:
-    """A line for each contender with builds that have no run, though they could."""
-    known = {(run.contender, key_of(run.build)) for run in runs}
-    grids = {kind.name: kind.grid(data.dense) for kind in CONTENDERS.values() if not absent(kind)}
-    left = {name: sum((name, key_of(build)) not in known for build in grid) for name, grid in grids.items()}
-    return [f"- {data.name}: {name}, {count} of {len(grids[name])} builds\n" for name, count in left.items() if count]
-
-
-def unrepeated(data: DataSet, runs: Sequence[Run]) -> list[str]:
-    """A line for each number of threads by which settings were not run at other batches."""
-    asked = {run.label for run in worth(runs)}
-    left = {threads: asked - {run.label for run in wide(runs, threads)} for threads in sorted({1, available_threads()})}
-    return [
-        f"- {data.name}: other batches by {threads} thread(s), {len(missing)} of {len(asked)} settings\n"
-        for threads, missing in left.items()
-        if missing
-    ]
-
-
-def wide(runs: Sequence[Run], threads: int) -> list[Run]:
-    """Runs at several batches."""
-    return [run for run in runs if len(run.spent) > 1 and run.threads == threads]
-
-
-def current(run: Run) -> bool:
+def is_current(run: Run) -> bool:
     """Whether the contender would make the same index today."""
     return run.contender not in CONTENDERS or run.revision == CONTENDERS[run.contender].revision
 
 
-def as_built(runs: Sequence[Run]) -> list[Run]:
+def group_runs(runs: Sequence[Run]) -> list[RunSet]:
+    """The runs by data set, its files and processor; data sets in the registry's order, then larger sets first."""
+    keys = dict.fromkeys((run.dataset, run.fingerprint, run.machine) for run in runs)
+    sets = [RunSet(*key, [run for run in runs if (run.dataset, run.fingerprint, run.machine) == key]) for key in keys]
+    order = list(DATASETS)
+    return sorted(
+        sets, key=lambda one: (order.index(one.kind) if one.kind in order else len(order), one.dataset, -len(one.runs))
+    )
+
+
+def write_page(runs: Sequence[Run], folder: Path) -> None:
+    """Write the page, its pictures and the runs that it is made of into `folder`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    sets = group_runs(runs)
+    kinds = [one.kind for one in sets]
+    names = [kind if kind not in kinds[:place] else f"{kind}-{place + 1}" for place, kind in enumerate(kinds)]
+    sections = [write_section(one, name, folder) for one, name in zip(sets, names, strict=True)]
+    levels = f"\n## Times dense at a given P@1\n\n{format_levels(name_sets(sets))}" if sets else "\nNo run yet.\n"
+    (folder / PAGE_FILE).write_text("".join([PAGE_INTRODUCTION, levels, *sections]), "utf-8")
+    write_runs(folder / RUNS_FILE, [run for run in runs if not run.error])
+
+
+def name_sets(sets: Sequence[RunSet]) -> dict[str, list[Run]]:
+    """The largest set of runs of each data set, by the data set's name in the registry."""
+    largest: dict[str, RunSet] = {}
+    for one in sets:
+        if one.kind not in largest or len(one.runs) > len(largest[one.kind].runs):
+            largest[one.kind] = one
+    return {name: one.runs for name, one in largest.items()}
+
+
+def write_section(one: RunSet, name: str, folder: Path) -> str:
+    """The section of a set of runs; draws its pictures into `folder`, their files named after `name`."""
+    runs = add_absent_contenders(with_build_times(one.runs))
+    single = single_row_runs(runs)
+    text = [f"\n## {one.dataset}\n\n{describe_set(one)}\n"]
+    for k in PICTURED_DEPTHS if usable_runs(single, 1, 1) else ():
+        picture = Path(PICTURES_FOLDER) / f"{name}-p{k}.png"
+        plot_fronts(usable_runs(single, k, 1), folder / picture, k)
+        text.append(f"\n![P@{k} against speed-up]({picture})\n")
+    text += single_row_tables(single)
+    chosen_labels = {run.label for run in fastest_precise_runs(single)}
+    for batch in BATCHES[1:]:
+        for threads in sorted({run.threads for run in runs}):
+            same = [run for run in usable_runs(wide_runs(runs, threads), 1, batch) if run.label in chosen_labels]
+            ordered = sorted(same, key=lambda run: -run.spent[batch].speedup)
+            text.append(f"\n### The same at batch {batch}, {threads} thread(s)\n\n" + format_table(ordered, batch))
+    return "".join(text)
+
+
+def describe_set(one: RunSet) -> str:
+    """The layer's shape where runs have it, the processor and the number of runs."""
+    shapes = [f"V = {run.classes:,}, d = {run.dim}. " for run in one.runs if run.classes]
+    return f"{shapes[0] if shapes else ''}{one.machine}. {len(one.runs):,} runs on data {one.fingerprint}."
+
+
+def single_row_tables(single: Sequence[Run]) -> list[str]:
+    """The tables of batch 1 on one thread: front, every contender's best, and all options of the screen."""
+    best = [*fastest_precise_runs(single), *most_precise_runs(single), *(run for run in single if run.error)]
+    text = [
+        "\n### Pareto front, batch 1, one thread\n\n" + format_table(pareto_front(single)),
+        "\n### Each contender's fastest at P@1 of .95, .99 and .999, or its most precise\n\n" + format_table(best),
+    ]
+    screens = [run for run in usable_runs(single, 1, 1) if run.contender == SCREEN]
+    if screens:
+        ordered = sorted(screens, key=lambda run: -run.spent[1].speedup)
+        text.append(f"\n### Every option of {SCREEN}, batch 1, one thread\n\n" + format_table(ordered))
+    return text
+
+
+def wide_runs(runs: Sequence[Run], threads: int) -> list[Run]:
+    """Runs at several batches with so many threads."""
+    return [run for run in runs if len(run.spent) > 1 and run.threads == threads]
+
+
+def add_absent_contenders(runs: Sequence[Run]) -> list[Run]:
+    """The runs of a set, and a run with an error that says why for every contender that has none."""
+    missing = [name for name in CONTENDERS if not any(run.contender == name for run in runs)]
+    blank = Run(dataset=runs[0].dataset, fingerprint=runs[0].fingerprint, contender="", build={}, threads=1)
+    why = {name: explain_absence(CONTENDERS[name]) or "not run" for name in missing}
+    return [*runs, *(blank.model_copy(update={"contender": name, "error": error}) for name, error in why.items())]
+
+
+def with_build_times(runs: Sequence[Run]) -> list[Run]:
     """The runs with what their build takes by one thread; the run itself may have read the index from disk."""
     longest: dict[str, float] = {}
     for run in runs:
         if run.threads == 1:
             build = key_of(run.contender, run.build)
             longest[build] = max(run.build_seconds, longest.get(build, 0.0))
-    took = [longest.get(key_of(run.contender, run.build), run.build_seconds) for run in runs]
-    return [run.model_copy(update={"build_seconds": seconds}) for run, seconds in zip(runs, took, strict=True)]
-
-
-def section(name: str, data: DataSet, runs: Sequence[Run], docs: Path) -> str:
-    """A data set's pictures and tables."""
-    runs = as_built(runs)
-    single = [run for run in runs if run.threads == 1 and (not run.spent or list(run.spent) == [1])]
-    machines = ", ".join(sorted({run.machine for run in runs if run.machine}))
-    shape = f"V = {data.dense.classes:,}, d = {data.dense.dim}, fitted on {len(data.fit.contexts):,} contexts"
-    text = [f"\n## {data.name}\n\n{shape}. {machines}.\n"]
-    for k in (1, 5) if usable(single, 1, 1) else ():
-        picture = Path(PICTURES) / f"{name}-p{k}.png"
-        precision_against_time(single, docs / picture, k)
-        text.append(f"\n![P@{k} against time]({picture})\n")
-    text.append("\n### Pareto front, batch 1, one thread\n\n" + table(front(single)))
-    asked = {run.label for run in worth(single)}
-    best = [*worth(single), *short(single), *(run for run in single if run.error)]
-    text.append("\n### Each contender's fastest at P@1 of .95, .99 and .999, or its most precise\n\n" + table(best))
-    own = sorted(usable(single, 1, 1), key=lambda run: -run.spent[1].speedup)
-    own = [run for run in own if run.contender == SCREEN]
-    if own:
-        text.append(f"\n### Every option of {SCREEN}, batch 1, one thread\n\n" + table(own))
-    for batch in BATCHES[1:]:
-        for threads in sorted({run.threads for run in runs}):
-            same = [run for run in usable(wide(runs, threads), 1, batch) if run.label in asked]
-            ordered = sorted(same, key=lambda run: -run.spent[batch].speedup)
-            text.append(f"\n### The same at batch {batch}, {threads} thread(s)\n\n" + table(ordered, batch))
-    return "".join(text)
+    seconds = [longest.get(key_of(run.contender, run.build), run.build_seconds) for run in runs]
+    return [run.model_copy(update={"build_seconds": took}) for run, took in zip(runs, seconds, strict=True)]

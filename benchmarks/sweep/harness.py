@@ -22,8 +22,17 @@ import numpy.typing as npt
 from shortlist.evaluation import statistics
 from threadpoolctl import ThreadpoolController, threadpool_limits
 
-from benchmarks.common.dense import spellings
-from benchmarks.common.runs import Run, Share, Spent, Store, key_of, machine, packages, slowness
+from benchmarks.common.dense import open_spellings
+from benchmarks.common.runs import (
+    Run,
+    Share,
+    Spent,
+    Store,
+    describe_slowness,
+    installed_versions,
+    key_of,
+    processor_name,
+)
 from benchmarks.common.timing import Call, Ids, Timed, fastest, fresh, one, times
 from benchmarks.contenders.registry import Contender, Options
 from benchmarks.datasets.registry import DataSet
@@ -59,7 +68,7 @@ class Harness:
         """The fastest spelling of the dense layer at this batch size."""
         if batch not in self.dense:
             folder = self.store.folder / "dense" / self.data.fingerprint
-            found = spellings(self.data.dense, folder, self.threads)
+            found = open_spellings(self.data.dense, folder, self.threads)
             calls = {name: top(topk) for name, topk in found.items()}
             self.dense[batch] = calls[fastest(calls, self.data.test.contexts, batch)]
         return self.dense[batch]
@@ -77,7 +86,7 @@ class Harness:
     def sweep(self, kind: type[Contender], build: Options, settings: Sequence[Options] = ()) -> Iterator[Run]:
         """Runs of every setting of one build, or of those given; what is on disk is read, and fits only what is not."""
         base = self.run_of(kind, build)
-        if why := absent(kind):
+        if why := explain_absence(kind):
             yield base.model_copy(update={"error": why})
             return
         known = None if settings else self.store.read(self.key(base))
@@ -87,7 +96,7 @@ class Harness:
                 yield from (Run.model_validate(value) for value in stored)
                 return
         try:
-            with limited(self.threads, own=kind.own_threads):
+            with limit_threads(self.threads, own=kind.own_threads):
                 yield from self.measure(kind(build, self.threads), base, settings)
         except EXPECTED as error:
             failed = base.model_copy(update={"error": f"failed: {type(error).__name__}: {error}"[:300]})
@@ -176,12 +185,14 @@ class Harness:
         return Run(
             dataset=self.data.name,
             fingerprint=self.data.fingerprint,
+            classes=self.data.dense.classes,
+            dim=self.data.dense.dim,
             contender=kind.name,
             revision=kind.revision,
             build=dict(build),
             threads=self.threads,
-            machine=machine(),
-            packages=packages(("shortlist", "onnxruntime", "numpy")),
+            machine=processor_name(),
+            packages=installed_versions(("shortlist", "onnxruntime", "numpy")),
         )
 
     def failure(self, run: Run) -> str:
@@ -196,7 +207,7 @@ class Harness:
 
 
 @contextmanager
-def limited(threads: int, *, own: bool) -> Iterator[None]:
+def limit_threads(threads: int, *, own: bool) -> Iterator[None]:
     """So many threads; where a contender's library has its own, one for numpy's products, which change its basis.
 
     The others of numpy's wait for work by spinning, and where they do that the peer's threads cannot run.
@@ -208,7 +219,7 @@ def limited(threads: int, *, own: bool) -> Iterator[None]:
         yield
 
 
-def absent(kind: type[Contender]) -> str | None:
+def explain_absence(kind: type[Contender]) -> str | None:
     """Why a contender whose library is not installed was not run."""
     missing = [name for name in kind.needs if importlib.util.find_spec(name) is None]
     return f"not run: {', '.join(missing)} is not installed" if missing else None
@@ -273,5 +284,5 @@ def flagged(run: Run) -> Run:
     if run.dense_share:
         flags.append(f"{run.dense_share:.0%} of rows answered by dense")
     if 1 in run.spent:
-        flags += slowness(run.spent[1])
+        flags += describe_slowness(run.spent[1])
     return run.model_copy(update={"flags": flags})

@@ -11,7 +11,7 @@ from shortlist_exporter.verify.quality import precision
 from benchmarks.common.runs import Run
 from benchmarks.contenders.registry import CONTENDERS, Contender, Options
 
-from .harness import Harness, K, limited
+from .harness import Harness, K, limit_threads
 
 P1, P5 = 0.99, 0.98
 
@@ -75,7 +75,7 @@ def best_peer(harness: Harness, runs: Sequence[Run]) -> tuple[Run, Contender] | 
     """The run with the highest speed-up whose contender, fitted again, keeps P1 and P5 on all test rows."""
     hopeful = [run for run in runs if run.at_least(P1 - NEAR, P5 - NEAR)]
     for run in sorted(hopeful, key=lambda run: -run.spent[1].speedup):
-        with limited(harness.threads, own=CONTENDERS[run.contender].own_threads):
+        with limit_threads(harness.threads, own=CONTENDERS[run.contender].own_threads):
             contender = fitted(harness, run)
             p1, p5 = precisions(harness, contender)
         if p1 >= P1 and p5 >= P5:

@@ -18,18 +18,16 @@ class NumpyDense(Contender):
 
     @classmethod
     def grid(cls, dense: Dense) -> list[Options]:
-        """See Contender.grid; the two layouts of the weights."""
+        """The two layouts of the weights."""
         return [{"layout": layout} for layout in ("rows", "columns")]
 
     def fit(self, dense: Dense, contexts: FloatArray) -> None:
-        """See Contender.fit."""
         del contexts
         self.columns = dense.weight.T if self.build["layout"] == "rows" else np.ascontiguousarray(dense.weight.T)
         self.bias = dense.bias
         self.padded = dense.padded
 
     def topk(self, contexts: FloatArray, k: int) -> IdArray:
-        """See Contender.topk."""
         logits = contexts @ self.columns
         if self.bias is not None:
             logits += self.bias
@@ -37,5 +35,4 @@ class NumpyDense(Contender):
         return np.stack([ranked(row, k) for row in logits])
 
     def size(self) -> int:
-        """See Contender.size."""
         return self.columns.nbytes

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from shortlist_exporter.inputs.sources import Dense
 
-from benchmarks.common.dense import spelling, spelling_names
+from benchmarks.common.dense import list_spellings, open_spelling
 from benchmarks.contenders.base import Contender, FloatArray, IdArray, Options
 
 
@@ -19,21 +19,17 @@ class OnnxDense(Contender):
 
     @classmethod
     def grid(cls, dense: Dense) -> list[Options]:
-        """See Contender.grid."""
         del dense
-        return [{"spelling": name} for name in spelling_names()]
+        return [{"spelling": name} for name in list_spellings()]
 
     def fit(self, dense: Dense, contexts: FloatArray) -> None:
-        """See Contender.fit."""
         del contexts
         self.folder = TemporaryDirectory()
-        self.call = spelling(dense, Path(self.folder.name), self.build["spelling"], self.threads)
+        self.call = open_spelling(dense, Path(self.folder.name), self.build["spelling"], self.threads)
         self.bytes = dense.weight.nbytes
 
     def topk(self, contexts: FloatArray, k: int) -> IdArray:
-        """See Contender.topk."""
         return self.call(contexts, k)
 
     def size(self) -> int:
-        """See Contender.size."""
         return self.bytes

@@ -17,21 +17,17 @@ class TorchDense(Contender):
 
     @classmethod
     def grid(cls, dense: Dense) -> list[Options]:
-        """See Contender.grid."""
         del dense
         return [{}]
 
     def fit(self, dense: Dense, contexts: FloatArray) -> None:
-        """See Contender.fit."""
         del contexts
         self.dense = dense.module
 
     def topk(self, contexts: FloatArray, k: int) -> IdArray:
-        """See Contender.topk."""
         with torch.inference_mode():
             found: IdArray = self.dense.logits(torch.from_numpy(contexts)).topk(k, dim=1).indices.numpy()
         return found
 
     def size(self) -> int:
-        """See Contender.size."""
         return self.dense.weight.nbytes

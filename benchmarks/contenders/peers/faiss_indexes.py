@@ -13,13 +13,11 @@ from typing import Any, ClassVar
 from shortlist_exporter.inputs.sources import Dense
 
 from benchmarks.contenders.base import Contender, FloatArray, IdArray, Options
-from benchmarks.contenders.basis import basis_of
+from benchmarks.contenders.basis import BASES, basis_of, lift_queries, lift_rows
 
-from .hnswlib_indexes import BEAMS, LARGE, lifted, lifted_queries
+from .hnsw import BASES_AND_LIFTS, LARGE_GRAPHS, beam_settings, graph_builds
 
-BASES = ("raw", "whitened")
-LIFTS = (("raw", False), ("raw", True), ("whitened", True))
-REFINED = (50, 100, 200, 500, 750, 1000, 1500, 2000, 5000)
+REFINED_CANDIDATES = (50, 100, 200, 500, 750, 1000, 1500, 2000, 5000)
 
 
 class FaissIndex(Contender):
@@ -29,43 +27,39 @@ class FaissIndex(Contender):
     own_threads: ClassVar[bool] = True
 
     @abstractmethod
-    def empty(self, dim: int) -> Any:
+    def create_empty(self, dim: int) -> Any:
         """The untrained FAISS index of rows [V, dim]."""
 
     def fit(self, dense: Dense, contexts: FloatArray) -> None:
-        """See Contender.fit."""
         import faiss
 
         self.faiss = faiss
         faiss.omp_set_num_threads(self.threads)
         self.basis = basis_of(self.build["basis"], dense, contexts)
-        rows = lifted(self.basis.rows) if self.build.get("lift") else self.basis.rows
-        self.index = self.empty(rows.shape[1])
+        rows = lift_rows(self.basis.rows) if self.build.get("lift") else self.basis.rows
+        self.index = self.create_empty(rows.shape[1])
         self.index.train(rows)
         self.index.add(rows)
 
-    def made(self, factory: str, dim: int) -> Any:
+    def create_index(self, factory: str, dim: int) -> Any:
         """What FAISS makes of a factory string."""
         return self.faiss.index_factory(dim, factory, self.faiss.METRIC_INNER_PRODUCT)
 
     def use(self, setting: Options) -> None:
-        """See Contender.use."""
         super().use(setting)
         for name, value in setting.items():
             if name != "refined":
                 self.faiss.ParameterSpace().set_index_parameter(self.index, name, value)
 
     def topk(self, contexts: FloatArray, k: int) -> IdArray:
-        """See Contender.topk."""
         self.faiss.omp_set_num_threads(self.threads)  # global: another contender may have changed it
         if "refined" in self.setting:
             self.index.k_factor = max(1.0, self.setting["refined"] / k)
         queries = self.basis.queries(contexts)
-        _, positions = self.index.search(lifted_queries(queries) if self.build.get("lift") else queries, k)
+        _, positions = self.index.search(lift_queries(queries) if self.build.get("lift") else queries, k)
         return self.basis.classes(positions)
 
     def size(self) -> int:
-        """See Contender.size."""
         return int(self.faiss.serialize_index(self.index).nbytes)
 
 
@@ -73,35 +67,25 @@ class FaissFlat(FaissIndex):
     """Every row in float32."""
 
     name: ClassVar[str] = "faiss flat"
+    builds: ClassVar[tuple[Options, ...]] = ({"basis": "raw"},)  # the answers are exact in every basis
 
-    @classmethod
-    def grid(cls, dense: Dense) -> list[Options]:
-        """See Contender.grid; the answers are exact in every basis, raw is enough."""
-        del dense
-        return [{"basis": "raw"}]
-
-    def empty(self, dim: int) -> Any:
-        """See FaissIndex.empty."""
-        return self.made("Flat", dim)
+    def create_empty(self, dim: int) -> Any:
+        return self.create_index("Flat", dim)
 
 
 class FaissCodes(FaissIndex):
     """Every row in a byte or half a byte a component, then refined."""
 
     name: ClassVar[str] = "faiss SQ"
+    builds: ClassVar[tuple[Options, ...]] = tuple(
+        {"basis": basis, "codes": codes} for codes in ("SQ8", "SQ4") for basis in BASES
+    )
 
-    @classmethod
-    def grid(cls, dense: Dense) -> list[Options]:
-        """See Contender.grid."""
-        del dense
-        return [{"basis": basis, "codes": codes} for codes in ("SQ8", "SQ4") for basis in BASES]
-
-    def empty(self, dim: int) -> Any:
-        """See FaissIndex.empty."""
-        return self.made(f"{self.build['codes']},RFlat", dim)
+    def create_empty(self, dim: int) -> Any:
+        return self.create_index(f"{self.build['codes']},RFlat", dim)
 
     def settings(self) -> list[Options]:
-        """See Contender.settings; such codes leave little to refine."""
+        """Such codes leave little to refine."""
         return [{"refined": refined} for refined in (20, 50, 100, 200)]
 
 
@@ -109,21 +93,16 @@ class FaissProductQuantizer(FaissIndex):
     """Pairs of components in four bits, scanned in registers (Andre et al. 2017, arXiv 1704.07355), then refined."""
 
     name: ClassVar[str] = "faiss PQ fast-scan"
+    builds: ClassVar[tuple[Options, ...]] = tuple({"basis": basis, "pair": pair} for pair in (2, 1) for basis in BASES)
 
-    @classmethod
-    def grid(cls, dense: Dense) -> list[Options]:
-        """See Contender.grid."""
-        del dense
-        return [{"basis": basis, "pair": pair} for pair in (2, 1) for basis in BASES]
-
-    def empty(self, dim: int) -> Any:
-        """See FaissIndex.empty; components are padded to whole blocks."""
+    def create_empty(self, dim: int) -> Any:
+        """Components are padded to whole blocks."""
         blocks = -(-dim // self.build["pair"])
-        return self.made(f"Pad{blocks * self.build['pair']},PQ{blocks}x4fs,RFlat", dim)
+        return self.create_index(f"Pad{blocks * self.build['pair']},PQ{blocks}x4fs,RFlat", dim)
 
     def settings(self) -> list[Options]:
-        """See Contender.settings; up to 5,000 candidates."""
-        return [{"refined": refined} for refined in REFINED]
+        """Up to 5,000 candidates."""
+        return [{"refined": refined} for refined in REFINED_CANDIDATES]
 
 
 class FaissTruncated(FaissProductQuantizer):
@@ -133,17 +112,17 @@ class FaissTruncated(FaissProductQuantizer):
 
     @classmethod
     def grid(cls, dense: Dense) -> list[Options]:
-        """See Contender.grid; axes have an order in the whitened basis alone."""
+        """Axes have an order in the whitened basis alone."""
         widths = [2 * round(dense.dim / share / 2) for share in (8, 6, 4.5, 3, 2)]
         fast = [{"basis": "whitened", "width": width, "codes": f"PQ{width // 2}x4fs"} for width in widths]
         fine = [{"basis": "whitened", "width": width, "codes": f"PQ{width}x4fs"} for width in widths[:4]]
         return [*({"basis": "whitened", "width": width, "codes": "SQ8"} for width in widths[:4]), *fast, *fine]
 
-    def empty(self, dim: int) -> Any:
-        """See FaissIndex.empty; the parts are kept, since FAISS does not own them."""
+    def create_empty(self, dim: int) -> Any:
+        """The parts are kept, since FAISS does not own them."""
         width = self.build["width"]
         self.first = self.faiss.RemapDimensionsTransform(dim, width, False)
-        self.codes = self.made(self.build["codes"], width)
+        self.codes = self.create_index(self.build["codes"], width)
         self.coarse = self.faiss.IndexPreTransform(self.first, self.codes)
         return self.faiss.IndexRefineFlat(self.coarse)
 
@@ -156,7 +135,6 @@ class FaissInverted(FaissIndex):
 
     @classmethod
     def grid(cls, dense: Dense) -> list[Options]:
-        """See Contender.grid."""
         cells = [max(1, round(times * sqrt(dense.classes))) for times in cls.times]
         return [
             {"basis": basis, "cells": count, "codes": codes}
@@ -165,14 +143,15 @@ class FaissInverted(FaissIndex):
             for basis in BASES
         ]
 
-    def empty(self, dim: int) -> Any:
-        """See FaissIndex.empty."""
+    def create_empty(self, dim: int) -> Any:
         blocks, cells = -(-dim // 2), f"IVF{self.build['cells']}"
         fast = f"Pad{2 * blocks},{cells},PQ{blocks}x4fs,RFlat"
-        return self.made({"Flat": f"{cells},Flat", "SQ8": f"{cells},SQ8,RFlat", "PQ": fast}[self.build["codes"]], dim)
+        return self.create_index(
+            {"Flat": f"{cells},Flat", "SQ8": f"{cells},SQ8,RFlat", "PQ": fast}[self.build["codes"]], dim
+        )
 
     def settings(self) -> list[Options]:
-        """See Contender.settings; up to every cell."""
+        """Up to every cell."""
         cells = self.build["cells"]
         probes = sorted({max(1, cells // share) for share in (64, 32, 16, 8, 4, 2, 1)})
         if self.build["codes"] == "Flat":
@@ -193,49 +172,21 @@ class FaissGraph(FaissIndex):
     """HNSW (Malkov and Yashunin 2016, arXiv 1603.09320) on inner products, of rows lifted as for FGD or not."""
 
     name: ClassVar[str] = "faiss HNSW"
+    builds: ClassVar[tuple[Options, ...]] = graph_builds(((32, 100),), BASES_AND_LIFTS)
 
-    @classmethod
-    def grid(cls, dense: Dense) -> list[Options]:
-        """See Contender.grid."""
-        del dense
-        return [{"basis": basis, "lift": lift, "links": 32, "construction": 100} for basis, lift in LIFTS]
-
-    def empty(self, dim: int) -> Any:
-        """See FaissIndex.empty."""
-        index = self.made(f"HNSW{self.build['links']},Flat", dim)
+    def create_empty(self, dim: int) -> Any:
+        index = self.create_index(f"HNSW{self.build['links']},Flat", dim)
         index.hnsw.efConstruction = self.build["construction"]
         return index
 
     def settings(self) -> list[Options]:
-        """See Contender.settings; up to a quarter of the classes."""
-        quarter = len(self.basis.ids) // 4
-        return [{"efSearch": beam} for beam in sorted({min(beam, quarter) for beam in BEAMS})]
+        """Up to a quarter of the classes."""
+        return beam_settings("efSearch", len(self.basis.ids))
 
 
 class FaissLargeGraph(FaissGraph):
     """Graphs that take minutes to build, in the two bases that the quick grid's fastest runs had."""
 
     name: ClassVar[str] = "faiss HNSW, large"
+    builds: ClassVar[tuple[Options, ...]] = graph_builds(LARGE_GRAPHS, (BASES_AND_LIFTS[0], BASES_AND_LIFTS[-1]))
     quick: ClassVar[bool] = False
-
-    @classmethod
-    def grid(cls, dense: Dense) -> list[Options]:
-        """See Contender.grid."""
-        del dense
-        return [
-            {"basis": basis, "lift": lift, "links": links, "construction": construction}
-            for links, construction in LARGE
-            for basis, lift in (LIFTS[0], LIFTS[-1])
-        ]
-
-
-CONTENDERS: tuple[type[Contender], ...] = (
-    FaissFlat,
-    FaissCodes,
-    FaissProductQuantizer,
-    FaissTruncated,
-    FaissInverted,
-    FaissManyCells,
-    FaissGraph,
-    FaissLargeGraph,
-)

@@ -19,11 +19,11 @@ import numpy.typing as npt
 from shortlist.plans.common.selection import largest
 from shortlist_exporter.inputs.sources import Dense
 
-from benchmarks.contenders.base import Contender, FloatArray, IdArray, Options
-from benchmarks.contenders.basis import basis_of, rescored
+from benchmarks.contenders.base import Contender, FloatArray, IdArray, Options, spread_settings
+from benchmarks.contenders.basis import BASES, basis_of, rescore_candidates
 
-SHALLOW = 16  # the first reading goes to B / SHALLOW
-SHARES = (128, 64, 32, 16, 8, 4, 2)  # V / B
+FIRST_READ_SHARE = 16  # the first reading goes to B / FIRST_READ_SHARE
+CLASSES_PER_BUDGET = (128, 64, 32, 16, 8, 4, 2)  # V / B
 
 Rows = npt.NDArray[np.int32]
 
@@ -49,43 +49,43 @@ class SortedLists:
         return self.values[sign, axes, :depth] * query[axes, None], self.rows[sign, axes, :depth]
 
 
-def sorted_lists(rows: FloatArray, limit: int) -> SortedLists:
+def sort_lists(rows: FloatArray, limit: int) -> SortedLists:
     """Lists of `rows` [V, D], each cut to `limit` <= V."""
     order = np.argsort(rows.T, axis=1, kind="stable").astype(np.int32)
     both = np.stack([order[:, ::-1][:, :limit], order[:, :limit]])
     return SortedLists(np.take_along_axis(rows.T[None], both, axis=2), both)
 
 
-def visited(lists: SortedLists, query: FloatArray, budget: int) -> Rows:
+def visit_rows(lists: SortedLists, query: FloatArray, budget: int) -> Rows:
     """The first `budget` (at most `lists.limit`) different rows that the greedy visit of `query` [D] meets, in turn."""
     budget = min(budget, lists.limit)
     axes = np.arange(query.size)
-    entries, rows = lists.first(query, axes, -(-budget // SHALLOW))
-    found, bar = first_different(entries.ravel(), rows.ravel(), budget)
+    entries, rows = lists.first(query, axes, -(-budget // FIRST_READ_SHARE))
+    met, bar = take_first_different(entries.ravel(), rows.ravel(), budget)
     open_still = entries[:, -1] >= bar
     if not open_still.any():
-        return found
+        return met
     more, their_rows = lists.first(query, axes[open_still], budget)
     above = more >= bar
     entries = np.concatenate([entries[~open_still].ravel(), more[above]])
     rows = np.concatenate([rows[~open_still].ravel(), their_rows[above]])
-    return first_different(entries, rows, budget)[0]
+    return take_first_different(entries, rows, budget)[0]
 
 
-def first_different(entries: FloatArray, rows: Rows, budget: int) -> tuple[Rows, float]:
+def take_first_different(entries: FloatArray, rows: Rows, budget: int) -> tuple[Rows, float]:
     """The first `budget` different `rows` [m] by descending `entries` [m], and the last one's entry.
 
     Where there are fewer rows: all of them, and -inf.
     """
     count = 2 * budget
     while True:
-        kept = largest(entries, count)
-        kept = kept[np.argsort(-entries[kept], kind="stable")]
-        first = np.sort(np.unique(rows[kept], return_index=True)[1])[:budget]
+        top = largest(entries, count)
+        top = top[np.argsort(-entries[top], kind="stable")]
+        first = np.sort(np.unique(rows[top], return_index=True)[1])[:budget]
         if first.size == budget:
-            return rows[kept[first]], float(entries[kept[first[-1]]])
+            return rows[top[first]], float(entries[top[first[-1]]])
         if count >= entries.size:
-            return rows[kept[first]], -np.inf
+            return rows[top[first]], -np.inf
         count *= 4
 
 
@@ -93,34 +93,22 @@ class GreedyMips(Contender):
     """Setting `budget`: B, the rows scored exactly."""
 
     name: ClassVar[str] = "GreedyMIPS"
+    builds: ClassVar[tuple[Options, ...]] = tuple({"basis": basis} for basis in BASES)
     quick: ClassVar[bool] = False
 
-    @classmethod
-    def grid(cls, dense: Dense) -> list[Options]:
-        """See Contender.grid; the method depends on its axes."""
-        del dense
-        return [{"basis": basis} for basis in ("raw", "whitened")]
-
     def fit(self, dense: Dense, contexts: FloatArray) -> None:
-        """See Contender.fit."""
         self.dense = dense
         self.basis = basis_of(self.build["basis"], dense, contexts)
-        self.lists = sorted_lists(self.basis.rows, max(1, len(self.basis.ids) // SHARES[-1]))
+        self.lists = sort_lists(self.basis.rows, max(1, len(self.basis.ids) // CLASSES_PER_BUDGET[-1]))
 
     def settings(self) -> list[Options]:
-        """See Contender.settings; up to half of the classes."""
-        return [{"budget": budget} for budget in sorted({max(1, len(self.basis.ids) // share) for share in SHARES})]
+        """Up to half of the classes."""
+        return spread_settings("budget", len(self.basis.ids), CLASSES_PER_BUDGET)
 
     def topk(self, contexts: FloatArray, k: int) -> IdArray:
-        """See Contender.topk."""
         budget = self.setting.get("budget", self.lists.limit)
-        found = [visited(self.lists, query, budget) for query in self.basis.queries(contexts)]
-        return rescored(self.dense, contexts, self.basis.ids[np.stack(found)], k)
+        met = [visit_rows(self.lists, query, budget) for query in self.basis.queries(contexts)]
+        return rescore_candidates(self.dense, contexts, self.basis.ids[np.stack(met)], k)
 
     def size(self) -> int:
-        """See Contender.size."""
-        change = 0 if self.basis.change is None else self.basis.change.nbytes
-        return self.lists.values.nbytes + self.lists.rows.nbytes + change + self.dense.weight.nbytes
-
-
-CONTENDERS: tuple[type[Contender], ...] = (GreedyMips,)
+        return self.lists.values.nbytes + self.lists.rows.nbytes + self.basis.change_bytes + self.dense.weight.nbytes

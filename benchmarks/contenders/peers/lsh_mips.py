@@ -19,12 +19,12 @@ import numpy.typing as npt
 from shortlist_exporter.inputs.sources import Dense
 
 from benchmarks.contenders.base import Contender, FloatArray, IdArray, Options
-from benchmarks.contenders.basis import basis_of, rescored
+from benchmarks.contenders.basis import BASES, basis_of, rescore_candidates
 
-TABLES = (8, 32)
+TABLE_COUNTS = (8, 32)
 BUCKET_ROWS = (64, 16)  # about so many in a bucket
-TIMES = 2  # probing stops where each row would be met so often, were all buckets alike
-SEED = 0
+MEETINGS_PER_ROW = 2  # probing stops where each row would be met so often, were all buckets alike
+LSH_SEED = 0
 
 
 @dataclass(frozen=True)
@@ -42,18 +42,18 @@ class Table:
         return self.rows[self.starts[code] : self.starts[code + 1]]
 
 
-def table_of(codes: IdArray, bits: int) -> Table:
+def make_table(codes: IdArray, bits: int) -> Table:
     """The table of rows with `codes` [V] of so many bits."""
     order = np.argsort(codes, kind="stable")
     return Table(np.searchsorted(codes[order], np.arange(2**bits + 1)), order.astype(np.int32))
 
 
-def codes_of(projections: FloatArray) -> IdArray:
+def compute_codes(projections: FloatArray) -> IdArray:
     """[..., K] -> [...]: signs as a number, the first bit the highest."""
     return (projections >= 0) @ (1 << np.arange(projections.shape[-1])[::-1])
 
 
-def differences(projections: FloatArray) -> FloatArray:
+def code_distances(projections: FloatArray) -> FloatArray:
     """[L, K] -> [L, 2^K]: for each code, the sum of |projection| over the bits in which it is not the query's."""
     total = np.zeros((len(projections), 1), np.float32)
     for along in projections.T[:, :, None]:
@@ -62,7 +62,7 @@ def differences(projections: FloatArray) -> FloatArray:
     return total
 
 
-def simple_lift(rows: FloatArray) -> FloatArray:
+def lift_to_sphere(rows: FloatArray) -> FloatArray:
     """[V, D] -> [V, D + 1] of norm 1."""
     squares = np.square(rows, dtype=np.float64).sum(axis=1)
     share = squares / squares.max()
@@ -77,45 +77,46 @@ class LshMips(Contender):
 
     @classmethod
     def grid(cls, dense: Dense) -> list[Options]:
-        """See Contender.grid."""
         widths = sorted({max(1, round(log2(dense.classes / rows))) for rows in BUCKET_ROWS})
         return [
             {"basis": basis, "tables": tables, "bits": bits}
             for bits in widths
-            for tables in TABLES
-            for basis in ("raw", "whitened")
+            for tables in TABLE_COUNTS
+            for basis in BASES
         ]
 
     def fit(self, dense: Dense, contexts: FloatArray) -> None:
-        """See Contender.fit."""
         self.dense = dense
         self.basis = basis_of(self.build["basis"], dense, contexts)
-        points = simple_lift(self.basis.rows)
+        points = lift_to_sphere(self.basis.rows)
         shape = (points.shape[1], self.build["tables"] * self.build["bits"])
-        directions = np.random.default_rng(SEED).standard_normal(shape, np.float32)
-        codes = codes_of(self.by_table(points @ directions))
-        self.tables = [table_of(column, self.build["bits"]) for column in codes.T]
+        directions = np.random.default_rng(LSH_SEED).standard_normal(shape, np.float32)
+        codes = compute_codes(self.split_by_table(points @ directions))
+        self.tables = [make_table(column, self.build["bits"]) for column in codes.T]
         self.directions = np.ascontiguousarray(directions[:-1])  # a lifted query ends in 0
 
-    def by_table(self, projections: FloatArray) -> FloatArray:
+    def split_by_table(self, projections: FloatArray) -> FloatArray:
         """[n, L K] -> [n, L, K]."""
         return projections.reshape(len(projections), self.build["tables"], self.build["bits"])
 
     def settings(self) -> list[Options]:
-        """See Contender.settings; the last ones meet most of the classes."""
-        most = max(1, TIMES * 2 ** self.build["bits"] // self.build["tables"])
+        """The last ones meet most of the classes."""
+        most = max(1, MEETINGS_PER_ROW * 2 ** self.build["bits"] // self.build["tables"])
         return [{"probes": 2**power} for power in range(most.bit_length())]
 
     def topk(self, contexts: FloatArray, k: int) -> IdArray:
-        """See Contender.topk; a query's length changes no sign and no order of probes, so it stays what it is."""
-        projections = self.by_table(self.basis.queries(contexts) @ self.directions)
-        found = [self.basis.ids[self.candidates(rows)][None] for rows in projections]
-        answers = [rescored(self.dense, context[None], ids, k) for context, ids in zip(contexts, found, strict=True)]
+        """A query's length changes no sign and no order of probes, so it stays what it is."""
+        projections = self.split_by_table(self.basis.queries(contexts) @ self.directions)
+        candidates = [self.basis.ids[self.find_candidates(rows)][None] for rows in projections]
+        answers = [
+            rescore_candidates(self.dense, context[None], ids, k)
+            for context, ids in zip(contexts, candidates, strict=True)
+        ]
         return np.concatenate(answers)
 
-    def candidates(self, projections: FloatArray) -> IdArray:
+    def find_candidates(self, projections: FloatArray) -> IdArray:
         """Positions of the rows in the probed buckets of a query with `projections` [L, K], each once."""
-        far = differences(projections)
+        far = code_distances(projections)
         probes = min(self.setting.get("probes", 1), far.shape[1])
         codes = np.argpartition(far, probes - 1, axis=1)[:, :probes]
         met = np.zeros(len(self.basis.ids), bool)
@@ -125,10 +126,5 @@ class LshMips(Contender):
         return met.nonzero()[0]
 
     def size(self) -> int:
-        """See Contender.size."""
         tables = sum(table.starts.nbytes + table.rows.nbytes for table in self.tables)
-        change = 0 if self.basis.change is None else self.basis.change.nbytes
-        return tables + self.directions.nbytes + change + self.dense.weight.nbytes
-
-
-CONTENDERS: tuple[type[Contender], ...] = (LshMips,)
+        return tables + self.directions.nbytes + self.basis.change_bytes + self.dense.weight.nbytes

@@ -21,12 +21,12 @@ from shortlist_exporter.inputs.sources import Dense
 from shortlist_models.svd import quantize_rows
 
 from benchmarks.contenders.base import Contender, FloatArray, IdArray, Options
-from benchmarks.contenders.basis import Basis, basis_of, rescored
+from benchmarks.contenders.basis import BASES, Basis, basis_of, rescore_candidates
 
-RESCORED = (8, 16, 32, 64, 128, 256)
+RESCORED_CANDIDATES = (8, 16, 32, 64, 128, 256)
 
 
-def written(basis: Basis, folder: Path) -> Path:
+def write_graph(basis: Basis, folder: Path) -> Path:
     """int8.onnx: `query` [B, D] -> `scores` [B, m] of the rows of `basis`; a raw bias is added in float32."""
     apart = basis.bias and basis.change is None
     rows = basis.rows[:, :-1] if apart else basis.rows
@@ -55,37 +55,25 @@ class OnnxInt8(Contender):
     """Setting `rescored`: N."""
 
     name: ClassVar[str] = "int8 rows, onnxruntime"
-
-    @classmethod
-    def grid(cls, dense: Dense) -> list[Options]:
-        """See Contender.grid."""
-        del dense
-        return [{"basis": basis} for basis in ("raw", "whitened")]
+    builds: ClassVar[tuple[Options, ...]] = tuple({"basis": basis} for basis in BASES)
 
     def fit(self, dense: Dense, contexts: FloatArray) -> None:
-        """See Contender.fit."""
         self.dense = dense
         self.basis = basis_of(self.build["basis"], dense, contexts)
         with TemporaryDirectory() as folder:  # what is packed or mapped outlives its files
-            self.graph = Graph(written(self.basis, Path(folder)), "cpu", self.threads, prepack=True)
+            self.graph = Graph(write_graph(self.basis, Path(folder)), "cpu", self.threads, prepack=True)
 
     def settings(self) -> list[Options]:
-        """See Contender.settings."""
-        return [{"rescored": count} for count in RESCORED]
+        return [{"rescored": count} for count in RESCORED_CANDIDATES]
 
     def topk(self, contexts: FloatArray, k: int) -> IdArray:
-        """See Contender.topk."""
         queries = contexts if self.basis.change is None else self.basis.queries(contexts)
-        count = max(self.setting.get("rescored", RESCORED[-1]), k)
-        found = np.stack([largest(scores, count) for scores in self.graph(query=queries)[0]])
-        return rescored(self.dense, contexts, self.basis.ids[found], k)
+        count = max(self.setting.get("rescored", RESCORED_CANDIDATES[-1]), k)
+        candidates = np.stack([largest(scores, count) for scores in self.graph(query=queries)[0]])
+        return rescore_candidates(self.dense, contexts, self.basis.ids[candidates], k)
 
     def size(self) -> int:
-        """See Contender.size: int8 rows with a scale and a bias each, the change of basis, the float32 rows."""
+        """Int8 rows with a scale and a bias each, the change of basis, the float32 rows."""
         rows, dim = map(int, self.basis.rows.shape)
-        change = 0 if self.basis.change is None else self.basis.change.nbytes
         coarse: int = rows * (dim + 8)
-        return coarse + change + self.dense.weight.nbytes
-
-
-CONTENDERS: tuple[type[Contender], ...] = (OnnxInt8,)
+        return coarse + self.basis.change_bytes + self.dense.weight.nbytes

@@ -18,11 +18,11 @@ from typing import ClassVar
 import numpy as np
 from shortlist_exporter.inputs.sources import Dense
 
-from benchmarks.contenders.base import Contender, FloatArray, IdArray, Options
-from benchmarks.contenders.basis import basis_of, rescored
+from benchmarks.contenders.base import Contender, FloatArray, IdArray, Options, spread_settings
+from benchmarks.contenders.basis import BASES, basis_of, lift_rows, rescore_candidates
 
 LEAF_ROWS = (256, 64, 16)  # about so many in a leaf
-SHARES = (256, 128, 64, 32, 16, 8, 4, 2)  # leaves / leaves opened
+LEAVES_PER_OPENED = (256, 128, 64, 32, 16, 8, 4, 2)  # leaves / leaves opened
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Tree:
         return self.leaves[np.argpartition(bounds, opened - 1)[:opened]].ravel()
 
 
-def grown(points: FloatArray) -> Tree:
+def grow_tree(points: FloatArray) -> Tree:
     """The tree of `points` [V, depth], V >= 2^depth: level i splits along column i."""
     groups, thresholds = [np.arange(len(points))], []
     for along in points.T:
@@ -64,21 +64,15 @@ def grown(points: FloatArray) -> Tree:
             halves += [ordered[:middle], ordered[middle:]]
         groups = halves
         thresholds.append(np.array(level, np.float32))
-    return Tree(tuple(thresholds), filled(groups))
+    return Tree(tuple(thresholds), pad_groups(groups))
 
 
-def filled(groups: list[IdArray]) -> IdArray:
+def pad_groups(groups: list[IdArray]) -> IdArray:
     """[len(groups), largest size], -1 at the end of smaller ones."""
     table = np.full((len(groups), max(map(len, groups))), -1, np.int64)
     for row, group in zip(table, groups, strict=True):
         row[: len(group)] = group
     return table
-
-
-def lifted(rows: FloatArray) -> FloatArray:
-    """[V, D] -> [V, D + 1], every row of the largest norm that was there."""
-    squares = np.square(rows, dtype=np.float64).sum(axis=1)
-    return np.column_stack([rows, np.sqrt(squares.max() - squares)]).astype(np.float32)
 
 
 def principal_axes(points: FloatArray, count: int) -> FloatArray:
@@ -95,39 +89,31 @@ class PcaMips(Contender):
 
     @classmethod
     def grid(cls, dense: Dense) -> list[Options]:
-        """See Contender.grid; the authors of GreedyMIPS tried depths of 2 to 11."""
+        """The authors of GreedyMIPS tried depths of 2 to 11."""
         depths = {max(0, min(round(log2(dense.classes / rows)), dense.dim)) for rows in LEAF_ROWS}
-        return [{"basis": basis, "depth": depth} for depth in sorted(depths) for basis in ("raw", "whitened")]
+        return [{"basis": basis, "depth": depth} for depth in sorted(depths) for basis in BASES]
 
     def fit(self, dense: Dense, contexts: FloatArray) -> None:
-        """See Contender.fit."""
         self.dense = dense
         self.basis = basis_of(self.build["basis"], dense, contexts)
-        points = lifted(self.basis.rows)
+        points = lift_rows(self.basis.rows)
         axes = principal_axes(points, self.build["depth"])
-        self.tree = grown(points @ axes)
+        self.tree = grow_tree(points @ axes)
         self.norm = np.linalg.norm(points[0])
         self.axes = np.ascontiguousarray(axes[:-1])  # a lifted query ends in 0
 
     def settings(self) -> list[Options]:
-        """See Contender.settings; up to half of the leaves."""
-        count = len(self.tree.leaves)
-        return [{"opened": opened} for opened in sorted({max(1, count // share) for share in SHARES})]
+        """Up to half of the leaves."""
+        return spread_settings("opened", len(self.tree.leaves), LEAVES_PER_OPENED)
 
     def topk(self, contexts: FloatArray, k: int) -> IdArray:
-        """See Contender.topk."""
         queries = self.basis.queries(contexts)
         norms = np.linalg.norm(queries, axis=1, keepdims=True)
         points = queries @ self.axes * (self.norm / np.maximum(norms, np.finfo(np.float32).tiny))
         opened = self.setting.get("opened", 1)
-        found = np.stack([self.tree.nearest(point, opened) for point in points])
-        return rescored(self.dense, contexts, self.basis.classes(found), k)
+        positions = np.stack([self.tree.nearest(point, opened) for point in points])
+        return rescore_candidates(self.dense, contexts, self.basis.classes(positions), k)
 
     def size(self) -> int:
-        """See Contender.size."""
         tree = self.tree.leaves.nbytes + sum(level.nbytes for level in self.tree.thresholds)
-        change = 0 if self.basis.change is None else self.basis.change.nbytes
-        return tree + self.axes.nbytes + change + self.dense.weight.nbytes
-
-
-CONTENDERS: tuple[type[Contender], ...] = (PcaMips,)
+        return tree + self.axes.nbytes + self.basis.change_bytes + self.dense.weight.nbytes

@@ -16,11 +16,10 @@ import numpy as np
 from shortlist_exporter.inputs.sources import Dense
 
 from benchmarks.contenders.base import Contender, FloatArray, IdArray, Options
-from benchmarks.contenders.basis import basis_of, rescored
+from benchmarks.contenders.basis import BASES, basis_of, rescore_candidates
 
-BASES = ("raw", "whitened")
-REORDERED = (50, 100, 200, 500, 1000, 1500, 2000, 5000, 10000)
-K = 10  # ScaNN wants a default; every call gives its own
+REORDERED_CANDIDATES = (50, 100, 200, 500, 1000, 1500, 2000, 5000, 10000)
+DEFAULT_K = 10  # ScaNN wants one; every call gives its own
 
 
 class Scann(Contender):
@@ -30,29 +29,26 @@ class Scann(Contender):
     own_threads: ClassVar[bool] = True
 
     @abstractmethod
-    def described(self, builder: Any) -> Any:
+    def describe(self, builder: Any) -> Any:
         """The builder with what this contender asks of it."""
 
     def builder(self) -> Any:
         """ScaNN's builder over the rows of the basis."""
         from scann import scann_ops_pybind
 
-        return scann_ops_pybind.builder(self.basis.rows, K, "dot_product").set_n_training_threads(self.threads)
+        return scann_ops_pybind.builder(self.basis.rows, DEFAULT_K, "dot_product").set_n_training_threads(self.threads)
 
     def fit(self, dense: Dense, contexts: FloatArray) -> None:
-        """See Contender.fit."""
         self.basis = basis_of(self.build["basis"], dense, contexts)
-        self.searcher: Any = self.described(self.builder()).reorder(REORDERED[0]).build()
+        self.searcher: Any = self.describe(self.builder()).reorder(REORDERED_CANDIDATES[0]).build()
 
     def settings(self) -> list[Options]:
-        """See Contender.settings."""
-        return [{"reorder": count} for count in REORDERED]
+        return [{"reorder": count} for count in REORDERED_CANDIDATES]
 
     def topk(self, contexts: FloatArray, k: int) -> IdArray:
-        """See Contender.topk."""
-        return self.asked(contexts, k, max(k, self.setting.get("reorder", k)))
+        return self.search(contexts, k, max(k, self.setting.get("reorder", k)))
 
-    def asked(self, contexts: FloatArray, k: int, reorder: int) -> IdArray:
+    def search(self, contexts: FloatArray, k: int, reorder: int) -> IdArray:
         """Ids [B, k], the best of `reorder` candidates by float32 rows; -1 where ScaNN found fewer."""
         queries = self.basis.queries(contexts)
         counts = (k, reorder, self.setting.get("leaves", -1))
@@ -64,10 +60,9 @@ class Scann(Contender):
             self.searcher.set_num_threads(self.threads)
             share = -(-len(queries) // self.threads)
             positions, scores = self.searcher.search_batched_parallel(queries, *counts, batch_size=share)
-        return self.basis.classes(known(positions, scores, k))
+        return self.basis.classes(pad_answers(positions, scores, k))
 
     def size(self) -> int:
-        """See Contender.size."""
         with TemporaryDirectory() as folder:
             self.searcher.serialize(folder)
             return sum(file.stat().st_size for file in Path(folder).iterdir())
@@ -77,15 +72,11 @@ class ScannHash(Scann):
     """AH of every row, then reordering: what ScaNN advises for 20,000 to 100,000 rows."""
 
     name: ClassVar[str] = "scann AH"
+    builds: ClassVar[tuple[Options, ...]] = tuple(
+        {"basis": basis, "block": block} for block in (2, 1) for basis in BASES
+    )
 
-    @classmethod
-    def grid(cls, dense: Dense) -> list[Options]:
-        """See Contender.grid."""
-        del dense
-        return [{"basis": basis, "block": block} for block in (2, 1) for basis in BASES]
-
-    def described(self, builder: Any) -> Any:
-        """See Scann.described."""
+    def describe(self, builder: Any) -> Any:
         return builder.score_ah(self.build["block"], anisotropic_quantization_threshold=0.2)
 
 
@@ -96,17 +87,15 @@ class ScannTree(Scann):
 
     @classmethod
     def grid(cls, dense: Dense) -> list[Options]:
-        """See Contender.grid."""
         leaves = [max(1, round(times * sqrt(dense.classes))) for times in (1, 2, 4)]
         return [{"basis": basis, "leaves": count} for count in leaves for basis in BASES]
 
-    def described(self, builder: Any) -> Any:
-        """See Scann.described."""
+    def describe(self, builder: Any) -> Any:
         tree = builder.tree(self.build["leaves"], self.build["leaves"], min_partition_size=1)
         return tree.score_ah(2, anisotropic_quantization_threshold=0.2)
 
     def settings(self) -> list[Options]:
-        """See Contender.settings; up to all leaves."""
+        """Up to all leaves."""
         leaves = self.build["leaves"]
         opened = sorted({max(1, leaves // share) for share in (16, 8, 4, 2, 1)})
         usual = [{"leaves": count, "reorder": reorder} for count in opened for reorder in (50, 100, 200, 1000)]
@@ -117,19 +106,13 @@ class ScannBytes(Scann):
     """Every row in a byte a component, then reordering."""
 
     name: ClassVar[str] = "scann int8"
+    builds: ClassVar[tuple[Options, ...]] = tuple({"basis": basis} for basis in BASES)
 
-    @classmethod
-    def grid(cls, dense: Dense) -> list[Options]:
-        """See Contender.grid."""
-        del dense
-        return [{"basis": basis} for basis in BASES]
-
-    def described(self, builder: Any) -> Any:
-        """See Scann.described."""
+    def describe(self, builder: Any) -> Any:
         return builder.score_brute_force(quantize=True)
 
     def settings(self) -> list[Options]:
-        """See Contender.settings; bytes leave little to reorder."""
+        """Bytes leave little to reorder."""
         return [{"reorder": count} for count in (20, 50, 200)]
 
 
@@ -143,33 +126,27 @@ class ScannTruncated(ScannHash):
 
     @classmethod
     def grid(cls, dense: Dense) -> list[Options]:
-        """See Contender.grid; axes have an order in the whitened basis alone."""
+        """Axes have an order in the whitened basis alone."""
         widths = [2 * round(dense.dim / share / 2) for share in (6, 4.5, 3, 2)]
         return [{"basis": "whitened", "width": width, "block": block} for block in (2, 1) for width in widths]
 
     def fit(self, dense: Dense, contexts: FloatArray) -> None:
-        """See Contender.fit."""
         self.dense = dense
         basis = basis_of(self.build["basis"], dense, contexts)
         width = self.build["width"]
         change = None if basis.change is None else np.ascontiguousarray(basis.change[:, :width])
         self.basis = replace(basis, rows=np.ascontiguousarray(basis.rows[:, :width]), change=change)
-        self.searcher = self.described(self.builder()).build()
+        self.searcher = self.describe(self.builder()).build()
 
     def topk(self, contexts: FloatArray, k: int) -> IdArray:
-        """See Contender.topk."""
-        return rescored(self.dense, contexts, self.asked(contexts, max(k, self.setting["reorder"]), -1), k)
+        return rescore_candidates(self.dense, contexts, self.search(contexts, max(k, self.setting["reorder"]), -1), k)
 
     def size(self) -> int:
-        """See Contender.size."""
         return super().size() + self.dense.weight.nbytes
 
 
-def known(positions: Any, scores: Any, k: int) -> IdArray:
+def pad_answers(positions: Any, scores: Any, k: int) -> IdArray:
     """[B, m <= k] of ScaNN -> [B, k] int64, -1 where nothing was found: scores are NaN there."""
     padded = np.full((len(positions), k), -1, np.int64)
     padded[:, : positions.shape[1]] = np.where(np.isnan(scores), -1, positions.astype(np.int64))
     return padded
-
-
-CONTENDERS: tuple[type[Contender], ...] = (ScannBytes, ScannHash, ScannTruncated, ScannTree)

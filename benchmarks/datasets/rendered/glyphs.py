@@ -15,8 +15,8 @@ import numpy.typing as npt
 from PIL import Image, ImageDraw, ImageFont
 from shortlist.errors import BadInput, NotFound
 
-SIDE = 48  # pixels of a drawn glyph, margins included
-POINTS = 40  # the face's size in it
+GLYPH_PIXELS = 48  # pixels of a drawn glyph, margins included
+FACE_POINTS = 40  # the face's size in it
 FACES = (
     "Noto Sans CJK SC:style=Regular",
     "Noto Sans CJK SC:style=Bold",
@@ -29,7 +29,7 @@ FACES = (
     "LXGW WenKai:style=Regular",
     "LXGW WenKai:style=Bold",
 )
-PACKAGES = (
+DEBIAN_PACKAGES = (
     "fontconfig fonts-noto-cjk fonts-arphic-ukai fonts-arphic-uming fonts-wqy-microhei fonts-wqy-zenhei "
     "fonts-lxgw-wenkai"
 )
@@ -47,35 +47,35 @@ class Face:
         return f"{self.path}:{self.index}"
 
 
-def characters() -> str:
+def list_characters() -> str:
     """The 3,755 most used Chinese characters: rows 16 to 55 of GB 2312, in its own order (by their sound)."""
     codes = [bytes((row, cell)) for row in range(0xB0, 0xD8) for cell in range(0xA1, 0xFF)]
     return "".join(code.decode("gb2312", "ignore") for code in codes)
 
 
-def installed_faces() -> list[Face]:
+def find_faces() -> list[Face]:
     """`FACES` as fontconfig finds them; raises NotFound with what to install."""
-    found = [face_named(pattern) for pattern in FACES]
-    missing = [pattern for pattern, face in zip(FACES, found, strict=True) if face is None]
+    faces = [find_face(pattern) for pattern in FACES]
+    missing = [pattern for pattern, face in zip(FACES, faces, strict=True) if face is None]
     if missing:
-        raise NotFound(f"no font here is {', '.join(missing)}: on Debian, run `apt-get install {PACKAGES}`")
-    return [face for face in found if face is not None]
+        raise NotFound(f"no font here is {', '.join(missing)}: on Debian, run `apt-get install {DEBIAN_PACKAGES}`")
+    return [face for face in faces if face is not None]
 
 
-def face_named(pattern: str) -> Face | None:
+def find_face(pattern: str) -> Face | None:
     """The first face that fontconfig lists for a pattern, or None."""
     try:
         command = ["fc-list", "--format", "%{file}\t%{index}\n", pattern, "file", "index"]
-        listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+        lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
     except (OSError, subprocess.CalledProcessError):
         return None
-    if not listed:
+    if not lines:
         return None
-    path, index = sorted(listed)[0].split("\t")
+    path, index = sorted(lines)[0].split("\t")
     return Face(Path(path), int(index) & 0xFFFF)  # above these bits fontconfig counts variations
 
 
-def faces_of(text: str) -> list[Face]:
+def parse_faces(text: str) -> list[Face]:
     """`FILE[:INDEX],FILE[:INDEX]...`; raises NotFound."""
     faces = []
     for part in text.split(","):
@@ -86,35 +86,35 @@ def faces_of(text: str) -> list[Face]:
     return faces
 
 
-def fingerprint(faces: list[Face]) -> str:
+def fingerprint_faces(faces: list[Face]) -> str:
     """What tells these faces from others."""
     parts = [f"{hashlib.sha256(face.path.read_bytes()).hexdigest()}:{face.index}" for face in faces]
     return hashlib.sha256(" ".join(parts).encode()).hexdigest()[:16]
 
 
-def drawn(faces: list[Face], text: str) -> npt.NDArray[np.uint8]:
+def draw_glyphs(faces: list[Face], text: str) -> npt.NDArray[np.uint8]:
     """[characters, faces, SIDE, SIDE]: 255 is ink. Raises BadInput where a face lacks a character."""
-    return np.stack([of_face(face, text) for face in faces], axis=1)
+    return np.stack([draw_face(face, text) for face in faces], axis=1)
 
 
-def of_face(face: Face, text: str) -> npt.NDArray[np.uint8]:
+def draw_face(face: Face, text: str) -> npt.NDArray[np.uint8]:
     """[characters, SIDE, SIDE] of one face; raises BadInput."""
     try:
-        font = ImageFont.truetype(face.path, POINTS, index=face.index)
+        font = ImageFont.truetype(face.path, FACE_POINTS, index=face.index)
     except OSError as error:
         raise BadInput(f"{face} is no font that can be drawn: give another") from error
-    absent = glyph(font, NO_CHARACTER)
-    glyphs = np.stack([glyph(font, one) for one in text])
+    absent = draw_glyph(font, NO_CHARACTER)
+    glyphs = np.stack([draw_glyph(font, one) for one in text])
     lacking = (glyphs == absent).all(axis=(1, 2)) | ~glyphs.any(axis=(1, 2))
     if lacking.any():
         raise BadInput(f"{face} has no {text[int(lacking.argmax())]} ({lacking.sum()} are missing): give another font")
     return glyphs
 
 
-def glyph(font: ImageFont.FreeTypeFont, character: str) -> npt.NDArray[np.uint8]:
+def draw_glyph(font: ImageFont.FreeTypeFont, character: str) -> npt.NDArray[np.uint8]:
     """[SIDE, SIDE], its ink in the middle."""
-    image = Image.new("L", (SIDE, SIDE))
+    image = Image.new("L", (GLYPH_PIXELS, GLYPH_PIXELS))
     left, top, right, bottom = font.getbbox(character)
-    place = ((SIDE - left - right) / 2, (SIDE - top - bottom) / 2)
+    place = ((GLYPH_PIXELS - left - right) / 2, (GLYPH_PIXELS - top - bottom) / 2)
     ImageDraw.Draw(image).text(place, character, fill=255, font=font)
     return np.asarray(image)

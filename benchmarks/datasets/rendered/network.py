@@ -11,13 +11,13 @@ from shortlist_exporter.commands.progress import Report
 from shortlist_models.checkpoint import load_checkpoint, save_checkpoint
 from torch import Tensor, nn
 
-from .distortions import SIZE, distorted
+from .distortions import IMAGE_PIXELS, distort_glyphs
 
-DIM = 128
-WIDTH = 32
-BATCH = 256
-KEPT_EVERY = 100  # steps between two checkpoints
-ENCODED = 1000  # images at a time
+READER_DIM = 128
+READER_CHANNELS = 32
+READER_BATCH = 256
+CHECKPOINT_STEPS = 100  # steps between two checkpoints
+IMAGES_AT_A_TIME = 1000  # images at a time
 
 
 @dataclass(frozen=True)
@@ -36,16 +36,16 @@ class Reader(nn.Module):
     def __init__(self, classes: int) -> None:
         super().__init__()
         self.body = nn.Sequential(
-            *block(1, WIDTH, 2),
-            *block(WIDTH, 2 * WIDTH, 2),
-            *block(2 * WIDTH, 4 * WIDTH, 1),
-            *block(4 * WIDTH, 4 * WIDTH, 2),
+            *conv_block(1, READER_CHANNELS, 2),
+            *conv_block(READER_CHANNELS, 2 * READER_CHANNELS, 2),
+            *conv_block(2 * READER_CHANNELS, 4 * READER_CHANNELS, 1),
+            *conv_block(4 * READER_CHANNELS, 4 * READER_CHANNELS, 2),
             nn.Flatten(),
-            nn.Linear(4 * WIDTH * (SIZE // 8) ** 2, DIM),
-            nn.BatchNorm1d(DIM),
+            nn.Linear(4 * READER_CHANNELS * (IMAGE_PIXELS // 8) ** 2, READER_DIM),
+            nn.BatchNorm1d(READER_DIM),
             nn.ReLU(),
         )
-        self.out = nn.Linear(DIM, classes)
+        self.out = nn.Linear(READER_DIM, classes)
 
     def forward(self, images: Tensor) -> Tensor:
         """Logits [b, V]."""
@@ -53,12 +53,12 @@ class Reader(nn.Module):
         return logits
 
 
-def block(inputs: int, outputs: int, stride: int) -> list[nn.Module]:
+def conv_block(inputs: int, outputs: int, stride: int) -> list[nn.Module]:
     """A convolution, normalised."""
     return [nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False), nn.BatchNorm2d(outputs), nn.ReLU()]
 
 
-def trained(glyphs: Tensor, training: Training, checkpoint: Path, report: Report) -> Reader:
+def train_reader(glyphs: Tensor, training: Training, checkpoint: Path, report: Report) -> Reader:
     """The reader of `glyphs` [V, faces, s, s] uint8; goes on from `checkpoint` and ends as if never interrupted."""
     torch.manual_seed(training.seed)
     reader = Reader(len(glyphs))
@@ -66,31 +66,31 @@ def trained(glyphs: Tensor, training: Training, checkpoint: Path, report: Report
     optimizer = torch.optim.AdamW(reader.parameters(), training.learning_rate, weight_decay=training.decay)
     cycle = torch.optim.lr_scheduler.OneCycleLR(optimizer, training.learning_rate, training.steps, pct_start=0.15)
     parts = {"reader": reader, "optimizer": optimizer, "cycle": cycle}
-    done = resumed(checkpoint, training, parts)
+    done = load_training(checkpoint, training, parts)
     for step in range(done, training.steps):
         generator = torch.Generator().manual_seed((training.seed << 32) + step)
-        classes = torch.randint(len(glyphs), (BATCH,), generator=generator)
-        faces = torch.randint(glyphs.shape[1], (BATCH,), generator=generator)
-        images = distorted(glyphs[classes, faces], generator).to(memory_format=torch.channels_last)
+        classes = torch.randint(len(glyphs), (READER_BATCH,), generator=generator)
+        faces = torch.randint(glyphs.shape[1], (READER_BATCH,), generator=generator)
+        images = distort_glyphs(glyphs[classes, faces], generator).to(memory_format=torch.channels_last)
         loss = nn.functional.cross_entropy(reader(images), classes)
         optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
         cycle.step()
         report(f"reading characters, loss {loss.item():.2f}", step + 1, training.steps)
-        if (step + 1) % KEPT_EVERY == 0 or step + 1 == training.steps:
-            keep(checkpoint, training, step + 1, parts)
+        if (step + 1) % CHECKPOINT_STEPS == 0 or step + 1 == training.steps:
+            save_training(checkpoint, training, step + 1, parts)
     reader.eval()
     return reader
 
 
-def keep(path: Path, training: Training, done: int, parts: dict[str, Any]) -> None:
-    """Leave everything at `path`."""
+def save_training(path: Path, training: Training, done: int, parts: dict[str, Any]) -> None:
+    """Leave everything at `path`, whole or not at all."""
     state = {name: part.state_dict() for name, part in parts.items()}
     save_checkpoint(path, repr(training), {"done": done} | state)
 
 
-def resumed(path: Path, training: Training, parts: dict[str, Any]) -> int:
+def load_training(path: Path, training: Training, parts: dict[str, Any]) -> int:
     """Fill `parts` from the state at `path` if it is of the same training; returns the steps done."""
     state = load_checkpoint(path, repr(training))
     if state is None:
@@ -100,7 +100,7 @@ def resumed(path: Path, training: Training, parts: dict[str, Any]) -> int:
     return int(state["done"])
 
 
-def encoded(reader: Reader, glyphs: Tensor, each: int, seed: int, report: Report) -> tuple[Tensor, Tensor]:
+def encode_images(reader: Reader, glyphs: Tensor, each: int, seed: int, report: Report) -> tuple[Tensor, Tensor]:
     """Features [V * each, DIM] of new images, `each` of every character over the faces in turn, and classes [V * each].
 
     seed: from 2^40 on, where no image is one of the training's.
@@ -110,8 +110,8 @@ def encoded(reader: Reader, glyphs: Tensor, each: int, seed: int, report: Report
     faces = (torch.arange(each)[:, None] + torch.arange(len(glyphs))).flatten() % glyphs.shape[1]
     parts = []
     with torch.inference_mode():
-        for some, of in zip(torch.split(classes, ENCODED), torch.split(faces, ENCODED), strict=True):
-            images = distorted(glyphs[some, of], generator).to(memory_format=torch.channels_last)
+        for some, of in zip(torch.split(classes, IMAGES_AT_A_TIME), torch.split(faces, IMAGES_AT_A_TIME), strict=True):
+            images = distort_glyphs(glyphs[some, of], generator).to(memory_format=torch.channels_last)
             parts.append(reader.body(images))
-            report("contexts of characters", ENCODED * len(parts), len(classes))
+            report("contexts of characters", IMAGES_AT_A_TIME * len(parts), len(classes))
     return torch.cat(parts), classes

@@ -1,4 +1,4 @@
-"""Requests as bytes, and what is read from their answers."""
+"""Requests as bytes, and the arrays in their responses."""
 
 from __future__ import annotations
 
@@ -14,77 +14,77 @@ from shortlist.core.results import FloatArray, IdArray
 from shortlist.errors import BadInput, ServerError
 from shortlist.wire.open_inference import CONTEXT, IDS, LENGTH_HEADER, LOGPROBS, parse_tensors, split_body
 
-PATIENCE = 30.0  # seconds
+REQUEST_TIMEOUT_SECONDS = 30.0
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
-    """One POST."""
+class Request:
+    """One POST: path, headers and body."""
 
     path: str
     headers: Mapping[str, str]
     body: bytes
 
-    def wire(self, host: str) -> bytes:
-        """The request as it goes over the wire."""
+    def to_bytes(self, host: str) -> bytes:
+        """The request as it goes over a connection to `host`."""
         lines = [f"POST {self.path} HTTP/1.1", f"Host: {host}", f"Content-Length: {len(self.body)}"]
         lines += [f"{name}: {value}" for name, value in self.headers.items()]
         return "\r\n".join([*lines, "", ""]).encode() + self.body
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """ids: [B, k] int64. logprobs: [B, k] float32."""
+class ResponseArrays:
+    """What a response holds. ids: [B, k] int64. logprobs: [B, k] float32."""
 
     ids: IdArray
     logprobs: FloatArray
 
 
-def infer(model: str, contexts: FloatArray, k: int, **parameters: Any) -> Question:
+def make_infer(model: str, contexts: FloatArray, k: int, **parameters: Any) -> Request:
     """A /v2 infer request, binary both ways, just as our own client sends it."""
     ask = next(exchange.infer(model, None, {CONTEXT: contexts}, {"k": k} | parameters))
-    return Question(ask.path, ask.headers, ask.content)
+    return Request(ask.path, ask.headers, ask.content)
 
 
-def topk(model: str, contexts: FloatArray, k: int) -> Question:
+def make_topk(model: str, contexts: FloatArray, k: int) -> Request:
     """A /v1/topk request in JSON."""
     content = {"model": model, "contexts": contexts, "k": k}
     body = orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY)
-    return Question("/v1/topk", {"Content-Type": "application/json"}, body)
+    return Request("/v1/topk", {"Content-Type": "application/json"}, body)
 
 
-def infer_answer(headers: Mapping[str, str], body: bytes) -> Answer:
-    """The arrays of a /v2 answer, binary or JSON; raises ServerError."""
+def read_infer(headers: Mapping[str, str], body: bytes) -> ResponseArrays:
+    """The arrays of a /v2 response, binary or JSON; raises ServerError."""
     try:
         text, binary = split_body(body, headers.get(LENGTH_HEADER.lower()))
-        found = parse_tensors(orjson.loads(text)["outputs"], binary, "")
-        return Answer(found[IDS].to_array(""), found[LOGPROBS].to_array("").astype(np.float32, copy=False))
+        outputs = parse_tensors(orjson.loads(text)["outputs"], binary, "")
+        return ResponseArrays(outputs[IDS].to_array(""), outputs[LOGPROBS].to_array("").astype(np.float32, copy=False))
     except (BadInput, KeyError, TypeError, ValueError) as error:
         raise ServerError(f"the answer is no infer response ({error})") from None
 
 
-def topk_answer(headers: Mapping[str, str], body: bytes) -> Answer:
-    """The arrays of a /v1/topk answer; raises ServerError."""
+def read_topk(headers: Mapping[str, str], body: bytes) -> ResponseArrays:
+    """The arrays of a /v1/topk response; raises ServerError."""
     del headers
     try:
-        found = orjson.loads(body)
-        return Answer(np.array(found["ids"], np.int64), np.array(found["logprobs"], np.float32))
+        fields = orjson.loads(body)
+        return ResponseArrays(np.array(fields["ids"], np.int64), np.array(fields["logprobs"], np.float32))
     except (KeyError, TypeError, ValueError) as error:
         raise ServerError(f"the answer is no JSON with ids and logprobs ({error})") from None
 
 
-def ask(url: str, question: Question) -> httpx.Response:
-    """One real request; raises ServerError unless it is answered with 200."""
+def send_request(url: str, request: Request) -> httpx.Response:
+    """Send one request; raises ServerError unless the response has status 200."""
     try:
         response = httpx.post(
-            url + question.path,
-            content=question.body,
-            headers=dict(question.headers),
-            timeout=PATIENCE,
+            url + request.path,
+            content=request.body,
+            headers=dict(request.headers),
+            timeout=REQUEST_TIMEOUT_SECONDS,
             trust_env=False,
         )
     except httpx.TransportError as error:
         raise ServerError(f"{url} did not answer ({error})") from error
     if response.status_code != httpx.codes.OK:
-        raise ServerError(f"{url}{question.path} answered {response.status_code}: {response.text[:200]}")
+        raise ServerError(f"{url}{request.path} answered {response.status_code}: {response.text[:200]}")
     return response

@@ -13,16 +13,16 @@ from pathlib import Path
 
 from shortlist.errors import BadInput, ServerError
 
-from .requests import Question
+from .requests import Request
 
-SCRIPT = Path(__file__).with_name("wrk.lua")
-ERRORS = ("connect", "read", "write", "timeout", "status")
-PATIENCE = 10  # seconds that wrk waits for an answer
+SCRIPT_PATH = Path(__file__).with_name("wrk.lua")
+ERROR_KINDS = ("connect", "read", "write", "timeout", "status")
+WRK_TIMEOUT_SECONDS = 10  # that wrk waits for a response
 
 
 @dataclass(frozen=True)
 class Load:
-    """What one run of wrk saw. rps: requests a second. p50, p99, p999: latency in us."""
+    """Figures of one run of wrk. rps: requests a second. p50, p99, p999: latency in us."""
 
     rps: float
     p50: float
@@ -36,41 +36,51 @@ def check_installed() -> None:
         raise BadInput("wrk is not installed: run `apt-get install wrk` (Debian package wrk)")
 
 
-def load(url: str, questions: Sequence[Question], connections: int, seconds: float, core: int) -> Load:
-    """Post `questions`, which share path and headers, in turn for `seconds`; raises ServerError at any failure."""
+def run_wrk(url: str, requests: Sequence[Request], connections: int, seconds: float, core: int) -> Load:
+    """Post `requests`, which share path and headers, in turn for `seconds`; raises ServerError at any failure."""
     with tempfile.TemporaryDirectory() as folder:
-        arguments = [f"H:{name}={value}" for name, value in questions[0].headers.items()]
-        for number, question in enumerate(questions):
+        arguments = [f"H:{name}={value}" for name, value in requests[0].headers.items()]
+        for number, request in enumerate(requests):
             path = Path(folder, str(number))
-            path.write_bytes(question.body)
+            path.write_bytes(request.body)
             arguments.append(f"B:{path}")
         command = ["taskset", "-c", str(core), "wrk", "-t1", f"-c{connections}", f"-d{max(1, round(seconds))}s"]
-        command += ["--timeout", f"{PATIENCE}s", "-s", str(SCRIPT), url + questions[0].path, "--", *arguments]
+        command += [
+            "--timeout",
+            f"{WRK_TIMEOUT_SECONDS}s",
+            "-s",
+            str(SCRIPT_PATH),
+            url + requests[0].path,
+            "--",
+            *arguments,
+        ]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise ServerError(f"wrk failed: {(done.stderr or done.stdout).strip().splitlines()[-1:]}")
-    return parse(done.stdout)
+    return parse_output(done.stdout)
 
 
-def parse(output: str) -> Load:
+def parse_output(output: str) -> Load:
     """The figures of wrk's last line; raises ServerError where there are none or a request failed."""
     last = output.strip().rpartition("\n")[2]
     try:
-        found: dict[str, int] = json.loads(last)
-        failed = {name: found[name] for name in ERRORS if found[name]}
-        seconds = found["duration_us"] / 1e6
-        load = Load(found["requests"] / seconds, found["p50"], found["p99"], found["p999"])
+        figures: dict[str, int] = json.loads(last)
+        failed = {name: figures[name] for name in ERROR_KINDS if figures[name]}
+        seconds = figures["duration_us"] / 1e6
+        load = Load(figures["requests"] / seconds, figures["p50"], figures["p99"], figures["p999"])
     except (ValueError, KeyError, TypeError, ZeroDivisionError):
         raise ServerError(f"wrk ended with '{last[:80]}' instead of figures: run it by hand to see why") from None
     if failed:
         counts = ", ".join(f"{count} {name}" for name, count in failed.items())
-        raise ServerError(f"{counts} errors among {found['requests']} requests: figures of failures are worth nothing")
-    if not found["requests"]:
+        raise ServerError(
+            f"{counts} errors among {figures['requests']} requests: figures of failures are worth nothing"
+        )
+    if not figures["requests"]:
         raise ServerError("not one request was answered: give it more seconds")
     return load
 
 
-def median(loads: Sequence[Load]) -> Load:
+def median_load(loads: Sequence[Load]) -> Load:
     """The median of every figure over rounds."""
     fields = zip(*((each.rps, each.p50, each.p99, each.p999) for each in loads), strict=True)
     return Load(*(statistics.median(values) for values in fields))

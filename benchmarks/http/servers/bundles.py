@@ -12,26 +12,28 @@ from shortlist.bundle.writer import seal
 from shortlist.core.results import FloatArray
 from shortlist.errors import NotFound
 
-MODEL = "lm"
-CONSTANT = (1_000, 576)  # classes, dim of the bundle whose compute is replaced
-SYNTHETIC = (20_000, 128)
-ROWS = 4_096  # contexts that heads are fitted on
-DECAY = 0.05  # the last axis' standard deviation over the first's
+MODEL_NAME = "lm"
+CONSTANT_SHAPE = (1_000, 576)  # classes, dim of the bundle whose compute is replaced
+SYNTHETIC_SHAPE = (20_000, 128)
+FITTED_CONTEXTS = 4_096  # contexts that heads are fitted on
+SPECTRUM_DECAY = 0.05  # the last axis' standard deviation over the first's
 
 
-def constant_bundle(cache: Path) -> Path:
+def make_constant_bundle(cache: Path) -> Path:
     """A full head of 1,000 classes by 576."""
-    return exported(cache / "constant", *CONSTANT, "full", {})
+    return export_once(cache / "constant", *CONSTANT_SHAPE, "full", {})
 
 
-def synthetic_bundle(cache: Path) -> Path:
+def make_synthetic_bundle(cache: Path) -> Path:
     """An SVD head of 20,000 classes by 128, with its dense layer."""
-    return exported(cache / "synthetic", *SYNTHETIC, "svd", {"basis": "context", "width": "32", "full_view": "200"})
+    return export_once(
+        cache / "synthetic", *SYNTHETIC_SHAPE, "svd", {"basis": "context", "width": "32", "full_view": "200"}
+    )
 
 
-def exported(repository: Path, classes: int, dim: int, method: str, options: dict[str, str]) -> Path:
+def export_once(repository: Path, classes: int, dim: int, method: str, options: dict[str, str]) -> Path:
     """The bundle `repository`/lm/1, made where it is missing."""
-    out = repository / MODEL / "1"
+    out = repository / MODEL_NAME / "1"
     if not (out / FILE_NAME).is_file():
         # torch takes seconds to import, and is not needed where the bundle is there
         from shortlist_exporter.export.request import Request
@@ -40,20 +42,22 @@ def exported(repository: Path, classes: int, dim: int, method: str, options: dic
 
         random = np.random.default_rng(0)
         weight = random.standard_normal((classes, dim)).astype(np.float32)
-        contexts = (random.standard_normal((ROWS, dim)) * np.geomspace(1, DECAY, dim)).astype(np.float32)
+        contexts = (random.standard_normal((FITTED_CONTEXTS, dim)) * np.geomspace(1, SPECTRUM_DECAY, dim)).astype(
+            np.float32
+        )
         request = Request(method, options, fallback=False, threads=1)
         export(Dense(weight), Contexts(contexts), out, request)
     return out
 
 
-def checked(bundle: Path) -> Path:
+def resolve_bundle(bundle: Path) -> Path:
     """`bundle` as an absolute path; raises NotFound where no bundle is there."""
     if not (bundle / FILE_NAME).is_file():
         raise NotFound(f"there is no bundle at {bundle}: give <repository>/<name>/<version>")
     return bundle.resolve()
 
 
-def served_alone(bundle: Path, folder: Path) -> Path:
+def link_alone(bundle: Path, folder: Path) -> Path:
     """A repository in `folder` that holds this bundle alone."""
     name = folder / bundle.parent.name
     name.mkdir(parents=True)
@@ -61,7 +65,7 @@ def served_alone(bundle: Path, folder: Path) -> Path:
     return folder
 
 
-def without_proofs(bundle: Bundle, folder: Path) -> Path:
+def copy_without_certificate(bundle: Bundle, folder: Path) -> Path:
     """A copy <folder>/<name>/<version> whose exact answers are the dense layer's own, since nothing proves others."""
     manifest = bundle.manifest
     out = folder / manifest.name / str(manifest.version)
@@ -72,7 +76,7 @@ def without_proofs(bundle: Bundle, folder: Path) -> Path:
     return out
 
 
-def contexts_of(bundle: Path, rows: int) -> FloatArray:
+def read_contexts(bundle: Path, rows: int) -> FloatArray:
     """Up to `rows` contexts [n, d] of the bundle's calibration."""
-    found: FloatArray = Bundle(bundle, verify=False).tensors(CALIBRATION)["contexts"][:rows]
-    return found
+    contexts: FloatArray = Bundle(bundle, verify=False).tensors(CALIBRATION)["contexts"][:rows]
+    return contexts

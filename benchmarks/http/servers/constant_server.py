@@ -30,24 +30,22 @@ class ConstantPlan(FullPlan):
     """Answers ids 0..k-1 to everything. A dense plan in all else, for what asks plans about themselves."""
 
     def __init__(self, classes: int) -> None:
-        """Opens no graph."""
         self.classes = classes
         self.answers: dict[tuple[int, int], PlanResult] = {}
 
     def topk(self, contexts: FloatArray, k: int, legal: ClassFilter) -> PlanResult:
-        """See Plan.topk; made once for every shape."""
+        """The same result for every call of a shape, made once."""
         del legal
         shape = len(contexts), k
         if shape not in self.answers:
-            self.answers[shape] = constant_result(*shape, self.classes)
+            self.answers[shape] = make_constant_result(*shape, self.classes)
         return self.answers[shape]
 
     def log_normalizer(self, contexts: FloatArray) -> FloatArray:
-        """See Plan.log_normalizer."""
-        return constant_result(len(contexts), 1, self.classes).log_normalizer
+        return make_constant_result(len(contexts), 1, self.classes).log_normalizer
 
 
-def constant_result(rows: int, k: int, classes: int) -> PlanResult:
+def make_constant_result(rows: int, k: int, classes: int) -> PlanResult:
     """Ids 0..k-1 with falling logits, for every row."""
     logits = np.linspace(0, -9, k, dtype=np.float32)
     return PlanResult(
@@ -58,13 +56,13 @@ def constant_result(rows: int, k: int, classes: int) -> PlanResult:
     )
 
 
-def replace(head: Head) -> None:
+def replace_plan(head: Head) -> None:
     """The head answers with a constant from now on."""
     plan = ConstantPlan(head.manifest.classes)
     head.plan = head.dense = plan
 
 
-def replace_all(service: Service) -> None:
+def replace_plans(service: Service) -> None:
     """Wait until every model passed its canary, then replace its arithmetic."""
     while True:
         try:
@@ -74,7 +72,7 @@ def replace_all(service: Service) -> None:
         else:
             break
     for model in service.models:
-        replace(model.head)
+        replace_plan(model.head)
 
 
 def main(repository: Path, port: int) -> None:
@@ -82,7 +80,7 @@ def main(repository: Path, port: int) -> None:
     settings = load_settings(repository=repository, port=port, threads=1)
     app = create_app(settings)
     service = app.state.service
-    threading.Thread(target=replace_all, args=(service,), daemon=True).start()
+    threading.Thread(target=replace_plans, args=(service,), daemon=True).start()
     with listen(settings.host, settings.port) as listener:
         gateway = Gateway(app, service)
         Server(configure(gateway, settings, gateway.fast_path), service).run([listener])

@@ -27,8 +27,8 @@ Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Message, Receive, Send], Awaitable[None]]
 
 
-def bare(headers: dict[str, str], body: bytes) -> App:
-    """Reads the body, sends `body`."""
+def make_echo(headers: dict[str, str], body: bytes) -> App:
+    """An ASGI app that reads the request and sends `body`."""
     start = {
         "type": "http.response.start",
         "status": 200,
@@ -38,7 +38,7 @@ def bare(headers: dict[str, str], body: bytes) -> App:
 
     async def echo(scope: Message, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
-            return await lifespan(receive, send)
+            return await complete_lifespan(receive, send)
         chunks = []
         while True:
             message = await receive()
@@ -52,8 +52,8 @@ def bare(headers: dict[str, str], body: bytes) -> App:
     return echo
 
 
-async def lifespan(receive: Receive, send: Send) -> None:
-    """Nothing to start or stop."""
+async def complete_lifespan(receive: Receive, send: Send) -> None:
+    """Answer the lifespan messages: there is nothing to start or stop."""
     while True:
         kind = (await receive())["type"]
         await send({"type": f"{kind}.complete"})
@@ -61,7 +61,7 @@ async def lifespan(receive: Receive, send: Send) -> None:
             return
 
 
-def by_hand(answer: dict[str, Any]) -> FastAPI:
+def make_route(answer: dict[str, Any]) -> FastAPI:
     """The route that somebody in a hurry would write: raw body, orjson, no checks, no metrics."""
     app = FastAPI()
     ids, logprobs = np.array(answer["ids"], np.int64), np.array(answer["logprobs"], np.float32)
@@ -87,7 +87,7 @@ def by_hand(answer: dict[str, Any]) -> FastAPI:
 def main(path: Path, port: int, kind: str) -> None:
     """Serve until told to stop."""
     text, _, body = path.read_bytes().partition(b"\n")
-    app = bare(orjson.loads(text), body) if kind == "bare" else by_hand(orjson.loads(body))
+    app = make_echo(orjson.loads(text), body) if kind == "bare" else make_route(orjson.loads(body))
     settings = load_settings(port=port)
     with listen(settings.host, settings.port) as listener:
         uvicorn.Server(configure(app, settings)).run([listener])

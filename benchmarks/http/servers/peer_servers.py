@@ -1,4 +1,4 @@
-"""Other servers with the dense layer: where they come from, how they start, what they are asked."""
+"""Other servers with the dense layer: how they are installed, how they start, what requests they get."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from shortlist.core.results import FloatArray
 from shortlist.errors import ServerError
 
 from benchmarks.http.client import requests
-from benchmarks.http.client.requests import Answer, Question
+from benchmarks.http.client.requests import Request, ResponseArrays
 
 from .processes import free_port
 
 REMOTE = Path(__file__).with_name("remote").resolve()
-RUNTIME = "onnxruntime==1.31.1"
-MODEL = "dense"
-BATCH = 16  # as in remote/dense_topk.py
-MOST_WAIT = 0.002  # seconds that MLServer waits for a batch to fill; without it gathers nothing
+RUNTIME_REQUIREMENT = "onnxruntime==1.31.1"
+PEER_MODEL_NAME = "dense"
+MAX_BATCH_ROWS = 16  # as in remote/dense_topk.py
+MAX_BATCH_WAIT_SECONDS = 0.002  # that MLServer waits for a batch to fill; without it gathers nothing
 
 
 @dataclass(frozen=True)
-class Place:
+class PeerSetup:
     """venv: the peer's environment. folder: its files. dense: dense.onnx. k: classes in an answer."""
 
     venv: Path
@@ -44,7 +44,7 @@ class Place:
 
     @property
     def env(self) -> dict[str, str]:
-        """What remote/dense_topk.py wants to know."""
+        """The environment variables of remote/dense_topk.py."""
         return {"DENSE_ONNX": str(self.dense), "DENSE_K": str(self.k), "PYTHONPATH": str(REMOTE)}
 
 
@@ -67,16 +67,16 @@ class Peer(ABC):
     pauses = True
 
     @abstractmethod
-    def launch(self, place: Place) -> Launch:
-        """Write what it needs into `place.folder`; raises ServerError."""
+    def launch(self, setup: PeerSetup) -> Launch:
+        """Write what it needs into `setup.folder`; raises ServerError."""
 
     @abstractmethod
-    def question(self, context: FloatArray, k: int) -> Question:
-        """What it is asked for one row [1, d]."""
+    def make_request(self, context: FloatArray, k: int) -> Request:
+        """The request for one row [1, d]."""
 
-    def answer(self, headers: Mapping[str, str], body: bytes) -> Answer:
-        """What it answered; raises ServerError."""
-        return requests.infer_answer(headers, body)
+    def read_response(self, headers: Mapping[str, str], body: bytes) -> ResponseArrays:
+        """The arrays of its response; raises ServerError."""
+        return requests.read_infer(headers, body)
 
     def install(self, venv: Path) -> None:
         """Make the environment at the first use; raises ServerError."""
@@ -84,18 +84,20 @@ class Peer(ABC):
         if stamp.is_file():
             return
         print(f"installing {self.requirement} into {venv}: about a minute", file=sys.stderr)
-        run([sys.executable, "-m", "venv", str(venv)])
+        run_checked([sys.executable, "-m", "venv", str(venv)])
         python = str(venv / "bin" / "python")
-        run([python, "-m", "pip", "install", "-q", "--disable-pip-version-check", self.requirement, RUNTIME])
+        run_checked(
+            [python, "-m", "pip", "install", "-q", "--disable-pip-version-check", self.requirement, RUNTIME_REQUIREMENT]
+        )
         stamp.touch()
 
 
-def run(command: list[str]) -> None:
-    """Run to the end; raises ServerError with the last line of what it said."""
+def run_checked(command: list[str]) -> None:
+    """Run to the end; raises ServerError with the last line that it printed."""
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
-        said = (done.stderr or done.stdout).strip().rpartition("\n")[2]
-        raise ServerError(f"`{' '.join(command[-3:])}` failed: {said[:200]}")
+        last_line = (done.stderr or done.stdout).strip().rpartition("\n")[2]
+        raise ServerError(f"`{' '.join(command[-3:])}` failed: {last_line[:200]}")
 
 
 class LitServe(Peer):
@@ -104,21 +106,19 @@ class LitServe(Peer):
     name, requirement = "litserve", "litserve==0.2.19"
     title, protocol = "LitServe 0.2.19", "its own JSON"
 
-    def launch(self, place: Place) -> Launch:
-        """See Peer."""
+    def launch(self, setup: PeerSetup) -> Launch:
         port = free_port()
-        return Launch([str(place.venv / "bin/python"), str(REMOTE / "litserve_app.py"), str(port)], port, place.env)
+        return Launch([str(setup.venv / "bin/python"), str(REMOTE / "litserve_app.py"), str(port)], port, setup.env)
 
-    def question(self, context: FloatArray, k: int) -> Question:
-        """See Peer; k is set in the server."""
+    def make_request(self, context: FloatArray, k: int) -> Request:
+        """The server has its own k."""
         del k
         body = orjson.dumps({"context": context[0]}, option=orjson.OPT_SERIALIZE_NUMPY)
-        return Question("/predict", {"Content-Type": "application/json"}, body)
+        return Request("/predict", {"Content-Type": "application/json"}, body)
 
-    def answer(self, headers: Mapping[str, str], body: bytes) -> Answer:
-        """See Peer."""
-        found = requests.topk_answer(headers, body)
-        return Answer(found.ids[None], found.logprobs[None])
+    def read_response(self, headers: Mapping[str, str], body: bytes) -> ResponseArrays:
+        row = requests.read_topk(headers, body)
+        return ResponseArrays(row.ids[None], row.logprobs[None])
 
 
 class MLServer(Peer):
@@ -127,8 +127,8 @@ class MLServer(Peer):
     name, requirement = "mlserver", "mlserver==1.7.1"
     title, protocol = "MLServer 1.7.1", "v2, JSON"
 
-    def launch(self, place: Place) -> Launch:
-        """See Peer. No worker process: on one core it would only add a queue."""
+    def launch(self, setup: PeerSetup) -> Launch:
+        """Without a worker process: on one core it would only add a queue."""
         port = free_port()
         server = {
             "host": "127.0.0.1",
@@ -139,25 +139,25 @@ class MLServer(Peer):
             "debug": False,
         }
         model = {
-            "name": MODEL,
+            "name": PEER_MODEL_NAME,
             "implementation": "mlserver_app.Dense",
-            "max_batch_size": BATCH,
-            "max_batch_time": MOST_WAIT,
+            "max_batch_size": MAX_BATCH_ROWS,
+            "max_batch_time": MAX_BATCH_WAIT_SECONDS,
         }
-        (place.folder / "settings.json").write_bytes(orjson.dumps(server))
-        (place.folder / "model-settings.json").write_bytes(orjson.dumps(model))
-        own = {"MLSERVER_METRICS_DIR": str(place.folder.resolve())}
-        return Launch([str(place.venv / "bin/mlserver"), "start", str(place.folder)], port, place.env | own)
+        (setup.folder / "settings.json").write_bytes(orjson.dumps(server))
+        (setup.folder / "model-settings.json").write_bytes(orjson.dumps(model))
+        own_env = {"MLSERVER_METRICS_DIR": str(setup.folder.resolve())}
+        return Launch([str(setup.venv / "bin/mlserver"), "start", str(setup.folder)], port, setup.env | own_env)
 
-    def question(self, context: FloatArray, k: int) -> Question:
-        """See Peer; k is set in the server."""
+    def make_request(self, context: FloatArray, k: int) -> Request:
+        """The server has its own k."""
         del k
         tensor = {"name": "context", "shape": list(context.shape), "datatype": "FP32", "data": np.ravel(context)}
         body = orjson.dumps({"inputs": [tensor]}, option=orjson.OPT_SERIALIZE_NUMPY)
-        return Question(f"/v2/models/{MODEL}/infer", {"Content-Type": "application/json"}, body)
+        return Request(f"/v2/models/{PEER_MODEL_NAME}/infer", {"Content-Type": "application/json"}, body)
 
 
-CONFIG = """name: "dense"
+TRITON_CONFIG = """name: "dense"
 backend: "python"
 max_batch_size: {batch}
 input [{{ name: "context" data_type: TYPE_FP32 dims: [{dim}] }}]
@@ -175,30 +175,29 @@ class Triton(Peer):
     pauses = False  # it takes its own stopped backend for dead
 
     def __init__(self, dim: int) -> None:
-        """dim: of a context."""
         self.dim = dim
 
-    def launch(self, place: Place) -> Launch:
-        """See Peer. PyTriton's own start does not work on every Python, so the server is started directly."""
-        root = place.packages / "pytriton" / "tritonserver"
+    def launch(self, setup: PeerSetup) -> Launch:
+        """PyTriton's own start does not work on every Python, so the server is started directly."""
+        root = setup.packages / "pytriton" / "tritonserver"
         backend = root / "backends" / "python"
         stub = root / "python_backend_stubs" / f"3.{sys.version_info.minor}" / "triton_python_backend_stub"
         if not stub.is_file():
             raise ServerError(f"the wheel has no Python backend for Python 3.{sys.version_info.minor}")
         shutil.copy2(stub, backend)
-        repository = place.folder / "repository"
-        model = repository / MODEL
+        repository = setup.folder / "repository"
+        model = repository / PEER_MODEL_NAME
         (model / "1").mkdir(parents=True, exist_ok=True)
-        (model / "config.pbtxt").write_text(CONFIG.format(batch=BATCH, dim=self.dim, k=place.k))
+        (model / "config.pbtxt").write_text(TRITON_CONFIG.format(batch=MAX_BATCH_ROWS, dim=self.dim, k=setup.k))
         shutil.copy2(REMOTE / "triton_model.py", model / "1" / "model.py")
         port = free_port()
         command = [str(root / "bin" / "tritonserver"), f"--model-repository={repository.resolve()}"]
         command += [f"--backend-directory={backend.parent}", "--http-address=127.0.0.1", f"--http-port={port}"]
         command += ["--allow-grpc=false", "--allow-metrics=false", "--allow-gpu-metrics=false", "--exit-timeout-secs=2"]
-        libraries = place.packages / "nvidia_pytriton.libs"
-        own = {"LD_LIBRARY_PATH": str(libraries), "DENSE_PATH": os.pathsep.join([str(place.packages), str(REMOTE)])}
-        return Launch(command, port, place.env | own)
+        libraries = setup.packages / "nvidia_pytriton.libs"
+        own_env = {"LD_LIBRARY_PATH": str(libraries), "DENSE_PATH": os.pathsep.join([str(setup.packages), str(REMOTE)])}
+        return Launch(command, port, setup.env | own_env)
 
-    def question(self, context: FloatArray, k: int) -> Question:
-        """See Peer; k is set in the server."""
-        return requests.infer(MODEL, context, k)
+    def make_request(self, context: FloatArray, k: int) -> Request:
+        """The server has its own k."""
+        return requests.make_infer(PEER_MODEL_NAME, context, k)

@@ -15,13 +15,13 @@ from types import TracebackType
 
 from shortlist.errors import ServerError, ShortlistError
 
-START = 60.0  # seconds until a server must answer
-STOP = 15.0  # seconds until one that was told to stop is killed
-POLL = 0.1
+START_SECONDS = 60.0  # until a server must answer
+STOP_SECONDS = 15.0  # until one that was sent SIGTERM is killed
+POLL_SECONDS = 0.1
 MIB = 1 << 20
 
 
-def cores() -> tuple[int, int]:
+def pick_cores() -> tuple[int, int]:
     """The core for servers and the one for clients; the same where there is only one."""
     usable = sorted(os.sched_getaffinity(0))
     return usable[0], usable[-1]
@@ -55,43 +55,43 @@ class Process:
         clean = {key: value for key, value in os.environ.items() if not key.startswith("SHORTLIST_")}
         with self.log.open("wb") as output:
             self.process = subprocess.Popen(
-                ["taskset", "-c", str(cores()[0]), *command],
+                ["taskset", "-c", str(pick_cores()[0]), *command],
                 stdout=output,
                 stderr=output,
                 env=clean | dict(env or {}),
                 start_new_session=True,
             )
 
-    def wait(self, answers: Callable[[], object], seconds: float = START) -> None:
-        """Until `answers` no longer raises ShortlistError; raises ServerError where it dies or takes too long."""
+    def wait_ready(self, check: Callable[[], object], seconds: float = START_SECONDS) -> None:
+        """Wait until `check` no longer raises ShortlistError; raises ServerError where it dies or takes too long."""
         until = time.monotonic() + seconds
         while True:
             try:
-                answers()
+                check()
             except ShortlistError as error:
                 if self.process.poll() is not None:
-                    raise ServerError(f"{self.name} ended at its start: {self.last_words()}") from None
+                    raise ServerError(f"{self.name} ended at its start: {self.last_log_line()}") from None
                 if time.monotonic() > until:
                     raise ServerError(f"{self.name} did not answer within {seconds:g} s: {error}") from None
-                time.sleep(POLL)
+                time.sleep(POLL_SECONDS)
             else:
                 return
 
-    def last_words(self) -> str:
+    def last_log_line(self) -> str:
         """The end of the log."""
         lines = [line for line in self.log.read_text(errors="replace").splitlines() if line.strip()]
         return f"{lines[-1].strip()[:200] if lines else 'it said nothing'} ({self.log})"
 
-    def memory(self) -> float:
+    def memory_mib(self) -> float:
         """Resident memory in MiB; raises ServerError where the process is gone."""
         try:
             status = Path(f"/proc/{self.process.pid}/status").read_text()
             return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS")) * 1024 / MIB
         except (OSError, StopIteration):
-            raise ServerError(f"{self.name} ended under load: {self.last_words()}") from None
+            raise ServerError(f"{self.name} ended under load: {self.last_log_line()}") from None
 
     def pause(self) -> None:
-        """Take no more time from others until `running`; one that does not bear that only has nothing to do."""
+        """Stop the process until `running`, so that it takes no time; one that does not bear it only stays idle."""
         if self.pauses:
             os.killpg(self.process.pid, signal.SIGSTOP)
 
@@ -108,9 +108,9 @@ class Process:
         """SIGTERM to the process and its children, then SIGKILL to what is left of them."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGTERM)
-            os.killpg(self.process.pid, signal.SIGCONT)  # a paused one hears nothing
+            os.killpg(self.process.pid, signal.SIGCONT)  # a paused process handles no signal
             with contextlib.suppress(subprocess.TimeoutExpired):
-                self.process.wait(STOP)
+                self.process.wait(STOP_SECONDS)
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
 
@@ -123,6 +123,6 @@ class Process:
         self.stop()
 
 
-def python(module: str, *arguments: object) -> list[str]:
+def python_command(module: str, *arguments: object) -> list[str]:
     """The command that runs a module with this interpreter."""
     return [sys.executable, "-m", module, *map(str, arguments)]

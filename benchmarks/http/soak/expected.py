@@ -11,72 +11,75 @@ from shortlist.core.results import FloatArray, IdArray
 from shortlist.errors import ServerError
 from shortlist.head import Head
 
-from benchmarks.http.client.requests import Answer, infer, infer_answer
-from benchmarks.http.client.wire import Reply
+from benchmarks.http.client.connection import RawResponse
+from benchmarks.http.client.requests import ResponseArrays, make_infer, read_infer
 
-KS = (1, 5, 10)
-MOST_ROWS = 16
-NEAR = 1e-4  # scores closer than this may change places, log-probabilities may differ by this
+SOAK_KS = (1, 5, 10)
+MAX_REQUEST_ROWS = 16
+SOAK_LOGPROB_TOLERANCE = 1e-4  # nats; scores closer than this may change places
 
 
 @dataclass(frozen=True)
-class Expected:
-    """One request, with and without a timeout, and what must come back. crossed: so many rows ask the dense head."""
+class ExpectedResponse:
+    """One request, with and without a timeout, and what must come back.
 
-    timed: bytes
-    untimed: bytes
+    contexts: [B, d]. ids, logprobs: [B, k]. dense: whether the dense head answers requests of so many rows.
+    """
+
+    with_timeout: bytes
+    without_timeout: bytes
     contexts: FloatArray
     ids: IdArray
     logprobs: FloatArray
-    crossed: bool
+    dense: bool
 
-    def difference(self, reply: Reply, head: Head) -> str | None:
-        """How an answer differs from the offline one, or None."""
+    def describe_difference(self, response: RawResponse, head: Head) -> str | None:
+        """How a response differs from the offline one, or None."""
         try:
-            found = infer_answer(reply.headers, reply.body)
+            received = read_infer(response.headers, response.body)
         except ServerError as error:
             return str(error)
-        if found.ids.shape != self.ids.shape or found.logprobs.shape != self.ids.shape:
-            return f"shape {list(found.ids.shape)} instead of {list(self.ids.shape)}"
-        off = float(np.abs(found.logprobs - self.logprobs).max())
-        if not off <= NEAR:
+        if received.ids.shape != self.ids.shape or received.logprobs.shape != self.ids.shape:
+            return f"shape {list(received.ids.shape)} instead of {list(self.ids.shape)}"
+        off = float(np.abs(received.logprobs - self.logprobs).max())
+        if not off <= SOAK_LOGPROB_TOLERANCE:
             return f"log-probabilities off by {off:.2g}"
-        if np.array_equal(found.ids, self.ids) or self.only_ties(found, head):
+        if np.array_equal(received.ids, self.ids) or self.differs_by_ties(received, head):
             return None
-        row = int(np.flatnonzero((found.ids != self.ids).any(axis=1))[0])
-        return f"ids {found.ids[row].tolist()} instead of {self.ids[row].tolist()}"
+        row = int(np.flatnonzero((received.ids != self.ids).any(axis=1))[0])
+        return f"ids {received.ids[row].tolist()} instead of {self.ids[row].tolist()}"
 
-    def only_ties(self, found: Answer, head: Head) -> bool:
+    def differs_by_ties(self, received: ResponseArrays, head: Head) -> bool:
         """Whether every class that is not where it was expected scores as the expected one does, and comes once."""
-        if any(len(set(row)) < len(row) for row in found.ids.tolist()):
+        if any(len(set(row)) < len(row) for row in received.ids.tolist()):
             return False
-        scores = head.logprobs(self.contexts, found.ids, exact=self.crossed)
-        return bool((np.abs(scores - self.logprobs) <= NEAR).all())
+        scores = head.logprobs(self.contexts, received.ids, exact=self.dense)
+        return bool((np.abs(scores - self.logprobs) <= SOAK_LOGPROB_TOLERANCE).all())
 
 
-def mixture(head: Head, contexts: FloatArray, count: int, deadline_us: int, host: str) -> list[Expected]:
+def mix_requests(head: Head, contexts: FloatArray, count: int, deadline_us: int, host: str) -> list[ExpectedResponse]:
     """`count` requests of 1 to 16 rows drawn from `contexts` [n, d]; deterministic."""
     random = np.random.default_rng(2)
-    known: dict[tuple[int, int, bool], tuple[IdArray, FloatArray]] = {}
-    made = []
+    answers: dict[tuple[int, int, bool], tuple[IdArray, FloatArray]] = {}
+    requests = []
     for _ in range(count):
-        rows = random.integers(len(contexts), size=int(random.integers(1, MOST_ROWS + 1)))
-        made.append(one(head, contexts, rows, int(random.choice(KS)), deadline_us, host, known))
-    return made
+        rows = random.integers(len(contexts), size=int(random.integers(1, MAX_REQUEST_ROWS + 1)))
+        requests.append(expect_response(head, contexts, rows, int(random.choice(SOAK_KS)), deadline_us, host, answers))
+    return requests
 
 
-def one(
-    head: Head, contexts: FloatArray, rows: IdArray, k: int, deadline_us: int, host: str, known: dict[Any, Any]
-) -> Expected:
-    """One request; offline answers are of each row alone, and `known` keeps them."""
+def expect_response(
+    head: Head, contexts: FloatArray, rows: IdArray, k: int, deadline_us: int, host: str, answers: dict[Any, Any]
+) -> ExpectedResponse:
+    """One request; offline answers are of each row alone, and `answers` keeps them."""
     crossover = head.manifest.dense_crossover
-    crossed = crossover is not None and len(rows) >= crossover
+    dense = crossover is not None and len(rows) >= crossover
     for row in rows.tolist():
-        if (row, k, crossed) not in known:
-            plan, normalizer = head.choose_scorer(1, crossed, k)  # by dense itself, not by proof
+        if (row, k, dense) not in answers:
+            plan, normalizer = head.choose_scorer(1, dense, k)  # by dense itself, not by proof
             top = head.run(plan, contexts[row : row + 1], k, UNRESTRICTED).topk(normalizer)
-            known[row, k, crossed] = top.ids[0], top.logprobs[0]
-    ids, logprobs = (np.stack(each) for each in zip(*(known[row, k, crossed] for row in rows.tolist()), strict=True))
-    name, asked = head.manifest.name, contexts[rows]
-    timed, untimed = infer(name, asked, k, timeout=deadline_us), infer(name, asked, k)
-    return Expected(timed.wire(host), untimed.wire(host), asked, ids, logprobs, crossed)
+            answers[row, k, dense] = top.ids[0], top.logprobs[0]
+    ids, logprobs = (np.stack(each) for each in zip(*(answers[row, k, dense] for row in rows.tolist()), strict=True))
+    name, batch = head.manifest.name, contexts[rows]
+    with_timeout, without_timeout = make_infer(name, batch, k, timeout=deadline_us), make_infer(name, batch, k)
+    return ExpectedResponse(with_timeout.to_bytes(host), without_timeout.to_bytes(host), batch, ids, logprobs, dense)

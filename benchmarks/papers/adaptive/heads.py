@@ -26,13 +26,14 @@ from shortlist_models.adaptive.softmax import AdaptiveSoftmax, order_by_frequenc
 from shortlist_models.adaptive.training import Loss, TrainOptions, train_head
 from torch import Tensor, nn
 
-OPTIONS = TrainOptions(epochs=2, batch=512, learning_rate=0.003)
-K = 5
-CALIBRATION = 2000  # contexts that say how often a tail must be opened
+from benchmarks.papers.common.wall_times import TIMED_K
+
+HEAD_OPTIONS = TrainOptions(epochs=2, batch=512, learning_rate=0.003)
+CALIBRATION_CONTEXTS = 2000  # contexts that say how often a tail must be opened
 
 
 @dataclass(frozen=True)
-class Trained:
+class TrainedHead:
     """A head: its distribution, and the module behind it."""
 
     name: str
@@ -69,78 +70,82 @@ class Choice:
         return list(choose_fastest(self.cuts).cutoffs)
 
 
-def chosen(dense: FullSoftmax, fit_rows: Sample, cache: Path) -> Choice:
+def choose_cutoffs(dense: FullSoftmax, fit_rows: Sample, cache: Path) -> Choice:
     """By the dynamic programme, as `shortlist export` does; measured once and kept, since heads are trained for it."""
     path = cache / f"adaptive-cutoffs-{len(fit_rows.contexts)}.json"
     if not path.is_file():
-        step = max(1, len(fit_rows.contexts) // CALIBRATION)
+        step = max(1, len(fit_rows.contexts) // CALIBRATION_CONTEXTS)
         logprobs = dense.log_prob(fit_rows.contexts[::step])[:, fit_rows.order]
         points = list_cut_points(fit_rows.counts)
         classes, dim = dense.weight.shape
         model = fit_cost_model(time_serving(dim))
-        found = choose_cuts(
-            model, Layer(classes, dim), fit_rows.counts, points, measure_opening_shares(logprobs, points, K)
+        best = choose_cuts(
+            model, Layer(classes, dim), fit_rows.counts, points, measure_opening_shares(logprobs, points, TIMED_K)
         )
-        content = {"model": asdict(model), "cuts": {number: asdict(cuts) for number, cuts in found.items()}}
+        content = {"model": asdict(model), "cuts": {number: asdict(cuts) for number, cuts in best.items()}}
         path.write_text(json.dumps(content, indent=1), "utf-8")
-    kept = json.loads(path.read_text("utf-8"))
-    cuts = {int(number): Cuts(**{**one, "cutoffs": tuple(one["cutoffs"])}) for number, one in kept["cuts"].items()}
-    return Choice(CostModel(**kept["model"]), cuts)
+    stored = json.loads(path.read_text("utf-8"))
+    cuts = {int(number): Cuts(**{**one, "cutoffs": tuple(one["cutoffs"])}) for number, one in stored["cuts"].items()}
+    return Choice(CostModel(**stored["model"]), cuts)
 
 
-def adaptive(fit_rows: Sample, cutoffs: list[int], cache: Path, report: Report, div_value: float = 4.0) -> Trained:
+def train_adaptive(
+    fit_rows: Sample, cutoffs: list[int], cache: Path, report: Report, div_value: float = 4.0
+) -> TrainedHead:
     """An adaptive softmax with a bias in its head."""
     dim, classes = fit_rows.contexts.shape[1], len(fit_rows.counts)
-    torch.manual_seed(OPTIONS.seed)
+    torch.manual_seed(HEAD_OPTIONS.seed)
     module = AdaptiveSoftmax(dim, classes, cutoffs, div_value, True, fit_rows.order)
     name = f"adaptive {', '.join(f'{cutoff:,}' for cutoff in cutoffs)}"
 
     def loss(contexts: Tensor, targets: Tensor) -> Tensor:
-        found: Tensor = module(contexts, targets).loss
-        return found
+        value: Tensor = module(contexts, targets).loss
+        return value
 
-    return Trained(
+    return TrainedHead(
         name,
-        trained(f"adaptive-{'-'.join(map(str, cutoffs))}-{div_value:g}", module, loss, fit_rows, cache, report),
+        train_or_load(f"adaptive-{'-'.join(map(str, cutoffs))}-{div_value:g}", module, loss, fit_rows, cache, report),
         module.log_prob,
     )
 
 
-def dsoftmax(fit_rows: Sample, cutoffs: list[int], cache: Path, report: Report) -> Trained:
+def train_dsoftmax(fit_rows: Sample, cutoffs: list[int], cache: Path, report: Report) -> TrainedHead:
     """A differentiated softmax with the adaptive one's buckets and widths, and a learnt turn before it."""
     dim, classes = fit_rows.contexts.shape[1], len(fit_rows.counts)
-    torch.manual_seed(OPTIONS.seed)
+    torch.manual_seed(HEAD_OPTIONS.seed)
     widths = [dim // 4**bucket for bucket in range(len(cutoffs) + 1)]
     module = DSoftmax(dim, classes, cutoffs, widths, fit_rows.order)
     name = f"dsoftmax-{'-'.join(map(str, cutoffs))}"
-    return Trained(
+    return TrainedHead(
         f"dsoftmax {', '.join(f'{cutoff:,}' for cutoff in cutoffs)}",
-        trained(name, module, module, fit_rows, cache, report),
+        train_or_load(name, module, module, fit_rows, cache, report),
         module.log_prob,
     )
 
 
-def dense(fit_rows: Sample, cache: Path, report: Report) -> Trained:
+def train_dense(fit_rows: Sample, cache: Path, report: Report) -> TrainedHead:
     """The full softmax."""
-    torch.manual_seed(OPTIONS.seed)
+    torch.manual_seed(HEAD_OPTIONS.seed)
     module = nn.Linear(fit_rows.contexts.shape[1], len(fit_rows.counts))
     loss = lambda contexts, targets: nn.functional.cross_entropy(module(contexts), targets)  # noqa: E731
-    return Trained(
-        "dense", trained("dense", module, loss, fit_rows, cache, report), lambda rows: module(rows).log_softmax(dim=1)
+    return TrainedHead(
+        "dense",
+        train_or_load("dense", module, loss, fit_rows, cache, report),
+        lambda rows: module(rows).log_softmax(dim=1),
     )
 
 
-def hierarchical(fit_rows: Sample, cache: Path, report: Report) -> Trained:
+def train_hierarchical(fit_rows: Sample, cache: Path, report: Report) -> TrainedHead:
     """Bins of equal frequency."""
-    torch.manual_seed(OPTIONS.seed)
+    torch.manual_seed(HEAD_OPTIONS.seed)
     module = FrequencyBins(fit_rows.contexts.shape[1], fit_rows.counts, fit_rows.order)
     name = f"hierarchical, {len(module.bins) - 1} bins of equal frequency"
-    return Trained(name, trained("hierarchical", module, module, fit_rows, cache, report), module.log_prob)
+    return TrainedHead(name, train_or_load("hierarchical", module, module, fit_rows, cache, report), module.log_prob)
 
 
-def trained(name: str, module: nn.Module, loss: Loss, fit_rows: Sample, cache: Path, report: Report) -> nn.Module:
+def train_or_load(name: str, module: nn.Module, loss: Loss, fit_rows: Sample, cache: Path, report: Report) -> nn.Module:
     """`module` after training, from the cache where it is there."""
-    rows, options = len(fit_rows.contexts), OPTIONS
+    rows, options = len(fit_rows.contexts), HEAD_OPTIONS
     stem = f"head-{name}-{rows}-{options.epochs}-{options.batch}-{options.learning_rate:g}"
     path = cache / f"{stem}.pt"
     if not path.is_file():

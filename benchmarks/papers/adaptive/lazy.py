@@ -13,8 +13,8 @@ from shortlist.plans.registry import Plan
 from shortlist_models.adaptive.softmax import AdaptiveSoftmax
 from torch import Tensor
 
-DEPTHS = (1, 5, 10, 100)
-CLOSE = 1e-5  # nats
+OPENING_KS = (1, 5, 10, 100)
+CLOSE_NATS = 1e-5
 
 
 @dataclass(frozen=True)
@@ -26,16 +26,16 @@ class Openings:
     ordered: list[float]
 
 
-def openings(module: AdaptiveSoftmax, contexts: Tensor) -> list[Openings]:
+def measure_openings(module: AdaptiveSoftmax, contexts: Tensor) -> list[Openings]:
     """By the rule written out, over the head's own distribution."""
     with torch.inference_mode():
         logprobs = torch.cat([module.log_prob(part) for part in torch.split(contexts, 512)])
     sections = module.sections()
     masses = [logprobs[:, ids].logsumexp(dim=1) for ids in sections[1:]]
-    return [opening(logprobs, sections, masses, k) for k in DEPTHS]
+    return [measure_opening(logprobs, sections, masses, k) for k in OPENING_KS]
 
 
-def opening(logprobs: Tensor, sections: Sequence[Tensor], masses: Sequence[Tensor], k: int) -> Openings:
+def measure_opening(logprobs: Tensor, sections: Sequence[Tensor], masses: Sequence[Tensor], k: int) -> Openings:
     """One k. By falling probability, exactly the tails over the final k-th best are opened."""
     final = logprobs.topk(k, dim=1).values[:, -1]
     best, ordered = logprobs[:, sections[0]].topk(k, dim=1).values, []
@@ -47,10 +47,10 @@ def opening(logprobs: Tensor, sections: Sequence[Tensor], masses: Sequence[Tenso
     return Openings(k, [float((mass >= final).float().mean()) for mass in masses], ordered)
 
 
-def openings_table(found: Sequence[Openings]) -> str:
+def format_openings(openings: Sequence[Openings]) -> str:
     """One line a k."""
     lines = ["| k | opened, each tail | mean | by falling cluster probability, mean |\n|---|---|---|---|\n"]
-    for one in found:
+    for one in openings:
         shares = " ".join(f"{share:.3f}" for share in one.ordered)
         lines.append(f"| {one.k} | {shares} | {sum(one.ordered):.3f} | {sum(one.least):.3f} |\n")
     return "".join(lines)
@@ -59,18 +59,18 @@ def openings_table(found: Sequence[Openings]) -> str:
 Truth = Callable[[Tensor], Tensor]
 
 
-def own_distribution(plan: Plan) -> Truth:
+def served_distribution(plan: Plan) -> Truth:
     """[b, d] -> the log-probabilities [b, V] of the served head itself, every tail opened."""
 
     def truth(rows: Tensor) -> Tensor:
-        found = plan.distribution(rows.numpy())
-        assert found is not None
-        return torch.from_numpy(found)
+        logprobs = plan.distribution(rows.numpy())
+        assert logprobs is not None
+        return torch.from_numpy(logprobs)
 
     return truth
 
 
-def in_float64(module: AdaptiveSoftmax) -> Truth:
+def float64_distribution(module: AdaptiveSoftmax) -> Truth:
     """[b, d] -> the log-probabilities [b, V] of the trained module by torch, in float64."""
     true = deepcopy(module).double()
     return lambda rows: true.log_prob(rows.double())
@@ -89,36 +89,37 @@ class Agreement:
     error: float = 0.0
     beyond: int = 0
 
-    def add(self, found: PlanResult, logprobs: Tensor, best: Tensor) -> None:
+    def add(self, result: PlanResult, logprobs: Tensor, best: Tensor) -> None:
         """Answers [b, k], beside all true values [b, V] and the best of them, sorted."""
-        due = best[:, : found.ids.shape[1]]
-        off = (torch.from_numpy(found.logits) - due).abs()
-        self.wrong += int(((logprobs.gather(1, torch.from_numpy(found.ids)) - due).abs() > CLOSE).sum())
-        self.error, self.beyond = max(self.error, float(off.max())), self.beyond + int((off > CLOSE).sum())
+        due = best[:, : result.ids.shape[1]]
+        off = (torch.from_numpy(result.logits) - due).abs()
+        self.wrong += int(((logprobs.gather(1, torch.from_numpy(result.ids)) - due).abs() > CLOSE_NATS).sum())
+        self.error, self.beyond = max(self.error, float(off.max())), self.beyond + int((off > CLOSE_NATS).sum())
         self.answers += off.numel()
 
 
-def agreements(
+def measure_agreement(
     plan: Plan, truths: Mapping[str, Truth], contexts: Tensor, depths: Sequence[int]
 ) -> dict[str, Agreement]:
     """Every k of `depths` by the plan beside every truth."""
-    found = {name: Agreement() for name in truths}
+    results = {name: Agreement() for name in truths}
     for rows in torch.split(contexts, 512):
         with torch.inference_mode():
             true = {name: truth(rows) for name, truth in truths.items()}
             best = {name: logprobs.topk(max(depths), dim=1).values for name, logprobs in true.items()}
         for k in depths:
             answer = plan.topk(rows.numpy(), k, UNRESTRICTED)
-            for name, one in found.items():
+            for name, one in results.items():
                 one.add(answer, true[name], best[name])
-    return found
+    return results
 
 
-def agreement_table(found: Mapping[str, Agreement]) -> str:
+def format_agreement(results: Mapping[str, Agreement]) -> str:
     """One line a truth."""
     head = "brute force over", "answers", "wrong ids", "largest error of a log-probability", "over 1e-5"
     lines = [f"| {' | '.join(head)} |\n{'|---' * len(head)}|\n"]
     lines += [
-        f"| {name} | {one.answers:,} | {one.wrong} | {one.error:.1e} | {one.beyond} |\n" for name, one in found.items()
+        f"| {name} | {one.answers:,} | {one.wrong} | {one.error:.1e} | {one.beyond} |\n"
+        for name, one in results.items()
     ]
     return "".join(lines)

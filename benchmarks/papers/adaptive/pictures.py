@@ -5,37 +5,34 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-import matplotlib
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
+
+from benchmarks.common.figures import new_figure, save_figure
 
 from .times import Step, Training
 
-matplotlib.use("Agg")
 
-
-def pictures(found: Training, out: Path) -> None:
+def draw_training(training: Training, out: Path) -> None:
     """Both, measured and predicted, beside the full softmax."""
-    full = next(one for one in found.vocabularies if one.classes == found.classes).steps[0]
-    figure = Figure(figsize=(11, 4.2), dpi=130, layout="constrained")
+    full = next(one for one in training.vocabularies if one.classes == training.classes).steps[0]
+    figure = new_figure(11, 4.2)
     left, right = figure.subplots(1, 2)
-    lines(left, found.heads, full, "classes in the head, one tail; log scale")
+    draw_steps(left, training.heads, full, "classes in the head, one tail; log scale")
     left.set_xscale("log")
-    left.set_title(f"two clusters, V = {found.classes:,}")
-    lines(right, found.tails, full, "tails, cutoffs by the dynamic programme")
-    right.set_xticks(sorted(found.tails))
-    right.set_title(f"number of tails, V = {found.classes:,}")
-    out.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(out)
+    left.set_title(f"two clusters, V = {training.classes:,}")
+    draw_steps(right, training.tails, full, "tails, cutoffs by the dynamic programme")
+    right.set_xticks(sorted(training.tails))
+    right.set_title(f"number of tails, V = {training.classes:,}")
+    save_figure(figure, out)
 
 
-def lines(axes: Axes, steps: Mapping[int, Step], full: Step, label: str) -> None:
+def draw_steps(axes: Axes, steps: Mapping[int, Step], full: Step, label: str) -> None:
     """Each over the full softmax, measured over measured, predicted over predicted."""
     places = sorted(steps)
     assert full.predicted is not None
     axes.plot(places, [steps[one].seconds / steps[one].full for one in places], "o-", label="measured")
-    said = [(steps[one].predicted or 0.0) / full.predicted for one in places]
-    axes.plot(places, said, "s--", label="predicted by g(k, B)")
+    predictions = [(steps[one].predicted or 0.0) / full.predicted for one in places]
+    axes.plot(places, predictions, "s--", label="predicted by g(k, B)")
     axes.axhline(1, color="black", linewidth=0.8, label="full softmax")
     axes.set_ylim(bottom=0)
     axes.set_xlabel(label)

@@ -23,12 +23,12 @@ from shortlist_models.adaptive.hierarchical import FrequencyBins
 from shortlist_models.adaptive.softmax import AdaptiveSoftmax
 from torch import Tensor, nn
 
-DIM, BATCH = 200, 512
+STEP_DIM, STEP_BATCH = 200, 512
 VOCABULARIES = (10_000, 33_000, 100_000)
-ROUNDS = 5  # of all contenders in turn
-HEADS = 7
-FULL = "full softmax"
-TAILS = (1, 2, 3, 4, 5)
+STEP_ROUNDS = 5  # of all contenders in turn
+HEAD_SIZES = 7
+FULL_SOFTMAX = "full softmax"
+TAIL_COUNTS = (1, 2, 3, 4, 5)
 DIV_VALUE = {1: 4.0, 2: 4.0, 3: 4.0, 4: 3.0, 5: 2.5}  # widths from d / 4 that leave the last tail one of at least 2
 
 
@@ -45,21 +45,21 @@ class Step:
     full: float = 0.0
 
 
-Contender = Callable[[Tensor, Tensor], Tensor]
+TrainingStep = Callable[[Tensor, Tensor], Tensor]
 
 
-def zipf(classes: int) -> Tensor:
+def zipf_counts(classes: int) -> Tensor:
     """[V] counts of a language: 1 / rank."""
     return 1e8 / torch.arange(1, classes + 1, dtype=torch.float64)
 
 
-def measured(contenders: Mapping[str, Contender], classes: int, rounds: int = ROUNDS) -> dict[str, float]:
+def measure_steps(contenders: Mapping[str, TrainingStep], classes: int, rounds: int = STEP_ROUNDS) -> dict[str, float]:
     """Least seconds of a step, in turn over the same batches of Zipf targets; a first round is not counted."""
     generator = torch.Generator().manual_seed(0)
     spent: dict[str, list[float]] = {name: [] for name in contenders}
     for _ in range(rounds + 1):
-        contexts = torch.randn(BATCH, DIM, generator=generator).requires_grad_()
-        targets = torch.multinomial(zipf(classes), BATCH, replacement=True, generator=generator)
+        contexts = torch.randn(STEP_BATCH, STEP_DIM, generator=generator).requires_grad_()
+        targets = torch.multinomial(zipf_counts(classes), STEP_BATCH, replacement=True, generator=generator)
         for name, contender in contenders.items():
             start = time.perf_counter()
             contender(contexts, targets).backward()  # type: ignore[no-untyped-call]
@@ -67,21 +67,21 @@ def measured(contenders: Mapping[str, Contender], classes: int, rounds: int = RO
     return {name: min(seconds[1:]) for name, seconds in spent.items()}
 
 
-def full(classes: int) -> Contender:
+def make_full(classes: int) -> TrainingStep:
     """The full softmax."""
-    layer = nn.Linear(DIM, classes)
+    layer = nn.Linear(STEP_DIM, classes)
     return lambda contexts, targets: nn.functional.cross_entropy(layer(contexts), targets)
 
 
-def cut(classes: int, cutoffs: Sequence[int], div_value: float = 4.0) -> Contender:
+def make_adaptive(classes: int, cutoffs: Sequence[int], div_value: float = 4.0) -> TrainingStep:
     """An adaptive softmax."""
-    module = AdaptiveSoftmax(DIM, classes, cutoffs, div_value)
+    module = AdaptiveSoftmax(STEP_DIM, classes, cutoffs, div_value)
     return lambda contexts, targets: module(contexts, targets).loss
 
 
-def binned(classes: int) -> Contender:
+def make_binned(classes: int) -> TrainingStep:
     """Hierarchical, bins of equal frequency."""
-    return FrequencyBins(DIM, zipf(classes), torch.arange(classes))
+    return FrequencyBins(STEP_DIM, zipf_counts(classes), torch.arange(classes))
 
 
 @dataclass(frozen=True)
@@ -93,45 +93,48 @@ class Vocabulary:
     steps: list[Step]
 
 
-def by_vocabulary(model: CostModel, classes: int) -> Vocabulary:
+def time_vocabulary(model: CostModel, classes: int) -> Vocabulary:
     """Full, hierarchical and adaptive with the programme's cutoffs."""
-    layer, counts = Layer(classes, DIM, BATCH), zipf(classes)
+    layer, counts = Layer(classes, STEP_DIM, STEP_BATCH), zipf_counts(classes)
     cuts = min(choose_cuts(model, layer, counts, list_cut_points(counts)).values(), key=lambda one: one.seconds)
     contenders = {
-        FULL: full(classes),
-        "hierarchical, bins of equal frequency": binned(classes),
-        f"adaptive, cutoffs {', '.join(f'{one:,}' for one in cuts.cutoffs)}": cut(classes, cuts.cutoffs),
+        FULL_SOFTMAX: make_full(classes),
+        "hierarchical, bins of equal frequency": make_binned(classes),
+        f"adaptive, cutoffs {', '.join(f'{one:,}' for one in cuts.cutoffs)}": make_adaptive(classes, cuts.cutoffs),
     }
-    said = [cuts.full, None, cuts.seconds]
-    found = measured(contenders, classes)
-    steps = [Step(name, found[name], one) for name, one in zip(contenders, said, strict=True)]
+    predictions = [cuts.full, None, cuts.seconds]
+    seconds = measure_steps(contenders, classes)
+    steps = [Step(name, seconds[name], one) for name, one in zip(contenders, predictions, strict=True)]
     return Vocabulary(classes, cuts, steps)
 
 
-def by_head(model: CostModel, classes: int) -> dict[int, Step]:
+def time_head_sizes(model: CostModel, classes: int) -> dict[int, Step]:
     """Two clusters: k_h, over two and a half decades -> a step (the paper's figure)."""
-    counts = zipf(classes)
-    heads = sorted({round(float(one)) for one in np.geomspace(classes / 300, classes * 0.9, HEADS)})
-    found = measured({FULL: full(classes)} | {str(head): cut(classes, [head]) for head in heads}, classes)
-    layer = Layer(classes, DIM, BATCH)
+    counts = zipf_counts(classes)
+    heads = sorted({round(float(one)) for one in np.geomspace(classes / 300, classes * 0.9, HEAD_SIZES)})
+    seconds = measure_steps(
+        {FULL_SOFTMAX: make_full(classes)} | {str(head): make_adaptive(classes, [head]) for head in heads}, classes
+    )
+    layer = Layer(classes, STEP_DIM, STEP_BATCH)
     return {
-        head: Step(str(head), found[str(head)], seconds_of(model, layer, counts, [head]), found[FULL]) for head in heads
+        head: Step(str(head), seconds[str(head)], predict_steps(model, layer, counts, [head]), seconds[FULL_SOFTMAX])
+        for head in heads
     }
 
 
-def by_tails(model: CostModel, classes: int) -> dict[int, Step]:
+def time_tails(model: CostModel, classes: int) -> dict[int, Step]:
     """J -> a step with the programme's cutoffs; from four tails on they narrow more slowly, to keep a width."""
-    counts, points = zipf(classes), list_cut_points(zipf(classes))
+    counts, points = zipf_counts(classes), list_cut_points(zipf_counts(classes))
     best = {}
-    for number in TAILS:
-        layer = Layer(classes, DIM, BATCH, DIV_VALUE[number])
+    for number in TAIL_COUNTS:
+        layer = Layer(classes, STEP_DIM, STEP_BATCH, DIV_VALUE[number])
         best[number] = choose_cuts(model, layer, counts, points, tails=[number])[number]
-    cuts = {str(j): cut(classes, one.cutoffs, DIV_VALUE[j]) for j, one in best.items()}
-    found = measured({FULL: full(classes)} | cuts, classes)
-    return {j: Step(str(j), found[str(j)], one.seconds, found[FULL]) for j, one in best.items()}
+    cuts = {str(j): make_adaptive(classes, one.cutoffs, DIV_VALUE[j]) for j, one in best.items()}
+    seconds = measure_steps({FULL_SOFTMAX: make_full(classes)} | cuts, classes)
+    return {j: Step(str(j), seconds[str(j)], one.seconds, seconds[FULL_SOFTMAX]) for j, one in best.items()}
 
 
-def seconds_of(model: CostModel, layer: Layer, counts: Tensor, cutoffs: Sequence[int]) -> float:
+def predict_steps(model: CostModel, layer: Layer, counts: Tensor, cutoffs: Sequence[int]) -> float:
     """What the model predicts of these cutoffs."""
     points = [*cutoffs, layer.classes]
     shares = sum_target_shares(counts, points)
@@ -150,19 +153,19 @@ class Training:
     classes: int
 
 
-def training(report: Report) -> Training:
+def measure_training(report: Report) -> Training:
     """Fit the cost model, then time. Some minutes."""
     total = itertools.count(1)
-    said: Callable[[], None] = lambda: report("training steps", next(total), 3 + len(VOCABULARIES))  # noqa: E731
-    model = fit_cost_model(time_training(DIM, BATCH))
-    said()
+    report_step: Callable[[], None] = lambda: report("training steps", next(total), 3 + len(VOCABULARIES))  # noqa: E731
+    model = fit_cost_model(time_training(STEP_DIM, STEP_BATCH))
+    report_step()
     vocabularies = []
     for classes in VOCABULARIES:
-        vocabularies.append(by_vocabulary(model, classes))
-        said()
+        vocabularies.append(time_vocabulary(model, classes))
+        report_step()
     middle = VOCABULARIES[1]
-    heads = by_head(model, middle)
-    said()
-    tails = by_tails(model, middle)
-    said()
+    heads = time_head_sizes(model, middle)
+    report_step()
+    tails = time_tails(model, middle)
+    report_step()
     return Training(model, vocabularies, heads, tails, middle)

@@ -1,6 +1,6 @@
 """What docs/adaptive.md says around its tables."""
 
-HEADER = """# Adaptive softmax against its paper
+ADAPTIVE_INTRODUCTION = """# Adaptive softmax against its paper
 
 Written by `make reproduce DATA=folder`; do not edit. `ptb` is the 2 x 200 LSTM of the data set, V = 10,000, d = 200. Every head here is trained
 in the same way: from nothing, on the contexts of a third of train and their next words, the LSTM left as it is; Adam, rate .003 falling to a tenth,

@@ -18,12 +18,12 @@ from shortlist_models.ds.mitosis import clone
 from shortlist_models.ds.softmax import DSOptions, DSSoftmax
 from torch import Tensor, nn
 
-DIM = 100
-KEPT = 0.8  # of the inputs, by dropout
-PRUNED_EVERY = 25  # steps
-SAMPLE = 4000
-NOISE = 10.0  # of clones' gates, as of those at the start: less, and a super class may stay in two of them
-TEST_SEED = 2**40  # training takes the numbers of its steps
+HIERARCHY_DIM = 100
+INPUT_KEEP_SHARE = 0.8  # of the inputs, by dropout
+PRUNING_STEPS = 25  # steps
+SAMPLE_ITEMS = 4000
+GATE_NOISE = 10.0  # of clones' gates, as of those at the start: less, and a super class may stay in two of them
+TEST_ITEMS_SEED = 2**40  # training takes the numbers of its steps
 
 
 @dataclass(frozen=True)
@@ -62,8 +62,8 @@ class Setting:
         return self.supers**2
 
 
-SMALL = Setting()
-LARGE = Setting(
+SMALL_HIERARCHY = Setting()
+LARGE_HIERARCHY = Setting(
     supers=100, experts=(10, 12), steps=(450, 900), lasso=0.002, expert_lasso=0.002, gamma=0.001, threshold=2.5,
     balanced=200, settling=300, batch=2000, decay=0.95, scale=0.3,
 )  # fmt: skip
@@ -75,14 +75,16 @@ class Hierarchy:
     def __init__(self, setting: Setting) -> None:
         self.supers = setting.supers
         generator = torch.Generator().manual_seed(setting.seed)
-        centres = 100**0.5 * torch.randn((self.supers, 1, DIM), generator=generator)
-        self.centres = centres + 10**0.5 * torch.randn((self.supers, self.supers, DIM), generator=generator)
+        centres = 100**0.5 * torch.randn((self.supers, 1, HIERARCHY_DIM), generator=generator)
+        self.centres = centres + 10**0.5 * torch.randn((self.supers, self.supers, HIERARCHY_DIM), generator=generator)
 
     def items(self, count: int, seed: int) -> tuple[Tensor, Tensor]:
         """Inputs [count, DIM] and their classes [count]; class c is of super class c // supers."""
         generator = torch.Generator().manual_seed(seed)
         classes = torch.randint(self.supers**2, (count,), generator=generator)
-        return self.centres.view(-1, DIM)[classes] + torch.randn((count, DIM), generator=generator), classes
+        return self.centres.view(-1, HIERARCHY_DIM)[classes] + torch.randn(
+            (count, HIERARCHY_DIM), generator=generator
+        ), classes
 
 
 class Network(nn.Module):
@@ -90,12 +92,12 @@ class Network(nn.Module):
 
     def __init__(self, setting: Setting) -> None:
         super().__init__()
-        self.hidden = nn.Linear(DIM, DIM)
+        self.hidden = nn.Linear(HIERARCHY_DIM, HIERARCHY_DIM)
         nn.init.xavier_uniform_(self.hidden.weight)  # as TensorFlow does
         count, classes = setting.experts[0], setting.classes
-        bound = (6 / DIM) ** 0.5  # He's, as the authors' code has it
-        weight = torch.empty(count * classes, DIM).uniform_(-setting.scale * bound, setting.scale * bound)
-        gate = torch.empty(count, DIM).uniform_(-bound, bound)
+        bound = (6 / HIERARCHY_DIM) ** 0.5  # He's, as the authors' code has it
+        weight = torch.empty(count * classes, HIERARCHY_DIM).uniform_(-setting.scale * bound, setting.scale * bound)
+        gate = torch.empty(count, HIERARCHY_DIM).uniform_(-bound, bound)
         options = DSOptions(setting.lasso, setting.expert_lasso, setting.load, setting.gamma)
         self.head = DSSoftmax(
             weight, torch.zeros(count * classes), gate, [torch.arange(classes)] * count, classes, options
@@ -103,11 +105,11 @@ class Network(nn.Module):
 
     def contexts(self, inputs: Tensor) -> Tensor:
         """[b, DIM] -> [b, DIM], not negative."""
-        return torch.relu(self.hidden(nn.functional.dropout(inputs, 1 - KEPT, self.training)))
+        return torch.relu(self.hidden(nn.functional.dropout(inputs, 1 - INPUT_KEEP_SHARE, self.training)))
 
 
 @dataclass(frozen=True)
-class Found:
+class ExpertFigures:
     """What a training came to.
 
     members: [experts, supers], how many classes of a super class an expert has. routed: the same of test items.
@@ -139,38 +141,38 @@ class Found:
         return whole & (self.homes == 1) & together & (there | (self.routed.sum(dim=0) == 0))
 
 
-def trained(setting: Setting, checkpoint: Path, report: Report) -> Found:
+def train_hierarchy(setting: Setting, checkpoint: Path, report: Report) -> ExpertFigures:
     """Train, or go on from `checkpoint`, and look at the experts."""
     torch.manual_seed(setting.seed)
     hierarchy, network = Hierarchy(setting), Network(setting)
-    optimizer = optimizer_of(network, setting)
+    optimizer = make_optimizer(network, setting)
     total = sum(setting.steps)
-    done = resumed(checkpoint, setting, network, optimizer)
+    done = load_training(checkpoint, setting, network, optimizer)
     clones = {sum(setting.steps[:stage]): children for stage, children in enumerate(setting.experts) if stage}
     losses: list[float] = []
     for step in range(done, total):
         if step in clones:
-            multiply(network, optimizer, hierarchy, clones[step], setting.seed + step)
+            clone_experts(network, optimizer, hierarchy, clones[step], setting.seed + step)
         torch.manual_seed(setting.seed + step)  # of the dropout: a resumed training has the same
         of_stage = step - max(start for start in (0, *clones) if start <= step)
         even = setting.balanced is None or of_stage < setting.balanced
         network.head.options = replace(network.head.options, load=setting.load if even else 0.0)
-        losses.append(one_step(network, optimizer, *hierarchy.items(setting.batch, step)))
-        if (step + 1) % PRUNED_EVERY == 0:
+        losses.append(take_step(network, optimizer, *hierarchy.items(setting.batch, step)))
+        if (step + 1) % PRUNING_STEPS == 0:
             if of_stage >= setting.settling and sum(losses) / len(losses) < setting.threshold:
                 network.head.prune(optimizer)
-            report(described(network, losses), step + 1, total)
+            report(describe_progress(network, losses), step + 1, total)
             losses = []
-            keep(checkpoint, setting, network, optimizer, step + 1)
-    return found(network.eval(), hierarchy, total)
+            save_training(checkpoint, setting, network, optimizer, step + 1)
+    return examine_experts(network.eval(), hierarchy, total)
 
 
-def optimizer_of(network: Network, setting: Setting) -> torch.optim.Optimizer:
+def make_optimizer(network: Network, setting: Setting) -> torch.optim.Optimizer:
     """Adam."""
     return torch.optim.Adam(network.parameters(), setting.learning_rate, betas=(0.9, setting.decay), fused=True)
 
 
-def one_step(network: Network, optimizer: torch.optim.Optimizer, inputs: Tensor, classes: Tensor) -> float:
+def take_step(network: Network, optimizer: torch.optim.Optimizer, inputs: Tensor, classes: Tensor) -> float:
     """One batch; returns its task loss."""
     parts, options = network.head.losses(network.contexts(inputs), classes), network.head.options
     loss = parts.task + options.load * parts.load
@@ -181,44 +183,52 @@ def one_step(network: Network, optimizer: torch.optim.Optimizer, inputs: Tensor,
     return parts.task.item()
 
 
-def described(network: Network, losses: list[float]) -> str:
+def describe_progress(network: Network, losses: list[float]) -> str:
     """What the progress bar says."""
     mean = sum(losses) / len(losses)
     return f"{network.head.experts} experts, {len(network.head.ids):,} rows, task loss {mean:.2f}"
 
 
-def multiply(
+def clone_experts(
     network: Network, optimizer: torch.optim.Optimizer, hierarchy: Hierarchy, children: int, seed: int
 ) -> None:
     """Mitosis: at most `children` of every expert, one for each cluster of its items."""
     with torch.no_grad():
-        contexts = network.eval().contexts(hierarchy.items(SAMPLE, TEST_SEED + 1)[0])
+        contexts = network.eval().contexts(hierarchy.items(SAMPLE_ITEMS, TEST_ITEMS_SEED + 1)[0])
     network.train()
     generator = torch.Generator().manual_seed(seed)
-    clone(network.head, contexts, generator, optimizer, children=children, noise=NOISE, directions=separate_directions)
+    clone(
+        network.head,
+        contexts,
+        generator,
+        optimizer,
+        children=children,
+        noise=GATE_NOISE,
+        directions=separate_directions,
+    )
 
 
 @torch.no_grad()
-def found(network: Network, hierarchy: Hierarchy, steps: int) -> Found:
+def examine_experts(network: Network, hierarchy: Hierarchy, steps: int) -> ExpertFigures:
     """Where classes and test items are."""
     head, supers = network.head, hierarchy.supers
-    members = torch.stack([torch.bincount(own // supers, minlength=supers) for own in head.sets])
-    inputs, classes = hierarchy.items(SAMPLE, TEST_SEED)
+    members = torch.stack([torch.bincount(ids // supers, minlength=supers) for ids in head.sets])
+    inputs, classes = hierarchy.items(SAMPLE_ITEMS, TEST_ITEMS_SEED)
     contexts = network.contexts(inputs)
     routed = torch.zeros_like(members)
     experts = head.gates(contexts).argmax(dim=1)
     routed.index_put_((experts, classes // supers), torch.ones_like(classes), accumulate=True)
     accuracy = float((head.topk(contexts, 1)[0][:, 0] == classes).float().mean())
-    return Found(members, routed, head.sets, steps, accuracy, head.speedup(head.utilization(contexts)))
+    return ExpertFigures(members, routed, head.sets, steps, accuracy, head.speedup(head.utilization(contexts)))
 
 
-def keep(path: Path, setting: Setting, network: Network, optimizer: torch.optim.Optimizer, done: int) -> None:
-    """Leave everything at `path`."""
+def save_training(path: Path, setting: Setting, network: Network, optimizer: torch.optim.Optimizer, done: int) -> None:
+    """Leave everything at `path`, whole or not at all."""
     state = {"network": network.state_dict(), "optimizer": optimizer.state_dict(), "done": done}
     save_checkpoint(path, repr(setting), state)
 
 
-def resumed(path: Path, setting: Setting, network: Network, optimizer: torch.optim.Optimizer) -> int:
+def load_training(path: Path, setting: Setting, network: Network, optimizer: torch.optim.Optimizer) -> int:
     """Fill both from the state at `path` if it is of the same setting; returns the steps done."""
     state = load_checkpoint(path, repr(setting))
     if state is None:

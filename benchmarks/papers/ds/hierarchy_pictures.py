@@ -5,35 +5,31 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from benchmarks.papers.svd.pictures import save
+from benchmarks.common.figures import new_figure, save_figure
 
-from .hierarchy import Found
-
-matplotlib.use("Agg")
+from .hierarchy import ExpertFigures
 
 
-def experts_picture(panels: Mapping[str, Found], out: Path) -> None:
+def draw_experts(panels: Mapping[str, ExpertFigures], out: Path) -> None:
     """A panel each: a row an expert, a column a class, super class after super class; dark where the expert has it."""
-    figure = Figure(figsize=(4.2 * len(panels), 4.2), dpi=130, layout="constrained")
-    for axes, (title, found) in zip(np.atleast_1d(figure.subplots(1, len(panels))), panels.items(), strict=True):
-        draw(axes, found)
+    figure = new_figure(4.2 * len(panels), 4.2)
+    for axes, (title, figures) in zip(np.atleast_1d(figure.subplots(1, len(panels))), panels.items(), strict=True):
+        draw_panel(axes, figures)
         axes.set_title(title)
-    save(figure, out)
+    save_figure(figure, out)
 
 
-def draw(axes: Axes, found: Found) -> None:
+def draw_panel(axes: Axes, figures: ExpertFigures) -> None:
     """One panel; experts in the order of the super class that they hold most of."""
-    experts, supers = found.members.shape
-    order = sorted(range(experts), key=lambda expert: (int(found.members[expert].argmax()), expert))
+    experts, supers = figures.members.shape
+    order = sorted(range(experts), key=lambda expert: (int(figures.members[expert].argmax()), expert))
     cells = np.zeros((experts, supers * supers), np.float32)
     for row, expert in enumerate(order):
-        cells[row, found.sets[expert].numpy()] = 1
+        cells[row, figures.sets[expert].numpy()] = 1
     axes.imshow(cells, aspect="auto", cmap="Blues", vmin=0, vmax=1, interpolation="antialiased")
     axes.set_xticks(np.arange(0, supers * supers + 1, supers * supers // 10) - 0.5, labels=[])
     axes.set_xticks(

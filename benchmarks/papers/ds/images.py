@@ -9,36 +9,35 @@ Training leaves checkpoints below the cache and goes on from them.
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
-from shortlist.errors import ShortlistError
 from shortlist_exporter.commands.progress import Report, progress_bar
 from shortlist_models.ds.options import Examples, Trained, TrainOptions
 from shortlist_models.ds.training import train
 from torch import Tensor
 
 from benchmarks.datasets.registry import DATASETS, DataSet, Place
-from benchmarks.datasets.rendered.glyphs import characters, drawn, installed_faces
+from benchmarks.datasets.rendered.glyphs import draw_glyphs, find_faces, list_characters
+from benchmarks.papers.common.command import PICTURES, paper_parser, write_page
 
-from .character_pictures import accuracy_picture, images_picture
-from .runs import speedup_of
+from .character_pictures import draw_accuracy, draw_images
+from .runs import target_speedup
 
-DOCS = Path("docs")
+MODULE = "ds.images"
 PAPER_SPEEDUP, PAPER_LOSS = 6.91, 0.005
-DEPTHS = (1, 5, 10)
+ACCURACY_DEPTHS = (1, 5, 10)
 VALID_EACH = 3  # of the fit contexts, images of every character that are kept from training
-DEFAULT, ALL = (2, 8), (2, 4, 8, 16, 32, 64)
-OPTIONS = TrainOptions(
+DEFAULT_EXPERTS, ALL_EXPERTS = (2, 8), (2, 4, 8, 16, 32, 64)
+CHARACTER_TRAINING = TrainOptions(
     rounds=1, final_rounds=0, tuning_rounds=3, round_steps=40, batch=256, expert_batch=128, learning_rate=3e-4,
     tuning_rate=3e-4, growth=1.2, threshold=7.0, ceiling=100.0, evidence=True,
 )  # fmt: skip
 
-HEADER = """# Doubly Sparse Softmax: a balanced task of 3,755 classes
+CHARACTERS_INTRODUCTION = """# Doubly Sparse Softmax: a balanced task of 3,755 classes
 
 Written by `make reproduce DATA=folder`; do not edit. Stands in for CASIA's handwritten characters (3,740 classes),
 which are not to be had: the 3,755 characters of GB 2312's first level in ten faces of Debian's fonts, turned,
@@ -56,7 +55,7 @@ of it. Memory is not bounded: sets of characters overlap. Accuracy is on {rows:,
 |V| / (sum u_k |v_k| + K).
 
 """
-TABLE = (
+CHARACTERS_TABLE = (
     "| | top-1 | top-5 | top-10 | times fewer multiply-adds | copies of a class | smallest, largest expert "
     "| peak memory over one dense | epochs | seconds |\n|---|---|---|---|---|---|---|---|---|---|\n"
 )
@@ -86,7 +85,7 @@ class Row:
         )
 
 
-def split(data: DataSet) -> tuple[Examples, Examples]:
+def split_images(data: DataSet) -> tuple[Examples, Examples]:
     """Train and validation; images of a data set come character after character, again and again."""
     held = VALID_EACH * data.dense.classes
     assert data.fit.targets is not None
@@ -97,66 +96,78 @@ def split(data: DataSet) -> tuple[Examples, Examples]:
 def options_for(experts: int) -> TrainOptions:
     """With `experts`; dense (one) gets as many rounds as 64 experts do."""
     if experts == 1:
-        stages = max(ALL).bit_length() - 2
-        return replace(OPTIONS, experts=1, final_rounds=OPTIONS.final_rounds + stages * OPTIONS.rounds)
-    return replace(OPTIONS, experts=experts, speedup=speedup_of(experts, PAPER_SPEEDUP))
+        stages = max(ALL_EXPERTS).bit_length() - 2
+        return replace(
+            CHARACTER_TRAINING,
+            experts=1,
+            final_rounds=CHARACTER_TRAINING.final_rounds + stages * CHARACTER_TRAINING.rounds,
+        )
+    return replace(CHARACTER_TRAINING, experts=experts, speedup=target_speedup(experts, PAPER_SPEEDUP))
 
 
-def head(data: DataSet, experts: int, cache: Path, report: Report) -> Row:
+def train_row(data: DataSet, experts: int, cache: Path, report: Report) -> Row:
     """DS-`experts`, or for 1 the dense softmax retrained; from its checkpoint where there is one."""
     name = "dense, retrained" if experts == 1 else f"DS-{experts}"
     options = options_for(experts)
     key = hashlib.sha256(f"{data.fingerprint} {options}".encode()).hexdigest()[:16]
-    training, validation = split(data)
+    training, validation = split_images(data)
 
     def show(stage: str, done: int, total: int) -> None:
         report(f"{name}: {stage}", done, total)
 
     trained = train(data.dense.module, training, validation, options, progress=show, checkpoint=cache / f"{key}.pt")
-    contexts, targets = torch.from_numpy(data.test.contexts), targets_of(data)
+    contexts, targets = torch.from_numpy(data.test.contexts), test_targets(data)
     module = trained.module
-    found = module.topk(contexts, max(DEPTHS))[0]
-    return Row(name, accuracies(found, targets), module.speedup(module.utilization(contexts)), trained)
+    ids = module.topk(contexts, max(ACCURACY_DEPTHS))[0]
+    return Row(name, measure_accuracies(ids, targets), module.speedup(module.utilization(contexts)), trained)
 
 
-def targets_of(data: DataSet) -> Tensor:
+def test_targets(data: DataSet) -> Tensor:
     """Of test."""
     assert data.test.targets is not None
     return torch.from_numpy(data.test.targets)
 
 
-def accuracies(ids: Tensor, targets: Tensor) -> tuple[float, ...]:
+def measure_accuracies(ids: Tensor, targets: Tensor) -> tuple[float, ...]:
     """Share of `targets` [n] among the first of `ids` [n, k], by depth."""
     same = ids == targets[:, None]
-    return tuple(float(same[:, :depth].any(dim=1).float().mean()) for depth in DEPTHS)
+    return tuple(float(same[:, :depth].any(dim=1).float().mean()) for depth in ACCURACY_DEPTHS)
 
 
-def page(cache: Path, report: Report, experts: tuple[int, ...]) -> str:
+def make_page(cache: Path, experts: tuple[int, ...]) -> str:
     """The page; its pictures are written on the way."""
+    with progress_bar("characters") as report:
+        return make_table(cache, report, experts)
+
+
+def make_table(cache: Path, report: Report, experts: tuple[int, ...]) -> str:
+    """Dense and every DS-K of `experts`."""
     data = DATASETS["characters"](Place(cache))
-    glyphs = torch.from_numpy(drawn(installed_faces(), characters()[::469]))
-    images_picture(glyphs, DOCS / "pictures" / "characters.png")
-    own = Row("dense, the network's own", accuracies(torch.from_numpy(data.test.ids), targets_of(data)), 1.0, None)
+    glyphs = torch.from_numpy(draw_glyphs(find_faces(), list_characters()[::469]))
+    draw_images(glyphs, PICTURES / "characters.png")
+    given = Row(
+        "dense, the network's own", measure_accuracies(torch.from_numpy(data.test.ids), test_targets(data)), 1.0, None
+    )
     checkpoints = cache / "characters" / "heads"
     checkpoints.mkdir(parents=True, exist_ok=True)
-    rows = [own, *(head(data, count, checkpoints, report) for count in (1, *experts))]
+    rows = [given, *(train_row(data, count, checkpoints, report) for count in (1, *experts))]
     points = [(row.name, row.speedup, row.accuracy[0]) for row in rows[2:]]
-    accuracy_picture(points, rows[1].accuracy[0], DOCS / "pictures" / "ds-characters.png")
+    draw_accuracy(points, rows[1].accuracy[0], PICTURES / "ds-characters.png")
     notices = sorted({notice for row in rows if row.trained for notice in row.trained.notices})
     parts = [
-        HEADER.format(rows=len(data.test.contexts)),
-        TABLE,
+        CHARACTERS_INTRODUCTION.format(rows=len(data.test.contexts)),
+        CHARACTERS_TABLE,
         *(row.line(data.dense.classes) for row in rows),
         "\nThe paper's row: DS-64 90.1 % against 90.6 % of dense, at 6.91 times fewer multiply-adds. ",
-        judged(rows),
-        "" if experts == ALL else "DS-4, DS-16, DS-32 and DS-64: not run (`FULL=1`).\n",
+        describe_verdict(rows),
+        "" if experts == ALL_EXPERTS else "DS-4, DS-16, DS-32 and DS-64: not run (`FULL=1`).\n",
         "\n![accuracy against speed](pictures/ds-characters.png)\n",
         *(f"\n- {notice}" for notice in notices),
     ]
     return "".join(parts)
 
 
-def judged(rows: list[Row]) -> str:
+def describe_verdict(rows: list[Row]) -> str:
     """Whether any head of the table does as well as the paper's."""
     least = rows[1].accuracy[0] - PAPER_LOSS
     good = [row.name for row in rows if row.speedup >= PAPER_SPEEDUP and row.accuracy[0] >= least]
@@ -164,21 +175,12 @@ def judged(rows: list[Row]) -> str:
 
 
 def main() -> int:
-    """Write the page."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.papers.ds.images", description=__doc__.partition("\n")[0]
-    )
-    parser.add_argument("--cache", type=Path, default=Path("build/bench"), help="what is made stays here (%(default)s)")
+    parser = paper_parser(MODULE, __doc__)
     parser.add_argument("--full", action="store_true", help="DS-4, DS-16, DS-32 and DS-64 too")
     args = parser.parse_args()
-    try:
-        with progress_bar("characters") as report:
-            text = page(args.cache, report, ALL if args.full else DEFAULT)
-    except ShortlistError as error:
-        print(f"benchmarks.papers.ds.images: {error}", file=sys.stderr)
-        return 1
-    (DOCS / "ds-softmax-characters.md").write_text(text, "utf-8")
-    return 0
+    return write_page(
+        MODULE, "ds-softmax-characters.md", lambda: make_page(args.cache, ALL_EXPERTS if args.full else DEFAULT_EXPERTS)
+    )
 
 
 if __name__ == "__main__":

@@ -7,15 +7,14 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from matplotlib.figure import Figure
 from shortlist_models.ds.softmax import DSSoftmax
 
-from benchmarks.papers.svd.pictures import save
+from benchmarks.common.figures import new_figure, save_figure
 
 
-def memory_picture(history: list[dict[str, Any]], out: Path) -> None:
+def draw_memory(history: list[dict[str, Any]], out: Path) -> None:
     """Memory of weights, gradients and moments over the training, in dense softmaxes (Figure D.1)."""
-    figure = Figure(figsize=(7, 4), dpi=130, layout="constrained")
+    figure = new_figure(7, 4)
     axes = figure.subplots()
     epochs = [record["epoch"] for record in history]
     axes.plot(epochs, [record["bytes"] / record["dense_bytes"] for record in history], marker=".")
@@ -29,13 +28,13 @@ def memory_picture(history: list[dict[str, Any]], out: Path) -> None:
     axes.set_xlabel("epoch")
     axes.set_ylabel("memory, one dense softmax = 1")
     axes.grid(visible=True, alpha=0.3)
-    save(figure, out)
+    save_figure(figure, out)
 
 
-def copies_picture(module: DSSoftmax, counts: npt.NDArray[np.int64], out: Path) -> None:
+def draw_copies(module: DSSoftmax, counts: npt.NDArray[np.int64], out: Path) -> None:
     """Copies of a word against how often it occurs in train (Figure C.1)."""
     copies = np.bincount(module.ids.numpy(), minlength=module.classes)
-    figure = Figure(figsize=(7, 4), dpi=130, layout="constrained")
+    figure = new_figure(7, 4)
     axes = figure.subplots()
     axes.scatter(np.maximum(counts, 1), copies, s=4, alpha=0.3, linewidths=0)
     order = np.argsort(-counts, kind="stable")
@@ -46,4 +45,4 @@ def copies_picture(module: DSSoftmax, counts: npt.NDArray[np.int64], out: Path) 
     axes.set_ylabel(f"experts that hold the word, of {module.experts}")
     axes.set_title("one dot a word; red: means of fiftieths of the words")
     axes.grid(visible=True, alpha=0.3)
-    save(figure, out)
+    save_figure(figure, out)

@@ -7,7 +7,6 @@ Writes docs/ds-softmax-svd.md. Training leaves checkpoints below the cache and g
 
 from __future__ import annotations
 
-import argparse
 import math
 import sys
 from dataclasses import dataclass
@@ -15,7 +14,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from shortlist.errors import ShortlistError
 from shortlist_exporter.commands.progress import progress_bar
 from shortlist_exporter.inputs.sources import Contexts
 from shortlist_exporter.methods.ds_svd import estimate_cost
@@ -23,16 +21,18 @@ from shortlist_models.ds.preview import PreviewedDS, fit_previews
 from shortlist_models.ds.softmax import DSSoftmax
 from torch import Tensor
 
-from .runs import FOLDER, WORDS, Head, Runs, Text, accuracy, text_of
+from benchmarks.papers.common.command import paper_parser, write_page
 
-DOCS = Path("docs")
-WATCHED = 10_000  # contexts of valid that W is chosen by
-VIEW = 0.1  # of the largest expert: S10
-WIDTHS = (16, 22)
-BASES = ("weight", "context")
+from .runs import ALL_WORDS, FOLDER, Head, Runs, Text, load_text, measure_accuracy
+
+MODULE = "ds.previewed"
+CHOOSING_CONTEXTS = 10_000  # contexts of valid that W is chosen by
+VIEW_SHARE = 0.1  # of the largest expert: S10
+PREVIEW_WIDTHS = (16, 22)
+PREVIEW_BASES = ("weight", "context")
 MOST_LOST, LEAST_SPEEDUP = 0.003, 5.0  # what D2+S10 must hold
 
-HEADER = """# D2+S10: two experts, SVD-softmax inside them
+PREVIEWED_INTRODUCTION = """# D2+S10: two experts, SVD-softmax inside them
 
 Written by `make reproduce DATA=folder`; do not edit. Liao et al. 2019, section 4.6, on `ptb` (V = 10,000, d = 200; the
 paper's own model is not to be had): DS-2 as in [ds-softmax.md](ds-softmax.md), trained on all of train; then each
@@ -53,14 +53,14 @@ class Setting:
     width: int
 
 
-def previewed(module: DSSoftmax, text: Text, setting: Setting) -> PreviewedDS:
+def add_previews(module: DSSoftmax, text: Text, setting: Setting) -> PreviewedDS:
     """`module` with previews in both experts."""
     contexts = torch.from_numpy(text.fit.contexts)
     previews = fit_previews(module, contexts, 0, setting.width, weighted=setting.basis == "context")
-    return PreviewedDS(module, previews, full_view_of(module))
+    return PreviewedDS(module, previews, compute_full_view(module))
 
 
-def accuracy_of(module: PreviewedDS, contexts: Contexts) -> dict[int, float]:
+def measure_previewed(module: PreviewedDS, contexts: Contexts) -> dict[int, float]:
     """As `paper_ds_runs.accuracy`: share of targets among the best 1, 5 and 10."""
     assert contexts.targets is not None
     parts = torch.split(torch.from_numpy(contexts.contexts), 512)
@@ -68,53 +68,53 @@ def accuracy_of(module: PreviewedDS, contexts: Contexts) -> dict[int, float]:
     return {depth: float(same[:, :depth].any(dim=1).double().mean()) for depth in (1, 5, 10)}
 
 
-def full_view_of(module: DSSoftmax) -> int:
+def compute_full_view(module: DSSoftmax) -> int:
     """N."""
-    return math.ceil(VIEW * max(module.sizes))
+    return math.ceil(VIEW_SHARE * max(module.sizes))
 
 
-def speedup(module: DSSoftmax, contexts: Tensor, width: int) -> float:
+def compute_speedup(module: DSSoftmax, contexts: Tensor, width: int) -> float:
     """Dense multiply-adds over those of the gate and the previewed experts."""
     used: list[float] = module.utilization(contexts).tolist()
-    return 1 / estimate_cost(module, set(range(module.experts)), used, width, full_view_of(module)).macs
+    return 1 / estimate_cost(module, set(range(module.experts)), used, width, compute_full_view(module)).macs
 
 
-def chosen(module: DSSoftmax, text: Text) -> Setting:
+def choose_setting(module: DSSoftmax, text: Text) -> Setting:
     """The narrowest preview, in either basis, that keeps DS-2's top-1 on valid; else the one that comes nearest."""
-    settings = [Setting(basis, width) for width in WIDTHS for basis in BASES]
-    rows = np.random.default_rng(0).permutation(len(text.valid.contexts))[:WATCHED]
+    settings = [Setting(basis, width) for width in PREVIEW_WIDTHS for basis in PREVIEW_BASES]
+    rows = np.random.default_rng(0).permutation(len(text.valid.contexts))[:CHOOSING_CONTEXTS]
     assert text.valid.targets is not None
     some = Contexts(text.valid.contexts[rows], text.valid.targets[rows])
-    whole = accuracy(module, some)[1]
-    losses = [whole - accuracy_of(previewed(module, text, one), some)[1] for one in settings]
+    whole = measure_accuracy(module, some)[1]
+    losses = [whole - measure_previewed(add_previews(module, text, one), some)[1] for one in settings]
     good = [one for one, lost in zip(settings, losses, strict=True) if lost <= MOST_LOST / 2]
     return good[0] if good else settings[losses.index(min(losses))]
 
 
-def page(text: Text, head: Head) -> str:
+def make_table(text: Text, head: Head) -> str:
     """The table, and whether it holds."""
     module, contexts = head.module, torch.from_numpy(text.test.contexts)
-    best, plain = chosen(module, text), accuracy(module, text.test)
+    best, plain = choose_setting(module, text), measure_accuracy(module, text.test)
     lines = [
-        HEADER.format(rows=len(contexts)),
-        line("dense, as given", accuracy(text.softmax, text.test), 1.0),
-        line("DS-2", plain, module.speedup(module.utilization(contexts))),
+        PREVIEWED_INTRODUCTION.format(rows=len(contexts)),
+        format_line("dense, as given", measure_accuracy(text.softmax, text.test), 1.0),
+        format_line("DS-2", plain, module.speedup(module.utilization(contexts))),
     ]
-    for setting in [Setting(basis, width) for basis in BASES for width in WIDTHS]:
-        found = accuracy_of(previewed(module, text, setting), text.test)
-        times = speedup(module, contexts, setting.width)
-        lines.append(line("**D2+S10**" if setting == best else "D2+S10", found, times, setting))
+    for setting in [Setting(basis, width) for basis in PREVIEW_BASES for width in PREVIEW_WIDTHS]:
+        shares = measure_previewed(add_previews(module, text, setting), text.test)
+        times = compute_speedup(module, contexts, setting.width)
+        lines.append(format_line("**D2+S10**" if setting == best else "D2+S10", shares, times, setting))
         if setting == best:
-            verdict = judged(plain[1] - found[1], accuracy(text.softmax, text.test)[1] - found[1], times)
+            verdict = describe_verdict(
+                plain[1] - shares[1], measure_accuracy(text.softmax, text.test)[1] - shares[1], times
+            )
     sizes = " and ".join(f"{size:,}" for size in module.sizes)
-    training = f"{head.history[-1]['epoch']:.2f} epochs, {head.seconds:.0f} s"
-    lines.append(
-        f"\nExperts of {sizes} classes, {full_view_of(module):,} scored exactly; trained for {training}. {verdict}\n"
-    )
+    exact, training = compute_full_view(module), f"{head.history[-1]['epoch']:.2f} epochs, {head.seconds:.0f} s"
+    lines.append(f"\nExperts of {sizes} classes, {exact:,} scored exactly; trained for {training}. {verdict}\n")
     return "".join(lines)
 
 
-def judged(lost: float, lost_of_dense: float, times: float) -> str:
+def describe_verdict(lost: float, lost_of_dense: float, times: float) -> str:
     """Whether the chosen row holds what it must, against DS-2 and against the dense softmax."""
     held, dense_held = (
         "held" if least <= MOST_LOST and times >= LEAST_SPEEDUP else "not held" for least in (lost, lost_of_dense)
@@ -127,30 +127,24 @@ def judged(lost: float, lost_of_dense: float, times: float) -> str:
     )
 
 
-def line(name: str, found: dict[int, float], times: float, setting: Setting | None = None) -> str:
+def format_line(name: str, shares: dict[int, float], times: float, setting: Setting | None = None) -> str:
     """A row of the table."""
-    shares = " | ".join(f"{found[depth]:.4f}" for depth in (1, 5, 10))
+    cells = " | ".join(f"{shares[depth]:.4f}" for depth in (1, 5, 10))
     basis, width = (setting.basis, setting.width) if setting else ("-", "-")
-    return f"| {name} | {basis} | {width} | {shares} | {times:.2f} |\n"
+    return f"| {name} | {basis} | {width} | {cells} | {times:.2f} |\n"
+
+
+def make_page(data: Path, cache: Path) -> str:
+    """The page; DS-2 is trained, or read from `cache`."""
+    with progress_bar("D2+S10") as report:
+        text = load_text(data, cache, ALL_WORDS)
+        return make_table(text, Runs(text, cache / FOLDER, report).ds(experts=2))
 
 
 def main() -> int:
-    """Write the page."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.papers.ds.previewed", description=__doc__.partition("\n")[0]
-    )
-    parser.add_argument("--data", type=Path, required=True, metavar="DIR", help="folder with ptb/")
-    parser.add_argument("--cache", type=Path, default=Path("build/bench"), help="what is made stays here (%(default)s)")
+    parser = paper_parser(MODULE, __doc__, data="ptb/")
     args = parser.parse_args()
-    try:
-        with progress_bar("D2+S10") as report:
-            text = text_of(args.data, args.cache / "ptb", WORDS)
-            content = page(text, Runs(text, args.cache / "ptb" / FOLDER, report).ds(experts=2))
-    except ShortlistError as error:
-        print(f"benchmarks.papers.ds.previewed: {error}", file=sys.stderr)
-        return 1
-    (DOCS / "ds-softmax-svd.md").write_text(content, "utf-8")
-    return 0
+    return write_page(MODULE, "ds-softmax-svd.md", lambda: make_page(args.data, args.cache / "ptb"))
 
 
 if __name__ == "__main__":

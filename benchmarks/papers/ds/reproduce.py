@@ -7,7 +7,6 @@ Writes docs/ds-softmax.md. Trainings leave checkpoints below the cache and go on
 
 from __future__ import annotations
 
-import argparse
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,33 +14,34 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import torch
-from shortlist.errors import ShortlistError
 from shortlist_exporter.commands.progress import progress_bar
 from shortlist_exporter.graphs.gate.int8 import round_rows
 from shortlist_exporter.inputs.sources import Contexts
 from shortlist_models import FullSoftmax
 from shortlist_models.ds.softmax import DSSoftmax
 
-from .pictures import copies_picture, memory_picture
+from benchmarks.papers.common.command import PICTURES, paper_parser, write_page
+
+from .pictures import draw_copies, draw_memory
 from .runs import (
+    ALL_WORDS,
     EXPERTS,
     FEWER,
     FOLDER,
     FULL_FOLDER,
     RATES,
-    WORDS,
     Head,
     Runs,
     Text,
-    accuracy,
-    best_classes,
-    finished,
-    text_of,
+    find_best_classes,
+    load_finished,
+    load_text,
+    measure_accuracy,
 )
-from .times import wall_table
+from .times import make_wall_table
 
-DOCS = Path("docs")
-HEADER = """# Doubly Sparse Softmax against its paper
+MODULE = "ds.reproduce"
+DS_INTRODUCTION = """# Doubly Sparse Softmax against its paper
 
 Written by `make reproduce DATA=folder`; do not edit. `ptb` is the 2 x 200 LSTM of the data set (V = 10,000, d = 200),
 its contexts frozen. Heads are trained on contexts of train, chosen by valid (5,000 rows each round; learning rates by
@@ -56,8 +56,8 @@ remove hardly a row in that time. Lassos alone, for some 300 batches a stage, lo
 ([log.md](log.md)). DS-K is asked for 17^(log2 K / 6) times fewer multiply-adds, so 17 of DS-64. Seconds are by the
 clock of two cores; the whole default run, without the contexts' 40 s, takes some ten minutes of them.
 """
-WANTED = "Wanted of DS-64: 4 times as fast as dense at batch 1, 2 times at batch 64.\n\n"
-PAPER = """
+WALL_TIME_TARGET = "Wanted of DS-64: 4 times as fast as dense at batch 1, 2 times at batch 64.\n\n"
+PAPER_ROWS = """
 The paper's rows: dense .252 / .436 / .515; DS-64 .259 / .450 / .529 at 15.99 times; DS-64* top-1 .258 at 34.78 times.
 """
 
@@ -74,10 +74,10 @@ class Row:
     def cells(self, beside: Row | None) -> str:
         """As table cells, with the paired difference of top-1 to another row."""
         top = " | ".join(f"{share:.4f}" for share in self.hits.mean(axis=0))
-        return f"{self.name} | {top} | {self.fewer:.2f} | {self.copies:.2f} | {difference(self, beside)}"
+        return f"{self.name} | {top} | {self.fewer:.2f} | {self.copies:.2f} | {format_difference(self, beside)}"
 
 
-def difference(row: Row, beside: Row | None) -> str:
+def format_difference(row: Row, beside: Row | None) -> str:
     """Paired difference of top-1 with its 95 % interval."""
     if beside is None or beside is row:
         return ""
@@ -86,65 +86,64 @@ def difference(row: Row, beside: Row | None) -> str:
     return f"{gap.mean():+.4f} +- {half:.4f}"
 
 
-def row_of(name: str, module: DSSoftmax | FullSoftmax, test: Contexts) -> Row:
+def measure_row(name: str, module: DSSoftmax | FullSoftmax, test: Contexts) -> Row:
     """Measured on test."""
     assert test.targets is not None
     contexts, targets = torch.from_numpy(test.contexts), torch.from_numpy(test.targets)[:, None]
-    same = best_classes(module, contexts) == targets
+    same = find_best_classes(module, contexts) == targets
     hits = torch.stack([same[:, :k].any(dim=1) for k in (1, 5, 10)], dim=1).numpy()
     if isinstance(module, FullSoftmax) or module.experts == 1:
         return Row(name, hits, 1.0, 1.0)
     return Row(name, hits, module.speedup(module.utilization(contexts)), len(module.ids) / module.classes)
 
 
-def table_1(text: Text, heads: list[Head]) -> tuple[str, list[Row]]:
+def make_table_1(text: Text, heads: list[Head]) -> tuple[str, list[Row]]:
     """Every head that is there, held against dense retrained; `heads` as `ordered` gives them."""
-    rows = [row_of("dense, the base model's", text.softmax, text.test)]
+    rows = [measure_row("dense, the base model's", text.softmax, text.test)]
     dense = [head for head in heads if head.experts == 1]
-    rows += [row_of(f"dense retrained, {described(head)}", head.module, text.test) for head in dense]
-    beside, own = rows[-1], [head for head in heads if head.experts > 1]
-    rows += [row_of(f"{head.label}, {described(head)}", head.module, text.test) for head in own]
-    judged_heads = {head.label: head for head in own if head.experts == own[-1].experts}.values()
-    rows += [row_of(f"{head.label} in int8", round_rows(head.module), text.test) for head in judged_heads]
+    rows += [measure_row(f"dense retrained, {describe_training(head)}", head.module, text.test) for head in dense]
+    beside, sparse = rows[-1], [head for head in heads if head.experts > 1]
+    rows += [measure_row(f"{head.label}, {describe_training(head)}", head.module, text.test) for head in sparse]
+    judged_heads = {head.label: head for head in sparse if head.experts == sparse[-1].experts}.values()
+    rows += [measure_row(f"{head.label} in int8", round_rows(head.module), text.test) for head in judged_heads]
     titles = "| head | top-1 | top-5 | top-10 | times fewer | copies | top-1 over the last dense |\n"
     lines = [titles, "|---|---|---|---|---|---|---|\n"]
     lines += [f"| {row.cells(beside)} |\n" for row in rows]
-    return "".join(lines) + PAPER, rows
+    return "".join(lines) + PAPER_ROWS, rows
 
 
-def ordered(text: Text, heads: list[Head]) -> list[Head]:
+def sort_heads(text: Text, heads: list[Head]) -> list[Head]:
     """By kind, and in each by accuracy on valid: the last of a kind is the one that is judged."""
-    return sorted(heads, key=lambda head: (head.experts, head.starred, accuracy(head.module, text.valid)[1]))
+    return sorted(heads, key=lambda head: (head.experts, head.starred, measure_accuracy(head.module, text.valid)[1]))
 
 
-def described(head: Head) -> str:
+def describe_training(head: Head) -> str:
     """Learning rate, epochs and seconds."""
     return f"rate {head.rate:g}, {head.history[-1]['epoch']:.1f} epochs, {head.seconds:.0f} s"
 
 
-def judged(rows: list[Row]) -> str:
+def describe_verdict(rows: list[Row]) -> str:
     """What must hold, and what was reached, by the learning rates that are best on valid."""
-    found = {row.name.partition(",")[0]: row for row in rows}
+    by_name = {row.name.partition(",")[0]: row for row in rows}
     lines = []
-    dense, own, starred = found.get("dense retrained"), found.get("DS-64"), found.get("DS-64*")
+    dense, sparse, starred = by_name.get("dense retrained"), by_name.get("DS-64"), by_name.get("DS-64*")
     if dense is not None:
-        lines.append(f"- Dense retrained is {difference(dense, rows[0])} over the base model at top-1.\n")
-    if dense is not None and own is not None:
-        lines.append(
-            f"- DS-64: {own.fewer:.1f} times fewer (wanted 16), top-1 {difference(own, dense)} (wanted -.002).\n"
-        )
-    if own is not None and starred is not None:
-        gap = difference(starred, own)
+        lines.append(f"- Dense retrained is {format_difference(dense, rows[0])} over the base model at top-1.\n")
+    if dense is not None and sparse is not None:
+        gap = format_difference(sparse, dense)
+        lines.append(f"- DS-64: {sparse.fewer:.1f} times fewer (wanted 16), top-1 {gap} (wanted -.002).\n")
+    if sparse is not None and starred is not None:
+        gap = format_difference(starred, sparse)
         lines.append(
             f"- DS-64*: {starred.fewer:.1f} times fewer (wanted 34), top-1 {gap} beside DS-64 (wanted -.002).\n"
         )
-    for row, whole in ((found.get(f"{name} in int8"), found.get(name)) for name in ("DS-64", "DS-64*")):
+    for row, whole in ((by_name.get(f"{name} in int8"), by_name.get(name)) for name in ("DS-64", "DS-64*")):
         if row is not None and whole is not None:
-            lines.append(f"- {row.name}, each row rounded: top-1 {difference(row, whole)} beside float32.\n")
+            lines.append(f"- {row.name}, each row rounded: top-1 {format_difference(row, whole)} beside float32.\n")
     return "".join(lines)
 
 
-def table_d1(head: Head) -> str:
+def format_table_d1(head: Head) -> str:
     """Accuracy at every cloning, and the memory there."""
     lines = [
         "| experts | epoch | top-1 on valid | copies | classes an expert | experts in use | memory, dense = 1 |\n"
@@ -165,7 +164,7 @@ def table_d1(head: Head) -> str:
     )
 
 
-def words_of(text: Text, head: Head) -> str:
+def list_smallest_words(text: Text, head: Head) -> str:
     """The smallest experts' words, most frequent first."""
     order = np.argsort(head.module.sizes, kind="stable")[:3].tolist()
     parts = []
@@ -176,54 +175,49 @@ def words_of(text: Text, head: Head) -> str:
     return "".join(parts)
 
 
-def gathered(runs: Runs, *, as_is: bool) -> list[Head]:
+def gather_heads(runs: Runs, *, as_is: bool) -> list[Head]:
     """Every head of the page, trained where it is not there; with `as_is` those that are."""
     if as_is:
-        return finished(runs.text, runs.folder)
+        return load_finished(runs.text, runs.folder)
     fewer = [runs.ds(experts=experts) for experts in FEWER]
-    own = [runs.ds(rate) for rate in RATES]
-    return [*fewer, *own, runs.ds(starred=True), *(runs.dense(rate) for rate in RATES)]
+    largest = [runs.ds(rate) for rate in RATES]
+    return [*fewer, *largest, runs.ds(starred=True), *(runs.dense(rate) for rate in RATES)]
 
 
-def page(data: Path, root: Path, *, full: bool, as_is: bool) -> str:
-    """Everything."""
-    cache = root / "ptb"
+def make_page(data: Path, cache: Path, *, full: bool, as_is: bool) -> str:
+    """The page; its pictures are written on the way."""
     folder = cache / (FULL_FOLDER if full else FOLDER)
     with progress_bar("Doubly Sparse Softmax") as report:
-        text = text_of(data, cache, WORDS)
-        heads = ordered(text, gathered(Runs(text, folder, report, full), as_is=as_is))
-        first, rows = table_1(text, heads)
-        parts = [HEADER, f"\n## Table 1, on {len(text.fit.contexts):,} contexts of train\n\n{first}\n{judged(rows)}"]
+        text = load_text(data, cache, ALL_WORDS)
+        heads = sort_heads(text, gather_heads(Runs(text, folder, report, full), as_is=as_is))
+        first, rows = make_table_1(text, heads)
+        parts = [
+            DS_INTRODUCTION,
+            f"\n## Table 1, on {len(text.fit.contexts):,} contexts of train\n\n{first}\n{describe_verdict(rows)}",
+        ]
         best = {head.label: head for head in heads if head.experts > 1}
         if best:
-            parts.append(f"\n## Wall time\n\n{WANTED}{wall_table(text, list(best.values()), cache)}")
+            parts.append(f"\n## Wall time\n\n{WALL_TIME_TARGET}{make_wall_table(text, list(best.values()), cache)}")
         experts = [head for head in best.values() if head.experts == EXPERTS]
         for head in experts[:1]:
-            memory_picture(head.history, DOCS / "pictures" / "ds-ptb-memory.png")
-            copies_picture(head.module, np.array(text.counts), DOCS / "pictures" / "ds-ptb-copies.png")
-            parts.append(f"\n## Table D.1: every cloning\n\n{table_d1(head)}\n![Memory](pictures/ds-ptb-memory.png)\n")
+            draw_memory(head.history, PICTURES / "ds-ptb-memory.png")
+            draw_copies(head.module, np.array(text.counts), PICTURES / "ds-ptb-copies.png")
+            parts.append(
+                f"\n## Table D.1: every cloning\n\n{format_table_d1(head)}\n![Memory](pictures/ds-ptb-memory.png)\n"
+            )
             parts.append("\n## Figure C.1: frequent words have more copies\n\n![Copies](pictures/ds-ptb-copies.png)\n")
-            parts.append(f"\n## The smallest experts' words\n\n{words_of(text, head)}")
+            parts.append(f"\n## The smallest experts' words\n\n{list_smallest_words(text, head)}")
     return "".join(parts)
 
 
 def main() -> int:
-    """Write the page."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.papers.ds.reproduce", description=__doc__.partition("\n")[0]
-    )
-    parser.add_argument("--data", type=Path, required=True, metavar="DIR", help="folder with ptb/")
-    parser.add_argument("--cache", type=Path, default=Path("build/bench"), help="heads stay here (%(default)s)")
+    parser = paper_parser(MODULE, __doc__, data="ptb/")
     parser.add_argument("--full", action="store_true", help="ten times as long: hours")
     parser.add_argument("--as-is", action="store_true", help="write the page of the heads that are there")
     args = parser.parse_args()
-    try:
-        text = page(args.data, args.cache, full=args.full, as_is=args.as_is)
-    except ShortlistError as error:
-        print(f"benchmarks.papers.ds.reproduce: {error}", file=sys.stderr)
-        return 1
-    (DOCS / "ds-softmax.md").write_text(text, "utf-8")
-    return 0
+    return write_page(
+        MODULE, "ds-softmax.md", lambda: make_page(args.data, args.cache, full=args.full, as_is=args.as_is)
+    )
 
 
 if __name__ == "__main__":

@@ -20,11 +20,11 @@ from shortlist_models.ds.softmax import DSOptions, DSSoftmax
 from shortlist_models.ds.training import train
 from torch import Tensor
 
-from benchmarks.datasets.ptb import base_model_folder, load_layer, states
+from benchmarks.datasets.ptb import find_base_model, load_layer, load_states
 
-WORDS = 929_589  # of train, all
+ALL_WORDS = 929_589  # of train, all
 FOLDER, FULL_FOLDER = "ds-whole", "ds-full"  # where heads stay, below the text's cache
-WATCHED = 5000  # contexts of valid that a round is judged by
+WATCHED_CONTEXTS = 5000  # contexts of valid that a round is judged by
 RATES = (3e-5, 1e-4, 3e-4, 1e-3)  # the grid; the best by valid is reported
 DEFAULT_RATE = 1e-4  # of heads that are trained at one rate alone
 EXPERTS = 64
@@ -35,8 +35,8 @@ MITOSIS = TrainOptions(
 )  # fmt: skip
 FULL_MITOSIS = replace(MITOSIS, rounds=10, tuning_rounds=60)
 # Nearly as many contexts as DS-64 sees (.26 of .32 epochs), as many of them with a falling rate.
-DENSE = replace(MITOSIS, experts=1, rounds=0, final_rounds=2)
-FULL_DENSE = replace(FULL_MITOSIS, experts=1, rounds=0, final_rounds=38)
+DENSE_TRAINING = replace(MITOSIS, experts=1, rounds=0, final_rounds=2)
+FULL_DENSE_TRAINING = replace(FULL_MITOSIS, experts=1, rounds=0, final_rounds=38)
 TARGET, STARRED_TARGET = 17.0, 36.0  # FLOP speed-ups of 64 experts at which pruning ends
 
 
@@ -92,19 +92,19 @@ class Head:
         return float(sum(record["seconds"] for record in self.history))
 
 
-def text_of(data: Path, cache: Path, words: int) -> Text:
+def load_text(data: Path, cache: Path, words: int) -> Text:
     """Contexts of all three splits, kept in `cache`."""
-    folder = base_model_folder(data)
+    folder = find_base_model(data)
     cache.mkdir(parents=True, exist_ok=True)
-    fit = states(folder, "train", words, cache / f"train-{words}.safetensors")
-    valid = states(folder, "valid", None, cache / "valid.safetensors")
-    test = states(folder, "test", None, cache / "test.safetensors")
+    fit = load_states(folder, "train", words, cache / f"train-{words}.safetensors")
+    valid = load_states(folder, "valid", None, cache / "valid.safetensors")
+    test = load_states(folder, "test", None, cache / "test.safetensors")
     vocabulary = tuple((folder / "vocab.txt").read_text("utf-8").split())
     counts = np.bincount(np.load(folder / "train.npy"), minlength=len(vocabulary))
     return Text(load_layer(folder), fit, valid, test, vocabulary, tuple(counts.tolist()))
 
 
-def examples_of(contexts: Contexts, most: int | None = None) -> Examples:
+def make_examples(contexts: Contexts, most: int | None = None) -> Examples:
     """As tensors; with `most`, that many random rows."""
     assert contexts.targets is not None
     rows = np.arange(len(contexts.contexts))
@@ -113,43 +113,45 @@ def examples_of(contexts: Contexts, most: int | None = None) -> Examples:
     return Examples(torch.from_numpy(contexts.contexts[rows]), torch.from_numpy(contexts.targets[rows]))
 
 
-def trained(name: str, text: Text, options: TrainOptions, own: DSOptions, folder: Path, report: Report) -> Head:
+def train_or_load(
+    name: str, text: Text, options: TrainOptions, head_options: DSOptions, folder: Path, report: Report
+) -> Head:
     """The head of this name in `folder`, trained where it is not there yet."""
     done = folder / f"{name}.json"
     if not done.is_file():
         folder.mkdir(parents=True, exist_ok=True)
-        fit, watched = examples_of(text.fit), examples_of(text.valid, WATCHED)
-        found = train(text.softmax, fit, watched, options, own, report, folder / f"{name}.state")
-        keep(folder / name, found.module)
-        record = {"history": found.history, "peak_bytes": found.peak_bytes, "notices": found.notices}
+        fit, watched = make_examples(text.fit), make_examples(text.valid, WATCHED_CONTEXTS)
+        trained = train(text.softmax, fit, watched, options, head_options, report, folder / f"{name}.state")
+        save_module(folder / name, trained.module)
+        record = {"history": trained.history, "peak_bytes": trained.peak_bytes, "notices": trained.notices}
         done.write_text(json.dumps(record), "utf-8")
         (folder / f"{name}.state").unlink()
-    return finished_head(name, text, folder)
+    return load_head(name, text, folder)
 
 
-def finished(text: Text, folder: Path) -> list[Head]:
+def load_finished(text: Text, folder: Path) -> list[Head]:
     """Every head whose training has ended."""
-    return [finished_head(path.stem, text, folder) for path in sorted(folder.glob("*.json"))]
+    return [load_head(path.stem, text, folder) for path in sorted(folder.glob("*.json"))]
 
 
-def finished_head(name: str, text: Text, folder: Path) -> Head:
+def load_head(name: str, text: Text, folder: Path) -> Head:
     """What `trained` left."""
     record = json.loads((folder / f"{name}.json").read_text("utf-8"))
-    return Head(name, kept(folder / name, text.dense.classes), record["history"], record["peak_bytes"])
+    return Head(name, load_module(folder / name, text.dense.classes), record["history"], record["peak_bytes"])
 
 
-def keep(path: Path, module: DSSoftmax) -> None:
+def save_module(path: Path, module: DSSoftmax) -> None:
     """Write `<path>.safetensors`."""
     save_file(dict(module.state_dict()), path.with_name(path.name + ".safetensors"))
 
 
-def kept(path: Path, classes: int) -> DSSoftmax:
+def load_module(path: Path, classes: int) -> DSSoftmax:
     """What `keep` wrote."""
     return DSSoftmax.from_state(load_file(path.with_name(path.name + ".safetensors")), classes)
 
 
 @torch.no_grad()
-def best_classes(module: DSSoftmax | FullSoftmax, contexts: Tensor, depth: int = 10) -> Tensor:
+def find_best_classes(module: DSSoftmax | FullSoftmax, contexts: Tensor, depth: int = 10) -> Tensor:
     """[n, depth] ids, best first; -1 where there are fewer."""
     ask: Callable[[Tensor], Tensor]
     if isinstance(module, FullSoftmax):
@@ -159,10 +161,10 @@ def best_classes(module: DSSoftmax | FullSoftmax, contexts: Tensor, depth: int =
     return torch.cat([ask(part) for part in torch.split(contexts, 512)])
 
 
-def accuracy(module: DSSoftmax | FullSoftmax, contexts: Contexts) -> dict[int, float]:
+def measure_accuracy(module: DSSoftmax | FullSoftmax, contexts: Contexts) -> dict[int, float]:
     """Share of targets among the best 1, 5 and 10 of all rows."""
     assert contexts.targets is not None
-    hits = best_classes(module, torch.from_numpy(contexts.contexts)) == torch.from_numpy(contexts.targets)[:, None]
+    hits = find_best_classes(module, torch.from_numpy(contexts.contexts)) == torch.from_numpy(contexts.targets)[:, None]
     return {k: float(hits[:, :k].any(dim=1).double().mean()) for k in (1, 5, 10)}
 
 
@@ -178,17 +180,17 @@ class Runs:
     def ds(self, rate: float = DEFAULT_RATE, experts: int = EXPERTS, *, starred: bool = False) -> Head:
         """DS-K, or DS-K*, by mitosis from 2 experts."""
         options = FULL_MITOSIS if self.full else MITOSIS
-        target = speedup_of(experts, STARRED_TARGET if starred else TARGET)
-        chosen = replace(options, experts=experts, speedup=target, tuning_rate=rate)
+        target = target_speedup(experts, STARRED_TARGET if starred else TARGET)
+        training = replace(options, experts=experts, speedup=target, tuning_rate=rate)
         name = f"ds-{experts}{'-starred' if starred else ''}-{rate:g}"
-        return trained(name, self.text, chosen, DSOptions(keep_one=not starred), self.folder, self.report)
+        return train_or_load(name, self.text, training, DSOptions(keep_one=not starred), self.folder, self.report)
 
     def dense(self, rate: float) -> Head:
         """Dense, retrained in the same way."""
-        chosen = replace(FULL_DENSE if self.full else DENSE, learning_rate=rate, tuning_rate=rate)
-        return trained(f"dense-{rate:g}", self.text, chosen, DSOptions(), self.folder, self.report)
+        training = replace(FULL_DENSE_TRAINING if self.full else DENSE_TRAINING, learning_rate=rate, tuning_rate=rate)
+        return train_or_load(f"dense-{rate:g}", self.text, training, DSOptions(), self.folder, self.report)
 
 
-def speedup_of(experts: int, most: float) -> float:
+def target_speedup(experts: int, most: float) -> float:
     """The FLOP speed-up asked of K experts, `most` being asked of `EXPERTS`: as many times more by each cloning."""
     return float(most ** (math.log2(experts) / math.log2(EXPERTS)))

@@ -9,29 +9,30 @@ Fails where a super class does not end in one expert.
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import sys
 from dataclasses import replace
 from pathlib import Path
 
 import torch
-from shortlist.errors import QualityError, ShortlistError
+from shortlist.errors import QualityError
 from shortlist_exporter.commands.progress import Report, progress_bar
 
-from .hierarchy import LARGE, SMALL, Found, Setting, trained
-from .hierarchy_pictures import experts_picture
+from benchmarks.papers.common.command import PICTURES, paper_parser, write_page
 
-DOCS = Path("docs")
+from .hierarchy import LARGE_HIERARCHY, SMALL_HIERARCHY, ExpertFigures, Setting, train_hierarchy
+from .hierarchy_pictures import draw_experts
+
+MODULE = "ds.synthetic"
 SEEDS = (0, 1, 2)
 ABLATIONS = {
-    "everything": SMALL,
-    "without group lasso": replace(SMALL, lasso=0.0),
-    "without expert lasso": replace(SMALL, expert_lasso=0.0),
-    "without load balance": replace(SMALL, load=0.0),
+    "everything": SMALL_HIERARCHY,
+    "without group lasso": replace(SMALL_HIERARCHY, lasso=0.0),
+    "without expert lasso": replace(SMALL_HIERARCHY, expert_lasso=0.0),
+    "without load balance": replace(SMALL_HIERARCHY, load=0.0),
 }
 
-HEADER = """# Doubly Sparse Softmax: the synthetic hierarchy
+HIERARCHY_INTRODUCTION = """# Doubly Sparse Softmax: the synthetic hierarchy
 
 Written by `make reproduce DATA=folder`; do not edit. Liao et al. 2019, section 3.1, on data as in the authors'
 `synthetic.py`: 100 dimensions; centres of super classes of variance 100, centres of classes of variance 10 around
@@ -51,56 +52,66 @@ What the losses do here: without the group lasso copies stay in experts that do 
 some experts take several super classes and others keep the one row that no expert can lose; the expert lasso changes
 nothing, since the group lasso alone removes every copy on data so well separated (the paper finds it needed).
 """
-TABLE = (
+HIERARCHY_TABLE = (
     "| | experts | classes | rows of all experts | copies of a class | super classes in one expert | accuracy "
     "| times fewer multiply-adds | steps |\n|---|---|---|---|---|---|---|---|---|\n"
 )
 
 
-def run(setting: Setting, cache: Path, report: Report) -> Found:
+def train_or_load(setting: Setting, cache: Path, report: Report) -> ExpertFigures:
     """One training, resumed or done."""
     cache.mkdir(parents=True, exist_ok=True)
     key = hashlib.sha256(repr(setting).encode()).hexdigest()[:16]
-    return trained(setting, cache / f"{key}.pt", report)
+    return train_hierarchy(setting, cache / f"{key}.pt", report)
 
 
-def line(name: str, found: Found) -> str:
+def format_line(name: str, figures: ExpertFigures) -> str:
     """One row of the table."""
-    experts, supers = found.members.shape
-    copies, settled = found.rows / supers**2, int(found.settled().sum())
+    experts, supers = figures.members.shape
+    copies, settled = figures.rows / supers**2, int(figures.settled().sum())
     return (
-        f"| {name} | {experts} | {supers**2:,} | {found.rows:,} | {copies:.2f} | {settled} of {supers} "
-        f"| {found.accuracy:.4f} | {found.speedup:.2f} | {found.steps:,} |\n"
+        f"| {name} | {experts} | {supers**2:,} | {figures.rows:,} | {copies:.2f} | {settled} of {supers} "
+        f"| {figures.accuracy:.4f} | {figures.speedup:.2f} | {figures.steps:,} |\n"
     )
 
 
-def asserted(name: str, found: Found) -> Found:
-    """`found` itself; raises QualityError unless each super class ended in one expert."""
-    spread = int((~found.settled()).sum())
+def check_settled(name: str, figures: ExpertFigures) -> ExpertFigures:
+    """`figures` itself; raises QualityError unless each super class ended in one expert."""
+    spread = int((~figures.settled()).sum())
     if spread:
         raise QualityError(f"{name}: {spread} super classes did not end in one expert: train for more steps")
-    return found
+    return figures
 
 
-def page(cache: Path, report: Report, *, full: bool) -> str:
+def make_page(cache: Path, *, full: bool) -> str:
     """The page; its pictures are written on the way."""
-    small = [asserted(f"10 x 10, seed {seed}", run(replace(SMALL, seed=seed), cache, report)) for seed in SEEDS]
-    lines = [line(f"10 x 10, seed {seed}", found) for seed, found in zip(SEEDS, small, strict=True)]
+    torch.set_num_threads(1)  # the same sums everywhere
+    with progress_bar("hierarchy") as report:
+        return make_sections(cache, report, full=full)
+
+
+def make_sections(cache: Path, report: Report, *, full: bool) -> str:
+    """Figure 3 and Figure A.1."""
+    small = [
+        check_settled(f"10 x 10, seed {seed}", train_or_load(replace(SMALL_HIERARCHY, seed=seed), cache, report))
+        for seed in SEEDS
+    ]
+    lines = [format_line(f"10 x 10, seed {seed}", figures) for seed, figures in zip(SEEDS, small, strict=True)]
     panels = {"10 x 10": small[0]}
     if full:
-        panels["100 x 100"] = asserted("100 x 100", run(LARGE, cache, report))
-        lines.append(line("100 x 100", panels["100 x 100"]))
-    experts_picture(panels, DOCS / "pictures" / "ds-synthetic.png")
-    ablations = {name: run(setting, cache, report) for name, setting in ABLATIONS.items()}
-    experts_picture(ablations, DOCS / "pictures" / "ds-synthetic-ablations.png")
+        panels["100 x 100"] = check_settled("100 x 100", train_or_load(LARGE_HIERARCHY, cache, report))
+        lines.append(format_line("100 x 100", panels["100 x 100"]))
+    draw_experts(panels, PICTURES / "ds-synthetic.png")
+    ablations = {name: train_or_load(setting, cache, report) for name, setting in ABLATIONS.items()}
+    draw_experts(ablations, PICTURES / "ds-synthetic-ablations.png")
     parts = [
-        HEADER,
-        f"\n## Figure 3: each super class lives in one expert\n\n{TABLE}{''.join(lines)}",
+        HIERARCHY_INTRODUCTION,
+        f"\n## Figure 3: each super class lives in one expert\n\n{HIERARCHY_TABLE}{''.join(lines)}",
         "\nThis is asserted: the command fails where a super class has classes, or test items, in two experts.\n",
         "" if full else "\n100 x 100: not run (`FULL=1`).\n",
         "\n![classes of each expert](pictures/ds-synthetic.png)\n",
-        f"\n## Figure A.1: what each loss is for (10 x 10, seed 0)\n\n{TABLE}",
-        *(line(name, found) for name, found in ablations.items()),
+        f"\n## Figure A.1: what each loss is for (10 x 10, seed 0)\n\n{HIERARCHY_TABLE}",
+        *(format_line(name, figures) for name, figures in ablations.items()),
         ABLATION_NOTE,
         "\n![classes of each expert, without one loss at a time](pictures/ds-synthetic-ablations.png)\n",
     ]
@@ -108,22 +119,10 @@ def page(cache: Path, report: Report, *, full: bool) -> str:
 
 
 def main() -> int:
-    """Write the page."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.papers.ds.synthetic", description=__doc__.partition("\n")[0]
-    )
-    parser.add_argument("--cache", type=Path, default=Path("build/bench"), help="checkpoints stay here (%(default)s)")
+    parser = paper_parser(MODULE, __doc__)
     parser.add_argument("--full", action="store_true", help="100 x 100 too")
     args = parser.parse_args()
-    torch.set_num_threads(1)  # the same sums everywhere
-    try:
-        with progress_bar("hierarchy") as report:
-            text = page(args.cache / "hierarchy", report, full=args.full)
-    except ShortlistError as error:
-        print(f"benchmarks.papers.ds.synthetic: {error}", file=sys.stderr)
-        return 1
-    (DOCS / "ds-softmax-synthetic.md").write_text(text, "utf-8")
-    return 0
+    return write_page(MODULE, "ds-softmax-synthetic.md", lambda: make_page(args.cache / "hierarchy", full=args.full))
 
 
 if __name__ == "__main__":

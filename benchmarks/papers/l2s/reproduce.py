@@ -7,14 +7,12 @@ Writes docs/l2s.md. Training leaves checkpoints below the cache and goes on from
 
 from __future__ import annotations
 
-import argparse
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
 from shortlist.bundle.reader import Bundle
-from shortlist.errors import ShortlistError
 from shortlist.head import Head
 from shortlist.plans.common.base import Routed
 from shortlist_exporter.commands.progress import Report, progress_bar
@@ -28,33 +26,35 @@ from shortlist_models.l2s.training import Screen, train_screen
 from shortlist_models.svd import weight_basis
 from torch import Tensor
 
-from benchmarks.common.dense import spellings
+from benchmarks.common.dense import open_spellings
 from benchmarks.datasets.registry import DATASETS, DataSet, Place
+from benchmarks.papers.common.command import paper_parser, write_page
+from benchmarks.papers.common.wall_times import WallTime
 
-from .times import SINGLE, Wall, numpy_times, onnx_times
+from .times import ONE_PROBE, time_with_numpy, time_with_onnx
 
-DEPTH = 5
-THIRD, WHOLE = 310_000, 929_589  # words of train
-COST = 380  # clusters + candidates of Table 3: multiply-adds over d
-TABLE_3 = (50, 100, 200, 250)
-BUDGET = 255  # Table 1's screen is trained with it
-SERVED, SECOND_PROBE = 278, 0.03  # the wall times' sets
-RANKS = (20, 50)
-DOCS = Path("docs")
+LABEL_DEPTH = 5
+THIRD_WORDS, WHOLE_WORDS = 310_000, 929_589  # words of train
+TABLE_3_COST = 380  # clusters + candidates of Table 3: multiply-adds over d
+TABLE_3_CLUSTERS = (50, 100, 200, 250)
+TABLE_1_BUDGET = 255  # Table 1's screen is trained with it
+SERVED_BUDGET, SECOND_PROBE = 278, 0.03  # the wall times' sets
+TAIL_RANKS = (20, 50)
+MODULE = "l2s.reproduce"
 
-FIGURES = """## Figures 2 to 7: precision against time, with every other method
+FIGURES_SECTION = """## Figures 2 to 7: precision against speed, with every other method
 
-![P@1 against time](pictures/ptb-p1.png)
+![P@1 against speed-up](pictures/ptb-p1.png)
 
-![P@5 against time](pictures/ptb-p5.png)
+![P@5 against speed-up](pictures/ptb-p5.png)
 
-Drawn by `make bench FULL=1` ([benchmarks.md](benchmarks.md), section ptb): one mark a setting of every contender, L2S
-among them; time is over that of the dense layer in the same blocks.
+Drawn by `make bench-page` ([benchmarks.md](benchmarks.md), Penn Treebank): the Pareto front of every contender, L2S
+among them; dense's time is of the same blocks.
 """
-EXPORTED = """Of a bundle by `shortlist export` on all of train, which trains on nine tenths of it.
+EXPORTED_NOTE = """Of a bundle by `shortlist export` on all of train, which trains on nine tenths of it.
 
 """
-HEADER = """# Learning to Screen against its paper
+L2S_INTRODUCTION = """# Learning to Screen against its paper
 
 Written by `make reproduce DATA=folder`; do not edit. `ptb` is the 2 x 200 LSTM of the data set (PTB-Small in the paper: V = 10,000,
 d = 200). Screens are trained on the contexts of train (a third of them unless it says more) and measured on every context of test; P@k is the
@@ -73,22 +73,22 @@ class Sample:
     targets: Tensor
 
 
-def sample_of(data: DataSet, words: int, cache: Path, report: Report) -> tuple[Sample, Sample]:
+def load_samples(data: DataSet, words: int, cache: Path, report: Report) -> tuple[Sample, Sample]:
     """Fit rows (labels kept in the cache) and test rows."""
-    kept = cache / f"labels-{words}.pt"
+    labels_path = cache / f"labels-{words}.pt"
     fit = torch.from_numpy(data.fit.contexts)
-    if not kept.is_file():
-        torch.save(find_best_classes(data.dense, fit, DEPTH, report).ids, kept)
+    if not labels_path.is_file():
+        torch.save(find_best_classes(data.dense, fit, LABEL_DEPTH, report).ids, labels_path)
     assert data.fit.targets is not None
     assert data.test.targets is not None
-    labels = BestClasses(torch.load(kept, weights_only=True), data.dense.classes)
-    test = BestClasses(torch.from_numpy(data.test.ids[:, :DEPTH].copy()), data.dense.classes)
+    labels = BestClasses(torch.load(labels_path, weights_only=True), data.dense.classes)
+    test = BestClasses(torch.from_numpy(data.test.ids[:, :LABEL_DEPTH].copy()), data.dense.classes)
     test_rows = Sample(torch.from_numpy(data.test.contexts), test, torch.from_numpy(data.test.targets))
     return Sample(fit, labels, torch.from_numpy(data.fit.targets)), test_rows
 
 
 @dataclass(frozen=True)
-class Found:
+class ScreenFigures:
     """P@1, P@5, mean candidates, and how many times fewer multiply-adds than dense."""
 
     p1: float
@@ -101,7 +101,7 @@ class Found:
         return f"{self.p1:.4f} | {self.p5:.4f} | {self.candidates:.0f} | {self.fewer:.1f}"
 
 
-def found(screen: ScreenedSoftmax, test: Sample) -> Found:
+def measure_screen(screen: ScreenedSoftmax, test: Sample) -> ScreenFigures:
     """What a screen does on test, its second probes included."""
     scores = screen.scores(test.contexts)
     sets = torch.zeros(len(screen.sets), test.labels.classes, dtype=torch.bool)
@@ -115,52 +115,54 @@ def found(screen: ScreenedSoftmax, test: Sample) -> Found:
     added = (sizes[order[:, 1]] - overlap[order[:, 0], order[:, 1]]) * second[:, 0]
     mean = float((sizes[order[:, 0]] + added).mean())
     fewer = test.labels.classes / (len(screen.sets) + mean)
-    return Found(float(inside[:, 0].float().mean()), float(inside.float().mean()), mean, fewer)
+    return ScreenFigures(float(inside[:, 0].float().mean()), float(inside.float().mean()), mean, fewer)
 
 
-def trained(fit: Sample, options: ScreenOptions, cache: Path, report: Report) -> Screen:
+def train_or_load(fit: Sample, options: ScreenOptions, cache: Path, report: Report) -> Screen:
     """A screen, from its checkpoint where there is one."""
     name = f"l2s-{len(fit.contexts)}-{options.clusters}-{options.budget:g}-{options.rounds}.pt"
     return train_screen(fit.contexts, fit.labels, options, progress=report, checkpoint=cache / name)
 
 
-def module_of(data: DataSet, screened: Screen, fit: Sample, second_probe: float = 0.0) -> ScreenedSoftmax:
+def build_module(data: DataSet, screened: Screen, fit: Sample, second_probe: float = 0.0) -> ScreenedSoftmax:
     """The softmax behind a screen."""
     module = ScreenedSoftmax(data.dense.module, screened.vectors, screened.sets, 1, None)
     module.probe_margin = module.calibrate_margin(fit.contexts[:20_000], second_probe)
     return module
 
 
-def table_3(data: DataSet, fit: Sample, test: Sample, cache: Path, report: Report) -> str:
+def make_table_3(data: DataSet, fit: Sample, test: Sample, cache: Path, report: Report) -> str:
     """Numbers of clusters at equal cost, and each against its own start (Tables 3 and 4)."""
     lines = [
         "| r | start: P@1 | P@5 | candidates | times fewer | trained: P@1 | P@5 | candidates | times fewer "
         "| misses at 5, trained over start |\n|---|---|---|---|---|---|---|---|---|---|\n"
     ]
-    for clusters in TABLE_3:
-        options = ScreenOptions(clusters=clusters, budget=COST - clusters)
-        start = found(module_of(data, trained(fit, replace(options, rounds=0), cache, report), fit), test)
-        end = found(module_of(data, trained(fit, options, cache, report), fit), test)
+    for clusters in TABLE_3_CLUSTERS:
+        options = ScreenOptions(clusters=clusters, budget=TABLE_3_COST - clusters)
+        start = measure_screen(
+            build_module(data, train_or_load(fit, replace(options, rounds=0), cache, report), fit), test
+        )
+        end = measure_screen(build_module(data, train_or_load(fit, options, cache, report), fit), test)
         misses = (1 - end.p5) / (1 - start.p5)
         lines.append(f"| {clusters} | {start.cells()} | {end.cells()} | {misses:.2f} |\n")
     return "".join(lines)
 
 
-def table_1(data: DataSet, screened: Screen, fit: Sample, test: Sample) -> str:
+def make_table_1(data: DataSet, screened: Screen, fit: Sample, test: Sample) -> str:
     """P@1, P@5 and multiply-adds of budgets around the paper's row, one probe and a second one for small margins."""
     lines = ["| B | second probe | P@1 | P@5 | candidates | times fewer multiply-adds |\n|---|---|---|---|---|---|\n"]
-    for budget in (100, 150, 200, BUDGET, SERVED, 300, 400):
+    for budget in (100, 150, 200, TABLE_1_BUDGET, SERVED_BUDGET, 300, 400):
         options = ScreenOptions(clusters=len(screened.sets), budget=budget)
         sets = choose_candidate_sets(screened.assign(fit.contexts), fit.labels, options)
         for share in (0.0, SECOND_PROBE, 0.12):
-            module = module_of(data, replace(screened, sets=sets), fit, share)
-            lines.append(f"| {budget} | {share:.0%} of queries | {found(module, test).cells()} |\n")
+            module = build_module(data, replace(screened, sets=sets), fit, share)
+            lines.append(f"| {budget} | {share:.0%} of queries | {measure_screen(module, test).cells()} |\n")
     return "".join(lines)
 
 
-def table_5(data: DataSet, screened: Screen, fit: Sample, test: Sample, rows: int = 8000) -> str:
+def make_table_5(data: DataSet, screened: Screen, fit: Sample, test: Sample, rows: int = 8000) -> str:
     """Perplexity of the gold words: exact, with low-rank tails, and with one calibrated constant a cluster."""
-    module = module_of(data, screened, fit)
+    module = build_module(data, screened, fit)
     module.calibrate_tail(fit.contexts[:20_000])
     contexts, targets = test.contexts[:rows], test.targets[:rows, None]
     logits = module.dense.logits(contexts)
@@ -179,7 +181,7 @@ def table_5(data: DataSet, screened: Screen, fit: Sample, test: Sample, rows: in
     add("a constant a cluster, calibrated; words scored exactly (what is served)", constant)
     bias = module.dense.bias
     assert bias is not None
-    for rank in RANKS:
+    for rank in TAIL_RANKS:
         basis = weight_basis(module.dense.weight, rank)
         rest = module.dense.finish(contexts @ basis.projection @ basis.preview.T + bias)
         mixed = torch.where(inside, logits, rest).log_softmax(dim=1)
@@ -189,77 +191,65 @@ def table_5(data: DataSet, screened: Screen, fit: Sample, test: Sample, rows: in
     return "".join(lines) + outside
 
 
-def exported(data: DataSet, cache: Path) -> Head:
+def export_head(data: DataSet, cache: Path) -> Head:
     """Table 1's head as a bundle, by the exporter's own command."""
     out = cache / "l2s-bundle" / "1"
     if not out.is_dir():
-        options = {"clusters": "100", "budget": str(SERVED), "second_probe": str(SECOND_PROBE)}
+        options = {"clusters": "100", "budget": str(SERVED_BUDGET), "second_probe": str(SECOND_PROBE)}
         with progress_bar("export") as report:
             export(data.dense, data.fit, out, Request("l2s", options, fallback=False, threads=1), report)
     return Head(Bundle(out, verify=False), "cpu", 1)
 
 
-def walls(data: DataSet, cache: Path, screened: Screen) -> str:
+def make_wall_table(data: DataSet, cache: Path, screened: Screen) -> str:
     """Wall times at batch 1: through ONNX Runtime, and numpy against numpy as in the paper."""
-    head = exported(data, cache)
+    head = export_head(data, cache)
     single = head.with_settings(probe_margin=0.0)
     rows = data.test.contexts[:4000]
-    dense = spellings(data.dense, cache / "dense", 1)
-    heads = {SINGLE: single, f"a second probe for {SECOND_PROBE:.0%}": head}
-    said = [served(name, own, data) for name, own in heads.items()]
-    times: list[Wall] = onnx_times(dense, heads, rows)
-    times += numpy_times(data.dense, screened.vectors, screened.sets, rows)
+    dense = open_spellings(data.dense, cache / "dense", 1)
+    heads = {ONE_PROBE: single, f"a second probe for {SECOND_PROBE:.0%}": head}
+    sentences = [describe_served(name, one, data) for name, one in heads.items()]
+    times: list[WallTime] = time_with_onnx(dense, heads, rows)
+    times += time_with_numpy(data.dense, screened.vectors, screened.sets, rows)
     lines = ["| | us, mean | median | p99 | times as fast as dense |\n|---|---|---|---|---|\n"]
     lines += [f"| {w.name} | {w.mean:.1f} | {w.median:.1f} | {w.p99:.1f} | {w.speedup:.2f} |\n" for w in times]
-    return "".join([*said, "\n", *lines])
+    return "".join([*sentences, "\n", *lines])
 
 
-def served(name: str, head: Head, data: DataSet) -> str:
+def describe_served(name: str, head: Head, data: DataSet) -> str:
     """What the bundle's own answers to all of test are worth."""
-    top = head.topk_by_plan(data.test.contexts, DEPTH)
-    p1, p5 = (precision(top.ids, data.test.ids, k) for k in (1, DEPTH))
+    top = head.topk_by_plan(data.test.contexts, LABEL_DEPTH)
+    p1, p5 = (precision(top.ids, data.test.ids, k) for k in (1, LABEL_DEPTH))
     scored = float(top.scored.mean())
     assert isinstance(head.plan, Routed)
     fewer = data.dense.classes / (len(head.plan.parts()) + scored)
     return f"As served, {name}: P@1 {p1:.4f}, P@5 {p5:.4f}, {scored:.0f} candidates, {fewer:.1f} times fewer.\n\n"
 
 
-def main() -> int:
-    """Write the page."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.papers.l2s.reproduce", description=__doc__.partition("\n")[0]
-    )
-    parser.add_argument("--data", type=Path, required=True, metavar="DIR", help="folder with ptb/")
-    parser.add_argument("--cache", type=Path, default=Path("build/bench"), help="contexts stay here (%(default)s)")
-    args = parser.parse_args()
-    try:
-        text = page(args.data, args.cache)
-    except ShortlistError as error:
-        print(f"benchmarks.papers.l2s.reproduce: {error}", file=sys.stderr)
-        return 1
-    (DOCS / "l2s.md").write_text(text, "utf-8")
-    return 0
-
-
-def page(folder: Path, root: Path) -> str:
+def make_page(folder: Path, root: Path) -> str:
     """Everything, in the order of what it needs."""
     cache = root / "ptb"
     with progress_bar("Learning to Screen") as report:
-        whole = DATASETS["ptb"](Place(root, folder, options={"words": str(WHOLE)}))
-        fit, test = sample_of(whole, WHOLE, cache, report)
-        screened = trained(fit, ScreenOptions(clusters=100, budget=BUDGET), cache, report)
-        first = table_1(whole, screened, fit, test)
-        fifth = table_5(whole, screened, fit, test)
-        wall = walls(whole, cache, screened)
-        data = DATASETS["ptb"](Place(root, folder, options={"words": str(THIRD)}))
-        third = table_3(data, *sample_of(data, THIRD, cache, report), cache, report)
+        whole = DATASETS["ptb"](Place(root, folder, options={"words": str(WHOLE_WORDS)}))
+        fit, test = load_samples(whole, WHOLE_WORDS, cache, report)
+        screened = train_or_load(fit, ScreenOptions(clusters=100, budget=TABLE_1_BUDGET), cache, report)
+        first = make_table_1(whole, screened, fit, test)
+        fifth = make_table_5(whole, screened, fit, test)
+        wall = make_wall_table(whole, cache, screened)
+        data = DATASETS["ptb"](Place(root, folder, options={"words": str(THIRD_WORDS)}))
+        third = make_table_3(data, *load_samples(data, THIRD_WORDS, cache, report), cache, report)
     return (
-        f"{HEADER}\n## Table 1: precision against cost, r = 100, all of train\n\n{first}\n"
+        f"{L2S_INTRODUCTION}\n## Table 1: precision against cost, r = 100, all of train\n\n{first}\n"
         "The paper's row: P@1 .998, P@5 .990 at 10.6 times the speed of dense.\n"
-        f"\n## Wall time, batch 1, one thread, B = {SERVED}\n\n{EXPORTED}{wall}\n"
+        f"\n## Wall time, batch 1, one thread, B = {SERVED_BUDGET}\n\n{EXPORTED_NOTE}{wall}\n"
         f"\n## Tables 3 and 4: clusters at equal cost, and training against the k-means start\n\n{third}\n"
-        f"\n{FIGURES}\n## Table 5: perplexity\n\n{fifth}"
+        f"\n{FIGURES_SECTION}\n## Table 5: perplexity\n\n{fifth}"
     )
+
+
+def main() -> int:
+    args = paper_parser(MODULE, __doc__, data="ptb/").parse_args()
+    return write_page(MODULE, "l2s.md", lambda: make_page(args.data, args.cache))
 
 
 if __name__ == "__main__":

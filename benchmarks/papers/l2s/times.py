@@ -3,72 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 import torch
-from shortlist.core.filters import UNRESTRICTED
 from shortlist.head import Head
 from shortlist_exporter.inputs.sources import Dense
 from threadpoolctl import threadpool_limits
 
 from benchmarks.common.dense import TopK
-from benchmarks.common.timing import Call, Contexts, Ids, Timed, fastest, times
+from benchmarks.common.timing import Call, Contexts, Ids, fastest, times
+from benchmarks.papers.common.wall_times import (
+    TIMED_K,
+    WallTime,
+    head_call,
+    plan_call,
+    time_beside_dense,
+    topk_call,
+    wall_times,
+)
 
-K = 5
-SINGLE = "one probe"
-DENSE = "dense, onnxruntime"
-
-
-@dataclass(frozen=True)
-class Wall:
-    """Microseconds a call, and total dense time over total time."""
-
-    name: str
-    mean: float
-    median: float
-    p99: float
-    speedup: float
+ONE_PROBE = "one probe"
 
 
-def walls(timed: Mapping[str, Timed], dense: str) -> list[Wall]:
-    """One for each contender, dense first."""
-    return [Wall(name, **one.figures(), speedup=timed[dense].total / one.total) for name, one in timed.items()]
-
-
-def onnx_times(dense: Mapping[str, TopK], heads: Mapping[str, Head], rows: Contexts) -> list[Wall]:
+def time_with_onnx(dense: Mapping[str, TopK], heads: Mapping[str, Head], rows: Contexts) -> list[WallTime]:
     """`Head.topk`, log-probabilities and all, beside the fastest spelling of dense."""
-    calls: dict[str, Call] = {name: asked(call) for name, call in dense.items()}
+    calls: dict[str, Call] = {name: topk_call(call) for name, call in dense.items()}
     timed: dict[str, Call] = {f"shortlist l2s, {kind}": head_call(head) for kind, head in heads.items()}
-    timed |= {f"{kind}, alone, without checks": alone_call(head) for kind, head in heads.items()}
-    return beside(calls[fastest(calls, rows, 1)], timed, rows, 1)
+    timed |= {f"{kind}, alone, without checks": plan_call(head) for kind, head in heads.items()}
+    return time_beside_dense(calls[fastest(calls, rows, 1)], timed, rows, 1)
 
 
-def beside(dense: Call, calls: Mapping[str, Call], rows: Contexts, batch: int) -> list[Wall]:
-    """Each contender in turn with dense alone: another one, asked the same rows, would leave their weights cached."""
-    found: list[Wall] = []
-    for name, call in calls.items():
-        pair = walls(times({DENSE: dense, name: call}, rows, batch), DENSE)
-        found += pair[bool(found) :]
-    return found
-
-
-def asked(topk: TopK) -> Call:
-    """A spelling as a timed call."""
-    return lambda rows: topk(rows, K)
-
-
-def head_call(head: Head) -> Call:
-    """A head as a timed call."""
-    return lambda rows: head.topk(rows, K).ids
-
-
-def alone_call(head: Head) -> Call:
-    """The plan's own answer for a single row, without the head's checks: compiled loops where numba is installed."""
-    return lambda rows: head.plan.topk(rows, K, UNRESTRICTED).ids
-
-
-def numpy_times(dense: Dense, vectors: torch.Tensor, sets: list[torch.Tensor], rows: Contexts) -> list[Wall]:
+def time_with_numpy(dense: Dense, vectors: torch.Tensor, sets: list[torch.Tensor], rows: Contexts) -> list[WallTime]:
     """As the paper: numpy, one thread, ids alone. The dense layer sorts all its scores' best by argpartition."""
     assert dense.bias is not None
     weight, bias, screen = dense.weight, dense.bias, vectors.numpy()
@@ -76,19 +41,19 @@ def numpy_times(dense: Dense, vectors: torch.Tensor, sets: list[torch.Tensor], r
     parts = [(np.ascontiguousarray(weight[ids]), bias[ids]) for ids in members]
 
     def full(contexts: Contexts) -> Ids:
-        return best(weight @ contexts[0] + bias)[None]
+        return select_best(weight @ contexts[0] + bias)[None]
 
     def screened(contexts: Contexts) -> Ids:
         cluster = int((screen @ contexts[0]).argmax())
-        own_weight, own_bias = parts[cluster]
-        return members[cluster][best(own_weight @ contexts[0] + own_bias)][None]
+        cluster_weight, cluster_bias = parts[cluster]
+        return members[cluster][select_best(cluster_weight @ contexts[0] + cluster_bias)][None]
 
     with threadpool_limits(1):
         timed = times({"dense, numpy": full, "l2s, numpy": screened}, rows, 1)
-    return walls(timed, "dense, numpy")
+    return wall_times(timed, "dense, numpy")
 
 
-def best(scores: Contexts) -> Ids:
+def select_best(scores: Contexts) -> Ids:
     """Positions of the K best, best first."""
-    near = np.argpartition(scores, -K)[-K:]
+    near = np.argpartition(scores, -TIMED_K)[-TIMED_K:]
     return near[np.argsort(-scores[near])]

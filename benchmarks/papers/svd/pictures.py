@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-import matplotlib
 import numpy as np
 import numpy.typing as npt
-from matplotlib.figure import Figure
 
-matplotlib.use("Agg")
+from benchmarks.common.figures import new_figure, save_figure
 
 
-def singular_values(spectra: Mapping[str, npt.NDArray[np.float32]], title: str, out: Path) -> None:
+def draw_spectra(spectra: Mapping[str, npt.NDArray[np.float32]], title: str, out: Path) -> None:
     """Singular values in falling order, each basis over its own largest (Figure 2)."""
-    figure = Figure(figsize=(7, 4), dpi=130, layout="constrained")
+    figure = new_figure(7, 4)
     axes = figure.subplots()
     for kind, values in spectra.items():
         axes.plot(np.arange(1, len(values) + 1), values / values[0], label=f"basis={kind}")
@@ -25,15 +23,15 @@ def singular_values(spectra: Mapping[str, npt.NDArray[np.float32]], title: str, 
     axes.set_title(title)
     axes.grid(visible=True, alpha=0.3)
     axes.legend()
-    save(figure, out)
+    save_figure(figure, out)
 
 
-def heat_map(ratios: Mapping[tuple[int, int], float], title: str, out: Path) -> None:
+def draw_heat_map(ratios: Mapping[tuple[int, int], float], title: str, out: Path) -> None:
     """Z~/Z over preview widths and full-view sizes (Figure 3)."""
     widths = sorted({width for width, _ in ratios})
     views = sorted({view for _, view in ratios})
     values = np.array([[ratios[width, view] for view in views] for width in widths])
-    figure = Figure(figsize=(6.5, 4), dpi=130, layout="constrained")
+    figure = new_figure(6.5, 4)
     axes = figure.subplots()
     image = axes.imshow(values, aspect="auto", vmin=0, vmax=1.05, cmap="viridis", origin="lower")
     for (row, column), value in np.ndenumerate(values):
@@ -44,10 +42,4 @@ def heat_map(ratios: Mapping[tuple[int, int], float], title: str, out: Path) -> 
     axes.set_ylabel("W, width of the preview")
     axes.set_title(title)
     figure.colorbar(image)
-    save(figure, out)
-
-
-def save(figure: Figure, out: Path) -> None:
-    """Write the PNG, with its folder."""
-    out.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(out)
+    save_figure(figure, out)

@@ -12,28 +12,27 @@ import argparse
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
-from shortlist.errors import ShortlistError
 from shortlist_exporter.commands.progress import progress_bar
 from shortlist_models import FullSoftmax
 from shortlist_models.svd import Basis, SVDSoftmax, context_basis, weight_basis
 from torch import Tensor
 
 from benchmarks.datasets.registry import DATASETS, DataSet, Place
+from benchmarks.papers.common.command import DOCS, paper_parser, write_page
 
-from .pictures import heat_map, singular_values
-from .times import Stages, table_4
+from .pictures import draw_heat_map, draw_spectra
+from .times import Stages, time_stages
 
-ROWS = 2000
-CHUNK = 125
-WIDTHS = (16, 8, 4, 2)  # d / W; the paper's rule is 8
-VIEWS = (0.0, 0.01, 0.025, 0.05, 0.1)  # N / V; the paper's are .05 and .1
-TOPS = (10, 50, 100, 500, 1000)
-DOCS = Path("docs")
+TEST_CONTEXTS = 2000
+CONTEXTS_AT_A_TIME = 125
+DIM_SHARES = (16, 8, 4, 2)  # d / W; the paper's rule is 8
+VIEW_SHARES = (0.0, 0.01, 0.025, 0.05, 0.1)  # N / V; the paper's are .05 and .1
+COVERAGE_SIZES = (10, 50, 100, 500, 1000)
+MODULE = "svd.reproduce"
 
-HEADER = """# SVD-softmax against its paper
+SVD_INTRODUCTION = """# SVD-softmax against its paper
 
 Written by `make reproduce DATA=folder`; do not edit. The algorithm is the paper's Algorithm 1, in float32 previews;
 `basis=context` is the same algorithm in another basis. What differs from the paper: its language models were trained
@@ -77,114 +76,112 @@ class Exact:
         return self.logits.logsumexp(dim=1, keepdim=True)
 
 
-def grid(data: DataSet, kind: str, report: Callable[[str, int, int], None]) -> tuple[list[Cell], float, Basis]:
+def measure_grid(data: DataSet, kind: str, report: Callable[[str, int, int], None]) -> tuple[list[Cell], float, Basis]:
     """Every W and N in one basis; the dense head's NLL; and the widest basis."""
     dense = data.dense.module
-    widest = basis_of(kind, dense, data)
-    chunks = [exact_of(dense, data, start) for start in range(0, ROWS, CHUNK)]
-    nll = float(torch.cat([nll_of(chunk.logits, chunk) for chunk in chunks]).mean())
-    cells, widths = [], [data.dense.dim // share for share in WIDTHS]
+    widest = compute_widest_basis(kind, dense, data)
+    chunks = [compute_exact(dense, data, start) for start in range(0, TEST_CONTEXTS, CONTEXTS_AT_A_TIME)]
+    nll = float(torch.cat([compute_nll(chunk.logits, chunk) for chunk in chunks]).mean())
+    cells, widths = [], [data.dense.dim // share for share in DIM_SHARES]
     for done, width in enumerate(widths):
-        head = SVDSoftmax(dense, narrowed(widest, width), 1, quantized=False)
+        head = SVDSoftmax(dense, narrow_basis(widest, width), 1, quantized=False)
         previews = [head.preview_logits(chunk.contexts) for chunk in chunks]
-        cells += [cell(data, chunks, previews, width, round(view * data.dense.classes)) for view in VIEWS]
+        cells += [measure_cell(data, chunks, previews, width, round(view * data.dense.classes)) for view in VIEW_SHARES]
         report(f"{data.name}, basis {kind}", done + 1, len(widths))
     return cells, nll, widest
 
 
-def basis_of(kind: str, dense: FullSoftmax, data: DataSet) -> Basis:
+def compute_widest_basis(kind: str, dense: FullSoftmax, data: DataSet) -> Basis:
     """All d directions."""
     if kind == "weight":
         return weight_basis(dense.weight, data.dense.dim)
     return context_basis(dense.weight, torch.from_numpy(data.fit.contexts), data.dense.dim)
 
 
-def narrowed(basis: Basis, width: int) -> Basis:
+def narrow_basis(basis: Basis, width: int) -> Basis:
     """The first directions."""
     return Basis(basis.preview[:, :width].contiguous(), basis.projection[:, :width].contiguous(), basis.singular_values)
 
 
-def exact_of(dense: FullSoftmax, data: DataSet, start: int) -> Exact:
+def compute_exact(dense: FullSoftmax, data: DataSet, start: int) -> Exact:
     """Exact logits of one chunk of test rows."""
-    rows = slice(start, min(start + CHUNK, ROWS))
+    rows = slice(start, min(start + CONTEXTS_AT_A_TIME, TEST_CONTEXTS))
     contexts = torch.from_numpy(data.test.contexts[rows])
     assert data.test.targets is not None
     return Exact(contexts, torch.from_numpy(data.test.targets[rows]), dense.logits(contexts))
 
 
-def nll_of(logits: Tensor, chunk: Exact) -> Tensor:
+def compute_nll(logits: Tensor, chunk: Exact) -> Tensor:
     """[b]: negative log-likelihood of the targets under softmax(logits)."""
     return logits.logsumexp(dim=1) - logits.gather(1, chunk.targets[:, None])[:, 0]
 
 
-def cell(data: DataSet, chunks: Sequence[Exact], previews: Sequence[Tensor], width: int, view: int) -> Cell:
+def measure_cell(data: DataSet, chunks: Sequence[Exact], previews: Sequence[Tensor], width: int, view: int) -> Cell:
     """One entry of the grid."""
     z, kl, nll = [], [], []
-    covered: dict[int, list[Tensor]] = {top: [] for top in TOPS}
+    covered: dict[int, list[Tensor]] = {top: [] for top in COVERAGE_SIZES}
     for chunk, preview in zip(chunks, previews, strict=True):
-        found = preview
+        logits = preview
         if view:
             candidates = preview.topk(view, dim=1).indices
-            found = preview.scatter(1, candidates, chunk.logits.gather(1, candidates))
-        z.append((found.logsumexp(dim=1, keepdim=True) - chunk.log_normalizer).exp())
-        log_p, log_q = chunk.logits.log_softmax(dim=1), found.log_softmax(dim=1)
+            logits = preview.scatter(1, candidates, chunk.logits.gather(1, candidates))
+        z.append((logits.logsumexp(dim=1, keepdim=True) - chunk.log_normalizer).exp())
+        log_p, log_q = chunk.logits.log_softmax(dim=1), logits.log_softmax(dim=1)
         kl.append((log_p.exp() * (log_p - log_q)).nan_to_num(0).sum(dim=1))
-        nll.append(nll_of(found, chunk))
-        for top in TOPS:
-            covered[top].append(overlap(found, chunk.logits, top))
+        nll.append(compute_nll(logits, chunk))
+        for top in COVERAGE_SIZES:
+            covered[top].append(count_overlap(logits, chunk.logits, top))
     d, classes = data.dense.dim, data.dense.classes
-    return Cell(
-        width, view, mean(z), mean(kl), mean(nll), {top: mean(values) for top, values in covered.items()},
-        (d * width + classes * width + view * d) / (classes * d),
-    )  # fmt: skip
+    cost = (d * width + classes * width + view * d) / (classes * d)
+    coverage = {size: mean_of_rows(values) for size, values in covered.items()}
+    return Cell(width, view, mean_of_rows(z), mean_of_rows(kl), mean_of_rows(nll), coverage, cost)
 
 
-def overlap(found: Tensor, exact: Tensor, top: int) -> Tensor:
+def count_overlap(logits: Tensor, exact: Tensor, top: int) -> Tensor:
     """[b]: how many of the exact top `top` are in the found top `top`."""
     marks = torch.zeros_like(exact, dtype=torch.bool)
     marks.scatter_(1, exact.topk(top, dim=1).indices, value=True)
-    return marks.gather(1, found.topk(top, dim=1).indices).sum(dim=1).float()
+    return marks.gather(1, logits.topk(top, dim=1).indices).sum(dim=1).float()
 
 
-def mean(parts: Sequence[Tensor]) -> float:
+def mean_of_rows(parts: Sequence[Tensor]) -> float:
     """Mean of all rows."""
     return float(torch.cat(list(parts)).mean())
 
 
-def table_1(cells: Sequence[Cell], nll: float) -> str:
+def format_grid(cells: Sequence[Cell], nll: float) -> str:
     """The grid in Markdown."""
-    tops = " | ".join(f"top {top}" for top in TOPS)
-    lines = [
-        f"| W | N | Z~/Z | KL, nats | NLL (exact {nll:.4f}) | {tops} | multiply-adds |\n{'|---' * (6 + len(TOPS))}|\n"
-    ]
-    for found in cells:
-        covered = " | ".join(f"{found.coverage[top]:.2f}" for top in TOPS)
+    tops = " | ".join(f"top {top}" for top in COVERAGE_SIZES)
+    rule = "|---" * (6 + len(COVERAGE_SIZES)) + "|"
+    lines = [f"| W | N | Z~/Z | KL, nats | NLL (exact {nll:.4f}) | {tops} | multiply-adds |\n{rule}\n"]
+    for cell in cells:
+        covered = " | ".join(f"{cell.coverage[top]:.2f}" for top in COVERAGE_SIZES)
         lines.append(
-            f"| {found.width} | {found.view:,} | {found.z:.4f} | {found.kl:.4f} | {found.nll:.4f} | {covered} "
-            f"| 1/{1 / found.cost:.1f} |\n"
+            f"| {cell.width} | {cell.view:,} | {cell.z:.4f} | {cell.kl:.4f} | {cell.nll:.4f} | {covered} "
+            f"| 1/{1 / cell.cost:.1f} |\n"
         )
     return "".join(lines)
 
 
-def section(name: str, data: DataSet) -> str:
+def make_section(name: str, data: DataSet) -> str:
     """Both bases on one data set, with pictures."""
     text = [f"\n## {data.name}: V = {data.dense.classes:,}, d = {data.dense.dim}\n"]
     spectra = {}
     with torch.inference_mode(), progress_bar(data.name) as report:
         for kind in ("weight", "context"):
-            cells, nll, basis = grid(data, kind, report)
+            cells, nll, basis = measure_grid(data, kind, report)
             spectra[kind] = basis.singular_values.numpy()
             picture = f"pictures/svd-{name}-{kind}.png"
-            zs = {(found.width, found.view): found.z for found in cells}
-            heat_map(zs, f"{data.name}, basis {kind}: Z~/Z", DOCS / picture)
+            zs = {(cell.width, cell.view): cell.z for cell in cells}
+            draw_heat_map(zs, f"{data.name}, basis {kind}: Z~/Z", DOCS / picture)
             title = "as published" if kind == "weight" else "context-weighted"
-            text += [f"\n### basis={kind} ({title})\n\n", table_1(cells, nll), f"\n![Z~/Z]({picture})\n"]
+            text += [f"\n### basis={kind} ({title})\n\n", format_grid(cells, nll), f"\n![Z~/Z]({picture})\n"]
     picture = f"pictures/svd-{name}-spectrum.png"
-    singular_values(spectra, data.name, DOCS / picture)
+    draw_spectra(spectra, data.name, DOCS / picture)
     return "".join(text) + f"\n### Singular values (Figure 2)\n\n![singular values]({picture})\n"
 
 
-def section_4(stages: Stages) -> str:
+def format_stages(stages: Stages) -> str:
     """Table 4 in Markdown."""
     return f"""
 ## Table 4: 262,144 x 2,048, W = 256, N = 16,384
@@ -201,26 +198,21 @@ copy them, take longer ([log.md](log.md)).
 """
 
 
+def make_page(args: argparse.Namespace) -> str:
+    """The page; its pictures are written on the way."""
+    parts = [SVD_INTRODUCTION]
+    for name in ("ptb", "smollm2"):
+        parts.append(make_section(name, DATASETS[name](Place(args.cache, args.data))))
+    if not args.no_table_4:
+        parts.append(format_stages(time_stages(args.cache / "table-4")))
+    return "".join(parts)
+
+
 def main() -> int:
-    """Write the page."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.papers.svd.reproduce", description=__doc__.partition("\n")[0]
-    )
-    parser.add_argument("--data", type=Path, required=True, metavar="DIR", help="folder with wikitext-2/ and ptb/")
-    parser.add_argument("--cache", type=Path, default=Path("build/bench"), help="contexts stay here (%(default)s)")
+    parser = paper_parser(MODULE, __doc__, data="wikitext-2/ and ptb/")
     parser.add_argument("--no-table-4", action="store_true", help="leave out the shape that needs 12 GiB")
     args = parser.parse_args()
-    try:
-        parts = [HEADER]
-        for name in ("ptb", "smollm2"):
-            parts.append(section(name, DATASETS[name](Place(args.cache, args.data))))
-        if not args.no_table_4:
-            parts.append(section_4(table_4(args.cache / "table-4")))
-    except ShortlistError as error:
-        print(f"benchmarks.papers.svd.reproduce: {error}", file=sys.stderr)
-        return 1
-    (DOCS / "svd-softmax.md").write_text("".join(parts), "utf-8")
-    return 0
+    return write_page(MODULE, "svd-softmax.md", lambda: make_page(args))
 
 
 if __name__ == "__main__":

@@ -23,8 +23,8 @@ from shortlist_exporter.graphs.dense import write_dense
 from shortlist_exporter.graphs.quantized import ZERO_POINT, add_quantized_contexts
 from shortlist_exporter.inputs.sources import Dense
 
-CLASSES, DIM, WIDTH, VIEW = 262_144, 2048, 256, 16_384
-REPEATS = 9
+TABLE_4_CLASSES, TABLE_4_DIM, TABLE_4_WIDTH, TABLE_4_VIEW = 262_144, 2048, 256, 16_384
+TABLE_4_REPEATS = 9
 
 
 # What each form of SVD-softmax is made of.
@@ -49,8 +49,8 @@ class Stages:
         counts = sorted(next(iter(self.ms.values())))
         lines = ["| stage, ms | " + " | ".join(f"{count} thread(s)" for count in counts) + " |\n"]
         lines.append("|---" * (1 + len(counts)) + "|\n")
-        for stage, found in self.ms.items():
-            lines.append(f"| {stage} | " + " | ".join(f"{found[count]:.2f}" for count in counts) + " |\n")
+        for stage, by_threads in self.ms.items():
+            lines.append(f"| {stage} | " + " | ".join(f"{by_threads[count]:.2f}" for count in counts) + " |\n")
         for form in FORMS:
             totals = [(self.total(form, count), self.ms["dense"][count]) for count in counts]
             cells = [f"{total:.2f}, {dense / total:.2f} times as fast" for total, dense in totals]
@@ -58,15 +58,15 @@ class Stages:
         return "".join(lines)
 
 
-def table_4(folder: Path) -> Stages:
+def time_stages(folder: Path) -> Stages:
     """Write the graphs (6 GB, removed afterwards), time every stage on one thread and on all."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     try:
         write_graphs(folder)
         counts = sorted({1, min(COMPILED_THREADS, available_threads())})  # with more, rows are rescored by their graph
-        found = {count: stages(folder, count) for count in counts}
-        return Stages({stage: {count: found[count][stage] for count in counts} for stage in found[counts[0]]})
+        by_threads = {count: time_stages_once(folder, count) for count in counts}
+        return Stages({stage: {count: by_threads[count][stage] for count in counts} for stage in by_threads[counts[0]]})
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -74,28 +74,30 @@ def table_4(folder: Path) -> Stages:
 def write_graphs(folder: Path) -> None:
     """Dense, preview (projection and product apart), and the weights by row."""
     random = np.random.default_rng(0)
-    dense = Dense(random.standard_normal((CLASSES, DIM), np.float32))
+    dense = Dense(random.standard_normal((TABLE_4_CLASSES, TABLE_4_DIM), np.float32))
     with progress_bar("graphs of 262,144 x 2,048"):
         write_dense(folder, dense)
         GraphBuilder(folder).tensor("weight", dense.weight)
-        product(folder, "projection", random.standard_normal((DIM, WIDTH), np.float32))
-        product(folder, "preview", random.standard_normal((WIDTH, CLASSES), np.float32))
-        integer_product(folder, random.integers(-127, 128, (WIDTH, CLASSES), np.int8))
+        write_product(folder, "projection", random.standard_normal((TABLE_4_DIM, TABLE_4_WIDTH), np.float32))
+        write_product(folder, "preview", random.standard_normal((TABLE_4_WIDTH, TABLE_4_CLASSES), np.float32))
+        write_integer_product(folder, random.integers(-127, 128, (TABLE_4_WIDTH, TABLE_4_CLASSES), np.int8))
 
 
-def integer_product(folder: Path, matrix: np.ndarray[tuple[int, int], np.dtype[np.int8]]) -> None:
+def write_integer_product(folder: Path, matrix: np.ndarray[tuple[int, int], np.dtype[np.int8]]) -> None:
     """preview8.onnx: as the exporter writes an int8 preview, `x` [B, W] -> `y` [B, V]."""
     graph = GraphBuilder(folder)
     integers, scale = add_quantized_contexts(graph, "x")
     weights, zero = graph.tensor("preview8_matrix", matrix), graph.tensor("zero_point", np.uint8(ZERO_POINT))
     sums = graph.node("Cast", [graph.node("MatMulInteger", [integers, weights, zero], "sums")], "floats", to=1)
-    by_class = graph.node("Mul", [sums, graph.tensor("class_scale", np.full(CLASSES, 0.01, np.float32))], "by_class")
+    by_class = graph.node(
+        "Mul", [sums, graph.tensor("class_scale", np.full(TABLE_4_CLASSES, 0.01, np.float32))], "by_class"
+    )
     graph.node("Mul", [by_class, scale], "y")
     ends = [make_value(end, TensorProto.FLOAT, ["B", size]) for end, size in zip("xy", matrix.shape, strict=True)]
     graph.save("preview8", ends[:1], ends[1:])
 
 
-def product(folder: Path, name: str, matrix: np.ndarray[tuple[int, int], np.dtype[np.float32]]) -> None:
+def write_product(folder: Path, name: str, matrix: np.ndarray[tuple[int, int], np.dtype[np.float32]]) -> None:
     """`name`.onnx: `x` [B, n] -> `y` [B, m]."""
     graph = GraphBuilder(folder)
     graph.node("MatMul", ["x", graph.tensor(f"{name}_matrix", matrix)], "y")
@@ -103,43 +105,43 @@ def product(folder: Path, name: str, matrix: np.ndarray[tuple[int, int], np.dtyp
     graph.save(name, ends[:1], ends[1:])
 
 
-def stages(folder: Path, threads: int) -> dict[str, float]:
+def time_stages_once(folder: Path, threads: int) -> dict[str, float]:
     """Milliseconds of each stage of Algorithm 1, interleaved with dense."""
     names = ("dense", "projection", "preview", "preview8")
     graphs = {name: Graph(folder / f"{name}.onnx", "cpu", threads, prepack=name == "preview8") for name in names}
-    weight = np.asarray(np.memmap(folder / "weight.bin", np.float32, "c", shape=(CLASSES, DIM)))
+    weight = np.asarray(np.memmap(folder / "weight.bin", np.float32, "c", shape=(TABLE_4_CLASSES, TABLE_4_DIM)))
     rows = CompiledGather(weight)  # what plan `preview` rescores with
-    contexts = np.random.default_rng(1).standard_normal((REPEATS + 2, 1, DIM), np.float32)
+    contexts = np.random.default_rng(1).standard_normal((TABLE_4_REPEATS + 2, 1, TABLE_4_DIM), np.float32)
     spent: dict[str, list[float]] = {}
     with progress_bar(f"Table 4, {threads} thread(s)") as report:
         for turn, context in enumerate(contexts):
-            for name, ms in one(graphs, rows, context).items():
+            for name, ms in time_one_context(graphs, rows, context).items():
                 spent.setdefault(name, []).append(ms)
             report(f"Table 4, {threads} thread(s)", turn + 1, len(contexts))
     return {name: float(np.median(values[2:])) for name, values in spent.items()}
 
 
-def one(graphs: dict[str, Graph], rows: CompiledGather, context: FloatArray) -> dict[str, float]:
+def time_one_context(graphs: dict[str, Graph], rows: CompiledGather, context: FloatArray) -> dict[str, float]:
     """One context vector through dense and through every stage, each with its own normaliser."""
-    found: dict[str, float] = {}
+    ms: dict[str, float] = {}
 
     def clock(name: str, call: Callable[[], Any]) -> Any:
         start = time.perf_counter()
         result = call()
-        found[name] = (time.perf_counter() - start) * 1e3
+        ms[name] = (time.perf_counter() - start) * 1e3
         return result
 
-    clock("dense", lambda: softmax(graphs["dense"](context=context)[0][0]))
+    clock("dense", lambda: apply_softmax(graphs["dense"](context=context)[0][0]))
     projected = clock("V^T h", lambda: graphs["projection"](x=context)[0])
     preview = clock("preview, fp32", lambda: graphs["preview"](x=projected)[0][0])
     clock("preview, int8", lambda: graphs["preview8"](x=projected)[0][0])
-    ids = clock("selection", lambda: largest(preview, VIEW))
+    ids = clock("selection", lambda: largest(preview, TABLE_4_VIEW))
     preview[ids] = clock("full view", lambda: rows(context, ids[None])[0])
-    clock("softmax", lambda: softmax(preview))
-    return found
+    clock("softmax", lambda: apply_softmax(preview))
+    return ms
 
 
-def softmax(logits: FloatArray) -> FloatArray:
+def apply_softmax(logits: FloatArray) -> FloatArray:
     """Probabilities [V], in place."""
     np.subtract(logits, logits.max(), out=logits)
     np.exp(logits, out=logits)

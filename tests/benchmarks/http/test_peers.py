@@ -12,10 +12,10 @@ from shortlist.errors import ServerError
 from shortlist_exporter.graphs import bounds
 
 from benchmarks.http import peers
-from benchmarks.http.client.requests import Answer, Question, infer, infer_answer
+from benchmarks.http.client.requests import Request, ResponseArrays, make_infer, read_infer
 from benchmarks.http.client.wrk import Load
 from benchmarks.http.servers import peer_servers
-from benchmarks.http.servers.peer_servers import Launch, LitServe, MLServer, Peer, Place, Triton
+from benchmarks.http.servers.peer_servers import Launch, LitServe, MLServer, Peer, PeerSetup, Triton
 from benchmarks.http.servers.processes import Process, free_port
 from tests.support.layers import make_contexts, make_dense, make_head
 
@@ -27,21 +27,23 @@ CONTEXTS = np.ones((2, 4), np.float32)
 class Broken(Peer):
     name, requirement, title, protocol = "broken", "broken==0", "Broken 0", "none"
 
-    def launch(self, place: Place) -> Launch:
+    def launch(self, place: PeerSetup) -> Launch:
         return Launch([sys.executable, "-c", "raise SystemExit('no such luck')"], free_port(), place.env)
 
-    def question(self, context, k) -> Question:
-        return Question("/", {}, context.tobytes())
+    def make_request(self, context, k) -> Request:
+        return Request("/", {}, context.tobytes())
 
 
 def row_of(peer, tmp_path):
-    place = Place(tmp_path / "venv", tmp_path / "files", tmp_path / "dense.onnx", 2)
+    place = PeerSetup(tmp_path / "venv", tmp_path / "files", tmp_path / "dense.onnx", 2)
     with ExitStack() as stack:
-        return peers.theirs(stack, tmp_path, peer, place, CONTEXTS, TRUTH)
+        return peers.start_peer(stack, tmp_path, peer, place, CONTEXTS, TRUTH)
 
 
 def test_a_peer_that_cannot_be_installed_is_a_row(tmp_path, monkeypatch):
-    monkeypatch.setattr(peer_servers, "run", lambda _: (_ for _ in ()).throw(ServerError("pip failed: no network")))
+    monkeypatch.setattr(
+        peer_servers, "run_checked", lambda _: (_ for _ in ()).throw(ServerError("pip failed: no network"))
+    )
     row = row_of(Broken(), tmp_path)
     assert row.process is None
     assert row.cells() == [
@@ -57,15 +59,15 @@ def test_a_peer_that_ends_at_its_start_is_a_row_with_its_last_words(tmp_path):
 
 def test_a_failed_command_is_told_by_its_last_line():
     with pytest.raises(ServerError, match="failed: nothing to do"):
-        peer_servers.run([sys.executable, "-c", "raise SystemExit('first\\nnothing to do')"])
+        peer_servers.run_checked([sys.executable, "-c", "raise SystemExit('first\\nnothing to do')"])
 
 
 def test_answers_are_held_against_the_dense_layer():
-    assert peers.exact(Answer(IDS, TRUTH.logprobs + 1e-4), TRUTH) == 1
+    assert peers.check_exact(ResponseArrays(IDS, TRUTH.logprobs + 1e-4), TRUTH) == 1
     with pytest.raises(ServerError, match=r"P@1 0\.500"):
-        peers.exact(Answer(np.array([[3, 1], [0, 2]]), TRUTH.logprobs), TRUTH)
+        peers.check_exact(ResponseArrays(np.array([[3, 1], [0, 2]]), TRUTH.logprobs), TRUTH)
     with pytest.raises(ServerError, match="off by up to"):
-        peers.exact(Answer(IDS, TRUTH.logprobs + 1), TRUTH)
+        peers.check_exact(ResponseArrays(IDS, TRUTH.logprobs + 1), TRUTH)
 
 
 def test_a_measured_row_has_figures():
@@ -77,7 +79,7 @@ def test_what_peers_write_for_their_servers(tmp_path):
     packages = tmp_path / "lib" / "python3.11" / "site-packages"
     root = packages / "pytriton" / "tritonserver"
     (root / "backends" / "python").mkdir(parents=True)
-    place = Place(tmp_path, tmp_path, tmp_path / "dense.onnx", 7)
+    place = PeerSetup(tmp_path, tmp_path, tmp_path / "dense.onnx", 7)
     with pytest.raises(ServerError, match="no Python backend"):
         Triton(4).launch(place)
     stub = root / "python_backend_stubs" / f"3.{sys.version_info.minor}" / "triton_python_backend_stub"
@@ -93,26 +95,26 @@ def test_what_peers_write_for_their_servers(tmp_path):
 
 def test_questions_and_answers_of_every_peer():
     for peer in (Triton(4), MLServer(), LitServe()):
-        assert len({len(peer.question(row[None], 2).body) for row in CONTEXTS}) == 1
+        assert len({len(peer.make_request(row[None], 2).body) for row in CONTEXTS}) == 1
     body = b'{"outputs":[{"name":"ids","datatype":"INT64","shape":[1,2],"data":[3,1]},'
     body += b'{"name":"logprobs","datatype":"FP32","shape":[1,2],"data":[-1,-2]}]}'
-    assert infer_answer({}, body).ids.tolist() == [[3, 1]]
-    assert LitServe().answer({}, b'{"ids":[3,1],"logprobs":[-1,-2]}').logprobs.shape == (1, 2)
+    assert read_infer({}, body).ids.tolist() == [[3, 1]]
+    assert LitServe().read_response({}, b'{"ids":[3,1],"logprobs":[-1,-2]}').logprobs.shape == (1, 2)
     with pytest.raises(ServerError, match="no infer response"):
-        infer_answer({}, b'{"error":"no"}')
-    assert b"timeout" in infer("lm", CONTEXTS, 2, timeout=1000).body
+        read_infer({}, b'{"error":"no"}')
+    assert b"timeout" in make_infer("lm", CONTEXTS, 2, timeout=1000).body
 
 
 def test_a_paused_process_is_stopped_too(tmp_path):
     code = "import time; print('up', flush=True); time.sleep(60)"
     with Process("sleeper", [sys.executable, "-c", code], 1, tmp_path) as process:
-        assert process.memory() > 0
+        assert process.memory_mib() > 0
         process.pause()
         with process.running():
             pass
     assert process.process.returncode is not None
     with pytest.raises(ServerError, match="ended under load"):
-        process.memory()
+        process.memory_mib()
 
 
 def test_one_that_does_not_bear_it_is_not_stopped(tmp_path):
@@ -129,10 +131,10 @@ def test_our_own_rows_are_held_against_dense(tmp_path, monkeypatch):
     contexts = make_contexts(dim=16, seed=4).contexts[:6]
     truth = head.run(head.dense, contexts, 3, UNRESTRICTED).topk("exact")
     with ExitStack() as stack:
-        rows = peers.ours(stack, tmp_path, head.folder, head, contexts, truth)
+        rows = peers.start_ours(stack, tmp_path, head.folder, head, contexts, truth)
         assert [row.answers for row in rows] == ["svd head", "dense layer, proved", "dense layer"]
         assert [row.p1 for row in rows[1:]] == [1.0, 1.0]
         assert rows[0].process is rows[1].process is not rows[2].process
         wrong = TopK(truth.ids, truth.logprobs + 1, truth.scored, "exact")
         with rows[2].process.running(), pytest.raises(ServerError, match="its answers are wrong"):
-            peers.own_row(rows[2].process, "lm", "dense layer", contexts, wrong)
+            peers.make_own_row(rows[2].process, "lm", "dense layer", contexts, wrong)

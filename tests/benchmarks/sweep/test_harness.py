@@ -11,7 +11,7 @@ from benchmarks.common.runs import Store
 from benchmarks.contenders.dense.numpy_dense import NumpyDense
 from benchmarks.contenders.registry import Contender
 from benchmarks.datasets.registry import DATASETS, Place
-from benchmarks.sweep.harness import NUMPY_PRODUCTS, Harness, limited
+from benchmarks.sweep.harness import NUMPY_PRODUCTS, Harness, limit_threads
 
 CLASSES = 20_000
 
@@ -245,5 +245,5 @@ def test_threads_of_numpy_do_not_take_the_place_of_a_peers(own):
     blas = ThreadpoolController().select(prefix=NUMPY_PRODUCTS)
     if not blas.lib_controllers:
         pytest.skip("this numpy has another library for its products")
-    with limited(2, own=own):
+    with limit_threads(2, own=own):
         assert [library.num_threads for library in blas.lib_controllers] == [1 if own else 2]

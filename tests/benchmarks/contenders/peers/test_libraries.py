@@ -8,10 +8,9 @@ import pytest
 from shortlist_exporter.inputs.sources import Dense
 
 from benchmarks.common.truth import exact_ids
-from benchmarks.contenders.peers import faiss_indexes, hnswlib_indexes, scann_indexes, usearch_index
+from benchmarks.contenders.registry import LIBRARY_PEERS
+from tests.support.contenders import check_possible, fit_contender, pick_builds
 
-MODULES = (faiss_indexes, hnswlib_indexes, scann_indexes, usearch_index)
-KINDS = [kind for module in MODULES for kind in module.CONTENDERS]
 EXACT = {"faiss flat": 0.999, "scann int8": 0.99}
 SMALL = {"construction": 200}  # the largest graphs would take minutes
 
@@ -26,11 +25,6 @@ def layer(classes=2000, dim=32, bias=True):
     return Dense(weight.astype(np.float32), offsets, padded=np.array([5, classes - 1])), contexts
 
 
-def first_builds(kind, dense):
-    """One build for every basis, lifted and not, and every kind of codes in cells."""
-    return list({label(build): build for build in reversed(kind.grid(dense))}.values())
-
-
 def label(build):
     codes = build["codes"] if build.get("codes") in ("Flat", "SQ8", "PQ") else ""  # of IVF, whose parts differ by them
     return ", ".join(part for part in (build["basis"], "lifted" * build.get("lift", False), codes) if part)
@@ -38,27 +32,15 @@ def label(build):
 
 CASES = [
     pytest.param(kind, build, id=f"{kind.name}, {label(build)}")
-    for kind in KINDS
-    for build in first_builds(kind, layer()[0])
+    for kind in LIBRARY_PEERS
+    for build in pick_builds(kind, layer()[0], label).values()
 ]
 
 
 def fitted(kind, build, dense, contexts):
     for library in kind.needs:
         pytest.importorskip(library, reason=f"{library} is not installed: extra `peers`")
-    contender = kind({**build, **{name: SMALL[name] for name in SMALL if name in build}}, threads=1)
-    contender.fit(dense, contexts)
-    return contender
-
-
-def check_possible(found, dense):
-    assert found.dtype == np.int64
-    assert ((found >= -1) & (found < dense.classes)).all()
-    assert not np.isin(found, dense.padded).any()
-    for row in found:
-        known = row[row >= 0]
-        assert len(set(known)) == len(known)
-        assert (row[len(known) :] == -1).all()
+    return fit_contender(kind, {**build, **{name: SMALL[name] for name in SMALL if name in build}}, dense, contexts)
 
 
 @pytest.mark.parametrize(("kind", "build"), CASES)
@@ -81,8 +63,7 @@ def test_the_most_thorough_setting_finds_the_exact_top_five(kind, build):
 @pytest.mark.parametrize(("kind", "build"), CASES)
 def test_every_setting_answers_only_what_is_possible_on_a_tiny_layer(kind, build):
     dense, contexts = layer(classes=300, dim=33, bias=False)
-    smaller = next(other for other in first_builds(kind, dense) if label(other) == label(build))
-    contender = fitted(kind, smaller, dense, contexts)
+    contender = fitted(kind, pick_builds(kind, dense, label)[label(build)], dense, contexts)
     for setting in contender.settings():
         contender.use(setting)
         for k in (1, 400):
@@ -92,7 +73,7 @@ def test_every_setting_answers_only_what_is_possible_on_a_tiny_layer(kind, build
     assert (contender.topk(contexts[:3], 1) >= 0).all()
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+@pytest.mark.parametrize("kind", LIBRARY_PEERS, ids=lambda kind: kind.name)
 def test_two_threads_answer_as_one_does(kind):
     dense, contexts = layer()
     contender = fitted(kind, kind.grid(dense)[0], dense, contexts)
@@ -102,12 +83,8 @@ def test_two_threads_answer_as_one_does(kind):
     assert (contender.topk(contexts[:64], 5) == alone).mean() > 0.99
 
 
-def test_names_are_unique():
-    assert len({kind.name for kind in KINDS}) == len(KINDS)
-
-
 def test_libraries_are_imported_only_to_fit():
-    libraries = {library for kind in KINDS for library in kind.needs}
+    libraries = {library for kind in LIBRARY_PEERS for library in kind.needs}
     code = f"import sys, benchmarks.contenders.registry; sys.exit(bool({libraries} & set(sys.modules)))"
-    assert len(libraries) == len(MODULES)
+    assert libraries == {"faiss", "scann", "hnswlib", "usearch"}
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -9,8 +9,8 @@ import pytest
 from shortlist.errors import BadInput, ServerError
 
 from benchmarks.http.client import wrk
-from benchmarks.http.client.requests import Question
-from benchmarks.http.client.wrk import Load, median, parse
+from benchmarks.http.client.requests import Request
+from benchmarks.http.client.wrk import Load, median_load, parse_output
 from tests.support.layers import DIM, RunningServer, make_contexts
 
 PRINTED = """Running 1s test @ http://127.0.0.1:41337/v2/models/lm/infer
@@ -23,7 +23,7 @@ Requests/sec:  14563.46
 Transfer/sec:      9.10MB
 """
 FIGURES = {"requests": 3000, "duration_us": 1_500_000, "p50": 623, "p99": 6780, "p999": 7898, "max": 7900}
-NO_ERRORS = dict.fromkeys(wrk.ERRORS, 0)
+NO_ERRORS = dict.fromkeys(wrk.ERROR_KINDS, 0)
 
 
 def output(**changes):
@@ -31,28 +31,28 @@ def output(**changes):
 
 
 def test_figures_of_a_clean_run():
-    assert parse(output()) == Load(rps=2000, p50=623, p99=6780, p999=7898)
+    assert parse_output(output()) == Load(rps=2000, p50=623, p99=6780, p999=7898)
 
 
-@pytest.mark.parametrize("kind", wrk.ERRORS)
+@pytest.mark.parametrize("kind", wrk.ERROR_KINDS)
 def test_a_run_with_errors_is_an_error(kind):
     with pytest.raises(ServerError, match=f"7 {kind} errors among 3000 requests"):
-        parse(output(**{kind: 7}))
+        parse_output(output(**{kind: 7}))
 
 
 @pytest.mark.parametrize("text", ["", PRINTED, PRINTED + "[1]\n", PRINTED + "{}\n", output(duration_us=0)])
 def test_output_without_figures_is_an_error(text):
     with pytest.raises(ServerError, match="instead of figures"):
-        parse(text)
+        parse_output(text)
 
 
 def test_no_answer_is_an_error():
     with pytest.raises(ServerError, match="not one request"):
-        parse(output(requests=0))
+        parse_output(output(requests=0))
 
 
 def test_median_of_every_figure_by_itself():
-    assert median([Load(1, 9, 5, 7), Load(3, 8, 6, 8), Load(2, 1, 7, 9)]) == Load(2, 8, 6, 8)
+    assert median_load([Load(1, 9, 5, 7), Load(3, 8, 6, 8), Load(2, 1, 7, 9)]) == Load(2, 8, 6, 8)
 
 
 def test_missing_wrk_names_the_package(monkeypatch):
@@ -65,10 +65,10 @@ def test_missing_wrk_names_the_package(monkeypatch):
 def test_a_real_run_counts_good_answers_and_refuses_bad_ones(small_server: RunningServer):
     good = [json.dumps({"model": "lm", "contexts": [row.tolist()], "k": 3}) for row in make_contexts(2, DIM).contexts]
     headers = {"Content-Type": "application/json"}
-    asked = [Question("/v1/topk", headers, body.encode()) for body in good]
-    assert wrk.load(small_server.url, asked, 2, 1, 0).rps > 1
+    asked = [Request("/v1/topk", headers, body.encode()) for body in good]
+    assert wrk.run_wrk(small_server.url, asked, 2, 1, 0).rps > 1
     with pytest.raises(ServerError, match="status errors"):
-        wrk.load(small_server.url, [Question("/v1/topk", headers, b"{}")], 2, 1, 0)
+        wrk.run_wrk(small_server.url, [Request("/v1/topk", headers, b"{}")], 2, 1, 0)
 
 
 @pytest.mark.parametrize("command", [[], ["bench"], ["soak"], ["peers"]])

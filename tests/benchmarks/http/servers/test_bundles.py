@@ -4,7 +4,7 @@ import shortlist
 from shortlist.bundle.reader import Bundle
 from shortlist_exporter.graphs import bounds
 
-from benchmarks.http.servers.bundles import without_proofs
+from benchmarks.http.servers.bundles import copy_without_certificate
 from tests.support.layers import make_contexts, make_dense, make_head
 
 
@@ -13,7 +13,7 @@ def test_without_proofs_exact_answers_are_the_dense_layers(tmp_path, monkeypatch
     head = make_head(
         tmp_path / "head", make_dense(300, 16), make_contexts(dim=16), method="svd", options={"width": "8"}
     )
-    copy = without_proofs(Bundle(head.folder), tmp_path / "copy")
+    copy = copy_without_certificate(Bundle(head.folder), tmp_path / "copy")
     assert copy.relative_to(tmp_path / "copy").as_posix() == "lm/1"
     other, rows = shortlist.load(copy), make_contexts(dim=16, seed=3).contexts[:20]
     assert head.topk(rows, 3, exact=True).normalizer == "bounded"

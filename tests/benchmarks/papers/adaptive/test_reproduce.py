@@ -12,9 +12,15 @@ from shortlist_exporter.inputs.sources import Contexts
 from shortlist_models.adaptive.softmax import AdaptiveSoftmax
 
 from benchmarks.papers.adaptive import times as steps
-from benchmarks.papers.adaptive.lazy import DEPTHS, agreements, in_float64, openings, own_distribution
-from benchmarks.papers.adaptive.pictures import pictures
-from benchmarks.papers.adaptive.reproduce import training_table
+from benchmarks.papers.adaptive.lazy import (
+    OPENING_KS,
+    float64_distribution,
+    measure_agreement,
+    measure_openings,
+    served_distribution,
+)
+from benchmarks.papers.adaptive.pictures import draw_training
+from benchmarks.papers.adaptive.reproduce import format_training
 from tests.support.layers import CLASSES, DIM, make_dense
 
 
@@ -33,7 +39,7 @@ def served(tmp_path_factory):
 
 def test_openings_by_the_rule_are_those_of_the_served_head(served):
     head, module, contexts = served
-    for one in openings(module, contexts):
+    for one in measure_openings(module, contexts):
         head.plan.tally.reset()
         head.run(head.plan, contexts.numpy(), one.k, UNRESTRICTED)
         assert head.plan.tally.mean == pytest.approx(sum(one.ordered), abs=0.02)
@@ -43,8 +49,12 @@ def test_openings_by_the_rule_are_those_of_the_served_head(served):
 def test_agreement_sees_what_is_the_same_and_what_is_not(served):
     head, module, contexts = served
     other = AdaptiveSoftmax(DIM, CLASSES, [110, 200], 2.0).eval()
-    truths = {"own": own_distribution(head.plan), "float64": in_float64(module), "other": in_float64(other)}
-    found = agreements(head.plan, truths, contexts, DEPTHS)
+    truths = {
+        "own": served_distribution(head.plan),
+        "float64": float64_distribution(module),
+        "other": float64_distribution(other),
+    }
+    found = measure_agreement(head.plan, truths, contexts, OPENING_KS)
     for name in ("own", "float64"):
         assert (found[name].wrong, found[name].beyond) == (0, 0)
         assert found[name].error < 1e-5
@@ -54,12 +64,12 @@ def test_agreement_sees_what_is_the_same_and_what_is_not(served):
 
 def test_steps_are_timed_and_drawn(monkeypatch, tmp_path):
     monkeypatch.setattr(steps, "VOCABULARIES", (1500, 3000))
-    monkeypatch.setattr(steps, "BATCH", 64)
-    monkeypatch.setattr(steps, "ROUNDS", 1)
-    found = steps.training(lambda *_: None)
+    monkeypatch.setattr(steps, "STEP_BATCH", 64)
+    monkeypatch.setattr(steps, "STEP_ROUNDS", 1)
+    found = steps.measure_training(lambda *_: None)
     assert [one.classes for one in found.vocabularies] == [1500, 3000]
     assert all(np.isfinite(step.seconds) for one in found.vocabularies for step in one.steps)
     assert set(found.tails) == {1, 2, 3, 4, 5}
-    pictures(found, tmp_path / "steps.png")
+    draw_training(found, tmp_path / "steps.png")
     assert (tmp_path / "steps.png").stat().st_size > 10_000
-    assert training_table(found).count("| 3,000 |") == 3
+    assert format_training(found).count("| 3,000 |") == 3

@@ -8,10 +8,17 @@ import pytest
 import torch
 from shortlist.errors import QualityError
 
-from benchmarks.papers.ds.hierarchy import DIM, SMALL, Found, Hierarchy, Network, trained
-from benchmarks.papers.ds.synthetic import asserted
+from benchmarks.papers.ds.hierarchy import (
+    HIERARCHY_DIM,
+    SMALL_HIERARCHY,
+    ExpertFigures,
+    Hierarchy,
+    Network,
+    train_hierarchy,
+)
+from benchmarks.papers.ds.synthetic import check_settled
 
-QUICK = replace(SMALL, supers=3, experts=(3,), steps=(100,))
+QUICK = replace(SMALL_HIERARCHY, supers=3, experts=(3,), steps=(100,))
 
 
 def quiet(stage, done, total):
@@ -19,9 +26,9 @@ def quiet(stage, done, total):
 
 
 def test_variances_are_the_authors():
-    hierarchy = Hierarchy(SMALL)
+    hierarchy = Hierarchy(SMALL_HIERARCHY)
     inputs, classes = hierarchy.items(5000, seed=1)
-    around = inputs - hierarchy.centres.view(-1, DIM)[classes]
+    around = inputs - hierarchy.centres.view(-1, HIERARCHY_DIM)[classes]
     assert around.var().item() == pytest.approx(1, rel=0.02)
     assert hierarchy.centres.var(dim=1).mean().item() == pytest.approx(10, rel=0.1)
     assert hierarchy.centres.mean(dim=1).var(dim=0).mean().item() == pytest.approx(101, rel=0.15)
@@ -35,10 +42,10 @@ def test_a_resumed_training_ends_the_same(tmp_path):
             raise KeyboardInterrupt
 
     setting = replace(QUICK, experts=(3, 2), steps=(50, 50), threshold=9.0, scale=0.2)
-    whole = trained(setting, tmp_path / "whole.pt", quiet)
+    whole = train_hierarchy(setting, tmp_path / "whole.pt", quiet)
     with pytest.raises(KeyboardInterrupt):
-        trained(setting, tmp_path / "halves.pt", stop)
-    resumed = trained(setting, tmp_path / "halves.pt", quiet)
+        train_hierarchy(setting, tmp_path / "halves.pt", stop)
+    resumed = train_hierarchy(setting, tmp_path / "halves.pt", quiet)
     assert len(whole.sets) == 6
     assert whole.rows < 6 * 9  # some were pruned, so that sizes differ
     assert (whole.accuracy, whole.speedup) == (resumed.accuracy, resumed.speedup)
@@ -47,19 +54,19 @@ def test_a_resumed_training_ends_the_same(tmp_path):
 
 @pytest.mark.long
 def test_ten_super_classes_end_in_ten_experts(tmp_path):
-    asserted("10 x 10", trained(SMALL, tmp_path / "x.pt", quiet))
+    check_settled("10 x 10", train_hierarchy(SMALL_HIERARCHY, tmp_path / "x.pt", quiet))
 
 
 @pytest.mark.slow
 def test_three_super_classes_end_in_three_experts(tmp_path):
-    found = asserted("3 x 3", trained(replace(QUICK, steps=(700,)), tmp_path / "x.pt", quiet))
+    found = check_settled("3 x 3", train_hierarchy(replace(QUICK, steps=(700,)), tmp_path / "x.pt", quiet))
     assert found.members.sum(dim=1).tolist() == [3, 3, 3]
     assert found.accuracy == 1
 
 
 def found_of(members, routed):
     members, routed = torch.tensor(members), torch.tensor(routed)
-    return Found(members, routed, [], steps=1, accuracy=1.0, speedup=1.0)
+    return ExpertFigures(members, routed, [], steps=1, accuracy=1.0, speedup=1.0)
 
 
 def test_what_is_settled():
@@ -70,8 +77,8 @@ def test_what_is_settled():
     assert found_of([[2, 0], [0, 2]], [[9, 1], [0, 8]]).settled().tolist() == [True, False]  # items go astray
     assert found_of([[2, 0], [0, 2]], [[9, 9], [0, 0]]).settled().tolist() == [True, False]  # and all of them
     with pytest.raises(QualityError, match="3 x 3: 1 super classes did not end in one expert"):
-        asserted("3 x 3", found_of([[2, 1], [0, 2]], [[9, 0], [0, 9]]))
+        check_settled("3 x 3", found_of([[2, 1], [0, 2]], [[9, 0], [0, 9]]))
 
 
 def test_every_expert_begins_with_every_class():
-    assert Network(SMALL).head.sizes == [100] * 10
+    assert Network(SMALL_HIERARCHY).head.sizes == [100] * 10

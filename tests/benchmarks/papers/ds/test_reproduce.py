@@ -8,9 +8,17 @@ from shortlist_exporter.inputs.sources import Contexts
 from shortlist_models.ds.softmax import DSOptions
 
 from benchmarks.papers.ds import reproduce
-from benchmarks.papers.ds.pictures import copies_picture, memory_picture
-from benchmarks.papers.ds.runs import DENSE, MITOSIS, Text, accuracy, finished, speedup_of, trained
-from benchmarks.papers.ds.times import wall_table
+from benchmarks.papers.ds.pictures import draw_copies, draw_memory
+from benchmarks.papers.ds.runs import (
+    DENSE_TRAINING,
+    MITOSIS,
+    Text,
+    load_finished,
+    measure_accuracy,
+    target_speedup,
+    train_or_load,
+)
+from benchmarks.papers.ds.times import make_wall_table
 from tests.support.layers import CLASSES, make_contexts, make_dense
 
 QUICK = replace(MITOSIS, experts=4, rounds=1, tuning_rounds=1, round_steps=30, learning_rate=0.02, lasso=0.02)
@@ -32,9 +40,9 @@ def folder(text, tmp_path_factory):
     """DS-4 named as the page wants it, and dense retrained."""
     place = tmp_path_factory.mktemp("heads")
     quiet = lambda stage, done, total: None  # noqa: E731
-    trained("ds-64-0.001", text, QUICK, DSOptions(), place, quiet)
-    once = replace(DENSE, final_rounds=1, tuning_rounds=1, round_steps=5)
-    trained("dense-0.001", text, once, DSOptions(), place, quiet)
+    train_or_load("ds-64-0.001", text, QUICK, DSOptions(), place, quiet)
+    once = replace(DENSE_TRAINING, final_rounds=1, tuning_rounds=1, round_steps=5)
+    train_or_load("dense-0.001", text, once, DSOptions(), place, quiet)
     return place
 
 
@@ -42,18 +50,18 @@ def test_what_was_trained_is_not_trained_again(text, folder):
     def refuse(stage, done, total):
         raise AssertionError(stage)
 
-    again = trained("ds-64-0.001", text, QUICK, DSOptions(), folder, refuse)
+    again = train_or_load("ds-64-0.001", text, QUICK, DSOptions(), folder, refuse)
     assert (again.experts, again.rate, again.starred) == (4, 0.001, False)
     assert not list(folder.glob("*.state"))
 
 
 def test_table_holds_every_head_beside_dense_retrained(text, folder):
-    heads = reproduce.ordered(text, finished(text, folder))
-    table, rows = reproduce.table_1(text, heads)
+    heads = reproduce.sort_heads(text, load_finished(text, folder))
+    table, rows = reproduce.make_table_1(text, heads)
     assert [row.name.partition(",")[0] for row in rows] == ["dense", "dense retrained", "DS-4", "DS-4 in int8"]
     last = rows[-1]
     module = heads[-1].module
-    expected = accuracy(module, text.test)
+    expected = measure_accuracy(module, text.test)
     np.testing.assert_allclose(last.hits.mean(axis=0), [expected[k] for k in (1, 5, 10)])
     assert f"{last.hits[:, 0].mean():.4f}" in table
     assert rows[0].hits[:, 0].all()
@@ -63,30 +71,30 @@ def test_table_holds_every_head_beside_dense_retrained(text, folder):
 
 
 def test_judgement_says_what_was_reached(text, folder):
-    _, rows = reproduce.table_1(text, reproduce.ordered(text, finished(text, folder)))
+    _, rows = reproduce.make_table_1(text, reproduce.sort_heads(text, load_finished(text, folder)))
     named = [replace(row, name=row.name.replace("DS-4", "DS-64")) for row in rows]
-    lines = reproduce.judged(named).splitlines()
+    lines = reproduce.describe_verdict(named).splitlines()
     assert len(lines) == 3
     assert lines[2].startswith("- DS-64 in int8, each row rounded: top-1 ")
     assert f"DS-64: {rows[-1].fewer:.1f} times fewer (wanted 16)" in lines[1]
 
 
 def test_pictures_and_wall_times(text, folder, tmp_path):
-    head = finished(text, folder)[-1]
-    memory_picture(head.history, tmp_path / "memory.png")
-    copies_picture(head.module, np.array(text.counts), tmp_path / "copies.png")
+    head = load_finished(text, folder)[-1]
+    draw_memory(head.history, tmp_path / "memory.png")
+    draw_copies(head.module, np.array(text.counts), tmp_path / "copies.png")
     for name in ("memory", "copies"):
         assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")
-    lines = wall_table(text, [head], tmp_path).splitlines()
+    lines = make_wall_table(text, [head], tmp_path).splitlines()
     assert [line.split(" | ")[1] for line in lines[2:]] == [
             "dense, onnxruntime", "DS-4, Head.topk", "DS-4 in int8, Head.topk", "DS-4, alone, without checks",
         "DS-4 in int8, alone, without checks", "dense, onnxruntime", "DS-4, Head.topk", "DS-4 in int8, Head.topk",
     ]  # fmt: skip
-    assert "expert" in reproduce.words_of(text, head)
-    assert "Peak of weights" in reproduce.table_d1(head)
+    assert "expert" in reproduce.list_smallest_words(text, head)
+    assert "Peak of weights" in reproduce.format_table_d1(head)
 
 
 def test_fewer_experts_are_asked_for_less():
-    asked = [speedup_of(experts, 17.0) for experts in (2, 4, 8, 16, 32, 64)]
+    asked = [target_speedup(experts, 17.0) for experts in (2, 4, 8, 16, 32, 64)]
     np.testing.assert_allclose(np.divide(asked[1:], asked[:-1]), asked[0])
     assert asked[-1] == pytest.approx(17.0)

@@ -1,0 +1,1 @@
+"""What the papers' scripts share: command lines, pages and wall times."""
