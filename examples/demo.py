@@ -34,7 +34,7 @@ from shortlist_exporter.commands.progress import progress_bar
 from shortlist_exporter.export.request import Request
 from shortlist_exporter.export.run import export
 from shortlist_exporter.inputs.sources import Contexts, load_contexts, load_dense
-from shortlist_exporter.inputs.splits import split
+from shortlist_exporter.inputs.splits import split_held_out
 
 from benchmarks.datasets.smollm2 import SHIPPED, packaged_model
 
@@ -123,7 +123,7 @@ def prompt_contexts(model: LanguageModel) -> np.ndarray:
 def held_out() -> np.ndarray:
     """Contexts that the head was not fitted on, in random order."""
     contexts: Contexts = load_contexts(BUILD / "contexts.safetensors")
-    _, rows = split(contexts, seed=0)
+    _, rows = split_held_out(contexts, seed=0)
     return contexts.contexts[rows]
 
 

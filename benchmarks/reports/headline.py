@@ -9,11 +9,11 @@ from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
+from shortlist.evaluation.timing import Call, find_fastest, time_calls
 from shortlist.head import Head
 
 from benchmarks.common.dense import TopK, spellings
 from benchmarks.common.runs import Run, Store
-from benchmarks.common.timing import Call, fastest, times
 from benchmarks.contenders.registry import Contender
 from benchmarks.datasets.registry import DataSet
 from benchmarks.sweep.harness import Harness, limited
@@ -69,7 +69,7 @@ def timed(
     """The dense head (under `dense`), every head, exact answers (under `EXACT`), and the peer (under `peer`)."""
     contexts = data.test.contexts[:rows]
     dense = {name: asked(topk) for name, topk in spellings(data.dense, cache / "dense", threads).items()}
-    chosen = fastest(dense, contexts, batch)
+    chosen = find_fastest(dense, contexts, batch)
     calls: dict[str, Call] = {"dense": dense[chosen]}
     calls |= {name: asked(lambda rows, k, head=head: head.topk(rows, k).ids) for name, head in heads.items()}  # type: ignore[misc]
     calls[EXACT] = asked(lambda rows, k: heads[PROMISED].topk(rows, k, exact=True).ids)
@@ -77,7 +77,7 @@ def timed(
         calls["peer"] = asked(peer.contender.topk)
     Console(stderr=True).print(f"batch {batch}: dense is {chosen}; timing {len(calls)} contenders", highlight=False)
     with limited(threads, own=peer.contender is not None and peer.contender.own_threads):
-        return {name: spent.figures() for name, spent in times(calls, contexts, batch).items()}
+        return {name: spent.summarize() for name, spent in time_calls(calls, contexts, batch).items()}
 
 
 def asked(topk: TopK) -> Call:

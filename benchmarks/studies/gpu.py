@@ -19,14 +19,15 @@ import numpy as np
 import torch
 from shortlist.bundle.reader import Bundle
 from shortlist.core.filters import UNRESTRICTED
+from shortlist.core.results import FloatArray, IdArray
 from shortlist.errors import DeviceError, ShortlistError
+from shortlist.evaluation.statistics import compute_precision
+from shortlist.evaluation.timing import Call, time_calls
 from shortlist.head import Head
 from shortlist.plans.registry import Plan
 from shortlist.runtime.devices import resolve_device
 from shortlist_exporter.inputs.sources import Dense
-from shortlist_exporter.verify.quality import precision
 
-from benchmarks.common.timing import Call, Contexts, Ids, times
 from benchmarks.datasets.registry import DATASETS, DataSet, Place
 from benchmarks.sweep.heads import opened
 
@@ -76,12 +77,12 @@ def compared(heads: Mapping[str, Head], data: DataSet, device: str, rows: int) -
     contexts, true = data.test.contexts[:rows], data.test.ids[:rows]
     found: dict[str, dict[str, object]] = {name: {"us": {}, "times_dense": {}} for name in calls}
     for batch in BATCHES:
-        spent = times(calls, contexts, batch)
-        for name, own in spent.items():
+        timed = time_calls(calls, contexts, batch)
+        for name, own in timed.items():
             known = true[: len(own.ids)]
             found[name]["us"] |= {batch: round(own.seconds.mean() * 1e6, 1)}  # type: ignore[operator]
-            found[name]["times_dense"] |= {batch: round(spent["dense"].total / own.total, 2)}  # type: ignore[operator]
-            found[name] |= {f"p{k}": round(precision(own.ids, known, k), 5) for k in (1, K)}
+            found[name]["times_dense"] |= {batch: round(timed["dense"].total / own.total, 2)}  # type: ignore[operator]
+            found[name] |= {f"p{k}": round(compute_precision(own.ids, known, k), 5) for k in (1, K)}
     crossovers = {name: head.manifest.dense_crossover for name, head in heads.items()}
     return {"device": device, "rows": len(contexts), "text": data.name, "crossover": crossovers, "contenders": found}
 
@@ -114,10 +115,10 @@ def torch_topk(dense: Dense, device: str) -> Call:
     columns = torch.from_numpy(np.ascontiguousarray(dense.weight.T)).to(device, torch.float16)
     bias = 0 if dense.bias is None else torch.from_numpy(dense.bias).to(device, torch.float16)
 
-    def topk(rows: Contexts) -> Ids:
+    def topk(rows: FloatArray) -> IdArray:
         with torch.inference_mode():
             logits = torch.from_numpy(rows).to(device, torch.float16) @ columns + bias
-            ids: Ids = logits.topk(K, dim=1).indices.cpu().numpy()
+            ids: IdArray = logits.topk(K, dim=1).indices.cpu().numpy()
         return ids
 
     return topk

@@ -12,12 +12,12 @@ import numpy as np
 from shortlist.bundle.reader import Bundle
 from shortlist.core.results import FloatArray, IdArray
 from shortlist.errors import ShortlistError
+from shortlist.evaluation.statistics import compute_precision
 from shortlist.head import Head
 from shortlist.server.models import load_checked
 from shortlist_exporter.commands.progress import progress_bar
 from shortlist_exporter.export.request import Request
 from shortlist_exporter.export.run import export
-from shortlist_exporter.verify.quality import precision
 
 from benchmarks.contenders.ours import REVISIONS
 from benchmarks.datasets.registry import DataSet
@@ -92,8 +92,8 @@ def measured(head: Head, data: DataSet, batch: int = 8) -> Precision:
     """
     found, dense = answers(head, data.test.contexts, 5, batch)
     more, _ = answers(head, data.test.contexts[:DEEP_ROWS], 10, batch)
-    p1, p5 = (precision(found, data.test.ids, k) for k in (1, 5))
-    return Precision(p1, p5, precision(more, data.test.ids[:DEEP_ROWS], 10), dense)
+    p1, p5 = (compute_precision(found, data.test.ids, k) for k in (1, 5))
+    return Precision(p1, p5, compute_precision(more, data.test.ids[:DEEP_ROWS], 10), dense)
 
 
 def answers(head: Head, contexts: FloatArray, k: int, batch: int) -> tuple[IdArray, float]:

@@ -19,6 +19,7 @@ import torch
 from shortlist.bundle.reader import Bundle
 from shortlist.core.filters import UNRESTRICTED
 from shortlist.errors import ShortlistError
+from shortlist.evaluation.timing import Call, find_fastest, time_calls
 from shortlist.head import Head
 from shortlist.plans.registry import AdaptivePlan
 from shortlist_exporter.commands.progress import Report, progress_bar
@@ -28,7 +29,6 @@ from shortlist_exporter.export.run import export
 from shortlist_models.adaptive.softmax import AdaptiveSoftmax
 
 from benchmarks.common.dense import TopK, spellings
-from benchmarks.common.timing import Call, fastest, times
 from benchmarks.datasets.registry import DATASETS, DataSet, Place
 from benchmarks.papers.l2s.times import Wall, walls
 
@@ -101,9 +101,9 @@ def timed_heads(data: DataSet, contenders: Sequence[Served], cache: Path) -> dic
     """`Head.topk` at batch 1 beside the fastest dense, by name."""
     rows = data.test.contexts[np.random.default_rng(0).permutation(len(data.test.contexts))[:TIMED]]
     calls: dict[str, Call] = {name: asked(call) for name, call in spellings(data.dense, cache / "dense", 1).items()}
-    best = fastest(calls, rows, 1)
+    best = find_fastest(calls, rows, 1)
     timed: dict[str, Call] = {"dense": calls[best]} | {one.trained.name: head_call(one.head) for one in contenders}
-    return {one.name: one for one in walls(times(timed, rows, 1), "dense")}
+    return {one.name: one for one in walls(time_calls(timed, rows, 1), "dense")}
 
 
 def asked(topk: TopK) -> Call:

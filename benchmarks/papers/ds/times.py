@@ -8,13 +8,14 @@ from pathlib import Path
 
 import numpy as np
 from shortlist.bundle.reader import Bundle
+from shortlist.core.results import FloatArray
+from shortlist.evaluation.timing import Call, find_fastest
 from shortlist.head import Head as Served
 from shortlist_exporter.export.request import Request
 from shortlist_exporter.export.run import export
 from shortlist_exporter.inputs.sources import Contexts as Sample
 
 from benchmarks.common.dense import spellings
-from benchmarks.common.timing import Call, Contexts, fastest
 from benchmarks.papers.l2s.times import Wall, alone_call, asked, beside, head_call
 
 from .runs import Head, Text
@@ -37,12 +38,12 @@ def wall_table(text: Text, heads: list[Head], cache: Path) -> str:
     return "".join(lines)
 
 
-def lines_of(batch: int, dense: Mapping[str, Call], served: Mapping[str, Served], rows: Contexts) -> list[str]:
+def lines_of(batch: int, dense: Mapping[str, Call], served: Mapping[str, Served], rows: FloatArray) -> list[str]:
     """Head.topk, and for single rows the plan alone, each in turn with the fastest dense."""
     timed: dict[str, Call] = {f"{kind}, Head.topk": head_call(head) for kind, head in served.items()}
     if batch == 1:
         timed |= {f"{kind}, alone, without checks": alone_call(head) for kind, head in served.items()}
-    found = beside(dense[fastest(dense, rows, batch)], timed, rows, batch)
+    found = beside(dense[find_fastest(dense, rows, batch)], timed, rows, batch)
     return [f"| {batch} | {cells(wall, found[0].median)} |\n" for wall in found]
 
 

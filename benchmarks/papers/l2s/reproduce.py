@@ -15,13 +15,13 @@ from pathlib import Path
 import torch
 from shortlist.bundle.reader import Bundle
 from shortlist.errors import ShortlistError
+from shortlist.evaluation.statistics import compute_precision
 from shortlist.head import Head
 from shortlist_exporter.commands.progress import Report, progress_bar
 from shortlist_exporter.core.layer import torch_dense
 from shortlist_exporter.export.request import Request
 from shortlist_exporter.export.run import export
 from shortlist_exporter.methods.l2s import exact_labels
-from shortlist_exporter.verify.quality import precision
 from shortlist_models.l2s.candidate_sets import Labels, ScreenOptions, candidate_sets
 from shortlist_models.l2s.screened import ScreenedSoftmax
 from shortlist_models.l2s.training import Screened, train_screen
@@ -218,7 +218,7 @@ def walls(data: DataSet, cache: Path, screened: Screened) -> str:
 def served(name: str, head: Head, data: DataSet) -> str:
     """What the bundle's own answers to all of test are worth."""
     top = head.topk_by_plan(data.test.contexts, DEPTH)
-    p1, p5 = (precision(top.ids, data.test.ids, k) for k in (1, DEPTH))
+    p1, p5 = (compute_precision(top.ids, data.test.ids, k) for k in (1, DEPTH))
     scored = float(top.scored.mean())
     fewer = data.dense.classes / (len(head.plan.parts()) + scored)
     return f"As served, {name}: P@1 {p1:.4f}, P@5 {p5:.4f}, {scored:.0f} candidates, {fewer:.1f} times fewer.\n\n"

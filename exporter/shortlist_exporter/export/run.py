@@ -12,21 +12,23 @@ from shortlist.bundle.reader import LABELS, Bundle
 from shortlist.bundle.writer import seal, writing
 from shortlist.errors import QualityError
 from shortlist.evaluation.canary import check_canary
+from shortlist.evaluation.truth import Truth, compute_truth
 from shortlist.head import Head
 from torch import nn
 
 from shortlist_exporter.core.layer import torch_dense
+from shortlist_exporter.core.torch_scores import rank_by_module
 from shortlist_exporter.core.types import Progress, counter, quiet
 from shortlist_exporter.graphs.bounds import write_certificate
 from shortlist_exporter.inputs.formats import tensor_file, torch_file
 from shortlist_exporter.inputs.sources import Contexts, Dense
-from shortlist_exporter.inputs.splits import Rows, split
+from shortlist_exporter.inputs.splits import Rows, split_held_out
 from shortlist_exporter.methods.registry import Fitted, Method, OwnMethod, method_named
 from shortlist_exporter.records.report import HELD_OUT
 from shortlist_exporter.report.measure.samples import Sample
 from shortlist_exporter.report.write import write_report
-from shortlist_exporter.verify.quality import DEPTH, Truth, certificate_of, measure, truth_of
-from shortlist_exporter.verify.targets import target_quality
+from shortlist_exporter.verify.quality import TRUE_CLASSES, measure_certificate, measure_quality
+from shortlist_exporter.verify.targets import measure_target_quality
 
 from .request import Request, check_request
 from .write import manifest_of, write_calibration, write_graphs, write_index
@@ -42,7 +44,7 @@ def export(dense: Dense, contexts: Contexts, out: Path, request: Request, progre
     """
     check_request(dense, contexts, out, request)
     method = method_named(request.method)
-    fit_rows, held_rows = split(contexts, request.seed)
+    fit_rows, held_rows = split_held_out(contexts, request.seed)
     held = part_of(contexts, held_rows)
     with writing(out) as folder:
         progress("fit", 0, 1)
@@ -56,7 +58,13 @@ def export(dense: Dense, contexts: Contexts, out: Path, request: Request, progre
         write_index(folder, method.index(fitted))
         draft = manifest_of(dense, contexts, out, request, method, fitted, graphs)
         count = counter(progress, "exact answers", held.contexts)
-        truth = truth_of(reference, held.contexts, min(DEPTH, draft.max_k), count, held.targets)
+        truth = compute_truth(
+            rank_by_module(reference, held.contexts),
+            held.contexts,
+            min(TRUE_CLASSES, draft.max_k),
+            progress=count,
+            targets=held.targets,
+        )
         manifest = finish(folder, draft, request, fitted, truth, reference, torch_dense(dense), progress)
         if request.report:
             documents = None if contexts.documents is None else contexts.documents[held_rows]
@@ -103,9 +111,11 @@ def finish(
     """Open the draft with the runtime, measure it, add calibration and labels, seal it, and load it once more."""
     (folder / "manifest.json").write_text(draft.sealed().model_dump_json(), "utf-8")
     head = Head(Bundle(folder, verify=False), "cpu", request.threads)
-    quality = measure(head, reference, truth, fitted.cost, counter(progress, "held-out quality", truth.contexts))
+    quality = measure_quality(
+        head, reference, truth, fitted.cost, counter(progress, "held-out quality", truth.contexts)
+    )
     if draft.reference == "self":
-        beside = target_quality(head, reference, dense, fitted.retrained, truth)
+        beside = measure_target_quality(head, reference, dense, fitted.retrained, truth)
         quality = quality.model_copy(update={"targets": beside})
     check_promise(quality, request.promise)
     write_calibration(folder, head, truth)
@@ -116,7 +126,7 @@ def finish(
     measured = {
         "quality": quality,
         "dense_crossover": head.crossover(head.plan, truth.contexts) if large else None,
-        "certificate": certificate_of(head, truth.contexts, fallback=request.fallback),
+        "certificate": measure_certificate(head, truth.contexts, fallback=request.fallback),
     }
     final = draft.model_copy(update=measured)
     sealed = seal(folder, final)

@@ -10,13 +10,13 @@ from safetensors.numpy import save
 from shortlist.bundle.manifest import Manifest
 from shortlist.bundle.reader import CALIBRATION, GRAPHS, INDEX, version_of
 from shortlist.evaluation.canary import CANARY_K
+from shortlist.evaluation.truth import Truth
 from shortlist.head import Head
 
 from shortlist_exporter.core.provenance import provenance
 from shortlist_exporter.graphs.dense import write_dense, write_rows
 from shortlist_exporter.inputs.sources import Contexts, Dense
 from shortlist_exporter.methods.registry import Fitted, Method, OwnMethod
-from shortlist_exporter.verify.quality import Truth
 
 from .request import Request
 
@@ -52,25 +52,35 @@ def manifest_of(
     graphs: dict[str, str],
 ) -> Manifest:
     """The manifest before anything was measured."""
+    bundle = describe_bundle(dense, contexts, out, request)
+    if fitted.notes:
+        bundle["provenance"] |= {"notes": list(fitted.notes)}
     return Manifest(
-        name=out.parent.name,
-        version=version_of(out),
+        **bundle,
         method=request.method,
         plan=method.plan,
         reference=method.reference,
         classes=dense.classes,
         dim=dense.dim,
         dtype=dense.dtype,
-        max_k=request.max_k or dense.classes - int(dense.padded.size),
         graphs=graphs,
         options=fitted.options,
-        seed=request.seed,
         normalizer=fitted.normalizer or method.normalizer,
         logit_scale=dense.logit_scale,
         soft_cap=dense.soft_cap,
-        fallback=request.fallback,
-        provenance=provenance(dense, contexts) | ({"notes": list(fitted.notes)} if fitted.notes else {}),
     )
+
+
+def describe_bundle(dense: Dense, contexts: Contexts, out: Path, request: Request) -> dict[str, Any]:
+    """The fields of a manifest that are of the bundle at `out`, whatever head is in it; as keyword arguments."""
+    return {
+        "name": out.parent.name,
+        "version": version_of(out),
+        "max_k": request.max_k or dense.classes - int(dense.padded.size),
+        "seed": request.seed,
+        "fallback": request.fallback,
+        "provenance": provenance(dense, contexts),
+    }
 
 
 def write_calibration(folder: Path, head: Head, truth: Truth) -> None:

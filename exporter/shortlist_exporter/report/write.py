@@ -15,9 +15,9 @@ from shortlist.head import Head
 
 from shortlist_exporter.core.types import Progress, quiet
 from shortlist_exporter.records.report import FILE, HELD_OUT, Domain, Figures, Measured, stored
-from shortlist_exporter.report.measure.gather import domain, measured
+from shortlist_exporter.report.measure.gather import measure_domain, measure_sample
 from shortlist_exporter.report.measure.loading import loading_of
-from shortlist_exporter.report.measure.samples import Sample, calibration
+from shortlist_exporter.report.measure.samples import Sample, read_calibration
 
 from .measure import tune_record
 from .verdict import held_against, promise_of, verdict
@@ -84,9 +84,9 @@ def measurements(
     if earlier is not None and earlier.measured.sample == HELD_OUT:
         main, own = earlier.measured, next(one for one in earlier.domains if one.name == HELD_OUT)
     else:
-        first, *samples = samples or [calibration(head, bundle)]
-        main, own = measured(head, first)
-    return main, [own, *(domain(head, sample) for sample in samples)]
+        first, *samples = samples or [read_calibration(head, bundle)]
+        main, own = measure_sample(head, first)
+    return main, [own, *(measure_domain(head, sample) for sample in samples)]
 
 
 def write_files(folder: Path, bundle: Bundle, figures: Figures) -> None:

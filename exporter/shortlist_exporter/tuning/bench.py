@@ -6,18 +6,20 @@ import hashlib
 from dataclasses import dataclass, field
 
 import numpy as np
+from shortlist.evaluation.timing import time_calls
+from shortlist.evaluation.truth import Truth, compute_truth
 from shortlist.head import Head
 from shortlist_models import FullSoftmax
 
-from shortlist_exporter.core.timing import times
+from shortlist_exporter.core.torch_scores import rank_by_module
 from shortlist_exporter.core.types import Cost, FloatArray, Progress, counter, quiet
 from shortlist_exporter.records.tuning import Measured, Promise
-from shortlist_exporter.verify.quality import DEPTH, Truth, truth_of
+from shortlist_exporter.verify.quality import TRUE_CLASSES
 
 from .cache import Cache, machine
 from .fits import Fit, Fits
-from .measure import DENSE_CALLS, Answers, figures, measured, part
-from .promises import depth
+from .measure import DENSE_CALLS, Answers, compare_times, measure_head
+from .promises import timed_k
 from .space import DENSE, Build, Setting, space_of
 
 SCORED_ROWS = 64
@@ -37,17 +39,17 @@ class Bench:
     keys: dict[str, str] = field(default_factory=dict)
     opened: dict[str, Head] = field(default_factory=dict)
 
-    def learn(self, classes: int, progress: Progress) -> None:
-        """Exact answers of both splits."""
-        deep = min(max(DEPTH, depth(self.promise)), classes)
+    def compute_truths(self, classes: int, progress: Progress) -> None:
+        """Exact answers of both splits, for a layer of so many classes."""
+        depth = min(max(TRUE_CLASSES, timed_k(self.promise)), classes)
         for split, rows in self.rows.items():
             self.keys[split] = self.cache.key(
-                "truth", self.fits.data, hashlib.sha256(np.ascontiguousarray(rows).data).hexdigest(), deep
+                "truth", self.fits.data, hashlib.sha256(np.ascontiguousarray(rows).data).hexdigest(), depth
             )
             stored = self.cache.tensors(self.keys[split])
             if stored is None:
                 count = counter(progress, f"exact answers of the {split} split", rows)
-                truth = truth_of(self.dense, rows, deep, count)
+                truth = compute_truth(rank_by_module(self.dense, rows), rows, depth, progress=count)
                 stored = {"ids": truth.ids, "logprobs": truth.logprobs, "log_normalizer": truth.log_normalizer}
                 self.cache.keep_tensors(self.keys[split], stored)
             self.truths[split] = Truth(rows, **stored)
@@ -70,7 +72,7 @@ class Bench:
         stored = self.cache.value(key)
         if stored is not None:
             return Measured.model_validate(stored)
-        found = self.measured_now(fit, setting, part(self.truths[split], rows))
+        found = self.measured_now(fit, setting, self.truths[split].first_rows(rows))
         self.cache.keep_value(key, found.model_dump(mode="json"))
         return found
 
@@ -86,10 +88,10 @@ class Bench:
 
     def scored(self, fit: Fit) -> float:
         """Mean of the classes that the fit as it is scores for a row."""
-        key = self.cache.key("scored", fit.folder.name, self.keys["tune"], depth(self.promise))
+        key = self.cache.key("scored", fit.folder.name, self.keys["tune"], timed_k(self.promise))
         stored = self.cache.value(key)
         if stored is None:
-            stored = float(self.head(fit).topk(self.rows["tune"][:SCORED_ROWS], depth(self.promise)).scored.mean())
+            stored = float(self.head(fit).topk(self.rows["tune"][:SCORED_ROWS], timed_k(self.promise)).scored.mean())
             self.cache.keep_value(key, stored)
         return float(stored)
 
@@ -98,14 +100,14 @@ class Bench:
         own = self.answers(fit, setting)
         before = {name: getattr(own.head.plan, name) for name in setting}
         try:
-            return measured(own, self.answers(self.dense_fit), self.dense, truth, self.promise)
+            return measure_head(own, self.answers(self.dense_fit), self.dense, truth, self.promise)
         finally:
             for name, value in before.items():
                 setattr(own.head.plan, name, value)
 
     def answers(self, fit: Fit, setting: Setting | None = None) -> Answers:
         """Calls of a head."""
-        return Answers(self.head(fit), depth(self.promise), setting or {})
+        return Answers(self.head(fit), timed_k(self.promise), setting or {})
 
     def raced(self, heads: list[tuple[Fit, Setting]]) -> list[dict[str, float]]:
         """Times of several heads, and of dense, in the same blocks: fields of `Measured`."""
@@ -113,8 +115,9 @@ class Bench:
         calls = {str(i): self.opened_beside(fit, setting) for i, (fit, setting) in enumerate(heads)}
         rows = self.rows["tune"][: max(RACE_ROWS, RACE_CALLS * batch)]
         dense = self.answers(self.dense_fit)
-        spent = times({**calls, DENSE: dense}, rows, batch, {DENSE: max(1, len(rows) // batch // DENSE_CALLS)})
-        return [figures(spent[name], spent[DENSE]) for name in calls]
+        every = {DENSE: max(1, len(rows) // batch // DENSE_CALLS)}
+        spent = time_calls({**calls, DENSE: dense}, rows, batch, every=every)
+        return [compare_times(spent[name], spent[DENSE]) for name in calls]
 
     def opened_beside(self, fit: Fit, setting: Setting) -> Answers:
         """As `answers`, of a head that stays open."""

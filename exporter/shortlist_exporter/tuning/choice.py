@@ -10,7 +10,7 @@ from shortlist_exporter.records.tuning import Trial
 
 from .bench import Bench
 from .fits import Fit
-from .promises import fits, keeps, margin
+from .promises import fits_memory, keeps, measure_margin
 from .search import RUNGS, Head, Search
 from .space import DENSE, Build
 
@@ -38,7 +38,7 @@ class Choice:
         """The fastest head that keeps the promise on tune and then on test; after a failure only more precise ones."""
         failed = -float("inf")
         for head in (head for finalists in self.rounds() for head in finalists):
-            over = margin(self.bench.promise, self.search.trials[head].tune)
+            over = measure_margin(self.bench.promise, self.search.trials[head].tune)
             if over <= failed:
                 continue
             fit = self.tested(head)
@@ -83,8 +83,8 @@ class Choice:
     def candidates(self) -> Iterator[Head]:
         """Heads that reach the targets on what was measured: those of the highest rung first, in order of time."""
         trials, promise = self.search.trials, self.bench.promise
-        reaching = [head for head in trials if margin(promise, trials[head].tune) >= 0]
-        fitting = [head for head in reaching if fits(promise, trials[head].bytes)]
+        reaching = [head for head in trials if measure_margin(promise, trials[head].tune) >= 0]
+        fitting = [head for head in reaching if fits_memory(promise, trials[head].bytes)]
         yield from sorted(fitting, key=lambda head: (-trials[head].rung, 1 / trials[head].tune.speedup))
 
     def thorough(self, head: Head) -> Trial:
@@ -122,7 +122,7 @@ class Choice:
         trials = {head: trial for head, trial in self.search.trials.items() if head[0].method != DENSE}
         tested = {head: trial.test for head, trial in trials.items() if trial.test is not None}
         found = tested or {head: trial.tune for head, trial in trials.items()}
-        return max(found, key=lambda head: margin(self.bench.promise, found[head]), default=None)
+        return max(found, key=lambda head: measure_margin(self.bench.promise, found[head]), default=None)
 
     def fit_of(self, head: Head) -> Fit:
         """The fit of a trial, from the cache."""

@@ -18,7 +18,7 @@ from .bench import Bench
 from .clock import Clock, OutOfTime
 from .fits import Fit
 from .pace import Pace
-from .promises import keeps, margin, may_keep
+from .promises import keeps, may_keep, measure_margin
 from .space import Build, Setting, settings
 
 FEW = 20_000  # contexts to fit with, at least, where there are as many
@@ -105,7 +105,7 @@ class Search:
 
     def suffices(self, trial: Trial) -> bool:
         """Whether dearer settings are of no use: the promise is kept, or, before the last rung, kept with ease."""
-        early = trial.rung < len(RUNGS) - 1 and margin(self.bench.promise, trial.tune) > EASE
+        early = trial.rung < len(RUNGS) - 1 and measure_margin(self.bench.promise, trial.tune) > EASE
         return early or keeps(self.bench.promise, trial.tune, trial.bytes, calibrated=False)
 
     def trial(self, fit: Fit, setting: Setting, number: int) -> Trial:
@@ -167,7 +167,7 @@ class Search:
         times = [1 / trial.tune.speedup for trial in trials if self.open(trial)]
         if times:
             return False, min(times)
-        return True, -max(margin(self.bench.promise, trial.tune) for trial in trials)
+        return True, -max(measure_margin(self.bench.promise, trial.tune) for trial in trials)
 
     def fit_rows(self, number: int) -> int:
         """Contexts to fit with at a rung."""

@@ -1,7 +1,5 @@
 """The page is made from runs on disk."""
 
-import numpy as np
-import pytest
 
 from benchmarks.common.runs import Run, Share, Spent, Store, keep, kept, machine
 from benchmarks.contenders.dense.numpy_dense import NumpyDense
@@ -9,7 +7,7 @@ from benchmarks.contenders.registry import CONTENDERS
 from benchmarks.datasets.registry import DATASETS, Place
 from benchmarks.reports import grid, page
 from benchmarks.reports.tables import front, interval, short, table
-from benchmarks.sweep.harness import Harness, share
+from benchmarks.sweep.harness import Harness
 
 
 def run_of(p1, speedup, **extra):
@@ -67,18 +65,6 @@ def test_the_same_runs_make_the_same_page_wherever_they_were_found(tmp_path):
 
 def test_no_precision_is_a_dash():
     assert interval(None) == "-"
-
-
-@pytest.mark.parametrize(("hits", "n"), [(0.5, 400), (0.99, 1000), (1.0, 300)])
-def test_interval_of_zeros_and_ones_is_wilsons(hits, n):
-    found = share(np.repeat([1.0, 0.0], [round(hits * n), n - round(hits * n)]))
-    z = 1.96
-    centre = (hits + z * z / (2 * n)) / (1 + z * z / n)
-    half = z * np.sqrt(hits * (1 - hits) / n + z * z / (4 * n * n)) / (1 + z * z / n)
-    if hits < 1:
-        assert found.low == pytest.approx(centre - half, abs=1e-6)
-        assert found.high == pytest.approx(min(1, centre + half), abs=1e-6)
-    assert found.low < found.value <= found.high
 
 
 def test_page_says_what_was_not_run_and_shows_pictures(tmp_path):

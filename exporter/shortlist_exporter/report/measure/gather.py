@@ -7,117 +7,121 @@ from collections.abc import Mapping
 import numpy as np
 import numpy.typing as npt
 from shortlist.core.filters import UNRESTRICTED
-from shortlist.evaluation.measurement import DEPTHS
-from shortlist.evaluation.statistics import summary
+from shortlist.evaluation.statistics import choose_depths, summarize
+from shortlist.evaluation.timing import Call, Timed, median_speedup, time_calls
 from shortlist.head import Head
 from shortlist.plans.registry import Plan
 
 from shortlist_exporter.core.types import FloatArray
 from shortlist_exporter.records.report import Band, Calibration, Candidates, Document, Domain, Measured, Missed, Point
-from shortlist_exporter.verify.quality import Truth
 
-from .answers import Answers, Namer, ask
-from .parts import parts_of
+from .answers import Answers, Namer, answer_sample
+from .parts import measure_parts
 from .samples import Sample
-from .timing import Call, interleaved, speedup
 from .variants import variants
 
+THIS_HEAD = "this head"
 SHARED_ROWS = 1024  # on which every query-time option is compared
-K = 5  # asked for while timing
-SECONDS = 2.0  # timed, of single rows
-BATCHES = (8, 32)
-BATCH_SECONDS = 0.5
-BINS = 40
-BANDS = 10
-LEAST_BAND = 20
-POINTS = 300
-PERCENTS = (1, 5, 25, 50, 75, 95, 99)
-MOST_MISSED = 10
-LEAST_DOCUMENT = 10  # rows, for a precision of its own
+TIMED_K = 5  # classes asked for while timing
+SINGLE_SECONDS = 2.0  # of timing single rows
+BATCHES = (8, 32)  # rows
+BATCH_SECONDS = 0.5  # of timing one of them
+BLOCK_ROWS = 20  # of one contender before the next has its turn
+CANDIDATE_BINS = 40
+MAX_BANDS = 10
+MIN_BAND_ROWS = 20
+MAX_POINTS = 300  # of the picture of log-probabilities
+ERROR_PERCENTILES = (1, 5, 25, 50, 75, 95, 99)
+MISSED_K = 5  # true classes of a row among which the missed ones are counted
+MAX_MISSED = 10  # classes
+MIN_DOCUMENT_ROWS = 10  # for a precision of its own
 
 
-def measured(head: Head, sample: Sample) -> tuple[Measured, Domain]:
+def measure_sample(head: Head, sample: Sample) -> tuple[Measured, Domain]:
     """Every figure of the sample, times included; and the sample as a domain, not yet held against a promise."""
-    answers, name = ask(head, head.plan, sample), Namer(head.labels)
-    points, times, timed = compared(head, sample)
-    found = Measured(
+    answers, name = answer_sample(head, head.plan, sample), Namer(head.labels)
+    points, times, timed_rows = compare_plans(head, sample)
+    measured = Measured(
         sample=sample.name,
         rows=len(sample.contexts),
         shared_rows=min(len(sample.contexts), SHARED_ROWS),
-        timed_rows=timed,
+        timed_rows=timed_rows,
         threads=head.threads,
         device=head.device,
         points=points,
         batch_times=times,
-        candidates=candidates(answers.top.scored),
-        calibration=calibration(head, answers),
-        parts=parts_of(head, answers, name),
-        missed=missed(answers, name),
+        candidates=count_candidates(answers.top.scored),
+        calibration=measure_calibration(head, answers),
+        parts=measure_parts(head, answers, name),
+        missed=find_missed(answers, name),
     )
-    return found, domain_of(sample, answers)
+    return measured, describe_domain(sample, answers)
 
 
-def domain(head: Head, sample: Sample) -> Domain:
+def measure_domain(head: Head, sample: Sample) -> Domain:
     """A further sample's precision and errors."""
-    return domain_of(sample, ask(head, head.plan, sample))
+    return describe_domain(sample, answer_sample(head, head.plan, sample))
 
 
-def domain_of(sample: Sample, answers: Answers) -> Domain:
+def describe_domain(sample: Sample, answers: Answers) -> Domain:
     """Precision and errors of answers."""
-    errors = answers.errors()
+    errors = answers.measure_errors()
     size = None if errors is None else np.abs(errors)
     return Domain(
         name=sample.name,
         rows=len(sample.contexts),
-        precision=answers.precision(),
+        precision=answers.estimate_precision(),
         error_mean=None if size is None else float(size.mean()),
         error_p99=None if size is None else float(np.quantile(size, 0.99)),
-        documents=[] if sample.documents is None else documents(sample.documents, answers),
+        documents=[] if sample.documents is None else measure_documents(sample.documents, answers),
         broken=[],
     )
 
 
-def documents(numbers: npt.NDArray[np.int32], answers: Answers) -> list[Document]:
-    """P@1 of every document with enough rows, worst first; none where there is but one, or no truth."""
+def measure_documents(numbers: npt.NDArray[np.int32], answers: Answers) -> list[Document]:
+    """P@1 of every document with enough rows, worst first; none where there is but one, or no truth.
+
+    numbers: [n], each row's document.
+    """
     if answers.true is None:
         return []
-    hits = answers.hits(1)[:, 0]
+    hits = answers.mark_hits(1)[:, 0]
     rows = {int(number): numbers == number for number in np.unique(numbers)}
-    found = [
+    documents = [
         Document(number=number, rows=int(inside.sum()), p_at_1=float(hits[inside].mean()))
         for number, inside in rows.items()
-        if inside.sum() >= LEAST_DOCUMENT
+        if inside.sum() >= MIN_DOCUMENT_ROWS
     ]
-    return sorted(found, key=lambda document: document.p_at_1) if len(found) > 1 else []
+    return sorted(documents, key=lambda document: document.p_at_1) if len(documents) > 1 else []
 
 
-def candidates(scored: npt.NDArray[np.int32]) -> Candidates:
+def count_candidates(scored: npt.NDArray[np.int32]) -> Candidates:
     """How many classes were scored for a row: evenly wide bins, one where all are alike."""
-    counts, edges = np.histogram(scored, bins=1 if scored.min() == scored.max() else BINS)
-    return Candidates(summary=summary(scored, (50, 99, 100)), edges=edges.tolist(), counts=counts.tolist())
+    counts, edges = np.histogram(scored, bins=1 if scored.min() == scored.max() else CANDIDATE_BINS)
+    return Candidates(summary=summarize(scored, (50, 99, 100)), edges=edges.tolist(), counts=counts.tolist())
 
 
-def calibration(head: Head, answers: Answers) -> Calibration | None:
+def measure_calibration(head: Head, answers: Answers) -> Calibration | None:
     """Errors of the estimated normaliser; None where it is exact or there is no truth."""
-    errors = answers.errors()
+    errors = answers.measure_errors()
     if errors is None or head.manifest.normalizer == "exact":
         return None
     assert answers.truth is not None
     exact = answers.top.logits[:, 0] - answers.truth.log_normalizer
     finite = np.isfinite(exact) & np.isfinite(errors)
     exact, errors = exact[finite], errors[finite]
-    pairs = np.stack([exact, exact + errors], axis=1)[:POINTS].astype(float)
+    pairs = np.stack([exact, exact + errors], axis=1)[:MAX_POINTS].astype(float)
     return Calibration(
         normalizer=head.manifest.normalizer,
-        quantiles={f"p{percent}": float(np.percentile(errors, percent)) for percent in PERCENTS},
-        bands=bands(exact, errors),
+        quantiles={f"p{percent}": float(np.percentile(errors, percent)) for percent in ERROR_PERCENTILES},
+        bands=make_bands(exact, errors),
         points=[(pair[0], pair[1]) for pair in pairs.tolist()],
     )
 
 
-def bands(exact: FloatArray, errors: FloatArray) -> list[Band]:
+def make_bands(exact: FloatArray, errors: FloatArray) -> list[Band]:
     """Percentiles of `errors` [n] in equally filled bins of `exact` [n]."""
-    parts = np.array_split(np.argsort(exact), min(BANDS, max(1, len(exact) // LEAST_BAND)))
+    parts = np.array_split(np.argsort(exact), min(MAX_BANDS, max(1, len(exact) // MIN_BAND_ROWS)))
     return [
         Band(at=float(np.median(exact[part])), rows=len(part), p5=low, p50=middle, p95=high)
         for part in parts
@@ -126,82 +130,83 @@ def bands(exact: FloatArray, errors: FloatArray) -> list[Band]:
     ]
 
 
-def missed(answers: Answers, name: Namer) -> list[Missed]:
+def find_missed(answers: Answers, name: Namer) -> list[Missed]:
     """The classes most often lost from the true five best."""
     if answers.true is None:
         return []
-    hits = answers.hits(K)
+    hits = answers.mark_hits(MISSED_K)
     true = answers.true[:, : hits.shape[1]]
     times, lost = (np.bincount(ids, minlength=answers.classes) for ids in (true.ravel(), true[~hits]))
-    worst = [int(i) for i in np.argsort(-lost, kind="stable")[:MOST_MISSED] if lost[i]]
+    worst = [int(i) for i in np.argsort(-lost, kind="stable")[:MAX_MISSED] if lost[i]]
     return [Missed(word=name(i), times=int(times[i]), missed=int(lost[i])) for i in worst]
 
 
-def compared(head: Head, sample: Sample) -> tuple[list[Point], dict[int, float], int]:
+def compare_plans(head: Head, sample: Sample) -> tuple[list[Point], dict[int, float], int]:
     """This head, its options and the dense head on the same rows; times over dense's by batch; rows timed."""
-    rows = sample.contexts[:SHARED_ROWS]
-    plans = {"this head": head.plan} | variants(head, rows)
+    shared = first_rows(sample, SHARED_ROWS)
+    plans = {THIS_HEAD: head.plan} | variants(head, shared.contexts)
     dense = head.dense if head.dense is not head.plan else None
-    calls = {label: call(head, plan) for label, plan in (plans | ({"dense": dense} if dense else {})).items()}
-    spent = interleaved(calls, rows, 1, SECONDS)
-    asked = {label: ask(head, plan, first(sample, SHARED_ROWS)) for label, plan in plans.items()}
-    own = float(asked["this head"].top.scored.mean())
-    points = [point(head, label, answers, spent, own) for label, answers in asked.items()]
-    timed = spent["this head"].size
+    calls = {label: make_call(head, plan) for label, plan in (plans | ({"dense": dense} if dense else {})).items()}
+    timed = time_calls(calls, shared.contexts, 1, block=block_of(1), max_seconds=SINGLE_SECONDS)
+    answers = {label: answer_sample(head, plan, shared) for label, plan in plans.items()}
+    scored = float(answers[THIS_HEAD].top.scored.mean())
+    points = [make_point(head, label, one, timed, scored) for label, one in answers.items()]
+    rows = timed[THIS_HEAD].seconds.size
     if dense is None:
-        return points, {}, timed
-    return [*points, dense_point(head, spent, sample)], batch_times(calls, sample.contexts, spent), timed
+        return points, {}, rows
+    return [*points, make_dense_point(head, timed, sample)], compare_batches(calls, sample.contexts, timed), rows
 
 
-def first(sample: Sample, rows: int) -> Sample:
+def first_rows(sample: Sample, rows: int) -> Sample:
     """The sample's first rows."""
-    truth = sample.truth
-    if truth is not None:
-        exact, normalizer = truth.logprobs[:rows], truth.log_normalizer[:rows]
-        truth = Truth(truth.contexts[:rows], truth.ids[:rows], exact, normalizer)
+    truth = None if sample.truth is None else sample.truth.first_rows(rows)
     return Sample(sample.name, sample.contexts[:rows], truth)
 
 
-def point(head: Head, label: str, answers: Answers, spent: Mapping[str, FloatArray], own: float) -> Point:
-    """One plan's figures. Its multiply-adds are the export's, but for the classes that it scores more or less."""
+def make_point(head: Head, label: str, answers: Answers, timed: Mapping[str, Timed], own_scored: float) -> Point:
+    """One plan's figures. Its multiply-adds are the export's, but for the classes that it scores more or less.
+
+    own_scored: mean of the classes that the head as it is scores.
+    """
     quality, scored = head.manifest.quality, float(answers.top.scored.mean())
     return Point(
         label=label,
-        kind="this head" if label == "this head" else "its options",
-        precision={k: found.mean for k, found in answers.precision().items()},
-        us=float(np.median(spent[label]) * 1e6),
-        times_dense=over_dense(spent, label),
-        macs=None if quality is None else quality.cost_macs + (scored - own) / head.manifest.classes,
+        kind="this head" if label == THIS_HEAD else "its options",
+        precision={k: share.mean for k, share in answers.estimate_precision().items()},
+        us=float(np.median(timed[label].seconds) * 1e6),
+        times_dense=median_speedup(timed["dense"], timed[label], block_of(1)) if "dense" in timed else None,
+        macs=None if quality is None else quality.cost_macs + (scored - own_scored) / head.manifest.classes,
         scored=scored,
     )
 
 
-def dense_point(head: Head, spent: Mapping[str, FloatArray], sample: Sample) -> Point:
+def make_dense_point(head: Head, timed: Mapping[str, Timed], sample: Sample) -> Point:
     """The dense head: right by definition where it is the reference, of no known precision where it is not."""
     truth = sample.truth if head.manifest.reference == "dense" else None
-    depth = 0 if truth is None else truth.ids.shape[1]
-    right = {k: 1.0 for k in DEPTHS if k <= depth}
-    us = float(np.median(spent["dense"]) * 1e6)
+    right = {k: 1.0 for k in choose_depths(0 if truth is None else truth.ids.shape[1])}
+    us = float(np.median(timed["dense"].seconds) * 1e6)
     return Point(label="dense", kind="dense", precision=right, us=us, times_dense=1.0, macs=1.0)
 
 
-def over_dense(spent: Mapping[str, FloatArray], label: str) -> float | None:
-    """Dense's time over this one's; None where dense was not timed."""
-    return speedup(spent["dense"], spent[label], 1) if "dense" in spent else None
-
-
-def batch_times(calls: Mapping[str, Call], contexts: FloatArray, single: Mapping[str, FloatArray]) -> dict[int, float]:
+def compare_batches(calls: Mapping[str, Call], contexts: FloatArray, single: Mapping[str, Timed]) -> dict[int, float]:
     """Batch -> dense's time over this head's, for batches that the rows fill."""
-    two = {name: calls[name] for name in ("this head", "dense")}
-    spent = {1: single} | {batch: interleaved(two, contexts, batch, BATCH_SECONDS) for batch in BATCHES}
+    pair = {name: calls[name] for name in (THIS_HEAD, "dense")}
+    timed = {1: single} | {
+        batch: time_calls(pair, contexts, batch, block=block_of(batch), max_seconds=BATCH_SECONDS) for batch in BATCHES
+    }
     return {
-        batch: speedup(times["dense"], times["this head"], batch)
-        for batch, times in spent.items()
-        if times["dense"].size
+        batch: median_speedup(times["dense"], times[THIS_HEAD], block_of(batch))
+        for batch, times in timed.items()
+        if times["dense"].seconds.size
     }
 
 
-def call(head: Head, plan: Plan) -> Call:
+def block_of(batch: int) -> int:
+    """Calls of one contender before the next has its turn: some `BLOCK_ROWS` rows."""
+    return max(2, BLOCK_ROWS // batch)
+
+
+def make_call(head: Head, plan: Plan) -> Call:
     """The plan as a timed call."""
-    k = min(K, head.manifest.max_k)
-    return lambda rows: head.run(plan, rows, k, UNRESTRICTED)
+    k = min(TIMED_K, head.manifest.max_k)
+    return lambda rows: head.run(plan, rows, k, UNRESTRICTED).ids

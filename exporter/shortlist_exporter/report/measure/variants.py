@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from shortlist.evaluation.measurement import DEPTHS
+from shortlist.evaluation.statistics import PRECISION_DEPTHS
 from shortlist.head import Head
 from shortlist.plans.grouped import WIDEN
 from shortlist.plans.registry import Plan, ScreenPlan
@@ -82,5 +82,5 @@ VARIANTS: dict[str, Kind] = {
     "preview": FULL_VIEWS,
     "screen": probes,
     "cascade": scaled("candidates", CANDIDATES),
-    "grouped": scaled("candidates", CANDIDATES, least=WIDEN * max(DEPTHS)),  # fewer go a wider, slower way
+    "grouped": scaled("candidates", CANDIDATES, least=WIDEN * max(PRECISION_DEPTHS)),  # fewer go a wider, slower way
 }

@@ -8,7 +8,7 @@ import pytest
 from shortlist_exporter.inputs.sources import Dense
 from threadpoolctl import threadpool_limits
 
-from benchmarks.common.truth import exact_ids
+from benchmarks.common.truth import compute_exact_ids
 from benchmarks.contenders.basis import basis_of
 from benchmarks.contenders.peers import flash_head, greedy_mips, lsh_mips, ort_int8, pca_mips
 
@@ -79,7 +79,7 @@ def test_the_most_thorough_setting_finds_the_exact_top_five(kind, basis, bias):
     dense, contexts = layer(bias=bias)
     contender = fitted(kind, basis, dense, contexts[:1000])
     rows = contexts[1000:]
-    true = exact_ids(dense, rows)[:, :5]
+    true = compute_exact_ids(dense, rows)[:, :5]
     contender.use(contender.settings()[-1])
     found = contender.topk(rows, 5)
     check_possible(found, dense)
@@ -95,14 +95,14 @@ def test_with_everything_opened_the_answer_is_exact(kind, basis):
     contender = fitted(kind, basis, dense, contexts[:1000])
     contender.use(EVERYTHING)
     found = contender.topk(contexts[1000:], 5)
-    assert (found == exact_ids(dense, contexts[1000:])[:, :5]).mean() > 0.995
+    assert (found == compute_exact_ids(dense, contexts[1000:])[:, :5]).mean() > 0.995
 
 
 @pytest.mark.parametrize(("kind", "basis"), CASES)
 def test_cheaper_settings_find_less(kind, basis):
     dense, contexts = layer()
     contender = fitted(kind, basis, dense, contexts[:1000])
-    true = exact_ids(dense, contexts[1000:])
+    true = compute_exact_ids(dense, contexts[1000:])
     shares = []
     for setting in contender.settings():
         contender.use(setting)
