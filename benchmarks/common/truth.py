@@ -12,7 +12,7 @@ from shortlist.core.results import FloatArray, IdArray
 from shortlist.evaluation.truth import Ranking, RankRows, compute_truth
 from shortlist_exporter.commands.progress import progress_bar
 from shortlist_exporter.core.layer import torch_dense
-from shortlist_exporter.core.types import counter
+from shortlist_exporter.core.types import count_rows
 from shortlist_exporter.inputs.sources import Dense
 
 TRUE_CLASSES = 10  # of each row
@@ -48,7 +48,7 @@ def compute_exact_ids(dense: Dense, contexts: FloatArray) -> IdArray:
     """[n, TRUE_CLASSES]: the best by float32, ordered by float64; equal scores by lower id."""
     depth = min(TRUE_CLASSES, dense.classes - dense.padded.size)
     with progress_bar("dense answers") as report:
-        count = counter(report, "dense answers", contexts)
+        count = count_rows(report, "dense answers", contexts)
         return compute_truth(rank_in_float64(dense, contexts), contexts, depth, progress=count).ids
 
 

@@ -17,7 +17,7 @@ from benchmarks.common.runs import Run, Store
 from benchmarks.contenders.registry import Contender
 from benchmarks.datasets.registry import DataSet
 from benchmarks.sweep.harness import Harness, limited
-from benchmarks.sweep.heads import PROMISED, Precision, measured, opened
+from benchmarks.sweep.heads import PROMISED, Precision, measure_precision, opened
 from benchmarks.sweep.peers import best_peer, near_promise, precisions
 
 K = 5
@@ -46,7 +46,7 @@ def headline(data: DataSet, cache: Path, threads: int, rows: int, *, peers: bool
     """Heads, precision, the best peer, times, table, JSON."""
     folder = cache / ("shipped" if "shipped" in data.name else "wikitext-2")
     heads = opened(data, folder / "repository", threads)
-    precisions_of = {name: measured(head, data) for name, head in heads.items()}
+    precisions_of = {name: measure_precision(head, data) for name, head in heads.items()}
     peer = found_peer(data, Store(cache / "runs"), threads) if peers else Peer(None, None)
     timings = {batch: timed(data, heads, peer, cache, threads, rows, batch) for batch in BATCHES}
     show(data, heads, precisions_of, peer, timings)

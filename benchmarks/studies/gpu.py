@@ -33,7 +33,7 @@ from benchmarks.sweep.heads import opened
 
 K = 5
 BATCHES = (1, 2, 4, 8, 16, 32, 64)
-HEADS = ("svd-context", "svd-context-fp32")
+GPU_HEADS = ("svd-context", "svd-context-fp32")
 
 
 def arguments() -> argparse.Namespace:
@@ -63,28 +63,28 @@ def main() -> int:
         data = DATASETS["smollm2"](Place(args.cache, args.data))
         folder = args.cache / ("wikitext-2" if args.data else "shipped")
         exported = opened(data, folder / "repository", 1)
-        heads = {name: Head(Bundle(exported[name].folder, verify=False), device, 1) for name in HEADS}
-        print(json.dumps(compared(heads, data, device, args.rows)))
+        heads = {name: Head(Bundle(exported[name].folder, verify=False), device, 1) for name in GPU_HEADS}
+        print(json.dumps(compare_contenders(heads, data, device, args.rows)))
     except ShortlistError as error:
         print(f"benchmarks.studies.gpu: {error}", file=sys.stderr)
         return 1
     return 0
 
 
-def compared(heads: Mapping[str, Head], data: DataSet, device: str, rows: int) -> dict[str, object]:
+def compare_contenders(heads: Mapping[str, Head], data: DataSet, device: str, rows: int) -> dict[str, object]:
     """By contender: mean microseconds and times over dense of a call by batch, and P@1 and P@5 of the timed answers."""
     calls = contenders(heads, data.dense, device)
     contexts, true = data.test.contexts[:rows], data.test.ids[:rows]
-    found: dict[str, dict[str, object]] = {name: {"us": {}, "times_dense": {}} for name in calls}
+    figures: dict[str, dict[str, object]] = {name: {"us": {}, "times_dense": {}} for name in calls}
     for batch in BATCHES:
         timed = time_calls(calls, contexts, batch)
-        for name, own in timed.items():
-            known = true[: len(own.ids)]
-            found[name]["us"] |= {batch: round(own.seconds.mean() * 1e6, 1)}  # type: ignore[operator]
-            found[name]["times_dense"] |= {batch: round(timed["dense"].total / own.total, 2)}  # type: ignore[operator]
-            found[name] |= {f"p{k}": round(compute_precision(own.ids, known, k), 5) for k in (1, K)}
+        for name, one in timed.items():
+            rows_true = true[: len(one.ids)]
+            figures[name]["us"] |= {batch: round(one.seconds.mean() * 1e6, 1)}  # type: ignore[operator]
+            figures[name]["times_dense"] |= {batch: round(timed["dense"].total / one.total, 2)}  # type: ignore[operator]
+            figures[name] |= {f"p{k}": round(compute_precision(one.ids, rows_true, k), 5) for k in (1, K)}
     crossovers = {name: head.manifest.dense_crossover for name, head in heads.items()}
-    return {"device": device, "rows": len(contexts), "text": data.name, "crossover": crossovers, "contenders": found}
+    return {"device": device, "rows": len(contexts), "text": data.name, "crossover": crossovers, "contenders": figures}
 
 
 def contenders(heads: Mapping[str, Head], dense: Dense, device: str) -> dict[str, Call]:

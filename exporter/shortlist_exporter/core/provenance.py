@@ -9,22 +9,22 @@ from importlib import metadata
 
 from shortlist_exporter.inputs.sources import Contexts, Dense
 
-PACKAGES = ("shortlist", "torch", "onnx", "onnxruntime", "onnxruntime-gpu", "numpy", "safetensors")
+VERSIONED_PACKAGES = ("shortlist", "torch", "onnx", "onnxruntime", "onnxruntime-gpu", "numpy", "safetensors")
 
 
-def provenance(dense: Dense, contexts: Contexts) -> dict[str, object]:
+def describe_provenance(dense: Dense, contexts: Contexts) -> dict[str, object]:
     """Where the bundle came from: hashes of its inputs, versions, command line, UTC time."""
     return {
         "weights_sha256": dense.sha256,
         "contexts_sha256": contexts.sha256,
         "contexts_rows": len(contexts.contexts),
-        "versions": {"python": platform.python_version()} | installed(),
+        "versions": {"python": platform.python_version()} | list_versions(),
         "command": sys.argv,
         "time": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
     }
 
 
-def installed() -> dict[str, str]:
+def list_versions() -> dict[str, str]:
     """Versions of the packages that made the bundle."""
     present = {distribution.metadata["Name"].lower() for distribution in metadata.distributions()}
-    return {name: metadata.version(name) for name in PACKAGES if name in present}
+    return {name: metadata.version(name) for name in VERSIONED_PACKAGES if name in present}

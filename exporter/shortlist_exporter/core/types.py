@@ -24,7 +24,7 @@ class Cost(BaseModel):
     bytes: float
 
 
-def counter(
+def count_rows(
     progress: Progress, stage: str, rows: np.ndarray[tuple[int, ...], np.dtype[np.float32]]
 ) -> Callable[[int], None]:
     """A callback that adds up rows done in a stage."""

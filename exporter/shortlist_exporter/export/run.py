@@ -18,7 +18,7 @@ from torch import nn
 
 from shortlist_exporter.core.layer import torch_dense
 from shortlist_exporter.core.torch_scores import rank_by_module
-from shortlist_exporter.core.types import Progress, counter, quiet
+from shortlist_exporter.core.types import Progress, count_rows, quiet
 from shortlist_exporter.graphs.bounds import write_certificate
 from shortlist_exporter.inputs.formats import tensor_file, torch_file
 from shortlist_exporter.inputs.sources import Contexts, Dense
@@ -57,7 +57,7 @@ def export(dense: Dense, contexts: Contexts, out: Path, request: Request, progre
             graphs |= write_certificate(folder, dense, contexts.contexts[fit_rows], request.seed)
         write_index(folder, method.index(fitted))
         draft = manifest_of(dense, contexts, out, request, method, fitted, graphs)
-        count = counter(progress, "exact answers", held.contexts)
+        count = count_rows(progress, "exact answers", held.contexts)
         truth = compute_truth(
             rank_by_module(reference, held.contexts),
             held.contexts,
@@ -112,7 +112,7 @@ def finish(
     (folder / "manifest.json").write_text(draft.sealed().model_dump_json(), "utf-8")
     head = Head(Bundle(folder, verify=False), "cpu", request.threads)
     quality = measure_quality(
-        head, reference, truth, fitted.cost, counter(progress, "held-out quality", truth.contexts)
+        head, reference, truth, fitted.cost, count_rows(progress, "held-out quality", truth.contexts)
     )
     if draft.reference == "self":
         beside = measure_target_quality(head, reference, dense, fitted.retrained, truth)

@@ -13,7 +13,7 @@ from shortlist.evaluation.canary import CANARY_K
 from shortlist.evaluation.truth import Truth
 from shortlist.head import Head
 
-from shortlist_exporter.core.provenance import provenance
+from shortlist_exporter.core.provenance import describe_provenance
 from shortlist_exporter.graphs.dense import write_dense, write_rows
 from shortlist_exporter.inputs.sources import Contexts, Dense
 from shortlist_exporter.methods.registry import Fitted, Method, OwnMethod
@@ -79,7 +79,7 @@ def describe_bundle(dense: Dense, contexts: Contexts, out: Path, request: Reques
         "max_k": request.max_k or dense.classes - int(dense.padded.size),
         "seed": request.seed,
         "fallback": request.fallback,
-        "provenance": provenance(dense, contexts),
+        "provenance": describe_provenance(dense, contexts),
     }
 
 

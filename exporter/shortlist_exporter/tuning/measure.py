@@ -47,23 +47,26 @@ class Answers:
         return np.concatenate([top.logprobs for top in tops]), np.concatenate([top.scored for top in tops])
 
 
-def measure_head(head: Answers, dense_head: Answers, dense: FullSoftmax, truth: Truth, promise: Promise) -> Measured:
-    """`head` over all rows of `truth` in requests of the promise's batch; rows that fill no batch are left out."""
+def measure_head(
+    answers: Answers, dense_answers: Answers, dense: FullSoftmax, truth: Truth, promise: Promise
+) -> Measured:
+    """A head over all rows of `truth` in requests of the promise's batch; rows that fill no batch are left out."""
     calls = len(truth.contexts) // promise.batch
     every = {"dense": max(1, calls // DENSE_CALLS)}
-    timed = time_calls({"head": head, "dense": dense_head}, truth.contexts, promise.batch, every=every)
-    logprobs, scored = head.last(calls)
+    timed = time_calls({"head": answers, "dense": dense_answers}, truth.contexts, promise.batch, every=every)
+    logprobs, scored = answers.last(calls)
     ids = timed["head"].ids
     errors = measure_row_errors(dense, truth, ids, logprobs)
     return Measured(
         rows=len(scored),
         precision={
-            k: estimate_precision(answer_k(head, truth, ids, k), truth.ids[: len(ids)], k) for k in promise.precision
+            k: estimate_precision(answer_k(answers.head, truth, ids, k), truth.ids[: len(ids)], k)
+            for k in promise.precision
         },
         logprob_error=float(errors.mean()),
         logprob_error_high=float(errors.mean() + DEVIATIONS_95 * errors.std() / np.sqrt(len(errors))),
         scored=float(scored.mean()),
-        dense_share=float((scored == head.head.manifest.classes).mean()),
+        dense_share=float((scored == answers.head.manifest.classes).mean()),
         **compare_times(timed["head"], timed["dense"]),
     )
 
@@ -79,13 +82,12 @@ def compare_times(head: Timed, dense: Timed) -> dict[str, float]:
     }
 
 
-def answer_k(head: Answers, truth: Truth, timed: IdArray, k: int) -> IdArray:
+def answer_k(head: Head, truth: Truth, timed: IdArray, k: int) -> IdArray:
     """[n, k]: what requests for k classes get. The first k of the `timed` answers [n, m], unless m searched wider."""
-    own = head.head
-    if own.plan.width(k) == own.plan.width(timed.shape[1]):
+    if head.plan.width(k) == head.plan.width(timed.shape[1]):
         return timed[:, :k]
     rows = truth.contexts[: len(timed)]
-    return np.concatenate([own.topk(rows[i : i + CHUNK_ROWS], k).ids for i in range(0, len(rows), CHUNK_ROWS)])
+    return np.concatenate([head.topk(rows[i : i + CHUNK_ROWS], k).ids for i in range(0, len(rows), CHUNK_ROWS)])
 
 
 def measure_row_errors(dense: FullSoftmax, truth: Truth, ids: IdArray, logprobs: FloatArray) -> Doubles:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from shortlist_exporter.records.tuning import Part, Promise, TuneRecord
 
-from .cache import machine
+from .cache import processor_name
 from .choice import Choice
 from .fits import Fit
 from .promises import describe_promise, describe_shares
 from .search import Head
-from .space import DENSE
+from .space import DENSE_METHOD
 
 
 def make_record(
@@ -30,7 +30,7 @@ def make_record(
         interrupted=search.interrupted,
         seconds=search.clock.spent,
         seed=choice.bench.fits.seed,
-        machine=machine(),
+        machine=processor_name(),
         sentence=describe_outcome(choice, chosen, promise),
     )
 
@@ -42,7 +42,7 @@ def describe_outcome(choice: Choice, chosen: tuple[Head, Fit] | None, promise: P
         return describe_failure(choice, promise)
     trial, promised = trials[chosen[0]], describe_promise(promise)
     assert trial.test is not None
-    if trial.method == DENSE:
+    if trial.method == DENSE_METHOD:
         return f"no head but dense keeps {promised} in less time than dense: dense itself was exported"
     test, failed = trial.test, f", after {choice.looks - 1} that failed on test" if choice.looks > 1 else ""
     stopped = " of a search that was stopped" if choice.search.interrupted else ""
@@ -55,7 +55,7 @@ def describe_outcome(choice: Choice, chosen: tuple[Head, Fit] | None, promise: P
 
 def describe_failure(choice: Choice, promise: Promise) -> str:
     """What to say when there is nothing to export."""
-    trials, best = choice.search.trials, choice.best()
+    trials, best = choice.search.trials, choice.find_most_precise()
     if best is None:
         why = choice.search.left[0].why if choice.search.left else "no method was given"
         return f"no head was measured ({why}): give --time-budget more minutes, or other --methods"

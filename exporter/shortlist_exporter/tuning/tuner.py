@@ -24,19 +24,19 @@ from shortlist_exporter.inputs.sources import Contexts, Dense, check_pair
 from shortlist_exporter.inputs.splits import Rows, Splits, split_three_ways, split_two_ways
 from shortlist_exporter.methods.registry import Fitted
 from shortlist_exporter.records.report import HELD_OUT
-from shortlist_exporter.records.tuning import Part, Promise, TuneRecord, write
+from shortlist_exporter.records.tuning import Part, Promise, TuneRecord, write_record
 from shortlist_exporter.report.measure.samples import Sample
 from shortlist_exporter.verify.quality import TRUE_CLASSES
 
 from .bench import Bench
 from .cache import Cache, default_folder
-from .choice import Choice, dense_head
+from .choice import Choice, make_dense_head
 from .clock import Clock
-from .fits import Fit, Fits, manifest_at
+from .fits import Fit, Fits, read_manifest
 from .outcome import make_record
 from .promises import check_promise, check_rows, fits_memory
 from .search import Head, Search
-from .space import DENSE, Build, builds, chosen_methods
+from .space import DENSE_METHOD, Build, choose_methods, list_builds
 
 MAX_TUNE_ROWS = 8192  # distinct
 MAX_TEST_ROWS = 16_384
@@ -80,8 +80,8 @@ def tune(
     """Find the fastest head that keeps the promise and write it to `out`; returns all that was tried.
 
     test: contexts of their own for the test split. `progress` gets (stage, seconds done, seconds in all). Ctrl-C and
-    the end of the budget end the search, not the choice among what it found. Raises BadInput, VersionExists,
-    BundleError, NoHead; nothing is left behind in any of these cases.
+    the end of the budget end the search, not the choice among the heads that it measured. Raises BadInput,
+    VersionExists, BundleError, NoHead; nothing is left behind in any of these cases.
     """
     if request.minutes <= 0:
         raise BadInput(f"the time budget is {request.minutes:g} minutes, which leaves no time: give more")
@@ -91,20 +91,20 @@ def tune(
             "dense may be exported but is to be left out of the bundle: give one of --allow-dense, --no-dense"
         )
     check_promise(request.promise, dense, request.bundle.max_k)
-    methods = chosen_methods(request.methods)
+    methods = choose_methods(request.methods)
     splits = choose_splits(contexts, test, request.bundle.seed)
     check_splits(dense, contexts, test, splits, request.promise)
     with writing(out) as folder:  # a disk that refuses does so before the search
         clock = Clock(request.minutes, progress)
         bench = make_bench(dense, contexts, test, splits, request, progress)
         search = Search(bench, dense, clock)
-        search.run(list(builds(methods, dense)))
+        search.run(list(list_builds(methods, dense)))
         choice = Choice(search)
         chosen = choose_head(choice, request, clock)
         record = make_record(choice, chosen, describe_splits(contexts, test, splits), request.promise)
         if chosen is None:
             raise NoHead(record)
-        clock.tell("writing the bundle")
+        clock.report_stage("writing the bundle")
         depth = min(TRUE_CLASSES, request.bundle.max_k or count_real(dense))
         sample = make_sample(contexts if test is None else test, splits.test, bench.truths["test"], depth)
         write_bundle(folder, out, contexts, bench.fits, chosen[1], record, request, sample)
@@ -167,21 +167,21 @@ def count_real(dense: Dense) -> int:
 
 def choose_head(choice: Choice, request: TuneRequest, clock: Clock) -> tuple[Head, Fit] | None:
     """The fastest head that keeps the promise; dense where it is the only one, or faster, and allowed."""
-    clock.tell("choosing")
+    clock.report_stage("choosing")
     chosen = choice.choose()
     if chosen is not None and choice.search.trials[chosen[0]].tune.speedup > 1:
         return chosen
     if not request.allow_dense or not fits_memory(request.promise, measure_dense(choice).bytes):
         return None
-    return dense_head(), choice.bench.fits.at(Build(DENSE), 1, quiet)
+    return make_dense_head(), choice.bench.fits.fit(Build(DENSE_METHOD), 1, quiet)
 
 
 def measure_dense(choice: Choice) -> Fit:
     """Dense among the trials, on both splits."""
-    fit = choice.bench.fits.at(Build(DENSE), 1, quiet)
-    trial = choice.search.trial(fit, {}, 0)
-    test = choice.bench.measured(fit, {}, "test", DENSE_TEST_ROWS)
-    choice.note(dense_head(), test=test, rung=trial.rung)
+    fit = choice.bench.fits.fit(Build(DENSE_METHOD), 1, quiet)
+    trial = choice.search.measure_trial(fit, {}, 0)
+    test = choice.bench.measure(fit, {}, "test", DENSE_TEST_ROWS)
+    choice.add_figures(make_dense_head(), test=test, rung=trial.rung)
     return fit
 
 
@@ -205,8 +205,8 @@ def write_bundle(
         graphs |= write_certificate(folder, dense, fits.contexts.contexts, bundle.seed)
     described = describe_bundle(dense, contexts, out, bundle)
     described["provenance"] |= {"tune": record.summary()}
-    draft = manifest_at(fit).model_copy(update=described | {"graphs": graphs})
-    write(folder, record)
+    draft = read_manifest(fit).model_copy(update=described | {"graphs": graphs})
+    write_record(folder, record)
     finish(folder, draft, bundle, Fitted(torch.nn.Identity(), fit.cost), sample.truth, module, module, quiet)
     if bundle.report:
         add_report(folder, out, bundle, sample, quiet)
@@ -217,4 +217,4 @@ def copy_graphs(fit: Fit, folder: Path) -> dict[str, str]:
     shutil.copytree(fit.folder / GRAPHS, folder / GRAPHS)
     if (fit.folder / INDEX).is_file():
         shutil.copy(fit.folder / INDEX, folder)
-    return dict(manifest_at(fit).graphs)
+    return dict(read_manifest(fit).graphs)

@@ -16,7 +16,7 @@ from typing import Any
 
 from shortlist.core.arrays import Array
 from shortlist.errors import BadInput, ShortlistError
-from shortlist.evaluation.evaluator import MAX_ROWS, Evaluation, Targets, evaluate
+from shortlist.evaluation.evaluator import MAX_EVALUATED_ROWS, Evaluation, Targets, evaluate
 from shortlist.evaluation.statistics import Share, Summary
 from shortlist.head import Head, load
 
@@ -40,7 +40,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--rows",
         type=positive,
-        default=MAX_ROWS,
+        default=MAX_EVALUATED_ROWS,
         metavar="N",
         help="most distinct rows measured (default: %(default)s)",
     )

@@ -32,7 +32,7 @@ from .measurement import (
 )
 from .statistics import PRECISION_DEPTHS, Doubles, Share, Summary
 
-MAX_ROWS = 10_000  # measured by default
+MAX_EVALUATED_ROWS = 10_000  # measured by default
 SINGLE_ROWS = 1000  # asked one by one
 
 Progress = Callable[[int, int], None]
@@ -85,7 +85,7 @@ def evaluate(
     contexts: npt.ArrayLike,
     targets: npt.ArrayLike | None = None,
     *,
-    rows: int = MAX_ROWS,
+    rows: int = MAX_EVALUATED_ROWS,
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Evaluation:

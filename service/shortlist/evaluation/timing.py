@@ -18,7 +18,7 @@ from shortlist.core.results import FloatArray, IdArray
 Call = Callable[[FloatArray], IdArray]  # contexts [b, d] -> ids [b, k]
 
 BLOCK_CALLS = 50  # of one contender before the next has its turn
-WARM_CALLS = 5  # of every contender before anything is timed
+WARM_UP_CALLS = 5  # of every contender before anything is timed
 TRIAL_ROWS = 60  # at least, by which the fastest contender is found
 RESCALE_STEP = 2.0**-20  # each pass scales its rows by this much more than the one before
 
@@ -74,7 +74,7 @@ def time_calls(
 def warm_up(calls: Mapping[str, Call], batches: list[FloatArray]) -> None:
     """Call every contender a few times, with rows that are not among those that will be timed."""
     for call in calls.values():
-        for rows in batches[:WARM_CALLS]:
+        for rows in batches[:WARM_UP_CALLS]:
             call(rows * np.float32(1 + RESCALE_STEP / 2))
 
 

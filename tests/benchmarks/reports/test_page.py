@@ -1,6 +1,5 @@
 """The page is made from runs on disk."""
 
-
 from benchmarks.common.runs import Run, Share, Spent, Store, keep, kept, machine
 from benchmarks.contenders.dense.numpy_dense import NumpyDense
 from benchmarks.contenders.registry import CONTENDERS

@@ -28,7 +28,7 @@ def test_what_it_prints(tmp_path):
     data = DataSet("small", dense, make_contexts(), load_truth(tmp_path / "t.safetensors", dense, held.contexts, None))
     options = {"basis": "context", "width": "8", "full_view": "80"}
     heads = {"svd-context": make_head(tmp_path, dense, options=options)}
-    found = json.loads(json.dumps(gpu.compared(heads, data, "cpu", 128)))
+    found = json.loads(json.dumps(gpu.compare_contenders(heads, data, "cpu", 128)))
     assert (found["rows"], found["device"]) == (128, "cpu")
     assert set(found["contenders"]) == {"dense", "svd-context", "svd-context, served"}
     for own in found["contenders"].values():

@@ -21,7 +21,7 @@ def test_every_contender_has_the_same_rows_in_turn():
     timed = time_calls(calls, rows, 2, block=10)
     assert {name: one.seconds.size for name, one in timed.items()} == {"a": 30, "b": 30}
     assert timed["a"].ids[:, 0].tolist() == list(range(60))
-    after_warm_up = seen[2 * timing.WARM_CALLS :]
+    after_warm_up = seen[2 * timing.WARM_UP_CALLS :]
     assert [name for name, _ in after_warm_up] == (["a"] * 10 + ["b"] * 10) * 3
     assert [part for name, part in after_warm_up if name == "a"] == [
         part for name, part in after_warm_up if name == "b"
@@ -31,7 +31,7 @@ def test_every_contender_has_the_same_rows_in_turn():
 def test_warm_up_uses_no_row_that_is_timed():
     seen = []
     time_calls({"a": returning(seen, "a")}, np.arange(1, 9, dtype=np.float32)[:, None], 1)
-    assert len({row for _, rows in seen for row in rows}) == 8 + timing.WARM_CALLS
+    assert len({row for _, rows in seen for row in rows}) == 8 + timing.WARM_UP_CALLS
 
 
 def test_a_contender_may_be_called_for_some_batches_only():

@@ -17,7 +17,7 @@ from shortlist.head import Head
 from shortlist_exporter.core.types import FloatArray
 from shortlist_exporter.inputs.sources import load_contexts
 from shortlist_exporter.inputs.splits import Rows
-from shortlist_exporter.records.report import CALIBRATION
+from shortlist_exporter.records.report import CALIBRATION_SAMPLE
 from shortlist_exporter.verify.quality import TRUE_CLASSES
 
 MAX_SAMPLE_ROWS = 4096  # of a sample that are measured, by default
@@ -48,7 +48,7 @@ def read_sample(head: Head, path: Path, name: str, rows: int, seed: int) -> Samp
 def read_calibration(head: Head, bundle: Bundle) -> Sample:
     """The few rows that every bundle carries."""
     contexts = bundle.tensors(CALIBRATION_FILE)["contexts"]
-    return Sample(CALIBRATION, contexts, compute_exact(head, contexts, np.arange(len(contexts))))
+    return Sample(CALIBRATION_SAMPLE, contexts, compute_exact(head, contexts, np.arange(len(contexts))))
 
 
 def compute_exact(head: Head, contexts: FloatArray, row_numbers: Rows) -> Truth | None:

@@ -22,7 +22,7 @@ PROBES = (2, 3)  # clusters opened
 SECOND_PROBES = (0.1, 0.3)  # shares of rows that open one cluster more
 
 
-def variants(head: Head, contexts: FloatArray) -> dict[str, Plan]:
+def make_variants(head: Head, contexts: FloatArray) -> dict[str, Plan]:
     """Label -> plan, by the kind of plan; none where a plan has no options at query time."""
     kind = VARIANTS.get(head.manifest.plan)
     options = {} if kind is None else kind(head, contexts)

@@ -10,14 +10,14 @@ from shortlist_exporter.export.run import export
 from shortlist_exporter.methods.svd import Shape, cost
 from shortlist_exporter.records.report import HELD_OUT, Figures
 from shortlist_exporter.report.measure.answers import answer_sample
-from shortlist_exporter.report.measure.gather import (
+from shortlist_exporter.report.measure.figures import (
     count_candidates,
     measure_calibration,
     measure_documents,
     measure_sample,
 )
 from shortlist_exporter.report.measure.samples import Sample, compute_exact, name_samples, read_sample
-from shortlist_exporter.report.measure.variants import variants
+from shortlist_exporter.report.measure.variants import make_variants
 
 from tests.exporter.report.conftest import CONTEXTS
 from tests.support.layers import logprobs_of, make_contexts, make_dense, make_head
@@ -72,7 +72,7 @@ def test_multiply_adds_of_a_query_time_option_are_the_method_s_own(previewed, sa
 def test_options_of_a_screen_change_what_is_opened(reported):
     head = Head(Bundle(reported), "cpu", 1)
     rows = make_contexts(200, seed=9).contexts
-    plans = variants(head, rows)
+    plans = make_variants(head, rows)
     assert set(plans) == {"2 probes", "3 probes", "second probe for 10%", "second probe for 30%"}
     opened = {label: np.mean([len(route) for route in plan.routes(rows)]) for label, plan in plans.items()}
     assert opened == pytest.approx(
@@ -84,7 +84,7 @@ def test_options_of_a_screen_change_what_is_opened(reported):
 def test_no_option_of_grouped_takes_the_slow_way(tmp_path):
     options = {"width": "8", "previewed": "256", "candidates": "128"}
     head = make_head(tmp_path, make_dense(4000), make_contexts(300), method="grouped", options=options)
-    plans = variants(head, make_contexts(20).contexts)
+    plans = make_variants(head, make_contexts(20).contexts)
     assert set(plans) == {"120 candidates", "256 candidates", "512 candidates"}
     assert not any(plan.widened(10) for plan in plans.values())
 
