@@ -46,5 +46,5 @@ def test_whose_promise_it_is():
 
 
 def test_own_rows():
-    assert verdict.measured_own_rows_alone([domain(HELD_OUT), domain(CALIBRATION_SAMPLE)])
-    assert not verdict.measured_own_rows_alone([domain(HELD_OUT), domain("news")])
+    assert verdict.are_own_rows([domain(HELD_OUT), domain(CALIBRATION_SAMPLE)])
+    assert not verdict.are_own_rows([domain(HELD_OUT), domain("news")])
