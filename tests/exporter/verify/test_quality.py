@@ -6,6 +6,7 @@ from shortlist.evaluation.truth import compute_truth
 from shortlist_exporter.core.layer import torch_dense
 from shortlist_exporter.core.torch_scores import rank_by_module
 from shortlist_exporter.core.types import Cost
+from shortlist_exporter.graphs import bounds
 from shortlist_exporter.verify.quality import MAX_BOUND_NATS, measure_certificate, measure_quality
 
 from tests.support.layers import logprobs_of, make_contexts, make_dense, make_head
@@ -33,9 +34,12 @@ def test_quality_is_of_the_plan_against_float64(head):
     assert (quality.rows, quality.cost_macs, quality.cost_bytes) == (150, 0.5, 0.25)
 
 
-def test_a_certificate_bounds_every_error_that_was_met(head):
-    certificate = measure_certificate(head, CONTEXTS, fallback=False)
-    errors = np.array([head.certified.measure_error(row, 5)[0] for row in CONTEXTS])
+def test_a_certificate_bounds_every_error_that_was_met(tmp_path, monkeypatch):
+    monkeypatch.setattr(bounds, "LEAST_WEIGHTS", 0)
+    head = make_head(tmp_path, make_dense(2000, 48), make_contexts(dim=48))
+    contexts = make_contexts(150, 48, seed=9).contexts
+    certificate = measure_certificate(head, contexts, fallback=False)
+    errors = np.array([head.certified.measure_error(row, 5)[0] for row in contexts])
     assert certificate.rows == 150
     assert errors[np.isfinite(errors)].max(initial=0) < certificate.logprob_bound or (
         certificate.logprob_bound == MAX_BOUND_NATS
