@@ -35,7 +35,7 @@ from shortlist_exporter.commands.progress import progress_bar
 from shortlist_exporter.export.request import Request
 from shortlist_exporter.export.run import export
 from shortlist_exporter.inputs.sources import Contexts, load_contexts, load_dense
-from shortlist_exporter.inputs.splits import split
+from shortlist_exporter.inputs.splits import split_held_out
 
 BUILD_FOLDER = Path("build/demo")
 BUNDLE = Path("build/repository/smollm2/1")
@@ -126,7 +126,7 @@ def prompt_contexts(model: LanguageModel) -> np.ndarray:
 def held_out() -> np.ndarray:
     """Contexts that the head was not fitted on, in random order."""
     contexts: Contexts = load_contexts(BUILD_FOLDER / "contexts.safetensors")
-    _, rows = split(contexts, seed=0)
+    _, rows = split_held_out(contexts, seed=0)
     return contexts.contexts[rows]
 
 

@@ -6,64 +6,75 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from safetensors.numpy import load_file, save_file
+from shortlist.core.results import FloatArray, IdArray
+from shortlist.evaluation.truth import Ranking, RankRows, compute_truth
 from shortlist_exporter.commands.progress import progress_bar
+from shortlist_exporter.core.types import count_rows
 from shortlist_exporter.inputs.sources import Dense
 
-DEPTH = 10
-MARGIN = 22  # classes below the depth that float64 may still lift into it
-CHUNK = 64
+TRUE_CLASSES = 10  # of each row
+LIFTED_CLASSES = 22  # classes below those that float64 may still lift among them
 
 
 @dataclass(frozen=True)
 class Truth:
     """Distinct held-out contexts in random order, and their exact answers.
 
-    contexts: [n, d] float32. ids: [n, DEPTH] int64, best first. targets: [n] int64 or None.
+    contexts: [n, d] float32. ids: [n, TRUE_CLASSES] int64, best first. targets: [n] int64 or None.
     """
 
-    contexts: npt.NDArray[np.float32]
-    ids: npt.NDArray[np.int64]
-    targets: npt.NDArray[np.int64] | None = None
+    contexts: FloatArray
+    ids: IdArray
+    targets: IdArray | None = None
 
 
-def truth_at(
-    path: Path, dense: Dense, contexts: npt.NDArray[np.float32], targets: npt.NDArray[np.int64] | None
-) -> Truth:
+def load_truth(path: Path, dense: Dense, contexts: FloatArray, targets: IdArray | None) -> Truth:
     """The stored truth at `path`, or that of the distinct rows of `contexts`, stored there."""
     if path.is_file():
         stored = load_file(path)
         return Truth(stored["contexts"], stored["ids"], stored.get("targets"))
     _, first = np.unique(contexts, axis=0, return_index=True)
     rows = np.random.default_rng(0).permutation(first)
-    truth = Truth(contexts[rows], exact_ids(dense, contexts[rows]), None if targets is None else targets[rows])
+    truth = Truth(contexts[rows], compute_exact_ids(dense, contexts[rows]), None if targets is None else targets[rows])
     path.parent.mkdir(parents=True, exist_ok=True)
     save_file({name: value for name, value in vars(truth).items() if value is not None}, path)
     return truth
 
 
-def exact_ids(dense: Dense, contexts: npt.NDArray[np.float32]) -> npt.NDArray[np.int64]:
-    """[n, DEPTH]: the best by float32, ordered by float64; equal scores by lower id."""
+def compute_exact_ids(dense: Dense, contexts: FloatArray) -> IdArray:
+    """[n, TRUE_CLASSES]: the best by float32, ordered by float64; equal scores by lower id."""
+    depth = min(TRUE_CLASSES, dense.classes - dense.padded.size)
+    with progress_bar("dense answers") as report:
+        count = count_rows(report, "dense answers", contexts)
+        return compute_truth(rank_in_float64(dense, contexts), contexts, depth, progress=count).ids
+
+
+def rank_in_float64(dense: Dense, contexts: FloatArray) -> RankRows:
+    """The backend of the dense layer over `contexts` [n, d] whose best classes are ordered by products in float64.
+
+    Scores and normaliser are the layer's own, in float32.
+    """
     module = dense.module
-    depth = min(DEPTH, dense.classes - dense.padded.size)
-    found = []
-    with torch.inference_mode(), progress_bar("dense answers") as report:
-        for start in range(0, len(contexts), CHUNK):
-            chunk = torch.from_numpy(contexts[start : start + CHUNK])
-            near = module.logits(chunk).topk(min(depth + MARGIN, dense.classes), dim=1).indices.sort(dim=1).values
-            found.append(checked(dense, chunk, near, depth))
-            report("dense answers", min(start + CHUNK, len(contexts)), len(contexts))
-    return np.concatenate(found)
+
+    def rank_rows(rows: slice, k: int) -> Ranking:
+        chunk = torch.from_numpy(contexts[rows])
+        with torch.inference_mode():
+            logits = module.logits(chunk)
+            near = logits.topk(min(k + LIFTED_CLASSES, dense.classes), dim=1).indices.sort(dim=1).values
+            ids = order_in_float64(dense, chunk, near, k)
+            return Ranking(ids.numpy(), logits.gather(1, ids).numpy(), logits.logsumexp(dim=1).numpy())
+
+    return rank_rows
 
 
-def checked(dense: Dense, contexts: torch.Tensor, near: torch.Tensor, depth: int) -> npt.NDArray[np.int64]:
-    """The best `depth` of the ascending classes `near` [B, m] by float64 products (scale and cap keep the order)."""
+def order_in_float64(dense: Dense, contexts: torch.Tensor, near: torch.Tensor, k: int) -> torch.Tensor:
+    """The best k of the ascending classes `near` [b, m] by float64 products (scale and cap keep the order)."""
     rows = torch.from_numpy(dense.weight)[near].double()
     scores = torch.einsum("bmd,bd->bm", rows, contexts.double())
     if dense.bias is not None:
         scores += torch.from_numpy(dense.bias)[near].double()
     scores[torch.isin(near, torch.from_numpy(dense.padded))] = -torch.inf
-    order = torch.sort(-scores, dim=1, stable=True).indices[:, :depth]
-    return near.gather(1, order).numpy()
+    order = torch.sort(-scores, dim=1, stable=True).indices[:, :k]
+    return near.gather(1, order)

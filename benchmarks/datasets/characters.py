@@ -14,7 +14,7 @@ from shortlist.errors import BadInput
 from shortlist_exporter.commands.progress import Report, progress_bar
 from shortlist_exporter.inputs.sources import Contexts, Dense
 
-from benchmarks.common.truth import truth_at
+from benchmarks.common.truth import load_truth
 from benchmarks.datasets.rendered.glyphs import (
     Face,
     draw_glyphs,
@@ -46,7 +46,7 @@ def load(place: Place) -> DataSet:
             train_and_write(folder, faces, training, report)
     head, fit, test = (load_file(folder / f"{part}.safetensors") for part in ("head", "fit", "test"))
     dense = Dense(head["weight"].numpy(), head["bias"].numpy(), sha256=key)
-    truth = truth_at(folder / "exact.safetensors", dense, test["contexts"].numpy(), test["targets"].numpy())
+    truth = load_truth(folder / "exact.safetensors", dense, test["contexts"].numpy(), test["targets"].numpy())
     return DataSet("characters", dense, Contexts(fit["contexts"].numpy(), fit["targets"].numpy(), sha256=key), truth)
 
 

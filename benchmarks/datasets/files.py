@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 from shortlist.errors import BadInput
 from shortlist_exporter.inputs.sources import Contexts, check_pair, load_contexts, load_dense
-from shortlist_exporter.inputs.splits import held_out
+from shortlist_exporter.inputs.splits import mark_held_out
 
-from benchmarks.common.truth import truth_at
+from benchmarks.common.truth import load_truth
 
 from .base import DataSet, Place
 
@@ -21,10 +21,10 @@ def load(place: Place) -> DataSet:
         raise BadInput("data set files takes --set weights=FILE --set contexts=FILE")
     dense, contexts = load_dense(Path(options["weights"])), load_contexts(Path(options["contexts"]))
     check_pair(dense, contexts)
-    held = held_out(contexts.documents, len(contexts.contexts))
+    held = mark_held_out(contexts.documents, len(contexts.contexts))
     targets = contexts.targets
     key = f"{dense.sha256[:16]}-{contexts.sha256[:16]}"
-    truth = truth_at(
+    truth = load_truth(
         place.cache / "files" / f"{key}.safetensors",
         dense,
         contexts.contexts[held],

@@ -12,7 +12,7 @@ from shortlist.errors import NotFound
 from shortlist_exporter.commands.progress import progress_bar
 from shortlist_exporter.inputs.sources import Contexts, Dense, load_contexts
 
-from benchmarks.common.truth import truth_at
+from benchmarks.common.truth import load_truth
 
 from .base import DataSet, Place
 
@@ -31,7 +31,7 @@ def load(place: Place) -> DataSet:
     dense = load_layer(folder)
     fit = load_states(folder, "train", words, cache / f"train-{words}.safetensors")
     test = load_states(folder, "test", None, cache / "test.safetensors")
-    return DataSet("ptb", dense, fit, truth_at(cache / "exact.safetensors", dense, test.contexts, test.targets))
+    return DataSet("ptb", dense, fit, load_truth(cache / "exact.safetensors", dense, test.contexts, test.targets))
 
 
 def find_base_model(data: Path | None) -> Path:

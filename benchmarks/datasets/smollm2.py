@@ -13,7 +13,7 @@ from shortlist_exporter.capture.run import capture, write_head
 from shortlist_exporter.commands.progress import Report, progress_bar
 from shortlist_exporter.inputs.sources import Contexts, load_contexts, load_dense
 
-from benchmarks.common.truth import truth_at
+from benchmarks.common.truth import load_truth
 
 from .base import DataSet, Place
 
@@ -41,7 +41,7 @@ def load(place: Place) -> DataSet:
     dense, contexts = load_dense(head), load_contexts(fit)
     contexts, held = split_last_chapters(contexts) if shipped else (contexts, load_contexts(test))
     name = f"smollm2, shipped text ({SHIPPED.name})" if shipped else "smollm2, WikiText-2"
-    return DataSet(name, dense, contexts, truth_at(folder / "exact.safetensors", dense, held.contexts, held.targets))
+    return DataSet(name, dense, contexts, load_truth(folder / "exact.safetensors", dense, held.contexts, held.targets))
 
 
 def capture_all(model: Path, head: Path, texts: dict[Path, list[Path]], test: Path) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict
 from shortlist_exporter.inputs.sources import Contexts, Dense
 
-from benchmarks.common.truth import truth_at
+from benchmarks.common.truth import load_truth
 
 from .base import DataSet, Place
 
@@ -39,5 +39,5 @@ def load(place: Place) -> DataSet:
     dense = Dense(weight, random.normal(0, 0.5, shape.classes).astype(np.float32), sha256=key)
     held = shape.rows // 5
     fit = Contexts(contexts[held:], sha256=key)
-    truth = truth_at(place.cache / "synthetic" / f"{key[:16]}.safetensors", dense, contexts[:held], None)
+    truth = load_truth(place.cache / "synthetic" / f"{key[:16]}.safetensors", dense, contexts[:held], None)
     return DataSet(f"synthetic {shape.classes:,} x {shape.dim}", dense, fit, truth)

@@ -9,15 +9,15 @@ from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
+from shortlist.evaluation.timing import Call, find_fastest, time_calls
 from shortlist.head import Head
 
 from benchmarks.common.dense import TopK, open_spellings
 from benchmarks.common.runs import Run, Store
-from benchmarks.common.timing import Call, fastest, times
 from benchmarks.contenders.registry import Contender
 from benchmarks.datasets.registry import DataSet
 from benchmarks.sweep.harness import Harness, limit_threads
-from benchmarks.sweep.heads import PROMISED, Precision, measured, opened
+from benchmarks.sweep.heads import PROMISED, Precision, measure_precision, opened
 from benchmarks.sweep.peers import best_peer, near_promise, precisions
 
 HEADLINE_K = 5
@@ -46,7 +46,7 @@ def print_headline(data: DataSet, cache: Path, threads: int, rows: int, *, peers
     """Heads, precision, the best peer, times, table, JSON."""
     folder = cache / ("shipped" if "shipped" in data.name else "wikitext-2")
     heads = opened(data, folder / "repository", threads)
-    precisions_of = {name: measured(head, data) for name, head in heads.items()}
+    precisions_of = {name: measure_precision(head, data) for name, head in heads.items()}
     peer = find_peer(data, Store(cache / "runs"), threads) if peers else Peer(None, None)
     timings = {batch: time_contenders(data, heads, peer, cache, threads, rows, batch) for batch in HEADLINE_BATCHES}
     print_table(data, heads, precisions_of, peer, timings)
@@ -69,7 +69,7 @@ def time_contenders(
     """The dense head (under `dense`), every head, exact answers (under `EXACT`), and the peer (under `peer`)."""
     contexts = data.test.contexts[:rows]
     dense = {name: topk_call(topk) for name, topk in open_spellings(data.dense, cache / "dense", threads).items()}
-    spelling = fastest(dense, contexts, batch)
+    spelling = find_fastest(dense, contexts, batch)
     calls: dict[str, Call] = {"dense": dense[spelling]}
     calls |= {name: topk_call(lambda rows, k, head=head: head.topk(rows, k).ids) for name, head in heads.items()}  # type: ignore[misc]
     calls[EXACT_ANSWERS] = topk_call(lambda rows, k: heads[PROMISED].topk(rows, k, exact=True).ids)
@@ -77,7 +77,7 @@ def time_contenders(
         calls["peer"] = topk_call(peer.contender.topk)
     Console(stderr=True).print(f"batch {batch}: dense is {spelling}; timing {len(calls)} contenders", highlight=False)
     with limit_threads(threads, own=peer.contender is not None and peer.contender.own_threads):
-        return {name: spent.figures() for name, spent in times(calls, contexts, batch).items()}
+        return {name: spent.summarize() for name, spent in time_calls(calls, contexts, batch).items()}
 
 
 def topk_call(topk: TopK) -> Call:

@@ -26,6 +26,7 @@ import torch
 from shortlist.core.filters import UNRESTRICTED
 from shortlist.core.results import PlanResult
 from shortlist.errors import BadInput
+from shortlist.evaluation.truth import CHUNK_ROWS
 from shortlist.head import Head
 from shortlist_exporter.commands.progress import progress_bar
 from shortlist_exporter.inputs.sources import Dense
@@ -37,9 +38,8 @@ from benchmarks.sweep.heads import PROMISED, opened
 
 MODULE = "benchmarks.studies.exact"
 K = 5
-CHUNK = 64
-TIE = 1e-5
-UNIT = 2.0**-24
+TIE_SHARE = 1e-5  # of the largest logit: ranks whose true logits differ by less are equal
+FLOAT32_UNIT = 2.0**-24
 
 Contexts = npt.NDArray[np.float32]
 
@@ -53,19 +53,19 @@ class Judged:
     scored: npt.NDArray[np.int32]
 
 
-def rows_of(data: DataSet, count: int) -> Iterator[Contexts]:
+def read_rows(data: DataSet, count: int) -> Iterator[Contexts]:
     """`count` contexts in chunks: the test's, then random ones of the fit text; raises BadInput for too many."""
     test, fit = data.test.contexts, data.fit.contexts
     if count > len(test) + len(fit):
         raise BadInput(f"--rows {count} is over the {len(test) + len(fit)} contexts that there are: ask for fewer")
     more = np.random.default_rng(0).permutation(len(fit))[: max(0, count - len(test))]
-    for start in range(0, min(count, len(test)), CHUNK):
-        yield test[start : min(start + CHUNK, count)]
-    for start in range(0, len(more), CHUNK):
-        yield fit[np.sort(more[start : start + CHUNK])]
+    for start in range(0, min(count, len(test)), CHUNK_ROWS):
+        yield test[start : min(start + CHUNK_ROWS, count)]
+    for start in range(0, len(more), CHUNK_ROWS):
+        yield fit[np.sort(more[start : start + CHUNK_ROWS])]
 
 
-def judged(dense: Dense, contexts: Contexts, found: PlanResult, *, brute: bool) -> Judged:
+def judge_rows(dense: Dense, contexts: Contexts, result: PlanResult, *, brute: bool) -> Judged:
     """The answers of a chunk against true scores."""
     weight, rows = torch.from_numpy(dense.weight), torch.from_numpy(contexts)
     scores = rows.double() @ weight.double().T if brute else rows @ weight.T
@@ -73,46 +73,46 @@ def judged(dense: Dense, contexts: Contexts, found: PlanResult, *, brute: bool) 
         scores += torch.from_numpy(dense.bias)
     scores[:, torch.from_numpy(dense.padded)] = -torch.inf
     largest = scores.where(scores.isfinite(), 0).abs().amax(dim=1).double()
-    own = true_scores(dense, rows, torch.from_numpy(found.ids))
-    margin = 2 * dense.dim * UNIT * (weight.norm(dim=1).max() + 1) * (rows.norm(dim=1) + 1)
-    bar = own.amin(dim=1) - TIE * largest - margin
+    returned = compute_scores(dense, rows, torch.from_numpy(result.ids))
+    margin = 2 * dense.dim * FLOAT32_UNIT * (weight.norm(dim=1).max() + 1) * (rows.norm(dim=1) + 1)
+    bar = returned.amin(dim=1) - TIE_SHARE * largest - margin
     wrong = [
-        mismatches(dense, row, own[i], torch.nonzero(scores[i] >= bar[i])[:, 0], TIE * largest[i])
+        count_mismatches(dense, row, returned[i], torch.nonzero(scores[i] >= bar[i])[:, 0], TIE_SHARE * largest[i])
         for i, row in enumerate(rows)
     ]
     log_z = scores.logsumexp(dim=1).double().numpy()
-    return Judged(np.array(wrong), np.abs(found.log_normalizer - log_z), found.scored)
+    return Judged(np.array(wrong), np.abs(result.log_normalizer - log_z), result.scored)
 
 
-def true_scores(dense: Dense, rows: Tensor, ids: Tensor) -> Tensor:
+def compute_scores(dense: Dense, rows: Tensor, ids: Tensor) -> Tensor:
     """Scores [b, m] of classes `ids` [b, m] in float64."""
     scores = torch.einsum("bmd,bd->bm", torch.from_numpy(dense.weight)[ids].double(), rows.double())
     return scores if dense.bias is None else scores + torch.from_numpy(dense.bias)[ids].double()
 
 
-def mismatches(dense: Dense, row: Tensor, own: Tensor, near: Tensor, tie: Tensor) -> int:
-    """Ranks at which the true scores `own` [k] of the classes returned are not the best of the classes `near` [m]."""
-    true = true_scores(dense, row[None], near[None])[0].sort(descending=True).values[: len(own)]
-    if len(true) < len(own):  # a class was returned twice
-        return len(own)
-    return int(((own - true).abs() > tie).sum())
+def count_mismatches(dense: Dense, row: Tensor, returned: Tensor, near: Tensor, tie: Tensor) -> int:
+    """Ranks at which the true scores `returned` [k] of an answer are not the best of the classes `near` [m]."""
+    true = compute_scores(dense, row[None], near[None])[0].sort(descending=True).values[: len(returned)]
+    if len(true) < len(returned):  # a class was returned twice
+        return len(returned)
+    return int(((returned - true).abs() > tie).sum())
 
 
-def measured(head: Head, data: DataSet, count: int, brute: int) -> Judged:
+def measure_rows(head: Head, data: DataSet, count: int, brute: int) -> Judged:
     """All rows."""
     assert head.certified is not None
     parts: list[Judged] = []
     done = 0
     with torch.inference_mode(), progress_bar("exact answers") as report:
-        for contexts in rows_of(data, count):
-            found = head.run(head.certified, contexts, K, UNRESTRICTED)
-            parts.append(judged(data.dense, contexts, found, brute=done < brute))
+        for contexts in read_rows(data, count):
+            result = head.run(head.certified, contexts, K, UNRESTRICTED)
+            parts.append(judge_rows(data.dense, contexts, result, brute=done < brute))
             done += len(contexts)
             report("exact answers", done, count)
     return Judged(*(np.concatenate([getattr(part, name) for part in parts]) for name in ("wrong", "error", "scored")))
 
 
-def summary(head: Head, all_rows: Judged, brute: int) -> dict[str, object]:
+def summarize(head: Head, all_rows: Judged, brute: int) -> dict[str, object]:
     """The JSON line."""
     assert head.manifest.certificate is not None
     proved = all_rows.scored < head.manifest.classes
@@ -148,7 +148,7 @@ def run_study(args: argparse.Namespace) -> int:
     data = DATASETS["smollm2"](Place(args.cache, args.data, args.model, {}))
     folder = args.cache / ("shipped" if "shipped" in data.name else "wikitext-2")
     head = opened(data, folder / "repository", args.threads, [PROMISED])[PROMISED]
-    figures = summary(head, measured(head, data, args.rows, args.brute), args.brute)
+    figures = summarize(head, measure_rows(head, data, args.rows, args.brute), args.brute)
     print(json.dumps(figures))
     return 1 if figures["mismatches"] else 0
 

@@ -2,7 +2,7 @@
 
 Every head answers by its own plan and, under `<head>, served`, as `Head.topk` does, which hands large requests to
 dense from the crossover measured on this device. Where torch has CUDA, its fp16 product and topk stand beside them: ids
-alone, without a normaliser. Contexts come from the host and ids go back to it in every call. The last line is JSON.
+alone, without a normaliser. FloatArray come from the host and ids go back to it in every call. The last line is JSON.
 
 Without a GPU it says so in a sentence and ends with 0.
 """
@@ -19,22 +19,23 @@ import numpy as np
 import torch
 from shortlist.bundle.reader import Bundle
 from shortlist.core.filters import UNRESTRICTED
+from shortlist.core.results import FloatArray, IdArray
 from shortlist.errors import DeviceError
+from shortlist.evaluation.statistics import compute_precision
+from shortlist.evaluation.timing import Call, time_calls
 from shortlist.head import Head
 from shortlist.plans.registry import Plan
 from shortlist.runtime.devices import resolve_device
 from shortlist_exporter.inputs.sources import Dense
-from shortlist_exporter.verify.quality import precision
 
 from benchmarks.common.command import make_parser, run_command
-from benchmarks.common.timing import Call, Contexts, Ids, times
 from benchmarks.datasets.registry import DATASETS, DataSet, Place
 from benchmarks.sweep.heads import opened
 
 MODULE = "benchmarks.studies.gpu"
 K = 5
 BATCHES = (1, 2, 4, 8, 16, 32, 64)
-HEADS = ("svd-context", "svd-context-fp32")
+GPU_HEADS = ("svd-context", "svd-context-fp32")
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -62,24 +63,24 @@ def run_study(args: argparse.Namespace, device: str) -> None:
     data = DATASETS["smollm2"](Place(args.cache, args.data))
     folder = args.cache / ("wikitext-2" if args.data else "shipped")
     exported = opened(data, folder / "repository", 1)
-    heads = {name: Head(Bundle(exported[name].folder, verify=False), device, 1) for name in HEADS}
-    print(json.dumps(compared(heads, data, device, args.rows)))
+    heads = {name: Head(Bundle(exported[name].folder, verify=False), device, 1) for name in GPU_HEADS}
+    print(json.dumps(compare_contenders(heads, data, device, args.rows)))
 
 
-def compared(heads: Mapping[str, Head], data: DataSet, device: str, rows: int) -> dict[str, object]:
+def compare_contenders(heads: Mapping[str, Head], data: DataSet, device: str, rows: int) -> dict[str, object]:
     """By contender: mean microseconds and times over dense of a call by batch, and P@1 and P@5 of the timed answers."""
     calls = contenders(heads, data.dense, device)
     contexts, true = data.test.contexts[:rows], data.test.ids[:rows]
-    found: dict[str, dict[str, object]] = {name: {"us": {}, "times_dense": {}} for name in calls}
+    figures: dict[str, dict[str, object]] = {name: {"us": {}, "times_dense": {}} for name in calls}
     for batch in BATCHES:
-        spent = times(calls, contexts, batch)
-        for name, own in spent.items():
-            known = true[: len(own.ids)]
-            found[name]["us"] |= {batch: round(own.seconds.mean() * 1e6, 1)}  # type: ignore[operator]
-            found[name]["times_dense"] |= {batch: round(spent["dense"].total / own.total, 2)}  # type: ignore[operator]
-            found[name] |= {f"p{k}": round(precision(own.ids, known, k), 5) for k in (1, K)}
+        timed = time_calls(calls, contexts, batch)
+        for name, one in timed.items():
+            rows_true = true[: len(one.ids)]
+            figures[name]["us"] |= {batch: round(one.seconds.mean() * 1e6, 1)}  # type: ignore[operator]
+            figures[name]["times_dense"] |= {batch: round(timed["dense"].total / one.total, 2)}  # type: ignore[operator]
+            figures[name] |= {f"p{k}": round(compute_precision(one.ids, rows_true, k), 5) for k in (1, K)}
     crossovers = {name: head.manifest.dense_crossover for name, head in heads.items()}
-    return {"device": device, "rows": len(contexts), "text": data.name, "crossover": crossovers, "contenders": found}
+    return {"device": device, "rows": len(contexts), "text": data.name, "crossover": crossovers, "contenders": figures}
 
 
 def contenders(heads: Mapping[str, Head], dense: Dense, device: str) -> dict[str, Call]:
@@ -110,10 +111,10 @@ def torch_topk(dense: Dense, device: str) -> Call:
     columns = torch.from_numpy(np.ascontiguousarray(dense.weight.T)).to(device, torch.float16)
     bias = 0 if dense.bias is None else torch.from_numpy(dense.bias).to(device, torch.float16)
 
-    def topk(rows: Contexts) -> Ids:
+    def topk(rows: FloatArray) -> IdArray:
         with torch.inference_mode():
             logits = torch.from_numpy(rows).to(device, torch.float16) @ columns + bias
-            ids: Ids = logits.topk(K, dim=1).indices.cpu().numpy()
+            ids: IdArray = logits.topk(K, dim=1).indices.cpu().numpy()
         return ids
 
     return topk

@@ -19,7 +19,16 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
-from shortlist.evaluation import statistics
+from shortlist.core.results import IdArray
+from shortlist.evaluation.statistics import choose_depths, estimate_precision
+from shortlist.evaluation.timing import (
+    Call,
+    Timed,
+    find_fastest,
+    rescale_rows,
+    time_call,
+    time_calls,
+)
 from threadpoolctl import ThreadpoolController, threadpool_limits
 
 from benchmarks.common.dense import open_spellings
@@ -33,12 +42,10 @@ from benchmarks.common.runs import (
     key_of,
     processor_name,
 )
-from benchmarks.common.timing import Call, Ids, Timed, fastest, fresh, one, times
 from benchmarks.contenders.registry import Contender, Options
 from benchmarks.datasets.registry import DataSet
 
 K = 10
-DEPTHS = (1, 5, 10)
 BATCHES = (1, 8, 32, 128)
 REPEATED = 200  # rows asked twice
 CACHED = 0.5  # a second answer in under half the time was remembered
@@ -70,7 +77,7 @@ class Harness:
             folder = self.store.folder / "dense" / self.data.fingerprint
             found = open_spellings(self.data.dense, folder, self.threads)
             calls = {name: top(topk) for name, topk in found.items()}
-            self.dense[batch] = calls[fastest(calls, self.data.test.contexts, batch)]
+            self.dense[batch] = calls[find_fastest(calls, self.data.test.contexts, batch)]
         return self.dense[batch]
 
     def stored(self, kind: type[Contender], build: Options, setting: Options) -> Run | None:
@@ -134,19 +141,22 @@ class Harness:
     def timed(self, contender: Contender, run: Run) -> Run:
         """Precision, times and flags of the contender as it is set now."""
         truth = self.data.test.ids
-        spent, hits = {}, None
+        spent: dict[int, Spent] = {}
+        precision: dict[int, Share] = {}
+        rows = 0
         for batch in self.batches:
             both = self.interleaved(contender, batch)
-            answers, dense = both["contender"], both["dense"]
-            impossible = impossible_answer(answers.ids, self.data)
+            ids = both["contender"].ids
+            impossible = impossible_answer(ids, self.data)
             if impossible:
                 return run.model_copy(update={"error": impossible})
-            hits = hits if hits is not None else hits_of(answers.ids, truth[: len(answers.ids)])
-            spent[batch] = compared(answers, dense)
+            if not precision:
+                precision, rows = measure_precision(ids, truth[: len(ids)]), len(ids)
+            spent[batch] = compare_times(both["contender"], both["dense"])
         told = self.told(contender)
         update = {
-            "rows": 0 if hits is None else len(hits[1]),
-            "precision": {} if hits is None else {k: share(found) for k, found in hits.items()},
+            "rows": rows,
+            "precision": precision,
             "spent": spent,
             "scored_mean": None if told is None else float(told.mean()),
             "dense_share": None if told is None else float((told == self.data.dense.classes).mean()),
@@ -157,9 +167,9 @@ class Harness:
     def interleaved(self, contender: Contender, batch: int) -> dict[str, Timed]:
         """Contender and dense over rows that neither has seen."""
         self.seen += 1
-        rows = fresh(self.data.test.contexts[: max(self.rows, batch)], self.seen)
+        rows = rescale_rows(self.data.test.contexts[: max(self.rows, batch)], self.seen)
         calls = {"contender": top(contender.topk), "dense": self.dense_call(batch)}
-        return times(calls, rows, batch, {"dense": DENSE_EVERY if batch == 1 else 1})
+        return time_calls(calls, rows, batch, every={"dense": DENSE_EVERY if batch == 1 else 1})
 
     def told(self, contender: Contender) -> npt.NDArray[np.int32] | None:
         """What the contender says it scored, row by row."""
@@ -171,13 +181,13 @@ class Harness:
         """Median time of rows asked again, over that of the same number of new ones; blocks take turns."""
         self.seen += 1
         count = min(REPEATED, len(self.data.test.contexts) // 2)
-        rows = fresh(self.data.test.contexts[: 2 * count], self.seen)
+        rows = rescale_rows(self.data.test.contexts[: 2 * count], self.seen)
         old, new = rows[:count], rows[count:]
         call = top(contender.topk)
         for row in old:
             call(row[None])
-        again = [one(call, row[None])[0] for row in old]
-        first = [one(call, row[None])[0] for row in new]
+        again = [time_call(call, row[None])[0] for row in old]
+        first = [time_call(call, row[None])[0] for row in new]
         return float(np.median(again) / np.median(first))
 
     def run_of(self, kind: type[Contender], build: Options) -> Run:
@@ -235,15 +245,15 @@ def dearer(setting: Options, other: Options) -> bool:
     return all(setting[name] >= value for name, value in other.items() if name in setting)
 
 
-def top(topk: Callable[[npt.NDArray[np.float32], int], Ids]) -> Call:
+def top(topk: Callable[[npt.NDArray[np.float32], int], IdArray]) -> Call:
     """Top K of a contender or of a spelling of dense, as a timed call."""
     return lambda rows: topk(rows, K)
 
 
-def compared(answers: Timed, dense: Timed) -> Spent:
+def compare_times(contender: Timed, dense: Timed) -> Spent:
     """Times of a contender beside those of dense."""
-    slow = answers.seconds >= SLOW * np.median(dense.seconds)
-    spent, beside = answers.figures(), dense.figures()
+    slow = contender.seconds >= SLOW * np.median(dense.seconds)
+    spent, beside = contender.summarize(), dense.summarize()
     return Spent(
         **spent,
         dense_mean=beside["mean"],
@@ -253,7 +263,7 @@ def compared(answers: Timed, dense: Timed) -> Spent:
     )
 
 
-def impossible_answer(ids: Ids, data: DataSet) -> str | None:
+def impossible_answer(ids: IdArray, data: DataSet) -> str | None:
     """A sentence when an answer cannot be right: an id out of range, of padding, or twice in a row."""
     if ((ids < -1) | (ids >= data.dense.classes)).any():
         return "answered ids that are no class"
@@ -265,15 +275,10 @@ def impossible_answer(ids: Ids, data: DataSet) -> str | None:
     return None
 
 
-def hits_of(found: Ids, true: Ids) -> dict[int, npt.NDArray[np.float64]]:
-    """By k, [n]: share of the k true classes among the k found, for each row."""
-    return {k: (found[:, :k, None] == true[:, None, :k]).any(axis=1).mean(axis=1) for k in DEPTHS if k <= true.shape[1]}
-
-
-def share(hits: npt.NDArray[np.float64]) -> Share:
-    """Mean of per-row shares with its interval, as `shortlist evaluate` gives it."""
-    found = statistics.share(hits)
-    return Share(value=found.mean, low=found.low, high=found.high)
+def measure_precision(ids: IdArray, true: IdArray) -> dict[int, Share]:
+    """P@k by k with its interval, as `shortlist evaluate` gives it, of `ids` [n, m] against `true` [n, t]."""
+    shares = {k: estimate_precision(ids, true, k) for k in choose_depths(true.shape[1])}
+    return {k: Share(value=share.mean, low=share.low, high=share.high) for k, share in shares.items()}
 
 
 def flagged(run: Run) -> Run:

@@ -12,12 +12,12 @@ import numpy as np
 from shortlist.bundle.reader import Bundle
 from shortlist.core.results import FloatArray, IdArray
 from shortlist.errors import ShortlistError
+from shortlist.evaluation.statistics import compute_precision
 from shortlist.head import Head
 from shortlist.server.models import load_checked
 from shortlist_exporter.commands.progress import progress_bar
 from shortlist_exporter.export.request import Request
 from shortlist_exporter.export.run import export
-from shortlist_exporter.verify.quality import precision
 
 from benchmarks.contenders.ours import REVISIONS
 from benchmarks.datasets.registry import DataSet
@@ -85,19 +85,19 @@ def kept(out: Path, data: DataSet, threads: int) -> Head | None:
     return head if same else None
 
 
-def measured(head: Head, data: DataSet, batch: int = 8) -> Precision:
+def measure_precision(head: Head, data: DataSet, batch: int = 8) -> Precision:
     """Precision of `Head.topk` in small requests, as a decoder sends them.
 
     P@1 and P@5 of the k that is timed, since a larger one may be searched more widely; P@10 of the first rows alone.
     """
-    found, dense = answers(head, data.test.contexts, 5, batch)
-    more, _ = answers(head, data.test.contexts[:DEEP_ROWS], 10, batch)
-    p1, p5 = (precision(found, data.test.ids, k) for k in (1, 5))
-    return Precision(p1, p5, precision(more, data.test.ids[:DEEP_ROWS], 10), dense)
+    ids, dense_share = collect_ids(head, data.test.contexts, 5, batch)
+    deep_ids, _ = collect_ids(head, data.test.contexts[:DEEP_ROWS], 10, batch)
+    p1, p5 = (compute_precision(ids, data.test.ids, k) for k in (1, 5))
+    return Precision(p1, p5, compute_precision(deep_ids, data.test.ids[:DEEP_ROWS], 10), dense_share)
 
 
-def answers(head: Head, contexts: FloatArray, k: int, batch: int) -> tuple[IdArray, float]:
+def collect_ids(head: Head, contexts: FloatArray, k: int, batch: int) -> tuple[IdArray, float]:
     """Ids [n, k], and the share of rows that dense answered."""
-    found = [head.topk(contexts[start : start + batch], k) for start in range(0, len(contexts), batch)]
-    dense = np.mean([count == head.manifest.classes for top in found for count in top.scored.tolist()])
-    return np.concatenate([top.ids for top in found]), float(dense)
+    tops = [head.topk(contexts[start : start + batch], k) for start in range(0, len(contexts), batch)]
+    dense = np.mean([count == head.manifest.classes for top in tops for count in top.scored.tolist()])
+    return np.concatenate([top.ids for top in tops]), float(dense)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import numpy as np
+from shortlist.evaluation.statistics import compute_precision
 from shortlist_exporter.commands.progress import progress_bar
-from shortlist_exporter.verify.quality import precision
 
 from benchmarks.common.runs import Run
 from benchmarks.contenders.registry import CONTENDERS, Contender, Options
@@ -96,4 +96,4 @@ def precisions(harness: Harness, contender: Contender) -> tuple[float, float]:
     truth = harness.data.test
     rows = range(0, len(truth.contexts), CHUNK)
     found = np.concatenate([contender.topk(truth.contexts[i : i + CHUNK], K) for i in rows])
-    return precision(found, truth.ids, 1), precision(found, truth.ids, 5)
+    return compute_precision(found, truth.ids, 1), compute_precision(found, truth.ids, 5)

@@ -9,4 +9,4 @@ from shortlist_exporter.graphs import bounds
 @pytest.fixture
 def prove_small_layers(monkeypatch):
     """Exports write certificates for layers of any size, not for large ones alone."""
-    monkeypatch.setattr(bounds, "LEAST_WEIGHTS", 0)
+    monkeypatch.setattr(bounds, "MIN_WEIGHTS", 0)

@@ -17,6 +17,7 @@ from pathlib import Path
 import torch
 from shortlist.bundle.reader import Bundle
 from shortlist.core.filters import UNRESTRICTED
+from shortlist.evaluation.timing import Call, find_fastest, time_calls
 from shortlist.head import Head
 from shortlist.plans.registry import AdaptivePlan
 from shortlist_exporter.commands.progress import Report, progress_bar
@@ -25,7 +26,6 @@ from shortlist_exporter.export.run import export
 from shortlist_models.adaptive.softmax import AdaptiveSoftmax
 
 from benchmarks.common.dense import open_spellings
-from benchmarks.common.timing import Call, fastest, times
 from benchmarks.datasets.registry import DATASETS, DataSet, Place
 from benchmarks.papers.common.command import PICTURES, paper_parser, write_page
 from benchmarks.papers.common.wall_times import TIMED_K, WallTime, draw_rows, head_call, topk_call, wall_times
@@ -108,9 +108,9 @@ def time_heads(data: DataSet, contenders: Sequence[Served], cache: Path) -> dict
     calls: dict[str, Call] = {
         name: topk_call(call) for name, call in open_spellings(data.dense, cache / "dense", 1).items()
     }
-    best = fastest(calls, rows, 1)
+    best = find_fastest(calls, rows, 1)
     timed: dict[str, Call] = {"dense": calls[best]} | {one.trained.name: head_call(one.head) for one in contenders}
-    return {one.name: one for one in wall_times(times(timed, rows, 1), "dense")}
+    return {one.name: one for one in wall_times(time_calls(timed, rows, 1), "dense")}
 
 
 def format_heads(

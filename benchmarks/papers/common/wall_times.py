@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 from shortlist.core.filters import UNRESTRICTED
 from shortlist.core.results import FloatArray
+from shortlist.evaluation.timing import Call, Timed, time_calls
 from shortlist.head import Head
 
 from benchmarks.common.dense import TopK
-from benchmarks.common.timing import Call, Contexts, Timed, times
 
 TIMED_K = 5
 FASTEST_DENSE = "dense, onnxruntime"
@@ -30,17 +30,17 @@ class WallTime:
 
 def wall_times(timed: Mapping[str, Timed], dense: str) -> list[WallTime]:
     """One for each of `timed`, in its order; speed-ups are over the entry `dense`."""
-    return [WallTime(name, **one.figures(), speedup=timed[dense].total / one.total) for name, one in timed.items()]
+    return [WallTime(name, **one.summarize(), speedup=timed[dense].total / one.total) for name, one in timed.items()]
 
 
-def time_beside_dense(dense: Call, calls: Mapping[str, Call], rows: Contexts, batch: int) -> list[WallTime]:
+def time_beside_dense(dense: Call, calls: Mapping[str, Call], rows: FloatArray, batch: int) -> list[WallTime]:
     """Dense first, then each of `calls`, timed in turn with dense alone.
 
     Another contender in the same turns would be asked the same rows and leave their weights in the cache.
     """
     results: list[WallTime] = []
     for name, call in calls.items():
-        pair = wall_times(times({FASTEST_DENSE: dense, name: call}, rows, batch), FASTEST_DENSE)
+        pair = wall_times(time_calls({FASTEST_DENSE: dense, name: call}, rows, batch), FASTEST_DENSE)
         results += pair[bool(results) :]
     return results
 
@@ -60,6 +60,6 @@ def plan_call(head: Head) -> Call:
     return lambda rows: head.plan.topk(rows, TIMED_K, UNRESTRICTED).ids
 
 
-def draw_rows(contexts: FloatArray, count: int) -> Contexts:
+def draw_rows(contexts: FloatArray, count: int) -> FloatArray:
     """`count` of the rows of `contexts` [n, d] in random order, the same ones every time."""
     return contexts[np.random.default_rng(0).permutation(len(contexts))[:count]]

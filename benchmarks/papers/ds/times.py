@@ -7,13 +7,14 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from shortlist.bundle.reader import Bundle
+from shortlist.core.results import FloatArray
+from shortlist.evaluation.timing import Call, find_fastest
 from shortlist.head import Head as Served
 from shortlist_exporter.export.request import Request
 from shortlist_exporter.export.run import export
 from shortlist_exporter.inputs.sources import Contexts as Sample
 
 from benchmarks.common.dense import open_spellings
-from benchmarks.common.timing import Call, Contexts, fastest
 from benchmarks.papers.common.wall_times import (
     WallTime,
     draw_rows,
@@ -43,12 +44,12 @@ def make_wall_table(text: Text, heads: list[Head], cache: Path) -> str:
     return "".join(lines)
 
 
-def time_batch(batch: int, dense: Mapping[str, Call], served: Mapping[str, Served], rows: Contexts) -> list[str]:
+def time_batch(batch: int, dense: Mapping[str, Call], served: Mapping[str, Served], rows: FloatArray) -> list[str]:
     """Head.topk, and for single rows the plan alone, each in turn with the fastest dense."""
     timed: dict[str, Call] = {f"{kind}, Head.topk": head_call(head) for kind, head in served.items()}
     if batch == 1:
         timed |= {f"{kind}, alone, without checks": plan_call(head) for kind, head in served.items()}
-    walls = time_beside_dense(dense[fastest(dense, rows, batch)], timed, rows, batch)
+    walls = time_beside_dense(dense[find_fastest(dense, rows, batch)], timed, rows, batch)
     return [f"| {batch} | {format_cells(wall, walls[0].median)} |\n" for wall in walls]
 
 

@@ -13,13 +13,13 @@ from pathlib import Path
 
 import torch
 from shortlist.bundle.reader import Bundle
+from shortlist.evaluation.statistics import compute_precision
 from shortlist.head import Head
 from shortlist.plans.common.base import Routed
 from shortlist_exporter.commands.progress import Report, progress_bar
 from shortlist_exporter.export.request import Request
 from shortlist_exporter.export.run import export
 from shortlist_exporter.methods.l2s import find_best_classes
-from shortlist_exporter.verify.quality import precision
 from shortlist_models.l2s.candidate_sets import BestClasses, ScreenOptions, choose_candidate_sets
 from shortlist_models.l2s.screened import ScreenedSoftmax
 from shortlist_models.l2s.training import Screen, train_screen
@@ -219,7 +219,7 @@ def make_wall_table(data: DataSet, cache: Path, screened: Screen) -> str:
 def describe_served(name: str, head: Head, data: DataSet) -> str:
     """What the bundle's own answers to all of test are worth."""
     top = head.topk_by_plan(data.test.contexts, LABEL_DEPTH)
-    p1, p5 = (precision(top.ids, data.test.ids, k) for k in (1, LABEL_DEPTH))
+    p1, p5 = (compute_precision(top.ids, data.test.ids, k) for k in (1, LABEL_DEPTH))
     scored = float(top.scored.mean())
     assert isinstance(head.plan, Routed)
     fewer = data.dense.classes / (len(head.plan.parts()) + scored)

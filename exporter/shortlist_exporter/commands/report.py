@@ -18,7 +18,7 @@ from shortlist.cli.arguments import natural, positive
 from shortlist.head import Head
 
 from shortlist_exporter.records.report import Figures
-from shortlist_exporter.report.measure.samples import ROWS, from_file, names_of
+from shortlist_exporter.report.measure.samples import MAX_SAMPLE_ROWS, name_samples, read_sample
 from shortlist_exporter.report.write import PAGE, write_report
 
 from .progress import progress_bar
@@ -40,7 +40,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add(
         "--rows",
         type=positive,
-        default=ROWS,
+        default=MAX_SAMPLE_ROWS,
         metavar="N",
         help="most distinct rows of a file measured (default: %(default)s)",
     )
@@ -54,8 +54,8 @@ def run(args: argparse.Namespace) -> int:
     bundle = Bundle(args.bundle)
     head = Head(bundle, args.device, args.threads)
     with progress_bar("reading") as progress:
-        named_paths = zip(args.contexts, names_of(args.contexts), strict=True)
-        samples = [from_file(head, path, name, args.rows, args.seed) for path, name in named_paths]
+        named_paths = zip(args.contexts, name_samples(args.contexts), strict=True)
+        samples = [read_sample(head, path, name, args.rows, args.seed) for path, name in named_paths]
         figures = write_report(bundle, head, samples, args.out, progress=progress)
     print_verdict(figures, (args.out or args.bundle / REPORT) / PAGE)
     return 0

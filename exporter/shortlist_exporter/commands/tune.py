@@ -33,8 +33,8 @@ from shortlist.runtime.threads import available_threads
 from shortlist_exporter.inputs.sources import load_contexts
 from shortlist_exporter.records.tuning import Promise, Trial, TuneRecord
 from shortlist_exporter.tuning.cache import default_folder
-from shortlist_exporter.tuning.promises import keeps, may_keep, mib, promise_of
-from shortlist_exporter.tuning.tuner import MINUTES, NoHead, TuneRequest, tune
+from shortlist_exporter.tuning.promises import format_mib, keeps, make_promise, may_keep
+from shortlist_exporter.tuning.tuner import DEFAULT_MINUTES, NoHead, TuneRequest, tune
 
 from .export import add_labels, configure_bundle, configure_layer, load_layer, make_bundle_request
 from .progress import progress_bar
@@ -80,7 +80,13 @@ def configure_search(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="the test split from a file of its own; then 9/10 of the rest fit",
     )
-    add("--time-budget", type=float, default=MINUTES, metavar="MINUTES", help="for the search (default: %(default)g)")
+    add(
+        "--time-budget",
+        type=float,
+        default=DEFAULT_MINUTES,
+        metavar="MINUTES",
+        help="for the search (default: %(default)g)",
+    )
     add("--cache", type=Path, default=default_folder(), metavar="FOLDER", help="what is reused (default: %(default)s)")
     add("--allow-dense", action="store_true", help="export dense itself where nothing faster keeps the promise")
 
@@ -131,7 +137,7 @@ def run(args: argparse.Namespace) -> int:
 def make_tune_request(args: argparse.Namespace) -> TuneRequest:
     """The request of the arguments; raises BadInput, DeviceError."""
     pairs = [(k, share) for k, share in ((1, args.target_p1), (5, args.target_p5)) if share is not None]
-    promise = promise_of(
+    promise = make_promise(
         [*pairs, *args.target_pk],
         logprob_error=args.max_logprob_error,
         memory=None if args.max_memory is None else int(args.max_memory * MIB_BYTES),
@@ -170,7 +176,7 @@ def format_cells(trial: Trial, promise: Promise, *, chosen: bool) -> list[str]:
     """The cells of a trial: figures of the test split where it was measured there, else of the tune split."""
     figures = trial.test or trial.tune
     shares = [f"{figures.precision[k].mean:.4f}" for k in promise.precision]
-    times = [f"{figures.us:,.0f}", f"{figures.speedup:.2f}", f"{figures.scored:,.0f}", mib(trial.bytes)]
+    times = [f"{figures.us:,.0f}", f"{figures.speedup:.2f}", f"{figures.scored:,.0f}", format_mib(trial.bytes)]
     return [
         trial.label,
         f"{trial.fit_rows:,}",

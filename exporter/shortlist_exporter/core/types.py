@@ -9,7 +9,7 @@ import numpy.typing as npt
 from pydantic import BaseModel
 from shortlist_models.progress import Progress, quiet
 
-__all__ = ["Cost", "FloatArray", "Progress", "counter", "quiet"]
+__all__ = ["Cost", "FloatArray", "Progress", "count_rows", "quiet"]
 
 FloatArray = npt.NDArray[np.float32]
 
@@ -21,7 +21,7 @@ class Cost(BaseModel):
     bytes: float
 
 
-def counter(
+def count_rows(
     progress: Progress, stage: str, rows: np.ndarray[tuple[int, ...], np.dtype[np.float32]]
 ) -> Callable[[int], None]:
     """A callback that adds up the rows done in a stage and reports them as progress."""

@@ -11,22 +11,24 @@ from shortlist.bundle.reader import Bundle
 from shortlist.bundle.writer import seal, writing
 from shortlist.errors import QualityError
 from shortlist.evaluation.canary import check_canary
+from shortlist.evaluation.truth import TRUE_CLASSES, Truth, compute_truth
 from shortlist.head import Head
 from torch import nn
 
-from shortlist_exporter.core.types import Progress, counter, quiet
+from shortlist_exporter.core.torch_scores import rank_by_module
+from shortlist_exporter.core.types import Progress, count_rows, quiet
 from shortlist_exporter.graphs.bounds import write_certificate
 from shortlist_exporter.graphs.builder import GraphFiles
 from shortlist_exporter.inputs.formats import tensor_file, torch_file
 from shortlist_exporter.inputs.sources import Contexts, Dense
-from shortlist_exporter.inputs.splits import Rows, split
+from shortlist_exporter.inputs.splits import Rows, split_held_out
 from shortlist_exporter.methods.base import DenseMethod, Fitted, Method, TrainedMethod
 from shortlist_exporter.methods.registry import find_method
 from shortlist_exporter.records.report import HELD_OUT
 from shortlist_exporter.report.measure.samples import Sample
 from shortlist_exporter.report.write import write_report
-from shortlist_exporter.verify.quality import DEPTH, Truth, certificate_of, measure, truth_of
-from shortlist_exporter.verify.targets import target_quality
+from shortlist_exporter.verify.quality import measure_certificate, measure_quality
+from shortlist_exporter.verify.targets import measure_target_quality
 
 from .request import Request, check_request
 from .write import manifest_of, write_calibration, write_graphs, write_index, write_labels
@@ -43,7 +45,7 @@ def export(dense: Dense, contexts: Contexts, out: Path, request: Request, progre
     # Inputs: refuse what cannot succeed, hold some contexts out
     check_request(dense, contexts, out, request)
     method = find_method(request.method)
-    fit_rows, held_rows = split(contexts, request.seed)
+    fit_rows, held_rows = split_held_out(contexts, request.seed)
     fit_sample, held_out = select_rows(contexts, fit_rows), select_rows(contexts, held_rows)
     with writing(out) as folder:
         # Fit the head to the dense layer, or train it
@@ -105,8 +107,14 @@ def add_certificate(
 
 def find_truth(reference: nn.Module, held_out: Contexts, max_k: int, progress: Progress) -> Truth:
     """The exact answers of the reference to the held-out contexts."""
-    count = counter(progress, "exact answers", held_out.contexts)
-    return truth_of(reference, held_out.contexts, min(DEPTH, max_k), count, held_out.targets)
+    count = count_rows(progress, "exact answers", held_out.contexts)
+    return compute_truth(
+        rank_by_module(reference, held_out.contexts),
+        held_out.contexts,
+        min(TRUE_CLASSES, max_k),
+        progress=count,
+        targets=held_out.targets,
+    )
 
 
 def finish(
@@ -126,9 +134,11 @@ def finish(
     """
     (folder / FILE_NAME).write_text(draft.sealed().model_dump_json(), "utf-8")
     head = Head(Bundle(folder, verify=False), "cpu", request.threads)
-    quality = measure(head, reference, truth, fitted.cost, counter(progress, "held-out quality", truth.contexts))
+    quality = measure_quality(
+        head, reference, truth, fitted.cost, count_rows(progress, "held-out quality", truth.contexts)
+    )
     if draft.reference == "self":
-        beside = target_quality(head, reference, dense, fitted.retrained, truth)
+        beside = measure_target_quality(head, reference, dense, fitted.retrained, truth)
         quality = quality.model_copy(update={"targets": beside})
     check_promise(quality, request.promise)
     write_calibration(folder, head, truth)
@@ -138,7 +148,7 @@ def finish(
     measured = {
         "quality": quality,
         "dense_crossover": head.measure_crossover(head.plan, truth.contexts) if large else None,
-        "certificate": certificate_of(head, truth.contexts, fallback=request.fallback),
+        "certificate": measure_certificate(head, truth.contexts, fallback=request.fallback),
     }
     final = draft.model_copy(update=measured)
     sealed = seal(folder, final)

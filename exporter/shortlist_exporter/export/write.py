@@ -11,6 +11,7 @@ from safetensors.numpy import save
 from shortlist.bundle.manifest import Manifest
 from shortlist.bundle.reader import CALIBRATION, GRAPHS, INDEX, LABELS, version_of
 from shortlist.evaluation.canary import CANARY_K
+from shortlist.evaluation.truth import Truth
 from shortlist.head import Head
 
 from shortlist_exporter.core.provenance import record_provenance
@@ -18,7 +19,6 @@ from shortlist_exporter.graphs.builder import GraphFiles
 from shortlist_exporter.graphs.dense import write_dense, write_rows
 from shortlist_exporter.inputs.sources import Contexts, Dense
 from shortlist_exporter.methods.base import Fitted, Method
-from shortlist_exporter.verify.quality import Truth
 
 from .request import Request
 
@@ -52,9 +52,11 @@ def manifest_of(
     files: GraphFiles,
 ) -> Manifest:
     """The manifest before anything was measured."""
+    bundle = describe_bundle(dense, contexts, out, request)
+    if fitted.notes:
+        bundle["provenance"] |= {"notes": list(fitted.notes)}
     return Manifest(
-        name=out.parent.name,
-        version=version_of(out),
+        **bundle,
         method=request.method,
         plan=method.plan,
         reference=method.reference,
@@ -62,9 +64,7 @@ def manifest_of(
         dim=dense.dim,
         dtype=dense.dtype,
         max_k=request.max_k or dense.classes - int(dense.padded.size),
-        exact_plan=exact_plan_of(files),
-        graphs=files.graphs,
-        arrays=files.arrays,
+        **describe_files(files),
         settings=fitted.settings,
         fit=fitted.fit,
         seed=request.seed,
@@ -76,9 +76,22 @@ def manifest_of(
     )
 
 
-def exact_plan_of(files: GraphFiles) -> str | None:
-    """The plan that proves exact answers: `certified` where its graph was written."""
-    return "certified" if "bounds" in files.graphs else None
+def describe_bundle(dense: Dense, contexts: Contexts, out: Path, request: Request) -> dict[str, Any]:
+    """The fields of a manifest that are of the bundle at `out`, whatever head is in it; as keyword arguments."""
+    return {
+        "name": out.parent.name,
+        "version": version_of(out),
+        "max_k": request.max_k or dense.classes - int(dense.padded.size),
+        "seed": request.seed,
+        "fallback": request.fallback,
+        "provenance": record_provenance(dense, contexts),
+    }
+
+
+def describe_files(files: GraphFiles) -> dict[str, Any]:
+    """The fields of a manifest that name its files; exact answers are proved where the graph for it was written."""
+    exact_plan = "certified" if "bounds" in files.graphs else None
+    return {"graphs": files.graphs, "arrays": files.arrays, "exact_plan": exact_plan}
 
 
 def write_calibration(folder: Path, head: Head, truth: Truth) -> None:

@@ -9,9 +9,9 @@ from shortlist.bundle.manifest import Strict
 from shortlist.bundle.reader import REPORT, Bundle
 from shortlist.evaluation.statistics import Share, Summary
 
-FILE = "figures.json"
+FIGURES_FILE = "figures.json"
 HELD_OUT = "held-out contexts"
-CALIBRATION = "calibration contexts"
+CALIBRATION_SAMPLE = "calibration contexts"
 
 Status = Literal["kept", "broken", "unknown"]
 
@@ -189,10 +189,10 @@ class Figures(Strict):
     tried: Tried | None
 
 
-def stored(bundle: Bundle) -> Figures | None:
+def read_figures(bundle: Bundle) -> Figures | None:
     """The figures of an earlier report on this very bundle, or None."""
     try:
-        found = Figures.model_validate_json((bundle.folder / REPORT / FILE).read_bytes())
+        figures = Figures.model_validate_json((bundle.folder / REPORT / FIGURES_FILE).read_bytes())
     except (OSError, ValidationError):
         return None
-    return found if found.digest == bundle.manifest.digest else None
+    return figures if figures.digest == bundle.manifest.digest else None

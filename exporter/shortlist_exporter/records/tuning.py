@@ -10,8 +10,8 @@ from shortlist.bundle.manifest import Strict
 from shortlist.bundle.reader import REPORT
 from shortlist.evaluation.statistics import Share
 
-FORMAT = 1
-FILE = "tune.json"
+TUNE_FORMAT = 1
+TUNE_FILE = "tune.json"
 
 
 class Promise(Strict):
@@ -83,7 +83,7 @@ class TuneRecord(Strict):
     held against the test split, the chosen one included: each but the last failed there. sentence: the outcome.
     """
 
-    format: int = FORMAT
+    format: int = TUNE_FORMAT
     promise: Promise
     fit: Part
     tune: Part
@@ -109,13 +109,13 @@ class TuneRecord(Strict):
         }
 
 
-def write(folder: Path, record: TuneRecord) -> None:
+def write_record(folder: Path, record: TuneRecord) -> None:
     """Write `report/tune.json` of the bundle at `folder`."""
     (folder / REPORT).mkdir(exist_ok=True)
-    (folder / REPORT / FILE).write_text(record.model_dump_json(indent=1) + "\n", "utf-8")
+    (folder / REPORT / TUNE_FILE).write_text(record.model_dump_json(indent=1) + "\n", "utf-8")
 
 
-def read(folder: Path) -> TuneRecord | None:
+def read_record(folder: Path) -> TuneRecord | None:
     """The record in the bundle at `folder`, or None where it was not tuned."""
-    path = folder / REPORT / FILE
+    path = folder / REPORT / TUNE_FILE
     return TuneRecord.model_validate_json(path.read_bytes()) if path.is_file() else None

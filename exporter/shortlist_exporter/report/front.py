@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from shortlist_exporter.records.report import Point
 
 
-def front(points: Sequence[Point], x: Callable[[Point], float]) -> list[Point]:
+def find_front(points: Sequence[Point], x: Callable[[Point], float]) -> list[Point]:
     """The front by cost `x` and P@1, cheapest first."""
     best: list[Point] = []
     for point in sorted(points, key=lambda point: (x(point), -point.precision[1])):

@@ -6,50 +6,50 @@ from collections.abc import Mapping
 
 from shortlist.bundle.manifest import Quality
 
-from shortlist_exporter.records.report import CALIBRATION, HELD_OUT, Domain, Tried, Verdict
+from shortlist_exporter.records.report import CALIBRATION_SAMPLE, HELD_OUT, Domain, Tried, Verdict
 
-ASKED = "asked for at the export"
-TUNED = "the targets of shortlist tune"
-EXPORTED = "measured at the export"
+REQUEST_SOURCE = "asked for at the export"
+TUNE_SOURCE = "the targets of shortlist tune"
+EXPORT_SOURCE = "measured at the export"
 NO_TRUTH = "there is no truth to hold it against: the bundle has no dense head, or is its own reference"
 
 
 Promise = Mapping[int, float]
 
 
-def promise_of(quality: Quality | None, asked: Promise, tried: Tried | None) -> tuple[dict[int, float], str]:
+def choose_promise(quality: Quality | None, asked: Promise, tried: Tried | None) -> tuple[dict[int, float], str]:
     """P@k by k and whose it is: what was asked for, else what the manifest's held-out rows gave."""
     if asked:
-        return dict(asked), ASKED
+        return dict(asked), REQUEST_SOURCE
     if tried is not None and tried.targets:
-        return tried.targets, TUNED
+        return tried.targets, TUNE_SOURCE
     if quality is None:
-        return {}, EXPORTED
-    return {1: quality.p_at_1, 5: quality.p_at_5}, EXPORTED
+        return {}, EXPORT_SOURCE
+    return {1: quality.p_at_1, 5: quality.p_at_5}, EXPORT_SOURCE
 
 
-def held_against(domain: Domain, promise: Promise) -> Domain:
+def judge_domain(domain: Domain, promise: Promise) -> Domain:
     """The sample with the k whose 95 % interval lies wholly under the promise."""
     broken = [k for k, least in promise.items() if k in domain.precision and domain.precision[k].high < least]
     return domain.model_copy(update={"broken": broken})
 
 
-def verdict(domains: list[Domain], promise: Promise, source: str) -> Verdict:
+def give_verdict(domains: list[Domain], promise: Promise, source: str) -> Verdict:
     """A few words and a sentence over all samples."""
-    known = [domain for domain in domains if domain.precision]
-    if not known or not promise:
+    measured = [domain for domain in domains if domain.precision]
+    if not measured or not promise:
         return Verdict(status="unknown", heading="Promise not checked", sentence=NO_TRUTH)
-    broken = [domain for domain in known if domain.broken]
+    broken = [domain for domain in measured if domain.broken]
     asked = ", ".join(f"P@{k} {least:.4g}" for k, least in promise.items())
-    held = " and ".join(f"{domain.name} ({domain.rows:,} rows)" for domain in known if not domain.broken)
+    held = " and ".join(f"{domain.name} ({domain.rows:,} rows)" for domain in measured if not domain.broken)
     sentences = [f"{asked}, {source}, holds within sampling error on {held}"] if held else []
-    sentences += [broken_sentence(domain, promise) for domain in broken]
+    sentences += [describe_broken(domain, promise) for domain in broken]
     heading = f"Promise not kept on {' and '.join(domain.name for domain in broken)}" if broken else "Promise kept"
     return Verdict(status="broken" if broken else "kept", heading=heading, sentence="; ".join(sentences))
 
 
-def broken_sentence(domain: Domain, promise: Promise) -> str:
-    """What was found where what was promised."""
+def describe_broken(domain: Domain, promise: Promise) -> str:
+    """What was measured where more was promised."""
     lost = ", ".join(
         f"P@{k} is {domain.precision[k].mean:.4f} ({domain.precision[k].low:.4f} to {domain.precision[k].high:.4f}), "
         f"{promise[k]:.4g} promised"
@@ -58,6 +58,6 @@ def broken_sentence(domain: Domain, promise: Promise) -> str:
     return f"it does not hold on {domain.name}: {lost}"
 
 
-def only_own_rows(domains: list[Domain]) -> bool:
+def are_own_rows(domains: list[Domain]) -> bool:
     """Whether nothing was measured but rows that the bundle came with."""
-    return all(domain.name in (HELD_OUT, CALIBRATION) for domain in domains)
+    return all(domain.name in (HELD_OUT, CALIBRATION_SAMPLE) for domain in domains)

@@ -14,13 +14,13 @@ from shortlist.errors import ShortlistError
 from shortlist.head import Head
 
 from shortlist_exporter.core.types import Progress, quiet
-from shortlist_exporter.records.report import FILE, HELD_OUT, Domain, Figures, Measured, stored
-from shortlist_exporter.report.measure.gather import domain, measured
-from shortlist_exporter.report.measure.loading import loading_of
-from shortlist_exporter.report.measure.samples import Sample, calibration
+from shortlist_exporter.records.report import FIGURES_FILE, HELD_OUT, Domain, Figures, Measured, read_figures
+from shortlist_exporter.report.measure.figures import measure_domain, measure_sample
+from shortlist_exporter.report.measure.loading import measure_in_process
+from shortlist_exporter.report.measure.samples import Sample, read_calibration
 
 from .measure import tune_record
-from .verdict import held_against, promise_of, verdict
+from .verdict import choose_promise, give_verdict, judge_domain
 
 PAGE = "index.html"
 
@@ -40,39 +40,39 @@ def write_report(
     """
     for module in ("matplotlib", "jinja2"):
         require(module)
-    with replacing(out or bundle.folder / REPORT) as folder:
-        figures = gathered(bundle, head, samples, asked or {}, progress)
+    with replace_files(out or bundle.folder / REPORT) as folder:
+        figures = gather_figures(bundle, head, samples, asked or {}, progress)
         progress("pictures", 0, 1)
         write_files(folder, bundle, figures)
     return figures
 
 
-def gathered(
+def gather_figures(
     bundle: Bundle, head: Head, samples: list[Sample], asked: Mapping[int, float], progress: Progress
 ) -> Figures:
     """Every figure."""
     progress("figures of the report", 0, 1)
-    earlier = stored(bundle)
-    main, domains = measurements(bundle, head, samples, earlier)
+    earlier = read_figures(bundle)
+    main, domains = measure_samples(bundle, head, samples, earlier)
     asked = dict(asked) or (earlier.asked if earlier is not None else {})
-    tried = tune_record.read(bundle.folder)
-    promise, source = promise_of(bundle.manifest.quality, asked, tried)
-    judged = [held_against(one, promise) for one in domains]
+    tried = tune_record.read_tried(bundle.folder)
+    promise, source = choose_promise(bundle.manifest.quality, asked, tried)
+    judged = [judge_domain(one, promise) for one in domains]
     progress("load time", 0, 1)
     return Figures(
         digest=bundle.manifest.digest,
         asked=asked,
         promise=promise,
         promise_source=source,
-        verdict=verdict(judged, promise, source),
+        verdict=give_verdict(judged, promise, source),
         domains=judged,
         measured=main,
-        loading=loading_of(bundle.folder, head.device, head.threads),
+        loading=measure_in_process(bundle.folder, head.device, head.threads),
         tried=tried,
     )
 
 
-def measurements(
+def measure_samples(
     bundle: Bundle, head: Head, samples: list[Sample], earlier: Figures | None
 ) -> tuple[Measured, list[Domain]]:
     """What the first sample shows, and all samples as domains.
@@ -82,29 +82,29 @@ def measurements(
     if earlier is not None and not samples:
         return earlier.measured, earlier.domains
     if earlier is not None and earlier.measured.sample == HELD_OUT:
-        main, own = earlier.measured, next(one for one in earlier.domains if one.name == HELD_OUT)
+        main, first_domain = earlier.measured, next(one for one in earlier.domains if one.name == HELD_OUT)
     else:
-        first, *samples = samples or [calibration(head, bundle)]
-        main, own = measured(head, first)
-    return main, [own, *(domain(head, sample) for sample in samples)]
+        first, *samples = samples or [read_calibration(head, bundle)]
+        main, first_domain = measure_sample(head, first)
+    return main, [first_domain, *(measure_domain(head, sample) for sample in samples)]
 
 
 def write_files(folder: Path, bundle: Bundle, figures: Figures) -> None:
     """Page, pictures and JSON."""
     from shortlist_exporter.report.page.page import (
-        page,  # these need packages that the command must be able to do without
+        render_page,  # these need packages that the command must be able to do without
     )
-    from shortlist_exporter.report.page.pictures import pictures
+    from shortlist_exporter.report.page.pictures import draw_pictures
 
-    drawn = pictures(figures)
+    drawn = draw_pictures(figures)
     for name, picture in drawn.items():
         (folder / f"{name}.png").write_bytes(picture.png)
-    (folder / FILE).write_text(figures.model_dump_json(indent=1) + "\n", "utf-8")
-    (folder / PAGE).write_text(page(bundle, figures, drawn), "utf-8")
+    (folder / FIGURES_FILE).write_text(figures.model_dump_json(indent=1) + "\n", "utf-8")
+    (folder / PAGE).write_text(render_page(bundle, figures, drawn), "utf-8")
 
 
 @contextlib.contextmanager
-def replacing(out: Path) -> Iterator[Path]:
+def replace_files(out: Path) -> Iterator[Path]:
     """A temporary folder whose files go to `out` when the block ends, the page last; else `out` is as before."""
     try:
         with folders_above(out):
@@ -113,7 +113,7 @@ def replacing(out: Path) -> Iterator[Path]:
             try:
                 with tempfile.TemporaryDirectory(prefix=".unfinished-", dir=out) as place:
                     yield Path(place)
-                    move(Path(place), out)
+                    move_files(Path(place), out)
             finally:
                 if fresh:
                     with contextlib.suppress(OSError):  # it is full of what was wanted
@@ -124,7 +124,7 @@ def replacing(out: Path) -> Iterator[Path]:
         raise ShortlistError(sentence) from error
 
 
-def move(place: Path, out: Path) -> None:
+def move_files(place: Path, out: Path) -> None:
     """Every file to `out`; pictures of an earlier report that this one does without go away."""
     names = {path.name for path in place.iterdir()}
     for name in sorted(names, key=lambda name: name == PAGE):

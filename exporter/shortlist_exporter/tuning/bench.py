@@ -6,22 +6,25 @@ import hashlib
 from dataclasses import dataclass, field
 
 import numpy as np
+from shortlist.evaluation.timing import time_calls
+from shortlist.evaluation.truth import Truth, compute_truth
 from shortlist.head import Head
 from shortlist_models import FullSoftmax
 
-from shortlist_exporter.core.timing import times
-from shortlist_exporter.core.types import Cost, FloatArray, Progress, counter, quiet
+from shortlist_exporter.core.torch_scores import rank_by_module
+from shortlist_exporter.core.types import Cost, FloatArray, Progress, count_rows, quiet
 from shortlist_exporter.records.tuning import Measured, Promise
-from shortlist_exporter.verify.quality import DEPTH, Truth, truth_of
+from shortlist_exporter.verify.quality import TRUE_CLASSES
 
-from .cache import Cache, machine
+from .cache import Cache, processor_name
 from .fits import Fit, Fits
-from .measure import DENSE_CALLS, Answers, figures, measured, part
-from .promises import depth
-from .space import DENSE, Build, Setting, space_of
+from .measure import DENSE_CALLS, Answers, compare_times, measure_head
+from .promises import timed_k
+from .space import DENSE_METHOD, Build, Setting, space_of
 
-SCORED_ROWS = 64
-RACE_ROWS, RACE_CALLS = 2048, 64
+COUNTED_ROWS = 64  # by which the classes that a fit scores are counted
+RACE_ROWS = 2048  # that finalists are timed on, at least
+RACE_CALLS = 64  # of each finalist, at least
 
 
 @dataclass
@@ -35,88 +38,90 @@ class Bench:
     rows: dict[str, FloatArray]
     truths: dict[str, Truth] = field(default_factory=dict)
     keys: dict[str, str] = field(default_factory=dict)
-    opened: dict[str, Head] = field(default_factory=dict)
+    open_heads: dict[str, Head] = field(default_factory=dict)
 
-    def learn(self, classes: int, progress: Progress) -> None:
-        """Exact answers of both splits."""
-        deep = min(max(DEPTH, depth(self.promise)), classes)
+    def compute_truths(self, classes: int, progress: Progress) -> None:
+        """Exact answers of both splits, for a layer of so many classes."""
+        depth = min(max(TRUE_CLASSES, timed_k(self.promise)), classes)
         for split, rows in self.rows.items():
             self.keys[split] = self.cache.key(
-                "truth", self.fits.data, hashlib.sha256(np.ascontiguousarray(rows).data).hexdigest(), deep
+                "truth", self.fits.data, hashlib.sha256(np.ascontiguousarray(rows).data).hexdigest(), depth
             )
             stored = self.cache.tensors(self.keys[split])
             if stored is None:
-                count = counter(progress, f"exact answers of the {split} split", rows)
-                truth = truth_of(self.dense, rows, deep, count)
+                count = count_rows(progress, f"exact answers of the {split} split", rows)
+                truth = compute_truth(rank_by_module(self.dense, rows), rows, depth, progress=count)
                 stored = {"ids": truth.ids, "logprobs": truth.logprobs, "log_normalizer": truth.log_normalizer}
                 self.cache.keep_tensors(self.keys[split], stored)
             self.truths[split] = Truth(rows, **stored)
 
-    def head(self, fit: Fit) -> Head:
+    def open_head(self, fit: Fit) -> Head:
         """The opened head; besides dense, one at a time."""
-        name = DENSE if fit.build.method == DENSE else "head"
-        if name not in self.opened or self.opened[name].folder != fit.folder:
-            self.opened.pop(name, None)
-            dense = None if name == DENSE else self.head(self.dense_fit).dense  # one copy in memory is enough
-            self.opened[name] = fit.open(self.promise, dense)
-        return self.opened[name]
+        name = DENSE_METHOD if fit.build.method == DENSE_METHOD else "head"
+        if name not in self.open_heads or self.open_heads[name].folder != fit.folder:
+            self.open_heads.pop(name, None)
+            dense = None if name == DENSE_METHOD else self.open_head(self.dense_fit).dense  # one copy is enough
+            self.open_heads[name] = fit.open(self.promise, dense)
+        return self.open_heads[name]
 
-    def measured(self, fit: Fit, setting: Setting, split: str, rows: int) -> Measured:
-        """A fit at one setting of its swept option on the first `rows` rows of a split; not twice."""
+    def measure(self, fit: Fit, setting: Setting, split: str, rows: int) -> Measured:
+        """A fit at one setting of its swept option on the first `rows` rows of a split; from the cache where it was."""
         promise = self.promise.model_dump(exclude={"precision", "logprob_error", "memory"}, mode="json")
-        asked = [self.keys[split], min(rows, len(self.rows[split])), promise, sorted(self.promise.precision)]
-        key = self.cache.key("measured", fit.folder.name, setting, asked, machine())
+        about = [self.keys[split], min(rows, len(self.rows[split])), promise, sorted(self.promise.precision)]
+        key = self.cache.key("measured", fit.folder.name, setting, about, processor_name())
         stored = self.cache.value(key)
         if stored is not None:
             return Measured.model_validate(stored)
-        found = self.measured_now(fit, setting, part(self.truths[split], rows))
-        self.cache.keep_value(key, found.model_dump(mode="json"))
-        return found
+        measured = self.measure_now(fit, setting, self.truths[split].first_rows(rows))
+        self.cache.keep_value(key, measured.model_dump(mode="json"))
+        return measured
 
-    def cost(self, fit: Fit, setting: Setting, found: Measured) -> Cost:
+    def estimate_cost(self, fit: Fit, setting: Setting, measured: Measured) -> Cost:
         """The fit's cost, moved by the classes that the setting scores more or fewer than the fit as it is."""
         if not setting:
             return fit.cost
         by_options = space_of(fit.build.method).cost
         if by_options is not None:
-            manifest = self.head(fit).manifest
+            manifest = self.open_head(fit).manifest
             return by_options(manifest.fit | manifest.settings.model_dump() | setting, self.fits.dense)
-        more = (found.scored - self.scored(fit)) / len(self.dense.weight)
+        more = (measured.scored - self.count_scored(fit)) / len(self.dense.weight)
         return Cost(macs=fit.cost.macs + more, bytes=fit.cost.bytes + more)
 
-    def scored(self, fit: Fit) -> float:
+    def count_scored(self, fit: Fit) -> float:
         """Mean of the classes that the fit as it is scores for a row."""
-        key = self.cache.key("scored", fit.folder.name, self.keys["tune"], depth(self.promise))
+        key = self.cache.key("scored", fit.folder.name, self.keys["tune"], timed_k(self.promise))
         stored = self.cache.value(key)
         if stored is None:
-            stored = float(self.head(fit).topk(self.rows["tune"][:SCORED_ROWS], depth(self.promise)).scored.mean())
+            top = self.open_head(fit).topk(self.rows["tune"][:COUNTED_ROWS], timed_k(self.promise))
+            stored = float(top.scored.mean())
             self.cache.keep_value(key, stored)
         return float(stored)
 
-    def measured_now(self, fit: Fit, setting: Setting, truth: Truth) -> Measured:
-        """The same, whatever the cache holds."""
-        head, dense = self.answers(fit, setting), self.answers(self.dense_fit)
-        return measured(head, dense, self.dense, truth, self.promise)
+    def measure_now(self, fit: Fit, setting: Setting, truth: Truth) -> Measured:
+        """Measure whatever the cache holds."""
+        answers, dense = self.make_answers(fit, setting), self.make_answers(self.dense_fit)
+        return measure_head(answers, dense, self.dense, truth, self.promise)
 
-    def answers(self, fit: Fit, setting: Setting | None = None) -> Answers:
-        """Calls of a head."""
-        return Answers(self.head(fit).with_settings(**(setting or {})), depth(self.promise))
+    def make_answers(self, fit: Fit, setting: Setting | None = None) -> Answers:
+        """Calls of a fit's head, opened where it is not."""
+        return Answers(self.open_head(fit).with_settings(**(setting or {})), timed_k(self.promise))
 
-    def raced(self, heads: list[tuple[Fit, Setting]]) -> list[dict[str, float]]:
+    def race(self, heads: list[tuple[Fit, Setting]]) -> list[dict[str, float]]:
         """Times of several heads, and of dense, in the same blocks: fields of `Measured`."""
         batch = self.promise.batch
-        calls = {str(i): self.opened_beside(fit, setting) for i, (fit, setting) in enumerate(heads)}
+        calls = {str(i): self.answer_beside(fit, setting) for i, (fit, setting) in enumerate(heads)}
         rows = self.rows["tune"][: max(RACE_ROWS, RACE_CALLS * batch)]
-        dense = self.answers(self.dense_fit)
-        spent = times({**calls, DENSE: dense}, rows, batch, {DENSE: max(1, len(rows) // batch // DENSE_CALLS)})
-        return [figures(spent[name], spent[DENSE]) for name in calls]
+        dense = self.make_answers(self.dense_fit)
+        every = {DENSE_METHOD: max(1, len(rows) // batch // DENSE_CALLS)}
+        spent = time_calls({**calls, DENSE_METHOD: dense}, rows, batch, every=every)
+        return [compare_times(spent[name], spent[DENSE_METHOD]) for name in calls]
 
-    def opened_beside(self, fit: Fit, setting: Setting) -> Answers:
-        """As `answers`, of a head that stays open."""
-        self.opened.pop("head", None)
-        return self.answers(fit, setting)
+    def answer_beside(self, fit: Fit, setting: Setting) -> Answers:
+        """As `make_answers`, of a head that stays open beside others."""
+        self.open_heads.pop("head", None)
+        return self.make_answers(fit, setting)
 
     @property
     def dense_fit(self) -> Fit:
         """The dense head of the same runtime."""
-        return self.fits.at(Build(DENSE), 1, quiet)
+        return self.fits.fit(Build(DENSE_METHOD), 1, quiet)

@@ -18,7 +18,7 @@ from shortlist.bundle.writer import workplace
 
 from shortlist_exporter.core.provenance import list_versions
 
-VERSION = 5  # raise when what is computed, or how, changes
+CACHE_VERSION = 5  # raise when what is computed, or how, changes
 
 Tensors = dict[str, np.ndarray[Any, Any]]
 
@@ -34,8 +34,8 @@ class Cache:
 
     def key(self, *parts: object) -> str:
         """A name for what `parts` (JSON values) and the installed packages say."""
-        told = json.dumps([VERSION, self.versions, *parts], sort_keys=True)
-        return hashlib.sha256(told.encode()).hexdigest()[:20]
+        parts_json = json.dumps([CACHE_VERSION, self.versions, *parts], sort_keys=True)
+        return hashlib.sha256(parts_json.encode()).hexdigest()[:20]
 
     def value(self, key: str) -> Any | None:
         """A stored JSON value, or None."""
@@ -61,11 +61,11 @@ class Cache:
 
     def keep_bytes(self, name: str, content: bytes) -> None:
         """Write a file whole."""
-        with self.making(name) as path:
+        with self.make(name) as path:
             path.write_bytes(content)
 
     @contextlib.contextmanager
-    def making(self, name: str) -> Iterator[Path]:
+    def make(self, name: str) -> Iterator[Path]:
         """A path that becomes `name` in the folder when the block ends, and vanishes when it fails."""
         with workplace(self.folder / name) as place:
             yield place / name
@@ -74,13 +74,13 @@ class Cache:
 
     def share(self, file: Path) -> None:
         """Make `file` one with the first file of the same name and content here, so that the disk holds it once."""
-        known = self.folder / f"{hashlib.sha256(file.read_bytes()).hexdigest()[:20]}-{file.name}"
+        first = self.folder / f"{hashlib.sha256(file.read_bytes()).hexdigest()[:20]}-{file.name}"
         with contextlib.suppress(OSError):  # a disk without hard links holds it twice
-            if known.is_file():
-                os.link(known, file.with_suffix(".shared"))
+            if first.is_file():
+                os.link(first, file.with_suffix(".shared"))
                 file.with_suffix(".shared").replace(file)
             else:
-                os.link(file, known)
+                os.link(file, first)
 
 
 def default_folder() -> Path:
@@ -88,7 +88,7 @@ def default_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "shortlist" / "tune"
 
 
-def machine() -> str:
+def processor_name() -> str:
     """The processor, in words."""
     lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines() if Path("/proc/cpuinfo").is_file() else []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]

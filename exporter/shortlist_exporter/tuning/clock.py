@@ -28,17 +28,17 @@ class Clock:
         """Seconds of the budget; under 0 where it is spent."""
         return self.budget - self.spent
 
-    def tell(self, stage: str) -> None:
+    def report_stage(self, stage: str) -> None:
         """Move the bar."""
         spent = self.spent
         self.report(stage, int(spent), int(spent + max(1.0, min(self.planned, self.left))))
 
     def check(self, stage: str) -> None:
         """Move the bar; raises OutOfTime."""
-        self.tell(stage)
+        self.report_stage(stage)
         if self.left <= 0:
             raise OutOfTime
 
-    def during(self, label: str) -> Progress:
+    def watch(self, label: str) -> Progress:
         """Progress of a fit, which is given up when the budget is spent."""
         return lambda stage, done, total: self.check(f"{label}: {stage}" + (f" {done / total:.0%}" if done else ""))

@@ -23,12 +23,12 @@ from shortlist_exporter.records.tuning import Promise
 from .cache import Cache
 from .space import Build, Setting, space_of
 
-SHARED = ("weight.bin", "columns.bin")  # of every bundle of one layer
-ABOUT = "fit.json"
+SHARED_FILES = ("weight.bin", "columns.bin")  # of every bundle of one layer
+ABOUT_FILE = "fit.json"
 
 
 class About(Strict):
-    """What is kept of a fit beside its bundle."""
+    """What the cache keeps of a fit beside its bundle: cost relative to dense, and the seconds that it took."""
 
     cost_macs: float
     cost_bytes: float
@@ -75,72 +75,71 @@ class Fits:
         hashes = [hashlib.sha256(np.ascontiguousarray(part).data).hexdigest() for part in parts]
         scale = [self.dense.logit_scale, self.dense.soft_cap, self.dense.padded.tolist()]
         self.data = [*hashes, *scale, self.seed]
-        self.made: dict[str, Fit] = {}
+        self.new_fits: dict[str, Fit] = {}
 
     def key(self, build: Build, rows: int) -> str:
         """The name of a fit's folder."""
         return self.cache.key("fit", self.data, build.method, build.options, rows, self.keep_dense)
 
-    def known(self, build: Build, rows: int) -> Fit | None:
-        """A fit made now or by an earlier search."""
+    def find(self, build: Build, rows: int) -> Fit | None:
+        """A fit of this search or, from the cache, of an earlier one; None where there is none."""
         key = self.key(build, rows)
-        about = self.cache.folder / key / ABOUT
-        if key in self.made or not about.is_file():
-            return self.made.get(key)
-        told = About.model_validate_json(about.read_bytes())
-        cost = Cost(macs=told.cost_macs, bytes=told.cost_bytes)
-        return Fit(build, rows, self.cache.folder / key, cost, told.seconds)
+        path = self.cache.folder / key / ABOUT_FILE
+        if key in self.new_fits or not path.is_file():
+            return self.new_fits.get(key)
+        about = About.model_validate_json(path.read_bytes())
+        cost = Cost(macs=about.cost_macs, bytes=about.cost_bytes)
+        return Fit(build, rows, self.cache.folder / key, cost, about.seconds)
 
-    def at(self, build: Build, rows: int, progress: Progress) -> Fit:
+    def fit(self, build: Build, rows: int, progress: Progress) -> Fit:
         """The head of `build` fitted on `rows` rows; raises BadInput on options that do not fit the layer."""
-        return self.known(build, rows) or self.made_now(build, rows, self.fitted(build, rows, progress))
+        return self.find(build, rows) or self.store(build, rows, *self.run_method(build, rows, progress))
 
-    def adapted(self, fit: Fit, setting: Setting, progress: Progress) -> Fit:
+    def adapt(self, fit: Fit, setting: Setting, progress: Progress) -> Fit:
         """The same head with the setting as an option of its own, calibrated for it."""
         if not setting:
             return fit
         options = dict(fit.build.options) | {name: str(value) for name, value in setting.items()}
         build, adapt = Build(fit.build.method, tuple(options.items())), space_of(fit.build.method).adapt
-        known = self.known(build, fit.rows)
-        if known is not None or adapt is None or fit.fitted is None:
-            return known or self.at(build, fit.rows, progress)
+        stored = self.find(build, fit.rows)
+        if stored is not None or adapt is None or fit.fitted is None:
+            return stored or self.fit(build, fit.rows, progress)
         start, head = time.perf_counter(), fit.fitted
-        changed = adapt(head, self.dense, self.sample(fit.rows), setting, self.seed)
-        return self.made_now(build, fit.rows, (changed, fit.seconds + time.perf_counter() - start))
+        changed = adapt(head, self.dense, self.draw_rows(fit.rows), setting, self.seed)
+        return self.store(build, fit.rows, changed, fit.seconds + time.perf_counter() - start)
 
-    def fitted(self, build: Build, rows: int, progress: Progress) -> tuple[Fitted, float]:
+    def run_method(self, build: Build, rows: int, progress: Progress) -> tuple[Fitted, float]:
         """The torch module and the seconds that it took."""
         start = time.perf_counter()
         method = find_method(build.method)
-        assert not isinstance(method, TrainedMethod), "chosen_methods refuses heads that are their own reference"
-        fitted = method.fit(self.dense, self.sample(rows), dict(build.options), self.seed, progress)
+        assert not isinstance(method, TrainedMethod), "choose_methods refuses heads that are their own reference"
+        fitted = method.fit(self.dense, self.draw_rows(rows), dict(build.options), self.seed, progress)
         return fitted, time.perf_counter() - start
 
-    def sample(self, rows: int) -> FloatArray:
+    def draw_rows(self, rows: int) -> FloatArray:
         """Random rows of the fit split, in its order."""
         if rows >= len(self.contexts.contexts):
             return self.contexts.contexts
-        chosen = np.random.default_rng(self.seed).permutation(len(self.contexts.contexts))[:rows]
-        return self.contexts.contexts[np.sort(chosen)]
+        positions = np.random.default_rng(self.seed).permutation(len(self.contexts.contexts))[:rows]
+        return self.contexts.contexts[np.sort(positions)]
 
-    def made_now(self, build: Build, rows: int, made: tuple[Fitted, float]) -> Fit:
-        """Write the bundle to the cache."""
-        fitted, seconds = made
+    def store(self, build: Build, rows: int, fitted: Fitted, seconds: float) -> Fit:
+        """Write the bundle of a head, fitted on so many rows in so many seconds, to the cache."""
         key = self.key(build, rows)
-        with self.cache.making(key) as folder:
+        with self.cache.make(key) as folder:
             folder.mkdir()
             self.write(folder, build, fitted)
-            told = About(cost_macs=fitted.cost.macs, cost_bytes=fitted.cost.bytes, seconds=seconds)
-            (folder / ABOUT).write_text(told.model_dump_json(), "utf-8")
-        self.made[key] = Fit(build, rows, self.cache.folder / key, fitted.cost, seconds, fitted)
-        return self.made[key]
+            about = About(cost_macs=fitted.cost.macs, cost_bytes=fitted.cost.bytes, seconds=seconds)
+            (folder / ABOUT_FILE).write_text(about.model_dump_json(), "utf-8")
+        self.new_fits[key] = Fit(build, rows, self.cache.folder / key, fitted.cost, seconds, fitted)
+        return self.new_fits[key]
 
     def write(self, folder: Path, build: Build, fitted: Fitted) -> None:
         """Graphs, index and an unmeasured manifest."""
         method = find_method(build.method)
         files = write_graphs(folder, self.dense, method, fitted, keep_dense=self.keep_dense or method.plan == "full")
         write_index(folder, method.index(fitted))
-        for name in SHARED:
+        for name in SHARED_FILES:
             if (folder / GRAPHS / name).is_file():
                 self.cache.share(folder / GRAPHS / name)
         request = Request(build.method, dict(build.options), fallback=False, seed=self.seed)
@@ -148,6 +147,6 @@ class Fits:
         (folder / FILE_NAME).write_text(draft.sealed().model_dump_json(), "utf-8")
 
 
-def manifest_at(fit: Fit) -> Manifest:
+def read_manifest(fit: Fit) -> Manifest:
     """The fit's manifest."""
     return Bundle(fit.folder, verify=False).manifest

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from shortlist_exporter.records.tuning import Part, Promise, TuneRecord
 
-from .cache import machine
+from .cache import processor_name
 from .choice import Choice
 from .fits import Fit
-from .promises import reached, said
+from .promises import describe_promise, describe_shares
 from .search import Head
-from .space import DENSE
+from .space import DENSE_METHOD
 
 
-def recorded(choice: Choice, chosen: tuple[Head, Fit] | None, split: dict[str, Part], promise: Promise) -> TuneRecord:
+def make_record(
+    choice: Choice, chosen: tuple[Head, Fit] | None, split: dict[str, Part], promise: Promise
+) -> TuneRecord:
     """Everything that was tried, fastest first."""
     search = choice.search
     heads = sorted(search.trials, key=lambda head: 1 / search.trials[head].tune.speedup)
@@ -28,39 +30,39 @@ def recorded(choice: Choice, chosen: tuple[Head, Fit] | None, split: dict[str, P
         interrupted=search.interrupted,
         seconds=search.clock.spent,
         seed=choice.bench.fits.seed,
-        machine=machine(),
-        sentence=sentence(choice, chosen, promise),
+        machine=processor_name(),
+        sentence=describe_outcome(choice, chosen, promise),
     )
 
 
-def sentence(choice: Choice, chosen: tuple[Head, Fit] | None, promise: Promise) -> str:
-    """The outcome."""
+def describe_outcome(choice: Choice, chosen: tuple[Head, Fit] | None, promise: Promise) -> str:
+    """The outcome in a sentence."""
     trials = choice.search.trials
     if chosen is None:
-        return nothing(choice, promise)
-    trial, asked = trials[chosen[0]], said(promise)
+        return describe_failure(choice, promise)
+    trial, promised = trials[chosen[0]], describe_promise(promise)
     assert trial.test is not None
-    if trial.method == DENSE:
-        return f"no head but dense keeps {asked} in less time than dense: dense itself was exported"
-    found, failed = trial.test, f", after {choice.looks - 1} that failed on test" if choice.looks > 1 else ""
+    if trial.method == DENSE_METHOD:
+        return f"no head but dense keeps {promised} in less time than dense: dense itself was exported"
+    test, failed = trial.test, f", after {choice.looks - 1} that failed on test" if choice.looks > 1 else ""
     stopped = " of a search that was stopped" if choice.search.interrupted else ""
     return (
-        f"{trial.label} is the fastest of {len(trials)} heads{stopped} that keeps {asked}{failed}: "
-        f"{reached(promise, found)} on {found.rows:,} test contexts, {found.us:,.0f} us a call, "
-        f"{found.speedup:.1f} times dense"
+        f"{trial.label} is the fastest of {len(trials)} heads{stopped} that keeps {promised}{failed}: "
+        f"{describe_shares(promise, test)} on {test.rows:,} test contexts, {test.us:,.0f} us a call, "
+        f"{test.speedup:.1f} times dense"
     )
 
 
-def nothing(choice: Choice, promise: Promise) -> str:
+def describe_failure(choice: Choice, promise: Promise) -> str:
     """What to say when there is nothing to export."""
-    trials, best = choice.search.trials, choice.best()
+    trials, best = choice.search.trials, choice.find_most_precise()
     if best is None:
         why = choice.search.left[0].why if choice.search.left else "no method was given"
         return f"no head was measured ({why}): give --time-budget more minutes, or other --methods"
     trial = trials[best]
-    split, found = ("tune", trial.tune) if trial.test is None else ("test", trial.test)
-    figures = f"{reached(promise, found)} on the {split} split at {found.speedup:.1f} times dense"
+    split, measured = ("tune", trial.tune) if trial.test is None else ("test", trial.test)
+    figures = f"{describe_shares(promise, measured)} on the {split} split at {measured.speedup:.1f} times dense"
     return (
-        f"no head that is faster than dense keeps {said(promise)}; of {len(trials)} the most precise, {trial.label}, "
-        f"reaches {figures}: ask for less, or give --allow-dense to export dense, which always does"
+        f"no head that is faster than dense keeps {describe_promise(promise)}; of {len(trials)} the most precise, "
+        f"{trial.label}, reaches {figures}: ask for less, or give --allow-dense to export dense, which always does"
     )

@@ -6,15 +6,15 @@ from collections.abc import Sequence
 
 import numpy as np
 from shortlist.errors import BadInput
-from shortlist.evaluation.statistics import Share, share
+from shortlist.evaluation.statistics import Share, estimate_share
 
 from shortlist_exporter.inputs.sources import Dense
 from shortlist_exporter.records.tuning import Measured, Promise
 
-LEAST_ROWS = 30  # distinct rows of a split, under which no interval is to be trusted
+MIN_SPLIT_ROWS = 30  # distinct rows of a split, under which no interval is to be trusted
 
 
-def promise_of(pairs: Sequence[tuple[int, float]], **rest: object) -> Promise:
+def make_promise(pairs: Sequence[tuple[int, float]], **rest: object) -> Promise:
     """A promise of P@k for each (k, least); raises BadInput where two contradict each other or nothing is asked."""
     precision: dict[int, float] = {}
     for k, least in pairs:
@@ -27,85 +27,85 @@ def promise_of(pairs: Sequence[tuple[int, float]], **rest: object) -> Promise:
 
 def check_promise(promise: Promise, dense: Dense, max_k: int | None) -> None:
     """Refuse what no head of this layer could keep; raises BadInput."""
-    most = max_k or dense.classes - int(dense.padded.size)
+    largest_k = max_k or dense.classes - int(dense.padded.size)
     for k in promise.precision:
-        if k > most:
-            raise BadInput(f"P@{k} is asked for but the head is to answer k up to {most}: lower k or raise max_k")
+        if k > largest_k:
+            raise BadInput(f"P@{k} is asked for but the head is to answer k up to {largest_k}: lower k or raise max_k")
     if promise.memory is not None and promise.memory < dense.weight.nbytes:
         raise BadInput(
-            f"{mib(promise.memory)} MiB cannot hold even the weights, {mib(dense.weight.nbytes)} MiB in float32, that "
-            "exact scores are taken from: raise --max-memory"
+            f"{format_mib(promise.memory)} MiB cannot hold even the weights, {format_mib(dense.weight.nbytes)} MiB in "
+            "float32, that exact scores are taken from: raise --max-memory"
         )
 
 
 def check_rows(promise: Promise, split: str, rows: int) -> None:
     """Raise BadInput where even flawless answers on so few rows would not show that the promise is kept."""
     least = max(promise.precision.values())
-    shown = flawless(rows) if rows else 0.0
-    if rows < max(LEAST_ROWS, promise.batch) or shown < least:
+    provable = best_lower_bound(rows) if rows else 0.0
+    if rows < max(MIN_SPLIT_ROWS, promise.batch) or provable < least:
         raise BadInput(
             f"the {split} split has {rows} distinct contexts, on which even flawless answers show no more than "
-            f"{shown:.4f} of the {least:g} asked for: capture more text, or ask for less"
+            f"{provable:.4f} of the {least:g} asked for: capture more text, or ask for less"
         )
 
 
-def flawless(rows: int) -> float:
+def best_lower_bound(rows: int) -> float:
     """The lower bound of a head that made no mistake."""
-    return share(np.ones(rows)).low
+    return estimate_share(np.ones(rows)).low
 
 
-def depth(promise: Promise) -> int:
+def timed_k(promise: Promise) -> int:
     """The k that heads are asked for while they are measured."""
     return max(promise.precision)
 
 
-def keeps(promise: Promise, found: Measured, size: int, *, calibrated: bool = True) -> bool:
+def keeps(promise: Promise, measured: Measured, size: int, *, calibrated: bool = True) -> bool:
     """Whether every target is kept at the worse end of its 95 % interval.
 
     size: bytes of the bundle. calibrated: False leaves the log-probability error out, for a head whose tail is not yet
     set for its setting.
     """
-    kept = all(found.precision[k].low >= least for k, least in promise.precision.items())
-    near = promise.logprob_error is None or found.logprob_error_high <= promise.logprob_error
-    return kept and fits(promise, size) and (near or not calibrated)
+    precise = all(measured.precision[k].low >= least for k, least in promise.precision.items())
+    near = promise.logprob_error is None or measured.logprob_error_high <= promise.logprob_error
+    return precise and fits_memory(promise, size) and (near or not calibrated)
 
 
-def may_keep(promise: Promise, found: Measured, size: int, slack: float = 1.0) -> bool:
+def may_keep(promise: Promise, measured: Measured, size: int, slack: float = 1.0) -> bool:
     """Whether no interval rules the promise out, where `slack` times as many misses are let pass."""
     allowed = {k: 1 - slack * (1 - least) for k, least in promise.precision.items()}
-    return all(found.precision[k].high >= least for k, least in allowed.items()) and fits(promise, size)
+    return all(measured.precision[k].high >= least for k, least in allowed.items()) and fits_memory(promise, size)
 
 
-def fits(promise: Promise, size: int) -> bool:
+def fits_memory(promise: Promise, size: int) -> bool:
     """Whether the bundle is small enough."""
     return promise.memory is None or size <= promise.memory
 
 
-def margin(promise: Promise, found: Measured) -> float:
+def measure_margin(promise: Promise, measured: Measured) -> float:
     """How far the least kept precision is over its target, in shares of the misses that the target allows."""
-    return min((found.precision[k].mean - least) / max(1 - least, 1e-9) for k, least in promise.precision.items())
+    return min((measured.precision[k].mean - least) / max(1 - least, 1e-9) for k, least in promise.precision.items())
 
 
-def said(promise: Promise) -> str:
+def describe_promise(promise: Promise) -> str:
     """The promise in words."""
     parts = [f"P@{k} >= {least:g}" for k, least in sorted(promise.precision.items())]
     if promise.logprob_error is not None:
         parts.append(f"log-prob error <= {promise.logprob_error:g} nats")
     if promise.memory is not None:
-        parts.append(f"{mib(promise.memory)} MiB")
+        parts.append(f"{format_mib(promise.memory)} MiB")
     return ", ".join(parts)
 
 
-def reached(promise: Promise, found: Measured) -> str:
-    """What a head reached, in words: each precision with its lower bound."""
-    return ", ".join(f"P@{k} {interval(found.precision[k])}" for k in sorted(promise.precision))
+def describe_shares(promise: Promise, measured: Measured) -> str:
+    """What a head reached in words: each precision with its lower bound."""
+    return ", ".join(f"P@{k} {describe_share(measured.precision[k])}" for k in sorted(promise.precision))
 
 
-def interval(precision: Share) -> str:
+def describe_share(precision: Share) -> str:
     """A share and the lower end of its interval."""
     return f"{precision.mean:.4f} (at least {precision.low:.4f})"
 
 
-def mib(count: int) -> str:
+def format_mib(count: int) -> str:
     """Bytes as MiB."""
     return f"{count / 2**20:,.0f}"

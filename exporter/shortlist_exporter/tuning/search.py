@@ -18,15 +18,15 @@ from .bench import Bench
 from .clock import Clock, OutOfTime
 from .fits import Fit
 from .pace import Pace
-from .promises import keeps, margin, may_keep
-from .space import Build, Setting, settings
+from .promises import keeps, may_keep, measure_margin
+from .space import Build, Setting, list_settings
 
-FEW = 20_000  # contexts to fit with, at least, where there are as many
-FEWEST = 3  # heads that go on from a rung, at least
-SLOWER = 2.0  # a head that takes so many times as long as a rung's best is not fitted on all contexts
-HOPELESS = 0.5  # a speed-up under which dearer settings are not tried
-EASE = 0.5  # share of the allowed misses that a head leaves unused
-BEYOND = 2  # settings that keep the promise on tune, the second one in case that the first fails on test
+MIN_FIT_CONTEXTS = 20_000  # contexts to fit with, at least, where there are as many
+MIN_SURVIVORS = 3  # heads that go on from a rung, at least
+MAX_SLOWDOWN = 2.0  # a head that takes so many times as long as a rung's best is not fitted on all contexts
+HOPELESS_SPEEDUP = 0.5  # a speed-up under which dearer settings are not tried
+EASY_MARGIN = 0.5  # share of the allowed misses that a head leaves unused
+KEEPING_SETTINGS = 2  # settings that keep the promise on tune, the second one in case that the first fails on test
 
 
 @dataclass(frozen=True)
@@ -56,15 +56,15 @@ class Search:
     interrupted: bool = False
 
     def __post_init__(self) -> None:
-        """Nothing is known of how long heads take."""
-        self.pace = Pace([self.fit_rows(number) for number in range(len(RUNGS))])
+        """Begin with no head timed."""
+        self.pace = Pace([self.count_fit_rows(number) for number in range(len(RUNGS))])
 
     def run(self, builds: Sequence[Build]) -> None:
         """Climb the rungs; Ctrl-C and the end of the budget keep what was measured."""
         try:
             for number in range(len(RUNGS)):
                 self.climb(number, builds)
-                builds = self.survivors(number, builds)
+                builds = self.choose_survivors(number, builds)
         except (OutOfTime, KeyboardInterrupt) as stop:
             self.interrupted = True
             why = "stopped by hand" if isinstance(stop, KeyboardInterrupt) else "the time budget was spent"
@@ -72,19 +72,19 @@ class Search:
 
     def climb(self, number: int, builds: Sequence[Build]) -> None:
         """One rung: fit and sweep each build."""
-        rows = self.fit_rows(number)
+        rows = self.count_fit_rows(number)
         for position, build in enumerate(builds):
-            self.clock.planned = self.plan(number, builds[position:])
+            self.clock.planned = self.plan_seconds(number, builds[position:])
             label = f"rung {number + 1} of {len(RUNGS)}, {build.method} {position + 1} of {len(builds)}"
             self.clock.check(label)
-            needed = self.expected(build, number)
-            if needed + self.kept_back(build) > self.clock.left:
+            needed = self.expect(build, number)
+            if needed + self.reserve(build) > self.clock.left:
                 self.interrupted = True
-                self.skip(build, self.too_long(needed, rows))
+                self.skip(build, self.explain_skip(needed, rows))
                 continue
             before = self.clock.spent
             try:
-                self.sweep(number, self.bench.fits.at(build, rows, self.clock.during(label)), label)
+                self.sweep(number, self.bench.fits.fit(build, rows, self.clock.watch(label)), label)
             except (ShortlistError, RuntimeError) as error:
                 self.skip(build, str(error))
             self.pace.note(build, number, self.clock.spent - before)
@@ -96,22 +96,22 @@ class Search:
     def sweep(self, number: int, fit: Fit, label: str) -> None:
         """Measure a fit's settings, cheap ones first."""
         kept = 0
-        for setting in self.open_settings(fit.build):
+        for setting in self.choose_settings(fit.build):
             self.clock.check(label)
-            trial = self.trial(fit, setting, number)
+            trial = self.measure_trial(fit, setting, number)
             kept += self.suffices(trial)
-            if kept == BEYOND or trial.tune.speedup < HOPELESS:
+            if kept == KEEPING_SETTINGS or trial.tune.speedup < HOPELESS_SPEEDUP:
                 break
 
     def suffices(self, trial: Trial) -> bool:
         """Whether dearer settings are of no use: the promise is kept, or, before the last rung, kept with ease."""
-        early = trial.rung < len(RUNGS) - 1 and margin(self.bench.promise, trial.tune) > EASE
+        early = trial.rung < len(RUNGS) - 1 and measure_margin(self.bench.promise, trial.tune) > EASY_MARGIN
         return early or keeps(self.bench.promise, trial.tune, trial.bytes, calibrated=False)
 
-    def trial(self, fit: Fit, setting: Setting, number: int) -> Trial:
+    def measure_trial(self, fit: Fit, setting: Setting, number: int) -> Trial:
         """Measure one head on the rung's rows of the tune split, and note it."""
-        tune = self.bench.measured(fit, setting, "tune", RUNGS[number].rows)
-        cost = self.bench.cost(fit, setting, tune)
+        tune = self.bench.measure(fit, setting, "tune", RUNGS[number].rows)
+        cost = self.bench.estimate_cost(fit, setting, tune)
         trial = Trial(
             method=fit.build.method,
             options=dict(fit.build.options),
@@ -127,78 +127,81 @@ class Search:
         self.trials[fit.build, tuple(setting.items())] = trial
         return trial
 
-    def open_settings(self, build: Build) -> list[Setting]:
+    def choose_settings(self, build: Build) -> list[Setting]:
         """Every other one at first; then all from the first on that the last rung did not rule out."""
-        every, known = settings(build.method, self.layer), dict(self.trials_of(build))
-        if not known:
+        every, tried = list_settings(build.method, self.layer), dict(self.list_trials(build))
+        if not tried:
             return every[::2]
         ruled_out = [
-            i for i, s in enumerate(every) if tuple(s.items()) in known and not self.open(known[tuple(s.items())])
+            i for i, s in enumerate(every) if tuple(s.items()) in tried and not self.may_keep(tried[tuple(s.items())])
         ]
         first = max(ruled_out, default=-1) + 1
         return every[min(first, len(every) - 1) :]
 
-    def open(self, trial: Trial) -> bool:
+    def may_keep(self, trial: Trial) -> bool:
         """Whether a trial's rung leaves the promise possible."""
         return may_keep(self.bench.promise, trial.tune, trial.bytes, RUNGS[trial.rung].slack)
 
-    def trials_of(self, build: Build) -> list[tuple[tuple[tuple[str, int], ...], Trial]]:
+    def list_trials(self, build: Build) -> list[tuple[tuple[tuple[str, int], ...], Trial]]:
         """Settings and trials of one build."""
         return [(setting, trial) for (of, setting), trial in self.trials.items() if of == build]
 
-    def survivors(self, number: int, builds: Sequence[Build]) -> list[Build]:
+    def choose_survivors(self, number: int, builds: Sequence[Build]) -> list[Build]:
         """The better half, best first; after the first rung at least one of each method."""
-        tried = [build for build in builds if any(trial.rung == number for _, trial in self.trials_of(build))]
+        tried = [build for build in builds if any(trial.rung == number for _, trial in self.list_trials(build))]
         ranked = sorted(tried, key=self.rank)
-        kept = ranked[: max(FEWEST, (len(ranked) + 1) // 2)]
+        kept = ranked[: max(MIN_SURVIVORS, (len(ranked) + 1) // 2)]
         if number == 0:
             best = {build.method: build for build in reversed(ranked)}
             return [*kept, *(build for build in best.values() if build not in kept)]
-        return [build for build in kept if self.near(build, kept[0])]
+        return [build for build in kept if self.is_worth_fitting(build, kept[0])]
 
-    def near(self, build: Build, best: Build) -> bool:
+    def is_worth_fitting(self, build: Build, best: Build) -> bool:
         """Whether a build is worth a fit on all contexts beside the best one."""
         (out, time), (all_out, least) = self.rank(build), self.rank(best)
-        return build == best or (out == all_out and (out or time <= SLOWER * least))
+        return build == best or (out == all_out and (out or time <= MAX_SLOWDOWN * least))
 
     def rank(self, build: Build) -> tuple[bool, float]:
         """Builds that may keep the promise, by their fastest setting that may; then the others, by precision."""
-        trials = [trial for _, trial in self.trials_of(build)]
-        times = [1 / trial.tune.speedup for trial in trials if self.open(trial)]
+        trials = [trial for _, trial in self.list_trials(build)]
+        times = [1 / trial.tune.speedup for trial in trials if self.may_keep(trial)]
         if times:
             return False, min(times)
-        return True, -max(margin(self.bench.promise, trial.tune) for trial in trials)
+        return True, -max(measure_margin(self.bench.promise, trial.tune) for trial in trials)
 
-    def fit_rows(self, number: int) -> int:
+    def count_fit_rows(self, number: int) -> int:
         """Contexts to fit with at a rung."""
         whole = len(self.bench.fits.contexts.contexts)
-        return min(whole, max(FEW, round(whole * RUNGS[number].fit)))
+        return min(whole, max(MIN_FIT_CONTEXTS, round(whole * RUNGS[number].fit)))
 
-    def expected(self, build: Build, number: int) -> float:
+    def expect(self, build: Build, number: int) -> float:
         """Seconds that a rung may take for a build; 0 where nobody knows, and where the cache has the fit."""
-        known = self.bench.fits.known(build, self.fit_rows(number))
-        return 0.0 if known is not None else self.pace.expected(build, number)
+        stored = self.bench.fits.find(build, self.count_fit_rows(number))
+        return 0.0 if stored is not None else self.pace.expect(build, number)
 
-    def kept_back(self, build: Build) -> float:
+    def reserve(self, build: Build) -> float:
         """Seconds kept for the best head that may keep the promise and still has the time for all rungs, but `build`.
 
         Without them a slow machine spends its time on many heads with few contexts, and none is fitted on all.
         """
-        tried = [other for other in self.pace.took if other != build and self.trials_of(other)]
-        better = [other for other in tried if not self.trials_of(build) or self.rank(other) < self.rank(build)]
+        tried = [other for other in self.pace.took if other != build and self.list_trials(other)]
+        better = [other for other in tried if not self.list_trials(build) or self.rank(other) < self.rank(build)]
         hopeful = [other for other in sorted(better, key=self.rank) if not self.rank(other)[0]]
-        needed = (self.pace.to_the_top(other) for other in hopeful)
+        needed = (self.pace.expect_rest(other) for other in hopeful)
         return next((seconds for seconds in needed if seconds <= self.clock.left), 0.0)
 
-    def too_long(self, needed: float, rows: int) -> str:
+    def explain_skip(self, needed: float, rows: int) -> str:
         """Why a head is left out."""
         if needed <= self.clock.left:
             return "what time is left is kept for a better head with all contexts: give more time"
         return f"it would take some {needed:,.0f} s with {rows:,} contexts: give more time"
 
-    def plan(self, number: int, builds: Sequence[Build]) -> float:
+    def plan_seconds(self, number: int, builds: Sequence[Build]) -> float:
         """Seconds still to come, if each head takes as long as those before it, and longer with more contexts."""
         times = [seconds for _, seconds in self.pace.took.values()]
         mean = sum(times) / len(times) if times else 10.0
-        later = sum(self.fit_rows(rung) / self.fit_rows(number) * FEWEST for rung in range(number + 1, len(RUNGS)))
+        later = sum(
+            self.count_fit_rows(rung) / self.count_fit_rows(number) * MIN_SURVIVORS
+            for rung in range(number + 1, len(RUNGS))
+        )
         return mean * (len(builds) + later)

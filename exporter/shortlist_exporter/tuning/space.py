@@ -18,12 +18,30 @@ from shortlist_exporter.methods.l2s import change_probes
 from shortlist_exporter.methods.registry import METHODS, Fitted, find_method
 from shortlist_exporter.methods.svd import change_full_view
 
-DENSE = "full"  # what the others are held against, and the answer of last resort
-SHARES = (12, 8, 6, 4.5, 3, 2)  # d / W
-VIEWS = (16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096)
-PROBES = (1, 2, 4)
-PREVIEWED = (1024, 1536, 2048, 2560, 3072, 3584, 4096, 5120, 6144, 7168, 8192, 10240, 12288, 16384, 24576, 32768, 65536)
-CANDIDATES = (64, 96, 128, 192, 256, 384, 512, 768, 1024)
+DENSE_METHOD = "full"  # what the others are held against, and the answer of last resort
+WIDTH_DIVISORS = (12, 8, 6, 4.5, 3, 2)  # d / W
+SVD_FULL_VIEWS = (16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096)
+L2S_PROBES = (1, 2, 4)
+GROUPED_PREVIEWED = (
+    1024,
+    1536,
+    2048,
+    2560,
+    3072,
+    3584,
+    4096,
+    5120,
+    6144,
+    7168,
+    8192,
+    10240,
+    12288,
+    16384,
+    24576,
+    32768,
+    65536,
+)
+CASCADE_CANDIDATES = (64, 96, 128, 192, 256, 384, 512, 768, 1024)
 
 Options = dict[str, str]
 Setting = dict[str, int]
@@ -61,7 +79,7 @@ class Build:
 
 def svd_builds(dense: Dense) -> list[Options]:
     """Int8 previews in the basis of contexts from d/12 to d/2; one of them in fp32, and the paper's own."""
-    widths = [str(max(1, round(dense.dim / share))) for share in SHARES]
+    widths = [str(max(1, round(dense.dim / share))) for share in WIDTH_DIVISORS]
     ours = [{"basis": "context", "preview": "int8", "width": width} for width in widths]
     return [*ours, {"basis": "context", "preview": "fp32", "width": widths[2]}, {"basis": "weight"}]
 
@@ -83,41 +101,41 @@ def grouped_builds(dense: Dense) -> list[Options]:
 
 
 SPACES = {
-    "grouped": Space(grouped_builds, "previewed", PREVIEWED, cost=grouped.cost),
-    "cascade": Space(cascade_builds, "candidates", CANDIDATES),
-    "svd": Space(svd_builds, "full_view", VIEWS, change_full_view),
-    "l2s": Space(l2s_builds, "probes", PROBES, change_probes),
+    "grouped": Space(grouped_builds, "previewed", GROUPED_PREVIEWED, cost=grouped.cost),
+    "cascade": Space(cascade_builds, "candidates", CASCADE_CANDIDATES),
+    "svd": Space(svd_builds, "full_view", SVD_FULL_VIEWS, change_full_view),
+    "l2s": Space(l2s_builds, "probes", L2S_PROBES, change_probes),
 }
-DEFAULTS = Space(lambda _: [{}])
+DEFAULT_SPACE = Space(lambda _: [{}])
 
 
 def space_of(method: str) -> Space:
     """What is tried of a method."""
-    return SPACES.get(method, DEFAULTS)
+    return SPACES.get(method, DEFAULT_SPACE)
 
 
-def default_methods() -> list[str]:
+def list_default_methods() -> list[str]:
     """Methods that approximate the given layer, cheap ones first; dense itself is always measured."""
     ordered = dict.fromkeys([*SPACES, *METHODS])
-    return [name for name in ordered if name != DENSE and METHODS[name].reference == "dense"]
+    return [name for name in ordered if name != DENSE_METHOD and METHODS[name].reference == "dense"]
 
 
-def chosen_methods(names: Sequence[str]) -> list[str]:
+def choose_methods(names: Sequence[str]) -> list[str]:
     """`names`, or the default ones; raises BadInput where one is unknown or is trained anew."""
     for name in names:
         if find_method(name).reference != "dense":
             raise BadInput(f"method {name} is trained on targets, so dense is no truth for it: leave it out")
-    return [name for name in names or default_methods() if name != DENSE]
+    return [name for name in names or list_default_methods() if name != DENSE_METHOD]
 
 
-def builds(methods: Sequence[str], dense: Dense) -> Iterator[Build]:
+def list_builds(methods: Sequence[str], dense: Dense) -> Iterator[Build]:
     """Every head to fit, cheap methods first."""
     for method in methods:
         for options in space_of(method).builds(dense):
             yield Build(method, tuple(options.items()))
 
 
-def settings(method: str, dense: Dense) -> list[Setting]:
+def list_settings(method: str, dense: Dense) -> list[Setting]:
     """Every setting of the swept option for a layer of this size, cheap ones first."""
     space = space_of(method)
     fitting = [{space.swept: value} for value in space.values if value <= max(space.values[0], dense.classes // 4)]

@@ -8,40 +8,40 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from shortlist.bundle.reader import GRAPHS, INDEX
 from shortlist.bundle.writer import writing
 from shortlist.errors import BadInput, QualityError
+from shortlist.evaluation.truth import Truth
 
-from shortlist_exporter.core.provenance import record_provenance
 from shortlist_exporter.core.types import FloatArray, Progress, quiet
 from shortlist_exporter.export.request import Request, check_request
 from shortlist_exporter.export.run import add_report, finish
-from shortlist_exporter.export.write import exact_plan_of
+from shortlist_exporter.export.write import describe_bundle, describe_files
 from shortlist_exporter.graphs.bounds import write_certificate
 from shortlist_exporter.graphs.builder import GraphFiles
 from shortlist_exporter.inputs.sources import Contexts, Dense, check_pair
-from shortlist_exporter.inputs.splits import Splits, three_ways, two_ways
+from shortlist_exporter.inputs.splits import Rows, Splits, split_three_ways, split_two_ways
 from shortlist_exporter.methods.registry import Fitted
 from shortlist_exporter.records.report import HELD_OUT
-from shortlist_exporter.records.tuning import Part, Promise, TuneRecord, write
+from shortlist_exporter.records.tuning import Part, Promise, TuneRecord, write_record
 from shortlist_exporter.report.measure.samples import Sample
-from shortlist_exporter.verify.quality import DEPTH, Truth
+from shortlist_exporter.verify.quality import TRUE_CLASSES
 
 from .bench import Bench
 from .cache import Cache, default_folder
-from .choice import Choice, dense_head
+from .choice import Choice, make_dense_head
 from .clock import Clock
-from .fits import Fit, Fits, manifest_at
-from .outcome import recorded
-from .promises import check_promise, check_rows, fits
+from .fits import Fit, Fits, read_manifest
+from .outcome import make_record
+from .promises import check_promise, check_rows, fits_memory
 from .search import Head, Search
-from .space import DENSE, Build, builds, chosen_methods
+from .space import DENSE_METHOD, Build, choose_methods, list_builds
 
-TUNE_ROWS = 8192  # at most, distinct
-TEST_ROWS = 16_384
-MINUTES = 15.0
+MAX_TUNE_ROWS = 8192  # distinct
+MAX_TEST_ROWS = 16_384
+DENSE_TEST_ROWS = 512
+DEFAULT_MINUTES = 15.0
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class TuneRequest:
     """
 
     promise: Promise
-    minutes: float = MINUTES
+    minutes: float = DEFAULT_MINUTES
     methods: Sequence[str] = ()
     allow_dense: bool = False
     cache: Path = field(default_factory=default_folder)
@@ -80,8 +80,8 @@ def tune(
     """Find the fastest head that keeps the promise and write it to `out`; returns all that was tried.
 
     test: contexts of their own for the test split. `progress` gets (stage, seconds done, seconds in all). Ctrl-C and
-    the end of the budget end the search, not the choice among what it found. Raises BadInput, VersionExists,
-    BundleError, NoHead; nothing is left behind in any of these cases.
+    the end of the budget end the search, not the choice among the heads that it measured. Raises BadInput,
+    VersionExists, BundleError, NoHead; nothing is left behind in any of these cases.
     """
     if request.minutes <= 0:
         raise BadInput(f"the time budget is {request.minutes:g} minutes, which leaves no time: give more")
@@ -91,32 +91,31 @@ def tune(
             "dense may be exported but is to be left out of the bundle: give one of --allow-dense, --no-dense"
         )
     check_promise(request.promise, dense, request.bundle.max_k)
-    methods = chosen_methods(request.methods)
-    splits = splits_of(contexts, test, request.bundle.seed)
+    methods = choose_methods(request.methods)
+    splits = choose_splits(contexts, test, request.bundle.seed)
     check_splits(dense, contexts, test, splits, request.promise)
     with writing(out) as folder:  # a disk that refuses does so before the search
         clock = Clock(request.minutes, progress)
-        bench = bench_of(dense, contexts, test, splits, request, progress)
+        bench = make_bench(dense, contexts, test, splits, request, progress)
         search = Search(bench, dense, clock)
-        search.run(list(builds(methods, dense)))
+        search.run(list(list_builds(methods, dense)))
         choice = Choice(search)
-        chosen = chosen_head(choice, request, clock)
-        record = recorded(choice, chosen, splits_told(contexts, test, splits), request.promise)
+        chosen = choose_head(choice, request, clock)
+        record = make_record(choice, chosen, describe_splits(contexts, test, splits), request.promise)
         if chosen is None:
             raise NoHead(record)
-        clock.tell("writing the bundle")
-        tested = contexts if test is None else test
-        documents = None if tested.documents is None else tested.documents[splits.test]
-        files = copied(chosen[1], folder, dense, bench.fits, request.bundle)
-        fill(folder, out, dense, contexts, chosen[1], files, record, request, bench.truths["test"], documents)
+        clock.report_stage("writing the bundle")
+        depth = min(TRUE_CLASSES, request.bundle.max_k or count_real(dense))
+        sample = make_sample(contexts if test is None else test, splits.test, bench.truths["test"], depth)
+        write_bundle(folder, out, contexts, bench.fits, chosen[1], record, request, sample)
     return record
 
 
-def splits_of(contexts: Contexts, test: Contexts | None, seed: int) -> Splits:
+def choose_splits(contexts: Contexts, test: Contexts | None, seed: int) -> Splits:
     """Rows to fit, tune and test on; raises BadInput."""
     if test is None:
-        return three_ways(contexts, seed, TUNE_ROWS, TEST_ROWS)
-    return two_ways(contexts, test, seed, TUNE_ROWS, TEST_ROWS)
+        return split_three_ways(contexts, seed, MAX_TUNE_ROWS, MAX_TEST_ROWS)
+    return split_two_ways(contexts, test, seed, MAX_TUNE_ROWS, MAX_TEST_ROWS)
 
 
 def check_splits(dense: Dense, contexts: Contexts, test: Contexts | None, splits: Splits, promise: Promise) -> None:
@@ -130,22 +129,22 @@ def check_splits(dense: Dense, contexts: Contexts, test: Contexts | None, splits
         check_rows(promise, name, len(rows))
 
 
-def splits_told(contexts: Contexts, test: Contexts | None, splits: Splits) -> dict[str, Part]:
+def describe_splits(contexts: Contexts, test: Contexts | None, splits: Splits) -> dict[str, Part]:
     """Rows and documents of each split."""
     return {
-        "fit": part_of(contexts, splits.fit),
-        "tune": part_of(contexts, splits.tune),
-        "test": part_of(contexts if test is None else test, splits.test),
+        "fit": describe_part(contexts, splits.fit),
+        "tune": describe_part(contexts, splits.tune),
+        "test": describe_part(contexts if test is None else test, splits.test),
     }
 
 
-def part_of(contexts: Contexts, rows: np.ndarray[tuple[int, ...], np.dtype[np.int64]]) -> Part:
+def describe_part(contexts: Contexts, rows: Rows) -> Part:
     """How much it is."""
     documents = None if contexts.documents is None else len(np.unique(contexts.documents[rows]))
     return Part(rows=len(rows), documents=documents)
 
 
-def bench_of(
+def make_bench(
     dense: Dense, contexts: Contexts, test: Contexts | None, splits: Splits, request: TuneRequest, progress: Progress
 ) -> Bench:
     """Everything that heads are measured with."""
@@ -157,62 +156,66 @@ def bench_of(
         "test": (contexts if test is None else test).contexts[splits.test],
     }
     bench = Bench(cache, heads, request.promise, dense.module, rows)
-    bench.learn(dense.classes - int(dense.padded.size), progress)
+    bench.compute_truths(count_real(dense), progress)
     return bench
 
 
-def chosen_head(choice: Choice, request: TuneRequest, clock: Clock) -> tuple[Head, Fit] | None:
+def count_real(dense: Dense) -> int:
+    """Classes that are no padding."""
+    return dense.classes - int(dense.padded.size)
+
+
+def choose_head(choice: Choice, request: TuneRequest, clock: Clock) -> tuple[Head, Fit] | None:
     """The fastest head that keeps the promise; dense where it is the only one, or faster, and allowed."""
-    clock.tell("choosing")
-    found = choice.choose()
-    if found is not None and choice.search.trials[found[0]].tune.speedup > 1:
-        return found
-    if not request.allow_dense or not fits(request.promise, measured_dense(choice).bytes):
+    clock.report_stage("choosing")
+    chosen = choice.choose()
+    if chosen is not None and choice.search.trials[chosen[0]].tune.speedup > 1:
+        return chosen
+    if not request.allow_dense or not fits_memory(request.promise, measure_dense(choice).bytes):
         return None
-    return dense_head(), choice.bench.fits.at(Build(DENSE), 1, quiet)
+    return make_dense_head(), choice.bench.fits.fit(Build(DENSE_METHOD), 1, quiet)
 
 
-def measured_dense(choice: Choice) -> Fit:
+def measure_dense(choice: Choice) -> Fit:
     """Dense among the trials, on both splits."""
-    fit, rows = choice.bench.fits.at(Build(DENSE), 1, quiet), 512
-    trial = choice.search.trial(fit, {}, 0)
-    choice.note(dense_head(), test=choice.bench.measured(fit, {}, "test", rows), rung=trial.rung)
+    fit = choice.bench.fits.fit(Build(DENSE_METHOD), 1, quiet)
+    trial = choice.search.measure_trial(fit, {}, 0)
+    test = choice.bench.measure(fit, {}, "test", DENSE_TEST_ROWS)
+    choice.add_figures(make_dense_head(), test=test, rung=trial.rung)
     return fit
 
 
-def copied(fit: Fit, folder: Path, dense: Dense, fits: Fits, bundle: Request) -> GraphFiles:
-    """The chosen head's files in `folder`, and what proves exact answers."""
+def make_sample(contexts: Contexts, rows: Rows, truth: Truth, depth: int) -> Sample:
+    """The test split with its first `depth` true classes, as an export has its held-out rows."""
+    documents = None if contexts.documents is None else contexts.documents[rows]
+    shallow = replace(truth, ids=truth.ids[:, :depth], logprobs=truth.logprobs[:, :depth])
+    return Sample(HELD_OUT, truth.contexts, shallow, documents)
+
+
+def write_bundle(
+    folder: Path, out: Path, contexts: Contexts, fits: Fits, fit: Fit, record: TuneRecord, request: TuneRequest,
+    sample: Sample,
+) -> None:  # fmt: skip
+    """The very head that was tested, finished as an export finishes its own, with the record beside it."""
+    assert sample.truth is not None
+    dense, module = fits.dense, fits.dense.module
+    bundle = replace(request.bundle, method=fit.build.method, promise={}, threads=request.promise.threads)
+    files = copy_graphs(fit, folder)
+    if bundle.keep_dense and bundle.certificate:
+        files |= write_certificate(folder, dense, fits.contexts.contexts, bundle.seed)
+    described = describe_bundle(dense, contexts, out, bundle)
+    described["provenance"] |= {"tune": record.summary()}
+    draft = read_manifest(fit).model_copy(update=described | describe_files(files))
+    write_record(folder, record)
+    finish(folder, draft, bundle, Fitted(torch.nn.Identity(), fit.cost), sample.truth, module, module, quiet)
+    if bundle.report:
+        add_report(folder, out, bundle, sample, quiet)
+
+
+def copy_graphs(fit: Fit, folder: Path) -> GraphFiles:
+    """The graphs and the index of a fit, copied to `folder`."""
     shutil.copytree(fit.folder / GRAPHS, folder / GRAPHS)
     if (fit.folder / INDEX).is_file():
         shutil.copy(fit.folder / INDEX, folder)
-    manifest = manifest_at(fit)
-    files = GraphFiles(manifest.graphs, manifest.arrays)
-    if bundle.keep_dense and bundle.certificate:
-        files |= write_certificate(folder, dense, fits.contexts.contexts, bundle.seed)
-    return files
-
-
-def fill(
-    folder: Path, out: Path, dense: Dense, contexts: Contexts, fit: Fit, files: GraphFiles, record: TuneRecord,
-    request: TuneRequest, truth: Truth, documents: npt.NDArray[np.int32] | None,
-) -> None:  # fmt: skip
-    """What stands beside the chosen head's graphs: it is measured again by the exporter, and the record is written."""
-    bundle, real = request.bundle, dense.classes - int(dense.padded.size)
-    update = {
-        "name": out.parent.name,
-        "version": int(out.name),
-        "max_k": bundle.max_k or real,
-        "graphs": files.graphs,
-        "arrays": files.arrays,
-        "exact_plan": exact_plan_of(files),
-        "fallback": bundle.fallback,
-        "provenance": record_provenance(dense, contexts) | {"tune": record.summary()},
-    }
-    write(folder, record)
-    deep = min(DEPTH, bundle.max_k or real)
-    shallow = replace(truth, ids=truth.ids[:, :deep], logprobs=truth.logprobs[:, :deep])
-    bundle = replace(bundle, method=fit.build.method, promise={}, threads=request.promise.threads)
-    made, draft = Fitted(torch.nn.Identity(), fit.cost), manifest_at(fit).model_copy(update=update)
-    finish(folder, draft, bundle, made, shallow, dense.module, dense.module, quiet)
-    if bundle.report:
-        add_report(folder, out, bundle, Sample(HELD_OUT, truth.contexts, shallow, documents), quiet)
+    manifest = read_manifest(fit)
+    return GraphFiles(dict(manifest.graphs), dict(manifest.arrays))

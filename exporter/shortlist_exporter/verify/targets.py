@@ -3,47 +3,52 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from shortlist.bundle.manifest import TargetFigures, TargetQuality
+from shortlist.core.results import IdArray
+from shortlist.evaluation.statistics import PRECISION_DEPTHS, compute_precision
+from shortlist.evaluation.truth import CHUNK_ROWS, Truth
 from shortlist.head import Head
 from torch import nn
 
-from .quality import CHUNK, Truth, logits_of
-
-DEPTHS = (1, 5, 10)
+from shortlist_exporter.core.torch_scores import compute_logits
 
 
-def target_quality(
-    head: Head, own: nn.Module, dense: nn.Module, retrained: nn.Module | None, truth: Truth
+def measure_target_quality(
+    head: Head, reference: nn.Module, dense: nn.Module, retrained: nn.Module | None, truth: Truth
 ) -> TargetQuality | None:
-    """Figures on the held-out targets, or None where there are none; the head's ids are those that it serves."""
+    """Figures on the held-out targets, or None where there are none; the head's ids are those that it serves.
+
+    reference: the head's own softmax. dense: the layer that it was made from. retrained: a dense softmax trained in
+    the same way, where there is one.
+    """
     if truth.targets is None:
         return None
-    depth = min(max(DEPTHS), head.manifest.max_k)
-    starts = range(0, len(truth.contexts), CHUNK)
-    served = [head.topk_by_plan(truth.contexts[start : start + CHUNK], depth).ids for start in starts]
+    depth = min(max(PRECISION_DEPTHS), head.manifest.max_k)
+    starts = range(0, len(truth.contexts), CHUNK_ROWS)
+    served = [head.topk_by_plan(truth.contexts[start : start + CHUNK_ROWS], depth).ids for start in starts]
     return TargetQuality(
         rows=len(truth.targets),
-        head=figures_of(own, truth, np.concatenate(served)),
-        dense=figures_of(dense, truth),
-        retrained=None if retrained is None else figures_of(retrained, truth),
+        head=measure_softmax(reference, truth, np.concatenate(served)),
+        dense=measure_softmax(dense, truth),
+        retrained=None if retrained is None else measure_softmax(retrained, truth),
     )
 
 
-def figures_of(module: nn.Module, truth: Truth, served: npt.NDArray[np.int64] | None = None) -> TargetFigures:
-    """Of one softmax; by its own best classes, or by those `served` [n, m]."""
+def measure_softmax(module: nn.Module, truth: Truth, served: IdArray | None = None) -> TargetFigures:
+    """Figures of one softmax on the targets; by its own best classes, or by those `served` [n, m]."""
     assert truth.targets is not None
-    targets, best, found = torch.from_numpy(truth.targets), [], []
+    targets = torch.from_numpy(truth.targets)
+    best, parts = [], []
     with torch.inference_mode():
-        for rows in torch.split(torch.arange(len(targets)), CHUNK):
-            logits = logits_of(module, torch.from_numpy(truth.contexts)[rows])
-            found.append((logits - logits.logsumexp(dim=1, keepdim=True)).gather(1, targets[rows, None])[:, 0])
-            best.append(logits.topk(min(max(DEPTHS), logits.shape[1]), dim=1).indices)
-    ids = torch.cat(best) if served is None else torch.from_numpy(served)
-    logprobs, hits = torch.cat(found).double(), ids == targets[:, None]
+        for rows in torch.split(torch.arange(len(targets)), CHUNK_ROWS):
+            logits = compute_logits(module, torch.from_numpy(truth.contexts)[rows])
+            parts.append((logits - logits.logsumexp(dim=1, keepdim=True)).gather(1, targets[rows, None])[:, 0])
+            best.append(logits.topk(min(max(PRECISION_DEPTHS), logits.shape[1]), dim=1).indices)
+    ids = torch.cat(best).numpy() if served is None else served
+    logprobs = torch.cat(parts).double()
     possible = logprobs[logprobs.isfinite()]
-    top_1, top_5, top_10 = (float(hits[:, :k].any(dim=1).double().mean()) for k in DEPTHS)
+    top_1, top_5, top_10 = (compute_precision(ids, truth.targets[:, None], k) for k in PRECISION_DEPTHS)
     return TargetFigures(
         top_1=top_1,
         top_5=top_5,

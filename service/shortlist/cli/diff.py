@@ -14,7 +14,7 @@ from typing import Any
 
 from shortlist.bundle.reader import CALIBRATION, Bundle
 from shortlist.core.arrays import Array
-from shortlist.evaluation.compare import Difference, K, check_pair, difference
+from shortlist.evaluation.compare import COMPARED_K, Difference, check_pair, compare_heads
 from shortlist.head import load
 
 from .arguments import positive
@@ -37,7 +37,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-k",
         type=positive,
-        default=K,
+        default=COMPARED_K,
         metavar="K",
         help="classes of a row whose overlap and log-probabilities are compared (default: %(default)s)",
     )
@@ -50,7 +50,7 @@ def run(args: argparse.Namespace) -> int:
     """Compare two bundles and print how far they agree; returns 0."""
     first, second = (load(path, device=args.device, threads=args.threads) for path in (args.first, args.second))
     check_pair(first, second)  # before a large file is read
-    result = difference(first, second, load_contexts(args), args.k)
+    result = compare_heads(first, second, load_contexts(args), args.k)
     print(result.model_dump_json() if args.json else "\n".join(format_table(args, result)))
     return 0
 

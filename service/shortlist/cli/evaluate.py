@@ -16,7 +16,7 @@ from typing import Any
 
 from shortlist.core.arrays import Array
 from shortlist.errors import BadInput, ShortlistError
-from shortlist.evaluation.evaluator import ROWS, Evaluation, Targets, evaluate
+from shortlist.evaluation.evaluator import MAX_EVALUATED_ROWS, Evaluation, Targets, evaluate
 from shortlist.head import Head, load
 
 from .arguments import natural, positive
@@ -35,7 +35,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="[n] gold classes, npy or safetensors (default: the tensor `targets` beside the contexts)",
     )
     parser.add_argument(
-        "--rows", type=positive, default=ROWS, metavar="N", help="most distinct rows measured (default: %(default)s)"
+        "--rows",
+        type=positive,
+        default=MAX_EVALUATED_ROWS,
+        metavar="N",
+        help="most distinct rows measured (default: %(default)s)",
     )
     parser.add_argument("--seed", type=natural, default=0, help="of the rows' random order (default: %(default)s)")
     parser.add_argument("--strict", action="store_true", help="exit 1 where the bundle's promise does not hold")

@@ -9,16 +9,18 @@ from shortlist.core.results import FloatArray, IdArray
 from shortlist.errors import BadInput, BundleError
 from shortlist.head import Head
 
+from .statistics import Bools, compute_precision, mark_hits
+
 CANARY_K = 10
-LEAST_AGREEMENT = 0.99  # float rounding may swap near-equal classes; a broken kernel or file does far worse
-LARGEST_ERROR = 1e-2  # nats
-CERTIFIED = 16  # contexts whose every logit is held against its bounds
+MIN_AGREEMENT = 0.99  # float rounding may swap near-equal classes; a broken kernel or file does far worse
+MAX_ERROR_NATS = 1e-2  # of a log-probability
+BOUND_CHECKED_ROWS = 16  # contexts whose every logit is held against its bounds
 
 
 def check_canary(head: Head, bundle: Bundle) -> float:
-    """Replay the calibration; returns P@k against the exact answers.
+    """Replay the calibration; returns P@k of its rows against their exact answers.
 
-    Raises BundleError when the head's own answers changed since the export.
+    Raises BundleError where the head answers otherwise than it did at the export.
     """
     stored = bundle.tensors(CALIBRATION)
     expected: IdArray = stored["head_ids"]
@@ -30,16 +32,16 @@ def check_canary(head: Head, bundle: Bundle) -> float:
             "export the bundle on this kind of machine"
         ) from error
     same = top.ids[:, None, :] == expected[:, :, None]  # [n, k, k]: one lost class moves others up, which is no fault
-    back = same.any(axis=2)
-    found = np.take_along_axis(top.logprobs, same.argmax(axis=2), axis=1)
-    off = logprob_error(found, stored["head_logprobs"], back)
-    if back.mean() < LEAST_AGREEMENT or off > LARGEST_ERROR:
+    hits = mark_hits(top.ids, expected, expected.shape[1])
+    logprobs = np.take_along_axis(top.logprobs, same.argmax(axis=2), axis=1)
+    off = compare_logprobs(logprobs, stored["head_logprobs"], hits)
+    if hits.mean() < MIN_AGREEMENT or off > MAX_ERROR_NATS:
         raise BundleError(
-            f"{bundle.folder} failed its canary on {head.device}: {back.mean():.1%} of the calibration's classes came "
+            f"{bundle.folder} failed its canary on {head.device}: {hits.mean():.1%} of the calibration's classes came "
             f"back, log-probabilities off by up to {off:.2g}; export the bundle on this kind of machine"
         )
-    check_certificate(head, stored["contexts"][:CERTIFIED], bundle)
-    return float((top.ids[:, :, None] == stored["ids"][:, None, : expected.shape[1]]).any(axis=2).mean())
+    check_certificate(head, stored["contexts"][:BOUND_CHECKED_ROWS], bundle)
+    return compute_precision(top.ids, stored["ids"], expected.shape[1])
 
 
 def check_certificate(head: Head, contexts: FloatArray, bundle: Bundle) -> None:
@@ -58,10 +60,8 @@ def check_certificate(head: Head, contexts: FloatArray, bundle: Bundle) -> None:
             )
 
 
-def logprob_error(
-    found: FloatArray, expected: FloatArray, same: np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
-) -> float:
-    """Largest |difference| where the classes agree and are legal; infinite where a value is not a number."""
-    compared = same & np.isfinite(expected)
-    difference = np.abs(found[compared] - expected[compared])
+def compare_logprobs(logprobs: FloatArray, expected: FloatArray, hits: Bools) -> float:
+    """Largest |difference| of [n, k] at the hits that are legal, nats; infinite where a value is not a number."""
+    compared = hits & np.isfinite(expected)
+    difference = np.abs(logprobs[compared] - expected[compared])
     return float(np.nan_to_num(difference, nan=np.inf).max(initial=0.0))

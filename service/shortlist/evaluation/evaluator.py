@@ -20,20 +20,20 @@ from shortlist.head import Head
 
 from . import statistics
 from .measurement import (
-    DEPTHS,
-    SIZES,
-    PerRow,
-    answered_dense,
-    checked_targets,
-    chunks,
-    depth_of,
-    distinct_rows,
-    per_row,
+    RowFigures,
+    TargetRows,
+    check_targets,
+    choose_distinct_rows,
+    concatenate_figures,
+    limit_depth,
+    measure_chunk,
+    measure_dense_share,
+    read_chunks,
 )
-from .statistics import Doubles, Share, Summary
+from .statistics import PRECISION_DEPTHS, Doubles, Share, Summary
 
-ROWS = 10_000  # measured by default
-ALONE = 1000  # rows asked one by one
+MAX_EVALUATED_ROWS = 10_000  # measured by default
+SINGLE_ROWS = 1000  # asked one by one
 
 Progress = Callable[[int, int], None]
 
@@ -47,7 +47,7 @@ class Targets(Strict):
 
 
 class Evaluation(Strict):
-    """What `evaluate` found. A figure that cannot be had is None, and `missing` says why; JSON writes infinity as null.
+    """The figures of `evaluate`. One that cannot be had is None, and `missing` says why; JSON writes infinity as null.
 
     rows: distinct contexts measured. precision: P@k by k. promised: the manifest's P@k by k. coverage: by m, how
     many of the true top m are in the head's top m, mean. order_kept: share of rows whose first ten came in the true
@@ -85,7 +85,7 @@ def evaluate(
     contexts: npt.ArrayLike,
     targets: npt.ArrayLike | None = None,
     *,
-    rows: int = ROWS,
+    rows: int = MAX_EVALUATED_ROWS,
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Evaluation:
@@ -94,76 +94,72 @@ def evaluate(
     contexts: [n, d] float32. targets: [n] whole numbers, the gold class of each row. progress: gets rows done and all.
     Truth is the bundle's reference; without it nothing is reported that would need it. Raises BadInput.
     """
-    known = head.check_contexts(contexts)
-    gold = None if targets is None else checked_targets(head, known, targets)
-    order = distinct_rows(known, rows, seed)
-    parts: list[PerRow] = []
-    for chunk in chunks(head, known, gold, order):
-        parts.append(per_row(head, chunk))
+    checked = head.check_contexts(contexts)
+    gold = None if targets is None else check_targets(head, checked, targets)
+    order = choose_distinct_rows(checked, rows, seed)
+    parts: list[RowFigures] = []
+    for chunk in read_chunks(head, checked, gold, order):
+        parts.append(measure_chunk(head, chunk))
         if progress is not None:
-            progress(sum(len(part["scored"]) for part in parts), len(order))
-    alone = answered_dense(head, known[order[:ALONE]])
-    return summarised(head, {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}, seed, alone)
+            progress(sum(len(part.scored) for part in parts), len(order))
+    dense_share = measure_dense_share(head, checked[order[:SINGLE_ROWS]])
+    return summarize_rows(head, concatenate_figures(parts), seed, dense_share)
 
 
-def summarised(head: Head, found: PerRow, seed: int, alone: float) -> Evaluation:
+def summarize_rows(head: Head, rows: RowFigures, seed: int, dense_share: float) -> Evaluation:
     """All rows' figures as one record."""
-    manifest, quality = head.manifest, head.manifest.quality
-    precision = {k: statistics.share(found[f"hits {k}"]) for k in DEPTHS if f"hits {k}" in found} or None
-    promised = promise_of(quality, depth_of(head))
+    manifest, quality, truth = head.manifest, head.manifest.quality, rows.truth
+    precision = None if truth is None else {k: statistics.estimate_share(hits) for k, hits in truth.hits.items()}
+    promised = read_promise(quality, limit_depth(head))
     return Evaluation(
         name=manifest.name,
         version=manifest.version,
         method=manifest.method,
-        rows=len(found["scored"]),
+        rows=len(rows.scored),
         seed=seed,
-        missing=missing(head, found),
+        missing=explain_missing(head, rows),
         precision=precision,
         promised=promised,
-        coverage={size: mean for size in SIZES if (mean := mean_of(found, f"covered {size}")) is not None} or None,
-        order_kept=mean_of(found, "order"),
-        kl=summary_of(found, "kl", 99),
-        z_ratio=summary_of(found, "z", 1, 99),
-        logprob_error=summary_of(found, "error", 50, 90, 99, 100),
-        head_targets=targets_of(found, "head"),
-        dense_targets=targets_of(found, "dense"),
-        candidates=statistics.summary(found["scored"], (99,)),
-        answered_dense=alone,
+        coverage=None if truth is None else {size: float(row.mean()) for size, row in truth.covered.items()} or None,
+        order_kept=None if truth is None else float(truth.order_kept.mean()),
+        kl=None if truth is None else summarize_any(truth.kl, 99),
+        z_ratio=None if truth is None else statistics.summarize(truth.z_ratio, (1, 99)),
+        logprob_error=None if truth is None else statistics.summarize(truth.error, (50, 90, 99, 100)),
+        head_targets=summarize_targets(rows.head_targets),
+        dense_targets=summarize_targets(rows.dense_targets),
+        candidates=statistics.summarize(rows.scored, (99,)),
+        answered_dense=dense_share,
         cost_macs=None if quality is None else quality.cost_macs,
         cost_bytes=None if quality is None else quality.cost_bytes,
-        warning=warning_of(precision, promised),
+        warning=warn_of_promise(precision, promised),
     )
 
 
-def mean_of(found: PerRow, name: str) -> float | None:
-    """Mean of a figure, where it was measured."""
-    return float(found[name].mean()) if name in found else None
-
-
-def summary_of(found: PerRow, name: str, *percentiles: int) -> Summary | None:
+def summarize_any(values: Doubles | None, *percentiles: int) -> Summary | None:
     """Mean and percentiles of a figure, where it was measured."""
-    return statistics.summary(found[name], percentiles) if name in found else None
+    return None if values is None else statistics.summarize(values, percentiles)
 
 
-def targets_of(found: PerRow, whose: str) -> Targets | None:
+def summarize_targets(rows: TargetRows | None) -> Targets | None:
     """Figures on the targets, where there are any."""
-    accuracy = {k: statistics.share(found[name]) for k in DEPTHS if (name := f"{whose} target {k}") in found}
-    nll: Doubles | None = found.get(f"{whose} nll")
-    if not accuracy:
+    if rows is None:
         return None
-    if nll is None:
+    accuracy = {k: statistics.estimate_share(hits) for k, hits in rows.hits.items()}
+    if rows.nll is None:
         return Targets(accuracy=accuracy, nll=None, perplexity=None)
-    return Targets(accuracy=accuracy, nll=float(nll.mean()), perplexity=statistics.perplexity(nll))
+    perplexity = statistics.compute_perplexity(rows.nll)
+    return Targets(accuracy=accuracy, nll=float(rows.nll.mean()), perplexity=perplexity)
 
 
-def promise_of(quality: Quality | None, depth: int) -> dict[int, float] | None:
-    """P@k of the manifest, by k."""
+def read_promise(quality: Quality | None, depth: int) -> dict[int, float] | None:
+    """P@k of the manifest, by k up to `depth`."""
     if quality is None:
         return None
-    return {k: p for k, p in zip(DEPTHS, (quality.p_at_1, quality.p_at_5, quality.p_at_10), strict=True) if k <= depth}
+    shares = (quality.p_at_1, quality.p_at_5, quality.p_at_10)
+    return {k: share for k, share in zip(PRECISION_DEPTHS, shares, strict=True) if k <= depth}
 
 
-def missing(head: Head, found: PerRow) -> list[str]:
+def explain_missing(head: Head, rows: RowFigures) -> list[str]:
     """A sentence for every kind of figure that could not be had."""
     sentences = []
     name = head.manifest.name
@@ -171,7 +167,7 @@ def missing(head: Head, found: PerRow) -> list[str]:
         sentences.append(f"{name} was exported with --no-dense: without its dense head there is no truth, so no P@k")
     if head.plan.distribution(np.empty((0, head.manifest.dim), np.float32)) is None:
         sentences.append(f"plan {head.manifest.plan} gives no logits for most classes, so no KL and no NLL of the head")
-    if "head target 1" not in found:
+    if rows.head_targets is None:
         sentences.append("there are no targets, so no target accuracy, NLL and perplexity")
     elif head.is_own_reference and head.dense is None:
         sentences.append(
@@ -180,13 +176,13 @@ def missing(head: Head, found: PerRow) -> list[str]:
     return sentences
 
 
-def warning_of(precision: dict[int, Share] | None, promised: dict[int, float] | None) -> str | None:
+def warn_of_promise(precision: dict[int, Share] | None, promised: dict[int, float] | None) -> str | None:
     """One sentence where even the upper bound on these contexts is below the bundle's promise."""
     if precision is None or promised is None:
         return None
     broken = [
-        f"P@{k} is {here.mean:.4f} here, {promised[k]:.4f} promised"
-        for k, here in precision.items()
-        if here.high < promised[k]
+        f"P@{k} is {share.mean:.4f} here, {promised[k]:.4f} promised"
+        for k, share in precision.items()
+        if share.high < promised[k]
     ]
     return f"these contexts are not like those that the bundle was measured on: {', '.join(broken)}" if broken else None

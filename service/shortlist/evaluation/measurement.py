@@ -1,59 +1,94 @@
-"""Rows of contexts through a head and its dense layer, chunk by chunk, and the figures of each row."""
+"""Rows of contexts through a head and its reference, chunk by chunk, and the figures of each row."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from shortlist.core.filters import ClassFilter
-from shortlist.core.results import NO_CLASS, FloatArray, IdArray, PlanResult
+from shortlist.core.results import FloatArray, IdArray, PlanResult
 from shortlist.errors import BadInput
 from shortlist.head import Head
-from shortlist.plans.common.selection import ranked
-from shortlist.plans.registry import Plan
 
 from . import statistics
+from .statistics import PRECISION_DEPTHS, Doubles, choose_depths, mark_hits
+from .truth import Ranking, check_logits, rank_logits
 
-DEPTHS = (1, 5, 10)
-SIZES = (10, 50, 100, 500, 1000)  # SVD-softmax, Tables 1 and 2
-
-PerRow = dict[str, npt.NDArray[np.float64]]
+COVERAGE_SIZES = (10, 50, 100, 500, 1000)  # classes; SVD-softmax, Tables 1 and 2
 
 
 @dataclass(frozen=True)
 class Chunk:
-    """Some rows with the plan's answers. own, exact, dense: logits [b, V], None where there are none.
+    """Some rows with the plan's answers.
 
-    rows: [b] positions in the user's file. contexts: [b, d]. targets: [b] or None. top: the plan's first ten.
+    rows: [b] positions in the user's file. contexts: [b, d]. targets: [b] or None. head_logits, true_logits,
+    dense_logits: [b, V] of the head, of its reference and of dense, None where there are none. top: the plan's
+    first ten.
     """
 
     rows: IdArray
     contexts: FloatArray
     targets: IdArray | None
-    own: FloatArray | None
-    exact: FloatArray | None
-    dense: FloatArray | None
+    head_logits: FloatArray | None
+    true_logits: FloatArray | None
+    dense_logits: FloatArray | None
     top: PlanResult
 
 
-def distinct_rows(contexts: FloatArray, most: int, seed: int) -> IdArray:
-    """Positions of at most `most` different rows of `contexts` [n, d], in random order; raises BadInput for none."""
-    if most < 1:
-        raise BadInput(f"rows is {most}: measure at least 1")
+@dataclass(frozen=True)
+class TruthRows:
+    """Figures of each row that need the truth.
+
+    hits: k -> [b], share of the k true classes returned. covered: m -> [b], how many of the true top m are in the
+    head's top m. order_kept: [b], 1 where the first ten came in the true order. z_ratio: [b], Z~/Z. error: [b, k],
+    |error| of the log-probabilities returned, nats. kl: [b], KL(reference || head), nats.
+    """
+
+    hits: dict[int, Doubles]
+    covered: dict[int, Doubles]
+    order_kept: Doubles
+    z_ratio: Doubles
+    error: Doubles
+    kl: Doubles | None
+
+
+@dataclass(frozen=True)
+class TargetRows:
+    """Figures of each row on its gold class. hits: k -> [b], 1 where it is among the k best. nll: [b], nats."""
+
+    hits: dict[int, Doubles]
+    nll: Doubles | None
+
+
+@dataclass(frozen=True)
+class RowFigures:
+    """Every figure of each row; None where it cannot be had. scored: [b], classes scored by the plan."""
+
+    scored: Doubles
+    truth: TruthRows | None
+    head_targets: TargetRows | None
+    dense_targets: TargetRows | None
+
+
+def choose_distinct_rows(contexts: FloatArray, count: int, seed: int) -> IdArray:
+    """Positions of at most `count` different rows of `contexts` [n, d], in random order; raises BadInput for none."""
+    if count < 1:
+        raise BadInput(f"rows is {count}: measure at least 1")
     if not len(contexts):
         raise BadInput("contexts have no rows: give at least 1")
-    seen: dict[bytes, int] = {}
+    positions: dict[bytes, int] = {}
     for row in np.random.default_rng(seed).permutation(len(contexts)):
-        seen.setdefault(contexts[row].tobytes(), row)
-        if len(seen) == most:
+        positions.setdefault(contexts[row].tobytes(), row)
+        if len(positions) == count:
             break
-    return np.array(list(seen.values()), np.int64)
+    return np.array(list(positions.values()), np.int64)
 
 
-def checked_targets(head: Head, contexts: FloatArray, targets: npt.ArrayLike) -> IdArray:
+def check_targets(head: Head, contexts: FloatArray, targets: npt.ArrayLike) -> IdArray:
     """`targets` as [n] int64; raises BadInput unless each is a class that can be answered."""
     gold = np.asarray(targets)
     if gold.shape != (len(contexts),):
@@ -74,102 +109,106 @@ def checked_targets(head: Head, contexts: FloatArray, targets: npt.ArrayLike) ->
     return gold
 
 
-def truth_of(head: Head) -> Plan | None:
-    """The plan whose logits are true; None where the bundle was exported without."""
-    return head.exact
-
-
-def depth_of(head: Head) -> int:
+def limit_depth(head: Head) -> int:
     """How many classes are asked for: ten, where the head answers as many."""
-    return min(max(DEPTHS), head.manifest.max_k)
+    return min(max(PRECISION_DEPTHS), head.manifest.max_k)
 
 
-def chunks(head: Head, contexts: FloatArray, targets: IdArray | None, order: IdArray) -> Iterator[Chunk]:
-    """The rows in `order`, as many at a time as fit the memory of one plan's scores."""
-    truth = truth_of(head)
-    step = (truth or head.plan).max_rows()
+def read_chunks(head: Head, contexts: FloatArray, targets: IdArray | None, order: IdArray) -> Iterator[Chunk]:
+    """The rows in `order`, as many at a time as fit the memory of one plan's scores; raises BadInput."""
+    step = (head.exact or head.plan).max_rows()
     for start in range(0, len(order), step):
         rows = order[start : start + step]
         part = contexts[rows]
-        exact = None if truth is None else checked_logits(truth.distribution(part), rows)
-        dense = exact if truth is head.dense else dense_logits(head, part)
-        own = checked_logits(head.plan.distribution(part), rows)
-        top = head.run(head.plan, part, depth_of(head), ClassFilter())
-        yield Chunk(rows, part, None if targets is None else targets[rows], own, exact, dense, top)
+        true_logits = None if head.exact is None else check_any_logits(head.exact.distribution(part), rows)
+        yield Chunk(
+            rows=rows,
+            contexts=part,
+            targets=None if targets is None else targets[rows],
+            head_logits=check_any_logits(head.plan.distribution(part), rows),
+            true_logits=true_logits,
+            dense_logits=true_logits if head.exact is head.dense else compute_dense_logits(head, part),
+            top=head.run(head.plan, part, limit_depth(head), ClassFilter()),
+        )
 
 
-def dense_logits(head: Head, contexts: FloatArray) -> FloatArray | None:
+def compute_dense_logits(head: Head, contexts: FloatArray) -> FloatArray | None:
     """Of the dense head that a self-referent one is compared with, where the bundle has it."""
     return None if head.dense is None else head.dense.distribution(contexts)
 
 
-def checked_logits(logits: FloatArray | None, rows: IdArray) -> FloatArray | None:
-    """`logits` [b, V] themselves; raises BadInput that names the row of the file whose scores are no numbers."""
-    if logits is not None:
-        overflown = np.flatnonzero(~np.isfinite(logits.max(axis=1)))
-        if overflown.size:
-            raise BadInput(f"contexts row {rows[overflown[0]]} is so large that its scores overflow: scale it down")
-    return logits
+def check_any_logits(logits: FloatArray | None, rows: IdArray) -> FloatArray | None:
+    """As `check_logits`, of logits that a plan may not have."""
+    return None if logits is None else check_logits(logits, rows)
 
 
-def per_row(head: Head, chunk: Chunk) -> PerRow:
-    """Every figure that the chunk allows, [b] or [b, k] each, under its name."""
-    found: PerRow = {"scored": chunk.top.scored.astype(np.float64)}
-    if chunk.exact is not None:
-        found |= against_truth(head, chunk, chunk.exact)
-    if chunk.targets is not None:
-        found |= on_targets("head", chunk.top.ids, chunk.own, chunk.targets)
-    if chunk.targets is not None and chunk.dense is not None:
-        true = best(chunk.dense, chunk.top.ids.shape[1])
-        found |= on_targets("dense", true, chunk.dense, chunk.targets)
-    return found
+def measure_chunk(head: Head, chunk: Chunk) -> RowFigures:
+    """Every figure that the chunk allows."""
+    top, targets = chunk.top, chunk.targets
+    dense_targets = None
+    if targets is not None and chunk.dense_logits is not None:
+        dense_ids = rank_logits(chunk.dense_logits, top.ids.shape[1]).ids
+        dense_targets = measure_targets(dense_ids, chunk.dense_logits, targets)
+    return RowFigures(
+        scored=top.scored.astype(np.float64),
+        truth=None if chunk.true_logits is None else measure_against_truth(head, chunk, chunk.true_logits),
+        head_targets=None if targets is None else measure_targets(top.ids, chunk.head_logits, targets),
+        dense_targets=dense_targets,
+    )
 
 
-def against_truth(head: Head, chunk: Chunk, exact: FloatArray) -> PerRow:
-    """Hits, coverage, order, divergence, normaliser and log-probability errors against logits `exact` [b, V]."""
-    log_z, ids = statistics.log_normalizers(exact), chunk.top.ids
-    sizes = [size for size in SIZES if size <= head.manifest.max_k]
-    true = best(exact, max(sizes, default=ids.shape[1]))
-    own_logprobs = chunk.top.logits - chunk.top.log_normalizer[:, None]
-    errors = np.abs(own_logprobs - (np.take_along_axis(exact, np.maximum(ids, 0), axis=1) - log_z[:, None]))
-    found: PerRow = {
-        "order": (ids == true[:, : ids.shape[1]]).all(axis=1).astype(np.float64),
-        "z": statistics.ratios(chunk.top.log_normalizer, log_z),
-        "error": np.where(ids < 0, 0.0, errors).astype(np.float64),
-    }
-    for k in depths(ids):
-        found[f"hits {k}"] = statistics.overlaps(ids[:, :k], true[:, :k]) / k
-    for size in sizes:
-        own = ids if size == ids.shape[1] else head.run(head.plan, chunk.contexts, size, ClassFilter()).ids
-        found[f"covered {size}"] = statistics.overlaps(own, true[:, :size]).astype(np.float64)
-    if chunk.own is not None:
-        found["kl"] = statistics.divergences(exact, chunk.own)
-    return found
+def measure_against_truth(head: Head, chunk: Chunk, true_logits: FloatArray) -> TruthRows:
+    """The figures that need the reference's logits [b, V]."""
+    ids = chunk.top.ids
+    sizes = [size for size in COVERAGE_SIZES if size <= head.manifest.max_k]
+    true = rank_logits(true_logits, max(sizes, default=ids.shape[1]))
+    return TruthRows(
+        hits={k: mark_hits(ids, true.ids, k).mean(axis=1) for k in choose_depths(ids.shape[1])},
+        covered={size: count_covered(head, chunk, true.ids, size) for size in sizes},
+        order_kept=(ids == true.ids[:, : ids.shape[1]]).all(axis=1).astype(np.float64),
+        z_ratio=statistics.compute_ratios(chunk.top.log_normalizer, true.log_normalizer),
+        error=measure_errors(chunk.top, true_logits, true),
+        kl=None if chunk.head_logits is None else statistics.compute_divergences(true_logits, chunk.head_logits),
+    )
 
 
-def on_targets(whose: str, ids: IdArray, logits: FloatArray | None, targets: IdArray) -> PerRow:
-    """Whether `targets` [b] are among the first k of `ids` [b, k], and their NLL under `logits` [b, V]."""
-    same = ids == targets[:, None]
-    found = {f"{whose} target {k}": same[:, :k].any(axis=1).astype(np.float64) for k in depths(ids)}
-    if logits is not None:
-        found[f"{whose} nll"] = statistics.negative_log_likelihoods(logits, targets)
-    return found
+def count_covered(head: Head, chunk: Chunk, true: IdArray, size: int) -> Doubles:
+    """[b]: how many of the first `size` of `true` are among as many that the head returns when asked for them."""
+    top = chunk.top if size == chunk.top.ids.shape[1] else head.run(head.plan, chunk.contexts, size, ClassFilter())
+    return np.asarray(mark_hits(top.ids, true, size).sum(axis=1), np.float64)
 
 
-def depths(ids: IdArray) -> list[int]:
-    """The k of P@k that ids [b, m] allow."""
-    return [k for k in DEPTHS if k <= ids.shape[1]]
+def measure_errors(top: PlanResult, true_logits: FloatArray, true: Ranking) -> Doubles:
+    """[b, k]: |error| of the log-probabilities returned, nats; 0 beside an id of -1."""
+    logprobs = top.logits - top.log_normalizer[:, None]
+    true_logprobs = np.take_along_axis(true_logits, np.maximum(top.ids, 0), axis=1) - true.log_normalizer[:, None]
+    return np.where(top.ids < 0, 0.0, np.abs(logprobs - true_logprobs)).astype(np.float64)
 
 
-def best(logits: FloatArray, k: int) -> IdArray:
-    """[b, V] -> [b, k]: the k best, best first; equal logits by lower id, -1 for those of probability 0."""
-    ids = np.stack([ranked(row, k) for row in logits])
-    return np.where(np.isneginf(np.take_along_axis(logits, ids, axis=1)), NO_CLASS, ids)
+def measure_targets(ids: IdArray, logits: FloatArray | None, targets: IdArray) -> TargetRows:
+    """Whether `targets` [b] are among the first k of `ids` [b, m], and their NLL under `logits` [b, V]."""
+    return TargetRows(
+        hits={k: mark_hits(ids, targets[:, None], k)[:, 0].astype(np.float64) for k in choose_depths(ids.shape[1])},
+        nll=None if logits is None else statistics.compute_nll(logits, targets),
+    )
 
 
-def answered_dense(head: Head, contexts: FloatArray) -> float:
+def concatenate_figures(parts: Sequence[Any]) -> Any:
+    """The rows of several parts as one: records field by field, dicts entry by entry, arrays along the first axis."""
+    first = parts[0]
+    if first is None:
+        return None
+    if isinstance(first, np.ndarray):
+        return np.concatenate(parts)
+    if isinstance(first, dict):
+        return {key: concatenate_figures([part[key] for part in parts]) for key in first}
+    names = [field.name for field in fields(first)]
+    return type(first)(**{name: concatenate_figures([getattr(part, name) for part in parts]) for name in names})
+
+
+def measure_dense_share(head: Head, contexts: FloatArray) -> float:
     """Share of the rows of `contexts` [n, d] that dense answers when each is asked for by itself, as callers do."""
     if head.is_own_reference:  # no dense head answers for it, however many classes a row scores
         return 0.0
-    scored = [head.topk(row[None], depth_of(head)).scored[0] for row in contexts]
+    scored = [head.topk(row[None], limit_depth(head)).scored[0] for row in contexts]
     return float(np.mean([count == head.manifest.classes for count in scored]))

@@ -1,4 +1,8 @@
-"""Figures over rows of answers: shares with intervals, divergence, overlap. Arrays in, numbers out."""
+"""Figures over rows of ids and logits: P@k, shares with intervals, divergences. Arrays in, numbers out.
+
+P@k is computed here and nowhere else: `mark_hits` says which true classes were returned, and every precision that the
+project prints is a mean of that.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +15,12 @@ import numpy.typing as npt
 from shortlist.bundle.manifest import Strict
 from shortlist.core.results import FloatArray, IdArray
 
-Z = 1.96  # standard deviations of a 95 % interval
-FEW = 30  # with fewer rows, their spread is not to be trusted
-LEAST_SPREAD = 1e-3  # rows that are all alike are still no proof
+PRECISION_DEPTHS = (1, 5, 10)  # the k whose P@k are reported
+DEVIATIONS_95 = 1.96  # standard deviations from the mean to either end of a 95 % interval
+MIN_SPREAD_ROWS = 30  # with fewer rows their variance is not to be trusted
+MIN_SPREAD = 1e-3  # of a binomial's variance: rows that are all alike are still no proof
 
+Bools = npt.NDArray[np.bool_]
 Doubles = npt.NDArray[np.float64]
 Summary = dict[str, float]
 
@@ -27,68 +33,92 @@ class Share(Strict):
     high: float
 
 
-def share(hits: Doubles) -> Share:
-    """Mean of per-row shares `hits` [n] in 0..1, n >= 1, with Wilson's interval, for the rows' own spread.
+def mark_hits(ids: IdArray, true: IdArray, k: int) -> Bools:
+    """Mark which of the k true classes of each row are among the first k of `ids`.
 
-    Hits and misses spread as Wilson (1927) has it; means of several spread less, as if there were more rows.
+    ids: [n, m] int64, best first. true: [n, t] int64, best first; -1 is compared like a class. Returns [n, min(k, t)].
+    """
+    first, wanted = ids[:, :k], true[:, : min(k, true.shape[1])]
+    classes = 2 + max(int(first.max(initial=0)), int(wanted.max(initial=0)))  # with -1
+    rows = classes * np.arange(len(ids), dtype=np.int64)[:, None]  # ids of different rows never meet
+    return np.isin(wanted + rows, first + rows)
+
+
+def compute_precision(ids: IdArray, true: IdArray, k: int) -> float:
+    """P@k: the share of the k true classes that are among the first k of `ids`, over all rows; see `mark_hits`."""
+    return float(mark_hits(ids, true, k).mean())
+
+
+def estimate_precision(ids: IdArray, true: IdArray, k: int) -> Share:
+    """P@k with its 95 % interval over rows; see `mark_hits` and `estimate_share`."""
+    return estimate_share(mark_hits(ids, true, k).mean(axis=1))
+
+
+def choose_depths(classes: int) -> list[int]:
+    """The k of `PRECISION_DEPTHS` for which so many classes of a row suffice."""
+    return [k for k in PRECISION_DEPTHS if k <= classes]
+
+
+def estimate_share(hits: Doubles) -> Share:
+    """Mean of per-row shares `hits` [n] in 0..1, n >= 1, with its 95 % interval.
+
+    The interval is that of E. B. Wilson (1927) for as many independent rows as would spread like these do: means of
+    several hits a row spread less than single hits and misses, as if there were more rows.
     """
     mean, n = float(hits.mean()), len(hits)
-    spread = 1.0 if n < FEW else float(hits.var()) / max(mean * (1 - mean), 1e-12)
-    rows = n / max(spread, LEAST_SPREAD) if 0 < mean < 1 else n
-    centre, scale = mean + Z * Z / (2 * rows), 1 + Z * Z / rows
-    half = Z * math.sqrt(mean * (1 - mean) / rows + Z * Z / (4 * rows * rows))
+    spread = 1.0 if n < MIN_SPREAD_ROWS else float(hits.var()) / max(mean * (1 - mean), 1e-12)
+    rows = n / max(spread, MIN_SPREAD) if 0 < mean < 1 else n
+    z = DEVIATIONS_95
+    centre, scale = mean + z * z / (2 * rows), 1 + z * z / rows
+    half = z * math.sqrt(mean * (1 - mean) / rows + z * z / (4 * rows * rows))
     low, high = (centre - half) / scale, (centre + half) / scale
     return Share(mean=mean, low=max(0.0, min(mean, low)), high=min(1.0, max(mean, high)))
 
 
-def summary(values: npt.NDArray[np.floating] | npt.NDArray[np.integer], percentiles: Sequence[int]) -> Summary:
-    """`mean` and `pNN` of all `values`, of any shape; the 100th percentile is `max`."""
-    found = np.percentile(values, list(percentiles))
+def summarize(values: npt.NDArray[np.floating] | npt.NDArray[np.integer], percentiles: Sequence[int]) -> Summary:
+    """`mean` and `pNN` of all `values`, of any shape; the 100th percentile is called `max`."""
+    points = np.percentile(values, list(percentiles))
     names = ["max" if percent == 100 else f"p{percent}" for percent in percentiles]
-    return {"mean": float(values.mean())} | dict(zip(names, found.tolist(), strict=True))
+    return {"mean": float(values.mean())} | dict(zip(names, points.tolist(), strict=True))
 
 
-def log_normalizers(logits: FloatArray) -> Doubles:
+def compute_log_normalizers(logits: FloatArray) -> Doubles:
     """[b, V] -> [b]: log of the sum of exp(logit), in float64; a row at a time, so that memory stays small."""
     peaks = logits.max(axis=1).astype(np.float64)
     sums = [np.exp(row - peak).sum() for row, peak in zip(logits, peaks, strict=True)]
     return np.asarray(peaks + np.log(sums))
 
 
-def divergences(exact: FloatArray, own: FloatArray) -> Doubles:
-    """[b]: KL(softmax(exact) || softmax(own)) in nats, of logits [b, V]; infinite where own rules out what exact has.
+def compute_divergences(exact: FloatArray, estimated: FloatArray) -> Doubles:
+    """[b]: KL(softmax(exact) || softmax(estimated)) in nats, of logits [b, V].
 
-    In float64: a good head's divergence is below what float32 resolves.
+    Infinite where `estimated` gives probability 0 to a class that has some under `exact`. In float64: a good head's
+    divergence is below what float32 resolves.
     """
-    log_z, own_log_z = log_normalizers(exact), log_normalizers(own)
-    found = np.empty(len(exact))
+    exact_log_z, estimated_log_z = compute_log_normalizers(exact), compute_log_normalizers(estimated)
+    divergences = np.empty(len(exact))
     for row in range(len(exact)):
-        log_p = exact[row] - log_z[row]
+        log_p = exact[row] - exact_log_z[row]
         p = np.exp(log_p)
-        seen = p > 0
-        log_q = own[row][seen] - own_log_z[row]
-        found[row] = p[seen] @ (log_p[seen] - log_q)
-    return found
+        positive = p > 0
+        log_q = estimated[row][positive] - estimated_log_z[row]
+        divergences[row] = p[positive] @ (log_p[positive] - log_q)
+    return divergences
 
 
-def negative_log_likelihoods(logits: FloatArray, targets: IdArray) -> Doubles:
+def compute_nll(logits: FloatArray, targets: IdArray) -> Doubles:
     """[b]: minus the log-probability, in nats, of `targets` [b] under softmax(logits [b, V])."""
-    chosen = np.take_along_axis(logits, targets[:, None], axis=1)[:, 0]
-    return np.asarray(log_normalizers(logits) - chosen)
+    target_logits = np.take_along_axis(logits, targets[:, None], axis=1)[:, 0]
+    return np.asarray(compute_log_normalizers(logits) - target_logits)
 
 
-def overlaps(found: IdArray, true: IdArray) -> npt.NDArray[np.int64]:
-    """[b]: how many of the ids `true` [b, m] are among `found` [b, m]; -1 is no class."""
-    return np.array([np.isin(right, own).sum() for own, right in zip(found, true, strict=True)], np.int64)
-
-
-def perplexity(nll: Doubles) -> float:
-    """Exp of the mean; infinite where that is too large for a number."""
+def compute_perplexity(nll: Doubles) -> float:
+    """Exp of the mean of `nll` [n], nats; infinite where that is too large for a number."""
     with np.errstate(over="ignore"):
         return float(np.exp(nll.mean()))
 
 
-def ratios(own: npt.NDArray[np.floating], exact: Doubles) -> Doubles:
-    """[b]: Z~/Z from their logarithms."""
+def compute_ratios(estimated: npt.NDArray[np.floating], exact: npt.NDArray[np.floating]) -> Doubles:
+    """[b]: Z~/Z of normalizers given by their logarithms."""
     with np.errstate(over="ignore"):
-        return np.asarray(np.exp(own - exact), np.float64)
+        return np.asarray(np.exp(estimated - exact), np.float64)

@@ -176,6 +176,16 @@ class CertifiedPlan(Plan):
         slack += self.floor
         return max(LOWEST, nth_largest(exact - slack, k))
 
+    def measure_error(self, context: FloatArray, k: int) -> tuple[float, int]:
+        """By how many nats the log-normaliser of `context` [d] may be off, and how many classes are rescored for it.
+
+        NaN, and a meaningless number, where the bounds do not decide the k best classes. For measuring the bounds.
+        """
+        result = empty_result(1, k)
+        estimates, spreads = self.bounds(context=context[None])
+        _, error = self.search_row(context, estimates[0], float(spreads[0, 0]), ClassFilter(), 0, result)
+        return error, int(result.scored[0])
+
     def holds(self, context: FloatArray, logits: FloatArray) -> bool:
         """Whether `logits` [V], computed in float32 for `context` [d], all lie within their bounds."""
         estimates, spreads = self.bounds(context=context[None])

@@ -1,7 +1,7 @@
 import numpy as np
 from shortlist_exporter.inputs.sources import Dense
 
-from benchmarks.common.truth import exact_ids, truth_at
+from benchmarks.common.truth import compute_exact_ids, load_truth
 
 
 def test_truth_is_that_of_float64(tmp_path):
@@ -13,16 +13,16 @@ def test_truth_is_that_of_float64(tmp_path):
     scores = contexts.astype(np.float64) @ weight.astype(np.float64).T
     scores[:, dense.padded] = -np.inf
     expected = np.argsort(-scores, axis=1, kind="stable")[:, :10]
-    assert (exact_ids(dense, contexts) == expected).all()
+    assert (compute_exact_ids(dense, contexts) == expected).all()
 
 
 def test_stored_truth_holds_distinct_rows_once(tmp_path):
     dense = Dense(np.eye(12, dtype=np.float32))
     contexts = np.repeat(np.eye(12, dtype=np.float32)[:6], 2, axis=0)
     targets = np.repeat(np.arange(6), 2)
-    truth = truth_at(tmp_path / "t.safetensors", dense, contexts, targets)
+    truth = load_truth(tmp_path / "t.safetensors", dense, contexts, targets)
     assert len(truth.contexts) == 6
     assert (truth.ids[:, 0] == truth.targets).all()
-    again = truth_at(tmp_path / "t.safetensors", dense, contexts[:0], None)
+    again = load_truth(tmp_path / "t.safetensors", dense, contexts[:0], None)
     assert (again.ids == truth.ids).all()
     assert (again.contexts == truth.contexts).all()

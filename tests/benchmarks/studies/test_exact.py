@@ -9,7 +9,7 @@ import pytest
 from shortlist.core.results import PlanResult
 from shortlist_exporter.inputs.sources import Dense
 
-from benchmarks.studies.exact import K, judged, rows_of
+from benchmarks.studies.exact import K, judge_rows, read_rows
 from tests.support.layers import logits_of, make_contexts, make_dense
 
 random = np.random.default_rng(0)
@@ -28,7 +28,7 @@ def answers(ids=None):
 
 @pytest.mark.parametrize("brute", [True, False])
 def test_right_answers_are_right_and_every_wrong_one_is_found(brute):
-    right = judged(DENSE, ROWS, answers(), brute=brute)
+    right = judge_rows(DENSE, ROWS, answers(), brute=brute)
     assert not right.wrong.any()
     assert right.error.max() < 1e-4
     best = np.argsort(-logits_of(DENSE, ROWS), axis=1)
@@ -38,14 +38,14 @@ def test_right_answers_are_right_and_every_wrong_one_is_found(brute):
         best[:, [0, 0, 1, 2, 3]],
         best[:, [0, 1, 2, 3, 200]],
     ):
-        assert (judged(DENSE, ROWS, answers(wrong), brute=brute).wrong > 0).all()
+        assert (judge_rows(DENSE, ROWS, answers(wrong), brute=brute).wrong > 0).all()
 
 
 def test_order_among_equals_is_no_mismatch():
     dense = Dense(np.repeat(DENSE.weight, 2, axis=0))
     ids = np.argsort(-logits_of(dense, ROWS), axis=1, kind="stable")[:, :K]
     found = PlanResult(ids ^ 1, np.zeros(ids.shape, np.float32), np.zeros(40, np.float32), np.full(40, 9, np.int32))
-    swapped = judged(dense, ROWS, found, brute=False).wrong
+    swapped = judge_rows(dense, ROWS, found, brute=False).wrong
     assert not swapped[(np.sort(ids ^ 1, axis=1) == np.sort(ids, axis=1)).all(axis=1)].any()
 
 
@@ -53,8 +53,8 @@ def test_rows_are_the_tests_then_others_of_the_fit():
     data = SimpleNamespace(
         test=SimpleNamespace(contexts=ROWS), fit=SimpleNamespace(contexts=make_contexts(200).contexts)
     )
-    assert sum(len(part) for part in rows_of(data, 30)) == 30
-    parts = np.concatenate(list(rows_of(data, 150)))
+    assert sum(len(part) for part in read_rows(data, 30)) == 30
+    parts = np.concatenate(list(read_rows(data, 150)))
     assert len(parts) == 150
     assert (parts[:40] == ROWS).all()
     assert len(np.unique(parts[40:], axis=0)) == 110

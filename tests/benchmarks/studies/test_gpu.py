@@ -3,7 +3,7 @@
 import json
 import sys
 
-from benchmarks.common.truth import truth_at
+from benchmarks.common.truth import load_truth
 from benchmarks.datasets.registry import DataSet
 from benchmarks.studies import gpu
 from tests.support.layers import make_contexts, make_dense, make_head
@@ -25,10 +25,10 @@ def without_cuda(device):
 def test_what_it_prints(tmp_path):
     """Rehearsed on the CPU: every contender at every batch, dense right by definition."""
     dense, held = make_dense(), make_contexts(130, seed=7)
-    data = DataSet("small", dense, make_contexts(), truth_at(tmp_path / "t.safetensors", dense, held.contexts, None))
+    data = DataSet("small", dense, make_contexts(), load_truth(tmp_path / "t.safetensors", dense, held.contexts, None))
     options = {"basis": "context", "width": "8", "full_view": "80"}
     heads = {"svd-context": make_head(tmp_path, dense, options=options)}
-    found = json.loads(json.dumps(gpu.compared(heads, data, "cpu", 128)))
+    found = json.loads(json.dumps(gpu.compare_contenders(heads, data, "cpu", 128)))
     assert (found["rows"], found["device"]) == (128, "cpu")
     assert set(found["contenders"]) == {"dense", "svd-context", "svd-context, served"}
     for own in found["contenders"].values():

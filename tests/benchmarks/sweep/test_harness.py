@@ -4,7 +4,7 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
-from shortlist_exporter.core import timing
+from shortlist.evaluation import timing
 from threadpoolctl import ThreadpoolController
 
 from benchmarks.common.runs import Store

@@ -14,7 +14,6 @@ from shortlist_exporter.export.request import Request
 from shortlist_exporter.export.run import export
 from shortlist_exporter.inputs.sources import Contexts, Dense
 from shortlist_exporter.methods.registry import METHODS, find_method
-from shortlist_exporter.verify.quality import precision
 
 from tests.support.layers import make_contexts, make_dense, make_head
 
@@ -154,12 +153,6 @@ def test_smallest_layer(tmp_path):
 
 def test_method_named():
     assert find_method("svd") is METHODS["svd"]
-
-
-def test_precision_counts_shared_classes():
-    found, true = np.array([[1, 2, 3], [4, 5, 6]]), np.array([[1, 3, 9], [7, 8, 9]])
-    assert precision(found, true, 1) == 0.5
-    assert precision(found, true, 3) == pytest.approx(2 / 6)
 
 
 def test_calibration_holds_exact_answers(tmp_path):

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from shortlist.errors import BadInput
 from shortlist_exporter.inputs.sources import Contexts
-from shortlist_exporter.inputs.splits import split, three_ways, two_ways
+from shortlist_exporter.inputs.splits import split_held_out, split_three_ways, split_two_ways
 
 from tests.support.layers import make_contexts
 
@@ -12,26 +12,26 @@ rows = make_contexts(200).contexts
 
 
 def test_the_last_tenth_is_held_out():
-    fit, held = split(Contexts(rows), 0)
+    fit, held = split_held_out(Contexts(rows), 0)
     assert (len(fit), sorted(held)) == (180, list(range(180, 200)))
 
 
 def test_documents_are_never_cut():
     documents = np.repeat(np.arange(8), 25).astype(np.int32)
-    fit, held = split(Contexts(rows, documents=documents), 0)
+    fit, held = split_held_out(Contexts(rows, documents=documents), 0)
     assert set(documents[fit]) == set(range(7))
     assert set(documents[held]) == {7}
 
 
 def test_one_document_is_cut_all_the_same():
-    fit, held = split(Contexts(rows, documents=np.zeros(200, np.int32)), 0)
+    fit, held = split_held_out(Contexts(rows, documents=np.zeros(200, np.int32)), 0)
     assert (len(fit), len(held)) == (180, 20)
 
 
 def test_held_out_rows_are_distinct():
     doubled = rows.copy()
     doubled[190:] = doubled[180:190]
-    assert len(split(Contexts(doubled), 0)[1]) == 10
+    assert len(split_held_out(Contexts(doubled), 0)[1]) == 10
 
 
 def last_documents(sizes, rows):
@@ -52,23 +52,23 @@ def test_three_splits_share_no_document_and_hold_all_of_them(sizes, random):
     fit = len(sizes) - test - tune
     if fit == 0:
         with pytest.raises(BadInput):
-            three_ways(contexts, 0, 10_000, 10_000)
+            split_three_ways(contexts, 0, 10_000, 10_000)
         return
-    splits = three_ways(contexts, 0, 10_000, 10_000)
+    splits = split_three_ways(contexts, 0, 10_000, 10_000)
     parts = [set(documents[rows].tolist()) for rows in (splits.fit, splits.tune, splits.test)]
     assert parts == [set(names[:fit]), set(names[fit : fit + tune]), set(names[fit + tune :])]
     assert len(splits.fit) + len(splits.tune) + len(splits.test) == len(documents)
 
 
 def test_rows_without_documents_are_split_where_they_lie():
-    splits = three_ways(Contexts(rows), 0, 100, 100)
+    splits = split_three_ways(Contexts(rows), 0, 100, 100)
     assert list(splits.fit) == list(range(160))
     assert sorted(splits.tune) == list(range(160, 180))
     assert sorted(splits.test) == list(range(180, 200))
 
 
 def test_test_rows_of_a_file_of_their_own():
-    splits = two_ways(Contexts(rows), Contexts(rows[:30]), 0, 100, 25)
+    splits = split_two_ways(Contexts(rows), Contexts(rows[:30]), 0, 100, 25)
     assert list(splits.fit) == list(range(180))
     assert sorted(splits.tune) == list(range(180, 200))
     assert len(set(splits.test.tolist())) == 25
@@ -77,4 +77,4 @@ def test_test_rows_of_a_file_of_their_own():
 @pytest.mark.parametrize("documents", [[0] * 200, [0] * 100 + [1] * 100])
 def test_too_few_documents_for_three_splits(documents):
     with pytest.raises(BadInput, match=r"contexts hold \d documents, too few for fit, tune and test splits"):
-        three_ways(Contexts(rows, documents=np.array(documents, np.int32)), 0, 100, 100)
+        split_three_ways(Contexts(rows, documents=np.array(documents, np.int32)), 0, 100, 100)

@@ -12,7 +12,7 @@ import pytest
 from shortlist_exporter.export.request import Request
 from shortlist_exporter.export.run import export
 from shortlist_exporter.inputs.sources import Contexts
-from shortlist_exporter.report.measure import gather
+from shortlist_exporter.report.measure import comparison
 
 from tests.support.layers import CLASSES, make_contexts, make_dense
 
@@ -25,8 +25,8 @@ LABELS = [f"<b>word {i}</b>" for i in range(CLASSES)]
 @pytest.fixture(autouse=True)
 def in_a_hurry(monkeypatch):
     """Times are not what these tests are about."""
-    monkeypatch.setattr(gather, "SECONDS", 0.01)
-    monkeypatch.setattr(gather, "BATCH_SECONDS", 0.01)
+    monkeypatch.setattr(comparison, "SINGLE_SECONDS", 0.01)
+    monkeypatch.setattr(comparison, "BATCH_SECONDS", 0.01)
 
 
 @pytest.fixture(scope="session")
@@ -35,7 +35,7 @@ def reported(tmp_path_factory) -> Path:
     out = tmp_path_factory.mktemp("reported") / "lm" / "1"
     request = Request("l2s", OPTIONS, {1: 0.5}, LABELS, fallback=False, threads=1, report=True)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(gather, "SECONDS", 0.05)
+        patch.setattr(comparison, "SINGLE_SECONDS", 0.05)
         export(make_dense(), CONTEXTS, out, request)
     return out
 

@@ -1,7 +1,7 @@
 import pytest
 from shortlist.bundle.manifest import Quality
 from shortlist.evaluation.statistics import Share
-from shortlist_exporter.records.report import CALIBRATION, HELD_OUT, Domain, Tried
+from shortlist_exporter.records.report import CALIBRATION_SAMPLE, HELD_OUT, Domain, Tried
 from shortlist_exporter.report import verdict
 
 QUALITY = Quality(
@@ -15,7 +15,7 @@ def domain(name, mean=None, half=0.01):
 
 
 def judged(promise, *domains):
-    return verdict.verdict([verdict.held_against(one, promise) for one in domains], promise, "asked for")
+    return verdict.give_verdict([verdict.judge_domain(one, promise) for one in domains], promise, "asked for")
 
 
 @pytest.mark.parametrize(("mean", "status"), [(0.99, "kept"), (0.9801, "kept"), (0.9799, "broken")])
@@ -39,12 +39,12 @@ def test_nothing_to_hold_it_against():
 
 def test_whose_promise_it_is():
     tried = Tried(targets={1: 0.99}, batch=1, sentence="", points=[])
-    assert verdict.promise_of(QUALITY, {5: 0.5}, tried) == ({5: 0.5}, verdict.ASKED)
-    assert verdict.promise_of(QUALITY, {}, tried) == ({1: 0.99}, verdict.TUNED)
-    assert verdict.promise_of(QUALITY, {}, None) == ({1: 0.9, 5: 0.8}, verdict.EXPORTED)
-    assert verdict.promise_of(None, {}, None)[0] == {}
+    assert verdict.choose_promise(QUALITY, {5: 0.5}, tried) == ({5: 0.5}, verdict.REQUEST_SOURCE)
+    assert verdict.choose_promise(QUALITY, {}, tried) == ({1: 0.99}, verdict.TUNE_SOURCE)
+    assert verdict.choose_promise(QUALITY, {}, None) == ({1: 0.9, 5: 0.8}, verdict.EXPORT_SOURCE)
+    assert verdict.choose_promise(None, {}, None)[0] == {}
 
 
 def test_own_rows():
-    assert verdict.only_own_rows([domain(HELD_OUT), domain(CALIBRATION)])
-    assert not verdict.only_own_rows([domain(HELD_OUT), domain("news")])
+    assert verdict.are_own_rows([domain(HELD_OUT), domain(CALIBRATION_SAMPLE)])
+    assert not verdict.are_own_rows([domain(HELD_OUT), domain("news")])

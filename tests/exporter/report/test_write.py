@@ -13,7 +13,7 @@ from shortlist.head import Head
 from shortlist_exporter.export import run as export_module
 from shortlist_exporter.export.request import Request
 from shortlist_exporter.export.run import export
-from shortlist_exporter.records.report import HELD_OUT, Figures, stored
+from shortlist_exporter.records.report import HELD_OUT, Figures, read_figures
 from shortlist_exporter.report.page import pictures
 from shortlist_exporter.report.write import write_report
 
@@ -122,9 +122,9 @@ def test_a_promise_that_does_not_hold_elsewhere_is_said(bundle_folder, tmp_path,
 def test_figures_of_another_bundle_are_not_kept(bundle_folder):
     path = bundle_folder / "report" / "figures.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"digest": "another"}))
-    assert stored(Bundle(bundle_folder)) is None
+    assert read_figures(Bundle(bundle_folder)) is None
     path.write_text("{")
-    assert stored(Bundle(bundle_folder)) is None
+    assert read_figures(Bundle(bundle_folder)) is None
 
 
 def test_without_contexts_the_bundle_s_own_rows_are_measured_and_called_few(tmp_path):
@@ -155,7 +155,7 @@ def test_a_disk_that_fills_up_leaves_an_earlier_report(bundle_folder, monkeypatc
 
     before = listing(bundle_folder)
     bundle = Bundle(bundle_folder)
-    monkeypatch.setattr(pictures, "pictures", full)
+    monkeypatch.setattr(pictures, "draw_pictures", full)
     with pytest.raises(ShortlistError, match=r"no report can be written to .*No space left"):
         write_report(bundle, Head(bundle, "cpu", 1), [])
     assert listing(bundle_folder) == before

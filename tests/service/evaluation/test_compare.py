@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from safetensors.numpy import save_file
 from shortlist.core.results import TopK
 from shortlist.errors import BadInput
-from shortlist.evaluation.compare import agreement, common, difference
+from shortlist.evaluation.compare import compare_heads, mark_shared, measure_agreement
 
 from tests.support.layers import CLASSES, DIM, logprobs_of, make_contexts, make_dense, make_head, run_cli
 
@@ -28,7 +28,7 @@ def heads(tmp_path_factory):
 
 def test_agreement_overlap_and_order(heads):
     exact, narrow = heads
-    found = difference(exact, narrow, ROWS, 7)
+    found = compare_heads(exact, narrow, ROWS, 7)
     true = np.argsort(-logprobs_of(make_dense(), ROWS), axis=1, kind="stable")[:, :10]
     for depth in (1, 5, 7, 10):
         own = narrow.topk_by_plan(ROWS, depth).ids
@@ -44,7 +44,7 @@ def test_agreement_overlap_and_order(heads):
 
 def test_logprob_differences_are_of_classes_in_both(heads):
     exact, narrow = heads
-    found = difference(exact, narrow, ROWS, 5)
+    found = compare_heads(exact, narrow, ROWS, 5)
     top, true = narrow.topk_by_plan(ROWS, 5), logprobs_of(make_dense(), ROWS)
     best = np.argsort(-true, axis=1, kind="stable")[:, :5]
     changes = [
@@ -59,14 +59,14 @@ def test_logprob_differences_are_of_classes_in_both(heads):
 
 
 def test_a_head_and_itself(heads):
-    found = difference(heads[1], heads[1], ROWS)
+    found = compare_heads(heads[1], heads[1], ROWS)
     assert (found.same_set, found.same_order, found.overlap, found.differing) == (1, 1, 5, [])
     assert found.logprob_difference["max"] == 0
 
 
 def test_settings_side_by_side(heads):
     exact, narrow = heads
-    found = difference(exact, narrow, ROWS)
+    found = compare_heads(exact, narrow, ROWS)
     assert found.settings["method"] == ("full", "svd")
     assert found.settings["fit.width"] == (None, 6)
     assert found.settings["quality.p_at_1"] == (exact.manifest.quality.p_at_1, narrow.manifest.quality.p_at_1)
@@ -81,8 +81,8 @@ def test_other_labels_are_counted(tmp_path):
     first = make_head(tmp_path / "first", dense, labels=names, **full)
     second = make_head(tmp_path / "second", dense, labels=[*names[:-2], "a", "b"], **full)
     bare = make_head(tmp_path / "bare", dense, **full)
-    assert difference(first, second, ROWS).relabelled == 2
-    assert difference(first, bare, ROWS).relabelled is None
+    assert compare_heads(first, second, ROWS).relabelled == 2
+    assert compare_heads(first, bare, ROWS).relabelled is None
 
 
 def test_heads_of_other_layers_are_refused(heads, tmp_path):
@@ -90,9 +90,9 @@ def test_heads_of_other_layers_are_refused(heads, tmp_path):
     other = make_head(tmp_path, make_dense(classes=CLASSES + 1), **full)
     wider = make_head(tmp_path / "wider", make_dense(dim=DIM + 1), make_contexts(dim=DIM + 1), **full)
     with pytest.raises(BadInput, match=rf"V = {CLASSES}, .* V = {CLASSES + 1}"):
-        difference(heads[0], other, ROWS)
+        compare_heads(heads[0], other, ROWS)
     with pytest.raises(BadInput, match=rf"d = {DIM} .* d = {DIM + 1}"):
-        difference(heads[0], wider, ROWS)
+        compare_heads(heads[0], wider, ROWS)
 
 
 @pytest.mark.parametrize(
@@ -101,12 +101,12 @@ def test_heads_of_other_layers_are_refused(heads, tmp_path):
 )
 def test_bad_input(heads, contexts, k, sentence):
     with pytest.raises(BadInput, match=sentence):
-        difference(*heads, contexts, k)
+        compare_heads(*heads, contexts, k)
 
 
 def test_few_classes(tmp_path):
     head = make_head(tmp_path, make_dense(classes=3), method="full", options={})
-    assert list(difference(head, head, ROWS, 2).agreement) == [1, 2]
+    assert list(compare_heads(head, head, ROWS, 2).agreement) == [1, 2]
 
 
 def top_of(ids):
@@ -121,15 +121,15 @@ lists = st.lists(st.permutations(range(6)), min_size=1, max_size=8)
 def test_agreement_is_the_same_both_ways_and_whole_at_full_depth(rows, depth):
     ids = np.array(rows)[:, :depth]
     first, second = top_of(ids), top_of(ids[::-1])
-    assert agreement(first, second).mean == pytest.approx(agreement(second, first).mean)
-    assert agreement(first, first).mean == 1
+    assert measure_agreement(first, second).mean == pytest.approx(measure_agreement(second, first).mean)
+    assert measure_agreement(first, first).mean == 1
     if depth == 6:
-        assert agreement(first, second).mean == 1
+        assert measure_agreement(first, second).mean == 1
 
 
 def test_missing_classes_agree_with_nothing():
-    assert common(np.array([[3, -1]]), np.array([[3, -1]])).tolist() == [[True, False]]
-    assert agreement(top_of([[3, -1]]), top_of([[3, -1]])).mean == 1
+    assert mark_shared(np.array([[3, -1]]), np.array([[3, -1]])).tolist() == [[True, False]]
+    assert measure_agreement(top_of([[3, -1]]), top_of([[3, -1]])).mean == 1
 
 
 def test_command_prints_a_table(heads):
@@ -147,7 +147,7 @@ def test_command_prints_json_on_contexts_of_a_file(heads, tmp_path):
     save_file({"contexts": ROWS}, tmp_path / "x.safetensors")
     folders = [head.folder for head in heads]
     done = run_cli("diff", *folders, "--contexts", tmp_path / "x.safetensors", "--json")
-    found = difference(*heads, ROWS)
+    found = compare_heads(*heads, ROWS)
     assert json.loads(done.stdout) == json.loads(found.model_dump_json())
 
 

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import json
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from safetensors.numpy import save_file
-from shortlist.cli.context_files import read_targets
-from shortlist.errors import BadInput, NotFound
-from shortlist.evaluation import statistics
+from shortlist.errors import BadInput
 from shortlist.evaluation.evaluator import evaluate
 from shortlist.plans.registry import Plan
 
-from tests.support.layers import CLASSES, DIM, logits_of, logprobs_of, make_contexts, make_dense, make_head, run_cli
+from tests.support.layers import (
+    CLASSES,
+    DIM,
+    contexts_elsewhere,
+    logits_of,
+    logprobs_of,
+    make_contexts,
+    make_dense,
+    make_head,
+)
 
 SAMPLE = make_contexts(3000, seed=5)
 CONTEXTS = SAMPLE.contexts[:150]
@@ -174,12 +177,6 @@ def test_a_plan_without_a_distribution(head, monkeypatch):
     assert "no KL" in found.missing[0]
 
 
-def elsewhere(rows=400):
-    """Contexts in directions that the head's own hardly use."""
-    directions = np.linalg.svd(SAMPLE.contexts, full_matrices=False)[2][-4:]
-    return (np.random.default_rng(1).standard_normal((rows, 4)) @ directions * 5).astype(np.float32)
-
-
 def test_the_rows_that_the_export_held_out_keep_its_promise(head):
     found = evaluate(head, SAMPLE.contexts[-300:])
     assert found.rows == head.manifest.quality.rows
@@ -190,7 +187,7 @@ def test_the_rows_that_the_export_held_out_keep_its_promise(head):
 
 
 def test_contexts_of_another_domain_warn(head):
-    found = evaluate(head, elsewhere())
+    found = evaluate(head, contexts_elsewhere(SAMPLE.contexts))
     assert found.precision[1].high < found.promised[1]
     assert found.warning.startswith("these contexts are not like those that the bundle was measured on: P@1 is 0.")
     assert f"{found.promised[1]:.4f} promised" in found.warning
@@ -256,122 +253,6 @@ def test_bad_input(head, contexts, targets, options, sentence):
         evaluate(head, contexts, targets, **options)
 
 
-def test_share_is_wilsons_for_hits_and_misses():
-    found = statistics.share(np.r_[np.ones(90), np.zeros(10)])
-    assert (found.low, found.mean, found.high) == pytest.approx((0.8256, 0.9, 0.9448), abs=1e-4)
-
-
-def test_share_of_rows_alike_is_narrower_but_not_blind():
-    alike = statistics.share(np.random.default_rng(0).choice([0.8, 1.0], 1000))
-    error = 1.96 * 0.1 / np.sqrt(1000)
-    assert alike.high - alike.low == pytest.approx(2 * error, rel=0.05)
-    assert statistics.share(np.full(3, 0.8)).low < 0.4
-
-
-@given(st.lists(st.floats(0, 1), min_size=1, max_size=80))
-def test_share_holds_its_mean(hits):
-    found = statistics.share(np.array(hits))
-    assert 0 <= found.low <= found.mean + 1e-9
-    assert found.mean - 1e-9 <= found.high <= 1
-
-
-def test_divergence_of_what_is_ruled_out():
-    logits = np.array([[0.0, 1.0, -np.inf]], np.float32)
-    assert statistics.divergences(logits, logits).tolist() == [0]
-    assert statistics.divergences(logits, np.array([[0.0, -np.inf, -np.inf]], np.float32)).tolist() == [np.inf]
-    far = np.array([[0.0, -2000.0, -np.inf]], np.float32)
-    assert statistics.divergences(far, np.array([[0.0, -np.inf, 0.0]], np.float32)) == pytest.approx(np.log(2))
-
-
-def test_infinite_figures_are_null_in_json(found):
-    record = found.model_copy(update={"kl": {"mean": np.inf, "p99": np.inf}})
-    assert json.loads(record.model_dump_json())["kl"] == {"mean": None, "p99": None}
-    assert statistics.perplexity(np.array([5000.0])) == np.inf
-
-
-# The command line.
-
-
-@pytest.fixture
-def files(tmp_path):
-    np.save(tmp_path / "x.npy", CONTEXTS)
-    np.save(tmp_path / "y.npy", TARGETS)
-    np.save(tmp_path / "far.npy", elsewhere())
-    save_file({"contexts": CONTEXTS, "targets": TARGETS}, tmp_path / "both.safetensors")
-    return SimpleNamespace(**{path.stem: path for path in tmp_path.iterdir()}, folder=tmp_path)
-
-
-def test_command_prints_a_table(head, files):
-    done = run_cli("evaluate", head.folder, "--contexts", files.both, "--rows", 100, "--threads", 1)
-    assert (done.returncode, done.stderr) == (0, "")
-    found = evaluate(head, CONTEXTS, TARGETS, rows=100)
-    assert f"{found.precision[5].mean:.4f} (" in done.stdout
-    assert "rows                         100 distinct" in done.stdout
-    for name in ("top-50 coverage", "KL(dense || head)", "Z~/Z", "NLL of targets", "perplexity", "answered by dense"):
-        assert name in done.stdout
-
-
-def test_command_prints_json_and_writes_it(head, files):
-    out = files.folder / "figures.json"
-    args = ("--contexts", files.x, "--targets", files.y, "--json", "--out", out, "--threads", 1)
-    done = run_cli("evaluate", head.folder, *args)
-    assert done.returncode == 0, done.stderr
-    content = json.loads(done.stdout)
-    assert content == json.loads(out.read_text())
-    assert content["head_targets"]["nll"] == pytest.approx(evaluate(head, CONTEXTS, TARGETS).head_targets.nll, rel=1e-4)
-
-
-def test_command_prints_csv(head, files):
-    done = run_cli("evaluate", head.folder, "--contexts", files.x, "--csv", "--threads", 1)
-    lines = dict(line.split(",") for line in done.stdout.splitlines())
-    assert lines["figure"] == "value"
-    assert float(lines["precision.5.mean"]) == pytest.approx(evaluate(head, CONTEXTS).precision[5].mean)
-
-
-def test_command_warns_and_strict_fails(head, files):
-    for flags, code in (([], 0), (["--strict"], 1)):
-        done = run_cli("evaluate", head.folder, "--contexts", files.far, *flags, "--threads", 1)
-        assert done.returncode == code
-        assert "warning: these contexts are not like those" in done.stderr
-        assert len(done.stderr.splitlines()) == 1
-
-
-def test_command_refuses_in_one_line(head, files):
-    def refused(*args, code=1):
-        done = run_cli("evaluate", head.folder, *args)
-        assert done.returncode == code
-        assert len(done.stderr.splitlines()) == 1, done.stderr
-        return done.stderr
-
-    save_file({"contexts": CONTEXTS}, files.folder / "alone.safetensors")
-    assert "no file" in refused("--contexts", files.folder / "none.npy")
-    assert "no tensor 'targets'" in refused("--contexts", files.x, "--targets", files.folder / "alone.safetensors")
-    assert "for 400 contexts" in refused("--contexts", files.far, "--targets", files.y)
-    assert "'-1' is not a whole number from 0" in refused("--contexts", files.x, "--seed", -1, code=2)
-    assert "no folder" in refused("--contexts", files.x, "--out", files.folder / "none" / "x.json")
-
-
-def test_command_helps():
-    done = run_cli("evaluate", "--help")
-    assert done.returncode == 0
-    assert "nats" in done.stdout
-
-
-def test_targets_of_files(tmp_path):
-    save_file({"targets": TARGETS.astype(np.int32)}, tmp_path / "y.safetensors")
-    save_file({"other": TARGETS}, tmp_path / "none.safetensors")
-    assert read_targets(tmp_path / "y.safetensors").tolist() == TARGETS.tolist()
-    assert read_targets(tmp_path / "none.safetensors") is None
-    np.save(tmp_path / "floats.npy", TARGETS * 1.0)
-    np.save(tmp_path / "wide.npy", TARGETS[None])
-    (tmp_path / "text.safetensors").write_text("no")
-    for name in ("floats.npy", "wide.npy", "text.safetensors"):
-        with pytest.raises(BadInput, match=name):
-            read_targets(tmp_path / name)
-    with pytest.raises(NotFound):
-        read_targets(tmp_path / "absent.npy")
-
-
 def test_distributions_are_what_plans_normalise_by(head, tmp_path):
     full = make_head(tmp_path, make_dense(), method="full", options={})
     for plan in (head.plan, full.plan):
@@ -387,3 +268,8 @@ def test_a_single_row(head):
     assert found.rows == 1
     assert found.precision[1].high - found.precision[1].low > 0.5, "one row shows little"
     assert found.warning is None
+
+
+def test_infinite_figures_are_null_in_json(found):
+    record = found.model_copy(update={"kl": {"mean": np.inf, "p99": np.inf}})
+    assert json.loads(record.model_dump_json())["kl"] == {"mean": None, "p99": None}

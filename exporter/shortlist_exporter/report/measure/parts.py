@@ -13,16 +13,16 @@ from shortlist_exporter.records.report import Copies, Part, Parts
 
 from .answers import Answers, Namer
 
-KINDS = {"screen": "cluster"}
-LEAST_ROWS = 8  # with fewer, a part's precision says nothing
-WORST = 8
-WORDS = 6
+PART_NAMES = {"screen": "cluster"}
+MIN_PART_ROWS = 8  # with fewer, a part's precision says nothing
+WORST_PARTS = 8  # shown
+PART_WORDS = 6  # shown of each
 
 Ids = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 
-def parts_of(head: Head, answers: Answers, name: Namer) -> Parts | None:
+def measure_parts(head: Head, answers: Answers, name: Namer) -> Parts | None:
     """Figures of the plan's parts; None where it has none."""
     plan = head.plan
     if not isinstance(plan, Routed):
@@ -30,24 +30,24 @@ def parts_of(head: Head, answers: Answers, name: Namer) -> Parts | None:
     sets, routes = plan.parts(), plan.routes(answers.contexts)
     opened = np.bincount([part for route in routes for part in route], minlength=len(sets))
     return Parts(
-        kind=KINDS.get(head.manifest.plan, "part"),
+        kind=PART_NAMES.get(head.manifest.plan, "part"),
         sizes=[int(ids.size) for ids in sets],
         shares=(opened / len(routes)).tolist(),
         unused=int((opened == 0).sum()),
-        effective=effective(opened),
+        effective=count_effective(opened),
         opened=float(np.mean([len(route) for route in routes])),
-        copies=copies(sets, answers),
-        worst=worst(sets, routes, answers, name),
+        copies=count_copies(sets, answers),
+        worst=find_worst(sets, routes, answers, name),
     )
 
 
-def effective(counts: Ids) -> float:
+def count_effective(counts: Ids) -> float:
     """Exp of the entropy of the shares: so many parts, equally used, would be as even."""
     shares = counts[counts > 0] / max(counts.sum(), 1)
     return float(np.exp(-(shares * np.log(shares)).sum()))
 
 
-def copies(sets: Sequence[Ids], answers: Answers) -> list[Copies]:
+def count_copies(sets: Sequence[Ids], answers: Answers) -> list[Copies]:
     """Classes by how often they are among the five best (0, 1, 2-3, 4-7, ...), and how many parts hold one."""
     if answers.true is None:
         return []
@@ -67,32 +67,32 @@ def copies(sets: Sequence[Ids], answers: Answers) -> list[Copies]:
     ]
 
 
-def worst(sets: Sequence[Ids], routes: list[tuple[int, ...]], answers: Answers, name: Namer) -> list[Part]:
+def find_worst(sets: Sequence[Ids], routes: list[tuple[int, ...]], answers: Answers, name: Namer) -> list[Part]:
     """The parts that lose most of their rows' five best, among those with enough rows."""
     if answers.true is None:
         return []
     first = np.array([route[0] if route else -1 for route in routes])
     counts = np.bincount(first[first >= 0], minlength=len(sets))
-    known = [part_of(int(i), sets, first == i, answers, name) for i in np.flatnonzero(counts >= LEAST_ROWS)]
-    return sorted((part for part in known if part.p_at_5 < 1), key=lambda part: (part.p_at_5, -part.rows))[:WORST]
+    known = [measure_part(int(i), sets, first == i, answers, name) for i in np.flatnonzero(counts >= MIN_PART_ROWS)]
+    return sorted((part for part in known if part.p_at_5 < 1), key=lambda part: (part.p_at_5, -part.rows))[:WORST_PARTS]
 
 
-def part_of(number: int, sets: Sequence[Ids], inside: Bools, answers: Answers, name: Namer) -> Part:
+def measure_part(number: int, sets: Sequence[Ids], inside: Bools, answers: Answers, name: Namer) -> Part:
     """One part, over the rows that opened it first."""
     assert answers.true is not None
-    hits, true = answers.hits(5)[inside], answers.true[inside]
+    hits, true = answers.mark_hits(5)[inside], answers.true[inside]
     return Part(
         number=number,
         size=int(sets[number].size),
         rows=int(inside.sum()),
-        p_at_1=float(answers.hits(1)[inside].mean()),
+        p_at_1=float(answers.mark_hits(1)[inside].mean()),
         p_at_5=float(hits.mean()),
-        words=commonest(true[:, 0], name),
-        missed=commonest(true[:, : hits.shape[1]][~hits], name),
+        words=name_commonest(true[:, 0], name),
+        missed=name_commonest(true[:, : hits.shape[1]][~hits], name),
     )
 
 
-def commonest(ids: Ids, name: Namer) -> list[str]:
+def name_commonest(ids: Ids, name: Namer) -> list[str]:
     """The words of the commonest of `ids` [n]."""
     classes, counts = np.unique(ids, return_counts=True)
-    return [name(int(classes[i])) for i in np.argsort(-counts, kind="stable")[:WORDS]]
+    return [name(int(classes[i])) for i in np.argsort(-counts, kind="stable")[:PART_WORDS]]

@@ -10,31 +10,31 @@ from shortlist_exporter.records import tuning
 from shortlist_exporter.records.report import Point, Tried
 
 
-def read(folder: Path) -> Tried | None:
+def read_tried(folder: Path) -> Tried | None:
     """The record of the bundle at `folder`; None where it was not tuned, or by another version of Shortlist."""
     try:
-        found = tuning.read(folder)
+        record = tuning.read_record(folder)
     except (OSError, ValidationError):
         return None
-    if found is None:
+    if record is None:
         return None
     return Tried(
-        targets=found.promise.precision,
-        batch=found.promise.batch,
-        sentence=found.sentence,
-        points=[point_of(trial) for trial in found.trials],
+        targets=record.promise.precision,
+        batch=record.promise.batch,
+        sentence=record.sentence,
+        points=[make_point(trial) for trial in record.trials],
     )
 
 
-def point_of(trial: tuning.Trial) -> Point:
+def make_point(trial: tuning.Trial) -> Point:
     """A trial on the test split where it came so far, else on the tune split."""
-    seen = trial.test or trial.tune
+    measured = trial.test or trial.tune
     return Point(
         label=trial.label,
         kind="tried",
-        precision={k: found.mean for k, found in seen.precision.items()},
-        us=seen.us,
-        times_dense=seen.speedup,
+        precision={k: share.mean for k, share in measured.precision.items()},
+        us=measured.us,
+        times_dense=measured.speedup,
         macs=trial.cost_macs,
-        scored=seen.scored,
+        scored=measured.scored,
     )

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from shortlist.evaluation.measurement import DEPTHS
+from shortlist.evaluation.statistics import PRECISION_DEPTHS
 from shortlist.head import Head
 from shortlist.plans.grouped import GROUPED_CANDIDATES_PER_K
 from shortlist.plans.registry import Plan, ScreenPlan
@@ -21,7 +21,7 @@ PROBES = (2, 3)  # clusters opened
 SECOND_PROBES = (0.1, 0.3)  # shares of rows that open one cluster more
 
 
-def variants(head: Head, contexts: FloatArray) -> dict[str, Plan]:
+def make_variants(head: Head, contexts: FloatArray) -> dict[str, Plan]:
     """Label -> plan, by the kind of plan; none where a plan has nothing to set."""
     kind = VARIANTS.get(head.manifest.plan)
     changes = {} if kind is None else kind(head, contexts)
@@ -67,7 +67,7 @@ def margins_of(plan: ScreenPlan, contexts: FloatArray) -> FloatArray:
 
 FULL_VIEWS = scaled("full_view", "full view {:,}")
 CANDIDATES = "{:,} candidates"
-FAST_CANDIDATES = GROUPED_CANDIDATES_PER_K * max(DEPTHS)  # fewer go a wider, slower way
+FAST_CANDIDATES = GROUPED_CANDIDATES_PER_K * max(PRECISION_DEPTHS)  # fewer go a wider, slower way
 VARIANTS: dict[str, Kind] = {
     "preview": FULL_VIEWS,
     "screen": probes,

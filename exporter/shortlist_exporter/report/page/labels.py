@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from matplotlib.axes import Axes
 
-CHARACTER, LINE = 4.6, 10.0  # points that one takes at `SIZE`
-SIZE = 8
-REACH, UP = 7.0, 11.0  # from a point's middle to its label, points
+FONT_POINTS = 8
+CHARACTER_POINTS, LINE_POINTS = 4.6, 10.0  # width and height of text at that size
+REACH_POINTS, LIFT_POINTS = 7.0, 11.0  # from a point's middle to its label
 
 
 @dataclass(frozen=True)
@@ -40,20 +40,22 @@ def write_beside(axes: Axes, points: list[tuple[float, float, str, str]]) -> Non
     room = Box(0, 0, frame.width * scale, frame.height * scale)
     pixels = axes.transData.transform([(x, y) for x, y, _, _ in points]) - (frame.x0, frame.y0)
     places = [(float(x) * scale, float(y) * scale) for x, y in pixels]
-    taken = [Box(x - 4, y - 4, x + 4, y + 4) for x, y in places]
+    occupied = [Box(x - 4, y - 4, x + 4, y + 4) for x, y in places]
     for (x, y, text, colour), place in zip(points, places, strict=True):
         for right, up in ((1, 0), (-1, 0), (1, -1), (1, 1), (-1, -1), (-1, 1)):
-            box = beside(place, text, right, up)
-            if box.inside(room) and not any(box.meets(other) for other in taken):
-                taken.append(box)
-                offset, side = (REACH * right, UP * up), "left" if right > 0 else "right"
-                label = axes.annotate(text, (x, y), offset, textcoords="offset points", fontsize=SIZE, color=colour)
+            box = place_beside(place, text, right, up)
+            if box.inside(room) and not any(box.meets(other) for other in occupied):
+                occupied.append(box)
+                offset, side = (REACH_POINTS * right, LIFT_POINTS * up), "left" if right > 0 else "right"
+                label = axes.annotate(
+                    text, (x, y), offset, textcoords="offset points", fontsize=FONT_POINTS, color=colour
+                )
                 label.set(ha=side, va="center")
                 break
 
 
-def beside(place: tuple[float, float], text: str, right: int, up: int) -> Box:
+def place_beside(place: tuple[float, float], text: str, right: int, up: int) -> Box:
     """The rectangle of a text to the right or left of a place, and level, above or below."""
-    near, far = place[0] + REACH * right, place[0] + (REACH + CHARACTER * len(text)) * right
-    middle = place[1] + UP * up
-    return Box(min(near, far), middle - LINE / 2, max(near, far), middle + LINE / 2)
+    near, far = place[0] + REACH_POINTS * right, place[0] + (REACH_POINTS + CHARACTER_POINTS * len(text)) * right
+    middle = place[1] + LIFT_POINTS * up
+    return Box(min(near, far), middle - LINE_POINTS / 2, max(near, far), middle + LINE_POINTS / 2)

@@ -9,36 +9,36 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from shortlist.bundle.manifest import Manifest
 from shortlist.bundle.reader import Bundle
 
-from shortlist_exporter.records.report import CALIBRATION, Figures, Point
-from shortlist_exporter.report.front import front
-from shortlist_exporter.report.verdict import only_own_rows
+from shortlist_exporter.records.report import CALIBRATION_SAMPLE, Figures, Point
+from shortlist_exporter.report.front import find_front
+from shortlist_exporter.report.verdict import are_own_rows
 
 from .pictures import Picture, cost_of, time_of
 
-MOST_TRIED = 40  # rows of the table; the JSON has all
-UNITS = ("bytes", "KiB", "MiB", "GiB")
+MAX_TRIED_ROWS = 40  # rows of the table; the JSON has all
+BYTE_UNITS = ("bytes", "KiB", "MiB", "GiB")
 Fact = tuple[str, str, str]  # name, figure, what it means
 
 
-def page(bundle: Bundle, figures: Figures, drawn: Mapping[str, Picture]) -> str:
+def render_page(bundle: Bundle, figures: Figures, drawn: Mapping[str, Picture]) -> str:
     """The whole page as text."""
     manifest = bundle.manifest
-    return template().render(
+    return load_template().render(
         manifest=manifest,
         figures=figures,
         measured=figures.measured,
-        facts=facts(manifest, figures),
+        facts=list_facts(manifest, figures),
         pictures={name: picture.svg for name, picture in drawn.items()},
-        tried=best_tried(figures),
-        own_rows=only_own_rows(figures.domains),
-        few=figures.measured.sample == CALIBRATION,
-        provenance=provenance(manifest),
-        disk=disk(manifest),
+        tried=choose_tried(figures),
+        own_rows=are_own_rows(figures.domains),
+        few=figures.measured.sample == CALIBRATION_SAMPLE,
+        provenance=describe_origin(manifest),
+        disk=list_files(manifest),
     )
 
 
 @cache
-def template() -> Template:
+def load_template() -> Template:
     """The page's template, with its filters."""
     environment = Environment(
         loader=PackageLoader("shortlist_exporter", "report"),
@@ -48,59 +48,67 @@ def template() -> Template:
         lstrip_blocks=True,
     )
     environment.filters |= {
-        "share": share,
-        "size": size,
-        "count": count,
-        "over": over,
-        "word": word,
-        "seconds": seconds,
+        "share": format_share,
+        "size": format_bytes,
+        "count": format_count,
+        "over": format_fraction,
+        "word": format_word,
+        "seconds": format_seconds,
     }
     return environment.get_template("page.html.j2")
 
 
-def facts(manifest: Manifest, figures: Figures) -> list[Fact]:
+def list_facts(manifest: Manifest, figures: Figures) -> list[Fact]:
     """The figures that matter most, a handful."""
-    measured, own = figures.measured, figures.measured.points[0]
-    found = [precision_fact(k, figures) for k in (1, 5) if k in figures.domains[0].precision]
-    if own.times_dense is not None:
-        text = f"one row in {count(own.us or 0)} µs, {measured.threads} thread{'s' * (measured.threads > 1)}"
-        found.append(("Against dense", f"{own.times_dense:.3g} times", f"as fast: {text}"))
+    measured, this_head = figures.measured, figures.measured.points[0]
+    facts = [make_precision_fact(k, figures) for k in (1, 5) if k in figures.domains[0].precision]
+    if this_head.times_dense is not None:
+        text = (
+            f"one row in {format_count(this_head.us or 0)} µs, {measured.threads} thread{'s' * (measured.threads > 1)}"
+        )
+        facts.append(("Against dense", f"{this_head.times_dense:.3g} times", f"as fast: {text}"))
     scored = measured.candidates.summary["mean"]
-    found.append(("Classes scored", count(scored), f"of {manifest.classes:,}, mean per row"))
-    if own.macs is not None:
-        found.append(("Multiply-adds", over(own.macs), "of dense"))
+    facts.append(("Classes scored", format_count(scored), f"of {manifest.classes:,}, mean per row"))
+    if this_head.macs is not None:
+        facts.append(("Multiply-adds", format_fraction(this_head.macs), "of dense"))
     if measured.calibration is not None and figures.domains[0].error_mean is not None:
         p99 = figures.domains[0].error_p99
-        found.append(
+        facts.append(
             ("Log-prob error", f"{figures.domains[0].error_mean:.2g} nats", f"mean; 99 % of rows under {p99:.2g}")
         )
     if figures.loading is not None and figures.loading.private is not None:
-        text = f"private; {size(figures.loading.mapped or 0)} mapped, {seconds(figures.loading.seconds)} to load"
-        found.append(("Memory", size(figures.loading.private), text))
-    return found
+        mapped, seconds = format_bytes(figures.loading.mapped or 0), format_seconds(figures.loading.seconds)
+        text = f"private; {mapped} mapped, {seconds} to load"
+        facts.append(("Memory", format_bytes(figures.loading.private), text))
+    return facts
 
 
-def precision_fact(k: int, figures: Figures) -> Fact:
+def make_precision_fact(k: int, figures: Figures) -> Fact:
     """P@k on the first sample."""
-    found = figures.domains[0].precision[k]
-    promised = f", {share(figures.promise[k])} promised" if k in figures.promise else ""
-    return f"P@{k}", share(found.mean), f"{share(found.low)} to {share(found.high)}{promised}"
+    precision = figures.domains[0].precision[k]
+    promised = f", {format_share(figures.promise[k])} promised" if k in figures.promise else ""
+    return (
+        f"P@{k}",
+        format_share(precision.mean),
+        f"{format_share(precision.low)} to {format_share(precision.high)}{promised}",
+    )
 
 
-def best_tried(figures: Figures) -> list[Point]:
+def choose_tried(figures: Figures) -> list[Point]:
     """What tune tried: the fronts by time and by cost first, then the rest, the most precise first."""
     if figures.tried is None:
         return []
     points = [point for point in figures.tried.points if 1 in point.precision]
-    fronts = front([p for p in points if p.times_dense], time_of) + front([p for p in points if p.macs], cost_of)
+    by_time = find_front([point for point in points if point.times_dense], time_of)
+    by_cost = find_front([point for point in points if point.macs], cost_of)
     rest = sorted(points, key=lambda point: -point.precision[1])
-    seen: dict[str, Point] = {}
-    for point in [*fronts, *rest]:
-        seen.setdefault(point.label, point)
-    return sorted(list(seen.values())[:MOST_TRIED], key=lambda point: point.us or 0)
+    by_label: dict[str, Point] = {}
+    for point in [*by_time, *by_cost, *rest]:
+        by_label.setdefault(point.label, point)
+    return sorted(list(by_label.values())[:MAX_TRIED_ROWS], key=lambda point: point.us or 0)
 
 
-def disk(manifest: Manifest) -> list[tuple[str, int]]:
+def list_files(manifest: Manifest) -> list[tuple[str, int]]:
     """The bundle's largest files and the rest together, bytes."""
     sizes = sorted(((entry.size, name) for name, entry in manifest.files.items()), reverse=True)
     largest = [(name, bytes_) for bytes_, name in sizes[:6]]
@@ -108,15 +116,15 @@ def disk(manifest: Manifest) -> list[tuple[str, int]]:
     return [*largest, (f"{len(sizes) - 6} more files", rest)] if rest else largest
 
 
-def provenance(manifest: Manifest) -> dict[str, str]:
+def describe_origin(manifest: Manifest) -> dict[str, str]:
     """Where the bundle came from, in words."""
     made = manifest.provenance
     versions = ", ".join(f"{name} {version}" for name, version in made.get("versions", {}).items())
     fit = {key: value for key, value in manifest.fit.items() if not isinstance(value, list | dict)}
     lines = {
         "method": f"{manifest.method}, plan {manifest.plan}, reference {manifest.reference}",
-        "settings": pairs(manifest.settings.model_dump()),
-        "made with": pairs(fit),
+        "settings": format_options(manifest.settings.model_dump()),
+        "made with": format_options(fit),
         "seed": str(manifest.seed),
         "contexts": f"{made.get('contexts_rows', 0):,} rows, SHA-256 {made.get('contexts_sha256', 'unknown')}",
         "weights": f"{manifest.dtype}, SHA-256 {made.get('weights_sha256', 'unknown')}",
@@ -129,45 +137,45 @@ def provenance(manifest: Manifest) -> dict[str, str]:
     return {name: text for name, text in lines.items() if text}
 
 
-def pairs(values: Mapping[str, object]) -> str:
-    """`name=value, ...`."""
-    return ", ".join(f"{name}={plain(value)}" for name, value in values.items()) or "none"
+def format_options(values: Mapping[str, object]) -> str:
+    """`name=value, ...`, or `none`."""
+    return ", ".join(f"{name}={format_option(value)}" for name, value in values.items()) or "none"
 
 
-def plain(value: object) -> str:
+def format_option(value: object) -> str:
     """An option's value, numbers short."""
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def share(value: float) -> str:
+def format_share(value: float) -> str:
     """A share with as many digits as it takes to tell it from 1."""
     return "1" if value == 1 else f"{value:.4f}".removeprefix("0")
 
 
-def size(value: float) -> str:
+def format_bytes(value: float) -> str:
     """Bytes for people."""
-    for unit in UNITS:
-        if abs(value) < 1024 or unit == UNITS[-1]:
-            return f"{value:,.0f} {unit}" if unit == UNITS[0] else f"{value:,.1f} {unit}"
+    for unit in BYTE_UNITS:
+        if abs(value) < 1024 or unit == BYTE_UNITS[-1]:
+            return f"{value:,.0f} {unit}" if unit == BYTE_UNITS[0] else f"{value:,.1f} {unit}"
         value /= 1024
     raise AssertionError("the last unit takes every size")
 
 
-def count(value: float) -> str:
+def format_count(value: float) -> str:
     """A number of things, a mean with a digit where it is small."""
     return f"{value:,.0f}" if value >= 100 or value == int(value) else f"{value:,.1f}"
 
 
-def over(value: float) -> str:
+def format_fraction(value: float) -> str:
     """A part of dense as a fraction."""
     return f"1/{1 / value:.3g}" if 0 < value < 1 else f"{value:.3g}"
 
 
-def seconds(value: float) -> str:
+def format_seconds(value: float) -> str:
     """A time for people."""
     return f"{value:.2g} s" if value < 10 else f"{value:,.0f} s"
 
 
-def word(text: str) -> str:
+def format_word(text: str) -> str:
     """A class's name with what does not print spelled out."""
     return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text) or "(empty)"

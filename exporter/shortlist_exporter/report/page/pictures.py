@@ -15,11 +15,11 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from shortlist_exporter.records.report import Domain, Figures, Point
-from shortlist_exporter.report.front import front
+from shortlist_exporter.report.front import find_front
 
 from .labels import write_beside
 
-WIDTH = 7.6  # inches; the page scales
+WIDTH_INCHES = 7.6  # inches; the page scales
 INK, MUTED, GRID, ACCENT, SECOND = "#1f2329", "#667080", "#dfe3e8", "#0f766f", "#c2420d"
 VARIABLES = {INK: "--ink", MUTED: "--muted", GRID: "--grid", ACCENT: "--accent", SECOND: "--second"}
 STYLE: Any = {
@@ -30,7 +30,7 @@ STYLE: Any = {
     "svg.fonttype": "none", "svg.hashsalt": "shortlist", "figure.constrained_layout.use": True,
 }  # fmt: skip
 TICKS = (0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995, 0.998, 0.999, 1.0)
-FEWEST = 5e-5  # misses that the axis still tells from none
+MIN_MISSES = 5e-5  # misses that the axis still tells from none
 MARKS = {
     "this head": ("o", ACCENT, 9),
     "its options": ("o", ACCENT, 5),
@@ -47,22 +47,22 @@ class Picture:
     png: bytes
 
 
-def pictures(figures: Figures) -> dict[str, Picture]:
+def draw_pictures(figures: Figures) -> dict[str, Picture]:
     """Name -> picture, of every section that there is something to draw for."""
     with mpl.rc_context(STYLE):
-        drawn = {name: draw(figures) for name, draw in DRAWN.items()}
-        return {name: saved(figure) for name, figure in drawn.items() if figure is not None}
+        drawn = {name: draw(figures) for name, draw in DRAWERS.items()}
+        return {name: save_picture(figure) for name, figure in drawn.items() if figure is not None}
 
 
-def saved(figure: Figure) -> Picture:
+def save_picture(figure: Figure) -> Picture:
     """Both forms of one figure."""
     svg, png = io.StringIO(), io.BytesIO()
     figure.savefig(svg, format="svg", transparent=True, metadata={"Date": None})
     figure.savefig(png, format="png", dpi=160, facecolor="white")
-    return Picture(themed(svg.getvalue()), png.getvalue())
+    return Picture(theme_svg(svg.getvalue()), png.getvalue())
 
 
-def themed(svg: str) -> str:
+def theme_svg(svg: str) -> str:
     """The svg element alone, as wide as its place, in the page's colours and font."""
     element = svg[svg.index("<svg") :]
     element = re.sub(r'(<svg[^>]*?) width="[^"]*"', r"\1", element, count=1)
@@ -73,35 +73,35 @@ def themed(svg: str) -> str:
     return element
 
 
-def precision_against(figures: Figures) -> Figure | None:
+def draw_precision(figures: Figures) -> Figure | None:
     """P@1 against time and against multiply-adds, the front drawn through."""
     points = [*(figures.tried.points if figures.tried else []), *figures.measured.points]
-    known = [point for point in points if 1 in point.precision]
-    timed = [point for point in known if point.times_dense]
-    counted = [point for point in known if point.macs]
-    if len(known) < 2:
+    precise = [point for point in points if 1 in point.precision]
+    timed = [point for point in precise if point.times_dense]
+    counted = [point for point in precise if point.macs]
+    if len(precise) < 2:
         return None
-    sides = [side for side in ((timed, time_of, TIME), (counted, cost_of, COST)) if len(side[0]) > 1]
-    figure = Figure(figsize=(WIDTH, 3.4))
+    sides = [side for side in ((timed, time_of, TIME_LABEL), (counted, cost_of, COST_LABEL)) if len(side[0]) > 1]
+    figure = Figure(figsize=(WIDTH_INCHES, 3.4))
     row = figure.subplots(1, len(sides), sharey=True, squeeze=False)[0]
     for axes, (chosen, x, label) in zip(row, sides, strict=True):
         plot_points(axes, chosen, x)
         axes.set_xlabel(label)
-    promise_line(row[0], figures)
+    draw_promise(row[0], figures)
     row[0].set_ylabel("P@1, stretched towards 1")
-    stretch(row[0], [point.precision[1] for point in known] + [figures.promise.get(1, 1.0)])
+    stretch_axis(row[0], [point.precision[1] for point in precise] + [figures.promise.get(1, 1.0)])
     for axes, (chosen, x, _) in zip(row, sides, strict=True):
-        write_beside(axes, [name(point, x) for point in chosen if point.kind != "tried"])
+        write_beside(axes, [label_point(point, x) for point in chosen if point.kind != "tried"])
     return figure
 
 
-def name(point: Point, x: Callable[[Point], float]) -> tuple[float, float, str, str]:
+def label_point(point: Point, x: Callable[[Point], float]) -> tuple[float, float, str, str]:
     """Place, label and colour of a point."""
-    return x(point), missed(point.precision[1]), point.label, INK if point.kind == "this head" else MUTED
+    return x(point), stretch_precision(point.precision[1]), point.label, INK if point.kind == "this head" else MUTED
 
 
-TIME = "time of one row, dense = 1"
-COST = "multiply-adds of one row, dense = 1"
+TIME_LABEL = "time of one row, dense = 1"
+COST_LABEL = "multiply-adds of one row, dense = 1"
 
 
 def time_of(point: Point) -> float:
@@ -120,51 +120,57 @@ def plot_points(axes: Axes, points: Sequence[Point], x: Callable[[Point], float]
     """Every point by its kind, names beside those of this bundle, the front as a line."""
     for point in points:
         marker, colour, size = MARKS[point.kind]
-        axes.plot(x(point), missed(point.precision[1]), marker, color=colour, markersize=size, alpha=0.9)
-    best = front(points, x)
-    axes.plot([x(point) for point in best], [missed(p.precision[1]) for p in best], color=MUTED, linewidth=1, zorder=0)
+        axes.plot(x(point), stretch_precision(point.precision[1]), marker, color=colour, markersize=size, alpha=0.9)
+    best = find_front(points, x)
+    axes.plot(
+        [x(point) for point in best],
+        [stretch_precision(p.precision[1]) for p in best],
+        color=MUTED,
+        linewidth=1,
+        zorder=0,
+    )
     axes.set_xscale("log")
     axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    axes.xaxis.set_major_formatter(FuncFormatter(fraction))
+    axes.xaxis.set_major_formatter(FuncFormatter(format_tick))
     axes.xaxis.set_minor_formatter(NullFormatter())
     axes.margins(x=0.12)
 
 
-def fraction(value: float, position: int) -> str:
+def format_tick(value: float, position: int) -> str:
     """1/16 rather than 0.0625."""
     del position
     return f"{value:g}" if value >= 1 else f"1/{round(1 / value)}"
 
 
-def promise_line(axes: Axes, figures: Figures) -> None:
+def draw_promise(axes: Axes, figures: Figures) -> None:
     """Where the promise lies."""
     if 1 in figures.promise:
-        axes.axhline(missed(figures.promise[1]), color=SECOND, linewidth=1, linestyle=(0, (4, 3)), zorder=0)
+        axes.axhline(stretch_precision(figures.promise[1]), color=SECOND, linewidth=1, linestyle=(0, (4, 3)), zorder=0)
 
 
-def missed(precision: float) -> float:
+def stretch_precision(precision: float) -> float:
     """Precision -> -log10(1 - precision), cut off at `FEWEST`."""
-    return float(-np.log10(max(1 - precision, FEWEST)))
+    return float(-np.log10(max(1 - precision, MIN_MISSES)))
 
 
-def stretch(axes: Axes, values: Sequence[float]) -> None:
+def stretch_axis(axes: Axes, values: Sequence[float]) -> None:
     """An axis of precision from a little under the least value up to 1."""
     least = max(tick for tick in (0.0, *TICKS[:-3]) if tick <= min(values))
     ticks = [tick for tick in TICKS if tick >= least]
-    axes.set_yticks([missed(tick) for tick in ticks], [f"{tick:g}" for tick in ticks])
-    axes.set_ylim(missed(least) - 0.08, missed(1.0) + 0.2)
+    axes.set_yticks([stretch_precision(tick) for tick in ticks], [f"{tick:g}" for tick in ticks])
+    axes.set_ylim(stretch_precision(least) - 0.08, stretch_precision(1.0) + 0.2)
 
 
-def candidates(figures: Figures) -> Figure | None:
+def draw_candidates(figures: Figures) -> Figure | None:
     """Rows by how many classes were scored; none where that is always the same."""
-    found = figures.measured.candidates
-    if len(found.counts) < 2:
+    candidates = figures.measured.candidates
+    if len(candidates.counts) < 2:
         return None
-    figure = Figure(figsize=(WIDTH, 2.4))
+    figure = Figure(figsize=(WIDTH_INCHES, 2.4))
     axes = figure.subplots()
-    axes.stairs(found.counts, found.edges, fill=True, color=ACCENT, alpha=0.75)
+    axes.stairs(candidates.counts, candidates.edges, fill=True, color=ACCENT, alpha=0.75)
     for key, words in {"mean": "mean", "p99": "99 %"}.items():
-        at = found.summary[key]
+        at = candidates.summary[key]
         axes.axvline(at, color=SECOND, linewidth=1)
         axes.annotate(f"{words} {at:,.0f}", (at, 1), (3, 0), ("data", "axes fraction"), "offset points",
                       va="top", fontsize=8, color=SECOND)  # fmt: skip
@@ -173,23 +179,25 @@ def candidates(figures: Figures) -> Figure | None:
     return figure
 
 
-def parts(figures: Figures) -> Figure | None:
+def draw_parts(figures: Figures) -> Figure | None:
     """Sizes and shares of rows, each from the largest down."""
-    found = figures.measured.parts
-    if found is None:
+    parts = figures.measured.parts
+    if parts is None:
         return None
-    figure = Figure(figsize=(WIDTH, 2.6))
+    figure = Figure(figsize=(WIDTH_INCHES, 2.6))
     left, right = figure.subplots(1, 2)
-    falling(left, [float(size) for size in found.sizes], f"{found.kind}s, largest first", "classes in it")
-    falling(right, [100 * share for share in found.shares], f"{found.kind}s, most used first", "% of rows that open it")
-    even = 100 * found.opened / len(found.shares)
+    draw_falling(left, [float(size) for size in parts.sizes], f"{parts.kind}s, largest first", "classes in it")
+    draw_falling(
+        right, [100 * share for share in parts.shares], f"{parts.kind}s, most used first", "% of rows that open it"
+    )
+    even = 100 * parts.opened / len(parts.shares)
     right.axhline(even, color=SECOND, linewidth=1, linestyle=(0, (4, 3)))
     right.annotate("if all were used alike", (1, even), xycoords=("axes fraction", "data"), ha="right", va="bottom",
                    fontsize=8, color=SECOND)  # fmt: skip
     return figure
 
 
-def falling(axes: Axes, values: Sequence[float], x: str, y: str) -> None:
+def draw_falling(axes: Axes, values: Sequence[float], x: str, y: str) -> None:
     """Values from the largest down, as filled steps."""
     axes.stairs(sorted(values, reverse=True), np.arange(len(values) + 1), fill=True, color=ACCENT, alpha=0.75)
     axes.set_xlabel(x)
@@ -198,71 +206,71 @@ def falling(axes: Axes, values: Sequence[float], x: str, y: str) -> None:
     axes.set_ylim(bottom=0)
 
 
-def copies(figures: Figures) -> Figure | None:
+def draw_copies(figures: Figures) -> Figure | None:
     """How many parts hold a class, by how often it is an answer."""
-    found = figures.measured.parts
-    if found is None or not found.copies:
+    parts = figures.measured.parts
+    if parts is None or not parts.copies:
         return None
-    figure = Figure(figsize=(WIDTH, 2.6))
+    figure = Figure(figsize=(WIDTH_INCHES, 2.6))
     axes = figure.subplots()
-    bars = axes.bar(range(len(found.copies)), [one.copies for one in found.copies], color=ACCENT, alpha=0.75)
-    axes.bar_label(bars, [f"{one.copies:.3g}" for one in found.copies], fontsize=8, color=MUTED, padding=2)
-    axes.set_xticks(range(len(found.copies)), [times(one.least, one.most) for one in found.copies], fontsize=8)
+    bars = axes.bar(range(len(parts.copies)), [one.copies for one in parts.copies], color=ACCENT, alpha=0.75)
+    axes.bar_label(bars, [f"{one.copies:.3g}" for one in parts.copies], fontsize=8, color=MUTED, padding=2)
+    axes.set_xticks(range(len(parts.copies)), [format_range(one.least, one.most) for one in parts.copies], fontsize=8)
     axes.set_xlabel("times among the five best answers of the sample")
-    axes.set_ylabel(f"{found.kind}s that hold the class")
+    axes.set_ylabel(f"{parts.kind}s that hold the class")
     axes.grid(visible=False, axis="x")
     return figure
 
 
-def times(least: int, most: int) -> str:
+def format_range(least: int, most: int) -> str:
     """A bin's name, thousands as k."""
     ends = [str(end) if end < 1000 else f"{end / 1000:.0f}k" for end in (least, most)]
     return ends[0] if least == most else "-".join(ends)
 
 
-def calibration(figures: Figures) -> Figure | None:
+def draw_calibration(figures: Figures) -> Figure | None:
     """Estimated against exact log-probabilities, and their difference by size."""
-    found = figures.measured.calibration
-    if found is None or not found.points:
+    calibration = figures.measured.calibration
+    if calibration is None or not calibration.points:
         return None
-    figure = Figure(figsize=(WIDTH, 3.0))
+    figure = Figure(figsize=(WIDTH_INCHES, 3.0))
     left, right = figure.subplots(1, 2)
-    exact, estimated = np.array(found.points).T
+    exact, estimated = np.array(calibration.points).T
     least = min(exact.min(), estimated.min())
     left.plot([least, 0], [least, 0], color=MUTED, linewidth=1)
     left.plot(exact, estimated, ".", color=ACCENT, markersize=4, alpha=0.6)
     left.set_xlabel("exact log-probability, nats")
-    left.set_ylabel(f"{found.normalizer}, nats")
-    at = [band.at for band in found.bands]
+    left.set_ylabel(f"{calibration.normalizer}, nats")
+    at = [band.at for band in calibration.bands]
     right.fill_between(
-        at, [b.p5 for b in found.bands], [b.p95 for b in found.bands], color=ACCENT, alpha=0.25, linewidth=0
+        at, [b.p5 for b in calibration.bands], [b.p95 for b in calibration.bands], color=ACCENT, alpha=0.25, linewidth=0
     )
-    right.plot(at, [band.p50 for band in found.bands], color=ACCENT)
+    right.plot(at, [band.p50 for band in calibration.bands], color=ACCENT)
     right.axhline(0, color=MUTED, linewidth=1)
     right.set_xlabel("exact log-probability, nats")
-    right.set_ylabel(f"{found.normalizer} minus exact, nats")
+    right.set_ylabel(f"{calibration.normalizer} minus exact, nats")
     right.set_title("median, and 5 to 95 % of rows")
     return figure
 
 
-def domains(figures: Figures) -> Figure | None:
+def draw_domains(figures: Figures) -> Figure | None:
     """P@1 of every sample with its interval, its documents behind; none where there is one sample of one document."""
-    shown = [one for one in figures.domains if 1 in one.precision]
-    if len(shown) < 2 and not any(one.documents for one in shown):
+    samples = [one for one in figures.domains if 1 in one.precision]
+    if len(samples) < 2 and not any(one.documents for one in samples):
         return None
-    figure = Figure(figsize=(WIDTH, 1.1 + 0.55 * len(shown)))
+    figure = Figure(figsize=(WIDTH_INCHES, 1.1 + 0.55 * len(samples)))
     axes = figure.subplots()
-    for height, one in enumerate(reversed(shown)):
-        plot_domain(axes, one, height)
-    axes.set_yticks(range(len(shown)), [f"{one.name}\n{one.rows:,} rows" for one in reversed(shown)], color=INK)
-    axes.set_ylim(-0.6, len(shown) - 0.4)
+    for height, one in enumerate(reversed(samples)):
+        draw_domain(axes, one, height)
+    axes.set_yticks(range(len(samples)), [f"{one.name}\n{one.rows:,} rows" for one in reversed(samples)], color=INK)
+    axes.set_ylim(-0.6, len(samples) - 0.4)
     if 1 in figures.promise:
         axes.axvline(figures.promise[1], color=SECOND, linewidth=1, linestyle=(0, (4, 3)))
     axes.set_xlabel("P@1 with its 95 % interval; grey: single documents; dashed: promised")
     return figure
 
 
-def plot_domain(axes: Axes, one: Domain, height: int) -> None:
+def draw_domain(axes: Axes, one: Domain, height: int) -> None:
     """One sample: its interval, and its documents, larger ones larger."""
     share, colour = one.precision[1], SECOND if one.broken else ACCENT
     sizes = [min(60, 4 + document.rows / 8) for document in one.documents]
@@ -272,11 +280,11 @@ def plot_domain(axes: Axes, one: Domain, height: int) -> None:
     axes.errorbar(share.mean, height, xerr=reach, fmt="o", color=colour, capsize=4, markersize=6)
 
 
-DRAWN: dict[str, Callable[[Figures], Figure | None]] = {
-    "front": precision_against,
-    "candidates": candidates,
-    "parts": parts,
-    "copies": copies,
-    "calibration": calibration,
-    "domains": domains,
+DRAWERS: dict[str, Callable[[Figures], Figure | None]] = {
+    "front": draw_precision,
+    "candidates": draw_candidates,
+    "parts": draw_parts,
+    "copies": draw_copies,
+    "calibration": draw_calibration,
+    "domains": draw_domains,
 }

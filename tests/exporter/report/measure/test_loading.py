@@ -6,19 +6,19 @@ from shortlist_exporter.report.measure import loading
 
 
 def test_a_load_in_a_process_of_its_own(reported):
-    found = loading.loading_of(reported, "cpu", 1)
+    found = loading.measure_in_process(reported, "cpu", 1)
     assert found.seconds > 0
     assert found.private > 0
     assert found.mapped > 0
 
 
 def test_a_load_that_fails_has_no_figures(tmp_path):
-    assert loading.loading_of(tmp_path, "cpu", 1) is None
+    assert loading.measure_in_process(tmp_path, "cpu", 1) is None
     with pytest.raises(BundleError):
-        loading.measured(tmp_path, "cpu", 1)
+        loading.measure_loading(tmp_path, "cpu", 1)
 
 
 def test_a_system_that_tells_nothing_of_memory(reported, monkeypatch):
-    monkeypatch.setattr(loading, "SMAPS", Path("/nowhere"))
-    found = loading.measured(reported, "cpu", 1)
+    monkeypatch.setattr(loading, "SMAPS_FILE", Path("/nowhere"))
+    found = loading.measure_loading(reported, "cpu", 1)
     assert (found.private, found.mapped) == (None, None)

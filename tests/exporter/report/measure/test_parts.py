@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 from shortlist.core.results import PlanResult
+from shortlist.evaluation.truth import Truth
 from shortlist_exporter.report.measure import parts
 from shortlist_exporter.report.measure.answers import Answers, Namer
-from shortlist_exporter.verify.quality import Truth
 
 SETS = [np.array([0, 1, 2]), np.array([0, 3]), np.array([0, 4, 5, 6])]
 CLASSES = 10
@@ -18,15 +18,15 @@ def answers_of(found, true):
 
 
 def test_effective_number_of_parts():
-    assert parts.effective(np.array([5, 5, 5, 5])) == pytest.approx(4)
-    assert parts.effective(np.array([9, 0, 0])) == pytest.approx(1)
-    assert 1 < parts.effective(np.array([9, 1])) < 2
+    assert parts.count_effective(np.array([5, 5, 5, 5])) == pytest.approx(4)
+    assert parts.count_effective(np.array([9, 0, 0])) == pytest.approx(1)
+    assert 1 < parts.count_effective(np.array([9, 1])) < 2
 
 
 def test_copies_by_how_often_a_class_is_an_answer():
     """Class 0 is seen 4 times and held by all, 1 twice and held by one, 9 once and held by none."""
     true = [[0, 1], [0, 1], [0, 9], [0, 3]]
-    found = parts.copies(SETS, answers_of(true, true))
+    found = parts.count_copies(SETS, answers_of(true, true))
     assert [(one.least, one.most, one.classes, one.missing) for one in found] == [
         (0, 0, 6, 2),  # 2, 4, 5, 6 in a set each; 7 and 8 in none
         (1, 1, 2, 1),
@@ -39,11 +39,11 @@ def test_copies_by_how_often_a_class_is_an_answer():
 
 def test_worst_parts_are_those_that_lose_most(monkeypatch):
     """Part 1 loses class 9 on each of its rows; part 0 nothing; part 2 has too few rows to tell."""
-    monkeypatch.setattr(parts, "LEAST_ROWS", 2)
+    monkeypatch.setattr(parts, "MIN_PART_ROWS", 2)
     routes = [(0,), (0,), (1,), (1,), (2,), ()]
     true = [[0, 1], [0, 2], [0, 9], [3, 9], [4, 5], [7, 8]]
     found = [[0, 1], [2, 0], [0, 3], [3, 0], [0, 1], [7, 8]]
-    (worst,) = parts.worst(SETS, routes, answers_of(found, true), Namer(None))
+    (worst,) = parts.find_worst(SETS, routes, answers_of(found, true), Namer(None))
     assert (worst.number, worst.size, worst.rows, worst.p_at_1, worst.p_at_5) == (1, 2, 2, 1.0, 0.5)
     assert (worst.words, worst.missed) == (["#0", "#3"], ["#9"])
 

@@ -5,7 +5,7 @@ from shortlist.evaluation.statistics import Share
 from shortlist.head import Head
 from shortlist_exporter.records import tuning
 from shortlist_exporter.report.measure import tune_record
-from shortlist_exporter.report.verdict import TUNED
+from shortlist_exporter.report.verdict import TUNE_SOURCE
 from shortlist_exporter.report.write import write_report
 
 
@@ -34,8 +34,8 @@ def tuned():
 
 
 def test_trials_are_points_those_on_test_before_those_on_tune(bundle_folder):
-    tuning.write(bundle_folder, tuned())
-    found = tune_record.read(bundle_folder)
+    tuning.write_record(bundle_folder, tuned())
+    found = tune_record.read_tried(bundle_folder)
     assert (found.targets, found.batch) == ({1: 0.5}, 1)
     assert [(one.label, one.precision[1], one.times_dense) for one in found.points] == [
         ("svd width=3 full_view=9", 0.7, 9.0),
@@ -44,18 +44,18 @@ def test_trials_are_points_those_on_test_before_those_on_tune(bundle_folder):
 
 
 def test_no_record_and_one_that_is_not_understood(bundle_folder):
-    assert tune_record.read(bundle_folder) is None
+    assert tune_record.read_tried(bundle_folder) is None
     (bundle_folder / "report" / "tune.json").write_text('{"format": 99}')
-    assert tune_record.read(bundle_folder) is None
+    assert tune_record.read_tried(bundle_folder) is None
 
 
 def test_a_report_shows_what_was_tried_and_keeps_the_record(bundle_folder):
     (bundle_folder / "report" / "figures.json").unlink()  # which holds what the export was asked for
-    tuning.write(bundle_folder, tuned())
+    tuning.write_record(bundle_folder, tuned())
     bundle = Bundle(bundle_folder)
     figures = write_report(bundle, Head(bundle, "cpu", 1), [])
-    assert (figures.promise, figures.promise_source) == ({1: 0.5}, TUNED)
+    assert (figures.promise, figures.promise_source) == ({1: 0.5}, TUNE_SOURCE)
     text = (bundle_folder / "report" / "index.html").read_text("utf-8")
     assert "svd width=4 full_view=9" in text
     assert "Tried two heads." in text
-    assert tuning.read(bundle_folder) == tuned()
+    assert tuning.read_record(bundle_folder) == tuned()

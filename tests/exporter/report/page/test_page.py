@@ -6,24 +6,24 @@ from shortlist_exporter.report.page import page
     ("text", "shown"), [(" the", " the"), ("a\nb", "a\\nb"), ("", "(empty)"), ("é", "é"), ("\u200b", "\\u200b")]
 )
 def test_words_show_what_does_not_print(text, shown):
-    assert page.word(text) == shown
+    assert page.format_word(text) == shown
 
 
 @pytest.mark.parametrize(
     ("value", "shown"), [(0, "0 bytes"), (1023, "1,023 bytes"), (1536, "1.5 KiB"), (3 << 40, "3,072.0 GiB")]
 )
 def test_sizes(value, shown):
-    assert page.size(value) == shown
+    assert page.format_bytes(value) == shown
 
 
 @pytest.mark.parametrize(("value", "shown"), [(1.0, "1"), (0.99, ".9900"), (0.0, ".0000"), (0.99999, "1.0000")])
 def test_shares(value, shown):
-    assert page.share(value) == shown
+    assert page.format_share(value) == shown
 
 
 @pytest.mark.parametrize(("value", "shown"), [(1 / 16, "1/16"), (1.0, "1"), (1.5, "1.5"), (1 / 4.35, "1/4.35")])
 def test_parts_of_dense(value, shown):
-    assert page.over(value) == shown
+    assert page.format_fraction(value) == shown
 
 
 def test_labels_are_text_and_never_markup(reported):

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.figure import Figure
 from shortlist_exporter.records.report import Figures, Point
-from shortlist_exporter.report.front import front
+from shortlist_exporter.report.front import find_front
 from shortlist_exporter.report.page import pictures
 from shortlist_exporter.report.page.labels import write_beside
 
@@ -17,7 +17,7 @@ def point(times, precision):
 @given(st.lists(st.tuples(st.floats(0.01, 10), st.floats(0, 1)), min_size=1, max_size=30))
 def test_the_front_is_what_nothing_beats(pairs):
     points = [point(*pair) for pair in pairs]
-    best = front(points, pictures.time_of)
+    best = find_front(points, pictures.time_of)
     for one in points:
         beaten = [
             other
@@ -30,7 +30,7 @@ def test_the_front_is_what_nothing_beats(pairs):
 
 def test_colours_are_the_page_s(reported):
     figures = Figures.model_validate_json((reported / "report" / "figures.json").read_bytes())
-    for picture in pictures.pictures(figures).values():
+    for picture in pictures.draw_pictures(figures).values():
         assert "var(--ink)" in picture.svg
         assert not any(colour in picture.svg for colour in pictures.VARIABLES)
         assert "<text" in picture.svg, "text is text, in the page's font"
@@ -39,7 +39,7 @@ def test_colours_are_the_page_s(reported):
 
 @pytest.mark.parametrize(("value", "text"), [(0.05, "1/20"), (0.5, "1/2"), (1, "1"), (20, "20")])
 def test_fractions(value, text):
-    assert pictures.fraction(value, 0) == text
+    assert pictures.format_tick(value, 0) == text
 
 
 @given(st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), min_size=1, max_size=12))

@@ -9,10 +9,15 @@ from shortlist_exporter.export.request import Request
 from shortlist_exporter.export.run import export
 from shortlist_exporter.methods.svd import Shape, cost
 from shortlist_exporter.records.report import HELD_OUT, Figures
-from shortlist_exporter.report.measure.answers import ask
-from shortlist_exporter.report.measure.gather import calibration, candidates, documents, measured
-from shortlist_exporter.report.measure.samples import Sample, exact_answers, from_file, names_of
-from shortlist_exporter.report.measure.variants import variants
+from shortlist_exporter.report.measure.answers import answer_sample
+from shortlist_exporter.report.measure.figures import (
+    count_candidates,
+    measure_calibration,
+    measure_documents,
+    measure_sample,
+)
+from shortlist_exporter.report.measure.samples import Sample, compute_exact, name_samples, read_sample
+from shortlist_exporter.report.measure.variants import make_variants
 
 from tests.exporter.report.conftest import CONTEXTS
 from tests.support.layers import logprobs_of, make_contexts, make_dense, make_head
@@ -28,7 +33,7 @@ def previewed(tmp_path_factory):
 @pytest.fixture(scope="module")
 def sample(previewed):
     rows = make_contexts(200, seed=9).contexts
-    return Sample("rows", rows, exact_answers(previewed, rows, np.arange(200)))
+    return Sample("rows", rows, compute_exact(previewed, rows, np.arange(200)))
 
 
 def test_exact_answers_are_those_of_float64(sample):
@@ -50,7 +55,7 @@ def test_the_export_s_own_figures_come_out_again(reported):
 
 
 def test_multiply_adds_of_a_query_time_option_are_the_method_s_own(previewed, sample):
-    found, _ = measured(previewed, sample)
+    found, _ = measure_sample(previewed, sample)
     by_label = {point.label: point for point in found.points}
     assert set(by_label) == {"this head", "full view 40", "full view 80", "full view 300", "dense"}
     for full_view in (40, 80, 300):
@@ -67,7 +72,7 @@ def test_multiply_adds_of_a_query_time_option_are_the_method_s_own(previewed, sa
 def test_options_of_a_screen_change_what_is_opened(reported):
     head = Head(Bundle(reported), "cpu", 1)
     rows = make_contexts(200, seed=9).contexts
-    plans = variants(head, rows)
+    plans = make_variants(head, rows)
     assert set(plans) == {"2 probes", "3 probes", "second probe for 10%", "second probe for 30%"}
     opened = {label: np.mean([len(route) for route in plan.routes(rows)]) for label, plan in plans.items()}
     assert opened == pytest.approx(
@@ -79,18 +84,18 @@ def test_options_of_a_screen_change_what_is_opened(reported):
 def test_no_option_of_grouped_takes_the_slow_way(tmp_path):
     options = {"width": "8", "previewed": "256", "candidates": "128"}
     head = make_head(tmp_path, make_dense(4000), make_contexts(300), method="grouped", options=options)
-    plans = variants(head, make_contexts(20).contexts)
+    plans = make_variants(head, make_contexts(20).contexts)
     assert set(plans) == {"120 candidates", "256 candidates", "512 candidates"}
     assert not any(plan.is_wide(10) for plan in plans.values())
 
 
 def test_calibration_is_estimated_minus_exact(previewed, sample):
-    answers = ask(previewed, previewed.plan, sample)
+    answers = answer_sample(previewed, previewed.plan, sample)
     top = previewed.topk_by_plan(sample.contexts, 10)
     exact = np.take_along_axis(logprobs_of(make_dense(), sample.contexts), top.ids, axis=1)
     errors = top.logprobs - exact
-    np.testing.assert_allclose(np.repeat(answers.errors()[:, None], 10, axis=1), errors, atol=2e-4)
-    found = calibration(previewed, answers)
+    np.testing.assert_allclose(np.repeat(answers.measure_errors()[:, None], 10, axis=1), errors, atol=2e-4)
+    found = measure_calibration(previewed, answers)
     assert found.quantiles["p95"] == pytest.approx(np.percentile(errors[:, 0], 95), abs=2e-4)
     assert sum(band.rows for band in found.bands) == len(sample.contexts)
     assert [band.at for band in found.bands] == sorted(band.at for band in found.bands)
@@ -98,21 +103,21 @@ def test_calibration_is_estimated_minus_exact(previewed, sample):
 
 def test_candidates_are_counted():
     scored = np.array([3, 3, 5, 900], np.int32)
-    found = candidates(scored)
+    found = count_candidates(scored)
     assert (sum(found.counts), found.edges[0], found.edges[-1]) == (4, 3, 900)
     assert found.summary["max"] == 900
-    assert len(candidates(np.full(7, 30, np.int32)).counts) == 1
+    assert len(count_candidates(np.full(7, 30, np.int32)).counts) == 1
 
 
 def test_documents_are_told_apart(previewed, sample):
     """The first document's rows get wrong answers; one with too few rows is left out."""
-    answers = ask(previewed, previewed.plan, sample)
+    answers = answer_sample(previewed, previewed.plan, sample)
     numbers = np.repeat([7, 8, 9], [100, 95, 5]).astype(np.int32)
     answers.top.ids[:100, 0] = -1
-    found = documents(numbers, answers)
+    found = measure_documents(numbers, answers)
     assert [(one.number, one.rows) for one in found] == [(7, 100), (8, 95)]
     assert found[0].p_at_1 == 0
-    assert documents(np.zeros(200, np.int32), answers) == []
+    assert measure_documents(np.zeros(200, np.int32), answers) == []
 
 
 def test_rows_of_a_file_are_distinct_and_keep_their_documents(tmp_path, previewed):
@@ -122,7 +127,7 @@ def test_rows_of_a_file_are_distinct_and_keep_their_documents(tmp_path, previewe
     twice = np.concatenate([rows, rows])
     numbers = np.arange(100, dtype=np.int32) % 50
     save_file({"contexts": twice, "documents": numbers}, tmp_path / "c.safetensors")
-    found = from_file(previewed, tmp_path / "c.safetensors", "c", 4096, 0)
+    found = read_sample(previewed, tmp_path / "c.safetensors", "c", 4096, 0)
     assert len(found.contexts) == 50
     assert (twice[found.documents] == found.contexts).all()
 
@@ -132,19 +137,19 @@ def test_scores_that_overflow_name_the_row_of_the_file(tmp_path, previewed):
     rows[17] = 3e38
     np.save(tmp_path / "c.npy", rows)
     with pytest.raises(BadInput, match="contexts row 17 is so large that its scores overflow"):
-        from_file(previewed, tmp_path / "c.npy", "c", 4096, 0)
+        read_sample(previewed, tmp_path / "c.npy", "c", 4096, 0)
 
 
 def test_a_single_row(tmp_path, previewed):
     np.save(tmp_path / "c.npy", make_contexts(1).contexts)
-    found, own = measured(previewed, from_file(previewed, tmp_path / "c.npy", "c", 4096, 0))
+    found, own = measure_sample(previewed, read_sample(previewed, tmp_path / "c.npy", "c", 4096, 0))
     assert (own.rows, found.timed_rows, sum(found.candidates.counts)) == (1, 1, 1)
     assert list(found.batch_times) == [1]
 
 
 def test_files_of_one_name_are_called_by_their_paths(tmp_path):
     paths = [tmp_path / "a" / "x.npy", tmp_path / "b" / "x.npy", tmp_path / "y.npy"]
-    assert names_of(paths) == [str(paths[0]), str(paths[1]), "y"]
+    assert name_samples(paths) == [str(paths[0]), str(paths[1]), "y"]
 
 
 def test_a_layer_of_one_class(tmp_path):

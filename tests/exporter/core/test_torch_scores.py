@@ -1,0 +1,40 @@
+"""Exact answers of torch modules, against float64."""
+
+import numpy as np
+import pytest
+import torch
+from shortlist.evaluation.truth import compute_truth
+from shortlist_exporter.core.layer import torch_dense
+from shortlist_exporter.core.torch_scores import compute_logprobs, rank_by_module
+from torch import nn
+
+from tests.support.layers import CLASSES, logprobs_of, make_contexts, make_dense
+
+CONTEXTS = make_contexts(100, seed=9).contexts
+BIAS = np.random.default_rng(3).standard_normal(CLASSES).astype(np.float32)
+DENSE = make_dense(bias=BIAS, logit_scale=0.5, soft_cap=4.0, padded=np.array([0, 299]))
+
+
+class OwnSoftmax(nn.Module):
+    """The same layer as a module with `log_prob`."""
+
+    def log_prob(self, contexts):
+        return torch.log_softmax(torch_dense(DENSE).logits(contexts), dim=1)
+
+
+@pytest.mark.parametrize("module", [torch_dense(DENSE), OwnSoftmax()])
+def test_truth_is_that_of_float64(module):
+    exact, done = logprobs_of(DENSE, CONTEXTS), []
+    truth = compute_truth(rank_by_module(module, CONTEXTS), CONTEXTS, 10, progress=done.append)
+    np.testing.assert_allclose(truth.logprobs, -np.sort(-exact, axis=1)[:, :10], atol=1e-4)
+    np.testing.assert_allclose(np.take_along_axis(exact, truth.ids, axis=1), truth.logprobs, atol=1e-4)
+    assert done == [64, 36]
+    ids = np.random.default_rng(0).integers(1, 299, (20, 7))
+    some = compute_logprobs(module, truth, slice(5, 25), ids)
+    np.testing.assert_allclose(some, np.take_along_axis(exact[5:25], ids, axis=1), atol=1e-4)
+
+
+def test_padding_is_never_among_the_best():
+    truth = compute_truth(rank_by_module(torch_dense(DENSE), CONTEXTS), CONTEXTS, CLASSES)
+    assert (truth.ids[:, -2:] == -1).all()
+    assert not np.isin(truth.ids, DENSE.padded).any()

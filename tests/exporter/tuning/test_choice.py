@@ -1,0 +1,40 @@
+"""From trials to one head: what fails on the test split gives way."""
+
+from dataclasses import replace
+
+import pytest
+from shortlist.bundle.reader import Bundle
+from shortlist_exporter.inputs.sources import Contexts
+from shortlist_exporter.tuning.promises import measure_margin
+from shortlist_exporter.tuning.tuner import NoHead, tune
+
+from tests.exporter.tuning.conftest import contexts, dense, only, request_of, sample
+
+
+def test_what_fails_on_test_gives_way_to_the_next_more_precise(cache, tmp_path, monkeypatch, steady):
+    only(monkeypatch, 48, 16, 256)
+    harder = Contexts(sample(2000, 5, floor=0.2))
+    record = tune(dense, contexts, tmp_path / "lm" / "1", request_of(cache), test=harder)
+    looked = [trial for trial in record.trials if trial.test is not None]
+    chosen = record.trials[record.chosen]
+    assert record.looks == len(looked) > 1
+    assert f"after {record.looks - 1} that failed on test" in record.sentence
+    assert chosen.test.precision[1].low >= 0.95
+    failed = [trial for trial in looked if trial is not chosen]
+    assert all(trial.test.precision[1].low < 0.95 or trial.test.precision[5].low < 0.9 for trial in failed)
+    by_margin = sorted(looked, key=lambda trial: measure_margin(record.promise, trial.tune))
+    assert by_margin[-1] is chosen
+
+
+def test_no_head_keeps_it_and_dense_only_where_allowed(cache, tmp_path, monkeypatch, steady):
+    only(monkeypatch, 24, 128, 256)
+    asked, elsewhere, out = request_of(cache), Contexts(sample(2000, 6, floor=1.0)), tmp_path / "lm" / "1"
+    with pytest.raises(NoHead, match=r"no head that is faster than dense keeps P@1 >= 0.95, P@5 >= 0.9; of") as caught:
+        tune(dense, contexts, out, asked, test=elsewhere)
+    assert "times dense: ask for less, or give --allow-dense to export dense, which always does" in str(caught.value)
+    assert "on the test split" in str(caught.value)
+    assert caught.value.record.chosen is None
+    assert list(tmp_path.iterdir()) == []
+    record = tune(dense, contexts, out, replace(asked, allow_dense=True), test=elsewhere)
+    assert record.trials[record.chosen].method == Bundle(out).manifest.method == "full"
+    assert record.trials[record.chosen].test.precision[1].mean > 0.999

@@ -1,0 +1,65 @@
+"""Successive halving: stopped by hand, by a slow machine, by a budget too small."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from shortlist_exporter.tuning import search
+from shortlist_exporter.tuning.clock import Clock
+from shortlist_exporter.tuning.fits import Fits
+from shortlist_exporter.tuning.search import Search
+from shortlist_exporter.tuning.space import (
+    SPACES,
+)
+from shortlist_exporter.tuning.tuner import NoHead, tune
+
+from tests.exporter.tuning.conftest import ROWS, contexts, dense, few_builds, request_of
+
+
+def test_ctrl_c_keeps_the_best_so_far(tmp_path, monkeypatch, steady):
+    whole, done = Search.sweep, []
+
+    def sweep(self, number, fit, label):
+        if len(done) == 3:
+            raise KeyboardInterrupt
+        done.append(fit.build)
+        whole(self, number, fit, label)
+
+    monkeypatch.setattr(Search, "sweep", sweep)
+    record = tune(dense, contexts, tmp_path / "lm" / "1", request_of(tmp_path / "cache"))
+    assert record.interrupted
+    assert "heads of a search that was stopped" in record.sentence
+    assert [(left.what, left.why) for left in record.left] == [("the search", "stopped by hand")]
+    assert {trial.rung for trial in record.trials} == {0}
+    chosen = record.trials[record.chosen]
+    assert chosen.test.precision[1].low >= 0.95
+    assert chosen.tune.rows == record.tune.rows, "what is chosen is measured on the whole tune split"
+
+
+def test_a_slow_machine_takes_the_best_head_to_the_top(tmp_path, monkeypatch, steady):
+    """With time for one head on all contexts, others are left out, whatever they would have cost."""
+    spent, whole = [0.0], Fits.run_method
+
+    def run_method(self, build, rows, progress):
+        spent[0] += 40 * (rows / fewest) ** (np.log(2) / np.log(3))  # 40, 80 and 160 s
+        return whole(self, build, rows, progress)
+
+    monkeypatch.setattr(Fits, "run_method", run_method)
+    monkeypatch.setattr(Clock, "spent", property(lambda _: spent[0]))
+    monkeypatch.setattr(search, "MIN_FIT_CONTEXTS", 100)
+    backwards = replace(SPACES["svd"], builds=lambda dense: few_builds(dense)[::-1])
+    monkeypatch.setitem(SPACES, "svd", backwards)
+    fewest = round(ROWS * 0.8 / 9)
+    record = tune(dense, contexts, tmp_path / "lm" / "1", request_of(tmp_path / "cache"))
+    assert record.interrupted
+    assert {dict(trial.options)["width"] for trial in record.trials} == {"48"}
+    assert record.trials[record.chosen].rung == 2
+    assert record.trials[record.chosen].fit_rows == record.fit.rows
+    why = "what time is left is kept for a better head with all contexts: give more time"
+    assert [left.why for left in record.left] == [why, why]
+
+
+def test_a_budget_too_small_for_any_head_says_so(cache, tmp_path):
+    with pytest.raises(NoHead, match=r"no head was measured \(the time budget was spent\): give --time-budget more"):
+        tune(dense, contexts, tmp_path / "lm" / "1", request_of(cache, minutes=1e-6))
+    assert list(tmp_path.iterdir()) == []

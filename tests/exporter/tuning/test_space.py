@@ -1,0 +1,72 @@
+"""What is tried of each method is what the method takes."""
+
+import numpy as np
+import pytest
+from shortlist.errors import BadInput
+from shortlist_exporter.methods.l2s import with_probes
+from shortlist_exporter.methods.registry import METHODS
+from shortlist_exporter.methods.svd import with_full_view
+from shortlist_exporter.tuning.space import (
+    SPACES,
+    cascade_builds,
+    choose_methods,
+    grouped_builds,
+    l2s_builds,
+    list_builds,
+    list_settings,
+    svd_builds,
+)
+
+from tests.exporter.tuning.conftest import dense
+from tests.support.layers import make_contexts, make_dense
+
+
+def test_a_setting_equals_a_fit_with_it():
+    small, rows = make_dense(), make_contexts(600).contexts
+    given = {"basis": "context", "width": "6", "full_view": "30"}
+    swept = with_full_view(METHODS["svd"].fit(small, rows, given, 0), small, rows, {"full_view": 50}, 0)
+    direct = METHODS["svd"].fit(small, rows, given | {"full_view": "50"}, 0)
+    assert (swept.options, swept.cost) == (direct.options, direct.cost)
+    given = {"clusters": "6", "budget": "40", "rounds": "1", "epochs": "1", "second_probe": "0.2"}
+    swept = with_probes(METHODS["l2s"].fit(small, rows, given, 0), small, rows, {"probes": 2}, 0)
+    direct = METHODS["l2s"].fit(small, rows, given | {"probes": "2"}, 0)
+    assert (swept.options, swept.cost) == (direct.options, direct.cost)
+    np.testing.assert_array_equal(swept.module.tail.numpy(), direct.module.tail.numpy())
+
+
+@pytest.mark.parametrize(
+    ("method", "options"),
+    [("svd", svd_builds), ("l2s", l2s_builds), ("cascade", cascade_builds), ("grouped", grouped_builds)],
+)
+def test_every_build_is_one_that_the_method_takes(method, options):
+    small = make_dense()
+    for build in options(small):
+        fitted = METHODS[method].fit(small, make_contexts().contexts, build | quick(method), 0)
+        assert SPACES[method].swept in fitted.options
+    assert all(list(setting) == [SPACES[method].swept] for setting in list_settings(method, small))
+
+
+def test_the_cost_of_grouped_is_that_of_what_is_previewed():
+    fitted = METHODS["grouped"].fit(make_dense(3000), make_contexts().contexts, {}, 0)
+    more = SPACES["grouped"].cost(fitted.options | {"previewed": 2048}, make_dense(3000))
+    assert more.macs > fitted.cost.macs
+    assert more.bytes > fitted.cost.bytes
+    assert SPACES["grouped"].cost(fitted.options, make_dense(3000)) == fitted.cost
+
+
+def quick(method):
+    return {"clusters": "4", "rounds": "0", "background": "0"} if method == "l2s" else {}
+
+
+def test_methods_that_are_not_listed_take_part_with_their_defaults(monkeypatch):
+    monkeypatch.delitem(SPACES, "l2s")
+    assert choose_methods([])[-1] == "l2s"
+    assert [(build.method, build.options) for build in list_builds(["l2s"], dense)] == [("l2s", ())]
+    assert list_settings("l2s", dense) == [{}]
+
+
+def test_methods_trained_on_targets_are_left_out(monkeypatch):
+    monkeypatch.setattr(type(METHODS["l2s"]), "reference", "self")
+    assert "l2s" not in choose_methods([])
+    with pytest.raises(BadInput, match="method l2s is trained on targets"):
+        choose_methods(["l2s"])

@@ -1,0 +1,48 @@
+"""The figures of a manifest, against a plain transcription; the bound of certified answers."""
+
+import numpy as np
+import pytest
+from shortlist.evaluation.truth import compute_truth
+from shortlist_exporter.core.layer import torch_dense
+from shortlist_exporter.core.torch_scores import rank_by_module
+from shortlist_exporter.core.types import Cost
+from shortlist_exporter.graphs import bounds
+from shortlist_exporter.verify.quality import MAX_BOUND_NATS, measure_certificate, measure_quality
+
+from tests.support.layers import logprobs_of, make_contexts, make_dense, make_head
+
+CONTEXTS = make_contexts(150, seed=9).contexts
+
+
+@pytest.fixture(scope="module")
+def head(tmp_path_factory):
+    options = {"basis": "context", "width": "6", "full_view": "12"}
+    return make_head(tmp_path_factory.mktemp("svd"), make_dense(), options=options)
+
+
+def test_quality_is_of_the_plan_against_float64(head):
+    module, exact = torch_dense(make_dense()), logprobs_of(make_dense(), CONTEXTS)
+    truth = compute_truth(rank_by_module(module, CONTEXTS), CONTEXTS, 10)
+    quality = measure_quality(head, module, truth, Cost(macs=0.5, bytes=0.25), lambda rows: None)
+    top, true = head.topk_by_plan(CONTEXTS, 10), np.argsort(-exact, axis=1)[:, :10]
+    for k, precision in {1: quality.p_at_1, 5: quality.p_at_5, 10: quality.p_at_10}.items():
+        hits = [len(set(ids[:k]) & set(right[:k])) / k for ids, right in zip(top.ids, true, strict=True)]
+        assert precision == pytest.approx(np.mean(hits))
+    errors = np.abs(top.logprobs - np.take_along_axis(exact, top.ids, axis=1))
+    assert quality.logprob_error_mean == pytest.approx(errors.mean(), abs=1e-5)
+    assert quality.logprob_error_p99 == pytest.approx(np.quantile(errors, 0.99), abs=1e-4)
+    assert (quality.rows, quality.cost_macs, quality.cost_bytes) == (150, 0.5, 0.25)
+
+
+def test_a_certificate_bounds_every_error_that_was_met(tmp_path, monkeypatch):
+    monkeypatch.setattr(bounds, "MIN_WEIGHTS", 0)
+    head = make_head(tmp_path, make_dense(2000, 48), make_contexts(dim=48))
+    contexts = make_contexts(150, 48, seed=9).contexts
+    certificate = measure_certificate(head, contexts, fallback=False)
+    errors = np.array([head.certified.measure_error(row, 5)[0] for row in contexts])
+    assert certificate.rows == 150
+    assert errors[np.isfinite(errors)].max(initial=0) < certificate.logprob_bound or (
+        certificate.logprob_bound == MAX_BOUND_NATS
+    )
+    assert certificate.dense_share == pytest.approx(1 - (errors <= certificate.logprob_bound).mean())
+    assert certificate.dense_crossover is None

@@ -1,0 +1,24 @@
+"""Targets from files."""
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+from shortlist.cli.context_files import read_targets
+from shortlist.errors import BadInput, NotFound
+
+TARGETS = np.random.default_rng(2).integers(0, 300, 150)
+
+
+def test_targets_of_files(tmp_path):
+    save_file({"targets": TARGETS.astype(np.int32)}, tmp_path / "y.safetensors")
+    save_file({"other": TARGETS}, tmp_path / "none.safetensors")
+    assert read_targets(tmp_path / "y.safetensors").tolist() == TARGETS.tolist()
+    assert read_targets(tmp_path / "none.safetensors") is None
+    np.save(tmp_path / "floats.npy", TARGETS * 1.0)
+    np.save(tmp_path / "wide.npy", TARGETS[None])
+    (tmp_path / "text.safetensors").write_text("no")
+    for name in ("floats.npy", "wide.npy", "text.safetensors"):
+        with pytest.raises(BadInput, match=name):
+            read_targets(tmp_path / name)
+    with pytest.raises(NotFound):
+        read_targets(tmp_path / "absent.npy")

@@ -1,0 +1,77 @@
+"""P@k, shares with intervals, divergences: against plain transcriptions and Wilson's formula."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from shortlist.evaluation import statistics
+
+IDS = st.integers(1, 6).flatmap(
+    lambda rows: st.lists(st.lists(st.integers(-1, 9), min_size=4, max_size=4), min_size=rows, max_size=rows)
+)
+
+
+def test_precision_counts_shared_classes():
+    ids, true = np.array([[1, 2, 3], [4, 5, 6]]), np.array([[1, 3, 9], [7, 8, 9]])
+    assert statistics.compute_precision(ids, true, 1) == 0.5
+    assert statistics.compute_precision(ids, true, 3) == pytest.approx(2 / 6)
+
+
+@given(IDS, IDS, st.integers(1, 5))
+def test_hits_are_true_classes_among_those_returned(ids, true, k):
+    rows = min(len(ids), len(true))
+    ids, true = np.array(ids[:rows]), np.array(true[:rows])
+    expected = [
+        [one in returned[:k] for one in right[:k]] for returned, right in zip(ids.tolist(), true.tolist(), strict=True)
+    ]
+    assert statistics.mark_hits(ids, true, k).tolist() == expected
+
+
+def test_estimated_precision_is_the_mean_with_an_interval():
+    ids, true = np.array([[1, 2], [4, 5], [7, 8]]), np.array([[1, 9], [5, 4], [7, 8]])
+    share = statistics.estimate_precision(ids, true, 2)
+    assert share.mean == pytest.approx(5 / 6)
+    assert share.low < share.mean < share.high
+
+
+def test_share_is_wilsons_for_hits_and_misses():
+    found = statistics.estimate_share(np.r_[np.ones(90), np.zeros(10)])
+    assert (found.low, found.mean, found.high) == pytest.approx((0.8256, 0.9, 0.9448), abs=1e-4)
+
+
+def test_share_of_rows_alike_is_narrower_but_not_blind():
+    alike = statistics.estimate_share(np.random.default_rng(0).choice([0.8, 1.0], 1000))
+    error = 1.96 * 0.1 / np.sqrt(1000)
+    assert alike.high - alike.low == pytest.approx(2 * error, rel=0.05)
+    assert statistics.estimate_share(np.full(3, 0.8)).low < 0.4
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=80))
+def test_share_holds_its_mean(hits):
+    found = statistics.estimate_share(np.array(hits))
+    assert 0 <= found.low <= found.mean + 1e-9
+    assert found.mean - 1e-9 <= found.high <= 1
+
+
+def test_divergence_of_what_is_ruled_out():
+    logits = np.array([[0.0, 1.0, -np.inf]], np.float32)
+    assert statistics.compute_divergences(logits, logits).tolist() == [0]
+    assert statistics.compute_divergences(logits, np.array([[0.0, -np.inf, -np.inf]], np.float32)).tolist() == [np.inf]
+    far = np.array([[0.0, -2000.0, -np.inf]], np.float32)
+    assert statistics.compute_divergences(far, np.array([[0.0, -np.inf, 0.0]], np.float32)) == pytest.approx(np.log(2))
+
+
+@pytest.mark.parametrize(("hits", "n"), [(0.5, 400), (0.99, 1000), (1.0, 300)])
+def test_interval_of_zeros_and_ones_is_wilsons(hits, n):
+    share = statistics.estimate_share(np.repeat([1.0, 0.0], [round(hits * n), n - round(hits * n)]))
+    z = 1.96
+    centre = (hits + z * z / (2 * n)) / (1 + z * z / n)
+    half = z * np.sqrt(hits * (1 - hits) / n + z * z / (4 * n * n)) / (1 + z * z / n)
+    if hits < 1:
+        assert share.low == pytest.approx(centre - half, abs=1e-6)
+        assert share.high == pytest.approx(min(1, centre + half), abs=1e-6)
+    assert share.low < share.mean <= share.high
+
+
+def test_a_perplexity_too_large_for_a_number_is_infinite():
+    assert statistics.compute_perplexity(np.array([5000.0])) == np.inf

@@ -1,0 +1,54 @@
+"""Exact answers by whatever backend, against float64."""
+
+import numpy as np
+import pytest
+from shortlist.errors import BadInput
+from shortlist.evaluation.truth import Ranking, compute_truth, rank_by_plan, rank_logits
+
+from tests.support.layers import logprobs_of, make_contexts, make_dense, make_head
+
+CONTEXTS = make_contexts(100, seed=9).contexts
+
+
+@pytest.fixture(scope="module")
+def head(tmp_path_factory):
+    return make_head(tmp_path_factory.mktemp("svd"), make_dense(padded=np.array([0, 299])))
+
+
+def test_a_plan_s_truth_is_that_of_float64(head):
+    done = []
+    rank_rows = rank_by_plan(head.dense, CONTEXTS, np.arange(100))
+    truth = compute_truth(rank_rows, CONTEXTS, 10, step=30, progress=done.append, targets=np.arange(100))
+    exact = logprobs_of(make_dense(padded=np.array([0, 299])), CONTEXTS)
+    assert (truth.ids == np.argsort(-exact, axis=1)[:, :10]).all()
+    np.testing.assert_allclose(truth.logprobs, np.take_along_axis(exact, truth.ids, axis=1), atol=1e-4)
+    assert (truth.ids.dtype, truth.logprobs.dtype, truth.log_normalizer.dtype) == (np.int64, np.float32, np.float32)
+    assert done == [30, 30, 30, 10]
+    assert truth.targets.tolist() == list(range(100))
+
+
+def test_the_first_rows_of_a_truth(head):
+    truth = compute_truth(rank_by_plan(head.dense, CONTEXTS, np.arange(100)), CONTEXTS, 5)
+    first = truth.first_rows(7)
+    assert (first.ids == truth.ids[:7]).all()
+    assert [len(part) for part in (first.contexts, first.logprobs, first.log_normalizer)] == [7, 7, 7]
+
+
+def test_classes_of_probability_0_are_no_answers():
+    logits = np.array([[1.0, -np.inf, 3.0, -np.inf]], np.float32)
+    assert rank_logits(logits, 3).ids.tolist() == [[2, 0, -1]]
+    ranking = Ranking(np.array([[2, 0, 1]]), np.array([[3, 1, -np.inf]], np.float32), np.array([3.1], np.float32))
+    truth = compute_truth(lambda rows, k: ranking, np.zeros((1, 2), np.float32), 3)
+    assert truth.ids.tolist() == [[2, 0, -1]]
+    assert truth.logprobs[0, 2] == -np.inf
+
+
+def test_equal_logits_are_ranked_by_id():
+    assert rank_logits(np.ones((2, 6), np.float32), 3).ids.tolist() == [[0, 1, 2]] * 2
+
+
+def test_scores_that_overflow_name_the_row_of_the_file(head):
+    rows = CONTEXTS.copy()
+    rows[40] = 3e38
+    with pytest.raises(BadInput, match="contexts row 140 is so large that its scores overflow"):
+        compute_truth(rank_by_plan(head.dense, rows, np.arange(100, 200)), rows, 5)
