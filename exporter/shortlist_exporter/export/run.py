@@ -11,7 +11,7 @@ from shortlist.bundle.reader import Bundle
 from shortlist.bundle.writer import seal, writing
 from shortlist.errors import QualityError
 from shortlist.evaluation.canary import check_canary
-from shortlist.evaluation.truth import TRUE_CLASSES, Truth, compute_truth
+from shortlist.evaluation.truth import Truth, compute_truth
 from shortlist.head import Head
 from torch import nn
 
@@ -27,7 +27,7 @@ from shortlist_exporter.methods.registry import find_method
 from shortlist_exporter.records.report import HELD_OUT
 from shortlist_exporter.report.measure.samples import Sample
 from shortlist_exporter.report.write import write_report
-from shortlist_exporter.verify.quality import measure_certificate, measure_quality
+from shortlist_exporter.verify.quality import TRUE_CLASSES, measure_certificate, measure_quality
 from shortlist_exporter.verify.targets import measure_target_quality
 
 from .request import Request, check_request
