@@ -13,7 +13,8 @@ from torch import Tensor
 
 from shortlist_models.full import FullSoftmax
 
-from .softmax import DSSoftmax, add_required_rows
+from .compaction import add_required_rows
+from .softmax import DSSoftmax
 
 BEST_CLASSES = 5  # of the dense softmax, counted for each context
 CHUNK_ROWS = 1024
