@@ -63,16 +63,12 @@ def manifest_of(
         classes=dense.classes,
         dim=dense.dim,
         dtype=dense.dtype,
-        max_k=request.max_k or dense.classes - int(dense.padded.size),
         **describe_files(files),
         settings=fitted.settings,
         fit=fitted.fit,
-        seed=request.seed,
         normalizer=fitted.normalizer or method.normalizer,
         logit_scale=dense.logit_scale,
         soft_cap=dense.soft_cap,
-        fallback=request.fallback,
-        provenance=record_provenance(dense, contexts) | ({"notes": list(fitted.notes)} if fitted.notes else {}),
     )
 
 
