@@ -12,15 +12,15 @@ import numpy as np
 import numpy.typing as npt
 
 from shortlist.bundle.manifest import Manifest
-from shortlist.bundle.reader import CALIBRATION, Bundle
+from shortlist.bundle.reader import CALIBRATION_FILE, Bundle
 from shortlist.core.filters import UNRESTRICTED, ClassFilter, IdLists, check_id_range, parse_id_lists
 from shortlist.core.results import FloatArray, IdArray, PlanResult, TopK
-from shortlist.plans.common.base import Plan, by_chunks
+from shortlist.plans.common.base import Plan, run_by_chunks
 from shortlist.plans.common.crossover import measure_crossover
 from shortlist.plans.common.exact_rows import ExactRows
 from shortlist.plans.registry import PLANS, CertifiedPlan, FullPlan, open_plan
 from shortlist.runtime.devices import resolve_device
-from shortlist.runtime.threads import available_threads
+from shortlist.runtime.threads import count_available_threads
 
 from .errors import BadInput
 
@@ -49,7 +49,7 @@ class Head:
         self.folder = bundle.folder
         self.labels = bundle.labels()
         self.device = resolve_device(device)
-        self.threads = threads or available_threads()
+        self.threads = threads or count_available_threads()
         self.dense = self.open_dense(bundle, dense)
         self.plan = self.open_plan(bundle)
         self.exact = self.plan.truth() if self.is_own_reference else self.dense
@@ -86,7 +86,7 @@ class Head:
         """The manifest, with this device's own crossover for that of the CPU which exported the bundle."""
         if self.device == "cpu" or not self.manifest.fallback or self.is_own_reference:
             return self.manifest
-        rows = self.measure_crossover(self.plan, bundle.tensors(CALIBRATION)["contexts"])
+        rows = self.measure_crossover(self.plan, bundle.tensors(CALIBRATION_FILE)["contexts"])
         return self.manifest.model_copy(update={"dense_crossover": rows})
 
     def measure_crossover(self, plan: Plan, contexts: FloatArray) -> int | None:
@@ -193,7 +193,7 @@ class Head:
         """`plan` over the rows, chunk by chunk."""
         if 0 < len(contexts) <= plan.max_rows():
             return plan.topk(contexts, k, legal)
-        return by_chunks(lambda rows, part: plan.topk(rows, k, part), contexts, legal, plan.max_rows())
+        return run_by_chunks(lambda rows, part: plan.topk(rows, k, part), contexts, legal, plan.max_rows())
 
     def check_contexts(self, contexts: npt.ArrayLike) -> FloatArray:
         """`contexts` as [B, d] float32; raises BadInput."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from shortlist.bundle.reader import CALIBRATION, Bundle
+from shortlist.bundle.reader import CALIBRATION_FILE, Bundle
 from shortlist.core.results import FloatArray, IdArray
 from shortlist.errors import BadInput, BundleError
 from shortlist.head import Head
@@ -22,7 +22,7 @@ def check_canary(head: Head, bundle: Bundle) -> float:
 
     Raises BundleError where the head answers otherwise than it did at the export.
     """
-    stored = bundle.tensors(CALIBRATION)
+    stored = bundle.tensors(CALIBRATION_FILE)
     expected: IdArray = stored["head_ids"]
     try:
         top = head.topk_by_plan(stored["contexts"], expected.shape[1])

@@ -3,4 +3,4 @@
 from __future__ import annotations
 
 TO_DENSE = -1  # the dense head has to answer: the two best clusters are too close
-LEFT = 0  # the row opens more clusters than the scorer can
+TO_GRAPHS = 0  # the row opens more clusters than the scorer can

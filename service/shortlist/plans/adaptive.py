@@ -8,7 +8,7 @@ from typing import Self
 
 import numpy as np
 
-from shortlist.bundle.reader import INDEX, Bundle
+from shortlist.bundle.reader import INDEX_FILE, Bundle
 from shortlist.bundle.settings import AdaptiveSettings, PlanSettings
 from shortlist.core.filters import ClassFilter
 from shortlist.core.results import FloatArray, IdArray, PlanResult, empty_result
@@ -16,11 +16,11 @@ from shortlist.plans.common.base import Plan, chunk_rows, take_best
 from shortlist.plans.common.tally import Tally
 from shortlist.runtime.session import Graph
 
-TOP = ["top_logits", "top_ids"]
-ONE = np.array([1])
-LISTED = ["logits", "clusters"]
-HEAD = [*TOP, "clusters"]
-FUSED = [*TOP, "opened"]
+TOP_OUTPUTS = ["top_logits", "top_ids"]
+K_OF_ONE = np.array([1])
+LOGITS_OUTPUTS = ["logits", "clusters"]
+HEAD_OUTPUTS = [*TOP_OUTPUTS, "clusters"]
+FUSED_HEAD_OUTPUTS = [*TOP_OUTPUTS, "opened"]
 
 
 class AdaptivePlan(Plan):
@@ -46,7 +46,7 @@ class AdaptivePlan(Plan):
     def __init__(self, bundle: Bundle, device: str, threads: int, fallback: Plan | None = None) -> None:
         """Open the head and every tail."""
         self.settings, self.fallback = bundle.settings(AdaptiveSettings), fallback
-        index = bundle.tensors(INDEX)
+        index = bundle.tensors(INDEX_FILE)
         self.classes = bundle.manifest.classes
         self.sections: list[IdArray] = np.split(index["ids"], index["offsets"][1:-1])
         self.sizes = [ids.size for ids in self.sections]
@@ -71,8 +71,8 @@ class AdaptivePlan(Plan):
         wanted = np.array([k])
         if len(contexts) == 1 and k <= self.sizes[0] and self.fused is not None and not self.leaves_previews_out:
             return self.search_fused(self.fused, contexts, wanted)
-        logits, ids, clusters = self.head.run_outputs(HEAD, {"context": contexts, "k": wanted})
-        normalizer = zeros(logits)
+        logits, ids, clusters = self.head.run_outputs(HEAD_OUTPUTS, {"context": contexts, "k": wanted})
+        normalizer = make_zero_normalizer(logits)
         if len(contexts) == 1:
             head = PlanResult(ids, logits, normalizer, self.one_head)
             return self.open_tails_of_row(contexts, wanted, clusters, head)
@@ -81,11 +81,11 @@ class AdaptivePlan(Plan):
 
     def search_fused(self, fused: Graph, contexts: FloatArray, wanted: IdArray) -> PlanResult:
         """A single row [1, d], k up to the head's size. Equals `open_tails_of_row`, but with one call."""
-        logits, ids, opened = fused.run_outputs(FUSED, {"context": contexts, "k": wanted})
+        logits, ids, opened = fused.run_outputs(FUSED_HEAD_OUTPUTS, {"context": contexts, "k": wanted})
         is_opened = opened[0].tolist()
         self.tally.count_row(sum(is_opened))
         scored = self.sizes[0] + sum(compress(self.sizes[1:], is_opened))
-        return PlanResult(ids, logits, zeros(logits), np.array([scored], np.int32))
+        return PlanResult(ids, logits, make_zero_normalizer(logits), np.array([scored], np.int32))
 
     def open_tails_of_row(
         self, contexts: FloatArray, wanted: IdArray, clusters: FloatArray, head: PlanResult
@@ -97,7 +97,7 @@ class AdaptivePlan(Plan):
             if bound < bar:
                 continue
             inputs = {"context": contexts, "cluster": clusters[:, tail], "k": wanted}
-            logits, ids = tails[tail].run_outputs(TOP, inputs | {"best_logits": logits, "best_ids": ids})
+            logits, ids = tails[tail].run_outputs(TOP_OUTPUTS, inputs | {"best_logits": logits, "best_ids": ids})
             bar = find_bar(logits, wanted)
             scored, opened = scored + self.sizes[tail + 1], opened + 1
         self.tally.count_row(opened)
@@ -114,7 +114,7 @@ class AdaptivePlan(Plan):
             if rows.size == 0:
                 continue
             inputs = {"context": contexts[rows], "cluster": clusters[rows, tail], "k": wanted}
-            best = graph.run_outputs(TOP, inputs | {"best_logits": logits[rows], "best_ids": ids[rows]})
+            best = graph.run_outputs(TOP_OUTPUTS, inputs | {"best_logits": logits[rows], "best_ids": ids[rows]})
             if short:
                 logits, ids = best
             else:
@@ -127,13 +127,13 @@ class AdaptivePlan(Plan):
     def search_legal(self, contexts: FloatArray, k: int, legal: ClassFilter) -> PlanResult:
         """Rows with allow or ban lists: the same, over the logits of what is legal."""
         result = empty_result(len(contexts), k)
-        heads, clusters = self.head.run_outputs(LISTED, {"context": contexts, "k": ONE})
+        heads, clusters = self.head.run_outputs(LOGITS_OUTPUTS, {"context": contexts, "k": K_OF_ONE})
         opened = np.zeros(len(contexts), np.int64)
         for row, head in enumerate(heads):
             tails = self.search_legal_row(contexts[row : row + 1], head, clusters[row], legal, row, result)
             result.scored[row] = self.sizes[0] + sum(self.sizes[tail + 1] for tail in tails)
             opened[row] = len(tails)
-        result.log_normalizer[:] = zeros(heads)
+        result.log_normalizer[:] = make_zero_normalizer(heads)
         self.tally.count_rows(opened)
         return result
 
@@ -172,18 +172,18 @@ class AdaptivePlan(Plan):
         """[b, d], [b] -> [b, n]: every class of a tail."""
         rows = len(contexts)
         none = {"best_logits": np.empty((rows, 0), np.float32), "best_ids": np.empty((rows, 0), np.int64)}
-        inputs = {"context": contexts, "cluster": cluster, "k": ONE}
+        inputs = {"context": contexts, "cluster": cluster, "k": K_OF_ONE}
         logits: FloatArray = self.exact[tail].run_outputs(["logits"], inputs | none)[0]
         return logits
 
     def log_normalizer(self, contexts: FloatArray) -> FloatArray:
         """0: the graphs normalise."""
-        return zeros(self.head.run_outputs(["logits"], {"context": contexts, "k": ONE})[0])
+        return make_zero_normalizer(self.head.run_outputs(["logits"], {"context": contexts, "k": K_OF_ONE})[0])
 
     def distribution(self, contexts: FloatArray) -> FloatArray:
         """Log-probabilities [B, V]; every tail is opened."""
         logits = np.full((len(contexts), self.classes), -np.inf, np.float32)
-        heads, clusters = self.head.run_outputs(["logits", "clusters"], {"context": contexts, "k": ONE})
+        heads, clusters = self.head.run_outputs(["logits", "clusters"], {"context": contexts, "k": K_OF_ONE})
         logits[:, self.sections[0]] = heads
         for tail, ids in enumerate(self.sections[1:]):
             logits[:, ids] = self.score_tail(tail, contexts, clusters[:, tail])
@@ -212,7 +212,7 @@ class AdaptivePlan(Plan):
         return chunk_rows(max(self.sizes))
 
 
-def zeros(logits: FloatArray) -> FloatArray:
+def make_zero_normalizer(logits: FloatArray) -> FloatArray:
     """[B, m] -> [B]: the log-normaliser of log-probabilities, 0; NaN where they overflowed."""
     return logits[:, 0] - logits[:, 0]
 

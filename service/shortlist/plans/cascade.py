@@ -5,19 +5,19 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from shortlist.bundle.reader import INDEX, Bundle
+from shortlist.bundle.reader import INDEX_FILE, Bundle
 from shortlist.bundle.settings import CascadeSettings
 from shortlist.core.filters import ClassFilter
 from shortlist.core.results import FloatArray, IdArray, PlanResult, empty_result
-from shortlist.plans.common.base import DENSE_FRACTION, Plan, chunk_rows, take_best
+from shortlist.plans.common.base import DENSE_DIVISOR, Plan, chunk_rows, take_best
 from shortlist.plans.common.exact_rows import ExactRows
-from shortlist.plans.common.selection import Indices, find_reaching, largest, nth_largest
+from shortlist.plans.common.selection import Indices, find_largest, find_nth_largest, find_reaching
 from shortlist.runtime.session import Graph
 
-RANK = 5  # the preview that the screen's reach is held against
+REACH_RANK = 5  # the preview that the screen's reach is held against
 CASCADE_CANDIDATES_PER_K = 16  # a request for k classes has at least 16 k candidates
 CASCADE_EXACT_PER_K = 2  # and 2 k exact scores
-SCREENED = ["integers", "row_scale", "reach", "tail", "previews"]
+SCREEN_OUTPUTS = ["integers", "row_scale", "reach", "tail", "previews"]
 
 
 class CascadePlan(Plan):
@@ -34,14 +34,14 @@ class CascadePlan(Plan):
         """Open the graphs; previews are small, so their weights are prepacked."""
         self.settings, self.fallback = bundle.settings(CascadeSettings), fallback
         self.classes = bundle.manifest.classes
-        self.order: IdArray = bundle.tensors(INDEX)["order"]
+        self.order: IdArray = bundle.tensors(INDEX_FILE)["order"]
         self.fused = Graph(bundle.graph("fused"), device, threads, prepack=True)
         self.rare = Graph(bundle.graph("rare"), device, threads, prepack=True) if bundle.has_graph("rare") else None
         self.rescore = Graph(bundle.graph("rescore"), device, threads)
         self.rows = ExactRows(bundle, device, threads)
 
     def prefers_dense(self, k: int) -> bool:
-        return CASCADE_CANDIDATES_PER_K * k > max(self.settings.candidates, self.classes // DENSE_FRACTION)
+        return CASCADE_CANDIDATES_PER_K * k > max(self.settings.candidates, self.classes // DENSE_DIVISOR)
 
     def is_wide(self, k: int) -> bool:
         """Whether k asks for more candidates, or more exact scores, than rows have."""
@@ -50,7 +50,7 @@ class CascadePlan(Plan):
 
     def topk(self, contexts: FloatArray, k: int, legal: ClassFilter) -> PlanResult:
         """The k best; `scored` is the number of candidates."""
-        integers, row_scale, reach, tail, previews = self.fused.run_outputs(SCREENED, {"context": contexts})
+        integers, row_scale, reach, tail, previews = self.fused.run_outputs(SCREEN_OUTPUTS, {"context": contexts})
         candidates = self.choose_candidates(integers, row_scale, reach, previews)
         result, tail_limit = empty_result(len(contexts), k), self.settings.tail_limit
         for row, positions in enumerate(candidates):
@@ -72,7 +72,7 @@ class CascadePlan(Plan):
         for row, preview in enumerate(previews):
             positions, bar = find_reaching(preview, settings.candidates, settings.stride)
             enough = positions.size >= settings.full_view
-            candidates.append(positions if enough else largest(preview, settings.full_view))
+            candidates.append(positions if enough else find_largest(preview, settings.full_view))
             bars.append(bar)
             if self.rare is None:
                 continue
@@ -106,7 +106,7 @@ class CascadePlan(Plan):
         count = max(self.settings.candidates, CASCADE_CANDIDATES_PER_K * k)
         for row, preview in enumerate(previews):
             mask = legal.mask(self.order, row)
-            positions = largest(np.where(mask, preview, np.float32(-np.inf)), min(preview.size, count))
+            positions = find_largest(np.where(mask, preview, np.float32(-np.inf)), min(preview.size, count))
             ids = np.sort(self.order[positions[mask[positions]]])
             logits = self.rows.score_row(contexts[row], ids)
             result.scored[row] = max(result.scored[row], ids.size)
@@ -122,4 +122,4 @@ class CascadePlan(Plan):
 
 def pick_ranked_preview(previews: FloatArray) -> np.float32:
     """The `RANK`-th best of a row's candidates [n], or the last where there are fewer."""
-    return nth_largest(previews, min(RANK, previews.size))
+    return find_nth_largest(previews, min(REACH_RANK, previews.size))

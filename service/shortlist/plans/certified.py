@@ -17,28 +17,30 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from shortlist.bundle.reader import CERTIFICATE, Bundle
+from shortlist.bundle.reader import CERTIFICATE_FILE, Bundle
 from shortlist.core.filters import ClassFilter
 from shortlist.core.results import FloatArray, IdArray, PlanResult, empty_result
 from shortlist.plans.common.base import Plan, chunk_rows, take_best
 from shortlist.plans.common.exact_rows import COMPILED_THREADS, ExactRows
 from shortlist.plans.common.kernels import open_kernel
-from shortlist.plans.common.selection import largest, nth_largest
+from shortlist.plans.common.selection import find_largest, find_nth_largest
 from shortlist.runtime.session import Graph
 
-FIRST_RESCORED = 32  # classes rescored at once: mostly they hold all that the bounds leave, and much of the normaliser
-FIRST_PER_K = 2  # and at least 2 k of them
-MOST_RESCORED_FRACTION = 16  # of V / 16 classes and more dense is as fast as rescoring
-UNIT = 2.0**-24
+FIRST_RESCORED_CLASSES = (
+    32  # classes rescored at once: mostly they hold all that the bounds leave, and much of the normaliser
+)
+FIRST_RESCORED_PER_K = 2  # and at least 2 k of them
+MAX_RESCORED_DIVISOR = 16  # of V / 16 classes and more dense is as fast as rescoring
+UNIT_ROUNDOFF = 2.0**-24
 TANH_ERROR = 1e-6
-UNDERFLOW = 1e-30  # what underflows
+UNDERFLOW_ERROR = 1e-30  # what underflows
 ESTIMATE_BYTES = 16 << 20  # estimates of one chunk of rows
 INFINITY = np.float32(np.inf)
-LOWEST: np.float32 = np.finfo(np.float32).min
+LOWEST_FLOAT32: np.float32 = np.finfo(np.float32).min
 UNDECIDED = math.nan, math.nan
 ROUNDING_SPARE = 1 + 1e-5  # for the roundings of what bounds roundings
 SMALL_SPREAD, USELESS_SPREAD = 1e-3, 50.0  # nats: a bound that needs no growth, and one that says nothing
-LARGEST_NORM = 1e30  # norm of a context that float32 can surely work with
+MAX_CONTEXT_NORM = 1e30  # norm of a context that float32 can surely work with
 EXPONENTIAL_ERROR = 1e-5  # nats: what a difference to the largest logit and its exponential lose in float32
 
 Bounds = Callable[..., Sequence[FloatArray]]  # context [B, d] -> estimates [B, V], spreads [B, 1]
@@ -58,7 +60,7 @@ class CertifiedPlan(Plan):
         certificate = manifest.certificate  # none while the export still measures
         self.tolerance = math.inf if certificate is None else certificate.logprob_bound
         self.crossover = None if certificate is None else certificate.dense_crossover
-        arrays = bundle.tensors(CERTIFICATE)
+        arrays = bundle.tensors(CERTIFICATE_FILE)
         may_compile = threads <= COMPILED_THREADS
         loops = open_kernel("bounds", "CompiledBounds", bundle, arrays, threads) if may_compile else None
         self.bounds: Bounds = loops or Graph(bundle.graph("bounds"), device, threads, prepack=True)
@@ -67,19 +69,19 @@ class CertifiedPlan(Plan):
         self.largest_scale = float(self.scale.max())
         self.powers = np.stack([np.ones_like(self.scale), self.scale, self.scale**2])
         operations = manifest.dim + 4
-        gamma = operations * UNIT / (1 - operations * UNIT)
+        gamma = operations * UNIT_ROUNDOFF / (1 - operations * UNIT_ROUNDOFF)
         self.rounding: FloatArray = arrays["norms"] * np.float32(gamma * ROUNDING_SPARE)
         self.floor = ROUNDING_SPARE * (
-            float(arrays["floor"][0]) + UNDERFLOW + 4 * TANH_ERROR * (manifest.soft_cap or 0.0)
+            float(arrays["floor"][0]) + UNDERFLOW_ERROR + 4 * TANH_ERROR * (manifest.soft_cap or 0.0)
         )
-        self.summed = self.classes * UNIT + EXPONENTIAL_ERROR  # sums of V positive terms, in whatever order
+        self.summed = self.classes * UNIT_ROUNDOFF + EXPONENTIAL_ERROR  # sums of V positive terms, in whatever order
 
     def count_first(self, k: int) -> int:
         """How many classes are rescored before anything is known."""
-        return min(self.classes, max(FIRST_RESCORED, FIRST_PER_K * k))
+        return min(self.classes, max(FIRST_RESCORED_CLASSES, FIRST_RESCORED_PER_K * k))
 
     def prefers_dense(self, k: int) -> bool:
-        return self.count_first(k) > max(FIRST_RESCORED, self.classes // MOST_RESCORED_FRACTION)
+        return self.count_first(k) > max(FIRST_RESCORED_CLASSES, self.classes // MAX_RESCORED_DIVISOR)
 
     def topk(self, contexts: FloatArray, k: int, legal: ClassFilter) -> PlanResult:
         """The k best; `scored` is the number of rescored classes, V where dense answered."""
@@ -145,10 +147,10 @@ class CertifiedPlan(Plan):
         upper: [V]. None where there are too many, or where exact rows have no numbers for them.
         """
         allowed = legal.restrict(upper, row) if legal.restricts else upper
-        ids = largest(allowed, self.count_first(k))
+        ids = find_largest(allowed, self.count_first(k))
         most_left = allowed[ids].min() if ids.size < self.classes else -INFINITY  # no other upper bound is larger
         if legal.restricts:  # the best of all are for the normaliser, which knows no lists
-            ids = np.union1d(ids, largest(upper, FIRST_RESCORED))
+            ids = np.union1d(ids, find_largest(upper, FIRST_RESCORED_CLASSES))
         exact = self.rows.score_row(context, ids)
         if not exact.max() < INFINITY:
             return None
@@ -156,7 +158,7 @@ class CertifiedPlan(Plan):
         if most_left < bar:
             return ids, exact
         reaching = (allowed >= bar).nonzero()[0]
-        if reaching.size > max(FIRST_RESCORED, self.classes // MOST_RESCORED_FRACTION):
+        if reaching.size > max(FIRST_RESCORED_CLASSES, self.classes // MAX_RESCORED_DIVISOR):
             return None
         ids = np.union1d(ids, reaching)
         return ids, self.rows.score_row(context, ids)
@@ -169,12 +171,12 @@ class CertifiedPlan(Plan):
     def find_bar(self, context: FloatArray, ids: IdArray, exact: FloatArray, k: int) -> np.float32:
         """What k legal classes reach for certain, by the logits `exact` [m] of `ids` [m]; else the least number."""
         size = math.sqrt(np.vdot(context, context)) + 1
-        if exact.size < k or not size < LARGEST_NORM:
-            return LOWEST
+        if exact.size < k or not size < MAX_CONTEXT_NORM:
+            return LOWEST_FLOAT32
         slack = self.rounding[ids]
         slack *= np.float32(size)
         slack += self.floor
-        return max(LOWEST, nth_largest(exact - slack, k))
+        return max(LOWEST_FLOAT32, find_nth_largest(exact - slack, k))
 
     def measure_error(self, context: FloatArray, k: int) -> tuple[float, int]:
         """By how many nats the log-normaliser of `context` [d] may be off, and how many classes are rescored for it.

@@ -11,7 +11,7 @@ from shortlist.plans.common.base import Plan, chunk_rows, log_sum_exp, take_best
 from shortlist.runtime.session import Graph
 
 DENSE_CHUNK_BYTES = 32 << 20  # a matrix product gains from rows more than from cached logits
-FEW_ROWS = 3  # up to here a product over unpacked, mapped weights is faster than over packed ones
+MAX_MAPPED_ROWS = 3  # up to here a product over unpacked, mapped weights is faster than over packed ones
 
 
 class FullPlan(Plan):
@@ -27,7 +27,7 @@ class FullPlan(Plan):
 
     def logits(self, contexts: FloatArray) -> FloatArray:
         """[B, d] -> [B, V] float32, logit scale and soft-cap applied, padded classes -inf."""
-        graph = self.few if len(contexts) <= FEW_ROWS else self.many
+        graph = self.few if len(contexts) <= MAX_MAPPED_ROWS else self.many
         logits: FloatArray = graph(context=contexts)[0]
         return logits
 

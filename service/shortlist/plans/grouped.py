@@ -9,14 +9,22 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from shortlist.bundle.reader import INDEX, Bundle
+from shortlist.bundle.reader import INDEX_FILE, Bundle
 from shortlist.bundle.settings import GroupedSettings
 from shortlist.core.filters import ClassFilter
 from shortlist.core.results import FloatArray, IdArray, PlanResult, empty_result
-from shortlist.plans.common.base import DENSE_FRACTION, MOST_ROWS, Plan, by_chunks, chunk_rows, log_sum_exp, take_best
+from shortlist.plans.common.base import (
+    DENSE_DIVISOR,
+    MAX_CALL_ROWS,
+    Plan,
+    chunk_rows,
+    log_sum_exp,
+    run_by_chunks,
+    take_best,
+)
 from shortlist.plans.common.exact_rows import ExactRows
 from shortlist.plans.common.kernels import open_kernel
-from shortlist.plans.common.selection import Indices, largest, nth_largest
+from shortlist.plans.common.selection import Indices, find_largest, find_nth_largest
 from shortlist.runtime.session import Graph
 
 if TYPE_CHECKING:
@@ -42,7 +50,7 @@ class GroupedPlan(Plan):
         """Open the graphs; previews are small, so their weights are prepacked."""
         self.settings, self.fallback = bundle.settings(GroupedSettings), fallback
         self.classes = bundle.manifest.classes
-        arrays = bundle.tensors(INDEX)
+        arrays = bundle.tensors(INDEX_FILE)
         self.order: IdArray = arrays["order"]
         self.sizes: IdArray = np.diff(arrays["starts"])
         self.block_sizes: IdArray = np.diff(arrays["block_starts"])
@@ -55,7 +63,7 @@ class GroupedPlan(Plan):
         )
 
     def prefers_dense(self, k: int) -> bool:
-        return GROUPED_CANDIDATES_PER_K * k > max(self.settings.candidates, self.classes // DENSE_FRACTION)
+        return GROUPED_CANDIDATES_PER_K * k > max(self.settings.candidates, self.classes // DENSE_DIVISOR)
 
     def count_exact(self, k: int) -> int:
         """How many candidates are scored exactly."""
@@ -71,7 +79,7 @@ class GroupedPlan(Plan):
         if self.compiled is not None and not wide:
             return self.compiled(contexts, k, self.settings, self.count_exact(k))
         some = chunk_rows(self.order.size)
-        return by_chunks(lambda rows, part: self.search_by_graphs(rows, k, part, wide), contexts, legal, some)
+        return run_by_chunks(lambda rows, part: self.search_by_graphs(rows, k, part, wide), contexts, legal, some)
 
     def search_by_graphs(self, contexts: FloatArray, k: int, legal: ClassFilter, wide: bool) -> PlanResult:
         """The same of so few rows that their previews stay in the cache. wide: as `rescore_widely` does."""
@@ -104,7 +112,7 @@ class GroupedPlan(Plan):
         is_previewed[best] = True
         positions = np.repeat(is_previewed, self.block_sizes).nonzero()[0]
         scores = preview[positions]
-        candidates: Indices = positions[scores >= nth_largest(scores, min(settings.candidates, scores.size))]
+        candidates: Indices = positions[scores >= find_nth_largest(scores, min(settings.candidates, scores.size))]
         return candidates
 
     def rescore_widely(
@@ -116,7 +124,7 @@ class GroupedPlan(Plan):
         for row, preview in enumerate(previews):
             mask = legal.mask(self.order, row)
             masked = np.where(mask, preview, np.float32(-np.inf))
-            positions = largest(masked, min(preview.size, count))
+            positions = find_largest(masked, min(preview.size, count))
             ids = np.sort(self.order[positions[mask[positions]]])
             result.scored[row] = max(result.scored[row], ids.size)
             logits = self.rows.score_row(contexts[row], ids)
@@ -130,7 +138,7 @@ class GroupedPlan(Plan):
 
     def max_rows(self) -> int:
         """Many: loops keep nothing of a row, and share many rows better among threads."""
-        return MOST_ROWS
+        return MAX_CALL_ROWS
 
 
 def mark_best(scores: FloatArray, sizes: IdArray, wanted: int) -> npt.NDArray[np.bool_]:

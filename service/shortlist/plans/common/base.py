@@ -13,13 +13,13 @@ from shortlist.bundle.settings import FullSettings, PlanSettings
 from shortlist.core.filters import UNRESTRICTED, ClassFilter
 from shortlist.core.results import NO_CLASS, FloatArray, IdArray, PlanResult
 
-from .selection import ranked
+from .selection import rank_best
 from .tally import Tally
 
-MOST_ROWS = 256  # in one call
-MOST_COMPILED = 64  # k up to which compiled loops answer: they keep the best in order one by one
-CHUNK_BYTES = 4 << 20  # logits of one chunk of rows: stays in the last-level cache
-DENSE_FRACTION = 4  # dense is preferred to scoring more than V / 4 candidates
+MAX_CALL_ROWS = 256  # in one call
+MAX_COMPILED_K = 64  # k up to which compiled loops answer: they keep the best in order one by one
+LOGITS_CHUNK_BYTES = 4 << 20  # logits of one chunk of rows: stays in the last-level cache
+DENSE_DIVISOR = 4  # dense is preferred to scoring more than V / 4 candidates
 RESCORED_PER_K = 4  # a request for k classes scores at least 4 k of the best previews exactly
 
 
@@ -94,12 +94,12 @@ class Routed(Protocol):
         """The parts that each row of `contexts` [B, d] opens, best first; none for a row that dense answers."""
 
 
-def chunk_rows(classes: int, budget: int = CHUNK_BYTES) -> int:
-    """Rows whose float32 logits [rows, classes] fit `budget` bytes, from 1 to `MOST_ROWS`."""
-    return max(1, min(MOST_ROWS, budget // (4 * classes)))
+def chunk_rows(classes: int, budget: int = LOGITS_CHUNK_BYTES) -> int:
+    """Rows whose float32 logits [rows, classes] fit `budget` bytes, from 1 to `MAX_CALL_ROWS`."""
+    return max(1, min(MAX_CALL_ROWS, budget // (4 * classes)))
 
 
-def by_chunks(
+def run_by_chunks(
     call: Callable[[FloatArray, ClassFilter], PlanResult], contexts: FloatArray, legal: ClassFilter, step: int
 ) -> PlanResult:
     """`call` with `step` rows of `contexts` [B, d] at a time and their lists; once where there are none."""
@@ -125,7 +125,7 @@ def take_best(logits: FloatArray, ids: IdArray | None, k: int) -> tuple[IdArray,
 
     `logits` [m] belong to the ascending `ids` [m], or to 0..m-1.
     """
-    best = ranked(logits, k)
+    best = rank_best(logits, k)
     if best.size == k and logits[best[-1]] != -np.inf:
         return best if ids is None else ids[best], logits[best]
     scores = np.full(k, -np.inf, np.float32)

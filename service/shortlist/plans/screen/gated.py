@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from shortlist.bundle.reader import INDEX, Bundle
+from shortlist.bundle.reader import INDEX_FILE, Bundle
 from shortlist.bundle.settings import GatedSettings
 from shortlist.core.filters import ClassFilter
 from shortlist.core.results import FloatArray, IdArray, PlanResult
-from shortlist.plans.common.base import MOST_COMPILED, RESCORED_PER_K, Plan, chunk_rows, log_sum_exp, take_best
+from shortlist.plans.common.base import MAX_COMPILED_K, RESCORED_PER_K, Plan, chunk_rows, log_sum_exp, take_best
 from shortlist.plans.common.kernels import open_kernel
 from shortlist.runtime.session import Graph
 
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from shortlist.kernels.screen import GateLoops
 
 ONE_CALL_OUTPUTS = ["cluster", "top_logits", "top_position", "log_normalizer"]
-MOST_FUSED_ROWS = 4  # rows that are faster by a call of `fused` each than by one of `batch`
-MOST_LOOP_ROWS = 32  # rows that loops score faster than `batch`, which reads an expert once for all its rows
+MAX_FUSED_ROWS = 4  # rows that are faster by a call of `fused` each than by one of `batch`
+MAX_LOOP_ROWS = 32  # rows that loops score faster than `batch`, which reads an expert once for all its rows
 
 
 class GatedPlan(Plan):
@@ -47,7 +47,7 @@ class GatedPlan(Plan):
 
     def __init__(self, bundle: Bundle, device: str, threads: int, fallback: Plan | None = None) -> None:
         self.settings, self.fallback = bundle.settings(GatedSettings), fallback
-        index = bundle.tensors(INDEX)
+        index = bundle.tensors(INDEX_FILE)
         self.classes = bundle.manifest.classes
         self.sets = CandidateSets(index)
         self.gate = Graph(bundle.graph("gate"), device, threads)
@@ -74,9 +74,9 @@ class GatedPlan(Plan):
     def topk(self, contexts: FloatArray, k: int, legal: ClassFilter) -> PlanResult:
         """The k best legal classes of `contexts` [B, d]; `scored` is the number of classes scored exactly."""
         if len(contexts) and k <= self.sets.smallest and not legal.restricts:
-            if self.loops is not None and len(contexts) <= MOST_LOOP_ROWS and k <= MOST_COMPILED:
+            if self.loops is not None and len(contexts) <= MAX_LOOP_ROWS and k <= MAX_COMPILED_K:
                 return self.loops.score(contexts, k)
-            if self.fused is not None and len(contexts) <= MOST_FUSED_ROWS:
+            if self.fused is not None and len(contexts) <= MAX_FUSED_ROWS:
                 return PlanResult.concat([self.score_in_one_call(self.fused, row[None], k) for row in contexts])
             if self.batch is not None:
                 return self.score_in_one_call(self.batch, contexts, k)

@@ -10,7 +10,7 @@ from shortlist.bundle.settings import ScreenSettings
 from shortlist.core.filters import UNRESTRICTED, ClassFilter
 from shortlist.core.results import FloatArray, PlanResult
 from shortlist.plans.common.base import RESCORED_PER_K
-from shortlist.plans.common.selection import largest
+from shortlist.plans.common.selection import find_largest
 
 from .list_scorer import ListScorer
 from .low_rank_tail import LowRankTail
@@ -94,7 +94,7 @@ class GraphScorer:
         if not self.second_stage:
             return rank_row(logits, ids, k, logits, tail)
         # These are previews: the best are scored exactly
-        best = largest(logits, min(ids.size, max(settings.full_view, RESCORED_PER_K * k)))
+        best = find_largest(logits, min(ids.size, max(settings.full_view, RESCORED_PER_K * k)))
         exact = self.exact.score_row(context[0], ids[best])
         logits[best] = exact
         return rank_row(exact, ids[best], k, logits, tail)

@@ -35,7 +35,7 @@ def scatter(groups: list[RowGroup], rows: int, k: int) -> PlanResult:
 
 
 def make_unscored(rows: int, k: int, verdict: int) -> PlanResult:
-    """Of rows without an answer: `scored` is the verdict, TO_DENSE or LEFT, and the rest means nothing."""
+    """Of rows without an answer: `scored` is the verdict, TO_DENSE or TO_GRAPHS, and the rest means nothing."""
     result = empty_result(rows, k)
     result.scored[:] = verdict
     return result

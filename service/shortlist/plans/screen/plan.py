@@ -1,7 +1,7 @@
 """Plan `screen`: a screen picks clusters, the classes of their candidate sets are scored.
 
 Three scorers answer one call, `score(contexts, k, settings, use_dense) -> PlanResult`: compiled loops, a single row's
-two sessions, and the clusters' graphs, which take whatever the others leave. `scored` is TO_DENSE or LEFT for rows
+two sessions, and the clusters' graphs, which take whatever the others leave. `scored` is TO_DENSE or TO_GRAPHS for rows
 that a scorer has no answer for; see `shortlist.kernels.unscored`.
 """
 
@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from shortlist.bundle.reader import INDEX, Bundle
+from shortlist.bundle.reader import INDEX_FILE, Bundle
 from shortlist.bundle.settings import ScreenSettings
 from shortlist.core.filters import UNRESTRICTED, ClassFilter
 from shortlist.core.results import FloatArray, IdArray, PlanResult
-from shortlist.kernels.unscored import LEFT, TO_DENSE
+from shortlist.kernels.unscored import TO_DENSE, TO_GRAPHS
 from shortlist.plans.common.base import (
-    DENSE_FRACTION,
-    MOST_COMPILED,
-    MOST_ROWS,
+    DENSE_DIVISOR,
+    MAX_CALL_ROWS,
+    MAX_COMPILED_K,
     RESCORED_PER_K,
     Plan,
-    by_chunks,
     chunk_rows,
+    run_by_chunks,
 )
 from shortlist.plans.common.exact_rows import ExactRows
 from shortlist.plans.common.kernels import open_kernel
@@ -40,7 +40,7 @@ from .single_row import SingleRowScorer
 if TYPE_CHECKING:
     from shortlist.kernels.screen import ScreenLoops
 
-MOST_LOOP_PROBES = 2  # clusters that loops can open
+MAX_LOOP_PROBES = 2  # clusters that loops can open
 
 
 class ScreenPlan(Plan):
@@ -56,7 +56,7 @@ class ScreenPlan(Plan):
     def __init__(self, bundle: Bundle, device: str, threads: int, fallback: Plan | None = None) -> None:
         self.settings, self.fallback = bundle.settings(ScreenSettings), fallback
         self.classes = bundle.manifest.classes
-        index = bundle.tensors(INDEX)
+        index = bundle.tensors(INDEX_FILE)
         self.sets = CandidateSets(index)
         self.router = ClusterRouter(Graph(bundle.graph("screen"), device, threads, fixed=True))
         graphs = open_set_graphs(
@@ -76,14 +76,14 @@ class ScreenPlan(Plan):
         self.most_rows = chunk_rows(max(self.sets.count, self.sets.largest))
 
     def prefers_dense(self, k: int) -> bool:
-        return k > self.classes // DENSE_FRACTION
+        return k > self.classes // DENSE_DIVISOR
 
     def topk(self, contexts: FloatArray, k: int, legal: ClassFilter) -> PlanResult:
         """The k best legal classes of `contexts` [B, d]; `scored` is the number of classes scored exactly."""
         use_dense, sets = self.fallback is not None, self.sets
         plain = len(contexts) > 0 and k <= sets.smallest and not legal.restricts
-        few = self.settings.probes <= MOST_LOOP_PROBES or sets.count <= MOST_LOOP_PROBES
-        if plain and few and self.loops is not None and k <= MOST_COMPILED:
+        few = self.settings.probes <= MAX_LOOP_PROBES or sets.count <= MAX_LOOP_PROBES
+        if plain and few and self.loops is not None and k <= MAX_COMPILED_K:
             result = self.loops.score(contexts, k, self.settings, use_dense)
         elif plain and self.single is not None and len(contexts) == 1:
             result = self.single.score(contexts, k, self.settings, use_dense)
@@ -101,18 +101,20 @@ class ScreenPlan(Plan):
         def score(rows: FloatArray, lists: ClassFilter) -> PlanResult:
             return self.complete(self.graphs.score(rows, k, self.settings, use_dense, lists), rows, k)
 
-        return by_chunks(score, contexts, legal, self.most_rows)
+        return run_by_chunks(score, contexts, legal, self.most_rows)
 
     def complete(self, result: PlanResult, contexts: FloatArray, k: int) -> PlanResult:
         """A scorer's `result` for `contexts` [B, d], with the rows filled in that it had no answer for."""
-        left, unsure = np.flatnonzero(result.scored == LEFT), np.flatnonzero(result.scored == TO_DENSE)
+        left, unsure = np.flatnonzero(result.scored == TO_GRAPHS), np.flatnonzero(result.scored == TO_DENSE)
         if left.size:
             result.put(left, self.score_chunks(contexts[left], k, UNRESTRICTED))
         if unsure.size:
             dense = self.fallback
             assert dense is not None, "without dense no row goes there"
             step = 1 if self.settings.second_stage else dense.max_rows()  # a second stage scores its rows one by one
-            answers = by_chunks(lambda rows, lists: dense.topk(rows, k, lists), contexts[unsure], UNRESTRICTED, step)
+            answers = run_by_chunks(
+                lambda rows, lists: dense.topk(rows, k, lists), contexts[unsure], UNRESTRICTED, step
+            )
             result.put(unsure, answers)
         return result
 
@@ -131,4 +133,4 @@ class ScreenPlan(Plan):
 
     def max_rows(self) -> int:
         """Rows in one call; loops keep no more of a row than the screen's scores."""
-        return MOST_ROWS if self.loops else self.most_rows
+        return MAX_CALL_ROWS if self.loops else self.most_rows

@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from .notes import OK, BatchNote, RequestNote
+from .notes import OK_STATUS, BatchNote, RequestNote
 
 NANOSECONDS = 1e9  # in a second
 DURATIONS = ("success", "fail", "queue", "compute_input", "compute_infer", "compute_output", "cache_hit", "cache_miss")
@@ -44,12 +44,12 @@ class ModelStatistics:
 
     def count(self, requests: Sequence[RequestNote], batches: Sequence[BatchNote]) -> None:
         """Add requests and batches."""
-        succeeded = [(note.seconds, *note.phases) for note in requests if note.status == OK]
+        succeeded = [(note.seconds, *note.phases) for note in requests if note.status == OK_STATUS]
         if succeeded:
             self.last_success = time.time()
             for name, times in zip(REQUEST_DURATIONS, zip(*succeeded, strict=True), strict=True):
                 self.durations[name].add(times)
-        self.durations["fail"].add([note.seconds for note in requests if note.status != OK])
+        self.durations["fail"].add([note.seconds for note in requests if note.status != OK_STATUS])
         seconds_by_rows: dict[int, list[float]] = {}
         for batch in batches:
             seconds_by_rows.setdefault(batch.rows, []).append(batch.seconds)

@@ -20,7 +20,7 @@ STATISTICS_BY_DURATION = {
     "compute_infer": "compute_infer",
     "compute_output": "compute_output",
 }
-TEXTS = {
+METRIC_TEXTS = {
     "request_success": "requests answered",
     "request_failure": "requests refused or failed",
     "count": "context vectors computed",
@@ -42,16 +42,17 @@ class TritonMetrics(Collector):
     def collect(self) -> Iterator[UntypedMetricFamily]:
         labels = ("model", "version")
         families = {
-            name: UntypedMetricFamily(f"nv_inference_{name}", text, labels=labels) for name, text in TEXTS.items()
+            name: UntypedMetricFamily(f"nv_inference_{name}", text, labels=labels)
+            for name, text in METRIC_TEXTS.items()
         }
         for model, statistics in self.statistics():
-            for name, value in metric_values(statistics).items():
+            for name, value in list_metric_values(statistics).items():
                 families[name].add_metric((model.name, str(model.version)), value)
         yield from families.values()
 
 
-def metric_values(statistics: ModelStatistics) -> dict[str, float]:
-    """One model's values by the names of `TEXTS`."""
+def list_metric_values(statistics: ModelStatistics) -> dict[str, float]:
+    """One model's values by the names of `METRIC_TEXTS`."""
     durations = statistics.durations
     return {
         "request_success": durations["success"].count,

@@ -16,11 +16,13 @@ from typing import Any
 from shortlist.core.moving_average import ClippedAverage
 from shortlist.core.queries import Result
 
-from .admission import Admission, deadline_error
+from .admission import Admission, make_deadline_error
 from .fair_queue import FairQueue, QueuedTask
 from .tasks import Slice, Task
 
-ROW_SECONDS = ClippedAverage(recent_weight=1 - 0.9, clip=2.0)  # a batch that took longer than that met a busy system
+TASK_SECONDS_AVERAGE = ClippedAverage(
+    recent_weight=1 - 0.9, clip=2.0
+)  # a batch that took longer than that met a busy system
 MAX_TELLING_ROWS = 4  # more rows at once take less time each, and say little of one
 
 Notify = Callable[[int, int, float], None]  # rows computed together, requests that they came from, seconds it took
@@ -95,7 +97,7 @@ class Batcher:
 
     def expire(self, queued: QueuedTask) -> None:
         """Drop a task whose request's time is over."""
-        self.drop(queued, deadline_error())
+        self.drop(queued, make_deadline_error())
 
     def schedule_batch(self) -> None:
         """Start a batch if none runs and something waits; with a delay, once it is over or the batch is full."""
@@ -177,7 +179,7 @@ class Batcher:
     def note_row_seconds(self, kind: Hashable, rows: int, seconds: float) -> None:
         """Take into account what a row of one kind of task takes, as far as so many rows together tell."""
         if rows <= MAX_TELLING_ROWS or kind not in self.row_seconds:
-            self.row_seconds[kind] = ROW_SECONDS.update(self.row_seconds.get(kind, 0.0), seconds / rows)
+            self.row_seconds[kind] = TASK_SECONDS_AVERAGE.update(self.row_seconds.get(kind, 0.0), seconds / rows)
 
     def forget_speed(self) -> None:
         """Forget what rows took: another head computes from now on."""

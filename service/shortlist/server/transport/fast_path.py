@@ -20,7 +20,7 @@ from .uvicorn_protocol import write_head
 
 END_OF_HEAD = b"\r\n\r\n"
 HEAD_CACHE_ENTRIES = 1024
-MAX_HEAD_BYTES = 2048  # of a head worth remembering
+MAX_CACHED_HEAD_BYTES = 2048  # of a head worth remembering
 SKIPPED_REQUESTS = 16  # that are not tried after one that would have had to wait
 UNUSUAL_HEADERS = frozenset((b"transfer-encoding", CONTENT_ENCODING, b"expect", b"upgrade", b"connection"))
 
@@ -55,7 +55,7 @@ class FastPath:
         """Remember the head of `data`, parsed as one request of HTTP/1.1 that keeps its connection, and no more."""
         end = data.find(END_OF_HEAD) + len(END_OF_HEAD)
         head, size, by_name = data[:end], len(data) - end, dict(headers)
-        if end > MAX_HEAD_BYTES or size > self.max_body_bytes or head.count(b"\n") != head.count(b"\r\n"):
+        if end > MAX_CACHED_HEAD_BYTES or size > self.max_body_bytes or head.count(b"\n") != head.count(b"\r\n"):
             return
         if by_name.get(CONTENT_LENGTH) != str(size).encode() or not UNUSUAL_HEADERS.isdisjoint(by_name):
             return
