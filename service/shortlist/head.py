@@ -41,7 +41,7 @@ class Head:
     def __init__(
         self, bundle: Bundle, device: str | None = None, threads: int | None = None, dense: FullPlan | None = None
     ) -> None:
-        """Open the bundle's graphs on `device` with `threads` each; see `shortlist.load`.
+        """Open the bundle's graphs on `device`, by default the CPU, each with `threads` threads.
 
         dense: an open dense head of the same layer, taken for the bundle's own, so that memory holds one.
         """
@@ -59,7 +59,7 @@ class Head:
 
     @property
     def is_own_reference(self) -> bool:
-        """Whether the head is its own reference; the dense head is then another softmax, to compare with."""
+        """Whether exact answers are the head's own whole distribution; a dense head is then only compared with."""
         return self.manifest.reference == "self"
 
     def open_dense(self, bundle: Bundle, dense: FullPlan | None) -> FullPlan | None:
@@ -103,10 +103,16 @@ class Head:
             contexts,
         )
 
+    def with_identity(self, name: str, version: int) -> Head:
+        """The same head under another name and version, which it shares everything else with."""
+        other = copy(self)
+        other.manifest = self.manifest.model_copy(update={"name": name, "version": version})
+        return other
+
     def with_settings(self, **changes: Any) -> Head:
         """The same head, searching otherwise: `head.with_settings(previewed=8192)` looks further.
 
-        changes: settings of its plan, see `shortlist.bundle.settings`. The new head shares weights, sessions and loops
+        changes: settings of its plan, from `shortlist.bundle.settings`. The new head shares weights, sessions, loops
         with this one, which stays as it is and may go on in other threads. Quality, certificate and dense crossover in
         its manifest are those measured with the settings of the export. Raises BadInput.
         """
@@ -128,9 +134,9 @@ class Head:
         """
         rows = self.check_contexts(contexts)
         self.check_k(k)
-        legal = self.check_lists(allow, ban, len(rows))
+        class_filter = self.check_lists(allow, ban, len(rows))
         plan, normalizer = self.choose_plan(len(rows), k, exact)
-        return make_topk(self.run(plan, rows, k, legal), normalizer)
+        return make_topk(self.run(plan, rows, k, class_filter), normalizer)
 
     def check_lists(self, allow: IdLists, ban: IdLists, rows: int) -> ClassFilter:
         """The lists as arrays; raises BadInput."""
@@ -189,11 +195,11 @@ class Head:
             raise BadInput(f"{self.manifest.name} was exported with --no-dense, so it has no exact answers")
         return self.plan, self.manifest.normalizer
 
-    def run(self, plan: Plan, contexts: FloatArray, k: int, legal: ClassFilter) -> PlanResult:
+    def run(self, plan: Plan, contexts: FloatArray, k: int, class_filter: ClassFilter) -> PlanResult:
         """`plan` over the rows, chunk by chunk."""
         if 0 < len(contexts) <= plan.max_rows():
-            return plan.topk(contexts, k, legal)
-        return run_by_chunks(lambda rows, part: plan.topk(rows, k, part), contexts, legal, plan.max_rows())
+            return plan.topk(contexts, k, class_filter)
+        return run_by_chunks(lambda rows, part: plan.topk(rows, k, part), contexts, class_filter, plan.max_rows())
 
     def check_contexts(self, contexts: npt.ArrayLike) -> FloatArray:
         """`contexts` as [B, d] float32; raises BadInput."""

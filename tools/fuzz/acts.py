@@ -106,9 +106,7 @@ def half_request(random: Random) -> Parts:
 
 def wrong_length(random: Random) -> Parts:
     """More or less announced than there comes."""
-    yield (
-        head(b"Content-Length: %d" % random.choice((0, 1, len(BODY) - 1, len(BODY) + 1, 10**9, 2**63, 2**64))) + BODY
-    )
+    yield head(b"Content-Length: %d" % random.choice((0, 1, len(BODY) - 1, len(BODY) + 1, 10**9, 2**63, 2**64))) + BODY
 
 
 def pipelined_requests(random: Random) -> Parts:

@@ -17,7 +17,8 @@ VALUES: tuple[Any, ...] = (
     None, True, False, 0, 1, -1, 2, 3, 16, 17, 301, 10**6, 2**31, 2**32, 2**53 + 1, 2**62, 2**63 - 1, 2**63, 2**64 - 1,
     -(2**63), 0.0, 0.5, 3e38, 1e39, -1e308, 5e-324, "", "0", "context", "ids", "allow", "ban", "logprobs", "scored",
     "fuzz", "FP32", "FP16", "BF16", "INT64", "INT32", "FP64", "BYTES", "BOOL", "fp32", LONG_TEXT, "\0", "é", [], {},
-    [[]], [None], [True], [0], [1, 16], [0, 16], [1, 2**62], [2**62, 0], [0, 2**63], [1] * 65, [[1.0] * 16], {"k": 1}, [{}],
+    [[]], [None], [True], [0], [1, 16], [0, 16], [1, 2**62], [2**62, 0], [0, 2**63], [1] * 65, [[1.0] * 16],
+    {"k": 1}, [{}],
 )  # fmt: skip
 KEYS = (
     "id", "inputs", "outputs", "parameters", "name", "shape", "datatype", "data", "k", "exact", "timeout", "priority",

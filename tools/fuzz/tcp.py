@@ -19,10 +19,10 @@ from tests.support.layers import RunningServer, make_small_repository
 
 from .acts import ACTS, CLOSING_REQUEST, ENDLESS_HEADS, PIPELINED_REQUESTS, Parts
 
-SILENCE_SECONDS = 0.15  # seconds to wait for more of an answer
-MAX_NEIGHBOUR_SECONDS = 2.0  # seconds for a neighbour's answer: the machine may be busy
+SILENCE_SECONDS = 0.15  # to wait for more of a response
+MAX_NEIGHBOUR_SECONDS = 2.0  # for a neighbour's response: the machine may be busy
 MAX_SERVER_GROWTH_BYTES = 48 << 20
-MAX_MORE_FILES = 4  # open files more or less
+MAX_MORE_FILES = 4  # open at the end
 PERMITTED_STATUSES = (501, 503)
 STATUS_PATTERN = re.compile(rb"HTTP/1\.[01] (\d{3})")
 HEAD_CHUNK_BYTES = 1 << 18
@@ -31,7 +31,7 @@ HEAD_CHUNKS = 256  # chunks of a head that does not end
 
 @dataclass
 class Report:
-    """What came of it. statuses: of all answers; wrong: what must not be, each once."""
+    """The outcome of a run. statuses: of all responses. wrong: what must not happen, each sentence once."""
 
     rounds: int = 0
     statuses: Counter[int] = field(default_factory=Counter)
@@ -42,27 +42,27 @@ class Report:
     seconds: float = 0.0
 
     def note(self, text: str) -> None:
-        """Once."""
+        """Add a sentence to `wrong`, unless it is there."""
         if text not in self.wrong:
             self.wrong.append(text)
 
 
 @dataclass
 class Resources:
-    """What a process holds."""
+    """What a process holds: resident memory in bytes, and open files."""
 
     memory: int
     files: int
 
     @classmethod
     def measure(cls, pid: int) -> Resources:
-        """Now."""
+        """Measure the process `pid` now."""
         pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
         return cls(pages * os.sysconf("SC_PAGE_SIZE"), len(list(Path(f"/proc/{pid}/fd").iterdir())))
 
 
 class GarbageSender:
-    """A server, and what it is sent."""
+    """Sends hostile requests to a server, and correct ones beside them."""
 
     def __init__(self, server: RunningServer, seed: int) -> None:
         self.pid = server.process.pid
@@ -75,13 +75,13 @@ class GarbageSender:
         return socket.create_connection(self.address, patience)
 
     def ask_as_neighbour(self) -> bytes:
-        """A neighbour's answer, all of it."""
+        """Send a correct request on a connection of its own; returns the whole response."""
         with self.connect(MAX_NEIGHBOUR_SECONDS) as connection:
             connection.sendall(CLOSING_REQUEST)
             return b"".join(iter(lambda: connection.recv(65_536), b""))
 
     def run_round(self, number: int, acts: tuple[Callable[[Random], Parts], ...] = ACTS) -> None:
-        """One act, and a look at the neighbour."""
+        """Play one act, then check that a neighbour is served."""
         random = Random(f"{self.seed} {number}")
         act = acts[number % len(acts)]
         with self.connect(MAX_NEIGHBOUR_SECONDS) as connection:
@@ -93,7 +93,7 @@ class GarbageSender:
         self.report.rounds += 1
 
     def judge_statuses(self, name: str, received: bytes) -> None:
-        """The answers' statuses."""
+        """Count the statuses of the responses, and note those that must not be."""
         statuses = [int(status) for status in STATUS_PATTERN.findall(received)]
         self.report.statuses.update(statuses)
         for status in statuses:
@@ -107,7 +107,7 @@ class GarbageSender:
             self.report.note(f"tiny chunks were answered {statuses}")
 
     def check_neighbour(self, name: str, number: int) -> None:
-        """A correct request on a connection of its own."""
+        """Check that a correct request on another connection gets the right response in time."""
         started = time.monotonic()
         try:
             answer = self.ask_as_neighbour()
@@ -119,7 +119,7 @@ class GarbageSender:
 
 
 def converse(connection: socket.socket, parts: Parts) -> bytes:
-    """Say it, as far as it is listened to; what was heard until silence."""
+    """Send the parts, as far as the server reads them; returns what it sent until it fell silent."""
     received = b""
     with suppress(OSError):
         for part in parts:
@@ -132,7 +132,7 @@ def converse(connection: socket.socket, parts: Parts) -> bytes:
 
 
 def run(server: RunningServer, seconds: float, seed: int) -> Report:
-    """Rounds for so long; memory and files are compared with those after the first of each act."""
+    """Play acts for `seconds`; memory and open files are compared with those after the first rounds."""
     garbage = GarbageSender(server, seed)
     started, number, before = time.monotonic(), 0, None
     while time.monotonic() - started < seconds or before is None:
@@ -153,7 +153,7 @@ def run(server: RunningServer, seconds: float, seed: int) -> Report:
 
 
 def measure_settled(pid: int) -> Resources:
-    """Once closed connections are gone."""
+    """Measure a process once its closed connections are gone."""
     time.sleep(0.5)
     return Resources.measure(pid)
 
@@ -185,7 +185,7 @@ def find_failures(log: list[str]) -> list[str]:
 
 
 def main(seconds: int, seed: int) -> bool:
-    """Run and print; whether all was right."""
+    """Run all acts and print the outcome; returns True if nothing was wrong."""
     with tempfile.TemporaryDirectory() as root:
         make_small_repository(Path(root))
         with RunningServer(Path(root)) as server:

@@ -33,9 +33,9 @@ class ConstantPlan(FullPlan):
         self.classes = classes
         self.answers: dict[tuple[int, int], PlanResult] = {}
 
-    def topk(self, contexts: FloatArray, k: int, legal: ClassFilter) -> PlanResult:
+    def topk(self, contexts: FloatArray, k: int, class_filter: ClassFilter) -> PlanResult:
         """The same result for every call of a shape, made once."""
-        del legal
+        del class_filter
         shape = len(contexts), k
         if shape not in self.answers:
             self.answers[shape] = make_constant_result(*shape, self.classes)

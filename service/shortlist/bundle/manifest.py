@@ -66,7 +66,7 @@ class TargetFigures(Strict):
 
 
 class TargetQuality(Strict):
-    """A head that is its own reference, beside the dense softmax it was made from, and beside that retrained."""
+    """Figures on targets: of the head, of the dense softmax that it was made from, and of that softmax retrained."""
 
     rows: int
     head: TargetFigures
@@ -209,6 +209,6 @@ def check_format(path: Path, content: Any) -> None:
 
 
 def check_plan(folder: Path, plan: Any) -> None:
-    """Refuse a plan that this Shortlist does not know: it is of a newer one."""
+    """Raise BundleError for a plan that this version does not know, since a newer one wrote it."""
     if plan not in SETTINGS:
         raise BundleError(f"{folder} needs plan '{plan}', known here: {', '.join(SETTINGS)}; upgrade shortlist")

@@ -42,12 +42,12 @@ def write_version(folder: Path) -> Iterator[Path]:
 
 
 def make_version_error(folder: Path) -> VersionExists:
-    """The error for a version that is there already."""
+    """Make the error for a version that exists already."""
     return VersionExists(f"{folder} exists and versions are immutable: export to the next version")
 
 
 def publish(content: Path, folder: Path) -> None:
-    """Rename; raises VersionExists where another export of the same version was faster."""
+    """Rename `content` to `folder`; raises VersionExists where another export of the same version was faster."""
     try:
         content.rename(folder)
     except OSError as error:
@@ -71,7 +71,7 @@ def make_parent_folders(folder: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def make_workplace(folder: Path) -> Iterator[Path]:
-    """A hidden folder beside `folder` for this call alone, gone at the end; locked as long as the process lives."""
+    """Make a hidden folder beside `folder`, locked as long as the process lives, and remove it at the end."""
     remove_unfinished(folder.parent, folder.name)
     place = Path(tempfile.mkdtemp(prefix=f"{UNFINISHED_PREFIX}{folder.name}-", dir=folder.parent))
     try:
@@ -93,7 +93,7 @@ def remove_unfinished(parent: Path, version: str) -> None:
 def is_abandoned(place: Path) -> bool:
     """Whether the process that locked this folder has ended.
 
-    Not told by its process id: exports in two containers may have the same one.
+    Its lock tells, not a process id: exports in two containers may have the same id.
     """
     try:
         with (place / LOCK_FILE).open("r+b") as file:

@@ -47,7 +47,7 @@ def check_canary(head: Head, bundle: Bundle) -> float:
 def check_certificate(head: Head, contexts: FloatArray, bundle: Bundle) -> None:
     """Raise BundleError where a logit of `contexts` [n, d] lies outside the bounds that prove exact answers.
 
-    So kernels that compute int8 products wrongly are found before they answer.
+    Kernels that compute int8 products wrongly are detected here, before they serve.
     """
     if head.certified is None or head.dense is None:
         return
@@ -61,7 +61,7 @@ def check_certificate(head: Head, contexts: FloatArray, bundle: Bundle) -> None:
 
 
 def compare_logprobs(logprobs: FloatArray, expected: FloatArray, hits: Bools) -> float:
-    """Largest |difference| of [n, k] at the hits that are legal, nats; infinite where a value is not a number."""
+    """Largest |difference| of [n, k] at the hits that are permitted, nats; infinite where a value is not a number."""
     compared = hits & np.isfinite(expected)
     difference = np.abs(logprobs[compared] - expected[compared])
     return float(np.nan_to_num(difference, nan=np.inf).max(initial=0.0))

@@ -133,7 +133,7 @@ def read_chunks(head: Head, contexts: FloatArray, targets: IdArray | None, order
 
 
 def compute_dense_logits(head: Head, contexts: FloatArray) -> FloatArray | None:
-    """Of the dense head that a self-referent one is compared with, where the bundle has it."""
+    """Logits [b, V] of the dense head beside a head that is its own reference; None where the bundle has none."""
     return None if head.dense is None else head.dense.distribution(contexts)
 
 

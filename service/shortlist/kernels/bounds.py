@@ -1,8 +1,8 @@
-"""bounds.onnx by compiled loops: an estimate of every logit from int8 rows, and a bound on its error.
+"""The graph bounds.onnx as compiled loops: an estimate of every logit from int8 rows, and a bound on its error.
 
-Equal to the graph but for rounding, which may move a digit, and faster: rows are read at the speed of memory, not at
-that of an operator's kernel. Sums of bytes are exact in both. Float operations are those that the exporter's
-`certificate` accounts for, in blocks of the same size, and LLVM may not contract or reorder them.
+Results equal the graph's but for rounding, which may move a digit, and take less time: rows are read at the speed of
+memory, not at that of an operator's kernel. Sums of bytes are exact in both. Float operations are those that the
+exporter's `certificate` accounts for, in blocks of the same size, and LLVM may not contract or reorder them.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ class CompiledBounds:
 
     @classmethod
     def open(cls, bundle: Bundle, arrays: dict[str, npt.NDArray[Any]], threads: int) -> Self | None:
-        """None on a processor without the instruction that makes them fast."""
+        """Open the loops; None on a processor without the instruction that makes them fast."""
         return cls(bundle, arrays, threads) if VNNI else None
 
     def __call__(self, context: FloatArray) -> tuple[FloatArray, FloatArray]:

@@ -61,7 +61,7 @@ class ScreenLoops(Loops):
 
     @classmethod
     def open(cls, bundle: Bundle, index: Index, threads: int) -> Self | None:
-        """Map the weights; None where the bundle has no arrays for the loops. index: see ScreenPlan."""
+        """Map the weights; None where the bundle has no arrays for the loops. index: arrays of index.safetensors."""
         return cls(bundle, index, threads) if bundle.has_arrays("screen_columns", "screen_sets") else None
 
     def score(self, contexts: FloatArray, k: int, settings: ScreenSettings, use_dense: bool) -> PlanResult:
@@ -84,7 +84,7 @@ class GateLoops(Loops):
 
     @classmethod
     def open(cls, bundle: Bundle, index: Index, threads: int) -> Self | None:
-        """Map the weights; None where the bundle has no arrays for the loops. index: see GatedPlan.
+        """Map the weights; None where the bundle has no arrays for the loops. index: arrays of index.safetensors.
 
         A bundle with int8 experts has none, since graphs read single rows of those faster.
         """

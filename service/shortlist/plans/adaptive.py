@@ -17,14 +17,14 @@ from shortlist.plans.common.tally import Tally
 from shortlist.runtime.session import Graph
 
 TOP_OUTPUTS = ["top_logits", "top_ids"]
-K_OF_ONE = np.array([1])
+K_OF_ONE = np.array([1])  # the graphs' input k, where only whole logits are read
 LOGITS_OUTPUTS = ["logits", "clusters"]
 HEAD_OUTPUTS = [*TOP_OUTPUTS, "clusters"]
 FUSED_HEAD_OUTPUTS = [*TOP_OUTPUTS, "opened"]
 
 
 class AdaptivePlan(Plan):
-    """Over head.onnx and one graph a tail; exact: the answer is that of all classes.
+    """Searches by head.onnx and one graph for each tail. Without previews its answers are exact.
 
     head.onnx: `context` [B, d], `k` [1] -> `logits` [B, n], `top_logits`, `top_ids` [B, min(k, n)], `clusters` [B, J].
     tail-NNNN.onnx: `context` [b, d], `cluster` [b], `k` [1], `best_logits`, `best_ids` [b, m] so far -> `logits` [b, n]
@@ -64,10 +64,10 @@ class AdaptivePlan(Plan):
         self.one_head = np.array(self.sizes[:1], np.int32)
         self.tally: Tally = Tally(len(self.tails))
 
-    def topk(self, contexts: FloatArray, k: int, legal: ClassFilter) -> PlanResult:
+    def topk(self, contexts: FloatArray, k: int, class_filter: ClassFilter) -> PlanResult:
         """The k best; `scored` is the size of the head and of the tails opened."""
-        if legal.restricts:
-            return self.search_legal(contexts, k, legal)
+        if class_filter.restricts:
+            return self.search_permitted(contexts, k, class_filter)
         wanted = np.array([k])
         if len(contexts) == 1 and k <= self.sizes[0] and self.fused is not None and not self.leaves_previews_out:
             return self.search_fused(self.fused, contexts, wanted)
@@ -124,36 +124,36 @@ class AdaptivePlan(Plan):
         self.tally.count_rows(opened)
         return PlanResult(ids, logits, head.log_normalizer, head.scored)
 
-    def search_legal(self, contexts: FloatArray, k: int, legal: ClassFilter) -> PlanResult:
-        """Rows with allow or ban lists: the same, over the logits of what is legal."""
+    def search_permitted(self, contexts: FloatArray, k: int, class_filter: ClassFilter) -> PlanResult:
+        """Rows with allow or ban lists: the same, over the logits of what is permitted."""
         result = empty_result(len(contexts), k)
         heads, clusters = self.head.run_outputs(LOGITS_OUTPUTS, {"context": contexts, "k": K_OF_ONE})
         opened = np.zeros(len(contexts), np.int64)
         for row, head in enumerate(heads):
-            tails = self.search_legal_row(contexts[row : row + 1], head, clusters[row], legal, row, result)
+            tails = self.search_permitted_row(contexts[row : row + 1], head, clusters[row], class_filter, row, result)
             result.scored[row] = self.sizes[0] + sum(self.sizes[tail + 1] for tail in tails)
             opened[row] = len(tails)
         result.log_normalizer[:] = make_zero_normalizer(heads)
         self.tally.count_rows(opened)
         return result
 
-    def search_legal_row(
+    def search_permitted_row(
         self,
         context: FloatArray,
         head: FloatArray,
         clusters: FloatArray,
-        legal: ClassFilter,
+        class_filter: ClassFilter,
         row: int,
         result: PlanResult,
     ) -> list[int]:
-        """One row: its answer into `result`; returns the tails opened. Those without a legal class stay closed."""
+        """One row: its answer into `result`; returns the tails opened. Those without a permitted class stay closed."""
         tails, k = [], result.ids.shape[1]
-        ids, best = self.take_legal_best(head, 0, legal, row, k)
+        ids, best = self.take_permitted_best(head, 0, class_filter, row, k)
         for tail in range(len(self.exact)):
-            if clusters[tail] < best[-1] or not legal.mask(self.sections[tail + 1], row).any():
+            if clusters[tail] < best[-1] or not class_filter.mask(self.sections[tail + 1], row).any():
                 continue
             logits = self.score_tail(tail, context, clusters[tail : tail + 1])[0]
-            tail_ids, tail_best = self.take_legal_best(logits, tail + 1, legal, row, k)
+            tail_ids, tail_best = self.take_permitted_best(logits, tail + 1, class_filter, row, k)
             both, both_ids = np.concatenate([best, tail_best]), np.concatenate([ids, tail_ids])
             order = np.lexsort((both_ids, -both))[:k]
             ids, best = both_ids[order], both[order]
@@ -161,12 +161,12 @@ class AdaptivePlan(Plan):
         result.ids[row], result.logits[row] = ids, best
         return tails
 
-    def take_legal_best(
-        self, logits: FloatArray, section: int, legal: ClassFilter, row: int, k: int
+    def take_permitted_best(
+        self, logits: FloatArray, section: int, class_filter: ClassFilter, row: int, k: int
     ) -> tuple[IdArray, FloatArray]:
-        """The k best legal classes of a section, from its logits [n]; -1 and -inf where there are fewer."""
+        """The k best permitted classes of a section, from its logits [n]; -1 and -inf where there are fewer."""
         ids = self.sections[section]
-        return take_best(np.where(legal.mask(ids, row), logits, np.float32(-np.inf)), ids, k)
+        return take_best(np.where(class_filter.mask(ids, row), logits, np.float32(-np.inf)), ids, k)
 
     def score_tail(self, tail: int, contexts: FloatArray, cluster: FloatArray) -> FloatArray:
         """[b, d], [b] -> [b, n]: every class of a tail."""

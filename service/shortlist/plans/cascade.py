@@ -21,9 +21,9 @@ SCREEN_OUTPUTS = ["integers", "row_scale", "reach", "tail", "previews"]
 
 
 class CascadePlan(Plan):
-    """Over fused.onnx, rare.onnx and rescore.onnx; the exporter's `cascade_graphs` says what is in them.
+    """Searches by fused.onnx, rare.onnx and rescore.onnx; the exporter's `graphs.cascade` describes these.
 
-    index.safetensors: `order` [m], the ids that positions stand for. Settings: see CascadeSettings.
+    index.safetensors: `order` [m], the ids that positions stand for. Settings: `CascadeSettings`.
 
     The normaliser takes exact and int8 logits for the candidates and the screen's guess for the rest: `estimated`.
     """
@@ -48,7 +48,7 @@ class CascadePlan(Plan):
         settings = self.settings
         return CASCADE_CANDIDATES_PER_K * k > settings.candidates or CASCADE_EXACT_PER_K * k > settings.full_view
 
-    def topk(self, contexts: FloatArray, k: int, legal: ClassFilter) -> PlanResult:
+    def topk(self, contexts: FloatArray, k: int, class_filter: ClassFilter) -> PlanResult:
         """The k best; `scored` is the number of candidates."""
         integers, row_scale, reach, tail, previews = self.fused.run_outputs(SCREEN_OUTPUTS, {"context": contexts})
         candidates = self.choose_candidates(integers, row_scale, reach, previews)
@@ -60,8 +60,8 @@ class CascadePlan(Plan):
             if ids.size >= k:
                 best = np.lexsort((ids, -logits))[:k]
                 result.ids[row], result.logits[row] = ids[best], logits[best]
-        if legal.restricts or self.is_wide(k):
-            self.rescore_widely(contexts, self.preview_all(integers, row_scale, previews), legal, result)
+        if class_filter.restricts or self.is_wide(k):
+            self.rescore_widely(contexts, self.preview_all(integers, row_scale, previews), class_filter, result)
         return result
 
     def choose_candidates(
@@ -99,13 +99,13 @@ class CascadePlan(Plan):
         return np.concatenate([previews, self.rare(integers=integers, row_scale=row_scale)[0]], axis=1)
 
     def rescore_widely(
-        self, contexts: FloatArray, previews: FloatArray, legal: ClassFilter, result: PlanResult
+        self, contexts: FloatArray, previews: FloatArray, class_filter: ClassFilter, result: PlanResult
     ) -> None:
-        """Ids and logits anew, from more candidates or from legal ones alone; the normaliser stays."""
+        """Replace ids and logits by those of more candidates; the normaliser stays."""
         k = result.ids.shape[1]
         count = max(self.settings.candidates, CASCADE_CANDIDATES_PER_K * k)
         for row, preview in enumerate(previews):
-            mask = legal.mask(self.order, row)
+            mask = class_filter.mask(self.order, row)
             positions = find_largest(np.where(mask, preview, np.float32(-np.inf)), min(preview.size, count))
             ids = np.sort(self.order[positions[mask[positions]]])
             logits = self.rows.score_row(contexts[row], ids)
@@ -113,7 +113,7 @@ class CascadePlan(Plan):
             result.ids[row], result.logits[row] = take_best(logits, ids, k)
 
     def width(self, k: int) -> int:
-        """Itself where it has candidates of its own, else 0."""
+        """`k` where it needs more candidates than the settings give every row, else 0."""
         return k if self.is_wide(k) else 0
 
     def max_rows(self) -> int:
@@ -121,5 +121,5 @@ class CascadePlan(Plan):
 
 
 def pick_ranked_preview(previews: FloatArray) -> np.float32:
-    """The `RANK`-th best of a row's candidates [n], or the last where there are fewer."""
+    """The `REACH_RANK`-th best of a row's candidates [n], or the last where there are fewer."""
     return find_nth_largest(previews, min(REACH_RANK, previews.size))

@@ -1,4 +1,4 @@
-"""Plan `full`: every class is scored. Also what other heads fall back to."""
+"""Plan `full`: every class is scored. Other plans fall back to it."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ class FullPlan(Plan):
         logits: FloatArray = graph(context=contexts)[0]
         return logits
 
-    def topk(self, contexts: FloatArray, k: int, legal: ClassFilter) -> PlanResult:
+    def topk(self, contexts: FloatArray, k: int, class_filter: ClassFilter) -> PlanResult:
         """The k best of all classes; `scored` is V."""
         result = empty_result(len(contexts), k)
         result.scored.fill(self.classes)
         for row, logits in enumerate(self.logits(contexts)):
-            result.ids[row], result.logits[row] = take_best(legal.restrict(logits, row), None, k)
+            result.ids[row], result.logits[row] = take_best(class_filter.restrict(logits, row), None, k)
             result.log_normalizer[row] = log_sum_exp(logits)
         return result
 

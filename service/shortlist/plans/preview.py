@@ -30,20 +30,20 @@ class PreviewPlan(Plan):
         self.rows = ExactRows(bundle, device, threads)
 
     def count_candidates(self, k: int) -> int:
-        """How many classes are scored exactly for each row: N, more where k asks for more, at most V."""
+        """How many classes are scored exactly for a row: the setting `full_view`, or more for a large k; at most V."""
         return min(self.classes, max(self.settings.full_view, RESCORED_PER_K * k))
 
     def prefers_dense(self, k: int) -> bool:
         """From a quarter of all classes on, scoring candidates exactly costs more than scoring all."""
         return self.count_candidates(k) > max(self.settings.full_view, self.classes // DENSE_DIVISOR)
 
-    def topk(self, contexts: FloatArray, k: int, legal: ClassFilter) -> PlanResult:
+    def topk(self, contexts: FloatArray, k: int, class_filter: ClassFilter) -> PlanResult:
         """The k best; `scored` is the number of candidates."""
         previews: FloatArray = self.preview(context=contexts)[0]
         result = empty_result(len(contexts), k)
-        if legal.restricts:
+        if class_filter.restricts:
             for row, preview in enumerate(previews):
-                self.search_restricted(contexts[row], preview, legal, row, result)
+                self.search_restricted(contexts[row], preview, class_filter, row, result)
             return result
         ids = self.choose_candidates(previews, self.count_candidates(k))
         result.scored.fill(ids.shape[1])
@@ -53,20 +53,20 @@ class PreviewPlan(Plan):
         return result
 
     def search_restricted(
-        self, context: FloatArray, preview: FloatArray, legal: ClassFilter, row: int, result: PlanResult
+        self, context: FloatArray, preview: FloatArray, class_filter: ClassFilter, row: int, result: PlanResult
     ) -> None:
-        """One row with an allow or ban list: the best legal previews are rescored.
+        """One row with an allow or ban list: the best permitted previews are rescored.
 
         So are, for the normaliser, the best of all: a class has the log-probability that it has without the lists.
         """
         k = result.ids.shape[1]
-        candidates = find_largest(legal.restrict(preview, row), self.count_candidates(k))
+        candidates = find_largest(class_filter.restrict(preview, row), self.count_candidates(k))
         ids = np.union1d(candidates, find_largest(preview, self.settings.full_view))
         exact = self.rows.score_row(context, ids)
         result.scored[row] = ids.size
         result.log_normalizer[row] = self.normalize(preview, ids, exact)
-        legal_logits = np.where(legal.mask(ids, row), exact, np.float32(-np.inf))
-        result.ids[row], result.logits[row] = take_best(legal_logits, ids, k)
+        permitted_logits = np.where(class_filter.mask(ids, row), exact, np.float32(-np.inf))
+        result.ids[row], result.logits[row] = take_best(permitted_logits, ids, k)
 
     @staticmethod
     def choose_candidates(previews: FloatArray, n: int) -> IdArray:

@@ -50,7 +50,7 @@ class ThreadedRows:
                 other.result()
 
     def note(self, seconds: float) -> None:
-        """What a row took."""
+        """Remember how long a row took."""
         self.row_seconds = CALL_SECONDS_AVERAGE.update(self.row_seconds, seconds)
 
 

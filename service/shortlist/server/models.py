@@ -21,8 +21,8 @@ from shortlist.head import Head
 State = Literal["loading", "ready", "failed", "unloaded"]
 
 WARM_BATCH_ROWS = (1, 8)
-WARM_CALLS = 3
-WARM_K = 10
+WARM_CALLS = 3  # of each batch
+WARM_K = 10  # classes asked for
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +46,7 @@ def load_checked(folder: Path, device: str | None = None, threads: int | None = 
 
 
 def warm_up_head(head: Head) -> None:
-    """A few calls in the batch sizes that come most, so that the first request is not the slowest."""
+    """Make a few calls of the commonest batch sizes, so that the first request is not the slowest."""
     contexts = Bundle(head.folder, verify=False).tensors(CALIBRATION_FILE)["contexts"]
     k = min(WARM_K, head.manifest.max_k)
     for batch in WARM_BATCH_ROWS:
@@ -60,7 +60,7 @@ class Model:
     """One version of a model, from its folder to a warmed head."""
 
     def __init__(self, name: str, version: int, folder: Path, *, awaited: bool = True) -> None:
-        """Read nothing yet. awaited: the server is ready no sooner than this model."""
+        """Read nothing yet. awaited: whether the server is not ready until this model is."""
         self.name = name
         self.version = version
         self.folder = folder
@@ -113,7 +113,7 @@ class Model:
                 self.state, self.reason = "failed", str(error)
             raise
         # a bundle may have been copied to another name or version: the folder's is what is served
-        head.manifest = head.manifest.model_copy(update={"name": self.name, "version": self.version})
+        head = head.with_identity(self.name, self.version)
         self._head, self.labels = head, labels
         self.state, self.reason = "ready", ""
         log.info("%s is ready on %s: %s", self, head.device, head.manifest.method)

@@ -30,7 +30,7 @@ def quantize(values: FloatArray, levels: Levels) -> np.float32:
 
 @compile_loop
 def sum_levels(levels: Levels) -> np.int32:
-    """Return the sum of `levels` [n]; `WEIGHT_ZERO_POINT` times that is what products with unsigned weights have too much."""
+    """Return the sum of `levels` [n]; products with unsigned weights are too large by WEIGHT_ZERO_POINT times it."""
     total = np.int32(0)
     for i in range(levels.size):
         total += np.int32(levels[i])

@@ -52,7 +52,7 @@ class CompiledSearch:
 
     @classmethod
     def open(cls, bundle: Bundle, arrays: Arrays, threads: int) -> Self | None:
-        """None where the bundle has no arrays for the loops, and without the instruction that makes them fast."""
+        """Open the loops; None where the bundle has no arrays for them, or the processor not their instruction."""
         return cls(bundle, arrays, threads) if VNNI and bundle.has_arrays("search_codes", "search_weight") else None
 
     def __call__(self, contexts: FloatArray, k: int, settings: GroupedSettings, full_view: int) -> PlanResult:

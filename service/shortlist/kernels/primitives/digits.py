@@ -1,7 +1,7 @@
 """Compiled loops that split a context vector into two digits of int8, and multiply rows of int8 with both.
 
 The coarse digit is a whole number of coarse steps, -63 to 63; the fine digit is what is left, in steps 126 times finer.
-Sums over the weights' zero point are subtracted from the products (see `layout.WEIGHT_ZERO_POINT`).
+Sums over the weights' zero point, `layout.WEIGHT_ZERO_POINT`, are subtracted from the products.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from shortlist.core.results import NO_CLASS, FloatArray, IdArray, PlanResult
 from .selection import rank_best
 from .tally import Tally
 
-MAX_CALL_ROWS = 256  # in one call
+MAX_CALL_ROWS = 256  # given to a plan in one call
 MAX_COMPILED_K = 64  # k up to which compiled loops answer: they keep the best in order one by one
 LOGITS_CHUNK_BYTES = 4 << 20  # logits of one chunk of rows: stays in the last-level cache
 DENSE_DIVISOR = 4  # dense is preferred to scoring more than V / 4 candidates
@@ -24,9 +24,9 @@ RESCORED_PER_K = 4  # a request for k classes scores at least 4 k of the best pr
 
 
 class Plan(ABC):
-    """route -> run sessions -> merge, over arrays. Knows no HTTP. Threads may share it.
+    """How a head finds the best classes: choose where to look, run sessions, merge. Threads may share it.
 
-    settings: what the search may be changed by; they never change, `with_settings` gives another plan.
+    settings: how widely to search; they never change, `with_settings` gives another plan.
     fallback: the bundle's dense head, for rows that the plan is not sure of; None where it was left out, or where the
     head is its own reference. tally: how many tails rows opened, of plans that have tails.
     """
@@ -38,8 +38,8 @@ class Plan(ABC):
     # what each plan must do
 
     @abstractmethod
-    def topk(self, contexts: FloatArray, k: int, legal: ClassFilter) -> PlanResult:
-        """The k best legal classes of `contexts` [B, d] float32; -1 and -inf where fewer are legal."""
+    def topk(self, contexts: FloatArray, k: int, class_filter: ClassFilter) -> PlanResult:
+        """The k best permitted classes of `contexts` [B, d] float32; -1 and -inf where fewer are permitted."""
 
     @abstractmethod
     def max_rows(self) -> int:
@@ -60,13 +60,13 @@ class Plan(ABC):
         return None
 
     def truth(self) -> Plan:
-        """Of a head that is its own reference: the plan whose `distribution` and answers are the truth."""
+        """For a head that is its own reference: the same plan without approximations, which gives the exact answers."""
         return self
 
     # how the requests for it are put together
 
     def prefers_dense(self, k: int) -> bool:
-        """Whether so large a k is better answered by the exact head, where the bundle has it."""
+        """Whether k is so large that the exact head is faster, where the bundle has it."""
         return False
 
     def width(self, k: int) -> int:
@@ -100,12 +100,12 @@ def chunk_rows(classes: int, budget: int = LOGITS_CHUNK_BYTES) -> int:
 
 
 def run_by_chunks(
-    call: Callable[[FloatArray, ClassFilter], PlanResult], contexts: FloatArray, legal: ClassFilter, step: int
+    call: Callable[[FloatArray, ClassFilter], PlanResult], contexts: FloatArray, class_filter: ClassFilter, step: int
 ) -> PlanResult:
     """`call` with `step` rows of `contexts` [B, d] at a time and their lists; once where there are none."""
     starts = range(0, max(len(contexts), 1), step)
     return PlanResult.concat(
-        [call(contexts[start : start + step], legal.slice_rows(start, start + step)) for start in starts]
+        [call(contexts[start : start + step], class_filter.slice_rows(start, start + step)) for start in starts]
     )
 
 

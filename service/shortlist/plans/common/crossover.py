@@ -9,8 +9,8 @@ import numpy as np
 
 from shortlist.core.results import FloatArray
 
-CROSSOVER_ROWS = (1, 2, 4, 8, 16, 32, 64, 128)
-CROSSOVER_CALLS = 7
+CROSSOVER_ROWS = (1, 2, 4, 8, 16, 32, 64, 128)  # numbers of rows that are tried
+CROSSOVER_CALLS = 7  # timed for each of them
 
 Run = Callable[[FloatArray], object]
 

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from shortlist.core.results import FloatArray
 
-SAMPLE_STRIDE = 64
+SAMPLE_STRIDE = 64  # one score in so many is sampled
 MAX_SORTED_SCORES = 512  # up to here sorting all is as fast as anything
 MAX_PARTITIONED_SCORES = 4096  # up to here a plain partition is as fast
 SLACK_DEVIATIONS = 3.0  # standard deviations of the sample's count that the guess allows for

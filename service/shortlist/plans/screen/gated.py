@@ -1,7 +1,7 @@
-"""Plan `gated`: the gate picks one expert, whose classes are all there is.
+"""Plan `gated`: the gate picks one expert, and only its classes are scored.
 
-Nothing widens: outside the chosen expert every class has probability 0 in the head's own distribution. A row is short
-(id -1, log-probability -inf) where the expert has fewer than k legal classes.
+The search never widens: outside the chosen expert every class has probability 0 in the head's own distribution. A row
+is filled up with id -1 and log-probability -inf where the expert has fewer than k permitted classes.
 """
 
 from __future__ import annotations
@@ -71,9 +71,9 @@ class GatedPlan(Plan):
         whole = self.settings.model_copy(update={"previews": False})
         return self.with_settings(whole) if self.previews else self
 
-    def topk(self, contexts: FloatArray, k: int, legal: ClassFilter) -> PlanResult:
-        """The k best legal classes of `contexts` [B, d]; `scored` is the number of classes scored exactly."""
-        if len(contexts) and k <= self.sets.smallest and not legal.restricts:
+    def topk(self, contexts: FloatArray, k: int, class_filter: ClassFilter) -> PlanResult:
+        """The k best permitted classes of `contexts` [B, d]; `scored` is the number of classes scored exactly."""
+        if len(contexts) and k <= self.sets.smallest and not class_filter.restricts:
             if self.loops is not None and len(contexts) <= MAX_LOOP_ROWS and k <= MAX_COMPILED_K:
                 return self.loops.score(contexts, k)
             if self.fused is not None and len(contexts) <= MAX_FUSED_ROWS:
@@ -82,8 +82,8 @@ class GatedPlan(Plan):
                 return self.score_in_one_call(self.batch, contexts, k)
         groups = []
         for expert, rows, scale in self.route(contexts):
-            if legal.restricts or k > self.sets.sizes[expert]:
-                result = self.score_listed(contexts[rows], expert, scale, k, legal, rows)
+            if class_filter.restricts or k > self.sets.sizes[expert]:
+                result = self.score_listed(contexts[rows], expert, scale, k, class_filter, rows)
             else:
                 result = self.score_expert(contexts[rows], expert, scale, k)
             groups.append(RowGroup(rows.tolist(), result))
@@ -118,14 +118,14 @@ class GatedPlan(Plan):
         return PlanResult(ids[index], top, log_normalizer, np.full(len(contexts), scored, np.int32))
 
     def score_listed(
-        self, contexts: FloatArray, expert: int, scale: FloatArray, k: int, legal: ClassFilter, rows: IdArray
+        self, contexts: FloatArray, expert: int, scale: FloatArray, k: int, class_filter: ClassFilter, rows: IdArray
     ) -> PlanResult:
-        """Rows [b, d] of one expert with lists, or with fewer classes than k: short where these run out.
+        """Rows [b, d] of one expert with lists, or with fewer classes than k; -1 and -inf fill up a row.
 
-        rows: [b], their numbers in `legal`.
+        rows: [b], their numbers in `class_filter`.
         """
         ids, logits = self.sets.by_number[expert], self.score_whole(contexts, expert, scale)
-        masks = (legal.mask(ids, row) for row in rows.tolist())
+        masks = (class_filter.mask(ids, row) for row in rows.tolist())
         best = [
             take_best(np.where(mask, own, np.float32(-np.inf)), ids, k) for mask, own in zip(masks, logits, strict=True)
         ]

@@ -40,17 +40,22 @@ class GraphScorer:
         self.second_stage = second_stage
 
     def score(
-        self, contexts: FloatArray, k: int, settings: ScreenSettings, use_dense: bool, legal: ClassFilter = UNRESTRICTED
+        self,
+        contexts: FloatArray,
+        k: int,
+        settings: ScreenSettings,
+        use_dense: bool,
+        class_filter: ClassFilter = UNRESTRICTED,
     ) -> PlanResult:
-        """The k best legal classes of `contexts` [B, d]; `scored` is TO_DENSE for rows that dense has to answer.
+        """The k best permitted classes of `contexts` [B, d]; `scored` is TO_DENSE for rows that dense has to answer.
 
         With lists no row goes to dense.
         """
         scores, routes = self.router.route(contexts, settings, use_dense)
-        if legal.restricts and routes:
+        if class_filter.restricts and routes:
             result = PlanResult.concat(
                 [
-                    self.list_scorer.score(contexts[row], scores[row], max(1, len(route)), k, legal, row)
+                    self.list_scorer.score(contexts[row], scores[row], max(1, len(route)), k, class_filter, row)
                     for row, route in enumerate(routes)
                 ]
             )

@@ -2,7 +2,7 @@
 
 Three scorers answer one call, `score(contexts, k, settings, use_dense) -> PlanResult`: compiled loops, a single row's
 two sessions, and the clusters' graphs, which take whatever the others leave. `scored` is TO_DENSE or TO_GRAPHS for rows
-that a scorer has no answer for; see `shortlist.kernels.unscored`.
+that a scorer has no answer for.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class ScreenPlan(Plan):
     """Over screen.onnx and one graph a cluster; fused.onnx and any.onnx where the bundle has them.
 
     index.safetensors: `ids` of all sets end to end, ascending in each, `offsets` [r + 1], and `tail` [r], which is
-    added to the log of a set's sum of exponentials to make up for the classes outside it. Settings: see ScreenSettings;
+    added to the log of a set's sum of exponentials to make up for the classes outside it. Settings: `ScreenSettings`;
     with `second_stage` the clusters' graphs give previews.
     """
 
@@ -78,33 +78,33 @@ class ScreenPlan(Plan):
     def prefers_dense(self, k: int) -> bool:
         return k > self.classes // DENSE_DIVISOR
 
-    def topk(self, contexts: FloatArray, k: int, legal: ClassFilter) -> PlanResult:
-        """The k best legal classes of `contexts` [B, d]; `scored` is the number of classes scored exactly."""
+    def topk(self, contexts: FloatArray, k: int, class_filter: ClassFilter) -> PlanResult:
+        """The k best permitted classes of `contexts` [B, d]; `scored` is the number of classes scored exactly."""
         use_dense, sets = self.fallback is not None, self.sets
-        plain = len(contexts) > 0 and k <= sets.smallest and not legal.restricts
+        plain = len(contexts) > 0 and k <= sets.smallest and not class_filter.restricts
         few = self.settings.probes <= MAX_LOOP_PROBES or sets.count <= MAX_LOOP_PROBES
         if plain and few and self.loops is not None and k <= MAX_COMPILED_K:
             result = self.loops.score(contexts, k, self.settings, use_dense)
         elif plain and self.single is not None and len(contexts) == 1:
             result = self.single.score(contexts, k, self.settings, use_dense)
         elif 0 < len(contexts) <= self.most_rows:
-            result = self.graphs.score(contexts, k, self.settings, use_dense, legal)
+            result = self.graphs.score(contexts, k, self.settings, use_dense, class_filter)
         else:
-            return self.score_chunks(contexts, k, legal)
+            return self.score_chunks(contexts, k, class_filter)
         # numpy's own minimum takes ten times as long for a single row
         return result if min(result.scored.tolist()) > 0 else self.complete(result, contexts, k)
 
-    def score_chunks(self, contexts: FloatArray, k: int, legal: ClassFilter) -> PlanResult:
+    def score_chunks(self, contexts: FloatArray, k: int, class_filter: ClassFilter) -> PlanResult:
         """Rows [B, d] by graphs, as many at a time as the cache holds logits of, and by dense."""
         use_dense = self.fallback is not None
 
         def score(rows: FloatArray, lists: ClassFilter) -> PlanResult:
             return self.complete(self.graphs.score(rows, k, self.settings, use_dense, lists), rows, k)
 
-        return run_by_chunks(score, contexts, legal, self.most_rows)
+        return run_by_chunks(score, contexts, class_filter, self.most_rows)
 
     def complete(self, result: PlanResult, contexts: FloatArray, k: int) -> PlanResult:
-        """A scorer's `result` for `contexts` [B, d], with the rows filled in that it had no answer for."""
+        """Fill in, by graphs or dense, the rows of a scorer's `result` for `contexts` [B, d] that it left open."""
         left, unsure = np.flatnonzero(result.scored == TO_GRAPHS), np.flatnonzero(result.scored == TO_DENSE)
         if left.size:
             result.put(left, self.score_chunks(contexts[left], k, UNRESTRICTED))

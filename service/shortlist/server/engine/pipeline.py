@@ -78,9 +78,9 @@ async def make_response(
 
 
 def respond_inline(service: Service, target: Target, headers: RawHeaders, body: bytes) -> Response | None:
-    """The response to a request that is small and whole; None, with nothing done or counted, where it has to wait.
+    """The response to a small request that arrived whole; None, with nothing done or counted, where it has to wait.
 
-    Equals `respond` for a plain body that is there: what that holds while it waits, this only checks.
+    The response equals that of `respond`. Since nothing waits, rows and bytes are checked against the limits, not held.
     """
     state = RequestState(target.endpoint.name, target.path, headers, service.unknown_model)
     try:

@@ -18,7 +18,7 @@ SWEEP_SECONDS = 1.0  # between looks for bodies that do not come
 
 
 class ByteHold(Protocol):
-    """What holds the bytes of a body that arrived; both raise Overloaded."""
+    """The room that the bytes of a body take; both methods raise Overloaded."""
 
     def check_bytes(self, length: int) -> None:
         """Refuse `length` bytes for which there is no room."""
@@ -65,7 +65,7 @@ class BodyReader:
         return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
     async def cancel_late_bodies(self) -> None:
-        """Give up bodies that do not come, for ever: one timer for all of them is cheaper than one each."""
+        """Cancel, in an endless loop, the reading of late bodies; one timer for all is cheaper than one for each."""
         while True:
             await asyncio.sleep(min(SWEEP_SECONDS, self.timeout))
             late = time.perf_counter() - self.timeout

@@ -6,9 +6,10 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from shortlist.core.units import NANOSECONDS_PER_SECOND
+
 from .notes import OK_STATUS, BatchNote, RequestNote
 
-NANOSECONDS = 1e9  # in a second
 DURATIONS = ("success", "fail", "queue", "compute_input", "compute_infer", "compute_output", "cache_hit", "cache_miss")
 REQUEST_DURATIONS = ("success", "compute_input", "queue", "compute_infer", "compute_output")  # in all, then by phase
 
@@ -29,7 +30,7 @@ class Duration:
 
     def describe(self) -> dict[str, int]:
         """Its count, and its nanoseconds."""
-        return {"count": self.count, "ns": round(self.seconds * NANOSECONDS)}
+        return {"count": self.count, "ns": round(self.seconds * NANOSECONDS_PER_SECOND)}
 
 
 class ModelStatistics:

@@ -115,7 +115,7 @@ class Metrics:
         self.result_series_by_model: dict[Model, ResultSeries] = {}
 
     def request_series(self, model: Model | None) -> RequestSeries:
-        """The series of requests to a model; None for those that named none that is known."""
+        """The series of requests to a model; None for requests that named no model of the repository."""
         series = self.request_series_by_model.get(model)
         if series is None:
             place = UNKNOWN_MODEL if model is None else (model.name, str(model.version))

@@ -8,11 +8,11 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import UntypedMetricFamily
 from prometheus_client.registry import Collector
 
+from shortlist.core.units import MICROSECONDS_PER_SECOND
 from shortlist.server.models import Model
 
 from .model_statistics import ModelStatistics
 
-MICROSECONDS = 1e6  # in a second
 STATISTICS_BY_DURATION = {
     "request": "success",
     "queue": "queue",
@@ -60,7 +60,7 @@ def list_metric_values(statistics: ModelStatistics) -> dict[str, float]:
         "count": statistics.rows,
         "exec_count": statistics.batches,
         **{
-            f"{name}_duration_us": durations[duration].seconds * MICROSECONDS
+            f"{name}_duration_us": durations[duration].seconds * MICROSECONDS_PER_SECOND
             for name, duration in STATISTICS_BY_DURATION.items()
         },
     }

@@ -9,6 +9,7 @@ from starlette.responses import Response
 
 from shortlist.bundle.reader import LABELS_FILE
 from shortlist.core.checks import cut, parse_object
+from shortlist.core.units import MICROSECONDS_PER_SECOND
 from shortlist.errors import BadInput
 from shortlist.server.codecs import v2_request
 from shortlist.server.engine.service import Service
@@ -29,7 +30,6 @@ STATE_NAMES = {"loading": "LOADING", "ready": "READY", "failed": "UNAVAILABLE", 
 REPOSITORY_MODEL_PATH = "/repository/models/{name}"
 TYPE_NAMES = {"BYTES": "TYPE_STRING"}  # all others are called TYPE_ and their name
 PARAMETERS_SCHEMA = {"type": "object"}
-MICROSECONDS = 1e6  # in a second
 
 
 @router.post("/repository/index", openapi_extra=describe_optional_body(ready={"type": "boolean"}))
@@ -142,7 +142,7 @@ def describe_batching(settings: Settings) -> dict[str, Any]:
         "max_queue_delay_microseconds": round(settings.batch_delay_us),
         "default_queue_policy": {
             "max_queue_size": settings.queue_rows,
-            "default_timeout_microseconds": round(settings.request_timeout * MICROSECONDS),
+            "default_timeout_microseconds": round(settings.request_timeout * MICROSECONDS_PER_SECOND),
             "allow_timeout_override": True,
         },
     }

@@ -29,7 +29,7 @@ Notify = Callable[[int, int, float], None]  # rows computed together, requests t
 
 
 def ignore_batch(rows: int, requests: int, seconds: float) -> None:
-    """Tells nobody of a batch."""
+    """Do nothing with a batch's figures: the default where nobody counts batches."""
 
 
 class Batcher:
@@ -47,7 +47,7 @@ class Batcher:
         """batch_rows: most rows in one batch. delay: seconds that an idle model waits for more rows; 0 for none.
 
         inline: a task expected to take at most so many seconds is computed in the event loop; a thread costs more.
-        admission: is told what every batch took. notify: the same, but for tasks that `compute_inline` computes.
+        admission: gets the rows and seconds of every batch. notify: likewise, but not of tasks computed inline.
         """
         self.pool, self.batch_rows, self.delay, self.inline = pool, batch_rows, delay, inline
         self.admission, self.notify = admission, notify
@@ -167,7 +167,7 @@ class Batcher:
                 queued.future.set_exception(error)
 
     def note_batch(self, slices: Sequence[Slice], requests: int, seconds: float) -> None:
-        """Take into account, and tell, what a batch took."""
+        """Pass on how long a batch took, to admission, `notify` and the averages."""
         rows = sum(each.rows for each in slices)
         kinds = {each.task.kind for each in slices}
         if len(kinds) == 1:
@@ -182,7 +182,7 @@ class Batcher:
             self.row_seconds[kind] = TASK_SECONDS_AVERAGE.update(self.row_seconds.get(kind, 0.0), seconds / rows)
 
     def forget_speed(self) -> None:
-        """Forget what rows took: another head computes from now on."""
+        """Forget how long rows took: another head computes from now on."""
         self.row_seconds.clear()
 
 

@@ -1,9 +1,9 @@
 """The fast path: a small request is answered in the callback that read it, from the bytes read to the bytes written.
 
-Equals asking through uvicorn's parser and the gateway, the response's bytes, the metrics and the admission included,
-but spares what they cost. It is for the usual alone: a head that they have parsed before, byte for byte, with its whole
-body, on a connection that is idle between two requests, for a task that is computed inline. For all else it returns
-None, with nothing done, and they do their work.
+The response's bytes, the metrics and the admission are those of a request through uvicorn's parser and the gateway, at
+a fraction of their cost. It serves a request whose head was parsed before, byte for byte, that came with its whole
+body on an idle connection, and whose task is computed inline. For any other it returns None, with nothing done, and
+uvicorn and the gateway take over.
 """
 
 from __future__ import annotations
