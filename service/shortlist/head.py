@@ -52,7 +52,7 @@ class Head:
         self.threads = threads or count_available_threads()
         self.dense = self.open_dense(bundle, dense)
         self.plan = self.open_plan(bundle)
-        self.exact = self.plan.truth() if self.is_own_reference else self.dense
+        self.exact = self.plan.make_exact_plan() if self.is_own_reference else self.dense
         self.rows = ExactRows(bundle, self.device, self.threads) if bundle.has_graph("rows") else None
         self.certified = self.open_certified(bundle)
         self.manifest = self.with_device_crossover(bundle)
@@ -164,7 +164,7 @@ class Head:
         if wanted.size == 0:
             return np.empty(wanted.shape, np.float32)
         logits = self.score_ids(plan, rows, np.maximum(wanted, 0))
-        normalizer = np.concatenate(map_chunks(plan, rows, lambda chunk, _: plan.log_normalizer(chunk)))
+        normalizer = np.concatenate(map_chunks(plan, rows, lambda chunk, _: plan.compute_log_normalizer(chunk)))
         check_overflow(normalizer)
         check_overflow(logits.max(axis=1))
         return np.where(wanted < 0, np.float32(-np.inf), logits - normalizer[:, None])
@@ -251,7 +251,7 @@ def map_chunks(plan: Plan, contexts: FloatArray, call: Callable[[FloatArray, int
 
 def score_by_distribution(plan: Plan, contexts: FloatArray, ids: IdArray) -> FloatArray:
     """Logits [b, m] of `ids` [b, m] in the plan's whole distribution."""
-    logits = plan.distribution(contexts)
+    logits = plan.compute_distribution(contexts)
     assert logits is not None, "a head that is its own reference has a distribution"
     return np.take_along_axis(logits, ids, axis=1)
 

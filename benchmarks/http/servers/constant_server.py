@@ -41,7 +41,7 @@ class ConstantPlan(FullPlan):
             self.answers[shape] = make_constant_result(*shape, self.classes)
         return self.answers[shape]
 
-    def log_normalizer(self, contexts: FloatArray) -> FloatArray:
+    def compute_log_normalizer(self, contexts: FloatArray) -> FloatArray:
         return make_constant_result(len(contexts), 1, self.classes).log_normalizer
 
 

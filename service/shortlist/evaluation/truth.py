@@ -90,7 +90,7 @@ def rank_by_plan(plan: Plan, contexts: FloatArray, row_numbers: IdArray) -> Rank
     """
 
     def rank_rows(rows: slice, k: int) -> Ranking:
-        logits = plan.distribution(contexts[rows])
+        logits = plan.compute_distribution(contexts[rows])
         assert logits is not None, "an exact plan has a distribution"
         return rank_logits(check_logits(logits, row_numbers[rows]), k)
 

@@ -176,11 +176,11 @@ class AdaptivePlan(Plan):
         logits: FloatArray = self.exact[tail].run_outputs(["logits"], inputs | none)[0]
         return logits
 
-    def log_normalizer(self, contexts: FloatArray) -> FloatArray:
+    def compute_log_normalizer(self, contexts: FloatArray) -> FloatArray:
         """0: the graphs normalise."""
         return make_zero_normalizer(self.head.run_outputs(["logits"], {"context": contexts, "k": K_OF_ONE})[0])
 
-    def distribution(self, contexts: FloatArray) -> FloatArray:
+    def compute_distribution(self, contexts: FloatArray) -> FloatArray:
         """Log-probabilities [B, V]; every tail is opened."""
         logits = np.full((len(contexts), self.classes), -np.inf, np.float32)
         heads, clusters = self.head.run_outputs(["logits", "clusters"], {"context": contexts, "k": K_OF_ONE})
@@ -189,7 +189,7 @@ class AdaptivePlan(Plan):
             logits[:, ids] = self.score_tail(tail, contexts, clusters[:, tail])
         return logits
 
-    def truth(self) -> Plan:
+    def make_exact_plan(self) -> Plan:
         """The same without previews."""
         return self.with_settings(AdaptiveSettings(previews=False)) if self.previews else self
 

@@ -40,10 +40,10 @@ class FullPlan(Plan):
             result.log_normalizer[row] = log_sum_exp(logits)
         return result
 
-    def log_normalizer(self, contexts: FloatArray) -> FloatArray:
+    def compute_log_normalizer(self, contexts: FloatArray) -> FloatArray:
         return np.array([log_sum_exp(row) for row in self.logits(contexts)], np.float32)
 
-    def distribution(self, contexts: FloatArray) -> FloatArray:
+    def compute_distribution(self, contexts: FloatArray) -> FloatArray:
         return self.logits(contexts)
 
     def width(self, k: int) -> int:

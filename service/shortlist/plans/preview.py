@@ -82,7 +82,7 @@ class PreviewPlan(Plan):
         preview[ids] = exact - shift
         return shift + log_sum_exp(preview)
 
-    def distribution(self, contexts: FloatArray) -> FloatArray:
+    def compute_distribution(self, contexts: FloatArray) -> FloatArray:
         """Logits [B, V]: candidates exact, the rest previewed and shifted by `tail_shift`."""
         previews: FloatArray = self.preview(context=contexts)[0]
         ids = self.choose_candidates(previews, self.count_candidates(1))

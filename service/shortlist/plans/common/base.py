@@ -47,19 +47,19 @@ class Plan(ABC):
 
     # the distribution that its log-probabilities are of
 
-    def log_normalizer(self, contexts: FloatArray) -> FloatArray:
+    def compute_log_normalizer(self, contexts: FloatArray) -> FloatArray:
         """[B, d] -> [B] float32: log of the sum of exp(logit), as `topk` normalises."""
         return self.topk(contexts, 1, UNRESTRICTED).log_normalizer
 
-    def distribution(self, contexts: FloatArray) -> FloatArray | None:
+    def compute_distribution(self, contexts: FloatArray) -> FloatArray | None:
         """[B, d] -> logits [B, V] float32 whose softmax is the plan's own full distribution, -inf for padding.
 
-        Their log-sum-exp is `log_normalizer`. None where the plan has no logits for classes that it does not score.
+        Their log-sum-exp is what `compute_log_normalizer` gives. None where the plan has no logits for classes that it does not score.
         """
         del contexts
         return None
 
-    def truth(self) -> Plan:
+    def make_exact_plan(self) -> Plan:
         """For a head that is its own reference: the same plan without approximations, which gives the exact answers."""
         return self
 
@@ -87,10 +87,10 @@ class Plan(ABC):
 class Routed(Protocol):
     """A plan of parts, clusters or experts, of which each row opens some."""
 
-    def parts(self) -> list[IdArray]:
+    def list_parts(self) -> list[IdArray]:
         """Class ids [n] of each part."""
 
-    def routes(self, contexts: FloatArray) -> list[tuple[int, ...]]:
+    def choose_routes(self, contexts: FloatArray) -> list[tuple[int, ...]]:
         """The parts that each row of `contexts` [B, d] opens, best first; none for a row that dense answers."""
 
 

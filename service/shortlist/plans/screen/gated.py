@@ -66,7 +66,7 @@ class GatedPlan(Plan):
         self.batch = Graph(bundle.graph("batch"), device, threads, prepack=True) if batch else None
         self.most_rows = chunk_rows(max(self.sets.count, self.sets.largest))
 
-    def truth(self) -> Plan:
+    def make_exact_plan(self) -> Plan:
         """The same with every expert scored whole."""
         whole = self.settings.model_copy(update={"previews": False})
         return self.with_settings(whole) if self.previews else self
@@ -143,7 +143,7 @@ class GatedPlan(Plan):
         logits: FloatArray = graph.run_outputs(["logits"], inputs | place)[0]
         return logits
 
-    def distribution(self, contexts: FloatArray) -> FloatArray:
+    def compute_distribution(self, contexts: FloatArray) -> FloatArray:
         """Logits [B, V] of `contexts` [B, d], -inf outside the chosen expert."""
         logits = np.full((len(contexts), self.classes), -np.inf, np.float32)
         for expert, rows, scale in self.route(contexts):

@@ -118,11 +118,11 @@ class ScreenPlan(Plan):
             result.put(unsure, answers)
         return result
 
-    def parts(self) -> list[IdArray]:
+    def list_parts(self) -> list[IdArray]:
         """Class ids [n] of each cluster's candidate set."""
         return self.sets.by_number
 
-    def routes(self, contexts: FloatArray) -> list[Route]:
+    def choose_routes(self, contexts: FloatArray) -> list[Route]:
         return self.router.route(contexts, self.settings, self.fallback is not None).routes
 
     def width(self, k: int) -> int:
