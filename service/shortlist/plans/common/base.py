@@ -54,7 +54,7 @@ class Plan(ABC):
     def compute_distribution(self, contexts: FloatArray) -> FloatArray | None:
         """[B, d] -> logits [B, V] float32 whose softmax is the plan's own full distribution, -inf for padding.
 
-        Their log-sum-exp is what `compute_log_normalizer` gives. None where the plan has no logits for classes that it does not score.
+        `compute_log_normalizer` gives their log-sum-exp. None where the plan has no logits for unscored classes.
         """
         del contexts
         return None
