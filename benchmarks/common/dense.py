@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 from onnx import NodeProto, TensorProto, helper
-from shortlist.plans.common.selection import ranked
+from shortlist.plans.common.selection import rank_best
 from shortlist.runtime.session import Graph
 from shortlist_exporter.graphs.builder import GraphBuilder, make_value
 from shortlist_exporter.graphs.dense import make_padding
@@ -51,7 +51,7 @@ def select_in_graph(graph: Graph) -> TopK:
 
 def select_by_threshold(graph: Graph) -> TopK:
     """Selection by this project's threshold, outside the graph."""
-    return lambda contexts, k: np.stack([ranked(row, k) for row in graph(context=contexts)[0]])
+    return lambda contexts, k: np.stack([rank_best(row, k) for row in graph(context=contexts)[0]])
 
 
 def write_graph(dense: Dense, folder: Path, product: str, *, in_graph: bool) -> Path:

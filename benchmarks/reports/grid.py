@@ -8,7 +8,7 @@ from itertools import product
 from pathlib import Path
 
 from shortlist.errors import ShortlistError
-from shortlist.runtime.threads import available_threads
+from shortlist.runtime.threads import count_available_threads
 from shortlist_exporter.commands.progress import progress_bar
 
 from benchmarks.common.runs import Run, Store, key_of
@@ -61,7 +61,7 @@ def run_set(data: DataSet, store: Store, rows: int, kinds: Sequence[type[Contend
     """Batch 1 on one thread for the grid of `kinds`; other batches, and all threads, for each one's front."""
     single = Harness(data, store, threads=1, rows=rows)
     runs = list(sweep(single, kinds))
-    for threads in sorted({1, available_threads()}):
+    for threads in sorted({1, count_available_threads()}):
         repeat_runs(Harness(data, store, threads=threads, rows=rows, batches=BATCHES), fastest_precise_runs(runs))
 
 
@@ -95,6 +95,6 @@ def unfinished_builds(data: DataSet, runs: Sequence[Run]) -> Iterator[str]:
 def unrepeated_settings(data: DataSet, runs: Sequence[Run]) -> Iterator[str]:
     """A sentence for each number of threads by which settings were not run at other batches."""
     wanted = {run.label for run in fastest_precise_runs(runs)}
-    for threads in sorted({1, available_threads()}):
+    for threads in sorted({1, count_available_threads()}):
         if missing := wanted - {run.label for run in wide_runs(runs, threads)}:
             yield f"{data.name}: other batches by {threads} thread(s), {len(missing)} of {len(wanted)} settings"

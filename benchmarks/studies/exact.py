@@ -26,7 +26,7 @@ import torch
 from shortlist.core.filters import UNRESTRICTED
 from shortlist.core.results import PlanResult
 from shortlist.errors import BadInput
-from shortlist.evaluation.truth import CHUNK_ROWS
+from shortlist.evaluation.truth import TRUTH_CHUNK_ROWS
 from shortlist.head import Head
 from shortlist_exporter.commands.progress import progress_bar
 from shortlist_exporter.inputs.sources import Dense
@@ -59,10 +59,10 @@ def read_rows(data: DataSet, count: int) -> Iterator[Contexts]:
     if count > len(test) + len(fit):
         raise BadInput(f"--rows {count} is over the {len(test) + len(fit)} contexts that there are: ask for fewer")
     more = np.random.default_rng(0).permutation(len(fit))[: max(0, count - len(test))]
-    for start in range(0, min(count, len(test)), CHUNK_ROWS):
-        yield test[start : min(start + CHUNK_ROWS, count)]
-    for start in range(0, len(more), CHUNK_ROWS):
-        yield fit[np.sort(more[start : start + CHUNK_ROWS])]
+    for start in range(0, min(count, len(test)), TRUTH_CHUNK_ROWS):
+        yield test[start : min(start + TRUTH_CHUNK_ROWS, count)]
+    for start in range(0, len(more), TRUTH_CHUNK_ROWS):
+        yield fit[np.sort(more[start : start + TRUTH_CHUNK_ROWS])]
 
 
 def judge_rows(dense: Dense, contexts: Contexts, result: PlanResult, *, brute: bool) -> Judged:

@@ -12,15 +12,15 @@ import numpy as np
 import numpy.typing as npt
 
 from shortlist.bundle.manifest import Manifest
-from shortlist.bundle.reader import CALIBRATION, Bundle
+from shortlist.bundle.reader import CALIBRATION_FILE, Bundle
 from shortlist.core.filters import UNRESTRICTED, ClassFilter, IdLists, check_id_range, parse_id_lists
 from shortlist.core.results import FloatArray, IdArray, PlanResult, TopK
-from shortlist.plans.common.base import Plan, by_chunks
+from shortlist.plans.common.base import Plan, run_by_chunks
 from shortlist.plans.common.crossover import measure_crossover
 from shortlist.plans.common.exact_rows import ExactRows
 from shortlist.plans.registry import PLANS, CertifiedPlan, FullPlan, open_plan
 from shortlist.runtime.devices import resolve_device
-from shortlist.runtime.threads import available_threads
+from shortlist.runtime.threads import count_available_threads
 
 from .errors import BadInput
 
@@ -41,7 +41,7 @@ class Head:
     def __init__(
         self, bundle: Bundle, device: str | None = None, threads: int | None = None, dense: FullPlan | None = None
     ) -> None:
-        """Open the bundle's graphs on `device` with `threads` each; see `shortlist.load`.
+        """Open the bundle's graphs on `device`, by default the CPU, each with `threads` threads.
 
         dense: an open dense head of the same layer, taken for the bundle's own, so that memory holds one.
         """
@@ -49,17 +49,17 @@ class Head:
         self.folder = bundle.folder
         self.labels = bundle.labels()
         self.device = resolve_device(device)
-        self.threads = threads or available_threads()
+        self.threads = threads or count_available_threads()
         self.dense = self.open_dense(bundle, dense)
         self.plan = self.open_plan(bundle)
-        self.exact = self.plan.truth() if self.is_own_reference else self.dense
+        self.exact = self.plan.make_exact_plan() if self.is_own_reference else self.dense
         self.rows = ExactRows(bundle, self.device, self.threads) if bundle.has_graph("rows") else None
         self.certified = self.open_certified(bundle)
         self.manifest = self.with_device_crossover(bundle)
 
     @property
     def is_own_reference(self) -> bool:
-        """Whether the head is its own reference; the dense head is then another softmax, to compare with."""
+        """Whether exact answers are the head's own whole distribution; a dense head is then only compared with."""
         return self.manifest.reference == "self"
 
     def open_dense(self, bundle: Bundle, dense: FullPlan | None) -> FullPlan | None:
@@ -86,7 +86,7 @@ class Head:
         """The manifest, with this device's own crossover for that of the CPU which exported the bundle."""
         if self.device == "cpu" or not self.manifest.fallback or self.is_own_reference:
             return self.manifest
-        rows = self.measure_crossover(self.plan, bundle.tensors(CALIBRATION)["contexts"])
+        rows = self.measure_crossover(self.plan, bundle.tensors(CALIBRATION_FILE)["contexts"])
         return self.manifest.model_copy(update={"dense_crossover": rows})
 
     def measure_crossover(self, plan: Plan, contexts: FloatArray) -> int | None:
@@ -103,10 +103,16 @@ class Head:
             contexts,
         )
 
+    def with_identity(self, name: str, version: int) -> Head:
+        """The same head under another name and version, which it shares everything else with."""
+        other = copy(self)
+        other.manifest = self.manifest.model_copy(update={"name": name, "version": version})
+        return other
+
     def with_settings(self, **changes: Any) -> Head:
         """The same head, searching otherwise: `head.with_settings(previewed=8192)` looks further.
 
-        changes: settings of its plan, see `shortlist.bundle.settings`. The new head shares weights, sessions and loops
+        changes: settings of its plan, from `shortlist.bundle.settings`. The new head shares weights, sessions, loops
         with this one, which stays as it is and may go on in other threads. Quality, certificate and dense crossover in
         its manifest are those measured with the settings of the export. Raises BadInput.
         """
@@ -128,9 +134,9 @@ class Head:
         """
         rows = self.check_contexts(contexts)
         self.check_k(k)
-        legal = self.check_lists(allow, ban, len(rows))
+        class_filter = self.check_lists(allow, ban, len(rows))
         plan, normalizer = self.choose_plan(len(rows), k, exact)
-        return make_topk(self.run(plan, rows, k, legal), normalizer)
+        return make_topk(self.run(plan, rows, k, class_filter), normalizer)
 
     def check_lists(self, allow: IdLists, ban: IdLists, rows: int) -> ClassFilter:
         """The lists as arrays; raises BadInput."""
@@ -158,7 +164,7 @@ class Head:
         if wanted.size == 0:
             return np.empty(wanted.shape, np.float32)
         logits = self.score_ids(plan, rows, np.maximum(wanted, 0))
-        normalizer = np.concatenate(map_chunks(plan, rows, lambda chunk, _: plan.log_normalizer(chunk)))
+        normalizer = np.concatenate(map_chunks(plan, rows, lambda chunk, _: plan.compute_log_normalizer(chunk)))
         check_overflow(normalizer)
         check_overflow(logits.max(axis=1))
         return np.where(wanted < 0, np.float32(-np.inf), logits - normalizer[:, None])
@@ -189,11 +195,11 @@ class Head:
             raise BadInput(f"{self.manifest.name} was exported with --no-dense, so it has no exact answers")
         return self.plan, self.manifest.normalizer
 
-    def run(self, plan: Plan, contexts: FloatArray, k: int, legal: ClassFilter) -> PlanResult:
+    def run(self, plan: Plan, contexts: FloatArray, k: int, class_filter: ClassFilter) -> PlanResult:
         """`plan` over the rows, chunk by chunk."""
         if 0 < len(contexts) <= plan.max_rows():
-            return plan.topk(contexts, k, legal)
-        return by_chunks(lambda rows, part: plan.topk(rows, k, part), contexts, legal, plan.max_rows())
+            return plan.topk(contexts, k, class_filter)
+        return run_by_chunks(lambda rows, part: plan.topk(rows, k, part), contexts, class_filter, plan.max_rows())
 
     def check_contexts(self, contexts: npt.ArrayLike) -> FloatArray:
         """`contexts` as [B, d] float32; raises BadInput."""
@@ -245,7 +251,7 @@ def map_chunks(plan: Plan, contexts: FloatArray, call: Callable[[FloatArray, int
 
 def score_by_distribution(plan: Plan, contexts: FloatArray, ids: IdArray) -> FloatArray:
     """Logits [b, m] of `ids` [b, m] in the plan's whole distribution."""
-    logits = plan.distribution(contexts)
+    logits = plan.compute_distribution(contexts)
     assert logits is not None, "a head that is its own reference has a distribution"
     return np.take_along_axis(logits, ids, axis=1)
 

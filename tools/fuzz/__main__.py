@@ -36,7 +36,7 @@ def run(kind: str, args: argparse.Namespace) -> bool:
 
         report = bodies.run(args.count, args.seed, args.first, args.workers)
         bodies.show(report)
-        return not report.wrong()
+        return not report.list_wrong()
     if kind == "openapi":
         from . import openapi
 

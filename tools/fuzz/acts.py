@@ -12,7 +12,7 @@ from tests.support.layers import DIM
 
 PATH = b"/v2/models/lm/infer"
 BODY = orjson.dumps({"inputs": [{"name": "context", "datatype": "FP32", "shape": [1, DIM], "data": [0.5] * DIM}]})
-PIPELINED = 40
+PIPELINED_REQUESTS = 40
 
 Parts = Iterator[bytes]
 
@@ -22,26 +22,26 @@ def head(*headers: bytes, method: bytes = b"POST", path: bytes = PATH, version: 
     return b"\r\n".join([b" ".join((method, path, version)), b"Host: x", *headers, b"", b""])
 
 
-GOOD = head(b"Content-Length: %d" % len(BODY)) + BODY
-LAST = head(b"Content-Length: %d" % len(BODY), b"Connection: close") + BODY
-ENDLESS = (
+VALID_REQUEST = head(b"Content-Length: %d" % len(BODY)) + BODY
+CLOSING_REQUEST = head(b"Content-Length: %d" % len(BODY), b"Connection: close") + BODY
+ENDLESS_HEADS = (
     (b"GET /healthz HTTP/1.1\r\nX: ", b"y"),
     (b"GET /healthz HTTP/1.1\r\n", b"y: z\r\n"),
     (b"GET /", b"y"),
     (head(b"Transfer-Encoding: chunked") + b"0\r\n", b"y: z\r\n"),
 )
-HEALTH = head(method=b"GET", path=b"/healthz")
+HEALTH_REQUEST = head(method=b"GET", path=b"/healthz")
 
 
 def noise(random: Random) -> Parts:
     yield random.randbytes(random.choice((1, 16, 400, 5000)))
 
 
-def garbled(random: Random) -> Parts:
+def garbled_request(random: Random) -> Parts:
     """A correct request with some bytes changed."""
-    request = bytearray(GOOD)
+    request = bytearray(VALID_REQUEST)
     for _ in range(random.randint(1, 4)):
-        request[random.randrange(len(GOOD) - len(BODY))] = random.randrange(256)
+        request[random.randrange(len(VALID_REQUEST) - len(BODY))] = random.randrange(256)
     yield bytes(request)
 
 
@@ -73,9 +73,9 @@ def broken_chunks(random: Random) -> Parts:
     ))  # fmt: skip
 
 
-def smuggled(random: Random) -> Parts:
+def smuggled_request(random: Random) -> Parts:
     """Bodies of which two readers may see different ends; another request lies inside."""
-    inside = b"%x\r\n%b\r\n0\r\n\r\n" % (len(HEALTH), HEALTH)
+    inside = b"%x\r\n%b\r\n0\r\n\r\n" % (len(HEALTH_REQUEST), HEALTH_REQUEST)
     lengths = (b"Content-Length: 4", b"Content-Length: %d" % len(inside))
     yield random.choice((
         head(*lengths) + inside, head(lengths[0], b"Transfer-Encoding: chunked") + inside,
@@ -101,7 +101,7 @@ def huge_headers(random: Random) -> Parts:
 
 
 def half_request(random: Random) -> Parts:
-    yield GOOD[: random.randrange(1, len(GOOD))]
+    yield VALID_REQUEST[: random.randrange(1, len(VALID_REQUEST))]
 
 
 def wrong_length(random: Random) -> Parts:
@@ -109,20 +109,20 @@ def wrong_length(random: Random) -> Parts:
     yield head(b"Content-Length: %d" % random.choice((0, 1, len(BODY) - 1, len(BODY) + 1, 10**9, 2**63, 2**64))) + BODY
 
 
-def pipelined(random: Random) -> Parts:
+def pipelined_requests(random: Random) -> Parts:
     """Many at once, and perhaps a half one."""
-    yield GOOD * PIPELINED
-    yield random.choice((LAST, b"", GOOD[:50]))
+    yield VALID_REQUEST * PIPELINED_REQUESTS
+    yield random.choice((CLOSING_REQUEST, b"", VALID_REQUEST[:50]))
 
 
 def pipelined_garbage(random: Random) -> Parts:
     """Garbage right after correct requests."""
-    yield GOOD * 3 + random.randbytes(50)
+    yield VALID_REQUEST * 3 + random.randbytes(50)
 
 
 def slow(random: Random) -> Parts:
     """Byte by byte, then no more."""
-    for byte in GOOD[: random.randrange(5, 60)]:
+    for byte in VALID_REQUEST[: random.randrange(5, 60)]:
         yield bytes([byte])
         time.sleep(0.004)
 
@@ -137,6 +137,16 @@ def tiny_chunks(random: Random) -> Parts:
 
 
 ACTS: tuple[Callable[[Random], Parts], ...] = (
-    noise, garbled, strange_lines, broken_chunks, smuggled, huge_headers, half_request, wrong_length, pipelined,
-    pipelined_garbage, slow, tiny_chunks,
-)  # fmt: skip
+    noise,
+    garbled_request,
+    strange_lines,
+    broken_chunks,
+    smuggled_request,
+    huge_headers,
+    half_request,
+    wrong_length,
+    pipelined_requests,
+    pipelined_garbage,
+    slow,
+    tiny_chunks,
+)

@@ -27,7 +27,7 @@ from shortlist.server.codecs import v2_request, v2_response, v2_template
 from shortlist.server.codecs.shared_memory import SHARED_MEMORY_FOLDER, SharedMemory
 from shortlist.server.codecs.v2_request import InferCodec
 from shortlist.server.messages.headers import JSON_LENGTH
-from shortlist.server.models import printable_labels
+from shortlist.server.models import make_printable_labels
 from shortlist.server.scheduling.tasks import SizeLimits, make_task
 from shortlist.server.settings import Settings
 from shortlist.wire import open_inference
@@ -37,7 +37,7 @@ from tests.support.layers import make_small_repository
 from .mutations import mutate
 from .valid import REGION, REGION_BYTES, Valid, make_valid_request
 
-OUT = Path("build/fuzz")
+FAILURES_FOLDER = Path("build/fuzz")
 TRACED_FILES = [module.__file__ for module in (v2_request, v2_response, v2_template, open_inference)]
 MAX_TRACED_REQUESTS = 50_000  # tracing takes time
 MIN_TRACED_REQUESTS = 20_000  # from which on coverage is judged
@@ -72,7 +72,7 @@ class Report:
             (self.coverage, self.missing) if self.coverage else (other.coverage, other.missing)
         )
 
-    def wrong(self) -> list[str]:
+    def list_wrong(self) -> list[str]:
         """List what is not as it must be."""
         faults = list(self.failures.values())
         if self.growth > MAX_GROWTH_BYTES:
@@ -87,7 +87,7 @@ class Target:
 
     def __init__(self, folder: Path, memory: SharedMemory | None) -> None:
         self.head = Head(Bundle(folder), "cpu", 1)
-        labels = printable_labels(self.head) if memory is not None else None
+        labels = make_printable_labels(self.head) if memory is not None else None
         self.codec = InferCodec(self.head.manifest, labels, memory)
         settings = Settings()
         self.limits = SizeLimits(settings.max_rows, settings.answer_limit)
@@ -193,8 +193,8 @@ def note(report: Report, seed: int, index: int, body: bytes, header: str | None,
     kind = f"{type(error).__name__} {frames[-1].name if frames else ''}"
     if kind in report.failures:
         return
-    OUT.mkdir(parents=True, exist_ok=True)
-    path = OUT / f"{seed}-{index}.body"
+    FAILURES_FOLDER.mkdir(parents=True, exist_ok=True)
+    path = FAILURES_FOLDER / f"{seed}-{index}.body"
     path.write_bytes(body)
     path.with_suffix(".header").write_text(repr(header))
     where = " < ".join(f"{Path(frame.filename).name}:{frame.lineno}" for frame in reversed(frames[-4:]))
@@ -279,5 +279,5 @@ def show(report: Report) -> None:
         print(
             f"  {report.coverage:.1f} % of the branches of the v2 codecs and the wire; not: {report.missing or 'none'}"
         )
-    for line in report.wrong():
+    for line in report.list_wrong():
         print(f"  WRONG {line}")

@@ -10,14 +10,15 @@ from typing import Any
 
 from .valid import Valid
 
-DEEP = "[" * 1000 + "]" * 1000  # as deep as JSON is read, and deeper than Python likes to print
-BOTTOMLESS = b"[" * 250_000
-LONG = "x" * 2000
+DEEP_JSON = "[" * 1000 + "]" * 1000  # as deep as JSON is read, and deeper than Python likes to print
+BOTTOMLESS_JSON = b"[" * 250_000
+LONG_TEXT = "x" * 2000
 VALUES: tuple[Any, ...] = (
     None, True, False, 0, 1, -1, 2, 3, 16, 17, 301, 10**6, 2**31, 2**32, 2**53 + 1, 2**62, 2**63 - 1, 2**63, 2**64 - 1,
     -(2**63), 0.0, 0.5, 3e38, 1e39, -1e308, 5e-324, "", "0", "context", "ids", "allow", "ban", "logprobs", "scored",
-    "fuzz", "FP32", "FP16", "BF16", "INT64", "INT32", "FP64", "BYTES", "BOOL", "fp32", LONG, "\0", "é", [], {}, [[]],
-    [None], [True], [0], [1, 16], [0, 16], [1, 2**62], [2**62, 0], [0, 2**63], [1] * 65, [[1.0] * 16], {"k": 1}, [{}],
+    "fuzz", "FP32", "FP16", "BF16", "INT64", "INT32", "FP64", "BYTES", "BOOL", "fp32", LONG_TEXT, "\0", "é", [], {},
+    [[]], [None], [True], [0], [1, 16], [0, 16], [1, 2**62], [2**62, 0], [0, 2**63], [1] * 65, [[1.0] * 16],
+    {"k": 1}, [{}],
 )  # fmt: skip
 KEYS = (
     "id", "inputs", "outputs", "parameters", "name", "shape", "datatype", "data", "k", "exact", "timeout", "priority",
@@ -186,7 +187,7 @@ def bottomless(body: bytes, random: Random) -> bytes:
     if random.random() < 0.99:  # each takes as long as hundreds of others
         return body
     at = body.find(b":") + 1
-    return body[:at] + BOTTOMLESS + body[at:]
+    return body[:at] + BOTTOMLESS_JSON + body[at:]
 
 
 BYTES = (flip, flip, insert, delete, truncate, repeat, key_twice, key_twice, other_number, other_number, bottomless)
@@ -212,7 +213,7 @@ def mutate(request: Valid, random: Random, many: int) -> tuple[bytes, str | None
     for _ in range(many - on_bytes):
         random.choice(STRUCTURE)(request.content, random)
     body, header = request.body()
-    deep = body.replace(b'"DEEP"', DEEP.encode())
+    deep = body.replace(b'"DEEP"', DEEP_JSON.encode())
     header = str(int(header) + len(deep) - len(body)) if header and not request.raw else header
     return mutate_bytes(deep, header, random, on_bytes)
 

@@ -13,10 +13,10 @@ from tests.support.layers import CLASSES, DIM
 
 REGION, REGION_BYTES = "fuzz", 8192
 INPUT_PLACES, OUTPUT_PLACES = (0, 2048), (4096, 6144)  # offsets of inputs and outputs in the region
-ROWS = (0, 1, 1, 1, 2, 5)
+ROW_COUNTS = (0, 1, 1, 1, 2, 5)
 K = (1, 2, 5, 10)
 OUTPUTS = ("ids", "logprobs", "scored")
-POOL = np.random.default_rng(0).standard_normal((64, DIM)).astype(np.float32)
+CONTEXT_POOL = np.random.default_rng(0).standard_normal((64, DIM)).astype(np.float32)
 
 
 @dataclass
@@ -47,9 +47,9 @@ def dump_json(content: object) -> bytes:
 def make_valid_request(random: Random) -> Valid:
     """One of all kinds."""
     if random.random() < 0.03:
-        return Valid({}, [POOL[random.randrange(64)].tobytes()], raw=True)
+        return Valid({}, [CONTEXT_POOL[random.randrange(64)].tobytes()], raw=True)
     request = Valid({})
-    rows = random.choice(ROWS)
+    rows = random.choice(ROW_COUNTS)
     scoring = random.random() < 0.15
     add_inputs(request, random, rows, scoring)
     parameters = choose_parameters(random, scoring)
@@ -65,7 +65,9 @@ def add_inputs(request: Valid, random: Random, rows: int, scoring: bool) -> None
     """The contexts, and ids or lists."""
     request.content["inputs"] = []
     start = random.randrange(64 - rows)
-    add_tensor(request, random, "context", POOL[start : start + rows], random.choice(("FP32", "FP32", "FP16", "BF16")))
+    add_tensor(
+        request, random, "context", CONTEXT_POOL[start : start + rows], random.choice(("FP32", "FP32", "FP16", "BF16"))
+    )
     for name in ["ids"] if scoring else [name for name in ("allow", "ban") if random.random() < 0.15]:
         add_tensor(request, random, name, choose_ids(random, rows), "INT64")
     if not request.blobs:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 import numpy as np
-from shortlist.plans.common.selection import ranked
+from shortlist.plans.common.selection import rank_best
 from shortlist_exporter.inputs.sources import Dense
 
 from benchmarks.contenders.base import Contender, FloatArray, IdArray, Options
@@ -32,7 +32,7 @@ class NumpyDense(Contender):
         if self.bias is not None:
             logits += self.bias
         logits[:, self.padded] = -np.inf
-        return np.stack([ranked(row, k) for row in logits])
+        return np.stack([rank_best(row, k) for row in logits])
 
     def size(self) -> int:
         return self.columns.nbytes

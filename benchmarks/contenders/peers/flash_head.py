@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 import numpy as np
-from shortlist.plans.common.selection import largest, ranked
+from shortlist.plans.common.selection import find_largest, rank_best
 from shortlist_exporter.inputs.sources import Dense
 
 from benchmarks.contenders.base import Contender, FloatArray, IdArray, Options, spread_settings
@@ -110,10 +110,10 @@ class FlashHead(Contender):
 
     def search_clusters(self, query: FloatArray, k: int) -> IdArray:
         """[k]: the best rows of the clusters probed for `query` [D]; -1 pads."""
-        probed = largest(self.centroids @ query, self.setting.get("probes", 1))
+        probed = find_largest(self.centroids @ query, self.setting.get("probes", 1))
         ids, scores = self.ids[probed].ravel(), self.score_clusters(query, probed).ravel()
         scores[ids < 0] = -np.inf
-        best = ids[ranked(scores, k)]
+        best = ids[rank_best(scores, k)]
         return np.pad(best, (0, k - len(best)), constant_values=-1)
 
     def score_clusters(self, query: FloatArray, probed: IdArray) -> FloatArray:

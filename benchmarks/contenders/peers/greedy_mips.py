@@ -16,7 +16,7 @@ from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
-from shortlist.plans.common.selection import largest
+from shortlist.plans.common.selection import find_largest
 from shortlist_exporter.inputs.sources import Dense
 
 from benchmarks.contenders.base import Contender, FloatArray, IdArray, Options, spread_settings
@@ -79,7 +79,7 @@ def take_first_different(entries: FloatArray, rows: Rows, budget: int) -> tuple[
     """
     count = 2 * budget
     while True:
-        top = largest(entries, count)
+        top = find_largest(entries, count)
         top = top[np.argsort(-entries[top], kind="stable")]
         first = np.sort(np.unique(rows[top], return_index=True)[1])[:budget]
         if first.size == budget:

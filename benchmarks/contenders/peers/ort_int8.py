@@ -13,7 +13,7 @@ from typing import ClassVar
 import numpy as np
 import torch
 from onnx import TensorProto
-from shortlist.plans.common.selection import largest
+from shortlist.plans.common.selection import find_largest
 from shortlist.runtime.session import Graph
 from shortlist_exporter.graphs.builder import GraphBuilder, make_value
 from shortlist_exporter.graphs.quantized import ZERO_POINT, add_quantized_contexts
@@ -69,7 +69,7 @@ class OnnxInt8(Contender):
     def topk(self, contexts: FloatArray, k: int) -> IdArray:
         queries = contexts if self.basis.change is None else self.basis.queries(contexts)
         count = max(self.setting.get("rescored", RESCORED_CANDIDATES[-1]), k)
-        candidates = np.stack([largest(scores, count) for scores in self.graph(query=queries)[0]])
+        candidates = np.stack([find_largest(scores, count) for scores in self.graph(query=queries)[0]])
         return rescore_candidates(self.dense, contexts, self.basis.ids[candidates], k)
 
     def size(self) -> int:

@@ -6,8 +6,8 @@ import shutil
 from pathlib import Path
 
 import numpy as np
-from shortlist.bundle.manifest import FILE_NAME
-from shortlist.bundle.reader import CALIBRATION, Bundle
+from shortlist.bundle.manifest import MANIFEST_FILE
+from shortlist.bundle.reader import CALIBRATION_FILE, Bundle
 from shortlist.bundle.writer import seal
 from shortlist.core.results import FloatArray
 from shortlist.errors import NotFound
@@ -34,7 +34,7 @@ def make_synthetic_bundle(cache: Path) -> Path:
 def export_once(repository: Path, classes: int, dim: int, method: str, options: dict[str, str]) -> Path:
     """The bundle `repository`/lm/1, made where it is missing."""
     out = repository / MODEL_NAME / "1"
-    if not (out / FILE_NAME).is_file():
+    if not (out / MANIFEST_FILE).is_file():
         # torch takes seconds to import, and is not needed where the bundle is there
         from shortlist_exporter.export.request import Request
         from shortlist_exporter.export.run import export
@@ -52,7 +52,7 @@ def export_once(repository: Path, classes: int, dim: int, method: str, options: 
 
 def resolve_bundle(bundle: Path) -> Path:
     """`bundle` as an absolute path; raises NotFound where no bundle is there."""
-    if not (bundle / FILE_NAME).is_file():
+    if not (bundle / MANIFEST_FILE).is_file():
         raise NotFound(f"there is no bundle at {bundle}: give <repository>/<name>/<version>")
     return bundle.resolve()
 
@@ -70,7 +70,7 @@ def copy_without_certificate(bundle: Bundle, folder: Path) -> Path:
     manifest = bundle.manifest
     out = folder / manifest.name / str(manifest.version)
     shutil.copytree(bundle.folder, out)
-    (out / FILE_NAME).unlink()
+    (out / MANIFEST_FILE).unlink()
     graphs = {role: path for role, path in manifest.graphs.items() if role != "bounds"}
     seal(out, manifest.model_copy(update={"graphs": graphs, "certificate": None}))
     return out
@@ -78,5 +78,5 @@ def copy_without_certificate(bundle: Bundle, folder: Path) -> Path:
 
 def read_contexts(bundle: Path, rows: int) -> FloatArray:
     """Up to `rows` contexts [n, d] of the bundle's calibration."""
-    contexts: FloatArray = Bundle(bundle, verify=False).tensors(CALIBRATION)["contexts"][:rows]
+    contexts: FloatArray = Bundle(bundle, verify=False).tensors(CALIBRATION_FILE)["contexts"][:rows]
     return contexts

@@ -33,15 +33,15 @@ class ConstantPlan(FullPlan):
         self.classes = classes
         self.answers: dict[tuple[int, int], PlanResult] = {}
 
-    def topk(self, contexts: FloatArray, k: int, legal: ClassFilter) -> PlanResult:
+    def topk(self, contexts: FloatArray, k: int, class_filter: ClassFilter) -> PlanResult:
         """The same result for every call of a shape, made once."""
-        del legal
+        del class_filter
         shape = len(contexts), k
         if shape not in self.answers:
             self.answers[shape] = make_constant_result(*shape, self.classes)
         return self.answers[shape]
 
-    def log_normalizer(self, contexts: FloatArray) -> FloatArray:
+    def compute_log_normalizer(self, contexts: FloatArray) -> FloatArray:
         return make_constant_result(len(contexts), 1, self.classes).log_normalizer
 
 

@@ -63,7 +63,7 @@ def served_distribution(plan: Plan) -> Truth:
     """[b, d] -> the log-probabilities [b, V] of the served head itself, every tail opened."""
 
     def truth(rows: Tensor) -> Tensor:
-        logprobs = plan.distribution(rows.numpy())
+        logprobs = plan.compute_distribution(rows.numpy())
         assert logprobs is not None
         return torch.from_numpy(logprobs)
 

@@ -222,7 +222,7 @@ def describe_served(name: str, head: Head, data: DataSet) -> str:
     p1, p5 = (compute_precision(top.ids, data.test.ids, k) for k in (1, LABEL_DEPTH))
     scored = float(top.scored.mean())
     assert isinstance(head.plan, Routed)
-    fewer = data.dense.classes / (len(head.plan.parts()) + scored)
+    fewer = data.dense.classes / (len(head.plan.list_parts()) + scored)
     return f"As served, {name}: P@1 {p1:.4f}, P@5 {p5:.4f}, {scored:.0f} candidates, {fewer:.1f} times fewer.\n\n"
 
 

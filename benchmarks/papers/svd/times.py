@@ -14,9 +14,9 @@ from onnx import TensorProto
 from shortlist.core.results import FloatArray
 from shortlist.kernels.exact_rows import CompiledGather
 from shortlist.plans.common.exact_rows import COMPILED_THREADS
-from shortlist.plans.common.selection import largest
+from shortlist.plans.common.selection import find_largest
 from shortlist.runtime.session import Graph
-from shortlist.runtime.threads import available_threads
+from shortlist.runtime.threads import count_available_threads
 from shortlist_exporter.commands.progress import progress_bar
 from shortlist_exporter.graphs.builder import GraphBuilder, make_value
 from shortlist_exporter.graphs.dense import write_dense
@@ -64,7 +64,9 @@ def time_stages(folder: Path) -> Stages:
     folder.mkdir(parents=True)
     try:
         write_graphs(folder)
-        counts = sorted({1, min(COMPILED_THREADS, available_threads())})  # with more, rows are rescored by their graph
+        counts = sorted(
+            {1, min(COMPILED_THREADS, count_available_threads())}
+        )  # with more, rows are rescored by their graph
         by_threads = {count: time_stages_once(folder, count) for count in counts}
         return Stages({stage: {count: by_threads[count][stage] for count in counts} for stage in by_threads[counts[0]]})
     finally:
@@ -135,7 +137,7 @@ def time_one_context(graphs: dict[str, Graph], rows: CompiledGather, context: Fl
     projected = clock("V^T h", lambda: graphs["projection"](x=context)[0])
     preview = clock("preview, fp32", lambda: graphs["preview"](x=projected)[0][0])
     clock("preview, int8", lambda: graphs["preview8"](x=projected)[0][0])
-    ids = clock("selection", lambda: largest(preview, TABLE_4_VIEW))
+    ids = clock("selection", lambda: find_largest(preview, TABLE_4_VIEW))
     preview[ids] = clock("full view", lambda: rows(context, ids[None])[0])
     clock("softmax", lambda: apply_softmax(preview))
     return ms

@@ -14,9 +14,9 @@ import sys
 from pathlib import Path
 
 import torch
-from shortlist.cli.arguments import positive
+from shortlist.cli.arguments import parse_positive_int
 from shortlist.errors import BadInput
-from shortlist.runtime.threads import available_threads
+from shortlist.runtime.threads import count_available_threads
 
 from shortlist_exporter.capture.language_model import load_model
 from shortlist_exporter.capture.run import capture, read_texts, write_head, write_labels
@@ -34,10 +34,20 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--out", type=Path, required=True, metavar="FILE", help="contexts, targets and documents go here (safetensors)")
     add("--weights-out", type=Path, metavar="FILE", help="the output layer goes here (safetensors)")
     add("--labels-out", type=Path, metavar="FILE", help="the V token strings go here (JSON)")
-    add("--tokens", type=positive, metavar="N", help="stop after about N tokens, whole windows (default: all)")
-    add("--window", type=positive, default=512, metavar="TOKENS", help="context length (default: %(default)s)")
-    add("--batch", type=positive, default=4, metavar="WINDOWS", help="windows at a time (default: %(default)s)")
-    add("--threads", type=positive, metavar="N", help="threads of torch (default: all granted)")
+    add(
+        "--tokens", type=parse_positive_int, metavar="N", help="stop after about N tokens, whole windows (default: all)"
+    )
+    add(
+        "--window", type=parse_positive_int, default=512, metavar="TOKENS", help="context length (default: %(default)s)"
+    )
+    add(
+        "--batch",
+        type=parse_positive_int,
+        default=4,
+        metavar="WINDOWS",
+        help="windows at a time (default: %(default)s)",
+    )
+    add("--threads", type=parse_positive_int, metavar="N", help="threads of torch (default: all granted)")
     add(
         "--dtype",
         choices=("float32", "float16"),
@@ -50,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
     """Capture the contexts and print what was written; returns 0."""
     check_outputs(args)
     read_texts(args.text)  # a wrong path fails before the model is loaded, which takes long
-    torch.set_num_threads(args.threads or available_threads())
+    torch.set_num_threads(args.threads or count_available_threads())
     with progress_bar(f"loading {args.model.name}") as report:
         model = load_model(args.model)
         if args.weights_out:

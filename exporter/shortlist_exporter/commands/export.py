@@ -20,7 +20,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 from shortlist.bundle.manifest import Manifest, TargetQuality
-from shortlist.cli.arguments import natural, positive, share
+from shortlist.cli.arguments import parse_natural_int, parse_positive_int, parse_share
 from shortlist.errors import BadInput, NotFound
 
 from shortlist_exporter.capture.labels import read_labels
@@ -67,8 +67,10 @@ def configure_method(parser: argparse.ArgumentParser) -> None:
         dest="options",
         help="an option of the method, repeatable; an unknown one lists those that there are",
     )
-    add("--min-p1", type=share, metavar="SHARE", help="fail unless P@1 on held-out contexts reaches this (0 to 1)")
-    add("--min-p5", type=share, metavar="SHARE", help="the same for P@5")
+    add(
+        "--min-p1", type=parse_share, metavar="SHARE", help="fail unless P@1 on held-out contexts reaches this (0 to 1)"
+    )
+    add("--min-p5", type=parse_share, metavar="SHARE", help="the same for P@5")
     add("--device", metavar="cpu|cuda:N", help="where heads that are trained are trained (default: cpu)")
     add("--head", type=Path, metavar="FILE", help="a head that was trained elsewhere: safetensors, torch state dict")
 
@@ -81,7 +83,7 @@ def configure_bundle(parser: argparse.ArgumentParser) -> None:
     labels.add_argument(
         "--labels-from", type=Path, metavar="TOKENIZER", help="the same from a tokenizer.json, its folder, or a GGUF"
     )
-    add("--max-k", type=positive, metavar="CLASSES", help="largest k served (default: V)")
+    add("--max-k", type=parse_positive_int, metavar="CLASSES", help="largest k served (default: V)")
     add(
         "--no-fallback",
         action="store_true",
@@ -94,8 +96,13 @@ def configure_bundle(parser: argparse.ArgumentParser) -> None:
         help="leave out the int8 rows that prove exact answers in less time than dense: a quarter of its size",
     )
     add("--no-report", action="store_true", help="leave out report/, the page about the bundle")
-    add("--threads", type=positive, metavar="N", help="threads of each session while measuring (default: all granted)")
-    add("--seed", type=natural, default=0, help="random seed (default: %(default)s)")
+    add(
+        "--threads",
+        type=parse_positive_int,
+        metavar="N",
+        help="threads of each session while measuring (default: all granted)",
+    )
+    add("--seed", type=parse_natural_int, default=0, help="random seed (default: %(default)s)")
 
 
 def run(args: argparse.Namespace) -> int:

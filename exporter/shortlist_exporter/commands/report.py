@@ -13,8 +13,8 @@ import argparse
 import sys
 from pathlib import Path
 
-from shortlist.bundle.reader import REPORT, Bundle
-from shortlist.cli.arguments import natural, positive
+from shortlist.bundle.reader import REPORT_FOLDER, Bundle
+from shortlist.cli.arguments import parse_natural_int, parse_positive_int
 from shortlist.head import Head
 
 from shortlist_exporter.records.report import Figures
@@ -39,14 +39,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--out", type=Path, metavar="FOLDER", help="where the report goes (default: the bundle's report/)")
     add(
         "--rows",
-        type=positive,
+        type=parse_positive_int,
         default=MAX_SAMPLE_ROWS,
         metavar="N",
         help="most distinct rows of a file measured (default: %(default)s)",
     )
-    add("--seed", type=natural, default=0, help="of the rows' random order (default: %(default)s)")
+    add("--seed", type=parse_natural_int, default=0, help="of the rows' random order (default: %(default)s)")
     add("--device", help="cpu or cuda:N (default: SHORTLIST_DEVICE, else cpu)")
-    add("--threads", type=positive, metavar="N", help="threads of each session (default: all granted)")
+    add("--threads", type=parse_positive_int, metavar="N", help="threads of each session (default: all granted)")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -57,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
         named_paths = zip(args.contexts, name_samples(args.contexts), strict=True)
         samples = [read_sample(head, path, name, args.rows, args.seed) for path, name in named_paths]
         figures = write_report(bundle, head, samples, args.out, progress=progress)
-    print_verdict(figures, (args.out or args.bundle / REPORT) / PAGE)
+    print_verdict(figures, (args.out or args.bundle / REPORT_FOLDER) / PAGE)
     return 0
 
 

@@ -26,9 +26,9 @@ from pathlib import Path
 from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
-from shortlist.cli.arguments import positive, share
+from shortlist.cli.arguments import parse_positive_int, parse_share
 from shortlist.runtime.devices import resolve_device
-from shortlist.runtime.threads import available_threads
+from shortlist.runtime.threads import count_available_threads
 
 from shortlist_exporter.inputs.sources import load_contexts
 from shortlist_exporter.records.tuning import Promise, Trial, TuneRecord
@@ -54,8 +54,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def configure_promise(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the promise."""
     add = parser.add_argument
-    add("--target-p1", type=share, metavar="SHARE", help="P@1 that the head is to keep (0 to 1)")
-    add("--target-p5", type=share, metavar="SHARE", help="the same for P@5")
+    add("--target-p1", type=parse_share, metavar="SHARE", help="P@1 that the head is to keep (0 to 1)")
+    add("--target-p5", type=parse_share, metavar="SHARE", help="the same for P@5")
     add(
         "--target-pk",
         type=parse_target,
@@ -66,7 +66,13 @@ def configure_promise(parser: argparse.ArgumentParser) -> None:
     )
     add("--max-logprob-error", type=parse_positive, metavar="NATS", help="most mean error of the log-probabilities")
     add("--max-memory", type=parse_positive, metavar="MIB", help="most memory for graphs, weights and index, in MiB")
-    add("--batch", type=positive, default=1, metavar="ROWS", help="contexts in a request (default: %(default)s)")
+    add(
+        "--batch",
+        type=parse_positive_int,
+        default=1,
+        metavar="ROWS",
+        help="contexts in a request (default: %(default)s)",
+    )
     add("--device", help="cpu or cuda:N (default: SHORTLIST_DEVICE, else cpu)")
 
 
@@ -96,7 +102,7 @@ def parse_target(text: str) -> tuple[int, float]:
     k, equals, share_text = text.partition("=")
     if not equals:
         raise ArgumentTypeError(f"'{text}' is not K=SHARE, as in 10=0.97")
-    return positive(k), share(share_text)
+    return parse_positive_int(k), parse_share(share_text)
 
 
 def parse_positive(text: str) -> float:
@@ -142,7 +148,7 @@ def make_tune_request(args: argparse.Namespace) -> TuneRequest:
         logprob_error=args.max_logprob_error,
         memory=None if args.max_memory is None else int(args.max_memory * MIB_BYTES),
         batch=args.batch,
-        threads=args.threads or available_threads(),
+        threads=args.threads or count_available_threads(),
         device=resolve_device(args.device),
     )
     return TuneRequest(promise, args.time_budget, args.methods, args.allow_dense, args.cache, make_bundle_request(args))

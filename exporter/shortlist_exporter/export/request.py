@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from shortlist.bundle.reader import version_of
+from shortlist.bundle.reader import parse_version_folder
 from shortlist.bundle.repository import check_name
 from shortlist.errors import BadInput
 from shortlist.runtime.devices import import_onnxruntime
@@ -45,7 +45,7 @@ class Request:
 def check_request(dense: Dense, contexts: Contexts, out: Path, request: Request) -> None:
     """Raise BadInput before any work for what could not succeed."""
     import_onnxruntime()  # what the finished bundle is measured with
-    version_of(out)
+    parse_version_folder(out)
     check_name(out.parent.name)
     check_pair(dense, contexts)
     real = dense.classes - dense.padded.size

@@ -6,9 +6,9 @@ import logging
 from pathlib import Path
 
 import torch
-from shortlist.bundle.manifest import FILE_NAME, Manifest, Quality
+from shortlist.bundle.manifest import MANIFEST_FILE, Manifest, Quality
 from shortlist.bundle.reader import Bundle
-from shortlist.bundle.writer import seal, writing
+from shortlist.bundle.writer import seal, write_version
 from shortlist.errors import QualityError
 from shortlist.evaluation.canary import check_canary
 from shortlist.evaluation.truth import Truth, compute_truth
@@ -47,7 +47,7 @@ def export(dense: Dense, contexts: Contexts, out: Path, request: Request, progre
     method = find_method(request.method)
     fit_rows, held_rows = split_held_out(contexts, request.seed)
     fit_sample, held_out = select_rows(contexts, fit_rows), select_rows(contexts, held_rows)
-    with writing(out) as folder:
+    with write_version(out) as folder:
         # Fit the head to the dense layer, or train it
         fitted = fit_head(method, dense, fit_sample, request, progress)
         # Write its graphs, what proves exact answers, its index, and a manifest before anything was measured
@@ -132,7 +132,7 @@ def finish(
     reference: what the head is compared with. dense: the dense layer, beside which targets are counted. Raises
     QualityError where the request's promise is not kept.
     """
-    (folder / FILE_NAME).write_text(draft.sealed().model_dump_json(), "utf-8")
+    (folder / MANIFEST_FILE).write_text(draft.with_digest().model_dump_json(), "utf-8")
     head = Head(Bundle(folder, verify=False), "cpu", request.threads)
     quality = measure_quality(
         head, reference, truth, fitted.cost, count_rows(progress, "held-out quality", truth.contexts)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import save
 from shortlist.bundle.manifest import Manifest
-from shortlist.bundle.reader import CALIBRATION, GRAPHS, INDEX, LABELS, version_of
+from shortlist.bundle.reader import CALIBRATION_FILE, GRAPHS_FOLDER, INDEX_FILE, LABELS_FILE, parse_version_folder
 from shortlist.evaluation.canary import CANARY_K
 from shortlist.evaluation.truth import Truth
 from shortlist.head import Head
@@ -27,19 +27,19 @@ CALIBRATION_ROWS = 64
 
 def write_graphs(folder: Path, dense: Dense, method: Method, fitted: Fitted, *, keep_dense: bool) -> GraphFiles:
     """All graphs of the bundle, and the arrays for loops in their place, as seen from `folder`."""
-    graphs = folder / GRAPHS
+    graphs = folder / GRAPHS_FOLDER
     graphs.mkdir()
     files = write_rows(graphs, dense) if method.reference == "dense" else GraphFiles()
     files |= method.graphs(fitted, dense, graphs)
     if keep_dense:
         files |= write_dense(graphs, dense)
-    return files.below(GRAPHS)
+    return files.below(GRAPHS_FOLDER)
 
 
 def write_index(folder: Path, arrays: dict[str, np.ndarray[Any, Any]]) -> None:
     """Write index.safetensors, where the plan needs arrays."""
     if arrays:
-        (folder / INDEX).write_bytes(save(arrays))  # save_file would hide it from all other users
+        (folder / INDEX_FILE).write_bytes(save(arrays))  # save_file would hide it from all other users
 
 
 def manifest_of(
@@ -76,7 +76,7 @@ def describe_bundle(dense: Dense, contexts: Contexts, out: Path, request: Reques
     """The fields of a manifest that are of the bundle at `out`, whatever head is in it; as keyword arguments."""
     return {
         "name": out.parent.name,
-        "version": version_of(out),
+        "version": parse_version_folder(out),
         "max_k": request.max_k or dense.classes - int(dense.padded.size),
         "seed": request.seed,
         "fallback": request.fallback,
@@ -104,10 +104,10 @@ def write_calibration(folder: Path, head: Head, truth: Truth) -> None:
         "head_ids": answers.ids,
         "head_logprobs": answers.logprobs,
     }
-    (folder / CALIBRATION).write_bytes(save(tensors))
+    (folder / CALIBRATION_FILE).write_bytes(save(tensors))
 
 
 def write_labels(folder: Path, labels: list[str] | None) -> None:
     """Write labels.json, the V printable names, where there are any."""
     if labels is not None:
-        (folder / LABELS).write_text(json.dumps(labels), "utf-8")
+        (folder / LABELS_FILE).write_text(json.dumps(labels), "utf-8")

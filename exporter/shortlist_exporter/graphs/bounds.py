@@ -41,7 +41,7 @@ import numpy.typing as npt
 from onnx import TensorProto
 from safetensors.numpy import save
 from shortlist.bundle.manifest import RawArray
-from shortlist.bundle.reader import CERTIFICATE, GRAPHS
+from shortlist.bundle.reader import CERTIFICATE_FILE, GRAPHS_FOLDER
 
 from shortlist_exporter.inputs.sources import Dense
 
@@ -288,5 +288,5 @@ def write_certificate(folder: Path, dense: Dense, contexts: Floats, seed: int) -
         "factors": compute_spread_factors(found),
         "constant": constant,
     }
-    (folder / CERTIFICATE).write_bytes(save(arrays))
-    return write_bounds(folder / GRAPHS, dense, found).below(GRAPHS)
+    (folder / CERTIFICATE_FILE).write_bytes(save(arrays))
+    return write_bounds(folder / GRAPHS_FOLDER, dense, found).below(GRAPHS_FOLDER)

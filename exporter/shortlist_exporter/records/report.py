@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import ValidationError
 from shortlist.bundle.manifest import Strict
-from shortlist.bundle.reader import REPORT, Bundle
+from shortlist.bundle.reader import REPORT_FOLDER, Bundle
 from shortlist.evaluation.statistics import Share, Summary
 
 FIGURES_FILE = "figures.json"
@@ -192,7 +192,7 @@ class Figures(Strict):
 def read_figures(bundle: Bundle) -> Figures | None:
     """The figures of an earlier report on this very bundle, or None."""
     try:
-        figures = Figures.model_validate_json((bundle.folder / REPORT / FIGURES_FILE).read_bytes())
+        figures = Figures.model_validate_json((bundle.folder / REPORT_FOLDER / FIGURES_FILE).read_bytes())
     except (OSError, ValidationError):
         return None
     return figures if figures.digest == bundle.manifest.digest else None

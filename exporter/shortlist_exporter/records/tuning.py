@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import Field
 from shortlist.bundle.manifest import Strict
-from shortlist.bundle.reader import REPORT
+from shortlist.bundle.reader import REPORT_FOLDER
 from shortlist.evaluation.statistics import Share
 
 TUNE_FORMAT = 1
@@ -111,11 +111,11 @@ class TuneRecord(Strict):
 
 def write_record(folder: Path, record: TuneRecord) -> None:
     """Write `report/tune.json` of the bundle at `folder`."""
-    (folder / REPORT).mkdir(exist_ok=True)
-    (folder / REPORT / TUNE_FILE).write_text(record.model_dump_json(indent=1) + "\n", "utf-8")
+    (folder / REPORT_FOLDER).mkdir(exist_ok=True)
+    (folder / REPORT_FOLDER / TUNE_FILE).write_text(record.model_dump_json(indent=1) + "\n", "utf-8")
 
 
 def read_record(folder: Path) -> TuneRecord | None:
     """The record in the bundle at `folder`, or None where it was not tuned."""
-    path = folder / REPORT / TUNE_FILE
+    path = folder / REPORT_FOLDER / TUNE_FILE
     return TuneRecord.model_validate_json(path.read_bytes()) if path.is_file() else None

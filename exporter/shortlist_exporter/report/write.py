@@ -7,8 +7,8 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from shortlist.bundle.reader import REPORT, Bundle
-from shortlist.bundle.writer import folders_above
+from shortlist.bundle.reader import REPORT_FOLDER, Bundle
+from shortlist.bundle.writer import make_parent_folders
 from shortlist.core.extras import require
 from shortlist.errors import ShortlistError
 from shortlist.head import Head
@@ -40,7 +40,7 @@ def write_report(
     """
     for module in ("matplotlib", "jinja2"):
         require(module)
-    with replace_files(out or bundle.folder / REPORT) as folder:
+    with replace_files(out or bundle.folder / REPORT_FOLDER) as folder:
         figures = gather_figures(bundle, head, samples, asked or {}, progress)
         progress("pictures", 0, 1)
         write_files(folder, bundle, figures)
@@ -107,7 +107,7 @@ def write_files(folder: Path, bundle: Bundle, figures: Figures) -> None:
 def replace_files(out: Path) -> Iterator[Path]:
     """A temporary folder whose files go to `out` when the block ends, the page last; else `out` is as before."""
     try:
-        with folders_above(out):
+        with make_parent_folders(out):
             fresh = not out.exists()
             out.mkdir(exist_ok=True)
             try:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save
-from shortlist.bundle.writer import workplace
+from shortlist.bundle.writer import make_workplace
 
 from shortlist_exporter.core.provenance import list_versions
 
@@ -67,7 +67,7 @@ class Cache:
     @contextlib.contextmanager
     def make(self, name: str) -> Iterator[Path]:
         """A path that becomes `name` in the folder when the block ends, and vanishes when it fails."""
-        with workplace(self.folder / name) as place:
+        with make_workplace(self.folder / name) as place:
             yield place / name
             with contextlib.suppress(OSError):  # another search was faster: what it made is the same
                 (place / name).rename(self.folder / name)

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from shortlist.bundle.manifest import FILE_NAME, Manifest, Strict
-from shortlist.bundle.reader import GRAPHS, INDEX, Bundle
+from shortlist.bundle.manifest import MANIFEST_FILE, Manifest, Strict
+from shortlist.bundle.reader import GRAPHS_FOLDER, INDEX_FILE, Bundle
 from shortlist.head import Head
 from shortlist.plans.full import FullPlan
 
@@ -49,8 +49,8 @@ class Fit:
     @property
     def bytes(self) -> int:
         """Of graphs, weights and index: what a runtime maps or loads."""
-        files = [path for path in (self.folder / GRAPHS).rglob("*") if path.is_file()]
-        index = [self.folder / INDEX] if (self.folder / INDEX).is_file() else []
+        files = [path for path in (self.folder / GRAPHS_FOLDER).rglob("*") if path.is_file()]
+        index = [self.folder / INDEX_FILE] if (self.folder / INDEX_FILE).is_file() else []
         return sum(path.stat().st_size for path in [*files, *index])
 
     def open(self, promise: Promise, dense: FullPlan | None = None) -> Head:
@@ -140,11 +140,11 @@ class Fits:
         files = write_graphs(folder, self.dense, method, fitted, keep_dense=self.keep_dense or method.plan == "full")
         write_index(folder, method.index(fitted))
         for name in SHARED_FILES:
-            if (folder / GRAPHS / name).is_file():
-                self.cache.share(folder / GRAPHS / name)
+            if (folder / GRAPHS_FOLDER / name).is_file():
+                self.cache.share(folder / GRAPHS_FOLDER / name)
         request = Request(build.method, dict(build.options), fallback=False, seed=self.seed)
         draft = manifest_of(self.dense, self.contexts, Path("tune/1"), request, method, fitted, files)
-        (folder / FILE_NAME).write_text(draft.sealed().model_dump_json(), "utf-8")
+        (folder / MANIFEST_FILE).write_text(draft.with_digest().model_dump_json(), "utf-8")
 
 
 def read_manifest(fit: Fit) -> Manifest:

@@ -8,7 +8,7 @@ import numpy as np
 from shortlist.core.results import IdArray, TopK
 from shortlist.evaluation.statistics import DEVIATIONS_95, Doubles, estimate_precision
 from shortlist.evaluation.timing import Timed, time_calls
-from shortlist.evaluation.truth import CHUNK_ROWS, Truth
+from shortlist.evaluation.truth import TRUTH_CHUNK_ROWS, Truth
 from shortlist.head import Head
 from shortlist_models import FullSoftmax
 
@@ -79,14 +79,16 @@ def answer_k(head: Head, truth: Truth, timed: IdArray, k: int) -> IdArray:
     if head.plan.width(k) == head.plan.width(timed.shape[1]):
         return timed[:, :k]
     rows = truth.contexts[: len(timed)]
-    return np.concatenate([head.topk(rows[i : i + CHUNK_ROWS], k).ids for i in range(0, len(rows), CHUNK_ROWS)])
+    return np.concatenate(
+        [head.topk(rows[i : i + TRUTH_CHUNK_ROWS], k).ids for i in range(0, len(rows), TRUTH_CHUNK_ROWS)]
+    )
 
 
 def measure_row_errors(dense: FullSoftmax, truth: Truth, ids: IdArray, logprobs: FloatArray) -> Doubles:
     """[n]: mean |error| of each row's log-probabilities, nats."""
     parts = []
-    for start in range(0, len(ids), CHUNK_ROWS):
-        rows = slice(start, min(start + CHUNK_ROWS, len(ids)))
+    for start in range(0, len(ids), TRUTH_CHUNK_ROWS):
+        rows = slice(start, min(start + TRUTH_CHUNK_ROWS, len(ids)))
         exact = compute_logprobs(dense, truth, rows, ids[rows])
         parts.append(np.abs(logprobs[rows] - exact).mean(axis=1, dtype=np.float64))
     return np.concatenate(parts)

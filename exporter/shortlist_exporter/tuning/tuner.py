@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from shortlist.bundle.reader import GRAPHS, INDEX
-from shortlist.bundle.writer import writing
+from shortlist.bundle.reader import GRAPHS_FOLDER, INDEX_FILE
+from shortlist.bundle.writer import write_version
 from shortlist.errors import BadInput, QualityError
 from shortlist.evaluation.truth import Truth
 
@@ -94,7 +94,7 @@ def tune(
     methods = choose_methods(request.methods)
     splits = choose_splits(contexts, test, request.bundle.seed)
     check_splits(dense, contexts, test, splits, request.promise)
-    with writing(out) as folder:  # a disk that refuses does so before the search
+    with write_version(out) as folder:  # a disk that refuses does so before the search
         clock = Clock(request.minutes, progress)
         bench = make_bench(dense, contexts, test, splits, request, progress)
         search = Search(bench, dense, clock)
@@ -214,8 +214,8 @@ def write_bundle(
 
 def copy_graphs(fit: Fit, folder: Path) -> GraphFiles:
     """The graphs and the index of a fit, copied to `folder`."""
-    shutil.copytree(fit.folder / GRAPHS, folder / GRAPHS)
-    if (fit.folder / INDEX).is_file():
-        shutil.copy(fit.folder / INDEX, folder)
+    shutil.copytree(fit.folder / GRAPHS_FOLDER, folder / GRAPHS_FOLDER)
+    if (fit.folder / INDEX_FILE).is_file():
+        shutil.copy(fit.folder / INDEX_FILE, folder)
     manifest = read_manifest(fit)
     return GraphFiles(dict(manifest.graphs), dict(manifest.arrays))

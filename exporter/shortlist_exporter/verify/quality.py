@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 from shortlist.bundle.manifest import Certificate, Quality
 from shortlist.evaluation.statistics import compute_precision
-from shortlist.evaluation.truth import CHUNK_ROWS, Truth
+from shortlist.evaluation.truth import TRUTH_CHUNK_ROWS, Truth
 from shortlist.head import Head
 from torch import nn
 
@@ -30,8 +30,8 @@ def measure_quality(
     """
     depth = truth.ids.shape[1]
     ids, errors = [], []
-    for start in range(0, len(truth.contexts), CHUNK_ROWS):
-        rows = slice(start, start + CHUNK_ROWS)
+    for start in range(0, len(truth.contexts), TRUTH_CHUNK_ROWS):
+        rows = slice(start, start + TRUTH_CHUNK_ROWS)
         top = head.topk_by_plan(truth.contexts[rows], depth)
         ids.append(top.ids)
         exact = compute_logprobs(reference, truth, rows, np.maximum(top.ids, 0))

@@ -7,7 +7,7 @@ import torch
 from shortlist.bundle.manifest import TargetFigures, TargetQuality
 from shortlist.core.results import IdArray
 from shortlist.evaluation.statistics import PRECISION_DEPTHS, compute_precision
-from shortlist.evaluation.truth import CHUNK_ROWS, Truth
+from shortlist.evaluation.truth import TRUTH_CHUNK_ROWS, Truth
 from shortlist.head import Head
 from torch import nn
 
@@ -25,8 +25,8 @@ def measure_target_quality(
     if truth.targets is None:
         return None
     depth = min(max(PRECISION_DEPTHS), head.manifest.max_k)
-    starts = range(0, len(truth.contexts), CHUNK_ROWS)
-    served = [head.topk_by_plan(truth.contexts[start : start + CHUNK_ROWS], depth).ids for start in starts]
+    starts = range(0, len(truth.contexts), TRUTH_CHUNK_ROWS)
+    served = [head.topk_by_plan(truth.contexts[start : start + TRUTH_CHUNK_ROWS], depth).ids for start in starts]
     return TargetQuality(
         rows=len(truth.targets),
         head=measure_softmax(reference, truth, np.concatenate(served)),
@@ -41,7 +41,7 @@ def measure_softmax(module: nn.Module, truth: Truth, served: IdArray | None = No
     targets = torch.from_numpy(truth.targets)
     best, parts = [], []
     with torch.inference_mode():
-        for rows in torch.split(torch.arange(len(targets)), CHUNK_ROWS):
+        for rows in torch.split(torch.arange(len(targets)), TRUTH_CHUNK_ROWS):
             logits = compute_logits(module, torch.from_numpy(truth.contexts)[rows])
             parts.append((logits - logits.logsumexp(dim=1, keepdim=True)).gather(1, targets[rows, None])[:, 0])
             best.append(logits.topk(min(max(PRECISION_DEPTHS), logits.shape[1]), dim=1).indices)

@@ -16,8 +16,8 @@ from shortlist.errors import BundleError
 
 from .settings import SETTINGS, PlanSettings, describe_error
 
-FORMAT = 4
-FILE_NAME = "manifest.json"
+FORMAT_VERSION = 4
+MANIFEST_FILE = "manifest.json"
 
 Normalizer = Literal["exact", "bounded", "estimated", "shortlist"]
 
@@ -66,7 +66,7 @@ class TargetFigures(Strict):
 
 
 class TargetQuality(Strict):
-    """A head that is its own reference, beside the dense softmax it was made from, and beside that retrained."""
+    """Figures on targets: of the head, of the dense softmax that it was made from, and of that softmax retrained."""
 
     rows: int
     head: TargetFigures
@@ -111,7 +111,7 @@ class Certificate(Strict):
 class Manifest(Strict):
     """The whole manifest; shapes and units as in the field descriptions."""
 
-    format: int = FORMAT
+    format: int = FORMAT_VERSION
     name: str
     version: int
     method: str
@@ -157,12 +157,12 @@ class Manifest(Strict):
         except ValidationError as error:
             raise ValueError(describe_error(error)) from None
 
-    def sealed(self) -> Manifest:
+    def with_digest(self) -> Manifest:
         """This manifest with its digest filled in."""
-        return self.model_copy(update={"digest": digest_of(self.model_dump(mode="json"))})
+        return self.model_copy(update={"digest": compute_digest(self.model_dump(mode="json"))})
 
 
-def digest_of(content: dict[str, Any]) -> str:
+def compute_digest(content: dict[str, Any]) -> str:
     """SHA-256 of the manifest's canonical JSON without its `digest`."""
     rest = {key: value for key, value in content.items() if key != "digest"}
     return hashlib.sha256(json.dumps(rest, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
@@ -173,15 +173,15 @@ def read_manifest(folder: Path) -> Manifest:
 
     Raises BundleError when it is missing, unreadable, edited, of another format, or of a plan that is not known.
     """
-    path = folder / FILE_NAME
+    path = folder / MANIFEST_FILE
     try:
         content = json.loads(path.read_bytes())
     except FileNotFoundError:
-        raise BundleError(f"{folder} is not a bundle: it has no {FILE_NAME}") from None
+        raise BundleError(f"{folder} is not a bundle: it has no {MANIFEST_FILE}") from None
     except (OSError, ValueError, RecursionError) as error:
         raise BundleError(f"{path} cannot be read ({type(error).__name__}): export the bundle again") from error
     check_format(path, content)
-    if content.get("digest") != digest_of(content):
+    if content.get("digest") != compute_digest(content):
         raise BundleError(f"{path} was edited after the export: its digest differs; export the bundle again")
     check_plan(folder, content.get("plan"))
     try:
@@ -198,15 +198,17 @@ def check_format(path: Path, content: Any) -> None:
     """Refuse what is not a manifest, or one of a format that this Shortlist does not read."""
     if not isinstance(content, dict) or not isinstance(content.get("format"), int):
         raise BundleError(f"{path} is not a manifest: it has no format number; export the bundle again")
-    if content["format"] > FORMAT:
-        raise BundleError(f"{path} has format {content['format']} and this Shortlist reads {FORMAT}: upgrade shortlist")
-    if content["format"] < FORMAT:
+    if content["format"] > FORMAT_VERSION:
         raise BundleError(
-            f"{path} has format {content['format']} and this Shortlist reads {FORMAT}: export the bundle again"
+            f"{path} has format {content['format']} and this Shortlist reads {FORMAT_VERSION}: upgrade shortlist"
+        )
+    if content["format"] < FORMAT_VERSION:
+        raise BundleError(
+            f"{path} has format {content['format']} and this Shortlist reads {FORMAT_VERSION}: export the bundle again"
         )
 
 
 def check_plan(folder: Path, plan: Any) -> None:
-    """Refuse a plan that this Shortlist does not know: it is of a newer one."""
+    """Raise BundleError for a plan that this version does not know, since a newer one wrote it."""
     if plan not in SETTINGS:
         raise BundleError(f"{folder} needs plan '{plan}', known here: {', '.join(SETTINGS)}; upgrade shortlist")

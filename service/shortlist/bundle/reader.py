@@ -17,12 +17,12 @@ from shortlist.errors import BundleError, NotFound
 from .manifest import Manifest, read_manifest
 from .settings import PlanSettings
 
-REPORT = "report"
-CALIBRATION = "calibration.safetensors"
-LABELS = "labels.json"
-INDEX = "index.safetensors"
-GRAPHS = "graphs"
-CERTIFICATE = "certificate.safetensors"
+REPORT_FOLDER = "report"
+CALIBRATION_FILE = "calibration.safetensors"
+LABELS_FILE = "labels.json"
+INDEX_FILE = "index.safetensors"
+GRAPHS_FOLDER = "graphs"
+CERTIFICATE_FILE = "certificate.safetensors"
 
 Settings = TypeVar("Settings", bound=PlanSettings)
 
@@ -81,9 +81,9 @@ class Bundle:
 
     def labels(self) -> list[str] | None:
         """V printable names, or None where the bundle has none."""
-        if LABELS not in self.manifest.files:
+        if LABELS_FILE not in self.manifest.files:
             return None
-        labels: list[str] = json.loads((self.folder / LABELS).read_text("utf-8"))
+        labels: list[str] = json.loads((self.folder / LABELS_FILE).read_text("utf-8"))
         return labels
 
 
@@ -107,7 +107,7 @@ def check_files(folder: Path, manifest: Manifest, *, hashes: bool) -> None:
             raise BundleError(f"{path} was edited or damaged: its SHA-256 differs; export the bundle again")
 
 
-def version_of(folder: Path) -> int:
+def parse_version_folder(folder: Path) -> int:
     """The version number of `<name>/<version>`; raises BundleError when it is not a positive integer."""
     if not folder.name.isascii() or not folder.name.isdigit() or int(folder.name) < 1 or folder.name[0] == "0":
         raise BundleError(f"{folder}: the last part must be a version, a whole number from 1, as in repo/lm/1")

@@ -8,9 +8,9 @@ from pathlib import Path
 from shortlist.core.checks import cut
 from shortlist.errors import BadInput, NotFound
 
-from .manifest import FILE_NAME
+from .manifest import MANIFEST_FILE
 
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}")
+NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}")
 
 
 def scan(root: Path) -> dict[str, dict[int, Path]]:
@@ -20,8 +20,10 @@ def scan(root: Path) -> dict[str, dict[int, Path]]:
     """
     if not root.is_dir():
         raise NotFound(f"there is no repository at {root}: give a folder that holds <name>/<version>/ bundles")
-    found = {name.name: versions(name) for name in sorted(root.iterdir()) if NAME.fullmatch(name.name)}
-    bundles = {name: by_version for name, by_version in found.items() if by_version}
+    versions_by_name = {
+        name.name: find_versions(name) for name in sorted(root.iterdir()) if NAME_PATTERN.fullmatch(name.name)
+    }
+    bundles = {name: by_version for name, by_version in versions_by_name.items() if by_version}
     if not bundles:
         raise NotFound(f"the repository {root} is empty: export a bundle to {root}/<name>/1 first")
     return bundles
@@ -29,21 +31,21 @@ def scan(root: Path) -> dict[str, dict[int, Path]]:
 
 def check_name(name: str) -> None:
     """Raise BadInput when `name` cannot name a model: it travels in paths of requests."""
-    if not NAME.fullmatch(name):
+    if not NAME_PATTERN.fullmatch(name):
         raise BadInput(f"'{name}' cannot name a model: use letters, digits, '.', '_' and '-', as in repo/lm/1")
 
 
-def bundles_of(root: Path, name: str) -> dict[int, Path]:
+def list_bundles(root: Path, name: str) -> dict[int, Path]:
     """Version -> bundle folder of one model, ascending; raises NotFound where there is none."""
-    found = versions(root / name) if NAME.fullmatch(name) else {}
-    if not found:
+    folders = find_versions(root / name) if NAME_PATTERN.fullmatch(name) else {}
+    if not folders:
         raise NotFound(f"Request for unknown model: '{cut(name)}' is not found in the repository: export it first")
-    return found
+    return folders
 
 
-def versions(folder: Path) -> dict[int, Path]:
+def find_versions(folder: Path) -> dict[int, Path]:
     """Version -> bundle folder, ascending."""
     if not folder.is_dir():
         return {}
     numbered = {int(path.name): path for path in folder.iterdir() if re.fullmatch(r"[1-9][0-9]*", path.name)}
-    return {number: numbered[number] for number in sorted(numbered) if (numbered[number] / FILE_NAME).is_file()}
+    return {number: numbered[number] for number in sorted(numbered) if (numbered[number] / MANIFEST_FILE).is_file()}

@@ -1,6 +1,6 @@
 """Settings of each plan: what a manifest says of how its head searches, checked when it is read.
 
-Some may be changed on an open head, see `Head.with_settings`; the others describe its files.
+Some may be changed on an open head by `Head.with_settings`; the others describe its files.
 """
 
 from __future__ import annotations

@@ -13,25 +13,25 @@ from pathlib import Path
 
 from shortlist.errors import BundleError, VersionExists
 
-from .manifest import FILE_NAME, FileEntry, Manifest
-from .reader import REPORT, sha256, version_of
+from .manifest import MANIFEST_FILE, FileEntry, Manifest
+from .reader import REPORT_FOLDER, parse_version_folder, sha256
 
-UNFINISHED = ".unfinished-"
-LOCK = "lock"
+UNFINISHED_PREFIX = ".unfinished-"
+LOCK_FILE = "lock"
 
 
 @contextlib.contextmanager
-def writing(folder: Path) -> Iterator[Path]:
+def write_version(folder: Path) -> Iterator[Path]:
     """A temporary folder that becomes `folder` in one rename when the block ends, and vanishes when it fails.
 
     A killed process leaves only a hidden folder, which is never served and which the next export removes.
     Raises VersionExists when `folder` is there, BundleError when the disk refuses.
     """
-    version_of(folder)
+    parse_version_folder(folder)
     if folder.exists():
-        raise version_exists(folder)
+        raise make_version_error(folder)
     try:
-        with folders_above(folder), workplace(folder) as place:
+        with make_parent_folders(folder), make_workplace(folder) as place:
             content = place / folder.name
             content.mkdir()
             yield content
@@ -41,23 +41,23 @@ def writing(folder: Path) -> Iterator[Path]:
         raise BundleError(f"{folder} cannot be written ({error.strerror or error}): nothing was left behind") from error
 
 
-def version_exists(folder: Path) -> VersionExists:
-    """The error for a version that is there already."""
+def make_version_error(folder: Path) -> VersionExists:
+    """Make the error for a version that exists already."""
     return VersionExists(f"{folder} exists and versions are immutable: export to the next version")
 
 
 def publish(content: Path, folder: Path) -> None:
-    """Rename; raises VersionExists where another export of the same version was faster."""
+    """Rename `content` to `folder`; raises VersionExists where another export of the same version was faster."""
     try:
         content.rename(folder)
     except OSError as error:
         if error.errno in (errno.EEXIST, errno.ENOTEMPTY):
-            raise version_exists(folder) from None
+            raise make_version_error(folder) from None
         raise
 
 
 @contextlib.contextmanager
-def folders_above(folder: Path) -> Iterator[None]:
+def make_parent_folders(folder: Path) -> Iterator[None]:
     """Make the folders that `folder` lies in; of those made, the ones still empty at the end go away."""
     missing = [parent for parent in folder.parents if not parent.exists()]
     try:
@@ -70,14 +70,14 @@ def folders_above(folder: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def workplace(folder: Path) -> Iterator[Path]:
-    """A hidden folder beside `folder` for this call alone, gone at the end; locked as long as the process lives."""
+def make_workplace(folder: Path) -> Iterator[Path]:
+    """Make a hidden folder beside `folder`, locked as long as the process lives, and remove it at the end."""
     remove_unfinished(folder.parent, folder.name)
-    place = Path(tempfile.mkdtemp(prefix=f"{UNFINISHED}{folder.name}-", dir=folder.parent))
+    place = Path(tempfile.mkdtemp(prefix=f"{UNFINISHED_PREFIX}{folder.name}-", dir=folder.parent))
     try:
-        with (place / f"{LOCK}.new").open("wb") as file:
+        with (place / f"{LOCK_FILE}.new").open("wb") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
-            Path(file.name).rename(place / LOCK)  # so that nobody ever sees it unlocked
+            Path(file.name).rename(place / LOCK_FILE)  # so that nobody ever sees it unlocked
             yield place
     finally:
         shutil.rmtree(place, ignore_errors=True)
@@ -85,7 +85,7 @@ def workplace(folder: Path) -> Iterator[Path]:
 
 def remove_unfinished(parent: Path, version: str) -> None:
     """Delete what killed exports of this version left; an export that still runs keeps its own."""
-    for left in parent.glob(f"{UNFINISHED}{version}-*"):
+    for left in parent.glob(f"{UNFINISHED_PREFIX}{version}-*"):
         if is_abandoned(left):
             shutil.rmtree(left, ignore_errors=True)
 
@@ -93,10 +93,10 @@ def remove_unfinished(parent: Path, version: str) -> None:
 def is_abandoned(place: Path) -> bool:
     """Whether the process that locked this folder has ended.
 
-    Not told by its process id: exports in two containers may have the same one.
+    Its lock tells, not a process id: exports in two containers may have the same id.
     """
     try:
-        with (place / LOCK).open("r+b") as file:
+        with (place / LOCK_FILE).open("r+b") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         return False
@@ -118,8 +118,8 @@ def seal(folder: Path, manifest: Manifest) -> Manifest:
     files = {
         name: FileEntry(size=path.stat().st_size, sha256=sha256(path))
         for path, name in names.items()
-        if name != FILE_NAME and not name.startswith(f"{REPORT}/")
+        if name != MANIFEST_FILE and not name.startswith(f"{REPORT_FOLDER}/")
     }
-    sealed = manifest.model_copy(update={"files": files}).sealed()
-    (folder / FILE_NAME).write_text(sealed.model_dump_json(indent=1) + "\n", "utf-8")
+    sealed = manifest.model_copy(update={"files": files}).with_digest()
+    (folder / MANIFEST_FILE).write_text(sealed.model_dump_json(indent=1) + "\n", "utf-8")
     return sealed

@@ -5,12 +5,12 @@ from __future__ import annotations
 from argparse import ArgumentTypeError
 
 
-def positive(text: str) -> int:
+def parse_positive_int(text: str) -> int:
     """Parse a whole number from 1; raises ArgumentTypeError."""
     return parse_from(text, 1)
 
 
-def natural(text: str) -> int:
+def parse_natural_int(text: str) -> int:
     """Parse a whole number from 0; raises ArgumentTypeError."""
     return parse_from(text, 0)
 
@@ -26,7 +26,7 @@ def parse_from(text: str, least: int) -> int:
     return number
 
 
-def share(text: str) -> float:
+def parse_share(text: str) -> float:
     """Parse a number over 0, up to 1; raises ArgumentTypeError."""
     try:
         number = float(text)

@@ -11,14 +11,16 @@ from pathlib import Path
 from shortlist.evaluation.canary import CANARY_K
 from shortlist.server.models import load_checked
 
-from .arguments import positive
+from .arguments import parse_positive_int
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
     parser.add_argument("bundle", type=Path, help="folder <name>/<version>")
     parser.add_argument("--device", help="cpu or cuda:N (default: SHORTLIST_DEVICE, else cpu)")
-    parser.add_argument("--threads", type=positive, metavar="N", help="threads of each session (default: all granted)")
+    parser.add_argument(
+        "--threads", type=parse_positive_int, metavar="N", help="threads of each session (default: all granted)"
+    )
 
 
 def run(args: argparse.Namespace) -> int:

@@ -12,12 +12,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from shortlist.bundle.reader import CALIBRATION, Bundle
+from shortlist.bundle.reader import CALIBRATION_FILE, Bundle
 from shortlist.core.arrays import Array
 from shortlist.evaluation.compare import COMPARED_K, Difference, check_pair, compare_heads
 from shortlist.head import load
 
-from .arguments import positive
+from .arguments import parse_positive_int
 from .context_files import read_contexts
 from .figures import NAME_WIDTH, Line, format_line, format_share, format_summary
 
@@ -36,14 +36,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "-k",
-        type=positive,
+        type=parse_positive_int,
         default=COMPARED_K,
         metavar="K",
         help="classes of a row whose overlap and log-probabilities are compared (default: %(default)s)",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object; infinity is null")
     parser.add_argument("--device", help="cpu or cuda:N (default: SHORTLIST_DEVICE, else cpu)")
-    parser.add_argument("--threads", type=positive, metavar="N", help="threads of each session (default: all granted)")
+    parser.add_argument(
+        "--threads", type=parse_positive_int, metavar="N", help="threads of each session (default: all granted)"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -59,7 +61,7 @@ def load_contexts(args: argparse.Namespace) -> Array:
     """Read the contexts [n, d] of --contexts, or those that the first bundle's export held out."""
     if args.contexts is not None:
         return read_contexts(args.contexts)
-    contexts: Array = Bundle(args.first, verify=False).tensors(CALIBRATION)["contexts"]
+    contexts: Array = Bundle(args.first, verify=False).tensors(CALIBRATION_FILE)["contexts"]
     return contexts
 
 

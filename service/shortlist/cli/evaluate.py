@@ -19,7 +19,7 @@ from shortlist.errors import BadInput, ShortlistError
 from shortlist.evaluation.evaluator import MAX_EVALUATED_ROWS, Evaluation, Targets, evaluate
 from shortlist.head import Head, load
 
-from .arguments import natural, positive
+from .arguments import parse_natural_int, parse_positive_int
 from .context_files import TARGETS_FORMAT, read_contexts, read_targets
 from .figures import Line, format_line, format_share, format_summary
 
@@ -36,19 +36,23 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--rows",
-        type=positive,
+        type=parse_positive_int,
         default=MAX_EVALUATED_ROWS,
         metavar="N",
         help="most distinct rows measured (default: %(default)s)",
     )
-    parser.add_argument("--seed", type=natural, default=0, help="of the rows' random order (default: %(default)s)")
+    parser.add_argument(
+        "--seed", type=parse_natural_int, default=0, help="of the rows' random order (default: %(default)s)"
+    )
     parser.add_argument("--strict", action="store_true", help="exit 1 where the bundle's promise does not hold")
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="print one JSON object; infinity is null")
     form.add_argument("--csv", action="store_true", help="print lines `figure,value`")
     parser.add_argument("--out", type=Path, metavar="FILE", help="write the JSON there too")
     parser.add_argument("--device", help="cpu or cuda:N (default: SHORTLIST_DEVICE, else cpu)")
-    parser.add_argument("--threads", type=positive, metavar="N", help="threads of each session (default: all granted)")
+    parser.add_argument(
+        "--threads", type=parse_positive_int, metavar="N", help="threads of each session (default: all granted)"
+    )
 
 
 def run(args: argparse.Namespace) -> int:

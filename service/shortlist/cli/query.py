@@ -22,7 +22,7 @@ from shortlist.core.results import NO_CLASS, TopK
 from shortlist.errors import BadInput
 from shortlist.head import Head, load
 
-from .arguments import positive
+from .arguments import parse_positive_int
 from .context_files import ContextFile, open_contexts
 from .result_files import ArrayFile, check_suffix
 
@@ -43,7 +43,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--out", type=Path, metavar="FILE", help="write ids, logprobs, scored: npz, safetensors, or npy of records"
     )
     parser.add_argument("--device", help="cpu or cuda:N (default: SHORTLIST_DEVICE, else cpu)")
-    parser.add_argument("--threads", type=positive, metavar="N", help="threads of each session (default: all granted)")
+    parser.add_argument(
+        "--threads", type=parse_positive_int, metavar="N", help="threads of each session (default: all granted)"
+    )
 
 
 def run(args: argparse.Namespace) -> int:

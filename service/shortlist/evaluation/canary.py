@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from shortlist.bundle.reader import CALIBRATION, Bundle
+from shortlist.bundle.reader import CALIBRATION_FILE, Bundle
 from shortlist.core.results import FloatArray, IdArray
 from shortlist.errors import BadInput, BundleError
 from shortlist.head import Head
@@ -22,7 +22,7 @@ def check_canary(head: Head, bundle: Bundle) -> float:
 
     Raises BundleError where the head answers otherwise than it did at the export.
     """
-    stored = bundle.tensors(CALIBRATION)
+    stored = bundle.tensors(CALIBRATION_FILE)
     expected: IdArray = stored["head_ids"]
     try:
         top = head.topk_by_plan(stored["contexts"], expected.shape[1])
@@ -47,7 +47,7 @@ def check_canary(head: Head, bundle: Bundle) -> float:
 def check_certificate(head: Head, contexts: FloatArray, bundle: Bundle) -> None:
     """Raise BundleError where a logit of `contexts` [n, d] lies outside the bounds that prove exact answers.
 
-    So kernels that compute int8 products wrongly are found before they answer.
+    Kernels that compute int8 products wrongly are detected here, before they serve.
     """
     if head.certified is None or head.dense is None:
         return
@@ -61,7 +61,7 @@ def check_certificate(head: Head, contexts: FloatArray, bundle: Bundle) -> None:
 
 
 def compare_logprobs(logprobs: FloatArray, expected: FloatArray, hits: Bools) -> float:
-    """Largest |difference| of [n, k] at the hits that are legal, nats; infinite where a value is not a number."""
+    """Largest |difference| of [n, k] at the hits that are permitted, nats; infinite where a value is not a number."""
     compared = hits & np.isfinite(expected)
     difference = np.abs(logprobs[compared] - expected[compared])
     return float(np.nan_to_num(difference, nan=np.inf).max(initial=0.0))

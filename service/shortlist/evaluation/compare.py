@@ -91,9 +91,9 @@ def check_pair(first: Head, second: Head) -> None:
 
 
 def measure_agreement(first: TopK, second: TopK) -> Share:
-    """Share of the first's classes that are among the second's; of the legal ones, where a row has fewer."""
-    legal = (first.ids != NO_CLASS).sum(axis=1)
-    return statistics.estimate_share(mark_shared(first.ids, second.ids).sum(axis=1) / np.maximum(legal, 1))
+    """Share of the first's classes that are among the second's; of the permitted ones, where a row has fewer."""
+    class_counts = (first.ids != NO_CLASS).sum(axis=1)
+    return statistics.estimate_share(mark_shared(first.ids, second.ids).sum(axis=1) / np.maximum(class_counts, 1))
 
 
 def compare_in_detail(first: TopK, second: TopK) -> dict[str, Any]:
@@ -110,7 +110,7 @@ def compare_in_detail(first: TopK, second: TopK) -> dict[str, Any]:
 
 
 def mark_shared(ids: IdArray, others: IdArray) -> Bools:
-    """[n, k]: which of `ids` [n, k] are legal and in the same row of `others` [n, m]."""
+    """[n, k]: which of `ids` [n, k] are permitted and in the same row of `others` [n, m]."""
     width = max(ids.shape[1], others.shape[1])
     return np.asarray(mark_hits(others, ids, width) & (ids != NO_CLASS))
 

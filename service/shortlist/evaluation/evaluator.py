@@ -165,7 +165,7 @@ def explain_missing(head: Head, rows: RowFigures) -> list[str]:
     name = head.manifest.name
     if head.exact is None:
         sentences.append(f"{name} was exported with --no-dense: without its dense head there is no truth, so no P@k")
-    if head.plan.distribution(np.empty((0, head.manifest.dim), np.float32)) is None:
+    if head.plan.compute_distribution(np.empty((0, head.manifest.dim), np.float32)) is None:
         sentences.append(f"plan {head.manifest.plan} gives no logits for most classes, so no KL and no NLL of the head")
     if rows.head_targets is None:
         sentences.append("there are no targets, so no target accuracy, NLL and perplexity")

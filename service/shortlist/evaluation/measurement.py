@@ -120,12 +120,12 @@ def read_chunks(head: Head, contexts: FloatArray, targets: IdArray | None, order
     for start in range(0, len(order), step):
         rows = order[start : start + step]
         part = contexts[rows]
-        true_logits = None if head.exact is None else check_any_logits(head.exact.distribution(part), rows)
+        true_logits = None if head.exact is None else check_any_logits(head.exact.compute_distribution(part), rows)
         yield Chunk(
             rows=rows,
             contexts=part,
             targets=None if targets is None else targets[rows],
-            head_logits=check_any_logits(head.plan.distribution(part), rows),
+            head_logits=check_any_logits(head.plan.compute_distribution(part), rows),
             true_logits=true_logits,
             dense_logits=true_logits if head.exact is head.dense else compute_dense_logits(head, part),
             top=head.run(head.plan, part, limit_depth(head), ClassFilter()),
@@ -133,8 +133,8 @@ def read_chunks(head: Head, contexts: FloatArray, targets: IdArray | None, order
 
 
 def compute_dense_logits(head: Head, contexts: FloatArray) -> FloatArray | None:
-    """Of the dense head that a self-referent one is compared with, where the bundle has it."""
-    return None if head.dense is None else head.dense.distribution(contexts)
+    """Logits [b, V] of the dense head beside a head that is its own reference; None where the bundle has none."""
+    return None if head.dense is None else head.dense.compute_distribution(contexts)
 
 
 def check_any_logits(logits: FloatArray | None, rows: IdArray) -> FloatArray | None:

@@ -45,12 +45,12 @@ def mark_hits(ids: IdArray, true: IdArray, k: int) -> Bools:
 
 
 def compute_precision(ids: IdArray, true: IdArray, k: int) -> float:
-    """P@k: the share of the k true classes that are among the first k of `ids`, over all rows; see `mark_hits`."""
+    """P@k: the share of the k true classes that are among the first k of `ids`, over all rows."""
     return float(mark_hits(ids, true, k).mean())
 
 
 def estimate_precision(ids: IdArray, true: IdArray, k: int) -> Share:
-    """P@k with its 95 % interval over rows; see `mark_hits` and `estimate_share`."""
+    """P@k with its 95 % interval over rows, as of `estimate_share`."""
     return estimate_share(mark_hits(ids, true, k).mean(axis=1))
 
 

@@ -99,7 +99,7 @@ def find_fastest(calls: Mapping[str, Call], contexts: FloatArray, batch: int) ->
     return min(trial, key=lambda name: trial[name].total)
 
 
-def median_speedup(reference: Timed, other: Timed, block: int) -> float:
+def compute_median_speedup(reference: Timed, other: Timed, block: int) -> float:
     """Total time of the reference over that of another, block by block; the median, which one pause does not move."""
     starts = range(0, len(other.seconds), block)
     pairs = [(reference.seconds[i : i + block].sum(), other.seconds[i : i + block].sum()) for i in starts]

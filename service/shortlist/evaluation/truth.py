@@ -16,12 +16,12 @@ import numpy.typing as npt
 
 from shortlist.core.results import NO_CLASS, FloatArray, IdArray
 from shortlist.errors import BadInput
-from shortlist.plans.common.selection import ranked
+from shortlist.plans.common.selection import rank_best
 from shortlist.plans.registry import Plan
 
 from .statistics import compute_log_normalizers
 
-CHUNK_ROWS = 64  # by default
+TRUTH_CHUNK_ROWS = 64  # by default
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ def compute_truth(
     contexts: FloatArray,
     depth: int,
     *,
-    step: int = CHUNK_ROWS,
+    step: int = TRUTH_CHUNK_ROWS,
     progress: Callable[[int], None] | None = None,
     targets: IdArray | None = None,
 ) -> Truth:
@@ -90,7 +90,7 @@ def rank_by_plan(plan: Plan, contexts: FloatArray, row_numbers: IdArray) -> Rank
     """
 
     def rank_rows(rows: slice, k: int) -> Ranking:
-        logits = plan.distribution(contexts[rows])
+        logits = plan.compute_distribution(contexts[rows])
         assert logits is not None, "an exact plan has a distribution"
         return rank_logits(check_logits(logits, row_numbers[rows]), k)
 
@@ -99,7 +99,7 @@ def rank_by_plan(plan: Plan, contexts: FloatArray, row_numbers: IdArray) -> Rank
 
 def rank_logits(logits: FloatArray, k: int) -> Ranking:
     """The k best of logits [b, V], best first, equal logits by lower id; the log-normalizer in float64."""
-    ids = np.stack([ranked(row, k) for row in logits])
+    ids = np.stack([rank_best(row, k) for row in logits])
     best = np.take_along_axis(logits, ids, axis=1)
     return Ranking(drop_impossible(ids, best), best, compute_log_normalizers(logits))
 

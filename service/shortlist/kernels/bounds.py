@@ -1,8 +1,8 @@
-"""bounds.onnx by compiled loops: an estimate of every logit from int8 rows, and a bound on its error.
+"""The graph bounds.onnx as compiled loops: an estimate of every logit from int8 rows, and a bound on its error.
 
-Equal to the graph but for rounding, which may move a digit, and faster: rows are read at the speed of memory, not at
-that of an operator's kernel. Sums of bytes are exact in both. Float operations are those that the exporter's
-`certificate` accounts for, in blocks of the same size, and LLVM may not contract or reorder them.
+Results equal the graph's but for rounding, which may move a digit, and take less time: rows are read at the speed of
+memory, not at that of an operator's kernel. Sums of bytes are exact in both. Float operations are those that the
+exporter's `certificate` accounts for, in blocks of the same size, and LLVM may not contract or reorder them.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from shortlist.core.results import FloatArray
 from shortlist.kernels.primitives.arrays import Ints
 from shortlist.kernels.primitives.digits import COARSE_LEVELS, FINE_LEVELS, Digits, extract_digit, find_peak
 from shortlist.kernels.primitives.jit import compile_loop
-from shortlist.kernels.primitives.layout import LANE_BYTES, LANES, ZERO_POINT, Bytes, arrange_blocks
+from shortlist.kernels.primitives.layout import LANE_BYTES, LANES, WEIGHT_ZERO_POINT, Bytes, arrange_blocks
 from shortlist.kernels.primitives.products import multiply_pair
 from shortlist.kernels.primitives.vnni import VNNI
-from shortlist.runtime.parallel import SideBySide
+from shortlist.runtime.parallel import ThreadedRows
 
 __all__ = ["VNNI", "CompiledBounds"]
 
@@ -112,7 +112,7 @@ class CompiledBounds:
 
         arrays: of certificate.safetensors. threads: that may share a call.
         """
-        self.side_by_side = SideBySide(threads)
+        self.threaded_rows = ThreadedRows(threads)
         manifest = bundle.manifest
         dim = manifest.dim
         constant: FloatArray = arrays["constant"]
@@ -124,13 +124,13 @@ class CompiledBounds:
             arrays["factors"],
             arrays["scale"],
             constant,
-            arrange_blocks(unsigned(bundle.map_array("bounds_columns"))),
+            arrange_blocks(transpose_to_unsigned(bundle.map_array("bounds_columns"))),
         )
         self(np.zeros((1, dim), np.float32))
 
     @classmethod
     def open(cls, bundle: Bundle, arrays: dict[str, npt.NDArray[Any]], threads: int) -> Self | None:
-        """None on a processor without the instruction that makes them fast."""
+        """Open the loops; None on a processor without the instruction that makes them fast."""
         return cls(bundle, arrays, threads) if VNNI else None
 
     def __call__(self, context: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -141,7 +141,7 @@ class CompiledBounds:
         digits = np.zeros((count, 2, quads * LANE_BYTES), np.int8)
         steps, shifts = np.empty((count, 2), np.float32), np.empty((count, 2), np.int32)
         quantize_contexts(contexts, self.tables, digits, steps, shifts, spreads)
-        self.side_by_side(
+        self.threaded_rows(
             lambda some: estimate_logits(some[0], some[-1] + 1, self.tables, digits, steps, shifts, estimates),
             np.arange(blocks),
             size=count,
@@ -153,9 +153,9 @@ class CompiledBounds:
         return estimates, spreads
 
 
-def unsigned(columns: npt.NDArray[np.int8]) -> Bytes:
+def transpose_to_unsigned(columns: npt.NDArray[np.int8]) -> Bytes:
     """Transpose int8 [d, V] to uint8 rows, padded with zeros to whole blocks and an even number of lines in each."""
     dim, classes = columns.shape
-    rows = np.full((classes + -classes % LANES, dim + -dim % (2 * LANE_BYTES)), ZERO_POINT, np.uint8)
-    np.add(columns.T, ZERO_POINT, out=rows[:classes, :dim], dtype=np.int16, casting="unsafe")
+    rows = np.full((classes + -classes % LANES, dim + -dim % (2 * LANE_BYTES)), WEIGHT_ZERO_POINT, np.uint8)
+    np.add(columns.T, WEIGHT_ZERO_POINT, out=rows[:classes, :dim], dtype=np.int16, casting="unsafe")
     return rows

@@ -70,7 +70,7 @@ class CompiledGather:
 
     @classmethod
     def open(cls, bundle: Bundle) -> Self | None:
-        """That of a bundle; None where it is so small that its graphs hold their weights."""
+        """Open the loops over a bundle's rows; None where it is so small that its graphs hold their weights."""
         if not bundle.has_arrays("exact_weight"):
             return None
         manifest = bundle.manifest

@@ -12,7 +12,7 @@ from shortlist.bundle.reader import Bundle
 from shortlist.bundle.settings import ScreenSettings
 from shortlist.core.results import FloatArray, PlanResult, empty_result
 from shortlist.kernels.primitives.arrays import as_carray
-from shortlist.runtime.parallel import SideBySide
+from shortlist.runtime.parallel import ThreadedRows
 
 from . import screen_loops
 
@@ -30,7 +30,7 @@ class Loops:
         chooser: [d, n], the weights by column that score n sets. tables: what the loops read of the sets.
         """
         self.score_all, self.score_some = score_all, score_some
-        self.chooser, self.tables, self.side_by_side = chooser, tuple(tables), SideBySide(threads)
+        self.chooser, self.tables, self.threaded_rows = chooser, tuple(tables), ThreadedRows(threads)
 
     def compile(self, *settings: float) -> None:
         """Compile both loops by calling them once, which takes seconds where nothing is kept on disk."""
@@ -41,11 +41,11 @@ class Loops:
         """Results of `contexts` [B, d]; several threads share them in the order of their best sets."""
         rows, result = as_carray(contexts), empty_result(len(contexts), k)
         rest = *self.tables, *settings, result.ids, result.logits, result.log_normalizer, result.scored
-        if self.side_by_side.threads < 2 or len(rows) < 2:
+        if self.threaded_rows.threads < 2 or len(rows) < 2:
             self.score_all(rows, self.chooser, *rest)
         else:
             scores, order = screen_loops.order_rows(rows, self.chooser)
-            self.side_by_side(lambda part: self.score_some(part, rows, scores, *rest), order)
+            self.threaded_rows(lambda part: self.score_some(part, rows, scores, *rest), order)
         return result
 
 
@@ -61,13 +61,13 @@ class ScreenLoops(Loops):
 
     @classmethod
     def open(cls, bundle: Bundle, index: Index, threads: int) -> Self | None:
-        """Map the weights; None where the bundle has no arrays for the loops. index: see ScreenPlan."""
+        """Map the weights; None where the bundle has no arrays for the loops. index: arrays of index.safetensors."""
         return cls(bundle, index, threads) if bundle.has_arrays("screen_columns", "screen_sets") else None
 
     def score(self, contexts: FloatArray, k: int, settings: ScreenSettings, use_dense: bool) -> PlanResult:
         """The k best classes of `contexts` [B, d], k at most the smallest set's size.
 
-        `scored` is TO_DENSE for rows that dense has to answer, LEFT for those that open more than two clusters.
+        `scored` is TO_DENSE for rows that dense has to answer, TO_GRAPHS for those that open more than two clusters.
         """
         dense_margin = settings.dense_margin if use_dense else 0.0
         return self.run(contexts, k, settings.probes, settings.probe_margin, dense_margin)
@@ -84,7 +84,7 @@ class GateLoops(Loops):
 
     @classmethod
     def open(cls, bundle: Bundle, index: Index, threads: int) -> Self | None:
-        """Map the weights; None where the bundle has no arrays for the loops. index: see GatedPlan.
+        """Map the weights; None where the bundle has no arrays for the loops. index: arrays of index.safetensors.
 
         A bundle with int8 experts has none, since graphs read single rows of those faster.
         """

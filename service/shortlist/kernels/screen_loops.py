@@ -16,13 +16,15 @@ from shortlist.kernels.primitives.arrays import Ints
 from shortlist.kernels.primitives.jit import compile_loop
 from shortlist.kernels.primitives.select import LOWEST_SCORE
 from shortlist.kernels.primitives.sums import SUM_FLAGS
-from shortlist.kernels.unscored import LEFT, TO_DENSE
+from shortlist.kernels.unscored import TO_DENSE, TO_GRAPHS
 
 LOG2_OF_E = np.float32(1.4426950408889634)
 SMALLEST_POWER = np.float32(-126)  # exponent of the smallest normal float32
-HALF = np.float32(0.5)
+ROUNDING_HALF = np.float32(0.5)
 EXPONENT, MANTISSA = 127, 23  # the offset and the place of float32's exponent
-POWER = tuple(np.float32(np.log(2.0) ** i / f) for i, f in enumerate((1, 1, 2, 6, 24, 120, 720)))  # 2**x, |x| <= 1/2
+EXP2_COEFFICIENTS = tuple(
+    np.float32(np.log(2.0) ** i / f) for i, f in enumerate((1, 1, 2, 6, 24, 120, 720))
+)  # 2**x, |x| <= 1/2
 
 compile_sums = partial(compile_loop, fastmath=SUM_FLAGS)
 
@@ -43,7 +45,7 @@ def add_columns(columns: FloatArray, factors: FloatArray, sums: FloatArray) -> N
 
 
 @compile_sums
-def row_products(rows: FloatArray, factors: FloatArray, sums: FloatArray) -> None:
+def multiply_rows(rows: FloatArray, factors: FloatArray, sums: FloatArray) -> None:
     """Products of `rows` [n, m] and `factors` [m], into `sums` [n]."""
     for i in range(sums.size):
         total, row = np.float32(0), rows[i]
@@ -53,7 +55,7 @@ def row_products(rows: FloatArray, factors: FloatArray, sums: FloatArray) -> Non
 
 
 @compile_sums
-def sum_of_exp(scores: FloatArray, peak: np.float32) -> np.float32:
+def sum_exp(scores: FloatArray, peak: np.float32) -> np.float32:
     """The sum of exp(scores - peak) [n], NaN where one is: powers of two by Taylor's polynomial, to 1e-6 of it.
 
     The exponential of a library is a call for each score, which no loop is vectorised over.
@@ -62,10 +64,10 @@ def sum_of_exp(scores: FloatArray, peak: np.float32) -> np.float32:
     for i in range(scores.size):
         power = (scores[i] - peak) * LOG2_OF_E
         power = SMALLEST_POWER if power < SMALLEST_POWER else power
-        whole = np.int32(power - HALF)
+        whole = np.int32(power - ROUNDING_HALF)
         x = power - np.float32(whole)
-        high = POWER[3] + x * (POWER[4] + x * (POWER[5] + x * POWER[6]))
-        fractions[i] = POWER[0] + x * (POWER[1] + x * (POWER[2] + x * high))
+        high = EXP2_COEFFICIENTS[3] + x * (EXP2_COEFFICIENTS[4] + x * (EXP2_COEFFICIENTS[5] + x * EXP2_COEFFICIENTS[6]))
+        fractions[i] = EXP2_COEFFICIENTS[0] + x * (EXP2_COEFFICIENTS[1] + x * (EXP2_COEFFICIENTS[2] + x * high))
         bits[i] = (whole + EXPONENT) << MANTISSA
     powers, total = bits.view(np.float32), np.float32(0)
     for i in range(scores.size):
@@ -74,7 +76,7 @@ def sum_of_exp(scores: FloatArray, peak: np.float32) -> np.float32:
 
 
 @compile_loop
-def finish(logits: FloatArray, logit_scale: float, soft_cap: float) -> None:
+def finish_logits(logits: FloatArray, logit_scale: float, soft_cap: float) -> None:
     """Apply the logit scale and the soft-cap, 0 for none, to `logits` [n] in place."""
     if logit_scale != 1:
         for i in range(logits.size):
@@ -132,7 +134,7 @@ def score_cluster(
     else:
         logits[:] = 0
     add_columns(columns, context, logits)
-    finish(logits, finishing[0], finishing[1])
+    finish_logits(logits, finishing[0], finishing[1])
 
 
 @compile_loop
@@ -200,7 +202,7 @@ def score_clusters(
     contexts: [B, d]. scores: [B, r], by the screen. weights: sets.bin. classes, offsets, tail: of the sets, as in
     index.safetensors. finishing: logit scale and soft-cap, 0 for none. probes, probe_margin, dense_margin: the plan's
     settings. ids, logits [B, k], normalizer, scored [B] are written; `scored` is TO_DENSE where the margin is under
-    dense_margin, LEFT where more than two clusters are opened.
+    dense_margin, TO_GRAPHS where more than two clusters are opened.
     """
     lines = weights.size // classes.size
     for row in order:
@@ -209,7 +211,7 @@ def score_clusters(
         margin = compute_margin(scores[row], best, other)
         clusters = min(probes + (margin < probe_margin), offsets.size - 1)
         if margin < dense_margin or clusters > 2:
-            scored[row] = TO_DENSE if margin < dense_margin else LEFT
+            scored[row] = TO_DENSE if margin < dense_margin else TO_GRAPHS
             continue
         first, second = offsets[best], offsets[other]
         size, more = offsets[best + 1] - first, offsets[other + 1] - second if clusters == 2 else 0
@@ -221,7 +223,7 @@ def score_clusters(
             score_cluster(context, weights, lines, second, finishing, products[size:])
             new = drop_known(best_ids, other_ids, products[size:])
             take_best(products[size:], other_ids, logits[row], ids[row])
-        normalizer[row] = logits[row, 0] + np.log(sum_of_exp(products, logits[row, 0])) + tail[best]
+        normalizer[row] = logits[row, 0] + np.log(sum_exp(products, logits[row, 0])) + tail[best]
         scored[row] = size + new
 
 
@@ -255,15 +257,15 @@ def score_experts(
     for row in order:
         ids[row], logits[row] = NO_CLASS, LOWEST_SCORE
         expert, _ = find_two_best(scores[row])
-        scale = np.float32(1) / sum_of_exp(scores[row], scores[row, expert])
+        scale = np.float32(1) / sum_exp(scores[row], scores[row, expert])
         for i in range(width - 1):
             factors[i] = contexts[row, i] * scale
         factors[width - 1] = scale
         first, last = offsets[expert], offsets[expert + 1]
         products = np.empty(last - first, np.float32)
-        row_products(rows[first:last], factors, products)
+        multiply_rows(rows[first:last], factors, products)
         take_best(products, classes[first:last], logits[row], ids[row])
-        normalizer[row] = logits[row, 0] + np.log(sum_of_exp(products, logits[row, 0]))
+        normalizer[row] = logits[row, 0] + np.log(sum_exp(products, logits[row, 0]))
         scored[row] = last - first
 
 

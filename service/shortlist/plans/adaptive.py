@@ -8,7 +8,7 @@ from typing import Self
 
 import numpy as np
 
-from shortlist.bundle.reader import INDEX, Bundle
+from shortlist.bundle.reader import INDEX_FILE, Bundle
 from shortlist.bundle.settings import AdaptiveSettings, PlanSettings
 from shortlist.core.filters import ClassFilter
 from shortlist.core.results import FloatArray, IdArray, PlanResult, empty_result
@@ -16,15 +16,15 @@ from shortlist.plans.common.base import Plan, chunk_rows, take_best
 from shortlist.plans.common.tally import Tally
 from shortlist.runtime.session import Graph
 
-TOP = ["top_logits", "top_ids"]
-ONE = np.array([1])
-LISTED = ["logits", "clusters"]
-HEAD = [*TOP, "clusters"]
-FUSED = [*TOP, "opened"]
+TOP_OUTPUTS = ["top_logits", "top_ids"]
+K_OF_ONE = np.array([1])  # the graphs' input k, where only whole logits are read
+LOGITS_OUTPUTS = ["logits", "clusters"]
+HEAD_OUTPUTS = [*TOP_OUTPUTS, "clusters"]
+FUSED_HEAD_OUTPUTS = [*TOP_OUTPUTS, "opened"]
 
 
 class AdaptivePlan(Plan):
-    """Over head.onnx and one graph a tail; exact: the answer is that of all classes.
+    """Searches by head.onnx and one graph for each tail. Without previews its answers are exact.
 
     head.onnx: `context` [B, d], `k` [1] -> `logits` [B, n], `top_logits`, `top_ids` [B, min(k, n)], `clusters` [B, J].
     tail-NNNN.onnx: `context` [b, d], `cluster` [b], `k` [1], `best_logits`, `best_ids` [b, m] so far -> `logits` [b, n]
@@ -46,7 +46,7 @@ class AdaptivePlan(Plan):
     def __init__(self, bundle: Bundle, device: str, threads: int, fallback: Plan | None = None) -> None:
         """Open the head and every tail."""
         self.settings, self.fallback = bundle.settings(AdaptiveSettings), fallback
-        index = bundle.tensors(INDEX)
+        index = bundle.tensors(INDEX_FILE)
         self.classes = bundle.manifest.classes
         self.sections: list[IdArray] = np.split(index["ids"], index["offsets"][1:-1])
         self.sizes = [ids.size for ids in self.sections]
@@ -64,15 +64,15 @@ class AdaptivePlan(Plan):
         self.one_head = np.array(self.sizes[:1], np.int32)
         self.tally: Tally = Tally(len(self.tails))
 
-    def topk(self, contexts: FloatArray, k: int, legal: ClassFilter) -> PlanResult:
+    def topk(self, contexts: FloatArray, k: int, class_filter: ClassFilter) -> PlanResult:
         """The k best; `scored` is the size of the head and of the tails opened."""
-        if legal.restricts:
-            return self.search_legal(contexts, k, legal)
+        if class_filter.restricts:
+            return self.search_permitted(contexts, k, class_filter)
         wanted = np.array([k])
         if len(contexts) == 1 and k <= self.sizes[0] and self.fused is not None and not self.leaves_previews_out:
             return self.search_fused(self.fused, contexts, wanted)
-        logits, ids, clusters = self.head.run_outputs(HEAD, {"context": contexts, "k": wanted})
-        normalizer = zeros(logits)
+        logits, ids, clusters = self.head.run_outputs(HEAD_OUTPUTS, {"context": contexts, "k": wanted})
+        normalizer = make_zero_normalizer(logits)
         if len(contexts) == 1:
             head = PlanResult(ids, logits, normalizer, self.one_head)
             return self.open_tails_of_row(contexts, wanted, clusters, head)
@@ -81,11 +81,11 @@ class AdaptivePlan(Plan):
 
     def search_fused(self, fused: Graph, contexts: FloatArray, wanted: IdArray) -> PlanResult:
         """A single row [1, d], k up to the head's size. Equals `open_tails_of_row`, but with one call."""
-        logits, ids, opened = fused.run_outputs(FUSED, {"context": contexts, "k": wanted})
+        logits, ids, opened = fused.run_outputs(FUSED_HEAD_OUTPUTS, {"context": contexts, "k": wanted})
         is_opened = opened[0].tolist()
         self.tally.count_row(sum(is_opened))
         scored = self.sizes[0] + sum(compress(self.sizes[1:], is_opened))
-        return PlanResult(ids, logits, zeros(logits), np.array([scored], np.int32))
+        return PlanResult(ids, logits, make_zero_normalizer(logits), np.array([scored], np.int32))
 
     def open_tails_of_row(
         self, contexts: FloatArray, wanted: IdArray, clusters: FloatArray, head: PlanResult
@@ -97,7 +97,7 @@ class AdaptivePlan(Plan):
             if bound < bar:
                 continue
             inputs = {"context": contexts, "cluster": clusters[:, tail], "k": wanted}
-            logits, ids = tails[tail].run_outputs(TOP, inputs | {"best_logits": logits, "best_ids": ids})
+            logits, ids = tails[tail].run_outputs(TOP_OUTPUTS, inputs | {"best_logits": logits, "best_ids": ids})
             bar = find_bar(logits, wanted)
             scored, opened = scored + self.sizes[tail + 1], opened + 1
         self.tally.count_row(opened)
@@ -114,7 +114,7 @@ class AdaptivePlan(Plan):
             if rows.size == 0:
                 continue
             inputs = {"context": contexts[rows], "cluster": clusters[rows, tail], "k": wanted}
-            best = graph.run_outputs(TOP, inputs | {"best_logits": logits[rows], "best_ids": ids[rows]})
+            best = graph.run_outputs(TOP_OUTPUTS, inputs | {"best_logits": logits[rows], "best_ids": ids[rows]})
             if short:
                 logits, ids = best
             else:
@@ -124,36 +124,36 @@ class AdaptivePlan(Plan):
         self.tally.count_rows(opened)
         return PlanResult(ids, logits, head.log_normalizer, head.scored)
 
-    def search_legal(self, contexts: FloatArray, k: int, legal: ClassFilter) -> PlanResult:
-        """Rows with allow or ban lists: the same, over the logits of what is legal."""
+    def search_permitted(self, contexts: FloatArray, k: int, class_filter: ClassFilter) -> PlanResult:
+        """Rows with allow or ban lists: the same, over the logits of what is permitted."""
         result = empty_result(len(contexts), k)
-        heads, clusters = self.head.run_outputs(LISTED, {"context": contexts, "k": ONE})
+        heads, clusters = self.head.run_outputs(LOGITS_OUTPUTS, {"context": contexts, "k": K_OF_ONE})
         opened = np.zeros(len(contexts), np.int64)
         for row, head in enumerate(heads):
-            tails = self.search_legal_row(contexts[row : row + 1], head, clusters[row], legal, row, result)
+            tails = self.search_permitted_row(contexts[row : row + 1], head, clusters[row], class_filter, row, result)
             result.scored[row] = self.sizes[0] + sum(self.sizes[tail + 1] for tail in tails)
             opened[row] = len(tails)
-        result.log_normalizer[:] = zeros(heads)
+        result.log_normalizer[:] = make_zero_normalizer(heads)
         self.tally.count_rows(opened)
         return result
 
-    def search_legal_row(
+    def search_permitted_row(
         self,
         context: FloatArray,
         head: FloatArray,
         clusters: FloatArray,
-        legal: ClassFilter,
+        class_filter: ClassFilter,
         row: int,
         result: PlanResult,
     ) -> list[int]:
-        """One row: its answer into `result`; returns the tails opened. Those without a legal class stay closed."""
+        """One row: its answer into `result`; returns the tails opened. Those without a permitted class stay closed."""
         tails, k = [], result.ids.shape[1]
-        ids, best = self.take_legal_best(head, 0, legal, row, k)
+        ids, best = self.take_permitted_best(head, 0, class_filter, row, k)
         for tail in range(len(self.exact)):
-            if clusters[tail] < best[-1] or not legal.mask(self.sections[tail + 1], row).any():
+            if clusters[tail] < best[-1] or not class_filter.mask(self.sections[tail + 1], row).any():
                 continue
             logits = self.score_tail(tail, context, clusters[tail : tail + 1])[0]
-            tail_ids, tail_best = self.take_legal_best(logits, tail + 1, legal, row, k)
+            tail_ids, tail_best = self.take_permitted_best(logits, tail + 1, class_filter, row, k)
             both, both_ids = np.concatenate([best, tail_best]), np.concatenate([ids, tail_ids])
             order = np.lexsort((both_ids, -both))[:k]
             ids, best = both_ids[order], both[order]
@@ -161,35 +161,35 @@ class AdaptivePlan(Plan):
         result.ids[row], result.logits[row] = ids, best
         return tails
 
-    def take_legal_best(
-        self, logits: FloatArray, section: int, legal: ClassFilter, row: int, k: int
+    def take_permitted_best(
+        self, logits: FloatArray, section: int, class_filter: ClassFilter, row: int, k: int
     ) -> tuple[IdArray, FloatArray]:
-        """The k best legal classes of a section, from its logits [n]; -1 and -inf where there are fewer."""
+        """The k best permitted classes of a section, from its logits [n]; -1 and -inf where there are fewer."""
         ids = self.sections[section]
-        return take_best(np.where(legal.mask(ids, row), logits, np.float32(-np.inf)), ids, k)
+        return take_best(np.where(class_filter.mask(ids, row), logits, np.float32(-np.inf)), ids, k)
 
     def score_tail(self, tail: int, contexts: FloatArray, cluster: FloatArray) -> FloatArray:
         """[b, d], [b] -> [b, n]: every class of a tail."""
         rows = len(contexts)
         none = {"best_logits": np.empty((rows, 0), np.float32), "best_ids": np.empty((rows, 0), np.int64)}
-        inputs = {"context": contexts, "cluster": cluster, "k": ONE}
+        inputs = {"context": contexts, "cluster": cluster, "k": K_OF_ONE}
         logits: FloatArray = self.exact[tail].run_outputs(["logits"], inputs | none)[0]
         return logits
 
-    def log_normalizer(self, contexts: FloatArray) -> FloatArray:
+    def compute_log_normalizer(self, contexts: FloatArray) -> FloatArray:
         """0: the graphs normalise."""
-        return zeros(self.head.run_outputs(["logits"], {"context": contexts, "k": ONE})[0])
+        return make_zero_normalizer(self.head.run_outputs(["logits"], {"context": contexts, "k": K_OF_ONE})[0])
 
-    def distribution(self, contexts: FloatArray) -> FloatArray:
+    def compute_distribution(self, contexts: FloatArray) -> FloatArray:
         """Log-probabilities [B, V]; every tail is opened."""
         logits = np.full((len(contexts), self.classes), -np.inf, np.float32)
-        heads, clusters = self.head.run_outputs(["logits", "clusters"], {"context": contexts, "k": ONE})
+        heads, clusters = self.head.run_outputs(["logits", "clusters"], {"context": contexts, "k": K_OF_ONE})
         logits[:, self.sections[0]] = heads
         for tail, ids in enumerate(self.sections[1:]):
             logits[:, ids] = self.score_tail(tail, contexts, clusters[:, tail])
         return logits
 
-    def truth(self) -> Plan:
+    def make_exact_plan(self) -> Plan:
         """The same without previews."""
         return self.with_settings(AdaptiveSettings(previews=False)) if self.previews else self
 
@@ -212,7 +212,7 @@ class AdaptivePlan(Plan):
         return chunk_rows(max(self.sizes))
 
 
-def zeros(logits: FloatArray) -> FloatArray:
+def make_zero_normalizer(logits: FloatArray) -> FloatArray:
     """[B, m] -> [B]: the log-normaliser of log-probabilities, 0; NaN where they overflowed."""
     return logits[:, 0] - logits[:, 0]
 

@@ -5,25 +5,25 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from shortlist.bundle.reader import INDEX, Bundle
+from shortlist.bundle.reader import INDEX_FILE, Bundle
 from shortlist.bundle.settings import CascadeSettings
 from shortlist.core.filters import ClassFilter
 from shortlist.core.results import FloatArray, IdArray, PlanResult, empty_result
-from shortlist.plans.common.base import DENSE_FRACTION, Plan, chunk_rows, take_best
+from shortlist.plans.common.base import DENSE_DIVISOR, Plan, chunk_rows, take_best
 from shortlist.plans.common.exact_rows import ExactRows
-from shortlist.plans.common.selection import Indices, find_reaching, largest, nth_largest
+from shortlist.plans.common.selection import Indices, find_largest, find_nth_largest, find_reaching
 from shortlist.runtime.session import Graph
 
-RANK = 5  # the preview that the screen's reach is held against
+REACH_RANK = 5  # the preview that the screen's reach is held against
 CASCADE_CANDIDATES_PER_K = 16  # a request for k classes has at least 16 k candidates
 CASCADE_EXACT_PER_K = 2  # and 2 k exact scores
-SCREENED = ["integers", "row_scale", "reach", "tail", "previews"]
+SCREEN_OUTPUTS = ["integers", "row_scale", "reach", "tail", "previews"]
 
 
 class CascadePlan(Plan):
-    """Over fused.onnx, rare.onnx and rescore.onnx; the exporter's `cascade_graphs` says what is in them.
+    """Searches by fused.onnx, rare.onnx and rescore.onnx; the exporter's `graphs.cascade` describes these.
 
-    index.safetensors: `order` [m], the ids that positions stand for. Settings: see CascadeSettings.
+    index.safetensors: `order` [m], the ids that positions stand for. Settings: `CascadeSettings`.
 
     The normaliser takes exact and int8 logits for the candidates and the screen's guess for the rest: `estimated`.
     """
@@ -34,23 +34,23 @@ class CascadePlan(Plan):
         """Open the graphs; previews are small, so their weights are prepacked."""
         self.settings, self.fallback = bundle.settings(CascadeSettings), fallback
         self.classes = bundle.manifest.classes
-        self.order: IdArray = bundle.tensors(INDEX)["order"]
+        self.order: IdArray = bundle.tensors(INDEX_FILE)["order"]
         self.fused = Graph(bundle.graph("fused"), device, threads, prepack=True)
         self.rare = Graph(bundle.graph("rare"), device, threads, prepack=True) if bundle.has_graph("rare") else None
         self.rescore = Graph(bundle.graph("rescore"), device, threads)
         self.rows = ExactRows(bundle, device, threads)
 
     def prefers_dense(self, k: int) -> bool:
-        return CASCADE_CANDIDATES_PER_K * k > max(self.settings.candidates, self.classes // DENSE_FRACTION)
+        return CASCADE_CANDIDATES_PER_K * k > max(self.settings.candidates, self.classes // DENSE_DIVISOR)
 
     def is_wide(self, k: int) -> bool:
         """Whether k asks for more candidates, or more exact scores, than rows have."""
         settings = self.settings
         return CASCADE_CANDIDATES_PER_K * k > settings.candidates or CASCADE_EXACT_PER_K * k > settings.full_view
 
-    def topk(self, contexts: FloatArray, k: int, legal: ClassFilter) -> PlanResult:
+    def topk(self, contexts: FloatArray, k: int, class_filter: ClassFilter) -> PlanResult:
         """The k best; `scored` is the number of candidates."""
-        integers, row_scale, reach, tail, previews = self.fused.run_outputs(SCREENED, {"context": contexts})
+        integers, row_scale, reach, tail, previews = self.fused.run_outputs(SCREEN_OUTPUTS, {"context": contexts})
         candidates = self.choose_candidates(integers, row_scale, reach, previews)
         result, tail_limit = empty_result(len(contexts), k), self.settings.tail_limit
         for row, positions in enumerate(candidates):
@@ -60,8 +60,8 @@ class CascadePlan(Plan):
             if ids.size >= k:
                 best = np.lexsort((ids, -logits))[:k]
                 result.ids[row], result.logits[row] = ids[best], logits[best]
-        if legal.restricts or self.is_wide(k):
-            self.rescore_widely(contexts, self.preview_all(integers, row_scale, previews), legal, result)
+        if class_filter.restricts or self.is_wide(k):
+            self.rescore_widely(contexts, self.preview_all(integers, row_scale, previews), class_filter, result)
         return result
 
     def choose_candidates(
@@ -72,7 +72,7 @@ class CascadePlan(Plan):
         for row, preview in enumerate(previews):
             positions, bar = find_reaching(preview, settings.candidates, settings.stride)
             enough = positions.size >= settings.full_view
-            candidates.append(positions if enough else largest(preview, settings.full_view))
+            candidates.append(positions if enough else find_largest(preview, settings.full_view))
             bars.append(bar)
             if self.rare is None:
                 continue
@@ -99,21 +99,21 @@ class CascadePlan(Plan):
         return np.concatenate([previews, self.rare(integers=integers, row_scale=row_scale)[0]], axis=1)
 
     def rescore_widely(
-        self, contexts: FloatArray, previews: FloatArray, legal: ClassFilter, result: PlanResult
+        self, contexts: FloatArray, previews: FloatArray, class_filter: ClassFilter, result: PlanResult
     ) -> None:
-        """Ids and logits anew, from more candidates or from legal ones alone; the normaliser stays."""
+        """Replace ids and logits by those of more candidates; the normaliser stays."""
         k = result.ids.shape[1]
         count = max(self.settings.candidates, CASCADE_CANDIDATES_PER_K * k)
         for row, preview in enumerate(previews):
-            mask = legal.mask(self.order, row)
-            positions = largest(np.where(mask, preview, np.float32(-np.inf)), min(preview.size, count))
+            mask = class_filter.mask(self.order, row)
+            positions = find_largest(np.where(mask, preview, np.float32(-np.inf)), min(preview.size, count))
             ids = np.sort(self.order[positions[mask[positions]]])
             logits = self.rows.score_row(contexts[row], ids)
             result.scored[row] = max(result.scored[row], ids.size)
             result.ids[row], result.logits[row] = take_best(logits, ids, k)
 
     def width(self, k: int) -> int:
-        """Itself where it has candidates of its own, else 0."""
+        """`k` where it needs more candidates than the settings give every row, else 0."""
         return k if self.is_wide(k) else 0
 
     def max_rows(self) -> int:
@@ -121,5 +121,5 @@ class CascadePlan(Plan):
 
 
 def pick_ranked_preview(previews: FloatArray) -> np.float32:
-    """The `RANK`-th best of a row's candidates [n], or the last where there are fewer."""
-    return nth_largest(previews, min(RANK, previews.size))
+    """The `REACH_RANK`-th best of a row's candidates [n], or the last where there are fewer."""
+    return find_nth_largest(previews, min(REACH_RANK, previews.size))

@@ -17,28 +17,28 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from shortlist.bundle.reader import CERTIFICATE, Bundle
+from shortlist.bundle.reader import CERTIFICATE_FILE, Bundle
 from shortlist.core.filters import ClassFilter
 from shortlist.core.results import FloatArray, IdArray, PlanResult, empty_result
 from shortlist.plans.common.base import Plan, chunk_rows, take_best
 from shortlist.plans.common.exact_rows import COMPILED_THREADS, ExactRows
 from shortlist.plans.common.kernels import open_kernel
-from shortlist.plans.common.selection import largest, nth_largest
+from shortlist.plans.common.selection import find_largest, find_nth_largest
 from shortlist.runtime.session import Graph
 
-FIRST_RESCORED = 32  # classes rescored at once: mostly they hold all that the bounds leave, and much of the normaliser
-FIRST_PER_K = 2  # and at least 2 k of them
-MOST_RESCORED_FRACTION = 16  # of V / 16 classes and more dense is as fast as rescoring
-UNIT = 2.0**-24
-TANH_ERROR = 1e-6
-UNDERFLOW = 1e-30  # what underflows
+FIRST_RESCORED_CLASSES = 32  # rescored at once: mostly all that the bounds leave, and much of the normaliser
+FIRST_RESCORED_PER_K = 2  # and at least 2 k of them
+MAX_RESCORED_DIVISOR = 16  # of V / 16 classes and more dense is as fast as rescoring
+UNIT_ROUNDOFF = 2.0**-24  # of float32
+TANH_ERROR = 1e-6  # of a float32 tanh, absolute
+UNDERFLOW_ERROR = 1e-30  # absolute: more than all that underflows in float32 can be off by
 ESTIMATE_BYTES = 16 << 20  # estimates of one chunk of rows
 INFINITY = np.float32(np.inf)
-LOWEST: np.float32 = np.finfo(np.float32).min
-UNDECIDED = math.nan, math.nan
+LOWEST_FLOAT32: np.float32 = np.finfo(np.float32).min
+UNDECIDED = math.nan, math.nan  # the log-normaliser and its error, of a row that the bounds do not decide
 ROUNDING_SPARE = 1 + 1e-5  # for the roundings of what bounds roundings
 SMALL_SPREAD, USELESS_SPREAD = 1e-3, 50.0  # nats: a bound that needs no growth, and one that says nothing
-LARGEST_NORM = 1e30  # norm of a context that float32 can surely work with
+MAX_CONTEXT_NORM = 1e30  # norm of a context that float32 can surely work with
 EXPONENTIAL_ERROR = 1e-5  # nats: what a difference to the largest logit and its exponential lose in float32
 
 Bounds = Callable[..., Sequence[FloatArray]]  # context [B, d] -> estimates [B, V], spreads [B, 1]
@@ -58,7 +58,7 @@ class CertifiedPlan(Plan):
         certificate = manifest.certificate  # none while the export still measures
         self.tolerance = math.inf if certificate is None else certificate.logprob_bound
         self.crossover = None if certificate is None else certificate.dense_crossover
-        arrays = bundle.tensors(CERTIFICATE)
+        arrays = bundle.tensors(CERTIFICATE_FILE)
         may_compile = threads <= COMPILED_THREADS
         loops = open_kernel("bounds", "CompiledBounds", bundle, arrays, threads) if may_compile else None
         self.bounds: Bounds = loops or Graph(bundle.graph("bounds"), device, threads, prepack=True)
@@ -67,36 +67,42 @@ class CertifiedPlan(Plan):
         self.largest_scale = float(self.scale.max())
         self.powers = np.stack([np.ones_like(self.scale), self.scale, self.scale**2])
         operations = manifest.dim + 4
-        gamma = operations * UNIT / (1 - operations * UNIT)
+        gamma = operations * UNIT_ROUNDOFF / (1 - operations * UNIT_ROUNDOFF)
         self.rounding: FloatArray = arrays["norms"] * np.float32(gamma * ROUNDING_SPARE)
         self.floor = ROUNDING_SPARE * (
-            float(arrays["floor"][0]) + UNDERFLOW + 4 * TANH_ERROR * (manifest.soft_cap or 0.0)
+            float(arrays["floor"][0]) + UNDERFLOW_ERROR + 4 * TANH_ERROR * (manifest.soft_cap or 0.0)
         )
-        self.summed = self.classes * UNIT + EXPONENTIAL_ERROR  # sums of V positive terms, in whatever order
+        self.summed = self.classes * UNIT_ROUNDOFF + EXPONENTIAL_ERROR  # sums of V positive terms, in whatever order
 
     def count_first(self, k: int) -> int:
         """How many classes are rescored before anything is known."""
-        return min(self.classes, max(FIRST_RESCORED, FIRST_PER_K * k))
+        return min(self.classes, max(FIRST_RESCORED_CLASSES, FIRST_RESCORED_PER_K * k))
 
     def prefers_dense(self, k: int) -> bool:
-        return self.count_first(k) > max(FIRST_RESCORED, self.classes // MOST_RESCORED_FRACTION)
+        return self.count_first(k) > max(FIRST_RESCORED_CLASSES, self.classes // MAX_RESCORED_DIVISOR)
 
-    def topk(self, contexts: FloatArray, k: int, legal: ClassFilter) -> PlanResult:
+    def topk(self, contexts: FloatArray, k: int, class_filter: ClassFilter) -> PlanResult:
         """The k best; `scored` is the number of rescored classes, V where dense answered."""
         result = empty_result(len(contexts), k)
         if not len(contexts):  # ONNX Runtime multiplies no matrices without rows
             return result
         estimates, spreads = self.bounds(context=contexts)
         for row, estimate in enumerate(estimates):
-            middle, error = self.search_row(contexts[row], estimate, float(spreads[row, 0]), legal, row, result)
+            middle, error = self.search_row(contexts[row], estimate, float(spreads[row, 0]), class_filter, row, result)
             if error <= self.tolerance:
                 result.log_normalizer[row] = middle
             else:
-                self.search_row_by_dense(contexts, legal, row, result)
+                self.search_row_by_dense(contexts, class_filter, row, result)
         return result
 
     def search_row(
-        self, context: FloatArray, estimate: FloatArray, spread: float, legal: ClassFilter, row: int, result: PlanResult
+        self,
+        context: FloatArray,
+        estimate: FloatArray,
+        spread: float,
+        class_filter: ClassFilter,
+        row: int,
+        result: PlanResult,
     ) -> tuple[float, float]:
         """One row into `result`; returns its log-normaliser and by how much that may be off.
 
@@ -106,13 +112,13 @@ class CertifiedPlan(Plan):
             return UNDECIDED
         upper = self.scale * np.float32(spread)
         upper += estimate
-        rescored = self.rescore(context, upper, legal, row, result.ids.shape[1])
+        rescored = self.rescore(context, upper, class_filter, row, result.ids.shape[1])
         if rescored is None:
             return UNDECIDED
         ids, exact = rescored
         result.scored[row] = ids.size
-        legal_logits, k = self.mask_legal(exact, ids, legal, row), result.ids.shape[1]
-        result.ids[row], result.logits[row] = take_best(legal_logits, ids, k)
+        permitted_logits, k = self.mask_permitted(exact, ids, class_filter, row), result.ids.shape[1]
+        result.ids[row], result.logits[row] = take_best(permitted_logits, ids, k)
         return self.normalize(estimate, spread, ids, exact)
 
     def normalize(self, estimate: FloatArray, spread: float, ids: IdArray, exact: FloatArray) -> tuple[float, float]:
@@ -138,43 +144,43 @@ class CertifiedPlan(Plan):
         return float(peak) + math.log(total), error + self.floor + self.summed
 
     def rescore(
-        self, context: FloatArray, upper: FloatArray, legal: ClassFilter, row: int, k: int
+        self, context: FloatArray, upper: FloatArray, class_filter: ClassFilter, row: int, k: int
     ) -> tuple[IdArray, FloatArray] | None:
-        """Every class that could be among the k best legal ones, and some more: ascending ids, exact logits.
+        """Every class that could be among the k best permitted ones, and some more: ascending ids, exact logits.
 
         upper: [V]. None where there are too many, or where exact rows have no numbers for them.
         """
-        allowed = legal.restrict(upper, row) if legal.restricts else upper
-        ids = largest(allowed, self.count_first(k))
+        allowed = class_filter.restrict(upper, row) if class_filter.restricts else upper
+        ids = find_largest(allowed, self.count_first(k))
         most_left = allowed[ids].min() if ids.size < self.classes else -INFINITY  # no other upper bound is larger
-        if legal.restricts:  # the best of all are for the normaliser, which knows no lists
-            ids = np.union1d(ids, largest(upper, FIRST_RESCORED))
+        if class_filter.restricts:  # the best of all are for the normaliser, which knows no lists
+            ids = np.union1d(ids, find_largest(upper, FIRST_RESCORED_CLASSES))
         exact = self.rows.score_row(context, ids)
         if not exact.max() < INFINITY:
             return None
-        bar = self.find_bar(context, ids, self.mask_legal(exact, ids, legal, row), k)
+        bar = self.find_bar(context, ids, self.mask_permitted(exact, ids, class_filter, row), k)
         if most_left < bar:
             return ids, exact
         reaching = (allowed >= bar).nonzero()[0]
-        if reaching.size > max(FIRST_RESCORED, self.classes // MOST_RESCORED_FRACTION):
+        if reaching.size > max(FIRST_RESCORED_CLASSES, self.classes // MAX_RESCORED_DIVISOR):
             return None
         ids = np.union1d(ids, reaching)
         return ids, self.rows.score_row(context, ids)
 
     @staticmethod
-    def mask_legal(exact: FloatArray, ids: IdArray, legal: ClassFilter, row: int) -> FloatArray:
+    def mask_permitted(exact: FloatArray, ids: IdArray, class_filter: ClassFilter, row: int) -> FloatArray:
         """The logits `exact` [m] of the ascending `ids` [m], -inf where illegal."""
-        return np.where(legal.mask(ids, row), exact, -INFINITY) if legal.restricts else exact
+        return np.where(class_filter.mask(ids, row), exact, -INFINITY) if class_filter.restricts else exact
 
     def find_bar(self, context: FloatArray, ids: IdArray, exact: FloatArray, k: int) -> np.float32:
-        """What k legal classes reach for certain, by the logits `exact` [m] of `ids` [m]; else the least number."""
+        """What k permitted classes reach for certain, by the logits `exact` [m] of `ids` [m]; else the least number."""
         size = math.sqrt(np.vdot(context, context)) + 1
-        if exact.size < k or not size < LARGEST_NORM:
-            return LOWEST
+        if exact.size < k or not size < MAX_CONTEXT_NORM:
+            return LOWEST_FLOAT32
         slack = self.rounding[ids]
         slack *= np.float32(size)
         slack += self.floor
-        return max(LOWEST, nth_largest(exact - slack, k))
+        return max(LOWEST_FLOAT32, find_nth_largest(exact - slack, k))
 
     def measure_error(self, context: FloatArray, k: int) -> tuple[float, int]:
         """By how many nats the log-normaliser of `context` [d] may be off, and how many classes are rescored for it.
@@ -194,11 +200,13 @@ class CertifiedPlan(Plan):
         most = (self.scale * spreads[0] + self.rounding * size + np.float32(self.floor))[real]
         return bool((np.abs(estimates[0][real] - logits[real]) <= most).all())
 
-    def search_row_by_dense(self, contexts: FloatArray, legal: ClassFilter, row: int, result: PlanResult) -> None:
+    def search_row_by_dense(
+        self, contexts: FloatArray, class_filter: ClassFilter, row: int, result: PlanResult
+    ) -> None:
         """One row by the dense head."""
         assert self.fallback is not None
         k = result.ids.shape[1]
-        result.put([row], self.fallback.topk(contexts[row : row + 1], k, legal.slice_rows(row, row + 1)))
+        result.put([row], self.fallback.topk(contexts[row : row + 1], k, class_filter.slice_rows(row, row + 1)))
 
     def max_rows(self) -> int:
         return chunk_rows(self.classes, ESTIMATE_BYTES)

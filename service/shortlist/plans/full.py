@@ -1,4 +1,4 @@
-"""Plan `full`: every class is scored. Also what other heads fall back to."""
+"""Plan `full`: every class is scored. Other plans fall back to it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from shortlist.plans.common.base import Plan, chunk_rows, log_sum_exp, take_best
 from shortlist.runtime.session import Graph
 
 DENSE_CHUNK_BYTES = 32 << 20  # a matrix product gains from rows more than from cached logits
-FEW_ROWS = 3  # up to here a product over unpacked, mapped weights is faster than over packed ones
+MAX_MAPPED_ROWS = 3  # up to here a product over unpacked, mapped weights is faster than over packed ones
 
 
 class FullPlan(Plan):
@@ -27,23 +27,23 @@ class FullPlan(Plan):
 
     def logits(self, contexts: FloatArray) -> FloatArray:
         """[B, d] -> [B, V] float32, logit scale and soft-cap applied, padded classes -inf."""
-        graph = self.few if len(contexts) <= FEW_ROWS else self.many
+        graph = self.few if len(contexts) <= MAX_MAPPED_ROWS else self.many
         logits: FloatArray = graph(context=contexts)[0]
         return logits
 
-    def topk(self, contexts: FloatArray, k: int, legal: ClassFilter) -> PlanResult:
+    def topk(self, contexts: FloatArray, k: int, class_filter: ClassFilter) -> PlanResult:
         """The k best of all classes; `scored` is V."""
         result = empty_result(len(contexts), k)
         result.scored.fill(self.classes)
         for row, logits in enumerate(self.logits(contexts)):
-            result.ids[row], result.logits[row] = take_best(legal.restrict(logits, row), None, k)
+            result.ids[row], result.logits[row] = take_best(class_filter.restrict(logits, row), None, k)
             result.log_normalizer[row] = log_sum_exp(logits)
         return result
 
-    def log_normalizer(self, contexts: FloatArray) -> FloatArray:
+    def compute_log_normalizer(self, contexts: FloatArray) -> FloatArray:
         return np.array([log_sum_exp(row) for row in self.logits(contexts)], np.float32)
 
-    def distribution(self, contexts: FloatArray) -> FloatArray:
+    def compute_distribution(self, contexts: FloatArray) -> FloatArray:
         return self.logits(contexts)
 
     def width(self, k: int) -> int:

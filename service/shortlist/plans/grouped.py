@@ -9,14 +9,22 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from shortlist.bundle.reader import INDEX, Bundle
+from shortlist.bundle.reader import INDEX_FILE, Bundle
 from shortlist.bundle.settings import GroupedSettings
 from shortlist.core.filters import ClassFilter
 from shortlist.core.results import FloatArray, IdArray, PlanResult, empty_result
-from shortlist.plans.common.base import DENSE_FRACTION, MOST_ROWS, Plan, by_chunks, chunk_rows, log_sum_exp, take_best
+from shortlist.plans.common.base import (
+    DENSE_DIVISOR,
+    MAX_CALL_ROWS,
+    Plan,
+    chunk_rows,
+    log_sum_exp,
+    run_by_chunks,
+    take_best,
+)
 from shortlist.plans.common.exact_rows import ExactRows
 from shortlist.plans.common.kernels import open_kernel
-from shortlist.plans.common.selection import Indices, largest, nth_largest
+from shortlist.plans.common.selection import Indices, find_largest, find_nth_largest
 from shortlist.runtime.session import Graph
 
 if TYPE_CHECKING:
@@ -27,10 +35,10 @@ GROUPED_EXACT_PER_K = 1.3  # and 1.3 k exact scores
 
 
 class GroupedPlan(Plan):
-    """Over fused.onnx and rescore.onnx; the exporter's `grouped_graphs` says what is in them.
+    """Searches by fused.onnx and rescore.onnx; the exporter's `graphs.grouped` describes them.
 
     index.safetensors: `order` [m], the ids that positions stand for, `starts` [G + 1] and `block_starts` [B + 1],
-    where groups and blocks begin in it, and what `kernels.grouped` reads. Settings: see GroupedSettings; loops look at
+    where groups and blocks begin in it, and what `kernels.grouped` reads. Settings: `GroupedSettings`; loops look at
     up to a 32nd more classes than these open and preview.
 
     The normaliser takes exact and int8 logits for the candidates and a linear guess for the rest: `estimated`.
@@ -42,7 +50,7 @@ class GroupedPlan(Plan):
         """Open the graphs; previews are small, so their weights are prepacked."""
         self.settings, self.fallback = bundle.settings(GroupedSettings), fallback
         self.classes = bundle.manifest.classes
-        arrays = bundle.tensors(INDEX)
+        arrays = bundle.tensors(INDEX_FILE)
         self.order: IdArray = arrays["order"]
         self.sizes: IdArray = np.diff(arrays["starts"])
         self.block_sizes: IdArray = np.diff(arrays["block_starts"])
@@ -55,7 +63,7 @@ class GroupedPlan(Plan):
         )
 
     def prefers_dense(self, k: int) -> bool:
-        return GROUPED_CANDIDATES_PER_K * k > max(self.settings.candidates, self.classes // DENSE_FRACTION)
+        return GROUPED_CANDIDATES_PER_K * k > max(self.settings.candidates, self.classes // DENSE_DIVISOR)
 
     def count_exact(self, k: int) -> int:
         """How many candidates are scored exactly."""
@@ -65,20 +73,22 @@ class GroupedPlan(Plan):
         """Whether k asks for more candidates than the normaliser's guess of the rest was fitted for."""
         return GROUPED_CANDIDATES_PER_K * k > self.settings.candidates
 
-    def topk(self, contexts: FloatArray, k: int, legal: ClassFilter) -> PlanResult:
+    def topk(self, contexts: FloatArray, k: int, class_filter: ClassFilter) -> PlanResult:
         """The k best; `scored` is the number of candidates."""
-        wide = legal.restricts or self.is_wide(k)
+        wide = class_filter.restricts or self.is_wide(k)
         if self.compiled is not None and not wide:
             return self.compiled(contexts, k, self.settings, self.count_exact(k))
         some = chunk_rows(self.order.size)
-        return by_chunks(lambda rows, part: self.search_by_graphs(rows, k, part, wide), contexts, legal, some)
+        return run_by_chunks(
+            lambda rows, part: self.search_by_graphs(rows, k, part, wide), contexts, class_filter, some
+        )
 
-    def search_by_graphs(self, contexts: FloatArray, k: int, legal: ClassFilter, wide: bool) -> PlanResult:
+    def search_by_graphs(self, contexts: FloatArray, k: int, class_filter: ClassFilter, wide: bool) -> PlanResult:
         """The same of so few rows that their previews stay in the cache. wide: as `rescore_widely` does."""
         scores, block_scores, tail, previews = self.fused(context=contexts)
         result = self.rescore(contexts, k, tail, map(self.choose_candidates, scores, block_scores, previews))
         if wide:
-            self.rescore_widely(contexts, previews, legal, result)
+            self.rescore_widely(contexts, previews, class_filter, result)
         return result
 
     def rescore(self, contexts: FloatArray, k: int, tail: FloatArray, candidates: Iterable[Indices]) -> PlanResult:
@@ -104,19 +114,19 @@ class GroupedPlan(Plan):
         is_previewed[best] = True
         positions = np.repeat(is_previewed, self.block_sizes).nonzero()[0]
         scores = preview[positions]
-        candidates: Indices = positions[scores >= nth_largest(scores, min(settings.candidates, scores.size))]
+        candidates: Indices = positions[scores >= find_nth_largest(scores, min(settings.candidates, scores.size))]
         return candidates
 
     def rescore_widely(
-        self, contexts: FloatArray, previews: FloatArray, legal: ClassFilter, result: PlanResult
+        self, contexts: FloatArray, previews: FloatArray, class_filter: ClassFilter, result: PlanResult
     ) -> None:
-        """Ids and logits anew, from more candidates of all groups or from legal ones; the normaliser covers them."""
+        """Replace ids and logits by those of more candidates of all groups; the normaliser is raised to cover them."""
         k = result.ids.shape[1]
         count = max(self.settings.candidates, GROUPED_CANDIDATES_PER_K * k)
         for row, preview in enumerate(previews):
-            mask = legal.mask(self.order, row)
+            mask = class_filter.mask(self.order, row)
             masked = np.where(mask, preview, np.float32(-np.inf))
-            positions = largest(masked, min(preview.size, count))
+            positions = find_largest(masked, min(preview.size, count))
             ids = np.sort(self.order[positions[mask[positions]]])
             result.scored[row] = max(result.scored[row], ids.size)
             logits = self.rows.score_row(contexts[row], ids)
@@ -125,12 +135,12 @@ class GroupedPlan(Plan):
             result.log_normalizer[row] = max(result.log_normalizer[row], best)
 
     def width(self, k: int) -> int:
-        """The number of exact scores; -k where k has candidates of its own."""
+        """The number of exact scores; -k where k needs more candidates than the settings give every row."""
         return -k if self.is_wide(k) else self.count_exact(k)
 
     def max_rows(self) -> int:
         """Many: loops keep nothing of a row, and share many rows better among threads."""
-        return MOST_ROWS
+        return MAX_CALL_ROWS
 
 
 def mark_best(scores: FloatArray, sizes: IdArray, wanted: int) -> npt.NDArray[np.bool_]:

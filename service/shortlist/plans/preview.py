@@ -8,9 +8,9 @@ from shortlist.bundle.reader import Bundle
 from shortlist.bundle.settings import PreviewSettings
 from shortlist.core.filters import ClassFilter
 from shortlist.core.results import FloatArray, IdArray, PlanResult, empty_result
-from shortlist.plans.common.base import DENSE_FRACTION, RESCORED_PER_K, Plan, chunk_rows, log_sum_exp, take_best
+from shortlist.plans.common.base import DENSE_DIVISOR, RESCORED_PER_K, Plan, chunk_rows, log_sum_exp, take_best
 from shortlist.plans.common.exact_rows import ExactRows
-from shortlist.plans.common.selection import largest
+from shortlist.plans.common.selection import find_largest
 from shortlist.runtime.session import Graph
 
 
@@ -30,50 +30,50 @@ class PreviewPlan(Plan):
         self.rows = ExactRows(bundle, device, threads)
 
     def count_candidates(self, k: int) -> int:
-        """How many classes are scored exactly for each row: N, more where k asks for more, at most V."""
+        """How many classes are scored exactly for a row: the setting `full_view`, or more for a large k; at most V."""
         return min(self.classes, max(self.settings.full_view, RESCORED_PER_K * k))
 
     def prefers_dense(self, k: int) -> bool:
         """From a quarter of all classes on, scoring candidates exactly costs more than scoring all."""
-        return self.count_candidates(k) > max(self.settings.full_view, self.classes // DENSE_FRACTION)
+        return self.count_candidates(k) > max(self.settings.full_view, self.classes // DENSE_DIVISOR)
 
-    def topk(self, contexts: FloatArray, k: int, legal: ClassFilter) -> PlanResult:
+    def topk(self, contexts: FloatArray, k: int, class_filter: ClassFilter) -> PlanResult:
         """The k best; `scored` is the number of candidates."""
         previews: FloatArray = self.preview(context=contexts)[0]
         result = empty_result(len(contexts), k)
-        if legal.restricts:
+        if class_filter.restricts:
             for row, preview in enumerate(previews):
-                self.answer_restricted(contexts[row], preview, legal, row, result)
+                self.search_restricted(contexts[row], preview, class_filter, row, result)
             return result
-        ids = self.choose(previews, self.count_candidates(k))
+        ids = self.choose_candidates(previews, self.count_candidates(k))
         result.scored.fill(ids.shape[1])
         for row, exact in enumerate(self.rows(contexts, ids)):
             result.log_normalizer[row] = self.normalize(previews[row], ids[row], exact)
             result.ids[row], result.logits[row] = take_best(exact, ids[row], k)
         return result
 
-    def answer_restricted(
-        self, context: FloatArray, preview: FloatArray, legal: ClassFilter, row: int, result: PlanResult
+    def search_restricted(
+        self, context: FloatArray, preview: FloatArray, class_filter: ClassFilter, row: int, result: PlanResult
     ) -> None:
-        """One row with an allow or ban list: the best legal previews are rescored.
+        """One row with an allow or ban list: the best permitted previews are rescored.
 
         So are, for the normaliser, the best of all: a class has the log-probability that it has without the lists.
         """
         k = result.ids.shape[1]
-        candidates = largest(legal.restrict(preview, row), self.count_candidates(k))
-        ids = np.union1d(candidates, largest(preview, self.settings.full_view))
+        candidates = find_largest(class_filter.restrict(preview, row), self.count_candidates(k))
+        ids = np.union1d(candidates, find_largest(preview, self.settings.full_view))
         exact = self.rows.score_row(context, ids)
         result.scored[row] = ids.size
         result.log_normalizer[row] = self.normalize(preview, ids, exact)
-        legal_logits = np.where(legal.mask(ids, row), exact, np.float32(-np.inf))
-        result.ids[row], result.logits[row] = take_best(legal_logits, ids, k)
+        permitted_logits = np.where(class_filter.mask(ids, row), exact, np.float32(-np.inf))
+        result.ids[row], result.logits[row] = take_best(permitted_logits, ids, k)
 
     @staticmethod
-    def choose(previews: FloatArray, n: int) -> IdArray:
+    def choose_candidates(previews: FloatArray, n: int) -> IdArray:
         """Candidates [B, n], ascending."""
         ids = np.empty((len(previews), n), np.int64)
         for row, preview in enumerate(previews):
-            ids[row] = largest(preview, n)
+            ids[row] = find_largest(preview, n)
         return ids
 
     def normalize(self, preview: FloatArray, ids: IdArray, exact: FloatArray) -> np.float32:
@@ -82,10 +82,10 @@ class PreviewPlan(Plan):
         preview[ids] = exact - shift
         return shift + log_sum_exp(preview)
 
-    def distribution(self, contexts: FloatArray) -> FloatArray:
+    def compute_distribution(self, contexts: FloatArray) -> FloatArray:
         """Logits [B, V]: candidates exact, the rest previewed and shifted by `tail_shift`."""
         previews: FloatArray = self.preview(context=contexts)[0]
-        ids = self.choose(previews, self.count_candidates(1))
+        ids = self.choose_candidates(previews, self.count_candidates(1))
         logits = previews + np.float32(self.settings.tail_shift)
         np.put_along_axis(logits, ids, self.rows(contexts, ids), axis=1)
         return logits

@@ -13,13 +13,15 @@ import numpy.typing as npt
 from shortlist.core.moving_average import ClippedAverage
 
 MIN_THREAD_SECONDS = 125e-6  # of work for each thread: waking one takes about as long
-ROW_SECONDS = ClippedAverage(recent_weight=0.2, clip=2.0)  # a call that took longer than that met a busy system
+CALL_SECONDS_AVERAGE = ClippedAverage(
+    recent_weight=0.2, clip=2.0
+)  # a call that took longer than that met a busy system
 PARTS_PER_THREAD = 4  # so that a thread that wakes late runs fewer of them
 
 Arrays = tuple[npt.NDArray[Any], ...]
 
 
-class SideBySide:
+class ThreadedRows:
     """Runs a call on its rows by several threads; the call must treat each row by itself. Threads may share this."""
 
     def __init__(self, threads: int) -> None:
@@ -40,16 +42,16 @@ class SideBySide:
         threads = max(1, min(self.threads, rows, int(rows * size * self.row_seconds / MIN_THREAD_SECONDS)))
         parts = split_rows(arrays, ceil(rows / (PARTS_PER_THREAD * threads)) if threads > 1 else rows)
         others = [self.others.submit(run_parts, call, parts) for _ in range(threads - 1)]
-        own, seconds = run_parts(call, parts)
-        if own:
-            self.note(seconds / (own * size))
+        rows_here, seconds = run_parts(call, parts)
+        if rows_here:
+            self.note(seconds / (rows_here * size))
         for other in others:
             if not other.cancel():  # True for a thread that never woke
                 other.result()
 
     def note(self, seconds: float) -> None:
-        """What a row took."""
-        self.row_seconds = ROW_SECONDS.update(self.row_seconds, seconds)
+        """Remember how long a row took."""
+        self.row_seconds = CALL_SECONDS_AVERAGE.update(self.row_seconds, seconds)
 
 
 def split_rows(arrays: Arrays, some: int) -> Iterator[Arrays]:

@@ -16,7 +16,7 @@ from shortlist.errors import BadInput, BundleError
 
 from .cuda_graphs import FixedShapeSession
 from .devices import check_provider, import_onnxruntime, list_providers, parse_device
-from .threads import available_threads
+from .threads import count_available_threads
 
 Run = Callable[[list[str], dict[str, Any], Any], list[Any]]
 
@@ -74,7 +74,7 @@ class Graph:
         threads: of this session, None for all that the process may use. prepack: see the top of this module.
         fixed: the graph goes from `context` [B, d] alone to outputs [B, n] of fixed n, so that CUDA graphs can be used.
         """
-        options = make_options(threads or available_threads(), prepack=prepack)
+        options = make_options(threads or count_available_threads(), prepack=prepack)
         fixed = fixed and device != "cpu"
         self.session = open_session(path, device, options, capture=fixed)
         check_provider(self.session, device)

@@ -25,7 +25,7 @@ def read_cgroup_quota(v2: Path = CGROUP_V2, v1: Path = CGROUP_V1) -> float | Non
     return int(quota) / int(period)
 
 
-def available_threads() -> int:
+def count_available_threads() -> int:
     """Return how many CPUs this process may use: its affinity mask, at most the control group's quota rounded up."""
     affinity = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     quota = read_cgroup_quota()

@@ -14,7 +14,7 @@ from starlette.responses import Response
 from shortlist import __version__
 from shortlist.errors import ShortlistError
 from shortlist.server.engine.service import Service
-from shortlist.server.messages.responses import error_response, json_response, to_starlette
+from shortlist.server.messages.responses import make_error_response, make_json_response, to_starlette
 from shortlist.server.routes.health import health
 
 from .routes import inference, schemas, v1, v2, v2_operations, v2_repository
@@ -67,8 +67,8 @@ def add_error_handlers(app: FastAPI) -> None:
 
 async def on_http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    return json_response({"error": error.detail}, error.status_code, dict(error.headers or {}))
+    return make_json_response({"error": error.detail}, error.status_code, dict(error.headers or {}))
 
 
 async def on_error(request: Request, error: Exception) -> Response:
-    return to_starlette(error_response(error))
+    return to_starlette(make_error_response(error))

@@ -10,8 +10,8 @@ from typing import Literal
 
 import numpy as np
 
-from shortlist.bundle.reader import CALIBRATION, Bundle
-from shortlist.bundle.repository import bundles_of, scan
+from shortlist.bundle.reader import CALIBRATION_FILE, Bundle
+from shortlist.bundle.repository import list_bundles, scan
 from shortlist.core.checks import cut
 from shortlist.core.results import Labels
 from shortlist.errors import BundleError, NotFound, NotReady, ShortlistError
@@ -20,9 +20,9 @@ from shortlist.head import Head
 
 State = Literal["loading", "ready", "failed", "unloaded"]
 
-WARM_BATCHES = (1, 8)
-WARM_CALLS = 3
-WARM_K = 10
+WARM_BATCH_ROWS = (1, 8)
+WARM_CALLS = 3  # of each batch
+WARM_K = 10  # classes asked for
 
 log = logging.getLogger(__name__)
 
@@ -45,11 +45,11 @@ def load_checked(folder: Path, device: str | None = None, threads: int | None = 
         ) from error
 
 
-def warm(head: Head) -> None:
-    """A few calls in the batch sizes that come most, so that the first request is not the slowest."""
-    contexts = Bundle(head.folder, verify=False).tensors(CALIBRATION)["contexts"]
+def warm_up_head(head: Head) -> None:
+    """Make a few calls of the commonest batch sizes, so that the first request is not the slowest."""
+    contexts = Bundle(head.folder, verify=False).tensors(CALIBRATION_FILE)["contexts"]
     k = min(WARM_K, head.manifest.max_k)
-    for batch in WARM_BATCHES:
+    for batch in WARM_BATCH_ROWS:
         for _ in range(WARM_CALLS):
             head.topk(contexts[:batch], k)
             if head.exact is not None:
@@ -60,7 +60,7 @@ class Model:
     """One version of a model, from its folder to a warmed head."""
 
     def __init__(self, name: str, version: int, folder: Path, *, awaited: bool = True) -> None:
-        """Read nothing yet. awaited: the server is ready no sooner than this model."""
+        """Read nothing yet. awaited: whether the server is not ready until this model is."""
         self.name = name
         self.version = version
         self.folder = folder
@@ -113,7 +113,7 @@ class Model:
                 self.state, self.reason = "failed", str(error)
             raise
         # a bundle may have been copied to another name or version: the folder's is what is served
-        head.manifest = head.manifest.model_copy(update={"name": self.name, "version": self.version})
+        head = head.with_identity(self.name, self.version)
         self._head, self.labels = head, labels
         self.state, self.reason = "ready", ""
         log.info("%s is ready on %s: %s", self, head.device, head.manifest.method)
@@ -129,13 +129,13 @@ class Model:
 def prepare_head(folder: Path, device: str | None, threads: int | None) -> tuple[Head, Labels | None]:
     """A checked and warmed head, and its labels; raises ShortlistError."""
     head, _ = load_checked(folder, device, threads)
-    warm(head)
+    warm_up_head(head)
     if head.plan.tally is not None:
         head.plan.tally.reset()  # warming calls are no requests
-    return head, printable_labels(head)
+    return head, make_printable_labels(head)
 
 
-def printable_labels(head: Head) -> Labels | None:
+def make_printable_labels(head: Head) -> Labels | None:
     """[V + 1] labels that JSON can hold; the last one, None, stands for the id -1."""
     if head.labels is None:
         return None
@@ -192,7 +192,7 @@ class Models:
             before = self.by_name.get(name, {})
             now = {
                 version: before.get(version) or Model(name, version, folder, awaited=False)
-                for version, folder in bundles_of(self.repository, name).items()
+                for version, folder in list_bundles(self.repository, name).items()
             }
             self._replace(name, before | now)
             failures = [error for model in now.values() if (error := try_load(model, device, threads, notify))]

@@ -1,8 +1,8 @@
 """Tensors of the Open Inference Protocol as bytes, for the server and the client alike.
 
 A body is JSON followed by the bytes of its binary tensors in order, little-endian and without padding. The header
-`Inference-Header-Content-Length` gives the length of the JSON; without that header the whole body is JSON. See the
-protocol's binary tensor data extension (github.com/triton-inference-server/server, docs/protocol).
+`Inference-Header-Content-Length` gives the length of the JSON; without that header the whole body is JSON. This is
+the protocol's binary tensor data extension (github.com/triton-inference-server/server, docs/protocol).
 """
 
 from __future__ import annotations

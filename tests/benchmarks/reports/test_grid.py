@@ -78,7 +78,7 @@ def test_what_failed_what_is_absent_and_what_is_left_is_said(tmp_path, monkeypat
     assert "no index" not in text
     assert "| failing (layout " in text
     assert remaining == []
-    monkeypatch.setattr(grid, "available_threads", lambda: 64)
+    monkeypatch.setattr(grid, "count_available_threads", lambda: 64)
     _, remaining = run_grid(tmp_path, ["synthetic"], [])
     assert remaining[-1].endswith("other batches by 64 thread(s), 2 of 2 settings")
 

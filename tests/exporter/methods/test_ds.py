@@ -12,7 +12,7 @@ from shortlist.bundle.reader import Bundle
 from shortlist.errors import BadInput
 from shortlist.evaluation.evaluator import evaluate
 from shortlist.head import Head
-from shortlist.plans.screen.gated import MOST_FUSED_ROWS
+from shortlist.plans.screen.gated import MAX_FUSED_ROWS
 from shortlist_exporter.export.request import Request
 from shortlist_exporter.export.run import export
 from shortlist_exporter.graphs.gate.int8 import round_rows
@@ -44,7 +44,7 @@ def trained(tmp_path_factory):
 
 
 def test_onnx_path_agrees_with_torch(head, module):
-    for count in (1, MOST_FUSED_ROWS, MOST_FUSED_ROWS + 1, 60):  # a call a row, and a call for all
+    for count in (1, MAX_FUSED_ROWS, MAX_FUSED_ROWS + 1, 60):  # a call a row, and a call for all
         top = head.topk(rows[:count], 5)
         ids, logprobs = module.topk(torch.from_numpy(rows[:count]), 5)
         np.testing.assert_array_equal(top.ids, ids.numpy())
@@ -60,7 +60,7 @@ def test_int8_rows_are_the_rounded_head_itself(module, tmp_path_factory, scale):
     whole = round_rows(module)
     assert 0 < float((whole.weight - module.weight).abs().max().detach()) < 0.02
     assert bool((module.weight == make_module().weight).all())
-    for count in (1, MOST_FUSED_ROWS, 60):
+    for count in (1, MAX_FUSED_ROWS, 60):
         some = rows[:count] * np.float32(scale)
         top = head.topk(some, 5)
         ids, logprobs = whole.topk(torch.from_numpy(some), 5)

@@ -84,7 +84,7 @@ def test_scored_says_how_many(head, form):
 
 @pytest.mark.parametrize("form", ["one probe", "two probes", "second probe", "fall-back"], indirect=True)
 def test_routes_are_what_a_row_is_scored_over(head):
-    parts, routes = head.plan.parts(), head.plan.routes(rows)
+    parts, routes = head.plan.list_parts(), head.plan.choose_routes(rows)
     sizes = [len(np.unique(np.concatenate([parts[i] for i in route]))) if route else CLASSES for route in routes]
     np.testing.assert_array_equal(sizes, head.topk_by_plan(rows, 5).scored)
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import shortlist
 from safetensors.numpy import save_file
-from shortlist.bundle.manifest import FORMAT, digest_of
+from shortlist.bundle.manifest import FORMAT_VERSION, compute_digest
 from shortlist.bundle.reader import Bundle
-from shortlist.bundle.writer import is_abandoned, writing
+from shortlist.bundle.writer import is_abandoned, write_version
 from shortlist.errors import BundleError, NotFound, VersionExists
 
 from tests.support.layers import make_contexts, make_dense, make_head, run_cli
@@ -66,16 +66,16 @@ def test_a_manifest_that_is_not_json(bundle):
 
 def test_a_newer_format(bundle):
     path = bundle / "manifest.json"
-    content = json.loads(path.read_text()) | {"format": FORMAT + 1, "surprise": []}
-    path.write_text(json.dumps(content | {"digest": digest_of(content)}))
-    assert f"has format {FORMAT + 1}" in damaged(bundle)
+    content = json.loads(path.read_text()) | {"format": FORMAT_VERSION + 1, "surprise": []}
+    path.write_text(json.dumps(content | {"digest": compute_digest(content)}))
+    assert f"has format {FORMAT_VERSION + 1}" in damaged(bundle)
 
 
 def rewritten(bundle, **fields):
     """The bundle with other fields in its manifest, its digest as it should be."""
     path = bundle / "manifest.json"
     content = json.loads(path.read_text()) | fields
-    path.write_text(json.dumps(content | {"digest": digest_of(content)}))
+    path.write_text(json.dumps(content | {"digest": compute_digest(content)}))
     return bundle
 
 
@@ -85,8 +85,8 @@ def test_the_format_before_is_refused_in_one_sentence(bundle):
     content = json.loads(path.read_text())
     options = content.pop("settings") | content.pop("fit")
     del content["arrays"], content["exact_plan"]
-    path.write_text(json.dumps(content | {"format": 3, "options": options, "digest": digest_of(content)}))
-    assert damaged(bundle) == f"{path} has format 3 and this Shortlist reads {FORMAT}: export the bundle again"
+    path.write_text(json.dumps(content | {"format": 3, "options": options, "digest": compute_digest(content)}))
+    assert damaged(bundle) == f"{path} has format 3 and this Shortlist reads {FORMAT_VERSION}: export the bundle again"
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def test_an_array_of_another_shape(bundle):
 def test_an_unknown_plan(bundle):
     path = bundle / "manifest.json"
     content = json.loads(path.read_text()) | {"plan": "oracle"}
-    path.write_text(json.dumps(content | {"digest": digest_of(content)}))
+    path.write_text(json.dumps(content | {"digest": compute_digest(content)}))
     assert "needs plan 'oracle'" in damaged(bundle)
 
 
@@ -132,7 +132,7 @@ def test_no_bundle(tmp_path):
 
 
 def test_writing_appears_in_one_rename(tmp_path):
-    with writing(tmp_path / "lm" / "1") as folder:
+    with write_version(tmp_path / "lm" / "1") as folder:
         (folder / "part").write_text("x")
         assert not (tmp_path / "lm" / "1").exists()
     assert (tmp_path / "lm" / "1" / "part").read_text() == "x"
@@ -141,7 +141,7 @@ def test_writing_appears_in_one_rename(tmp_path):
 
 def test_a_failure_leaves_nothing(tmp_path):
     def interrupted():
-        with writing(tmp_path / "lm" / "1") as folder:
+        with write_version(tmp_path / "lm" / "1") as folder:
             (folder / "part").write_text("x")
             raise ZeroDivisionError
 
@@ -156,13 +156,13 @@ def test_a_failure_leaves_nothing(tmp_path):
 
 def test_versions_are_immutable(tmp_path):
     (tmp_path / "lm" / "1").mkdir(parents=True)
-    with pytest.raises(VersionExists, match="export to the next version"), writing(tmp_path / "lm" / "1"):
+    with pytest.raises(VersionExists, match="export to the next version"), write_version(tmp_path / "lm" / "1"):
         raise AssertionError("never entered")
 
 
 @pytest.mark.parametrize("name", ["0", "01", "-1", "latest", "1.0", "٣"])
 def test_a_version_is_a_whole_number(tmp_path, name):
-    with pytest.raises(BundleError, match="whole number from 1"), writing(tmp_path / "lm" / name):
+    with pytest.raises(BundleError, match="whole number from 1"), write_version(tmp_path / "lm" / name):
         raise AssertionError("never entered")
 
 
@@ -225,9 +225,9 @@ def test_exports_of_one_version_at_a_time_keep_their_own_folders(tmp_path):
     out = tmp_path / "lm" / "1"
 
     def slower():
-        with writing(out) as slow:
+        with write_version(out) as slow:
             (slow / "part").write_text("slow")
-            with writing(out) as fast:
+            with write_version(out) as fast:
                 assert slow != fast
                 assert (slow / "part").exists()
                 assert not is_abandoned(slow.parent)

@@ -168,7 +168,9 @@ def test_no_truth_no_precision(no_dense):
 
 
 def test_a_plan_without_a_distribution(head, monkeypatch):
-    monkeypatch.setattr(head.plan, "distribution", lambda contexts: Plan.distribution(head.plan, contexts))
+    monkeypatch.setattr(
+        head.plan, "compute_distribution", lambda contexts: Plan.compute_distribution(head.plan, contexts)
+    )
     found = evaluate(head, CONTEXTS, TARGETS)
     assert found.kl is None
     assert (found.head_targets.nll, found.head_targets.perplexity) == (None, None)
@@ -256,11 +258,11 @@ def test_bad_input(head, contexts, targets, options, sentence):
 def test_distributions_are_what_plans_normalise_by(head, tmp_path):
     full = make_head(tmp_path, make_dense(), method="full", options={})
     for plan in (head.plan, full.plan):
-        logits = plan.distribution(CONTEXTS)
+        logits = plan.compute_distribution(CONTEXTS)
         assert (logits.shape, logits.dtype) == ((150, CLASSES), np.float32)
         expected = np.log(np.exp(logits.astype(np.float64)).sum(axis=1))
-        np.testing.assert_allclose(plan.log_normalizer(CONTEXTS), expected, atol=1e-4)
-        assert plan.distribution(CONTEXTS[:0]).shape == (0, CLASSES)
+        np.testing.assert_allclose(plan.compute_log_normalizer(CONTEXTS), expected, atol=1e-4)
+        assert plan.compute_distribution(CONTEXTS[:0]).shape == (0, CLASSES)
 
 
 def test_a_single_row(head):

@@ -55,7 +55,7 @@ def test_more_threads_prove_the_same(head, batch):
     heads = [shortlist.load(head.folder, threads=threads) for threads in (1, 2)]
     if isinstance(heads[1].certified.bounds, Graph):
         pytest.skip("no loops here: without numba, or AVX-512 VNNI")
-    heads[1].certified.bounds.side_by_side.row_seconds = 10.0  # so that every block is worth a thread
+    heads[1].certified.bounds.threaded_rows.row_seconds = 10.0  # so that every block is worth a thread
     one, two = (each.topk(rows[:batch], 5, exact=True) for each in heads)
     assert one.normalizer == two.normalizer == "bounded"
     for name in ("ids", "logprobs", "scored"):

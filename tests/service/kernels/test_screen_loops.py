@@ -14,8 +14,8 @@ from shortlist.core.filters import UNRESTRICTED
 from shortlist.core.results import NO_CLASS, TopK
 from shortlist.errors import BadInput, BundleError
 from shortlist.head import Head
-from shortlist.plans.common.base import MOST_COMPILED
-from shortlist.plans.screen.gated import MOST_LOOP_ROWS
+from shortlist.plans.common.base import MAX_COMPILED_K
+from shortlist.plans.screen.gated import MAX_LOOP_ROWS
 from shortlist_exporter.inputs.sources import Contexts, Dense
 from shortlist_models.ds.softmax import DSOptions, DSSoftmax
 
@@ -23,7 +23,7 @@ from tests.support.layers import CLASSES, DIM, make_contexts, make_dense, make_h
 
 pytest.importorskip("numba")
 from shortlist.kernels import screen_loops
-from shortlist.kernels.unscored import LEFT, TO_DENSE
+from shortlist.kernels.unscored import TO_DENSE, TO_GRAPHS
 
 SCREEN = {"clusters": "6", "budget": "60", "rounds": "0", "epochs": "1"}
 BIAS = np.random.default_rng(3).standard_normal(CLASSES).astype(np.float32)
@@ -91,16 +91,16 @@ def assert_same(result, wanted):
 @pytest.mark.parametrize("k", [1, 5, "most"])
 def test_a_screen_by_loops_equals_its_graphs(screen, k, monkeypatch):
     head, rows = screen
-    assert_equal_to_graphs(head, rows, k if k != "most" else min(MOST_COMPILED, head.plan.sets.smallest), monkeypatch)
+    assert_equal_to_graphs(head, rows, k if k != "most" else min(MAX_COMPILED_K, head.plan.sets.smallest), monkeypatch)
 
 
 @pytest.mark.parametrize("k", [1, "most"])
 def test_a_gate_by_loops_equals_its_graphs(gate, k, monkeypatch):
     head, rows = gate
-    assert_equal_to_graphs(head, rows, k if k != "most" else min(MOST_COMPILED, head.plan.sets.smallest), monkeypatch)
+    assert_equal_to_graphs(head, rows, k if k != "most" else min(MAX_COMPILED_K, head.plan.sets.smallest), monkeypatch)
 
 
-@pytest.mark.parametrize("count", [3, MOST_LOOP_ROWS])
+@pytest.mark.parametrize("count", [3, MAX_LOOP_ROWS])
 def test_rows_at_once_are_rows_alone_through_a_gate(gate, count):
     head, rows = gate
     assert_as_alone(head, rows[:count], np.ones(count, bool))
@@ -110,7 +110,7 @@ def test_rows_at_once_are_rows_alone_through_a_screen(screen):
     head, rows = screen
     plan = head.plan
     scored = plan.loops.score(rows, 1, plan.settings, plan.fallback is not None).scored
-    assert (scored == LEFT).any() == (scored == LEFT).all() == (plan.settings.probes > 2)
+    assert (scored == TO_GRAPHS).any() == (scored == TO_GRAPHS).all() == (plan.settings.probes > 2)
     assert (scored == TO_DENSE).any() == (plan.settings.dense_margin > 0)
     assert_as_alone(head, rows, scored > 0)
 
@@ -156,11 +156,11 @@ def test_rows_that_are_left_are_scored_by_no_loop(screen, monkeypatch):
     assert calls == (["screen"] if plan.settings.probes > 2 else ["loops"])
 
 
-@pytest.mark.parametrize("count", [5, MOST_LOOP_ROWS])
+@pytest.mark.parametrize("count", [5, MAX_LOOP_ROWS])
 def test_more_threads_answer_the_same(screen, gate, count):
     for head, rows in (screen, gate):
         more = Head(Bundle(head.folder), "cpu", 3)
-        more.plan.loops.side_by_side.row_seconds = 10.0  # so that every row is worth a thread
+        more.plan.loops.threaded_rows.row_seconds = 10.0  # so that every row is worth a thread
         result, wanted = more.topk_by_plan(rows[:count], 5), head.topk_by_plan(rows[:count], 5)
         np.testing.assert_array_equal(result.logprobs, wanted.logprobs)
         assert_same(result, wanted)
@@ -189,8 +189,8 @@ def assert_nothing_new_is_compiled(head, rows, *kernels):
     raw = b"x" + rows[:1].tobytes()
     head.topk(np.frombuffer(raw, np.float32, offset=1)[None], 1)  # read-only, not aligned
     head.topk(np.asfortranarray(rows[:2])[:1], np.int64(1))
-    for count in (1, 2, 5, MOST_LOOP_ROWS):
-        more.plan.loops.side_by_side.row_seconds = 10.0  # so that every row is worth a thread
+    for count in (1, 2, 5, MAX_LOOP_ROWS):
+        more.plan.loops.threaded_rows.row_seconds = 10.0  # so that every row is worth a thread
         more.topk_by_plan(np.asfortranarray(rows[:count]), count % 4 + 1)
     assert all(signatures)
     assert [list(kernel.signatures) for kernel in kernels] == signatures
@@ -256,9 +256,9 @@ def test_the_sum_of_exponentials_is_accurate(count, spread, seed):
     scores = (np.random.default_rng(seed).standard_normal(count) * spread).astype(np.float32)
     scores[seed % count] = -np.inf if count > 1 else 0
     wanted = np.exp(scores.astype(np.float64) - scores.max()).sum()
-    assert screen_loops.sum_of_exp(scores, scores.max()) == pytest.approx(wanted, rel=1e-6)
+    assert screen_loops.sum_exp(scores, scores.max()) == pytest.approx(wanted, rel=1e-6)
     scores[0] = np.nan
-    assert np.isnan(screen_loops.sum_of_exp(scores, np.float32(0)))
+    assert np.isnan(screen_loops.sum_exp(scores, np.float32(0)))
 
 
 @given(st.lists(st.integers(-9, 9) | st.just(-np.inf), min_size=1, max_size=200), st.integers(1, 64), seeds)

@@ -94,7 +94,7 @@ def test_too_many_classes_within_the_bounds_go_to_dense(tmp_path):
 
 
 def test_more_candidates_are_rescored_where_the_first_do_not_prove_it(tmp_path, monkeypatch):
-    monkeypatch.setattr(certified, "FIRST_RESCORED", 5)
+    monkeypatch.setattr(certified, "FIRST_RESCORED_CLASSES", 5)
     dense = make_dense(6000, DIM)
     top = proved(tmp_path, dense).topk(rows, 5, exact=True)
     assert len(set(top.scored.tolist())) > 1

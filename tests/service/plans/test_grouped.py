@@ -47,7 +47,7 @@ def test_a_row_s_answer_is_the_same_alone_and_among_others(head):
 @compiled
 def test_more_threads_answer_the_same(head):
     one, three = (load(head.folder, threads=threads) for threads in (1, 3))
-    three.plan.compiled.side_by_side.row_seconds = 10.0  # so that every row is worth a thread
+    three.plan.compiled.threaded_rows.row_seconds = 10.0  # so that every row is worth a thread
     for batch in (1, 7, 8, 80):
         own, other = one.topk_by_plan(rows[:batch], 5), three.topk_by_plan(rows[:batch], 5)
         np.testing.assert_array_equal(own.ids, other.ids)

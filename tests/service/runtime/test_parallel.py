@@ -5,14 +5,14 @@ import time
 
 import numpy as np
 import pytest
-from shortlist.runtime.parallel import MIN_THREAD_SECONDS, PARTS_PER_THREAD, SideBySide
+from shortlist.runtime.parallel import MIN_THREAD_SECONDS, PARTS_PER_THREAD, ThreadedRows
 
 FAST, SLOW = MIN_THREAD_SECONDS / 4, 10.0
 
 
 def side_by_side(threads, row_seconds):
     """One that has seen rows take so long."""
-    made = SideBySide(threads)
+    made = ThreadedRows(threads)
     made.row_seconds = row_seconds
     return made
 
@@ -36,7 +36,7 @@ def test_every_row_is_run_once(threads, rows, row_seconds):
 
 
 def test_what_rows_take_is_measured():
-    made = SideBySide(2)
+    made = ThreadedRows(2)
     for _ in range(20):
         made(lambda rows: time.sleep(0.002 * len(rows)), np.zeros(2))
     assert made.row_seconds > 0.0015  # sleep may take longer, never less
@@ -47,7 +47,7 @@ def test_what_rows_take_is_measured():
 
 
 def test_a_pause_counts_as_no_more_than_twice_what_was_known():
-    made = SideBySide(2)
+    made = ThreadedRows(2)
     for seconds, expected in ((1.0, 1.0), (1.0, 1.0), (50.0, 1.2), (1.2, 1.2), (0.2, 1.0)):
         made.note(seconds)
         assert made.row_seconds == pytest.approx(expected)

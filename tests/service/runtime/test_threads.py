@@ -1,7 +1,7 @@
 import os
 
 import pytest
-from shortlist.runtime.threads import available_threads, read_cgroup_quota
+from shortlist.runtime.threads import count_available_threads, read_cgroup_quota
 
 
 @pytest.mark.parametrize(("text", "quota"), [("200000 100000", 2.0), ("150000 100000", 1.5), ("max 100000", None)])
@@ -22,4 +22,4 @@ def test_no_control_group(tmp_path):
 
 
 def test_at_least_one_and_at_most_the_affinity():
-    assert 1 <= available_threads() <= len(os.sched_getaffinity(0))
+    assert 1 <= count_available_threads() <= len(os.sched_getaffinity(0))

@@ -52,7 +52,7 @@ def test_a_deep_value_is_refused(server, path, body):
 
 def test_a_head_without_end_is_cut(server):
     """uvicorn kept it all, as it kept a path or trailers: 64 MiB of short headers took 1.2 GiB."""
-    assert tcp.endless(server, 0).wrong == []
+    assert tcp.send_endless_heads(server, 0).wrong == []
 
 
 def test_a_long_head_is_refused_with_a_sentence(server):
@@ -73,7 +73,7 @@ def received(connection: socket.socket) -> bytes:
 
 def test_half_a_head_is_given_up(server):
     """Connections that never finish a head stayed for ever, until no file could be opened."""
-    for before in (b"", acts.HEALTH):
+    for before in (b"", acts.HEALTH_REQUEST):
         with connect(server) as connection:
             connection.sendall(before)
             heard = connection.recv(65_536) if before else b""
@@ -87,9 +87,9 @@ def test_garbage_after_a_correct_request_leaves_no_traceback(server):
     """The connection was closed while the request was computed, and its answer raised RuntimeError."""
     for _ in range(20):
         with connect(server) as connection:
-            connection.sendall(acts.GOOD * 3 + b"\0garbage")
+            connection.sendall(acts.VALID_REQUEST * 3 + b"\0garbage")
             received(connection)
-    assert tcp.failures(server.log) == []
+    assert tcp.find_failures(server.log) == []
 
 
 @pytest.mark.parametrize("encoding", ["identity", "gzip"])

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 from shortlist.core.filters import UNRESTRICTED
 from shortlist.evaluation.statistics import choose_depths
-from shortlist.evaluation.timing import Call, Timed, median_speedup, time_calls
+from shortlist.evaluation.timing import Call, Timed, compute_median_speedup, time_calls
 from shortlist.head import Head
 from shortlist.plans.registry import Plan
 
@@ -60,7 +60,7 @@ def make_point(head: Head, label: str, answers: Answers, timed: Mapping[str, Tim
         kind="this head" if label == THIS_HEAD else "its options",
         precision={k: share.mean for k, share in answers.estimate_precision().items()},
         us=float(np.median(timed[label].seconds) * 1e6),
-        times_dense=median_speedup(timed["dense"], timed[label], block_of(1)) if "dense" in timed else None,
+        times_dense=compute_median_speedup(timed["dense"], timed[label], block_of(1)) if "dense" in timed else None,
         macs=None if quality is None else quality.cost_macs + (scored - own_scored) / head.manifest.classes,
         scored=scored,
     )
@@ -82,7 +82,7 @@ def compare_batches(calls: Mapping[str, Call], contexts: FloatArray, single: Map
         for batch in TIMED_BATCHES
     }
     return {
-        batch: median_speedup(times["dense"], times[THIS_HEAD], block_of(batch))
+        batch: compute_median_speedup(times["dense"], times[THIS_HEAD], block_of(batch))
         for batch, times in timed.items()
         if times["dense"].seconds.size
     }

@@ -27,7 +27,7 @@ def measure_parts(head: Head, answers: Answers, name: Namer) -> Parts | None:
     plan = head.plan
     if not isinstance(plan, Routed):
         return None
-    sets, routes = plan.parts(), plan.routes(answers.contexts)
+    sets, routes = plan.list_parts(), plan.choose_routes(answers.contexts)
     opened = np.bincount([part for route in routes for part in route], minlength=len(sets))
     return Parts(
         kind=PART_NAMES.get(head.manifest.plan, "part"),

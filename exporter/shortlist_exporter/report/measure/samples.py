@@ -7,8 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-from shortlist.bundle.reader import CALIBRATION as CALIBRATION_FILE
-from shortlist.bundle.reader import Bundle
+from shortlist.bundle.reader import CALIBRATION_FILE, Bundle
 from shortlist.errors import BadInput
 from shortlist.evaluation.measurement import choose_distinct_rows
 from shortlist.evaluation.truth import Truth, compute_truth, rank_by_plan

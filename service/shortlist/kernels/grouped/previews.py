@@ -9,7 +9,7 @@ from shortlist.core.results import FloatArray
 from shortlist.kernels.primitives.arrays import FLOAT_BYTES, Ints
 from shortlist.kernels.primitives.digits import find_peak
 from shortlist.kernels.primitives.jit import compile_loop
-from shortlist.kernels.primitives.layout import LANE_BYTES, LANES, LINE_BYTES, TWO_BIT_MAX, ZERO_POINT, Bytes
+from shortlist.kernels.primitives.layout import LANE_BYTES, LANES, LINE_BYTES, TWO_BIT_MAX, WEIGHT_ZERO_POINT, Bytes
 from shortlist.kernels.primitives.products import add_two_bit_scores, multiply_row, prefetch, score_block
 from shortlist.kernels.primitives.select import LOWEST_SCORE
 
@@ -30,7 +30,7 @@ def quantize(values: FloatArray, levels: Levels) -> np.float32:
 
 @compile_loop
 def sum_levels(levels: Levels) -> np.int32:
-    """Return the sum of `levels` [n]; products with unsigned weights are too large by `ZERO_POINT` times that."""
+    """Return the sum of `levels` [n]; products with unsigned weights are too large by WEIGHT_ZERO_POINT times it."""
     total = np.int32(0)
     for i in range(levels.size):
         total += np.int32(levels[i])
@@ -41,7 +41,7 @@ def sum_levels(levels: Levels) -> np.int32:
 def score_centres(weights: Bytes, scale: FloatArray, levels: Levels, scores: FloatArray) -> None:
     """Write products of `weights` [n, W / 4, LANES, 4] and W of `levels`, times `scale`, to `scores` [n LANES]."""
     steps, start, scales = weights.shape[1], weights.ctypes.data, scale.ctypes.data
-    shift = ZERO_POINT * sum_levels(levels[: steps * LANE_BYTES])
+    shift = WEIGHT_ZERO_POINT * sum_levels(levels[: steps * LANE_BYTES])
     context, result, line = levels.ctypes.data, scores.ctypes.data, LANES * FLOAT_BYTES
     for i in range(len(weights)):
         score_block(start + i * steps * LINE_BYTES, context, steps, shift, scales + i * line, result + i * line)
@@ -56,7 +56,7 @@ def score_previews(previews: Bytes, steps: Ints, block_ids: Ints, levels: Levels
     size, start, context, result = previews.shape[1], previews.ctypes.data, levels.ctypes.data, scores.ctypes.data
     wide, fine = steps[0], steps[1]
     shift, fine_shift = (
-        ZERO_POINT * sum_levels(levels[: wide * LANE_BYTES]),
+        WEIGHT_ZERO_POINT * sum_levels(levels[: wide * LANE_BYTES]),
         TWO_BIT_MAX * sum_levels(levels[wide * LANE_BYTES :]),
     )
     for i in range(block_ids.size):
@@ -75,7 +75,7 @@ def score_previews(previews: Bytes, steps: Ints, block_ids: Ints, levels: Levels
 def score_block_rows(rows: Bytes, scale: FloatArray, block_ids: Ints, levels: Levels, scores: FloatArray) -> None:
     """Write products of `rows` [n, W] at `block_ids` [m] and W of `levels`, times `scale` [n], to `scores` [m]."""
     width, start, context = rows.shape[1], rows.ctypes.data, levels.ctypes.data
-    shift = ZERO_POINT * sum_levels(levels[:width])
+    shift = WEIGHT_ZERO_POINT * sum_levels(levels[:width])
     for i in range(block_ids.size):
         if i + PREFETCH_BLOCK_ROWS < block_ids.size:
             prefetch(start + block_ids[i + PREFETCH_BLOCK_ROWS] * width, width)

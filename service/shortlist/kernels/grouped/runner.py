@@ -16,7 +16,7 @@ from shortlist.kernels.primitives.layout import (
     LANES,
     LINE_BYTES,
     TWO_BIT_COLUMNS,
-    ZERO_POINT,
+    WEIGHT_ZERO_POINT,
     Bytes,
     arrange_blocks,
     arrange_records,
@@ -24,7 +24,7 @@ from shortlist.kernels.primitives.layout import (
     pad_to_lines,
 )
 from shortlist.kernels.primitives.vnni import VNNI
-from shortlist.runtime.parallel import SideBySide
+from shortlist.runtime.parallel import ThreadedRows
 
 from . import loops
 from .tables import Tables, list_addresses
@@ -43,7 +43,7 @@ class CompiledSearch:
     def __init__(self, bundle: Bundle, arrays: Arrays, threads: int) -> None:
         """Lay out `arrays` of index.safetensors, map the rows, compile the loops: seconds where they are not cached."""
         manifest = bundle.manifest
-        self.side_by_side = SideBySide(threads)
+        self.threaded_rows = ThreadedRows(threads)
         self.tables = lay_out_tables(bundle, arrays)  # must live as long as their addresses are used
         self.addresses = list_addresses(self.tables)
         tail = arrays["tail_offset"][0], bundle.settings(GroupedSettings).tail_limit
@@ -52,7 +52,7 @@ class CompiledSearch:
 
     @classmethod
     def open(cls, bundle: Bundle, arrays: Arrays, threads: int) -> Self | None:
-        """None where the bundle has no arrays for the loops, and without the instruction that makes them fast."""
+        """Open the loops; None where the bundle has no arrays for them, or the processor not their instruction."""
         return cls(bundle, arrays, threads) if VNNI and bundle.has_arrays("search_codes", "search_weight") else None
 
     def __call__(self, contexts: FloatArray, k: int, settings: GroupedSettings, full_view: int) -> PlanResult:
@@ -72,7 +72,7 @@ class CompiledSearch:
         rows = len(contexts)
         ids, logits = np.empty((rows, k), np.int64), np.empty((rows, k), np.float32)
         normalizer, scored = np.empty(rows, np.float32), np.empty(rows, np.int32)
-        self.side_by_side(fill, as_carray(contexts), ids, logits, normalizer, scored)
+        self.threaded_rows(fill, as_carray(contexts), ids, logits, normalizer, scored)
         return PlanResult(ids, logits, normalizer, scored)
 
 
@@ -178,5 +178,5 @@ def pad_columns(values: npt.NDArray[Any], columns: int) -> npt.NDArray[Any]:
 
 
 def shift_to_unsigned(values: npt.NDArray[np.int8]) -> Bytes:
-    """Convert int8 to uint8 by adding `ZERO_POINT`."""
-    return (values.astype(np.int16) + ZERO_POINT).astype(np.uint8)
+    """Convert int8 to uint8 by adding `WEIGHT_ZERO_POINT`."""
+    return (values.astype(np.int16) + WEIGHT_ZERO_POINT).astype(np.uint8)

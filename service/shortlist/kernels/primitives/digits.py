@@ -1,7 +1,7 @@
 """Compiled loops that split a context vector into two digits of int8, and multiply rows of int8 with both.
 
 The coarse digit is a whole number of coarse steps, -63 to 63; the fine digit is what is left, in steps 126 times finer.
-Sums over the weights' zero point are subtracted from the products (see `layout.ZERO_POINT`).
+Sums over the weights' zero point, `layout.WEIGHT_ZERO_POINT`, are subtracted from the products.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from shortlist.core.results import FloatArray
 
 from .arrays import Ints
 from .jit import compile_loop
-from .layout import LANES, LINE_BYTES, ZERO_POINT, Bytes
+from .layout import LANES, LINE_BYTES, WEIGHT_ZERO_POINT, Bytes
 from .products import multiply_pair, multiply_row, prefetch
 
 COARSE_LEVELS, FINE_LEVELS = np.float32(63), np.float32(126)  # largest coarse digit; fine steps in a coarse one
@@ -55,7 +55,7 @@ def extract_digit(numbers: FloatArray, step: np.float32, digits: Digits) -> np.i
         digits[i] = np.int8(whole)
         total += np.int32(digits[i])
         numbers[i] -= whole * step
-    return np.int32(ZERO_POINT) * total
+    return np.int32(WEIGHT_ZERO_POINT) * total
 
 
 @compile_loop

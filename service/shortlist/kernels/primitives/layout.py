@@ -17,7 +17,7 @@ from shortlist.core.results import FloatArray
 LANES = 16  # classes whose products one instruction sums, side by side
 LANE_BYTES = 4  # bytes of each class that one instruction multiplies and adds
 LINE_BYTES = LANES * LANE_BYTES  # bytes that one instruction reads: a cache line
-ZERO_POINT = 128  # int8 weights are stored as unsigned bytes, this much larger
+WEIGHT_ZERO_POINT = 128  # int8 weights are stored as unsigned bytes, this much larger
 TWO_BIT_MAX = 3  # a stored weight u of 2 bits stands for the odd number 2 u - 3; also the mask of its bits
 WEIGHTS_PER_BYTE = 4  # of 2 bits
 TWO_BIT_COLUMNS = WEIGHTS_PER_BYTE * LANE_BYTES  # columns of 2-bit weights in one line

@@ -13,20 +13,20 @@ from shortlist.bundle.settings import FullSettings, PlanSettings
 from shortlist.core.filters import UNRESTRICTED, ClassFilter
 from shortlist.core.results import NO_CLASS, FloatArray, IdArray, PlanResult
 
-from .selection import ranked
+from .selection import rank_best
 from .tally import Tally
 
-MOST_ROWS = 256  # in one call
-MOST_COMPILED = 64  # k up to which compiled loops answer: they keep the best in order one by one
-CHUNK_BYTES = 4 << 20  # logits of one chunk of rows: stays in the last-level cache
-DENSE_FRACTION = 4  # dense is preferred to scoring more than V / 4 candidates
+MAX_CALL_ROWS = 256  # given to a plan in one call
+MAX_COMPILED_K = 64  # k up to which compiled loops answer: they keep the best in order one by one
+LOGITS_CHUNK_BYTES = 4 << 20  # logits of one chunk of rows: stays in the last-level cache
+DENSE_DIVISOR = 4  # dense is preferred to scoring more than V / 4 candidates
 RESCORED_PER_K = 4  # a request for k classes scores at least 4 k of the best previews exactly
 
 
 class Plan(ABC):
-    """route -> run sessions -> merge, over arrays. Knows no HTTP. Threads may share it.
+    """How a head finds the best classes: choose where to look, run sessions, merge. Threads may share it.
 
-    settings: what the search may be changed by; they never change, `with_settings` gives another plan.
+    settings: how widely to search; they never change, `with_settings` gives another plan.
     fallback: the bundle's dense head, for rows that the plan is not sure of; None where it was left out, or where the
     head is its own reference. tally: how many tails rows opened, of plans that have tails.
     """
@@ -38,8 +38,8 @@ class Plan(ABC):
     # what each plan must do
 
     @abstractmethod
-    def topk(self, contexts: FloatArray, k: int, legal: ClassFilter) -> PlanResult:
-        """The k best legal classes of `contexts` [B, d] float32; -1 and -inf where fewer are legal."""
+    def topk(self, contexts: FloatArray, k: int, class_filter: ClassFilter) -> PlanResult:
+        """The k best permitted classes of `contexts` [B, d] float32; -1 and -inf where fewer are permitted."""
 
     @abstractmethod
     def max_rows(self) -> int:
@@ -47,26 +47,26 @@ class Plan(ABC):
 
     # the distribution that its log-probabilities are of
 
-    def log_normalizer(self, contexts: FloatArray) -> FloatArray:
+    def compute_log_normalizer(self, contexts: FloatArray) -> FloatArray:
         """[B, d] -> [B] float32: log of the sum of exp(logit), as `topk` normalises."""
         return self.topk(contexts, 1, UNRESTRICTED).log_normalizer
 
-    def distribution(self, contexts: FloatArray) -> FloatArray | None:
+    def compute_distribution(self, contexts: FloatArray) -> FloatArray | None:
         """[B, d] -> logits [B, V] float32 whose softmax is the plan's own full distribution, -inf for padding.
 
-        Their log-sum-exp is `log_normalizer`. None where the plan has no logits for classes that it does not score.
+        `compute_log_normalizer` gives their log-sum-exp. None where the plan has no logits for unscored classes.
         """
         del contexts
         return None
 
-    def truth(self) -> Plan:
-        """Of a head that is its own reference: the plan whose `distribution` and answers are the truth."""
+    def make_exact_plan(self) -> Plan:
+        """For a head that is its own reference: the same plan without approximations, which gives the exact answers."""
         return self
 
     # how the requests for it are put together
 
     def prefers_dense(self, k: int) -> bool:
-        """Whether so large a k is better answered by the exact head, where the bundle has it."""
+        """Whether k is so large that the exact head is faster, where the bundle has it."""
         return False
 
     def width(self, k: int) -> int:
@@ -87,25 +87,25 @@ class Plan(ABC):
 class Routed(Protocol):
     """A plan of parts, clusters or experts, of which each row opens some."""
 
-    def parts(self) -> list[IdArray]:
+    def list_parts(self) -> list[IdArray]:
         """Class ids [n] of each part."""
 
-    def routes(self, contexts: FloatArray) -> list[tuple[int, ...]]:
+    def choose_routes(self, contexts: FloatArray) -> list[tuple[int, ...]]:
         """The parts that each row of `contexts` [B, d] opens, best first; none for a row that dense answers."""
 
 
-def chunk_rows(classes: int, budget: int = CHUNK_BYTES) -> int:
-    """Rows whose float32 logits [rows, classes] fit `budget` bytes, from 1 to `MOST_ROWS`."""
-    return max(1, min(MOST_ROWS, budget // (4 * classes)))
+def chunk_rows(classes: int, budget: int = LOGITS_CHUNK_BYTES) -> int:
+    """Rows whose float32 logits [rows, classes] fit `budget` bytes, from 1 to `MAX_CALL_ROWS`."""
+    return max(1, min(MAX_CALL_ROWS, budget // (4 * classes)))
 
 
-def by_chunks(
-    call: Callable[[FloatArray, ClassFilter], PlanResult], contexts: FloatArray, legal: ClassFilter, step: int
+def run_by_chunks(
+    call: Callable[[FloatArray, ClassFilter], PlanResult], contexts: FloatArray, class_filter: ClassFilter, step: int
 ) -> PlanResult:
     """`call` with `step` rows of `contexts` [B, d] at a time and their lists; once where there are none."""
     starts = range(0, max(len(contexts), 1), step)
     return PlanResult.concat(
-        [call(contexts[start : start + step], legal.slice_rows(start, start + step)) for start in starts]
+        [call(contexts[start : start + step], class_filter.slice_rows(start, start + step)) for start in starts]
     )
 
 
@@ -125,7 +125,7 @@ def take_best(logits: FloatArray, ids: IdArray | None, k: int) -> tuple[IdArray,
 
     `logits` [m] belong to the ascending `ids` [m], or to 0..m-1.
     """
-    best = ranked(logits, k)
+    best = rank_best(logits, k)
     if best.size == k and logits[best[-1]] != -np.inf:
         return best if ids is None else ids[best], logits[best]
     scores = np.full(k, -np.inf, np.float32)

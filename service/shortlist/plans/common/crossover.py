@@ -9,8 +9,8 @@ import numpy as np
 
 from shortlist.core.results import FloatArray
 
-BATCH_ROWS = (1, 2, 4, 8, 16, 32, 64, 128)
-REPEATS = 7
+CROSSOVER_ROWS = (1, 2, 4, 8, 16, 32, 64, 128)  # numbers of rows that are tried
+CROSSOVER_CALLS = 7  # timed for each of them
 
 Run = Callable[[FloatArray], object]
 
@@ -22,7 +22,7 @@ def measure_crossover(run_plan: Run, run_dense: Run, contexts: FloatArray) -> in
     the largest of them.
     """
     crossover = None
-    for rows in reversed([rows for rows in BATCH_ROWS if rows <= len(contexts)]):
+    for rows in reversed([rows for rows in CROSSOVER_ROWS if rows <= len(contexts)]):
         if not dense_wins(run_plan, run_dense, contexts[:rows]):
             break
         crossover = rows
@@ -32,7 +32,7 @@ def measure_crossover(run_plan: Run, run_dense: Run, contexts: FloatArray) -> in
 def dense_wins(run_plan: Run, run_dense: Run, contexts: FloatArray) -> bool:
     """Whether the median of interleaved calls on the same rows is no longer for dense than for the plan."""
     plan_seconds, dense_seconds = [], []
-    for _ in range(REPEATS):
+    for _ in range(CROSSOVER_CALLS):
         plan_seconds.append(time_call(run_plan, contexts))
         dense_seconds.append(time_call(run_dense, contexts))
     return float(np.median(dense_seconds)) <= float(np.median(plan_seconds))

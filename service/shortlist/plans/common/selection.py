@@ -1,6 +1,6 @@
 """The n largest of many scores, without sorting them.
 
-A threshold is guessed from every `STRIDE`-th score, the scores that reach it are kept, and only those are
+A threshold is guessed from every `SAMPLE_STRIDE`-th score, the scores that reach it are kept, and only those are
 partitioned: a seventh of the time of `numpy.argpartition` over 50,000 scores, and the same answer.
 """
 
@@ -13,15 +13,15 @@ import numpy.typing as npt
 
 from shortlist.core.results import FloatArray
 
-STRIDE = 64
-TINY = 512  # up to here sorting all is as fast as anything
-SMALL = 4096  # up to here a plain partition is as fast
-SLACK = 3.0  # standard deviations of the sample's count that the guess allows for
+SAMPLE_STRIDE = 64  # one score in so many is sampled
+MAX_SORTED_SCORES = 512  # up to here sorting all is as fast as anything
+MAX_PARTITIONED_SCORES = 4096  # up to here a plain partition is as fast
+SLACK_DEVIATIONS = 3.0  # standard deviations of the sample's count that the guess allows for
 
 Indices = npt.NDArray[np.intp]
 
 
-def nth_largest(values: FloatArray, n: int) -> np.float32:
+def find_nth_largest(values: FloatArray, n: int) -> np.float32:
     """The n-th largest of `values` [m], 1 <= n <= m."""
     bar: np.float32 = np.partition(values, values.size - n)[values.size - n]
     return bar
@@ -29,10 +29,10 @@ def nth_largest(values: FloatArray, n: int) -> np.float32:
 
 def guess_threshold(scores: FloatArray, n: int) -> np.float32:
     """A value that about n (rather more than fewer) of `scores` [V] reach."""
-    sample = scores[::STRIDE]
-    expected = n / STRIDE
-    rank = math.ceil(expected + SLACK * math.sqrt(expected)) + 1
-    return nth_largest(sample, min(rank, sample.size))
+    sample = scores[::SAMPLE_STRIDE]
+    expected = n / SAMPLE_STRIDE
+    rank = math.ceil(expected + SLACK_DEVIATIONS * math.sqrt(expected)) + 1
+    return find_nth_largest(sample, min(rank, sample.size))
 
 
 def find_reaching(scores: FloatArray, n: int, stride: int) -> tuple[Indices, np.float32]:
@@ -41,7 +41,7 @@ def find_reaching(scores: FloatArray, n: int, stride: int) -> tuple[Indices, np.
     About n; how many differs from row to row, which is what makes it cheap.
     """
     sample = scores[::stride]
-    bar = nth_largest(sample, min(sample.size, max(1, round(n / stride))))
+    bar = find_nth_largest(sample, min(sample.size, max(1, round(n / stride))))
     return (scores >= bar).nonzero()[0], bar
 
 
@@ -49,20 +49,20 @@ def keep_largest(values: FloatArray, n: int) -> Indices:
     """Positions of the n largest `values` [m], ascending; of equal values the earlier ones."""
     if n >= values.size:
         return np.arange(values.size)
-    bar = nth_largest(values, n)
-    kept = (values >= bar).nonzero()[0]
-    if kept.size == n:
-        return kept
-    level = (values[kept] == bar).nonzero()[0]
-    return np.delete(kept, level[n - kept.size :])
+    bar = find_nth_largest(values, n)
+    positions = (values >= bar).nonzero()[0]
+    if positions.size == n:
+        return positions
+    level = (values[positions] == bar).nonzero()[0]
+    return np.delete(positions, level[n - positions.size :])
 
 
-def largest(scores: FloatArray, n: int) -> Indices:
+def find_largest(scores: FloatArray, n: int) -> Indices:
     """Indices of the n largest `scores` [V], ascending; of equal scores the lower ids.
 
     Equals a stable sort by descending score cut to n, but faster.
     """
-    if n >= scores.size or scores.size <= SMALL:
+    if n >= scores.size or scores.size <= MAX_PARTITIONED_SCORES:
         return keep_largest(scores, n)
     above = (scores >= guess_threshold(scores, n)).nonzero()[0]
     if above.size < n:
@@ -70,9 +70,9 @@ def largest(scores: FloatArray, n: int) -> Indices:
     return above[keep_largest(scores[above], n)]
 
 
-def ranked(logits: FloatArray, k: int) -> Indices:
+def rank_best(logits: FloatArray, k: int) -> Indices:
     """Positions of the k largest `logits` [m], best first; of equal logits the earlier ones."""
-    if logits.size <= TINY:
+    if logits.size <= MAX_SORTED_SCORES:
         return np.argsort(-logits, kind="stable")[:k]
-    best = largest(logits, k)
+    best = find_largest(logits, k)
     return best[np.argsort(-logits[best], kind="stable")]

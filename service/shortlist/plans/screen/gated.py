@@ -1,7 +1,7 @@
-"""Plan `gated`: the gate picks one expert, whose classes are all there is.
+"""Plan `gated`: the gate picks one expert, and only its classes are scored.
 
-Nothing widens: outside the chosen expert every class has probability 0 in the head's own distribution. A row is short
-(id -1, log-probability -inf) where the expert has fewer than k legal classes.
+The search never widens: outside the chosen expert every class has probability 0 in the head's own distribution. A row
+is filled up with id -1 and log-probability -inf where the expert has fewer than k permitted classes.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from shortlist.bundle.reader import INDEX, Bundle
+from shortlist.bundle.reader import INDEX_FILE, Bundle
 from shortlist.bundle.settings import GatedSettings
 from shortlist.core.filters import ClassFilter
 from shortlist.core.results import FloatArray, IdArray, PlanResult
-from shortlist.plans.common.base import MOST_COMPILED, RESCORED_PER_K, Plan, chunk_rows, log_sum_exp, take_best
+from shortlist.plans.common.base import MAX_COMPILED_K, RESCORED_PER_K, Plan, chunk_rows, log_sum_exp, take_best
 from shortlist.plans.common.kernels import open_kernel
 from shortlist.runtime.session import Graph
 
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from shortlist.kernels.screen import GateLoops
 
 ONE_CALL_OUTPUTS = ["cluster", "top_logits", "top_position", "log_normalizer"]
-MOST_FUSED_ROWS = 4  # rows that are faster by a call of `fused` each than by one of `batch`
-MOST_LOOP_ROWS = 32  # rows that loops score faster than `batch`, which reads an expert once for all its rows
+MAX_FUSED_ROWS = 4  # rows that are faster by a call of `fused` each than by one of `batch`
+MAX_LOOP_ROWS = 32  # rows that loops score faster than `batch`, which reads an expert once for all its rows
 
 
 class GatedPlan(Plan):
@@ -47,7 +47,7 @@ class GatedPlan(Plan):
 
     def __init__(self, bundle: Bundle, device: str, threads: int, fallback: Plan | None = None) -> None:
         self.settings, self.fallback = bundle.settings(GatedSettings), fallback
-        index = bundle.tensors(INDEX)
+        index = bundle.tensors(INDEX_FILE)
         self.classes = bundle.manifest.classes
         self.sets = CandidateSets(index)
         self.gate = Graph(bundle.graph("gate"), device, threads)
@@ -66,24 +66,24 @@ class GatedPlan(Plan):
         self.batch = Graph(bundle.graph("batch"), device, threads, prepack=True) if batch else None
         self.most_rows = chunk_rows(max(self.sets.count, self.sets.largest))
 
-    def truth(self) -> Plan:
+    def make_exact_plan(self) -> Plan:
         """The same with every expert scored whole."""
         whole = self.settings.model_copy(update={"previews": False})
         return self.with_settings(whole) if self.previews else self
 
-    def topk(self, contexts: FloatArray, k: int, legal: ClassFilter) -> PlanResult:
-        """The k best legal classes of `contexts` [B, d]; `scored` is the number of classes scored exactly."""
-        if len(contexts) and k <= self.sets.smallest and not legal.restricts:
-            if self.loops is not None and len(contexts) <= MOST_LOOP_ROWS and k <= MOST_COMPILED:
+    def topk(self, contexts: FloatArray, k: int, class_filter: ClassFilter) -> PlanResult:
+        """The k best permitted classes of `contexts` [B, d]; `scored` is the number of classes scored exactly."""
+        if len(contexts) and k <= self.sets.smallest and not class_filter.restricts:
+            if self.loops is not None and len(contexts) <= MAX_LOOP_ROWS and k <= MAX_COMPILED_K:
                 return self.loops.score(contexts, k)
-            if self.fused is not None and len(contexts) <= MOST_FUSED_ROWS:
+            if self.fused is not None and len(contexts) <= MAX_FUSED_ROWS:
                 return PlanResult.concat([self.score_in_one_call(self.fused, row[None], k) for row in contexts])
             if self.batch is not None:
                 return self.score_in_one_call(self.batch, contexts, k)
         groups = []
         for expert, rows, scale in self.route(contexts):
-            if legal.restricts or k > self.sets.sizes[expert]:
-                result = self.score_listed(contexts[rows], expert, scale, k, legal, rows)
+            if class_filter.restricts or k > self.sets.sizes[expert]:
+                result = self.score_listed(contexts[rows], expert, scale, k, class_filter, rows)
             else:
                 result = self.score_expert(contexts[rows], expert, scale, k)
             groups.append(RowGroup(rows.tolist(), result))
@@ -118,14 +118,14 @@ class GatedPlan(Plan):
         return PlanResult(ids[index], top, log_normalizer, np.full(len(contexts), scored, np.int32))
 
     def score_listed(
-        self, contexts: FloatArray, expert: int, scale: FloatArray, k: int, legal: ClassFilter, rows: IdArray
+        self, contexts: FloatArray, expert: int, scale: FloatArray, k: int, class_filter: ClassFilter, rows: IdArray
     ) -> PlanResult:
-        """Rows [b, d] of one expert with lists, or with fewer classes than k: short where these run out.
+        """Rows [b, d] of one expert with lists, or with fewer classes than k; -1 and -inf fill up a row.
 
-        rows: [b], their numbers in `legal`.
+        rows: [b], their numbers in `class_filter`.
         """
         ids, logits = self.sets.by_number[expert], self.score_whole(contexts, expert, scale)
-        masks = (legal.mask(ids, row) for row in rows.tolist())
+        masks = (class_filter.mask(ids, row) for row in rows.tolist())
         best = [
             take_best(np.where(mask, own, np.float32(-np.inf)), ids, k) for mask, own in zip(masks, logits, strict=True)
         ]
@@ -143,7 +143,7 @@ class GatedPlan(Plan):
         logits: FloatArray = graph.run_outputs(["logits"], inputs | place)[0]
         return logits
 
-    def distribution(self, contexts: FloatArray) -> FloatArray:
+    def compute_distribution(self, contexts: FloatArray) -> FloatArray:
         """Logits [B, V] of `contexts` [B, d], -inf outside the chosen expert."""
         logits = np.full((len(contexts), self.classes), -np.inf, np.float32)
         for expert, rows, scale in self.route(contexts):

@@ -10,7 +10,7 @@ from shortlist.bundle.settings import ScreenSettings
 from shortlist.core.filters import UNRESTRICTED, ClassFilter
 from shortlist.core.results import FloatArray, PlanResult
 from shortlist.plans.common.base import RESCORED_PER_K
-from shortlist.plans.common.selection import largest
+from shortlist.plans.common.selection import find_largest
 
 from .list_scorer import ListScorer
 from .low_rank_tail import LowRankTail
@@ -40,17 +40,22 @@ class GraphScorer:
         self.second_stage = second_stage
 
     def score(
-        self, contexts: FloatArray, k: int, settings: ScreenSettings, use_dense: bool, legal: ClassFilter = UNRESTRICTED
+        self,
+        contexts: FloatArray,
+        k: int,
+        settings: ScreenSettings,
+        use_dense: bool,
+        class_filter: ClassFilter = UNRESTRICTED,
     ) -> PlanResult:
-        """The k best legal classes of `contexts` [B, d]; `scored` is TO_DENSE for rows that dense has to answer.
+        """The k best permitted classes of `contexts` [B, d]; `scored` is TO_DENSE for rows that dense has to answer.
 
         With lists no row goes to dense.
         """
         scores, routes = self.router.route(contexts, settings, use_dense)
-        if legal.restricts and routes:
+        if class_filter.restricts and routes:
             result = PlanResult.concat(
                 [
-                    self.list_scorer.score(contexts[row], scores[row], max(1, len(route)), k, legal, row)
+                    self.list_scorer.score(contexts[row], scores[row], max(1, len(route)), k, class_filter, row)
                     for row, route in enumerate(routes)
                 ]
             )
@@ -94,7 +99,7 @@ class GraphScorer:
         if not self.second_stage:
             return rank_row(logits, ids, k, logits, tail)
         # These are previews: the best are scored exactly
-        best = largest(logits, min(ids.size, max(settings.full_view, RESCORED_PER_K * k)))
+        best = find_largest(logits, min(ids.size, max(settings.full_view, RESCORED_PER_K * k)))
         exact = self.exact.score_row(context[0], ids[best])
         logits[best] = exact
         return rank_row(exact, ids[best], k, logits, tail)

@@ -19,25 +19,25 @@ class ListScorer:
         self.exact, self.sets, self.tail, self.classes = exact, sets, tail, classes
 
     def score(
-        self, context: FloatArray, scores: FloatArray, count: int, k: int, legal: ClassFilter, row: int
+        self, context: FloatArray, scores: FloatArray, count: int, k: int, class_filter: ClassFilter, row: int
     ) -> PlanResult:
-        """The k best legal classes of one `context` [d] whose clusters have these `scores` [r].
+        """The k best permitted classes of one `context` [d] whose clusters have these `scores` [r].
 
         With an allow list, that list whole, whatever the screen says; else `count` clusters and then more, until k
-        classes are legal; at last all classes. The normaliser is over the first `count` clusters. row: the row's number
-        in `legal`.
+        classes are permitted; at last all classes. The normaliser is over the first `count` clusters. row: the row's
+        number in `class_filter`.
         """
         order = tuple(np.argsort(-scores, kind="stable").tolist())
         inside = self.sets.unite(order[:count]).ids
-        allowed = legal.allow_list(row)
+        allowed = class_filter.allow_list(row)
         for probes in range(count, len(order) + 1):
             ids = self.sets.unite(order[:probes]).ids if allowed is None else np.union1d(inside, allowed)
-            mask = legal.mask(ids, row)
+            mask = class_filter.mask(ids, row)
             if allowed is not None or mask.sum() >= k:
                 break
         else:
             ids = np.arange(self.classes)
-            mask = legal.mask(ids, row)
+            mask = class_filter.mask(ids, row)
         logits = self.exact.score_row(context, ids)
-        legal_logits = np.where(mask, logits, np.float32(-np.inf))
-        return rank_row(legal_logits, ids, k, logits[np.isin(ids, inside)], self.tail[order[0]])
+        permitted_logits = np.where(mask, logits, np.float32(-np.inf))
+        return rank_row(permitted_logits, ids, k, logits[np.isin(ids, inside)], self.tail[order[0]])

@@ -1,4 +1,4 @@
-"""Merging: of what several clusters gave for a row, and of what groups of rows were answered with."""
+"""Merging the results of several clusters for one row, and those of several groups of rows."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def scatter(groups: list[RowGroup], rows: int, k: int) -> PlanResult:
 
 
 def make_unscored(rows: int, k: int, verdict: int) -> PlanResult:
-    """Of rows without an answer: `scored` is the verdict, TO_DENSE or LEFT, and the rest means nothing."""
+    """Make the result of rows without an answer: `scored` is the verdict, TO_DENSE or TO_GRAPHS; else undefined."""
     result = empty_result(rows, k)
     result.scored[:] = verdict
     return result

@@ -1,8 +1,8 @@
 """Plan `screen`: a screen picks clusters, the classes of their candidate sets are scored.
 
 Three scorers answer one call, `score(contexts, k, settings, use_dense) -> PlanResult`: compiled loops, a single row's
-two sessions, and the clusters' graphs, which take whatever the others leave. `scored` is TO_DENSE or LEFT for rows
-that a scorer has no answer for; see `shortlist.kernels.unscored`.
+two sessions, and the clusters' graphs, which take whatever the others leave. `scored` is TO_DENSE or TO_GRAPHS for rows
+that a scorer has no answer for.
 """
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from shortlist.bundle.reader import INDEX, Bundle
+from shortlist.bundle.reader import INDEX_FILE, Bundle
 from shortlist.bundle.settings import ScreenSettings
 from shortlist.core.filters import UNRESTRICTED, ClassFilter
 from shortlist.core.results import FloatArray, IdArray, PlanResult
-from shortlist.kernels.unscored import LEFT, TO_DENSE
+from shortlist.kernels.unscored import TO_DENSE, TO_GRAPHS
 from shortlist.plans.common.base import (
-    DENSE_FRACTION,
-    MOST_COMPILED,
-    MOST_ROWS,
+    DENSE_DIVISOR,
+    MAX_CALL_ROWS,
+    MAX_COMPILED_K,
     RESCORED_PER_K,
     Plan,
-    by_chunks,
     chunk_rows,
+    run_by_chunks,
 )
 from shortlist.plans.common.exact_rows import ExactRows
 from shortlist.plans.common.kernels import open_kernel
@@ -40,14 +40,14 @@ from .single_row import SingleRowScorer
 if TYPE_CHECKING:
     from shortlist.kernels.screen import ScreenLoops
 
-MOST_LOOP_PROBES = 2  # clusters that loops can open
+MAX_LOOP_PROBES = 2  # clusters that loops can open
 
 
 class ScreenPlan(Plan):
     """Over screen.onnx and one graph a cluster; fused.onnx and any.onnx where the bundle has them.
 
     index.safetensors: `ids` of all sets end to end, ascending in each, `offsets` [r + 1], and `tail` [r], which is
-    added to the log of a set's sum of exponentials to make up for the classes outside it. Settings: see ScreenSettings;
+    added to the log of a set's sum of exponentials to make up for the classes outside it. Settings: `ScreenSettings`;
     with `second_stage` the clusters' graphs give previews.
     """
 
@@ -56,7 +56,7 @@ class ScreenPlan(Plan):
     def __init__(self, bundle: Bundle, device: str, threads: int, fallback: Plan | None = None) -> None:
         self.settings, self.fallback = bundle.settings(ScreenSettings), fallback
         self.classes = bundle.manifest.classes
-        index = bundle.tensors(INDEX)
+        index = bundle.tensors(INDEX_FILE)
         self.sets = CandidateSets(index)
         self.router = ClusterRouter(Graph(bundle.graph("screen"), device, threads, fixed=True))
         graphs = open_set_graphs(
@@ -76,51 +76,53 @@ class ScreenPlan(Plan):
         self.most_rows = chunk_rows(max(self.sets.count, self.sets.largest))
 
     def prefers_dense(self, k: int) -> bool:
-        return k > self.classes // DENSE_FRACTION
+        return k > self.classes // DENSE_DIVISOR
 
-    def topk(self, contexts: FloatArray, k: int, legal: ClassFilter) -> PlanResult:
-        """The k best legal classes of `contexts` [B, d]; `scored` is the number of classes scored exactly."""
+    def topk(self, contexts: FloatArray, k: int, class_filter: ClassFilter) -> PlanResult:
+        """The k best permitted classes of `contexts` [B, d]; `scored` is the number of classes scored exactly."""
         use_dense, sets = self.fallback is not None, self.sets
-        plain = len(contexts) > 0 and k <= sets.smallest and not legal.restricts
-        few = self.settings.probes <= MOST_LOOP_PROBES or sets.count <= MOST_LOOP_PROBES
-        if plain and few and self.loops is not None and k <= MOST_COMPILED:
+        plain = len(contexts) > 0 and k <= sets.smallest and not class_filter.restricts
+        few = self.settings.probes <= MAX_LOOP_PROBES or sets.count <= MAX_LOOP_PROBES
+        if plain and few and self.loops is not None and k <= MAX_COMPILED_K:
             result = self.loops.score(contexts, k, self.settings, use_dense)
         elif plain and self.single is not None and len(contexts) == 1:
             result = self.single.score(contexts, k, self.settings, use_dense)
         elif 0 < len(contexts) <= self.most_rows:
-            result = self.graphs.score(contexts, k, self.settings, use_dense, legal)
+            result = self.graphs.score(contexts, k, self.settings, use_dense, class_filter)
         else:
-            return self.score_chunks(contexts, k, legal)
+            return self.score_chunks(contexts, k, class_filter)
         # numpy's own minimum takes ten times as long for a single row
         return result if min(result.scored.tolist()) > 0 else self.complete(result, contexts, k)
 
-    def score_chunks(self, contexts: FloatArray, k: int, legal: ClassFilter) -> PlanResult:
+    def score_chunks(self, contexts: FloatArray, k: int, class_filter: ClassFilter) -> PlanResult:
         """Rows [B, d] by graphs, as many at a time as the cache holds logits of, and by dense."""
         use_dense = self.fallback is not None
 
         def score(rows: FloatArray, lists: ClassFilter) -> PlanResult:
             return self.complete(self.graphs.score(rows, k, self.settings, use_dense, lists), rows, k)
 
-        return by_chunks(score, contexts, legal, self.most_rows)
+        return run_by_chunks(score, contexts, class_filter, self.most_rows)
 
     def complete(self, result: PlanResult, contexts: FloatArray, k: int) -> PlanResult:
-        """A scorer's `result` for `contexts` [B, d], with the rows filled in that it had no answer for."""
-        left, unsure = np.flatnonzero(result.scored == LEFT), np.flatnonzero(result.scored == TO_DENSE)
+        """Fill in, by graphs or dense, the rows of a scorer's `result` for `contexts` [B, d] that it left open."""
+        left, unsure = np.flatnonzero(result.scored == TO_GRAPHS), np.flatnonzero(result.scored == TO_DENSE)
         if left.size:
             result.put(left, self.score_chunks(contexts[left], k, UNRESTRICTED))
         if unsure.size:
             dense = self.fallback
             assert dense is not None, "without dense no row goes there"
             step = 1 if self.settings.second_stage else dense.max_rows()  # a second stage scores its rows one by one
-            answers = by_chunks(lambda rows, lists: dense.topk(rows, k, lists), contexts[unsure], UNRESTRICTED, step)
+            answers = run_by_chunks(
+                lambda rows, lists: dense.topk(rows, k, lists), contexts[unsure], UNRESTRICTED, step
+            )
             result.put(unsure, answers)
         return result
 
-    def parts(self) -> list[IdArray]:
+    def list_parts(self) -> list[IdArray]:
         """Class ids [n] of each cluster's candidate set."""
         return self.sets.by_number
 
-    def routes(self, contexts: FloatArray) -> list[Route]:
+    def choose_routes(self, contexts: FloatArray) -> list[Route]:
         return self.router.route(contexts, self.settings, self.fallback is not None).routes
 
     def width(self, k: int) -> int:
@@ -131,4 +133,4 @@ class ScreenPlan(Plan):
 
     def max_rows(self) -> int:
         """Rows in one call; loops keep no more of a row than the screen's scores."""
-        return MOST_ROWS if self.loops else self.most_rows
+        return MAX_CALL_ROWS if self.loops else self.most_rows

@@ -21,7 +21,7 @@ class SetGraph(NamedTuple):
 def open_set_graphs(
     bundle: Bundle, stem: str, offsets: IdArray, device: str, threads: int, *, prepack: bool = False
 ) -> list[SetGraph]:
-    """A graph for each set, by its number.
+    """Open the graph of each set; entry i scores set i.
 
     Where the bundle has any.onnx, it stands for all: one session stays warm where a hundred would not. It slices a
     set's weights out of all by the places of its first and last class. Else set 7 has the graph `<stem>-0007`.

@@ -29,8 +29,8 @@ class CandidateSets:
 
     ids: [n] int64, all sets end to end. offsets: [r + 1] int64, where each begins. count: r.
     sizes: [r] int32.
-    unite: the union of the sets of these numbers. mask_new: of the sets of two numbers, which ids of the second are
-    not in the first. Both remember the last ones asked for.
+    unite: the union of the sets with these numbers. mask_new: which ids of the second of two sets are not in the
+    first. Both cache their latest results.
     """
 
     def __init__(self, index: dict[str, npt.NDArray[Any]]) -> None:

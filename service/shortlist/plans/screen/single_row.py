@@ -6,7 +6,7 @@ import numpy as np
 
 from shortlist.bundle.settings import ScreenSettings
 from shortlist.core.results import FloatArray, PlanResult
-from shortlist.kernels.unscored import LEFT, TO_DENSE
+from shortlist.kernels.unscored import TO_DENSE, TO_GRAPHS
 from shortlist.runtime.session import Graph
 
 from .merge import SecondCluster, make_unscored, merge_second
@@ -31,13 +31,13 @@ class SingleRowScorer:
     def score(self, contexts: FloatArray, k: int, settings: ScreenSettings, use_dense: bool) -> PlanResult:
         """The k best classes of one row [1, d], k at most the smallest set's size.
 
-        `scored` is TO_DENSE for a row that dense has to answer, LEFT for one that opens more than two clusters.
+        `scored` is TO_DENSE for a row that dense has to answer, TO_GRAPHS for one that opens more than two clusters.
         """
         inputs = {"context": contexts, "k": np.array([k])}
         scores, clusters, top, index, log_normalizer = self.fused.run_outputs(FUSED_OUTPUTS, inputs)
         count = count_clusters(scores.tolist(), self.sets.count, settings, use_dense)[0]
         if count not in (1, 2):
-            return make_unscored(1, k, TO_DENSE if count == 0 else LEFT)
+            return make_unscored(1, k, TO_DENSE if count == 0 else TO_GRAPHS)
         best: int = clusters.item(0)
         place = slice(best, best + 1)
         ids = self.sets.ids[index + self.sets.offsets[best]]

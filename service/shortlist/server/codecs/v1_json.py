@@ -12,7 +12,7 @@ from shortlist.core.checks import cut, is_count
 from shortlist.core.queries import ScoreQuery, Scores, TopKQuery
 from shortlist.core.results import IdArray, Labels, TopK
 from shortlist.errors import BadInput
-from shortlist.server.messages.headers import CONTENT_TYPE, Encoded, length_header
+from shortlist.server.messages.headers import CONTENT_TYPE, Encoded, make_length_header
 from shortlist.server.messages.json_fields import check_k, parse_json, read_flag
 from shortlist.wire.open_inference import JSON_TYPE
 
@@ -114,4 +114,4 @@ def encode_scores(manifest: Manifest, scores: Scores) -> Encoded:
 def encode_json(content: dict[str, Any]) -> Encoded:
     """JSON with its headers; arrays as they are, numbers that are not finite as null."""
     text = orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY)
-    return text, [JSON_CONTENT, length_header(text)]
+    return text, [JSON_CONTENT, make_length_header(text)]

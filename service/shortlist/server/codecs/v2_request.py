@@ -1,4 +1,4 @@
-"""The Open Inference Protocol's infer request, server side: bytes -> arrays. `v2_response` is the way back."""
+"""The Open Inference Protocol's infer request, server side: bytes -> arrays. `v2_response` encodes the response."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from shortlist.core.arrays import Array
 from shortlist.core.checks import cut, is_count, parse_object
 from shortlist.core.queries import Query, Result, ScoreQuery, TopKQuery
 from shortlist.core.results import Labels
+from shortlist.core.units import SECONDS_PER_MICROSECOND
 from shortlist.errors import BadInput
 from shortlist.server.messages.bounded_cache import BoundedCache
 from shortlist.server.messages.headers import Encoded
@@ -38,7 +39,6 @@ RESERVED_PREFIX = "triton_"
 TEMPLATE_CACHE_ENTRIES = 256
 MAX_TEMPLATE_BYTES = 1024  # of a request's JSON
 MAX_LENGTH_DIGITS = 6  # of such a JSON's length, and then some
-MICROSECOND = 1e-6  # in seconds
 
 
 @dataclass(slots=True)
@@ -102,7 +102,10 @@ class InferCodec:
         check_parameters(parameters)
         outputs = read_outputs(content, read_flag(parameters, "binary_data_output"), IDS in inputs)
         query = make_query(inputs, parameters, self.manifest, outputs)
-        timeout, priority = read_count(parameters, "timeout") * MICROSECOND, read_count(parameters, "priority")
+        timeout, priority = (
+            read_count(parameters, "timeout") * SECONDS_PER_MICROSECOND,
+            read_count(parameters, "priority"),
+        )
         layout = find_layout(text, inputs, outputs, len(binary))
         return InferRequest(read_id(content), query, outputs, timeout, priority, layout)
 

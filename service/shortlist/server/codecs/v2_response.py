@@ -16,7 +16,7 @@ from shortlist.core.checks import cut, is_count, parse_object
 from shortlist.core.queries import Result
 from shortlist.core.results import NO_CLASS, Labels
 from shortlist.errors import BadInput
-from shortlist.server.messages.compression import IDENTITY, MIN_COMPRESSED_BYTES, choose_encoding, compress
+from shortlist.server.messages.compression import IDENTITY_ENCODING, MIN_COMPRESSED_BYTES, choose_encoding, compress
 from shortlist.server.messages.headers import (
     CONTENT_ENCODING,
     CONTENT_LENGTH,
@@ -24,7 +24,7 @@ from shortlist.server.messages.headers import (
     JSON_LENGTH,
     Encoded,
     Headers,
-    length_header,
+    make_length_header,
 )
 from shortlist.server.messages.json_fields import read_flag
 from shortlist.wire.open_inference import (
@@ -82,10 +82,10 @@ def prepare_response(manifest: Manifest, request_id: str, outputs: OutputFormats
     entries = [describe_tensor(name, getattr(result, name), binary=True) for name in outputs]
     text = write_text(manifest, request_id, entries, result)
     size = len(text) + sum(getattr(result, name).nbytes for name in outputs)
-    return PreparedResponse(text, [*binary_headers(text), (CONTENT_LENGTH, str(size).encode())], tuple(outputs))
+    return PreparedResponse(text, [*make_binary_headers(text), (CONTENT_LENGTH, str(size).encode())], tuple(outputs))
 
 
-def binary_headers(text: bytes) -> Headers:
+def make_binary_headers(text: bytes) -> Headers:
     """Headers of a body that begins with `text`, but for its length."""
     return [(CONTENT_TYPE, BINARY_TYPE.encode()), (JSON_LENGTH, str(len(text)).encode())]
 
@@ -157,9 +157,9 @@ def encode_infer(
         blobs.append(blob)
     text = write_text(manifest, request_id, entries, result)
     if not any(output.binary and output.region is None for output in outputs.values()):
-        return text, [(CONTENT_TYPE, JSON_TYPE.encode()), length_header(text)]
+        return text, [(CONTENT_TYPE, JSON_TYPE.encode()), make_length_header(text)]
     content = b"".join([text, *blobs])
-    return content, [*binary_headers(text), length_header(content)]
+    return content, [*make_binary_headers(text), make_length_header(content)]
 
 
 def encode_numbers(
@@ -212,8 +212,8 @@ def encode_compressed(encode: Callable[[Result], Encoded], accept: bytes, result
     if len(content) <= MIN_COMPRESSED_BYTES:
         return content, headers
     encoding = choose_encoding(accept.decode("latin-1"))
-    if encoding == IDENTITY:
+    if encoding == IDENTITY_ENCODING:
         return content, headers
     content = compress(content, encoding)
     plain = [header for header in headers if header[0] != CONTENT_LENGTH]
-    return content, [*plain, (CONTENT_ENCODING, encoding.encode()), VARY, length_header(content)]
+    return content, [*plain, (CONTENT_ENCODING, encoding.encode()), VARY, make_length_header(content)]

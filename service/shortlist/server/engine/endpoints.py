@@ -111,14 +111,14 @@ ENDPOINTS: dict[str, Endpoint] = {
 
 
 class EndpointMatcher:
-    """Finds the endpoint of a path in `ENDPOINTS`, and remembers what it found."""
+    """Finds the endpoint of a path in `ENDPOINTS`, and caches the result."""
 
     def __init__(self) -> None:
         self.patterns = [(compile_path(template)[0], endpoint) for template, endpoint in ENDPOINTS.items()]
         self.targets: BoundedCache[str, Target] = BoundedCache(PATH_CACHE_ENTRIES)
 
     def match(self, path: str) -> Target | None:
-        """The endpoint of a path that was percent-decoded; None where the path is none of the table's."""
+        """The endpoint of a percent-decoded path; None where the table has no such path."""
         target = self.targets.get(path)
         if target is None:
             target = self.search(path)

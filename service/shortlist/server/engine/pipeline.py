@@ -16,9 +16,9 @@ from starlette.types import Receive, Scope, Send
 
 from shortlist.core.queries import Result
 from shortlist.server.messages.compression import decompress
-from shortlist.server.messages.headers import CONTENT_ENCODING, RawHeaders, length_header
-from shortlist.server.messages.responses import Response, error_response
-from shortlist.server.metrics.notes import OK
+from shortlist.server.messages.headers import CONTENT_ENCODING, RawHeaders, make_length_header
+from shortlist.server.messages.responses import Response, make_error_response
+from shortlist.server.metrics.notes import OK_STATUS
 from shortlist.server.scheduling.admission import Hold
 from shortlist.server.scheduling.batcher import Batcher
 from shortlist.server.scheduling.fair_queue import QueuedTask
@@ -39,7 +39,7 @@ async def respond(service: Service, target: Target, scope: Scope, receive: Recei
             body = await service.bodies.read(receive, state.headers, state.started, hold)
             response = await make_response(service, target, state, hold, body, scope, receive)
         except Exception as error:
-            response = failure(error)
+            response = make_failure_response(error)
         state.recorder.note_request(state, response.status)
         hold.keep_response(len(response.content))
         headers = [*response.headers, (b"connection", b"close")] if service.closing else response.headers
@@ -74,13 +74,13 @@ async def make_response(
     in_loop = task.result_bytes <= MAX_INLINE_BYTES
     encoded = request.encode(state.result) if in_loop else await asyncio.to_thread(request.encode, state.result)
     state.encode_seconds = time.perf_counter() - started
-    return Response(OK, *encoded)
+    return Response(OK_STATUS, *encoded)
 
 
 def respond_inline(service: Service, target: Target, headers: RawHeaders, body: bytes) -> Response | None:
-    """The response to a request that is small and whole; None, with nothing done or counted, where it has to wait.
+    """The response to a small request that arrived whole; None, with nothing done or counted, where it has to wait.
 
-    Equals `respond` for a plain body that is there: what that holds while it waits, this only checks.
+    The response equals that of `respond`. Since nothing waits, rows and bytes are checked against the limits, not held.
     """
     state = RequestState(target.endpoint.name, target.path, headers, service.unknown_model)
     try:
@@ -88,7 +88,7 @@ def respond_inline(service: Service, target: Target, headers: RawHeaders, body: 
         if response is None:
             return None
     except Exception as error:
-        response = failure(error)
+        response = make_failure_response(error)
     state.recorder.note_request(state, response.status)
     return response
 
@@ -115,16 +115,16 @@ def make_response_inline(service: Service, target: Target, state: RequestState, 
 
     # encode
     started = time.perf_counter()
-    response = Response(OK, *request.encode(state.result))
+    response = Response(OK_STATUS, *request.encode(state.result))
     state.encode_seconds = time.perf_counter() - started
     return response
 
 
-def failure(error: Exception) -> Response:
+def make_failure_response(error: Exception) -> Response:
     """The response to a request that failed."""
     if isinstance(error, ClientDisconnect):
-        return Response(CLIENT_CLOSED_REQUEST, b"", [length_header(b"")])
-    return error_response(error)
+        return Response(CLIENT_CLOSED_REQUEST, b"", [make_length_header(b"")])
+    return make_error_response(error)
 
 
 async def decode(service: Service, target: Target, state: RequestState, hold: Hold, body: bytes) -> DecodedRequest:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from concurrent.futures import Executor
 
 from shortlist.core.queries import Query
+from shortlist.core.units import SECONDS_PER_MICROSECOND
 from shortlist.server.codecs.shared_memory import SharedMemory
 from shortlist.server.codecs.v2_request import InferCodec
 from shortlist.server.metrics.prometheus import Metrics
@@ -14,8 +15,6 @@ from shortlist.server.scheduling.admission import Admission
 from shortlist.server.scheduling.batcher import Batcher
 from shortlist.server.scheduling.tasks import SizeLimits, Task, make_task
 from shortlist.server.settings import Settings
-
-MICROSECOND = 1e-6  # in seconds
 
 
 class ServedModel:
@@ -37,8 +36,8 @@ class ServedModel:
         self.batcher = Batcher(
             pool,
             settings.batch_rows,
-            settings.batch_delay_us * MICROSECOND,
-            settings.inline_us * MICROSECOND,
+            settings.batch_delay_us * SECONDS_PER_MICROSECOND,
+            settings.inline_us * SECONDS_PER_MICROSECOND,
             self.admission,
             self.recorder.note_batch,
         )

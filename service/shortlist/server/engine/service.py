@@ -52,7 +52,7 @@ class Service:
         self.closing = False
 
     def export_gauges(self) -> None:
-        """Let the metrics read what they show off at a scrape."""
+        """Register what the metrics read from the service at a scrape."""
         self.metrics.ready.set_function(self.is_ready)
         self.metrics.held_rows.set_function(lambda: self.admission.rows)
         self.metrics.held_bytes.set_function(lambda: self.admission.bytes)
@@ -108,7 +108,7 @@ class Service:
         return self.served_model(self.models.find(name, version))
 
     def served_model(self, model: Model) -> ServedModel:
-        """What is kept for a model."""
+        """The codec, batcher, admission and recorder of a model."""
         served = self.served_models.get(model)
         if served is None:  # threads ask too
             new = ServedModel(model, self.settings, self.pool, self.admission, self.metrics, self.shared_memory)
@@ -130,12 +130,12 @@ class Service:
         return True
 
     def settle(self) -> None:
-        """Count all that is noted of requests, so that metrics and statistics are complete."""
+        """Count all notes of requests, so that metrics and statistics are complete."""
         self.unknown_model.settle()
         for served in list(self.served_models.values()):
             served.recorder.settle()
 
     def all_statistics(self) -> Iterator[tuple[Model, ModelStatistics]]:
-        """The statistics of every model that was asked."""
+        """The statistics of every model that got a request."""
         for model, served in list(self.served_models.items()):
             yield model, served.recorder.statistics

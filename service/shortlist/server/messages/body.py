@@ -12,13 +12,13 @@ from starlette.types import Receive
 from shortlist.core.checks import cut
 from shortlist.errors import SlowBody, Unsupported
 
-from .headers import CONTENT_ENCODING, RawHeaders, check_size, content_length, too_large
+from .headers import CONTENT_ENCODING, RawHeaders, check_size, make_size_error, read_content_length
 
 SWEEP_SECONDS = 1.0  # between looks for bodies that do not come
 
 
 class ByteHold(Protocol):
-    """What holds the bytes of a body that arrived; both raise Overloaded."""
+    """The room that the bytes of a body take; both methods raise Overloaded."""
 
     def check_bytes(self, length: int) -> None:
         """Refuse `length` bytes for which there is no room."""
@@ -39,7 +39,7 @@ class BodyReader:
 
         Raises BadInput, Overloaded, TooLarge, SlowBody, ClientDisconnect.
         """
-        hold.check_bytes(content_length(headers, self.max_bytes))
+        hold.check_bytes(read_content_length(headers, self.max_bytes))
         task = asyncio.current_task()
         assert task is not None
         self.started[task] = started
@@ -53,7 +53,7 @@ class BodyReader:
                 chunks.append(message.get("body", b""))
                 size += len(chunks[-1])
                 if size > self.max_bytes:
-                    raise too_large(self.max_bytes)
+                    raise make_size_error(self.max_bytes)
                 hold.take_bytes(len(chunks[-1]))
                 more = message.get("more_body", False)
         except asyncio.CancelledError:
@@ -65,7 +65,7 @@ class BodyReader:
         return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
     async def cancel_late_bodies(self) -> None:
-        """Give up bodies that do not come, for ever: one timer for all of them is cheaper than one each."""
+        """Cancel, in an endless loop, the reading of late bodies; one timer for all is cheaper than one for each."""
         while True:
             await asyncio.sleep(min(SWEEP_SECONDS, self.timeout))
             late = time.perf_counter() - self.timeout
@@ -82,7 +82,7 @@ async def read_plain_body(request: Request, limit: int) -> bytes:
     encoding = headers.get(CONTENT_ENCODING, b"identity")
     if encoding != b"identity":
         raise Unsupported(f"content encoding '{cut(encoding.decode('latin-1'))}' is not served here: send plain JSON")
-    content_length(headers, limit)
+    read_content_length(headers, limit)
     body = b""
     async for chunk in request.stream():
         body += chunk

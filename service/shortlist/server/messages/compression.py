@@ -7,7 +7,7 @@ import zlib
 from shortlist.core.checks import cut
 from shortlist.errors import BadInput, TooLarge, Unsupported
 
-IDENTITY = "identity"
+IDENTITY_ENCODING = "identity"
 WINDOW_BITS = {"gzip": 16 + zlib.MAX_WBITS, "deflate": zlib.MAX_WBITS}  # deflate is zlib's format
 SERVED_ENCODINGS = ", ".join(WINDOW_BITS)
 MIN_COMPRESSED_BYTES = 1024  # smaller responses grow rather than shrink
@@ -17,7 +17,7 @@ COMPRESSION_LEVEL = 1
 def decompress(body: bytes, encoding: str, limit: int) -> bytes:
     """The body as it was before compression, at most `limit` bytes; raises TooLarge, BadInput, Unsupported."""
     name = encoding.strip().lower()
-    if name in ("", IDENTITY):
+    if name in ("", IDENTITY_ENCODING):
         return body
     if name not in WINDOW_BITS:
         served = SERVED_ENCODINGS
@@ -45,10 +45,10 @@ def choose_encoding(accept: str) -> str:
     weights = [parse_weight(part) for part in accept.lower().split(",")]
     served = [(weight, name) for name, weight in weights if name in WINDOW_BITS and weight > 0]
     if not served:
-        return IDENTITY
+        return IDENTITY_ENCODING
     best = max(weight for weight, _ in served)
-    plain = max((weight for name, weight in weights if name == IDENTITY), default=0.0)
-    return IDENTITY if plain > best else next(name for weight, name in served if weight == best)
+    plain = max((weight for name, weight in weights if name == IDENTITY_ENCODING), default=0.0)
+    return IDENTITY_ENCODING if plain > best else next(name for weight, name in served if weight == best)
 
 
 def parse_weight(part: str) -> tuple[str, float]:

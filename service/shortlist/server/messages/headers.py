@@ -17,7 +17,7 @@ ACCEPT_ENCODING = b"accept-encoding"
 JSON_LENGTH = LENGTH_HEADER.lower().encode()  # of the JSON at the start of a binary body
 
 
-def content_length(headers: RawHeaders, limit: int) -> int:
+def read_content_length(headers: RawHeaders, limit: int) -> int:
     """Content-Length in bytes, 0 where there is none; raises BadInput, and TooLarge over `limit`."""
     text = headers.get(CONTENT_LENGTH)
     if text is None:
@@ -32,14 +32,14 @@ def content_length(headers: RawHeaders, limit: int) -> int:
 def check_size(size: int, limit: int) -> None:
     """Raise TooLarge for a body of `size` bytes over `limit`."""
     if size > limit:
-        raise too_large(limit)
+        raise make_size_error(limit)
 
 
-def too_large(limit: int) -> TooLarge:
+def make_size_error(limit: int) -> TooLarge:
     """The error of a body over `limit` bytes."""
     return TooLarge(f"the body is over the limit of {limit} bytes: send fewer rows in one request")
 
 
-def length_header(content: bytes) -> tuple[bytes, bytes]:
+def make_length_header(content: bytes) -> tuple[bytes, bytes]:
     """Content-Length of a body."""
     return CONTENT_LENGTH, str(len(content)).encode()

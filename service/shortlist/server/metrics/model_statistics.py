@@ -6,9 +6,10 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from .notes import OK, BatchNote, RequestNote
+from shortlist.core.units import NANOSECONDS_PER_SECOND
 
-NANOSECONDS = 1e9  # in a second
+from .notes import OK_STATUS, BatchNote, RequestNote
+
 DURATIONS = ("success", "fail", "queue", "compute_input", "compute_infer", "compute_output", "cache_hit", "cache_miss")
 REQUEST_DURATIONS = ("success", "compute_input", "queue", "compute_infer", "compute_output")  # in all, then by phase
 
@@ -29,7 +30,7 @@ class Duration:
 
     def describe(self) -> dict[str, int]:
         """Its count, and its nanoseconds."""
-        return {"count": self.count, "ns": round(self.seconds * NANOSECONDS)}
+        return {"count": self.count, "ns": round(self.seconds * NANOSECONDS_PER_SECOND)}
 
 
 class ModelStatistics:
@@ -44,12 +45,12 @@ class ModelStatistics:
 
     def count(self, requests: Sequence[RequestNote], batches: Sequence[BatchNote]) -> None:
         """Add requests and batches."""
-        succeeded = [(note.seconds, *note.phases) for note in requests if note.status == OK]
+        succeeded = [(note.seconds, *note.phases) for note in requests if note.status == OK_STATUS]
         if succeeded:
             self.last_success = time.time()
             for name, times in zip(REQUEST_DURATIONS, zip(*succeeded, strict=True), strict=True):
                 self.durations[name].add(times)
-        self.durations["fail"].add([note.seconds for note in requests if note.status != OK])
+        self.durations["fail"].add([note.seconds for note in requests if note.status != OK_STATUS])
         seconds_by_rows: dict[int, list[float]] = {}
         for batch in batches:
             seconds_by_rows.setdefault(batch.rows, []).append(batch.seconds)

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from shortlist.core.results import IntArray
 
-OK = 200
+OK_STATUS = 200
 
 
 class RequestNote(NamedTuple):

@@ -22,7 +22,7 @@ from shortlist.server.models import Model
 from .histogram import Histogram
 from .notes import BatchNote, RequestNote
 
-ENDPOINTS = ("topk", "score", "infer")
+ENDPOINT_NAMES = ("topk", "score", "infer")
 PHASES = ("decode", "queue", "compute", "encode")
 SECONDS_BUCKETS = [50e-6 * 2**i for i in range(18)]  # 50 us to 6.6 s
 ROWS_BUCKETS = [2**i for i in range(13)]  # 1 to 4,096
@@ -115,7 +115,7 @@ class Metrics:
         self.result_series_by_model: dict[Model, ResultSeries] = {}
 
     def request_series(self, model: Model | None) -> RequestSeries:
-        """The series of requests to a model; None for those that named none that is known."""
+        """The series of requests to a model; None for requests that named no model of the repository."""
         series = self.request_series_by_model.get(model)
         if series is None:
             place = UNKNOWN_MODEL if model is None else (model.name, str(model.version))
@@ -200,7 +200,7 @@ class RequestSeries:
     """The series of requests to one model version, bound beforehand; a status code is bound when it first comes."""
 
     def __init__(self, metrics: Metrics, name: str, version: str) -> None:
-        self.duration = {endpoint: metrics.duration.labels(name, version, endpoint) for endpoint in ENDPOINTS}
+        self.duration = {endpoint: metrics.duration.labels(name, version, endpoint) for endpoint in ENDPOINT_NAMES}
         self.bind = partial(metrics.requests.labels, name, version)
         self.codes: dict[tuple[str, int], Counter] = {}
 

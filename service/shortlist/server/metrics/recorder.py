@@ -10,7 +10,7 @@ from shortlist.core.results import TopK
 from shortlist.server.models import Model
 
 from .model_statistics import ModelStatistics
-from .notes import OK, BatchNote, RequestNote
+from .notes import OK_STATUS, BatchNote, RequestNote
 from .prometheus import Metrics
 
 MAX_NOTES = 1024  # before they are counted
@@ -24,7 +24,7 @@ class FinishedRequest(Protocol):
 
     @property
     def endpoint_name(self) -> str:
-        """One of the metrics' `ENDPOINTS`."""
+        """One of the metrics' `ENDPOINT_NAMES`."""
 
     started: float
     decode_seconds: float
@@ -76,7 +76,7 @@ class Recorder:
             return
         self.metrics.request_series(self.model).count(requests)
         series = self.metrics.result_series(self.model)
-        computed = [note for note in requests if note.status == OK]
+        computed = [note for note in requests if note.status == OK_STATUS]
         if computed:
             series.count_phases([note.phases for note in computed])
             series.count_scored([note.scored for note in computed if note.scored is not None and not note.proved])

@@ -8,11 +8,11 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import UntypedMetricFamily
 from prometheus_client.registry import Collector
 
+from shortlist.core.units import MICROSECONDS_PER_SECOND
 from shortlist.server.models import Model
 
 from .model_statistics import ModelStatistics
 
-MICROSECONDS = 1e6  # in a second
 STATISTICS_BY_DURATION = {
     "request": "success",
     "queue": "queue",
@@ -20,7 +20,7 @@ STATISTICS_BY_DURATION = {
     "compute_infer": "compute_infer",
     "compute_output": "compute_output",
 }
-TEXTS = {
+METRIC_TEXTS = {
     "request_success": "requests answered",
     "request_failure": "requests refused or failed",
     "count": "context vectors computed",
@@ -42,16 +42,17 @@ class TritonMetrics(Collector):
     def collect(self) -> Iterator[UntypedMetricFamily]:
         labels = ("model", "version")
         families = {
-            name: UntypedMetricFamily(f"nv_inference_{name}", text, labels=labels) for name, text in TEXTS.items()
+            name: UntypedMetricFamily(f"nv_inference_{name}", text, labels=labels)
+            for name, text in METRIC_TEXTS.items()
         }
         for model, statistics in self.statistics():
-            for name, value in metric_values(statistics).items():
+            for name, value in list_metric_values(statistics).items():
                 families[name].add_metric((model.name, str(model.version)), value)
         yield from families.values()
 
 
-def metric_values(statistics: ModelStatistics) -> dict[str, float]:
-    """One model's values by the names of `TEXTS`."""
+def list_metric_values(statistics: ModelStatistics) -> dict[str, float]:
+    """One model's values by the names of `METRIC_TEXTS`."""
     durations = statistics.durations
     return {
         "request_success": durations["success"].count,
@@ -59,7 +60,7 @@ def metric_values(statistics: ModelStatistics) -> dict[str, float]:
         "count": statistics.rows,
         "exec_count": statistics.batches,
         **{
-            f"{name}_duration_us": durations[duration].seconds * MICROSECONDS
+            f"{name}_duration_us": durations[duration].seconds * MICROSECONDS_PER_SECOND
             for name, duration in STATISTICS_BY_DURATION.items()
         },
     }

@@ -7,7 +7,7 @@ from fastapi import Request
 from shortlist.server.engine.service import Service
 
 
-def service_of(request: Request) -> Service:
+def get_service(request: Request) -> Service:
     """The service behind the app."""
     service: Service = request.app.state.service
     return service

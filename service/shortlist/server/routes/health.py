@@ -6,34 +6,34 @@ from fastapi import APIRouter, Request
 from starlette.responses import PlainTextResponse, Response
 
 from shortlist import __version__
-from shortlist.server.messages.responses import json_response
+from shortlist.server.messages.responses import make_json_response
 
 from . import schemas
-from .dependencies import service_of
+from .dependencies import get_service
 
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-health = APIRouter(tags=["health"], responses=schemas.FAILURES)
+health = APIRouter(tags=["health"], responses=schemas.FAILURE_RESPONSES)
 
 
 @health.head("/healthz", include_in_schema=False)
 @health.get("/healthz")
 async def healthz() -> Response:
     """200 while the process answers."""
-    return json_response({"live": True, "version": __version__})
+    return make_json_response({"live": True, "version": __version__})
 
 
 @health.head("/readyz", include_in_schema=False)
 @health.get("/readyz")
 async def readyz(request: Request) -> Response:
     """200 once every bundle is warmed and its canary passed; 503 with the reason before, and while draining."""
-    service_of(request).check_ready()
-    return json_response({"ready": True})
+    get_service(request).check_ready()
+    return make_json_response({"ready": True})
 
 
 @health.head("/metrics", include_in_schema=False)
 @health.get("/metrics", response_class=PlainTextResponse)
 async def metrics(request: Request) -> Response:
     """Prometheus metrics."""
-    service = service_of(request)
+    service = get_service(request)
     service.settle()
     return Response(service.metrics.render(), media_type=METRICS_TYPE)

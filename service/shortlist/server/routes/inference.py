@@ -83,7 +83,7 @@ def document_parameters(path: str) -> list[dict[str, Any]]:
 
 def make_router() -> APIRouter:
     """A route for every endpoint of the table."""
-    router = APIRouter(responses=schemas.FAILURES)
+    router = APIRouter(responses=schemas.FAILURE_RESPONSES)
     for path, endpoint in ENDPOINTS.items():
         documentation = DOCUMENTATION[endpoint.name]
         parameters = document_parameters(path)

@@ -12,12 +12,12 @@ from shortlist.server.messages.body import read_plain_body
 from shortlist.server.messages.json_fields import parse_json
 from shortlist.wire.open_inference import JSON_TYPE
 
-from .dependencies import service_of
+from .dependencies import get_service
 
 
 async def read_optional_fields(request: Request) -> dict[str, Any]:
     """The fields of a body that may be empty, whatever its content type; raises BadInput, TooLarge, SlowBody."""
-    settings = service_of(request).settings
+    settings = get_service(request).settings
     try:
         async with asyncio.timeout(settings.body_timeout):
             body = await read_plain_body(request, settings.body_limit)

@@ -150,15 +150,15 @@ class InferResponse(BaseModel):
     outputs: list[Tensor]
 
 
-REFERENCE = "#/components/schemas/{model}"
-FAILURES: dict[int | str, dict[str, Any]] = {
+SCHEMA_REFERENCE = "#/components/schemas/{model}"
+FAILURE_RESPONSES: dict[int | str, dict[str, Any]] = {
     "default": {"model": Error, "description": "what was wrong, in a sentence"}
 }
 
 
 def describe_body(kind: type[BaseModel], *, binary: bool = False) -> dict[str, Any]:
     """The documentation of a request body that the route reads by itself."""
-    content: dict[str, Any] = {JSON_TYPE: {"schema": {"$ref": REFERENCE.format(model=kind.__name__)}}}
+    content: dict[str, Any] = {JSON_TYPE: {"schema": {"$ref": SCHEMA_REFERENCE.format(model=kind.__name__)}}}
     if binary:
         content[BINARY_TYPE] = {"schema": {"type": "string", "format": "binary", "description": f"see {LENGTH_HEADER}"}}
     return {"requestBody": {"required": True, "content": content}}
@@ -167,6 +167,6 @@ def describe_body(kind: type[BaseModel], *, binary: bool = False) -> dict[str, A
 def add_request_schemas(document: dict[str, Any]) -> dict[str, Any]:
     """An OpenAPI document, with the schemas that `describe_body` refers to."""
     requests = (TopKRequest, ScoreRequest, InferRequest)
-    _, schemas = models_json_schema([(kind, "validation") for kind in requests], ref_template=REFERENCE)
+    _, schemas = models_json_schema([(kind, "validation") for kind in requests], ref_template=SCHEMA_REFERENCE)
     document["components"]["schemas"] |= schemas["$defs"]
     return document

@@ -8,13 +8,13 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from shortlist.bundle.manifest import Manifest
-from shortlist.server.messages.responses import json_response
+from shortlist.server.messages.responses import make_json_response
 from shortlist.server.models import Model, Models, parse_version
 
 from . import schemas
-from .dependencies import service_of
+from .dependencies import get_service
 
-router = APIRouter(prefix="/v1", tags=["v1"], responses=schemas.FAILURES)
+router = APIRouter(prefix="/v1", tags=["v1"], responses=schemas.FAILURE_RESPONSES)
 
 MANIFEST_FIELDS = schemas.ModelInfo.model_fields.keys() & Manifest.model_fields.keys()
 
@@ -22,14 +22,14 @@ MANIFEST_FIELDS = schemas.ModelInfo.model_fields.keys() & Manifest.model_fields.
 @router.get("/models", responses={200: {"model": schemas.ModelList}})
 async def models(request: Request) -> Response:
     """Every model of the repository."""
-    models = service_of(request).models
-    return json_response({"models": [describe_model(models, name, None) for name in models.by_name]})
+    models = get_service(request).models
+    return make_json_response({"models": [describe_model(models, name, None) for name in models.by_name]})
 
 
 @router.get("/models/{name}", responses={200: {"model": schemas.ModelVersions}})
 async def model(request: Request, name: str, version: str | None = None) -> Response:
     """One model: its latest version, or the one asked for."""
-    return json_response(describe_model(service_of(request).models, name, version))
+    return make_json_response(describe_model(get_service(request).models, name, version))
 
 
 def describe_model(models: Models, name: str, version: str | None) -> dict[str, Any]:

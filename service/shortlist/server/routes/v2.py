@@ -10,13 +10,13 @@ from starlette.responses import Response
 from shortlist import __version__
 from shortlist.server.codecs import v2_request
 from shortlist.server.engine.service import Service
-from shortlist.server.messages.responses import json_response
+from shortlist.server.messages.responses import make_json_response
 from shortlist.server.models import Model, parse_version
 
 from . import schemas
-from .dependencies import service_of
+from .dependencies import get_service
 
-router = APIRouter(prefix="/v2", tags=["Open Inference Protocol"], responses=schemas.FAILURES)
+router = APIRouter(prefix="/v2", tags=["Open Inference Protocol"], responses=schemas.FAILURE_RESPONSES)
 
 EXTENSIONS = [
     "binary_tensor_data",
@@ -29,53 +29,53 @@ EXTENSIONS = [
     "statistics",
     "trace",
 ]
-MODEL = "/models/{name}"
-VERSION = MODEL + "/versions/{version}"
+MODEL_PATH = "/models/{name}"
+VERSION_PATH = MODEL_PATH + "/versions/{version}"
 
 
 @router.get("")
 @router.get("/", include_in_schema=False)
 async def server(request: Request) -> Response:
     """The server's name, version and extensions."""
-    extensions = EXTENSIONS if service_of(request).shared_memory is None else [*EXTENSIONS, "system_shared_memory"]
-    return json_response({"name": "shortlist", "version": __version__, "extensions": extensions})
+    extensions = EXTENSIONS if get_service(request).shared_memory is None else [*EXTENSIONS, "system_shared_memory"]
+    return make_json_response({"name": "shortlist", "version": __version__, "extensions": extensions})
 
 
 @router.get("/health/live")
 async def live() -> Response:
     """200 while the process answers."""
-    return json_response({"live": True})
+    return make_json_response({"live": True})
 
 
 @router.get("/health/ready")
 async def ready(request: Request) -> Response:
     """200 once every model is ready; 503 with the reason before, and while draining."""
-    service_of(request).check_ready()
-    return json_response({"ready": True, "live": True})
+    get_service(request).check_ready()
+    return make_json_response({"ready": True, "live": True})
 
 
 @router.get("/models")
 async def models(request: Request) -> Response:
     """The models' names."""
-    return json_response({"models": list(service_of(request).models.by_name)})
+    return make_json_response({"models": list(get_service(request).models.by_name)})
 
 
 @router.get("/models/stats")
 async def all_statistics(request: Request) -> Response:
     """The statistics of every model."""
-    service = service_of(request)
+    service = get_service(request)
     service.settle()
-    return json_response({"model_stats": [describe_statistics(service, model) for model in service.models]})
+    return make_json_response({"model_stats": [describe_statistics(service, model) for model in service.models]})
 
 
-@router.get(MODEL + "/stats")
-@router.get(VERSION + "/stats")
+@router.get(MODEL_PATH + "/stats")
+@router.get(VERSION_PATH + "/stats")
 async def model_statistics(request: Request, name: str, version: str | None = None) -> Response:
     """The statistics of one model: of all its versions, or of one."""
-    service = service_of(request)
+    service = get_service(request)
     service.settle()
     versions = service.models.versions(name).values() if version is None else [find_model(request, name, version)]
-    return json_response({"model_stats": [describe_statistics(service, model) for model in versions]})
+    return make_json_response({"model_stats": [describe_statistics(service, model) for model in versions]})
 
 
 def describe_statistics(service: Service, model: Model) -> dict[str, Any]:
@@ -83,23 +83,23 @@ def describe_statistics(service: Service, model: Model) -> dict[str, Any]:
     return service.served_model(model).recorder.statistics.describe(model.name, model.version)
 
 
-@router.get(MODEL)
-@router.get(VERSION)
+@router.get(MODEL_PATH)
+@router.get(VERSION_PATH)
 async def metadata(request: Request, name: str, version: str | None = None) -> Response:
     """A model's inputs and outputs."""
     model = find_model(request, name, version)
-    versions = service_of(request).models.versions(name) if version is None else [model.version]
-    return json_response(v2_request.describe_model(model.head.manifest, list(versions)))
+    versions = get_service(request).models.versions(name) if version is None else [model.version]
+    return make_json_response(v2_request.describe_model(model.head.manifest, list(versions)))
 
 
-@router.get(MODEL + "/ready")
-@router.get(VERSION + "/ready")
+@router.get(MODEL_PATH + "/ready")
+@router.get(VERSION_PATH + "/ready")
 async def model_ready(request: Request, name: str, version: str | None = None) -> Response:
     """200 once the model is ready; 503 with the reason before."""
     model = find_model(request, name, version)
-    return json_response({"name": model.head.manifest.name, "ready": True})
+    return make_json_response({"name": model.head.manifest.name, "ready": True})
 
 
 def find_model(request: Request, name: str, version: str | None) -> Model:
     """The model of a path; raises NotFound."""
-    return service_of(request).models.find(name, parse_version(version, name))
+    return get_service(request).models.find(name, parse_version(version, name))

@@ -10,19 +10,19 @@ from starlette.responses import Response
 from shortlist.errors import BadInput, Unsupported
 from shortlist.server.codecs.shared_memory import SharedMemory
 from shortlist.server.engine.live_settings import LOG_FIELDS, TRACE_FIELDS
-from shortlist.server.messages.responses import json_response
+from shortlist.server.messages.responses import make_json_response
 
 from . import schemas
-from .dependencies import service_of
+from .dependencies import get_service
 from .optional_body import describe_optional_body, read_optional_fields
-from .v2 import MODEL
+from .v2 import MODEL_PATH
 
-router = APIRouter(prefix="/v2", tags=["Open Inference Protocol"], responses=schemas.FAILURES)
+router = APIRouter(prefix="/v2", tags=["Open Inference Protocol"], responses=schemas.FAILURE_RESPONSES)
 
-TRACE = "/trace/setting"
-SYSTEM = "/systemsharedmemory"
-REGION = SYSTEM + "/region/{region}"
-CUDA = "/cudasharedmemory/{path:path}"
+TRACE_PATH = "/trace/setting"
+SHARED_MEMORY_PATH = "/systemsharedmemory"
+REGION_PATH = SHARED_MEMORY_PATH + "/region/{region}"
+CUDA_MEMORY_PATH = "/cudasharedmemory/{path:path}"
 REGISTER_FIELDS: dict[str, dict[str, Any]] = {
     "key": {"type": "string"},
     "offset": {"type": "integer", "minimum": 0},
@@ -33,75 +33,77 @@ REGISTER_FIELDS: dict[str, dict[str, Any]] = {
 @router.get("/logging")
 async def log_settings(request: Request) -> Response:
     """What is logged."""
-    return json_response(service_of(request).log_settings.describe())
+    return make_json_response(get_service(request).log_settings.describe())
 
 
 @router.post("/logging", openapi_extra=describe_optional_body(**LOG_FIELDS))
 async def change_log_settings(request: Request) -> Response:
     """Log more or less, from now on; answers every setting."""
-    settings = service_of(request).log_settings
+    settings = get_service(request).log_settings
     settings.update(await read_optional_fields(request))
-    return json_response(settings.describe())
+    return make_json_response(settings.describe())
 
 
-@router.get(TRACE)
-@router.get(MODEL + TRACE)
+@router.get(TRACE_PATH)
+@router.get(MODEL_PATH + TRACE_PATH)
 async def trace_settings(request: Request, name: str | None = None) -> Response:
     """The trace settings of the server, or of a model."""
     check_model(request, name)
-    return json_response(service_of(request).trace_settings.describe(name))
+    return make_json_response(get_service(request).trace_settings.describe(name))
 
 
-@router.post(TRACE, openapi_extra=describe_optional_body(**TRACE_FIELDS))
-@router.post(MODEL + TRACE, openapi_extra=describe_optional_body(**TRACE_FIELDS))
+@router.post(TRACE_PATH, openapi_extra=describe_optional_body(**TRACE_FIELDS))
+@router.post(MODEL_PATH + TRACE_PATH, openapi_extra=describe_optional_body(**TRACE_FIELDS))
 async def change_trace_settings(request: Request, name: str | None = None) -> Response:
     """Change trace settings of the server, or of a model; null clears one; answers every setting."""
     check_model(request, name)
-    settings = service_of(request).trace_settings
+    settings = get_service(request).trace_settings
     settings.update(await read_optional_fields(request), name)
-    return json_response(settings.describe(name))
+    return make_json_response(settings.describe(name))
 
 
 def check_model(request: Request, name: str | None) -> None:
     """Raise NotFound where there is no model of that name."""
     if name is not None:
-        service_of(request).models.versions(name)
+        get_service(request).models.versions(name)
 
 
-def regions_of(request: Request) -> SharedMemory:
+def get_regions(request: Request) -> SharedMemory:
     """The server's regions; raises BadInput where shared memory is off."""
-    regions: SharedMemory | None = service_of(request).shared_memory
+    regions: SharedMemory | None = get_service(request).shared_memory
     if regions is None:
         raise BadInput("system shared memory is off: start the server with --shared-memory")
     return regions
 
 
-@router.get(SYSTEM + "/status")
-@router.get(REGION + "/status")
+@router.get(SHARED_MEMORY_PATH + "/status")
+@router.get(REGION_PATH + "/status")
 async def status(request: Request, region: str | None = None) -> Response:
     """Every registered region, or one."""
-    return json_response(regions_of(request).status(region))
+    return make_json_response(get_regions(request).status(region))
 
 
-@router.post(REGION + "/register", response_class=Response, openapi_extra=describe_optional_body(**REGISTER_FIELDS))
+@router.post(
+    REGION_PATH + "/register", response_class=Response, openapi_extra=describe_optional_body(**REGISTER_FIELDS)
+)
 async def register(request: Request, region: str) -> Response:
     """Make a part of a shared memory object known by a name, for inputs and outputs."""
-    regions = regions_of(request)
+    regions = get_regions(request)
     fields = await read_optional_fields(request)
     regions.register(region, fields.get("key", ""), fields.get("offset", 0), fields.get("byte_size", 0))
     return Response()
 
 
-@router.post(SYSTEM + "/unregister", response_class=Response)
-@router.post(REGION + "/unregister", response_class=Response)
+@router.post(SHARED_MEMORY_PATH + "/unregister", response_class=Response)
+@router.post(REGION_PATH + "/unregister", response_class=Response)
 async def unregister(request: Request, region: str | None = None) -> Response:
     """Forget every region, or one; the memory itself stays the client's."""
-    regions_of(request).unregister(region)
+    get_regions(request).unregister(region)
     return Response()
 
 
-@router.get(CUDA, include_in_schema=False)
-@router.post(CUDA, include_in_schema=False)
+@router.get(CUDA_MEMORY_PATH, include_in_schema=False)
+@router.post(CUDA_MEMORY_PATH, include_in_schema=False)
 async def cuda(path: str) -> Response:
     """Not served."""
     raise Unsupported("CUDA shared memory is not served: send tensors as binary data or in system shared memory")

@@ -7,37 +7,37 @@ from typing import Any
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from shortlist.bundle.reader import LABELS
+from shortlist.bundle.reader import LABELS_FILE
 from shortlist.core.checks import cut, parse_object
+from shortlist.core.units import MICROSECONDS_PER_SECOND
 from shortlist.errors import BadInput
 from shortlist.server.codecs import v2_request
 from shortlist.server.engine.service import Service
 from shortlist.server.messages.json_fields import read_flag
-from shortlist.server.messages.responses import json_response
-from shortlist.server.models import WARM_BATCHES, WARM_CALLS, Model
+from shortlist.server.messages.responses import make_json_response
+from shortlist.server.models import WARM_BATCH_ROWS, WARM_CALLS, Model
 from shortlist.server.settings import Settings
 from shortlist.wire.open_inference import CONTEXT, LOGPROBS
 
 from . import schemas
-from .dependencies import service_of
+from .dependencies import get_service
 from .optional_body import describe_optional_body, read_optional_fields
-from .v2 import MODEL, VERSION, find_model
+from .v2 import MODEL_PATH, VERSION_PATH, find_model
 
-router = APIRouter(prefix="/v2", tags=["Open Inference Protocol"], responses=schemas.FAILURES)
+router = APIRouter(prefix="/v2", tags=["Open Inference Protocol"], responses=schemas.FAILURE_RESPONSES)
 
-STATES = {"loading": "LOADING", "ready": "READY", "failed": "UNAVAILABLE", "unloaded": "UNAVAILABLE"}
-REPOSITORY_MODEL = "/repository/models/{name}"
+STATE_NAMES = {"loading": "LOADING", "ready": "READY", "failed": "UNAVAILABLE", "unloaded": "UNAVAILABLE"}
+REPOSITORY_MODEL_PATH = "/repository/models/{name}"
 TYPE_NAMES = {"BYTES": "TYPE_STRING"}  # all others are called TYPE_ and their name
-PARAMETERS = {"type": "object"}
-MICROSECONDS = 1e6  # in a second
+PARAMETERS_SCHEMA = {"type": "object"}
 
 
 @router.post("/repository/index", openapi_extra=describe_optional_body(ready={"type": "boolean"}))
 async def index(request: Request) -> Response:
     """Every version of every model with its state, or with `ready` only those that answer."""
     only_ready = read_flag(await read_optional_fields(request), "ready")
-    models = [model for model in service_of(request).models if model.state == "ready" or not only_ready]
-    return json_response([describe_state(model) for model in models])
+    models = [model for model in get_service(request).models if model.state == "ready" or not only_ready]
+    return make_json_response([describe_state(model) for model in models])
 
 
 def describe_state(model: Model) -> dict[str, str]:
@@ -45,28 +45,32 @@ def describe_state(model: Model) -> dict[str, str]:
     return {
         "name": model.name,
         "version": str(model.version),
-        "state": STATES[model.state],
+        "state": STATE_NAMES[model.state],
         "reason": model.reason,
     }
 
 
 @router.post(
-    REPOSITORY_MODEL + "/load", response_class=Response, openapi_extra=describe_optional_body(parameters=PARAMETERS)
+    REPOSITORY_MODEL_PATH + "/load",
+    response_class=Response,
+    openapi_extra=describe_optional_body(parameters=PARAMETERS_SCHEMA),
 )
 async def load(request: Request, name: str) -> Response:
     """Load every version of a model that is in the repository now; heads stay in use meanwhile."""
     check_overrides(await read_parameters(request))
-    await service_of(request).load_model(name)
+    await get_service(request).load_model(name)
     return Response()
 
 
 @router.post(
-    REPOSITORY_MODEL + "/unload", response_class=Response, openapi_extra=describe_optional_body(parameters=PARAMETERS)
+    REPOSITORY_MODEL_PATH + "/unload",
+    response_class=Response,
+    openapi_extra=describe_optional_body(parameters=PARAMETERS_SCHEMA),
 )
 async def unload(request: Request, name: str) -> Response:
     """Serve no version of a model, and free its memory, until it is loaded again."""
     read_flag(await read_parameters(request), "unload_dependents")  # no model depends on another
-    await service_of(request).unload_model(name)
+    await get_service(request).unload_model(name)
     return Response()
 
 
@@ -82,11 +86,11 @@ def check_overrides(parameters: dict[str, Any]) -> None:
         raise BadInput(f"parameter '{cut(override)}' is not served: put the bundle into the repository and load it")
 
 
-@router.get(MODEL + "/config")
-@router.get(VERSION + "/config")
+@router.get(MODEL_PATH + "/config")
+@router.get(VERSION_PATH + "/config")
 async def config(request: Request, name: str, version: str | None = None) -> Response:
     """How a model is served, in the words of Triton's ModelConfig."""
-    return json_response(describe_config(service_of(request), find_model(request, name, version)))
+    return make_json_response(describe_config(get_service(request), find_model(request, name, version)))
 
 
 def describe_config(service: Service, model: Model) -> dict[str, Any]:
@@ -103,12 +107,12 @@ def describe_config(service: Service, model: Model) -> dict[str, Any]:
         "input": [describe_tensor(entry) | {"optional": entry["name"] != CONTEXT} for entry in metadata["inputs"]],
         "output": [describe_tensor(entry) | describe_label_file(entry, model) for entry in metadata["outputs"]],
         "dynamic_batching": describe_batching(service.settings),
-        "instance_group": [{"name": model.name, "kind": instance_kind(service.device), "count": 1}],
+        "instance_group": [{"name": model.name, "kind": choose_instance_kind(service.device), "count": 1}],
         "parameters": {
             key: {"string_value": str(getattr(manifest, key))} for key in ("method", "plan", "normalizer", "max_k")
         },
         "model_warmup": [
-            {"name": f"{rows} rows", "batch_size": rows, "count": WARM_CALLS, "inputs": {}} for rows in WARM_BATCHES
+            {"name": f"{rows} rows", "batch_size": rows, "count": WARM_CALLS, "inputs": {}} for rows in WARM_BATCH_ROWS
         ],
         "response_cache": {"enable": False},
         "model_transaction_policy": {"decoupled": False},
@@ -128,7 +132,7 @@ def describe_tensor(entry: dict[str, Any]) -> dict[str, Any]:
 def describe_label_file(entry: dict[str, Any], model: Model) -> dict[str, str]:
     """Where the labels of an output's classes stand, if the model has any."""
     has_labels = entry["name"] == LOGPROBS and model.labels is not None
-    return {"label_filename": LABELS if has_labels else ""}
+    return {"label_filename": LABELS_FILE if has_labels else ""}
 
 
 def describe_batching(settings: Settings) -> dict[str, Any]:
@@ -138,12 +142,12 @@ def describe_batching(settings: Settings) -> dict[str, Any]:
         "max_queue_delay_microseconds": round(settings.batch_delay_us),
         "default_queue_policy": {
             "max_queue_size": settings.queue_rows,
-            "default_timeout_microseconds": round(settings.request_timeout * MICROSECONDS),
+            "default_timeout_microseconds": round(settings.request_timeout * MICROSECONDS_PER_SECOND),
             "allow_timeout_override": True,
         },
     }
 
 
-def instance_kind(device: str) -> str:
+def choose_instance_kind(device: str) -> str:
     """The kind of an instance on a device."""
     return "KIND_CPU" if device == "cpu" else "KIND_GPU"

@@ -1,6 +1,7 @@
 """Admission control: how many rows, bytes and expected seconds of work may be held; more is refused before it is read.
 
-One rule for one row and for many. A refusal says when there should be room, from how fast rows are computed.
+One rule for one row and for many. A refusal says when to try again, which
+follows from how fast rows are being computed.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from shortlist.errors import Overloaded, TimedOut
 
 DRAIN_WINDOW_SECONDS = 0.25  # over which the drain rate is measured
 MAX_RETRY_AFTER_SECONDS = 60
-MAX_SLOWDOWN = 4.0  # a batch or window counts as at most so many times slower than before: a paused machine is no load
-BATCH_ROW_SECONDS = ClippedAverage(recent_weight=1 - 0.8, clip=MAX_SLOWDOWN)
+MAX_COST_GROWTH = 4.0  # a batch or window counts as at most so many times slower: a paused machine is no load
+BATCH_SECONDS_AVERAGE = ClippedAverage(recent_weight=1 - 0.8, clip=MAX_COST_GROWTH)
 MAX_WAIT_SHARE = 0.5  # of a request's time that it may be expected to wait; the rest is for what nobody expected
 
 
@@ -42,10 +43,10 @@ class Admission:
     def check_bytes(self, length: int, held: int = 0) -> None:
         """Raise Overloaded where `length` more bytes are too many for a request that holds `held` bytes already.
 
-        A lone request is always taken.
+        A request is never refused while no other is held.
         """
         if self.rows >= self.max_rows or (self.bytes > held and self.bytes + length > self.max_bytes):
-            raise self.refusal()
+            raise self.make_refusal()
 
     def check_rows(self, rows: int, seconds: float) -> None:
         """Raise Overloaded where `rows` more are too many for a request with `seconds` left; TimedOut with none left.
@@ -54,11 +55,11 @@ class Admission:
         one turn of the event loop, but never enters the drain-rate window.
         """
         if seconds < 0:
-            raise deadline_error()
+            raise make_deadline_error()
         if self.parent is not None:
             self.parent.check_rows(rows, math.inf)
         if self.rows and (self.rows + rows > self.max_rows or self.expected_wait() > MAX_WAIT_SHARE * seconds):
-            raise self.refusal()
+            raise self.make_refusal()
 
     def take_bytes(self, length: int, held: int = 0) -> None:
         """Hold bytes that arrived; raises as `check_bytes`. Announced bytes are not held: they may never come."""
@@ -76,7 +77,7 @@ class Admission:
             admission = admission.parent
 
     def release(self, length: int, rows: int) -> None:
-        """Hold `length` bytes and `rows` rows less, in the parent too."""
+        """Give back `length` bytes and `rows` rows, in the parent too."""
         self.bytes -= length
         self.rows -= rows
         if self.parent is not None:
@@ -90,7 +91,7 @@ class Admission:
     def note_batch(self, rows: int, seconds: float) -> None:
         """Take into account that `rows` rows were computed together in `seconds`, in the parent too."""
         if rows:
-            self.row_seconds = BATCH_ROW_SECONDS.update(self.row_seconds, seconds / rows)
+            self.row_seconds = BATCH_SECONDS_AVERAGE.update(self.row_seconds, seconds / rows)
         if self.rows:  # else there is no window
             self.note_drain(rows)
         if self.parent is not None:
@@ -101,7 +102,7 @@ class Admission:
         self.drained_rows += rows
         elapsed = time.monotonic() - self.window_start
         if elapsed >= DRAIN_WINDOW_SECONDS and self.drained_rows:
-            self.last_finite_rate = max(self.drained_rows / elapsed, self.last_finite_rate / MAX_SLOWDOWN)
+            self.last_finite_rate = max(self.drained_rows / elapsed, self.last_finite_rate / MAX_COST_GROWTH)
             self.start_window()
             self.drain_rate = self.last_finite_rate
 
@@ -109,8 +110,8 @@ class Admission:
         """Seconds after which what is held now should be answered."""
         return self.rows * max(self.row_seconds, 1 / self.drain_rate)
 
-    def refusal(self) -> Overloaded:
-        """The error of a request that is not taken, with the time after which there should be room."""
+    def make_refusal(self) -> Overloaded:
+        """Make the error for a refused request, with the seconds after which there should be room."""
         seconds = max(1, min(MAX_RETRY_AFTER_SECONDS, math.ceil(self.expected_wait())))
         held = f"{self.rows} rows in {self.bytes} bytes"
         return Overloaded(f"the server holds {held} and takes no more: try again in {seconds} s", seconds)
@@ -154,7 +155,7 @@ class Hold:
         self.model, self.rows = model, rows
 
     def release_rows(self) -> None:
-        """The rows are computed and encoded, or will not be."""
+        """Give back the rows: they are computed and encoded, or never will be."""
         if self.model is not None:
             self.model.release(0, self.rows)
             self.model, self.rows = None, 0
@@ -166,6 +167,6 @@ class Hold:
         self.bytes += length
 
 
-def deadline_error() -> TimedOut:
-    """The error of a request whose time was over before it was computed."""
+def make_deadline_error() -> TimedOut:
+    """Make the error for a request whose deadline passed before it was computed."""
     return TimedOut("the request's time was over before it was computed: allow more, or ask for less")

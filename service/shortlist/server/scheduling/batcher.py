@@ -16,18 +16,20 @@ from typing import Any
 from shortlist.core.moving_average import ClippedAverage
 from shortlist.core.queries import Result
 
-from .admission import Admission, deadline_error
+from .admission import Admission, make_deadline_error
 from .fair_queue import FairQueue, QueuedTask
 from .tasks import Slice, Task
 
-ROW_SECONDS = ClippedAverage(recent_weight=1 - 0.9, clip=2.0)  # a batch that took longer than that met a busy system
+TASK_SECONDS_AVERAGE = ClippedAverage(
+    recent_weight=1 - 0.9, clip=2.0
+)  # a batch that took longer than that met a busy system
 MAX_TELLING_ROWS = 4  # more rows at once take less time each, and say little of one
 
 Notify = Callable[[int, int, float], None]  # rows computed together, requests that they came from, seconds it took
 
 
 def ignore_batch(rows: int, requests: int, seconds: float) -> None:
-    """Tells nobody of a batch."""
+    """Do nothing with a batch's figures: the default where nobody counts batches."""
 
 
 class Batcher:
@@ -45,7 +47,7 @@ class Batcher:
         """batch_rows: most rows in one batch. delay: seconds that an idle model waits for more rows; 0 for none.
 
         inline: a task expected to take at most so many seconds is computed in the event loop; a thread costs more.
-        admission: is told what every batch took. notify: the same, but for tasks that `compute_inline` computes.
+        admission: gets the rows and seconds of every batch. notify: likewise, but not of tasks computed inline.
         """
         self.pool, self.batch_rows, self.delay, self.inline = pool, batch_rows, delay, inline
         self.admission, self.notify = admission, notify
@@ -95,7 +97,7 @@ class Batcher:
 
     def expire(self, queued: QueuedTask) -> None:
         """Drop a task whose request's time is over."""
-        self.drop(queued, deadline_error())
+        self.drop(queued, make_deadline_error())
 
     def schedule_batch(self) -> None:
         """Start a batch if none runs and something waits; with a delay, once it is over or the batch is full."""
@@ -165,7 +167,7 @@ class Batcher:
                 queued.future.set_exception(error)
 
     def note_batch(self, slices: Sequence[Slice], requests: int, seconds: float) -> None:
-        """Take into account, and tell, what a batch took."""
+        """Pass on how long a batch took, to admission, `notify` and the averages."""
         rows = sum(each.rows for each in slices)
         kinds = {each.task.kind for each in slices}
         if len(kinds) == 1:
@@ -177,10 +179,10 @@ class Batcher:
     def note_row_seconds(self, kind: Hashable, rows: int, seconds: float) -> None:
         """Take into account what a row of one kind of task takes, as far as so many rows together tell."""
         if rows <= MAX_TELLING_ROWS or kind not in self.row_seconds:
-            self.row_seconds[kind] = ROW_SECONDS.update(self.row_seconds.get(kind, 0.0), seconds / rows)
+            self.row_seconds[kind] = TASK_SECONDS_AVERAGE.update(self.row_seconds.get(kind, 0.0), seconds / rows)
 
     def forget_speed(self) -> None:
-        """Forget what rows took: another head computes from now on."""
+        """Forget how long rows took: another head computes from now on."""
         self.row_seconds.clear()
 
 

@@ -49,10 +49,10 @@ class FairQueue:
 
     def push(self, queued: QueuedTask) -> None:
         """Put a task at the end of its client's line."""
-        self.line_of(queued).append(queued)
+        self.get_line(queued).append(queued)
         self.rows += queued.rows_left
 
-    def line_of(self, queued: QueuedTask) -> deque[QueuedTask]:
+    def get_line(self, queued: QueuedTask) -> deque[QueuedTask]:
         """The line of the task's client at its priority."""
         return self.levels.setdefault(queued.priority, OrderedDict()).setdefault(queued.client, deque())
 
@@ -77,7 +77,7 @@ class FairQueue:
             self.rows -= count
             rows -= count
             if queued.rows_left:
-                self.line_of(queued).append(queued)
+                self.get_line(queued).append(queued)
         return slices
 
     def pop_next(self) -> QueuedTask:

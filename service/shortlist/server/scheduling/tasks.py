@@ -27,7 +27,7 @@ class Task(Protocol):
 
     @property
     def plan(self) -> Plan:
-        """What computes it."""
+        """The plan that computes it."""
 
     @property
     def k(self) -> int:
@@ -90,7 +90,7 @@ class TopKTask:
     normalizer: str
     contexts: FloatArray
     k: int
-    legal: ClassFilter
+    class_filter: ClassFilter
     kind: Hashable
     separate: bool
 
@@ -105,21 +105,23 @@ class TopKTask:
     def with_contexts(self, contexts: FloatArray) -> TopKTask:
         """The same task for other `contexts` of the same shape; raises BadInput where they are not finite."""
         rows = self.head.check_finite(contexts if contexts.dtype == np.float32 else contexts.astype(np.float32))
-        return TopKTask(self.head, self.plan, self.normalizer, rows, self.k, self.legal, self.kind, self.separate)
+        return TopKTask(
+            self.head, self.plan, self.normalizer, rows, self.k, self.class_filter, self.kind, self.separate
+        )
 
     @property
     def width(self) -> int:
         return self.plan.width(self.k)
 
     def compute(self) -> TopK:
-        return make_topk(self.head.run(self.plan, self.contexts, self.k, self.legal), self.normalizer)
+        return make_topk(self.head.run(self.plan, self.contexts, self.k, self.class_filter), self.normalizer)
 
     def compute_slices(self, slices: Sequence[Slice]) -> list[PlanResult]:
         tasks: list[TopKTask] = [each.task for each in slices]  # type: ignore[misc]  # of one group, so of one kind
         parts = [task.contexts[each.start : each.stop] for task, each in zip(tasks, slices, strict=True)]
         contexts = parts[0] if len(parts) == 1 else np.concatenate(parts)
-        legal = self.legal.slice_rows(slices[0].start, slices[0].stop)
-        result = self.head.run(self.plan, contexts, max(task.k for task in tasks), legal)
+        class_filter = self.class_filter.slice_rows(slices[0].start, slices[0].stop)
+        result = self.head.run(self.plan, contexts, max(task.k for task in tasks), class_filter)
         if len(slices) == 1:
             return [result]
         ends = np.cumsum([len(part) for part in parts])
@@ -218,6 +220,6 @@ def make_topk_task(head: Head, query: TopKQuery, rows: FloatArray) -> TopKTask:
     """The same for the k best classes of `rows` [B, d], which are checked."""
     head.check_k(query.k)
     plan, normalizer = head.choose_plan(len(rows), query.k, query.exact)
-    legal = head.check_lists(query.allow, query.ban, len(rows))
+    class_filter = head.check_lists(query.allow, query.ban, len(rows))
     kind = id(plan), plan.width(query.k), query.k.bit_length()
-    return TopKTask(head, plan, normalizer, rows, query.k, legal, kind, legal.restricts)
+    return TopKTask(head, plan, normalizer, rows, query.k, class_filter, kind, class_filter.restricts)

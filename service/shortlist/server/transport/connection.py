@@ -99,7 +99,7 @@ class Connection(UvicornProtocol):
         self.drop_requests()
 
     def restart_head(self) -> None:
-        """What arrived was no part of a head that is not complete."""
+        """Count a head's bytes anew: what arrived last belonged to no incomplete head."""
         self.head_bytes = 0
         self.stop_head_timer()
 
@@ -108,12 +108,12 @@ class Connection(UvicornProtocol):
         self.head_timer = self.loop.call_later(seconds, self.transport.close)
 
     def stop_head_timer(self) -> None:
-        """Wait for no head."""
+        """Stop waiting for a head."""
         cancel_timer(self.head_timer)
         self.head_timer = None
 
     def stop_read_timer(self) -> None:
-        """Wait for no client to read."""
+        """Stop waiting for the client to read."""
         cancel_timer(self.read_timer)
         self.read_timer = None
 
@@ -121,8 +121,8 @@ class Connection(UvicornProtocol):
 class FastPathConnection(Connection):
     """A connection whose small requests are tried by the fast path first.
 
-    between_requests: the parser is before the first byte of a request. request_count: requests of which a first byte
-    came.
+    between_requests: the parser is before the first byte of a request. request_count: requests of which a first
+    byte arrived.
     """
 
     between_requests = True

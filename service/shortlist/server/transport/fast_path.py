@@ -1,9 +1,9 @@
 """The fast path: a small request is answered in the callback that read it, from the bytes read to the bytes written.
 
-Equals asking through uvicorn's parser and the gateway, the response's bytes, the metrics and the admission included,
-but spares what they cost. It is for the usual alone: a head that they have parsed before, byte for byte, with its whole
-body, on a connection that is idle between two requests, for a task that is computed inline. For all else it returns
-None, with nothing done, and they do their work.
+The response's bytes, the metrics and the admission are those of a request through uvicorn's parser and the gateway, at
+a fraction of their cost. It serves a request whose head was parsed before, byte for byte, that came with its whole
+body on an idle connection, and whose task is computed inline. For any other it returns None, with nothing done, and
+uvicorn and the gateway take over.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .uvicorn_protocol import write_head
 
 END_OF_HEAD = b"\r\n\r\n"
 HEAD_CACHE_ENTRIES = 1024
-MAX_HEAD_BYTES = 2048  # of a head worth remembering
+MAX_CACHED_HEAD_BYTES = 2048  # of a head worth remembering
 SKIPPED_REQUESTS = 16  # that are not tried after one that would have had to wait
 UNUSUAL_HEADERS = frozenset((b"transfer-encoding", CONTENT_ENCODING, b"expect", b"upgrade", b"connection"))
 
@@ -55,7 +55,7 @@ class FastPath:
         """Remember the head of `data`, parsed as one request of HTTP/1.1 that keeps its connection, and no more."""
         end = data.find(END_OF_HEAD) + len(END_OF_HEAD)
         head, size, by_name = data[:end], len(data) - end, dict(headers)
-        if end > MAX_HEAD_BYTES or size > self.max_body_bytes or head.count(b"\n") != head.count(b"\r\n"):
+        if end > MAX_CACHED_HEAD_BYTES or size > self.max_body_bytes or head.count(b"\n") != head.count(b"\r\n"):
             return
         if by_name.get(CONTENT_LENGTH) != str(size).encode() or not UNUSUAL_HEADERS.isdisjoint(by_name):
             return

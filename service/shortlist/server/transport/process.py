@@ -37,16 +37,16 @@ def serve(settings: Settings) -> int:
 
     Raises NotFound for an empty repository, DeviceError, BadInput when the address cannot be had.
     """
-    logging.basicConfig(level=settings.log_level.upper(), handlers=[log_handler(settings.log_format)])
+    logging.basicConfig(level=settings.log_level.upper(), handlers=[make_log_handler(settings.log_format)])
     app = create_app(settings)
     with listen(settings.host, settings.port) as listener:
-        print(f"listening on {url_of(listener)}", file=sys.stderr, flush=True)  # noqa: T201
+        print(f"listening on {format_url(listener)}", file=sys.stderr, flush=True)  # noqa: T201
         gateway = Gateway(app, app.state.service)
         Server(configure(gateway, settings, gateway.fast_path), app.state.service).run([listener])
     return 0
 
 
-def log_handler(log_format: str) -> logging.Handler:
+def make_log_handler(log_format: str) -> logging.Handler:
     """Writes the log to stderr, as text for people or as one JSON object a line for collectors."""
     handler = logging.StreamHandler()
     names = "asctime levelname name message"
@@ -103,7 +103,7 @@ def explain_refusal(host: str, port: int, error: OSError | UnicodeError) -> str:
     return f"{host} is no address of this machine ({reason}): choose another with --host"
 
 
-def url_of(listener: socket.socket) -> str:
+def format_url(listener: socket.socket) -> str:
     """Where to reach a listening socket."""
     host, port = listener.getsockname()[:2]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

@@ -74,11 +74,11 @@ def test_options_of_a_screen_change_what_is_opened(reported):
     rows = make_contexts(200, seed=9).contexts
     plans = make_variants(head, rows)
     assert set(plans) == {"2 probes", "3 probes", "second probe for 10%", "second probe for 30%"}
-    opened = {label: np.mean([len(route) for route in plan.routes(rows)]) for label, plan in plans.items()}
+    opened = {label: np.mean([len(route) for route in plan.choose_routes(rows)]) for label, plan in plans.items()}
     assert opened == pytest.approx(
         {"2 probes": 2, "3 probes": 3, "second probe for 10%": 1.1, "second probe for 30%": 1.3}, abs=0.02
     )
-    assert {len(route) for route in head.plan.routes(rows)} == {1}, "the head itself stays as it is"
+    assert {len(route) for route in head.plan.choose_routes(rows)} == {1}, "the head itself stays as it is"
 
 
 def test_no_option_of_grouped_takes_the_slow_way(tmp_path):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from shortlist.plans.screen.gated import MOST_FUSED_ROWS, MOST_LOOP_ROWS
+from shortlist.plans.screen.gated import MAX_FUSED_ROWS, MAX_LOOP_ROWS
 from shortlist_models.ds.softmax import DSOptions, DSSoftmax
 
 from tests.support.layers import CLASSES, DIM, make_contexts, make_dense, make_head
@@ -21,7 +21,7 @@ def head(tmp_path_factory):
     return make_head(tmp_path_factory.mktemp("gate"), make_dense(), contexts, method="ds", options={}, head=module)
 
 
-@pytest.mark.parametrize("count", [1, MOST_FUSED_ROWS, MOST_LOOP_ROWS, MOST_LOOP_ROWS + 1])
+@pytest.mark.parametrize("count", [1, MAX_FUSED_ROWS, MAX_LOOP_ROWS, MAX_LOOP_ROWS + 1])
 @pytest.mark.parametrize("lists", [{}, {"ban": [CLASSES - 1]}])
 def test_every_way_gives_the_same(head, count, lists, monkeypatch):
     rows = contexts.contexts[:count]

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from shortlist.core.results import NO_CLASS, PlanResult
-from shortlist.kernels.unscored import LEFT, TO_DENSE
+from shortlist.kernels.unscored import TO_DENSE, TO_GRAPHS
 from shortlist.plans.screen.merge import RowGroup, SecondCluster, make_unscored, merge_second, rank_row, scatter
 
 
@@ -37,7 +37,7 @@ def test_rows_in_no_group_are_for_dense():
     assert result.scored.tolist() == [TO_DENSE, 2, TO_DENSE]
     assert result.ids[1].tolist() == [1, 1]
     assert scatter([], 2, 3).scored.tolist() == [TO_DENSE] * 2
-    assert make_unscored(2, 3, LEFT).scored.tolist() == [LEFT] * 2
+    assert make_unscored(2, 3, TO_GRAPHS).scored.tolist() == [TO_GRAPHS] * 2
 
 
 def test_one_group_of_all_rows_is_not_copied():

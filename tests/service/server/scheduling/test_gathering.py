@@ -90,7 +90,7 @@ def test_a_rows_answer_is_the_same_alone_and_gathered(head, queries, batch_rows)
 
 def check_row(head, task, row, found):
     """By itself, by the same plan."""
-    alone = head.run(task.plan, task.contexts[row : row + 1], task.k, task.legal.rows(row, row + 1))
+    alone = head.run(task.plan, task.contexts[row : row + 1], task.k, task.class_filter.slice_rows(row, row + 1))
     assert alone.ids[0].tolist() == found.ids[row].tolist()
     logprobs = alone.logits[0] - alone.log_normalizer[0]
     np.testing.assert_allclose(logprobs, found.logprobs[row], atol=1e-5, rtol=1e-6)

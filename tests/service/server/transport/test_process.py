@@ -16,7 +16,7 @@ import httpx
 import pytest
 import shortlist
 import uvicorn
-from shortlist.bundle.manifest import FORMAT
+from shortlist.bundle.manifest import FORMAT_VERSION
 from shortlist.server.transport.process import Server, listen
 
 from tests.support.layers import DIM, RunningServer, make_contexts, run_cli
@@ -99,7 +99,7 @@ def test_a_broken_bundle_never_becomes_ready_and_the_others_serve(small_reposito
     broken = repository / "dense" / "1"
     if damage == "newer":
         path = broken / "manifest.json"
-        path.write_text(path.read_text().replace(f'"format": {FORMAT}', '"format": 99'))
+        path.write_text(path.read_text().replace(f'"format": {FORMAT_VERSION}', '"format": 99'))
     else:
         path = max(broken.rglob("*.onnx"), key=lambda path: path.stat().st_size)
         content = bytearray(path.read_bytes())
