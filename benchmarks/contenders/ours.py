@@ -12,6 +12,7 @@ from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
+from shortlist.bundle.manifest import FORMAT
 from shortlist.bundle.reader import Bundle
 from shortlist.head import Head
 from shortlist_exporter.export.request import Request
@@ -36,10 +37,8 @@ class Ours(Contender):
     swept: ClassVar[Swept] = ("", ())
 
     def fit(self, dense: Dense, contexts: FloatArray) -> None:
-        """Bundles stay in `BUNDLES`."""
-        parts = [self.method, self.build, dense.sha256, hashlib.sha256(np.ascontiguousarray(contexts).data).hexdigest()]
-        parts += [self.revision] if self.revision else []
-        out = BUNDLES / hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16] / "1"
+        """Export the head, or open the bundle in `BUNDLES` that holds it already."""
+        out = self.locate_bundle(dense, contexts)
         if not out.is_dir():
             options = {name: str(value) for name, value in self.build.items()}
             export(
@@ -50,6 +49,12 @@ class Ours(Contender):
             )
         self.folder = out
         self.head = Head(Bundle(out, verify=False), "cpu", self.threads)
+
+    def locate_bundle(self, dense: Dense, contexts: FloatArray) -> Path:
+        """The folder in `BUNDLES` of what this build exports, which differs by format, layer, contexts and options."""
+        contexts_sha256 = hashlib.sha256(np.ascontiguousarray(contexts).data).hexdigest()
+        parts = [FORMAT, self.method, self.revision, self.build, dense.sha256, contexts_sha256]
+        return BUNDLES / hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16] / "1"
 
     def settings(self) -> list[Options]:
         """Values of the swept setting that are under half of the classes."""

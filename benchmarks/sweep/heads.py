@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from shortlist.bundle.manifest import FORMAT
 from shortlist.bundle.reader import Bundle
 from shortlist.core.results import FloatArray, IdArray
 from shortlist.errors import ShortlistError
@@ -70,8 +71,8 @@ def opened(data: DataSet, repository: Path, threads: int, names: Sequence[str] =
 
 
 def key_of(request: Request) -> str:
-    """A few characters that differ between requests that differ, and between what they export at different times."""
-    return hashlib.sha256(f"{request}{REVISIONS.get(request.method, '')}".encode()).hexdigest()[:8]
+    """Eight hexadecimal digits of a hash of the request, its method's revision and the format of bundles."""
+    return hashlib.sha256(f"{FORMAT}{request}{REVISIONS.get(request.method, '')}".encode()).hexdigest()[:8]
 
 
 def kept(out: Path, data: DataSet, threads: int) -> Head | None:

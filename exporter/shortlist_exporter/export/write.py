@@ -30,7 +30,7 @@ def write_graphs(folder: Path, dense: Dense, method: Method, fitted: Fitted, *, 
     graphs = folder / GRAPHS
     graphs.mkdir()
     files = write_rows(graphs, dense) if method.reference == "dense" else GraphFiles()
-    files |= method.graphs(fitted, dense, graphs)
+    files |= method.write_graphs(fitted, dense, graphs)
     if keep_dense:
         files |= write_dense(graphs, dense)
     return files.below(GRAPHS)
@@ -42,7 +42,7 @@ def write_index(folder: Path, arrays: dict[str, np.ndarray[Any, Any]]) -> None:
         (folder / INDEX).write_bytes(save(arrays))  # save_file would hide it from all other users
 
 
-def manifest_of(
+def make_manifest(
     dense: Dense,
     contexts: Contexts,
     out: Path,

@@ -162,21 +162,21 @@ def quantize_transformed(transformed: Doubles, change_error: float) -> tuple[Flo
     return scale, integers, float((errors / steps[:, 0]).max())
 
 
-def write_bounds(folder: Path, dense: Dense, found: Bounds) -> GraphFiles:
+def write_bounds(folder: Path, dense: Dense, bounds: Bounds) -> GraphFiles:
     """bounds.onnx: `context` [B, d] -> `estimate` [B, V] and `spread` [B, 1], float32; see the module's docstring."""
     graph = GraphBuilder(folder)
-    centred = graph.node("Sub", ["context", graph.tensor("certificate_mean", found.mean)], "centred")
-    transformed = add_basis_change(graph, centred, found.change)
+    centred = graph.node("Sub", ["context", graph.tensor("certificate_mean", bounds.mean)], "centred")
+    transformed = add_basis_change(graph, centred, bounds.change)
     digits, steps, residual = add_context_digits(graph, transformed)
-    weights = graph.file("certificate_rows", found.integers.T)
+    weights = graph.file("certificate_rows", bounds.integers.T)
     zero = graph.tensor("zero_digit", np.uint8(DIGIT_LEVELS + 1))
     sums = graph.node("Cast", [graph.node("MatMulInteger", [digits, weights, zero], "sums")], "s", to=TensorProto.FLOAT)
     products = graph.node("Squeeze", [graph.node("MatMul", [steps, sums], "product_row"), "middle_axis"], "products")
-    in_logits = graph.node("Mul", [products, graph.tensor("certificate_scale", found.scale)], "in_logits")
-    logits = graph.node("Add", [in_logits, graph.tensor("certificate_constant", found.constant)], "logits_before")
+    in_logits = graph.node("Mul", [products, graph.tensor("certificate_scale", bounds.scale)], "in_logits")
+    logits = graph.node("Add", [in_logits, graph.tensor("certificate_constant", bounds.constant)], "logits_before")
     plain = replace(dense, bias=None, logit_scale=1.0)  # both are in the rows and the constant
     graph.node("Identity", [add_finish(graph, plain, logits)], "estimate")
-    add_spread(graph, found, centred, transformed, residual)
+    add_spread(graph, bounds, centred, transformed, residual)
     path = graph.save(
         "bounds",
         [make_value("context", TensorProto.FLOAT, ["B", dense.dim])],
@@ -185,7 +185,7 @@ def write_bounds(folder: Path, dense: Dense, found: Bounds) -> GraphFiles:
             make_value("spread", TensorProto.FLOAT, ["B", 1]),
         ],
     )
-    return GraphFiles({"bounds": path.name}, describe_arrays(found))
+    return GraphFiles({"bounds": path.name}, describe_arrays(bounds))
 
 
 def describe_arrays(found: Bounds) -> dict[str, RawArray]:
@@ -241,23 +241,23 @@ def add_digit(graph: GraphBuilder, numbers: str, step: str, name: str) -> tuple[
     return whole, graph.node("Sub", [numbers, whole_steps], f"{name}_left")
 
 
-def add_spread(graph: GraphBuilder, found: Bounds, centred: str, transformed: str, residual: str) -> None:
+def add_spread(graph: GraphBuilder, bounds: Bounds, centred: str, transformed: str, residual: str) -> None:
     """Add the output `spread` [B, 1] of the module's docstring."""
     norms = [
         graph.node("ReduceL2", [name, "middle_axis"], f"{name}_norm", keepdims=1)
         for name in (transformed, residual, centred)
     ]
     row = graph.node("Concat", norms, "norms", axis=1)
-    graph.node("MatMul", [row, graph.tensor("factors", compute_spread_factors(found)[:, None])], "spread")
+    graph.node("MatMul", [row, graph.tensor("factors", compute_spread_factors(bounds)[:, None])], "spread")
 
 
-def compute_spread_factors(found: Bounds) -> Floats:
+def compute_spread_factors(bounds: Bounds) -> Floats:
     """The factors [3] of the norms of g, of its residual and of y in the spread."""
-    operations = 2 * count_blocks(len(found.change)) + 1
+    operations = 2 * count_blocks(len(bounds.change)) + 1
     gamma = operations * UNIT / (1 - operations * UNIT)
-    rounding = gamma * float(np.linalg.norm(found.change.astype(np.float64)))
-    both = found.weight_error + found.integer_norm
-    factors = [found.weight_error + found.integer_norm * LOST_UNITS * UNIT, both, both * rounding]
+    rounding = gamma * float(np.linalg.norm(bounds.change.astype(np.float64)))
+    both = bounds.weight_error + bounds.integer_norm
+    factors = [bounds.weight_error + bounds.integer_norm * LOST_UNITS * UNIT, both, both * rounding]
     return np.array([factor * SPARE_FACTOR for factor in factors], np.float32)
 
 
@@ -275,18 +275,18 @@ def write_certificate(folder: Path, dense: Dense, contexts: Floats, seed: int) -
     if not is_worthwhile(dense) or not len(contexts):
         return GraphFiles()
     with np.errstate(over="ignore", invalid="ignore"):
-        found = compute_bounds(dense, contexts, seed)
-    if not found.finite:
+        bounds = compute_bounds(dense, contexts, seed)
+    if not bounds.finite:
         return GraphFiles()
-    constant = found.constant.copy()
+    constant = bounds.constant.copy()
     constant[dense.padded] = -np.inf
     arrays = {
-        "norms": found.norms,
-        "scale": found.scale,
-        "floor": np.array([found.floor], np.float32),
-        "mean": found.mean,
-        "factors": compute_spread_factors(found),
+        "norms": bounds.norms,
+        "scale": bounds.scale,
+        "floor": np.array([bounds.floor], np.float32),
+        "mean": bounds.mean,
+        "factors": compute_spread_factors(bounds),
         "constant": constant,
     }
     (folder / CERTIFICATE).write_bytes(save(arrays))
-    return write_bounds(folder / GRAPHS, dense, found).below(GRAPHS)
+    return write_bounds(folder / GRAPHS, dense, bounds).below(GRAPHS)

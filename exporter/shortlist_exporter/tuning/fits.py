@@ -15,7 +15,7 @@ from shortlist.plans.full import FullPlan
 
 from shortlist_exporter.core.types import Cost, FloatArray, Progress
 from shortlist_exporter.export.request import Request
-from shortlist_exporter.export.write import manifest_of, write_graphs, write_index
+from shortlist_exporter.export.write import make_manifest, write_graphs, write_index
 from shortlist_exporter.inputs.sources import Contexts, Dense
 from shortlist_exporter.methods.registry import Fitted, TrainedMethod, find_method
 from shortlist_exporter.records.tuning import Promise
@@ -138,12 +138,12 @@ class Fits:
         """Graphs, index and an unmeasured manifest."""
         method = find_method(build.method)
         files = write_graphs(folder, self.dense, method, fitted, keep_dense=self.keep_dense or method.plan == "full")
-        write_index(folder, method.index(fitted))
+        write_index(folder, method.make_index(fitted))
         for name in SHARED_FILES:
             if (folder / GRAPHS / name).is_file():
                 self.cache.share(folder / GRAPHS / name)
         request = Request(build.method, dict(build.options), fallback=False, seed=self.seed)
-        draft = manifest_of(self.dense, self.contexts, Path("tune/1"), request, method, fitted, files)
+        draft = make_manifest(self.dense, self.contexts, Path("tune/1"), request, method, fitted, files)
         (folder / FILE_NAME).write_text(draft.sealed().model_dump_json(), "utf-8")
 
 

@@ -101,7 +101,7 @@ def grouped_builds(dense: Dense) -> list[Options]:
 
 
 SPACES = {
-    "grouped": Space(grouped_builds, "previewed", GROUPED_PREVIEWED, cost=grouped.cost),
+    "grouped": Space(grouped_builds, "previewed", GROUPED_PREVIEWED, cost=grouped.estimate_cost),
     "cascade": Space(cascade_builds, "candidates", CASCADE_CANDIDATES),
     "svd": Space(svd_builds, "full_view", SVD_FULL_VIEWS, change_full_view),
     "l2s": Space(l2s_builds, "probes", L2S_PROBES, change_probes),

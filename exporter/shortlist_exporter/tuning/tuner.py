@@ -16,7 +16,7 @@ from shortlist.evaluation.truth import Truth
 
 from shortlist_exporter.core.types import FloatArray, Progress, quiet
 from shortlist_exporter.export.request import Request, check_request
-from shortlist_exporter.export.run import add_report, finish
+from shortlist_exporter.export.run import add_report, verify_and_seal
 from shortlist_exporter.export.write import describe_bundle, describe_files
 from shortlist_exporter.graphs.bounds import write_certificate
 from shortlist_exporter.graphs.builder import GraphFiles
@@ -207,7 +207,7 @@ def write_bundle(
     described["provenance"] |= {"tune": record.summary()}
     draft = read_manifest(fit).model_copy(update=described | describe_files(files))
     write_record(folder, record)
-    finish(folder, draft, bundle, Fitted(torch.nn.Identity(), fit.cost), sample.truth, module, module, quiet)
+    verify_and_seal(folder, draft, bundle, Fitted(torch.nn.Identity(), fit.cost), sample.truth, module, module, quiet)
     if bundle.report:
         add_report(folder, out, bundle, sample, quiet)
 

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from shortlist.bundle.reader import Bundle
 from shortlist.bundle.writer import seal
 
+from benchmarks.sweep import heads
 from benchmarks.sweep.heads import kept, key_of, requests
 from tests.support.layers import make_contexts, make_dense, make_head
 
@@ -44,3 +45,10 @@ def test_a_head_that_answers_otherwise_now_is_not(tmp_path):
 def test_requests_that_differ_have_keys_of_their_own():
     keys = {key_of(request) for request in requests(10_000, 200).values()}
     assert len(keys) == len(requests(10_000, 200))
+
+
+def test_a_bundle_of_another_format_has_another_key(monkeypatch):
+    request = requests(10_000, 200)["svd"]
+    before = key_of(request)
+    monkeypatch.setattr(heads, "FORMAT", heads.FORMAT + 1)
+    assert key_of(request) != before
