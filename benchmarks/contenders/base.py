@@ -63,7 +63,7 @@ class Contender(ABC):
     def size(self) -> int:
         """Bytes of the index, the weights that it rescores with included."""
 
-    def scored(self, contexts: FloatArray, k: int) -> npt.NDArray[np.int32] | None:
+    def count_scored(self, contexts: FloatArray, k: int) -> npt.NDArray[np.int32] | None:
         """[B]: classes scored exactly for each row, V where dense answered; None where it does not tell."""
         del contexts, k
         return None

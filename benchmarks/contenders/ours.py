@@ -69,7 +69,7 @@ class Ours(Contender):
     def topk(self, contexts: FloatArray, k: int) -> IdArray:
         return self.head.topk(contexts, k).ids
 
-    def scored(self, contexts: FloatArray, k: int) -> npt.NDArray[np.int32]:
+    def count_scored(self, contexts: FloatArray, k: int) -> npt.NDArray[np.int32]:
         return self.head.topk(contexts, k).scored
 
     def size(self) -> int:

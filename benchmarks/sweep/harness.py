@@ -38,22 +38,22 @@ from benchmarks.common.runs import (
     Spent,
     Store,
     describe_slowness,
-    installed_versions,
-    key_of,
-    processor_name,
+    hash_parts,
+    read_processor_name,
+    read_versions,
 )
 from benchmarks.contenders.registry import Contender, Options
 from benchmarks.datasets.registry import DataSet
 
-K = 10
-BATCHES = (1, 8, 32, 128)
-REPEATED = 200  # rows asked twice
-CACHED = 0.5  # a second answer in under half the time was remembered
-SLOW = 0.9  # of dense's median
-HOPELESS = 0.5  # a speed-up under which dearer settings are not tried
-DENSE_EVERY = 5  # of single rows, dense is asked for each fifth: it would take most of the time
-NUMPY_PRODUCTS = "libscipy_openblas"  # the library of numpy's wheels; another one may be the peers' too
-EXPECTED = (ImportError, RuntimeError, ValueError, MemoryError, OSError, AssertionError)
+SWEEP_K = 10
+SWEEP_BATCHES = (1, 8, 32, 128)
+REPEATED_ROWS = 200  # rows asked twice
+CACHED_TIME_SHARE = 0.5  # a second answer in under half the time was remembered
+SLOW_TIME_SHARE = 0.9  # of dense's median
+HOPELESS_SPEEDUP = 0.5  # a speed-up under which dearer settings are not tried
+DENSE_INTERVAL = 5  # of single rows, dense is asked for each fifth: it would take most of the time
+NUMPY_BLAS_PREFIX = "libscipy_openblas"  # the library of numpy's wheels; another one may be the peers' too
+CONTENDER_ERRORS = (ImportError, RuntimeError, ValueError, MemoryError, OSError, AssertionError)
 
 
 @dataclass
@@ -71,126 +71,126 @@ class Harness:
     seen: int = 0
     dense: dict[int, Call] = field(default_factory=dict)
 
-    def dense_call(self, batch: int) -> Call:
+    def choose_dense_call(self, batch: int) -> Call:
         """The fastest spelling of the dense layer at this batch size."""
         if batch not in self.dense:
             folder = self.store.folder / "dense" / self.data.fingerprint
-            found = open_spellings(self.data.dense, folder, self.threads)
-            calls = {name: top(topk) for name, topk in found.items()}
+            spellings = open_spellings(self.data.dense, folder, self.threads)
+            calls = {name: make_topk_call(topk) for name, topk in spellings.items()}
             self.dense[batch] = calls[find_fastest(calls, self.data.test.contexts, batch)]
         return self.dense[batch]
 
-    def stored(self, kind: type[Contender], build: Options, setting: Options) -> Run | None:
+    def read_run(self, kind: type[Contender], build: Options, setting: Options) -> Run | None:
         """The run of one setting, where it is on disk."""
-        found = self.store.read(self.key(self.run_of(kind, build), setting))
-        return None if found is None else Run.model_validate(found)
+        value = self.store.read(self.make_key(self.make_run(kind, build), setting))
+        return None if value is None else Run.model_validate(value)
 
-    def at(self, kind: type[Contender], build: Options, settings: Sequence[Options]) -> list[Run]:
+    def run_settings(self, kind: type[Contender], build: Options, settings: Sequence[Options]) -> list[Run]:
         """The runs of these settings alone; one fit, and none where all are on disk."""
-        found = [run for setting in settings if (run := self.stored(kind, build, setting))]
-        return found if len(found) == len(settings) else list(self.sweep(kind, build, settings))
+        runs = [run for setting in settings if (run := self.read_run(kind, build, setting))]
+        return runs if len(runs) == len(settings) else list(self.sweep(kind, build, settings))
 
     def sweep(self, kind: type[Contender], build: Options, settings: Sequence[Options] = ()) -> Iterator[Run]:
         """Runs of every setting of one build, or of those given; what is on disk is read, and fits only what is not."""
-        base = self.run_of(kind, build)
+        base = self.make_run(kind, build)
         if why := explain_absence(kind):
             yield base.model_copy(update={"error": why})
             return
-        known = None if settings else self.store.read(self.key(base))
-        if known is not None:
-            stored = [self.store.read(self.key(base, setting)) for setting in known["settings"]]
+        record = None if settings else self.store.read(self.make_key(base))
+        if record is not None:
+            stored = [self.store.read(self.make_key(base, setting)) for setting in record["settings"]]
             if all(value is not None for value in stored):
                 yield from (Run.model_validate(value) for value in stored)
                 return
         try:
-            with limit_threads(self.threads, own=kind.own_threads):
+            with limit_threads(self.threads, own_threads=kind.own_threads):
                 yield from self.measure(kind(build, self.threads), base, settings)
-        except EXPECTED as error:
+        except CONTENDER_ERRORS as error:
             failed = base.model_copy(update={"error": f"failed: {type(error).__name__}: {error}"[:300]})
-            self.store.write(self.failure(base), failed.model_dump(mode="json"))
+            self.store.write(self.make_failure_key(base), failed.model_dump(mode="json"))
             yield failed
         else:
-            self.store.drop(self.failure(base))
+            self.store.drop(self.make_failure_key(base))
 
-    def measure(self, contender: Contender, base: Run, chosen: Sequence[Options]) -> Iterator[Run]:
+    def measure(self, contender: Contender, base: Run, subset: Sequence[Options]) -> Iterator[Run]:
         """Fit, then a run for each setting that is not stored yet."""
         self.seen = 0
         start = time.perf_counter()
         contender.fit(self.data.dense, self.data.fit.contexts)
         base = base.model_copy(update={"build_seconds": time.perf_counter() - start, "bytes": contender.size()})
-        settings = [dict(setting) for setting in chosen or contender.settings()]
+        settings = [dict(setting) for setting in subset or contender.settings()]
         runs: list[Run] = []
         for setting in settings:
-            if not chosen and any(dearer(setting, run.setting) for run in runs if hopeless(run)):
+            if not subset and any(is_dearer(setting, run.setting) for run in runs if is_hopeless(run)):
                 continue
-            runs.append(self.one_setting(contender, base, setting))
+            runs.append(self.run_setting(contender, base, setting))
             yield runs[-1]
-        if not chosen:
-            self.store.write(self.key(base), {"settings": [run.setting for run in runs]})
+        if not subset:
+            self.store.write(self.make_key(base), {"settings": [run.setting for run in runs]})
 
-    def one_setting(self, contender: Contender, base: Run, setting: Options) -> Run:
+    def run_setting(self, contender: Contender, base: Run, setting: Options) -> Run:
         """The stored run of a setting, or one done now and stored."""
-        stored = self.store.read(self.key(base, setting))
+        stored = self.store.read(self.make_key(base, setting))
         if stored is not None:
             return Run.model_validate(stored)
         contender.use(setting)
-        run = self.timed(contender, base.model_copy(update={"setting": setting}))
-        self.store.write(self.key(base, setting), run.model_dump(mode="json"))
+        run = self.measure_setting(contender, base.model_copy(update={"setting": setting}))
+        self.store.write(self.make_key(base, setting), run.model_dump(mode="json"))
         return run
 
-    def timed(self, contender: Contender, run: Run) -> Run:
+    def measure_setting(self, contender: Contender, run: Run) -> Run:
         """Precision, times and flags of the contender as it is set now."""
         truth = self.data.test.ids
         spent: dict[int, Spent] = {}
         precision: dict[int, Share] = {}
         rows = 0
         for batch in self.batches:
-            both = self.interleaved(contender, batch)
+            both = self.time_beside_dense(contender, batch)
             ids = both["contender"].ids
-            impossible = impossible_answer(ids, self.data)
+            impossible = find_impossible_ids(ids, self.data)
             if impossible:
                 return run.model_copy(update={"error": impossible})
             if not precision:
                 precision, rows = measure_precision(ids, truth[: len(ids)]), len(ids)
             spent[batch] = compare_times(both["contender"], both["dense"])
-        told = self.told(contender)
+        scored = self.count_scored(contender)
         update = {
             "rows": rows,
             "precision": precision,
             "spent": spent,
-            "scored_mean": None if told is None else float(told.mean()),
-            "dense_share": None if told is None else float((told == self.data.dense.classes).mean()),
-            "repeat_ratio": self.repeat_ratio(contender),
+            "scored_mean": None if scored is None else float(scored.mean()),
+            "dense_share": None if scored is None else float((scored == self.data.dense.classes).mean()),
+            "repeat_ratio": self.measure_repeat_ratio(contender),
         }
-        return flagged(run.model_copy(update=update))
+        return flag_run(run.model_copy(update=update))
 
-    def interleaved(self, contender: Contender, batch: int) -> dict[str, Timed]:
+    def time_beside_dense(self, contender: Contender, batch: int) -> dict[str, Timed]:
         """Contender and dense over rows that neither has seen."""
         self.seen += 1
         rows = rescale_rows(self.data.test.contexts[: max(self.rows, batch)], self.seen)
-        calls = {"contender": top(contender.topk), "dense": self.dense_call(batch)}
-        return time_calls(calls, rows, batch, every={"dense": DENSE_EVERY if batch == 1 else 1})
+        calls = {"contender": make_topk_call(contender.topk), "dense": self.choose_dense_call(batch)}
+        return time_calls(calls, rows, batch, every={"dense": DENSE_INTERVAL if batch == 1 else 1})
 
-    def told(self, contender: Contender) -> npt.NDArray[np.int32] | None:
+    def count_scored(self, contender: Contender) -> npt.NDArray[np.int32] | None:
         """What the contender says it scored, row by row."""
-        rows = self.data.test.contexts[:REPEATED]
-        parts = [contender.scored(rows[i : i + 1], K) for i in range(len(rows))]
+        rows = self.data.test.contexts[:REPEATED_ROWS]
+        parts = [contender.count_scored(rows[i : i + 1], SWEEP_K) for i in range(len(rows))]
         return np.concatenate([part for part in parts if part is not None]) if parts[0] is not None else None
 
-    def repeat_ratio(self, contender: Contender) -> float:
+    def measure_repeat_ratio(self, contender: Contender) -> float:
         """Median time of rows asked again, over that of the same number of new ones; blocks take turns."""
         self.seen += 1
-        count = min(REPEATED, len(self.data.test.contexts) // 2)
+        count = min(REPEATED_ROWS, len(self.data.test.contexts) // 2)
         rows = rescale_rows(self.data.test.contexts[: 2 * count], self.seen)
         old, new = rows[:count], rows[count:]
-        call = top(contender.topk)
+        call = make_topk_call(contender.topk)
         for row in old:
             call(row[None])
         again = [time_call(call, row[None])[0] for row in old]
         first = [time_call(call, row[None])[0] for row in new]
         return float(np.median(again) / np.median(first))
 
-    def run_of(self, kind: type[Contender], build: Options) -> Run:
+    def make_run(self, kind: type[Contender], build: Options) -> Run:
         """A run with nothing measured yet."""
         return Run(
             dataset=self.data.name,
@@ -201,30 +201,30 @@ class Harness:
             revision=kind.revision,
             build=dict(build),
             threads=self.threads,
-            machine=processor_name(),
-            packages=installed_versions(("shortlist", "onnxruntime", "numpy")),
+            machine=read_processor_name(),
+            packages=read_versions(("shortlist", "onnxruntime", "numpy")),
         )
 
-    def failure(self, run: Run) -> str:
+    def make_failure_key(self, run: Run) -> str:
         """The file that tells why a build failed, until it no longer does."""
-        return self.key(run, {"failed": True})
+        return self.make_key(run, {"failed": True})
 
-    def key(self, run: Run, setting: Options | None = None) -> str:
+    def make_key(self, run: Run, setting: Options | None = None) -> str:
         """The file of a run, or, without a setting, of the build's list of settings."""
-        asked = [run.fingerprint, run.contender, run.build, run.threads, self.rows, list(self.batches)]
-        asked += [run.revision] if run.revision else []
-        return key_of(*asked, None if setting is None else dict(setting))
+        parts = [run.fingerprint, run.contender, run.build, run.threads, self.rows, list(self.batches)]
+        parts += [run.revision] if run.revision else []
+        return hash_parts(*parts, None if setting is None else dict(setting))
 
 
 @contextmanager
-def limit_threads(threads: int, *, own: bool) -> Iterator[None]:
+def limit_threads(threads: int, *, own_threads: bool) -> Iterator[None]:
     """So many threads; where a contender's library has its own, one for numpy's products, which change its basis.
 
     The others of numpy's wait for work by spinning, and where they do that the peer's threads cannot run.
     """
     with (
         threadpool_limits(threads),
-        ThreadpoolController().select(prefix=NUMPY_PRODUCTS).limit(limits=1 if own else threads),
+        ThreadpoolController().select(prefix=NUMPY_BLAS_PREFIX).limit(limits=1 if own_threads else threads),
     ):
         yield
 
@@ -235,24 +235,24 @@ def explain_absence(kind: type[Contender]) -> str | None:
     return f"not run: {', '.join(missing)} is not installed" if missing else None
 
 
-def hopeless(run: Run) -> bool:
+def is_hopeless(run: Run) -> bool:
     """Whether the setting was so much slower than dense that dearer ones need not be tried."""
-    return any(spent.speedup < HOPELESS for spent in run.spent.values())
+    return any(spent.speedup < HOPELESS_SPEEDUP for spent in run.spent.values())
 
 
-def dearer(setting: Options, other: Options) -> bool:
+def is_dearer(setting: Options, other: Options) -> bool:
     """Whether every value of `setting` is at least that of `other`: settings ask for more work as they rise."""
     return all(setting[name] >= value for name, value in other.items() if name in setting)
 
 
-def top(topk: Callable[[npt.NDArray[np.float32], int], IdArray]) -> Call:
+def make_topk_call(topk: Callable[[npt.NDArray[np.float32], int], IdArray]) -> Call:
     """Top K of a contender or of a spelling of dense, as a timed call."""
-    return lambda rows: topk(rows, K)
+    return lambda rows: topk(rows, SWEEP_K)
 
 
 def compare_times(contender: Timed, dense: Timed) -> Spent:
     """Times of a contender beside those of dense."""
-    slow = contender.seconds >= SLOW * np.median(dense.seconds)
+    slow = contender.seconds >= SLOW_TIME_SHARE * np.median(dense.seconds)
     spent, beside = contender.summarize(), dense.summarize()
     return Spent(
         **spent,
@@ -263,7 +263,7 @@ def compare_times(contender: Timed, dense: Timed) -> Spent:
     )
 
 
-def impossible_answer(ids: IdArray, data: DataSet) -> str | None:
+def find_impossible_ids(ids: IdArray, data: DataSet) -> str | None:
     """A sentence when an answer cannot be right: an id out of range, of padding, or twice in a row."""
     if ((ids < -1) | (ids >= data.dense.classes)).any():
         return "answered ids that are no class"
@@ -281,10 +281,10 @@ def measure_precision(ids: IdArray, true: IdArray) -> dict[int, Share]:
     return {k: Share(value=share.mean, low=share.low, high=share.high) for k, share in shares.items()}
 
 
-def flagged(run: Run) -> Run:
+def flag_run(run: Run) -> Run:
     """The run with a word for everything that a reader should know."""
     flags = []
-    if run.repeat_ratio is not None and run.repeat_ratio < CACHED:
+    if run.repeat_ratio is not None and run.repeat_ratio < CACHED_TIME_SHARE:
         flags.append(f"remembers answers: asked again, it takes {run.repeat_ratio:.2f} of the time")
     if run.dense_share:
         flags.append(f"{run.dense_share:.0%} of rows answered by dense")

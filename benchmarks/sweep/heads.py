@@ -23,7 +23,7 @@ from shortlist_exporter.export.run import export
 from benchmarks.contenders.ours import REVISIONS
 from benchmarks.datasets.registry import DataSet
 
-DEEP_ROWS = 4096  # of which P@10 is measured
+P10_ROWS = 4096  # of which P@10 is measured
 
 PROMISED = "grouped"  # the head whose figures the JSON line gives
 
@@ -38,7 +38,7 @@ class Precision:
     dense_share: float
 
 
-def requests(classes: int, dim: int) -> dict[str, Request]:
+def list_requests(classes: int, dim: int) -> dict[str, Request]:
     """Name -> what to export: SVD-softmax as published, twice, in the basis of contexts, twice, cascade, groups."""
     doubled = {"width": str(dim // 4), "full_view": str(classes // 10)}
     return {
@@ -53,14 +53,14 @@ def requests(classes: int, dim: int) -> dict[str, Request]:
     }
 
 
-def opened(data: DataSet, repository: Path, threads: int, names: Sequence[str] = ()) -> dict[str, Head]:
+def open_heads(data: DataSet, repository: Path, threads: int, names: Sequence[str] = ()) -> dict[str, Head]:
     """Every head, or those named, exported again where the cached bundle is of other contexts or options."""
     heads = {}
-    for name, request in requests(data.dense.classes, data.dense.dim).items():
+    for name, request in list_requests(data.dense.classes, data.dense.dim).items():
         if names and name not in names:
             continue
-        out = repository / f"{name}-{key_of(request)}" / "1"
-        head = kept(out, data, threads)
+        out = repository / f"{name}-{hash_request(request)}" / "1"
+        head = reuse_head(out, data, threads)
         if head is None:
             shutil.rmtree(out, ignore_errors=True)
             with progress_bar(f"exporting {name}") as report:
@@ -70,19 +70,19 @@ def opened(data: DataSet, repository: Path, threads: int, names: Sequence[str] =
     return heads
 
 
-def key_of(request: Request) -> str:
+def hash_request(request: Request) -> str:
     """Eight hexadecimal digits of a hash of the request, its method's revision and the format of bundles."""
     return hashlib.sha256(f"{FORMAT}{request}{REVISIONS.get(request.method, '')}".encode()).hexdigest()[:8]
 
 
-def kept(out: Path, data: DataSet, threads: int) -> Head | None:
+def reuse_head(out: Path, data: DataSet, threads: int) -> Head | None:
     """The head at `out`, if it was exported from these contexts and weights and still answers as it did then."""
     try:
         head, _ = load_checked(out, "cpu", threads)
     except ShortlistError:
         return None
-    made = head.manifest.provenance
-    same = (made["weights_sha256"], made["contexts_sha256"]) == (data.dense.sha256, data.fit.sha256)
+    provenance = head.manifest.provenance
+    same = (provenance["weights_sha256"], provenance["contexts_sha256"]) == (data.dense.sha256, data.fit.sha256)
     return head if same else None
 
 
@@ -92,9 +92,9 @@ def measure_precision(head: Head, data: DataSet, batch: int = 8) -> Precision:
     P@1 and P@5 of the k that is timed, since a larger one may be searched more widely; P@10 of the first rows alone.
     """
     ids, dense_share = collect_ids(head, data.test.contexts, 5, batch)
-    deep_ids, _ = collect_ids(head, data.test.contexts[:DEEP_ROWS], 10, batch)
+    deep_ids, _ = collect_ids(head, data.test.contexts[:P10_ROWS], 10, batch)
     p1, p5 = (compute_precision(ids, data.test.ids, k) for k in (1, 5))
-    return Precision(p1, p5, compute_precision(deep_ids, data.test.ids[:DEEP_ROWS], 10), dense_share)
+    return Precision(p1, p5, compute_precision(deep_ids, data.test.ids[:P10_ROWS], 10), dense_share)
 
 
 def collect_ids(head: Head, contexts: FloatArray, k: int, batch: int) -> tuple[IdArray, float]:

@@ -38,9 +38,9 @@ class LoadGenerator:
                 await self.send_counted(pool, expected, expected.without_timeout, time.perf_counter(), tally)
 
         tally = Tally()
-        for duration, counted in ((CLOSED_LOOP_WARM_SECONDS, Tally()), (seconds, tally)):
+        for duration, phase_tally in ((CLOSED_LOOP_WARM_SECONDS, Tally()), (seconds, tally)):
             started = time.perf_counter()
-            await asyncio.gather(*(send_until(started + duration, counted) for _ in range(CLOSED_LOOP_CONNECTIONS)))
+            await asyncio.gather(*(send_until(started + duration, phase_tally) for _ in range(CLOSED_LOOP_CONNECTIONS)))
         elapsed = time.perf_counter() - started
         pool.close()
         if not tally.statuses[OK] or tally.wrong:

@@ -51,7 +51,7 @@ class Sample:
     counts: Tensor
 
     @staticmethod
-    def of(contexts: Tensor, targets: Tensor, classes: int) -> Sample:
+    def make(contexts: Tensor, targets: Tensor, classes: int) -> Sample:
         """Count."""
         order = order_by_frequency(targets, classes)
         return Sample(contexts, targets, order, torch.bincount(targets, minlength=classes)[order])
@@ -65,7 +65,7 @@ class Choice:
     cuts: dict[int, Cuts]
 
     @property
-    def cutoffs(self) -> list[int]:
+    def fastest_cutoffs(self) -> list[int]:
         """Of the fastest."""
         return list(choose_fastest(self.cuts).cutoffs)
 

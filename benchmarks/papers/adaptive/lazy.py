@@ -59,7 +59,7 @@ def format_openings(openings: Sequence[Openings]) -> str:
 Truth = Callable[[Tensor], Tensor]
 
 
-def served_distribution(plan: Plan) -> Truth:
+def make_served_distribution(plan: Plan) -> Truth:
     """[b, d] -> the log-probabilities [b, V] of the served head itself, every tail opened."""
 
     def truth(rows: Tensor) -> Tensor:
@@ -70,7 +70,7 @@ def served_distribution(plan: Plan) -> Truth:
     return truth
 
 
-def float64_distribution(module: AdaptiveSoftmax) -> Truth:
+def make_float64_distribution(module: AdaptiveSoftmax) -> Truth:
     """[b, d] -> the log-probabilities [b, V] of the trained module by torch, in float64."""
     true = deepcopy(module).double()
     return lambda rows: true.log_prob(rows.double())

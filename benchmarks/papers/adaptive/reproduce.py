@@ -27,18 +27,25 @@ from shortlist_models.adaptive.softmax import AdaptiveSoftmax
 
 from benchmarks.common.dense import open_spellings
 from benchmarks.datasets.registry import DATASETS, DataSet, Place
-from benchmarks.papers.common.command import PICTURES, paper_parser, write_page
-from benchmarks.papers.common.wall_times import TIMED_K, WallTime, draw_rows, head_call, topk_call, wall_times
+from benchmarks.papers.common.command import PICTURES, make_paper_parser, write_page
+from benchmarks.papers.common.wall_times import (
+    TIMED_K,
+    WallTime,
+    draw_rows,
+    make_head_call,
+    make_topk_call,
+    summarize_times,
+)
 
 from . import heads
 from .lazy import (
     OPENING_KS,
-    float64_distribution,
     format_agreement,
     format_openings,
+    make_float64_distribution,
+    make_served_distribution,
     measure_agreement,
     measure_openings,
-    served_distribution,
 )
 from .pictures import draw_training
 from .times import STEP_BATCH, STEP_DIM, Training, measure_training
@@ -106,11 +113,11 @@ def time_heads(data: DataSet, contenders: Sequence[Served], cache: Path) -> dict
     """`Head.topk` at batch 1 beside the fastest dense, by name."""
     rows = draw_rows(data.test.contexts, TIMED_ROWS)
     calls: dict[str, Call] = {
-        name: topk_call(call) for name, call in open_spellings(data.dense, cache / "dense", 1).items()
+        name: make_topk_call(call) for name, call in open_spellings(data.dense, cache / "dense", 1).items()
     }
     best = find_fastest(calls, rows, 1)
-    timed: dict[str, Call] = {"dense": calls[best]} | {one.trained.name: head_call(one.head) for one in contenders}
-    return {one.name: one for one in wall_times(time_calls(timed, rows, 1), "dense")}
+    timed: dict[str, Call] = {"dense": calls[best]} | {one.trained.name: make_head_call(one.head) for one in contenders}
+    return {one.name: one for one in summarize_times(time_calls(timed, rows, 1), "dense")}
 
 
 def format_heads(
@@ -188,19 +195,19 @@ def load_sample(place: Place) -> tuple[DataSet, heads.Sample]:
     data = DATASETS["ptb"](place)
     assert data.fit.targets is not None
     contexts, targets = torch.from_numpy(data.fit.contexts), torch.from_numpy(data.fit.targets)
-    return data, heads.Sample.of(contexts, targets, data.dense.classes)
+    return data, heads.Sample.make(contexts, targets, data.dense.classes)
 
 
 def make_heads_section(place: Place, args: argparse.Namespace, report: Report) -> str:
     """Quality and cost."""
     (data, sample), cache = load_sample(place), place.cache / "ptb"
     choice = heads.choose_cutoffs(data.dense.module, sample, cache)
-    ours = heads.train_adaptive(sample, choice.cutoffs, cache, report)
+    ours = heads.train_adaptive(sample, choice.fastest_cutoffs, cache, report)
     published = heads.train_adaptive(sample, PUBLISHED_CUTOFFS, cache, report)
     trained = [ours, published]
     exported = [export_head(one, "adaptive", data, cache, report) for one in trained]
     if DSOFTMAX not in args.leave_out:
-        trained.append(heads.train_dsoftmax(sample, choice.cutoffs, cache, report))
+        trained.append(heads.train_dsoftmax(sample, choice.fastest_cutoffs, cache, report))
         exported.append(export_head(trained[-1], DSOFTMAX, data, cache, report))
     if HIERARCHICAL not in args.leave_out:
         trained.append(heads.train_hierarchical(sample, cache, report))
@@ -216,14 +223,14 @@ def make_lazy_section(place: Place, args: argparse.Namespace, report: Report) ->
     """Openings and answers."""
     (data, sample), cache = load_sample(place), place.cache / "ptb"
     choice = heads.choose_cutoffs(data.dense.module, sample, cache)
-    ours = heads.train_adaptive(sample, choice.cutoffs, cache, report)
+    ours = heads.train_adaptive(sample, choice.fastest_cutoffs, cache, report)
     assert isinstance(ours.module, AdaptiveSoftmax)
     head = export_head(ours, "adaptive", data, cache, report).head
     contexts = torch.from_numpy(data.test.contexts)
     rows = contexts[: args.rows]
     truths = {
-        SERVED_DISTRIBUTION: served_distribution(head.plan),
-        FLOAT64_DISTRIBUTION: float64_distribution(ours.module),
+        SERVED_DISTRIBUTION: make_served_distribution(head.plan),
+        FLOAT64_DISTRIBUTION: make_float64_distribution(ours.module),
     }
     results = measure_agreement(head.plan, truths, rows, EVERY_K)
     opened = format_openings(measure_openings(ours.module, contexts[:20_000]))
@@ -256,7 +263,7 @@ def make_page(args: argparse.Namespace) -> str | None:
 
 
 def main() -> int:
-    parser = paper_parser(MODULE, __doc__, data="ptb/")
+    parser = make_paper_parser(MODULE, __doc__, data="ptb/")
     parser.add_argument("--rows", type=int, help="test rows asked for every k to 100 (all)")
     parser.add_argument(
         "--leave-out", choices=SLOW_HEADS, action="append", default=[], help="a head that is slow to train"

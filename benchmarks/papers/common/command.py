@@ -13,7 +13,7 @@ DOCS = Path("docs")
 PICTURES = DOCS / "pictures"
 
 
-def paper_parser(module: str, text: str | None, data: str | None = None) -> argparse.ArgumentParser:
+def make_paper_parser(module: str, text: str | None, data: str | None = None) -> argparse.ArgumentParser:
     """The parser of `python -m benchmarks.papers.<module>`, with `text` as its help.
 
     It has --cache, and where `data` says what the data folder must hold, as in "ptb/", a required --data.

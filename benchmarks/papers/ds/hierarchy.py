@@ -133,7 +133,7 @@ class ExpertFigures:
         """Of all experts."""
         return int(self.members.sum())
 
-    def settled(self) -> Tensor:
+    def settled_supers(self) -> Tensor:
         """[supers] bool: has all its classes in one expert, none in others, and its test items go there."""
         whole = self.members.max(dim=0).values == self.members.shape[1]
         together = (self.routed > 0).sum(dim=0) <= 1

@@ -21,7 +21,7 @@ from shortlist_models.ds.preview import PreviewedDS, fit_previews
 from shortlist_models.ds.softmax import DSSoftmax
 from torch import Tensor
 
-from benchmarks.papers.common.command import paper_parser, write_page
+from benchmarks.papers.common.command import make_paper_parser, write_page
 
 from .runs import ALL_WORDS, FOLDER, Head, Runs, Text, load_text, measure_accuracy
 
@@ -61,7 +61,7 @@ def add_previews(module: DSSoftmax, text: Text, setting: Setting) -> PreviewedDS
 
 
 def measure_previewed(module: PreviewedDS, contexts: Contexts) -> dict[int, float]:
-    """As `paper_ds_runs.accuracy`: share of targets among the best 1, 5 and 10."""
+    """The share of targets among the best 1, 5 and 10 of the previewed head, by depth."""
     assert contexts.targets is not None
     parts = torch.split(torch.from_numpy(contexts.contexts), 512)
     same = torch.cat([module.topk(part, 10)[0] for part in parts]) == torch.from_numpy(contexts.targets)[:, None]
@@ -142,7 +142,7 @@ def make_page(data: Path, cache: Path) -> str:
 
 
 def main() -> int:
-    parser = paper_parser(MODULE, __doc__, data="ptb/")
+    parser = make_paper_parser(MODULE, __doc__, data="ptb/")
     args = parser.parse_args()
     return write_page(MODULE, "ds-softmax-svd.md", lambda: make_page(args.data, args.cache / "ptb"))
 

@@ -72,19 +72,19 @@ class Head:
         return self.module.experts
 
     @property
-    def starred(self) -> bool:
+    def is_starred(self) -> bool:
         """Whether classes may have lost every copy."""
         return "starred" in self.name
 
     @property
     def label(self) -> str:
         """As in the paper."""
-        return f"DS-{self.experts}{'*' if self.starred else ''}"
+        return f"DS-{self.experts}{'*' if self.is_starred else ''}"
 
     @property
     def rate(self) -> float:
         """Learning rate at which the last rounds began."""
-        return float(self.name.split("-", 3 if self.starred else 2 if self.experts > 1 else 1)[-1])
+        return float(self.name.split("-", 3 if self.is_starred else 2 if self.experts > 1 else 1)[-1])
 
     @property
     def seconds(self) -> float:

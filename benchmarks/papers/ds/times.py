@@ -18,10 +18,10 @@ from benchmarks.common.dense import open_spellings
 from benchmarks.papers.common.wall_times import (
     WallTime,
     draw_rows,
-    head_call,
-    plan_call,
+    make_head_call,
+    make_plan_call,
+    make_topk_call,
     time_beside_dense,
-    topk_call,
 )
 
 from .runs import Head, Text
@@ -33,7 +33,7 @@ WALL_ROWS = 6400
 def make_wall_table(text: Text, heads: list[Head], cache: Path) -> str:
     """One line a head and batch size."""
     rows = draw_rows(text.test.contexts, WALL_ROWS)
-    dense = {name: topk_call(call) for name, call in open_spellings(text.dense, cache / "dense", 1).items()}
+    dense = {name: make_topk_call(call) for name, call in open_spellings(text.dense, cache / "dense", 1).items()}
     served = {one.label: export_head(text, one, cache, {}) for one in heads}
     most = [one for one in heads if one.experts == max(head.experts for head in heads)]
     served |= {f"{one.label} in int8": export_head(text, one, cache, {"int8": "true"}) for one in most}
@@ -46,9 +46,9 @@ def make_wall_table(text: Text, heads: list[Head], cache: Path) -> str:
 
 def time_batch(batch: int, dense: Mapping[str, Call], served: Mapping[str, Served], rows: FloatArray) -> list[str]:
     """Head.topk, and for single rows the plan alone, each in turn with the fastest dense."""
-    timed: dict[str, Call] = {f"{kind}, Head.topk": head_call(head) for kind, head in served.items()}
+    timed: dict[str, Call] = {f"{kind}, Head.topk": make_head_call(head) for kind, head in served.items()}
     if batch == 1:
-        timed |= {f"{kind}, alone, without checks": plan_call(head) for kind, head in served.items()}
+        timed |= {f"{kind}, alone, without checks": make_plan_call(head) for kind, head in served.items()}
     walls = time_beside_dense(dense[find_fastest(dense, rows, batch)], timed, rows, batch)
     return [f"| {batch} | {format_cells(wall, walls[0].median)} |\n" for wall in walls]
 

@@ -28,7 +28,7 @@ from torch import Tensor
 
 from benchmarks.common.dense import open_spellings
 from benchmarks.datasets.registry import DATASETS, DataSet, Place
-from benchmarks.papers.common.command import paper_parser, write_page
+from benchmarks.papers.common.command import make_paper_parser, write_page
 from benchmarks.papers.common.wall_times import WallTime
 
 from .times import ONE_PROBE, time_with_numpy, time_with_onnx
@@ -248,7 +248,7 @@ def make_page(folder: Path, root: Path) -> str:
 
 
 def main() -> int:
-    args = paper_parser(MODULE, __doc__, data="ptb/").parse_args()
+    args = make_paper_parser(MODULE, __doc__, data="ptb/").parse_args()
     return write_page(MODULE, "l2s.md", lambda: make_page(args.data, args.cache))
 
 

@@ -173,6 +173,6 @@ def add_report(folder: Path, out: Path, request: Request, sample: Sample, progre
     try:
         bundle = Bundle(folder, verify=False)
         head = Head(bundle, "cpu", request.threads)
-        write_report(bundle, head, [sample], asked=request.promise, progress=progress)
+        write_report(bundle, head, [sample], promise=request.promise, progress=progress)
     except Exception as error:
         log.warning("no report was written (%s): mend that, then run `shortlist report %s`", error, out)

@@ -22,7 +22,7 @@ from shortlist_exporter.methods.base import Fitted, Method
 
 from .request import Request
 
-CALIBRATION_ROWS = 64
+CALIBRATION_FILE_ROWS = 64
 
 
 def write_graphs(folder: Path, dense: Dense, method: Method, fitted: Fitted, *, keep_dense: bool) -> GraphFiles:
@@ -95,12 +95,12 @@ def write_calibration(folder: Path, head: Head, truth: Truth) -> None:
 
     Held-out contexts with the exact answers and the head's, which every load replays.
     """
-    contexts = truth.contexts[:CALIBRATION_ROWS]
+    contexts = truth.contexts[:CALIBRATION_FILE_ROWS]
     answers = head.topk_by_plan(contexts, min(CANARY_K, head.manifest.max_k))
     tensors: dict[str, np.ndarray[Any, Any]] = {
         "contexts": contexts,
-        "ids": truth.ids[:CALIBRATION_ROWS],
-        "logprobs": truth.logprobs[:CALIBRATION_ROWS],
+        "ids": truth.ids[:CALIBRATION_FILE_ROWS],
+        "logprobs": truth.logprobs[:CALIBRATION_FILE_ROWS],
         "head_ids": answers.ids,
         "head_logprobs": answers.logprobs,
     }

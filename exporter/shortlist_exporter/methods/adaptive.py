@@ -41,7 +41,7 @@ from shortlist_exporter.inputs.sources import Contexts, Dense
 from .base import Fitted, Options, TrainedMethod, parse_options
 from .supervised import check_layer_shape, parse_numbers, require_targets, train_module, translate_errors
 
-CALIBRATION_ROWS = 2000  # contexts that measure how often a tail must be opened
+OPENING_SAMPLE_ROWS = 2000  # contexts that measure how often a tail must be opened
 
 
 class AdaptiveOptions(Options):
@@ -161,7 +161,7 @@ def plan_cuts(options: AdaptiveOptions, dense: Dense, contexts: Tensor, counts: 
         model = fit_cost_model(time_training(dense.dim, options.batch))
         return choose_fastest(choose_cuts(model, layer, counts, points, tails=tails))
     layer = Layer(dense.classes, dense.dim, 1, options.div_value)
-    step = max(1, len(contexts) // CALIBRATION_ROWS)
+    step = max(1, len(contexts) // OPENING_SAMPLE_ROWS)
     with torch.inference_mode():
         logprobs = dense.module.log_prob(contexts[::step])[:, order]
         openings = measure_opening_shares(logprobs, points, min(options.planned_k, dense.classes))
@@ -172,7 +172,7 @@ def make_fitted(
     module: AdaptiveSoftmax, dense: Dense, contexts: Tensor, options: AdaptiveOptions, fit: dict[str, Any]
 ) -> Fitted:
     """The fitted head: its previews, how often each tail is opened, and what that costs."""
-    sample = contexts[:: max(1, len(contexts) // CALIBRATION_ROWS)]
+    sample = contexts[:: max(1, len(contexts) // OPENING_SAMPLE_ROWS)]
     previews = fit_tail_previews(module, sample, options)
     opening_shares = measure_tail_openings(module, sample, min(options.planned_k, dense.classes))
     macs = count_multiply_adds(module, opening_shares, previews) / (dense.classes * dense.dim)

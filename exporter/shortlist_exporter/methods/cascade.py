@@ -20,7 +20,7 @@ from shortlist_exporter.inputs.sources import Dense
 from .base import DenseMethod, Fitted, Options, check_candidates, check_width, parse_options, shuffle_rows
 
 FREQUENCY_ROWS = 8_000  # contexts that put the classes in order
-CALIBRATION_ROWS = 8_000  # contexts that calibrate screen and tail
+CASCADE_CALIBRATION_ROWS = 8_000  # contexts that calibrate screen and tail
 MIN_SPLIT_CLASSES = 1024  # layers of up to so many classes are not split into common and rare ones
 
 
@@ -57,7 +57,7 @@ class CascadeMethod(DenseMethod):
             )
             module = CascadeSoftmax(layer, basis, order, common, method_options.candidates, method_options.full_view)
             progress("screen and tail", 2, 3)
-            module.calibrate(rows[shuffled[-CALIBRATION_ROWS:]], method_options.rare_share)
+            module.calibrate(rows[shuffled[-CASCADE_CALIBRATION_ROWS:]], method_options.rare_share)
         split = common < len(order)  # else there is nothing to open, and no finite margin
         settings = CascadeSettings(
             candidates=method_options.candidates,

@@ -32,7 +32,7 @@ HISTORY_FIELDS = ("experts", "epoch", "lasso", "top1", "speedup", "bytes")  # of
 class DsOptions(Options):
     """`--set` options of method ds. gamma and load are the paper's, the others as on docs/ds-softmax.md.
 
-    See `shortlist_models.ds.options` for what they do.
+    `shortlist_models.ds.options` says what training does with each.
     """
 
     experts: int = Field(default=64, ge=1, description="K, a power of two with mitosis")
@@ -138,8 +138,8 @@ def split_validation(examples: Contexts, dense: FullSoftmax) -> tuple[Examples, 
     contexts = torch.from_numpy(examples.contexts)
     targets = None if examples.targets is None else torch.from_numpy(examples.targets)
 
-    def part(chosen: slice) -> Examples:
-        return Examples(contexts[chosen], dense if targets is None else targets[chosen])
+    def part(rows: slice) -> Examples:
+        return Examples(contexts[rows], dense if targets is None else targets[rows])
 
     return part(slice(0, rows - validation_rows)), part(slice(rows - validation_rows, rows))
 

@@ -22,7 +22,7 @@ from shortlist_exporter.inputs.sources import Dense
 
 from .base import DenseMethod, Fitted, Options, check_candidates, check_width, parse_options, shuffle_rows
 
-CALIBRATION_ROWS = 4_000  # contexts that calibrate the tail
+TAIL_FIT_ROWS = 4_000  # contexts that calibrate the tail
 INT8_COLUMNS_STEP = 4  # columns that compiled loops multiply at once: the int8 columns are a multiple
 MIN_CANDIDATES = 128  # with as many, k up to 10 needs no wider search
 GROUP_CLASSES = 64  # in the mean
@@ -63,7 +63,7 @@ class GroupedMethod(DenseMethod):
             groups = group_similar_classes(basis.preview[real], bias, method_options.groups or 1, seed)
             module = GroupedSoftmax(layer, basis, real, groups, widths, seed)
             progress("tail", 2, 3)
-            module.fit_tail(rows[shuffled[:CALIBRATION_ROWS]])
+            module.fit_tail(rows[shuffled[:TAIL_FIT_ROWS]])
         searched = method_options.model_dump(include={"opened", "previewed", "candidates", "full_view"})
         settings = GroupedSettings(**searched, tail_limit=module.tail_limit)
         fit = method_options.model_dump(exclude=set(searched)) | {

@@ -22,9 +22,9 @@ from shortlist_exporter.inputs.sources import Dense
 
 from .base import DenseMethod, Fitted, Options, check_width, parse_options, shuffle_rows
 
-CHUNK_ROWS = 1024
+DENSE_CHUNK_CONTEXTS = 1024
 BACKGROUND_CLASSES = 1000  # of a context, the most probable ones
-CALIBRATION_ROWS = 20_000
+SCREEN_CALIBRATION_ROWS = 20_000
 
 
 class L2sOptions(Options):
@@ -106,7 +106,7 @@ def calibrate(
     module: ScreenedSoftmax, dense: Dense, method_options: L2sOptions, rows: torch.Tensor, seed: int, history: list[Any]
 ) -> Fitted:
     """Set margins and tails of a trained screen for its number of probes."""
-    sample = rows[shuffle_rows(len(rows), seed)[:CALIBRATION_ROWS]]
+    sample = rows[shuffle_rows(len(rows), seed)[:SCREEN_CALIBRATION_ROWS]]
     module.probes, module.probe_margin = (
         method_options.probes,
         module.calibrate_margin(sample, method_options.second_probe),
@@ -136,8 +136,8 @@ def change_probes(fitted: Fitted, dense: Dense, contexts: FloatArray, setting: d
     module, settings = fitted.module, fitted.settings
     assert isinstance(module, ScreenedSoftmax)
     assert isinstance(settings, ScreenSettings)
-    given = {name: value for name, value in fitted.fit.items() if name in L2sOptions.model_fields}
-    method_options = L2sOptions(**(given | {"full_view": settings.full_view or None} | setting))
+    fit_options = {name: value for name, value in fitted.fit.items() if name in L2sOptions.model_fields}
+    method_options = L2sOptions(**(fit_options | {"full_view": settings.full_view or None} | setting))
     check_options(method_options, dense, len(contexts))
     return calibrate(module, dense, method_options, torch.from_numpy(contexts), seed, fitted.fit["history"])
 
@@ -186,9 +186,9 @@ def find_best_classes(dense: Dense, contexts: torch.Tensor, depth: int, progress
     """The dense layer's best `depth` classes of every context."""
     module, parts = dense.module, []
     with torch.inference_mode():
-        for start in range(0, len(contexts), CHUNK_ROWS):
-            parts.append(module.logits(contexts[start : start + CHUNK_ROWS]).topk(depth, dim=1).indices)
-            progress("exact best classes", min(start + CHUNK_ROWS, len(contexts)), len(contexts))
+        for start in range(0, len(contexts), DENSE_CHUNK_CONTEXTS):
+            parts.append(module.logits(contexts[start : start + DENSE_CHUNK_CONTEXTS]).topk(depth, dim=1).indices)
+            progress("exact best classes", min(start + DENSE_CHUNK_CONTEXTS, len(contexts)), len(contexts))
     return BestClasses(torch.cat(parts).clone(), dense.classes)
 
 
@@ -202,12 +202,12 @@ def measure_background(
     module, ids, values = dense.module, [], []
     depth = min(BACKGROUND_CLASSES, dense.classes - dense.padded.size)
     with torch.inference_mode():
-        for start in range(0, len(sample), CHUNK_ROWS // 4):
-            softened = (module.logits(contexts[sample[start : start + CHUNK_ROWS // 4]]) / 2).softmax(dim=1)
+        for start in range(0, len(sample), DENSE_CHUNK_CONTEXTS // 4):
+            softened = (module.logits(contexts[sample[start : start + DENSE_CHUNK_CONTEXTS // 4]]) / 2).softmax(dim=1)
             best = softened.topk(depth, dim=1, sorted=False)
             ids.append(best.indices.int())
             values.append(best.values)
-            progress("background of the sets", min(start + CHUNK_ROWS // 4, len(sample)), len(sample))
+            progress("background of the sets", min(start + DENSE_CHUNK_CONTEXTS // 4, len(sample)), len(sample))
     return Background(sample, torch.cat(ids).clone(), torch.cat(values).clone())
 
 

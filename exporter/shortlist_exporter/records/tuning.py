@@ -65,8 +65,8 @@ class Trial(Strict):
     @property
     def label(self) -> str:
         """Method and options in a line."""
-        given = {**self.options, **self.setting}
-        return " ".join([self.method, *(f"{name}={value}" for name, value in given.items())])
+        options = {**self.options, **self.setting}
+        return " ".join([self.method, *(f"{name}={value}" for name, value in options.items())])
 
 
 class Left(Strict):

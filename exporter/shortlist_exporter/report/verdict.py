@@ -17,10 +17,12 @@ NO_TRUTH = "there is no truth to hold it against: the bundle has no dense head, 
 Promise = Mapping[int, float]
 
 
-def choose_promise(quality: Quality | None, asked: Promise, tried: Tried | None) -> tuple[dict[int, float], str]:
+def choose_promise(
+    quality: Quality | None, request_promise: Promise, tried: Tried | None
+) -> tuple[dict[int, float], str]:
     """P@k by k and whose it is: what was asked for, else what the manifest's held-out rows gave."""
-    if asked:
-        return dict(asked), REQUEST_SOURCE
+    if request_promise:
+        return dict(request_promise), REQUEST_SOURCE
     if tried is not None and tried.targets:
         return tried.targets, TUNE_SOURCE
     if quality is None:

@@ -21,7 +21,7 @@ from shortlist_exporter.methods.registry import Fitted, TrainedMethod, find_meth
 from shortlist_exporter.records.tuning import Promise
 
 from .cache import Cache
-from .space import Build, Setting, space_of
+from .space import Build, Setting, find_space
 
 SHARED_FILES = ("weight.bin", "columns.bin")  # of every bundle of one layer
 ABOUT_FILE = "fit.json"
@@ -100,7 +100,7 @@ class Fits:
         if not setting:
             return fit
         options = dict(fit.build.options) | {name: str(value) for name, value in setting.items()}
-        build, adapt = Build(fit.build.method, tuple(options.items())), space_of(fit.build.method).adapt
+        build, adapt = Build(fit.build.method, tuple(options.items())), find_space(fit.build.method).adapt
         stored = self.find(build, fit.rows)
         if stored is not None or adapt is None or fit.fitted is None:
             return stored or self.fit(build, fit.rows, progress)

@@ -100,14 +100,14 @@ def tune(
         search = Search(bench, dense, clock)
         search.run(list(list_builds(methods, dense)))
         choice = Choice(search)
-        chosen = choose_head(choice, request, clock)
-        record = make_record(choice, chosen, describe_splits(contexts, test, splits), request.promise)
-        if chosen is None:
+        winner = choose_head(choice, request, clock)
+        record = make_record(choice, winner, describe_splits(contexts, test, splits), request.promise)
+        if winner is None:
             raise NoHead(record)
         clock.report_stage("writing the bundle")
         depth = min(TRUE_CLASSES, request.bundle.max_k or count_real(dense))
         sample = make_sample(contexts if test is None else test, splits.test, bench.truths["test"], depth)
-        write_bundle(folder, out, contexts, bench.fits, chosen[1], record, request, sample)
+        write_bundle(folder, out, contexts, bench.fits, winner[1], record, request, sample)
     return record
 
 
@@ -168,9 +168,9 @@ def count_real(dense: Dense) -> int:
 def choose_head(choice: Choice, request: TuneRequest, clock: Clock) -> tuple[Head, Fit] | None:
     """The fastest head that keeps the promise; dense where it is the only one, or faster, and allowed."""
     clock.report_stage("choosing")
-    chosen = choice.choose()
-    if chosen is not None and choice.search.trials[chosen[0]].tune.speedup > 1:
-        return chosen
+    winner = choice.choose()
+    if winner is not None and choice.search.trials[winner[0]].tune.speedup > 1:
+        return winner
     if not request.allow_dense or not fits_memory(request.promise, measure_dense(choice).bytes):
         return None
     return make_dense_head(), choice.bench.fits.fit(Build(DENSE_METHOD), 1, quiet)

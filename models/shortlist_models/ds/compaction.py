@@ -34,3 +34,26 @@ def count_allocated_bytes(module: nn.Module, optimizer: torch.optim.Optimizer | 
         states = (optimizer.state[p] for p in module.parameters() if p in optimizer.state)
         tensors += [value for state in states for value in state.values() if isinstance(value, Tensor)]
     return sum(tensor.untyped_storage().nbytes() for tensor in tensors)
+
+
+def add_required_rows(
+    row_mask: Tensor, worth: Tensor, ids: Tensor, owners: Tensor, classes: int, *, keep_one: bool
+) -> Tensor:
+    """`row_mask` [N] and the rows that must stay.
+
+    That of the largest `worth` of each expert and, with `keep_one`, class.
+    """
+    kept_rows = row_mask.clone()
+    for groups, count in ((owners, int(owners.max()) + 1), *([(ids, classes)] if keep_one else [])):
+        largest = worth.new_zeros(count).scatter_reduce(0, groups, worth, "amax")
+        kept_rows |= mark_first_rows(worth == largest[groups], groups, count)
+    return kept_rows
+
+
+def mark_first_rows(row_mask: Tensor, ids: Tensor, classes: int) -> Tensor:
+    """Mask [N] of the first row in `row_mask` of each group; ids: the group of every row, a class or an expert."""
+    rows = row_mask.nonzero()[:, 0]
+    first = torch.full((classes,), len(ids), device=ids.device).scatter_reduce(0, ids[rows], rows, "amin")
+    first_rows = torch.zeros_like(row_mask)
+    first_rows[first[first < len(ids)]] = True
+    return first_rows

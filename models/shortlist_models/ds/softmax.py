@@ -35,10 +35,10 @@ from torch import Tensor, nn
 from shortlist_models.full import FullSoftmax
 
 from .checks import check_parts, check_targets
-from .compaction import select_rows
+from .compaction import add_required_rows, select_rows
 from .gate import ExpertRows, group_by_expert, squared_variation
 
-CHUNK_ROWS = 65_536
+EVIDENCE_CHUNK_ROWS = 65_536
 ROOT_EPSILON = 1e-8  # under the root, so that the lasso's gradient is finite at 0
 
 
@@ -216,7 +216,7 @@ class DSSoftmax(nn.Module):
     def prune(self, optimizer: torch.optim.Optimizer | None = None) -> int:
         """Drop rows of a norm under `gamma` for good, from the optimizer's state too; returns how many.
 
-        See `keep_rows`.
+        Rows that `keep_rows` must keep stay whatever their norm.
         """
         rows = self.row_norms()
         return self.keep_rows(rows >= self.options.gamma, rows, optimizer)
@@ -249,7 +249,9 @@ class DSSoftmax(nn.Module):
         contexts: [n, d]. best_classes: [n, m] ids.
         """
         counts = torch.zeros(self.experts * self.classes, device=self.ids.device)
-        for part, ids in zip(torch.split(contexts, CHUNK_ROWS), torch.split(best_classes, CHUNK_ROWS), strict=True):
+        for part, ids in zip(
+            torch.split(contexts, EVIDENCE_CHUNK_ROWS), torch.split(best_classes, EVIDENCE_CHUNK_ROWS), strict=True
+        ):
             expert_of_row = (part @ self.gate.T).argmax(dim=1)
             counts += torch.bincount((expert_of_row[:, None] * self.classes + ids).reshape(-1), minlength=len(counts))
         return counts.reshape(self.experts, self.classes)
@@ -289,26 +291,3 @@ class DSSoftmax(nn.Module):
         """|V| / (sum_k u_k |v_k| + K): how many times fewer multiply-adds than a dense softmax."""
         scored = float((utilization.double() @ self.offsets.diff().double()).item())
         return self.classes / (scored + self.experts)
-
-
-def add_required_rows(
-    row_mask: Tensor, worth: Tensor, ids: Tensor, owners: Tensor, classes: int, *, keep_one: bool
-) -> Tensor:
-    """`row_mask` [N] and the rows that must stay.
-
-    That of the largest `worth` of each expert and, with `keep_one`, class.
-    """
-    kept_rows = row_mask.clone()
-    for groups, count in ((owners, int(owners.max()) + 1), *([(ids, classes)] if keep_one else [])):
-        largest = worth.new_zeros(count).scatter_reduce(0, groups, worth, "amax")
-        kept_rows |= mark_first_rows(worth == largest[groups], groups, count)
-    return kept_rows
-
-
-def mark_first_rows(row_mask: Tensor, ids: Tensor, classes: int) -> Tensor:
-    """Mask [N] of the first row in `row_mask` of each group; ids: the group of every row, a class or an expert."""
-    rows = row_mask.nonzero()[:, 0]
-    first = torch.full((classes,), len(ids), device=ids.device).scatter_reduce(0, ids[rows], rows, "amin")
-    first_rows = torch.zeros_like(row_mask)
-    first_rows[first[first < len(ids)]] = True
-    return first_rows

@@ -118,18 +118,18 @@ def list_files(manifest: Manifest) -> list[tuple[str, int]]:
 
 def describe_origin(manifest: Manifest) -> dict[str, str]:
     """Where the bundle came from, in words."""
-    made = manifest.provenance
-    versions = ", ".join(f"{name} {version}" for name, version in made.get("versions", {}).items())
+    origin = manifest.provenance
+    versions = ", ".join(f"{name} {version}" for name, version in origin.get("versions", {}).items())
     fit = {key: value for key, value in manifest.fit.items() if not isinstance(value, list | dict)}
     lines = {
         "method": f"{manifest.method}, plan {manifest.plan}, reference {manifest.reference}",
         "settings": format_options(manifest.settings.model_dump()),
         "made with": format_options(fit),
         "seed": str(manifest.seed),
-        "contexts": f"{made.get('contexts_rows', 0):,} rows, SHA-256 {made.get('contexts_sha256', 'unknown')}",
-        "weights": f"{manifest.dtype}, SHA-256 {made.get('weights_sha256', 'unknown')}",
-        "made": f"{made.get('time', 'unknown')}, {versions}",
-        "command": " ".join(map(str, made.get("command", []))),
+        "contexts": f"{origin.get('contexts_rows', 0):,} rows, SHA-256 {origin.get('contexts_sha256', 'unknown')}",
+        "weights": f"{manifest.dtype}, SHA-256 {origin.get('weights_sha256', 'unknown')}",
+        "made": f"{origin.get('time', 'unknown')}, {versions}",
+        "command": " ".join(map(str, origin.get("command", []))),
         "manifest": manifest.digest,
     }
     crossover = manifest.dense_crossover

@@ -29,7 +29,7 @@ STYLE: Any = {
     "grid.color": GRID, "text.color": INK, "xtick.color": MUTED, "ytick.color": MUTED,
     "svg.fonttype": "none", "svg.hashsalt": "shortlist", "figure.constrained_layout.use": True,
 }  # fmt: skip
-TICKS = (0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995, 0.998, 0.999, 1.0)
+P1_TICKS = (0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995, 0.998, 0.999, 1.0)
 MIN_MISSES = 5e-5  # misses that the axis still tells from none
 MARKS = {
     "this head": ("o", ACCENT, 9),
@@ -78,20 +78,20 @@ def draw_precision(figures: Figures) -> Figure | None:
     points = [*(figures.tried.points if figures.tried else []), *figures.measured.points]
     precise = [point for point in points if 1 in point.precision]
     timed = [point for point in precise if point.times_dense]
-    counted = [point for point in precise if point.macs]
+    costed = [point for point in precise if point.macs]
     if len(precise) < 2:
         return None
-    sides = [side for side in ((timed, time_of, TIME_LABEL), (counted, cost_of, COST_LABEL)) if len(side[0]) > 1]
+    sides = [side for side in ((timed, time_of, TIME_LABEL), (costed, cost_of, COST_LABEL)) if len(side[0]) > 1]
     figure = Figure(figsize=(WIDTH_INCHES, 3.4))
     row = figure.subplots(1, len(sides), sharey=True, squeeze=False)[0]
-    for axes, (chosen, x, label) in zip(row, sides, strict=True):
-        plot_points(axes, chosen, x)
+    for axes, (side_points, x, label) in zip(row, sides, strict=True):
+        plot_points(axes, side_points, x)
         axes.set_xlabel(label)
     draw_promise(row[0], figures)
     row[0].set_ylabel("P@1, stretched towards 1")
     stretch_axis(row[0], [point.precision[1] for point in precise] + [figures.promise.get(1, 1.0)])
-    for axes, (chosen, x, _) in zip(row, sides, strict=True):
-        write_beside(axes, [label_point(point, x) for point in chosen if point.kind != "tried"])
+    for axes, (side_points, x, _) in zip(row, sides, strict=True):
+        write_beside(axes, [label_point(point, x) for point in side_points if point.kind != "tried"])
     return figure
 
 
@@ -155,8 +155,8 @@ def stretch_precision(precision: float) -> float:
 
 def stretch_axis(axes: Axes, values: Sequence[float]) -> None:
     """An axis of precision from a little under the least value up to 1."""
-    least = max(tick for tick in (0.0, *TICKS[:-3]) if tick <= min(values))
-    ticks = [tick for tick in TICKS if tick >= least]
+    least = max(tick for tick in (0.0, *P1_TICKS[:-3]) if tick <= min(values))
+    ticks = [tick for tick in P1_TICKS if tick >= least]
     axes.set_yticks([stretch_precision(tick) for tick in ticks], [f"{tick:g}" for tick in ticks])
     axes.set_ylim(stretch_precision(least) - 0.08, stretch_precision(1.0) + 0.2)
 
