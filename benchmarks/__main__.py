@@ -54,7 +54,7 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def run(args: argparse.Namespace) -> None:
-    """One of the three things that the command does."""
+    """Sweep one data set, or the whole grid, or print the headline of `make bench`, as the arguments say."""
     place = Place(args.cache, args.data, args.model, parse_options(args.options))
     if args.full:
         run_full(place, args)

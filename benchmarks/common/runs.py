@@ -1,4 +1,4 @@
-"""Runs on disk: one JSON file each, named by a hash of what was asked for, so that a sweep resumes where it stopped."""
+"""Runs on disk: one JSON file each, named by a hash of its inputs, so that a sweep resumes where it stopped."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class Run(BaseModel):
 
     @property
     def request_key(self) -> str:
-        """What was asked for, apart from other runs on the same data."""
+        """A key that differs between runs on the same data whose contender, build, setting or batches differ."""
         single = list(self.spent) == [1]
         return hash_parts(self.contender, self.revision, self.build, self.setting, self.threads, self.rows, single)
 
@@ -89,7 +89,7 @@ class Run(BaseModel):
 
 
 def hash_parts(*parts: Any) -> str:
-    """A file name for what `parts` (JSON values) ask for."""
+    """A file name: a hash of `parts`, which are JSON values, and of the format of runs."""
     return hashlib.sha256(json.dumps([RUN_FORMAT, *parts], sort_keys=True).encode()).hexdigest()[:20]
 
 

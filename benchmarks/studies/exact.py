@@ -1,4 +1,4 @@
-"""Proved answers against float64: are they the dense layer's, how many classes are rescored, how far off is log Z?
+"""Check certified answers in float64: are they the dense layer's, how many classes are rescored, how far off is log Z?
 
   python -m benchmarks.studies.exact --data DATA
 
@@ -46,7 +46,11 @@ Contexts = npt.NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Judgement:
-    """One chunk. wrong: [b] ranks that mismatch. error: [b] |log Z - true log Z|, nats. scored: [b]."""
+    """How a chunk of b certified answers differs from the truth.
+
+    wrong: [b], how many ranks mismatch. error: [b], |log Z - true log Z| in nats.
+    scored: [b], how many classes were scored exactly.
+    """
 
     wrong: npt.NDArray[np.int64]
     error: npt.NDArray[np.float64]
@@ -66,7 +70,10 @@ def read_rows(data: DataSet, count: int) -> Iterator[Contexts]:
 
 
 def judge_rows(dense: Dense, contexts: Contexts, result: PlanResult, *, brute: bool) -> Judgement:
-    """The answers of a chunk against true scores."""
+    """Compare the result for a chunk of contexts [b, d] with true scores.
+
+    brute: score every class in float64, not only those that may reach the worst class returned.
+    """
     weight, rows = torch.from_numpy(dense.weight), torch.from_numpy(contexts)
     scores = rows.double() @ weight.double().T if brute else rows @ weight.T
     if dense.bias is not None:
@@ -99,7 +106,7 @@ def count_mismatches(dense: Dense, row: Tensor, returned: Tensor, near: Tensor, 
 
 
 def measure_rows(head: Head, data: DataSet, count: int, brute: int) -> Judgement:
-    """All rows."""
+    """Judge `count` rows, the first `brute` of them by brute force, with a progress bar."""
     assert head.certified is not None
     parts: list[Judgement] = []
     done = 0
@@ -115,7 +122,7 @@ def measure_rows(head: Head, data: DataSet, count: int, brute: int) -> Judgement
 
 
 def summarize(head: Head, all_rows: Judgement, brute: int) -> dict[str, object]:
-    """The JSON line."""
+    """The figures of the JSON line."""
     assert head.manifest.certificate is not None
     proved = all_rows.scored < head.manifest.classes
     scored = all_rows.scored[proved]

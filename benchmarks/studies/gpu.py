@@ -1,8 +1,8 @@
 """Dense and our heads on a GPU, at batches of 1 to 64: `make bench-gpu`. Not run on a GPU yet.
 
-Every head answers by its own plan and, under `<head>, served`, as `Head.topk` does, which hands large requests to
+Every head runs its own plan and, under `<head>, served`, as `Head.topk` does, which hands large requests to
 dense from the crossover measured on this device. Where torch has CUDA, its fp16 product and topk stand beside them: ids
-alone, without a normaliser. FloatArray come from the host and ids go back to it in every call. The last line is JSON.
+alone, without a normaliser. Contexts come from the host and ids go back to it in every call. The last line is JSON.
 
 Without a GPU it says so in a sentence and ends with 0.
 """
@@ -97,17 +97,17 @@ def make_calls(heads: Mapping[str, Head], dense: Dense, device: str) -> dict[str
 
 
 def make_plan_call(head: Head, plan: Plan) -> Call:
-    """One plan, whatever the number of rows."""
+    """A timed call of one plan, whatever the number of rows."""
     return lambda rows: head.run(plan, rows, GPU_K, UNRESTRICTED).ids
 
 
 def make_served_call(head: Head) -> Call:
-    """As a caller gets it."""
+    """A timed call of `Head.topk`, which hands large batches to dense."""
     return lambda rows: head.topk(rows, GPU_K).ids
 
 
 def make_torch_call(dense: Dense, device: str) -> Call:
-    """fp16 product and topk, from host to host."""
+    """A timed call of torch's product and topk in fp16; contexts and ids are copied from and to the host."""
     columns = torch.from_numpy(np.ascontiguousarray(dense.weight.T)).to(device, torch.float16)
     bias = 0 if dense.bias is None else torch.from_numpy(dense.bias).to(device, torch.float16)
 

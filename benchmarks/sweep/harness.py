@@ -1,12 +1,12 @@
-"""One contender on one data set: fitted once, swept over its settings, each setting a run.
+"""Fit one contender on one data set, sweep its settings, and measure a run for each setting.
 
-What keeps it honest:
+What keeps the measurements honest:
 
 - precision is read off the timed calls themselves, against stored exact answers;
-- rows are distinct, held out, in random order, and never asked twice: every pass scales them by another hair;
+- rows are distinct, held out, in random order, and never repeated: every pass scales them by another factor near 1;
 - the dense layer runs in the same blocks, with the same threads and batch;
 - impossible answers are an error; answers that come faster the second time, calls as slow as dense, and rows that
-  the contender says dense answered are flagged.
+  the contender handed to the dense layer are flagged.
 """
 
 from __future__ import annotations
@@ -47,20 +47,21 @@ from benchmarks.datasets.registry import DataSet
 
 SWEEP_K = 10
 SWEEP_BATCHES = (1, 8, 32, 128)
-REPEATED_ROWS = 200  # rows asked twice
-CACHED_TIME_SHARE = 0.5  # a second answer in under half the time was remembered
+REPEATED_ROWS = 200  # rows that are given twice
+CACHED_TIME_SHARE = 0.5  # a repeated row that takes less than this share of a new one's time was cached
 SLOW_TIME_SHARE = 0.9  # of dense's median
 HOPELESS_SPEEDUP = 0.5  # a speed-up under which dearer settings are not tried
-DENSE_INTERVAL = 5  # of single rows, dense is asked for each fifth: it would take most of the time
-NUMPY_BLAS_PREFIX = "libscipy_openblas"  # the library of numpy's wheels; another one may be the peers' too
+DENSE_INTERVAL = 5  # of single rows, dense times every fifth alone: it would take most of the time
+NUMPY_BLAS_PREFIX = "libscipy_openblas"  # the library of numpy's wheels; other BLAS libraries may be shared with peers
 CONTENDER_ERRORS = (ImportError, RuntimeError, ValueError, MemoryError, OSError, AssertionError)
 
 
 @dataclass
 class Harness:
-    """A data set with its dense call and the runs done so far.
+    """Measures contenders on one data set beside its dense layer; runs are kept in `store`.
 
-    rows: timed at each batch size. seen: passes of the contender so far: none repeats another's rows.
+    rows: how many are timed at each batch size. seen: how many passes the contender has made so far; each scales its
+    rows by another factor. dense: the fastest dense call by batch size, once it was chosen.
     """
 
     data: DataSet
@@ -81,17 +82,17 @@ class Harness:
         return self.dense[batch]
 
     def read_run(self, kind: type[Contender], build: Options, setting: Options) -> Run | None:
-        """The run of one setting, where it is on disk."""
+        """The stored run of one setting, or None."""
         value = self.store.read(self.make_key(self.make_run(kind, build), setting))
         return None if value is None else Run.model_validate(value)
 
     def run_settings(self, kind: type[Contender], build: Options, settings: Sequence[Options]) -> list[Run]:
-        """The runs of these settings alone; one fit, and none where all are on disk."""
+        """The runs of these settings; the contender is fitted only where one of them is not stored."""
         runs = [run for setting in settings if (run := self.read_run(kind, build, setting))]
         return runs if len(runs) == len(settings) else list(self.sweep(kind, build, settings))
 
     def sweep(self, kind: type[Contender], build: Options, settings: Sequence[Options] = ()) -> Iterator[Run]:
-        """Runs of every setting of one build, or of those given; what is on disk is read, and fits only what is not."""
+        """Yield the run of every setting of one build, or of `settings`; stored runs are not measured again."""
         base = self.make_run(kind, build)
         if why := explain_absence(kind):
             yield base.model_copy(update={"error": why})
@@ -113,7 +114,7 @@ class Harness:
             self.store.drop(self.make_failure_key(base))
 
     def measure(self, contender: Contender, base: Run, subset: Sequence[Options]) -> Iterator[Run]:
-        """Fit, then a run for each setting that is not stored yet."""
+        """Fit the contender, then yield the run of every setting, or of every one in `subset`."""
         self.seen = 0
         start = time.perf_counter()
         contender.fit(self.data.dense, self.data.fit.contexts)
@@ -129,7 +130,7 @@ class Harness:
             self.store.write(self.make_key(base), {"settings": [run.setting for run in runs]})
 
     def run_setting(self, contender: Contender, base: Run, setting: Options) -> Run:
-        """The stored run of a setting, or one done now and stored."""
+        """The run of a setting: the stored one, else one that is measured and stored now."""
         stored = self.store.read(self.make_key(base, setting))
         if stored is not None:
             return Run.model_validate(stored)
@@ -139,7 +140,7 @@ class Harness:
         return run
 
     def measure_setting(self, contender: Contender, run: Run) -> Run:
-        """Precision, times and flags of the contender as it is set now."""
+        """`run` with precision, times and flags of the contender at its present setting."""
         truth = self.data.test.ids
         spent: dict[int, Spent] = {}
         precision: dict[int, Share] = {}
@@ -165,20 +166,20 @@ class Harness:
         return flag_run(run.model_copy(update=update))
 
     def time_beside_dense(self, contender: Contender, batch: int) -> dict[str, Timed]:
-        """Contender and dense over rows that neither has seen."""
+        """Time the contender and dense in turn, over rows that neither was given before."""
         self.seen += 1
         rows = rescale_rows(self.data.test.contexts[: max(self.rows, batch)], self.seen)
         calls = {"contender": make_topk_call(contender.topk), "dense": self.choose_dense_call(batch)}
         return time_calls(calls, rows, batch, every={"dense": DENSE_INTERVAL if batch == 1 else 1})
 
     def count_scored(self, contender: Contender) -> npt.NDArray[np.int32] | None:
-        """What the contender says it scored, row by row."""
+        """How many classes the contender says it scored for each of the first rows; None where it does not say."""
         rows = self.data.test.contexts[:REPEATED_ROWS]
         parts = [contender.count_scored(rows[i : i + 1], SWEEP_K) for i in range(len(rows))]
         return np.concatenate([part for part in parts if part is not None]) if parts[0] is not None else None
 
     def measure_repeat_ratio(self, contender: Contender) -> float:
-        """Median time of rows asked again, over that of the same number of new ones; blocks take turns."""
+        """The median time of rows that were given before, over that of as many new rows."""
         self.seen += 1
         count = min(REPEATED_ROWS, len(self.data.test.contexts) // 2)
         rows = rescale_rows(self.data.test.contexts[: 2 * count], self.seen)
@@ -191,7 +192,7 @@ class Harness:
         return float(np.median(again) / np.median(first))
 
     def make_run(self, kind: type[Contender], build: Options) -> Run:
-        """A run with nothing measured yet."""
+        """A run of one build in which nothing is measured yet."""
         return Run(
             dataset=self.data.name,
             fingerprint=self.data.fingerprint,
@@ -206,11 +207,11 @@ class Harness:
         )
 
     def make_failure_key(self, run: Run) -> str:
-        """The file that tells why a build failed, until it no longer does."""
+        """The key under which the store keeps why a build failed."""
         return self.make_key(run, {"failed": True})
 
     def make_key(self, run: Run, setting: Options | None = None) -> str:
-        """The file of a run, or, without a setting, of the build's list of settings."""
+        """The key under which the store keeps a run, or, without a setting, the build's list of settings."""
         parts = [run.fingerprint, run.contender, run.build, run.threads, self.rows, list(self.batches)]
         parts += [run.revision] if run.revision else []
         return hash_parts(*parts, None if setting is None else dict(setting))
@@ -218,9 +219,9 @@ class Harness:
 
 @contextmanager
 def limit_threads(threads: int, *, own_threads: bool) -> Iterator[None]:
-    """So many threads; where a contender's library has its own, one for numpy's products, which change its basis.
+    """Limit all libraries to `threads`; with `own_threads`, numpy's products, which change the basis, get one thread.
 
-    The others of numpy's wait for work by spinning, and where they do that the peer's threads cannot run.
+    A library with threads of its own cannot use the cores on which numpy's idle threads spin while they wait for work.
     """
     with (
         threadpool_limits(threads),
@@ -236,7 +237,7 @@ def explain_absence(kind: type[Contender]) -> str | None:
 
 
 def is_hopeless(run: Run) -> bool:
-    """Whether the setting was so much slower than dense that dearer ones need not be tried."""
+    """Whether the run was so much slower than dense that dearer settings need not be tried."""
     return any(spent.speedup < HOPELESS_SPEEDUP for spent in run.spent.values())
 
 
@@ -246,12 +247,12 @@ def is_dearer(setting: Options, other: Options) -> bool:
 
 
 def make_topk_call(topk: Callable[[npt.NDArray[np.float32], int], IdArray]) -> Call:
-    """Top K of a contender or of a spelling of dense, as a timed call."""
+    """A timed call for the best `SWEEP_K` classes by a contender or by a spelling of the dense layer."""
     return lambda rows: topk(rows, SWEEP_K)
 
 
 def compare_times(contender: Timed, dense: Timed) -> Spent:
-    """Times of a contender beside those of dense."""
+    """Summarise the times of a contender beside those of the dense layer."""
     slow = contender.seconds >= SLOW_TIME_SHARE * np.median(dense.seconds)
     spent, beside = contender.summarize(), dense.summarize()
     return Spent(
@@ -264,7 +265,7 @@ def compare_times(contender: Timed, dense: Timed) -> Spent:
 
 
 def find_impossible_ids(ids: IdArray, data: DataSet) -> str | None:
-    """A sentence when an answer cannot be right: an id out of range, of padding, or twice in a row."""
+    """Say what is wrong where ids cannot be right: out of range, of padding, or twice in a row; None where all can."""
     if ((ids < -1) | (ids >= data.dense.classes)).any():
         return "answered ids that are no class"
     if np.isin(ids, data.dense.padded).any():
@@ -282,7 +283,7 @@ def measure_precision(ids: IdArray, true: IdArray) -> dict[int, Share]:
 
 
 def flag_run(run: Run) -> Run:
-    """The run with a word for everything that a reader should know."""
+    """The run with a remark for everything that makes its figures doubtful."""
     flags = []
     if run.repeat_ratio is not None and run.repeat_ratio < CACHED_TIME_SHARE:
         flags.append(f"remembers answers: asked again, it takes {run.repeat_ratio:.2f} of the time")

@@ -1,4 +1,4 @@
-"""The heads that are compared, exported once into `build/` and opened by the service's runtime."""
+"""The heads of the benchmarks: exported once below the cache, then opened by the service's runtime."""
 
 from __future__ import annotations
 
@@ -39,7 +39,10 @@ class Precision:
 
 
 def list_requests(classes: int, dim: int) -> dict[str, Request]:
-    """Name -> what to export: SVD-softmax as published, twice, in the basis of contexts, twice, cascade, groups."""
+    """What to export, by the name of the head.
+
+    SVD-softmax as published, in two sizes; the same in the basis of contexts, in float32 and int8; cascade; groups.
+    """
     doubled = {"width": str(dim // 4), "full_view": str(classes // 10)}
     return {
         "svd": Request(method="svd", fallback=False, certificate=False, threads=1),
@@ -54,7 +57,7 @@ def list_requests(classes: int, dim: int) -> dict[str, Request]:
 
 
 def open_heads(data: DataSet, repository: Path, threads: int, names: Sequence[str] = ()) -> dict[str, Head]:
-    """Every head, or those named, exported again where the cached bundle is of other contexts or options."""
+    """All heads, or those in `names`, by name; one is exported where `repository` has no bundle of these inputs."""
     heads = {}
     for name, request in list_requests(data.dense.classes, data.dense.dim).items():
         if names and name not in names:
@@ -76,7 +79,7 @@ def hash_request(request: Request) -> str:
 
 
 def reuse_head(out: Path, data: DataSet, threads: int) -> Head | None:
-    """The head at `out`, if it was exported from these contexts and weights and still answers as it did then."""
+    """The head at `out`, or None unless it was made from this data and passes its canary, the check at load."""
     try:
         head, _ = load_checked(out, "cpu", threads)
     except ShortlistError:
@@ -98,7 +101,7 @@ def measure_precision(head: Head, data: DataSet, batch: int = 8) -> Precision:
 
 
 def collect_ids(head: Head, contexts: FloatArray, k: int, batch: int) -> tuple[IdArray, float]:
-    """Ids [n, k], and the share of rows that dense answered."""
+    """The head's ids [n, k], and the share of rows for which it scored every class."""
     tops = [head.topk(contexts[start : start + batch], k) for start in range(0, len(contexts), batch)]
     dense = np.mean([count == head.manifest.classes for top in tops for count in top.scored.tolist()])
     return np.concatenate([top.ids for top in tops]), float(dense)

@@ -1,4 +1,4 @@
-"""The fastest peer that keeps the promise: a sweep over the quick grids, then precision on every test row."""
+"""Find the fastest peer that keeps the promise: sweep the quick grids, then measure precision on every test row."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ PRECISION_BATCH = 8
 
 
 def sweep_grids(harness: Harness, kinds: Sequence[type[Contender]]) -> Iterator[Run]:
-    """Every build and setting of `kinds`, with a bar; runs on disk are read."""
+    """Yield the runs of every build and setting of `kinds`, with a progress bar; stored runs are read."""
     builds = [(kind, build) for kind in kinds for build in kind.grid(harness.data.dense)]
     with progress_bar("contenders") as report:
         for done, (kind, build) in enumerate(builds):
@@ -63,7 +63,7 @@ def sweep_grids(harness: Harness, kinds: Sequence[type[Contender]]) -> Iterator[
 
 
 def run_near_promise(harness: Harness) -> Iterator[Run]:
-    """The builds and settings of `NEAR_PROMISE` alone."""
+    """Yield the runs of the builds and settings in `NEAR_PROMISE` alone."""
     with progress_bar("peers") as report:
         for done, (name, build, settings) in enumerate(NEAR_PROMISE):
             report(f"peers: {name}", done, len(NEAR_PROMISE))
@@ -72,7 +72,7 @@ def run_near_promise(harness: Harness) -> Iterator[Run]:
 
 
 def find_best_peer(harness: Harness, runs: Sequence[Run]) -> tuple[Run, Contender] | None:
-    """The run with the highest speed-up whose contender, fitted again, keeps P1 and P5 on all test rows."""
+    """The fastest run whose contender, fitted again, reaches `LEAST_P1` and `LEAST_P5` on all test rows, or None."""
     hopeful = [run for run in runs if run.reaches(LEAST_P1 - SAMPLE_SLACK, LEAST_P5 - SAMPLE_SLACK)]
     for run in sorted(hopeful, key=lambda run: -run.spent[1].speedup):
         with limit_threads(harness.threads, own_threads=CONTENDERS[run.contender].own_threads):
@@ -84,7 +84,7 @@ def find_best_peer(harness: Harness, runs: Sequence[Run]) -> tuple[Run, Contende
 
 
 def fit_contender(harness: Harness, run: Run) -> Contender:
-    """The contender of a run, ready to answer."""
+    """The contender of a run, fitted again and at the run's setting."""
     contender = CONTENDERS[run.contender](run.build, harness.threads)
     contender.fit(harness.data.dense, harness.data.fit.contexts)
     contender.use(run.setting)

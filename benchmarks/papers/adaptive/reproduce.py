@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from shortlist.bundle.manifest import FORMAT
 from shortlist.bundle.reader import Bundle
 from shortlist.core.filters import UNRESTRICTED
 from shortlist.evaluation.timing import Call, find_fastest, time_calls
@@ -79,7 +80,7 @@ class Quality:
 
 
 def measure_quality(one: heads.TrainedHead, data: DataSet) -> Quality:
-    """On all of test."""
+    """Measure perplexity and accuracy on all test rows."""
     assert data.test.targets is not None
     contexts, targets = torch.from_numpy(data.test.contexts), torch.from_numpy(data.test.targets)
     hits, nats = 0, 0.0
@@ -92,8 +93,8 @@ def measure_quality(one: heads.TrainedHead, data: DataSet) -> Quality:
 
 
 def export_head(one: heads.TrainedHead, method: str, data: DataSet, cache: Path, report: Report) -> Served:
-    """Exported by the exporter's own way for trained heads, and opened by the service's runtime."""
-    out = cache / f"bundle-{one.name.replace(', ', '-').replace(' ', '-').replace(',', '')}" / "1"
+    """Export a trained head as `shortlist export` would, and open it by the service's runtime."""
+    out = cache / f"bundle-{FORMAT}-{one.name.replace(', ', '-').replace(' ', '-').replace(',', '')}" / "1"
     if not out.is_dir():
         export(data.dense, data.fit, out, Request(method, head=one.module, threads=1), report)
     head = Head(Bundle(out, verify=False), "cpu", 1)
@@ -126,7 +127,7 @@ def format_heads(
     exported: Sequence[Served],
     wall: dict[str, WallTime],
 ) -> str:
-    """Quality, cost, wall time."""
+    """The table of quality, cost and wall time."""
     dense_wall = wall["dense"]
     by_name = {one.trained.name: one for one in exported}
     lines = [
@@ -144,14 +145,14 @@ def format_heads(
 
 
 def format_served(one: Served, wall: WallTime) -> list[str]:
-    """What a bundle adds."""
+    """The cells that only a head with a bundle has."""
     assert isinstance(one.head.plan, AdaptivePlan)
     costs = [f"{one.head.plan.sizes[0]:,}", f"{1 / one.macs:.1f}", f"{one.opened[TIMED_K]:.2f}"]
     return [*costs, f"{wall.mean:.1f}", f"{wall.median:.1f}", f"{wall.speedup:.2f}"]
 
 
 def format_choice(choice: heads.Choice) -> str:
-    """Predictions for serving."""
+    """The table of predicted serving times."""
     model = choice.model
     each, flat = model.slope * (STEP_DIM + model.extra) * 1e9, model.k0(STEP_DIM, 1)
     lines = [
@@ -167,7 +168,7 @@ def format_choice(choice: heads.Choice) -> str:
 
 
 def format_training(training: Training) -> str:
-    """Steps by vocabulary."""
+    """The table of training steps by vocabulary."""
     model = training.model
     each, flat = model.slope * (STEP_DIM + model.extra) * 1e9, model.k0(STEP_DIM, STEP_BATCH)
     lines = [
@@ -199,7 +200,7 @@ def load_sample(place: Place) -> tuple[DataSet, heads.Sample]:
 
 
 def make_heads_section(place: Place, args: argparse.Namespace, report: Report) -> str:
-    """Quality and cost."""
+    """The section on quality and cost."""
     (data, sample), cache = load_sample(place), place.cache / "ptb"
     choice = heads.choose_cutoffs(data.dense.module, sample, cache)
     ours = heads.train_adaptive(sample, choice.fastest_cutoffs, cache, report)
@@ -220,7 +221,7 @@ def make_heads_section(place: Place, args: argparse.Namespace, report: Report) -
 
 
 def make_lazy_section(place: Place, args: argparse.Namespace, report: Report) -> str:
-    """Openings and answers."""
+    """The section on lazy tails: how often they are opened, and whether results are those of all classes."""
     (data, sample), cache = load_sample(place), place.cache / "ptb"
     choice = heads.choose_cutoffs(data.dense.module, sample, cache)
     ours = heads.train_adaptive(sample, choice.fastest_cutoffs, cache, report)
@@ -238,7 +239,7 @@ def make_lazy_section(place: Place, args: argparse.Namespace, report: Report) ->
 
 
 def make_training_section(place: Place, args: argparse.Namespace, report: Report) -> str:
-    """Steps, and their picture."""
+    """The section on training steps; draws its picture."""
     del place, args
     steps = measure_training(report)
     draw_training(steps, PICTURES / "adaptive-training.png")

@@ -68,19 +68,19 @@ def measure_steps(contenders: Mapping[str, TrainingStep], classes: int, rounds: 
 
 
 def make_full(classes: int) -> TrainingStep:
-    """The full softmax."""
+    """The step of a full softmax."""
     layer = nn.Linear(STEP_DIM, classes)
     return lambda contexts, targets: nn.functional.cross_entropy(layer(contexts), targets)
 
 
 def make_adaptive(classes: int, cutoffs: Sequence[int], div_value: float = 4.0) -> TrainingStep:
-    """An adaptive softmax."""
+    """The step of an adaptive softmax."""
     module = AdaptiveSoftmax(STEP_DIM, classes, cutoffs, div_value)
     return lambda contexts, targets: module(contexts, targets).loss
 
 
 def make_binned(classes: int) -> TrainingStep:
-    """Hierarchical, bins of equal frequency."""
+    """The step of a hierarchical softmax over bins of equal frequency."""
     return FrequencyBins(STEP_DIM, make_zipf_counts(classes), torch.arange(classes))
 
 
@@ -135,7 +135,7 @@ def time_tails(model: CostModel, classes: int) -> dict[int, Step]:
 
 
 def predict_steps(model: CostModel, layer: Layer, counts: Tensor, cutoffs: Sequence[int]) -> float:
-    """What the model predicts of these cutoffs."""
+    """The seconds of a training step with these cutoffs, as the cost model predicts them."""
     points = [*cutoffs, layer.classes]
     shares = sum_target_shares(counts, points)
     place = {point: index for index, point in enumerate(points)}
@@ -144,7 +144,7 @@ def predict_steps(model: CostModel, layer: Layer, counts: Tensor, cutoffs: Seque
 
 @dataclass(frozen=True)
 class Training:
-    """All of it."""
+    """The times of all training steps, and the cost model that predicts them."""
 
     model: CostModel
     vocabularies: list[Vocabulary]

@@ -94,7 +94,7 @@ def split_images(data: DataSet) -> tuple[Examples, Examples]:
 
 
 def make_options(experts: int) -> TrainOptions:
-    """With `experts`; dense (one) gets as many rounds as 64 experts do."""
+    """Training options for `experts`; the dense softmax, one expert, gets as many rounds as 64 experts do."""
     if experts == 1:
         stages = max(ALL_EXPERTS).bit_length() - 2
         return replace(
@@ -123,7 +123,7 @@ def train_row(data: DataSet, experts: int, cache: Path, report: Report) -> Row:
 
 
 def list_test_targets(data: DataSet) -> Tensor:
-    """Of test."""
+    """The classes of the test contexts, [n]."""
     assert data.test.targets is not None
     return torch.from_numpy(data.test.targets)
 

@@ -87,7 +87,7 @@ def format_difference(row: Row, beside: Row | None) -> str:
 
 
 def measure_row(name: str, module: DSSoftmax | FullSoftmax, test: Contexts) -> Row:
-    """Measured on test."""
+    """The row of a head, measured on test."""
     assert test.targets is not None
     contexts, targets = torch.from_numpy(test.contexts), torch.from_numpy(test.targets)[:, None]
     same = find_best_classes(module, contexts) == targets

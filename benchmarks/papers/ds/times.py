@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Mapping
 from pathlib import Path
 
+from shortlist.bundle.manifest import FORMAT
 from shortlist.bundle.reader import Bundle
 from shortlist.core.results import FloatArray
 from shortlist.evaluation.timing import Call, find_fastest
@@ -54,7 +55,7 @@ def time_batch(batch: int, dense: Mapping[str, Call], served: Mapping[str, Serve
 
 
 def format_cells(wall: WallTime, dense_median: float) -> str:
-    """As table cells."""
+    """The figures as table cells."""
     times_of = f"{wall.mean:.1f} | {wall.median:.1f} | {wall.p99:.1f}"
     return f"{wall.name} | {times_of} | {wall.speedup:.2f} | {dense_median / wall.median:.2f}"
 
@@ -63,7 +64,7 @@ def export_head(text: Text, head: Head, cache: Path, options: dict[str, str]) ->
     """The head as a bundle."""
     trained = hashlib.sha256(head.module.weight.detach().numpy().tobytes()).hexdigest()[:8]
     name = "-".join([head.name, *options, trained])
-    out = cache / "ds-batch-bundles" / name / "1"
+    out = cache / f"ds-batch-bundles-{FORMAT}" / name / "1"
     if not out.is_dir():
         held = Sample(text.test.contexts[:4000], None if text.test.targets is None else text.test.targets[:4000])
         export(text.dense, held, out, Request("ds", options, threads=1, head=head.module))

@@ -93,14 +93,14 @@ def measure_grid(data: DataSet, kind: str, report: Callable[[str, int, int], Non
 
 
 def compute_widest_basis(kind: str, dense: FullSoftmax, data: DataSet) -> Basis:
-    """All d directions."""
+    """The basis of all d directions."""
     if kind == "weight":
         return weight_basis(dense.weight, data.dense.dim)
     return context_basis(dense.weight, torch.from_numpy(data.fit.contexts), data.dense.dim)
 
 
 def narrow_basis(basis: Basis, width: int) -> Basis:
-    """The first directions."""
+    """`basis` cut to its first `width` directions."""
     return Basis(basis.preview[:, :width].contiguous(), basis.projection[:, :width].contiguous(), basis.singular_values)
 
 
@@ -146,7 +146,7 @@ def count_overlap(logits: Tensor, exact: Tensor, top: int) -> Tensor:
 
 
 def average_rows(parts: Sequence[Tensor]) -> float:
-    """Mean of all rows."""
+    """The mean over all rows of all chunks."""
     return float(torch.cat(list(parts)).mean())
 
 

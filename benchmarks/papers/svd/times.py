@@ -41,11 +41,11 @@ class Stages:
     ms: dict[str, dict[int, float]]
 
     def total(self, form: str, threads: int) -> float:
-        """Milliseconds of one of `FORMS`."""
+        """Milliseconds of all stages of one of `FORMS` together."""
         return sum(self.ms[stage][threads] for stage in FORMS[form])
 
     def markdown(self) -> str:
-        """A table."""
+        """The stages as a Markdown table."""
         counts = sorted(next(iter(self.ms.values())))
         lines = ["| stage, ms | " + " | ".join(f"{count} thread(s)" for count in counts) + " |\n"]
         lines.append("|---" * (1 + len(counts)) + "|\n")

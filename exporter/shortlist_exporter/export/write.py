@@ -51,7 +51,7 @@ def make_manifest(
     fitted: Fitted,
     files: GraphFiles,
 ) -> Manifest:
-    """The manifest before anything was measured."""
+    """The manifest of a bundle of which nothing was measured yet."""
     bundle = describe_bundle(dense, contexts, out, request)
     if fitted.notes:
         bundle["provenance"] |= {"notes": list(fitted.notes)}
@@ -73,7 +73,7 @@ def make_manifest(
 
 
 def describe_bundle(dense: Dense, contexts: Contexts, out: Path, request: Request) -> dict[str, Any]:
-    """The fields of a manifest that are of the bundle at `out`, whatever head is in it; as keyword arguments."""
+    """Keyword arguments for a manifest: the fields that do not depend on the head in the bundle at `out`."""
     return {
         "name": out.parent.name,
         "version": version_of(out),

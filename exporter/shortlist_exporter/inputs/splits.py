@@ -99,7 +99,7 @@ def count_tenth(rows: int) -> int:
 
 
 def make_too_few_error(documents: Documents | None, parts: str) -> BadInput:
-    """What to say when the rows cannot be split."""
+    """The error that is raised where the rows cannot be split."""
     held = "too few rows" if documents is None else f"{len(np.unique(documents))} documents"
     return BadInput(f"contexts hold {held}, too few for {parts} splits by document: capture more text")
 

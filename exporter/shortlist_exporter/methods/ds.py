@@ -145,7 +145,7 @@ def split_validation(examples: Contexts, dense: FullSoftmax) -> tuple[Examples, 
 
 
 def make_train_options(options: DsOptions, seed: int) -> TrainOptions:
-    """The options that training takes."""
+    """The options of the experts' training."""
     names = TrainOptions.__dataclass_fields__.keys() & options.model_dump().keys()
     return TrainOptions(**{name: getattr(options, name) for name in names}, seed=seed)
 

@@ -143,7 +143,7 @@ def change_probes(fitted: Fitted, dense: Dense, contexts: FloatArray, setting: d
 
 
 def fill_defaults(options: L2sOptions, dense: Dense) -> L2sOptions:
-    """Options that follow from the layer's size filled in."""
+    """The options with those filled in that follow from the layer's size."""
     defaults: dict[str, Any] = {"budget": options.budget or max(float(options.depth), dense.classes / 36)}
     if options.second_stage != "none":
         defaults["width"] = options.width or max(1, dense.dim * 2 // 9)
@@ -212,7 +212,7 @@ def measure_background(
 
 
 def make_screen_options(options: L2sOptions, seed: int) -> ScreenOptions:
-    """The options that training takes."""
+    """The options of the screen's training."""
     assert options.budget is not None
     return ScreenOptions(
         clusters=options.clusters,
@@ -235,7 +235,7 @@ def choose_always(options: L2sOptions, best: BestClasses) -> torch.Tensor | None
 
 
 def parse_checkpoint(options: L2sOptions) -> Path | None:
-    """Where training leaves its state."""
+    """The file of the option `checkpoint`, where training keeps its state; None where it is empty."""
     return Path(options.checkpoint) if options.checkpoint else None
 
 

@@ -1,4 +1,4 @@
-"""Whether the promise is kept: every sample held against it, and one sentence."""
+"""The verdict on a promise: every sample is judged against it, and one sentence says the outcome."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def judge_domain(domain: Domain, promise: Promise) -> Domain:
 
 
 def give_verdict(domains: list[Domain], promise: Promise, source: str) -> Verdict:
-    """A few words and a sentence over all samples."""
+    """The verdict over all samples, as a heading and a sentence."""
     measured = [domain for domain in domains if domain.precision]
     if not measured or not promise:
         return Verdict(status="unknown", heading="Promise not checked", sentence=NO_TRUTH)

@@ -1,4 +1,4 @@
-"""From figures to files: page, pictures, JSON; all of them or none."""
+"""Write a report's page, pictures and JSON, all of them or none."""
 
 from __future__ import annotations
 

@@ -98,7 +98,7 @@ class Bench:
         return float(stored)
 
     def measure_now(self, fit: Fit, setting: Setting, truth: Truth) -> Measured:
-        """Measure whatever the cache holds."""
+        """Measure a fit at a setting, without the cache."""
         answers, dense = self.make_answers(fit, setting), self.make_answers(self.dense_fit)
         return measure_head(answers, dense, self.dense, truth, self.promise)
 
@@ -117,7 +117,7 @@ class Bench:
         return [compare_times(spent[name], spent[DENSE_METHOD]) for name in calls]
 
     def answer_beside(self, fit: Fit, setting: Setting) -> Answers:
-        """As `make_answers`, of a head that stays open beside others."""
+        """Calls of a fit's head as `make_answers` gives them; the head stays open beside others."""
         self.open_heads.pop("head", None)
         return self.make_answers(fit, setting)
 

@@ -20,7 +20,7 @@ FINALIST_HEADS = 4  # heads that are timed against each other
 
 @dataclass
 class Choice:
-    """Looks at the test split, in order of time.
+    """Chooses a head: each look at the test split is at the fastest head that was not looked at yet.
 
     Choosing among heads by the tune split costs nothing on the test split, but each further look does: of heads that
     do not keep the promise, one in forty passes a look by luck.
@@ -129,12 +129,12 @@ class Choice:
         return self.bench.fits.fit(head[0], self.search.trials[head].fit_rows, quiet)
 
     def add_figures(self, head: Head, **figures: object) -> Trial:
-        """Add figures to a trial."""
+        """Replace figures of a trial."""
         trial = self.search.trials[head].model_copy(update=figures)
         self.search.trials[head] = trial
         return trial
 
 
 def make_dense_head() -> Head:
-    """The dense layer itself."""
+    """The head that is the dense layer itself."""
     return Build(DENSE_METHOD), ()

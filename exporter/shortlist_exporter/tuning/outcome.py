@@ -1,4 +1,4 @@
-"""What a search came to, as a record and as a sentence."""
+"""The outcome of a search, as a record and as a sentence."""
 
 from __future__ import annotations
 

@@ -193,7 +193,7 @@ class Search:
         return next((seconds for seconds in needed if seconds <= self.clock.left), 0.0)
 
     def explain_skip(self, needed: float, rows: int) -> str:
-        """Why a head is left out."""
+        """Say why a head is left out."""
         if needed <= self.clock.left:
             return "what time is left is kept for a better head with all contexts: give more time"
         return f"it would take some {needed:,.0f} s with {rows:,} contexts: give more time"

@@ -112,7 +112,7 @@ def tune(
 
 
 def choose_splits(contexts: Contexts, test: Contexts | None, seed: int) -> Splits:
-    """Rows to fit, tune and test on; raises BadInput."""
+    """Split the rows into those to fit, tune and test on; raises BadInput."""
     if test is None:
         return split_three_ways(contexts, seed, MAX_TUNE_ROWS, MAX_TEST_ROWS)
     return split_two_ways(contexts, test, seed, MAX_TUNE_ROWS, MAX_TEST_ROWS)
@@ -139,7 +139,7 @@ def describe_splits(contexts: Contexts, test: Contexts | None, splits: Splits) -
 
 
 def describe_part(contexts: Contexts, rows: Rows) -> Part:
-    """How much it is."""
+    """The rows and documents of one split."""
     documents = None if contexts.documents is None else len(np.unique(contexts.documents[rows]))
     return Part(rows=len(rows), documents=documents)
 
@@ -147,7 +147,7 @@ def describe_part(contexts: Contexts, rows: Rows) -> Part:
 def make_bench(
     dense: Dense, contexts: Contexts, test: Contexts | None, splits: Splits, request: TuneRequest, progress: Progress
 ) -> Bench:
-    """Everything that heads are measured with."""
+    """The bench with both splits and the fits, on which all heads are measured."""
     cache = Cache(request.cache)
     fitting = Contexts(contexts.contexts[splits.fit], sha256=contexts.sha256)
     heads = Fits(cache, dense, fitting, request.bundle.seed, request.bundle.keep_dense)

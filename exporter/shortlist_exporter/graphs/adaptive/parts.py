@@ -141,7 +141,7 @@ def add_best(
 
 
 def add_joined(graph: GraphBuilder, suffix: str = "") -> list[str]:
-    """Add `best_*` and `own_*` side by side."""
+    """Concatenate the best so far (`best_*`) and the tail's best (`own_*`): logits and ids."""
     return [
         graph.node("Concat", [f"best_{what}{suffix}", f"own_{what}{suffix}"], f"{what}_of_both{suffix}", axis=1)
         for what in TOP_NAMES

@@ -89,11 +89,11 @@ def compare_batches(calls: Mapping[str, Call], contexts: FloatArray, single: Map
 
 
 def count_block_calls(batch: int) -> int:
-    """Calls of one contender before the next has its turn: some `BLOCK_ROWS` rows."""
+    """How many calls of one contender are timed in a row: about `BLOCK_ROWS` rows."""
     return max(2, BLOCK_ROWS // batch)
 
 
 def make_call(head: Head, plan: Plan) -> Call:
-    """The plan as a timed call."""
+    """A timed call of the plan."""
     k = min(REPORT_TIMED_K, head.manifest.max_k)
     return lambda rows: head.run(plan, rows, k, UNRESTRICTED).ids

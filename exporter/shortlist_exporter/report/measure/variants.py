@@ -1,4 +1,4 @@
-"""The same bundle with other settings: what a little more or less care would cost and bring."""
+"""The same bundle at other settings: what scoring more or fewer classes would cost and bring."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def make_variants(head: Head, contexts: FloatArray) -> dict[str, Plan]:
 
 
 def scale_setting(setting: str, label: str, least: int = 1) -> Kind:
-    """Less and more of a setting that says how many classes go on, but not less than `least`."""
+    """Make a function that scales `setting`, a number of classes, by each of `VARIANT_FACTORS`; at least `least`."""
 
     def of(head: Head, contexts: FloatArray) -> dict[str, Changes]:
         del contexts

@@ -21,7 +21,7 @@ Fact = tuple[str, str, str]  # name, figure, what it means
 
 
 def render_page(bundle: Bundle, figures: Figures, drawn: Mapping[str, Picture]) -> str:
-    """The whole page as text."""
+    """The page as HTML."""
     manifest = bundle.manifest
     return load_template().render(
         manifest=manifest,
@@ -153,7 +153,7 @@ def format_share(value: float) -> str:
 
 
 def format_bytes(value: float) -> str:
-    """Bytes for people."""
+    """A number of bytes with a readable unit."""
     for unit in BYTE_UNITS:
         if abs(value) < 1024 or unit == BYTE_UNITS[-1]:
             return f"{value:,.0f} {unit}" if unit == BYTE_UNITS[0] else f"{value:,.1f} {unit}"
@@ -172,7 +172,7 @@ def format_fraction(value: float) -> str:
 
 
 def format_seconds(value: float) -> str:
-    """A time for people."""
+    """A number of seconds with a readable unit."""
     return f"{value:.2g} s" if value < 10 else f"{value:,.0f} s"
 
 

@@ -55,7 +55,7 @@ def draw_pictures(figures: Figures) -> dict[str, Picture]:
 
 
 def save_picture(figure: Figure) -> Picture:
-    """Both forms of one figure."""
+    """`figure` as an SVG element and as a PNG file."""
     svg, png = io.StringIO(), io.BytesIO()
     figure.savefig(svg, format="svg", transparent=True, metadata={"Date": None})
     figure.savefig(png, format="png", dpi=160, facecolor="white")
@@ -105,13 +105,13 @@ COST_LABEL = "multiply-adds of one row, dense = 1"
 
 
 def time_of(point: Point) -> float:
-    """Time over dense's."""
+    """A point's time as a share of dense's."""
     assert point.times_dense is not None
     return 1 / point.times_dense
 
 
 def cost_of(point: Point) -> float:
-    """Multiply-adds over dense's."""
+    """A point's multiply-adds as a share of dense's."""
     assert point.macs is not None
     return point.macs
 
@@ -137,19 +137,19 @@ def plot_points(axes: Axes, points: Sequence[Point], x: Callable[[Point], float]
 
 
 def format_tick(value: float, position: int) -> str:
-    """1/16 rather than 0.0625."""
+    """A tick's label, as in `1/16` instead of `0.0625`."""
     del position
     return f"{value:g}" if value >= 1 else f"1/{round(1 / value)}"
 
 
 def draw_promise(axes: Axes, figures: Figures) -> None:
-    """Where the promise lies."""
+    """Draw the promise as a line."""
     if 1 in figures.promise:
         axes.axhline(stretch_precision(figures.promise[1]), color=SECOND, linewidth=1, linestyle=(0, (4, 3)), zorder=0)
 
 
 def stretch_precision(precision: float) -> float:
-    """Precision -> -log10(1 - precision), cut off at `FEWEST`."""
+    """Precision -> -log10(1 - precision); a share of misses under `MIN_MISSES` counts as that."""
     return float(-np.log10(max(1 - precision, MIN_MISSES)))
 
 
