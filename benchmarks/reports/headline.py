@@ -54,7 +54,7 @@ def print_headline(data: DataSet, cache: Path, threads: int, rows: int, *, peers
 
 
 def find_peer(data: DataSet, store: Store, threads: int) -> Peer:
-    """The fastest peer that keeps the promise, by a sweep whose runs stay on disk; failures are told on stderr."""
+    """The fastest peer that keeps the promise, by a sweep whose runs stay on disk; failures are printed to stderr."""
     harness = Harness(data, store, threads, SWEPT_ROWS)
     runs = list(run_near_promise(harness))
     for sentence in sorted({f"{run.contender}: {run.error}" for run in runs if run.error}):

@@ -45,8 +45,8 @@ def cluster_balanced(rows: FloatArray, count: int, seed: int = KMEANS_SEED) -> I
 def assign_balanced(unit: FloatArray, centroids: FloatArray, sizes: IdArray) -> IdArray:
     """[V]: a cluster for each of `unit` [V, D], `sizes` [C] rows to each.
 
-    In turns, every row without a cluster asks the most similar one that has room; a cluster takes those that are most
-    similar to it.
+    In rounds, every row without a cluster goes to the most similar one that has room; a cluster with too many takes
+    the most similar of them.
     """
     owners, room = np.full(len(unit), -1, np.int64), sizes.copy()
     while (free := (owners < 0).nonzero()[0]).size:

@@ -99,8 +99,8 @@ class ScannTree(Scann):
     def settings(self) -> list[Options]:
         """Up to all leaves."""
         leaves = self.build["leaves"]
-        opened = sorted({max(1, leaves // share) for share in (16, 8, 4, 2, 1)})
-        usual = [{"leaves": count, "reorder": reorder} for count in opened for reorder in (50, 100, 200, 1000)]
+        counts = sorted({max(1, leaves // share) for share in (16, 8, 4, 2, 1)})
+        usual = [{"leaves": count, "reorder": reorder} for count in counts for reorder in (50, 100, 200, 1000)]
         return [*usual, {"leaves": leaves, "reorder": 10000}]
 
 

@@ -85,7 +85,7 @@ def make_route(response: dict[str, Any]) -> FastAPI:
 
 
 def main(path: Path, port: int, kind: str) -> None:
-    """Serve until told to stop."""
+    """Serve until the process is stopped."""
     text, _, body = path.read_bytes().partition(b"\n")
     app = make_echo(orjson.loads(text), body) if kind == "bare" else make_route(orjson.loads(body))
     settings = load_settings(port=port)

@@ -30,11 +30,11 @@ class LoadGenerator:
 
     async def measure_capacity(self, seconds: float) -> float:
         """Right responses a second over 16 connections that wait for each; raises ServerError where one is wrong."""
-        pool, turns = ConnectionPool(self.address, CLOSED_LOOP_CONNECTIONS), itertools.count()
+        pool, numbers = ConnectionPool(self.address, CLOSED_LOOP_CONNECTIONS), itertools.count()
 
         async def send_until(end: float, tally: Tally) -> None:
             while time.perf_counter() < end:
-                expected = self.requests[next(turns) % len(self.requests)]
+                expected = self.requests[next(numbers) % len(self.requests)]
                 await self.send_counted(pool, expected, expected.without_timeout, time.perf_counter(), tally)
 
         tally = Tally()

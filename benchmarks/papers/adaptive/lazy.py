@@ -108,9 +108,9 @@ def measure_agreement(
             true = {name: truth(rows) for name, truth in truths.items()}
             best = {name: logprobs.topk(max(depths), dim=1).values for name, logprobs in true.items()}
         for k in depths:
-            answer = plan.topk(rows.numpy(), k, UNRESTRICTED)
+            result = plan.topk(rows.numpy(), k, UNRESTRICTED)
             for name, one in results.items():
-                one.add(answer, true[name], best[name])
+                one.add(result, true[name], best[name])
     return results
 
 

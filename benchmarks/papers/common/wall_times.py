@@ -36,7 +36,7 @@ def summarize_times(timed: Mapping[str, Timed], dense: str) -> list[WallTime]:
 def time_beside_dense(dense: Call, calls: Mapping[str, Call], rows: FloatArray, batch: int) -> list[WallTime]:
     """Dense first, then each of `calls`, timed in turn with dense alone.
 
-    Another contender in the same turns would be asked the same rows and leave their weights in the cache.
+    With several contenders at once, one would find weights in the processor's cache that another has just read.
     """
     results: list[WallTime] = []
     for name, call in calls.items():

@@ -1,4 +1,4 @@
-"""The synthetic hierarchy of the Doubly Sparse paper: super classes of classes, told to nobody, for experts to find.
+"""The synthetic hierarchy of the Doubly Sparse paper: experts have to find super classes that no target names.
 
 Data as in the authors' synthetic.py: in 100 dimensions, centres of super classes have variance 100, those of classes
 10 around theirs, items 1 around theirs. A hidden layer and the experts are trained from scratch, together, in the loop

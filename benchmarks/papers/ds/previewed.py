@@ -114,14 +114,14 @@ def make_table(text: Text, head: Head) -> str:
     return "".join(lines)
 
 
-def describe_verdict(lost: float, lost_of_dense: float, times: float) -> str:
+def describe_verdict(lost_share: float, lost_of_dense: float, times: float) -> str:
     """Whether the chosen row holds what it must, against DS-2 and against the dense softmax."""
     held, dense_held = (
-        "held" if least <= MOST_LOST and times >= LEAST_SPEEDUP else "not held" for least in (lost, lost_of_dense)
+        "held" if least <= MOST_LOST and times >= LEAST_SPEEDUP else "not held" for least in (lost_share, lost_of_dense)
     )
     return (
         f"The row in bold was chosen on valid: the narrowest that loses at most {MOST_LOST / 2:g} of top-1 there.\n"
-        f"On test it loses {lost:.4f} of DS-2's top-1 and {lost_of_dense:.4f} of dense's, at {times:.2f} times:\n"
+        f"On test it loses {lost_share:.4f} of DS-2's top-1 and {lost_of_dense:.4f} of dense's, at {times:.2f} times:\n"
         f'"at least {LEAST_SPEEDUP:g} times with top-1 within {MOST_LOST:g}" is {held} against DS-2, '
         f"{dense_held} against dense."
     )

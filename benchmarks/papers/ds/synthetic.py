@@ -37,7 +37,7 @@ HIERARCHY_INTRODUCTION = """# Doubly Sparse Softmax: the synthetic hierarchy
 Written by `make reproduce DATA=folder`; do not edit. Liao et al. 2019, section 3.1, on data as in the authors'
 `synthetic.py`: 100 dimensions; centres of super classes of variance 100, centres of classes of variance 10 around
 them, items of variance 1 around those. A hidden layer of 100 and the experts over it are trained from scratch on the
-classes alone; super classes are told to nobody. What differs from the authors: items are drawn anew for every batch
+classes alone; no target names its super class. What differs from the authors: items are drawn anew for every batch
 (theirs: 100 a class); rows are pruned once the task loss is under a threshold (theirs: after 3 epochs); the expert
 lasso is the paper's formula, not the code's; Adam's second moments decay by .95 (theirs .999), without which copies
 that nobody needs shrink ten times slower; 100 experts come by mitosis, each of 10 experts becoming as many as its items

@@ -96,13 +96,13 @@ def write_calibration(folder: Path, head: Head, truth: Truth) -> None:
     Held-out contexts with the exact answers and the head's, which every load replays.
     """
     contexts = truth.contexts[:CALIBRATION_FILE_ROWS]
-    answers = head.topk_by_plan(contexts, min(CANARY_K, head.manifest.max_k))
+    top = head.topk_by_plan(contexts, min(CANARY_K, head.manifest.max_k))
     tensors: dict[str, np.ndarray[Any, Any]] = {
         "contexts": contexts,
         "ids": truth.ids[:CALIBRATION_FILE_ROWS],
         "logprobs": truth.logprobs[:CALIBRATION_FILE_ROWS],
-        "head_ids": answers.ids,
-        "head_logprobs": answers.logprobs,
+        "head_ids": top.ids,
+        "head_logprobs": top.logprobs,
     }
     (folder / CALIBRATION).write_bytes(save(tensors))
 

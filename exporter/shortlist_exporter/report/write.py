@@ -96,11 +96,11 @@ def write_files(folder: Path, bundle: Bundle, figures: Figures) -> None:
     )
     from shortlist_exporter.report.page.pictures import draw_pictures
 
-    drawn = draw_pictures(figures)
-    for name, picture in drawn.items():
+    pictures = draw_pictures(figures)
+    for name, picture in pictures.items():
         (folder / f"{name}.png").write_bytes(picture.png)
     (folder / FIGURES_FILE).write_text(figures.model_dump_json(indent=1) + "\n", "utf-8")
-    (folder / PAGE).write_text(render_page(bundle, figures, drawn), "utf-8")
+    (folder / PAGE).write_text(render_page(bundle, figures, pictures), "utf-8")
 
 
 @contextlib.contextmanager

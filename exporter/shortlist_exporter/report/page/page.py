@@ -20,7 +20,7 @@ BYTE_UNITS = ("bytes", "KiB", "MiB", "GiB")
 Fact = tuple[str, str, str]  # name, figure, what it means
 
 
-def render_page(bundle: Bundle, figures: Figures, drawn: Mapping[str, Picture]) -> str:
+def render_page(bundle: Bundle, figures: Figures, pictures: Mapping[str, Picture]) -> str:
     """The page as HTML."""
     manifest = bundle.manifest
     return load_template().render(
@@ -28,7 +28,7 @@ def render_page(bundle: Bundle, figures: Figures, drawn: Mapping[str, Picture]) 
         figures=figures,
         measured=figures.measured,
         facts=list_facts(manifest, figures),
-        pictures={name: picture.svg for name, picture in drawn.items()},
+        pictures={name: picture.svg for name, picture in pictures.items()},
         tried=choose_tried(figures),
         own_rows=are_own_rows(figures.domains),
         few=figures.measured.sample == CALIBRATION_SAMPLE,

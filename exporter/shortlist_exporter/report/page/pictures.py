@@ -50,8 +50,8 @@ class Picture:
 def draw_pictures(figures: Figures) -> dict[str, Picture]:
     """Name -> picture, of every section that there is something to draw for."""
     with mpl.rc_context(STYLE):
-        drawn = {name: draw(figures) for name, draw in DRAWERS.items()}
-        return {name: save_picture(figure) for name, figure in drawn.items() if figure is not None}
+        drawings = {name: draw(figures) for name, draw in DRAWERS.items()}
+        return {name: save_picture(figure) for name, figure in drawings.items() if figure is not None}
 
 
 def save_picture(figure: Figure) -> Picture:
