@@ -1,1 +1,1 @@
-"""Side-by-side measurements. `python -m benchmarks --help`."""
+"""Measurements of Shortlist beside other software; `python -m benchmarks --help` lists the options."""

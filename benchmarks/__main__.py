@@ -25,9 +25,9 @@ from benchmarks.datasets.registry import DATASETS, Place
 from benchmarks.reports.grid import GRID_OPTIONS, run_grid
 from benchmarks.reports.headline import print_headline
 from benchmarks.reports.page import PAGE_FILE
-from benchmarks.reports.tables import format_table, pareto_front
+from benchmarks.reports.tables import find_pareto_front, format_table
 from benchmarks.sweep.harness import Harness
-from benchmarks.sweep.peers import sweep
+from benchmarks.sweep.peers import sweep_grids
 
 MODULE = "benchmarks"
 
@@ -54,7 +54,7 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def run(args: argparse.Namespace) -> None:
-    """One of the three things that the command does."""
+    """Sweep one data set, or the whole grid, or print the headline of `make bench`, as the arguments say."""
     place = Place(args.cache, args.data, args.model, parse_options(args.options))
     if args.full:
         run_full(place, args)
@@ -81,8 +81,8 @@ def run_dataset(place: Place, args: argparse.Namespace) -> None:
     """Sweep the named contenders on one data set; print the front and what failed."""
     names = args.contenders or [name for name, kind in CONTENDERS.items() if kind.quick]
     harness = Harness(DATASETS[args.dataset](place), Store(args.cache / "runs"), args.threads, args.rows)
-    runs = list(sweep(harness, [CONTENDERS[name] for name in names]))
-    print(format_table([*pareto_front(runs), *(run for run in runs if run.error)]))
+    runs = list(sweep_grids(harness, [CONTENDERS[name] for name in names]))
+    print(format_table([*find_pareto_front(runs), *(run for run in runs if run.error)]))
 
 
 def parse_options(pairs: list[str]) -> dict[str, str]:

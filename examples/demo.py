@@ -65,8 +65,8 @@ def main() -> int:
     args = parser.parse_args()
     try:
         prepare(args)
-        contexts = held_out()
-        with server(BUNDLE.parents[1]) as url, shortlist.Client(url) as client:
+        contexts = sample_held_out()
+        with run_server(BUNDLE.parents[1]) as url, shortlist.Client(url) as client:
             console.print(f"serving {BUNDLE} at {url}\n")
             show_prompts(client)
             show_agreement(client, contexts)
@@ -93,7 +93,7 @@ def prepare(args: argparse.Namespace) -> None:
             progress=report,
         )  # fmt: skip
         write_head(BUILD_FOLDER / "head.safetensors", model.dense, "SmolLM2-135M")
-        save_file({"contexts": prompt_contexts(model)}, BUILD_FOLDER / "prompts.safetensors")
+        save_file({"contexts": capture_prompt_contexts(model)}, BUILD_FOLDER / "prompts.safetensors")
         report("exporting the head", 0, rows)
         shutil.rmtree(BUNDLE, ignore_errors=True)
         request = Request(method="grouped", labels=model.make_labels(), threads=1)
@@ -114,7 +114,7 @@ def can_load(bundle: Path) -> bool:
     return True
 
 
-def prompt_contexts(model: LanguageModel) -> np.ndarray:
+def capture_prompt_contexts(model: LanguageModel) -> np.ndarray:
     """The context vector after the last token of each prompt, [prompts, d]."""
     rows = []
     for prompt in PROMPTS:
@@ -123,7 +123,7 @@ def prompt_contexts(model: LanguageModel) -> np.ndarray:
     return np.stack(rows)
 
 
-def held_out() -> np.ndarray:
+def sample_held_out() -> np.ndarray:
     """Contexts that the head was not fitted on, in random order."""
     contexts: Contexts = load_contexts(BUILD_FOLDER / "contexts.safetensors")
     _, rows = split_held_out(contexts, seed=0)
@@ -131,7 +131,7 @@ def held_out() -> np.ndarray:
 
 
 @contextmanager
-def server(repository: Path) -> Iterator[str]:
+def run_server(repository: Path) -> Iterator[str]:
     """A running `shortlist serve` on a free port: its address. Stopped with SIGTERM at the end."""
     command = [sys.executable, "-m", "shortlist", "serve", str(repository), "--port", "0"]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from shortlist.errors import ShortlistError
 
-CACHE_FOLDER = Path("build/bench")
+BENCH_FOLDER = Path("build/bench")
 
 
 def make_parser(module: str, text: str | None, cache: str = "what is made stays here") -> argparse.ArgumentParser:
@@ -17,7 +17,7 @@ def make_parser(module: str, text: str | None, cache: str = "what is made stays 
     parser = argparse.ArgumentParser(
         prog=f"python -m {module}", description=text, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--cache", type=Path, default=CACHE_FOLDER, metavar="DIR", help=f"{cache} (%(default)s)")
+    parser.add_argument("--cache", type=Path, default=BENCH_FOLDER, metavar="DIR", help=f"{cache} (%(default)s)")
     return parser
 
 

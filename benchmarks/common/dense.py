@@ -70,11 +70,11 @@ def write_graph(dense: Dense, folder: Path, product: str, *, in_graph: bool) -> 
         graph.node("Identity", [logits], "logits")
         output = make_value("logits", TensorProto.FLOAT, ["B", dense.classes])
         return graph.save(f"{product}-logits", [context], [output])
-    graph.nodes.append(topk_node(logits))
+    graph.nodes.append(make_topk_node(logits))
     inputs = [context, make_value("k", TensorProto.INT64, [1])]
     return graph.save(f"{product}-topk", inputs, [make_value("ids", TensorProto.INT64, ["B", "k"])])
 
 
-def topk_node(logits: str) -> NodeProto:
+def make_topk_node(logits: str) -> NodeProto:
     """ONNX TopK with its two outputs; ids are kept."""
     return helper.make_node("TopK", [logits, "k"], ["values", "ids"])

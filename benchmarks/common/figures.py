@@ -21,8 +21,8 @@ def new_figure(width: float, height: float) -> Figure:
 
 def save_figure(figure: Figure, path: Path, colours: int = PALETTE_COLOURS) -> None:
     """Write `figure` to `path` as a PNG of at most `colours` colours; folders are made where they are missing."""
-    drawn = io.BytesIO()
-    figure.savefig(drawn, format="png")
+    png = io.BytesIO()
+    figure.savefig(png, format="png")
     path.parent.mkdir(parents=True, exist_ok=True)
-    with Image.open(drawn) as image:
+    with Image.open(png) as image:
         image.convert("RGB").quantize(colours, dither=Image.Dither.NONE).save(path, optimize=True)

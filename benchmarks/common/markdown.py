@@ -13,10 +13,10 @@ UNTOUCHED = ("|", "#", "![", "<!--")  # tables, headings, pictures, comments
 
 def wrap_prose(page: str, width: int = LINE_WIDTH) -> str:
     """`page` with every paragraph and list item wrapped to `width` characters; a wrapped page stays as it is."""
-    return "".join(f"{line}\n" for block in prose_blocks(page.splitlines()) for line in wrap_block(block, width))
+    return "".join(f"{line}\n" for block in split_blocks(page.splitlines()) for line in wrap_block(block, width))
 
 
-def prose_blocks(lines: list[str]) -> Iterator[list[str]]:
+def split_blocks(lines: list[str]) -> Iterator[list[str]]:
     """Paragraphs and list items, each as its lines; every other line alone."""
     block: list[str] = []
     fenced = False
@@ -37,7 +37,7 @@ def prose_blocks(lines: list[str]) -> Iterator[list[str]]:
 
 
 def wrap_block(block: list[str], width: int) -> list[str]:
-    """The lines of one block of `prose_blocks`."""
+    """The lines of one block of `split_blocks`."""
     if not block[0]:
         return block[1:]
     item = ITEM.match(block[0])

@@ -1,4 +1,4 @@
-"""Runs on disk: one JSON file each, named by a hash of what was asked for, so that a sweep resumes where it stopped."""
+"""Runs on disk: one JSON file each, named by a hash of its inputs, so that a sweep resumes where it stopped."""
 
 from __future__ import annotations
 
@@ -71,23 +71,25 @@ class Run(BaseModel):
     @property
     def label(self) -> str:
         """Contender, build and setting in a line."""
-        parts = [", ".join(f"{name} {value}" for name, value in given.items()) for given in (self.build, self.setting)]
+        parts = [
+            ", ".join(f"{name} {value}" for name, value in choices.items()) for choices in (self.build, self.setting)
+        ]
         options = "; ".join(part for part in parts if part)
         return f"{self.contender} ({options})" if options else self.contender
 
     @property
-    def asked(self) -> str:
-        """What was asked for, apart from other runs on the same data."""
+    def request_key(self) -> str:
+        """A key that differs between runs on the same data whose contender, build, setting or batches differ."""
         single = list(self.spent) == [1]
-        return key_of(self.contender, self.revision, self.build, self.setting, self.threads, self.rows, single)
+        return hash_parts(self.contender, self.revision, self.build, self.setting, self.threads, self.rows, single)
 
-    def at_least(self, p1: float, p5: float) -> bool:
+    def reaches(self, p1: float, p5: float) -> bool:
         """Whether both precisions were reached."""
         return bool(self.precision) and self.precision[1].value >= p1 and self.precision[5].value >= p5
 
 
-def key_of(*parts: Any) -> str:
-    """A file name for what `parts` (JSON values) ask for."""
+def hash_parts(*parts: Any) -> str:
+    """A file name: a hash of `parts`, which are JSON values, and of the format of runs."""
     return hashlib.sha256(json.dumps([RUN_FORMAT, *parts], sort_keys=True).encode()).hexdigest()[:20]
 
 
@@ -133,13 +135,13 @@ def write_runs(path: Path, runs: Sequence[Run]) -> None:
     partial.rename(path)
 
 
-def processor_name() -> str:
+def read_processor_name() -> str:
     """The processor, in words."""
     lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines() if Path("/proc/cpuinfo").is_file() else []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return f"{names[0]}, {len(names)} cores" if names else platform.processor()
 
 
-def installed_versions(names: tuple[str, ...]) -> dict[str, str]:
+def read_versions(names: tuple[str, ...]) -> dict[str, str]:
     """Installed versions."""
     return {name: metadata.version(name) for name in names}

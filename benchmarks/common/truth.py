@@ -1,4 +1,4 @@
-"""Ground truth: float32 scores, their best checked in float64, computed once and stored."""
+"""Exact best classes of held-out contexts: float32 scores, the best ordered in float64; computed once and stored."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from shortlist_exporter.commands.progress import progress_bar
 from shortlist_exporter.core.types import count_rows
 from shortlist_exporter.inputs.sources import Dense
 
-TRUE_CLASSES = 10  # of each row
-LIFTED_CLASSES = 22  # classes below those that float64 may still lift among them
+EXACT_CLASSES = 10  # of each row
+NEAR_TIE_CLASSES = 22  # classes below those that float64 may still lift among them
 
 
 @dataclass(frozen=True)
 class Truth:
-    """Distinct held-out contexts in random order, and their exact answers.
+    """Distinct held-out contexts in random order, and the exact best classes of each.
 
-    contexts: [n, d] float32. ids: [n, TRUE_CLASSES] int64, best first. targets: [n] int64 or None.
+    contexts: [n, d] float32. ids: [n, EXACT_CLASSES] int64, best first. targets: [n] int64 or None.
     """
 
     contexts: FloatArray
@@ -31,7 +31,7 @@ class Truth:
 
 
 def load_truth(path: Path, dense: Dense, contexts: FloatArray, targets: IdArray | None) -> Truth:
-    """The stored truth at `path`, or that of the distinct rows of `contexts`, stored there."""
+    """Read the truth at `path`, or compute that of the distinct rows of `contexts` [n, d] and store it there."""
     if path.is_file():
         stored = load_file(path)
         return Truth(stored["contexts"], stored["ids"], stored.get("targets"))
@@ -44,8 +44,8 @@ def load_truth(path: Path, dense: Dense, contexts: FloatArray, targets: IdArray 
 
 
 def compute_exact_ids(dense: Dense, contexts: FloatArray) -> IdArray:
-    """[n, TRUE_CLASSES]: the best by float32, ordered by float64; equal scores by lower id."""
-    depth = min(TRUE_CLASSES, dense.classes - dense.padded.size)
+    """Ids [n, EXACT_CLASSES] of the best classes by float32, ordered by float64; of equal scores the lower id first."""
+    depth = min(EXACT_CLASSES, dense.classes - dense.padded.size)
     with progress_bar("dense answers") as report:
         count = count_rows(report, "dense answers", contexts)
         return compute_truth(rank_in_float64(dense, contexts), contexts, depth, progress=count).ids
@@ -62,7 +62,7 @@ def rank_in_float64(dense: Dense, contexts: FloatArray) -> RankRows:
         chunk = torch.from_numpy(contexts[rows])
         with torch.inference_mode():
             logits = module.logits(chunk)
-            near = logits.topk(min(k + LIFTED_CLASSES, dense.classes), dim=1).indices.sort(dim=1).values
+            near = logits.topk(min(k + NEAR_TIE_CLASSES, dense.classes), dim=1).indices.sort(dim=1).values
             ids = order_in_float64(dense, chunk, near, k)
             return Ranking(ids.numpy(), logits.gather(1, ids).numpy(), logits.logsumexp(dim=1).numpy())
 

@@ -18,7 +18,7 @@ Options = Mapping[str, Any]  # JSON values
 class Contender(ABC):
     """One way to find the k best classes. A fair peer is a tuned peer: `grid` is the least that is tried.
 
-    name: as tables have it. builds: what `grid` gives where it does not depend on the layer. needs: modules beyond the
+    name: the one in tables. builds: what `grid` gives where it does not depend on the layer. needs: modules beyond the
     extra `export`, each named as pip installs it. quick: False where building is too slow for a sweep without --full.
     own_threads: whether its library has threads beside those of numpy's products. revision: another one where the same
     options make another index, so that older runs do not count.
@@ -32,7 +32,7 @@ class Contender(ABC):
     revision: ClassVar[str] = ""
 
     def __init__(self, build: Options, threads: int) -> None:
-        """Keep build options (one entry of `grid`) and the threads that fitting and answering may use."""
+        """Keep build options (one entry of `grid`) and how many threads `fit` and `topk` may use."""
         self.build = dict(build)
         self.threads = threads
         self.setting: dict[str, Any] = {}
@@ -45,14 +45,14 @@ class Contender(ABC):
 
     @abstractmethod
     def fit(self, dense: Dense, contexts: FloatArray) -> None:
-        """Build the index of `dense` [V, d]; `contexts` [n, d] are of the kind that will be asked."""
+        """Build the index of `dense` [V, d]; `contexts` [n, d] are a sample of what `topk` will get."""
 
     def settings(self) -> list[Options]:
         """Query-time options worth trying on this index, cheap ones first; none by default."""
         return [{}]
 
     def use(self, setting: Options) -> None:
-        """Answer with these query-time options from now on; nothing is fitted again."""
+        """Set the query-time options of `topk`; nothing is fitted again."""
         self.setting = dict(setting)
 
     @abstractmethod
@@ -63,8 +63,8 @@ class Contender(ABC):
     def size(self) -> int:
         """Bytes of the index, the weights that it rescores with included."""
 
-    def scored(self, contexts: FloatArray, k: int) -> npt.NDArray[np.int32] | None:
-        """[B]: classes scored exactly for each row, V where dense answered; None where it does not tell."""
+    def count_scored(self, contexts: FloatArray, k: int) -> npt.NDArray[np.int32] | None:
+        """How many classes are scored exactly for each row, [B]; V where dense does it; None where it is not known."""
         del contexts, k
         return None
 

@@ -47,7 +47,7 @@ class Basis:
 LAST_BASIS: dict[tuple[str, bytes, bytes], Basis] = {}  # at most one: the builds of a sweep share it
 
 
-def basis_of(kind: str, dense: Dense, contexts: FloatArray) -> Basis:
+def load_basis(kind: str, dense: Dense, contexts: FloatArray) -> Basis:
     """The basis `raw` or `whitened` of the layer's real classes (padding left out)."""
     key = (kind, dense.weight[::97].tobytes(), contexts[::997].tobytes())
     if key not in LAST_BASIS:
@@ -57,7 +57,7 @@ def basis_of(kind: str, dense: Dense, contexts: FloatArray) -> Basis:
 
 
 def compute_basis(kind: str, dense: Dense, contexts: FloatArray) -> Basis:
-    """`basis_of` without the cache."""
+    """`load_basis` without the cache."""
     ids = np.setdiff1d(np.arange(dense.classes), dense.padded)
     rows = dense.weight if dense.bias is None else np.column_stack([dense.weight, dense.bias])
     rows = np.ascontiguousarray(rows[ids], np.float32)

@@ -12,6 +12,7 @@ from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
+from shortlist.bundle.manifest import FORMAT_VERSION
 from shortlist.bundle.reader import Bundle
 from shortlist.head import Head
 from shortlist_exporter.export.request import Request
@@ -36,10 +37,8 @@ class Ours(Contender):
     swept: ClassVar[Swept] = ("", ())
 
     def fit(self, dense: Dense, contexts: FloatArray) -> None:
-        """Bundles stay in `BUNDLES`."""
-        parts = [self.method, self.build, dense.sha256, hashlib.sha256(np.ascontiguousarray(contexts).data).hexdigest()]
-        parts += [self.revision] if self.revision else []
-        out = BUNDLES / hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16] / "1"
+        """Export the head, or open the bundle in `BUNDLES` that holds it already."""
+        out = self.locate_bundle(dense, contexts)
         if not out.is_dir():
             options = {name: str(value) for name, value in self.build.items()}
             export(
@@ -50,6 +49,12 @@ class Ours(Contender):
             )
         self.folder = out
         self.head = Head(Bundle(out, verify=False), "cpu", self.threads)
+
+    def locate_bundle(self, dense: Dense, contexts: FloatArray) -> Path:
+        """The folder in `BUNDLES` of what this build exports, which differs by format, layer, contexts and options."""
+        contexts_sha256 = hashlib.sha256(np.ascontiguousarray(contexts).data).hexdigest()
+        parts = [FORMAT_VERSION, self.method, self.revision, self.build, dense.sha256, contexts_sha256]
+        return BUNDLES / hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16] / "1"
 
     def settings(self) -> list[Options]:
         """Values of the swept setting that are under half of the classes."""
@@ -64,7 +69,7 @@ class Ours(Contender):
     def topk(self, contexts: FloatArray, k: int) -> IdArray:
         return self.head.topk(contexts, k).ids
 
-    def scored(self, contexts: FloatArray, k: int) -> npt.NDArray[np.int32]:
+    def count_scored(self, contexts: FloatArray, k: int) -> npt.NDArray[np.int32]:
         return self.head.topk(contexts, k).scored
 
     def size(self) -> int:

@@ -35,9 +35,9 @@ def load(place: Place) -> DataSet:
     folder = place.cache / (SHIPPED.stem if shipped else "wikitext-2")
     head, fit, test = (folder / f"{part}.safetensors" for part in ("head", "fit", "test"))
     fit_text, test_text = ([SHIPPED], []) if place.data is None else find_wikitext(place.data)
-    wanted = {fit: fit_text} if shipped else {fit: fit_text, test: test_text}
-    if not all(path.is_file() for path in (head, *wanted)):
-        capture_all(place.model or find_packaged_model(), head, wanted, test)
+    texts = {fit: fit_text} if shipped else {fit: fit_text, test: test_text}
+    if not all(path.is_file() for path in (head, *texts)):
+        capture_all(place.model or find_packaged_model(), head, texts, test)
     dense, contexts = load_dense(head), load_contexts(fit)
     contexts, held = split_last_chapters(contexts) if shipped else (contexts, load_contexts(test))
     name = f"smollm2, shipped text ({SHIPPED.name})" if shipped else "smollm2, WikiText-2"

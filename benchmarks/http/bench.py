@@ -105,12 +105,12 @@ def measure_loads(servers: list[MeasuredServer], rounds: int, seconds: float) ->
     for server in servers:
         wrk.run_wrk(server.url, [server.request], CONNECTION_COUNTS[0], BENCH_WARM_SECONDS, core)
     loads: Loads = {server.name: {count: [] for count in CONNECTION_COUNTS} for server in servers}
-    for turn in range(rounds):
+    for round_number in range(rounds):
         for count in CONNECTION_COUNTS:
             for server in servers:
                 loads[server.name][count].append(wrk.run_wrk(server.url, [server.request], count, seconds, core))
         rates = ", ".join(f"{name} {by_count[CONNECTION_COUNTS[0]][-1].rps:,.0f}" for name, by_count in loads.items())
-        console.print(f"round {turn + 1} of {rounds}: {rates} requests/s", highlight=False, soft_wrap=True)
+        console.print(f"round {round_number + 1} of {rounds}: {rates} requests/s", highlight=False, soft_wrap=True)
     return loads
 
 

@@ -88,12 +88,12 @@ def start_ours(stack: ExitStack, cache: Path, bundle: Path, head: Head, contexts
         port = free_port()
         command = python_command("shortlist", "serve", repository, "--port", port, "--threads", 1)
         process = stack.enter_context(Process(f"shortlist-{repository.name}", command, port, cache / "logs"))
-        rows += [make_own_row(process, head.manifest.name, kind, contexts, truth) for kind in kinds_of]
+        rows += [make_our_row(process, head.manifest.name, kind, contexts, truth) for kind in kinds_of]
         process.pause()
     return rows
 
 
-def make_own_row(process: Process, name: str, kind: str, contexts: FloatArray, truth: TopK) -> Row:
+def make_our_row(process: Process, name: str, kind: str, contexts: FloatArray, truth: TopK) -> Row:
     """A row of ours, its answers compared with the truth: the head's, or exact ones."""
     parameters = {"exact": True} if kind.startswith(DENSE_LAYER) else {}
     row = Row("Shortlist", kind, "v2, binary", process)
@@ -152,7 +152,7 @@ def check_exact(received: ResponseArrays, truth: TopK) -> float:
 def measure_rows(rows: Sequence[Row], rounds: int, seconds: float) -> None:
     """Load every server that runs, in turns; the others are stopped meanwhile where they bear it, since some poll."""
     loads: dict[int, list[Load]] = {}
-    for turn in range(rounds):
+    for round_number in range(rounds):
         for number, row in enumerate(rows):
             if row.process is None or row.remark:
                 continue
@@ -166,7 +166,9 @@ def measure_rows(rows: Sequence[Row], rounds: int, seconds: float) -> None:
             except ServerError as error:
                 row.remark = f"failed under load: {error}"
         rates = ", ".join(f"{rows[number].title} {of_row[-1].rps:,.0f}" for number, of_row in loads.items())
-        Console(stderr=True).print(f"round {turn + 1} of {rounds}: {rates} requests/s", highlight=False, soft_wrap=True)
+        Console(stderr=True).print(
+            f"round {round_number + 1} of {rounds}: {rates} requests/s", highlight=False, soft_wrap=True
+        )
     for number, of_row in loads.items():
         rows[number].load = None if rows[number].remark else wrk.median_load(of_row)
 

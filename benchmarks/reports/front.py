@@ -12,7 +12,7 @@ from benchmarks.common.runs import Run
 
 from .page import PAGE_FILE, PICTURES_FOLDER
 from .plots import plot_fronts
-from .tables import format_front, format_levels, single_row_runs
+from .tables import format_front, format_levels, select_single_row_runs
 
 PUBLISHED_PICTURES = (("smollm2", 1), ("ptb", 1), ("ptb", 5), ("synthetic", 1))  # data set and k: those that pages show
 LEVELS = "levels"  # the name of the table over all data sets
@@ -32,7 +32,7 @@ def publish_fronts(sets: Mapping[str, Sequence[Run]], docs: Path) -> None:
     page.write_text(text, "utf-8")
     for name, k in PUBLISHED_PICTURES:
         if name in sets:
-            plot_fronts(single_row_runs(sets[name]), docs / PICTURES_FOLDER / f"{name}-p{k}.png", k)
+            plot_fronts(select_single_row_runs(sets[name]), docs / PICTURES_FOLDER / f"{name}-p{k}.png", k)
 
 
 def replace_table(block: re.Match[str], sets: Mapping[str, Sequence[Run]]) -> str:

@@ -11,14 +11,14 @@ from shortlist.errors import ShortlistError
 from shortlist.runtime.threads import count_available_threads
 from shortlist_exporter.commands.progress import progress_bar
 
-from benchmarks.common.runs import Run, Store, key_of
+from benchmarks.common.runs import Run, Store, hash_parts
 from benchmarks.contenders.registry import CONTENDERS, Contender
 from benchmarks.datasets.registry import DATASETS, DataSet, Place
-from benchmarks.sweep.harness import BATCHES, Harness, explain_absence
-from benchmarks.sweep.peers import sweep
+from benchmarks.sweep.harness import SWEEP_BATCHES, Harness, explain_absence
+from benchmarks.sweep.peers import sweep_grids
 
-from .page import collect_runs, wide_runs, write_page
-from .tables import fastest_precise_runs
+from .page import collect_runs, select_wide_runs, write_page
+from .tables import find_fastest_precise_runs
 
 GRID_OPTIONS: dict[str, dict[str, str]] = {"smollm2": {}, "ptb": {}, "synthetic": {}}  # data set -> its options
 
@@ -60,9 +60,11 @@ def open_sets(place: Place, names: Collection[str]) -> tuple[list[DataSet], list
 def run_set(data: DataSet, store: Store, rows: int, kinds: Sequence[type[Contender]]) -> None:
     """Batch 1 on one thread for the grid of `kinds`; other batches, and all threads, for each one's front."""
     single = Harness(data, store, threads=1, rows=rows)
-    runs = list(sweep(single, kinds))
+    runs = list(sweep_grids(single, kinds))
     for threads in sorted({1, count_available_threads()}):
-        repeat_runs(Harness(data, store, threads=threads, rows=rows, batches=BATCHES), fastest_precise_runs(runs))
+        repeat_runs(
+            Harness(data, store, threads=threads, rows=rows, batches=SWEEP_BATCHES), find_fastest_precise_runs(runs)
+        )
 
 
 def repeat_runs(harness: Harness, runs: Sequence[Run]) -> None:
@@ -73,28 +75,28 @@ def repeat_runs(harness: Harness, runs: Sequence[Run]) -> None:
     with progress_bar("batches") as report:
         for done, some in enumerate(builds.values()):
             report(f"{harness.data.name}, {harness.threads} thread(s): {some[0].contender}"[:60], done, len(builds))
-            harness.at(CONTENDERS[some[0].contender], some[0].build, [run.setting for run in some])
+            harness.run_settings(CONTENDERS[some[0].contender], some[0].build, [run.setting for run in some])
         report(harness.data.name, len(builds), len(builds))
 
 
 def list_remaining(data: DataSet, runs: Sequence[Run]) -> list[str]:
     """Sentences on what of the grid is not done on a data set, where `runs` are done."""
     runs = [run for run in runs if run.fingerprint == data.fingerprint]
-    return [*unfinished_builds(data, runs), *unrepeated_settings(data, runs)]
+    return [*list_unfinished_builds(data, runs), *list_unrepeated_settings(data, runs)]
 
 
-def unfinished_builds(data: DataSet, runs: Sequence[Run]) -> Iterator[str]:
+def list_unfinished_builds(data: DataSet, runs: Sequence[Run]) -> Iterator[str]:
     """A sentence for each contender with builds that have no run, though they could."""
-    done = {(run.contender, key_of(run.build)) for run in runs}
+    done = {(run.contender, hash_parts(run.build)) for run in runs}
     for kind in CONTENDERS.values():
         grid = [] if explain_absence(kind) else kind.grid(data.dense)
-        if count := sum((kind.name, key_of(build)) not in done for build in grid):
+        if count := sum((kind.name, hash_parts(build)) not in done for build in grid):
             yield f"{data.name}: {kind.name}, {count} of {len(grid)} builds"
 
 
-def unrepeated_settings(data: DataSet, runs: Sequence[Run]) -> Iterator[str]:
+def list_unrepeated_settings(data: DataSet, runs: Sequence[Run]) -> Iterator[str]:
     """A sentence for each number of threads by which settings were not run at other batches."""
-    wanted = {run.label for run in fastest_precise_runs(runs)}
+    labels = {run.label for run in find_fastest_precise_runs(runs)}
     for threads in sorted({1, count_available_threads()}):
-        if missing := wanted - {run.label for run in wide_runs(runs, threads)}:
-            yield f"{data.name}: other batches by {threads} thread(s), {len(missing)} of {len(wanted)} settings"
+        if missing := labels - {run.label for run in select_wide_runs(runs, threads)}:
+            yield f"{data.name}: other batches by {threads} thread(s), {len(missing)} of {len(labels)} settings"

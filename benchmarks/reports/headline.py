@@ -17,8 +17,8 @@ from benchmarks.common.runs import Run, Store
 from benchmarks.contenders.registry import Contender
 from benchmarks.datasets.registry import DataSet
 from benchmarks.sweep.harness import Harness, limit_threads
-from benchmarks.sweep.heads import PROMISED, Precision, measure_precision, opened
-from benchmarks.sweep.peers import best_peer, near_promise, precisions
+from benchmarks.sweep.heads import PROMISED, Precision, measure_precision, open_heads
+from benchmarks.sweep.peers import find_best_peer, measure_on_all_rows, run_near_promise
 
 HEADLINE_K = 5
 HEADLINE_BATCHES = (1, 16, 32, 64)
@@ -45,7 +45,7 @@ class Peer:
 def print_headline(data: DataSet, cache: Path, threads: int, rows: int, *, peers: bool) -> None:
     """Heads, precision, the best peer, times, table, JSON."""
     folder = cache / ("shipped" if "shipped" in data.name else "wikitext-2")
-    heads = opened(data, folder / "repository", threads)
+    heads = open_heads(data, folder / "repository", threads)
     precisions_of = {name: measure_precision(head, data) for name, head in heads.items()}
     peer = find_peer(data, Store(cache / "runs"), threads) if peers else Peer(None, None)
     timings = {batch: time_contenders(data, heads, peer, cache, threads, rows, batch) for batch in HEADLINE_BATCHES}
@@ -54,13 +54,13 @@ def print_headline(data: DataSet, cache: Path, threads: int, rows: int, *, peers
 
 
 def find_peer(data: DataSet, store: Store, threads: int) -> Peer:
-    """The fastest peer that keeps the promise, by a sweep whose runs stay on disk; failures are told on stderr."""
+    """The fastest peer that keeps the promise, by a sweep whose runs stay on disk; failures are printed to stderr."""
     harness = Harness(data, store, threads, SWEPT_ROWS)
-    runs = list(near_promise(harness))
+    runs = list(run_near_promise(harness))
     for sentence in sorted({f"{run.contender}: {run.error}" for run in runs if run.error}):
         Console(stderr=True).print(sentence, highlight=False)
-    best = best_peer(harness, runs)
-    return Peer(None, None) if best is None else Peer(*best, *precisions(harness, best[1]))
+    best = find_best_peer(harness, runs)
+    return Peer(None, None) if best is None else Peer(*best, *measure_on_all_rows(harness, best[1]))
 
 
 def time_contenders(
@@ -68,19 +68,19 @@ def time_contenders(
 ) -> Figures:
     """The dense head (under `dense`), every head, exact answers (under `EXACT`), and the peer (under `peer`)."""
     contexts = data.test.contexts[:rows]
-    dense = {name: topk_call(topk) for name, topk in open_spellings(data.dense, cache / "dense", threads).items()}
+    dense = {name: make_topk_call(topk) for name, topk in open_spellings(data.dense, cache / "dense", threads).items()}
     spelling = find_fastest(dense, contexts, batch)
     calls: dict[str, Call] = {"dense": dense[spelling]}
-    calls |= {name: topk_call(lambda rows, k, head=head: head.topk(rows, k).ids) for name, head in heads.items()}  # type: ignore[misc]
-    calls[EXACT_ANSWERS] = topk_call(lambda rows, k: heads[PROMISED].topk(rows, k, exact=True).ids)
+    calls |= {name: make_topk_call(lambda rows, k, head=head: head.topk(rows, k).ids) for name, head in heads.items()}  # type: ignore[misc]
+    calls[EXACT_ANSWERS] = make_topk_call(lambda rows, k: heads[PROMISED].topk(rows, k, exact=True).ids)
     if peer.contender is not None:
-        calls["peer"] = topk_call(peer.contender.topk)
+        calls["peer"] = make_topk_call(peer.contender.topk)
     Console(stderr=True).print(f"batch {batch}: dense is {spelling}; timing {len(calls)} contenders", highlight=False)
-    with limit_threads(threads, own=peer.contender is not None and peer.contender.own_threads):
+    with limit_threads(threads, own_threads=peer.contender is not None and peer.contender.own_threads):
         return {name: spent.summarize() for name, spent in time_calls(calls, contexts, batch).items()}
 
 
-def topk_call(topk: TopK) -> Call:
+def make_topk_call(topk: TopK) -> Call:
     """Top K as a timed call."""
     return lambda rows: topk(rows, HEADLINE_K)
 

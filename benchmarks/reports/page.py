@@ -6,20 +6,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.common.runs import Run, Store, key_of, read_runs, write_runs
+from benchmarks.common.runs import Run, Store, hash_parts, read_runs, write_runs
 from benchmarks.contenders.registry import CONTENDERS
 from benchmarks.datasets.registry import DATASETS
-from benchmarks.sweep.harness import BATCHES, explain_absence
+from benchmarks.sweep.harness import SWEEP_BATCHES, explain_absence
 
 from .plots import plot_fronts
 from .tables import (
-    fastest_precise_runs,
+    find_fastest_precise_runs,
+    find_most_precise_runs,
+    find_pareto_front,
     format_levels,
     format_table,
-    most_precise_runs,
-    pareto_front,
-    single_row_runs,
-    usable_runs,
+    select_single_row_runs,
+    select_usable_runs,
 )
 
 PAGE_FILE, RUNS_FILE, PICTURES_FOLDER = "benchmarks.md", "runs.jsonl", "pictures"
@@ -57,7 +57,7 @@ def collect_runs(store: Store, file: Path | None = None) -> list[Run]:
     Runs of contenders that would make another index today are left out. The order does not depend on where a run was.
     """
     runs = [*(read_runs(file) if file else []), *store.runs()]
-    latest = {(run.fingerprint, run.machine, run.asked): run for run in runs if is_current(run)}
+    latest = {(run.fingerprint, run.machine, run.request_key): run for run in runs if is_current(run)}
     return [latest[key] for key in sorted(latest)]
 
 
@@ -99,18 +99,22 @@ def name_sets(sets: Sequence[RunSet]) -> dict[str, list[Run]]:
 
 def write_section(one: RunSet, name: str, folder: Path) -> str:
     """The section of a set of runs; draws its pictures into `folder`, their files named after `name`."""
-    runs = add_absent_contenders(with_build_times(one.runs))
-    single = single_row_runs(runs)
+    runs = add_absent_contenders(fill_build_times(one.runs))
+    single = select_single_row_runs(runs)
     text = [f"\n## {one.dataset}\n\n{describe_set(one)}\n"]
-    for k in PICTURED_DEPTHS if usable_runs(single, 1, 1) else ():
+    for k in PICTURED_DEPTHS if select_usable_runs(single, 1, 1) else ():
         picture = Path(PICTURES_FOLDER) / f"{name}-p{k}.png"
-        plot_fronts(usable_runs(single, k, 1), folder / picture, k)
+        plot_fronts(select_usable_runs(single, k, 1), folder / picture, k)
         text.append(f"\n![P@{k} against speed-up]({picture})\n")
-    text += single_row_tables(single)
-    chosen_labels = {run.label for run in fastest_precise_runs(single)}
-    for batch in BATCHES[1:]:
+    text += make_single_row_tables(single)
+    chosen_labels = {run.label for run in find_fastest_precise_runs(single)}
+    for batch in SWEEP_BATCHES[1:]:
         for threads in sorted({run.threads for run in runs}):
-            same = [run for run in usable_runs(wide_runs(runs, threads), 1, batch) if run.label in chosen_labels]
+            same = [
+                run
+                for run in select_usable_runs(select_wide_runs(runs, threads), 1, batch)
+                if run.label in chosen_labels
+            ]
             ordered = sorted(same, key=lambda run: -run.spent[batch].speedup)
             text.append(f"\n### The same at batch {batch}, {threads} thread(s)\n\n" + format_table(ordered, batch))
     return "".join(text)
@@ -122,21 +126,21 @@ def describe_set(one: RunSet) -> str:
     return f"{shapes[0] if shapes else ''}{one.machine}. {len(one.runs):,} runs on data {one.fingerprint}."
 
 
-def single_row_tables(single: Sequence[Run]) -> list[str]:
+def make_single_row_tables(single: Sequence[Run]) -> list[str]:
     """The tables of batch 1 on one thread: front, every contender's best, and all options of the screen."""
-    best = [*fastest_precise_runs(single), *most_precise_runs(single), *(run for run in single if run.error)]
+    best = [*find_fastest_precise_runs(single), *find_most_precise_runs(single), *(run for run in single if run.error)]
     text = [
-        "\n### Pareto front, batch 1, one thread\n\n" + format_table(pareto_front(single)),
+        "\n### Pareto front, batch 1, one thread\n\n" + format_table(find_pareto_front(single)),
         "\n### Each contender's fastest at P@1 of .95, .99 and .999, or its most precise\n\n" + format_table(best),
     ]
-    screens = [run for run in usable_runs(single, 1, 1) if run.contender == SCREEN]
+    screens = [run for run in select_usable_runs(single, 1, 1) if run.contender == SCREEN]
     if screens:
         ordered = sorted(screens, key=lambda run: -run.spent[1].speedup)
         text.append(f"\n### Every option of {SCREEN}, batch 1, one thread\n\n" + format_table(ordered))
     return text
 
 
-def wide_runs(runs: Sequence[Run], threads: int) -> list[Run]:
+def select_wide_runs(runs: Sequence[Run], threads: int) -> list[Run]:
     """Runs at several batches with so many threads."""
     return [run for run in runs if len(run.spent) > 1 and run.threads == threads]
 
@@ -149,12 +153,12 @@ def add_absent_contenders(runs: Sequence[Run]) -> list[Run]:
     return [*runs, *(blank.model_copy(update={"contender": name, "error": error}) for name, error in why.items())]
 
 
-def with_build_times(runs: Sequence[Run]) -> list[Run]:
+def fill_build_times(runs: Sequence[Run]) -> list[Run]:
     """The runs with what their build takes by one thread; the run itself may have read the index from disk."""
     longest: dict[str, float] = {}
     for run in runs:
         if run.threads == 1:
-            build = key_of(run.contender, run.build)
+            build = hash_parts(run.contender, run.build)
             longest[build] = max(run.build_seconds, longest.get(build, 0.0))
-    seconds = [longest.get(key_of(run.contender, run.build), run.build_seconds) for run in runs]
+    seconds = [longest.get(hash_parts(run.contender, run.build), run.build_seconds) for run in runs]
     return [run.model_copy(update={"build_seconds": took}) for run, took in zip(runs, seconds, strict=True)]

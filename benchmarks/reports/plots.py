@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from benchmarks.common.figures import new_figure, save_figure
 from benchmarks.common.runs import Run
 
-from .tables import pareto_front, usable_runs
+from .tables import find_pareto_front, select_usable_runs
 
 OUR_COLOURS = {
     "shortlist grouped": "#c1121f",
@@ -25,7 +25,7 @@ OTHER_COLOUR = "#c4c4c4"
 LOWEST_PRECISION = 0.9  # at the picture's lower edge
 LEAST_MISSES = 0.5 / 2048  # half a miss in the rows of a run; for k classes a row, fewer than 1 / k of it are none
 JUDGED_PRECISION = 0.99  # peers are in colour by their speed-up at this P@k
-TICKS = (0.9, 0.95, 0.98, 0.99, 0.995, 0.998, 0.999, 0.9995)
+FRONT_TICKS = (0.9, 0.95, 0.98, 0.99, 0.995, 0.998, 0.999, 0.9995)
 
 
 def plot_fronts(runs: Sequence[Run], path: Path, k: int = 1, batch: int = 1) -> None:
@@ -36,7 +36,7 @@ def plot_fronts(runs: Sequence[Run], path: Path, k: int = 1, batch: int = 1) -> 
     """
     figure = new_figure(9.0, 5.4)
     axes = figure.subplots()
-    fronts = contender_fronts(runs, k, batch)
+    fronts = find_contender_fronts(runs, k, batch)
     colours = choose_colours(fronts, k, batch)
     for name in sorted(fronts, key=lambda name: (name in colours, name)):
         draw_front(axes, name, coordinates(fronts[name], k, batch), colours.get(name))
@@ -47,24 +47,24 @@ def plot_fronts(runs: Sequence[Run], path: Path, k: int = 1, batch: int = 1) -> 
     save_figure(figure, path)
 
 
-def contender_fronts(runs: Sequence[Run], k: int, batch: int) -> dict[str, list[Run]]:
+def find_contender_fronts(runs: Sequence[Run], k: int, batch: int) -> dict[str, list[Run]]:
     """The Pareto front of every contender that approximates the dense layer, fastest setting first."""
     groups: dict[str, list[Run]] = defaultdict(list)
-    for run in usable_runs(runs, k, batch):
+    for run in select_usable_runs(runs, k, batch):
         if not run.contender.startswith("dense") and run.contender != "shortlist full":
             groups[run.contender].append(run)
-    return {name: pareto_front(group, k, batch) for name, group in groups.items()}
+    return {name: find_pareto_front(group, k, batch) for name, group in groups.items()}
 
 
 def choose_colours(fronts: Mapping[str, Sequence[Run]], k: int, batch: int) -> dict[str, str]:
     """Contender -> colour: our heads, then the peers that are fastest at `JUDGED_PRECISION`; the others have none."""
-    peers = {name: fastest_speedup(front, k, batch) for name, front in fronts.items() if name not in OUR_COLOURS}
+    peers = {name: find_fastest_speedup(front, k, batch) for name, front in fronts.items() if name not in OUR_COLOURS}
     best = sorted((name for name in peers if peers[name]), key=lambda name: -peers[name])
     ours = {name: colour for name, colour in OUR_COLOURS.items() if name in fronts}
     return ours | dict(zip(best, PEER_COLOURS, strict=False))
 
 
-def fastest_speedup(front: Sequence[Run], k: int, batch: int) -> float:
+def find_fastest_speedup(front: Sequence[Run], k: int, batch: int) -> float:
     """The largest speed-up at `JUDGED_PRECISION` or over; 0 where that is not reached."""
     precise = [run.spent[batch].speedup for run in front if run.precision[k].value >= JUDGED_PRECISION]
     return max(precise, default=0.0)
@@ -91,7 +91,7 @@ def draw_front(axes: Axes, name: str, points: tuple[list[float], list[float]], c
 
 def label_axes(axes: Axes, runs: Sequence[Run], k: int, batch: int) -> None:
     """Title, units, ticks and limits."""
-    axes.set_yticks([stretch(tick, k) for tick in (*TICKS, 1.0)], [*(f"{tick:g}" for tick in TICKS), "1"])
+    axes.set_yticks([stretch(tick, k) for tick in (*FRONT_TICKS, 1.0)], [*(f"{tick:g}" for tick in FRONT_TICKS), "1"])
     axes.set_ylim(stretch(LOWEST_PRECISION, k), stretch(1.0, k) + 0.12)
     axes.set_xscale("log")
     axes.set_xlim(left=0.25)

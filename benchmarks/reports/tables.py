@@ -17,19 +17,21 @@ FRONT_HEAD = (
 )
 
 
-def usable_runs(runs: Sequence[Run], k: int, batch: int) -> list[Run]:
+def select_usable_runs(runs: Sequence[Run], k: int, batch: int) -> list[Run]:
     """Runs with P@k and with times at `batch`."""
     return [run for run in runs if run.error is None and k in run.precision and batch in run.spent]
 
 
-def single_row_runs(runs: Sequence[Run]) -> list[Run]:
+def select_single_row_runs(runs: Sequence[Run]) -> list[Run]:
     """Runs at batch 1 on one thread, those without times (failures) included."""
     return [run for run in runs if run.threads == 1 and (not run.spent or list(run.spent) == [1])]
 
 
-def pareto_front(runs: Sequence[Run], k: int = 1, batch: int = 1) -> list[Run]:
+def find_pareto_front(runs: Sequence[Run], k: int = 1, batch: int = 1) -> list[Run]:
     """Runs that no other one beats in both P@k and speed-up; fastest first."""
-    ordered = sorted(usable_runs(runs, k, batch), key=lambda run: (-run.spent[batch].speedup, -run.precision[k].value))
+    ordered = sorted(
+        select_usable_runs(runs, k, batch), key=lambda run: (-run.spent[batch].speedup, -run.precision[k].value)
+    )
     front: list[Run] = []
     for run in ordered:
         if not front or run.precision[k].value > front[-1].precision[k].value:
@@ -37,9 +39,9 @@ def pareto_front(runs: Sequence[Run], k: int = 1, batch: int = 1) -> list[Run]:
     return front
 
 
-def fastest_runs_at(runs: Sequence[Run], level: float) -> dict[str, Run]:
+def find_fastest_runs(runs: Sequence[Run], level: float) -> dict[str, Run]:
     """Contender -> its fastest run at batch 1 on one thread whose P@1 is at least `level`; fastest contender first."""
-    timed = sorted(usable_runs(single_row_runs(runs), 1, 1), key=lambda run: -run.spent[1].speedup)
+    timed = sorted(select_usable_runs(select_single_row_runs(runs), 1, 1), key=lambda run: -run.spent[1].speedup)
     fastest: dict[str, Run] = {}
     for run in timed:
         if run.precision[1].value >= level:
@@ -47,16 +49,16 @@ def fastest_runs_at(runs: Sequence[Run], level: float) -> dict[str, Run]:
     return fastest
 
 
-def fastest_precise_runs(runs: Sequence[Run]) -> list[Run]:
+def find_fastest_precise_runs(runs: Sequence[Run]) -> list[Run]:
     """Each contender's fastest run at every level of `PRECISION_LEVELS`, each run once."""
-    fastest = [run for level in PRECISION_LEVELS for run in fastest_runs_at(runs, level).values()]
+    fastest = [run for level in PRECISION_LEVELS for run in find_fastest_runs(runs, level).values()]
     return list({run.label: run for run in fastest}.values())
 
 
-def most_precise_runs(runs: Sequence[Run]) -> list[Run]:
+def find_most_precise_runs(runs: Sequence[Run]) -> list[Run]:
     """The most precise run of each contender that reaches no level of `PRECISION_LEVELS`; of equals the fastest."""
-    reached = {run.contender for run in fastest_precise_runs(runs)}
-    ordered = sorted(usable_runs(runs, 1, 1), key=lambda run: (run.precision[1].value, run.spent[1].speedup))
+    reached = {run.contender for run in find_fastest_precise_runs(runs)}
+    ordered = sorted(select_usable_runs(runs, 1, 1), key=lambda run: (run.precision[1].value, run.spent[1].speedup))
     return list({run.contender: run for run in ordered if run.contender not in reached}.values())
 
 
@@ -93,7 +95,7 @@ def collect_remarks(run: Run, batch: int) -> list[str]:
 def format_front(runs: Sequence[Run]) -> str:
     """The Pareto front at batch 1 on one thread as a narrow table: shares without intervals, times in us."""
     lines = [FRONT_HEAD]
-    for run in pareto_front(single_row_runs(runs)):
+    for run in find_pareto_front(select_single_row_runs(runs)):
         spent = run.spent[1]
         shares = [format_share(run.precision[k].value, 4) for k in (1, 5, 10)]
         times = [f"{spent.median:,.0f}", f"{spent.p99:,.0f}", f"{spent.speedup:.1f}"]
@@ -107,8 +109,8 @@ def format_levels(sets: Mapping[str, Sequence[Run]]) -> str:
     Contenders are in the order of the first data set's speed-ups at the second level, then at the first.
     """
     columns = [(name, level) for name in sets for level in PRECISION_LEVELS]
-    fastest = {column: fastest_runs_at(sets[column[0]], column[1]) for column in columns}
-    names = {run.contender for runs in sets.values() for run in usable_runs(single_row_runs(runs), 1, 1)}
+    fastest = {column: find_fastest_runs(sets[column[0]], column[1]) for column in columns}
+    names = {run.contender for runs in sets.values() for run in select_usable_runs(select_single_row_runs(runs), 1, 1)}
     speedups = {
         name: [fastest[column][name].spent[1].speedup if name in fastest[column] else 0.0 for column in columns]
         for name in names

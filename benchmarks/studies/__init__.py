@@ -1,1 +1,1 @@
-"""Single questions, each a command."""
+"""Studies of a single question each, every one a command of its own."""

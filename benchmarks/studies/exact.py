@@ -1,4 +1,4 @@
-"""Proved answers against float64: are they the dense layer's, how many classes are rescored, how far off is log Z?
+"""Check certified answers in float64: are they the dense layer's, how many classes are rescored, how far off is log Z?
 
   python -m benchmarks.studies.exact --data DATA
 
@@ -34,10 +34,10 @@ from torch import Tensor
 
 from benchmarks.common.command import make_parser, run_command
 from benchmarks.datasets.registry import DATASETS, DataSet, Place
-from benchmarks.sweep.heads import PROMISED, opened
+from benchmarks.sweep.heads import PROMISED, open_heads
 
 MODULE = "benchmarks.studies.exact"
-K = 5
+PROVED_K = 5
 TIE_SHARE = 1e-5  # of the largest logit: ranks whose true logits differ by less are equal
 FLOAT32_UNIT = 2.0**-24
 
@@ -45,8 +45,12 @@ Contexts = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True)
-class Judged:
-    """One chunk. wrong: [b] ranks that mismatch. error: [b] |log Z - true log Z|, nats. scored: [b]."""
+class Judgement:
+    """How a chunk of b certified answers differs from the truth.
+
+    wrong: [b], how many ranks mismatch. error: [b], |log Z - true log Z| in nats.
+    scored: [b], how many classes were scored exactly.
+    """
 
     wrong: npt.NDArray[np.int64]
     error: npt.NDArray[np.float64]
@@ -65,8 +69,11 @@ def read_rows(data: DataSet, count: int) -> Iterator[Contexts]:
         yield fit[np.sort(more[start : start + TRUTH_CHUNK_ROWS])]
 
 
-def judge_rows(dense: Dense, contexts: Contexts, result: PlanResult, *, brute: bool) -> Judged:
-    """The answers of a chunk against true scores."""
+def judge_rows(dense: Dense, contexts: Contexts, result: PlanResult, *, brute: bool) -> Judgement:
+    """Compare the result for a chunk of contexts [b, d] with true scores.
+
+    brute: score every class in float64, not only those that may reach the worst class returned.
+    """
     weight, rows = torch.from_numpy(dense.weight), torch.from_numpy(contexts)
     scores = rows.double() @ weight.double().T if brute else rows @ weight.T
     if dense.bias is not None:
@@ -81,7 +88,7 @@ def judge_rows(dense: Dense, contexts: Contexts, result: PlanResult, *, brute: b
         for i, row in enumerate(rows)
     ]
     log_z = scores.logsumexp(dim=1).double().numpy()
-    return Judged(np.array(wrong), np.abs(result.log_normalizer - log_z), result.scored)
+    return Judgement(np.array(wrong), np.abs(result.log_normalizer - log_z), result.scored)
 
 
 def compute_scores(dense: Dense, rows: Tensor, ids: Tensor) -> Tensor:
@@ -98,22 +105,24 @@ def count_mismatches(dense: Dense, row: Tensor, returned: Tensor, near: Tensor, 
     return int(((returned - true).abs() > tie).sum())
 
 
-def measure_rows(head: Head, data: DataSet, count: int, brute: int) -> Judged:
-    """All rows."""
+def measure_rows(head: Head, data: DataSet, count: int, brute: int) -> Judgement:
+    """Judge `count` rows, the first `brute` of them by brute force, with a progress bar."""
     assert head.certified is not None
-    parts: list[Judged] = []
+    parts: list[Judgement] = []
     done = 0
     with torch.inference_mode(), progress_bar("exact answers") as report:
         for contexts in read_rows(data, count):
-            result = head.run(head.certified, contexts, K, UNRESTRICTED)
+            result = head.run(head.certified, contexts, PROVED_K, UNRESTRICTED)
             parts.append(judge_rows(data.dense, contexts, result, brute=done < brute))
             done += len(contexts)
             report("exact answers", done, count)
-    return Judged(*(np.concatenate([getattr(part, name) for part in parts]) for name in ("wrong", "error", "scored")))
+    return Judgement(
+        *(np.concatenate([getattr(part, name) for part in parts]) for name in ("wrong", "error", "scored"))
+    )
 
 
-def summarize(head: Head, all_rows: Judged, brute: int) -> dict[str, object]:
-    """The JSON line."""
+def summarize(head: Head, all_rows: Judgement, brute: int) -> dict[str, object]:
+    """The figures of the JSON line."""
     assert head.manifest.certificate is not None
     proved = all_rows.scored < head.manifest.classes
     scored = all_rows.scored[proved]
@@ -147,7 +156,7 @@ def run_study(args: argparse.Namespace) -> int:
     """Measure and print the JSON line; returns 1 where an answer is wrong."""
     data = DATASETS["smollm2"](Place(args.cache, args.data, args.model, {}))
     folder = args.cache / ("shipped" if "shipped" in data.name else "wikitext-2")
-    head = opened(data, folder / "repository", args.threads, [PROMISED])[PROMISED]
+    head = open_heads(data, folder / "repository", args.threads, [PROMISED])[PROMISED]
     figures = summarize(head, measure_rows(head, data, args.rows, args.brute), args.brute)
     print(json.dumps(figures))
     return 1 if figures["mismatches"] else 0

@@ -1,8 +1,8 @@
 """Dense and our heads on a GPU, at batches of 1 to 64: `make bench-gpu`. Not run on a GPU yet.
 
-Every head answers by its own plan and, under `<head>, served`, as `Head.topk` does, which hands large requests to
+Every head runs its own plan and, under `<head>, served`, as `Head.topk` does, which hands large requests to
 dense from the crossover measured on this device. Where torch has CUDA, its fp16 product and topk stand beside them: ids
-alone, without a normaliser. FloatArray come from the host and ids go back to it in every call. The last line is JSON.
+alone, without a normaliser. Contexts come from the host and ids go back to it in every call. The last line is JSON.
 
 Without a GPU it says so in a sentence and ends with 0.
 """
@@ -30,11 +30,11 @@ from shortlist_exporter.inputs.sources import Dense
 
 from benchmarks.common.command import make_parser, run_command
 from benchmarks.datasets.registry import DATASETS, DataSet, Place
-from benchmarks.sweep.heads import opened
+from benchmarks.sweep.heads import open_heads
 
 MODULE = "benchmarks.studies.gpu"
-K = 5
-BATCHES = (1, 2, 4, 8, 16, 32, 64)
+GPU_K = 5
+GPU_BATCHES = (1, 2, 4, 8, 16, 32, 64)
 GPU_HEADS = ("svd-context", "svd-context-fp32")
 
 
@@ -62,59 +62,59 @@ def run_study(args: argparse.Namespace, device: str) -> None:
     """Export the heads where they are missing, measure them on `device` and print the JSON line."""
     data = DATASETS["smollm2"](Place(args.cache, args.data))
     folder = args.cache / ("wikitext-2" if args.data else "shipped")
-    exported = opened(data, folder / "repository", 1)
+    exported = open_heads(data, folder / "repository", 1)
     heads = {name: Head(Bundle(exported[name].folder, verify=False), device, 1) for name in GPU_HEADS}
     print(json.dumps(compare_contenders(heads, data, device, args.rows)))
 
 
 def compare_contenders(heads: Mapping[str, Head], data: DataSet, device: str, rows: int) -> dict[str, object]:
     """By contender: mean microseconds and times over dense of a call by batch, and P@1 and P@5 of the timed answers."""
-    calls = contenders(heads, data.dense, device)
+    calls = make_calls(heads, data.dense, device)
     contexts, true = data.test.contexts[:rows], data.test.ids[:rows]
     figures: dict[str, dict[str, object]] = {name: {"us": {}, "times_dense": {}} for name in calls}
-    for batch in BATCHES:
+    for batch in GPU_BATCHES:
         timed = time_calls(calls, contexts, batch)
         for name, one in timed.items():
             rows_true = true[: len(one.ids)]
             figures[name]["us"] |= {batch: round(one.seconds.mean() * 1e6, 1)}  # type: ignore[operator]
             figures[name]["times_dense"] |= {batch: round(timed["dense"].total / one.total, 2)}  # type: ignore[operator]
-            figures[name] |= {f"p{k}": round(compute_precision(one.ids, rows_true, k), 5) for k in (1, K)}
+            figures[name] |= {f"p{k}": round(compute_precision(one.ids, rows_true, k), 5) for k in (1, GPU_K)}
     crossovers = {name: head.manifest.dense_crossover for name, head in heads.items()}
     return {"device": device, "rows": len(contexts), "text": data.name, "crossover": crossovers, "contenders": figures}
 
 
-def contenders(heads: Mapping[str, Head], dense: Dense, device: str) -> dict[str, Call]:
+def make_calls(heads: Mapping[str, Head], dense: Dense, device: str) -> dict[str, Call]:
     """Dense, every head by its plan and as served, and torch where it has the device."""
     first = next(iter(heads.values()))
     assert first.dense is not None, "benchmarks export with the dense head"
-    calls = {"dense": by_plan(first, first.dense)}
+    calls = {"dense": make_plan_call(first, first.dense)}
     for name, head in heads.items():
-        calls[name] = by_plan(head, head.plan)
-        calls[f"{name}, served"] = served(head)
+        calls[name] = make_plan_call(head, head.plan)
+        calls[f"{name}, served"] = make_served_call(head)
     if device != "cpu" and torch.cuda.is_available():
-        calls["torch fp16"] = torch_topk(dense, device)
+        calls["torch fp16"] = make_torch_call(dense, device)
     return calls
 
 
-def by_plan(head: Head, plan: Plan) -> Call:
-    """One plan, whatever the number of rows."""
-    return lambda rows: head.run(plan, rows, K, UNRESTRICTED).ids
+def make_plan_call(head: Head, plan: Plan) -> Call:
+    """A timed call of one plan, whatever the number of rows."""
+    return lambda rows: head.run(plan, rows, GPU_K, UNRESTRICTED).ids
 
 
-def served(head: Head) -> Call:
-    """As a caller gets it."""
-    return lambda rows: head.topk(rows, K).ids
+def make_served_call(head: Head) -> Call:
+    """A timed call of `Head.topk`, which hands large batches to dense."""
+    return lambda rows: head.topk(rows, GPU_K).ids
 
 
-def torch_topk(dense: Dense, device: str) -> Call:
-    """fp16 product and topk, from host to host."""
+def make_torch_call(dense: Dense, device: str) -> Call:
+    """A timed call of torch's product and topk in fp16; contexts and ids are copied from and to the host."""
     columns = torch.from_numpy(np.ascontiguousarray(dense.weight.T)).to(device, torch.float16)
     bias = 0 if dense.bias is None else torch.from_numpy(dense.bias).to(device, torch.float16)
 
     def topk(rows: FloatArray) -> IdArray:
         with torch.inference_mode():
             logits = torch.from_numpy(rows).to(device, torch.float16) @ columns + bias
-            ids: IdArray = logits.topk(K, dim=1).indices.cpu().numpy()
+            ids: IdArray = logits.topk(GPU_K, dim=1).indices.cpu().numpy()
         return ids
 
     return topk

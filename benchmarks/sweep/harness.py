@@ -1,12 +1,12 @@
-"""One contender on one data set: fitted once, swept over its settings, each setting a run.
+"""Fit one contender on one data set, sweep its settings, and measure a run for each setting.
 
-What keeps it honest:
+What keeps the measurements honest:
 
 - precision is read off the timed calls themselves, against stored exact answers;
-- rows are distinct, held out, in random order, and never asked twice: every pass scales them by another hair;
+- rows are distinct, held out, in random order, and never repeated: every pass scales them by another factor near 1;
 - the dense layer runs in the same blocks, with the same threads and batch;
 - impossible answers are an error; answers that come faster the second time, calls as slow as dense, and rows that
-  the contender says dense answered are flagged.
+  the contender handed to the dense layer are flagged.
 """
 
 from __future__ import annotations
@@ -38,29 +38,30 @@ from benchmarks.common.runs import (
     Spent,
     Store,
     describe_slowness,
-    installed_versions,
-    key_of,
-    processor_name,
+    hash_parts,
+    read_processor_name,
+    read_versions,
 )
 from benchmarks.contenders.registry import Contender, Options
 from benchmarks.datasets.registry import DataSet
 
-K = 10
-BATCHES = (1, 8, 32, 128)
-REPEATED = 200  # rows asked twice
-CACHED = 0.5  # a second answer in under half the time was remembered
-SLOW = 0.9  # of dense's median
-HOPELESS = 0.5  # a speed-up under which dearer settings are not tried
-DENSE_EVERY = 5  # of single rows, dense is asked for each fifth: it would take most of the time
-NUMPY_PRODUCTS = "libscipy_openblas"  # the library of numpy's wheels; another one may be the peers' too
-EXPECTED = (ImportError, RuntimeError, ValueError, MemoryError, OSError, AssertionError)
+SWEEP_K = 10
+SWEEP_BATCHES = (1, 8, 32, 128)
+REPEATED_ROWS = 200  # rows that are given twice
+CACHED_TIME_SHARE = 0.5  # a repeated row that takes less than this share of a new one's time was cached
+SLOW_TIME_SHARE = 0.9  # of dense's median
+HOPELESS_SPEEDUP = 0.5  # a speed-up under which dearer settings are not tried
+DENSE_INTERVAL = 5  # of single rows, dense times every fifth alone: it would take most of the time
+NUMPY_BLAS_PREFIX = "libscipy_openblas"  # the library of numpy's wheels; other BLAS libraries may be shared with peers
+CONTENDER_ERRORS = (ImportError, RuntimeError, ValueError, MemoryError, OSError, AssertionError)
 
 
 @dataclass
 class Harness:
-    """A data set with its dense call and the runs done so far.
+    """Measures contenders on one data set beside its dense layer; runs are kept in `store`.
 
-    rows: timed at each batch size. seen: passes of the contender so far: none repeats another's rows.
+    rows: how many are timed at each batch size. seen: how many passes the contender has made so far; each scales its
+    rows by another factor. dense: the fastest dense call by batch size, once it was chosen.
     """
 
     data: DataSet
@@ -71,127 +72,127 @@ class Harness:
     seen: int = 0
     dense: dict[int, Call] = field(default_factory=dict)
 
-    def dense_call(self, batch: int) -> Call:
+    def choose_dense_call(self, batch: int) -> Call:
         """The fastest spelling of the dense layer at this batch size."""
         if batch not in self.dense:
             folder = self.store.folder / "dense" / self.data.fingerprint
-            found = open_spellings(self.data.dense, folder, self.threads)
-            calls = {name: top(topk) for name, topk in found.items()}
+            spellings = open_spellings(self.data.dense, folder, self.threads)
+            calls = {name: make_topk_call(topk) for name, topk in spellings.items()}
             self.dense[batch] = calls[find_fastest(calls, self.data.test.contexts, batch)]
         return self.dense[batch]
 
-    def stored(self, kind: type[Contender], build: Options, setting: Options) -> Run | None:
-        """The run of one setting, where it is on disk."""
-        found = self.store.read(self.key(self.run_of(kind, build), setting))
-        return None if found is None else Run.model_validate(found)
+    def read_run(self, kind: type[Contender], build: Options, setting: Options) -> Run | None:
+        """The stored run of one setting, or None."""
+        value = self.store.read(self.make_key(self.make_run(kind, build), setting))
+        return None if value is None else Run.model_validate(value)
 
-    def at(self, kind: type[Contender], build: Options, settings: Sequence[Options]) -> list[Run]:
-        """The runs of these settings alone; one fit, and none where all are on disk."""
-        found = [run for setting in settings if (run := self.stored(kind, build, setting))]
-        return found if len(found) == len(settings) else list(self.sweep(kind, build, settings))
+    def run_settings(self, kind: type[Contender], build: Options, settings: Sequence[Options]) -> list[Run]:
+        """The runs of these settings; the contender is fitted only where one of them is not stored."""
+        runs = [run for setting in settings if (run := self.read_run(kind, build, setting))]
+        return runs if len(runs) == len(settings) else list(self.sweep(kind, build, settings))
 
     def sweep(self, kind: type[Contender], build: Options, settings: Sequence[Options] = ()) -> Iterator[Run]:
-        """Runs of every setting of one build, or of those given; what is on disk is read, and fits only what is not."""
-        base = self.run_of(kind, build)
+        """Yield the run of every setting of one build, or of `settings`; stored runs are not measured again."""
+        base = self.make_run(kind, build)
         if why := explain_absence(kind):
             yield base.model_copy(update={"error": why})
             return
-        known = None if settings else self.store.read(self.key(base))
-        if known is not None:
-            stored = [self.store.read(self.key(base, setting)) for setting in known["settings"]]
+        record = None if settings else self.store.read(self.make_key(base))
+        if record is not None:
+            stored = [self.store.read(self.make_key(base, setting)) for setting in record["settings"]]
             if all(value is not None for value in stored):
                 yield from (Run.model_validate(value) for value in stored)
                 return
         try:
-            with limit_threads(self.threads, own=kind.own_threads):
+            with limit_threads(self.threads, own_threads=kind.own_threads):
                 yield from self.measure(kind(build, self.threads), base, settings)
-        except EXPECTED as error:
+        except CONTENDER_ERRORS as error:
             failed = base.model_copy(update={"error": f"failed: {type(error).__name__}: {error}"[:300]})
-            self.store.write(self.failure(base), failed.model_dump(mode="json"))
+            self.store.write(self.make_failure_key(base), failed.model_dump(mode="json"))
             yield failed
         else:
-            self.store.drop(self.failure(base))
+            self.store.drop(self.make_failure_key(base))
 
-    def measure(self, contender: Contender, base: Run, chosen: Sequence[Options]) -> Iterator[Run]:
-        """Fit, then a run for each setting that is not stored yet."""
+    def measure(self, contender: Contender, base: Run, subset: Sequence[Options]) -> Iterator[Run]:
+        """Fit the contender, then yield the run of every setting, or of every one in `subset`."""
         self.seen = 0
         start = time.perf_counter()
         contender.fit(self.data.dense, self.data.fit.contexts)
         base = base.model_copy(update={"build_seconds": time.perf_counter() - start, "bytes": contender.size()})
-        settings = [dict(setting) for setting in chosen or contender.settings()]
+        settings = [dict(setting) for setting in subset or contender.settings()]
         runs: list[Run] = []
         for setting in settings:
-            if not chosen and any(dearer(setting, run.setting) for run in runs if hopeless(run)):
+            if not subset and any(is_dearer(setting, run.setting) for run in runs if is_hopeless(run)):
                 continue
-            runs.append(self.one_setting(contender, base, setting))
+            runs.append(self.run_setting(contender, base, setting))
             yield runs[-1]
-        if not chosen:
-            self.store.write(self.key(base), {"settings": [run.setting for run in runs]})
+        if not subset:
+            self.store.write(self.make_key(base), {"settings": [run.setting for run in runs]})
 
-    def one_setting(self, contender: Contender, base: Run, setting: Options) -> Run:
-        """The stored run of a setting, or one done now and stored."""
-        stored = self.store.read(self.key(base, setting))
+    def run_setting(self, contender: Contender, base: Run, setting: Options) -> Run:
+        """The run of a setting: the stored one, else one that is measured and stored now."""
+        stored = self.store.read(self.make_key(base, setting))
         if stored is not None:
             return Run.model_validate(stored)
         contender.use(setting)
-        run = self.timed(contender, base.model_copy(update={"setting": setting}))
-        self.store.write(self.key(base, setting), run.model_dump(mode="json"))
+        run = self.measure_setting(contender, base.model_copy(update={"setting": setting}))
+        self.store.write(self.make_key(base, setting), run.model_dump(mode="json"))
         return run
 
-    def timed(self, contender: Contender, run: Run) -> Run:
-        """Precision, times and flags of the contender as it is set now."""
+    def measure_setting(self, contender: Contender, run: Run) -> Run:
+        """`run` with precision, times and flags of the contender at its present setting."""
         truth = self.data.test.ids
         spent: dict[int, Spent] = {}
         precision: dict[int, Share] = {}
         rows = 0
         for batch in self.batches:
-            both = self.interleaved(contender, batch)
+            both = self.time_beside_dense(contender, batch)
             ids = both["contender"].ids
-            impossible = impossible_answer(ids, self.data)
+            impossible = find_impossible_ids(ids, self.data)
             if impossible:
                 return run.model_copy(update={"error": impossible})
             if not precision:
                 precision, rows = measure_precision(ids, truth[: len(ids)]), len(ids)
             spent[batch] = compare_times(both["contender"], both["dense"])
-        told = self.told(contender)
+        scored = self.count_scored(contender)
         update = {
             "rows": rows,
             "precision": precision,
             "spent": spent,
-            "scored_mean": None if told is None else float(told.mean()),
-            "dense_share": None if told is None else float((told == self.data.dense.classes).mean()),
-            "repeat_ratio": self.repeat_ratio(contender),
+            "scored_mean": None if scored is None else float(scored.mean()),
+            "dense_share": None if scored is None else float((scored == self.data.dense.classes).mean()),
+            "repeat_ratio": self.measure_repeat_ratio(contender),
         }
-        return flagged(run.model_copy(update=update))
+        return flag_run(run.model_copy(update=update))
 
-    def interleaved(self, contender: Contender, batch: int) -> dict[str, Timed]:
-        """Contender and dense over rows that neither has seen."""
+    def time_beside_dense(self, contender: Contender, batch: int) -> dict[str, Timed]:
+        """Time the contender and dense in turn, over rows that neither was given before."""
         self.seen += 1
         rows = rescale_rows(self.data.test.contexts[: max(self.rows, batch)], self.seen)
-        calls = {"contender": top(contender.topk), "dense": self.dense_call(batch)}
-        return time_calls(calls, rows, batch, every={"dense": DENSE_EVERY if batch == 1 else 1})
+        calls = {"contender": make_topk_call(contender.topk), "dense": self.choose_dense_call(batch)}
+        return time_calls(calls, rows, batch, every={"dense": DENSE_INTERVAL if batch == 1 else 1})
 
-    def told(self, contender: Contender) -> npt.NDArray[np.int32] | None:
-        """What the contender says it scored, row by row."""
-        rows = self.data.test.contexts[:REPEATED]
-        parts = [contender.scored(rows[i : i + 1], K) for i in range(len(rows))]
+    def count_scored(self, contender: Contender) -> npt.NDArray[np.int32] | None:
+        """How many classes the contender says it scored for each of the first rows; None where it does not say."""
+        rows = self.data.test.contexts[:REPEATED_ROWS]
+        parts = [contender.count_scored(rows[i : i + 1], SWEEP_K) for i in range(len(rows))]
         return np.concatenate([part for part in parts if part is not None]) if parts[0] is not None else None
 
-    def repeat_ratio(self, contender: Contender) -> float:
-        """Median time of rows asked again, over that of the same number of new ones; blocks take turns."""
+    def measure_repeat_ratio(self, contender: Contender) -> float:
+        """The median time of rows that were given before, over that of as many new rows."""
         self.seen += 1
-        count = min(REPEATED, len(self.data.test.contexts) // 2)
+        count = min(REPEATED_ROWS, len(self.data.test.contexts) // 2)
         rows = rescale_rows(self.data.test.contexts[: 2 * count], self.seen)
         old, new = rows[:count], rows[count:]
-        call = top(contender.topk)
+        call = make_topk_call(contender.topk)
         for row in old:
             call(row[None])
         again = [time_call(call, row[None])[0] for row in old]
         first = [time_call(call, row[None])[0] for row in new]
         return float(np.median(again) / np.median(first))
 
-    def run_of(self, kind: type[Contender], build: Options) -> Run:
-        """A run with nothing measured yet."""
+    def make_run(self, kind: type[Contender], build: Options) -> Run:
+        """A run of one build in which nothing is measured yet."""
         return Run(
             dataset=self.data.name,
             fingerprint=self.data.fingerprint,
@@ -201,30 +202,30 @@ class Harness:
             revision=kind.revision,
             build=dict(build),
             threads=self.threads,
-            machine=processor_name(),
-            packages=installed_versions(("shortlist", "onnxruntime", "numpy")),
+            machine=read_processor_name(),
+            packages=read_versions(("shortlist", "onnxruntime", "numpy")),
         )
 
-    def failure(self, run: Run) -> str:
-        """The file that tells why a build failed, until it no longer does."""
-        return self.key(run, {"failed": True})
+    def make_failure_key(self, run: Run) -> str:
+        """The key under which the store keeps why a build failed."""
+        return self.make_key(run, {"failed": True})
 
-    def key(self, run: Run, setting: Options | None = None) -> str:
-        """The file of a run, or, without a setting, of the build's list of settings."""
-        asked = [run.fingerprint, run.contender, run.build, run.threads, self.rows, list(self.batches)]
-        asked += [run.revision] if run.revision else []
-        return key_of(*asked, None if setting is None else dict(setting))
+    def make_key(self, run: Run, setting: Options | None = None) -> str:
+        """The key under which the store keeps a run, or, without a setting, the build's list of settings."""
+        parts = [run.fingerprint, run.contender, run.build, run.threads, self.rows, list(self.batches)]
+        parts += [run.revision] if run.revision else []
+        return hash_parts(*parts, None if setting is None else dict(setting))
 
 
 @contextmanager
-def limit_threads(threads: int, *, own: bool) -> Iterator[None]:
-    """So many threads; where a contender's library has its own, one for numpy's products, which change its basis.
+def limit_threads(threads: int, *, own_threads: bool) -> Iterator[None]:
+    """Limit all libraries to `threads`; with `own_threads`, numpy's products, which change the basis, get one thread.
 
-    The others of numpy's wait for work by spinning, and where they do that the peer's threads cannot run.
+    A library with threads of its own cannot use the cores on which numpy's idle threads spin while they wait for work.
     """
     with (
         threadpool_limits(threads),
-        ThreadpoolController().select(prefix=NUMPY_PRODUCTS).limit(limits=1 if own else threads),
+        ThreadpoolController().select(prefix=NUMPY_BLAS_PREFIX).limit(limits=1 if own_threads else threads),
     ):
         yield
 
@@ -235,24 +236,24 @@ def explain_absence(kind: type[Contender]) -> str | None:
     return f"not run: {', '.join(missing)} is not installed" if missing else None
 
 
-def hopeless(run: Run) -> bool:
-    """Whether the setting was so much slower than dense that dearer ones need not be tried."""
-    return any(spent.speedup < HOPELESS for spent in run.spent.values())
+def is_hopeless(run: Run) -> bool:
+    """Whether the run was so much slower than dense that dearer settings need not be tried."""
+    return any(spent.speedup < HOPELESS_SPEEDUP for spent in run.spent.values())
 
 
-def dearer(setting: Options, other: Options) -> bool:
+def is_dearer(setting: Options, other: Options) -> bool:
     """Whether every value of `setting` is at least that of `other`: settings ask for more work as they rise."""
     return all(setting[name] >= value for name, value in other.items() if name in setting)
 
 
-def top(topk: Callable[[npt.NDArray[np.float32], int], IdArray]) -> Call:
-    """Top K of a contender or of a spelling of dense, as a timed call."""
-    return lambda rows: topk(rows, K)
+def make_topk_call(topk: Callable[[npt.NDArray[np.float32], int], IdArray]) -> Call:
+    """A timed call for the best `SWEEP_K` classes by a contender or by a spelling of the dense layer."""
+    return lambda rows: topk(rows, SWEEP_K)
 
 
 def compare_times(contender: Timed, dense: Timed) -> Spent:
-    """Times of a contender beside those of dense."""
-    slow = contender.seconds >= SLOW * np.median(dense.seconds)
+    """Summarise the times of a contender beside those of the dense layer."""
+    slow = contender.seconds >= SLOW_TIME_SHARE * np.median(dense.seconds)
     spent, beside = contender.summarize(), dense.summarize()
     return Spent(
         **spent,
@@ -263,8 +264,8 @@ def compare_times(contender: Timed, dense: Timed) -> Spent:
     )
 
 
-def impossible_answer(ids: IdArray, data: DataSet) -> str | None:
-    """A sentence when an answer cannot be right: an id out of range, of padding, or twice in a row."""
+def find_impossible_ids(ids: IdArray, data: DataSet) -> str | None:
+    """Say what is wrong where ids cannot be right: out of range, of padding, or twice in a row; None where all can."""
     if ((ids < -1) | (ids >= data.dense.classes)).any():
         return "answered ids that are no class"
     if np.isin(ids, data.dense.padded).any():
@@ -281,10 +282,10 @@ def measure_precision(ids: IdArray, true: IdArray) -> dict[int, Share]:
     return {k: Share(value=share.mean, low=share.low, high=share.high) for k, share in shares.items()}
 
 
-def flagged(run: Run) -> Run:
-    """The run with a word for everything that a reader should know."""
+def flag_run(run: Run) -> Run:
+    """The run with a remark for everything that makes its figures doubtful."""
     flags = []
-    if run.repeat_ratio is not None and run.repeat_ratio < CACHED:
+    if run.repeat_ratio is not None and run.repeat_ratio < CACHED_TIME_SHARE:
         flags.append(f"remembers answers: asked again, it takes {run.repeat_ratio:.2f} of the time")
     if run.dense_share:
         flags.append(f"{run.dense_share:.0%} of rows answered by dense")

@@ -1,4 +1,4 @@
-"""The heads that are compared, exported once into `build/` and opened by the service's runtime."""
+"""The heads of the benchmarks: exported once below the cache, then opened by the service's runtime."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from shortlist.bundle.manifest import FORMAT_VERSION
 from shortlist.bundle.reader import Bundle
 from shortlist.core.results import FloatArray, IdArray
 from shortlist.errors import ShortlistError
@@ -22,7 +23,7 @@ from shortlist_exporter.export.run import export
 from benchmarks.contenders.ours import REVISIONS
 from benchmarks.datasets.registry import DataSet
 
-DEEP_ROWS = 4096  # of which P@10 is measured
+P10_ROWS = 4096  # of which P@10 is measured
 
 PROMISED = "grouped"  # the head whose figures the JSON line gives
 
@@ -37,8 +38,11 @@ class Precision:
     dense_share: float
 
 
-def requests(classes: int, dim: int) -> dict[str, Request]:
-    """Name -> what to export: SVD-softmax as published, twice, in the basis of contexts, twice, cascade, groups."""
+def list_requests(classes: int, dim: int) -> dict[str, Request]:
+    """What to export, by the name of the head.
+
+    SVD-softmax as published, in two sizes; the same in the basis of contexts, in float32 and int8; cascade; groups.
+    """
     doubled = {"width": str(dim // 4), "full_view": str(classes // 10)}
     return {
         "svd": Request(method="svd", fallback=False, certificate=False, threads=1),
@@ -52,14 +56,14 @@ def requests(classes: int, dim: int) -> dict[str, Request]:
     }
 
 
-def opened(data: DataSet, repository: Path, threads: int, names: Sequence[str] = ()) -> dict[str, Head]:
-    """Every head, or those named, exported again where the cached bundle is of other contexts or options."""
+def open_heads(data: DataSet, repository: Path, threads: int, names: Sequence[str] = ()) -> dict[str, Head]:
+    """All heads, or those in `names`, by name; one is exported where `repository` has no bundle of these inputs."""
     heads = {}
-    for name, request in requests(data.dense.classes, data.dense.dim).items():
+    for name, request in list_requests(data.dense.classes, data.dense.dim).items():
         if names and name not in names:
             continue
-        out = repository / f"{name}-{key_of(request)}" / "1"
-        head = kept(out, data, threads)
+        out = repository / f"{name}-{hash_request(request)}" / "1"
+        head = reuse_head(out, data, threads)
         if head is None:
             shutil.rmtree(out, ignore_errors=True)
             with progress_bar(f"exporting {name}") as report:
@@ -69,19 +73,19 @@ def opened(data: DataSet, repository: Path, threads: int, names: Sequence[str] =
     return heads
 
 
-def key_of(request: Request) -> str:
-    """A few characters that differ between requests that differ, and between what they export at different times."""
-    return hashlib.sha256(f"{request}{REVISIONS.get(request.method, '')}".encode()).hexdigest()[:8]
+def hash_request(request: Request) -> str:
+    """Eight hexadecimal digits of a hash of the request, its method's revision and the format of bundles."""
+    return hashlib.sha256(f"{FORMAT_VERSION}{request}{REVISIONS.get(request.method, '')}".encode()).hexdigest()[:8]
 
 
-def kept(out: Path, data: DataSet, threads: int) -> Head | None:
-    """The head at `out`, if it was exported from these contexts and weights and still answers as it did then."""
+def reuse_head(out: Path, data: DataSet, threads: int) -> Head | None:
+    """The head at `out`, or None unless it was made from this data and passes its canary, the check at load."""
     try:
         head, _ = load_checked(out, "cpu", threads)
     except ShortlistError:
         return None
-    made = head.manifest.provenance
-    same = (made["weights_sha256"], made["contexts_sha256"]) == (data.dense.sha256, data.fit.sha256)
+    provenance = head.manifest.provenance
+    same = (provenance["weights_sha256"], provenance["contexts_sha256"]) == (data.dense.sha256, data.fit.sha256)
     return head if same else None
 
 
@@ -91,13 +95,13 @@ def measure_precision(head: Head, data: DataSet, batch: int = 8) -> Precision:
     P@1 and P@5 of the k that is timed, since a larger one may be searched more widely; P@10 of the first rows alone.
     """
     ids, dense_share = collect_ids(head, data.test.contexts, 5, batch)
-    deep_ids, _ = collect_ids(head, data.test.contexts[:DEEP_ROWS], 10, batch)
+    deep_ids, _ = collect_ids(head, data.test.contexts[:P10_ROWS], 10, batch)
     p1, p5 = (compute_precision(ids, data.test.ids, k) for k in (1, 5))
-    return Precision(p1, p5, compute_precision(deep_ids, data.test.ids[:DEEP_ROWS], 10), dense_share)
+    return Precision(p1, p5, compute_precision(deep_ids, data.test.ids[:P10_ROWS], 10), dense_share)
 
 
 def collect_ids(head: Head, contexts: FloatArray, k: int, batch: int) -> tuple[IdArray, float]:
-    """Ids [n, k], and the share of rows that dense answered."""
+    """The head's ids [n, k], and the share of rows for which it scored every class."""
     tops = [head.topk(contexts[start : start + batch], k) for start in range(0, len(contexts), batch)]
     dense = np.mean([count == head.manifest.classes for top in tops for count in top.scored.tolist()])
     return np.concatenate([top.ids for top in tops]), float(dense)

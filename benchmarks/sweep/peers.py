@@ -1,4 +1,4 @@
-"""The fastest peer that keeps the promise: a sweep over the quick grids, then precision on every test row."""
+"""Find the fastest peer that keeps the promise: sweep the quick grids, then measure precision on every test row."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from shortlist_exporter.commands.progress import progress_bar
 from benchmarks.common.runs import Run
 from benchmarks.contenders.registry import CONTENDERS, Contender, Options
 
-from .harness import Harness, K, limit_threads
+from .harness import SWEEP_K, Harness, limit_threads
 
-P1, P5 = 0.99, 0.98
+LEAST_P1, LEAST_P5 = 0.99, 0.98
 
 # What the whole grid found near the promise on a layer of 49,152 x 576: contender, build, settings.
 NEAR_PROMISE: tuple[tuple[str, Options, tuple[Options, ...]], ...] = (
@@ -48,12 +48,12 @@ NEAR_PROMISE: tuple[tuple[str, Options, tuple[Options, ...]], ...] = (
         ({"expansion": 1000},),
     ),
 )
-NEAR = 0.003  # by so much a sweep's sample of rows may be under the promise that all rows keep
-CHUNK = 8
+SAMPLE_SLACK = 0.003  # by so much a sweep's sample of rows may be under the promise that all rows keep
+PRECISION_BATCH = 8
 
 
-def sweep(harness: Harness, kinds: Sequence[type[Contender]]) -> Iterator[Run]:
-    """Every build and setting of `kinds`, with a bar; runs on disk are read."""
+def sweep_grids(harness: Harness, kinds: Sequence[type[Contender]]) -> Iterator[Run]:
+    """Yield the runs of every build and setting of `kinds`, with a progress bar; stored runs are read."""
     builds = [(kind, build) for kind in kinds for build in kind.grid(harness.data.dense)]
     with progress_bar("contenders") as report:
         for done, (kind, build) in enumerate(builds):
@@ -62,38 +62,38 @@ def sweep(harness: Harness, kinds: Sequence[type[Contender]]) -> Iterator[Run]:
         report(harness.data.name, len(builds), len(builds))
 
 
-def near_promise(harness: Harness) -> Iterator[Run]:
-    """The builds and settings of `NEAR_PROMISE` alone."""
+def run_near_promise(harness: Harness) -> Iterator[Run]:
+    """Yield the runs of the builds and settings in `NEAR_PROMISE` alone."""
     with progress_bar("peers") as report:
         for done, (name, build, settings) in enumerate(NEAR_PROMISE):
             report(f"peers: {name}", done, len(NEAR_PROMISE))
-            yield from harness.at(CONTENDERS[name], build, settings)
+            yield from harness.run_settings(CONTENDERS[name], build, settings)
         report("peers", len(NEAR_PROMISE), len(NEAR_PROMISE))
 
 
-def best_peer(harness: Harness, runs: Sequence[Run]) -> tuple[Run, Contender] | None:
-    """The run with the highest speed-up whose contender, fitted again, keeps P1 and P5 on all test rows."""
-    hopeful = [run for run in runs if run.at_least(P1 - NEAR, P5 - NEAR)]
+def find_best_peer(harness: Harness, runs: Sequence[Run]) -> tuple[Run, Contender] | None:
+    """The fastest run whose contender, fitted again, reaches `LEAST_P1` and `LEAST_P5` on all test rows, or None."""
+    hopeful = [run for run in runs if run.reaches(LEAST_P1 - SAMPLE_SLACK, LEAST_P5 - SAMPLE_SLACK)]
     for run in sorted(hopeful, key=lambda run: -run.spent[1].speedup):
-        with limit_threads(harness.threads, own=CONTENDERS[run.contender].own_threads):
-            contender = fitted(harness, run)
-            p1, p5 = precisions(harness, contender)
-        if p1 >= P1 and p5 >= P5:
+        with limit_threads(harness.threads, own_threads=CONTENDERS[run.contender].own_threads):
+            contender = fit_contender(harness, run)
+            p1, p5 = measure_on_all_rows(harness, contender)
+        if p1 >= LEAST_P1 and p5 >= LEAST_P5:
             return run, contender
     return None
 
 
-def fitted(harness: Harness, run: Run) -> Contender:
-    """The contender of a run, ready to answer."""
+def fit_contender(harness: Harness, run: Run) -> Contender:
+    """The contender of a run, fitted again and at the run's setting."""
     contender = CONTENDERS[run.contender](run.build, harness.threads)
     contender.fit(harness.data.dense, harness.data.fit.contexts)
     contender.use(run.setting)
     return contender
 
 
-def precisions(harness: Harness, contender: Contender) -> tuple[float, float]:
+def measure_on_all_rows(harness: Harness, contender: Contender) -> tuple[float, float]:
     """P@1 and P@5 on all test rows."""
     truth = harness.data.test
-    rows = range(0, len(truth.contexts), CHUNK)
-    found = np.concatenate([contender.topk(truth.contexts[i : i + CHUNK], K) for i in rows])
-    return compute_precision(found, truth.ids, 1), compute_precision(found, truth.ids, 5)
+    rows = range(0, len(truth.contexts), PRECISION_BATCH)
+    ids = np.concatenate([contender.topk(truth.contexts[i : i + PRECISION_BATCH], SWEEP_K) for i in rows])
+    return compute_precision(ids, truth.ids, 1), compute_precision(ids, truth.ids, 5)

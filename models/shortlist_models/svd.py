@@ -19,8 +19,8 @@ from torch import Tensor, nn
 
 from .full import FullSoftmax
 
-RIDGE_SHARE = 1e-4  # of the mean squared component of a context added to every direction
-INT8_LEVELS = 127.0
+CONTEXT_BASIS_RIDGE_SHARE = 1e-4  # of the mean squared component of a context added to every direction
+INT8_LEVELS = 127.0  # rows are rounded to -127..127
 MAX_ODD_LEVEL = 3  # 2 bits hold -3, -1, 1 and 3
 CLIP_SHARES = (0.85, 0.7, 0.6, 0.5, 0.42, 0.35, 0.3, 0.25)  # of a row's largest number: scales that are tried
 TAIL_SHIFTS_TRIED = 41
@@ -43,7 +43,8 @@ def context_basis(weight: Tensor, contexts: Tensor, width: int) -> Basis:
     """The best rank-`width` preview of `weight` [V, d] for `contexts` [n, d] in mean square, in float64."""
     second_moment = compute_second_moment(contexts)
     scale = second_moment.trace() / len(second_moment)
-    ridge = RIDGE_SHARE * (scale if scale > 0 else torch.ones_like(scale))  # contexts of zeros prefer no direction
+    # contexts of zeros prefer no direction
+    ridge = CONTEXT_BASIS_RIDGE_SHARE * (scale if scale > 0 else torch.ones_like(scale))
     factor = torch.linalg.cholesky(second_moment + ridge * torch.eye(len(second_moment), dtype=torch.float64))
     return decompose_weighted(weight.double(), factor, width)
 

@@ -26,8 +26,8 @@ class TorchDense(Contender):
 
     def topk(self, contexts: FloatArray, k: int) -> IdArray:
         with torch.inference_mode():
-            found: IdArray = self.dense.logits(torch.from_numpy(contexts)).topk(k, dim=1).indices.numpy()
-        return found
+            ids: IdArray = self.dense.logits(torch.from_numpy(contexts)).topk(k, dim=1).indices.numpy()
+        return ids
 
     def size(self) -> int:
         return self.dense.weight.nbytes

@@ -13,9 +13,9 @@ from typing import Any, ClassVar
 from shortlist_exporter.inputs.sources import Dense
 
 from benchmarks.contenders.base import Contender, FloatArray, IdArray, Options
-from benchmarks.contenders.basis import BASES, basis_of, lift_queries, lift_rows
+from benchmarks.contenders.basis import BASES, lift_queries, lift_rows, load_basis
 
-from .hnsw import BASES_AND_LIFTS, LARGE_GRAPHS, beam_settings, graph_builds
+from .hnsw import BASES_AND_LIFTS, LARGE_GRAPHS, list_beam_settings, list_graph_builds
 
 REFINED_CANDIDATES = (50, 100, 200, 500, 750, 1000, 1500, 2000, 5000)
 
@@ -35,7 +35,7 @@ class FaissIndex(Contender):
 
         self.faiss = faiss
         faiss.omp_set_num_threads(self.threads)
-        self.basis = basis_of(self.build["basis"], dense, contexts)
+        self.basis = load_basis(self.build["basis"], dense, contexts)
         rows = lift_rows(self.basis.rows) if self.build.get("lift") else self.basis.rows
         self.index = self.create_empty(rows.shape[1])
         self.index.train(rows)
@@ -172,7 +172,7 @@ class FaissGraph(FaissIndex):
     """HNSW (Malkov and Yashunin 2016, arXiv 1603.09320) on inner products, of rows lifted as for FGD or not."""
 
     name: ClassVar[str] = "faiss HNSW"
-    builds: ClassVar[tuple[Options, ...]] = graph_builds(((32, 100),), BASES_AND_LIFTS)
+    builds: ClassVar[tuple[Options, ...]] = list_graph_builds(((32, 100),), BASES_AND_LIFTS)
 
     def create_empty(self, dim: int) -> Any:
         index = self.create_index(f"HNSW{self.build['links']},Flat", dim)
@@ -181,12 +181,12 @@ class FaissGraph(FaissIndex):
 
     def settings(self) -> list[Options]:
         """Up to a quarter of the classes."""
-        return beam_settings("efSearch", len(self.basis.ids))
+        return list_beam_settings("efSearch", len(self.basis.ids))
 
 
 class FaissLargeGraph(FaissGraph):
     """Graphs that take minutes to build, in the two bases that the quick grid's fastest runs had."""
 
     name: ClassVar[str] = "faiss HNSW, large"
-    builds: ClassVar[tuple[Options, ...]] = graph_builds(LARGE_GRAPHS, (BASES_AND_LIFTS[0], BASES_AND_LIFTS[-1]))
+    builds: ClassVar[tuple[Options, ...]] = list_graph_builds(LARGE_GRAPHS, (BASES_AND_LIFTS[0], BASES_AND_LIFTS[-1]))
     quick: ClassVar[bool] = False

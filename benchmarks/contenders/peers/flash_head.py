@@ -14,9 +14,9 @@ from shortlist.plans.common.selection import find_largest, rank_best
 from shortlist_exporter.inputs.sources import Dense
 
 from benchmarks.contenders.base import Contender, FloatArray, IdArray, Options, spread_settings
-from benchmarks.contenders.basis import BASES, basis_of
+from benchmarks.contenders.basis import BASES, load_basis
 
-KMEANS_ROUNDS = 10
+BALANCING_ROUNDS = 10
 KMEANS_SEED = 0
 ROWS_AT_A_TIME = 4096  # rows compared with all centroids at a time
 CLUSTERS_PER_PROBE = (64, 32, 16, 8, 6, 4)  # clusters / clusters probed; the paper probes a sixteenth
@@ -32,7 +32,7 @@ def cluster_balanced(rows: FloatArray, count: int, seed: int = KMEANS_SEED) -> I
     centroids = unit[np.random.default_rng(seed).choice(len(unit), count, replace=False)]
     sizes = np.full(count, len(unit) // count)
     sizes[: len(unit) % count] += 1
-    for _ in range(KMEANS_ROUNDS):
+    for _ in range(BALANCING_ROUNDS):
         owners = assign_balanced(unit, centroids, sizes)
         by_cluster = np.argsort(owners, kind="stable")
         starts = np.cumsum(sizes) - sizes
@@ -45,26 +45,26 @@ def cluster_balanced(rows: FloatArray, count: int, seed: int = KMEANS_SEED) -> I
 def assign_balanced(unit: FloatArray, centroids: FloatArray, sizes: IdArray) -> IdArray:
     """[V]: a cluster for each of `unit` [V, D], `sizes` [C] rows to each.
 
-    In turns, every row without a cluster asks the most similar one that has room; a cluster takes those that are most
-    similar to it.
+    In rounds, every row without a cluster goes to the most similar one that has room; a cluster with too many takes
+    the most similar of them.
     """
     owners, room = np.full(len(unit), -1, np.int64), sizes.copy()
     while (free := (owners < 0).nonzero()[0]).size:
         open_still = room.nonzero()[0]
         best, similarity = find_most_similar(unit[free], centroids[open_still])
-        wanted = open_still[best]
-        admitted = admit_rows(wanted, similarity, room)
-        owners[free[admitted]] = wanted[admitted]
-        room -= np.bincount(wanted[admitted], minlength=len(room))
+        choices = open_still[best]
+        admitted = admit_rows(choices, similarity, room)
+        owners[free[admitted]] = choices[admitted]
+        room -= np.bincount(choices[admitted], minlength=len(room))
     return owners
 
 
-def admit_rows(wanted: IdArray, similarity: FloatArray, room: IdArray) -> IdArray:
+def admit_rows(choices: IdArray, similarity: FloatArray, room: IdArray) -> IdArray:
     """Positions of the rows that get in: for each cluster, the `room` [C] most similar of those that asked for it."""
-    order = np.lexsort((-similarity, wanted))
-    asked = np.bincount(wanted, minlength=len(room))
-    place = np.arange(len(order)) - (np.cumsum(asked) - asked)[wanted[order]]
-    return order[place < room[wanted[order]]]
+    order = np.lexsort((-similarity, choices))
+    counts = np.bincount(choices, minlength=len(room))
+    place = np.arange(len(order)) - (np.cumsum(counts) - counts)[choices[order]]
+    return order[place < room[choices[order]]]
 
 
 def find_most_similar(unit: FloatArray, centroids: FloatArray) -> tuple[IdArray, FloatArray]:
@@ -93,7 +93,7 @@ class FlashHead(Contender):
     )
 
     def fit(self, dense: Dense, contexts: FloatArray) -> None:
-        self.basis = basis_of(self.build["basis"], dense, contexts)
+        self.basis = load_basis(self.build["basis"], dense, contexts)
         rows = self.basis.rows
         members = cluster_balanced(rows, -(-len(rows) // self.build["rows"]))
         self.ids = self.basis.classes(members)  # [C, m]

@@ -20,7 +20,7 @@ from shortlist.plans.common.selection import find_largest
 from shortlist_exporter.inputs.sources import Dense
 
 from benchmarks.contenders.base import Contender, FloatArray, IdArray, Options, spread_settings
-from benchmarks.contenders.basis import BASES, basis_of, rescore_candidates
+from benchmarks.contenders.basis import BASES, load_basis, rescore_candidates
 
 FIRST_READ_SHARE = 16  # the first reading goes to B / FIRST_READ_SHARE
 CLASSES_PER_BUDGET = (128, 64, 32, 16, 8, 4, 2)  # V / B
@@ -98,7 +98,7 @@ class GreedyMips(Contender):
 
     def fit(self, dense: Dense, contexts: FloatArray) -> None:
         self.dense = dense
-        self.basis = basis_of(self.build["basis"], dense, contexts)
+        self.basis = load_basis(self.build["basis"], dense, contexts)
         self.lists = sort_lists(self.basis.rows, max(1, len(self.basis.ids) // CLASSES_PER_BUDGET[-1]))
 
     def settings(self) -> list[Options]:

@@ -18,7 +18,7 @@ BEAMS = (50, 100, 200, 300, 400, 600, 1000, 2000, 5000, 20000)  # candidates tha
 LARGE_GRAPHS = ((16, 500), (32, 500), (64, 500), (32, 5000))
 
 
-def graph_builds(
+def list_graph_builds(
     graphs: Sequence[tuple[int, int]], bases_and_lifts: Sequence[tuple[str, bool]], **options: Any
 ) -> tuple[Options, ...]:
     """Build options for each graph (M, efConstruction) over rows in each basis, lifted or not, with `options`."""
@@ -29,6 +29,6 @@ def graph_builds(
     )
 
 
-def beam_settings(name: str, classes: int) -> list[Options]:
+def list_beam_settings(name: str, classes: int) -> list[Options]:
     """Values of the option `name` up to a quarter of the classes, as the fast graph decoder's authors did."""
     return [{name: beam} for beam in sorted({min(beam, classes // 4) for beam in BEAMS})]

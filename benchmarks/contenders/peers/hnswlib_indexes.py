@@ -9,9 +9,9 @@ import numpy as np
 from shortlist_exporter.inputs.sources import Dense
 
 from benchmarks.contenders.base import Contender, FloatArray, IdArray, Options
-from benchmarks.contenders.basis import BASES, basis_of, lift_queries, lift_rows
+from benchmarks.contenders.basis import BASES, lift_queries, lift_rows, load_basis
 
-from .hnsw import beam_settings
+from .hnsw import list_beam_settings
 
 LARGE_BUILDS: tuple[Options, ...] = tuple(
     {"basis": basis, "links": links, "construction": beam}
@@ -31,7 +31,7 @@ class HnswIp(Contender):
     def fit(self, dense: Dense, contexts: FloatArray) -> None:
         import hnswlib
 
-        self.basis = basis_of(self.build["basis"], dense, contexts)
+        self.basis = load_basis(self.build["basis"], dense, contexts)
         rows = lift_rows(self.basis.rows) if self.lift else self.basis.rows
         self.index: Any = hnswlib.Index(space="ip", dim=rows.shape[1])
         self.index.init_index(len(rows), M=self.build["links"], ef_construction=self.build["construction"])
@@ -39,7 +39,7 @@ class HnswIp(Contender):
         self.index.add_items(rows)
 
     def settings(self) -> list[Options]:
-        return beam_settings("ef", len(self.basis.ids))
+        return list_beam_settings("ef", len(self.basis.ids))
 
     def topk(self, contexts: FloatArray, k: int) -> IdArray:
         queries = self.basis.queries(contexts)

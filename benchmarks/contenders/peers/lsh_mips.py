@@ -19,7 +19,7 @@ import numpy.typing as npt
 from shortlist_exporter.inputs.sources import Dense
 
 from benchmarks.contenders.base import Contender, FloatArray, IdArray, Options
-from benchmarks.contenders.basis import BASES, basis_of, rescore_candidates
+from benchmarks.contenders.basis import BASES, load_basis, rescore_candidates
 
 TABLE_COUNTS = (8, 32)
 BUCKET_ROWS = (64, 16)  # about so many in a bucket
@@ -87,7 +87,7 @@ class LshMips(Contender):
 
     def fit(self, dense: Dense, contexts: FloatArray) -> None:
         self.dense = dense
-        self.basis = basis_of(self.build["basis"], dense, contexts)
+        self.basis = load_basis(self.build["basis"], dense, contexts)
         points = lift_to_sphere(self.basis.rows)
         shape = (points.shape[1], self.build["tables"] * self.build["bits"])
         directions = np.random.default_rng(LSH_SEED).standard_normal(shape, np.float32)
@@ -108,11 +108,11 @@ class LshMips(Contender):
         """A query's length changes no sign and no order of probes, so it stays what it is."""
         projections = self.split_by_table(self.basis.queries(contexts) @ self.directions)
         candidates = [self.basis.ids[self.find_candidates(rows)][None] for rows in projections]
-        answers = [
+        ids = [
             rescore_candidates(self.dense, context[None], ids, k)
             for context, ids in zip(contexts, candidates, strict=True)
         ]
-        return np.concatenate(answers)
+        return np.concatenate(ids)
 
     def find_candidates(self, projections: FloatArray) -> IdArray:
         """Positions of the rows in the probed buckets of a query with `projections` [L, K], each once."""

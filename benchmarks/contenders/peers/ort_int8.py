@@ -16,12 +16,12 @@ from onnx import TensorProto
 from shortlist.plans.common.selection import find_largest
 from shortlist.runtime.session import Graph
 from shortlist_exporter.graphs.builder import GraphBuilder, make_value
-from shortlist_exporter.graphs.quantized import ZERO_POINT, add_quantized_contexts
+from shortlist_exporter.graphs.quantized import UINT8_ZERO_POINT, add_quantized_contexts
 from shortlist_exporter.inputs.sources import Dense
 from shortlist_models.svd import quantize_rows
 
 from benchmarks.contenders.base import Contender, FloatArray, IdArray, Options
-from benchmarks.contenders.basis import BASES, Basis, basis_of, rescore_candidates
+from benchmarks.contenders.basis import BASES, Basis, load_basis, rescore_candidates
 
 RESCORED_CANDIDATES = (8, 16, 32, 64, 128, 256)
 
@@ -44,7 +44,7 @@ def integer_products(graph: GraphBuilder, rows: FloatArray) -> str:
     integers, scale = quantize_rows(torch.from_numpy(np.ascontiguousarray(rows)))
     query, query_scale = add_quantized_contexts(graph, "query")
     weights = graph.tensor("rows", integers.numpy().T.astype(np.int8))
-    zero_point = graph.tensor("zero_point", np.uint8(ZERO_POINT))
+    zero_point = graph.tensor("zero_point", np.uint8(UINT8_ZERO_POINT))
     sums = graph.node("MatMulInteger", [query, weights, zero_point], "sums")
     floats = graph.node("Cast", [sums], "float_sums", to=TensorProto.FLOAT)
     scaled = graph.node("Mul", [floats, graph.tensor("scale", scale.numpy().reshape(-1))], "scaled")
@@ -59,7 +59,7 @@ class OnnxInt8(Contender):
 
     def fit(self, dense: Dense, contexts: FloatArray) -> None:
         self.dense = dense
-        self.basis = basis_of(self.build["basis"], dense, contexts)
+        self.basis = load_basis(self.build["basis"], dense, contexts)
         with TemporaryDirectory() as folder:  # what is packed or mapped outlives its files
             self.graph = Graph(write_graph(self.basis, Path(folder)), "cpu", self.threads, prepack=True)
 

@@ -19,7 +19,7 @@ import numpy as np
 from shortlist_exporter.inputs.sources import Dense
 
 from benchmarks.contenders.base import Contender, FloatArray, IdArray, Options, spread_settings
-from benchmarks.contenders.basis import BASES, basis_of, lift_rows, rescore_candidates
+from benchmarks.contenders.basis import BASES, lift_rows, load_basis, rescore_candidates
 
 LEAF_ROWS = (256, 64, 16)  # about so many in a leaf
 LEAVES_PER_OPENED = (256, 128, 64, 32, 16, 8, 4, 2)  # leaves / leaves opened
@@ -44,12 +44,12 @@ class Tree:
             bound = np.column_stack([left, right]).ravel()
         return bound
 
-    def nearest(self, point: FloatArray, opened: int) -> IdArray:
-        """Positions of rows in the `opened` leaves of the least bounds; -1 pads."""
+    def nearest(self, point: FloatArray, count: int) -> IdArray:
+        """Positions of rows in the `count` leaves of the least bounds; -1 pads."""
         bounds = self.bounds(point)
-        if opened >= bounds.size:
+        if count >= bounds.size:
             return self.leaves.ravel()
-        return self.leaves[np.argpartition(bounds, opened - 1)[:opened]].ravel()
+        return self.leaves[np.argpartition(bounds, count - 1)[:count]].ravel()
 
 
 def grow_tree(points: FloatArray) -> Tree:
@@ -95,7 +95,7 @@ class PcaMips(Contender):
 
     def fit(self, dense: Dense, contexts: FloatArray) -> None:
         self.dense = dense
-        self.basis = basis_of(self.build["basis"], dense, contexts)
+        self.basis = load_basis(self.build["basis"], dense, contexts)
         points = lift_rows(self.basis.rows)
         axes = principal_axes(points, self.build["depth"])
         self.tree = grow_tree(points @ axes)

@@ -16,10 +16,10 @@ import numpy as np
 from shortlist_exporter.inputs.sources import Dense
 
 from benchmarks.contenders.base import Contender, FloatArray, IdArray, Options
-from benchmarks.contenders.basis import BASES, basis_of, rescore_candidates
+from benchmarks.contenders.basis import BASES, load_basis, rescore_candidates
 
 REORDERED_CANDIDATES = (50, 100, 200, 500, 1000, 1500, 2000, 5000, 10000)
-DEFAULT_K = 10  # ScaNN wants one; every call gives its own
+SCANN_BUILD_K = 10  # ScaNN wants one; every call gives its own
 
 
 class Scann(Contender):
@@ -36,10 +36,12 @@ class Scann(Contender):
         """ScaNN's builder over the rows of the basis."""
         from scann import scann_ops_pybind
 
-        return scann_ops_pybind.builder(self.basis.rows, DEFAULT_K, "dot_product").set_n_training_threads(self.threads)
+        return scann_ops_pybind.builder(self.basis.rows, SCANN_BUILD_K, "dot_product").set_n_training_threads(
+            self.threads
+        )
 
     def fit(self, dense: Dense, contexts: FloatArray) -> None:
-        self.basis = basis_of(self.build["basis"], dense, contexts)
+        self.basis = load_basis(self.build["basis"], dense, contexts)
         self.searcher: Any = self.describe(self.builder()).reorder(REORDERED_CANDIDATES[0]).build()
 
     def settings(self) -> list[Options]:
@@ -97,8 +99,8 @@ class ScannTree(Scann):
     def settings(self) -> list[Options]:
         """Up to all leaves."""
         leaves = self.build["leaves"]
-        opened = sorted({max(1, leaves // share) for share in (16, 8, 4, 2, 1)})
-        usual = [{"leaves": count, "reorder": reorder} for count in opened for reorder in (50, 100, 200, 1000)]
+        counts = sorted({max(1, leaves // share) for share in (16, 8, 4, 2, 1)})
+        usual = [{"leaves": count, "reorder": reorder} for count in counts for reorder in (50, 100, 200, 1000)]
         return [*usual, {"leaves": leaves, "reorder": 10000}]
 
 
@@ -132,7 +134,7 @@ class ScannTruncated(ScannHash):
 
     def fit(self, dense: Dense, contexts: FloatArray) -> None:
         self.dense = dense
-        basis = basis_of(self.build["basis"], dense, contexts)
+        basis = load_basis(self.build["basis"], dense, contexts)
         width = self.build["width"]
         change = None if basis.change is None else np.ascontiguousarray(basis.change[:, :width])
         self.basis = replace(basis, rows=np.ascontiguousarray(basis.rows[:, :width]), change=change)

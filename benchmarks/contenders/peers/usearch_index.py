@@ -8,9 +8,9 @@ import numpy as np
 from shortlist_exporter.inputs.sources import Dense
 
 from benchmarks.contenders.base import Contender, FloatArray, IdArray, Options
-from benchmarks.contenders.basis import basis_of, lift_queries, lift_rows, rescore_candidates
+from benchmarks.contenders.basis import lift_queries, lift_rows, load_basis, rescore_candidates
 
-from .hnsw import BASES_AND_LIFTS, LARGE_GRAPHS, beam_settings, graph_builds
+from .hnsw import BASES_AND_LIFTS, LARGE_GRAPHS, list_beam_settings, list_graph_builds
 
 SMALL_GRAPH = ((16, 200),)
 CANDIDATES_PER_K = 4  # taken out of a graph of rounded rows, to be ordered by exact scores
@@ -21,8 +21,8 @@ class Usearch(Contender):
 
     name: ClassVar[str] = "usearch"
     builds: ClassVar[tuple[Options, ...]] = (
-        *graph_builds(SMALL_GRAPH, BASES_AND_LIFTS[:1], dtype="f32"),
-        *graph_builds(SMALL_GRAPH, BASES_AND_LIFTS, dtype="bf16"),
+        *list_graph_builds(SMALL_GRAPH, BASES_AND_LIFTS[:1], dtype="f32"),
+        *list_graph_builds(SMALL_GRAPH, BASES_AND_LIFTS, dtype="bf16"),
     )
     needs: ClassVar[tuple[str, ...]] = ("usearch",)
     own_threads: ClassVar[bool] = True
@@ -31,7 +31,7 @@ class Usearch(Contender):
         from usearch.index import Index
 
         self.dense = dense
-        self.basis = basis_of(self.build["basis"], dense, contexts)
+        self.basis = load_basis(self.build["basis"], dense, contexts)
         rows = lift_rows(self.basis.rows) if self.build["lift"] else self.basis.rows
         self.index: Any = Index(
             ndim=rows.shape[1],
@@ -44,7 +44,7 @@ class Usearch(Contender):
 
     def settings(self) -> list[Options]:
         """Up to a quarter of the classes."""
-        return beam_settings("expansion", len(self.basis.ids))
+        return list_beam_settings("expansion", len(self.basis.ids))
 
     def use(self, setting: Options) -> None:
         super().use(setting)
@@ -75,7 +75,7 @@ class UsearchLarge(Usearch):
     """Graphs that take minutes to build, in the two bases that the quick grid's fastest runs had."""
 
     name: ClassVar[str] = "usearch, large"
-    builds: ClassVar[tuple[Options, ...]] = graph_builds(
+    builds: ClassVar[tuple[Options, ...]] = list_graph_builds(
         LARGE_GRAPHS, (BASES_AND_LIFTS[0], BASES_AND_LIFTS[-1]), dtype="bf16"
     )
     quick: ClassVar[bool] = False

@@ -66,8 +66,8 @@ def train_reader(glyphs: Tensor, training: Training, checkpoint: Path, report: R
     optimizer = torch.optim.AdamW(reader.parameters(), training.learning_rate, weight_decay=training.decay)
     cycle = torch.optim.lr_scheduler.OneCycleLR(optimizer, training.learning_rate, training.steps, pct_start=0.15)
     parts = {"reader": reader, "optimizer": optimizer, "cycle": cycle}
-    done = load_training(checkpoint, training, parts)
-    for step in range(done, training.steps):
+    steps_done = load_training(checkpoint, training, parts)
+    for step in range(steps_done, training.steps):
         generator = torch.Generator().manual_seed((training.seed << 32) + step)
         classes = torch.randint(len(glyphs), (READER_BATCH,), generator=generator)
         faces = torch.randint(glyphs.shape[1], (READER_BATCH,), generator=generator)

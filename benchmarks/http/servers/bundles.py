@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 import numpy as np
-from shortlist.bundle.manifest import MANIFEST_FILE
+from shortlist.bundle.manifest import FORMAT_VERSION, MANIFEST_FILE
 from shortlist.bundle.reader import CALIBRATION_FILE, Bundle
 from shortlist.bundle.writer import seal
 from shortlist.core.results import FloatArray
@@ -31,9 +31,9 @@ def make_synthetic_bundle(cache: Path) -> Path:
     )
 
 
-def export_once(repository: Path, classes: int, dim: int, method: str, options: dict[str, str]) -> Path:
-    """The bundle `repository`/lm/1, made where it is missing."""
-    out = repository / MODEL_NAME / "1"
+def export_once(folder: Path, classes: int, dim: int, method: str, options: dict[str, str]) -> Path:
+    """The bundle lm/1 of the present format below `folder`, exported where it is missing."""
+    out = folder / f"format-{FORMAT_VERSION}" / MODEL_NAME / "1"
     if not (out / MANIFEST_FILE).is_file():
         # torch takes seconds to import, and is not needed where the bundle is there
         from shortlist_exporter.export.request import Request

@@ -31,15 +31,15 @@ class ConstantPlan(FullPlan):
 
     def __init__(self, classes: int) -> None:
         self.classes = classes
-        self.answers: dict[tuple[int, int], PlanResult] = {}
+        self.results: dict[tuple[int, int], PlanResult] = {}
 
     def topk(self, contexts: FloatArray, k: int, class_filter: ClassFilter) -> PlanResult:
         """The same result for every call of a shape, made once."""
         del class_filter
         shape = len(contexts), k
-        if shape not in self.answers:
-            self.answers[shape] = make_constant_result(*shape, self.classes)
-        return self.answers[shape]
+        if shape not in self.results:
+            self.results[shape] = make_constant_result(*shape, self.classes)
+        return self.results[shape]
 
     def compute_log_normalizer(self, contexts: FloatArray) -> FloatArray:
         return make_constant_result(len(contexts), 1, self.classes).log_normalizer

@@ -61,11 +61,11 @@ async def complete_lifespan(receive: Receive, send: Send) -> None:
             return
 
 
-def make_route(answer: dict[str, Any]) -> FastAPI:
+def make_route(response: dict[str, Any]) -> FastAPI:
     """The route that somebody in a hurry would write: raw body, orjson, no checks, no metrics."""
     app = FastAPI()
-    ids, logprobs = np.array(answer["ids"], np.int64), np.array(answer["logprobs"], np.float32)
-    scored = np.array(answer["scored"], np.int32)
+    ids, logprobs = np.array(response["ids"], np.int64), np.array(response["logprobs"], np.float32)
+    scored = np.array(response["scored"], np.int32)
 
     @app.post("/v1/topk")
     async def topk(request: Request) -> Response:
@@ -73,11 +73,11 @@ def make_route(answer: dict[str, Any]) -> FastAPI:
         contexts = np.array(fields["contexts"], np.float32)
         content = {
             "model": fields["model"],
-            "version": answer["version"],
+            "version": response["version"],
             "ids": ids[: len(contexts), : fields["k"]],
             "logprobs": logprobs[: len(contexts), : fields["k"]],
             "scored": scored[: len(contexts)],
-            "normalizer": answer["normalizer"],
+            "normalizer": response["normalizer"],
         }
         return Response(orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY), media_type="application/json")
 
@@ -85,7 +85,7 @@ def make_route(answer: dict[str, Any]) -> FastAPI:
 
 
 def main(path: Path, port: int, kind: str) -> None:
-    """Serve until told to stop."""
+    """Serve until the process is stopped."""
     text, _, body = path.read_bytes().partition(b"\n")
     app = make_echo(orjson.loads(text), body) if kind == "bare" else make_route(orjson.loads(body))
     settings = load_settings(port=port)

@@ -15,7 +15,7 @@ from benchmarks.http.client.connection import RawResponse
 from benchmarks.http.client.requests import ResponseArrays, make_infer, read_infer
 
 SOAK_KS = (1, 5, 10)
-MAX_REQUEST_ROWS = 16
+MAX_SOAK_ROWS = 16
 SOAK_LOGPROB_TOLERANCE = 1e-4  # nats; scores closer than this may change places
 
 
@@ -60,26 +60,30 @@ class ExpectedResponse:
 def mix_requests(head: Head, contexts: FloatArray, count: int, deadline_us: int, host: str) -> list[ExpectedResponse]:
     """`count` requests of 1 to 16 rows drawn from `contexts` [n, d]; deterministic."""
     random = np.random.default_rng(2)
-    answers: dict[tuple[int, int, bool], tuple[IdArray, FloatArray]] = {}
+    offline_rows: dict[tuple[int, int, bool], tuple[IdArray, FloatArray]] = {}
     requests = []
     for _ in range(count):
-        rows = random.integers(len(contexts), size=int(random.integers(1, MAX_REQUEST_ROWS + 1)))
-        requests.append(expect_response(head, contexts, rows, int(random.choice(SOAK_KS)), deadline_us, host, answers))
+        rows = random.integers(len(contexts), size=int(random.integers(1, MAX_SOAK_ROWS + 1)))
+        requests.append(
+            expect_response(head, contexts, rows, int(random.choice(SOAK_KS)), deadline_us, host, offline_rows)
+        )
     return requests
 
 
 def expect_response(
-    head: Head, contexts: FloatArray, rows: IdArray, k: int, deadline_us: int, host: str, answers: dict[Any, Any]
+    head: Head, contexts: FloatArray, rows: IdArray, k: int, deadline_us: int, host: str, offline_rows: dict[Any, Any]
 ) -> ExpectedResponse:
     """One request; offline answers are of each row alone, and `answers` keeps them."""
     crossover = head.manifest.dense_crossover
     dense = crossover is not None and len(rows) >= crossover
     for row in rows.tolist():
-        if (row, k, dense) not in answers:
+        if (row, k, dense) not in offline_rows:
             plan, normalizer = head.choose_scorer(1, dense, k)  # by dense itself, not by proof
             top = head.run(plan, contexts[row : row + 1], k, UNRESTRICTED).topk(normalizer)
-            answers[row, k, dense] = top.ids[0], top.logprobs[0]
-    ids, logprobs = (np.stack(each) for each in zip(*(answers[row, k, dense] for row in rows.tolist()), strict=True))
+            offline_rows[row, k, dense] = top.ids[0], top.logprobs[0]
+    ids, logprobs = (
+        np.stack(each) for each in zip(*(offline_rows[row, k, dense] for row in rows.tolist()), strict=True)
+    )
     name, batch = head.manifest.name, contexts[rows]
     with_timeout, without_timeout = make_infer(name, batch, k, timeout=deadline_us), make_infer(name, batch, k)
     return ExpectedResponse(with_timeout.to_bytes(host), without_timeout.to_bytes(host), batch, ids, logprobs, dense)

@@ -110,14 +110,14 @@ async def run_faulty_client(
     """One kind of faulty client, again and again for `seconds`, each followed by a well-behaved neighbour."""
     client = FaultyClient(name)
     loop = asyncio.get_running_loop()
-    until, turn = loop.time() + seconds, 0
-    while (left := until - loop.time() - PAUSE_SECONDS) > 0:
-        expected = max(requests[turn % len(requests) :][:5], key=lambda each: len(each.without_timeout))
-        client.outcomes[await commit_fault(FAULTS[name], address, expected.with_timeout, left)] += 1
+    until, number = loop.time() + seconds, 0
+    while (seconds_left := until - loop.time() - PAUSE_SECONDS) > 0:
+        expected = max(requests[number % len(requests) :][:5], key=lambda each: len(each.without_timeout))
+        client.outcomes[await commit_fault(FAULTS[name], address, expected.with_timeout, seconds_left)] += 1
         harm = await check_neighbour(address, expected, head, timeout)
         if harm is not None:
             client.harmed.append(harm)
-        turn += 1
+        number += 1
         await asyncio.sleep(PAUSE_SECONDS)
     return client
 

@@ -30,17 +30,17 @@ class LoadGenerator:
 
     async def measure_capacity(self, seconds: float) -> float:
         """Right responses a second over 16 connections that wait for each; raises ServerError where one is wrong."""
-        pool, turns = ConnectionPool(self.address, CLOSED_LOOP_CONNECTIONS), itertools.count()
+        pool, numbers = ConnectionPool(self.address, CLOSED_LOOP_CONNECTIONS), itertools.count()
 
         async def send_until(end: float, tally: Tally) -> None:
             while time.perf_counter() < end:
-                expected = self.requests[next(turns) % len(self.requests)]
+                expected = self.requests[next(numbers) % len(self.requests)]
                 await self.send_counted(pool, expected, expected.without_timeout, time.perf_counter(), tally)
 
         tally = Tally()
-        for duration, counted in ((CLOSED_LOOP_WARM_SECONDS, Tally()), (seconds, tally)):
+        for duration, phase_tally in ((CLOSED_LOOP_WARM_SECONDS, Tally()), (seconds, tally)):
             started = time.perf_counter()
-            await asyncio.gather(*(send_until(started + duration, counted) for _ in range(CLOSED_LOOP_CONNECTIONS)))
+            await asyncio.gather(*(send_until(started + duration, phase_tally) for _ in range(CLOSED_LOOP_CONNECTIONS)))
         elapsed = time.perf_counter() - started
         pool.close()
         if not tally.statuses[OK] or tally.wrong:

@@ -37,7 +37,7 @@ from .load import LoadGenerator
 from .tables import print_tables, summarise_soak
 
 REQUEST_COUNT = 512
-CALIBRATION_ROWS = 256
+SOAK_CONTEXTS = 256
 MEMORY_SAMPLES = 200
 GRACE_SECONDS = 10.0  # over the deadline; then a request counts as not answered
 QUICK_SECONDS = 6
@@ -108,7 +108,7 @@ async def load_server(server: Process, head: Head, bundle: Path, plan: SoakPlan)
     """Measure the capacity, then send the load while memory is sampled and faulty clients come."""
     parts = urlsplit(server.url)
     address = Address(str(parts.hostname), int(parts.port or 0))
-    contexts, deadline_us = read_contexts(bundle, CALIBRATION_ROWS), round(plan.deadline_ms * 1e3)
+    contexts, deadline_us = read_contexts(bundle, SOAK_CONTEXTS), round(plan.deadline_ms * 1e3)
     requests = mix_requests(head, contexts, REQUEST_COUNT, deadline_us, str(address))
     generator = LoadGenerator(address, requests, head, plan.client_timeout)
     pin_client()

@@ -51,8 +51,8 @@ class Sample:
     counts: Tensor
 
     @staticmethod
-    def of(contexts: Tensor, targets: Tensor, classes: int) -> Sample:
-        """Count."""
+    def make(contexts: Tensor, targets: Tensor, classes: int) -> Sample:
+        """Count how often each class comes, by its position in `order`."""
         order = order_by_frequency(targets, classes)
         return Sample(contexts, targets, order, torch.bincount(targets, minlength=classes)[order])
 
@@ -65,13 +65,13 @@ class Choice:
     cuts: dict[int, Cuts]
 
     @property
-    def cutoffs(self) -> list[int]:
-        """Of the fastest."""
+    def fastest_cutoffs(self) -> list[int]:
+        """The cutoffs with the least predicted time."""
         return list(choose_fastest(self.cuts).cutoffs)
 
 
 def choose_cutoffs(dense: FullSoftmax, fit_rows: Sample, cache: Path) -> Choice:
-    """By the dynamic programme, as `shortlist export` does; measured once and kept, since heads are trained for it."""
+    """Choose cutoffs by the dynamic programme, as `shortlist export` does; stored, since heads are trained for them."""
     path = cache / f"adaptive-cutoffs-{len(fit_rows.contexts)}.json"
     if not path.is_file():
         step = max(1, len(fit_rows.contexts) // CALIBRATION_CONTEXTS)
@@ -110,7 +110,7 @@ def train_adaptive(
 
 
 def train_dsoftmax(fit_rows: Sample, cutoffs: list[int], cache: Path, report: Report) -> TrainedHead:
-    """A differentiated softmax with the adaptive one's buckets and widths, and a learnt turn before it."""
+    """A differentiated softmax with the adaptive one's buckets and widths, and a learnt projection before it."""
     dim, classes = fit_rows.contexts.shape[1], len(fit_rows.counts)
     torch.manual_seed(HEAD_OPTIONS.seed)
     widths = [dim // 4**bucket for bucket in range(len(cutoffs) + 1)]
@@ -124,7 +124,7 @@ def train_dsoftmax(fit_rows: Sample, cutoffs: list[int], cache: Path, report: Re
 
 
 def train_dense(fit_rows: Sample, cache: Path, report: Report) -> TrainedHead:
-    """The full softmax."""
+    """A full softmax, trained in the same way."""
     torch.manual_seed(HEAD_OPTIONS.seed)
     module = nn.Linear(fit_rows.contexts.shape[1], len(fit_rows.counts))
     loss = lambda contexts, targets: nn.functional.cross_entropy(module(contexts), targets)  # noqa: E731
@@ -136,7 +136,7 @@ def train_dense(fit_rows: Sample, cache: Path, report: Report) -> TrainedHead:
 
 
 def train_hierarchical(fit_rows: Sample, cache: Path, report: Report) -> TrainedHead:
-    """Bins of equal frequency."""
+    """A hierarchical softmax over bins of equal frequency, trained in the same way."""
     torch.manual_seed(HEAD_OPTIONS.seed)
     module = FrequencyBins(fit_rows.contexts.shape[1], fit_rows.counts, fit_rows.order)
     name = f"hierarchical, {len(module.bins) - 1} bins of equal frequency"

@@ -27,7 +27,7 @@ class Openings:
 
 
 def measure_openings(module: AdaptiveSoftmax, contexts: Tensor) -> list[Openings]:
-    """By the rule written out, over the head's own distribution."""
+    """Measure openings by the rule itself, without the plan's code, over the head's own distribution."""
     with torch.inference_mode():
         logprobs = torch.cat([module.log_prob(part) for part in torch.split(contexts, 512)])
     sections = module.sections()
@@ -48,7 +48,7 @@ def measure_opening(logprobs: Tensor, sections: Sequence[Tensor], masses: Sequen
 
 
 def format_openings(openings: Sequence[Openings]) -> str:
-    """One line a k."""
+    """A table with a line for each k."""
     lines = ["| k | opened, each tail | mean | by falling cluster probability, mean |\n|---|---|---|---|\n"]
     for one in openings:
         shares = " ".join(f"{share:.3f}" for share in one.ordered)
@@ -59,7 +59,7 @@ def format_openings(openings: Sequence[Openings]) -> str:
 Truth = Callable[[Tensor], Tensor]
 
 
-def served_distribution(plan: Plan) -> Truth:
+def make_served_distribution(plan: Plan) -> Truth:
     """[b, d] -> the log-probabilities [b, V] of the served head itself, every tail opened."""
 
     def truth(rows: Tensor) -> Tensor:
@@ -70,7 +70,7 @@ def served_distribution(plan: Plan) -> Truth:
     return truth
 
 
-def float64_distribution(module: AdaptiveSoftmax) -> Truth:
+def make_float64_distribution(module: AdaptiveSoftmax) -> Truth:
     """[b, d] -> the log-probabilities [b, V] of the trained module by torch, in float64."""
     true = deepcopy(module).double()
     return lambda rows: true.log_prob(rows.double())
@@ -101,21 +101,21 @@ class Agreement:
 def measure_agreement(
     plan: Plan, truths: Mapping[str, Truth], contexts: Tensor, depths: Sequence[int]
 ) -> dict[str, Agreement]:
-    """Every k of `depths` by the plan beside every truth."""
+    """Compare the plan's results with every truth, for every k of `depths`."""
     results = {name: Agreement() for name in truths}
     for rows in torch.split(contexts, 512):
         with torch.inference_mode():
             true = {name: truth(rows) for name, truth in truths.items()}
             best = {name: logprobs.topk(max(depths), dim=1).values for name, logprobs in true.items()}
         for k in depths:
-            answer = plan.topk(rows.numpy(), k, UNRESTRICTED)
+            result = plan.topk(rows.numpy(), k, UNRESTRICTED)
             for name, one in results.items():
-                one.add(answer, true[name], best[name])
+                one.add(result, true[name], best[name])
     return results
 
 
 def format_agreement(results: Mapping[str, Agreement]) -> str:
-    """One line a truth."""
+    """A table with a line for each truth."""
     head = "brute force over", "answers", "wrong ids", "largest error of a log-probability", "over 1e-5"
     lines = [f"| {' | '.join(head)} |\n{'|---' * len(head)}|\n"]
     lines += [

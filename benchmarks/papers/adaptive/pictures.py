@@ -13,7 +13,7 @@ from .times import Step, Training
 
 
 def draw_training(training: Training, out: Path) -> None:
-    """Both, measured and predicted, beside the full softmax."""
+    """Draw both panels: measured and predicted steps beside the full softmax."""
     full = next(one for one in training.vocabularies if one.classes == training.classes).steps[0]
     figure = new_figure(11, 4.2)
     left, right = figure.subplots(1, 2)
@@ -27,7 +27,7 @@ def draw_training(training: Training, out: Path) -> None:
 
 
 def draw_steps(axes: Axes, steps: Mapping[int, Step], full: Step, label: str) -> None:
-    """Each over the full softmax, measured over measured, predicted over predicted."""
+    """Draw steps as shares of the full softmax's: measured over measured, predicted over predicted."""
     places = sorted(steps)
     assert full.predicted is not None
     axes.plot(places, [steps[one].seconds / steps[one].full for one in places], "o-", label="measured")

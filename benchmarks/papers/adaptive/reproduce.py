@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from shortlist.bundle.manifest import FORMAT_VERSION
 from shortlist.bundle.reader import Bundle
 from shortlist.core.filters import UNRESTRICTED
 from shortlist.evaluation.timing import Call, find_fastest, time_calls
@@ -27,18 +28,25 @@ from shortlist_models.adaptive.softmax import AdaptiveSoftmax
 
 from benchmarks.common.dense import open_spellings
 from benchmarks.datasets.registry import DATASETS, DataSet, Place
-from benchmarks.papers.common.command import PICTURES, paper_parser, write_page
-from benchmarks.papers.common.wall_times import TIMED_K, WallTime, draw_rows, head_call, topk_call, wall_times
+from benchmarks.papers.common.command import PICTURES, make_paper_parser, write_page
+from benchmarks.papers.common.wall_times import (
+    TIMED_K,
+    WallTime,
+    draw_rows,
+    make_head_call,
+    make_topk_call,
+    summarize_times,
+)
 
 from . import heads
 from .lazy import (
     OPENING_KS,
-    float64_distribution,
     format_agreement,
     format_openings,
+    make_float64_distribution,
+    make_served_distribution,
     measure_agreement,
     measure_openings,
-    served_distribution,
 )
 from .pictures import draw_training
 from .times import STEP_BATCH, STEP_DIM, Training, measure_training
@@ -72,7 +80,7 @@ class Quality:
 
 
 def measure_quality(one: heads.TrainedHead, data: DataSet) -> Quality:
-    """On all of test."""
+    """Measure perplexity and accuracy on all test rows."""
     assert data.test.targets is not None
     contexts, targets = torch.from_numpy(data.test.contexts), torch.from_numpy(data.test.targets)
     hits, nats = 0, 0.0
@@ -85,8 +93,8 @@ def measure_quality(one: heads.TrainedHead, data: DataSet) -> Quality:
 
 
 def export_head(one: heads.TrainedHead, method: str, data: DataSet, cache: Path, report: Report) -> Served:
-    """Exported by the exporter's own way for trained heads, and opened by the service's runtime."""
-    out = cache / f"bundle-{one.name.replace(', ', '-').replace(' ', '-').replace(',', '')}" / "1"
+    """Export a trained head as `shortlist export` would, and open it by the service's runtime."""
+    out = cache / f"bundle-{FORMAT_VERSION}-{one.name.replace(', ', '-').replace(' ', '-').replace(',', '')}" / "1"
     if not out.is_dir():
         export(data.dense, data.fit, out, Request(method, head=one.module, threads=1), report)
     head = Head(Bundle(out, verify=False), "cpu", 1)
@@ -106,11 +114,11 @@ def time_heads(data: DataSet, contenders: Sequence[Served], cache: Path) -> dict
     """`Head.topk` at batch 1 beside the fastest dense, by name."""
     rows = draw_rows(data.test.contexts, TIMED_ROWS)
     calls: dict[str, Call] = {
-        name: topk_call(call) for name, call in open_spellings(data.dense, cache / "dense", 1).items()
+        name: make_topk_call(call) for name, call in open_spellings(data.dense, cache / "dense", 1).items()
     }
     best = find_fastest(calls, rows, 1)
-    timed: dict[str, Call] = {"dense": calls[best]} | {one.trained.name: head_call(one.head) for one in contenders}
-    return {one.name: one for one in wall_times(time_calls(timed, rows, 1), "dense")}
+    timed: dict[str, Call] = {"dense": calls[best]} | {one.trained.name: make_head_call(one.head) for one in contenders}
+    return {one.name: one for one in summarize_times(time_calls(timed, rows, 1), "dense")}
 
 
 def format_heads(
@@ -119,7 +127,7 @@ def format_heads(
     exported: Sequence[Served],
     wall: dict[str, WallTime],
 ) -> str:
-    """Quality, cost, wall time."""
+    """The table of quality, cost and wall time."""
     dense_wall = wall["dense"]
     by_name = {one.trained.name: one for one in exported}
     lines = [
@@ -137,14 +145,14 @@ def format_heads(
 
 
 def format_served(one: Served, wall: WallTime) -> list[str]:
-    """What a bundle adds."""
+    """The cells that only a head with a bundle has."""
     assert isinstance(one.head.plan, AdaptivePlan)
     costs = [f"{one.head.plan.sizes[0]:,}", f"{1 / one.macs:.1f}", f"{one.opened[TIMED_K]:.2f}"]
     return [*costs, f"{wall.mean:.1f}", f"{wall.median:.1f}", f"{wall.speedup:.2f}"]
 
 
 def format_choice(choice: heads.Choice) -> str:
-    """Predictions for serving."""
+    """The table of predicted serving times."""
     model = choice.model
     each, flat = model.slope * (STEP_DIM + model.extra) * 1e9, model.k0(STEP_DIM, 1)
     lines = [
@@ -160,7 +168,7 @@ def format_choice(choice: heads.Choice) -> str:
 
 
 def format_training(training: Training) -> str:
-    """Steps by vocabulary."""
+    """The table of training steps by vocabulary."""
     model = training.model
     each, flat = model.slope * (STEP_DIM + model.extra) * 1e9, model.k0(STEP_DIM, STEP_BATCH)
     lines = [
@@ -188,19 +196,19 @@ def load_sample(place: Place) -> tuple[DataSet, heads.Sample]:
     data = DATASETS["ptb"](place)
     assert data.fit.targets is not None
     contexts, targets = torch.from_numpy(data.fit.contexts), torch.from_numpy(data.fit.targets)
-    return data, heads.Sample.of(contexts, targets, data.dense.classes)
+    return data, heads.Sample.make(contexts, targets, data.dense.classes)
 
 
 def make_heads_section(place: Place, args: argparse.Namespace, report: Report) -> str:
-    """Quality and cost."""
+    """The section on quality and cost."""
     (data, sample), cache = load_sample(place), place.cache / "ptb"
     choice = heads.choose_cutoffs(data.dense.module, sample, cache)
-    ours = heads.train_adaptive(sample, choice.cutoffs, cache, report)
+    ours = heads.train_adaptive(sample, choice.fastest_cutoffs, cache, report)
     published = heads.train_adaptive(sample, PUBLISHED_CUTOFFS, cache, report)
     trained = [ours, published]
     exported = [export_head(one, "adaptive", data, cache, report) for one in trained]
     if DSOFTMAX not in args.leave_out:
-        trained.append(heads.train_dsoftmax(sample, choice.cutoffs, cache, report))
+        trained.append(heads.train_dsoftmax(sample, choice.fastest_cutoffs, cache, report))
         exported.append(export_head(trained[-1], DSOFTMAX, data, cache, report))
     if HIERARCHICAL not in args.leave_out:
         trained.append(heads.train_hierarchical(sample, cache, report))
@@ -213,17 +221,17 @@ def make_heads_section(place: Place, args: argparse.Namespace, report: Report) -
 
 
 def make_lazy_section(place: Place, args: argparse.Namespace, report: Report) -> str:
-    """Openings and answers."""
+    """The section on lazy tails: how often they are opened, and whether results are those of all classes."""
     (data, sample), cache = load_sample(place), place.cache / "ptb"
     choice = heads.choose_cutoffs(data.dense.module, sample, cache)
-    ours = heads.train_adaptive(sample, choice.cutoffs, cache, report)
+    ours = heads.train_adaptive(sample, choice.fastest_cutoffs, cache, report)
     assert isinstance(ours.module, AdaptiveSoftmax)
     head = export_head(ours, "adaptive", data, cache, report).head
     contexts = torch.from_numpy(data.test.contexts)
     rows = contexts[: args.rows]
     truths = {
-        SERVED_DISTRIBUTION: served_distribution(head.plan),
-        FLOAT64_DISTRIBUTION: float64_distribution(ours.module),
+        SERVED_DISTRIBUTION: make_served_distribution(head.plan),
+        FLOAT64_DISTRIBUTION: make_float64_distribution(ours.module),
     }
     results = measure_agreement(head.plan, truths, rows, EVERY_K)
     opened = format_openings(measure_openings(ours.module, contexts[:20_000]))
@@ -231,7 +239,7 @@ def make_lazy_section(place: Place, args: argparse.Namespace, report: Report) ->
 
 
 def make_training_section(place: Place, args: argparse.Namespace, report: Report) -> str:
-    """Steps, and their picture."""
+    """The section on training steps; draws its picture."""
     del place, args
     steps = measure_training(report)
     draw_training(steps, PICTURES / "adaptive-training.png")
@@ -256,7 +264,7 @@ def make_page(args: argparse.Namespace) -> str | None:
 
 
 def main() -> int:
-    parser = paper_parser(MODULE, __doc__, data="ptb/")
+    parser = make_paper_parser(MODULE, __doc__, data="ptb/")
     parser.add_argument("--rows", type=int, help="test rows asked for every k to 100 (all)")
     parser.add_argument(
         "--leave-out", choices=SLOW_HEADS, action="append", default=[], help="a head that is slow to train"

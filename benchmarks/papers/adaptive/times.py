@@ -48,7 +48,7 @@ class Step:
 TrainingStep = Callable[[Tensor, Tensor], Tensor]
 
 
-def zipf_counts(classes: int) -> Tensor:
+def make_zipf_counts(classes: int) -> Tensor:
     """[V] counts of a language: 1 / rank."""
     return 1e8 / torch.arange(1, classes + 1, dtype=torch.float64)
 
@@ -59,7 +59,7 @@ def measure_steps(contenders: Mapping[str, TrainingStep], classes: int, rounds: 
     spent: dict[str, list[float]] = {name: [] for name in contenders}
     for _ in range(rounds + 1):
         contexts = torch.randn(STEP_BATCH, STEP_DIM, generator=generator).requires_grad_()
-        targets = torch.multinomial(zipf_counts(classes), STEP_BATCH, replacement=True, generator=generator)
+        targets = torch.multinomial(make_zipf_counts(classes), STEP_BATCH, replacement=True, generator=generator)
         for name, contender in contenders.items():
             start = time.perf_counter()
             contender(contexts, targets).backward()  # type: ignore[no-untyped-call]
@@ -68,20 +68,20 @@ def measure_steps(contenders: Mapping[str, TrainingStep], classes: int, rounds: 
 
 
 def make_full(classes: int) -> TrainingStep:
-    """The full softmax."""
+    """The step of a full softmax."""
     layer = nn.Linear(STEP_DIM, classes)
     return lambda contexts, targets: nn.functional.cross_entropy(layer(contexts), targets)
 
 
 def make_adaptive(classes: int, cutoffs: Sequence[int], div_value: float = 4.0) -> TrainingStep:
-    """An adaptive softmax."""
+    """The step of an adaptive softmax."""
     module = AdaptiveSoftmax(STEP_DIM, classes, cutoffs, div_value)
     return lambda contexts, targets: module(contexts, targets).loss
 
 
 def make_binned(classes: int) -> TrainingStep:
-    """Hierarchical, bins of equal frequency."""
-    return FrequencyBins(STEP_DIM, zipf_counts(classes), torch.arange(classes))
+    """The step of a hierarchical softmax over bins of equal frequency."""
+    return FrequencyBins(STEP_DIM, make_zipf_counts(classes), torch.arange(classes))
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ class Vocabulary:
 
 def time_vocabulary(model: CostModel, classes: int) -> Vocabulary:
     """Full, hierarchical and adaptive with the programme's cutoffs."""
-    layer, counts = Layer(classes, STEP_DIM, STEP_BATCH), zipf_counts(classes)
+    layer, counts = Layer(classes, STEP_DIM, STEP_BATCH), make_zipf_counts(classes)
     cuts = min(choose_cuts(model, layer, counts, list_cut_points(counts)).values(), key=lambda one: one.seconds)
     contenders = {
         FULL_SOFTMAX: make_full(classes),
@@ -110,7 +110,7 @@ def time_vocabulary(model: CostModel, classes: int) -> Vocabulary:
 
 def time_head_sizes(model: CostModel, classes: int) -> dict[int, Step]:
     """Two clusters: k_h, over two and a half decades -> a step (the paper's figure)."""
-    counts = zipf_counts(classes)
+    counts = make_zipf_counts(classes)
     heads = sorted({round(float(one)) for one in np.geomspace(classes / 300, classes * 0.9, HEAD_SIZES)})
     seconds = measure_steps(
         {FULL_SOFTMAX: make_full(classes)} | {str(head): make_adaptive(classes, [head]) for head in heads}, classes
@@ -124,7 +124,7 @@ def time_head_sizes(model: CostModel, classes: int) -> dict[int, Step]:
 
 def time_tails(model: CostModel, classes: int) -> dict[int, Step]:
     """J -> a step with the programme's cutoffs; from four tails on they narrow more slowly, to keep a width."""
-    counts, points = zipf_counts(classes), list_cut_points(zipf_counts(classes))
+    counts, points = make_zipf_counts(classes), list_cut_points(make_zipf_counts(classes))
     best = {}
     for number in TAIL_COUNTS:
         layer = Layer(classes, STEP_DIM, STEP_BATCH, DIV_VALUE[number])
@@ -135,7 +135,7 @@ def time_tails(model: CostModel, classes: int) -> dict[int, Step]:
 
 
 def predict_steps(model: CostModel, layer: Layer, counts: Tensor, cutoffs: Sequence[int]) -> float:
-    """What the model predicts of these cutoffs."""
+    """The seconds of a training step with these cutoffs, as the cost model predicts them."""
     points = [*cutoffs, layer.classes]
     shares = sum_target_shares(counts, points)
     place = {point: index for index, point in enumerate(points)}
@@ -144,7 +144,7 @@ def predict_steps(model: CostModel, layer: Layer, counts: Tensor, cutoffs: Seque
 
 @dataclass(frozen=True)
 class Training:
-    """All of it."""
+    """The times of all training steps, and the cost model that predicts them."""
 
     model: CostModel
     vocabularies: list[Vocabulary]

@@ -1,4 +1,4 @@
-"""What docs/adaptive.md says around its tables."""
+"""The text of docs/adaptive.md around its tables."""
 
 ADAPTIVE_INTRODUCTION = """# Adaptive softmax against its paper
 

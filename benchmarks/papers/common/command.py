@@ -7,12 +7,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks.common.command import make_parser, run_command
+from benchmarks.common.markdown import wrap_prose
 
 DOCS = Path("docs")
 PICTURES = DOCS / "pictures"
 
 
-def paper_parser(module: str, text: str | None, data: str | None = None) -> argparse.ArgumentParser:
+def make_paper_parser(module: str, text: str | None, data: str | None = None) -> argparse.ArgumentParser:
     """The parser of `python -m benchmarks.papers.<module>`, with `text` as its help.
 
     It has --cache, and where `data` says what the data folder must hold, as in "ptb/", a required --data.
@@ -24,11 +25,14 @@ def paper_parser(module: str, text: str | None, data: str | None = None) -> argp
 
 
 def write_page(module: str, page: str, make: Callable[[], str | None]) -> int:
-    """Write what `make` returns to docs/<page>, or nothing where that is None; returns the exit code."""
+    """Write the Markdown that `make` returns, its prose wrapped, to docs/<page>; write nothing where that is None.
+
+    Returns the exit code.
+    """
 
     def write() -> None:
         text = make()
         if text is not None:
-            (DOCS / page).write_text(text, "utf-8")
+            (DOCS / page).write_text(wrap_prose(text), "utf-8")
 
     return run_command(f"benchmarks.papers.{module}", write)

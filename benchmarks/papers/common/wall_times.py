@@ -28,7 +28,7 @@ class WallTime:
     speedup: float
 
 
-def wall_times(timed: Mapping[str, Timed], dense: str) -> list[WallTime]:
+def summarize_times(timed: Mapping[str, Timed], dense: str) -> list[WallTime]:
     """One for each of `timed`, in its order; speed-ups are over the entry `dense`."""
     return [WallTime(name, **one.summarize(), speedup=timed[dense].total / one.total) for name, one in timed.items()]
 
@@ -36,26 +36,26 @@ def wall_times(timed: Mapping[str, Timed], dense: str) -> list[WallTime]:
 def time_beside_dense(dense: Call, calls: Mapping[str, Call], rows: FloatArray, batch: int) -> list[WallTime]:
     """Dense first, then each of `calls`, timed in turn with dense alone.
 
-    Another contender in the same turns would be asked the same rows and leave their weights in the cache.
+    With several contenders at once, one would find weights in the processor's cache that another has just read.
     """
     results: list[WallTime] = []
     for name, call in calls.items():
-        pair = wall_times(time_calls({FASTEST_DENSE: dense, name: call}, rows, batch), FASTEST_DENSE)
+        pair = summarize_times(time_calls({FASTEST_DENSE: dense, name: call}, rows, batch), FASTEST_DENSE)
         results += pair[bool(results) :]
     return results
 
 
-def topk_call(topk: TopK) -> Call:
+def make_topk_call(topk: TopK) -> Call:
     """A spelling of dense as a timed call: the best `K`."""
     return lambda rows: topk(rows, TIMED_K)
 
 
-def head_call(head: Head) -> Call:
+def make_head_call(head: Head) -> Call:
     """`Head.topk` as a timed call, log-probabilities and checks included."""
     return lambda rows: head.topk(rows, TIMED_K).ids
 
 
-def plan_call(head: Head) -> Call:
+def make_plan_call(head: Head) -> Call:
     """The plan's own answer as a timed call, without the head's checks."""
     return lambda rows: head.plan.topk(rows, TIMED_K, UNRESTRICTED).ids
 

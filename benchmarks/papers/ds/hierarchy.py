@@ -1,4 +1,4 @@
-"""The synthetic hierarchy of the Doubly Sparse paper: super classes of classes, told to nobody, for experts to find.
+"""The synthetic hierarchy of the Doubly Sparse paper: experts have to find super classes that no target names.
 
 Data as in the authors' synthetic.py: in 100 dimensions, centres of super classes have variance 100, those of classes
 10 around theirs, items 1 around theirs. A hidden layer and the experts are trained from scratch, together, in the loop
@@ -58,7 +58,7 @@ class Setting:
 
     @property
     def classes(self) -> int:
-        """V."""
+        """V, the number of classes."""
         return self.supers**2
 
 
@@ -110,7 +110,7 @@ class Network(nn.Module):
 
 @dataclass(frozen=True)
 class ExpertFigures:
-    """What a training came to.
+    """The experts that a training ended with.
 
     members: [experts, supers], how many classes of a super class an expert has. routed: the same of test items.
     sets: each expert's classes. steps: in all. accuracy, speedup: on test items, SAMPLE of them.
@@ -130,10 +130,10 @@ class ExpertFigures:
 
     @property
     def rows(self) -> int:
-        """Of all experts."""
+        """How many rows all experts have together."""
         return int(self.members.sum())
 
-    def settled(self) -> Tensor:
+    def settled_supers(self) -> Tensor:
         """[supers] bool: has all its classes in one expert, none in others, and its test items go there."""
         whole = self.members.max(dim=0).values == self.members.shape[1]
         together = (self.routed > 0).sum(dim=0) <= 1
@@ -168,7 +168,7 @@ def train_hierarchy(setting: Setting, checkpoint: Path, report: Report) -> Exper
 
 
 def make_optimizer(network: Network, setting: Setting) -> torch.optim.Optimizer:
-    """Adam."""
+    """Adam with the setting's decay of second moments."""
     return torch.optim.Adam(network.parameters(), setting.learning_rate, betas=(0.9, setting.decay), fused=True)
 
 

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from benchmarks.datasets.registry import DATASETS, DataSet, Place
 from benchmarks.datasets.rendered.glyphs import draw_glyphs, find_faces, list_characters
-from benchmarks.papers.common.command import PICTURES, paper_parser, write_page
+from benchmarks.papers.common.command import PICTURES, make_paper_parser, write_page
 
 from .character_pictures import draw_accuracy, draw_images
 from .runs import target_speedup
@@ -93,8 +93,8 @@ def split_images(data: DataSet) -> tuple[Examples, Examples]:
     return Examples(contexts[:-held], targets[:-held]), Examples(contexts[-held:], targets[-held:])
 
 
-def options_for(experts: int) -> TrainOptions:
-    """With `experts`; dense (one) gets as many rounds as 64 experts do."""
+def make_options(experts: int) -> TrainOptions:
+    """Training options for `experts`; the dense softmax, one expert, gets as many rounds as 64 experts do."""
     if experts == 1:
         stages = max(ALL_EXPERTS).bit_length() - 2
         return replace(
@@ -108,7 +108,7 @@ def options_for(experts: int) -> TrainOptions:
 def train_row(data: DataSet, experts: int, cache: Path, report: Report) -> Row:
     """DS-`experts`, or for 1 the dense softmax retrained; from its checkpoint where there is one."""
     name = "dense, retrained" if experts == 1 else f"DS-{experts}"
-    options = options_for(experts)
+    options = make_options(experts)
     key = hashlib.sha256(f"{data.fingerprint} {options}".encode()).hexdigest()[:16]
     training, validation = split_images(data)
 
@@ -116,14 +116,14 @@ def train_row(data: DataSet, experts: int, cache: Path, report: Report) -> Row:
         report(f"{name}: {stage}", done, total)
 
     trained = train(data.dense.module, training, validation, options, progress=show, checkpoint=cache / f"{key}.pt")
-    contexts, targets = torch.from_numpy(data.test.contexts), test_targets(data)
+    contexts, targets = torch.from_numpy(data.test.contexts), list_test_targets(data)
     module = trained.module
     ids = module.topk(contexts, max(ACCURACY_DEPTHS))[0]
     return Row(name, measure_accuracies(ids, targets), module.speedup(module.utilization(contexts)), trained)
 
 
-def test_targets(data: DataSet) -> Tensor:
-    """Of test."""
+def list_test_targets(data: DataSet) -> Tensor:
+    """The classes of the test contexts, [n]."""
     assert data.test.targets is not None
     return torch.from_numpy(data.test.targets)
 
@@ -145,12 +145,15 @@ def make_table(cache: Path, report: Report, experts: tuple[int, ...]) -> str:
     data = DATASETS["characters"](Place(cache))
     glyphs = torch.from_numpy(draw_glyphs(find_faces(), list_characters()[::469]))
     draw_images(glyphs, PICTURES / "characters.png")
-    given = Row(
-        "dense, the network's own", measure_accuracies(torch.from_numpy(data.test.ids), test_targets(data)), 1.0, None
+    dense_row = Row(
+        "dense, the network's own",
+        measure_accuracies(torch.from_numpy(data.test.ids), list_test_targets(data)),
+        1.0,
+        None,
     )
     checkpoints = cache / "characters" / "heads"
     checkpoints.mkdir(parents=True, exist_ok=True)
-    rows = [given, *(train_row(data, count, checkpoints, report) for count in (1, *experts))]
+    rows = [dense_row, *(train_row(data, count, checkpoints, report) for count in (1, *experts))]
     points = [(row.name, row.speedup, row.accuracy[0]) for row in rows[2:]]
     draw_accuracy(points, rows[1].accuracy[0], PICTURES / "ds-characters.png")
     notices = sorted({notice for row in rows if row.trained for notice in row.trained.notices})
@@ -175,7 +178,7 @@ def describe_verdict(rows: list[Row]) -> str:
 
 
 def main() -> int:
-    parser = paper_parser(MODULE, __doc__)
+    parser = make_paper_parser(MODULE, __doc__)
     parser.add_argument("--full", action="store_true", help="DS-4, DS-16, DS-32 and DS-64 too")
     args = parser.parse_args()
     return write_page(

@@ -21,7 +21,7 @@ from shortlist_models.ds.preview import PreviewedDS, fit_previews
 from shortlist_models.ds.softmax import DSSoftmax
 from torch import Tensor
 
-from benchmarks.papers.common.command import paper_parser, write_page
+from benchmarks.papers.common.command import make_paper_parser, write_page
 
 from .runs import ALL_WORDS, FOLDER, Head, Runs, Text, load_text, measure_accuracy
 
@@ -61,7 +61,7 @@ def add_previews(module: DSSoftmax, text: Text, setting: Setting) -> PreviewedDS
 
 
 def measure_previewed(module: PreviewedDS, contexts: Contexts) -> dict[int, float]:
-    """As `paper_ds_runs.accuracy`: share of targets among the best 1, 5 and 10."""
+    """The share of targets among the best 1, 5 and 10 of the previewed head, by depth."""
     assert contexts.targets is not None
     parts = torch.split(torch.from_numpy(contexts.contexts), 512)
     same = torch.cat([module.topk(part, 10)[0] for part in parts]) == torch.from_numpy(contexts.targets)[:, None]
@@ -114,14 +114,14 @@ def make_table(text: Text, head: Head) -> str:
     return "".join(lines)
 
 
-def describe_verdict(lost: float, lost_of_dense: float, times: float) -> str:
+def describe_verdict(lost_share: float, lost_of_dense: float, times: float) -> str:
     """Whether the chosen row holds what it must, against DS-2 and against the dense softmax."""
     held, dense_held = (
-        "held" if least <= MOST_LOST and times >= LEAST_SPEEDUP else "not held" for least in (lost, lost_of_dense)
+        "held" if least <= MOST_LOST and times >= LEAST_SPEEDUP else "not held" for least in (lost_share, lost_of_dense)
     )
     return (
         f"The row in bold was chosen on valid: the narrowest that loses at most {MOST_LOST / 2:g} of top-1 there.\n"
-        f"On test it loses {lost:.4f} of DS-2's top-1 and {lost_of_dense:.4f} of dense's, at {times:.2f} times:\n"
+        f"On test it loses {lost_share:.4f} of DS-2's top-1 and {lost_of_dense:.4f} of dense's, at {times:.2f} times:\n"
         f'"at least {LEAST_SPEEDUP:g} times with top-1 within {MOST_LOST:g}" is {held} against DS-2, '
         f"{dense_held} against dense."
     )
@@ -142,7 +142,7 @@ def make_page(data: Path, cache: Path) -> str:
 
 
 def main() -> int:
-    parser = paper_parser(MODULE, __doc__, data="ptb/")
+    parser = make_paper_parser(MODULE, __doc__, data="ptb/")
     args = parser.parse_args()
     return write_page(MODULE, "ds-softmax-svd.md", lambda: make_page(args.data, args.cache / "ptb"))
 

@@ -20,7 +20,7 @@ from shortlist_exporter.inputs.sources import Contexts
 from shortlist_models import FullSoftmax
 from shortlist_models.ds.softmax import DSSoftmax
 
-from benchmarks.papers.common.command import PICTURES, paper_parser, write_page
+from benchmarks.papers.common.command import PICTURES, make_paper_parser, write_page
 
 from .pictures import draw_copies, draw_memory
 from .runs import (
@@ -87,7 +87,7 @@ def format_difference(row: Row, beside: Row | None) -> str:
 
 
 def measure_row(name: str, module: DSSoftmax | FullSoftmax, test: Contexts) -> Row:
-    """Measured on test."""
+    """The row of a head, measured on test."""
     assert test.targets is not None
     contexts, targets = torch.from_numpy(test.contexts), torch.from_numpy(test.targets)[:, None]
     same = find_best_classes(module, contexts) == targets
@@ -114,7 +114,7 @@ def make_table_1(text: Text, heads: list[Head]) -> tuple[str, list[Row]]:
 
 def sort_heads(text: Text, heads: list[Head]) -> list[Head]:
     """By kind, and in each by accuracy on valid: the last of a kind is the one that is judged."""
-    return sorted(heads, key=lambda head: (head.experts, head.starred, measure_accuracy(head.module, text.valid)[1]))
+    return sorted(heads, key=lambda head: (head.experts, head.is_starred, measure_accuracy(head.module, text.valid)[1]))
 
 
 def describe_training(head: Head) -> str:
@@ -211,7 +211,7 @@ def make_page(data: Path, cache: Path, *, full: bool, as_is: bool) -> str:
 
 
 def main() -> int:
-    parser = paper_parser(MODULE, __doc__, data="ptb/")
+    parser = make_paper_parser(MODULE, __doc__, data="ptb/")
     parser.add_argument("--full", action="store_true", help="ten times as long: hours")
     parser.add_argument("--as-is", action="store_true", help="write the page of the heads that are there")
     args = parser.parse_args()

@@ -72,23 +72,23 @@ class Head:
         return self.module.experts
 
     @property
-    def starred(self) -> bool:
+    def is_starred(self) -> bool:
         """Whether classes may have lost every copy."""
         return "starred" in self.name
 
     @property
     def label(self) -> str:
-        """As in the paper."""
-        return f"DS-{self.experts}{'*' if self.starred else ''}"
+        """The head's name as the paper has it, as in `DS-64*`."""
+        return f"DS-{self.experts}{'*' if self.is_starred else ''}"
 
     @property
     def rate(self) -> float:
         """Learning rate at which the last rounds began."""
-        return float(self.name.split("-", 3 if self.starred else 2 if self.experts > 1 else 1)[-1])
+        return float(self.name.split("-", 3 if self.is_starred else 2 if self.experts > 1 else 1)[-1])
 
     @property
     def seconds(self) -> float:
-        """Of training, validation apart, by the clock."""
+        """Seconds of training by the clock, without validation."""
         return float(sum(record["seconds"] for record in self.history))
 
 
@@ -105,7 +105,7 @@ def load_text(data: Path, cache: Path, words: int) -> Text:
 
 
 def make_examples(contexts: Contexts, most: int | None = None) -> Examples:
-    """As tensors; with `most`, that many random rows."""
+    """A split as tensors; with `most`, that many random rows of it."""
     assert contexts.targets is not None
     rows = np.arange(len(contexts.contexts))
     if most is not None:
@@ -135,7 +135,7 @@ def load_finished(text: Text, folder: Path) -> list[Head]:
 
 
 def load_head(name: str, text: Text, folder: Path) -> Head:
-    """What `trained` left."""
+    """The head of this name that `train_or_load` stored in `folder`."""
     record = json.loads((folder / f"{name}.json").read_text("utf-8"))
     return Head(name, load_module(folder / name, text.dense.classes), record["history"], record["peak_bytes"])
 
@@ -146,7 +146,7 @@ def save_module(path: Path, module: DSSoftmax) -> None:
 
 
 def load_module(path: Path, classes: int) -> DSSoftmax:
-    """What `keep` wrote."""
+    """The module that `save_module` wrote."""
     return DSSoftmax.from_state(load_file(path.with_name(path.name + ".safetensors")), classes)
 
 

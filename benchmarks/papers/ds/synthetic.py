@@ -18,7 +18,7 @@ import torch
 from shortlist.errors import QualityError
 from shortlist_exporter.commands.progress import Report, progress_bar
 
-from benchmarks.papers.common.command import PICTURES, paper_parser, write_page
+from benchmarks.papers.common.command import PICTURES, make_paper_parser, write_page
 
 from .hierarchy import LARGE_HIERARCHY, SMALL_HIERARCHY, ExpertFigures, Setting, train_hierarchy
 from .hierarchy_pictures import draw_experts
@@ -37,7 +37,7 @@ HIERARCHY_INTRODUCTION = """# Doubly Sparse Softmax: the synthetic hierarchy
 Written by `make reproduce DATA=folder`; do not edit. Liao et al. 2019, section 3.1, on data as in the authors'
 `synthetic.py`: 100 dimensions; centres of super classes of variance 100, centres of classes of variance 10 around
 them, items of variance 1 around those. A hidden layer of 100 and the experts over it are trained from scratch on the
-classes alone; super classes are told to nobody. What differs from the authors: items are drawn anew for every batch
+classes alone; no target names its super class. What differs from the authors: items are drawn anew for every batch
 (theirs: 100 a class); rows are pruned once the task loss is under a threshold (theirs: after 3 epochs); the expert
 lasso is the paper's formula, not the code's; Adam's second moments decay by .95 (theirs .999), without which copies
 that nobody needs shrink ten times slower; 100 experts come by mitosis, each of 10 experts becoming as many as its items
@@ -68,7 +68,7 @@ def train_or_load(setting: Setting, cache: Path, report: Report) -> ExpertFigure
 def format_line(name: str, figures: ExpertFigures) -> str:
     """One row of the table."""
     experts, supers = figures.members.shape
-    copies, settled = figures.rows / supers**2, int(figures.settled().sum())
+    copies, settled = figures.rows / supers**2, int(figures.settled_supers().sum())
     return (
         f"| {name} | {experts} | {supers**2:,} | {figures.rows:,} | {copies:.2f} | {settled} of {supers} "
         f"| {figures.accuracy:.4f} | {figures.speedup:.2f} | {figures.steps:,} |\n"
@@ -77,7 +77,7 @@ def format_line(name: str, figures: ExpertFigures) -> str:
 
 def check_settled(name: str, figures: ExpertFigures) -> ExpertFigures:
     """`figures` itself; raises QualityError unless each super class ended in one expert."""
-    spread = int((~figures.settled()).sum())
+    spread = int((~figures.settled_supers()).sum())
     if spread:
         raise QualityError(f"{name}: {spread} super classes did not end in one expert: train for more steps")
     return figures
@@ -119,7 +119,7 @@ def make_sections(cache: Path, report: Report, *, full: bool) -> str:
 
 
 def main() -> int:
-    parser = paper_parser(MODULE, __doc__)
+    parser = make_paper_parser(MODULE, __doc__)
     parser.add_argument("--full", action="store_true", help="100 x 100 too")
     args = parser.parse_args()
     return write_page(MODULE, "ds-softmax-synthetic.md", lambda: make_page(args.cache / "hierarchy", full=args.full))

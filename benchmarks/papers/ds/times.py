@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Mapping
 from pathlib import Path
 
+from shortlist.bundle.manifest import FORMAT_VERSION
 from shortlist.bundle.reader import Bundle
 from shortlist.core.results import FloatArray
 from shortlist.evaluation.timing import Call, find_fastest
@@ -18,10 +19,10 @@ from benchmarks.common.dense import open_spellings
 from benchmarks.papers.common.wall_times import (
     WallTime,
     draw_rows,
-    head_call,
-    plan_call,
+    make_head_call,
+    make_plan_call,
+    make_topk_call,
     time_beside_dense,
-    topk_call,
 )
 
 from .runs import Head, Text
@@ -33,7 +34,7 @@ WALL_ROWS = 6400
 def make_wall_table(text: Text, heads: list[Head], cache: Path) -> str:
     """One line a head and batch size."""
     rows = draw_rows(text.test.contexts, WALL_ROWS)
-    dense = {name: topk_call(call) for name, call in open_spellings(text.dense, cache / "dense", 1).items()}
+    dense = {name: make_topk_call(call) for name, call in open_spellings(text.dense, cache / "dense", 1).items()}
     served = {one.label: export_head(text, one, cache, {}) for one in heads}
     most = [one for one in heads if one.experts == max(head.experts for head in heads)]
     served |= {f"{one.label} in int8": export_head(text, one, cache, {"int8": "true"}) for one in most}
@@ -46,15 +47,15 @@ def make_wall_table(text: Text, heads: list[Head], cache: Path) -> str:
 
 def time_batch(batch: int, dense: Mapping[str, Call], served: Mapping[str, Served], rows: FloatArray) -> list[str]:
     """Head.topk, and for single rows the plan alone, each in turn with the fastest dense."""
-    timed: dict[str, Call] = {f"{kind}, Head.topk": head_call(head) for kind, head in served.items()}
+    timed: dict[str, Call] = {f"{kind}, Head.topk": make_head_call(head) for kind, head in served.items()}
     if batch == 1:
-        timed |= {f"{kind}, alone, without checks": plan_call(head) for kind, head in served.items()}
+        timed |= {f"{kind}, alone, without checks": make_plan_call(head) for kind, head in served.items()}
     walls = time_beside_dense(dense[find_fastest(dense, rows, batch)], timed, rows, batch)
     return [f"| {batch} | {format_cells(wall, walls[0].median)} |\n" for wall in walls]
 
 
 def format_cells(wall: WallTime, dense_median: float) -> str:
-    """As table cells."""
+    """The figures as table cells."""
     times_of = f"{wall.mean:.1f} | {wall.median:.1f} | {wall.p99:.1f}"
     return f"{wall.name} | {times_of} | {wall.speedup:.2f} | {dense_median / wall.median:.2f}"
 
@@ -63,7 +64,7 @@ def export_head(text: Text, head: Head, cache: Path, options: dict[str, str]) ->
     """The head as a bundle."""
     trained = hashlib.sha256(head.module.weight.detach().numpy().tobytes()).hexdigest()[:8]
     name = "-".join([head.name, *options, trained])
-    out = cache / "ds-batch-bundles" / name / "1"
+    out = cache / f"ds-batch-bundles-{FORMAT_VERSION}" / name / "1"
     if not out.is_dir():
         held = Sample(text.test.contexts[:4000], None if text.test.targets is None else text.test.targets[:4000])
         export(text.dense, held, out, Request("ds", options, threads=1, head=head.module))

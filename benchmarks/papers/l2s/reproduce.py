@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
+from shortlist.bundle.manifest import FORMAT_VERSION
 from shortlist.bundle.reader import Bundle
 from shortlist.evaluation.statistics import compute_precision
 from shortlist.head import Head
@@ -28,7 +29,7 @@ from torch import Tensor
 
 from benchmarks.common.dense import open_spellings
 from benchmarks.datasets.registry import DATASETS, DataSet, Place
-from benchmarks.papers.common.command import paper_parser, write_page
+from benchmarks.papers.common.command import make_paper_parser, write_page
 from benchmarks.papers.common.wall_times import WallTime
 
 from .times import ONE_PROBE, time_with_numpy, time_with_onnx
@@ -193,7 +194,7 @@ def make_table_5(data: DataSet, screened: Screen, fit: Sample, test: Sample, row
 
 def export_head(data: DataSet, cache: Path) -> Head:
     """Table 1's head as a bundle, by the exporter's own command."""
-    out = cache / "l2s-bundle" / "1"
+    out = cache / f"l2s-bundle-{FORMAT_VERSION}" / "1"
     if not out.is_dir():
         options = {"clusters": "100", "budget": str(SERVED_BUDGET), "second_probe": str(SECOND_PROBE)}
         with progress_bar("export") as report:
@@ -227,7 +228,7 @@ def describe_served(name: str, head: Head, data: DataSet) -> str:
 
 
 def make_page(folder: Path, root: Path) -> str:
-    """Everything, in the order of what it needs."""
+    """The whole page; what several tables need is computed first."""
     cache = root / "ptb"
     with progress_bar("Learning to Screen") as report:
         whole = DATASETS["ptb"](Place(root, folder, options={"words": str(WHOLE_WORDS)}))
@@ -248,7 +249,7 @@ def make_page(folder: Path, root: Path) -> str:
 
 
 def main() -> int:
-    args = paper_parser(MODULE, __doc__, data="ptb/").parse_args()
+    args = make_paper_parser(MODULE, __doc__, data="ptb/").parse_args()
     return write_page(MODULE, "l2s.md", lambda: make_page(args.data, args.cache))
 
 

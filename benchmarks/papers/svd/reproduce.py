@@ -14,13 +14,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
+from shortlist.evaluation.measurement import COVERAGE_SIZES
 from shortlist_exporter.commands.progress import progress_bar
 from shortlist_models import FullSoftmax
 from shortlist_models.svd import Basis, SVDSoftmax, context_basis, weight_basis
 from torch import Tensor
 
 from benchmarks.datasets.registry import DATASETS, DataSet, Place
-from benchmarks.papers.common.command import DOCS, paper_parser, write_page
+from benchmarks.papers.common.command import DOCS, make_paper_parser, write_page
 
 from .pictures import draw_heat_map, draw_spectra
 from .times import Stages, time_stages
@@ -29,7 +30,7 @@ TEST_CONTEXTS = 2000
 CONTEXTS_AT_A_TIME = 125
 DIM_SHARES = (16, 8, 4, 2)  # d / W; the paper's rule is 8
 VIEW_SHARES = (0.0, 0.01, 0.025, 0.05, 0.1)  # N / V; the paper's are .05 and .1
-COVERAGE_SIZES = (10, 50, 100, 500, 1000)
+
 MODULE = "svd.reproduce"
 
 SVD_INTRODUCTION = """# SVD-softmax against its paper
@@ -92,14 +93,14 @@ def measure_grid(data: DataSet, kind: str, report: Callable[[str, int, int], Non
 
 
 def compute_widest_basis(kind: str, dense: FullSoftmax, data: DataSet) -> Basis:
-    """All d directions."""
+    """The basis of all d directions."""
     if kind == "weight":
         return weight_basis(dense.weight, data.dense.dim)
     return context_basis(dense.weight, torch.from_numpy(data.fit.contexts), data.dense.dim)
 
 
 def narrow_basis(basis: Basis, width: int) -> Basis:
-    """The first directions."""
+    """`basis` cut to its first `width` directions."""
     return Basis(basis.preview[:, :width].contiguous(), basis.projection[:, :width].contiguous(), basis.singular_values)
 
 
@@ -133,8 +134,8 @@ def measure_cell(data: DataSet, chunks: Sequence[Exact], previews: Sequence[Tens
             covered[top].append(count_overlap(logits, chunk.logits, top))
     d, classes = data.dense.dim, data.dense.classes
     cost = (d * width + classes * width + view * d) / (classes * d)
-    coverage = {size: mean_of_rows(values) for size, values in covered.items()}
-    return Cell(width, view, mean_of_rows(z), mean_of_rows(kl), mean_of_rows(nll), coverage, cost)
+    coverage = {size: average_rows(values) for size, values in covered.items()}
+    return Cell(width, view, average_rows(z), average_rows(kl), average_rows(nll), coverage, cost)
 
 
 def count_overlap(logits: Tensor, exact: Tensor, top: int) -> Tensor:
@@ -144,8 +145,8 @@ def count_overlap(logits: Tensor, exact: Tensor, top: int) -> Tensor:
     return marks.gather(1, logits.topk(top, dim=1).indices).sum(dim=1).float()
 
 
-def mean_of_rows(parts: Sequence[Tensor]) -> float:
-    """Mean of all rows."""
+def average_rows(parts: Sequence[Tensor]) -> float:
+    """The mean over all rows of all chunks."""
     return float(torch.cat(list(parts)).mean())
 
 
@@ -209,7 +210,7 @@ def make_page(args: argparse.Namespace) -> str:
 
 
 def main() -> int:
-    parser = paper_parser(MODULE, __doc__, data="wikitext-2/ and ptb/")
+    parser = make_paper_parser(MODULE, __doc__, data="wikitext-2/ and ptb/")
     parser.add_argument("--no-table-4", action="store_true", help="leave out the shape that needs 12 GiB")
     args = parser.parse_args()
     return write_page(MODULE, "svd-softmax.md", lambda: make_page(args))

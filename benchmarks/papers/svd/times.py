@@ -20,7 +20,7 @@ from shortlist.runtime.threads import count_available_threads
 from shortlist_exporter.commands.progress import progress_bar
 from shortlist_exporter.graphs.builder import GraphBuilder, make_value
 from shortlist_exporter.graphs.dense import write_dense
-from shortlist_exporter.graphs.quantized import ZERO_POINT, add_quantized_contexts
+from shortlist_exporter.graphs.quantized import UINT8_ZERO_POINT, add_quantized_contexts
 from shortlist_exporter.inputs.sources import Dense
 
 TABLE_4_CLASSES, TABLE_4_DIM, TABLE_4_WIDTH, TABLE_4_VIEW = 262_144, 2048, 256, 16_384
@@ -41,11 +41,11 @@ class Stages:
     ms: dict[str, dict[int, float]]
 
     def total(self, form: str, threads: int) -> float:
-        """Milliseconds of one of `FORMS`."""
+        """Milliseconds of all stages of one of `FORMS` together."""
         return sum(self.ms[stage][threads] for stage in FORMS[form])
 
     def markdown(self) -> str:
-        """A table."""
+        """The stages as a Markdown table."""
         counts = sorted(next(iter(self.ms.values())))
         lines = ["| stage, ms | " + " | ".join(f"{count} thread(s)" for count in counts) + " |\n"]
         lines.append("|---" * (1 + len(counts)) + "|\n")
@@ -89,7 +89,7 @@ def write_integer_product(folder: Path, matrix: np.ndarray[tuple[int, int], np.d
     """preview8.onnx: as the exporter writes an int8 preview, `x` [B, W] -> `y` [B, V]."""
     graph = GraphBuilder(folder)
     integers, scale = add_quantized_contexts(graph, "x")
-    weights, zero = graph.tensor("preview8_matrix", matrix), graph.tensor("zero_point", np.uint8(ZERO_POINT))
+    weights, zero = graph.tensor("preview8_matrix", matrix), graph.tensor("zero_point", np.uint8(UINT8_ZERO_POINT))
     sums = graph.node("Cast", [graph.node("MatMulInteger", [integers, weights, zero], "sums")], "floats", to=1)
     by_class = graph.node(
         "Mul", [sums, graph.tensor("class_scale", np.full(TABLE_4_CLASSES, 0.01, np.float32))], "by_class"
@@ -116,10 +116,10 @@ def time_stages_once(folder: Path, threads: int) -> dict[str, float]:
     contexts = np.random.default_rng(1).standard_normal((TABLE_4_REPEATS + 2, 1, TABLE_4_DIM), np.float32)
     spent: dict[str, list[float]] = {}
     with progress_bar(f"Table 4, {threads} thread(s)") as report:
-        for turn, context in enumerate(contexts):
+        for number, context in enumerate(contexts):
             for name, ms in time_one_context(graphs, rows, context).items():
                 spent.setdefault(name, []).append(ms)
-            report(f"Table 4, {threads} thread(s)", turn + 1, len(contexts))
+            report(f"Table 4, {threads} thread(s)", number + 1, len(contexts))
     return {name: float(np.median(values[2:])) for name, values in spent.items()}
 
 

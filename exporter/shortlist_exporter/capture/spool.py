@@ -60,7 +60,7 @@ class Spool:
         return state.get("key") == self.key and size >= len(self.start) + int(state.get("done", 0)) * self.row_bytes
 
     def begin(self) -> IO[bytes]:
-        """A new file that holds only what stands before the contexts."""
+        """Start a new file with everything that stands before the contexts."""
         shutil.rmtree(self.folder, ignore_errors=True)
         self.folder.mkdir(parents=True)
         file = (self.folder / SPOOL_FILE).open("wb")
@@ -68,7 +68,7 @@ class Spool:
         return file
 
     def reopen(self) -> IO[bytes]:
-        """The earlier run's file, cut after its last whole batch."""
+        """Open the earlier run's file, cut after its last whole batch."""
         file = (self.folder / SPOOL_FILE).open("r+b")
         file.truncate(len(self.start) + self.done * self.row_bytes)
         file.seek(0, os.SEEK_END)

@@ -33,7 +33,7 @@ from shortlist.runtime.threads import count_available_threads
 from shortlist_exporter.inputs.sources import load_contexts
 from shortlist_exporter.records.tuning import Promise, Trial, TuneRecord
 from shortlist_exporter.tuning.cache import default_folder
-from shortlist_exporter.tuning.promises import format_mib, keeps, make_promise, may_keep
+from shortlist_exporter.tuning.promises import format_mib, keeps_promise, make_promise, may_keep_promise
 from shortlist_exporter.tuning.tuner import DEFAULT_MINUTES, NoHead, TuneRequest, tune
 
 from .export import add_labels, configure_bundle, configure_layer, load_layer, make_bundle_request
@@ -199,6 +199,6 @@ def describe_verdict(trial: Trial, promise: Promise, *, chosen: bool) -> str:
         return "chosen"
     if trial.test is not None:
         return "failed on test"
-    if keeps(promise, trial.tune, trial.bytes, calibrated=False):
+    if keeps_promise(promise, trial.tune, trial.bytes, calibrated=False):
         return "keeps"
-    return "may keep" if may_keep(promise, trial.tune, trial.bytes) else "no"
+    return "may keep" if may_keep_promise(promise, trial.tune, trial.bytes) else "no"

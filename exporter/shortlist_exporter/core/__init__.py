@@ -1,1 +1,1 @@
-"""What the exporter's packages share."""
+"""Types, provenance and exact scores, which all of the exporter's packages share."""

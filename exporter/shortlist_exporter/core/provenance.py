@@ -1,4 +1,4 @@
-"""Where a bundle came from."""
+"""The record of a bundle's origin: inputs, versions, command line, time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Types that the exporter's packages share, and progress."""
+"""Types that the exporter's packages share, and a callback that reports progress."""
 
 from __future__ import annotations
 

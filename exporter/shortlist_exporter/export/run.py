@@ -31,7 +31,7 @@ from shortlist_exporter.verify.quality import TRUE_CLASSES, measure_certificate,
 from shortlist_exporter.verify.targets import measure_target_quality
 
 from .request import Request, check_request
-from .write import manifest_of, write_calibration, write_graphs, write_index, write_labels
+from .write import make_manifest, write_calibration, write_graphs, write_index, write_labels
 
 log = logging.getLogger(__name__)
 
@@ -54,12 +54,12 @@ def export(dense: Dense, contexts: Contexts, out: Path, request: Request, progre
         progress("graphs", 0, 1)
         files = write_graphs(folder, dense, method, fitted, keep_dense=request.keep_dense)
         files |= add_certificate(folder, dense, method, fit_sample, request, progress)
-        write_index(folder, method.index(fitted))
-        draft = manifest_of(dense, contexts, out, request, method, fitted, files)
+        write_index(folder, method.make_index(fitted))
+        draft = make_manifest(dense, contexts, out, request, method, fitted, files)
         # Verify it with the service's own runtime on the held-out contexts, and seal it
         reference = dense.module if method.reference == "dense" else fitted.module
         truth = find_truth(reference, held_out, draft.max_k, progress)
-        manifest = finish(folder, draft, request, fitted, truth, reference, dense.module, progress)
+        manifest = verify_and_seal(folder, draft, request, fitted, truth, reference, dense.module, progress)
         # Report
         if request.report:
             sample = Sample(HELD_OUT, held_out.contexts, truth, held_out.documents)
@@ -117,7 +117,7 @@ def find_truth(reference: nn.Module, held_out: Contexts, max_k: int, progress: P
     )
 
 
-def finish(
+def verify_and_seal(
     folder: Path,
     draft: Manifest,
     request: Request,
@@ -173,6 +173,6 @@ def add_report(folder: Path, out: Path, request: Request, sample: Sample, progre
     try:
         bundle = Bundle(folder, verify=False)
         head = Head(bundle, "cpu", request.threads)
-        write_report(bundle, head, [sample], asked=request.promise, progress=progress)
+        write_report(bundle, head, [sample], promise=request.promise, progress=progress)
     except Exception as error:
         log.warning("no report was written (%s): mend that, then run `shortlist report %s`", error, out)

@@ -22,7 +22,7 @@ from shortlist_exporter.methods.base import Fitted, Method
 
 from .request import Request
 
-CALIBRATION_ROWS = 64
+CALIBRATION_FILE_ROWS = 64
 
 
 def write_graphs(folder: Path, dense: Dense, method: Method, fitted: Fitted, *, keep_dense: bool) -> GraphFiles:
@@ -30,7 +30,7 @@ def write_graphs(folder: Path, dense: Dense, method: Method, fitted: Fitted, *, 
     graphs = folder / GRAPHS_FOLDER
     graphs.mkdir()
     files = write_rows(graphs, dense) if method.reference == "dense" else GraphFiles()
-    files |= method.graphs(fitted, dense, graphs)
+    files |= method.write_graphs(fitted, dense, graphs)
     if keep_dense:
         files |= write_dense(graphs, dense)
     return files.below(GRAPHS_FOLDER)
@@ -42,7 +42,7 @@ def write_index(folder: Path, arrays: dict[str, np.ndarray[Any, Any]]) -> None:
         (folder / INDEX_FILE).write_bytes(save(arrays))  # save_file would hide it from all other users
 
 
-def manifest_of(
+def make_manifest(
     dense: Dense,
     contexts: Contexts,
     out: Path,
@@ -51,7 +51,7 @@ def manifest_of(
     fitted: Fitted,
     files: GraphFiles,
 ) -> Manifest:
-    """The manifest before anything was measured."""
+    """The manifest of a bundle of which nothing was measured yet."""
     bundle = describe_bundle(dense, contexts, out, request)
     if fitted.notes:
         bundle["provenance"] |= {"notes": list(fitted.notes)}
@@ -73,7 +73,7 @@ def manifest_of(
 
 
 def describe_bundle(dense: Dense, contexts: Contexts, out: Path, request: Request) -> dict[str, Any]:
-    """The fields of a manifest that are of the bundle at `out`, whatever head is in it; as keyword arguments."""
+    """Keyword arguments for a manifest: the fields that do not depend on the head in the bundle at `out`."""
     return {
         "name": out.parent.name,
         "version": parse_version_folder(out),
@@ -95,14 +95,14 @@ def write_calibration(folder: Path, head: Head, truth: Truth) -> None:
 
     Held-out contexts with the exact answers and the head's, which every load replays.
     """
-    contexts = truth.contexts[:CALIBRATION_ROWS]
-    answers = head.topk_by_plan(contexts, min(CANARY_K, head.manifest.max_k))
+    contexts = truth.contexts[:CALIBRATION_FILE_ROWS]
+    top = head.topk_by_plan(contexts, min(CANARY_K, head.manifest.max_k))
     tensors: dict[str, np.ndarray[Any, Any]] = {
         "contexts": contexts,
-        "ids": truth.ids[:CALIBRATION_ROWS],
-        "logprobs": truth.logprobs[:CALIBRATION_ROWS],
-        "head_ids": answers.ids,
-        "head_logprobs": answers.logprobs,
+        "ids": truth.ids[:CALIBRATION_FILE_ROWS],
+        "logprobs": truth.logprobs[:CALIBRATION_FILE_ROWS],
+        "head_ids": top.ids,
+        "head_logprobs": top.logprobs,
     }
     (folder / CALIBRATION_FILE).write_bytes(save(tensors))
 

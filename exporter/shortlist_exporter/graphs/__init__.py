@@ -1,1 +1,1 @@
-"""ONNX graphs, a module a plan of the service."""
+"""The ONNX graphs of a bundle; each module writes those of one plan of the service."""

@@ -42,6 +42,7 @@ from onnx import TensorProto
 from safetensors.numpy import save
 from shortlist.bundle.manifest import RawArray
 from shortlist.bundle.reader import CERTIFICATE_FILE, GRAPHS_FOLDER
+from shortlist_models.svd import INT8_LEVELS
 
 from shortlist_exporter.inputs.sources import Dense
 
@@ -49,16 +50,15 @@ from .builder import GraphBuilder, GraphFiles, make_value
 from .dense import add_finish
 
 MIN_WEIGHTS = 4 << 20  # V x d; a smaller layer is answered by dense in about the time that the bounds take
-INT8_LEVELS = 127  # of a row: -127..127
 DIGIT_LEVELS = 63  # of one digit of a context: -63..63
 SECOND_DIGIT_FACTOR = 126  # how much finer the second digit is than the first
-SAMPLE_ROWS = 32_768  # contexts that choose the basis: any basis is right, a good one is fast
-RIDGE_SHARE = 1e-3  # of the mean variance of a context's component, added to every direction
+BASIS_SAMPLE_ROWS = 32_768  # contexts that choose the basis: any basis is right, a good one is fast
+BOUND_BASIS_RIDGE_SHARE = 1e-3  # of the mean variance of a context's component, added to every direction
 MIN_EIGENVALUE_SHARE = 1e-6  # of the largest eigenvalue: directions that no row uses
-CHUNK_ROWS = 8192
+BOUND_CHUNK_CLASSES = 8192
 UNIT, DOUBLE_UNIT = 2.0**-24, 2.0**-53
 LOST_UNITS = 68  # float32 units of |g| lost in residual and estimate
-TINY = 1e-30  # absolute: what underflows in float32
+UNDERFLOW_ALLOWANCE = 1e-30  # absolute: what underflows in float32
 SPARE_FACTOR = 1 + 1e-4  # for the roundings on the way to norms and bound themselves
 
 Doubles = npt.NDArray[np.float64]
@@ -95,7 +95,7 @@ def is_worthwhile(dense: Dense) -> bool:
 
 def compute_bounds(dense: Dense, contexts: Floats, seed: int) -> Bounds:
     """Compute basis and integers for logits scale * (weight h + bias), before soft-cap and padding."""
-    rows = np.random.default_rng(seed).permutation(len(contexts))[:SAMPLE_ROWS]
+    rows = np.random.default_rng(seed).permutation(len(contexts))[:BASIS_SAMPLE_ROWS]
     sample = contexts[np.sort(rows)].astype(np.float64)
     mean = sample.mean(axis=0).astype(np.float32)
     change = balance_basis(dense.weight, sample - mean, seed).astype(np.float32)
@@ -104,8 +104,8 @@ def compute_bounds(dense: Dense, contexts: Floats, seed: int) -> Bounds:
     integers = np.empty(dense.weight.shape, np.int8)
     scale, constant = np.empty(dense.classes, np.float32), np.empty(dense.classes)
     weight_error = integer_norm = 0.0
-    for start in range(0, dense.classes, CHUNK_ROWS):
-        part = slice(start, start + CHUNK_ROWS)
+    for start in range(0, dense.classes, BOUND_CHUNK_CLASSES):
+        part = slice(start, start + BOUND_CHUNK_CLASSES)
         weight = dense.weight[part].astype(np.float64) * dense.logit_scale
         constant[part] = weight @ mean.astype(np.float64)
         scale[part], quantized, error = quantize_transformed(weight @ inverse.T, change_error)
@@ -116,7 +116,7 @@ def compute_bounds(dense: Dense, contexts: Floats, seed: int) -> Bounds:
         constant += dense.bias.astype(np.float64) * dense.logit_scale
     norms = compute_norms(dense)
     float64_error = (dense.dim + 4) * DOUBLE_UNIT * float(norms.max()) * (1 + float(np.linalg.norm(mean)))
-    floor = 8 * UNIT * float(np.abs(constant).max()) + float64_error + TINY
+    floor = 8 * UNIT * float(np.abs(constant).max()) + float64_error + UNDERFLOW_ALLOWANCE
     single = constant.astype(np.float32), (norms * SPARE_FACTOR).astype(np.float32)
     return Bounds(mean, change, integers, scale, single[0], weight_error, integer_norm, floor, single[1])
 
@@ -131,11 +131,13 @@ def balance_basis(weight: Floats, centred: Doubles, seed: int) -> Doubles:
     """The basis P [d, d] of the module's docstring, for `weight` [V, d] and `centred` contexts [n, d]."""
     dim = weight.shape[1]
     covariance = centred.T @ centred / len(centred)
-    ridge = RIDGE_SHARE * (np.trace(covariance) / dim or 1.0)  # contexts that are all the same prefer no direction
+    ridge = BOUND_BASIS_RIDGE_SHARE * (
+        np.trace(covariance) / dim or 1.0
+    )  # contexts that are all the same prefer no direction
     factor = np.linalg.cholesky(covariance + ridge * np.eye(dim))
     gram = np.zeros((dim, dim))
-    for start in range(0, len(weight), CHUNK_ROWS):
-        rows = weight[start : start + CHUNK_ROWS].astype(np.float64)
+    for start in range(0, len(weight), BOUND_CHUNK_CLASSES):
+        rows = weight[start : start + BOUND_CHUNK_CLASSES].astype(np.float64)
         norms = np.linalg.norm(rows, axis=1, keepdims=True)
         rows /= np.where(norms > 0, norms, 1.0)
         gram += rows.T @ rows
@@ -162,21 +164,21 @@ def quantize_transformed(transformed: Doubles, change_error: float) -> tuple[Flo
     return scale, integers, float((errors / steps[:, 0]).max())
 
 
-def write_bounds(folder: Path, dense: Dense, found: Bounds) -> GraphFiles:
+def write_bounds(folder: Path, dense: Dense, bounds: Bounds) -> GraphFiles:
     """bounds.onnx: `context` [B, d] -> `estimate` [B, V] and `spread` [B, 1], float32; see the module's docstring."""
     graph = GraphBuilder(folder)
-    centred = graph.node("Sub", ["context", graph.tensor("certificate_mean", found.mean)], "centred")
-    transformed = add_basis_change(graph, centred, found.change)
+    centred = graph.node("Sub", ["context", graph.tensor("certificate_mean", bounds.mean)], "centred")
+    transformed = add_basis_change(graph, centred, bounds.change)
     digits, steps, residual = add_context_digits(graph, transformed)
-    weights = graph.file("certificate_rows", found.integers.T)
+    weights = graph.file("certificate_rows", bounds.integers.T)
     zero = graph.tensor("zero_digit", np.uint8(DIGIT_LEVELS + 1))
     sums = graph.node("Cast", [graph.node("MatMulInteger", [digits, weights, zero], "sums")], "s", to=TensorProto.FLOAT)
     products = graph.node("Squeeze", [graph.node("MatMul", [steps, sums], "product_row"), "middle_axis"], "products")
-    in_logits = graph.node("Mul", [products, graph.tensor("certificate_scale", found.scale)], "in_logits")
-    logits = graph.node("Add", [in_logits, graph.tensor("certificate_constant", found.constant)], "logits_before")
+    in_logits = graph.node("Mul", [products, graph.tensor("certificate_scale", bounds.scale)], "in_logits")
+    logits = graph.node("Add", [in_logits, graph.tensor("certificate_constant", bounds.constant)], "logits_before")
     plain = replace(dense, bias=None, logit_scale=1.0)  # both are in the rows and the constant
     graph.node("Identity", [add_finish(graph, plain, logits)], "estimate")
-    add_spread(graph, found, centred, transformed, residual)
+    add_spread(graph, bounds, centred, transformed, residual)
     path = graph.save(
         "bounds",
         [make_value("context", TensorProto.FLOAT, ["B", dense.dim])],
@@ -185,14 +187,14 @@ def write_bounds(folder: Path, dense: Dense, found: Bounds) -> GraphFiles:
             make_value("spread", TensorProto.FLOAT, ["B", 1]),
         ],
     )
-    return GraphFiles({"bounds": path.name}, describe_arrays(found))
+    return GraphFiles({"bounds": path.name}, describe_arrays(bounds))
 
 
-def describe_arrays(found: Bounds) -> dict[str, RawArray]:
+def describe_arrays(bounds: Bounds) -> dict[str, RawArray]:
     """What loops read in the place of bounds.onnx: integers by column [d, V], and the change of basis in blocks."""
-    blocks, dim = count_blocks(len(found.change)), len(found.change)
+    blocks, dim = count_blocks(len(bounds.change)), len(bounds.change)
     return {
-        "bounds_columns": RawArray.describe("certificate_rows.bin", found.integers.T),
+        "bounds_columns": RawArray.describe("certificate_rows.bin", bounds.integers.T),
         "bounds_change": RawArray(file="certificate_change.bin", dtype="float32", shape=(blocks, blocks, dim)),
     }
 
@@ -221,7 +223,7 @@ def add_context_digits(graph: GraphBuilder, transformed: str) -> tuple[str, str,
     """Add digits [B, 2, d] uint8, their steps [B, 1, 2], and the residual [B, d]; returns their names."""
     axis = graph.tensor("middle_axis", np.array([1], np.int64))
     peak = graph.node("ReduceMax", [graph.node("Abs", [transformed], "sizes"), axis], "peak", keepdims=1)
-    safe = graph.node("Max", [peak, graph.tensor("least", np.float32(TINY))], "safe_peak")
+    safe = graph.node("Max", [peak, graph.tensor("least", np.float32(UNDERFLOW_ALLOWANCE))], "safe_peak")
     step = graph.node("Div", [safe, graph.tensor("digit", np.float32(DIGIT_LEVELS))], "step")
     fine = graph.node("Div", [step, graph.tensor("second", np.float32(SECOND_DIGIT_FACTOR))], "fine_step")
     first, rest = add_digit(graph, transformed, step, "first")
@@ -241,23 +243,23 @@ def add_digit(graph: GraphBuilder, numbers: str, step: str, name: str) -> tuple[
     return whole, graph.node("Sub", [numbers, whole_steps], f"{name}_left")
 
 
-def add_spread(graph: GraphBuilder, found: Bounds, centred: str, transformed: str, residual: str) -> None:
+def add_spread(graph: GraphBuilder, bounds: Bounds, centred: str, transformed: str, residual: str) -> None:
     """Add the output `spread` [B, 1] of the module's docstring."""
     norms = [
         graph.node("ReduceL2", [name, "middle_axis"], f"{name}_norm", keepdims=1)
         for name in (transformed, residual, centred)
     ]
     row = graph.node("Concat", norms, "norms", axis=1)
-    graph.node("MatMul", [row, graph.tensor("factors", compute_spread_factors(found)[:, None])], "spread")
+    graph.node("MatMul", [row, graph.tensor("factors", compute_spread_factors(bounds)[:, None])], "spread")
 
 
-def compute_spread_factors(found: Bounds) -> Floats:
+def compute_spread_factors(bounds: Bounds) -> Floats:
     """The factors [3] of the norms of g, of its residual and of y in the spread."""
-    operations = 2 * count_blocks(len(found.change)) + 1
+    operations = 2 * count_blocks(len(bounds.change)) + 1
     gamma = operations * UNIT / (1 - operations * UNIT)
-    rounding = gamma * float(np.linalg.norm(found.change.astype(np.float64)))
-    both = found.weight_error + found.integer_norm
-    factors = [found.weight_error + found.integer_norm * LOST_UNITS * UNIT, both, both * rounding]
+    rounding = gamma * float(np.linalg.norm(bounds.change.astype(np.float64)))
+    both = bounds.weight_error + bounds.integer_norm
+    factors = [bounds.weight_error + bounds.integer_norm * LOST_UNITS * UNIT, both, both * rounding]
     return np.array([factor * SPARE_FACTOR for factor in factors], np.float32)
 
 
@@ -275,18 +277,18 @@ def write_certificate(folder: Path, dense: Dense, contexts: Floats, seed: int) -
     if not is_worthwhile(dense) or not len(contexts):
         return GraphFiles()
     with np.errstate(over="ignore", invalid="ignore"):
-        found = compute_bounds(dense, contexts, seed)
-    if not found.finite:
+        bounds = compute_bounds(dense, contexts, seed)
+    if not bounds.finite:
         return GraphFiles()
-    constant = found.constant.copy()
+    constant = bounds.constant.copy()
     constant[dense.padded] = -np.inf
     arrays = {
-        "norms": found.norms,
-        "scale": found.scale,
-        "floor": np.array([found.floor], np.float32),
-        "mean": found.mean,
-        "factors": compute_spread_factors(found),
+        "norms": bounds.norms,
+        "scale": bounds.scale,
+        "floor": np.array([bounds.floor], np.float32),
+        "mean": bounds.mean,
+        "factors": compute_spread_factors(bounds),
         "constant": constant,
     }
     (folder / CERTIFICATE_FILE).write_bytes(save(arrays))
-    return write_bounds(folder / GRAPHS_FOLDER, dense, found).below(GRAPHS_FOLDER)
+    return write_bounds(folder / GRAPHS_FOLDER, dense, bounds).below(GRAPHS_FOLDER)

@@ -24,7 +24,7 @@ from shortlist_exporter.inputs.sources import Dense
 
 from .builder import GraphBuilder, GraphFiles, make_value
 from .dense import add_finish
-from .quantized import ZERO_POINT, add_levels, add_quantized_contexts
+from .quantized import UINT8_ZERO_POINT, add_levels, add_quantized_contexts
 
 FLOAT, INT64, INT8, UINT8 = TensorProto.FLOAT, TensorProto.INT64, TensorProto.INT8, TensorProto.UINT8
 
@@ -81,7 +81,9 @@ def add_block(graph: GraphBuilder, module: CascadeSoftmax, name: str, start: int
     """Add `previews` of the classes at positions `start` to `end`, from `integers` and `row_scale`."""
     weights = graph.tensor(f"{name}_preview", module.preview[start:end].numpy().T.astype(np.int8))
     by_class = graph.tensor(f"{name}_scale", module.scale[start:end, 0].numpy())
-    sums = graph.node("MatMulInteger", ["integers", weights, graph.tensor("zero_point", np.uint8(ZERO_POINT))], "sums")
+    sums = graph.node(
+        "MatMulInteger", ["integers", weights, graph.tensor("zero_point", np.uint8(UINT8_ZERO_POINT))], "sums"
+    )
     numbers = graph.node("Cast", [sums], "float_sums", to=FLOAT)
     if module.bias is None:
         graph.node("Mul", [numbers, by_class], "previews")
@@ -136,7 +138,7 @@ def add_int8_products(graph: GraphBuilder, module: Staged) -> str:
     levels_name, row_scale = add_levels(graph, "context")
     signed = graph.node("Cast", [graph.node("Reshape", [levels_name, "column"], "levels_column")], "signed", to=INT8)
     rows = graph.node("Gather", [codes, "positions"], "gathered")
-    sums = graph.node("MatMulInteger", [rows, signed, graph.tensor("zero_point", np.uint8(ZERO_POINT))], "sums")
+    sums = graph.node("MatMulInteger", [rows, signed, graph.tensor("zero_point", np.uint8(UINT8_ZERO_POINT))], "sums")
     numbers = graph.node("Reshape", [graph.node("Cast", [sums], "float_sums", to=FLOAT), "row"], "numbers")
     by_class = graph.node(
         "Gather", [graph.tensor("code_scale", module.code_scale[:, 0].numpy()), "positions"], "scales"
@@ -145,8 +147,8 @@ def add_int8_products(graph: GraphBuilder, module: Staged) -> str:
 
 
 def shift_codes(module: Staged) -> npt.NDArray[np.uint8]:
-    """The int8 rows [m, d] as uint8 around `ZERO_POINT`."""
-    codes: npt.NDArray[np.uint8] = (module.codes.numpy() + ZERO_POINT).astype(np.uint8)
+    """The int8 rows [m, d] as uint8 around `UINT8_ZERO_POINT`."""
+    codes: npt.NDArray[np.uint8] = (module.codes.numpy() + UINT8_ZERO_POINT).astype(np.uint8)
     return codes
 
 

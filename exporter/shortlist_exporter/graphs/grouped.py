@@ -22,7 +22,7 @@ from shortlist_exporter.inputs.sources import Dense
 
 from .builder import GraphBuilder, GraphFiles, is_inline, make_value
 from .cascade import Staged, list_integer_values, make_context_input, shift_codes, write_rescore
-from .quantized import ZERO_POINT, add_quantized_contexts
+from .quantized import UINT8_ZERO_POINT, add_quantized_contexts
 
 FLOAT = TensorProto.FLOAT
 
@@ -115,7 +115,7 @@ def add_scaled_products(graph: GraphBuilder, integers: str, name: str, weights: 
     """
     columns, zero_point = (
         graph.tensor(name, weights.numpy().T.astype(np.int8)),
-        graph.tensor("zero_point", np.uint8(ZERO_POINT)),
+        graph.tensor("zero_point", np.uint8(UINT8_ZERO_POINT)),
     )
     sums = graph.node("MatMulInteger", [integers, columns, zero_point], f"{name}_sums")
     numbers = graph.node("Cast", [sums], f"{name}_numbers", to=FLOAT)
@@ -126,7 +126,7 @@ def add_code_products(graph: GraphBuilder, module: Staged) -> str:
     """Add the int8 rows at `positions` times the context in float32, [1, n]; loops take it in two digits of int8."""
     codes = graph.tensor("codes", shift_codes(module))
     rows = graph.node("Gather", [codes, "positions"], "gathered")
-    one, zero_point = graph.tensor("one", np.float32(1)), graph.tensor("zero_point", np.uint8(ZERO_POINT))
+    one, zero_point = graph.tensor("one", np.float32(1)), graph.tensor("zero_point", np.uint8(UINT8_ZERO_POINT))
     numbers = graph.node("DequantizeLinear", [rows, one, zero_point], "whole_numbers")
     scale = graph.node("Gather", [graph.tensor("code_scale", module.code_scale.numpy()), "positions"], "scales")
     rows = graph.node("Mul", [numbers, scale], "code_rows")  # before the product, which would overflow

@@ -8,7 +8,7 @@ from onnx import TensorProto
 
 from .builder import GraphBuilder
 
-ZERO_POINT = 128  # int8 products want one unsigned side: contexts are stored as round(p / scale) + 128
+UINT8_ZERO_POINT = 128  # int8 products want one unsigned side: contexts are stored as round(p / scale) + 128
 LEAST_PEAK = np.float32(1e-30)  # a zero context must not divide by zero, nor what is divided by its scale overflow
 
 FloatArray = npt.NDArray[np.float32]
@@ -22,7 +22,7 @@ def add_quantized_products(
     preview: [n, W] integers -127..127. scale: [n, 1] or [n], of each class. suffix: of the files' names, where
     several graphs share a folder.
     """
-    zero_point = graph.tensor("zero_point", np.uint8(ZERO_POINT))
+    zero_point = graph.tensor("zero_point", np.uint8(UINT8_ZERO_POINT))
     integers, row_scale = add_quantized_contexts(graph, projected)
     weights = graph.tensor(f"preview{suffix}", preview.T.astype(np.int8))
     sums = graph.node("MatMulInteger", [integers, weights, zero_point], "sums")
@@ -36,7 +36,7 @@ def add_quantized_products(
 def add_quantized_contexts(graph: GraphBuilder, projected: str) -> tuple[str, str]:
     """Add `projected` [B, W] as uint8 around 128, and its scale [B, 1]; equals `quantize_rows` of the torch module."""
     levels_name, scale = add_levels(graph, projected)
-    shifted = graph.node("Add", [levels_name, graph.tensor("shift", np.float32(ZERO_POINT))], "shifted")
+    shifted = graph.node("Add", [levels_name, graph.tensor("shift", np.float32(UINT8_ZERO_POINT))], "shifted")
     return graph.node("Cast", [shifted], "integers", to=TensorProto.UINT8), scale
 
 

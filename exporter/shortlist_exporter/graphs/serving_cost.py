@@ -13,12 +13,12 @@ from shortlist_models.adaptive.cost_model import Sample, time_call
 
 from .builder import GraphBuilder, make_value
 
-TIMED_CLASSES = (32, 256, 1024, 2048, 4096, 8192)
+SERVING_TIMED_CLASSES = (32, 256, 1024, 2048, 4096, 8192)
 CALLS_TIMED = 20  # in one measurement
-TIMED_K = 5
+SERVING_TIMED_K = 5
 
 
-def time_serving(dim: int, threads: int = 1, sizes: Sequence[int] = TIMED_CLASSES) -> list[Sample]:
+def time_serving(dim: int, threads: int = 1, sizes: Sequence[int] = SERVING_TIMED_CLASSES) -> list[Sample]:
     """Time one context vector against classes of width d and narrower, with the k best and the normaliser."""
     widths = sorted({max(1, dim // divisor) for divisor in (1, 4, 16)})
     random = np.random.default_rng(0)
@@ -36,7 +36,7 @@ def time_serving(dim: int, threads: int = 1, sizes: Sequence[int] = TIMED_CLASSE
 
 def time_graph(graph: Graph, context: np.ndarray[tuple[int, int], np.dtype[np.float32]]) -> float:
     """The least mean seconds of a call."""
-    inputs = {"context": context, "k": np.array([TIMED_K])}
+    inputs = {"context": context, "k": np.array([SERVING_TIMED_K])}
 
     def calls() -> None:
         for _ in range(CALLS_TIMED):

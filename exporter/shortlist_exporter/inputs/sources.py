@@ -1,4 +1,4 @@
-"""Weights and contexts from files. Only tensors are read, never a pickle that can run code; see `formats`."""
+"""Weights and contexts from files. Only tensors are read, never a pickle that can run code."""
 
 from __future__ import annotations
 

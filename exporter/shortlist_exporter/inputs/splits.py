@@ -52,7 +52,7 @@ def split_three_ways(contexts: Contexts, seed: int, max_tune: int, max_test: int
     tune = mark_last_documents(contexts.documents, ~test)
     fit = np.flatnonzero(~(test | tune))
     if not len(fit):
-        raise too_few(contexts.documents, "fit, tune and test")
+        raise make_too_few_error(contexts.documents, "fit, tune and test")
     return Splits(fit, sample_rows(contexts, tune, seed, max_tune), sample_rows(contexts, test, seed, max_test))
 
 
@@ -60,7 +60,7 @@ def split_two_ways(contexts: Contexts, test: Contexts, seed: int, max_tune: int,
     """As `split_three_ways`, but every row of `test`, which `Splits.test` indexes, tests, and the last tenth tunes."""
     tune = mark_last_documents(contexts.documents, np.ones(len(contexts.contexts), np.bool_))
     if tune.all():
-        raise too_few(contexts.documents, "fit and tune")
+        raise make_too_few_error(contexts.documents, "fit and tune")
     every = np.ones(len(test.contexts), np.bool_)
     fit = np.flatnonzero(~tune)
     return Splits(fit, sample_rows(contexts, tune, seed, max_tune), sample_rows(test, every, seed, max_test))
@@ -69,19 +69,21 @@ def split_two_ways(contexts: Contexts, test: Contexts, seed: int, max_tune: int,
 def mark_held_out(documents: Documents | None, rows: int) -> Mask:
     """[rows]: every document that has a row in the last tenth; that tenth itself where these are all documents."""
     start = rows - count_tenth(rows)
-    whole = last_rows(documents, rows) >= start
+    whole = find_last_rows(documents, rows) >= start
     return np.arange(rows) >= start if whole.all() else whole
 
 
 def mark_last_documents(documents: Documents | None, among: Mask) -> Mask:
     """[n]: of the rows `among` [n], those of the last documents, as many as it takes to hold a tenth of all n."""
-    _, order = np.unique(last_rows(documents, len(among)), return_inverse=True)  # documents in the order they end in
+    _, order = np.unique(
+        find_last_rows(documents, len(among)), return_inverse=True
+    )  # documents in the order they end in
     sizes = np.bincount(order[among], minlength=int(order.max(initial=0)) + 1)
     rows_after = sizes[::-1].cumsum()[::-1] - sizes
     return np.asarray(among & (rows_after[order] < count_tenth(len(among))))
 
 
-def last_rows(documents: Documents | None, rows: int) -> Rows:
+def find_last_rows(documents: Documents | None, rows: int) -> Rows:
     """[rows]: the last row of each row's document; the row itself where the contexts do not say."""
     if documents is None:
         return np.arange(rows)
@@ -96,8 +98,8 @@ def count_tenth(rows: int) -> int:
     return max(1, rows // HELD_OUT_FRACTION)
 
 
-def too_few(documents: Documents | None, parts: str) -> BadInput:
-    """What to say when the rows cannot be split."""
+def make_too_few_error(documents: Documents | None, parts: str) -> BadInput:
+    """The error that is raised where the rows cannot be split."""
     held = "too few rows" if documents is None else f"{len(np.unique(documents))} documents"
     return BadInput(f"contexts hold {held}, too few for {parts} splits by document: capture more text")
 

@@ -41,7 +41,7 @@ from shortlist_exporter.inputs.sources import Contexts, Dense
 from .base import Fitted, Options, TrainedMethod, parse_options
 from .supervised import check_layer_shape, parse_numbers, require_targets, train_module, translate_errors
 
-CALIBRATION_ROWS = 2000  # contexts that measure how often a tail must be opened
+OPENING_SAMPLE_ROWS = 2000  # contexts that measure how often a tail must be opened
 
 
 class AdaptiveOptions(Options):
@@ -72,37 +72,39 @@ class AdaptiveMethod(TrainedMethod):
         self, dense: Dense, examples: Contexts, options: dict[str, str], seed: int, progress: Progress = quiet
     ) -> Fitted:
         """Order classes by falling frequency in the targets, choose the cutoffs, then train; raises BadInput."""
-        chosen = parse_options(AdaptiveOptions, options)
+        method_options = parse_options(AdaptiveOptions, options)
         contexts, targets = require_targets(examples, dense)
         order = order_by_frequency(targets, dense.classes)
         with translate_errors():
-            cutoffs = choose_cutoffs(chosen, dense, contexts, targets, order, progress)
+            cutoffs = choose_cutoffs(method_options, dense, contexts, targets, order, progress)
             torch.manual_seed(seed)
-            module = AdaptiveSoftmax(dense.dim, dense.classes, cutoffs, chosen.div_value, chosen.head_bias, order)
+            module = AdaptiveSoftmax(
+                dense.dim, dense.classes, cutoffs, method_options.div_value, method_options.head_bias, order
+            )
         loss = lambda rows, gold: module(rows, gold).loss  # noqa: E731
-        result = train_module(module, loss, (contexts, targets), dense.classes, chosen, seed, progress)
-        return make_fitted(module, dense, contexts, chosen, result)
+        result = train_module(module, loss, (contexts, targets), dense.classes, method_options, seed, progress)
+        return make_fitted(module, dense, contexts, method_options, result)
 
     def restore(self, dense: Dense, state: dict[str, Tensor], examples: Contexts, options: dict[str, str]) -> Fitted:
         """Restore from the state dict of torch's module or of this project's.
 
         `order` [V] maps positions to the user's ids.
         """
-        chosen = parse_options(AdaptiveOptions, options)
+        method_options = parse_options(AdaptiveOptions, options)
         with translate_errors():
             module = AdaptiveSoftmax.from_state(state)
             if examples.targets is not None and module.n_classes == dense.classes:
                 counts = torch.bincount(torch.from_numpy(examples.targets), minlength=dense.classes)
                 check_sorted(counts[module.order], module.cutoffs[:-1])
         check_layer_shape((module.n_classes, module.in_features), dense)
-        return make_fitted(module, dense, torch.from_numpy(examples.contexts), chosen, {})
+        return make_fitted(module, dense, torch.from_numpy(examples.contexts), method_options, {})
 
-    def graphs(self, fitted: Fitted, dense: Dense, folder: Path) -> GraphFiles:
+    def write_graphs(self, fitted: Fitted, dense: Dense, folder: Path) -> GraphFiles:
         del dense
         assert isinstance(fitted.module, Previewed)
         return write_adaptive(folder, fitted.module.softmax, fitted.module.previews)
 
-    def index(self, fitted: Fitted) -> dict[str, npt.NDArray[Any]]:
+    def make_index(self, fitted: Fitted) -> dict[str, npt.NDArray[Any]]:
         assert isinstance(fitted.module, Previewed)
         return make_index(fitted.module.softmax.sections())
 
@@ -159,7 +161,7 @@ def plan_cuts(options: AdaptiveOptions, dense: Dense, contexts: Tensor, counts: 
         model = fit_cost_model(time_training(dense.dim, options.batch))
         return choose_fastest(choose_cuts(model, layer, counts, points, tails=tails))
     layer = Layer(dense.classes, dense.dim, 1, options.div_value)
-    step = max(1, len(contexts) // CALIBRATION_ROWS)
+    step = max(1, len(contexts) // OPENING_SAMPLE_ROWS)
     with torch.inference_mode():
         logprobs = dense.module.log_prob(contexts[::step])[:, order]
         openings = measure_opening_shares(logprobs, points, min(options.planned_k, dense.classes))
@@ -167,21 +169,26 @@ def plan_cuts(options: AdaptiveOptions, dense: Dense, contexts: Tensor, counts: 
 
 
 def make_fitted(
-    module: AdaptiveSoftmax, dense: Dense, contexts: Tensor, options: AdaptiveOptions, said: dict[str, Any]
+    module: AdaptiveSoftmax, dense: Dense, contexts: Tensor, options: AdaptiveOptions, fit: dict[str, Any]
 ) -> Fitted:
     """The fitted head: its previews, how often each tail is opened, and what that costs."""
-    sample = contexts[:: max(1, len(contexts) // CALIBRATION_ROWS)]
+    sample = contexts[:: max(1, len(contexts) // OPENING_SAMPLE_ROWS)]
     previews = fit_tail_previews(module, sample, options)
-    opened = measure_tail_openings(module, sample, min(options.planned_k, dense.classes))
-    macs = count_multiply_adds(module, opened, previews) / (dense.classes * dense.dim)
-    said = options.model_dump(exclude={"checkpoint", "cutoffs"}) | said
-    said |= {"cutoffs": module.cutoffs[:-1], "widths": module.widths, "opened": opened, "previewed": sorted(previews)}
-    notes = (f"{said['never']} classes never occur in the targets: they rank last",) if said.get("never") else ()
+    opening_shares = measure_tail_openings(module, sample, min(options.planned_k, dense.classes))
+    macs = count_multiply_adds(module, opening_shares, previews) / (dense.classes * dense.dim)
+    fit = options.model_dump(exclude={"checkpoint", "cutoffs"}) | fit
+    fit |= {
+        "cutoffs": module.cutoffs[:-1],
+        "widths": module.widths,
+        "opened": opening_shares,
+        "previewed": sorted(previews),
+    }
+    notes = (f"{fit['never']} classes never occur in the targets: they rank last",) if fit.get("never") else ()
     return Fitted(
         Previewed(module, previews),
         Cost(macs=macs, bytes=macs),
         AdaptiveSettings(),
-        said,
+        fit,
         notes,
         normalizer="estimated" if previews else None,
     )

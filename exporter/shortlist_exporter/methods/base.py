@@ -61,10 +61,10 @@ class Method(ABC):
     normalizer: ClassVar[Normalizer]
 
     @abstractmethod
-    def graphs(self, fitted: Fitted, dense: Dense, folder: Path) -> GraphFiles:
+    def write_graphs(self, fitted: Fitted, dense: Dense, folder: Path) -> GraphFiles:
         """Write the method's own ONNX graphs, and arrays for loops in their place, into `folder`."""
 
-    def index(self, fitted: Fitted) -> dict[str, npt.NDArray[Any]]:
+    def make_index(self, fitted: Fitted) -> dict[str, npt.NDArray[Any]]:
         """Arrays for index.safetensors, which say where each class is; none for plans that need none."""
         del fitted
         return {}

@@ -20,7 +20,7 @@ from shortlist_exporter.inputs.sources import Dense
 from .base import DenseMethod, Fitted, Options, check_candidates, check_width, parse_options, shuffle_rows
 
 FREQUENCY_ROWS = 8_000  # contexts that put the classes in order
-CALIBRATION_ROWS = 8_000  # contexts that calibrate screen and tail
+CASCADE_CALIBRATION_ROWS = 8_000  # contexts that calibrate screen and tail
 MIN_SPLIT_CLASSES = 1024  # layers of up to so many classes are not split into common and rare ones
 
 
@@ -43,37 +43,43 @@ class CascadeMethod(DenseMethod):
         self, dense: Dense, contexts: FloatArray, options: dict[str, str], seed: int, progress: Progress = quiet
     ) -> Fitted:
         """Fit the basis, the order of classes, then screen and tail; the seed chooses the contexts for each."""
-        chosen = fill_defaults(parse_options(CascadeOptions, options), dense)
+        method_options = fill_defaults(parse_options(CascadeOptions, options), dense)
         rows, layer, shuffled = torch.from_numpy(contexts), dense.module, shuffle_rows(len(contexts), seed)
         with torch.inference_mode():
             progress("decomposition", 0, 3)
-            assert chosen.width is not None
-            assert chosen.candidates is not None
-            basis = context_basis(layer.weight, rows, chosen.width)
+            assert method_options.width is not None
+            assert method_options.candidates is not None
+            basis = context_basis(layer.weight, rows, method_options.width)
             progress("order of classes", 1, 3)
             order = order_by_best_classes(layer, rows[shuffled[:FREQUENCY_ROWS]])
-            common = len(order) if len(order) <= MIN_SPLIT_CLASSES else max(1, round(len(order) * chosen.common))
-            module = CascadeSoftmax(layer, basis, order, common, chosen.candidates, chosen.full_view)
+            common = (
+                len(order) if len(order) <= MIN_SPLIT_CLASSES else max(1, round(len(order) * method_options.common))
+            )
+            module = CascadeSoftmax(layer, basis, order, common, method_options.candidates, method_options.full_view)
             progress("screen and tail", 2, 3)
-            module.calibrate(rows[shuffled[-CALIBRATION_ROWS:]], chosen.rare_share)
+            module.calibrate(rows[shuffled[-CASCADE_CALIBRATION_ROWS:]], method_options.rare_share)
         split = common < len(order)  # else there is nothing to open, and no finite margin
         settings = CascadeSettings(
-            candidates=chosen.candidates,
-            full_view=chosen.full_view,
+            candidates=method_options.candidates,
+            full_view=method_options.full_view,
             margin=module.margin if split else 0.0,
             common=common,
             stride=module.stride,
             tail_limit=module.tail_limit,
         )
-        fit = {"width": chosen.width, "common_share": chosen.common, "rare_share": chosen.rare_share}
-        return Fitted(module, cost(dense, module, chosen), settings, fit)
+        fit = {
+            "width": method_options.width,
+            "common_share": method_options.common,
+            "rare_share": method_options.rare_share,
+        }
+        return Fitted(module, estimate_cost(dense, module, method_options), settings, fit)
 
-    def graphs(self, fitted: Fitted, dense: Dense, folder: Path) -> GraphFiles:
+    def write_graphs(self, fitted: Fitted, dense: Dense, folder: Path) -> GraphFiles:
         module = fitted.module
         assert isinstance(module, CascadeSoftmax)
         return write_graphs(folder, dense, module)
 
-    def index(self, fitted: Fitted) -> dict[str, npt.NDArray[Any]]:
+    def make_index(self, fitted: Fitted) -> dict[str, npt.NDArray[Any]]:
         module = fitted.module
         assert isinstance(module, CascadeSoftmax)
         return {"order": module.order.numpy()}
@@ -92,7 +98,7 @@ def fill_defaults(options: CascadeOptions, dense: Dense) -> CascadeOptions:
     return options.model_copy(update=defaults)
 
 
-def cost(dense: Dense, module: CascadeSoftmax, options: CascadeOptions) -> Cost:
+def estimate_cost(dense: Dense, module: CascadeSoftmax, options: CascadeOptions) -> Cost:
     """Screen, previews, int8 rows and exact rows, against V x d; int8 counts as one multiply-add and one byte."""
     assert options.width is not None
     assert options.candidates is not None

@@ -26,13 +26,13 @@ from .base import Fitted, Options, TrainedMethod, parse_options
 
 VALIDATION_SHARE = 10  # one row in ten decides when the lasso has grown enough
 MAX_VALIDATION_ROWS = 5000
-TOLD = ("experts", "epoch", "lasso", "top1", "speedup", "bytes")  # of every round, in the manifest
+HISTORY_FIELDS = ("experts", "epoch", "lasso", "top1", "speedup", "bytes")  # of every round, in the manifest
 
 
 class DsOptions(Options):
     """`--set` options of method ds. gamma and load are the paper's, the others as on docs/ds-softmax.md.
 
-    See `shortlist_models.ds.options` for what they do.
+    `shortlist_models.ds.options` says what training does with each.
     """
 
     experts: int = Field(default=64, ge=1, description="K, a power of two with mitosis")
@@ -72,20 +72,22 @@ class DsMethod(TrainedMethod):
         self, dense: Dense, examples: Contexts, options: dict[str, str], seed: int, progress: Progress = quiet
     ) -> Fitted:
         """Train the experts; without targets the dense layer's distribution is distilled."""
-        chosen = parse_options(self.kind, options)
-        check_device(chosen.device)
+        method_options = parse_options(self.kind, options)
+        check_device(method_options.device)
         fit, validation = split_validation(examples, dense.module)
-        trained = train_experts(dense, fit, validation, chosen, seed, progress)
+        trained = train_experts(dense, fit, validation, method_options, seed, progress)
         notes = list(trained.notices)
         if examples.targets is None:
             notes.append("the contexts have no targets, so the dense layer's own distribution was distilled")
-        found = self.fitted(trained.module.cpu(), dense, examples, chosen, tuple(notes))
-        told = [{name: record[name] for name in TOLD} for record in trained.history]
-        found.fit.update(history=told, peak_bytes=trained.peak_bytes)
-        if chosen.retrain:
-            baseline = retrain_dense(dense, fit, validation, make_train_options(chosen, seed), trained, progress)
-            return replace(found, retrained=baseline)
-        return found
+        fitted = self.make_fitted(trained.module.cpu(), dense, examples, method_options, tuple(notes))
+        history = [{name: record[name] for name in HISTORY_FIELDS} for record in trained.history]
+        fitted.fit.update(history=history, peak_bytes=trained.peak_bytes)
+        if method_options.retrain:
+            baseline = retrain_dense(
+                dense, fit, validation, make_train_options(method_options, seed), trained, progress
+            )
+            return replace(fitted, retrained=baseline)
+        return fitted
 
     def restore(
         self, dense: Dense, state: dict[str, torch.Tensor], examples: Contexts, options: dict[str, str]
@@ -99,9 +101,9 @@ class DsMethod(TrainedMethod):
             raise BadInput(f"the head is no whole DSSoftmax of {dense.classes} classes: {error}") from None
         if module.weight.shape[1] != dense.dim or module.gate.shape[1] != dense.dim:
             raise BadInput(f"the head has d = {module.weight.shape[1]} but the weight has d = {dense.dim}")
-        return self.fitted(module, dense, examples, parse_options(self.kind, options), ())
+        return self.make_fitted(module, dense, examples, parse_options(self.kind, options), ())
 
-    def fitted(
+    def make_fitted(
         self, module: DSSoftmax, dense: Dense, examples: Contexts, options: DsOptions, notes: tuple[str, ...]
     ) -> Fitted:
         """The fitted head of a trained module, with its cost on the contexts of `examples`."""
@@ -115,13 +117,13 @@ class DsMethod(TrainedMethod):
         read = Cost(macs=cost, bytes=gate + (cost - gate) / (4 if options.int8 else 1))
         return Fitted(module, read, GatedSettings(full_view=0), fit, notes)
 
-    def graphs(self, fitted: Fitted, dense: Dense, folder: Path) -> GraphFiles:
+    def write_graphs(self, fitted: Fitted, dense: Dense, folder: Path) -> GraphFiles:
         del dense
         module = fitted.module
         assert isinstance(module, DSSoftmax)
         return write_graphs(folder, module, {}, int8=fitted.fit["int8"])
 
-    def index(self, fitted: Fitted) -> dict[str, npt.NDArray[Any]]:
+    def make_index(self, fitted: Fitted) -> dict[str, npt.NDArray[Any]]:
         module = fitted.module
         assert isinstance(module, DSSoftmax)
         return {"ids": module.ids.numpy(), "offsets": module.offsets.numpy()}
@@ -136,14 +138,14 @@ def split_validation(examples: Contexts, dense: FullSoftmax) -> tuple[Examples, 
     contexts = torch.from_numpy(examples.contexts)
     targets = None if examples.targets is None else torch.from_numpy(examples.targets)
 
-    def part(chosen: slice) -> Examples:
-        return Examples(contexts[chosen], dense if targets is None else targets[chosen])
+    def part(rows: slice) -> Examples:
+        return Examples(contexts[rows], dense if targets is None else targets[rows])
 
     return part(slice(0, rows - validation_rows)), part(slice(rows - validation_rows, rows))
 
 
 def make_train_options(options: DsOptions, seed: int) -> TrainOptions:
-    """The options that training takes."""
+    """The options of the experts' training."""
     names = TrainOptions.__dataclass_fields__.keys() & options.model_dump().keys()
     return TrainOptions(**{name: getattr(options, name) for name in names}, seed=seed)
 

@@ -38,14 +38,14 @@ class DsSvdMethod(DsMethod):
     normalizer = "estimated"
     kind: ClassVar[type[DsOptions]] = DsSvdOptions
 
-    def fitted(
+    def make_fitted(
         self, module: DSSoftmax, dense: Dense, examples: Contexts, options: DsOptions, notes: tuple[str, ...]
     ) -> Fitted:
         """The fitted head of a trained module, with a preview of every expert of more than `over` classes."""
         assert isinstance(options, DsSvdOptions)
         if options.int8:
             raise BadInput("option int8 is of method ds: leave it out, previews make ds-svd's reading short")
-        plain = super().fitted(module, dense, examples, options, notes)
+        plain = super().make_fitted(module, dense, examples, options, notes)
         width = options.width or math.ceil(dense.dim / 8 if options.basis == "weight" else dense.dim * 2 / 9)
         check_width(width, dense)
         contexts = torch.from_numpy(examples.contexts)
@@ -60,13 +60,13 @@ class DsSvdMethod(DsMethod):
         fit = plain.fit | {"width": width, "previewed": sorted(previews)}
         return Fitted(PreviewedDS(module, previews, full_view), cost, GatedSettings(full_view=full_view), fit, notes)
 
-    def graphs(self, fitted: Fitted, dense: Dense, folder: Path) -> GraphFiles:
+    def write_graphs(self, fitted: Fitted, dense: Dense, folder: Path) -> GraphFiles:
         del dense
         module = fitted.module
         assert isinstance(module, PreviewedDS)
         return write_graphs(folder, module.experts, module.previews)
 
-    def index(self, fitted: Fitted) -> dict[str, npt.NDArray[Any]]:
+    def make_index(self, fitted: Fitted) -> dict[str, npt.NDArray[Any]]:
         module = fitted.module
         assert isinstance(module, PreviewedDS)
         return {"ids": module.experts.ids.numpy(), "offsets": module.experts.offsets.numpy()}

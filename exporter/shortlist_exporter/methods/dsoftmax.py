@@ -50,32 +50,32 @@ class DsoftmaxMethod(TrainedMethod):
         self, dense: Dense, examples: Contexts, options: dict[str, str], seed: int, progress: Progress = quiet
     ) -> Fitted:
         """Order classes by falling frequency in the targets, then train; raises BadInput."""
-        chosen = parse_options(DsoftmaxOptions, options)
+        method_options = parse_options(DsoftmaxOptions, options)
         contexts, targets = require_targets(examples, dense)
         order = order_by_frequency(targets, dense.classes)
-        cutoffs = choose_cutoffs(chosen, torch.bincount(targets, minlength=dense.classes)[order])
+        cutoffs = choose_cutoffs(method_options, torch.bincount(targets, minlength=dense.classes)[order])
         with translate_errors():
             torch.manual_seed(seed)
-            widths = choose_widths(chosen, dense.dim, len(cutoffs) + 1)
-            module = DSoftmax(dense.dim, dense.classes, cutoffs, widths, order, project=chosen.project)
-        result = train_module(module, module, (contexts, targets), dense.classes, chosen, seed, progress)
-        return make_fitted(module, chosen, result)
+            widths = choose_widths(method_options, dense.dim, len(cutoffs) + 1)
+            module = DSoftmax(dense.dim, dense.classes, cutoffs, widths, order, project=method_options.project)
+        result = train_module(module, module, (contexts, targets), dense.classes, method_options, seed, progress)
+        return make_fitted(module, method_options, result)
 
     def restore(self, dense: Dense, state: dict[str, Tensor], examples: Contexts, options: dict[str, str]) -> Fitted:
         """Restore from the state dict of a `DSoftmax`."""
         del examples
-        chosen = parse_options(DsoftmaxOptions, options)
+        method_options = parse_options(DsoftmaxOptions, options)
         with translate_errors():
             module = DSoftmax.from_state(state)
         check_layer_shape((len(module.order), module.dim), dense)
-        return make_fitted(module, chosen, {})
+        return make_fitted(module, method_options, {})
 
-    def graphs(self, fitted: Fitted, dense: Dense, folder: Path) -> GraphFiles:
+    def write_graphs(self, fitted: Fitted, dense: Dense, folder: Path) -> GraphFiles:
         del dense
         assert isinstance(fitted.module, DSoftmax)
         return GraphFiles({"head": write_buckets(folder, fitted.module)})
 
-    def index(self, fitted: Fitted) -> dict[str, npt.NDArray[Any]]:
+    def make_index(self, fitted: Fitted) -> dict[str, npt.NDArray[Any]]:
         assert isinstance(fitted.module, DSoftmax)
         return make_index([fitted.module.order])
 
@@ -101,10 +101,10 @@ def choose_widths(options: DsoftmaxOptions, dim: int, buckets: int) -> list[int]
     return [dim // WIDTH_DIVISOR**bucket for bucket in range(buckets)]
 
 
-def make_fitted(module: DSoftmax, options: DsoftmaxOptions, said: dict[str, Any]) -> Fitted:
+def make_fitted(module: DSoftmax, options: DsoftmaxOptions, fit: dict[str, Any]) -> Fitted:
     """The fitted head with its cost."""
     macs = module.count_multiply_adds() / (module.dim * len(module.order))
-    said |= options.model_dump(exclude={"checkpoint", "cutoffs", "widths"})
-    said |= {"cutoffs": module.cutoffs[:-1], "widths": module.widths}
-    notes = (f"{said['never']} classes never occur in the targets: they rank last",) if said.get("never") else ()
-    return Fitted(module, Cost(macs=macs, bytes=macs), AdaptiveSettings(), said, notes)
+    fit |= options.model_dump(exclude={"checkpoint", "cutoffs", "widths"})
+    fit |= {"cutoffs": module.cutoffs[:-1], "widths": module.widths}
+    notes = (f"{fit['never']} classes never occur in the targets: they rank last",) if fit.get("never") else ()
+    return Fitted(module, Cost(macs=macs, bytes=macs), AdaptiveSettings(), fit, notes)

@@ -24,6 +24,6 @@ class FullMethod(DenseMethod):
         parse_options(Options, options)
         return Fitted(dense.module, Cost(macs=1.0, bytes=1.0))
 
-    def graphs(self, fitted: Fitted, dense: Dense, folder: Path) -> GraphFiles:
+    def write_graphs(self, fitted: Fitted, dense: Dense, folder: Path) -> GraphFiles:
         del fitted, dense, folder
         return GraphFiles()  # dense.onnx is written for every bundle

@@ -22,7 +22,7 @@ from shortlist_exporter.inputs.sources import Dense
 
 from .base import DenseMethod, Fitted, Options, check_candidates, check_width, parse_options, shuffle_rows
 
-CALIBRATION_ROWS = 4_000  # contexts that calibrate the tail
+TAIL_FIT_ROWS = 4_000  # contexts that calibrate the tail
 INT8_COLUMNS_STEP = 4  # columns that compiled loops multiply at once: the int8 columns are a multiple
 MIN_CANDIDATES = 128  # with as many, k up to 10 needs no wider search
 GROUP_CLASSES = 64  # in the mean
@@ -51,33 +51,33 @@ class GroupedMethod(DenseMethod):
         self, dense: Dense, contexts: FloatArray, options: dict[str, str], seed: int, progress: Progress = quiet
     ) -> Fitted:
         """Fit the basis, the groups, then the tail; the seed chooses the first centres and the tail's contexts."""
-        chosen = fill_defaults(parse_options(GroupedOptions, options), dense)
+        method_options = fill_defaults(parse_options(GroupedOptions, options), dense)
         rows, layer, shuffled = torch.from_numpy(contexts), dense.module, shuffle_rows(len(contexts), seed)
         with torch.inference_mode():
             progress("decomposition", 0, 3)
-            widths = Widths(**chosen.model_dump(include=set(Widths._fields)))
-            basis = context_basis(layer.weight, rows, chosen.width or dense.dim)
+            widths = Widths(**method_options.model_dump(include=set(Widths._fields)))
+            basis = context_basis(layer.weight, rows, method_options.width or dense.dim)
             progress("groups", 1, 3)
             real = torch.from_numpy(np.setdiff1d(np.arange(dense.classes), dense.padded))
             bias = None if layer.bias is None else layer.bias[real]
-            groups = group_similar_classes(basis.preview[real], bias, chosen.groups or 1, seed)
+            groups = group_similar_classes(basis.preview[real], bias, method_options.groups or 1, seed)
             module = GroupedSoftmax(layer, basis, real, groups, widths, seed)
             progress("tail", 2, 3)
-            module.fit_tail(rows[shuffled[:CALIBRATION_ROWS]])
-        searched = chosen.model_dump(include={"opened", "previewed", "candidates", "full_view"})
+            module.fit_tail(rows[shuffled[:TAIL_FIT_ROWS]])
+        searched = method_options.model_dump(include={"opened", "previewed", "candidates", "full_view"})
         settings = GroupedSettings(**searched, tail_limit=module.tail_limit)
-        fit = chosen.model_dump(exclude=set(searched)) | {
+        fit = method_options.model_dump(exclude=set(searched)) | {
             "groups": len(module.groups.reach),
             "blocks": len(module.blocks.reach),
         }
-        return Fitted(module, cost(fit | searched, dense), settings, fit)
+        return Fitted(module, estimate_cost(fit | searched, dense), settings, fit)
 
-    def graphs(self, fitted: Fitted, dense: Dense, folder: Path) -> GraphFiles:
+    def write_graphs(self, fitted: Fitted, dense: Dense, folder: Path) -> GraphFiles:
         module = fitted.module
         assert isinstance(module, GroupedSoftmax)
         return write_graphs(folder, dense, module)
 
-    def index(self, fitted: Fitted) -> dict[str, npt.NDArray[Any]]:
+    def make_index(self, fitted: Fitted) -> dict[str, npt.NDArray[Any]]:
         """Order, starts, and all that compiled loops lay out in their own way."""
         module = fitted.module
         assert isinstance(module, GroupedSoftmax)
@@ -110,7 +110,7 @@ def fill_defaults(options: GroupedOptions, dense: Dense) -> GroupedOptions:
     if options.previewed is not None and previewed < candidates:
         raise BadInput(f"option previewed={previewed} is under the {candidates} candidates: preview more classes")
     previewed = max(previewed, candidates)
-    filled = {
+    defaults = {
         "width": width,
         "int8_width": min(options.int8_width + -options.int8_width % INT8_COLUMNS_STEP, width),
         "groups": min(options.groups or max(1, dense.classes // GROUP_CLASSES), real),
@@ -120,10 +120,10 @@ def fill_defaults(options: GroupedOptions, dense: Dense) -> GroupedOptions:
         "candidates": candidates,
         "full_view": full_view,
     }
-    return options.model_copy(update=filled)
+    return options.model_copy(update=defaults)
 
 
-def cost(options: Mapping[str, Any], dense: Dense) -> Cost:
+def estimate_cost(options: Mapping[str, Any], dense: Dense) -> Cost:
     """Screen, groups, blocks of those opened, previews, int8 and exact rows, against V x d.
 
     options: by name, as a manifest's fit and settings have them together.

@@ -22,9 +22,9 @@ from shortlist_exporter.inputs.sources import Dense
 
 from .base import DenseMethod, Fitted, Options, check_width, parse_options, shuffle_rows
 
-CHUNK_ROWS = 1024
+DENSE_CHUNK_CONTEXTS = 1024
 BACKGROUND_CLASSES = 1000  # of a context, the most probable ones
-CALIBRATION_ROWS = 20_000
+SCREEN_CALIBRATION_ROWS = 20_000
 
 
 class L2sOptions(Options):
@@ -62,32 +62,36 @@ class L2sMethod(DenseMethod):
         self, dense: Dense, contexts: FloatArray, options: dict[str, str], seed: int, progress: Progress = quiet
     ) -> Fitted:
         """Find the exact best classes, train the screen and its sets, calibrate their tails."""
-        chosen = fill_defaults(parse_options(L2sOptions, options), dense)
-        check_options(chosen, dense, len(contexts))
+        method_options = fill_defaults(parse_options(L2sOptions, options), dense)
+        check_options(method_options, dense, len(contexts))
         rows = torch.from_numpy(contexts)
-        best = find_best_classes(dense, rows, chosen.depth, progress)
+        best = find_best_classes(dense, rows, method_options.depth, progress)
         screen = train_screen(
             rows,
             best,
-            make_screen_options(chosen, seed),
-            choose_always(chosen, best),
+            make_screen_options(method_options, seed),
+            choose_always(method_options, best),
             progress,
-            parse_checkpoint(chosen),
-            measure_background(dense, rows, chosen.background, seed, progress),
+            parse_checkpoint(method_options),
+            measure_background(dense, rows, method_options.background, seed, progress),
         )
         module = ScreenedSoftmax(
-            dense.module, screen.vectors, screen.sets, chosen.probes, fit_second_stage(chosen, dense, rows)
+            dense.module,
+            screen.vectors,
+            screen.sets,
+            method_options.probes,
+            fit_second_stage(method_options, dense, rows),
         )
-        if chosen.tail_rank:
-            module.low_rank = context_basis(torch.from_numpy(dense.weight), rows, chosen.tail_rank)
-        return calibrate(module, dense, chosen, rows, seed, screen.history)
+        if method_options.tail_rank:
+            module.low_rank = context_basis(torch.from_numpy(dense.weight), rows, method_options.tail_rank)
+        return calibrate(module, dense, method_options, rows, seed, screen.history)
 
-    def graphs(self, fitted: Fitted, dense: Dense, folder: Path) -> GraphFiles:
+    def write_graphs(self, fitted: Fitted, dense: Dense, folder: Path) -> GraphFiles:
         module = fitted.module
         assert isinstance(module, ScreenedSoftmax)
         return write_graphs(folder, dense, module)
 
-    def index(self, fitted: Fitted) -> dict[str, np.ndarray[Any, Any]]:
+    def make_index(self, fitted: Fitted) -> dict[str, np.ndarray[Any, Any]]:
         module = fitted.module
         assert isinstance(module, ScreenedSoftmax)
         sizes = [0, *(len(ids) for ids in module.sets)]
@@ -99,25 +103,31 @@ class L2sMethod(DenseMethod):
 
 
 def calibrate(
-    module: ScreenedSoftmax, dense: Dense, chosen: L2sOptions, rows: torch.Tensor, seed: int, history: list[Any]
+    module: ScreenedSoftmax, dense: Dense, method_options: L2sOptions, rows: torch.Tensor, seed: int, history: list[Any]
 ) -> Fitted:
     """Set margins and tails of a trained screen for its number of probes."""
-    sample = rows[shuffle_rows(len(rows), seed)[:CALIBRATION_ROWS]]
-    module.probes, module.probe_margin = chosen.probes, module.calibrate_margin(sample, chosen.second_probe)
-    if not chosen.tail_rank:
+    sample = rows[shuffle_rows(len(rows), seed)[:SCREEN_CALIBRATION_ROWS]]
+    module.probes, module.probe_margin = (
+        method_options.probes,
+        module.calibrate_margin(sample, method_options.second_probe),
+    )
+    if not method_options.tail_rank:
         module.calibrate_tail(sample)
     candidates = module.count_candidates(sample)
-    staged = chosen.second_stage != "none"
+    staged = method_options.second_stage != "none"
     settings = ScreenSettings(
-        probes=chosen.probes,
+        probes=method_options.probes,
         probe_margin=module.probe_margin,
-        dense_margin=module.calibrate_margin(sample, chosen.fallback),
+        dense_margin=module.calibrate_margin(sample, method_options.fallback),
         second_stage=staged,
-        full_view=(chosen.full_view or 0) if staged else 0,
+        full_view=(method_options.full_view or 0) if staged else 0,
     )
-    fit = chosen.model_dump(exclude={"checkpoint", "probes", "full_view"})
+    fit = method_options.model_dump(exclude={"checkpoint", "probes", "full_view"})
     return Fitted(
-        module, cost(dense, chosen, candidates), settings, fit | {"candidates": candidates, "history": history}
+        module,
+        estimate_cost(dense, method_options, candidates),
+        settings,
+        fit | {"candidates": candidates, "history": history},
     )
 
 
@@ -126,14 +136,14 @@ def change_probes(fitted: Fitted, dense: Dense, contexts: FloatArray, setting: d
     module, settings = fitted.module, fitted.settings
     assert isinstance(module, ScreenedSoftmax)
     assert isinstance(settings, ScreenSettings)
-    given = {name: value for name, value in fitted.fit.items() if name in L2sOptions.model_fields}
-    chosen = L2sOptions(**(given | {"full_view": settings.full_view or None} | setting))
-    check_options(chosen, dense, len(contexts))
-    return calibrate(module, dense, chosen, torch.from_numpy(contexts), seed, fitted.fit["history"])
+    fit_options = {name: value for name, value in fitted.fit.items() if name in L2sOptions.model_fields}
+    method_options = L2sOptions(**(fit_options | {"full_view": settings.full_view or None} | setting))
+    check_options(method_options, dense, len(contexts))
+    return calibrate(module, dense, method_options, torch.from_numpy(contexts), seed, fitted.fit["history"])
 
 
 def fill_defaults(options: L2sOptions, dense: Dense) -> L2sOptions:
-    """Options that follow from the layer's size filled in."""
+    """The options with those filled in that follow from the layer's size."""
     defaults: dict[str, Any] = {"budget": options.budget or max(float(options.depth), dense.classes / 36)}
     if options.second_stage != "none":
         defaults["width"] = options.width or max(1, dense.dim * 2 // 9)
@@ -176,9 +186,9 @@ def find_best_classes(dense: Dense, contexts: torch.Tensor, depth: int, progress
     """The dense layer's best `depth` classes of every context."""
     module, parts = dense.module, []
     with torch.inference_mode():
-        for start in range(0, len(contexts), CHUNK_ROWS):
-            parts.append(module.logits(contexts[start : start + CHUNK_ROWS]).topk(depth, dim=1).indices)
-            progress("exact best classes", min(start + CHUNK_ROWS, len(contexts)), len(contexts))
+        for start in range(0, len(contexts), DENSE_CHUNK_CONTEXTS):
+            parts.append(module.logits(contexts[start : start + DENSE_CHUNK_CONTEXTS]).topk(depth, dim=1).indices)
+            progress("exact best classes", min(start + DENSE_CHUNK_CONTEXTS, len(contexts)), len(contexts))
     return BestClasses(torch.cat(parts).clone(), dense.classes)
 
 
@@ -192,17 +202,17 @@ def measure_background(
     module, ids, values = dense.module, [], []
     depth = min(BACKGROUND_CLASSES, dense.classes - dense.padded.size)
     with torch.inference_mode():
-        for start in range(0, len(sample), CHUNK_ROWS // 4):
-            softened = (module.logits(contexts[sample[start : start + CHUNK_ROWS // 4]]) / 2).softmax(dim=1)
+        for start in range(0, len(sample), DENSE_CHUNK_CONTEXTS // 4):
+            softened = (module.logits(contexts[sample[start : start + DENSE_CHUNK_CONTEXTS // 4]]) / 2).softmax(dim=1)
             best = softened.topk(depth, dim=1, sorted=False)
             ids.append(best.indices.int())
             values.append(best.values)
-            progress("background of the sets", min(start + CHUNK_ROWS // 4, len(sample)), len(sample))
+            progress("background of the sets", min(start + DENSE_CHUNK_CONTEXTS // 4, len(sample)), len(sample))
     return Background(sample, torch.cat(ids).clone(), torch.cat(values).clone())
 
 
 def make_screen_options(options: L2sOptions, seed: int) -> ScreenOptions:
-    """The options that training takes."""
+    """The options of the screen's training."""
     assert options.budget is not None
     return ScreenOptions(
         clusters=options.clusters,
@@ -225,7 +235,7 @@ def choose_always(options: L2sOptions, best: BestClasses) -> torch.Tensor | None
 
 
 def parse_checkpoint(options: L2sOptions) -> Path | None:
-    """Where training leaves its state."""
+    """The file of the option `checkpoint`, where training keeps its state; None where it is empty."""
     return Path(options.checkpoint) if options.checkpoint else None
 
 
@@ -239,7 +249,7 @@ def fit_second_stage(options: L2sOptions, dense: Dense, contexts: torch.Tensor) 
     return SecondStage.from_basis(basis, options.full_view)
 
 
-def cost(dense: Dense, options: L2sOptions, mean: float) -> Cost:
+def estimate_cost(dense: Dense, options: L2sOptions, mean: float) -> Cost:
     """Multiply-adds and bytes of a query, relative to the dense layer's.
 
     mean: classes in the sets that a query opens. Counted are the screen, the sets (or their previews and the rows

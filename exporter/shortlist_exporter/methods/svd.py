@@ -75,7 +75,7 @@ class SvdMethod(DenseMethod):
         module = SVDSoftmax(dense.module, basis, shape.full_view, quantized=shape.preview == "int8")
         return calibrate(module, dense, contexts, shape, seed)
 
-    def graphs(self, fitted: Fitted, dense: Dense, folder: Path) -> GraphFiles:
+    def write_graphs(self, fitted: Fitted, dense: Dense, folder: Path) -> GraphFiles:
         assert isinstance(fitted.module, SVDSoftmax)
         return GraphFiles({"preview": write_preview(folder, dense, fitted.module)})
 
@@ -86,7 +86,7 @@ def calibrate(module: SVDSoftmax, dense: Dense, contexts: FloatArray, shape: Sha
     if shape.basis == "context":
         module.calibrate_tail(torch.from_numpy(sample_rows(contexts, seed)))
     settings = PreviewSettings(full_view=shape.full_view, tail_shift=module.tail_shift)
-    return Fitted(module, cost(dense, shape), settings, shape.model_dump(exclude={"full_view"}))
+    return Fitted(module, estimate_cost(dense, shape), settings, shape.model_dump(exclude={"full_view"}))
 
 
 def change_full_view(fitted: Fitted, dense: Dense, contexts: FloatArray, setting: dict[str, int], seed: int) -> Fitted:
@@ -102,7 +102,7 @@ def sample_rows(contexts: FloatArray, seed: int) -> FloatArray:
     return rows
 
 
-def cost(dense: Dense, shape: Shape) -> Cost:
+def estimate_cost(dense: Dense, shape: Shape) -> Cost:
     """Multiply-adds and bytes of projection, preview and full view, relative to the dense layer's."""
     classes, dim = dense.classes, dense.dim
     projection, preview, full_view = dim * shape.width, classes * shape.width, dim * shape.full_view

@@ -40,8 +40,9 @@ class Domain(Strict):
 
 
 class Point(Strict):
-    """One way to answer. us: median of a call with one row. times_dense: dense's time over its own, same rows.
+    """One plan or setting that was measured.
 
+    us: median of a call with one row. times_dense: dense's time over its own, same rows.
     macs: multiply-adds relative to dense. scored: classes scored for a row, mean.
     """
 

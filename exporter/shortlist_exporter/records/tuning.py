@@ -65,19 +65,19 @@ class Trial(Strict):
     @property
     def label(self) -> str:
         """Method and options in a line."""
-        given = {**self.options, **self.setting}
-        return " ".join([self.method, *(f"{name}={value}" for name, value in given.items())])
+        options = {**self.options, **self.setting}
+        return " ".join([self.method, *(f"{name}={value}" for name, value in options.items())])
 
 
 class Left(Strict):
-    """What was not tried, or not to its end, and why."""
+    """Something that the search left out or gave up, and why."""
 
     what: str
     why: str
 
 
 class TuneRecord(Strict):
-    """The whole file.
+    """The content of `report/tune.json`.
 
     chosen: index into `trials`; None where no head keeps the promise and dense was not allowed. looks: heads that were
     held against the test split, the chosen one included: each but the last failed there. sentence: the outcome.
@@ -99,7 +99,7 @@ class TuneRecord(Strict):
     sentence: str = ""
 
     def summary(self) -> dict[str, Any]:
-        """What the manifest's provenance says of it."""
+        """The part of the record that goes into the manifest's provenance."""
         return {
             "promise": self.promise.model_dump(mode="json", exclude_none=True),
             "heads_tried": len(self.trials),

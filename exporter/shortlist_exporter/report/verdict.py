@@ -1,4 +1,4 @@
-"""Whether the promise is kept: every sample held against it, and one sentence."""
+"""The verdict on a promise: every sample is judged against it, and one sentence says the outcome."""
 
 from __future__ import annotations
 
@@ -17,10 +17,12 @@ NO_TRUTH = "there is no truth to hold it against: the bundle has no dense head, 
 Promise = Mapping[int, float]
 
 
-def choose_promise(quality: Quality | None, asked: Promise, tried: Tried | None) -> tuple[dict[int, float], str]:
+def choose_promise(
+    quality: Quality | None, request_promise: Promise, tried: Tried | None
+) -> tuple[dict[int, float], str]:
     """P@k by k and whose it is: what was asked for, else what the manifest's held-out rows gave."""
-    if asked:
-        return dict(asked), REQUEST_SOURCE
+    if request_promise:
+        return dict(request_promise), REQUEST_SOURCE
     if tried is not None and tried.targets:
         return tried.targets, TUNE_SOURCE
     if quality is None:
@@ -35,7 +37,7 @@ def judge_domain(domain: Domain, promise: Promise) -> Domain:
 
 
 def give_verdict(domains: list[Domain], promise: Promise, source: str) -> Verdict:
-    """A few words and a sentence over all samples."""
+    """The verdict over all samples, as a heading and a sentence."""
     measured = [domain for domain in domains if domain.precision]
     if not measured or not promise:
         return Verdict(status="unknown", heading="Promise not checked", sentence=NO_TRUTH)

@@ -1,4 +1,4 @@
-"""From figures to files: page, pictures, JSON; all of them or none."""
+"""Write a report's page, pictures and JSON, all of them or none."""
 
 from __future__ import annotations
 
@@ -30,31 +30,31 @@ def write_report(
     head: Head,
     samples: list[Sample],
     out: Path | None = None,
-    asked: Mapping[int, float] | None = None,
+    promise: Mapping[int, float] | None = None,
     progress: Progress = quiet,
 ) -> Figures:
     """Measure `samples` (the bundle's calibration where there are none) and write the report to `out`.
 
-    out: the bundle's own report/ by default. asked: P@k by k that the export was asked for.
+    out: the bundle's own report/ by default. promise: P@k by k that the export was given.
     Raises ShortlistError where it cannot be written: then `out` is as before. Raises MissingExtra.
     """
     for module in ("matplotlib", "jinja2"):
         require(module)
     with replace_files(out or bundle.folder / REPORT_FOLDER) as folder:
-        figures = gather_figures(bundle, head, samples, asked or {}, progress)
+        figures = gather_figures(bundle, head, samples, promise or {}, progress)
         progress("pictures", 0, 1)
         write_files(folder, bundle, figures)
     return figures
 
 
 def gather_figures(
-    bundle: Bundle, head: Head, samples: list[Sample], asked: Mapping[int, float], progress: Progress
+    bundle: Bundle, head: Head, samples: list[Sample], export_promise: Mapping[int, float], progress: Progress
 ) -> Figures:
-    """Every figure."""
+    """The figures of all samples, and the verdict on the promise: the export's, else an earlier report's."""
     progress("figures of the report", 0, 1)
     earlier = read_figures(bundle)
     main, domains = measure_samples(bundle, head, samples, earlier)
-    asked = dict(asked) or (earlier.asked if earlier is not None else {})
+    asked = dict(export_promise) or (earlier.asked if earlier is not None else {})
     tried = tune_record.read_tried(bundle.folder)
     promise, source = choose_promise(bundle.manifest.quality, asked, tried)
     judged = [judge_domain(one, promise) for one in domains]
@@ -96,11 +96,11 @@ def write_files(folder: Path, bundle: Bundle, figures: Figures) -> None:
     )
     from shortlist_exporter.report.page.pictures import draw_pictures
 
-    drawn = draw_pictures(figures)
-    for name, picture in drawn.items():
+    pictures = draw_pictures(figures)
+    for name, picture in pictures.items():
         (folder / f"{name}.png").write_bytes(picture.png)
     (folder / FIGURES_FILE).write_text(figures.model_dump_json(indent=1) + "\n", "utf-8")
-    (folder / PAGE).write_text(render_page(bundle, figures, drawn), "utf-8")
+    (folder / PAGE).write_text(render_page(bundle, figures, pictures), "utf-8")
 
 
 @contextlib.contextmanager

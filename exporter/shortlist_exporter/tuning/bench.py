@@ -19,8 +19,8 @@ from shortlist_exporter.verify.quality import TRUE_CLASSES
 from .cache import Cache, processor_name
 from .fits import Fit, Fits
 from .measure import DENSE_CALLS, Answers, compare_times, measure_head
-from .promises import timed_k
-from .space import DENSE_METHOD, Build, Setting, space_of
+from .promises import choose_timed_k
+from .space import DENSE_METHOD, Build, Setting, find_space
 
 COUNTED_ROWS = 64  # by which the classes that a fit scores are counted
 RACE_ROWS = 2048  # that finalists are timed on, at least
@@ -42,7 +42,7 @@ class Bench:
 
     def compute_truths(self, classes: int, progress: Progress) -> None:
         """Exact answers of both splits, for a layer of so many classes."""
-        depth = min(max(TRUE_CLASSES, timed_k(self.promise)), classes)
+        depth = min(max(TRUE_CLASSES, choose_timed_k(self.promise)), classes)
         for split, rows in self.rows.items():
             self.keys[split] = self.cache.key(
                 "truth", self.fits.data, hashlib.sha256(np.ascontiguousarray(rows).data).hexdigest(), depth
@@ -80,7 +80,7 @@ class Bench:
         """The fit's cost, moved by the classes that the setting scores more or fewer than the fit as it is."""
         if not setting:
             return fit.cost
-        by_options = space_of(fit.build.method).cost
+        by_options = find_space(fit.build.method).cost
         if by_options is not None:
             manifest = self.open_head(fit).manifest
             return by_options(manifest.fit | manifest.settings.model_dump() | setting, self.fits.dense)
@@ -89,22 +89,22 @@ class Bench:
 
     def count_scored(self, fit: Fit) -> float:
         """Mean of the classes that the fit as it is scores for a row."""
-        key = self.cache.key("scored", fit.folder.name, self.keys["tune"], timed_k(self.promise))
+        key = self.cache.key("scored", fit.folder.name, self.keys["tune"], choose_timed_k(self.promise))
         stored = self.cache.value(key)
         if stored is None:
-            top = self.open_head(fit).topk(self.rows["tune"][:COUNTED_ROWS], timed_k(self.promise))
+            top = self.open_head(fit).topk(self.rows["tune"][:COUNTED_ROWS], choose_timed_k(self.promise))
             stored = float(top.scored.mean())
             self.cache.keep_value(key, stored)
         return float(stored)
 
     def measure_now(self, fit: Fit, setting: Setting, truth: Truth) -> Measured:
-        """Measure whatever the cache holds."""
+        """Measure a fit at a setting, without the cache."""
         answers, dense = self.make_answers(fit, setting), self.make_answers(self.dense_fit)
         return measure_head(answers, dense, self.dense, truth, self.promise)
 
     def make_answers(self, fit: Fit, setting: Setting | None = None) -> Answers:
         """Calls of a fit's head, opened where it is not."""
-        return Answers(self.open_head(fit).with_settings(**(setting or {})), timed_k(self.promise))
+        return Answers(self.open_head(fit).with_settings(**(setting or {})), choose_timed_k(self.promise))
 
     def race(self, heads: list[tuple[Fit, Setting]]) -> list[dict[str, float]]:
         """Times of several heads, and of dense, in the same blocks: fields of `Measured`."""
@@ -117,7 +117,7 @@ class Bench:
         return [compare_times(spent[name], spent[DENSE_METHOD]) for name in calls]
 
     def answer_beside(self, fit: Fit, setting: Setting) -> Answers:
-        """As `make_answers`, of a head that stays open beside others."""
+        """Calls of a fit's head as `make_answers` gives them; the head stays open beside others."""
         self.open_heads.pop("head", None)
         return self.make_answers(fit, setting)
 

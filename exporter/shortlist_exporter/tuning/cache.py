@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save
+from shortlist.bundle.manifest import FORMAT_VERSION
 from shortlist.bundle.writer import make_workplace
 
 from shortlist_exporter.core.provenance import list_versions
@@ -33,8 +34,8 @@ class Cache:
         folder.mkdir(parents=True, exist_ok=True)
 
     def key(self, *parts: object) -> str:
-        """A name for what `parts` (JSON values) and the installed packages say."""
-        parts_json = json.dumps([CACHE_VERSION, self.versions, *parts], sort_keys=True)
+        """A hash of `parts` (JSON values), the installed packages' versions and the format of bundles."""
+        parts_json = json.dumps([CACHE_VERSION, FORMAT_VERSION, self.versions, *parts], sort_keys=True)
         return hashlib.sha256(parts_json.encode()).hexdigest()[:20]
 
     def value(self, key: str) -> Any | None:

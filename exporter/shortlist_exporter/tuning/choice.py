@@ -10,7 +10,7 @@ from shortlist_exporter.records.tuning import Trial
 
 from .bench import Bench
 from .fits import Fit
-from .promises import fits_memory, keeps, measure_margin
+from .promises import fits_memory, keeps_promise, measure_margin
 from .search import RUNGS, Head, Search
 from .space import DENSE_METHOD, Build
 
@@ -20,7 +20,7 @@ FINALIST_HEADS = 4  # heads that are timed against each other
 
 @dataclass
 class Choice:
-    """Looks at the test split, in order of time.
+    """Chooses a head: each look at the test split is at the fastest head that was not looked at yet.
 
     Choosing among heads by the tune split costs nothing on the test split, but each further look does: of heads that
     do not keep the promise, one in forty passes a look by luck.
@@ -96,7 +96,7 @@ class Choice:
 
     def keeps_on_tune(self, trial: Trial) -> bool:
         """Whether the head as it was fitted keeps the promise on tune, its log-probabilities left out."""
-        return keeps(self.bench.promise, trial.tune, trial.bytes, calibrated=False)
+        return keeps_promise(self.bench.promise, trial.tune, trial.bytes, calibrated=False)
 
     def test(self, head: Head) -> Fit | None:
         """Calibrate the head for its setting and look at test; None where its log-probabilities fail on tune."""
@@ -106,7 +106,7 @@ class Choice:
         costs = {"bytes": fit.bytes, "cost_macs": fit.cost.macs, "cost_bytes": fit.cost.bytes}
         if self.bench.promise.logprob_error is not None:
             trial = self.add_figures(head, tune=self.bench.measure(fit, {}, "tune", RUNGS[LAST_RUNG].rows), **costs)
-            if not keeps(self.bench.promise, trial.tune, trial.bytes):
+            if not keeps_promise(self.bench.promise, trial.tune, trial.bytes):
                 return None
         self.looks += 1
         self.add_figures(head, test=self.bench.measure(fit, {}, "test", len(self.bench.rows["test"])), **costs)
@@ -115,7 +115,7 @@ class Choice:
     def passes(self, head: Head) -> bool:
         """Whether the promise holds on test."""
         trial = self.search.trials[head]
-        return trial.test is not None and keeps(self.bench.promise, trial.test, trial.bytes)
+        return trial.test is not None and keeps_promise(self.bench.promise, trial.test, trial.bytes)
 
     def find_most_precise(self) -> Head | None:
         """The most precise head that was tried, by test where any was looked at there."""
@@ -129,12 +129,12 @@ class Choice:
         return self.bench.fits.fit(head[0], self.search.trials[head].fit_rows, quiet)
 
     def add_figures(self, head: Head, **figures: object) -> Trial:
-        """Add figures to a trial."""
+        """Replace figures of a trial."""
         trial = self.search.trials[head].model_copy(update=figures)
         self.search.trials[head] = trial
         return trial
 
 
 def make_dense_head() -> Head:
-    """The dense layer itself."""
+    """The head that is the dense layer itself."""
     return Build(DENSE_METHOD), ()

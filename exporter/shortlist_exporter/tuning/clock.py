@@ -1,4 +1,4 @@
-"""The time budget, and the progress bar's idea of the time left."""
+"""The time budget of a search, and the progress bar that shows it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from shortlist_exporter.core.types import Progress
 
 
 class OutOfTime(Exception):
-    """The budget is spent: what was measured so far is what there is."""
+    """Raised where the budget is spent: the search ends with what was measured so far."""
 
 
 class Clock:

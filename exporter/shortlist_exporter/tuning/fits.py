@@ -15,13 +15,13 @@ from shortlist.plans.full import FullPlan
 
 from shortlist_exporter.core.types import Cost, FloatArray, Progress
 from shortlist_exporter.export.request import Request
-from shortlist_exporter.export.write import manifest_of, write_graphs, write_index
+from shortlist_exporter.export.write import make_manifest, write_graphs, write_index
 from shortlist_exporter.inputs.sources import Contexts, Dense
 from shortlist_exporter.methods.registry import Fitted, TrainedMethod, find_method
 from shortlist_exporter.records.tuning import Promise
 
 from .cache import Cache
-from .space import Build, Setting, space_of
+from .space import Build, Setting, find_space
 
 SHARED_FILES = ("weight.bin", "columns.bin")  # of every bundle of one layer
 ABOUT_FILE = "fit.json"
@@ -100,7 +100,7 @@ class Fits:
         if not setting:
             return fit
         options = dict(fit.build.options) | {name: str(value) for name, value in setting.items()}
-        build, adapt = Build(fit.build.method, tuple(options.items())), space_of(fit.build.method).adapt
+        build, adapt = Build(fit.build.method, tuple(options.items())), find_space(fit.build.method).adapt
         stored = self.find(build, fit.rows)
         if stored is not None or adapt is None or fit.fitted is None:
             return stored or self.fit(build, fit.rows, progress)
@@ -138,12 +138,12 @@ class Fits:
         """Graphs, index and an unmeasured manifest."""
         method = find_method(build.method)
         files = write_graphs(folder, self.dense, method, fitted, keep_dense=self.keep_dense or method.plan == "full")
-        write_index(folder, method.index(fitted))
+        write_index(folder, method.make_index(fitted))
         for name in SHARED_FILES:
             if (folder / GRAPHS_FOLDER / name).is_file():
                 self.cache.share(folder / GRAPHS_FOLDER / name)
         request = Request(build.method, dict(build.options), fallback=False, seed=self.seed)
-        draft = manifest_of(self.dense, self.contexts, Path("tune/1"), request, method, fitted, files)
+        draft = make_manifest(self.dense, self.contexts, Path("tune/1"), request, method, fitted, files)
         (folder / MANIFEST_FILE).write_text(draft.with_digest().model_dump_json(), "utf-8")
 
 

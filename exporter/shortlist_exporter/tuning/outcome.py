@@ -1,4 +1,4 @@
-"""What a search came to, as a record and as a sentence."""
+"""The outcome of a search, as a record and as a sentence."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .space import DENSE_METHOD
 
 
 def make_record(
-    choice: Choice, chosen: tuple[Head, Fit] | None, split: dict[str, Part], promise: Promise
+    choice: Choice, winner: tuple[Head, Fit] | None, split: dict[str, Part], promise: Promise
 ) -> TuneRecord:
     """Everything that was tried, fastest first."""
     search = choice.search
@@ -25,22 +25,22 @@ def make_record(
         test=split["test"],
         trials=[search.trials[head] for head in heads],
         left=search.left,
-        chosen=None if chosen is None else heads.index(chosen[0]),
+        chosen=None if winner is None else heads.index(winner[0]),
         looks=choice.looks,
         interrupted=search.interrupted,
         seconds=search.clock.spent,
         seed=choice.bench.fits.seed,
         machine=processor_name(),
-        sentence=describe_outcome(choice, chosen, promise),
+        sentence=describe_outcome(choice, winner, promise),
     )
 
 
-def describe_outcome(choice: Choice, chosen: tuple[Head, Fit] | None, promise: Promise) -> str:
+def describe_outcome(choice: Choice, winner: tuple[Head, Fit] | None, promise: Promise) -> str:
     """The outcome in a sentence."""
     trials = choice.search.trials
-    if chosen is None:
+    if winner is None:
         return describe_failure(choice, promise)
-    trial, promised = trials[chosen[0]], describe_promise(promise)
+    trial, promised = trials[winner[0]], describe_promise(promise)
     assert trial.test is not None
     if trial.method == DENSE_METHOD:
         return f"no head but dense keeps {promised} in less time than dense: dense itself was exported"

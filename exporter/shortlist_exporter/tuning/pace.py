@@ -1,4 +1,4 @@
-"""How long heads take on more contexts, as their time on fewer has it."""
+"""Predicts how long a head takes on more contexts from the times on fewer."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def check_promise(promise: Promise, dense: Dense, max_k: int | None) -> None:
 def check_rows(promise: Promise, split: str, rows: int) -> None:
     """Raise BadInput where even flawless answers on so few rows would not show that the promise is kept."""
     least = max(promise.precision.values())
-    provable = best_lower_bound(rows) if rows else 0.0
+    provable = compute_best_lower_bound(rows) if rows else 0.0
     if rows < max(MIN_SPLIT_ROWS, promise.batch) or provable < least:
         raise BadInput(
             f"the {split} split has {rows} distinct contexts, on which even flawless answers show no more than "
@@ -49,17 +49,17 @@ def check_rows(promise: Promise, split: str, rows: int) -> None:
         )
 
 
-def best_lower_bound(rows: int) -> float:
+def compute_best_lower_bound(rows: int) -> float:
     """The lower bound of a head that made no mistake."""
     return estimate_share(np.ones(rows)).low
 
 
-def timed_k(promise: Promise) -> int:
+def choose_timed_k(promise: Promise) -> int:
     """The k that heads are asked for while they are measured."""
     return max(promise.precision)
 
 
-def keeps(promise: Promise, measured: Measured, size: int, *, calibrated: bool = True) -> bool:
+def keeps_promise(promise: Promise, measured: Measured, size: int, *, calibrated: bool = True) -> bool:
     """Whether every target is kept at the worse end of its 95 % interval.
 
     size: bytes of the bundle. calibrated: False leaves the log-probability error out, for a head whose tail is not yet
@@ -70,7 +70,7 @@ def keeps(promise: Promise, measured: Measured, size: int, *, calibrated: bool =
     return precise and fits_memory(promise, size) and (near or not calibrated)
 
 
-def may_keep(promise: Promise, measured: Measured, size: int, slack: float = 1.0) -> bool:
+def may_keep_promise(promise: Promise, measured: Measured, size: int, slack: float = 1.0) -> bool:
     """Whether no interval rules the promise out, where `slack` times as many misses are let pass."""
     allowed = {k: 1 - slack * (1 - least) for k, least in promise.precision.items()}
     return all(measured.precision[k].high >= least for k, least in allowed.items()) and fits_memory(promise, size)

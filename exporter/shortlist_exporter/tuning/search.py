@@ -18,12 +18,12 @@ from .bench import Bench
 from .clock import Clock, OutOfTime
 from .fits import Fit
 from .pace import Pace
-from .promises import keeps, may_keep, measure_margin
+from .promises import keeps_promise, may_keep_promise, measure_margin
 from .space import Build, Setting, list_settings
 
 MIN_FIT_CONTEXTS = 20_000  # contexts to fit with, at least, where there are as many
 MIN_SURVIVORS = 3  # heads that go on from a rung, at least
-MAX_SLOWDOWN = 2.0  # a head that takes so many times as long as a rung's best is not fitted on all contexts
+MAX_RUNG_SLOWDOWN = 2.0  # a head that takes so many times as long as a rung's best is not fitted on all contexts
 HOPELESS_SPEEDUP = 0.5  # a speed-up under which dearer settings are not tried
 EASY_MARGIN = 0.5  # share of the allowed misses that a head leaves unused
 KEEPING_SETTINGS = 2  # settings that keep the promise on tune, the second one in case that the first fails on test
@@ -95,18 +95,18 @@ class Search:
 
     def sweep(self, number: int, fit: Fit, label: str) -> None:
         """Measure a fit's settings, cheap ones first."""
-        kept = 0
+        keeping_settings = 0
         for setting in self.choose_settings(fit.build):
             self.clock.check(label)
             trial = self.measure_trial(fit, setting, number)
-            kept += self.suffices(trial)
-            if kept == KEEPING_SETTINGS or trial.tune.speedup < HOPELESS_SPEEDUP:
+            keeping_settings += self.suffices(trial)
+            if keeping_settings == KEEPING_SETTINGS or trial.tune.speedup < HOPELESS_SPEEDUP:
                 break
 
     def suffices(self, trial: Trial) -> bool:
         """Whether dearer settings are of no use: the promise is kept, or, before the last rung, kept with ease."""
         early = trial.rung < len(RUNGS) - 1 and measure_margin(self.bench.promise, trial.tune) > EASY_MARGIN
-        return early or keeps(self.bench.promise, trial.tune, trial.bytes, calibrated=False)
+        return early or keeps_promise(self.bench.promise, trial.tune, trial.bytes, calibrated=False)
 
     def measure_trial(self, fit: Fit, setting: Setting, number: int) -> Trial:
         """Measure one head on the rung's rows of the tune split, and note it."""
@@ -129,18 +129,18 @@ class Search:
 
     def choose_settings(self, build: Build) -> list[Setting]:
         """Every other one at first; then all from the first on that the last rung did not rule out."""
-        every, tried = list_settings(build.method, self.layer), dict(self.list_trials(build))
-        if not tried:
+        every, trials = list_settings(build.method, self.layer), dict(self.list_trials(build))
+        if not trials:
             return every[::2]
         ruled_out = [
-            i for i, s in enumerate(every) if tuple(s.items()) in tried and not self.may_keep(tried[tuple(s.items())])
+            i for i, s in enumerate(every) if tuple(s.items()) in trials and not self.may_keep(trials[tuple(s.items())])
         ]
         first = max(ruled_out, default=-1) + 1
         return every[min(first, len(every) - 1) :]
 
     def may_keep(self, trial: Trial) -> bool:
         """Whether a trial's rung leaves the promise possible."""
-        return may_keep(self.bench.promise, trial.tune, trial.bytes, RUNGS[trial.rung].slack)
+        return may_keep_promise(self.bench.promise, trial.tune, trial.bytes, RUNGS[trial.rung].slack)
 
     def list_trials(self, build: Build) -> list[tuple[tuple[tuple[str, int], ...], Trial]]:
         """Settings and trials of one build."""
@@ -148,18 +148,20 @@ class Search:
 
     def choose_survivors(self, number: int, builds: Sequence[Build]) -> list[Build]:
         """The better half, best first; after the first rung at least one of each method."""
-        tried = [build for build in builds if any(trial.rung == number for _, trial in self.list_trials(build))]
-        ranked = sorted(tried, key=self.rank)
-        kept = ranked[: max(MIN_SURVIVORS, (len(ranked) + 1) // 2)]
+        builds_at_rung = [
+            build for build in builds if any(trial.rung == number for _, trial in self.list_trials(build))
+        ]
+        ranked = sorted(builds_at_rung, key=self.rank)
+        survivors = ranked[: max(MIN_SURVIVORS, (len(ranked) + 1) // 2)]
         if number == 0:
             best = {build.method: build for build in reversed(ranked)}
-            return [*kept, *(build for build in best.values() if build not in kept)]
-        return [build for build in kept if self.is_worth_fitting(build, kept[0])]
+            return [*survivors, *(build for build in best.values() if build not in survivors)]
+        return [build for build in survivors if self.is_worth_fitting(build, survivors[0])]
 
     def is_worth_fitting(self, build: Build, best: Build) -> bool:
         """Whether a build is worth a fit on all contexts beside the best one."""
         (out, time), (all_out, least) = self.rank(build), self.rank(best)
-        return build == best or (out == all_out and (out or time <= MAX_SLOWDOWN * least))
+        return build == best or (out == all_out and (out or time <= MAX_RUNG_SLOWDOWN * least))
 
     def rank(self, build: Build) -> tuple[bool, float]:
         """Builds that may keep the promise, by their fastest setting that may; then the others, by precision."""
@@ -184,14 +186,14 @@ class Search:
 
         Without them a slow machine spends its time on many heads with few contexts, and none is fitted on all.
         """
-        tried = [other for other in self.pace.took if other != build and self.list_trials(other)]
-        better = [other for other in tried if not self.list_trials(build) or self.rank(other) < self.rank(build)]
+        others = [other for other in self.pace.took if other != build and self.list_trials(other)]
+        better = [other for other in others if not self.list_trials(build) or self.rank(other) < self.rank(build)]
         hopeful = [other for other in sorted(better, key=self.rank) if not self.rank(other)[0]]
         needed = (self.pace.expect_rest(other) for other in hopeful)
         return next((seconds for seconds in needed if seconds <= self.clock.left), 0.0)
 
     def explain_skip(self, needed: float, rows: int) -> str:
-        """Why a head is left out."""
+        """Say why a head is left out."""
         if needed <= self.clock.left:
             return "what time is left is kept for a better head with all contexts: give more time"
         return f"it would take some {needed:,.0f} s with {rows:,} contexts: give more time"

@@ -77,39 +77,39 @@ class Build:
         return " ".join([self.method, *(f"{name}={value}" for name, value in self.options)])
 
 
-def svd_builds(dense: Dense) -> list[Options]:
+def list_svd_builds(dense: Dense) -> list[Options]:
     """Int8 previews in the basis of contexts from d/12 to d/2; one of them in fp32, and the paper's own."""
     widths = [str(max(1, round(dense.dim / share))) for share in WIDTH_DIVISORS]
     ours = [{"basis": "context", "preview": "int8", "width": width} for width in widths]
     return [*ours, {"basis": "context", "preview": "fp32", "width": widths[2]}, {"basis": "weight"}]
 
 
-def l2s_builds(dense: Dense) -> list[Options]:
+def list_l2s_builds(dense: Dense) -> list[Options]:
     """Small sets with a second probe near the borders; larger ones with a preview inside."""
     small, large = (str(max(5, dense.classes // share)) for share in (40, 6))
     return [{"budget": small, "second_probe": "0.12"}, {"budget": large, "second_stage": "int8"}]
 
 
-def cascade_builds(dense: Dense) -> list[Options]:
+def list_cascade_builds(dense: Dense) -> list[Options]:
     """Previews from d/9 to d/4; what comes after them by default."""
     return [{"width": str(max(1, round(dense.dim / share)))} for share in (9, 6, 4)]
 
 
-def grouped_builds(dense: Dense) -> list[Options]:
+def list_grouped_builds(dense: Dense) -> list[Options]:
     """Previews of 4d/9 to 2d/3."""
     return [{"width": str(max(1, round(dense.dim / share)))} for share in (2.25, 1.8, 1.5)]
 
 
 SPACES = {
-    "grouped": Space(grouped_builds, "previewed", GROUPED_PREVIEWED, cost=grouped.cost),
-    "cascade": Space(cascade_builds, "candidates", CASCADE_CANDIDATES),
-    "svd": Space(svd_builds, "full_view", SVD_FULL_VIEWS, change_full_view),
-    "l2s": Space(l2s_builds, "probes", L2S_PROBES, change_probes),
+    "grouped": Space(list_grouped_builds, "previewed", GROUPED_PREVIEWED, cost=grouped.estimate_cost),
+    "cascade": Space(list_cascade_builds, "candidates", CASCADE_CANDIDATES),
+    "svd": Space(list_svd_builds, "full_view", SVD_FULL_VIEWS, change_full_view),
+    "l2s": Space(list_l2s_builds, "probes", L2S_PROBES, change_probes),
 }
 DEFAULT_SPACE = Space(lambda _: [{}])
 
 
-def space_of(method: str) -> Space:
+def find_space(method: str) -> Space:
     """What is tried of a method."""
     return SPACES.get(method, DEFAULT_SPACE)
 
@@ -131,12 +131,12 @@ def choose_methods(names: Sequence[str]) -> list[str]:
 def list_builds(methods: Sequence[str], dense: Dense) -> Iterator[Build]:
     """Every head to fit, cheap methods first."""
     for method in methods:
-        for options in space_of(method).builds(dense):
+        for options in find_space(method).builds(dense):
             yield Build(method, tuple(options.items()))
 
 
 def list_settings(method: str, dense: Dense) -> list[Setting]:
     """Every setting of the swept option for a layer of this size, cheap ones first."""
-    space = space_of(method)
+    space = find_space(method)
     fitting = [{space.swept: value} for value in space.values if value <= max(space.values[0], dense.classes // 4)]
     return fitting or [{}]

@@ -16,7 +16,7 @@ from shortlist.evaluation.truth import Truth
 
 from shortlist_exporter.core.types import FloatArray, Progress, quiet
 from shortlist_exporter.export.request import Request, check_request
-from shortlist_exporter.export.run import add_report, finish
+from shortlist_exporter.export.run import add_report, verify_and_seal
 from shortlist_exporter.export.write import describe_bundle, describe_files
 from shortlist_exporter.graphs.bounds import write_certificate
 from shortlist_exporter.graphs.builder import GraphFiles
@@ -100,19 +100,19 @@ def tune(
         search = Search(bench, dense, clock)
         search.run(list(list_builds(methods, dense)))
         choice = Choice(search)
-        chosen = choose_head(choice, request, clock)
-        record = make_record(choice, chosen, describe_splits(contexts, test, splits), request.promise)
-        if chosen is None:
+        winner = choose_head(choice, request, clock)
+        record = make_record(choice, winner, describe_splits(contexts, test, splits), request.promise)
+        if winner is None:
             raise NoHead(record)
         clock.report_stage("writing the bundle")
         depth = min(TRUE_CLASSES, request.bundle.max_k or count_real(dense))
         sample = make_sample(contexts if test is None else test, splits.test, bench.truths["test"], depth)
-        write_bundle(folder, out, contexts, bench.fits, chosen[1], record, request, sample)
+        write_bundle(folder, out, contexts, bench.fits, winner[1], record, request, sample)
     return record
 
 
 def choose_splits(contexts: Contexts, test: Contexts | None, seed: int) -> Splits:
-    """Rows to fit, tune and test on; raises BadInput."""
+    """Split the rows into those to fit, tune and test on; raises BadInput."""
     if test is None:
         return split_three_ways(contexts, seed, MAX_TUNE_ROWS, MAX_TEST_ROWS)
     return split_two_ways(contexts, test, seed, MAX_TUNE_ROWS, MAX_TEST_ROWS)
@@ -139,7 +139,7 @@ def describe_splits(contexts: Contexts, test: Contexts | None, splits: Splits) -
 
 
 def describe_part(contexts: Contexts, rows: Rows) -> Part:
-    """How much it is."""
+    """The rows and documents of one split."""
     documents = None if contexts.documents is None else len(np.unique(contexts.documents[rows]))
     return Part(rows=len(rows), documents=documents)
 
@@ -147,7 +147,7 @@ def describe_part(contexts: Contexts, rows: Rows) -> Part:
 def make_bench(
     dense: Dense, contexts: Contexts, test: Contexts | None, splits: Splits, request: TuneRequest, progress: Progress
 ) -> Bench:
-    """Everything that heads are measured with."""
+    """The bench with both splits and the fits, on which all heads are measured."""
     cache = Cache(request.cache)
     fitting = Contexts(contexts.contexts[splits.fit], sha256=contexts.sha256)
     heads = Fits(cache, dense, fitting, request.bundle.seed, request.bundle.keep_dense)
@@ -168,9 +168,9 @@ def count_real(dense: Dense) -> int:
 def choose_head(choice: Choice, request: TuneRequest, clock: Clock) -> tuple[Head, Fit] | None:
     """The fastest head that keeps the promise; dense where it is the only one, or faster, and allowed."""
     clock.report_stage("choosing")
-    chosen = choice.choose()
-    if chosen is not None and choice.search.trials[chosen[0]].tune.speedup > 1:
-        return chosen
+    winner = choice.choose()
+    if winner is not None and choice.search.trials[winner[0]].tune.speedup > 1:
+        return winner
     if not request.allow_dense or not fits_memory(request.promise, measure_dense(choice).bytes):
         return None
     return make_dense_head(), choice.bench.fits.fit(Build(DENSE_METHOD), 1, quiet)
@@ -207,7 +207,7 @@ def write_bundle(
     described["provenance"] |= {"tune": record.summary()}
     draft = read_manifest(fit).model_copy(update=described | describe_files(files))
     write_record(folder, record)
-    finish(folder, draft, bundle, Fitted(torch.nn.Identity(), fit.cost), sample.truth, module, module, quiet)
+    verify_and_seal(folder, draft, bundle, Fitted(torch.nn.Identity(), fit.cost), sample.truth, module, module, quiet)
     if bundle.report:
         add_report(folder, out, bundle, sample, quiet)
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-TIMED_CLASSES = (16, 64, 256, 1024, 2048, 4096, 8192)
+TRAINING_TIMED_CLASSES = (16, 64, 256, 1024, 2048, 4096, 8192)
 TIMING_REPEATS = 5
 FLAT_ENDS_TRIED = 24  # values tried for where the flat part ends
 EXTRA_WIDTHS_TRIED = (0, 1, 2, 4, 8, 16, 32, 64, 128, 256)
@@ -80,7 +80,9 @@ def relative_error(model: CostModel, one: Sample) -> float:
     return model.seconds(one.classes, one.rows, one.width) / one.seconds - 1
 
 
-def time_training(dim: int, batch: int, sizes: Sequence[int] = TIMED_CLASSES, device: str = "cpu") -> list[Sample]:
+def time_training(
+    dim: int, batch: int, sizes: Sequence[int] = TRAINING_TIMED_CLASSES, device: str = "cpu"
+) -> list[Sample]:
     """Time forward and backward passes of softmax layers of width d and narrower, at several sizes."""
     widths = sorted({max(1, dim // divisor) for divisor in (1, 4, 16)})
     return [

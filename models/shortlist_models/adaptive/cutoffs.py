@@ -95,8 +95,8 @@ def smooth_shares(counts: Tensor) -> Tensor:
     Classes that never occurred get as much, together, as the number that occurred once (Good-Turing).
     """
     once = max(1, int((counts == 1).sum()))
-    counted = counts.double() + once / len(counts)
-    return counted / counted.sum()
+    smoothed = counts.double() + once / len(counts)
+    return smoothed / smoothed.sum()
 
 
 def sum_target_shares(counts: Tensor, points: Sequence[int]) -> Tensor:

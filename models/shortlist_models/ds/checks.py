@@ -14,7 +14,7 @@ def check_parts(weight: Tensor, bias: Tensor, gate: Tensor, ids: list[Tensor], c
     empty = [expert for expert, expert_ids in enumerate(ids) if not len(expert_ids)]
     if empty:
         raise ValueError(f"expert {empty[0]} has no class left: prune less (lower lasso), or leave the expert out")
-    total = sum(len(own) for own in ids)
+    total = sum(len(expert_ids) for expert_ids in ids)
     if len(weight) != total or len(bias) != total:
         raise ValueError(f"there are {len(weight)} weights and {len(bias)} biases for {total} classes of experts")
     for expert, expert_ids in enumerate(ids):

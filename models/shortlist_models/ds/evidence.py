@@ -17,7 +17,7 @@ from .compaction import add_required_rows
 from .softmax import DSSoftmax
 
 BEST_CLASSES = 5  # of the dense softmax, counted for each context
-CHUNK_ROWS = 1024
+FORWARD_CHUNK_ROWS = 1024  # contexts that meet a whole layer at a time
 TARGET_WEIGHT = 1e-6  # of a target beside a best class: it decides alone where a class is no context's best
 StopRule = Callable[[Tensor, Tensor], bool]  # utilization [K] and sizes [K] of the clones -> whether they are small
 
@@ -26,7 +26,9 @@ StopRule = Callable[[Tensor, Tensor], bool]  # utilization [K] and sizes [K] of 
 def find_best_classes(dense: FullSoftmax, contexts: Tensor) -> Tensor:
     """Ids [n, BEST_CLASSES] int64 of the dense softmax's best classes for `contexts` [n, d]."""
     depth = min(BEST_CLASSES, len(dense.weight))
-    return torch.cat([dense.logits(part).topk(depth, dim=1).indices for part in torch.split(contexts, CHUNK_ROWS)])
+    return torch.cat(
+        [dense.logits(part).topk(depth, dim=1).indices for part in torch.split(contexts, FORWARD_CHUNK_ROWS)]
+    )
 
 
 class Evidence:

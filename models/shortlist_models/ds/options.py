@@ -10,9 +10,9 @@ from torch import Tensor
 
 from shortlist_models.full import FullSoftmax
 
+from .evidence import FORWARD_CHUNK_ROWS
 from .softmax import DSSoftmax
 
-CHUNK_ROWS = 1024
 DENSE_ROUNDS = 20
 
 
@@ -74,7 +74,7 @@ class Examples(NamedTuple):
         if isinstance(self.targets, Tensor):
             return self
         with torch.no_grad():
-            best = [self.targets.logits(part).argmax(dim=1) for part in torch.split(self.contexts, CHUNK_ROWS)]
+            best = [self.targets.logits(part).argmax(dim=1) for part in torch.split(self.contexts, FORWARD_CHUNK_ROWS)]
         return Examples(self.contexts, torch.cat(best))
 
 

@@ -38,7 +38,7 @@ from .checks import check_parts, check_targets
 from .compaction import add_required_rows, select_rows
 from .gate import ExpertRows, group_by_expert, squared_variation
 
-CHUNK_ROWS = 65_536
+EVIDENCE_CHUNK_ROWS = 65_536
 ROOT_EPSILON = 1e-8  # under the root, so that the lasso's gradient is finite at 0
 
 
@@ -216,7 +216,7 @@ class DSSoftmax(nn.Module):
     def prune(self, optimizer: torch.optim.Optimizer | None = None) -> int:
         """Drop rows of a norm under `gamma` for good, from the optimizer's state too; returns how many.
 
-        See `keep_rows`.
+        Rows that `keep_rows` must keep stay whatever their norm.
         """
         rows = self.row_norms()
         return self.keep_rows(rows >= self.options.gamma, rows, optimizer)
@@ -249,7 +249,9 @@ class DSSoftmax(nn.Module):
         contexts: [n, d]. best_classes: [n, m] ids.
         """
         counts = torch.zeros(self.experts * self.classes, device=self.ids.device)
-        for part, ids in zip(torch.split(contexts, CHUNK_ROWS), torch.split(best_classes, CHUNK_ROWS), strict=True):
+        for part, ids in zip(
+            torch.split(contexts, EVIDENCE_CHUNK_ROWS), torch.split(best_classes, EVIDENCE_CHUNK_ROWS), strict=True
+        ):
             expert_of_row = (part @ self.gate.T).argmax(dim=1)
             counts += torch.bincount((expert_of_row[:, None] * self.classes + ids).reshape(-1), minlength=len(counts))
         return counts.reshape(self.experts, self.classes)

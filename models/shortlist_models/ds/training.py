@@ -22,13 +22,13 @@ from shortlist_models.full import FullSoftmax
 from shortlist_models.progress import Progress, quiet
 
 from .compaction import count_allocated_bytes
-from .evidence import Evidence, find_best_classes
+from .evidence import FORWARD_CHUNK_ROWS, Evidence, find_best_classes
 from .growth import Growth
 from .mitosis import clone
-from .options import CHUNK_ROWS, Examples, Trained, TrainOptions, check_training
+from .options import Examples, Trained, TrainOptions, check_training
 from .softmax import DSOptions, DSSoftmax
 
-SAMPLE_ROWS = 32_768  # contexts that clonings are measured on
+CLONING_SAMPLE_ROWS = 32_768  # contexts that clonings are measured on
 THRESHOLD_ROWS = 4096  # of those, what the pruning threshold is measured on
 EVIDENCE_ROWS = 150_000  # contexts that decide which classes a clone keeps
 
@@ -74,7 +74,7 @@ class Run:
         self.module = DSSoftmax.from_dense(dense, module_options).to(options.device)
         self.result = Trained(self.module)
         self.optimizer = self.make_optimizer()
-        self.sample = examples.contexts[:SAMPLE_ROWS].to(options.device)
+        self.sample = examples.contexts[:CLONING_SAMPLE_ROWS].to(options.device)
         self.stage, self.stage_rounds, self.tuning_rounds_done, self.rows_seen, self.bytes_allocated = 0, 0, 0, 0, 0
         self.epoch_order, self.order_epoch = torch.empty(0, dtype=torch.int64), -1
         self.growth = Growth(options.lasso, options.growth, options.tolerance)
@@ -91,7 +91,7 @@ class Run:
     def measure_dense_loss(self) -> float:
         """The mean task loss of the module before any cloning, on the first rows of the sample, in nats."""
         rows = torch.arange(len(self.sample[:THRESHOLD_ROWS]))
-        parts = [self.examples.take_batch(part, self.options.device) for part in torch.split(rows, CHUNK_ROWS)]
+        parts = [self.examples.take_batch(part, self.options.device) for part in torch.split(rows, FORWARD_CHUNK_ROWS)]
         sums = [float(self.module.losses(*part).task) * len(part[0]) for part in parts]
         return sum(sums) / len(rows)
 
@@ -226,7 +226,8 @@ class Run:
         module, contexts = self.module, self.validation.contexts
         assert isinstance(self.validation.targets, Tensor)
         parts = [
-            module.topk(part.to(self.options.device), 1)[0][:, 0].cpu() for part in torch.split(contexts, CHUNK_ROWS)
+            module.topk(part.to(self.options.device), 1)[0][:, 0].cpu()
+            for part in torch.split(contexts, FORWARD_CHUNK_ROWS)
         ]
         utilization = module.utilization(contexts.to(self.options.device))
         effective = float(torch.special.entr(utilization).sum().exp())

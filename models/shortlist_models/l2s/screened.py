@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from shortlist_models.full import FullSoftmax
 from shortlist_models.svd import Basis, quantize_rows
 
-CHUNK_ROWS = 256
+TAIL_CHUNK_ROWS = 256
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ class ScreenedSoftmax(nn.Module):
         A cluster that none of them chooses gets the mean over all.
         """
         gaps, owners = [], []
-        for part in torch.split(contexts, CHUNK_ROWS):
+        for part in torch.split(contexts, TAIL_CHUNK_ROWS):
             logits, scores = self.dense.logits(part), self.scores(part)
             inside = torch.stack(
                 [
@@ -138,7 +138,7 @@ class ScreenedSoftmax(nn.Module):
         self.tail = torch.where(counts > 0, sums / counts.clamp(min=1), gap.mean())
 
     def calibrate_margin(self, contexts: Tensor, share: float) -> float:
-        """The margin of the two best clusters that `share` of `contexts` [n, d] are under; see `margins`."""
+        """The margin of the two best clusters that `share` of `contexts` [n, d] are under, in units of `margins`."""
         if share == 0 or len(self.sets) < 2:
             return 0.0
         return float(self.margins(self.scores(contexts)).quantile(share))

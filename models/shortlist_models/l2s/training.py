@@ -20,7 +20,7 @@ from shortlist_models.progress import Progress, quiet
 
 from .candidate_sets import Background, BestClasses, ScreenOptions, choose_candidate_sets, make_indicator
 
-CHUNK_ROWS = 65_536
+KMEANS_CHUNK_ROWS = 65_536
 SHARPENING_ROWS = 4096  # contexts that the vectors' length is set by
 BISECTIONS = 50
 
@@ -47,8 +47,10 @@ def spherical_kmeans(
     directions = torch.nn.functional.normalize(contexts, dim=1)
     centroids = directions[torch.randperm(len(directions), generator=generator)[:clusters]].clone()
     for done in range(rounds):
-        best = torch.cat([(part @ centroids.T).max(dim=1).values for part in torch.split(directions, CHUNK_ROWS)])
-        nearest = torch.cat([(part @ centroids.T).argmax(dim=1) for part in torch.split(directions, CHUNK_ROWS)])
+        best = torch.cat(
+            [(part @ centroids.T).max(dim=1).values for part in torch.split(directions, KMEANS_CHUNK_ROWS)]
+        )
+        nearest = torch.cat([(part @ centroids.T).argmax(dim=1) for part in torch.split(directions, KMEANS_CHUNK_ROWS)])
         sums = torch.zeros_like(centroids).index_add_(0, nearest, directions)
         empty = torch.bincount(nearest, minlength=clusters) == 0
         sums[empty] = directions[best.argsort()[: int(empty.sum())]]

@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from shortlist_models.full import FullSoftmax
 from shortlist_models.svd import quantize_rows
 
-CHUNK_ROWS = 256
-RIDGE_SHARE = 1e-3  # of the mean squared component of a context
+CALIBRATION_CHUNK_ROWS = 256
+LEAST_SQUARES_RIDGE_SHARE = 1e-3  # of the mean squared component of a context
 
 
 class LinearFunction(NamedTuple):
@@ -58,7 +58,7 @@ class RescoredSoftmax(nn.Module):
 
     def fit_tail(self, contexts: Tensor) -> None:
         """Fit `tail` and `tail_limit` to `contexts` [n, d]."""
-        parts = [self.measure_masses(part) for part in torch.split(contexts, CHUNK_ROWS)]
+        parts = [self.measure_masses(part) for part in torch.split(contexts, CALIBRATION_CHUNK_ROWS)]
         inside, outside = (torch.cat(values) for values in zip(*parts, strict=True))
         finite = outside.isfinite()
         if finite.any():
@@ -118,7 +118,7 @@ def fit_least_squares(contexts: Tensor, values: Tensor) -> LinearFunction:
     mean, level = contexts.double().mean(dim=0), values.double().mean()
     centred = contexts.double() - mean
     gram = centred.T @ centred
-    ridge = RIDGE_SHARE * gram.trace() / len(gram) + torch.finfo(torch.float64).tiny
+    ridge = LEAST_SQUARES_RIDGE_SHARE * gram.trace() / len(gram) + torch.finfo(torch.float64).tiny
     gram.diagonal().add_(torch.where(ridge > 0, ridge, torch.ones_like(ridge)))
     vector = torch.linalg.solve(gram, centred.T @ (values.double() - level))
     return LinearFunction(vector.float(), float(level - mean @ vector))

@@ -18,7 +18,7 @@ from torch import Tensor
 from shortlist_models.full import FullSoftmax
 from shortlist_models.svd import Basis, quantize_rows
 
-from .base import CHUNK_ROWS, LinearFunction, RescoredSoftmax, fit_least_squares, multiply_int8
+from .base import CALIBRATION_CHUNK_ROWS, LinearFunction, RescoredSoftmax, fit_least_squares, multiply_int8
 
 REACH_RANK = 5  # the screen's reach is compared with the preview of this rank
 
@@ -81,11 +81,13 @@ class CascadeSoftmax(RescoredSoftmax):
             best = torch.cat(
                 [
                     self.multiply_exactly(part)[:, self.common :].amax(dim=1)
-                    for part in torch.split(contexts[:half], CHUNK_ROWS)
+                    for part in torch.split(contexts[:half], CALIBRATION_CHUNK_ROWS)
                 ]
             )
             self.reach = fit_least_squares(contexts[:half], best)
-            levels = torch.cat([self.common_level(part) for part in torch.split(contexts[half:], CHUNK_ROWS)])
+            levels = torch.cat(
+                [self.common_level(part) for part in torch.split(contexts[half:], CALIBRATION_CHUNK_ROWS)]
+            )
             self.margin = float((levels - self.reach(contexts[half:])).quantile(share))
         self.fit_tail(contexts)
 
@@ -105,7 +107,7 @@ def order_by_best_classes(dense: FullSoftmax, contexts: Tensor, depth: int = 5, 
     """
     classes = len(dense.weight)
     score = torch.zeros(classes, dtype=torch.float64)
-    for part in torch.split(contexts, CHUNK_ROWS):
+    for part in torch.split(contexts, CALIBRATION_CHUNK_ROWS):
         logits = dense.logits(part)
         score += (logits / temperature).softmax(dim=1).sum(dim=0).double()
         best = logits.topk(min(depth, classes), dim=1).indices.reshape(-1)

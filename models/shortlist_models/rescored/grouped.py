@@ -25,7 +25,7 @@ from shortlist_models.svd import Basis, quantize_rows, quantize_two_bits
 
 from .base import RescoredSoftmax
 
-KMEANS_ROUNDS = 12
+GROUPING_ROUNDS = 12
 BLOCK_CLASSES = 16  # the last block of a group may have fewer
 HALVING_ROUNDS = 6  # in which the two halves of a group are made more similar within themselves
 BEST_CLASS_DEVIATIONS = 1.5  # standard deviations by which the best class of a group or block is over its mean
@@ -56,7 +56,7 @@ def cluster_rows(rows: Tensor, count: int, seed: int) -> Groups:
     """Put `rows` [m, W] into up to `count` groups by Lloyd's k-means; groups that end empty are left out."""
     first = torch.randperm(len(rows), generator=torch.Generator().manual_seed(seed))[:count]
     centres = rows[first].clone()
-    for _ in range(KMEANS_ROUNDS):
+    for _ in range(GROUPING_ROUNDS):
         group = find_nearest(rows, centres)
         sizes = torch.bincount(group, minlength=len(centres))
         nonempty = sizes > 0
@@ -223,7 +223,7 @@ class GroupedSoftmax(RescoredSoftmax):
         return previews.masked_fill(~self.choose_previewed(levels, row_scale), -torch.inf)
 
     def choose_previewed(self, levels: Tensor, row_scale: Tensor) -> Tensor:
-        """Mask [B, m] of the classes that are previewed, for contexts in int8 (see `Centres.scores`)."""
+        """Mask [B, m] of the classes that are previewed, for contexts in int8: `levels` times `row_scale`."""
         sizes, block_sizes = self.starts.diff(), self.block_starts.diff()
         in_open_group = choose_best_holding(self.groups.scores(levels, row_scale), sizes, self.opened)
         inside = in_open_group.repeat_interleave(sizes, dim=1)[:, self.block_starts[:-1]]

@@ -137,4 +137,4 @@ def test_our_own_rows_are_held_against_dense(tmp_path, monkeypatch):
         assert rows[0].process is rows[1].process is not rows[2].process
         wrong = TopK(truth.ids, truth.logprobs + 1, truth.scored, "exact")
         with rows[2].process.running(), pytest.raises(ServerError, match="its answers are wrong"):
-            peers.make_own_row(rows[2].process, "lm", "dense layer", contexts, wrong)
+            peers.make_our_row(rows[2].process, "lm", "dense layer", contexts, wrong)

@@ -32,7 +32,7 @@ def test_other_batches_fit_each_build_once_and_go_on_from_disk(tmp_path, monkeyp
         grid.repeat_runs(wide, runs)
         assert Counting.fits == 2
     assert sorted(run.setting["effort"] for run in store.runs() if list(run.spent) == [1, 8]) == [1, 2]
-    key = wide.key(wide.run_of(Counting, {"layout": "rows"}), {"effort": 2})
+    key = wide.make_key(wide.make_run(Counting, {"layout": "rows"}), {"effort": 2})
     (store.folder / f"{key}.json").unlink()
     grid.repeat_runs(wide, runs)
     assert Counting.fits == 3

@@ -9,7 +9,7 @@ from benchmarks.common.runs import Store, read_runs, write_runs
 from benchmarks.contenders.dense.numpy_dense import NumpyDense
 from benchmarks.contenders.registry import CONTENDERS
 from benchmarks.datasets.registry import DATASETS, Place
-from benchmarks.reports.page import collect_runs, group_runs, name_sets, with_build_times, write_page
+from benchmarks.reports.page import collect_runs, fill_build_times, group_runs, name_sets, write_page
 from benchmarks.sweep.harness import Harness
 from tests.support.runs import make_run
 
@@ -23,7 +23,7 @@ def test_build_times_are_those_of_one_thread_wherever_the_index_came_from():
     runs = [make_run(0.9, 2, build={"n": 1}, build_seconds=seconds) for seconds in (0.1, 45.0)]
     runs += [make_run(0.9, 2, build={"n": 1}, build_seconds=0.2, threads=2)]
     runs += [make_run(0.9, 2, build={"n": 2}, build_seconds=7.0, threads=2)]  # nobody built it by one
-    assert [run.build_seconds for run in with_build_times(runs)] == [45.0, 45.0, 45.0, 7.0]
+    assert [run.build_seconds for run in fill_build_times(runs)] == [45.0, 45.0, 45.0, 7.0]
 
 
 def test_the_same_runs_make_the_same_page_wherever_they_are(tmp_path):
@@ -56,9 +56,9 @@ def test_runs_of_an_older_revision_do_not_count(tmp_path, monkeypatch, data):
     store, build = Store(tmp_path / "runs"), {"layout": "rows"}
     harness = Harness(data, store, rows=60)
     list(harness.sweep(NumpyDense, build))
-    assert harness.stored(NumpyDense, build, {}) is not None
+    assert harness.read_run(NumpyDense, build, {}) is not None
     monkeypatch.setattr(NumpyDense, "revision", "2")
-    assert harness.stored(NumpyDense, build, {}) is None
+    assert harness.read_run(NumpyDense, build, {}) is None
     assert collect_runs(store) == []
     assert [run.revision for run in harness.sweep(NumpyDense, build)] == ["2"]
 

@@ -2,7 +2,14 @@
 
 import pytest
 
-from benchmarks.reports.plots import OUR_COLOURS, PEER_COLOURS, choose_colours, contender_fronts, plot_fronts, stretch
+from benchmarks.reports.plots import (
+    OUR_COLOURS,
+    PEER_COLOURS,
+    choose_colours,
+    find_contender_fronts,
+    plot_fronts,
+    stretch,
+)
 from tests.support.runs import make_run
 
 
@@ -10,7 +17,7 @@ def test_our_heads_and_the_fastest_precise_peers_are_in_colour():
     runs = [make_run(0.99, speedup, contender=f"peer {speedup}") for speedup in range(1, 9)]
     runs += [make_run(0.95, 99, contender="imprecise"), make_run(0.5, 1, contender="shortlist svd")]
     runs += [make_run(1, 1, contender=name) for name in ("dense, numpy", "shortlist full")]
-    fronts = contender_fronts(runs, 1, 1)
+    fronts = find_contender_fronts(runs, 1, 1)
     assert not {"dense, numpy", "shortlist full"} & set(fronts)
     colours = choose_colours(fronts, 1, 1)
     assert list(colours) == ["shortlist svd", "peer 8", "peer 7", "peer 6", "peer 5"]

@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 
 from benchmarks.reports.tables import (
-    fastest_runs_at,
+    find_fastest_runs,
+    find_most_precise_runs,
+    find_pareto_front,
     format_front,
     format_interval,
     format_levels,
     format_table,
-    most_precise_runs,
-    pareto_front,
 )
 from benchmarks.sweep.harness import share
 from tests.support.runs import make_run
@@ -18,7 +18,7 @@ from tests.support.runs import make_run
 
 def test_front_keeps_what_nothing_beats_in_both():
     runs = [make_run(0.9, 10), make_run(0.99, 5), make_run(0.98, 4), make_run(1.0, 1), make_run(0.8, 10)]
-    assert [run.precision[1].value for run in pareto_front(runs)] == [0.9, 0.99, 1.0]
+    assert [run.precision[1].value for run in find_pareto_front(runs)] == [0.9, 0.99, 1.0]
 
 
 def test_table_has_a_line_for_a_failure():
@@ -41,13 +41,13 @@ def test_a_contender_that_reaches_no_promise_shows_its_most_precise_run():
     runs = [make_run(p1, 9, contender="poor", setting={"ef": p1}) for p1 in (0.3, 0.8, 0.7)]
     runs += [make_run(0.8, 4, contender="poor", setting={"ef": 100})]
     runs += [make_run(0.96, 5, contender="fair"), make_run(0.2, 1, contender="fair", setting={"ef": 1})]
-    assert [(run.contender, run.setting) for run in most_precise_runs(runs)] == [("poor", {"ef": 0.8})]
+    assert [(run.contender, run.setting) for run in find_most_precise_runs(runs)] == [("poor", {"ef": 0.8})]
 
 
 def test_the_fastest_at_a_level_is_of_single_rows_by_one_thread():
     runs = [make_run(0.99, 5, contender="a"), make_run(0.96, 9, contender="a"), make_run(0.99, 7, contender="b")]
     runs += [make_run(1.0, 50, contender="a", threads=2)]
-    assert {name: run.spent[1].speedup for name, run in fastest_runs_at(runs, 0.99).items()} == {"b": 7, "a": 5}
+    assert {name: run.spent[1].speedup for name, run in find_fastest_runs(runs, 0.99).items()} == {"b": 7, "a": 5}
 
 
 def test_the_front_table_has_a_line_a_run_of_the_front():

@@ -9,7 +9,7 @@ import pytest
 from shortlist.core.results import PlanResult
 from shortlist_exporter.inputs.sources import Dense
 
-from benchmarks.studies.exact import K, judge_rows, read_rows
+from benchmarks.studies.exact import PROVED_K, judge_rows, read_rows
 from tests.support.layers import logits_of, make_contexts, make_dense
 
 random = np.random.default_rng(0)
@@ -19,7 +19,7 @@ ROWS = make_contexts(40).contexts
 
 def answers(ids=None):
     logits = logits_of(DENSE, ROWS)
-    ids = np.argsort(-logits, axis=1)[:, :K] if ids is None else ids
+    ids = np.argsort(-logits, axis=1)[:, :PROVED_K] if ids is None else ids
     peak = logits.max(axis=1)
     log_z = peak + np.log(np.exp(logits - peak[:, None]).sum(axis=1))
     chosen = np.take_along_axis(logits, ids, axis=1).astype(np.float32)
@@ -43,7 +43,7 @@ def test_right_answers_are_right_and_every_wrong_one_is_found(brute):
 
 def test_order_among_equals_is_no_mismatch():
     dense = Dense(np.repeat(DENSE.weight, 2, axis=0))
-    ids = np.argsort(-logits_of(dense, ROWS), axis=1, kind="stable")[:, :K]
+    ids = np.argsort(-logits_of(dense, ROWS), axis=1, kind="stable")[:, :PROVED_K]
     found = PlanResult(ids ^ 1, np.zeros(ids.shape, np.float32), np.zeros(40, np.float32), np.full(40, 9, np.int32))
     swapped = judge_rows(dense, ROWS, found, brute=False).wrong
     assert not swapped[(np.sort(ids ^ 1, axis=1) == np.sort(ids, axis=1)).all(axis=1)].any()

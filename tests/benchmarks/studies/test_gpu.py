@@ -32,7 +32,7 @@ def test_what_it_prints(tmp_path):
     assert (found["rows"], found["device"]) == (128, "cpu")
     assert set(found["contenders"]) == {"dense", "svd-context", "svd-context, served"}
     for own in found["contenders"].values():
-        assert list(own["us"]) == list(own["times_dense"]) == [str(batch) for batch in gpu.BATCHES]
+        assert list(own["us"]) == list(own["times_dense"]) == [str(batch) for batch in gpu.GPU_BATCHES]
         assert min(own["us"].values()) > 0
     assert found["contenders"]["dense"]["p1"] == 1.0
     assert set(found["contenders"]["dense"]["times_dense"].values()) == {1.0}

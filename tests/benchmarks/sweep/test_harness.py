@@ -11,7 +11,7 @@ from benchmarks.common.runs import Store
 from benchmarks.contenders.dense.numpy_dense import NumpyDense
 from benchmarks.contenders.registry import Contender
 from benchmarks.datasets.registry import DATASETS, Place
-from benchmarks.sweep.harness import NUMPY_PRODUCTS, Harness, limit_threads
+from benchmarks.sweep.harness import NUMPY_BLAS_PREFIX, Harness, limit_threads
 
 CLASSES = 20_000
 
@@ -40,7 +40,7 @@ DENSE_SECONDS, OWN_SECONDS, MEMORY_SECONDS = 1e-3, 3e-4, 1e-6
 def harness(data, tmp_path, monkeypatch):
     monkeypatch.setattr(timing, "time", clock)
     harness = Harness(data, Store(tmp_path), rows=400)
-    dense = harness.dense_call(1)
+    dense = harness.choose_dense_call(1)
 
     def paid(rows):
         clock.now += DENSE_SECONDS
@@ -163,7 +163,7 @@ def test_remembered_answers_are_not_timed_and_are_flagged(harness):
 
 
 def test_a_silently_dense_contender_shows_as_slow_as_dense(harness, monkeypatch):
-    monkeypatch.setattr(SilentlyDense, "call", staticmethod(harness.dense_call(1)))
+    monkeypatch.setattr(SilentlyDense, "call", staticmethod(harness.choose_dense_call(1)))
     run = only_run(harness, SilentlyDense)
     assert run.precision[1].value == 1.0
     assert run.spent[1].speedup == pytest.approx(1.0)
@@ -203,7 +203,7 @@ def test_a_head_that_tells_of_its_dense_answers_is_reported(harness):
     class Telling(Fixed):
         name = "tells"
 
-        def scored(self, contexts, k):
+        def count_scored(self, contexts, k):
             return np.full(len(contexts), CLASSES, np.int32)
 
     assert only_run(harness, Telling).dense_share == 1.0
@@ -242,8 +242,8 @@ def test_another_build_is_another_run(harness):
 
 @pytest.mark.parametrize("own", [False, True])
 def test_threads_of_numpy_do_not_take_the_place_of_a_peers(own):
-    blas = ThreadpoolController().select(prefix=NUMPY_PRODUCTS)
+    blas = ThreadpoolController().select(prefix=NUMPY_BLAS_PREFIX)
     if not blas.lib_controllers:
         pytest.skip("this numpy has another library for its products")
-    with limit_threads(2, own=own):
+    with limit_threads(2, own_threads=own):
         assert [library.num_threads for library in blas.lib_controllers] == [1 if own else 2]

@@ -8,13 +8,13 @@ from shortlist_exporter.methods.registry import METHODS
 from shortlist_exporter.methods.svd import with_full_view
 from shortlist_exporter.tuning.space import (
     SPACES,
-    cascade_builds,
     choose_methods,
-    grouped_builds,
-    l2s_builds,
     list_builds,
+    list_cascade_builds,
+    list_grouped_builds,
+    list_l2s_builds,
     list_settings,
-    svd_builds,
+    list_svd_builds,
 )
 
 from tests.exporter.tuning.conftest import dense
@@ -36,7 +36,12 @@ def test_a_setting_equals_a_fit_with_it():
 
 @pytest.mark.parametrize(
     ("method", "options"),
-    [("svd", svd_builds), ("l2s", l2s_builds), ("cascade", cascade_builds), ("grouped", grouped_builds)],
+    [
+        ("svd", list_svd_builds),
+        ("l2s", list_l2s_builds),
+        ("cascade", list_cascade_builds),
+        ("grouped", list_grouped_builds),
+    ],
 )
 def test_every_build_is_one_that_the_method_takes(method, options):
     small = make_dense()

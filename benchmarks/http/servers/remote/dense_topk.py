@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import onnxruntime
 
-K = int(os.environ.get("DENSE_K", "10"))
+DENSE_K = int(os.environ.get("DENSE_K", "10"))
 BATCH = 16  # most rows at a time
 FEW_ROWS = 3  # up to here a product over unpacked, mapped weights is faster: what our own server does too
 
@@ -27,13 +27,13 @@ class DenseTopK:
         """The k best classes of each row."""
         run = self.few if len(contexts) <= FEW_ROWS else self.many
         logits = run.run(["logits"], {"context": contexts})[0]
-        best = np.argpartition(logits, -K, axis=1)[:, -K:]
-        chosen = np.take_along_axis(logits, best, axis=1)
-        order = np.argsort(-chosen, axis=1, kind="stable")
+        best = np.argpartition(logits, -DENSE_K, axis=1)[:, -DENSE_K:]
+        best_logits = np.take_along_axis(logits, best, axis=1)
+        order = np.argsort(-best_logits, axis=1, kind="stable")
         ids = np.take_along_axis(best, order, axis=1).astype(np.int64)
         peak = logits.max(axis=1, keepdims=True)
         normalizer = peak + np.log(np.exp(logits - peak).sum(axis=1, keepdims=True))
-        return ids, (np.take_along_axis(chosen, order, axis=1) - normalizer).astype(np.float32)
+        return ids, (np.take_along_axis(best_logits, order, axis=1) - normalizer).astype(np.float32)
 
 
 def session(disable_prepacking: str) -> onnxruntime.InferenceSession:

@@ -23,9 +23,9 @@ from .parts import (
     TOP_TYPES,
     Tail,
     add_best,
+    add_concatenation,
     add_constant,
     add_head,
-    add_joined,
     add_tail,
     list_top_values,
     write_head,
@@ -82,7 +82,7 @@ def append_branch(graph: GraphBuilder, tail: Tail, number: int, outputs: list[st
     suffix = f"-{number}"
     inside, outside = replace(graph, nodes=[]), replace(graph, nodes=[])
     add_tail(inside, tail, f"cluster{suffix}", suffix, max_k)
-    logits, ids = add_joined(inside, suffix)
+    logits, ids = add_concatenation(inside, suffix)
     inside.nodes.append(helper.make_node("TopK", [logits, "k"], [f"merged_logits{suffix}", f"at{suffix}"]))
     inside.node("GatherElements", [ids, f"at{suffix}"], f"merged_ids{suffix}", axis=1)
     for what in TOP_NAMES:

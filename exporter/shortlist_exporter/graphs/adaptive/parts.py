@@ -140,8 +140,8 @@ def add_best(
     graph.node("Gather", [ids, f"place{suffix}"], names[1])
 
 
-def add_joined(graph: GraphBuilder, suffix: str = "") -> list[str]:
-    """Add `best_*` and `own_*` side by side."""
+def add_concatenation(graph: GraphBuilder, suffix: str = "") -> list[str]:
+    """Concatenate the best so far (`best_*`) and the tail's best (`own_*`): logits and ids."""
     return [
         graph.node("Concat", [f"best_{what}{suffix}", f"own_{what}{suffix}"], f"{what}_of_both{suffix}", axis=1)
         for what in TOP_NAMES
@@ -150,7 +150,7 @@ def add_joined(graph: GraphBuilder, suffix: str = "") -> list[str]:
 
 def add_merge(graph: GraphBuilder) -> None:
     """Add `top_*`: the k best of `best_*` and `own_*`, or all there are; of equal logits those of lower ids."""
-    logits, ids = add_joined(graph)
+    logits, ids = add_concatenation(graph)
     count = graph.node("Shape", [ids], "count", start=1, end=2)
     graph.nodes.append(helper.make_node("TopK", [ids, count], ["by_id", "turn"], largest=0))
     graph.node("GatherElements", [logits, "turn"], "logits_by_id", axis=1)

@@ -61,12 +61,12 @@ def write_graphs(folder: Path, module: DSSoftmax, previews: dict[int, Basis], *,
         roles["batch"] = f"experts/{write_gate_and_experts(experts, module)}"
         roles["any"] = f"experts/{write_any_expert(experts, module)}"
     for number, start in enumerate(module.offsets[:-1].tolist()):
-        own = write_expert(experts, f"{number:04d}", (len(weights[number]), module.weight.shape[1] + 1), start)
-        roles[f"expert-{number:04d}"] = f"experts/{own}"
+        file = write_expert(experts, f"{number:04d}", (len(weights[number]), module.weight.shape[1] + 1), start)
+        roles[f"expert-{number:04d}"] = f"experts/{file}"
     for number, basis in previews.items():
         previewed.mkdir(exist_ok=True)
-        own = write_expert_preview(previewed, f"{number:04d}", weights[number], biases[number], basis)
-        roles[f"preview-{number:04d}"] = f"previews/{own}"
+        file = write_expert_preview(previewed, f"{number:04d}", weights[number], biases[number], basis)
+        roles[f"preview-{number:04d}"] = f"previews/{file}"
     return GraphFiles(roles, arrays)
 
 

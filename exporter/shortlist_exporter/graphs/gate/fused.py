@@ -25,7 +25,7 @@ from .int8 import add_integer_logits
 def write_gate_and_expert(folder: Path, module: DSSoftmax, *, int8: bool) -> str:
     """Write fused.onnx: the gate, and the best expert sliced out of all. int8: the rows are those of `round_rows`."""
     graph = GraphBuilder(folder)
-    add_chosen(graph, module)
+    add_expert_choice(graph, module)
     if int8:
         add_integer_logits(graph, module)
     else:
@@ -38,7 +38,7 @@ def write_gate_and_expert(folder: Path, module: DSSoftmax, *, int8: bool) -> str
 def write_gate_and_experts(folder: Path, module: DSSoftmax) -> str:
     """Write batch.onnx: the gate, and every expert for its own rows."""
     graph = GraphBuilder(folder)
-    add_chosen(graph, module)
+    add_expert_choice(graph, module)
     rows = add_split_rows(graph, module)
     starts = module.offsets[:-1].tolist()
     for expert, (expert_rows, start, size) in enumerate(zip(rows, starts, module.sizes, strict=True)):
@@ -105,7 +105,7 @@ def add_gate(graph: GraphBuilder, module: DSSoftmax) -> None:
     graph.node("Softmax", [graph.node("MatMul", ["context", weight], "gate_logits")], "scores", axis=1)
 
 
-def add_chosen(graph: GraphBuilder, module: DSSoftmax) -> None:
+def add_expert_choice(graph: GraphBuilder, module: DSSoftmax) -> None:
     """Add `cluster` [B], the same as `chosen` [B, 1], and `scaled`, from `context`."""
     add_gate(graph, module)
     one = graph.tensor("one", np.array([1], np.int64))

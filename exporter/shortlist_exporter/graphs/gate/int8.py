@@ -16,13 +16,13 @@ from onnx import TensorProto
 from shortlist_models.ds.softmax import DSSoftmax
 from shortlist_models.svd import quantize_rows
 
-from shortlist_exporter.graphs.bounds import DIGIT_LEVELS, SECOND_DIGIT_FACTOR, TINY
+from shortlist_exporter.graphs.bounds import DIGIT_LEVELS, SECOND_DIGIT_FACTOR, UNDERFLOW_ALLOWANCE
 from shortlist_exporter.graphs.builder import GraphBuilder
 from shortlist_exporter.graphs.screen import add_slice_ends
 
 CONTEXT_DIGITS = 3
-FACTORS = np.float32(SECOND_DIGIT_FACTOR) ** np.arange(CONTEXT_DIGITS, dtype=np.float32)
-PEAK_IN_UNITS = np.float32(DIGIT_LEVELS) * FACTORS  # the context's largest number, in units of each digit
+DIGIT_FACTORS = np.float32(SECOND_DIGIT_FACTOR) ** np.arange(CONTEXT_DIGITS, dtype=np.float32)
+PEAK_IN_UNITS = np.float32(DIGIT_LEVELS) * DIGIT_FACTORS  # the context's largest number, in units of each digit
 
 
 @torch.no_grad()
@@ -66,7 +66,7 @@ def add_context_digits(graph: GraphBuilder, context: str) -> tuple[str, str]:
     """Add `context` [1, d] as digits [3, d] uint8 around 64, and the value of a unit of each [1, 3]."""
     one = graph.tensor("one", np.array([1], np.int64))
     peak = graph.node("ReduceMax", [graph.node("Abs", [context], "sizes"), one], "peak", keepdims=1)
-    safe = graph.node("Max", [peak, graph.tensor("least", np.float32(TINY))], "safe_peak")
+    safe = graph.node("Max", [peak, graph.tensor("least", np.float32(UNDERFLOW_ALLOWANCE))], "safe_peak")
     in_peak = graph.node("Div", [graph.tensor("units_in_peak", PEAK_IN_UNITS[:, None]), safe], "per_number")
     whole = graph.node("Round", [graph.node("Mul", [context, in_peak], "in_units")], "whole")
     carried = np.eye(CONTEXT_DIGITS, dtype=np.float32) - SECOND_DIGIT_FACTOR * np.eye(

@@ -16,7 +16,7 @@ Ids = npt.NDArray[np.int64]
 
 WEIGHT, BIAS = "weight", "bias"
 FLOAT_TYPES = (torch.float32, torch.float16, torch.bfloat16)
-CHUNK_ROWS = 65_536  # rows checked at a time
+CHECK_CHUNK_ROWS = 65_536  # rows checked at a time
 MAX_NAMES_SHOWN = 12  # names in an error
 
 
@@ -104,8 +104,8 @@ def dtype_name(tensor: torch.Tensor) -> str:
 
 def check_finite(what: str, values: Array) -> None:
     """Raise BadInput naming the first row with NaN or infinity, and how many there are."""
-    for start in range(0, len(values), CHUNK_ROWS):
-        part = values[start : start + CHUNK_ROWS]
+    for start in range(0, len(values), CHECK_CHUNK_ROWS):
+        part = values[start : start + CHECK_CHUNK_ROWS]
         if np.isfinite(part).all():
             continue
         bad_rows = ~np.isfinite(values.reshape(len(values), -1)).all(axis=1)

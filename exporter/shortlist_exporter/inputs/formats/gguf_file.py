@@ -13,7 +13,7 @@ from shortlist.errors import BadInput
 from .base import Array, Choice, Ids, Layer, join_names, name_bias, no_ids
 
 OUTPUT_WEIGHT, TIED_WEIGHT = "output.weight", "token_embd.weight"
-CHUNK_ROWS = 8_192  # dequantised at a time
+DEQUANTIZE_CHUNK_ROWS = 8_192  # dequantised at a time
 UNUSED_TOKEN_TYPE = 5  # a token's type
 # What llama.cpp does with an architecture's logit scale.
 MULTIPLYING_ARCHITECTURES = ("command-r", "cohere2", "cohere2moe", "grok", "falcon-h1")
@@ -23,7 +23,7 @@ DIVIDING_ARCHITECTURES = ("granite", "granitemoe", "granitehybrid", "minicpm")
 def read_gguf_layer(path: Path, choice: Choice) -> Layer:
     """Read `output.weight`, or the token embeddings where they are tied, or the tensor chosen.
 
-    Memory holds the float32 matrix V x d and `CHUNK_ROWS` rows more. Raises NotFound, BadInput.
+    Memory holds the float32 matrix V x d and `DEQUANTIZE_CHUNK_ROWS` rows more. Raises NotFound, BadInput.
     """
     reader = open_gguf(path)
     tensors = {tensor.name: tensor for tensor in reader.tensors}
@@ -69,8 +69,10 @@ def dequantize(tensor: Any, path: Path) -> Array:
     data = tensor.data if tensor.data.ndim > 1 else tensor.data[None]
     rows = values if values.ndim > 1 else values[None]
     try:
-        for start in range(0, len(rows), CHUNK_ROWS):
-            rows[start : start + CHUNK_ROWS] = quants.dequantize(data[start : start + CHUNK_ROWS], tensor.tensor_type)
+        for start in range(0, len(rows), DEQUANTIZE_CHUNK_ROWS):
+            rows[start : start + DEQUANTIZE_CHUNK_ROWS] = quants.dequantize(
+                data[start : start + DEQUANTIZE_CHUNK_ROWS], tensor.tensor_type
+            )
     except NotImplementedError as error:
         raise BadInput(
             f"{tensor.name} in {path} is {tensor.tensor_type.name}, which cannot be read: convert it to Q8_0 or F16"

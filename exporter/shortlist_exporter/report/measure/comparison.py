@@ -20,7 +20,7 @@ from .variants import make_variants
 
 THIS_HEAD = "this head"
 SHARED_ROWS = 1024  # on which every query-time option is compared
-TIMED_K = 5  # classes asked for while timing
+REPORT_TIMED_K = 5  # classes asked for while timing
 SINGLE_SECONDS = 2.0  # of timing single rows
 TIMED_BATCHES = (8, 32)  # rows
 BATCH_SECONDS = 0.5  # of timing one of them
@@ -33,7 +33,7 @@ def compare_plans(head: Head, sample: Sample) -> tuple[list[Point], dict[int, fl
     plans = {THIS_HEAD: head.plan} | make_variants(head, shared.contexts)
     dense = head.dense if head.dense is not head.plan else None
     calls = {label: make_call(head, plan) for label, plan in (plans | ({"dense": dense} if dense else {})).items()}
-    timed = time_calls(calls, shared.contexts, 1, block=block_of(1), max_seconds=SINGLE_SECONDS)
+    timed = time_calls(calls, shared.contexts, 1, block=count_block_calls(1), max_seconds=SINGLE_SECONDS)
     answers = {label: answer_sample(head, plan, shared) for label, plan in plans.items()}
     scored = float(answers[THIS_HEAD].top.scored.mean())
     points = [make_point(head, label, one, timed, scored) for label, one in answers.items()]
@@ -60,7 +60,9 @@ def make_point(head: Head, label: str, answers: Answers, timed: Mapping[str, Tim
         kind="this head" if label == THIS_HEAD else "its options",
         precision={k: share.mean for k, share in answers.estimate_precision().items()},
         us=float(np.median(timed[label].seconds) * 1e6),
-        times_dense=compute_median_speedup(timed["dense"], timed[label], block_of(1)) if "dense" in timed else None,
+        times_dense=compute_median_speedup(timed["dense"], timed[label], count_block_calls(1))
+        if "dense" in timed
+        else None,
         macs=None if quality is None else quality.cost_macs + (scored - own_scored) / head.manifest.classes,
         scored=scored,
     )
@@ -78,22 +80,22 @@ def compare_batches(calls: Mapping[str, Call], contexts: FloatArray, single: Map
     """Batch -> dense's time over this head's, for batches that the rows fill."""
     pair = {name: calls[name] for name in (THIS_HEAD, "dense")}
     timed = {1: single} | {
-        batch: time_calls(pair, contexts, batch, block=block_of(batch), max_seconds=BATCH_SECONDS)
+        batch: time_calls(pair, contexts, batch, block=count_block_calls(batch), max_seconds=BATCH_SECONDS)
         for batch in TIMED_BATCHES
     }
     return {
-        batch: compute_median_speedup(times["dense"], times[THIS_HEAD], block_of(batch))
+        batch: compute_median_speedup(times["dense"], times[THIS_HEAD], count_block_calls(batch))
         for batch, times in timed.items()
         if times["dense"].seconds.size
     }
 
 
-def block_of(batch: int) -> int:
-    """Calls of one contender before the next has its turn: some `BLOCK_ROWS` rows."""
+def count_block_calls(batch: int) -> int:
+    """How many calls of one contender are timed in a row: about `BLOCK_ROWS` rows."""
     return max(2, BLOCK_ROWS // batch)
 
 
 def make_call(head: Head, plan: Plan) -> Call:
-    """The plan as a timed call."""
-    k = min(TIMED_K, head.manifest.max_k)
+    """A timed call of the plan."""
+    k = min(REPORT_TIMED_K, head.manifest.max_k)
     return lambda rows: head.run(plan, rows, k, UNRESTRICTED).ids

@@ -124,6 +124,6 @@ def find_missed(answers: Answers, name: Namer) -> list[Missed]:
         return []
     hits = answers.mark_hits(MISSED_K)
     true = answers.true[:, : hits.shape[1]]
-    times, lost = (np.bincount(ids, minlength=answers.classes) for ids in (true.ravel(), true[~hits]))
-    worst = [int(i) for i in np.argsort(-lost, kind="stable")[:MAX_MISSED] if lost[i]]
-    return [Missed(word=name(i), times=int(times[i]), missed=int(lost[i])) for i in worst]
+    times, misses = (np.bincount(ids, minlength=answers.classes) for ids in (true.ravel(), true[~hits]))
+    worst = [int(i) for i in np.argsort(-misses, kind="stable")[:MAX_MISSED] if misses[i]]
+    return [Missed(word=name(i), times=int(times[i]), missed=int(misses[i])) for i in worst]

@@ -73,8 +73,8 @@ def find_worst(sets: Sequence[Ids], routes: list[tuple[int, ...]], answers: Answ
         return []
     first = np.array([route[0] if route else -1 for route in routes])
     counts = np.bincount(first[first >= 0], minlength=len(sets))
-    known = [measure_part(int(i), sets, first == i, answers, name) for i in np.flatnonzero(counts >= MIN_PART_ROWS)]
-    return sorted((part for part in known if part.p_at_5 < 1), key=lambda part: (part.p_at_5, -part.rows))[:WORST_PARTS]
+    parts = [measure_part(int(i), sets, first == i, answers, name) for i in np.flatnonzero(counts >= MIN_PART_ROWS)]
+    return sorted((part for part in parts if part.p_at_5 < 1), key=lambda part: (part.p_at_5, -part.rows))[:WORST_PARTS]
 
 
 def measure_part(number: int, sets: Sequence[Ids], inside: Bools, answers: Answers, name: Namer) -> Part:

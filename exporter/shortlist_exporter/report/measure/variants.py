@@ -1,4 +1,4 @@
-"""The same bundle with other settings: what a little more or less care would cost and bring."""
+"""The same bundle at other settings: what scoring more or fewer classes would cost and bring."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from shortlist_exporter.core.types import FloatArray
 Changes = dict[str, Any]  # of settings
 Kind = Callable[[Head, FloatArray], dict[str, Changes]]
 
-FACTORS = (0.25, 0.5, 2, 4)  # of how many classes go on
+VARIANT_FACTORS = (0.25, 0.5, 2, 4)  # of how many classes go on
 PROBES = (2, 3)  # clusters opened
 SECOND_PROBES = (0.1, 0.3)  # shares of rows that open one cluster more
 
@@ -28,19 +28,19 @@ def make_variants(head: Head, contexts: FloatArray) -> dict[str, Plan]:
     return {label: head.with_settings(**values).plan for label, values in changes.items()}
 
 
-def scaled(setting: str, label: str, least: int = 1) -> Kind:
-    """Less and more of a setting that says how many classes go on, but not less than `least`."""
+def scale_setting(setting: str, label: str, least: int = 1) -> Kind:
+    """Make a function that scales `setting`, a number of classes, by each of `VARIANT_FACTORS`; at least `least`."""
 
     def of(head: Head, contexts: FloatArray) -> dict[str, Changes]:
         del contexts
         value = int(getattr(head.manifest.settings, setting))
-        sizes = {min(head.manifest.classes, max(least, round(value * factor))) for factor in FACTORS} - {value}
+        sizes = {min(head.manifest.classes, max(least, round(value * factor))) for factor in VARIANT_FACTORS} - {value}
         return {label.format(size): {setting: size} for size in sorted(sizes)}
 
     return of
 
 
-def probes(head: Head, contexts: FloatArray) -> dict[str, Changes]:
+def vary_probes(head: Head, contexts: FloatArray) -> dict[str, Changes]:
     """More clusters, for all rows or for the least sure; more candidates where previews choose among them."""
     plan = head.plan
     assert isinstance(plan, ScreenPlan)
@@ -50,27 +50,27 @@ def probes(head: Head, contexts: FloatArray) -> dict[str, Changes]:
     more: dict[str, Changes] = {
         f"{count} probes": {"probes": count} for count in PROBES if plan.settings.probes < count <= clusters
     }
-    margins = margins_of(plan, contexts) if clusters > 1 else np.empty(0)
+    margins = compute_margins(plan, contexts) if clusters > 1 else np.empty(0)
     for share in SECOND_PROBES if margins.size else ():
-        found = float(np.quantile(margins, share))
-        if found > plan.settings.probe_margin:
-            more[f"second probe for {share:.0%}"] = {"probe_margin": found}
+        margin = float(np.quantile(margins, share))
+        if margin > plan.settings.probe_margin:
+            more[f"second probe for {share:.0%}"] = {"probe_margin": margin}
     return more
 
 
-def margins_of(plan: ScreenPlan, contexts: FloatArray) -> FloatArray:
+def compute_margins(plan: ScreenPlan, contexts: FloatArray) -> FloatArray:
     """[n]: difference of the two best clusters' scores over the size of the best, as the plan has it."""
     two = np.sort(plan.router.score(contexts), axis=1)[:, -2:]
     size = np.abs(two[:, 1])
     return ((two[:, 1] - two[:, 0]) / np.where(size > 0, size, 1)).astype(np.float32)
 
 
-FULL_VIEWS = scaled("full_view", "full view {:,}")
+FULL_VIEWS = scale_setting("full_view", "full view {:,}")
 CANDIDATES = "{:,} candidates"
 FAST_CANDIDATES = GROUPED_CANDIDATES_PER_K * max(PRECISION_DEPTHS)  # fewer go a wider, slower way
 VARIANTS: dict[str, Kind] = {
     "preview": FULL_VIEWS,
-    "screen": probes,
-    "cascade": scaled("candidates", CANDIDATES),
-    "grouped": scaled("candidates", CANDIDATES, least=FAST_CANDIDATES),
+    "screen": vary_probes,
+    "cascade": scale_setting("candidates", CANDIDATES),
+    "grouped": scale_setting("candidates", CANDIDATES, least=FAST_CANDIDATES),
 }

@@ -1,4 +1,4 @@
-"""Where to write beside points, so that nothing covers anything."""
+"""Places for labels beside points such that no label covers a point or another label."""
 
 from __future__ import annotations
 

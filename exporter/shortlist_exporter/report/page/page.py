@@ -20,15 +20,15 @@ BYTE_UNITS = ("bytes", "KiB", "MiB", "GiB")
 Fact = tuple[str, str, str]  # name, figure, what it means
 
 
-def render_page(bundle: Bundle, figures: Figures, drawn: Mapping[str, Picture]) -> str:
-    """The whole page as text."""
+def render_page(bundle: Bundle, figures: Figures, pictures: Mapping[str, Picture]) -> str:
+    """The page as HTML."""
     manifest = bundle.manifest
     return load_template().render(
         manifest=manifest,
         figures=figures,
         measured=figures.measured,
         facts=list_facts(manifest, figures),
-        pictures={name: picture.svg for name, picture in drawn.items()},
+        pictures={name: picture.svg for name, picture in pictures.items()},
         tried=choose_tried(figures),
         own_rows=are_own_rows(figures.domains),
         few=figures.measured.sample == CALIBRATION_SAMPLE,
@@ -118,18 +118,18 @@ def list_files(manifest: Manifest) -> list[tuple[str, int]]:
 
 def describe_origin(manifest: Manifest) -> dict[str, str]:
     """Where the bundle came from, in words."""
-    made = manifest.provenance
-    versions = ", ".join(f"{name} {version}" for name, version in made.get("versions", {}).items())
+    origin = manifest.provenance
+    versions = ", ".join(f"{name} {version}" for name, version in origin.get("versions", {}).items())
     fit = {key: value for key, value in manifest.fit.items() if not isinstance(value, list | dict)}
     lines = {
         "method": f"{manifest.method}, plan {manifest.plan}, reference {manifest.reference}",
         "settings": format_options(manifest.settings.model_dump()),
         "made with": format_options(fit),
         "seed": str(manifest.seed),
-        "contexts": f"{made.get('contexts_rows', 0):,} rows, SHA-256 {made.get('contexts_sha256', 'unknown')}",
-        "weights": f"{manifest.dtype}, SHA-256 {made.get('weights_sha256', 'unknown')}",
-        "made": f"{made.get('time', 'unknown')}, {versions}",
-        "command": " ".join(map(str, made.get("command", []))),
+        "contexts": f"{origin.get('contexts_rows', 0):,} rows, SHA-256 {origin.get('contexts_sha256', 'unknown')}",
+        "weights": f"{manifest.dtype}, SHA-256 {origin.get('weights_sha256', 'unknown')}",
+        "made": f"{origin.get('time', 'unknown')}, {versions}",
+        "command": " ".join(map(str, origin.get("command", []))),
         "manifest": manifest.digest,
     }
     crossover = manifest.dense_crossover
@@ -153,7 +153,7 @@ def format_share(value: float) -> str:
 
 
 def format_bytes(value: float) -> str:
-    """Bytes for people."""
+    """A number of bytes with a readable unit."""
     for unit in BYTE_UNITS:
         if abs(value) < 1024 or unit == BYTE_UNITS[-1]:
             return f"{value:,.0f} {unit}" if unit == BYTE_UNITS[0] else f"{value:,.1f} {unit}"
@@ -172,7 +172,7 @@ def format_fraction(value: float) -> str:
 
 
 def format_seconds(value: float) -> str:
-    """A time for people."""
+    """A number of seconds with a readable unit."""
     return f"{value:.2g} s" if value < 10 else f"{value:,.0f} s"
 
 

@@ -29,7 +29,7 @@ STYLE: Any = {
     "grid.color": GRID, "text.color": INK, "xtick.color": MUTED, "ytick.color": MUTED,
     "svg.fonttype": "none", "svg.hashsalt": "shortlist", "figure.constrained_layout.use": True,
 }  # fmt: skip
-TICKS = (0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995, 0.998, 0.999, 1.0)
+P1_TICKS = (0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995, 0.998, 0.999, 1.0)
 MIN_MISSES = 5e-5  # misses that the axis still tells from none
 MARKS = {
     "this head": ("o", ACCENT, 9),
@@ -50,12 +50,12 @@ class Picture:
 def draw_pictures(figures: Figures) -> dict[str, Picture]:
     """Name -> picture, of every section that there is something to draw for."""
     with mpl.rc_context(STYLE):
-        drawn = {name: draw(figures) for name, draw in DRAWERS.items()}
-        return {name: save_picture(figure) for name, figure in drawn.items() if figure is not None}
+        drawings = {name: draw(figures) for name, draw in DRAWERS.items()}
+        return {name: save_picture(figure) for name, figure in drawings.items() if figure is not None}
 
 
 def save_picture(figure: Figure) -> Picture:
-    """Both forms of one figure."""
+    """`figure` as an SVG element and as a PNG file."""
     svg, png = io.StringIO(), io.BytesIO()
     figure.savefig(svg, format="svg", transparent=True, metadata={"Date": None})
     figure.savefig(png, format="png", dpi=160, facecolor="white")
@@ -78,20 +78,20 @@ def draw_precision(figures: Figures) -> Figure | None:
     points = [*(figures.tried.points if figures.tried else []), *figures.measured.points]
     precise = [point for point in points if 1 in point.precision]
     timed = [point for point in precise if point.times_dense]
-    counted = [point for point in precise if point.macs]
+    costed = [point for point in precise if point.macs]
     if len(precise) < 2:
         return None
-    sides = [side for side in ((timed, time_of, TIME_LABEL), (counted, cost_of, COST_LABEL)) if len(side[0]) > 1]
+    sides = [side for side in ((timed, time_of, TIME_LABEL), (costed, cost_of, COST_LABEL)) if len(side[0]) > 1]
     figure = Figure(figsize=(WIDTH_INCHES, 3.4))
     row = figure.subplots(1, len(sides), sharey=True, squeeze=False)[0]
-    for axes, (chosen, x, label) in zip(row, sides, strict=True):
-        plot_points(axes, chosen, x)
+    for axes, (side_points, x, label) in zip(row, sides, strict=True):
+        plot_points(axes, side_points, x)
         axes.set_xlabel(label)
     draw_promise(row[0], figures)
     row[0].set_ylabel("P@1, stretched towards 1")
     stretch_axis(row[0], [point.precision[1] for point in precise] + [figures.promise.get(1, 1.0)])
-    for axes, (chosen, x, _) in zip(row, sides, strict=True):
-        write_beside(axes, [label_point(point, x) for point in chosen if point.kind != "tried"])
+    for axes, (side_points, x, _) in zip(row, sides, strict=True):
+        write_beside(axes, [label_point(point, x) for point in side_points if point.kind != "tried"])
     return figure
 
 
@@ -105,13 +105,13 @@ COST_LABEL = "multiply-adds of one row, dense = 1"
 
 
 def time_of(point: Point) -> float:
-    """Time over dense's."""
+    """A point's time as a share of dense's."""
     assert point.times_dense is not None
     return 1 / point.times_dense
 
 
 def cost_of(point: Point) -> float:
-    """Multiply-adds over dense's."""
+    """A point's multiply-adds as a share of dense's."""
     assert point.macs is not None
     return point.macs
 
@@ -137,26 +137,26 @@ def plot_points(axes: Axes, points: Sequence[Point], x: Callable[[Point], float]
 
 
 def format_tick(value: float, position: int) -> str:
-    """1/16 rather than 0.0625."""
+    """A tick's label, as in `1/16` instead of `0.0625`."""
     del position
     return f"{value:g}" if value >= 1 else f"1/{round(1 / value)}"
 
 
 def draw_promise(axes: Axes, figures: Figures) -> None:
-    """Where the promise lies."""
+    """Draw the promise as a line."""
     if 1 in figures.promise:
         axes.axhline(stretch_precision(figures.promise[1]), color=SECOND, linewidth=1, linestyle=(0, (4, 3)), zorder=0)
 
 
 def stretch_precision(precision: float) -> float:
-    """Precision -> -log10(1 - precision), cut off at `FEWEST`."""
+    """Precision -> -log10(1 - precision); a share of misses under `MIN_MISSES` counts as that."""
     return float(-np.log10(max(1 - precision, MIN_MISSES)))
 
 
 def stretch_axis(axes: Axes, values: Sequence[float]) -> None:
     """An axis of precision from a little under the least value up to 1."""
-    least = max(tick for tick in (0.0, *TICKS[:-3]) if tick <= min(values))
-    ticks = [tick for tick in TICKS if tick >= least]
+    least = max(tick for tick in (0.0, *P1_TICKS[:-3]) if tick <= min(values))
+    ticks = [tick for tick in P1_TICKS if tick >= least]
     axes.set_yticks([stretch_precision(tick) for tick in ticks], [f"{tick:g}" for tick in ticks])
     axes.set_ylim(stretch_precision(least) - 0.08, stretch_precision(1.0) + 0.2)
 

@@ -4,7 +4,7 @@ from itertools import product
 
 import numpy as np
 
-from benchmarks.contenders.basis import basis_of
+from benchmarks.contenders.basis import load_basis
 from benchmarks.contenders.peers import lsh_mips
 from tests.support.contenders import make_fading_layer
 
@@ -14,7 +14,7 @@ def test_lsh_looks_where_a_code_agrees():
     contender = lsh_mips.LshMips({"basis": "raw", "tables": 3, "bits": 5}, 1)
     contender.fit(dense, contexts[:1000])
     directions = np.random.default_rng(lsh_mips.LSH_SEED).standard_normal((18, 15), np.float32)
-    points = lsh_mips.lift_to_sphere(basis_of("raw", dense, contexts).rows)
+    points = lsh_mips.lift_to_sphere(load_basis("raw", dense, contexts).rows)
     for context in contexts[1000:1020]:
         query = np.concatenate([context, [1, 0]]).astype(np.float32)
         agree = ((points @ directions >= 0) == (query @ directions >= 0)).reshape(-1, 3, 5)

@@ -14,10 +14,10 @@ from shortlist_models.adaptive.softmax import AdaptiveSoftmax
 from benchmarks.papers.adaptive import times as steps
 from benchmarks.papers.adaptive.lazy import (
     OPENING_KS,
-    float64_distribution,
+    make_float64_distribution,
+    make_served_distribution,
     measure_agreement,
     measure_openings,
-    served_distribution,
 )
 from benchmarks.papers.adaptive.pictures import draw_training
 from benchmarks.papers.adaptive.reproduce import format_training
@@ -50,9 +50,9 @@ def test_agreement_sees_what_is_the_same_and_what_is_not(served):
     head, module, contexts = served
     other = AdaptiveSoftmax(DIM, CLASSES, [110, 200], 2.0).eval()
     truths = {
-        "own": served_distribution(head.plan),
-        "float64": float64_distribution(module),
-        "other": float64_distribution(other),
+        "own": make_served_distribution(head.plan),
+        "float64": make_float64_distribution(module),
+        "other": make_float64_distribution(other),
     }
     found = measure_agreement(head.plan, truths, contexts, OPENING_KS)
     for name in ("own", "float64"):

@@ -70,12 +70,15 @@ def found_of(members, routed):
 
 
 def test_what_is_settled():
-    assert found_of([[2, 0], [0, 2]], [[9, 0], [0, 9]]).settled().tolist() == [True, True]
-    assert found_of([[2, 2], [0, 0]], [[9, 9], [0, 0]]).settled().tolist() == [True, True]  # one expert may hold two
-    assert found_of([[2, 1], [0, 2]], [[9, 0], [0, 9]]).settled().tolist() == [True, False]  # a copy elsewhere
-    assert found_of([[2, 0], [0, 1]], [[9, 0], [0, 9]]).settled().tolist() == [True, False]  # a class is lost
-    assert found_of([[2, 0], [0, 2]], [[9, 1], [0, 8]]).settled().tolist() == [True, False]  # items go astray
-    assert found_of([[2, 0], [0, 2]], [[9, 9], [0, 0]]).settled().tolist() == [True, False]  # and all of them
+    assert found_of([[2, 0], [0, 2]], [[9, 0], [0, 9]]).settled_supers().tolist() == [True, True]
+    assert found_of([[2, 2], [0, 0]], [[9, 9], [0, 0]]).settled_supers().tolist() == [
+        True,
+        True,
+    ]  # one expert may hold two
+    assert found_of([[2, 1], [0, 2]], [[9, 0], [0, 9]]).settled_supers().tolist() == [True, False]  # a copy elsewhere
+    assert found_of([[2, 0], [0, 1]], [[9, 0], [0, 9]]).settled_supers().tolist() == [True, False]  # a class is lost
+    assert found_of([[2, 0], [0, 2]], [[9, 1], [0, 8]]).settled_supers().tolist() == [True, False]  # items go astray
+    assert found_of([[2, 0], [0, 2]], [[9, 9], [0, 0]]).settled_supers().tolist() == [True, False]  # and all of them
     with pytest.raises(QualityError, match="3 x 3: 1 super classes did not end in one expert"):
         check_settled("3 x 3", found_of([[2, 1], [0, 2]], [[9, 0], [0, 9]]))
 

@@ -13,8 +13,8 @@ from benchmarks.papers.ds.images import (
     ALL_EXPERTS,
     CHARACTER_TRAINING,
     VALID_EACH,
+    make_options,
     measure_accuracies,
-    options_for,
     split_images,
 )
 
@@ -39,5 +39,5 @@ def test_the_last_images_of_every_character_are_held_out():
 def test_dense_is_trained_for_as_many_rounds_as_the_largest():
     stages = max(ALL_EXPERTS).bit_length() - 2  # clonings before the last stage: from 2 experts to 64
     rounds = stages * CHARACTER_TRAINING.rounds + CHARACTER_TRAINING.final_rounds + CHARACTER_TRAINING.tuning_rounds
-    dense = options_for(1)
+    dense = make_options(1)
     assert dense.final_rounds + dense.tuning_rounds == rounds

@@ -51,7 +51,7 @@ def test_what_was_trained_is_not_trained_again(text, folder):
         raise AssertionError(stage)
 
     again = train_or_load("ds-64-0.001", text, QUICK, DSOptions(), folder, refuse)
-    assert (again.experts, again.rate, again.starred) == (4, 0.001, False)
+    assert (again.experts, again.rate, again.is_starred) == (4, 0.001, False)
     assert not list(folder.glob("*.state"))
 
 

@@ -22,7 +22,7 @@ def test_gguf(tmp_path):
 
 @pytest.mark.parametrize("kind", ["F16", "BF16", "Q8_0", "Q4_0"])
 def test_gguf_types(tmp_path, kind, monkeypatch):
-    monkeypatch.setattr("shortlist_exporter.inputs.formats.gguf_file.CHUNK_ROWS", 5)
+    monkeypatch.setattr("shortlist_exporter.inputs.formats.gguf_file.DEQUANTIZE_CHUNK_ROWS", 5)
     kind_ = gguf.GGMLQuantizationType[kind]
     dense = load_dense(save_gguf(tmp_path / "x.gguf", {"token_embd.weight": (WEIGHT, kind_)}))
     rounded = gguf.quants.dequantize(gguf.quants.quantize(WEIGHT, kind_), kind_)

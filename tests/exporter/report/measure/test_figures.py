@@ -7,7 +7,7 @@ from shortlist.errors import BadInput
 from shortlist.head import Head
 from shortlist_exporter.export.request import Request
 from shortlist_exporter.export.run import export
-from shortlist_exporter.methods.svd import Shape, cost
+from shortlist_exporter.methods.svd import Shape, estimate_cost
 from shortlist_exporter.records.report import HELD_OUT, Figures
 from shortlist_exporter.report.measure.answers import answer_sample
 from shortlist_exporter.report.measure.figures import (
@@ -59,7 +59,7 @@ def test_multiply_adds_of_a_query_time_option_are_the_method_s_own(previewed, sa
     by_label = {point.label: point for point in found.points}
     assert set(by_label) == {"this head", "full view 40", "full view 80", "full view 300", "dense"}
     for full_view in (40, 80, 300):
-        wanted = cost(make_dense(), Shape.model_validate(SHAPE | {"full_view": full_view}))
+        wanted = estimate_cost(make_dense(), Shape.model_validate(SHAPE | {"full_view": full_view}))
         point = by_label[f"full view {full_view}"]
         assert (point.macs, point.scored) == (pytest.approx(wanted.macs), full_view)
         assert point.us > 0
