@@ -76,7 +76,7 @@ def test_client_and_server_agree_on_answers(rows, k, names, many):
     )
     content, headers = InferCodec(MANIFEST).encode(request, top)
     response = exchange.Response(200, {name.decode(): value.decode() for name, value in headers}, content)
-    outputs, normalizer = exchange.read_outputs(response)
+    outputs, normalizer = exchange.parse_outputs(response)
     assert list(outputs) == names[:many]
     assert normalizer == "exact"
     assert all(np.array_equal(values, getattr(top, name)) for name, values in outputs.items())
