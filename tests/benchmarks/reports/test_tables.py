@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from shortlist.evaluation.statistics import estimate_share
 
 from benchmarks.reports.tables import (
     find_fastest_runs,
@@ -12,7 +13,6 @@ from benchmarks.reports.tables import (
     format_levels,
     format_table,
 )
-from benchmarks.sweep.harness import share
 from tests.support.runs import make_run
 
 
@@ -68,11 +68,11 @@ def test_no_precision_is_a_dash():
 
 @pytest.mark.parametrize(("hits", "n"), [(0.5, 400), (0.99, 1000), (1.0, 300)])
 def test_interval_of_zeros_and_ones_is_wilsons(hits, n):
-    interval = share(np.repeat([1.0, 0.0], [round(hits * n), n - round(hits * n)]))
+    interval = estimate_share(np.repeat([1.0, 0.0], [round(hits * n), n - round(hits * n)]))
     z = 1.96
     centre = (hits + z * z / (2 * n)) / (1 + z * z / n)
     half = z * np.sqrt(hits * (1 - hits) / n + z * z / (4 * n * n)) / (1 + z * z / n)
     if hits < 1:
         assert interval.low == pytest.approx(centre - half, abs=1e-6)
         assert interval.high == pytest.approx(min(1, centre + half), abs=1e-6)
-    assert interval.low < interval.value <= interval.high
+    assert interval.low < interval.mean <= interval.high

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import torch
 from shortlist.evaluation.truth import compute_truth
-from shortlist_exporter.core.layer import torch_dense
 from shortlist_exporter.core.torch_scores import compute_logprobs, rank_by_module
 from torch import nn
 
@@ -19,10 +18,10 @@ class OwnSoftmax(nn.Module):
     """The same layer as a module with `log_prob`."""
 
     def log_prob(self, contexts):
-        return torch.log_softmax(torch_dense(DENSE).logits(contexts), dim=1)
+        return torch.log_softmax(DENSE.module.logits(contexts), dim=1)
 
 
-@pytest.mark.parametrize("module", [torch_dense(DENSE), OwnSoftmax()])
+@pytest.mark.parametrize("module", [DENSE.module, OwnSoftmax()])
 def test_truth_is_that_of_float64(module):
     exact, done = logprobs_of(DENSE, CONTEXTS), []
     truth = compute_truth(rank_by_module(module, CONTEXTS), CONTEXTS, 10, progress=done.append)
@@ -35,6 +34,6 @@ def test_truth_is_that_of_float64(module):
 
 
 def test_padding_is_never_among_the_best():
-    truth = compute_truth(rank_by_module(torch_dense(DENSE), CONTEXTS), CONTEXTS, CLASSES)
+    truth = compute_truth(rank_by_module(DENSE.module, CONTEXTS), CONTEXTS, CLASSES)
     assert (truth.ids[:, -2:] == -1).all()
     assert not np.isin(truth.ids, DENSE.padded).any()

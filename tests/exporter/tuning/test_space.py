@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 from shortlist.errors import BadInput
-from shortlist_exporter.methods.l2s import with_probes
+from shortlist_exporter.methods.l2s import change_probes
 from shortlist_exporter.methods.registry import METHODS
-from shortlist_exporter.methods.svd import with_full_view
+from shortlist_exporter.methods.svd import change_full_view
 from shortlist_exporter.tuning.space import (
     SPACES,
     choose_methods,
@@ -24,13 +24,13 @@ from tests.support.layers import make_contexts, make_dense
 def test_a_setting_equals_a_fit_with_it():
     small, rows = make_dense(), make_contexts(600).contexts
     given = {"basis": "context", "width": "6", "full_view": "30"}
-    swept = with_full_view(METHODS["svd"].fit(small, rows, given, 0), small, rows, {"full_view": 50}, 0)
+    swept = change_full_view(METHODS["svd"].fit(small, rows, given, 0), small, rows, {"full_view": 50}, 0)
     direct = METHODS["svd"].fit(small, rows, given | {"full_view": "50"}, 0)
-    assert (swept.options, swept.cost) == (direct.options, direct.cost)
+    assert (swept.settings, swept.fit, swept.cost) == (direct.settings, direct.fit, direct.cost)
     given = {"clusters": "6", "budget": "40", "rounds": "1", "epochs": "1", "second_probe": "0.2"}
-    swept = with_probes(METHODS["l2s"].fit(small, rows, given, 0), small, rows, {"probes": 2}, 0)
+    swept = change_probes(METHODS["l2s"].fit(small, rows, given, 0), small, rows, {"probes": 2}, 0)
     direct = METHODS["l2s"].fit(small, rows, given | {"probes": "2"}, 0)
-    assert (swept.options, swept.cost) == (direct.options, direct.cost)
+    assert (swept.settings, swept.fit, swept.cost) == (direct.settings, direct.fit, direct.cost)
     np.testing.assert_array_equal(swept.module.tail.numpy(), direct.module.tail.numpy())
 
 
@@ -47,16 +47,17 @@ def test_every_build_is_one_that_the_method_takes(method, options):
     small = make_dense()
     for build in options(small):
         fitted = METHODS[method].fit(small, make_contexts().contexts, build | quick(method), 0)
-        assert SPACES[method].swept in fitted.options
+        assert SPACES[method].swept in fitted.settings.adjustable
     assert all(list(setting) == [SPACES[method].swept] for setting in list_settings(method, small))
 
 
 def test_the_cost_of_grouped_is_that_of_what_is_previewed():
     fitted = METHODS["grouped"].fit(make_dense(3000), make_contexts().contexts, {}, 0)
-    more = SPACES["grouped"].cost(fitted.options | {"previewed": 2048}, make_dense(3000))
+    options = fitted.fit | fitted.settings.model_dump()
+    more = SPACES["grouped"].cost(options | {"previewed": 2048}, make_dense(3000))
     assert more.macs > fitted.cost.macs
     assert more.bytes > fitted.cost.bytes
-    assert SPACES["grouped"].cost(fitted.options, make_dense(3000)) == fitted.cost
+    assert SPACES["grouped"].cost(options, make_dense(3000)) == fitted.cost
 
 
 def quick(method):

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 from shortlist.evaluation.truth import compute_truth
-from shortlist_exporter.core.layer import torch_dense
 from shortlist_exporter.core.torch_scores import rank_by_module
 from shortlist_exporter.core.types import Cost
 from shortlist_exporter.graphs import bounds
@@ -21,7 +20,7 @@ def head(tmp_path_factory):
 
 
 def test_quality_is_of_the_plan_against_float64(head):
-    module, exact = torch_dense(make_dense()), logprobs_of(make_dense(), CONTEXTS)
+    module, exact = make_dense().module, logprobs_of(make_dense(), CONTEXTS)
     truth = compute_truth(rank_by_module(module, CONTEXTS), CONTEXTS, 10)
     quality = measure_quality(head, module, truth, Cost(macs=0.5, bytes=0.25), lambda rows: None)
     top, true = head.topk_by_plan(CONTEXTS, 10), np.argsort(-exact, axis=1)[:, :10]

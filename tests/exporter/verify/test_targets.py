@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 from shortlist.evaluation.truth import compute_truth
-from shortlist_exporter.core.layer import torch_dense
 from shortlist_exporter.core.torch_scores import rank_by_module
 from shortlist_exporter.verify.targets import measure_softmax
 
@@ -14,7 +13,7 @@ TARGETS = np.random.default_rng(2).integers(0, CLASSES, 150)
 
 
 def test_figures_of_a_softmax():
-    module, exact = torch_dense(make_dense()), logprobs_of(make_dense(), CONTEXTS)
+    module, exact = make_dense().module, logprobs_of(make_dense(), CONTEXTS)
     truth = compute_truth(rank_by_module(module, CONTEXTS), CONTEXTS, 10, targets=TARGETS)
     figures = measure_softmax(module, truth)
     ranks = (exact > exact[np.arange(150), TARGETS][:, None]).sum(axis=1)
@@ -27,7 +26,7 @@ def test_figures_of_a_softmax():
 
 
 def test_targets_that_a_softmax_rules_out_are_counted_apart():
-    module = torch_dense(make_dense(padded=np.array([7])))
+    module = make_dense(padded=np.array([7])).module
     targets = np.where(np.arange(150) < 30, 7, 5)
     truth = compute_truth(rank_by_module(module, CONTEXTS), CONTEXTS, 10, targets=targets)
     figures = measure_softmax(module, truth)

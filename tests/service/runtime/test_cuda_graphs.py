@@ -87,8 +87,8 @@ def test_heads_over_bound_buffers_answer_as_others(tmp_path, rehearsed, method):
     bundle = Bundle(on_cpu.folder)
     bound = Head(bundle, "cuda:0", 1)
     check_canary(bound, bundle)
-    graph = attrgetter({"full": "few", "svd": "preview", "l2s": "router.screen"}[method])
-    assert graph(bound.plan).fixed is not None
+    graph = {"full": "few", "svd": "preview", "l2s": "router.screen"}[method]
+    assert attrgetter(graph)(bound.plan).fixed is not None
     for count in (1, 7, 64, 70):
         ours, theirs = bound.topk(rows[:count], 5), on_cpu.topk(rows[:count], 5)
         assert (ours.ids == theirs.ids).all()
