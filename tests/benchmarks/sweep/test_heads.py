@@ -50,5 +50,5 @@ def test_requests_that_differ_have_keys_of_their_own():
 def test_a_bundle_of_another_format_has_another_key(monkeypatch):
     request = list_requests(10_000, 200)["svd"]
     before = hash_request(request)
-    monkeypatch.setattr(heads, "FORMAT", heads.FORMAT + 1)
+    monkeypatch.setattr(heads, "FORMAT_VERSION", heads.FORMAT_VERSION + 1)
     assert hash_request(request) != before

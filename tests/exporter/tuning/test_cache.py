@@ -11,5 +11,5 @@ def test_what_was_kept_is_found_under_its_key_alone(tmp_path):
 
 def test_nothing_of_another_bundle_format_is_taken(tmp_path, monkeypatch):
     before = Cache(tmp_path).key("svd", 6)
-    monkeypatch.setattr(cache, "FORMAT", cache.FORMAT + 1)
+    monkeypatch.setattr(cache, "FORMAT_VERSION", cache.FORMAT_VERSION + 1)
     assert Cache(tmp_path).key("svd", 6) != before
