@@ -32,7 +32,7 @@ def test_previewed_experts_agree_with_torch(previewed, module):
     assert set(top.scored.tolist()) == {25}
     assert top.normalizer == "estimated"
     assert head.manifest.quality.cost_macs > 0
-    assert head.manifest.options["previewed"] == [0, 1, 3]
+    assert head.manifest.fit["previewed"] == [0, 1, 3]
 
 
 def test_exact_answers_of_previewed_experts_score_them_whole(previewed, module):
