@@ -72,7 +72,7 @@ def copy_without_certificate(bundle: Bundle, folder: Path) -> Path:
     shutil.copytree(bundle.folder, out)
     (out / MANIFEST_FILE).unlink()
     graphs = {role: path for role, path in manifest.graphs.items() if role != "bounds"}
-    seal(out, manifest.model_copy(update={"graphs": graphs, "certificate": None}))
+    seal(out, manifest.model_copy(update={"graphs": graphs, "certificate": None, "exact_plan": None}))
     return out
 
 
