@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.clients.case import failures, python_of, run_script, write_case
 from tests.support.layers import RunningServer
+
+pytestmark = pytest.mark.slow
 
 
 def test_every_method_of_protocol_v2(small_repository, tmp_path):

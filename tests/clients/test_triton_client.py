@@ -7,6 +7,8 @@ import pytest
 from tests.clients.case import failures, python_of, run_script, write_case
 from tests.support.layers import RunningServer
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("kind", ["http", "aio"])
 def test_every_method(small_repository, tmp_path, kind):

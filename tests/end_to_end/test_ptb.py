@@ -11,6 +11,8 @@ from shortlist_exporter.inputs.sources import Contexts, Dense
 
 from tests.support.layers import RunningServer, logits_of
 
+pytestmark = pytest.mark.slow
+
 STREAMS, STEPS = 20, 600
 
 

@@ -10,6 +10,8 @@ import pytest
 
 from tests.support.layers import RunningServer
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 TRITON = ROOT / "build" / "venvs" / "triton" / "bin" / "python"
 PORT = re.compile(r"(127\.0\.0\.1|localhost):8000")
@@ -51,7 +53,6 @@ def run(language, code, folder):
     return completed.stdout
 
 
-@pytest.mark.slow
 def test_code_as_written(tmp_path):
     for page, section in IN_PROCESS:
         for language, code in blocks(page, section):

@@ -13,6 +13,8 @@ from shortlist_exporter.inputs.sources import Contexts, Dense
 
 from tests.support.layers import CLASSES, DIM, logits_of, logprobs_of, make_contexts, make_dense, make_head
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def head(tmp_path_factory):

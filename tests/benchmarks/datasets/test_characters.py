@@ -14,6 +14,8 @@ from benchmarks.datasets.rendered import glyphs, network
 from benchmarks.datasets.rendered.distortions import IMAGE_PIXELS, distort_glyphs
 from benchmarks.datasets.rendered.glyphs import GLYPH_PIXELS, Face
 
+pytestmark = pytest.mark.slow
+
 FONTS = Path(matplotlib.get_data_path()) / "fonts" / "ttf"
 SANS, SERIF = Face(FONTS / "DejaVuSans.ttf"), Face(FONTS / "DejaVuSerif.ttf")
 LETTERS = "ABCDEFGH"

@@ -2,8 +2,12 @@
 
 from contextlib import ExitStack
 
+import pytest
+
 from benchmarks.http.bench import start_servers
 from benchmarks.http.client.wrk import SCRIPT_PATH
+
+pytestmark = pytest.mark.slow
 
 
 def test_every_server_starts_and_sends_the_constant(tmp_path):

@@ -19,6 +19,8 @@ from benchmarks.http.servers.peer_servers import Launch, LitServe, MLServer, Pee
 from benchmarks.http.servers.processes import Process, free_port
 from tests.support.layers import make_contexts, make_dense, make_head
 
+pytestmark = pytest.mark.slow
+
 IDS = np.array([[3, 1], [2, 0]])
 TRUTH = TopK(IDS, np.array([[-1, -2], [-1, -3]], np.float32), np.array([9, 9], np.int32), "exact")
 CONTEXTS = np.ones((2, 4), np.float32)

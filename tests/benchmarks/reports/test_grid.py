@@ -1,11 +1,15 @@
 """The whole grid goes on from disk, and says what failed, what is absent and what is left."""
 
+import pytest
+
 from benchmarks.common.runs import Store
 from benchmarks.contenders.dense.numpy_dense import NumpyDense
 from benchmarks.contenders.registry import CONTENDERS
 from benchmarks.datasets.registry import DATASETS, Place
 from benchmarks.reports import grid, page
 from benchmarks.sweep.harness import Harness
+
+pytestmark = pytest.mark.slow
 
 
 class Counting(NumpyDense):

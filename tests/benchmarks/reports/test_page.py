@@ -13,6 +13,8 @@ from benchmarks.reports.page import collect_runs, fill_build_times, group_runs, 
 from benchmarks.sweep.harness import Harness
 from tests.support.runs import make_run
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def data(tmp_path):

@@ -13,6 +13,8 @@ from benchmarks.contenders.registry import Contender
 from benchmarks.datasets.registry import DATASETS, Place
 from benchmarks.sweep.harness import NUMPY_BLAS_PREFIX, Harness, limit_threads
 
+pytestmark = pytest.mark.slow
+
 CLASSES = 20_000
 
 

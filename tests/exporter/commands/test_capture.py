@@ -6,6 +6,8 @@ from shortlist_exporter.inputs.sources import load_contexts, load_dense
 
 from tests.exporter.capture.tiny import WORDS, save_model, write_text
 
+pytestmark = pytest.mark.slow
+
 WINDOW = 8
 
 

@@ -28,6 +28,8 @@ from tests.support.adaptive import (
 )
 from tests.support.layers import CLASSES, DIM, RunningServer, make_dense, run_cli
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module", params=FORMS)
 def form(request):

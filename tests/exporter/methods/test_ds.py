@@ -23,6 +23,8 @@ from shortlist_models.ds.softmax import DSSoftmax
 from tests.support.ds import QUICK, best, check_rows_alone, contexts, dense, exported, make_module, rows, sample
 from tests.support.layers import CLASSES, DIM, RunningServer, make_dense, make_head, run_cli
 
+pytestmark = pytest.mark.slow
+
 AT_ONCE = ("cluster", "top_logits", "top_position", "log_normalizer")
 
 

@@ -10,6 +10,8 @@ from shortlist_exporter.methods.registry import METHODS
 
 from tests.support.ds import SVD, check_rows_alone, contexts, dense, exported, make_module, rows
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def module():

@@ -17,6 +17,8 @@ from shortlist_exporter.methods.registry import METHODS
 from tests.support.grouped import CLASSES, DIM, LAYERS, OPTIONS, compiled, contexts, rows
 from tests.support.layers import logits_of, make_dense, make_head
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module", params=LAYERS)
 def dense(request):

@@ -13,6 +13,8 @@ from shortlist_exporter.methods.registry import METHODS
 
 from tests.support.layers import CLASSES, DIM, logits_of, logprobs_of, make_contexts, make_dense, make_head
 
+pytestmark = pytest.mark.slow
+
 OPTIONS = {"clusters": "6", "budget": "40", "rounds": "1", "epochs": "1"}
 FORMS = {
     "one probe": {},

@@ -20,6 +20,8 @@ from shortlist_exporter.report.write import write_report
 from tests.exporter.report.conftest import CONTEXTS, OPTIONS, Page
 from tests.support.layers import make_contexts, make_dense, make_head
 
+pytestmark = pytest.mark.slow
+
 PICTURES = {"front", "candidates", "parts", "copies", "calibration", "domains"}
 PNG = b"\x89PNG\r\n"
 

@@ -10,6 +10,8 @@ from shortlist_exporter.tuning.tuner import NoHead, tune
 
 from tests.exporter.tuning.conftest import contexts, dense, only, request_of, sample
 
+pytestmark = pytest.mark.slow
+
 
 def test_what_fails_on_test_gives_way_to_the_next_more_precise(cache, tmp_path, monkeypatch, steady):
     only(monkeypatch, 48, 16, 256)

@@ -15,6 +15,8 @@ from shortlist_exporter.tuning.tuner import NoHead, tune
 
 from tests.exporter.tuning.conftest import ROWS, contexts, dense, few_builds, request_of
 
+pytestmark = pytest.mark.slow
+
 
 def test_ctrl_c_keeps_the_best_so_far(tmp_path, monkeypatch, steady):
     whole, done = Search.sweep, []

@@ -20,6 +20,8 @@ from shortlist_exporter.tuning.space import (
 from tests.exporter.tuning.conftest import dense
 from tests.support.layers import make_contexts, make_dense
 
+pytestmark = pytest.mark.slow
+
 
 def test_a_setting_equals_a_fit_with_it():
     small, rows = make_dense(), make_contexts(600).contexts

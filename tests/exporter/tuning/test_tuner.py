@@ -30,6 +30,8 @@ from tests.exporter.tuning.conftest import (
 )
 from tests.support.layers import logprobs_of, run_cli
 
+pytestmark = pytest.mark.slow
+
 
 def test_the_promise_holds_on_fresh_rows_and_that_of_rejected_heads_does_not(tuned, tmp_path):
     out, record = tuned

@@ -7,6 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from shortlist_models.adaptive.cost_model import CostModel, Sample, fit_cost_model, time_training
 
+pytestmark = pytest.mark.slow
+
 
 @given(
     constant=st.floats(1e-6, 1e-3),

@@ -20,6 +20,8 @@ from shortlist_models.adaptive.cutoffs import (
     sum_target_shares,
 )
 
+pytestmark = pytest.mark.slow
+
 MODEL = CostModel(constant=3e-5, slope=1e-10, flat=3e5, extra=30)
 
 

@@ -6,6 +6,8 @@ from shortlist_models.adaptive.dsoftmax import DSoftmax
 from shortlist_models.adaptive.softmax import AdaptiveSoftmax, order_by_frequency
 from shortlist_models.adaptive.training import TrainOptions, measure_perplexity, train_head
 
+pytestmark = pytest.mark.slow
+
 CLASSES, DIM = 80, 16
 
 

@@ -1,5 +1,6 @@
 """Classes that hardly any context of a clone wants are dropped at once."""
 
+import pytest
 import torch
 from shortlist_models.ds.options import TrainOptions
 from shortlist_models.ds.softmax import DSOptions
@@ -8,6 +9,8 @@ from shortlist_models.ds.training import train
 from .test_softmax import CLASSES, EXPERTS, make_contexts, make_module
 from .test_training import CLASSES as TOY_CLASSES
 from .test_training import QUICK, dense, examples, validation
+
+pytestmark = pytest.mark.slow
 
 SHORT = {"rounds": 1, "final_rounds": 0, "evidence": True, "lasso": 0.0}
 

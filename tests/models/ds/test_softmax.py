@@ -14,6 +14,8 @@ from shortlist_models.ds.gate import separate_directions, spread_directions
 from shortlist_models.ds.mitosis import clone
 from shortlist_models.ds.softmax import DSOptions, DSSoftmax
 
+pytestmark = pytest.mark.slow
+
 CLASSES, DIM, EXPERTS = 30, 6, 4
 
 

@@ -8,6 +8,8 @@ from shortlist_models.ds.options import Examples, TrainOptions
 from shortlist_models.ds.softmax import DSOptions
 from shortlist_models.ds.training import Run, train
 
+pytestmark = pytest.mark.slow
+
 GROUPS, EACH, DIM = 4, 10, 8
 CLASSES = GROUPS * EACH
 QUICK = TrainOptions(

@@ -22,6 +22,8 @@ from shortlist_models.l2s.training import (
     train_screen,
 )
 
+pytestmark = pytest.mark.slow
+
 CLASSES, DIM, DEPTH = 60, 8, 3
 
 

@@ -16,6 +16,8 @@ from shortlist.errors import BundleError, NotFound, VersionExists
 
 from tests.support.layers import make_contexts, make_dense, make_head, run_cli
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def bundle(small_repository, tmp_path):

@@ -17,6 +17,8 @@ from shortlist.errors import BadInput, NotFound
 
 from tests.support.layers import make_contexts, run_cli
 
+pytestmark = pytest.mark.slow
+
 ROWS = make_contexts(rows=23, seed=8).contexts
 
 

@@ -9,6 +9,8 @@ from shortlist.cli.dispatch import main
 
 from tests.support.layers import make_contexts, make_dense, run_cli
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def inputs(tmp_path):

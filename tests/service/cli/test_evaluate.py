@@ -10,6 +10,8 @@ from shortlist.evaluation import evaluate
 
 from tests.support.layers import CLASSES, contexts_elsewhere, make_contexts, make_dense, make_head, run_cli
 
+pytestmark = pytest.mark.slow
+
 SAMPLE = make_contexts(3000, seed=5)
 CONTEXTS = SAMPLE.contexts[:150]
 TARGETS = np.random.default_rng(2).integers(0, CLASSES, 150)

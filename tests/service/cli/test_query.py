@@ -19,6 +19,8 @@ from shortlist.errors import BadInput, NotFound, ShortlistError
 
 from tests.support.layers import make_contexts
 
+pytestmark = pytest.mark.slow
+
 ROWS = make_contexts(rows=23, seed=8).contexts
 MEGABYTE = 1 << 20
 

@@ -19,6 +19,8 @@ from shortlist.client.exchange import Response
 
 from tests.support.layers import RunningServer, make_contexts
 
+pytestmark = pytest.mark.slow
+
 ROWS = make_contexts(rows=11, seed=6).contexts
 ATOL = 1e-5
 

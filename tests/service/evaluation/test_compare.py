@@ -15,6 +15,8 @@ from shortlist.evaluation.compare import compare_heads, mark_shared, measure_agr
 
 from tests.support.layers import CLASSES, DIM, logprobs_of, make_contexts, make_dense, make_head, run_cli
 
+pytestmark = pytest.mark.slow
+
 ROWS = make_contexts(rows=50, seed=8).contexts
 
 

@@ -21,6 +21,8 @@ from tests.support.layers import (
     make_head,
 )
 
+pytestmark = pytest.mark.slow
+
 SAMPLE = make_contexts(3000, seed=5)
 CONTEXTS = SAMPLE.contexts[:150]
 TARGETS = np.random.default_rng(2).integers(0, CLASSES, 150)

@@ -12,7 +12,7 @@ from shortlist.runtime.session import Graph
 from tests.support.layers import make_contexts, make_dense
 from tests.support.proofs import CLASSES, DIM, graph_of, proved, rows
 
-pytestmark = pytest.mark.usefixtures("prove_small_layers")
+pytestmark = [pytest.mark.usefixtures("prove_small_layers"), pytest.mark.slow]
 
 
 @pytest.fixture

@@ -25,6 +25,8 @@ pytest.importorskip("numba")
 from shortlist.kernels import screen_loops
 from shortlist.kernels.unscored import TO_DENSE, TO_GRAPHS
 
+pytestmark = pytest.mark.slow
+
 SCREEN = {"clusters": "6", "budget": "60", "rounds": "0", "epochs": "1"}
 BIAS = np.random.default_rng(3).standard_normal(CLASSES).astype(np.float32)
 SCREENS = {

@@ -13,6 +13,8 @@ from shortlist_models.adaptive.softmax import AdaptiveSoftmax
 from tests.support.adaptive import FORMS, OPTIONS, brute_force, compute_logprobs, examples, learn_module, make, rows
 from tests.support.layers import CLASSES, DIM, RunningServer
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module", params=FORMS)
 def form(request):

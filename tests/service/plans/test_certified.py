@@ -29,7 +29,7 @@ TIE = 1e-5  # of the largest logit
 ROUNDING = 1e-4  # nats, of float32 logits and sums
 
 
-pytestmark = pytest.mark.usefixtures("prove_small_layers")
+pytestmark = [pytest.mark.usefixtures("prove_small_layers"), pytest.mark.slow]
 
 
 @pytest.fixture

@@ -8,6 +8,8 @@ from shortlist.head import load
 from tests.support.grouped import CLASSES, DIM, LAYERS, OPTIONS, compiled, contexts, rows
 from tests.support.layers import logits_of, logprobs_of, make_dense, make_head
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module", params=LAYERS)
 def dense(request):

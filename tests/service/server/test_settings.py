@@ -10,6 +10,8 @@ from shortlist.server.settings import load_settings
 
 from tests.support.layers import run_cli
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(autouse=True)
 def clean(monkeypatch):

@@ -7,6 +7,8 @@ import pytest
 from tests.support.layers import RunningServer
 from tools.fuzz import bodies, openapi, tcp
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def server(small_repository):

@@ -15,6 +15,8 @@ import pytest
 from tests.support.layers import RunningServer
 from tools.fuzz import acts, tcp
 
+pytestmark = pytest.mark.slow
+
 DEEP = b"[" * 1000 + b"]" * 1000
 NO_ROWS = b'{"name":"context","datatype":"FP32","shape":[0,16],"data":[]}'
 INFER = "/v2/models/lm/infer"

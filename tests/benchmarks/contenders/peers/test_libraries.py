@@ -11,6 +11,8 @@ from benchmarks.common.truth import compute_exact_ids
 from benchmarks.contenders.registry import LIBRARY_PEERS
 from tests.support.contenders import check_possible, fit_contender, pick_builds
 
+pytestmark = pytest.mark.slow
+
 EXACT = {"faiss flat": 0.999, "scann int8": 0.99}
 SMALL = {"construction": 200}  # the largest graphs would take minutes
 

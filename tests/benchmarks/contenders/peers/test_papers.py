@@ -10,6 +10,8 @@ from benchmarks.common.truth import compute_exact_ids
 from benchmarks.contenders.registry import PAPER_PEERS, QUANTISED_PEERS
 from tests.support.contenders import check_possible, fit_contender, make_fading_layer, pick_builds
 
+pytestmark = pytest.mark.slow
+
 EVERYTHING = {"probes": 10**6, "opened": 10**6, "budget": 10**6, "rescored": 10**6}
 EXACT = {"PCA-MIPS", "LSH-MIPS", "FlashHead", "int8 rows, onnxruntime"}  # when everything is opened
 CASES = [

@@ -13,6 +13,8 @@ from benchmarks.http.client.requests import Request
 from benchmarks.http.client.wrk import Load, median_load, parse_output
 from tests.support.layers import DIM, RunningServer, make_contexts
 
+pytestmark = pytest.mark.slow
+
 PRINTED = """Running 1s test @ http://127.0.0.1:41337/v2/models/lm/infer
   1 threads and 16 connections
   Thread Stats   Avg      Stdev     Max   +/- Stdev

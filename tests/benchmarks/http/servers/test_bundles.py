@@ -1,11 +1,14 @@
 """Bundles that are made to be served beside others."""
 
+import pytest
 import shortlist
 from shortlist.bundle.reader import Bundle
 from shortlist_exporter.graphs import bounds
 
 from benchmarks.http.servers.bundles import copy_without_certificate
 from tests.support.layers import make_contexts, make_dense, make_head
+
+pytestmark = pytest.mark.slow
 
 
 def test_without_proofs_exact_answers_are_the_dense_layers(tmp_path, monkeypatch):

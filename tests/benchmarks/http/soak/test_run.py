@@ -6,6 +6,8 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 
 def check_soak(folder, *options, timeout):
     command = [sys.executable, "-m", "benchmarks.http", "soak", *options, "--cache", str(folder)]
@@ -17,7 +19,6 @@ def check_soak(folder, *options, timeout):
     assert report["statuses"]["200"] > 0
 
 
-@pytest.mark.slow
 def test_a_short_soak_breaks_no_promise(tmp_path):
     check_soak(tmp_path, "--quick", timeout=120)
 

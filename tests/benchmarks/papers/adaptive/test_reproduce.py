@@ -23,6 +23,8 @@ from benchmarks.papers.adaptive.pictures import draw_training
 from benchmarks.papers.adaptive.reproduce import format_training
 from tests.support.layers import CLASSES, DIM, make_dense
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory):

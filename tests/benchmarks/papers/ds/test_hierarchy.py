@@ -18,6 +18,8 @@ from benchmarks.papers.ds.hierarchy import (
 )
 from benchmarks.papers.ds.synthetic import check_settled
 
+pytestmark = pytest.mark.slow
+
 QUICK = replace(SMALL_HIERARCHY, supers=3, experts=(3,), steps=(100,))
 
 
@@ -57,7 +59,6 @@ def test_ten_super_classes_end_in_ten_experts(tmp_path):
     check_settled("10 x 10", train_hierarchy(SMALL_HIERARCHY, tmp_path / "x.pt", quiet))
 
 
-@pytest.mark.slow
 def test_three_super_classes_end_in_three_experts(tmp_path):
     found = check_settled("3 x 3", train_hierarchy(replace(QUICK, steps=(700,)), tmp_path / "x.pt", quiet))
     assert found.members.sum(dim=1).tolist() == [3, 3, 3]

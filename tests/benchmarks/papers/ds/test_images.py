@@ -18,6 +18,8 @@ from benchmarks.papers.ds.images import (
     split_images,
 )
 
+pytestmark = pytest.mark.slow
+
 
 def test_accuracies_by_depth():
     ids = torch.tensor([[4, 1, 2, 3, 0, 9], [1, 2, 3, 5, 6, 4], [0, -1, -1, -1, -1, -1]])

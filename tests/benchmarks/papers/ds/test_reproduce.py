@@ -21,6 +21,8 @@ from benchmarks.papers.ds.runs import (
 from benchmarks.papers.ds.times import make_wall_table
 from tests.support.layers import CLASSES, make_contexts, make_dense
 
+pytestmark = pytest.mark.slow
+
 QUICK = replace(MITOSIS, experts=4, rounds=1, tuning_rounds=1, round_steps=30, learning_rate=0.02, lasso=0.02)
 
 

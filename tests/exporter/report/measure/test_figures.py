@@ -22,6 +22,8 @@ from shortlist_exporter.report.measure.variants import make_variants
 from tests.exporter.report.conftest import CONTEXTS
 from tests.support.layers import logprobs_of, make_contexts, make_dense, make_head
 
+pytestmark = pytest.mark.slow
+
 SHAPE = {"basis": "context", "preview": "fp32", "width": "6", "full_view": "160"}
 
 

@@ -1,5 +1,6 @@
 """What `shortlist tune` left beside the bundle enters its report."""
 
+import pytest
 from shortlist.bundle.reader import Bundle
 from shortlist.evaluation.statistics import Share
 from shortlist.head import Head
@@ -7,6 +8,8 @@ from shortlist_exporter.records import tuning
 from shortlist_exporter.report.measure import tune_record
 from shortlist_exporter.report.verdict import TUNE_SOURCE
 from shortlist_exporter.report.write import write_report
+
+pytestmark = pytest.mark.slow
 
 
 def measured(precision, speedup):

@@ -9,6 +9,8 @@ from shortlist_exporter.report.front import find_front
 from shortlist_exporter.report.page import pictures
 from shortlist_exporter.report.page.labels import write_beside
 
+pytestmark = pytest.mark.slow
+
 
 def point(times, precision):
     return Point(label="x", kind="tried", precision={1: precision}, times_dense=1 / times)

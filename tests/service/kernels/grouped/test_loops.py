@@ -10,6 +10,8 @@ from shortlist.kernels.grouped import loops, previews, tables
 from shortlist.kernels.primitives import digits as projection
 from shortlist.kernels.primitives import layout, products, select, vnni
 
+pytestmark = pytest.mark.slow
+
 NO_SIZES = np.empty(0, np.int32)
 seeds = st.integers(0, 1 << 32)
 

@@ -11,6 +11,8 @@ import pytest
 pytest.importorskip("numba")
 from shortlist.kernels.primitives import jit
 
+pytestmark = pytest.mark.slow
+
 INNER = "from .primitives.jit import compile_loop\n\n\n@compile_loop\ndef inner():\n    return {}\n"
 OUTER = (
     "from .primitives.jit import compile_loop\nfrom .inner import inner\n\n\n"

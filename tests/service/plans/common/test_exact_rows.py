@@ -11,6 +11,8 @@ from shortlist.plans.common.exact_rows import ExactRows
 
 from tests.support.layers import logits_of, make_contexts, make_dense, make_head
 
+pytestmark = pytest.mark.slow
+
 CLASSES = 2003  # more than a graph holds itself
 LAYERS = {
     "plain": {"dim": 68},

@@ -8,6 +8,8 @@ from shortlist_models.ds.softmax import DSOptions, DSSoftmax
 
 from tests.support.layers import CLASSES, DIM, make_contexts, make_dense, make_head
 
+pytestmark = pytest.mark.slow
+
 SIZES = (40, 90, 25, 60)
 contexts = make_contexts(400)
 

@@ -11,6 +11,8 @@ from shortlist.plans.screen import plan as screen_plan
 
 from tests.support.layers import CLASSES, make_contexts, make_dense, make_head
 
+pytestmark = pytest.mark.slow
+
 FOLDER = str(Path(screen_plan.__file__).parent)
 OPTIONS = {"clusters": "6", "budget": "40", "rounds": "0", "epochs": "1"}
 FORMS = {

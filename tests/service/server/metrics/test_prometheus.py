@@ -14,6 +14,8 @@ from shortlist.server.metrics.prometheus import Metrics
 
 from tests.support.layers import RunningServer
 
+pytestmark = pytest.mark.slow
+
 LABELS = {
     "shortlist_requests_total": {"model", "version", "endpoint", "code"},
     "shortlist_request_duration_seconds_bucket": {"model", "version", "endpoint", "le"},

@@ -36,6 +36,8 @@ from .asking import (
     wait_until_held,
 )
 
+pytestmark = pytest.mark.slow
+
 
 def test_one_rule_for_one_row_and_many_while_rows_are_held(server):
     with busy(server):

@@ -12,6 +12,8 @@ from tests.support.layers import RunningServer
 
 from .asking import INFER, LENGTH, ROWS, answer_on, binary, connect, head_of, held, infer, refused, wait_until_held
 
+pytestmark = pytest.mark.slow
+
 
 def test_a_length_over_the_limit_is_413_before_the_body_is_sent(server):
     for expect in ({}, {"Expect": "100-continue"}):

@@ -8,8 +8,11 @@ import time
 from contextlib import suppress
 
 import httpx
+import pytest
 
 from .asking import CLASSES, INFER, ROWS, binary, connect, head_of, held, infer, refused
+
+pytestmark = pytest.mark.slow
 
 VALID = head_of("/v1/topk", Content_Length=2) + b"{}"
 

@@ -17,6 +17,8 @@ from tests.support.layers import CLASSES, make_contexts, make_dense, make_head
 
 from .stepped import Stepped, all_stepped, outcome
 
+pytestmark = pytest.mark.slow
+
 SCREEN = {"clusters": "6", "budget": "40", "rounds": "1", "epochs": "1"}
 SECOND = {"second_stage": "int8", "width": "12", "full_view": "30"}
 HEADS = {

@@ -24,6 +24,8 @@ from tests.support.fast_path import (
 )
 from tests.support.layers import CLASSES, DIM
 
+pytestmark = pytest.mark.slow
+
 INFER = "/v2/models/lm/infer"
 
 

@@ -21,6 +21,8 @@ from shortlist.server.transport.process import Server, listen
 
 from tests.support.layers import DIM, RunningServer, make_contexts, run_cli
 
+pytestmark = pytest.mark.slow
+
 ROWS = make_contexts(rows=64, seed=7).contexts
 
 
