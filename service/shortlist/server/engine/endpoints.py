@@ -51,7 +51,7 @@ class Target(NamedTuple):
 
 def find_model(service: Service, state: RequestState, name: str, version: int | None) -> ServedModel:
     """The model that a request asks, from now on the one that it is counted for; raises NotFound."""
-    served = state.served = service.find_model(name, version)
+    served = service.find_model(name, version)
     state.recorder = served.recorder
     return served
 
@@ -64,7 +64,7 @@ def decode_topk(service: Service, state: RequestState, body: bytes) -> DecodedRe
     labels = require_labels(served.model) if read_flag(fields, "labels") else None
     query = v1_json.read_topk_query(fields, manifest.dim)
     limits = v1_json.read_limits(fields)
-    return DecodedRequest(served.make_task(query), partial(v1_json.encode_topk, manifest, labels), *limits)
+    return DecodedRequest(served, served.make_task(query), partial(v1_json.encode_topk, manifest, labels), *limits)
 
 
 def require_labels(model: Model) -> Labels:
@@ -81,7 +81,7 @@ def decode_score(service: Service, state: RequestState, body: bytes) -> DecodedR
     manifest = served.model.head.manifest
     query = v1_json.read_score_query(fields, manifest.dim)
     limits = v1_json.read_limits(fields)
-    return DecodedRequest(served.make_task(query), partial(v1_json.encode_scores, manifest), *limits)
+    return DecodedRequest(served, served.make_task(query), partial(v1_json.encode_scores, manifest), *limits)
 
 
 def decode_infer(service: Service, state: RequestState, body: bytes) -> DecodedRequest:
@@ -93,13 +93,15 @@ def decode_infer(service: Service, state: RequestState, body: bytes) -> DecodedR
     if match is not None:
         template, contexts = match
         encode = template.encode if accept is None else partial(encode_compressed, template.encode, accept)
-        return DecodedRequest(template.task.with_contexts(contexts), encode, template.timeout, template.priority)
+        return DecodedRequest(
+            served, template.task.with_contexts(contexts), encode, template.timeout, template.priority
+        )
     request = codec.decode(body, None if header is None else header.decode("latin-1"))
     task = served.make_task(request.query)
     codec.add_template(request, task)
     write = partial(codec.encode, request)
     encode = write if accept is None else partial(encode_compressed, write, accept)
-    return DecodedRequest(task, encode, request.timeout, request.priority)
+    return DecodedRequest(served, task, encode, request.timeout, request.priority)
 
 
 ENDPOINTS: dict[str, Endpoint] = {
