@@ -13,13 +13,13 @@ from typing import NamedTuple
 from starlette.routing import compile_path
 
 from shortlist.core.results import Labels
-from shortlist.errors import BadInput
+from shortlist.errors import BadInput, NotFound
 from shortlist.server.codecs import v1_json
 from shortlist.server.codecs.v2_response import encode_compressed
 from shortlist.server.messages.bounded_cache import BoundedCache
 from shortlist.server.messages.headers import ACCEPT_ENCODING, JSON_LENGTH
 from shortlist.server.messages.json_fields import read_flag
-from shortlist.server.models import Model, parse_version
+from shortlist.server.models import Model, Models, parse_version
 
 from .request import DecodedRequest, RequestState
 from .served_model import ServedModel
@@ -113,9 +113,10 @@ ENDPOINTS: dict[str, Endpoint] = {
 
 
 class EndpointMatcher:
-    """Finds the endpoint of a path in `ENDPOINTS`, and caches the result."""
+    """Finds the endpoint of a path in `ENDPOINTS`; caches the result, unless it names a model that `models` lacks."""
 
-    def __init__(self) -> None:
+    def __init__(self, models: Models) -> None:
+        self.models = models
         self.patterns = [(compile_path(template)[0], endpoint) for template, endpoint in ENDPOINTS.items()]
         self.targets: BoundedCache[str, Target] = BoundedCache(PATH_CACHE_ENTRIES)
 
@@ -124,9 +125,17 @@ class EndpointMatcher:
         target = self.targets.get(path)
         if target is None:
             target = self.search(path)
-            if target is not None and len(path) <= MAX_CACHED_PATH_CHARS:
+            if target is not None and len(path) <= MAX_CACHED_PATH_CHARS and self.is_known(target.path):
                 self.targets.put(path, target)
         return target
+
+    def is_known(self, path: Mapping[str, str]) -> bool:
+        """Whether the parameters of a path name a model that is known, or none."""
+        name = path.get("name")
+        try:
+            return name is None or self.models.find(name, parse_version(path.get("version"), name)) is not None
+        except NotFound:
+            return False
 
     def search(self, path: str) -> Target | None:
         """The same, by the table's patterns."""
