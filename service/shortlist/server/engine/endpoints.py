@@ -111,6 +111,8 @@ ENDPOINTS: dict[str, Endpoint] = {
     "/v2/models/{name}/versions/{version}/infer": Endpoint("infer", decode_infer, compresses=True),
 }
 
+ENDPOINT_NAMES = tuple(dict.fromkeys(endpoint.name for endpoint in ENDPOINTS.values()))  # for the metrics
+
 
 class EndpointMatcher:
     """Finds the endpoint of a path in `ENDPOINTS`; caches the result, unless it names a model that `models` lacks."""

@@ -21,7 +21,7 @@ class FinishedRequest(Protocol):
 
     @property
     def endpoint_name(self) -> str:
-        """One of the metrics' `ENDPOINT_NAMES`."""
+        """As the table of endpoints has it."""
 
     started: float
     decode_seconds: float

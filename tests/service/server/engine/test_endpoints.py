@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from shortlist.server.app import create_app
-from shortlist.server.engine.endpoints import ENDPOINTS, PATH_CACHE_ENTRIES, EndpointMatcher
+from shortlist.server.engine.endpoints import ENDPOINT_NAMES, ENDPOINTS, PATH_CACHE_ENTRIES, EndpointMatcher
 from shortlist.server.models import Models
 from shortlist.server.settings import Settings
 
@@ -56,6 +56,7 @@ def test_every_endpoint_is_documented_with_its_parameters(small_repository):
     for path, endpoint in ENDPOINTS.items():
         operation = document["paths"][path]["post"]
         assert operation["summary"].lower() == endpoint.name
+        assert endpoint.name in ENDPOINT_NAMES
         assert [each["name"] for each in operation.get("parameters", [])] == [
             name for name in ("name", "version") if f"{{{name}}}" in path
         ]
