@@ -20,7 +20,7 @@ import numpy as np
 from shortlist.core.filters import ClassFilter
 from shortlist.core.results import NO_CLASS, TopK
 from shortlist.errors import BadInput
-from shortlist.head import Head, load
+from shortlist.head import Head, load, make_topk
 
 from .arguments import parse_positive_int
 from .context_files import ContextFile, open_contexts
@@ -80,7 +80,7 @@ def search_parts(head: Head, contexts: ContextFile, args: argparse.Namespace, ro
     for start in range(0, max(rows, 1), PART_ROWS):
         part = contexts.read_rows(start, min(start + PART_ROWS, rows))
         try:
-            yield head.run(plan, head.check_contexts(part), args.k, ClassFilter()).topk(normalizer)
+            yield make_topk(head.run(plan, head.check_contexts(part), args.k, ClassFilter()), normalizer)
         except BadInput as error:
             raise BadInput(f"{contexts.path}, counted from row {start}: {error}") from None
         progress.show(start + len(part))

@@ -13,6 +13,7 @@ from starlette.responses import Response
 
 from shortlist import __version__
 from shortlist.errors import ShortlistError
+from shortlist.server.engine.endpoints import ENDPOINT_NAMES
 from shortlist.server.engine.service import Service
 from shortlist.server.messages.responses import make_error_response, make_json_response, to_starlette
 from shortlist.server.routes.health import health
@@ -36,7 +37,7 @@ def create_app(settings: Settings, registry: CollectorRegistry | None = None) ->
 
     Models are loaded when the app starts. Raises NotFound for an empty repository, DeviceError.
     """
-    service = Service(settings, registry)
+    service = Service(settings, registry, ENDPOINT_NAMES)
     app = App(
         title="Shortlist",
         summary="Top-k decoding of large output layers.",

@@ -206,3 +206,13 @@ def test_memory_does_not_grow_with_the_rows(bundle, tmp_path):
     last = peak(bundle, "--contexts", tmp_path / "many.npy", *options)
     assert out.stat().st_size > 80 * MEGABYTE
     assert last < first + 40
+
+
+def test_contexts_whose_scores_overflow_are_named_by_file_and_row(bundle, tmp_path, small_parts):
+    rows = ROWS.copy()
+    rows[7] = 3e38
+    contexts = save(tmp_path / "x.npy", rows)
+    with pytest.raises(
+        BadInput, match=r"x\.npy, counted from row 5: contexts row 2 is so large that its scores overflow"
+    ):
+        query.run(arguments(bundle, contexts, tmp_path / "out.npz"))

@@ -13,13 +13,13 @@ from typing import NamedTuple
 from starlette.routing import compile_path
 
 from shortlist.core.results import Labels
-from shortlist.errors import BadInput
+from shortlist.errors import BadInput, NotFound
 from shortlist.server.codecs import v1_json
 from shortlist.server.codecs.v2_response import encode_compressed
 from shortlist.server.messages.bounded_cache import BoundedCache
 from shortlist.server.messages.headers import ACCEPT_ENCODING, JSON_LENGTH
 from shortlist.server.messages.json_fields import read_flag
-from shortlist.server.models import Model, parse_version
+from shortlist.server.models import Model, Models, parse_version
 
 from .request import DecodedRequest, RequestState
 from .served_model import ServedModel
@@ -51,7 +51,7 @@ class Target(NamedTuple):
 
 def find_model(service: Service, state: RequestState, name: str, version: int | None) -> ServedModel:
     """The model that a request asks, from now on the one that it is counted for; raises NotFound."""
-    served = state.served = service.find_model(name, version)
+    served = service.find_model(name, version)
     state.recorder = served.recorder
     return served
 
@@ -64,7 +64,7 @@ def decode_topk(service: Service, state: RequestState, body: bytes) -> DecodedRe
     labels = require_labels(served.model) if read_flag(fields, "labels") else None
     query = v1_json.read_topk_query(fields, manifest.dim)
     limits = v1_json.read_limits(fields)
-    return DecodedRequest(served.make_task(query), partial(v1_json.encode_topk, manifest, labels), *limits)
+    return DecodedRequest(served, served.make_task(query), partial(v1_json.encode_topk, manifest, labels), *limits)
 
 
 def require_labels(model: Model) -> Labels:
@@ -81,7 +81,7 @@ def decode_score(service: Service, state: RequestState, body: bytes) -> DecodedR
     manifest = served.model.head.manifest
     query = v1_json.read_score_query(fields, manifest.dim)
     limits = v1_json.read_limits(fields)
-    return DecodedRequest(served.make_task(query), partial(v1_json.encode_scores, manifest), *limits)
+    return DecodedRequest(served, served.make_task(query), partial(v1_json.encode_scores, manifest), *limits)
 
 
 def decode_infer(service: Service, state: RequestState, body: bytes) -> DecodedRequest:
@@ -93,13 +93,15 @@ def decode_infer(service: Service, state: RequestState, body: bytes) -> DecodedR
     if match is not None:
         template, contexts = match
         encode = template.encode if accept is None else partial(encode_compressed, template.encode, accept)
-        return DecodedRequest(template.task.with_contexts(contexts), encode, template.timeout, template.priority)
+        return DecodedRequest(
+            served, template.task.with_contexts(contexts), encode, template.timeout, template.priority
+        )
     request = codec.decode(body, None if header is None else header.decode("latin-1"))
     task = served.make_task(request.query)
     codec.add_template(request, task)
     write = partial(codec.encode, request)
     encode = write if accept is None else partial(encode_compressed, write, accept)
-    return DecodedRequest(task, encode, request.timeout, request.priority)
+    return DecodedRequest(served, task, encode, request.timeout, request.priority)
 
 
 ENDPOINTS: dict[str, Endpoint] = {
@@ -109,11 +111,14 @@ ENDPOINTS: dict[str, Endpoint] = {
     "/v2/models/{name}/versions/{version}/infer": Endpoint("infer", decode_infer, compresses=True),
 }
 
+ENDPOINT_NAMES = tuple(dict.fromkeys(endpoint.name for endpoint in ENDPOINTS.values()))  # for the metrics
+
 
 class EndpointMatcher:
-    """Finds the endpoint of a path in `ENDPOINTS`, and caches the result."""
+    """Finds the endpoint of a path in `ENDPOINTS`; caches the result, unless it names a model that `models` lacks."""
 
-    def __init__(self) -> None:
+    def __init__(self, models: Models) -> None:
+        self.models = models
         self.patterns = [(compile_path(template)[0], endpoint) for template, endpoint in ENDPOINTS.items()]
         self.targets: BoundedCache[str, Target] = BoundedCache(PATH_CACHE_ENTRIES)
 
@@ -122,9 +127,17 @@ class EndpointMatcher:
         target = self.targets.get(path)
         if target is None:
             target = self.search(path)
-            if target is not None and len(path) <= MAX_CACHED_PATH_CHARS:
+            if target is not None and len(path) <= MAX_CACHED_PATH_CHARS and self.is_known(target.path):
                 self.targets.put(path, target)
         return target
+
+    def is_known(self, path: Mapping[str, str]) -> bool:
+        """Whether the parameters of a path name a model that is known, or none."""
+        name = path.get("name")
+        try:
+            return name is None or self.models.find(name, parse_version(path.get("version"), name)) is not None
+        except NotFound:
+            return False
 
     def search(self, path: str) -> Target | None:
         """The same, by the table's patterns."""

@@ -14,13 +14,12 @@ from typing import Any
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
-from shortlist.core.queries import Result
 from shortlist.server.messages.compression import decompress
 from shortlist.server.messages.headers import CONTENT_ENCODING, RawHeaders, make_length_header
 from shortlist.server.messages.responses import Response, make_error_response
 from shortlist.server.metrics.notes import OK_STATUS
 from shortlist.server.scheduling.admission import Hold
-from shortlist.server.scheduling.batcher import Batcher
+from shortlist.server.scheduling.batcher import Batcher, Computation
 from shortlist.server.scheduling.fair_queue import QueuedTask
 
 from .endpoints import Target
@@ -51,30 +50,18 @@ async def make_response(
     service: Service, target: Target, state: RequestState, hold: Hold, body: bytes, scope: Scope, receive: Receive
 ) -> Response:
     """Decode, admit, compute, encode; raises what the request fails by."""
-    # decode
-    started = time.perf_counter()
-    request = await decode(service, target, state, hold, body)
-    served, task = state.served, request.task
-    assert served is not None
-
-    # admit
-    deadline = state.started + (request.timeout or service.settings.request_timeout)
-    hold.take_rows(served.admission, task.rows, deadline - time.perf_counter())
-    state.decode_seconds = time.perf_counter() - started
-
-    # compute
+    request = await decode_body(service, target, state, hold, body)
+    served, task = request.served, request.task
+    hold.take_rows(served.admission, task.rows, state.deadline - time.perf_counter())
     if task.rows == 0 or served.batcher.fits_inline(task):
-        state.result, state.compute_seconds = served.batcher.compute_inline(task)
-        state.inline_rows = task.rows
+        state.computation = served.batcher.compute_inline(task)
     else:
-        state.result = await compute_in_batch(served.batcher, request, state, deadline, scope, receive)
-
-    # encode
-    started = time.perf_counter()
+        state.computation = await compute_in_batch(request, state.deadline, scope, receive)
+    result = state.computation.result
     in_loop = task.result_bytes <= MAX_INLINE_BYTES
-    encoded = request.encode(state.result) if in_loop else await asyncio.to_thread(request.encode, state.result)
-    state.encode_seconds = time.perf_counter() - started
-    return Response(OK_STATUS, *encoded)
+    return Response(
+        OK_STATUS, *(request.encode(result) if in_loop else await asyncio.to_thread(request.encode, result))
+    )
 
 
 def respond_inline(service: Service, target: Target, headers: RawHeaders, body: bytes) -> Response | None:
@@ -95,29 +82,14 @@ def respond_inline(service: Service, target: Target, headers: RawHeaders, body: 
 
 def make_response_inline(service: Service, target: Target, state: RequestState, body: bytes) -> Response | None:
     """Decode, admit, compute, encode, as `make_response`; None where the task has to wait or its result is large."""
-    # decode
     service.admission.check_bytes(len(body))
-    request = target.endpoint.decode(service, state, body)
-    served, task = state.served, request.task
-    assert served is not None
+    request = decode(service, target, state, body, state.started)
+    served, task = request.served, request.task
     if not served.batcher.fits_inline(task) or task.result_bytes > MAX_INLINE_BYTES:
         return None
-
-    # admit
-    decoded = time.perf_counter()
-    deadline = state.started + (request.timeout or service.settings.request_timeout)
-    served.admission.check_rows(task.rows, deadline - decoded)
-    state.decode_seconds = decoded - state.started
-
-    # compute
-    state.result, state.compute_seconds = served.batcher.compute_inline(task)
-    state.inline_rows = task.rows
-
-    # encode
-    started = time.perf_counter()
-    response = Response(OK_STATUS, *request.encode(state.result))
-    state.encode_seconds = time.perf_counter() - started
-    return response
+    served.admission.check_rows(task.rows, state.deadline - time.perf_counter())
+    state.computation = served.batcher.compute_inline(task)
+    return Response(OK_STATUS, *request.encode(state.computation.result))
 
 
 def make_failure_response(error: Exception) -> Response:
@@ -127,22 +99,28 @@ def make_failure_response(error: Exception) -> Response:
     return make_error_response(error)
 
 
-async def decode(service: Service, target: Target, state: RequestState, hold: Hold, body: bytes) -> DecodedRequest:
-    """The checked request of a body that may be compressed, and large; raises ShortlistError."""
-    endpoint, encoding = target.endpoint, state.headers.get(CONTENT_ENCODING)
-    if endpoint.compresses and encoding:
+def decode(service: Service, target: Target, state: RequestState, body: bytes, started: float) -> DecodedRequest:
+    """The checked request of a body, whose decoding began at `started`, and its deadline; raises ShortlistError."""
+    request = target.endpoint.decode(service, state, body)
+    state.deadline = state.started + (request.timeout or service.settings.request_timeout)
+    state.decode_seconds = time.perf_counter() - started
+    return request
+
+
+async def decode_body(service: Service, target: Target, state: RequestState, hold: Hold, body: bytes) -> DecodedRequest:
+    """As `decode`, of a body that may be compressed, and large."""
+    started, encoding = time.perf_counter(), state.headers.get(CONTENT_ENCODING)
+    if target.endpoint.compresses and encoding:
         body = await asyncio.to_thread(decompress, body, encoding.decode("latin-1"), service.settings.body_limit)
         hold.take_bytes(len(body))
     if len(body) <= MAX_INLINE_BYTES:
-        return endpoint.decode(service, state, body)
-    return await asyncio.to_thread(endpoint.decode, service, state, body)
+        return decode(service, target, state, body, started)
+    return await asyncio.to_thread(decode, service, target, state, body, started)
 
 
-async def compute_in_batch(
-    batcher: Batcher, request: DecodedRequest, state: RequestState, deadline: float, scope: Scope, receive: Receive
-) -> Result:
+async def compute_in_batch(request: DecodedRequest, deadline: float, scope: Scope, receive: Receive) -> Computation:
     """The result, from batches that the task shares with others; raises TimedOut after the deadline."""
-    submitted = time.perf_counter()
+    batcher, submitted = request.served.batcher, time.perf_counter()
     client = scope.get("client") or ("", 0)
     queued = batcher.submit(request.task, str(client[0]), request.priority)
     loop = asyncio.get_running_loop()
@@ -157,8 +135,8 @@ async def compute_in_batch(
     finally:
         timer.cancel()
         disconnect.cancel()
-    state.queue_seconds, state.compute_seconds = queued.started - submitted, time.perf_counter() - queued.started
-    return result
+    ended = time.perf_counter()
+    return Computation(result, ended - queued.started, queued.started - submitted, ended)
 
 
 def drop_abandoned(batcher: Batcher, queued: QueuedTask, disconnect: asyncio.Future[Any]) -> None:

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from shortlist.core.queries import Result
 from shortlist.server.messages.headers import Encoded, RawHeaders
 from shortlist.server.metrics.recorder import Recorder
+from shortlist.server.scheduling.batcher import Computation
 from shortlist.server.scheduling.tasks import Task
 
 from .served_model import ServedModel
@@ -19,6 +19,7 @@ from .served_model import ServedModel
 class DecodedRequest:
     """A request that was read and checked. timeout: seconds, 0 for the server's own. priority: lower goes first."""
 
+    served: ServedModel
     task: Task
     encode: Callable[[Any], Encoded]
     timeout: float = 0.0
@@ -29,8 +30,8 @@ class DecodedRequest:
 class RequestState:
     """What is known of a request so far; times in seconds.
 
-    path: the parameters of its path. recorder: of the model, once that is found. started: by `time.perf_counter`.
-    inline_rows: rows that were computed in the event loop; None where a batch computes them.
+    path: the parameters of its path. recorder: of the model, once that is found. started, deadline: by
+    `time.perf_counter`. computation: once it is computed; what it took to encode is the time from then on.
     """
 
     endpoint_name: str
@@ -38,10 +39,6 @@ class RequestState:
     headers: RawHeaders
     recorder: Recorder
     started: float = field(default_factory=time.perf_counter)
-    served: ServedModel | None = None
+    deadline: float = 0.0
     decode_seconds: float = 0.0
-    queue_seconds: float = 0.0
-    compute_seconds: float = 0.0
-    encode_seconds: float = 0.0
-    inline_rows: int | None = None
-    result: Result | None = None
+    computation: Computation | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from prometheus_client import CollectorRegistry
@@ -33,8 +33,13 @@ class Service:
     draining: it still serves, but is no longer ready. closing: connections are closed after their response.
     """
 
-    def __init__(self, settings: Settings, registry: CollectorRegistry | None = None) -> None:
-        """List the repository and check the device; load nothing yet. Raises NotFound, DeviceError."""
+    def __init__(
+        self, settings: Settings, registry: CollectorRegistry | None = None, endpoint_names: Sequence[str] = ()
+    ) -> None:
+        """List the repository and check the device; load nothing yet. Raises NotFound, DeviceError.
+
+        registry, endpoint_names: of the metrics.
+        """
         self.settings = settings
         self.device = resolve_device(settings.device)
         self.models = Models(settings.repository)
@@ -44,7 +49,7 @@ class Service:
         self.bodies = BodyReader(settings.body_limit, settings.body_timeout)
         self.shared_memory = SharedMemory(settings.body_limit) if settings.shared_memory else None
         self.log_settings, self.trace_settings = LogSettings(), TraceSettings()
-        self.metrics = Metrics(__version__, registry)
+        self.metrics = Metrics(__version__, registry, endpoint_names)
         self.unknown_model = Recorder(None, self.metrics)
         self.export_gauges()
         self.changing_models = asyncio.Lock()  # one load or unload at a time; the others wait without a thread

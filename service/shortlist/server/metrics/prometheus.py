@@ -22,7 +22,6 @@ from shortlist.server.models import Model
 from .histogram import Histogram
 from .notes import BatchNote, RequestNote
 
-ENDPOINT_NAMES = ("topk", "score", "infer")
 PHASES = ("decode", "queue", "compute", "encode")
 SECONDS_BUCKETS = [50e-6 * 2**i for i in range(18)]  # 50 us to 6.6 s
 ROWS_BUCKETS = [2**i for i in range(13)]  # 1 to 4,096
@@ -34,8 +33,14 @@ UNKNOWN_MODEL = ("unknown", "unknown")  # names that clients invent must not bec
 class Metrics:
     """All metric families of one server."""
 
-    def __init__(self, version: str, registry: CollectorRegistry | None = None) -> None:
-        """Register every family with `registry`, by default a new one. version: the package's."""
+    def __init__(
+        self, version: str, registry: CollectorRegistry | None = None, endpoint_names: Sequence[str] = ()
+    ) -> None:
+        """Register every family with `registry`, by default a new one. version: the package's.
+
+        endpoint_names: endpoints whose durations a model has from its first request on, be they zero.
+        """
+        self.endpoint_names = endpoint_names
         disable_created_metrics()  # type: ignore[no-untyped-call]  # else every series comes twice
         self.registry = registry = registry or CollectorRegistry()
         self.requests = Counter(
@@ -197,10 +202,14 @@ class CacheSizes(Collector):
 
 
 class RequestSeries:
-    """The series of requests to one model version, bound beforehand; a status code is bound when it first comes."""
+    """The series of requests to one model version, bound beforehand; a status code is bound when it first comes.
+
+    So is an endpoint that is not one of the metrics' `endpoint_names`.
+    """
 
     def __init__(self, metrics: Metrics, name: str, version: str) -> None:
-        self.duration = {endpoint: metrics.duration.labels(name, version, endpoint) for endpoint in ENDPOINT_NAMES}
+        self.bind_duration = partial(metrics.duration.labels, name, version)
+        self.duration = {endpoint: self.bind_duration(endpoint) for endpoint in metrics.endpoint_names}
         self.bind = partial(metrics.requests.labels, name, version)
         self.codes: dict[tuple[str, int], Counter] = {}
 
@@ -211,6 +220,8 @@ class RequestSeries:
                 self.codes[endpoint, code] = self.bind(endpoint, str(code))
             self.codes[endpoint, code].inc(times)
         for endpoint in {note.endpoint for note in notes}:
+            if endpoint not in self.duration:
+                self.duration[endpoint] = self.bind_duration(endpoint)
             seconds = np.array([note.seconds for note in notes if note.endpoint == endpoint])
             self.duration[endpoint].observe_all(seconds)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from typing import Protocol
 
-from shortlist.core.queries import Result
 from shortlist.core.results import TopK
 from shortlist.server.models import Model
+from shortlist.server.scheduling.batcher import Computation
 
 from .model_statistics import ModelStatistics
 from .notes import OK_STATUS, BatchNote, RequestNote
@@ -17,22 +17,15 @@ MAX_NOTES = 1024  # before they are counted
 
 
 class FinishedRequest(Protocol):
-    """What is noted of a request; times in seconds.
-
-    started: by `time.perf_counter`. inline_rows: rows that were computed in the event loop, as a batch of their own.
-    """
+    """What is noted of a request, once it is encoded. started: by `time.perf_counter`."""
 
     @property
     def endpoint_name(self) -> str:
-        """One of the metrics' `ENDPOINT_NAMES`."""
+        """As the table of endpoints has it."""
 
     started: float
     decode_seconds: float
-    queue_seconds: float
-    compute_seconds: float
-    encode_seconds: float
-    inline_rows: int | None
-    result: Result | None
+    computation: Computation | None
 
 
 class Recorder:
@@ -49,13 +42,13 @@ class Recorder:
 
     def note_request(self, request: FinishedRequest, status: int) -> None:
         """Note a request that is over, and its batch where it was computed inline."""
-        result, compute = request.result, request.compute_seconds
+        now = time.perf_counter()
+        result, compute, queue, computed, inline_rows = request.computation or (None, 0.0, 0.0, now, None)
         scored, proved = (result.scored, result.normalizer == "bounded") if isinstance(result, TopK) else (None, False)
-        phases = request.decode_seconds, request.queue_seconds, compute, request.encode_seconds
-        seconds = time.perf_counter() - request.started
-        self.requests.append(RequestNote(request.endpoint_name, status, seconds, phases, scored, proved))
-        if request.inline_rows is not None:
-            self.batches.append(BatchNote(request.inline_rows, 1, compute))
+        phases = request.decode_seconds, queue, compute, now - computed
+        self.requests.append(RequestNote(request.endpoint_name, status, now - request.started, phases, scored, proved))
+        if inline_rows is not None:
+            self.batches.append(BatchNote(inline_rows, 1, compute))
         if len(self.requests) >= MAX_NOTES:
             self.settle()
 

@@ -23,11 +23,12 @@ MAX_WAIT_SHARE = 0.5  # of a request's time that it may be expected to wait; the
 class Admission:
     """The rows and bytes of the accepted requests of a server, or of one of its models, that are not answered yet.
 
-    parent: the server's admission, where this is a model's. What a model holds, its server holds too.
+    parent: the server's admission, where this is a model's. What a model holds, rows or bytes, its server holds too.
     """
 
     def __init__(self, max_rows: int, max_bytes: int, parent: Admission | None = None) -> None:
         self.max_rows, self.max_bytes, self.parent = max_rows, max_bytes, parent
+        self.levels: tuple[Admission, ...] = (self,) if parent is None else (self, *parent.levels)
         self.rows = 0
         self.bytes = 0
         self.row_seconds = 0.0  # moving average of computing one row
@@ -45,6 +46,8 @@ class Admission:
 
         A request is never refused while no other is held.
         """
+        if self.parent is not None:
+            self.parent.check_bytes(length, held)
         if self.rows >= self.max_rows or (self.bytes > held and self.bytes + length > self.max_bytes):
             raise self.make_refusal()
 
@@ -62,26 +65,35 @@ class Admission:
             raise self.make_refusal()
 
     def take_bytes(self, length: int, held: int = 0) -> None:
-        """Hold bytes that arrived; raises as `check_bytes`. Announced bytes are not held: they may never come."""
+        """Hold bytes that arrived, in the parent too; raises as `check_bytes`, and holds nothing then.
+
+        Announced bytes are not held: they may never come.
+        """
         self.check_bytes(length, held)
-        self.bytes += length
+        self.add_bytes(length)
+
+    def add_bytes(self, length: int) -> None:
+        """Hold bytes that are never refused, in the parent too."""
+        for level in self.levels:
+            level.bytes += length
 
     def take_rows(self, rows: int, seconds: float) -> None:
         """Hold the rows of a decoded request, in the parent too; raises as `check_rows`, and holds nothing then."""
         self.check_rows(rows, seconds)
-        admission: Admission | None = self
-        while admission is not None:
-            if not admission.rows:
-                admission.start_window()
-            admission.rows += rows
-            admission = admission.parent
+        for level in self.levels:
+            if not level.rows:
+                level.start_window()
+            level.rows += rows
 
-    def release(self, length: int, rows: int) -> None:
-        """Give back `length` bytes and `rows` rows, in the parent too."""
-        self.bytes -= length
-        self.rows -= rows
-        if self.parent is not None:
-            self.parent.release(length, rows)
+    def release_bytes(self, length: int) -> None:
+        """Give back bytes, in the parent too."""
+        for level in self.levels:
+            level.bytes -= length
+
+    def release_rows(self, rows: int) -> None:
+        """Give back rows, in the parent too."""
+        for level in self.levels:
+            level.rows -= rows
 
     def start_window(self) -> None:
         """Start a drain-rate window: only one in which something is held throughout tells how fast rows leave."""
@@ -137,7 +149,7 @@ class Hold:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.release_rows()
-        self.server.release(self.bytes, 0)
+        self.server.release_bytes(self.bytes)
         self.bytes = 0
 
     def check_bytes(self, length: int) -> None:
@@ -157,13 +169,13 @@ class Hold:
     def release_rows(self) -> None:
         """Give back the rows: they are computed and encoded, or never will be."""
         if self.model is not None:
-            self.model.release(0, self.rows)
+            self.model.release_rows(self.rows)
             self.model, self.rows = None, 0
 
     def keep_response(self, length: int) -> None:
         """Hold a response of `length` bytes, which is never refused, in place of the rows."""
         self.release_rows()
-        self.server.bytes += length
+        self.server.add_bytes(length)
         self.bytes += length
 
 

@@ -11,7 +11,7 @@ import math
 import time
 from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import Executor
-from typing import Any
+from typing import Any, NamedTuple
 
 from shortlist.core.moving_average import ClippedAverage
 from shortlist.core.queries import Result
@@ -24,6 +24,20 @@ TASK_SECONDS_AVERAGE = ClippedAverage(
     recent_weight=1 - 0.9, clip=2.0
 )  # a batch that took longer than that met a busy system
 MAX_TELLING_ROWS = 4  # more rows at once take less time each, and say little of one
+
+
+class Computation(NamedTuple):
+    """A task's result and the seconds that it was computed and waited; `ended`: when, by `time.perf_counter`.
+
+    inline_rows: rows that were computed in the event loop, as a batch of their own; None where batches computed them.
+    """
+
+    result: Result
+    seconds: float
+    queue_seconds: float
+    ended: float
+    inline_rows: int | None = None
+
 
 Notify = Callable[[int, int, float], None]  # rows computed together, requests that they came from, seconds it took
 
@@ -64,8 +78,8 @@ class Batcher:
         """Whether to call `compute_inline`: nothing runs or waits, and the task is small."""
         return not self.busy and not self.queue.rows and not self.delay and self.is_small(task, task.rows)
 
-    def compute_inline(self, task: Task) -> tuple[Result, float]:
-        """The result of a small task, computed on the spot in the event loop, and the seconds it took.
+    def compute_inline(self, task: Task) -> Computation:
+        """The result of a small task, computed on the spot in the event loop.
 
         Only while nothing runs or waits. Raises ShortlistError.
         """
@@ -77,7 +91,7 @@ class Batcher:
             self.note_row_seconds(task.kind, rows, seconds)
         if self.admission is not None:
             self.admission.note_batch(rows, seconds)
-        return result, seconds
+        return Computation(result, seconds, 0.0, time.perf_counter(), rows)
 
     def submit(self, task: Task, client: str = "", priority: int = 0) -> QueuedTask:
         """Put a task of at least one row into the queue; `future` of what is returned becomes the result."""

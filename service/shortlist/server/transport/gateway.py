@@ -19,7 +19,7 @@ class Gateway:
 
     def __init__(self, app: ASGIApp, service: Service) -> None:
         self.app, self.service = app, service
-        self.matcher = EndpointMatcher()
+        self.matcher = EndpointMatcher(service.models)
         self.fast_path = FastPath(service, self.matcher)
         service.metrics.caches.watch("paths", lambda: len(self.matcher.targets))
 

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import errno
 import gc
 import logging
 import signal
 import socket
 import sys
-from collections.abc import Iterator
 from functools import partial
 
 import uvicorn
@@ -25,6 +23,7 @@ from shortlist.server.settings import Settings
 from .connection import Connection, FastPathConnection
 from .fast_path import FastPath
 from .gateway import Gateway
+from .uvicorn_protocol import UvicornServer
 
 BACKLOG = 2048  # connections that wait to be accepted
 KEEP_ALIVE_SECONDS = 75  # longer than clients keep idle connections, so that it is they who close
@@ -109,20 +108,18 @@ def format_url(listener: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-class Server(uvicorn.Server):
+class Server(UvicornServer):
     """uvicorn's server, but it drains first: while /readyz says 503 it still accepts, then it stops and finishes."""
 
     def __init__(self, config: uvicorn.Config, service: Service) -> None:
         super().__init__(config)
         self.service = service
 
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
+    def handle_signals(self) -> None:
         """Drain at SIGTERM, stop at once at Ctrl-C; uvicorn would die of the signal, this one exits with 0."""
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGTERM, self.drain)
         loop.add_signal_handler(signal.SIGINT, self.interrupt)
-        yield
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Load and listen. The garbage collector skips loaded modules: every 60,000 requests they took 40 to 90 ms."""
@@ -134,14 +131,9 @@ class Server(uvicorn.Server):
         self.service.draining = True
         asyncio.get_running_loop().call_later(self.service.settings.drain_delay, self.stop)
 
-    def stop(self) -> None:
-        """Accept nothing more; finish what was accepted."""
-        self.should_exit = True
-
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Stop listening, let open connections say what they still want, then finish."""
-        for server in self.servers:
-            server.close()
+        self.close_listeners()
         self.service.closing = True
         await asyncio.sleep(LAST_REQUESTS_SECONDS)
         await super().shutdown(sockets)
@@ -149,5 +141,4 @@ class Server(uvicorn.Server):
     def interrupt(self) -> None:
         """Stop without delay; at the second Ctrl-C without waiting for anything."""
         self.service.draining = True
-        self.force_exit = self.should_exit
-        self.should_exit = True
+        self.stop_without_delay()

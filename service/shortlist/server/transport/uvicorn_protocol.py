@@ -11,19 +11,54 @@ Of `uvicorn.protocols.http.httptools_impl`, as of uvicorn 0.54:
   how long, for the fast path.
 - `server_state`: the headers that every response begins with, and the count of requests.
 - `STATUS_LINE`: the first line of a response for each status.
+
+Of `uvicorn.Server`:
+
+- `capture_signals`: the context in which it serves, and where its own signal handlers would be set.
+- `servers`: asyncio's servers of the sockets that it listens on.
+- `should_exit`, `force_exit`: it stops once the first is set, and waits for nothing once the second is.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+import uvicorn
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from shortlist.server.messages.headers import Headers
 
 if TYPE_CHECKING:
     from uvicorn._types import ASGI3Application
+
+
+class UvicornServer(uvicorn.Server):
+    """uvicorn's server, under names of our own."""
+
+    def handle_signals(self) -> None:
+        """Set signal handlers, in the running loop; by default none."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        self.handle_signals()
+        yield
+
+    def close_listeners(self) -> None:
+        """Accept no more connections."""
+        for server in self.servers:
+            server.close()
+
+    def stop(self) -> None:
+        """Accept nothing more; finish what was accepted."""
+        self.should_exit = True
+
+    def stop_without_delay(self) -> None:
+        """The same; at the second call wait for nothing that was accepted."""
+        self.force_exit = self.should_exit
+        self.should_exit = True
 
 
 class UvicornProtocol(HttpToolsProtocol):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 from shortlist.server.app import create_app
-from shortlist.server.engine.endpoints import ENDPOINTS, PATH_CACHE_ENTRIES, EndpointMatcher
+from shortlist.server.engine.endpoints import ENDPOINT_NAMES, ENDPOINTS, PATH_CACHE_ENTRIES, EndpointMatcher
+from shortlist.server.models import Models
 from shortlist.server.settings import Settings
 
 PATHS = {
@@ -16,9 +17,14 @@ PATHS = {
 }
 
 
+@pytest.fixture
+def models(small_repository):
+    return Models(small_repository)
+
+
 @pytest.mark.parametrize("path", PATHS)
-def test_paths_of_the_table(path):
-    matcher = EndpointMatcher()
+def test_paths_of_the_table(path, models):
+    matcher = EndpointMatcher(models)
     for _ in range(3):
         target = matcher.match(path)
         assert (target.endpoint.name, target.path) == PATHS[path]
@@ -27,16 +33,22 @@ def test_paths_of_the_table(path):
 @pytest.mark.parametrize(
     "path", ["", "/", "/v1/topk/", "/v1/models", "/v2/models/infer", "/v2/models//infer", "/v2/models/a/b/infer"]
 )
-def test_paths_of_others(path):
-    assert EndpointMatcher().match(path) is None
+def test_paths_of_others(path, models):
+    assert EndpointMatcher(models).match(path) is None
 
 
-def test_paths_that_clients_invent_do_not_fill_the_memory():
-    matcher = EndpointMatcher()
+def test_paths_that_clients_invent_are_not_cached(models):
+    matcher = EndpointMatcher(models)
+    known = ("/v1/topk", "/v2/models/lm/infer", "/v2/models/lm/versions/1/infer")
+    for path in known:
+        matcher.match(path)
     for index in range(3 * PATH_CACHE_ENTRIES):
         assert matcher.match(f"/v2/models/{index}/infer").path == {"name": str(index)}
         assert matcher.match(f"/v2/models/{'x' * 2000}{index}/infer") is not None
-    assert 0 < len(matcher.targets) <= PATH_CACHE_ENTRIES
+        assert matcher.match(f"/v2/models/lm/versions/{index + 2}/infer").path["version"] == str(index + 2)
+    assert matcher.match("/v2/models/lm/versions/one/infer") is not None
+    assert len(matcher.targets) == len(known)
+    assert all(matcher.targets.get(path) is not None for path in known)
 
 
 def test_every_endpoint_is_documented_with_its_parameters(small_repository):
@@ -44,6 +56,7 @@ def test_every_endpoint_is_documented_with_its_parameters(small_repository):
     for path, endpoint in ENDPOINTS.items():
         operation = document["paths"][path]["post"]
         assert operation["summary"].lower() == endpoint.name
+        assert endpoint.name in ENDPOINT_NAMES
         assert [each["name"] for each in operation.get("parameters", [])] == [
             name for name in ("name", "version") if f"{{{name}}}" in path
         ]

@@ -10,6 +10,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client import Histogram as TheirHistogram
 from prometheus_client.parser import text_string_to_metric_families
 from shortlist.server.metrics.histogram import Histogram
+from shortlist.server.metrics.notes import RequestNote
 from shortlist.server.metrics.prometheus import Metrics
 
 from tests.support.layers import RunningServer
@@ -167,3 +168,13 @@ def test_an_unloaded_model_is_no_longer_said_to_be_ready(small_repository):
         assert value(scrape(server), "shortlist_model_info", model="lm") == 0
         server.http.post("/v2/repository/models/lm/load").raise_for_status()
         assert value(scrape(server), "shortlist_model_info", model="lm") == 1
+
+
+def test_endpoints_by_name_are_there_from_the_start_and_any_other_once_it_comes():
+    metrics = Metrics("1", CollectorRegistry(), ["topk", "score"])
+    series = metrics.request_series(None)
+    assert set(series.duration) == {"topk", "score"}
+    series.count([RequestNote("new", 200, 0.5, (0.0, 0.0, 0.0, 0.0), None, False)])
+    labels = {"model": "unknown", "version": "unknown", "endpoint": "new"}
+    assert metrics.registry.get_sample_value("shortlist_request_duration_seconds_count", labels) == 1
+    assert metrics.registry.get_sample_value("shortlist_requests_total", labels | {"code": "200"}) == 1

@@ -49,7 +49,7 @@ def test_rows_over_the_limit_are_refused_one_or_many(rows):
     refused(held.take_rows, 1, AGES)
     refused(held.take_rows, rows, AGES)
     refused(held.take_bytes, 1)  # before its body is read
-    held.release(0, 1)
+    held.release_rows(1)
     held.take_bytes(1)
     held.take_rows(1, AGES)
     assert (held.rows, held.bytes) == (100, 1)
@@ -60,7 +60,7 @@ def test_bytes_over_the_limit_are_refused():
     held.take_bytes(600)
     held.take_bytes(400)
     refused(held.take_bytes, 1)
-    held.release(600, 0)
+    held.release_bytes(600)
     held.take_bytes(600)
     assert held.bytes == 1000
 
@@ -72,7 +72,8 @@ def test_a_lone_request_is_always_taken():
     held.take_rows(500, 1e-3)
     refused(held.take_bytes, 1)
     refused(held.take_rows, 1, AGES)
-    held.release(5000, 500)
+    held.release_bytes(5000)
+    held.release_rows(500)
     assert (held.rows, held.bytes) == (0, 0)
     held.take_bytes(5000)
 
@@ -107,7 +108,7 @@ def test_retry_after_comes_from_the_measured_rate(clock):
     assert held.expected_wait() == pytest.approx(50)
     assert refused(held.take_rows, 1, AGES).retry_after == 50
     assert refused(held.take_bytes, 1).retry_after == 50
-    held.release(0, 90)
+    held.release_rows(90)
     assert held.expected_wait() == pytest.approx(5)
 
 
@@ -151,7 +152,7 @@ def test_idle_time_does_not_count_as_slowness(clock):
     held.take_rows(10, AGES)
     clock.go(1.0)
     held.note_batch(10, 0.01)
-    held.release(0, 10)
+    held.release_rows(10)
     clock.go(3600.0)
     held.take_rows(100, AGES)
     assert held.expected_wait() == pytest.approx(0.1)
@@ -174,7 +175,7 @@ def test_requests_without_rows_do_not_upset_the_measuring(clock):
     held.note_batch(0, 1e-6)
     assert math.isfinite(held.expected_wait())
     refused(held.take_rows, 1, AGES)
-    held.release(0, 50)
+    held.release_rows(50)
     held.take_rows(1, AGES)
 
 
@@ -203,7 +204,9 @@ def test_what_is_held_is_what_came_and_did_not_leave(calls, most_rows, most_byte
             elif kind == "note_batch":
                 held.note_batch(count, seconds)
             elif inside:
-                held.release(*inside.pop(count % len(inside)))
+                bytes_, rows = inside.pop(count % len(inside))
+                held.release_bytes(bytes_)
+                held.release_rows(rows)
         except Overloaded as error:
             refusals.append((error.retry_after, rows + bytes_))
         assert held.bytes == sum(each[0] for each in inside)
@@ -216,6 +219,20 @@ def pair():
     """The admissions of a server, and of one of its models."""
     server = Admission(100, 1000)
     return server, Admission(100, 1000, server)
+
+
+def test_what_a_model_holds_its_server_holds_too():
+    server, model = pair()
+    model.take_bytes(600)
+    model.take_rows(7, AGES)
+    model.add_bytes(300)
+    assert (server.rows, server.bytes) == (model.rows, model.bytes) == (7, 900)
+    other = Admission(100, 1000, server)
+    refused(other.take_bytes, 200)  # there is no room in the server
+    assert (server.bytes, other.bytes) == (900, 0)
+    model.release_bytes(900)
+    model.release_rows(7)
+    assert (server.rows, server.bytes) == (model.rows, model.bytes) == (0, 0)
 
 
 def test_a_hold_gives_back_all_that_it_took_whatever_happens():

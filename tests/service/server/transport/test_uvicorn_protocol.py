@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from uvicorn.server import ServerState
 
 PRIVATE_NAMES = re.compile(
     r"httptools_impl|uvicorn\._|_start_asgi_task|timeout_keep_alive_task|self\.(cycle|pipeline|flow|server_state)\b"
+    r"|capture_signals|should_exit|force_exit|self\.servers\b"
 )
 
 
@@ -33,3 +35,7 @@ def test_the_private_names_are_still_there():
         assert hasattr(protocol, name), name
     for name in ("_start_asgi_task", "timeout_keep_alive_handler", "send_400_response", "on_message_begin"):
         assert callable(getattr(HttpToolsProtocol, name)), name
+    server = uvicorn.Server(config)
+    assert (server.should_exit, server.force_exit) == (False, False)
+    assert callable(server.capture_signals)
+    assert "self.servers" in inspect.getsource(uvicorn.Server.startup)  # set there alone
