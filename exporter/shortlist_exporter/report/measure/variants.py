@@ -28,13 +28,18 @@ def make_variants(head: Head, contexts: FloatArray) -> dict[str, Plan]:
     return {label: head.with_settings(**values).plan for label, values in changes.items()}
 
 
-def scaled(setting: str, label: str, least: int = 1) -> Kind:
-    """Less and more of a setting that says how many classes go on, but not less than `least`."""
+def scaled(setting: str, label: str, least: int = 1, above: str = "", below: str = "") -> Kind:
+    """Less and more of a setting that says how many classes go on, but not less than `least`.
+
+    above, below: settings that it may not be under, and not over.
+    """
 
     def of(head: Head, contexts: FloatArray) -> dict[str, Changes]:
         del contexts
-        value = int(getattr(head.manifest.settings, setting))
-        sizes = {min(head.manifest.classes, max(least, round(value * factor))) for factor in FACTORS} - {value}
+        settings = head.manifest.settings.model_dump()
+        value, fewest = settings[setting], max(least, settings.get(above, 1))
+        most = min(head.manifest.classes, settings.get(below, head.manifest.classes))
+        sizes = {min(most, max(fewest, round(value * factor))) for factor in FACTORS} - {value}
         return {label.format(size): {setting: size} for size in sorted(sizes)}
 
     return of
@@ -71,6 +76,6 @@ FAST_CANDIDATES = GROUPED_CANDIDATES_PER_K * max(PRECISION_DEPTHS)  # fewer go a
 VARIANTS: dict[str, Kind] = {
     "preview": FULL_VIEWS,
     "screen": probes,
-    "cascade": scaled("candidates", CANDIDATES),
-    "grouped": scaled("candidates", CANDIDATES, least=FAST_CANDIDATES),
+    "cascade": scaled("candidates", CANDIDATES, above="full_view"),
+    "grouped": scaled("candidates", CANDIDATES, FAST_CANDIDATES, above="full_view", below="previewed"),
 }
