@@ -19,12 +19,14 @@ OPENED_PER_PREVIEWED = 2  # plan `grouped` opens groups of at least so many time
 class PlanSettings(BaseModel):
     """What every plan's settings have in common: they never change, unknown names and wrong values are refused.
 
-    adjustable: the names that `with_changes` takes. Numbers and booleans may be numpy's; strings are never parsed.
+    adjustable: the names that `with_changes` takes. of_previews: those of them that say how previews are used, so that
+    they have no effect on a head without. Numbers and booleans may be numpy's; strings are never parsed.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
     adjustable: ClassVar[tuple[str, ...]] = ()
+    of_previews: ClassVar[tuple[str, ...]] = ()
 
     @field_validator("*", mode="before")
     @classmethod
@@ -70,6 +72,7 @@ class ScreenSettings(PlanSettings):
     """Plan `screen`. A margin is the difference of the two best clusters' scores over the size of the best."""
 
     adjustable: ClassVar[tuple[str, ...]] = ("probes", "probe_margin", "dense_margin", "full_view")
+    of_previews: ClassVar[tuple[str, ...]] = ("full_view",)
 
     probes: int = Field(ge=1, description="clusters that a row opens; a class in several of them is scored once")
     probe_margin: float = Field(ge=0, description="rows of a smaller margin open one cluster more")
@@ -82,6 +85,7 @@ class GatedSettings(PlanSettings):
     """Plan `gated`."""
 
     adjustable: ClassVar[tuple[str, ...]] = ("full_view", "previews")
+    of_previews: ClassVar[tuple[str, ...]] = ("full_view", "previews")
 
     full_view: int = Field(ge=0, description="classes of a previewed expert scored exactly; 0 without previews")
     previews: bool = Field(default=True, description="large experts are previewed where there are graphs for it")
@@ -134,6 +138,7 @@ class AdaptiveSettings(PlanSettings):
     """Plan `adaptive`."""
 
     adjustable: ClassVar[tuple[str, ...]] = ("previews",)
+    of_previews: ClassVar[tuple[str, ...]] = ("previews",)
 
     previews: bool = Field(default=True, description="tails are previewed where there are graphs for it")
 
@@ -148,11 +153,13 @@ SETTINGS: dict[str, type[PlanSettings]] = {
     "adaptive": AdaptiveSettings,
 }
 
+EXACT_PLANS = ("certified",)  # plans that prove exact answers; what they have is the manifest's certificate
+
 
 def describe_error(error: ValidationError) -> str:
     """The first of the errors: `previewed=0 is wrong: Input should be greater than or equal to 1`."""
     first = error.errors()[0]
-    if not first["loc"]:  # of several settings together, which the sentence names
+    if first["type"] == "value_error":  # of several settings together, which the sentence names
         return str(first["ctx"]["error"])
     name = ".".join(str(part) for part in first["loc"])
     if first["type"] in ("missing", "extra_forbidden"):

@@ -7,6 +7,7 @@ import sys
 import numpy as np
 import pytest
 import shortlist
+from shortlist.bundle.writer import seal
 from shortlist.runtime.session import Graph
 
 from tests.support.layers import make_contexts, make_dense
@@ -69,3 +70,12 @@ def test_without_numba_the_graph_proves_the_same(tmp_path, head, monkeypatch):
     one, two = (each.topk(rows, 5, exact=True) for each in (head, other))
     np.testing.assert_array_equal(one.ids, two.ids)
     np.testing.assert_allclose(one.logprobs, two.logprobs, atol=2 * head.manifest.certificate.logprob_bound)
+
+
+@pytest.mark.parametrize("role", ["bounds_change", "bounds_columns"])
+def test_without_arrays_for_loops_the_graph_proves(head, role):
+    arrays = {name: array for name, array in head.manifest.arrays.items() if name != role}
+    assert len(arrays) < len(head.manifest.arrays)
+    (head.folder / "manifest.json").unlink()
+    seal(head.folder, head.manifest.model_copy(update={"arrays": arrays}))
+    assert isinstance(shortlist.load(head.folder).certified.bounds, Graph)

@@ -65,7 +65,7 @@ def probes(head: Head, contexts: FloatArray) -> dict[str, Changes]:
 
 def margins_of(plan: ScreenPlan, contexts: FloatArray) -> FloatArray:
     """[n]: difference of the two best clusters' scores over the size of the best, as the plan has it."""
-    two = np.sort(plan.router.score(contexts), axis=1)[:, -2:]
+    two = np.sort(plan.router.route(contexts, plan.settings, use_dense=False).scores, axis=1)[:, -2:]
     size = np.abs(two[:, 1])
     return ((two[:, 1] - two[:, 0]) / np.where(size > 0, size, 1)).astype(np.float32)
 

@@ -35,6 +35,11 @@ class Plan(ABC):
     fallback: Plan | None = None
     tally: Tally | None = None
 
+    @property
+    def has_previews(self) -> bool:
+        """Whether the bundle has what the settings `of_previews` are for."""
+        return True
+
     # what each plan must do
 
     @abstractmethod

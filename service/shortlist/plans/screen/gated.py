@@ -66,6 +66,10 @@ class GatedPlan(Plan):
         self.batch = Graph(bundle.graph("batch"), device, threads, prepack=True) if batch else None
         self.most_rows = chunk_rows(max(self.sets.count, self.sets.largest))
 
+    @property
+    def has_previews(self) -> bool:
+        return bool(self.previews)
+
     def make_exact_plan(self) -> Plan:
         """The same with every expert scored whole."""
         whole = self.settings.model_copy(update={"previews": False})

@@ -75,6 +75,10 @@ class ScreenPlan(Plan):
             self.loops = open_kernel("screen", "ScreenLoops", bundle, index, threads) if device == "cpu" else None
         self.most_rows = chunk_rows(max(self.sets.count, self.sets.largest))
 
+    @property
+    def has_previews(self) -> bool:
+        return self.settings.second_stage
+
     def prefers_dense(self, k: int) -> bool:
         return k > self.classes // DENSE_DIVISOR
 
