@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from math import ceil
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -25,7 +25,7 @@ from shortlist.plans.common.base import (
     write_best,
 )
 from shortlist.plans.common.exact_rows import ExactRows
-from shortlist.plans.common.kernels import open_kernel
+from shortlist.plans.common.open_kernel import open_kernel
 from shortlist.plans.common.selection import Indices, find_largest, find_nth_largest
 from shortlist.runtime.session import Graph
 
@@ -34,6 +34,12 @@ if TYPE_CHECKING:
 
 GROUPED_CANDIDATES_PER_K = 12  # a request for k classes has at least 12 k candidates
 GROUPED_EXACT_PER_K = 1.3  # and 1.3 k exact scores
+
+
+def open_search(bundle: Bundle, arrays: dict[str, npt.NDArray[Any]], threads: int) -> CompiledSearch | None:
+    from shortlist.kernels.grouped.runner import CompiledSearch
+
+    return CompiledSearch.open(bundle, arrays, threads)
 
 
 class GroupedPlan(Plan):
@@ -61,7 +67,7 @@ class GroupedPlan(Plan):
         self.rescore_graph = Graph(bundle.graph("rescore"), device, threads)
         self.rows = ExactRows(bundle, device, threads)
         self.compiled: CompiledSearch | None = (
-            open_kernel("grouped.runner", "CompiledSearch", bundle, arrays, threads) if device == "cpu" else None
+            open_kernel(lambda: open_search(bundle, arrays, threads)) if device == "cpu" else None
         )
 
     def prefers_dense(self, k: int) -> bool:

@@ -1,7 +1,6 @@
 """Method grouped through the real runtime: plan `grouped`, by its graphs and by compiled loops."""
 
 import copy
-import sys
 
 import numpy as np
 import onnxruntime
@@ -174,8 +173,7 @@ def test_tune_previews_no_fewer_classes_than_are_candidates(classes, first):
     assert count_candidates(layer) <= first
 
 
-def test_the_same_head_without_numba(head, monkeypatch):
-    monkeypatch.setitem(sys.modules, "shortlist.kernels.grouped.runner", None)
+def test_the_same_head_without_numba(head, no_numba):
     other = Head(Bundle(head.folder), "cpu", 1)
     assert other.plan.compiled is None
     assert (other.topk(rows, 5).ids == head.topk(rows, 5).ids).mean() > 0.98

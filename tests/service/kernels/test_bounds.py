@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-
 import numpy as np
 import pytest
 import shortlist
@@ -63,8 +61,7 @@ def test_more_threads_prove_the_same(head, batch):
         np.testing.assert_array_equal(getattr(one, name), getattr(two, name))
 
 
-def test_without_numba_the_graph_proves_the_same(tmp_path, head, monkeypatch):
-    monkeypatch.setitem(sys.modules, "shortlist.kernels.bounds", None)
+def test_without_numba_the_graph_proves_the_same(head, no_numba):
     other = shortlist.load(head.folder)
     assert isinstance(other.certified.bounds, Graph)
     one, two = (each.topk(rows, 5, exact=True) for each in (head, other))

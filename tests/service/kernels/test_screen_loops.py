@@ -1,7 +1,6 @@
 """Rows of plan `screen`: compiled loops against the graphs, through the real runtime."""
 
 import shutil
-import sys
 
 import numpy as np
 import pytest
@@ -219,8 +218,7 @@ def test_gated_scores_that_overflow_are_refused(gate):
     assert_overflow_is_refused(*gate)
 
 
-def test_without_numba_graphs_answer(screen, gate, monkeypatch):
-    monkeypatch.setitem(sys.modules, "shortlist.kernels.screen", None)
+def test_without_numba_graphs_answer(screen, gate, no_numba):
     for head, rows in (screen, gate):
         plain = Head(Bundle(head.folder), "cpu", 1)
         assert plain.plan.loops is None
