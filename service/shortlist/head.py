@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from copy import copy
 from math import isfinite
 from pathlib import Path
@@ -13,12 +13,13 @@ import numpy.typing as npt
 
 from shortlist.bundle.manifest import Manifest
 from shortlist.bundle.reader import CALIBRATION_FILE, Bundle
+from shortlist.bundle.settings import PlanSettings
 from shortlist.core.filters import UNRESTRICTED, ClassFilter, IdLists, check_id_range, parse_id_lists
 from shortlist.core.results import FloatArray, IdArray, PlanResult, TopK
 from shortlist.plans.common.base import Plan, run_by_chunks
 from shortlist.plans.common.crossover import measure_crossover
 from shortlist.plans.common.exact_rows import ExactRows
-from shortlist.plans.registry import PLANS, CertifiedPlan, FullPlan, open_plan
+from shortlist.plans.registry import CertifiedPlan, FullPlan, open_plan
 from shortlist.runtime.devices import resolve_device
 from shortlist.runtime.threads import count_available_threads
 
@@ -78,9 +79,7 @@ class Head:
         """The plan that proves exact answers; None where the manifest names none, and on other devices than the CPU."""
         if self.dense is None or self.manifest.exact_plan is None or self.device != "cpu":
             return None
-        plan = PLANS[self.manifest.exact_plan](bundle, self.device, self.threads, self.dense)
-        assert isinstance(plan, CertifiedPlan), "no other plan proves its answers"
-        return plan
+        return CertifiedPlan(bundle, self.device, self.threads, self.dense)
 
     def with_device_crossover(self, bundle: Bundle) -> Manifest:
         """The manifest, with this device's own crossover for that of the CPU which exported the bundle."""
@@ -117,10 +116,17 @@ class Head:
         its manifest are those measured with the settings of the export. Raises BadInput.
         """
         settings = self.manifest.settings.with_changes(changes)
+        self.check_previews(settings, changes)
         other = copy(self)
         other.manifest = self.manifest.model_copy(update={"settings": settings})
         other.plan = self.plan.with_settings(settings) if changes else self.plan
         return other
+
+    def check_previews(self, settings: PlanSettings, names: Collection[str]) -> None:
+        """Raise BadInput where one of the settings with these `names` is of previews that the head does not have."""
+        idle = [name for name in settings.of_previews if name in names]
+        if idle and not self.plan.has_previews:
+            raise BadInput(f"setting '{idle[0]}' would change nothing: this head has no previews")
 
     def topk(
         self, contexts: npt.ArrayLike, k: int, *, allow: IdLists = None, ban: IdLists = None, exact: bool = False

@@ -60,12 +60,12 @@ def write_graphs(folder: Path, dense: Dense, module: ScreenedSoftmax) -> GraphFi
 
 
 def describe_arrays(dense: Dense, module: ScreenedSoftmax) -> dict[str, RawArray]:
-    """The screen by column [d, r], and sets.bin, in which clusters of different sizes lie end to end."""
-    numbers = count_weight_rows(dense) * sum(len(ids) for ids in module.sets)
+    """The screen by column [d, r], and sets.bin: so many numbers for each class, each cluster's by column."""
+    shape = sum(len(ids) for ids in module.sets), count_weight_rows(dense)
     columns = RawArray.describe("clusters/screen.bin", module.vectors.numpy().T)
     return {
         "screen_columns": columns,
-        "screen_sets": RawArray(file=f"clusters/{SETS_FILE}.bin", dtype="float32", shape=(numbers,)),
+        "screen_sets": RawArray(file=f"clusters/{SETS_FILE}.bin", dtype="float32", shape=shape),
     }
 
 

@@ -96,11 +96,16 @@ class GroupedMethod(DenseMethod):
         return {name: np.ascontiguousarray(tensor.numpy()) for name, tensor in tensors.items()}
 
 
+def count_candidates(dense: Dense) -> int:
+    """How many classes are scored by int8 rows where no option says it."""
+    return max(MIN_CANDIDATES, dense.classes // 384)
+
+
 def fill_defaults(options: GroupedOptions, dense: Dense) -> GroupedOptions:
     """The options with those filled in that follow from the layer's size; raises BadInput."""
     real = dense.classes - dense.padded.size
     full_view = min(options.full_view, real)
-    candidates = options.candidates or max(MIN_CANDIDATES, dense.classes // 384)
+    candidates = options.candidates or count_candidates(dense)
     previewed = options.previewed or max(MIN_PREVIEWED, dense.classes // 12)
     width = options.width or max(1, round(dense.dim * 5 / 9))
     check_width(width, dense)

@@ -53,6 +53,7 @@ class Space:
     """builds: options to fit with, cheap ones first.
 
     swept: a setting of the plan, see `Head.with_settings`, with `values` in ascending order of precision and cost.
+    least: the smallest of them that a layer's heads take, by their other defaults.
     adapt: calibrates a fitted head for one of them; None: it is fitted again with that option as any other.
     cost: by a manifest's fit and settings, for a swept option that is not how many classes are scored.
     """
@@ -62,6 +63,7 @@ class Space:
     values: tuple[int, ...] = ()
     adapt: Adapt | None = None
     cost: Callable[[Mapping[str, Any], Dense], Cost] | None = None
+    least: Callable[[Dense], int] = lambda _: 1
 
 
 @dataclass(frozen=True)
@@ -101,7 +103,9 @@ def list_grouped_builds(dense: Dense) -> list[Options]:
 
 
 SPACES = {
-    "grouped": Space(list_grouped_builds, "previewed", GROUPED_PREVIEWED, cost=grouped.estimate_cost),
+    "grouped": Space(
+        list_grouped_builds, "previewed", GROUPED_PREVIEWED, cost=grouped.estimate_cost, least=grouped.count_candidates
+    ),
     "cascade": Space(list_cascade_builds, "candidates", CASCADE_CANDIDATES),
     "svd": Space(list_svd_builds, "full_view", SVD_FULL_VIEWS, change_full_view),
     "l2s": Space(list_l2s_builds, "probes", L2S_PROBES, change_probes),
@@ -138,5 +142,6 @@ def list_builds(methods: Sequence[str], dense: Dense) -> Iterator[Build]:
 def list_settings(method: str, dense: Dense) -> list[Setting]:
     """Every setting of the swept option for a layer of this size, cheap ones first."""
     space = find_space(method)
-    fitting = [{space.swept: value} for value in space.values if value <= max(space.values[0], dense.classes // 4)]
+    values = [value for value in space.values if value >= space.least(dense)]
+    fitting = [{space.swept: value} for value in values if value <= max(values[0], dense.classes // 4)]
     return fitting or [{}]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, ValidationErr
 
 from shortlist.errors import BundleError
 
-from .settings import SETTINGS, PlanSettings, describe_error
+from .settings import EXACT_PLANS, SETTINGS, PlanSettings, describe_error
 
 FORMAT_VERSION = 4
 MANIFEST_FILE = "manifest.json"
@@ -183,7 +184,9 @@ def read_manifest(folder: Path) -> Manifest:
     check_format(path, content)
     if content.get("digest") != compute_digest(content):
         raise BundleError(f"{path} was edited after the export: its digest differs; export the bundle again")
-    check_plan(folder, content.get("plan"))
+    check_plan(folder, "plan", content.get("plan"), SETTINGS)
+    if content.get("exact_plan") is not None:
+        check_plan(folder, "exact plan", content["exact_plan"], EXACT_PLANS)
     try:
         return Manifest.model_validate(content)
     except ValidationError as error:
@@ -208,7 +211,7 @@ def check_format(path: Path, content: Any) -> None:
         )
 
 
-def check_plan(folder: Path, plan: Any) -> None:
-    """Raise BundleError for a plan that this version does not know, since a newer one wrote it."""
-    if plan not in SETTINGS:
-        raise BundleError(f"{folder} needs plan '{plan}', known here: {', '.join(SETTINGS)}; upgrade shortlist")
+def check_plan(folder: Path, role: str, plan: Any, plans: Collection[str]) -> None:
+    """Raise BundleError for a plan that is none of `plans`, which this version knows, since a newer one wrote it."""
+    if not isinstance(plan, str) or plan not in plans:
+        raise BundleError(f"{folder} needs {role} '{plan}', known here: {', '.join(plans)}; upgrade shortlist")

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from shortlist.errors import BadInput
 
@@ -18,12 +19,20 @@ OPENED_PER_PREVIEWED = 2  # plan `grouped` opens groups of at least so many time
 class PlanSettings(BaseModel):
     """What every plan's settings have in common: they never change, unknown names and wrong values are refused.
 
-    adjustable: the names that `with_changes` takes.
+    adjustable: the names that `with_changes` takes. of_previews: those of them that say how previews are used, so that
+    they have no effect on a head without. Numbers and booleans may be numpy's; strings are never parsed.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
     adjustable: ClassVar[tuple[str, ...]] = ()
+    of_previews: ClassVar[tuple[str, ...]] = ()
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def convert_numpy(cls, value: Any) -> Any:
+        """A scalar of numpy as Python's own; anything else as it is."""
+        return value.item() if isinstance(value, np.generic) else value
 
     def with_changes(self, changes: Mapping[str, Any]) -> Self:
         """These settings but for `changes`, name -> value; raises BadInput naming the one that is wrong."""
@@ -34,6 +43,12 @@ class PlanSettings(BaseModel):
             return self.model_validate(self.model_dump() | dict(changes))
         except ValidationError as error:
             raise BadInput(f"setting {describe_error(error)}") from None
+
+    def check_at_least(self, larger: str, smaller: str, advice: str) -> None:
+        """Raise ValueError where the setting named `larger` is under the one named `smaller`."""
+        most, least = getattr(self, larger), getattr(self, smaller)
+        if most < least:
+            raise ValueError(f"{larger}={most} is under {smaller}={least}: {advice}")
 
     def describe_choice(self) -> str:
         """What may be changed, as the end of a sentence."""
@@ -57,6 +72,7 @@ class ScreenSettings(PlanSettings):
     """Plan `screen`. A margin is the difference of the two best clusters' scores over the size of the best."""
 
     adjustable: ClassVar[tuple[str, ...]] = ("probes", "probe_margin", "dense_margin", "full_view")
+    of_previews: ClassVar[tuple[str, ...]] = ("full_view",)
 
     probes: int = Field(ge=1, description="clusters that a row opens; a class in several of them is scored once")
     probe_margin: float = Field(ge=0, description="rows of a smaller margin open one cluster more")
@@ -69,6 +85,7 @@ class GatedSettings(PlanSettings):
     """Plan `gated`."""
 
     adjustable: ClassVar[tuple[str, ...]] = ("full_view", "previews")
+    of_previews: ClassVar[tuple[str, ...]] = ("full_view", "previews")
 
     full_view: int = Field(ge=0, description="classes of a previewed expert scored exactly; 0 without previews")
     previews: bool = Field(default=True, description="large experts are previewed where there are graphs for it")
@@ -86,6 +103,12 @@ class CascadeSettings(PlanSettings):
     stride: int = Field(ge=1, description="every how many-th preview is looked at for the threshold")
     tail_limit: float = Field(description="nats that the log of the rest's sum of exp may be over the candidates'")
 
+    @model_validator(mode="after")
+    def check_order(self) -> Self:
+        """Raise ValueError where a stage would pass on fewer classes than the next one takes."""
+        self.check_at_least("candidates", "full_view", "choose more candidates")
+        return self
+
 
 class GroupedSettings(PlanSettings):
     """Plan `grouped`."""
@@ -98,6 +121,13 @@ class GroupedSettings(PlanSettings):
     full_view: int = Field(ge=1, description="of those, how many are scored exactly")
     tail_limit: float = Field(description="nats that the log of the rest's sum of exp may be over the candidates'")
 
+    @model_validator(mode="after")
+    def check_order(self) -> Self:
+        """Raise ValueError where a stage would pass on fewer classes than the next one takes."""
+        self.check_at_least("previewed", "candidates", "preview more classes")
+        self.check_at_least("candidates", "full_view", "choose more candidates")
+        return self
+
     @property
     def classes_opened(self) -> int:
         """How many classes the groups hold that are opened, at least."""
@@ -108,6 +138,7 @@ class AdaptiveSettings(PlanSettings):
     """Plan `adaptive`."""
 
     adjustable: ClassVar[tuple[str, ...]] = ("previews",)
+    of_previews: ClassVar[tuple[str, ...]] = ("previews",)
 
     previews: bool = Field(default=True, description="tails are previewed where there are graphs for it")
 
@@ -122,10 +153,14 @@ SETTINGS: dict[str, type[PlanSettings]] = {
     "adaptive": AdaptiveSettings,
 }
 
+EXACT_PLANS = ("certified",)  # plans that prove exact answers; what they have is the manifest's certificate
+
 
 def describe_error(error: ValidationError) -> str:
     """The first of the errors: `previewed=0 is wrong: Input should be greater than or equal to 1`."""
     first = error.errors()[0]
+    if first["type"] == "value_error":  # of several settings together, which the sentence names
+        return str(first["ctx"]["error"])
     name = ".".join(str(part) for part in first["loc"])
     if first["type"] in ("missing", "extra_forbidden"):
         return f"{name} is {'missing' if first['type'] == 'missing' else 'not known'}"

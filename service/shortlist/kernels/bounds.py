@@ -130,8 +130,8 @@ class CompiledBounds:
 
     @classmethod
     def open(cls, bundle: Bundle, arrays: dict[str, npt.NDArray[Any]], threads: int) -> Self | None:
-        """Open the loops; None on a processor without the instruction that makes them fast."""
-        return cls(bundle, arrays, threads) if VNNI else None
+        """Open the loops; None where the bundle has no arrays for them, or the processor not their instruction."""
+        return cls(bundle, arrays, threads) if VNNI and bundle.has_arrays("bounds_change", "bounds_columns") else None
 
     def __call__(self, context: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return estimates [B, V] and spreads [B, 1] of `context` [B, d], all float32."""

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from shortlist.bundle.reader import Bundle
 from shortlist.bundle.settings import ScreenSettings
 from shortlist.core.results import FloatArray, PlanResult, empty_result
+from shortlist.errors import BundleError
 from shortlist.kernels.primitives.arrays import as_carray
 from shortlist.runtime.parallel import ThreadedRows
 
@@ -23,7 +24,7 @@ class Loops:
     """Scores rows over the sets that a screen or a gate picks for each. Threads may share it."""
 
     def __init__(
-        self, score_all: Any, score_some: Any, chooser: FloatArray, tables: Iterable[npt.NDArray[Any]], threads: int
+        self, score_all: Any, score_some: Any, chooser: FloatArray, tables: Iterable[Any], threads: int
     ) -> None:
         """score_all, score_some: the loop over all rows of a call, and the one over some.
 
@@ -54,7 +55,10 @@ class ScreenLoops(Loops):
 
     def __init__(self, bundle: Bundle, index: Index, threads: int) -> None:
         finishing = np.array([bundle.manifest.logit_scale, bundle.manifest.soft_cap or 0.0])
-        tables = bundle.map_array("screen_sets"), index["ids"], index["offsets"], index["tail"], finishing
+        sets = bundle.map_array("screen_sets")
+        if sets.ndim != 2:
+            raise BundleError(f"{bundle.folder} does not say how 'screen_sets' is laid out: export it again")
+        tables = sets.reshape(-1), index["ids"], index["offsets"], index["tail"], sets.shape[1], finishing
         loops = screen_loops.score_all_clusters, screen_loops.score_clusters
         super().__init__(*loops, bundle.map_array("screen_columns"), tables, threads)
         self.compile(1, 0.0, 0.0)

@@ -188,6 +188,7 @@ def score_clusters(
     classes: IdArray,
     offsets: IdArray,
     tail: FloatArray,
+    lines: int,
     finishing: FloatArray,
     probes: int,
     probe_margin: float,
@@ -199,12 +200,12 @@ def score_clusters(
 ) -> None:
     """Score the rows in `order`, each over its one or two best clusters.
 
-    contexts: [B, d]. scores: [B, r], by the screen. weights: sets.bin. classes, offsets, tail: of the sets, as in
-    index.safetensors. finishing: logit scale and soft-cap, 0 for none. probes, probe_margin, dense_margin: the plan's
-    settings. ids, logits [B, k], normalizer, scored [B] are written; `scored` is TO_DENSE where the margin is under
-    dense_margin, TO_GRAPHS where more than two clusters are opened.
+    contexts: [B, d]. scores: [B, r], by the screen. weights: sets.bin, flat. classes, offsets, tail: of the sets,
+    as in index.safetensors. lines: numbers in `weights` for each class, d or d + 1. finishing: logit scale and
+    soft-cap, 0 for none. probes, probe_margin, dense_margin: the plan's settings. ids, logits [B, k], normalizer,
+    scored [B] are written; `scored` is TO_DENSE where the margin is under dense_margin, TO_GRAPHS where more than
+    two clusters are opened.
     """
-    lines = weights.size // classes.size
     for row in order:
         ids[row], logits[row] = NO_CLASS, LOWEST_SCORE
         context, (best, other) = contexts[row], find_two_best(scores[row])

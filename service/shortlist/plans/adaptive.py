@@ -200,6 +200,10 @@ class AdaptivePlan(Plan):
         return other
 
     @property
+    def has_previews(self) -> bool:
+        return bool(self.previews)
+
+    @property
     def leaves_previews_out(self) -> bool:
         """Whether there are previews, which fused.onnx looks at, but the settings leave them out."""
         return not self.settings.previews and bool(self.previews)

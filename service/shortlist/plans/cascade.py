@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 import numpy.typing as npt
 
@@ -9,7 +11,7 @@ from shortlist.bundle.reader import INDEX_FILE, Bundle
 from shortlist.bundle.settings import CascadeSettings
 from shortlist.core.filters import ClassFilter
 from shortlist.core.results import FloatArray, IdArray, PlanResult, empty_result
-from shortlist.plans.common.base import DENSE_DIVISOR, Plan, chunk_rows, take_best
+from shortlist.plans.common.base import DENSE_DIVISOR, Plan, chunk_rows, find_short_rows, take_best, write_best
 from shortlist.plans.common.exact_rows import ExactRows
 from shortlist.plans.common.selection import Indices, find_largest, find_nth_largest, find_reaching
 from shortlist.runtime.session import Graph
@@ -57,11 +59,11 @@ class CascadePlan(Plan):
             ids, logits, inside = self.score(contexts[row : row + 1], positions, self.settings.full_view)
             result.log_normalizer[row] = np.logaddexp(inside, min(tail[row], inside + tail_limit))
             result.scored[row] = positions.size
-            if ids.size >= k:
-                best = np.lexsort((ids, -logits))[:k]
-                result.ids[row], result.logits[row] = ids[best], logits[best]
-        if class_filter.restricts or self.is_wide(k):
-            self.rescore_widely(contexts, self.preview_all(integers, row_scale, previews), class_filter, result)
+            write_best(result, row, ids, logits)
+        rows = range(len(contexts)) if class_filter.restricts or self.is_wide(k) else find_short_rows(result)
+        if len(rows):
+            everything = self.preview_all(integers, row_scale, previews)
+            self.rescore_widely(contexts, everything, class_filter, result, rows)
         return result
 
     def choose_candidates(
@@ -99,13 +101,18 @@ class CascadePlan(Plan):
         return np.concatenate([previews, self.rare(integers=integers, row_scale=row_scale)[0]], axis=1)
 
     def rescore_widely(
-        self, contexts: FloatArray, previews: FloatArray, class_filter: ClassFilter, result: PlanResult
+        self,
+        contexts: FloatArray,
+        previews: FloatArray,
+        class_filter: ClassFilter,
+        result: PlanResult,
+        rows: Iterable[int],
     ) -> None:
-        """Replace ids and logits by those of more candidates; the normaliser stays."""
+        """Replace ids and logits of some rows by those of more candidates; the normaliser stays."""
         k = result.ids.shape[1]
         count = max(self.settings.candidates, CASCADE_CANDIDATES_PER_K * k)
-        for row, preview in enumerate(previews):
-            mask = class_filter.mask(self.order, row)
+        for row in rows:
+            preview, mask = previews[row], class_filter.mask(self.order, row)
             positions = find_largest(np.where(mask, preview, np.float32(-np.inf)), min(preview.size, count))
             ids = np.sort(self.order[positions[mask[positions]]])
             logits = self.rows.score_row(contexts[row], ids)

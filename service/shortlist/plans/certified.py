@@ -14,17 +14,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
 from shortlist.bundle.reader import CERTIFICATE_FILE, Bundle
 from shortlist.core.filters import ClassFilter
 from shortlist.core.results import FloatArray, IdArray, PlanResult, empty_result
 from shortlist.plans.common.base import Plan, chunk_rows, take_best
 from shortlist.plans.common.exact_rows import COMPILED_THREADS, ExactRows
-from shortlist.plans.common.kernels import open_kernel
+from shortlist.plans.common.open_kernel import open_kernel
 from shortlist.plans.common.selection import find_largest, find_nth_largest
 from shortlist.runtime.session import Graph
+
+if TYPE_CHECKING:
+    from shortlist.kernels.bounds import CompiledBounds
 
 FIRST_RESCORED_CLASSES = 32  # rescored at once: mostly all that the bounds leave, and much of the normaliser
 FIRST_RESCORED_PER_K = 2  # and at least 2 k of them
@@ -44,6 +49,12 @@ EXPONENTIAL_ERROR = 1e-5  # nats: what a difference to the largest logit and its
 Bounds = Callable[..., Sequence[FloatArray]]  # context [B, d] -> estimates [B, V], spreads [B, 1]
 
 
+def open_bounds(bundle: Bundle, arrays: dict[str, npt.NDArray[Any]], threads: int) -> CompiledBounds | None:
+    from shortlist.kernels.bounds import CompiledBounds
+
+    return CompiledBounds.open(bundle, arrays, threads)
+
+
 class CertifiedPlan(Plan):
     """bounds.onnx: `context` [B, d] -> `estimate` [B, V], `spread` [B, 1]; rows.onnx; dense for undecided rows.
 
@@ -60,7 +71,7 @@ class CertifiedPlan(Plan):
         self.crossover = None if certificate is None else certificate.dense_crossover
         arrays = bundle.tensors(CERTIFICATE_FILE)
         may_compile = threads <= COMPILED_THREADS
-        loops = open_kernel("bounds", "CompiledBounds", bundle, arrays, threads) if may_compile else None
+        loops = open_kernel(lambda: open_bounds(bundle, arrays, threads)) if may_compile else None
         self.bounds: Bounds = loops or Graph(bundle.graph("bounds"), device, threads, prepack=True)
         self.rows = ExactRows(bundle, device, threads)
         self.scale: FloatArray = arrays["scale"]

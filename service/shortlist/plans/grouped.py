@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from math import ceil
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,12 +18,14 @@ from shortlist.plans.common.base import (
     MAX_CALL_ROWS,
     Plan,
     chunk_rows,
+    find_short_rows,
     log_sum_exp,
     run_by_chunks,
     take_best,
+    write_best,
 )
 from shortlist.plans.common.exact_rows import ExactRows
-from shortlist.plans.common.kernels import open_kernel
+from shortlist.plans.common.open_kernel import open_kernel
 from shortlist.plans.common.selection import Indices, find_largest, find_nth_largest
 from shortlist.runtime.session import Graph
 
@@ -32,6 +34,12 @@ if TYPE_CHECKING:
 
 GROUPED_CANDIDATES_PER_K = 12  # a request for k classes has at least 12 k candidates
 GROUPED_EXACT_PER_K = 1.3  # and 1.3 k exact scores
+
+
+def open_search(bundle: Bundle, arrays: dict[str, npt.NDArray[Any]], threads: int) -> CompiledSearch | None:
+    from shortlist.kernels.grouped.runner import CompiledSearch
+
+    return CompiledSearch.open(bundle, arrays, threads)
 
 
 class GroupedPlan(Plan):
@@ -59,7 +67,7 @@ class GroupedPlan(Plan):
         self.rescore_graph = Graph(bundle.graph("rescore"), device, threads)
         self.rows = ExactRows(bundle, device, threads)
         self.compiled: CompiledSearch | None = (
-            open_kernel("grouped.runner", "CompiledSearch", bundle, arrays, threads) if device == "cpu" else None
+            open_kernel(lambda: open_search(bundle, arrays, threads)) if device == "cpu" else None
         )
 
     def prefers_dense(self, k: int) -> bool:
@@ -70,8 +78,8 @@ class GroupedPlan(Plan):
         return max(self.settings.full_view, ceil(GROUPED_EXACT_PER_K * k))
 
     def is_wide(self, k: int) -> bool:
-        """Whether k asks for more candidates than the normaliser's guess of the rest was fitted for."""
-        return GROUPED_CANDIDATES_PER_K * k > self.settings.candidates
+        """Whether k asks for more candidates than the normaliser's guess of the rest was fitted for, or there are."""
+        return GROUPED_CANDIDATES_PER_K * k > self.settings.candidates or k > self.order.size
 
     def topk(self, contexts: FloatArray, k: int, class_filter: ClassFilter) -> PlanResult:
         """The k best; `scored` is the number of candidates."""
@@ -87,12 +95,12 @@ class GroupedPlan(Plan):
         """The same of so few rows that their previews stay in the cache. wide: as `rescore_widely` does."""
         scores, block_scores, tail, previews = self.fused(context=contexts)
         result = self.rescore(contexts, k, tail, map(self.choose_candidates, scores, block_scores, previews))
-        if wide:
-            self.rescore_widely(contexts, previews, class_filter, result)
+        rows = range(len(contexts)) if wide else find_short_rows(result)
+        self.rescore_widely(contexts, previews, class_filter, result, rows)
         return result
 
     def rescore(self, contexts: FloatArray, k: int, tail: FloatArray, candidates: Iterable[Indices]) -> PlanResult:
-        """The k best of each row's candidates, by rescore.onnx."""
+        """The k best of each row's candidates, by rescore.onnx; ids -1 where fewer than k are scored exactly."""
         result, tail_limit = empty_result(len(contexts), k), self.settings.tail_limit
         for row, positions in enumerate(candidates):
             count = np.array([min(self.count_exact(k), positions.size)])
@@ -100,9 +108,7 @@ class GroupedPlan(Plan):
             ids, logits, inside = self.rescore_graph(**inputs)
             result.log_normalizer[row] = np.logaddexp(inside[0], min(tail[row], inside[0] + tail_limit))
             result.scored[row] = positions.size
-            if ids.size >= k:
-                best = np.lexsort((ids, -logits))[:k]
-                result.ids[row], result.logits[row] = ids[best], logits[best]
+            write_best(result, row, ids, logits)
         return result
 
     def choose_candidates(self, scores: FloatArray, block_scores: FloatArray, preview: FloatArray) -> Indices:
@@ -118,13 +124,21 @@ class GroupedPlan(Plan):
         return candidates
 
     def rescore_widely(
-        self, contexts: FloatArray, previews: FloatArray, class_filter: ClassFilter, result: PlanResult
+        self,
+        contexts: FloatArray,
+        previews: FloatArray,
+        class_filter: ClassFilter,
+        result: PlanResult,
+        rows: Iterable[int],
     ) -> None:
-        """Replace ids and logits by those of more candidates of all groups; the normaliser is raised to cover them."""
+        """Replace ids and logits of some rows by those of more candidates of all groups.
+
+        The normaliser is raised to cover them.
+        """
         k = result.ids.shape[1]
         count = max(self.settings.candidates, GROUPED_CANDIDATES_PER_K * k)
-        for row, preview in enumerate(previews):
-            mask = class_filter.mask(self.order, row)
+        for row in rows:
+            preview, mask = previews[row], class_filter.mask(self.order, row)
             masked = np.where(mask, preview, np.float32(-np.inf))
             positions = find_largest(masked, min(preview.size, count))
             ids = np.sort(self.order[positions[mask[positions]]])

@@ -108,6 +108,16 @@ def test_log_probabilities_are_near_the_dense_ones(head, dense):
     assert top.normalizer == "estimated"
 
 
+def test_rows_with_fewer_common_classes_than_k_are_rescored_widely(tmp_path, dense):
+    options = OPTIONS | {"common": "0.01"}
+    made = make_head(tmp_path, dense, contexts, method="cascade", options=options)
+    never_rare = made.with_settings(full_view=60, candidates=480, margin=-1e30)
+    assert made.manifest.settings.common < 25
+    assert not never_rare.plan.is_wide(25)
+    top = never_rare.topk_by_plan(rows, 25)
+    assert (top.ids == np.argsort(-logits_of(dense, rows), axis=1)[:, :25]).mean() > 0.9
+
+
 def test_screen_and_common_classes_are_the_fused_graph(head):
     folder = head.folder / "graphs"
     sessions = {

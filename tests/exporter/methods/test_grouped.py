@@ -1,7 +1,6 @@
 """Method grouped through the real runtime: plan `grouped`, by its graphs and by compiled loops."""
 
 import copy
-import sys
 
 import numpy as np
 import onnxruntime
@@ -12,7 +11,10 @@ from hypothesis import strategies as st
 from shortlist.bundle.reader import Bundle
 from shortlist.errors import BadInput
 from shortlist.head import Head
+from shortlist_exporter.inputs.sources import Dense
+from shortlist_exporter.methods.grouped import count_candidates
 from shortlist_exporter.methods.registry import METHODS
+from shortlist_exporter.tuning.space import list_settings
 
 from tests.support.grouped import CLASSES, DIM, LAYERS, OPTIONS, compiled, contexts, rows
 from tests.support.layers import logits_of, make_dense, make_head
@@ -124,16 +126,56 @@ def test_more_previews_find_more(head, dense):
     """By loops where they are, and by graphs; whatever is asked for, what comes back are classes."""
     truth = np.argsort(-logits_of(dense, rows), axis=1)[:, :5]
     for one in (head, by_graphs_of(head)):
-        few, many = (one.with_settings(previewed=previewed).topk(rows, 5) for previewed in (50, CLASSES))
+        few, many = (one.with_settings(previewed=previewed, candidates=60).topk(rows, 5) for previewed in (60, CLASSES))
         assert (few.ids == truth).mean() < (many.ids == truth).mean()
-        for setting in ({"candidates": 100_000}, {"previewed": 1 << 40}, {"opened": 1 << 40}, {"full_view": 5000}):
+        for setting in (
+            {"candidates": 100_000, "previewed": 100_000},
+            {"previewed": 1 << 40},
+            {"opened": 1 << 40},
+            {"full_view": 5000, "candidates": 5000, "previewed": 5000},
+        ):
             top = one.with_settings(**setting).topk(rows, 5)
             assert np.isfinite(top.logprobs).all()
             assert ((top.ids >= 0) & (top.ids < CLASSES)).all()
 
 
-def test_the_same_head_without_numba(head, monkeypatch):
-    monkeypatch.setitem(sys.modules, "shortlist.kernels.grouped.runner", None)
+def test_rows_are_never_left_without_k_classes(head):
+    for one in (head, by_graphs_of(head)):
+        narrow = one.with_settings(previewed=1, opened=1, candidates=1, full_view=1)
+        ids = narrow.topk(rows, 10).ids
+        assert ((ids >= 0) & (ids < CLASSES)).all()
+        with pytest.raises(BadInput, match="setting previewed=1 is under candidates=200"):
+            one.with_settings(previewed=1, opened=1)
+
+
+def test_a_k_over_the_classes_that_are_not_padding_is_filled_up(tmp_path):
+    small = make_dense(40, DIM, padded=np.arange(20))
+    head = make_head(tmp_path, small, contexts, method="grouped", options={"candidates": "20"}, fallback=False)
+    for one in (head, by_graphs_of(head)):
+        top = one.with_settings(candidates=1000, previewed=1000).topk_by_plan(rows, 30)
+        assert (np.sort(top.ids[:, :20]) == np.arange(20, 40)).all()
+        assert (top.ids[:, 20:] == -1).all()
+
+
+def test_a_row_with_too_few_candidates_is_rescored_widely(head, dense):
+    """No settings give so few; the search by graphs counts on that no more than the loops do."""
+    other = by_graphs_of(head)
+    truth = np.argsort(-logits_of(dense, rows), axis=1)[:, :10]
+    choose = other.plan.choose_candidates
+    other.plan.choose_candidates = lambda *scores: choose(*scores)[:3]
+    top = other.topk(rows, 10)
+    assert (top.ids == truth).mean() > 0.9
+    assert np.isfinite(top.logprobs).all()
+
+
+@pytest.mark.parametrize(("classes", "first"), [(3000, 1024), (600_000, 2048)])
+def test_tune_previews_no_fewer_classes_than_are_candidates(classes, first):
+    layer = Dense(np.zeros((classes, 1), np.float32))
+    assert list_settings("grouped", layer)[0] == {"previewed": first}
+    assert count_candidates(layer) <= first
+
+
+def test_the_same_head_without_numba(head, no_numba):
     other = Head(Bundle(head.folder), "cpu", 1)
     assert other.plan.compiled is None
     assert (other.topk(rows, 5).ids == head.topk(rows, 5).ids).mean() > 0.98

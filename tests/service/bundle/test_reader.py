@@ -250,3 +250,13 @@ def test_every_user_may_read_a_bundle(tmp_path):
     for path in (folder, *folder.rglob("*")):
         assert path.stat().st_mode == (plain if path.is_dir() else plain / "file").stat().st_mode, path
     assert Bundle(folder).labels() == ["\ud800"] * 300
+
+
+@pytest.mark.parametrize("plan", ["oracle", "full", "", ["certified"], 3])
+def test_an_exact_plan_that_is_not_known_here(bundle, plan):
+    sentence = damaged(rewritten(bundle, exact_plan=plan))
+    assert f"needs exact plan '{plan}', known here: certified; upgrade shortlist" in sentence
+
+
+def test_a_plan_that_is_no_name(bundle):
+    assert "needs plan '['full']', known here: full" in damaged(rewritten(bundle, plan=["full"]))

@@ -1,10 +1,12 @@
 """Settings of each plan: what a manifest may say, and what may be changed on an open head."""
 
+import numpy as np
 import pytest
 from pydantic import ValidationError
 from shortlist.bundle.settings import (
     SETTINGS,
     AdaptiveSettings,
+    CascadeSettings,
     FullSettings,
     GroupedSettings,
     PreviewSettings,
@@ -13,6 +15,7 @@ from shortlist.bundle.settings import (
 from shortlist.errors import BadInput
 
 GROUPED = GroupedSettings(opened=400, previewed=100, candidates=50, full_view=7, tail_limit=-1.5)
+CASCADE = CascadeSettings(candidates=60, full_view=24, margin=0.0, common=100, stride=4, tail_limit=0.0)
 SCREEN = ScreenSettings(probes=2, probe_margin=0.1, dense_margin=0.0, second_stage=False, full_view=0)
 
 
@@ -36,11 +39,28 @@ def test_changes_give_other_settings():
         (SCREEN, {"probe_margin": -0.1}, r"setting probe_margin=-0\.1 is wrong"),
         (SCREEN, {"dense_margin": float("inf")}, "setting dense_margin=inf is wrong: Input should be a finite number"),
         (AdaptiveSettings(), {"previews": 7}, "setting previews=7 is wrong"),
+        (AdaptiveSettings(), {"previews": 1}, "setting previews=1 is wrong: Input should be a valid boolean"),
+        (GROUPED, {"previewed": True}, "setting previewed=True is wrong: Input should be a valid integer"),
+        (GROUPED, {"previewed": np.True_}, "setting previewed=True is wrong: Input should be a valid integer"),
+        (GROUPED, {"previewed": "8192"}, "setting previewed=8192 is wrong: Input should be a valid integer"),
+        (GROUPED, {"previewed": 8192.0}, r"setting previewed=8192\.0 is wrong: Input should be a valid integer"),
+        (SCREEN, {"probe_margin": "0.1"}, r"setting probe_margin=0\.1 is wrong: Input should be a valid number"),
+        (GROUPED, {"previewed": 49}, "setting previewed=49 is under candidates=50: preview more classes"),
+        (GROUPED, {"candidates": 6}, "setting candidates=6 is under full_view=7: choose more candidates"),
+        (GROUPED, {"opened": 1, "previewed": 1}, "setting previewed=1 is under candidates=50: preview more classes"),
+        (CASCADE, {"full_view": 61}, "setting candidates=60 is under full_view=61: choose more candidates"),
     ],
 )
 def test_wrong_changes(settings, changes, sentence):
     with pytest.raises(BadInput, match=sentence):
         settings.with_changes(changes)
+
+
+def test_numbers_of_numpy_are_numbers():
+    changed = GROUPED.with_changes({"previewed": np.int64(300), "candidates": np.uint8(60)})
+    assert (changed.previewed, type(changed.previewed), changed.candidates) == (300, int, 60)
+    assert SCREEN.with_changes({"probe_margin": np.float32(0.5), "dense_margin": 1}).probe_margin == 0.5
+    assert not AdaptiveSettings().with_changes({"previews": np.False_}).previews
 
 
 def test_settings_never_change():

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import sys
-
 import numpy as np
 import pytest
 import shortlist
+from shortlist.bundle.writer import seal
 from shortlist.runtime.session import Graph
 
 from tests.support.layers import make_contexts, make_dense
@@ -62,10 +61,18 @@ def test_more_threads_prove_the_same(head, batch):
         np.testing.assert_array_equal(getattr(one, name), getattr(two, name))
 
 
-def test_without_numba_the_graph_proves_the_same(tmp_path, head, monkeypatch):
-    monkeypatch.setitem(sys.modules, "shortlist.kernels.bounds", None)
+def test_without_numba_the_graph_proves_the_same(head, no_numba):
     other = shortlist.load(head.folder)
     assert isinstance(other.certified.bounds, Graph)
     one, two = (each.topk(rows, 5, exact=True) for each in (head, other))
     np.testing.assert_array_equal(one.ids, two.ids)
     np.testing.assert_allclose(one.logprobs, two.logprobs, atol=2 * head.manifest.certificate.logprob_bound)
+
+
+@pytest.mark.parametrize("role", ["bounds_change", "bounds_columns"])
+def test_without_arrays_for_loops_the_graph_proves(head, role):
+    arrays = {name: array for name, array in head.manifest.arrays.items() if name != role}
+    assert len(arrays) < len(head.manifest.arrays)
+    (head.folder / "manifest.json").unlink()
+    seal(head.folder, head.manifest.model_copy(update={"arrays": arrays}))
+    assert isinstance(shortlist.load(head.folder).certified.bounds, Graph)

@@ -1,7 +1,6 @@
 """Rows of plan `screen`: compiled loops against the graphs, through the real runtime."""
 
 import shutil
-import sys
 
 import numpy as np
 import pytest
@@ -221,8 +220,7 @@ def test_gated_scores_that_overflow_are_refused(gate):
     assert_overflow_is_refused(*gate)
 
 
-def test_without_numba_graphs_answer(screen, gate, monkeypatch):
-    monkeypatch.setitem(sys.modules, "shortlist.kernels.screen", None)
+def test_without_numba_graphs_answer(screen, gate, no_numba):
     for head, rows in (screen, gate):
         plain = Head(Bundle(head.folder), "cpu", 1)
         assert plain.plan.loops is None
@@ -239,6 +237,19 @@ def test_without_arrays_for_loops_graphs_answer(screen, gate, tmp_path):
         plain = Head(Bundle(folder), "cpu", 1)
         assert plain.plan.loops is None
         np.testing.assert_array_equal(plain.topk(rows[:1], 5).ids, head.topk(rows[:1], 5).ids)
+
+
+def test_weights_of_unknown_layout_are_refused(screen, tmp_path):
+    head, _ = screen
+    sets = head.manifest.arrays["screen_sets"]
+    biased = int((head.folder / sets.file).stat().st_size == 4 * head.plan.sets.ids.size * (head.manifest.dim + 1))
+    assert sets.shape == (head.plan.sets.ids.size, head.manifest.dim + biased)
+    folder = shutil.copytree(head.folder, tmp_path / "flat" / "1")
+    flat = sets.model_copy(update={"shape": (sets.size // 4,)})
+    (folder / "manifest.json").unlink()
+    seal(folder, head.manifest.model_copy(update={"arrays": head.manifest.arrays | {"screen_sets": flat}}))
+    with pytest.raises(BundleError, match="does not say how 'screen_sets' is laid out: export it again"):
+        Head(Bundle(folder), "cpu", 1)
 
 
 def test_arrays_of_another_size_are_refused(screen, gate, tmp_path):

@@ -146,3 +146,11 @@ def test_rows_that_open_every_tail_are_not_counted_as_answered_by_dense(tmp_path
         scraped = server.http.get("/metrics").text
     assert f'shortlist_rows_total{{answered="head",model="lm",version="1"}} {len(rows)}.0' in scraped
     assert 'shortlist_rows_total{answered="dense",model="lm",version="1"} 0.0' in scraped
+
+
+def test_previews_are_only_left_out_where_there_are_any(head):
+    if head.plan.previews:
+        assert not head.with_settings(previews=False).plan.settings.previews
+    else:
+        with pytest.raises(BadInput, match="'previews' would change nothing: this head has no previews"):
+            head.with_settings(previews=False)

@@ -28,13 +28,18 @@ def make_variants(head: Head, contexts: FloatArray) -> dict[str, Plan]:
     return {label: head.with_settings(**values).plan for label, values in changes.items()}
 
 
-def scale_setting(setting: str, label: str, least: int = 1) -> Kind:
-    """Make a function that scales `setting`, a number of classes, by each of `VARIANT_FACTORS`; at least `least`."""
+def scale_setting(setting: str, label: str, least: int = 1, above: str = "", below: str = "") -> Kind:
+    """Less and more of a setting that says how many classes go on, but not less than `least`.
+
+    above, below: settings that it may not be under, and not over.
+    """
 
     def of(head: Head, contexts: FloatArray) -> dict[str, Changes]:
         del contexts
-        value = int(getattr(head.manifest.settings, setting))
-        sizes = {min(head.manifest.classes, max(least, round(value * factor))) for factor in VARIANT_FACTORS} - {value}
+        settings = head.manifest.settings.model_dump()
+        value, fewest = settings[setting], max(least, settings.get(above, 1))
+        most = min(head.manifest.classes, settings.get(below, head.manifest.classes))
+        sizes = {min(most, max(fewest, round(value * factor))) for factor in VARIANT_FACTORS} - {value}
         return {label.format(size): {setting: size} for size in sorted(sizes)}
 
     return of
@@ -60,7 +65,7 @@ def vary_probes(head: Head, contexts: FloatArray) -> dict[str, Changes]:
 
 def compute_margins(plan: ScreenPlan, contexts: FloatArray) -> FloatArray:
     """[n]: difference of the two best clusters' scores over the size of the best, as the plan has it."""
-    two = np.sort(plan.router.score(contexts), axis=1)[:, -2:]
+    two = np.sort(plan.router.route(contexts, plan.settings, use_dense=False).scores, axis=1)[:, -2:]
     size = np.abs(two[:, 1])
     return ((two[:, 1] - two[:, 0]) / np.where(size > 0, size, 1)).astype(np.float32)
 
@@ -71,6 +76,6 @@ FAST_CANDIDATES = GROUPED_CANDIDATES_PER_K * max(PRECISION_DEPTHS)  # fewer go a
 VARIANTS: dict[str, Kind] = {
     "preview": FULL_VIEWS,
     "screen": vary_probes,
-    "cascade": scale_setting("candidates", CANDIDATES),
-    "grouped": scale_setting("candidates", CANDIDATES, least=FAST_CANDIDATES),
+    "cascade": scale_setting("candidates", CANDIDATES, above="full_view"),
+    "grouped": scale_setting("candidates", CANDIDATES, FAST_CANDIDATES, above="full_view", below="previewed"),
 }

@@ -35,6 +35,11 @@ class Plan(ABC):
     fallback: Plan | None = None
     tally: Tally | None = None
 
+    @property
+    def has_previews(self) -> bool:
+        """Whether the bundle has what the settings `of_previews` are for."""
+        return True
+
     # what each plan must do
 
     @abstractmethod
@@ -134,3 +139,19 @@ def take_best(logits: FloatArray, ids: IdArray | None, k: int) -> tuple[IdArray,
     classes[: best.size] = best if ids is None else ids[best]
     classes[scores == -np.inf] = NO_CLASS
     return classes, scores
+
+
+def write_best(result: PlanResult, row: int, ids: IdArray, logits: FloatArray) -> None:
+    """Write the k best of `ids` [n] with `logits` [n] to one row of `result`; -1 and -inf where n is under k."""
+    k = result.ids.shape[1]
+    if ids.size < k:
+        result.ids[row], result.logits[row] = NO_CLASS, np.float32(-np.inf)
+        return
+    best = np.lexsort((ids, -logits))[:k]
+    result.ids[row], result.logits[row] = ids[best], logits[best]
+
+
+def find_short_rows(result: PlanResult) -> list[int]:
+    """The rows of `result` for which `write_best` had fewer than k classes."""
+    short: list[int] = (result.ids[:, 0] == NO_CLASS).nonzero()[0].tolist()
+    return short

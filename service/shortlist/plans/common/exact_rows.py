@@ -10,7 +10,7 @@ from shortlist.bundle.reader import Bundle
 from shortlist.core.results import FloatArray, IdArray
 from shortlist.runtime.session import Graph
 
-from .kernels import open_kernel
+from .open_kernel import open_kernel
 
 if TYPE_CHECKING:
     from shortlist.kernels.exact_rows import CompiledGather
@@ -18,6 +18,12 @@ if TYPE_CHECKING:
 GATHER_BYTES = 2 << 20  # weights gathered by one call of rows.onnx: half a second-level cache and more is slower
 DEVICE_GATHER_BYTES = 256 << 20
 COMPILED_THREADS = 2  # loops have one, which reads as fast as the graph on two
+
+
+def open_gather(bundle: Bundle) -> CompiledGather | None:
+    from shortlist.kernels.exact_rows import CompiledGather
+
+    return CompiledGather.open(bundle)
 
 
 class ExactRows:
@@ -28,7 +34,7 @@ class ExactRows:
         budget = GATHER_BYTES if device == "cpu" else DEVICE_GATHER_BYTES
         self.gather_classes = max(1, budget // (4 * bundle.manifest.dim))
         may_compile = device == "cpu" and threads <= COMPILED_THREADS
-        self.loops: CompiledGather | None = open_kernel("exact_rows", "CompiledGather", bundle) if may_compile else None
+        self.loops: CompiledGather | None = open_kernel(lambda: open_gather(bundle)) if may_compile else None
         self.graph = Graph(bundle.graph("rows"), device, threads) if self.loops is None else None
 
     def __call__(self, contexts: FloatArray, ids: IdArray) -> FloatArray:

@@ -6,16 +6,17 @@ is filled up with id -1 and log-probability -inf where the expert has fewer than
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
 from shortlist.bundle.reader import INDEX_FILE, Bundle
 from shortlist.bundle.settings import GatedSettings
 from shortlist.core.filters import ClassFilter
 from shortlist.core.results import FloatArray, IdArray, PlanResult
 from shortlist.plans.common.base import MAX_COMPILED_K, RESCORED_PER_K, Plan, chunk_rows, log_sum_exp, take_best
-from shortlist.plans.common.kernels import open_kernel
+from shortlist.plans.common.open_kernel import open_kernel
 from shortlist.runtime.session import Graph
 
 from .merge import RowGroup, scatter
@@ -28,6 +29,12 @@ if TYPE_CHECKING:
 ONE_CALL_OUTPUTS = ["cluster", "top_logits", "top_position", "log_normalizer"]
 MAX_FUSED_ROWS = 4  # rows that are faster by a call of `fused` each than by one of `batch`
 MAX_LOOP_ROWS = 32  # rows that loops score faster than `batch`, which reads an expert once for all its rows
+
+
+def open_loops(bundle: Bundle, index: dict[str, npt.NDArray[Any]], threads: int) -> GateLoops | None:
+    from shortlist.kernels.screen import GateLoops
+
+    return GateLoops.open(bundle, index, threads)
 
 
 class GatedPlan(Plan):
@@ -59,12 +66,16 @@ class GatedPlan(Plan):
         }
         self.fused = Graph(bundle.graph("fused"), device, threads) if bundle.has_graph("fused") else None
         self.loops: GateLoops | None = (
-            open_kernel("screen", "GateLoops", bundle, index, threads) if device == "cpu" else None
+            open_kernel(lambda: open_loops(bundle, index, threads)) if device == "cpu" else None
         )
         # Hundreds of small nodes: on the CPU alone is launching them cheap
         batch = device == "cpu" and bundle.has_graph("batch")
         self.batch = Graph(bundle.graph("batch"), device, threads, prepack=True) if batch else None
         self.most_rows = chunk_rows(max(self.sets.count, self.sets.largest))
+
+    @property
+    def has_previews(self) -> bool:
+        return bool(self.previews)
 
     def make_exact_plan(self) -> Plan:
         """The same with every expert scored whole."""

@@ -7,9 +7,10 @@ that a scorer has no answer for.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
 from shortlist.bundle.reader import INDEX_FILE, Bundle
 from shortlist.bundle.settings import ScreenSettings
@@ -26,7 +27,7 @@ from shortlist.plans.common.base import (
     run_by_chunks,
 )
 from shortlist.plans.common.exact_rows import ExactRows
-from shortlist.plans.common.kernels import open_kernel
+from shortlist.plans.common.open_kernel import open_kernel
 from shortlist.runtime.session import Graph
 
 from .graph_scorer import GraphScorer
@@ -41,6 +42,12 @@ if TYPE_CHECKING:
     from shortlist.kernels.screen import ScreenLoops
 
 MAX_LOOP_PROBES = 2  # clusters that loops can open
+
+
+def open_loops(bundle: Bundle, index: dict[str, npt.NDArray[Any]], threads: int) -> ScreenLoops | None:
+    from shortlist.kernels.screen import ScreenLoops
+
+    return ScreenLoops.open(bundle, index, threads)
 
 
 class ScreenPlan(Plan):
@@ -72,8 +79,12 @@ class ScreenPlan(Plan):
         if bundle.has_graph("fused") and low_rank is None:
             fused = Graph(bundle.graph("fused"), device, threads)
             self.single = SingleRowScorer(fused, graphs, self.sets, index["tail"])
-            self.loops = open_kernel("screen", "ScreenLoops", bundle, index, threads) if device == "cpu" else None
+            self.loops = open_kernel(lambda: open_loops(bundle, index, threads)) if device == "cpu" else None
         self.most_rows = chunk_rows(max(self.sets.count, self.sets.largest))
+
+    @property
+    def has_previews(self) -> bool:
+        return self.settings.second_stage
 
     def prefers_dense(self, k: int) -> bool:
         return k > self.classes // DENSE_DIVISOR

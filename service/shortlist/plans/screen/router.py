@@ -27,11 +27,6 @@ class ClusterRouter:
     def __init__(self, screen: Graph) -> None:
         self.screen = screen
 
-    def score(self, contexts: FloatArray) -> FloatArray:
-        """Scores [B, r] of the clusters for `contexts` [B, d]."""
-        scores: FloatArray = self.screen(context=contexts)[0]
-        return scores
-
     def route(self, contexts: FloatArray, settings: ScreenSettings, use_dense: bool) -> Routing:
         """The clusters of every row of `contexts` [B, d]. use_dense: whether rows may go to dense."""
         scores: FloatArray = self.screen(context=contexts)[0]

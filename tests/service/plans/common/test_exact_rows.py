@@ -1,7 +1,5 @@
 """Exact logits of given classes: by compiled loops and by rows.onnx, through the real runtime."""
 
-import sys
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -109,9 +107,9 @@ def test_an_id_that_is_none_reads_nothing(rows, dense, wrong):
 
 
 @pytest.mark.parametrize("threads", [1, 4])
-def test_graphs_answer_without_numba_and_with_many_threads(bundle, dense, threads, monkeypatch):
+def test_graphs_answer_without_numba_and_with_many_threads(bundle, dense, threads, request):
     if threads == 1:
-        monkeypatch.setitem(sys.modules, "shortlist.kernels.exact_rows", None)
+        request.getfixturevalue("no_numba")
     found = ExactRows(bundle, "cpu", threads)
     assert found.loops is None
     contexts, ids = asked(dense, 2, 9)

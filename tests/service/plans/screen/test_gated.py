@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from shortlist.errors import BadInput
 from shortlist.plans.screen.gated import MAX_FUSED_ROWS, MAX_LOOP_ROWS
 from shortlist_models.ds.softmax import DSOptions, DSSoftmax
 
@@ -35,3 +36,9 @@ def test_every_way_gives_the_same(head, count, lists, monkeypatch):
         np.testing.assert_allclose(top.logprobs, quick.logprobs, atol=1e-4)
         np.testing.assert_array_equal(top.scored, quick.scored)
     assert head.topk(rows[:0], 5, **lists).ids.shape == (0, 5)
+
+
+@pytest.mark.parametrize("changes", [{"previews": False}, {"full_view": 9}])
+def test_settings_of_previews_that_there_are_not(head, changes):
+    with pytest.raises(BadInput, match="would change nothing: this head has no previews"):
+        head.with_settings(**changes)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from shortlist.errors import BadInput
 from shortlist.plans.screen import plan as screen_plan
 
 from tests.support.layers import CLASSES, make_contexts, make_dense, make_head
@@ -104,3 +105,15 @@ def test_chunks_of_rows_are_the_rows(heads, form, monkeypatch):
     np.testing.assert_array_equal(by_chunks.scored, together.scored)
     assert (together.scored >= 70).all()
     assert (together.scored == CLASSES).any() == (form == "fall-back")
+
+
+def test_a_full_view_is_of_a_second_stage(heads):
+    staged = 0
+    for head in heads.values():
+        if head.manifest.settings.second_stage:
+            assert head.with_settings(full_view=9).plan.settings.full_view == 9
+            staged += 1
+        else:
+            with pytest.raises(BadInput, match="'full_view' would change nothing: this head has no previews"):
+                head.with_settings(full_view=9)
+    assert 0 < staged < len(heads)
