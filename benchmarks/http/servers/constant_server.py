@@ -73,6 +73,7 @@ def replace_plans(service: Service) -> None:
             break
     for model in service.models:
         replace_plan(model.head)
+        service.forget_head(model)  # a request that came before has left a template bound to the former plan
 
 
 def main(repository: Path, port: int) -> None:

@@ -13,7 +13,7 @@ def test_a_bundle_that_would_differ_has_a_folder_of_its_own(change, monkeypatch)
     before = ours.OursSvd(build, 1).locate_bundle(dense, contexts)
     assert ours.OursSvd(dict(build), 1).locate_bundle(dense, np.array(contexts)) == before
     if change == "format":
-        monkeypatch.setattr(ours, "FORMAT_VERSION", ours.FORMAT + 1)
+        monkeypatch.setattr(ours, "FORMAT_VERSION", ours.FORMAT_VERSION + 1)
     elif change == "revision":
         monkeypatch.setattr(ours.OursSvd, "revision", "next")
     elif change == "build":
