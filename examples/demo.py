@@ -28,6 +28,7 @@ from rich.table import Table
 from safetensors.numpy import load_file, save_file
 from shortlist.bundle.reader import Bundle, sha256
 from shortlist.errors import ShortlistError
+from shortlist.evaluation.statistics import compute_precision
 from shortlist_exporter.capture.language_model import LanguageModel, load_model
 from shortlist_exporter.capture.packaged_model import find_packaged_model
 from shortlist_exporter.capture.run import capture, write_head
@@ -192,8 +193,7 @@ def show_agreement(client: shortlist.Client, contexts: np.ndarray) -> None:
     """P@1 and P@5 against exact answers, over HTTP."""
     rows = contexts[:AGREEMENT_ROWS]
     head, exact = (client.topk("smollm2", rows, TOP_K, exact=flag).ids for flag in (False, True))
-    first = (head[:, 0] == exact[:, 0]).mean()
-    agreement = (head[:, :, None] == exact[:, None, :]).any(axis=2).mean()
+    first, agreement = (compute_precision(head, exact, k) for k in (1, TOP_K))
     console.print(
         f"\nagreement on {len(rows):,} held-out contexts: "
         f"first word {first:.1%}, first {TOP_K} words {agreement:.1%}"

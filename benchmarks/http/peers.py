@@ -15,6 +15,7 @@ from shortlist.bundle.reader import Bundle
 from shortlist.core.filters import UNRESTRICTED
 from shortlist.core.results import FloatArray, TopK
 from shortlist.errors import BadInput, ServerError
+from shortlist.evaluation.statistics import compute_precision
 from shortlist.head import Head, load
 
 from benchmarks.http.client.requests import Request, ResponseArrays
@@ -138,7 +139,7 @@ def send_all(url: str, batch: Sequence[Request], read: ReadResponse) -> Response
 
 def measure_p1(received: ResponseArrays, truth: TopK) -> float:
     """P@1 of the ids received, against the exact ones."""
-    return float((received.ids[:, 0] == truth.ids[:, 0]).mean())
+    return compute_precision(received.ids, truth.ids, 1)
 
 
 def check_exact(received: ResponseArrays, truth: TopK) -> float:

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from benchmarks.papers.common.command import make_paper_parser, write_page
 
-from .runs import ALL_WORDS, FOLDER, Head, Runs, Text, load_text, measure_accuracy
+from .runs import ALL_WORDS, FOLDER, Head, Runs, Text, load_text, measure_accuracy, share_by_depth
 
 MODULE = "ds.previewed"
 CHOOSING_CONTEXTS = 10_000  # contexts of valid that W is chosen by
@@ -64,8 +64,7 @@ def measure_previewed(module: PreviewedDS, contexts: Contexts) -> dict[int, floa
     """The share of targets among the best 1, 5 and 10 of the previewed head, by depth."""
     assert contexts.targets is not None
     parts = torch.split(torch.from_numpy(contexts.contexts), 512)
-    same = torch.cat([module.topk(part, 10)[0] for part in parts]) == torch.from_numpy(contexts.targets)[:, None]
-    return {depth: float(same[:, :depth].any(dim=1).double().mean()) for depth in (1, 5, 10)}
+    return share_by_depth(torch.cat([module.topk(part, 10)[0] for part in parts]), contexts.targets)
 
 
 def compute_full_view(module: DSSoftmax) -> int:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
+from shortlist.core.results import IdArray
 from shortlist_exporter.commands.progress import Report
 from shortlist_exporter.inputs.sources import Contexts, Dense
 from shortlist_models import FullSoftmax
@@ -164,7 +165,12 @@ def find_best_classes(module: DSSoftmax | FullSoftmax, contexts: Tensor, depth: 
 def measure_accuracy(module: DSSoftmax | FullSoftmax, contexts: Contexts) -> dict[int, float]:
     """Share of targets among the best 1, 5 and 10 of all rows."""
     assert contexts.targets is not None
-    hits = find_best_classes(module, torch.from_numpy(contexts.contexts)) == torch.from_numpy(contexts.targets)[:, None]
+    return share_by_depth(find_best_classes(module, torch.from_numpy(contexts.contexts)), contexts.targets)
+
+
+def share_by_depth(best: torch.Tensor, targets: IdArray) -> dict[int, float]:
+    """The share of `targets` [n] among the first 1, 5 and 10 of the best classes [n, k] of each row."""
+    hits = best == torch.from_numpy(targets)[:, None]
     return {k: float(hits[:, :k].any(dim=1).double().mean()) for k in (1, 5, 10)}
 
 
