@@ -19,6 +19,7 @@ def check_soak(folder, *options, timeout):
     assert report["statuses"]["200"] > 0
 
 
+@pytest.mark.alone
 def test_a_short_soak_breaks_no_promise(tmp_path):
     check_soak(tmp_path, "--quick", timeout=120)
 
