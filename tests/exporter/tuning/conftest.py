@@ -66,13 +66,18 @@ def tuned(cache, tmp_path_factory):
 
 @pytest.fixture
 def steady(monkeypatch):
-    """Finalists' times by their full view, whatever else this machine does: for tests of what follows from them."""
+    """Times by the full view, in the search and among finalists, whatever else this machine does."""
+    measure = Bench.measure
 
-    def race(_, heads):
-        views = [float(setting["full_view"]) for _, setting in heads]
-        return [{"us": us, "us_p99": us, "dense_us": 1e4, "speedup": 1e4 / us} for us in views]
+    def time_setting(setting):
+        us = float(setting.get("full_view", 16))
+        return {"us": us, "us_p99": us, "dense_us": 1e4, "speedup": 1e4 / us}
 
-    monkeypatch.setattr(Bench, "race", race)
+    def measure_steadily(bench, fit, setting, split, rows):
+        return measure(bench, fit, setting, split, rows).model_copy(update=time_setting(setting))
+
+    monkeypatch.setattr(Bench, "measure", measure_steadily)
+    monkeypatch.setattr(Bench, "race", lambda _, heads: [time_setting(setting) for _, setting in heads])
 
 
 def only(monkeypatch, width, *values):
