@@ -23,7 +23,7 @@ from shortlist.core.results import IdArray
 from shortlist.evaluation.statistics import choose_depths, estimate_precision
 from shortlist.evaluation.timing import (
     Call,
-    Timed,
+    CallTimes,
     find_fastest,
     rescale_rows,
     time_call,
@@ -165,7 +165,7 @@ class Harness:
         }
         return flag_run(run.model_copy(update=update))
 
-    def time_beside_dense(self, contender: Contender, batch: int) -> dict[str, Timed]:
+    def time_beside_dense(self, contender: Contender, batch: int) -> dict[str, CallTimes]:
         """Time the contender and dense in turn, over rows that neither was given before."""
         self.seen += 1
         rows = rescale_rows(self.data.test.contexts[: max(self.rows, batch)], self.seen)
@@ -251,7 +251,7 @@ def make_topk_call(topk: Callable[[npt.NDArray[np.float32], int], IdArray]) -> C
     return lambda rows: topk(rows, SWEEP_K)
 
 
-def compare_times(contender: Timed, dense: Timed) -> Spent:
+def compare_times(contender: CallTimes, dense: CallTimes) -> Spent:
     """Summarise the times of a contender beside those of the dense layer."""
     slow = contender.seconds >= SLOW_TIME_SHARE * np.median(dense.seconds)
     spent, beside = contender.summarize(), dense.summarize()

@@ -15,7 +15,7 @@ from shortlist.core.results import FloatArray, IdArray
 from shortlist.errors import ShortlistError
 from shortlist.evaluation.statistics import compute_precision
 from shortlist.head import Head
-from shortlist.server.models import load_checked
+from shortlist.server.models import load_and_check
 from shortlist_exporter.commands.progress import progress_bar
 from shortlist_exporter.export.request import Request
 from shortlist_exporter.export.run import export
@@ -81,7 +81,7 @@ def hash_request(request: Request) -> str:
 def reuse_head(out: Path, data: DataSet, threads: int) -> Head | None:
     """The head at `out`, or None unless it was made from this data and passes its canary, the check at load."""
     try:
-        head, _ = load_checked(out, "cpu", threads)
+        head, _ = load_and_check(out, "cpu", threads)
     except ShortlistError:
         return None
     provenance = head.manifest.provenance

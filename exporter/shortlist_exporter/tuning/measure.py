@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from shortlist.core.results import IdArray, TopK
 from shortlist.evaluation.statistics import DEVIATIONS_95, Doubles, estimate_precision
-from shortlist.evaluation.timing import Timed, time_calls
+from shortlist.evaluation.timing import CallTimes, time_calls
 from shortlist.evaluation.truth import TRUTH_CHUNK_ROWS, Truth
 from shortlist.head import Head
 from shortlist_models import FullSoftmax
@@ -63,7 +63,7 @@ def measure_head(
     )
 
 
-def compare_times(head: Timed, dense: Timed) -> dict[str, float]:
+def compare_times(head: CallTimes, dense: CallTimes) -> dict[str, float]:
     """Times in microseconds a call, and how many times as fast as dense: fields of `Measured`."""
     us, dense_us = head.summarize(), dense.summarize()
     return {

@@ -148,12 +148,12 @@ def list_truth(result: Evaluation) -> Iterator[Line]:
         yield f"top-{size} coverage", f"{mean:.2f}/{size}"
     if result.order_kept is not None:
         yield "order of the first 10 kept", f"{result.order_kept:.4f} of rows"
-    named = {
+    rows = {
         "KL(dense || head), nats": result.kl,
         "Z~/Z": result.z_ratio,
         "log-prob error, nats": result.logprob_error,
     }
-    for name, summary in named.items():
+    for name, summary in rows.items():
         if summary is not None:
             yield name, format_summary(summary)
 

@@ -76,7 +76,7 @@ def search_parts(head: Head, contexts: ContextFile, args: argparse.Namespace, ro
         raise BadInput(f"contexts of {contexts.path} have d = {contexts.dim} but {name} takes d = {dim}")
     head.check_k(args.k)
     plan, normalizer = head.choose_plan(contexts.count, args.k, args.exact)
-    progress = Progress(rows)
+    progress = ProgressLine(rows)
     for start in range(0, max(rows, 1), PART_ROWS):
         part = contexts.read_rows(start, min(start + PART_ROWS, rows))
         try:
@@ -97,7 +97,7 @@ def write_parts(parts: Iterator[TopK], out: Path, rows: int, k: int) -> Iterator
     print(f"{out}: {rows:,} rows, {top.normalizer} normaliser", file=sys.stderr)
 
 
-class Progress:
+class ProgressLine:
     """Prints to stderr, now and then, how far a long run is."""
 
     def __init__(self, total: int) -> None:

@@ -45,7 +45,7 @@ class AsyncClient(BaseClient):
             return False
 
     async def run(self, requests: Exchange[T]) -> T:
-        steps = exchange.retry_overloaded(requests, self.timeout)
+        steps = exchange.retry_on_overload(requests, self.timeout)
         try:
             step = next(steps)
             while True:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from safetensors.numpy import save_file
 from shortlist.core.results import TopK
 from shortlist.errors import BadInput
-from shortlist.evaluation.compare import compare_heads, mark_shared, measure_agreement
+from shortlist.evaluation.compare import compare_heads, mark_common_classes, measure_agreement
 
 from tests.support.layers import CLASSES, DIM, logprobs_of, make_contexts, make_dense, make_head, run_cli
 
@@ -130,7 +130,7 @@ def test_agreement_is_the_same_both_ways_and_whole_at_full_depth(rows, depth):
 
 
 def test_missing_classes_agree_with_nothing():
-    assert mark_shared(np.array([[3, -1]]), np.array([[3, -1]])).tolist() == [[True, False]]
+    assert mark_common_classes(np.array([[3, -1]]), np.array([[3, -1]])).tolist() == [[True, False]]
     assert measure_agreement(top_of([[3, -1]]), top_of([[3, -1]])).mean == 1
 
 

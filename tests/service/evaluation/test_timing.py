@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from shortlist.evaluation import timing
-from shortlist.evaluation.timing import Timed, compute_median_speedup, time_calls
+from shortlist.evaluation.timing import CallTimes, compute_median_speedup, time_calls
 
 
 def returning(seen, name):
@@ -56,4 +56,4 @@ def test_one_pause_does_not_move_the_speedup(block):
     no_ids = np.empty((0, 0), np.int64)
     dense, other = np.full(5 * block, 4e-3), np.full(5 * block, 1e-3)
     other[3] = 1
-    assert compute_median_speedup(Timed(dense, no_ids), Timed(other, no_ids), block) == pytest.approx(4)
+    assert compute_median_speedup(CallTimes(dense, no_ids), CallTimes(other, no_ids), block) == pytest.approx(4)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 from shortlist.core.filters import UNRESTRICTED
 from shortlist.evaluation.statistics import choose_depths
-from shortlist.evaluation.timing import Call, Timed, compute_median_speedup, time_calls
+from shortlist.evaluation.timing import Call, CallTimes, compute_median_speedup, time_calls
 from shortlist.head import Head
 from shortlist.plans.registry import Plan
 
@@ -49,7 +49,7 @@ def first_rows(sample: Sample, rows: int) -> Sample:
     return Sample(sample.name, sample.contexts[:rows], truth)
 
 
-def make_point(head: Head, label: str, answers: Answers, timed: Mapping[str, Timed], own_scored: float) -> Point:
+def make_point(head: Head, label: str, answers: Answers, timed: Mapping[str, CallTimes], own_scored: float) -> Point:
     """One plan's figures. Its multiply-adds are the export's, but for the classes that it scores more or less.
 
     own_scored: mean of the classes that the head as it is scores.
@@ -68,7 +68,7 @@ def make_point(head: Head, label: str, answers: Answers, timed: Mapping[str, Tim
     )
 
 
-def make_dense_point(head: Head, timed: Mapping[str, Timed], sample: Sample) -> Point:
+def make_dense_point(head: Head, timed: Mapping[str, CallTimes], sample: Sample) -> Point:
     """The dense head: right by definition where it is the reference, of no known precision where it is not."""
     truth = sample.truth if head.manifest.reference == "dense" else None
     right = {k: 1.0 for k in choose_depths(0 if truth is None else truth.ids.shape[1])}
@@ -76,7 +76,9 @@ def make_dense_point(head: Head, timed: Mapping[str, Timed], sample: Sample) -> 
     return Point(label="dense", kind="dense", precision=right, us=us, times_dense=1.0, macs=1.0)
 
 
-def compare_batches(calls: Mapping[str, Call], contexts: FloatArray, single: Mapping[str, Timed]) -> dict[int, float]:
+def compare_batches(
+    calls: Mapping[str, Call], contexts: FloatArray, single: Mapping[str, CallTimes]
+) -> dict[int, float]:
     """Batch -> dense's time over this head's, for batches that the rows fill."""
     pair = {name: calls[name] for name in (THIS_HEAD, "dense")}
     timed = {1: single} | {

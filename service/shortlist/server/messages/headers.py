@@ -10,7 +10,7 @@ from shortlist.wire.open_inference import LENGTH_HEADER
 
 RawHeaders = Mapping[bytes, bytes]
 Headers = list[tuple[bytes, bytes]]
-Encoded = tuple[bytes, Headers]  # a response's body and its complete headers
+EncodedResponse = tuple[bytes, Headers]  # a response's body and its complete headers
 
 CONTENT_TYPE, CONTENT_LENGTH, CONTENT_ENCODING = b"content-type", b"content-length", b"content-encoding"
 ACCEPT_ENCODING = b"accept-encoding"

@@ -45,10 +45,10 @@ class ModelStatistics:
 
     def count(self, requests: Sequence[RequestNote], batches: Sequence[BatchNote]) -> None:
         """Add requests and batches."""
-        succeeded = [(note.seconds, *note.phases) for note in requests if note.status == OK_STATUS]
-        if succeeded:
+        successes = [(note.seconds, *note.phases) for note in requests if note.status == OK_STATUS]
+        if successes:
             self.last_success = time.time()
-            for name, times in zip(REQUEST_DURATIONS, zip(*succeeded, strict=True), strict=True):
+            for name, times in zip(REQUEST_DURATIONS, zip(*successes, strict=True), strict=True):
                 self.durations[name].add(times)
         self.durations["fail"].add([note.seconds for note in requests if note.status != OK_STATUS])
         seconds_by_rows: dict[int, list[float]] = {}

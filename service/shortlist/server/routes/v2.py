@@ -80,7 +80,7 @@ async def model_statistics(request: Request, name: str, version: str | None = No
 
 def describe_statistics(service: Service, model: Model) -> dict[str, Any]:
     """The statistics of one version of a model."""
-    return service.served_model(model).recorder.statistics.describe(model.name, model.version)
+    return service.get_served_model(model).recorder.statistics.describe(model.name, model.version)
 
 
 @router.get(MODEL_PATH)

@@ -91,7 +91,7 @@ def test_a_request_that_would_wait_for_too_much_of_its_time_is_refused():
     held = Admission(10_000, 1000)
     held.take_rows(100, AGES)
     held.note_batch(10, 1.0)  # 0.1 s a row, so that 100 take 10 s
-    assert held.expected_wait() == pytest.approx(10)
+    assert held.estimate_wait() == pytest.approx(10)
     refused(held.take_rows, 1, 19)
     refused(held.take_rows, 50, 19)
     held.take_rows(1, 21)
@@ -105,11 +105,11 @@ def test_retry_after_comes_from_the_measured_rate(clock):
     for _ in range(10):
         clock.go(1.0)
         held.note_batch(2, 0.01)  # computed in no time, but no more than two a second leave
-    assert held.expected_wait() == pytest.approx(50)
+    assert held.estimate_wait() == pytest.approx(50)
     assert refused(held.take_rows, 1, AGES).retry_after == 50
     assert refused(held.take_bytes, 1).retry_after == 50
     held.release_rows(90)
-    assert held.expected_wait() == pytest.approx(5)
+    assert held.estimate_wait() == pytest.approx(5)
 
 
 def test_retry_after_is_never_under_a_second_nor_over_a_minute(clock):
@@ -130,10 +130,10 @@ def test_a_machine_that_was_paused_once_refuses_nobody(clock):
     for _ in range(10):
         clock.go(DRAIN_WINDOW_SECONDS)
         held.note_batch(16 * 50, DRAIN_WINDOW_SECONDS)
-    before = held.expected_wait()
+    before = held.estimate_wait()
     clock.go(120.0)
     held.note_batch(16, 120.0)
-    assert before < held.expected_wait() < 10 * before
+    assert before < held.estimate_wait() < 10 * before
     held.take_rows(16, 1.0)
 
 
@@ -143,7 +143,7 @@ def test_lasting_slowness_is_believed_within_a_few_batches(clock):
     for seconds in [DRAIN_WINDOW_SECONDS] * 10 + [25.0] * 5:
         clock.go(seconds)
         held.note_batch(16, seconds)
-    assert held.expected_wait() > 20
+    assert held.estimate_wait() > 20
     refused(held.take_rows, 1, 30)
 
 
@@ -155,7 +155,7 @@ def test_idle_time_does_not_count_as_slowness(clock):
     held.release_rows(10)
     clock.go(3600.0)
     held.take_rows(100, AGES)
-    assert held.expected_wait() == pytest.approx(0.1)
+    assert held.estimate_wait() == pytest.approx(0.1)
 
 
 def test_a_slow_start_is_forgotten_as_rows_get_faster(clock):
@@ -165,7 +165,7 @@ def test_a_slow_start_is_forgotten_as_rows_get_faster(clock):
     for _ in range(100):
         clock.go(DRAIN_WINDOW_SECONDS)
         held.note_batch(1000, 0.1)
-    assert held.expected_wait() == pytest.approx(100 * DRAIN_WINDOW_SECONDS / 1000)
+    assert held.estimate_wait() == pytest.approx(100 * DRAIN_WINDOW_SECONDS / 1000)
 
 
 def test_requests_without_rows_do_not_upset_the_measuring(clock):
@@ -173,7 +173,7 @@ def test_requests_without_rows_do_not_upset_the_measuring(clock):
     held.take_rows(100, AGES)
     clock.go(2 * DRAIN_WINDOW_SECONDS)
     held.note_batch(0, 1e-6)
-    assert math.isfinite(held.expected_wait())
+    assert math.isfinite(held.estimate_wait())
     refused(held.take_rows, 1, AGES)
     held.release_rows(50)
     held.take_rows(1, AGES)
@@ -211,7 +211,7 @@ def test_what_is_held_is_what_came_and_did_not_leave(calls, most_rows, most_byte
             refusals.append((error.retry_after, rows + bytes_))
         assert held.bytes == sum(each[0] for each in inside)
         assert held.rows == sum(each[1] for each in inside)
-        assert held.expected_wait() >= 0
+        assert held.estimate_wait() >= 0
     assert all(1 <= seconds <= MAX_RETRY_AFTER_SECONDS and something for seconds, something in refusals)
 
 
