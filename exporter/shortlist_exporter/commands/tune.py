@@ -164,7 +164,7 @@ def make_table(record: TuneRecord) -> Table:
     for name in ("fit on", "rows", *(f"P@{k}" for k in promise.precision), "us", "x dense", "scored", "MiB", "verdict"):
         view.add_column(name, justify="right", no_wrap=True)
     for place, trial in enumerate(record.trials):
-        view.add_row(*format_cells(trial, promise, chosen=place == record.chosen))
+        view.add_row(*format_cells(trial, promise, is_choice=place == record.chosen))
     return view
 
 
@@ -178,7 +178,7 @@ def make_title(record: TuneRecord) -> str:
     )
 
 
-def format_cells(trial: Trial, promise: Promise, *, chosen: bool) -> list[str]:
+def format_cells(trial: Trial, promise: Promise, *, is_choice: bool) -> list[str]:
     """The cells of a trial: figures of the test split where it was measured there, else of the tune split."""
     figures = trial.test or trial.tune
     shares = [f"{figures.precision[k].mean:.4f}" for k in promise.precision]
@@ -189,13 +189,13 @@ def format_cells(trial: Trial, promise: Promise, *, chosen: bool) -> list[str]:
         f"{figures.rows:,}",
         *shares,
         *times,
-        describe_verdict(trial, promise, chosen=chosen),
+        describe_verdict(trial, promise, is_choice=is_choice),
     ]
 
 
-def describe_verdict(trial: Trial, promise: Promise, *, chosen: bool) -> str:
+def describe_verdict(trial: Trial, promise: Promise, *, is_choice: bool) -> str:
     """The last cell of a trial: whether it was chosen, and whether it keeps the promise."""
-    if chosen:
+    if is_choice:
         return "chosen"
     if trial.test is not None:
         return "failed on test"

@@ -28,7 +28,7 @@ from .quantized import UINT8_ZERO_POINT, add_levels, add_quantized_contexts
 
 FLOAT, INT64, INT8, UINT8 = TensorProto.FLOAT, TensorProto.INT64, TensorProto.INT8, TensorProto.UINT8
 
-Staged = CascadeSoftmax | GroupedSoftmax  # previews, int8 rows, exact rows, all by position
+ThreeStageSoftmax = CascadeSoftmax | GroupedSoftmax  # previews, int8 rows, exact rows, all by position
 
 
 def write_graphs(folder: Path, dense: Dense, module: CascadeSoftmax) -> GraphFiles:
@@ -93,7 +93,9 @@ def add_block(graph: GraphBuilder, module: CascadeSoftmax, name: str, start: int
         graph.node("Add", [graph.node("Mul", [numbers, by_class], "by_class"), in_units], "previews")
 
 
-def write_rescore(folder: Path, dense: Dense, module: Staged, products: Callable[[GraphBuilder, Staged], str]) -> str:
+def write_rescore(
+    folder: Path, dense: Dense, module: ThreeStageSoftmax, products: Callable[[GraphBuilder, ThreeStageSoftmax], str]
+) -> str:
     """Write rescore.onnx; its exact rows are those of rows.onnx, one copy for both.
 
     products: adds the products with int8 rows at `positions`, [1, n], and returns their name.
@@ -129,7 +131,7 @@ def add_exact_products(graph: GraphBuilder, dense: Dense) -> str:
     return graph.node("Reshape", [products, "row"], "exact_products")
 
 
-def add_int8_products(graph: GraphBuilder, module: Staged) -> str:
+def add_int8_products(graph: GraphBuilder, module: ThreeStageSoftmax) -> str:
     """Add the int8 rows at `positions` times the context in int8, [1, n]; equals `multiply_codes` without bias.
 
     The gathered rows are the left factor: a right one that is no constant would be packed anew for every query.
@@ -146,17 +148,17 @@ def add_int8_products(graph: GraphBuilder, module: Staged) -> str:
     return graph.node("Mul", [graph.node("Mul", [numbers, by_class], "by_class"), row_scale], "code_products")
 
 
-def shift_codes(module: Staged) -> npt.NDArray[np.uint8]:
+def shift_codes(module: ThreeStageSoftmax) -> npt.NDArray[np.uint8]:
     """The int8 rows [m, d] as uint8 around `UINT8_ZERO_POINT`."""
     codes: npt.NDArray[np.uint8] = (module.codes.numpy() + UINT8_ZERO_POINT).astype(np.uint8)
     return codes
 
 
-def make_context_input(module: Staged) -> onnx.ValueInfoProto:
+def make_context_input(module: ThreeStageSoftmax) -> onnx.ValueInfoProto:
     return make_value("context", FLOAT, ["B", module.projection.shape[0]])
 
 
-def list_integer_values(module: Staged) -> list[onnx.ValueInfoProto]:
+def list_integer_values(module: ThreeStageSoftmax) -> list[onnx.ValueInfoProto]:
     """`integers` and `row_scale`: the projected context in uint8, and its scale."""
     return [make_value("integers", UINT8, ["B", module.projection.shape[1]]), make_value("row_scale", FLOAT, ["B", 1])]
 

@@ -21,7 +21,7 @@ from torch import Tensor
 from shortlist_exporter.inputs.sources import Dense
 
 from .builder import GraphBuilder, GraphFiles, is_inline, make_value
-from .cascade import Staged, list_integer_values, make_context_input, shift_codes, write_rescore
+from .cascade import ThreeStageSoftmax, list_integer_values, make_context_input, shift_codes, write_rescore
 from .quantized import UINT8_ZERO_POINT, add_quantized_contexts
 
 FLOAT = TensorProto.FLOAT
@@ -122,7 +122,7 @@ def add_scaled_products(graph: GraphBuilder, integers: str, name: str, weights: 
     return graph.node("Mul", [numbers, graph.tensor(f"{name}_scale", scale[:, 0].numpy())], f"{name}_products")
 
 
-def add_code_products(graph: GraphBuilder, module: Staged) -> str:
+def add_code_products(graph: GraphBuilder, module: ThreeStageSoftmax) -> str:
     """Add the int8 rows at `positions` times the context in float32, [1, n]; loops take it in two digits of int8."""
     codes = graph.tensor("codes", shift_codes(module))
     rows = graph.node("Gather", [codes, "positions"], "gathered")

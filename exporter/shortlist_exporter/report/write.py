@@ -14,7 +14,7 @@ from shortlist.errors import ShortlistError
 from shortlist.head import Head
 
 from shortlist_exporter.core.types import Progress, quiet
-from shortlist_exporter.records.report import FIGURES_FILE, HELD_OUT, Domain, Figures, Measured, read_figures
+from shortlist_exporter.records.report import FIGURES_FILE, HELD_OUT, Domain, Figures, SampleFigures, read_figures
 from shortlist_exporter.report.measure.figures import measure_domain, measure_sample
 from shortlist_exporter.report.measure.loading import measure_in_process
 from shortlist_exporter.report.measure.samples import Sample, read_calibration
@@ -54,27 +54,27 @@ def gather_figures(
     progress("figures of the report", 0, 1)
     earlier = read_figures(bundle)
     main, domains = measure_samples(bundle, head, samples, earlier)
-    asked = dict(export_promise) or (earlier.asked if earlier is not None else {})
-    tried = tune_record.read_tried(bundle.folder)
-    promise, source = choose_promise(bundle.manifest.quality, asked, tried)
-    judged = [judge_domain(one, promise) for one in domains]
+    targets = dict(export_promise) or (earlier.asked if earlier is not None else {})
+    trials = tune_record.read_trials(bundle.folder)
+    promise, source = choose_promise(bundle.manifest.quality, targets, trials)
+    verdicts = [judge_domain(one, promise) for one in domains]
     progress("load time", 0, 1)
     return Figures(
         digest=bundle.manifest.digest,
-        asked=asked,
+        asked=targets,
         promise=promise,
         promise_source=source,
-        verdict=give_verdict(judged, promise, source),
-        domains=judged,
+        verdict=give_verdict(verdicts, promise, source),
+        domains=verdicts,
         measured=main,
         loading=measure_in_process(bundle.folder, head.device, head.threads),
-        tried=tried,
+        tried=trials,
     )
 
 
 def measure_samples(
     bundle: Bundle, head: Head, samples: list[Sample], earlier: Figures | None
-) -> tuple[Measured, list[Domain]]:
+) -> tuple[SampleFigures, list[Domain]]:
     """What the first sample shows, and all samples as domains.
 
     What an earlier report measured on the export's held-out rows is kept: those rows are not in the bundle.

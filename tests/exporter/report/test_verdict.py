@@ -1,7 +1,7 @@
 import pytest
 from shortlist.bundle.manifest import Quality
 from shortlist.evaluation.statistics import Share
-from shortlist_exporter.records.report import CALIBRATION_SAMPLE, HELD_OUT, Domain, Tried
+from shortlist_exporter.records.report import CALIBRATION_SAMPLE, HELD_OUT, Domain, TuneTrials
 from shortlist_exporter.report import verdict
 
 QUALITY = Quality(
@@ -38,7 +38,7 @@ def test_nothing_to_hold_it_against():
 
 
 def test_whose_promise_it_is():
-    tried = Tried(targets={1: 0.99}, batch=1, sentence="", points=[])
+    tried = TuneTrials(targets={1: 0.99}, batch=1, sentence="", points=[])
     assert verdict.choose_promise(QUALITY, {5: 0.5}, tried) == ({5: 0.5}, verdict.REQUEST_SOURCE)
     assert verdict.choose_promise(QUALITY, {}, tried) == ({1: 0.99}, verdict.TUNE_SOURCE)
     assert verdict.choose_promise(QUALITY, {}, None) == ({1: 0.9, 5: 0.8}, verdict.EXPORT_SOURCE)

@@ -49,8 +49,8 @@ def test_every_build_is_one_that_the_method_takes(method, options):
     small = make_dense()
     for build in options(small):
         fitted = METHODS[method].fit(small, make_contexts().contexts, build | quick(method), 0)
-        assert SPACES[method].swept in fitted.settings.adjustable
-    assert all(list(setting) == [SPACES[method].swept] for setting in list_settings(method, small))
+        assert SPACES[method].setting in fitted.settings.adjustable
+    assert all(list(setting) == [SPACES[method].setting] for setting in list_settings(method, small))
 
 
 def test_the_cost_of_grouped_is_that_of_what_is_previewed():

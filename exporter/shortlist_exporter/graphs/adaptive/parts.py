@@ -133,10 +133,10 @@ def add_best(
 
     max_k: what k never exceeds, where that is known; a node is saved where there are as many classes.
     """
-    count_kept = "k"
+    kept_count = "k"
     if not 0 < max_k <= count:
-        count_kept = graph.node("Min", ["k", add_constant(graph, f"count_{count}", count)], f"kept{suffix}")
-    graph.nodes.append(helper.make_node("TopK", [logits, count_kept], [names[0], f"place{suffix}"]))
+        kept_count = graph.node("Min", ["k", add_constant(graph, f"count_{count}", count)], f"kept{suffix}")
+    graph.nodes.append(helper.make_node("TopK", [logits, kept_count], [names[0], f"place{suffix}"]))
     graph.node("Gather", [ids, f"place{suffix}"], names[1])
 
 
@@ -154,8 +154,8 @@ def add_merge(graph: GraphBuilder) -> None:
     count = graph.node("Shape", [ids], "count", start=1, end=2)
     graph.nodes.append(helper.make_node("TopK", [ids, count], ["by_id", "turn"], largest=0))
     graph.node("GatherElements", [logits, "turn"], "logits_by_id", axis=1)
-    count_kept = graph.node("Min", ["k", count], "kept_of_both")
-    graph.nodes.append(helper.make_node("TopK", ["logits_by_id", count_kept], ["top_logits", "at"]))
+    kept_count = graph.node("Min", ["k", count], "kept_of_both")
+    graph.nodes.append(helper.make_node("TopK", ["logits_by_id", kept_count], ["top_logits", "at"]))
     graph.node("GatherElements", ["by_id", "at"], "top_ids", axis=1)
 
 
@@ -227,8 +227,8 @@ def add_previewed_tail(
     mixed = graph.node("ScatterElements", [previews, candidates_name, exact], f"mixed{suffix}", axis=1)
     shares = graph.node("LogSoftmax", [mixed], f"within{suffix}", axis=1)
     inside = graph.node("GatherElements", [shares, candidates_name], f"inside{suffix}", axis=1)
-    count_kept = graph.node("Min", ["k", f"n{suffix}"], f"kept{suffix}")
-    graph.nodes.append(helper.make_node("TopK", [inside, count_kept], [names[0], f"own_at{suffix}"]))
+    kept_count = graph.node("Min", ["k", f"n{suffix}"], f"kept{suffix}")
+    graph.nodes.append(helper.make_node("TopK", [inside, kept_count], [names[0], f"own_at{suffix}"]))
     place = graph.node("GatherElements", [candidates_name, f"own_at{suffix}"], f"place{suffix}", axis=1)
     graph.node("Gather", [tail.add_weight(graph, "ids", tail.ids), place], names[1])
     return shares

@@ -50,7 +50,7 @@ def write_graphs(folder: Path, module: DSSoftmax, previews: dict[int, Basis], *,
     fused.onnx reads them so, a quarter of the bytes that loops would.
     """
     weights, biases = split_by_expert(module.weight, module), split_by_expert(module.bias, module)
-    experts, previewed = folder / "experts", folder / "previews"
+    experts, preview_folder = folder / "experts", folder / "previews"
     experts.mkdir()
     rows = torch.cat([module.weight, module.bias[:, None]], dim=1)
     rows.detach().numpy().tofile(experts / f"{SETS_FILE}.bin")
@@ -64,8 +64,8 @@ def write_graphs(folder: Path, module: DSSoftmax, previews: dict[int, Basis], *,
         file = write_expert(experts, f"{number:04d}", (len(weights[number]), module.weight.shape[1] + 1), start)
         roles[f"expert-{number:04d}"] = f"experts/{file}"
     for number, basis in previews.items():
-        previewed.mkdir(exist_ok=True)
-        file = write_expert_preview(previewed, f"{number:04d}", weights[number], biases[number], basis)
+        preview_folder.mkdir(exist_ok=True)
+        file = write_expert_preview(preview_folder, f"{number:04d}", weights[number], biases[number], basis)
         roles[f"preview-{number:04d}"] = f"previews/{file}"
     return GraphFiles(roles, arrays)
 

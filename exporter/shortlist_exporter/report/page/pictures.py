@@ -77,11 +77,15 @@ def draw_precision(figures: Figures) -> Figure | None:
     """P@1 against time and against multiply-adds, the front drawn through."""
     points = [*(figures.tried.points if figures.tried else []), *figures.measured.points]
     precise = [point for point in points if 1 in point.precision]
-    timed = [point for point in precise if point.times_dense]
-    costed = [point for point in precise if point.macs]
+    points_by_time = [point for point in precise if point.times_dense]
+    points_by_cost = [point for point in precise if point.macs]
     if len(precise) < 2:
         return None
-    sides = [side for side in ((timed, time_of, TIME_LABEL), (costed, cost_of, COST_LABEL)) if len(side[0]) > 1]
+    sides = [
+        side
+        for side in ((points_by_time, time_of, TIME_LABEL), (points_by_cost, cost_of, COST_LABEL))
+        if len(side[0]) > 1
+    ]
     figure = Figure(figsize=(WIDTH_INCHES, 3.4))
     row = figure.subplots(1, len(sides), sharey=True, squeeze=False)[0]
     for axes, (side_points, x, label) in zip(row, sides, strict=True):
@@ -235,10 +239,10 @@ def draw_calibration(figures: Figures) -> Figure | None:
         return None
     figure = Figure(figsize=(WIDTH_INCHES, 3.0))
     left, right = figure.subplots(1, 2)
-    exact, estimated = np.array(calibration.points).T
-    least = min(exact.min(), estimated.min())
+    exact, estimates = np.array(calibration.points).T
+    least = min(exact.min(), estimates.min())
     left.plot([least, 0], [least, 0], color=MUTED, linewidth=1)
-    left.plot(exact, estimated, ".", color=ACCENT, markersize=4, alpha=0.6)
+    left.plot(exact, estimates, ".", color=ACCENT, markersize=4, alpha=0.6)
     left.set_xlabel("exact log-probability, nats")
     left.set_ylabel(f"{calibration.normalizer}, nats")
     at = [band.at for band in calibration.bands]

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.slow
 
 def measured(precision, speedup):
     share = Share(mean=precision, low=precision - 0.01, high=min(1, precision + 0.01))
-    return tuning.Measured(
+    return tuning.SplitFigures(
         rows=100, precision={1: share, 5: share}, logprob_error=0.1, logprob_error_high=0.2, us=50.0, us_p99=60.0,
         dense_us=50.0 * speedup, speedup=speedup, scored=40.0, dense_share=0.0,
     )  # fmt: skip
@@ -38,7 +38,7 @@ def tuned():
 
 def test_trials_are_points_those_on_test_before_those_on_tune(bundle_folder):
     tuning.write_record(bundle_folder, tuned())
-    found = tune_record.read_tried(bundle_folder)
+    found = tune_record.read_trials(bundle_folder)
     assert (found.targets, found.batch) == ({1: 0.5}, 1)
     assert [(one.label, one.precision[1], one.times_dense) for one in found.points] == [
         ("svd width=3 full_view=9", 0.7, 9.0),
@@ -47,9 +47,9 @@ def test_trials_are_points_those_on_test_before_those_on_tune(bundle_folder):
 
 
 def test_no_record_and_one_that_is_not_understood(bundle_folder):
-    assert tune_record.read_tried(bundle_folder) is None
+    assert tune_record.read_trials(bundle_folder) is None
     (bundle_folder / "report" / "tune.json").write_text('{"format": 99}')
-    assert tune_record.read_tried(bundle_folder) is None
+    assert tune_record.read_trials(bundle_folder) is None
 
 
 def test_a_report_shows_what_was_tried_and_keeps_the_record(bundle_folder):
