@@ -207,8 +207,8 @@ def show_speed(client: shortlist.Client, contexts: np.ndarray) -> None:
         "in-process, one thread": lambda row, exact: head.topk(row, TOP_K, exact=exact),
         "over HTTP": lambda row, exact: client.topk("smollm2", row, TOP_K, exact=exact),
     }.items():
-        ours, proved = (measure_mean_us(call, contexts[:TIMED_ROWS], exact) for exact in (False, True))
-        console.print(f"{where}: {ours:,.0f} us, exact answers {proved:,.0f} us: {proved / ours:.1f} times as fast")
+        ours, exact_us = (measure_mean_us(call, contexts[:TIMED_ROWS], exact) for exact in (False, True))
+        console.print(f"{where}: {ours:,.0f} us, exact answers {exact_us:,.0f} us: {exact_us / ours:.1f} times as fast")
 
 
 def measure_mean_us(call: Callable[[np.ndarray, bool], object], contexts: np.ndarray, exact: bool) -> float:

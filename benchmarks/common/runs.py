@@ -17,7 +17,7 @@ REMARKABLE_SLOW_SHARE = 0.2  # share of calls as slow as dense that is worth a w
 AS_SLOW = "of calls as slow as dense"
 
 
-class Spent(BaseModel):
+class BatchTimes(BaseModel):
     """One batch size: microseconds a call, and the dense layer's in the same blocks."""
 
     mean: float
@@ -29,9 +29,9 @@ class Spent(BaseModel):
     slow_share: float  # calls that took at least nine tenths of dense's median
 
 
-def describe_slowness(spent: Spent) -> list[str]:
+def describe_slowness(times: BatchTimes) -> list[str]:
     """A remark where a good part of the calls took as long as dense's."""
-    return [f"{spent.slow_share:.0%} {AS_SLOW}"] if spent.slow_share >= REMARKABLE_SLOW_SHARE else []
+    return [f"{times.slow_share:.0%} {AS_SLOW}"] if times.slow_share >= REMARKABLE_SLOW_SHARE else []
 
 
 class Share(BaseModel):
@@ -59,7 +59,7 @@ class Run(BaseModel):
     bytes: int = 0
     rows: int = 0
     precision: dict[int, Share] = {}  # of the timed calls
-    spent: dict[int, Spent] = {}  # by batch
+    spent: dict[int, BatchTimes] = {}  # by batch
     scored_mean: float | None = None
     dense_share: float | None = None  # as the contender tells; None where it does not
     repeat_ratio: float | None = None  # median time of rows asked a moment ago / of new ones

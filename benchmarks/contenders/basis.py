@@ -36,8 +36,8 @@ class Basis:
 
     def queries(self, contexts: FloatArray) -> FloatArray:
         """[B, d] -> [B, D], C-contiguous float32."""
-        extended = append_ones(contexts) if self.bias else contexts
-        return extended if self.change is None else extended @ self.change
+        rows = append_ones(contexts) if self.bias else contexts
+        return rows if self.change is None else rows @ self.change
 
     def classes(self, positions: IdArray) -> IdArray:
         """Positions of rows -> class ids; -1 stays."""

@@ -56,7 +56,7 @@ class MeasuredServer:
 
 def run_bench(cache: Path, rounds: int, seconds: float, k: int) -> None:
     """Start and check every server, measure them in turns, print the table and a line of JSON."""
-    wrk.check_installed()
+    wrk.require_wrk()
     with ExitStack() as stack:
         servers = start_servers(stack, cache, k)
         loads = measure_loads(servers, rounds, seconds)

@@ -25,7 +25,7 @@ from benchmarks.datasets.registry import DataSet
 
 P10_ROWS = 4096  # of which P@10 is measured
 
-PROMISED = "grouped"  # the head whose figures the JSON line gives
+PROMISED_HEAD = "grouped"  # the head whose figures the JSON line gives
 
 
 @dataclass(frozen=True)
@@ -43,16 +43,16 @@ def list_requests(classes: int, dim: int) -> dict[str, Request]:
 
     SVD-softmax as published, in two sizes; the same in the basis of contexts, in float32 and int8; cascade; groups.
     """
-    doubled = {"width": str(dim // 4), "full_view": str(classes // 10)}
+    options = {"width": str(dim // 4), "full_view": str(classes // 10)}
     return {
         "svd": Request(method="svd", fallback=False, certificate=False, threads=1),
-        "svd-wide": Request(method="svd", options=doubled, fallback=False, certificate=False, threads=1),
+        "svd-wide": Request(method="svd", options=options, fallback=False, certificate=False, threads=1),
         "svd-context-fp32": Request(
             method="svd", options={"basis": "context", "preview": "fp32"}, certificate=False, threads=1
         ),
         "svd-context": Request(method="svd", options={"basis": "context"}, certificate=False, threads=1),
         "cascade": Request(method="cascade", options={"candidates": str(classes // 192)}, certificate=False, threads=1),
-        PROMISED: Request(method="grouped", threads=1),
+        PROMISED_HEAD: Request(method="grouped", threads=1),
     }
 
 

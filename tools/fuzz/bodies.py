@@ -111,8 +111,8 @@ def check_answer(content: bytes, headers: dict[bytes, bytes]) -> None:
     """Check that the JSON can be read, and announces the bytes that follow it."""
     length = int(headers.get(JSON_LENGTH, len(content)))
     outputs = orjson.loads(content[:length])["outputs"]
-    announced = sum(output.get("parameters", {}).get("binary_data_size", 0) for output in outputs)
-    assert length + announced == len(content), "the answer's length is not what it announces"
+    binary_bytes = sum(output.get("parameters", {}).get("binary_data_size", 0) for output in outputs)
+    assert length + binary_bytes == len(content), "the answer's length is not what it announces"
 
 
 class Targets:
@@ -208,27 +208,27 @@ def read_memory() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-def run_part(repository: Path, seed: int, first: int, count: int, traced: int) -> Report:
+def run_part(repository: Path, seed: int, first: int, count: int, traced_count: int) -> Report:
     """Send `count` requests from number `first` on, the first `traced` of them under coverage."""
-    report, started = Report(count), time.monotonic()
+    report, start = Report(count), time.monotonic()
     with open_targets(repository) as targets:
-        with trace_branches(report, traced):
-            for index in range(first, first + traced):
+        with trace_branches(report, traced_count):
+            for index in range(first, first + traced_count):
                 send_twice(targets, seed, index, report)
         before = None
-        for index in range(first + traced, first + count):
-            if index >= first + traced + WARM_UP_SHARE * (count - traced):
+        for index in range(first + traced_count, first + count):
+            if index >= first + traced_count + WARM_UP_SHARE * (count - traced_count):
                 before = before or read_memory()
             send_twice(targets, seed, index, report)
         report.growth = read_memory() - before if before else 0
-    report.seconds = time.monotonic() - started
+    report.seconds = time.monotonic() - start
     return report
 
 
 @contextlib.contextmanager
-def trace_branches(report: Report, traced: int) -> Iterator[None]:
+def trace_branches(report: Report, traced_count: int) -> Iterator[None]:
     """Record in the report which branches are reached meanwhile."""
-    if not traced:
+    if not traced_count:
         yield
         return
     tracer = coverage.Coverage(branch=True, include=TRACED_FILES, data_file=None, config_file=False)
@@ -258,15 +258,15 @@ def run(count: int, seed: int = 0, first: int = 0, workers: int = 1, repository:
             make_small_repository(Path(folder))
             return run(count, seed, first, workers, Path(folder))
     share = -(-count // workers)
-    traced = min(share, MAX_TRACED_REQUESTS) if share >= MIN_TRACED_REQUESTS else 0
+    traced_count = min(share, MAX_TRACED_REQUESTS) if share >= MIN_TRACED_REQUESTS else 0
     parts = [(repository, seed, first + start, min(share, count - start)) for start in range(0, count, share)]
     if len(parts) == 1:
-        return run_part(*parts[0], traced)
-    started, whole = time.monotonic(), Report()
+        return run_part(*parts[0], traced_count)
+    start_time, whole = time.monotonic(), Report()
     with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
-        for future in [pool.submit(run_part, *part, traced if part is parts[0] else 0) for part in parts]:
+        for future in [pool.submit(run_part, *part, traced_count if part is parts[0] else 0) for part in parts]:
             whole.add(future.result())
-    whole.seconds = time.monotonic() - started
+    whole.seconds = time.monotonic() - start_time
     return whole
 
 

@@ -87,13 +87,13 @@ def change_length(request: bytes, more: int) -> bytes:
 
 async def read_outcome(reader: asyncio.StreamReader, seconds: float) -> str:
     """What comes within `seconds`: `nothing`, `hung up`, `reset`, or a status."""
-    received = b""
+    content = b""
     try:
         async with asyncio.timeout(seconds):
             while True:
                 data = await reader.read(READ_BYTES)
-                received += data
-                response = parse_response(received)
+                content += data
+                response = parse_response(content)
                 if response is not None:
                     return f"answered {response.status}"
                 if not data:
@@ -116,7 +116,7 @@ async def run_faulty_client(
         client.outcomes[await commit_fault(FAULTS[name], address, expected.with_timeout, seconds_left)] += 1
         harm = await check_neighbour(address, expected, head, timeout)
         if harm is not None:
-            client.harmed.append(harm)
+            client.harms.append(harm)
         number += 1
         await asyncio.sleep(PAUSE_SECONDS)
     return client

@@ -121,11 +121,11 @@ async def load_server(server: Process, head: Head, bundle: Path, plan: SoakPlan)
     sampling = asyncio.create_task(sample_memory(server, memory, seconds))
     clients = [run_faulty_client(name, address, requests, head, seconds, plan.client_timeout) for name in FAULTS]
     misbehaving: asyncio.Future[list[FaultyClient]] = asyncio.gather(*clients)
-    sent = await generator.send_open_loop(rate, seconds, plan.connections, tally)
+    sending_rate = await generator.send_open_loop(rate, seconds, plan.connections, tally)
     faulty_clients = await misbehaving
     await sampling
     growth = plan.allowed_growth
-    return SoakResult(capacity, rate, sent, seconds, plan.deadline_ms, growth, tally, memory, faulty_clients)
+    return SoakResult(capacity, rate, sending_rate, seconds, plan.deadline_ms, growth, tally, memory, faulty_clients)
 
 
 def pin_client() -> None:

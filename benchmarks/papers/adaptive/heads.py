@@ -84,9 +84,9 @@ def choose_cutoffs(dense: FullSoftmax, fit_rows: Sample, cache: Path) -> Choice:
         )
         content = {"model": asdict(model), "cuts": {number: asdict(cuts) for number, cuts in best.items()}}
         path.write_text(json.dumps(content, indent=1), "utf-8")
-    stored = json.loads(path.read_text("utf-8"))
-    cuts = {int(number): Cuts(**{**one, "cutoffs": tuple(one["cutoffs"])}) for number, one in stored["cuts"].items()}
-    return Choice(CostModel(**stored["model"]), cuts)
+    record = json.loads(path.read_text("utf-8"))
+    cuts = {int(number): Cuts(**{**one, "cutoffs": tuple(one["cutoffs"])}) for number, one in record["cuts"].items()}
+    return Choice(CostModel(**record["model"]), cuts)
 
 
 def train_adaptive(

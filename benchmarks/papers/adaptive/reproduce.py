@@ -62,12 +62,12 @@ MODULE = "adaptive.reproduce"
 
 
 @dataclass(frozen=True)
-class Served:
-    """A trained head as a bundle. opened: tails a row, by k."""
+class ExportedHead:
+    """A trained head as a bundle. tails_opened: mean of a row, by k."""
 
-    trained: heads.TrainedHead
+    trained_head: heads.TrainedHead
     head: Head
-    opened: dict[int, float]
+    tails_opened: dict[int, float]
     macs: float
 
 
@@ -92,44 +92,46 @@ def measure_quality(one: heads.TrainedHead, data: DataSet) -> Quality:
     return Quality(math.exp(nats / len(targets)), hits / len(targets))
 
 
-def export_head(one: heads.TrainedHead, method: str, data: DataSet, cache: Path, report: Report) -> Served:
+def export_head(one: heads.TrainedHead, method: str, data: DataSet, cache: Path, report: Report) -> ExportedHead:
     """Export a trained head as `shortlist export` would, and open it by the service's runtime."""
     out = cache / f"bundle-{FORMAT_VERSION}-{one.name.replace(', ', '-').replace(' ', '-').replace(',', '')}" / "1"
     if not out.is_dir():
         export(data.dense, data.fit, out, Request(method, head=one.module, threads=1), report)
     head = Head(Bundle(out, verify=False), "cpu", 1)
-    opened = {}
+    tails_opened = {}
     tally = head.plan.tally
     assert tally is not None
     for k in OPENING_KS:
         tally.reset()
         head.run(head.plan, data.test.contexts, k, UNRESTRICTED)
-        opened[k] = tally.mean
+        tails_opened[k] = tally.mean
     quality = head.manifest.quality
     assert quality is not None
-    return Served(one, head, opened, quality.cost_macs)
+    return ExportedHead(one, head, tails_opened, quality.cost_macs)
 
 
-def time_heads(data: DataSet, contenders: Sequence[Served], cache: Path) -> dict[str, WallTime]:
+def time_heads(data: DataSet, contenders: Sequence[ExportedHead], cache: Path) -> dict[str, WallTime]:
     """`Head.topk` at batch 1 beside the fastest dense, by name."""
     rows = draw_rows(data.test.contexts, TIMED_ROWS)
     calls: dict[str, Call] = {
         name: make_topk_call(call) for name, call in open_spellings(data.dense, cache / "dense", 1).items()
     }
     best = find_fastest(calls, rows, 1)
-    timed: dict[str, Call] = {"dense": calls[best]} | {one.trained.name: make_head_call(one.head) for one in contenders}
-    return {one.name: one for one in summarize_times(time_calls(timed, rows, 1), "dense")}
+    calls_by_name: dict[str, Call] = {"dense": calls[best]} | {
+        one.trained_head.name: make_head_call(one.head) for one in contenders
+    }
+    return {one.name: one for one in summarize_times(time_calls(calls_by_name, rows, 1), "dense")}
 
 
 def format_heads(
     dense: Quality,
     others: Sequence[tuple[heads.TrainedHead, Quality]],
-    exported: Sequence[Served],
+    exported_heads: Sequence[ExportedHead],
     wall: dict[str, WallTime],
 ) -> str:
     """The table of quality, cost and wall time."""
     dense_wall = wall["dense"]
-    by_name = {one.trained.name: one for one in exported}
+    by_name = {one.trained_head.name: one for one in exported_heads}
     lines = [
         "| head | test perplexity | over dense | top-1 | classes in the head | times fewer multiply-adds "
         f"| tails opened, k = {TIMED_K} | us, mean | us, median | times dense |\n{'|---' * 10}|\n",
@@ -139,15 +141,19 @@ def format_heads(
     for one, quality in others:
         over = quality.perplexity / dense.perplexity
         cells = [one.name, f"{quality.perplexity:.2f}", f"{over:.3f}", f"{quality.accuracy:.4f}"]
-        cells += format_served(by_name[one.name], wall[one.name]) if one.name in by_name else [*[""] * 5, "not served"]
+        cells += (
+            format_serving_cells(by_name[one.name], wall[one.name])
+            if one.name in by_name
+            else [*[""] * 5, "not served"]
+        )
         lines.append(f"| {' | '.join(cells)} |\n")
     return "".join(lines)
 
 
-def format_served(one: Served, wall: WallTime) -> list[str]:
+def format_serving_cells(one: ExportedHead, wall: WallTime) -> list[str]:
     """The cells that only a head with a bundle has."""
     assert isinstance(one.head.plan, AdaptivePlan)
-    costs = [f"{one.head.plan.sizes[0]:,}", f"{1 / one.macs:.1f}", f"{one.opened[TIMED_K]:.2f}"]
+    costs = [f"{one.head.plan.sizes[0]:,}", f"{1 / one.macs:.1f}", f"{one.tails_opened[TIMED_K]:.2f}"]
     return [*costs, f"{wall.mean:.1f}", f"{wall.median:.1f}", f"{wall.speedup:.2f}"]
 
 
@@ -178,7 +184,7 @@ def format_training(training: Training) -> str:
     ]
     for one in training.vocabularies:
         for step in one.steps:
-            prediction = "" if step.predicted is None else f"{step.predicted * 1e3:.1f}"
+            prediction = "" if step.prediction is None else f"{step.prediction * 1e3:.1f}"
             faster = one.steps[0].seconds / step.seconds
             lines.append(
                 f"| {one.classes:,} | {step.name} | {step.seconds * 1e3:.1f} | {prediction} | {faster:.2f} |\n"
@@ -204,18 +210,18 @@ def make_heads_section(place: Place, args: argparse.Namespace, report: Report) -
     (data, sample), cache = load_sample(place), place.cache / "ptb"
     choice = heads.choose_cutoffs(data.dense.module, sample, cache)
     ours = heads.train_adaptive(sample, choice.fastest_cutoffs, cache, report)
-    published = heads.train_adaptive(sample, PUBLISHED_CUTOFFS, cache, report)
-    trained = [ours, published]
-    exported = [export_head(one, "adaptive", data, cache, report) for one in trained]
+    published_head = heads.train_adaptive(sample, PUBLISHED_CUTOFFS, cache, report)
+    trained_heads = [ours, published_head]
+    exported_heads = [export_head(one, "adaptive", data, cache, report) for one in trained_heads]
     if DSOFTMAX not in args.leave_out:
-        trained.append(heads.train_dsoftmax(sample, choice.fastest_cutoffs, cache, report))
-        exported.append(export_head(trained[-1], DSOFTMAX, data, cache, report))
+        trained_heads.append(heads.train_dsoftmax(sample, choice.fastest_cutoffs, cache, report))
+        exported_heads.append(export_head(trained_heads[-1], DSOFTMAX, data, cache, report))
     if HIERARCHICAL not in args.leave_out:
-        trained.append(heads.train_hierarchical(sample, cache, report))
-    wall = time_heads(data, exported, cache)
+        trained_heads.append(heads.train_hierarchical(sample, cache, report))
+    wall = time_heads(data, exported_heads, cache)
     base = measure_quality(heads.train_dense(sample, cache, report), data)
-    others = [(one, measure_quality(one, data)) for one in trained]
-    table = format_heads(base, others, exported, wall)
+    others = [(one, measure_quality(one, data)) for one in trained_heads]
+    table = format_heads(base, others, exported_heads, wall)
     missing = f"Not trained in this run: {', '.join(args.leave_out)}.\n" if args.leave_out else ""
     return f"## Penn Treebank\n\n{table}\n{REMARKS}{missing}\n## Cutoffs\n\n{CUTOFFS}{format_choice(choice)}"
 
@@ -234,8 +240,10 @@ def make_lazy_section(place: Place, args: argparse.Namespace, report: Report) ->
         FLOAT64_DISTRIBUTION: make_float64_distribution(ours.module),
     }
     results = measure_agreement(head.plan, truths, rows, EVERY_K)
-    opened = format_openings(measure_openings(ours.module, contexts[:20_000]))
-    return f"## Tails opened\n\n{OPENED}{opened}\n## Answers against brute force\n\n{BRUTE}{format_agreement(results)}"
+    openings = format_openings(measure_openings(ours.module, contexts[:20_000]))
+    return (
+        f"## Tails opened\n\n{OPENED}{openings}\n## Answers against brute force\n\n{BRUTE}{format_agreement(results)}"
+    )
 
 
 def make_training_section(place: Place, args: argparse.Namespace, report: Report) -> str:

@@ -28,9 +28,9 @@ class WallTime:
     speedup: float
 
 
-def summarize_times(timed: Mapping[str, CallTimes], dense: str) -> list[WallTime]:
+def summarize_times(times: Mapping[str, CallTimes], dense: str) -> list[WallTime]:
     """One for each of `timed`, in its order; speed-ups are over the entry `dense`."""
-    return [WallTime(name, **one.summarize(), speedup=timed[dense].total / one.total) for name, one in timed.items()]
+    return [WallTime(name, **one.summarize(), speedup=times[dense].total / one.total) for name, one in times.items()]
 
 
 def time_beside_dense(dense: Call, calls: Mapping[str, Call], rows: FloatArray, batch: int) -> list[WallTime]:

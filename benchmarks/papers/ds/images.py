@@ -16,7 +16,7 @@ from pathlib import Path
 
 import torch
 from shortlist_exporter.commands.progress import Report, progress_bar
-from shortlist_models.ds.options import Examples, Trained, TrainOptions
+from shortlist_models.ds.options import Examples, TrainingResult, TrainOptions
 from shortlist_models.ds.training import train
 from torch import Tensor
 
@@ -68,7 +68,7 @@ class Row:
     name: str
     accuracy: tuple[float, ...]
     speedup: float
-    trained: Trained | None
+    trained: TrainingResult | None
 
     def line(self, classes: int) -> str:
         """As a row of the table."""
@@ -87,10 +87,12 @@ class Row:
 
 def split_images(data: DataSet) -> tuple[Examples, Examples]:
     """Train and validation; images of a data set come character after character, again and again."""
-    held = VALID_EACH * data.dense.classes
+    held_out_rows = VALID_EACH * data.dense.classes
     assert data.fit.targets is not None
     contexts, targets = torch.from_numpy(data.fit.contexts), torch.from_numpy(data.fit.targets)
-    return Examples(contexts[:-held], targets[:-held]), Examples(contexts[-held:], targets[-held:])
+    return Examples(contexts[:-held_out_rows], targets[:-held_out_rows]), Examples(
+        contexts[-held_out_rows:], targets[-held_out_rows:]
+    )
 
 
 def make_options(experts: int) -> TrainOptions:

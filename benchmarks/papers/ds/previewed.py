@@ -30,7 +30,7 @@ CHOOSING_CONTEXTS = 10_000  # contexts of valid that W is chosen by
 VIEW_SHARE = 0.1  # of the largest expert: S10
 PREVIEW_WIDTHS = (16, 22)
 PREVIEW_BASES = ("weight", "context")
-MOST_LOST, LEAST_SPEEDUP = 0.003, 5.0  # what D2+S10 must hold
+MAX_LOST_SHARE, LEAST_SPEEDUP = 0.003, 5.0  # what D2+S10 must hold
 
 PREVIEWED_INTRODUCTION = """# D2+S10: two experts, SVD-softmax inside them
 
@@ -60,7 +60,7 @@ def add_previews(module: DSSoftmax, text: Text, setting: Setting) -> PreviewedDS
     return PreviewedDS(module, previews, compute_full_view(module))
 
 
-def measure_previewed(module: PreviewedDS, contexts: Contexts) -> dict[int, float]:
+def measure_shares(module: PreviewedDS, contexts: Contexts) -> dict[int, float]:
     """The share of targets among the best 1, 5 and 10 of the previewed head, by depth."""
     assert contexts.targets is not None
     parts = torch.split(torch.from_numpy(contexts.contexts), 512)
@@ -74,8 +74,8 @@ def compute_full_view(module: DSSoftmax) -> int:
 
 def compute_speedup(module: DSSoftmax, contexts: Tensor, width: int) -> float:
     """Dense multiply-adds over those of the gate and the previewed experts."""
-    used: list[float] = module.utilization(contexts).tolist()
-    return 1 / estimate_cost(module, set(range(module.experts)), used, width, compute_full_view(module)).macs
+    utilization: list[float] = module.utilization(contexts).tolist()
+    return 1 / estimate_cost(module, set(range(module.experts)), utilization, width, compute_full_view(module)).macs
 
 
 def choose_setting(module: DSSoftmax, text: Text) -> Setting:
@@ -85,8 +85,8 @@ def choose_setting(module: DSSoftmax, text: Text) -> Setting:
     assert text.valid.targets is not None
     some = Contexts(text.valid.contexts[rows], text.valid.targets[rows])
     whole = measure_accuracy(module, some)[1]
-    losses = [whole - measure_previewed(add_previews(module, text, one), some)[1] for one in settings]
-    good = [one for one, lost in zip(settings, losses, strict=True) if lost <= MOST_LOST / 2]
+    losses = [whole - measure_shares(add_previews(module, text, one), some)[1] for one in settings]
+    good = [one for one, loss in zip(settings, losses, strict=True) if loss <= MAX_LOST_SHARE / 2]
     return good[0] if good else settings[losses.index(min(losses))]
 
 
@@ -100,7 +100,7 @@ def make_table(text: Text, head: Head) -> str:
         format_line("DS-2", plain, module.speedup(module.utilization(contexts))),
     ]
     for setting in [Setting(basis, width) for basis in PREVIEW_BASES for width in PREVIEW_WIDTHS]:
-        shares = measure_previewed(add_previews(module, text, setting), text.test)
+        shares = measure_shares(add_previews(module, text, setting), text.test)
         times = compute_speedup(module, contexts, setting.width)
         lines.append(format_line("**D2+S10**" if setting == best else "D2+S10", shares, times, setting))
         if setting == best:
@@ -115,14 +115,15 @@ def make_table(text: Text, head: Head) -> str:
 
 def describe_verdict(lost_share: float, lost_of_dense: float, times: float) -> str:
     """Whether the chosen row holds what it must, against DS-2 and against the dense softmax."""
-    held, dense_held = (
-        "held" if least <= MOST_LOST and times >= LEAST_SPEEDUP else "not held" for least in (lost_share, lost_of_dense)
+    verdict, dense_verdict = (
+        "held" if least <= MAX_LOST_SHARE and times >= LEAST_SPEEDUP else "not held"
+        for least in (lost_share, lost_of_dense)
     )
     return (
-        f"The row in bold was chosen on valid: the narrowest that loses at most {MOST_LOST / 2:g} of top-1 there.\n"
-        f"On test it loses {lost_share:.4f} of DS-2's top-1 and {lost_of_dense:.4f} of dense's, at {times:.2f} times:\n"
-        f'"at least {LEAST_SPEEDUP:g} times with top-1 within {MOST_LOST:g}" is {held} against DS-2, '
-        f"{dense_held} against dense."
+        f"The row in bold was chosen on valid: the narrowest that loses at most {MAX_LOST_SHARE / 2:g} of top-1 "
+        f"there.\nOn test it loses {lost_share:.4f} of DS-2's top-1 and {lost_of_dense:.4f} of dense's, at {times:.2f} times:\n"
+        f'"at least {LEAST_SPEEDUP:g} times with top-1 within {MAX_LOST_SHARE:g}" is {verdict} against DS-2, '
+        f"{dense_verdict} against dense."
     )
 
 

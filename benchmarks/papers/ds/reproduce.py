@@ -34,7 +34,7 @@ from .runs import (
     Runs,
     Text,
     find_best_classes,
-    load_finished,
+    load_complete_heads,
     load_text,
     measure_accuracy,
 )
@@ -114,7 +114,9 @@ def make_table_1(text: Text, heads: list[Head]) -> tuple[str, list[Row]]:
 
 def sort_heads(text: Text, heads: list[Head]) -> list[Head]:
     """By kind, and in each by accuracy on valid: the last of a kind is the one that is judged."""
-    return sorted(heads, key=lambda head: (head.experts, head.is_starred, measure_accuracy(head.module, text.valid)[1]))
+    return sorted(
+        heads, key=lambda head: (head.experts, head.lacks_constraint, measure_accuracy(head.module, text.valid)[1])
+    )
 
 
 def describe_training(head: Head) -> str:
@@ -170,15 +172,15 @@ def list_smallest_words(text: Text, head: Head) -> str:
     parts = []
     for expert in order:
         ids = sorted(head.module.sets[expert].tolist(), key=lambda i: -text.counts[i])
-        shown = ", ".join(f"`{text.words[i]}`" for i in ids[:60])
-        parts.append(f"- expert {expert}, {len(ids)} classes: {shown}{' ...' if len(ids) > 60 else ''}\n")
+        examples = ", ".join(f"`{text.words[i]}`" for i in ids[:60])
+        parts.append(f"- expert {expert}, {len(ids)} classes: {examples}{' ...' if len(ids) > 60 else ''}\n")
     return "".join(parts)
 
 
 def gather_heads(runs: Runs, *, as_is: bool) -> list[Head]:
     """Every head of the page, trained where it is not there; with `as_is` those that are."""
     if as_is:
-        return load_finished(runs.text, runs.folder)
+        return load_complete_heads(runs.text, runs.folder)
     fewer = [runs.ds(experts=experts) for experts in FEWER]
     largest = [runs.ds(rate) for rate in RATES]
     return [*fewer, *largest, runs.ds(starred=True), *(runs.dense(rate) for rate in RATES)]

@@ -73,19 +73,19 @@ class Head:
         return self.module.experts
 
     @property
-    def is_starred(self) -> bool:
+    def lacks_constraint(self) -> bool:
         """Whether classes may have lost every copy."""
         return "starred" in self.name
 
     @property
     def label(self) -> str:
         """The head's name as the paper has it, as in `DS-64*`."""
-        return f"DS-{self.experts}{'*' if self.is_starred else ''}"
+        return f"DS-{self.experts}{'*' if self.lacks_constraint else ''}"
 
     @property
     def rate(self) -> float:
         """Learning rate at which the last rounds began."""
-        return float(self.name.split("-", 3 if self.is_starred else 2 if self.experts > 1 else 1)[-1])
+        return float(self.name.split("-", 3 if self.lacks_constraint else 2 if self.experts > 1 else 1)[-1])
 
     @property
     def seconds(self) -> float:
@@ -118,19 +118,19 @@ def train_or_load(
     name: str, text: Text, options: TrainOptions, head_options: DSOptions, folder: Path, report: Report
 ) -> Head:
     """The head of this name in `folder`, trained where it is not there yet."""
-    done = folder / f"{name}.json"
-    if not done.is_file():
+    figures_file = folder / f"{name}.json"
+    if not figures_file.is_file():
         folder.mkdir(parents=True, exist_ok=True)
-        fit, watched = make_examples(text.fit), make_examples(text.valid, WATCHED_CONTEXTS)
-        trained = train(text.softmax, fit, watched, options, head_options, report, folder / f"{name}.state")
-        save_module(folder / name, trained.module)
-        record = {"history": trained.history, "peak_bytes": trained.peak_bytes, "notices": trained.notices}
-        done.write_text(json.dumps(record), "utf-8")
+        fit, validation = make_examples(text.fit), make_examples(text.valid, WATCHED_CONTEXTS)
+        result = train(text.softmax, fit, validation, options, head_options, report, folder / f"{name}.state")
+        save_module(folder / name, result.module)
+        record = {"history": result.history, "peak_bytes": result.peak_bytes, "notices": result.notices}
+        figures_file.write_text(json.dumps(record), "utf-8")
         (folder / f"{name}.state").unlink()
     return load_head(name, text, folder)
 
 
-def load_finished(text: Text, folder: Path) -> list[Head]:
+def load_complete_heads(text: Text, folder: Path) -> list[Head]:
     """Every head whose training has ended."""
     return [load_head(path.stem, text, folder) for path in sorted(folder.glob("*.json"))]
 

@@ -68,14 +68,14 @@ def train_or_load(setting: Setting, cache: Path, report: Report) -> ExpertFigure
 def format_line(name: str, figures: ExpertFigures) -> str:
     """One row of the table."""
     experts, supers = figures.members.shape
-    copies, settled = figures.rows / supers**2, int(figures.settled_supers().sum())
+    copies, settled_count = figures.rows / supers**2, int(figures.settled_supers().sum())
     return (
-        f"| {name} | {experts} | {supers**2:,} | {figures.rows:,} | {copies:.2f} | {settled} of {supers} "
+        f"| {name} | {experts} | {supers**2:,} | {figures.rows:,} | {copies:.2f} | {settled_count} of {supers} "
         f"| {figures.accuracy:.4f} | {figures.speedup:.2f} | {figures.steps:,} |\n"
     )
 
 
-def check_settled(name: str, figures: ExpertFigures) -> ExpertFigures:
+def require_convergence(name: str, figures: ExpertFigures) -> ExpertFigures:
     """`figures` itself; raises QualityError unless each super class ended in one expert."""
     spread = int((~figures.settled_supers()).sum())
     if spread:
@@ -93,13 +93,13 @@ def make_page(cache: Path, *, full: bool) -> str:
 def make_sections(cache: Path, report: Report, *, full: bool) -> str:
     """Figure 3 and Figure A.1."""
     small = [
-        check_settled(f"10 x 10, seed {seed}", train_or_load(replace(SMALL_HIERARCHY, seed=seed), cache, report))
+        require_convergence(f"10 x 10, seed {seed}", train_or_load(replace(SMALL_HIERARCHY, seed=seed), cache, report))
         for seed in SEEDS
     ]
     lines = [format_line(f"10 x 10, seed {seed}", figures) for seed, figures in zip(SEEDS, small, strict=True)]
     panels = {"10 x 10": small[0]}
     if full:
-        panels["100 x 100"] = check_settled("100 x 100", train_or_load(LARGE_HIERARCHY, cache, report))
+        panels["100 x 100"] = require_convergence("100 x 100", train_or_load(LARGE_HIERARCHY, cache, report))
         lines.append(format_line("100 x 100", panels["100 x 100"]))
     draw_experts(panels, PICTURES / "ds-synthetic.png")
     ablations = {name: train_or_load(setting, cache, report) for name, setting in ABLATIONS.items()}

@@ -113,8 +113,8 @@ def measure_screen(screen: ScreenedSoftmax, test: Sample) -> ScreenFigures:
     inside = sets[order[:, :1], test.labels.ids] | (sets[order[:, 1:], test.labels.ids] & second)
     overlap = sets.float() @ sets.float().T
     sizes = sets.sum(dim=1).float()
-    added = (sizes[order[:, 1]] - overlap[order[:, 0], order[:, 1]]) * second[:, 0]
-    mean = float((sizes[order[:, 0]] + added).mean())
+    extra_classes = (sizes[order[:, 1]] - overlap[order[:, 0], order[:, 1]]) * second[:, 0]
+    mean = float((sizes[order[:, 0]] + extra_classes).mean())
     fewer = test.labels.classes / (len(screen.sets) + mean)
     return ScreenFigures(float(inside[:, 0].float().mean()), float(inside.float().mean()), mean, fewer)
 
@@ -125,9 +125,9 @@ def train_or_load(fit: Sample, options: ScreenOptions, cache: Path, report: Repo
     return train_screen(fit.contexts, fit.labels, options, progress=report, checkpoint=cache / name)
 
 
-def build_module(data: DataSet, screened: Screen, fit: Sample, second_probe: float = 0.0) -> ScreenedSoftmax:
+def build_module(data: DataSet, screen: Screen, fit: Sample, second_probe: float = 0.0) -> ScreenedSoftmax:
     """The softmax behind a screen."""
-    module = ScreenedSoftmax(data.dense.module, screened.vectors, screened.sets, 1, None)
+    module = ScreenedSoftmax(data.dense.module, screen.vectors, screen.sets, 1, None)
     module.probe_margin = module.calibrate_margin(fit.contexts[:20_000], second_probe)
     return module
 
@@ -149,21 +149,21 @@ def make_table_3(data: DataSet, fit: Sample, test: Sample, cache: Path, report: 
     return "".join(lines)
 
 
-def make_table_1(data: DataSet, screened: Screen, fit: Sample, test: Sample) -> str:
+def make_table_1(data: DataSet, screen: Screen, fit: Sample, test: Sample) -> str:
     """P@1, P@5 and multiply-adds of budgets around the paper's row, one probe and a second one for small margins."""
     lines = ["| B | second probe | P@1 | P@5 | candidates | times fewer multiply-adds |\n|---|---|---|---|---|---|\n"]
     for budget in (100, 150, 200, TABLE_1_BUDGET, SERVED_BUDGET, 300, 400):
-        options = ScreenOptions(clusters=len(screened.sets), budget=budget)
-        sets = choose_candidate_sets(screened.assign(fit.contexts), fit.labels, options)
+        options = ScreenOptions(clusters=len(screen.sets), budget=budget)
+        sets = choose_candidate_sets(screen.assign(fit.contexts), fit.labels, options)
         for share in (0.0, SECOND_PROBE, 0.12):
-            module = build_module(data, replace(screened, sets=sets), fit, share)
+            module = build_module(data, replace(screen, sets=sets), fit, share)
             lines.append(f"| {budget} | {share:.0%} of queries | {measure_screen(module, test).cells()} |\n")
     return "".join(lines)
 
 
-def make_table_5(data: DataSet, screened: Screen, fit: Sample, test: Sample, rows: int = 8000) -> str:
+def make_table_5(data: DataSet, screen: Screen, fit: Sample, test: Sample, rows: int = 8000) -> str:
     """Perplexity of the gold words: exact, with low-rank tails, and with one calibrated constant a cluster."""
-    module = build_module(data, screened, fit)
+    module = build_module(data, screen, fit)
     module.calibrate_tail(fit.contexts[:20_000])
     contexts, targets = test.contexts[:rows], test.targets[:rows, None]
     logits = module.dense.logits(contexts)
@@ -185,8 +185,8 @@ def make_table_5(data: DataSet, screened: Screen, fit: Sample, test: Sample, row
     for rank in TAIL_RANKS:
         basis = weight_basis(module.dense.weight, rank)
         rest = module.dense.finish(contexts @ basis.projection @ basis.preview.T + bias)
-        mixed = torch.where(inside, logits, rest).log_softmax(dim=1)
-        add(f"low-rank tail, rank {rank} (paper, A.3)", mixed.gather(1, targets))
+        mixture = torch.where(inside, logits, rest).log_softmax(dim=1)
+        add(f"low-rank tail, rank {rank} (paper, A.3)", mixture.gather(1, targets))
     missing = float((~inside.gather(1, targets)).float().mean())
     outside = f"\n{missing:.2%} of the gold words lie outside the set: without a tail they have probability 0.\n"
     return "".join(lines) + outside
@@ -202,29 +202,29 @@ def export_head(data: DataSet, cache: Path) -> Head:
     return Head(Bundle(out, verify=False), "cpu", 1)
 
 
-def make_wall_table(data: DataSet, cache: Path, screened: Screen) -> str:
+def make_wall_table(data: DataSet, cache: Path, screen: Screen) -> str:
     """Wall times at batch 1: through ONNX Runtime, and numpy against numpy as in the paper."""
     head = export_head(data, cache)
     single = head.with_settings(probe_margin=0.0)
     rows = data.test.contexts[:4000]
     dense = open_spellings(data.dense, cache / "dense", 1)
     heads = {ONE_PROBE: single, f"a second probe for {SECOND_PROBE:.0%}": head}
-    sentences = [describe_served(name, one, data) for name, one in heads.items()]
+    sentences = [describe_head(name, one, data) for name, one in heads.items()]
     times: list[WallTime] = time_with_onnx(dense, heads, rows)
-    times += time_with_numpy(data.dense, screened.vectors, screened.sets, rows)
+    times += time_with_numpy(data.dense, screen.vectors, screen.sets, rows)
     lines = ["| | us, mean | median | p99 | times as fast as dense |\n|---|---|---|---|---|\n"]
     lines += [f"| {w.name} | {w.mean:.1f} | {w.median:.1f} | {w.p99:.1f} | {w.speedup:.2f} |\n" for w in times]
     return "".join([*sentences, "\n", *lines])
 
 
-def describe_served(name: str, head: Head, data: DataSet) -> str:
+def describe_head(name: str, head: Head, data: DataSet) -> str:
     """What the bundle's own answers to all of test are worth."""
     top = head.topk_by_plan(data.test.contexts, LABEL_DEPTH)
     p1, p5 = (compute_precision(top.ids, data.test.ids, k) for k in (1, LABEL_DEPTH))
-    scored = float(top.scored.mean())
+    candidates = float(top.scored.mean())
     assert isinstance(head.plan, Routed)
-    fewer = data.dense.classes / (len(head.plan.list_parts()) + scored)
-    return f"As served, {name}: P@1 {p1:.4f}, P@5 {p5:.4f}, {scored:.0f} candidates, {fewer:.1f} times fewer.\n\n"
+    fewer = data.dense.classes / (len(head.plan.list_parts()) + candidates)
+    return f"As served, {name}: P@1 {p1:.4f}, P@5 {p5:.4f}, {candidates:.0f} candidates, {fewer:.1f} times fewer.\n\n"
 
 
 def make_page(folder: Path, root: Path) -> str:
@@ -233,10 +233,10 @@ def make_page(folder: Path, root: Path) -> str:
     with progress_bar("Learning to Screen") as report:
         whole = DATASETS["ptb"](Place(root, folder, options={"words": str(WHOLE_WORDS)}))
         fit, test = load_samples(whole, WHOLE_WORDS, cache, report)
-        screened = train_or_load(fit, ScreenOptions(clusters=100, budget=TABLE_1_BUDGET), cache, report)
-        first = make_table_1(whole, screened, fit, test)
-        fifth = make_table_5(whole, screened, fit, test)
-        wall = make_wall_table(whole, cache, screened)
+        screen = train_or_load(fit, ScreenOptions(clusters=100, budget=TABLE_1_BUDGET), cache, report)
+        first = make_table_1(whole, screen, fit, test)
+        fifth = make_table_5(whole, screen, fit, test)
+        wall = make_wall_table(whole, cache, screen)
         data = DATASETS["ptb"](Place(root, folder, options={"words": str(THIRD_WORDS)}))
         third = make_table_3(data, *load_samples(data, THIRD_WORDS, cache, report), cache, report)
     return (

@@ -120,7 +120,7 @@ def compute_nll(logits: Tensor, chunk: Exact) -> Tensor:
 def measure_cell(data: DataSet, chunks: Sequence[Exact], previews: Sequence[Tensor], width: int, view: int) -> Cell:
     """One entry of the grid."""
     z, kl, nll = [], [], []
-    covered: dict[int, list[Tensor]] = {top: [] for top in COVERAGE_SIZES}
+    shares_by_size: dict[int, list[Tensor]] = {top: [] for top in COVERAGE_SIZES}
     for chunk, preview in zip(chunks, previews, strict=True):
         logits = preview
         if view:
@@ -131,10 +131,10 @@ def measure_cell(data: DataSet, chunks: Sequence[Exact], previews: Sequence[Tens
         kl.append((log_p.exp() * (log_p - log_q)).nan_to_num(0).sum(dim=1))
         nll.append(compute_nll(logits, chunk))
         for top in COVERAGE_SIZES:
-            covered[top].append(count_overlap(logits, chunk.logits, top))
+            shares_by_size[top].append(count_overlap(logits, chunk.logits, top))
     d, classes = data.dense.dim, data.dense.classes
     cost = (d * width + classes * width + view * d) / (classes * d)
-    coverage = {size: average_rows(values) for size, values in covered.items()}
+    coverage = {size: average_rows(values) for size, values in shares_by_size.items()}
     return Cell(width, view, average_rows(z), average_rows(kl), average_rows(nll), coverage, cost)
 
 
@@ -156,9 +156,9 @@ def format_grid(cells: Sequence[Cell], nll: float) -> str:
     rule = "|---" * (6 + len(COVERAGE_SIZES)) + "|"
     lines = [f"| W | N | Z~/Z | KL, nats | NLL (exact {nll:.4f}) | {tops} | multiply-adds |\n{rule}\n"]
     for cell in cells:
-        covered = " | ".join(f"{cell.coverage[top]:.2f}" for top in COVERAGE_SIZES)
+        coverage = " | ".join(f"{cell.coverage[top]:.2f}" for top in COVERAGE_SIZES)
         lines.append(
-            f"| {cell.width} | {cell.view:,} | {cell.z:.4f} | {cell.kl:.4f} | {cell.nll:.4f} | {covered} "
+            f"| {cell.width} | {cell.view:,} | {cell.z:.4f} | {cell.kl:.4f} | {cell.nll:.4f} | {coverage} "
             f"| 1/{1 / cell.cost:.1f} |\n"
         )
     return "".join(lines)

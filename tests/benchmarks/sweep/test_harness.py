@@ -205,7 +205,7 @@ def test_a_head_that_tells_of_its_dense_answers_is_reported(harness):
     class Telling(Fixed):
         name = "tells"
 
-        def count_scored(self, contexts, k):
+        def count_candidates(self, contexts, k):
             return np.full(len(contexts), CLASSES, np.int32)
 
     assert only_run(harness, Telling).dense_share == 1.0

@@ -4,7 +4,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from shortlist_models.adaptive.softmax import AdaptiveSoftmax, check_sorted, compute_tail_widths, order_by_frequency
+from shortlist_models.adaptive.softmax import AdaptiveSoftmax, check_order, compute_tail_widths, order_by_frequency
 from torch import nn
 
 CLASSES, DIM, CUTOFFS = 60, 16, [7, 20, 40]
@@ -94,7 +94,7 @@ def test_order_by_frequency_is_by_count_then_id_and_keeps_what_never_occurs():
 @given(counts=st.lists(st.integers(0, 50), min_size=4, max_size=30), cut=st.integers(1, 3))
 def test_order_by_frequency_passes_the_check(counts, cut):
     targets = torch.repeat_interleave(torch.arange(len(counts)), torch.tensor(counts))
-    check_sorted(torch.tensor(counts)[order_by_frequency(targets, len(counts))], [cut])
+    check_order(torch.tensor(counts)[order_by_frequency(targets, len(counts))], [cut])
 
 
 @pytest.mark.parametrize("cutoffs", [[], [0], [20, 7], [7, 7], [7, 60], [7, 61], [-1, 7]])
@@ -116,8 +116,8 @@ def test_a_tail_of_width_0_is_refused_though_torch_builds_it():
 def test_ids_that_are_not_sorted_by_frequency_are_refused_without_a_mapping():
     counts = torch.arange(CLASSES)
     with pytest.raises(ValueError, match=r"classes of tail 1 occur 13 times each.*sorted by falling frequency"):
-        check_sorted(counts, CUTOFFS)
-    check_sorted(counts.flip(0), CUTOFFS)
+        check_order(counts, CUTOFFS)
+    check_order(counts.flip(0), CUTOFFS)
 
 
 @pytest.mark.parametrize("order", [torch.zeros(CLASSES), torch.arange(CLASSES - 1), torch.arange(1, CLASSES + 1)])

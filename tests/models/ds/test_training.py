@@ -160,7 +160,7 @@ def test_a_coefficient_grows_until_validation_drops():
         growth.update(accuracy)
     assert seen == [0.0, 1.0, 2.0, 4.0, 8.0, 4.0]
     assert growth.value == 4.0
-    growth.update(0.1, forced=True)
+    growth.update(0.1, must_stop=True)
     assert growth.value == 8.0
     growth.update(0.9, failing=True)
     assert growth.value == 4.0

@@ -60,7 +60,7 @@ def test_median_of_every_figure_by_itself():
 def test_missing_wrk_names_the_package(monkeypatch):
     monkeypatch.setattr(shutil, "which", lambda _: None)
     with pytest.raises(BadInput, match="Debian package wrk"):
-        wrk.check_installed()
+        wrk.require_wrk()
 
 
 @pytest.mark.skipif(shutil.which("wrk") is None, reason="wrk is not installed")

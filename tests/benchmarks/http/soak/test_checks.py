@@ -62,7 +62,7 @@ def test_another_status_is_found(status):
 
 def test_a_lost_connection_is_found():
     lost = tally()
-    lost.lost["connection reset"] += 2
+    lost.losses["connection reset"] += 2
     assert list_broken_promises(findings(tally=lost)) == ["2 requests were not answered at all: 2 x connection reset"]
 
 
@@ -81,7 +81,7 @@ def test_a_load_that_was_none_is_found():
 
 
 def test_a_harmed_neighbour_is_found():
-    harmful = FaultyClient("vanishes mid-body", outcomes={"went": 1}, harmed=["connection reset"])
+    harmful = FaultyClient("vanishes mid-body", outcomes={"went": 1}, harms=["connection reset"])
     [sentence] = list_broken_promises(findings(faulty_clients=[harmful]))
     assert "harmed 1 others" in sentence
 

@@ -16,7 +16,7 @@ from benchmarks.papers.ds.hierarchy import (
     Network,
     train_hierarchy,
 )
-from benchmarks.papers.ds.synthetic import check_settled
+from benchmarks.papers.ds.synthetic import require_convergence
 
 pytestmark = pytest.mark.slow
 
@@ -56,11 +56,11 @@ def test_a_resumed_training_ends_the_same(tmp_path):
 
 @pytest.mark.long
 def test_ten_super_classes_end_in_ten_experts(tmp_path):
-    check_settled("10 x 10", train_hierarchy(SMALL_HIERARCHY, tmp_path / "x.pt", quiet))
+    require_convergence("10 x 10", train_hierarchy(SMALL_HIERARCHY, tmp_path / "x.pt", quiet))
 
 
 def test_three_super_classes_end_in_three_experts(tmp_path):
-    found = check_settled("3 x 3", train_hierarchy(replace(QUICK, steps=(700,)), tmp_path / "x.pt", quiet))
+    found = require_convergence("3 x 3", train_hierarchy(replace(QUICK, steps=(700,)), tmp_path / "x.pt", quiet))
     assert found.members.sum(dim=1).tolist() == [3, 3, 3]
     assert found.accuracy == 1
 
@@ -81,7 +81,7 @@ def test_what_is_settled():
     assert found_of([[2, 0], [0, 2]], [[9, 1], [0, 8]]).settled_supers().tolist() == [True, False]  # items go astray
     assert found_of([[2, 0], [0, 2]], [[9, 9], [0, 0]]).settled_supers().tolist() == [True, False]  # and all of them
     with pytest.raises(QualityError, match="3 x 3: 1 super classes did not end in one expert"):
-        check_settled("3 x 3", found_of([[2, 1], [0, 2]], [[9, 0], [0, 9]]))
+        require_convergence("3 x 3", found_of([[2, 1], [0, 2]], [[9, 0], [0, 9]]))
 
 
 def test_every_expert_begins_with_every_class():
