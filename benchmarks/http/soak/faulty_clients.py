@@ -12,7 +12,7 @@ from shortlist.head import Head
 from benchmarks.http.client.connection import HEAD_END, Address, ConnectionLost, open_connection, parse_response
 
 from .checks import ALLOWED_STATUSES, OK, FaultyClient
-from .expected import ExpectedResponse
+from .expected_responses import ExpectedResponse
 
 READ_BYTES = 65_536
 PAUSE_SECONDS = 0.5  # between two of a kind

@@ -13,7 +13,7 @@ from shortlist.head import Head
 from benchmarks.http.client.connection import Address, ConnectionLost, ConnectionPool
 
 from .checks import OK, Tally
-from .expected import ExpectedResponse
+from .expected_responses import ExpectedResponse
 
 CLOSED_LOOP_CONNECTIONS = 16
 CLOSED_LOOP_WARM_SECONDS = 1.0

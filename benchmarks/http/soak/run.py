@@ -31,7 +31,7 @@ from .checks import (
     Tally,
     list_broken_promises,
 )
-from .expected import mix_requests
+from .expected_responses import mix_requests
 from .faulty_clients import FAULTS, run_faulty_client
 from .load import LoadGenerator
 from .tables import print_tables, summarise_soak

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 
 from benchmarks.common.figures import new_figure, save_figure
 
-from .times import Step, Training
+from .training_times import Step, Training
 
 
 def draw_training(training: Training, out: Path) -> None:

@@ -48,9 +48,9 @@ from .lazy import (
     measure_agreement,
     measure_openings,
 )
+from .page_texts import ADAPTIVE_INTRODUCTION, BRUTE, CUTOFFS, LEFT_OUT, OPENED, PICTURE, REMARKS
 from .pictures import draw_training
-from .times import STEP_BATCH, STEP_DIM, Training, measure_training
-from .words import ADAPTIVE_INTRODUCTION, BRUTE, CUTOFFS, LEFT_OUT, OPENED, PICTURE, REMARKS
+from .training_times import STEP_BATCH, STEP_DIM, Training, measure_training
 
 FIT_THIRD_WORDS = 310_000  # a third of train
 PUBLISHED_CUTOFFS = [2000]  # the authors' cutoff for Penn Treebank, README of facebookresearch/adaptive-softmax

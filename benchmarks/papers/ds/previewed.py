@@ -120,8 +120,9 @@ def describe_verdict(lost_share: float, lost_of_dense: float, times: float) -> s
         for least in (lost_share, lost_of_dense)
     )
     return (
-        f"The row in bold was chosen on valid: the narrowest that loses at most {MAX_LOST_SHARE / 2:g} of top-1 "
-        f"there.\nOn test it loses {lost_share:.4f} of DS-2's top-1 and {lost_of_dense:.4f} of dense's, at {times:.2f} times:\n"
+        f"The row in bold was chosen on valid: "
+        f"the narrowest that loses at most {MAX_LOST_SHARE / 2:g} of top-1 there.\n"
+        f"On test it loses {lost_share:.4f} of DS-2's top-1 and {lost_of_dense:.4f} of dense's, at {times:.2f} times:\n"
         f'"at least {LEAST_SPEEDUP:g} times with top-1 within {MAX_LOST_SHARE:g}" is {verdict} against DS-2, '
         f"{dense_verdict} against dense."
     )

@@ -10,7 +10,7 @@ from shortlist.bundle.manifest import Manifest
 from shortlist.bundle.reader import Bundle
 
 from shortlist_exporter.records.report import CALIBRATION_SAMPLE, Figures, Point
-from shortlist_exporter.report.front import find_front
+from shortlist_exporter.report.pareto_front import find_front
 from shortlist_exporter.report.verdict import are_own_rows
 
 from .pictures import Picture, cost_of, time_of

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from shortlist_exporter.records.report import Domain, Figures, Point
-from shortlist_exporter.report.front import find_front
+from shortlist_exporter.report.pareto_front import find_front
 
 from .labels import write_beside
 

@@ -11,7 +11,7 @@ from shortlist_exporter.export.run import export
 from shortlist_exporter.inputs.sources import Contexts
 from shortlist_models.adaptive.softmax import AdaptiveSoftmax
 
-from benchmarks.papers.adaptive import times as steps
+from benchmarks.papers.adaptive import training_times as steps
 from benchmarks.papers.adaptive.lazy import (
     OPENING_KS,
     make_float64_distribution,

@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.figure import Figure
 from shortlist_exporter.records.report import Figures, Point
-from shortlist_exporter.report.front import find_front
 from shortlist_exporter.report.page import pictures
 from shortlist_exporter.report.page.labels import write_beside
+from shortlist_exporter.report.pareto_front import find_front
 
 pytestmark = pytest.mark.slow
 

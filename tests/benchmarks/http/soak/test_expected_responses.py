@@ -6,7 +6,7 @@ import pytest
 from shortlist.wire.open_inference import describe_tensor, join_body
 
 from benchmarks.http.client.connection import RawResponse
-from benchmarks.http.soak.expected import mix_requests
+from benchmarks.http.soak.expected_responses import mix_requests
 from tests.support.layers import make_contexts, make_dense, make_head
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from shortlist.errors import NotFound
 
-from benchmarks.reports.front import BLOCK, publish_fronts
+from benchmarks.reports.docs_fronts import BLOCK, publish_fronts
 from tests.support.runs import make_run
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
