@@ -14,7 +14,7 @@ from pydantic import BaseModel
 
 RUN_FORMAT = 1  # raise when what is measured, or how, changes
 REMARKABLE_SLOW_SHARE = 0.2  # share of calls as slow as dense that is worth a word
-AS_SLOW = "of calls as slow as dense"
+SLOW_CALLS_REMARK = "of calls as slow as dense"
 
 
 class BatchTimes(BaseModel):
@@ -31,7 +31,7 @@ class BatchTimes(BaseModel):
 
 def describe_slowness(times: BatchTimes) -> list[str]:
     """A remark where a good part of the calls took as long as dense's."""
-    return [f"{times.slow_share:.0%} {AS_SLOW}"] if times.slow_share >= REMARKABLE_SLOW_SHARE else []
+    return [f"{times.slow_share:.0%} {SLOW_CALLS_REMARK}"] if times.slow_share >= REMARKABLE_SLOW_SHARE else []
 
 
 class Share(BaseModel):

@@ -10,8 +10,9 @@ from shortlist.errors import NotFound
 from shortlist_exporter.capture.language_model import load_model
 from shortlist_exporter.capture.packaged_model import find_packaged_model
 from shortlist_exporter.capture.run import capture, write_head
-from shortlist_exporter.commands.progress import Report, progress_bar
+from shortlist_exporter.commands.progress import progress_bar
 from shortlist_exporter.inputs.sources import Contexts, load_contexts, load_dense
+from shortlist_models.progress import Progress
 
 from benchmarks.common.truth import load_truth
 
@@ -60,7 +61,7 @@ def capture_all(model: Path, head: Path, texts: dict[Path, list[Path]], test: Pa
             capture(language_model, paths, out, rows=rows, progress=stage_report)
 
 
-def name_stage(report: Report, stage: str) -> Report:
+def name_stage(report: Progress, stage: str) -> Progress:
     """The same report, with another name for every stage."""
     return lambda _, done, total: report(stage, done, total)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from benchmarks.common.runs import AS_SLOW, Run, Share, describe_slowness
+from benchmarks.common.runs import SLOW_CALLS_REMARK, Run, Share, describe_slowness
 
 PRECISION_LEVELS = (0.95, 0.99, 0.999)  # of P@1, at which contenders are compared
 TABLE_HEAD = (
@@ -93,7 +93,7 @@ def format_row(run: Run, batch: int) -> str:
 
 def collect_remarks(run: Run, batch: int) -> list[str]:
     """The run's flags; the one about slow calls, which is of batch 1, is replaced by that of `batch`."""
-    return [flag for flag in run.flags if AS_SLOW not in flag] + describe_slowness(run.spent[batch])
+    return [flag for flag in run.flags if SLOW_CALLS_REMARK not in flag] + describe_slowness(run.spent[batch])
 
 
 def format_front(runs: Sequence[Run]) -> str:

@@ -50,7 +50,7 @@ SWEEP_BATCHES = (1, 8, 32, 128)
 REPEATED_ROWS = 200  # rows that are given twice
 CACHED_TIME_SHARE = 0.5  # a repeated row that takes less than this share of a new one's time was cached
 SLOW_TIME_SHARE = 0.9  # of dense's median
-HOPELESS_SPEEDUP = 0.5  # a speed-up under which dearer settings are not tried
+MIN_RUN_SPEEDUP = 0.5  # a speed-up under which dearer settings are not tried
 DENSE_INTERVAL = 5  # of single rows, dense times every fifth alone: it would take most of the time
 NUMPY_BLAS_PREFIX = "libscipy_openblas"  # the library of numpy's wheels; other BLAS libraries may be shared with peers
 CONTENDER_ERRORS = (ImportError, RuntimeError, ValueError, MemoryError, OSError, AssertionError)
@@ -238,7 +238,7 @@ def explain_absence(kind: type[Contender]) -> str | None:
 
 def is_hopeless(run: Run) -> bool:
     """Whether the run was so much slower than dense that dearer settings need not be tried."""
-    return any(times.speedup < HOPELESS_SPEEDUP for times in run.spent.values())
+    return any(times.speedup < MIN_RUN_SPEEDUP for times in run.spent.values())
 
 
 def is_dearer(setting: Options, other: Options) -> bool:

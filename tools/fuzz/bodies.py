@@ -44,7 +44,7 @@ MIN_TRACED_REQUESTS = 20_000  # from which on coverage is judged
 MIN_COVERAGE_PERCENT = 95.0  # of the branches
 MAX_REQUEST_SECONDS = 1.0  # of CPU
 MAX_GROWTH_BYTES = 32 << 20
-WARM_UP_SHARE = 0.2  # of the requests, after which memory is flat
+FUZZ_WARM_UP_SHARE = 0.2  # of the requests, after which memory is flat
 REFUSAL_STATUSES = (400, 413, 501)
 MUTATION_COUNTS = (0, 1, 1, 1, 1, 1, 2, 2, 3, 4)  # of a request
 
@@ -217,7 +217,7 @@ def run_part(repository: Path, seed: int, first: int, count: int, traced_count: 
                 send_twice(targets, seed, index, report)
         before = None
         for index in range(first + traced_count, first + count):
-            if index >= first + traced_count + WARM_UP_SHARE * (count - traced_count):
+            if index >= first + traced_count + FUZZ_WARM_UP_SHARE * (count - traced_count):
                 before = before or read_memory()
             send_twice(targets, seed, index, report)
         report.growth = read_memory() - before if before else 0

@@ -14,8 +14,8 @@ from tests.support.layers import CLASSES, DIM
 REGION, REGION_BYTES = "fuzz", 8192
 INPUT_PLACES, OUTPUT_PLACES = (0, 2048), (4096, 6144)  # offsets of inputs and outputs in the region
 ROW_COUNTS = (0, 1, 1, 1, 2, 5)
-K = (1, 2, 5, 10)
-OUTPUTS = ("ids", "logprobs", "scored")
+REQUESTED_KS = (1, 2, 5, 10)
+OUTPUT_NAMES = ("ids", "logprobs", "scored")
 CONTEXT_POOL = np.random.default_rng(0).standard_normal((64, DIM)).astype(np.float32)
 
 
@@ -123,7 +123,7 @@ def choose_parameters(random: Random, scoring: bool) -> dict:
         "temperature": lambda: 0.5,
     }
     if not scoring:
-        choices["k"] = lambda: random.choice(K)
+        choices["k"] = lambda: random.choice(REQUESTED_KS)
     return {name: choice() for name, choice in choices.items() if random.random() < 0.3}
 
 
@@ -131,7 +131,7 @@ def add_outputs(request: Valid, random: Random, scoring: bool, parameters: dict)
     """Some of the outputs, each as binary, JSON, classes or in shared memory; or none, which means all."""
     if random.random() < 0.4:
         return
-    available = OUTPUTS[:2] if scoring else OUTPUTS
+    available = OUTPUT_NAMES[:2] if scoring else OUTPUT_NAMES
     names = random.sample(available, random.randint(1, len(available)))
     places = list(OUTPUT_PLACES)
     classes = 0 if scoring else random.choice((0, 0, 1, 3))

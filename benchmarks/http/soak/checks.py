@@ -15,7 +15,7 @@ OK, TOO_MANY, TIMED_OUT = 200, 429, 504
 ALLOWED_STATUSES = (OK, TOO_MANY, TIMED_OUT)
 ALLOWED_GROWTH = 0.05  # of memory, after the warm-up
 QUICK_ALLOWED_GROWTH = 0.25  # seconds of load are all warm-up: only a flood is found
-WARM_UP_SHARE = 0.2  # share of the load's time that is warm-up
+SOAK_WARM_UP_SHARE = 0.2  # share of the load's time that is warm-up
 LEAST_SENT_SHARE = 0.95  # least share of the rate that was asked for at which the load counts
 MAX_EXAMPLES = 3
 
@@ -68,7 +68,7 @@ class Memory:
     @property
     def ends(self) -> tuple[float, float]:
         """Medians of the first and the last tenth after the warm-up."""
-        steady = self.samples[int(len(self.samples) * WARM_UP_SHARE) :]
+        steady = self.samples[int(len(self.samples) * SOAK_WARM_UP_SHARE) :]
         tenth = max(1, len(steady) // 10)
         return float(np.median(steady[:tenth])), float(np.median(steady[-tenth:]))
 

@@ -8,7 +8,7 @@ batches of 512, two epochs. Figures are of all of test. Times are of one thread 
 where it says so in the last section.
 """  # noqa: E501
 
-LEFT_OUT = """## What is left out
+LEFT_OUT_SECTION = """## What is left out
 
 | of the paper | here |
 |---|---|
@@ -23,28 +23,28 @@ Step times of training were taken beside other work on the same two cores: the l
 cost model that was fitted under the same load.
 """  # noqa: E501
 
-REMARKS = """Multiply-adds are means over contexts of train, a closed tail costing nothing. Wall times are of `Head.topk`, k = 5, batch 1, one thread, in blocks of 50
+HEADS_REMARKS = """Multiply-adds are means over contexts of train, a closed tail costing nothing. Wall times are of `Head.topk`, k = 5, batch 1, one thread, in blocks of 50
 calls in turn; dense is the fastest of eight ONNX Runtime spellings and computes no normaliser. "Times dense" is total over total.
 """  # noqa: E501
 
-CUTOFFS = """The dynamic programme over 100 cut points, for serving single rows with k = 5: how often a tail must be opened is measured on 2,000 contexts of train
+CUTOFFS_REMARKS = """The dynamic programme over 100 cut points, for serving single rows with k = 5: how often a tail must be opened is measured on 2,000 contexts of train
 under the given dense layer. Two rules keep quality: the head holds 80 % of the targets, and what lies behind a tail's start falls with its width,
 to a fifth, a twentieth, an eightieth. Fewest tails within 5 % of the least are taken.
 
 """  # noqa: E501
 
-OPENED = """On 20,000 contexts of test. Tails are asked in their own order, so that a batch reads each one's weights once; by falling cluster probability, which
+OPENINGS_REMARKS = """On 20,000 contexts of test. Tails are asked in their own order, so that a batch reads each one's weights once; by falling cluster probability, which
 needs a sort and reads a tail several times a batch, the least possible is opened.
 
 """  # noqa: E501
 
-BRUTE = """The lazy answers for every k from 1 to 100 beside the sorted log-probabilities of all classes: of the same graphs with every tail opened, and of
+BRUTE_FORCE_REMARKS = """The lazy answers for every k from 1 to 100 beside the sorted log-probabilities of all classes: of the same graphs with every tail opened, and of
 the trained module by `torch` in float64, which shows what float32 costs. An id is wrong if its value is further than 1e-5 from the one that belongs in
 its place; others are ties.
 
 """  # noqa: E501
 
-PICTURE = """A hierarchical step scores sqrt(V) bins and the words of the bins that its targets are in. It is the faster one on this processor, for which
+PICTURE_REMARKS = """A hierarchical step scores sqrt(V) bins and the words of the bins that its targets are in. It is the faster one on this processor, for which
 many small products are no burden. It is a baseline of training: served, every bin that may hold an answer would have to be opened.
 
 ![Training step against head size and number of tails](pictures/adaptive-training.png)

@@ -21,10 +21,11 @@ from shortlist.core.filters import UNRESTRICTED
 from shortlist.evaluation.timing import Call, find_fastest, time_calls
 from shortlist.head import Head
 from shortlist.plans.registry import AdaptivePlan
-from shortlist_exporter.commands.progress import Report, progress_bar
+from shortlist_exporter.commands.progress import progress_bar
 from shortlist_exporter.export.request import Request
 from shortlist_exporter.export.run import export
 from shortlist_models.adaptive.softmax import AdaptiveSoftmax
+from shortlist_models.progress import Progress
 
 from benchmarks.common.dense import open_spellings
 from benchmarks.datasets.registry import DATASETS, DataSet, Place
@@ -48,13 +49,21 @@ from .lazy import (
     measure_agreement,
     measure_openings,
 )
-from .page_texts import ADAPTIVE_INTRODUCTION, BRUTE, CUTOFFS, LEFT_OUT, OPENED, PICTURE, REMARKS
+from .page_texts import (
+    ADAPTIVE_INTRODUCTION,
+    BRUTE_FORCE_REMARKS,
+    CUTOFFS_REMARKS,
+    HEADS_REMARKS,
+    LEFT_OUT_SECTION,
+    OPENINGS_REMARKS,
+    PICTURE_REMARKS,
+)
 from .pictures import draw_training
 from .training_times import STEP_BATCH, STEP_DIM, Training, measure_training
 
 FIT_THIRD_WORDS = 310_000  # a third of train
 PUBLISHED_CUTOFFS = [2000]  # the authors' cutoff for Penn Treebank, README of facebookresearch/adaptive-softmax
-TIMED_ROWS = 4000
+WALL_TIME_ROWS = 4000
 EVERY_K = range(1, 101)
 SERVED_DISTRIBUTION, FLOAT64_DISTRIBUTION = "the head's own distribution, as served", "torch's, in float64"
 SLOW_HEADS = DSOFTMAX, HIERARCHICAL = ("dsoftmax", "hierarchical")
@@ -92,7 +101,7 @@ def measure_quality(one: heads.TrainedHead, data: DataSet) -> Quality:
     return Quality(math.exp(nats / len(targets)), hits / len(targets))
 
 
-def export_head(one: heads.TrainedHead, method: str, data: DataSet, cache: Path, report: Report) -> ExportedHead:
+def export_head(one: heads.TrainedHead, method: str, data: DataSet, cache: Path, report: Progress) -> ExportedHead:
     """Export a trained head as `shortlist export` would, and open it by the service's runtime."""
     out = cache / f"bundle-{FORMAT_VERSION}-{one.name.replace(', ', '-').replace(' ', '-').replace(',', '')}" / "1"
     if not out.is_dir():
@@ -112,7 +121,7 @@ def export_head(one: heads.TrainedHead, method: str, data: DataSet, cache: Path,
 
 def time_heads(data: DataSet, contenders: Sequence[ExportedHead], cache: Path) -> dict[str, WallTime]:
     """`Head.topk` at batch 1 beside the fastest dense, by name."""
-    rows = draw_rows(data.test.contexts, TIMED_ROWS)
+    rows = draw_rows(data.test.contexts, WALL_TIME_ROWS)
     calls: dict[str, Call] = {
         name: make_topk_call(call) for name, call in open_spellings(data.dense, cache / "dense", 1).items()
     }
@@ -205,7 +214,7 @@ def load_sample(place: Place) -> tuple[DataSet, heads.Sample]:
     return data, heads.Sample.make(contexts, targets, data.dense.classes)
 
 
-def make_heads_section(place: Place, args: argparse.Namespace, report: Report) -> str:
+def make_heads_section(place: Place, args: argparse.Namespace, report: Progress) -> str:
     """The section on quality and cost."""
     (data, sample), cache = load_sample(place), place.cache / "ptb"
     choice = heads.choose_cutoffs(data.dense.module, sample, cache)
@@ -223,10 +232,12 @@ def make_heads_section(place: Place, args: argparse.Namespace, report: Report) -
     others = [(one, measure_quality(one, data)) for one in trained_heads]
     table = format_heads(base, others, exported_heads, wall)
     missing = f"Not trained in this run: {', '.join(args.leave_out)}.\n" if args.leave_out else ""
-    return f"## Penn Treebank\n\n{table}\n{REMARKS}{missing}\n## Cutoffs\n\n{CUTOFFS}{format_choice(choice)}"
+    return (
+        f"## Penn Treebank\n\n{table}\n{HEADS_REMARKS}{missing}\n## Cutoffs\n\n{CUTOFFS_REMARKS}{format_choice(choice)}"
+    )
 
 
-def make_lazy_section(place: Place, args: argparse.Namespace, report: Report) -> str:
+def make_lazy_section(place: Place, args: argparse.Namespace, report: Progress) -> str:
     """The section on lazy tails: how often they are opened, and whether results are those of all classes."""
     (data, sample), cache = load_sample(place), place.cache / "ptb"
     choice = heads.choose_cutoffs(data.dense.module, sample, cache)
@@ -240,18 +251,17 @@ def make_lazy_section(place: Place, args: argparse.Namespace, report: Report) ->
         FLOAT64_DISTRIBUTION: make_float64_distribution(ours.module),
     }
     results = measure_agreement(head.plan, truths, rows, EVERY_K)
-    openings = format_openings(measure_openings(ours.module, contexts[:20_000]))
-    return (
-        f"## Tails opened\n\n{OPENED}{openings}\n## Answers against brute force\n\n{BRUTE}{format_agreement(results)}"
-    )
+    openings = OPENINGS_REMARKS + format_openings(measure_openings(ours.module, contexts[:20_000]))
+    agreement = BRUTE_FORCE_REMARKS + format_agreement(results)
+    return f"## Tails opened\n\n{openings}\n## Answers against brute force\n\n{agreement}"
 
 
-def make_training_section(place: Place, args: argparse.Namespace, report: Report) -> str:
+def make_training_section(place: Place, args: argparse.Namespace, report: Progress) -> str:
     """The section on training steps; draws its picture."""
     del place, args
     steps = measure_training(report)
     draw_training(steps, PICTURES / "adaptive-training.png")
-    return f"## Training steps\n\n{format_training(steps)}\n{PICTURE}"
+    return f"## Training steps\n\n{format_training(steps)}\n{PICTURE_REMARKS}"
 
 
 SECTIONS = {"heads": make_heads_section, "lazy": make_lazy_section, "training": make_training_section}
@@ -268,7 +278,7 @@ def make_page(args: argparse.Namespace) -> str | None:
     paths = [section_path(args.cache / "ptb", name) for name in SECTIONS]
     if not all(path.is_file() for path in paths):
         return None
-    return "\n".join([ADAPTIVE_INTRODUCTION, *(path.read_text("utf-8") for path in paths), LEFT_OUT])
+    return "\n".join([ADAPTIVE_INTRODUCTION, *(path.read_text("utf-8") for path in paths), LEFT_OUT_SECTION])
 
 
 def main() -> int:

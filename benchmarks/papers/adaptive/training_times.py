@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from shortlist_exporter.commands.progress import Report
 from shortlist_models.adaptive.cost_model import CostModel, fit_cost_model, time_training
 from shortlist_models.adaptive.cutoffs import (
     Cuts,
@@ -21,6 +20,7 @@ from shortlist_models.adaptive.cutoffs import (
 )
 from shortlist_models.adaptive.hierarchical import FrequencyBins
 from shortlist_models.adaptive.softmax import AdaptiveSoftmax
+from shortlist_models.progress import Progress
 from torch import Tensor, nn
 
 STEP_DIM, STEP_BATCH = 200, 512
@@ -153,7 +153,7 @@ class Training:
     classes: int
 
 
-def measure_training(report: Report) -> Training:
+def measure_training(report: Progress) -> Training:
     """Fit the cost model, then time. Some minutes."""
     total = itertools.count(1)
     report_step: Callable[[], None] = lambda: report("training steps", next(total), 3 + len(VOCABULARIES))  # noqa: E731

@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
-from shortlist_exporter.commands.progress import Report
 from shortlist_models.checkpoint import load_checkpoint, save_checkpoint
 from shortlist_models.ds.gate import separate_directions
 from shortlist_models.ds.mitosis import clone
 from shortlist_models.ds.softmax import DSOptions, DSSoftmax
+from shortlist_models.progress import Progress
 from torch import Tensor, nn
 
 HIERARCHY_DIM = 100
@@ -141,7 +141,7 @@ class ExpertFigures:
         return whole & (self.homes == 1) & together & (there | (self.routing_counts.sum(dim=0) == 0))
 
 
-def train_hierarchy(setting: Setting, checkpoint: Path, report: Report) -> ExpertFigures:
+def train_hierarchy(setting: Setting, checkpoint: Path, report: Progress) -> ExpertFigures:
     """Train, or go on from `checkpoint`, and look at the experts."""
     torch.manual_seed(setting.seed)
     hierarchy, network = Hierarchy(setting), Network(setting)

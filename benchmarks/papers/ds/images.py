@@ -15,9 +15,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
-from shortlist_exporter.commands.progress import Report, progress_bar
+from shortlist_exporter.commands.progress import progress_bar
 from shortlist_models.ds.options import Examples, TrainingResult, TrainOptions
 from shortlist_models.ds.training import train
+from shortlist_models.progress import Progress
 from torch import Tensor
 
 from benchmarks.datasets.registry import DATASETS, DataSet, Place
@@ -107,7 +108,7 @@ def make_options(experts: int) -> TrainOptions:
     return replace(CHARACTER_TRAINING, experts=experts, speedup=target_speedup(experts, PAPER_SPEEDUP))
 
 
-def train_row(data: DataSet, experts: int, cache: Path, report: Report) -> Row:
+def train_row(data: DataSet, experts: int, cache: Path, report: Progress) -> Row:
     """DS-`experts`, or for 1 the dense softmax retrained; from its checkpoint where there is one."""
     name = "dense, retrained" if experts == 1 else f"DS-{experts}"
     options = make_options(experts)
@@ -142,7 +143,7 @@ def make_page(cache: Path, experts: tuple[int, ...]) -> str:
         return make_table(cache, report, experts)
 
 
-def make_table(cache: Path, report: Report, experts: tuple[int, ...]) -> str:
+def make_table(cache: Path, report: Progress, experts: tuple[int, ...]) -> str:
     """Dense and every DS-K of `experts`."""
     data = DATASETS["characters"](Place(cache))
     glyphs = torch.from_numpy(draw_glyphs(find_faces(), list_characters()[::469]))

@@ -25,11 +25,11 @@ from benchmarks.papers.common.command import PICTURES, make_paper_parser, write_
 from .pictures import draw_copies, draw_memory
 from .runs import (
     ALL_WORDS,
-    EXPERTS,
-    FEWER,
+    FEWER_EXPERTS,
     FOLDER,
     FULL_FOLDER,
-    RATES,
+    LEARNING_RATES,
+    PAPER_EXPERTS,
     Head,
     Runs,
     Text,
@@ -181,9 +181,9 @@ def gather_heads(runs: Runs, *, as_is: bool) -> list[Head]:
     """Every head of the page, trained where it is not there; with `as_is` those that are."""
     if as_is:
         return load_complete_heads(runs.text, runs.folder)
-    fewer = [runs.ds(experts=experts) for experts in FEWER]
-    largest = [runs.ds(rate) for rate in RATES]
-    return [*fewer, *largest, runs.ds(starred=True), *(runs.dense(rate) for rate in RATES)]
+    fewer = [runs.ds(experts=experts) for experts in FEWER_EXPERTS]
+    largest = [runs.ds(rate) for rate in LEARNING_RATES]
+    return [*fewer, *largest, runs.ds(starred=True), *(runs.dense(rate) for rate in LEARNING_RATES)]
 
 
 def make_page(data: Path, cache: Path, *, full: bool, as_is: bool) -> str:
@@ -200,7 +200,7 @@ def make_page(data: Path, cache: Path, *, full: bool, as_is: bool) -> str:
         best = {head.label: head for head in heads if head.experts > 1}
         if best:
             parts.append(f"\n## Wall time\n\n{WALL_TIME_TARGET}{make_wall_table(text, list(best.values()), cache)}")
-        experts = [head for head in best.values() if head.experts == EXPERTS]
+        experts = [head for head in best.values() if head.experts == PAPER_EXPERTS]
         for head in experts[:1]:
             draw_memory(head.history, PICTURES / "ds-ptb-memory.png")
             draw_copies(head.module, np.array(text.counts), PICTURES / "ds-ptb-copies.png")

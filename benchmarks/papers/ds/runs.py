@@ -13,12 +13,12 @@ import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
 from shortlist.core.results import IdArray
-from shortlist_exporter.commands.progress import Report
 from shortlist_exporter.inputs.sources import Contexts, Dense
 from shortlist_models import FullSoftmax
 from shortlist_models.ds.options import Examples, TrainOptions
 from shortlist_models.ds.softmax import DSOptions, DSSoftmax
 from shortlist_models.ds.training import train
+from shortlist_models.progress import Progress
 from torch import Tensor
 
 from benchmarks.datasets.ptb import find_base_model, load_layer, load_states
@@ -26,13 +26,13 @@ from benchmarks.datasets.ptb import find_base_model, load_layer, load_states
 ALL_WORDS = 929_589  # of train, all
 FOLDER, FULL_FOLDER = "ds-whole", "ds-full"  # where heads stay, below the text's cache
 WATCHED_CONTEXTS = 5000  # contexts of valid that a round is judged by
-RATES = (3e-5, 1e-4, 3e-4, 1e-3)  # the grid; the best by valid is reported
+LEARNING_RATES = (3e-5, 1e-4, 3e-4, 1e-3)  # the grid; the best by valid is reported
 DEFAULT_RATE = 1e-4  # of heads that are trained at one rate alone
-EXPERTS = 64
-FEWER = (2, 4, 8, 16, 32)
+PAPER_EXPERTS = 64
+FEWER_EXPERTS = (2, 4, 8, 16, 32)
 MITOSIS = TrainOptions(
-    experts=EXPERTS, rounds=1, final_rounds=0, tuning_rounds=6, round_steps=60, lasso=1e-4, growth=1.2, evidence=True,
-    learning_rate=1e-4, threshold=7.0,
+    experts=PAPER_EXPERTS, rounds=1, final_rounds=0, tuning_rounds=6, round_steps=60, lasso=1e-4, growth=1.2,
+    evidence=True, learning_rate=1e-4, threshold=7.0,
 )  # fmt: skip
 FULL_MITOSIS = replace(MITOSIS, rounds=10, tuning_rounds=60)
 # Nearly as many contexts as DS-64 sees (.26 of .32 epochs), as many of them with a falling rate.
@@ -115,7 +115,7 @@ def make_examples(contexts: Contexts, most: int | None = None) -> Examples:
 
 
 def train_or_load(
-    name: str, text: Text, options: TrainOptions, head_options: DSOptions, folder: Path, report: Report
+    name: str, text: Text, options: TrainOptions, head_options: DSOptions, folder: Path, report: Progress
 ) -> Head:
     """The head of this name in `folder`, trained where it is not there yet."""
     figures_file = folder / f"{name}.json"
@@ -180,10 +180,10 @@ class Runs:
 
     text: Text
     folder: Path
-    report: Report
+    report: Progress
     full: bool = False
 
-    def ds(self, rate: float = DEFAULT_RATE, experts: int = EXPERTS, *, starred: bool = False) -> Head:
+    def ds(self, rate: float = DEFAULT_RATE, experts: int = PAPER_EXPERTS, *, starred: bool = False) -> Head:
         """DS-K, or DS-K*, by mitosis from 2 experts."""
         options = FULL_MITOSIS if self.full else MITOSIS
         target = target_speedup(experts, STARRED_TARGET if starred else TARGET)
@@ -198,5 +198,5 @@ class Runs:
 
 
 def target_speedup(experts: int, most: float) -> float:
-    """The FLOP speed-up asked of K experts, `most` being asked of `EXPERTS`: as many times more by each cloning."""
-    return float(most ** (math.log2(experts) / math.log2(EXPERTS)))
+    """The FLOP speed-up asked of K experts, `most` of `PAPER_EXPERTS`: as many times more by each cloning."""
+    return float(most ** (math.log2(experts) / math.log2(PAPER_EXPERTS)))

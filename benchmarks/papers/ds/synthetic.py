@@ -16,7 +16,8 @@ from pathlib import Path
 
 import torch
 from shortlist.errors import QualityError
-from shortlist_exporter.commands.progress import Report, progress_bar
+from shortlist_exporter.commands.progress import progress_bar
+from shortlist_models.progress import Progress
 
 from benchmarks.papers.common.command import PICTURES, make_paper_parser, write_page
 
@@ -58,7 +59,7 @@ HIERARCHY_TABLE = (
 )
 
 
-def train_or_load(setting: Setting, cache: Path, report: Report) -> ExpertFigures:
+def train_or_load(setting: Setting, cache: Path, report: Progress) -> ExpertFigures:
     """One training, resumed or done."""
     cache.mkdir(parents=True, exist_ok=True)
     key = hashlib.sha256(repr(setting).encode()).hexdigest()[:16]
@@ -90,7 +91,7 @@ def make_page(cache: Path, *, full: bool) -> str:
         return make_sections(cache, report, full=full)
 
 
-def make_sections(cache: Path, report: Report, *, full: bool) -> str:
+def make_sections(cache: Path, report: Progress, *, full: bool) -> str:
     """Figure 3 and Figure A.1."""
     small = [
         require_convergence(f"10 x 10, seed {seed}", train_or_load(replace(SMALL_HIERARCHY, seed=seed), cache, report))

@@ -17,13 +17,14 @@ from shortlist.bundle.reader import Bundle
 from shortlist.evaluation.statistics import compute_precision
 from shortlist.head import Head
 from shortlist.plans.common.base import Routed
-from shortlist_exporter.commands.progress import Report, progress_bar
+from shortlist_exporter.commands.progress import progress_bar
 from shortlist_exporter.export.request import Request
 from shortlist_exporter.export.run import export
 from shortlist_exporter.methods.l2s import find_best_classes
 from shortlist_models.l2s.candidate_sets import BestClasses, ScreenOptions, choose_candidate_sets
 from shortlist_models.l2s.screened import ScreenedSoftmax
 from shortlist_models.l2s.training import Screen, train_screen
+from shortlist_models.progress import Progress
 from shortlist_models.svd import weight_basis
 from torch import Tensor
 
@@ -74,7 +75,7 @@ class Sample:
     targets: Tensor
 
 
-def load_samples(data: DataSet, words: int, cache: Path, report: Report) -> tuple[Sample, Sample]:
+def load_samples(data: DataSet, words: int, cache: Path, report: Progress) -> tuple[Sample, Sample]:
     """Fit rows (labels kept in the cache) and test rows."""
     labels_path = cache / f"labels-{words}.pt"
     fit = torch.from_numpy(data.fit.contexts)
@@ -119,7 +120,7 @@ def measure_screen(screen: ScreenedSoftmax, test: Sample) -> ScreenFigures:
     return ScreenFigures(float(inside[:, 0].float().mean()), float(inside.float().mean()), mean, fewer)
 
 
-def train_or_load(fit: Sample, options: ScreenOptions, cache: Path, report: Report) -> Screen:
+def train_or_load(fit: Sample, options: ScreenOptions, cache: Path, report: Progress) -> Screen:
     """A screen, from its checkpoint where there is one."""
     name = f"l2s-{len(fit.contexts)}-{options.clusters}-{options.budget:g}-{options.rounds}.pt"
     return train_screen(fit.contexts, fit.labels, options, progress=report, checkpoint=cache / name)
@@ -132,7 +133,7 @@ def build_module(data: DataSet, screen: Screen, fit: Sample, second_probe: float
     return module
 
 
-def make_table_3(data: DataSet, fit: Sample, test: Sample, cache: Path, report: Report) -> str:
+def make_table_3(data: DataSet, fit: Sample, test: Sample, cache: Path, report: Progress) -> str:
     """Numbers of clusters at equal cost, and each against its own start (Tables 3 and 4)."""
     lines = [
         "| r | start: P@1 | P@5 | candidates | times fewer | trained: P@1 | P@5 | candidates | times fewer "

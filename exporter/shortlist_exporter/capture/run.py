@@ -25,8 +25,10 @@ from shortlist_exporter.inputs.sources import Dense
 from .language_model import LanguageModel
 from .spool import Spool
 
-HEADING = re.compile(r"^(?= = [^=].* = \n)|^(?=Chapter \w+\n)", re.MULTILINE)  # WikiText's titles, a novel's chapters
-STAGE = "contexts"
+HEADING_PATTERN = re.compile(
+    r"^(?= = [^=].* = \n)|^(?=Chapter \w+\n)", re.MULTILINE
+)  # WikiText's titles, a novel's chapters
+CAPTURE_STAGE = "contexts"
 METADATA_KEY = "capture"  # metadata: what the file was made from
 
 Ids = npt.NDArray[np.int64]
@@ -61,7 +63,7 @@ def read_texts(paths: Sequence[Path]) -> list[str]:
             text = path.read_text("utf-8")
         except UnicodeDecodeError as error:
             raise BadInput(f"{path} is not UTF-8 text (byte {error.start}): convert it first") from error
-        documents += [part for part in HEADING.split(text) if part.strip()]
+        documents += [part for part in HEADING_PATTERN.split(text) if part.strip()]
     if not documents:
         raise BadInput(f"{', '.join(map(str, paths))} holds no text: give a file with words in it")
     return documents
@@ -125,10 +127,10 @@ def capture(
 
 def fill_spool(spool: Spool, model: LanguageModel, windows: Windows, batch: int, progress: Progress) -> None:
     """Run the model over every window that the spool lacks."""
-    progress(STAGE, spool.row_count, windows.rows)
+    progress(CAPTURE_STAGE, spool.row_count, windows.rows)
     for states in run_model(model, windows, batch, spool.row_count // windows.length):
         spool.add(check_states(states, spool.dtype))
-        progress(STAGE, spool.row_count, windows.rows)
+        progress(CAPTURE_STAGE, spool.row_count, windows.rows)
 
 
 def run_model(model: LanguageModel, windows: Windows, batch: int, first: int) -> Iterator[npt.NDArray[np.float32]]:

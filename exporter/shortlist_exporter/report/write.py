@@ -22,7 +22,7 @@ from shortlist_exporter.report.measure.samples import Sample, read_calibration
 from .measure import tune_record
 from .verdict import choose_promise, give_verdict, judge_domain
 
-PAGE = "index.html"
+REPORT_PAGE_FILE = "index.html"
 
 
 def write_report(
@@ -100,7 +100,7 @@ def write_files(folder: Path, bundle: Bundle, figures: Figures) -> None:
     for name, picture in pictures.items():
         (folder / f"{name}.png").write_bytes(picture.png)
     (folder / FIGURES_FILE).write_text(figures.model_dump_json(indent=1) + "\n", "utf-8")
-    (folder / PAGE).write_text(render_page(bundle, figures, pictures), "utf-8")
+    (folder / REPORT_PAGE_FILE).write_text(render_page(bundle, figures, pictures), "utf-8")
 
 
 @contextlib.contextmanager
@@ -127,7 +127,7 @@ def replace_files(out: Path) -> Iterator[Path]:
 def move_files(place: Path, out: Path) -> None:
     """Every file to `out`; pictures of an earlier report that this one does without go away."""
     names = {path.name for path in place.iterdir()}
-    for name in sorted(names, key=lambda name: name == PAGE):
+    for name in sorted(names, key=lambda name: name == REPORT_PAGE_FILE):
         (place / name).replace(out / name)
     for old in out.glob("*.png"):
         if old.name not in names:

@@ -24,7 +24,7 @@ from .space import Build, Setting, list_settings
 MIN_FIT_CONTEXTS = 20_000  # contexts to fit with, at least, where there are as many
 MIN_SURVIVORS = 3  # heads that go on from a rung, at least
 MAX_RUNG_SLOWDOWN = 2.0  # a head that takes so many times as long as a rung's best is not fitted on all contexts
-HOPELESS_SPEEDUP = 0.5  # a speed-up under which dearer settings are not tried
+MIN_TRIAL_SPEEDUP = 0.5  # a speed-up under which dearer settings are not tried
 EASY_MARGIN = 0.5  # share of the allowed misses that a head leaves unused
 KEEPING_SETTINGS = 2  # settings that keep the promise on tune, the second one in case that the first fails on test
 
@@ -100,7 +100,7 @@ class Search:
             self.clock.check(label)
             trial = self.measure_trial(fit, setting, number)
             keeping_settings += self.suffices(trial)
-            if keeping_settings == KEEPING_SETTINGS or trial.tune.speedup < HOPELESS_SPEEDUP:
+            if keeping_settings == KEEPING_SETTINGS or trial.tune.speedup < MIN_TRIAL_SPEEDUP:
                 break
 
     def suffices(self, trial: Trial) -> bool:

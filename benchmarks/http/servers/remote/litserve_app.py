@@ -11,7 +11,7 @@ from typing import Any
 import litserve  # type: ignore[import-not-found]
 import numpy as np
 import numpy.typing as npt
-from dense_topk import BATCH, DenseTopK  # type: ignore[import-not-found]
+from dense_topk import MAX_BATCH_ROWS, DenseTopK  # type: ignore[import-not-found]
 
 
 class Dense(litserve.LitAPI):  # type: ignore[misc]
@@ -42,7 +42,7 @@ class Dense(litserve.LitAPI):  # type: ignore[misc]
 
 
 if __name__ == "__main__":
-    server = litserve.LitServer(Dense(max_batch_size=BATCH, batch_timeout=0.0), accelerator="cpu")
+    server = litserve.LitServer(Dense(max_batch_size=MAX_BATCH_ROWS, batch_timeout=0.0), accelerator="cpu")
     server.run(
         host="127.0.0.1", port=int(sys.argv[1]), num_api_servers=1, log_level="warning", generate_client_file=False
     )

@@ -36,7 +36,7 @@ from .fused import (
 )
 
 FloatArray = npt.NDArray[np.float32]
-OUTPUTS: tuple[tuple[str, int, list[int | str]], ...] = (
+EXPERT_OUTPUTS: tuple[tuple[str, int, list[int | str]], ...] = (
     ("top_logits", TensorProto.FLOAT, ["B", "k"]),
     ("top_index", TensorProto.INT64, ["B", "k"]),
     ("log_normalizer", TensorProto.FLOAT, ["B"]),
@@ -109,7 +109,7 @@ def list_expert_inputs(dim: int) -> list[Any]:
 
 
 def list_best_outputs() -> list[Any]:
-    return [make_value(name, kind, shape) for name, kind, shape in OUTPUTS]
+    return [make_value(name, kind, shape) for name, kind, shape in EXPERT_OUTPUTS]
 
 
 def write_any_expert(folder: Path, module: DSSoftmax) -> str:
