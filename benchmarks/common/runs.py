@@ -97,7 +97,6 @@ class Store:
     """A folder of JSON files."""
 
     def __init__(self, folder: Path) -> None:
-        """Create the folder."""
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
 
@@ -117,7 +116,7 @@ class Store:
         (self.folder / f"{key}.json").unlink(missing_ok=True)
 
     def runs(self) -> list[Run]:
-        """Every run in the folder."""
+        """All runs in the folder, ordered by file name; other values are left out."""
         values = [json.loads(path.read_text("utf-8")) for path in sorted(self.folder.glob("*.json"))]
         return [Run.model_validate(value) for value in values if "contender" in value]
 
@@ -136,12 +135,11 @@ def write_runs(path: Path, runs: Sequence[Run]) -> None:
 
 
 def read_processor_name() -> str:
-    """The processor, in words."""
+    """The processor's name and its number of cores; what `platform` says where Linux does not name it."""
     lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines() if Path("/proc/cpuinfo").is_file() else []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return f"{names[0]}, {len(names)} cores" if names else platform.processor()
 
 
 def read_versions(names: tuple[str, ...]) -> dict[str, str]:
-    """Installed versions."""
     return {name: metadata.version(name) for name in names}

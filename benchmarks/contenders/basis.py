@@ -57,7 +57,7 @@ def load_basis(kind: str, dense: Dense, contexts: FloatArray) -> Basis:
 
 
 def compute_basis(kind: str, dense: Dense, contexts: FloatArray) -> Basis:
-    """`load_basis` without the cache."""
+    """The basis that `load_basis` caches."""
     ids = np.setdiff1d(np.arange(dense.classes), dense.padded)
     rows = dense.weight if dense.bias is None else np.column_stack([dense.weight, dense.bias])
     rows = np.ascontiguousarray(rows[ids], np.float32)

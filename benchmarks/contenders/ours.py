@@ -86,7 +86,7 @@ class OursFull(Ours):
 
 
 class OursSvd(Ours):
-    """SVD-softmax."""
+    """Method `svd`: a low-rank preview of all classes, exact scores for the best."""
 
     name: ClassVar[str] = "shortlist svd"
     method: ClassVar[str] = "svd"
@@ -105,7 +105,7 @@ class OursSvd(Ours):
 
 
 class OursL2s(Ours):
-    """Learning to Screen."""
+    """Method `l2s`: a trained screen picks clusters of candidates."""
 
     name: ClassVar[str] = "shortlist l2s"
     method: ClassVar[str] = "l2s"
@@ -127,7 +127,7 @@ class OursL2s(Ours):
 
 
 class OursCascade(Ours):
-    """A cascade of previews."""
+    """Method `cascade`: int8 previews, then int8 rows, then exact scores."""
 
     name: ClassVar[str] = "shortlist cascade"
     method: ClassVar[str] = "cascade"

@@ -75,7 +75,6 @@ def split_last_chapters(contexts: Contexts) -> tuple[Contexts, Contexts]:
 
 
 def select_rows(contexts: Contexts, rows: npt.NDArray[np.bool_]) -> Contexts:
-    """Some rows of a sample."""
     targets, documents = contexts.targets, contexts.documents
     return Contexts(
         contexts.contexts[rows],

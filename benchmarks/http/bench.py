@@ -115,7 +115,6 @@ def measure_loads(servers: list[MeasuredServer], rounds: int, seconds: float) ->
 
 
 def print_table(medians: Medians, rounds: int, seconds: float) -> None:
-    """The table, on stdout."""
     table = Table(title=f"one row of {CONSTANT_SHAPE[1]} floats, constant answer; medians of {rounds} x {seconds:g} s")
     for column in ("server", "connections", "requests/s", "p50 us", "p99 us", "p99.9 us"):
         table.add_column(column, justify="left" if column == "server" else "right")

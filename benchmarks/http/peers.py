@@ -50,7 +50,7 @@ class Row:
     remark: str = ""
 
     def cells(self) -> list[str]:
-        """The cells of `PEER_COLUMNS`."""
+        """The values of the columns `PEER_COLUMNS`, as text."""
         figures = ["-"] * 4
         if self.load is not None:
             milliseconds = [f"{value / 1e3:.2f}" for value in (self.load.p50, self.load.p99)]

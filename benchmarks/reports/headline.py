@@ -88,7 +88,6 @@ def make_topk_call(topk: TopK) -> Call:
 def print_table(
     data: DataSet, heads: dict[str, Head], precisions_of: dict[str, Precision], peer: Peer, timings: dict[int, Figures]
 ) -> None:
-    """The table, on stdout."""
     size = f"{len(data.test.contexts):,} held-out contexts, V = {data.dense.classes:,}, d = {data.dense.dim}"
     table = Table(title=f"{data.name}: {size}")
     for column in HEADLINE_COLUMNS:

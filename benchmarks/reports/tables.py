@@ -1,4 +1,4 @@
-"""Runs as Markdown tables."""
+"""Tables in Markdown that are made of runs alone."""
 
 from __future__ import annotations
 
@@ -72,7 +72,6 @@ def format_table(runs: Sequence[Run], batch: int = 1) -> str:
 
 
 def format_row(run: Run, batch: int) -> str:
-    """One line of `format_table`."""
     if run.error is not None:
         return f"| {run.label} | {run.threads} | - | - | - | - | - | - | - | - | - | {run.error} |\n"
     times = run.spent[batch]

@@ -31,7 +31,7 @@ class Stage:
     steps: list[tuple[str, str]] = field(default_factory=list)
 
     def runs(self) -> list[list[str]]:
-        """The words of each RUN."""
+        """The words of each RUN instruction."""
         return [shlex.split(rest) for word, rest in self.steps if word == "RUN"]
 
     def sources(self) -> list[str]:
@@ -86,12 +86,10 @@ def default_settings() -> dict[str, str]:
 
 
 def extras() -> dict[str, list[str]]:
-    """Extra -> its requirements."""
     return tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
 
 
 def panels() -> list[dict[str, Any]]:
-    """The dashboard's panels."""
     return json.loads(DASHBOARD.read_text("utf-8"))["panels"]
 
 

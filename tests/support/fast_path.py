@@ -89,7 +89,7 @@ class Server:
 
 
 class Client(asyncio.Protocol):
-    """Remembers what comes."""
+    """A client that stores the bytes it receives, and whether the server closed the connection."""
 
     closed = False
 

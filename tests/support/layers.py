@@ -55,7 +55,7 @@ def make_small_repository(root: Path) -> None:
 
 
 def logits_of(dense: Dense, contexts: np.ndarray) -> np.ndarray:
-    """In float64."""
+    """Logits [n, V] of the dense layer in float64."""
     logits = contexts.astype(np.float64) @ dense.weight.T.astype(np.float64)
     logits = (logits + (0 if dense.bias is None else dense.bias)) * dense.logit_scale
     if dense.soft_cap is not None:

@@ -121,7 +121,7 @@ def add(content: Any, random: Random) -> None:
 
 
 def again(content: Any, random: Random) -> None:
-    """An entry twice."""
+    """Repeat an entry of a list."""
     entries = content.get(random.choice(("inputs", "outputs"))) if isinstance(content, dict) else None
     if isinstance(entries, list) and entries:
         entries.append(random.choice(entries))

@@ -40,7 +40,6 @@ class SortedLists:
 
     @property
     def limit(self) -> int:
-        """The largest budget."""
         return int(self.values.shape[2])
 
     def first(self, query: FloatArray, axes: npt.NDArray[np.intp], depth: int) -> tuple[FloatArray, Rows]:

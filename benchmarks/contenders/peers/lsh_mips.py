@@ -38,7 +38,7 @@ class Table:
     rows: npt.NDArray[np.int32]
 
     def bucket(self, code: int) -> npt.NDArray[np.int32]:
-        """Rows of one code."""
+        """Positions of the rows whose code is `code`."""
         return self.rows[self.starts[code] : self.starts[code + 1]]
 
 

@@ -48,13 +48,13 @@ class Reader(nn.Module):
         self.out = nn.Linear(READER_DIM, classes)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Logits [b, V]."""
+        """Compute the logits [b, V] of images."""
         logits: Tensor = self.out(self.body(images))
         return logits
 
 
 def conv_block(inputs: int, outputs: int, stride: int) -> list[nn.Module]:
-    """A convolution, normalised."""
+    """A convolution, batch normalisation and ReLU."""
     return [nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False), nn.BatchNorm2d(outputs), nn.ReLU()]
 
 

@@ -136,13 +136,12 @@ class ConnectionPool:
         return None
 
     def close(self) -> None:
-        """Close the idle connections."""
         while self.idle:
             self.idle.pop().close()
 
 
 async def open_connection(address: Address) -> Connection:
-    """A new connection; raises ConnectionLost."""
+    """Open a connection to the server; raises ConnectionLost."""
     try:
         _, connection = await asyncio.get_running_loop().create_connection(Connection, address.host, address.port)
     except OSError as error:

@@ -46,7 +46,7 @@ class Tally:
 
     @property
     def total(self) -> int:
-        """Requests that ended."""
+        """How many requests have ended, by a response or by a lost connection."""
         return self.statuses.total() + self.losses.total()
 
     def quantile_ms(self, share: float) -> float:

@@ -23,7 +23,7 @@ Fault = Callable[[Stream, bytes, float], Awaitable[str]]
 
 
 async def reset_mid_body(stream: Stream, request: bytes, seconds: float) -> str:
-    """Half a body, then a reset."""
+    """Send half of a body, then reset the connection."""
     del seconds
     _, writer = stream
     head, _, body = request.partition(HEAD_END)

@@ -56,7 +56,7 @@ class SoakPlan:
 
     @property
     def load_seconds(self) -> float:
-        """Seconds of open-loop load."""
+        """For how many seconds requests are sent at the fixed rate."""
         return QUICK_SECONDS if self.quick else self.seconds
 
     @property

@@ -68,13 +68,11 @@ def measure_steps(contenders: Mapping[str, TrainingStep], classes: int, rounds: 
 
 
 def make_full(classes: int) -> TrainingStep:
-    """The step of a full softmax."""
     layer = nn.Linear(STEP_DIM, classes)
     return lambda contexts, targets: nn.functional.cross_entropy(layer(contexts), targets)
 
 
 def make_adaptive(classes: int, cutoffs: Sequence[int], div_value: float = 4.0) -> TrainingStep:
-    """The step of an adaptive softmax."""
     module = AdaptiveSoftmax(STEP_DIM, classes, cutoffs, div_value)
     return lambda contexts, targets: module(contexts, targets).loss
 

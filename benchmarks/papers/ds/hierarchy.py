@@ -58,7 +58,7 @@ class Setting:
 
     @property
     def classes(self) -> int:
-        """V, the number of classes."""
+        """V, the number of classes: each of the super classes has as many as there are super classes."""
         return self.supers**2
 
 

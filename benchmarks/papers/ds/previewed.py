@@ -68,7 +68,7 @@ def measure_shares(module: PreviewedDS, contexts: Contexts) -> dict[int, float]:
 
 
 def compute_full_view(module: DSSoftmax) -> int:
-    """N."""
+    """N, how many classes an expert scores exactly: `VIEW_SHARE` of the largest expert's."""
     return math.ceil(VIEW_SHARE * max(module.sizes))
 
 
@@ -91,7 +91,7 @@ def choose_setting(module: DSSoftmax, text: Text) -> Setting:
 
 
 def make_table(text: Text, head: Head) -> str:
-    """The table, and whether it holds."""
+    """The table of previewed heads beside the dense softmax and DS-2, and whether D2+S10 holds what it must."""
     module, contexts = head.module, torch.from_numpy(text.test.contexts)
     best, plain = choose_setting(module, text), measure_accuracy(module, text.test)
     lines = [
@@ -129,7 +129,6 @@ def describe_verdict(lost_share: float, lost_of_dense: float, times: float) -> s
 
 
 def format_line(name: str, shares: dict[int, float], times: float, setting: Setting | None = None) -> str:
-    """A row of the table."""
     cells = " | ".join(f"{shares[depth]:.4f}" for depth in (1, 5, 10))
     basis, width = (setting.basis, setting.width) if setting else ("-", "-")
     return f"| {name} | {basis} | {width} | {cells} | {times:.2f} |\n"

@@ -142,7 +142,6 @@ def load_head(name: str, text: Text, folder: Path) -> Head:
 
 
 def save_module(path: Path, module: DSSoftmax) -> None:
-    """Write `<path>.safetensors`."""
     save_file(dict(module.state_dict()), path.with_name(path.name + ".safetensors"))
 
 

@@ -61,7 +61,7 @@ def format_cells(wall: WallTime, dense_median: float) -> str:
 
 
 def export_head(text: Text, head: Head, cache: Path, options: dict[str, str]) -> Served:
-    """The head as a bundle."""
+    """Export the head as a bundle into the cache, and open it with the service's runtime."""
     digest = hashlib.sha256(head.module.weight.detach().numpy().tobytes()).hexdigest()[:8]
     name = "-".join([head.name, *options, digest])
     out = cache / f"ds-batch-bundles-{FORMAT_VERSION}" / name / "1"

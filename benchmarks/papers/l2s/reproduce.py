@@ -99,7 +99,6 @@ class ScreenFigures:
     fewer: float
 
     def cells(self) -> str:
-        """As table cells."""
         return f"{self.p1:.4f} | {self.p5:.4f} | {self.candidates:.0f} | {self.fewer:.1f}"
 
 

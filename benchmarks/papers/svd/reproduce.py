@@ -73,7 +73,7 @@ class Exact:
 
     @property
     def log_normalizer(self) -> Tensor:
-        """[b, 1]."""
+        """The logarithm of Z, the sum of exp(logit) over all classes, [b, 1]."""
         return self.logits.logsumexp(dim=1, keepdim=True)
 
 
@@ -151,7 +151,6 @@ def average_rows(parts: Sequence[Tensor]) -> float:
 
 
 def format_grid(cells: Sequence[Cell], nll: float) -> str:
-    """The grid in Markdown."""
     tops = " | ".join(f"top {top}" for top in COVERAGE_SIZES)
     rule = "|---" * (6 + len(COVERAGE_SIZES)) + "|"
     lines = [f"| W | N | Z~/Z | KL, nats | NLL (exact {nll:.4f}) | {tops} | multiply-adds |\n{rule}\n"]
@@ -183,7 +182,6 @@ def make_section(name: str, data: DataSet) -> str:
 
 
 def format_stages(stages: Stages) -> str:
-    """Table 4 in Markdown."""
     return f"""
 ## Table 4: 262,144 x 2,048, W = 256, N = 16,384
 

@@ -144,7 +144,7 @@ def time_one_context(graphs: dict[str, Graph], rows: CompiledGather, context: Fl
 
 
 def apply_softmax(logits: FloatArray) -> FloatArray:
-    """Probabilities [V], in place."""
+    """Turn logits [V] into probabilities, in place."""
     np.subtract(logits, logits.max(), out=logits)
     np.exp(logits, out=logits)
     logits /= logits.sum()

@@ -40,7 +40,6 @@ class Spool:
 
     @property
     def row_bytes(self) -> int:
-        """Bytes of one context."""
         return self.shape[1] * self.dtype.itemsize
 
     def read_state(self) -> dict[str, Any]:

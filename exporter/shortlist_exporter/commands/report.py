@@ -25,7 +25,6 @@ from .progress import progress_bar
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the command's arguments."""
     add = parser.add_argument
     add("bundle", type=Path, help="folder <name>/<version>")
     add(

@@ -44,7 +44,6 @@ TABLE_CHARACTERS = 150  # characters of the table where no terminal says
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the command's arguments."""
     configure_layer(parser)
     configure_promise(parser)
     configure_search(parser)
@@ -52,7 +51,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def configure_promise(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of the promise."""
     add = parser.add_argument
     add("--target-p1", type=parse_share, metavar="SHARE", help="P@1 that the head is to keep (0 to 1)")
     add("--target-p5", type=parse_share, metavar="SHARE", help="the same for P@5")
@@ -77,7 +75,6 @@ def configure_promise(parser: argparse.ArgumentParser) -> None:
 
 
 def configure_search(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of the search."""
     add = parser.add_argument
     add("--methods", type=parse_names, default=(), metavar="M,M", help="methods to try (default: all, full excepted)")
     add(

@@ -32,7 +32,7 @@ ThreeStageSoftmax = CascadeSoftmax | GroupedSoftmax  # previews, int8 rows, exac
 
 
 def write_graphs(folder: Path, dense: Dense, module: CascadeSoftmax) -> GraphFiles:
-    """Every graph below `folder`."""
+    """Write every graph of the module below `folder`."""
     blocks = {"common": (0, module.common), "rare": (module.common, len(module.order))}
     roles = {"screen": write_screen(folder, module), "fused": write_screen_and_common(folder, module)}
     for name, (start, end) in blocks.items():

@@ -90,7 +90,7 @@ def measure_samples(
 
 
 def write_files(folder: Path, bundle: Bundle, figures: Figures) -> None:
-    """Page, pictures and JSON."""
+    """Write the page, its pictures and `figures.json` to `folder`."""
     from shortlist_exporter.report.page.page import (
         render_page,  # these need packages that the command must be able to do without
     )

@@ -31,7 +31,6 @@ class Choice:
 
     @property
     def bench(self) -> Bench:
-        """Where heads are measured."""
         return self.search.bench
 
     def choose(self) -> tuple[Head, Fit] | None:
@@ -129,7 +128,7 @@ class Choice:
         return self.bench.fits.fit(head[0], self.search.trials[head].fit_rows, quiet)
 
     def add_figures(self, head: Head, **figures: object) -> Trial:
-        """Replace figures of a trial."""
+        """Replace figures of the head's trial, and return the new trial."""
         trial = self.search.trials[head].model_copy(update=figures)
         self.search.trials[head] = trial
         return trial

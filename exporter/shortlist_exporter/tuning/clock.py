@@ -20,7 +20,6 @@ class Clock:
 
     @property
     def elapsed(self) -> float:
-        """Seconds since the start."""
         return time.monotonic() - self.start
 
     @property
@@ -29,7 +28,7 @@ class Clock:
         return self.budget - self.elapsed
 
     def report_stage(self, stage: str) -> None:
-        """Move the bar."""
+        """Show the stage, the seconds since the start and those that the search may take in all."""
         elapsed = self.elapsed
         self.report(stage, int(elapsed), int(elapsed + max(1.0, min(self.plan_seconds, self.left))))
 

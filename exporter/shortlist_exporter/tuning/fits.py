@@ -148,5 +148,4 @@ class Fits:
 
 
 def read_manifest(fit: Fit) -> Manifest:
-    """The fit's manifest."""
     return Bundle(fit.folder, verify=False).manifest

@@ -36,7 +36,7 @@ def make_record(
 
 
 def describe_outcome(choice: Choice, winner: tuple[Head, Fit] | None, promise: Promise) -> str:
-    """The outcome in a sentence."""
+    """What the search found, in a sentence: the head that is exported, or why there is none."""
     trials = choice.search.trials
     if winner is None:
         return describe_failure(choice, promise)

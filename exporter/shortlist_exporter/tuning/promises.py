@@ -87,7 +87,7 @@ def measure_margin(promise: Promise, figures: SplitFigures) -> float:
 
 
 def describe_promise(promise: Promise) -> str:
-    """The promise in words."""
+    """The promise in words, such as `P@1 >= 0.99, 120 MiB`."""
     parts = [f"P@{k} >= {least:g}" for k, least in sorted(promise.precision.items())]
     if promise.logprob_error is not None:
         parts.append(f"log-prob error <= {promise.logprob_error:g} nats")
@@ -107,5 +107,5 @@ def describe_share(precision: Share) -> str:
 
 
 def format_mib(count: int) -> str:
-    """Bytes as MiB."""
+    """A number of bytes in MiB (2^20 bytes), rounded to a whole number."""
     return f"{count / 2**20:,.0f}"

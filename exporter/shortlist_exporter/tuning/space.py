@@ -68,7 +68,7 @@ class Space:
 
 @dataclass(frozen=True)
 class Build:
-    """One head to fit."""
+    """A method and the options that a head is fitted with."""
 
     method: str
     options: tuple[tuple[str, str], ...] = ()

@@ -74,7 +74,7 @@ class AdaptiveSoftmax(nn.AdaptiveLogSoftmaxWithLoss):
 
     @property
     def widths(self) -> list[int]:
-        """Width of each tail."""
+        """The dimensions of each tail's classes."""
         return [len(narrow) for narrow, _ in self.tail_layers()]
 
     def tail_layers(self) -> list[tuple[Tensor, Tensor]]:

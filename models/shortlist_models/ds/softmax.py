@@ -133,7 +133,6 @@ class DSSoftmax(nn.Module):
 
     @property
     def experts(self) -> int:
-        """K, the number of experts."""
         return len(self.gate)
 
     @property

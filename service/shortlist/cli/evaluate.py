@@ -25,7 +25,6 @@ from .figures import Line, format_line, format_share, format_summary
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the command's arguments."""
     parser.add_argument("bundle", type=Path, help="folder <name>/<version>")
     parser.add_argument("--contexts", type=Path, required=True, metavar="FILE", help="[n, d], npy or safetensors")
     parser.add_argument(
@@ -178,7 +177,7 @@ def format_targets(targets: Targets | None) -> dict[str, str]:
 
 
 def list_costs(result: Evaluation) -> Iterator[Line]:
-    """Yield the costs of a query."""
+    """Yield the lines on what a query costs: classes scored, and rows that dense answered."""
     for name, cost in {"multiply-adds": result.cost_macs, "bytes of weights": result.cost_bytes}.items():
         if cost is not None:
             yield name, f"{cost:.4f} of dense"

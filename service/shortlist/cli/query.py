@@ -33,7 +33,6 @@ TABLE_COLUMNS = ("row", "rank", "id", "log-prob", "share", "label")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the command's arguments."""
     parser.add_argument("bundle", type=Path, help="folder <name>/<version>")
     parser.add_argument("--contexts", type=Path, required=True, metavar="FILE", help="[n, d], npy or safetensors")
     parser.add_argument("-k", type=int, default=5, help="classes wanted (default: %(default)s)")

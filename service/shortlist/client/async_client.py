@@ -1,4 +1,4 @@
-"""The client for asyncio."""
+"""The client of a running server for asyncio; its methods are those of the blocking client."""
 
 from __future__ import annotations
 

@@ -82,7 +82,6 @@ class Client(BaseClient):
                 return to_response(self.http.send(message))
 
     def close(self) -> None:
-        """Close the connections."""
         self.http.close()
 
     def __enter__(self) -> Client:

@@ -54,7 +54,7 @@ ERROR_OF_STATUS: dict[int, type[ShortlistError]] = {
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One HTTP request."""
+    """An HTTP request, ready to be sent."""
 
     method: str
     path: str

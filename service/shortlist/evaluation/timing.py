@@ -32,7 +32,6 @@ class CallTimes:
 
     @property
     def total(self) -> float:
-        """Seconds of all calls."""
         return float(self.seconds.sum())
 
     def summarize(self) -> dict[str, float]:

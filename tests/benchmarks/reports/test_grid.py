@@ -13,7 +13,7 @@ pytestmark = pytest.mark.slow
 
 
 class Counting(NumpyDense):
-    """Counts its fits."""
+    """A dense layer that counts how often it is fitted."""
 
     name = "counting"
     fits = 0
@@ -55,7 +55,7 @@ class Failing(NumpyDense):
 
 
 class Absent(NumpyDense):
-    """Needs what nobody has."""
+    """A contender that needs a package which nobody has."""
 
     name = "absent"
     needs = ("nothing_of_this_name",)

@@ -42,7 +42,7 @@ def reported(tmp_path_factory) -> Path:
 
 @pytest.fixture
 def bundle_folder(reported, tmp_path) -> Path:
-    """A copy of it, to change."""
+    """A copy of the bundle, which a test may change."""
     return Path(shutil.copytree(reported, tmp_path / "lm" / "1"))
 
 

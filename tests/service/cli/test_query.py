@@ -189,7 +189,7 @@ sys.exit(code)
 
 
 def peak(*args):
-    """Megabytes."""
+    """Peak memory of a process that runs the query, in MB."""
     command = [sys.executable, "-c", PEAK, "query", *map(str, args)]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
     scale = 1 if sys.platform == "darwin" else 1024

@@ -109,7 +109,7 @@ def test_millions_of_lists_do_not_hold_up_others(server, encoding):
 
 
 def watch(url: str, slowest: list[float], done: threading.Event) -> None:
-    """A neighbour's slowest answer."""
+    """Keep asking for readiness; `slowest` becomes the longest wait, in seconds."""
     with httpx.Client(base_url=url, timeout=30) as http:
         while not done.wait(0.01):
             started = time.perf_counter()

@@ -50,7 +50,7 @@ class Tail:
 
     @staticmethod
     def from_module(module: AdaptiveSoftmax, number: int, preview: TailPreview | None) -> Tail:
-        """Tail `number` of a module."""
+        """The tail `number` of an adaptive softmax."""
         narrow, last = module.tail_layers()[number]
         ids, order = sort_ids(module.sections()[number + 1])
         if preview is not None:

@@ -80,7 +80,7 @@ def describe_arrays(module: DSSoftmax) -> dict[str, RawArray]:
 
 
 def split_by_expert(parameter: Any, module: DSSoftmax) -> list[FloatArray]:
-    """Split a parameter of all experts by expert."""
+    """Split a parameter [rows of all experts, ...] into one array for each expert."""
     return np.split(parameter.detach().numpy(), module.offsets[1:-1].tolist())
 
 

@@ -100,7 +100,7 @@ def save_fused_graph(graph: GraphBuilder, name: str, module: DSSoftmax, rows: in
 
 
 def add_gate(graph: GraphBuilder, module: DSSoftmax) -> None:
-    """Add `scores` of `context`."""
+    """Add the gate's product, `scores`, over input `context`."""
     weight = graph.file("gate", module.gate.detach().numpy().T)
     graph.node("Softmax", [graph.node("MatMul", ["context", weight], "gate_logits")], "scores", axis=1)
 

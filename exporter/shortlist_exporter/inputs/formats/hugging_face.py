@@ -113,7 +113,7 @@ def find_file(files: Files, name: str, folder: Path) -> Path:
 
 
 def module_name(name: str) -> str:
-    """`lm_head` of `model.lm_head.weight`."""
+    """The name of the module that holds a weight: `lm_head` of `model.lm_head.weight`."""
     parts = name.split(".")
     return parts[-2] if len(parts) > 1 and parts[-1] == WEIGHT else ""
 

@@ -44,7 +44,6 @@ def compare_plans(head: Head, sample: Sample) -> tuple[list[Point], dict[int, fl
 
 
 def first_rows(sample: Sample, rows: int) -> Sample:
-    """The sample's first rows."""
     truth = None if sample.truth is None else sample.truth.first_rows(rows)
     return Sample(sample.name, sample.contexts[:rows], truth)
 
@@ -100,6 +99,6 @@ def count_block_calls(batch: int) -> int:
 
 
 def make_call(head: Head, plan: Plan) -> Call:
-    """A timed call of the plan."""
+    """A call of the plan for the k classes that are asked for while timing."""
     k = min(REPORT_TIMED_K, head.manifest.max_k)
     return lambda rows: head.run(plan, rows, k, UNRESTRICTED).ids

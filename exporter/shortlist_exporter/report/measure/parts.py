@@ -93,6 +93,6 @@ def measure_part(number: int, sets: Sequence[Ids], inside: Bools, answers: Answe
 
 
 def name_commonest(ids: Ids, name: Namer) -> list[str]:
-    """The words of the commonest of `ids` [n]."""
+    """The names of the most frequent of `ids` [n], the commonest first."""
     classes, counts = np.unique(ids, return_counts=True)
     return [name(int(classes[i])) for i in np.argsort(-counts, kind="stable")[:PART_WORDS]]

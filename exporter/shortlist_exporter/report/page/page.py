@@ -21,7 +21,6 @@ Fact = tuple[str, str, str]  # name, figure, what it means
 
 
 def render_page(bundle: Bundle, figures: Figures, pictures: Mapping[str, Picture]) -> str:
-    """The page as HTML."""
     manifest = bundle.manifest
     return load_template().render(
         manifest=manifest,
@@ -136,7 +135,7 @@ def describe_origin(manifest: Manifest) -> dict[str, str]:
 
 
 def format_options(values: Mapping[str, object]) -> str:
-    """`name=value, ...`, or `none`."""
+    """Options as `name=value, ...`; `none` where there are none."""
     return ", ".join(f"{name}={format_option(value)}" for name, value in values.items()) or "none"
 
 

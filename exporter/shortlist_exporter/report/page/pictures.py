@@ -100,7 +100,7 @@ def draw_precision(figures: Figures) -> Figure | None:
 
 
 def label_point(point: Point, x: Callable[[Point], float]) -> tuple[float, float, str, str]:
-    """Place, label and colour of a point."""
+    """A point's place on the axes, its label, and the label's colour."""
     return x(point), stretch_precision(point.precision[1]), point.label, INK if point.kind == "this head" else MUTED
 
 
@@ -147,7 +147,7 @@ def format_tick(value: float, position: int) -> str:
 
 
 def draw_promise(axes: Axes, figures: Figures) -> None:
-    """Draw the promise as a line."""
+    """Draw the promised P@1 as a horizontal line."""
     if 1 in figures.promise:
         axes.axhline(stretch_precision(figures.promise[1]), color=SECOND, linewidth=1, linestyle=(0, (4, 3)), zorder=0)
 

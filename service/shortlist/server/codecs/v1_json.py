@@ -100,7 +100,6 @@ def encode_topk(manifest: Manifest, labels: Labels | None, top: TopK) -> Encoded
 
 
 def encode_scores(manifest: Manifest, scores: Scores) -> EncodedResponse:
-    """The response of /v1/score."""
     return encode_json(
         {
             "model": manifest.name,

@@ -93,7 +93,7 @@ def make_response_inline(service: Service, target: Target, state: RequestState, 
 
 
 def make_failure_response(error: Exception) -> Response:
-    """The response to a request that failed."""
+    """The response to a request that failed with `error`; empty where the client has left."""
     if isinstance(error, ClientDisconnect):
         return Response(CLIENT_CLOSED_REQUEST, b"", [make_length_header(b"")])
     return make_error_response(error)

@@ -127,7 +127,6 @@ class Service:
         self.models.check_ready()
 
     def is_ready(self) -> bool:
-        """Whether `check_ready` passes."""
         try:
             self.check_ready()
         except NotReady:

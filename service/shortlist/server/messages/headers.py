@@ -41,5 +41,4 @@ def make_size_error(limit: int) -> TooLarge:
 
 
 def make_length_header(content: bytes) -> tuple[bytes, bytes]:
-    """Content-Length of a body."""
     return CONTENT_LENGTH, str(len(content)).encode()

@@ -59,7 +59,7 @@ class Recorder:
             self.settle()
 
     def settle(self) -> None:
-        """Count what is noted."""
+        """Count all requests and batches that were noted, in the statistics and in the metrics."""
         requests, self.requests = self.requests, []
         batches, self.batches = self.batches, []
         self.statistics.count(requests, batches)

@@ -48,7 +48,7 @@ def ignore_batch(rows: int, requests: int, seconds: float) -> None:
 
 
 class Batcher:
-    """Computes one model's tasks."""
+    """Computes the tasks of one model in batches: in a thread, or in the event loop where they are small."""
 
     def __init__(
         self,

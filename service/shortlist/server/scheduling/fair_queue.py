@@ -36,7 +36,7 @@ class QueuedTask:
 
     @property
     def rows_left(self) -> int:
-        """Rows that still wait."""
+        """How many rows of the task have not been given out yet."""
         return self.task.rows - self.rows_started
 
 

@@ -108,7 +108,6 @@ class Connection(UvicornProtocol):
         self.head_timer = self.loop.call_later(seconds, self.transport.close)
 
     def stop_head_timer(self) -> None:
-        """Stop waiting for a head."""
         cancel_timer(self.head_timer)
         self.head_timer = None
 

@@ -1,4 +1,4 @@
-"""Figures against brute force."""
+"""The report's figures are those that brute force gives."""
 
 import numpy as np
 import pytest
