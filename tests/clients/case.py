@@ -49,8 +49,8 @@ def write_case(folder: Path, repository: Path) -> Path:
         "brain": head.topk(brain, 3),
         "wide100": head.topk(wide, 100),
     }
-    for name, found in answers.items():
-        arrays |= {f"{name}_ids": found.ids, f"{name}_logprobs": found.logprobs, f"{name}_scored": found.scored}
+    for name, result in answers.items():
+        arrays |= {f"{name}_ids": result.ids, f"{name}_logprobs": result.logprobs, f"{name}_scored": result.scored}
     path = folder / "case.npz"
     np.savez(path, given_logprobs=head.logprobs(rows, arrays["given"]), **arrays)
     assert rows.shape == (4, DIM)
@@ -68,4 +68,4 @@ def run_script(python: Path, script: str, server: RunningServer, case: Path, *ar
 
 def failures(report: dict[str, str]) -> str:
     """One line for each check that did not pass."""
-    return "\n".join(f"{check}: {said}" for check, said in report.items() if said != "ok")
+    return "\n".join(f"{check}: {result}" for check, result in report.items() if result != "ok")

@@ -93,9 +93,9 @@ class RunningServer:
     def address(self) -> str:
         for line in self.process.stderr:
             self.log.append(line)
-            found = re.search(r"listening on (http://\S+)", line)
-            if found:
-                return found[1]
+            match = re.search(r"listening on (http://\S+)", line)
+            if match:
+                return match[1]
         raise AssertionError("".join(self.log))
 
     def drain(self) -> None:

@@ -27,10 +27,10 @@ def test_a_spool_that_is_left_and_continued_is_a_whole_file(tmp_path, dtype, sto
     assert spool.row_count == stop
     spool.add(CONTEXTS[stop:])
     spool.finish()
-    stored = load_file(out)
-    np.testing.assert_array_equal(stored["contexts"], CONTEXTS.astype(dtype))
+    tensors = load_file(out)
+    np.testing.assert_array_equal(tensors["contexts"], CONTEXTS.astype(dtype))
     for name, values in COLUMNS.items():
-        np.testing.assert_array_equal(stored[name], values)
+        np.testing.assert_array_equal(tensors[name], values)
     assert [path.name for path in tmp_path.iterdir()] == ["c.safetensors"]
 
 

@@ -33,10 +33,10 @@ def bundle(small_repository):
     return small_repository / "lm" / "1"
 
 
-def one_line(done):
-    assert done.returncode == 1
-    assert len(done.stderr.splitlines()) == 1, done.stderr
-    return done.stderr
+def one_line(process):
+    assert process.returncode == 1
+    assert len(process.stderr.splitlines()) == 1, process.stderr
+    return process.stderr
 
 
 def test_query_prints_a_table(bundle, contexts):
@@ -61,8 +61,8 @@ def test_query_prints_json(small_repository, contexts):
 def test_query_writes_files(bundle, contexts, tmp_path, name):
     done = run_cli("query", bundle, "--contexts", contexts, "--exact", "--out", tmp_path / name)
     assert (done.returncode, done.stdout) == (0, "")
-    found = dict(np.load(tmp_path / name)) if name.endswith("npz") else load_file(tmp_path / name)
-    assert np.array_equal(found["ids"], shortlist.load(bundle).topk(ROWS, 5, exact=True).ids)
+    result = dict(np.load(tmp_path / name)) if name.endswith("npz") else load_file(tmp_path / name)
+    assert np.array_equal(result["ids"], shortlist.load(bundle).topk(ROWS, 5, exact=True).ids)
 
 
 def test_query_refuses_in_one_line(bundle, contexts, tmp_path):

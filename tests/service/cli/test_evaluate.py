@@ -35,8 +35,8 @@ def files(tmp_path):
 def test_it_prints_a_table(head, files):
     done = run_cli("evaluate", head.folder, "--contexts", files.both, "--rows", 100, "--threads", 1)
     assert (done.returncode, done.stderr) == (0, "")
-    found = evaluate(head, CONTEXTS, TARGETS, rows=100)
-    assert f"{found.precision[5].mean:.4f} (" in done.stdout
+    result = evaluate(head, CONTEXTS, TARGETS, rows=100)
+    assert f"{result.precision[5].mean:.4f} (" in done.stdout
     assert "rows                         100 distinct" in done.stdout
     for name in ("top-50 coverage", "KL(dense || head)", "Z~/Z", "NLL of targets", "perplexity", "answered by dense"):
         assert name in done.stdout
@@ -68,18 +68,20 @@ def test_it_warns_and_strict_fails(head, files):
 
 
 def test_it_refuses_in_one_line(head, files):
-    def refused(*args, code=1):
+    def expect_refusal(*args, code=1):
         done = run_cli("evaluate", head.folder, *args)
         assert done.returncode == code
         assert len(done.stderr.splitlines()) == 1, done.stderr
         return done.stderr
 
     save_file({"contexts": CONTEXTS}, files.folder / "alone.safetensors")
-    assert "no file" in refused("--contexts", files.folder / "none.npy")
-    assert "no tensor 'targets'" in refused("--contexts", files.x, "--targets", files.folder / "alone.safetensors")
-    assert "for 400 contexts" in refused("--contexts", files.far, "--targets", files.y)
-    assert "'-1' is not a whole number from 0" in refused("--contexts", files.x, "--seed", -1, code=2)
-    assert "no folder" in refused("--contexts", files.x, "--out", files.folder / "none" / "x.json")
+    assert "no file" in expect_refusal("--contexts", files.folder / "none.npy")
+    assert "no tensor 'targets'" in expect_refusal(
+        "--contexts", files.x, "--targets", files.folder / "alone.safetensors"
+    )
+    assert "for 400 contexts" in expect_refusal("--contexts", files.far, "--targets", files.y)
+    assert "'-1' is not a whole number from 0" in expect_refusal("--contexts", files.x, "--seed", -1, code=2)
+    assert "no folder" in expect_refusal("--contexts", files.x, "--out", files.folder / "none" / "x.json")
 
 
 def test_it_helps():

@@ -79,9 +79,9 @@ def test_json_holds_all_parts_and_the_table_the_first_rows(bundle, tmp_path, cap
     query.run(arguments(bundle, save(tmp_path / "x.npy"), json=True))
     assert capsys.readouterr().out.count('"word ') == 23 * 4
     query.run(arguments(bundle, tmp_path / "x.npy"))
-    captured = capsys.readouterr()
-    assert len(captured.out.splitlines()) == 1 + 20 * 4
-    assert "3 more rows" in captured.err
+    output = capsys.readouterr()
+    assert len(output.out.splitlines()) == 1 + 20 * 4
+    assert "3 more rows" in output.err
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.float64])

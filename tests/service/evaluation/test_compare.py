@@ -30,23 +30,23 @@ def heads(tmp_path_factory):
 
 def test_agreement_overlap_and_order(heads):
     exact, narrow = heads
-    found = compare_heads(exact, narrow, ROWS, 7)
+    result = compare_heads(exact, narrow, ROWS, 7)
     true = np.argsort(-logprobs_of(make_dense(), ROWS), axis=1, kind="stable")[:, :10]
     for depth in (1, 5, 7, 10):
-        own = narrow.topk_by_plan(ROWS, depth).ids
-        hits = [len(set(one[:depth]) & set(other)) for one, other in zip(true, own, strict=True)]
-        assert found.agreement[depth].mean == pytest.approx(np.mean(hits) / depth)
-    own = narrow.topk_by_plan(ROWS, 7).ids
-    shared = [len(set(one[:7]) & set(other)) for one, other in zip(true, own, strict=True)]
-    assert found.overlap == pytest.approx(np.mean(shared))
-    assert found.same_set == pytest.approx(np.mean(np.array(shared) == 7))
-    assert found.same_order == pytest.approx((true[:, :7] == own).all(axis=1).mean())
-    assert 0 < found.same_order < 1
+        narrow_ids = narrow.topk_by_plan(ROWS, depth).ids
+        hits = [len(set(one[:depth]) & set(other)) for one, other in zip(true, narrow_ids, strict=True)]
+        assert result.agreement[depth].mean == pytest.approx(np.mean(hits) / depth)
+    narrow_ids = narrow.topk_by_plan(ROWS, 7).ids
+    overlaps = [len(set(one[:7]) & set(other)) for one, other in zip(true, narrow_ids, strict=True)]
+    assert result.overlap == pytest.approx(np.mean(overlaps))
+    assert result.same_set == pytest.approx(np.mean(np.array(overlaps) == 7))
+    assert result.same_order == pytest.approx((true[:, :7] == narrow_ids).all(axis=1).mean())
+    assert 0 < result.same_order < 1
 
 
 def test_logprob_differences_are_of_classes_in_both(heads):
     exact, narrow = heads
-    found = compare_heads(exact, narrow, ROWS, 5)
+    result = compare_heads(exact, narrow, ROWS, 5)
     top, true = narrow.topk_by_plan(ROWS, 5), logprobs_of(make_dense(), ROWS)
     best = np.argsort(-true, axis=1, kind="stable")[:, :5]
     changes = [
@@ -55,26 +55,26 @@ def test_logprob_differences_are_of_classes_in_both(heads):
         for place, one in enumerate(top.ids[row])
         if one in best[row]
     ]
-    assert found.logprob_difference["mean"] == pytest.approx(np.abs(changes).mean(), abs=1e-5)
-    assert found.logprob_difference["max"] == pytest.approx(np.abs(changes).max(), abs=1e-5)
-    assert found.logprob_shift == pytest.approx(np.mean(changes), abs=1e-5)
+    assert result.logprob_difference["mean"] == pytest.approx(np.abs(changes).mean(), abs=1e-5)
+    assert result.logprob_difference["max"] == pytest.approx(np.abs(changes).max(), abs=1e-5)
+    assert result.logprob_shift == pytest.approx(np.mean(changes), abs=1e-5)
 
 
 def test_a_head_and_itself(heads):
-    found = compare_heads(heads[1], heads[1], ROWS)
-    assert (found.same_set, found.same_order, found.overlap, found.differing) == (1, 1, 5, [])
-    assert found.logprob_difference["max"] == 0
+    result = compare_heads(heads[1], heads[1], ROWS)
+    assert (result.same_set, result.same_order, result.overlap, result.differing) == (1, 1, 5, [])
+    assert result.logprob_difference["max"] == 0
 
 
 def test_settings_side_by_side(heads):
     exact, narrow = heads
-    found = compare_heads(exact, narrow, ROWS)
-    assert found.settings["method"] == ("full", "svd")
-    assert found.settings["fit.width"] == (None, 6)
-    assert found.settings["quality.p_at_1"] == (exact.manifest.quality.p_at_1, narrow.manifest.quality.p_at_1)
-    assert {"method", "plan", "fit.width"} <= set(found.differing)
-    assert not {"reference", "provenance.weights_sha256"} & set(found.differing)
-    assert found.candidates[0]["mean"] == CLASSES > found.candidates[1]["mean"]
+    result = compare_heads(exact, narrow, ROWS)
+    assert result.settings["method"] == ("full", "svd")
+    assert result.settings["fit.width"] == (None, 6)
+    assert result.settings["quality.p_at_1"] == (exact.manifest.quality.p_at_1, narrow.manifest.quality.p_at_1)
+    assert {"method", "plan", "fit.width"} <= set(result.differing)
+    assert not {"reference", "provenance.weights_sha256"} & set(result.differing)
+    assert result.candidates[0]["mean"] == CLASSES > result.candidates[1]["mean"]
 
 
 def test_other_labels_are_counted(tmp_path):
@@ -149,8 +149,8 @@ def test_command_prints_json_on_contexts_of_a_file(heads, tmp_path):
     save_file({"contexts": ROWS}, tmp_path / "x.safetensors")
     folders = [head.folder for head in heads]
     done = run_cli("diff", *folders, "--contexts", tmp_path / "x.safetensors", "--json")
-    found = compare_heads(*heads, ROWS)
-    assert json.loads(done.stdout) == json.loads(found.model_dump_json())
+    result = compare_heads(*heads, ROWS)
+    assert json.loads(done.stdout) == json.loads(result.model_dump_json())
 
 
 def test_command_refuses_in_one_line(heads, small_repository, tmp_path):

@@ -74,11 +74,11 @@ def test_table_holds_every_head_beside_dense_retrained(text, folder):
 
 def test_judgement_says_what_was_reached(text, folder):
     _, rows = reproduce.make_table_1(text, reproduce.sort_heads(text, load_complete_heads(text, folder)))
-    named = [replace(row, name=row.name.replace("DS-4", "DS-64")) for row in rows]
-    lines = reproduce.describe_verdict(named).splitlines()
+    renamed_rows = [replace(row, name=row.name.replace("DS-4", "DS-64")) for row in rows]
+    lines = reproduce.describe_verdict(renamed_rows).splitlines()
     assert len(lines) == 3
     assert lines[2].startswith("- DS-64 in int8, each row rounded: top-1 ")
-    assert f"DS-64: {rows[-1].fewer:.1f} times fewer (wanted 16)" in lines[1]
+    assert f"DS-64: {rows[-1].fewer:.1f} times fewer (target 16)" in lines[1]
 
 
 def test_pictures_and_wall_times(text, folder, tmp_path):
@@ -97,6 +97,6 @@ def test_pictures_and_wall_times(text, folder, tmp_path):
 
 
 def test_fewer_experts_are_asked_for_less():
-    asked = [target_speedup(experts, 17.0) for experts in (2, 4, 8, 16, 32, 64)]
-    np.testing.assert_allclose(np.divide(asked[1:], asked[:-1]), asked[0])
-    assert asked[-1] == pytest.approx(17.0)
+    speedups = [target_speedup(experts, 17.0) for experts in (2, 4, 8, 16, 32, 64)]
+    np.testing.assert_allclose(np.divide(speedups[1:], speedups[:-1]), speedups[0])
+    assert speedups[-1] == pytest.approx(17.0)
