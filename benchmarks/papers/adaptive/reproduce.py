@@ -171,9 +171,9 @@ def format_choice(choice: heads.Choice) -> str:
     model = choice.model
     each, flat = model.slope * (STEP_DIM + model.extra) * 1e9, model.k0(STEP_DIM, 1)
     lines = [
-        f"A served product takes max(c + lambda k0, c + lambda k): c = {model.constant * 1e6:.1f} us, "
-        f"lambda = {each:.1f} ns a class of width {STEP_DIM}, k0 = {flat:.0f} classes; whatever its width, a class "
-        f"costs as much as {model.extra:.0f} dimensions.\n\n",
+        f"A served product over k classes takes max(c + lambda k0, c + lambda k): c = {model.constant * 1e6:.1f} us, "
+        f"lambda = {each:.1f} ns a class of width {STEP_DIM}, k0 = {flat:.0f} classes. A class costs as much as "
+        f"{model.extra:.0f} dimensions beyond its width.\n\n",
         "| tails | cutoffs | targets in the head | predicted, us | times dense, predicted |\n|---|---|---|---|---|\n",
     ]
     for number, cuts in choice.cuts.items():
@@ -187,8 +187,9 @@ def format_training(training: Training) -> str:
     model = training.model
     each, flat = model.slope * (STEP_DIM + model.extra) * 1e9, model.k0(STEP_DIM, STEP_BATCH)
     lines = [
-        f"Batches of {STEP_BATCH}, d = {STEP_DIM}, Zipf targets; forward, loss and backward, without the optimiser. "
-        f"Fitted here: c = {model.constant * 1e6:.0f} us, lambda = {each:.0f} ns a class and row, k0 = {flat:.0f}.\n\n",
+        f"A step is forward, loss and backward of a batch of {STEP_BATCH} with d = {STEP_DIM} and targets by Zipf's "
+        "law, without the optimiser. The cost model fitted on this machine has "
+        f"c = {model.constant * 1e6:.0f} us, lambda = {each:.0f} ns a class and row, and k0 = {flat:.0f}.\n\n",
         "| V | output layer | ms, measured | ms, predicted | times faster than full |\n|---|---|---|---|---|\n",
     ]
     for one in training.vocabularies:

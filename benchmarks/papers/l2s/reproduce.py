@@ -50,20 +50,24 @@ FIGURES_SECTION = """## Figures 2 to 7: precision against speed, with every othe
 
 ![P@5 against speed-up](pictures/ptb-p5.png)
 
-Drawn by `make bench-page` ([benchmarks.md](benchmarks.md), Penn Treebank): the Pareto front of every contender, L2S
-among them; dense's time is of the same blocks.
+`make bench-page` draws these pictures ([benchmarks.md](benchmarks.md), Penn Treebank): the Pareto front of every
+contender, L2S among them. The dense layer was timed in the same blocks.
 """
-EXPORTED_NOTE = """Of a bundle by `shortlist export` on all of train, which trains on nine tenths of it.
-
-"""
+EXPORTED_NOTE = (
+    "Measured on a bundle that `shortlist export` made of all of train; it fits the head on nine tenths of it.\n\n"
+)
 L2S_INTRODUCTION = """# Learning to Screen against its paper
 
-Written by `make reproduce DATA=folder`; do not edit. `ptb` is the 2 x 200 LSTM of the data set (PTB-Small in the paper: V = 10,000,
-d = 200). Screens are trained on the contexts of train (a third of them unless it says more) and measured on every context of test; P@k is the
-share of the exact top k that is among the classes scored. What differs from the paper: its own LSTM is not to be had; learning rate and
-temperatures are not in it; wall times are of one thread of this machine, where a dense product is five to ten times faster than the paper's.
-PTB-Large (d = 1,500): not run, no such model is in the data and no GPU was there to train one.
-"""  # noqa: E501
+Written by `make reproduce DATA=folder`; do not edit. `ptb` is the 2 x 200 LSTM of the data set (the paper's
+PTB-Small: V = 10,000, d = 200). Screens are trained on contexts of the train split, on a third of them where a
+section says nothing else, and measured on every context of the test split. P@k is the share of the exact k best
+classes that are among the classes scored.
+
+The set-up differs from the paper's. The paper's own LSTM is not available. The paper does not give its learning rate
+and its temperatures. Wall times are of one thread of this machine, where a dense product is five to ten times faster
+than the paper's. PTB-Large (d = 1,500) was not run, because the data hold no such model and there was no GPU to train
+one.
+"""
 
 
 @dataclass(frozen=True)
@@ -224,7 +228,8 @@ def describe_head(name: str, head: Head, data: DataSet) -> str:
     candidates = float(top.scored.mean())
     assert isinstance(head.plan, Routed)
     fewer = data.dense.classes / (len(head.plan.list_parts()) + candidates)
-    return f"As served, {name}: P@1 {p1:.4f}, P@5 {p5:.4f}, {candidates:.0f} candidates, {fewer:.1f} times fewer.\n\n"
+    cost = f"{candidates:.0f} candidates, {fewer:.1f} times fewer multiply-adds"
+    return f"As served, {name}: P@1 {p1:.4f}, P@5 {p5:.4f}, {cost}.\n\n"
 
 
 def make_page(folder: Path, root: Path) -> str:

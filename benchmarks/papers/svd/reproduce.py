@@ -35,11 +35,15 @@ MODULE = "svd.reproduce"
 
 SVD_INTRODUCTION = """# SVD-softmax against its paper
 
-Written by `make reproduce DATA=folder`; do not edit. The algorithm is the paper's Algorithm 1, in float32 previews;
-`basis=context` is the same algorithm in another basis. What differs from the paper: its language models were trained
-on WikiText-2 (33,278 words) and One Billion Word (800k words), whose training text is not here; `ptb` is a 2 x 200
-LSTM over 10,000 words, `smollm2` a transformer over 49,152 pieces, read over the test text of WikiText-2. Figures are
-means over 2,000 distinct held-out contexts; NLL is that of the gold next word.
+Written by `make reproduce DATA=folder`; do not edit. The algorithm is the paper's Algorithm 1 with previews in
+float32; `basis=context` is the same algorithm in another basis. The models differ from the paper's: the paper trained
+language models on WikiText-2 (33,278 words) and One Billion Word (800k words), whose training text is not available
+here. `ptb` is a 2 x 200 LSTM over 10,000 words, and `smollm2` a transformer over 49,152 word pieces that reads the
+test text of WikiText-2.
+
+Figures are means over 2,000 distinct held-out contexts. W and N are the widths of the preview and of the full view; N
+= 0 is the preview alone. Z~/Z is the estimated normaliser over the exact one, NLL the negative log-likelihood of the
+gold next word, and "top m" how many of the true m best classes are among the head's own m best.
 
 | row of the paper | here |
 |---|---|
@@ -185,15 +189,16 @@ def format_stages(stages: Stages) -> str:
     return f"""
 ## Table 4: 262,144 x 2,048, W = 256, N = 16,384
 
-Weights drawn at random: times do not depend on their values. ONNX Runtime, the service's own selection and, for the
-full view, its compiled loops (one thread), one context vector, medians. `V^T h` is the part that the preview needs: the
-full view scores the original weights.
+The weights are drawn at random, since times do not depend on their values. Figures are medians for one context
+vector. The stages run in ONNX Runtime, but for the selection, which is the service's own, and the full view, which
+uses the service's compiled loops (one thread). `V^T h` is computed for the preview alone: the full view scores the
+original weights.
 
 {stages.markdown()}
-The paper: 1,541 ms full and 304 ms SVD-softmax on an i7-6850 (5.08 times), 14.12 and 4.43 ms on a Titan X (3.19
-times). Its full softmax moves 1.4 GB/s; dense here, a contiguous product, runs at the memory's speed. The full view
-reads 16,384 rows of 8 KB from all over the weights, four at a time, where they are mapped; Gather and MatMul, which
-copy them, take longer ([log.md](log.md)).
+The paper reports 1,541 ms for the full softmax and 304 ms for SVD-softmax on an i7-6850 (5.08 times), and 14.12 and
+4.43 ms on a Titan X (3.19 times). The paper's full softmax moves 1.4 GB/s; the dense layer here, a contiguous
+product, runs at the memory's speed. The full view reads 16,384 rows of 8 KB from all over the mapped weights, four at
+a time, without copying them; Gather and MatMul, which copy the rows first, take longer ([log.md](log.md)).
 """
 
 
