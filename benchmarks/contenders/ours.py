@@ -95,13 +95,13 @@ class OursSvd(Ours):
     @classmethod
     def grid(cls, dense: Dense) -> list[Options]:
         """Widths from d/24 to d/2 in the basis of contexts, and what the paper's two tables use."""
-        published = [{"basis": "weight", "width": dense.dim // share} for share in (8, 4)]
+        published_builds = [{"basis": "weight", "width": dense.dim // share} for share in (8, 4)]
         ours = [
             {"basis": "context", "preview": preview, "width": round(dense.dim / share)}
             for preview in ("int8", "fp32")
             for share in DIM_PER_WIDTH
         ]
-        return [*published, *ours]
+        return [*published_builds, *ours]
 
 
 class OursL2s(Ours):

@@ -61,9 +61,9 @@ def run_script(python: Path, script: str, server: RunningServer, case: Path, *ar
     """What the script prints: each check -> "ok" or what went wrong."""
     place = server.url.removeprefix("http://")
     command = [str(python), str(Path(__file__).with_name(script)), place, str(case), *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
-    assert done.returncode == 0, done.stderr[-4000:]
-    return json.loads(done.stdout.splitlines()[-1])
+    process = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+    assert process.returncode == 0, process.stderr[-4000:]
+    return json.loads(process.stdout.splitlines()[-1])
 
 
 def failures(report: dict[str, str]) -> str:

@@ -88,16 +88,16 @@ def test_entry_point_is_installed(venv):
     (entry,) = [rest for word, rest in dockerfile()["service"].steps if word == "ENTRYPOINT"]
     program, *words = json.loads(entry)
     command = [venv / program, *words, "--help"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment())
-    assert "--port" in done.stdout
+    process = subprocess.run(command, capture_output=True, text=True, check=True, env=environment())
+    assert "--port" in process.stdout
 
 
 def test_missing_extra_is_one_line_that_names_it(venv, tmp_path):
     command = [venv / "shortlist", "export", "--weights", "a", "--contexts", "b", "--method", "svd", "--out", "c/1"]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment(), cwd=tmp_path, check=False)
-    assert done.returncode == 1
-    assert len(done.stderr.splitlines()) == 1
-    assert "shortlist[export]" in done.stderr
+    process = subprocess.run(command, capture_output=True, text=True, env=environment(), cwd=tmp_path, check=False)
+    assert process.returncode == 1
+    assert len(process.stderr.splitlines()) == 1
+    assert "shortlist[export]" in process.stderr
 
 
 def test_it_answers_with_neither_torch_nor_onnx(server):

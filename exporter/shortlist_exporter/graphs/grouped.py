@@ -82,9 +82,9 @@ def add_screen(graph: GraphBuilder, module: GroupedSoftmax) -> None:
     integers, row_scale = add_quantized_contexts(graph, "projected")
     bounds = (("starts", 0), ("ends", module.groups.codes.shape[1]), ("columns", 1))
     first = [graph.tensor(f"centre_{name}", np.array([number], np.int64)) for name, number in bounds]
-    compared = graph.node("Slice", [integers, *first], "compared")
+    first_columns = graph.node("Slice", [integers, *first], "compared")
     for name, centres in (("scores", module.groups), ("block_scores", module.blocks)):
-        products = add_scaled_products(graph, compared, f"{name}_centre", centres.codes, centres.scale)
+        products = add_scaled_products(graph, first_columns, f"{name}_centre", centres.codes, centres.scale)
         scaled_products = graph.node("Mul", [products, row_scale], f"{name}_products")
         graph.node("Add", [scaled_products, graph.tensor(f"{name}_reach", centres.reach.numpy())], name)
 

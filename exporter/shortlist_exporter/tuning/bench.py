@@ -90,12 +90,12 @@ class Bench:
     def count_candidates(self, fit: Fit) -> float:
         """Mean of the classes that the fit as it is scores for a row."""
         key = self.cache.key("scored", fit.folder.name, self.keys["tune"], choose_timed_k(self.promise))
-        stored = self.cache.value(key)
-        if stored is None:
+        mean = self.cache.value(key)
+        if mean is None:
             top = self.open_head(fit).topk(self.rows["tune"][:COUNTED_ROWS], choose_timed_k(self.promise))
-            stored = float(top.scored.mean())
-            self.cache.keep_value(key, stored)
-        return float(stored)
+            mean = float(top.scored.mean())
+            self.cache.keep_value(key, mean)
+        return float(mean)
 
     def measure_now(self, fit: Fit, setting: Setting, truth: Truth) -> SplitFigures:
         """Measure a fit at a setting, without the cache."""

@@ -157,17 +157,17 @@ class Centres(NamedTuple):
         return products + self.reach
 
 
-def make_centres(rows: Tensor, compared: Tensor, bias: Tensor | None, sizes: Tensor) -> Centres:
+def make_centres(rows: Tensor, centre_columns: Tensor, bias: Tensor | None, sizes: Tensor) -> Centres:
     """Centres of consecutive parts, of `sizes` [n], of `rows` [m, W] and `bias` [m].
 
-    compared: [m, c], the columns that contexts are multiplied with; `rows` give how far classes are from their mean.
+    centre_columns: [m, c], the columns that contexts are multiplied with; `rows` give how far classes are from their mean.
     """
     part = torch.repeat_interleave(torch.arange(len(sizes)), sizes)
     biases = torch.zeros(len(rows)) if bias is None else bias
     centres, level = average_parts(rows, part, sizes), average_parts(biases, part, sizes)
     distances = ((rows - centres[part]) ** 2).sum(dim=1) + (biases - level[part]) ** 2
     reach = level + BEST_CLASS_DEVIATIONS * average_parts(distances, part, sizes).sqrt()
-    return Centres(*quantize_rows(average_parts(compared, part, sizes)), reach)
+    return Centres(*quantize_rows(average_parts(centre_columns, part, sizes)), reach)
 
 
 def average_parts(values: Tensor, part: Tensor, sizes: Tensor) -> Tensor:

@@ -156,6 +156,6 @@ def test_command(tune_result, tmp_path, cache, capsys):
     assert "is the fastest of" in output
     assert records.read_record(out).promise == tune_result[1].promise
     assert main(["check", str(out)]) == 0
-    done = run_cli("tune", *files, *flags, "--out", tmp_path / "lm" / "2", "--time-budget", 0)
-    assert (done.returncode, done.stderr.count("leaves no time")) == (1, 1)
+    process = run_cli("tune", *files, *flags, "--out", tmp_path / "lm" / "2", "--time-budget", 0)
+    assert (process.returncode, process.stderr.count("leaves no time")) == (1, 1)
     assert not (tmp_path / "lm" / "2").exists()

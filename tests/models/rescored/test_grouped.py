@@ -49,13 +49,13 @@ def test_equal_rows_are_in_blocks_too():
 
 @given(st.integers(1, 40), st.integers(1, 300), st.integers(0, 99))
 @settings(max_examples=50, deadline=None)
-def test_the_best_that_hold_enough(count, wanted, seed):
+def test_the_best_that_hold_enough(count, least, seed):
     generator = torch.Generator().manual_seed(seed)
     scores, sizes = torch.randn(3, count, generator=generator), torch.randint(1, 20, (count,), generator=generator)
-    for row, mask in zip(scores, choose_best_holding(scores, sizes, wanted), strict=True):
-        assert sizes[mask].sum() >= min(wanted, sizes.sum())
+    for row, mask in zip(scores, choose_best_holding(scores, sizes, least), strict=True):
+        assert sizes[mask].sum() >= min(least, sizes.sum())
         worst = row.masked_fill(~mask, torch.inf).argmin()
-        assert sizes[mask].sum() - sizes[worst] < wanted
+        assert sizes[mask].sum() - sizes[worst] < least
         assert row[mask].min() >= row.masked_fill(mask, -torch.inf).max()
 
 

@@ -191,9 +191,9 @@ sys.exit(code)
 def peak(*args):
     """Peak memory of a process that runs the query, in MB."""
     command = [sys.executable, "-c", PEAK, "query", *map(str, args)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+    process = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
     scale = 1 if sys.platform == "darwin" else 1024
-    return int(done.stdout.splitlines()[-1]) * scale / MEGABYTE
+    return int(process.stdout.splitlines()[-1]) * scale / MEGABYTE
 
 
 def test_memory_does_not_grow_with_the_rows(bundle, tmp_path):

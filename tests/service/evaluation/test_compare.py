@@ -135,9 +135,9 @@ def test_missing_classes_agree_with_nothing():
 
 
 def test_command_prints_a_table(heads):
-    done = run_cli("diff", heads[0].folder, heads[1].folder, "-k", 3)
-    assert (done.returncode, done.stderr) == (0, "")
-    lines = done.stdout.splitlines()
+    process = run_cli("diff", heads[0].folder, heads[1].folder, "-k", 3)
+    assert (process.returncode, process.stderr) == (0, "")
+    lines = process.stdout.splitlines()
     assert "held out by the export of" in lines[0]
     assert any(line.startswith("agreement at 3 ") for line in lines)
     assert any(line.split() == ["*", "method", "full", "svd"] for line in lines)
@@ -148,9 +148,9 @@ def test_command_prints_a_table(heads):
 def test_command_prints_json_on_contexts_of_a_file(heads, tmp_path):
     save_file({"contexts": ROWS}, tmp_path / "x.safetensors")
     folders = [head.folder for head in heads]
-    done = run_cli("diff", *folders, "--contexts", tmp_path / "x.safetensors", "--json")
+    process = run_cli("diff", *folders, "--contexts", tmp_path / "x.safetensors", "--json")
     result = compare_heads(*heads, ROWS)
-    assert json.loads(done.stdout) == json.loads(result.model_dump_json())
+    assert json.loads(process.stdout) == json.loads(result.model_dump_json())
 
 
 def test_command_refuses_in_one_line(heads, small_repository, tmp_path):
@@ -161,6 +161,6 @@ def test_command_refuses_in_one_line(heads, small_repository, tmp_path):
         ((heads[0].folder, heads[1].folder, "--contexts", tmp_path / "none.npy"), "no file"),
         ((heads[0].folder, heads[1].folder, "-k", 301), "k is 301"),
     ):
-        done = run_cli("diff", *arguments)
-        assert (done.returncode, len(done.stderr.splitlines())) == (1, 1), done.stderr
-        assert words in done.stderr
+        process = run_cli("diff", *arguments)
+        assert (process.returncode, len(process.stderr.splitlines())) == (1, 1), process.stderr
+        assert words in process.stderr

@@ -49,10 +49,10 @@ def test_wrong_flag_is_named_with_its_value():
 
 def test_serve_says_it_in_one_line(tmp_path):
     for port in ("none", "70000"):
-        done = run_cli("serve", tmp_path, "--port", port)
-        assert done.returncode == 2
-        assert done.stderr.splitlines() == [done.stderr.strip()]
-        assert done.stderr.startswith(f"shortlist serve: --port is '{port}': ")
+        process = run_cli("serve", tmp_path, "--port", port)
+        assert process.returncode == 2
+        assert process.stderr.splitlines() == [process.stderr.strip()]
+        assert process.stderr.startswith(f"shortlist serve: --port is '{port}': ")
 
 
 def test_help_names_every_flag_with_its_default():

@@ -98,20 +98,20 @@ def test_garbage_after_a_correct_request_leaves_no_traceback(server):
 def test_millions_of_lists_do_not_hold_up_others(server, encoding):
     """orjson held the interpreter for more than two seconds; 15 KB of gzip did it in the event loop."""
     content = gzip.compress(LISTS) if encoding == "gzip" else LISTS
-    slowest, done = [0.0], threading.Event()
-    neighbour = threading.Thread(target=watch, args=(server.url, slowest, done))
+    slowest, stop = [0.0], threading.Event()
+    neighbour = threading.Thread(target=watch, args=(server.url, slowest, stop))
     neighbour.start()
     answer = server.http.post(INFER, content=content, headers={"Content-Encoding": encoding})
-    done.set()
+    stop.set()
     neighbour.join()
     assert answer.status_code == 400
     assert slowest[0] < 1
 
 
-def watch(url: str, slowest: list[float], done: threading.Event) -> None:
+def watch(url: str, slowest: list[float], stop: threading.Event) -> None:
     """Keep asking for readiness; `slowest` becomes the longest wait, in seconds."""
     with httpx.Client(base_url=url, timeout=30) as http:
-        while not done.wait(0.01):
+        while not stop.wait(0.01):
             start = time.perf_counter()
             http.get("/healthz")
             slowest[0] = max(slowest[0], time.perf_counter() - start)

@@ -20,8 +20,8 @@ def decompress(body: bytes, encoding: str, limit: int) -> bytes:
     if name in ("", IDENTITY_ENCODING):
         return body
     if name not in WINDOW_BITS:
-        served = SERVED_ENCODINGS
-        raise Unsupported(f"content encoding '{cut(encoding)}' is not served: send {served}, or the body as it is")
+        encodings = SERVED_ENCODINGS
+        raise Unsupported(f"content encoding '{cut(encoding)}' is not served: send {encodings}, or the body as it is")
     machine = zlib.decompressobj(WINDOW_BITS[name])
     try:
         content = machine.decompress(body, limit + 1)

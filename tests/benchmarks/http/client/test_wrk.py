@@ -76,15 +76,15 @@ def test_a_real_run_counts_good_answers_and_refuses_bad_ones(small_server: Runni
 @pytest.mark.parametrize("command", [[], ["bench"], ["soak"], ["peers"]])
 def test_help_explains_everything(command):
     arguments = [sys.executable, "-m", "benchmarks.http", *command, "--help"]
-    done = subprocess.run(arguments, capture_output=True, text=True, check=True)
-    assert " ms" in done.stdout or "requests/s" in done.stdout.lower()
-    assert "None" not in done.stdout
+    process = subprocess.run(arguments, capture_output=True, text=True, check=True)
+    assert " ms" in process.stdout or "requests/s" in process.stdout.lower()
+    assert "None" not in process.stdout
 
 
 def test_errors_are_one_sentence(tmp_path):
     arguments = ["soak", "--quick", "--bundle", str(tmp_path)]
     command = [sys.executable, "-m", "benchmarks.http", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 1
-    assert done.stderr.count("\n") == 1
-    assert "there is no bundle at" in done.stderr
+    process = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert process.returncode == 1
+    assert process.stderr.count("\n") == 1
+    assert "there is no bundle at" in process.stderr

@@ -46,9 +46,8 @@ def scrape(server: RunningServer) -> Samples:
 
 
 def value(samples: Samples, name: str, **labels: str) -> float:
-    return sum(
-        result for (known, own), result in samples.items() if known == name and labels.items() <= dict(own).items()
-    )
+    label_items = labels.items()
+    return sum(result for (series, of), result in samples.items() if series == name and label_items <= dict(of).items())
 
 
 def ask(server: RunningServer, **fields: object) -> int:

@@ -288,14 +288,14 @@ def test_a_request_without_time_is_refused_first():
     st.lists(st.tuples(st.integers(1, 60), st.booleans()), max_size=4), st.integers(0, 60), st.floats(0, 2),
     st.integers(0, 120), st.floats(-1, 100),
 )  # fmt: skip
-def test_the_inline_check_equals_taking_and_releasing(admission, computed, seconds, rows, limit):
+def test_the_inline_check_equals_taking_and_releasing(held_rows, batch_rows, seconds, rows, limit):
     outcomes = []
     for inline in (True, False):
         server, model = pair()
         other = Admission(100, 1000, server)
-        for count, same in admission:
+        for count, same in held_rows:
             (model if same else other).take_rows(count, AGES) if server.rows + count <= 100 else None
-        model.note_batch(computed, seconds)
+        model.note_batch(batch_rows, seconds)
         try:
             if inline:
                 model.check_rows(rows, limit)

@@ -145,7 +145,7 @@ class Load(threading.Thread):
 
     def __init__(self, url: str) -> None:
         super().__init__()
-        self.url, self.codes, self.lost = url, [], []
+        self.url, self.codes, self.errors = url, [], []
         self.content = {"model": "lm", "contexts": ROWS.tolist(), "k": 300}
 
     def run(self) -> None:
@@ -156,7 +156,7 @@ class Load(threading.Thread):
                 except httpx.ConnectError:
                     return  # not accepted: nothing was promised
                 except httpx.TransportError as error:
-                    self.lost.append(error)
+                    self.errors.append(error)
                     return
 
 
@@ -176,7 +176,7 @@ def test_sigterm_under_load_says_so_and_finishes_what_it_accepted(small_reposito
     assert "draining" in draining.json()["error"]
     assert {code for thread in threads for code in thread.codes} == {200}
     assert all(len(thread.codes) > 2 for thread in threads)
-    assert [error for thread in threads for error in thread.lost] == []
+    assert [error for thread in threads for error in thread.errors] == []
     assert not any("Traceback" in line for line in server.log)
 
 
