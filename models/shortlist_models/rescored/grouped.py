@@ -160,7 +160,8 @@ class Centres(NamedTuple):
 def make_centres(rows: Tensor, centre_columns: Tensor, bias: Tensor | None, sizes: Tensor) -> Centres:
     """Centres of consecutive parts, of `sizes` [n], of `rows` [m, W] and `bias` [m].
 
-    centre_columns: [m, c], the columns that contexts are multiplied with; `rows` give how far classes are from their mean.
+    centre_columns: [m, c], the columns that contexts are multiplied with; `rows` say how far classes are from their
+    mean.
     """
     part = torch.repeat_interleave(torch.arange(len(sizes)), sizes)
     biases = torch.zeros(len(rows)) if bias is None else bias
