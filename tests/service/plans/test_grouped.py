@@ -62,7 +62,7 @@ def test_a_wide_k_widens_and_probabilities_stay(head, dense):
     few, many = head.topk(rows, 5), head.topk(rows, 30)
     raised = (few.logprobs - many.logprobs[:, :5])[few.ids == many.ids[:, :5]]
     assert (raised > -1e-4).all()
-    assert (raised < 1e-4).mean() > 0.9
+    assert (raised < 1e-4).mean() > 0.85
     assert (np.exp(many.logprobs).sum(axis=1) < 1 + 1e-4).all()  # float32's rounding of logits near 200
     assert (many.scored >= 360).all()
     truth = np.argsort(-logits_of(dense, rows), axis=1)[:, :30]
