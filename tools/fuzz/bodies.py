@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from random import Random
 
@@ -26,7 +27,9 @@ from shortlist.head import Head
 from shortlist.server.codecs import v2_request, v2_response, v2_template
 from shortlist.server.codecs.shared_memory import SHARED_MEMORY_FOLDER, SharedMemory
 from shortlist.server.codecs.v2_request import InferCodec
-from shortlist.server.messages.headers import JSON_LENGTH
+from shortlist.server.codecs.v2_response import encode_compressed
+from shortlist.server.messages.compression import decompress
+from shortlist.server.messages.headers import CONTENT_ENCODING, CONTENT_LENGTH, JSON_LENGTH
 from shortlist.server.models import make_printable_labels
 from shortlist.server.scheduling.tasks import SizeLimits, make_task
 from shortlist.server.settings import Settings
@@ -42,6 +45,8 @@ TRACED_FILES = [module.__file__ for module in (v2_request, v2_response, v2_templ
 MAX_TRACED_REQUESTS = 50_000  # tracing takes time
 MIN_TRACED_REQUESTS = 20_000  # from which on coverage is judged
 MIN_COVERAGE_PERCENT = 95.0  # of the branches
+MAX_ANSWER_BYTES = 1 << 20
+ACCEPT_ENCODINGS = (b"", b"gzip", b"deflate, gzip;q=0.5", b"identity")
 MAX_REQUEST_SECONDS = 1.0  # of CPU
 MAX_GROWTH_BYTES = 32 << 20
 FUZZ_WARM_UP_SHARE = 0.2  # of the requests, after which memory is flat
@@ -102,17 +107,22 @@ class Target:
             request = self.codec.decode(body, header)
             task = make_task(self.head, request.query, self.limits)
             self.codec.add_template(request, task)
-            content, headers = self.codec.encode(request, task.compute())
-        check_answer(content, dict(headers))
-        return content
+            encode = partial(self.codec.encode, request)
+            accept = ACCEPT_ENCODINGS[len(body) % len(ACCEPT_ENCODINGS)]
+            content, headers = encode_compressed(encode, accept, task.compute())
+        return check_answer(content, dict(headers))
 
 
-def check_answer(content: bytes, headers: dict[bytes, bytes]) -> None:
-    """Check that the JSON can be read, and announces the bytes that follow it."""
+def check_answer(content: bytes, headers: dict[bytes, bytes]) -> bytes:
+    """Check that the JSON can be read, and announces the bytes that follow it; returns the answer uncompressed."""
+    if CONTENT_ENCODING in headers:
+        assert int(headers[CONTENT_LENGTH]) == len(content), "a compressed answer's length is not what it announces"
+        content = decompress(content, headers[CONTENT_ENCODING].decode(), MAX_ANSWER_BYTES)
     length = int(headers.get(JSON_LENGTH, len(content)))
     outputs = orjson.loads(content[:length])["outputs"]
     binary_bytes = sum(output.get("parameters", {}).get("binary_data_size", 0) for output in outputs)
     assert length + binary_bytes == len(content), "the answer's length is not what it announces"
+    return content
 
 
 class Targets:

@@ -121,10 +121,13 @@ def add(content: Any, random: Random) -> None:
 
 
 def again(content: Any, random: Random) -> None:
-    """Repeat an entry of a list."""
+    """An entry twice, the second time perhaps under another name."""
     entries = content.get(random.choice(("inputs", "outputs"))) if isinstance(content, dict) else None
     if isinstance(entries, list) and entries:
-        entries.append(random.choice(entries))
+        entry = random.choice(entries)
+        if isinstance(entry, dict) and random.random() < 0.5:
+            entry = entry | {"name": random.choice(("context", "ids", "allow", "ban"))}
+        entries.append(entry)
 
 
 def swap(content: Any, random: Random) -> None:

@@ -10,6 +10,7 @@ from shortlist.core.filters import UNRESTRICTED
 from shortlist.core.results import FloatArray, IdArray
 from shortlist.errors import ServerError
 from shortlist.head import Head
+from shortlist.plans.common.base import Plan
 
 from benchmarks.http.client.connection import RawResponse
 from benchmarks.http.client.requests import ResponseArrays, make_infer, read_infer
@@ -70,6 +71,14 @@ def mix_requests(head: Head, contexts: FloatArray, count: int, deadline_us: int,
     return requests
 
 
+def choose_offline_plan(head: Head, k: int, dense: bool) -> tuple[Plan, str]:
+    """The plan that answers a row, and its normaliser; `dense` is that head itself, never a proof."""
+    if not dense:
+        return head.choose_plan(1, k, False)
+    assert head.exact is not None, "dense answers many rows"
+    return head.exact, "exact"
+
+
 def expect_response(
     head: Head, contexts: FloatArray, rows: IdArray, k: int, deadline_us: int, host: str, offline_rows: dict[Any, Any]
 ) -> ExpectedResponse:
@@ -78,7 +87,7 @@ def expect_response(
     dense = crossover is not None and len(rows) >= crossover
     for row in rows.tolist():
         if (row, k, dense) not in offline_rows:
-            plan, normalizer = head.choose_scorer(1, dense, k)  # by dense itself, not by proof
+            plan, normalizer = choose_offline_plan(head, k, dense)
             top = head.run(plan, contexts[row : row + 1], k, UNRESTRICTED).topk(normalizer)
             offline_rows[row, k, dense] = top.ids[0], top.logprobs[0]
     ids, logprobs = (

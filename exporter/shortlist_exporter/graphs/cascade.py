@@ -22,7 +22,7 @@ from shortlist_models.rescored.grouped import GroupedSoftmax
 
 from shortlist_exporter.inputs.sources import Dense
 
-from .builder import GraphBuilder, GraphFiles, make_value
+from .builder import GraphBuilder, GraphFiles, add_row_products, make_value
 from .dense import add_finish
 from .quantized import UINT8_ZERO_POINT, add_levels, add_quantized_contexts
 
@@ -111,7 +111,8 @@ def write_rescore(
     graph.nodes.append(helper.make_node("TopK", ["code_logits", "full_view"], ["kept_logits", "kept"], axis=0))
     kept_positions = graph.node("Gather", ["positions", "kept"], "kept_positions")
     graph.node("Gather", [graph.tensor("order", module.order.numpy()), kept_positions], "ids")
-    exactly = add_finish(graph, real, add_exact_products(graph, real), graph.node("Reshape", ["ids", "row"], "id_row"))
+    graph.node("Reshape", ["ids", "row"], "id_row")
+    exactly = add_finish(graph, real, add_exact_products(graph, real), "id_row")
     graph.node("Reshape", [exactly, "flat"], "logits")
     merged = graph.node("ScatterElements", ["code_logits", "kept", "logits"], "merged", axis=0)
     graph.node("ReduceLogSumExp", [merged, graph.tensor("first", np.array([0], np.int64))], "inside", keepdims=1)
@@ -125,10 +126,9 @@ def write_rescore(
 
 
 def add_exact_products(graph: GraphBuilder, dense: Dense) -> str:
-    """Add the exact rows of `ids` times the context, [1, e]."""
-    rows = graph.node("Gather", [graph.tensor("weight", dense.weight), "ids"], "rows")
-    products = graph.node("MatMul", [rows, graph.node("Reshape", ["context", "column"], "context_column")], "exact")
-    return graph.node("Reshape", [products, "row"], "exact_products")
+    """Add the exact rows of `id_row` [1, e] times the context, [1, e]."""
+    rows = graph.node("Gather", [graph.tensor("weight", dense.weight), "id_row"], "rows")
+    return add_row_products(graph, rows, "context", "_exact")
 
 
 def add_int8_products(graph: GraphBuilder, module: ThreeStageSoftmax) -> str:

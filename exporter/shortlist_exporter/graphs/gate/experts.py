@@ -23,7 +23,7 @@ from shortlist.bundle.manifest import RawArray
 from shortlist_models.ds.softmax import DSSoftmax
 from shortlist_models.svd import Basis
 
-from shortlist_exporter.graphs.builder import GraphBuilder, GraphFiles, make_value
+from shortlist_exporter.graphs.builder import GraphBuilder, GraphFiles, add_ascending_best, add_row_products, make_value
 from shortlist_exporter.graphs.screen import SETS_FILE
 
 from .fused import (
@@ -131,11 +131,9 @@ def write_expert_preview(folder: Path, name: str, weight: FloatArray, bias: Floa
     biases = graph.tensor(f"bias-{name}", bias)
     biased = graph.node("Add", [graph.node("MatMul", [projected, columns], "products"), biases], "biased")
     previews = graph.node("Mul", [biased, "scale"], "previews")
-    graph.nodes.append(helper.make_node("TopK", [previews, "n"], ["near", "candidates"]))
+    add_ascending_best(graph, previews, "n", "candidates")
     rows = graph.node("Gather", [graph.tensor(f"rows-{name}", weight), "candidates"], "rows")
-    last = graph.tensor("last_axis", np.array([2], np.int64))
-    columns_of = graph.node("MatMul", [rows, graph.node("Unsqueeze", ["context", last], "column")], "row_products")
-    exact = graph.node("Squeeze", [columns_of, last], "exact_products")
+    exact = add_row_products(graph, rows, "context")
     own_bias = graph.node("Gather", [biases, "candidates"], "own_bias")
     logits = graph.node("Mul", [graph.node("Add", [exact, own_bias], "exact_biased"), "scale"], "exact")
     mixed = graph.node("ScatterElements", [previews, "candidates", logits], "mixed", axis=1)

@@ -212,7 +212,7 @@ def make_task(head: Head, query: Query, limits: SizeLimits | None = None) -> Tas
     if isinstance(query, ScoreQuery):
         ids = np.atleast_2d(query.ids)
         ids = head.check_ids(ids.repeat(len(rows), axis=0) if len(ids) == 1 else ids, len(rows))
-        return ScoreTask(head, *head.choose_scorer(len(rows), query.exact), rows, ids)
+        return ScoreTask(head, *head.choose_score_plan(len(rows), ids.shape[1], query.exact), rows, ids)
     return make_topk_task(head, query, rows)
 
 
