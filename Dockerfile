@@ -1,9 +1,14 @@
 # Two images: `exporter` (torch, for `shortlist export` and `capture`) and, by default, `service` (no torch, non-root).
 #   docker build -t shortlist . && docker run -p 8000:8000 -v "$PWD/build/repository:/repository:ro" shortlist
 #   docker build -t shortlist-exporter --target exporter . && docker run -v "$PWD:/data" shortlist-exporter export ...
+FROM python:3.11 AS native
+WORKDIR /src
+COPY service service
+RUN python service/shortlist/kernels/native/build.py
+
 FROM python:3.11-slim AS base
 WORKDIR /src
-COPY pyproject.toml constraints.txt README.md LICENSE ./
+COPY pyproject.toml hatch_build.py constraints.txt README.md LICENSE ./
 COPY service service
 COPY exporter exporter
 COPY models models
@@ -17,6 +22,8 @@ WORKDIR /data
 ENTRYPOINT ["shortlist"]
 
 FROM base AS service
+# Compiled loops; the package is built without a compiler and takes the library as it is.
+COPY --from=native /src/service/shortlist/kernels/native/libshortlist_kernels.so service/shortlist/kernels/native/
 RUN pip install --no-cache-dir -c constraints.txt ".[cpu,serve,kernels]"
 # What numba compiles at the first start, some 20 seconds: a volume here keeps it, also where all else is read-only.
 RUN install --directory --owner=10001 /var/cache/shortlist

@@ -7,17 +7,20 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check
 # What `make demo` exports into and Compose mounts; all that is generated lies under build/, which git ignores.
 REPO ?= build/repository
+NATIVE := service/shortlist/kernels/native/libshortlist_kernels.so
 ARGS ?=
 # Processes that tests are shared among.
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test test-fast test-long clients lint format demo serve bench bench-page bench-exact bench-gpu bench-http bench-peers soak fuzz reproduce clean
+.PHONY: help setup native test test-fast test-long clients lint format demo serve bench bench-page bench-exact bench-gpu bench-http bench-peers soak fuzz reproduce clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
 
 setup: $(VENV)/dev.stamp  ## a virtual environment with everything for development, in .venv
+
+native: $(NATIVE)  ## the compiled loops, by the C compiler that there is: seconds
 
 test: $(VENV)/dev.stamp $(VENV)/peers.stamp clients  ## all tests; DATA=folder for those that need data
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not long and not alone" $(ARGS)
@@ -81,7 +84,13 @@ reproduce: $(VENV)/model.stamp  ## the papers' tables; DATA=folder with wikitext
 	@$(BIN)/python -m benchmarks.papers.ds.images $(if $(FULL),--full)
 
 clean:  ## remove what was built, the virtual environment too
-	rm -rf build $(VENV) service/shortlist/kernels/__pycache__
+	rm -rf build $(VENV) $(NATIVE) service/shortlist/kernels/__pycache__
+
+# Where there is no C compiler, everything else is made all the same.
+$(NATIVE): $(wildcard service/shortlist/kernels/native/*.[ch]) service/shortlist/kernels/native/build.py
+	@$(PYTHON) service/shortlist/kernels/native/build.py || echo "graphs answer in place of compiled loops" >&2
+
+setup test test-fast test-long demo serve bench bench-exact bench-http bench-peers soak fuzz reproduce: $(NATIVE)
 
 # pip is the last file that venv writes: one that was interrupted is made again.
 $(BIN)/pip:

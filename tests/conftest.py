@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+from shortlist.kernels.native import library
 
 from tests.support.layers import RunningServer, make_small_repository
 
@@ -41,6 +42,15 @@ def no_numba(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     sys.modules.update(modules)
     if kernels is not None:
         vars(package)["kernels"] = kernels
+
+
+@pytest.fixture
+def no_library(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """As where the native library was not built."""
+    library.open_target.cache_clear()
+    monkeypatch.setattr(library, "load_library", lambda: None)
+    yield
+    library.open_target.cache_clear()
 
 
 @pytest.fixture(scope="session")

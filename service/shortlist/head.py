@@ -16,6 +16,7 @@ from shortlist.bundle.reader import CALIBRATION_FILE, Bundle
 from shortlist.bundle.settings import PlanSettings
 from shortlist.core.filters import UNRESTRICTED, ClassFilter, IdLists, check_id_range, parse_id_lists
 from shortlist.core.results import FloatArray, IdArray, PlanResult, TopK
+from shortlist.kernels.native.library import name_target
 from shortlist.plans.common.base import Plan, run_by_chunks
 from shortlist.plans.common.crossover import measure_crossover
 from shortlist.plans.common.exact_rows import ExactRows
@@ -37,7 +38,8 @@ class Head:
 
     plan: what answers. dense: the dense head; None where the bundle was exported without. exact: what answers exact
     requests, the dense head or, of a head that is its own reference, its whole distribution; None where there is
-    none. certified: what proves exact answers without the dense layer; None where the bundle lacks it.
+    none. certified: what proves exact answers without the dense layer; None where the bundle lacks it. kernels: the
+    target of the compiled loops, as `avx2`; None where graphs answer in their place.
     """
 
     def __init__(
@@ -52,6 +54,7 @@ class Head:
         self.labels = bundle.labels()
         self.device = resolve_device(device)
         self.threads = threads or count_available_threads()
+        self.kernels = name_target() if self.device == "cpu" else None
         self.dense = self.open_dense(bundle, dense)
         self.plan = self.open_plan(bundle)
         self.exact = self.plan.make_exact_plan() if self.is_own_reference else self.dense

@@ -13,7 +13,6 @@ import numpy as np
 from onnx import TensorProto
 from shortlist.core.results import FloatArray
 from shortlist.kernels.exact_rows import CompiledGather
-from shortlist.plans.common.exact_rows import COMPILED_THREADS
 from shortlist.plans.common.selection import find_largest
 from shortlist.runtime.session import Graph
 from shortlist.runtime.threads import count_available_threads
@@ -64,9 +63,7 @@ def time_stages(folder: Path) -> Stages:
     folder.mkdir(parents=True)
     try:
         write_graphs(folder)
-        counts = sorted(
-            {1, min(COMPILED_THREADS, count_available_threads())}
-        )  # with more, rows are rescored by their graph
+        counts = sorted({1, count_available_threads()})
         by_threads = {count: time_stages_once(folder, count) for count in counts}
         return Stages({stage: {count: by_threads[count][stage] for count in counts} for stage in by_threads[counts[0]]})
     finally:
@@ -112,7 +109,7 @@ def time_stages_once(folder: Path, threads: int) -> dict[str, float]:
     names = ("dense", "projection", "preview", "preview8")
     graphs = {name: Graph(folder / f"{name}.onnx", "cpu", threads, prepack=name == "preview8") for name in names}
     weight = np.asarray(np.memmap(folder / "weight.bin", np.float32, "c", shape=(TABLE_4_CLASSES, TABLE_4_DIM)))
-    rows = CompiledGather(weight)  # what plan `preview` rescores with
+    rows = CompiledGather(weight, threads=threads)  # what plan `preview` rescores with
     contexts = np.random.default_rng(1).standard_normal((TABLE_4_REPEATS + 2, 1, TABLE_4_DIM), np.float32)
     seconds: dict[str, list[float]] = {}
     with progress_bar(f"Table 4, {threads} thread(s)") as report:

@@ -30,6 +30,7 @@ def run(args: argparse.Namespace) -> int:
     print(f"{args.bundle}: {manifest.method}, V = {manifest.classes:,}, d = {manifest.dim}, on {head.device}")
     print(f"{'files':<20} {len(manifest.files)} verified, {size:,} bytes")
     print(f"{'calibration':<20} replayed, P@{min(CANARY_K, manifest.max_k)} {precision:.4f} on its rows")
+    print(f"{'compiled loops':<20} {head.kernels or 'none: graphs answer in their place'}")
     if manifest.quality is not None:
         for name, figure in manifest.quality.figures().items():
             print(f"{name:<20} {figure:.6g}")

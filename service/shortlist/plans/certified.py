@@ -24,7 +24,7 @@ from shortlist.bundle.reader import CERTIFICATE_FILE, Bundle
 from shortlist.core.filters import UNRESTRICTED, ClassFilter
 from shortlist.core.results import FloatArray, IdArray, PlanResult, empty_result
 from shortlist.plans.common.base import Plan, chunk_rows, take_best
-from shortlist.plans.common.exact_rows import COMPILED_THREADS, ExactRows
+from shortlist.plans.common.exact_rows import ExactRows
 from shortlist.plans.common.normalizer import log_sum_exp
 from shortlist.plans.common.open_kernel import open_kernel
 from shortlist.plans.common.selection import find_largest
@@ -55,6 +55,7 @@ UNDERFLOW_ERROR = 1e-30  # absolute: more than all that underflows in float32 ca
 ESTIMATE_BYTES = 16 << 20  # estimates of one chunk of rows
 ROUNDING_SPARE = 1 + 1e-5  # for the roundings of what bounds roundings
 USELESS_SPREAD = 50.0  # nats: a bound that says nothing
+BOUNDS_THREADS = 2  # with more, the graph of bounds reads as fast as the loops
 EXPONENTIAL_ERROR = 1e-5  # nats: what a difference to the largest logit and its exponential lose in float32
 
 Bounds = Callable[..., Sequence[FloatArray]]  # context [B, d] -> estimates [B, V], spreads [B, 1]
@@ -82,7 +83,7 @@ class CertifiedPlan(Plan):
         self.tolerance = math.inf if certificate is None else certificate.logprob_bound
         self.crossover = None if certificate is None else certificate.dense_crossover
         arrays = bundle.tensors(CERTIFICATE_FILE)
-        may_compile = threads <= COMPILED_THREADS
+        may_compile = threads <= BOUNDS_THREADS
         loops = open_kernel(lambda: open_bounds(bundle, arrays, threads)) if may_compile else None
         self.bounds: Bounds = loops or Graph(bundle.graph("bounds"), device, threads, prepack=True)
         self.rows = ExactRows(bundle, device, threads)

@@ -1,30 +1,17 @@
-"""Exact logits of given classes: by rows.onnx, or on a few threads of a CPU by compiled loops."""
+"""Exact logits of given classes: by rows.onnx, or on a CPU by compiled loops."""
 
 from __future__ import annotations
-
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from shortlist.bundle.reader import Bundle
 from shortlist.core.results import FloatArray, IdArray
+from shortlist.kernels.exact_rows import CompiledGather
 from shortlist.runtime.session import Graph
-
-from .open_kernel import open_kernel
-
-if TYPE_CHECKING:
-    from shortlist.kernels.exact_rows import CompiledGather
 
 GATHER_BYTES = 2 << 20  # weights gathered by one call of rows.onnx: half a second-level cache and more is slower
 DEVICE_GATHER_BYTES = 256 << 20
-COMPILED_THREADS = 2  # loops have one, which reads as fast as the graph on two
-
-
-def open_gather(bundle: Bundle) -> CompiledGather | None:
-    from shortlist.kernels.exact_rows import CompiledGather
-
-    return CompiledGather.open(bundle)
 
 
 class DoubleRows:
@@ -57,11 +44,10 @@ class ExactRows:
     """
 
     def __init__(self, bundle: Bundle, device: str, threads: int) -> None:
-        """Compile where that is faster, else open the graph."""
+        """Open the loops where they are, else the graph."""
         budget = GATHER_BYTES if device == "cpu" else DEVICE_GATHER_BYTES
         self.gather_classes = max(1, budget // (4 * bundle.manifest.dim))
-        may_compile = device == "cpu" and threads <= COMPILED_THREADS
-        self.loops: CompiledGather | None = open_kernel(lambda: open_gather(bundle)) if may_compile else None
+        self.loops = CompiledGather.open(bundle, threads) if device == "cpu" else None
         self.graph = Graph(bundle.graph("rows"), device, threads) if self.loops is None else None
         self.double = DoubleRows(bundle) if bundle.has_arrays("exact_weight") else None
 

@@ -87,6 +87,7 @@ class ModelInfo(BaseModel):
     quality: Quality | None = None
     device: str | None = None
     threads: int | None = None
+    kernels: str | None = Field(default=None, description="target of the compiled loops, as avx2; null: graphs answer")
     labels: bool | None = None
     exact: bool | None = None
 

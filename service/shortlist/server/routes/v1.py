@@ -54,6 +54,7 @@ def describe_version(model: Model) -> dict[str, Any]:
     runtime = {
         "device": head.device,
         "threads": head.threads,
+        "kernels": head.kernels,
         "labels": model.labels is not None,
         "exact": head.exact is not None,
     }

@@ -5,8 +5,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from shortlist.bundle.reader import Bundle
+from shortlist.kernels.exact_rows import CompiledGather
+from shortlist.kernels.native.library import VARIABLE
 from shortlist.plans.common.exact_rows import ExactRows
 
+from tests.support.kernels import list_targets
 from tests.support.layers import logits_of, make_contexts, make_dense, make_head
 
 pytestmark = pytest.mark.slow
@@ -37,7 +40,9 @@ def rows(bundle):
 
 @pytest.fixture(scope="module")
 def by_graph(bundle):
-    return ExactRows(bundle, "cpu", 4)  # threads: more than loops are for
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(CompiledGather, "open", lambda *_: None)
+        return ExactRows(bundle, "cpu", 4)
 
 
 def asked(dense, batch, count, seed=0):
@@ -49,7 +54,6 @@ def asked(dense, batch, count, seed=0):
 @given(batch=st.integers(0, 4), count=st.integers(0, 21), seed=st.integers(0, 99))
 @settings(max_examples=40, deadline=None)
 def test_loops_and_graph_give_the_dense_logits(rows, by_graph, dense, batch, count, seed):
-    pytest.importorskip("numba")
     contexts, ids = asked(dense, batch, count, seed)
     assert rows.loops is not None
     truth = np.take_along_axis(logits_of(dense, contexts), ids, axis=1)
@@ -78,16 +82,12 @@ def test_what_a_graph_gathers_is_bounded(by_graph, dense, monkeypatch):
         np.testing.assert_allclose(by_graph(contexts, ids), whole, rtol=1e-5, atol=1e-5)
 
 
-def test_nothing_is_compiled_after_the_load(rows, dense):
-    pytest.importorskip("numba")
-    from shortlist.kernels.exact_rows import gather_products
-
+def test_arrays_of_any_layout_are_taken(rows, dense):
     contexts, ids = asked(dense, 6, 30)
-    usual, known = rows(contexts, ids), gather_products.signatures[:]
+    usual = rows(contexts, ids)
     ids.flags.writeable = contexts.flags.writeable = False
     np.testing.assert_array_equal(rows(contexts, ids), usual)
     np.testing.assert_array_equal(rows(contexts[::2], ids[::2, ::3]), usual[::2, ::3])
-    assert gather_products.signatures == known
 
 
 def test_products_that_overflow_are_no_numbers_and_no_warning(rows, dense):
@@ -99,22 +99,54 @@ def test_products_that_overflow_are_no_numbers_and_no_warning(rows, dense):
 
 @pytest.mark.parametrize("wrong", [-1, CLASSES, 1 << 60])
 def test_an_id_that_is_none_reads_nothing(rows, dense, wrong):
-    pytest.importorskip("numba")
     contexts, ids = asked(dense, 2, 9)
     ids[1, 4] = wrong
     with pytest.raises(IndexError, match="ids must be 0 to 2002"):
         rows(contexts, ids)
 
 
-@pytest.mark.parametrize("threads", [1, 4])
-def test_graphs_answer_without_numba_and_with_many_threads(bundle, dense, threads, request):
-    if threads == 1:
-        request.getfixturevalue("no_numba")
-    found = ExactRows(bundle, "cpu", threads)
-    assert found.loops is None
+def test_more_threads_give_the_same_bits(bundle, rows, dense):
+    more = ExactRows(bundle, "cpu", 3)
+    contexts, ids = asked(dense, 5, 300)
+    wanted = rows(contexts, ids)
+    for batch in (1, 5):
+        more.loops.threaded_rows.row_seconds = 10.0  # so that every part is worth a thread
+        np.testing.assert_array_equal(more(contexts[:batch], ids[:batch]), wanted[:batch])
+    ids[0, 290] = -1
+    with pytest.raises(IndexError, match="ids must be 0 to 2002"):
+        more(contexts, ids)
+
+
+def test_every_target_gives_the_same_bits(bundle, rows, dense, monkeypatch):
+    contexts, ids = asked(dense, 3, 70)
+    wanted = rows(contexts, ids)
+    for target in list_targets():
+        monkeypatch.setenv(VARIABLE, target)
+        np.testing.assert_array_equal(ExactRows(bundle, "cpu", 1)(contexts, ids), wanted)
+
+
+@given(classes=st.integers(1, 40), dim=st.integers(1, 130), batch=st.integers(1, 3), count=st.integers(1, 40))
+@settings(max_examples=60, deadline=None)
+def test_odd_shapes_are_scored_alike_by_every_target(classes, dim, batch, count):
+    random = np.random.default_rng(classes + dim)
+    weight, bias = random.standard_normal((classes, dim), np.float32), random.standard_normal(classes, np.float32)
+    contexts, ids = random.standard_normal((batch, dim), np.float32), random.integers(0, classes, (batch, count))
+    truth = np.take_along_axis(contexts.astype(np.float64) @ weight.T.astype(np.float64) + bias, ids, axis=1)
+    results = []
+    for target in list_targets():
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv(VARIABLE, target)
+            results.append(CompiledGather(weight, bias=bias)(contexts, ids))
+        np.testing.assert_allclose(results[-1], truth, atol=1e-4)
+        np.testing.assert_array_equal(results[-1], results[0])
+
+
+def test_graphs_answer_without_the_library(bundle, dense, no_library):
+    plain = ExactRows(bundle, "cpu", 1)
+    assert plain.loops is None
     contexts, ids = asked(dense, 2, 9)
     truth = np.take_along_axis(logits_of(dense, contexts), ids, axis=1)
-    np.testing.assert_allclose(found(contexts, ids), truth, rtol=1e-5, atol=1e-4)
+    np.testing.assert_allclose(plain(contexts, ids), truth, rtol=1e-5, atol=1e-4)
 
 
 def test_small_layers_go_by_their_graph(tmp_path):

@@ -1,0 +1,31 @@
+"""Compiles the native library into wheels and editable installs; without a C compiler they go without it."""
+
+import runpy
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+from typing import Any
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+NATIVE_FOLDER = "service/shortlist/kernels/native"
+
+
+class NativeBuildHook(BuildHookInterface):  # type: ignore[type-arg, misc]  # hatchling is there while it builds alone
+    """Runs the library's own build script; the wheel is one of this platform then, for every Python."""
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        if self.target_name != "wheel":
+            return
+        script = Path(self.root) / NATIVE_FOLDER / "build.py"
+        subprocess.run([sys.executable, script], check=False)
+        library = script.with_name(runpy.run_path(str(script))["LIBRARY_NAME"])
+        if not library.exists():  # one that an earlier stage built is taken as it is
+            self.app.display_warning(
+                "no native library: graphs answer in place of compiled loops, up to 15 times slower"
+            )
+            return
+        build_data["artifacts"].append(f"{NATIVE_FOLDER}/{library.name}")
+        build_data["pure_python"] = False
+        build_data["tag"] = "py3-none-" + sysconfig.get_platform().replace("-", "_").replace(".", "_")

@@ -1,0 +1,97 @@
+"""Builds the native library by the system's C compiler: python service/shortlist/kernels/native/build.py.
+
+It imports nothing but the standard library, so that a build of the package can run it by its path.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from functools import cache
+from hashlib import sha256
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+SOURCE_FOLDER = Path(__file__).parent
+LIBRARY_NAME = "libshortlist_kernels.so"
+
+# No product and sum become one step, so that all targets give the same bits; nothing reads errno or float exceptions.
+FLAGS = (
+    "-std=c11", "-O3", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra",
+    "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math",
+)  # fmt: skip
+X86_TARGETS = {
+    "avx512vnni": ("-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq", "-mavx512vnni", "-mbmi",
+                   "-mprefer-vector-width=512"),
+    "avx2": ("-mavx2", "-mbmi"),
+}  # fmt: skip
+ARM_TARGETS = {"neon": ("-march=armv8.2-a+dotprod",)}
+TARGETS_BY_MACHINE = dict.fromkeys(("x86_64", "AMD64"), X86_TARGETS) | dict.fromkeys(("aarch64", "arm64"), ARM_TARGETS)
+
+
+class CompilerMissing(Exception):
+    """There is no C compiler."""
+
+
+@cache
+def hash_sources() -> str:
+    """Return a hash of all sources of the library, which it is built with."""
+    digest = sha256()
+    for path in sorted([*SOURCE_FOLDER.glob("*.[ch]"), Path(__file__)]):
+        digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()[:16]
+
+
+def find_compiler() -> str:
+    """Return the command of the C compiler: that of CC, or the first there is; raises CompilerMissing."""
+    for command in (os.environ.get("CC"), "cc", "gcc", "clang"):
+        if command and shutil.which(command.split()[0]):
+            return command
+    raise CompilerMissing("no C compiler was found: install gcc or clang, or name one by CC")
+
+
+def list_objects(machine: str) -> dict[str, tuple[str, ...]]:
+    """Return the flags of each source file, by its name without suffix."""
+    targets = {"portable": ()} | TARGETS_BY_MACHINE.get(machine, {})
+    return {"dispatch": (f'-DSOURCE_HASH="{hash_sources()}"',)} | {
+        f"target_{name}": flags for name, flags in targets.items()
+    }
+
+
+def build_library(folder: Path = SOURCE_FOLDER) -> Path:
+    """Build the library into `folder`; a process that uses an older one there is not disturbed.
+
+    CFLAGS are added to the flags. Raises CompilerMissing, and CalledProcessError with what the compiler wrote.
+    """
+    compiler, more = find_compiler().split(), os.environ.get("CFLAGS", "").split()
+    with TemporaryDirectory(dir=folder) as temporary:
+        objects = []
+        for name, flags in list_objects(platform.machine()).items():
+            objects.append(f"{temporary}/{name}.o")
+            run([*compiler, *FLAGS, *flags, *more, "-c", str(SOURCE_FOLDER / f"{name}.c"), "-o", objects[-1]])
+        library = Path(temporary) / LIBRARY_NAME
+        run([*compiler, "-shared", *more, "-o", str(library), *objects, "-lm"])
+        return library.replace(folder / LIBRARY_NAME)
+
+
+def run(command: list[str]) -> None:
+    """Run a compiler; what it writes is shown."""
+    subprocess.run(command, check=True)
+
+
+def main() -> int:
+    """Build beside the sources, where the package looks; returns 1 where that failed."""
+    try:
+        library = build_library()
+    except (CompilerMissing, OSError, subprocess.CalledProcessError) as error:
+        sys.stderr.write(f"the native library was not built: {error}\n")
+        return 1
+    sys.stderr.write(f"built {library}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,101 @@
+/* AVX-512 with VNNI: x86-64 servers since 2019, some desktops. One instruction multiplies a line of 64 bytes. */
+#define TARGET "avx512vnni"
+#define KERNELS kernels_avx512vnni
+#define VECTOR_BYTES 64
+#include "vectors.h"
+
+#include <immintrin.h>
+
+enum { CHAINS = 4 }; /* independent sums: an instruction that adds to the sum of the last one has to wait for it */
+
+INLINE __m512i load_line(const uint8_t *line) { return _mm512_loadu_si512(line); }
+
+/* Four bytes of a context, for all lanes. */
+INLINE __m512i repeat_levels(const int8_t *levels) {
+    int32_t word;
+    memcpy(&word, levels, sizeof word);
+    return _mm512_set1_epi32(word);
+}
+
+INLINE __m512i add_chains(const __m512i *chains) {
+    return _mm512_add_epi32(_mm512_add_epi32(chains[0], chains[1]), _mm512_add_epi32(chains[2], chains[3]));
+}
+
+INLINE void multiply_block(const uint8_t *block, const int8_t *levels, int64_t lines, int32_t *sums) {
+    __m512i chains[CHAINS] = {0};
+    int64_t i = 0;
+    for (; i + CHAINS <= lines; i += CHAINS)
+        for (int c = 0; c < CHAINS; c++)
+            chains[c] = _mm512_dpbusd_epi32(chains[c], load_line(block + LINE_BYTES * (i + c)),
+                                            repeat_levels(levels + LANE_BYTES * (i + c)));
+    for (; i < lines; i++)
+        chains[0] = _mm512_dpbusd_epi32(chains[0], load_line(block + LINE_BYTES * i),
+                                        repeat_levels(levels + LANE_BYTES * i));
+    _mm512_storeu_si512(sums, add_chains(chains));
+}
+
+INLINE void multiply_block_by_digits(const uint8_t *block, const int8_t *coarse, const int8_t *fine, int64_t lines,
+                                     int32_t *coarse_sums, int32_t *fine_sums) {
+    __m512i coarse_chains[2] = {0}, fine_chains[2] = {0};
+    for (int64_t i = 0; i < lines; i++) {
+        __m512i line = load_line(block + LINE_BYTES * i);
+        int c = i % 2;
+        coarse_chains[c] = _mm512_dpbusd_epi32(coarse_chains[c], line, repeat_levels(coarse + LANE_BYTES * i));
+        fine_chains[c] = _mm512_dpbusd_epi32(fine_chains[c], line, repeat_levels(fine + LANE_BYTES * i));
+    }
+    _mm512_storeu_si512(coarse_sums, _mm512_add_epi32(coarse_chains[0], coarse_chains[1]));
+    _mm512_storeu_si512(fine_sums, _mm512_add_epi32(fine_chains[0], fine_chains[1]));
+}
+
+INLINE void multiply_two_bit_block(const uint8_t *block, const int8_t *levels, int64_t lines, int32_t *sums) {
+    __m512i parts[WEIGHTS_PER_BYTE] = {0};
+    for (int64_t i = 0; i < lines; i++) {
+        __m512i line = load_line(block + LINE_BYTES * i);
+        for (int part = 0; part < WEIGHTS_PER_BYTE; part++) {
+            __m512i weights = _mm512_and_si512(line, _mm512_set1_epi8((char)(TWO_BIT_MAX << 2 * part)));
+            __m512i signs = repeat_levels(levels + LANE_BYTES * (WEIGHTS_PER_BYTE * i + part));
+            parts[part] = _mm512_dpbusd_epi32(parts[part], weights, signs);
+        }
+    }
+    parts[1] = _mm512_srai_epi32(parts[1], 2); /* sums are shifted once, weights never */
+    parts[2] = _mm512_srai_epi32(parts[2], 4);
+    parts[3] = _mm512_srai_epi32(parts[3], 6);
+    _mm512_storeu_si512(sums, add_chains(parts));
+}
+
+INLINE int32_t multiply_row(const uint8_t *row, const int8_t *levels, int64_t lines) {
+    __m512i chains[CHAINS] = {0};
+    int64_t i = 0;
+    for (; i + CHAINS <= lines; i += CHAINS)
+        for (int c = 0; c < CHAINS; c++)
+            chains[c] = _mm512_dpbusd_epi32(chains[c], load_line(row + LINE_BYTES * (i + c)),
+                                            _mm512_loadu_si512(levels + LINE_BYTES * (i + c)));
+    for (; i < lines; i++)
+        chains[0] = _mm512_dpbusd_epi32(chains[0], load_line(row + LINE_BYTES * i),
+                                        _mm512_loadu_si512(levels + LINE_BYTES * i));
+    return _mm512_reduce_add_epi32(add_chains(chains));
+}
+
+INLINE void multiply_row_by_digits(const uint8_t *row, const int8_t *coarse, const int8_t *fine, int64_t lines,
+                                   int32_t *sums) {
+    __m512i coarse_chains[2] = {0}, fine_chains[2] = {0};
+    for (int64_t i = 0; i < lines; i++) {
+        __m512i line = load_line(row + LINE_BYTES * i);
+        int c = i % 2;
+        coarse_chains[c] = _mm512_dpbusd_epi32(coarse_chains[c], line, _mm512_loadu_si512(coarse + LINE_BYTES * i));
+        fine_chains[c] = _mm512_dpbusd_epi32(fine_chains[c], line, _mm512_loadu_si512(fine + LINE_BYTES * i));
+    }
+    sums[0] = _mm512_reduce_add_epi32(_mm512_add_epi32(coarse_chains[0], coarse_chains[1]));
+    sums[1] = _mm512_reduce_add_epi32(_mm512_add_epi32(fine_chains[0], fine_chains[1]));
+}
+
+/* A whole vector is written for each sixteen scores: its last places are overwritten or lie within `positions`. */
+INLINE int64_t select_block(const float *scores, float threshold, int32_t start, int32_t *positions) {
+    __mmask16 mask = _mm512_cmp_ps_mask(_mm512_loadu_ps(scores), _mm512_set1_ps(threshold), _CMP_GE_OQ);
+    __m512i lanes = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    __m512i places = _mm512_add_epi32(lanes, _mm512_set1_epi32(start));
+    _mm512_storeu_si512(positions, _mm512_maskz_compress_epi32(mask, places));
+    return __builtin_popcount(mask);
+}
+
+#include "loops.h"

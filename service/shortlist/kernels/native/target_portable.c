@@ -1,0 +1,9 @@
+/* Any processor: C alone, in vectors of sixteen bytes, which compilers take apart where there are none. */
+#define TARGET "portable"
+#define KERNELS kernels_portable
+#define VECTOR_BYTES 16
+#include "vectors.h"
+
+#include "products_of_pairs.h"
+
+#include "loops.h"

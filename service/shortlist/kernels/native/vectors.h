@@ -1,0 +1,54 @@
+/* Vectors as wide as the target's registers, which each target says before it includes this: VECTOR_BYTES.
+ *
+ * Sums of floats run in one order on every target, so that each gives the same bits: sixteen partial sums, whose number
+ * i mod 16 takes product i, are held in PARTS vectors. The build forbids to contract a product and a sum into one step.
+ */
+#ifndef SHORTLIST_VECTORS_H
+#define SHORTLIST_VECTORS_H
+
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+#define INLINE static inline __attribute__((always_inline))
+
+enum {
+    LANES = 16,                             /* partial sums, and classes of a block */
+    LANE_BYTES = 4,                         /* bytes of a class in one line of a block */
+    LINE_BYTES = LANES * LANE_BYTES,        /* a cache line */
+    WEIGHT_ZERO_POINT = 128,                /* int8 weights are stored as unsigned bytes, this much larger */
+    TWO_BIT_MAX = 3,                        /* a stored weight u of 2 bits is 2 u - 3; also the mask of its bits */
+    WEIGHTS_PER_BYTE = 4,                   /* of 2 bits */
+    WIDTH = VECTOR_BYTES / sizeof(float),   /* numbers of a vector */
+    PARTS = LANES / WIDTH,                  /* vectors of LANES numbers */
+};
+
+typedef float floats __attribute__((vector_size(VECTOR_BYTES)));
+typedef int32_t ints __attribute__((vector_size(VECTOR_BYTES)));
+typedef uint32_t words __attribute__((vector_size(VECTOR_BYTES)));
+
+INLINE floats load_floats(const float *numbers) {
+    floats vector;
+    memcpy(&vector, numbers, sizeof vector);
+    return vector;
+}
+
+INLINE void store_floats(float *numbers, floats vector) { memcpy(numbers, &vector, sizeof vector); }
+
+INLINE floats repeat_float(float number) { return number - (floats){0}; }
+
+INLINE ints repeat_int(int32_t number) { return number - (ints){0}; }
+
+/* mask: all bits of a lane or none, as comparisons give them. */
+INLINE floats choose_floats(ints mask, floats yes, floats no) {
+    return (floats)((mask & (ints)yes) | (~mask & (ints)no));
+}
+
+/* The larger of two numbers in each lane, `other` where one is no number. */
+INLINE floats max_floats(floats value, floats other) { return choose_floats(value > other, value, other); }
+
+INLINE void prefetch_bytes(const void *address, int64_t size) {
+    for (int64_t i = 0; i < size; i += LINE_BYTES) __builtin_prefetch((const char *)address + i, 0, 3);
+}
+
+#endif

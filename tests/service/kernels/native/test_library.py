@@ -1,0 +1,80 @@
+"""The native library: which target runs, and what is said where none does."""
+
+import logging
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from shortlist.errors import BadInput
+from shortlist.kernels.exact_rows import CompiledGather
+from shortlist.kernels.native import build, library
+
+from tests.support.kernels import list_targets
+
+
+@pytest.fixture(autouse=True)
+def forget_targets():
+    yield
+    library.open_target.cache_clear()
+
+
+def test_the_library_was_built_from_these_sources():
+    assert library.load_library() is not None, "run `make native`"
+
+
+def test_the_fastest_target_is_the_default(monkeypatch):
+    monkeypatch.delenv(library.VARIABLE, raising=False)
+    assert library.require_kernels().target == list_targets()[0]
+
+
+@pytest.mark.parametrize("target", list_targets())
+def test_the_environment_forces_a_target(monkeypatch, target):
+    monkeypatch.setenv(library.VARIABLE, target)
+    assert library.require_kernels().target == target
+
+
+def test_a_target_that_is_none_is_one_sentence(monkeypatch):
+    monkeypatch.setenv(library.VARIABLE, "sse9")
+    with pytest.raises(BadInput, match=r"^SHORTLIST_KERNELS=sse9 is no target: choose avx512vnni, .* or portable$"):
+        library.open_kernels()
+
+
+def test_a_target_that_the_processor_lacks_is_one_sentence(monkeypatch):
+    monkeypatch.setenv(library.VARIABLE, next(name for name in library.TARGETS if name not in list_targets()))
+    with pytest.raises(BadInput, match=r"this processor or this build lacks it, choose another or leave it unset$"):
+        library.open_kernels()
+
+
+@pytest.mark.parametrize("is_stale", [False, True])
+def test_a_missing_or_stale_library_is_one_line(monkeypatch, caplog, tmp_path, is_stale):
+    library.load_library.cache_clear()
+    if is_stale:
+        monkeypatch.setattr(library, "hash_sources", lambda: "another")
+    else:
+        monkeypatch.setattr(library, "SOURCE_FOLDER", tmp_path)
+    with caplog.at_level(logging.INFO, "shortlist"):
+        assert library.open_target("") is None
+        assert library.open_kernels() is None
+    assert len(caplog.messages) == 1
+    assert "graphs answer in their place, up to 15 times as slowly" in caplog.text
+    library.load_library.cache_clear()
+
+
+def test_loops_without_a_library_are_refused(no_library):
+    with pytest.raises(library.NoLibrary, match="make native"):
+        CompiledGather(np.zeros((1, 1), np.float32))
+
+
+def test_a_build_writes_the_library_and_nothing_else(tmp_path):
+    path = build.build_library(tmp_path)
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_build_without_a_compiler_says_so(tmp_path):
+    command = [sys.executable, build.__file__]
+    process = subprocess.run(command, env={"PATH": str(tmp_path)}, capture_output=True, text=True, check=False)
+    assert process.returncode == 1
+    assert process.stderr == (
+        "the native library was not built: no C compiler was found: install gcc or clang, or name one by CC\n"
+    )
