@@ -1,7 +1,6 @@
 """Layers and contexts for heads of method grouped."""
 
 import numpy as np
-import pytest
 
 from tests.support.layers import make_contexts
 
@@ -20,14 +19,3 @@ LAYERS = {
         "padded": np.array([5, 1999]),
     },
 }
-
-
-def compiles() -> bool:
-    try:
-        from shortlist.kernels.grouped.runner import VNNI
-    except ImportError:
-        return False
-    return VNNI
-
-
-compiled = pytest.mark.skipif(not compiles(), reason="no numba, or no AVX-512 VNNI")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ctypes import byref
+from ctypes import Structure, byref, c_float, c_int64, c_void_p
 from math import ceil
 from typing import Self
 
@@ -14,10 +14,20 @@ from shortlist.core.results import FloatArray, IdArray
 from shortlist.runtime.parallel import ThreadedRows
 
 from .native.arguments import get_address, point_at
-from .native.library import ExactRowsTable, open_kernels, require_kernels
+from .native.library import open_kernels, require_kernels
 from .primitives.arrays import as_carray
 
 PART_CLASSES = 64  # scored by one thread before it looks whether others took what is left
+
+
+class ExactRowsTable(Structure):
+    """`struct exact_rows` of kernels.h: addresses of arrays, which must live as long as this is used."""
+
+    _fields_ = [
+        *((name, c_void_p) for name in ("weight", "bias", "padding")),
+        *((name, c_int64) for name in ("classes", "dim")),
+        *((name, c_float) for name in ("logit_scale", "soft_cap")),
+    ]
 
 
 class CompiledGather:
@@ -38,7 +48,8 @@ class CompiledGather:
         """
         self.kernels, self.threaded_rows = require_kernels(), ThreadedRows(threads)
         self.arrays = weight, bias, padding  # must live as long as their addresses are used
-        addresses = [get_address(array, np.float32) for array in self.arrays]
+        names = "weight", "bias", "padding"
+        addresses = [get_address(array, np.float32, name) for array, name in zip(self.arrays, names, strict=True)]
         self.table = byref(ExactRowsTable(*addresses, *weight.shape, logit_scale, soft_cap or 0.0))
 
     @classmethod

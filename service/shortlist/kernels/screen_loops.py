@@ -14,10 +14,10 @@ import numpy as np
 from shortlist.core.results import NO_CLASS, FloatArray, IdArray
 from shortlist.kernels.primitives.arrays import Ints
 from shortlist.kernels.primitives.jit import compile_loop
-from shortlist.kernels.primitives.select import LOWEST_SCORE
 from shortlist.kernels.primitives.sums import SUM_FLAGS
 from shortlist.kernels.unscored import TO_DENSE, TO_GRAPHS
 
+LOWEST_SCORE = np.float32(-np.inf)
 LOG2_OF_E = np.float32(1.4426950408889634)
 SMALLEST_POWER = np.float32(-126)  # exponent of the smallest normal float32
 ROUNDING_HALF = np.float32(0.5)

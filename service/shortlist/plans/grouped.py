@@ -1,9 +1,8 @@
-"""Plan `grouped`: previews of the best blocks of the best groups, then two rescorings; compiled where numba is."""
+"""Plan `grouped`: previews of the best blocks of the best groups, then two rescorings; compiled where they can be."""
 
 from __future__ import annotations
 
 from math import ceil
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +11,7 @@ from shortlist.bundle.reader import INDEX_FILE, Bundle
 from shortlist.bundle.settings import GroupedSettings
 from shortlist.core.filters import UNRESTRICTED, ClassFilter
 from shortlist.core.results import FloatArray, IdArray, PlanResult, empty_result
+from shortlist.kernels.grouped.runner import CompiledSearch
 from shortlist.plans.common.base import (
     DENSE_DIVISOR,
     MAX_CALL_ROWS,
@@ -24,22 +24,12 @@ from shortlist.plans.common.base import (
 )
 from shortlist.plans.common.exact_rows import ExactRows
 from shortlist.plans.common.normalizer import cover_also
-from shortlist.plans.common.open_kernel import open_kernel
 from shortlist.plans.common.selection import Indices, find_nth_largest
 from shortlist.plans.common.wide_search import WideSearch
 from shortlist.runtime.session import Graph
 
-if TYPE_CHECKING:
-    from shortlist.kernels.grouped.runner import CompiledSearch
-
 GROUPED_CANDIDATES_PER_K = 12  # a request for k classes has at least 12 k candidates
 GROUPED_EXACT_PER_K = 1.3  # and 1.3 k exact scores
-
-
-def open_search(bundle: Bundle, arrays: dict[str, npt.NDArray[Any]], threads: int) -> CompiledSearch | None:
-    from shortlist.kernels.grouped.runner import CompiledSearch
-
-    return CompiledSearch.open(bundle, arrays, threads)
 
 
 class GroupedPlan(Plan):
@@ -66,9 +56,7 @@ class GroupedPlan(Plan):
         self.fused = Graph(bundle.graph("fused"), device, threads, prepack=True)
         self.rescore_graph = Graph(bundle.graph("rescore"), device, threads)
         self.wide = WideSearch(ExactRows(bundle, device, threads), self.order)
-        self.compiled: CompiledSearch | None = (
-            open_kernel(lambda: open_search(bundle, arrays, threads)) if device == "cpu" else None
-        )
+        self.compiled = CompiledSearch.open(bundle, arrays, threads) if device == "cpu" else None
 
     def prefers_dense(self, k: int) -> bool:
         return GROUPED_CANDIDATES_PER_K * k > max(self.settings.candidates, self.classes // DENSE_DIVISOR)

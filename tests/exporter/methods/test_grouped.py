@@ -9,14 +9,17 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from shortlist.bundle.reader import Bundle
+from shortlist.core.filters import UNRESTRICTED
 from shortlist.errors import BadInput
 from shortlist.head import Head
+from shortlist.kernels.native.library import open_target
 from shortlist_exporter.inputs.sources import Dense
 from shortlist_exporter.methods.grouped import count_candidates
 from shortlist_exporter.methods.registry import METHODS
 from shortlist_exporter.tuning.space import list_settings
 
-from tests.support.grouped import CLASSES, DIM, LAYERS, OPTIONS, compiled, contexts, rows
+from tests.support.grouped import CLASSES, DIM, LAYERS, OPTIONS, contexts, rows
+from tests.support.kernels import list_targets
 from tests.support.layers import logits_of, make_dense, make_head
 
 pytestmark = pytest.mark.slow
@@ -59,7 +62,6 @@ def test_graphs_agree_with_torch(by_graphs, dense, options):
     np.testing.assert_allclose(top.logprobs, logprobs.numpy(), atol=2e-3)
 
 
-@compiled
 def test_compiled_loops_agree_with_the_graphs(head, by_graphs):
     assert head.plan.compiled is not None
     for k in (1, 5, 8):
@@ -71,20 +73,24 @@ def test_compiled_loops_agree_with_the_graphs(head, by_graphs):
         assert np.abs(own.scored - other.scored).max() <= 1
 
 
-@compiled
-def test_nothing_is_compiled_after_the_load(head):
-    from shortlist.kernels.grouped import loops
+def test_every_target_gives_the_same_bits(head):
+    wanted, other = head.topk(rows, 5), copy.copy(head.plan)
+    for target in list_targets():
+        other.compiled = copy.copy(head.plan.compiled)
+        other.compiled.kernels = open_target(target)
+        result = other.topk(rows, 5, UNRESTRICTED).topk("estimated")
+        for name in ("ids", "logprobs", "scored"):
+            np.testing.assert_array_equal(getattr(result, name), getattr(wanted, name))
 
-    known = loops.search_rows.signatures[:]
+
+def test_arrays_of_any_layout_are_taken(head):
     shifted = np.frombuffer(b"?" + rows[:3].tobytes(), np.uint8)[1:].view(np.float32).reshape(3, DIM)
     assert not shifted.flags.aligned
     for given_rows in (shifted, rows[:1], rows[::2], rows.astype(np.float16)):
         head.topk(given_rows, 5)
     np.testing.assert_array_equal(head.topk(shifted, 5).ids, head.topk(rows[:3], 5).ids)
-    assert loops.search_rows.signatures == known
 
 
-@compiled
 def test_loops_refuse_no_context_that_graphs_answer(head, by_graphs):
     def refused(one, context):
         try:
@@ -106,7 +112,6 @@ def test_what_is_opened_is_twice_what_is_previewed(head):
     assert fitted.settings.previewed == 1536
 
 
-@compiled
 @pytest.mark.parametrize("size", [0.0, 1e-36, 1e-3, 1e30, 1e36])
 def test_contexts_of_any_size(dense, head, by_graphs, size):
     few = rows[:5] * np.float32(size)
@@ -175,7 +180,7 @@ def test_tune_previews_no_fewer_classes_than_are_candidates(classes, first):
     assert count_candidates(layer) <= first
 
 
-def test_the_same_head_without_numba(head, no_numba):
+def test_the_same_head_without_the_library(head, no_library):
     other = Head(Bundle(head.folder), "cpu", 1)
     assert other.plan.compiled is None
     assert (other.topk(rows, 5).ids == head.topk(rows, 5).ids).mean() > 0.98

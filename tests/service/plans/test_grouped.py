@@ -5,7 +5,7 @@ import pytest
 from shortlist.errors import BadInput
 from shortlist.head import load
 
-from tests.support.grouped import CLASSES, DIM, LAYERS, OPTIONS, compiled, contexts, rows
+from tests.support.grouped import CLASSES, DIM, LAYERS, OPTIONS, contexts, rows
 from tests.support.layers import logits_of, logprobs_of, make_dense, make_head
 
 pytestmark = pytest.mark.slow
@@ -46,7 +46,6 @@ def test_a_row_s_answer_is_the_same_alone_and_among_others(head):
             np.testing.assert_allclose(alone.logprobs[0], whole.logprobs[row], atol=1e-5)
 
 
-@compiled
 def test_more_threads_answer_the_same(head):
     one, three = (load(head.folder, threads=threads) for threads in (1, 3))
     three.plan.compiled.threaded_rows.row_seconds = 10.0  # so that every row is worth a thread

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from ctypes import byref
+from functools import lru_cache
 from typing import Any, Self
 
 import numpy as np
@@ -9,7 +11,9 @@ import numpy.typing as npt
 
 from shortlist.bundle.reader import Bundle
 from shortlist.bundle.settings import GroupedSettings
-from shortlist.core.results import FloatArray, IdArray, PlanResult
+from shortlist.core.results import FloatArray, IdArray, PlanResult, empty_result
+from shortlist.kernels.native.arguments import point_at
+from shortlist.kernels.native.library import open_kernels, require_kernels
 from shortlist.kernels.primitives.arrays import as_carray
 from shortlist.kernels.primitives.layout import (
     LANE_BYTES,
@@ -23,37 +27,34 @@ from shortlist.kernels.primitives.layout import (
     pack_two_bits,
     pad_to_lines,
 )
-from shortlist.kernels.primitives.vnni import VNNI
 from shortlist.runtime.parallel import ThreadedRows
 
-from . import loops
-from .tables import Tables, list_addresses
-
-__all__ = ["VNNI", "CompiledSearch"]
+from .tables import LimitsStruct, Tables, make_struct
 
 MAX_COPY_BYTES = 1 << 28  # of int8 rows that a process copies for itself; more of them stay mapped
-NO_FLOATS: FloatArray = np.empty(0, np.float32)
+MAX_LIMIT = np.iinfo(np.int32).max
 
 Arrays = dict[str, npt.NDArray[Any]]
+Parts = dict[str, Any]  # tables by the names of their fields
 
 
 class CompiledSearch:
     """Searches contexts by compiled loops. Threads may share it."""
 
     def __init__(self, bundle: Bundle, arrays: Arrays, threads: int) -> None:
-        """Lay out `arrays` of index.safetensors, map the rows, compile the loops: seconds where they are not cached."""
+        """Lay out `arrays` of index.safetensors and map the rows. Raises NoLibrary."""
         manifest = bundle.manifest
-        self.threaded_rows = ThreadedRows(threads)
+        self.kernels, self.threaded_rows = require_kernels(), ThreadedRows(threads)
         self.tables = lay_out_tables(bundle, arrays)  # must live as long as their addresses are used
-        self.addresses = list_addresses(self.tables)
-        tail = arrays["tail_offset"][0], bundle.settings(GroupedSettings).tail_limit
-        self.finishing = np.array([manifest.logit_scale, manifest.soft_cap or 0, *tail], np.float32)
-        self.search(np.zeros((1, manifest.dim), np.float32), 1, 1, 1, 1, 1)
+        tail = float(arrays["tail_offset"][0]), bundle.settings(GroupedSettings).tail_limit
+        preview_lines = -(-arrays["preview"].shape[1] // LANE_BYTES)
+        self.struct = make_struct(self.tables, preview_lines, (manifest.logit_scale, manifest.soft_cap or 0.0, *tail))
 
     @classmethod
     def open(cls, bundle: Bundle, arrays: Arrays, threads: int) -> Self | None:
-        """Open the loops; None where the bundle has no arrays for them, or the processor not their instruction."""
-        return cls(bundle, arrays, threads) if VNNI and bundle.has_arrays("search_codes", "search_weight") else None
+        """Open the loops; None without a library, and where the bundle has no arrays for them."""
+        has_arrays = bundle.has_arrays("search_codes", "search_weight")
+        return cls(bundle, arrays, threads) if has_arrays and open_kernels() is not None else None
 
     def __call__(self, contexts: FloatArray, k: int, settings: GroupedSettings, full_view: int) -> PlanResult:
         """Search `contexts` [B, d] float32; `scored` is the number of candidates, `full_view` of which are exact."""
@@ -63,17 +64,31 @@ class CompiledSearch:
         self, contexts: FloatArray, k: int, opened: int, previewed: int, candidates: int, full_view: int
     ) -> PlanResult:
         """Allocate a result and fill it, by several threads where the rows are worth that."""
+        rows, result = len(contexts), empty_result(len(contexts), k)
+        if rows and k:
+            limits = make_limits(k, opened, previewed, candidates, full_view)
+            arrays = as_carray(contexts), result.ids, result.logits, result.log_normalizer, result.scored
+            self.fill(rows, byref(self.struct), byref(limits), *map(point_at, arrays))
+        return result
 
-        def fill(contexts: FloatArray, *results: npt.NDArray[Any]) -> None:
-            loops.search_rows(
-                contexts, self.addresses, self.finishing, opened, previewed, candidates, full_view, *results
+    def fill(self, rows: int, *arguments: Any) -> None:
+        """Search all rows, by several threads where they are worth that."""
+        if self.threaded_rows.threads < 2 or rows < 2:
+            self.fill_some(*arguments, 0, rows)
+        else:
+            self.threaded_rows(
+                lambda some: self.fill_some(*arguments, int(some[0]), int(some[-1]) + 1), np.arange(rows)
             )
 
-        rows = len(contexts)
-        ids, logits = np.empty((rows, k), np.int64), np.empty((rows, k), np.float32)
-        normalizer, scored = np.empty(rows, np.float32), np.empty(rows, np.int32)
-        self.threaded_rows(fill, as_carray(contexts), ids, logits, normalizer, scored)
-        return PlanResult(ids, logits, normalizer, scored)
+    def fill_some(self, *arguments: Any) -> None:
+        if not self.kernels.search_rows(*arguments):
+            raise MemoryError("there is no memory for a search")
+
+
+@lru_cache(maxsize=64)
+def make_limits(*limits: int) -> LimitsStruct:
+    """Return the struct of k, opened, previewed, candidates and full_view; cut to what may be counted."""
+    return LimitsStruct(*(min(limit, MAX_LIMIT) for limit in limits))
 
 
 def lay_out_tables(bundle: Bundle, arrays: Arrays) -> Tables:
@@ -105,7 +120,7 @@ def lay_out_groups(arrays: Arrays) -> Arrays:
         "centre_scale": pad_lanes(arrays["group_scale"]),
         "reach": arrays["group_reach"],
         "sizes": sizes.astype(np.int32),
-        "blocks": np.searchsorted(arrays["block_starts"], arrays["starts"]),
+        "group_blocks": np.searchsorted(arrays["block_starts"], arrays["starts"]),
     }
 
 
@@ -121,11 +136,11 @@ def lay_out_blocks(arrays: Arrays) -> Arrays:
     }
 
 
-def lay_out_previews(arrays: Arrays) -> Arrays:
+def lay_out_previews(arrays: Arrays) -> Parts:
     """Lay out the previews of classes, block by block; lanes that a block does not fill are zeros."""
     starts = arrays["block_starts"]
     count, place = len(starts) - 1, list_places(starts)
-    wide, fine, bias = arrays["preview"], arrays.get("fine"), arrays.get("bias", NO_FLOATS)
+    wide, fine, bias = arrays["preview"], arrays.get("fine"), arrays.get("bias")
     fine = np.empty((len(wide), 0), np.int8) if fine is None else fine
     first = arrange_blocks(scatter_rows(shift_to_unsigned(pad_columns(wide, LANE_BYTES)), place, count))
     others = pack_two_bits(scatter_rows(pad_columns(fine, TWO_BIT_COLUMNS), place, count))
@@ -133,18 +148,17 @@ def lay_out_previews(arrays: Arrays) -> Arrays:
     fine_scale = scatter_rows(arrays["fine_scale"], place, count) if fine.size else np.zeros_like(scale)
     return {
         "previews": arrange_records(first, scale, others, fine_scale),
-        "steps": np.array([first.shape[1], others.shape[1]], np.int32),
-        "bias": scatter_rows(bias, place, count) if bias.size else NO_FLOATS,
+        "bias": None if bias is None else scatter_rows(bias, place, count),
     }
 
 
-def lay_out_rows(bundle: Bundle, arrays: Arrays) -> Arrays:
+def lay_out_rows(bundle: Bundle, arrays: Arrays) -> Parts:
     """Lay out the classes' ids, and their rows in int8 and in float32."""
     return {
         "order": arrays["order"],
         "codes": lay_out_codes(bundle.map_array("search_codes")),
         "code_scale": arrays["code_scale"],
-        "code_bias": arrays.get("bias", NO_FLOATS),
+        "code_bias": arrays.get("bias"),
         "rows": bundle.map_array("search_weight"),
     }
 

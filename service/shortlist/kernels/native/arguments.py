@@ -13,7 +13,7 @@ import numpy.typing as npt
 point_at: Callable[[Any], c_byte] = c_byte.from_buffer
 
 
-def get_address(array: npt.NDArray[Any] | None, dtype: npt.DTypeLike) -> int | None:
+def get_address(array: npt.NDArray[Any] | None, dtype: npt.DTypeLike, name: str) -> int | None:
     """Return where a table begins, which has to outlive the address; None for none.
 
     Raises TypeError for one that a loop would misread: not contiguous, or of another dtype.
@@ -21,5 +21,5 @@ def get_address(array: npt.NDArray[Any] | None, dtype: npt.DTypeLike) -> int | N
     if array is None:
         return None
     if not array.flags.c_contiguous or not array.flags.aligned or array.dtype != dtype:
-        raise TypeError(f"a table is {array.dtype}, not an array of {np.dtype(dtype)} in one piece")
+        raise TypeError(f"table {name} is {array.dtype}, not an array of {np.dtype(dtype)} in one piece")
     return array.ctypes.data

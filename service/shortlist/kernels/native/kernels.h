@@ -16,6 +16,42 @@ struct exact_rows {
     float logit_scale, soft_cap;
 };
 
+/* A head of plan `grouped`: groups hold blocks of at most 16 classes; positions count classes group by group.
+ *
+ * A block of weights is [lines, 16, 4] uint8: a line holds four columns of sixteen rows, each 128 larger than it is.
+ * Rows of bytes are whole lines of 64. */
+struct grouped {
+    const uint8_t *projection;     /* [projection_blocks, projection_lines, 16, 4], an even number of lines */
+    const float *projection_scale; /* [projection_blocks, 16] */
+    const float *tail;             /* [dim] */
+    const uint8_t *centres;        /* [centre_blocks, centre_lines, 16, 4], of groups */
+    const float *centre_scale;     /* [centre_blocks, 16] */
+    const float *reach;            /* [groups] */
+    const int32_t *sizes;          /* [groups], how many classes */
+    const int64_t *group_blocks;   /* [groups + 1], at which block each group begins */
+    const uint8_t *block_rows;     /* [blocks, block_row_lines, 64] */
+    const float *block_scale;      /* [blocks] */
+    const float *block_reach;      /* [blocks] */
+    const int32_t *firsts;         /* [blocks], positions of their first classes */
+    const int32_t *filled;         /* [blocks], how many classes */
+    const uint8_t *previews;       /* [blocks, 2 + preview_lines + two_bit_lines, 64]: two lines of scales, weights */
+    const float *bias;             /* [blocks, 16] or NULL */
+    const int64_t *order;          /* [classes], ids by position */
+    const uint8_t *codes;          /* [classes, code_lines, 64], int8 rows, 128 larger */
+    const float *code_scale;       /* [classes] */
+    const float *code_bias;        /* [classes] or NULL */
+    const float *rows;             /* [V, dim] by id */
+    int64_t dim, projection_blocks, projection_lines, centre_blocks, centre_lines, groups, blocks, block_row_lines;
+    int64_t preview_lines, two_bit_lines, code_lines;
+    float logit_scale, soft_cap;     /* soft_cap: 0 for none */
+    float tail_offset, tail_limit;   /* added to the tail's product; how far that may be over the candidates' log-sum */
+};
+
+/* The plan's settings of these names, numbers of classes. full_view: k or more. */
+struct grouped_limits {
+    int64_t k, opened, previewed, candidates, full_view;
+};
+
 struct kernels {
     const char *name;
 
@@ -23,6 +59,27 @@ struct kernels {
      * of contexts [B, dim]. Returns 0, and writes none, where one of them is no class of the layer. */
     int64_t (*score_exactly)(const struct exact_rows *rows, const float *contexts, const int64_t *ids, float *logits,
                              int64_t count, int64_t first, int64_t last);
+
+    /* Searches the rows `first` to `last` - 1 of contexts [B, dim]; writes ids and logits [B, k], log-normalizers [B],
+     * and numbers of candidates `scored` [B]. A row for which float32 leaves no candidates gets NaN for its normalizer,
+     * ids -1 and logits -inf. Returns 0 where there is no memory for it. */
+    int64_t (*search_rows)(const struct grouped *head, const struct grouped_limits *limits, const float *contexts,
+                           int64_t *ids, float *logits, float *normalizer, int32_t *scored, int64_t first, int64_t last);
+
+    /* Parts of these by themselves, for tests. Lines and blocks are those of `struct grouped`; digits are at most 64 in
+     * size. The block's sums [16] int32; with two digits those of both. */
+    void (*multiply_block)(const uint8_t *block, const int8_t *levels, int64_t lines, int32_t *sums);
+    void (*multiply_two_bit_block)(const uint8_t *block, const int8_t *levels, int64_t lines, int32_t *sums);
+    void (*multiply_block_by_digits)(const uint8_t *block, const int8_t *coarse, const int8_t *fine, int64_t lines,
+                                     int32_t *coarse_sums, int32_t *fine_sums);
+    int32_t (*multiply_row)(const uint8_t *row, const int8_t *levels, int64_t lines);
+    void (*multiply_row_by_digits)(const uint8_t *row, const int8_t *coarse, const int8_t *fine, int64_t lines,
+                                   int32_t *sums);
+    float (*find_threshold)(const float *scores, const int32_t *sizes, int64_t n, int64_t target, int64_t surplus);
+    int64_t (*select_reaching)(const float *scores, int64_t n, float threshold, int32_t *positions);
+    int64_t (*select_best)(const float *scores, int64_t n, int64_t target, int32_t *positions, float *spare);
+    float (*quantize)(const float *numbers, int64_t n, int8_t *levels);
+    float (*log_sum_exp)(const float *scores, int64_t n);
 };
 
 /* The functions of the target of this name, NULL where this build or this processor lacks it. No name, or an empty

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable
-from ctypes import CDLL, CFUNCTYPE, POINTER, Structure, c_byte, c_char_p, c_float, c_int64, c_void_p
+from ctypes import CDLL, CFUNCTYPE, POINTER, Structure, c_byte, c_char_p, c_float, c_int32, c_int64, c_void_p
 from dataclasses import dataclass, fields
 from functools import cache
 from typing import Any
@@ -22,27 +22,39 @@ log = logging.getLogger("shortlist")
 Function = Callable[..., Any]
 
 
-class ExactRowsTable(Structure):
-    """`struct exact_rows` of kernels.h: addresses of arrays, which must live as long as this is used."""
-
-    _fields_ = [
-        *((name, c_void_p) for name in ("weight", "bias", "padding")),
-        *((name, c_int64) for name in ("classes", "dim")),
-        *((name, c_float) for name in ("logit_scale", "soft_cap")),
-    ]
-
-
 @dataclass(frozen=True)
 class Kernels:
     """The functions of one target, as kernels.h says what each does; in the order of its `struct kernels`."""
 
     target: str
     score_exactly: Function
+    search_rows: Function
+    multiply_block: Function
+    multiply_two_bit_block: Function
+    multiply_block_by_digits: Function
+    multiply_row: Function
+    multiply_row_by_digits: Function
+    find_threshold: Function
+    select_reaching: Function
+    select_best: Function
+    quantize: Function
+    log_sum_exp: Function
 
 
-ARRAY = POINTER(c_byte)
+ARRAY, STRUCT = POINTER(c_byte), c_void_p
 PROTOTYPES = {
-    "score_exactly": CFUNCTYPE(c_int64, POINTER(ExactRowsTable), ARRAY, ARRAY, ARRAY, c_int64, c_int64, c_int64),
+    "score_exactly": CFUNCTYPE(c_int64, STRUCT, ARRAY, ARRAY, ARRAY, c_int64, c_int64, c_int64),
+    "search_rows": CFUNCTYPE(c_int64, STRUCT, STRUCT, ARRAY, ARRAY, ARRAY, ARRAY, ARRAY, c_int64, c_int64),
+    "multiply_block": CFUNCTYPE(None, ARRAY, ARRAY, c_int64, ARRAY),
+    "multiply_two_bit_block": CFUNCTYPE(None, ARRAY, ARRAY, c_int64, ARRAY),
+    "multiply_block_by_digits": CFUNCTYPE(None, ARRAY, ARRAY, ARRAY, c_int64, ARRAY, ARRAY),
+    "multiply_row": CFUNCTYPE(c_int32, ARRAY, ARRAY, c_int64),
+    "multiply_row_by_digits": CFUNCTYPE(None, ARRAY, ARRAY, ARRAY, c_int64, ARRAY),
+    "find_threshold": CFUNCTYPE(c_float, ARRAY, ARRAY, c_int64, c_int64, c_int64),
+    "select_reaching": CFUNCTYPE(c_int64, ARRAY, c_int64, c_float, ARRAY),
+    "select_best": CFUNCTYPE(c_int64, ARRAY, c_int64, c_int64, ARRAY, ARRAY),
+    "quantize": CFUNCTYPE(c_float, ARRAY, c_int64, ARRAY),
+    "log_sum_exp": CFUNCTYPE(c_float, ARRAY, c_int64),
 }
 
 

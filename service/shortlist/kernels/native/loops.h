@@ -1,7 +1,40 @@
 /* All loops of one target, and the table that names them. A target includes this after its own products of bytes. */
 #include "exact_rows.h"
+#include "grouped.h"
+
+/* Functions that are part of others, as the table calls them. */
+static void call_multiply_block(const uint8_t *block, const int8_t *levels, int64_t lines, int32_t *sums) {
+    multiply_block(block, levels, lines, sums);
+}
+static void call_multiply_two_bit_block(const uint8_t *block, const int8_t *levels, int64_t lines, int32_t *sums) {
+    multiply_two_bit_block(block, levels, lines, sums);
+}
+static void call_multiply_block_by_digits(const uint8_t *block, const int8_t *coarse, const int8_t *fine, int64_t lines,
+                                          int32_t *coarse_sums, int32_t *fine_sums) {
+    multiply_block_by_digits(block, coarse, fine, lines, coarse_sums, fine_sums);
+}
+static int32_t call_multiply_row(const uint8_t *row, const int8_t *levels, int64_t lines) {
+    return multiply_row(row, levels, lines);
+}
+static void call_multiply_row_by_digits(const uint8_t *row, const int8_t *coarse, const int8_t *fine, int64_t lines,
+                                        int32_t *sums) {
+    multiply_row_by_digits(row, coarse, fine, lines, sums);
+}
+static float call_quantize(const float *numbers, int64_t n, int8_t *levels) { return quantize(numbers, n, levels); }
+static float call_log_sum_exp(const float *scores, int64_t n) { return log_sum_exp(scores, n); }
 
 const struct kernels KERNELS = {
     .name = TARGET,
     .score_exactly = score_exactly,
+    .search_rows = search_rows,
+    .multiply_block = call_multiply_block,
+    .multiply_two_bit_block = call_multiply_two_bit_block,
+    .multiply_block_by_digits = call_multiply_block_by_digits,
+    .multiply_row = call_multiply_row,
+    .multiply_row_by_digits = call_multiply_row_by_digits,
+    .find_threshold = find_threshold,
+    .select_reaching = select_reaching,
+    .select_best = select_best,
+    .quantize = call_quantize,
+    .log_sum_exp = call_log_sum_exp,
 };

@@ -36,19 +36,26 @@ INLINE void multiply_block(const uint8_t *block, const int8_t *levels, int64_t l
 
 INLINE void multiply_block_by_digits(const uint8_t *block, const int8_t *coarse, const int8_t *fine, int64_t lines,
                                      int32_t *coarse_sums, int32_t *fine_sums) {
-    __m512i coarse_chains[2] = {0}, fine_chains[2] = {0};
-    for (int64_t i = 0; i < lines; i++) {
+    __m512i coarse_chains[CHAINS] = {0}, fine_chains[CHAINS] = {0};
+    int64_t i = 0;
+    for (; i + 2 <= lines; i += 2)
+        for (int c = 0; c < 2; c++) {
+            __m512i line = load_line(block + LINE_BYTES * (i + c));
+            coarse_chains[c] = _mm512_dpbusd_epi32(coarse_chains[c], line, repeat_levels(coarse + LANE_BYTES * (i + c)));
+            fine_chains[c] = _mm512_dpbusd_epi32(fine_chains[c], line, repeat_levels(fine + LANE_BYTES * (i + c)));
+        }
+    if (i < lines) {
         __m512i line = load_line(block + LINE_BYTES * i);
-        int c = i % 2;
-        coarse_chains[c] = _mm512_dpbusd_epi32(coarse_chains[c], line, repeat_levels(coarse + LANE_BYTES * i));
-        fine_chains[c] = _mm512_dpbusd_epi32(fine_chains[c], line, repeat_levels(fine + LANE_BYTES * i));
+        coarse_chains[2] = _mm512_dpbusd_epi32(coarse_chains[2], line, repeat_levels(coarse + LANE_BYTES * i));
+        fine_chains[2] = _mm512_dpbusd_epi32(fine_chains[2], line, repeat_levels(fine + LANE_BYTES * i));
     }
-    _mm512_storeu_si512(coarse_sums, _mm512_add_epi32(coarse_chains[0], coarse_chains[1]));
-    _mm512_storeu_si512(fine_sums, _mm512_add_epi32(fine_chains[0], fine_chains[1]));
+    _mm512_storeu_si512(coarse_sums, add_chains(coarse_chains));
+    _mm512_storeu_si512(fine_sums, add_chains(fine_chains));
 }
 
 INLINE void multiply_two_bit_block(const uint8_t *block, const int8_t *levels, int64_t lines, int32_t *sums) {
     __m512i parts[WEIGHTS_PER_BYTE] = {0};
+#pragma GCC unroll 2
     for (int64_t i = 0; i < lines; i++) {
         __m512i line = load_line(block + LINE_BYTES * i);
         for (int part = 0; part < WEIGHTS_PER_BYTE; part++) {
@@ -78,15 +85,22 @@ INLINE int32_t multiply_row(const uint8_t *row, const int8_t *levels, int64_t li
 
 INLINE void multiply_row_by_digits(const uint8_t *row, const int8_t *coarse, const int8_t *fine, int64_t lines,
                                    int32_t *sums) {
-    __m512i coarse_chains[2] = {0}, fine_chains[2] = {0};
-    for (int64_t i = 0; i < lines; i++) {
+    __m512i coarse_chains[CHAINS] = {0}, fine_chains[CHAINS] = {0};
+    int64_t i = 0;
+    for (; i + 2 <= lines; i += 2)
+        for (int c = 0; c < 2; c++) {
+            __m512i line = load_line(row + LINE_BYTES * (i + c));
+            const int64_t at = LINE_BYTES * (i + c);
+            coarse_chains[c] = _mm512_dpbusd_epi32(coarse_chains[c], line, _mm512_loadu_si512(coarse + at));
+            fine_chains[c] = _mm512_dpbusd_epi32(fine_chains[c], line, _mm512_loadu_si512(fine + at));
+        }
+    if (i < lines) {
         __m512i line = load_line(row + LINE_BYTES * i);
-        int c = i % 2;
-        coarse_chains[c] = _mm512_dpbusd_epi32(coarse_chains[c], line, _mm512_loadu_si512(coarse + LINE_BYTES * i));
-        fine_chains[c] = _mm512_dpbusd_epi32(fine_chains[c], line, _mm512_loadu_si512(fine + LINE_BYTES * i));
+        coarse_chains[2] = _mm512_dpbusd_epi32(coarse_chains[2], line, _mm512_loadu_si512(coarse + LINE_BYTES * i));
+        fine_chains[2] = _mm512_dpbusd_epi32(fine_chains[2], line, _mm512_loadu_si512(fine + LINE_BYTES * i));
     }
-    sums[0] = _mm512_reduce_add_epi32(_mm512_add_epi32(coarse_chains[0], coarse_chains[1]));
-    sums[1] = _mm512_reduce_add_epi32(_mm512_add_epi32(fine_chains[0], fine_chains[1]));
+    sums[0] = _mm512_reduce_add_epi32(add_chains(coarse_chains));
+    sums[1] = _mm512_reduce_add_epi32(add_chains(fine_chains));
 }
 
 /* A whole vector is written for each sixteen scores: its last places are overwritten or lie within `positions`. */

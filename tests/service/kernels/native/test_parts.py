@@ -1,0 +1,133 @@
+"""Parts of the native loops against numpy, for every target that this processor has."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from shortlist.kernels.native.arguments import point_at
+from shortlist.kernels.native.library import open_target
+from shortlist.kernels.primitives import layout
+
+from tests.support.kernels import list_targets
+
+seeds = st.integers(0, 1 << 32)
+
+
+@pytest.fixture(scope="module", params=list_targets())
+def kernels(request):
+    return open_target(request.param)
+
+
+def pointers(*arrays):
+    return [None if array is None else point_at(array) for array in arrays]
+
+
+def make_levels(random, limit, count):
+    """Levels with the largest of both signs among them, which saturate where sums are narrow."""
+    levels = random.integers(-limit, limit + 1, count)
+    extreme = random.random(count) < random.choice([0, 0.5, 1])
+    return np.where(extreme, limit * random.choice([-1, 1], count), levels).astype(np.int8)
+
+
+def make_weights(random, shape):
+    return np.where(random.random(shape) < random.choice([0, 1]), 255, random.integers(0, 256, shape)).astype(np.uint8)
+
+
+@given(st.integers(1, 40), seeds)
+@settings(max_examples=60, deadline=None)
+def test_products_of_a_block_are_exact(kernels, lines, seed):
+    random = np.random.default_rng(seed)
+    weights = make_weights(random, (16, 4 * lines))
+    block, sums = layout.arrange_blocks(weights), np.empty((2, 16), np.int32)
+    levels = make_levels(random, 127, 4 * lines)
+    kernels.multiply_block(*pointers(block, levels), lines, point_at(sums[0]))
+    np.testing.assert_array_equal(sums[0], weights.astype(int) @ levels.astype(int))
+    digits = [make_levels(random, 64, 4 * lines) for _ in range(2)]
+    kernels.multiply_block_by_digits(*pointers(block, *digits), lines, *pointers(*sums))
+    np.testing.assert_array_equal(sums, np.array(digits, int) @ weights.T.astype(int))
+
+
+@given(st.integers(1, 40), seeds)
+@settings(max_examples=60, deadline=None)
+def test_products_of_two_bits_are_exact(kernels, lines, seed):
+    random = np.random.default_rng(seed)
+    weights = (2 * random.integers(random.choice([0, 3]), 4, (16, 16 * lines)) - 3).astype(np.int8)
+    levels, sums = make_levels(random, 127, 16 * lines), np.empty(16, np.int32)
+    packed = layout.pack_two_bits(weights)
+    assert packed.nbytes == weights.size // 4
+    kernels.multiply_two_bit_block(*pointers(packed, levels), lines, point_at(sums))
+    np.testing.assert_array_equal(2 * sums - 3 * levels.astype(int).sum(), weights.astype(int) @ levels.astype(int))
+
+
+@given(st.integers(1, 20), seeds)
+@settings(max_examples=60, deadline=None)
+def test_products_of_rows_are_exact(kernels, lines, seed):
+    random = np.random.default_rng(seed)
+    row, sums = make_weights(random, 64 * lines), np.empty(2, np.int32)
+    levels = make_levels(random, 127, 64 * lines)
+    assert kernels.multiply_row(*pointers(row, levels), lines) == row.astype(int) @ levels.astype(int)
+    digits = [make_levels(random, 64, 64 * lines) for _ in range(2)]
+    kernels.multiply_row_by_digits(*pointers(row, *digits), lines, point_at(sums))
+    np.testing.assert_array_equal(sums, np.array(digits, int) @ row.astype(int))
+
+
+@given(st.lists(st.floats(-9, 9, width=16) | st.just(-np.inf), min_size=1), st.floats(-9, 9, width=16))
+@settings(max_examples=100, deadline=None)
+def test_scores_that_reach_a_threshold(kernels, values, threshold):
+    scores, positions = np.array(values, np.float32), np.full(len(values) + 1, -7, np.int32)
+    count = kernels.select_reaching(point_at(scores), scores.size, threshold, point_at(positions))
+    np.testing.assert_array_equal(positions[:count], (scores >= np.float32(threshold)).nonzero()[0])
+    assert positions[-1] == -7
+
+
+@given(st.lists(st.floats(-1000, 1000, width=16) | st.just(-np.inf), min_size=1, max_size=300), st.integers(1, 320))
+@settings(max_examples=200, deadline=None)
+def test_the_threshold_is_the_nth_largest(kernels, values, target):
+    scores = np.array(values, np.float32)
+    ranked = np.sort(scores[scores > -np.inf])[::-1]
+    expected = scores >= ranked[min(target, ranked.size) - 1] if ranked.size else np.zeros(scores.size, bool)
+    threshold = kernels.find_threshold(point_at(scores), None, scores.size, target, 0)
+    np.testing.assert_array_equal(scores >= np.float32(threshold), expected)
+    positions, spare = np.empty(scores.size, np.int32), np.empty_like(scores)
+    count = kernels.select_best(point_at(scores), scores.size, target, *pointers(positions, spare))
+    np.testing.assert_array_equal(positions[:count], expected.nonzero()[0])
+
+
+@given(st.integers(1, 60), st.integers(1, 500), seeds)
+@settings(max_examples=100, deadline=None)
+def test_groups_are_opened_until_they_hold_enough(kernels, groups, target, seed):
+    random = np.random.default_rng(seed)
+    scores = random.integers(-20, 20, groups).astype(np.float32)
+    sizes = random.integers(1, 20, groups).astype(np.int32)
+    ranked = np.argsort(-scores, kind="stable")
+    reached = sizes[ranked].cumsum() >= min(target, sizes.sum())
+    threshold = kernels.find_threshold(*pointers(scores, sizes), groups, target, 0)
+    np.testing.assert_array_equal(scores >= np.float32(threshold), scores >= scores[ranked[reached.argmax()]])
+
+
+@given(st.integers(1, 100), seeds)
+@settings(max_examples=50, deadline=None)
+def test_levels_are_those_of_the_graphs(kernels, count, seed):
+    values = np.random.default_rng(seed).standard_normal(count).astype(np.float32)
+    levels = np.empty(count, np.int8)
+    scale = kernels.quantize(point_at(values), count, point_at(levels))
+    assert scale == np.abs(values).max() / np.float32(127)
+    np.testing.assert_array_equal(levels, np.round(values / np.float32(scale)))
+
+
+@given(st.integers(1, 200), st.sampled_from([0.0, 1.0, 40.0]), seeds)
+@settings(max_examples=50, deadline=None)
+def test_log_sums_of_exponentials(kernels, count, spread, seed):
+    scores = (100 + spread * np.random.default_rng(seed).standard_normal(count)).astype(np.float32)
+    wanted = np.logaddexp.reduce(scores.astype(np.float64))
+    assert kernels.log_sum_exp(point_at(scores), count) == pytest.approx(wanted, abs=2e-5)
+    scores[count // 2] = np.nan
+    assert np.isnan(kernels.log_sum_exp(point_at(scores), count))
+
+
+def test_a_table_of_another_type_is_refused():
+    from shortlist.kernels.native.arguments import get_address
+
+    for wrong in (np.ones(6), np.ones(6, np.float32)[::2]):
+        with pytest.raises(TypeError, match="table reach is"):
+            get_address(wrong, np.float32, "reach")
