@@ -8,7 +8,7 @@ clusters/any.onnx, beside it: as a cluster's, with `first` and `last` [1], the c
 end: equals clusters/NNNN.onnx, but one session for all clusters stays warm where a hundred would not. The clusters'
 weights lie end to end in clusters/sets.bin, one copy for all: each by column, its bias the last row, for a product with
 [context, 1]; a node fewer than an addition, and a node costs a microsecond.
-Compiled loops (`shortlist.kernels.screen_loops`) read them, too, as they do clusters/screen.bin [d, r].
+Compiled loops (`shortlist.kernels.screen`) read them, too, as they do clusters/screen.bin [d, r].
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Scorers of plan `screen` by compiled loops, with a screen or a gate, over weights mapped as they were exported."""
+"""Scorers of plan `screen` by the native library, with a screen or a gate, over weights that are mapped."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from ctypes import Structure, byref, c_double, c_float, c_int64, c_void_p
 from typing import Any, Self
 
 import numpy as np
@@ -10,63 +10,118 @@ import numpy.typing as npt
 
 from shortlist.bundle.reader import Bundle
 from shortlist.bundle.settings import ScreenSettings
-from shortlist.core.results import FloatArray, PlanResult, empty_result
+from shortlist.core.results import FloatArray, IntArray, PlanResult, empty_result
 from shortlist.errors import BundleError
-from shortlist.kernels.primitives.arrays import as_carray
 from shortlist.runtime.parallel import ThreadedRows
 
-from . import screen_loops
+from .native.arguments import get_address, point_at
+from .native.library import open_kernels, require_kernels
+from .primitives.arrays import as_carray
+
+TABLES = "chooser", "weights", "ids", "offsets", "tail"
 
 Index = dict[str, npt.NDArray[Any]]  # index.safetensors
+
+
+class SetsStruct(Structure):
+    """`struct sets` of kernels.h: addresses of arrays, which must live as long as this is used."""
+
+    _fields_ = [
+        *((name, c_void_p) for name in TABLES),
+        *((name, c_int64) for name in ("dim", "sets", "lines", "largest", "are_experts")),
+        *((name, c_float) for name in ("logit_scale", "soft_cap")),
+    ]
+
+
+class LimitsStruct(Structure):
+    """`struct screen_limits` of kernels.h."""
+
+    _fields_ = [
+        *((name, c_int64) for name in ("k", "probes")),
+        *((name, c_double) for name in ("probe_margin", "dense_margin")),
+    ]
 
 
 class Loops:
     """Scores rows over the sets that a screen or a gate picks for each. Threads may share it."""
 
     def __init__(
-        self, score_all: Any, score_some: Any, chooser: FloatArray, tables: Iterable[Any], threads: int
+        self,
+        tables: dict[str, npt.NDArray[Any]],
+        lines: int,
+        threads: int,
+        are_experts: bool,
+        finishing: tuple[float, float] = (1.0, 0.0),
     ) -> None:
-        """score_all, score_some: the loop over all rows of a call, and the one over some.
+        """Take the addresses of tables, named as the struct's fields. Raises NoLibrary.
 
-        chooser: [d, n], the weights by column that score n sets. tables: what the loops read of the sets.
+        lines: numbers in `weights` for each class. finishing: logit scale and soft-cap, 0 for none.
         """
-        self.score_all, self.score_some = score_all, score_some
-        self.chooser, self.tables, self.threaded_rows = chooser, tuple(tables), ThreadedRows(threads)
-
-    def compile(self, *settings: float) -> None:
-        """Compile both loops by calling them once, which takes seconds where nothing is kept on disk."""
-        for rows in (1, 2):
-            self.run(np.zeros((rows, len(self.chooser)), np.float32), 1, *settings)
+        self.kernels, self.threaded_rows = require_kernels(), ThreadedRows(threads)
+        self.tables = tables  # must live as long as their addresses are used
+        integers = "ids", "offsets"
+        addresses = {
+            name: get_address(table, np.int64 if name in integers else np.float32, name)
+            for name, table in tables.items()
+        }
+        self.sets = len(tables["offsets"]) - 1
+        sizes = len(tables["chooser"]), self.sets, lines, int(np.diff(tables["offsets"]).max()), are_experts
+        self.struct = SetsStruct(*map(addresses.get, TABLES), *sizes, *finishing)
 
     def run(self, contexts: FloatArray, k: int, *settings: float) -> PlanResult:
         """Results of `contexts` [B, d]; several threads share them in the order of their best sets."""
         rows, result = as_carray(contexts), empty_result(len(contexts), k)
-        rest = *self.tables, *settings, result.ids, result.logits, result.log_normalizer, result.scored
-        if self.threaded_rows.threads < 2 or len(rows) < 2:
-            self.score_all(rows, self.chooser, *rest)
-        else:
-            scores, order = screen_loops.order_rows(rows, self.chooser)
-            self.threaded_rows(lambda part: self.score_some(part, rows, scores, *rest), order)
+        if rows.size and k:
+            arrays = result.ids, result.logits, result.log_normalizer, result.scored
+            arguments = byref(self.struct), byref(LimitsStruct(k, *settings)), point_at(rows)
+            if self.threaded_rows.threads < 2 or len(rows) < 2:
+                check_memory(self.kernels.score_all_sets(*arguments, *map(point_at, arrays), len(rows)))
+            else:
+                self.run_by_threads(rows, *arguments, *map(point_at, arrays))
         return result
+
+    def run_by_threads(self, rows: FloatArray, struct: Any, limits: Any, contexts: Any, *results: Any) -> None:
+        """Put the rows in order by this thread, then share them."""
+        scores, order = self.order_rows(rows)
+        arguments = struct, limits, contexts, point_at(scores), point_at(order), *results
+        self.threaded_rows(
+            lambda some: check_memory(self.kernels.score_sets(*arguments, int(some[0]), int(some[-1]) + 1)),
+            np.arange(len(rows)),
+        )
+
+    def order_rows(self, rows: FloatArray) -> tuple[FloatArray, IntArray]:
+        """Return scores [B, n] of the sets, and the rows [B] in the order of their best sets."""
+        scores, order = np.empty((len(rows), self.sets), np.float32), np.empty(len(rows), np.int32)
+        arrays = point_at(rows), len(rows), point_at(scores), point_at(order)
+        check_memory(self.kernels.order_rows(byref(self.struct), *arrays))
+        return scores, order
+
+
+def check_memory(is_done: int) -> None:
+    if not is_done:
+        raise MemoryError("there is no memory to score rows over their sets")
 
 
 class ScreenLoops(Loops):
     """Scores each row over its best one or two clusters."""
 
     def __init__(self, bundle: Bundle, index: Index, threads: int) -> None:
-        finishing = np.array([bundle.manifest.logit_scale, bundle.manifest.soft_cap or 0.0])
+        finishing = bundle.manifest.logit_scale, bundle.manifest.soft_cap or 0.0
         sets = bundle.map_array("screen_sets")
         if sets.ndim != 2:
             raise BundleError(f"{bundle.folder} does not say how 'screen_sets' is laid out: export it again")
-        tables = sets.reshape(-1), index["ids"], index["offsets"], index["tail"], sets.shape[1], finishing
-        loops = screen_loops.score_all_clusters, screen_loops.score_clusters
-        super().__init__(*loops, bundle.map_array("screen_columns"), tables, threads)
-        self.compile(1, 0.0, 0.0)
+        tables = {name: index[name] for name in ("ids", "offsets", "tail")}
+        tables |= {"chooser": bundle.map_array("screen_columns"), "weights": sets}
+        super().__init__(tables, sets.shape[1], threads, False, finishing)
 
     @classmethod
     def open(cls, bundle: Bundle, index: Index, threads: int) -> Self | None:
-        """Map the weights; None where the bundle has no arrays for the loops. index: arrays of index.safetensors."""
-        return cls(bundle, index, threads) if bundle.has_arrays("screen_columns", "screen_sets") else None
+        """Map the weights; None without a library, and where the bundle has no arrays for the loops.
+
+        index: arrays of index.safetensors.
+        """
+        has_arrays = bundle.has_arrays("screen_columns", "screen_sets")
+        return cls(bundle, index, threads) if has_arrays and open_kernels() is not None else None
 
     def score(self, contexts: FloatArray, k: int, settings: ScreenSettings, use_dense: bool) -> PlanResult:
         """The k best classes of `contexts` [B, d], k at most the smallest set's size.
@@ -81,18 +136,19 @@ class GateLoops(Loops):
     """Scores each row over the expert that the gate picks for it."""
 
     def __init__(self, bundle: Bundle, index: Index, threads: int) -> None:
-        tables = bundle.map_array("gate_sets").reshape(-1), index["ids"], index["offsets"]
-        loops = screen_loops.score_all_experts, screen_loops.score_experts
-        super().__init__(*loops, bundle.map_array("gate_columns"), tables, threads)
-        self.compile()
+        tables = {"chooser": bundle.map_array("gate_columns"), "weights": bundle.map_array("gate_sets")}
+        tables |= {name: index[name] for name in ("ids", "offsets")}
+        super().__init__(tables, bundle.manifest.dim + 1, threads, True)
 
     @classmethod
     def open(cls, bundle: Bundle, index: Index, threads: int) -> Self | None:
-        """Map the weights; None where the bundle has no arrays for the loops. index: arrays of index.safetensors.
+        """Map the weights; None without a library, and where the bundle has no arrays for the loops.
 
-        A bundle with int8 experts has none, since graphs read single rows of those faster.
+        index: arrays of index.safetensors. A bundle with int8 experts has none, since graphs read single rows of those
+        faster.
         """
-        return cls(bundle, index, threads) if bundle.has_arrays("gate_columns", "gate_sets") else None
+        has_arrays = bundle.has_arrays("gate_columns", "gate_sets")
+        return cls(bundle, index, threads) if has_arrays and open_kernels() is not None else None
 
     def score(self, contexts: FloatArray, k: int) -> PlanResult:
         """The k best classes of `contexts` [B, d], k at most the smallest expert's size."""

@@ -7,7 +7,7 @@ experts/NNNN.onnx, but one session for all experts stays warm where 64 would not
 previews/NNNN.onnx, of large experts: as the expert's, without `logits` and with `n` [1], how many of the best previews
 are scored exactly; the others enter the normaliser as previews.
 The experts lie end to end in experts/sets.bin, one copy for all: [n, d + 1] of each, its biases the last column.
-Compiled loops (`shortlist.kernels.screen_loops`) read them, too, as they do experts/gate.bin [d, K].
+Compiled loops (`shortlist.kernels.screen`) read them, too, as they do experts/gate.bin [d, K].
 """
 
 from __future__ import annotations

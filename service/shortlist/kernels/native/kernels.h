@@ -52,6 +52,26 @@ struct grouped_limits {
     int64_t k, opened, previewed, candidates, full_view;
 };
 
+/* The clusters of a screen, or the experts of a gate, which the largest of its scores picks. */
+struct sets {
+    const float *chooser;   /* [dim, sets], by column */
+    const float *weights;   /* set by set: of clusters [lines, classes], of experts [classes, lines] */
+    const int64_t *ids;     /* of all sets end to end, ascending in each */
+    const int64_t *offsets; /* [sets + 1], where each begins in `ids` */
+    const float *tail;      /* [sets], added to the log-normalizers of clusters */
+    int64_t dim, sets;
+    int64_t lines;          /* numbers in `weights` for each class: dim, or one more with biases, as experts have */
+    int64_t largest;        /* classes of the largest set */
+    int64_t are_experts;
+    float logit_scale, soft_cap; /* of clusters; soft_cap: 0 for none */
+};
+
+/* k and the plan's settings of these names, which gates do not look at. */
+struct screen_limits {
+    int64_t k, probes;
+    double probe_margin, dense_margin;
+};
+
 struct kernels {
     const char *name;
 
@@ -66,6 +86,21 @@ struct kernels {
     int64_t (*search_rows)(const struct grouped *head, const struct grouped_limits *limits, const float *contexts,
                            int64_t *ids, float *logits, float *normalizer, int32_t *scored, int64_t first, int64_t last);
 
+    /* Writes scores [count, sets] of contexts [count, dim], and the rows [count] in the order of their best sets.
+     * Returns 0 where there is no memory for it. */
+    int64_t (*order_rows)(const struct sets *sets, const float *contexts, int64_t count, float *scores, int32_t *order);
+
+    /* Scores the rows order[first] to order[last - 1], each over its one or two best clusters, or its best expert. ids
+     * and logits [B, k], normalizers, scored [B] are written; `scored` is -1 where the margin is under dense_margin, 0
+     * where more than two clusters are opened. Returns 0 where there is no memory for it. */
+    int64_t (*score_sets)(const struct sets *sets, const struct screen_limits *limits, const float *contexts,
+                          const float *scores, const int32_t *order, int64_t *ids, float *logits, float *normalizers,
+                          int32_t *scored, int64_t first, int64_t last);
+
+    /* Both for all rows. */
+    int64_t (*score_all_sets)(const struct sets *sets, const struct screen_limits *limits, const float *contexts,
+                              int64_t *ids, float *logits, float *normalizers, int32_t *scored, int64_t count);
+
     /* Parts of these by themselves, for tests. Lines and blocks are those of `struct grouped`; digits are at most 64 in
      * size. The block's sums [16] int32; with two digits those of both. */
     void (*multiply_block)(const uint8_t *block, const int8_t *levels, int64_t lines, int32_t *sums);
@@ -79,7 +114,9 @@ struct kernels {
     int64_t (*select_reaching)(const float *scores, int64_t n, float threshold, int32_t *positions);
     int64_t (*select_best)(const float *scores, int64_t n, int64_t target, int32_t *positions, float *spare);
     float (*quantize)(const float *numbers, int64_t n, int8_t *levels);
-    float (*log_sum_exp)(const float *scores, int64_t n);
+    float (*sum_exp)(const float *scores, int64_t n, float peak);
+    void (*take_best)(const float *logits, const int64_t *ids, int64_t n, float *best, int64_t *best_ids, int64_t k);
+    int64_t (*drop_known)(const int64_t *known, int64_t m, const int64_t *ids, int64_t n, float *logits);
 };
 
 /* The functions of the target of this name, NULL where this build or this processor lacks it. No name, or an empty

@@ -29,6 +29,9 @@ class Kernels:
     target: str
     score_exactly: Function
     search_rows: Function
+    order_rows: Function
+    score_sets: Function
+    score_all_sets: Function
     multiply_block: Function
     multiply_two_bit_block: Function
     multiply_block_by_digits: Function
@@ -38,13 +41,18 @@ class Kernels:
     select_reaching: Function
     select_best: Function
     quantize: Function
-    log_sum_exp: Function
+    sum_exp: Function
+    take_best: Function
+    drop_known: Function
 
 
 ARRAY, STRUCT = POINTER(c_byte), c_void_p
 PROTOTYPES = {
     "score_exactly": CFUNCTYPE(c_int64, STRUCT, ARRAY, ARRAY, ARRAY, c_int64, c_int64, c_int64),
     "search_rows": CFUNCTYPE(c_int64, STRUCT, STRUCT, ARRAY, ARRAY, ARRAY, ARRAY, ARRAY, c_int64, c_int64),
+    "order_rows": CFUNCTYPE(c_int64, STRUCT, ARRAY, c_int64, ARRAY, ARRAY),
+    "score_sets": CFUNCTYPE(c_int64, STRUCT, STRUCT, *[ARRAY] * 7, c_int64, c_int64),
+    "score_all_sets": CFUNCTYPE(c_int64, STRUCT, STRUCT, *[ARRAY] * 5, c_int64),
     "multiply_block": CFUNCTYPE(None, ARRAY, ARRAY, c_int64, ARRAY),
     "multiply_two_bit_block": CFUNCTYPE(None, ARRAY, ARRAY, c_int64, ARRAY),
     "multiply_block_by_digits": CFUNCTYPE(None, ARRAY, ARRAY, ARRAY, c_int64, ARRAY, ARRAY),
@@ -54,7 +62,9 @@ PROTOTYPES = {
     "select_reaching": CFUNCTYPE(c_int64, ARRAY, c_int64, c_float, ARRAY),
     "select_best": CFUNCTYPE(c_int64, ARRAY, c_int64, c_int64, ARRAY, ARRAY),
     "quantize": CFUNCTYPE(c_float, ARRAY, c_int64, ARRAY),
-    "log_sum_exp": CFUNCTYPE(c_float, ARRAY, c_int64),
+    "sum_exp": CFUNCTYPE(c_float, ARRAY, c_int64, c_float),
+    "take_best": CFUNCTYPE(None, ARRAY, ARRAY, c_int64, ARRAY, ARRAY, c_int64),
+    "drop_known": CFUNCTYPE(c_int64, ARRAY, c_int64, ARRAY, c_int64, ARRAY),
 }
 
 

@@ -1,6 +1,7 @@
 /* All loops of one target, and the table that names them. A target includes this after its own products of bytes. */
 #include "exact_rows.h"
 #include "grouped.h"
+#include "screen.h"
 
 /* Functions that are part of others, as the table calls them. */
 static void call_multiply_block(const uint8_t *block, const int8_t *levels, int64_t lines, int32_t *sums) {
@@ -21,12 +22,15 @@ static void call_multiply_row_by_digits(const uint8_t *row, const int8_t *coarse
     multiply_row_by_digits(row, coarse, fine, lines, sums);
 }
 static float call_quantize(const float *numbers, int64_t n, int8_t *levels) { return quantize(numbers, n, levels); }
-static float call_log_sum_exp(const float *scores, int64_t n) { return log_sum_exp(scores, n); }
+static float call_sum_exp(const float *scores, int64_t n, float peak) { return sum_exp(scores, n, peak); }
 
 const struct kernels KERNELS = {
     .name = TARGET,
     .score_exactly = score_exactly,
     .search_rows = search_rows,
+    .order_rows = order_rows,
+    .score_sets = score_sets,
+    .score_all_sets = score_all_sets,
     .multiply_block = call_multiply_block,
     .multiply_two_bit_block = call_multiply_two_bit_block,
     .multiply_block_by_digits = call_multiply_block_by_digits,
@@ -36,5 +40,7 @@ const struct kernels KERNELS = {
     .select_reaching = select_reaching,
     .select_best = select_best,
     .quantize = call_quantize,
-    .log_sum_exp = call_log_sum_exp,
+    .sum_exp = call_sum_exp,
+    .take_best = take_best,
+    .drop_known = drop_known,
 };

@@ -6,36 +6,24 @@ is filled up with id -1 and log-probability -inf where the expert has fewer than
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 import numpy as np
-import numpy.typing as npt
 
 from shortlist.bundle.reader import INDEX_FILE, Bundle
 from shortlist.bundle.settings import GatedSettings
 from shortlist.core.filters import UNRESTRICTED, ClassFilter
 from shortlist.core.results import FloatArray, IdArray, PlanResult
+from shortlist.kernels.screen import GateLoops
 from shortlist.plans.common.base import MAX_COMPILED_K, RESCORED_PER_K, Plan, chunk_rows, take_best
 from shortlist.plans.common.normalizer import log_sum_exp
-from shortlist.plans.common.open_kernel import open_kernel
 from shortlist.runtime.session import Graph
 
 from .merge import RowGroup, scatter
 from .set_graphs import BEST_OUTPUTS, open_set_graphs
 from .sets import CandidateSets
 
-if TYPE_CHECKING:
-    from shortlist.kernels.screen import GateLoops
-
 ONE_CALL_OUTPUTS = ["cluster", "top_logits", "top_position", "log_normalizer"]
 MAX_FUSED_ROWS = 4  # rows that are faster by a call of `fused` each than by one of `batch`
 MAX_LOOP_ROWS = 32  # rows that loops score faster than `batch`, which reads an expert once for all its rows
-
-
-def open_loops(bundle: Bundle, index: dict[str, npt.NDArray[Any]], threads: int) -> GateLoops | None:
-    from shortlist.kernels.screen import GateLoops
-
-    return GateLoops.open(bundle, index, threads)
 
 
 class GatedPlan(Plan):
@@ -66,9 +54,7 @@ class GatedPlan(Plan):
             if bundle.has_graph(f"preview-{number:04d}")
         }
         self.fused = Graph(bundle.graph("fused"), device, threads) if bundle.has_graph("fused") else None
-        self.loops: GateLoops | None = (
-            open_kernel(lambda: open_loops(bundle, index, threads)) if device == "cpu" else None
-        )
+        self.loops = GateLoops.open(bundle, index, threads) if device == "cpu" else None
         # Hundreds of small nodes: on the CPU alone is launching them cheap
         batch = device == "cpu" and bundle.has_graph("batch")
         self.batch = Graph(bundle.graph("batch"), device, threads, prepack=True) if batch else None

@@ -7,15 +7,13 @@ that a scorer has no answer for.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 import numpy as np
-import numpy.typing as npt
 
 from shortlist.bundle.reader import INDEX_FILE, Bundle
 from shortlist.bundle.settings import ScreenSettings
 from shortlist.core.filters import UNRESTRICTED, ClassFilter
 from shortlist.core.results import FloatArray, IdArray, PlanResult
+from shortlist.kernels.screen import ScreenLoops
 from shortlist.kernels.unscored import TO_DENSE, TO_GRAPHS
 from shortlist.plans.common.base import (
     DENSE_DIVISOR,
@@ -27,7 +25,6 @@ from shortlist.plans.common.base import (
     run_by_chunks,
 )
 from shortlist.plans.common.exact_rows import ExactRows
-from shortlist.plans.common.open_kernel import open_kernel
 from shortlist.runtime.session import Graph
 
 from .graph_scorer import GraphScorer
@@ -38,16 +35,7 @@ from .set_graphs import open_set_graphs
 from .sets import CandidateSets
 from .single_row import SingleRowScorer
 
-if TYPE_CHECKING:
-    from shortlist.kernels.screen import ScreenLoops
-
 MAX_LOOP_PROBES = 2  # clusters that loops can open
-
-
-def open_loops(bundle: Bundle, index: dict[str, npt.NDArray[Any]], threads: int) -> ScreenLoops | None:
-    from shortlist.kernels.screen import ScreenLoops
-
-    return ScreenLoops.open(bundle, index, threads)
 
 
 class ScreenPlan(Plan):
@@ -80,7 +68,7 @@ class ScreenPlan(Plan):
         if bundle.has_graph("fused") and low_rank is None:
             fused = Graph(bundle.graph("fused"), device, threads)
             self.single = SingleRowScorer(fused, graphs, self.sets, index["tail"])
-            self.loops = open_kernel(lambda: open_loops(bundle, index, threads)) if device == "cpu" else None
+            self.loops = ScreenLoops.open(bundle, index, threads) if device == "cpu" else None
         self.most_rows = chunk_rows(max(self.sets.count, self.sets.largest))
 
     @property

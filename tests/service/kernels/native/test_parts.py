@@ -115,14 +115,44 @@ def test_levels_are_those_of_the_graphs(kernels, count, seed):
     np.testing.assert_array_equal(levels, np.round(values / np.float32(scale)))
 
 
-@given(st.integers(1, 200), st.sampled_from([0.0, 1.0, 40.0]), seeds)
-@settings(max_examples=50, deadline=None)
-def test_log_sums_of_exponentials(kernels, count, spread, seed):
-    scores = (100 + spread * np.random.default_rng(seed).standard_normal(count)).astype(np.float32)
-    wanted = np.logaddexp.reduce(scores.astype(np.float64))
-    assert kernels.log_sum_exp(point_at(scores), count) == pytest.approx(wanted, abs=2e-5)
-    scores[count // 2] = np.nan
-    assert np.isnan(kernels.log_sum_exp(point_at(scores), count))
+@given(st.integers(1, 700), st.floats(0.1, 80), seeds)
+@settings(max_examples=100, deadline=None)
+def test_the_sum_of_exponentials_is_accurate(kernels, count, spread, seed):
+    scores = (np.random.default_rng(seed).standard_normal(count) * spread).astype(np.float32)
+    scores[seed % count] = -np.inf if count > 1 else 0
+    wanted = np.exp(scores.astype(np.float64) - scores.max()).sum()
+    assert kernels.sum_exp(point_at(scores), count, scores.max()) == pytest.approx(wanted, rel=1e-6)
+    scores[0] = np.nan
+    assert np.isnan(kernels.sum_exp(point_at(scores), count, 0))
+
+
+@given(st.lists(st.integers(-9, 9) | st.just(-np.inf), min_size=1, max_size=200), st.integers(1, 64), seeds)
+@settings(max_examples=100, deadline=None)
+def test_the_best_of_two_sets_are_in_order_and_the_lower_of_equal_ones_leads(kernels, values, k, seed):
+    rng, logits = np.random.default_rng(seed), np.array(values, np.float32)
+    ids, parts = rng.permutation(3 * logits.size)[: logits.size], rng.integers(0, 2, logits.size)
+    best, best_ids = np.full(k, -np.inf, np.float32), np.full(k, -1)
+    for part in (0, 1):
+        own = np.flatnonzero(parts == part)
+        own = own[ids[own].argsort()]
+        if own.size:
+            kernels.take_best(*pointers(logits[own], ids[own]), own.size, *pointers(best, best_ids), k)
+    order = np.lexsort((ids, -logits))
+    wanted = order[logits[order] > -np.inf][:k]
+    np.testing.assert_array_equal(best_ids[: wanted.size], ids[wanted])
+    np.testing.assert_array_equal(best[: wanted.size], logits[wanted])
+    assert (best_ids[wanted.size :] == -1).all()
+    assert (best[wanted.size :] == -np.inf).all()
+
+
+@given(st.sets(st.integers(0, 40), min_size=1), st.sets(st.integers(0, 40), min_size=1))
+@settings(max_examples=100, deadline=None)
+def test_classes_of_both_sets_count_once(kernels, one, two):
+    known, ids = (np.array(sorted(ids), np.int64) for ids in (one, two))
+    logits = np.zeros(ids.size, np.float32)
+    new = kernels.drop_known(point_at(known), known.size, point_at(ids), ids.size, point_at(logits))
+    assert new == len(two - one)
+    np.testing.assert_array_equal(logits == 0, [number not in one for number in ids])
 
 
 def test_a_table_of_another_type_is_refused():

@@ -10,19 +10,19 @@ from hypothesis import strategies as st
 from shortlist.bundle.reader import Bundle
 from shortlist.bundle.writer import seal
 from shortlist.core.filters import UNRESTRICTED
-from shortlist.core.results import NO_CLASS, TopK
+from shortlist.core.results import TopK
 from shortlist.errors import BadInput, BundleError
 from shortlist.head import Head
+from shortlist.kernels.native.library import open_target
+from shortlist.kernels.screen import Loops
+from shortlist.kernels.unscored import TO_DENSE, TO_GRAPHS
 from shortlist.plans.common.base import MAX_COMPILED_K
 from shortlist.plans.screen.gated import MAX_LOOP_ROWS
 from shortlist_exporter.inputs.sources import Contexts, Dense
 from shortlist_models.ds.softmax import DSOptions, DSSoftmax
 
+from tests.support.kernels import list_targets
 from tests.support.layers import CLASSES, DIM, make_contexts, make_dense, make_head
-
-pytest.importorskip("numba")
-from shortlist.kernels import screen_loops
-from shortlist.kernels.unscored import TO_DENSE, TO_GRAPHS
 
 pytestmark = pytest.mark.slow
 
@@ -167,12 +167,16 @@ def test_more_threads_answer_the_same(screen, gate, count):
         assert_same(result, wanted)
 
 
+@pytest.mark.parametrize("target", list_targets())
 @given(st.integers(1, 40), st.integers(1, 9), seeds)
 @settings(max_examples=50, deadline=None)
-def test_rows_come_in_the_order_of_their_best_sets(count, sets, seed):
+def test_rows_come_in_the_order_of_their_best_sets(target, count, sets, seed):
     rng = np.random.default_rng(seed)
     contexts, columns = rng.integers(-2, 3, (count, 6)), rng.integers(-2, 3, (6, sets))
-    scores, order = screen_loops.order_rows(contexts.astype(np.float32), columns.astype(np.float32))
+    tables = {"chooser": columns.astype(np.float32), "offsets": np.arange(sets + 1)}
+    loops = Loops(tables, 6, 1, are_experts=False)
+    loops.kernels = open_target(target)
+    scores, order = loops.order_rows(contexts.astype(np.float32))
     np.testing.assert_array_equal(scores, contexts @ columns)
     np.testing.assert_array_equal(order, scores.argmax(axis=1).argsort(kind="stable"))
 
@@ -183,31 +187,35 @@ def test_who_of_equal_ones_leads_can_be_seen(screen, request):
     assert (np.diff(logits) == 0).any() == ("equal logits" in request.node.name)
 
 
-def assert_nothing_new_is_compiled(head, rows, *kernels):
-    more = Head(Bundle(head.folder), "cpu", 3)
-    kernels = *kernels, screen_loops.order_rows
-    signatures = [list(kernel.signatures) for kernel in kernels]
-    raw = b"x" + rows[:1].tobytes()
-    head.topk(np.frombuffer(raw, np.float32, offset=1)[None], 1)  # read-only, not aligned
-    head.topk(np.asfortranarray(rows[:2])[:1], np.int64(1))
-    for count in (1, 2, 5, MAX_LOOP_ROWS):
+def test_arrays_of_any_layout_are_taken(screen, gate):
+    for head, rows in (screen, gate):
+        more = Head(Bundle(head.folder), "cpu", 3)
         more.plan.loops.threaded_rows.row_seconds = 10.0  # so that every row is worth a thread
-        more.topk_by_plan(np.asfortranarray(rows[:count]), count % 4 + 1)
-    assert all(signatures)
-    assert [list(kernel.signatures) for kernel in kernels] == signatures
+        raw = b"x" + rows[:1].tobytes()
+        unaligned = np.frombuffer(raw, np.float32, offset=1)[None]
+        assert_same(head.topk(unaligned, 1), head.topk(rows[:1], 1))
+        for count in (1, 2, 5, MAX_LOOP_ROWS):
+            k = count % 4 + 1
+            assert_same(more.topk_by_plan(np.asfortranarray(rows[:count]), k), head.topk_by_plan(rows[:count], k))
+
+
+def test_every_target_gives_the_same_bits(screen, gate):
+    for head, rows in (screen, gate):
+        wanted, plan = head.topk_by_plan(rows[:MAX_LOOP_ROWS], 5), head.plan
+        fastest = plan.loops.kernels
+        try:
+            for target in list_targets():
+                plan.loops.kernels = open_target(target)
+                result = head.topk_by_plan(rows[:MAX_LOOP_ROWS], 5)
+                np.testing.assert_array_equal(result.logprobs, wanted.logprobs)
+                assert_same(result, wanted)
+        finally:
+            plan.loops.kernels = fastest
 
 
 def assert_overflow_is_refused(head, rows):
     with pytest.raises(BadInput, match="overflow"):
         head.topk(rows[:1] / abs(rows[0]).max() * np.float32(3e38), 1)
-
-
-def test_nothing_is_compiled_while_a_screened_request_waits(screen):
-    assert_nothing_new_is_compiled(*screen, screen_loops.score_clusters, screen_loops.score_all_clusters)
-
-
-def test_nothing_is_compiled_while_a_gated_request_waits(gate):
-    assert_nothing_new_is_compiled(*gate, screen_loops.score_experts, screen_loops.score_all_experts)
 
 
 def test_screened_scores_that_overflow_are_refused(screen):
@@ -220,7 +228,7 @@ def test_gated_scores_that_overflow_are_refused(gate):
     assert_overflow_is_refused(*gate)
 
 
-def test_without_numba_graphs_answer(screen, gate, no_numba):
+def test_without_the_library_graphs_answer(screen, gate, no_library):
     for head, rows in (screen, gate):
         plain = Head(Bundle(head.folder), "cpu", 1)
         assert plain.plan.loops is None
@@ -261,41 +269,3 @@ def test_arrays_of_another_size_are_refused(screen, gate, tmp_path):
         seal(folder, head.manifest)
         with pytest.raises(BundleError, match=f"is not the float32 array .* of '{role}': export it again"):
             Head(Bundle(folder), "cpu", 1)
-
-
-@given(st.integers(1, 700), st.floats(0.1, 80), seeds)
-@settings(max_examples=100, deadline=None)
-def test_the_sum_of_exponentials_is_accurate(count, spread, seed):
-    scores = (np.random.default_rng(seed).standard_normal(count) * spread).astype(np.float32)
-    scores[seed % count] = -np.inf if count > 1 else 0
-    wanted = np.exp(scores.astype(np.float64) - scores.max()).sum()
-    assert screen_loops.sum_exp(scores, scores.max()) == pytest.approx(wanted, rel=1e-6)
-    scores[0] = np.nan
-    assert np.isnan(screen_loops.sum_exp(scores, np.float32(0)))
-
-
-@given(st.lists(st.integers(-9, 9) | st.just(-np.inf), min_size=1, max_size=200), st.integers(1, 64), seeds)
-@settings(max_examples=100, deadline=None)
-def test_the_best_of_two_sets_are_in_order_and_the_lower_of_equal_ones_leads(values, k, seed):
-    rng, logits = np.random.default_rng(seed), np.array(values, np.float32)
-    ids, parts = rng.permutation(3 * logits.size)[: logits.size], rng.integers(0, 2, logits.size)
-    best, best_ids = np.full(k, -np.inf, np.float32), np.full(k, NO_CLASS)
-    for part in (0, 1):
-        own = np.flatnonzero(parts == part)
-        own = own[ids[own].argsort()]
-        screen_loops.take_best(logits[own], ids[own], best, best_ids)
-    order = np.lexsort((ids, -logits))
-    wanted = order[logits[order] > -np.inf][:k]
-    np.testing.assert_array_equal(best_ids[: wanted.size], ids[wanted])
-    np.testing.assert_array_equal(best[: wanted.size], logits[wanted])
-    assert (best_ids[wanted.size :] == NO_CLASS).all()
-    assert (best[wanted.size :] == -np.inf).all()
-
-
-@given(st.sets(st.integers(0, 40)), st.sets(st.integers(0, 40)))
-@settings(max_examples=100, deadline=None)
-def test_classes_of_both_sets_count_once(one, two):
-    known, ids = (np.array(sorted(ids), np.int64) for ids in (one, two))
-    logits = np.zeros(ids.size, np.float32)
-    assert screen_loops.drop_known(known, ids, logits) == len(two - one)
-    np.testing.assert_array_equal(logits == 0, [number not in one for number in ids])
