@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import socket
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -25,23 +24,6 @@ def require_or_skip(name: str, reason: str) -> None:
     if name in os.environ.get("REQUIRE", "").split(","):
         pytest.fail(f"REQUIRE={name}, but {reason}")
     pytest.skip(reason)
-
-
-@pytest.fixture
-def no_numba(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """As where numba is not installed: modules of loops are imported anew, and fail."""
-    modules = {name: module for name, module in sys.modules.items() if name.startswith("shortlist.kernels")}
-    package = sys.modules["shortlist"]
-    kernels = vars(package).get("kernels")
-    monkeypatch.setitem(sys.modules, "numba", None)
-    for name in modules:
-        del sys.modules[name]
-    yield
-    for name in [name for name in sys.modules if name.startswith("shortlist.kernels")]:
-        del sys.modules[name]
-    sys.modules.update(modules)
-    if kernels is not None:
-        vars(package)["kernels"] = kernels
 
 
 @pytest.fixture

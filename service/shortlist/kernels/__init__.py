@@ -1,4 +1,4 @@
-"""Compiled loops and the classes that plans call them by: `screen`, `exact_rows`, `bounds`, `grouped.runner`.
+"""Compiled loops by the native library, and what plans call them by: `screen`, `exact_rows`, `bounds`, `grouped`.
 
-They need numba, and are imported only where it is installed.
+Each class has `open(bundle, ...)`, which gives None where the loops cannot serve the bundle, and graphs answer.
 """

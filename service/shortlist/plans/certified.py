@@ -15,18 +15,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from shortlist.bundle.reader import CERTIFICATE_FILE, Bundle
 from shortlist.core.filters import UNRESTRICTED, ClassFilter
 from shortlist.core.results import FloatArray, IdArray, PlanResult, empty_result
+from shortlist.kernels.bounds import CompiledBounds
 from shortlist.plans.common.base import Plan, chunk_rows, take_best
 from shortlist.plans.common.exact_rows import ExactRows
 from shortlist.plans.common.normalizer import log_sum_exp
-from shortlist.plans.common.open_kernel import open_kernel
 from shortlist.plans.common.selection import find_largest
 from shortlist.runtime.session import Graph
 
@@ -43,9 +41,6 @@ from .proof import (
     pad_best,
 )
 
-if TYPE_CHECKING:
-    from shortlist.kernels.bounds import CompiledBounds
-
 FIRST_RESCORED_CLASSES = 32  # rescored at once: mostly all that the bounds leave, and much of the normaliser
 FIRST_RESCORED_PER_K = 2  # and at least 2 k of them
 MAX_RESCORED_DIVISOR = 16  # of V / 16 classes and more dense is as fast as rescoring
@@ -59,12 +54,6 @@ BOUNDS_THREADS = 2  # with more, the graph of bounds reads as fast as the loops
 EXPONENTIAL_ERROR = 1e-5  # nats: what a difference to the largest logit and its exponential lose in float32
 
 Bounds = Callable[..., Sequence[FloatArray]]  # context [B, d] -> estimates [B, V], spreads [B, 1]
-
-
-def open_bounds(bundle: Bundle, arrays: dict[str, npt.NDArray[Any]], threads: int) -> CompiledBounds | None:
-    from shortlist.kernels.bounds import CompiledBounds
-
-    return CompiledBounds.open(bundle, arrays, threads)
 
 
 class CertifiedPlan(Plan):
@@ -83,8 +72,7 @@ class CertifiedPlan(Plan):
         self.tolerance = math.inf if certificate is None else certificate.logprob_bound
         self.crossover = None if certificate is None else certificate.dense_crossover
         arrays = bundle.tensors(CERTIFICATE_FILE)
-        may_compile = threads <= BOUNDS_THREADS
-        loops = open_kernel(lambda: open_bounds(bundle, arrays, threads)) if may_compile else None
+        loops = CompiledBounds.open(bundle, arrays, threads) if threads <= BOUNDS_THREADS else None
         self.bounds: Bounds = loops or Graph(bundle.graph("bounds"), device, threads, prepack=True)
         self.rows = ExactRows(bundle, device, threads)
         self.scale: FloatArray = arrays["scale"]

@@ -6,8 +6,11 @@ import numpy as np
 import pytest
 import shortlist
 from shortlist.bundle.writer import seal
+from shortlist.kernels.bounds import CompiledBounds
+from shortlist.kernels.native.library import open_target
 from shortlist.runtime.session import Graph
 
+from tests.support.kernels import list_targets
 from tests.support.layers import make_contexts, make_dense
 from tests.support.proofs import CLASSES, DIM, graph_of, proved, rows
 
@@ -21,12 +24,6 @@ def head(tmp_path):
 
 @pytest.mark.parametrize("layer", [{}, {"bias": True, "soft_cap": 20.0, "padded": np.array([0, 7, 601])}])
 def test_compiled_bounds_equal_the_graph(tmp_path, layer):
-    pytest.importorskip("numba")
-    from shortlist.kernels import bounds
-    from shortlist.kernels.bounds import VNNI, CompiledBounds
-
-    if not VNNI:
-        pytest.skip("this processor has no AVX-512 VNNI")
     if layer.get("bias"):
         layer = layer | {"bias": np.random.default_rng(1).standard_normal(602).astype(np.float32)}
     head = proved(tmp_path, make_dense(602, 27, **layer), make_contexts(dim=27))
@@ -45,15 +42,15 @@ def test_compiled_bounds_equal_the_graph(tmp_path, layer):
     unaligned = np.frombuffer(b"x" + contexts.tobytes(), np.float32, offset=1).reshape(contexts.shape)
     for held in (contexts[::-1][::-1], np.asfortranarray(contexts), unaligned):
         np.testing.assert_array_equal(head.certified.bounds(context=held)[0], estimates)
-    for loop in (bounds.quantize_contexts, bounds.estimate_logits):
-        assert len(loop.signatures) == 1, "nothing is compiled while a request waits"
+    for target in list_targets():
+        head.certified.bounds.kernels = open_target(target)
+        np.testing.assert_array_equal(head.certified.bounds(context=contexts)[0], estimates)
+        np.testing.assert_array_equal(head.certified.bounds(context=contexts)[1], spreads)
 
 
 @pytest.mark.parametrize("batch", [1, 5, 64])
 def test_more_threads_prove_the_same(head, batch):
     heads = [shortlist.load(head.folder, threads=threads) for threads in (1, 2)]
-    if isinstance(heads[1].certified.bounds, Graph):
-        pytest.skip("no loops here: without numba, or AVX-512 VNNI")
     heads[1].certified.bounds.threaded_rows.row_seconds = 10.0  # so that every block is worth a thread
     one, two = (each.topk(rows[:batch], 5, exact=True) for each in heads)
     assert one.normalizer == two.normalizer == "bounded"
@@ -61,7 +58,7 @@ def test_more_threads_prove_the_same(head, batch):
         np.testing.assert_array_equal(getattr(one, name), getattr(two, name))
 
 
-def test_without_numba_the_graph_proves_the_same(head, no_numba):
+def test_without_the_library_the_graph_proves_the_same(head, no_library):
     other = shortlist.load(head.folder)
     assert isinstance(other.certified.bounds, Graph)
     one, two = (each.topk(rows, 5, exact=True) for each in (head, other))

@@ -72,6 +72,15 @@ struct screen_limits {
     double probe_margin, dense_margin;
 };
 
+/* The exporter's `Bounds`: a change of basis in blocks of rows, int8 rows in it, and what their errors are bound by. */
+struct bounds {
+    const float *mean, *change; /* [dim]; [block_rows * block_rows or fewer, dim], of which dim rows are read */
+    const float *factors;       /* [3], of norms */
+    const float *scale, *constant; /* [classes] */
+    const uint8_t *rows;        /* blocks [lines, 16, 4] of classes, each byte 128 larger than it is */
+    int64_t dim, block_rows, classes, lines;
+};
+
 struct kernels {
     const char *name;
 
@@ -100,6 +109,16 @@ struct kernels {
     /* Both for all rows. */
     int64_t (*score_all_sets)(const struct sets *sets, const struct screen_limits *limits, const float *contexts,
                               int64_t *ids, float *logits, float *normalizers, int32_t *scored, int64_t count);
+
+    /* Splits contexts [count, dim] into digits: writes digits [count, 2, 4 lines], of which those beyond dim stay as
+     * they are, steps and shifts [count, 2] of the digits, and spreads [count], which bound the errors. Returns 0 where
+     * there is no memory for it. */
+    int64_t (*quantize_contexts)(const struct bounds *bounds, const float *contexts, int64_t count, int8_t *digits,
+                                 float *steps, int32_t *shifts, float *spreads);
+
+    /* Writes estimates [count, classes] of the classes of blocks `first` to `last` - 1. */
+    void (*estimate_logits)(const struct bounds *bounds, const int8_t *digits, const float *steps,
+                            const int32_t *shifts, float *estimates, int64_t count, int64_t first, int64_t last);
 
     /* Parts of these by themselves, for tests. Lines and blocks are those of `struct grouped`; digits are at most 64 in
      * size. The block's sums [16] int32; with two digits those of both. */

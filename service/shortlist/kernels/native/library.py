@@ -32,6 +32,8 @@ class Kernels:
     order_rows: Function
     score_sets: Function
     score_all_sets: Function
+    quantize_contexts: Function
+    estimate_logits: Function
     multiply_block: Function
     multiply_two_bit_block: Function
     multiply_block_by_digits: Function
@@ -53,6 +55,8 @@ PROTOTYPES = {
     "order_rows": CFUNCTYPE(c_int64, STRUCT, ARRAY, c_int64, ARRAY, ARRAY),
     "score_sets": CFUNCTYPE(c_int64, STRUCT, STRUCT, *[ARRAY] * 7, c_int64, c_int64),
     "score_all_sets": CFUNCTYPE(c_int64, STRUCT, STRUCT, *[ARRAY] * 5, c_int64),
+    "quantize_contexts": CFUNCTYPE(c_int64, STRUCT, ARRAY, c_int64, *[ARRAY] * 4),
+    "estimate_logits": CFUNCTYPE(None, STRUCT, *[ARRAY] * 4, c_int64, c_int64, c_int64),
     "multiply_block": CFUNCTYPE(None, ARRAY, ARRAY, c_int64, ARRAY),
     "multiply_two_bit_block": CFUNCTYPE(None, ARRAY, ARRAY, c_int64, ARRAY),
     "multiply_block_by_digits": CFUNCTYPE(None, ARRAY, ARRAY, ARRAY, c_int64, ARRAY, ARRAY),

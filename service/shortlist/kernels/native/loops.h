@@ -1,4 +1,5 @@
 /* All loops of one target, and the table that names them. A target includes this after its own products of bytes. */
+#include "bounds.h"
 #include "exact_rows.h"
 #include "grouped.h"
 #include "screen.h"
@@ -31,6 +32,8 @@ const struct kernels KERNELS = {
     .order_rows = order_rows,
     .score_sets = score_sets,
     .score_all_sets = score_all_sets,
+    .quantize_contexts = quantize_contexts,
+    .estimate_logits = estimate_logits,
     .multiply_block = call_multiply_block,
     .multiply_two_bit_block = call_multiply_two_bit_block,
     .multiply_block_by_digits = call_multiply_block_by_digits,

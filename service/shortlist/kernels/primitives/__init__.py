@@ -1,1 +1,1 @@
-"""What the compiled loops share: integer products, selection, and how they are compiled."""
+"""How arrays are laid out for the native library."""
