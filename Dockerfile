@@ -24,12 +24,10 @@ ENTRYPOINT ["shortlist"]
 FROM base AS service
 # Compiled loops; the package is built without a compiler and takes the library as it is.
 COPY --from=native /src/service/shortlist/kernels/native/libshortlist_kernels.so service/shortlist/kernels/native/
-RUN pip install --no-cache-dir -c constraints.txt ".[cpu,serve,kernels]"
-# What numba compiles at the first start, some 20 seconds: a volume here keeps it, also where all else is read-only.
-RUN install --directory --owner=10001 /var/cache/shortlist
+RUN pip install --no-cache-dir -c constraints.txt ".[cpu,serve]"
 USER 10001
 WORKDIR /
-ENV SHORTLIST_REPOSITORY=/repository SHORTLIST_HOST=0.0.0.0 SHORTLIST_PORT=8000 NUMBA_CACHE_DIR=/var/cache/shortlist
+ENV SHORTLIST_REPOSITORY=/repository SHORTLIST_HOST=0.0.0.0 SHORTLIST_PORT=8000
 EXPOSE 8000
 # urlopen raises, and python exits with 1, on anything but 2xx.
 HEALTHCHECK --interval=10s --timeout=3s --start-period=30s \

@@ -84,7 +84,7 @@ reproduce: $(VENV)/model.stamp  ## the papers' tables; DATA=folder with wikitext
 	@$(BIN)/python -m benchmarks.papers.ds.images $(if $(FULL),--full)
 
 clean:  ## remove what was built, the virtual environment too
-	rm -rf build $(VENV) $(NATIVE) service/shortlist/kernels/__pycache__
+	rm -rf build $(VENV) $(NATIVE)
 
 # Where there is no C compiler, everything else is made all the same.
 $(NATIVE): $(wildcard service/shortlist/kernels/native/*.[ch]) service/shortlist/kernels/native/build.py

@@ -1,8 +1,10 @@
 """Compose, Prometheus, Grafana and the Dockerfile agree with each other and with the service."""
 
 import re
+from pathlib import Path
 
 import pytest
+from shortlist.kernels.native.build import LIBRARY_NAME
 from shortlist.server.settings import Settings
 
 from tests.deploy.files import (
@@ -127,14 +129,12 @@ def test_service_is_the_default_image_and_not_root():
     assert not {"0", "root"} & set(users)
 
 
-def test_what_is_compiled_is_kept_where_all_else_is_read_only():
-    place = default_settings()["NUMBA_CACHE_DIR"]
-    service, steps = SERVICES["shortlist"], dockerfile()["service"].steps
-    (user,) = [rest for word, rest in steps if word == "USER"]
-    assert ("RUN", f"install --directory --owner={user} {place}") in steps
-    assert service["read_only"]
-    assert f"compiled:{place}" in service["volumes"]
-    assert "compiled" in COMPOSE["volumes"]
+def test_compiled_loops_come_from_a_stage_with_a_compiler():
+    stages = dockerfile()
+    library = f"service/shortlist/kernels/native/{LIBRARY_NAME}"
+    assert stages["native"].runs() == [["python", str(Path(library).with_name("build.py"))]]
+    assert ("COPY", f"--from=native /src/{library} {Path(library).parent}/") in stages["service"].steps
+    assert SERVICES["shortlist"]["read_only"]
 
 
 def test_service_image_asks_for_nothing_heavy():
@@ -142,7 +142,7 @@ def test_service_image_asks_for_nothing_heavy():
     extra_names = {
         extra for words in installs for word in words for extra in re.findall(r"[\w-]+", word.partition("[")[2])
     }
-    assert extra_names == {"cpu", "kernels", "serve"}
+    assert extra_names == {"cpu", "serve"}
     assert HEAVY & {requirement for extra in extra_names for requirement in extras()[extra]} == set()
     assert not [words for words in installs if HEAVY & set(words)]
 

@@ -62,8 +62,8 @@ class Bundle:
     def map_array(self, role: str) -> npt.NDArray[Any]:
         """The raw array of this role, shared in memory with whoever maps its file.
 
-        Written to, it changes for the caller alone: numba compiles loops over such arrays sooner than over read-only
-        ones. Raises BundleError when the file does not have the size that the manifest says.
+        Written to, it changes for the caller alone. Raises BundleError when the file does not have the size that the
+        manifest says.
         """
         entry = self.manifest.arrays[role]
         path = self.folder / entry.file

@@ -106,7 +106,7 @@ class Tensor:
 
 
 def align(numbers: Array) -> Array:
-    """Return `numbers`, copied if they are not aligned to their size, as ONNX Runtime and numba need them."""
+    """Return `numbers`, copied if they are not aligned to their size, as ONNX Runtime and compiled loops need them."""
     return numbers if numbers.flags.aligned else numbers.copy()
 
 

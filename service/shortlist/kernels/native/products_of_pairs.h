@@ -63,10 +63,22 @@ INLINE void multiply_block(const uint8_t *block, const int8_t *levels, int64_t l
     memcpy(sums, totals, sizeof totals);
 }
 
+/* Each weight is split once for both digits. */
 INLINE void multiply_block_by_digits(const uint8_t *block, const int8_t *coarse, const int8_t *fine, int64_t lines,
                                      int32_t *coarse_sums, int32_t *fine_sums) {
-    multiply_block(block, coarse, lines, coarse_sums);
-    multiply_block(block, fine, lines, fine_sums);
+    ints coarse_totals[PARTS] = {0}, fine_totals[PARTS] = {0};
+    for (int64_t i = 0; i < lines; i++) {
+        halfwords coarse_digits = repeat_levels(coarse + LANE_BYTES * i), fine_digits = repeat_levels(fine + LANE_BYTES * i);
+        shorts coarse_even = widen_even(coarse_digits), coarse_odd = widen_odd(coarse_digits);
+        shorts fine_even = widen_even(fine_digits), fine_odd = widen_odd(fine_digits);
+        for (int part = 0; part < PARTS; part++) {
+            halfwords weights = load_bytes(block + LINE_BYTES * i + VECTOR_BYTES * part);
+            coarse_totals[part] += multiply_bytes(weights, coarse_even, coarse_odd);
+            fine_totals[part] += multiply_bytes(weights, fine_even, fine_odd);
+        }
+    }
+    memcpy(coarse_sums, coarse_totals, sizeof coarse_totals);
+    memcpy(fine_sums, fine_totals, sizeof fine_totals);
 }
 
 /* Adds one part of a line, 2 bits of each byte, to sums in 16 bits. */

@@ -14,5 +14,5 @@ FLOAT_BYTES = 4  # of a float32
 
 
 def as_carray(values: Values) -> Values:
-    """Return `values`, copied unless contiguous, aligned and writable: numba would compile loops for other types."""
+    """Return `values`, copied unless contiguous, aligned and writable, as a pointer to it needs."""
     return values if values.flags.carray else values.copy()
