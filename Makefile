@@ -13,7 +13,7 @@ ARGS ?=
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup native test test-fast test-long clients lint format demo serve bench bench-page bench-exact bench-gpu bench-http bench-peers soak fuzz reproduce clean
+.PHONY: help setup native wheel test test-fast test-long clients lint format demo serve bench bench-page bench-exact bench-gpu bench-http bench-peers soak fuzz fuzz-kernels reproduce clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -71,6 +71,13 @@ soak: $(VENV)/run.stamp  ## ten minutes at twice the capacity; BUNDLE=folder, el
 
 fuzz: $(VENV)/dev.stamp  ## a million mutated requests, schemathesis, raw TCP; COUNT=requests, TIME=seconds for less
 	@$(BIN)/python -m tools.fuzz all --count $(or $(COUNT),1000000) --seconds $(or $(TIME),60) $(ARGS)
+
+fuzz-kernels: $(VENV)/dev.stamp  ## the compiled loops on arrays of odd shapes, under sanitizers; COUNT=seeds
+	@$(BIN)/python -m tools.fuzz.kernels --count $(or $(COUNT),20000) $(ARGS)
+
+wheel: $(BIN)/pip  ## a wheel that needs no compiler, and the source distribution, in build/dist
+	@$(PIP) build
+	@$(BIN)/python -m build --quiet --outdir build/dist .
 
 clients: build/venvs/triton/stamp build/venvs/kserve/stamp  ## other projects' clients, each in a virtual environment of its own
 

@@ -1,5 +1,6 @@
 """Compiles the native library into wheels and editable installs; without a C compiler they go without it."""
 
+import re
 import runpy
 import subprocess
 import sys
@@ -12,7 +13,17 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 NATIVE_FOLDER = "service/shortlist/kernels/native"
 
 
-class NativeBuildHook(BuildHookInterface):  # type: ignore[type-arg, misc]  # hatchling is there while it builds alone
+def name_platform(library: Path) -> str:
+    """Return the platforms that a library runs on: any Linux whose glibc has the symbols that it asks for (PEP 600)."""
+    platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
+    versions = [(int(major), int(minor)) for major, minor in re.findall(rb"GLIBC_(\d+)\.(\d+)", library.read_bytes())]
+    if not platform.startswith("linux_") or not versions:
+        return platform
+    major, minor = max(versions)
+    return platform.replace("linux_", f"manylinux_{major}_{minor}_")
+
+
+class NativeBuildHook(BuildHookInterface):
     """Runs the library's own build script; the wheel is one of this platform then, for every Python."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
@@ -28,4 +39,4 @@ class NativeBuildHook(BuildHookInterface):  # type: ignore[type-arg, misc]  # ha
             return
         build_data["artifacts"].append(f"{NATIVE_FOLDER}/{library.name}")
         build_data["pure_python"] = False
-        build_data["tag"] = "py3-none-" + sysconfig.get_platform().replace("-", "_").replace(".", "_")
+        build_data["tag"] = f"py3-none-{name_platform(library)}"

@@ -61,19 +61,24 @@ def list_objects(machine: str) -> dict[str, tuple[str, ...]]:
     }
 
 
+def compile_objects(folder: Path, *more: str) -> list[str]:
+    """Compile all sources into `folder`, with `more` flags; returns the objects' paths. Raises as `build_library`."""
+    compiler, objects = find_compiler().split(), []
+    for name, flags in list_objects(platform.machine()).items():
+        objects.append(f"{folder}/{name}.o")
+        run([*compiler, *FLAGS, *flags, *more, "-c", str(SOURCE_FOLDER / f"{name}.c"), "-o", objects[-1]])
+    return objects
+
+
 def build_library(folder: Path = SOURCE_FOLDER) -> Path:
     """Build the library into `folder`; a process that uses an older one there is not disturbed.
 
     CFLAGS are added to the flags. Raises CompilerMissing, and CalledProcessError with what the compiler wrote.
     """
-    compiler, more = find_compiler().split(), os.environ.get("CFLAGS", "").split()
+    more = os.environ.get("CFLAGS", "").split()
     with TemporaryDirectory(dir=folder) as temporary:
-        objects = []
-        for name, flags in list_objects(platform.machine()).items():
-            objects.append(f"{temporary}/{name}.o")
-            run([*compiler, *FLAGS, *flags, *more, "-c", str(SOURCE_FOLDER / f"{name}.c"), "-o", objects[-1]])
-        library = Path(temporary) / LIBRARY_NAME
-        run([*compiler, "-shared", *more, "-o", str(library), *objects, "-lm"])
+        library, objects = Path(temporary) / LIBRARY_NAME, compile_objects(Path(temporary), *more)
+        run([*find_compiler().split(), "-shared", *more, "-o", str(library), *objects, "-lm"])
         return library.replace(folder / LIBRARY_NAME)
 
 
