@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ctypes import Structure, byref, c_double, c_float, c_int64, c_void_p
+from functools import lru_cache
 from typing import Any, Self
 
 import numpy as np
@@ -42,6 +43,12 @@ class LimitsStruct(Structure):
     ]
 
 
+@lru_cache(maxsize=64)
+def make_limits(*limits: float) -> Any:
+    """Return a pointer to the struct of k and of probes, probe_margin and dense_margin, which gates leave out."""
+    return byref(LimitsStruct(*limits))
+
+
 class Loops:
     """Scores rows over the sets that a screen or a gate picks for each. Threads may share it."""
 
@@ -66,14 +73,14 @@ class Loops:
         }
         self.sets = len(tables["offsets"]) - 1
         sizes = len(tables["chooser"]), self.sets, lines, int(np.diff(tables["offsets"]).max()), are_experts
-        self.struct = SetsStruct(*map(addresses.get, TABLES), *sizes, *finishing)
+        self.struct = byref(SetsStruct(*map(addresses.get, TABLES), *sizes, *finishing))
 
     def run(self, contexts: FloatArray, k: int, *settings: float) -> PlanResult:
         """Results of `contexts` [B, d]; several threads share them in the order of their best sets."""
         rows, result = as_carray(contexts), empty_result(len(contexts), k)
         if rows.size and k:
             arrays = result.ids, result.logits, result.log_normalizer, result.scored
-            arguments = byref(self.struct), byref(LimitsStruct(k, *settings)), point_at(rows)
+            arguments = self.struct, make_limits(k, *settings), point_at(rows)
             if self.threaded_rows.threads < 2 or len(rows) < 2:
                 check_memory(self.kernels.score_all_sets(*arguments, *map(point_at, arrays), len(rows)))
             else:
@@ -93,7 +100,7 @@ class Loops:
         """Return scores [B, n] of the sets, and the rows [B] in the order of their best sets."""
         scores, order = np.empty((len(rows), self.sets), np.float32), np.empty(len(rows), np.int32)
         arrays = point_at(rows), len(rows), point_at(scores), point_at(order)
-        check_memory(self.kernels.order_rows(byref(self.struct), *arrays))
+        check_memory(self.kernels.order_rows(self.struct, *arrays))
         return scores, order
 
 

@@ -48,7 +48,9 @@ class CompiledSearch:
         self.tables = lay_out_tables(bundle, arrays)  # must live as long as their addresses are used
         tail = float(arrays["tail_offset"][0]), bundle.settings(GroupedSettings).tail_limit
         preview_lines = -(-arrays["preview"].shape[1] // LANE_BYTES)
-        self.struct = make_struct(self.tables, preview_lines, (manifest.logit_scale, manifest.soft_cap or 0.0, *tail))
+        self.struct = byref(
+            make_struct(self.tables, preview_lines, (manifest.logit_scale, manifest.soft_cap or 0.0, *tail))
+        )
 
     @classmethod
     def open(cls, bundle: Bundle, arrays: Arrays, threads: int) -> Self | None:
@@ -68,7 +70,7 @@ class CompiledSearch:
         if rows and k:
             limits = make_limits(k, opened, previewed, candidates, full_view)
             arrays = as_carray(contexts), result.ids, result.logits, result.log_normalizer, result.scored
-            self.fill(rows, byref(self.struct), byref(limits), *map(point_at, arrays))
+            self.fill(rows, self.struct, limits, *map(point_at, arrays))
         return result
 
     def fill(self, rows: int, *arguments: Any) -> None:
@@ -86,9 +88,9 @@ class CompiledSearch:
 
 
 @lru_cache(maxsize=64)
-def make_limits(*limits: int) -> LimitsStruct:
-    """Return the struct of k, opened, previewed, candidates and full_view; cut to what may be counted."""
-    return LimitsStruct(*(min(limit, MAX_LIMIT) for limit in limits))
+def make_limits(*limits: int) -> Any:
+    """Return a pointer to the struct of k, opened, previewed, candidates and full_view; cut to what may be counted."""
+    return byref(LimitsStruct(*(min(limit, MAX_LIMIT) for limit in limits)))
 
 
 def lay_out_tables(bundle: Bundle, arrays: Arrays) -> Tables:

@@ -13,7 +13,8 @@
 enum { TO_DENSE = -1, TO_GRAPHS = 0 }; /* as in unscored.py */
 
 /* Adds factors [lines] times `columns` [lines, n] to `sums` [n], four lines at a time. */
-static void add_columns(const float *columns, const float *factors, int64_t lines, int64_t n, float *sums) {
+static void add_columns(const float *restrict columns, const float *restrict factors, int64_t lines, int64_t n,
+                        float *restrict sums) {
     int64_t i = 0;
     for (; i + 4 <= lines; i += 4) {
         const float *one = columns + i * n, *two = one + n, *three = two + n, *four = three + n;
@@ -164,15 +165,8 @@ static void score_expert_of_row(const struct sets *sets, const float *context, c
     for (int64_t i = 0; i < width - 1; i++) factors[i] = context[i] * scale;
     factors[width - 1] = scale;
     int64_t first = sets->offsets[expert], size = sets->offsets[expert + 1] - first;
-    for (int64_t i = 0; i < size; i += ROWS_TOGETHER) {
-        const float *rows[ROWS_TOGETHER];
-        float some[ROWS_TOGETHER];
-        int64_t count = size - i < ROWS_TOGETHER ? size - i : ROWS_TOGETHER;
-        for (int64_t j = 0; j < ROWS_TOGETHER; j++) /* beyond the last that one again */
-            rows[j] = sets->weights + (first + i + (j < count ? j : count - 1)) * width;
-        multiply_rows_together(rows, ROWS_TOGETHER, factors, width, some);
-        memcpy(products + i, some, count * sizeof *some);
-    }
+    for (int64_t i = 0; i < size; i++) /* one after the other: the processor guesses what follows */
+        products[i] = dot(sets->weights + (first + i) * width, factors, width);
     take_best(products, sets->ids + first, size, logits, results->ids + row * k, k);
     results->normalizers[row] = logits[0] + logf(sum_exp(products, size, logits[0]));
     results->scored[row] = (int32_t)size;
