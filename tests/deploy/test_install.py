@@ -10,6 +10,7 @@ from pathlib import Path
 import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from shortlist.kernels.native.library import TARGETS
 
 from tests.deploy.files import ROOT, ancestry, dockerfile, expressions, labels_of, pip_installs, series_of
 from tests.support.layers import CLASSES, DIM, RunningServer
@@ -82,6 +83,10 @@ def test_import_brings_no_server(venv):
     modules = run(venv, "import sys, shortlist; print(*(name for name in sys.modules if '.' not in name))").split()
     assert "shortlist" in modules
     assert {"fastapi", "uvicorn", "prometheus_client"} & set(modules) == set()
+
+
+def test_compiled_loops_are_installed(venv):
+    assert run(venv, "from shortlist.kernels.native.library import name_target; print(name_target())") in TARGETS
 
 
 def test_entry_point_is_installed(venv):
