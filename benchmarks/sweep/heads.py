@@ -96,8 +96,8 @@ def measure_precision(head: Head, data: DataSet, batch: int = 8) -> Precision:
     """
     ids, dense_share = collect_ids(head, data.test.contexts, 5, batch)
     deep_ids, _ = collect_ids(head, data.test.contexts[:P10_ROWS], 10, batch)
-    p1, p5 = (compute_precision(ids, data.test.ids, k) for k in (1, 5))
-    return Precision(p1, p5, compute_precision(deep_ids, data.test.ids[:P10_ROWS], 10), dense_share)
+    p1, p5 = (compute_precision(ids, data.test.best, k) for k in (1, 5))
+    return Precision(p1, p5, compute_precision(deep_ids, data.test.best.first_rows(P10_ROWS), 10), dense_share)
 
 
 def collect_ids(head: Head, contexts: FloatArray, k: int, batch: int) -> tuple[IdArray, float]:

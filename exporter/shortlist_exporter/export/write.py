@@ -99,8 +99,7 @@ def write_calibration(folder: Path, head: Head, truth: Truth) -> None:
     top = head.topk_by_plan(contexts, min(CANARY_K, head.manifest.max_k))
     tensors: dict[str, np.ndarray[Any, Any]] = {
         "contexts": contexts,
-        "ids": truth.ids[:CALIBRATION_FILE_ROWS],
-        "logprobs": truth.logprobs[:CALIBRATION_FILE_ROWS],
+        **truth.first_rows(CALIBRATION_FILE_ROWS).to_tensors(),
         "head_ids": top.ids,
         "head_logprobs": top.logprobs,
     }

@@ -49,12 +49,10 @@ def measure_head(
     logprobs, scored = answers.last(calls)
     ids = timed["head"].ids
     errors = measure_row_errors(dense, truth, ids, logprobs)
+    true = truth.best.first_rows(len(ids))
     return Measured(
         rows=len(scored),
-        precision={
-            k: estimate_precision(answer_k(answers.head, truth, ids, k), truth.ids[: len(ids)], k)
-            for k in promise.precision
-        },
+        precision={k: estimate_precision(answer_k(answers.head, truth, ids, k), true, k) for k in promise.precision},
         logprob_error=float(errors.mean()),
         logprob_error_high=float(errors.mean() + DEVIATIONS_95 * errors.std() / np.sqrt(len(errors))),
         scored=float(scored.mean()),

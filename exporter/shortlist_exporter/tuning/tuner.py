@@ -188,8 +188,7 @@ def measure_dense(choice: Choice) -> Fit:
 def make_sample(contexts: Contexts, rows: Rows, truth: Truth, depth: int) -> Sample:
     """The test split with its first `depth` true classes, as an export has its held-out rows."""
     documents = None if contexts.documents is None else contexts.documents[rows]
-    shallow = replace(truth, ids=truth.ids[:, :depth], logprobs=truth.logprobs[:, :depth])
-    return Sample(HELD_OUT, truth.contexts, shallow, documents)
+    return Sample(HELD_OUT, truth.contexts, truth.first_classes(depth), documents)
 
 
 def write_bundle(

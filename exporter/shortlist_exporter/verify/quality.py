@@ -40,9 +40,9 @@ def measure_quality(
     all_ids, error = np.concatenate(ids), np.concatenate(errors)
     return Quality(
         rows=len(all_ids),
-        p_at_1=compute_precision(all_ids, truth.ids, 1),
-        p_at_5=compute_precision(all_ids, truth.ids, 5),
-        p_at_10=compute_precision(all_ids, truth.ids, 10),
+        p_at_1=compute_precision(all_ids, truth.best, 1),
+        p_at_5=compute_precision(all_ids, truth.best, 5),
+        p_at_10=compute_precision(all_ids, truth.best, 10),
         logprob_error_mean=float(error.mean()),
         logprob_error_p99=float(np.quantile(error, 0.99)),
         cost_macs=cost.macs,

@@ -15,6 +15,7 @@ from shortlist.errors import BadInput
 from shortlist.head import Head
 
 from . import statistics
+from .ranking import TrueClasses
 from .statistics import PRECISION_DEPTHS, Doubles, choose_depths, mark_hits
 from .truth import Ranking, check_logits, rank_logits
 
@@ -163,8 +164,8 @@ def measure_against_truth(head: Head, chunk: Chunk, true_logits: FloatArray) -> 
     sizes = [size for size in COVERAGE_SIZES if size <= head.manifest.max_k]
     true = rank_logits(true_logits, max(sizes, default=ids.shape[1]))
     return TruthRows(
-        hits={k: mark_hits(ids, true.ids, k).mean(axis=1) for k in choose_depths(ids.shape[1])},
-        covered={size: count_covered(head, chunk, true.ids, size) for size in sizes},
+        hits={k: mark_hits(ids, true.best, k).mean(axis=1) for k in choose_depths(ids.shape[1])},
+        covered={size: count_covered(head, chunk, true.best, size) for size in sizes},
         order_kept=(ids == true.ids[:, : ids.shape[1]]).all(axis=1).astype(np.float64),
         z_ratio=statistics.compute_ratios(chunk.top.log_normalizer, true.log_normalizer),
         error=measure_errors(chunk.top, true_logits, true),
@@ -172,7 +173,7 @@ def measure_against_truth(head: Head, chunk: Chunk, true_logits: FloatArray) -> 
     )
 
 
-def count_covered(head: Head, chunk: Chunk, true: IdArray, size: int) -> Doubles:
+def count_covered(head: Head, chunk: Chunk, true: TrueClasses, size: int) -> Doubles:
     """[b]: how many of the first `size` of `true` are among as many that the head returns when asked for them."""
     top = chunk.top if size == chunk.top.ids.shape[1] else head.run(head.plan, chunk.contexts, size, ClassFilter())
     return np.asarray(mark_hits(top.ids, true, size).sum(axis=1), np.float64)

@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 from shortlist.core.results import PlanResult
+from shortlist.evaluation.ranking import TrueClasses
 from shortlist.evaluation.truth import Truth
 from shortlist_exporter.report.measure import parts
 from shortlist_exporter.report.measure.answers import Answers, Namer
@@ -14,7 +15,8 @@ def answers_of(found, true):
     zeros = np.zeros(len(found), np.float32)
     top = PlanResult(found, np.zeros(found.shape, np.float32), zeros, np.full(len(found), 3, np.int32))
     contexts = np.zeros((len(found), 2), np.float32)
-    return Answers(contexts, CLASSES, top, Truth(contexts, true, np.zeros(true.shape, np.float32), zeros))
+    best = TrueClasses.without_ties(true)
+    return Answers(contexts, CLASSES, top, Truth(contexts, best, np.zeros(true.shape, np.float32), zeros))
 
 
 def test_effective_number_of_parts():
