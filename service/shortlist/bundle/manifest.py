@@ -84,15 +84,19 @@ class Quality(Strict):
     p_at_10: float
     logprob_error_mean: float = Field(description="mean |error| of the returned log-probabilities, nats")
     logprob_error_p99: float = Field(description="99th percentile of the same, nats")
+    logprob_error_hits_mean: float | None = Field(
+        default=None, description="the mean over the rows whose best class was found; None: no row, or not measured"
+    )
+    logprob_error_hits_p99: float | None = Field(default=None, description="99th percentile of these rows, nats")
     cost_macs: float = Field(description="multiply-adds per query relative to dense")
     cost_bytes: float = Field(description="bytes of weights touched per query relative to dense")
     targets: TargetQuality | None = Field(default=None, description="of a head that is its own reference")
 
     def figures(self) -> dict[str, float]:
-        """Every number by name; those on targets as `head_top_1`, `dense_perplexity`, ..."""
+        """Every number that was measured by name; those on targets as `head_top_1`, `dense_perplexity`, ..."""
         by_softmax = {} if self.targets is None else self.targets.model_dump(exclude={"rows"}, exclude_none=True)
         on_targets = {f"{whose}_{name}": value for whose, part in by_softmax.items() for name, value in part.items()}
-        return self.model_dump(exclude={"targets"}) | on_targets
+        return self.model_dump(exclude={"targets"}, exclude_none=True) | on_targets
 
 
 class Certificate(Strict):

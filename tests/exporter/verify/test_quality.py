@@ -36,6 +36,10 @@ def test_quality_is_of_the_plan_against_float64(head):
     errors = np.abs(top.logprobs - np.take_along_axis(exact, top.ids, axis=1))
     assert quality.logprob_error_mean == pytest.approx(errors.mean(), abs=1e-5)
     assert quality.logprob_error_p99 == pytest.approx(np.quantile(errors, 0.99), abs=1e-4)
+    hits = top.ids[:, 0] == true[:, 0]
+    assert 0 < hits.sum() < 150, "a head that misses some, else this shows nothing"
+    assert quality.logprob_error_hits_mean == pytest.approx(errors[hits].mean(), abs=1e-5)
+    assert quality.logprob_error_hits_p99 == pytest.approx(np.quantile(errors[hits], 0.99), abs=1e-4)
     assert (quality.rows, quality.cost_macs, quality.cost_bytes) == (150, 0.5, 0.25)
 
 

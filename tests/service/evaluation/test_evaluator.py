@@ -100,6 +100,9 @@ def test_divergence_and_normaliser(head, found):
     error = np.abs(np.log(z))  # numerators are exact, so a row's ten errors are its normaliser's
     assert found.logprob_error["mean"] == pytest.approx(error.mean(), abs=1e-4)
     assert found.logprob_error["max"] == pytest.approx(error.max(), abs=1e-4)
+    hits = (candidates_only(head, 40, 1) == first(logits_of(make_dense(), CONTEXTS), 1))[:, 0]
+    assert found.logprob_error_hits["mean"] == pytest.approx(error[hits].mean(), abs=1e-4)
+    assert found.logprob_error_hits["p99"] == pytest.approx(np.percentile(error[hits].repeat(10), 99), abs=1e-4)
 
 
 def test_targets(head, found):

@@ -52,6 +52,8 @@ def test_the_export_s_own_figures_come_out_again(reported):
     found = {k: share.mean for k, share in own.precision.items()}
     assert found == pytest.approx({1: quality.p_at_1, 5: quality.p_at_5, 10: quality.p_at_10})
     assert own.error_mean == pytest.approx(quality.logprob_error_mean, rel=1e-3)
+    assert own.error_hits_mean == pytest.approx(quality.logprob_error_hits_mean, rel=1e-3)
+    assert own.error_hits_p99 < own.error_p99, "rows that miss their best class are off by most"
     assert figures.measured.points[0].macs == pytest.approx(quality.cost_macs)
     assert (figures.promise, figures.verdict.status) == ({1: 0.5}, "kept")
 
