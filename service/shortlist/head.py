@@ -165,14 +165,14 @@ class Head:
         plan, _ = self.choose_scorer(len(rows), exact)
         return self.score(plan, rows, wanted)
 
-    def score(self, plan: Plan, rows: FloatArray, wanted: IdArray) -> FloatArray:
-        """`logprobs` of checked arrays, normalised by `plan`."""
+    def score(self, plan: Plan, rows: FloatArray, wanted: IdArray, first_row: int = 0) -> FloatArray:
+        """`logprobs` of checked arrays, normalised by `plan`; errors count rows from `first_row`."""
         if wanted.size == 0:
             return np.empty(wanted.shape, np.float32)
         logits = self.score_ids(plan, rows, np.maximum(wanted, 0))
         normalizer = np.concatenate(map_chunks(plan, rows, lambda chunk, _: plan.compute_log_normalizer(chunk)))
-        check_overflow(normalizer)
-        check_overflow(logits.max(axis=1))
+        check_overflow(normalizer, first_row)
+        check_overflow(logits.max(axis=1), first_row)
         return np.where(wanted < 0, np.float32(-np.inf), logits - normalizer[:, None])
 
     def score_ids(self, plan: Plan, rows: FloatArray, ids: IdArray) -> FloatArray:
@@ -268,12 +268,15 @@ def make_topk(result: PlanResult, normalizer: str) -> TopK:
     return result.topk(normalizer)
 
 
-def check_overflow(scores: FloatArray) -> None:
-    """Raise BadInput at the first row whose log-normaliser or largest logit, in `scores` [B], is NaN or infinite."""
+def check_overflow(scores: FloatArray, first_row: int = 0) -> None:
+    """Raise BadInput at the first row whose log-normaliser or largest logit, in `scores` [B], is NaN or infinite.
+
+    first_row: the number of the first of them in its request.
+    """
     most = scores[0] if scores.size == 1 else scores.max(initial=-np.inf)
     if not most < np.inf:  # false for NaN too, which max() hands on
         row = np.flatnonzero(~(scores < np.inf))[0]
-        raise BadInput(f"contexts row {row} is so large that its scores overflow float32: scale it down")
+        raise BadInput(f"contexts row {first_row + row} is so large that its scores overflow float32: scale it down")
 
 
 def load(path: str | Path, *, device: str | None = None, threads: int | None = None, verify: bool = True) -> Head:

@@ -17,7 +17,7 @@ from shortlist.head import Head
 from . import statistics
 from .ranking import TrueClasses
 from .statistics import PRECISION_DEPTHS, Doubles, choose_depths, mark_hits
-from .truth import Ranking, check_logits, rank_logits
+from .truth import Ranking, check_logits, check_sizes, rank_logits
 
 COVERAGE_SIZES = (10, 50, 100, 500, 1000)  # classes; SVD-softmax, Tables 1 and 2
 
@@ -121,6 +121,8 @@ def read_chunks(head: Head, contexts: FloatArray, targets: IdArray | None, order
     for start in range(0, len(order), step):
         rows = order[start : start + step]
         part = contexts[rows]
+        top = head.run(head.plan, part, limit_depth(head), ClassFilter())
+        check_sizes(top.log_normalizer, rows)
         true_logits = None if head.exact is None else check_any_logits(head.exact.compute_distribution(part), rows)
         yield Chunk(
             rows=rows,
@@ -129,7 +131,7 @@ def read_chunks(head: Head, contexts: FloatArray, targets: IdArray | None, order
             head_logits=check_any_logits(head.plan.compute_distribution(part), rows),
             true_logits=true_logits,
             dense_logits=true_logits if head.exact is head.dense else compute_dense_logits(head, part),
-            top=head.run(head.plan, part, limit_depth(head), ClassFilter()),
+            top=top,
         )
 
 

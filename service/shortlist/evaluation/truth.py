@@ -131,7 +131,12 @@ def rank_logits(logits: FloatArray, k: int) -> Ranking:
 
 def check_logits(logits: FloatArray, row_numbers: IdArray) -> FloatArray:
     """`logits` [b, V] themselves; raises BadInput that names the row of the file whose scores are no numbers."""
-    overflown = np.flatnonzero(~np.isfinite(logits.max(axis=1)))
+    check_sizes(logits.max(axis=1), row_numbers)
+    return logits
+
+
+def check_sizes(sizes: FloatArray, row_numbers: IdArray) -> None:
+    """Raise BadInput where the largest logit or the log-normalizer of a row, in `sizes` [b], is not finite."""
+    overflown = np.flatnonzero(~np.isfinite(sizes))
     if overflown.size:
         raise BadInput(f"contexts row {row_numbers[overflown[0]]} is so large that its scores overflow: scale it down")
-    return logits

@@ -280,3 +280,16 @@ def test_a_single_row(head):
 def test_infinite_figures_are_null_in_json(found):
     record = found.model_copy(update={"kl": {"mean": np.inf, "p99": np.inf}})
     assert json.loads(record.model_dump_json())["kl"] == {"mean": None, "p99": None}
+
+
+def test_previews_that_overflow_name_the_row_of_the_file(head, monkeypatch):
+    previews = head.plan.preview
+
+    def overflow(context):
+        logits = previews(context=context)[0]
+        logits[(context == CONTEXTS[33]).all(axis=1), 7] = np.inf
+        return [logits]
+
+    monkeypatch.setattr(head.plan, "preview", overflow)
+    with pytest.raises(BadInput, match="contexts row 33 is so large that its scores overflow"):
+        evaluate(head, CONTEXTS)

@@ -174,7 +174,9 @@ class ScoreTask:
 
     def compute_slices(self, slices: Sequence[Slice]) -> list[FloatArray]:
         return [
-            self.head.score(self.plan, self.contexts[each.start : each.stop], self.ids[each.start : each.stop])
+            self.head.score(
+                self.plan, self.contexts[each.start : each.stop], self.ids[each.start : each.stop], each.start
+            )
             for each in slices
         ]
 
