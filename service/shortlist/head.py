@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from copy import copy
+from functools import cached_property
 from math import isfinite
 from pathlib import Path
 from typing import Any, TypeVar
@@ -14,8 +15,25 @@ import numpy.typing as npt
 from shortlist.bundle.manifest import Manifest
 from shortlist.bundle.reader import CALIBRATION_FILE, Bundle
 from shortlist.bundle.settings import PlanSettings
-from shortlist.core.filters import UNRESTRICTED, ClassFilter, IdLists, check_id_range, parse_id_lists
-from shortlist.core.results import FloatArray, IdArray, PlanResult, TopK
+from shortlist.core.arrays import to_float_array, to_id_array
+from shortlist.core.checks import parse_whole_number
+from shortlist.core.filters import (
+    UNRESTRICTED,
+    ClassFilter,
+    IdLists,
+    check_id_range,
+    check_list_rows,
+    parse_id_lists,
+)
+from shortlist.core.results import (
+    FloatArray,
+    IdArray,
+    Labels,
+    PlanResult,
+    TopK,
+    make_label_array,
+    require_labels,
+)
 from shortlist.plans.common.base import Plan, run_by_chunks
 from shortlist.plans.common.crossover import measure_crossover
 from shortlist.plans.common.exact_rows import ExactRows
@@ -27,7 +45,6 @@ from .errors import BadInput
 
 T = TypeVar("T")
 
-WHOLE_NUMBERS = (int, np.integer)
 CROSSOVER_K = 5  # classes asked for where plans are timed against dense
 
 
@@ -57,6 +74,11 @@ class Head:
         self.rows = ExactRows(bundle, self.device, self.threads) if bundle.has_graph("rows") else None
         self.certified = self.open_certified(bundle)
         self.manifest = self.with_device_crossover(bundle)
+
+    @cached_property
+    def label_array(self) -> Labels | None:
+        """[V + 1] printable names by id, the last one, None, for the id -1; None where the bundle has no labels."""
+        return None if self.labels is None else make_label_array(self.labels)
 
     @property
     def is_own_reference(self) -> bool:
@@ -129,20 +151,30 @@ class Head:
             raise BadInput(f"setting '{idle[0]}' would change nothing: this head has no previews")
 
     def topk(
-        self, contexts: npt.ArrayLike, k: int, *, allow: IdLists = None, ban: IdLists = None, exact: bool = False
+        self,
+        contexts: npt.ArrayLike,
+        k: int,
+        *,
+        allow: IdLists = None,
+        ban: IdLists = None,
+        exact: bool = False,
+        labels: bool = False,
     ) -> TopK:
         """The k best classes of each context vector.
 
-        contexts: [B, d] float32, finite. k: 1..max_k. allow, ban: ids for all rows [m] or per row [B, m], -1 pads.
-        exact: the dense head's answer, by proof where the bundle has bounds (`bounded`), else by that head itself;
-        of a head that is its own reference, the answer of its whole distribution.
-        Raises BadInput.
+        contexts: [B, d] float32, finite. k: 1..max_k. allow, ban: ids for all rows [m], or a list for each row, of any
+        lengths or padded with -1. exact: the dense head's answer, by proof where the bundle has bounds (`bounded`),
+        else by that head itself; of a head that is its own reference, the answer of its whole distribution. labels:
+        also the printable names of the ids. Raises BadInput.
         """
-        rows = self.check_contexts(contexts)
-        self.check_k(k)
+        names = require_labels(self.label_array, self.manifest.name) if labels else None
+        rows, k = self.check_contexts(contexts), self.check_k(k)
         class_filter = self.check_lists(allow, ban, len(rows))
         plan, normalizer = self.choose_plan(len(rows), k, exact)
-        return make_topk(self.run(plan, rows, k, class_filter), normalizer)
+        top = make_topk(self.run(plan, rows, k, class_filter), normalizer)
+        if names is not None:
+            top.labels = names[top.ids]
+        return top
 
     def check_lists(self, allow: IdLists, ban: IdLists, rows: int) -> ClassFilter:
         """The lists as arrays; raises BadInput."""
@@ -156,9 +188,9 @@ class Head:
         return make_topk(self.run(self.plan, contexts, k, UNRESTRICTED), self.manifest.normalizer)
 
     def logprobs(self, contexts: npt.ArrayLike, ids: npt.ArrayLike, *, exact: bool = False) -> FloatArray:
-        """Log-probabilities [B, m] float32 of `ids` [B, m] int64 (-1 gives -inf), normalised as `topk` does.
+        """Log-probabilities [B, m] float32 of `ids` (-1 gives -inf), normalised as `topk` does.
 
-        exact: by the dense head.
+        ids: [m] for all rows, or a list for each row, of any lengths or padded with -1. exact: by the dense head.
         """
         rows = self.check_contexts(contexts)
         wanted = self.check_ids(ids, len(rows))
@@ -209,12 +241,11 @@ class Head:
 
     def check_contexts(self, contexts: npt.ArrayLike) -> FloatArray:
         """`contexts` as [B, d] float32; raises BadInput."""
+        rows = to_float_array("contexts", contexts).astype(np.float32, copy=False)
         dim = self.manifest.dim
-        try:
-            rows = np.ascontiguousarray(contexts, np.float32)
-        except (TypeError, ValueError):
-            raise BadInput(f"contexts must be numbers of shape [rows, {dim}]") from None
-        if rows.ndim != 2 or rows.shape[1] != dim:
+        if rows.shape == (0, 0):
+            return np.empty((0, dim), np.float32)
+        if rows.shape[1] != dim:
             raise BadInput(f"contexts have shape {list(rows.shape)} but {self.manifest.name} takes [rows, {dim}]")
         return self.check_finite(rows)
 
@@ -226,22 +257,19 @@ class Head:
             raise BadInput(f"contexts row {row} holds NaN or infinity: send finite numbers")
         return rows
 
-    def check_k(self, k: int) -> None:
-        """Raise BadInput unless k is a whole number from 1 to max_k."""
-        if not isinstance(k, WHOLE_NUMBERS) or isinstance(k, bool) or not 1 <= k <= self.manifest.max_k:
-            raise BadInput(f"k is {k} but {self.manifest.name} answers k from 1 to {self.manifest.max_k}")
+    def check_k(self, k: int) -> int:
+        """`k` as an int; raises BadInput unless it is a whole number from 1 to max_k."""
+        count = parse_whole_number("k", k)
+        if not 1 <= count <= self.manifest.max_k:
+            raise BadInput(f"k is {count} but {self.manifest.name} answers k from 1 to {self.manifest.max_k}")
+        return count
 
-    def check_ids(self, ids: npt.ArrayLike, rows: int) -> IdArray:
-        """`ids` as [B, m] int64; raises BadInput."""
-        try:
-            wanted = np.asarray(ids)
-        except ValueError:
-            raise BadInput(f"ids must be integers of shape [{rows}, m], one row for each context") from None
-        if wanted.ndim != 2 or len(wanted) != rows or (wanted.size and wanted.dtype.kind not in "iu"):
-            raise BadInput(f"ids must be integers of shape [{rows}, m], one row for each context")
-        wanted = wanted.astype(np.int64, copy=False)
+    def check_ids(self, ids: IdLists, rows: int) -> IdArray:
+        """`ids`, [m] for all rows or a list for each row, as [rows, m] int64; raises BadInput."""
+        wanted = np.atleast_2d(to_id_array("ids", ids))
+        check_list_rows("ids", wanted, rows)
         check_id_range("ids", wanted, self.manifest.classes)
-        return wanted
+        return wanted if len(wanted) == rows else wanted.repeat(rows, axis=0)
 
 
 def is_many(rows: int, crossover: int | None) -> bool:

@@ -27,7 +27,6 @@ from shortlist.server.codecs import v2_request, v2_response, v2_template
 from shortlist.server.codecs.shared_memory import SHARED_MEMORY_FOLDER, SharedMemory
 from shortlist.server.codecs.v2_request import InferCodec
 from shortlist.server.messages.headers import JSON_LENGTH
-from shortlist.server.models import make_printable_labels
 from shortlist.server.scheduling.tasks import SizeLimits, make_task
 from shortlist.server.settings import Settings
 from shortlist.wire import open_inference
@@ -87,7 +86,7 @@ class Target:
 
     def __init__(self, folder: Path, memory: SharedMemory | None) -> None:
         self.head = Head(Bundle(folder), "cpu", 1)
-        labels = make_printable_labels(self.head) if memory is not None else None
+        labels = self.head.label_array if memory is not None else None
         self.codec = InferCodec(self.head.manifest, labels, memory)
         settings = Settings()
         self.limits = SizeLimits(settings.max_rows, settings.answer_limit)

@@ -8,8 +8,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Literal
 
-import numpy as np
-
 from shortlist.bundle.reader import CALIBRATION_FILE, Bundle
 from shortlist.bundle.repository import list_bundles, scan
 from shortlist.core.checks import cut
@@ -132,15 +130,7 @@ def prepare_head(folder: Path, device: str | None, threads: int | None) -> tuple
     warm_up_head(head)
     if head.plan.tally is not None:
         head.plan.tally.reset()  # warming calls are no requests
-    return head, make_printable_labels(head)
-
-
-def make_printable_labels(head: Head) -> Labels | None:
-    """[V + 1] labels that JSON can hold; the last one, None, stands for the id -1."""
-    if head.labels is None:
-        return None
-    printable = [label.encode("utf-8", "replace").decode() for label in head.labels]
-    return np.array([*printable, None], dtype=object)
+    return head, head.label_array
 
 
 def try_load(

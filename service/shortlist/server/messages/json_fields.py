@@ -31,13 +31,6 @@ def count_brackets(text: memoryview | bytes) -> int:
     return content.count(b"[") + content.count(b"{")
 
 
-def check_k(k: Any) -> int:
-    """The field k, a whole number; its range is the head's to judge. Raises BadInput."""
-    if not isinstance(k, int) or isinstance(k, bool):
-        raise BadInput(f"k is {cut(k)}: send a whole number")
-    return k
-
-
 def read_flag(fields: dict[str, Any], name: str) -> bool:
     """A field that is true or false, false where it is missing; raises BadInput."""
     value = fields.get(name, False)

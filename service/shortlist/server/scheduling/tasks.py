@@ -212,8 +212,7 @@ def make_task(head: Head, query: Query, limits: SizeLimits | None = None) -> Tas
         limits.check(query)
     rows = head.check_contexts(query.contexts)
     if isinstance(query, ScoreQuery):
-        ids = np.atleast_2d(query.ids)
-        ids = head.check_ids(ids.repeat(len(rows), axis=0) if len(ids) == 1 else ids, len(rows))
+        ids = head.check_ids(query.ids, len(rows))
         return ScoreTask(head, *head.choose_scorer(len(rows), query.exact), rows, ids)
     return make_topk_task(head, query, rows)
 
