@@ -80,7 +80,7 @@ def test_a_wide_k_widens_and_the_normaliser_rises_at_most(head, dense):
     np.testing.assert_array_equal(few.ids[:, 0], many.ids[:, 0])
     raised = few.logprobs[:, 0] - many.logprobs[:, 0]
     assert raised.min() > -1e-4  # float32's rounding of logits near 200
-    assert (raised < 1e-2).mean() > 0.9
+    assert (raised < 0.1).mean() > 0.9
     assert (np.exp(many.logprobs).sum(axis=1) < 1 + 1e-4).all()
     assert (many.scored >= 480).all()
     truth = np.argsort(-logits_of(dense, rows), axis=1)[:, :30]
