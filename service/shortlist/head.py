@@ -54,7 +54,8 @@ class Head:
         self.dense = self.open_dense(bundle, dense)
         self.plan = self.open_plan(bundle)
         self.exact = self.plan.make_exact_plan() if self.is_own_reference else self.dense
-        self.rows = ExactRows(bundle, self.device, self.threads) if bundle.has_graph("rows") else None
+        without_rows = self.is_own_reference and not bundle.has_graph("rows")
+        self.rows = None if without_rows else ExactRows(bundle, self.device, self.threads)
         self.certified = self.open_certified(bundle)
         self.manifest = self.with_device_crossover(bundle)
 
