@@ -103,7 +103,7 @@ class AdaptivePlan(Plan):
         self.tally.count_row(opened)
         if not opened:
             return head
-        return PlanResult(ids, logits, head.log_normalizer, np.array([scored], np.int32))
+        return PlanResult(ids, logits, make_zero_normalizer(logits), np.array([scored], np.int32))
 
     def open_tails(self, contexts: FloatArray, wanted: IdArray, clusters: FloatArray, head: PlanResult) -> PlanResult:
         """Rows that open a tail go through its graph together, so that its weights are read once."""
@@ -122,7 +122,7 @@ class AdaptivePlan(Plan):
             head.scored[rows] += np.int32(self.sizes[tail + 1])
             opened[rows] += 1
         self.tally.count_rows(opened)
-        return PlanResult(ids, logits, head.log_normalizer, head.scored)
+        return PlanResult(ids, logits, make_zero_normalizer(logits), head.scored)
 
     def search_permitted(self, contexts: FloatArray, k: int, class_filter: ClassFilter) -> PlanResult:
         """Rows with allow or ban lists: the same, over the logits of what is permitted."""
@@ -134,6 +134,7 @@ class AdaptivePlan(Plan):
             result.scored[row] = self.sizes[0] + sum(self.sizes[tail + 1] for tail in tails)
             opened[row] = len(tails)
         result.log_normalizer[:] = make_zero_normalizer(heads)
+        result.log_normalizer[np.isnan(result.logits).any(axis=1)] = np.nan  # tails may overflow where the head does not
         self.tally.count_rows(opened)
         return result
 
@@ -217,8 +218,9 @@ class AdaptivePlan(Plan):
 
 
 def make_zero_normalizer(logits: FloatArray) -> FloatArray:
-    """[B, m] -> [B]: the log-normaliser of log-probabilities, 0; NaN where they overflowed."""
-    return logits[:, 0] - logits[:, 0]
+    """[B, m] -> [B]: the log-normaliser of log-probabilities, 0; NaN where any of them overflowed."""
+    best = logits.max(axis=1)
+    return best - best
 
 
 def find_bar(logits: FloatArray, wanted: IdArray) -> float:
