@@ -23,7 +23,7 @@ from shortlist.plans.registry import CertifiedPlan, FullPlan, open_plan
 from shortlist.runtime.devices import resolve_device
 from shortlist.runtime.threads import count_available_threads
 
-from .errors import BadInput
+from .errors import BadInput, BundleError
 
 T = TypeVar("T")
 
@@ -170,8 +170,11 @@ class Head:
         """`logprobs` of checked arrays, normalised by `plan`."""
         if wanted.size == 0:
             return np.empty(wanted.shape, np.float32)
-        logits = self.score_ids(plan, rows, np.maximum(wanted, 0))
-        normalizer = np.concatenate(map_chunks(plan, rows, lambda chunk, _: plan.compute_log_normalizer(chunk)))
+        try:
+            logits = self.score_ids(plan, rows, np.maximum(wanted, 0))
+            normalizer = np.concatenate(map_chunks(plan, rows, lambda chunk, _: plan.compute_log_normalizer(chunk)))
+        except IndexError as error:
+            raise self.make_contradiction_error() from error
         check_overflow(normalizer)
         check_overflow(logits.max(axis=1))
         return np.where(wanted < 0, np.float32(-np.inf), logits - normalizer[:, None])
@@ -203,10 +206,19 @@ class Head:
         return self.plan, self.manifest.normalizer
 
     def run(self, plan: Plan, contexts: FloatArray, k: int, class_filter: ClassFilter) -> PlanResult:
-        """`plan` over the rows, chunk by chunk."""
-        if 0 < len(contexts) <= plan.max_rows():
-            return plan.topk(contexts, k, class_filter)
-        return run_by_chunks(lambda rows, part: plan.topk(rows, k, part), contexts, class_filter, plan.max_rows())
+        """`plan` over the rows, chunk by chunk; raises BundleError where the bundle's graphs contradict its arrays."""
+        try:
+            if 0 < len(contexts) <= plan.max_rows():
+                return plan.topk(contexts, k, class_filter)
+            return run_by_chunks(lambda rows, part: plan.topk(rows, k, part), contexts, class_filter, plan.max_rows())
+        except IndexError as error:
+            raise self.make_contradiction_error() from error
+
+    def make_contradiction_error(self) -> BundleError:
+        """The error for a place that a graph returned and that its array does not have."""
+        return BundleError(
+            f"{self.folder} has a graph whose answers lie outside of its arrays: export the bundle again"
+        )
 
     def check_contexts(self, contexts: npt.ArrayLike) -> FloatArray:
         """`contexts` as [B, d] float32; raises BadInput."""

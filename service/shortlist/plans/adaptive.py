@@ -68,6 +68,12 @@ class AdaptivePlan(Plan):
         """The k best; `scored` is the size of the head and of the tails opened."""
         if class_filter.restricts:
             return self.search_permitted(contexts, k, class_filter)
+        result = self.search(contexts, k)
+        self.head.check_ids(result.ids, self.classes)
+        return result
+
+    def search(self, contexts: FloatArray, k: int) -> PlanResult:
+        """The same without lists; the ids are those that the graphs return."""
         wanted = np.array([k])
         if len(contexts) == 1 and k <= self.sizes[0] and self.fused is not None and not self.leaves_previews_out:
             return self.search_fused(self.fused, contexts, wanted)
@@ -134,7 +140,9 @@ class AdaptivePlan(Plan):
             result.scored[row] = self.sizes[0] + sum(self.sizes[tail + 1] for tail in tails)
             opened[row] = len(tails)
         result.log_normalizer[:] = make_zero_normalizer(heads)
-        result.log_normalizer[np.isnan(result.logits).any(axis=1)] = np.nan  # tails may overflow where the head does not
+        result.log_normalizer[np.isnan(result.logits).any(axis=1)] = (
+            np.nan
+        )  # tails may overflow where the head does not
         self.tally.count_rows(opened)
         return result
 
@@ -219,7 +227,7 @@ class AdaptivePlan(Plan):
 
 def make_zero_normalizer(logits: FloatArray) -> FloatArray:
     """[B, m] -> [B]: the log-normaliser of log-probabilities, 0; NaN where any of them overflowed."""
-    best = logits.max(axis=1)
+    best: FloatArray = logits.max(axis=1)
     return best - best
 
 

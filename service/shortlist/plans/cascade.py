@@ -92,6 +92,7 @@ class CascadePlan(Plan):
         """Ids and exact logits of the best `full_view` candidates by int8 rows, and log of the sum of all exp."""
         count = np.array([min(full_view, positions.size)])
         ids, logits, inside = self.rescore(context=context, positions=positions, full_view=count)
+        self.rescore.check_ids(ids, self.classes)
         return ids, logits, inside[0]
 
     def preview_all(self, integers: npt.NDArray[np.uint8], row_scale: FloatArray, previews: FloatArray) -> FloatArray:

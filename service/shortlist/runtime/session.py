@@ -12,8 +12,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from shortlist.core.checks import cut
 from shortlist.core.graph_file import ANY_SIZE, GraphFile, Signature, TensorType
+from shortlist.core.results import IdArray
 from shortlist.errors import BadInput, BundleError
 
 from .cuda_graphs import FixedShapeSession
@@ -150,6 +153,14 @@ class Graph:
         if self.fixed is not None:
             return self.fixed(inputs["context"])
         return self.run_outputs(self.outputs, inputs)
+
+    def check_ids(self, ids: IdArray, classes: int) -> None:
+        """Raise BundleError where an output `ids` of this graph holds what is none of `classes` classes."""
+        if ids.size and not ids.view(np.uint64).max() < classes:  # negative ids are the largest then
+            raise BundleError(
+                f"{self.path} returns ids from {ids.min()} to {ids.max()} but classes go from 0 to {classes - 1}: "
+                "export the bundle again"
+            )
 
     def make_error(self, error: Exception) -> BundleError:
         """The error of a run, with ONNX Runtime's reason: weights that contradict each other, or too little memory."""

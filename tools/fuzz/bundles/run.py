@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import tempfile
 import time
 from collections import Counter
@@ -17,6 +18,7 @@ from .pool import Work, run_numbers
 from .trial import try_bundle
 
 MAX_FAILURES_SHOWN = 20
+GRAPHS_EVERY = 5  # one bundle in so many is answered by graphs, as where numba is not installed
 
 
 @dataclass
@@ -29,8 +31,10 @@ class Report:
     seconds: float = 0.0
 
 
-def make_work(samples: list[Path], scratch: Path, seed: int) -> Work:
-    """The work of one process, which has a folder of its own."""
+def make_work(samples: list[Path], scratch: Path, seed: int, *, loops: bool = True) -> Work:
+    """The work of one process, which has a folder of its own. loops: whether numba may be imported."""
+    if not loops:
+        sys.modules["numba"] = None
     from tests.support.layers import make_contexts
 
     folder = Path(tempfile.mkdtemp(dir=scratch)) / "lm" / "1"
@@ -58,11 +62,13 @@ def run(count: int, seed: int = 0, first: int = 0, workers: int = 1, samples: li
 
             samples = write_samples(Path(scratch) / "samples")
         report, started = Report(count), time.monotonic()
-        work = partial(make_work, samples, Path(scratch), seed)
-        for index, text, failed in run_numbers(work, iter(range(first, first + count)), workers):
-            report.outcomes["failures" if failed else text] += 1
-            if failed:
-                report.failures.append(describe_failure(samples, seed, index, text))
+        for loops in (True, False):
+            numbers = (index for index in range(first, first + count) if (index % GRAPHS_EVERY > 0) == loops)
+            work = partial(make_work, samples, Path(scratch), seed, loops=loops)
+            for index, text, failed in run_numbers(work, numbers, workers):
+                report.outcomes["failures" if failed else text] += 1
+                if failed:
+                    report.failures.append(describe_failure(samples, seed, index, text))
         report.seconds = time.monotonic() - started
     return report
 
