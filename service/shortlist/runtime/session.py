@@ -61,37 +61,42 @@ def open_session(path: Path, device: str, options: Any, *, capture: bool) -> Any
 
 def check_signature(path: Path, session: Any, signature: Signature) -> None:
     """Raise BundleError where the session's inputs or outputs are not those of the signature."""
-    for kind, values, expected in (
-        ("inputs", session.get_inputs(), signature.inputs),
-        ("outputs", session.get_outputs(), signature.outputs),
-    ):
-        types = {value.name: value for value in values}
-        if set(types) != set(expected) or (kind == "outputs" and list(types) != list(expected)):
-            raise BundleError(
-                f"{path} has the {kind} {cut(', '.join(types))} instead of {', '.join(expected)}: "
-                "export the bundle again"
-            )
-        check_types(path, types, expected, fixed_refused=kind == "inputs")
+    check_types(path, "inputs", sort_by_name(session.get_inputs(), signature.inputs), signature.inputs)
+    check_types(path, "outputs", session.get_outputs(), signature.outputs)
 
 
-def check_types(
-    path: Path, values: Mapping[str, Any], expected: Mapping[str, TensorType], *, fixed_refused: bool
-) -> None:
-    """Raise BundleError at the first of ONNX Runtime's `values`, by name, that is not of the expected type.
+def sort_by_name(values: list[Any], types: Mapping[str, TensorType]) -> list[Any]:
+    """ONNX Runtime's `values` in the order of `types`, others last: inputs are given by name."""
+    order = list(types)
+    return sorted(values, key=lambda value: order.index(value.name) if value.name in types else len(order))
 
-    fixed_refused: whether a size that differs from call to call must not be fixed by the graph.
-    """
-    for name, value in values.items():
-        element, shape = expected[name]
-        fits = len(value.shape) == len(shape) and all(
-            size == ANY_SIZE or (size == given if size is not None else not (fixed_refused and isinstance(given, int)))
-            for size, given in zip(shape, value.shape, strict=True)
+
+def check_types(path: Path, kind: str, values: list[Any], types: Mapping[str, TensorType]) -> None:
+    """Raise BundleError where ONNX Runtime's `values`, the graph's inputs or outputs, are not of these types."""
+    names = [value.name for value in values]
+    if names != list(types):
+        raise BundleError(
+            f"{path} has the {kind} {cut(', '.join(names))} instead of {', '.join(types)}: export the bundle again"
         )
-        if not fits or value.type != f"tensor({element})":
+    for value in values:
+        expected = types[value.name]
+        if value.type != f"tensor({expected.element})" or not fits(
+            value.shape, expected.shape, fixes=kind == "outputs"
+        ):
             raise BundleError(
-                f"{path} has {name} as {cut(value.type)} {cut(value.shape)} instead of "
-                f"{describe_type(expected[name])}: export the bundle again"
+                f"{path} has {value.name} as {cut(value.type)} {cut(value.shape)} instead of "
+                f"{describe_type(expected)}: export the bundle again"
             )
+
+
+def fits(shape: list[Any], expected: tuple[int | None, ...], *, fixes: bool) -> bool:
+    """Whether a graph's shape is the expected one. fixes: whether it may fix a size that differs from call to call."""
+    if len(shape) != len(expected):
+        return False
+    return all(
+        size in (ANY_SIZE, given) or (size is None and (fixes or not isinstance(given, int)))
+        for size, given in zip(expected, shape, strict=True)
+    )
 
 
 def describe_type(expected: TensorType) -> str:
