@@ -17,8 +17,9 @@ from tests.support.layers import make_contexts, make_dense
 CLASSES, DIM = 1100, 20  # so many classes that compiled loops map the rows, in the place of small graphs
 PADDED = np.array([5, 1099])
 
-L2S = {"clusters": "5", "budget": "60", "rounds": "1", "epochs": "1", "probes": "2", "second_probe": "0.3"}
-STAGED = {"clusters": "4", "budget": "60", "train": "false", "second_stage": "int8", "width": "8"}
+CLUSTERS = {"clusters": "5", "budget": "60", "train": "false", "background": "0"}
+L2S = CLUSTERS | {"probes": "2", "second_probe": "0.3"}
+STAGED = CLUSTERS | {"second_stage": "int8", "width": "8"}
 GROUPED = {"width": "12", "groups": "20", "previewed": "400", "candidates": "140"}
 APPROXIMATIONS: dict[str, tuple[str, dict[str, str]]] = {  # name -> method of a given layer, its options
     "full": ("full", {}),
