@@ -140,9 +140,8 @@ class AdaptivePlan(Plan):
             result.scored[row] = self.sizes[0] + sum(self.sizes[tail + 1] for tail in tails)
             opened[row] = len(tails)
         result.log_normalizer[:] = make_zero_normalizer(heads)
-        result.log_normalizer[np.isnan(result.logits).any(axis=1)] = (
-            np.nan
-        )  # tails may overflow where the head does not
+        overflows = np.isnan(result.logits).any(axis=1)  # of tails, where that of the head does not
+        result.log_normalizer[overflows] = np.nan
         self.tally.count_rows(opened)
         return result
 
@@ -185,8 +184,9 @@ class AdaptivePlan(Plan):
         logits: FloatArray = self.exact[tail].run_outputs(["logits"], inputs | none)[0]
         return logits
 
-    def compute_log_normalizer(self, contexts: FloatArray) -> FloatArray:
+    def compute_log_normalizer(self, contexts: FloatArray, ids: IdArray, logits: FloatArray) -> FloatArray:
         """0: the graphs normalise."""
+        del ids, logits
         return make_zero_normalizer(self.head.run_outputs(["logits"], {"context": contexts, "k": K_OF_ONE})[0])
 
     def compute_distribution(self, contexts: FloatArray) -> FloatArray:
