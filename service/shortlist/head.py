@@ -24,7 +24,7 @@ from shortlist.plans.registry import CertifiedPlan, FullPlan, open_plan
 from shortlist.runtime.devices import resolve_device
 from shortlist.runtime.threads import count_available_threads
 
-from .errors import BadInput
+from .errors import BadInput, BundleError
 
 T = TypeVar("T")
 
@@ -55,7 +55,8 @@ class Head:
         self.dense = self.open_dense(bundle, dense)
         self.plan = self.open_plan(bundle)
         self.exact = self.plan.make_exact_plan() if self.is_own_reference else self.dense
-        self.rows = ExactRows(bundle, self.device, self.threads) if bundle.has_graph("rows") else None
+        without_rows = self.is_own_reference and not bundle.has_graph("rows")
+        self.rows = None if without_rows else ExactRows(bundle, self.device, self.threads)
         self.certified = self.open_certified(bundle)
         self.manifest = self.with_device_crossover(bundle)
 
@@ -175,7 +176,10 @@ class Head:
         def score_chunk(contexts: FloatArray, start: int) -> FloatArray:
             return self.score_rows(plan, contexts, wanted[start : start + len(contexts)], start)
 
-        return np.concatenate(map_chunks(plan, rows, score_chunk))
+        try:
+            return np.concatenate(map_chunks(plan, rows, score_chunk))
+        except IndexError as error:
+            raise self.make_contradiction_error() from error
 
     def score_rows(self, plan: Plan, contexts: FloatArray, ids: IdArray, start: int) -> FloatArray:
         """The same of the rows from `start` on, so few that the plan takes them in one call."""
@@ -204,10 +208,19 @@ class Head:
         return self.choose_plan(rows, classes if exact else 1, exact)
 
     def run(self, plan: Plan, contexts: FloatArray, k: int, class_filter: ClassFilter) -> PlanResult:
-        """`plan` over the rows, chunk by chunk."""
-        if 0 < len(contexts) <= plan.max_rows():
-            return plan.topk(contexts, k, class_filter)
-        return run_by_chunks(lambda rows, part: plan.topk(rows, k, part), contexts, class_filter, plan.max_rows())
+        """`plan` over the rows, chunk by chunk; raises BundleError where the bundle's graphs contradict its arrays."""
+        try:
+            if 0 < len(contexts) <= plan.max_rows():
+                return plan.topk(contexts, k, class_filter)
+            return run_by_chunks(lambda rows, part: plan.topk(rows, k, part), contexts, class_filter, plan.max_rows())
+        except IndexError as error:
+            raise self.make_contradiction_error() from error
+
+    def make_contradiction_error(self) -> BundleError:
+        """The error for a place that a graph returned and that its array does not have."""
+        return BundleError(
+            f"{self.folder} has a graph whose answers lie outside of its arrays: export the bundle again"
+        )
 
     def check_contexts(self, contexts: npt.ArrayLike) -> FloatArray:
         """`contexts` as [B, d] float32; raises BadInput."""

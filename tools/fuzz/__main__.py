@@ -3,7 +3,8 @@
   python -m tools.fuzz bodies    mutated valid requests through the codec and a small head
   python -m tools.fuzz openapi   schemathesis over our own OpenAPI document, against a real server
   python -m tools.fuzz tcp       raw bytes at a real server
-  python -m tools.fuzz all       the three, one after the other
+  python -m tools.fuzz bundles   mutated bundles of every method, their hashes right, loaded and queried
+  python -m tools.fuzz all       all of them, one after the other
 
 Exit code 1 where anything is wrong; bodies that failed are written to build/fuzz/.
 """
@@ -13,7 +14,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-KINDS = ("bodies", "openapi", "tcp")
+KINDS = ("bundles", "bodies", "openapi", "tcp")
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -23,14 +24,26 @@ def make_parser() -> argparse.ArgumentParser:
     add("kind", nargs="?", default="all", choices=(*KINDS, "all"))
     add("--count", type=int, default=1_000_000, help="bodies (default: %(default)s)")
     add("--seconds", type=int, default=60, help="of openapi and of tcp each (default: %(default)s)")
+    add("--bundles", type=int, default=10_000, help="mutated bundles (default: %(default)s)")
     add("--seed", type=int, default=0, help="another seed, other requests (default: %(default)s)")
-    add("--first", type=int, default=0, help="number of the first body, to repeat a failure (default: %(default)s)")
-    add("--workers", type=int, default=1, help="processes for bodies (default: %(default)s)")
+    add(
+        "--first",
+        type=int,
+        default=0,
+        help="number of the first body or bundle, to repeat a failure (default: %(default)s)",
+    )
+    add("--workers", type=int, default=1, help="processes for bodies and for bundles (default: %(default)s)")
     return whole
 
 
 def run(kind: str, args: argparse.Namespace) -> bool:
     """Run one kind of fuzzing; returns True if nothing was wrong."""
+    if kind == "bundles":
+        from .bundles import run as bundles
+
+        outcomes = bundles.run(args.bundles, args.seed, args.first, args.workers)
+        bundles.show(outcomes)
+        return not outcomes.failures
     if kind == "bodies":
         from . import bodies
 

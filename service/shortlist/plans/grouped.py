@@ -130,6 +130,7 @@ class GroupedPlan(Plan):
             count = np.array([min(self.count_exact(k), positions.size)])
             inputs = {"context": contexts[row : row + 1], "positions": positions, "full_view": count}
             ids, logits, inside = self.rescore_graph(**inputs)
+            self.rescore_graph.check_ids(ids, self.classes)
             result.log_normalizer[row] = np.logaddexp(inside[0], min(tail[row], inside[0] + tail_limit))
             result.scored[row] = positions.size
             write_best(result, row, ids, logits)
