@@ -66,8 +66,8 @@ bench-peers: $(VENV)/run.stamp  ## beside Triton, MLServer and LitServe; BUNDLE=
 soak: $(VENV)/run.stamp  ## ten minutes at twice the capacity; BUNDLE=folder, else a synthetic head
 	@$(BIN)/python -m benchmarks.http soak $(if $(BUNDLE),--bundle "$(BUNDLE)") $(ARGS)
 
-fuzz: $(VENV)/dev.stamp  ## a million mutated requests, schemathesis, raw TCP; COUNT=requests, TIME=seconds for less
-	@$(BIN)/python -m tools.fuzz all --count $(or $(COUNT),1000000) --seconds $(or $(TIME),60) $(ARGS)
+fuzz: $(VENV)/dev.stamp  ## mutated requests, schemathesis, raw TCP, 200,000 answers; COUNT=requests, TIME=seconds for less
+	@$(BIN)/python -m tools.fuzz all --count $(or $(COUNT),1000000) --seconds $(or $(TIME),60) --workers $(WORKERS) $(ARGS)
 
 clients: build/venvs/triton/stamp build/venvs/kserve/stamp  ## other projects' clients, each in a virtual environment of its own
 

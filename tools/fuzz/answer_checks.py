@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 from shortlist.core.results import FloatArray, IdArray, IntArray, TopK
-from shortlist.plans.registry import AdaptivePlan, PreviewPlan
+from shortlist.plans.registry import AdaptivePlan, PreviewPlan, ScreenPlan
 
 from .calls import Call
 from .heads import Case
@@ -31,7 +31,7 @@ Bools = npt.NDArray[np.bool_]
 class Answers:
     """What a call to a case gave, with what it must be; every array has one row for each row of the call.
 
-    ids, logprobs: [B, n]. logits, slack: [B, n], of these ids; 0 beside an id of -1. given: [B, n], where ids are not -1.
+    ids, logprobs: [B, n]. logits, slack: [B, n], of these ids; 0 beside -1. given: [B, n], where ids are no -1.
     """
 
     case: Case
@@ -71,8 +71,10 @@ class Answers:
     @property
     def is_exact(self) -> Bools:
         """[B]: whether the answer is that of the exact head, or proved to be."""
-        dense = (self.scored == self.legal.shape[1]) if self.case.module is None else np.zeros(len(self.ids), bool)
-        exact: Bools = dense if self.normalizer in ("estimated", "shortlist") else np.ones(len(self.ids), bool)
+        if self.normalizer in ("exact", "bounded"):
+            return np.ones(len(self.ids), bool)
+        by_dense = isinstance(self.case.base.plan, ScreenPlan) and self.case.base.dense is not None
+        exact: Bools = (self.scored == self.legal.shape[1]) & by_dense & (not self.call.listed)
         return exact
 
     @property
