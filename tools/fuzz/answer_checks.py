@@ -159,7 +159,8 @@ def check_equal_rows(answers: Answers) -> Iterator[str]:
     """Classes of equal weight and bias have equal scores and come by lower id."""
     order, labels = sort_by_label(answers)
     same = labels[:, 1:] == labels[:, :-1]
-    ids, logprobs = (np.take_along_axis(values, order, axis=1) for values in (answers.ids, answers.logprobs))
+    ids = np.take_along_axis(answers.ids, order, axis=1)
+    logprobs = np.take_along_axis(answers.logprobs, order, axis=1)
     if (turned := same & (ids[:, 1:] < ids[:, :-1])).any():
         yield f"equal rows not by lower id: {name_row(answers, turned)}"
     if (other := same & (logprobs[:, 1:] != logprobs[:, :-1])).any():
@@ -195,10 +196,12 @@ def rank_among_equals(answers: Answers) -> IdArray:
     labels, legal = answers.reference.labels, answers.legal
     order = np.argsort(labels, axis=1, kind="stable")
     ranked = np.take_along_axis(labels, order, axis=1)
-    before = np.cumsum(np.take_along_axis(legal, order, axis=1), axis=1) - np.take_along_axis(legal, order, axis=1)
+    before: IdArray = np.cumsum(np.take_along_axis(legal, order, axis=1), axis=1) - np.take_along_axis(
+        legal, order, axis=1
+    )
     starts = np.ones_like(ranked, bool)
     starts[:, 1:] = ranked[:, 1:] != ranked[:, :-1]
-    ranks = np.empty_like(before)
+    ranks: IdArray = np.empty_like(before)
     np.put_along_axis(ranks, order, before - np.maximum.accumulate(np.where(starts, before, 0), axis=1), axis=1)
     return ranks
 

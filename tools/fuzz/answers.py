@@ -159,7 +159,8 @@ def has_same_normalizer(head: Head, call: Call) -> bool:
 
 def opens_other_groups(head: Head, other: Head) -> bool:
     """Whether one of two heads of method grouped has loops, which look at up to a 32nd more classes than graphs."""
-    return isinstance(head.plan, GroupedPlan) and (head.plan.compiled is None) != (other.plan.compiled is None)
+    plans = [each.plan for each in (head, other) if isinstance(each.plan, GroupedPlan)]
+    return len({plan.compiled is None for plan in plans}) > 1
 
 
 def describe(call: Call) -> str:

@@ -17,6 +17,7 @@ BATCHES, BATCH_SHARES = (1, 2, 5, 33, 257), (0.5, 0.2, 0.17, 0.1, 0.03)
 LISTED_SHARE = 0.4  # of the calls
 BEST_LISTED = 3  # of each row
 SCORED_CLASSES = 12  # at most so many best, random and repeated ones each
+LISTED = (("allow",), ("ban",), ("allow", "ban"))
 LIST_KINDS = ("empty", "one", "best", "most", "all but k")
 
 
@@ -49,11 +50,8 @@ class Call:
 
     def take_row(self, place: int) -> Call:
         """The same call for the row at this place alone."""
-        lists = {
-            name: ids[place] if ids is not None and ids.ndim == 2 else ids
-            for name, ids in (("allow", self.allow), ("ban", self.ban))
-        }
-        return replace(self, rows=self.rows[place : place + 1], **lists)
+        allow, ban = (ids[place] if ids is not None and ids.ndim == 2 else ids for ids in (self.allow, self.ban))
+        return replace(self, rows=self.rows[place : place + 1], allow=allow, ban=ban)
 
 
 def mark(ids: IdArray, rows: int, classes: int) -> npt.NDArray[np.bool_]:
@@ -68,13 +66,11 @@ def make_call(random: Generator, head: Head, reference: Reference) -> Call:
     count = int(random.choice(BATCHES, p=BATCH_SHARES))
     rows = np.arange(count) + random.integers(POOL_ROWS - count + 1)
     most = head.manifest.max_k
-    k = int(random.choice([1, 1, 2, 5, 5, 10, random.integers(1, most + 1), -(-most // 4), most]))
+    k = int(random.choice([1, 1, 2, 5, 5, 10, int(random.integers(1, most + 1)), -(-most // 4), most]))
     call = Call(rows, min(k, most), bool(random.random() < 0.35))
     if random.random() >= LISTED_SHARE:
         return call
-    names: list[str] = (
-        random.choice(np.array(["allow", "ban", "both"], object), 1)[0].replace("both", "allow ban").split()
-    )
+    names = LISTED[int(random.integers(len(LISTED)))]
     lists: dict[str, Any] = {name: make_list(random, reference, call) for name in names}
     return replace(call, **lists)
 

@@ -54,7 +54,8 @@ def copy_some(random: Generator, classes: int, width: int) -> Doubles:
 def nearly_copy(random: Generator, classes: int, width: int) -> Doubles:
     """Groups of eight rows that differ by some units of float32's last place."""
     rows = np.repeat(random.standard_normal((-(-classes // 8), width)), 8, axis=0)[:classes]
-    return rows * (1 + 1e-7 * random.integers(-3, 4, (classes, width)))
+    nearly: Doubles = rows * (1 + 1e-7 * random.integers(-3, 4, (classes, width)))
+    return nearly
 
 
 def cancel(random: Generator, classes: int, width: int) -> Doubles:
@@ -67,7 +68,9 @@ def cancel(random: Generator, classes: int, width: int) -> Doubles:
 
 def spread_norms(random: Generator, classes: int, width: int) -> Doubles:
     """Rows with norms from 1e-6 to 1e6."""
-    return random.standard_normal((classes, width)) * random.permutation(np.geomspace(1e-6, 1e6, classes))[:, None]
+    norms = random.permutation(np.geomspace(1e-6, 1e6, classes))[:, None]
+    rows: Doubles = random.standard_normal((classes, width)) * norms
+    return rows
 
 
 # Each makes [classes, width]: weights, and in the last column the bias
@@ -118,7 +121,8 @@ def draw_contexts(random: Generator, kind: str, rows: int, dim: int) -> FloatArr
     contexts = random.standard_normal((rows, dim)) * np.geomspace(2, 0.2, dim) * random.choice([0.3, 1.0, 3.0])
     if kind == "cancelling":
         contexts[:, :2] = contexts[:, :1] + random.choice(CANCELLING_MEANS)
-    return contexts.astype(np.float32)
+    drawn: FloatArray = contexts.astype(np.float32)
+    return drawn
 
 
 def vary(random: Generator, contexts: FloatArray, rows: FloatArray, whole: bool) -> FloatArray:
