@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from shortlist.core.filters import UNRESTRICTED
 from shortlist.errors import BadInput
 from shortlist.head import load
 
@@ -100,3 +101,11 @@ def test_half_precision_zeros_and_no_rows_are_answered(head):
 def test_numbers_that_float32_cannot_hold_are_refused(head, number, text):
     with pytest.raises(BadInput, match=text):
         head.topk(np.full((1, DIM), number, np.float32), 5)
+
+
+def test_topk_and_logprobs_normalise_alike(head, no_numba):
+    """Both score as many candidates exactly, by graphs as by loops: an int8 logit is off by more than rounding."""
+    for plan in (head.plan, load(head.folder, threads=1).plan):
+        best = plan.topk(rows, 5, UNRESTRICTED)
+        normalizer = plan.compute_log_normalizer(rows, best.ids, best.logits)
+        np.testing.assert_array_equal(normalizer, best.log_normalizer)
