@@ -50,17 +50,17 @@ class Client:
         return call
 
 
-def given(name, values, datatype="FP32", *, binary=True):
+def make_input(name, values, datatype="FP32", *, binary=True):
     return InferInput(name, list(values.shape), datatype).set_data_from_numpy(values, binary_data=binary)
 
 
-def wanted(*names, binary=True):
+def request_outputs(*names, binary=True):
     return [InferRequestedOutput(name, binary_data=binary) for name in names or OUTPUTS]
 
 
-def same(found, case, answer, names=OUTPUTS):
+def same(result, case, answer, names=OUTPUTS):
     for name in names:
-        expected, values = case[f"{answer}_{name}"], found.as_numpy(name)
+        expected, values = case[f"{answer}_{name}"], result.as_numpy(name)
         assert values.shape == expected.shape, f"{name}: {values.shape} for {expected.shape}"
         assert values.dtype == expected.dtype, f"{name}: {values.dtype}"
         if name == "logprobs":
@@ -69,7 +69,7 @@ def same(found, case, answer, names=OUTPUTS):
             np.testing.assert_array_equal(values, expected)
 
 
-async def refused(awaitable, status, *words):
+async def expect_refusal(awaitable, status, *words):
     error = None
     try:
         await awaitable
@@ -82,10 +82,10 @@ async def refused(awaitable, status, *words):
 
 
 async def top3(client, case, inputs=None, answer="top3", names=OUTPUTS, k=3, **more):
-    inputs = inputs or [given("context", case["rows"])]
-    found = await client.infer("lm", inputs, parameters={"k": k}, **more)
-    same(found, case, answer, names)
-    return found
+    inputs = inputs or [make_input("context", case["rows"])]
+    result = await client.infer("lm", inputs, parameters={"k": k}, **more)
+    same(result, case, answer, names)
+    return result
 
 
 # health, metadata and config
@@ -110,9 +110,9 @@ async def get_server_metadata(client, case):
     metadata = await client.get_server_metadata()
     assert metadata["name"] == "shortlist"
     assert metadata["version"]
-    served = {"binary_tensor_data", "parameters", "classification", "model_repository", "model_configuration"}
-    served |= {"statistics", "trace", "logging", "system_shared_memory", "schedule_policy"}
-    assert served <= set(metadata["extensions"]), f"missing: {served - set(metadata['extensions'])}"
+    extensions = {"binary_tensor_data", "parameters", "classification", "model_repository", "model_configuration"}
+    extensions |= {"statistics", "trace", "logging", "system_shared_memory", "schedule_policy"}
+    assert extensions <= set(metadata["extensions"]), f"missing: {extensions - set(metadata['extensions'])}"
     assert not {"cuda_shared_memory", "sequence"} & set(metadata["extensions"])
 
 
@@ -123,7 +123,7 @@ async def get_model_metadata(client, case):
     assert metadata["inputs"][0] == {"name": "context", "datatype": "FP32", "shape": [-1, case["rows"].shape[1]]}
     assert [output["name"] for output in metadata["outputs"]] == list(OUTPUTS)
     assert await client.get_model_metadata("lm", "1") == metadata
-    await refused(client.get_model_metadata("nope"), 404, "Request for unknown model: 'nope' is not found")
+    await expect_refusal(client.get_model_metadata("nope"), 404, "Request for unknown model: 'nope' is not found")
 
 
 @check
@@ -135,7 +135,7 @@ async def get_model_config(client, case):
     assert config["input"][0]["data_type"] == "TYPE_FP32"
     assert config["input"][0]["dims"] == [case["rows"].shape[1]]
     assert await client.get_model_config("lm", "1") == config
-    await refused(client.get_model_config("nope"), 404)
+    await expect_refusal(client.get_model_config("nope"), 404)
 
 
 @check
@@ -160,10 +160,10 @@ async def get_model_repository_index(client, case):
 async def load_model(client, case):
     await client.load_model("lm")
     await top3(client, case)
-    await refused(client.load_model("nope"), 404)
-    await refused(client.load_model("lm", config="{}"), 400, "config")
+    await expect_refusal(client.load_model("nope"), 404)
+    await expect_refusal(client.load_model("lm", config="{}"), 400, "config")
     files = {"file:1/model.onnx": b"x"}
-    await refused(client.load_model("lm", files=files), 400, "file:1/model.onnx")
+    await expect_refusal(client.load_model("lm", files=files), 400, "file:1/model.onnx")
 
 
 @check
@@ -171,12 +171,12 @@ async def unload_model(client, case):
     await client.unload_model("dense", unload_dependents=True)
     assert not await client.is_model_ready("dense")
     assert await client.is_server_ready()
-    await refused(client.infer("dense", [given("context", case["rows"])]), 503, "not ready")
+    await expect_refusal(client.infer("dense", [make_input("context", case["rows"])]), 503, "not ready")
     states = {entry["name"]: (entry["state"], entry["reason"]) for entry in await client.get_model_repository_index()}
     assert states == {"dense": ("UNAVAILABLE", "unloaded"), "lm": ("READY", "")}
     await client.load_model("dense")
     assert await client.is_model_ready("dense")
-    await refused(client.unload_model("nope"), 404)
+    await expect_refusal(client.unload_model("nope"), 404)
 
 
 @check
@@ -194,7 +194,7 @@ async def get_inference_statistics(client, case):
     counts = [stats["inference_stats"]["success"]["count"] for stats in (before, after)]
     assert counts[1] - counts[0] == 1
     assert {stats["name"] for stats in (await client.get_inference_statistics())["model_stats"]} == {"dense", "lm"}
-    await refused(client.get_inference_statistics("nope"), 404)
+    await expect_refusal(client.get_inference_statistics("nope"), 404)
 
 
 @check
@@ -207,8 +207,8 @@ async def trace_settings(client, case):
     assert (await client.get_trace_settings("lm"))["trace_rate"] == "7"
     assert (await client.update_trace_settings("lm", {"trace_rate": None}))["trace_rate"] == "5"
     assert await client.update_trace_settings(settings={"trace_rate": None}) == before
-    await refused(client.get_trace_settings("nope"), 404)
-    await refused(client.update_trace_settings(settings={"trace_level": ["TIMESTAMPS"]}), 400, "tracing")
+    await expect_refusal(client.get_trace_settings("nope"), 404)
+    await expect_refusal(client.update_trace_settings(settings={"trace_level": ["TIMESTAMPS"]}), 400, "tracing")
 
 
 @check
@@ -218,7 +218,7 @@ async def log_settings(client, case):
     assert (await client.update_log_settings({"log_verbose_level": 1}))["log_verbose_level"] == 1
     assert (await client.get_log_settings())["log_verbose_level"] == 1
     assert await client.update_log_settings(before) == before
-    await refused(client.update_log_settings({"log_file": "/tmp/log"}), 400, "log_file")
+    await expect_refusal(client.update_log_settings({"log_file": "/tmp/log"}), 400, "log_file")
 
 
 # shared memory
@@ -227,11 +227,11 @@ async def log_settings(client, case):
 @check
 async def cuda_shared_memory(client, case):
     handle = base64.b64encode(b"x" * 64)
-    await refused(client.get_cuda_shared_memory_status(), 501)
-    await refused(client.get_cuda_shared_memory_status("in"), 501)
-    await refused(client.register_cuda_shared_memory("in", handle, 0, 64), 501)
-    await refused(client.unregister_cuda_shared_memory("in"), 501)
-    await refused(client.unregister_cuda_shared_memory(), 501)
+    await expect_refusal(client.get_cuda_shared_memory_status(), 501)
+    await expect_refusal(client.get_cuda_shared_memory_status("in"), 501)
+    await expect_refusal(client.register_cuda_shared_memory("in", handle, 0, 64), 501)
+    await expect_refusal(client.unregister_cuda_shared_memory("in"), 501)
+    await expect_refusal(client.unregister_cuda_shared_memory(), 501)
 
 
 @check
@@ -239,14 +239,14 @@ async def system_shared_memory(client, case):
     with Blocks(context=256) as blocks:
         key = blocks.keys["context"]
         await client.register_system_shared_memory("context", key, 128, offset=64)
-        shown = [{"name": "context", "key": key, "offset": 64, "byte_size": 128}]
-        assert await client.get_system_shared_memory_status() == shown
-        assert await client.get_system_shared_memory_status("context") == shown
-        await refused(client.register_system_shared_memory("context", key, 64), 400, "registered")
-        await refused(client.register_system_shared_memory("other", "/etc/../passwd", 64), 400)
-        await refused(client.register_system_shared_memory("other", key, 1 << 40), 400)
+        description = [{"name": "context", "key": key, "offset": 64, "byte_size": 128}]
+        assert await client.get_system_shared_memory_status() == description
+        assert await client.get_system_shared_memory_status("context") == description
+        await expect_refusal(client.register_system_shared_memory("context", key, 64), 400, "registered")
+        await expect_refusal(client.register_system_shared_memory("other", "/etc/../passwd", 64), 400)
+        await expect_refusal(client.register_system_shared_memory("other", key, 1 << 40), 400)
         await client.unregister_system_shared_memory("context")
-        await refused(client.get_system_shared_memory_status("context"), 400)
+        await expect_refusal(client.get_system_shared_memory_status("context"), 400)
         await client.register_system_shared_memory("context", key, 128)
         await client.unregister_system_shared_memory()
         assert await client.get_system_shared_memory_status() == []
@@ -255,30 +255,30 @@ async def system_shared_memory(client, case):
 @check
 async def infer_with_inputs_and_outputs_in_shared_memory(client, case):
     rows, ids, logprobs = case["rows"], case["top3_ids"], case["top3_logprobs"]
-    with Blocks(context=rows.nbytes + 64, found=ids.nbytes + logprobs.nbytes) as blocks:
+    with Blocks(context=rows.nbytes + 64, result=ids.nbytes + logprobs.nbytes) as blocks:
         for name, size in blocks.sizes.items():
             await client.register_system_shared_memory(name, blocks.keys[name], size)
         shm.set_shared_memory_region(blocks.handles["context"], [rows], offset=64)
         context = InferInput("context", list(rows.shape), "FP32")
         context.set_shared_memory("context", rows.nbytes, offset=64)
-        outputs = wanted("ids", "logprobs", "scored")
-        outputs[0].set_shared_memory("found", ids.nbytes)
-        outputs[1].set_shared_memory("found", logprobs.nbytes, offset=ids.nbytes)
-        found = await client.infer("lm", [context], outputs=outputs, parameters={"k": 3})
-        handle = blocks.handles["found"]
+        outputs = request_outputs("ids", "logprobs", "scored")
+        outputs[0].set_shared_memory("result", ids.nbytes)
+        outputs[1].set_shared_memory("result", logprobs.nbytes, offset=ids.nbytes)
+        result = await client.infer("lm", [context], outputs=outputs, parameters={"k": 3})
+        handle = blocks.handles["result"]
         np.testing.assert_array_equal(shm.get_contents_as_numpy(handle, np.int64, ids.shape).copy(), ids)
         values = shm.get_contents_as_numpy(handle, np.float32, logprobs.shape, ids.nbytes).copy()
         np.testing.assert_allclose(values, logprobs, atol=1e-5)
-        np.testing.assert_array_equal(found.as_numpy("scored"), case["top3_scored"])
-        shown = found.get_output("logprobs")
-        assert (shown["datatype"], shown["shape"]) == ("FP32", list(logprobs.shape))
-        assert shown["parameters"]["shared_memory_region"] == "found"
-        assert shown["parameters"]["shared_memory_byte_size"] == logprobs.nbytes
-        assert shown["parameters"]["shared_memory_offset"] == ids.nbytes
-        outputs[0].set_shared_memory("found", ids.nbytes - 1)
-        await refused(client.infer("lm", [context], outputs=outputs, parameters={"k": 3}), 400)
+        np.testing.assert_array_equal(result.as_numpy("scored"), case["top3_scored"])
+        description = result.get_output("logprobs")
+        assert (description["datatype"], description["shape"]) == ("FP32", list(logprobs.shape))
+        assert description["parameters"]["shared_memory_region"] == "result"
+        assert description["parameters"]["shared_memory_byte_size"] == logprobs.nbytes
+        assert description["parameters"]["shared_memory_offset"] == ids.nbytes
+        outputs[0].set_shared_memory("result", ids.nbytes - 1)
+        await expect_refusal(client.infer("lm", [context], outputs=outputs, parameters={"k": 3}), 400)
         context.set_shared_memory("nope", rows.nbytes)
-        await refused(client.infer("lm", [context], outputs=wanted(), parameters={"k": 3}), 400, "nope")
+        await expect_refusal(client.infer("lm", [context], outputs=request_outputs(), parameters={"k": 3}), 400, "nope")
         await client.unregister_system_shared_memory()
 
 
@@ -304,52 +304,52 @@ class Blocks:
 
 @check
 async def infer_binary_in_and_out(client, case):
-    found = await top3(client, case, outputs=wanted())
-    assert found.get_response()["model_name"] == "lm"
-    assert found.get_response()["model_version"] == "1"
-    assert found.get_output("ids")["parameters"]["binary_data_size"] == case["top3_ids"].nbytes
-    assert found.get_output("nope") is None
+    result = await top3(client, case, outputs=request_outputs())
+    assert result.get_response()["model_name"] == "lm"
+    assert result.get_response()["model_version"] == "1"
+    assert result.get_output("ids")["parameters"]["binary_data_size"] == case["top3_ids"].nbytes
+    assert result.get_output("nope") is None
 
 
 @check
 async def infer_without_outputs_named(client, case):
-    found = await top3(client, case)
-    assert "binary_data_size" in found.get_output("scored")["parameters"]
+    result = await top3(client, case)
+    assert "binary_data_size" in result.get_output("scored")["parameters"]
 
 
 @check
 async def infer_json_in_and_out(client, case):
-    inputs = [given("context", case["rows"], binary=False)]
-    found = await top3(client, case, inputs, outputs=wanted(binary=False))
-    assert len(found.get_output("ids")["data"]) == case["top3_ids"].size
+    inputs = [make_input("context", case["rows"], binary=False)]
+    result = await top3(client, case, inputs, outputs=request_outputs(binary=False))
+    assert len(result.get_output("ids")["data"]) == case["top3_ids"].size
 
 
 @check
 async def infer_json_in_binary_out(client, case):
-    await top3(client, case, [given("context", case["rows"], binary=False)], outputs=wanted())
+    await top3(client, case, [make_input("context", case["rows"], binary=False)], outputs=request_outputs())
 
 
 @check
 async def infer_binary_in_json_out(client, case):
-    await top3(client, case, outputs=wanted(binary=False))
+    await top3(client, case, outputs=request_outputs(binary=False))
 
 
 @check
 async def infer_some_outputs_in_their_order_and_form(client, case):
-    outputs = [*wanted("scored", binary=False), *wanted("ids")]
-    found = await top3(client, case, outputs=outputs, names=("scored", "ids"))
-    assert [output["name"] for output in found.get_response()["outputs"]] == ["scored", "ids"]
+    outputs = [*request_outputs("scored", binary=False), *request_outputs("ids")]
+    result = await top3(client, case, outputs=outputs, names=("scored", "ids"))
+    assert [output["name"] for output in result.get_response()["outputs"]] == ["scored", "ids"]
 
 
 @check
 async def infer_default_k(client, case):
-    same(await client.infer("lm", [given("context", case["rows"])]), case, "top5")
+    same(await client.infer("lm", [make_input("context", case["rows"])]), case, "top5")
 
 
 @check
 async def infer_a_version(client, case):
     await top3(client, case, model_version="1")
-    await refused(client.infer("lm", [given("context", case["rows"])], model_version="9"), 404)
+    await expect_refusal(client.infer("lm", [make_input("context", case["rows"])], model_version="9"), 404)
 
 
 @check
@@ -366,36 +366,36 @@ async def infer_priority_and_timeout(client, case):
 
 @check
 async def infer_exact(client, case):
-    found = await client.infer("lm", [given("context", case["rows"])], parameters={"k": 3, "exact": True})
-    same(found, case, "exact")
+    result = await client.infer("lm", [make_input("context", case["rows"])], parameters={"k": 3, "exact": True})
+    same(result, case, "exact")
 
 
 @check
 async def infer_half_precision(client, case):
-    await top3(client, case, [given("context", case["rows"].astype(np.float16), "FP16")], "half")
-    await top3(client, case, [given("context", case["brain"].astype(ml_dtypes.bfloat16), "BF16")], "brain")
+    await top3(client, case, [make_input("context", case["rows"].astype(np.float16), "FP16")], "half")
+    await top3(client, case, [make_input("context", case["brain"].astype(ml_dtypes.bfloat16), "BF16")], "brain")
 
 
 @check
 async def infer_allow_and_ban(client, case):
-    context = given("context", case["rows"])
-    await top3(client, case, [context, given("allow", case["allow"], "INT64")], "allowed")
-    await top3(client, case, [context, given("ban", case["ban"], "INT64")], "unbanned")
-    await top3(client, case, [context, given("ban", case["ban"], "INT64", binary=False)], "unbanned")
+    context = make_input("context", case["rows"])
+    await top3(client, case, [context, make_input("allow", case["allow"], "INT64")], "allowed")
+    await top3(client, case, [context, make_input("ban", case["ban"], "INT64")], "unbanned")
+    await top3(client, case, [context, make_input("ban", case["ban"], "INT64", binary=False)], "unbanned")
 
 
 @check
 async def infer_log_probabilities_of_ids(client, case):
-    inputs = [given("context", case["rows"]), given("ids", case["given"], "INT64")]
-    found = await client.infer("lm", inputs)
-    np.testing.assert_allclose(found.as_numpy("logprobs"), case["given_logprobs"], atol=1e-5)
+    inputs = [make_input("context", case["rows"]), make_input("ids", case["given"], "INT64")]
+    result = await client.infer("lm", inputs)
+    np.testing.assert_allclose(result.as_numpy("logprobs"), case["given_logprobs"], atol=1e-5)
 
 
 @check
 async def infer_no_rows(client, case):
     rows = case["rows"][:0]
-    found = await client.infer("lm", [given("context", rows)], outputs=wanted(), parameters={"k": 3})
-    assert [found.as_numpy(name).shape for name in OUTPUTS] == [(0, 3), (0, 3), (0,)]
+    result = await client.infer("lm", [make_input("context", rows)], outputs=request_outputs(), parameters={"k": 3})
+    assert [result.as_numpy(name).shape for name in OUTPUTS] == [(0, 3), (0, 3), (0,)]
 
 
 @check
@@ -404,8 +404,8 @@ async def infer_compressed(client, case):
         both = {"request_compression_algorithm": encoding, "response_compression_algorithm": encoding}
         for more in (both, *({name: value} for name, value in both.items())):
             for binary in (True, False):
-                inputs = [given("context", case["wide"], binary=binary)]
-                await top3(client, case, inputs, "wide100", k=100, outputs=wanted(binary=binary), **more)
+                inputs = [make_input("context", case["wide"], binary=binary)]
+                await top3(client, case, inputs, "wide100", k=100, outputs=request_outputs(binary=binary), **more)
             await top3(client, case, **more)
 
 
@@ -413,9 +413,9 @@ async def infer_compressed(client, case):
 async def infer_classes(client, case):
     for binary in (True, False):
         outputs = [InferRequestedOutput("logprobs", binary_data=binary, class_count=3)]
-        found = await client.infer("lm", [given("context", case["rows"])], outputs=outputs)
-        assert found.get_output("logprobs")["datatype"] == "BYTES"
-        classes = found.as_numpy("logprobs")
+        result = await client.infer("lm", [make_input("context", case["rows"])], outputs=outputs)
+        assert result.get_output("logprobs")["datatype"] == "BYTES"
+        classes = result.as_numpy("logprobs")
         assert classes.shape == (4, 3), classes.shape
         for cell, id_, logprob in zip(classes.flat, case["top3_ids"].flat, case["top3_logprobs"].flat, strict=True):
             value, index, label = (cell.decode() if isinstance(cell, bytes) else cell).split(":", 2)
@@ -426,8 +426,8 @@ async def infer_classes(client, case):
 @check
 async def infer_classes_without_labels(client, case):
     outputs = [InferRequestedOutput("logprobs", class_count=2)]
-    found = await client.infer("dense", [given("context", case["rows"])], outputs=outputs)
-    cells = [cell.decode().split(":") for cell in found.as_numpy("logprobs").flat]
+    result = await client.infer("dense", [make_input("context", case["rows"])], outputs=outputs)
+    cells = [cell.decode().split(":") for cell in result.as_numpy("logprobs").flat]
     assert [len(cell) for cell in cells] == [2] * 8
     assert [int(cell[1]) for cell in cells] == case["exact_ids"][:, :2].ravel().tolist()
 
@@ -435,15 +435,17 @@ async def infer_classes_without_labels(client, case):
 @check
 async def infer_refused(client, case):
     rows = case["rows"]
-    good = given("context", rows)
-    await refused(client.infer("nope", [good]), 404, "Request for unknown model: 'nope' is not found")
-    await refused(client.infer("lm", [given("nope", rows)]), 400, "nope")
-    await refused(client.infer("lm", [given("context", rows[:, 1:].copy())]), 400, "context")
-    await refused(client.infer("lm", [given("context", rows.astype(np.float64), "FP64")]), 400, "FP64")
-    await refused(client.infer("lm", [good], outputs=wanted("nope")), 400, "nope")
-    await refused(client.infer("lm", [good], outputs=wanted("ids", "ids")), 400, "output 'ids' already exists")
-    await refused(client.infer("lm", [good], parameters={"k": 0}), 400, "k is 0")
-    await refused(
+    good = make_input("context", rows)
+    await expect_refusal(client.infer("nope", [good]), 404, "Request for unknown model: 'nope' is not found")
+    await expect_refusal(client.infer("lm", [make_input("nope", rows)]), 400, "nope")
+    await expect_refusal(client.infer("lm", [make_input("context", rows[:, 1:].copy())]), 400, "context")
+    await expect_refusal(client.infer("lm", [make_input("context", rows.astype(np.float64), "FP64")]), 400, "FP64")
+    await expect_refusal(client.infer("lm", [good], outputs=request_outputs("nope")), 400, "nope")
+    await expect_refusal(
+        client.infer("lm", [good], outputs=request_outputs("ids", "ids")), 400, "output 'ids' already exists"
+    )
+    await expect_refusal(client.infer("lm", [good], parameters={"k": 0}), 400, "k is 0")
+    await expect_refusal(
         client.infer("lm", [good], request_compression_algorithm=None, headers={"Content-Encoding": "br"}), 501
     )
     await top3(client, case)
@@ -453,15 +455,17 @@ async def infer_refused(client, case):
 async def async_infer(client, case):
     if not hasattr(client.real, "async_infer"):
         return
-    waiting = [await client.async_infer("lm", [given("context", case["rows"])], parameters={"k": 3}) for _ in range(8)]
-    for request in waiting:
+    requests = [
+        await client.async_infer("lm", [make_input("context", case["rows"])], parameters={"k": 3}) for _ in range(8)
+    ]
+    for request in requests:
         same(request.get_result(timeout=20), case, "top3")
-    refusal = await client.async_infer("nope", [given("context", case["rows"])])
+    refusal = await client.async_infer("nope", [make_input("context", case["rows"])])
 
     async def result():
         return refusal.get_result()
 
-    await refused(result(), 404)
+    await expect_refusal(result(), 404)
 
 
 @check
@@ -471,16 +475,16 @@ async def many_at_once(client, case):
 
 @check
 async def generate_request_body_and_parse_response_body(client, case):
-    inputs, outputs = [given("context", case["rows"])], wanted()
+    inputs, outputs = [make_input("context", case["rows"])], request_outputs()
     body, size = await client.generate_request_body(inputs, outputs, request_id="9", parameters={"k": 3})
     connection = http.client.HTTPConnection(case["place"])
     connection.request("POST", "/v2/models/lm/infer", body, {"Inference-Header-Content-Length": str(size)})
     answer = connection.getresponse()
     size = int(answer.headers["Inference-Header-Content-Length"])
-    found = await client.parse_response_body(answer.read(), header_length=size)
+    result = await client.parse_response_body(answer.read(), header_length=size)
     connection.close()
-    same(found, case, "top3")
-    assert found.get_response()["id"] == "9"
+    same(result, case, "top3")
+    assert result.get_response()["id"] == "9"
 
 
 @check
@@ -495,8 +499,8 @@ async def plugins(client, case):
 async def every_method_was_called(client, case):
     """Of those that the client has; the last check, after all others."""
     methods = {name for name, _ in inspect.getmembers(type(client.real), callable) if not name.startswith("_")}
-    missed = methods - client.called - {"close"}
-    assert not missed, f"not called: {', '.join(sorted(missed))}"
+    uncalled = methods - client.called - {"close"}
+    assert not uncalled, f"not called: {', '.join(sorted(uncalled))}"
 
 
 async def run(client, case):
@@ -512,7 +516,7 @@ async def run(client, case):
     return report
 
 
-async def run_waiting(place, case):
+async def run_async(place, case):
     async with waiting.InferenceServerClient(place) as real:
         return await run(Client(real), case)
 
@@ -525,5 +529,5 @@ def run_blocking(place, case):
 if __name__ == "__main__":
     place, path, kind = sys.argv[1:]
     case = dict(np.load(path)) | {"place": place}
-    report = asyncio.run(run_waiting(place, case)) if kind == "aio" else run_blocking(place, case)
+    report = asyncio.run(run_async(place, case)) if kind == "aio" else run_blocking(place, case)
     print(json.dumps(report))

@@ -114,13 +114,13 @@ def time_stages_once(folder: Path, threads: int) -> dict[str, float]:
     weight = np.asarray(np.memmap(folder / "weight.bin", np.float32, "c", shape=(TABLE_4_CLASSES, TABLE_4_DIM)))
     rows = CompiledGather(weight)  # what plan `preview` rescores with
     contexts = np.random.default_rng(1).standard_normal((TABLE_4_REPEATS + 2, 1, TABLE_4_DIM), np.float32)
-    spent: dict[str, list[float]] = {}
+    seconds: dict[str, list[float]] = {}
     with progress_bar(f"Table 4, {threads} thread(s)") as report:
         for number, context in enumerate(contexts):
             for name, ms in time_one_context(graphs, rows, context).items():
-                spent.setdefault(name, []).append(ms)
+                seconds.setdefault(name, []).append(ms)
             report(f"Table 4, {threads} thread(s)", number + 1, len(contexts))
-    return {name: float(np.median(values[2:])) for name, values in spent.items()}
+    return {name: float(np.median(values[2:])) for name, values in seconds.items()}
 
 
 def time_one_context(graphs: dict[str, Graph], rows: CompiledGather, context: FloatArray) -> dict[str, float]:
@@ -144,7 +144,7 @@ def time_one_context(graphs: dict[str, Graph], rows: CompiledGather, context: Fl
 
 
 def apply_softmax(logits: FloatArray) -> FloatArray:
-    """Probabilities [V], in place."""
+    """Turn logits [V] into probabilities, in place."""
     np.subtract(logits, logits.max(), out=logits)
     np.exp(logits, out=logits)
     logits /= logits.sum()

@@ -14,7 +14,7 @@ from shortlist_models.adaptive.cost_model import Sample, time_call
 from .builder import GraphBuilder, make_value
 
 SERVING_TIMED_CLASSES = (32, 256, 1024, 2048, 4096, 8192)
-CALLS_TIMED = 20  # in one measurement
+TIMED_CALLS = 20  # in one measurement
 SERVING_TIMED_K = 5
 
 
@@ -39,10 +39,10 @@ def time_graph(graph: Graph, context: np.ndarray[tuple[int, int], np.dtype[np.fl
     inputs = {"context": context, "k": np.array([SERVING_TIMED_K])}
 
     def calls() -> None:
-        for _ in range(CALLS_TIMED):
+        for _ in range(TIMED_CALLS):
             graph(**inputs)
 
-    return time_call(calls) / CALLS_TIMED
+    return time_call(calls) / TIMED_CALLS
 
 
 def write_product(folder: Path, weight: np.ndarray[tuple[int, int], np.dtype[np.float32]]) -> Path:

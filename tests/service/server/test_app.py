@@ -26,7 +26,7 @@ def post(server, path="/v1/topk", **fields):
     return server.http.post(path, json={name: value for name, value in content.items() if value is not ...})
 
 
-def refused(response, status=400):
+def read_refusal(response, status=400):
     """The sentence of a failure, which has the right form."""
     assert response.status_code == status, response.text
     assert response.headers["content-type"] == "application/json"
@@ -39,48 +39,48 @@ def refused(response, status=400):
 
 @pytest.mark.parametrize("exact", [False, True])
 def test_topk_equals_the_head(small_server, head, exact):
-    found, expected = post(small_server, exact=exact).json(), head.topk(ROWS, 3, exact=exact)
-    assert found["ids"] == expected.ids.tolist()
-    np.testing.assert_allclose(found["logprobs"], expected.logprobs, atol=ATOL)
-    assert found["scored"] == expected.scored.tolist()
-    assert (found["model"], found["version"], found["normalizer"]) == ("lm", 1, expected.normalizer)
-    assert "labels" not in found
+    result, expected = post(small_server, exact=exact).json(), head.topk(ROWS, 3, exact=exact)
+    assert result["ids"] == expected.ids.tolist()
+    np.testing.assert_allclose(result["logprobs"], expected.logprobs, atol=ATOL)
+    assert result["scored"] == expected.scored.tolist()
+    assert (result["model"], result["version"], result["normalizer"]) == ("lm", 1, expected.normalizer)
+    assert "labels" not in result
 
 
 def test_labels_stand_beside_their_ids(small_server):
-    found = post(small_server, allow=[4, 7], labels=True).json()
-    assert {tuple(sorted(row[:2])) for row in found["labels"]} == {("word 4", "word 7")}
-    assert found["labels"][0][2] is None
+    result = post(small_server, allow=[4, 7], labels=True).json()
+    assert {tuple(sorted(row[:2])) for row in result["labels"]} == {("word 4", "word 7")}
+    assert result["labels"][0][2] is None
 
 
 def test_short_rows_end_in_null(small_server):
-    found = post(small_server, allow=[[1, 2], [3], [], [4, -1], [5], [6]]).json()
-    assert found["ids"][1] == [3, -1, -1]
-    assert found["ids"][2] == [-1, -1, -1]
-    assert found["logprobs"][1][1:] == [None, None]
+    result = post(small_server, allow=[[1, 2], [3], [], [4, -1], [5], [6]]).json()
+    assert result["ids"][1] == [3, -1, -1]
+    assert result["ids"][2] == [-1, -1, -1]
+    assert result["logprobs"][1][1:] == [None, None]
 
 
 def test_ban_for_all_rows_or_one_a_row(small_server):
     best = [row[0] for row in post(small_server).json()["ids"]]
     for ban in (best, [[id_] for id_ in best]):
-        banned = post(small_server, ban=ban).json()["ids"]
-        assert all(id_ not in row for id_, row in zip(best, banned, strict=True))
+        result = post(small_server, ban=ban).json()["ids"]
+        assert all(id_ not in row for id_, row in zip(best, result, strict=True))
 
 
 def test_no_rows_are_no_answers(small_server):
-    found = post(small_server, contexts=[]).json()
-    assert (found["ids"], found["logprobs"], found["scored"]) == ([], [], [])
+    result = post(small_server, contexts=[]).json()
+    assert (result["ids"], result["logprobs"], result["scored"]) == ([], [], [])
 
 
 @pytest.mark.parametrize("ids", [[0, 5, 299], [[0, 5], [1], [2, 3], [], [7, 7], [9, -1]]])
 def test_score_equals_the_head(small_server, head, ids):
-    found = post(small_server, "/v1/score", ids=ids, k=...).json()
+    result = post(small_server, "/v1/score", ids=ids, k=...).json()
     width = max(len(row) for row in ids) if isinstance(ids[0], list) else len(ids)
-    padded = [(row + [-1] * width)[:width] for row in (ids if isinstance(ids[0], list) else [ids] * len(ROWS))]
-    expected = head.logprobs(ROWS, np.array(padded))
-    logprobs = np.array(found["logprobs"], float)  # null becomes nan
+    rows_of_ids = [(row + [-1] * width)[:width] for row in (ids if isinstance(ids[0], list) else [ids] * len(ROWS))]
+    expected = head.logprobs(ROWS, np.array(rows_of_ids))
+    logprobs = np.array(result["logprobs"], float)  # null becomes nan
     np.testing.assert_allclose(np.where(np.isnan(logprobs), -np.inf, logprobs), expected, atol=ATOL)
-    assert found["normalizer"] in ("exact", "estimated")
+    assert result["normalizer"] in ("exact", "estimated")
 
 
 WRONG = {
@@ -121,7 +121,7 @@ WRONG = {
 @pytest.mark.parametrize("what", WRONG)
 def test_wrong_questions(small_server, what):
     fields, status = WRONG[what]
-    refused(post(small_server, **fields), status)
+    read_refusal(post(small_server, **fields), status)
     assert post(small_server).status_code == 200
 
 
@@ -140,13 +140,13 @@ BODIES = {
 @pytest.mark.parametrize("path", ["/v1/topk", "/v1/score", "/v2/models/lm/infer"])
 @pytest.mark.parametrize("what", BODIES)
 def test_wrong_bodies(small_server, path, what):
-    refused(small_server.http.post(path, content=BODIES[what]))
+    read_refusal(small_server.http.post(path, content=BODIES[what]))
     assert small_server.http.get("/healthz").status_code == 200
 
 
 def test_a_word_as_long_as_the_limit_takes_no_more_memory_than_that(small_server):
     row = ["x" * 1_000_000] + [0.0] * 100_000
-    refused(post(small_server, contexts=[row]))
+    read_refusal(post(small_server, contexts=[row]))
 
 
 def test_nan_in_a_binary_tensor(small_server):
@@ -158,25 +158,25 @@ def test_nan_in_a_binary_tensor(small_server):
 
 def test_missing_and_wrong_routes(small_server):
     http = small_server.http
-    assert refused(http.get("/nothing"), 404) == "Not Found"
-    assert refused(http.get("/v1/models/"), 404) == "Not Found"
-    assert refused(http.get("/v1/topk"), 405) == "Method Not Allowed"
-    assert refused(http.delete("/v2/models/lm"), 405) == "Method Not Allowed"
-    assert refused(http.get("/v1/models/nope"), 404) == "Request for unknown model: 'nope' is not found"
-    assert refused(http.get("/v2/models/nope/ready"), 404) == "Request for unknown model: 'nope' is not found"
+    assert read_refusal(http.get("/nothing"), 404) == "Not Found"
+    assert read_refusal(http.get("/v1/models/"), 404) == "Not Found"
+    assert read_refusal(http.get("/v1/topk"), 405) == "Method Not Allowed"
+    assert read_refusal(http.delete("/v2/models/lm"), 405) == "Method Not Allowed"
+    assert read_refusal(http.get("/v1/models/nope"), 404) == "Request for unknown model: 'nope' is not found"
+    assert read_refusal(http.get("/v2/models/nope/ready"), 404) == "Request for unknown model: 'nope' is not found"
     for version in ("0", "9", "x", "9" * 5000, "-1", "1.0"):
-        refused(http.get(f"/v2/models/lm/versions/{version}"), 404)
-        refused(http.get("/v1/models/lm", params={"version": version}), 404)
-    refused(http.post("/v2/models/lm/infer", content=b"x", headers={"Content-Encoding": "br"}), 501)
-    refused(http.post("/v2/models/lm/infer", content=b"x", headers={"Content-Encoding": "gzip"}), 400)
+        read_refusal(http.get(f"/v2/models/lm/versions/{version}"), 404)
+        read_refusal(http.get("/v1/models/lm", params={"version": version}), 404)
+    read_refusal(http.post("/v2/models/lm/infer", content=b"x", headers={"Content-Encoding": "br"}), 501)
+    read_refusal(http.post("/v2/models/lm/infer", content=b"x", headers={"Content-Encoding": "gzip"}), 400)
 
 
 def test_body_over_the_limit_is_refused_before_and_while_it_is_read(small_server):
     limit = 16 << 20
-    announced = small_server.http.post("/v1/topk", content=b" " * (limit + 1))
-    assert str(limit) in refused(announced, 413)
+    response = small_server.http.post("/v1/topk", content=b" " * (limit + 1))
+    assert str(limit) in read_refusal(response, 413)
     chunks = (b" " * (1 << 20) for _ in range(18))
-    refused(small_server.http.post("/v2/models/lm/infer", content=chunks), 413)
+    read_refusal(small_server.http.post("/v2/models/lm/infer", content=chunks), 413)
     assert post(small_server).status_code == 200
 
 
@@ -184,7 +184,7 @@ def test_an_answer_over_the_limit_is_refused_before_it_is_computed(small_server)
     contexts = [[0.0] * DIM] * 4096
     assert post(small_server, contexts=contexts, k=CLASSES).status_code == 200
     ids = [0] * (6 << 10)
-    assert "limit" in refused(post(small_server, "/v1/score", contexts=contexts, ids=ids, k=...), 413)
+    assert "limit" in read_refusal(post(small_server, "/v1/score", contexts=contexts, ids=ids, k=...), 413)
 
 
 def test_a_client_that_leaves_harms_nobody(small_server):
@@ -238,8 +238,8 @@ def test_open_inference_protocol(small_server, head):
     assert metadata == http.get("/v2/models/lm/versions/1").json()
     assert metadata["inputs"][0] == {"name": "context", "datatype": "FP32", "shape": [-1, DIM]}
     assert [output["name"] for output in metadata["outputs"]] == ["ids", "logprobs", "scored"]
-    asked = {"name": "context", "shape": list(ROWS.shape), "datatype": "FP32", "data": ROWS.tolist()}
-    answer = http.post("/v2/models/lm/infer", json={"id": "7", "inputs": [asked], "parameters": {"k": 2}}).json()
+    tensor = {"name": "context", "shape": list(ROWS.shape), "datatype": "FP32", "data": ROWS.tolist()}
+    answer = http.post("/v2/models/lm/infer", json={"id": "7", "inputs": [tensor], "parameters": {"k": 2}}).json()
     assert (answer["id"], answer["model_version"]) == ("7", "1")
     assert answer["outputs"][0]["data"] == head.topk(ROWS, 2).ids.ravel().tolist()
 
@@ -256,8 +256,8 @@ def test_one_context_vector_in_a_raw_binary_request(small_server, head):
 
 def references(document):
     if isinstance(document, dict):
-        found = [document["$ref"]] if isinstance(document.get("$ref"), str) else []
-        return found + [each for value in document.values() for each in references(value)]
+        result = [document["$ref"]] if isinstance(document.get("$ref"), str) else []
+        return result + [each for value in document.values() for each in references(value)]
     return [each for value in document for each in references(value)] if isinstance(document, list) else []
 
 

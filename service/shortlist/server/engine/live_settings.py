@@ -41,7 +41,6 @@ class LogSettings:
         self.verbose_level = 1  # shown while the logger is at debug
 
     def describe(self) -> dict[str, Any]:
-        """Every setting."""
         level = log.getEffectiveLevel()
         switches = {name: level <= switch for name, switch in SWITCHES.items()}
         return {**switches, VERBOSE_LEVEL: self.verbose_level if level <= logging.DEBUG else 0, **FIXED_SETTINGS}
@@ -71,11 +70,11 @@ def choose_level(switches: dict[str, bool], level: int) -> int:
     return min([least, *on])
 
 
-def check_names(changes: dict[str, Any], known: dict[str, Any], kind: str) -> None:
+def check_names(changes: dict[str, Any], defaults: dict[str, Any], kind: str) -> None:
     """Raise BadInput at a setting that does not exist."""
-    unknown = next((name for name in changes if name not in known), None)
+    unknown = next((name for name in changes if name not in defaults), None)
     if unknown is not None:
-        raise BadInput(f"there is no {kind} setting '{cut(unknown)}': known are {', '.join(known)}")
+        raise BadInput(f"there is no {kind} setting '{cut(unknown)}': known are {', '.join(defaults)}")
 
 
 def check_fixed_settings(changes: dict[str, Any]) -> None:
@@ -86,7 +85,7 @@ def check_fixed_settings(changes: dict[str, Any]) -> None:
 
 
 def check_verbose_level(level: Any) -> int:
-    """The verbose level; raises BadInput."""
+    """Return the level if the server has it; raises BadInput."""
     if not is_count(level):
         raise BadInput(f"{VERBOSE_LEVEL} is {cut(level)}: send a whole number from 0")
     return int(level)
@@ -96,18 +95,18 @@ class TraceSettings:
     """Trace settings that are kept and shown, those of a model over those of the server; nothing is traced."""
 
     def __init__(self) -> None:
-        self.changed: dict[str | None, dict[str, Any]] = {}
+        self.overrides: dict[str | None, dict[str, Any]] = {}
 
     def describe(self, model: str | None = None) -> dict[str, Any]:
         """Every setting of the server, or of a model."""
-        return TRACE_DEFAULTS | self.changed.get(None, {}) | self.changed.get(model, {})
+        return TRACE_DEFAULTS | self.overrides.get(None, {}) | self.overrides.get(model, {})
 
     def update(self, changes: dict[str, Any], model: str | None = None) -> None:
         """Apply every change, or none; None clears a setting. Raises BadInput."""
         check_names(changes, TRACE_DEFAULTS, "trace")
-        checked = {name: None if value is None else check_trace_value(name, value) for name, value in changes.items()}
-        merged = self.changed.get(model, {}) | checked
-        self.changed[model] = {name: value for name, value in merged.items() if value is not None}
+        values = {name: None if value is None else check_trace_value(name, value) for name, value in changes.items()}
+        settings = self.overrides.get(model, {}) | values
+        self.overrides[model] = {name: value for name, value in settings.items() if value is not None}
 
 
 def check_trace_value(name: str, value: Any) -> str | list[str]:

@@ -29,11 +29,11 @@ def logger():
 
 
 def switches(client):
-    shown = client.get(LOGGING).json()
-    return [shown["log_verbose_level"], shown["log_info"], shown["log_warning"], shown["log_error"]]
+    settings = client.get(LOGGING).json()
+    return [settings["log_verbose_level"], settings["log_info"], settings["log_warning"], settings["log_error"]]
 
 
-def refused(response, status=400):
+def read_refusal(response, status=400):
     assert response.status_code == status, response.text
     assert set(response.json()) == {"error"}
     return response.json()["error"]
@@ -64,9 +64,9 @@ CHANGES = {
 @pytest.mark.parametrize("what", CHANGES)
 def test_changes_take_effect_and_are_shown(client, logger, what):
     changes, expected, level = CHANGES[what]
-    shown = client.post(LOGGING, json=changes)
-    assert shown.status_code == 200
-    assert shown.json() == client.get(LOGGING).json()
+    settings = client.post(LOGGING, json=changes)
+    assert settings.status_code == 200
+    assert settings.json() == client.get(LOGGING).json()
     assert switches(client) == expected
     assert logger.level == level
 
@@ -105,7 +105,7 @@ def test_an_empty_body_changes_nothing(client):
     ],
 )
 def test_wrong_log_settings_change_nothing(client, changes):
-    refused(client.post(LOGGING, json=changes))
+    read_refusal(client.post(LOGGING, json=changes))
     assert switches(client) == [0, True, True, True]
 
 
@@ -113,8 +113,8 @@ def test_trace_settings_are_kept_and_cleared(client):
     assert client.get(TRACE).json() == DEFAULTS
     changes = {"trace_level": ["OFF"], "trace_rate": "5", "trace_count": "10", "log_frequency": "2"}
     assert client.post(TRACE, json=changes).json() == DEFAULTS | changes == client.get(TRACE).json()
-    cleared = client.post(TRACE, json={"trace_rate": None, "trace_count": "-1", "trace_level": "OFF"}).json()
-    assert cleared == DEFAULTS | {"log_frequency": "2"}
+    settings = client.post(TRACE, json={"trace_rate": None, "trace_count": "-1", "trace_level": "OFF"}).json()
+    assert settings == DEFAULTS | {"log_frequency": "2"}
     assert client.post(TRACE, json=dict.fromkeys(DEFAULTS)).json() == DEFAULTS
 
 
@@ -123,8 +123,8 @@ def test_a_models_trace_settings_stand_over_the_servers(client):
     assert client.get(OF_LM).json() == client.get(TRACE).json()
     assert client.post(OF_LM, json={"trace_rate": "7"}).json()["trace_rate"] == "7"
     client.post(TRACE, json={"trace_rate": "6", "log_frequency": "3"})
-    shown = client.get(OF_LM).json()
-    assert (shown["trace_rate"], shown["log_frequency"]) == ("7", "3")
+    settings = client.get(OF_LM).json()
+    assert (settings["trace_rate"], settings["log_frequency"]) == ("7", "3")
     assert client.post(OF_LM, json={"trace_rate": None}).json()["trace_rate"] == "6"
     assert client.get("/v2/models/dense/trace/setting").json()["trace_rate"] == "6"
 
@@ -147,21 +147,21 @@ def test_a_models_trace_settings_stand_over_the_servers(client):
 )
 def test_wrong_trace_settings_change_nothing(client, changes):
     for path in (TRACE, OF_LM):
-        refused(client.post(path, json=changes))
+        read_refusal(client.post(path, json=changes))
         assert client.get(path).json() == DEFAULTS
 
 
 def test_tracing_says_that_it_is_not_built_in(client):
-    assert "tracing is not built in" in refused(client.post(TRACE, json={"trace_level": ["TIMESTAMPS"]}))
+    assert "tracing is not built in" in read_refusal(client.post(TRACE, json={"trace_level": ["TIMESTAMPS"]}))
 
 
 def test_trace_settings_of_an_unknown_model(client):
     path = "/v2/models/nope/trace/setting"
-    refused(client.get(path), 404)
-    refused(client.post(path, json={"trace_rate": "5"}), 404)
+    read_refusal(client.get(path), 404)
+    read_refusal(client.post(path, json={"trace_rate": "5"}), 404)
 
 
 @pytest.mark.parametrize("path", [LOGGING, TRACE, OF_LM])
 @pytest.mark.parametrize("body", [b"[]", b"{", b'"x"', b"\xff", b"[" * 250_000])
 def test_wrong_bodies(client, path, body):
-    refused(client.post(path, content=body))
+    read_refusal(client.post(path, content=body))

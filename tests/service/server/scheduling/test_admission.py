@@ -28,155 +28,155 @@ def clock(monkeypatch):
         def go(self, seconds):
             self.now += seconds
 
-    made = Clock()
-    monkeypatch.setattr(admission, "time", made)
-    return made
+    fake_clock = Clock()
+    monkeypatch.setattr(admission, "time", fake_clock)
+    return fake_clock
 
 
-def refused(action, *arguments):
-    with pytest.raises(Overloaded) as caught:
+def expect_refusal(action, *arguments):
+    with pytest.raises(Overloaded) as excinfo:
         action(*arguments)
-    assert caught.value.status == 429
-    assert f"try again in {caught.value.retry_after} s" in str(caught.value)
-    return caught.value
+    assert excinfo.value.status == 429
+    assert f"try again in {excinfo.value.retry_after} s" in str(excinfo.value)
+    return excinfo.value
 
 
 @pytest.mark.parametrize("rows", [1, 11, 100])
 def test_rows_over_the_limit_are_refused_one_or_many(rows):
-    held = Admission(100, 1000)
-    held.take_rows(100 - rows, AGES)
-    held.take_rows(rows, AGES)
-    refused(held.take_rows, 1, AGES)
-    refused(held.take_rows, rows, AGES)
-    refused(held.take_bytes, 1)  # before its body is read
-    held.release_rows(1)
-    held.take_bytes(1)
-    held.take_rows(1, AGES)
-    assert (held.rows, held.bytes) == (100, 1)
+    admission = Admission(100, 1000)
+    admission.take_rows(100 - rows, AGES)
+    admission.take_rows(rows, AGES)
+    expect_refusal(admission.take_rows, 1, AGES)
+    expect_refusal(admission.take_rows, rows, AGES)
+    expect_refusal(admission.take_bytes, 1)  # before its body is read
+    admission.release_rows(1)
+    admission.take_bytes(1)
+    admission.take_rows(1, AGES)
+    assert (admission.rows, admission.bytes) == (100, 1)
 
 
 def test_bytes_over_the_limit_are_refused():
-    held = Admission(100, 1000)
-    held.take_bytes(600)
-    held.take_bytes(400)
-    refused(held.take_bytes, 1)
-    held.release_bytes(600)
-    held.take_bytes(600)
-    assert held.bytes == 1000
+    admission = Admission(100, 1000)
+    admission.take_bytes(600)
+    admission.take_bytes(400)
+    expect_refusal(admission.take_bytes, 1)
+    admission.release_bytes(600)
+    admission.take_bytes(600)
+    assert admission.bytes == 1000
 
 
 def test_a_lone_request_is_always_taken():
-    held = Admission(10, 1000)
-    held.note_batch(1, 3600.0)
-    held.take_bytes(5000)
-    held.take_rows(500, 1e-3)
-    refused(held.take_bytes, 1)
-    refused(held.take_rows, 1, AGES)
-    held.release_bytes(5000)
-    held.release_rows(500)
-    assert (held.rows, held.bytes) == (0, 0)
-    held.take_bytes(5000)
+    admission = Admission(10, 1000)
+    admission.note_batch(1, 3600.0)
+    admission.take_bytes(5000)
+    admission.take_rows(500, 1e-3)
+    expect_refusal(admission.take_bytes, 1)
+    expect_refusal(admission.take_rows, 1, AGES)
+    admission.release_bytes(5000)
+    admission.release_rows(500)
+    assert (admission.rows, admission.bytes) == (0, 0)
+    admission.take_bytes(5000)
 
 
 def test_a_refused_request_holds_nothing():
-    held = Admission(10, 10)
-    held.take_bytes(10)
-    held.take_rows(10, AGES)
-    refused(held.take_bytes, 1)
-    refused(held.take_rows, 1, AGES)
-    assert (held.rows, held.bytes) == (10, 10)
+    admission = Admission(10, 10)
+    admission.take_bytes(10)
+    admission.take_rows(10, AGES)
+    expect_refusal(admission.take_bytes, 1)
+    expect_refusal(admission.take_rows, 1, AGES)
+    assert (admission.rows, admission.bytes) == (10, 10)
 
 
 def test_a_request_that_would_wait_for_too_much_of_its_time_is_refused():
-    held = Admission(10_000, 1000)
-    held.take_rows(100, AGES)
-    held.note_batch(10, 1.0)  # 0.1 s a row, so that 100 take 10 s
-    assert held.expected_wait() == pytest.approx(10)
-    refused(held.take_rows, 1, 19)
-    refused(held.take_rows, 50, 19)
-    held.take_rows(1, 21)
-    assert refused(held.take_rows, 1, 1).retry_after == 11
+    admission = Admission(10_000, 1000)
+    admission.take_rows(100, AGES)
+    admission.note_batch(10, 1.0)  # 0.1 s a row, so that 100 take 10 s
+    assert admission.estimate_wait() == pytest.approx(10)
+    expect_refusal(admission.take_rows, 1, 19)
+    expect_refusal(admission.take_rows, 50, 19)
+    admission.take_rows(1, 21)
+    assert expect_refusal(admission.take_rows, 1, 1).retry_after == 11
 
 
 def test_retry_after_comes_from_the_measured_rate(clock):
-    held = Admission(100, 1000)
-    held.take_rows(100, AGES)
-    assert refused(held.take_rows, 1, AGES).retry_after == 1  # nothing was measured yet
+    admission = Admission(100, 1000)
+    admission.take_rows(100, AGES)
+    assert expect_refusal(admission.take_rows, 1, AGES).retry_after == 1  # nothing was measured yet
     for _ in range(10):
         clock.go(1.0)
-        held.note_batch(2, 0.01)  # computed in no time, but no more than two a second leave
-    assert held.expected_wait() == pytest.approx(50)
-    assert refused(held.take_rows, 1, AGES).retry_after == 50
-    assert refused(held.take_bytes, 1).retry_after == 50
-    held.release_rows(90)
-    assert held.expected_wait() == pytest.approx(5)
+        admission.note_batch(2, 0.01)  # computed in no time, but no more than two a second leave
+    assert admission.estimate_wait() == pytest.approx(50)
+    assert expect_refusal(admission.take_rows, 1, AGES).retry_after == 50
+    assert expect_refusal(admission.take_bytes, 1).retry_after == 50
+    admission.release_rows(90)
+    assert admission.estimate_wait() == pytest.approx(5)
 
 
 def test_retry_after_is_never_under_a_second_nor_over_a_minute(clock):
-    held = Admission(1, 1000)
-    held.take_rows(1, AGES)
+    admission = Admission(1, 1000)
+    admission.take_rows(1, AGES)
     clock.go(1.0)
-    held.note_batch(10_000, 0.001)
-    assert refused(held.take_rows, 1, AGES).retry_after == 1
+    admission.note_batch(10_000, 0.001)
+    assert expect_refusal(admission.take_rows, 1, AGES).retry_after == 1
     for _ in range(20):
         clock.go(3600.0)
-        held.note_batch(1, 3600.0)
-    assert refused(held.take_rows, 1, AGES).retry_after == MAX_RETRY_AFTER_SECONDS
+        admission.note_batch(1, 3600.0)
+    assert expect_refusal(admission.take_rows, 1, AGES).retry_after == MAX_RETRY_AFTER_SECONDS
 
 
 def test_a_machine_that_was_paused_once_refuses_nobody(clock):
-    held = Admission(100, 1000)
-    held.take_rows(16, AGES)
+    admission = Admission(100, 1000)
+    admission.take_rows(16, AGES)
     for _ in range(10):
         clock.go(DRAIN_WINDOW_SECONDS)
-        held.note_batch(16 * 50, DRAIN_WINDOW_SECONDS)
-    before = held.expected_wait()
+        admission.note_batch(16 * 50, DRAIN_WINDOW_SECONDS)
+    before = admission.estimate_wait()
     clock.go(120.0)
-    held.note_batch(16, 120.0)
-    assert before < held.expected_wait() < 10 * before
-    held.take_rows(16, 1.0)
+    admission.note_batch(16, 120.0)
+    assert before < admission.estimate_wait() < 10 * before
+    admission.take_rows(16, 1.0)
 
 
 def test_lasting_slowness_is_believed_within_a_few_batches(clock):
-    held = Admission(100, 1000)
-    held.take_rows(16, AGES)
+    admission = Admission(100, 1000)
+    admission.take_rows(16, AGES)
     for seconds in [DRAIN_WINDOW_SECONDS] * 10 + [25.0] * 5:
         clock.go(seconds)
-        held.note_batch(16, seconds)
-    assert held.expected_wait() > 20
-    refused(held.take_rows, 1, 30)
+        admission.note_batch(16, seconds)
+    assert admission.estimate_wait() > 20
+    expect_refusal(admission.take_rows, 1, 30)
 
 
 def test_idle_time_does_not_count_as_slowness(clock):
-    held = Admission(100, 1000)
-    held.take_rows(10, AGES)
+    admission = Admission(100, 1000)
+    admission.take_rows(10, AGES)
     clock.go(1.0)
-    held.note_batch(10, 0.01)
-    held.release_rows(10)
+    admission.note_batch(10, 0.01)
+    admission.release_rows(10)
     clock.go(3600.0)
-    held.take_rows(100, AGES)
-    assert held.expected_wait() == pytest.approx(0.1)
+    admission.take_rows(100, AGES)
+    assert admission.estimate_wait() == pytest.approx(0.1)
 
 
 def test_a_slow_start_is_forgotten_as_rows_get_faster(clock):
-    held = Admission(100, 1000)
-    held.take_rows(100, AGES)
-    held.note_batch(1, 1.0)
+    admission = Admission(100, 1000)
+    admission.take_rows(100, AGES)
+    admission.note_batch(1, 1.0)
     for _ in range(100):
         clock.go(DRAIN_WINDOW_SECONDS)
-        held.note_batch(1000, 0.1)
-    assert held.expected_wait() == pytest.approx(100 * DRAIN_WINDOW_SECONDS / 1000)
+        admission.note_batch(1000, 0.1)
+    assert admission.estimate_wait() == pytest.approx(100 * DRAIN_WINDOW_SECONDS / 1000)
 
 
 def test_requests_without_rows_do_not_upset_the_measuring(clock):
-    held = Admission(100, 1000)
-    held.take_rows(100, AGES)
+    admission = Admission(100, 1000)
+    admission.take_rows(100, AGES)
     clock.go(2 * DRAIN_WINDOW_SECONDS)
-    held.note_batch(0, 1e-6)
-    assert math.isfinite(held.expected_wait())
-    refused(held.take_rows, 1, AGES)
-    held.release_rows(50)
-    held.take_rows(1, AGES)
+    admission.note_batch(0, 1e-6)
+    assert math.isfinite(admission.estimate_wait())
+    expect_refusal(admission.take_rows, 1, AGES)
+    admission.release_rows(50)
+    admission.take_rows(1, AGES)
 
 
 CALLS = st.tuples(
@@ -189,29 +189,29 @@ CALLS = st.tuples(
 
 @given(st.lists(CALLS, max_size=60), st.integers(1, 100), st.integers(1, 100))
 def test_what_is_held_is_what_came_and_did_not_leave(calls, most_rows, most_bytes):
-    held, inside, refusals = Admission(most_rows, most_bytes), [], []
+    admission, inside, refusals = Admission(most_rows, most_bytes), [], []
     for kind, count, seconds, limit in calls:
         bytes_, rows = sum(each[0] for each in inside), sum(each[1] for each in inside)
         try:
             if kind == "take_bytes":
-                held.take_bytes(count)
+                admission.take_bytes(count)
                 inside.append((count, 0))
                 assert not bytes_ or bytes_ + count <= most_bytes
             elif kind == "take_rows":
-                held.take_rows(count, limit)
+                admission.take_rows(count, limit)
                 inside.append((0, count))
                 assert not rows or rows + count <= most_rows
             elif kind == "note_batch":
-                held.note_batch(count, seconds)
+                admission.note_batch(count, seconds)
             elif inside:
                 bytes_, rows = inside.pop(count % len(inside))
-                held.release_bytes(bytes_)
-                held.release_rows(rows)
+                admission.release_bytes(bytes_)
+                admission.release_rows(rows)
         except Overloaded as error:
             refusals.append((error.retry_after, rows + bytes_))
-        assert held.bytes == sum(each[0] for each in inside)
-        assert held.rows == sum(each[1] for each in inside)
-        assert held.expected_wait() >= 0
+        assert admission.bytes == sum(each[0] for each in inside)
+        assert admission.rows == sum(each[1] for each in inside)
+        assert admission.estimate_wait() >= 0
     assert all(1 <= seconds <= MAX_RETRY_AFTER_SECONDS and something for seconds, something in refusals)
 
 
@@ -228,7 +228,7 @@ def test_what_a_model_holds_its_server_holds_too():
     model.add_bytes(300)
     assert (server.rows, server.bytes) == (model.rows, model.bytes) == (7, 900)
     other = Admission(100, 1000, server)
-    refused(other.take_bytes, 200)  # there is no room in the server
+    expect_refusal(other.take_bytes, 200)  # there is no room in the server
     assert (server.bytes, other.bytes) == (900, 0)
     model.release_bytes(900)
     model.release_rows(7)
@@ -261,7 +261,7 @@ def test_a_hold_whose_rows_the_model_refuses_holds_none_in_the_server():
     with server.hold() as first, server.hold() as second:
         first.take_rows(model, 90, AGES)
         model.note_batch(1, 1.0)
-        refused(second.take_rows, model, 5, 10.0)  # 90 s to wait
+        expect_refusal(second.take_rows, model, 5, 10.0)  # 90 s to wait
         assert (server.rows, model.rows) == (90, 90)
         other = Admission(100, 1000, server)
         second.take_rows(other, 5, 10.0)  # another model of the server has nothing to wait for
@@ -274,7 +274,7 @@ def test_bytes_of_one_request_do_not_refuse_its_own():
         hold.take_bytes(900)
         hold.take_bytes(900)
         with server.hold() as other:
-            refused(other.check_bytes, 1)
+            expect_refusal(other.check_bytes, 1)
 
 
 def test_a_request_without_time_is_refused_first():
@@ -288,14 +288,14 @@ def test_a_request_without_time_is_refused_first():
     st.lists(st.tuples(st.integers(1, 60), st.booleans()), max_size=4), st.integers(0, 60), st.floats(0, 2),
     st.integers(0, 120), st.floats(-1, 100),
 )  # fmt: skip
-def test_the_inline_check_equals_taking_and_releasing(held, computed, seconds, rows, limit):
+def test_the_inline_check_equals_taking_and_releasing(held_rows, batch_rows, seconds, rows, limit):
     outcomes = []
     for inline in (True, False):
         server, model = pair()
         other = Admission(100, 1000, server)
-        for count, same in held:
+        for count, same in held_rows:
             (model if same else other).take_rows(count, AGES) if server.rows + count <= 100 else None
-        model.note_batch(computed, seconds)
+        model.note_batch(batch_rows, seconds)
         try:
             if inline:
                 model.check_rows(rows, limit)

@@ -22,17 +22,17 @@ PATIENT = ("--request-timeout", "300")
 MICROSECONDS = 1_000_000
 
 
-def held(server, what="rows"):
+def read_held(server, what="rows"):
     for line in server.http.get("/metrics").text.splitlines():
         if line.startswith(f"shortlist_held_{what} "):
             return float(line.split()[1])
     raise AssertionError("no such metric")
 
 
-def wait_until_held(server, condition, what="rows", seconds=120):
+def wait_for_held(server, condition, what="rows", seconds=120):
     end = time.monotonic() + seconds
     while time.monotonic() < end:
-        value = held(server, what)
+        value = read_held(server, what)
         if condition(value):
             return value
         time.sleep(0.02)
@@ -58,7 +58,7 @@ def topk(server, rows=1, **fields):
     return server.http.post("/v1/topk", json=content, timeout=300)
 
 
-def refused(response, status):
+def check_refusal(response, status):
     assert response.status_code == status, response.text
     assert response.headers["content-type"] == "application/json"
     assert set(response.json()) == {"error"}
@@ -66,8 +66,8 @@ def refused(response, status):
     return response
 
 
-def overloaded(response):
-    refused(response, 429)
+def check_overload(response):
+    check_refusal(response, 429)
     assert 1 <= int(response.headers["retry-after"]) <= 60
     return response
 
@@ -77,7 +77,7 @@ def busy(server, rows=MANY, **parameters):
     """While the server holds this many rows, which it then answers."""
     with ThreadPoolExecutor(1) as pool, httpx.Client(base_url=server.url) as http:
         running = pool.submit(infer, server, rows, http, **parameters)
-        wait_until_held(server, lambda held: held >= rows)
+        wait_for_held(server, lambda value: value >= rows)
         yield running
         assert running.result().status_code == 200
 
@@ -111,7 +111,7 @@ def executions(server):
     return stats["execution_count"], stats["inference_count"]
 
 
-def sent(server, rows=MANY, **parameters):
+def send_request(server, rows=MANY, **parameters):
     """A connection on which a whole request was sent."""
     body, headers = binary(ROWS[:rows], **parameters)
     connection = connect(server)

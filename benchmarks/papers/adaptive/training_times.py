@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from shortlist_exporter.commands.progress import Report
 from shortlist_models.adaptive.cost_model import CostModel, fit_cost_model, time_training
 from shortlist_models.adaptive.cutoffs import (
     Cuts,
@@ -21,6 +20,7 @@ from shortlist_models.adaptive.cutoffs import (
 )
 from shortlist_models.adaptive.hierarchical import FrequencyBins
 from shortlist_models.adaptive.softmax import AdaptiveSoftmax
+from shortlist_models.progress import Progress
 from torch import Tensor, nn
 
 STEP_DIM, STEP_BATCH = 200, 512
@@ -41,7 +41,7 @@ class Step:
 
     name: str
     seconds: float
-    predicted: float | None = None
+    prediction: float | None = None
     full: float = 0.0
 
 
@@ -56,30 +56,28 @@ def make_zipf_counts(classes: int) -> Tensor:
 def measure_steps(contenders: Mapping[str, TrainingStep], classes: int, rounds: int = STEP_ROUNDS) -> dict[str, float]:
     """Least seconds of a step, in turn over the same batches of Zipf targets; a first round is not counted."""
     generator = torch.Generator().manual_seed(0)
-    spent: dict[str, list[float]] = {name: [] for name in contenders}
+    step_seconds: dict[str, list[float]] = {name: [] for name in contenders}
     for _ in range(rounds + 1):
         contexts = torch.randn(STEP_BATCH, STEP_DIM, generator=generator).requires_grad_()
         targets = torch.multinomial(make_zipf_counts(classes), STEP_BATCH, replacement=True, generator=generator)
         for name, contender in contenders.items():
             start = time.perf_counter()
             contender(contexts, targets).backward()  # type: ignore[no-untyped-call]
-            spent[name].append(time.perf_counter() - start)
-    return {name: min(seconds[1:]) for name, seconds in spent.items()}
+            step_seconds[name].append(time.perf_counter() - start)
+    return {name: min(seconds[1:]) for name, seconds in step_seconds.items()}
 
 
 def make_full(classes: int) -> TrainingStep:
-    """The step of a full softmax."""
     layer = nn.Linear(STEP_DIM, classes)
     return lambda contexts, targets: nn.functional.cross_entropy(layer(contexts), targets)
 
 
 def make_adaptive(classes: int, cutoffs: Sequence[int], div_value: float = 4.0) -> TrainingStep:
-    """The step of an adaptive softmax."""
     module = AdaptiveSoftmax(STEP_DIM, classes, cutoffs, div_value)
     return lambda contexts, targets: module(contexts, targets).loss
 
 
-def make_binned(classes: int) -> TrainingStep:
+def make_hierarchical(classes: int) -> TrainingStep:
     """The step of a hierarchical softmax over bins of equal frequency."""
     return FrequencyBins(STEP_DIM, make_zipf_counts(classes), torch.arange(classes))
 
@@ -99,7 +97,7 @@ def time_vocabulary(model: CostModel, classes: int) -> Vocabulary:
     cuts = min(choose_cuts(model, layer, counts, list_cut_points(counts)).values(), key=lambda one: one.seconds)
     contenders = {
         FULL_SOFTMAX: make_full(classes),
-        "hierarchical, bins of equal frequency": make_binned(classes),
+        "hierarchical, bins of equal frequency": make_hierarchical(classes),
         f"adaptive, cutoffs {', '.join(f'{one:,}' for one in cuts.cutoffs)}": make_adaptive(classes, cuts.cutoffs),
     }
     predictions = [cuts.full, None, cuts.seconds]
@@ -153,7 +151,7 @@ class Training:
     classes: int
 
 
-def measure_training(report: Report) -> Training:
+def measure_training(report: Progress) -> Training:
     """Fit the cost model, then time. Some minutes."""
     total = itertools.count(1)
     report_step: Callable[[], None] = lambda: report("training steps", next(total), 3 + len(VOCABULARIES))  # noqa: E731
