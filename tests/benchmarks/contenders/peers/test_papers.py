@@ -53,8 +53,8 @@ def test_with_everything_opened_the_answer_is_exact(kind, basis):
     dense, contexts = make_fading_layer()
     contender = fit_contender(kind, pick_builds(kind, dense)[basis], dense, contexts[:1000])
     contender.use(EVERYTHING)
-    found = contender.topk(contexts[1000:], 5)
-    assert (found == compute_best(dense, contexts[1000:]).ids[:, :5]).mean() > 0.995
+    result = contender.topk(contexts[1000:], 5)
+    assert (result == compute_best(dense, contexts[1000:]).ids[:, :5]).mean() > 0.995
 
 
 @pytest.mark.parametrize(("kind", "basis"), CASES)
