@@ -105,7 +105,7 @@ def tune(
         if winner is None:
             raise NoHead(record)
         clock.report_stage("writing the bundle")
-        depth = min(TRUE_CLASSES, request.bundle.max_k or count_real(dense))
+        depth = min(TRUE_CLASSES, request.bundle.max_k or dense.real_classes)
         sample = make_sample(contexts if test is None else test, splits.test, bench.truths["test"], depth)
         write_bundle(folder, out, contexts, bench.fits, winner[1], record, request, sample)
     return record
@@ -156,13 +156,8 @@ def make_bench(
         "test": (contexts if test is None else test).contexts[splits.test],
     }
     bench = Bench(cache, heads, request.promise, dense.module, rows)
-    bench.compute_truths(count_real(dense), progress)
+    bench.compute_truths(dense.real_classes, progress)
     return bench
-
-
-def count_real(dense: Dense) -> int:
-    """Classes that are no padding."""
-    return dense.classes - int(dense.padded.size)
 
 
 def choose_head(choice: Choice, request: TuneRequest, clock: Clock) -> tuple[Head, Fit] | None:

@@ -187,6 +187,24 @@ def test_cutoffs_are_chosen_and_an_interrupted_export_goes_on_with_them(tmp_path
     assert "cost of this machine" not in {stage for stage, _, _ in stages}
 
 
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        ({"module": {"weight": torch.zeros(3, 3)}}, "an adaptive softmax has tensors head.weight"),
+        ({"fingerprint": ""}, "holds no tensor"),
+        (None, "is not a whole file of torch"),
+    ],
+)
+def test_a_checkpoint_that_is_none_is_one_sentence(tmp_path, content, sentence):
+    state = tmp_path / "state.pt"
+    state.touch()
+    if content is not None:
+        torch.save(content, state)
+    with pytest.raises(BadInput, match=sentence):
+        make(tmp_path, options={"epochs": "1", "checkpoint": str(state)})
+    assert list(tmp_path.iterdir()) == [state]
+
+
 def test_flat_frequencies_are_refused_since_it_does_not_pay(tmp_path):
     layer = make_dense(3000, 32)
     rng = np.random.default_rng(0)
