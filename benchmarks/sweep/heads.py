@@ -80,7 +80,7 @@ def hash_request(request: Request) -> str:
 def reuse_head(out: Path, data: DataSet, threads: int) -> Head | None:
     """The head at `out`, or None unless it was made from this data and passes its canary, the check at load."""
     try:
-        head, _ = load_checked(out, "cpu", threads)
+        head = load_checked(out, "cpu", threads).head
     except ShortlistError:
         return None
     provenance = head.manifest.provenance
