@@ -11,6 +11,7 @@ import pytest
 import shortlist
 
 from tests.support.layers import CLASSES, DIM, make_contexts
+from tests.support.responses import read_refusal
 
 ROWS = make_contexts(rows=6, seed=5).contexts
 ATOL = 1e-4
@@ -24,17 +25,6 @@ def head(small_repository):
 def post(server, path="/v1/topk", **fields):
     content = {"model": "lm", "contexts": ROWS.tolist(), "k": 3} | fields
     return server.http.post(path, json={name: value for name, value in content.items() if value is not ...})
-
-
-def refused(response, status=400):
-    """The sentence of a failure, which has the right form."""
-    assert response.status_code == status, response.text
-    assert response.headers["content-type"] == "application/json"
-    assert set(response.json()) == {"error"}
-    sentence = response.json()["error"]
-    assert "\n" not in sentence
-    assert 8 < len(sentence) < 400
-    return sentence
 
 
 @pytest.mark.parametrize("exact", [False, True])
@@ -121,7 +111,7 @@ WRONG = {
 @pytest.mark.parametrize("what", WRONG)
 def test_wrong_questions(small_server, what):
     fields, status = WRONG[what]
-    refused(post(small_server, **fields), status)
+    read_refusal(post(small_server, **fields), status)
     assert post(small_server).status_code == 200
 
 
@@ -140,13 +130,13 @@ BODIES = {
 @pytest.mark.parametrize("path", ["/v1/topk", "/v1/score", "/v2/models/lm/infer"])
 @pytest.mark.parametrize("what", BODIES)
 def test_wrong_bodies(small_server, path, what):
-    refused(small_server.http.post(path, content=BODIES[what]))
+    read_refusal(small_server.http.post(path, content=BODIES[what]))
     assert small_server.http.get("/healthz").status_code == 200
 
 
 def test_a_word_as_long_as_the_limit_takes_no_more_memory_than_that(small_server):
     row = ["x" * 1_000_000] + [0.0] * 100_000
-    refused(post(small_server, contexts=[row]))
+    read_refusal(post(small_server, contexts=[row]))
 
 
 def test_nan_in_a_binary_tensor(small_server):
@@ -158,25 +148,25 @@ def test_nan_in_a_binary_tensor(small_server):
 
 def test_missing_and_wrong_routes(small_server):
     http = small_server.http
-    assert refused(http.get("/nothing"), 404) == "Not Found"
-    assert refused(http.get("/v1/models/"), 404) == "Not Found"
-    assert refused(http.get("/v1/topk"), 405) == "Method Not Allowed"
-    assert refused(http.delete("/v2/models/lm"), 405) == "Method Not Allowed"
-    assert refused(http.get("/v1/models/nope"), 404) == "Request for unknown model: 'nope' is not found"
-    assert refused(http.get("/v2/models/nope/ready"), 404) == "Request for unknown model: 'nope' is not found"
+    assert read_refusal(http.get("/nothing"), 404) == "Not Found"
+    assert read_refusal(http.get("/v1/models/"), 404) == "Not Found"
+    assert read_refusal(http.get("/v1/topk"), 405) == "Method Not Allowed"
+    assert read_refusal(http.delete("/v2/models/lm"), 405) == "Method Not Allowed"
+    assert read_refusal(http.get("/v1/models/nope"), 404) == "Request for unknown model: 'nope' is not found"
+    assert read_refusal(http.get("/v2/models/nope/ready"), 404) == "Request for unknown model: 'nope' is not found"
     for version in ("0", "9", "x", "9" * 5000, "-1", "1.0"):
-        refused(http.get(f"/v2/models/lm/versions/{version}"), 404)
-        refused(http.get("/v1/models/lm", params={"version": version}), 404)
-    refused(http.post("/v2/models/lm/infer", content=b"x", headers={"Content-Encoding": "br"}), 501)
-    refused(http.post("/v2/models/lm/infer", content=b"x", headers={"Content-Encoding": "gzip"}), 400)
+        read_refusal(http.get(f"/v2/models/lm/versions/{version}"), 404)
+        read_refusal(http.get("/v1/models/lm", params={"version": version}), 404)
+    read_refusal(http.post("/v2/models/lm/infer", content=b"x", headers={"Content-Encoding": "br"}), 501)
+    read_refusal(http.post("/v2/models/lm/infer", content=b"x", headers={"Content-Encoding": "gzip"}), 400)
 
 
 def test_body_over_the_limit_is_refused_before_and_while_it_is_read(small_server):
     limit = 16 << 20
     announced = small_server.http.post("/v1/topk", content=b" " * (limit + 1))
-    assert str(limit) in refused(announced, 413)
+    assert str(limit) in read_refusal(announced, 413)
     chunks = (b" " * (1 << 20) for _ in range(18))
-    refused(small_server.http.post("/v2/models/lm/infer", content=chunks), 413)
+    read_refusal(small_server.http.post("/v2/models/lm/infer", content=chunks), 413)
     assert post(small_server).status_code == 200
 
 
@@ -184,7 +174,7 @@ def test_an_answer_over_the_limit_is_refused_before_it_is_computed(small_server)
     contexts = [[0.0] * DIM] * 4096
     assert post(small_server, contexts=contexts, k=CLASSES).status_code == 200
     ids = [0] * (6 << 10)
-    assert "limit" in refused(post(small_server, "/v1/score", contexts=contexts, ids=ids, k=...), 413)
+    assert "limit" in read_refusal(post(small_server, "/v1/score", contexts=contexts, ids=ids, k=...), 413)
 
 
 def test_a_client_that_leaves_harms_nobody(small_server):

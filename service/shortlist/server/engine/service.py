@@ -23,8 +23,9 @@ from shortlist.server.models import Model, Models
 from shortlist.server.scheduling.admission import Admission
 from shortlist.server.settings import Settings
 
-from .live_settings import LogSettings, TraceSettings
+from .log_settings import LogSettings
 from .served_model import ServedModel
+from .trace_settings import TraceSettings
 
 
 class Service:

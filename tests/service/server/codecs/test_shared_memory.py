@@ -14,6 +14,8 @@ from shortlist.server.app import create_app
 from shortlist.server.codecs.shared_memory import MAX_REGIONS, SharedMemory
 from shortlist.server.settings import Settings
 
+from tests.support.responses import check_empty, read_refusal
+
 SIZE = 64
 FOLDER = Path("/dev/shm")
 
@@ -182,26 +184,16 @@ def client(small_repository):
     return client_of(small_repository, shared_memory=True)
 
 
-def refused(response, status=400):
-    assert response.status_code == status, response.text
-    assert set(response.json()) == {"error"}
-    return response.json()["error"]
-
-
-def done(response):
-    assert (response.status_code, response.content) == (200, b""), response.text
-
-
 def test_routes(client, block):
     region = {"key": "/" + block.name, "offset": 4, "byte_size": 8}
     assert client.get(f"{BASE}/status").json() == []
-    done(client.post(f"{BASE}/region/in/register", json=region))
-    done(client.post(f"{BASE}/region/out/register", json=region | {"offset": 12}))
+    check_empty(client.post(f"{BASE}/region/in/register", json=region))
+    check_empty(client.post(f"{BASE}/region/out/register", json=region | {"offset": 12}))
     assert client.get(f"{BASE}/region/in/status").json() == [{"name": "in"} | region]
     assert [entry["name"] for entry in client.get(f"{BASE}/status").json()] == ["in", "out"]
-    done(client.post(f"{BASE}/region/in/unregister"))
-    refused(client.get(f"{BASE}/region/in/status"))
-    done(client.post(f"{BASE}/unregister"))
+    check_empty(client.post(f"{BASE}/region/in/unregister"))
+    read_refusal(client.get(f"{BASE}/region/in/status"))
+    check_empty(client.post(f"{BASE}/unregister"))
     assert client.get(f"{BASE}/status").json() == []
 
 
@@ -210,7 +202,7 @@ def test_routes(client, block):
     [b"", b"{}", b"[]", b"{", b'{"key": "/x"}', b'{"key": 1, "byte_size": 1}', b'{"key": "/..", "byte_size": 1}'],
 )
 def test_wrong_registrations(client, body):
-    refused(client.post(f"{BASE}/region/in/register", content=body))
+    read_refusal(client.post(f"{BASE}/region/in/register", content=body))
 
 
 @pytest.mark.parametrize(
@@ -224,11 +216,11 @@ def test_wrong_registrations(client, body):
     ],
 )
 def test_off_by_default(small_repository, verb, path):
-    assert "--shared-memory" in refused(client_of(small_repository).request(verb, BASE + path))
+    assert "--shared-memory" in read_refusal(client_of(small_repository).request(verb, BASE + path))
 
 
 @pytest.mark.parametrize(
     ("verb", "path"), [("GET", "/status"), ("POST", "/region/in/register"), ("POST", "/unregister")]
 )
 def test_cuda_shared_memory_is_not_served(client, verb, path):
-    assert "CUDA" in refused(client.request(verb, "/v2/cudasharedmemory" + path), 501)
+    assert "CUDA" in read_refusal(client.request(verb, "/v2/cudasharedmemory" + path), 501)

@@ -9,8 +9,9 @@ import time
 import pytest
 
 from tests.support.layers import RunningServer
+from tests.support.responses import read_refusal
 
-from .asking import INFER, LENGTH, ROWS, answer_on, binary, connect, head_of, held, infer, refused, wait_until_held
+from .asking import INFER, LENGTH, ROWS, answer_on, binary, connect, head_of, held, infer, wait_until_held
 
 pytestmark = pytest.mark.slow
 
@@ -48,9 +49,9 @@ def test_chunks_over_the_limit_are_413(server):
 def test_a_bomb_is_413(server, bomb):
     body = gzip.compress(bytes(64 << 20))
     if bomb == "deflate":
-        refused(server.http.post(INFER, content=body, headers={"Content-Encoding": bomb}), 400)
+        read_refusal(server.http.post(INFER, content=body, headers={"Content-Encoding": bomb}), 400)
         return
-    refused(server.http.post(INFER, content=body, headers={"Content-Encoding": bomb}), 413)
+    read_refusal(server.http.post(INFER, content=body, headers={"Content-Encoding": bomb}), 413)
     assert infer(server, 1).status_code == 200
 
 

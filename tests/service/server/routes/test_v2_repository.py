@@ -14,6 +14,7 @@ from shortlist.server.app import create_app
 from shortlist.server.settings import Settings
 
 from tests.support.layers import CLASSES, DIM, make_contexts
+from tests.support.responses import check_empty, read_refusal
 
 ROWS = make_contexts(rows=4, seed=6).contexts
 INDEX = "/v2/repository/index"
@@ -50,13 +51,6 @@ def ask(client, model="lm", **fields):
     return client.post("/v1/topk", json={"model": model, "contexts": ROWS.tolist(), "k": 3} | fields)
 
 
-def refused(response, status):
-    assert response.status_code == status, response.text
-    assert response.headers["content-type"] == "application/json"
-    assert set(response.json()) == {"error"}
-    return response.json()["error"]
-
-
 def load(client, name="lm", **body):
     return client.post(f"/v2/repository/models/{name}/load", **body)
 
@@ -69,10 +63,6 @@ def index(client, **body):
     response = client.post(INDEX, **body)
     assert response.status_code == 200, response.text
     return {(entry["name"], entry["version"]): (entry["state"], entry["reason"]) for entry in response.json()}
-
-
-def done(response):
-    assert (response.status_code, response.content) == (200, b""), response.text
 
 
 def damage(repository, place="lm/1"):
@@ -97,31 +87,31 @@ def test_index_of_what_is_loading(starting):
 
 @pytest.mark.parametrize("body", [b'{"ready": 1}', b'{"ready": "yes"}', b"[]", b"ready", b"[" * 250_000])
 def test_wrong_index_bodies(starting, body):
-    refused(starting.post(INDEX, content=body), 400)
+    read_refusal(starting.post(INDEX, content=body), 400)
 
 
 def test_a_body_over_the_limit(repository):
     client = TestClient(create_app(Settings(repository=repository, body_limit=100)))
-    refused(client.post(INDEX, content=b" " * 101), 413)
+    read_refusal(client.post(INDEX, content=b" " * 101), 413)
 
 
 def test_an_unloaded_model_is_not_ready_and_the_server_is(client):
-    done(unload(client, json={"parameters": {"unload_dependents": False}}))
-    assert "not ready: unloaded" in refused(ask(client), 503)
+    check_empty(unload(client, json={"parameters": {"unload_dependents": False}}))
+    assert "not ready: unloaded" in read_refusal(ask(client), 503)
     for path in ("/v2/models/lm/ready", "/v2/models/lm", "/v2/models/lm/config", "/v2/models/lm/versions/1/ready"):
-        assert "unloaded" in refused(client.get(path), 503)
+        assert "unloaded" in read_refusal(client.get(path), 503)
     assert client.get("/readyz").status_code == client.get("/v2/health/ready").status_code == 200
     assert index(client) == {("dense", "1"): READY, ("lm", "1"): ("UNAVAILABLE", "unloaded")}
     assert index(client, json={"ready": True}) == {("dense", "1"): READY}
     assert client.get("/v1/models/lm").json()["state"] == "unloaded"
     assert ask(client, "dense").status_code == 200
-    done(unload(client))
+    check_empty(unload(client))
 
 
 def test_an_unloaded_model_answers_again_once_loaded(client):
     before = ask(client).json()
-    done(unload(client))
-    done(load(client))
+    check_empty(unload(client))
+    check_empty(load(client))
     assert ask(client).json() == before
     assert index(client)["lm", "1"] == READY
 
@@ -136,7 +126,7 @@ def test_no_request_fails_while_its_model_is_loaded_again(client):
     asking = threading.Thread(target=keep_asking)
     asking.start()
     for _ in range(3):
-        done(load(client))
+        check_empty(load(client))
     stop.set()
     asking.join()
     assert len(answers) > 3
@@ -146,7 +136,7 @@ def test_no_request_fails_while_its_model_is_loaded_again(client):
 def test_the_old_head_stays_where_loading_fails(client, repository):
     before = ask(client).json()
     damage(repository)
-    assert "could not be loaded" in refused(load(client), 500)
+    assert "could not be loaded" in read_refusal(load(client), 500)
     assert ask(client).json() == before
     assert index(client)["lm", "1"] == READY
 
@@ -156,23 +146,23 @@ def test_a_version_that_failed_is_tried_again(repository):
     text = manifest.read_text()
     damage(repository)
     with TestClient(create_app(Settings(repository=repository, threads=1))) as client:
-        while "loading" in refused(client.get("/readyz"), 503):
+        while "loading" in read_refusal(client.get("/readyz"), 503):
             time.sleep(0.05)
         assert index(client)["lm", "1"][0] == "UNAVAILABLE"
         assert "manifest" in index(client)["lm", "1"][1]
-        assert "manifest" in refused(load(client), 500)
+        assert "manifest" in read_refusal(load(client), 500)
         manifest.write_text(text)
-        done(load(client))
+        check_empty(load(client))
         assert ask(client).status_code == client.get("/readyz").status_code == 200
 
 
 def test_names_and_versions_that_were_added_while_it_ran(client, repository):
-    refused(ask(client, "new"), 404)
+    read_refusal(ask(client, "new"), 404)
     for place in ("lm/10", "lm/2", "new/3"):
         shutil.copytree(repository / "lm" / "1", repository / place)
-    refused(ask(client, "new"), 404)
-    done(load(client))
-    done(load(client, "new"))
+    read_refusal(ask(client, "new"), 404)
+    check_empty(load(client))
+    check_empty(load(client, "new"))
     assert [key for key in index(client) if key[0] != "dense"] == [("lm", "1"), ("lm", "2"), ("lm", "10"), ("new", "3")]
     assert ask(client).json()["version"] == 10
     assert ask(client, "new").json()["version"] == 3
@@ -182,7 +172,7 @@ def test_names_and_versions_that_were_added_while_it_ran(client, repository):
 def test_a_new_version_that_fails_leaves_the_old_ones_and_readiness_alone(client, repository):
     shutil.copytree(repository / "lm" / "1", repository / "lm" / "2")
     damage(repository, "lm/2")
-    assert "model 'lm' version 2" in refused(load(client), 500)
+    assert "model 'lm' version 2" in read_refusal(load(client), 500)
     assert ask(client).json()["version"] == 1
     assert client.get("/readyz").status_code == 200
     assert index(client)["lm", "2"][0] == "UNAVAILABLE"
@@ -191,26 +181,26 @@ def test_a_new_version_that_fails_leaves_the_old_ones_and_readiness_alone(client
 def test_a_version_that_was_removed_is_dropped(client, repository):
     (repository / "lm" / "1").rename(repository / "lm" / "2")
     assert ask(client).json()["version"] == 1
-    done(load(client))
+    check_empty(load(client))
     assert ask(client).json()["version"] == 2
-    refused(ask(client, version=1), 404)
+    read_refusal(ask(client, version=1), 404)
 
 
 @pytest.mark.parametrize("name", ["nope", "..", "%2e%2e", ".hidden", "a b", "x" * 5000])
 def test_names_that_are_not_in_the_repository(client, name):
-    refused(load(client, name), 404)
-    refused(unload(client, name), 404)
+    read_refusal(load(client, name), 404)
+    read_refusal(unload(client, name), 404)
 
 
 def test_overrides_are_refused_by_name(client):
     for name in ("config", "file:1/model.onnx", "file:" + "x" * 256):
-        sentence = refused(load(client, json={"parameters": {name: "e30="}}), 400)
+        sentence = read_refusal(load(client, json={"parameters": {name: "e30="}}), 400)
         assert name[:20] in sentence
         assert len(sentence) < 300
-    done(load(client, json={"parameters": {}}))
-    done(load(client, json={}))
-    refused(load(client, json={"parameters": []}), 400)
-    refused(unload(client, json={"parameters": {"unload_dependents": "no"}}), 400)
+    check_empty(load(client, json={"parameters": {}}))
+    check_empty(load(client, json={}))
+    read_refusal(load(client, json={"parameters": []}), 400)
+    read_refusal(unload(client, json={"parameters": {"unload_dependents": "no"}}), 400)
     assert ask(client).status_code == 200
 
 
@@ -236,13 +226,13 @@ def test_the_config_agrees_with_the_metadata(client):
 
 
 def test_configs_that_there_are_not(client, starting):
-    refused(client.get("/v2/models/nope/config"), 404)
-    refused(client.get("/v2/models/lm/versions/9/config"), 404)
-    refused(starting.get("/v2/models/lm/config"), 503)
+    read_refusal(client.get("/v2/models/nope/config"), 404)
+    read_refusal(client.get("/v2/models/lm/versions/9/config"), 404)
+    read_refusal(starting.get("/v2/models/lm/config"), 503)
 
 
 def test_a_model_that_was_loaded_again_answers_as_offline(client, repository):
-    done(load(client))
+    check_empty(load(client))
     expected = shortlist.load(repository / "lm" / "1", threads=1).topk(ROWS, 3)
     found = ask(client).json()
     assert found["ids"] == expected.ids.tolist()
