@@ -17,11 +17,6 @@ ROWS = make_contexts(rows=6, seed=5).contexts
 ATOL = 1e-4
 
 
-@pytest.fixture(scope="module")
-def head(small_repository):
-    return shortlist.load(small_repository / "lm" / "1", threads=1)
-
-
 def post(server, path="/v1/topk", **fields):
     content = {"model": "lm", "contexts": ROWS.tolist(), "k": 3} | fields
     return server.http.post(path, json={name: value for name, value in content.items() if value is not ...})
