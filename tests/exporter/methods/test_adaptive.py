@@ -16,7 +16,6 @@ from shortlist_exporter.methods.registry import METHODS
 from shortlist_models.adaptive.softmax import AdaptiveSoftmax
 
 from tests.support.adaptive import (
-    FORMS,
     OPTIONS,
     brute_force,
     compute_logprobs,
@@ -31,19 +30,8 @@ from tests.support.layers import CLASSES, DIM, RunningServer, make_dense, run_cl
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture(scope="module", params=FORMS)
-def form(request):
-    return request.param
-
-
-@pytest.fixture(scope="module")
-def head(form, tmp_path_factory):
-    method, options = FORMS[form]
-    return make(tmp_path_factory.mktemp(method), method, options)
-
-
-def test_manifest_says_what_was_made(head, form):
-    manifest = head.manifest
+def test_manifest_says_what_was_made(adaptive_head, adaptive_form):
+    manifest = adaptive_head.manifest
     assert (manifest.plan, manifest.reference, manifest.normalizer) == ("adaptive", "self", "exact")
     assert manifest.fit["never"] >= 1
     assert "never occur in the targets" in manifest.provenance["notes"][0]

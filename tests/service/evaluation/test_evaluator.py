@@ -10,33 +10,23 @@ from shortlist.errors import BadInput
 from shortlist.evaluation.evaluator import evaluate
 from shortlist.plans.registry import Plan
 
+from tests.support.evaluation import CONTEXTS, OPTIONS, SAMPLE, TARGETS
 from tests.support.layers import (
     CLASSES,
     DIM,
     contexts_elsewhere,
     logits_of,
     logprobs_of,
-    make_contexts,
     make_dense,
     make_head,
 )
 
 pytestmark = pytest.mark.slow
 
-SAMPLE = make_contexts(3000, seed=5)
-CONTEXTS = SAMPLE.contexts[:150]
-TARGETS = np.random.default_rng(2).integers(0, CLASSES, 150)
-OPTIONS = {"basis": "context", "width": "6", "full_view": "12"}
-
 
 @pytest.fixture(scope="module")
-def head(tmp_path_factory):
-    return make_head(tmp_path_factory.mktemp("svd"), make_dense(), SAMPLE, options=OPTIONS)
-
-
-@pytest.fixture(scope="module")
-def found(head):
-    return evaluate(head, CONTEXTS, TARGETS)
+def found(narrow_head):
+    return evaluate(narrow_head, CONTEXTS, TARGETS)
 
 
 @pytest.fixture(scope="module")
@@ -70,30 +60,30 @@ def candidates_only(head, n, k):
     return np.array(ids)
 
 
-def test_precision_coverage_and_order(head, found):
+def test_precision_coverage_and_order(narrow_head, found):
     true = first(logits_of(make_dense(), CONTEXTS), 100)
-    own = candidates_only(head, 40, 10)
+    own = candidates_only(narrow_head, 40, 10)
     for k in (1, 5, 10):
         hits = [len(set(mine[:k]) & set(theirs[:k])) / k for mine, theirs in zip(own, true, strict=True)]
         assert found.precision[k].mean == pytest.approx(np.mean(hits))
         assert found.precision[k].low < np.mean(hits) <= found.precision[k].high
     assert found.precision[5].mean < 1, "a head that errs, else this shows nothing"
     for size in (10, 50, 100):
-        mine = candidates_only(head, min(CLASSES, 4 * size), size)
+        mine = candidates_only(narrow_head, min(CLASSES, 4 * size), size)
         counts = [len(set(a) & set(b[:size])) for a, b in zip(mine, true, strict=True)]
         assert found.coverage[size] == pytest.approx(np.mean(counts))
     assert set(found.coverage) == {10, 50, 100}, "there are no 500 classes"
     assert found.order_kept == pytest.approx((own == true[:, :10]).all(axis=1).mean())
 
 
-def test_divergence_and_normaliser(head, found):
+def test_divergence_and_normaliser(narrow_head, found):
     log_p = logprobs_of(make_dense(), CONTEXTS)
     log_z = np.log(np.exp(logits_of(make_dense(), CONTEXTS)).sum(axis=1))
-    own = own_logits(head, 12)
+    own = own_logits(narrow_head, 12)
     log_q = own - np.log(np.exp(own).sum(axis=1, keepdims=True))
     kl = (np.exp(log_p) * (log_p - log_q)).sum(axis=1)
     assert found.kl == pytest.approx({"mean": kl.mean(), "p99": np.percentile(kl, 99)}, rel=1e-3)
-    z = np.exp(np.log(np.exp(own_logits(head, 40)).sum(axis=1)) - log_z)
+    z = np.exp(np.log(np.exp(own_logits(narrow_head, 40)).sum(axis=1)) - log_z)
     expected = {"mean": z.mean(), "p1": np.percentile(z, 1), "p99": np.percentile(z, 99)}
     assert found.z_ratio == pytest.approx(expected, rel=1e-3)
     assert abs(found.z_ratio["mean"] - 1) > 1e-4
@@ -102,11 +92,11 @@ def test_divergence_and_normaliser(head, found):
     assert found.logprob_error["max"] == pytest.approx(error.max(), abs=1e-4)
 
 
-def test_targets(head, found):
+def test_targets(narrow_head, found):
     log_p = logprobs_of(make_dense(), CONTEXTS)
-    own = own_logits(head, 12)
+    own = own_logits(narrow_head, 12)
     log_q = own - np.log(np.exp(own).sum(axis=1, keepdims=True))
-    ranks = {"dense": first(log_p, 10), "head": candidates_only(head, 40, 10)}
+    ranks = {"dense": first(log_p, 10), "head": candidates_only(narrow_head, 40, 10)}
     for targets, logprobs, ids in (
         (found.dense_targets, log_p, ranks["dense"]),
         (found.head_targets, log_q, ranks["head"]),
@@ -118,15 +108,15 @@ def test_targets(head, found):
             assert targets.accuracy[k].mean == pytest.approx((ids[:, :k] == TARGETS[:, None]).any(axis=1).mean())
 
 
-def test_targets_that_dense_gets_right(head):
+def test_targets_that_dense_gets_right(narrow_head):
     best = first(logits_of(make_dense(), CONTEXTS), 1)[:, 0]
-    found = evaluate(head, CONTEXTS, best)
+    found = evaluate(narrow_head, CONTEXTS, best)
     assert found.dense_targets.accuracy[1].mean == 1
     assert found.head_targets.accuracy[1].mean == found.precision[1].mean
 
 
-def test_costs(head, found):
-    quality = head.manifest.quality
+def test_costs(narrow_head, found):
+    quality = narrow_head.manifest.quality
     assert (found.cost_macs, found.cost_bytes) == (quality.cost_macs, quality.cost_bytes)
     assert found.cost_macs == pytest.approx((DIM * 6 + CLASSES * 6 + DIM * 12) / (CLASSES * DIM)), "the projection too"
     assert found.candidates == {"mean": 40, "p99": 40}
@@ -145,16 +135,16 @@ def test_the_dense_layer_itself(tmp_path):
     assert found.head_targets == found.dense_targets
 
 
-def test_dense_by_number_of_rows_flatters_nothing(head, monkeypatch):
-    monkeypatch.setattr(head, "manifest", head.manifest.model_copy(update={"dense_crossover": 1}))
-    found = evaluate(head, CONTEXTS)
+def test_dense_by_number_of_rows_flatters_nothing(narrow_head, monkeypatch):
+    monkeypatch.setattr(narrow_head, "manifest", narrow_head.manifest.model_copy(update={"dense_crossover": 1}))
+    found = evaluate(narrow_head, CONTEXTS)
     assert found.answered_dense == 1
     assert found.precision[5].mean < 1
     assert found.candidates["mean"] == 40
 
 
-def test_no_targets(head):
-    found = evaluate(head, CONTEXTS)
+def test_no_targets(narrow_head):
+    found = evaluate(narrow_head, CONTEXTS)
     assert (found.head_targets, found.dense_targets) == (None, None)
     assert found.kl is not None
     assert found.missing == ["there are no targets, so no target accuracy, NLL and perplexity"]
@@ -169,11 +159,11 @@ def test_no_truth_no_precision(no_dense):
     assert "exported with --no-dense" in found.missing[0]
 
 
-def test_a_plan_without_a_distribution(head, monkeypatch):
+def test_a_plan_without_a_distribution(narrow_head, monkeypatch):
     monkeypatch.setattr(
-        head.plan, "compute_distribution", lambda contexts: Plan.compute_distribution(head.plan, contexts)
+        narrow_head.plan, "compute_distribution", lambda contexts: Plan.compute_distribution(narrow_head.plan, contexts)
     )
-    found = evaluate(head, CONTEXTS, TARGETS)
+    found = evaluate(narrow_head, CONTEXTS, TARGETS)
     assert found.kl is None
     assert (found.head_targets.nll, found.head_targets.perplexity) == (None, None)
     assert found.dense_targets.nll > 0
@@ -181,34 +171,34 @@ def test_a_plan_without_a_distribution(head, monkeypatch):
     assert "no KL" in found.missing[0]
 
 
-def test_the_rows_that_the_export_held_out_keep_its_promise(head):
-    found = evaluate(head, SAMPLE.contexts[-300:])
-    assert found.rows == head.manifest.quality.rows
+def test_the_rows_that_the_export_held_out_keep_its_promise(narrow_head):
+    found = evaluate(narrow_head, SAMPLE.contexts[-300:])
+    assert found.rows == narrow_head.manifest.quality.rows
     for k, promised in found.promised.items():
         assert found.precision[k].mean == pytest.approx(promised, abs=1e-3), "float rounding may swap a class"
-    assert found.logprob_error["mean"] == pytest.approx(head.manifest.quality.logprob_error_mean, rel=1e-2)
+    assert found.logprob_error["mean"] == pytest.approx(narrow_head.manifest.quality.logprob_error_mean, rel=1e-2)
     assert found.warning is None
 
 
-def test_contexts_of_another_domain_warn(head):
-    found = evaluate(head, contexts_elsewhere(SAMPLE.contexts))
+def test_contexts_of_another_domain_warn(narrow_head):
+    found = evaluate(narrow_head, contexts_elsewhere(SAMPLE.contexts))
     assert found.precision[1].high < found.promised[1]
     assert found.warning.startswith("these contexts are not like those that the bundle was measured on: P@1 is 0.")
     assert f"{found.promised[1]:.4f} promised" in found.warning
 
 
-def test_rows_are_distinct_random_and_seeded(head):
+def test_rows_are_distinct_random_and_seeded(narrow_head):
     twice = np.vstack([CONTEXTS, CONTEXTS])
-    assert evaluate(head, twice).rows == 150
-    few = [evaluate(head, CONTEXTS, rows=40, seed=seed) for seed in (0, 0, 1)]
+    assert evaluate(narrow_head, twice).rows == 150
+    few = [evaluate(narrow_head, CONTEXTS, rows=40, seed=seed) for seed in (0, 0, 1)]
     assert few[0] == few[1]
     assert few[0].kl != few[2].kl
     assert few[0].rows == 40
 
 
-def test_chunks_change_nothing(head, found, monkeypatch):
-    monkeypatch.setattr(head.dense, "max_rows", lambda: 7)
-    chunked = evaluate(head, CONTEXTS, TARGETS)
+def test_chunks_change_nothing(narrow_head, found, monkeypatch):
+    monkeypatch.setattr(narrow_head.dense, "max_rows", lambda: 7)
+    chunked = evaluate(narrow_head, CONTEXTS, TARGETS)
     assert chunked.kl == pytest.approx(found.kl, rel=1e-3)
     assert chunked.precision == found.precision
 
@@ -252,14 +242,14 @@ holed[3, 2] = np.nan
         (CONTEXTS, np.r_[TARGETS[1:], -100], {}, "targets row 149 is -100"),
     ],
 )
-def test_bad_input(head, contexts, targets, options, sentence):
+def test_bad_input(narrow_head, contexts, targets, options, sentence):
     with pytest.raises(BadInput, match=sentence):
-        evaluate(head, contexts, targets, **options)
+        evaluate(narrow_head, contexts, targets, **options)
 
 
-def test_distributions_are_what_plans_normalise_by(head, tmp_path):
+def test_distributions_are_what_plans_normalise_by(narrow_head, tmp_path):
     full = make_head(tmp_path, make_dense(), method="full", options={})
-    for plan in (head.plan, full.plan):
+    for plan in (narrow_head.plan, full.plan):
         logits = plan.compute_distribution(CONTEXTS)
         assert (logits.shape, logits.dtype) == ((150, CLASSES), np.float32)
         expected = np.log(np.exp(logits.astype(np.float64)).sum(axis=1))
@@ -267,8 +257,8 @@ def test_distributions_are_what_plans_normalise_by(head, tmp_path):
         assert plan.compute_distribution(CONTEXTS[:0]).shape == (0, CLASSES)
 
 
-def test_a_single_row(head):
-    found = evaluate(head, CONTEXTS[:1])
+def test_a_single_row(narrow_head):
+    found = evaluate(narrow_head, CONTEXTS[:1])
     assert found.rows == 1
     assert found.precision[1].high - found.precision[1].low > 0.5, "one row shows little"
     assert found.warning is None
