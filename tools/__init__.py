@@ -1,1 +1,1 @@
-"""Programs for developers."""
+"""Programs for developers of the project."""

@@ -25,7 +25,7 @@ PACKINGS = ("packed", "as mapped")
 
 
 def list_spellings() -> list[str]:
-    """Every spelling."""
+    """The names of all spellings, by which `open_spelling` takes them."""
     return [f"{a} + {b}, weights {c}" for a, b, c in itertools.product(PRODUCTS, SELECTIONS, PACKINGS)]
 
 
@@ -35,7 +35,7 @@ def open_spellings(dense: Dense, folder: Path, threads: int) -> dict[str, TopK]:
 
 
 def open_spelling(dense: Dense, folder: Path, name: str, threads: int) -> TopK:
-    """One of `spelling_names`; its graph and weights are written to `folder`."""
+    """Open one of `list_spellings`; its graph and weights are written to `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
     operators, packing = name.split(", weights ")
     product, selection = operators.split(" + ")
@@ -45,12 +45,12 @@ def open_spelling(dense: Dense, folder: Path, name: str, threads: int) -> TopK:
 
 
 def select_in_graph(graph: Graph) -> TopK:
-    """Selection by ONNX TopK."""
+    """Select the k best by the TopK operator in the graph."""
     return lambda contexts, k: graph(context=contexts, k=np.array([k], np.int64))[0]
 
 
 def select_by_threshold(graph: Graph) -> TopK:
-    """Selection by this project's threshold, outside the graph."""
+    """Select the k best by this project's own function, outside the graph."""
     return lambda contexts, k: np.stack([rank_best(row, k) for row in graph(context=contexts)[0]])
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 LINE_WIDTH = 118  # characters of a line of prose
 ITEM = re.compile(r"(\s*(?:[-*]|\d{1,2}\.)\s+)(.*)")
-UNTOUCHED = ("|", "#", "![", "<!--")  # tables, headings, pictures, comments
+UNWRAPPED_LINE_STARTS = ("|", "#", "![", "<!--")  # tables, headings, pictures, comments
 
 
 def wrap_prose(page: str, width: int = LINE_WIDTH) -> str:
@@ -22,7 +22,7 @@ def split_blocks(lines: list[str]) -> Iterator[list[str]]:
     fenced = False
     for line in lines:
         fence = line.startswith("```")
-        alone = fenced or fence or not line.strip() or line.startswith(UNTOUCHED)
+        alone = fenced or fence or not line.strip() or line.startswith(UNWRAPPED_LINE_STARTS)
         fenced ^= fence
         if block and (alone or ITEM.match(line)):
             yield block

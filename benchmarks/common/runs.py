@@ -14,10 +14,10 @@ from pydantic import BaseModel
 
 RUN_FORMAT = 1  # raise when what is measured, or how, changes
 REMARKABLE_SLOW_SHARE = 0.2  # share of calls as slow as dense that is worth a word
-AS_SLOW = "of calls as slow as dense"
+SLOW_CALLS_REMARK = "of calls as slow as dense"
 
 
-class Spent(BaseModel):
+class BatchTimes(BaseModel):
     """One batch size: microseconds a call, and the dense layer's in the same blocks."""
 
     mean: float
@@ -29,9 +29,9 @@ class Spent(BaseModel):
     slow_share: float  # calls that took at least nine tenths of dense's median
 
 
-def describe_slowness(spent: Spent) -> list[str]:
+def describe_slowness(times: BatchTimes) -> list[str]:
     """A remark where a good part of the calls took as long as dense's."""
-    return [f"{spent.slow_share:.0%} {AS_SLOW}"] if spent.slow_share >= REMARKABLE_SLOW_SHARE else []
+    return [f"{times.slow_share:.0%} {SLOW_CALLS_REMARK}"] if times.slow_share >= REMARKABLE_SLOW_SHARE else []
 
 
 class Share(BaseModel):
@@ -59,7 +59,7 @@ class Run(BaseModel):
     bytes: int = 0
     rows: int = 0
     precision: dict[int, Share] = {}  # of the timed calls
-    spent: dict[int, Spent] = {}  # by batch
+    spent: dict[int, BatchTimes] = {}  # by batch
     scored_mean: float | None = None
     dense_share: float | None = None  # as the contender tells; None where it does not
     repeat_ratio: float | None = None  # median time of rows asked a moment ago / of new ones
@@ -97,7 +97,6 @@ class Store:
     """A folder of JSON files."""
 
     def __init__(self, folder: Path) -> None:
-        """Create the folder."""
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
 
@@ -117,7 +116,7 @@ class Store:
         (self.folder / f"{key}.json").unlink(missing_ok=True)
 
     def runs(self) -> list[Run]:
-        """Every run in the folder."""
+        """All runs in the folder, ordered by file name; other values are left out."""
         values = [json.loads(path.read_text("utf-8")) for path in sorted(self.folder.glob("*.json"))]
         return [Run.model_validate(value) for value in values if "contender" in value]
 
@@ -136,12 +135,11 @@ def write_runs(path: Path, runs: Sequence[Run]) -> None:
 
 
 def read_processor_name() -> str:
-    """The processor, in words."""
+    """The processor's name and its number of cores; what `platform` says where Linux does not name it."""
     lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines() if Path("/proc/cpuinfo").is_file() else []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return f"{names[0]}, {len(names)} cores" if names else platform.processor()
 
 
 def read_versions(names: tuple[str, ...]) -> dict[str, str]:
-    """Installed versions."""
     return {name: metadata.version(name) for name in names}

@@ -33,8 +33,8 @@ class Truth:
 def load_truth(path: Path, dense: Dense, contexts: FloatArray, targets: IdArray | None) -> Truth:
     """Read the truth at `path`, or compute that of the distinct rows of `contexts` [n, d] and store it there."""
     if path.is_file():
-        stored = load_file(path)
-        return Truth(stored["contexts"], stored["ids"], stored.get("targets"))
+        tensors = load_file(path)
+        return Truth(tensors["contexts"], tensors["ids"], tensors.get("targets"))
     _, first = np.unique(contexts, axis=0, return_index=True)
     rows = np.random.default_rng(0).permutation(first)
     truth = Truth(contexts[rows], compute_exact_ids(dense, contexts[rows]), None if targets is None else targets[rows])

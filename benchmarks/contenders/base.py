@@ -63,7 +63,7 @@ class Contender(ABC):
     def size(self) -> int:
         """Bytes of the index, the weights that it rescores with included."""
 
-    def count_scored(self, contexts: FloatArray, k: int) -> npt.NDArray[np.int32] | None:
+    def count_candidates(self, contexts: FloatArray, k: int) -> npt.NDArray[np.int32] | None:
         """How many classes are scored exactly for each row, [B]; V where dense does it; None where it is not known."""
         del contexts, k
         return None

@@ -36,8 +36,8 @@ class Basis:
 
     def queries(self, contexts: FloatArray) -> FloatArray:
         """[B, d] -> [B, D], C-contiguous float32."""
-        extended = append_ones(contexts) if self.bias else contexts
-        return extended if self.change is None else extended @ self.change
+        rows = append_ones(contexts) if self.bias else contexts
+        return rows if self.change is None else rows @ self.change
 
     def classes(self, positions: IdArray) -> IdArray:
         """Positions of rows -> class ids; -1 stays."""
@@ -57,7 +57,7 @@ def load_basis(kind: str, dense: Dense, contexts: FloatArray) -> Basis:
 
 
 def compute_basis(kind: str, dense: Dense, contexts: FloatArray) -> Basis:
-    """`load_basis` without the cache."""
+    """The basis that `load_basis` caches."""
     ids = np.setdiff1d(np.arange(dense.classes), dense.padded)
     rows = dense.weight if dense.bias is None else np.column_stack([dense.weight, dense.bias])
     rows = np.ascontiguousarray(rows[ids], np.float32)

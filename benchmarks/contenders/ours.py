@@ -25,18 +25,18 @@ from .base import Contender, FloatArray, IdArray, Options
 
 BUNDLES = Path("build/bench/bundles")
 DIM_PER_WIDTH = (24, 12, 8, 6, 4.5, 3, 2)  # d / W of SVD-softmax
-Swept = tuple[str, tuple[int, ...]]  # a setting of the plan, and its values
+SettingValues = tuple[str, tuple[int, ...]]  # a setting of the plan, and its values
 
 
 class Ours(Contender):
     """One method. Large requests are not handed to dense here: the head itself is compared.
 
-    method: its name for the exporter. swept: the setting that is swept, if the plan has one. A `revision` is raised
-    where the method exports something else for the same options, since bundles are kept.
+    method: its name for the exporter. setting_values: the setting that is swept, if the plan has one, and its values.
+    A `revision` is raised where the method exports something else for the same options, since bundles are kept.
     """
 
     method: ClassVar[str]
-    swept: ClassVar[Swept] = ("", ())
+    setting_values: ClassVar[SettingValues] = ("", ())
 
     def fit(self, dense: Dense, contexts: FloatArray) -> None:
         """Open the bundle in `BUNDLES` that holds the head already; export it where none can be opened."""
@@ -62,7 +62,7 @@ class Ours(Contender):
 
     def settings(self) -> list[Options]:
         """Values of the swept setting that are under half of the classes."""
-        name, values = self.swept
+        name, values = self.setting_values
         classes = self.head.manifest.classes
         return [{name: value} for value in values if value < classes // 2] or [{}]
 
@@ -73,7 +73,7 @@ class Ours(Contender):
     def topk(self, contexts: FloatArray, k: int) -> IdArray:
         return self.head.topk(contexts, k).ids
 
-    def count_scored(self, contexts: FloatArray, k: int) -> npt.NDArray[np.int32]:
+    def count_candidates(self, contexts: FloatArray, k: int) -> npt.NDArray[np.int32]:
         return self.head.topk(contexts, k).scored
 
     def size(self) -> int:
@@ -90,30 +90,30 @@ class OursFull(Ours):
 
 
 class OursSvd(Ours):
-    """SVD-softmax."""
+    """Method `svd`: a low-rank preview of all classes, exact scores for the best."""
 
     name: ClassVar[str] = "shortlist svd"
     method: ClassVar[str] = "svd"
-    swept: ClassVar[Swept] = ("full_view", (32, 64, 128, 256, 512, 1024, 2048, 4096))
+    setting_values: ClassVar[SettingValues] = ("full_view", (32, 64, 128, 256, 512, 1024, 2048, 4096))
 
     @classmethod
     def grid(cls, dense: Dense) -> list[Options]:
         """Widths from d/24 to d/2 in the basis of contexts, and what the paper's two tables use."""
-        published = [{"basis": "weight", "width": dense.dim // share} for share in (8, 4)]
+        published_builds = [{"basis": "weight", "width": dense.dim // share} for share in (8, 4)]
         ours = [
             {"basis": "context", "preview": preview, "width": round(dense.dim / share)}
             for preview in ("int8", "fp32")
             for share in DIM_PER_WIDTH
         ]
-        return [*published, *ours]
+        return [*published_builds, *ours]
 
 
 class OursL2s(Ours):
-    """Learning to Screen."""
+    """Method `l2s`: a trained screen picks clusters of candidates."""
 
     name: ClassVar[str] = "shortlist l2s"
     method: ClassVar[str] = "l2s"
-    swept: ClassVar[Swept] = ("probes", (1, 2, 4))
+    setting_values: ClassVar[SettingValues] = ("probes", (1, 2, 4))
 
     @classmethod
     def grid(cls, dense: Dense) -> list[Options]:
@@ -131,11 +131,11 @@ class OursL2s(Ours):
 
 
 class OursCascade(Ours):
-    """A cascade of previews."""
+    """Method `cascade`: int8 previews, then int8 rows, then exact scores."""
 
     name: ClassVar[str] = "shortlist cascade"
     method: ClassVar[str] = "cascade"
-    swept: ClassVar[Swept] = ("candidates", (128, 192, 256, 384, 512, 768))
+    setting_values: ClassVar[SettingValues] = ("candidates", (128, 192, 256, 384, 512, 768))
 
     @classmethod
     def grid(cls, dense: Dense) -> list[Options]:
@@ -155,7 +155,7 @@ class OursGrouped(Ours):
     name: ClassVar[str] = "shortlist grouped"
     method: ClassVar[str] = "grouped"
     revision: ClassVar[str] = "6"
-    swept: ClassVar[Swept] = (
+    setting_values: ClassVar[SettingValues] = (
         "previewed",
         (1024, 2048, 2560, 3072, 3584, 4096, 5120, 6144, 8192, 10240, 12288, 16384),
     )

@@ -11,8 +11,9 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file, save_file
 from shortlist.errors import BadInput
-from shortlist_exporter.commands.progress import Report, progress_bar
+from shortlist_exporter.commands.progress import progress_bar
 from shortlist_exporter.inputs.sources import Contexts, Dense
+from shortlist_models.progress import Progress
 
 from benchmarks.common.truth import load_truth
 from benchmarks.datasets.rendered.glyphs import (
@@ -50,7 +51,7 @@ def load(place: Place) -> DataSet:
     return DataSet("characters", dense, Contexts(fit["contexts"].numpy(), fit["targets"].numpy(), sha256=key), truth)
 
 
-def train_and_write(folder: Path, faces: list[Face], training: Training, report: Report) -> None:
+def train_and_write(folder: Path, faces: list[Face], training: Training, report: Progress) -> None:
     """Train the network, which goes on from its checkpoint, and write its last layer and both sets of contexts."""
     folder.mkdir(parents=True, exist_ok=True)
     report("drawing characters", 0, 1)

@@ -21,16 +21,18 @@ def load(place: Place) -> DataSet:
         raise BadInput("data set files takes --set weights=FILE --set contexts=FILE")
     dense, contexts = load_dense(Path(options["weights"])), load_contexts(Path(options["contexts"]))
     check_pair(dense, contexts)
-    held = mark_held_out(contexts.documents, len(contexts.contexts))
+    held_out = mark_held_out(contexts.documents, len(contexts.contexts))
     targets = contexts.targets
     key = f"{dense.sha256[:16]}-{contexts.sha256[:16]}"
     truth = load_truth(
         place.cache / "files" / f"{key}.safetensors",
         dense,
-        contexts.contexts[held],
-        None if targets is None else targets[held],
+        contexts.contexts[held_out],
+        None if targets is None else targets[held_out],
     )
     fit = Contexts(
-        contexts.contexts[~held], None if targets is None else np.asarray(targets[~held]), sha256=contexts.sha256
+        contexts.contexts[~held_out],
+        None if targets is None else np.asarray(targets[~held_out]),
+        sha256=contexts.sha256,
     )
     return DataSet(f"files {Path(options['weights']).name}", dense, fit, truth)

@@ -35,7 +35,7 @@ def load(place: Place) -> DataSet:
 
 
 def find_base_model(data: Path | None) -> Path:
-    """`DATA/ptb`; raises NotFound."""
+    """The folder `ptb` of the data folder; raises NotFound where there is none."""
     if data is None or not (data / "ptb" / "lstm200.safetensors").is_file():
         raise NotFound("data set ptb needs --data (or DATA), a folder with ptb/lstm200.safetensors and ptb/*.npy")
     return data / "ptb"

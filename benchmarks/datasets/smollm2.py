@@ -10,14 +10,15 @@ from shortlist.errors import NotFound
 from shortlist_exporter.capture.language_model import load_model
 from shortlist_exporter.capture.packaged_model import find_packaged_model
 from shortlist_exporter.capture.run import capture, write_head
-from shortlist_exporter.commands.progress import Report, progress_bar
+from shortlist_exporter.commands.progress import progress_bar
 from shortlist_exporter.inputs.sources import Contexts, load_contexts, load_dense
+from shortlist_models.progress import Progress
 
 from benchmarks.common.truth import load_truth
 
 from .base import DataSet, Place
 
-SHIPPED = Path("examples/text/persuasion.txt")
+NOVEL_FILE = Path("examples/text/persuasion.txt")
 TEST_ROWS = 24_576  # tokens of the test text, whole windows
 
 
@@ -31,34 +32,36 @@ def find_wikitext(data: Path) -> tuple[list[Path], list[Path]]:
 
 def load(place: Place) -> DataSet:
     """Fit on WikiText-2 valid, test on WikiText-2 test; or both from the shipped text, the last chapters held out."""
-    shipped = place.data is None
-    folder = place.cache / (SHIPPED.stem if shipped else "wikitext-2")
+    uses_novel = place.data is None
+    folder = place.cache / (NOVEL_FILE.stem if uses_novel else "wikitext-2")
     head, fit, test = (folder / f"{part}.safetensors" for part in ("head", "fit", "test"))
-    fit_text, test_text = ([SHIPPED], []) if place.data is None else find_wikitext(place.data)
-    texts = {fit: fit_text} if shipped else {fit: fit_text, test: test_text}
+    fit_text, test_text = ([NOVEL_FILE], []) if place.data is None else find_wikitext(place.data)
+    texts = {fit: fit_text} if uses_novel else {fit: fit_text, test: test_text}
     if not all(path.is_file() for path in (head, *texts)):
         capture_all(place.model or find_packaged_model(), head, texts, test)
     dense, contexts = load_dense(head), load_contexts(fit)
-    contexts, held = split_last_chapters(contexts) if shipped else (contexts, load_contexts(test))
-    name = f"smollm2, shipped text ({SHIPPED.name})" if shipped else "smollm2, WikiText-2"
-    return DataSet(name, dense, contexts, load_truth(folder / "exact.safetensors", dense, held.contexts, held.targets))
+    contexts, held_out = split_last_chapters(contexts) if uses_novel else (contexts, load_contexts(test))
+    name = f"smollm2, shipped text ({NOVEL_FILE.name})" if uses_novel else "smollm2, WikiText-2"
+    return DataSet(
+        name, dense, contexts, load_truth(folder / "exact.safetensors", dense, held_out.contexts, held_out.targets)
+    )
 
 
 def capture_all(model: Path, head: Path, texts: dict[Path, list[Path]], test: Path) -> None:
     """Run the model over the texts, with a bar for each."""
     head.parent.mkdir(parents=True, exist_ok=True)
     with progress_bar(f"loading {model.name}") as report:
-        loaded = load_model(model)
-        write_head(head, loaded.dense, model.name)
+        language_model = load_model(model)
+        write_head(head, language_model.dense, model.name)
         for out, paths in texts.items():
             if out.is_file():
                 continue
             rows = TEST_ROWS if out == test else None
             stage_report = name_stage(report, f"contexts to {out.stem}")
-            capture(loaded, paths, out, rows=rows, progress=stage_report)
+            capture(language_model, paths, out, rows=rows, progress=stage_report)
 
 
-def name_stage(report: Report, stage: str) -> Report:
+def name_stage(report: Progress, stage: str) -> Progress:
     """The same report, with another name for every stage."""
     return lambda _, done, total: report(stage, done, total)
 
@@ -72,7 +75,6 @@ def split_last_chapters(contexts: Contexts) -> tuple[Contexts, Contexts]:
 
 
 def select_rows(contexts: Contexts, rows: npt.NDArray[np.bool_]) -> Contexts:
-    """Some rows of a sample."""
     targets, documents = contexts.targets, contexts.documents
     return Contexts(
         contexts.contexts[rows],

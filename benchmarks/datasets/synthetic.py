@@ -37,7 +37,7 @@ def load(place: Place) -> DataSet:
     scales = np.geomspace(1, shape.decay, shape.dim)[:, None] * rotation
     contexts = (random.standard_normal((shape.rows, shape.dim)) @ scales).astype(np.float32)
     dense = Dense(weight, random.normal(0, 0.5, shape.classes).astype(np.float32), sha256=key)
-    held = shape.rows // 5
-    fit = Contexts(contexts[held:], sha256=key)
-    truth = load_truth(place.cache / "synthetic" / f"{key[:16]}.safetensors", dense, contexts[:held], None)
+    test_rows = shape.rows // 5
+    fit = Contexts(contexts[test_rows:], sha256=key)
+    truth = load_truth(place.cache / "synthetic" / f"{key[:16]}.safetensors", dense, contexts[:test_rows], None)
     return DataSet(f"synthetic {shape.classes:,} x {shape.dim}", dense, fit, truth)

@@ -56,7 +56,7 @@ class MeasuredServer:
 
 def run_bench(cache: Path, rounds: int, seconds: float, k: int) -> None:
     """Start and check every server, measure them in turns, print the table and a line of JSON."""
-    wrk.check_installed()
+    wrk.require_wrk()
     with ExitStack() as stack:
         servers = start_servers(stack, cache, k)
         loads = measure_loads(servers, rounds, seconds)
@@ -115,7 +115,6 @@ def measure_loads(servers: list[MeasuredServer], rounds: int, seconds: float) ->
 
 
 def print_table(medians: Medians, rounds: int, seconds: float) -> None:
-    """The table, on stdout."""
     table = Table(title=f"one row of {CONSTANT_SHAPE[1]} floats, constant answer; medians of {rounds} x {seconds:g} s")
     for column in ("server", "connections", "requests/s", "p50 us", "p99 us", "p99.9 us"):
         table.add_column(column, justify="left" if column == "server" else "right")

@@ -50,7 +50,7 @@ class Row:
     remark: str = ""
 
     def cells(self) -> list[str]:
-        """The cells of `PEER_COLUMNS`."""
+        """The values of the columns `PEER_COLUMNS`, as text."""
         figures = ["-"] * 4
         if self.load is not None:
             milliseconds = [f"{value / 1e3:.2f}" for value in (self.load.p50, self.load.p99)]
@@ -60,7 +60,7 @@ class Row:
 
 def run_peers(cache: Path, bundle: Path, venvs: Path, rounds: int, seconds: float, k: int, out: Path | None) -> None:
     """Start and check every server, measure them in turns, print the table and write it to `out`."""
-    wrk.check_installed()
+    wrk.require_wrk()
     bundle = resolve_bundle(bundle)
     head = load(bundle, threads=1)
     if head.dense is None:
@@ -100,9 +100,9 @@ def make_our_row(process: Process, name: str, kind: str, contexts: FloatArray, t
     row = Row("Shortlist", kind, "v2, binary", process)
     row.requests = [requests.make_infer(name, context[None], truth.ids.shape[1], **parameters) for context in contexts]
     process.wait_ready(lambda: requests.send_request(process.url, row.requests[0]))
-    received = send_all(process.url, row.requests, requests.read_infer)
+    responses = send_all(process.url, row.requests, requests.read_infer)
     judge = check_exact if kind == DENSE_LAYER else measure_p1  # log-probabilities of proved answers are within bounds
-    row.p1 = judge(received, truth)
+    row.p1 = judge(responses, truth)
     return row
 
 
@@ -137,14 +137,14 @@ def send_all(url: str, batch: Sequence[Request], read: ReadResponse) -> Response
     )
 
 
-def measure_p1(received: ResponseArrays, truth: TopK) -> float:
+def measure_p1(responses: ResponseArrays, truth: TopK) -> float:
     """P@1 of the ids received, against the exact ones."""
-    return compute_precision(received.ids, truth.ids, 1)
+    return compute_precision(responses.ids, truth.ids, 1)
 
 
-def check_exact(received: ResponseArrays, truth: TopK) -> float:
+def check_exact(responses: ResponseArrays, truth: TopK) -> float:
     """P@1 of responses that must be the dense layer's; raises ServerError where they are not."""
-    p1, off = measure_p1(received, truth), float(np.abs(received.logprobs - truth.logprobs).max())
+    p1, off = measure_p1(responses, truth), float(np.abs(responses.logprobs - truth.logprobs).max())
     if p1 < LEAST_DENSE_P1 or not off <= DENSE_LOGPROB_TOLERANCE:
         raise ServerError(f"its answers are wrong: P@1 {p1:.3f}, log-probabilities off by up to {off:.2g}")
     return p1

@@ -18,7 +18,7 @@ from shortlist.errors import NotFound
 from benchmarks.common.command import make_parser, run_command
 from benchmarks.common.runs import Store
 
-from .front import publish_fronts
+from .docs_fronts import publish_fronts
 from .page import PAGE_FILE, collect_runs, group_runs, name_sets, write_page
 
 MODULE = "benchmarks.reports"

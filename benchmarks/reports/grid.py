@@ -34,9 +34,9 @@ def run_grid(
     sets, remarks = open_sets(place, names)
     try:
         for quick, data in product((True, False), sorted(sets, key=lambda data: data.dense.weight.size)):
-            selected = [CONTENDERS[kind] for kind in kinds if CONTENDERS[kind].quick == quick]
-            if selected:
-                run_set(data, store, rows, selected)
+            contenders = [CONTENDERS[kind] for kind in kinds if CONTENDERS[kind].quick == quick]
+            if contenders:
+                run_set(data, store, rows, contenders)
                 write_page(collect_runs(store), folder)
     except KeyboardInterrupt:
         pass
@@ -87,10 +87,10 @@ def list_remaining(data: DataSet, runs: Sequence[Run]) -> list[str]:
 
 def list_unfinished_builds(data: DataSet, runs: Sequence[Run]) -> Iterator[str]:
     """A sentence for each contender with builds that have no run, though they could."""
-    done = {(run.contender, hash_parts(run.build)) for run in runs}
+    complete_builds = {(run.contender, hash_parts(run.build)) for run in runs}
     for kind in CONTENDERS.values():
         grid = [] if explain_absence(kind) else kind.grid(data.dense)
-        if count := sum((kind.name, hash_parts(build)) not in done for build in grid):
+        if count := sum((kind.name, hash_parts(build)) not in complete_builds for build in grid):
             yield f"{data.name}: {kind.name}, {count} of {len(grid)} builds"
 
 

@@ -17,12 +17,12 @@ from benchmarks.common.runs import Run, Store
 from benchmarks.contenders.registry import Contender
 from benchmarks.datasets.registry import DataSet
 from benchmarks.sweep.harness import Harness, limit_threads
-from benchmarks.sweep.heads import PROMISED, Precision, measure_precision, open_heads
+from benchmarks.sweep.heads import PROMISED_HEAD, Precision, measure_precision, open_heads
 from benchmarks.sweep.peers import find_best_peer, measure_on_all_rows, run_near_promise
 
 HEADLINE_K = 5
 HEADLINE_BATCHES = (1, 16, 32, 64)
-EXACT_ANSWERS = f"{PROMISED}, exact"  # the same bundle's exact answers
+EXACT_ANSWERS = f"{PROMISED_HEAD}, exact"  # the same bundle's exact answers
 SWEPT_ROWS = 2048  # rows of the sweep that finds the best peer
 HEADLINE_COLUMNS = (
     "method", "W", "N", "P@1", "P@5", "P@10", "us (batch 1)", "p99", "x dense", "us (batch 16)", "x dense",
@@ -72,12 +72,12 @@ def time_contenders(
     spelling = find_fastest(dense, contexts, batch)
     calls: dict[str, Call] = {"dense": dense[spelling]}
     calls |= {name: make_topk_call(lambda rows, k, head=head: head.topk(rows, k).ids) for name, head in heads.items()}  # type: ignore[misc]
-    calls[EXACT_ANSWERS] = make_topk_call(lambda rows, k: heads[PROMISED].topk(rows, k, exact=True).ids)
+    calls[EXACT_ANSWERS] = make_topk_call(lambda rows, k: heads[PROMISED_HEAD].topk(rows, k, exact=True).ids)
     if peer.contender is not None:
         calls["peer"] = make_topk_call(peer.contender.topk)
     Console(stderr=True).print(f"batch {batch}: dense is {spelling}; timing {len(calls)} contenders", highlight=False)
     with limit_threads(threads, own_threads=peer.contender is not None and peer.contender.own_threads):
-        return {name: spent.summarize() for name, spent in time_calls(calls, contexts, batch).items()}
+        return {name: times.summarize() for name, times in time_calls(calls, contexts, batch).items()}
 
 
 def make_topk_call(topk: TopK) -> Call:
@@ -88,7 +88,6 @@ def make_topk_call(topk: TopK) -> Call:
 def print_table(
     data: DataSet, heads: dict[str, Head], precisions_of: dict[str, Precision], peer: Peer, timings: dict[int, Figures]
 ) -> None:
-    """The table, on stdout."""
     size = f"{len(data.test.contexts):,} held-out contexts, V = {data.dense.classes:,}, d = {data.dense.dim}"
     table = Table(title=f"{data.name}: {size}")
     for column in HEADLINE_COLUMNS:
@@ -129,19 +128,19 @@ def summarise_headline(
     rows: int,
 ) -> dict[str, object]:
     """The JSON line: the promised head's figures, and the best peer's mean time (null where none keeps the promise)."""
-    precision, one = precisions_of[PROMISED], timings[1]
+    precision, one = precisions_of[PROMISED_HEAD], timings[1]
     return {
         "p1": round(precision.p1, 5),
         "p5": round(precision.p5, 5),
         "p10": round(precision.p10, 5),
-        "speedup_b1": round(speedup(one, PROMISED), 2),
-        "speedup_b16": round(speedup(timings[16], PROMISED), 2),
-        "speedup_b32": round(speedup(timings[32], PROMISED), 2),
-        "speedup_b64": round(speedup(timings[64], PROMISED), 2),
+        "speedup_b1": round(speedup(one, PROMISED_HEAD), 2),
+        "speedup_b16": round(speedup(timings[16], PROMISED_HEAD), 2),
+        "speedup_b32": round(speedup(timings[32], PROMISED_HEAD), 2),
+        "speedup_b64": round(speedup(timings[64], PROMISED_HEAD), 2),
         "exact_speedup": round(speedup(one, EXACT_ANSWERS), 2),
         "dense_us": round(one["dense"]["mean"], 1),
-        "head_us": round(one[PROMISED]["mean"], 1),
-        "head_p99_us": round(one[PROMISED]["p99"], 1),
+        "head_us": round(one[PROMISED_HEAD]["mean"], 1),
+        "head_p99_us": round(one[PROMISED_HEAD]["p99"], 1),
         "dense_share": round(precision.dense_share, 5),
         "best_peer": peer.run.label if peer.run else None,
         "best_peer_us": round(one["peer"]["mean"], 1) if peer.run else None,

@@ -71,7 +71,7 @@ def find_fastest_speedup(front: Sequence[Run], k: int, batch: int) -> float:
 
 
 def coordinates(front: Sequence[Run], k: int, batch: int) -> tuple[list[float], list[float]]:
-    """Speed-ups, and stretched precisions."""
+    """The runs' speed-ups, and their precisions on the stretched axis."""
     return [run.spent[batch].speedup for run in front], [stretch(run.precision[k].value, k) for run in front]
 
 

@@ -1,10 +1,10 @@
-"""Runs as Markdown tables."""
+"""Tables in Markdown that are made of runs alone."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from benchmarks.common.runs import AS_SLOW, Run, Share, describe_slowness
+from benchmarks.common.runs import SLOW_CALLS_REMARK, Run, Share, describe_slowness
 
 PRECISION_LEVELS = (0.95, 0.99, 0.999)  # of P@1, at which contenders are compared
 TABLE_HEAD = (
@@ -41,9 +41,11 @@ def find_pareto_front(runs: Sequence[Run], k: int = 1, batch: int = 1) -> list[R
 
 def find_fastest_runs(runs: Sequence[Run], level: float) -> dict[str, Run]:
     """Contender -> its fastest run at batch 1 on one thread whose P@1 is at least `level`; fastest contender first."""
-    timed = sorted(select_usable_runs(select_single_row_runs(runs), 1, 1), key=lambda run: -run.spent[1].speedup)
+    fastest_first = sorted(
+        select_usable_runs(select_single_row_runs(runs), 1, 1), key=lambda run: -run.spent[1].speedup
+    )
     fastest: dict[str, Run] = {}
-    for run in timed:
+    for run in fastest_first:
         if run.precision[1].value >= level:
             fastest.setdefault(run.contender, run)
     return fastest
@@ -57,9 +59,11 @@ def find_fastest_precise_runs(runs: Sequence[Run]) -> list[Run]:
 
 def find_most_precise_runs(runs: Sequence[Run]) -> list[Run]:
     """The most precise run of each contender that reaches no level of `PRECISION_LEVELS`; of equals the fastest."""
-    reached = {run.contender for run in find_fastest_precise_runs(runs)}
-    ordered = sorted(select_usable_runs(runs, 1, 1), key=lambda run: (run.precision[1].value, run.spent[1].speedup))
-    return list({run.contender: run for run in ordered if run.contender not in reached}.values())
+    fast_contenders = {run.contender for run in find_fastest_precise_runs(runs)}
+    precise_last = sorted(
+        select_usable_runs(runs, 1, 1), key=lambda run: (run.precision[1].value, run.spent[1].speedup)
+    )
+    return list({run.contender: run for run in precise_last if run.contender not in fast_contenders}.values())
 
 
 def format_table(runs: Sequence[Run], batch: int = 1) -> str:
@@ -68,18 +72,17 @@ def format_table(runs: Sequence[Run], batch: int = 1) -> str:
 
 
 def format_row(run: Run, batch: int) -> str:
-    """One line of `format_table`."""
     if run.error is not None:
         return f"| {run.label} | {run.threads} | - | - | - | - | - | - | - | - | - | {run.error} |\n"
-    spent = run.spent[batch]
+    times = run.spent[batch]
     cells = [
         run.label,
         run.threads,
         *(format_interval(run.precision.get(k)) for k in (1, 5, 10)),
-        f"{spent.mean * (run.rows // batch) / 1000:,.0f}",
-        f"{spent.median:,.0f}",
-        f"{spent.p99:,.0f}",
-        f"{spent.speedup:.2f}",
+        f"{times.mean * (run.rows // batch) / 1000:,.0f}",
+        f"{times.median:,.0f}",
+        f"{times.p99:,.0f}",
+        f"{times.speedup:.2f}",
         f"{run.bytes / 2**20:,.0f}",
         f"{run.build_seconds:,.0f}",
         "; ".join(collect_remarks(run, batch)) or " ",
@@ -89,16 +92,16 @@ def format_row(run: Run, batch: int) -> str:
 
 def collect_remarks(run: Run, batch: int) -> list[str]:
     """The run's flags; the one about slow calls, which is of batch 1, is replaced by that of `batch`."""
-    return [flag for flag in run.flags if AS_SLOW not in flag] + describe_slowness(run.spent[batch])
+    return [flag for flag in run.flags if SLOW_CALLS_REMARK not in flag] + describe_slowness(run.spent[batch])
 
 
 def format_front(runs: Sequence[Run]) -> str:
     """The Pareto front at batch 1 on one thread as a narrow table: shares without intervals, times in us."""
     lines = [FRONT_HEAD]
     for run in find_pareto_front(select_single_row_runs(runs)):
-        spent = run.spent[1]
+        batch_times = run.spent[1]
         shares = [format_share(run.precision[k].value, 4) for k in (1, 5, 10)]
-        times = [f"{spent.median:,.0f}", f"{spent.p99:,.0f}", f"{spent.speedup:.1f}"]
+        times = [f"{batch_times.median:,.0f}", f"{batch_times.p99:,.0f}", f"{batch_times.speedup:.1f}"]
         lines.append(format_cells([run.label, *shares, *times, f"{run.bytes / 2**20:,.0f}"]))
     return "".join(lines)
 

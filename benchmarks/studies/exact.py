@@ -34,7 +34,7 @@ from torch import Tensor
 
 from benchmarks.common.command import make_parser, run_command
 from benchmarks.datasets.registry import DATASETS, DataSet, Place
-from benchmarks.sweep.heads import PROMISED, open_heads
+from benchmarks.sweep.heads import PROMISED_HEAD, open_heads
 
 MODULE = "benchmarks.studies.exact"
 PROVED_K = 5
@@ -80,11 +80,11 @@ def judge_rows(dense: Dense, contexts: Contexts, result: PlanResult, *, brute: b
         scores += torch.from_numpy(dense.bias)
     scores[:, torch.from_numpy(dense.padded)] = -torch.inf
     largest = scores.where(scores.isfinite(), 0).abs().amax(dim=1).double()
-    returned = compute_scores(dense, rows, torch.from_numpy(result.ids))
+    result_scores = compute_scores(dense, rows, torch.from_numpy(result.ids))
     margin = 2 * dense.dim * FLOAT32_UNIT * (weight.norm(dim=1).max() + 1) * (rows.norm(dim=1) + 1)
-    bar = returned.amin(dim=1) - TIE_SHARE * largest - margin
+    bar = result_scores.amin(dim=1) - TIE_SHARE * largest - margin
     wrong = [
-        count_mismatches(dense, row, returned[i], torch.nonzero(scores[i] >= bar[i])[:, 0], TIE_SHARE * largest[i])
+        count_mismatches(dense, row, result_scores[i], torch.nonzero(scores[i] >= bar[i])[:, 0], TIE_SHARE * largest[i])
         for i, row in enumerate(rows)
     ]
     log_z = scores.logsumexp(dim=1).double().numpy()
@@ -97,25 +97,25 @@ def compute_scores(dense: Dense, rows: Tensor, ids: Tensor) -> Tensor:
     return scores if dense.bias is None else scores + torch.from_numpy(dense.bias)[ids].double()
 
 
-def count_mismatches(dense: Dense, row: Tensor, returned: Tensor, near: Tensor, tie: Tensor) -> int:
+def count_mismatches(dense: Dense, row: Tensor, scores: Tensor, near: Tensor, tie: Tensor) -> int:
     """Ranks at which the true scores `returned` [k] of an answer are not the best of the classes `near` [m]."""
-    true = compute_scores(dense, row[None], near[None])[0].sort(descending=True).values[: len(returned)]
-    if len(true) < len(returned):  # a class was returned twice
-        return len(returned)
-    return int(((returned - true).abs() > tie).sum())
+    true = compute_scores(dense, row[None], near[None])[0].sort(descending=True).values[: len(scores)]
+    if len(true) < len(scores):  # a class was returned twice
+        return len(scores)
+    return int(((scores - true).abs() > tie).sum())
 
 
 def measure_rows(head: Head, data: DataSet, count: int, brute: int) -> Judgement:
     """Judge `count` rows, the first `brute` of them by brute force, with a progress bar."""
     assert head.certified is not None
     parts: list[Judgement] = []
-    done = 0
+    first = 0
     with torch.inference_mode(), progress_bar("exact answers") as report:
         for contexts in read_rows(data, count):
             result = head.run(head.certified, contexts, PROVED_K, UNRESTRICTED)
-            parts.append(judge_rows(data.dense, contexts, result, brute=done < brute))
-            done += len(contexts)
-            report("exact answers", done, count)
+            parts.append(judge_rows(data.dense, contexts, result, brute=first < brute))
+            first += len(contexts)
+            report("exact answers", first, count)
     return Judgement(
         *(np.concatenate([getattr(part, name) for part in parts]) for name in ("wrong", "error", "scored"))
     )
@@ -124,15 +124,15 @@ def measure_rows(head: Head, data: DataSet, count: int, brute: int) -> Judgement
 def summarize(head: Head, all_rows: Judgement, brute: int) -> dict[str, object]:
     """The figures of the JSON line."""
     assert head.manifest.certificate is not None
-    proved = all_rows.scored < head.manifest.classes
-    scored = all_rows.scored[proved]
+    is_proved = all_rows.scored < head.manifest.classes
+    candidates = all_rows.scored[is_proved]
     return {
-        "rows": len(proved),
+        "rows": len(is_proved),
         "mismatches": int((all_rows.wrong > 0).sum()),
-        "brute_rows": min(brute, len(proved)),
-        "dense_share": round(float(1 - proved.mean()), 6),
-        "rescored_mean": round(float(scored.mean()), 2),
-        "rescored_max": int(scored.max()),
+        "brute_rows": min(brute, len(is_proved)),
+        "dense_share": round(float(1 - is_proved.mean()), 6),
+        "rescored_mean": round(float(candidates.mean()), 2),
+        "rescored_max": int(candidates.max()),
         "logprob_bound": round(head.manifest.certificate.logprob_bound, 4),
         "logprob_error_mean": round(float(all_rows.error.mean()), 5),
         "logprob_error_max": round(float(all_rows.error.max()), 5),
@@ -156,7 +156,7 @@ def run_study(args: argparse.Namespace) -> int:
     """Measure and print the JSON line; returns 1 where an answer is wrong."""
     data = DATASETS["smollm2"](Place(args.cache, args.data, args.model, {}))
     folder = args.cache / ("shipped" if "shipped" in data.name else "wikitext-2")
-    head = open_heads(data, folder / "repository", args.threads, [PROMISED])[PROMISED]
+    head = open_heads(data, folder / "repository", args.threads, [PROMISED_HEAD])[PROMISED_HEAD]
     figures = summarize(head, measure_rows(head, data, args.rows, args.brute), args.brute)
     print(json.dumps(figures))
     return 1 if figures["mismatches"] else 0

@@ -62,8 +62,8 @@ def run_study(args: argparse.Namespace, device: str) -> None:
     """Export the heads where they are missing, measure them on `device` and print the JSON line."""
     data = DATASETS["smollm2"](Place(args.cache, args.data))
     folder = args.cache / ("wikitext-2" if args.data else "shipped")
-    exported = open_heads(data, folder / "repository", 1)
-    heads = {name: Head(Bundle(exported[name].folder, verify=False), device, 1) for name in GPU_HEADS}
+    our_heads = open_heads(data, folder / "repository", 1)
+    heads = {name: Head(Bundle(our_heads[name].folder, verify=False), device, 1) for name in GPU_HEADS}
     print(json.dumps(compare_contenders(heads, data, device, args.rows)))
 
 
@@ -73,11 +73,11 @@ def compare_contenders(heads: Mapping[str, Head], data: DataSet, device: str, ro
     contexts, true = data.test.contexts[:rows], data.test.ids[:rows]
     figures: dict[str, dict[str, object]] = {name: {"us": {}, "times_dense": {}} for name in calls}
     for batch in GPU_BATCHES:
-        timed = time_calls(calls, contexts, batch)
-        for name, one in timed.items():
+        times = time_calls(calls, contexts, batch)
+        for name, one in times.items():
             rows_true = true[: len(one.ids)]
             figures[name]["us"] |= {batch: round(one.seconds.mean() * 1e6, 1)}  # type: ignore[operator]
-            figures[name]["times_dense"] |= {batch: round(timed["dense"].total / one.total, 2)}  # type: ignore[operator]
+            figures[name]["times_dense"] |= {batch: round(times["dense"].total / one.total, 2)}  # type: ignore[operator]
             figures[name] |= {f"p{k}": round(compute_precision(one.ids, rows_true, k), 5) for k in (1, GPU_K)}
     crossovers = {name: head.manifest.dense_crossover for name, head in heads.items()}
     return {"device": device, "rows": len(contexts), "text": data.name, "crossover": crossovers, "contenders": figures}

@@ -23,7 +23,7 @@ from shortlist.core.results import IdArray
 from shortlist.evaluation.statistics import choose_depths, estimate_precision
 from shortlist.evaluation.timing import (
     Call,
-    Timed,
+    CallTimes,
     find_fastest,
     rescale_rows,
     time_call,
@@ -33,9 +33,9 @@ from threadpoolctl import ThreadpoolController, threadpool_limits
 
 from benchmarks.common.dense import open_spellings
 from benchmarks.common.runs import (
+    BatchTimes,
     Run,
     Share,
-    Spent,
     Store,
     describe_slowness,
     hash_parts,
@@ -50,7 +50,7 @@ SWEEP_BATCHES = (1, 8, 32, 128)
 REPEATED_ROWS = 200  # rows that are given twice
 CACHED_TIME_SHARE = 0.5  # a repeated row that takes less than this share of a new one's time was cached
 SLOW_TIME_SHARE = 0.9  # of dense's median
-HOPELESS_SPEEDUP = 0.5  # a speed-up under which dearer settings are not tried
+MIN_RUN_SPEEDUP = 0.5  # a speed-up under which dearer settings are not tried
 DENSE_INTERVAL = 5  # of single rows, dense times every fifth alone: it would take most of the time
 NUMPY_BLAS_PREFIX = "libscipy_openblas"  # the library of numpy's wheels; other BLAS libraries may be shared with peers
 CONTENDER_ERRORS = (ImportError, RuntimeError, ValueError, MemoryError, OSError, AssertionError)
@@ -69,7 +69,7 @@ class Harness:
     threads: int = 1
     rows: int = 2048
     batches: tuple[int, ...] = (1,)
-    seen: int = 0
+    passes: int = 0
     dense: dict[int, Call] = field(default_factory=dict)
 
     def choose_dense_call(self, batch: int) -> Call:
@@ -99,23 +99,23 @@ class Harness:
             return
         record = None if settings else self.store.read(self.make_key(base))
         if record is not None:
-            stored = [self.store.read(self.make_key(base, setting)) for setting in record["settings"]]
-            if all(value is not None for value in stored):
-                yield from (Run.model_validate(value) for value in stored)
+            runs = [self.store.read(self.make_key(base, setting)) for setting in record["settings"]]
+            if all(value is not None for value in runs):
+                yield from (Run.model_validate(value) for value in runs)
                 return
         try:
             with limit_threads(self.threads, own_threads=kind.own_threads):
                 yield from self.measure(kind(build, self.threads), base, settings)
         except CONTENDER_ERRORS as error:
-            failed = base.model_copy(update={"error": f"failed: {type(error).__name__}: {error}"[:300]})
-            self.store.write(self.make_failure_key(base), failed.model_dump(mode="json"))
-            yield failed
+            run = base.model_copy(update={"error": f"failed: {type(error).__name__}: {error}"[:300]})
+            self.store.write(self.make_failure_key(base), run.model_dump(mode="json"))
+            yield run
         else:
             self.store.drop(self.make_failure_key(base))
 
     def measure(self, contender: Contender, base: Run, subset: Sequence[Options]) -> Iterator[Run]:
         """Fit the contender, then yield the run of every setting, or of every one in `subset`."""
-        self.seen = 0
+        self.passes = 0
         start = time.perf_counter()
         contender.fit(self.data.dense, self.data.fit.contexts)
         base = base.model_copy(update={"build_seconds": time.perf_counter() - start, "bytes": contender.size()})
@@ -131,9 +131,9 @@ class Harness:
 
     def run_setting(self, contender: Contender, base: Run, setting: Options) -> Run:
         """The run of a setting: the stored one, else one that is measured and stored now."""
-        stored = self.store.read(self.make_key(base, setting))
-        if stored is not None:
-            return Run.model_validate(stored)
+        content = self.store.read(self.make_key(base, setting))
+        if content is not None:
+            return Run.model_validate(content)
         contender.use(setting)
         run = self.measure_setting(contender, base.model_copy(update={"setting": setting}))
         self.store.write(self.make_key(base, setting), run.model_dump(mode="json"))
@@ -142,7 +142,7 @@ class Harness:
     def measure_setting(self, contender: Contender, run: Run) -> Run:
         """`run` with precision, times and flags of the contender at its present setting."""
         truth = self.data.test.ids
-        spent: dict[int, Spent] = {}
+        times: dict[int, BatchTimes] = {}
         precision: dict[int, Share] = {}
         rows = 0
         for batch in self.batches:
@@ -153,36 +153,36 @@ class Harness:
                 return run.model_copy(update={"error": impossible})
             if not precision:
                 precision, rows = measure_precision(ids, truth[: len(ids)]), len(ids)
-            spent[batch] = compare_times(both["contender"], both["dense"])
-        scored = self.count_scored(contender)
+            times[batch] = compare_times(both["contender"], both["dense"])
+        candidates = self.count_candidates(contender)
         update = {
             "rows": rows,
             "precision": precision,
-            "spent": spent,
-            "scored_mean": None if scored is None else float(scored.mean()),
-            "dense_share": None if scored is None else float((scored == self.data.dense.classes).mean()),
+            "spent": times,
+            "scored_mean": None if candidates is None else float(candidates.mean()),
+            "dense_share": None if candidates is None else float((candidates == self.data.dense.classes).mean()),
             "repeat_ratio": self.measure_repeat_ratio(contender),
         }
         return flag_run(run.model_copy(update=update))
 
-    def time_beside_dense(self, contender: Contender, batch: int) -> dict[str, Timed]:
+    def time_beside_dense(self, contender: Contender, batch: int) -> dict[str, CallTimes]:
         """Time the contender and dense in turn, over rows that neither was given before."""
-        self.seen += 1
-        rows = rescale_rows(self.data.test.contexts[: max(self.rows, batch)], self.seen)
+        self.passes += 1
+        rows = rescale_rows(self.data.test.contexts[: max(self.rows, batch)], self.passes)
         calls = {"contender": make_topk_call(contender.topk), "dense": self.choose_dense_call(batch)}
         return time_calls(calls, rows, batch, every={"dense": DENSE_INTERVAL if batch == 1 else 1})
 
-    def count_scored(self, contender: Contender) -> npt.NDArray[np.int32] | None:
+    def count_candidates(self, contender: Contender) -> npt.NDArray[np.int32] | None:
         """How many classes the contender says it scored for each of the first rows; None where it does not say."""
         rows = self.data.test.contexts[:REPEATED_ROWS]
-        parts = [contender.count_scored(rows[i : i + 1], SWEEP_K) for i in range(len(rows))]
+        parts = [contender.count_candidates(rows[i : i + 1], SWEEP_K) for i in range(len(rows))]
         return np.concatenate([part for part in parts if part is not None]) if parts[0] is not None else None
 
     def measure_repeat_ratio(self, contender: Contender) -> float:
         """The median time of rows that were given before, over that of as many new rows."""
-        self.seen += 1
+        self.passes += 1
         count = min(REPEATED_ROWS, len(self.data.test.contexts) // 2)
-        rows = rescale_rows(self.data.test.contexts[: 2 * count], self.seen)
+        rows = rescale_rows(self.data.test.contexts[: 2 * count], self.passes)
         old, new = rows[:count], rows[count:]
         call = make_topk_call(contender.topk)
         for row in old:
@@ -238,7 +238,7 @@ def explain_absence(kind: type[Contender]) -> str | None:
 
 def is_hopeless(run: Run) -> bool:
     """Whether the run was so much slower than dense that dearer settings need not be tried."""
-    return any(spent.speedup < HOPELESS_SPEEDUP for spent in run.spent.values())
+    return any(times.speedup < MIN_RUN_SPEEDUP for times in run.spent.values())
 
 
 def is_dearer(setting: Options, other: Options) -> bool:
@@ -251,15 +251,15 @@ def make_topk_call(topk: Callable[[npt.NDArray[np.float32], int], IdArray]) -> C
     return lambda rows: topk(rows, SWEEP_K)
 
 
-def compare_times(contender: Timed, dense: Timed) -> Spent:
+def compare_times(contender: CallTimes, dense: CallTimes) -> BatchTimes:
     """Summarise the times of a contender beside those of the dense layer."""
     slow = contender.seconds >= SLOW_TIME_SHARE * np.median(dense.seconds)
-    spent, beside = contender.summarize(), dense.summarize()
-    return Spent(
-        **spent,
+    figures, beside = contender.summarize(), dense.summarize()
+    return BatchTimes(
+        **figures,
         dense_mean=beside["mean"],
         dense_median=beside["median"],
-        speedup=beside["mean"] / spent["mean"],
+        speedup=beside["mean"] / figures["mean"],
         slow_share=float(slow.mean()),
     )
 
@@ -270,8 +270,8 @@ def find_impossible_ids(ids: IdArray, data: DataSet) -> str | None:
         return "answered ids that are no class"
     if np.isin(ids, data.dense.padded).any():
         return "answered rows of the weight that are padding"
-    ordered = np.sort(ids, axis=1)
-    if ((ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] >= 0)).any():
+    rows = np.sort(ids, axis=1)
+    if ((rows[:, 1:] == rows[:, :-1]) & (rows[:, 1:] >= 0)).any():
         return "answered the same class twice for one row"
     return None
 

@@ -14,7 +14,7 @@ from shortlist.core.results import FloatArray, IdArray, TopK
 from shortlist.errors import ShortlistError
 from shortlist.evaluation.statistics import compute_precision
 from shortlist.head import Head
-from shortlist.server.models import load_checked
+from shortlist.server.models import load_and_check
 from shortlist_exporter.commands.progress import progress_bar
 from shortlist_exporter.export.request import Request
 from shortlist_exporter.export.run import export
@@ -24,7 +24,7 @@ from benchmarks.datasets.registry import DataSet
 
 P10_ROWS = 4096  # of which P@10 is measured
 
-PROMISED = "grouped"  # the head whose figures the JSON line gives
+PROMISED_HEAD = "grouped"  # the head whose figures the JSON line gives
 
 
 @dataclass(frozen=True)
@@ -42,16 +42,16 @@ def list_requests(classes: int, dim: int) -> dict[str, Request]:
 
     SVD-softmax as published, in two sizes; the same in the basis of contexts, in float32 and int8; cascade; groups.
     """
-    doubled = {"width": str(dim // 4), "full_view": str(classes // 10)}
+    options = {"width": str(dim // 4), "full_view": str(classes // 10)}
     return {
         "svd": Request(method="svd", fallback=False, certificate=False, threads=1),
-        "svd-wide": Request(method="svd", options=doubled, fallback=False, certificate=False, threads=1),
+        "svd-wide": Request(method="svd", options=options, fallback=False, certificate=False, threads=1),
         "svd-context-fp32": Request(
             method="svd", options={"basis": "context", "preview": "fp32"}, certificate=False, threads=1
         ),
         "svd-context": Request(method="svd", options={"basis": "context"}, certificate=False, threads=1),
         "cascade": Request(method="cascade", options={"candidates": str(classes // 192)}, certificate=False, threads=1),
-        PROMISED: Request(method="grouped", threads=1),
+        PROMISED_HEAD: Request(method="grouped", threads=1),
     }
 
 
@@ -80,7 +80,7 @@ def hash_request(request: Request) -> str:
 def reuse_head(out: Path, data: DataSet, threads: int) -> Head | None:
     """The head at `out`, or None unless it was made from this data and passes its canary, the check at load."""
     try:
-        head = load_checked(out, "cpu", threads).head
+        head = load_and_check(out, "cpu", threads).head
     except ShortlistError:
         return None
     provenance = head.manifest.provenance

@@ -23,7 +23,7 @@ CONTEXT_BASIS_RIDGE_SHARE = 1e-4  # of the mean squared component of a context a
 INT8_LEVELS = 127.0  # rows are rounded to -127..127
 MAX_ODD_LEVEL = 3  # 2 bits hold -3, -1, 1 and 3
 CLIP_SHARES = (0.85, 0.7, 0.6, 0.5, 0.42, 0.35, 0.3, 0.25)  # of a row's largest number: scales that are tried
-TAIL_SHIFTS_TRIED = 41
+TAIL_SHIFT_STEPS = 41
 
 
 class Basis(NamedTuple):
@@ -154,7 +154,7 @@ class SVDSoftmax(nn.Module):
         ratios = (tail_of_exact - tail)[(tail_of_exact - tail).isfinite()]
         if not ratios.numel():
             return  # the candidates are all there is
-        shifts = torch.cat([torch.zeros(1), ratios.quantile(torch.linspace(0, 1, TAIL_SHIFTS_TRIED))])
+        shifts = torch.cat([torch.zeros(1), ratios.quantile(torch.linspace(0, 1, TAIL_SHIFT_STEPS))])
         errors = [(torch.logaddexp(head, tail + shift) - exact).abs().mean() for shift in shifts]
         self.tail_shift = float(shifts[torch.stack(errors).argmin()])
 

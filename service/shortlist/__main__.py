@@ -1,4 +1,4 @@
-"""`python -m shortlist`."""
+"""The command line, for `python -m shortlist`."""
 
 import sys
 

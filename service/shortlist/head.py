@@ -19,6 +19,7 @@ from shortlist.core.results import FloatArray, IdArray, PlanResult, TopK
 from shortlist.plans.common.base import Plan, run_by_chunks
 from shortlist.plans.common.crossover import measure_crossover
 from shortlist.plans.common.exact_rows import ExactRows
+from shortlist.plans.common.normalizer import cover_classes
 from shortlist.plans.registry import CertifiedPlan, FullPlan, open_plan
 from shortlist.runtime.devices import resolve_device
 from shortlist.runtime.threads import count_available_threads
@@ -158,48 +159,49 @@ class Head:
     def logprobs(self, contexts: npt.ArrayLike, ids: npt.ArrayLike, *, exact: bool = False) -> FloatArray:
         """Log-probabilities [B, m] float32 of `ids` [B, m] int64 (-1 gives -inf), normalised as `topk` does.
 
-        exact: by the dense head.
+        None is over 0, and the probabilities of one row's classes add up to at most 1: the normaliser holds all of
+        them. exact: normalised as exact answers of `topk` are. Raises BadInput.
         """
         rows = self.check_contexts(contexts)
         wanted = self.check_ids(ids, len(rows))
-        plan, _ = self.choose_scorer(len(rows), exact)
+        plan, _ = self.choose_score_plan(len(rows), wanted.shape[1], exact)
         return self.score(plan, rows, wanted)
 
     def score(self, plan: Plan, rows: FloatArray, wanted: IdArray) -> FloatArray:
         """`logprobs` of checked arrays, normalised by `plan`."""
         if wanted.size == 0:
             return np.empty(wanted.shape, np.float32)
-        logits = self.score_ids(plan, rows, np.maximum(wanted, 0))
-        normalizer = np.concatenate(map_chunks(plan, rows, lambda chunk, _: plan.compute_log_normalizer(chunk)))
-        check_overflow(normalizer)
-        check_overflow(logits.max(axis=1))
-        return np.where(wanted < 0, np.float32(-np.inf), logits - normalizer[:, None])
 
-    def score_ids(self, plan: Plan, rows: FloatArray, ids: IdArray) -> FloatArray:
-        """Logits [B, m] of `ids` [B, m]: dense, or of the plan's own distribution, -inf for probability 0."""
-        if self.rows is not None:
-            return self.rows(rows, ids)
+        def score_chunk(contexts: FloatArray, start: int) -> FloatArray:
+            return self.score_rows(plan, contexts, wanted[start : start + len(contexts)], start)
 
-        def score(chunk: FloatArray, start: int) -> FloatArray:
-            return score_by_distribution(plan, chunk, ids[start : start + len(chunk)])
+        return np.concatenate(map_chunks(plan, rows, score_chunk))
 
-        return np.concatenate(map_chunks(plan, rows, score))
+    def score_rows(self, plan: Plan, contexts: FloatArray, ids: IdArray, start: int) -> FloatArray:
+        """The same of the rows from `start` on, so few that the plan takes them in one call."""
+        classes = np.maximum(ids, 0)
+        logits = score_by_distribution(plan, contexts, classes) if self.rows is None else self.rows(contexts, classes)
+        check_overflow(logits.max(axis=1), start)
+        normalizer = cover_classes(plan.compute_log_normalizer(contexts, ids, logits), ids, logits)
+        check_overflow(normalizer, start)
+        return np.where(ids < 0, np.float32(-np.inf), logits - normalizer[:, None])
 
     def choose_plan(self, rows: int, k: int, exact: bool) -> tuple[Plan, str]:
         """The plan for the k best of one request and its normaliser; decided by the request's own rows and k alone."""
         plan = self.certified
         if exact and plan is not None and not plan.prefers_dense(k) and not is_many(rows, plan.crossover):
             return plan, "bounded"
-        return self.choose_scorer(rows, exact, k)
-
-    def choose_scorer(self, rows: int, exact: bool, k: int = 1) -> tuple[Plan, str]:
-        """The same for log-probabilities of given classes: exact ones are the exact head's."""
-        many = is_many(rows, self.manifest.dense_crossover)
-        if self.exact is not None and (exact or many or self.plan.prefers_dense(k)):
+        if self.exact is not None and (
+            exact or is_many(rows, self.manifest.dense_crossover) or self.plan.prefers_dense(k)
+        ):
             return self.exact, "exact"
         if exact:
             raise BadInput(f"{self.manifest.name} was exported with --no-dense, so it has no exact answers")
         return self.plan, self.manifest.normalizer
+
+    def choose_score_plan(self, rows: int, classes: int, exact: bool) -> tuple[Plan, str]:
+        """The same for log-probabilities of so many given `classes` a row; exact ones agree with `topk`'s."""
+        return self.choose_plan(rows, classes if exact else 1, exact)
 
     def run(self, plan: Plan, contexts: FloatArray, k: int, class_filter: ClassFilter) -> PlanResult:
         """`plan` over the rows, chunk by chunk."""
@@ -268,11 +270,14 @@ def make_topk(result: PlanResult, normalizer: str) -> TopK:
     return result.topk(normalizer)
 
 
-def check_overflow(scores: FloatArray) -> None:
-    """Raise BadInput at the first row whose log-normaliser or largest logit, in `scores` [B], is NaN or infinite."""
+def check_overflow(scores: FloatArray, start: int = 0) -> None:
+    """Raise BadInput at the first row whose log-normaliser or largest logit, in `scores` [B], is NaN or infinite.
+
+    start: the number of the first row in its request.
+    """
     most = scores[0] if scores.size == 1 else scores.max(initial=-np.inf)
     if not most < np.inf:  # false for NaN too, which max() hands on
-        row = np.flatnonzero(~(scores < np.inf))[0]
+        row = start + np.flatnonzero(~(scores < np.inf))[0]
         raise BadInput(f"contexts row {row} is so large that its scores overflow float32: scale it down")
 
 

@@ -49,8 +49,8 @@ def write_case(folder: Path, repository: Path) -> Path:
         "brain": head.topk(brain, 3),
         "wide100": head.topk(wide, 100),
     }
-    for name, found in answers.items():
-        arrays |= {f"{name}_ids": found.ids, f"{name}_logprobs": found.logprobs, f"{name}_scored": found.scored}
+    for name, result in answers.items():
+        arrays |= {f"{name}_ids": result.ids, f"{name}_logprobs": result.logprobs, f"{name}_scored": result.scored}
     path = folder / "case.npz"
     np.savez(path, given_logprobs=head.logprobs(rows, arrays["given"]), **arrays)
     assert rows.shape == (4, DIM)
@@ -61,11 +61,11 @@ def run_script(python: Path, script: str, server: RunningServer, case: Path, *ar
     """What the script prints: each check -> "ok" or what went wrong."""
     place = server.url.removeprefix("http://")
     command = [str(python), str(Path(__file__).parent / "methods" / script), place, str(case), *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
-    assert done.returncode == 0, done.stderr[-4000:]
-    return json.loads(done.stdout.splitlines()[-1])
+    process = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+    assert process.returncode == 0, process.stderr[-4000:]
+    return json.loads(process.stdout.splitlines()[-1])
 
 
 def failures(report: dict[str, str]) -> str:
     """One line for each check that did not pass."""
-    return "\n".join(f"{check}: {said}" for check, said in report.items() if said != "ok")
+    return "\n".join(f"{check}: {result}" for check, result in report.items() if result != "ok")

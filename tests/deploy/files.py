@@ -31,7 +31,7 @@ class Stage:
     steps: list[tuple[str, str]] = field(default_factory=list)
 
     def runs(self) -> list[list[str]]:
-        """The words of each RUN."""
+        """The words of each RUN instruction."""
         return [shlex.split(rest) for word, rest in self.steps if word == "RUN"]
 
     def sources(self) -> list[str]:
@@ -65,13 +65,13 @@ def dockerfile() -> dict[str, Stage]:
 
 def ancestry(stages: dict[str, Stage], name: str) -> list[Stage]:
     """The stage and all those it is made from, in the order of the file."""
-    wanted, todo = set(), [name]
+    names, todo = set(), [name]
     while todo:
         stage = stages.get(todo.pop())
-        if stage and stage.name not in wanted:
-            wanted.add(stage.name)
+        if stage and stage.name not in names:
+            names.add(stage.name)
             todo += stage.needs()
-    return [stage for stage in stages.values() if stage.name in wanted]
+    return [stage for stage in stages.values() if stage.name in names]
 
 
 def pip_installs(stages: list[Stage]) -> list[list[str]]:
@@ -86,22 +86,20 @@ def default_settings() -> dict[str, str]:
 
 
 def extras() -> dict[str, list[str]]:
-    """Extra -> its requirements."""
     return tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
 
 
 def panels() -> list[dict[str, Any]]:
-    """The dashboard's panels."""
     return json.loads(DASHBOARD.read_text("utf-8"))["panels"]
 
 
 def expressions() -> dict[str, str]:
     """Where it stands -> PromQL, of every panel, variable and alert."""
     board = json.loads(DASHBOARD.read_text("utf-8"))
-    found = {f"panel '{p['title']}' {t['refId']}": t["expr"] for p in panels() for t in p["targets"]}
-    found |= {f"variable {v['name']}": v["query"] for v in board["templating"]["list"]}
+    result = {f"panel '{p['title']}' {t['refId']}": t["expr"] for p in panels() for t in p["targets"]}
+    result |= {f"variable {v['name']}": v["query"] for v in board["templating"]["list"]}
     rules = [rule for group in read_yaml(ALERTS)["groups"] for rule in group["rules"]]
-    return found | {f"alert {rule['alert']}": rule["expr"] for rule in rules}
+    return result | {f"alert {rule['alert']}": rule["expr"] for rule in rules}
 
 
 def series_of(expression: str) -> set[str]:

@@ -32,12 +32,12 @@ HEAVY = {"torch", "onnx", "transformers"}
 
 def mounts(service):
     """Source -> target of a service's bind mounts; named volumes left out."""
-    listed = SERVICES[service].get("volumes", [])
-    pairs = [(v["source"], v["target"]) if isinstance(v, dict) else v.split(":")[:2] for v in listed]
+    volumes = SERVICES[service].get("volumes", [])
+    pairs = [(v["source"], v["target"]) if isinstance(v, dict) else v.split(":")[:2] for v in volumes]
     return {source: target for source, target in pairs if source not in COMPOSE["volumes"]}
 
 
-def published(service):
+def read_container_port(service):
     """The port inside the container."""
     return int(SERVICES[service]["ports"][0].rpartition(":")[2])
 
@@ -58,7 +58,7 @@ def test_repository_is_the_one_that_make_fills():
 def test_ports_agree():
     port = int(default_settings()["SHORTLIST_PORT"])
     (job,) = PROMETHEUS["scrape_configs"]
-    assert published("shortlist") == port == Settings.model_fields["port"].default
+    assert read_container_port("shortlist") == port == Settings.model_fields["port"].default
     assert ("EXPOSE", str(port)) in dockerfile()["service"].steps
     assert job["static_configs"] == [{"targets": [f"shortlist:{port}"]}]
     assert job.get("metrics_path", "/metrics") == "/metrics"
@@ -66,7 +66,7 @@ def test_ports_agree():
 
 def test_grafana_reads_prometheus():
     (source,) = read_yaml(GRAFANA / "datasources" / "prometheus.yml")["datasources"]
-    assert source["url"] == f"http://prometheus:{published('prometheus')}"
+    assert source["url"] == f"http://prometheus:{read_container_port('prometheus')}"
     assert {panel["datasource"]["uid"] for panel in panels()} == {source["uid"]}
 
 
@@ -94,8 +94,8 @@ def test_expressions_read_what_the_service_exports(where):
 
 
 def test_every_metric_is_shown():
-    shown = {name for expression in expressions().values() for name in series_of(expression)}
-    hidden = {name for name in exported_series() - shown if not name.endswith(("_sum", "_count"))}
+    names = {name for expression in expressions().values() for name in series_of(expression)}
+    hidden = {name for name in exported_series() - names if not name.endswith(("_sum", "_count"))}
     assert hidden == set()
 
 
@@ -113,10 +113,10 @@ def test_panels_are_apart_and_explained():
 
 
 def test_copied_files_exist_and_are_not_ignored():
-    ignored = (ROOT / ".dockerignore").read_text("utf-8").splitlines()
+    lines = (ROOT / ".dockerignore").read_text("utf-8").splitlines()
     sources = [source for stage in dockerfile().values() for source in stage.sources()]
     assert sources
-    assert [source for source in sources if not (ROOT / source).exists() or f"!{source}" not in ignored] == []
+    assert [source for source in sources if not (ROOT / source).exists() or f"!{source}" not in lines] == []
 
 
 def test_service_is_the_default_image_and_not_root():
@@ -139,9 +139,11 @@ def test_what_is_compiled_is_kept_where_all_else_is_read_only():
 
 def test_service_image_asks_for_nothing_heavy():
     installs = pip_installs(ancestry(dockerfile(), "service"))
-    named = {extra for words in installs for word in words for extra in re.findall(r"[\w-]+", word.partition("[")[2])}
-    assert named == {"cpu", "kernels", "serve"}
-    assert HEAVY & {requirement for extra in named for requirement in extras()[extra]} == set()
+    extra_names = {
+        extra for words in installs for word in words for extra in re.findall(r"[\w-]+", word.partition("[")[2])
+    }
+    assert extra_names == {"cpu", "kernels", "serve"}
+    assert HEAVY & {requirement for extra in extra_names for requirement in extras()[extra]} == set()
     assert not [words for words in installs if HEAVY & set(words)]
 
 

@@ -17,7 +17,7 @@ from tests.support.layers import CLASSES, DIM, RunningServer
 pytestmark = pytest.mark.slow
 
 ABSENT = ("torch", "onnx", "transformers", "gguf")
-ADDED = {"le", "instance", "job"}  # labels of a bucket, and those that Prometheus adds
+EXTRA_LABELS = {"le", "instance", "job"}  # labels of a bucket, and those that Prometheus adds
 OF_SOME_HEADS = "shortlist_opened_tails"  # series that this server, without such a head, does not have
 
 
@@ -32,8 +32,8 @@ def venv(tmp_path_factory: pytest.TempPathFactory) -> Path:
     python = folder / "venv" / "bin" / "python"
     for words in pip_installs(stages):
         # The image keeps no cache, to stay small; here the one that is there saves minutes.
-        kept = [word for word in words if word != "--no-cache-dir"]
-        subprocess.run([python, "-m", "pip", "install", "-qq", *kept], cwd=folder / "src", check=True)
+        arguments = [word for word in words if word != "--no-cache-dir"]
+        subprocess.run([python, "-m", "pip", "install", "-qq", *arguments], cwd=folder / "src", check=True)
     return python.parent
 
 
@@ -45,8 +45,8 @@ def copy(source: Path, target: Path) -> None:
 
 def environment(**more: str) -> dict[str, str]:
     """This environment without what would let another installation or other settings in."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "SHORTLIST_"))}
-    return kept | more
+    variables = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "SHORTLIST_"))}
+    return variables | more
 
 
 def run(venv: Path, code: str) -> str:
@@ -79,25 +79,25 @@ def test_installed_package_is_the_copy(venv):
 
 
 def test_import_brings_no_server(venv):
-    loaded = run(venv, "import sys, shortlist; print(*(name for name in sys.modules if '.' not in name))").split()
-    assert "shortlist" in loaded
-    assert {"fastapi", "uvicorn", "prometheus_client"} & set(loaded) == set()
+    modules = run(venv, "import sys, shortlist; print(*(name for name in sys.modules if '.' not in name))").split()
+    assert "shortlist" in modules
+    assert {"fastapi", "uvicorn", "prometheus_client"} & set(modules) == set()
 
 
 def test_entry_point_is_installed(venv):
     (entry,) = [rest for word, rest in dockerfile()["service"].steps if word == "ENTRYPOINT"]
     program, *words = json.loads(entry)
     command = [venv / program, *words, "--help"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment())
-    assert "--port" in done.stdout
+    process = subprocess.run(command, capture_output=True, text=True, check=True, env=environment())
+    assert "--port" in process.stdout
 
 
 def test_missing_extra_is_one_line_that_names_it(venv, tmp_path):
     command = [venv / "shortlist", "export", "--weights", "a", "--contexts", "b", "--method", "svd", "--out", "c/1"]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment(), cwd=tmp_path, check=False)
-    assert done.returncode == 1
-    assert len(done.stderr.splitlines()) == 1
-    assert "shortlist[export]" in done.stderr
+    process = subprocess.run(command, capture_output=True, text=True, env=environment(), cwd=tmp_path, check=False)
+    assert process.returncode == 1
+    assert len(process.stderr.splitlines()) == 1
+    assert "shortlist[export]" in process.stderr
 
 
 def test_it_answers_with_neither_torch_nor_onnx(server):
@@ -132,5 +132,5 @@ def test_metrics_have_the_series_and_labels_that_deploy_reads(server):
         assert present <= set(labels), where
         if not present:
             continue
-        known = ADDED.union(*(labels[name] for name in present))
-        assert labels_of(expression) <= known, where
+        labels_by_series = EXTRA_LABELS.union(*(labels[name] for name in present))
+        assert labels_of(expression) <= labels_by_series, where

@@ -46,11 +46,11 @@ def run(language, code, folder):
     python = TRITON if "tritonclient" in code else Path(sys.executable)
     command = [python, "-c", code] if language == "python" else ["bash", "-euo", "pipefail", "-c", code]
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    completed = subprocess.run(
+    process = subprocess.run(
         command, cwd=folder, capture_output=True, text=True, check=False, env=os.environ | {"PATH": path}
     )
-    assert completed.returncode == 0, f"{code}\n{completed.stderr}"
-    return completed.stdout
+    assert process.returncode == 0, f"{code}\n{process.stderr}"
+    return process.stdout
 
 
 def test_code_as_written(tmp_path):

@@ -12,13 +12,13 @@ def test_log_prob_is_the_softmax_with_scale_cap_and_padding():
     module = FullSoftmax(
         torch.from_numpy(dense.weight), logit_scale=0.5, soft_cap=6.0, padded=torch.tensor([4])
     )  # fmt: skip
-    found = module.log_prob(torch.from_numpy(contexts)).numpy()
-    np.testing.assert_allclose(found, logprobs_of(dense, contexts), atol=1e-4)
+    result = module.log_prob(torch.from_numpy(contexts)).numpy()
+    np.testing.assert_allclose(result, logprobs_of(dense, contexts), atol=1e-4)
 
 
 def test_forward_is_the_mean_negative_log_likelihood():
     module = FullSoftmax(torch.from_numpy(make_dense().weight))
     targets = torch.arange(8)
-    found = module(torch.from_numpy(contexts), targets).item()
+    result = module(torch.from_numpy(contexts), targets).item()
     expected = -module.log_prob(torch.from_numpy(contexts))[torch.arange(8), targets].mean().item()
-    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    np.testing.assert_allclose(result, expected, rtol=1e-5)

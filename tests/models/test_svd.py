@@ -47,8 +47,10 @@ def test_full_width_bases_are_exact():
 
 def test_contexts_of_zeros_give_the_weight_s_own_basis():
     weight = torch.from_numpy(make_dense().weight)
-    found, own = context_basis(weight, torch.zeros(5, 16), 4), weight_basis(weight, 4)
-    torch.testing.assert_close(found.preview @ found.projection.T, own.preview @ own.projection.T, atol=1e-3, rtol=1e-3)
+    result, weights_basis = context_basis(weight, torch.zeros(5, 16), 4), weight_basis(weight, 4)
+    torch.testing.assert_close(
+        result.preview @ result.projection.T, weights_basis.preview @ weights_basis.projection.T, atol=1e-3, rtol=1e-3
+    )
 
 
 def test_context_basis_has_the_least_error_on_its_contexts():
@@ -96,6 +98,6 @@ def test_two_bits_are_odd_numbers_and_zeros_stay():
     assert (odd % 2 == 1).all()
     assert odd.abs().max() == 3
     assert (odd[3] * scale[3] == 0).all()
-    lost = ((odd * scale - values) ** 2).sum(dim=1)
-    assert (lost[values.any(dim=1)] < 0.35 * (values**2).sum(dim=1)[values.any(dim=1)]).all()
+    error = ((odd * scale - values) ** 2).sum(dim=1)
+    assert (error[values.any(dim=1)] < 0.35 * (values**2).sum(dim=1)[values.any(dim=1)]).all()
     assert quantize_two_bits(values[:, :0])[0].shape == (50, 0)

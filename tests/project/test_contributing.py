@@ -8,23 +8,23 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
 # A path in backticks: at least one slash, and letters that paths of this project have.
-NAMED = re.compile(r"`((?:service|exporter|models|benchmarks|tests|docs|deploy|examples|tools|\.ci)/[\w./-]*)`")
+PATH_PATTERN = re.compile(r"`((?:service|exporter|models|benchmarks|tests|docs|deploy|examples|tools|\.ci)/[\w./-]*)`")
 
 
-def paths_named(page):
+def find_paths(page):
     """Paths of the project that a page names in backticks or links to."""
     text = page.read_text("utf-8")
     links = {page.parent / link for link in re.findall(r"\]\((?!https?:)([^)#]+)(?:#[^)]*)?\)", text)}
-    return links | {ROOT / name for name in NAMED.findall(text)}
+    return links | {ROOT / name for name in PATH_PATTERN.findall(text)}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_paths_exist(page):
-    assert [str(path) for path in paths_named(page) if not path.exists()] == []
+    assert [str(path) for path in find_paths(page) if not path.exists()] == []
 
 
 def test_contributing_names_both_ways():
-    names = {path.relative_to(ROOT).as_posix() for path in paths_named(ROOT / "CONTRIBUTING.md")}
+    names = {path.relative_to(ROOT).as_posix() for path in find_paths(ROOT / "CONTRIBUTING.md")}
     for folder in ("transport", "engine", "codecs", "scheduling"):
         assert any(name.startswith(f"service/shortlist/server/{folder}/") for name in names), folder
     for folder in ("commands", "export", "inputs", "methods", "graphs", "verify"):
@@ -32,5 +32,5 @@ def test_contributing_names_both_ways():
 
 
 def test_index_links_every_page():
-    linked = {path.resolve() for path in paths_named(ROOT / "docs" / "index.md")}
-    assert {page.name for page in (ROOT / "docs").glob("*.md")} - {page.name for page in linked} == {"index.md"}
+    links = {path.resolve() for path in find_paths(ROOT / "docs" / "index.md")}
+    assert {page.name for page in (ROOT / "docs").glob("*.md")} - {page.name for page in links} == {"index.md"}

@@ -40,7 +40,6 @@ LOG_WIDTH = 100
 
 
 def section(page, name):
-    """The text of a page's section."""
     parts = re.split(r"^## (.*)$", (DOCS / page).read_text("utf-8"), flags=re.MULTILINE)
     return dict(zip(parts[1::2], parts[2::2], strict=True))[name]
 

@@ -20,7 +20,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 PARENTS = ("service", "exporter", "models")
 
 # What a package may never import, wherever in its code: exporter -> models, exporter -> service, never back.
-FORBIDDEN = {
+FORBIDDEN_IMPORTS = {
     "service/shortlist": {"torch", "onnx", "transformers", "gguf", "shortlist_exporter", "shortlist_models"},
     "models/shortlist_models": {"onnx", "onnxruntime", "shortlist", "shortlist_exporter"},
 }
@@ -46,13 +46,13 @@ def imports(path: Path) -> set[str]:
     return {name.partition(".")[0] for name in names}
 
 
-def tracked() -> list[Path]:
+def list_tracked_files() -> list[Path]:
     """Files that git tracks, or would; skips outside a checkout."""
     command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
-    listed = subprocess.run(command, cwd=ROOT, capture_output=True, check=False)
-    if listed.returncode:
+    process = subprocess.run(command, cwd=ROOT, capture_output=True, check=False)
+    if process.returncode:
         pytest.skip("not a git checkout: there is no telling which files are tracked")
-    paths = [ROOT / name for name in listed.stdout.decode().split("\0") if name]
+    paths = [ROOT / name for name in process.stdout.decode().split("\0") if name]
     return [path for path in paths if path.is_file()]
 
 
@@ -72,8 +72,8 @@ def test_constraints_pin_every_direct_dependency():
 
 def test_serving_extras_ask_for_nothing_heavy():
     extras = PROJECT["optional-dependencies"]
-    served = {Requirement(line).name for line in PROJECT["dependencies"] + extras["cpu"] + extras["serve"]}
-    assert served & {"torch", "onnx", "transformers", "gguf"} == set()
+    names = {Requirement(line).name for line in PROJECT["dependencies"] + extras["cpu"] + extras["serve"]}
+    assert names & {"torch", "onnx", "transformers", "gguf"} == set()
 
 
 @pytest.mark.parametrize("parent", PARENTS)
@@ -81,21 +81,21 @@ def test_parent_folders_hold_no_module(parent):
     assert [path.name for path in (ROOT / parent).glob("*.py")] == []
 
 
-@pytest.mark.parametrize("package", FORBIDDEN)
+@pytest.mark.parametrize("package", FORBIDDEN_IMPORTS)
 def test_packages_depend_one_way(package):
     modules = sorted((ROOT / package).rglob("*.py"))
     assert modules
-    found = {str(path.relative_to(ROOT)): imports(path) & FORBIDDEN[package] for path in modules}
-    assert {path: names for path, names in found.items() if names} == {}
+    result = {str(path.relative_to(ROOT)): imports(path) & FORBIDDEN_IMPORTS[package] for path in modules}
+    assert {path: names for path, names in result.items() if names} == {}
 
 
 def test_no_file_names_a_folder_of_one_machine():
-    found = []
-    for path in tracked():
+    result = []
+    for path in list_tracked_files():
         for number, line in enumerate(path.read_text("utf-8", errors="replace").splitlines(), 1):
             if ABSOLUTE.search(line):
-                found.append(f"{path.relative_to(ROOT)}:{number}: {line.strip()[:100]}")
-    assert found == []
+                result.append(f"{path.relative_to(ROOT)}:{number}: {line.strip()[:100]}")
+    assert result == []
 
 
 def folders_of(parent: str) -> list[Path]:

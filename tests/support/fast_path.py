@@ -89,7 +89,7 @@ class Server:
 
 
 class Client(asyncio.Protocol):
-    """Remembers what comes."""
+    """A client that stores the bytes it receives, and whether the server closed the connection."""
 
     closed = False
 
@@ -115,13 +115,13 @@ class Servers:
     def talk(self, *parts):
         """The same conversation with both; what they said, and how many responses the fast path gave."""
         before = self.both[0].fast_path.responses
-        said = [self.runner.run(server.talk(parts)) for server in self.both]
-        assert said[0] == said[1]
+        responses = [self.runner.run(server.talk(parts)) for server in self.both]
+        assert responses[0] == responses[1]
         assert self.both[0].counts() == self.both[1].counts()
         assert self.both[0].state.total_requests == self.both[1].state.total_requests
         for server in self.both:
             assert (server.service.admission.rows, server.service.admission.bytes) == (0, 0)
-        return said[0], self.both[0].fast_path.responses - before
+        return responses[0], self.both[0].fast_path.responses - before
 
     def close(self):
         self.runner.run(self.stack.aclose())
@@ -148,5 +148,5 @@ def topk(row=0, k=3, **fields):
     return post("/v1/topk", json.dumps(content).encode(), "Content-Type: application/json")
 
 
-def statuses(said):
-    return [int(status) for status in STATUS.findall(said)]
+def statuses(responses):
+    return [int(status) for status in STATUS.findall(responses)]

@@ -62,7 +62,7 @@ def make_small_repository(root: Path) -> None:
 
 
 def logits_of(dense: Dense, contexts: np.ndarray) -> np.ndarray:
-    """In float64."""
+    """Logits [n, V] of the dense layer in float64."""
     logits = contexts.astype(np.float64) @ dense.weight.T.astype(np.float64)
     logits = (logits + (0 if dense.bias is None else dense.bias)) * dense.logit_scale
     if dense.soft_cap is not None:
@@ -100,9 +100,9 @@ class RunningServer:
     def address(self) -> str:
         for line in self.process.stderr:
             self.log.append(line)
-            found = re.search(r"listening on (http://\S+)", line)
-            if found:
-                return found[1]
+            match = re.search(r"listening on (http://\S+)", line)
+            if match:
+                return match[1]
         raise AssertionError("".join(self.log))
 
     def drain(self) -> None:

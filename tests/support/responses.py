@@ -12,6 +12,6 @@ def read_refusal(response, status=400):
     return sentence
 
 
-def check_empty(response):
+def expect_success(response):
     """Whether it was done, which there is nothing to say about."""
     assert (response.status_code, response.content) == (200, b""), response.text

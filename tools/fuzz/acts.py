@@ -91,7 +91,7 @@ def smuggled_request(random: Random) -> Parts:
 
 
 def huge_headers(random: Random) -> Parts:
-    """Long ones, or many."""
+    """Headers that are very long, or very many."""
     if random.random() < 0.5:
         yield head(b"X: " + b"y" * random.choice((10_000, 100_000, 1_000_000)), method=b"GET", path=b"/healthz")
     else:

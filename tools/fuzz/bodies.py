@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from random import Random
 
@@ -26,7 +27,9 @@ from shortlist.head import Head
 from shortlist.server.codecs import v2_request, v2_response, v2_template
 from shortlist.server.codecs.shared_memory import SHARED_MEMORY_FOLDER, SharedMemory
 from shortlist.server.codecs.v2_request import InferCodec
-from shortlist.server.messages.headers import JSON_LENGTH
+from shortlist.server.codecs.v2_response import encode_and_compress
+from shortlist.server.messages.compression import decompress
+from shortlist.server.messages.headers import CONTENT_ENCODING, CONTENT_LENGTH, JSON_LENGTH
 from shortlist.server.models import make_printable_labels
 from shortlist.server.scheduling.tasks import SizeLimits, make_task
 from shortlist.server.settings import Settings
@@ -42,9 +45,11 @@ TRACED_FILES = [module.__file__ for module in (v2_request, v2_response, v2_templ
 MAX_TRACED_REQUESTS = 50_000  # tracing takes time
 MIN_TRACED_REQUESTS = 20_000  # from which on coverage is judged
 MIN_COVERAGE_PERCENT = 95.0  # of the branches
+MAX_ANSWER_BYTES = 1 << 20
+ACCEPT_ENCODINGS = (b"", b"gzip", b"deflate, gzip;q=0.5", b"identity")
 MAX_REQUEST_SECONDS = 1.0  # of CPU
 MAX_GROWTH_BYTES = 32 << 20
-WARM_UP_SHARE = 0.2  # of the requests, after which memory is flat
+FUZZ_WARM_UP_SHARE = 0.2  # of the requests, after which memory is flat
 REFUSAL_STATUSES = (400, 413, 501)
 MUTATION_COUNTS = (0, 1, 1, 1, 1, 1, 2, 2, 3, 4)  # of a request
 
@@ -102,17 +107,22 @@ class Target:
             request = self.codec.decode(body, header)
             task = make_task(self.head, request.query, self.limits)
             self.codec.add_template(request, task)
-            content, headers = self.codec.encode(request, task.compute())
-        check_answer(content, dict(headers))
-        return content
+            encode = partial(self.codec.encode, request)
+            accept = ACCEPT_ENCODINGS[len(body) % len(ACCEPT_ENCODINGS)]
+            content, headers = encode_and_compress(encode, accept, task.compute())
+        return check_answer(content, dict(headers))
 
 
-def check_answer(content: bytes, headers: dict[bytes, bytes]) -> None:
-    """Check that the JSON can be read, and announces the bytes that follow it."""
+def check_answer(content: bytes, headers: dict[bytes, bytes]) -> bytes:
+    """Check that the JSON can be read, and announces the bytes that follow it; returns the answer uncompressed."""
+    if CONTENT_ENCODING in headers:
+        assert int(headers[CONTENT_LENGTH]) == len(content), "a compressed answer's length is not what it announces"
+        content = decompress(content, headers[CONTENT_ENCODING].decode(), MAX_ANSWER_BYTES)
     length = int(headers.get(JSON_LENGTH, len(content)))
     outputs = orjson.loads(content[:length])["outputs"]
-    announced = sum(output.get("parameters", {}).get("binary_data_size", 0) for output in outputs)
-    assert length + announced == len(content), "the answer's length is not what it announces"
+    binary_bytes = sum(output.get("parameters", {}).get("binary_data_size", 0) for output in outputs)
+    assert length + binary_bytes == len(content), "the answer's length is not what it announces"
+    return content
 
 
 class Targets:
@@ -208,27 +218,27 @@ def read_memory() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-def run_part(repository: Path, seed: int, first: int, count: int, traced: int) -> Report:
+def run_part(repository: Path, seed: int, first: int, count: int, traced_count: int) -> Report:
     """Send `count` requests from number `first` on, the first `traced` of them under coverage."""
-    report, started = Report(count), time.monotonic()
+    report, start = Report(count), time.monotonic()
     with open_targets(repository) as targets:
-        with trace_branches(report, traced):
-            for index in range(first, first + traced):
+        with trace_branches(report, traced_count):
+            for index in range(first, first + traced_count):
                 send_twice(targets, seed, index, report)
         before = None
-        for index in range(first + traced, first + count):
-            if index >= first + traced + WARM_UP_SHARE * (count - traced):
+        for index in range(first + traced_count, first + count):
+            if index >= first + traced_count + FUZZ_WARM_UP_SHARE * (count - traced_count):
                 before = before or read_memory()
             send_twice(targets, seed, index, report)
         report.growth = read_memory() - before if before else 0
-    report.seconds = time.monotonic() - started
+    report.seconds = time.monotonic() - start
     return report
 
 
 @contextlib.contextmanager
-def trace_branches(report: Report, traced: int) -> Iterator[None]:
+def trace_branches(report: Report, traced_count: int) -> Iterator[None]:
     """Record in the report which branches are reached meanwhile."""
-    if not traced:
+    if not traced_count:
         yield
         return
     tracer = coverage.Coverage(branch=True, include=TRACED_FILES, data_file=None, config_file=False)
@@ -258,15 +268,15 @@ def run(count: int, seed: int = 0, first: int = 0, workers: int = 1, repository:
             make_small_repository(Path(folder))
             return run(count, seed, first, workers, Path(folder))
     share = -(-count // workers)
-    traced = min(share, MAX_TRACED_REQUESTS) if share >= MIN_TRACED_REQUESTS else 0
+    traced_count = min(share, MAX_TRACED_REQUESTS) if share >= MIN_TRACED_REQUESTS else 0
     parts = [(repository, seed, first + start, min(share, count - start)) for start in range(0, count, share)]
     if len(parts) == 1:
-        return run_part(*parts[0], traced)
-    started, whole = time.monotonic(), Report()
+        return run_part(*parts[0], traced_count)
+    start_time, whole = time.monotonic(), Report()
     with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
-        for future in [pool.submit(run_part, *part, traced if part is parts[0] else 0) for part in parts]:
+        for future in [pool.submit(run_part, *part, traced_count if part is parts[0] else 0) for part in parts]:
             whole.add(future.result())
-    whole.seconds = time.monotonic() - started
+    whole.seconds = time.monotonic() - start_time
     return whole
 
 

@@ -13,29 +13,41 @@ from .valid import Valid
 DEEP_JSON = "[" * 1000 + "]" * 1000  # as deep as JSON is read, and deeper than Python likes to print
 BOTTOMLESS_JSON = b"[" * 250_000
 LONG_TEXT = "x" * 2000
-VALUES: tuple[Any, ...] = (
+JSON_VALUES: tuple[Any, ...] = (
     None, True, False, 0, 1, -1, 2, 3, 16, 17, 301, 10**6, 2**31, 2**32, 2**53 + 1, 2**62, 2**63 - 1, 2**63, 2**64 - 1,
     -(2**63), 0.0, 0.5, 3e38, 1e39, -1e308, 5e-324, "", "0", "context", "ids", "allow", "ban", "logprobs", "scored",
     "fuzz", "FP32", "FP16", "BF16", "INT64", "INT32", "FP64", "BYTES", "BOOL", "fp32", LONG_TEXT, "\0", "é", [], {},
     [[]], [None], [True], [0], [1, 16], [0, 16], [1, 2**62], [2**62, 0], [0, 2**63], [1] * 65, [[1.0] * 16],
     {"k": 1}, [{}],
 )  # fmt: skip
-KEYS = (
+JSON_KEYS = (
     "id", "inputs", "outputs", "parameters", "name", "shape", "datatype", "data", "k", "exact", "timeout", "priority",
     "binary_data", "binary_data_size", "binary_data_output", "classification", "shared_memory_region",
     "shared_memory_byte_size", "shared_memory_offset", "triton_enable", "sequence_id", "", "unknown",
 )  # fmt: skip
-MEMORY = ("shared_memory_region", "shared_memory_byte_size", "shared_memory_offset")
-FIELDS = {  # of the request, an input, an output: its own, and those of its parameters
+SHARED_MEMORY_KEYS = ("shared_memory_region", "shared_memory_byte_size", "shared_memory_offset")
+KEYS_BY_PLACE = {  # of the request, an input, an output: its own, and those of its parameters
     "": (
         ("id", "inputs", "outputs", "parameters"),
         ("k", "exact", "timeout", "priority", "binary_data_output", "triton_x"),
     ),
-    "inputs": (("name", "shape", "datatype", "data", "parameters"), ("binary_data_size", *MEMORY)),
-    "outputs": (("name", "parameters"), ("binary_data", "classification", *MEMORY)),
+    "inputs": (("name", "shape", "datatype", "data", "parameters"), ("binary_data_size", *SHARED_MEMORY_KEYS)),
+    "outputs": (("name", "parameters"), ("binary_data", "classification", *SHARED_MEMORY_KEYS)),
 }
-NUMBERS = (b"-1", b"0", b"1e5", b"1e400", b"-0", b"0.1", b"9" * 400, b"18446744073709551616", b"NaN", b"00", b"1E-9")
-HEADERS = (
+NUMBER_TEXTS = (
+    b"-1",
+    b"0",
+    b"1e5",
+    b"1e400",
+    b"-0",
+    b"0.1",
+    b"9" * 400,
+    b"18446744073709551616",
+    b"NaN",
+    b"00",
+    b"1E-9",
+)
+HEADER_VALUES = (
     "",
     " ",
     "0",
@@ -53,8 +65,8 @@ HEADERS = (
     "00000000",
     "5 5",
 )
-TEXT = re.compile(rb'"(?:k|shape|exact|name|data|id|inputs|parameters|datatype|outputs|timeout)":')
-NUMBER = re.compile(rb"\d+")
+KEY_PATTERN = re.compile(rb'"(?:k|shape|exact|name|data|id|inputs|parameters|datatype|outputs|timeout)":')
+NUMBER_PATTERN = re.compile(rb"\d+")
 
 
 def choose_place(content: Any, random: Random) -> tuple[Any, Any]:
@@ -71,7 +83,7 @@ def choose_place(content: Any, random: Random) -> tuple[Any, Any]:
 
 
 def choose_value(random: Random) -> Any:
-    return deepcopy(random.choice(VALUES))  # what is put into a list must not be put into all later ones
+    return deepcopy(random.choice(JSON_VALUES))  # what is put into a list must not be put into all later ones
 
 
 def replace(content: Any, random: Random) -> None:
@@ -103,16 +115,19 @@ def add(content: Any, random: Random) -> None:
     inside, _ = choose_place(content, random)
     value = choose_value(random)
     if isinstance(inside, dict):
-        inside[random.choice(KEYS)] = value
+        inside[random.choice(JSON_KEYS)] = value
     else:
         inside.insert(random.randrange(len(inside) + 1), value)
 
 
 def again(content: Any, random: Random) -> None:
-    """An entry twice."""
+    """An entry twice, the second time perhaps under another name."""
     entries = content.get(random.choice(("inputs", "outputs"))) if isinstance(content, dict) else None
     if isinstance(entries, list) and entries:
-        entries.append(random.choice(entries))
+        entry = random.choice(entries)
+        if isinstance(entry, dict) and random.random() < 0.5:
+            entry = entry | {"name": random.choice(("context", "ids", "allow", "ban"))}
+        entries.append(entry)
 
 
 def swap(content: Any, random: Random) -> None:
@@ -128,12 +143,12 @@ def tamper(content: Any, random: Random) -> None:
     """Give a field of the protocol, in its place, any value."""
     if not isinstance(content, dict):
         return
-    part = random.choice(list(FIELDS))
+    part = random.choice(list(KEYS_BY_PLACE))
     entries = content.get(part) if part else [content]
     entries = [entry for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
     if entries:
         entry = random.choice(entries)
-        fields, parameters = FIELDS[part]
+        fields, parameters = KEYS_BY_PLACE[part]
         if random.random() < 0.4:
             entry[random.choice(fields)] = choose_value(random)
         elif isinstance(entry.setdefault("parameters", {}), dict):
@@ -168,7 +183,7 @@ def repeat(body: bytes, random: Random) -> bytes:
 
 
 def key_twice(body: bytes, random: Random) -> bytes:
-    matches = list(TEXT.finditer(body))
+    matches = list(KEY_PATTERN.finditer(body))
     if not matches:
         return body
     at, key = random.choice(matches).start(), random.choice(matches)[0]
@@ -176,11 +191,11 @@ def key_twice(body: bytes, random: Random) -> bytes:
 
 
 def other_number(body: bytes, random: Random) -> bytes:
-    matches = list(NUMBER.finditer(body[:400]))
+    matches = list(NUMBER_PATTERN.finditer(body[:400]))
     if not matches:
         return body
     at = random.choice(matches)
-    return body[: at.start()] + random.choice(NUMBERS) + body[at.end() :]
+    return body[: at.start()] + random.choice(NUMBER_TEXTS) + body[at.end() :]
 
 
 def bottomless(body: bytes, random: Random) -> bytes:
@@ -190,7 +205,19 @@ def bottomless(body: bytes, random: Random) -> bytes:
     return body[:at] + BOTTOMLESS_JSON + body[at:]
 
 
-BYTES = (flip, flip, insert, delete, truncate, repeat, key_twice, key_twice, other_number, other_number, bottomless)
+BYTE_MUTATIONS = (
+    flip,
+    flip,
+    insert,
+    delete,
+    truncate,
+    repeat,
+    key_twice,
+    key_twice,
+    other_number,
+    other_number,
+    bottomless,
+)
 
 
 def other_header(header: str | None, length: int, random: Random) -> str | None:
@@ -204,7 +231,7 @@ def other_header(header: str | None, length: int, random: Random) -> str | None:
         f"0{current}",
         None,
     )
-    return random.choice(near) if random.random() < 0.6 else random.choice(HEADERS)
+    return random.choice(near) if random.random() < 0.6 else random.choice(HEADER_VALUES)
 
 
 def mutate(request: Valid, random: Random, many: int) -> tuple[bytes, str | None]:
@@ -224,7 +251,7 @@ def mutate_bytes(body: bytes, header: str | None, random: Random, many: int) -> 
         if random.random() < 0.25:
             header = other_header(header, len(body), random)
         elif body:
-            longer = random.choice(BYTES)(body, random)
+            longer = random.choice(BYTE_MUTATIONS)(body, random)
             if header and header.isdecimal() and header != "0" and random.random() < 0.6:
                 header = str(max(1, int(header) + len(longer) - len(body)))
             body = longer

@@ -69,7 +69,7 @@ class GarbageSender:
         host, port = server.url.removeprefix("http://").split(":")
         self.address = host, int(port)
         self.seed, self.report = seed, Report()
-        self.expected = self.ask_as_neighbour()
+        self.usual_response = self.ask_as_neighbour()
 
     def connect(self, patience: float) -> socket.socket:
         return socket.create_connection(self.address, patience)
@@ -85,21 +85,21 @@ class GarbageSender:
         random = Random(f"{self.seed} {number}")
         act = acts[number % len(acts)]
         with self.connect(MAX_NEIGHBOUR_SECONDS) as connection:
-            received = converse(connection, act(random))
-            self.judge_statuses(act.__name__, received)
+            content = converse(connection, act(random))
+            self.judge_statuses(act.__name__, content)
             self.check_neighbour(act.__name__, number)
             if random.random() < 0.3:  # a reset instead of an orderly end
                 connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.report.rounds += 1
 
-    def judge_statuses(self, name: str, received: bytes) -> None:
+    def judge_statuses(self, name: str, content: bytes) -> None:
         """Count the statuses of the responses, and note those that must not be."""
-        statuses = [int(status) for status in STATUS_PATTERN.findall(received)]
+        statuses = [int(status) for status in STATUS_PATTERN.findall(content)]
         self.report.statuses.update(statuses)
         for status in statuses:
             if status >= 500 and status not in PERMITTED_STATUSES:
-                self.report.note(f"{name} was answered {status}: {received[-200:]!r}")
-        if name == "smuggled_request" and len(statuses) > 1 and b'"live"' in received:
+                self.report.note(f"{name} was answered {status}: {content[-200:]!r}")
+        if name == "smuggled_request" and len(statuses) > 1 and b'"live"' in content:
             self.report.note(f"smuggled: the request inside was answered after {statuses[0]}")
         if name == "pipelined_requests" and statuses[:PIPELINED_REQUESTS] != [200] * PIPELINED_REQUESTS:
             self.report.note(f"pipelined requests were answered {statuses}")
@@ -108,41 +108,41 @@ class GarbageSender:
 
     def check_neighbour(self, name: str, number: int) -> None:
         """Check that a correct request on another connection gets the right response in time."""
-        started = time.monotonic()
+        start = time.monotonic()
         try:
             answer = self.ask_as_neighbour()
-            if answer.partition(b"\r\n\r\n")[2] != self.expected.partition(b"\r\n\r\n")[2]:
+            if answer.partition(b"\r\n\r\n")[2] != self.usual_response.partition(b"\r\n\r\n")[2]:
                 self.report.note(f"a neighbour of {name} was answered {answer[:300]!r} (round {number})")
         except OSError as error:
             self.report.note(f"a neighbour of {name} was not answered: {error!r} (round {number})")
-        self.report.slowest = max(self.report.slowest, time.monotonic() - started)
+        self.report.slowest = max(self.report.slowest, time.monotonic() - start)
 
 
 def converse(connection: socket.socket, parts: Parts) -> bytes:
     """Send the parts, as far as the server reads them; returns what it sent until it fell silent."""
-    received = b""
+    content = b""
     with suppress(OSError):
         for part in parts:
             connection.sendall(part)
     connection.settimeout(SILENCE_SECONDS)
     with suppress(OSError):
         while part := connection.recv(65_536):
-            received += part
-    return received
+            content += part
+    return content
 
 
 def run(server: RunningServer, seconds: float, seed: int) -> Report:
     """Play acts for `seconds`; memory and open files are compared with those after the first rounds."""
     garbage = GarbageSender(server, seed)
-    started, number, before = time.monotonic(), 0, None
-    while time.monotonic() - started < seconds or before is None:
+    start, number, before = time.monotonic(), 0, None
+    while time.monotonic() - start < seconds or before is None:
         garbage.run_round(number)
         number += 1
         if number == 3 * len(ACTS):
-            before = measure_settled(garbage.pid)
-    after, report = measure_settled(garbage.pid), garbage.report
+            before = measure_when_idle(garbage.pid)
+    after, report = measure_when_idle(garbage.pid), garbage.report
     report.growth, report.files = after.memory - before.memory, after.files - before.files
-    report.seconds = time.monotonic() - started
+    report.seconds = time.monotonic() - start
     if report.growth > MAX_SERVER_GROWTH_BYTES:
         report.note(f"memory grew by {report.growth >> 20} MiB")
     if report.files > MAX_MORE_FILES:
@@ -152,7 +152,7 @@ def run(server: RunningServer, seconds: float, seed: int) -> Report:
     return report
 
 
-def measure_settled(pid: int) -> Resources:
+def measure_when_idle(pid: int) -> Resources:
     """Measure a process once its closed connections are gone."""
     time.sleep(0.5)
     return Resources.measure(pid)
@@ -161,17 +161,17 @@ def measure_settled(pid: int) -> Resources:
 def send_endless_heads(server: RunningServer, seed: int) -> Report:
     """Heads and trailers without end: the server must have enough of them before its memory is full."""
     garbage = GarbageSender(server, seed)
-    before = measure_settled(garbage.pid)
+    before = measure_when_idle(garbage.pid)
     for number, (start, filling) in enumerate(ENDLESS_HEADS):
         with garbage.connect(5 * MAX_NEIGHBOUR_SECONDS) as connection, suppress(OSError):
             connection.sendall(start)
             for _ in range(HEAD_CHUNKS):
                 connection.sendall(filling * (HEAD_CHUNK_BYTES // len(filling)))
             time.sleep(SILENCE_SECONDS)
-            grown = Resources.measure(garbage.pid).memory - before.memory
-            if grown > MAX_SERVER_GROWTH_BYTES:
+            growth = Resources.measure(garbage.pid).memory - before.memory
+            if growth > MAX_SERVER_GROWTH_BYTES:
                 garbage.report.note(
-                    f"{HEAD_CHUNKS * HEAD_CHUNK_BYTES >> 20} MiB after {start[:20]!r} took {grown >> 20} MiB of memory"
+                    f"{HEAD_CHUNKS * HEAD_CHUNK_BYTES >> 20} MiB after {start[:20]!r} took {growth >> 20} MiB of memory"
                 )
         garbage.check_neighbour("endless", number)
     return garbage.report

@@ -14,8 +14,8 @@ from tests.support.layers import CLASSES, DIM
 REGION, REGION_BYTES = "fuzz", 8192
 INPUT_PLACES, OUTPUT_PLACES = (0, 2048), (4096, 6144)  # offsets of inputs and outputs in the region
 ROW_COUNTS = (0, 1, 1, 1, 2, 5)
-K = (1, 2, 5, 10)
-OUTPUTS = ("ids", "logprobs", "scored")
+REQUESTED_KS = (1, 2, 5, 10)
+OUTPUT_NAMES = ("ids", "logprobs", "scored")
 CONTEXT_POOL = np.random.default_rng(0).standard_normal((64, DIM)).astype(np.float32)
 
 
@@ -29,7 +29,7 @@ class Valid:
     raw: bool = False
 
     def body(self) -> tuple[bytes, str | None]:
-        """Bytes and header."""
+        """The request's body, and the value of the header that says how long its JSON is."""
         if self.raw:
             return b"".join(self.blobs), "0"
         text = dump_json(self.content)
@@ -45,7 +45,7 @@ def dump_json(content: object) -> bytes:
 
 
 def make_valid_request(random: Random) -> Valid:
-    """One of all kinds."""
+    """A valid request of a random kind, as JSON and binary parts."""
     if random.random() < 0.03:
         return Valid({}, [CONTEXT_POOL[random.randrange(64)].tobytes()], raw=True)
     request = Valid({})
@@ -101,7 +101,7 @@ def add_tensor(request: Valid, random: Random, name: str, values: np.ndarray, da
 
 
 def encode_numbers(values: np.ndarray, datatype: str) -> bytes:
-    """Numbers on the wire."""
+    """The numbers of an array as a tensor's raw bytes."""
     if datatype == "BF16":
         return (values.view(np.uint32) >> 16).astype(np.uint16).tobytes()
     return values.astype({"FP32": np.float32, "FP16": np.float16, "INT64": np.int64}[datatype]).tobytes()
@@ -114,7 +114,7 @@ def describe_region(offset: int, size: int) -> dict:
 
 
 def choose_parameters(random: Random, scoring: bool) -> dict:
-    """Of the whole request."""
+    """Random parameters of the whole request."""
     choices = {
         "exact": lambda: random.random() < 0.5,
         "timeout": lambda: random.choice((0, 1, 10**6, 2**40)),
@@ -123,7 +123,7 @@ def choose_parameters(random: Random, scoring: bool) -> dict:
         "temperature": lambda: 0.5,
     }
     if not scoring:
-        choices["k"] = lambda: random.choice(K)
+        choices["k"] = lambda: random.choice(REQUESTED_KS)
     return {name: choice() for name, choice in choices.items() if random.random() < 0.3}
 
 
@@ -131,7 +131,7 @@ def add_outputs(request: Valid, random: Random, scoring: bool, parameters: dict)
     """Some of the outputs, each as binary, JSON, classes or in shared memory; or none, which means all."""
     if random.random() < 0.4:
         return
-    available = OUTPUTS[:2] if scoring else OUTPUTS
+    available = OUTPUT_NAMES[:2] if scoring else OUTPUT_NAMES
     names = random.sample(available, random.randint(1, len(available)))
     places = list(OUTPUT_PLACES)
     classes = 0 if scoring else random.choice((0, 0, 1, 3))
@@ -141,7 +141,7 @@ def add_outputs(request: Valid, random: Random, scoring: bool, parameters: dict)
 
 
 def choose_output(random: Random, name: str, places: list[int], classes: int) -> dict:
-    """One requested output."""
+    """A random output that the request asks for."""
     parameters = {}
     if random.random() < 0.5:
         parameters["binary_data"] = random.random() < 0.6

@@ -11,7 +11,7 @@ from benchmarks.contenders.base import Contender, FloatArray, IdArray, Options
 
 
 class TorchDense(Contender):
-    """float32 products."""
+    """The dense layer as one float32 product of torch, and its `topk`."""
 
     name: ClassVar[str] = "dense, torch"
 

@@ -64,7 +64,7 @@ class FaissIndex(Contender):
 
 
 class FaissFlat(FaissIndex):
-    """Every row in float32."""
+    """An exhaustive search over all rows in float32."""
 
     name: ClassVar[str] = "faiss flat"
     builds: ClassVar[tuple[Options, ...]] = ({"basis": "raw"},)  # the answers are exact in every basis
@@ -101,7 +101,7 @@ class FaissProductQuantizer(FaissIndex):
         return self.create_index(f"Pad{blocks * self.build['pair']},PQ{blocks}x4fs,RFlat", dim)
 
     def settings(self) -> list[Options]:
-        """Up to 5,000 candidates."""
+        """Each setting rescores so many candidates exactly: up to 5,000."""
         return [{"refined": refined} for refined in REFINED_CANDIDATES]
 
 
@@ -151,7 +151,7 @@ class FaissInverted(FaissIndex):
         )
 
     def settings(self) -> list[Options]:
-        """Up to every cell."""
+        """Each setting probes so many cells: up to all of them."""
         cells = self.build["cells"]
         probes = sorted({max(1, cells // share) for share in (64, 32, 16, 8, 4, 2, 1)})
         if self.build["codes"] == "Flat":

@@ -23,7 +23,7 @@ CLUSTERS_PER_PROBE = (64, 32, 16, 8, 6, 4)  # clusters / clusters probed; the pa
 GATHERED_BYTES = 1 << 20  # of weights, gathered before they are multiplied: they should still be in the cache
 
 
-def cluster_balanced(rows: FloatArray, count: int, seed: int = KMEANS_SEED) -> IdArray:
+def make_even_clusters(rows: FloatArray, count: int, seed: int = KMEANS_SEED) -> IdArray:
     """Spherical k-means of `rows` [V, D] into `count` <= V clusters whose sizes differ by one at most.
 
     Returns [count, largest size] positions; -1 ends the smaller clusters.
@@ -33,7 +33,7 @@ def cluster_balanced(rows: FloatArray, count: int, seed: int = KMEANS_SEED) -> I
     sizes = np.full(count, len(unit) // count)
     sizes[: len(unit) % count] += 1
     for _ in range(BALANCING_ROUNDS):
-        owners = assign_balanced(unit, centroids, sizes)
+        owners = assign_evenly(unit, centroids, sizes)
         by_cluster = np.argsort(owners, kind="stable")
         starts = np.cumsum(sizes) - sizes
         centroids = normalise_rows(np.add.reduceat(unit[by_cluster], starts))
@@ -42,7 +42,7 @@ def cluster_balanced(rows: FloatArray, count: int, seed: int = KMEANS_SEED) -> I
     return members
 
 
-def assign_balanced(unit: FloatArray, centroids: FloatArray, sizes: IdArray) -> IdArray:
+def assign_evenly(unit: FloatArray, centroids: FloatArray, sizes: IdArray) -> IdArray:
     """[V]: a cluster for each of `unit` [V, D], `sizes` [C] rows to each.
 
     In rounds, every row without a cluster goes to the most similar one that has room; a cluster with too many takes
@@ -53,9 +53,9 @@ def assign_balanced(unit: FloatArray, centroids: FloatArray, sizes: IdArray) -> 
         open_still = room.nonzero()[0]
         best, similarity = find_most_similar(unit[free], centroids[open_still])
         choices = open_still[best]
-        admitted = admit_rows(choices, similarity, room)
-        owners[free[admitted]] = choices[admitted]
-        room -= np.bincount(choices[admitted], minlength=len(room))
+        admissions = admit_rows(choices, similarity, room)
+        owners[free[admissions]] = choices[admissions]
+        room -= np.bincount(choices[admissions], minlength=len(room))
     return owners
 
 
@@ -95,7 +95,7 @@ class FlashHead(Contender):
     def fit(self, dense: Dense, contexts: FloatArray) -> None:
         self.basis = load_basis(self.build["basis"], dense, contexts)
         rows = self.basis.rows
-        members = cluster_balanced(rows, -(-len(rows) // self.build["rows"]))
+        members = make_even_clusters(rows, -(-len(rows) // self.build["rows"]))
         self.ids = self.basis.classes(members)  # [C, m]
         self.blocks = np.where(members[:, :, None] < 0, np.float32(0), rows[members])  # [C, m, D]
         self.centroids = normalise_rows(normalise_rows(rows)[members].sum(axis=1, where=members[:, :, None] >= 0))
@@ -110,20 +110,20 @@ class FlashHead(Contender):
 
     def search_clusters(self, query: FloatArray, k: int) -> IdArray:
         """[k]: the best rows of the clusters probed for `query` [D]; -1 pads."""
-        probed = find_largest(self.centroids @ query, self.setting.get("probes", 1))
-        ids, scores = self.ids[probed].ravel(), self.score_clusters(query, probed).ravel()
+        clusters = find_largest(self.centroids @ query, self.setting.get("probes", 1))
+        ids, scores = self.ids[clusters].ravel(), self.score_clusters(query, clusters).ravel()
         scores[ids < 0] = -np.inf
         best = ids[rank_best(scores, k)]
         return np.pad(best, (0, k - len(best)), constant_values=-1)
 
-    def score_clusters(self, query: FloatArray, probed: IdArray) -> FloatArray:
+    def score_clusters(self, query: FloatArray, clusters: IdArray) -> FloatArray:
         """[len(probed), m]: inner products with the rows of the probed clusters."""
         _, rows, dim = self.blocks.shape
         step = max(1, GATHERED_BYTES // (4 * rows * dim))
         buffer = np.empty((step, rows, dim), np.float32)
-        scores = np.empty((len(probed), rows), np.float32)
-        for start in range(0, len(probed), step):
-            some = probed[start : start + step]
+        scores = np.empty((len(clusters), rows), np.float32)
+        for start in range(0, len(clusters), step):
+            some = clusters[start : start + step]
             block = np.take(self.blocks, some, axis=0, out=buffer[: len(some)], mode="clip")  # raise would copy first
             np.dot(block.reshape(-1, dim), query, out=scores[start : start + step].reshape(-1))
         return scores

@@ -40,7 +40,6 @@ class SortedLists:
 
     @property
     def limit(self) -> int:
-        """The largest budget."""
         return int(self.values.shape[2])
 
     def first(self, query: FloatArray, axes: npt.NDArray[np.intp], depth: int) -> tuple[FloatArray, Rows]:
@@ -61,10 +60,10 @@ def visit_rows(lists: SortedLists, query: FloatArray, budget: int) -> Rows:
     budget = min(budget, lists.limit)
     axes = np.arange(query.size)
     entries, rows = lists.first(query, axes, -(-budget // FIRST_READ_SHARE))
-    met, bar = take_first_different(entries.ravel(), rows.ravel(), budget)
+    candidates, bar = take_first_different(entries.ravel(), rows.ravel(), budget)
     open_still = entries[:, -1] >= bar
     if not open_still.any():
-        return met
+        return candidates
     more, their_rows = lists.first(query, axes[open_still], budget)
     above = more >= bar
     entries = np.concatenate([entries[~open_still].ravel(), more[above]])
@@ -107,8 +106,8 @@ class GreedyMips(Contender):
 
     def topk(self, contexts: FloatArray, k: int) -> IdArray:
         budget = self.setting.get("budget", self.lists.limit)
-        met = [visit_rows(self.lists, query, budget) for query in self.basis.queries(contexts)]
-        return rescore_candidates(self.dense, contexts, self.basis.ids[np.stack(met)], k)
+        candidates = [visit_rows(self.lists, query, budget) for query in self.basis.queries(contexts)]
+        return rescore_candidates(self.dense, contexts, self.basis.ids[np.stack(candidates)], k)
 
     def size(self) -> int:
         return self.lists.values.nbytes + self.lists.rows.nbytes + self.basis.change_bytes + self.dense.weight.nbytes

@@ -13,7 +13,7 @@ from typing import Any
 from benchmarks.contenders.base import Options
 
 BASES_AND_LIFTS = (("raw", False), ("raw", True), ("whitened", True))
-BEAMS = (50, 100, 200, 300, 400, 600, 1000, 2000, 5000, 20000)  # candidates that a search keeps (HNSW's ef)
+SEARCH_BEAMS = (50, 100, 200, 300, 400, 600, 1000, 2000, 5000, 20000)  # candidates that a search keeps (HNSW's ef)
 # M and efConstruction; minutes to hours to build. 32 with 5,000 is that of Loretz and Hochreiter (arXiv 2608.27460).
 LARGE_GRAPHS = ((16, 500), (32, 500), (64, 500), (32, 5000))
 
@@ -31,4 +31,4 @@ def list_graph_builds(
 
 def list_beam_settings(name: str, classes: int) -> list[Options]:
     """Values of the option `name` up to a quarter of the classes, as the fast graph decoder's authors did."""
-    return [{name: beam} for beam in sorted({min(beam, classes // 4) for beam in BEAMS})]
+    return [{name: beam} for beam in sorted({min(beam, classes // 4) for beam in SEARCH_BEAMS})]

@@ -73,7 +73,7 @@ class HnswFgd(HnswIp):
 
 
 class HnswIpLarge(HnswIp):
-    """Better and slower graphs."""
+    """Graphs over inner products with more links, which are more precise and slower."""
 
     name: ClassVar[str] = "hnswlib ip, large"
     builds: ClassVar[tuple[Options, ...]] = LARGE_BUILDS

@@ -38,7 +38,7 @@ class Table:
     rows: npt.NDArray[np.int32]
 
     def bucket(self, code: int) -> npt.NDArray[np.int32]:
-        """Rows of one code."""
+        """Positions of the rows whose code is `code`."""
         return self.rows[self.starts[code] : self.starts[code + 1]]
 
 
@@ -119,11 +119,11 @@ class LshMips(Contender):
         far = code_distances(projections)
         probes = min(self.setting.get("probes", 1), far.shape[1])
         codes = np.argpartition(far, probes - 1, axis=1)[:, :probes]
-        met = np.zeros(len(self.basis.ids), bool)
-        for table, probed in zip(self.tables, codes, strict=True):
-            for code in probed:
-                met[table.bucket(code)] = True
-        return met.nonzero()[0]
+        is_candidate = np.zeros(len(self.basis.ids), bool)
+        for table, probe_codes in zip(self.tables, codes, strict=True):
+            for code in probe_codes:
+                is_candidate[table.bucket(code)] = True
+        return is_candidate.nonzero()[0]
 
     def size(self) -> int:
         tables = sum(table.starts.nbytes + table.rows.nbytes for table in self.tables)

@@ -52,7 +52,7 @@ def integer_products(graph: GraphBuilder, rows: FloatArray) -> str:
 
 
 class OnnxInt8(Contender):
-    """Setting `rescored`: N."""
+    """Int8 products over all rows in ONNX Runtime; setting `rescored` is how many of the best are scored exactly."""
 
     name: ClassVar[str] = "int8 rows, onnxruntime"
     builds: ClassVar[tuple[Options, ...]] = tuple({"basis": basis} for basis in BASES)

@@ -22,7 +22,7 @@ from benchmarks.contenders.base import Contender, FloatArray, IdArray, Options, 
 from benchmarks.contenders.basis import BASES, lift_rows, load_basis, rescore_candidates
 
 LEAF_ROWS = (256, 64, 16)  # about so many in a leaf
-LEAVES_PER_OPENED = (256, 128, 64, 32, 16, 8, 4, 2)  # leaves / leaves opened
+OPENING_DIVISORS = (256, 128, 64, 32, 16, 8, 4, 2)  # leaves / leaves opened
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ class PcaMips(Contender):
 
     def settings(self) -> list[Options]:
         """Up to half of the leaves."""
-        return spread_settings("opened", len(self.tree.leaves), LEAVES_PER_OPENED)
+        return spread_settings("opened", len(self.tree.leaves), OPENING_DIVISORS)
 
     def topk(self, contexts: FloatArray, k: int) -> IdArray:
         queries = self.basis.queries(contexts)

@@ -97,7 +97,7 @@ class ScannTree(Scann):
         return tree.score_ah(2, anisotropic_quantization_threshold=0.2)
 
     def settings(self) -> list[Options]:
-        """Up to all leaves."""
+        """Each setting searches so many leaves: up to all of them."""
         leaves = self.build["leaves"]
         counts = sorted({max(1, leaves // share) for share in (16, 8, 4, 2, 1)})
         usual = [{"leaves": count, "reorder": reorder} for count in counts for reorder in (50, 100, 200, 1000)]

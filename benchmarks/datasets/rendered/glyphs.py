@@ -76,7 +76,7 @@ def find_face(pattern: str) -> Face | None:
 
 
 def parse_faces(text: str) -> list[Face]:
-    """`FILE[:INDEX],FILE[:INDEX]...`; raises NotFound."""
+    """Parse `FILE[:INDEX],FILE[:INDEX]...` into faces; raises NotFound at a file that is not there."""
     faces = []
     for part in text.split(","):
         path, _, index = part.rpartition(":") if part.rpartition(":")[2].isdigit() else (part, "", "0")

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from shortlist_exporter.commands.progress import Report
 from shortlist_models.checkpoint import load_checkpoint, save_checkpoint
+from shortlist_models.progress import Progress
 from torch import Tensor, nn
 
 from .distortions import IMAGE_PIXELS, distort_glyphs
@@ -48,17 +48,17 @@ class Reader(nn.Module):
         self.out = nn.Linear(READER_DIM, classes)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Logits [b, V]."""
+        """Compute the logits [b, V] of images."""
         logits: Tensor = self.out(self.body(images))
         return logits
 
 
 def conv_block(inputs: int, outputs: int, stride: int) -> list[nn.Module]:
-    """A convolution, normalised."""
+    """A convolution, batch normalisation and ReLU."""
     return [nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False), nn.BatchNorm2d(outputs), nn.ReLU()]
 
 
-def train_reader(glyphs: Tensor, training: Training, checkpoint: Path, report: Report) -> Reader:
+def train_reader(glyphs: Tensor, training: Training, checkpoint: Path, report: Progress) -> Reader:
     """The reader of `glyphs` [V, faces, s, s] uint8; goes on from `checkpoint` and ends as if never interrupted."""
     torch.manual_seed(training.seed)
     reader = Reader(len(glyphs))
@@ -100,7 +100,7 @@ def load_training(path: Path, training: Training, parts: dict[str, Any]) -> int:
     return int(state["done"])
 
 
-def encode_images(reader: Reader, glyphs: Tensor, each: int, seed: int, report: Report) -> tuple[Tensor, Tensor]:
+def encode_images(reader: Reader, glyphs: Tensor, each: int, seed: int, report: Progress) -> tuple[Tensor, Tensor]:
     """Features [V * each, DIM] of new images, `each` of every character over the faces in turn, and classes [V * each].
 
     seed: from 2^40 on, where no image is one of the training's.

@@ -1,1 +1,1 @@
-"""What asks the servers."""
+"""Clients that put load on a server: raw sockets, wrk, and the requests that they send."""

@@ -35,9 +35,9 @@ class ConnectionLost(Exception):
     """The connection ended before the response did; the message says how."""
 
 
-def parse_response(received: bytes | bytearray) -> RawResponse | None:
+def parse_response(buffer: bytes | bytearray) -> RawResponse | None:
     """The response at the start of `received`, or None while it is not whole; raises ConnectionLost for no HTTP."""
-    head, end, rest = bytes(received).partition(HEAD_END)
+    head, end, rest = bytes(buffer).partition(HEAD_END)
     if not end:
         return None
     try:
@@ -55,8 +55,8 @@ class Connection(asyncio.Protocol):
     """One keep-alive connection, with at most one request on its way."""
 
     def __init__(self) -> None:
-        self.received = bytearray()
-        self.waiting: asyncio.Future[RawResponse] | None = None
+        self.buffer = bytearray()
+        self.pending_response: asyncio.Future[RawResponse] | None = None
         self.open = True
         self.idle_since = 0.0
 
@@ -65,18 +65,18 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Append to the response that is received; when it is whole, hand it to the waiting request."""
-        self.received += data
+        self.buffer += data
         try:
-            response = parse_response(self.received)
+            response = parse_response(self.buffer)
         except ConnectionLost as error:
             self.fail(error)
             return
         if response is not None:
-            self.received.clear()
+            self.buffer.clear()
             if response.headers.get("connection") == "close":
                 self.close()
-            if self.waiting is not None and not self.waiting.done():
-                self.waiting.set_result(response)
+            if self.pending_response is not None and not self.pending_response.done():
+                self.pending_response.set_result(response)
 
     def connection_lost(self, error: Exception | None) -> None:
         """The server or this side closed it."""
@@ -85,8 +85,8 @@ class Connection(asyncio.Protocol):
 
     def fail(self, error: ConnectionLost) -> None:
         """Raise `error` in the waiting request."""
-        if self.waiting is not None and not self.waiting.done():
-            self.waiting.set_exception(error)
+        if self.pending_response is not None and not self.pending_response.done():
+            self.pending_response.set_exception(error)
 
     def close(self) -> None:
         """Close the connection; no request may follow."""
@@ -95,10 +95,10 @@ class Connection(asyncio.Protocol):
 
     async def send(self, request: bytes, timeout: float) -> RawResponse:
         """Send, and wait `timeout` seconds for the response; raises ConnectionLost."""
-        self.waiting = asyncio.get_running_loop().create_future()
+        self.pending_response = asyncio.get_running_loop().create_future()
         self.transport.write(request)
         try:
-            return await asyncio.wait_for(self.waiting, timeout)
+            return await asyncio.wait_for(self.pending_response, timeout)
         except TimeoutError:
             self.close()
             raise ConnectionLost(f"no answer within {timeout:g} s") from None
@@ -136,13 +136,12 @@ class ConnectionPool:
         return None
 
     def close(self) -> None:
-        """Close the idle connections."""
         while self.idle:
             self.idle.pop().close()
 
 
 async def open_connection(address: Address) -> Connection:
-    """A new connection; raises ConnectionLost."""
+    """Open a connection to the server; raises ConnectionLost."""
     try:
         _, connection = await asyncio.get_running_loop().create_connection(Connection, address.host, address.port)
     except OSError as error:

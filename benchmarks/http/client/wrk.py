@@ -30,7 +30,7 @@ class Load:
     p999: float
 
 
-def check_installed() -> None:
+def require_wrk() -> None:
     """Raise BadInput where wrk is missing."""
     if shutil.which("wrk") is None:
         raise BadInput("wrk is not installed: run `apt-get install wrk` (Debian package wrk)")
@@ -54,10 +54,10 @@ def run_wrk(url: str, requests: Sequence[Request], connections: int, seconds: fl
             "--",
             *arguments,
         ]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise ServerError(f"wrk failed: {(done.stderr or done.stdout).strip().splitlines()[-1:]}")
-    return parse_output(done.stdout)
+        process = subprocess.run(command, capture_output=True, text=True, check=False)
+    if process.returncode:
+        raise ServerError(f"wrk failed: {(process.stderr or process.stdout).strip().splitlines()[-1:]}")
+    return parse_output(process.stdout)
 
 
 def parse_output(output: str) -> Load:
@@ -65,13 +65,13 @@ def parse_output(output: str) -> Load:
     last = output.strip().rpartition("\n")[2]
     try:
         figures: dict[str, int] = json.loads(last)
-        failed = {name: figures[name] for name in ERROR_KINDS if figures[name]}
+        errors = {name: figures[name] for name in ERROR_KINDS if figures[name]}
         seconds = figures["duration_us"] / 1e6
         load = Load(figures["requests"] / seconds, figures["p50"], figures["p99"], figures["p999"])
     except (ValueError, KeyError, TypeError, ZeroDivisionError):
         raise ServerError(f"wrk ended with '{last[:80]}' instead of figures: run it by hand to see why") from None
-    if failed:
-        counts = ", ".join(f"{count} {name}" for name, count in failed.items())
+    if errors:
+        counts = ", ".join(f"{count} {name}" for name, count in errors.items())
         raise ServerError(
             f"{counts} errors among {figures['requests']} requests: figures of failures are worth nothing"
         )

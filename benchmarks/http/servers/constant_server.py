@@ -14,10 +14,10 @@ from pathlib import Path
 
 import numpy as np
 from shortlist.core.filters import ClassFilter
-from shortlist.core.results import FloatArray, PlanResult
+from shortlist.core.results import FloatArray, IdArray, PlanResult
 from shortlist.errors import NotReady
 from shortlist.head import Head
-from shortlist.plans.common.base import log_sum_exp
+from shortlist.plans.common.normalizer import log_sum_exp
 from shortlist.plans.registry import FullPlan
 from shortlist.server.app import create_app
 from shortlist.server.engine.service import Service
@@ -41,7 +41,8 @@ class ConstantPlan(FullPlan):
             self.results[shape] = make_constant_result(*shape, self.classes)
         return self.results[shape]
 
-    def compute_log_normalizer(self, contexts: FloatArray) -> FloatArray:
+    def compute_log_normalizer(self, contexts: FloatArray, ids: IdArray, logits: FloatArray) -> FloatArray:
+        del ids, logits
         return make_constant_result(len(contexts), 1, self.classes).log_normalizer
 
 

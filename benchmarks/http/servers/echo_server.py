@@ -65,7 +65,7 @@ def make_route(response: dict[str, Any]) -> FastAPI:
     """The route that somebody in a hurry would write: raw body, orjson, no checks, no metrics."""
     app = FastAPI()
     ids, logprobs = np.array(response["ids"], np.int64), np.array(response["logprobs"], np.float32)
-    scored = np.array(response["scored"], np.int32)
+    candidates = np.array(response["scored"], np.int32)
 
     @app.post("/v1/topk")
     async def topk(request: Request) -> Response:
@@ -76,7 +76,7 @@ def make_route(response: dict[str, Any]) -> FastAPI:
             "version": response["version"],
             "ids": ids[: len(contexts), : fields["k"]],
             "logprobs": logprobs[: len(contexts), : fields["k"]],
-            "scored": scored[: len(contexts)],
+            "scored": candidates[: len(contexts)],
             "normalizer": response["normalizer"],
         }
         return Response(orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY), media_type="application/json")

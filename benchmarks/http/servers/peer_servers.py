@@ -84,19 +84,19 @@ class Peer(ABC):
         if stamp.is_file():
             return
         print(f"installing {self.requirement} into {venv}: about a minute", file=sys.stderr)
-        run_checked([sys.executable, "-m", "venv", str(venv)])
+        run_command([sys.executable, "-m", "venv", str(venv)])
         python = str(venv / "bin" / "python")
-        run_checked(
+        run_command(
             [python, "-m", "pip", "install", "-q", "--disable-pip-version-check", self.requirement, RUNTIME_REQUIREMENT]
         )
         stamp.touch()
 
 
-def run_checked(command: list[str]) -> None:
+def run_command(command: list[str]) -> None:
     """Run to the end; raises ServerError with the last line that it printed."""
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        last_line = (done.stderr or done.stdout).strip().rpartition("\n")[2]
+    process = subprocess.run(command, capture_output=True, text=True, check=False)
+    if process.returncode:
+        last_line = (process.stderr or process.stdout).strip().rpartition("\n")[2]
         raise ServerError(f"`{' '.join(command[-3:])}` failed: {last_line[:200]}")
 
 

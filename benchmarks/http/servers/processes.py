@@ -78,7 +78,7 @@ class Process:
                 return
 
     def last_log_line(self) -> str:
-        """The end of the log."""
+        """The last line that the server wrote, and the path of its log: for error messages."""
         lines = [line for line in self.log.read_text(errors="replace").splitlines() if line.strip()]
         return f"{lines[-1].strip()[:200] if lines else 'it said nothing'} ({self.log})"
 

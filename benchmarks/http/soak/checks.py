@@ -15,9 +15,9 @@ OK, TOO_MANY, TIMED_OUT = 200, 429, 504
 ALLOWED_STATUSES = (OK, TOO_MANY, TIMED_OUT)
 ALLOWED_GROWTH = 0.05  # of memory, after the warm-up
 QUICK_ALLOWED_GROWTH = 0.25  # seconds of load are all warm-up: only a flood is found
-WARM_UP_SHARE = 0.2  # share of the load's time that is warm-up
+SOAK_WARM_UP_SHARE = 0.2  # share of the load's time that is warm-up
 LEAST_SENT_SHARE = 0.95  # least share of the rate that was asked for at which the load counts
-EXAMPLES_SHOWN = 3
+MAX_EXAMPLES = 3
 
 
 @dataclass
@@ -28,7 +28,7 @@ class Tally:
     """
 
     statuses: Counter[int] = field(default_factory=Counter)
-    lost: Counter[str] = field(default_factory=Counter)
+    losses: Counter[str] = field(default_factory=Counter)
     wrong: list[str] = field(default_factory=list)
     no_retry_after: int = 0
     latencies: array[float] = field(default_factory=lambda: array("d"))
@@ -46,8 +46,8 @@ class Tally:
 
     @property
     def total(self) -> int:
-        """Requests that ended."""
-        return self.statuses.total() + self.lost.total()
+        """How many requests have ended, by a response or by a lost connection."""
+        return self.statuses.total() + self.losses.total()
 
     def quantile_ms(self, share: float) -> float:
         """Latency of admitted requests, ms; nan where there were none."""
@@ -68,7 +68,7 @@ class Memory:
     @property
     def ends(self) -> tuple[float, float]:
         """Medians of the first and the last tenth after the warm-up."""
-        steady = self.samples[int(len(self.samples) * WARM_UP_SHARE) :]
+        steady = self.samples[int(len(self.samples) * SOAK_WARM_UP_SHARE) :]
         tenth = max(1, len(steady) // 10)
         return float(np.median(steady[:tenth])), float(np.median(steady[-tenth:]))
 
@@ -81,23 +81,23 @@ class Memory:
 
 @dataclass
 class FaultyClient:
-    """One kind of faulty client. outcomes: what each got. harmed: how a well-behaved neighbour was harmed after it."""
+    """One kind of faulty client. outcomes: what each got. harms: how a well-behaved neighbour was harmed after it."""
 
     name: str
     outcomes: Counter[str] = field(default_factory=Counter)
-    harmed: list[str] = field(default_factory=list)
+    harms: list[str] = field(default_factory=list)
 
 
 @dataclass
 class SoakResult:
-    """Figures of one soak. rate: requests/s that were to be sent. sent: requests/s that were, over `seconds`.
+    """Figures of one soak. rate: requests/s that were to be sent. sending_rate: requests/s that were, over `seconds`.
 
     allowed_growth: share by which memory may grow.
     """
 
     capacity: float
     rate: float
-    sent: float
+    sending_rate: float
     seconds: float
     deadline_ms: float
     allowed_growth: float
@@ -121,9 +121,9 @@ def list_broken_promises(result: SoakResult) -> list[str]:
         first, last = result.memory.ends
         sentences.append(f"memory grew by {result.memory.growth:.1%} after warm-up, from {first:.0f} to {last:.0f} MiB")
     for client in result.faulty_clients:
-        if client.harmed:
-            examples = join_examples(client.harmed)
-            sentences.append(f"a client that {client.name} harmed {len(client.harmed)} others: {examples}")
+        if client.harms:
+            examples = join_examples(client.harms)
+            sentences.append(f"a client that {client.name} harmed {len(client.harms)} others: {examples}")
         if not client.outcomes:
             sentences.append(f"no client that {client.name} came to its end, so nothing is known of it")
     return sentences
@@ -131,9 +131,10 @@ def list_broken_promises(result: SoakResult) -> list[str]:
 
 def check_load(result: SoakResult) -> list[str]:
     """A sentence where the client itself was too slow to send the load."""
-    if result.sent >= LEAST_SENT_SHARE * result.rate:
+    if result.sending_rate >= LEAST_SENT_SHARE * result.rate:
         return []
-    return [f"the client sent {result.sent:.0f} of {result.rate:.0f} requests/s: too slow itself, so nothing is proven"]
+    rates = f"{result.sending_rate:.0f} of {result.rate:.0f} requests/s"
+    return [f"the client sent {rates}: too slow itself, so nothing is proven"]
 
 
 def check_responses(tally: Tally) -> list[str]:
@@ -143,9 +144,9 @@ def check_responses(tally: Tally) -> list[str]:
     if odd:
         counts = ", ".join(f"{count} x {status}" for status, count in odd.items())
         sentences.append(f"other failures than 429 and 504 came: {counts}")
-    if tally.lost:
-        counts = ", ".join(f"{count} x {reason}" for reason, count in tally.lost.most_common(EXAMPLES_SHOWN))
-        sentences.append(f"{tally.lost.total()} requests were not answered at all: {counts}")
+    if tally.losses:
+        counts = ", ".join(f"{count} x {reason}" for reason, count in tally.losses.most_common(MAX_EXAMPLES))
+        sentences.append(f"{tally.losses.total()} requests were not answered at all: {counts}")
     if tally.wrong:
         sentences.append(f"{len(tally.wrong)} answers differ from the offline ones: {join_examples(tally.wrong)}")
     if tally.no_retry_after:
@@ -155,4 +156,4 @@ def check_responses(tally: Tally) -> list[str]:
 
 def join_examples(sentences: list[str]) -> str:
     """The first few of `sentences`."""
-    return "; ".join(sentences[:EXAMPLES_SHOWN])
+    return "; ".join(sentences[:MAX_EXAMPLES])

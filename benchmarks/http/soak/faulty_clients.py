@@ -12,7 +12,7 @@ from shortlist.head import Head
 from benchmarks.http.client.connection import HEAD_END, Address, ConnectionLost, open_connection, parse_response
 
 from .checks import ALLOWED_STATUSES, OK, FaultyClient
-from .expected import ExpectedResponse
+from .expected_responses import ExpectedResponse
 
 READ_BYTES = 65_536
 PAUSE_SECONDS = 0.5  # between two of a kind
@@ -23,7 +23,7 @@ Fault = Callable[[Stream, bytes, float], Awaitable[str]]
 
 
 async def reset_mid_body(stream: Stream, request: bytes, seconds: float) -> str:
-    """Half a body, then a reset."""
+    """Send half of a body, then reset the connection."""
     del seconds
     _, writer = stream
     head, _, body = request.partition(HEAD_END)
@@ -87,13 +87,13 @@ def change_length(request: bytes, more: int) -> bytes:
 
 async def read_outcome(reader: asyncio.StreamReader, seconds: float) -> str:
     """What comes within `seconds`: `nothing`, `hung up`, `reset`, or a status."""
-    received = b""
+    content = b""
     try:
         async with asyncio.timeout(seconds):
             while True:
                 data = await reader.read(READ_BYTES)
-                received += data
-                response = parse_response(received)
+                content += data
+                response = parse_response(content)
                 if response is not None:
                     return f"answered {response.status}"
                 if not data:
@@ -116,7 +116,7 @@ async def run_faulty_client(
         client.outcomes[await commit_fault(FAULTS[name], address, expected.with_timeout, seconds_left)] += 1
         harm = await check_neighbour(address, expected, head, timeout)
         if harm is not None:
-            client.harmed.append(harm)
+            client.harms.append(harm)
         number += 1
         await asyncio.sleep(PAUSE_SECONDS)
     return client

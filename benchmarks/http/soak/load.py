@@ -13,7 +13,7 @@ from shortlist.head import Head
 from benchmarks.http.client.connection import Address, ConnectionLost, ConnectionPool
 
 from .checks import OK, Tally
-from .expected import ExpectedResponse
+from .expected_responses import ExpectedResponse
 
 CLOSED_LOOP_CONNECTIONS = 16
 CLOSED_LOOP_WARM_SECONDS = 1.0
@@ -35,44 +35,46 @@ class LoadGenerator:
         async def send_until(end: float, tally: Tally) -> None:
             while time.perf_counter() < end:
                 expected = self.requests[next(numbers) % len(self.requests)]
-                await self.send_counted(pool, expected, expected.without_timeout, time.perf_counter(), tally)
+                await self.send_and_count(pool, expected, expected.without_timeout, time.perf_counter(), tally)
 
         tally = Tally()
         for duration, phase_tally in ((CLOSED_LOOP_WARM_SECONDS, Tally()), (seconds, tally)):
-            started = time.perf_counter()
-            await asyncio.gather(*(send_until(started + duration, phase_tally) for _ in range(CLOSED_LOOP_CONNECTIONS)))
-        elapsed = time.perf_counter() - started
+            start = time.perf_counter()
+            await asyncio.gather(*(send_until(start + duration, phase_tally) for _ in range(CLOSED_LOOP_CONNECTIONS)))
+        elapsed = time.perf_counter() - start
         pool.close()
         if not tally.statuses[OK] or tally.wrong:
-            raise ServerError(f"the capacity cannot be measured: {dict(tally.statuses)} {tally.lost} {tally.wrong[:1]}")
+            raise ServerError(
+                f"the capacity cannot be measured: {dict(tally.statuses)} {tally.losses} {tally.wrong[:1]}"
+            )
         return tally.statuses[OK] / elapsed
 
     async def send_open_loop(self, rate: float, seconds: float, connections: int, tally: Tally) -> float:
         """`rate` requests a second, whether or not earlier ones were answered; returns the rate really sent."""
         pool = ConnectionPool(self.address, connections)
         tasks: set[asyncio.Task[None]] = set()
-        started = time.perf_counter()
+        start = time.perf_counter()
         for number in range(round(rate * seconds)):
-            due = started + number / rate
+            due = start + number / rate
             await asyncio.sleep(max(0.0, due - time.perf_counter()))
             tally.lags.append(time.perf_counter() - due)
             expected = self.requests[number % len(self.requests)]
-            task = asyncio.create_task(self.send_counted(pool, expected, expected.with_timeout, due, tally))
+            task = asyncio.create_task(self.send_and_count(pool, expected, expected.with_timeout, due, tally))
             tasks.add(task)
             task.add_done_callback(tasks.discard)
-        sent = (number + 1) / (time.perf_counter() - started)
+        sending_rate = (number + 1) / (time.perf_counter() - start)
         await asyncio.gather(*tasks)
         pool.close()
-        return sent
+        return sending_rate
 
-    async def send_counted(
+    async def send_and_count(
         self, pool: ConnectionPool, expected: ExpectedResponse, request: bytes, due: float, tally: Tally
     ) -> None:
         """One request; its latency counts from `due`, a time of `perf_counter`."""
         try:
             response = await pool.send(request, self.timeout)
         except ConnectionLost as error:
-            tally.lost[str(error)] += 1
+            tally.losses[str(error)] += 1
             return
         seconds = time.perf_counter() - due
         difference = expected.describe_difference(response, self.head) if response.status == OK else None

@@ -31,7 +31,7 @@ from .checks import (
     Tally,
     list_broken_promises,
 )
-from .expected import mix_requests
+from .expected_responses import mix_requests
 from .faulty_clients import FAULTS, run_faulty_client
 from .load import LoadGenerator
 from .tables import print_tables, summarise_soak
@@ -56,7 +56,7 @@ class SoakPlan:
 
     @property
     def load_seconds(self) -> float:
-        """Seconds of open-loop load."""
+        """For how many seconds requests are sent at the fixed rate."""
         return QUICK_SECONDS if self.quick else self.seconds
 
     @property
@@ -121,11 +121,11 @@ async def load_server(server: Process, head: Head, bundle: Path, plan: SoakPlan)
     sampling = asyncio.create_task(sample_memory(server, memory, seconds))
     clients = [run_faulty_client(name, address, requests, head, seconds, plan.client_timeout) for name in FAULTS]
     misbehaving: asyncio.Future[list[FaultyClient]] = asyncio.gather(*clients)
-    sent = await generator.send_open_loop(rate, seconds, plan.connections, tally)
+    sending_rate = await generator.send_open_loop(rate, seconds, plan.connections, tally)
     faulty_clients = await misbehaving
     await sampling
     growth = plan.allowed_growth
-    return SoakResult(capacity, rate, sent, seconds, plan.deadline_ms, growth, tally, memory, faulty_clients)
+    return SoakResult(capacity, rate, sending_rate, seconds, plan.deadline_ms, growth, tally, memory, faulty_clients)
 
 
 def pin_client() -> None:

@@ -23,7 +23,7 @@ def print_tables(result: SoakResult, factor: float) -> None:
         clients.add_column(column)
     for client in result.faulty_clients:
         outcomes = ", ".join(f"{count} x {name}" for name, count in client.outcomes.most_common())
-        clients.add_row(client.name, str(client.outcomes.total()), outcomes, str(len(client.harmed)))
+        clients.add_row(client.name, str(client.outcomes.total()), outcomes, str(len(client.harms)))
     console.print(clients)
 
 
@@ -33,10 +33,10 @@ def format_figures(result: SoakResult) -> dict[str, str]:
     statuses = ", ".join(f"{count:,} x {status}" for status, count in sorted(tally.statuses.items()))
     return {
         "capacity, closed loop": f"{result.capacity:,.0f} requests/s",
-        "load, open loop": f"{result.sent:,.0f} requests/s",
+        "load, open loop": f"{result.sending_rate:,.0f} requests/s",
         "client late by, p99": f"{quantile_ms(tally.lags, 0.99):.1f} ms",
         "admitted": f"{result.goodput:,.0f} requests/s",
-        "answers": f"{statuses or 'none'}, {tally.lost.total():,} lost",
+        "answers": f"{statuses or 'none'}, {tally.losses.total():,} lost",
         "wrong answers": f"{len(tally.wrong):,} of {tally.statuses[OK]:,} compared",
         "p50 of admitted": f"{tally.quantile_ms(0.5):.1f} ms",
         "p99 of admitted": f"{tally.quantile_ms(0.99):.1f} ms (deadline {result.deadline_ms:.0f} ms)",
@@ -50,13 +50,13 @@ def summarise_soak(result: SoakResult, bundle: Path, sentences: list[str]) -> di
     tally, (first, last) = result.tally, result.memory.ends
     return {
         "capacity_rps": round(result.capacity, 1),
-        "sent_rps": round(result.sent, 1),
+        "sent_rps": round(result.sending_rate, 1),
         "admitted_rps": round(result.goodput, 1),
         "late_p99_ms": round_or_none(quantile_ms(tally.lags, 0.99)),
         "seconds": result.seconds,
         "requests": tally.total,
         "statuses": {str(status): count for status, count in sorted(tally.statuses.items())},
-        "lost": tally.lost.total(),
+        "lost": tally.losses.total(),
         "wrong": len(tally.wrong),
         "p50_ms": round_or_none(tally.quantile_ms(0.5)),
         "p99_ms": round_or_none(tally.quantile_ms(0.99)),
@@ -64,7 +64,7 @@ def summarise_soak(result: SoakResult, bundle: Path, sentences: list[str]) -> di
         "memory_first_mib": round(first, 1),
         "memory_last_mib": round(last, 1),
         "memory_growth": round(result.memory.growth, 4),
-        "harmed": sum(len(client.harmed) for client in result.faulty_clients),
+        "harmed": sum(len(client.harms) for client in result.faulty_clients),
         "broken": sentences,
         "bundle": str(bundle),
     }

@@ -8,7 +8,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
-from shortlist_exporter.commands.progress import Report
 from shortlist_exporter.graphs.serving_cost import time_serving
 from shortlist_models import FullSoftmax
 from shortlist_models.adaptive.cost_model import CostModel, fit_cost_model
@@ -24,6 +23,7 @@ from shortlist_models.adaptive.dsoftmax import DSoftmax
 from shortlist_models.adaptive.hierarchical import FrequencyBins
 from shortlist_models.adaptive.softmax import AdaptiveSoftmax, order_by_frequency
 from shortlist_models.adaptive.training import Loss, TrainOptions, train_head
+from shortlist_models.progress import Progress
 from torch import Tensor, nn
 
 from benchmarks.papers.common.wall_times import TIMED_K
@@ -84,13 +84,13 @@ def choose_cutoffs(dense: FullSoftmax, fit_rows: Sample, cache: Path) -> Choice:
         )
         content = {"model": asdict(model), "cuts": {number: asdict(cuts) for number, cuts in best.items()}}
         path.write_text(json.dumps(content, indent=1), "utf-8")
-    stored = json.loads(path.read_text("utf-8"))
-    cuts = {int(number): Cuts(**{**one, "cutoffs": tuple(one["cutoffs"])}) for number, one in stored["cuts"].items()}
-    return Choice(CostModel(**stored["model"]), cuts)
+    record = json.loads(path.read_text("utf-8"))
+    cuts = {int(number): Cuts(**{**one, "cutoffs": tuple(one["cutoffs"])}) for number, one in record["cuts"].items()}
+    return Choice(CostModel(**record["model"]), cuts)
 
 
 def train_adaptive(
-    fit_rows: Sample, cutoffs: list[int], cache: Path, report: Report, div_value: float = 4.0
+    fit_rows: Sample, cutoffs: list[int], cache: Path, report: Progress, div_value: float = 4.0
 ) -> TrainedHead:
     """An adaptive softmax with a bias in its head."""
     dim, classes = fit_rows.contexts.shape[1], len(fit_rows.counts)
@@ -109,7 +109,7 @@ def train_adaptive(
     )
 
 
-def train_dsoftmax(fit_rows: Sample, cutoffs: list[int], cache: Path, report: Report) -> TrainedHead:
+def train_dsoftmax(fit_rows: Sample, cutoffs: list[int], cache: Path, report: Progress) -> TrainedHead:
     """A differentiated softmax with the adaptive one's buckets and widths, and a learnt projection before it."""
     dim, classes = fit_rows.contexts.shape[1], len(fit_rows.counts)
     torch.manual_seed(HEAD_OPTIONS.seed)
@@ -123,7 +123,7 @@ def train_dsoftmax(fit_rows: Sample, cutoffs: list[int], cache: Path, report: Re
     )
 
 
-def train_dense(fit_rows: Sample, cache: Path, report: Report) -> TrainedHead:
+def train_dense(fit_rows: Sample, cache: Path, report: Progress) -> TrainedHead:
     """A full softmax, trained in the same way."""
     torch.manual_seed(HEAD_OPTIONS.seed)
     module = nn.Linear(fit_rows.contexts.shape[1], len(fit_rows.counts))
@@ -135,7 +135,7 @@ def train_dense(fit_rows: Sample, cache: Path, report: Report) -> TrainedHead:
     )
 
 
-def train_hierarchical(fit_rows: Sample, cache: Path, report: Report) -> TrainedHead:
+def train_hierarchical(fit_rows: Sample, cache: Path, report: Progress) -> TrainedHead:
     """A hierarchical softmax over bins of equal frequency, trained in the same way."""
     torch.manual_seed(HEAD_OPTIONS.seed)
     module = FrequencyBins(fit_rows.contexts.shape[1], fit_rows.counts, fit_rows.order)
@@ -143,13 +143,15 @@ def train_hierarchical(fit_rows: Sample, cache: Path, report: Report) -> Trained
     return TrainedHead(name, train_or_load("hierarchical", module, module, fit_rows, cache, report), module.log_prob)
 
 
-def train_or_load(name: str, module: nn.Module, loss: Loss, fit_rows: Sample, cache: Path, report: Report) -> nn.Module:
+def train_or_load(
+    name: str, module: nn.Module, loss: Loss, fit_rows: Sample, cache: Path, report: Progress
+) -> nn.Module:
     """`module` after training, from the cache where it is there."""
     rows, options = len(fit_rows.contexts), HEAD_OPTIONS
     stem = f"head-{name}-{rows}-{options.epochs}-{options.batch}-{options.learning_rate:g}"
     path = cache / f"{stem}.pt"
     if not path.is_file():
-        stage: Report = lambda _, done, total: report(f"training {name}", done, total)  # noqa: E731
+        stage: Progress = lambda _, done, total: report(f"training {name}", done, total)  # noqa: E731
         train_head(module, loss, fit_rows.contexts, fit_rows.targets, options, stage, cache / f"{stem}.state.pt")
         torch.save(module.state_dict(), path)
         (cache / f"{stem}.state.pt").unlink()

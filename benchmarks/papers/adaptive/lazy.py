@@ -23,7 +23,7 @@ class Openings:
 
     k: int
     least: list[float]
-    ordered: list[float]
+    in_tail_order: list[float]
 
 
 def measure_openings(module: AdaptiveSoftmax, contexts: Tensor) -> list[Openings]:
@@ -38,21 +38,21 @@ def measure_openings(module: AdaptiveSoftmax, contexts: Tensor) -> list[Openings
 def measure_opening(logprobs: Tensor, sections: Sequence[Tensor], masses: Sequence[Tensor], k: int) -> Openings:
     """One k. By falling probability, exactly the tails over the final k-th best are opened."""
     final = logprobs.topk(k, dim=1).values[:, -1]
-    best, ordered = logprobs[:, sections[0]].topk(k, dim=1).values, []
+    best, shares = logprobs[:, sections[0]].topk(k, dim=1).values, []
     for ids, mass in zip(sections[1:], masses, strict=True):
-        reached = mass >= best[:, -1]
+        may_hold_best = mass >= best[:, -1]
         more = torch.cat([best, logprobs[:, ids].topk(min(k, len(ids)), dim=1).values], dim=1).topk(k, dim=1).values
-        best = torch.where(reached[:, None], more, best)
-        ordered.append(float(reached.float().mean()))
-    return Openings(k, [float((mass >= final).float().mean()) for mass in masses], ordered)
+        best = torch.where(may_hold_best[:, None], more, best)
+        shares.append(float(may_hold_best.float().mean()))
+    return Openings(k, [float((mass >= final).float().mean()) for mass in masses], shares)
 
 
 def format_openings(openings: Sequence[Openings]) -> str:
     """A table with a line for each k."""
     lines = ["| k | opened, each tail | mean | by falling cluster probability, mean |\n|---|---|---|---|\n"]
     for one in openings:
-        shares = " ".join(f"{share:.3f}" for share in one.ordered)
-        lines.append(f"| {one.k} | {shares} | {sum(one.ordered):.3f} | {sum(one.least):.3f} |\n")
+        shares = " ".join(f"{share:.3f}" for share in one.in_tail_order)
+        lines.append(f"| {one.k} | {shares} | {sum(one.in_tail_order):.3f} | {sum(one.least):.3f} |\n")
     return "".join(lines)
 
 

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 
 from benchmarks.common.figures import new_figure, save_figure
 
-from .times import Step, Training
+from .training_times import Step, Training
 
 
 def draw_training(training: Training, out: Path) -> None:
@@ -29,9 +29,9 @@ def draw_training(training: Training, out: Path) -> None:
 def draw_steps(axes: Axes, steps: Mapping[int, Step], full: Step, label: str) -> None:
     """Draw steps as shares of the full softmax's: measured over measured, predicted over predicted."""
     places = sorted(steps)
-    assert full.predicted is not None
+    assert full.prediction is not None
     axes.plot(places, [steps[one].seconds / steps[one].full for one in places], "o-", label="measured")
-    predictions = [(steps[one].predicted or 0.0) / full.predicted for one in places]
+    predictions = [(steps[one].prediction or 0.0) / full.prediction for one in places]
     axes.plot(places, predictions, "s--", label="predicted by g(k, B)")
     axes.axhline(1, color="black", linewidth=0.8, label="full softmax")
     axes.set_ylim(bottom=0)

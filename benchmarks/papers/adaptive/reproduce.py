@@ -21,10 +21,11 @@ from shortlist.core.filters import UNRESTRICTED
 from shortlist.evaluation.timing import Call, find_fastest, time_calls
 from shortlist.head import Head
 from shortlist.plans.registry import AdaptivePlan
-from shortlist_exporter.commands.progress import Report, progress_bar
+from shortlist_exporter.commands.progress import progress_bar
 from shortlist_exporter.export.request import Request
 from shortlist_exporter.export.run import export
 from shortlist_models.adaptive.softmax import AdaptiveSoftmax
+from shortlist_models.progress import Progress
 
 from benchmarks.common.dense import open_spellings
 from benchmarks.datasets.registry import DATASETS, DataSet, Place
@@ -48,13 +49,21 @@ from .lazy import (
     measure_agreement,
     measure_openings,
 )
+from .page_texts import (
+    ADAPTIVE_INTRODUCTION,
+    BRUTE_FORCE_REMARKS,
+    CUTOFFS_REMARKS,
+    HEADS_REMARKS,
+    LEFT_OUT_SECTION,
+    OPENINGS_REMARKS,
+    PICTURE_REMARKS,
+)
 from .pictures import draw_training
-from .times import STEP_BATCH, STEP_DIM, Training, measure_training
-from .words import ADAPTIVE_INTRODUCTION, BRUTE, CUTOFFS, LEFT_OUT, OPENED, PICTURE, REMARKS
+from .training_times import STEP_BATCH, STEP_DIM, Training, measure_training
 
 FIT_THIRD_WORDS = 310_000  # a third of train
 PUBLISHED_CUTOFFS = [2000]  # the authors' cutoff for Penn Treebank, README of facebookresearch/adaptive-softmax
-TIMED_ROWS = 4000
+WALL_TIME_ROWS = 4000
 EVERY_K = range(1, 101)
 SERVED_DISTRIBUTION, FLOAT64_DISTRIBUTION = "the head's own distribution, as served", "torch's, in float64"
 SLOW_HEADS = DSOFTMAX, HIERARCHICAL = ("dsoftmax", "hierarchical")
@@ -62,12 +71,12 @@ MODULE = "adaptive.reproduce"
 
 
 @dataclass(frozen=True)
-class Served:
-    """A trained head as a bundle. opened: tails a row, by k."""
+class ExportedHead:
+    """A trained head as a bundle. tails_opened: mean of a row, by k."""
 
-    trained: heads.TrainedHead
+    trained_head: heads.TrainedHead
     head: Head
-    opened: dict[int, float]
+    tails_opened: dict[int, float]
     macs: float
 
 
@@ -92,44 +101,46 @@ def measure_quality(one: heads.TrainedHead, data: DataSet) -> Quality:
     return Quality(math.exp(nats / len(targets)), hits / len(targets))
 
 
-def export_head(one: heads.TrainedHead, method: str, data: DataSet, cache: Path, report: Report) -> Served:
+def export_head(one: heads.TrainedHead, method: str, data: DataSet, cache: Path, report: Progress) -> ExportedHead:
     """Export a trained head as `shortlist export` would, and open it by the service's runtime."""
     out = cache / f"bundle-{FORMAT_VERSION}-{one.name.replace(', ', '-').replace(' ', '-').replace(',', '')}" / "1"
     if not out.is_dir():
         export(data.dense, data.fit, out, Request(method, head=one.module, threads=1), report)
     head = Head(Bundle(out, verify=False), "cpu", 1)
-    opened = {}
+    tails_opened = {}
     tally = head.plan.tally
     assert tally is not None
     for k in OPENING_KS:
         tally.reset()
         head.run(head.plan, data.test.contexts, k, UNRESTRICTED)
-        opened[k] = tally.mean
+        tails_opened[k] = tally.mean
     quality = head.manifest.quality
     assert quality is not None
-    return Served(one, head, opened, quality.cost_macs)
+    return ExportedHead(one, head, tails_opened, quality.cost_macs)
 
 
-def time_heads(data: DataSet, contenders: Sequence[Served], cache: Path) -> dict[str, WallTime]:
+def time_heads(data: DataSet, contenders: Sequence[ExportedHead], cache: Path) -> dict[str, WallTime]:
     """`Head.topk` at batch 1 beside the fastest dense, by name."""
-    rows = draw_rows(data.test.contexts, TIMED_ROWS)
+    rows = draw_rows(data.test.contexts, WALL_TIME_ROWS)
     calls: dict[str, Call] = {
         name: make_topk_call(call) for name, call in open_spellings(data.dense, cache / "dense", 1).items()
     }
     best = find_fastest(calls, rows, 1)
-    timed: dict[str, Call] = {"dense": calls[best]} | {one.trained.name: make_head_call(one.head) for one in contenders}
-    return {one.name: one for one in summarize_times(time_calls(timed, rows, 1), "dense")}
+    calls_by_name: dict[str, Call] = {"dense": calls[best]} | {
+        one.trained_head.name: make_head_call(one.head) for one in contenders
+    }
+    return {one.name: one for one in summarize_times(time_calls(calls_by_name, rows, 1), "dense")}
 
 
 def format_heads(
     dense: Quality,
     others: Sequence[tuple[heads.TrainedHead, Quality]],
-    exported: Sequence[Served],
+    exported_heads: Sequence[ExportedHead],
     wall: dict[str, WallTime],
 ) -> str:
     """The table of quality, cost and wall time."""
     dense_wall = wall["dense"]
-    by_name = {one.trained.name: one for one in exported}
+    by_name = {one.trained_head.name: one for one in exported_heads}
     lines = [
         "| head | test perplexity | over dense | top-1 | classes in the head | times fewer multiply-adds "
         f"| tails opened, k = {TIMED_K} | us, mean | us, median | times dense |\n{'|---' * 10}|\n",
@@ -139,15 +150,19 @@ def format_heads(
     for one, quality in others:
         over = quality.perplexity / dense.perplexity
         cells = [one.name, f"{quality.perplexity:.2f}", f"{over:.3f}", f"{quality.accuracy:.4f}"]
-        cells += format_served(by_name[one.name], wall[one.name]) if one.name in by_name else [*[""] * 5, "not served"]
+        cells += (
+            format_serving_cells(by_name[one.name], wall[one.name])
+            if one.name in by_name
+            else [*[""] * 5, "not served"]
+        )
         lines.append(f"| {' | '.join(cells)} |\n")
     return "".join(lines)
 
 
-def format_served(one: Served, wall: WallTime) -> list[str]:
+def format_serving_cells(one: ExportedHead, wall: WallTime) -> list[str]:
     """The cells that only a head with a bundle has."""
     assert isinstance(one.head.plan, AdaptivePlan)
-    costs = [f"{one.head.plan.sizes[0]:,}", f"{1 / one.macs:.1f}", f"{one.opened[TIMED_K]:.2f}"]
+    costs = [f"{one.head.plan.sizes[0]:,}", f"{1 / one.macs:.1f}", f"{one.tails_opened[TIMED_K]:.2f}"]
     return [*costs, f"{wall.mean:.1f}", f"{wall.median:.1f}", f"{wall.speedup:.2f}"]
 
 
@@ -156,9 +171,9 @@ def format_choice(choice: heads.Choice) -> str:
     model = choice.model
     each, flat = model.slope * (STEP_DIM + model.extra) * 1e9, model.k0(STEP_DIM, 1)
     lines = [
-        f"A served product takes max(c + lambda k0, c + lambda k): c = {model.constant * 1e6:.1f} us, "
-        f"lambda = {each:.1f} ns a class of width {STEP_DIM}, k0 = {flat:.0f} classes; whatever its width, a class "
-        f"costs as much as {model.extra:.0f} dimensions.\n\n",
+        f"A served product over k classes takes max(c + lambda k0, c + lambda k): c = {model.constant * 1e6:.1f} us, "
+        f"lambda = {each:.1f} ns a class of width {STEP_DIM}, k0 = {flat:.0f} classes. A class costs as much as "
+        f"{model.extra:.0f} dimensions beyond its width.\n\n",
         "| tails | cutoffs | targets in the head | predicted, us | times dense, predicted |\n|---|---|---|---|---|\n",
     ]
     for number, cuts in choice.cuts.items():
@@ -172,13 +187,14 @@ def format_training(training: Training) -> str:
     model = training.model
     each, flat = model.slope * (STEP_DIM + model.extra) * 1e9, model.k0(STEP_DIM, STEP_BATCH)
     lines = [
-        f"Batches of {STEP_BATCH}, d = {STEP_DIM}, Zipf targets; forward, loss and backward, without the optimiser. "
-        f"Fitted here: c = {model.constant * 1e6:.0f} us, lambda = {each:.0f} ns a class and row, k0 = {flat:.0f}.\n\n",
+        f"A step is forward, loss and backward of a batch of {STEP_BATCH} with d = {STEP_DIM} and targets by Zipf's "
+        "law, without the optimiser. The cost model fitted on this machine has "
+        f"c = {model.constant * 1e6:.0f} us, lambda = {each:.0f} ns a class and row, and k0 = {flat:.0f}.\n\n",
         "| V | output layer | ms, measured | ms, predicted | times faster than full |\n|---|---|---|---|---|\n",
     ]
     for one in training.vocabularies:
         for step in one.steps:
-            prediction = "" if step.predicted is None else f"{step.predicted * 1e3:.1f}"
+            prediction = "" if step.prediction is None else f"{step.prediction * 1e3:.1f}"
             faster = one.steps[0].seconds / step.seconds
             lines.append(
                 f"| {one.classes:,} | {step.name} | {step.seconds * 1e3:.1f} | {prediction} | {faster:.2f} |\n"
@@ -199,28 +215,30 @@ def load_sample(place: Place) -> tuple[DataSet, heads.Sample]:
     return data, heads.Sample.make(contexts, targets, data.dense.classes)
 
 
-def make_heads_section(place: Place, args: argparse.Namespace, report: Report) -> str:
+def make_heads_section(place: Place, args: argparse.Namespace, report: Progress) -> str:
     """The section on quality and cost."""
     (data, sample), cache = load_sample(place), place.cache / "ptb"
     choice = heads.choose_cutoffs(data.dense.module, sample, cache)
     ours = heads.train_adaptive(sample, choice.fastest_cutoffs, cache, report)
-    published = heads.train_adaptive(sample, PUBLISHED_CUTOFFS, cache, report)
-    trained = [ours, published]
-    exported = [export_head(one, "adaptive", data, cache, report) for one in trained]
+    published_head = heads.train_adaptive(sample, PUBLISHED_CUTOFFS, cache, report)
+    trained_heads = [ours, published_head]
+    exported_heads = [export_head(one, "adaptive", data, cache, report) for one in trained_heads]
     if DSOFTMAX not in args.leave_out:
-        trained.append(heads.train_dsoftmax(sample, choice.fastest_cutoffs, cache, report))
-        exported.append(export_head(trained[-1], DSOFTMAX, data, cache, report))
+        trained_heads.append(heads.train_dsoftmax(sample, choice.fastest_cutoffs, cache, report))
+        exported_heads.append(export_head(trained_heads[-1], DSOFTMAX, data, cache, report))
     if HIERARCHICAL not in args.leave_out:
-        trained.append(heads.train_hierarchical(sample, cache, report))
-    wall = time_heads(data, exported, cache)
+        trained_heads.append(heads.train_hierarchical(sample, cache, report))
+    wall = time_heads(data, exported_heads, cache)
     base = measure_quality(heads.train_dense(sample, cache, report), data)
-    others = [(one, measure_quality(one, data)) for one in trained]
-    table = format_heads(base, others, exported, wall)
+    others = [(one, measure_quality(one, data)) for one in trained_heads]
+    table = format_heads(base, others, exported_heads, wall)
     missing = f"Not trained in this run: {', '.join(args.leave_out)}.\n" if args.leave_out else ""
-    return f"## Penn Treebank\n\n{table}\n{REMARKS}{missing}\n## Cutoffs\n\n{CUTOFFS}{format_choice(choice)}"
+    return (
+        f"## Penn Treebank\n\n{table}\n{HEADS_REMARKS}{missing}\n## Cutoffs\n\n{CUTOFFS_REMARKS}{format_choice(choice)}"
+    )
 
 
-def make_lazy_section(place: Place, args: argparse.Namespace, report: Report) -> str:
+def make_lazy_section(place: Place, args: argparse.Namespace, report: Progress) -> str:
     """The section on lazy tails: how often they are opened, and whether results are those of all classes."""
     (data, sample), cache = load_sample(place), place.cache / "ptb"
     choice = heads.choose_cutoffs(data.dense.module, sample, cache)
@@ -234,16 +252,17 @@ def make_lazy_section(place: Place, args: argparse.Namespace, report: Report) ->
         FLOAT64_DISTRIBUTION: make_float64_distribution(ours.module),
     }
     results = measure_agreement(head.plan, truths, rows, EVERY_K)
-    opened = format_openings(measure_openings(ours.module, contexts[:20_000]))
-    return f"## Tails opened\n\n{OPENED}{opened}\n## Answers against brute force\n\n{BRUTE}{format_agreement(results)}"
+    openings = OPENINGS_REMARKS + format_openings(measure_openings(ours.module, contexts[:20_000]))
+    agreement = BRUTE_FORCE_REMARKS + format_agreement(results)
+    return f"## Tails opened\n\n{openings}\n## Answers against brute force\n\n{agreement}"
 
 
-def make_training_section(place: Place, args: argparse.Namespace, report: Report) -> str:
+def make_training_section(place: Place, args: argparse.Namespace, report: Progress) -> str:
     """The section on training steps; draws its picture."""
     del place, args
     steps = measure_training(report)
     draw_training(steps, PICTURES / "adaptive-training.png")
-    return f"## Training steps\n\n{format_training(steps)}\n{PICTURE}"
+    return f"## Training steps\n\n{format_training(steps)}\n{PICTURE_REMARKS}"
 
 
 SECTIONS = {"heads": make_heads_section, "lazy": make_lazy_section, "training": make_training_section}
@@ -260,7 +279,7 @@ def make_page(args: argparse.Namespace) -> str | None:
     paths = [section_path(args.cache / "ptb", name) for name in SECTIONS]
     if not all(path.is_file() for path in paths):
         return None
-    return "\n".join([ADAPTIVE_INTRODUCTION, *(path.read_text("utf-8") for path in paths), LEFT_OUT])
+    return "\n".join([ADAPTIVE_INTRODUCTION, *(path.read_text("utf-8") for path in paths), LEFT_OUT_SECTION])
 
 
 def main() -> int:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from shortlist.core.filters import UNRESTRICTED
 from shortlist.core.results import FloatArray
-from shortlist.evaluation.timing import Call, Timed, time_calls
+from shortlist.evaluation.timing import Call, CallTimes, time_calls
 from shortlist.head import Head
 
 from benchmarks.common.dense import TopK
@@ -28,9 +28,9 @@ class WallTime:
     speedup: float
 
 
-def summarize_times(timed: Mapping[str, Timed], dense: str) -> list[WallTime]:
+def summarize_times(times: Mapping[str, CallTimes], dense: str) -> list[WallTime]:
     """One for each of `timed`, in its order; speed-ups are over the entry `dense`."""
-    return [WallTime(name, **one.summarize(), speedup=timed[dense].total / one.total) for name, one in timed.items()]
+    return [WallTime(name, **one.summarize(), speedup=times[dense].total / one.total) for name, one in times.items()]
 
 
 def time_beside_dense(dense: Call, calls: Mapping[str, Call], rows: FloatArray, batch: int) -> list[WallTime]:

@@ -12,7 +12,7 @@ from torch import Tensor
 from benchmarks.common.figures import DOTS_PER_INCH, new_figure, save_figure
 from benchmarks.datasets.rendered.distortions import IMAGE_PIXELS, distort_glyphs
 
-GREYS = 8  # of the images: noise makes a PNG large
+GREY_LEVELS = 8  # of the images: noise makes a PNG large
 
 
 def draw_accuracy(points: Sequence[tuple[str, float, float]], dense: float, out: Path) -> None:
@@ -46,4 +46,4 @@ def draw_images(glyphs: Tensor, out: Path) -> None:
         vmax=1,
     )
     axes.set_axis_off()
-    save_figure(figure, out, GREYS)
+    save_figure(figure, out, GREY_LEVELS)

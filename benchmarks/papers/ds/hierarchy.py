@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
-from shortlist_exporter.commands.progress import Report
 from shortlist_models.checkpoint import load_checkpoint, save_checkpoint
 from shortlist_models.ds.gate import separate_directions
 from shortlist_models.ds.mitosis import clone
 from shortlist_models.ds.softmax import DSOptions, DSSoftmax
+from shortlist_models.progress import Progress
 from torch import Tensor, nn
 
 HIERARCHY_DIM = 100
@@ -58,7 +58,7 @@ class Setting:
 
     @property
     def classes(self) -> int:
-        """V, the number of classes."""
+        """V, the number of classes: each of the super classes has as many as there are super classes."""
         return self.supers**2
 
 
@@ -112,12 +112,12 @@ class Network(nn.Module):
 class ExpertFigures:
     """The experts that a training ended with.
 
-    members: [experts, supers], how many classes of a super class an expert has. routed: the same of test items.
+    members: [experts, supers], how many classes of a super class an expert has. routing_counts: the same of test items.
     sets: each expert's classes. steps: in all. accuracy, speedup: on test items, SAMPLE of them.
     """
 
     members: Tensor
-    routed: Tensor
+    routing_counts: Tensor
     sets: list[Tensor]
     steps: int
     accuracy: float
@@ -136,21 +136,21 @@ class ExpertFigures:
     def settled_supers(self) -> Tensor:
         """[supers] bool: has all its classes in one expert, none in others, and its test items go there."""
         whole = self.members.max(dim=0).values == self.members.shape[1]
-        together = (self.routed > 0).sum(dim=0) <= 1
-        there = self.members.argmax(dim=0) == self.routed.argmax(dim=0)
-        return whole & (self.homes == 1) & together & (there | (self.routed.sum(dim=0) == 0))
+        together = (self.routing_counts > 0).sum(dim=0) <= 1
+        there = self.members.argmax(dim=0) == self.routing_counts.argmax(dim=0)
+        return whole & (self.homes == 1) & together & (there | (self.routing_counts.sum(dim=0) == 0))
 
 
-def train_hierarchy(setting: Setting, checkpoint: Path, report: Report) -> ExpertFigures:
+def train_hierarchy(setting: Setting, checkpoint: Path, report: Progress) -> ExpertFigures:
     """Train, or go on from `checkpoint`, and look at the experts."""
     torch.manual_seed(setting.seed)
     hierarchy, network = Hierarchy(setting), Network(setting)
     optimizer = make_optimizer(network, setting)
     total = sum(setting.steps)
-    done = load_training(checkpoint, setting, network, optimizer)
+    first_step = load_training(checkpoint, setting, network, optimizer)
     clones = {sum(setting.steps[:stage]): children for stage, children in enumerate(setting.experts) if stage}
     losses: list[float] = []
-    for step in range(done, total):
+    for step in range(first_step, total):
         if step in clones:
             clone_experts(network, optimizer, hierarchy, clones[step], setting.seed + step)
         torch.manual_seed(setting.seed + step)  # of the dropout: a resumed training has the same
@@ -215,16 +215,18 @@ def examine_experts(network: Network, hierarchy: Hierarchy, steps: int) -> Exper
     members = torch.stack([torch.bincount(ids // supers, minlength=supers) for ids in head.sets])
     inputs, classes = hierarchy.items(SAMPLE_ITEMS, TEST_ITEMS_SEED)
     contexts = network.contexts(inputs)
-    routed = torch.zeros_like(members)
+    routing_counts = torch.zeros_like(members)
     experts = head.gates(contexts).argmax(dim=1)
-    routed.index_put_((experts, classes // supers), torch.ones_like(classes), accumulate=True)
+    routing_counts.index_put_((experts, classes // supers), torch.ones_like(classes), accumulate=True)
     accuracy = float((head.topk(contexts, 1)[0][:, 0] == classes).float().mean())
-    return ExpertFigures(members, routed, head.sets, steps, accuracy, head.speedup(head.utilization(contexts)))
+    return ExpertFigures(members, routing_counts, head.sets, steps, accuracy, head.speedup(head.utilization(contexts)))
 
 
-def save_training(path: Path, setting: Setting, network: Network, optimizer: torch.optim.Optimizer, done: int) -> None:
+def save_training(
+    path: Path, setting: Setting, network: Network, optimizer: torch.optim.Optimizer, steps_done: int
+) -> None:
     """Leave everything at `path`, whole or not at all."""
-    state = {"network": network.state_dict(), "optimizer": optimizer.state_dict(), "done": done}
+    state = {"network": network.state_dict(), "optimizer": optimizer.state_dict(), "done": steps_done}
     save_checkpoint(path, repr(setting), state)
 
 
@@ -237,9 +239,9 @@ def load_training(path: Path, setting: Setting, network: Network, optimizer: tor
     network.hidden.load_state_dict(
         {name.removeprefix("hidden."): value for name, value in state["network"].items() if name.startswith("hidden.")}
     )
-    saved = DSSoftmax.from_state(head, setting.classes, network.head.options)
+    module = DSSoftmax.from_state(head, setting.classes, network.head.options)
     for name in ("weight", "bias", "gate"):  # the optimiser's own parameters, which have other sizes now
-        getattr(network.head, name).data = getattr(saved, name).data
-    network.head.ids, network.head.offsets = saved.ids, saved.offsets
+        getattr(network.head, name).data = getattr(module, name).data
+    network.head.ids, network.head.offsets = module.ids, module.offsets
     optimizer.load_state_dict(state["optimizer"])
     return int(state["done"])

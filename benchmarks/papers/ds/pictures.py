@@ -19,11 +19,11 @@ def draw_memory(history: list[dict[str, Any]], out: Path) -> None:
     epochs = [record["epoch"] for record in history]
     axes.plot(epochs, [record["bytes"] / record["dense_bytes"] for record in history], marker=".")
     axes.axhline(3.25, linestyle="--", color="grey", linewidth=1)
-    seen = 0
+    rows = 0
     for record in history:
-        if record["experts"] != seen:
-            seen = record["experts"]
-            axes.annotate(f"DS-{seen}", (record["epoch"], record["bytes"] / record["dense_bytes"]), fontsize=8)
+        if record["experts"] != rows:
+            rows = record["experts"]
+            axes.annotate(f"DS-{rows}", (record["epoch"], record["bytes"] / record["dense_bytes"]), fontsize=8)
     axes.set_ylim(bottom=0)
     axes.set_xlabel("epoch")
     axes.set_ylabel("memory, one dense softmax = 1")

@@ -13,12 +13,12 @@ import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
 from shortlist.core.results import IdArray
-from shortlist_exporter.commands.progress import Report
 from shortlist_exporter.inputs.sources import Contexts, Dense
 from shortlist_models import FullSoftmax
 from shortlist_models.ds.options import Examples, TrainOptions
 from shortlist_models.ds.softmax import DSOptions, DSSoftmax
 from shortlist_models.ds.training import train
+from shortlist_models.progress import Progress
 from torch import Tensor
 
 from benchmarks.datasets.ptb import find_base_model, load_layer, load_states
@@ -26,13 +26,13 @@ from benchmarks.datasets.ptb import find_base_model, load_layer, load_states
 ALL_WORDS = 929_589  # of train, all
 FOLDER, FULL_FOLDER = "ds-whole", "ds-full"  # where heads stay, below the text's cache
 WATCHED_CONTEXTS = 5000  # contexts of valid that a round is judged by
-RATES = (3e-5, 1e-4, 3e-4, 1e-3)  # the grid; the best by valid is reported
+LEARNING_RATES = (3e-5, 1e-4, 3e-4, 1e-3)  # the grid; the best by valid is reported
 DEFAULT_RATE = 1e-4  # of heads that are trained at one rate alone
-EXPERTS = 64
-FEWER = (2, 4, 8, 16, 32)
+PAPER_EXPERTS = 64
+FEWER_EXPERTS = (2, 4, 8, 16, 32)
 MITOSIS = TrainOptions(
-    experts=EXPERTS, rounds=1, final_rounds=0, tuning_rounds=6, round_steps=60, lasso=1e-4, growth=1.2, evidence=True,
-    learning_rate=1e-4, threshold=7.0,
+    experts=PAPER_EXPERTS, rounds=1, final_rounds=0, tuning_rounds=6, round_steps=60, lasso=1e-4, growth=1.2,
+    evidence=True, learning_rate=1e-4, threshold=7.0,
 )  # fmt: skip
 FULL_MITOSIS = replace(MITOSIS, rounds=10, tuning_rounds=60)
 # Nearly as many contexts as DS-64 sees (.26 of .32 epochs), as many of them with a falling rate.
@@ -73,19 +73,19 @@ class Head:
         return self.module.experts
 
     @property
-    def is_starred(self) -> bool:
+    def lacks_constraint(self) -> bool:
         """Whether classes may have lost every copy."""
         return "starred" in self.name
 
     @property
     def label(self) -> str:
         """The head's name as the paper has it, as in `DS-64*`."""
-        return f"DS-{self.experts}{'*' if self.is_starred else ''}"
+        return f"DS-{self.experts}{'*' if self.lacks_constraint else ''}"
 
     @property
     def rate(self) -> float:
         """Learning rate at which the last rounds began."""
-        return float(self.name.split("-", 3 if self.is_starred else 2 if self.experts > 1 else 1)[-1])
+        return float(self.name.split("-", 3 if self.lacks_constraint else 2 if self.experts > 1 else 1)[-1])
 
     @property
     def seconds(self) -> float:
@@ -115,22 +115,22 @@ def make_examples(contexts: Contexts, most: int | None = None) -> Examples:
 
 
 def train_or_load(
-    name: str, text: Text, options: TrainOptions, head_options: DSOptions, folder: Path, report: Report
+    name: str, text: Text, options: TrainOptions, head_options: DSOptions, folder: Path, report: Progress
 ) -> Head:
     """The head of this name in `folder`, trained where it is not there yet."""
-    done = folder / f"{name}.json"
-    if not done.is_file():
+    figures_file = folder / f"{name}.json"
+    if not figures_file.is_file():
         folder.mkdir(parents=True, exist_ok=True)
-        fit, watched = make_examples(text.fit), make_examples(text.valid, WATCHED_CONTEXTS)
-        trained = train(text.softmax, fit, watched, options, head_options, report, folder / f"{name}.state")
-        save_module(folder / name, trained.module)
-        record = {"history": trained.history, "peak_bytes": trained.peak_bytes, "notices": trained.notices}
-        done.write_text(json.dumps(record), "utf-8")
+        fit, validation = make_examples(text.fit), make_examples(text.valid, WATCHED_CONTEXTS)
+        result = train(text.softmax, fit, validation, options, head_options, report, folder / f"{name}.state")
+        save_module(folder / name, result.module)
+        record = {"history": result.history, "peak_bytes": result.peak_bytes, "notices": result.notices}
+        figures_file.write_text(json.dumps(record), "utf-8")
         (folder / f"{name}.state").unlink()
     return load_head(name, text, folder)
 
 
-def load_finished(text: Text, folder: Path) -> list[Head]:
+def load_complete_heads(text: Text, folder: Path) -> list[Head]:
     """Every head whose training has ended."""
     return [load_head(path.stem, text, folder) for path in sorted(folder.glob("*.json"))]
 
@@ -142,7 +142,6 @@ def load_head(name: str, text: Text, folder: Path) -> Head:
 
 
 def save_module(path: Path, module: DSSoftmax) -> None:
-    """Write `<path>.safetensors`."""
     save_file(dict(module.state_dict()), path.with_name(path.name + ".safetensors"))
 
 
@@ -180,10 +179,10 @@ class Runs:
 
     text: Text
     folder: Path
-    report: Report
+    report: Progress
     full: bool = False
 
-    def ds(self, rate: float = DEFAULT_RATE, experts: int = EXPERTS, *, starred: bool = False) -> Head:
+    def ds(self, rate: float = DEFAULT_RATE, experts: int = PAPER_EXPERTS, *, starred: bool = False) -> Head:
         """DS-K, or DS-K*, by mitosis from 2 experts."""
         options = FULL_MITOSIS if self.full else MITOSIS
         target = target_speedup(experts, STARRED_TARGET if starred else TARGET)
@@ -198,5 +197,5 @@ class Runs:
 
 
 def target_speedup(experts: int, most: float) -> float:
-    """The FLOP speed-up asked of K experts, `most` being asked of `EXPERTS`: as many times more by each cloning."""
-    return float(most ** (math.log2(experts) / math.log2(EXPERTS)))
+    """The FLOP speed-up asked of K experts, `most` of `PAPER_EXPERTS`: as many times more by each cloning."""
+    return float(most ** (math.log2(experts) / math.log2(PAPER_EXPERTS)))

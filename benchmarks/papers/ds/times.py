@@ -35,22 +35,22 @@ def make_wall_table(text: Text, heads: list[Head], cache: Path) -> str:
     """One line a head and batch size."""
     rows = draw_rows(text.test.contexts, WALL_ROWS)
     dense = {name: make_topk_call(call) for name, call in open_spellings(text.dense, cache / "dense", 1).items()}
-    served = {one.label: export_head(text, one, cache, {}) for one in heads}
+    heads_by_label = {one.label: export_head(text, one, cache, {}) for one in heads}
     most = [one for one in heads if one.experts == max(head.experts for head in heads)]
-    served |= {f"{one.label} in int8": export_head(text, one, cache, {"int8": "true"}) for one in most}
+    heads_by_label |= {f"{one.label} in int8": export_head(text, one, cache, {"int8": "true"}) for one in most}
     titles = "| batch | | us, mean | median | p99 | times as fast as dense, totals | medians |\n"
     lines = [titles, "|---|---|---|---|---|---|---|\n"]
     for batch in WALL_BATCHES:
-        lines += time_batch(batch, dense, served, rows)
+        lines += time_batch(batch, dense, heads_by_label, rows)
     return "".join(lines)
 
 
-def time_batch(batch: int, dense: Mapping[str, Call], served: Mapping[str, Served], rows: FloatArray) -> list[str]:
+def time_batch(batch: int, dense: Mapping[str, Call], heads: Mapping[str, Served], rows: FloatArray) -> list[str]:
     """Head.topk, and for single rows the plan alone, each in turn with the fastest dense."""
-    timed: dict[str, Call] = {f"{kind}, Head.topk": make_head_call(head) for kind, head in served.items()}
+    calls: dict[str, Call] = {f"{kind}, Head.topk": make_head_call(head) for kind, head in heads.items()}
     if batch == 1:
-        timed |= {f"{kind}, alone, without checks": make_plan_call(head) for kind, head in served.items()}
-    walls = time_beside_dense(dense[find_fastest(dense, rows, batch)], timed, rows, batch)
+        calls |= {f"{kind}, alone, without checks": make_plan_call(head) for kind, head in heads.items()}
+    walls = time_beside_dense(dense[find_fastest(dense, rows, batch)], calls, rows, batch)
     return [f"| {batch} | {format_cells(wall, walls[0].median)} |\n" for wall in walls]
 
 
@@ -61,11 +61,11 @@ def format_cells(wall: WallTime, dense_median: float) -> str:
 
 
 def export_head(text: Text, head: Head, cache: Path, options: dict[str, str]) -> Served:
-    """The head as a bundle."""
-    trained = hashlib.sha256(head.module.weight.detach().numpy().tobytes()).hexdigest()[:8]
-    name = "-".join([head.name, *options, trained])
+    """Export the head as a bundle into the cache, and open it with the service's runtime."""
+    digest = hashlib.sha256(head.module.weight.detach().numpy().tobytes()).hexdigest()[:8]
+    name = "-".join([head.name, *options, digest])
     out = cache / f"ds-batch-bundles-{FORMAT_VERSION}" / name / "1"
     if not out.is_dir():
-        held = Sample(text.test.contexts[:4000], None if text.test.targets is None else text.test.targets[:4000])
-        export(text.dense, held, out, Request("ds", options, threads=1, head=head.module))
+        sample = Sample(text.test.contexts[:4000], None if text.test.targets is None else text.test.targets[:4000])
+        export(text.dense, sample, out, Request("ds", options, threads=1, head=head.module))
     return Served(Bundle(out, verify=False), "cpu", 1)

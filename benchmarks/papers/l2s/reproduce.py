@@ -17,13 +17,14 @@ from shortlist.bundle.reader import Bundle
 from shortlist.evaluation.statistics import compute_precision
 from shortlist.head import Head
 from shortlist.plans.common.base import Routed
-from shortlist_exporter.commands.progress import Report, progress_bar
+from shortlist_exporter.commands.progress import progress_bar
 from shortlist_exporter.export.request import Request
 from shortlist_exporter.export.run import export
 from shortlist_exporter.methods.l2s import find_best_classes
 from shortlist_models.l2s.candidate_sets import BestClasses, ScreenOptions, choose_candidate_sets
 from shortlist_models.l2s.screened import ScreenedSoftmax
 from shortlist_models.l2s.training import Screen, train_screen
+from shortlist_models.progress import Progress
 from shortlist_models.svd import weight_basis
 from torch import Tensor
 
@@ -49,20 +50,24 @@ FIGURES_SECTION = """## Figures 2 to 7: precision against speed, with every othe
 
 ![P@5 against speed-up](pictures/ptb-p5.png)
 
-Drawn by `make bench-page` ([benchmarks.md](benchmarks.md), Penn Treebank): the Pareto front of every contender, L2S
-among them; dense's time is of the same blocks.
+`make bench-page` draws these pictures ([benchmarks.md](benchmarks.md), Penn Treebank): the Pareto front of every
+contender, L2S among them. The dense layer was timed in the same blocks.
 """
-EXPORTED_NOTE = """Of a bundle by `shortlist export` on all of train, which trains on nine tenths of it.
-
-"""
+EXPORTED_NOTE = (
+    "Measured on a bundle that `shortlist export` made of all of train; it fits the head on nine tenths of it.\n\n"
+)
 L2S_INTRODUCTION = """# Learning to Screen against its paper
 
-Written by `make reproduce DATA=folder`; do not edit. `ptb` is the 2 x 200 LSTM of the data set (PTB-Small in the paper: V = 10,000,
-d = 200). Screens are trained on the contexts of train (a third of them unless it says more) and measured on every context of test; P@k is the
-share of the exact top k that is among the classes scored. What differs from the paper: its own LSTM is not to be had; learning rate and
-temperatures are not in it; wall times are of one thread of this machine, where a dense product is five to ten times faster than the paper's.
-PTB-Large (d = 1,500): not run, no such model is in the data and no GPU was there to train one.
-"""  # noqa: E501
+Written by `make reproduce DATA=folder`; do not edit. `ptb` is the 2 x 200 LSTM of the data set (the paper's
+PTB-Small: V = 10,000, d = 200). Screens are trained on contexts of the train split, on a third of them where a
+section says nothing else, and measured on every context of the test split. P@k is the share of the exact k best
+classes that are among the classes scored.
+
+The set-up differs from the paper's. The paper's own LSTM is not available. The paper does not give its learning rate
+and its temperatures. Wall times are of one thread of this machine, where a dense product is five to ten times faster
+than the paper's. PTB-Large (d = 1,500) was not run, because the data hold no such model and there was no GPU to train
+one.
+"""
 
 
 @dataclass(frozen=True)
@@ -74,7 +79,7 @@ class Sample:
     targets: Tensor
 
 
-def load_samples(data: DataSet, words: int, cache: Path, report: Report) -> tuple[Sample, Sample]:
+def load_samples(data: DataSet, words: int, cache: Path, report: Progress) -> tuple[Sample, Sample]:
     """Fit rows (labels kept in the cache) and test rows."""
     labels_path = cache / f"labels-{words}.pt"
     fit = torch.from_numpy(data.fit.contexts)
@@ -98,7 +103,6 @@ class ScreenFigures:
     fewer: float
 
     def cells(self) -> str:
-        """As table cells."""
         return f"{self.p1:.4f} | {self.p5:.4f} | {self.candidates:.0f} | {self.fewer:.1f}"
 
 
@@ -113,26 +117,26 @@ def measure_screen(screen: ScreenedSoftmax, test: Sample) -> ScreenFigures:
     inside = sets[order[:, :1], test.labels.ids] | (sets[order[:, 1:], test.labels.ids] & second)
     overlap = sets.float() @ sets.float().T
     sizes = sets.sum(dim=1).float()
-    added = (sizes[order[:, 1]] - overlap[order[:, 0], order[:, 1]]) * second[:, 0]
-    mean = float((sizes[order[:, 0]] + added).mean())
+    extra_classes = (sizes[order[:, 1]] - overlap[order[:, 0], order[:, 1]]) * second[:, 0]
+    mean = float((sizes[order[:, 0]] + extra_classes).mean())
     fewer = test.labels.classes / (len(screen.sets) + mean)
     return ScreenFigures(float(inside[:, 0].float().mean()), float(inside.float().mean()), mean, fewer)
 
 
-def train_or_load(fit: Sample, options: ScreenOptions, cache: Path, report: Report) -> Screen:
+def train_or_load(fit: Sample, options: ScreenOptions, cache: Path, report: Progress) -> Screen:
     """A screen, from its checkpoint where there is one."""
     name = f"l2s-{len(fit.contexts)}-{options.clusters}-{options.budget:g}-{options.rounds}.pt"
     return train_screen(fit.contexts, fit.labels, options, progress=report, checkpoint=cache / name)
 
 
-def build_module(data: DataSet, screened: Screen, fit: Sample, second_probe: float = 0.0) -> ScreenedSoftmax:
+def build_module(data: DataSet, screen: Screen, fit: Sample, second_probe: float = 0.0) -> ScreenedSoftmax:
     """The softmax behind a screen."""
-    module = ScreenedSoftmax(data.dense.module, screened.vectors, screened.sets, 1, None)
+    module = ScreenedSoftmax(data.dense.module, screen.vectors, screen.sets, 1, None)
     module.probe_margin = module.calibrate_margin(fit.contexts[:20_000], second_probe)
     return module
 
 
-def make_table_3(data: DataSet, fit: Sample, test: Sample, cache: Path, report: Report) -> str:
+def make_table_3(data: DataSet, fit: Sample, test: Sample, cache: Path, report: Progress) -> str:
     """Numbers of clusters at equal cost, and each against its own start (Tables 3 and 4)."""
     lines = [
         "| r | start: P@1 | P@5 | candidates | times fewer | trained: P@1 | P@5 | candidates | times fewer "
@@ -149,21 +153,21 @@ def make_table_3(data: DataSet, fit: Sample, test: Sample, cache: Path, report: 
     return "".join(lines)
 
 
-def make_table_1(data: DataSet, screened: Screen, fit: Sample, test: Sample) -> str:
+def make_table_1(data: DataSet, screen: Screen, fit: Sample, test: Sample) -> str:
     """P@1, P@5 and multiply-adds of budgets around the paper's row, one probe and a second one for small margins."""
     lines = ["| B | second probe | P@1 | P@5 | candidates | times fewer multiply-adds |\n|---|---|---|---|---|---|\n"]
     for budget in (100, 150, 200, TABLE_1_BUDGET, SERVED_BUDGET, 300, 400):
-        options = ScreenOptions(clusters=len(screened.sets), budget=budget)
-        sets = choose_candidate_sets(screened.assign(fit.contexts), fit.labels, options)
+        options = ScreenOptions(clusters=len(screen.sets), budget=budget)
+        sets = choose_candidate_sets(screen.assign(fit.contexts), fit.labels, options)
         for share in (0.0, SECOND_PROBE, 0.12):
-            module = build_module(data, replace(screened, sets=sets), fit, share)
+            module = build_module(data, replace(screen, sets=sets), fit, share)
             lines.append(f"| {budget} | {share:.0%} of queries | {measure_screen(module, test).cells()} |\n")
     return "".join(lines)
 
 
-def make_table_5(data: DataSet, screened: Screen, fit: Sample, test: Sample, rows: int = 8000) -> str:
+def make_table_5(data: DataSet, screen: Screen, fit: Sample, test: Sample, rows: int = 8000) -> str:
     """Perplexity of the gold words: exact, with low-rank tails, and with one calibrated constant a cluster."""
-    module = build_module(data, screened, fit)
+    module = build_module(data, screen, fit)
     module.calibrate_tail(fit.contexts[:20_000])
     contexts, targets = test.contexts[:rows], test.targets[:rows, None]
     logits = module.dense.logits(contexts)
@@ -185,8 +189,8 @@ def make_table_5(data: DataSet, screened: Screen, fit: Sample, test: Sample, row
     for rank in TAIL_RANKS:
         basis = weight_basis(module.dense.weight, rank)
         rest = module.dense.finish(contexts @ basis.projection @ basis.preview.T + bias)
-        mixed = torch.where(inside, logits, rest).log_softmax(dim=1)
-        add(f"low-rank tail, rank {rank} (paper, A.3)", mixed.gather(1, targets))
+        mixture = torch.where(inside, logits, rest).log_softmax(dim=1)
+        add(f"low-rank tail, rank {rank} (paper, A.3)", mixture.gather(1, targets))
     missing = float((~inside.gather(1, targets)).float().mean())
     outside = f"\n{missing:.2%} of the gold words lie outside the set: without a tail they have probability 0.\n"
     return "".join(lines) + outside
@@ -202,29 +206,30 @@ def export_head(data: DataSet, cache: Path) -> Head:
     return Head(Bundle(out, verify=False), "cpu", 1)
 
 
-def make_wall_table(data: DataSet, cache: Path, screened: Screen) -> str:
+def make_wall_table(data: DataSet, cache: Path, screen: Screen) -> str:
     """Wall times at batch 1: through ONNX Runtime, and numpy against numpy as in the paper."""
     head = export_head(data, cache)
     single = head.with_settings(probe_margin=0.0)
     rows = data.test.contexts[:4000]
     dense = open_spellings(data.dense, cache / "dense", 1)
     heads = {ONE_PROBE: single, f"a second probe for {SECOND_PROBE:.0%}": head}
-    sentences = [describe_served(name, one, data) for name, one in heads.items()]
+    sentences = [describe_head(name, one, data) for name, one in heads.items()]
     times: list[WallTime] = time_with_onnx(dense, heads, rows)
-    times += time_with_numpy(data.dense, screened.vectors, screened.sets, rows)
+    times += time_with_numpy(data.dense, screen.vectors, screen.sets, rows)
     lines = ["| | us, mean | median | p99 | times as fast as dense |\n|---|---|---|---|---|\n"]
     lines += [f"| {w.name} | {w.mean:.1f} | {w.median:.1f} | {w.p99:.1f} | {w.speedup:.2f} |\n" for w in times]
     return "".join([*sentences, "\n", *lines])
 
 
-def describe_served(name: str, head: Head, data: DataSet) -> str:
+def describe_head(name: str, head: Head, data: DataSet) -> str:
     """What the bundle's own answers to all of test are worth."""
     top = head.topk_by_plan(data.test.contexts, LABEL_DEPTH)
     p1, p5 = (compute_precision(top.ids, data.test.ids, k) for k in (1, LABEL_DEPTH))
-    scored = float(top.scored.mean())
+    candidates = float(top.scored.mean())
     assert isinstance(head.plan, Routed)
-    fewer = data.dense.classes / (len(head.plan.list_parts()) + scored)
-    return f"As served, {name}: P@1 {p1:.4f}, P@5 {p5:.4f}, {scored:.0f} candidates, {fewer:.1f} times fewer.\n\n"
+    fewer = data.dense.classes / (len(head.plan.list_parts()) + candidates)
+    cost = f"{candidates:.0f} candidates, {fewer:.1f} times fewer multiply-adds"
+    return f"As served, {name}: P@1 {p1:.4f}, P@5 {p5:.4f}, {cost}.\n\n"
 
 
 def make_page(folder: Path, root: Path) -> str:
@@ -233,10 +238,10 @@ def make_page(folder: Path, root: Path) -> str:
     with progress_bar("Learning to Screen") as report:
         whole = DATASETS["ptb"](Place(root, folder, options={"words": str(WHOLE_WORDS)}))
         fit, test = load_samples(whole, WHOLE_WORDS, cache, report)
-        screened = train_or_load(fit, ScreenOptions(clusters=100, budget=TABLE_1_BUDGET), cache, report)
-        first = make_table_1(whole, screened, fit, test)
-        fifth = make_table_5(whole, screened, fit, test)
-        wall = make_wall_table(whole, cache, screened)
+        screen = train_or_load(fit, ScreenOptions(clusters=100, budget=TABLE_1_BUDGET), cache, report)
+        first = make_table_1(whole, screen, fit, test)
+        fifth = make_table_5(whole, screen, fit, test)
+        wall = make_wall_table(whole, cache, screen)
         data = DATASETS["ptb"](Place(root, folder, options={"words": str(THIRD_WORDS)}))
         third = make_table_3(data, *load_samples(data, THIRD_WORDS, cache, report), cache, report)
     return (

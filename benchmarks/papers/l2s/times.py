@@ -29,9 +29,9 @@ ONE_PROBE = "one probe"
 def time_with_onnx(dense: Mapping[str, TopK], heads: Mapping[str, Head], rows: FloatArray) -> list[WallTime]:
     """`Head.topk`, log-probabilities and all, beside the fastest spelling of dense."""
     calls: dict[str, Call] = {name: make_topk_call(call) for name, call in dense.items()}
-    timed: dict[str, Call] = {f"shortlist l2s, {kind}": make_head_call(head) for kind, head in heads.items()}
-    timed |= {f"{kind}, alone, without checks": make_plan_call(head) for kind, head in heads.items()}
-    return time_beside_dense(calls[find_fastest(calls, rows, 1)], timed, rows, 1)
+    calls_by_name: dict[str, Call] = {f"shortlist l2s, {kind}": make_head_call(head) for kind, head in heads.items()}
+    calls_by_name |= {f"{kind}, alone, without checks": make_plan_call(head) for kind, head in heads.items()}
+    return time_beside_dense(calls[find_fastest(calls, rows, 1)], calls_by_name, rows, 1)
 
 
 def time_with_numpy(dense: Dense, vectors: torch.Tensor, sets: list[torch.Tensor], rows: FloatArray) -> list[WallTime]:
@@ -44,14 +44,14 @@ def time_with_numpy(dense: Dense, vectors: torch.Tensor, sets: list[torch.Tensor
     def full(contexts: FloatArray) -> IdArray:
         return select_best(weight @ contexts[0] + bias)[None]
 
-    def select_screened(contexts: FloatArray) -> IdArray:
+    def search_cluster(contexts: FloatArray) -> IdArray:
         cluster = int((screen @ contexts[0]).argmax())
         cluster_weight, cluster_bias = parts[cluster]
         return members[cluster][select_best(cluster_weight @ contexts[0] + cluster_bias)][None]
 
     with threadpool_limits(1):
-        timed = time_calls({"dense, numpy": full, "l2s, numpy": select_screened}, rows, 1)
-    return summarize_times(timed, "dense, numpy")
+        times = time_calls({"dense, numpy": full, "l2s, numpy": search_cluster}, rows, 1)
+    return summarize_times(times, "dense, numpy")
 
 
 def select_best(scores: FloatArray) -> IdArray:

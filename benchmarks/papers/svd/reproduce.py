@@ -35,11 +35,15 @@ MODULE = "svd.reproduce"
 
 SVD_INTRODUCTION = """# SVD-softmax against its paper
 
-Written by `make reproduce DATA=folder`; do not edit. The algorithm is the paper's Algorithm 1, in float32 previews;
-`basis=context` is the same algorithm in another basis. What differs from the paper: its language models were trained
-on WikiText-2 (33,278 words) and One Billion Word (800k words), whose training text is not here; `ptb` is a 2 x 200
-LSTM over 10,000 words, `smollm2` a transformer over 49,152 pieces, read over the test text of WikiText-2. Figures are
-means over 2,000 distinct held-out contexts; NLL is that of the gold next word.
+Written by `make reproduce DATA=folder`; do not edit. The algorithm is the paper's Algorithm 1 with previews in
+float32; `basis=context` is the same algorithm in another basis. The models differ from the paper's: the paper trained
+language models on WikiText-2 (33,278 words) and One Billion Word (800k words), whose training text is not available
+here. `ptb` is a 2 x 200 LSTM over 10,000 words, and `smollm2` a transformer over 49,152 word pieces that reads the
+test text of WikiText-2.
+
+Figures are means over 2,000 distinct held-out contexts. W and N are the widths of the preview and of the full view; N
+= 0 is the preview alone. Z~/Z is the estimated normaliser over the exact one, NLL the negative log-likelihood of the
+gold next word, and "top m" how many of the true m best classes are among the head's own m best.
 
 | row of the paper | here |
 |---|---|
@@ -73,7 +77,7 @@ class Exact:
 
     @property
     def log_normalizer(self) -> Tensor:
-        """[b, 1]."""
+        """The logarithm of Z, the sum of exp(logit) over all classes, [b, 1]."""
         return self.logits.logsumexp(dim=1, keepdim=True)
 
 
@@ -120,7 +124,7 @@ def compute_nll(logits: Tensor, chunk: Exact) -> Tensor:
 def measure_cell(data: DataSet, chunks: Sequence[Exact], previews: Sequence[Tensor], width: int, view: int) -> Cell:
     """One entry of the grid."""
     z, kl, nll = [], [], []
-    covered: dict[int, list[Tensor]] = {top: [] for top in COVERAGE_SIZES}
+    shares_by_size: dict[int, list[Tensor]] = {top: [] for top in COVERAGE_SIZES}
     for chunk, preview in zip(chunks, previews, strict=True):
         logits = preview
         if view:
@@ -131,10 +135,10 @@ def measure_cell(data: DataSet, chunks: Sequence[Exact], previews: Sequence[Tens
         kl.append((log_p.exp() * (log_p - log_q)).nan_to_num(0).sum(dim=1))
         nll.append(compute_nll(logits, chunk))
         for top in COVERAGE_SIZES:
-            covered[top].append(count_overlap(logits, chunk.logits, top))
+            shares_by_size[top].append(count_overlap(logits, chunk.logits, top))
     d, classes = data.dense.dim, data.dense.classes
     cost = (d * width + classes * width + view * d) / (classes * d)
-    coverage = {size: average_rows(values) for size, values in covered.items()}
+    coverage = {size: average_rows(values) for size, values in shares_by_size.items()}
     return Cell(width, view, average_rows(z), average_rows(kl), average_rows(nll), coverage, cost)
 
 
@@ -151,14 +155,13 @@ def average_rows(parts: Sequence[Tensor]) -> float:
 
 
 def format_grid(cells: Sequence[Cell], nll: float) -> str:
-    """The grid in Markdown."""
     tops = " | ".join(f"top {top}" for top in COVERAGE_SIZES)
     rule = "|---" * (6 + len(COVERAGE_SIZES)) + "|"
     lines = [f"| W | N | Z~/Z | KL, nats | NLL (exact {nll:.4f}) | {tops} | multiply-adds |\n{rule}\n"]
     for cell in cells:
-        covered = " | ".join(f"{cell.coverage[top]:.2f}" for top in COVERAGE_SIZES)
+        coverage = " | ".join(f"{cell.coverage[top]:.2f}" for top in COVERAGE_SIZES)
         lines.append(
-            f"| {cell.width} | {cell.view:,} | {cell.z:.4f} | {cell.kl:.4f} | {cell.nll:.4f} | {covered} "
+            f"| {cell.width} | {cell.view:,} | {cell.z:.4f} | {cell.kl:.4f} | {cell.nll:.4f} | {coverage} "
             f"| 1/{1 / cell.cost:.1f} |\n"
         )
     return "".join(lines)
@@ -183,19 +186,19 @@ def make_section(name: str, data: DataSet) -> str:
 
 
 def format_stages(stages: Stages) -> str:
-    """Table 4 in Markdown."""
     return f"""
 ## Table 4: 262,144 x 2,048, W = 256, N = 16,384
 
-Weights drawn at random: times do not depend on their values. ONNX Runtime, the service's own selection and, for the
-full view, its compiled loops (one thread), one context vector, medians. `V^T h` is the part that the preview needs: the
-full view scores the original weights.
+The weights are drawn at random, since times do not depend on their values. Figures are medians for one context
+vector. The stages run in ONNX Runtime, but for the selection, which is the service's own, and the full view, which
+uses the service's compiled loops (one thread). `V^T h` is computed for the preview alone: the full view scores the
+original weights.
 
 {stages.markdown()}
-The paper: 1,541 ms full and 304 ms SVD-softmax on an i7-6850 (5.08 times), 14.12 and 4.43 ms on a Titan X (3.19
-times). Its full softmax moves 1.4 GB/s; dense here, a contiguous product, runs at the memory's speed. The full view
-reads 16,384 rows of 8 KB from all over the weights, four at a time, where they are mapped; Gather and MatMul, which
-copy them, take longer ([log.md](log.md)).
+The paper reports 1,541 ms for the full softmax and 304 ms for SVD-softmax on an i7-6850 (5.08 times), and 14.12 and
+4.43 ms on a Titan X (3.19 times). The paper's full softmax moves 1.4 GB/s; the dense layer here, a contiguous
+product, runs at the memory's speed. The full view reads 16,384 rows of 8 KB from all over the mapped weights, four at
+a time, without copying them; Gather and MatMul, which copy the rows first, take longer ([log.md](log.md)).
 """
 
 

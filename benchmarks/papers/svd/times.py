@@ -114,8 +114,8 @@ def time_stages_once(folder: Path, threads: int) -> dict[str, float]:
     stages = AlgorithmOne(graphs, CompiledGather(weight))  # rows are gathered as plan `preview` does
     contexts = np.random.default_rng(1).standard_normal((TABLE_4_REPEATS, TABLE_4_DIM), np.float32)
     with progress_bar(f"Table 4, {threads} thread(s)"):
-        timed = time_calls(stages.list_calls(), contexts, 1, block=1)
-    return {stage: one.summarize()["median"] / 1e3 for stage, one in timed.items()}
+        times = time_calls(stages.list_calls(), contexts, 1, block=1)
+    return {stage: one.summarize()["median"] / 1e3 for stage, one in times.items()}
 
 
 class AlgorithmOne:
@@ -183,7 +183,7 @@ class AlgorithmOne:
 
 
 def apply_softmax(logits: FloatArray) -> FloatArray:
-    """Probabilities [V], in place."""
+    """Turn logits [V] into probabilities, in place."""
     np.subtract(logits, logits.max(), out=logits)
     np.exp(logits, out=logits)
     logits /= logits.sum()

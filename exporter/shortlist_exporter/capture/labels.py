@@ -11,7 +11,7 @@ import numpy as np
 from shortlist.errors import BadInput, NotFound
 
 from shortlist_exporter.inputs.formats import gguf_file
-from shortlist_exporter.inputs.formats.hugging_face import find_unnamed, load_tokenizer
+from shortlist_exporter.inputs.formats.hugging_face import find_unnamed_ids, load_tokenizer
 from shortlist_exporter.inputs.sources import Dense
 
 from .language_model import LanguageModel
@@ -31,7 +31,7 @@ def read_labels(path: Path, dense: Dense) -> list[str]:
     if path.suffix == ".gguf":
         return read_gguf_labels(path, dense)
     tokenizer = load_tokenizer(path)
-    padded = np.union1d(dense.padded, find_unnamed(tokenizer, dense.classes, path))
+    padded = np.union1d(dense.padded, find_unnamed_ids(tokenizer, dense.classes, path))
     return LanguageModel(None, tokenizer, replace(dense, padded=padded), path).make_labels()
 
 

@@ -87,9 +87,9 @@ def load_model(path: Path) -> LanguageModel:
             f"{path} cannot be loaded as a causal language model ({reason}): "
             "give a whole Hugging Face folder with safetensors, or a GGUF file"
         ) from error
-    loaded = LanguageModel(model, tokenizer, read_output_layer(model, tokenizer), path)
-    check_layer(loaded)
-    return loaded
+    language_model = LanguageModel(model, tokenizer, read_output_layer(model, tokenizer), path)
+    check_layer(language_model)
+    return language_model
 
 
 def hide_bar(reader: Any) -> None:
@@ -121,10 +121,10 @@ def require_safetensors(options: dict[str, str]) -> dict[str, bool]:
 
 def catch_output_inputs(model: Any, tokens: torch.Tensor) -> torch.Tensor:
     """Token ids [b, t] -> [b, t, d] float32, taken where they enter the output layer; raises BadInput."""
-    inputs_seen: list[torch.Tensor] = []
+    inputs_by_call: list[torch.Tensor] = []
 
     def catch(_: Any, inputs: tuple[torch.Tensor, ...]) -> None:
-        inputs_seen.append(inputs[0])
+        inputs_by_call.append(inputs[0])
         raise ReachedError
 
     handle = model.get_output_embeddings().register_forward_pre_hook(catch)
@@ -132,7 +132,7 @@ def catch_output_inputs(model: Any, tokens: torch.Tensor) -> torch.Tensor:
         with torch.inference_mode():
             model(tokens, use_cache=False)
     except ReachedError:
-        return inputs_seen[0].float()
+        return inputs_by_call[0].float()
     finally:
         handle.remove()
     raise BadInput(f"{type(model).__name__} never calls its output layer: export its weights and contexts by hand")
@@ -159,11 +159,11 @@ def match_settings(raw: Dense, model: Any) -> Dense:
 
     The settings' names do not say whether they multiply or divide, so each is tried.
     """
-    states, expected = compute_own_logits(model, len(raw.weight))
+    states, logits = compute_own_logits(model, len(raw.weight))
     for scale, cap in list_settings(model.config.get_text_config()):
         # padding is left out here: the model computes logits for those rows too
         dense = Dense(raw.weight, raw.bias, scale, cap)
-        if measure_difference(dense, states, expected) <= LOGIT_TOLERANCE:
+        if measure_difference(dense, states, logits) <= LOGIT_TOLERANCE:
             return Dense(raw.weight, raw.bias, scale, cap, raw.padded)
     raise BadInput(
         f"the output layer of {type(model).__name__} is not weight, bias, scale and soft-cap alone: "
@@ -185,18 +185,18 @@ def list_settings(config: Any) -> Iterator[tuple[float, float | None]]:
     return product([*scales, *(1 / x for x in scales), 1.0], [*caps, None])
 
 
-def measure_difference(dense: Dense, states: torch.Tensor, expected: torch.Tensor) -> float:
+def measure_difference(dense: Dense, states: torch.Tensor, model_logits: torch.Tensor) -> float:
     """Largest difference of logits [t, V], as a share of the largest of `expected`; infinite where one is NaN."""
     logits = dense.module.logits(states)
-    share = (logits - expected).abs().max() / expected.abs().max().clamp_min(1e-30)
+    share = (logits - model_logits).abs().max() / model_logits.abs().max().clamp_min(1e-30)
     return float(share.nan_to_num(nan=torch.inf))
 
 
-def check_layer(loaded: LanguageModel) -> None:
+def check_layer(language_model: LanguageModel) -> None:
     """Raise BadInput unless every token that the tokenizer can give is a row of the layer."""
-    largest = max(loaded.tokenizer.get_vocab().values())
-    if largest >= loaded.dense.classes:
+    largest = max(language_model.tokenizer.get_vocab().values())
+    if largest >= language_model.dense.classes:
         raise BadInput(
-            f"the tokenizer of {loaded.source} has token {largest} but the output layer {loaded.dense.classes} rows: "
-            "take both from the same model"
+            f"the tokenizer of {language_model.source} has token {largest} but the output layer "
+            f"{language_model.dense.classes} rows: take both from the same model"
         )

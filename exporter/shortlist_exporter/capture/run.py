@@ -25,8 +25,10 @@ from shortlist_exporter.inputs.sources import Dense
 from .language_model import LanguageModel
 from .spool import Spool
 
-HEADING = re.compile(r"^(?= = [^=].* = \n)|^(?=Chapter \w+\n)", re.MULTILINE)  # WikiText's titles, a novel's chapters
-STAGE = "contexts"
+HEADING_PATTERN = re.compile(
+    r"^(?= = [^=].* = \n)|^(?=Chapter \w+\n)", re.MULTILINE
+)  # WikiText's titles, a novel's chapters
+CAPTURE_STAGE = "contexts"
 METADATA_KEY = "capture"  # metadata: what the file was made from
 
 Ids = npt.NDArray[np.int64]
@@ -61,7 +63,7 @@ def read_texts(paths: Sequence[Path]) -> list[str]:
             text = path.read_text("utf-8")
         except UnicodeDecodeError as error:
             raise BadInput(f"{path} is not UTF-8 text (byte {error.start}): convert it first") from error
-        documents += [part for part in HEADING.split(text) if part.strip()]
+        documents += [part for part in HEADING_PATTERN.split(text) if part.strip()]
     if not documents:
         raise BadInput(f"{', '.join(map(str, paths))} holds no text: give a file with words in it")
     return documents
@@ -125,10 +127,10 @@ def capture(
 
 def fill_spool(spool: Spool, model: LanguageModel, windows: Windows, batch: int, progress: Progress) -> None:
     """Run the model over every window that the spool lacks."""
-    progress(STAGE, spool.done, windows.rows)
-    for states in run_model(model, windows, batch, spool.done // windows.length):
+    progress(CAPTURE_STAGE, spool.row_count, windows.rows)
+    for states in run_model(model, windows, batch, spool.row_count // windows.length):
         spool.add(check_states(states, spool.dtype))
-        progress(STAGE, spool.done, windows.rows)
+        progress(CAPTURE_STAGE, spool.row_count, windows.rows)
 
 
 def run_model(model: LanguageModel, windows: Windows, batch: int, first: int) -> Iterator[npt.NDArray[np.float32]]:
@@ -158,9 +160,9 @@ def make_columns(windows: Windows) -> dict[str, npt.NDArray[Any]]:
 
 def report_earlier(spool: Spool, notice: Notice) -> None:
     """Notify whether an earlier run's work is kept or left."""
-    if spool.done:
-        notice(f"continuing after {spool.done:,} contexts of an earlier run")
-    elif spool.discarded:
+    if spool.row_count:
+        notice(f"continuing after {spool.row_count:,} contexts of an earlier run")
+    elif spool.discards_earlier_run:
         notice("an earlier run had other arguments: starting again")
 
 
@@ -190,27 +192,27 @@ def write_head(out: Path, dense: Dense, source: str) -> None:
     metadata = {"logit_scale": repr(dense.logit_scale), "model": source}
     if dense.soft_cap is not None:
         metadata["soft_cap"] = repr(dense.soft_cap)
-    with write_whole(out) as unfinished:
-        unfinished.write_bytes(save(tensors, metadata))  # save_file would hide it from all other users
+    with write_whole(out) as temporary:
+        temporary.write_bytes(save(tensors, metadata))  # save_file would hide it from all other users
 
 
 def write_labels(out: Path, labels: list[str]) -> None:
     """Write a JSON list of V strings."""
-    with write_whole(out) as unfinished:
-        unfinished.write_text(json.dumps(labels), "utf-8")
+    with write_whole(out) as temporary:
+        temporary.write_text(json.dumps(labels), "utf-8")
 
 
 @contextmanager
 def write_whole(out: Path) -> Iterator[Path]:
     """Give a path to write to that becomes `out` at the end, or is deleted; raises ShortlistError."""
-    unfinished = out.with_name(f".{out.name}.unfinished")
+    temporary = out.with_name(f".{out.name}.unfinished")
     with report_disk_errors(out):
         out.parent.mkdir(parents=True, exist_ok=True)
         try:
-            yield unfinished
-            unfinished.replace(out)
+            yield temporary
+            temporary.replace(out)
         finally:
-            unfinished.unlink(missing_ok=True)
+            temporary.unlink(missing_ok=True)
 
 
 @contextmanager

@@ -29,18 +29,17 @@ class Spool:
     def __init__(
         self, out: Path, key: str, columns: Columns, shape: tuple[int, int], dtype: str, metadata: dict[str, str]
     ) -> None:
-        """Open what an earlier run with the same `key` left, or start again (`discarded` says that it did)."""
+        """Open what an earlier run with the same `key` left, or start again; `discards_earlier_run` says which."""
         self.out, self.key, self.shape, self.dtype = out, key, shape, np.dtype(dtype)
         self.folder = out.parent / f".{out.name}.parts"
         self.start = make_header(columns, shape, dtype, metadata)
         state = self.read_state()
-        self.done = int(state.get("done", 0)) if self.can_continue(state) else 0
-        self.discarded = bool(state) and not self.done
-        self.file = self.reopen() if self.done else self.begin()
+        self.row_count = int(state.get("done", 0)) if self.can_continue(state) else 0
+        self.discards_earlier_run = bool(state) and not self.row_count
+        self.file = self.reopen() if self.row_count else self.begin()
 
     @property
     def row_bytes(self) -> int:
-        """Bytes of one context."""
         return self.shape[1] * self.dtype.itemsize
 
     def read_state(self) -> dict[str, Any]:
@@ -70,7 +69,7 @@ class Spool:
     def reopen(self) -> IO[bytes]:
         """Open the earlier run's file, cut after its last whole batch."""
         file = (self.folder / SPOOL_FILE).open("r+b")
-        file.truncate(len(self.start) + self.done * self.row_bytes)
+        file.truncate(len(self.start) + self.row_count * self.row_bytes)
         file.seek(0, os.SEEK_END)
         return file
 
@@ -79,14 +78,14 @@ class Spool:
         self.file.write(np.ascontiguousarray(rows, self.dtype).tobytes())
         self.file.flush()
         os.fsync(self.file.fileno())
-        self.done += len(rows)
+        self.row_count += len(rows)
         note = self.folder / f"{STATE_FILE}.new"
-        note.write_text(json.dumps({"key": self.key, "done": self.done}), "utf-8")
+        note.write_text(json.dumps({"key": self.key, "done": self.row_count}), "utf-8")
         note.replace(self.folder / STATE_FILE)
 
     def finish(self) -> None:
         """Move the whole file to `out`."""
-        assert self.done == self.shape[0], "every row must have been added"
+        assert self.row_count == self.shape[0], "every row must have been added"
         self.file.close()
         (self.folder / SPOOL_FILE).replace(self.out)
         shutil.rmtree(self.folder, ignore_errors=True)

@@ -1,1 +1,1 @@
-"""The exporter's commands."""
+"""The commands of `shortlist` that need torch: capture, export, tune, report."""

@@ -27,7 +27,6 @@ OUTPUT_SUFFIX = ".safetensors"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the command's arguments."""
     add = parser.add_argument
     add("--model", type=Path, required=True, metavar="DIR_OR_GGUF", help="Hugging Face folder, or GGUF file")
     add("--text", type=Path, required=True, nargs="+", metavar="FILE", help="UTF-8 text, one or more files")

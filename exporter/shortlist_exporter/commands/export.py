@@ -38,7 +38,6 @@ WEIGHTS_HELP = (
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the command's arguments."""
     configure_layer(parser)
     configure_method(parser)
     configure_bundle(parser)
@@ -56,7 +55,6 @@ def configure_layer(parser: argparse.ArgumentParser) -> None:
 
 
 def configure_method(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of the method."""
     add = parser.add_argument
     add("--method", choices=list(METHODS), default="svd", help="how the head is made (default: %(default)s)")
     add(
@@ -139,7 +137,7 @@ def make_bundle_request(args: argparse.Namespace) -> Request:
 
 
 def load_layer(args: argparse.Namespace) -> tuple[Dense, Contexts]:
-    """Load the layer and the contexts of `configure_layer`."""
+    """Load the layer and the contexts that the arguments of `configure_layer` name."""
     return load_dense(args.weights, args.bias, args.tensor, args.bias_tensor), load_contexts(args.contexts)
 
 
@@ -196,7 +194,7 @@ def make_summary(manifest: Manifest, out: Path) -> Table:
 
 
 def list_values(values: dict[str, Any]) -> str:
-    """`name=value, ...`, or `none`."""
+    """Names and values as `name=value, ...`; `none` where there are none."""
     return ", ".join(f"{name}={value}" for name, value in values.items()) or "none"
 
 

@@ -11,11 +11,9 @@ from rich.progress import Progress as Bars
 
 from shortlist_exporter.core.types import Progress
 
-Report = Progress
-
 
 @contextmanager
-def progress_bar(description: str) -> Iterator[Report]:
+def progress_bar(description: str) -> Iterator[Progress]:
     """Show a bar on stderr; gives the function (stage, done, total) that moves it."""
     columns = (
         TextColumn("{task.description}"),

@@ -19,13 +19,12 @@ from shortlist.head import Head
 
 from shortlist_exporter.records.report import Figures
 from shortlist_exporter.report.measure.samples import MAX_SAMPLE_ROWS, name_samples, read_sample
-from shortlist_exporter.report.write import PAGE, write_report
+from shortlist_exporter.report.write import REPORT_PAGE_FILE, write_report
 
 from .progress import progress_bar
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the command's arguments."""
     add = parser.add_argument
     add("bundle", type=Path, help="folder <name>/<version>")
     add(
@@ -57,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
         named_paths = zip(args.contexts, name_samples(args.contexts), strict=True)
         samples = [read_sample(head, path, name, args.rows, args.seed) for path, name in named_paths]
         figures = write_report(bundle, head, samples, args.out, progress=progress)
-    print_verdict(figures, (args.out or args.bundle / REPORT_FOLDER) / PAGE)
+    print_verdict(figures, (args.out or args.bundle / REPORT_FOLDER) / REPORT_PAGE_FILE)
     return 0
 
 

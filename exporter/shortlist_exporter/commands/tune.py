@@ -44,7 +44,6 @@ TABLE_CHARACTERS = 150  # characters of the table where no terminal says
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the command's arguments."""
     configure_layer(parser)
     configure_promise(parser)
     configure_search(parser)
@@ -52,7 +51,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def configure_promise(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of the promise."""
     add = parser.add_argument
     add("--target-p1", type=parse_share, metavar="SHARE", help="P@1 that the head is to keep (0 to 1)")
     add("--target-p5", type=parse_share, metavar="SHARE", help="the same for P@5")
@@ -77,7 +75,6 @@ def configure_promise(parser: argparse.ArgumentParser) -> None:
 
 
 def configure_search(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of the search."""
     add = parser.add_argument
     add("--methods", type=parse_names, default=(), metavar="M,M", help="methods to try (default: all, full excepted)")
     add(
@@ -164,7 +161,7 @@ def make_table(record: TuneRecord) -> Table:
     for name in ("fit on", "rows", *(f"P@{k}" for k in promise.precision), "us", "x dense", "scored", "MiB", "verdict"):
         view.add_column(name, justify="right", no_wrap=True)
     for place, trial in enumerate(record.trials):
-        view.add_row(*format_cells(trial, promise, chosen=place == record.chosen))
+        view.add_row(*format_cells(trial, promise, is_choice=place == record.chosen))
     return view
 
 
@@ -178,7 +175,7 @@ def make_title(record: TuneRecord) -> str:
     )
 
 
-def format_cells(trial: Trial, promise: Promise, *, chosen: bool) -> list[str]:
+def format_cells(trial: Trial, promise: Promise, *, is_choice: bool) -> list[str]:
     """The cells of a trial: figures of the test split where it was measured there, else of the tune split."""
     figures = trial.test or trial.tune
     shares = [f"{figures.precision[k].mean:.4f}" for k in promise.precision]
@@ -189,13 +186,13 @@ def format_cells(trial: Trial, promise: Promise, *, chosen: bool) -> list[str]:
         f"{figures.rows:,}",
         *shares,
         *times,
-        describe_verdict(trial, promise, chosen=chosen),
+        describe_verdict(trial, promise, is_choice=is_choice),
     ]
 
 
-def describe_verdict(trial: Trial, promise: Promise, *, chosen: bool) -> str:
+def describe_verdict(trial: Trial, promise: Promise, *, is_choice: bool) -> str:
     """The last cell of a trial: whether it was chosen, and whether it keeps the promise."""
-    if chosen:
+    if is_choice:
         return "chosen"
     if trial.test is not None:
         return "failed on test"

@@ -89,8 +89,8 @@ def fit_head(
 def load_state(head: Path | nn.Module) -> dict[str, torch.Tensor]:
     """The tensors of a module, a safetensors file, or a state dict saved by torch; raises NotFound, BadInput."""
     if isinstance(head, Path):
-        torch_made = head.is_file() and head.suffix in (".pt", ".pth", ".bin")
-        read = torch_file.read_torch_tensors(head) if torch_made else tensor_file.read_tensors(head, "weight")
+        is_torch_file = head.is_file() and head.suffix in (".pt", ".pth", ".bin")
+        read = torch_file.read_torch_tensors(head) if is_torch_file else tensor_file.read_tensors(head, "weight")
         return dict(read.tensors)
     return {name: value.detach().cpu() for name, value in head.state_dict().items()}
 
@@ -145,25 +145,25 @@ def verify_and_seal(
     write_labels(folder, request.labels)
     progress("dense crossover", 0, 1)
     large = request.fallback and draft.reference == "dense"
-    measured = {
+    figures = {
         "quality": quality,
         "dense_crossover": head.measure_crossover(head.plan, truth.contexts) if large else None,
         "certificate": measure_certificate(head, truth.contexts, fallback=request.fallback),
     }
-    final = draft.model_copy(update=measured)
-    sealed = seal(folder, final)
+    final = draft.model_copy(update=figures)
+    manifest = seal(folder, final)
     bundle = Bundle(folder)
     check_canary(Head(bundle, "cpu", request.threads), bundle)
-    return sealed
+    return manifest
 
 
 def check_promise(quality: Quality, promise: dict[int, float]) -> None:
     """Raise QualityError where a promised P@k was not reached."""
-    reached = {1: quality.p_at_1, 5: quality.p_at_5, 10: quality.p_at_10}
+    precision = {1: quality.p_at_1, 5: quality.p_at_5, 10: quality.p_at_10}
     for k, least in promise.items():
-        if reached[k] < least:
+        if precision[k] < least:
             raise QualityError(
-                f"P@{k} is {reached[k]:.4f} on {quality.rows} held-out contexts, under the {least} asked for: "
+                f"P@{k} is {precision[k]:.4f} on {quality.rows} held-out contexts, under the {least} asked for: "
                 "nothing was exported; use more candidates (--set full_view=...) or a wider preview (--set width=...)"
             )
 

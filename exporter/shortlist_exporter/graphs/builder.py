@@ -92,6 +92,32 @@ class GraphBuilder:
         return path
 
 
+def add_row_products(graph: GraphBuilder, rows: str, contexts: str, suffix: str = "") -> str:
+    """Add the products [B, n] of `rows` [B, n, d] with `contexts` [B, d]; returns their name.
+
+    Equal rows give equal bits. A product with a single column sums the last rows of a block in another order than the
+    others; with two columns every row is summed in one order, wherever it stands and however many threads there are.
+    """
+    last, one = add_indices(graph, "last_axis", [2]), add_indices(graph, "first_product", 0)
+    column = graph.node("Unsqueeze", [contexts, last], f"row_factor{suffix}")
+    columns = graph.node("Concat", [column, column], f"row_factors{suffix}", axis=2)
+    products = graph.node("MatMul", [rows, columns], f"row_products_twice{suffix}")
+    return graph.node("Gather", [products, one], f"row_products{suffix}", axis=2)
+
+
+def add_ascending_best(graph: GraphBuilder, scores: str, count: str, name: str) -> str:
+    """Add the positions of the `count` [1] best of `scores` [B, n], ascending, as `name`; returns it."""
+    graph.nodes.append(helper.make_node("TopK", [scores, count], [f"{name}_scores", f"{name}_by_score"]))
+    outputs = [name, f"{name}_order"]
+    graph.nodes.append(helper.make_node("TopK", [f"{name}_by_score", count], outputs, largest=0))
+    return name
+
+
+def add_indices(graph: GraphBuilder, name: str, numbers: int | Sequence[int]) -> str:
+    """Add int64 indices as a small weight; returns its name."""
+    return graph.tensor(name, np.array(numbers, np.int64))
+
+
 def is_inline(array: Array) -> bool:
     """Whether a tensor is so small that graphs hold it: no file is made of it."""
     return array.nbytes <= INLINE_BYTES

@@ -22,17 +22,17 @@ from shortlist_models.rescored.grouped import GroupedSoftmax
 
 from shortlist_exporter.inputs.sources import Dense
 
-from .builder import GraphBuilder, GraphFiles, make_value
+from .builder import GraphBuilder, GraphFiles, add_row_products, make_value
 from .dense import add_finish
 from .quantized import UINT8_ZERO_POINT, add_levels, add_quantized_contexts
 
 FLOAT, INT64, INT8, UINT8 = TensorProto.FLOAT, TensorProto.INT64, TensorProto.INT8, TensorProto.UINT8
 
-Staged = CascadeSoftmax | GroupedSoftmax  # previews, int8 rows, exact rows, all by position
+ThreeStageSoftmax = CascadeSoftmax | GroupedSoftmax  # previews, int8 rows, exact rows, all by position
 
 
 def write_graphs(folder: Path, dense: Dense, module: CascadeSoftmax) -> GraphFiles:
-    """Every graph below `folder`."""
+    """Write every graph of the module below `folder`."""
     blocks = {"common": (0, module.common), "rare": (module.common, len(module.order))}
     roles = {"screen": write_screen(folder, module), "fused": write_screen_and_common(folder, module)}
     for name, (start, end) in blocks.items():
@@ -93,7 +93,9 @@ def add_block(graph: GraphBuilder, module: CascadeSoftmax, name: str, start: int
         graph.node("Add", [graph.node("Mul", [numbers, by_class], "by_class"), in_units], "previews")
 
 
-def write_rescore(folder: Path, dense: Dense, module: Staged, products: Callable[[GraphBuilder, Staged], str]) -> str:
+def write_rescore(
+    folder: Path, dense: Dense, module: ThreeStageSoftmax, products: Callable[[GraphBuilder, ThreeStageSoftmax], str]
+) -> str:
     """Write rescore.onnx; its exact rows are those of rows.onnx, one copy for both.
 
     products: adds the products with int8 rows at `positions`, [1, n], and returns their name.
@@ -109,7 +111,8 @@ def write_rescore(folder: Path, dense: Dense, module: Staged, products: Callable
     graph.nodes.append(helper.make_node("TopK", ["code_logits", "full_view"], ["kept_logits", "kept"], axis=0))
     kept_positions = graph.node("Gather", ["positions", "kept"], "kept_positions")
     graph.node("Gather", [graph.tensor("order", module.order.numpy()), kept_positions], "ids")
-    exactly = add_finish(graph, real, add_exact_products(graph, real), graph.node("Reshape", ["ids", "row"], "id_row"))
+    graph.node("Reshape", ["ids", "row"], "id_row")
+    exactly = add_finish(graph, real, add_exact_products(graph, real), "id_row")
     graph.node("Reshape", [exactly, "flat"], "logits")
     merged = graph.node("ScatterElements", ["code_logits", "kept", "logits"], "merged", axis=0)
     graph.node("ReduceLogSumExp", [merged, graph.tensor("first", np.array([0], np.int64))], "inside", keepdims=1)
@@ -123,13 +126,12 @@ def write_rescore(folder: Path, dense: Dense, module: Staged, products: Callable
 
 
 def add_exact_products(graph: GraphBuilder, dense: Dense) -> str:
-    """Add the exact rows of `ids` times the context, [1, e]."""
-    rows = graph.node("Gather", [graph.tensor("weight", dense.weight), "ids"], "rows")
-    products = graph.node("MatMul", [rows, graph.node("Reshape", ["context", "column"], "context_column")], "exact")
-    return graph.node("Reshape", [products, "row"], "exact_products")
+    """Add the exact rows of `id_row` [1, e] times the context, [1, e]."""
+    rows = graph.node("Gather", [graph.tensor("weight", dense.weight), "id_row"], "rows")
+    return add_row_products(graph, rows, "context", "_exact")
 
 
-def add_int8_products(graph: GraphBuilder, module: Staged) -> str:
+def add_int8_products(graph: GraphBuilder, module: ThreeStageSoftmax) -> str:
     """Add the int8 rows at `positions` times the context in int8, [1, n]; equals `multiply_codes` without bias.
 
     The gathered rows are the left factor: a right one that is no constant would be packed anew for every query.
@@ -146,17 +148,17 @@ def add_int8_products(graph: GraphBuilder, module: Staged) -> str:
     return graph.node("Mul", [graph.node("Mul", [numbers, by_class], "by_class"), row_scale], "code_products")
 
 
-def shift_codes(module: Staged) -> npt.NDArray[np.uint8]:
+def shift_codes(module: ThreeStageSoftmax) -> npt.NDArray[np.uint8]:
     """The int8 rows [m, d] as uint8 around `UINT8_ZERO_POINT`."""
     codes: npt.NDArray[np.uint8] = (module.codes.numpy() + UINT8_ZERO_POINT).astype(np.uint8)
     return codes
 
 
-def make_context_input(module: Staged) -> onnx.ValueInfoProto:
+def make_context_input(module: ThreeStageSoftmax) -> onnx.ValueInfoProto:
     return make_value("context", FLOAT, ["B", module.projection.shape[0]])
 
 
-def list_integer_values(module: Staged) -> list[onnx.ValueInfoProto]:
+def list_integer_values(module: ThreeStageSoftmax) -> list[onnx.ValueInfoProto]:
     """`integers` and `row_scale`: the projected context in uint8, and its scale."""
     return [make_value("integers", UINT8, ["B", module.projection.shape[1]]), make_value("row_scale", FLOAT, ["B", 1])]
 

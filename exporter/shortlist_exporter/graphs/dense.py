@@ -10,7 +10,7 @@ from shortlist.bundle.manifest import RawArray
 
 from shortlist_exporter.inputs.sources import Dense
 
-from .builder import GraphBuilder, GraphFiles, is_inline, make_value
+from .builder import GraphBuilder, GraphFiles, add_row_products, is_inline, make_value
 
 
 def add_finish(
@@ -74,9 +74,7 @@ def write_rows(folder: Path, dense: Dense) -> GraphFiles:
     """rows.onnx: `context` [B, d], `ids` [B, n] -> `logits` [B, n]; weights by row, which a gather needs."""
     graph = GraphBuilder(folder)
     rows = graph.node("Gather", [graph.tensor("weight", dense.weight), "ids"], "rows")
-    last = graph.tensor("last_axis", np.array([2], np.int64))
-    products = graph.node("MatMul", [rows, graph.node("Unsqueeze", ["context", last], "column")], "product_columns")
-    name_logits(graph, add_finish(graph, dense, graph.node("Squeeze", [products, last], "products"), "ids"))
+    name_logits(graph, add_finish(graph, dense, add_row_products(graph, rows, "context"), "ids"))
     path = graph.save(
         "rows",
         [make_value("context", TensorProto.FLOAT, ["B", dense.dim]), make_value("ids", TensorProto.INT64, ["B", "n"])],

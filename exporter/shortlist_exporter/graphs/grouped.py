@@ -21,7 +21,7 @@ from torch import Tensor
 from shortlist_exporter.inputs.sources import Dense
 
 from .builder import GraphBuilder, GraphFiles, is_inline, make_value
-from .cascade import Staged, list_integer_values, make_context_input, shift_codes, write_rescore
+from .cascade import ThreeStageSoftmax, list_integer_values, make_context_input, shift_codes, write_rescore
 from .quantized import UINT8_ZERO_POINT, add_quantized_contexts
 
 FLOAT = TensorProto.FLOAT
@@ -82,9 +82,9 @@ def add_screen(graph: GraphBuilder, module: GroupedSoftmax) -> None:
     integers, row_scale = add_quantized_contexts(graph, "projected")
     bounds = (("starts", 0), ("ends", module.groups.codes.shape[1]), ("columns", 1))
     first = [graph.tensor(f"centre_{name}", np.array([number], np.int64)) for name, number in bounds]
-    compared = graph.node("Slice", [integers, *first], "compared")
+    first_columns = graph.node("Slice", [integers, *first], "compared")
     for name, centres in (("scores", module.groups), ("block_scores", module.blocks)):
-        products = add_scaled_products(graph, compared, f"{name}_centre", centres.codes, centres.scale)
+        products = add_scaled_products(graph, first_columns, f"{name}_centre", centres.codes, centres.scale)
         scaled_products = graph.node("Mul", [products, row_scale], f"{name}_products")
         graph.node("Add", [scaled_products, graph.tensor(f"{name}_reach", centres.reach.numpy())], name)
 
@@ -122,7 +122,7 @@ def add_scaled_products(graph: GraphBuilder, integers: str, name: str, weights: 
     return graph.node("Mul", [numbers, graph.tensor(f"{name}_scale", scale[:, 0].numpy())], f"{name}_products")
 
 
-def add_code_products(graph: GraphBuilder, module: Staged) -> str:
+def add_code_products(graph: GraphBuilder, module: ThreeStageSoftmax) -> str:
     """Add the int8 rows at `positions` times the context in float32, [1, n]; loops take it in two digits of int8."""
     codes = graph.tensor("codes", shift_codes(module))
     rows = graph.node("Gather", [codes, "positions"], "gathered")

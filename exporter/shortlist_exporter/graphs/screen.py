@@ -121,7 +121,6 @@ def write_cluster(folder: Path, name: str, layer: Dense, start: int) -> str:
 
 
 def list_cluster_outputs(classes: int | str) -> list[Any]:
-    """The outputs of a cluster's graph."""
     return [
         make_value("logits", TensorProto.FLOAT, ["B", classes]),
         make_value("top_logits", TensorProto.FLOAT, ["B", "k"]),

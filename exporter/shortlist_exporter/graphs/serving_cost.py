@@ -39,8 +39,8 @@ def time_graph(graph: Graph, context: np.ndarray[tuple[int, int], np.dtype[np.fl
     """The least mean seconds of a call, of the means of some blocks of calls."""
     k = np.array([SERVING_TIMED_K])
     contexts = context.repeat(TIMED_BLOCKS * BLOCK_CALLS, axis=0)
-    timed = time_calls({"graph": lambda rows: graph(context=rows, k=k)[1]}, contexts, 1)["graph"]
-    return float(timed.seconds.reshape(TIMED_BLOCKS, BLOCK_CALLS).mean(axis=1).min())
+    times = time_calls({"graph": lambda rows: graph(context=rows, k=k)[1]}, contexts, 1)["graph"]
+    return float(times.seconds.reshape(TIMED_BLOCKS, BLOCK_CALLS).mean(axis=1).min())
 
 
 def write_product(folder: Path, weight: np.ndarray[tuple[int, int], np.dtype[np.float32]]) -> Path:

@@ -49,7 +49,7 @@ class Dense:
 
     @property
     def classes(self) -> int:
-        """V, padded rows included."""
+        """V, the number of classes, padded rows included."""
         return len(self.weight)
 
     @property

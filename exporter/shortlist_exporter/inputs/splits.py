@@ -41,8 +41,8 @@ def split_held_out(contexts: Contexts, seed: int) -> tuple[Rows, Rows]:
     rows = len(contexts.contexts)
     if rows < 2:
         raise BadInput("contexts hold a single row: give at least 2, one to fit and one to hold out")
-    held = mark_held_out(contexts.documents, rows)
-    return np.flatnonzero(~held), sample_rows(contexts, held, seed, MAX_HELD_OUT_ROWS)
+    held_out = mark_held_out(contexts.documents, rows)
+    return np.flatnonzero(~held_out), sample_rows(contexts, held_out, seed, MAX_HELD_OUT_ROWS)
 
 
 def split_three_ways(
@@ -99,17 +99,17 @@ def count_tenth(rows: int) -> int:
 
 def make_too_few_error(documents: Documents | None, parts: str) -> BadInput:
     """The error that is raised where the rows cannot be split."""
-    held = "too few rows" if documents is None else f"{len(np.unique(documents))} documents"
-    return BadInput(f"contexts hold {held}, too few for {parts} splits by document: capture more text")
+    content = "too few rows" if documents is None else f"{len(np.unique(documents))} documents"
+    return BadInput(f"contexts hold {content}, too few for {parts} splits by document: capture more text")
 
 
 def sample_rows(contexts: Contexts, part: Mask, seed: int, limit: int) -> Rows:
     """At most `limit` distinct rows of `part` [n], in random order; of at most twice as many drawn."""
     shuffled = np.random.default_rng(seed).permutation(np.flatnonzero(part))[: 2 * limit]
-    return drop_repeated(contexts.contexts, shuffled)[:limit]
+    return drop_repeated_rows(contexts.contexts, shuffled)[:limit]
 
 
-def drop_repeated(contexts: npt.NDArray[np.float32], rows: Rows) -> Rows:
+def drop_repeated_rows(contexts: npt.NDArray[np.float32], rows: Rows) -> Rows:
     """`rows` without those whose context vector an earlier one has."""
     _, first = np.unique(contexts[rows], axis=0, return_index=True)
     return rows[np.sort(first)]

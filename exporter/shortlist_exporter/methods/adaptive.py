@@ -23,7 +23,7 @@ from shortlist_models.adaptive.cutoffs import (
 from shortlist_models.adaptive.softmax import (
     AdaptiveSoftmax,
     check_cutoffs,
-    check_sorted,
+    check_order,
     check_widths,
     compute_tail_widths,
 )
@@ -103,7 +103,7 @@ class AdaptiveMethod(TrainedMethod):
             module = AdaptiveSoftmax.from_state(state)
             if examples.targets is not None and module.n_classes == dense.classes:
                 counts = torch.bincount(torch.from_numpy(examples.targets), minlength=dense.classes)
-                check_sorted(counts[module.order], module.cutoffs[:-1])
+                check_order(counts[module.order], module.cutoffs[:-1])
         check_layer_shape((module.n_classes, module.in_features), dense)
         return make_fitted(module, dense, torch.from_numpy(examples.contexts), method_options, {})
 

@@ -12,7 +12,7 @@ from pydantic import Field
 from shortlist.bundle.settings import GatedSettings
 from shortlist.errors import BadInput
 from shortlist_models import FullSoftmax
-from shortlist_models.ds.options import Examples, Trained, TrainOptions, make_dense_options
+from shortlist_models.ds.options import Examples, TrainingResult, TrainOptions, make_dense_options
 from shortlist_models.ds.softmax import DSOptions, DSSoftmax
 from shortlist_models.ds.training import train
 
@@ -152,7 +152,7 @@ def make_train_options(options: DsOptions, seed: int) -> TrainOptions:
 
 def train_experts(
     dense: Dense, fit: Examples, validation: Examples, options: DsOptions, seed: int, progress: Progress
-) -> Trained:
+) -> TrainingResult:
     """Train from the dense layer; raises BadInput where the models refuse options or examples."""
     checkpoint = Path(options.checkpoint) if options.checkpoint else None
     module_options = DSOptions(
@@ -167,7 +167,12 @@ def train_experts(
 
 
 def retrain_dense(
-    dense: Dense, fit: Examples, validation: Examples, options: TrainOptions, trained: Trained, progress: Progress
+    dense: Dense,
+    fit: Examples,
+    validation: Examples,
+    options: TrainOptions,
+    trained: TrainingResult,
+    progress: Progress,
 ) -> DSSoftmax:
     """A dense softmax, as one expert, trained from the same start, as long and in the same way."""
     same = make_dense_options(options, round(trained.history[-1]["epoch"] * len(fit.contexts)))

@@ -120,7 +120,7 @@ class Parts(Strict):
     worst: list[Part]
 
 
-class Missed(Strict):
+class MissedClass(Strict):
     """A class that was among the true five best `times` times, and was not returned `missed` times."""
 
     word: str
@@ -128,7 +128,7 @@ class Missed(Strict):
     missed: int
 
 
-class Measured(Strict):
+class SampleFigures(Strict):
     """What was measured on one sample. threads: of each session.
 
     shared_rows: on which all points were measured. timed_rows: of those, how many were timed.
@@ -145,7 +145,7 @@ class Measured(Strict):
     candidates: Candidates
     calibration: Calibration | None
     parts: Parts | None
-    missed: list[Missed]
+    missed: list[MissedClass]
 
 
 class Loading(Strict):
@@ -156,7 +156,7 @@ class Loading(Strict):
     mapped: int | None
 
 
-class Tried(Strict):
+class TuneTrials(Strict):
     """What `shortlist tune` recorded: targets by k, rows of a timed request, the outcome, every head that it tried."""
 
     targets: dict[int, float]
@@ -185,9 +185,9 @@ class Figures(Strict):
     promise_source: str
     verdict: Verdict
     domains: list[Domain]
-    measured: Measured
+    measured: SampleFigures
     loading: Loading | None
-    tried: Tried | None
+    tried: TuneTrials | None
 
 
 def read_figures(bundle: Bundle) -> Figures | None:

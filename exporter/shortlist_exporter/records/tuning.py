@@ -32,7 +32,7 @@ class Part(Strict):
     documents: int | None = None
 
 
-class Measured(Strict):
+class SplitFigures(Strict):
     """One head on distinct rows of one split, dense in the same blocks; requests for the largest k are timed."""
 
     rows: int
@@ -59,8 +59,8 @@ class Trial(Strict):
     bytes: int = Field(description="of the bundle's graphs, weights and index")
     cost_macs: float = Field(description="multiply-adds a query relative to dense, by the classes scored")
     cost_bytes: float = Field(description="bytes of weights touched a query relative to dense, by the same")
-    tune: Measured = Field(description="its log-prob error: as the fit has it, before calibration for `setting`")
-    test: Measured | None = Field(default=None, description="None: never looked at on test")
+    tune: SplitFigures = Field(description="its log-prob error: as the fit has it, before calibration for `setting`")
+    test: SplitFigures | None = Field(default=None, description="None: never looked at on test")
 
     @property
     def label(self) -> str:
@@ -69,7 +69,7 @@ class Trial(Strict):
         return " ".join([self.method, *(f"{name}={value}" for name, value in options.items())])
 
 
-class Left(Strict):
+class Omission(Strict):
     """Something that the search left out or gave up, and why."""
 
     what: str
@@ -89,7 +89,7 @@ class TuneRecord(Strict):
     tune: Part
     test: Part
     trials: list[Trial] = Field(description="fastest first")
-    left: list[Left] = Field(default=[], description="what the time budget or a fault left out")
+    left: list[Omission] = Field(default=[], description="what the time budget or a fault left out")
     chosen: int | None = None
     looks: int = 0
     interrupted: bool = Field(default=False, description="stopped by hand or by the time budget before its end")

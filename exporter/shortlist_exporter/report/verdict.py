@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from shortlist.bundle.manifest import Quality
 
-from shortlist_exporter.records.report import CALIBRATION_SAMPLE, HELD_OUT, Domain, Tried, Verdict
+from shortlist_exporter.records.report import CALIBRATION_SAMPLE, HELD_OUT, Domain, TuneTrials, Verdict
 
 REQUEST_SOURCE = "asked for at the export"
 TUNE_SOURCE = "the targets of shortlist tune"
@@ -18,13 +18,13 @@ Promise = Mapping[int, float]
 
 
 def choose_promise(
-    quality: Quality | None, request_promise: Promise, tried: Tried | None
+    quality: Quality | None, request_promise: Promise, tune_trials: TuneTrials | None
 ) -> tuple[dict[int, float], str]:
     """P@k by k and whose it is: what was asked for, else what the manifest's held-out rows gave."""
     if request_promise:
         return dict(request_promise), REQUEST_SOURCE
-    if tried is not None and tried.targets:
-        return tried.targets, TUNE_SOURCE
+    if tune_trials is not None and tune_trials.targets:
+        return tune_trials.targets, TUNE_SOURCE
     if quality is None:
         return {}, EXPORT_SOURCE
     return {1: quality.p_at_1, 5: quality.p_at_5}, EXPORT_SOURCE
@@ -32,32 +32,34 @@ def choose_promise(
 
 def judge_domain(domain: Domain, promise: Promise) -> Domain:
     """The sample with the k whose 95 % interval lies wholly under the promise."""
-    broken = [k for k, least in promise.items() if k in domain.precision and domain.precision[k].high < least]
-    return domain.model_copy(update={"broken": broken})
+    breaches = [k for k, least in promise.items() if k in domain.precision and domain.precision[k].high < least]
+    return domain.model_copy(update={"broken": breaches})
 
 
 def give_verdict(domains: list[Domain], promise: Promise, source: str) -> Verdict:
     """The verdict over all samples, as a heading and a sentence."""
-    measured = [domain for domain in domains if domain.precision]
-    if not measured or not promise:
+    domains_with_figures = [domain for domain in domains if domain.precision]
+    if not domains_with_figures or not promise:
         return Verdict(status="unknown", heading="Promise not checked", sentence=NO_TRUTH)
-    broken = [domain for domain in measured if domain.broken]
-    asked = ", ".join(f"P@{k} {least:.4g}" for k, least in promise.items())
-    held = " and ".join(f"{domain.name} ({domain.rows:,} rows)" for domain in measured if not domain.broken)
-    sentences = [f"{asked}, {source}, holds within sampling error on {held}"] if held else []
-    sentences += [describe_broken(domain, promise) for domain in broken]
-    heading = f"Promise not kept on {' and '.join(domain.name for domain in broken)}" if broken else "Promise kept"
-    return Verdict(status="broken" if broken else "kept", heading=heading, sentence="; ".join(sentences))
+    failures = [domain for domain in domains_with_figures if domain.broken]
+    targets = ", ".join(f"P@{k} {least:.4g}" for k, least in promise.items())
+    successes = " and ".join(
+        f"{domain.name} ({domain.rows:,} rows)" for domain in domains_with_figures if not domain.broken
+    )
+    sentences = [f"{targets}, {source}, holds within sampling error on {successes}"] if successes else []
+    sentences += [describe_breach(domain, promise) for domain in failures]
+    heading = f"Promise not kept on {' and '.join(domain.name for domain in failures)}" if failures else "Promise kept"
+    return Verdict(status="broken" if failures else "kept", heading=heading, sentence="; ".join(sentences))
 
 
-def describe_broken(domain: Domain, promise: Promise) -> str:
+def describe_breach(domain: Domain, promise: Promise) -> str:
     """What was measured where more was promised."""
-    lost = ", ".join(
+    shares = ", ".join(
         f"P@{k} is {domain.precision[k].mean:.4f} ({domain.precision[k].low:.4f} to {domain.precision[k].high:.4f}), "
         f"{promise[k]:.4g} promised"
         for k in domain.broken
     )
-    return f"it does not hold on {domain.name}: {lost}"
+    return f"it does not hold on {domain.name}: {shares}"
 
 
 def are_own_rows(domains: list[Domain]) -> bool:

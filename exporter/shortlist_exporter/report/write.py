@@ -14,7 +14,7 @@ from shortlist.errors import ShortlistError
 from shortlist.head import Head
 
 from shortlist_exporter.core.types import Progress, quiet
-from shortlist_exporter.records.report import FIGURES_FILE, HELD_OUT, Domain, Figures, Measured, read_figures
+from shortlist_exporter.records.report import FIGURES_FILE, HELD_OUT, Domain, Figures, SampleFigures, read_figures
 from shortlist_exporter.report.measure.figures import measure_domain, measure_sample
 from shortlist_exporter.report.measure.loading import measure_in_process
 from shortlist_exporter.report.measure.samples import Sample, read_calibration
@@ -22,7 +22,7 @@ from shortlist_exporter.report.measure.samples import Sample, read_calibration
 from .measure import tune_record
 from .verdict import choose_promise, give_verdict, judge_domain
 
-PAGE = "index.html"
+REPORT_PAGE_FILE = "index.html"
 
 
 def write_report(
@@ -54,27 +54,27 @@ def gather_figures(
     progress("figures of the report", 0, 1)
     earlier = read_figures(bundle)
     main, domains = measure_samples(bundle, head, samples, earlier)
-    asked = dict(export_promise) or (earlier.asked if earlier is not None else {})
-    tried = tune_record.read_tried(bundle.folder)
-    promise, source = choose_promise(bundle.manifest.quality, asked, tried)
-    judged = [judge_domain(one, promise) for one in domains]
+    targets = dict(export_promise) or (earlier.asked if earlier is not None else {})
+    trials = tune_record.read_trials(bundle.folder)
+    promise, source = choose_promise(bundle.manifest.quality, targets, trials)
+    verdicts = [judge_domain(one, promise) for one in domains]
     progress("load time", 0, 1)
     return Figures(
         digest=bundle.manifest.digest,
-        asked=asked,
+        asked=targets,
         promise=promise,
         promise_source=source,
-        verdict=give_verdict(judged, promise, source),
-        domains=judged,
+        verdict=give_verdict(verdicts, promise, source),
+        domains=verdicts,
         measured=main,
         loading=measure_in_process(bundle.folder, head.device, head.threads),
-        tried=tried,
+        tried=trials,
     )
 
 
 def measure_samples(
     bundle: Bundle, head: Head, samples: list[Sample], earlier: Figures | None
-) -> tuple[Measured, list[Domain]]:
+) -> tuple[SampleFigures, list[Domain]]:
     """What the first sample shows, and all samples as domains.
 
     What an earlier report measured on the export's held-out rows is kept: those rows are not in the bundle.
@@ -90,7 +90,7 @@ def measure_samples(
 
 
 def write_files(folder: Path, bundle: Bundle, figures: Figures) -> None:
-    """Page, pictures and JSON."""
+    """Write the page, its pictures and `figures.json` to `folder`."""
     from shortlist_exporter.report.page.page import (
         render_page,  # these need packages that the command must be able to do without
     )
@@ -100,7 +100,7 @@ def write_files(folder: Path, bundle: Bundle, figures: Figures) -> None:
     for name, picture in pictures.items():
         (folder / f"{name}.png").write_bytes(picture.png)
     (folder / FIGURES_FILE).write_text(figures.model_dump_json(indent=1) + "\n", "utf-8")
-    (folder / PAGE).write_text(render_page(bundle, figures, pictures), "utf-8")
+    (folder / REPORT_PAGE_FILE).write_text(render_page(bundle, figures, pictures), "utf-8")
 
 
 @contextlib.contextmanager
@@ -127,7 +127,7 @@ def replace_files(out: Path) -> Iterator[Path]:
 def move_files(place: Path, out: Path) -> None:
     """Every file to `out`; pictures of an earlier report that this one does without go away."""
     names = {path.name for path in place.iterdir()}
-    for name in sorted(names, key=lambda name: name == PAGE):
+    for name in sorted(names, key=lambda name: name == REPORT_PAGE_FILE):
         (place / name).replace(out / name)
     for old in out.glob("*.png"):
         if old.name not in names:

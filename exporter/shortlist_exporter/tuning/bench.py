@@ -13,7 +13,7 @@ from shortlist_models import FullSoftmax
 
 from shortlist_exporter.core.torch_scores import rank_by_module
 from shortlist_exporter.core.types import Cost, FloatArray, Progress, count_rows, quiet
-from shortlist_exporter.records.tuning import Measured, Promise
+from shortlist_exporter.records.tuning import Promise, SplitFigures
 from shortlist_exporter.verify.quality import TRUE_CLASSES
 
 from .cache import Cache, processor_name
@@ -47,13 +47,13 @@ class Bench:
             self.keys[split] = self.cache.key(
                 "truth", self.fits.data, hashlib.sha256(np.ascontiguousarray(rows).data).hexdigest(), depth
             )
-            stored = self.cache.tensors(self.keys[split])
-            if stored is None:
+            entry = self.cache.tensors(self.keys[split])
+            if entry is None:
                 count = count_rows(progress, f"exact answers of the {split} split", rows)
                 truth = compute_truth(rank_by_module(self.dense, rows), rows, depth, progress=count)
-                stored = {"ids": truth.ids, "logprobs": truth.logprobs, "log_normalizer": truth.log_normalizer}
-                self.cache.keep_tensors(self.keys[split], stored)
-            self.truths[split] = Truth(rows, **stored)
+                entry = {"ids": truth.ids, "logprobs": truth.logprobs, "log_normalizer": truth.log_normalizer}
+                self.cache.keep_tensors(self.keys[split], entry)
+            self.truths[split] = Truth(rows, **entry)
 
     def open_head(self, fit: Fit) -> Head:
         """The opened head; besides dense, one at a time."""
@@ -64,19 +64,19 @@ class Bench:
             self.open_heads[name] = fit.open(self.promise, dense)
         return self.open_heads[name]
 
-    def measure(self, fit: Fit, setting: Setting, split: str, rows: int) -> Measured:
+    def measure(self, fit: Fit, setting: Setting, split: str, rows: int) -> SplitFigures:
         """A fit at one setting of its swept option on the first `rows` rows of a split; from the cache where it was."""
         promise = self.promise.model_dump(exclude={"precision", "logprob_error", "memory"}, mode="json")
         about = [self.keys[split], min(rows, len(self.rows[split])), promise, sorted(self.promise.precision)]
         key = self.cache.key("measured", fit.folder.name, setting, about, processor_name())
-        stored = self.cache.value(key)
-        if stored is not None:
-            return Measured.model_validate(stored)
-        measured = self.measure_now(fit, setting, self.truths[split].first_rows(rows))
-        self.cache.keep_value(key, measured.model_dump(mode="json"))
-        return measured
+        entry = self.cache.value(key)
+        if entry is not None:
+            return SplitFigures.model_validate(entry)
+        figures = self.measure_now(fit, setting, self.truths[split].first_rows(rows))
+        self.cache.keep_value(key, figures.model_dump(mode="json"))
+        return figures
 
-    def estimate_cost(self, fit: Fit, setting: Setting, measured: Measured) -> Cost:
+    def estimate_cost(self, fit: Fit, setting: Setting, figures: SplitFigures) -> Cost:
         """The fit's cost, moved by the classes that the setting scores more or fewer than the fit as it is."""
         if not setting:
             return fit.cost
@@ -84,20 +84,20 @@ class Bench:
         if by_options is not None:
             manifest = self.open_head(fit).manifest
             return by_options(manifest.fit | manifest.settings.model_dump() | setting, self.fits.dense)
-        more = (measured.scored - self.count_scored(fit)) / len(self.dense.weight)
+        more = (figures.scored - self.count_candidates(fit)) / len(self.dense.weight)
         return Cost(macs=fit.cost.macs + more, bytes=fit.cost.bytes + more)
 
-    def count_scored(self, fit: Fit) -> float:
+    def count_candidates(self, fit: Fit) -> float:
         """Mean of the classes that the fit as it is scores for a row."""
         key = self.cache.key("scored", fit.folder.name, self.keys["tune"], choose_timed_k(self.promise))
-        stored = self.cache.value(key)
-        if stored is None:
+        mean = self.cache.value(key)
+        if mean is None:
             top = self.open_head(fit).topk(self.rows["tune"][:COUNTED_ROWS], choose_timed_k(self.promise))
-            stored = float(top.scored.mean())
-            self.cache.keep_value(key, stored)
-        return float(stored)
+            mean = float(top.scored.mean())
+            self.cache.keep_value(key, mean)
+        return float(mean)
 
-    def measure_now(self, fit: Fit, setting: Setting, truth: Truth) -> Measured:
+    def measure_now(self, fit: Fit, setting: Setting, truth: Truth) -> SplitFigures:
         """Measure a fit at a setting, without the cache."""
         answers, dense = self.make_answers(fit, setting), self.make_answers(self.dense_fit)
         return measure_head(answers, dense, self.dense, truth, self.promise)
@@ -107,14 +107,14 @@ class Bench:
         return Answers(self.open_head(fit).with_settings(**(setting or {})), choose_timed_k(self.promise))
 
     def race(self, heads: list[tuple[Fit, Setting]]) -> list[dict[str, float]]:
-        """Times of several heads, and of dense, in the same blocks: fields of `Measured`."""
+        """Times of several heads, and of dense, in the same blocks: fields of `SplitFigures`."""
         batch = self.promise.batch
         calls = {str(i): self.answer_beside(fit, setting) for i, (fit, setting) in enumerate(heads)}
         rows = self.rows["tune"][: max(RACE_ROWS, RACE_CALLS * batch)]
         dense = self.make_answers(self.dense_fit)
         every = {DENSE_METHOD: max(1, len(rows) // batch // DENSE_CALLS)}
-        spent = time_calls({**calls, DENSE_METHOD: dense}, rows, batch, every=every)
-        return [compare_times(spent[name], spent[DENSE_METHOD]) for name in calls]
+        times = time_calls({**calls, DENSE_METHOD: dense}, rows, batch, every=every)
+        return [compare_times(times[name], times[DENSE_METHOD]) for name in calls]
 
     def answer_beside(self, fit: Fit, setting: Setting) -> Answers:
         """Calls of a fit's head as `make_answers` gives them; the head stays open beside others."""

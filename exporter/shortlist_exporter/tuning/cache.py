@@ -28,7 +28,6 @@ class Cache:
     """A folder. Everything in it is whole, and may be deleted at any time between two searches."""
 
     def __init__(self, folder: Path) -> None:
-        """Make the folder."""
         self.folder = folder
         self.versions = list_versions()
         folder.mkdir(parents=True, exist_ok=True)
@@ -46,22 +45,19 @@ class Cache:
             return None
 
     def keep_value(self, key: str, value: Any) -> None:
-        """Store a JSON value."""
         self.keep_bytes(f"{key}.json", json.dumps(value).encode())
 
     def tensors(self, key: str) -> Tensors | None:
-        """Stored tensors, or None."""
         try:
             return dict(load_file(self.folder / f"{key}.safetensors"))
         except (OSError, SafetensorError):
             return None
 
     def keep_tensors(self, key: str, tensors: Tensors) -> None:
-        """Store tensors."""
         self.keep_bytes(f"{key}.safetensors", save(tensors))
 
     def keep_bytes(self, name: str, content: bytes) -> None:
-        """Write a file whole."""
+        """Write a file, whole or not at all."""
         with self.make(name) as path:
             path.write_bytes(content)
 
@@ -90,7 +86,6 @@ def default_folder() -> Path:
 
 
 def processor_name() -> str:
-    """The processor, in words."""
     lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines() if Path("/proc/cpuinfo").is_file() else []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return f"{names[0]}, {len(names)} cores" if names else platform.processor()

@@ -31,7 +31,6 @@ class Choice:
 
     @property
     def bench(self) -> Bench:
-        """Where heads are measured."""
         return self.search.bench
 
     def choose(self) -> tuple[Head, Fit] | None:
@@ -120,16 +119,16 @@ class Choice:
     def find_most_precise(self) -> Head | None:
         """The most precise head that was tried, by test where any was looked at there."""
         trials = {head: trial for head, trial in self.search.trials.items() if head[0].method != DENSE_METHOD}
-        tested = {head: trial.test for head, trial in trials.items() if trial.test is not None}
-        measured = tested or {head: trial.tune for head, trial in trials.items()}
-        return max(measured, key=lambda head: measure_margin(self.bench.promise, measured[head]), default=None)
+        test_figures = {head: trial.test for head, trial in trials.items() if trial.test is not None}
+        figures = test_figures or {head: trial.tune for head, trial in trials.items()}
+        return max(figures, key=lambda head: measure_margin(self.bench.promise, figures[head]), default=None)
 
     def read_fit(self, head: Head) -> Fit:
         """The fit of a trial, from the cache."""
         return self.bench.fits.fit(head[0], self.search.trials[head].fit_rows, quiet)
 
     def add_figures(self, head: Head, **figures: object) -> Trial:
-        """Replace figures of a trial."""
+        """Replace figures of the head's trial, and return the new trial."""
         trial = self.search.trials[head].model_copy(update=figures)
         self.search.trials[head] = trial
         return trial

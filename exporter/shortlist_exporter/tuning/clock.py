@@ -12,26 +12,25 @@ class OutOfTime(Exception):
 
 
 class Clock:
-    """Seconds from its making on. planned: what is still to come, as far as one can tell, in seconds."""
+    """Seconds since it was made. plan_seconds: what is still to come, as far as one can tell, in seconds."""
 
     def __init__(self, minutes: float, report: Progress) -> None:
         """Start; `report` gets (stage, seconds done, seconds in all)."""
-        self.start, self.budget, self.report, self.planned = time.monotonic(), 60 * minutes, report, 0.0
+        self.start, self.budget, self.report, self.plan_seconds = time.monotonic(), 60 * minutes, report, 0.0
 
     @property
-    def spent(self) -> float:
-        """Seconds since the start."""
+    def elapsed(self) -> float:
         return time.monotonic() - self.start
 
     @property
     def left(self) -> float:
         """Seconds of the budget; under 0 where it is spent."""
-        return self.budget - self.spent
+        return self.budget - self.elapsed
 
     def report_stage(self, stage: str) -> None:
-        """Move the bar."""
-        spent = self.spent
-        self.report(stage, int(spent), int(spent + max(1.0, min(self.planned, self.left))))
+        """Show the stage, the seconds since the start and those that the search may take in all."""
+        elapsed = self.elapsed
+        self.report(stage, int(elapsed), int(elapsed + max(1.0, min(self.plan_seconds, self.left))))
 
     def check(self, stage: str) -> None:
         """Move the bar; raises OutOfTime."""

@@ -44,7 +44,7 @@ class Fit:
     folder: Path
     cost: Cost
     seconds: float
-    fitted: Fitted | None = None
+    fitted_head: Fitted | None = None
 
     @property
     def bytes(self) -> int:
@@ -101,12 +101,12 @@ class Fits:
             return fit
         options = dict(fit.build.options) | {name: str(value) for name, value in setting.items()}
         build, adapt = Build(fit.build.method, tuple(options.items())), find_space(fit.build.method).adapt
-        stored = self.find(build, fit.rows)
-        if stored is not None or adapt is None or fit.fitted is None:
-            return stored or self.fit(build, fit.rows, progress)
-        start, head = time.perf_counter(), fit.fitted
-        changed = adapt(head, self.dense, self.draw_rows(fit.rows), setting, self.seed)
-        return self.store(build, fit.rows, changed, fit.seconds + time.perf_counter() - start)
+        entry = self.find(build, fit.rows)
+        if entry is not None or adapt is None or fit.fitted_head is None:
+            return entry or self.fit(build, fit.rows, progress)
+        start, head = time.perf_counter(), fit.fitted_head
+        calibrated_head = adapt(head, self.dense, self.draw_rows(fit.rows), setting, self.seed)
+        return self.store(build, fit.rows, calibrated_head, fit.seconds + time.perf_counter() - start)
 
     def run_method(self, build: Build, rows: int, progress: Progress) -> tuple[Fitted, float]:
         """The torch module and the seconds that it took."""
@@ -148,5 +148,4 @@ class Fits:
 
 
 def read_manifest(fit: Fit) -> Manifest:
-    """The fit's manifest."""
     return Bundle(fit.folder, verify=False).manifest

@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 import numpy as np
 from shortlist.core.results import IdArray, TopK
 from shortlist.evaluation.statistics import DEVIATIONS_95, Doubles, estimate_precision
-from shortlist.evaluation.timing import Timed, time_calls
+from shortlist.evaluation.timing import CallTimes, time_calls
 from shortlist.evaluation.truth import TRUTH_CHUNK_ROWS, Truth
 from shortlist.head import Head
 from shortlist_models import FullSoftmax
 
 from shortlist_exporter.core.torch_scores import compute_logprobs
 from shortlist_exporter.core.types import FloatArray
-from shortlist_exporter.records.tuning import Measured, Promise
+from shortlist_exporter.records.tuning import Promise, SplitFigures
 
 DENSE_CALLS = 128  # of dense in a measurement, about: enough for its mean, and not most of the time
 
@@ -40,14 +40,14 @@ class Answers:
 
 def measure_head(
     answers: Answers, dense_answers: Answers, dense: FullSoftmax, truth: Truth, promise: Promise
-) -> Measured:
+) -> SplitFigures:
     """A head over all rows of `truth` in requests of the promise's batch; rows that fill no batch are left out."""
     calls = len(truth.contexts) // promise.batch
     every = {"dense": max(1, calls // DENSE_CALLS)}
-    timed = time_calls({"head": answers, "dense": dense_answers}, truth.contexts, promise.batch, every=every)
+    times = time_calls({"head": answers, "dense": dense_answers}, truth.contexts, promise.batch, every=every)
     top = answers.last(calls)
     errors = measure_row_errors(dense, truth, top.ids, top.logprobs)
-    return Measured(
+    return SplitFigures(
         rows=len(top.scored),
         precision={
             k: estimate_precision(answer_k(answers.head, truth, top.ids, k), truth.ids[: len(top.ids)], k)
@@ -57,12 +57,12 @@ def measure_head(
         logprob_error_high=float(errors.mean() + DEVIATIONS_95 * errors.std() / np.sqrt(len(errors))),
         scored=float(top.scored.mean()),
         dense_share=float((top.scored == answers.head.manifest.classes).mean()),
-        **compare_times(timed["head"], timed["dense"]),
+        **compare_times(times["head"], times["dense"]),
     )
 
 
-def compare_times(head: Timed, dense: Timed) -> dict[str, float]:
-    """Times in microseconds a call, and how many times as fast as dense: fields of `Measured`."""
+def compare_times(head: CallTimes, dense: CallTimes) -> dict[str, float]:
+    """Times in microseconds a call, and how many times as fast as dense: fields of `SplitFigures`."""
     us, dense_us = head.summarize(), dense.summarize()
     return {
         "us": us["mean"],
@@ -72,11 +72,11 @@ def compare_times(head: Timed, dense: Timed) -> dict[str, float]:
     }
 
 
-def answer_k(head: Head, truth: Truth, timed: IdArray, k: int) -> IdArray:
+def answer_k(head: Head, truth: Truth, ids: IdArray, k: int) -> IdArray:
     """[n, k]: what requests for k classes get. The first k of the `timed` answers [n, m], unless m searched wider."""
-    if head.plan.width(k) == head.plan.width(timed.shape[1]):
-        return timed[:, :k]
-    rows = truth.contexts[: len(timed)]
+    if head.plan.width(k) == head.plan.width(ids.shape[1]):
+        return ids[:, :k]
+    rows = truth.contexts[: len(ids)]
     chunks = range(0, len(rows), TRUTH_CHUNK_ROWS)
     return TopK.concat([head.topk(rows[start : start + TRUTH_CHUNK_ROWS], k) for start in chunks]).ids
 

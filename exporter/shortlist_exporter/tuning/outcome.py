@@ -28,7 +28,7 @@ def make_record(
         chosen=None if winner is None else heads.index(winner[0]),
         looks=choice.looks,
         interrupted=search.interrupted,
-        seconds=search.clock.spent,
+        seconds=search.clock.elapsed,
         seed=choice.bench.fits.seed,
         machine=processor_name(),
         sentence=describe_outcome(choice, winner, promise),
@@ -36,18 +36,18 @@ def make_record(
 
 
 def describe_outcome(choice: Choice, winner: tuple[Head, Fit] | None, promise: Promise) -> str:
-    """The outcome in a sentence."""
+    """What the search found, in a sentence: the head that is exported, or why there is none."""
     trials = choice.search.trials
     if winner is None:
         return describe_failure(choice, promise)
-    trial, promised = trials[winner[0]], describe_promise(promise)
+    trial, promise_text = trials[winner[0]], describe_promise(promise)
     assert trial.test is not None
     if trial.method == DENSE_METHOD:
-        return f"no head but dense keeps {promised} in less time than dense: dense itself was exported"
-    test, failed = trial.test, f", after {choice.looks - 1} that failed on test" if choice.looks > 1 else ""
-    stopped = " of a search that was stopped" if choice.search.interrupted else ""
+        return f"no head but dense keeps {promise_text} in less time than dense: dense itself was exported"
+    test, failures = trial.test, f", after {choice.looks - 1} that failed on test" if choice.looks > 1 else ""
+    interruption = " of a search that was stopped" if choice.search.interrupted else ""
     return (
-        f"{trial.label} is the fastest of {len(trials)} heads{stopped} that keeps {promised}{failed}: "
+        f"{trial.label} is the fastest of {len(trials)} heads{interruption} that keeps {promise_text}{failures}: "
         f"{describe_shares(promise, test)} on {test.rows:,} test contexts, {test.us:,.0f} us a call, "
         f"{test.speedup:.1f} times dense"
     )
@@ -60,8 +60,10 @@ def describe_failure(choice: Choice, promise: Promise) -> str:
         why = choice.search.left[0].why if choice.search.left else "no method was given"
         return f"no head was measured ({why}): give --time-budget more minutes, or other --methods"
     trial = trials[best]
-    split, measured = ("tune", trial.tune) if trial.test is None else ("test", trial.test)
-    figures = f"{describe_shares(promise, measured)} on the {split} split at {measured.speedup:.1f} times dense"
+    split, split_figures = ("tune", trial.tune) if trial.test is None else ("test", trial.test)
+    figures = (
+        f"{describe_shares(promise, split_figures)} on the {split} split at {split_figures.speedup:.1f} times dense"
+    )
     return (
         f"no head that is faster than dense keeps {describe_promise(promise)}; of {len(trials)} the most precise, "
         f"{trial.label}, reaches {figures}: ask for less, or give --allow-dense to export dense, which always does"

@@ -9,7 +9,7 @@ from shortlist.errors import BadInput
 from shortlist.evaluation.statistics import Share, estimate_share
 
 from shortlist_exporter.inputs.sources import Dense
-from shortlist_exporter.records.tuning import Measured, Promise
+from shortlist_exporter.records.tuning import Promise, SplitFigures
 
 MIN_SPLIT_ROWS = 30  # distinct rows of a split, under which no interval is to be trusted
 
@@ -59,21 +59,21 @@ def choose_timed_k(promise: Promise) -> int:
     return max(promise.precision)
 
 
-def keeps_promise(promise: Promise, measured: Measured, size: int, *, calibrated: bool = True) -> bool:
+def keeps_promise(promise: Promise, figures: SplitFigures, size: int, *, calibrated: bool = True) -> bool:
     """Whether every target is kept at the worse end of its 95 % interval.
 
     size: bytes of the bundle. calibrated: False leaves the log-probability error out, for a head whose tail is not yet
     set for its setting.
     """
-    precise = all(measured.precision[k].low >= least for k, least in promise.precision.items())
-    near = promise.logprob_error is None or measured.logprob_error_high <= promise.logprob_error
+    precise = all(figures.precision[k].low >= least for k, least in promise.precision.items())
+    near = promise.logprob_error is None or figures.logprob_error_high <= promise.logprob_error
     return precise and fits_memory(promise, size) and (near or not calibrated)
 
 
-def may_keep_promise(promise: Promise, measured: Measured, size: int, slack: float = 1.0) -> bool:
+def may_keep_promise(promise: Promise, figures: SplitFigures, size: int, slack: float = 1.0) -> bool:
     """Whether no interval rules the promise out, where `slack` times as many misses are let pass."""
-    allowed = {k: 1 - slack * (1 - least) for k, least in promise.precision.items()}
-    return all(measured.precision[k].high >= least for k, least in allowed.items()) and fits_memory(promise, size)
+    least_shares = {k: 1 - slack * (1 - least) for k, least in promise.precision.items()}
+    return all(figures.precision[k].high >= least for k, least in least_shares.items()) and fits_memory(promise, size)
 
 
 def fits_memory(promise: Promise, size: int) -> bool:
@@ -81,13 +81,13 @@ def fits_memory(promise: Promise, size: int) -> bool:
     return promise.memory is None or size <= promise.memory
 
 
-def measure_margin(promise: Promise, measured: Measured) -> float:
+def measure_margin(promise: Promise, figures: SplitFigures) -> float:
     """How far the least kept precision is over its target, in shares of the misses that the target allows."""
-    return min((measured.precision[k].mean - least) / max(1 - least, 1e-9) for k, least in promise.precision.items())
+    return min((figures.precision[k].mean - least) / max(1 - least, 1e-9) for k, least in promise.precision.items())
 
 
 def describe_promise(promise: Promise) -> str:
-    """The promise in words."""
+    """The promise in words, such as `P@1 >= 0.99, 120 MiB`."""
     parts = [f"P@{k} >= {least:g}" for k, least in sorted(promise.precision.items())]
     if promise.logprob_error is not None:
         parts.append(f"log-prob error <= {promise.logprob_error:g} nats")
@@ -96,9 +96,9 @@ def describe_promise(promise: Promise) -> str:
     return ", ".join(parts)
 
 
-def describe_shares(promise: Promise, measured: Measured) -> str:
+def describe_shares(promise: Promise, figures: SplitFigures) -> str:
     """What a head reached in words: each precision with its lower bound."""
-    return ", ".join(f"P@{k} {describe_share(measured.precision[k])}" for k in sorted(promise.precision))
+    return ", ".join(f"P@{k} {describe_share(figures.precision[k])}" for k in sorted(promise.precision))
 
 
 def describe_share(precision: Share) -> str:
@@ -107,5 +107,5 @@ def describe_share(precision: Share) -> str:
 
 
 def format_mib(count: int) -> str:
-    """Bytes as MiB."""
+    """A number of bytes in MiB (2^20 bytes), rounded to a whole number."""
     return f"{count / 2**20:,.0f}"

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from shortlist.errors import ShortlistError
 
 from shortlist_exporter.inputs.sources import Dense
-from shortlist_exporter.records.tuning import Left, Trial
+from shortlist_exporter.records.tuning import Omission, Trial
 
 from .bench import Bench
 from .clock import Clock, OutOfTime
@@ -24,7 +24,7 @@ from .space import Build, Setting, list_settings
 MIN_FIT_CONTEXTS = 20_000  # contexts to fit with, at least, where there are as many
 MIN_SURVIVORS = 3  # heads that go on from a rung, at least
 MAX_RUNG_SLOWDOWN = 2.0  # a head that takes so many times as long as a rung's best is not fitted on all contexts
-HOPELESS_SPEEDUP = 0.5  # a speed-up under which dearer settings are not tried
+MIN_TRIAL_SPEEDUP = 0.5  # a speed-up under which dearer settings are not tried
 EASY_MARGIN = 0.5  # share of the allowed misses that a head leaves unused
 KEEPING_SETTINGS = 2  # settings that keep the promise on tune, the second one in case that the first fails on test
 
@@ -52,7 +52,7 @@ class Search:
     layer: Dense
     clock: Clock
     trials: dict[Head, Trial] = field(default_factory=dict)
-    left: list[Left] = field(default_factory=list)
+    left: list[Omission] = field(default_factory=list)
     interrupted: bool = False
 
     def __post_init__(self) -> None:
@@ -68,13 +68,13 @@ class Search:
         except (OutOfTime, KeyboardInterrupt) as stop:
             self.interrupted = True
             why = "stopped by hand" if isinstance(stop, KeyboardInterrupt) else "the time budget was spent"
-            self.left.append(Left(what="the search", why=why))
+            self.left.append(Omission(what="the search", why=why))
 
     def climb(self, number: int, builds: Sequence[Build]) -> None:
         """One rung: fit and sweep each build."""
         rows = self.count_fit_rows(number)
         for position, build in enumerate(builds):
-            self.clock.planned = self.plan_seconds(number, builds[position:])
+            self.clock.plan_seconds = self.plan_seconds(number, builds[position:])
             label = f"rung {number + 1} of {len(RUNGS)}, {build.method} {position + 1} of {len(builds)}"
             self.clock.check(label)
             needed = self.expect(build, number)
@@ -82,16 +82,16 @@ class Search:
                 self.interrupted = True
                 self.skip(build, self.explain_skip(needed, rows))
                 continue
-            before = self.clock.spent
+            before = self.clock.elapsed
             try:
                 self.sweep(number, self.bench.fits.fit(build, rows, self.clock.watch(label)), label)
             except (ShortlistError, RuntimeError) as error:
                 self.skip(build, str(error))
-            self.pace.note(build, number, self.clock.spent - before)
+            self.pace.note(build, number, self.clock.elapsed - before)
 
     def skip(self, build: Build, why: str) -> None:
         """Note what was not tried."""
-        self.left.append(Left(what=build.label, why=why))
+        self.left.append(Omission(what=build.label, why=why))
 
     def sweep(self, number: int, fit: Fit, label: str) -> None:
         """Measure a fit's settings, cheap ones first."""
@@ -100,7 +100,7 @@ class Search:
             self.clock.check(label)
             trial = self.measure_trial(fit, setting, number)
             keeping_settings += self.suffices(trial)
-            if keeping_settings == KEEPING_SETTINGS or trial.tune.speedup < HOPELESS_SPEEDUP:
+            if keeping_settings == KEEPING_SETTINGS or trial.tune.speedup < MIN_TRIAL_SPEEDUP:
                 break
 
     def suffices(self, trial: Trial) -> bool:
@@ -151,10 +151,10 @@ class Search:
         builds_at_rung = [
             build for build in builds if any(trial.rung == number for _, trial in self.list_trials(build))
         ]
-        ranked = sorted(builds_at_rung, key=self.rank)
-        survivors = ranked[: max(MIN_SURVIVORS, (len(ranked) + 1) // 2)]
+        ranking = sorted(builds_at_rung, key=self.rank)
+        survivors = ranking[: max(MIN_SURVIVORS, (len(ranking) + 1) // 2)]
         if number == 0:
-            best = {build.method: build for build in reversed(ranked)}
+            best = {build.method: build for build in reversed(ranking)}
             return [*survivors, *(build for build in best.values() if build not in survivors)]
         return [build for build in survivors if self.is_worth_fitting(build, survivors[0])]
 
@@ -178,8 +178,8 @@ class Search:
 
     def expect(self, build: Build, number: int) -> float:
         """Seconds that a rung may take for a build; 0 where nobody knows, and where the cache has the fit."""
-        stored = self.bench.fits.find(build, self.count_fit_rows(number))
-        return 0.0 if stored is not None else self.pace.expect(build, number)
+        entry = self.bench.fits.find(build, self.count_fit_rows(number))
+        return 0.0 if entry is not None else self.pace.expect(build, number)
 
     def reserve(self, build: Build) -> float:
         """Seconds kept for the best head that may keep the promise and still has the time for all rungs, but `build`.

@@ -22,7 +22,7 @@ DENSE_METHOD = "full"  # what the others are held against, and the answer of las
 WIDTH_DIVISORS = (12, 8, 6, 4.5, 3, 2)  # d / W
 SVD_FULL_VIEWS = (16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096)
 L2S_PROBES = (1, 2, 4)
-GROUPED_PREVIEWED = (
+GROUPED_PREVIEW_CLASSES = (
     1024,
     1536,
     2048,
@@ -52,14 +52,14 @@ Adapt = Callable[[Fitted, Dense, FloatArray, Setting, int], Fitted]
 class Space:
     """builds: options to fit with, cheap ones first.
 
-    swept: a setting of the plan, see `Head.with_settings`, with `values` in ascending order of precision and cost.
+    setting: a setting of the plan, see `Head.with_settings`, with `values` in ascending order of precision and cost.
     least: the smallest of them that a layer's heads take, by their other defaults.
     adapt: calibrates a fitted head for one of them; None: it is fitted again with that option as any other.
     cost: by a manifest's fit and settings, for a swept option that is not how many classes are scored.
     """
 
     builds: Callable[[Dense], list[Options]]
-    swept: str = ""
+    setting: str = ""
     values: tuple[int, ...] = ()
     adapt: Adapt | None = None
     cost: Callable[[Mapping[str, Any], Dense], Cost] | None = None
@@ -68,7 +68,7 @@ class Space:
 
 @dataclass(frozen=True)
 class Build:
-    """One head to fit."""
+    """A method and the options that a head is fitted with."""
 
     method: str
     options: tuple[tuple[str, str], ...] = ()
@@ -104,7 +104,11 @@ def list_grouped_builds(dense: Dense) -> list[Options]:
 
 SPACES = {
     "grouped": Space(
-        list_grouped_builds, "previewed", GROUPED_PREVIEWED, cost=grouped.estimate_cost, least=grouped.count_candidates
+        list_grouped_builds,
+        "previewed",
+        GROUPED_PREVIEW_CLASSES,
+        cost=grouped.estimate_cost,
+        least=grouped.count_candidates,
     ),
     "cascade": Space(list_cascade_builds, "candidates", CASCADE_CANDIDATES),
     "svd": Space(list_svd_builds, "full_view", SVD_FULL_VIEWS, change_full_view),
@@ -120,8 +124,8 @@ def find_space(method: str) -> Space:
 
 def list_default_methods() -> list[str]:
     """Methods that approximate the given layer, cheap ones first; dense itself is always measured."""
-    ordered = dict.fromkeys([*SPACES, *METHODS])
-    return [name for name in ordered if name != DENSE_METHOD and METHODS[name].reference == "dense"]
+    methods = dict.fromkeys([*SPACES, *METHODS])
+    return [name for name in methods if name != DENSE_METHOD and METHODS[name].reference == "dense"]
 
 
 def choose_methods(names: Sequence[str]) -> list[str]:
@@ -143,5 +147,5 @@ def list_settings(method: str, dense: Dense) -> list[Setting]:
     """Every setting of the swept option for a layer of this size, cheap ones first."""
     space = find_space(method)
     values = [value for value in space.values if value >= space.least(dense)]
-    fitting = [{space.swept: value} for value in values if value <= max(values[0], dense.classes // 4)]
+    fitting = [{space.setting: value} for value in values if value <= max(values[0], dense.classes // 4)]
     return fitting or [{}]

@@ -191,9 +191,9 @@ def write_bundle(
     files = copy_graphs(fit, folder)
     if bundle.keep_dense and bundle.certificate:
         files |= write_certificate(folder, dense, fits.contexts.contexts, bundle.seed)
-    described = describe_bundle(dense, contexts, out, bundle)
-    described["provenance"] |= {"tune": record.summary()}
-    draft = read_manifest(fit).model_copy(update=described | describe_files(files))
+    description = describe_bundle(dense, contexts, out, bundle)
+    description["provenance"] |= {"tune": record.summary()}
+    draft = read_manifest(fit).model_copy(update=description | describe_files(files))
     write_record(folder, record)
     verify_and_seal(folder, draft, bundle, Fitted(torch.nn.Identity(), fit.cost), sample.truth, module, module, quiet)
     if bundle.report:

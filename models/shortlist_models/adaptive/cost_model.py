@@ -16,8 +16,8 @@ from torch import nn
 
 TRAINING_TIMED_CLASSES = (16, 64, 256, 1024, 2048, 4096, 8192)
 TIMING_REPEATS = 5
-FLAT_ENDS_TRIED = 24  # values tried for where the flat part ends
-EXTRA_WIDTHS_TRIED = (0, 1, 2, 4, 8, 16, 32, 64, 128, 256)
+FLAT_END_STEPS = 24  # values tried for where the flat part ends
+EXTRA_WIDTHS = (0, 1, 2, 4, 8, 16, 32, 64, 128, 256)
 
 
 @dataclass(frozen=True)
@@ -33,12 +33,12 @@ class CostModel:
     flat: float = 0.0
     extra: float = 0.0
 
-    def seconds(self, classes: float, rows: float, width: float, projected: float = 0.0) -> float:
+    def seconds(self, classes: float, rows: float, width: float, projection_dim: float = 0.0) -> float:
         """Predicted time of `rows` contexts against `classes` of `width`.
 
         projected: d, where the contexts are first projected from d to `width` dimensions.
         """
-        work = rows * (classes * (width + self.extra) + projected * width)
+        work = rows * (classes * (width + self.extra) + projection_dim * width)
         return self.constant + self.slope * max(self.flat, work)
 
     def k0(self, dim: int, batch: int) -> float:
@@ -59,8 +59,8 @@ class Sample:
 def fit_cost_model(samples: Sequence[Sample]) -> CostModel:
     """The cost model with the least sum of squared relative errors over `samples`."""
     most_work = max(one.rows * one.classes * one.width for one in samples)
-    flats = [0.0, *torch.logspace(-5, -0.3, FLAT_ENDS_TRIED, dtype=torch.float64).mul(most_work).tolist()]
-    models = [fit_constant_and_slope(samples, flat, float(extra)) for flat in flats for extra in EXTRA_WIDTHS_TRIED]
+    flats = [0.0, *torch.logspace(-5, -0.3, FLAT_END_STEPS, dtype=torch.float64).mul(most_work).tolist()]
+    models = [fit_constant_and_slope(samples, flat, float(extra)) for flat in flats for extra in EXTRA_WIDTHS]
     return min(models, key=lambda model: sum(relative_error(model, one) ** 2 for one in samples))
 
 

@@ -83,8 +83,8 @@ def list_cut_points(counts: Tensor, most_points: int = CUT_POINTS) -> list[int]:
     counts: [V] of targets by position.
     """
     classes = len(counts)
-    cumulated = smooth_shares(counts).cumsum(0)
-    first = int((cumulated < MIN_HEAD_COVERAGE).sum()) + 1
+    cumulative = smooth_shares(counts).cumsum(0)
+    first = int((cumulative < MIN_HEAD_COVERAGE).sum()) + 1
     spaced = torch.linspace(math.log(first), math.log(classes), most_points, dtype=torch.float64).exp()
     return sorted({first, *spaced.round().long().clamp(first, classes).tolist(), classes})
 
@@ -101,8 +101,8 @@ def smooth_shares(counts: Tensor) -> Tensor:
 
 def sum_target_shares(counts: Tensor, points: Sequence[int]) -> Tensor:
     """[G, G]: the expected share of targets between two cut points, from `counts` [V] by position."""
-    cumulated = smooth_shares(counts).cumsum(0)[torch.tensor(points) - 1]
-    return (cumulated[None] - cumulated[:, None]).clamp(min=0)
+    cumulative = smooth_shares(counts).cumsum(0)[torch.tensor(points) - 1]
+    return (cumulative[None] - cumulative[:, None]).clamp(min=0)
 
 
 def measure_opening_shares(log_prob: Tensor, points: Sequence[int], k: int) -> Tensor:
@@ -112,8 +112,8 @@ def measure_opening_shares(log_prob: Tensor, points: Sequence[int], k: int) -> T
     one of its classes may then be among the k best.
     """
     bar = log_prob.topk(k, dim=1).values[:, -1:].exp()
-    cumulated = log_prob.double().exp().cumsum(1)[:, torch.tensor(points) - 1]
-    return torch.stack([(cumulated - start[:, None] > bar).double().mean(0) for start in cumulated.T])
+    cumulative = log_prob.double().exp().cumsum(1)[:, torch.tensor(points) - 1]
+    return torch.stack([(cumulative - start[:, None] > bar).double().mean(0) for start in cumulative.T])
 
 
 def predict_tail_seconds(model: CostModel, layer: Layer, share: float, classes: int, width: int) -> float:
@@ -155,7 +155,7 @@ def choose_cuts(
     check_widths(compute_tail_widths(layer.dim, min(tails), layer.div_value))
     targets = sum_target_shares(counts, points)
     shares = targets if opening_shares is None else opening_shares
-    covered = 1 - targets[:, -1]
+    coverage = 1 - targets[:, -1]
     full = model.seconds(layer.classes, layer.batch, layer.dim)
     deepest = [width for width in compute_tail_widths(layer.dim, max(tails), layer.div_value) if width]
     tables = [tabulate_tail_seconds(model, layer, shares, points, width) for width in deepest]
@@ -163,15 +163,15 @@ def choose_cuts(
     for number in tails:
         if number > len(tables) or len(points) <= number:
             continue
-        places, seconds = solve_cut_points(model, layer, covered, points, tables[:number])
+        places, seconds = solve_cut_points(model, layer, coverage, points, tables[:number])
         if places:
             cutoffs = tuple(points[place] for place in places)
-            cuts_by_tails[number] = Cuts(cutoffs, seconds, full, float(covered[places[0]]))
+            cuts_by_tails[number] = Cuts(cutoffs, seconds, full, float(coverage[places[0]]))
     return cuts_by_tails
 
 
 def solve_cut_points(
-    model: CostModel, layer: Layer, covered: Tensor, points: Sequence[int], tables: Sequence[Tensor]
+    model: CostModel, layer: Layer, coverage: Tensor, points: Sequence[int], tables: Sequence[Tensor]
 ) -> tuple[list[int], float]:
     """Indices of the cut points of least cost, and that cost: F_j(n) = min over m of cost_j(n, m) + F_{j+1}(m).
 
@@ -183,7 +183,7 @@ def solve_cut_points(
     next_places: list[Tensor] = []
     for tail, table in reversed(list(enumerate(tables))):
         rest, following = (table + rest[None]).min(dim=1)
-        rest[covered < min_coverage(tail, layer.div_value)] = torch.inf
+        rest[coverage < min_coverage(tail, layer.div_value)] = torch.inf
         next_places.append(following)
     heads = [model.seconds(point + len(tables), layer.batch, layer.dim) for point in points]
     total = torch.tensor(heads, dtype=torch.float64) + rest

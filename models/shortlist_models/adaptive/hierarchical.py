@@ -59,8 +59,8 @@ class FrequencyBins(nn.Module):
 
 def cut_equal_bins(counts: Tensor, bins: int) -> Tensor:
     """Where bins begin, [C + 1] int64: at most `bins` bins of about equal sums of `counts` [V], none of them empty."""
-    cumulated = counts.double().cumsum(0)
-    levels = cumulated[-1] * torch.arange(1, bins, dtype=torch.float64) / bins
-    cuts = torch.searchsorted(cumulated, levels) + 1
+    cumulative = counts.double().cumsum(0)
+    levels = cumulative[-1] * torch.arange(1, bins, dtype=torch.float64) / bins
+    cuts = torch.searchsorted(cumulative, levels) + 1
     bounds = [0, *cuts.clamp(max=len(counts) - 1).tolist(), len(counts)]
     return torch.tensor(sorted(set(bounds)))

@@ -66,7 +66,7 @@ class AdaptiveSoftmax(nn.AdaptiveLogSoftmaxWithLoss):
 
     @property
     def widths(self) -> list[int]:
-        """Width of each tail."""
+        """The dimensions of each tail's classes."""
         return [len(narrow) for narrow, _ in self.tail_layers()]
 
     def tail_layers(self) -> list[tuple[Tensor, Tensor]]:
@@ -145,7 +145,7 @@ def order_by_frequency(targets: Tensor, classes: int) -> Tensor:
     return torch.bincount(targets, minlength=classes).argsort(descending=True, stable=True)
 
 
-def check_sorted(counts: Tensor, cutoffs: Sequence[int]) -> None:
+def check_order(counts: Tensor, cutoffs: Sequence[int]) -> None:
     """Raise ValueError where a tail's classes are more frequent, in the mean, than those before it.
 
     counts: [V], of the class at each position. Such a module needs a mapping from positions to ids (`order`).

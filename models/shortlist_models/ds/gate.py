@@ -69,10 +69,10 @@ def centre_contexts(contexts: Tensor) -> tuple[Tensor, Tensor]:
 def run_lloyd(directions: Tensor, centred: Tensor, mean: Tensor, size: float) -> Tensor:
     """Move `directions` [m, d] by rounds of k-means over products; stops where one of them wins no context."""
     for _ in range(LLOYD_ROUNDS):
-        won = nn.functional.one_hot((centred @ directions.T).argmax(dim=1), len(directions)).to(centred.dtype)
-        if not bool((won.sum(dim=0) > 0).all()):
+        memberships = nn.functional.one_hot((centred @ directions.T).argmax(dim=1), len(directions)).to(centred.dtype)
+        if not bool((memberships.sum(dim=0) > 0).all()):
             break
-        directions = scale_directions((won.T @ centred) / won.sum(dim=0)[:, None], centred, mean, size)
+        directions = scale_directions((memberships.T @ centred) / memberships.sum(dim=0)[:, None], centred, mean, size)
     return directions
 
 

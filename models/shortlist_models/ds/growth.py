@@ -16,7 +16,7 @@ class Growth:
         self.best = 0.0
         self.stopped = False
 
-    def update(self, accuracy: float, *, failing: bool = False, forced: bool = False, enough: bool = False) -> None:
+    def update(self, accuracy: float, *, failing: bool = False, must_stop: bool = False, enough: bool = False) -> None:
         """Set the coefficient of the next round by the validation accuracy of the last.
 
         failing: the task loss is too high to prune, so go one step back without stopping. forced: grow whatever
@@ -25,7 +25,7 @@ class Growth:
         self.best = max(self.best, accuracy)
         if failing:
             self.value /= self.factor
-        elif forced:
+        elif must_stop:
             self.grow()
         elif not self.stopped and not enough:
             self.step_by_accuracy(accuracy)

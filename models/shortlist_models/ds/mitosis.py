@@ -37,13 +37,13 @@ def clone(
     before, parents = module.gates(contexts).max(dim=1)
     count, device = module.experts, module.ids.device
     normal = torch.randn((count * children, contexts.shape[1]), generator=generator).to(contexts.device)
-    added = []
+    clones = []
     for parent, noise_rows in enumerate(torch.split(normal, children)):
         parent_contexts = contexts[parents == parent]
-        added.append(directions(parent_contexts if len(parent_contexts) > 1 else contexts, noise_rows, noise))
-    parent_of = torch.repeat_interleave(torch.tensor([len(rows) for rows in added], device=device))
+        clones.append(directions(parent_contexts if len(parent_contexts) > 1 else contexts, noise_rows, noise))
+    parent_of = torch.repeat_interleave(torch.tensor([len(rows) for rows in clones], device=device))
     select_rows(module.gate, parent_of, optimizer)
-    module.gate.add_(torch.cat(added))
+    module.gate.add_(torch.cat(clones))
     parts = torch.split(torch.arange(len(module.ids), device=device), module.sizes)
     rows = torch.cat([parts[parent] for parent in parent_of.tolist()])
     owners = torch.repeat_interleave(module.offsets.diff()[parent_of])

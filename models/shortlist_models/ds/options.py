@@ -79,7 +79,7 @@ class Examples(NamedTuple):
 
 
 @dataclass
-class Trained:
+class TrainingResult:
     """The module, a record of every round, sentences for the user, and the most bytes that were allocated."""
 
     module: DSSoftmax

@@ -133,7 +133,6 @@ class DSSoftmax(nn.Module):
 
     @property
     def experts(self) -> int:
-        """K, the number of experts."""
         return len(self.gate)
 
     @property
@@ -231,11 +230,11 @@ class DSSoftmax(nn.Module):
         kept_rows = add_required_rows(
             row_mask, worth, self.ids, self.owners, self.classes, keep_one=self.options.keep_one
         )
-        dropped = int((~kept_rows).sum())
-        if dropped:
+        dropped_count = int((~kept_rows).sum())
+        if dropped_count:
             sizes = torch.bincount(self.owners[kept_rows], minlength=self.experts)
             self.select_rows(kept_rows.nonzero()[:, 0], sizes, optimizer)
-        return dropped
+        return dropped_count
 
     @property
     def owners(self) -> Tensor:
@@ -289,5 +288,5 @@ class DSSoftmax(nn.Module):
 
     def speedup(self, utilization: Tensor) -> float:
         """|V| / (sum_k u_k |v_k| + K): how many times fewer multiply-adds than a dense softmax."""
-        scored = float((utilization.double() @ self.offsets.diff().double()).item())
-        return self.classes / (scored + self.experts)
+        candidates = float((utilization.double() @ self.offsets.diff().double()).item())
+        return self.classes / (candidates + self.experts)

@@ -25,7 +25,7 @@ from .compaction import count_allocated_bytes
 from .evidence import FORWARD_CHUNK_ROWS, Evidence, find_best_classes
 from .growth import Growth
 from .mitosis import clone
-from .options import Examples, Trained, TrainOptions, check_training
+from .options import Examples, TrainingResult, TrainOptions, check_training
 from .softmax import DSOptions, DSSoftmax
 
 CLONING_SAMPLE_ROWS = 32_768  # contexts that clonings are measured on
@@ -41,7 +41,7 @@ def train(
     module_options: DSOptions | None = None,
     progress: Progress = quiet,
     checkpoint: Path | None = None,
-) -> Trained:
+) -> TrainingResult:
     """Train a DSSoftmax from a dense softmax; raises ValueError for options or targets that cannot work.
 
     validation: examples that only measure accuracy after every round. checkpoint: a file written after every round; a
@@ -50,7 +50,7 @@ def train(
     check_training(options, examples)
     run = Run(dense, examples, validation.with_hard_targets(), options, module_options or DSOptions())
     run.resume(checkpoint)
-    while not run.is_done:
+    while not run.is_complete:
         run.run_round(progress)
         run.save(checkpoint)
     run.result.module.eval()
@@ -72,10 +72,10 @@ class Run:
         self.generator = torch.Generator().manual_seed(options.seed)
         self.dense_bytes = 4 * (dense.weight.numel() + len(dense.weight)) * 4  # weights, gradients, two moments
         self.module = DSSoftmax.from_dense(dense, module_options).to(options.device)
-        self.result = Trained(self.module)
+        self.result = TrainingResult(self.module)
         self.optimizer = self.make_optimizer()
         self.sample = examples.contexts[:CLONING_SAMPLE_ROWS].to(options.device)
-        self.stage, self.stage_rounds, self.tuning_rounds_done, self.rows_seen, self.bytes_allocated = 0, 0, 0, 0, 0
+        self.stage, self.stage_rounds, self.tuning_rounds_done, self.rows_seen, self.allocated_bytes = 0, 0, 0, 0, 0
         self.epoch_order, self.order_epoch = torch.empty(0, dtype=torch.int64), -1
         self.growth = Growth(options.lasso, options.growth, options.tolerance)
         self.best_classes = torch.empty(0)
@@ -133,7 +133,7 @@ class Run:
         return self.module.experts >= self.options.experts
 
     @property
-    def is_done(self) -> bool:
+    def is_complete(self) -> bool:
         return self.tuning_rounds_done >= self.options.tuning_rounds and self.is_tuning
 
     @property
@@ -161,7 +161,7 @@ class Run:
         over_ceiling = not self.is_last_stage and self.is_over_ceiling
         enough = self.options.speedup is not None and record["speedup"] >= self.options.speedup
         forced = over_ceiling and self.stage_rounds >= self.options.rounds
-        self.growth.update(record["top1"], failing=task_loss >= self.threshold, forced=forced, enough=enough)
+        self.growth.update(record["top1"], failing=task_loss >= self.threshold, must_stop=forced, enough=enough)
         if not self.is_last_stage and self.stage_rounds >= self.options.rounds and not over_ceiling:
             self.clone_experts(2)
             self.stage, self.stage_rounds = self.stage + 1, 0
@@ -200,8 +200,8 @@ class Run:
         self.optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         self.optimizer.step()
-        self.bytes_allocated = count_allocated_bytes(self.module, self.optimizer)
-        self.result.peak_bytes = max(self.result.peak_bytes, self.bytes_allocated)
+        self.allocated_bytes = count_allocated_bytes(self.module, self.optimizer)
+        self.result.peak_bytes = max(self.result.peak_bytes, self.allocated_bytes)
         return float(parts.task.detach())
 
     def take_batch_rows(self) -> Tensor:
@@ -242,7 +242,7 @@ class Run:
                 "used": utilization.tolist(),
                 "effective_experts": effective,
                 "speedup": module.speedup(utilization),
-                "bytes": self.bytes_allocated,
+                "bytes": self.allocated_bytes,
                 "dense_bytes": self.dense_bytes,
                 "seconds": seconds,
             }
@@ -286,10 +286,10 @@ class Run:
         self.generator.set_state(state["generator"])
         vars(self.growth).update(state["growth"])
         self.stage, self.stage_rounds, self.tuning_rounds_done, self.rows_seen = state["position"]
-        self.result = Trained(self.module, state["history"], state["notices"], state["peak_bytes"])
+        self.result = TrainingResult(self.module, state["history"], state["notices"], state["peak_bytes"])
 
     def describe_training(self) -> str:
         """Options and sizes in one string: a checkpoint of another training has another one."""
-        fixed = replace(self.module.options, lasso=0.0, expert_lasso=0.0)
+        options = replace(self.module.options, lasso=0.0, expert_lasso=0.0)
         rows, dim = self.examples.contexts.shape
-        return f"{self.options} {fixed} {rows} x {dim}, {self.module.classes} classes"
+        return f"{self.options} {options} {rows} x {dim}, {self.module.classes} classes"

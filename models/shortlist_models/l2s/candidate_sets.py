@@ -29,9 +29,9 @@ class Background:
     ids: Tensor
     values: Tensor
 
-    def means(self, assigned: Tensor, clusters: int, classes: int) -> Tensor:
+    def means(self, clusters_of_rows: Tensor, clusters: int, classes: int) -> Tensor:
         """[r, V]: mean probability of every class over each cluster's contexts, given each context's cluster [n]."""
-        owners = assigned[self.rows]
+        owners = clusters_of_rows[self.rows]
         total = torch.zeros(clusters * classes)
         total.index_add_(0, (owners[:, None] * classes + self.ids).reshape(-1), self.values.reshape(-1))
         counts = torch.bincount(owners, minlength=clusters).clamp(min=1)
@@ -60,15 +60,15 @@ class ScreenOptions:
     seed: int = 0
 
 
-def count_best_classes(assigned: Tensor, best: BestClasses, clusters: int) -> Tensor:
+def count_best_classes(clusters_of_rows: Tensor, best: BestClasses, clusters: int) -> Tensor:
     """[r, V] float32: n_ts, how many contexts of cluster t have class s among their best."""
-    pairs = assigned[:, None] * best.classes + best.ids
+    pairs = clusters_of_rows[:, None] * best.classes + best.ids
     counts = torch.bincount(pairs.reshape(-1), minlength=clusters * best.classes)
     return counts.reshape(clusters, best.classes).float()
 
 
 def choose_candidate_sets(
-    assigned: Tensor,
+    clusters_of_rows: Tensor,
     best: BestClasses,
     options: ScreenOptions,
     always: Tensor | None = None,
@@ -82,11 +82,11 @@ def choose_candidate_sets(
     those of all contexts, or towards the cluster's part of `background`. `always` [m] is in every set, first of the
     budget.
     """
-    counts = count_best_classes(assigned, best, options.clusters)
-    sizes = torch.bincount(assigned, minlength=options.clusters).float()
-    prior = counts.sum(dim=0).expand_as(counts) / max(1, len(assigned))
+    counts = count_best_classes(clusters_of_rows, best, options.clusters)
+    sizes = torch.bincount(clusters_of_rows, minlength=options.clusters).float()
+    prior = counts.sum(dim=0).expand_as(counts) / max(1, len(clusters_of_rows))
     if background is not None:
-        prior = background.means(assigned, options.clusters, best.classes)
+        prior = background.means(clusters_of_rows, options.clusters, best.classes)
     frequency = (counts + options.smoothing * prior) / (sizes[:, None] + max(options.smoothing, 1e-9))
     if always is not None:
         frequency[:, always] = torch.inf

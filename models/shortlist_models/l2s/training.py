@@ -66,9 +66,9 @@ def relaxed_loss(choice: Tensor, ids: Tensor, c: Tensor, overlap: Tensor, lam: f
     all classes taken as the quadratic form p^T (c c^T) p, so that no array has V columns. c: the sets' indicator
     [r, V]. overlap: c c^T [r, r].
     """
-    covered = torch.einsum("br,brm->bm", choice, c[:, ids].transpose(0, 1))
+    coverage = torch.einsum("br,brm->bm", choice, c[:, ids].transpose(0, 1))
     everything = ((choice @ overlap) * choice).sum(dim=1)
-    loss: Tensor = ((1 - covered) ** 2).sum(dim=1) + lam * (everything - (covered**2).sum(dim=1))
+    loss: Tensor = ((1 - coverage) ** 2).sum(dim=1) + lam * (everything - (coverage**2).sum(dim=1))
     return loss
 
 
@@ -91,8 +91,8 @@ def sharpen_vectors(vectors: Tensor, contexts: Tensor, confidence: float) -> Ten
         middle = (low * high) ** 0.5
         sharp = float((sample * middle).softmax(dim=1).max(dim=1).values.mean()) < confidence
         low, high = (middle, high) if sharp else (low, middle)
-    sharpened: Tensor = vectors * (low * high) ** 0.5
-    return sharpened
+    result: Tensor = vectors * (low * high) ** 0.5
+    return result
 
 
 def train_screen(
@@ -158,8 +158,10 @@ class Run:
     def update_screen(self) -> None:
         """Choose the candidate sets for the vectors as they are now, and log what the screen covers."""
         self.screen.vectors = self.vectors.detach().clone()
-        assigned = self.screen.assign(self.contexts)
-        self.screen.sets = choose_candidate_sets(assigned, self.best, self.options, self.always, self.background)
+        clusters_of_rows = self.screen.assign(self.contexts)
+        self.screen.sets = choose_candidate_sets(
+            clusters_of_rows, self.best, self.options, self.always, self.background
+        )
         self.screen.history.append(measure_screen(self.screen, self.contexts, self.best))
 
     def run_round(self, progress: Progress) -> None:
@@ -209,11 +211,11 @@ def measure_screen(screen: Screen, contexts: Tensor, best: BestClasses) -> dict[
     `candidates`: mean size of the set.
     """
     c = make_indicator(screen.sets, best.classes).bool()
-    assigned = screen.assign(contexts)
-    inside = c[assigned[:, None], best.ids]
+    clusters_of_rows = screen.assign(contexts)
+    inside = c[clusters_of_rows[:, None], best.ids]
     sizes = c.sum(dim=1).float()
     return {
         "p1": float(inside[:, 0].float().mean()),
         "p": float(inside.float().mean()),
-        "candidates": float(sizes[assigned].mean()),
+        "candidates": float(sizes[clusters_of_rows].mean()),
     }

@@ -103,14 +103,14 @@ class RescoredSoftmax(nn.Module):
         return torch.stack(ids), torch.stack(logprobs)
 
 
-def multiply_int8(contexts: Tensor, weight: Tensor, scale: Tensor, added: Tensor | None) -> Tensor:
+def multiply_int8(contexts: Tensor, weight: Tensor, scale: Tensor, bias: Tensor | None) -> Tensor:
     """Products [B, n] of `contexts` [B, c], rounded to int8, with int8 `weight` [n, c] times `scale` [n, 1].
 
     added: [n], added to each product, or None.
     """
     rows, row_scale = quantize_rows(contexts)
     products = rows @ weight.T * scale.T * row_scale
-    return products if added is None else products + added
+    return products if bias is None else products + bias
 
 
 def fit_least_squares(contexts: Tensor, values: Tensor) -> LinearFunction:

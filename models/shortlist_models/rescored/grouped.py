@@ -84,8 +84,8 @@ def order_in_blocks(rows: Tensor, classes: Tensor) -> Tensor:
     if blocks <= 1:
         return classes
     first = blocks // 2 * BLOCK_CLASSES
-    ranked = classes[rank_along_difference(rows[classes], first)]
-    return torch.cat([order_in_blocks(rows, ranked[:first]), order_in_blocks(rows, ranked[first:])])
+    ranking = classes[rank_along_difference(rows[classes], first)]
+    return torch.cat([order_in_blocks(rows, ranking[:first]), order_in_blocks(rows, ranking[first:])])
 
 
 def rank_along_difference(rows: Tensor, first: int) -> Tensor:
@@ -98,8 +98,8 @@ def rank_along_difference(rows: Tensor, first: int) -> Tensor:
     for _ in range(HALVING_ROUNDS):
         direction = torch.nn.functional.normalize(centred.T @ (centred @ direction), dim=0)
     for _ in range(HALVING_ROUNDS):
-        ranked = (centred @ direction).argsort(stable=True)
-        direction = centred[ranked[first:]].mean(dim=0) - centred[ranked[:first]].mean(dim=0)
+        ranking = (centred @ direction).argsort(stable=True)
+        direction = centred[ranking[first:]].mean(dim=0) - centred[ranking[:first]].mean(dim=0)
     return (centred @ direction).argsort(stable=True)
 
 
@@ -157,17 +157,18 @@ class Centres(NamedTuple):
         return products + self.reach
 
 
-def make_centres(rows: Tensor, compared: Tensor, bias: Tensor | None, sizes: Tensor) -> Centres:
+def make_centres(rows: Tensor, centre_columns: Tensor, bias: Tensor | None, sizes: Tensor) -> Centres:
     """Centres of consecutive parts, of `sizes` [n], of `rows` [m, W] and `bias` [m].
 
-    compared: [m, c], the columns that contexts are multiplied with; `rows` give how far classes are from their mean.
+    centre_columns: [m, c], the columns that contexts are multiplied with; `rows` say how far classes are from their
+    mean.
     """
     part = torch.repeat_interleave(torch.arange(len(sizes)), sizes)
     biases = torch.zeros(len(rows)) if bias is None else bias
     centres, level = average_parts(rows, part, sizes), average_parts(biases, part, sizes)
-    squared = ((rows - centres[part]) ** 2).sum(dim=1) + (biases - level[part]) ** 2
-    reach = level + BEST_CLASS_DEVIATIONS * average_parts(squared, part, sizes).sqrt()
-    return Centres(*quantize_rows(average_parts(compared, part, sizes)), reach)
+    distances = ((rows - centres[part]) ** 2).sum(dim=1) + (biases - level[part]) ** 2
+    reach = level + BEST_CLASS_DEVIATIONS * average_parts(distances, part, sizes).sqrt()
+    return Centres(*quantize_rows(average_parts(centre_columns, part, sizes)), reach)
 
 
 def average_parts(values: Tensor, part: Tensor, sizes: Tensor) -> Tensor:
@@ -220,9 +221,9 @@ class GroupedSoftmax(RescoredSoftmax):
         previews = levels[:, :wide] @ self.preview.T * self.scale.T
         previews = (previews + levels[:, wide:] @ self.fine.T * self.fine_scale.T) * row_scale
         previews = previews if self.bias is None else previews + self.bias
-        return previews.masked_fill(~self.choose_previewed(levels, row_scale), -torch.inf)
+        return previews.masked_fill(~self.choose_preview_classes(levels, row_scale), -torch.inf)
 
-    def choose_previewed(self, levels: Tensor, row_scale: Tensor) -> Tensor:
+    def choose_preview_classes(self, levels: Tensor, row_scale: Tensor) -> Tensor:
         """Mask [B, m] of the classes that are previewed, for contexts in int8: `levels` times `row_scale`."""
         sizes, block_sizes = self.starts.diff(), self.block_starts.diff()
         in_open_group = choose_best_holding(self.groups.scores(levels, row_scale), sizes, self.opened)
@@ -245,6 +246,6 @@ def choose_best_holding(scores: Tensor, sizes: Tensor, classes: int) -> Tensor:
 
     scores: [B, n]. sizes: [n], classes of each part.
     """
-    ranked = scores.sort(dim=1, descending=True)
-    enough = sizes[ranked.indices].cumsum(dim=1) >= min(classes, int(sizes.sum()))
-    return scores >= ranked.values.gather(1, enough.int().argmax(dim=1, keepdim=True))
+    ranking = scores.sort(dim=1, descending=True)
+    enough = sizes[ranking.indices].cumsum(dim=1) >= min(classes, int(sizes.sum()))
+    return scores >= ranking.values.gather(1, enough.int().argmax(dim=1, keepdim=True))

@@ -9,13 +9,12 @@ import argparse
 from pathlib import Path
 
 from shortlist.evaluation.canary import CANARY_K
-from shortlist.server.models import load_checked
+from shortlist.server.models import load_and_check
 
 from .arguments import parse_positive_int
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the command's arguments."""
     parser.add_argument("bundle", type=Path, help="folder <name>/<version>")
     parser.add_argument("--device", help="cpu or cuda:N (default: SHORTLIST_DEVICE, else cpu)")
     parser.add_argument(
@@ -25,7 +24,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Check the bundle, print its quality; returns 0."""
-    head, _, precision = load_checked(args.bundle, args.device, args.threads)
+    head, _, precision = load_and_check(args.bundle, args.device, args.threads)
     manifest = head.manifest
     size = sum(entry.size for entry in manifest.files.values())
     print(f"{args.bundle}: {manifest.method}, V = {manifest.classes:,}, d = {manifest.dim}, on {head.device}")

@@ -25,7 +25,6 @@ VALUE_WIDTH = 24  # characters
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the command's arguments."""
     parser.add_argument("first", type=Path, help="folder <name>/<version>")
     parser.add_argument("second", type=Path, help="folder <name>/<version>, over the same classes and contexts")
     parser.add_argument(

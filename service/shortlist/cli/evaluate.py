@@ -25,7 +25,6 @@ from .figures import Line, format_line, format_share, format_summary
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the command's arguments."""
     parser.add_argument("bundle", type=Path, help="folder <name>/<version>")
     parser.add_argument("--contexts", type=Path, required=True, metavar="FILE", help="[n, d], npy or safetensors")
     parser.add_argument(
@@ -148,12 +147,12 @@ def list_truth(result: Evaluation) -> Iterator[Line]:
         yield f"top-{size} coverage", f"{mean:.2f}/{size}"
     if result.order_kept is not None:
         yield "order of the first 10 kept", f"{result.order_kept:.4f} of rows"
-    named = {
+    rows = {
         "KL(dense || head), nats": result.kl,
         "Z~/Z": result.z_ratio,
         "log-prob error, nats": result.logprob_error,
     }
-    for name, summary in named.items():
+    for name, summary in rows.items():
         if summary is not None:
             yield name, format_summary(summary)
 
@@ -178,7 +177,7 @@ def format_targets(targets: Targets | None) -> dict[str, str]:
 
 
 def list_costs(result: Evaluation) -> Iterator[Line]:
-    """Yield the costs of a query."""
+    """Yield the lines on what a query costs: classes scored, and rows that dense answered."""
     for name, cost in {"multiply-adds": result.cost_macs, "bytes of weights": result.cost_bytes}.items():
         if cost is not None:
             yield name, f"{cost:.4f} of dense"

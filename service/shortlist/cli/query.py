@@ -33,7 +33,6 @@ TABLE_COLUMNS = ("row", "rank", "id", "log-prob", "share", "label")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the command's arguments."""
     parser.add_argument("bundle", type=Path, help="folder <name>/<version>")
     parser.add_argument("--contexts", type=Path, required=True, metavar="FILE", help="[n, d], npy or safetensors")
     parser.add_argument("-k", type=int, default=5, help="classes wanted (default: %(default)s)")
@@ -76,7 +75,7 @@ def search_parts(head: Head, contexts: ContextFile, args: argparse.Namespace, ro
         raise BadInput(f"contexts of {contexts.path} have d = {contexts.dim} but {name} takes d = {dim}")
     head.check_k(args.k)
     plan, normalizer = head.choose_plan(contexts.count, args.k, args.exact)
-    progress = Progress(rows)
+    progress = ProgressLine(rows)
     for start in range(0, max(rows, 1), PART_ROWS):
         part = contexts.read_rows(start, min(start + PART_ROWS, rows))
         try:
@@ -97,7 +96,7 @@ def write_parts(parts: Iterator[TopK], out: Path, rows: int, k: int) -> Iterator
     print(f"{out}: {rows:,} rows, {top.normalizer} normaliser", file=sys.stderr)
 
 
-class Progress:
+class ProgressLine:
     """Prints to stderr, now and then, how far a long run is."""
 
     def __init__(self, total: int) -> None:

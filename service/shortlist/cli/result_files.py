@@ -48,14 +48,14 @@ class ArrayFile:
 
     def finish(self) -> None:
         """Write the file, whole or not at all; raises ShortlistError."""
-        unfinished = self.path.with_name(f".{self.path.name}.unfinished")
+        temporary = self.path.with_name(f".{self.path.name}.unfinished")
         with name_write_errors(self.path):
             try:
-                with unfinished.open("wb") as file:
+                with temporary.open("wb") as file:
                     WRITERS[self.path.suffix](file, self.columns)
-                unfinished.replace(self.path)
+                temporary.replace(self.path)
             finally:
-                unfinished.unlink(missing_ok=True)
+                temporary.unlink(missing_ok=True)
 
     def __enter__(self) -> ArrayFile:
         return self

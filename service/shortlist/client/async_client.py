@@ -1,4 +1,4 @@
-"""The client for asyncio."""
+"""The client of a running server for asyncio; its methods are those of the blocking client."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class AsyncClient(BaseClient):
             return False
 
     async def run(self, requests: Exchange[T]) -> T:
-        steps = exchange.retry_overloaded(requests, self.timeout)
+        steps = exchange.retry_on_overload(requests, self.timeout)
         try:
             step = next(steps)
             while True:

@@ -57,7 +57,7 @@ class Client(BaseClient):
 
     def run(self, requests: Exchange[T]) -> T:
         """Send an exchange's requests and return its result, waiting where the server is overloaded."""
-        steps = exchange.retry_overloaded(requests, self.timeout)
+        steps = exchange.retry_on_overload(requests, self.timeout)
         try:
             step = next(steps)
             while True:
@@ -82,7 +82,6 @@ class Client(BaseClient):
                 return to_response(self.http.send(message))
 
     def close(self) -> None:
-        """Close the connections."""
         self.http.close()
 
     def __enter__(self) -> Client:

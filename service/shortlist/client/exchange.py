@@ -54,7 +54,7 @@ ERROR_OF_STATUS: dict[int, type[ShortlistError]] = {
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One HTTP request."""
+    """An HTTP request, ready to be sent."""
 
     method: str
     path: str
@@ -162,7 +162,7 @@ def send_in_parts(rows: int, max_rows: int, send_part: Callable[[slice], Exchang
     return results
 
 
-def retry_overloaded(exchange: Exchange[T], timeout: float) -> Steps[T]:
+def retry_on_overload(exchange: Exchange[T], timeout: float) -> Steps[T]:
     """Pass on an exchange's requests; one refused for load is repeated when the server says, for `timeout` seconds."""
     try:
         request = next(exchange)

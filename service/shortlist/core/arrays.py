@@ -68,9 +68,11 @@ def parse_float_rows(what: str, data: Any, width: int) -> FloatArray:
         raise BadInput(f"{what} must be a list of rows, each a list of numbers")
     numbers: FloatArray = pack_rows(what, data, FLOAT32_CODE)
     width = len(data[0])
-    ragged = next((index for index, row in enumerate(data) if len(row) != width), None)
-    if ragged is not None:
-        raise BadInput(f"{what} row {ragged} has {len(data[ragged])} numbers but row 0 has {width}: make them equal")
+    ragged_row = next((index for index, row in enumerate(data) if len(row) != width), None)
+    if ragged_row is not None:
+        raise BadInput(
+            f"{what} row {ragged_row} has {len(data[ragged_row])} numbers but row 0 has {width}: make them equal"
+        )
     return numbers.reshape(len(data), width)
 
 

@@ -22,26 +22,26 @@ def check_canary(head: Head, bundle: Bundle) -> float:
 
     Raises BundleError where the head answers otherwise than it did at the export.
     """
-    stored = bundle.tensors(CALIBRATION_FILE)
-    expected: IdArray = stored["head_ids"]
+    calibration = bundle.tensors(CALIBRATION_FILE)
+    head_ids: IdArray = calibration["head_ids"]
     try:
-        top = head.topk_by_plan(stored["contexts"], expected.shape[1])
+        top = head.topk_by_plan(calibration["contexts"], head_ids.shape[1])
     except BadInput as error:  # they were answered at the export: the fault is not theirs
         raise BundleError(
             f"{bundle.folder} failed its canary on {head.device}: the calibration's scores are not finite; "
             "export the bundle on this kind of machine"
         ) from error
-    same = top.ids[:, None, :] == expected[:, :, None]  # [n, k, k]: one lost class moves others up, which is no fault
-    hits = mark_hits(top.ids, expected, expected.shape[1])
+    same = top.ids[:, None, :] == head_ids[:, :, None]  # [n, k, k]: one lost class moves others up, which is no fault
+    hits = mark_hits(top.ids, head_ids, head_ids.shape[1])
     logprobs = np.take_along_axis(top.logprobs, same.argmax(axis=2), axis=1)
-    off = compare_logprobs(logprobs, stored["head_logprobs"], hits)
+    off = compare_logprobs(logprobs, calibration["head_logprobs"], hits)
     if hits.mean() < MIN_AGREEMENT or off > MAX_ERROR_NATS:
         raise BundleError(
             f"{bundle.folder} failed its canary on {head.device}: {hits.mean():.1%} of the calibration's classes came "
             f"back, log-probabilities off by up to {off:.2g}; export the bundle on this kind of machine"
         )
-    check_certificate(head, stored["contexts"][:BOUND_CHECKED_ROWS], bundle)
-    return compute_precision(top.ids, stored["ids"], expected.shape[1])
+    check_certificate(head, calibration["contexts"][:BOUND_CHECKED_ROWS], bundle)
+    return compute_precision(top.ids, calibration["ids"], head_ids.shape[1])
 
 
 def check_certificate(head: Head, contexts: FloatArray, bundle: Bundle) -> None:
@@ -60,8 +60,8 @@ def check_certificate(head: Head, contexts: FloatArray, bundle: Bundle) -> None:
             )
 
 
-def compare_logprobs(logprobs: FloatArray, expected: FloatArray, hits: Bools) -> float:
+def compare_logprobs(logprobs: FloatArray, others: FloatArray, hits: Bools) -> float:
     """Largest |difference| of [n, k] at the hits that are permitted, nats; infinite where a value is not a number."""
-    compared = hits & np.isfinite(expected)
-    difference = np.abs(logprobs[compared] - expected[compared])
+    finite_hits = hits & np.isfinite(others)
+    difference = np.abs(logprobs[finite_hits] - others[finite_hits])
     return float(np.nan_to_num(difference, nan=np.inf).max(initial=0.0))

@@ -93,14 +93,16 @@ def check_pair(first: Head, second: Head) -> None:
 def measure_agreement(first: TopK, second: TopK) -> Share:
     """Share of the first's classes that are among the second's; of the permitted ones, where a row has fewer."""
     class_counts = (first.ids != NO_CLASS).sum(axis=1)
-    return statistics.estimate_share(mark_shared(first.ids, second.ids).sum(axis=1) / np.maximum(class_counts, 1))
+    return statistics.estimate_share(
+        mark_common_classes(first.ids, second.ids).sum(axis=1) / np.maximum(class_counts, 1)
+    )
 
 
 def compare_in_detail(first: TopK, second: TopK) -> dict[str, Any]:
     """The figures that are of k classes alone."""
     change = subtract_logprobs(first, second)
     return {
-        "overlap": float(mark_shared(first.ids, second.ids).sum(axis=1).mean()),
+        "overlap": float(mark_common_classes(first.ids, second.ids).sum(axis=1).mean()),
         "same_set": float((np.sort(first.ids, axis=1) == np.sort(second.ids, axis=1)).all(axis=1).mean()),
         "same_order": float((first.ids == second.ids).all(axis=1).mean()),
         "logprob_difference": statistics.summarize(np.abs(change), DIFFERENCE_PERCENTILES) if change.size else None,
@@ -109,7 +111,7 @@ def compare_in_detail(first: TopK, second: TopK) -> dict[str, Any]:
     }
 
 
-def mark_shared(ids: IdArray, others: IdArray) -> Bools:
+def mark_common_classes(ids: IdArray, others: IdArray) -> Bools:
     """[n, k]: which of `ids` [n, k] are permitted and in the same row of `others` [n, m]."""
     width = max(ids.shape[1], others.shape[1])
     return np.asarray(mark_hits(others, ids, width) & (ids != NO_CLASS))

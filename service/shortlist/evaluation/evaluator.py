@@ -35,7 +35,7 @@ from .statistics import PRECISION_DEPTHS, Doubles, Share, Summary
 MAX_EVALUATED_ROWS = 10_000  # measured by default
 SINGLE_ROWS = 1000  # asked one by one
 
-Progress = Callable[[int, int], None]
+RowProgress = Callable[[int, int], None]
 
 
 class Targets(Strict):
@@ -87,22 +87,22 @@ def evaluate(
     *,
     rows: int = MAX_EVALUATED_ROWS,
     seed: int = 0,
-    progress: Progress | None = None,
+    progress: RowProgress | None = None,
 ) -> Evaluation:
     """Measure `head` on at most `rows` distinct rows of `contexts`, in random order.
 
     contexts: [n, d] float32. targets: [n] whole numbers, the gold class of each row. progress: gets rows done and all.
     Truth is the bundle's reference; without it nothing is reported that would need it. Raises BadInput.
     """
-    checked = head.check_contexts(contexts)
-    gold = None if targets is None else check_targets(head, checked, targets)
-    order = choose_distinct_rows(checked, rows, seed)
+    array = head.check_contexts(contexts)
+    gold = None if targets is None else check_targets(head, array, targets)
+    order = choose_distinct_rows(array, rows, seed)
     parts: list[RowFigures] = []
-    for chunk in read_chunks(head, checked, gold, order):
+    for chunk in read_chunks(head, array, gold, order):
         parts.append(measure_chunk(head, chunk))
         if progress is not None:
             progress(sum(len(part.scored) for part in parts), len(order))
-    dense_share = measure_dense_share(head, checked[order[:SINGLE_ROWS]])
+    dense_share = measure_dense_share(head, array[order[:SINGLE_ROWS]])
     return summarize_rows(head, concatenate_figures(parts), seed, dense_share)
 
 
@@ -120,7 +120,7 @@ def summarize_rows(head: Head, rows: RowFigures, seed: int, dense_share: float) 
         missing=explain_missing(head, rows),
         precision=precision,
         promised=promised,
-        coverage=None if truth is None else {size: float(row.mean()) for size, row in truth.covered.items()} or None,
+        coverage=None if truth is None else {size: float(row.mean()) for size, row in truth.coverage.items()} or None,
         order_kept=None if truth is None else float(truth.order_kept.mean()),
         kl=None if truth is None else summarize_any(truth.kl, 99),
         z_ratio=None if truth is None else statistics.summarize(truth.z_ratio, (1, 99)),
@@ -180,9 +180,13 @@ def warn_of_promise(precision: dict[int, Share] | None, promised: dict[int, floa
     """One sentence where even the upper bound on these contexts is below the bundle's promise."""
     if precision is None or promised is None:
         return None
-    broken = [
+    breaches = [
         f"P@{k} is {share.mean:.4f} here, {promised[k]:.4f} promised"
         for k, share in precision.items()
         if share.high < promised[k]
     ]
-    return f"these contexts are not like those that the bundle was measured on: {', '.join(broken)}" if broken else None
+    return (
+        f"these contexts are not like those that the bundle was measured on: {', '.join(breaches)}"
+        if breaches
+        else None
+    )

@@ -43,13 +43,13 @@ class Chunk:
 class TruthRows:
     """Figures of each row that need the truth.
 
-    hits: k -> [b], share of the k true classes returned. covered: m -> [b], how many of the true top m are in the
+    hits: k -> [b], share of the k true classes returned. coverage: m -> [b], how many of the true top m are in the
     head's top m. order_kept: [b], 1 where the first ten came in the true order. z_ratio: [b], Z~/Z. error: [b, k],
     |error| of the log-probabilities returned, nats. kl: [b], KL(reference || head), nats.
     """
 
     hits: dict[int, Doubles]
-    covered: dict[int, Doubles]
+    coverage: dict[int, Doubles]
     order_kept: Doubles
     z_ratio: Doubles
     error: Doubles
@@ -164,7 +164,7 @@ def measure_against_truth(head: Head, chunk: Chunk, true_logits: FloatArray) -> 
     true = rank_logits(true_logits, max(sizes, default=ids.shape[1]))
     return TruthRows(
         hits={k: mark_hits(ids, true.ids, k).mean(axis=1) for k in choose_depths(ids.shape[1])},
-        covered={size: count_covered(head, chunk, true.ids, size) for size in sizes},
+        coverage={size: count_true_candidates(head, chunk, true.ids, size) for size in sizes},
         order_kept=(ids == true.ids[:, : ids.shape[1]]).all(axis=1).astype(np.float64),
         z_ratio=statistics.compute_ratios(chunk.top.log_normalizer, true.log_normalizer),
         error=measure_errors(chunk.top, true_logits, true),
@@ -172,7 +172,7 @@ def measure_against_truth(head: Head, chunk: Chunk, true_logits: FloatArray) -> 
     )
 
 
-def count_covered(head: Head, chunk: Chunk, true: IdArray, size: int) -> Doubles:
+def count_true_candidates(head: Head, chunk: Chunk, true: IdArray, size: int) -> Doubles:
     """[b]: how many of the first `size` of `true` are among as many that the head returns when asked for them."""
     top = chunk.top if size == chunk.top.ids.shape[1] else head.run(head.plan, chunk.contexts, size, ClassFilter())
     return np.asarray(mark_hits(top.ids, true, size).sum(axis=1), np.float64)

@@ -38,10 +38,10 @@ def mark_hits(ids: IdArray, true: IdArray, k: int) -> Bools:
 
     ids: [n, m] int64, best first. true: [n, t] int64, best first; -1 is compared like a class. Returns [n, min(k, t)].
     """
-    first, wanted = ids[:, :k], true[:, : min(k, true.shape[1])]
-    classes = 2 + max(int(first.max(initial=0)), int(wanted.max(initial=0)))  # with -1
+    first, best = ids[:, :k], true[:, : min(k, true.shape[1])]
+    classes = 2 + max(int(first.max(initial=0)), int(best.max(initial=0)))  # with -1
     rows = classes * np.arange(len(ids), dtype=np.int64)[:, None]  # ids of different rows never meet
-    return np.isin(wanted + rows, first + rows)
+    return np.isin(best + rows, first + rows)
 
 
 def compute_precision(ids: IdArray, true: IdArray, k: int) -> float:

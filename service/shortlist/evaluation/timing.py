@@ -24,7 +24,7 @@ RESCALE_STEP = 2.0**-20  # each pass scales its rows by this much more than the 
 
 
 @dataclass(frozen=True)
-class Timed:
+class CallTimes:
     """seconds: [calls] float64. ids: [calls x batch, k] int64, the answers in the order of the rows."""
 
     seconds: npt.NDArray[np.float64]
@@ -32,7 +32,6 @@ class Timed:
 
     @property
     def total(self) -> float:
-        """Seconds of all calls."""
         return float(self.seconds.sum())
 
     def summarize(self) -> dict[str, float]:
@@ -49,7 +48,7 @@ def time_calls(
     every: Mapping[str, int] | None = None,
     block: int = BLOCK_CALLS,
     max_seconds: float = math.inf,
-) -> dict[str, Timed]:
+) -> dict[str, CallTimes]:
     """Time every contender over the same batches of `contexts` [n, d]; rows that do not fill a batch are left out.
 
     every: contender -> n, where it is called for each n-th batch only (1 by default). block: calls of one contender
@@ -63,12 +62,12 @@ def time_calls(
     for start in range(0, len(batches), block):
         for name, call in calls.items():
             for rows in batches[start : start + block : (every or {}).get(name, 1)]:
-                spent, returned = time_call(call, rows)
-                seconds[name].append(spent)
-                ids[name].append(returned)
+                call_seconds, call_ids = time_call(call, rows)
+                seconds[name].append(call_seconds)
+                ids[name].append(call_ids)
         if time.perf_counter() > end:
             break
-    return {name: Timed(np.array(seconds[name]), np.concatenate(ids[name])) for name in calls}
+    return {name: CallTimes(np.array(seconds[name]), np.concatenate(ids[name])) for name in calls}
 
 
 def warm_up(calls: Mapping[str, Call], batches: list[FloatArray]) -> None:
@@ -99,7 +98,7 @@ def find_fastest(calls: Mapping[str, Call], contexts: FloatArray, batch: int) ->
     return min(trial, key=lambda name: trial[name].total)
 
 
-def compute_median_speedup(reference: Timed, other: Timed, block: int) -> float:
+def compute_median_speedup(reference: CallTimes, other: CallTimes, block: int) -> float:
     """Total time of the reference over that of another, block by block; the median, which one pause does not move."""
     starts = range(0, len(other.seconds), block)
     pairs = [(reference.seconds[i : i + block].sum(), other.seconds[i : i + block].sum()) for i in starts]

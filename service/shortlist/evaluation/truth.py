@@ -39,7 +39,7 @@ class Truth:
     targets: IdArray | None = None
 
     def first_rows(self, rows: int) -> Truth:
-        """The first `rows` rows, without targets."""
+        """A copy that holds the first `rows` rows; targets are left out."""
         return Truth(self.contexts[:rows], self.ids[:rows], self.logprobs[:rows], self.log_normalizer[:rows])
 
 

@@ -176,8 +176,9 @@ class AdaptivePlan(Plan):
         logits: FloatArray = self.exact[tail].run_outputs(["logits"], inputs | none)[0]
         return logits
 
-    def compute_log_normalizer(self, contexts: FloatArray) -> FloatArray:
+    def compute_log_normalizer(self, contexts: FloatArray, ids: IdArray, logits: FloatArray) -> FloatArray:
         """0: the graphs normalise."""
+        del ids, logits
         return make_zero_normalizer(self.head.run_outputs(["logits"], {"context": contexts, "k": K_OF_ONE})[0])
 
     def compute_distribution(self, contexts: FloatArray) -> FloatArray:

@@ -6,8 +6,9 @@ import numpy as np
 
 from shortlist.bundle.reader import Bundle
 from shortlist.core.filters import ClassFilter
-from shortlist.core.results import FloatArray, PlanResult, empty_result
-from shortlist.plans.common.base import Plan, chunk_rows, log_sum_exp, take_best
+from shortlist.core.results import FloatArray, IdArray, PlanResult, empty_result
+from shortlist.plans.common.base import Plan, chunk_rows, take_best
+from shortlist.plans.common.normalizer import log_sum_exp
 from shortlist.runtime.session import Graph
 
 DENSE_CHUNK_BYTES = 32 << 20  # a matrix product gains from rows more than from cached logits
@@ -40,7 +41,8 @@ class FullPlan(Plan):
             result.log_normalizer[row] = log_sum_exp(logits)
         return result
 
-    def compute_log_normalizer(self, contexts: FloatArray) -> FloatArray:
+    def compute_log_normalizer(self, contexts: FloatArray, ids: IdArray, logits: FloatArray) -> FloatArray:
+        del ids, logits
         return np.array([log_sum_exp(row) for row in self.logits(contexts)], np.float32)
 
     def compute_distribution(self, contexts: FloatArray) -> FloatArray:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from math import ceil
 from typing import TYPE_CHECKING, Any
 
@@ -11,22 +10,23 @@ import numpy.typing as npt
 
 from shortlist.bundle.reader import INDEX_FILE, Bundle
 from shortlist.bundle.settings import GroupedSettings
-from shortlist.core.filters import ClassFilter
+from shortlist.core.filters import UNRESTRICTED, ClassFilter
 from shortlist.core.results import FloatArray, IdArray, PlanResult, empty_result
 from shortlist.plans.common.base import (
     DENSE_DIVISOR,
     MAX_CALL_ROWS,
     Plan,
+    RunPlan,
     chunk_rows,
     find_short_rows,
-    log_sum_exp,
     run_by_chunks,
-    take_best,
     write_best,
 )
 from shortlist.plans.common.exact_rows import ExactRows
+from shortlist.plans.common.normalizer import cover_also
 from shortlist.plans.common.open_kernel import open_kernel
-from shortlist.plans.common.selection import Indices, find_largest, find_nth_largest
+from shortlist.plans.common.selection import Indices, find_nth_largest
+from shortlist.plans.common.wide_search import WideSearch
 from shortlist.runtime.session import Graph
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class GroupedPlan(Plan):
         self.blocks: IdArray = np.diff(np.searchsorted(arrays["block_starts"], arrays["starts"]))  # of each group
         self.fused = Graph(bundle.graph("fused"), device, threads, prepack=True)
         self.rescore_graph = Graph(bundle.graph("rescore"), device, threads)
-        self.rows = ExactRows(bundle, device, threads)
+        self.wide = WideSearch(ExactRows(bundle, device, threads), self.order)
         self.compiled: CompiledSearch | None = (
             open_kernel(lambda: open_search(bundle, arrays, threads)) if device == "cpu" else None
         )
@@ -86,23 +86,47 @@ class GroupedPlan(Plan):
         wide = class_filter.restricts or self.is_wide(k)
         if self.compiled is not None and not wide:
             return self.compiled(contexts, k, self.settings, self.count_exact(k))
-        some = chunk_rows(self.order.size)
-        return run_by_chunks(
-            lambda rows, part: self.search_by_graphs(rows, k, part, wide), contexts, class_filter, some
-        )
+        search = self.search_widely if wide else self.search_by_graphs
+        return self.run_in_cache(lambda rows, lists: search(rows, k, lists), contexts, class_filter)
 
-    def search_by_graphs(self, contexts: FloatArray, k: int, class_filter: ClassFilter, wide: bool) -> PlanResult:
-        """The same of so few rows that their previews stay in the cache. wide: as `rescore_widely` does."""
-        scores, block_scores, tail, previews = self.fused(context=contexts)
-        result = self.rescore(contexts, k, tail, map(self.choose_candidates, scores, block_scores, previews))
-        rows = range(len(contexts)) if wide else find_short_rows(result)
-        self.rescore_widely(contexts, previews, class_filter, result, rows)
+    def run_in_cache(self, call: RunPlan, contexts: FloatArray, class_filter: ClassFilter) -> PlanResult:
+        """`call` with so few rows at a time that their previews stay in the cache."""
+        return run_by_chunks(call, contexts, class_filter, chunk_rows(self.order.size))
+
+    def search_by_graphs(self, contexts: FloatArray, k: int, class_filter: ClassFilter) -> PlanResult:
+        """The k best of rows [B, d] without lists, as the loops search them."""
+        result = self.rescore(contexts, self.fused(context=contexts), k)
+        short = find_short_rows(result)
+        if short:
+            result.put(short, self.search_widely(contexts[short], k, class_filter))
         return result
 
-    def rescore(self, contexts: FloatArray, k: int, tail: FloatArray, candidates: Iterable[Indices]) -> PlanResult:
-        """The k best of each row's candidates, by rescore.onnx; ids -1 where fewer than k are scored exactly."""
+    def search_widely(self, contexts: FloatArray, k: int, class_filter: ClassFilter) -> PlanResult:
+        """The k best among many of all groups' previews."""
+        outputs = self.fused(context=contexts)
+        count = max(self.settings.candidates, GROUPED_CANDIDATES_PER_K * k)
+        first = self.score_exact_classes(contexts, outputs)
+        return self.wide.search(contexts, outputs[-1], first, k, count, class_filter)
+
+    def score_exact_classes(self, contexts: FloatArray, outputs: list[FloatArray] | None = None) -> PlanResult:
+        """All classes that a search of `contexts` [B, d] without lists scores exactly. outputs: of fused.onnx."""
+        k = min(self.settings.full_view, self.order.size)
+        if self.compiled is not None:
+            return self.compiled(contexts, k, self.settings, self.settings.full_view)
+        return self.rescore(contexts, self.fused(context=contexts) if outputs is None else outputs, k)
+
+    def compute_log_normalizer(self, contexts: FloatArray, ids: IdArray, logits: FloatArray) -> FloatArray:
+        first = self.run_in_cache(lambda rows, _: self.score_exact_classes(rows), contexts, UNRESTRICTED)
+        return cover_also(first, ids, logits)
+
+    def rescore(self, contexts: FloatArray, outputs: list[FloatArray], k: int) -> PlanResult:
+        """The k best of each row's candidates, by rescore.onnx; ids -1 where fewer than k are scored exactly.
+
+        outputs: of fused.onnx.
+        """
         result, tail_limit = empty_result(len(contexts), k), self.settings.tail_limit
-        for row, positions in enumerate(candidates):
+        scores, block_scores, tail, previews = outputs
+        for row, positions in enumerate(map(self.choose_candidates, scores, block_scores, previews)):
             count = np.array([min(self.count_exact(k), positions.size)])
             inputs = {"context": contexts[row : row + 1], "positions": positions, "full_view": count}
             ids, logits, inside = self.rescore_graph(**inputs)
@@ -122,31 +146,6 @@ class GroupedPlan(Plan):
         scores = preview[positions]
         candidates: Indices = positions[scores >= find_nth_largest(scores, min(settings.candidates, scores.size))]
         return candidates
-
-    def rescore_widely(
-        self,
-        contexts: FloatArray,
-        previews: FloatArray,
-        class_filter: ClassFilter,
-        result: PlanResult,
-        rows: Iterable[int],
-    ) -> None:
-        """Replace ids and logits of some rows by those of more candidates of all groups.
-
-        The normaliser is raised to cover them.
-        """
-        k = result.ids.shape[1]
-        count = max(self.settings.candidates, GROUPED_CANDIDATES_PER_K * k)
-        for row in rows:
-            preview, mask = previews[row], class_filter.mask(self.order, row)
-            masked = np.where(mask, preview, np.float32(-np.inf))
-            positions = find_largest(masked, min(preview.size, count))
-            ids = np.sort(self.order[positions[mask[positions]]])
-            result.scored[row] = max(result.scored[row], ids.size)
-            logits = self.rows.score_row(contexts[row], ids)
-            result.ids[row], result.logits[row] = take_best(logits, ids, k)
-            best = log_sum_exp(result.logits[row].copy())  # of groups that the normaliser did not look at
-            result.log_normalizer[row] = max(result.log_normalizer[row], best)
 
     def width(self, k: int) -> int:
         """The number of exact scores; -k where k needs more candidates than the settings give every row."""

@@ -8,8 +8,9 @@ from shortlist.bundle.reader import Bundle
 from shortlist.bundle.settings import PreviewSettings
 from shortlist.core.filters import ClassFilter
 from shortlist.core.results import FloatArray, IdArray, PlanResult, empty_result
-from shortlist.plans.common.base import DENSE_DIVISOR, RESCORED_PER_K, Plan, chunk_rows, log_sum_exp, take_best
+from shortlist.plans.common.base import DENSE_DIVISOR, RESCORED_PER_K, Plan, chunk_rows, take_best
 from shortlist.plans.common.exact_rows import ExactRows
+from shortlist.plans.common.normalizer import log_sum_exp
 from shortlist.plans.common.selection import find_largest
 from shortlist.runtime.session import Graph
 
@@ -40,33 +41,41 @@ class PreviewPlan(Plan):
     def topk(self, contexts: FloatArray, k: int, class_filter: ClassFilter) -> PlanResult:
         """The k best; `scored` is the number of candidates."""
         previews: FloatArray = self.preview(context=contexts)[0]
-        result = empty_result(len(contexts), k)
         if class_filter.restricts:
-            for row, preview in enumerate(previews):
-                self.search_restricted(contexts[row], preview, class_filter, row, result)
-            return result
+            return self.search_permitted(contexts, previews, k, class_filter)
         ids = self.choose_candidates(previews, self.count_candidates(k))
+        result = empty_result(len(contexts), k)
         result.scored.fill(ids.shape[1])
         for row, exact in enumerate(self.rows(contexts, ids)):
             result.log_normalizer[row] = self.normalize(previews[row], ids[row], exact)
             result.ids[row], result.logits[row] = take_best(exact, ids[row], k)
         return result
 
-    def search_restricted(
-        self, context: FloatArray, preview: FloatArray, class_filter: ClassFilter, row: int, result: PlanResult
-    ) -> None:
-        """One row with an allow or ban list: the best permitted previews are rescored.
+    def search_permitted(
+        self, contexts: FloatArray, previews: FloatArray, k: int, class_filter: ClassFilter
+    ) -> PlanResult:
+        """Rows with allow or ban lists: the best permitted classes by `previews` [B, V], overwritten, are rescored.
 
         So are, for the normaliser, the best of all: a class has the log-probability that it has without the lists.
         """
-        k = result.ids.shape[1]
-        candidates = find_largest(class_filter.restrict(preview, row), self.count_candidates(k))
-        ids = np.union1d(candidates, find_largest(preview, self.settings.full_view))
-        exact = self.rows.score_row(context, ids)
-        result.scored[row] = ids.size
-        result.log_normalizer[row] = self.normalize(preview, ids, exact)
-        permitted_logits = np.where(class_filter.mask(ids, row), exact, np.float32(-np.inf))
-        result.ids[row], result.logits[row] = take_best(permitted_logits, ids, k)
+        result = empty_result(len(contexts), k)
+        for row, (context, preview) in enumerate(zip(contexts, previews, strict=True)):
+            permitted_preview = class_filter.restrict(preview, row)
+            best = find_largest(permitted_preview, self.count_candidates(k))
+            best = best[permitted_preview[best] > -np.inf]
+            ids = np.union1d(best, find_largest(preview, self.count_candidates(1)))
+            exact = self.rows.score_row(context, ids)
+            result.scored[row] = ids.size
+            result.log_normalizer[row] = self.normalize(preview, ids, exact)
+            permitted_logits = np.where(class_filter.mask(ids, row), exact, np.float32(-np.inf))
+            result.ids[row], result.logits[row] = take_best(permitted_logits, ids, k)
+        return result
+
+    def compute_log_normalizer(self, contexts: FloatArray, ids: IdArray, logits: FloatArray) -> FloatArray:
+        """The same as `topk` with the allow lists `ids`: these classes take the place of their previews."""
+        del logits
+        previews: FloatArray = self.preview(context=contexts)[0]
+        return self.search_permitted(contexts, previews, 1, ClassFilter(allow=ids)).log_normalizer
 
     @staticmethod
     def choose_candidates(previews: FloatArray, n: int) -> IdArray:

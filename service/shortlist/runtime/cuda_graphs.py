@@ -41,7 +41,7 @@ class FixedShapeSession:
         self.widths = {output.name: int(output.shape[1]) for output in session.get_outputs()}
         self.slots: dict[int, Slot] = {}
         self.lock = threading.Lock()
-        self.uncaptured = make_run_options(NO_GRAPH_ID)
+        self.plain_options = make_run_options(NO_GRAPH_ID)
 
     def __call__(self, context: FloatArray) -> list[npt.NDArray[Any]]:
         """Run `context` [B, d]; returns the outputs in order, equal to those of `session.run`."""
@@ -50,12 +50,12 @@ class FixedShapeSession:
         with self.lock:
             if not size or not rows:
                 inputs = {"context": context}
-                outputs: list[npt.NDArray[Any]] = self.session.run(list(self.widths), inputs, self.uncaptured)
+                outputs: list[npt.NDArray[Any]] = self.session.run(list(self.widths), inputs, self.plain_options)
                 return outputs
             slot = self.slots.get(size) or self.slots.setdefault(size, self.bind_slot(size))
             slot.context.update_inplace(pad_rows(context, size))
             self.session.run_with_iobinding(slot.binding, slot.options)
-            return [copy_borrowed(value.numpy())[:rows] for value in slot.outputs]
+            return [copy_from_buffer(value.numpy())[:rows] for value in slot.outputs]
 
     def bind_slot(self, size: int) -> Slot:
         """Allocate buffers for `size` rows and bind them."""
@@ -89,6 +89,6 @@ def pad_rows(context: FloatArray, size: int) -> FloatArray:
     return rows
 
 
-def copy_borrowed(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def copy_from_buffer(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Copy values that are still in a buffer, which the next run overwrites; others are returned as they are."""
     return values if values.flags.owndata else values.copy()

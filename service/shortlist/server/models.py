@@ -35,7 +35,7 @@ class CheckedHead(NamedTuple):
     precision: float
 
 
-def load_checked(folder: Path, device: str | None = None, threads: int | None = None) -> CheckedHead:
+def load_and_check(folder: Path, device: str | None = None, threads: int | None = None) -> CheckedHead:
     """Open a bundle, verify every file, replay its canary; raises ShortlistError, also for failures nobody foresaw."""
     try:
         bundle = Bundle(folder)
@@ -63,12 +63,12 @@ def warm_up_head(head: Head, contexts: FloatArray) -> None:
 class Model:
     """One version of a model, from its folder to a warmed head."""
 
-    def __init__(self, name: str, version: int, folder: Path, *, awaited: bool = True) -> None:
-        """Read nothing yet. awaited: whether the server is not ready until this model is."""
+    def __init__(self, name: str, version: int, folder: Path, *, delays_readiness: bool = True) -> None:
+        """Read nothing yet. delays_readiness: whether the server is not ready until this model is."""
         self.name = name
         self.version = version
         self.folder = folder
-        self.awaited = awaited
+        self.delays_readiness = delays_readiness
         self.state: State = "loading"
         self.reason = "it is still loading"
         self.labels: Labels | None = None
@@ -97,7 +97,7 @@ class Model:
         return 0 if head is None else head.manifest.classes
 
     @property
-    def dense_scored(self) -> int:
+    def dense_row_candidates(self) -> int:
         """`scored` of a row that dense computed: V; -1, which no row has, where the head is its own reference."""
         head = self._head
         return -1 if head is None or head.is_own_reference else head.manifest.classes
@@ -125,14 +125,14 @@ class Model:
     def unload(self) -> None:
         """Serve no more, and free the memory once running requests are done."""
         self.state, self.reason = "unloaded", "unloaded"
-        self.awaited = False
+        self.delays_readiness = False
         self._head = self.labels = None
         log.info("%s is unloaded", self)
 
 
 def prepare_head(folder: Path, device: str | None, threads: int | None) -> tuple[Head, Labels | None]:
     """A checked and warmed head, and its labels; raises ShortlistError."""
-    head, bundle, _ = load_checked(folder, device, threads)
+    head, bundle, _ = load_and_check(folder, device, threads)
     warm_up_head(head, bundle.tensors(CALIBRATION_FILE)["contexts"])
     if head.plan.tally is not None:
         head.plan.tally.reset()  # warming calls are no requests
@@ -170,7 +170,7 @@ class Models:
             name: {version: Model(name, version, folder) for version, folder in versions.items()}
             for name, versions in scan(repository).items()
         }
-        self.stopped = threading.Event()
+        self.stop_event = threading.Event()
         self._loading = threading.Lock()  # one load or unload at a time: each takes memory and cores
 
     def __iter__(self) -> Iterator[Model]:
@@ -181,7 +181,7 @@ class Models:
         """Load one after the other, until stopped; `notify` is called with each that is done."""
         for model in self:
             with self._loading:
-                if self.stopped.is_set():
+                if self.stop_event.is_set():
                     return
                 if model.state == "loading":  # else it was loaded or unloaded by name meanwhile
                     try_load(model, device, threads, notify)
@@ -195,7 +195,7 @@ class Models:
         with self._loading:
             before = self.by_name.get(name, {})
             now = {
-                version: before.get(version) or Model(name, version, folder, awaited=False)
+                version: before.get(version) or Model(name, version, folder, delays_readiness=False)
                 for version, folder in list_bundles(self.repository, name).items()
             }
             self._replace(name, before | now)
@@ -242,9 +242,9 @@ class Models:
 
         What was added or unloaded by name while the server ran does not count.
         """
-        waiting = [model for model in self if model.awaited and model.state in ("loading", "failed")]
-        if waiting:
-            first = min(waiting, key=lambda model: model.state)
+        unready = [model for model in self if model.delays_readiness and model.state in ("loading", "failed")]
+        if unready:
+            first = min(unready, key=lambda model: model.state)
             raise NotReady(f"{first} is not ready: {first.reason}")
 
 

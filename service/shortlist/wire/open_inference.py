@@ -85,11 +85,10 @@ class Tensor:
     def parse_bytes(self, raw: memoryview, model: str) -> Array:
         """Parse the raw bytes into [n]; raises BadInput."""
         dtype = DATATYPES[self.datatype]
-        expected = math.prod(self.shape) * dtype.itemsize
-        if len(raw) != expected:
+        size = math.prod(self.shape) * dtype.itemsize
+        if len(raw) != size:
             raise BadInput(
-                f"input byte size mismatch for input '{self.name}' for model '{model}'. "
-                f"Expected {expected}, got {len(raw)}"
+                f"input byte size mismatch for input '{self.name}' for model '{model}'. Expected {size}, got {len(raw)}"
             )
         numbers = align(np.frombuffer(raw, dtype))
         if self.datatype == "BF16":
@@ -140,15 +139,15 @@ def parse_tensors(
     """
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
         raise BadInput("inputs must be a list of objects with name, shape and datatype")
-    parsed: dict[str, Tensor] = {}
+    tensors: dict[str, Tensor] = {}
     for entry in entries:
         tensor, binary = parse_tensor(entry, binary, memory)
-        if tensor.name in parsed:
+        if tensor.name in tensors:
             raise BadInput(f"input '{tensor.name}' already exists in request")
-        parsed[tensor.name] = tensor
+        tensors[tensor.name] = tensor
     if binary:
         raise BadInput(f"unexpected additional input data for model '{model}'")
-    return parsed
+    return tensors
 
 
 def parse_tensor(entry: dict[str, Any], binary: memoryview, memory: SharedRegions | None) -> tuple[Tensor, memoryview]:

@@ -18,12 +18,12 @@ code that is longer than the width
 
 
 def test_prose_is_wrapped_and_all_else_stays():
-    wrapped = wrap_prose(PAGE, 16)
-    for kept in ("# A heading that is longer than the width\n", "| a table | that", "code that is longer than the"):
-        assert kept in wrapped
-    assert "One two three\nfour five six.\n- an item of\n  some words and\n  more\n- another\n" in wrapped
+    page = wrap_prose(PAGE, 16)
+    for line in ("# A heading that is longer than the width\n", "| a table | that", "code that is longer than the"):
+        assert line in page
+    assert "One two three\nfour five six.\n- an item of\n  some words and\n  more\n- another\n" in page
 
 
 def test_a_wrapped_page_stays_as_it_is():
-    wrapped = wrap_prose(PAGE, 16)
-    assert wrap_prose(wrapped, 16) == wrapped
+    page = wrap_prose(PAGE, 16)
+    assert wrap_prose(page, 16) == page

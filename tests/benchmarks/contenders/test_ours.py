@@ -31,7 +31,7 @@ def test_a_bundle_that_is_read_no_more_is_exported_again(tmp_path, monkeypatch):
     contender = ours.OursL2s({"clusters": 4, "rounds": 0, "background": 0}, 1)
     contender.fit(dense, contexts)
     path = contender.folder / "manifest.json"
-    wanted, written = contender.topk(contexts[:8], 5), path.stat().st_mtime_ns
+    expected, written = contender.topk(contexts[:8], 5), path.stat().st_mtime_ns
     contender.fit(dense, contexts)
     assert path.stat().st_mtime_ns == written
     manifest = contender.head.manifest
@@ -41,4 +41,4 @@ def test_a_bundle_that_is_read_no_more_is_exported_again(tmp_path, monkeypatch):
     seal(contender.folder, manifest.model_copy(update={"arrays": flat}))  # as sets were laid out before
     contender.fit(dense, contexts)
     assert contender.head.manifest.arrays["screen_sets"].shape == sets.shape
-    np.testing.assert_array_equal(contender.topk(contexts[:8], 5), wanted)
+    np.testing.assert_array_equal(contender.topk(contexts[:8], 5), expected)

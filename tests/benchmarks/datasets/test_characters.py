@@ -95,6 +95,6 @@ def test_the_network_reads_and_resumes(letters, tmp_path, monkeypatch):
 
     with pytest.raises(KeyboardInterrupt):
         network.train_reader(letters, training, tmp_path / "halves.pt", stop)
-    resumed = network.train_reader(letters, training, tmp_path / "halves.pt", quiet)
-    for (name, left), right in zip(whole.state_dict().items(), resumed.state_dict().values(), strict=True):
+    reader = network.train_reader(letters, training, tmp_path / "halves.pt", quiet)
+    for (name, left), right in zip(whole.state_dict().items(), reader.state_dict().values(), strict=True):
         assert torch.equal(left, right), name

@@ -44,7 +44,7 @@ def row_of(peer, tmp_path):
 
 def test_a_peer_that_cannot_be_installed_is_a_row(tmp_path, monkeypatch):
     monkeypatch.setattr(
-        peer_servers, "run_checked", lambda _: (_ for _ in ()).throw(ServerError("pip failed: no network"))
+        peer_servers, "run_command", lambda _: (_ for _ in ()).throw(ServerError("pip failed: no network"))
     )
     row = row_of(Broken(), tmp_path)
     assert row.process is None
@@ -61,7 +61,7 @@ def test_a_peer_that_ends_at_its_start_is_a_row_with_its_last_words(tmp_path):
 
 def test_a_failed_command_is_told_by_its_last_line():
     with pytest.raises(ServerError, match="failed: nothing to do"):
-        peer_servers.run_checked([sys.executable, "-c", "raise SystemExit('first\\nnothing to do')"])
+        peer_servers.run_command([sys.executable, "-c", "raise SystemExit('first\\nnothing to do')"])
 
 
 def test_answers_are_held_against_the_dense_layer():

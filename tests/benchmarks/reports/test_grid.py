@@ -12,8 +12,8 @@ from benchmarks.sweep.harness import Harness
 pytestmark = pytest.mark.slow
 
 
-class Counting(NumpyDense):
-    """Counts its fits."""
+class CountingDense(NumpyDense):
+    """A dense layer that counts how often it is fitted."""
 
     name = "counting"
     fits = 0
@@ -29,17 +29,17 @@ class Counting(NumpyDense):
 def test_other_batches_fit_each_build_once_and_go_on_from_disk(tmp_path, monkeypatch):
     data = DATASETS["synthetic"](Place(tmp_path, options={"classes": "500", "dim": "8", "rows": "400"}))
     store = Store(tmp_path / "runs")
-    monkeypatch.setitem(CONTENDERS, Counting.name, Counting)
-    runs = list(Harness(data, store, rows=60).sweep(Counting, {"layout": "rows"}))
+    monkeypatch.setitem(CONTENDERS, CountingDense.name, CountingDense)
+    runs = list(Harness(data, store, rows=60).sweep(CountingDense, {"layout": "rows"}))
     wide = Harness(data, store, rows=60, batches=(1, 8))
     for _ in range(2):
         grid.repeat_runs(wide, runs)
-        assert Counting.fits == 2
+        assert CountingDense.fits == 2
     assert sorted(run.setting["effort"] for run in store.runs() if list(run.spent) == [1, 8]) == [1, 2]
-    key = wide.make_key(wide.make_run(Counting, {"layout": "rows"}), {"effort": 2})
+    key = wide.make_key(wide.make_run(CountingDense, {"layout": "rows"}), {"effort": 2})
     (store.folder / f"{key}.json").unlink()
     grid.repeat_runs(wide, runs)
-    assert Counting.fits == 3
+    assert CountingDense.fits == 3
 
 
 class Failing(NumpyDense):
@@ -55,7 +55,7 @@ class Failing(NumpyDense):
 
 
 class Absent(NumpyDense):
-    """Needs what nobody has."""
+    """A contender that needs a package which nobody has."""
 
     name = "absent"
     needs = ("nothing_of_this_name",)

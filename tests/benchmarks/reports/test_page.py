@@ -106,7 +106,7 @@ def run_command(*arguments):
 def test_the_command_makes_a_page_of_nothing_and_names_a_missing_file(tmp_path):
     assert run_command("--cache", tmp_path).returncode == 0
     assert "No run yet." in (tmp_path / "page" / "benchmarks.md").read_text("utf-8")
-    done = run_command("--cache", tmp_path, "--runs", tmp_path / "none.jsonl")
-    assert done.returncode == 1
-    assert done.stderr.startswith("benchmarks.reports: there is no file")
-    assert done.stderr.count("\n") == 1
+    process = run_command("--cache", tmp_path, "--runs", tmp_path / "none.jsonl")
+    assert process.returncode == 1
+    assert process.stderr.startswith("benchmarks.reports: there is no file")
+    assert process.stderr.count("\n") == 1

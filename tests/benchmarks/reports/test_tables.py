@@ -1,4 +1,4 @@
-"""Runs as Markdown tables."""
+"""Tables of runs: which runs they show, in which order."""
 
 import numpy as np
 import pytest

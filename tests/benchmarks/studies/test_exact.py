@@ -22,8 +22,8 @@ def answers(ids=None):
     ids = np.argsort(-logits, axis=1)[:, :PROVED_K] if ids is None else ids
     peak = logits.max(axis=1)
     log_z = peak + np.log(np.exp(logits - peak[:, None]).sum(axis=1))
-    chosen = np.take_along_axis(logits, ids, axis=1).astype(np.float32)
-    return PlanResult(ids, chosen, log_z.astype(np.float32), np.full(len(ids), 9, np.int32))
+    best_logits = np.take_along_axis(logits, ids, axis=1).astype(np.float32)
+    return PlanResult(ids, best_logits, log_z.astype(np.float32), np.full(len(ids), 9, np.int32))
 
 
 @pytest.mark.parametrize("brute", [True, False])
@@ -44,9 +44,9 @@ def test_right_answers_are_right_and_every_wrong_one_is_found(brute):
 def test_order_among_equals_is_no_mismatch():
     dense = Dense(np.repeat(DENSE.weight, 2, axis=0))
     ids = np.argsort(-logits_of(dense, ROWS), axis=1, kind="stable")[:, :PROVED_K]
-    found = PlanResult(ids ^ 1, np.zeros(ids.shape, np.float32), np.zeros(40, np.float32), np.full(40, 9, np.int32))
-    swapped = judge_rows(dense, ROWS, found, brute=False).wrong
-    assert not swapped[(np.sort(ids ^ 1, axis=1) == np.sort(ids, axis=1)).all(axis=1)].any()
+    result = PlanResult(ids ^ 1, np.zeros(ids.shape, np.float32), np.zeros(40, np.float32), np.full(40, 9, np.int32))
+    mismatches = judge_rows(dense, ROWS, result, brute=False).wrong
+    assert not mismatches[(np.sort(ids ^ 1, axis=1) == np.sort(ids, axis=1)).all(axis=1)].any()
 
 
 def test_rows_are_the_tests_then_others_of_the_fit():

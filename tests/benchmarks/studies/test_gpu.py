@@ -13,9 +13,9 @@ def test_without_a_gpu_it_says_so(monkeypatch, capsys):
     monkeypatch.setattr(gpu, "resolve_device", without_cuda)
     monkeypatch.setattr(sys, "argv", ["gpu"])
     assert gpu.main() == 0
-    told = capsys.readouterr().out
-    assert told.startswith("nothing was measured, there is no GPU here: cuda:0 was asked for")
-    assert len(told.splitlines()) == 1
+    output = capsys.readouterr().out
+    assert output.startswith("nothing was measured, there is no GPU here: cuda:0 was asked for")
+    assert len(output.splitlines()) == 1
 
 
 def without_cuda(device):
@@ -24,16 +24,18 @@ def without_cuda(device):
 
 def test_what_it_prints(tmp_path):
     """Rehearsed on the CPU: every contender at every batch, dense right by definition."""
-    dense, held = make_dense(), make_contexts(130, seed=7)
-    data = DataSet("small", dense, make_contexts(), load_truth(tmp_path / "t.safetensors", dense, held.contexts, None))
+    dense, sample = make_dense(), make_contexts(130, seed=7)
+    data = DataSet(
+        "small", dense, make_contexts(), load_truth(tmp_path / "t.safetensors", dense, sample.contexts, None)
+    )
     options = {"basis": "context", "width": "8", "full_view": "80"}
     heads = {"svd-context": make_head(tmp_path, dense, options=options)}
-    found = json.loads(json.dumps(gpu.compare_contenders(heads, data, "cpu", 128)))
-    assert (found["rows"], found["device"]) == (128, "cpu")
-    assert set(found["contenders"]) == {"dense", "svd-context", "svd-context, served"}
-    for own in found["contenders"].values():
-        assert list(own["us"]) == list(own["times_dense"]) == [str(batch) for batch in gpu.GPU_BATCHES]
-        assert min(own["us"].values()) > 0
-    assert found["contenders"]["dense"]["p1"] == 1.0
-    assert set(found["contenders"]["dense"]["times_dense"].values()) == {1.0}
-    assert found["contenders"]["svd-context"]["p5"] > 0.9
+    result = json.loads(json.dumps(gpu.compare_contenders(heads, data, "cpu", 128)))
+    assert (result["rows"], result["device"]) == (128, "cpu")
+    assert set(result["contenders"]) == {"dense", "svd-context", "svd-context, served"}
+    for figures in result["contenders"].values():
+        assert list(figures["us"]) == list(figures["times_dense"]) == [str(batch) for batch in gpu.GPU_BATCHES]
+        assert min(figures["us"].values()) > 0
+    assert result["contenders"]["dense"]["p1"] == 1.0
+    assert set(result["contenders"]["dense"]["times_dense"].values()) == {1.0}
+    assert result["contenders"]["svd-context"]["p5"] > 0.9

@@ -44,15 +44,15 @@ def harness(data, tmp_path, monkeypatch):
     harness = Harness(data, Store(tmp_path), rows=400)
     dense = harness.choose_dense_call(1)
 
-    def paid(rows):
+    def pass_time(rows):
         clock.now += DENSE_SECONDS
         return dense(rows)
 
-    harness.dense[1] = paid
+    harness.dense[1] = pass_time
     return harness
 
 
-class Fixed(NumpyDense):
+class ConstantContender(NumpyDense):
     """Dense in numpy, with one build."""
 
     @classmethod
@@ -64,11 +64,11 @@ class Fixed(NumpyDense):
         return super().topk(contexts, k)
 
 
-class Honest(Fixed):
+class Honest(ConstantContender):
     name = "honest"
 
 
-class Random(Fixed):
+class Random(ConstantContender):
     name = "answers at random"
 
     def topk(self, contexts, k):
@@ -76,7 +76,7 @@ class Random(Fixed):
         return np.stack([np.random.default_rng().choice(CLASSES, k, replace=False) for _ in contexts])
 
 
-class Remembering(Fixed):
+class Remembering(ConstantContender):
     """Answers again from memory, even for rows that are nearly the same."""
 
     name = "remembers"
@@ -93,28 +93,28 @@ class Remembering(Fixed):
         return self.memory[key]
 
 
-class Twice(Fixed):
+class Twice(ConstantContender):
     name = "answers one class twice"
 
     def topk(self, contexts, k):
         return np.repeat(super().topk(contexts, 1), k, axis=1)
 
 
-class OutOfRange(Fixed):
+class OutOfRange(ConstantContender):
     name = "answers no class"
 
     def topk(self, contexts, k):
         return super().topk(contexts, k) + CLASSES
 
 
-class Broken(Fixed):
+class Broken(ConstantContender):
     name = "broken"
 
     def fit(self, dense, contexts):
         raise RuntimeError("no index for you")
 
 
-class Absent(Fixed):
+class Absent(ConstantContender):
     name = "absent"
     needs = ("a_library_that_nobody_has",)
 
@@ -172,7 +172,7 @@ def test_a_silently_dense_contender_shows_as_slow_as_dense(harness, monkeypatch)
     assert any("as slow as dense" in flag for flag in run.flags)
 
 
-class Effort(Fixed):
+class Effort(ConstantContender):
     """Settings that cost more and more."""
 
     name = "effort"
@@ -193,8 +193,8 @@ class Effort(Fixed):
 def test_settings_dearer_than_one_far_slower_than_dense_are_left_out(harness, monkeypatch):
     monkeypatch.setattr(Effort, "done", [])
     runs = list(harness.sweep(Effort, {"layout": "columns"}))
-    tried = [(setting["probes"], setting["refined"]) for setting in Effort.done]
-    assert tried == [(1, 1), (1, 2), (2, 1), (2, 2), (40, 1)]
+    settings = [(setting["probes"], setting["refined"]) for setting in Effort.done]
+    assert settings == [(1, 1), (1, 2), (2, 1), (2, 2), (40, 1)]
     assert [run.setting for run in runs] == Effort.done
     again = list(harness.sweep(Effort, {"layout": "columns"}))
     assert [run.setting for run in again] == [run.setting for run in runs]
@@ -202,10 +202,10 @@ def test_settings_dearer_than_one_far_slower_than_dense_are_left_out(harness, mo
 
 
 def test_a_head_that_tells_of_its_dense_answers_is_reported(harness):
-    class Telling(Fixed):
+    class Telling(ConstantContender):
         name = "tells"
 
-        def count_scored(self, contexts, k):
+        def count_candidates(self, contexts, k):
             return np.full(len(contexts), CLASSES, np.int32)
 
     assert only_run(harness, Telling).dense_share == 1.0

@@ -18,8 +18,10 @@ class Data:
 
 
 def data_of(head):
-    made = head.manifest.provenance
-    return Data(SimpleNamespace(sha256=made["weights_sha256"]), SimpleNamespace(sha256=made["contexts_sha256"]))
+    provenance = head.manifest.provenance
+    return Data(
+        SimpleNamespace(sha256=provenance["weights_sha256"]), SimpleNamespace(sha256=provenance["contexts_sha256"])
+    )
 
 
 def test_a_head_of_the_same_data_is_used_again(tmp_path):

@@ -21,15 +21,15 @@ def request(case, *, binary, outputs=OUTPUTS, binary_out=None, **more):
     context = InferInput("context", list(rows.shape), "FP32")
     context.set_data_from_numpy(rows, binary_data=binary)
     form = {"binary_data": binary if binary_out is None else binary_out}
-    wanted = [RequestedOutput(name, parameters=form) for name in outputs]
-    return InferRequest("lm", [context], parameters={"k": 3}, request_outputs=wanted, **more)
+    output_forms = [RequestedOutput(name, parameters=form) for name in outputs]
+    return InferRequest("lm", [context], parameters={"k": 3}, request_outputs=output_forms, **more)
 
 
-def same(found, case):
-    assert_same(lambda name: found.get_output_by_name(name).as_numpy(), case, "top3")
+def same(result, case):
+    assert_same(lambda name: result.get_output_by_name(name).as_numpy(), case, "top3")
 
 
-async def refused(awaitable, status, *words):
+async def expect_refusal(awaitable, status, *words):
     error = await catch(awaitable, httpx.HTTPStatusError, status)
     assert error.response.status_code == status, str(error)
     assert all(word in str(error) for word in words), str(error)
@@ -53,16 +53,16 @@ async def is_model_ready(client, url, case):
 
 @check
 async def infer_binary(client, url, case):
-    found = await client.infer(url, request(case, binary=True, request_id="7"), model_name="lm")
-    same(found, case)
-    assert (found.id, found.model_name) == ("7", "lm")  # the client drops the version
+    result = await client.infer(url, request(case, binary=True, request_id="7"), model_name="lm")
+    same(result, case)
+    assert (result.id, result.model_name) == ("7", "lm")  # the client drops the version
 
 
 @check
 async def infer_json(client, url, case):
-    found = await client.infer(url, request(case, binary=False, request_id="7"), model_name="lm")
-    same(found, case)
-    assert (found.id, found.model_name) == ("7", "lm")
+    result = await client.infer(url, request(case, binary=False, request_id="7"), model_name="lm")
+    same(result, case)
+    assert (result.id, result.model_name) == ("7", "lm")
 
 
 @check
@@ -79,11 +79,11 @@ async def infer_json_in_binary_out(client, url, case):
 async def infer_a_dictionary(client, url, case):
     rows = case["rows"]
     context = {"name": "context", "shape": list(rows.shape), "datatype": "FP32", "data": rows.ravel().tolist()}
-    asked = {"id": "8", "inputs": [context], "parameters": {"k": 3}}
+    content = {"id": "8", "inputs": [context], "parameters": {"k": 3}}
     headers = {}
-    found = await client.infer(url, asked, model_name="lm", headers={"X-Who": "me"}, response_headers=headers)
-    same(found, case)
-    assert found.id == "8"
+    result = await client.infer(url, content, model_name="lm", headers={"X-Who": "me"}, response_headers=headers)
+    same(result, case)
+    assert result.id == "8"
     assert headers["content-type"] == "application/json"
 
 
@@ -91,17 +91,17 @@ async def infer_a_dictionary(client, url, case):
 async def infer_as_a_graph(client, url, case):
     rows = case["rows"]
     context = {"name": "context", "shape": list(rows.shape), "datatype": "FP32", "data": rows.ravel().tolist()}
-    asked = {"inputs": [context], "parameters": {"k": 3}}
-    found = await client.infer(f"{url}/v2/models/lm/infer", asked, is_graph_endpoint=True)
-    assert found["outputs"][0]["data"] == case["top3_ids"].ravel().tolist()
+    content = {"inputs": [context], "parameters": {"k": 3}}
+    result = await client.infer(f"{url}/v2/models/lm/infer", content, is_graph_endpoint=True)
+    assert result["outputs"][0]["data"] == case["top3_ids"].ravel().tolist()
 
 
 @check
 async def infer_refused(client, url, case):
     unknown = "Request for unknown model: 'nope' is not found"
-    await refused(client.infer(url, request(case, binary=True), model_name="nope"), 404, unknown)
-    await refused(client.infer(url, request(case, binary=True, outputs=("nope",)), model_name="lm"), 400, "nope")
-    await refused(client.infer(url, {"inputs": []}, model_name="lm"), 400, "context")
+    await expect_refusal(client.infer(url, request(case, binary=True), model_name="nope"), 404, unknown)
+    await expect_refusal(client.infer(url, request(case, binary=True, outputs=("nope",)), model_name="lm"), 400, "nope")
+    await expect_refusal(client.infer(url, {"inputs": []}, model_name="lm"), 400, "context")
 
 
 async def run(place, case):

@@ -8,59 +8,59 @@ import http.client
 import ml_dtypes
 import numpy as np
 from checks import OUTPUTS, check
-from triton_requests import given, refused, same, top3, wanted
+from triton_requests import expect_refusal, make_input, request_outputs, same, top3
 from tritonclient.http import InferRequestedOutput
 from tritonclient.http.auth import BasicAuth
 
 
 @check
 async def infer_binary_in_and_out(client, case):
-    found = await top3(client, case, outputs=wanted())
-    assert found.get_response()["model_name"] == "lm"
-    assert found.get_response()["model_version"] == "1"
-    assert found.get_output("ids")["parameters"]["binary_data_size"] == case["top3_ids"].nbytes
-    assert found.get_output("nope") is None
+    result = await top3(client, case, outputs=request_outputs())
+    assert result.get_response()["model_name"] == "lm"
+    assert result.get_response()["model_version"] == "1"
+    assert result.get_output("ids")["parameters"]["binary_data_size"] == case["top3_ids"].nbytes
+    assert result.get_output("nope") is None
 
 
 @check
 async def infer_without_outputs_named(client, case):
-    found = await top3(client, case)
-    assert "binary_data_size" in found.get_output("scored")["parameters"]
+    result = await top3(client, case)
+    assert "binary_data_size" in result.get_output("scored")["parameters"]
 
 
 @check
 async def infer_json_in_and_out(client, case):
-    inputs = [given("context", case["rows"], binary=False)]
-    found = await top3(client, case, inputs, outputs=wanted(binary=False))
-    assert len(found.get_output("ids")["data"]) == case["top3_ids"].size
+    inputs = [make_input("context", case["rows"], binary=False)]
+    result = await top3(client, case, inputs, outputs=request_outputs(binary=False))
+    assert len(result.get_output("ids")["data"]) == case["top3_ids"].size
 
 
 @check
 async def infer_json_in_binary_out(client, case):
-    await top3(client, case, [given("context", case["rows"], binary=False)], outputs=wanted())
+    await top3(client, case, [make_input("context", case["rows"], binary=False)], outputs=request_outputs())
 
 
 @check
 async def infer_binary_in_json_out(client, case):
-    await top3(client, case, outputs=wanted(binary=False))
+    await top3(client, case, outputs=request_outputs(binary=False))
 
 
 @check
 async def infer_some_outputs_in_their_order_and_form(client, case):
-    outputs = [*wanted("scored", binary=False), *wanted("ids")]
-    found = await top3(client, case, outputs=outputs, names=("scored", "ids"))
-    assert [output["name"] for output in found.get_response()["outputs"]] == ["scored", "ids"]
+    outputs = [*request_outputs("scored", binary=False), *request_outputs("ids")]
+    result = await top3(client, case, outputs=outputs, names=("scored", "ids"))
+    assert [output["name"] for output in result.get_response()["outputs"]] == ["scored", "ids"]
 
 
 @check
 async def infer_default_k(client, case):
-    same(await client.infer("lm", [given("context", case["rows"])]), case, "top5")
+    same(await client.infer("lm", [make_input("context", case["rows"])]), case, "top5")
 
 
 @check
 async def infer_a_version(client, case):
     await top3(client, case, model_version="1")
-    await refused(client.infer("lm", [given("context", case["rows"])], model_version="9"), 404)
+    await expect_refusal(client.infer("lm", [make_input("context", case["rows"])], model_version="9"), 404)
 
 
 @check
@@ -77,36 +77,36 @@ async def infer_priority_and_timeout(client, case):
 
 @check
 async def infer_exact(client, case):
-    found = await client.infer("lm", [given("context", case["rows"])], parameters={"k": 3, "exact": True})
-    same(found, case, "exact")
+    result = await client.infer("lm", [make_input("context", case["rows"])], parameters={"k": 3, "exact": True})
+    same(result, case, "exact")
 
 
 @check
 async def infer_half_precision(client, case):
-    await top3(client, case, [given("context", case["rows"].astype(np.float16), "FP16")], "half")
-    await top3(client, case, [given("context", case["brain"].astype(ml_dtypes.bfloat16), "BF16")], "brain")
+    await top3(client, case, [make_input("context", case["rows"].astype(np.float16), "FP16")], "half")
+    await top3(client, case, [make_input("context", case["brain"].astype(ml_dtypes.bfloat16), "BF16")], "brain")
 
 
 @check
 async def infer_allow_and_ban(client, case):
-    context = given("context", case["rows"])
-    await top3(client, case, [context, given("allow", case["allow"], "INT64")], "allowed")
-    await top3(client, case, [context, given("ban", case["ban"], "INT64")], "unbanned")
-    await top3(client, case, [context, given("ban", case["ban"], "INT64", binary=False)], "unbanned")
+    context = make_input("context", case["rows"])
+    await top3(client, case, [context, make_input("allow", case["allow"], "INT64")], "allowed")
+    await top3(client, case, [context, make_input("ban", case["ban"], "INT64")], "unbanned")
+    await top3(client, case, [context, make_input("ban", case["ban"], "INT64", binary=False)], "unbanned")
 
 
 @check
 async def infer_log_probabilities_of_ids(client, case):
-    inputs = [given("context", case["rows"]), given("ids", case["given"], "INT64")]
-    found = await client.infer("lm", inputs)
-    np.testing.assert_allclose(found.as_numpy("logprobs"), case["given_logprobs"], atol=1e-5)
+    inputs = [make_input("context", case["rows"]), make_input("ids", case["given"], "INT64")]
+    result = await client.infer("lm", inputs)
+    np.testing.assert_allclose(result.as_numpy("logprobs"), case["given_logprobs"], atol=1e-5)
 
 
 @check
 async def infer_no_rows(client, case):
     rows = case["rows"][:0]
-    found = await client.infer("lm", [given("context", rows)], outputs=wanted(), parameters={"k": 3})
-    assert [found.as_numpy(name).shape for name in OUTPUTS] == [(0, 3), (0, 3), (0,)]
+    result = await client.infer("lm", [make_input("context", rows)], outputs=request_outputs(), parameters={"k": 3})
+    assert [result.as_numpy(name).shape for name in OUTPUTS] == [(0, 3), (0, 3), (0,)]
 
 
 @check
@@ -115,8 +115,8 @@ async def infer_compressed(client, case):
         both = {"request_compression_algorithm": encoding, "response_compression_algorithm": encoding}
         for more in (both, *({name: value} for name, value in both.items())):
             for binary in (True, False):
-                inputs = [given("context", case["wide"], binary=binary)]
-                await top3(client, case, inputs, "wide100", k=100, outputs=wanted(binary=binary), **more)
+                inputs = [make_input("context", case["wide"], binary=binary)]
+                await top3(client, case, inputs, "wide100", k=100, outputs=request_outputs(binary=binary), **more)
             await top3(client, case, **more)
 
 
@@ -124,9 +124,9 @@ async def infer_compressed(client, case):
 async def infer_classes(client, case):
     for binary in (True, False):
         outputs = [InferRequestedOutput("logprobs", binary_data=binary, class_count=3)]
-        found = await client.infer("lm", [given("context", case["rows"])], outputs=outputs)
-        assert found.get_output("logprobs")["datatype"] == "BYTES"
-        classes = found.as_numpy("logprobs")
+        result = await client.infer("lm", [make_input("context", case["rows"])], outputs=outputs)
+        assert result.get_output("logprobs")["datatype"] == "BYTES"
+        classes = result.as_numpy("logprobs")
         assert classes.shape == (4, 3), classes.shape
         for cell, id_, logprob in zip(classes.flat, case["top3_ids"].flat, case["top3_logprobs"].flat, strict=True):
             value, index, label = (cell.decode() if isinstance(cell, bytes) else cell).split(":", 2)
@@ -137,8 +137,8 @@ async def infer_classes(client, case):
 @check
 async def infer_classes_without_labels(client, case):
     outputs = [InferRequestedOutput("logprobs", class_count=2)]
-    found = await client.infer("dense", [given("context", case["rows"])], outputs=outputs)
-    cells = [cell.decode().split(":") for cell in found.as_numpy("logprobs").flat]
+    result = await client.infer("dense", [make_input("context", case["rows"])], outputs=outputs)
+    cells = [cell.decode().split(":") for cell in result.as_numpy("logprobs").flat]
     assert [len(cell) for cell in cells] == [2] * 8
     assert [int(cell[1]) for cell in cells] == case["exact_ids"][:, :2].ravel().tolist()
 
@@ -146,15 +146,17 @@ async def infer_classes_without_labels(client, case):
 @check
 async def infer_refused(client, case):
     rows = case["rows"]
-    good = given("context", rows)
-    await refused(client.infer("nope", [good]), 404, "Request for unknown model: 'nope' is not found")
-    await refused(client.infer("lm", [given("nope", rows)]), 400, "nope")
-    await refused(client.infer("lm", [given("context", rows[:, 1:].copy())]), 400, "context")
-    await refused(client.infer("lm", [given("context", rows.astype(np.float64), "FP64")]), 400, "FP64")
-    await refused(client.infer("lm", [good], outputs=wanted("nope")), 400, "nope")
-    await refused(client.infer("lm", [good], outputs=wanted("ids", "ids")), 400, "output 'ids' already exists")
-    await refused(client.infer("lm", [good], parameters={"k": 0}), 400, "k is 0")
-    await refused(
+    good = make_input("context", rows)
+    await expect_refusal(client.infer("nope", [good]), 404, "Request for unknown model: 'nope' is not found")
+    await expect_refusal(client.infer("lm", [make_input("nope", rows)]), 400, "nope")
+    await expect_refusal(client.infer("lm", [make_input("context", rows[:, 1:].copy())]), 400, "context")
+    await expect_refusal(client.infer("lm", [make_input("context", rows.astype(np.float64), "FP64")]), 400, "FP64")
+    await expect_refusal(client.infer("lm", [good], outputs=request_outputs("nope")), 400, "nope")
+    await expect_refusal(
+        client.infer("lm", [good], outputs=request_outputs("ids", "ids")), 400, "output 'ids' already exists"
+    )
+    await expect_refusal(client.infer("lm", [good], parameters={"k": 0}), 400, "k is 0")
+    await expect_refusal(
         client.infer("lm", [good], request_compression_algorithm=None, headers={"Content-Encoding": "br"}), 501
     )
     await top3(client, case)
@@ -164,15 +166,17 @@ async def infer_refused(client, case):
 async def async_infer(client, case):
     if not hasattr(client.real, "async_infer"):
         return
-    waiting = [await client.async_infer("lm", [given("context", case["rows"])], parameters={"k": 3}) for _ in range(8)]
-    for request in waiting:
+    requests = [
+        await client.async_infer("lm", [make_input("context", case["rows"])], parameters={"k": 3}) for _ in range(8)
+    ]
+    for request in requests:
         same(request.get_result(timeout=20), case, "top3")
-    refusal = await client.async_infer("nope", [given("context", case["rows"])])
+    refusal = await client.async_infer("nope", [make_input("context", case["rows"])])
 
     async def result():
         return refusal.get_result()
 
-    await refused(result(), 404)
+    await expect_refusal(result(), 404)
 
 
 @check
@@ -182,16 +186,16 @@ async def many_at_once(client, case):
 
 @check
 async def generate_request_body_and_parse_response_body(client, case):
-    inputs, outputs = [given("context", case["rows"])], wanted()
+    inputs, outputs = [make_input("context", case["rows"])], request_outputs()
     body, size = await client.generate_request_body(inputs, outputs, request_id="9", parameters={"k": 3})
     connection = http.client.HTTPConnection(case["place"])
     connection.request("POST", "/v2/models/lm/infer", body, {"Inference-Header-Content-Length": str(size)})
     answer = connection.getresponse()
     size = int(answer.headers["Inference-Header-Content-Length"])
-    found = await client.parse_response_body(answer.read(), header_length=size)
+    result = await client.parse_response_body(answer.read(), header_length=size)
     connection.close()
-    same(found, case, "top3")
-    assert found.get_response()["id"] == "9"
+    same(result, case, "top3")
+    assert result.get_response()["id"] == "9"
 
 
 @check

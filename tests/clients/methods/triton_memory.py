@@ -6,7 +6,7 @@ import base64
 
 import numpy as np
 from checks import check
-from triton_requests import refused, wanted
+from triton_requests import expect_refusal, request_outputs
 from tritonclient.http import InferInput
 from tritonclient.utils import shared_memory as shm
 
@@ -14,11 +14,11 @@ from tritonclient.utils import shared_memory as shm
 @check
 async def cuda_shared_memory(client, case):
     handle = base64.b64encode(b"x" * 64)
-    await refused(client.get_cuda_shared_memory_status(), 501)
-    await refused(client.get_cuda_shared_memory_status("in"), 501)
-    await refused(client.register_cuda_shared_memory("in", handle, 0, 64), 501)
-    await refused(client.unregister_cuda_shared_memory("in"), 501)
-    await refused(client.unregister_cuda_shared_memory(), 501)
+    await expect_refusal(client.get_cuda_shared_memory_status(), 501)
+    await expect_refusal(client.get_cuda_shared_memory_status("in"), 501)
+    await expect_refusal(client.register_cuda_shared_memory("in", handle, 0, 64), 501)
+    await expect_refusal(client.unregister_cuda_shared_memory("in"), 501)
+    await expect_refusal(client.unregister_cuda_shared_memory(), 501)
 
 
 @check
@@ -26,14 +26,14 @@ async def system_shared_memory(client, case):
     with Blocks(context=256) as blocks:
         key = blocks.keys["context"]
         await client.register_system_shared_memory("context", key, 128, offset=64)
-        shown = [{"name": "context", "key": key, "offset": 64, "byte_size": 128}]
-        assert await client.get_system_shared_memory_status() == shown
-        assert await client.get_system_shared_memory_status("context") == shown
-        await refused(client.register_system_shared_memory("context", key, 64), 400, "registered")
-        await refused(client.register_system_shared_memory("other", "/etc/../passwd", 64), 400)
-        await refused(client.register_system_shared_memory("other", key, 1 << 40), 400)
+        description = [{"name": "context", "key": key, "offset": 64, "byte_size": 128}]
+        assert await client.get_system_shared_memory_status() == description
+        assert await client.get_system_shared_memory_status("context") == description
+        await expect_refusal(client.register_system_shared_memory("context", key, 64), 400, "registered")
+        await expect_refusal(client.register_system_shared_memory("other", "/etc/../passwd", 64), 400)
+        await expect_refusal(client.register_system_shared_memory("other", key, 1 << 40), 400)
         await client.unregister_system_shared_memory("context")
-        await refused(client.get_system_shared_memory_status("context"), 400)
+        await expect_refusal(client.get_system_shared_memory_status("context"), 400)
         await client.register_system_shared_memory("context", key, 128)
         await client.unregister_system_shared_memory()
         assert await client.get_system_shared_memory_status() == []
@@ -42,30 +42,30 @@ async def system_shared_memory(client, case):
 @check
 async def infer_with_inputs_and_outputs_in_shared_memory(client, case):
     rows, ids, logprobs = case["rows"], case["top3_ids"], case["top3_logprobs"]
-    with Blocks(context=rows.nbytes + 64, found=ids.nbytes + logprobs.nbytes) as blocks:
+    with Blocks(context=rows.nbytes + 64, result=ids.nbytes + logprobs.nbytes) as blocks:
         for name, size in blocks.sizes.items():
             await client.register_system_shared_memory(name, blocks.keys[name], size)
         shm.set_shared_memory_region(blocks.handles["context"], [rows], offset=64)
         context = InferInput("context", list(rows.shape), "FP32")
         context.set_shared_memory("context", rows.nbytes, offset=64)
-        outputs = wanted("ids", "logprobs", "scored")
-        outputs[0].set_shared_memory("found", ids.nbytes)
-        outputs[1].set_shared_memory("found", logprobs.nbytes, offset=ids.nbytes)
-        found = await client.infer("lm", [context], outputs=outputs, parameters={"k": 3})
-        handle = blocks.handles["found"]
+        outputs = request_outputs("ids", "logprobs", "scored")
+        outputs[0].set_shared_memory("result", ids.nbytes)
+        outputs[1].set_shared_memory("result", logprobs.nbytes, offset=ids.nbytes)
+        result = await client.infer("lm", [context], outputs=outputs, parameters={"k": 3})
+        handle = blocks.handles["result"]
         np.testing.assert_array_equal(shm.get_contents_as_numpy(handle, np.int64, ids.shape).copy(), ids)
         values = shm.get_contents_as_numpy(handle, np.float32, logprobs.shape, ids.nbytes).copy()
         np.testing.assert_allclose(values, logprobs, atol=1e-5)
-        np.testing.assert_array_equal(found.as_numpy("scored"), case["top3_scored"])
-        shown = found.get_output("logprobs")
-        assert (shown["datatype"], shown["shape"]) == ("FP32", list(logprobs.shape))
-        assert shown["parameters"]["shared_memory_region"] == "found"
-        assert shown["parameters"]["shared_memory_byte_size"] == logprobs.nbytes
-        assert shown["parameters"]["shared_memory_offset"] == ids.nbytes
-        outputs[0].set_shared_memory("found", ids.nbytes - 1)
-        await refused(client.infer("lm", [context], outputs=outputs, parameters={"k": 3}), 400)
+        np.testing.assert_array_equal(result.as_numpy("scored"), case["top3_scored"])
+        description = result.get_output("logprobs")
+        assert (description["datatype"], description["shape"]) == ("FP32", list(logprobs.shape))
+        assert description["parameters"]["shared_memory_region"] == "result"
+        assert description["parameters"]["shared_memory_byte_size"] == logprobs.nbytes
+        assert description["parameters"]["shared_memory_offset"] == ids.nbytes
+        outputs[0].set_shared_memory("result", ids.nbytes - 1)
+        await expect_refusal(client.infer("lm", [context], outputs=outputs, parameters={"k": 3}), 400)
         context.set_shared_memory("nope", rows.nbytes)
-        await refused(client.infer("lm", [context], outputs=wanted(), parameters={"k": 3}), 400, "nope")
+        await expect_refusal(client.infer("lm", [context], outputs=request_outputs(), parameters={"k": 3}), 400, "nope")
         await client.unregister_system_shared_memory()
 
 

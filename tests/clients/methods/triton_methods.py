@@ -40,11 +40,11 @@ class Client:
 async def every_method_was_called(client, case):
     """Of those that the client has; the last check, after all others."""
     methods = {name for name, _ in inspect.getmembers(type(client.real), callable) if not name.startswith("_")}
-    missed = methods - client.called - {"close"}
-    assert not missed, f"not called: {', '.join(sorted(missed))}"
+    uncalled = methods - client.called - {"close"}
+    assert not uncalled, f"not called: {', '.join(sorted(uncalled))}"
 
 
-async def run_waiting(place, case):
+async def run_async(place, case):
     async with waiting.InferenceServerClient(place) as real:
         return await run_checks(Client(real), case, last=[every_method_was_called])
 
@@ -57,5 +57,5 @@ def run_blocking(place, case):
 if __name__ == "__main__":
     place, path, kind = sys.argv[1:]
     case = dict(np.load(path)) | {"place": place}
-    report = asyncio.run(run_waiting(place, case)) if kind == "aio" else run_blocking(place, case)
+    report = asyncio.run(run_async(place, case)) if kind == "aio" else run_blocking(place, case)
     print(json.dumps(report))

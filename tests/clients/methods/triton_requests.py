@@ -7,19 +7,19 @@ from tritonclient.http import InferInput, InferRequestedOutput
 from tritonclient.utils import InferenceServerException
 
 
-def given(name, values, datatype="FP32", *, binary=True):
+def make_input(name, values, datatype="FP32", *, binary=True):
     return InferInput(name, list(values.shape), datatype).set_data_from_numpy(values, binary_data=binary)
 
 
-def wanted(*names, binary=True):
+def request_outputs(*names, binary=True):
     return [InferRequestedOutput(name, binary_data=binary) for name in names or OUTPUTS]
 
 
-def same(found, case, answer, names=OUTPUTS):
-    assert_same(found.as_numpy, case, answer, names)
+def same(result, case, answer, names=OUTPUTS):
+    assert_same(result.as_numpy, case, answer, names)
 
 
-async def refused(awaitable, status, *words):
+async def expect_refusal(awaitable, status, *words):
     error = await catch(awaitable, InferenceServerException, status)
     assert error.status() == str(status), str(error)
     assert "decoding" not in error.message(), str(error)
@@ -27,7 +27,7 @@ async def refused(awaitable, status, *words):
 
 
 async def top3(client, case, inputs=None, answer="top3", names=OUTPUTS, k=3, **more):
-    inputs = inputs or [given("context", case["rows"])]
-    found = await client.infer("lm", inputs, parameters={"k": k}, **more)
-    same(found, case, answer, names)
-    return found
+    inputs = inputs or [make_input("context", case["rows"])]
+    result = await client.infer("lm", inputs, parameters={"k": k}, **more)
+    same(result, case, answer, names)
+    return result

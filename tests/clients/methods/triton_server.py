@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from checks import OUTPUTS, check
-from triton_requests import given, refused, top3
+from triton_requests import expect_refusal, make_input, top3
 
 STATS = ("success", "fail", "queue", "compute_input", "compute_infer", "compute_output", "cache_hit", "cache_miss")
 
@@ -27,9 +27,9 @@ async def get_server_metadata(client, case):
     metadata = await client.get_server_metadata()
     assert metadata["name"] == "shortlist"
     assert metadata["version"]
-    served = {"binary_tensor_data", "parameters", "classification", "model_repository", "model_configuration"}
-    served |= {"statistics", "trace", "logging", "system_shared_memory", "schedule_policy"}
-    assert served <= set(metadata["extensions"]), f"missing: {served - set(metadata['extensions'])}"
+    extensions = {"binary_tensor_data", "parameters", "classification", "model_repository", "model_configuration"}
+    extensions |= {"statistics", "trace", "logging", "system_shared_memory", "schedule_policy"}
+    assert extensions <= set(metadata["extensions"]), f"missing: {extensions - set(metadata['extensions'])}"
     assert not {"cuda_shared_memory", "sequence"} & set(metadata["extensions"])
 
 
@@ -40,7 +40,7 @@ async def get_model_metadata(client, case):
     assert metadata["inputs"][0] == {"name": "context", "datatype": "FP32", "shape": [-1, case["rows"].shape[1]]}
     assert [output["name"] for output in metadata["outputs"]] == list(OUTPUTS)
     assert await client.get_model_metadata("lm", "1") == metadata
-    await refused(client.get_model_metadata("nope"), 404, "Request for unknown model: 'nope' is not found")
+    await expect_refusal(client.get_model_metadata("nope"), 404, "Request for unknown model: 'nope' is not found")
 
 
 @check
@@ -52,7 +52,7 @@ async def get_model_config(client, case):
     assert config["input"][0]["data_type"] == "TYPE_FP32"
     assert config["input"][0]["dims"] == [case["rows"].shape[1]]
     assert await client.get_model_config("lm", "1") == config
-    await refused(client.get_model_config("nope"), 404)
+    await expect_refusal(client.get_model_config("nope"), 404)
 
 
 @check
@@ -74,10 +74,10 @@ async def get_model_repository_index(client, case):
 async def load_model(client, case):
     await client.load_model("lm")
     await top3(client, case)
-    await refused(client.load_model("nope"), 404)
-    await refused(client.load_model("lm", config="{}"), 400, "config")
+    await expect_refusal(client.load_model("nope"), 404)
+    await expect_refusal(client.load_model("lm", config="{}"), 400, "config")
     files = {"file:1/model.onnx": b"x"}
-    await refused(client.load_model("lm", files=files), 400, "file:1/model.onnx")
+    await expect_refusal(client.load_model("lm", files=files), 400, "file:1/model.onnx")
 
 
 @check
@@ -85,12 +85,12 @@ async def unload_model(client, case):
     await client.unload_model("dense", unload_dependents=True)
     assert not await client.is_model_ready("dense")
     assert await client.is_server_ready()
-    await refused(client.infer("dense", [given("context", case["rows"])]), 503, "not ready")
+    await expect_refusal(client.infer("dense", [make_input("context", case["rows"])]), 503, "not ready")
     states = {entry["name"]: (entry["state"], entry["reason"]) for entry in await client.get_model_repository_index()}
     assert states == {"dense": ("UNAVAILABLE", "unloaded"), "lm": ("READY", "")}
     await client.load_model("dense")
     assert await client.is_model_ready("dense")
-    await refused(client.unload_model("nope"), 404)
+    await expect_refusal(client.unload_model("nope"), 404)
 
 
 @check
@@ -108,7 +108,7 @@ async def get_inference_statistics(client, case):
     counts = [stats["inference_stats"]["success"]["count"] for stats in (before, after)]
     assert counts[1] - counts[0] == 1
     assert {stats["name"] for stats in (await client.get_inference_statistics())["model_stats"]} == {"dense", "lm"}
-    await refused(client.get_inference_statistics("nope"), 404)
+    await expect_refusal(client.get_inference_statistics("nope"), 404)
 
 
 @check
@@ -121,8 +121,8 @@ async def trace_settings(client, case):
     assert (await client.get_trace_settings("lm"))["trace_rate"] == "7"
     assert (await client.update_trace_settings("lm", {"trace_rate": None}))["trace_rate"] == "5"
     assert await client.update_trace_settings(settings={"trace_rate": None}) == before
-    await refused(client.get_trace_settings("nope"), 404)
-    await refused(client.update_trace_settings(settings={"trace_level": ["TIMESTAMPS"]}), 400, "tracing")
+    await expect_refusal(client.get_trace_settings("nope"), 404)
+    await expect_refusal(client.update_trace_settings(settings={"trace_level": ["TIMESTAMPS"]}), 400, "tracing")
 
 
 @check
@@ -132,4 +132,4 @@ async def log_settings(client, case):
     assert (await client.update_log_settings({"log_verbose_level": 1}))["log_verbose_level"] == 1
     assert (await client.get_log_settings())["log_verbose_level"] == 1
     assert await client.update_log_settings(before) == before
-    await refused(client.update_log_settings({"log_file": "/tmp/log"}), 400, "log_file")
+    await expect_refusal(client.update_log_settings({"log_file": "/tmp/log"}), 400, "log_file")

@@ -19,7 +19,7 @@ from tests.support.layers import make_contexts, make_dense
 from .tiny import WORDS, save_model
 
 BYTES = ["<|end|>", "Ġthe", "Ċ", "Ã", "Ã©", "the", "ĠâĤ¬"]
-PRINTED = ["<|end|>", " the", "\n", "Ã", "é", "the", " €"]
+NAMES = ["<|end|>", " the", "\n", "Ã", "é", "the", " €"]
 
 
 def layer(classes, padded=()):
@@ -53,8 +53,8 @@ def save_gguf(path, names, model, types=None):
 def test_byte_level_tokens_as_they_print(tmp_path, name):
     path = tmp_path / name
     save_gguf(path, BYTES, "gpt2") if path.suffix == ".gguf" else save_bytes(path)
-    assert read_labels(path, layer(7)) == PRINTED
-    assert read_labels(path, layer(9, padded=[2])) == [*PRINTED[:2], "", *PRINTED[3:], "", ""]
+    assert read_labels(path, layer(7)) == NAMES
+    assert read_labels(path, layer(9, padded=[2])) == [*NAMES[:2], "", *NAMES[3:], "", ""]
 
 
 def test_sentence_pieces_of_a_gguf(tmp_path):
@@ -113,7 +113,7 @@ def test_export_of_a_state_dict_with_labels(tmp_path, capsys):
         ]
     )
     assert code == 0, capsys.readouterr().err
-    assert json.loads((out / "labels.json").read_text("utf-8")) == PRINTED
+    assert json.loads((out / "labels.json").read_text("utf-8")) == NAMES
     assert json.loads((out / "manifest.json").read_text("utf-8"))["classes"] == 7
 
 

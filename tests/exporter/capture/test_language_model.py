@@ -50,8 +50,8 @@ def test_the_scale_and_the_cap_that_reproduce_the_model_s_logits(tmp_path, famil
     tokens = torch.arange(12).reshape(2, 6)
     with torch.inference_mode():
         expected = model.model(tokens).logits.reshape(12, -1).numpy()
-    found = logits_of(model.dense, model.hidden_states(tokens).reshape(12, -1).numpy())
-    np.testing.assert_allclose(found, expected, atol=ATOL)
+    result = logits_of(model.dense, model.hidden_states(tokens).reshape(12, -1).numpy())
+    np.testing.assert_allclose(result, expected, atol=ATOL)
 
 
 def test_an_output_layer_that_does_more_is_refused(tmp_path, monkeypatch):

@@ -23,14 +23,14 @@ def model(model_folder):
     return load_model(model_folder)
 
 
-class Stopped(Exception):
+class StopCapture(Exception):
     """Stands for a killed process."""
 
 
 def stop_after(rows):
     def progress(stage, done, total):
         if done >= rows:
-            raise Stopped
+            raise StopCapture
 
     return progress
 
@@ -47,8 +47,8 @@ def test_contexts_times_weights_are_the_model_s_logits(tmp_path, model, text):
     windows = cut_windows(read_texts([text]), model.tokenizer, WINDOW, None)
     assert rows == len(contexts.contexts) == windows.rows
     real = slice(0, WORDS)
-    found = logits_of(dense, contexts.contexts)[:, real]
-    np.testing.assert_allclose(found, own_logits(model, windows.tokens)[:, real], atol=ATOL)
+    result = logits_of(dense, contexts.contexts)[:, real]
+    np.testing.assert_allclose(result, own_logits(model, windows.tokens)[:, real], atol=ATOL)
     np.testing.assert_array_equal(dense.padded, np.arange(WORDS, WORDS + 8))
 
 
@@ -77,23 +77,23 @@ def test_documents(tmp_path, text, documents):
     assert "".join(read_texts([path])) == text
 
 
-@pytest.mark.parametrize("asked", [1, 8, 9, 24])
-def test_tokens_are_rounded_up_to_whole_windows(tmp_path, model, text, asked):
-    rows = capture(model, [text], tmp_path / "c.safetensors", rows=asked, window=WINDOW)
-    assert rows == -(-asked // WINDOW) * WINDOW
+@pytest.mark.parametrize("tokens", [1, 8, 9, 24])
+def test_tokens_are_rounded_up_to_whole_windows(tmp_path, model, text, tokens):
+    rows = capture(model, [text], tmp_path / "c.safetensors", rows=tokens, window=WINDOW)
+    assert rows == -(-tokens // WINDOW) * WINDOW
 
 
 @pytest.mark.parametrize("batch", [1, 3])
 def test_a_stopped_capture_continues_and_ends_the_same(tmp_path, model, text, batch):
     whole, out = tmp_path / "whole.safetensors", tmp_path / "c.safetensors"
     capture(model, [text], whole, window=WINDOW, batch=batch)
-    with pytest.raises(Stopped):
+    with pytest.raises(StopCapture):
         capture(model, [text], out, window=WINDOW, batch=batch, progress=stop_after(3 * WINDOW))
     assert not out.exists()
     assert list_hidden_files(tmp_path) == [".c.safetensors.parts"]
-    seen = []
-    capture(model, [text], out, window=WINDOW, batch=batch, progress=lambda stage, done, total: seen.append(done))
-    assert seen[0] >= 3 * WINDOW
+    row_counts = []
+    capture(model, [text], out, window=WINDOW, batch=batch, progress=lambda stage, done, total: row_counts.append(done))
+    assert row_counts[0] >= 3 * WINDOW
     assert list_hidden_files(tmp_path) == []
     first, second = load_file(whole), load_file(out)
     assert first.keys() == second.keys()
@@ -103,11 +103,11 @@ def test_a_stopped_capture_continues_and_ends_the_same(tmp_path, model, text, ba
 
 def test_other_arguments_start_again(tmp_path, model, text):
     out = tmp_path / "c.safetensors"
-    with pytest.raises(Stopped):
+    with pytest.raises(StopCapture):
         capture(model, [text], out, window=WINDOW, batch=1, progress=stop_after(2 * WINDOW))
-    seen = []
-    capture(model, [text], out, window=2 * WINDOW, batch=1, progress=lambda stage, done, total: seen.append(done))
-    assert seen[0] == 0
+    row_counts = []
+    capture(model, [text], out, window=2 * WINDOW, batch=1, progress=lambda stage, done, total: row_counts.append(done))
+    assert row_counts[0] == 0
     assert list_hidden_files(tmp_path) == []
 
 
@@ -115,7 +115,7 @@ def test_a_stopped_capture_leaves_the_earlier_file(tmp_path, model, text):
     out = tmp_path / "c.safetensors"
     capture(model, [text], out, rows=WINDOW, window=WINDOW)
     before = out.read_bytes()
-    with pytest.raises(Stopped):
+    with pytest.raises(StopCapture):
         capture(model, [text], out, window=WINDOW, batch=1, progress=stop_after(WINDOW))
     assert out.read_bytes() == before
 
@@ -156,13 +156,13 @@ def test_a_missing_text(tmp_path):
 
 @pytest.mark.parametrize("tied", [True, False])
 def test_tied_or_not(tmp_path, text, tied):
-    own = save_model(tmp_path / "m", tie_word_embeddings=tied)
+    layer = save_model(tmp_path / "m", tie_word_embeddings=tied)
     model = load_model(tmp_path / "m")
-    np.testing.assert_array_equal(model.dense.weight, own.get_output_embeddings().weight.detach().numpy())
+    np.testing.assert_array_equal(model.dense.weight, layer.get_output_embeddings().weight.detach().numpy())
     capture(model, [text], tmp_path / "c.safetensors", rows=16, window=WINDOW)
     windows = cut_windows(read_texts([text]), model.tokenizer, WINDOW, 16)
-    found = logits_of(model.dense, load_contexts(tmp_path / "c.safetensors").contexts)
-    np.testing.assert_allclose(found, own_logits(model, windows.tokens), atol=ATOL)
+    result = logits_of(model.dense, load_contexts(tmp_path / "c.safetensors").contexts)
+    np.testing.assert_allclose(result, own_logits(model, windows.tokens), atol=ATOL)
 
 
 def test_every_user_may_read_the_weights(tmp_path, model):
@@ -196,7 +196,7 @@ def test_a_finished_capture_is_not_made_again(tmp_path, model, text, monkeypatch
 def test_what_became_of_earlier_work_is_notified(tmp_path, model, text):
     out, notices = tmp_path / "c.safetensors", []
     for window in (WINDOW, WINDOW, 2 * WINDOW):
-        with pytest.raises(Stopped):
+        with pytest.raises(StopCapture):
             capture(
                 model, [text], out, window=window, batch=1, progress=stop_after(2 * WINDOW + 1), notice=notices.append
             )
@@ -236,9 +236,9 @@ def test_a_full_disk_keeps_what_was_done(tmp_path, model, text, monkeypatch):
         with pytest.raises(ShortlistError, match="No space left"):
             capture(model, [text], out, window=WINDOW, batch=1)
     assert not out.exists()
-    seen = []
-    capture(model, [text], out, window=WINDOW, batch=1, progress=lambda stage, done, total: seen.append(done))
-    assert seen[0] == 3 * WINDOW
+    row_counts = []
+    capture(model, [text], out, window=WINDOW, batch=1, progress=lambda stage, done, total: row_counts.append(done))
+    assert row_counts[0] == 3 * WINDOW
 
 
 def full_after(times):

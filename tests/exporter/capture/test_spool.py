@@ -24,13 +24,13 @@ def test_a_spool_that_is_left_and_continued_is_a_whole_file(tmp_path, dtype, sto
         spool.add(CONTEXTS[start : start + 4])
     spool.close()
     spool = open_spool(out, dtype=dtype)
-    assert spool.done == stop
+    assert spool.row_count == stop
     spool.add(CONTEXTS[stop:])
     spool.finish()
-    stored = load_file(out)
-    np.testing.assert_array_equal(stored["contexts"], CONTEXTS.astype(dtype))
+    tensors = load_file(out)
+    np.testing.assert_array_equal(tensors["contexts"], CONTEXTS.astype(dtype))
     for name, values in COLUMNS.items():
-        np.testing.assert_array_equal(stored[name], values)
+        np.testing.assert_array_equal(tensors[name], values)
     assert [path.name for path in tmp_path.iterdir()] == ["c.safetensors"]
 
 
@@ -40,7 +40,7 @@ def test_rows_written_but_not_noted_are_cut_off(tmp_path):
     spool.file.write(b"half a row")
     spool.close()
     spool = open_spool(tmp_path / "c")
-    assert spool.done == 4
+    assert spool.row_count == 4
     spool.add(CONTEXTS[4:])
     spool.finish()
     np.testing.assert_array_equal(load_file(tmp_path / "c")["contexts"], CONTEXTS)
@@ -69,7 +69,7 @@ def test_what_cannot_be_continued_starts_again(tmp_path, damage):
     spool.close()
     damage(tmp_path / ".c.parts")
     spool = open_spool(tmp_path / "c")
-    assert spool.done == 0
+    assert spool.row_count == 0
     spool.add(CONTEXTS)
     spool.finish()
     np.testing.assert_array_equal(load_file(tmp_path / "c")["contexts"], CONTEXTS)

@@ -23,11 +23,11 @@ class OwnSoftmax(nn.Module):
 
 @pytest.mark.parametrize("module", [DENSE.module, OwnSoftmax()])
 def test_truth_is_that_of_float64(module):
-    exact, done = logprobs_of(DENSE, CONTEXTS), []
-    truth = compute_truth(rank_by_module(module, CONTEXTS), CONTEXTS, 10, progress=done.append)
+    exact, counts = logprobs_of(DENSE, CONTEXTS), []
+    truth = compute_truth(rank_by_module(module, CONTEXTS), CONTEXTS, 10, progress=counts.append)
     np.testing.assert_allclose(truth.logprobs, -np.sort(-exact, axis=1)[:, :10], atol=1e-4)
     np.testing.assert_allclose(np.take_along_axis(exact, truth.ids, axis=1), truth.logprobs, atol=1e-4)
-    assert done == [64, 36]
+    assert counts == [64, 36]
     ids = np.random.default_rng(0).integers(1, 299, (20, 7))
     some = compute_logprobs(module, truth, slice(5, 25), ids)
     np.testing.assert_allclose(some, np.take_along_axis(exact[5:25], ids, axis=1), atol=1e-4)

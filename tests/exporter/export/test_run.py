@@ -36,15 +36,15 @@ def out(tmp_path):
 def test_onnx_path_agrees_with_torch(tmp_path, form, bias):
     values = np.random.default_rng(1).standard_normal(300).astype(np.float32)
     dense = make_dense(bias=values if bias else None)
-    fitted = METHODS["svd"].fit(dense, contexts.contexts[:-40], FORMS[form], 0)
+    fit = METHODS["svd"].fit(dense, contexts.contexts[:-40], FORMS[form], 0)
     head = make_head(tmp_path, dense, contexts, options=FORMS[form])
     rows = contexts.contexts[-40:]
-    ids, logprobs = fitted.module.topk(torch.from_numpy(rows), 5)
+    ids, logprobs = fit.module.topk(torch.from_numpy(rows), 5)
     top = head.topk(rows, 5)
     np.testing.assert_allclose(top.logprobs, logprobs.numpy(), atol=2e-3 if "int8" in form else ATOL)
     assert (top.ids == ids.numpy()).mean() > 0.99
     ours = torch.from_numpy(head.plan.preview(context=rows)[0])
-    torch.testing.assert_close(ours, fitted.module.preview_logits(torch.from_numpy(rows)), atol=5e-2, rtol=1e-3)
+    torch.testing.assert_close(ours, fit.module.preview_logits(torch.from_numpy(rows)), atol=5e-2, rtol=1e-3)
 
 
 def test_every_graph_runs_alone(tmp_path):
@@ -53,7 +53,7 @@ def test_every_graph_runs_alone(tmp_path):
         onnx.checker.check_model(str(path), full_check=True)
         session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
         feeds = {"context": contexts.contexts[:2], "ids": np.zeros((2, 1), np.int64)}
-        session.run(None, {given.name: feeds[given.name] for given in session.get_inputs()})
+        session.run(None, {tensor.name: feeds[tensor.name] for tensor in session.get_inputs()})
 
 
 def test_manifest_says_what_is_what(tmp_path):
@@ -64,8 +64,8 @@ def test_manifest_says_what_is_what(tmp_path):
     assert 0 < manifest.quality.p_at_5 <= 1
     assert 0 < manifest.quality.cost_macs < 1
     assert set(manifest.provenance) >= {"weights_sha256", "contexts_sha256", "versions", "command", "time"}
-    stored = {path.relative_to(tmp_path / "lm" / "1").as_posix() for path in (tmp_path / "lm" / "1").rglob("*.*")}
-    assert stored == set(manifest.files) | {"manifest.json"}
+    paths = {path.relative_to(tmp_path / "lm" / "1").as_posix() for path in (tmp_path / "lm" / "1").rglob("*.*")}
+    assert paths == set(manifest.files) | {"manifest.json"}
 
 
 def test_weights_are_stored_once_for_all_graphs(tmp_path):
@@ -159,7 +159,7 @@ def test_calibration_holds_exact_answers(tmp_path):
     from safetensors.numpy import load_file
 
     folder = make_head(tmp_path, make_dense()).folder
-    stored = load_file(folder / "calibration.safetensors")
-    logits = stored["contexts"] @ make_dense().weight.T
-    assert (stored["ids"][:, 0] == logits.argmax(axis=1)).all()
+    tensors = load_file(folder / "calibration.safetensors")
+    logits = tensors["contexts"] @ make_dense().weight.T
+    assert (tensors["ids"][:, 0] == logits.argmax(axis=1)).all()
     assert json.loads((folder / "manifest.json").read_text())["digest"]

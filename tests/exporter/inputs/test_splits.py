@@ -12,20 +12,20 @@ rows = make_contexts(200).contexts
 
 
 def test_the_last_tenth_is_held_out():
-    fit, held = split_held_out(Contexts(rows), 0)
-    assert (len(fit), sorted(held)) == (180, list(range(180, 200)))
+    fit, held_out = split_held_out(Contexts(rows), 0)
+    assert (len(fit), sorted(held_out)) == (180, list(range(180, 200)))
 
 
 def test_documents_are_never_cut():
     documents = np.repeat(np.arange(8), 25).astype(np.int32)
-    fit, held = split_held_out(Contexts(rows, documents=documents), 0)
+    fit, held_out = split_held_out(Contexts(rows, documents=documents), 0)
     assert set(documents[fit]) == set(range(7))
-    assert set(documents[held]) == {7}
+    assert set(documents[held_out]) == {7}
 
 
 def test_one_document_is_cut_all_the_same():
-    fit, held = split_held_out(Contexts(rows, documents=np.zeros(200, np.int32)), 0)
-    assert (len(fit), len(held)) == (180, 20)
+    fit, held_out = split_held_out(Contexts(rows, documents=np.zeros(200, np.int32)), 0)
+    assert (len(fit), len(held_out)) == (180, 20)
 
 
 @given(st.lists(st.integers(1, 60), min_size=1, max_size=12))
@@ -53,9 +53,9 @@ def test_tuning_tests_on_the_rows_that_an_export_holds_out():
 
 
 def test_held_out_rows_are_distinct():
-    doubled = rows.copy()
-    doubled[190:] = doubled[180:190]
-    assert len(split_held_out(Contexts(doubled), 0)[1]) == 10
+    repeats = rows.copy()
+    repeats[190:] = repeats[180:190]
+    assert len(split_held_out(Contexts(repeats), 0)[1]) == 10
 
 
 def last_documents(sizes, rows):

@@ -54,17 +54,19 @@ def test_some_rows_look_at_rare_classes_and_some_do_not(head):
     opened = [
         (head.plan.order[head.plan.settings.common :] == best).any() for best in head.topk(rows, 20).ids[:, :, None]
     ]
-    integers, row_scale, reach, _, previews = head.plan.fused(context=rows)
-    chosen = head.plan.choose_candidates(integers, row_scale, reach, previews)
-    share = np.mean([(positions >= head.plan.settings.common).any() for positions in chosen])
+    candidates = head.plan.choose_candidates(head.plan.screen(rows))
+    share = np.mean([(positions >= head.plan.settings.common).any() for positions in candidates])
     assert 0 < share < 0.7
     assert any(opened)
 
 
-def test_a_wide_k_widens_and_the_normaliser_stays(head, dense):
+def test_a_wide_k_widens_and_the_normaliser_rises_at_most(head, dense):
     few, many = head.topk(rows, 5), head.topk(rows, 30)
     np.testing.assert_array_equal(few.ids[:, 0], many.ids[:, 0])
-    np.testing.assert_allclose(few.logprobs[:, 0], many.logprobs[:, 0], atol=1e-5)
+    raised = few.logprobs[:, 0] - many.logprobs[:, 0]
+    assert raised.min() > -1e-4  # float32's rounding of logits near 200
+    assert (raised < 0.1).mean() > 0.9
+    assert (np.exp(many.logprobs).sum(axis=1) < 1 + 1e-4).all()
     assert (many.scored >= 480).all()
     check_wide_k(head, dense, rows)
 

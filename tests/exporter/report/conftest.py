@@ -30,7 +30,7 @@ def in_a_hurry(monkeypatch):
 
 
 @pytest.fixture(scope="session")
-def reported(tmp_path_factory) -> Path:
+def report_bundle(tmp_path_factory) -> Path:
     """Folder of a bundle of method l2s, exported with its report, which asked for P@1 .5."""
     out = tmp_path_factory.mktemp("reported") / "lm" / "1"
     request = Request("l2s", OPTIONS, {1: 0.5}, LABELS, fallback=False, threads=1, report=True)
@@ -41,9 +41,9 @@ def reported(tmp_path_factory) -> Path:
 
 
 @pytest.fixture
-def bundle_folder(reported, tmp_path) -> Path:
-    """A copy of it, to change."""
-    return Path(shutil.copytree(reported, tmp_path / "lm" / "1"))
+def bundle_folder(report_bundle, tmp_path) -> Path:
+    """A copy of the bundle, which a test may change."""
+    return Path(shutil.copytree(report_bundle, tmp_path / "lm" / "1"))
 
 
 class Page(HTMLParser):

@@ -1,7 +1,7 @@
 import pytest
 from shortlist.bundle.manifest import Quality
 from shortlist.evaluation.statistics import Share
-from shortlist_exporter.records.report import CALIBRATION_SAMPLE, HELD_OUT, Domain, Tried
+from shortlist_exporter.records.report import CALIBRATION_SAMPLE, HELD_OUT, Domain, TuneTrials
 from shortlist_exporter.report import verdict
 
 QUALITY = Quality(
@@ -14,33 +14,33 @@ def domain(name, mean=None, half=0.01):
     return Domain(name=name, rows=1000, precision=shares, error_mean=None, error_p99=None, documents=[], broken=[])
 
 
-def judged(promise, *domains):
+def judge(promise, *domains):
     return verdict.give_verdict([verdict.judge_domain(one, promise) for one in domains], promise, "asked for")
 
 
 @pytest.mark.parametrize(("mean", "status"), [(0.99, "kept"), (0.9801, "kept"), (0.9799, "broken")])
 def test_only_an_interval_wholly_under_the_promise_breaks_it(mean, status):
-    assert judged({1: 0.99}, domain("here", mean, 0.01)).status == status
+    assert judge({1: 0.99}, domain("here", mean, 0.01)).status == status
 
 
 def test_both_kinds_in_one_sentence():
-    found = judged({1: 0.95}, domain("news", 0.97), domain("code", 0.6))
-    assert found.heading == "Promise not kept on code"
-    assert found.sentence == (
+    result = judge({1: 0.95}, domain("news", 0.97), domain("code", 0.6))
+    assert result.heading == "Promise not kept on code"
+    assert result.sentence == (
         "P@1 0.95, asked for, holds within sampling error on news (1,000 rows); "
         "it does not hold on code: P@1 is 0.6000 (0.5900 to 0.6100), 0.95 promised"
     )
 
 
 def test_nothing_to_hold_it_against():
-    assert judged({1: 0.95}, domain("news")).status == "unknown"
-    assert judged({}, domain("news", 0.9)).status == "unknown"
+    assert judge({1: 0.95}, domain("news")).status == "unknown"
+    assert judge({}, domain("news", 0.9)).status == "unknown"
 
 
 def test_whose_promise_it_is():
-    tried = Tried(targets={1: 0.99}, batch=1, sentence="", points=[])
-    assert verdict.choose_promise(QUALITY, {5: 0.5}, tried) == ({5: 0.5}, verdict.REQUEST_SOURCE)
-    assert verdict.choose_promise(QUALITY, {}, tried) == ({1: 0.99}, verdict.TUNE_SOURCE)
+    trials = TuneTrials(targets={1: 0.99}, batch=1, sentence="", points=[])
+    assert verdict.choose_promise(QUALITY, {5: 0.5}, trials) == ({5: 0.5}, verdict.REQUEST_SOURCE)
+    assert verdict.choose_promise(QUALITY, {}, trials) == ({1: 0.99}, verdict.TUNE_SOURCE)
     assert verdict.choose_promise(QUALITY, {}, None) == ({1: 0.9, 5: 0.8}, verdict.EXPORT_SOURCE)
     assert verdict.choose_promise(None, {}, None)[0] == {}
 

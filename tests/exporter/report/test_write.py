@@ -41,8 +41,8 @@ def strangers(tmp_path):
     return tmp_path / "strange.npy"
 
 
-def test_export_writes_page_pictures_and_figures(reported):
-    report = reported / "report"
+def test_export_writes_page_pictures_and_figures(report_bundle):
+    report = report_bundle / "report"
     assert {path.name for path in report.iterdir()} == {"index.html", "figures.json"} | {f"{n}.png" for n in PICTURES}
     assert all((report / f"{name}.png").read_bytes().startswith(PNG) for name in PICTURES)
     assert Page((report / "index.html").read_text("utf-8")).headings == [
@@ -59,8 +59,8 @@ def test_export_writes_page_pictures_and_figures(reported):
     ]
 
 
-def test_the_page_needs_no_other_file_and_no_network(reported):
-    text = (reported / "report" / "index.html").read_text("utf-8")
+def test_the_page_needs_no_other_file_and_no_network(report_bundle):
+    text = (report_bundle / "report" / "index.html").read_text("utf-8")
     page = Page(text)
     assert "svg" in page.tags
     assert page.tags & {"script", "link", "img", "iframe", "object", "embed"} == set()
@@ -69,10 +69,10 @@ def test_the_page_needs_no_other_file_and_no_network(reported):
     assert "url(http" not in text
 
 
-def test_the_report_is_outside_what_is_hashed(reported):
-    bundle = Bundle(reported)
+def test_the_report_is_outside_what_is_hashed(report_bundle):
+    bundle = Bundle(report_bundle)
     assert not any(name.startswith("report/") for name in bundle.manifest.files)
-    shortlist.load(reported, threads=1)
+    shortlist.load(report_bundle, threads=1)
 
 
 def test_sections_that_do_not_apply_are_left_out(tmp_path):
@@ -113,9 +113,9 @@ def test_a_promise_that_does_not_hold_elsewhere_is_said(bundle_folder, tmp_path,
     strange = strangers(tmp_path)
     (bundle_folder / "report" / "figures.json").unlink()  # what the export was asked for is in it
     assert main(["report", str(bundle_folder), "--contexts", str(strange), "--threads", "1"]) == 0
-    told = capsys.readouterr()
-    assert told.out == f"{bundle_folder / 'report' / 'index.html'}\n"
-    assert "warning: it does not hold on strange: P@1 is 0." in told.err
+    output = capsys.readouterr()
+    assert output.out == f"{bundle_folder / 'report' / 'index.html'}\n"
+    assert "warning: it does not hold on strange: P@1 is 0." in output.err
     text = (bundle_folder / "report" / "index.html").read_text("utf-8")
     assert "Promise not kept on strange" in text
     assert "strange is not like the contexts that this bundle was made for" in text
@@ -139,15 +139,15 @@ def test_without_contexts_the_bundle_s_own_rows_are_measured_and_called_few(tmp_
 
 
 def test_an_unwritable_report_leaves_the_bundle_as_it_was(bundle_folder, capsys):
-    blocked = bundle_folder / "report" / "front.png"
+    picture = bundle_folder / "report" / "front.png"
     before = listing(bundle_folder)
-    for out, reason in ((blocked, "(File exists)"), (blocked / "deeper", "(")):
+    for out, reason in ((picture, "(File exists)"), (picture / "deeper", "(")):
         assert main(["report", str(bundle_folder), "--out", str(out), "--threads", "1"]) == 1
-        told = capsys.readouterr()
-        sentence = told.err.splitlines()[-1]
+        output = capsys.readouterr()
+        sentence = output.err.splitlines()[-1]
         assert sentence.startswith(f"shortlist report: no report can be written to {out} {reason}")
         assert sentence.endswith("name another folder by --out")
-        assert told.out == ""
+        assert output.out == ""
     assert listing(bundle_folder) == before
 
 
@@ -164,10 +164,10 @@ def test_a_disk_that_fills_up_leaves_an_earlier_report(bundle_folder, monkeypatc
 
 
 def test_a_report_that_fails_fails_no_export(tmp_path, monkeypatch, caplog):
-    def broken(*_, **__):
+    def fail(*_, **__):
         raise ShortlistError("no report can be written to report (No space left on device): name another folder")
 
-    monkeypatch.setattr(export_module, "write_report", broken)
+    monkeypatch.setattr(export_module, "write_report", fail)
     out = tmp_path / "lm" / "1"
     export(make_dense(), CONTEXTS, out, Request("l2s", OPTIONS, threads=1, fallback=False, report=True))
     assert "No space left on device" in caplog.text

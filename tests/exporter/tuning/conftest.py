@@ -54,12 +54,12 @@ def cache(tmp_path_factory):
 
 
 def request_of(cache, pairs=PAIRS, promise=None, **rest):
-    given = {"methods": ["svd"], "minutes": 5.0, "cache": cache} | rest
-    return TuneRequest(make_promise(pairs, **(promise or {})), **given)
+    fields = {"methods": ["svd"], "minutes": 5.0, "cache": cache} | rest
+    return TuneRequest(make_promise(pairs, **(promise or {})), **fields)
 
 
 @pytest.fixture(scope="module")
-def tuned(cache, tmp_path_factory):
+def tune_result(cache, tmp_path_factory):
     out = tmp_path_factory.mktemp("repository") / "lm" / "1"
     return out, tune(dense, contexts, out, request_of(cache))
 

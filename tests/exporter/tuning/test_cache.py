@@ -3,10 +3,10 @@ from shortlist_exporter.tuning.cache import Cache
 
 
 def test_what_was_kept_is_found_under_its_key_alone(tmp_path):
-    kept = Cache(tmp_path)
-    kept.keep_value(kept.key("svd", 6), [1, 2])
-    assert Cache(tmp_path).value(kept.key("svd", 6)) == [1, 2]
-    assert kept.value(kept.key("svd", 7)) is None
+    cache = Cache(tmp_path)
+    cache.keep_value(cache.key("svd", 6), [1, 2])
+    assert Cache(tmp_path).value(cache.key("svd", 6)) == [1, 2]
+    assert cache.value(cache.key("svd", 7)) is None
 
 
 def test_nothing_of_another_bundle_format_is_taken(tmp_path, monkeypatch):

@@ -1,4 +1,4 @@
-"""The time budget."""
+"""The time budget: what is reported, and when a search ends."""
 
 import pytest
 from shortlist_exporter.tuning.clock import Clock, OutOfTime

@@ -19,12 +19,12 @@ pytestmark = pytest.mark.slow
 
 
 def test_ctrl_c_keeps_the_best_so_far(tmp_path, monkeypatch, steady):
-    whole, done = Search.sweep, []
+    whole, builds = Search.sweep, []
 
     def sweep(self, number, fit, label):
-        if len(done) == 3:
+        if len(builds) == 3:
             raise KeyboardInterrupt
-        done.append(fit.build)
+        builds.append(fit.build)
         whole(self, number, fit, label)
 
     monkeypatch.setattr(Search, "sweep", sweep)
@@ -33,21 +33,21 @@ def test_ctrl_c_keeps_the_best_so_far(tmp_path, monkeypatch, steady):
     assert "heads of a search that was stopped" in record.sentence
     assert [(left.what, left.why) for left in record.left] == [("the search", "stopped by hand")]
     assert {trial.rung for trial in record.trials} == {0}
-    chosen = record.trials[record.chosen]
-    assert chosen.test.precision[1].low >= 0.95
-    assert chosen.tune.rows == record.tune.rows, "what is chosen is measured on the whole tune split"
+    winner = record.trials[record.chosen]
+    assert winner.test.precision[1].low >= 0.95
+    assert winner.tune.rows == record.tune.rows, "what is chosen is measured on the whole tune split"
 
 
 def test_a_slow_machine_takes_the_best_head_to_the_top(tmp_path, monkeypatch, steady):
     """With time for one head on all contexts, others are left out, whatever they would have cost."""
-    spent, whole = [0.0], Fits.run_method
+    seconds, whole = [0.0], Fits.run_method
 
     def run_method(self, build, rows, progress):
-        spent[0] += 40 * (rows / fewest) ** (np.log(2) / np.log(3))  # 40, 80 and 160 s
+        seconds[0] += 40 * (rows / fewest) ** (np.log(2) / np.log(3))  # 40, 80 and 160 s
         return whole(self, build, rows, progress)
 
     monkeypatch.setattr(Fits, "run_method", run_method)
-    monkeypatch.setattr(Clock, "spent", property(lambda _: spent[0]))
+    monkeypatch.setattr(Clock, "spent", property(lambda _: seconds[0]))
     monkeypatch.setattr(search, "MIN_FIT_CONTEXTS", 100)
     backwards = replace(SPACES["svd"], builds=lambda dense: few_builds(dense)[::-1])
     monkeypatch.setitem(SPACES, "svd", backwards)

@@ -25,15 +25,15 @@ pytestmark = pytest.mark.slow
 
 def test_a_setting_equals_a_fit_with_it():
     small, rows = make_dense(), make_contexts(600).contexts
-    given = {"basis": "context", "width": "6", "full_view": "30"}
-    swept = change_full_view(METHODS["svd"].fit(small, rows, given, 0), small, rows, {"full_view": 50}, 0)
-    direct = METHODS["svd"].fit(small, rows, given | {"full_view": "50"}, 0)
-    assert (swept.settings, swept.fit, swept.cost) == (direct.settings, direct.fit, direct.cost)
-    given = {"clusters": "6", "budget": "40", "rounds": "1", "epochs": "1", "second_probe": "0.2"}
-    swept = change_probes(METHODS["l2s"].fit(small, rows, given, 0), small, rows, {"probes": 2}, 0)
-    direct = METHODS["l2s"].fit(small, rows, given | {"probes": "2"}, 0)
-    assert (swept.settings, swept.fit, swept.cost) == (direct.settings, direct.fit, direct.cost)
-    np.testing.assert_array_equal(swept.module.tail.numpy(), direct.module.tail.numpy())
+    options = {"basis": "context", "width": "6", "full_view": "30"}
+    fit = change_full_view(METHODS["svd"].fit(small, rows, options, 0), small, rows, {"full_view": 50}, 0)
+    direct = METHODS["svd"].fit(small, rows, options | {"full_view": "50"}, 0)
+    assert (fit.settings, fit.fit, fit.cost) == (direct.settings, direct.fit, direct.cost)
+    options = {"clusters": "6", "budget": "40", "rounds": "1", "epochs": "1", "second_probe": "0.2"}
+    fit = change_probes(METHODS["l2s"].fit(small, rows, options, 0), small, rows, {"probes": 2}, 0)
+    direct = METHODS["l2s"].fit(small, rows, options | {"probes": "2"}, 0)
+    assert (fit.settings, fit.fit, fit.cost) == (direct.settings, direct.fit, direct.cost)
+    np.testing.assert_array_equal(fit.module.tail.numpy(), direct.module.tail.numpy())
 
 
 @pytest.mark.parametrize(
@@ -48,18 +48,18 @@ def test_a_setting_equals_a_fit_with_it():
 def test_every_build_is_one_that_the_method_takes(method, options):
     small = make_dense()
     for build in options(small):
-        fitted = METHODS[method].fit(small, make_contexts().contexts, build | quick(method), 0)
-        assert SPACES[method].swept in fitted.settings.adjustable
-    assert all(list(setting) == [SPACES[method].swept] for setting in list_settings(method, small))
+        fit = METHODS[method].fit(small, make_contexts().contexts, build | quick(method), 0)
+        assert SPACES[method].setting in fit.settings.adjustable
+    assert all(list(setting) == [SPACES[method].setting] for setting in list_settings(method, small))
 
 
 def test_the_cost_of_grouped_is_that_of_what_is_previewed():
-    fitted = METHODS["grouped"].fit(make_dense(3000), make_contexts().contexts, {}, 0)
-    options = fitted.fit | fitted.settings.model_dump()
+    fit = METHODS["grouped"].fit(make_dense(3000), make_contexts().contexts, {}, 0)
+    options = fit.fit | fit.settings.model_dump()
     more = SPACES["grouped"].cost(options | {"previewed": 2048}, make_dense(3000))
-    assert more.macs > fitted.cost.macs
-    assert more.bytes > fitted.cost.bytes
-    assert SPACES["grouped"].cost(options, make_dense(3000)) == fitted.cost
+    assert more.macs > fit.cost.macs
+    assert more.bytes > fit.cost.bytes
+    assert SPACES["grouped"].cost(options, make_dense(3000)) == fit.cost
 
 
 def quick(method):

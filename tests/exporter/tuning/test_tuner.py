@@ -33,14 +33,14 @@ from tests.support.layers import logprobs_of, run_cli
 pytestmark = pytest.mark.slow
 
 
-def test_the_promise_holds_on_fresh_rows_and_that_of_rejected_heads_does_not(tuned, tmp_path):
-    out, record = tuned
+def test_the_promise_holds_on_fresh_rows_and_that_of_rejected_heads_does_not(tune_result, tmp_path):
+    out, record = tune_result
     fresh = sample(2000, 99)
     truth = np.argsort(-(fresh @ dense.weight.T + dense.bias), axis=1)[:, :5]
     assert precision_of(out, fresh, truth[:, :1]).high >= 0.95
     assert precision_of(out, fresh, truth).high >= 0.9
-    rejected = [trial for trial in record.trials if trial.tune.precision[1].high < 0.95]
-    nearest = max(rejected, key=lambda trial: trial.tune.precision[1].mean)
+    losers = [trial for trial in record.trials if trial.tune.precision[1].high < 0.95]
+    nearest = max(losers, key=lambda trial: trial.tune.precision[1].mean)
     options = nearest.options | {name: str(value) for name, value in nearest.setting.items()}
     export(dense, contexts, tmp_path / "lm" / "1", Request(nearest.method, options, threads=1))
     assert precision_of(tmp_path / "lm" / "1", fresh, truth[:, :1]).low < 0.95
@@ -52,12 +52,12 @@ def precision_of(bundle, rows, truth):
     return estimate_precision(shortlist.load(bundle, threads=1).topk_by_plan(rows, k).ids, truth, k)
 
 
-def test_the_record_tells_all_and_stands_in_the_bundle(tuned):
-    out, record = tuned
+def test_the_record_tells_all_and_stands_in_the_bundle(tune_result):
+    out, record = tune_result
     assert records.read_record(out) == record
-    chosen = record.trials[record.chosen]
-    assert chosen.test.precision[1].low >= 0.95
-    assert chosen.test.precision[5].low >= 0.9
+    winner = record.trials[record.chosen]
+    assert winner.test.precision[1].low >= 0.95
+    assert winner.test.precision[5].low >= 0.9
     assert (record.fit.documents, record.tune.documents, record.test.documents) == (24, 3, 3)
     assert record.looks >= 1
     assert not record.interrupted
@@ -66,33 +66,33 @@ def test_the_record_tells_all_and_stands_in_the_bundle(tuned):
     assert "keeps P@1 >= 0.95, P@5 >= 0.9" in record.sentence
     manifest = Bundle(out).manifest
     assert manifest.provenance["tune"] == json.loads(json.dumps(record.summary()))
-    assert manifest.settings.full_view == chosen.setting["full_view"]
-    assert manifest.quality.p_at_1 >= chosen.test.precision[1].mean, "ten classes are asked for at an export"
-    assert manifest.quality.cost_macs == pytest.approx(chosen.cost_macs)
-    assert manifest.quality.rows == chosen.test.rows == record.test.rows
+    assert manifest.settings.full_view == winner.setting["full_view"]
+    assert manifest.quality.p_at_1 >= winner.test.precision[1].mean, "ten classes are asked for at an export"
+    assert manifest.quality.cost_macs == pytest.approx(winner.cost_macs)
+    assert manifest.quality.rows == winner.test.rows == record.test.rows
 
 
-def test_a_second_search_fits_nothing_again(tuned, cache, tmp_path, monkeypatch, steady):
+def test_a_second_search_fits_nothing_again(tune_result, cache, tmp_path, monkeypatch, steady):
     first = tune(dense, contexts, tmp_path / "lm" / "1", request_of(cache))
     monkeypatch.setattr(type(METHODS["svd"]), "fit", lambda *_: pytest.fail("fitted again"))
     again = tune(dense, contexts, tmp_path / "lm" / "2", request_of(cache))
     assert again.trials[again.chosen] == first.trials[first.chosen]
 
 
-def test_other_contexts_share_nothing(tuned, cache):
+def test_other_contexts_share_nothing(tune_result, cache):
     before = set(cache.iterdir())
     others = replace(contexts, contexts=-contexts.contexts)
     with pytest.raises(NoHead):
-        tune(dense, others, tuned[0].parent / "9", request_of(cache, minutes=1e-6))
+        tune(dense, others, tune_result[0].parent / "9", request_of(cache, minutes=1e-6))
     assert set(cache.iterdir()) - before
 
 
 def test_batches_log_probabilities_and_memory_are_kept(cache, tmp_path, steady):
     promise = {"batch": 2, "logprob_error": 0.05, "memory": 3 * dense.weight.nbytes}
     record = tune(dense, contexts, tmp_path / "lm" / "1", request_of(cache, promise=promise))
-    chosen = record.trials[record.chosen]
-    assert chosen.test.logprob_error_high <= 0.05
-    assert chosen.bytes <= 3 * dense.weight.nbytes
+    winner = record.trials[record.chosen]
+    assert winner.test.logprob_error_high <= 0.05
+    assert winner.bytes <= 3 * dense.weight.nbytes
     rows = sample(500, 98)
     top = shortlist.load(tmp_path / "lm" / "1", threads=1).topk(rows, 5)
     exact = np.take_along_axis(logprobs_of(dense, rows), top.ids, axis=1)
@@ -123,39 +123,39 @@ BAD = {
 
 @pytest.mark.parametrize("case", BAD)
 def test_bad_input_is_one_sentence_and_leaves_nothing(case, cache, tmp_path):
-    given, rest, words = BAD[case]
-    with pytest.raises(BadInput, match=words) as caught:
-        tune(dense, given, tmp_path / "lm" / "1", request_of(cache, **rest))
-    assert "\n" not in str(caught.value)
+    fields, rest, words = BAD[case]
+    with pytest.raises(BadInput, match=words) as excinfo:
+        tune(dense, fields, tmp_path / "lm" / "1", request_of(cache, **rest))
+    assert "\n" not in str(excinfo.value)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_version_that_exists_is_refused_before_the_search(cache, tuned):
+def test_a_version_that_exists_is_refused_before_the_search(cache, tune_result):
     with pytest.raises(VersionExists, match="immutable"):
-        tune(dense, contexts, tuned[0], request_of(cache))
+        tune(dense, contexts, tune_result[0], request_of(cache))
 
 
-def test_promises_are_of_requests_for_k_classes_alone(tuned, cache, tmp_path, monkeypatch):
+def test_promises_are_of_requests_for_k_classes_alone(tune_result, cache, tmp_path, monkeypatch):
     only(monkeypatch, 24, 16)
-    with pytest.raises(NoHead) as caught:
+    with pytest.raises(NoHead) as excinfo:
         tune(dense, contexts, tmp_path / "lm" / "1", request_of(cache, [(1, 0.95), (50, 0.1)]))
-    (trial,) = caught.value.record.trials
+    (trial,) = excinfo.value.record.trials
     assert trial.tune.scored == 200, "fifty classes are searched for among 200"
     assert trial.tune.precision[1].mean < 0.85, "and one among 16"
 
 
-def test_command(tuned, tmp_path, cache, capsys):
+def test_command(tune_result, tmp_path, cache, capsys):
     save_file({"weight": dense.weight, "bias": dense.bias}, tmp_path / "w.safetensors")
     save_file({"contexts": contexts.contexts, "documents": documents}, tmp_path / "c.safetensors")
     files = ["--weights", tmp_path / "w.safetensors", "--contexts", tmp_path / "c.safetensors", "--threads", 1]
-    asked = ["--target-p1", 0.95, "--target-pk", "5=0.9", "--cache", cache, "--methods", "svd"]
+    flags = ["--target-p1", 0.95, "--target-pk", "5=0.9", "--cache", cache, "--methods", "svd"]
     out = tmp_path / "lm" / "1"
-    assert main([str(word) for word in ["tune", *files, *asked, "--out", out]]) == 0
-    printed = capsys.readouterr().out
-    assert printed.count(" chosen") == 1
-    assert "is the fastest of" in printed
-    assert records.read_record(out).promise == tuned[1].promise
+    assert main([str(word) for word in ["tune", *files, *flags, "--out", out]]) == 0
+    output = capsys.readouterr().out
+    assert output.count(" chosen") == 1
+    assert "is the fastest of" in output
+    assert records.read_record(out).promise == tune_result[1].promise
     assert main(["check", str(out)]) == 0
-    done = run_cli("tune", *files, *asked, "--out", tmp_path / "lm" / "2", "--time-budget", 0)
-    assert (done.returncode, done.stderr.count("leaves no time")) == (1, 1)
+    process = run_cli("tune", *files, *flags, "--out", tmp_path / "lm" / "2", "--time-budget", 0)
+    assert (process.returncode, process.stderr.count("leaves no time")) == (1, 1)
     assert not (tmp_path / "lm" / "2").exists()

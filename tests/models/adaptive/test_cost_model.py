@@ -20,9 +20,9 @@ def test_fit_finds_a_model_that_predicts_what_made_the_samples(constant, slope, 
     truth = CostModel(constant, slope, flat, extra)
     shapes = itertools.product((1, 32, 256), (64, 1024, 8192), (12, 50, 200))
     samples = [Sample(rows, size, width, truth.seconds(size, rows, width)) for rows, size, width in shapes]
-    found = fit_cost_model(samples)
+    result = fit_cost_model(samples)
     for one in samples:
-        assert found.seconds(one.classes, one.rows, one.width) == pytest.approx(one.seconds, rel=0.35)
+        assert result.seconds(one.classes, one.rows, one.width) == pytest.approx(one.seconds, rel=0.35)
 
 
 def test_cost_is_the_papers_g():

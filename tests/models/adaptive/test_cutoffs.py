@@ -31,11 +31,11 @@ def zipf(classes, total=10_000_000):
 
 def exhaustive(model, layer, counts, points, number, openings):
     """Every choice of cut points that the rule of coverage permits."""
-    covered = smooth_shares(counts).cumsum(0)
+    coverage = smooth_shares(counts).cumsum(0)
     place = {point: index for index, point in enumerate(points)}
     best = None
     for cutoffs in itertools.combinations(points[:-1], number):
-        if any(covered[cut - 1] < min_coverage(i, layer.div_value) for i, cut in enumerate(cutoffs)):
+        if any(coverage[cut - 1] < min_coverage(i, layer.div_value) for i, cut in enumerate(cutoffs)):
             continue
         seconds = predict_seconds(model, layer, lambda a, b: float(openings[place[a], place[b]]), cutoffs)
         best = min(best or (seconds, cutoffs), (seconds, cutoffs))
@@ -49,10 +49,10 @@ def test_chosen_cuts_equal_exhaustive_search(number, batch, power):
     counts = zipf(2000) ** power
     points, layer = list_cut_points(counts, 14), Layer(2000, 128, batch, 2.0)
     openings = sum_target_shares(counts, points)
-    found = choose_cuts(MODEL, layer, counts, points, tails=[number])[number]
+    result = choose_cuts(MODEL, layer, counts, points, tails=[number])[number]
     seconds, cutoffs = exhaustive(MODEL, layer, counts, points, number, openings)
-    assert found.seconds == pytest.approx(seconds, rel=1e-9)
-    assert found.cutoffs == cutoffs
+    assert result.seconds == pytest.approx(seconds, rel=1e-9)
+    assert result.cutoffs == cutoffs
 
 
 @given(
@@ -67,11 +67,11 @@ def test_chosen_cuts_equal_exhaustive_search_for_any_opening_shares(shares, cons
     points = list_cut_points(counts, 7)
     openings = torch.tensor(shares[: len(points) ** 2], dtype=torch.float64).reshape(len(points), -1)
     model = CostModel(constant, 1e-9, 0.0, extra)
-    found = choose_cuts(model, layer, counts, points, openings, tails=[number]).get(number)
+    result = choose_cuts(model, layer, counts, points, openings, tails=[number]).get(number)
     expected = exhaustive(model, layer, counts, points, number, openings)
-    assert (found is None) == (expected is None)
-    if found is not None:
-        assert found.seconds == pytest.approx(expected[0], rel=1e-9)
+    assert (result is None) == (expected is None)
+    if result is not None:
+        assert result.seconds == pytest.approx(expected[0], rel=1e-9)
 
 
 @pytest.mark.parametrize("batch", [1, 512])
@@ -98,10 +98,10 @@ def test_more_tails_than_widths_are_left_out():
 def test_opening_shares_are_those_of_the_lazy_rule():
     logprobs = torch.randn(50, 40, generator=torch.Generator().manual_seed(0)).mul(3).log_softmax(dim=1)
     points = [5, 10, 25, 40]
-    found = measure_opening_shares(logprobs, points, 3)
+    result = measure_opening_shares(logprobs, points, 3)
     for row, start in enumerate(points):
         for column, end in enumerate(points):
             if start < end:
                 mass = logprobs[:, start:end].exp().sum(dim=1)
                 kth = logprobs.sort(dim=1, descending=True).values[:, 2].exp()
-                assert float(found[row, column]) == pytest.approx(float((mass > kth).double().mean()))
+                assert float(result[row, column]) == pytest.approx(float((mass > kth).double().mean()))

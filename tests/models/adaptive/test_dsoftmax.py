@@ -16,10 +16,10 @@ def make(**extra):
 def test_logits_are_block_diagonal(project):
     """The paper's picture: one matrix, zero outside the blocks."""
     module, contexts = make(project=project), torch.randn(9, DIM)
-    turned = contexts @ module.projection.weight.T if project else contexts
+    projections = contexts @ module.projection.weight.T if project else contexts
     whole = torch.block_diag(*module.weights)
     expected = torch.empty(9, CLASSES)
-    expected[:, module.order] = turned @ whole.T + module.bias
+    expected[:, module.order] = projections @ whole.T + module.bias
     torch.testing.assert_close(module.logits(contexts), expected)
     torch.testing.assert_close(module.log_prob(contexts).exp().sum(dim=1), torch.ones(9))
     assert module.count_multiply_adds() == (DIM * DIM if project else 0) + 5 * 6 + 15 * 4 + 30 * 2

@@ -4,7 +4,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from shortlist_models.adaptive.softmax import AdaptiveSoftmax, check_sorted, compute_tail_widths, order_by_frequency
+from shortlist_models.adaptive.softmax import AdaptiveSoftmax, check_order, compute_tail_widths, order_by_frequency
 from torch import nn
 
 CLASSES, DIM, CUTOFFS = 60, 16, [7, 20, 40]
@@ -37,19 +37,19 @@ def restore(theirs, order=None):
 def test_of_torch_has_its_log_prob_in_the_users_ids(head_bias, div_value):
     theirs, order, contexts = make_torch(div_value, head_bias), make_order(), make_contexts()
     ours = restore(theirs, order)
-    found = ours.log_prob(contexts)
-    torch.testing.assert_close(found[:, order], theirs.log_prob(contexts), atol=1e-5, rtol=0)
-    torch.testing.assert_close(found.exp().sum(dim=1), torch.ones(30), atol=1e-4, rtol=0)
-    assert torch.equal(ours.predict(contexts), found.argmax(dim=1))
+    result = ours.log_prob(contexts)
+    torch.testing.assert_close(result[:, order], theirs.log_prob(contexts), atol=1e-5, rtol=0)
+    torch.testing.assert_close(result.exp().sum(dim=1), torch.ones(30), atol=1e-4, rtol=0)
+    assert torch.equal(ours.predict(contexts), result.argmax(dim=1))
 
 
 def test_loss_is_torchs_for_the_same_positions():
     theirs, order, contexts = make_torch(), make_order(), make_contexts()
     targets = torch.randint(CLASSES, (30,), generator=torch.Generator().manual_seed(2))
-    found = restore(theirs, order)(contexts, targets)
+    result = restore(theirs, order)(contexts, targets)
     expected = theirs(contexts, order.argsort()[targets])
-    torch.testing.assert_close(found.loss, expected.loss)
-    torch.testing.assert_close(found.output, expected.output)
+    torch.testing.assert_close(result.loss, expected.loss)
+    torch.testing.assert_close(result.output, expected.output)
 
 
 def test_log_prob_is_the_papers_product_of_cluster_and_class():
@@ -99,7 +99,7 @@ def test_order_by_frequency_is_by_count_then_id_and_keeps_what_never_occurs():
 @given(counts=st.lists(st.integers(0, 50), min_size=4, max_size=30), cut=st.integers(1, 3))
 def test_order_by_frequency_passes_the_check(counts, cut):
     targets = torch.repeat_interleave(torch.arange(len(counts)), torch.tensor(counts))
-    check_sorted(torch.tensor(counts)[order_by_frequency(targets, len(counts))], [cut])
+    check_order(torch.tensor(counts)[order_by_frequency(targets, len(counts))], [cut])
 
 
 @pytest.mark.parametrize("cutoffs", [[], [0], [20, 7], [7, 7], [7, 60], [7, 61], [-1, 7]])
@@ -121,8 +121,8 @@ def test_a_tail_of_width_0_is_refused_though_torch_builds_it():
 def test_ids_that_are_not_sorted_by_frequency_are_refused_without_a_mapping():
     counts = torch.arange(CLASSES)
     with pytest.raises(ValueError, match=r"classes of tail 1 occur 13 times each.*sorted by falling frequency"):
-        check_sorted(counts, CUTOFFS)
-    check_sorted(counts.flip(0), CUTOFFS)
+        check_order(counts, CUTOFFS)
+    check_order(counts.flip(0), CUTOFFS)
 
 
 @pytest.mark.parametrize("order", [torch.zeros(CLASSES), torch.arange(CLASSES - 1), torch.arange(1, CLASSES + 1)])
@@ -132,7 +132,7 @@ def test_an_order_that_is_no_permutation_is_refused(order):
 
 
 @pytest.mark.parametrize(
-    ("broken", "sentence"),
+    ("bad_state", "sentence"),
     [
         ({"head.weight": None}, "has tensors head.weight"),
         ({"tail.0.0.weight": None}, "has tensors head.weight"),
@@ -142,7 +142,7 @@ def test_an_order_that_is_no_permutation_is_refused(order):
         ({"head.weight": torch.zeros(3, DIM)}, "do not fit"),
     ],
 )
-def test_a_state_dict_of_something_else_is_one_sentence(broken, sentence):
-    state = make_torch().state_dict() | broken
+def test_a_state_dict_of_something_else_is_one_sentence(bad_state, sentence):
+    state = make_torch().state_dict() | bad_state
     with pytest.raises(ValueError, match=sentence):
         AdaptiveSoftmax.from_state({name: value for name, value in state.items() if value is not None})

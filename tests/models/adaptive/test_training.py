@@ -64,8 +64,8 @@ def test_the_same_seed_gives_the_same_head_and_a_checkpoint_resumes_to_it(kind, 
         train_head(partial, loss, contexts, targets, options, stop, path)
     again, loss = make_module(kind, targets)
     steps = []
-    found = train_head(again, loss, contexts, targets, options, lambda *progress: steps.append(progress), path)
-    assert found == pytest.approx(history)
+    result = train_head(again, loss, contexts, targets, options, lambda *progress: steps.append(progress), path)
+    assert result == pytest.approx(history)
     assert steps[0][1] == 700
     for name, value in whole.state_dict().items():
         torch.testing.assert_close(again.state_dict()[name], value)

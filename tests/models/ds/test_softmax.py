@@ -49,8 +49,8 @@ def parts_of(module, h):
 
 def test_log_prob_is_equation_1():
     module, contexts = make_module(), make_contexts()
-    found = module.log_prob(contexts)
-    for h, row in zip(contexts, found, strict=True):
+    result = module.log_prob(contexts)
+    for h, row in zip(contexts, result, strict=True):
         _, _, logits = parts_of(module, h)
         z = sum(math.exp(value) for value in logits.values())
         for c in range(CLASSES):
@@ -118,8 +118,8 @@ def test_clones_answer_as_their_parent(children):
     same = module.gates(contexts).argmax(dim=1) // children == scores.indices
     assert float(same.float().mean()) > 0.6  # noise may lead to a neighbour's child
     assert torch.equal(module.topk(contexts, 4)[0][same], before[same])
-    used = module.utilization(contexts[same])
-    assert int((used > 0).sum()) > EXPERTS
+    utilization = module.utilization(contexts[same])
+    assert int((utilization > 0).sum()) > EXPERTS
 
 
 def test_a_layer_cloned_keeps_its_mean_logit_and_shares_its_contexts():
@@ -148,15 +148,15 @@ def test_noise_has_the_size_asked_for_and_is_across_the_mean():
 def test_one_child_for_each_cluster(seed, clusters):
     random = generator(seed)
     centres = 10 * torch.linalg.qr(torch.randn(DIM, DIM, generator=random)).Q[:clusters]
-    own = torch.randint(clusters, (500,), generator=random)
-    contexts = centres[own] + 0.3 * torch.randn(500, DIM, generator=random)
+    cluster_ids = torch.randint(clusters, (500,), generator=random)
+    contexts = centres[cluster_ids] + 0.3 * torch.randn(500, DIM, generator=random)
     module = make_module(seed, sizes=(30,))
     before = module.topk(contexts, 3)[0]
     clone(module, contexts, random, children=7, noise=10.0, directions=separate_directions)
     assert module.experts == clusters
     assert module.sizes == [30] * clusters
-    chosen = module.gates(contexts).argmax(dim=1)
-    assert len({(int(cluster), int(expert)) for cluster, expert in zip(own, chosen, strict=True)}) == clusters
+    experts = module.gates(contexts).argmax(dim=1)
+    assert len({(int(cluster), int(expert)) for cluster, expert in zip(cluster_ids, experts, strict=True)}) == clusters
     assert torch.equal(module.topk(contexts, 3)[0], before)
 
 
@@ -171,22 +171,22 @@ def test_pruning_drops_small_rows_alone_and_for_good(seed, gamma, keep_one):
     with torch.no_grad():
         module.weight.copy_(rows)
         sizes = module.row_norms()
-    dropped = module.prune(optimizer)
-    assert dropped == len(rows) - len(module.weight)
+    dropped_count = module.prune(optimizer)
+    assert dropped_count == len(rows) - len(module.weight)
     assert min(module.sizes) >= 1
-    assert all(set(own.tolist()) <= set(old.tolist()) for own, old in zip(module.sets, sets, strict=True))
+    assert all(set(ids.tolist()) <= set(old.tolist()) for ids, old in zip(module.sets, sets, strict=True))
     assert not keep_one or set(module.ids.tolist()) == before
     assert int((sizes >= gamma).sum()) <= len(module.ids)
     extra = len(module.ids) - int((sizes >= gamma).sum())
     assert extra <= EXPERTS + (CLASSES if keep_one else 0)
-    assert all(bool((own.diff() > 0).all()) for own in module.sets)
+    assert all(bool((ids.diff() > 0).all()) for ids in module.sets)
     assert optimizer.state[module.weight]["exp_avg"].shape == module.weight.shape
-    gone = module.log_prob(make_contexts()).isinf()
+    is_gone = module.log_prob(make_contexts()).isinf()
     module(make_contexts(), torch.zeros(50, dtype=torch.int64)).backward()
     optimizer.step()
     assert module.weight.grad.shape == module.weight.shape
     still = module.log_prob(make_contexts()).isinf()
-    assert int(gone.sum(dim=1).min()) >= CLASSES - max(module.sizes)
+    assert int(is_gone.sum(dim=1).min()) >= CLASSES - max(module.sizes)
     assert int(still.sum(dim=1).min()) >= CLASSES - max(module.sizes)
 
 
@@ -201,8 +201,8 @@ def test_a_loop_that_still_holds_its_loss_may_prune_and_clone():
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        dropped = head.prune(optimizer)
-        assert step > 0 or dropped > 0
+        dropped_count = head.prune(optimizer)
+        assert step > 0 or dropped_count > 0
         if step == 1:
             clone(head, contexts, random, optimizer)
     assert loss.isfinite()
@@ -213,14 +213,14 @@ def test_momentum_follows_its_row():
     optimizer = torch.optim.Adam(module.parameters(), lr=0.01)
     module(make_contexts(), torch.zeros(50, dtype=torch.int64)).backward()
     optimizer.step()
-    kept = module.row_norms().detach() >= 1.0
-    kept[13] = True  # the only row of the third expert
+    mask = module.row_norms().detach() >= 1.0
+    mask[13] = True  # the only row of the third expert
     first, second = (optimizer.state[module.weight][name].clone() for name in ("exp_avg", "exp_avg_sq"))
     sizes = module.sizes
-    largest = torch.cat([own == own.max() for own in module.row_norms().detach().split(sizes)])
+    largest = torch.cat([norms == norms.max() for norms in module.row_norms().detach().split(sizes)])
     module.prune(optimizer)
-    assert torch.equal(optimizer.state[module.weight]["exp_avg"], first[kept | largest])
-    assert torch.equal(optimizer.state[module.weight]["exp_avg_sq"], second[kept | largest])
+    assert torch.equal(optimizer.state[module.weight]["exp_avg"], first[mask | largest])
+    assert torch.equal(optimizer.state[module.weight]["exp_avg_sq"], second[mask | largest])
 
 
 def test_memory_is_weights_gradients_and_moments_and_falls_with_pruning():
@@ -241,8 +241,8 @@ def test_memory_is_weights_gradients_and_moments_and_falls_with_pruning():
 
 def test_speedup_is_the_papers():
     module = make_module()
-    used = torch.tensor([0.5, 0.25, 0.0, 0.25])
-    assert module.speedup(used) == pytest.approx(CLASSES / (0.5 * 4 + 0.25 * 9 + 0.25 * 17 + 4))
+    utilization = torch.tensor([0.5, 0.25, 0.0, 0.25])
+    assert module.speedup(utilization) == pytest.approx(CLASSES / (0.5 * 4 + 0.25 * 9 + 0.25 * 17 + 4))
 
 
 def test_a_state_of_any_size_comes_back():
@@ -263,9 +263,9 @@ def test_a_state_of_any_size_comes_back():
     ],
 )
 def test_parts_that_make_no_softmax(change, sentence):
-    given_ = {"ids": [torch.arange(2), torch.arange(2)], "classes": 5} | change
+    parts = {"ids": [torch.arange(2), torch.arange(2)], "classes": 5} | change
     with pytest.raises(ValueError, match=sentence):
-        DSSoftmax(torch.zeros(4, 3), torch.zeros(4), torch.zeros(2, 3), given_["ids"], given_["classes"])
+        DSSoftmax(torch.zeros(4, 3), torch.zeros(4), torch.zeros(2, 3), parts["ids"], parts["classes"])
 
 
 @pytest.mark.parametrize(

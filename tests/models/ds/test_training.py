@@ -45,47 +45,47 @@ dense = first_layer(examples)
 
 
 def test_mitosis_prunes_within_its_memory_and_keeps_its_answers():
-    trained = train(dense, examples, validation, QUICK)
-    last = trained.history[-1]
-    assert trained.history[0]["experts"] == 2
+    training = train(dense, examples, validation, QUICK)
+    last = training.history[-1]
+    assert training.history[0]["experts"] == 2
     assert last["experts"] == 4
     one = 4 * 4 * (CLASSES * DIM + CLASSES)
-    assert trained.peak_bytes <= 3.25 * one * 1.1  # gates weigh more than nothing in so small a layer
+    assert training.peak_bytes <= 3.25 * one * 1.1  # gates weigh more than nothing in so small a layer
     assert last["speedup"] > 1.5
-    assert set(trained.module.ids.tolist()) == set(range(CLASSES))
+    assert set(training.module.ids.tolist()) == set(range(CLASSES))
     accuracy = float((dense.logits(validation.contexts).argmax(dim=1) == validation.targets).float().mean())
     assert last["top1"] > accuracy - 0.05
 
 
 def test_without_the_constraint_more_is_pruned():
     options = TrainOptions(**vars(QUICK) | {"tolerance": 1.0, "threshold": 9.0, "lasso": 0.3})
-    starred = train(dense, examples, validation, options, DSOptions(keep_one=False)).module
-    kept = train(dense, examples, validation, options).module
-    assert len(starred.ids) < len(kept.ids)
-    assert set(kept.ids.tolist()) == set(range(CLASSES))
+    without = train(dense, examples, validation, options, DSOptions(keep_one=False)).module
+    with_constraint = train(dense, examples, validation, options).module
+    assert len(without.ids) < len(with_constraint.ids)
+    assert set(with_constraint.ids.tolist()) == set(range(CLASSES))
 
 
 def test_the_same_seed_gives_the_same_head_and_one_stopped_half_way_resumes_to_it(tmp_path):
     whole = train(dense, examples, validation, QUICK)
     again = train(dense, examples, validation, QUICK)
-    stopped = []
+    stops = []
 
     def stop(stage, done, total):
         if stage.startswith("DS-4") and done == total // 2:
-            stopped.append(stage)
+            stops.append(stage)
             raise KeyboardInterrupt
 
     path = tmp_path / "state.pt"
     with pytest.raises(KeyboardInterrupt):
         train(dense, examples, validation, QUICK, progress=stop, checkpoint=path)
-    resumed = train(dense, examples, validation, QUICK, checkpoint=path)
-    assert len(stopped) == 1
-    for other in (again, resumed):
+    training = train(dense, examples, validation, QUICK, checkpoint=path)
+    assert len(stops) == 1
+    for other in (again, training):
         for name, value in whole.module.state_dict().items():
             assert torch.equal(value, other.module.state_dict()[name]), name
     timeless = lambda history: [{k: v for k, v in record.items() if k != "seconds"} for record in history]  # noqa: E731
-    assert timeless(resumed.history) == timeless(whole.history)
-    assert resumed.peak_bytes == whole.peak_bytes
+    assert timeless(training.history) == timeless(whole.history)
+    assert training.peak_bytes == whole.peak_bytes
 
 
 def test_another_seed_gives_another_head():
@@ -104,11 +104,13 @@ def test_a_checkpoint_of_other_options_is_not_taken(tmp_path):
 
 def test_one_expert_is_a_dense_softmax_trained_on():
     options = TrainOptions(**vars(QUICK) | {"experts": 1})
-    trained = train(dense, examples, validation, options)
-    assert trained.module.sizes == [CLASSES]
-    assert not trained.module.gate.any()
+    training = train(dense, examples, validation, options)
+    assert training.module.sizes == [CLASSES]
+    assert not training.module.gate.any()
     before = float(dense(examples.contexts, examples.targets))
-    after = float(FullSoftmax(trained.module.weight, trained.module.bias)(examples.contexts, examples.targets).detach())
+    after = float(
+        FullSoftmax(training.module.weight, training.module.bias)(examples.contexts, examples.targets).detach()
+    )
     assert after < before
 
 
@@ -118,22 +120,22 @@ def test_any_number_of_experts_at_once_without_mitosis():
 
 
 def test_without_targets_the_dense_layer_is_distilled():
-    taught = Examples(examples.contexts, dense)
+    examples_of_dense = Examples(examples.contexts, dense)
     options = TrainOptions(**vars(QUICK) | {"threshold": None})
-    trained = train(dense, taught, Examples(validation.contexts, dense), options)
+    training = train(dense, examples_of_dense, Examples(validation.contexts, dense), options)
     best = dense.logits(validation.contexts).argmax(dim=1)
-    found = trained.module.topk(validation.contexts, 1)[0][:, 0]
-    assert float((found == best).float().mean()) > 0.85
+    result = training.module.topk(validation.contexts, 1)[0][:, 0]
+    assert float((result == best).float().mean()) > 0.85
 
 
 def test_a_collapsed_gate_is_reported_with_what_to_change():
     options = TrainOptions(**vars(QUICK) | {"noise": 1e-6, "experts": 4, "mitosis": False, "round_steps": 3})
     far = Examples(examples.contexts + 1000 * torch.eye(DIM)[0], examples.targets)
-    trained = train(dense, far, Examples(far.contexts[:100], far.targets[:100]), options, DSOptions(load=0.0))
-    assert trained.history[-1]["effective_experts"] < 2
-    assert len(trained.notices) == 1
-    assert "the gate collapsed" in trained.notices[0]
-    assert "raise load (now 0)" in trained.notices[0]
+    training = train(dense, far, Examples(far.contexts[:100], far.targets[:100]), options, DSOptions(load=0.0))
+    assert training.history[-1]["effective_experts"] < 2
+    assert len(training.notices) == 1
+    assert "the gate collapsed" in training.notices[0]
+    assert "raise load (now 0)" in training.notices[0]
 
 
 @pytest.mark.parametrize("experts", [3, 6, 0, -2])
@@ -154,13 +156,13 @@ def test_no_contexts_are_refused():
 
 def test_a_coefficient_grows_until_validation_drops():
     growth = Growth(1.0, 2.0, 0.01)
-    seen = []
+    values = []
     for accuracy in (0.5, 0.52, 0.515, 0.52, 0.50, 0.6):
-        seen.append(growth.value)
+        values.append(growth.value)
         growth.update(accuracy)
-    assert seen == [0.0, 1.0, 2.0, 4.0, 8.0, 4.0]
+    assert values == [0.0, 1.0, 2.0, 4.0, 8.0, 4.0]
     assert growth.value == 4.0
-    growth.update(0.1, forced=True)
+    growth.update(0.1, must_stop=True)
     assert growth.value == 8.0
     growth.update(0.9, failing=True)
     assert growth.value == 4.0

@@ -41,14 +41,14 @@ def test_loss_equals_equation_8_written_out():
     lam = 0.01
     expected = []
     for i in range(5):
-        wanted = set(labels.ids[i].tolist())
+        best = set(labels.ids[i].tolist())
         loss = 0.0
         for s in range(CLASSES):
-            covered = sum(float(choice[i, t] * c[t, s]) for t in range(4))
-            loss += (1 - covered) ** 2 if s in wanted else lam * covered**2
+            coverage = sum(float(choice[i, t] * c[t, s]) for t in range(4))
+            loss += (1 - coverage) ** 2 if s in best else lam * coverage**2
         expected.append(loss)
-    found = relaxed_loss(choice, labels.ids, c, c @ c.T, lam)
-    torch.testing.assert_close(found, torch.tensor(expected), atol=1e-4, rtol=1e-4)
+    result = relaxed_loss(choice, labels.ids, c, c @ c.T, lam)
+    torch.testing.assert_close(result, torch.tensor(expected), atol=1e-4, rtol=1e-4)
 
 
 def test_loss_of_a_hard_choice_is_equation_6():
@@ -86,26 +86,29 @@ def explicit_greedy(counts, sizes, lam, budget):
         if weight and value > 0:
             items.append((value / weight, value, weight, (t, s)))
     items.sort(key=lambda item: -item[0])
-    taken, used = set(), 0.0
+    result, cost = set(), 0.0
     for _, _, weight, item in items:
-        if used + weight > budget + 1e-9:
+        if cost + weight > budget + 1e-9:
             break
-        taken.add(item)
-        used += weight
-    return taken
+        result.add(item)
+        cost += weight
+    return result
 
 
 @pytest.mark.parametrize("budget", [3.0, 6.0, 12.0])
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_closed_form_equals_the_explicit_greedy_knapsack(budget, seed):
     _, labels = make_problem(200, seed)
-    assigned = torch.randint(0, 5, (200,), generator=torch.Generator().manual_seed(seed))
-    counts, sizes = count_best_classes(assigned, labels, 5), torch.bincount(assigned, minlength=5).float()
+    clusters_of_rows = torch.randint(0, 5, (200,), generator=torch.Generator().manual_seed(seed))
+    counts, sizes = (
+        count_best_classes(clusters_of_rows, labels, 5),
+        torch.bincount(clusters_of_rows, minlength=5).float(),
+    )
     options = ScreenOptions(clusters=5, budget=budget, lam=0.01, smoothing=0.0)
-    found = fill_budget(counts / sizes[:, None], sizes / sizes.sum(), options)
+    result = fill_budget(counts / sizes[:, None], sizes / sizes.sum(), options)
     expected = explicit_greedy(counts, sizes, 0.01, budget)
     frequency = lambda pairs: sorted(round(float(counts[t, s] / sizes[t]), 6) for t, s in pairs)  # noqa: E731
-    ours = {tuple(pair) for pair in found.nonzero().tolist()}
+    ours = {tuple(pair) for pair in result.nonzero().tolist()}
     assert frequency(ours) == frequency(expected)  # equal frequencies may be taken in another order
 
 
@@ -113,8 +116,11 @@ def test_closed_form_equals_the_explicit_greedy_knapsack(budget, seed):
 def test_closed_form_is_near_the_exact_knapsack(seed):
     """Against a dynamic programme over whole weights (cluster sizes)."""
     _, labels = make_problem(120, seed)
-    assigned = torch.randint(0, 3, (120,), generator=torch.Generator().manual_seed(seed))
-    counts, sizes = count_best_classes(assigned, labels, 3), torch.bincount(assigned, minlength=3).float()
+    clusters_of_rows = torch.randint(0, 3, (120,), generator=torch.Generator().manual_seed(seed))
+    counts, sizes = (
+        count_best_classes(clusters_of_rows, labels, 3),
+        torch.bincount(clusters_of_rows, minlength=3).float(),
+    )
     lam, budget = 0.01, 15.0
     value = counts - lam * (sizes[:, None] - counts)
     best = torch.zeros(int(budget * 120) + 1)
@@ -122,10 +128,10 @@ def test_closed_form_is_near_the_exact_knapsack(seed):
         if value[t, s] > 0:
             weight = int(sizes[t])
             best[weight:] = torch.maximum(best[weight:], best[:-weight].clone() + value[t, s])
-    taken = fill_budget(
+    choice = fill_budget(
         counts / sizes[:, None], sizes / 120, ScreenOptions(clusters=3, budget=budget, lam=lam, smoothing=0)
     )
-    assert float(value[taken].sum()) >= 0.99 * float(best[-1])
+    assert float(value[choice].sum()) >= 0.99 * float(best[-1])
 
 
 def test_training_beats_its_own_start_at_equal_candidates():
@@ -166,8 +172,8 @@ def test_scaling_keeps_the_choice_and_sets_the_confidence():
 
 def test_always_list_is_in_every_set():
     _, labels = make_problem()
-    assigned = torch.zeros(400, dtype=torch.int64)
-    sets = choose_candidate_sets(assigned, labels, ScreenOptions(clusters=4, budget=10), torch.tensor([1, 58]))
+    clusters_of_rows = torch.zeros(400, dtype=torch.int64)
+    sets = choose_candidate_sets(clusters_of_rows, labels, ScreenOptions(clusters=4, budget=10), torch.tensor([1, 58]))
     assert all({1, 58} <= set(ids.tolist()) for ids in sets)
 
 
@@ -186,10 +192,10 @@ def test_any_problem_gives_sets_that_can_answer(clusters, rows, equal, budget, s
         contexts, labels = contexts[:1].expand(rows, DIM).clone(), BestClasses(labels.ids[:1].expand(rows, -1), CLASSES)
     options = ScreenOptions(clusters=clusters, budget=budget, smoothing=smoothing, rounds=1, epochs=1)
     always = torch.arange(CLASSES) if everything else None
-    screened = train_screen(contexts, labels, options, always)
-    assert len(screened.sets) == clusters
-    for ids in screened.sets:
+    screen = train_screen(contexts, labels, options, always)
+    assert len(screen.sets) == clusters
+    for ids in screen.sets:
         assert len(ids) >= DEPTH
         assert torch.equal(ids, ids.unique())
         assert not everything or len(ids) == CLASSES
-    assert torch.isfinite(screened.vectors).all()
+    assert torch.isfinite(screen.vectors).all()

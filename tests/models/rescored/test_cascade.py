@@ -16,15 +16,15 @@ contexts = torch.from_numpy(make_contexts(500).contexts)
 
 
 def cascade(dense, common=200, candidates=60, full_view=12, share=0.2):
-    own = FullSoftmax(
+    layer = FullSoftmax(
         torch.from_numpy(dense.weight),
         None if dense.bias is None else torch.from_numpy(dense.bias),
         logit_scale=dense.logit_scale,
         soft_cap=dense.soft_cap,
         padded=torch.from_numpy(dense.padded),
     )
-    order = order_by_best_classes(own, contexts)
-    module = CascadeSoftmax(own, context_basis(own.weight, contexts, 8), order, common, candidates, full_view)
+    order = order_by_best_classes(layer, contexts)
+    module = CascadeSoftmax(layer, context_basis(layer.weight, contexts, 8), order, common, candidates, full_view)
     module.calibrate(contexts, share)
     return module
 
@@ -52,27 +52,27 @@ def test_classes_go_by_how_often_they_are_answers():
 def test_the_margin_opens_the_share_that_was_asked_for():
     module = cascade(make_dense(), share=0.3)
     half = contexts[len(contexts) // 2 :]
-    opened = [
+    is_open = [
         module.choose_from_preview(p, float(r)).opened
         for p, r in zip(module.previews(half), module.reach(half), strict=True)
     ]
-    assert np.mean(opened) == pytest.approx(0.3, abs=0.05)
+    assert np.mean(is_open) == pytest.approx(0.3, abs=0.05)
 
 
 def test_rows_that_open_find_rare_classes_too():
     module = cascade(make_dense(), common=100, share=1.0)
-    chosen = [
+    candidates = [
         module.choose_from_preview(p, float(r))
         for p, r in zip(module.previews(contexts), module.reach(contexts), strict=True)
     ]
-    assert np.mean([one.opened for one in chosen[250:]]) > 0.99
-    assert any((one.positions >= 100).any() for one in chosen)
+    assert np.mean([one.opened for one in candidates[250:]]) > 0.99
+    assert any((one.positions >= 100).any() for one in candidates)
     module.margin = -torch.inf
-    chosen = [
+    candidates = [
         module.choose_from_preview(p, float(r))
         for p, r in zip(module.previews(contexts), module.reach(contexts), strict=True)
     ]
-    assert not any((one.positions >= 100).any() for one in chosen)
+    assert not any((one.positions >= 100).any() for one in candidates)
 
 
 def test_the_reach_follows_the_best_rare_class():
@@ -99,8 +99,8 @@ def test_least_squares_recovers_a_linear_function(rows, dim, seed):
     random = np.random.default_rng(seed)
     x = torch.from_numpy(random.standard_normal((rows * 20, dim)).astype(np.float32))
     vector = torch.from_numpy(random.standard_normal(dim).astype(np.float32))
-    found = fit_least_squares(x, x @ vector + 2.0)
-    torch.testing.assert_close(found(x), x @ vector + 2.0, atol=0.1, rtol=0.05)
+    result = fit_least_squares(x, x @ vector + 2.0)
+    torch.testing.assert_close(result(x), x @ vector + 2.0, atol=0.1, rtol=0.05)
 
 
 def test_contexts_all_equal_and_of_zeros_are_fitted():

@@ -34,13 +34,13 @@ def test_every_class_is_in_one_block_of_one_group(classes, count, biased):
 
 
 def test_blocks_find_what_is_alike():
-    own = torch.arange(4).repeat_interleave(BLOCK_CLASSES)[
+    group = torch.arange(4).repeat_interleave(BLOCK_CLASSES)[
         torch.randperm(4 * BLOCK_CLASSES, generator=torch.Generator().manual_seed(1))
     ]
-    rows = torch.nn.functional.one_hot(own, 6) * 20 + rows_of(4 * BLOCK_CLASSES)
-    found = own[order_in_blocks(rows, torch.arange(4 * BLOCK_CLASSES))].reshape(4, BLOCK_CLASSES)
-    assert (found == found[:, :1]).all()
-    assert found[:, 0].sort().values.tolist() == [0, 1, 2, 3]
+    rows = torch.nn.functional.one_hot(group, 6) * 20 + rows_of(4 * BLOCK_CLASSES)
+    result = group[order_in_blocks(rows, torch.arange(4 * BLOCK_CLASSES))].reshape(4, BLOCK_CLASSES)
+    assert (result == result[:, :1]).all()
+    assert result[:, 0].sort().values.tolist() == [0, 1, 2, 3]
 
 
 def test_equal_rows_are_in_blocks_too():
@@ -49,14 +49,14 @@ def test_equal_rows_are_in_blocks_too():
 
 @given(st.integers(1, 40), st.integers(1, 300), st.integers(0, 99))
 @settings(max_examples=50, deadline=None)
-def test_the_best_that_hold_enough(count, wanted, seed):
+def test_the_best_that_hold_enough(count, least, seed):
     generator = torch.Generator().manual_seed(seed)
     scores, sizes = torch.randn(3, count, generator=generator), torch.randint(1, 20, (count,), generator=generator)
-    for row, kept in zip(scores, choose_best_holding(scores, sizes, wanted), strict=True):
-        assert sizes[kept].sum() >= min(wanted, sizes.sum())
-        worst = row.masked_fill(~kept, torch.inf).argmin()
-        assert sizes[kept].sum() - sizes[worst] < wanted
-        assert row[kept].min() >= row.masked_fill(kept, -torch.inf).max()
+    for row, mask in zip(scores, choose_best_holding(scores, sizes, least), strict=True):
+        assert sizes[mask].sum() >= min(least, sizes.sum())
+        worst = row.masked_fill(~mask, torch.inf).argmin()
+        assert sizes[mask].sum() - sizes[worst] < least
+        assert row[mask].min() >= row.masked_fill(mask, -torch.inf).max()
 
 
 @given(st.integers(1, 12), st.lists(st.integers(1, 12), min_size=1, max_size=3), st.integers(0, 99))
@@ -96,13 +96,13 @@ def test_evened_columns_lose_less_in_two_bits(unit):
     contexts = torch.randn(200, width, generator=torch.Generator().manual_seed(1))
     basis = Basis(preview, torch.eye(width), torch.ones(width))
 
-    def error(given):
-        codes, scale = quantize_rows(given.preview[:, :4])
-        fine, fine_scale = quantize_two_bits(given.preview[:, 4:])
-        levels, row_scale = quantize_rows(contexts @ given.projection)
-        found = levels @ torch.cat([codes * scale, fine * fine_scale], dim=1).T * row_scale
-        return ((found - contexts @ preview.T) ** 2).mean()
+    def error(any_basis):
+        codes, scale = quantize_rows(any_basis.preview[:, :4])
+        fine, fine_scale = quantize_two_bits(any_basis.preview[:, 4:])
+        levels, row_scale = quantize_rows(contexts @ any_basis.projection)
+        result = levels @ torch.cat([codes * scale, fine * fine_scale], dim=1).T * row_scale
+        return ((result - contexts @ preview.T) ** 2).mean()
 
-    divided = even_columns(basis, [4, *range(5, width + 1)], 0)  # turning columns one by one changes nothing
-    turned = even_columns(basis, [4, 20, width], 0)
-    assert error(turned) < 0.9 * error(divided) < 0.9 * error(basis)
+    halves = even_columns(basis, [4, *range(5, width + 1)], 0)  # turning columns one by one changes nothing
+    rotation = even_columns(basis, [4, 20, width], 0)
+    assert error(rotation) < 0.9 * error(halves) < 0.9 * error(basis)

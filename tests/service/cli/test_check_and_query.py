@@ -28,36 +28,36 @@ def contexts(tmp_path):
     return tmp_path / "x.npy"
 
 
-def one_line(done):
-    assert done.returncode == 1
-    assert len(done.stderr.splitlines()) == 1, done.stderr
-    return done.stderr
+def one_line(process):
+    assert process.returncode == 1
+    assert len(process.stderr.splitlines()) == 1, process.stderr
+    return process.stderr
 
 
 def test_query_prints_a_table(bundle, contexts):
-    done = run_cli("query", bundle, "--contexts", contexts, "-k", 2)
-    lines = done.stdout.splitlines()
+    process = run_cli("query", bundle, "--contexts", contexts, "-k", 2)
+    lines = process.stdout.splitlines()
     best = shortlist.load(bundle).topk(ROWS, 2).ids
-    assert done.returncode == 0
+    assert process.returncode == 0
     assert lines[0].split() == ["row", "rank", "id", "log-prob", "share", "label"]
     assert [int(line.split()[2]) for line in lines[1:]] == best[:20].ravel().tolist()
     assert lines[1].endswith(f"'word {best[0, 0]}'")
-    assert "3 more rows" in done.stderr
+    assert "3 more rows" in process.stderr
 
 
 def test_query_prints_json(small_repository, contexts):
-    done = run_cli("query", small_repository / "dense" / "1", "--contexts", contexts, "-k", 2, "--json")
-    content = json.loads(done.stdout)
+    process = run_cli("query", small_repository / "dense" / "1", "--contexts", contexts, "-k", 2, "--json")
+    content = json.loads(process.stdout)
     assert content["ids"] == shortlist.load(small_repository / "dense" / "1").topk(ROWS, 2).ids.tolist()
     assert (content["model"], content["normalizer"], "labels" in content) == ("dense", "exact", False)
 
 
 @pytest.mark.parametrize("name", ["out.npz", "out.safetensors"])
 def test_query_writes_files(bundle, contexts, tmp_path, name):
-    done = run_cli("query", bundle, "--contexts", contexts, "--exact", "--out", tmp_path / name)
-    assert (done.returncode, done.stdout) == (0, "")
-    found = dict(np.load(tmp_path / name)) if name.endswith("npz") else load_file(tmp_path / name)
-    assert np.array_equal(found["ids"], shortlist.load(bundle).topk(ROWS, 5, exact=True).ids)
+    process = run_cli("query", bundle, "--contexts", contexts, "--exact", "--out", tmp_path / name)
+    assert (process.returncode, process.stdout) == (0, "")
+    result = dict(np.load(tmp_path / name)) if name.endswith("npz") else load_file(tmp_path / name)
+    assert np.array_equal(result["ids"], shortlist.load(bundle).topk(ROWS, 5, exact=True).ids)
 
 
 def test_query_refuses_in_one_line(bundle, contexts, tmp_path):
@@ -95,9 +95,9 @@ def test_results_in_a_folder_that_is_missing(tmp_path):
 
 
 def test_check_prints_the_promise(bundle):
-    done = run_cli("check", bundle)
-    assert done.returncode == 0, done.stderr
-    names = {line.split()[0] for line in done.stdout.splitlines()}
+    process = run_cli("check", bundle)
+    assert process.returncode == 0, process.stderr
+    names = {line.split()[0] for line in process.stdout.splitlines()}
     assert {"files", "calibration", "p_at_1", "p_at_10", "cost_macs"} <= names
 
 

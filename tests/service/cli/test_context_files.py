@@ -1,4 +1,4 @@
-"""Targets from files."""
+"""Contexts and targets from npy and safetensors files."""
 
 import numpy as np
 import pytest

@@ -22,29 +22,29 @@ def inputs(tmp_path):
 def test_export_check_query(tmp_path, inputs):
     out = tmp_path / "repo" / "lm" / "1"
     with_report = [word for word in inputs if word != "--no-report"]
-    done = run_cli("export", *with_report, "--out", out, "--set", "basis=context", "--set", "full_view=60")
-    assert done.returncode == 0, done.stderr
-    assert "P@1" in done.stdout
+    process = run_cli("export", *with_report, "--out", out, "--set", "basis=context", "--set", "full_view=60")
+    assert process.returncode == 0, process.stderr
+    assert "P@1" in process.stdout
     assert (out / "report" / "index.html").is_file()
-    done = run_cli("check", out)
-    assert done.returncode == 0, done.stderr
-    done = run_cli("query", out, "--contexts", tmp_path / "c.npy", "-k", 3)
-    assert done.returncode == 0, done.stderr
-    done = run_cli("export", *inputs, "--out", out)
-    assert (done.returncode, done.stderr.count("immutable")) == (1, 1)
+    process = run_cli("check", out)
+    assert process.returncode == 0, process.stderr
+    process = run_cli("query", out, "--contexts", tmp_path / "c.npy", "-k", 3)
+    assert process.returncode == 0, process.stderr
+    process = run_cli("export", *inputs, "--out", out)
+    assert (process.returncode, process.stderr.count("immutable")) == (1, 1)
 
 
 @pytest.mark.parametrize("command", ["capture", "export", "tune", "report", "check", "query", "diff", "serve"])
 def test_help(command):
-    done = run_cli(command, "--help")
-    assert done.returncode == 0, done.stderr
-    assert f"shortlist {command}" in done.stdout
+    process = run_cli(command, "--help")
+    assert process.returncode == 0, process.stderr
+    assert f"shortlist {command}" in process.stdout
 
 
 def test_list_of_commands():
-    done = run_cli("--help")
-    assert done.returncode == 0
-    assert "export" in done.stdout
+    process = run_cli("--help")
+    assert process.returncode == 0
+    assert "export" in process.stdout
 
 
 @pytest.mark.parametrize(
@@ -68,10 +68,10 @@ def test_list_of_commands():
     ],
 )
 def test_one_line_errors(args, code, words, tmp_path):
-    done = run_cli(*args, cwd=tmp_path)
-    assert done.returncode == code
-    assert words in done.stderr.splitlines()[-1]
-    assert "Traceback" not in done.stderr
+    process = run_cli(*args, cwd=tmp_path)
+    assert process.returncode == code
+    assert words in process.stderr.splitlines()[-1]
+    assert "Traceback" not in process.stderr
 
 
 @pytest.mark.parametrize(
@@ -79,9 +79,9 @@ def test_one_line_errors(args, code, words, tmp_path):
     [("basis", "--set basis is not NAME=VALUE"), ("basis=up", "basis=up is wrong"), ("w=1", "there is no option 'w'")],
 )
 def test_wrong_options(inputs, tmp_path, option, words):
-    done = run_cli("export", *inputs, "--out", tmp_path / "repo" / "lm" / "1", "--set", option)
-    assert done.returncode == 1
-    assert words in done.stderr.splitlines()[-1]
+    process = run_cli("export", *inputs, "--out", tmp_path / "repo" / "lm" / "1", "--set", option)
+    assert process.returncode == 1
+    assert words in process.stderr.splitlines()[-1]
     assert not (tmp_path / "repo" / "lm" / "1").exists()
 
 
@@ -89,22 +89,22 @@ def test_not_a_number_in_the_weights(tmp_path, inputs):
     weight = make_dense().weight
     weight[7, 3] = np.nan
     np.save(tmp_path / "w.npy", weight)
-    done = run_cli("export", *inputs, "--out", tmp_path / "repo" / "lm" / "1")
-    assert done.returncode == 1
-    assert "NaN or infinity in 1 of 300 rows, first in row 7" in done.stderr.splitlines()[-1]
+    process = run_cli("export", *inputs, "--out", tmp_path / "repo" / "lm" / "1")
+    assert process.returncode == 1
+    assert "NaN or infinity in 1 of 300 rows, first in row 7" in process.stderr.splitlines()[-1]
 
 
 def test_labels_nested_too_deeply(tmp_path, inputs):
     (tmp_path / "labels.json").write_text("[" * 250_000)
-    done = run_cli("export", *inputs, "--out", tmp_path / "lm" / "1", "--labels", tmp_path / "labels.json")
-    assert done.returncode == 1
-    assert done.stderr.splitlines()[-1].endswith("is not JSON: give a list of V strings")
+    process = run_cli("export", *inputs, "--out", tmp_path / "lm" / "1", "--labels", tmp_path / "labels.json")
+    assert process.returncode == 1
+    assert process.stderr.splitlines()[-1].endswith("is not JSON: give a list of V strings")
 
 
 def test_contexts_of_zeros(tmp_path, inputs):
     np.save(tmp_path / "c.npy", np.zeros((40, 16), np.float32))
-    done = run_cli("export", *inputs, "--out", tmp_path / "lm" / "1", "--set", "basis=context")
-    assert (done.returncode, "Traceback" in done.stderr) == (0, False), done.stderr
+    process = run_cli("export", *inputs, "--out", tmp_path / "lm" / "1", "--set", "basis=context")
+    assert (process.returncode, "Traceback" in process.stderr) == (0, False), process.stderr
     assert not (tmp_path / "lm" / "1" / "report").exists()
 
 
@@ -125,17 +125,17 @@ def test_output_that_cannot_be_written(small_repository, monkeypatch, unbuffered
     monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)
     with open("/dev/full", "w") as full:
         command = [sys.executable, "-m", "shortlist", "check", small_repository / "lm" / "1"]
-        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
-    assert done.returncode == 1
-    assert done.stderr.startswith("shortlist check: the system refused (No space left on device)")
-    assert len(done.stderr.splitlines()) == 1, done.stderr
+        process = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert process.returncode == 1
+    assert process.stderr.startswith("shortlist check: the system refused (No space left on device)")
+    assert len(process.stderr.splitlines()) == 1, process.stderr
 
 
 def test_a_file_that_may_not_be_read(monkeypatch, capsys):
     def refuse(*_):
         raise PermissionError(13, "Permission denied", "x.npy")
 
-    monkeypatch.setattr("shortlist.cli.check.load_checked", refuse)
+    monkeypatch.setattr("shortlist.cli.check.load_and_check", refuse)
     assert main(["check", "lm/1"]) == 1
     assert capsys.readouterr().err.startswith("shortlist check: x.npy cannot be used (Permission denied)")
 
@@ -143,8 +143,8 @@ def test_a_file_that_may_not_be_read(monkeypatch, capsys):
 def test_importing_shortlist_stays_light():
     heavy = "torch onnx onnxruntime fastapi transformers shortlist_exporter"
     code = f"import shortlist, sys; print([name for name in '{heavy}'.split() if name in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert process.stdout.strip() == "[]"
 
 
 def test_a_missing_extra_is_one_line(tmp_path):
@@ -154,9 +154,9 @@ def test_a_missing_extra_is_one_line(tmp_path):
         "from shortlist.cli import main; sys.exit(main(sys.argv[1:]))"
     )
     for command, extra in {"export": "export", "capture": "export", "serve": "serve"}.items():
-        done = subprocess.run(
+        process = subprocess.run(
             [sys.executable, "-c", code, command, str(tmp_path)], capture_output=True, text=True, check=False
         )
-        assert done.returncode == 1
-        assert f"pip install 'shortlist[{extra}]'" in done.stderr
-        assert len(done.stderr.splitlines()) == 1, done.stderr
+        assert process.returncode == 1
+        assert f"pip install 'shortlist[{extra}]'" in process.stderr
+        assert len(process.stderr.splitlines()) == 1, process.stderr

@@ -24,21 +24,21 @@ def files(tmp_path):
 
 
 def test_it_prints_a_table(narrow_head, files):
-    done = run_cli("evaluate", narrow_head.folder, "--contexts", files.both, "--rows", 100, "--threads", 1)
-    assert (done.returncode, done.stderr) == (0, "")
-    found = evaluate(narrow_head, CONTEXTS, TARGETS, rows=100)
-    assert f"{found.precision[5].mean:.4f} (" in done.stdout
-    assert "rows                         100 distinct" in done.stdout
+    process = run_cli("evaluate", narrow_head.folder, "--contexts", files.both, "--rows", 100, "--threads", 1)
+    assert (process.returncode, process.stderr) == (0, "")
+    result = evaluate(narrow_head, CONTEXTS, TARGETS, rows=100)
+    assert f"{result.precision[5].mean:.4f} (" in process.stdout
+    assert "rows                         100 distinct" in process.stdout
     for name in ("top-50 coverage", "KL(dense || head)", "Z~/Z", "NLL of targets", "perplexity", "answered by dense"):
-        assert name in done.stdout
+        assert name in process.stdout
 
 
 def test_it_prints_json_and_writes_it(narrow_head, files):
     out = files.folder / "figures.json"
     args = ("--contexts", files.x, "--targets", files.y, "--json", "--out", out, "--threads", 1)
-    done = run_cli("evaluate", narrow_head.folder, *args)
-    assert done.returncode == 0, done.stderr
-    content = json.loads(done.stdout)
+    process = run_cli("evaluate", narrow_head.folder, *args)
+    assert process.returncode == 0, process.stderr
+    content = json.loads(process.stdout)
     assert content == json.loads(out.read_text())
     assert content["head_targets"]["nll"] == pytest.approx(
         evaluate(narrow_head, CONTEXTS, TARGETS).head_targets.nll, rel=1e-4
@@ -46,36 +46,38 @@ def test_it_prints_json_and_writes_it(narrow_head, files):
 
 
 def test_it_prints_csv(narrow_head, files):
-    done = run_cli("evaluate", narrow_head.folder, "--contexts", files.x, "--csv", "--threads", 1)
-    lines = dict(line.split(",") for line in done.stdout.splitlines())
+    process = run_cli("evaluate", narrow_head.folder, "--contexts", files.x, "--csv", "--threads", 1)
+    lines = dict(line.split(",") for line in process.stdout.splitlines())
     assert lines["figure"] == "value"
     assert float(lines["precision.5.mean"]) == pytest.approx(evaluate(narrow_head, CONTEXTS).precision[5].mean)
 
 
 def test_it_warns_and_strict_fails(narrow_head, files):
     for flags, code in (([], 0), (["--strict"], 1)):
-        done = run_cli("evaluate", narrow_head.folder, "--contexts", files.far, *flags, "--threads", 1)
-        assert done.returncode == code
-        assert "warning: these contexts are not like those" in done.stderr
-        assert len(done.stderr.splitlines()) == 1
+        process = run_cli("evaluate", narrow_head.folder, "--contexts", files.far, *flags, "--threads", 1)
+        assert process.returncode == code
+        assert "warning: these contexts are not like those" in process.stderr
+        assert len(process.stderr.splitlines()) == 1
 
 
 def test_it_refuses_in_one_line(narrow_head, files):
-    def refused(*args, code=1):
-        done = run_cli("evaluate", narrow_head.folder, *args)
-        assert done.returncode == code
-        assert len(done.stderr.splitlines()) == 1, done.stderr
-        return done.stderr
+    def expect_refusal(*args, code=1):
+        process = run_cli("evaluate", narrow_head.folder, *args)
+        assert process.returncode == code
+        assert len(process.stderr.splitlines()) == 1, process.stderr
+        return process.stderr
 
     save_file({"contexts": CONTEXTS}, files.folder / "alone.safetensors")
-    assert "no file" in refused("--contexts", files.folder / "none.npy")
-    assert "no tensor 'targets'" in refused("--contexts", files.x, "--targets", files.folder / "alone.safetensors")
-    assert "for 400 contexts" in refused("--contexts", files.far, "--targets", files.y)
-    assert "'-1' is not a whole number from 0" in refused("--contexts", files.x, "--seed", -1, code=2)
-    assert "no folder" in refused("--contexts", files.x, "--out", files.folder / "none" / "x.json")
+    assert "no file" in expect_refusal("--contexts", files.folder / "none.npy")
+    assert "no tensor 'targets'" in expect_refusal(
+        "--contexts", files.x, "--targets", files.folder / "alone.safetensors"
+    )
+    assert "for 400 contexts" in expect_refusal("--contexts", files.far, "--targets", files.y)
+    assert "'-1' is not a whole number from 0" in expect_refusal("--contexts", files.x, "--seed", -1, code=2)
+    assert "no folder" in expect_refusal("--contexts", files.x, "--out", files.folder / "none" / "x.json")
 
 
 def test_it_helps():
-    done = run_cli("evaluate", "--help")
-    assert done.returncode == 0
-    assert "nats" in done.stdout
+    process = run_cli("evaluate", "--help")
+    assert process.returncode == 0
+    assert "nats" in process.stdout

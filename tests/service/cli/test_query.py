@@ -74,9 +74,9 @@ def test_json_holds_all_parts_and_the_table_the_first_rows(bundle, tmp_path, cap
     query.run(arguments(bundle, save(tmp_path / "x.npy"), json=True))
     assert capsys.readouterr().out.count('"word ') == 23 * 4
     query.run(arguments(bundle, tmp_path / "x.npy"))
-    captured = capsys.readouterr()
-    assert len(captured.out.splitlines()) == 1 + 20 * 4
-    assert "3 more rows" in captured.err
+    output = capsys.readouterr()
+    assert len(output.out.splitlines()) == 1 + 20 * 4
+    assert "3 more rows" in output.err
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.float64])
@@ -184,11 +184,11 @@ sys.exit(code)
 
 
 def peak(*args):
-    """Megabytes."""
+    """Peak memory of a process that runs the query, in MB."""
     command = [sys.executable, "-c", PEAK, "query", *map(str, args)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+    process = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
     scale = 1 if sys.platform == "darwin" else 1024
-    return int(done.stdout.splitlines()[-1]) * scale / MEGABYTE
+    return int(process.stdout.splitlines()[-1]) * scale / MEGABYTE
 
 
 def test_memory_does_not_grow_with_the_rows(bundle, tmp_path):

@@ -164,9 +164,9 @@ def test_responses_of_other_servers():
     page = make_client(lambda _: httpx.Response(200, html="<p>welcome</p>"))
     with page, pytest.raises(errors.ServerError, match="check the URL"):
         page.topk("lm", ROWS, 1)
-    broken = make_client(lambda _: httpx.Response(502, text="bad gateway"))
-    with broken, pytest.raises(errors.ServerError, match="502"):
-        broken.topk("lm", ROWS, 1)
+    client = make_client(lambda _: httpx.Response(502, text="bad gateway"))
+    with client, pytest.raises(errors.ServerError, match="502"):
+        client.topk("lm", ROWS, 1)
 
 
 def test_a_server_that_is_not_ready_or_slow():

@@ -21,8 +21,8 @@ def test_rows_of_floats_equal_numpy(rows, width, data):
 def test_ragged_ids_are_padded(lists):
     padded = parse_id_rows("x", lists)
     assert padded.shape == (len(lists), max(map(len, lists)))
-    for row, own in zip(padded.tolist(), lists, strict=True):
-        assert row == own + [-1] * (len(row) - len(own))
+    for row, ids in zip(padded.tolist(), lists, strict=True):
+        assert row == ids + [-1] * (len(row) - len(ids))
 
 
 def test_flat_ids_stay_flat():

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from safetensors.numpy import save_file
 from shortlist.core.results import TopK
 from shortlist.errors import BadInput
-from shortlist.evaluation.compare import compare_heads, mark_shared, measure_agreement
+from shortlist.evaluation.compare import compare_heads, mark_common_classes, measure_agreement
 
 from tests.support.layers import CLASSES, DIM, logprobs_of, make_contexts, make_dense, make_head, run_cli
 
@@ -30,23 +30,23 @@ def heads(tmp_path_factory):
 
 def test_agreement_overlap_and_order(heads):
     exact, narrow = heads
-    found = compare_heads(exact, narrow, ROWS, 7)
+    result = compare_heads(exact, narrow, ROWS, 7)
     true = np.argsort(-logprobs_of(make_dense(), ROWS), axis=1, kind="stable")[:, :10]
     for depth in (1, 5, 7, 10):
-        own = narrow.topk_by_plan(ROWS, depth).ids
-        hits = [len(set(one[:depth]) & set(other)) for one, other in zip(true, own, strict=True)]
-        assert found.agreement[depth].mean == pytest.approx(np.mean(hits) / depth)
-    own = narrow.topk_by_plan(ROWS, 7).ids
-    shared = [len(set(one[:7]) & set(other)) for one, other in zip(true, own, strict=True)]
-    assert found.overlap == pytest.approx(np.mean(shared))
-    assert found.same_set == pytest.approx(np.mean(np.array(shared) == 7))
-    assert found.same_order == pytest.approx((true[:, :7] == own).all(axis=1).mean())
-    assert 0 < found.same_order < 1
+        narrow_ids = narrow.topk_by_plan(ROWS, depth).ids
+        hits = [len(set(one[:depth]) & set(other)) for one, other in zip(true, narrow_ids, strict=True)]
+        assert result.agreement[depth].mean == pytest.approx(np.mean(hits) / depth)
+    narrow_ids = narrow.topk_by_plan(ROWS, 7).ids
+    overlaps = [len(set(one[:7]) & set(other)) for one, other in zip(true, narrow_ids, strict=True)]
+    assert result.overlap == pytest.approx(np.mean(overlaps))
+    assert result.same_set == pytest.approx(np.mean(np.array(overlaps) == 7))
+    assert result.same_order == pytest.approx((true[:, :7] == narrow_ids).all(axis=1).mean())
+    assert 0 < result.same_order < 1
 
 
 def test_logprob_differences_are_of_classes_in_both(heads):
     exact, narrow = heads
-    found = compare_heads(exact, narrow, ROWS, 5)
+    result = compare_heads(exact, narrow, ROWS, 5)
     top, true = narrow.topk_by_plan(ROWS, 5), logprobs_of(make_dense(), ROWS)
     best = np.argsort(-true, axis=1, kind="stable")[:, :5]
     changes = [
@@ -55,26 +55,26 @@ def test_logprob_differences_are_of_classes_in_both(heads):
         for place, one in enumerate(top.ids[row])
         if one in best[row]
     ]
-    assert found.logprob_difference["mean"] == pytest.approx(np.abs(changes).mean(), abs=1e-5)
-    assert found.logprob_difference["max"] == pytest.approx(np.abs(changes).max(), abs=1e-5)
-    assert found.logprob_shift == pytest.approx(np.mean(changes), abs=1e-5)
+    assert result.logprob_difference["mean"] == pytest.approx(np.abs(changes).mean(), abs=1e-5)
+    assert result.logprob_difference["max"] == pytest.approx(np.abs(changes).max(), abs=1e-5)
+    assert result.logprob_shift == pytest.approx(np.mean(changes), abs=1e-5)
 
 
 def test_a_head_and_itself(heads):
-    found = compare_heads(heads[1], heads[1], ROWS)
-    assert (found.same_set, found.same_order, found.overlap, found.differing) == (1, 1, 5, [])
-    assert found.logprob_difference["max"] == 0
+    result = compare_heads(heads[1], heads[1], ROWS)
+    assert (result.same_set, result.same_order, result.overlap, result.differing) == (1, 1, 5, [])
+    assert result.logprob_difference["max"] == 0
 
 
 def test_settings_side_by_side(heads):
     exact, narrow = heads
-    found = compare_heads(exact, narrow, ROWS)
-    assert found.settings["method"] == ("full", "svd")
-    assert found.settings["fit.width"] == (None, 6)
-    assert found.settings["quality.p_at_1"] == (exact.manifest.quality.p_at_1, narrow.manifest.quality.p_at_1)
-    assert {"method", "plan", "fit.width"} <= set(found.differing)
-    assert not {"reference", "provenance.weights_sha256"} & set(found.differing)
-    assert found.candidates[0]["mean"] == CLASSES > found.candidates[1]["mean"]
+    result = compare_heads(exact, narrow, ROWS)
+    assert result.settings["method"] == ("full", "svd")
+    assert result.settings["fit.width"] == (None, 6)
+    assert result.settings["quality.p_at_1"] == (exact.manifest.quality.p_at_1, narrow.manifest.quality.p_at_1)
+    assert {"method", "plan", "fit.width"} <= set(result.differing)
+    assert not {"reference", "provenance.weights_sha256"} & set(result.differing)
+    assert result.candidates[0]["mean"] == CLASSES > result.candidates[1]["mean"]
 
 
 def test_other_labels_are_counted(tmp_path):
@@ -130,14 +130,14 @@ def test_agreement_is_the_same_both_ways_and_whole_at_full_depth(rows, depth):
 
 
 def test_missing_classes_agree_with_nothing():
-    assert mark_shared(np.array([[3, -1]]), np.array([[3, -1]])).tolist() == [[True, False]]
+    assert mark_common_classes(np.array([[3, -1]]), np.array([[3, -1]])).tolist() == [[True, False]]
     assert measure_agreement(top_of([[3, -1]]), top_of([[3, -1]])).mean == 1
 
 
 def test_command_prints_a_table(heads):
-    done = run_cli("diff", heads[0].folder, heads[1].folder, "-k", 3)
-    assert (done.returncode, done.stderr) == (0, "")
-    lines = done.stdout.splitlines()
+    process = run_cli("diff", heads[0].folder, heads[1].folder, "-k", 3)
+    assert (process.returncode, process.stderr) == (0, "")
+    lines = process.stdout.splitlines()
     assert "held out by the export of" in lines[0]
     assert any(line.startswith("agreement at 3 ") for line in lines)
     assert any(line.split() == ["*", "method", "full", "svd"] for line in lines)
@@ -148,9 +148,9 @@ def test_command_prints_a_table(heads):
 def test_command_prints_json_on_contexts_of_a_file(heads, tmp_path):
     save_file({"contexts": ROWS}, tmp_path / "x.safetensors")
     folders = [head.folder for head in heads]
-    done = run_cli("diff", *folders, "--contexts", tmp_path / "x.safetensors", "--json")
-    found = compare_heads(*heads, ROWS)
-    assert json.loads(done.stdout) == json.loads(found.model_dump_json())
+    process = run_cli("diff", *folders, "--contexts", tmp_path / "x.safetensors", "--json")
+    result = compare_heads(*heads, ROWS)
+    assert json.loads(process.stdout) == json.loads(result.model_dump_json())
 
 
 def test_command_refuses_in_one_line(heads, small_repository, tmp_path):
@@ -161,6 +161,6 @@ def test_command_refuses_in_one_line(heads, small_repository, tmp_path):
         ((heads[0].folder, heads[1].folder, "--contexts", tmp_path / "none.npy"), "no file"),
         ((heads[0].folder, heads[1].folder, "-k", 301), "k is 301"),
     ):
-        done = run_cli("diff", *arguments)
-        assert (done.returncode, len(done.stderr.splitlines())) == (1, 1), done.stderr
-        assert words in done.stderr
+        process = run_cli("diff", *arguments)
+        assert (process.returncode, len(process.stderr.splitlines())) == (1, 1), process.stderr
+        assert words in process.stderr

@@ -23,9 +23,11 @@ from tests.support.layers import (
 
 pytestmark = pytest.mark.slow
 
+NO_CLASSES = np.empty((150, 0), np.int64), np.empty((150, 0), np.float32)  # ids and their logits
+
 
 @pytest.fixture(scope="module")
-def found(narrow_head):
+def evaluation(narrow_head):
     return evaluate(narrow_head, CONTEXTS, TARGETS)
 
 
@@ -60,46 +62,46 @@ def candidates_only(head, n, k):
     return np.array(ids)
 
 
-def test_precision_coverage_and_order(narrow_head, found):
+def test_precision_coverage_and_order(narrow_head, evaluation):
     true = first(logits_of(make_dense(), CONTEXTS), 100)
-    own = candidates_only(narrow_head, 40, 10)
+    ids = candidates_only(narrow_head, 40, 10)
     for k in (1, 5, 10):
-        hits = [len(set(mine[:k]) & set(theirs[:k])) / k for mine, theirs in zip(own, true, strict=True)]
-        assert found.precision[k].mean == pytest.approx(np.mean(hits))
-        assert found.precision[k].low < np.mean(hits) <= found.precision[k].high
-    assert found.precision[5].mean < 1, "a head that errs, else this shows nothing"
+        hits = [len(set(mine[:k]) & set(theirs[:k])) / k for mine, theirs in zip(ids, true, strict=True)]
+        assert evaluation.precision[k].mean == pytest.approx(np.mean(hits))
+        assert evaluation.precision[k].low < np.mean(hits) <= evaluation.precision[k].high
+    assert evaluation.precision[5].mean < 1, "a head that errs, else this shows nothing"
     for size in (10, 50, 100):
         mine = candidates_only(narrow_head, min(CLASSES, 4 * size), size)
         counts = [len(set(a) & set(b[:size])) for a, b in zip(mine, true, strict=True)]
-        assert found.coverage[size] == pytest.approx(np.mean(counts))
-    assert set(found.coverage) == {10, 50, 100}, "there are no 500 classes"
-    assert found.order_kept == pytest.approx((own == true[:, :10]).all(axis=1).mean())
+        assert evaluation.coverage[size] == pytest.approx(np.mean(counts))
+    assert set(evaluation.coverage) == {10, 50, 100}, "there are no 500 classes"
+    assert evaluation.order_kept == pytest.approx((ids == true[:, :10]).all(axis=1).mean())
 
 
-def test_divergence_and_normaliser(narrow_head, found):
+def test_divergence_and_normaliser(narrow_head, evaluation):
     log_p = logprobs_of(make_dense(), CONTEXTS)
     log_z = np.log(np.exp(logits_of(make_dense(), CONTEXTS)).sum(axis=1))
-    own = own_logits(narrow_head, 12)
-    log_q = own - np.log(np.exp(own).sum(axis=1, keepdims=True))
+    logits = own_logits(narrow_head, 12)
+    log_q = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
     kl = (np.exp(log_p) * (log_p - log_q)).sum(axis=1)
-    assert found.kl == pytest.approx({"mean": kl.mean(), "p99": np.percentile(kl, 99)}, rel=1e-3)
+    assert evaluation.kl == pytest.approx({"mean": kl.mean(), "p99": np.percentile(kl, 99)}, rel=1e-3)
     z = np.exp(np.log(np.exp(own_logits(narrow_head, 40)).sum(axis=1)) - log_z)
     expected = {"mean": z.mean(), "p1": np.percentile(z, 1), "p99": np.percentile(z, 99)}
-    assert found.z_ratio == pytest.approx(expected, rel=1e-3)
-    assert abs(found.z_ratio["mean"] - 1) > 1e-4
+    assert evaluation.z_ratio == pytest.approx(expected, rel=1e-3)
+    assert abs(evaluation.z_ratio["mean"] - 1) > 1e-4
     error = np.abs(np.log(z))  # numerators are exact, so a row's ten errors are its normaliser's
-    assert found.logprob_error["mean"] == pytest.approx(error.mean(), abs=1e-4)
-    assert found.logprob_error["max"] == pytest.approx(error.max(), abs=1e-4)
+    assert evaluation.logprob_error["mean"] == pytest.approx(error.mean(), abs=1e-4)
+    assert evaluation.logprob_error["max"] == pytest.approx(error.max(), abs=1e-4)
 
 
-def test_targets(narrow_head, found):
+def test_targets(narrow_head, evaluation):
     log_p = logprobs_of(make_dense(), CONTEXTS)
-    own = own_logits(narrow_head, 12)
-    log_q = own - np.log(np.exp(own).sum(axis=1, keepdims=True))
+    logits = own_logits(narrow_head, 12)
+    log_q = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
     ranks = {"dense": first(log_p, 10), "head": candidates_only(narrow_head, 40, 10)}
     for targets, logprobs, ids in (
-        (found.dense_targets, log_p, ranks["dense"]),
-        (found.head_targets, log_q, ranks["head"]),
+        (evaluation.dense_targets, log_p, ranks["dense"]),
+        (evaluation.head_targets, log_q, ranks["head"]),
     ):
         nll = -logprobs[np.arange(150), TARGETS].mean()
         assert targets.nll == pytest.approx(nll, rel=1e-4)
@@ -110,81 +112,83 @@ def test_targets(narrow_head, found):
 
 def test_targets_that_dense_gets_right(narrow_head):
     best = first(logits_of(make_dense(), CONTEXTS), 1)[:, 0]
-    found = evaluate(narrow_head, CONTEXTS, best)
-    assert found.dense_targets.accuracy[1].mean == 1
-    assert found.head_targets.accuracy[1].mean == found.precision[1].mean
+    evaluation = evaluate(narrow_head, CONTEXTS, best)
+    assert evaluation.dense_targets.accuracy[1].mean == 1
+    assert evaluation.head_targets.accuracy[1].mean == evaluation.precision[1].mean
 
 
-def test_costs(narrow_head, found):
+def test_costs(narrow_head, evaluation):
     quality = narrow_head.manifest.quality
-    assert (found.cost_macs, found.cost_bytes) == (quality.cost_macs, quality.cost_bytes)
-    assert found.cost_macs == pytest.approx((DIM * 6 + CLASSES * 6 + DIM * 12) / (CLASSES * DIM)), "the projection too"
-    assert found.candidates == {"mean": 40, "p99": 40}
-    assert found.answered_dense == 0
-    assert found.promised == {1: quality.p_at_1, 5: quality.p_at_5, 10: quality.p_at_10}
+    assert (evaluation.cost_macs, evaluation.cost_bytes) == (quality.cost_macs, quality.cost_bytes)
+    assert evaluation.cost_macs == pytest.approx((DIM * 6 + CLASSES * 6 + DIM * 12) / (CLASSES * DIM)), (
+        "the projection too"
+    )
+    assert evaluation.candidates == {"mean": 40, "p99": 40}
+    assert evaluation.answered_dense == 0
+    assert evaluation.promised == {1: quality.p_at_1, 5: quality.p_at_5, 10: quality.p_at_10}
 
 
 def test_the_dense_layer_itself(tmp_path):
     full = make_head(tmp_path, make_dense(), method="full", options={})
-    found = evaluate(full, CONTEXTS, TARGETS)
-    assert [share.mean for share in found.precision.values()] == [1, 1, 1]
-    assert found.coverage == {10: 10, 50: 50, 100: 100}
-    assert (found.order_kept, found.answered_dense, found.warning) == (1, 1, None)
-    assert found.kl == {"mean": 0, "p99": 0}
-    assert found.z_ratio == pytest.approx({"mean": 1, "p1": 1, "p99": 1}, abs=1e-5)
-    assert found.head_targets == found.dense_targets
+    evaluation = evaluate(full, CONTEXTS, TARGETS)
+    assert [share.mean for share in evaluation.precision.values()] == [1, 1, 1]
+    assert evaluation.coverage == {10: 10, 50: 50, 100: 100}
+    assert (evaluation.order_kept, evaluation.answered_dense, evaluation.warning) == (1, 1, None)
+    assert evaluation.kl == {"mean": 0, "p99": 0}
+    assert evaluation.z_ratio == pytest.approx({"mean": 1, "p1": 1, "p99": 1}, abs=1e-5)
+    assert evaluation.head_targets == evaluation.dense_targets
 
 
 def test_dense_by_number_of_rows_flatters_nothing(narrow_head, monkeypatch):
     monkeypatch.setattr(narrow_head, "manifest", narrow_head.manifest.model_copy(update={"dense_crossover": 1}))
-    found = evaluate(narrow_head, CONTEXTS)
-    assert found.answered_dense == 1
-    assert found.precision[5].mean < 1
-    assert found.candidates["mean"] == 40
+    evaluation = evaluate(narrow_head, CONTEXTS)
+    assert evaluation.answered_dense == 1
+    assert evaluation.precision[5].mean < 1
+    assert evaluation.candidates["mean"] == 40
 
 
 def test_no_targets(narrow_head):
-    found = evaluate(narrow_head, CONTEXTS)
-    assert (found.head_targets, found.dense_targets) == (None, None)
-    assert found.kl is not None
-    assert found.missing == ["there are no targets, so no target accuracy, NLL and perplexity"]
+    evaluation = evaluate(narrow_head, CONTEXTS)
+    assert (evaluation.head_targets, evaluation.dense_targets) == (None, None)
+    assert evaluation.kl is not None
+    assert evaluation.missing == ["there are no targets, so no target accuracy, NLL and perplexity"]
 
 
 def test_no_truth_no_precision(no_dense):
-    found = evaluate(no_dense, CONTEXTS, TARGETS)
+    evaluation = evaluate(no_dense, CONTEXTS, TARGETS)
     for name in ("precision", "coverage", "order_kept", "kl", "z_ratio", "logprob_error", "dense_targets", "warning"):
-        assert getattr(found, name) is None, name
-    assert found.head_targets.nll > 0
-    assert found.candidates["mean"] == 40
-    assert "exported with --no-dense" in found.missing[0]
+        assert getattr(evaluation, name) is None, name
+    assert evaluation.head_targets.nll > 0
+    assert evaluation.candidates["mean"] == 40
+    assert "exported with --no-dense" in evaluation.missing[0]
 
 
 def test_a_plan_without_a_distribution(narrow_head, monkeypatch):
     monkeypatch.setattr(
         narrow_head.plan, "compute_distribution", lambda contexts: Plan.compute_distribution(narrow_head.plan, contexts)
     )
-    found = evaluate(narrow_head, CONTEXTS, TARGETS)
-    assert found.kl is None
-    assert (found.head_targets.nll, found.head_targets.perplexity) == (None, None)
-    assert found.dense_targets.nll > 0
-    assert found.precision is not None
-    assert "no KL" in found.missing[0]
+    evaluation = evaluate(narrow_head, CONTEXTS, TARGETS)
+    assert evaluation.kl is None
+    assert (evaluation.head_targets.nll, evaluation.head_targets.perplexity) == (None, None)
+    assert evaluation.dense_targets.nll > 0
+    assert evaluation.precision is not None
+    assert "no KL" in evaluation.missing[0]
 
 
 def test_the_rows_that_the_export_held_out_keep_its_promise(narrow_head):
-    found = evaluate(narrow_head, SAMPLE.contexts[-300:])
-    assert found.rows == narrow_head.manifest.quality.rows
-    for k, promised in found.promised.items():
-        assert found.precision[k].mean == pytest.approx(promised, abs=1e-3), "float rounding may swap a class"
-    assert found.logprob_error["mean"] == pytest.approx(narrow_head.manifest.quality.logprob_error_mean, rel=1e-2)
-    assert found.warning is None
+    evaluation = evaluate(narrow_head, SAMPLE.contexts[-300:])
+    assert evaluation.rows == narrow_head.manifest.quality.rows
+    for k, promise in evaluation.promised.items():
+        assert evaluation.precision[k].mean == pytest.approx(promise, abs=1e-3), "float rounding may swap a class"
+    assert evaluation.logprob_error["mean"] == pytest.approx(narrow_head.manifest.quality.logprob_error_mean, rel=1e-2)
+    assert evaluation.warning is None
 
 
 def test_contexts_of_another_domain_warn(narrow_head):
-    found = evaluate(narrow_head, contexts_elsewhere(SAMPLE.contexts))
-    assert found.precision[1].high < found.promised[1]
-    assert found.warning.startswith("these contexts are not like those that the bundle was measured on: P@1 is 0.")
-    assert f"{found.promised[1]:.4f} promised" in found.warning
+    evaluation = evaluate(narrow_head, contexts_elsewhere(SAMPLE.contexts))
+    assert evaluation.precision[1].high < evaluation.promised[1]
+    assert evaluation.warning.startswith("these contexts are not like those that the bundle was measured on: P@1 is 0.")
+    assert f"{evaluation.promised[1]:.4f} promised" in evaluation.warning
 
 
 def test_rows_are_distinct_random_and_seeded(narrow_head):
@@ -196,36 +200,36 @@ def test_rows_are_distinct_random_and_seeded(narrow_head):
     assert few[0].rows == 40
 
 
-def test_chunks_change_nothing(narrow_head, found, monkeypatch):
+def test_chunks_change_nothing(narrow_head, evaluation, monkeypatch):
     monkeypatch.setattr(narrow_head.dense, "max_rows", lambda: 7)
-    chunked = evaluate(narrow_head, CONTEXTS, TARGETS)
-    assert chunked.kl == pytest.approx(found.kl, rel=1e-3)
-    assert chunked.precision == found.precision
+    small_chunks = evaluate(narrow_head, CONTEXTS, TARGETS)
+    assert small_chunks.kl == pytest.approx(evaluation.kl, rel=1e-3)
+    assert small_chunks.precision == evaluation.precision
 
 
 def test_padding_bias_and_cap(tmp_path):
     bias = np.random.default_rng(3).standard_normal(CLASSES).astype(np.float32)
     dense = make_dense(bias=bias, logit_scale=0.5, soft_cap=4.0, padded=np.array([0, 299]))
     head = make_head(tmp_path, dense, options=OPTIONS)
-    found = evaluate(head, CONTEXTS, np.full(150, 7))
+    evaluation = evaluate(head, CONTEXTS, np.full(150, 7))
     log_p = logprobs_of(dense, CONTEXTS)
-    assert found.dense_targets.nll == pytest.approx(-log_p[:, 7].mean(), rel=1e-4)
-    assert 0 < found.kl["mean"] < 1
+    assert evaluation.dense_targets.nll == pytest.approx(-log_p[:, 7].mean(), rel=1e-4)
+    assert 0 < evaluation.kl["mean"] < 1
     with pytest.raises(BadInput, match="class 299, which is padding"):
         evaluate(head, CONTEXTS, np.full(150, 299))
 
 
 def test_fewer_classes_than_are_asked_for(tmp_path):
     head = make_head(tmp_path, make_dense(), options=OPTIONS, max_k=6)
-    found = evaluate(head, CONTEXTS, TARGETS)
-    assert list(found.precision) == list(found.promised) == list(found.head_targets.accuracy) == [1, 5]
-    assert found.coverage is None
+    evaluation = evaluate(head, CONTEXTS, TARGETS)
+    assert list(evaluation.precision) == list(evaluation.promised) == list(evaluation.head_targets.accuracy) == [1, 5]
+    assert evaluation.coverage is None
 
 
 huge = CONTEXTS.copy()
 huge[77] = 3e38
-holed = CONTEXTS.copy()
-holed[3, 2] = np.nan
+contexts_with_nan = CONTEXTS.copy()
+contexts_with_nan[3, 2] = np.nan
 
 
 @pytest.mark.parametrize(
@@ -233,7 +237,7 @@ holed[3, 2] = np.nan
     [
         (CONTEXTS[:, :9], None, {}, r"shape \[150, 9\] but lm takes \[rows, 16\]"),
         (CONTEXTS[:0], None, {}, "contexts have no rows"),
-        (holed, None, {}, "row 3 holds NaN"),
+        (contexts_with_nan, None, {}, "row 3 holds NaN"),
         (huge, None, {}, "contexts row 77 is so large"),
         (CONTEXTS, None, {"rows": 0}, "rows is 0"),
         (CONTEXTS, TARGETS[:9], {}, r"targets have shape \[9\] for 150 contexts"),
@@ -253,17 +257,17 @@ def test_distributions_are_what_plans_normalise_by(narrow_head, tmp_path):
         logits = plan.compute_distribution(CONTEXTS)
         assert (logits.shape, logits.dtype) == ((150, CLASSES), np.float32)
         expected = np.log(np.exp(logits.astype(np.float64)).sum(axis=1))
-        np.testing.assert_allclose(plan.compute_log_normalizer(CONTEXTS), expected, atol=1e-4)
+        np.testing.assert_allclose(plan.compute_log_normalizer(CONTEXTS, *NO_CLASSES), expected, atol=1e-4)
         assert plan.compute_distribution(CONTEXTS[:0]).shape == (0, CLASSES)
 
 
 def test_a_single_row(narrow_head):
-    found = evaluate(narrow_head, CONTEXTS[:1])
-    assert found.rows == 1
-    assert found.precision[1].high - found.precision[1].low > 0.5, "one row shows little"
-    assert found.warning is None
+    evaluation = evaluate(narrow_head, CONTEXTS[:1])
+    assert evaluation.rows == 1
+    assert evaluation.precision[1].high - evaluation.precision[1].low > 0.5, "one row shows little"
+    assert evaluation.warning is None
 
 
-def test_infinite_figures_are_null_in_json(found):
-    record = found.model_copy(update={"kl": {"mean": np.inf, "p99": np.inf}})
+def test_infinite_figures_are_null_in_json(evaluation):
+    record = evaluation.model_copy(update={"kl": {"mean": np.inf, "p99": np.inf}})
     assert json.loads(record.model_dump_json())["kl"] == {"mean": None, "p99": None}

@@ -21,9 +21,7 @@ def test_precision_counts_shared_classes():
 def test_hits_are_true_classes_among_those_returned(ids, true, k):
     rows = min(len(ids), len(true))
     ids, true = np.array(ids[:rows]), np.array(true[:rows])
-    expected = [
-        [one in returned[:k] for one in right[:k]] for returned, right in zip(ids.tolist(), true.tolist(), strict=True)
-    ]
+    expected = [[one in row[:k] for one in right[:k]] for row, right in zip(ids.tolist(), true.tolist(), strict=True)]
     assert statistics.mark_hits(ids, true, k).tolist() == expected
 
 
@@ -35,8 +33,8 @@ def test_estimated_precision_is_the_mean_with_an_interval():
 
 
 def test_share_is_wilsons_for_hits_and_misses():
-    found = statistics.estimate_share(np.r_[np.ones(90), np.zeros(10)])
-    assert (found.low, found.mean, found.high) == pytest.approx((0.8256, 0.9, 0.9448), abs=1e-4)
+    result = statistics.estimate_share(np.r_[np.ones(90), np.zeros(10)])
+    assert (result.low, result.mean, result.high) == pytest.approx((0.8256, 0.9, 0.9448), abs=1e-4)
 
 
 def test_share_of_rows_alike_is_narrower_but_not_blind():
@@ -48,9 +46,9 @@ def test_share_of_rows_alike_is_narrower_but_not_blind():
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=80))
 def test_share_holds_its_mean(hits):
-    found = statistics.estimate_share(np.array(hits))
-    assert 0 <= found.low <= found.mean + 1e-9
-    assert found.mean - 1e-9 <= found.high <= 1
+    result = statistics.estimate_share(np.array(hits))
+    assert 0 <= result.low <= result.mean + 1e-9
+    assert result.mean - 1e-9 <= result.high <= 1
 
 
 def test_divergence_of_what_is_ruled_out():

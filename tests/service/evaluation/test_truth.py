@@ -16,14 +16,14 @@ def head(tmp_path_factory):
 
 
 def test_a_plan_s_truth_is_that_of_float64(head):
-    done = []
+    counts = []
     rank_rows = rank_by_plan(head.dense, CONTEXTS, np.arange(100))
-    truth = compute_truth(rank_rows, CONTEXTS, 10, step=30, progress=done.append, targets=np.arange(100))
+    truth = compute_truth(rank_rows, CONTEXTS, 10, step=30, progress=counts.append, targets=np.arange(100))
     exact = logprobs_of(make_dense(padded=np.array([0, 299])), CONTEXTS)
     assert (truth.ids == np.argsort(-exact, axis=1)[:, :10]).all()
     np.testing.assert_allclose(truth.logprobs, np.take_along_axis(exact, truth.ids, axis=1), atol=1e-4)
     assert (truth.ids.dtype, truth.logprobs.dtype, truth.log_normalizer.dtype) == (np.int64, np.float32, np.float32)
-    assert done == [30, 30, 30, 10]
+    assert counts == [30, 30, 30, 10]
     assert truth.targets.tolist() == list(range(100))
 
 

@@ -235,7 +235,10 @@ def test_weights_of_unknown_layout_are_refused(screen, tmp_path):
     flat = sets.model_copy(update={"shape": (sets.size // 4,)})
     (folder / "manifest.json").unlink()
     seal(folder, head.manifest.model_copy(update={"arrays": head.manifest.arrays | {"screen_sets": flat}}))
-    with pytest.raises(BundleError, match="does not say how 'screen_sets' is laid out: export it again"):
+    with pytest.raises(
+        BundleError,
+        match=r"the array 'screen_sets', which has shape \[\d+\] instead of \[\d+, lines\]: export the bundle again",
+    ):
         Head(Bundle(folder), "cpu", 1)
 
 

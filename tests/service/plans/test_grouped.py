@@ -35,9 +35,12 @@ def test_more_threads_answer_the_same(grouped_head):
 
 
 def test_a_wide_k_widens_and_probabilities_stay(grouped_head, grouped_dense):
+    """The normaliser is raised only where the many classes, scored exactly, add up to more than it had guessed."""
     few, many = grouped_head.topk(rows, 5), grouped_head.topk(rows, 30)
-    assert (np.abs(few.logprobs[:, 0] - many.logprobs[:, 0]) < 1e-2).mean() > 0.95  # by loops and by graphs
-    assert (np.exp(many.logprobs).sum(axis=1) < 1 + 1e-3).all()
+    raised = (few.logprobs - many.logprobs[:, :5])[few.ids == many.ids[:, :5]]
+    assert (raised > -1e-4).all()
+    assert (raised < 1e-4).mean() > 0.85
+    assert (np.exp(many.logprobs).sum(axis=1) < 1 + 1e-4).all()  # float32's rounding of logits near 200
     assert (many.scored >= 360).all()
     check_wide_k(grouped_head, grouped_dense, rows)
 

@@ -33,7 +33,7 @@ def graph(small_repository):
 
 
 @pytest.fixture
-def rehearsed(monkeypatch):
+def cpu_rehearsal(monkeypatch):
     """`cuda:0` stands for the CPU: all that a GPU would run, but for CUDA."""
     monkeypatch.setattr(runtime, "check_provider", lambda session, device: None)
     monkeypatch.setattr(runtime, "parse_device", lambda device: ("cpu", 0))
@@ -43,34 +43,34 @@ def rehearsed(monkeypatch):
 
 @pytest.mark.parametrize("count", [0, 1, 2, 3, 33, 64, 65, 80])
 def test_equals_a_plain_run(graph, count):
-    fixed = FixedShapeSession(graph.session, "cpu", 0)
+    session = FixedShapeSession(graph.session, "cpu", 0)
     for part in (rows[:count], -rows[:count], rows[:count]):
-        (result,), (plain,) = fixed(part), graph(context=part)
+        (result,), (plain,) = session(part), graph(context=part)
         assert result.shape == plain.shape
         np.testing.assert_allclose(result, plain, atol=1e-4)
 
 
 def test_buffers_stay_where_they_are(graph):
     """One set for each size, whatever ran; a result is not overwritten by the next."""
-    fixed = FixedShapeSession(graph.session, "cpu", 0)
-    first = fixed(rows[:5])[0]
-    kept, place = first.copy(), fixed.slots[8].context.data_ptr()
-    fixed(rows[10:17])
-    assert (first == kept).all()
-    assert (set(fixed.slots), fixed.slots[8].context.data_ptr()) == ({8}, place)
+    session = FixedShapeSession(graph.session, "cpu", 0)
+    first = session(rows[:5])[0]
+    copy, place = first.copy(), session.slots[8].context.data_ptr()
+    session(rows[10:17])
+    assert (first == copy).all()
+    assert (set(session.slots), session.slots[8].context.data_ptr()) == ({8}, place)
     for count in range(1, 70):
-        fixed(rows[:count])
-    assert set(fixed.slots) == set(BATCH_SIZES)
+        session(rows[:count])
+    assert set(session.slots) == set(BATCH_SIZES)
 
 
 def test_threads_take_turns(graph):
-    fixed = FixedShapeSession(graph.session, "cpu", 0)
+    session = FixedShapeSession(graph.session, "cpu", 0)
     wrong = []
 
     def ask(start):
         part = rows[start : start + 3]
         for _ in range(50):
-            if not np.allclose(fixed(part)[0], graph(context=part)[0], atol=1e-4):
+            if not np.allclose(session(part)[0], graph(context=part)[0], atol=1e-4):
                 wrong.append(start)
 
     threads = [threading.Thread(target=ask, args=(start,)) for start in range(0, 40, 10)]
@@ -82,7 +82,7 @@ def test_threads_take_turns(graph):
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_heads_over_bound_buffers_answer_as_others(tmp_path, rehearsed, method):
+def test_heads_over_bound_buffers_answer_as_others(tmp_path, cpu_rehearsal, method):
     on_cpu = make_head(tmp_path, make_dense(), make_contexts(), method=method, options=METHODS[method])
     bundle = Bundle(on_cpu.folder)
     bound = Head(bundle, "cuda:0", 1)
@@ -95,16 +95,16 @@ def test_heads_over_bound_buffers_answer_as_others(tmp_path, rehearsed, method):
         np.testing.assert_allclose(ours.logprobs, theirs.logprobs, atol=1e-4)
 
 
-def test_another_device_has_a_crossover_of_its_own(tmp_path, rehearsed, monkeypatch):
+def test_another_device_has_a_crossover_of_its_own(tmp_path, cpu_rehearsal, monkeypatch):
     monkeypatch.setattr("shortlist.plans.common.crossover.dense_wins", lambda plan, dense, contexts: len(contexts) >= 4)
     options = METHODS["svd"]
-    allowed = make_head(tmp_path / "a", make_dense(), options=options, fallback=True)
-    refused = make_head(tmp_path / "b", make_dense(), options=options, fallback=False)
-    assert Head(Bundle(allowed.folder), "cuda:0", 1).manifest.dense_crossover == 4
-    assert Head(Bundle(refused.folder), "cuda:0", 1).manifest.dense_crossover is None
-    served = Head(Bundle(allowed.folder), "cuda:0", 1)
-    assert set(served.topk(rows[:4], 2).scored) == {300}
-    assert set(served.topk(rows[:3], 2).scored) == {40}
+    with_fallback = make_head(tmp_path / "a", make_dense(), options=options, fallback=True)
+    without_fallback = make_head(tmp_path / "b", make_dense(), options=options, fallback=False)
+    assert Head(Bundle(with_fallback.folder), "cuda:0", 1).manifest.dense_crossover == 4
+    assert Head(Bundle(without_fallback.folder), "cuda:0", 1).manifest.dense_crossover is None
+    head = Head(Bundle(with_fallback.folder), "cuda:0", 1)
+    assert set(head.topk(rows[:4], 2).scored) == {300}
+    assert set(head.topk(rows[:3], 2).scored) == {40}
 
 
 def test_a_graph_that_cannot_be_captured_is_opened_without(small_repository, monkeypatch):

@@ -12,9 +12,9 @@ FAST, SLOW = MIN_THREAD_SECONDS / 4, 10.0
 
 def side_by_side(threads, row_seconds):
     """One that has seen rows take so long."""
-    made = ThreadedRows(threads)
-    made.row_seconds = row_seconds
-    return made
+    rows_pool = ThreadedRows(threads)
+    rows_pool.row_seconds = row_seconds
+    return rows_pool
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3, 16])
@@ -36,30 +36,30 @@ def test_every_row_is_run_once(threads, rows, row_seconds):
 
 
 def test_what_rows_take_is_measured():
-    made = ThreadedRows(2)
+    rows_pool = ThreadedRows(2)
     for _ in range(20):
-        made(lambda rows: time.sleep(0.002 * len(rows)), np.zeros(2))
-    assert made.row_seconds > 0.0015  # sleep may take longer, never less
-    before = made.row_seconds
+        rows_pool(lambda rows: time.sleep(0.002 * len(rows)), np.zeros(2))
+    assert rows_pool.row_seconds > 0.0015  # sleep may take longer, never less
+    before = rows_pool.row_seconds
     for _ in range(20):
-        made(lambda rows: None, np.zeros(1000))
-    assert made.row_seconds < before / 10
+        rows_pool(lambda rows: None, np.zeros(1000))
+    assert rows_pool.row_seconds < before / 10
 
 
 def test_a_pause_counts_as_no_more_than_twice_what_was_known():
-    made = ThreadedRows(2)
+    rows_pool = ThreadedRows(2)
     for seconds, expected in ((1.0, 1.0), (1.0, 1.0), (50.0, 1.2), (1.2, 1.2), (0.2, 1.0)):
-        made.note(seconds)
-        assert made.row_seconds == pytest.approx(expected)
+        rows_pool.note(seconds)
+        assert rows_pool.row_seconds == pytest.approx(expected)
 
 
 def test_expensive_rows_are_worth_a_thread_sooner():
     parts = []
-    made = side_by_side(2, FAST)
-    made(lambda rows: parts.append(len(rows)), np.zeros(4), size=1)
+    rows_pool = side_by_side(2, FAST)
+    rows_pool(lambda rows: parts.append(len(rows)), np.zeros(4), size=1)
     assert parts == [4]
-    made.row_seconds = FAST
-    made(lambda rows: parts.append(len(rows)), np.zeros(4), size=2)
+    rows_pool.row_seconds = FAST
+    rows_pool(lambda rows: parts.append(len(rows)), np.zeros(4), size=2)
     assert parts[1:] == [1] * 4
 
 
@@ -76,11 +76,11 @@ def test_parts_run_at_once():
 
 
 def test_a_thread_that_is_late_is_not_waited_for():
-    made, over = side_by_side(2, SLOW), threading.Event()
-    busy = made.others.submit(over.wait, 60)
+    rows_pool, over = side_by_side(2, SLOW), threading.Event()
+    busy = rows_pool.others.submit(over.wait, 60)
     result = np.zeros(16)
     start = time.monotonic()
-    made(lambda rows: rows.__iadd__(1), result)
+    rows_pool(lambda rows: rows.__iadd__(1), result)
     assert time.monotonic() - start < 30
     assert result.tolist() == [1] * result.size
     over.set()

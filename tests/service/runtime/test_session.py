@@ -43,11 +43,11 @@ def test_threads_are_one_or_more(threads):
         make_options(threads, prepack=False)
 
 
-@pytest.mark.parametrize(("there", "refused"), [(("onnxruntime", "onnxruntime-gpu"), True), (("onnxruntime",), False)])
-def test_two_builds_of_onnx_runtime(monkeypatch, there, refused):
+@pytest.mark.parametrize(("there", "error"), [(("onnxruntime", "onnxruntime-gpu"), True), (("onnxruntime",), False)])
+def test_two_builds_of_onnx_runtime(monkeypatch, there, error):
     monkeypatch.setattr(devices, "is_installed", there.__contains__)
     devices.check_single_build.cache_clear()
-    with pytest.raises(DeviceError, match="are both installed") if refused else contextlib.nullcontext():
+    with pytest.raises(DeviceError, match="are both installed") if error else contextlib.nullcontext():
         import_onnxruntime()
 
 
@@ -77,8 +77,8 @@ def test_weights_are_mapped_not_copied(tmp_path):
 
     Graph(tmp_path / "rows.onnx", "cpu", 1)
     before = private()
-    kept = [Graph(tmp_path / "rows.onnx", "cpu", 1) for _ in range(4)]
-    kept[0](context=np.zeros((1, 64), np.float32), ids=np.zeros((1, 1), np.int64))
+    graphs = [Graph(tmp_path / "rows.onnx", "cpu", 1) for _ in range(4)]
+    graphs[0](context=np.zeros((1, 64), np.float32), ids=np.zeros((1, 1), np.int64))
     assert private() - before < dense.weight.nbytes
 
 

@@ -24,48 +24,48 @@ def post(server, path="/v1/topk", **fields):
 
 @pytest.mark.parametrize("exact", [False, True])
 def test_topk_equals_the_head(small_server, head, exact):
-    found, expected = post(small_server, exact=exact).json(), head.topk(ROWS, 3, exact=exact)
-    assert found["ids"] == expected.ids.tolist()
-    np.testing.assert_allclose(found["logprobs"], expected.logprobs, atol=ATOL)
-    assert found["scored"] == expected.scored.tolist()
-    assert (found["model"], found["version"], found["normalizer"]) == ("lm", 1, expected.normalizer)
-    assert "labels" not in found
+    result, expected = post(small_server, exact=exact).json(), head.topk(ROWS, 3, exact=exact)
+    assert result["ids"] == expected.ids.tolist()
+    np.testing.assert_allclose(result["logprobs"], expected.logprobs, atol=ATOL)
+    assert result["scored"] == expected.scored.tolist()
+    assert (result["model"], result["version"], result["normalizer"]) == ("lm", 1, expected.normalizer)
+    assert "labels" not in result
 
 
 def test_labels_stand_beside_their_ids(small_server):
-    found = post(small_server, allow=[4, 7], labels=True).json()
-    assert {tuple(sorted(row[:2])) for row in found["labels"]} == {("word 4", "word 7")}
-    assert found["labels"][0][2] is None
+    result = post(small_server, allow=[4, 7], labels=True).json()
+    assert {tuple(sorted(row[:2])) for row in result["labels"]} == {("word 4", "word 7")}
+    assert result["labels"][0][2] is None
 
 
 def test_short_rows_end_in_null(small_server):
-    found = post(small_server, allow=[[1, 2], [3], [], [4, -1], [5], [6]]).json()
-    assert found["ids"][1] == [3, -1, -1]
-    assert found["ids"][2] == [-1, -1, -1]
-    assert found["logprobs"][1][1:] == [None, None]
+    result = post(small_server, allow=[[1, 2], [3], [], [4, -1], [5], [6]]).json()
+    assert result["ids"][1] == [3, -1, -1]
+    assert result["ids"][2] == [-1, -1, -1]
+    assert result["logprobs"][1][1:] == [None, None]
 
 
 def test_ban_for_all_rows_or_one_a_row(small_server):
     best = [row[0] for row in post(small_server).json()["ids"]]
     for ban in (best, [[id_] for id_ in best]):
-        banned = post(small_server, ban=ban).json()["ids"]
-        assert all(id_ not in row for id_, row in zip(best, banned, strict=True))
+        result = post(small_server, ban=ban).json()["ids"]
+        assert all(id_ not in row for id_, row in zip(best, result, strict=True))
 
 
 def test_no_rows_are_no_answers(small_server):
-    found = post(small_server, contexts=[]).json()
-    assert (found["ids"], found["logprobs"], found["scored"]) == ([], [], [])
+    result = post(small_server, contexts=[]).json()
+    assert (result["ids"], result["logprobs"], result["scored"]) == ([], [], [])
 
 
 @pytest.mark.parametrize("ids", [[0, 5, 299], [[0, 5], [1], [2, 3], [], [7, 7], [9, -1]]])
 def test_score_equals_the_head(small_server, head, ids):
-    found = post(small_server, "/v1/score", ids=ids, k=...).json()
+    result = post(small_server, "/v1/score", ids=ids, k=...).json()
     width = max(len(row) for row in ids) if isinstance(ids[0], list) else len(ids)
-    padded = [(row + [-1] * width)[:width] for row in (ids if isinstance(ids[0], list) else [ids] * len(ROWS))]
-    expected = head.logprobs(ROWS, np.array(padded))
-    logprobs = np.array(found["logprobs"], float)  # null becomes nan
+    rows_of_ids = [(row + [-1] * width)[:width] for row in (ids if isinstance(ids[0], list) else [ids] * len(ROWS))]
+    expected = head.logprobs(ROWS, np.array(rows_of_ids))
+    logprobs = np.array(result["logprobs"], float)  # null becomes nan
     np.testing.assert_allclose(np.where(np.isnan(logprobs), -np.inf, logprobs), expected, atol=ATOL)
-    assert found["normalizer"] in ("exact", "estimated")
+    assert result["normalizer"] in ("exact", "estimated")
 
 
 WRONG = {
@@ -158,8 +158,8 @@ def test_missing_and_wrong_routes(small_server):
 
 def test_body_over_the_limit_is_refused_before_and_while_it_is_read(small_server):
     limit = 16 << 20
-    announced = small_server.http.post("/v1/topk", content=b" " * (limit + 1))
-    assert str(limit) in read_refusal(announced, 413)
+    response = small_server.http.post("/v1/topk", content=b" " * (limit + 1))
+    assert str(limit) in read_refusal(response, 413)
     chunks = (b" " * (1 << 20) for _ in range(18))
     read_refusal(small_server.http.post("/v2/models/lm/infer", content=chunks), 413)
     assert post(small_server).status_code == 200
@@ -223,8 +223,8 @@ def test_open_inference_protocol(small_server, head):
     assert metadata == http.get("/v2/models/lm/versions/1").json()
     assert metadata["inputs"][0] == {"name": "context", "datatype": "FP32", "shape": [-1, DIM]}
     assert [output["name"] for output in metadata["outputs"]] == ["ids", "logprobs", "scored"]
-    asked = {"name": "context", "shape": list(ROWS.shape), "datatype": "FP32", "data": ROWS.tolist()}
-    answer = http.post("/v2/models/lm/infer", json={"id": "7", "inputs": [asked], "parameters": {"k": 2}}).json()
+    tensor = {"name": "context", "shape": list(ROWS.shape), "datatype": "FP32", "data": ROWS.tolist()}
+    answer = http.post("/v2/models/lm/infer", json={"id": "7", "inputs": [tensor], "parameters": {"k": 2}}).json()
     assert (answer["id"], answer["model_version"]) == ("7", "1")
     assert answer["outputs"][0]["data"] == head.topk(ROWS, 2).ids.ravel().tolist()
 
@@ -241,8 +241,8 @@ def test_one_context_vector_in_a_raw_binary_request(small_server, head):
 
 def references(document):
     if isinstance(document, dict):
-        found = [document["$ref"]] if isinstance(document.get("$ref"), str) else []
-        return found + [each for value in document.values() for each in references(value)]
+        result = [document["$ref"]] if isinstance(document.get("$ref"), str) else []
+        return result + [each for value in document.values() for each in references(value)]
     return [each for value in document for each in references(value)] if isinstance(document, list) else []
 
 

@@ -19,15 +19,15 @@ def clean(monkeypatch):
 
 
 def test_defaults():
-    found = load_settings()
-    assert (found.host, found.port, found.device, found.body_limit) == ("127.0.0.1", 8000, None, 16 << 20)
+    result = load_settings()
+    assert (result.host, result.port, result.device, result.body_limit) == ("127.0.0.1", 8000, None, 16 << 20)
 
 
 def test_variables_are_overridden_by_flags(monkeypatch):
     monkeypatch.setenv("SHORTLIST_PORT", "9000")
     monkeypatch.setenv("SHORTLIST_REPOSITORY", "models")
-    found = load_settings(port="9001", host=None)
-    assert (found.port, found.repository) == (9001, Path("models"))
+    result = load_settings(port="9001", host=None)
+    assert (result.port, result.repository) == (9001, Path("models"))
 
 
 @pytest.mark.parametrize(
@@ -37,9 +37,9 @@ def test_variables_are_overridden_by_flags(monkeypatch):
 )  # fmt: skip
 def test_wrong_variable_is_named_with_its_value(monkeypatch, name, value):
     monkeypatch.setenv(f"SHORTLIST_{name}", value)
-    with pytest.raises(BadInput, match=f"^SHORTLIST_{name} is '{value}': [a-z]") as caught:
+    with pytest.raises(BadInput, match=f"^SHORTLIST_{name} is '{value}': [a-z]") as excinfo:
         load_settings()
-    assert "\n" not in str(caught.value)
+    assert "\n" not in str(excinfo.value)
 
 
 def test_wrong_flag_is_named_with_its_value():
@@ -49,10 +49,10 @@ def test_wrong_flag_is_named_with_its_value():
 
 def test_serve_says_it_in_one_line(tmp_path):
     for port in ("none", "70000"):
-        done = run_cli("serve", tmp_path, "--port", port)
-        assert done.returncode == 2
-        assert done.stderr.splitlines() == [done.stderr.strip()]
-        assert done.stderr.startswith(f"shortlist serve: --port is '{port}': ")
+        process = run_cli("serve", tmp_path, "--port", port)
+        assert process.returncode == 2
+        assert process.stderr.splitlines() == [process.stderr.strip()]
+        assert process.stderr.startswith(f"shortlist serve: --port is '{port}': ")
 
 
 def test_help_names_every_flag_with_its_default():

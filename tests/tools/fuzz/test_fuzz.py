@@ -42,7 +42,7 @@ def test_what_fails_is_noted_once_and_can_be_repeated(tmp_path, monkeypatch):
 
 def test_the_document_describes_what_is_answered(server, tmp_path):
     report = openapi.run(server.url, 8, 0, tmp_path)
-    assert not report.failed, report.text
+    assert not report.has_failures, report.text
     assert report.cases > 100
 
 
@@ -61,8 +61,8 @@ def test_a_hundred_thousand_mutated_requests_are_answered_or_refused(small_repos
 
 @pytest.mark.long
 def test_a_minute_of_hostile_requests_of_each_kind(server, tmp_path):
-    described = openapi.run(server.url, 60, 1, tmp_path)
-    assert not described.failed, described.text
+    report = openapi.run(server.url, 60, 1, tmp_path)
+    assert not report.has_failures, report.text
     raw = tcp.run(server, 60, 1)
     assert raw.wrong == []
     assert tcp.find_failures(server.log) == []

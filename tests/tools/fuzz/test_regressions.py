@@ -60,17 +60,17 @@ def test_a_head_without_end_is_cut(server):
 def test_a_long_head_is_refused_with_a_sentence(server):
     with connect(server) as connection:
         connection.sendall(b"GET /healthz HTTP/1.1\r\nX: " + b"y" * 1_000_000)
-        answer = received(connection)
+        answer = read_all(connection)
     assert answer.startswith(b"HTTP/1.1 431 ")
 
 
-def received(connection: socket.socket) -> bytes:
+def read_all(connection: socket.socket) -> bytes:
     """All until the end, or a reset after it."""
-    heard = b""
+    content = b""
     with contextlib.suppress(OSError):
         while part := connection.recv(65_536):
-            heard += part
-    return heard
+            content += part
+    return content
 
 
 def test_half_a_head_is_given_up(server):
@@ -78,11 +78,11 @@ def test_half_a_head_is_given_up(server):
     for before in (b"", acts.HEALTH_REQUEST):
         with connect(server) as connection:
             connection.sendall(before)
-            heard = connection.recv(65_536) if before else b""
+            content = connection.recv(65_536) if before else b""
             connection.sendall(b"GET /healthz HTTP/1.1\r\nX: ")
-            started = time.monotonic()
-            received(connection)
-            assert time.monotonic() - started < 5 * PATIENCE, heard
+            start = time.monotonic()
+            read_all(connection)
+            assert time.monotonic() - start < 5 * PATIENCE, content
 
 
 def test_garbage_after_a_correct_request_leaves_no_traceback(server):
@@ -90,7 +90,7 @@ def test_garbage_after_a_correct_request_leaves_no_traceback(server):
     for _ in range(20):
         with connect(server) as connection:
             connection.sendall(acts.VALID_REQUEST * 3 + b"\0garbage")
-            received(connection)
+            read_all(connection)
     assert tcp.find_failures(server.log) == []
 
 
@@ -98,23 +98,23 @@ def test_garbage_after_a_correct_request_leaves_no_traceback(server):
 def test_millions_of_lists_do_not_hold_up_others(server, encoding):
     """orjson held the interpreter for more than two seconds; 15 KB of gzip did it in the event loop."""
     content = gzip.compress(LISTS) if encoding == "gzip" else LISTS
-    slowest, done = [0.0], threading.Event()
-    neighbour = threading.Thread(target=watch, args=(server.url, slowest, done))
+    slowest, stop = [0.0], threading.Event()
+    neighbour = threading.Thread(target=watch, args=(server.url, slowest, stop))
     neighbour.start()
     answer = server.http.post(INFER, content=content, headers={"Content-Encoding": encoding})
-    done.set()
+    stop.set()
     neighbour.join()
     assert answer.status_code == 400
     assert slowest[0] < 1
 
 
-def watch(url: str, slowest: list[float], done: threading.Event) -> None:
-    """A neighbour's slowest answer."""
+def watch(url: str, slowest: list[float], stop: threading.Event) -> None:
+    """Keep asking for readiness; `slowest` becomes the longest wait, in seconds."""
     with httpx.Client(base_url=url, timeout=30) as http:
-        while not done.wait(0.01):
-            started = time.perf_counter()
+        while not stop.wait(0.01):
+            start = time.perf_counter()
             http.get("/healthz")
-            slowest[0] = max(slowest[0], time.perf_counter() - started)
+            slowest[0] = max(slowest[0], time.perf_counter() - start)
 
 
 def test_the_document_names_what_is_not_json(server):

@@ -12,8 +12,8 @@ import numpy.typing as npt
 import onnxruntime
 
 DENSE_K = int(os.environ.get("DENSE_K", "10"))
-BATCH = 16  # most rows at a time
-FEW_ROWS = 3  # up to here a product over unpacked, mapped weights is faster: what our own server does too
+MAX_BATCH_ROWS = 16  # most rows at a time
+MAX_MAPPED_ROWS = 3  # up to here a product over unpacked, mapped weights is faster: what our own server does too
 
 
 class DenseTopK:
@@ -25,7 +25,7 @@ class DenseTopK:
 
     def __call__(self, contexts: npt.NDArray[np.float32]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
         """The k best classes of each row."""
-        run = self.few if len(contexts) <= FEW_ROWS else self.many
+        run = self.few if len(contexts) <= MAX_MAPPED_ROWS else self.many
         logits = run.run(["logits"], {"context": contexts})[0]
         best = np.argpartition(logits, -DENSE_K, axis=1)[:, -DENSE_K:]
         best_logits = np.take_along_axis(logits, best, axis=1)

@@ -11,38 +11,36 @@ from typing import Any
 import litserve  # type: ignore[import-not-found]
 import numpy as np
 import numpy.typing as npt
-from dense_topk import BATCH, DenseTopK  # type: ignore[import-not-found]
+from dense_topk import MAX_BATCH_ROWS, DenseTopK  # type: ignore[import-not-found]
 
 
 class Dense(litserve.LitAPI):  # type: ignore[misc]
     """`{"context": [d]}` -> `{"ids": [k], "logprobs": [k]}`."""
 
     def setup(self, device: str) -> None:
-        """Open the graph."""
         del device
         self.topk = DenseTopK()
 
     # LitServe makes schemas of these two methods' annotations, and would validate every number by them
     def decode_request(self, request):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
-        """One row."""
         return np.array(request["context"], np.float32)
 
     def predict(self, contexts: npt.NDArray[np.float32]) -> list[tuple[Any, Any]]:
-        """Rows that came together."""
+        """Compute the rows that LitServe gathered into one batch."""
         return list(zip(*self.topk(contexts), strict=True))
 
     def unbatch(self, output: list[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
-        """Already one a row."""
+        """Return the batch as it is: it is a list with one result a row already."""
         return output
 
     def encode_response(self, output):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
-        """Lists, which JSON can hold."""
+        """Convert a row's result to lists, which JSON can hold."""
         ids, logprobs = output
         return {"ids": ids.tolist(), "logprobs": logprobs.tolist()}
 
 
 if __name__ == "__main__":
-    server = litserve.LitServer(Dense(max_batch_size=BATCH, batch_timeout=0.0), accelerator="cpu")
+    server = litserve.LitServer(Dense(max_batch_size=MAX_BATCH_ROWS, batch_timeout=0.0), accelerator="cpu")
     server.run(
         host="127.0.0.1", port=int(sys.argv[1]), num_api_servers=1, log_level="warning", generate_client_file=False
     )

@@ -9,15 +9,14 @@ from mlserver.types import InferenceRequest, InferenceResponse  # type: ignore[i
 
 
 class Dense(MLModel):  # type: ignore[misc]
-    """`context` -> `ids`, `logprobs`."""
+    """The dense layer as a model of MLServer: input `context`, outputs `ids` and `logprobs`."""
 
     async def load(self) -> bool:
-        """Open the graph."""
         self.topk = DenseTopK()
         return True
 
     async def predict(self, payload: InferenceRequest) -> InferenceResponse:
-        """Rows that came together."""
+        """Compute the rows that MLServer gathered into one batch."""
         ids, logprobs = self.topk(NumpyCodec.decode_input(payload.inputs[0]))
         outputs = [NumpyCodec.encode_output("ids", ids), NumpyCodec.encode_output("logprobs", logprobs)]
         return InferenceResponse(model_name=self.name, outputs=outputs)

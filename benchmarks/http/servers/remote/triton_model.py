@@ -18,7 +18,6 @@ class TritonPythonModel:
     """The name that the backend looks for."""
 
     def initialize(self, args: dict[str, str]) -> None:
-        """Open the graph."""
         del args
         self.topk = DenseTopK()
 
@@ -31,5 +30,4 @@ class TritonPythonModel:
 
 
 def response(ids: Any, logprobs: Any) -> Any:
-    """One request's rows."""
     return triton.InferenceResponse([triton.Tensor("ids", ids), triton.Tensor("logprobs", logprobs)])

@@ -1,8 +1,7 @@
 """All graphs of an adaptive softmax, among them the one that answers a single row by one call.
 
 fused.onnx: `context` [1, d], `k` [1], at most the head's classes -> `top_logits`, `top_ids` [1, k], `opened` [1, J].
-Equals head.onnx and then each tail's graph whose cluster reaches the k-th best so far, but with one call; where a class
-of the head and one of a tail have equal logits, the former comes first.
+Equals head.onnx and then each tail's graph whose cluster reaches the k-th best so far, but with one call.
 """
 
 from __future__ import annotations
@@ -23,9 +22,9 @@ from .parts import (
     TOP_TYPES,
     Tail,
     add_best,
-    add_concatenation,
     add_constant,
     add_head,
+    add_merge,
     add_tail,
     list_top_values,
     write_head,
@@ -82,9 +81,7 @@ def append_branch(graph: GraphBuilder, tail: Tail, number: int, outputs: list[st
     suffix = f"-{number}"
     inside, outside = replace(graph, nodes=[]), replace(graph, nodes=[])
     add_tail(inside, tail, f"cluster{suffix}", suffix, max_k)
-    logits, ids = add_concatenation(inside, suffix)
-    inside.nodes.append(helper.make_node("TopK", [logits, "k"], [f"merged_logits{suffix}", f"at{suffix}"]))
-    inside.node("GatherElements", [ids, f"at{suffix}"], f"merged_ids{suffix}", axis=1)
+    add_merge(inside, "merged", suffix, may_be_few=False)
     for what in TOP_NAMES:
         outside.node("Identity", [f"best_{what}{suffix}"], f"same_{what}{suffix}")
     branches = {

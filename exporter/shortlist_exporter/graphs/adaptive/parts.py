@@ -21,7 +21,7 @@ from shortlist_models.adaptive.dsoftmax import DSoftmax
 from shortlist_models.adaptive.softmax import AdaptiveSoftmax
 from shortlist_models.adaptive.tail_preview import TailPreview
 
-from shortlist_exporter.graphs.builder import GraphBuilder, make_value
+from shortlist_exporter.graphs.builder import GraphBuilder, add_ascending_best, add_row_products, make_value
 
 TAILS_FOLDER = "tails"
 TOP_NAMES = ("logits", "ids")
@@ -50,7 +50,7 @@ class Tail:
 
     @staticmethod
     def from_module(module: AdaptiveSoftmax, number: int, preview: TailPreview | None) -> Tail:
-        """Tail `number` of a module."""
+        """The tail `number` of an adaptive softmax."""
         narrow, last = module.tail_layers()[number]
         ids, order = sort_ids(module.sections()[number + 1])
         if preview is not None:
@@ -133,30 +133,30 @@ def add_best(
 
     max_k: what k never exceeds, where that is known; a node is saved where there are as many classes.
     """
-    count_kept = "k"
+    kept_count = "k"
     if not 0 < max_k <= count:
-        count_kept = graph.node("Min", ["k", add_constant(graph, f"count_{count}", count)], f"kept{suffix}")
-    graph.nodes.append(helper.make_node("TopK", [logits, count_kept], [names[0], f"place{suffix}"]))
+        kept_count = graph.node("Min", ["k", add_constant(graph, f"count_{count}", count)], f"kept{suffix}")
+    graph.nodes.append(helper.make_node("TopK", [logits, kept_count], [names[0], f"place{suffix}"]))
     graph.node("Gather", [ids, f"place{suffix}"], names[1])
 
 
-def add_concatenation(graph: GraphBuilder, suffix: str = "") -> list[str]:
-    """Concatenate the best so far (`best_*`) and the tail's best (`own_*`): logits and ids."""
-    return [
+def add_merge(graph: GraphBuilder, name: str, suffix: str = "", *, may_be_few: bool = True) -> None:
+    """Add `<name>_*`: the k best of `best_*` so far and the tail's `own_*`; of equal logits those of lower ids.
+
+    may_be_few: whether k may be more than there are of both, which are then all kept.
+    """
+    logits, ids = (
         graph.node("Concat", [f"best_{what}{suffix}", f"own_{what}{suffix}"], f"{what}_of_both{suffix}", axis=1)
         for what in TOP_NAMES
-    ]
-
-
-def add_merge(graph: GraphBuilder) -> None:
-    """Add `top_*`: the k best of `best_*` and `own_*`, or all there are; of equal logits those of lower ids."""
-    logits, ids = add_concatenation(graph)
-    count = graph.node("Shape", [ids], "count", start=1, end=2)
-    graph.nodes.append(helper.make_node("TopK", [ids, count], ["by_id", "turn"], largest=0))
-    graph.node("GatherElements", [logits, "turn"], "logits_by_id", axis=1)
-    count_kept = graph.node("Min", ["k", count], "kept_of_both")
-    graph.nodes.append(helper.make_node("TopK", ["logits_by_id", count_kept], ["top_logits", "at"]))
-    graph.node("GatherElements", ["by_id", "at"], "top_ids", axis=1)
+    )
+    count = graph.node("Shape", [ids], f"count{suffix}", start=1, end=2)
+    by_id = [f"by_id{suffix}", f"turn{suffix}"]
+    graph.nodes.append(helper.make_node("TopK", [ids, count], by_id, largest=0))
+    graph.node("GatherElements", [logits, by_id[1]], f"logits_by_id{suffix}", axis=1)
+    kept_count = graph.node("Min", ["k", count], f"kept_of_both{suffix}") if may_be_few else "k"
+    best = [f"{name}_logits{suffix}", f"at{suffix}"]
+    graph.nodes.append(helper.make_node("TopK", [f"logits_by_id{suffix}", kept_count], best))
+    graph.node("GatherElements", [by_id[0], best[1]], f"{name}_ids{suffix}", axis=1)
 
 
 def save_head(graph: GraphBuilder, dim: int, head_classes: int, tails: int) -> str:
@@ -180,7 +180,7 @@ def write_tail(folder: Path, tail: Tail) -> str:
     graph = GraphBuilder(folder / TAILS_FOLDER)
     column = graph.node("Unsqueeze", ["cluster", add_constant(graph, "axis", 1)], "column")
     within = add_tail(graph, tail, column)
-    add_merge(graph)
+    add_merge(graph, "top")
     context = make_value("context", TensorProto.FLOAT, ["b", tail.narrow.shape[1]])
     cluster = make_value("cluster", TensorProto.FLOAT, ["b"])
     inputs = [context, cluster, make_value("k", TensorProto.INT64, [1]), *list_top_values("best", "b", "m")]
@@ -220,15 +220,12 @@ def add_previewed_tail(
     )
     candidates_name = add_candidates(graph, previews, preview.full_view, len(tail.ids), suffix)
     rows = graph.node("Gather", [tail.add_weight(graph, "rows", tail.last), candidates_name], f"rows{suffix}")
-    last_axis = add_constant(graph, "last_axis", 2)
-    inner_column = graph.node("Unsqueeze", [inner, last_axis], f"inner_column{suffix}")
-    products = graph.node("MatMul", [rows, inner_column], f"products{suffix}")
-    exact = graph.node("Squeeze", [products, last_axis], f"exact{suffix}")
+    exact = add_row_products(graph, rows, inner, suffix)
     mixed = graph.node("ScatterElements", [previews, candidates_name, exact], f"mixed{suffix}", axis=1)
     shares = graph.node("LogSoftmax", [mixed], f"within{suffix}", axis=1)
     inside = graph.node("GatherElements", [shares, candidates_name], f"inside{suffix}", axis=1)
-    count_kept = graph.node("Min", ["k", f"n{suffix}"], f"kept{suffix}")
-    graph.nodes.append(helper.make_node("TopK", [inside, count_kept], [names[0], f"own_at{suffix}"]))
+    kept_count = graph.node("Min", ["k", f"n{suffix}"], f"kept{suffix}")
+    graph.nodes.append(helper.make_node("TopK", [inside, kept_count], [names[0], f"own_at{suffix}"]))
     place = graph.node("GatherElements", [candidates_name, f"own_at{suffix}"], f"place{suffix}", axis=1)
     graph.node("Gather", [tail.add_weight(graph, "ids", tail.ids), place], names[1])
     return shares
@@ -239,6 +236,4 @@ def add_candidates(graph: GraphBuilder, previews: str, full_view: int, classes: 
     widened = graph.node("Mul", ["k", add_constant(graph, "widen", PREVIEWS_PER_K)], f"widened{suffix}")
     at_least = graph.node("Max", [widened, add_constant(graph, f"full_view_{full_view}", full_view)], f"wanted{suffix}")
     graph.node("Min", [at_least, add_constant(graph, f"count_{classes}", classes)], f"n{suffix}")
-    outputs = [f"best_previews{suffix}", f"chosen{suffix}"]
-    graph.nodes.append(helper.make_node("TopK", [previews, f"n{suffix}"], outputs))
-    return outputs[1]
+    return add_ascending_best(graph, previews, f"n{suffix}", f"candidates{suffix}")

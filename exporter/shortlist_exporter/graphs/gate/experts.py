@@ -23,7 +23,7 @@ from shortlist.bundle.manifest import RawArray
 from shortlist_models.ds.softmax import DSSoftmax
 from shortlist_models.svd import Basis
 
-from shortlist_exporter.graphs.builder import GraphBuilder, GraphFiles, make_value
+from shortlist_exporter.graphs.builder import GraphBuilder, GraphFiles, add_ascending_best, add_row_products, make_value
 from shortlist_exporter.graphs.screen import SETS_FILE
 
 from .fused import (
@@ -36,7 +36,7 @@ from .fused import (
 )
 
 FloatArray = npt.NDArray[np.float32]
-OUTPUTS: tuple[tuple[str, int, list[int | str]], ...] = (
+EXPERT_OUTPUTS: tuple[tuple[str, int, list[int | str]], ...] = (
     ("top_logits", TensorProto.FLOAT, ["B", "k"]),
     ("top_index", TensorProto.INT64, ["B", "k"]),
     ("log_normalizer", TensorProto.FLOAT, ["B"]),
@@ -50,7 +50,7 @@ def write_graphs(folder: Path, module: DSSoftmax, previews: dict[int, Basis], *,
     fused.onnx reads them so, a quarter of the bytes that loops would.
     """
     weights, biases = split_by_expert(module.weight, module), split_by_expert(module.bias, module)
-    experts, previewed = folder / "experts", folder / "previews"
+    experts, preview_folder = folder / "experts", folder / "previews"
     experts.mkdir()
     rows = torch.cat([module.weight, module.bias[:, None]], dim=1)
     rows.detach().numpy().tofile(experts / f"{SETS_FILE}.bin")
@@ -64,8 +64,8 @@ def write_graphs(folder: Path, module: DSSoftmax, previews: dict[int, Basis], *,
         file = write_expert(experts, f"{number:04d}", (len(weights[number]), module.weight.shape[1] + 1), start)
         roles[f"expert-{number:04d}"] = f"experts/{file}"
     for number, basis in previews.items():
-        previewed.mkdir(exist_ok=True)
-        file = write_expert_preview(previewed, f"{number:04d}", weights[number], biases[number], basis)
+        preview_folder.mkdir(exist_ok=True)
+        file = write_expert_preview(preview_folder, f"{number:04d}", weights[number], biases[number], basis)
         roles[f"preview-{number:04d}"] = f"previews/{file}"
     return GraphFiles(roles, arrays)
 
@@ -80,7 +80,7 @@ def describe_arrays(module: DSSoftmax) -> dict[str, RawArray]:
 
 
 def split_by_expert(parameter: Any, module: DSSoftmax) -> list[FloatArray]:
-    """Split a parameter of all experts by expert."""
+    """Split a parameter [rows of all experts, ...] into one array for each expert."""
     return np.split(parameter.detach().numpy(), module.offsets[1:-1].tolist())
 
 
@@ -109,7 +109,7 @@ def list_expert_inputs(dim: int) -> list[Any]:
 
 
 def list_best_outputs() -> list[Any]:
-    return [make_value(name, kind, shape) for name, kind, shape in OUTPUTS]
+    return [make_value(name, kind, shape) for name, kind, shape in EXPERT_OUTPUTS]
 
 
 def write_any_expert(folder: Path, module: DSSoftmax) -> str:
@@ -131,11 +131,9 @@ def write_expert_preview(folder: Path, name: str, weight: FloatArray, bias: Floa
     biases = graph.tensor(f"bias-{name}", bias)
     biased = graph.node("Add", [graph.node("MatMul", [projected, columns], "products"), biases], "biased")
     previews = graph.node("Mul", [biased, "scale"], "previews")
-    graph.nodes.append(helper.make_node("TopK", [previews, "n"], ["near", "candidates"]))
+    add_ascending_best(graph, previews, "n", "candidates")
     rows = graph.node("Gather", [graph.tensor(f"rows-{name}", weight), "candidates"], "rows")
-    last = graph.tensor("last_axis", np.array([2], np.int64))
-    columns_of = graph.node("MatMul", [rows, graph.node("Unsqueeze", ["context", last], "column")], "row_products")
-    exact = graph.node("Squeeze", [columns_of, last], "exact_products")
+    exact = add_row_products(graph, rows, "context")
     own_bias = graph.node("Gather", [biases, "candidates"], "own_bias")
     logits = graph.node("Mul", [graph.node("Add", [exact, own_bias], "exact_biased"), "scale"], "exact")
     mixed = graph.node("ScatterElements", [previews, "candidates", logits], "mixed", axis=1)

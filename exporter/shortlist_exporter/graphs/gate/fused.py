@@ -32,7 +32,7 @@ def write_gate_and_expert(folder: Path, module: DSSoftmax, *, int8: bool) -> str
         add_sliced_expert(graph, module, add_slice_ends(graph, "class", module.offsets.numpy()))
     add_best_of_expert(graph)
     add_position(graph, module)
-    return save_fused(graph, "fused", module, 1)
+    return save_fused_graph(graph, "fused", module, 1)
 
 
 def write_gate_and_experts(folder: Path, module: DSSoftmax) -> str:
@@ -48,7 +48,7 @@ def write_gate_and_experts(folder: Path, module: DSSoftmax) -> str:
         graph.node("Gather", [sorted_rows, "place"], name)
     add_normalizer(graph)
     add_position(graph, module)
-    return save_fused(graph, "batch", module, "B")
+    return save_fused_graph(graph, "batch", module, "B")
 
 
 def add_split_rows(graph: GraphBuilder, module: DSSoftmax) -> list[str]:
@@ -87,7 +87,7 @@ def add_expert(graph: GraphBuilder, expert: int, rows: str, start: int, shape: t
     add_top_logprob(graph, logits, f"_{expert}")
 
 
-def save_fused(graph: GraphBuilder, name: str, module: DSSoftmax, rows: int | str) -> str:
+def save_fused_graph(graph: GraphBuilder, name: str, module: DSSoftmax, rows: int | str) -> str:
     """Write the graph with the inputs and outputs that the module's docstring lists."""
     outputs: list[Any] = [
         make_value("cluster", TensorProto.INT64, [rows]),
@@ -100,7 +100,7 @@ def save_fused(graph: GraphBuilder, name: str, module: DSSoftmax, rows: int | st
 
 
 def add_gate(graph: GraphBuilder, module: DSSoftmax) -> None:
-    """Add `scores` of `context`."""
+    """Add the gate's product, `scores`, over input `context`."""
     weight = graph.file("gate", module.gate.detach().numpy().T)
     graph.node("Softmax", [graph.node("MatMul", ["context", weight], "gate_logits")], "scores", axis=1)
 

@@ -69,10 +69,10 @@ def add_context_digits(graph: GraphBuilder, context: str) -> tuple[str, str]:
     safe = graph.node("Max", [peak, graph.tensor("least", np.float32(UNDERFLOW_ALLOWANCE))], "safe_peak")
     in_peak = graph.node("Div", [graph.tensor("units_in_peak", PEAK_IN_UNITS[:, None]), safe], "per_number")
     whole = graph.node("Round", [graph.node("Mul", [context, in_peak], "in_units")], "whole")
-    carried = np.eye(CONTEXT_DIGITS, dtype=np.float32) - SECOND_DIGIT_FACTOR * np.eye(
+    carry = np.eye(CONTEXT_DIGITS, dtype=np.float32) - SECOND_DIGIT_FACTOR * np.eye(
         CONTEXT_DIGITS, k=-1, dtype=np.float32
     )
     middle = graph.tensor("middle", np.array([DIGIT_LEVELS + 1.5], np.float32))  # Cast drops what is behind the point
-    digits = graph.node("Gemm", [graph.tensor("carried", carried), whole, middle], "shifted")
+    digits = graph.node("Gemm", [graph.tensor("carried", carry), whole, middle], "shifted")
     units = graph.node("Mul", [safe, graph.tensor("peak_in_units", 1 / PEAK_IN_UNITS[None])], "units")
     return graph.node("Cast", [digits], "digits", to=TensorProto.UINT8), units

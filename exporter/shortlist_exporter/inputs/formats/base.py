@@ -21,7 +21,6 @@ MAX_NAMES_SHOWN = 12  # names in an error
 
 
 def no_ids() -> Ids:
-    """An empty list of ids."""
     return np.empty(0, np.int64)
 
 

@@ -112,8 +112,8 @@ def find_padding(reader: Any, classes: int) -> Ids:
     if names is None:
         return no_ids()
     types = read_field(reader, "tokenizer.ggml.token_type") or [0] * len(names)
-    unused = [i for i, kind in enumerate(types[:classes]) if kind == UNUSED_TOKEN_TYPE and names[i] == f"[PAD{i}]"]
-    return np.array(unused + list(range(len(names), classes)), np.int64)
+    unused_ids = [i for i, kind in enumerate(types[:classes]) if kind == UNUSED_TOKEN_TYPE and names[i] == f"[PAD{i}]"]
+    return np.array(unused_ids + list(range(len(names), classes)), np.int64)
 
 
 def read_tokens(reader: Any) -> list[str] | None:

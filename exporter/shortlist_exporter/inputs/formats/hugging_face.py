@@ -113,7 +113,7 @@ def find_file(files: Files, name: str, folder: Path) -> Path:
 
 
 def module_name(name: str) -> str:
-    """`lm_head` of `model.lm_head.weight`."""
+    """The name of the module that holds a weight: `lm_head` of `model.lm_head.weight`."""
     parts = name.split(".")
     return parts[-2] if len(parts) > 1 and parts[-1] == WEIGHT else ""
 
@@ -121,8 +121,8 @@ def module_name(name: str) -> str:
 def find_output_weight(folder: Path, files: Files, config: Any) -> str:
     """The name of the output layer's weight, or of tied embeddings; raises BadInput where it is not clear."""
     outputs = [name for name in files if module_name(name) in OUTPUT_MODULES]
-    tied = any(getattr(x, "tie_word_embeddings", False) for x in (config, config.get_text_config()))
-    if not outputs and not tied:
+    ties_embeddings = any(getattr(x, "tie_word_embeddings", False) for x in (config, config.get_text_config()))
+    if not outputs and not ties_embeddings:
         raise BadInput(
             f"{folder} has no lm_head.weight and does not tie it to the embeddings: copy all weights, or give --tensor"
         )
@@ -158,10 +158,10 @@ def find_padding(folder: Path, classes: int) -> Ids:
     """Ids of rows without a token, as `capture` marks them; none where there is no tokenizer. Raises BadInput."""
     if not any((folder / name).is_file() for name in TOKENIZER_FILES):
         return no_ids()
-    return find_unnamed(load_tokenizer(folder), classes, folder)
+    return find_unnamed_ids(load_tokenizer(folder), classes, folder)
 
 
-def find_unnamed(tokenizer: Any, classes: int, source: Path) -> Ids:
+def find_unnamed_ids(tokenizer: Any, classes: int, source: Path) -> Ids:
     """The ids below `classes` that the tokenizer has no token for; raises BadInput where it has some above."""
     ids = np.fromiter(tokenizer.get_vocab().values(), np.int64)
     if ids.size and ids.max() >= classes:

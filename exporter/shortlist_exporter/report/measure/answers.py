@@ -66,5 +66,4 @@ class Namer:
         self.labels = labels
 
     def __call__(self, number: int) -> str:
-        """Name of one class."""
         return self.labels[number] if self.labels and self.labels[number] else f"#{number}"

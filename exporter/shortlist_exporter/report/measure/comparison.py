@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 from shortlist.core.filters import UNRESTRICTED
 from shortlist.evaluation.statistics import choose_depths
-from shortlist.evaluation.timing import Call, Timed, compute_median_speedup, time_calls
+from shortlist.evaluation.timing import Call, CallTimes, compute_median_speedup, time_calls
 from shortlist.head import Head
 from shortlist.plans.registry import Plan
 
@@ -29,63 +29,66 @@ BLOCK_ROWS = 20  # of one contender before the next has its turn
 
 def compare_plans(head: Head, sample: Sample) -> tuple[list[Point], dict[int, float], int]:
     """This head, its options and the dense head on the same rows; times over dense's by batch; rows timed."""
-    shared = first_rows(sample, SHARED_ROWS)
-    plans = {THIS_HEAD: head.plan} | make_variants(head, shared.contexts)
+    shared_sample = first_rows(sample, SHARED_ROWS)
+    plans = {THIS_HEAD: head.plan} | make_variants(head, shared_sample.contexts)
     dense = head.dense if head.dense is not head.plan else None
     calls = {label: make_call(head, plan) for label, plan in (plans | ({"dense": dense} if dense else {})).items()}
-    timed = time_calls(calls, shared.contexts, 1, block=count_block_calls(1), max_seconds=SINGLE_SECONDS)
-    answers = {label: answer_sample(head, plan, shared) for label, plan in plans.items()}
-    scored = float(answers[THIS_HEAD].top.scored.mean())
-    points = [make_point(head, label, one, timed, scored) for label, one in answers.items()]
-    rows = timed[THIS_HEAD].seconds.size
+    times = time_calls(calls, shared_sample.contexts, 1, block=count_block_calls(1), max_seconds=SINGLE_SECONDS)
+    answers = {label: answer_sample(head, plan, shared_sample) for label, plan in plans.items()}
+    candidates = float(answers[THIS_HEAD].top.scored.mean())
+    points = [make_point(head, label, one, times, candidates) for label, one in answers.items()]
+    rows = times[THIS_HEAD].seconds.size
     if dense is None:
         return points, {}, rows
-    return [*points, make_dense_point(head, timed, sample)], compare_batches(calls, sample.contexts, timed), rows
+    return [*points, make_dense_point(head, times, sample)], compare_batches(calls, sample.contexts, times), rows
 
 
 def first_rows(sample: Sample, rows: int) -> Sample:
-    """The sample's first rows."""
     truth = None if sample.truth is None else sample.truth.first_rows(rows)
     return Sample(sample.name, sample.contexts[:rows], truth)
 
 
-def make_point(head: Head, label: str, answers: Answers, timed: Mapping[str, Timed], own_scored: float) -> Point:
+def make_point(
+    head: Head, label: str, answers: Answers, times: Mapping[str, CallTimes], head_candidates: float
+) -> Point:
     """One plan's figures. Its multiply-adds are the export's, but for the classes that it scores more or less.
 
     own_scored: mean of the classes that the head as it is scores.
     """
-    quality, scored = head.manifest.quality, float(answers.top.scored.mean())
+    quality, candidates = head.manifest.quality, float(answers.top.scored.mean())
     return Point(
         label=label,
         kind="this head" if label == THIS_HEAD else "its options",
         precision={k: share.mean for k, share in answers.estimate_precision().items()},
-        us=float(np.median(timed[label].seconds) * 1e6),
-        times_dense=compute_median_speedup(timed["dense"], timed[label], count_block_calls(1))
-        if "dense" in timed
+        us=float(np.median(times[label].seconds) * 1e6),
+        times_dense=compute_median_speedup(times["dense"], times[label], count_block_calls(1))
+        if "dense" in times
         else None,
-        macs=None if quality is None else quality.cost_macs + (scored - own_scored) / head.manifest.classes,
-        scored=scored,
+        macs=None if quality is None else quality.cost_macs + (candidates - head_candidates) / head.manifest.classes,
+        scored=candidates,
     )
 
 
-def make_dense_point(head: Head, timed: Mapping[str, Timed], sample: Sample) -> Point:
+def make_dense_point(head: Head, times: Mapping[str, CallTimes], sample: Sample) -> Point:
     """The dense head: right by definition where it is the reference, of no known precision where it is not."""
     truth = sample.truth if head.manifest.reference == "dense" else None
     right = {k: 1.0 for k in choose_depths(0 if truth is None else truth.ids.shape[1])}
-    us = float(np.median(timed["dense"].seconds) * 1e6)
+    us = float(np.median(times["dense"].seconds) * 1e6)
     return Point(label="dense", kind="dense", precision=right, us=us, times_dense=1.0, macs=1.0)
 
 
-def compare_batches(calls: Mapping[str, Call], contexts: FloatArray, single: Mapping[str, Timed]) -> dict[int, float]:
+def compare_batches(
+    calls: Mapping[str, Call], contexts: FloatArray, single: Mapping[str, CallTimes]
+) -> dict[int, float]:
     """Batch -> dense's time over this head's, for batches that the rows fill."""
     pair = {name: calls[name] for name in (THIS_HEAD, "dense")}
-    timed = {1: single} | {
+    times_by_batch = {1: single} | {
         batch: time_calls(pair, contexts, batch, block=count_block_calls(batch), max_seconds=BATCH_SECONDS)
         for batch in TIMED_BATCHES
     }
     return {
         batch: compute_median_speedup(times["dense"], times[THIS_HEAD], count_block_calls(batch))
-        for batch, times in timed.items()
+        for batch, times in times_by_batch.items()
         if times["dense"].seconds.size
     }
 
@@ -96,6 +99,6 @@ def count_block_calls(batch: int) -> int:
 
 
 def make_call(head: Head, plan: Plan) -> Call:
-    """A timed call of the plan."""
+    """A call of the plan for the k classes that are asked for while timing."""
     k = min(REPORT_TIMED_K, head.manifest.max_k)
     return lambda rows: head.run(plan, rows, k, UNRESTRICTED).ids

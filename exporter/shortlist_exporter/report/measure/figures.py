@@ -8,7 +8,15 @@ from shortlist.evaluation.statistics import summarize
 from shortlist.head import Head
 
 from shortlist_exporter.core.types import FloatArray
-from shortlist_exporter.records.report import Band, Calibration, Candidates, Document, Domain, Measured, Missed
+from shortlist_exporter.records.report import (
+    Band,
+    Calibration,
+    Candidates,
+    Document,
+    Domain,
+    MissedClass,
+    SampleFigures,
+)
 
 from .answers import Answers, Namer, answer_sample
 from .comparison import SHARED_ROWS, compare_plans
@@ -21,15 +29,15 @@ MIN_BAND_ROWS = 20
 MAX_POINTS = 300  # of the picture of log-probabilities
 ERROR_PERCENTILES = (1, 5, 25, 50, 75, 95, 99)
 MISSED_K = 5  # true classes of a row among which the missed ones are counted
-MAX_MISSED = 10  # classes
+MAX_MISSED_CLASSES = 10  # classes
 MIN_DOCUMENT_ROWS = 10  # for a precision of its own
 
 
-def measure_sample(head: Head, sample: Sample) -> tuple[Measured, Domain]:
+def measure_sample(head: Head, sample: Sample) -> tuple[SampleFigures, Domain]:
     """Every figure of the sample, times included; and the sample as a domain, not yet held against a promise."""
     answers, name = answer_sample(head, head.plan, sample), Namer(head.labels)
     points, times, timed_rows = compare_plans(head, sample)
-    measured = Measured(
+    figures = SampleFigures(
         sample=sample.name,
         rows=len(sample.contexts),
         shared_rows=min(len(sample.contexts), SHARED_ROWS),
@@ -41,9 +49,9 @@ def measure_sample(head: Head, sample: Sample) -> tuple[Measured, Domain]:
         candidates=count_candidates(answers.top.scored),
         calibration=measure_calibration(head, answers),
         parts=measure_parts(head, answers, name),
-        missed=find_missed(answers, name),
+        missed=find_missed_classes(answers, name),
     )
-    return measured, describe_domain(sample, answers)
+    return figures, describe_domain(sample, answers)
 
 
 def measure_domain(head: Head, sample: Sample) -> Domain:
@@ -118,12 +126,12 @@ def make_bands(exact: FloatArray, errors: FloatArray) -> list[Band]:
     ]
 
 
-def find_missed(answers: Answers, name: Namer) -> list[Missed]:
+def find_missed_classes(answers: Answers, name: Namer) -> list[MissedClass]:
     """The classes most often lost from the true five best."""
     if answers.true is None:
         return []
     hits = answers.mark_hits(MISSED_K)
     true = answers.true[:, : hits.shape[1]]
     times, misses = (np.bincount(ids, minlength=answers.classes) for ids in (true.ravel(), true[~hits]))
-    worst = [int(i) for i in np.argsort(-misses, kind="stable")[:MAX_MISSED] if misses[i]]
-    return [Missed(word=name(i), times=int(times[i]), missed=int(misses[i])) for i in worst]
+    worst = [int(i) for i in np.argsort(-misses, kind="stable")[:MAX_MISSED_CLASSES] if misses[i]]
+    return [MissedClass(word=name(i), times=int(times[i]), missed=int(misses[i])) for i in worst]

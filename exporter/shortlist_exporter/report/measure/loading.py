@@ -27,8 +27,8 @@ def measure_in_process(folder: Path, device: str, threads: int) -> Loading | Non
     """Measure a load; None where a process cannot be started or does not end well."""
     command = [sys.executable, "-m", __name__, str(folder), device, str(threads)]
     try:
-        done = subprocess.run(command, capture_output=True, timeout=MAX_LOAD_SECONDS, check=True)
-        return Loading.model_validate_json(done.stdout)
+        process = subprocess.run(command, capture_output=True, timeout=MAX_LOAD_SECONDS, check=True)
+        return Loading.model_validate_json(process.stdout)
     except (OSError, subprocess.SubprocessError, ValidationError):
         return None
 
@@ -51,8 +51,8 @@ def measure_loading(folder: Path, device: str, threads: int) -> Loading:
     head = Head(bundle, device, threads)
     check_canary(head, bundle)
     seconds, after = time.perf_counter() - start, read_memory()
-    gained = (None, None) if before is None or after is None else (after[0] - before[0], after[1] - before[1])
-    return Loading(seconds=seconds, private=gained[0], mapped=gained[1])
+    gain = (None, None) if before is None or after is None else (after[0] - before[0], after[1] - before[1])
+    return Loading(seconds=seconds, private=gain[0], mapped=gain[1])
 
 
 if __name__ == "__main__":

@@ -28,13 +28,13 @@ def measure_parts(head: Head, answers: Answers, name: Namer) -> Parts | None:
     if not isinstance(plan, Routed):
         return None
     sets, routes = plan.list_parts(), plan.choose_routes(answers.contexts)
-    opened = np.bincount([part for route in routes for part in route], minlength=len(sets))
+    opening_counts = np.bincount([part for route in routes for part in route], minlength=len(sets))
     return Parts(
         kind=PART_NAMES.get(head.manifest.plan, "part"),
         sizes=[int(ids.size) for ids in sets],
-        shares=(opened / len(routes)).tolist(),
-        unused=int((opened == 0).sum()),
-        effective=count_effective(opened),
+        shares=(opening_counts / len(routes)).tolist(),
+        unused=int((opening_counts == 0).sum()),
+        effective=count_effective(opening_counts),
         opened=float(np.mean([len(route) for route in routes])),
         copies=count_copies(sets, answers),
         worst=find_worst(sets, routes, answers, name),
@@ -51,16 +51,16 @@ def count_copies(sets: Sequence[Ids], answers: Answers) -> list[Copies]:
     """Classes by how often they are among the five best (0, 1, 2-3, 4-7, ...), and how many parts hold one."""
     if answers.true is None:
         return []
-    held = np.bincount(np.concatenate(sets), minlength=answers.classes)
-    seen = np.bincount(answers.true[:, :5].ravel(), minlength=answers.classes)
-    bins = np.where(seen > 0, np.log2(np.maximum(seen, 1)).astype(int) + 1, 0)
+    copy_counts = np.bincount(np.concatenate(sets), minlength=answers.classes)
+    answer_counts = np.bincount(answers.true[:, :5].ravel(), minlength=answers.classes)
+    bins = np.where(answer_counts > 0, np.log2(np.maximum(answer_counts, 1)).astype(int) + 1, 0)
     return [
         Copies(
             least=0 if number == 0 else 1 << (number - 1),
             most=0 if number == 0 else (1 << number) - 1,
             classes=int(inside.sum()),
-            copies=float(held[inside].mean()),
-            missing=int((held[inside] == 0).sum()),
+            copies=float(copy_counts[inside].mean()),
+            missing=int((copy_counts[inside] == 0).sum()),
         )
         for number in np.unique(bins)
         if (inside := bins == number).any()
@@ -93,6 +93,6 @@ def measure_part(number: int, sets: Sequence[Ids], inside: Bools, answers: Answe
 
 
 def name_commonest(ids: Ids, name: Namer) -> list[str]:
-    """The words of the commonest of `ids` [n]."""
+    """The names of the most frequent of `ids` [n], the commonest first."""
     classes, counts = np.unique(ids, return_counts=True)
     return [name(int(classes[i])) for i in np.argsort(-counts, kind="stable")[:PART_WORDS]]

@@ -7,10 +7,10 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from shortlist_exporter.records import tuning
-from shortlist_exporter.records.report import Point, Tried
+from shortlist_exporter.records.report import Point, TuneTrials
 
 
-def read_tried(folder: Path) -> Tried | None:
+def read_trials(folder: Path) -> TuneTrials | None:
     """The record of the bundle at `folder`; None where it was not tuned, or by another version of Shortlist."""
     try:
         record = tuning.read_record(folder)
@@ -18,7 +18,7 @@ def read_tried(folder: Path) -> Tried | None:
         return None
     if record is None:
         return None
-    return Tried(
+    return TuneTrials(
         targets=record.promise.precision,
         batch=record.promise.batch,
         sentence=record.sentence,
@@ -28,13 +28,13 @@ def read_tried(folder: Path) -> Tried | None:
 
 def make_point(trial: tuning.Trial) -> Point:
     """A trial on the test split where it came so far, else on the tune split."""
-    measured = trial.test or trial.tune
+    figures = trial.test or trial.tune
     return Point(
         label=trial.label,
         kind="tried",
-        precision={k: share.mean for k, share in measured.precision.items()},
-        us=measured.us,
-        times_dense=measured.speedup,
+        precision={k: share.mean for k, share in figures.precision.items()},
+        us=figures.us,
+        times_dense=figures.speedup,
         macs=trial.cost_macs,
-        scored=measured.scored,
+        scored=figures.scored,
     )

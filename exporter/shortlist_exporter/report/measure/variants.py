@@ -17,7 +17,7 @@ Changes = dict[str, Any]  # of settings
 Kind = Callable[[Head, FloatArray], dict[str, Changes]]
 
 VARIANT_FACTORS = (0.25, 0.5, 2, 4)  # of how many classes go on
-PROBES = (2, 3)  # clusters opened
+PROBE_VARIANTS = (2, 3)  # clusters opened
 SECOND_PROBES = (0.1, 0.3)  # shares of rows that open one cluster more
 
 
@@ -53,7 +53,7 @@ def vary_probes(head: Head, contexts: FloatArray) -> dict[str, Changes]:
         return FULL_VIEWS(head, contexts)
     clusters = plan.sets.count
     more: dict[str, Changes] = {
-        f"{count} probes": {"probes": count} for count in PROBES if plan.settings.probes < count <= clusters
+        f"{count} probes": {"probes": count} for count in PROBE_VARIANTS if plan.settings.probes < count <= clusters
     }
     margins = compute_margins(plan, contexts) if clusters > 1 else np.empty(0)
     for share in SECOND_PROBES if margins.size else ():

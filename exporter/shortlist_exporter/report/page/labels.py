@@ -21,7 +21,6 @@ class Box:
     high: float
 
     def meets(self, other: Box) -> bool:
-        """Whether the two overlap."""
         apart = self.right <= other.left or other.right <= self.left
         return not (apart or self.high <= other.low or other.high <= self.low)
 

@@ -10,7 +10,7 @@ from shortlist.bundle.manifest import Manifest
 from shortlist.bundle.reader import Bundle
 
 from shortlist_exporter.records.report import CALIBRATION_SAMPLE, Figures, Point
-from shortlist_exporter.report.front import find_front
+from shortlist_exporter.report.pareto_front import find_front
 from shortlist_exporter.report.verdict import are_own_rows
 
 from .pictures import Picture, cost_of, time_of
@@ -21,7 +21,6 @@ Fact = tuple[str, str, str]  # name, figure, what it means
 
 
 def render_page(bundle: Bundle, figures: Figures, pictures: Mapping[str, Picture]) -> str:
-    """The page as HTML."""
     manifest = bundle.manifest
     return load_template().render(
         manifest=manifest,
@@ -29,7 +28,7 @@ def render_page(bundle: Bundle, figures: Figures, pictures: Mapping[str, Picture
         measured=figures.measured,
         facts=list_facts(manifest, figures),
         pictures={name: picture.svg for name, picture in pictures.items()},
-        tried=choose_tried(figures),
+        tried=choose_trials(figures),
         own_rows=are_own_rows(figures.domains),
         few=figures.measured.sample == CALIBRATION_SAMPLE,
         provenance=describe_origin(manifest),
@@ -60,25 +59,23 @@ def load_template() -> Template:
 
 def list_facts(manifest: Manifest, figures: Figures) -> list[Fact]:
     """The figures that matter most, a handful."""
-    measured, this_head = figures.measured, figures.measured.points[0]
+    sample, this_head = figures.measured, figures.measured.points[0]
     facts = [make_precision_fact(k, figures) for k in (1, 5) if k in figures.domains[0].precision]
     if this_head.times_dense is not None:
-        text = (
-            f"one row in {format_count(this_head.us or 0)} µs, {measured.threads} thread{'s' * (measured.threads > 1)}"
-        )
+        text = f"one row in {format_count(this_head.us or 0)} µs, {sample.threads} thread{'s' * (sample.threads > 1)}"
         facts.append(("Against dense", f"{this_head.times_dense:.3g} times", f"as fast: {text}"))
-    scored = measured.candidates.summary["mean"]
-    facts.append(("Classes scored", format_count(scored), f"of {manifest.classes:,}, mean per row"))
+    candidates = sample.candidates.summary["mean"]
+    facts.append(("Classes scored", format_count(candidates), f"of {manifest.classes:,}, mean per row"))
     if this_head.macs is not None:
         facts.append(("Multiply-adds", format_fraction(this_head.macs), "of dense"))
-    if measured.calibration is not None and figures.domains[0].error_mean is not None:
+    if sample.calibration is not None and figures.domains[0].error_mean is not None:
         p99 = figures.domains[0].error_p99
         facts.append(
             ("Log-prob error", f"{figures.domains[0].error_mean:.2g} nats", f"mean; 99 % of rows under {p99:.2g}")
         )
     if figures.loading is not None and figures.loading.private is not None:
-        mapped, seconds = format_bytes(figures.loading.mapped or 0), format_seconds(figures.loading.seconds)
-        text = f"private; {mapped} mapped, {seconds} to load"
+        mapped_bytes, seconds = format_bytes(figures.loading.mapped or 0), format_seconds(figures.loading.seconds)
+        text = f"private; {mapped_bytes} mapped, {seconds} to load"
         facts.append(("Memory", format_bytes(figures.loading.private), text))
     return facts
 
@@ -86,15 +83,15 @@ def list_facts(manifest: Manifest, figures: Figures) -> list[Fact]:
 def make_precision_fact(k: int, figures: Figures) -> Fact:
     """P@k on the first sample."""
     precision = figures.domains[0].precision[k]
-    promised = f", {format_share(figures.promise[k])} promised" if k in figures.promise else ""
+    promise = f", {format_share(figures.promise[k])} promised" if k in figures.promise else ""
     return (
         f"P@{k}",
         format_share(precision.mean),
-        f"{format_share(precision.low)} to {format_share(precision.high)}{promised}",
+        f"{format_share(precision.low)} to {format_share(precision.high)}{promise}",
     )
 
 
-def choose_tried(figures: Figures) -> list[Point]:
+def choose_trials(figures: Figures) -> list[Point]:
     """What tune tried: the fronts by time and by cost first, then the rest, the most precise first."""
     if figures.tried is None:
         return []
@@ -138,7 +135,7 @@ def describe_origin(manifest: Manifest) -> dict[str, str]:
 
 
 def format_options(values: Mapping[str, object]) -> str:
-    """`name=value, ...`, or `none`."""
+    """Options as `name=value, ...`; `none` where there are none."""
     return ", ".join(f"{name}={format_option(value)}" for name, value in values.items()) or "none"
 
 

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from shortlist_exporter.records.report import Domain, Figures, Point
-from shortlist_exporter.report.front import find_front
+from shortlist_exporter.report.pareto_front import find_front
 
 from .labels import write_beside
 
@@ -77,11 +77,15 @@ def draw_precision(figures: Figures) -> Figure | None:
     """P@1 against time and against multiply-adds, the front drawn through."""
     points = [*(figures.tried.points if figures.tried else []), *figures.measured.points]
     precise = [point for point in points if 1 in point.precision]
-    timed = [point for point in precise if point.times_dense]
-    costed = [point for point in precise if point.macs]
+    points_by_time = [point for point in precise if point.times_dense]
+    points_by_cost = [point for point in precise if point.macs]
     if len(precise) < 2:
         return None
-    sides = [side for side in ((timed, time_of, TIME_LABEL), (costed, cost_of, COST_LABEL)) if len(side[0]) > 1]
+    sides = [
+        side
+        for side in ((points_by_time, time_of, TIME_LABEL), (points_by_cost, cost_of, COST_LABEL))
+        if len(side[0]) > 1
+    ]
     figure = Figure(figsize=(WIDTH_INCHES, 3.4))
     row = figure.subplots(1, len(sides), sharey=True, squeeze=False)[0]
     for axes, (side_points, x, label) in zip(row, sides, strict=True):
@@ -96,7 +100,7 @@ def draw_precision(figures: Figures) -> Figure | None:
 
 
 def label_point(point: Point, x: Callable[[Point], float]) -> tuple[float, float, str, str]:
-    """Place, label and colour of a point."""
+    """A point's place on the axes, its label, and the label's colour."""
     return x(point), stretch_precision(point.precision[1]), point.label, INK if point.kind == "this head" else MUTED
 
 
@@ -143,7 +147,7 @@ def format_tick(value: float, position: int) -> str:
 
 
 def draw_promise(axes: Axes, figures: Figures) -> None:
-    """Draw the promise as a line."""
+    """Draw the promised P@1 as a horizontal line."""
     if 1 in figures.promise:
         axes.axhline(stretch_precision(figures.promise[1]), color=SECOND, linewidth=1, linestyle=(0, (4, 3)), zorder=0)
 
@@ -235,10 +239,10 @@ def draw_calibration(figures: Figures) -> Figure | None:
         return None
     figure = Figure(figsize=(WIDTH_INCHES, 3.0))
     left, right = figure.subplots(1, 2)
-    exact, estimated = np.array(calibration.points).T
-    least = min(exact.min(), estimated.min())
+    exact, estimates = np.array(calibration.points).T
+    least = min(exact.min(), estimates.min())
     left.plot([least, 0], [least, 0], color=MUTED, linewidth=1)
-    left.plot(exact, estimated, ".", color=ACCENT, markersize=4, alpha=0.6)
+    left.plot(exact, estimates, ".", color=ACCENT, markersize=4, alpha=0.6)
     left.set_xlabel("exact log-probability, nats")
     left.set_ylabel(f"{calibration.normalizer}, nats")
     at = [band.at for band in calibration.bands]

@@ -23,6 +23,9 @@ DENSE_DIVISOR = 4  # dense is preferred to scoring more than V / 4 candidates
 RESCORED_PER_K = 4  # a request for k classes scores at least 4 k of the best previews exactly
 
 
+RunPlan = Callable[[FloatArray, ClassFilter], PlanResult]  # rows [b, d] of a call and their lists
+
+
 class Plan(ABC):
     """How a head finds the best classes: choose where to look, run sessions, merge. Threads may share it.
 
@@ -52,14 +55,18 @@ class Plan(ABC):
 
     # the distribution that its log-probabilities are of
 
-    def compute_log_normalizer(self, contexts: FloatArray) -> FloatArray:
-        """[B, d] -> [B] float32: log of the sum of exp(logit), as `topk` normalises."""
+    def compute_log_normalizer(self, contexts: FloatArray, ids: IdArray, logits: FloatArray) -> FloatArray:
+        """[B] float32: log of the sum of exp(logit), as `topk` normalises a call that scores `ids` exactly, too.
+
+        contexts: [B, d]. ids: [B, m] int64, -1 pads. logits: [B, m] float32, theirs.
+        """
+        del ids, logits  # a normaliser over all of the plan's distribution holds them
         return self.topk(contexts, 1, UNRESTRICTED).log_normalizer
 
     def compute_distribution(self, contexts: FloatArray) -> FloatArray | None:
         """[B, d] -> logits [B, V] float32 whose softmax is the plan's own full distribution, -inf for padding.
 
-        `compute_log_normalizer` gives their log-sum-exp. None where the plan has no logits for unscored classes.
+        None where the plan has no logits for unscored classes.
         """
         del contexts
         return None
@@ -104,25 +111,12 @@ def chunk_rows(classes: int, budget: int = LOGITS_CHUNK_BYTES) -> int:
     return max(1, min(MAX_CALL_ROWS, budget // (4 * classes)))
 
 
-def run_by_chunks(
-    call: Callable[[FloatArray, ClassFilter], PlanResult], contexts: FloatArray, class_filter: ClassFilter, step: int
-) -> PlanResult:
+def run_by_chunks(call: RunPlan, contexts: FloatArray, class_filter: ClassFilter, step: int) -> PlanResult:
     """`call` with `step` rows of `contexts` [B, d] at a time and their lists; once where there are none."""
     starts = range(0, max(len(contexts), 1), step)
     return PlanResult.concat(
         [call(contexts[start : start + step], class_filter.slice_rows(start, start + step)) for start in starts]
     )
-
-
-def log_sum_exp(logits: FloatArray) -> np.float32:
-    """Log of the sum of exp(logits) [V], in float32; NaN or infinite where a logit is. Overwrites `logits`."""
-    peak = logits.max()
-    if peak == -np.inf:
-        return np.float32(-np.inf)
-    with np.errstate(over="ignore", invalid="ignore"):  # the caller refuses what overflows
-        np.subtract(logits, peak, out=logits)
-        np.exp(logits, out=logits)
-        return np.float32(peak + np.log(logits.sum()))
 
 
 def take_best(logits: FloatArray, ids: IdArray | None, k: int) -> tuple[IdArray, FloatArray]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 
 from shortlist.bundle.reader import Bundle
 from shortlist.core.results import FloatArray, IdArray
@@ -26,8 +27,34 @@ def open_gather(bundle: Bundle) -> CompiledGather | None:
     return CompiledGather.open(bundle)
 
 
+class DoubleRows:
+    """Logits of given classes in float64, from the float32 weights as they are mapped. Threads may share it."""
+
+    def __init__(self, bundle: Bundle) -> None:
+        manifest = bundle.manifest
+        self.weight: FloatArray = bundle.map_array("exact_weight")
+        self.bias, self.padding = (
+            bundle.map_array(role) if bundle.has_arrays(role) else None for role in ("exact_bias", "exact_padding")
+        )
+        self.logit_scale, self.soft_cap = manifest.logit_scale, manifest.soft_cap
+
+    def score_row(self, context: FloatArray, ids: IdArray) -> npt.NDArray[np.float64]:
+        """Logits [n] of `ids` [n] for one `context` [d]; equal rows give equal bits."""
+        logits: npt.NDArray[np.float64] = (self.weight[ids] * context.astype(np.float64)).sum(axis=1)
+        if self.bias is not None:
+            logits += self.bias[ids]
+        logits *= self.logit_scale
+        if self.soft_cap is not None:
+            logits = self.soft_cap * np.tanh(logits / self.soft_cap)
+        return logits if self.padding is None else logits + self.padding[ids]
+
+
 class ExactRows:
-    """Over rows.onnx, `context` [B, d], `ids` [B, n] -> `logits` [B, n], or what equals it. Threads may share it."""
+    """Over rows.onnx, `context` [B, d], `ids` [B, n] -> `logits` [B, n], or what equals it. Threads may share it.
+
+    Equal rows get equal logits, wherever they stand in the list. double: the same in float64; None for a layer so small
+    that its graphs hold their weights.
+    """
 
     def __init__(self, bundle: Bundle, device: str, threads: int) -> None:
         """Compile where that is faster, else open the graph."""
@@ -36,6 +63,7 @@ class ExactRows:
         may_compile = device == "cpu" and threads <= COMPILED_THREADS
         self.loops: CompiledGather | None = open_kernel(lambda: open_gather(bundle)) if may_compile else None
         self.graph = Graph(bundle.graph("rows"), device, threads) if self.loops is None else None
+        self.double = DoubleRows(bundle) if bundle.has_arrays("exact_weight") else None
 
     def __call__(self, contexts: FloatArray, ids: IdArray) -> FloatArray:
         """Logits [B, n] of `ids` [B, n], each row's own, for `contexts` [B, d]; padding has -inf."""

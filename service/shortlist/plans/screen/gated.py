@@ -13,9 +13,10 @@ import numpy.typing as npt
 
 from shortlist.bundle.reader import INDEX_FILE, Bundle
 from shortlist.bundle.settings import GatedSettings
-from shortlist.core.filters import ClassFilter
+from shortlist.core.filters import UNRESTRICTED, ClassFilter
 from shortlist.core.results import FloatArray, IdArray, PlanResult
-from shortlist.plans.common.base import MAX_COMPILED_K, RESCORED_PER_K, Plan, chunk_rows, log_sum_exp, take_best
+from shortlist.plans.common.base import MAX_COMPILED_K, RESCORED_PER_K, Plan, chunk_rows, take_best
+from shortlist.plans.common.normalizer import log_sum_exp
 from shortlist.plans.common.open_kernel import open_kernel
 from shortlist.runtime.session import Graph
 
@@ -160,6 +161,11 @@ class GatedPlan(Plan):
         for expert, rows, scale in self.route(contexts):
             logits[rows[:, None], self.sets.by_number[expert]] = self.score_whole(contexts[rows], expert, scale)
         return logits
+
+    def compute_log_normalizer(self, contexts: FloatArray, ids: IdArray, logits: FloatArray) -> FloatArray:
+        """Over the chosen expert, every class of which is scored exactly, as `compute_distribution` does."""
+        del ids, logits
+        return self.make_exact_plan().topk(contexts, 1, UNRESTRICTED).log_normalizer
 
     def width(self, k: int) -> int:
         """How many previews are scored exactly; without previews an expert is scored whole, whatever k."""

@@ -13,7 +13,6 @@ from shortlist.plans.common.base import RESCORED_PER_K
 from shortlist.plans.common.selection import find_largest
 
 from .list_scorer import ListScorer
-from .low_rank_tail import LowRankTail
 from .merge import RowGroup, rank_row, scatter
 from .router import ClusterRouter, Route
 from .set_graphs import BEST_OUTPUTS, SetGraph
@@ -31,11 +30,11 @@ class GraphScorer:
         router: ClusterRouter,
         graphs: list[SetGraph],
         list_scorer: ListScorer,
-        low_rank_tail: LowRankTail | None,
         *,
         second_stage: bool,
     ) -> None:
-        self.router, self.graphs, self.list_scorer, self.low_rank_tail = router, graphs, list_scorer, low_rank_tail
+        self.router, self.graphs, self.list_scorer = router, graphs, list_scorer
+        self.low_rank_tail = list_scorer.low_rank_tail
         self.exact, self.sets, self.tail = list_scorer.exact, list_scorer.sets, list_scorer.tail
         self.second_stage = second_stage
 
@@ -53,24 +52,25 @@ class GraphScorer:
         """
         scores, routes = self.router.route(contexts, settings, use_dense)
         if class_filter.restricts and routes:
-            result = PlanResult.concat(
+            return PlanResult.concat(
                 [
                     self.list_scorer.score(contexts[row], scores[row], max(1, len(route)), k, class_filter, row)
                     for row, route in enumerate(routes)
                 ]
             )
-        else:
-            # Rows that open one and the same cluster go together, so that its weights are read once; others alone
-            groups, together = [], defaultdict[int, list[int]](list)
-            for row, route in enumerate(routes):
-                if len(route) == 1 and k <= self.sets.sizes[route[0]] and not self.second_stage:
-                    together[route[0]].append(row)
-                elif route:
-                    result = self.score_union(contexts[row : row + 1], scores[row], route, k, settings)
-                    groups.append(RowGroup([row], result))
-            groups += [RowGroup(rows, self.score_cluster(contexts[rows], i, k)) for i, rows in together.items()]
-            result = scatter(groups, len(contexts), k)
+        # Rows that open one and the same cluster go together, so that its weights are read once; others alone
+        groups, together = [], defaultdict[int, list[int]](list)
+        for row, route in enumerate(routes):
+            if len(route) == 1 and k <= self.sets.sizes[route[0]] and not self.second_stage:
+                together[route[0]].append(row)
+            elif route:
+                result = self.score_union(contexts[row : row + 1], scores[row], route, k, settings)
+                groups.append(RowGroup([row], result))
+        groups += [RowGroup(rows, self.score_cluster(contexts[rows], i, k)) for i, rows in together.items()]
+        result = scatter(groups, len(contexts), k)
         if self.low_rank_tail is not None:
+            # The list scorer has added it already for rows whose sets hold fewer than k classes
+            routes = [route if route and self.sets.unite(route).ids.size >= k else () for route in routes]
             result.log_normalizer = self.low_rank_tail.add(contexts, routes, result.log_normalizer)
         return result
 

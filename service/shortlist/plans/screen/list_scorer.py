@@ -6,17 +6,22 @@ import numpy as np
 
 from shortlist.core.filters import ClassFilter
 from shortlist.core.results import FloatArray, PlanResult
+from shortlist.plans.common.base import take_best
 from shortlist.plans.common.exact_rows import ExactRows
+from shortlist.plans.common.normalizer import log_sum_exp
 
-from .merge import rank_row
+from .low_rank_tail import LowRankTail
 from .sets import CandidateSets
 
 
 class ListScorer:
     """Over rows.onnx, or the loops that equal it."""
 
-    def __init__(self, exact: ExactRows, sets: CandidateSets, tail: FloatArray, classes: int) -> None:
+    def __init__(
+        self, exact: ExactRows, sets: CandidateSets, tail: FloatArray, classes: int, low_rank_tail: LowRankTail | None
+    ) -> None:
         self.exact, self.sets, self.tail, self.classes = exact, sets, tail, classes
+        self.low_rank_tail = low_rank_tail
 
     def score(
         self, context: FloatArray, scores: FloatArray, count: int, k: int, class_filter: ClassFilter, row: int
@@ -24,8 +29,8 @@ class ListScorer:
         """The k best permitted classes of one `context` [d] whose clusters have these `scores` [r].
 
         With an allow list, that list whole, whatever the screen says; else `count` clusters and then more, until k
-        classes are permitted; at last all classes. The normaliser is over the first `count` clusters. row: the row's
-        number in `class_filter`.
+        classes are permitted; at last all classes. The normaliser is over the first `count` clusters, and no less than
+        all classes that are scored add up to. row: the row's number in `class_filter`.
         """
         order = tuple(np.argsort(-scores, kind="stable").tolist())
         inside = self.sets.unite(order[:count]).ids
@@ -40,4 +45,13 @@ class ListScorer:
             mask = class_filter.mask(ids, row)
         logits = self.exact.score_row(context, ids)
         permitted_logits = np.where(mask, logits, np.float32(-np.inf))
-        return rank_row(permitted_logits, ids, k, logits[np.isin(ids, inside)], self.tail[order[0]])
+        best_ids, best = take_best(permitted_logits, ids, k)
+        log_normalizer = log_sum_exp(logits.copy())
+        if self.low_rank_tail is not None:
+            log_normalizer = self.low_rank_tail.add_to_row(context, ids, log_normalizer)
+        elif ids.size < self.classes:  # else nothing is left to guess
+            guess = log_sum_exp(logits[np.isin(ids, inside)]) + self.tail[order[0]]
+            log_normalizer = np.maximum(log_normalizer, guess)
+        return PlanResult(
+            best_ids[None], best[None], np.array([log_normalizer], np.float32), np.array([ids.size], np.int32)
+        )

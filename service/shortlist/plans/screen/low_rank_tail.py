@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from shortlist.core.results import FloatArray
-from shortlist.plans.common.base import log_sum_exp
+from shortlist.core.results import FloatArray, IdArray
+from shortlist.plans.common.normalizer import log_sum_exp
 from shortlist.runtime.session import Graph
 
 from .router import Route
@@ -21,12 +21,22 @@ class LowRankTail:
     def add(self, contexts: FloatArray, routes: list[Route], log_normalizer: FloatArray) -> FloatArray:
         """The `log_normalizer` [B] of `contexts` [B, d] with the classes outside each row's route added.
 
-        Rows without a route are as they were: dense answers them, over all classes.
+        Rows without a route are as they were.
         """
         logits, total = self.graph(context=contexts)[0], log_normalizer.copy()
         for row, route in enumerate(routes):
             if route:
-                logits[row, self.sets.unite(route).ids] = -np.inf
-                with np.errstate(over="ignore", invalid="ignore"):  # the caller refuses what overflows
-                    total[row] = np.logaddexp(total[row], log_sum_exp(logits[row]))
+                total[row] = add_others(logits[row], self.sets.unite(route).ids, total[row])
         return total
+
+    def add_to_row(self, context: FloatArray, ids: IdArray, log_normalizer: np.float32) -> np.float32:
+        """The log-normaliser of one `context` [d] over the classes `ids` [n], with all other classes added."""
+        return add_others(self.graph(context=context[None])[0][0], ids, log_normalizer)
+
+
+def add_others(logits: FloatArray, ids: IdArray, log_normalizer: np.float32) -> np.float32:
+    """The log-normaliser of the classes `ids` [n], with all others by their low-rank `logits` [V], overwritten."""
+    logits[ids] = -np.inf
+    with np.errstate(over="ignore", invalid="ignore"):  # the caller refuses what overflows
+        total: np.float32 = np.logaddexp(log_normalizer, log_sum_exp(logits))
+    return total

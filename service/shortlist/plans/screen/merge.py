@@ -8,7 +8,8 @@ import numpy as np
 
 from shortlist.core.results import FloatArray, IdArray, PlanResult, empty_result
 from shortlist.kernels.unscored import TO_DENSE
-from shortlist.plans.common.base import log_sum_exp, take_best
+from shortlist.plans.common.base import take_best
+from shortlist.plans.common.normalizer import log_sum_exp
 
 from .sets import Mask
 

@@ -69,11 +69,12 @@ class ScreenPlan(Plan):
         graphs = open_set_graphs(
             bundle, "cluster", self.sets.offsets, device, threads, prepack=self.settings.second_stage
         )
-        list_scorer = ListScorer(ExactRows(bundle, device, threads), self.sets, index["tail"], self.classes)
         low_rank = (
             LowRankTail(Graph(bundle.graph("tail"), device, threads), self.sets) if bundle.has_graph("tail") else None
         )
-        self.graphs = GraphScorer(self.router, graphs, list_scorer, low_rank, second_stage=self.settings.second_stage)
+        exact = ExactRows(bundle, device, threads)
+        list_scorer = ListScorer(exact, self.sets, index["tail"], self.classes, low_rank)
+        self.graphs = GraphScorer(self.router, graphs, list_scorer, second_stage=self.settings.second_stage)
         self.single: SingleRowScorer | None = None
         self.loops: ScreenLoops | None = None
         if bundle.has_graph("fused") and low_rank is None:
@@ -128,6 +129,19 @@ class ScreenPlan(Plan):
             )
             result.put(unsure, answers)
         return result
+
+    def compute_log_normalizer(self, contexts: FloatArray, ids: IdArray, logits: FloatArray) -> FloatArray:
+        """As `topk` where a row's clusters hold its `ids` or dense answers it; else as `topk` with them allowed."""
+        del logits
+        log_normalizer = self.topk(contexts, 1, UNRESTRICTED).log_normalizer
+        rows = [row for row, route in enumerate(self.choose_routes(contexts)) if route and self.misses(route, ids[row])]
+        if rows:
+            log_normalizer[rows] = self.topk(contexts[rows], 1, ClassFilter(allow=ids[rows])).log_normalizer
+        return log_normalizer
+
+    def misses(self, route: Route, ids: IdArray) -> bool:
+        """Whether some of `ids` [m], -1 pads, have no exact scores in a row of this route."""
+        return self.settings.second_stage or not np.isin(ids[ids >= 0], self.sets.unite(route).ids).all()
 
     def list_parts(self) -> list[IdArray]:
         """Class ids [n] of each cluster's candidate set."""

@@ -12,7 +12,7 @@ from shortlist.core.checks import cut, is_count
 from shortlist.core.queries import ScoreQuery, Scores, TopKQuery
 from shortlist.core.results import IdArray, Labels, TopK
 from shortlist.errors import BadInput
-from shortlist.server.messages.headers import CONTENT_TYPE, Encoded, make_length_header
+from shortlist.server.messages.headers import CONTENT_TYPE, EncodedResponse, make_length_header
 from shortlist.server.messages.json_fields import check_k, parse_json, read_flag
 from shortlist.wire.open_inference import JSON_TYPE
 
@@ -23,12 +23,12 @@ SCORE_FIELDS = (*TARGET_FIELDS, "contexts", "ids", "exact", *LIMIT_FIELDS)
 JSON_CONTENT = (CONTENT_TYPE, JSON_TYPE.encode())
 
 
-def parse_fields(body: bytes, known: tuple[str, ...]) -> dict[str, Any]:
+def parse_fields(body: bytes, names: tuple[str, ...]) -> dict[str, Any]:
     """The body's fields; raises BadInput at one that is not known, so that a misspelt `allow` is not lost."""
     fields = parse_json(body)
-    unknown = next((name for name in fields if name not in known), None)
+    unknown = next((name for name in fields if name not in names), None)
     if unknown is not None:
-        raise BadInput(f"there is no field '{cut(unknown)}': known are {', '.join(known)}")
+        raise BadInput(f"there is no field '{cut(unknown)}': known are {', '.join(names)}")
     return {name: value for name, value in fields.items() if value is not None}
 
 
@@ -84,7 +84,7 @@ def read_limits(fields: dict[str, Any]) -> tuple[float, int]:
     return float(timeout), priority
 
 
-def encode_topk(manifest: Manifest, labels: Labels | None, top: TopK) -> Encoded:
+def encode_topk(manifest: Manifest, labels: Labels | None, top: TopK) -> EncodedResponse:
     """The response of /v1/topk. labels: [V + 1], the last one (None) for the id -1; None where none are wanted."""
     content: dict[str, Any] = {
         "model": manifest.name,
@@ -99,8 +99,7 @@ def encode_topk(manifest: Manifest, labels: Labels | None, top: TopK) -> Encoded
     return encode_json(content)
 
 
-def encode_scores(manifest: Manifest, scores: Scores) -> Encoded:
-    """The response of /v1/score."""
+def encode_scores(manifest: Manifest, scores: Scores) -> EncodedResponse:
     return encode_json(
         {
             "model": manifest.name,
@@ -111,7 +110,7 @@ def encode_scores(manifest: Manifest, scores: Scores) -> Encoded:
     )
 
 
-def encode_json(content: dict[str, Any]) -> Encoded:
+def encode_json(content: dict[str, Any]) -> EncodedResponse:
     """JSON with its headers; arrays as they are, numbers that are not finite as null."""
     text = orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY)
     return text, [JSON_CONTENT, make_length_header(text)]

@@ -15,7 +15,7 @@ from shortlist.core.results import Labels
 from shortlist.core.units import SECONDS_PER_MICROSECOND
 from shortlist.errors import BadInput
 from shortlist.server.messages.bounded_cache import BoundedCache
-from shortlist.server.messages.headers import Encoded
+from shortlist.server.messages.headers import EncodedResponse
 from shortlist.server.messages.json_fields import check_k, parse_json, read_flag
 from shortlist.server.scheduling.tasks import Task, TopKTask
 from shortlist.wire.open_inference import (
@@ -115,7 +115,7 @@ class InferCodec:
         query = TopKQuery(tensor.to_array(self.manifest.name), min(DEFAULT_K, self.manifest.max_k))
         return InferRequest("", query, dict.fromkeys(OUTPUT_DATATYPES, OutputFormat(binary=True)))
 
-    def encode(self, request: InferRequest, result: Result) -> Encoded:
+    def encode(self, request: InferRequest, result: Result) -> EncodedResponse:
         """The response's body and headers."""
         return encode_infer(self.manifest, request.id, request.outputs, self.labels, self.memory, result)
 
@@ -160,9 +160,9 @@ def read_id(content: dict[str, Any]) -> str:
 
 def check_parameters(parameters: dict[str, Any]) -> None:
     """Refuse names that the protocol reserves; other names that are not ours are ignored."""
-    reserved = next((name for name in parameters if name.startswith(RESERVED_PREFIX)), None)
-    if reserved is not None:
-        raise BadInput(f"parameter '{cut(reserved)}' has the reserved prefix {RESERVED_PREFIX}: leave it out")
+    reserved_name = next((name for name in parameters if name.startswith(RESERVED_PREFIX)), None)
+    if reserved_name is not None:
+        raise BadInput(f"parameter '{cut(reserved_name)}' has the reserved prefix {RESERVED_PREFIX}: leave it out")
 
 
 def read_count(parameters: dict[str, Any], name: str) -> int:
@@ -202,11 +202,11 @@ def read_k(parameters: dict[str, Any], manifest: Manifest, classes: int) -> int:
 def read_array(tensor: Tensor, manifest: Manifest) -> Array:
     """One input's numbers, checked against what the model takes; raises BadInput."""
     if tensor.name not in INPUT_DATATYPES:
-        known = ", ".join(INPUT_DATATYPES)
-        raise BadInput(f"unexpected inference input '{tensor.name}' for model '{manifest.name}': known are {known}")
-    served = INPUT_DATATYPES[tensor.name]
-    if tensor.datatype not in served:
-        raise BadInput(f"input '{tensor.name}' is {cut(tensor.datatype)}: send {' or '.join(served)}")
+        names = ", ".join(INPUT_DATATYPES)
+        raise BadInput(f"unexpected inference input '{tensor.name}' for model '{manifest.name}': known are {names}")
+    datatypes = INPUT_DATATYPES[tensor.name]
+    if tensor.datatype not in datatypes:
+        raise BadInput(f"input '{tensor.name}' is {cut(tensor.datatype)}: send {' or '.join(datatypes)}")
     if tensor.name == CONTEXT and (len(tensor.shape) != 2 or tensor.shape[1] != manifest.dim):
         raise BadInput(
             f"input '{CONTEXT}' has shape {cut(list(tensor.shape))} but model '{manifest.name}' takes "

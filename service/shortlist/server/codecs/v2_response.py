@@ -22,7 +22,7 @@ from shortlist.server.messages.headers import (
     CONTENT_LENGTH,
     CONTENT_TYPE,
     JSON_LENGTH,
-    Encoded,
+    EncodedResponse,
     Headers,
     make_length_header,
 )
@@ -68,7 +68,7 @@ class PreparedResponse:
     headers: Headers
     outputs: tuple[str, ...]
 
-    def fill(self, result: Result) -> Encoded:
+    def fill(self, result: Result) -> EncodedResponse:
         """The response with the numbers of `result`."""
         blobs = map(getattr, repeat(result), self.outputs)
         try:
@@ -107,17 +107,17 @@ def read_outputs(content: dict[str, Any], binary: bool, scoring: bool) -> dict[s
 
     binary: where an output does not say. scoring: the request names the classes.
     """
-    known = (LOGPROBS, IDS) if scoring else tuple(OUTPUT_DATATYPES)
+    names = (LOGPROBS, IDS) if scoring else tuple(OUTPUT_DATATYPES)
     entries = content.get("outputs")
     if not entries:
-        return dict.fromkeys(known[:1] if scoring else known, OutputFormat(binary))
+        return dict.fromkeys(names[:1] if scoring else names, OutputFormat(binary))
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
         raise BadInput("outputs must be a list of objects with a name")
     outputs: dict[str, OutputFormat] = {}
     for entry in entries:
         name = entry.get("name")
-        if name not in known:
-            raise BadInput(f"unexpected inference output '{cut(name)}': known are {', '.join(known)}")
+        if name not in names:
+            raise BadInput(f"unexpected inference output '{cut(name)}': known are {', '.join(names)}")
         if name in outputs:
             raise BadInput(f"output '{name}' already exists in request")
         outputs[name] = read_output(entry, binary, scoring)
@@ -145,7 +145,7 @@ def encode_infer(
     labels: Labels | None,
     memory: SharedRegions | None,
     result: Result,
-) -> Encoded:
+) -> EncodedResponse:
     """The response's body and headers."""
     entries, blobs = [], []
     for name, output in outputs.items():
@@ -206,7 +206,7 @@ def write_class(value: float, id: int, labels: Labels | None) -> str:
     return text if labels is None or id == NO_CLASS else f"{text}:{labels[id]}"
 
 
-def encode_compressed(encode: Callable[[Result], Encoded], accept: bytes, result: Result) -> Encoded:
+def encode_and_compress(encode: Callable[[Result], EncodedResponse], accept: bytes, result: Result) -> EncodedResponse:
     """What `encode` makes of `result`, compressed where the header Accept-Encoding asks for it and it pays."""
     content, headers = encode(result)
     if len(content) <= MIN_COMPRESSED_BYTES:

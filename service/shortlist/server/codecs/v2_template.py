@@ -13,7 +13,7 @@ import numpy as np
 from shortlist.bundle.manifest import Manifest
 from shortlist.core.arrays import Array
 from shortlist.core.queries import Result
-from shortlist.server.messages.headers import Encoded
+from shortlist.server.messages.headers import EncodedResponse
 from shortlist.server.scheduling.tasks import TopKTask
 
 from .v2_response import OutputFormats, PreparedResponse, prepare_response
@@ -51,7 +51,7 @@ class InferTemplate:
     task: TopKTask
     response: PreparedResponse | None = None
 
-    def encode(self, result: Result) -> Encoded:
+    def encode(self, result: Result) -> EncodedResponse:
         """The response's body and headers."""
         response = self.response
         if response is None:

@@ -15,7 +15,7 @@ from starlette.routing import compile_path
 from shortlist.core.results import Labels
 from shortlist.errors import BadInput, NotFound
 from shortlist.server.codecs import v1_json
-from shortlist.server.codecs.v2_response import encode_compressed
+from shortlist.server.codecs.v2_response import encode_and_compress
 from shortlist.server.messages.bounded_cache import BoundedCache
 from shortlist.server.messages.headers import ACCEPT_ENCODING, JSON_LENGTH
 from shortlist.server.messages.json_fields import read_flag
@@ -51,20 +51,22 @@ class Target(NamedTuple):
 
 def find_model(service: Service, state: RequestState, name: str, version: int | None) -> ServedModel:
     """The model that a request asks, from now on the one that it is counted for; raises NotFound."""
-    served = service.find_model(name, version)
-    state.recorder = served.recorder
-    return served
+    served_model = service.find_model(name, version)
+    state.recorder = served_model.recorder
+    return served_model
 
 
 def decode_topk(service: Service, state: RequestState, body: bytes) -> DecodedRequest:
     """Decode and check a request to /v1/topk."""
     fields = v1_json.parse_fields(body, v1_json.TOPK_FIELDS)
-    served = find_model(service, state, *v1_json.read_target(fields))
-    manifest = served.model.head.manifest
-    labels = require_labels(served.model) if read_flag(fields, "labels") else None
+    served_model = find_model(service, state, *v1_json.read_target(fields))
+    manifest = served_model.model.head.manifest
+    labels = require_labels(served_model.model) if read_flag(fields, "labels") else None
     query = v1_json.read_topk_query(fields, manifest.dim)
     limits = v1_json.read_limits(fields)
-    return DecodedRequest(served, served.make_task(query), partial(v1_json.encode_topk, manifest, labels), *limits)
+    return DecodedRequest(
+        served_model, served_model.make_task(query), partial(v1_json.encode_topk, manifest, labels), *limits
+    )
 
 
 def require_labels(model: Model) -> Labels:
@@ -77,31 +79,33 @@ def require_labels(model: Model) -> Labels:
 def decode_score(service: Service, state: RequestState, body: bytes) -> DecodedRequest:
     """Decode and check a request to /v1/score."""
     fields = v1_json.parse_fields(body, v1_json.SCORE_FIELDS)
-    served = find_model(service, state, *v1_json.read_target(fields))
-    manifest = served.model.head.manifest
+    served_model = find_model(service, state, *v1_json.read_target(fields))
+    manifest = served_model.model.head.manifest
     query = v1_json.read_score_query(fields, manifest.dim)
     limits = v1_json.read_limits(fields)
-    return DecodedRequest(served, served.make_task(query), partial(v1_json.encode_scores, manifest), *limits)
+    return DecodedRequest(
+        served_model, served_model.make_task(query), partial(v1_json.encode_scores, manifest), *limits
+    )
 
 
 def decode_infer(service: Service, state: RequestState, body: bytes) -> DecodedRequest:
     """Decode and check an infer request; one whose JSON was seen before by its template alone."""
     name, version = state.path["name"], state.path.get("version")
-    served = find_model(service, state, name, None if version is None else parse_version(version, name))
-    codec, header, accept = served.codec, state.headers.get(JSON_LENGTH), state.headers.get(ACCEPT_ENCODING)
+    served_model = find_model(service, state, name, None if version is None else parse_version(version, name))
+    codec, header, accept = served_model.codec, state.headers.get(JSON_LENGTH), state.headers.get(ACCEPT_ENCODING)
     match = codec.find_template(body, header)
     if match is not None:
         template, contexts = match
-        encode = template.encode if accept is None else partial(encode_compressed, template.encode, accept)
+        encode = template.encode if accept is None else partial(encode_and_compress, template.encode, accept)
         return DecodedRequest(
-            served, template.task.with_contexts(contexts), encode, template.timeout, template.priority
+            served_model, template.task.with_contexts(contexts), encode, template.timeout, template.priority
         )
     request = codec.decode(body, None if header is None else header.decode("latin-1"))
-    task = served.make_task(request.query)
+    task = served_model.make_task(request.query)
     codec.add_template(request, task)
     write = partial(codec.encode, request)
-    encode = write if accept is None else partial(encode_compressed, write, accept)
-    return DecodedRequest(served, task, encode, request.timeout, request.priority)
+    encode = write if accept is None else partial(encode_and_compress, write, accept)
+    return DecodedRequest(served_model, task, encode, request.timeout, request.priority)
 
 
 ENDPOINTS: dict[str, Endpoint] = {
@@ -127,11 +131,11 @@ class EndpointMatcher:
         target = self.targets.get(path)
         if target is None:
             target = self.search(path)
-            if target is not None and len(path) <= MAX_CACHED_PATH_CHARS and self.is_known(target.path):
+            if target is not None and len(path) <= MAX_CACHED_PATH_CHARS and self.names_known_model(target.path):
                 self.targets.put(path, target)
         return target
 
-    def is_known(self, path: Mapping[str, str]) -> bool:
+    def names_known_model(self, path: Mapping[str, str]) -> bool:
         """Whether the parameters of a path name a model that is known, or none."""
         name = path.get("name")
         try:

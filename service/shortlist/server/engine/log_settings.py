@@ -30,7 +30,6 @@ class LogSettings:
         self.verbose_level = 1  # shown while the logger is at debug
 
     def describe(self) -> dict[str, Any]:
-        """Every setting."""
         level = log.getEffectiveLevel()
         switches = {name: level <= switch for name, switch in SWITCHES.items()}
         return {**switches, VERBOSE_LEVEL: self.verbose_level if level <= logging.DEBUG else 0, **FIXED_SETTINGS}
@@ -68,7 +67,7 @@ def check_fixed_settings(changes: dict[str, Any]) -> None:
 
 
 def check_verbose_level(level: Any) -> int:
-    """The verbose level; raises BadInput."""
+    """Return the level if the server has it; raises BadInput."""
     if not is_count(level):
         raise BadInput(f"{VERBOSE_LEVEL} is {cut(level)}: send a whole number from 0")
     return int(level)

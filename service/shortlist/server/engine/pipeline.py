@@ -35,7 +35,7 @@ async def respond(service: Service, target: Target, scope: Scope, receive: Recei
     state = RequestState(target.endpoint.name, target.path, dict(scope["headers"]), service.unknown_model)
     with service.admission.hold() as hold:
         try:
-            body = await service.bodies.read(receive, state.headers, state.started, hold)
+            body = await service.bodies.read(receive, state.headers, state.start, hold)
             response = await make_response(service, target, state, hold, body, scope, receive)
         except Exception as error:
             response = make_failure_response(error)
@@ -51,10 +51,10 @@ async def make_response(
 ) -> Response:
     """Decode, admit, compute, encode; raises what the request fails by."""
     request = await decode_body(service, target, state, hold, body)
-    served, task = request.served, request.task
-    hold.take_rows(served.admission, task.rows, state.deadline - time.perf_counter())
-    if task.rows == 0 or served.batcher.fits_inline(task):
-        state.computation = served.batcher.compute_inline(task)
+    served_model, task = request.served_model, request.task
+    hold.take_rows(served_model.admission, task.rows, state.deadline - time.perf_counter())
+    if task.rows == 0 or served_model.batcher.fits_inline(task):
+        state.computation = served_model.batcher.compute_inline(task)
     else:
         state.computation = await compute_in_batch(request, state.deadline, scope, receive)
     result = state.computation.result
@@ -83,63 +83,63 @@ def respond_inline(service: Service, target: Target, headers: RawHeaders, body: 
 def make_response_inline(service: Service, target: Target, state: RequestState, body: bytes) -> Response | None:
     """Decode, admit, compute, encode, as `make_response`; None where the task has to wait or its result is large."""
     service.admission.check_bytes(len(body))
-    request = decode(service, target, state, body, state.started)
-    served, task = request.served, request.task
-    if not served.batcher.fits_inline(task) or task.result_bytes > MAX_INLINE_BYTES:
+    request = decode(service, target, state, body, state.start)
+    served_model, task = request.served_model, request.task
+    if not served_model.batcher.fits_inline(task) or task.result_bytes > MAX_INLINE_BYTES:
         return None
-    served.admission.check_rows(task.rows, state.deadline - time.perf_counter())
-    state.computation = served.batcher.compute_inline(task)
+    served_model.admission.check_rows(task.rows, state.deadline - time.perf_counter())
+    state.computation = served_model.batcher.compute_inline(task)
     return Response(OK_STATUS, *request.encode(state.computation.result))
 
 
 def make_failure_response(error: Exception) -> Response:
-    """The response to a request that failed."""
+    """The response to a request that failed with `error`; empty where the client has left."""
     if isinstance(error, ClientDisconnect):
         return Response(CLIENT_CLOSED_REQUEST, b"", [make_length_header(b"")])
     return make_error_response(error)
 
 
-def decode(service: Service, target: Target, state: RequestState, body: bytes, started: float) -> DecodedRequest:
-    """The checked request of a body, whose decoding began at `started`, and its deadline; raises ShortlistError."""
+def decode(service: Service, target: Target, state: RequestState, body: bytes, start: float) -> DecodedRequest:
+    """The checked request of a body, whose decoding began at `start`, and its deadline; raises ShortlistError."""
     request = target.endpoint.decode(service, state, body)
-    state.deadline = state.started + (request.timeout or service.settings.request_timeout)
-    state.decode_seconds = time.perf_counter() - started
+    state.deadline = state.start + (request.timeout or service.settings.request_timeout)
+    state.decode_seconds = time.perf_counter() - start
     return request
 
 
 async def decode_body(service: Service, target: Target, state: RequestState, hold: Hold, body: bytes) -> DecodedRequest:
     """As `decode`, of a body that may be compressed, and large."""
-    started, encoding = time.perf_counter(), state.headers.get(CONTENT_ENCODING)
+    start, encoding = time.perf_counter(), state.headers.get(CONTENT_ENCODING)
     if target.endpoint.compresses and encoding:
         body = await asyncio.to_thread(decompress, body, encoding.decode("latin-1"), service.settings.body_limit)
         hold.take_bytes(len(body))
     if len(body) <= MAX_INLINE_BYTES:
-        return decode(service, target, state, body, started)
-    return await asyncio.to_thread(decode, service, target, state, body, started)
+        return decode(service, target, state, body, start)
+    return await asyncio.to_thread(decode, service, target, state, body, start)
 
 
 async def compute_in_batch(request: DecodedRequest, deadline: float, scope: Scope, receive: Receive) -> Computation:
     """The result, from batches that the task shares with others; raises TimedOut after the deadline."""
-    batcher, submitted = request.served.batcher, time.perf_counter()
+    batcher, submission = request.served_model.batcher, time.perf_counter()
     client = scope.get("client") or ("", 0)
-    queued = batcher.submit(request.task, str(client[0]), request.priority)
+    entry = batcher.submit(request.task, str(client[0]), request.priority)
     loop = asyncio.get_running_loop()
-    timer = loop.call_later(max(0.0, deadline - time.perf_counter()), batcher.expire, queued)
+    timer = loop.call_later(max(0.0, deadline - time.perf_counter()), batcher.expire, entry)
     disconnect = asyncio.ensure_future(receive())  # after the body, all that can come is that the client leaves
-    disconnect.add_done_callback(partial(drop_abandoned, batcher, queued))
+    disconnect.add_done_callback(partial(drop_after_disconnect, batcher, entry))
     try:
-        result = await queued.future
+        result = await entry.future
     except asyncio.CancelledError:  # the server stops
-        batcher.drop(queued)
+        batcher.drop(entry)
         raise
     finally:
         timer.cancel()
         disconnect.cancel()
-    ended = time.perf_counter()
-    return Computation(result, ended - queued.started, queued.started - submitted, ended)
+    end = time.perf_counter()
+    return Computation(result, end - entry.compute_start, entry.compute_start - submission, end)
 
 
-def drop_abandoned(batcher: Batcher, queued: QueuedTask, disconnect: asyncio.Future[Any]) -> None:
+def drop_after_disconnect(batcher: Batcher, entry: QueuedTask, disconnect: asyncio.Future[Any]) -> None:
     """Compute no more of a task whose client has left."""
     if not disconnect.cancelled():
-        batcher.drop(queued, ClientDisconnect())
+        batcher.drop(entry, ClientDisconnect())

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from shortlist.server.messages.headers import Encoded, RawHeaders
+from shortlist.server.messages.headers import EncodedResponse, RawHeaders
 from shortlist.server.metrics.recorder import Recorder
 from shortlist.server.scheduling.batcher import Computation
 from shortlist.server.scheduling.tasks import Task
@@ -19,9 +19,9 @@ from .served_model import ServedModel
 class DecodedRequest:
     """A request that was read and checked. timeout: seconds, 0 for the server's own. priority: lower goes first."""
 
-    served: ServedModel
+    served_model: ServedModel
     task: Task
-    encode: Callable[[Any], Encoded]
+    encode: Callable[[Any], EncodedResponse]
     timeout: float = 0.0
     priority: int = 0
 
@@ -30,7 +30,7 @@ class DecodedRequest:
 class RequestState:
     """What is known of a request so far; times in seconds.
 
-    path: the parameters of its path. recorder: of the model, once that is found. started, deadline: by
+    path: the parameters of its path. recorder: of the model, once that is found. start, deadline: by
     `time.perf_counter`. computation: once it is computed; what it took to encode is the time from then on.
     """
 
@@ -38,7 +38,7 @@ class RequestState:
     path: Mapping[str, str]
     headers: RawHeaders
     recorder: Recorder
-    started: float = field(default_factory=time.perf_counter)
+    start: float = field(default_factory=time.perf_counter)
     deadline: float = 0.0
     decode_seconds: float = 0.0
     computation: Computation | None = None

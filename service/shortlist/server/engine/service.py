@@ -63,7 +63,7 @@ class Service:
         self.metrics.held_rows.set_function(lambda: self.admission.rows)
         self.metrics.held_bytes.set_function(lambda: self.admission.bytes)
         self.metrics.caches.watch(
-            "templates", lambda: sum(served.template_count for served in list(self.served_models.values()))
+            "templates", lambda: sum(served_model.template_count for served_model in list(self.served_models.values()))
         )
         if self.settings.triton_metrics:
             TritonMetrics(self.all_statistics, self.metrics.registry)
@@ -78,7 +78,7 @@ class Service:
             yield
         finally:
             sweeping.cancel()
-            self.models.stopped.set()
+            self.models.stop_event.set()
             self.pool.shutdown(wait=False, cancel_futures=True)
             await asyncio.to_thread(loading.join)
 
@@ -117,28 +117,28 @@ class Service:
     def retire_model(self, model: Model) -> None:
         """Forget a version that the repository has lost; requests to it that run are answered and counted."""
         self.metrics.withdraw_model(model)
-        served = self.served_models.pop(model, None)
-        if served is not None:
-            served.forget_head()
-            served.recorder.retire()
+        served_model = self.served_models.pop(model, None)
+        if served_model is not None:
+            served_model.forget_head()
+            served_model.recorder.retire()
 
     def forget_head(self, model: Model) -> None:
         """Let go of what belongs to the former head of a model."""
-        served = self.served_models.get(model)
-        if served is not None:
-            served.forget_head()
+        served_model = self.served_models.get(model)
+        if served_model is not None:
+            served_model.forget_head()
 
     def find_model(self, name: str, version: int | None) -> ServedModel:
         """One version of a model, by default the latest that is ready; raises NotFound."""
-        return self.served_model(self.models.find(name, version))
+        return self.get_served_model(self.models.find(name, version))
 
-    def served_model(self, model: Model) -> ServedModel:
+    def get_served_model(self, model: Model) -> ServedModel:
         """The codec, batcher, admission and recorder of a model."""
-        served = self.served_models.get(model)
-        if served is None:  # threads ask too
+        served_model = self.served_models.get(model)
+        if served_model is None:  # threads ask too
             new = ServedModel(model, self.settings, self.pool, self.admission, self.metrics, self.shared_memory)
-            served = self.served_models.setdefault(model, new)
-        return served
+            served_model = self.served_models.setdefault(model, new)
+        return served_model
 
     def check_ready(self) -> None:
         """Raise NotReady with the reason, while models load and while the server drains."""
@@ -147,7 +147,6 @@ class Service:
         self.models.check_ready()
 
     def is_ready(self) -> bool:
-        """Whether `check_ready` passes."""
         try:
             self.check_ready()
         except NotReady:
@@ -157,12 +156,12 @@ class Service:
     def settle(self) -> None:
         """Count all notes of requests, so that metrics and statistics are complete."""
         self.unknown_model.settle()
-        for served in list(self.served_models.values()):
-            served.recorder.settle()
+        for served_model in list(self.served_models.values()):
+            served_model.recorder.settle()
 
     def all_statistics(self) -> Iterator[tuple[Model, ModelStatistics]]:
         """The statistics of every model of the repository that got a request."""
         for model in self.models:
-            served = self.served_models.get(model)
-            if served is not None:
-                yield model, served.recorder.statistics
+            served_model = self.served_models.get(model)
+            if served_model is not None:
+                yield model, served_model.recorder.statistics

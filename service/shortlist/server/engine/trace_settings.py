@@ -21,8 +21,8 @@ TRACE_DEFAULTS: dict[str, Any] = {
     "log_frequency": "0",
     TRACE_FILE: "",
 }
-NUMBER = "[0-9]{1,19}"  # as text: so the protocol has it
-NUMBER_PATTERNS = {"trace_rate": NUMBER, "trace_count": f"-1|{NUMBER}", "log_frequency": NUMBER}
+DIGITS_PATTERN = "[0-9]{1,19}"  # as text: so the protocol has it
+NUMBER_PATTERNS = {"trace_rate": DIGITS_PATTERN, "trace_count": f"-1|{DIGITS_PATTERN}", "log_frequency": DIGITS_PATTERN}
 TRACE_FIELDS: dict[str, dict[str, Any]] = {name: {} for name in TRACE_DEFAULTS}  # of any type: null clears
 
 
@@ -30,11 +30,11 @@ class TraceSettings:
     """The settings that clients have written. Those of a model stand over the server's own."""
 
     def __init__(self) -> None:
-        self.by_model: dict[str | None, dict[str, str]] = {}  # None: the server's own
+        self.overrides: dict[str | None, dict[str, str]] = {}  # None: the server's own
 
     def describe(self, model: str | None = None) -> dict[str, Any]:
         """Every setting of the server, or of a model."""
-        return TRACE_DEFAULTS | self.by_model.get(None, {}) | self.by_model.get(model, {})
+        return TRACE_DEFAULTS | self.overrides.get(None, {}) | self.overrides.get(model, {})
 
     def update(self, changes: dict[str, Any], model: str | None = None) -> None:
         """Store every change, or none; None clears a setting. Raises BadInput."""
@@ -42,8 +42,8 @@ class TraceSettings:
         for name, value in changes.items():
             check_trace_setting(name, value)
         numbers = {name: value for name, value in changes.items() if name in NUMBER_PATTERNS}  # the others are fixed
-        merged = self.by_model.get(model, {}) | numbers
-        self.by_model[model] = {name: value for name, value in merged.items() if value is not None}
+        settings = self.overrides.get(model, {}) | numbers
+        self.overrides[model] = {name: value for name, value in settings.items() if value is not None}
 
 
 def check_trace_setting(name: str, value: Any) -> None:

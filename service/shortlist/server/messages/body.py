@@ -32,17 +32,17 @@ class BodyReader:
 
     def __init__(self, max_bytes: int, timeout: float) -> None:
         self.max_bytes, self.timeout = max_bytes, timeout
-        self.started: dict[asyncio.Task[Any], float] = {}  # requests whose body is being read
+        self.start_times: dict[asyncio.Task[Any], float] = {}  # requests whose body is being read
 
-    async def read(self, receive: Receive, headers: RawHeaders, started: float, hold: ByteHold) -> bytes:
-        """The whole body of a request that started at `started`; `hold` takes its bytes as they arrive.
+    async def read(self, receive: Receive, headers: RawHeaders, start: float, hold: ByteHold) -> bytes:
+        """The whole body of a request that started at `start`; `hold` takes its bytes as they arrive.
 
         Raises BadInput, Overloaded, TooLarge, SlowBody, ClientDisconnect.
         """
         hold.check_bytes(read_content_length(headers, self.max_bytes))
         task = asyncio.current_task()
         assert task is not None
-        self.started[task] = started
+        self.start_times[task] = start
         chunks: list[bytes] = []
         size, more = 0, True
         try:
@@ -57,11 +57,11 @@ class BodyReader:
                 hold.take_bytes(len(chunks[-1]))
                 more = message.get("more_body", False)
         except asyncio.CancelledError:
-            if task.uncancel() or time.perf_counter() - started < self.timeout:
+            if task.uncancel() or time.perf_counter() - start < self.timeout:
                 raise
             raise SlowBody.after(self.timeout) from None
         finally:
-            del self.started[task]
+            del self.start_times[task]
         return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
     async def cancel_late_bodies(self) -> None:
@@ -69,7 +69,7 @@ class BodyReader:
         while True:
             await asyncio.sleep(min(SWEEP_SECONDS, self.timeout))
             late = time.perf_counter() - self.timeout
-            for task in [task for task, started in self.started.items() if started <= late]:
+            for task in [task for task, start in self.start_times.items() if start <= late]:
                 task.cancel()
 
 

@@ -20,8 +20,8 @@ def decompress(body: bytes, encoding: str, limit: int) -> bytes:
     if name in ("", IDENTITY_ENCODING):
         return body
     if name not in WINDOW_BITS:
-        served = SERVED_ENCODINGS
-        raise Unsupported(f"content encoding '{cut(encoding)}' is not served: send {served}, or the body as it is")
+        encodings = SERVED_ENCODINGS
+        raise Unsupported(f"content encoding '{cut(encoding)}' is not served: send {encodings}, or the body as it is")
     machine = zlib.decompressobj(WINDOW_BITS[name])
     try:
         content = machine.decompress(body, limit + 1)
@@ -43,12 +43,12 @@ def compress(content: bytes, encoding: str) -> bytes:
 def choose_encoding(accept: str) -> str:
     """The encoding that an Accept-Encoding header prefers, among ours; `identity` where it asks for none."""
     weights = [parse_weight(part) for part in accept.lower().split(",")]
-    served = [(weight, name) for name, weight in weights if name in WINDOW_BITS and weight > 0]
-    if not served:
+    choices = [(weight, name) for name, weight in weights if name in WINDOW_BITS and weight > 0]
+    if not choices:
         return IDENTITY_ENCODING
-    best = max(weight for weight, _ in served)
+    best = max(weight for weight, _ in choices)
     plain = max((weight for name, weight in weights if name == IDENTITY_ENCODING), default=0.0)
-    return IDENTITY_ENCODING if plain > best else next(name for weight, name in served if weight == best)
+    return IDENTITY_ENCODING if plain > best else next(name for weight, name in choices if weight == best)
 
 
 def parse_weight(part: str) -> tuple[str, float]:

@@ -10,7 +10,7 @@ from shortlist.wire.open_inference import LENGTH_HEADER
 
 RawHeaders = Mapping[bytes, bytes]
 Headers = list[tuple[bytes, bytes]]
-Encoded = tuple[bytes, Headers]  # a response's body and its complete headers
+EncodedResponse = tuple[bytes, Headers]  # a response's body and its complete headers
 
 CONTENT_TYPE, CONTENT_LENGTH, CONTENT_ENCODING = b"content-type", b"content-length", b"content-encoding"
 ACCEPT_ENCODING = b"accept-encoding"
@@ -41,5 +41,4 @@ def make_size_error(limit: int) -> TooLarge:
 
 
 def make_length_header(content: bytes) -> tuple[bytes, bytes]:
-    """Content-Length of a body."""
     return CONTENT_LENGTH, str(len(content)).encode()

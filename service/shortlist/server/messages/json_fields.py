@@ -47,8 +47,8 @@ def read_flag(fields: dict[str, Any], name: str) -> bool:
     return value
 
 
-def check_setting_names(changes: Mapping[str, Any], known: Collection[str], kind: str) -> None:
-    """Raise BadInput at the first setting that is not among the `known` names. kind: of settings, for the message."""
-    unknown = next((name for name in changes if name not in known), None)
+def check_setting_names(changes: Mapping[str, Any], names: Collection[str], kind: str) -> None:
+    """Raise BadInput at the first setting that is not one of `names`. kind: of settings, for the message."""
+    unknown = next((name for name in changes if name not in names), None)
     if unknown is not None:
-        raise BadInput(f"there is no {kind} setting '{cut(unknown)}': known are {', '.join(known)}")
+        raise BadInput(f"there is no {kind} setting '{cut(unknown)}': known are {', '.join(names)}")

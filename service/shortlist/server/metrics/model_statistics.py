@@ -29,12 +29,12 @@ class Duration:
         self.seconds += sum(times)
 
     def describe(self) -> dict[str, int]:
-        """Its count, and its nanoseconds."""
+        """The duration as `/v2/.../stats` gives it: how often, and how many nanoseconds in all."""
         return {"count": self.count, "ns": round(self.seconds * NANOSECONDS_PER_SECOND)}
 
 
 class ModelStatistics:
-    """The statistics of one model version."""
+    """Counts and durations of the requests and batches of one model version, since the server started."""
 
     def __init__(self) -> None:
         self.last_success = 0.0  # seconds since the epoch
@@ -44,11 +44,10 @@ class ModelStatistics:
         self.by_batch_rows: dict[int, Duration] = {}
 
     def count(self, requests: Sequence[RequestNote], batches: Sequence[BatchNote]) -> None:
-        """Add requests and batches."""
-        succeeded = [(note.seconds, *note.phases) for note in requests if note.status == OK_STATUS]
-        if succeeded:
+        successes = [(note.seconds, *note.phases) for note in requests if note.status == OK_STATUS]
+        if successes:
             self.last_success = time.time()
-            for name, times in zip(REQUEST_DURATIONS, zip(*succeeded, strict=True), strict=True):
+            for name, times in zip(REQUEST_DURATIONS, zip(*successes, strict=True), strict=True):
                 self.durations[name].add(times)
         self.durations["fail"].add([note.seconds for note in requests if note.status != OK_STATUS])
         seconds_by_rows: dict[int, list[float]] = {}

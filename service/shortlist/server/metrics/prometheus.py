@@ -101,7 +101,6 @@ class Metrics:
         return series
 
     def result_series(self, model: Model) -> ResultSeries:
-        """The series of a model's results."""
         series = self.result_series_by_model.get(model)
         if series is None:
             series = self.result_series_by_model[model] = ResultSeries(self, model)
@@ -224,7 +223,7 @@ class ResultSeries:
         if not scored:
             return
         rows = np.concatenate(scored)
-        dense = int(np.count_nonzero(rows == self.model.dense_scored))
+        dense = int(np.count_nonzero(rows == self.model.dense_row_candidates))
         self.by_dense.inc(dense)
         self.by_head.inc(len(rows) - dense)
         self.scored.observe_all(rows)
@@ -234,11 +233,11 @@ class ResultSeries:
         if not scored:
             return
         rows = np.concatenate(scored)
-        proved = rows[rows < self.model.classes]
-        self.by_dense.inc(len(rows) - len(proved))
-        self.proved.inc(len(proved))
+        proof_rows = rows[rows < self.model.classes]
+        self.by_dense.inc(len(rows) - len(proof_rows))
+        self.proved.inc(len(proof_rows))
         self.scored.observe_all(rows)
-        self.rescored.observe_all(proved)
+        self.rescored.observe_all(proof_rows)
 
     def count_batches(self, notes: Sequence[BatchNote]) -> None:
         """Count rows that were computed together, and the requests that they came from."""

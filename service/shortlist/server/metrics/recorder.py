@@ -17,13 +17,13 @@ MAX_NOTES = 1024  # before they are counted
 
 
 class FinishedRequest(Protocol):
-    """What is noted of a request, once it is encoded. started: by `time.perf_counter`."""
+    """What is noted of a request, once it is encoded. start: by `time.perf_counter`."""
 
     @property
     def endpoint_name(self) -> str:
         """As the table of endpoints has it."""
 
-    started: float
+    start: float
     decode_seconds: float
     computation: Computation | None
 
@@ -44,10 +44,10 @@ class Recorder:
     def note_request(self, request: FinishedRequest, status: int) -> None:
         """Note a request that is over, and its batch where it was computed inline."""
         now = time.perf_counter()
-        result, compute, queue, computed, inline_rows = request.computation or (None, 0.0, 0.0, now, None)
+        result, compute, queue, compute_end, inline_rows = request.computation or (None, 0.0, 0.0, now, None)
         scored, proved = (result.scored, result.normalizer == "bounded") if isinstance(result, TopK) else (None, False)
-        phases = request.decode_seconds, queue, compute, now - computed
-        self.requests.append(RequestNote(request.endpoint_name, status, now - request.started, phases, scored, proved))
+        phases = request.decode_seconds, queue, compute, now - compute_end
+        self.requests.append(RequestNote(request.endpoint_name, status, now - request.start, phases, scored, proved))
         if inline_rows is not None:
             self.batches.append(BatchNote(inline_rows, 1, compute))
         if len(self.requests) >= self.max_notes:
@@ -65,7 +65,7 @@ class Recorder:
         self.settle()
 
     def settle(self) -> None:
-        """Count what is noted."""
+        """Count all requests and batches that were noted, in the statistics and in the metrics."""
         requests, self.requests = self.requests, []
         batches, self.batches = self.batches, []
         self.statistics.count(requests, batches)
@@ -75,10 +75,10 @@ class Recorder:
             return
         self.metrics.request_series(self.model).count(requests)
         series = self.metrics.result_series(self.model)
-        computed = [note for note in requests if note.status == OK_STATUS]
-        if computed:
-            series.count_phases([note.phases for note in computed])
-            series.count_scored([note.scored for note in computed if note.scored is not None and not note.proved])
-            series.count_proved([note.scored for note in computed if note.scored is not None and note.proved])
+        successes = [note for note in requests if note.status == OK_STATUS]
+        if successes:
+            series.count_phases([note.phases for note in successes])
+            series.count_scored([note.scored for note in successes if note.scored is not None and not note.proved])
+            series.count_proved([note.scored for note in successes if note.scored is not None and note.proved])
         if batches:
             series.count_batches(batches)

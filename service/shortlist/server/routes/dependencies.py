@@ -8,6 +8,5 @@ from shortlist.server.engine.service import Service
 
 
 def get_service(request: Request) -> Service:
-    """The service behind the app."""
     service: Service = request.app.state.service
     return service

@@ -1,4 +1,4 @@
-"""Liveness, readiness, metrics."""
+"""/healthz, /readyz and /metrics: whether the process lives, whether it is ready, and its Prometheus metrics."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async def readyz(request: Request) -> Response:
 @health.head("/metrics", include_in_schema=False)
 @health.get("/metrics", response_class=PlainTextResponse)
 async def metrics(request: Request) -> Response:
-    """Prometheus metrics."""
+    """The metrics in Prometheus' text format."""
     service = get_service(request)
     service.settle()
     return Response(service.metrics.render(), media_type=METRICS_TYPE)

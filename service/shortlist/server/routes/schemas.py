@@ -14,7 +14,7 @@ Ids = list[int] | list[list[int]]
 
 
 class Request(BaseModel):
-    """What every request has."""
+    """The fields that every request of /v1 has."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -42,7 +42,7 @@ class ScoreRequest(Request):
 
 
 class Response(BaseModel):
-    """What every response has."""
+    """The fields that every response of /v1 has."""
 
     model: str
     version: int
@@ -92,7 +92,7 @@ class ModelInfo(BaseModel):
 
 
 class ModelVersions(ModelInfo):
-    """A model version, with all versions of the model."""
+    """One version of a model, and the numbers of all its versions."""
 
     versions: list[ModelInfo] = Field(description="all versions in the repository, ascending")
 
@@ -120,7 +120,7 @@ class Tensor(BaseModel):
 
 
 class Output(BaseModel):
-    """A requested output."""
+    """An output that the client asks for."""
 
     name: Literal["ids", "logprobs", "scored"]
     parameters: dict[str, Any] | None = Field(default=None, description="binary_data: true or false")

@@ -21,7 +21,7 @@ MANIFEST_FIELDS = schemas.ModelInfo.model_fields.keys() & Manifest.model_fields.
 
 @router.get("/models", responses={200: {"model": schemas.ModelList}})
 async def models(request: Request) -> Response:
-    """Every model of the repository."""
+    """List every version of every model of the repository."""
     models = get_service(request).models
     return make_json_response({"models": [describe_model(models, name, None) for name in models.by_name]})
 

@@ -56,13 +56,13 @@ async def ready(request: Request) -> Response:
 
 @router.get("/models")
 async def models(request: Request) -> Response:
-    """The models' names."""
+    """List the names of all models."""
     return make_json_response({"models": list(get_service(request).models.by_name)})
 
 
 @router.get("/models/stats")
 async def all_statistics(request: Request) -> Response:
-    """The statistics of every model."""
+    """The statistics of every model that got a request."""
     service = get_service(request)
     service.settle()
     return make_json_response({"model_stats": [describe_statistics(service, model) for model in service.models]})
@@ -80,7 +80,7 @@ async def model_statistics(request: Request, name: str, version: str | None = No
 
 def describe_statistics(service: Service, model: Model) -> dict[str, Any]:
     """The statistics of one version of a model."""
-    return service.served_model(model).recorder.statistics.describe(model.name, model.version)
+    return service.get_served_model(model).recorder.statistics.describe(model.name, model.version)
 
 
 @router.get(MODEL_PATH)

@@ -33,7 +33,7 @@ REGISTER_FIELDS: dict[str, dict[str, Any]] = {
 
 @router.get("/logging")
 async def log_settings(request: Request) -> Response:
-    """What is logged."""
+    """The log settings that are in force."""
     return make_json_response(get_service(request).log_settings.describe())
 
 
@@ -105,6 +105,6 @@ async def unregister(request: Request, region: str | None = None) -> Response:
 
 @router.get(CUDA_MEMORY_PATH, include_in_schema=False)
 @router.post(CUDA_MEMORY_PATH, include_in_schema=False)
-async def cuda(path: str) -> Response:
-    """Not served."""
+async def refuse_cuda_memory(path: str) -> Response:
+    """Refuse: CUDA shared memory is not served."""
     raise Unsupported("CUDA shared memory is not served: send tensors as binary data or in system shared memory")

@@ -149,5 +149,5 @@ def describe_batching(settings: Settings) -> dict[str, Any]:
 
 
 def choose_instance_kind(device: str) -> str:
-    """The kind of an instance on a device."""
+    """The kind of a model's instance, in Triton's words: `KIND_CPU`, or `KIND_GPU` on a CUDA device."""
     return "KIND_CPU" if device == "cpu" else "KIND_GPU"

@@ -41,14 +41,14 @@ class Admission:
         """The room of one request of this server, as a context manager."""
         return Hold(self)
 
-    def check_bytes(self, length: int, held: int = 0) -> None:
+    def check_bytes(self, length: int, request_bytes: int = 0) -> None:
         """Raise Overloaded where `length` more bytes are too many for a request that holds `held` bytes already.
 
         A request is never refused while no other is held.
         """
         if self.parent is not None:
-            self.parent.check_bytes(length, held)
-        if self.rows >= self.max_rows or (self.bytes > held and self.bytes + length > self.max_bytes):
+            self.parent.check_bytes(length, request_bytes)
+        if self.rows >= self.max_rows or (self.bytes > request_bytes and self.bytes + length > self.max_bytes):
             raise self.make_refusal()
 
     def check_rows(self, rows: int, seconds: float) -> None:
@@ -61,15 +61,15 @@ class Admission:
             raise make_deadline_error()
         if self.parent is not None:
             self.parent.check_rows(rows, math.inf)
-        if self.rows and (self.rows + rows > self.max_rows or self.expected_wait() > MAX_WAIT_SHARE * seconds):
+        if self.rows and (self.rows + rows > self.max_rows or self.estimate_wait() > MAX_WAIT_SHARE * seconds):
             raise self.make_refusal()
 
-    def take_bytes(self, length: int, held: int = 0) -> None:
+    def take_bytes(self, length: int, request_bytes: int = 0) -> None:
         """Hold bytes that arrived, in the parent too; raises as `check_bytes`, and holds nothing then.
 
         Announced bytes are not held: they may never come.
         """
-        self.check_bytes(length, held)
+        self.check_bytes(length, request_bytes)
         self.add_bytes(length)
 
     def add_bytes(self, length: int) -> None:
@@ -118,15 +118,15 @@ class Admission:
             self.start_window()
             self.drain_rate = self.last_finite_rate
 
-    def expected_wait(self) -> float:
+    def estimate_wait(self) -> float:
         """Seconds after which what is held now should be answered."""
         return self.rows * max(self.row_seconds, 1 / self.drain_rate)
 
     def make_refusal(self) -> Overloaded:
         """Make the error for a refused request, with the seconds after which there should be room."""
-        seconds = max(1, min(MAX_RETRY_AFTER_SECONDS, math.ceil(self.expected_wait())))
-        held = f"{self.rows} rows in {self.bytes} bytes"
-        return Overloaded(f"the server holds {held} and takes no more: try again in {seconds} s", seconds)
+        seconds = max(1, min(MAX_RETRY_AFTER_SECONDS, math.ceil(self.estimate_wait())))
+        load = f"{self.rows} rows in {self.bytes} bytes"
+        return Overloaded(f"the server holds {load} and takes no more: try again in {seconds} s", seconds)
 
 
 class Hold:

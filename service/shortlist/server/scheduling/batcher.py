@@ -27,15 +27,16 @@ MAX_TELLING_ROWS = 4  # more rows at once take less time each, and say little of
 
 
 class Computation(NamedTuple):
-    """A task's result and the seconds that it was computed and waited; `ended`: when, by `time.perf_counter`.
+    """A task's result.
 
+    seconds: of computing it. queue_seconds: that it waited before. end: when it was ready, by `time.perf_counter`.
     inline_rows: rows that were computed in the event loop, as a batch of their own; None where batches computed them.
     """
 
     result: Result
     seconds: float
     queue_seconds: float
-    ended: float
+    end: float
     inline_rows: int | None = None
 
 
@@ -47,7 +48,7 @@ def ignore_batch(rows: int, requests: int, seconds: float) -> None:
 
 
 class Batcher:
-    """Computes one model's tasks."""
+    """Computes the tasks of one model in batches: in a thread, or in the event loop where they are small."""
 
     def __init__(
         self,
@@ -83,9 +84,9 @@ class Batcher:
 
         Only while nothing runs or waits. Raises ShortlistError.
         """
-        started = time.perf_counter()
+        start = time.perf_counter()
         result = task.compute()
-        seconds = time.perf_counter() - started
+        seconds = time.perf_counter() - start
         rows = task.rows
         if rows:
             self.note_row_seconds(task.kind, rows, seconds)
@@ -95,23 +96,23 @@ class Batcher:
 
     def submit(self, task: Task, client: str = "", priority: int = 0) -> QueuedTask:
         """Put a task of at least one row into the queue; `future` of what is returned becomes the result."""
-        queued = QueuedTask(task, asyncio.get_running_loop().create_future(), client, priority)
-        self.queue.push(queued)
+        entry = QueuedTask(task, asyncio.get_running_loop().create_future(), client, priority)
+        self.queue.push(entry)
         self.schedule_batch()
-        return queued
+        return entry
 
-    def drop(self, queued: QueuedTask, error: Exception | None = None) -> None:
+    def drop(self, entry: QueuedTask, error: Exception | None = None) -> None:
         """Compute no more of a task; `error` becomes its result, if anybody still waits for one."""
-        self.queue.remove(queued)
-        if not queued.future.done():
+        self.queue.remove(entry)
+        if not entry.future.done():
             if error is None:
-                queued.future.cancel()
+                entry.future.cancel()
             else:
-                queued.future.set_exception(error)
+                entry.future.set_exception(error)
 
-    def expire(self, queued: QueuedTask) -> None:
+    def expire(self, entry: QueuedTask) -> None:
         """Drop a task whose request's time is over."""
-        self.drop(queued, make_deadline_error())
+        self.drop(entry, make_deadline_error())
 
     def schedule_batch(self) -> None:
         """Start a batch if none runs and something waits; with a delay, once it is over or the batch is full."""
@@ -132,8 +133,8 @@ class Batcher:
             return
         batch = self.queue.take(self.batch_rows)
         now = time.perf_counter()
-        for queued in batch:
-            queued.started = queued.started or now
+        for entry in batch:
+            entry.compute_start = entry.compute_start or now
         slices = list(batch.values())
         rows = sum(each.rows for each in slices)
         self.busy = True
@@ -141,7 +142,7 @@ class Batcher:
             self.deliver_batch(batch, *compute_batch(slices))
             return
         running = asyncio.get_running_loop().run_in_executor(self.pool, compute_batch, slices)
-        running.add_done_callback(lambda done: self.finish_batch(batch, done))
+        running.add_done_callback(lambda future: self.finish_batch(batch, future))
 
     def finish_batch(self, batch: dict[QueuedTask, Slice], running: asyncio.Future[tuple[list[Any], float]]) -> None:
         """Deliver what a thread has computed."""
@@ -152,33 +153,33 @@ class Batcher:
             self.deliver_batch(batch, *running.result())
             return
         self.busy = False  # not foreseen; nobody must wait for ever if it comes
-        for queued in batch:
-            self.drop(queued, RuntimeError(f"a batch failed: {error}"))
+        for entry in batch:
+            self.drop(entry, RuntimeError(f"a batch failed: {error}"))
         self.schedule_batch()
 
     def deliver_batch(self, batch: dict[QueuedTask, Slice], parts: list[Any], seconds: float) -> None:
         """Give each task its part of a batch that took `seconds`, then go on with the next."""
         self.busy = False
         self.note_batch(list(batch.values()), len(batch), seconds)
-        for (queued, piece), part in zip(batch.items(), parts, strict=True):
-            self.deliver_part(queued, piece, part)
+        for (entry, piece), part in zip(batch.items(), parts, strict=True):
+            self.deliver_part(entry, piece, part)
         # not from here: a thousand small batches would be nested
         asyncio.get_running_loop().call_soon(self.schedule_batch)
 
-    def deliver_part(self, queued: QueuedTask, piece: Slice, part: Any) -> None:
+    def deliver_part(self, entry: QueuedTask, piece: Slice, part: Any) -> None:
         """Keep one partial result, or the exception in its place; the last one completes the task."""
-        if queued.future.done():
+        if entry.future.done():
             return
         if isinstance(part, Exception):
-            self.drop(queued, part)
+            self.drop(entry, part)
             return
-        queued.parts[piece.start] = part
-        queued.rows_done += piece.rows
-        if queued.rows_done == queued.task.rows:
+        entry.parts[piece.start] = part
+        entry.rows_done += piece.rows
+        if entry.rows_done == entry.task.rows:
             try:
-                queued.future.set_result(queued.task.merge([queued.parts[start] for start in sorted(queued.parts)]))
+                entry.future.set_result(entry.task.merge([entry.parts[start] for start in sorted(entry.parts)]))
             except Exception as error:  # becomes the result of this one request
-                queued.future.set_exception(error)
+                entry.future.set_exception(error)
 
     def note_batch(self, slices: Sequence[Slice], requests: int, seconds: float) -> None:
         """Pass on how long a batch took, to admission, `notify` and the averages."""
@@ -202,14 +203,14 @@ class Batcher:
 
 def compute_batch(slices: list[Slice]) -> tuple[list[Any], float]:
     """The partial results of `slices`, in order, an exception where one failed; and the seconds they took."""
-    started = time.perf_counter()
+    start = time.perf_counter()
     groups: dict[Hashable, list[Slice]] = {}
     for each in slices:
         groups.setdefault(each.group, []).append(each)
     parts: dict[Slice, Any] = {}
     for group in groups.values():
         parts.update(zip(group, compute_group(group), strict=True))
-    return [parts[each] for each in slices], time.perf_counter() - started
+    return [parts[each] for each in slices], time.perf_counter() - start
 
 
 def compute_group(slices: list[Slice]) -> list[Any]:

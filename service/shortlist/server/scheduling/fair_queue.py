@@ -22,7 +22,7 @@ class QueuedTask:
     """A task that was submitted; the result, or the error, is set on `future`.
 
     client: who asks, for fairness. priority: lower goes first. rows_started: rows that are computed or being computed.
-    parts: partial results by their first row. started: when its first batch was, by `time.perf_counter`; 0 for not yet.
+    parts: partial results by their first row. compute_start: of its first batch, by `perf_counter`; 0 for none yet.
     """
 
     task: Task
@@ -32,11 +32,11 @@ class QueuedTask:
     rows_started: int = 0
     rows_done: int = 0
     parts: dict[int, Any] = field(default_factory=dict)
-    started: float = 0.0
+    compute_start: float = 0.0
 
     @property
     def rows_left(self) -> int:
-        """Rows that still wait."""
+        """How many rows of the task have not been given out yet."""
         return self.task.rows - self.rows_started
 
 
@@ -47,47 +47,47 @@ class FairQueue:
         self.levels: dict[int, OrderedDict[str, deque[QueuedTask]]] = {}
         self.rows = 0
 
-    def push(self, queued: QueuedTask) -> None:
+    def push(self, entry: QueuedTask) -> None:
         """Put a task at the end of its client's line."""
-        self.get_line(queued).append(queued)
-        self.rows += queued.rows_left
+        self.get_line(entry).append(entry)
+        self.rows += entry.rows_left
 
-    def get_line(self, queued: QueuedTask) -> deque[QueuedTask]:
+    def get_line(self, entry: QueuedTask) -> deque[QueuedTask]:
         """The line of the task's client at its priority."""
-        return self.levels.setdefault(queued.priority, OrderedDict()).setdefault(queued.client, deque())
+        return self.levels.setdefault(entry.priority, OrderedDict()).setdefault(entry.client, deque())
 
-    def remove(self, queued: QueuedTask) -> None:
+    def remove(self, entry: QueuedTask) -> None:
         """Take a task out, if it is still in the queue."""
-        clients = self.levels.get(queued.priority, OrderedDict())
-        line = clients.get(queued.client)
-        if line is not None and queued in line:
-            line.remove(queued)
-            self.rows -= queued.rows_left
-            self.drop_empty(queued.priority, queued.client)
+        clients = self.levels.get(entry.priority, OrderedDict())
+        line = clients.get(entry.client)
+        if line is not None and entry in line:
+            line.remove(entry)
+            self.rows -= entry.rows_left
+            self.drop_empty(entry.priority, entry.client)
 
     def take(self, rows: int) -> dict[QueuedTask, Slice]:
         """Up to `rows` rows to compute next, each task's in one slice; they count as started."""
         slices: dict[QueuedTask, Slice] = {}
         while rows > 0 and self.levels:
-            queued = self.pop_next()
-            count = min(TURN_ROWS, queued.rows_left, rows)
-            start = slices[queued].start if queued in slices else queued.rows_started
-            queued.rows_started += count
-            slices[queued] = Slice(queued.task, start, queued.rows_started)
+            entry = self.pop_next()
+            count = min(TURN_ROWS, entry.rows_left, rows)
+            start = slices[entry].start if entry in slices else entry.rows_started
+            entry.rows_started += count
+            slices[entry] = Slice(entry.task, start, entry.rows_started)
             self.rows -= count
             rows -= count
-            if queued.rows_left:
-                self.get_line(queued).append(queued)
+            if entry.rows_left:
+                self.get_line(entry).append(entry)
         return slices
 
     def pop_next(self) -> QueuedTask:
         """The task whose turn it is, taken out of its line; its client goes behind the others."""
         priority = min(self.levels)
         client, line = next(iter(self.levels[priority].items()))
-        queued = line.popleft()
+        entry = line.popleft()
         self.levels[priority].move_to_end(client)
         self.drop_empty(priority, client)
-        return queued
+        return entry
 
     def drop_empty(self, priority: int, client: str) -> None:
         """Drop a client, and a priority, of which nothing waits."""

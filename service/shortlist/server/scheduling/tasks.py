@@ -27,7 +27,7 @@ class Task(Protocol):
 
     @property
     def plan(self) -> Plan:
-        """The plan that computes it."""
+        """The plan that computes the task."""
 
     @property
     def k(self) -> int:
@@ -35,7 +35,7 @@ class Task(Protocol):
 
     @property
     def rows(self) -> int:
-        """Context vectors."""
+        """How many context vectors it has."""
 
     @property
     def result_bytes(self) -> int:
@@ -72,7 +72,7 @@ class Slice(NamedTuple):
 
     @property
     def rows(self) -> int:
-        """Context vectors."""
+        """How many context vectors it has."""
         return self.stop - self.start
 
     @property
@@ -146,7 +146,7 @@ def slice_result(result: PlanResult, start: int, stop: int, k: int) -> PlanResul
 
 @dataclass(slots=True, eq=False)
 class ScoreTask:
-    """`Head.logprobs`."""
+    """A request for the log-probabilities of given ids: what `Head.logprobs` computes."""
 
     head: Head
     plan: Plan
@@ -212,7 +212,7 @@ def make_task(head: Head, query: Query, limits: SizeLimits | None = None) -> Tas
     if isinstance(query, ScoreQuery):
         ids = np.atleast_2d(query.ids)
         ids = head.check_ids(ids.repeat(len(rows), axis=0) if len(ids) == 1 else ids, len(rows))
-        return ScoreTask(head, *head.choose_scorer(len(rows), query.exact), rows, ids)
+        return ScoreTask(head, *head.choose_score_plan(len(rows), ids.shape[1], query.exact), rows, ids)
     return make_topk_task(head, query, rows)
 
 

@@ -12,11 +12,11 @@ from .fast_path import FastPath
 from .uvicorn_protocol import UvicornProtocol, cancel_timer
 
 MAX_HEAD_BYTES = 64 << 10
-MALFORMED = "the request is not HTTP/1.1: check its request line, headers and Content-Length"
+MALFORMED_REQUEST = "the request is not HTTP/1.1: check its request line, headers and Content-Length"
 HEAD_TOO_LARGE = (
     f"the request line and headers are over the limit of {MAX_HEAD_BYTES} bytes: send fewer or shorter headers"
 )
-STATUS_BY_SENTENCE = {MALFORMED: "400 Bad Request", HEAD_TOO_LARGE: "431 Request Header Fields Too Large"}
+STATUS_BY_SENTENCE = {MALFORMED_REQUEST: "400 Bad Request", HEAD_TOO_LARGE: "431 Request Header Fields Too Large"}
 
 
 class Connection(UvicornProtocol):
@@ -85,7 +85,7 @@ class Connection(UvicornProtocol):
     def send_400_response(self, msg: str) -> None:
         """Refuse a malformed request. `msg` is uvicorn's own text for it."""
         del msg
-        self.refuse(MALFORMED)
+        self.refuse(MALFORMED_REQUEST)
 
     def refuse(self, sentence: str) -> None:
         """Send an error and close the connection; nobody will read what is still computed."""
@@ -108,7 +108,6 @@ class Connection(UvicornProtocol):
         self.head_timer = self.loop.call_later(seconds, self.transport.close)
 
     def stop_head_timer(self) -> None:
-        """Stop waiting for a head."""
         cancel_timer(self.head_timer)
         self.head_timer = None
 

@@ -47,7 +47,7 @@ class UvicornServer(uvicorn.Server):
         yield
 
     def close_listeners(self) -> None:
-        """Accept no more connections."""
+        """Close the listening sockets, so that no new connections come."""
         for server in self.servers:
             server.close()
 

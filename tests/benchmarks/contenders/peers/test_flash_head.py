@@ -9,7 +9,9 @@ from tests.support.contenders import fit_contender, make_fading_layer, pick_buil
 
 @pytest.mark.parametrize(("rows", "count"), [(320, 20), (333, 21), (7, 7), (50, 4)])
 def test_balanced_clusters_have_equal_sizes_and_every_row_once(rows, count):
-    members = flash_head.cluster_balanced(np.random.default_rng(0).standard_normal((rows, 6)).astype(np.float32), count)
+    members = flash_head.make_even_clusters(
+        np.random.default_rng(0).standard_normal((rows, 6)).astype(np.float32), count
+    )
     sizes = (members >= 0).sum(axis=1)
     assert members.shape == (count, -(-rows // count))
     assert sizes.max() - sizes.min() <= 1
@@ -24,17 +26,17 @@ def test_balanced_clusters_are_closer_than_chance_and_ignore_norms():
         means = flash_head.normalise_rows(rows)[members].mean(axis=1)
         return np.linalg.norm(means, axis=1).mean()
 
-    members = flash_head.cluster_balanced(rows, 40)
+    members = flash_head.make_even_clusters(rows, 40)
     assert closeness(members) > 2 * closeness(random.permutation(640).reshape(40, 16))
     longer = rows * 2.0 ** random.integers(0, 4, (640, 1)).astype(np.float32)
-    assert (flash_head.cluster_balanced(longer, 40) == members).all()
+    assert (flash_head.make_even_clusters(longer, 40) == members).all()
 
 
 def test_a_full_cluster_keeps_those_most_similar_to_it():
     angles = np.radians([0, 10, 20, 30, 40, 170])
     unit = np.column_stack([np.cos(angles), np.sin(angles)]).astype(np.float32)
     centroids = np.array([[1, 0], [0, 1], [-1, 0]], np.float32)
-    owners = flash_head.assign_balanced(unit, centroids, np.array([2, 2, 2]))
+    owners = flash_head.assign_evenly(unit, centroids, np.array([2, 2, 2]))
     assert list(owners) == [0, 0, 2, 1, 1, 2]
 
 

@@ -14,15 +14,15 @@ def greedy_by_heap(rows, query, budget):
     order = np.argsort(-entries, axis=0)
     heap = [(-entries[order[0, axis], axis], axis, 0) for axis in range(query.size)]
     heapq.heapify(heap)
-    met = []
-    while len(met) < budget:
+    candidates = []
+    while len(candidates) < budget:
         _, axis, place = heapq.heappop(heap)
         row = order[place, axis]
-        if row not in met:
-            met.append(row)
+        if row not in candidates:
+            candidates.append(row)
         if place + 1 < len(rows):
             heapq.heappush(heap, (-entries[order[place + 1, axis], axis], axis, place + 1))
-    return met
+    return candidates
 
 
 @pytest.mark.parametrize("budget", [1, 2, 17, 60, 150, 300])
@@ -34,10 +34,10 @@ def test_greedy_meets_the_rows_that_the_heap_meets(budget, peaked):
     for _ in range(5):
         query = random.standard_normal(9).astype(np.float32)
         query[3] *= 50 if peaked else 1  # one list gives nearly all entries
-        found = greedy_mips.visit_rows(lists, query, budget)
-        assert list(found) == greedy_by_heap(rows, query, budget)
+        result = greedy_mips.visit_rows(lists, query, budget)
+        assert list(result) == greedy_by_heap(rows, query, budget)
         largest = np.argsort(-(query * rows).max(axis=1), kind="stable")[:budget]
-        assert set(found) == set(largest)
+        assert set(result) == set(largest)
 
 
 def test_lists_are_read_no_further_than_their_limit():

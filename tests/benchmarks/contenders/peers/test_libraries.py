@@ -39,7 +39,7 @@ CASES = [
 ]
 
 
-def fitted(kind, build, dense, contexts):
+def fit(kind, build, dense, contexts):
     for library in kind.needs:
         pytest.importorskip(library, reason=f"{library} is not installed: extra `peers`")
     return fit_contender(kind, {**build, **{name: SMALL[name] for name in SMALL if name in build}}, dense, contexts)
@@ -48,7 +48,7 @@ def fitted(kind, build, dense, contexts):
 @pytest.mark.parametrize(("kind", "build"), CASES)
 def test_the_most_thorough_setting_finds_the_exact_top_five(kind, build):
     dense, contexts = layer()
-    contender = fitted(kind, build, dense, contexts[:1000])
+    contender = fit(kind, build, dense, contexts[:1000])
     rows = contexts[1000:1300]
     contender.use(contender.settings()[-1])
     single = np.concatenate([contender.topk(row[None], 5) for row in rows])
@@ -65,20 +65,20 @@ def test_the_most_thorough_setting_finds_the_exact_top_five(kind, build):
 @pytest.mark.parametrize(("kind", "build"), CASES)
 def test_every_setting_answers_only_what_is_possible_on_a_tiny_layer(kind, build):
     dense, contexts = layer(classes=300, dim=33, bias=False)
-    contender = fitted(kind, pick_builds(kind, dense, label)[label(build)], dense, contexts)
+    contender = fit(kind, pick_builds(kind, dense, label)[label(build)], dense, contexts)
     for setting in contender.settings():
         contender.use(setting)
         for k in (1, 400):
-            found = contender.topk(contexts[:3], k)
-            assert found.shape == (3, k)
-            check_possible(found, dense)
+            result = contender.topk(contexts[:3], k)
+            assert result.shape == (3, k)
+            check_possible(result, dense)
     assert (contender.topk(contexts[:3], 1) >= 0).all()
 
 
 @pytest.mark.parametrize("kind", LIBRARY_PEERS, ids=lambda kind: kind.name)
 def test_two_threads_answer_as_one_does(kind):
     dense, contexts = layer()
-    contender = fitted(kind, kind.grid(dense)[0], dense, contexts)
+    contender = fit(kind, kind.grid(dense)[0], dense, contexts)
     contender.use(contender.settings()[-1])
     alone = contender.topk(contexts[:64], 5)
     contender.threads = 2

@@ -28,8 +28,8 @@ def one_thread():
         yield
 
 
-def share(found, true):
-    return (found[:, :, None] == true[:, None, :]).any(axis=1).mean()
+def share(ids, true):
+    return (ids[:, :, None] == true[:, None, :]).any(axis=1).mean()
 
 
 @pytest.mark.parametrize("bias", [True, False], ids=["bias", "no bias"])
@@ -40,11 +40,11 @@ def test_the_most_thorough_setting_finds_the_exact_top_five(kind, basis, bias):
     rows = contexts[1000:]
     true = compute_exact_ids(dense, rows)[:, :5]
     contender.use(contender.settings()[-1])
-    found = contender.topk(rows, 5)
-    check_possible(found, dense)
-    assert share(found, true) >= 0.95
+    result = contender.topk(rows, 5)
+    check_possible(result, dense)
+    assert share(result, true) >= 0.95
     single = np.concatenate([contender.topk(row[None], 5) for row in rows])
-    assert (single == found).mean() > 0.99
+    assert (single == result).mean() > 0.99
     assert dense.weight.nbytes < contender.size() < 30 * dense.weight.nbytes
 
 
@@ -53,8 +53,8 @@ def test_with_everything_opened_the_answer_is_exact(kind, basis):
     dense, contexts = make_fading_layer()
     contender = fit_contender(kind, pick_builds(kind, dense)[basis], dense, contexts[:1000])
     contender.use(EVERYTHING)
-    found = contender.topk(contexts[1000:], 5)
-    assert (found == compute_exact_ids(dense, contexts[1000:])[:, :5]).mean() > 0.995
+    result = contender.topk(contexts[1000:], 5)
+    assert (result == compute_exact_ids(dense, contexts[1000:])[:, :5]).mean() > 0.995
 
 
 @pytest.mark.parametrize(("kind", "basis"), CASES)
@@ -77,6 +77,6 @@ def test_every_setting_answers_only_what_is_possible_on_a_tiny_layer(kind, basis
         contender = fit_contender(kind, build, dense, contexts)
         for setting, k in product(contender.settings(), (1, 60)):
             contender.use(setting)
-            found = contender.topk(contexts[:3], k)
-            assert found.shape == (3, k)
-            check_possible(found, dense)
+            result = contender.topk(contexts[:3], k)
+            assert result.shape == (3, k)
+            check_possible(result, dense)

@@ -15,7 +15,7 @@ from tests.support.layers import DIM, RunningServer, make_contexts
 
 pytestmark = pytest.mark.slow
 
-PRINTED = """Running 1s test @ http://127.0.0.1:41337/v2/models/lm/infer
+WRK_OUTPUT = """Running 1s test @ http://127.0.0.1:41337/v2/models/lm/infer
   1 threads and 16 connections
   Thread Stats   Avg      Stdev     Max   +/- Stdev
     Latency     0.95ms    1.90ms   7.41ms   86.03%
@@ -29,7 +29,7 @@ NO_ERRORS = dict.fromkeys(wrk.ERROR_KINDS, 0)
 
 
 def output(**changes):
-    return PRINTED + json.dumps(FIGURES | NO_ERRORS | changes) + "\n"
+    return WRK_OUTPUT + json.dumps(FIGURES | NO_ERRORS | changes) + "\n"
 
 
 def test_figures_of_a_clean_run():
@@ -42,7 +42,7 @@ def test_a_run_with_errors_is_an_error(kind):
         parse_output(output(**{kind: 7}))
 
 
-@pytest.mark.parametrize("text", ["", PRINTED, PRINTED + "[1]\n", PRINTED + "{}\n", output(duration_us=0)])
+@pytest.mark.parametrize("text", ["", WRK_OUTPUT, WRK_OUTPUT + "[1]\n", WRK_OUTPUT + "{}\n", output(duration_us=0)])
 def test_output_without_figures_is_an_error(text):
     with pytest.raises(ServerError, match="instead of figures"):
         parse_output(text)
@@ -60,15 +60,15 @@ def test_median_of_every_figure_by_itself():
 def test_missing_wrk_names_the_package(monkeypatch):
     monkeypatch.setattr(shutil, "which", lambda _: None)
     with pytest.raises(BadInput, match="Debian package wrk"):
-        wrk.check_installed()
+        wrk.require_wrk()
 
 
 @pytest.mark.skipif(shutil.which("wrk") is None, reason="wrk is not installed")
 def test_a_real_run_counts_good_answers_and_refuses_bad_ones(small_server: RunningServer):
     good = [json.dumps({"model": "lm", "contexts": [row.tolist()], "k": 3}) for row in make_contexts(2, DIM).contexts]
     headers = {"Content-Type": "application/json"}
-    asked = [Request("/v1/topk", headers, body.encode()) for body in good]
-    assert wrk.run_wrk(small_server.url, asked, 2, 1, 0).rps > 1
+    requests = [Request("/v1/topk", headers, body.encode()) for body in good]
+    assert wrk.run_wrk(small_server.url, requests, 2, 1, 0).rps > 1
     with pytest.raises(ServerError, match="status errors"):
         wrk.run_wrk(small_server.url, [Request("/v1/topk", headers, b"{}")], 2, 1, 0)
 
@@ -76,15 +76,15 @@ def test_a_real_run_counts_good_answers_and_refuses_bad_ones(small_server: Runni
 @pytest.mark.parametrize("command", [[], ["bench"], ["soak"], ["peers"]])
 def test_help_explains_everything(command):
     arguments = [sys.executable, "-m", "benchmarks.http", *command, "--help"]
-    done = subprocess.run(arguments, capture_output=True, text=True, check=True)
-    assert " ms" in done.stdout or "requests/s" in done.stdout.lower()
-    assert "None" not in done.stdout
+    process = subprocess.run(arguments, capture_output=True, text=True, check=True)
+    assert " ms" in process.stdout or "requests/s" in process.stdout.lower()
+    assert "None" not in process.stdout
 
 
 def test_errors_are_one_sentence(tmp_path):
     arguments = ["soak", "--quick", "--bundle", str(tmp_path)]
     command = [sys.executable, "-m", "benchmarks.http", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 1
-    assert done.stderr.count("\n") == 1
-    assert "there is no bundle at" in done.stderr
+    process = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert process.returncode == 1
+    assert process.stderr.count("\n") == 1
+    assert "there is no bundle at" in process.stderr

@@ -10,17 +10,17 @@ STEADY = [100.0] * 30 + [120.0] * 170  # grows while warming up alone
 
 
 def tally(*replies, seconds=0.01):
-    counted = Tally()
+    result = Tally()
     for reply in [RawResponse(200, {}, b""), *replies]:
-        counted.count(reply, seconds, None)
-    return counted
+        result.count(reply, seconds, None)
+    return result
 
 
 def findings(**changes):
     good = {
         "capacity": 100,
         "rate": 200,
-        "sent": 199,
+        "sending_rate": 199,
         "seconds": 10,
         "deadline_ms": 250,
         "allowed_growth": 0.05,
@@ -61,9 +61,9 @@ def test_another_status_is_found(status):
 
 
 def test_a_lost_connection_is_found():
-    lost = tally()
-    lost.lost["connection reset"] += 2
-    assert list_broken_promises(findings(tally=lost)) == ["2 requests were not answered at all: 2 x connection reset"]
+    result = tally()
+    result.losses["connection reset"] += 2
+    assert list_broken_promises(findings(tally=result)) == ["2 requests were not answered at all: 2 x connection reset"]
 
 
 def test_a_missed_deadline_is_found():
@@ -76,12 +76,12 @@ def test_no_admitted_request_keeps_no_deadline():
 
 
 def test_a_load_that_was_none_is_found():
-    [sentence] = list_broken_promises(findings(sent=150))
+    [sentence] = list_broken_promises(findings(sending_rate=150))
     assert "nothing is proven" in sentence
 
 
 def test_a_harmed_neighbour_is_found():
-    harmful = FaultyClient("vanishes mid-body", outcomes={"went": 1}, harmed=["connection reset"])
+    harmful = FaultyClient("vanishes mid-body", outcomes={"went": 1}, harms=["connection reset"])
     [sentence] = list_broken_promises(findings(faulty_clients=[harmful]))
     assert "harmed 1 others" in sentence
 

@@ -1,4 +1,4 @@
-"""What faulty clients send."""
+"""Each faulty client sends what its name says."""
 
 from benchmarks.http.soak.faulty_clients import change_length
 

@@ -11,10 +11,10 @@ pytestmark = pytest.mark.slow
 
 def check_soak(folder, *options, timeout):
     command = [sys.executable, "-m", "benchmarks.http", "soak", *options, "--cache", str(folder)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=timeout)
-    report = json.loads(done.stdout.strip().rpartition("\n")[2])
+    process = subprocess.run(command, capture_output=True, text=True, check=False, timeout=timeout)
+    report = json.loads(process.stdout.strip().rpartition("\n")[2])
     assert report["broken"] == []
-    assert done.returncode == 0
+    assert process.returncode == 0
     assert report["wrong"] == 0
     assert report["statuses"]["200"] > 0
 

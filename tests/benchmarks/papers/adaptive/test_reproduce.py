@@ -11,7 +11,7 @@ from shortlist_exporter.export.run import export
 from shortlist_exporter.inputs.sources import Contexts
 from shortlist_models.adaptive.softmax import AdaptiveSoftmax
 
-from benchmarks.papers.adaptive import times as steps
+from benchmarks.papers.adaptive import training_times as steps
 from benchmarks.papers.adaptive.lazy import (
     OPENING_KS,
     make_float64_distribution,
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory):
+def exported_head(tmp_path_factory):
     torch.manual_seed(0)
     module = AdaptiveSoftmax(DIM, CLASSES, [110, 200], 2.0, True, torch.randperm(CLASSES)).eval()
     with torch.no_grad():
@@ -39,39 +39,39 @@ def served(tmp_path_factory):
     return Head(Bundle(out), "cpu", 1), module, contexts
 
 
-def test_openings_by_the_rule_are_those_of_the_served_head(served):
-    head, module, contexts = served
+def test_openings_by_the_rule_are_those_of_the_served_head(exported_head):
+    head, module, contexts = exported_head
     for one in measure_openings(module, contexts):
         head.plan.tally.reset()
         head.run(head.plan, contexts.numpy(), one.k, UNRESTRICTED)
-        assert head.plan.tally.mean == pytest.approx(sum(one.ordered), abs=0.02)
-        assert sum(one.least) <= sum(one.ordered) + 1e-6
+        assert head.plan.tally.mean == pytest.approx(sum(one.in_tail_order), abs=0.02)
+        assert sum(one.least) <= sum(one.in_tail_order) + 1e-6
 
 
-def test_agreement_sees_what_is_the_same_and_what_is_not(served):
-    head, module, contexts = served
+def test_agreement_sees_what_is_the_same_and_what_is_not(exported_head):
+    head, module, contexts = exported_head
     other = AdaptiveSoftmax(DIM, CLASSES, [110, 200], 2.0).eval()
     truths = {
         "own": make_served_distribution(head.plan),
         "float64": make_float64_distribution(module),
         "other": make_float64_distribution(other),
     }
-    found = measure_agreement(head.plan, truths, contexts, OPENING_KS)
+    result = measure_agreement(head.plan, truths, contexts, OPENING_KS)
     for name in ("own", "float64"):
-        assert (found[name].wrong, found[name].beyond) == (0, 0)
-        assert found[name].error < 1e-5
-    assert found["other"].wrong > found["other"].answers / 2
-    assert found["other"].beyond > found["other"].answers / 2
+        assert (result[name].wrong, result[name].beyond) == (0, 0)
+        assert result[name].error < 1e-5
+    assert result["other"].wrong > result["other"].answers / 2
+    assert result["other"].beyond > result["other"].answers / 2
 
 
 def test_steps_are_timed_and_drawn(monkeypatch, tmp_path):
     monkeypatch.setattr(steps, "VOCABULARIES", (1500, 3000))
     monkeypatch.setattr(steps, "STEP_BATCH", 64)
     monkeypatch.setattr(steps, "STEP_ROUNDS", 1)
-    found = steps.measure_training(lambda *_: None)
-    assert [one.classes for one in found.vocabularies] == [1500, 3000]
-    assert all(np.isfinite(step.seconds) for one in found.vocabularies for step in one.steps)
-    assert set(found.tails) == {1, 2, 3, 4, 5}
-    draw_training(found, tmp_path / "steps.png")
+    result = steps.measure_training(lambda *_: None)
+    assert [one.classes for one in result.vocabularies] == [1500, 3000]
+    assert all(np.isfinite(step.seconds) for one in result.vocabularies for step in one.steps)
+    assert set(result.tails) == {1, 2, 3, 4, 5}
+    draw_training(result, tmp_path / "steps.png")
     assert (tmp_path / "steps.png").stat().st_size > 10_000
-    assert format_training(found).count("| 3,000 |") == 3
+    assert format_training(result).count("| 3,000 |") == 3

@@ -17,7 +17,7 @@ from benchmarks.papers.ds.hierarchy import (
     Network,
     train_hierarchy,
 )
-from benchmarks.papers.ds.synthetic import check_settled
+from benchmarks.papers.ds.synthetic import require_convergence
 
 pytestmark = pytest.mark.slow
 
@@ -44,41 +44,53 @@ def test_a_resumed_training_ends_the_same(tmp_path):
     whole = train_hierarchy(setting, tmp_path / "whole.pt", quiet)
     with pytest.raises(KeyboardInterrupt):
         train_hierarchy(setting, tmp_path / "halves.pt", stop)
-    resumed = train_hierarchy(setting, tmp_path / "halves.pt", quiet)
+    figures = train_hierarchy(setting, tmp_path / "halves.pt", quiet)
     assert len(whole.sets) == 6
     assert whole.rows < 6 * 9  # some were pruned, so that sizes differ
-    assert (whole.accuracy, whole.speedup) == (resumed.accuracy, resumed.speedup)
-    assert all(torch.equal(left, right) for left, right in zip(whole.sets, resumed.sets, strict=True))
+    assert (whole.accuracy, whole.speedup) == (figures.accuracy, figures.speedup)
+    assert all(torch.equal(left, right) for left, right in zip(whole.sets, figures.sets, strict=True))
 
 
 @pytest.mark.long
 def test_ten_super_classes_end_in_ten_experts(tmp_path):
-    check_settled("10 x 10", train_hierarchy(SMALL_HIERARCHY, tmp_path / "x.pt", quiet))
+    require_convergence("10 x 10", train_hierarchy(SMALL_HIERARCHY, tmp_path / "x.pt", quiet))
 
 
 def test_three_super_classes_end_in_three_experts(tmp_path):
-    found = check_settled("3 x 3", train_hierarchy(replace(QUICK, steps=(700,)), tmp_path / "x.pt", quiet))
-    assert found.members.sum(dim=1).tolist() == [3, 3, 3]
-    assert found.accuracy == 1
+    result = require_convergence("3 x 3", train_hierarchy(replace(QUICK, steps=(700,)), tmp_path / "x.pt", quiet))
+    assert result.members.sum(dim=1).tolist() == [3, 3, 3]
+    assert result.accuracy == 1
 
 
-def found_of(members, routed):
-    members, routed = torch.tensor(members), torch.tensor(routed)
-    return ExpertFigures(members, routed, [], steps=1, accuracy=1.0, speedup=1.0)
+def make_figures(members, routing):
+    members, routing = torch.tensor(members), torch.tensor(routing)
+    return ExpertFigures(members, routing, [], steps=1, accuracy=1.0, speedup=1.0)
 
 
 def test_what_is_settled():
-    assert found_of([[2, 0], [0, 2]], [[9, 0], [0, 9]]).settled_supers().tolist() == [True, True]
-    assert found_of([[2, 2], [0, 0]], [[9, 9], [0, 0]]).settled_supers().tolist() == [
+    assert make_figures([[2, 0], [0, 2]], [[9, 0], [0, 9]]).settled_supers().tolist() == [True, True]
+    assert make_figures([[2, 2], [0, 0]], [[9, 9], [0, 0]]).settled_supers().tolist() == [
         True,
         True,
     ]  # one expert may hold two
-    assert found_of([[2, 1], [0, 2]], [[9, 0], [0, 9]]).settled_supers().tolist() == [True, False]  # a copy elsewhere
-    assert found_of([[2, 0], [0, 1]], [[9, 0], [0, 9]]).settled_supers().tolist() == [True, False]  # a class is lost
-    assert found_of([[2, 0], [0, 2]], [[9, 1], [0, 8]]).settled_supers().tolist() == [True, False]  # items go astray
-    assert found_of([[2, 0], [0, 2]], [[9, 9], [0, 0]]).settled_supers().tolist() == [True, False]  # and all of them
+    assert make_figures([[2, 1], [0, 2]], [[9, 0], [0, 9]]).settled_supers().tolist() == [
+        True,
+        False,
+    ]  # a copy elsewhere
+    assert make_figures([[2, 0], [0, 1]], [[9, 0], [0, 9]]).settled_supers().tolist() == [
+        True,
+        False,
+    ]  # a class is lost
+    assert make_figures([[2, 0], [0, 2]], [[9, 1], [0, 8]]).settled_supers().tolist() == [
+        True,
+        False,
+    ]  # items go astray
+    assert make_figures([[2, 0], [0, 2]], [[9, 9], [0, 0]]).settled_supers().tolist() == [
+        True,
+        False,
+    ]  # and all of them
     with pytest.raises(QualityError, match="3 x 3: 1 super classes did not end in one expert"):
-        check_settled("3 x 3", found_of([[2, 1], [0, 2]], [[9, 0], [0, 9]]))
+        require_convergence("3 x 3", make_figures([[2, 1], [0, 2]], [[9, 0], [0, 9]]))
 
 
 def test_every_expert_begins_with_every_class():

@@ -13,7 +13,7 @@ from benchmarks.papers.ds.runs import (
     DENSE_TRAINING,
     MITOSIS,
     Text,
-    load_finished,
+    load_complete_heads,
     measure_accuracy,
     target_speedup,
     train_or_load,
@@ -53,12 +53,12 @@ def test_what_was_trained_is_not_trained_again(text, folder):
         raise AssertionError(stage)
 
     again = train_or_load("ds-64-0.001", text, QUICK, DSOptions(), folder, refuse)
-    assert (again.experts, again.rate, again.is_starred) == (4, 0.001, False)
+    assert (again.experts, again.rate, again.lacks_constraint) == (4, 0.001, False)
     assert not list(folder.glob("*.state"))
 
 
 def test_table_holds_every_head_beside_dense_retrained(text, folder):
-    heads = reproduce.sort_heads(text, load_finished(text, folder))
+    heads = reproduce.sort_heads(text, load_complete_heads(text, folder))
     table, rows = reproduce.make_table_1(text, heads)
     assert [row.name.partition(",")[0] for row in rows] == ["dense", "dense retrained", "DS-4", "DS-4 in int8"]
     last = rows[-1]
@@ -73,16 +73,16 @@ def test_table_holds_every_head_beside_dense_retrained(text, folder):
 
 
 def test_judgement_says_what_was_reached(text, folder):
-    _, rows = reproduce.make_table_1(text, reproduce.sort_heads(text, load_finished(text, folder)))
-    named = [replace(row, name=row.name.replace("DS-4", "DS-64")) for row in rows]
-    lines = reproduce.describe_verdict(named).splitlines()
+    _, rows = reproduce.make_table_1(text, reproduce.sort_heads(text, load_complete_heads(text, folder)))
+    renamed_rows = [replace(row, name=row.name.replace("DS-4", "DS-64")) for row in rows]
+    lines = reproduce.describe_verdict(renamed_rows).splitlines()
     assert len(lines) == 3
     assert lines[2].startswith("- DS-64 in int8, each row rounded: top-1 ")
-    assert f"DS-64: {rows[-1].fewer:.1f} times fewer (wanted 16)" in lines[1]
+    assert f"DS-64: {rows[-1].fewer:.1f} times fewer (target 16)" in lines[1]
 
 
 def test_pictures_and_wall_times(text, folder, tmp_path):
-    head = load_finished(text, folder)[-1]
+    head = load_complete_heads(text, folder)[-1]
     draw_memory(head.history, tmp_path / "memory.png")
     draw_copies(head.module, np.array(text.counts), tmp_path / "copies.png")
     for name in ("memory", "copies"):
@@ -97,6 +97,6 @@ def test_pictures_and_wall_times(text, folder, tmp_path):
 
 
 def test_fewer_experts_are_asked_for_less():
-    asked = [target_speedup(experts, 17.0) for experts in (2, 4, 8, 16, 32, 64)]
-    np.testing.assert_allclose(np.divide(asked[1:], asked[:-1]), asked[0])
-    assert asked[-1] == pytest.approx(17.0)
+    speedups = [target_speedup(experts, 17.0) for experts in (2, 4, 8, 16, 32, 64)]
+    np.testing.assert_allclose(np.divide(speedups[1:], speedups[:-1]), speedups[0])
+    assert speedups[-1] == pytest.approx(17.0)

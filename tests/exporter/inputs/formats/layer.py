@@ -36,7 +36,7 @@ def save_torch(path, content, **options):
 def save_onnx(path, nodes, initializers, output="y", **options):
     """Nodes as (op, inputs, output, attributes); the input is `x`."""
     graph = helper.make_graph(
-        [helper.make_node(op, names, [made], **attributes) for op, names, made, attributes in nodes],
+        [helper.make_node(op, names, [output_name], **attributes) for op, names, output_name, attributes in nodes],
         "g",
         [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", D])],
         [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in output.split()],

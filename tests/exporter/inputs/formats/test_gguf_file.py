@@ -25,8 +25,8 @@ def test_gguf_types(tmp_path, kind, monkeypatch):
     monkeypatch.setattr("shortlist_exporter.inputs.formats.gguf_file.DEQUANTIZE_CHUNK_ROWS", 5)
     kind_ = gguf.GGMLQuantizationType[kind]
     dense = load_dense(save_gguf(tmp_path / "x.gguf", {"token_embd.weight": (WEIGHT, kind_)}))
-    rounded = gguf.quants.dequantize(gguf.quants.quantize(WEIGHT, kind_), kind_)
-    check(dense, bias=False, dtype=kind, weight=rounded)
+    values = gguf.quants.dequantize(gguf.quants.quantize(WEIGHT, kind_), kind_)
+    check(dense, bias=False, dtype=kind, weight=values)
     step = {"F16": 2e-3, "BF16": 2e-2, "Q8_0": 0.02, "Q4_0": 0.3}[kind]
     np.testing.assert_allclose(dense.weight, WEIGHT, atol=step)
 

@@ -15,12 +15,12 @@ from tests.exporter.capture.tiny import WORDS, save_model
 from tests.support.pickles import Trap
 
 
-def same(found, expected):
-    np.testing.assert_array_equal(found.weight, expected.weight)
-    np.testing.assert_array_equal(found.padded, expected.padded)
-    assert (found.bias is None) == (expected.bias is None)
-    assert found.logit_scale == pytest.approx(expected.logit_scale)
-    assert found.soft_cap == expected.soft_cap
+def same(layer, expected):
+    np.testing.assert_array_equal(layer.weight, expected.weight)
+    np.testing.assert_array_equal(layer.padded, expected.padded)
+    assert (layer.bias is None) == (expected.bias is None)
+    assert layer.logit_scale == pytest.approx(expected.logit_scale)
+    assert layer.soft_cap == expected.soft_cap
 
 
 @pytest.mark.parametrize("family", FAMILIES)

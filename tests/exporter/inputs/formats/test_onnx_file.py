@@ -29,9 +29,9 @@ def test_onnx_external_data_are_hashed_and_missed(tmp_path):
     where = {"save_as_external_data": True, "location": "x.data", "size_threshold": 0}
     path = save_onnx(tmp_path / "x.onnx", nodes, {"W": weight, "b": BIAS}, **where)
     data, first = (tmp_path / "x.data").read_bytes(), load_dense(path).sha256
-    changed = bytearray(data)
-    changed[0] ^= 1
-    (tmp_path / "x.data").write_bytes(changed)
+    damage = bytearray(data)
+    damage[0] ^= 1
+    (tmp_path / "x.data").write_bytes(damage)
     assert load_dense(path).sha256 != first
     (tmp_path / "x.data").write_bytes(data[:100])
     with pytest.raises(BadInput, match=r"of .*x\.onnx cannot be read"):

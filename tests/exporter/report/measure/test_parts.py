@@ -9,11 +9,11 @@ SETS = [np.array([0, 1, 2]), np.array([0, 3]), np.array([0, 4, 5, 6])]
 CLASSES = 10
 
 
-def answers_of(found, true):
-    found, true = np.array(found), np.array(true)
-    zeros = np.zeros(len(found), np.float32)
-    top = PlanResult(found, np.zeros(found.shape, np.float32), zeros, np.full(len(found), 3, np.int32))
-    contexts = np.zeros((len(found), 2), np.float32)
+def answers_of(ids, true):
+    ids, true = np.array(ids), np.array(true)
+    zeros = np.zeros(len(ids), np.float32)
+    top = PlanResult(ids, np.zeros(ids.shape, np.float32), zeros, np.full(len(ids), 3, np.int32))
+    contexts = np.zeros((len(ids), 2), np.float32)
     return Answers(contexts, CLASSES, top, Truth(contexts, true, np.zeros(true.shape, np.float32), zeros))
 
 
@@ -26,15 +26,15 @@ def test_effective_number_of_parts():
 def test_copies_by_how_often_a_class_is_an_answer():
     """Class 0 is seen 4 times and held by all, 1 twice and held by one, 9 once and held by none."""
     true = [[0, 1], [0, 1], [0, 9], [0, 3]]
-    found = parts.count_copies(SETS, answers_of(true, true))
-    assert [(one.least, one.most, one.classes, one.missing) for one in found] == [
+    result = parts.count_copies(SETS, answers_of(true, true))
+    assert [(one.least, one.most, one.classes, one.missing) for one in result] == [
         (0, 0, 6, 2),  # 2, 4, 5, 6 in a set each; 7 and 8 in none
         (1, 1, 2, 1),
         (2, 3, 1, 0),
         (4, 7, 1, 0),
     ]
-    assert [one.copies for one in found] == pytest.approx([4 / 6, 0.5, 1, 3])
-    assert sum(one.classes for one in found) == CLASSES
+    assert [one.copies for one in result] == pytest.approx([4 / 6, 0.5, 1, 3])
+    assert sum(one.classes for one in result) == CLASSES
 
 
 def test_worst_parts_are_those_that_lose_most(monkeypatch):
@@ -42,8 +42,8 @@ def test_worst_parts_are_those_that_lose_most(monkeypatch):
     monkeypatch.setattr(parts, "MIN_PART_ROWS", 2)
     routes = [(0,), (0,), (1,), (1,), (2,), ()]
     true = [[0, 1], [0, 2], [0, 9], [3, 9], [4, 5], [7, 8]]
-    found = [[0, 1], [2, 0], [0, 3], [3, 0], [0, 1], [7, 8]]
-    (worst,) = parts.find_worst(SETS, routes, answers_of(found, true), Namer(None))
+    ids = [[0, 1], [2, 0], [0, 3], [3, 0], [0, 1], [7, 8]]
+    (worst,) = parts.find_worst(SETS, routes, answers_of(ids, true), Namer(None))
     assert (worst.number, worst.size, worst.rows, worst.p_at_1, worst.p_at_5) == (1, 2, 2, 1.0, 0.5)
     assert (worst.words, worst.missed) == (["#0", "#3"], ["#9"])
 

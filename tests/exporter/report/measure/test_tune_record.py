@@ -12,9 +12,9 @@ from shortlist_exporter.report.write import write_report
 pytestmark = pytest.mark.slow
 
 
-def measured(precision, speedup):
+def make_figures(precision, speedup):
     share = Share(mean=precision, low=precision - 0.01, high=min(1, precision + 0.01))
-    return tuning.Measured(
+    return tuning.SplitFigures(
         rows=100, precision={1: share, 5: share}, logprob_error=0.1, logprob_error_high=0.2, us=50.0, us_p99=60.0,
         dense_us=50.0 * speedup, speedup=speedup, scored=40.0, dense_share=0.0,
     )  # fmt: skip
@@ -27,9 +27,9 @@ def trial(width, tune, test=None):
     )  # fmt: skip
 
 
-def tuned():
+def make_record():
     part = tuning.Part(rows=100)
-    trials = [trial(3, measured(0.7, 9.0)), trial(4, measured(0.9, 5.0), measured(0.8, 4.0))]
+    trials = [trial(3, make_figures(0.7, 9.0)), trial(4, make_figures(0.9, 5.0), make_figures(0.8, 4.0))]
     promise = tuning.Promise(precision={1: 0.5})
     return tuning.TuneRecord(
         promise=promise, fit=part, tune=part, test=part, trials=trials, chosen=1, sentence="Tried two heads."
@@ -37,28 +37,28 @@ def tuned():
 
 
 def test_trials_are_points_those_on_test_before_those_on_tune(bundle_folder):
-    tuning.write_record(bundle_folder, tuned())
-    found = tune_record.read_tried(bundle_folder)
-    assert (found.targets, found.batch) == ({1: 0.5}, 1)
-    assert [(one.label, one.precision[1], one.times_dense) for one in found.points] == [
+    tuning.write_record(bundle_folder, make_record())
+    result = tune_record.read_trials(bundle_folder)
+    assert (result.targets, result.batch) == ({1: 0.5}, 1)
+    assert [(one.label, one.precision[1], one.times_dense) for one in result.points] == [
         ("svd width=3 full_view=9", 0.7, 9.0),
         ("svd width=4 full_view=9", 0.8, 4.0),
     ]
 
 
 def test_no_record_and_one_that_is_not_understood(bundle_folder):
-    assert tune_record.read_tried(bundle_folder) is None
+    assert tune_record.read_trials(bundle_folder) is None
     (bundle_folder / "report" / "tune.json").write_text('{"format": 99}')
-    assert tune_record.read_tried(bundle_folder) is None
+    assert tune_record.read_trials(bundle_folder) is None
 
 
 def test_a_report_shows_what_was_tried_and_keeps_the_record(bundle_folder):
     (bundle_folder / "report" / "figures.json").unlink()  # which holds what the export was asked for
-    tuning.write_record(bundle_folder, tuned())
+    tuning.write_record(bundle_folder, make_record())
     bundle = Bundle(bundle_folder)
     figures = write_report(bundle, Head(bundle, "cpu", 1), [])
     assert (figures.promise, figures.promise_source) == ({1: 0.5}, TUNE_SOURCE)
     text = (bundle_folder / "report" / "index.html").read_text("utf-8")
     assert "svd width=4 full_view=9" in text
     assert "Tried two heads." in text
-    assert tuning.read_record(bundle_folder) == tuned()
+    assert tuning.read_record(bundle_folder) == make_record()

@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.figure import Figure
 from shortlist_exporter.records.report import Figures, Point
-from shortlist_exporter.report.front import find_front
 from shortlist_exporter.report.page import pictures
 from shortlist_exporter.report.page.labels import write_beside
+from shortlist_exporter.report.pareto_front import find_front
 
 pytestmark = pytest.mark.slow
 
@@ -21,17 +21,17 @@ def test_the_front_is_what_nothing_beats(pairs):
     points = [point(*pair) for pair in pairs]
     best = find_front(points, pictures.time_of)
     for one in points:
-        beaten = [
+        at_least_as_good = [
             other
             for other in best
             if pictures.time_of(other) <= pictures.time_of(one) and other.precision[1] >= one.precision[1]
         ]
-        assert beaten
+        assert at_least_as_good
     assert [one.precision[1] for one in best] == sorted({one.precision[1] for one in best})
 
 
-def test_colours_are_the_page_s(reported):
-    figures = Figures.model_validate_json((reported / "report" / "figures.json").read_bytes())
+def test_colours_are_the_page_s(report_bundle):
+    figures = Figures.model_validate_json((report_bundle / "report" / "figures.json").read_bytes())
     for picture in pictures.draw_pictures(figures).values():
         assert "var(--ink)" in picture.svg
         assert not any(colour in picture.svg for colour in pictures.VARIABLES)

@@ -14,7 +14,7 @@ from shortlist.server.app import create_app
 from shortlist.server.codecs.shared_memory import MAX_REGIONS, SharedMemory
 from shortlist.server.settings import Settings
 
-from tests.support.responses import check_empty, read_refusal
+from tests.support.responses import expect_success, read_refusal
 
 SIZE = 64
 FOLDER = Path("/dev/shm")
@@ -187,13 +187,13 @@ def client(small_repository):
 def test_routes(client, block):
     region = {"key": "/" + block.name, "offset": 4, "byte_size": 8}
     assert client.get(f"{BASE}/status").json() == []
-    check_empty(client.post(f"{BASE}/region/in/register", json=region))
-    check_empty(client.post(f"{BASE}/region/out/register", json=region | {"offset": 12}))
+    expect_success(client.post(f"{BASE}/region/in/register", json=region))
+    expect_success(client.post(f"{BASE}/region/out/register", json=region | {"offset": 12}))
     assert client.get(f"{BASE}/region/in/status").json() == [{"name": "in"} | region]
     assert [entry["name"] for entry in client.get(f"{BASE}/status").json()] == ["in", "out"]
-    check_empty(client.post(f"{BASE}/region/in/unregister"))
+    expect_success(client.post(f"{BASE}/region/in/unregister"))
     read_refusal(client.get(f"{BASE}/region/in/status"))
-    check_empty(client.post(f"{BASE}/unregister"))
+    expect_success(client.post(f"{BASE}/unregister"))
     assert client.get(f"{BASE}/status").json() == []
 
 

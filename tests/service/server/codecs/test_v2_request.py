@@ -31,8 +31,8 @@ FLOATS = st.floats(-10, 10, width=32)
 
 
 def tensor(name: str, values: np.ndarray, datatype: str = "FP32") -> tuple[dict, bytes]:
-    described = {"name": name, "shape": list(values.shape), "datatype": datatype}
-    return described | {"parameters": {"binary_data_size": values.nbytes}}, values.tobytes()
+    entry = {"name": name, "shape": list(values.shape), "datatype": datatype}
+    return entry | {"parameters": {"binary_data_size": values.nbytes}}, values.tobytes()
 
 
 def body(*tensors: tuple[dict, bytes], **content: object) -> tuple[bytes, str]:
@@ -122,8 +122,8 @@ def test_raw_binary_request_is_one_context_vector():
 
 def test_outputs_default_to_json_and_flags_decide():
     assert decode(VALID).outputs == dict.fromkeys(("ids", "logprobs", "scored"), OutputFormat(binary=False))
-    wanted = [{"name": "scored"}, {"name": "ids", "parameters": {"binary_data": False}}]
-    request = decode(VALID, outputs=wanted, parameters={"binary_data_output": True})
+    outputs = [{"name": "scored"}, {"name": "ids", "parameters": {"binary_data": False}}]
+    request = decode(VALID, outputs=outputs, parameters={"binary_data_output": True})
     assert list(request.outputs.items()) == [("scored", OutputFormat(binary=True)), ("ids", OutputFormat(binary=False))]
 
 
@@ -140,7 +140,7 @@ def test_json_answers_are_finite_and_echo_the_id():
 
 
 LIST = tensor("allow", np.array([[1]]), "INT64")
-SCORED = tensor("ids", np.array([[1]]), "INT64")
+IDS_TENSOR = tensor("ids", np.array([[1]]), "INT64")
 
 WRONG = {
     "no inputs": lambda: InferCodec(MANIFEST).decode(b"{}", None),
@@ -180,8 +180,8 @@ WRONG = {
     "outputs are text": lambda: decode(VALID, outputs="ids"),
     "classification": lambda: decode(VALID, outputs=[{"name": "ids", "parameters": {"classification": 2}}]),
     "shared memory": lambda: decode(VALID, outputs=[{"name": "ids", "parameters": {"shared_memory_region": "r"}}]),
-    "ids and allow": lambda: decode(VALID, SCORED, LIST),
-    "scored of scores": lambda: decode(VALID, SCORED, outputs=[{"name": "scored"}]),
+    "ids and allow": lambda: decode(VALID, IDS_TENSOR, LIST),
+    "scored of scores": lambda: decode(VALID, IDS_TENSOR, outputs=[{"name": "scored"}]),
     "bytes missing": lambda: InferCodec(MANIFEST).decode(body(VALID)[0][:-1], body(VALID)[1]),
     "bytes left": lambda: InferCodec(MANIFEST).decode(body(VALID)[0] + b"x", body(VALID)[1]),
     "header too large": lambda: InferCodec(MANIFEST).decode(b"{}", "3"),
@@ -193,10 +193,10 @@ WRONG = {
 
 @pytest.mark.parametrize("what", WRONG)
 def test_wrong_requests_are_one_short_sentence(what):
-    with pytest.raises(BadInput) as caught:
+    with pytest.raises(BadInput) as excinfo:
         WRONG[what]()
-    assert 10 < len(str(caught.value)) < 250
-    assert "\n" not in str(caught.value)
+    assert 10 < len(str(excinfo.value)) < 250
+    assert "\n" not in str(excinfo.value)
 
 
 def test_sentences_of_the_protocol():
@@ -215,13 +215,13 @@ def test_sentences_of_the_protocol():
 @given(st.data())
 def test_mutated_requests_are_read_or_refused(data):
     whole, length = body(VALID, LIST, parameters={"k": 2}, outputs=[{"name": "ids"}], id="x")
-    mutated = bytearray(whole)
+    content = bytearray(whole)
     for _ in range(data.draw(st.integers(1, 4))):
-        at = data.draw(st.integers(0, len(mutated) - 1))
-        mutated[at : at + data.draw(st.integers(0, 3))] = data.draw(st.binary(max_size=3))
-    header = data.draw(st.sampled_from([length, None, "0", str(len(mutated))]))
+        at = data.draw(st.integers(0, len(content) - 1))
+        content[at : at + data.draw(st.integers(0, 3))] = data.draw(st.binary(max_size=3))
+    header = data.draw(st.sampled_from([length, None, "0", str(len(content))]))
     with contextlib.suppress(BadInput):
-        InferCodec(MANIFEST).decode(bytes(mutated), header)
+        InferCodec(MANIFEST).decode(bytes(content), header)
 
 
 @given(st.binary(max_size=40), st.sampled_from([None, "0", "10", "x"]))

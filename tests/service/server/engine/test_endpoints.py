@@ -39,16 +39,16 @@ def test_paths_of_others(path, models):
 
 def test_paths_that_clients_invent_are_not_cached(models):
     matcher = EndpointMatcher(models)
-    known = ("/v1/topk", "/v2/models/lm/infer", "/v2/models/lm/versions/1/infer")
-    for path in known:
+    known_paths = ("/v1/topk", "/v2/models/lm/infer", "/v2/models/lm/versions/1/infer")
+    for path in known_paths:
         matcher.match(path)
     for index in range(3 * PATH_CACHE_ENTRIES):
         assert matcher.match(f"/v2/models/{index}/infer").path == {"name": str(index)}
         assert matcher.match(f"/v2/models/{'x' * 2000}{index}/infer") is not None
         assert matcher.match(f"/v2/models/lm/versions/{index + 2}/infer").path["version"] == str(index + 2)
     assert matcher.match("/v2/models/lm/versions/one/infer") is not None
-    assert len(matcher.targets) == len(known)
-    assert all(matcher.targets.get(path) is not None for path in known)
+    assert len(matcher.targets) == len(known_paths)
+    assert all(matcher.targets.get(path) is not None for path in known_paths)
 
 
 def test_every_endpoint_is_documented_with_its_parameters(small_repository):

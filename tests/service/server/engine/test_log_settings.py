@@ -22,8 +22,8 @@ def logger():
 
 
 def switches(client):
-    shown = client.get(LOGGING).json()
-    return [shown["log_verbose_level"], shown["log_info"], shown["log_warning"], shown["log_error"]]
+    settings = client.get(LOGGING).json()
+    return [settings["log_verbose_level"], settings["log_info"], settings["log_warning"], settings["log_error"]]
 
 
 def test_log_settings_as_they_are(client):
@@ -51,9 +51,9 @@ CHANGES = {
 @pytest.mark.parametrize("what", CHANGES)
 def test_changes_take_effect_and_are_shown(client, logger, what):
     changes, expected, level = CHANGES[what]
-    shown = client.post(LOGGING, json=changes)
-    assert shown.status_code == 200
-    assert shown.json() == client.get(LOGGING).json()
+    settings = client.post(LOGGING, json=changes)
+    assert settings.status_code == 200
+    assert settings.json() == client.get(LOGGING).json()
     assert switches(client) == expected
     assert logger.level == level
 

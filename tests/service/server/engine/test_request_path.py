@@ -28,13 +28,13 @@ MAX_CHANGES = 14
 MODELS = "shortlist.server.models"  # the registry in which the engine looks models up
 OVER_HEAD = ("transport", "routes", "engine", "codecs", "scheduling", "messages", "metrics")
 HEAD_AND_BELOW = ("shortlist.head", "shortlist.plans", "shortlist.kernels", "shortlist.runtime", "shortlist.core")
-NOT_COUNTED = ("shortlist.server.messages.bounded_cache", "shortlist.core.moving_average")
-GENERATED = "<string>"  # where a dataclass's `__init__` says that it was written
+IGNORED_MODULES = ("shortlist.server.messages.bounded_cache", "shortlist.core.moving_average")
+GENERATED_FILE = "<string>"  # where a dataclass's `__init__` says that it was written
 
 
 def package_of(code, module):
     """The package of the lists above that a function belongs to; None for those of others, and what does not count."""
-    if code.co_filename == GENERATED or module in NOT_COUNTED:
+    if code.co_filename == GENERATED_FILE or module in IGNORED_MODULES:
         return None
     if module == MODELS:
         return "engine"
@@ -62,7 +62,7 @@ class Transport(asyncio.Transport):
         return False
 
 
-class Served:
+class TracedServer:
     """A server without sockets, and one connection to it."""
 
     async def start(self, stack, repository):
@@ -113,14 +113,14 @@ def traces(small_repository):
 
     async def scenario():
         async with AsyncExitStack() as stack:
-            served, request = Served(), infer(k=3)
-            await served.start(stack, small_repository)
+            server, request = TracedServer(), infer(k=3)
+            await server.start(stack, small_repository)
             for _ in range(5):  # what rows take, the head and the JSON are known
-                await served.send(request)
-                await served.send(request[:50], request[50:])
+                await server.send(request)
+                await server.send(request[:50], request[50:])
             return {
-                "fast path": await served.trace(request),
-                "asynchronous": await served.trace(request[:50], request[50:]),
+                "fast path": await server.trace(request),
+                "asynchronous": await server.trace(request[:50], request[50:]),
             }
 
     return asyncio.run(scenario())
@@ -132,16 +132,16 @@ def packages(calls):
 
 @pytest.mark.parametrize("way", ["fast path", "asynchronous"])
 def test_a_request_changes_packages_at_most_so_often(traces, way):
-    visited = packages(traces[way])
-    assert visited[0] == "transport"
-    assert len(visited) - 1 <= MAX_CHANGES, visited
+    visits = packages(traces[way])
+    assert visits[0] == "transport"
+    assert len(visits) - 1 <= MAX_CHANGES, visits
 
 
 def test_a_request_goes_through_the_packages_in_order(traces):
     expected = ["transport", "engine", "codecs", "scheduling", "head", "codecs"]
     for calls in traces.values():
-        visited = iter(packages(calls))
-        assert all(package in visited for package in expected), packages(calls)
+        visits = iter(packages(calls))
+        assert all(package in visits for package in expected), packages(calls)
 
 
 STAGES = {

@@ -10,7 +10,7 @@ import weakref
 
 import pytest
 
-from tests.service.server.scheduling.stepped import Stepped
+from tests.service.server.scheduling.stepped_pool import SteppedPool
 from tests.support.gateway import LENGTH, ROWS, Pair, ask_binary, binary
 
 VERSION_1 = "/v2/models/lm/versions/1/infer"
@@ -58,14 +58,14 @@ def test_a_dropped_version_is_let_go_of(pair, repository):
 
 
 def test_requests_that_run_are_answered_and_counted_before_their_version_is_let_go_of(pair, repository):
-    served, pool = pair.service.find_model("lm", 1), Stepped()
-    served.batcher.pool = pool
-    head = weakref.ref(served.model.head)
+    served_model, pool = pair.service.find_model("lm", 1), SteppedPool()
+    served_model.batcher.pool = pool
+    head = weakref.ref(served_model.model.head)
 
     async def ask_while_it_is_dropped():
         client = pair.clients[0]
         running = asyncio.create_task(client.post(VERSION_1, content=TEXT + BLOB, headers={LENGTH: str(len(TEXT))}))
-        while not pool.given:
+        while not pool.jobs:
             await asyncio.sleep(0.01)
         shutil.move(repository / "lm" / "1", repository.parent / f"{repository.name}-dropped")
         assert (await client.post(LOAD)).status_code == 200
@@ -77,7 +77,7 @@ def test_requests_that_run_are_answered_and_counted_before_their_version_is_let_
     assert response.status_code == 200
     assert json.loads(response.content[: int(response.headers[LENGTH])])["model_version"] == "1"
     assert 'shortlist_requests_total{code="200",endpoint="infer",model="lm",version="1"} 1.0' in read_metrics(pair)
-    del served, response
+    del served_model, response
     gc.collect()
     assert head() is None
 

@@ -14,8 +14,8 @@ def test_trace_settings_are_kept_and_cleared(client):
     assert client.get(TRACE).json() == DEFAULTS
     changes = {"trace_level": ["OFF"], "trace_rate": "5", "trace_count": "10", "log_frequency": "2"}
     assert client.post(TRACE, json=changes).json() == DEFAULTS | changes == client.get(TRACE).json()
-    cleared = client.post(TRACE, json={"trace_rate": None, "trace_count": "-1", "trace_level": "OFF"}).json()
-    assert cleared == DEFAULTS | {"log_frequency": "2"}
+    settings = client.post(TRACE, json={"trace_rate": None, "trace_count": "-1", "trace_level": "OFF"}).json()
+    assert settings == DEFAULTS | {"log_frequency": "2"}
     assert client.post(TRACE, json=dict.fromkeys(DEFAULTS)).json() == DEFAULTS
 
 
@@ -24,8 +24,8 @@ def test_a_models_trace_settings_stand_over_the_servers(client):
     assert client.get(OF_LM).json() == client.get(TRACE).json()
     assert client.post(OF_LM, json={"trace_rate": "7"}).json()["trace_rate"] == "7"
     client.post(TRACE, json={"trace_rate": "6", "log_frequency": "3"})
-    shown = client.get(OF_LM).json()
-    assert (shown["trace_rate"], shown["log_frequency"]) == ("7", "3")
+    settings = client.get(OF_LM).json()
+    assert (settings["trace_rate"], settings["log_frequency"]) == ("7", "3")
     assert client.post(OF_LM, json={"trace_rate": None}).json()["trace_rate"] == "6"
     assert client.get("/v2/models/dense/trace/setting").json()["trace_rate"] == "6"
 

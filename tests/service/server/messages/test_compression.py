@@ -91,10 +91,10 @@ def test_damaged_bodies_are_read_or_refused(content, kind, at, change):
 
 @pytest.mark.parametrize("name", ["br", "zstd", "gzip, gzip", "compress", "\xff" * 10_000])
 def test_other_encodings_are_not_served(name):
-    with pytest.raises(Unsupported, match=SERVED_ENCODINGS) as caught:
+    with pytest.raises(Unsupported, match=SERVED_ENCODINGS) as excinfo:
         decompress(b"x", name, 100)
-    assert caught.value.status == 501
-    assert len(str(caught.value)) < 250
+    assert excinfo.value.status == 501
+    assert len(str(excinfo.value)) < 250
 
 
 CHOICES = {

@@ -46,9 +46,8 @@ def scrape(server: RunningServer) -> Samples:
 
 
 def value(samples: Samples, name: str, **labels: str) -> float:
-    return sum(
-        found for (known, own), found in samples.items() if known == name and labels.items() <= dict(own).items()
-    )
+    label_items = labels.items()
+    return sum(result for (series, of), result in samples.items() if series == name and label_items <= dict(of).items())
 
 
 def ask(server: RunningServer, **fields: object) -> int:
@@ -58,11 +57,11 @@ def ask(server: RunningServer, **fields: object) -> int:
 
 def test_names_and_labels(server):
     ask(server)
-    found: dict[str, set[str]] = {}
+    result: dict[str, set[str]] = {}
     for name, labels in scrape(server):
-        found.setdefault(name, set()).update(label for label, _ in labels)
-    assert {name: found.get(name) for name in LABELS} == LABELS
-    assert not any(name.endswith("_created") for name in found)
+        result.setdefault(name, set()).update(label for label, _ in labels)
+    assert {name: result.get(name) for name in LABELS} == LABELS
+    assert not any(name.endswith("_created") for name in result)
 
 
 def test_a_request_is_counted_once(server):
@@ -70,20 +69,20 @@ def test_a_request_is_counted_once(server):
     assert ask(server, exact=True) == 200
     after = scrape(server)
 
-    def grown(name: str, **labels: str) -> float:
+    def growth(name: str, **labels: str) -> float:
         labels |= {"model": "lm", "version": "1"}
         return value(after, name, **labels) - value(before, name, **labels)
 
-    assert grown("shortlist_requests_total", endpoint="topk", code="200") == 1
-    assert grown("shortlist_request_duration_seconds_count", endpoint="topk") == 1
-    assert grown("shortlist_rows_total", answered="dense") == 3
-    assert grown("shortlist_batch_rows_sum") == 3
-    assert grown("shortlist_scored_classes_count") == 3
-    assert grown("shortlist_scored_classes_sum") == 3 * 300
-    assert grown("shortlist_scored_classes_bucket", le="256.0") == 0
-    assert grown("shortlist_scored_classes_bucket", le="512.0") == 3
+    assert growth("shortlist_requests_total", endpoint="topk", code="200") == 1
+    assert growth("shortlist_request_duration_seconds_count", endpoint="topk") == 1
+    assert growth("shortlist_rows_total", answered="dense") == 3
+    assert growth("shortlist_batch_rows_sum") == 3
+    assert growth("shortlist_scored_classes_count") == 3
+    assert growth("shortlist_scored_classes_sum") == 3 * 300
+    assert growth("shortlist_scored_classes_bucket", le="256.0") == 0
+    assert growth("shortlist_scored_classes_bucket", le="512.0") == 3
     for phase in ("decode", "compute", "encode"):
-        assert grown("shortlist_phase_duration_seconds_count", phase=phase) == 1
+        assert growth("shortlist_phase_duration_seconds_count", phase=phase) == 1
 
 
 def test_failures_are_counted_under_their_code(server):
@@ -127,10 +126,10 @@ def test_info_quality_and_readiness(server):
 def test_our_histogram_equals_prometheus_own(batches):
     bounds = [1, 2, 4, 8, 16]
     ours, theirs = CollectorRegistry(), CollectorRegistry()
-    counted = Histogram("h", "text", ["model"], bounds, ours).labels("m")
+    histogram = Histogram("h", "text", ["model"], bounds, ours).labels("m")
     reference = TheirHistogram("h", "text", ["model"], buckets=bounds, registry=theirs).labels("m")
     for batch in batches:
-        counted.observe_all(np.array(batch, np.int32))
+        histogram.observe_all(np.array(batch, np.int32))
         for number in batch:
             reference.observe(number)
 
@@ -140,7 +139,7 @@ def test_our_histogram_equals_prometheus_own(batches):
             for family in registry.collect() for s in family.samples if not s.name.endswith("_created")
         }  # fmt: skip
 
-    assert {key: found for key, found in samples(ours).items()} == samples(theirs)
+    assert {key: result for key, result in samples(ours).items()} == samples(theirs)
 
 
 def test_two_servers_in_one_process_do_not_meet():
@@ -153,9 +152,9 @@ def test_tritons_names_hold_what_its_dashboards_query(small_repository):
     with RunningServer(small_repository) as server:
         assert (ask(server), ask(server, k=0)) == (200, 400)
         samples = scrape(server)
-    found = {name: value(samples, f"nv_inference_{name}", model="lm", version="1") for name in names}
-    assert (found["request_success"], found["request_failure"], found["count"], found["exec_count"]) == (1, 1, 3, 1)
-    assert found["request_duration_us"] > 0
+    result = {name: value(samples, f"nv_inference_{name}", model="lm", version="1") for name in names}
+    assert (result["request_success"], result["request_failure"], result["count"], result["exec_count"]) == (1, 1, 3, 1)
+    assert result["request_duration_us"] > 0
     with RunningServer(small_repository, "--no-triton-metrics") as server:
         ask(server)
         assert not any(name.startswith("nv_") for name, _ in scrape(server))

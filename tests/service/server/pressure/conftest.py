@@ -8,7 +8,7 @@ from shortlist_exporter.export.run import export
 
 from tests.support.layers import RunningServer, make_contexts, make_dense
 
-from .asking import CLASSES, DIM, MANY, PATIENT, wait_until_held
+from .requests import CLASSES, DIM, MANY, PATIENT, wait_for_held
 
 
 @pytest.fixture(scope="package")
@@ -29,4 +29,4 @@ def server(repository):
 def nothing_held_afterwards(request):
     yield
     if "server" in request.fixturenames:
-        wait_until_held(request.getfixturevalue("server"), lambda rows: rows == 0)
+        wait_for_held(request.getfixturevalue("server"), lambda rows: rows == 0)

@@ -15,7 +15,7 @@ import pytest
 from tests.support.layers import RunningServer
 from tests.support.responses import read_refusal
 
-from .asking import (
+from .requests import (
     INFER,
     LENGTH,
     MANY,
@@ -25,15 +25,15 @@ from .asking import (
     answer_on,
     binary,
     busy,
+    check_overload,
     connect,
     executions,
     head_of,
     infer,
-    overloaded,
-    sent,
+    send_request,
     statistics,
     topk,
-    wait_until_held,
+    wait_for_held,
 )
 
 pytestmark = pytest.mark.slow
@@ -43,9 +43,9 @@ def test_one_rule_for_one_row_and_many_while_rows_are_held(server):
     with busy(server):
         assert infer(server, 1).status_code == 200
         assert infer(server, 10).status_code == 200
-        overloaded(infer(server, 11))
-        overloaded(topk(server, 11))
-        overloaded(infer(server, 1000))
+        check_overload(infer(server, 11))
+        check_overload(topk(server, 11))
+        check_overload(infer(server, 1000))
         assert topk(server).status_code == 200
     assert infer(server, 1000).status_code == 200
 
@@ -53,9 +53,9 @@ def test_one_rule_for_one_row_and_many_while_rows_are_held(server):
 def test_a_full_queue_refuses_before_the_body_and_takes_again_afterwards(repository):
     with RunningServer(repository, "--queue-rows", "100", *PATIENT) as server:
         with busy(server) as running:
-            overloaded(infer(server, 1))
-            overloaded(topk(server, 50))
-            overloaded(server.http.post("/v1/topk", content=b"{"))  # it is not even read
+            check_overload(infer(server, 1))
+            check_overload(topk(server, 50))
+            check_overload(server.http.post("/v1/topk", content=b"{"))  # it is not even read
             with connect(server) as connection:
                 connection.sendall(head_of(Content_Length=100))
                 status, headers, body = answer_on(connection)
@@ -65,22 +65,22 @@ def test_a_full_queue_refuses_before_the_body_and_takes_again_afterwards(reposit
             assert not running.done()
         assert infer(server, 1).status_code == 200
         assert topk(server, 90).status_code == 200
-        counted = server.http.get("/metrics").text
-        assert 'code="429"' in counted
+        metrics = server.http.get("/metrics").text
+        assert 'code="429"' in metrics
 
 
 def test_bytes_that_are_held_are_bounded_too(repository):
     with RunningServer(repository, "--queue-bytes", "500000", *PATIENT) as server:
         with busy(server):  # one alone is taken, whatever its size
-            overloaded(infer(server, 1))
+            check_overload(infer(server, 1))
         assert infer(server, 1).status_code == 200
 
 
 def test_a_wait_over_half_of_the_time_is_refused_at_once(server):
     assert infer(server, 200).status_code == 200  # so that a row's time is known
     with busy(server):
-        overloaded(infer(server, 1, timeout=MICROSECONDS // 100))
-        overloaded(topk(server, timeout=0.01))
+        check_overload(infer(server, 1, timeout=MICROSECONDS // 100))
+        check_overload(topk(server, timeout=0.01))
         assert topk(server, timeout=250).status_code == 200
 
 
@@ -93,12 +93,12 @@ WITHIN = {
 def compute_seconds(server):
     """What the server needs for all rows, once it has read them."""
 
-    def spent():
+    def read_compute_seconds():
         return statistics(server)["inference_stats"]["compute_infer"]["ns"] / 1e9
 
-    before = spent()
+    before = read_compute_seconds()
     assert infer(server, MANY).status_code == 200
-    return spent() - before
+    return read_compute_seconds() - before
 
 
 @pytest.mark.parametrize("way", WITHIN)
@@ -106,7 +106,7 @@ def test_a_timeout_that_is_over_is_504_and_the_rest_is_not_computed(server, way)
     seconds = min(compute_seconds(server) for _ in range(2))  # less than this and its body takes, on any machine
     before = executions(server)[1]
     assert "time was over" in read_refusal(WITHIN[way](server, seconds / 3), 504)
-    wait_until_held(server, lambda rows: rows == 0)
+    wait_for_held(server, lambda rows: rows == 0)
     assert infer(server, 1).status_code == 200
     assert executions(server)[1] - before < MANY
     assert 'code="504"' in server.http.get("/metrics").text
@@ -145,15 +145,15 @@ def test_empty_requests_beside_a_long_batch_harm_nobody(repository):
 @pytest.mark.parametrize("how", ["close", "reset", "half-close"])
 def test_a_client_that_vanishes_frees_its_rows_and_is_not_computed_further(server, how):
     before = executions(server)[1]
-    connection = sent(server)
-    wait_until_held(server, lambda rows: rows >= MANY)
+    connection = send_request(server)
+    wait_for_held(server, lambda rows: rows >= MANY)
     if how == "reset":
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\x00\x00\x00\x00\x00\x00\x00")
     if how == "half-close":
         connection.shutdown(socket.SHUT_WR)
         assert infer(server, 1).status_code == 200
     connection.close()
-    wait_until_held(server, lambda rows: rows == 0)
+    wait_for_held(server, lambda rows: rows == 0)
     assert executions(server)[1] - before < MANY
     assert infer(server, 1).status_code == 200
 
@@ -161,11 +161,11 @@ def test_a_client_that_vanishes_frees_its_rows_and_is_not_computed_further(serve
 def test_clients_that_vanish_while_they_wait_free_their_place(server):
     before = executions(server)[1]
     with busy(server):
-        gone = [sent(server, 5, priority=9) for _ in range(2)]
-        wait_until_held(server, lambda rows: rows == MANY + 10)
-        for connection in gone:
+        connections = [send_request(server, 5, priority=9) for _ in range(2)]
+        wait_for_held(server, lambda rows: rows == MANY + 10)
+        for connection in connections:
             connection.close()
-        wait_until_held(server, lambda rows: rows <= MANY)
+        wait_for_held(server, lambda rows: rows <= MANY)
         assert infer(server, 10).status_code == 200
     assert executions(server)[1] - before == MANY + 10
 
@@ -184,7 +184,7 @@ def test_lower_priority_values_go_first(server):
         running = []
         for total, (priority, rows) in zip((2000, 2400, 2800), ((5, 2000), (9, 400), (0, 400)), strict=True):
             running.append(pool.submit(ask, priority, rows))
-            wait_until_held(server, lambda held, total=total: held >= total)
+            wait_for_held(server, lambda value, total=total: value >= total)
         for each in running:
             each.result()
     assert order == [0, 5, 9]
@@ -206,8 +206,8 @@ def test_every_answer_under_load_is_its_own(server):
         return ids_of(http.post(INFER, content=body, headers=headers, timeout=300)).reshape(7, 3)
 
     with httpx.Client(base_url=server.url) as http, ThreadPoolExecutor(16) as pool:
-        found = list(pool.map(ask, range(40)))
-    np.testing.assert_array_equal(found, expected)
+        result = list(pool.map(ask, range(40)))
+    np.testing.assert_array_equal(result, expected)
 
 
 def ids_of(response):

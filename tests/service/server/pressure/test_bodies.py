@@ -11,7 +11,18 @@ import pytest
 from tests.support.layers import RunningServer
 from tests.support.responses import read_refusal
 
-from .asking import INFER, LENGTH, ROWS, answer_on, binary, connect, head_of, held, infer, wait_until_held
+from .requests import (
+    INFER,
+    LENGTH,
+    ROWS,
+    answer_on,
+    binary,
+    connect,
+    head_of,
+    infer,
+    read_held,
+    wait_for_held,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -63,7 +74,7 @@ def test_a_body_that_does_not_come_is_408(server, path):
         status, _, body = answer_on(connection)
     assert status == 408
     assert "did not come within 2 s" in json.loads(body)["error"]
-    assert held(server, "bytes") == 0
+    assert read_held(server, "bytes") == 0
 
 
 def test_a_body_of_an_operators_question_that_does_not_come_is_408(server):
@@ -91,8 +102,8 @@ def test_bodies_that_are_cut_off_hold_nothing(server):
     for length in (1000, 1_000_000):
         with connect(server) as connection:
             connection.sendall(head_of(Content_Length=length) + b"x" * 500)
-            wait_until_held(server, lambda held: held > 0, "bytes")
-    wait_until_held(server, lambda held: held == 0, "bytes")
+            wait_for_held(server, lambda value: value > 0, "bytes")
+    wait_for_held(server, lambda value: value == 0, "bytes")
 
 
 def test_a_lone_body_of_unknown_length_is_taken_as_one_of_known_length(repository):
@@ -106,7 +117,7 @@ def test_a_lone_body_of_unknown_length_is_taken_as_one_of_known_length(repositor
                 chunk = body[start : start + 9000]
                 connection.sendall(b"%x\r\n%b\r\n" % (len(chunk), chunk))
                 expected = {0, start + len(chunk)}  # 0: it is answered
-                wait_until_held(server, expected.__contains__, "bytes")
+                wait_for_held(server, expected.__contains__, "bytes")
             connection.sendall(b"0\r\n\r\n")
             assert answer_on(connection)[0] == 200
 

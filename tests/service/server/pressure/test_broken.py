@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.responses import read_refusal
 
-from .asking import CLASSES, INFER, ROWS, binary, connect, head_of, held, infer
+from .requests import CLASSES, INFER, ROWS, binary, connect, head_of, infer, read_held
 
 pytestmark = pytest.mark.slow
 
@@ -24,10 +24,10 @@ def garbage():
     source = random.Random(1)
     yield from (source.randbytes(source.randrange(1, 500)) for _ in range(20))
     for _ in range(30):
-        mutated = bytearray(VALID)
+        content = bytearray(VALID)
         for _ in range(source.randrange(1, 6)):
-            mutated[source.randrange(len(mutated))] = source.randrange(256)
-        yield bytes(mutated)
+            content[source.randrange(len(content))] = source.randrange(256)
+        yield bytes(content)
     yield from (VALID[:i] for i in range(0, len(VALID), 7))
     yield head_of(Content_Length="-5")
     yield head_of(Content_Length="1, 2")
@@ -52,7 +52,7 @@ def test_garbage_and_half_closed_connections_hurt_nobody(server):
             status = answer.split(b" ")[1:2]
             assert not status or not status[0].startswith(b"5") or status[0] in (b"501", b"503"), (content, answer)
     assert infer(server, 1).status_code == 200
-    assert (held(server), held(server, "bytes")) == (0, 0)
+    assert (read_held(server), read_held(server, "bytes")) == (0, 0)
     assert not any("Traceback" in line for line in server.log)
 
 
@@ -63,15 +63,15 @@ def test_every_failure_is_one_sentence_on_every_route(server):
     paths = server.http.get("/openapi.json").json()["paths"]
     assert INFER.replace("slow", "{name}") in paths
     for path, operations in paths.items():
-        asked = path.replace("{name}", "nope").replace("{version}", "9").replace("{region}", "nope")
+        url = path.replace("{name}", "nope").replace("{version}", "9").replace("{region}", "nope")
         for method in METHODS:
-            response = server.http.request(method, asked, content=b"[" if method == "POST" else None)
-            known = method.lower() in operations
-            assert (response.status_code == 405) == (not known), (method, asked)
+            response = server.http.request(method, url, content=b"[" if method == "POST" else None)
+            has_route = method.lower() in operations
+            assert (response.status_code == 405) == (not has_route), (method, url)
             if response.status_code != 200:
                 read_refusal(response, response.status_code)
-                assert response.status_code < 500, (method, asked, response.text)
-        read_refusal(server.http.get(asked + "/x/y/z"), 404)
+                assert response.status_code < 500, (method, url, response.text)
+        read_refusal(server.http.get(url + "/x/y/z"), 404)
     for path in ("/", "/v1", "/v3", "/%00", "/v2/models/%FF/infer", "/v1/topk?x=%FF", "//v1/topk"):
         response = server.http.get(path)
         read_refusal(response, response.status_code)
@@ -85,19 +85,19 @@ def test_names_in_sentences_stay_on_one_line(server):
 
 def test_a_client_that_never_reads_is_cut_off(server):
     body, headers = binary(ROWS[:13], k=CLASSES, binary_data_output=False)
-    told = [f"POST {INFER} HTTP/1.1", "Host: x", f"Content-Length: {len(body)}", *map(": ".join, headers.items())]
+    head = [f"POST {INFER} HTTP/1.1", "Host: x", f"Content-Length: {len(body)}", *map(": ".join, headers.items())]
     address = httpx.URL(server.url)
     with socket.socket() as client:
         client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         client.connect((address.host, address.port))
-        client.sendall("\r\n".join([*told, "", ""]).encode() + body)
+        client.sendall("\r\n".join([*head, "", ""]).encode() + body)
         time.sleep(4)  # twice the server's patience
         client.settimeout(10)
-        assert received(client) < 20_000_000  # of 25
+        assert count_bytes(client) < 20_000_000  # of 25
     assert infer(server, 1).status_code == 200
 
 
-def received(client):
+def count_bytes(client):
     """Bytes until the other side closes, or resets."""
     total = 0
     with suppress(ConnectionResetError):

@@ -14,7 +14,7 @@ from shortlist.server.app import create_app
 from shortlist.server.settings import Settings
 
 from tests.support.layers import CLASSES, DIM, make_contexts
-from tests.support.responses import check_empty, read_refusal
+from tests.support.responses import expect_success, read_refusal
 
 ROWS = make_contexts(rows=4, seed=6).contexts
 INDEX = "/v2/repository/index"
@@ -96,7 +96,7 @@ def test_a_body_over_the_limit(repository):
 
 
 def test_an_unloaded_model_is_not_ready_and_the_server_is(client):
-    check_empty(unload(client, json={"parameters": {"unload_dependents": False}}))
+    expect_success(unload(client, json={"parameters": {"unload_dependents": False}}))
     assert "not ready: unloaded" in read_refusal(ask(client), 503)
     for path in ("/v2/models/lm/ready", "/v2/models/lm", "/v2/models/lm/config", "/v2/models/lm/versions/1/ready"):
         assert "unloaded" in read_refusal(client.get(path), 503)
@@ -105,13 +105,13 @@ def test_an_unloaded_model_is_not_ready_and_the_server_is(client):
     assert index(client, json={"ready": True}) == {("dense", "1"): READY}
     assert client.get("/v1/models/lm").json()["state"] == "unloaded"
     assert ask(client, "dense").status_code == 200
-    check_empty(unload(client))
+    expect_success(unload(client))
 
 
 def test_an_unloaded_model_answers_again_once_loaded(client):
     before = ask(client).json()
-    check_empty(unload(client))
-    check_empty(load(client))
+    expect_success(unload(client))
+    expect_success(load(client))
     assert ask(client).json() == before
     assert index(client)["lm", "1"] == READY
 
@@ -119,16 +119,16 @@ def test_an_unloaded_model_answers_again_once_loaded(client):
 def test_no_request_fails_while_its_model_is_loaded_again(client):
     before, answers, stop = ask(client).json(), [], threading.Event()
 
-    def keep_asking():
+    def ask_repeatedly():
         while not stop.is_set():
             answers.append(ask(client))
 
-    asking = threading.Thread(target=keep_asking)
-    asking.start()
+    thread = threading.Thread(target=ask_repeatedly)
+    thread.start()
     for _ in range(3):
-        check_empty(load(client))
+        expect_success(load(client))
     stop.set()
-    asking.join()
+    thread.join()
     assert len(answers) > 3
     assert all(answer.status_code == 200 and answer.json() == before for answer in answers)
 
@@ -152,7 +152,7 @@ def test_a_version_that_failed_is_tried_again(repository):
         assert "manifest" in index(client)["lm", "1"][1]
         assert "manifest" in read_refusal(load(client), 500)
         manifest.write_text(text)
-        check_empty(load(client))
+        expect_success(load(client))
         assert ask(client).status_code == client.get("/readyz").status_code == 200
 
 
@@ -161,8 +161,8 @@ def test_names_and_versions_that_were_added_while_it_ran(client, repository):
     for place in ("lm/10", "lm/2", "new/3"):
         shutil.copytree(repository / "lm" / "1", repository / place)
     read_refusal(ask(client, "new"), 404)
-    check_empty(load(client))
-    check_empty(load(client, "new"))
+    expect_success(load(client))
+    expect_success(load(client, "new"))
     assert [key for key in index(client) if key[0] != "dense"] == [("lm", "1"), ("lm", "2"), ("lm", "10"), ("new", "3")]
     assert ask(client).json()["version"] == 10
     assert ask(client, "new").json()["version"] == 3
@@ -181,7 +181,7 @@ def test_a_new_version_that_fails_leaves_the_old_ones_and_readiness_alone(client
 def test_a_version_that_was_removed_is_dropped(client, repository):
     (repository / "lm" / "1").rename(repository / "lm" / "2")
     assert ask(client).json()["version"] == 1
-    check_empty(load(client))
+    expect_success(load(client))
     assert ask(client).json()["version"] == 2
     read_refusal(ask(client, version=1), 404)
 
@@ -197,8 +197,8 @@ def test_overrides_are_refused_by_name(client):
         sentence = read_refusal(load(client, json={"parameters": {name: "e30="}}), 400)
         assert name[:20] in sentence
         assert len(sentence) < 300
-    check_empty(load(client, json={"parameters": {}}))
-    check_empty(load(client, json={}))
+    expect_success(load(client, json={"parameters": {}}))
+    expect_success(load(client, json={}))
     read_refusal(load(client, json={"parameters": []}), 400)
     read_refusal(unload(client, json={"parameters": {"unload_dependents": "no"}}), 400)
     assert ask(client).status_code == 200
@@ -210,9 +210,9 @@ def test_the_config_agrees_with_the_metadata(client):
     assert config == client.get("/v2/models/lm/versions/1/config").json()
     assert (config["name"], config["platform"], config["max_batch_size"]) == ("lm", metadata["platform"], 64)
     for kind in ("input", "output"):
-        described = [(entry["name"], entry["data_type"], [-1, *entry["dims"]]) for entry in config[kind]]
+        tensors = [(entry["name"], entry["data_type"], [-1, *entry["dims"]]) for entry in config[kind]]
         expected = [(entry["name"], "TYPE_" + entry["datatype"], entry["shape"]) for entry in metadata[kind + "s"]]
-        assert described == expected
+        assert tensors == expected
     optional = {entry["name"]: entry["optional"] for entry in config["input"]}
     assert optional == {"context": False, "allow": True, "ban": True, "ids": True}
     assert config["input"][0]["dims"] == [DIM]
@@ -232,8 +232,8 @@ def test_configs_that_there_are_not(client, starting):
 
 
 def test_a_model_that_was_loaded_again_answers_as_offline(client, repository):
-    check_empty(load(client))
+    expect_success(load(client))
     expected = shortlist.load(repository / "lm" / "1", threads=1).topk(ROWS, 3)
-    found = ask(client).json()
-    assert found["ids"] == expected.ids.tolist()
-    np.testing.assert_allclose(found["logprobs"], expected.logprobs, atol=1e-4)
+    result = ask(client).json()
+    assert result["ids"] == expected.ids.tolist()
+    np.testing.assert_allclose(result["logprobs"], expected.logprobs, atol=1e-4)

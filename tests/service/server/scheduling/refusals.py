@@ -8,9 +8,9 @@ from shortlist.errors import Overloaded
 AGES = 1e6  # seconds: nobody minds waiting
 
 
-def check_refused(action, *arguments):
-    with pytest.raises(Overloaded) as refusal:
+def expect_refusal(action, *arguments):
+    with pytest.raises(Overloaded) as excinfo:
         action(*arguments)
-    assert refusal.value.status == 429
-    assert f"try again in {refusal.value.retry_after} s" in str(refusal.value)
-    return refusal.value
+    assert excinfo.value.status == 429
+    assert f"try again in {excinfo.value.retry_after} s" in str(excinfo.value)
+    return excinfo.value

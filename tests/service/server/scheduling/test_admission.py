@@ -8,53 +8,53 @@ from hypothesis import strategies as st
 from shortlist.errors import Overloaded
 from shortlist.server.scheduling.admission import MAX_RETRY_AFTER_SECONDS, Admission
 
-from .refusals import AGES, check_refused
+from .refusals import AGES, expect_refusal
 
 
 @pytest.mark.parametrize("rows", [1, 11, 100])
 def test_rows_over_the_limit_are_refused_one_or_many(rows):
-    held = Admission(100, 1000)
-    held.take_rows(100 - rows, AGES)
-    held.take_rows(rows, AGES)
-    check_refused(held.take_rows, 1, AGES)
-    check_refused(held.take_rows, rows, AGES)
-    check_refused(held.take_bytes, 1)  # before its body is read
-    held.release_rows(1)
-    held.take_bytes(1)
-    held.take_rows(1, AGES)
-    assert (held.rows, held.bytes) == (100, 1)
+    admission = Admission(100, 1000)
+    admission.take_rows(100 - rows, AGES)
+    admission.take_rows(rows, AGES)
+    expect_refusal(admission.take_rows, 1, AGES)
+    expect_refusal(admission.take_rows, rows, AGES)
+    expect_refusal(admission.take_bytes, 1)  # before its body is read
+    admission.release_rows(1)
+    admission.take_bytes(1)
+    admission.take_rows(1, AGES)
+    assert (admission.rows, admission.bytes) == (100, 1)
 
 
 def test_bytes_over_the_limit_are_refused():
-    held = Admission(100, 1000)
-    held.take_bytes(600)
-    held.take_bytes(400)
-    check_refused(held.take_bytes, 1)
-    held.release_bytes(600)
-    held.take_bytes(600)
-    assert held.bytes == 1000
+    admission = Admission(100, 1000)
+    admission.take_bytes(600)
+    admission.take_bytes(400)
+    expect_refusal(admission.take_bytes, 1)
+    admission.release_bytes(600)
+    admission.take_bytes(600)
+    assert admission.bytes == 1000
 
 
 def test_a_lone_request_is_always_taken():
-    held = Admission(10, 1000)
-    held.note_batch(1, 3600.0)
-    held.take_bytes(5000)
-    held.take_rows(500, 1e-3)
-    check_refused(held.take_bytes, 1)
-    check_refused(held.take_rows, 1, AGES)
-    held.release_bytes(5000)
-    held.release_rows(500)
-    assert (held.rows, held.bytes) == (0, 0)
-    held.take_bytes(5000)
+    admission = Admission(10, 1000)
+    admission.note_batch(1, 3600.0)
+    admission.take_bytes(5000)
+    admission.take_rows(500, 1e-3)
+    expect_refusal(admission.take_bytes, 1)
+    expect_refusal(admission.take_rows, 1, AGES)
+    admission.release_bytes(5000)
+    admission.release_rows(500)
+    assert (admission.rows, admission.bytes) == (0, 0)
+    admission.take_bytes(5000)
 
 
 def test_a_refused_request_holds_nothing():
-    held = Admission(10, 10)
-    held.take_bytes(10)
-    held.take_rows(10, AGES)
-    check_refused(held.take_bytes, 1)
-    check_refused(held.take_rows, 1, AGES)
-    assert (held.rows, held.bytes) == (10, 10)
+    admission = Admission(10, 10)
+    admission.take_bytes(10)
+    admission.take_rows(10, AGES)
+    expect_refusal(admission.take_bytes, 1)
+    expect_refusal(admission.take_rows, 1, AGES)
+    assert (admission.rows, admission.bytes) == (10, 10)
 
 
 CALLS = st.tuples(
@@ -67,27 +67,27 @@ CALLS = st.tuples(
 
 @given(st.lists(CALLS, max_size=60), st.integers(1, 100), st.integers(1, 100))
 def test_what_is_held_is_what_came_and_did_not_leave(calls, most_rows, most_bytes):
-    held, inside, refusals = Admission(most_rows, most_bytes), [], []
+    admission, inside, refusals = Admission(most_rows, most_bytes), [], []
     for kind, count, seconds, limit in calls:
         bytes_, rows = sum(each[0] for each in inside), sum(each[1] for each in inside)
         try:
             if kind == "take_bytes":
-                held.take_bytes(count)
+                admission.take_bytes(count)
                 inside.append((count, 0))
                 assert not bytes_ or bytes_ + count <= most_bytes
             elif kind == "take_rows":
-                held.take_rows(count, limit)
+                admission.take_rows(count, limit)
                 inside.append((0, count))
                 assert not rows or rows + count <= most_rows
             elif kind == "note_batch":
-                held.note_batch(count, seconds)
+                admission.note_batch(count, seconds)
             elif inside:
                 bytes_, rows = inside.pop(count % len(inside))
-                held.release_bytes(bytes_)
-                held.release_rows(rows)
+                admission.release_bytes(bytes_)
+                admission.release_rows(rows)
         except Overloaded as error:
             refusals.append((error.retry_after, rows + bytes_))
-        assert held.bytes == sum(each[0] for each in inside)
-        assert held.rows == sum(each[1] for each in inside)
-        assert held.expected_wait() >= 0
+        assert admission.bytes == sum(each[0] for each in inside)
+        assert admission.rows == sum(each[1] for each in inside)
+        assert admission.estimate_wait() >= 0
     assert all(1 <= seconds <= MAX_RETRY_AFTER_SECONDS and something for seconds, something in refusals)

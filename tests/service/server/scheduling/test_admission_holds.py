@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from shortlist.errors import Overloaded, TimedOut
 from shortlist.server.scheduling.admission import Admission
 
-from .refusals import AGES, check_refused
+from .refusals import AGES, expect_refusal
 
 
 def pair():
@@ -26,7 +26,7 @@ def test_what_a_model_holds_its_server_holds_too():
     model.add_bytes(300)
     assert (server.rows, server.bytes) == (model.rows, model.bytes) == (7, 900)
     other = Admission(100, 1000, server)
-    check_refused(other.take_bytes, 200)  # there is no room in the server
+    expect_refusal(other.take_bytes, 200)  # there is no room in the server
     assert (server.bytes, other.bytes) == (900, 0)
     model.release_bytes(900)
     model.release_rows(7)
@@ -59,7 +59,7 @@ def test_a_hold_whose_rows_the_model_refuses_holds_none_in_the_server():
     with server.hold() as first, server.hold() as second:
         first.take_rows(model, 90, AGES)
         model.note_batch(1, 1.0)
-        check_refused(second.take_rows, model, 5, 10.0)  # 90 s to wait
+        expect_refusal(second.take_rows, model, 5, 10.0)  # 90 s to wait
         assert (server.rows, model.rows) == (90, 90)
         other = Admission(100, 1000, server)
         second.take_rows(other, 5, 10.0)  # another model of the server has nothing to wait for
@@ -72,7 +72,7 @@ def test_bytes_of_one_request_do_not_refuse_its_own():
         hold.take_bytes(900)
         hold.take_bytes(900)
         with server.hold() as other:
-            check_refused(other.check_bytes, 1)
+            expect_refusal(other.check_bytes, 1)
 
 
 def test_a_request_without_time_is_refused_first():
@@ -86,14 +86,14 @@ def test_a_request_without_time_is_refused_first():
     st.lists(st.tuples(st.integers(1, 60), st.booleans()), max_size=4), st.integers(0, 60), st.floats(0, 2),
     st.integers(0, 120), st.floats(-1, 100),
 )  # fmt: skip
-def test_the_inline_check_equals_taking_and_releasing(held, computed, seconds, rows, limit):
+def test_the_inline_check_equals_taking_and_releasing(held_rows, batch_rows, seconds, rows, limit):
     outcomes = []
     for inline in (True, False):
         server, model = pair()
         other = Admission(100, 1000, server)
-        for count, same in held:
+        for count, same in held_rows:
             (model if same else other).take_rows(count, AGES) if server.rows + count <= 100 else None
-        model.note_batch(computed, seconds)
+        model.note_batch(batch_rows, seconds)
         try:
             if inline:
                 model.check_rows(rows, limit)

@@ -10,35 +10,35 @@ from shortlist.errors import BadInput, TimedOut
 from shortlist.server.scheduling.batcher import Batcher
 from shortlist.server.scheduling.fair_queue import TURN_ROWS
 
-from .stepped import Doubled, Stepped, all_stepped, outcome, settled
+from .stepped_pool import DoublingTask, SteppedPool, outcome, settle, step_to_end
 
 
 def test_an_idle_model_starts_at_once_and_gathers_what_comes_meanwhile():
     async def scenario():
-        pool, sizes = Stepped(), []
+        pool, sizes = SteppedPool(), []
         batcher = Batcher(pool, 64, notify=lambda rows, requests, seconds: sizes.append((rows, requests)))
-        tasks = [Doubled(1) for _ in range(10)]
-        waiting = [batcher.submit(task, str(i)) for i, task in enumerate(tasks)]
-        await all_stepped(batcher)
+        tasks = [DoublingTask(1) for _ in range(10)]
+        entries = [batcher.submit(task, str(i)) for i, task in enumerate(tasks)]
+        await step_to_end(batcher)
         assert sizes == [(1, 1), (9, 9)]
-        assert [outcome(each.future) for each in waiting] == [task.expected for task in tasks]
+        assert [outcome(each.future) for each in entries] == [task.expected for task in tasks]
 
     asyncio.run(scenario())
 
 
 def test_a_delay_waits_for_company_but_not_when_the_batch_is_full():
     async def scenario():
-        pool, sizes = Stepped(), []
+        pool, sizes = SteppedPool(), []
         batcher = Batcher(pool, 8, 3600.0, notify=lambda rows, *_: sizes.append(rows))
-        first = batcher.submit(Doubled(5))
-        await settled(batcher)
-        assert not pool.given
-        second = batcher.submit(Doubled(3))
-        await all_stepped(batcher)
+        first = batcher.submit(DoublingTask(5))
+        await settle(batcher)
+        assert not pool.jobs
+        second = batcher.submit(DoublingTask(3))
+        await step_to_end(batcher)
         assert sizes == [8]
         assert first.future.done()
         assert second.future.done()
-        assert not batcher.fits_inline(Doubled(1))
+        assert not batcher.fits_inline(DoublingTask(1))
 
     asyncio.run(scenario())
 
@@ -46,9 +46,9 @@ def test_a_delay_waits_for_company_but_not_when_the_batch_is_full():
 def test_a_delay_ends_by_itself():
     async def scenario():
         with ThreadPoolExecutor(1) as pool:
-            task = Doubled(5)
-            waiting = Batcher(pool, 8, 0.001).submit(task)
-            assert await asyncio.wait_for(waiting.future, 30) == task.expected
+            task = DoublingTask(5)
+            entry = Batcher(pool, 8, 0.001).submit(task)
+            assert await asyncio.wait_for(entry.future, 30) == task.expected
 
     asyncio.run(scenario())
 
@@ -56,17 +56,17 @@ def test_a_delay_ends_by_itself():
 @pytest.mark.parametrize("fails", ["part", "end", "unforeseen"])
 def test_one_failing_request_fails_alone(fails):
     async def scenario():
-        pool = Stepped()
+        pool = SteppedPool()
         batcher = Batcher(pool, 64)
-        first = batcher.submit(Doubled(1))
-        tasks = [Doubled(3), Doubled(3, fails=fails), Doubled(40), Doubled(60)]
-        waiting = [batcher.submit(task) for task in tasks]
+        first = batcher.submit(DoublingTask(1))
+        tasks = [DoublingTask(3), DoublingTask(3, fails=fails), DoublingTask(40), DoublingTask(60)]
+        entries = [batcher.submit(task) for task in tasks]
         asyncio.get_running_loop().set_exception_handler(lambda *_: None)
-        await all_stepped(batcher)
-        assert all(each.future.done() for each in [first, *waiting])
-        found = [outcome(each.future) for each in waiting]
-        assert "fails" in str(found.pop(1))
-        assert found == [task.expected for task in tasks if task.fails is None]
+        await step_to_end(batcher)
+        assert all(each.future.done() for each in [first, *entries])
+        result = [outcome(each.future) for each in entries]
+        assert "fails" in str(result.pop(1))
+        assert result == [task.expected for task in tasks if task.fails is None]
         assert batcher.queue.rows == 0
         assert not batcher.busy
 
@@ -75,13 +75,13 @@ def test_one_failing_request_fails_alone(fails):
 
 def test_a_failed_part_ends_the_request_and_the_rest_of_it_is_not_computed():
     async def scenario():
-        pool = Stepped()
+        pool = SteppedPool()
         batcher = Batcher(pool, 16)
-        task = Doubled(100, fails="part")
-        waiting = batcher.submit(task)
-        await all_stepped(batcher)
-        assert isinstance(waiting.future.exception(), BadInput)
-        assert task.computed == []
+        task = DoublingTask(100, fails="part")
+        entry = batcher.submit(task)
+        await step_to_end(batcher)
+        assert isinstance(entry.future.exception(), BadInput)
+        assert task.row_log == []
         assert batcher.queue.rows == 0
 
     asyncio.run(scenario())
@@ -89,64 +89,64 @@ def test_a_failed_part_ends_the_request_and_the_rest_of_it_is_not_computed():
 
 def test_dropped_work_is_not_computed_further():
     async def scenario():
-        pool = Stepped()
+        pool = SteppedPool()
         batcher = Batcher(pool, 16)
-        started, waits, stays = (Doubled(100) for _ in range(3))
-        first, second, third = (batcher.submit(task) for task in (started, waits, stays))
+        starts, waits, stays = (DoublingTask(100) for _ in range(3))
+        first, second, third = (batcher.submit(task) for task in (starts, waits, stays))
         batcher.expire(first)
         batcher.drop(second)
-        await all_stepped(batcher)
+        await step_to_end(batcher)
         assert isinstance(first.future.exception(), TimedOut)
         assert second.future.cancelled()
         assert third.future.result() == stays.expected
-        assert (len(started.computed), waits.computed) == (16, [])
+        assert (len(starts.row_log), waits.row_log) == (16, [])
 
     asyncio.run(scenario())
 
 
 def test_small_work_in_the_event_loop_leaves_no_one_behind_however_much_waits():
     async def scenario():
-        pool = Stepped()
+        pool = SteppedPool()
         batcher = Batcher(pool, 1, inline=3600.0)
-        tasks = [Doubled(1) for _ in range(3000)]
-        waiting = [batcher.submit(task) for task in tasks]  # the first goes to a thread: nothing was measured yet
+        tasks = [DoublingTask(1) for _ in range(3000)]
+        entries = [batcher.submit(task) for task in tasks]  # the first goes to a thread: nothing was measured yet
         asyncio.get_running_loop().set_exception_handler(lambda *_: None)
-        await all_stepped(batcher)
-        assert sum(each.future.done() for each in waiting) == len(tasks)
-        assert [each.future.result() for each in waiting] == [task.expected for task in tasks]
+        await step_to_end(batcher)
+        assert sum(each.future.done() for each in entries) == len(tasks)
+        assert [each.future.result() for each in entries] == [task.expected for task in tasks]
 
     asyncio.run(scenario())
 
 
 def test_small_work_is_answered_at_once_only_while_nothing_runs_or_waits():
     async def scenario():
-        pool = Stepped()
+        pool = SteppedPool()
         batcher = Batcher(pool, 64, inline=3600.0)
-        task = Doubled(2)
+        task = DoublingTask(2)
         assert not batcher.fits_inline(task)  # nothing like it was measured
-        waiting = batcher.submit(task)
+        entry = batcher.submit(task)
         assert not batcher.fits_inline(task)  # busy
-        await all_stepped(batcher)
-        assert waiting.future.result() == task.expected
+        await step_to_end(batcher)
+        assert entry.future.result() == task.expected
         assert batcher.fits_inline(task)
         assert batcher.compute_inline(task)[0] == task.expected
-        assert not batcher.fits_inline(Doubled(2, separate=True))
-        assert not batcher.fits_inline(Doubled(2, plan="another"))
+        assert not batcher.fits_inline(DoublingTask(2, separate=True))
+        assert not batcher.fits_inline(DoublingTask(2, plan="another"))
 
     asyncio.run(scenario())
 
 
 def test_nobody_waits_for_the_whole_of_anothers_large_request():
     async def scenario():
-        pool = Stepped()
+        pool = SteppedPool()
         batcher = Batcher(pool, 2 * TURN_ROWS)
-        large = batcher.submit(Doubled(10_000), "a")
-        small = batcher.submit(Doubled(1), "b")
-        third = batcher.submit(Doubled(1), "a")
+        large = batcher.submit(DoublingTask(10_000), "a")
+        small = batcher.submit(DoublingTask(1), "b")
+        third = batcher.submit(DoublingTask(1), "a")
         for _ in range(3):
-            await settled(batcher)
+            await settle(batcher)
             pool.step()
-        await settled(batcher)
+        await settle(batcher)
         assert small.future.done()
         assert third.future.done()
         assert large.rows_started < 200

@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from shortlist.errors import BadInput, TimedOut
 from shortlist.server.scheduling.batcher import Batcher
 
-from .stepped import Doubled, Stepped, outcome, settled
+from .stepped_pool import DoublingTask, SteppedPool, outcome, settle
 
 CLIENTS = ("a", "b", "c")
 
@@ -25,7 +25,7 @@ class Gathering(RuleBasedStateMachine):
     )
     def begin(self, rows, delay, inline):
         self.loop = asyncio.new_event_loop()
-        self.pool = Stepped()
+        self.pool = SteppedPool()
         self.batches = []
         self.batcher = Batcher(self.pool, rows, delay, inline, notify=lambda *batch: self.batches.append(batch))
         self.requests = []
@@ -35,9 +35,9 @@ class Gathering(RuleBasedStateMachine):
 
     def do(self, action=lambda: None):
         async def inside():
-            found = action()
-            await settled(self.batcher)
-            return found
+            result = action()
+            await settle(self.batcher)
+            return result
 
         return self.loop.run_until_complete(inside())
 
@@ -50,13 +50,13 @@ class Gathering(RuleBasedStateMachine):
         fails=st.sampled_from([None] * 6 + ["part", "end"]),
     )
     def submit(self, rows, client, priority, plan, separate, fails):
-        task = Doubled(rows, plan, separate, fails)
+        task = DoublingTask(rows, plan, separate, fails)
         self.requests.append(self.do(lambda: self.batcher.submit(task, client, priority)))
 
     @rule(many=st.integers(2, 30), client=st.sampled_from(CLIENTS))
     def submit_single_rows(self, many, client):
         def action():
-            return [self.batcher.submit(Doubled(1), client) for _ in range(many)]
+            return [self.batcher.submit(DoublingTask(1), client) for _ in range(many)]
 
         self.requests += self.do(action)
 
@@ -67,49 +67,49 @@ class Gathering(RuleBasedStateMachine):
     @precondition(lambda self: self.open)
     @rule(data=st.data(), how=st.sampled_from(["expire", "drop", "error"]))
     def leave(self, data, how):
-        waiting = data.draw(st.sampled_from(self.open))
-        self.dropped[waiting] = waiting.rows_started
+        entry = data.draw(st.sampled_from(self.open))
+        self.dropped[entry] = entry.rows_started
         if how == "expire":
-            self.errors[waiting] = TimedOut
-            self.do(lambda: self.batcher.expire(waiting))
+            self.errors[entry] = TimedOut
+            self.do(lambda: self.batcher.expire(entry))
         elif how == "drop":
-            self.errors[waiting] = asyncio.CancelledError
-            self.do(lambda: self.batcher.drop(waiting))
+            self.errors[entry] = asyncio.CancelledError
+            self.do(lambda: self.batcher.drop(entry))
         else:
-            self.errors[waiting] = ConnectionError
-            self.do(lambda: self.batcher.drop(waiting, ConnectionError()))
-        assert waiting.future.done()
+            self.errors[entry] = ConnectionError
+            self.do(lambda: self.batcher.drop(entry, ConnectionError()))
+        assert entry.future.done()
 
     @precondition(lambda self: self.open)
     @rule(data=st.data())
     def cancel(self, data):
-        waiting = data.draw(st.sampled_from(self.open))
-        self.cancelled.add(waiting)
-        self.do(waiting.future.cancel)
+        entry = data.draw(st.sampled_from(self.open))
+        self.cancelled.add(entry)
+        self.do(entry.future.cancel)
 
     @precondition(lambda self: self.requests)
     @rule(data=st.data())
     def leave_when_it_is_over(self, data):
-        waiting = data.draw(st.sampled_from(self.requests))
-        if waiting.future.done():
-            before = outcome(waiting.future)
-            self.do(lambda: self.batcher.expire(waiting))
-            assert outcome(waiting.future) is before
+        entry = data.draw(st.sampled_from(self.requests))
+        if entry.future.done():
+            before = outcome(entry.future)
+            self.do(lambda: self.batcher.expire(entry))
+            assert outcome(entry.future) is before
 
     @rule()
     def run(self):
         if self.batcher.timer is not None:  # the delay is over
             self.do(self.batcher.start_batch)
-        if self.pool.given:
+        if self.pool.jobs:
             self.pool.step()
         self.do()
 
     @invariant()
     def one_batch_within_its_bounds_runs(self):
         if hasattr(self, "pool"):
-            assert len(self.pool.given) <= 1
-            assert self.batcher.busy == bool(self.pool.given)
-            for _, _, (pieces,) in self.pool.given:
+            assert len(self.pool.jobs) <= 1
+            assert self.batcher.busy == bool(self.pool.jobs)
+            for _, _, (pieces,) in self.pool.jobs:
                 assert 1 <= sum(piece.stop - piece.start for piece in pieces) <= self.batcher.batch_rows
             assert all(1 <= rows <= self.batcher.batch_rows and requests <= rows for rows, requests, _ in self.batches)
 
@@ -117,37 +117,37 @@ class Gathering(RuleBasedStateMachine):
     def rows_of_the_queue_are_those_that_wait(self):
         if hasattr(self, "pool"):
             lines = self.batcher.queue.levels.values()
-            queued = [each for clients in lines for line in clients.values() for each in line]
-            assert self.batcher.queue.rows == sum(each.rows_left for each in queued)
-            assert len(set(queued)) == len(queued)
+            queued_entries = [each for clients in lines for line in clients.values() for each in line]
+            assert self.batcher.queue.rows == sum(each.rows_left for each in queued_entries)
+            assert len(set(queued_entries)) == len(queued_entries)
             waits = {each for each in self.open if each.rows_left}
-            assert waits <= set(queued) <= waits | self.cancelled
-            assert self.batcher.busy or self.batcher.timer or not queued
+            assert waits <= set(queued_entries) <= waits | self.cancelled
+            assert self.batcher.busy or self.batcher.timer or not queued_entries
 
     @invariant()
     def answers_are_the_callers_own(self):
-        for waiting in getattr(self, "requests", []):
-            self.check(waiting)
+        for entry in getattr(self, "requests", []):
+            self.check(entry)
 
-    def check(self, waiting):
+    def check(self, entry):
         """What is known of one request now."""
-        task = waiting.task
-        assert max(Counter(task.computed).values(), default=1) == 1
-        assert task.computed == list(range(len(task.computed)))
-        if waiting in self.dropped:
-            assert len(task.computed) <= self.dropped[waiting]
-        if not waiting.future.done():
+        task = entry.task
+        assert max(Counter(task.row_log).values(), default=1) == 1
+        assert task.row_log == list(range(len(task.row_log)))
+        if entry in self.dropped:
+            assert len(task.row_log) <= self.dropped[entry]
+        if not entry.future.done():
             return
-        found = outcome(waiting.future)
-        if waiting in self.errors:
-            assert found is self.errors[waiting] or isinstance(found, self.errors[waiting])
-        elif waiting in self.cancelled:
-            assert found is asyncio.CancelledError
+        result = outcome(entry.future)
+        if entry in self.errors:
+            assert result is self.errors[entry] or isinstance(result, self.errors[entry])
+        elif entry in self.cancelled:
+            assert result is asyncio.CancelledError
         elif task.fails is not None:
-            assert isinstance(found, BadInput)
-            assert str(found) == f"{task.numbers[0]} fails"
+            assert isinstance(result, BadInput)
+            assert str(result) == f"{task.numbers[0]} fails"
         else:
-            assert found == task.expected
+            assert result == task.expected
 
     def teardown(self):
         if hasattr(self, "pool"):

@@ -28,47 +28,47 @@ def line():
     loop.close()
 
 
-def queue_of(*waiting):
+def queue_of(*entry):
     queue = FairQueue()
-    for each in waiting:
+    for each in entry:
         queue.push(each)
     return queue
 
 
-def given_out(queue, rows=1):
+def take_all(queue, rows=1):
     """The requests in the order in which their rows are given out."""
     while pieces := queue.take(rows):
-        for waiting, piece in pieces.items():
-            yield from [waiting] * (piece.stop - piece.start)
+        for entry, piece in pieces.items():
+            yield from [entry] * (piece.stop - piece.start)
 
 
 def test_a_single_row_waits_for_one_turn_of_anothers_large_request(line):
     large, small = line(1000, "a"), line(1, "b")
-    order = list(given_out(queue_of(large, small)))
+    order = list(take_all(queue_of(large, small)))
     assert order.index(small) <= TURN_ROWS
     assert Counter(order) == {large: 1000, small: 1}
 
 
 def test_a_clients_own_requests_take_turns_too(line):
     large, small = line(1000), line(1)
-    assert list(given_out(queue_of(large, small), rows=16)).index(small) <= TURN_ROWS
+    assert list(take_all(queue_of(large, small), rows=16)).index(small) <= TURN_ROWS
 
 
 def test_many_requests_of_one_client_do_not_crowd_out_another(line):
     crowd, single = [line(4, "a") for _ in range(100)], line(4, "b")
-    order = list(given_out(queue_of(*crowd, single), rows=8))
+    order = list(take_all(queue_of(*crowd, single), rows=8))
     assert order.index(single) <= TURN_ROWS
 
 
 def test_a_large_request_gets_its_share_beside_many_small_ones(line):
     large, small = line(64, "a"), [line(1, "b") for _ in range(100)]
-    order = list(given_out(queue_of(*small, large), rows=64))
+    order = list(take_all(queue_of(*small, large), rows=64))
     assert len([each for each in order[:70] if each is large]) == 64
 
 
 def test_lower_priority_values_go_first(line):
-    waiting = [line(20, "a", 2), line(20, "b", 0), line(20, "a", 1)]
-    assert [each.priority for each in given_out(queue_of(*waiting), rows=7)] == [0] * 20 + [1] * 20 + [2] * 20
+    entry = [line(20, "a", 2), line(20, "b", 0), line(20, "a", 1)]
+    assert [each.priority for each in take_all(queue_of(*entry), rows=7)] == [0] * 20 + [1] * 20 + [2] * 20
 
 
 def test_a_request_that_leaves_takes_its_rows_with_it(line):
@@ -78,7 +78,7 @@ def test_a_request_that_leaves_takes_its_rows_with_it(line):
     queue.remove(large)
     queue.remove(large)
     assert queue.rows == small.rows_left == 1
-    assert set(given_out(queue, 64)) == {small}
+    assert set(take_all(queue, 64)) == {small}
     queue.remove(small)
     assert (queue.rows, queue.levels) == (0, {})
 
@@ -91,62 +91,62 @@ class Turns(RuleBasedStateMachine):
         self.loop = asyncio.new_event_loop()
         self.queue = FairQueue()
         self.live: list[QueuedTask] = []
-        self.given: dict[QueuedTask, int] = {}
+        self.next_row: dict[QueuedTask, int] = {}
         self.ahead: dict[QueuedTask, tuple[int, int]] = {}  # rows of its priority given since it came, and the most
 
     @rule(rows=st.integers(1, 100), client=st.sampled_from(CLIENTS), priority=st.integers(0, 2))
     def push(self, rows, client, priority):
-        waiting = QueuedTask(Rows(rows), self.loop.create_future(), client, priority)
+        entry = QueuedTask(Rows(rows), self.loop.create_future(), client, priority)
         before = sum((each.client, each.priority) == (client, priority) for each in self.live)
-        self.queue.push(waiting)
-        self.live.append(waiting)
-        self.given[waiting] = 0
-        self.ahead[waiting] = 0, (before + 1) * len(CLIENTS) * TURN_ROWS
+        self.queue.push(entry)
+        self.live.append(entry)
+        self.next_row[entry] = 0
+        self.ahead[entry] = 0, (before + 1) * len(CLIENTS) * TURN_ROWS
 
     @precondition(lambda self: self.live)
     @rule(data=st.data())
     def remove(self, data):
-        waiting = data.draw(st.sampled_from(self.live))
-        self.queue.remove(waiting)
-        self.live.remove(waiting)
+        entry = data.draw(st.sampled_from(self.live))
+        self.queue.remove(entry)
+        self.live.remove(entry)
 
     @rule(rows=st.integers(1, 150))
     def take(self, rows):
-        waited = sum(each.task.rows - self.given[each] for each in self.live)
+        waiting_rows = sum(each.task.rows - self.next_row[each] for each in self.live)
         pieces = self.queue.take(rows)
-        assert sum(piece.stop - piece.start for piece in pieces.values()) == min(rows, waited)
-        taken: Counter[int] = Counter()
-        for waiting, piece in pieces.items():
-            assert waiting in self.live
-            assert piece.task is waiting.task
-            assert piece.start == self.given[waiting]
-            assert piece.start < piece.stop <= waiting.task.rows
-            self.given[waiting] = piece.stop
-            taken[waiting.priority] += piece.stop - piece.start
-        self.live = [each for each in self.live if self.given[each] < each.task.rows]
+        assert sum(piece.stop - piece.start for piece in pieces.values()) == min(rows, waiting_rows)
+        rows_by_priority: Counter[int] = Counter()
+        for entry, piece in pieces.items():
+            assert entry in self.live
+            assert piece.task is entry.task
+            assert piece.start == self.next_row[entry]
+            assert piece.start < piece.stop <= entry.task.rows
+            self.next_row[entry] = piece.stop
+            rows_by_priority[entry.priority] += piece.stop - piece.start
+        self.live = [each for each in self.live if self.next_row[each] < each.task.rows]
         if pieces and self.live:
-            assert max(taken) <= min(each.priority for each in self.live)
-        self.check_turns(pieces, taken)
+            assert max(rows_by_priority) <= min(each.priority for each in self.live)
+        self.check_turns(pieces, rows_by_priority)
 
-    def check_turns(self, pieces, taken):
-        for waiting in self.live:
-            if not self.given[waiting]:
-                rows, most = self.ahead[waiting]
-                self.ahead[waiting] = rows + taken[waiting.priority], most
-                assert rows + taken[waiting.priority] <= most
+    def check_turns(self, pieces, rows_by_priority):
+        for entry in self.live:
+            if not self.next_row[entry]:
+                rows, most = self.ahead[entry]
+                self.ahead[entry] = rows + rows_by_priority[entry.priority], most
+                assert rows + rows_by_priority[entry.priority] <= most
         by_client = Counter()
-        for waiting, piece in pieces.items():
-            by_client[waiting.priority, waiting.client] += piece.stop - piece.start
-        for waiting in self.live:  # their clients had rows throughout, so that they had as many turns, but for one
-            own = by_client[waiting.priority, waiting.client]
-            others = [by_client[waiting.priority, client] for client in CLIENTS]
-            assert max(others) <= (own + 1) * TURN_ROWS
+        for entry, piece in pieces.items():
+            by_client[entry.priority, entry.client] += piece.stop - piece.start
+        for entry in self.live:  # their clients had rows throughout, so that they had as many turns, but for one
+            rows_of_client = by_client[entry.priority, entry.client]
+            others = [by_client[entry.priority, client] for client in CLIENTS]
+            assert max(others) <= (rows_of_client + 1) * TURN_ROWS
 
     @invariant()
     def rows_are_those_that_wait(self):
         if hasattr(self, "queue"):
             assert self.queue.rows == sum(each.rows_left for each in self.live)
-            assert all(each.rows_left == each.task.rows - self.given[each] for each in self.live)
+            assert all(each.rows_left == each.task.rows - self.next_row[each] for each in self.live)
             assert bool(self.queue.levels) == bool(self.live)
 
     def teardown(self):

@@ -15,7 +15,7 @@ from shortlist_exporter.inputs.sources import Contexts
 
 from tests.support.layers import CLASSES, make_contexts, make_dense, make_head
 
-from .stepped import Stepped, all_stepped, outcome
+from .stepped_pool import SteppedPool, outcome, step_to_end
 
 pytestmark = pytest.mark.slow
 
@@ -58,16 +58,16 @@ SCORE = st.builds(lambda start, rows, ids: ScoreQuery(ROWS[start : start + rows]
                   st.integers(0, 99), st.integers(1, 24), IDS)  # fmt: skip
 
 
-def gathered(tasks, batch_rows):
+def compute_together(tasks, batch_rows):
     """Answers of tasks that are computed together, as far as they may be."""
 
     async def scenario():
-        pool = Stepped()
+        pool = SteppedPool()
         batcher = Batcher(pool, batch_rows)
         first = batcher.submit(tasks[0])  # starts a batch: the others gather behind it
-        waiting = [batcher.submit(task) for task in tasks[1:]]
-        await all_stepped(batcher)
-        return [each.future.result() for each in (first, *waiting)]
+        entries = [batcher.submit(task) for task in tasks[1:]]
+        await step_to_end(batcher)
+        return [each.future.result() for each in (first, *entries)]
 
     return asyncio.run(scenario())
 
@@ -78,39 +78,39 @@ def gathered(tasks, batch_rows):
 )
 def test_a_rows_answer_is_the_same_alone_and_gathered(head, queries, batch_rows):
     tasks = [make_task(head, query) for query in queries]
-    for query, task, found in zip(queries, tasks, gathered(tasks, batch_rows), strict=True):
-        assert len(found.logprobs) == len(query.contexts)
+    for query, task, result in zip(queries, tasks, compute_together(tasks, batch_rows), strict=True):
+        assert len(result.logprobs) == len(query.contexts)
         whole = task.compute()
-        assert found.normalizer == whole.normalizer
-        np.testing.assert_array_equal(found.ids, whole.ids)
-        np.testing.assert_allclose(found.logprobs, whole.logprobs, atol=1e-5, rtol=1e-6)
+        assert result.normalizer == whole.normalizer
+        np.testing.assert_array_equal(result.ids, whole.ids)
+        np.testing.assert_allclose(result.logprobs, whole.logprobs, atol=1e-5, rtol=1e-6)
         if isinstance(query, TopKQuery):
-            np.testing.assert_array_equal(found.scored, whole.scored)
+            np.testing.assert_array_equal(result.scored, whole.scored)
             for row in range(task.rows):
-                check_row(head, task, row, found)
+                check_row(head, task, row, result)
 
 
-def check_row(head, task, row, found):
+def check_row(head, task, row, result):
     """By itself, by the same plan."""
     alone = head.run(task.plan, task.contexts[row : row + 1], task.k, task.class_filter.slice_rows(row, row + 1))
-    assert alone.ids[0].tolist() == found.ids[row].tolist()
+    assert alone.ids[0].tolist() == result.ids[row].tolist()
     logprobs = alone.logits[0] - alone.log_normalizer[0]
-    np.testing.assert_allclose(logprobs, found.logprobs[row], atol=1e-5, rtol=1e-6)
+    np.testing.assert_allclose(logprobs, result.logprobs[row], atol=1e-5, rtol=1e-6)
 
 
 def test_different_k_share_a_call_and_get_no_more_than_they_asked_for(head):
     tasks = [make_task(head, TopKQuery(ROWS[i : i + 1], k)) for i, k in enumerate((3, 1, 2, 5, 4, 10, 7))]
-    for task, found in zip(tasks, gathered(tasks, 64), strict=True):
-        assert found.ids.shape == (1, task.k)
-        assert found.ids.tolist() == task.compute().ids.tolist()
+    for task, result in zip(tasks, compute_together(tasks, 64), strict=True):
+        assert result.ids.shape == (1, task.k)
+        assert result.ids.tolist() == task.compute().ids.tolist()
 
 
 @pytest.mark.parametrize("k", [20, 41, 60])
 def test_a_k_over_a_clusters_set_is_answered_alike_alone_and_gathered(head, k):
     tasks = [make_task(head, TopKQuery(ROWS[start : start + 5], k)) for start in range(0, 60, 5)]
-    for task, found in zip(tasks, gathered(tasks, 64), strict=True):
+    for task, result in zip(tasks, compute_together(tasks, 64), strict=True):
         for row in range(task.rows):
-            check_row(head, task, row, found)
+            check_row(head, task, row, result)
 
 
 def test_scores_that_overflow_fail_their_own_request_alone(head):
@@ -119,13 +119,13 @@ def test_scores_that_overflow_fail_their_own_request_alone(head):
     tasks = [make_task(head, TopKQuery(rows, 2)) for rows in (ROWS[:1], ROWS[1:3], contexts, ROWS[3:5])]
 
     async def scenario():
-        pool = Stepped()
+        pool = SteppedPool()
         batcher = Batcher(pool, 64)
-        waiting = [batcher.submit(task) for task in tasks]
-        await all_stepped(batcher)
-        return [outcome(each.future) for each in waiting]
+        entries = [batcher.submit(task) for task in tasks]
+        await step_to_end(batcher)
+        return [outcome(each.future) for each in entries]
 
-    found = asyncio.run(scenario())
-    assert "row 1 is so large" in str(found[2])
+    result = asyncio.run(scenario())
+    assert "row 1 is so large" in str(result[2])
     for index in (0, 1, 3):
-        np.testing.assert_array_equal(found[index].ids, tasks[index].compute().ids)
+        np.testing.assert_array_equal(result[index].ids, tasks[index].compute().ids)

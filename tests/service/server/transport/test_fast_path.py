@@ -31,27 +31,27 @@ INFER = "/v2/models/lm/infer"
 
 @pytest.fixture(scope="module")
 def servers(small_repository):
-    made = Servers(small_repository)
+    pair = Servers(small_repository)
     for _ in range(20):  # speeds are known, so that small work is known to be small
-        made.talk(*[infer(model="dense"), infer(), topk()] * 3)
-    yield made
-    made.close()
+        pair.talk(*[infer(model="dense"), infer(), topk()] * 3)
+    yield pair
+    pair.close()
 
 
 @pytest.mark.parametrize("ask", [infer, topk])
 def test_all_but_the_first_of_a_connection_take_the_fast_path(servers, ask):
     servers.talk(ask())
-    said, fast = servers.talk(*[ask() for _ in range(6)])
-    assert statuses(said) == [200] * 6
+    responses, fast = servers.talk(*[ask() for _ in range(6)])
+    assert statuses(responses) == [200] * 6
     assert fast == 5
-    assert said.endswith(b"<open>")
+    assert responses.endswith(b"<open>")
 
 
 def test_rows_of_their_own_and_another_head_in_between(servers):
-    asked = [infer(row=row, id="7" * (row % 3)) for row in range(12)]
-    servers.talk(*asked)
-    said, fast = servers.talk(*asked)
-    assert statuses(said) == [200] * 12
+    requests = [infer(row=row, id="7" * (row % 3)) for row in range(12)]
+    servers.talk(*requests)
+    responses, fast = servers.talk(*requests)
+    assert statuses(responses) == [200] * 12
     assert fast == 11
 
 
@@ -76,18 +76,18 @@ def test_rows_of_their_own_and_another_head_in_between(servers):
     ],
 )  # fmt: skip
 def test_failures(servers, wrong, status):
-    said, _ = servers.talk(infer(), wrong, infer(), wrong, wrong, infer())
-    found = statuses(said)
-    assert found[:2] == [200, status]
-    assert found[2:] in ([200, status, status, 200], [])
+    responses, _ = servers.talk(infer(), wrong, infer(), wrong, wrong, infer())
+    codes = statuses(responses)
+    assert codes[:2] == [200, status]
+    assert codes[2:] in ([200, status, status, 200], [])
 
 
 def test_a_wrong_request_is_refused_by_the_fast_path(servers):
     """Its head is that of right ones."""
     wrong = infer(k=4).replace(ROWS[0].tobytes(), np.full(DIM, np.inf, np.float32).tobytes())
     servers.talk(infer(k=4))
-    said, fast = servers.talk(infer(k=4), wrong, infer(k=4))
-    assert (statuses(said), fast) == ([200, 400, 200], 2)
+    responses, fast = servers.talk(infer(k=4), wrong, infer(k=4))
+    assert (statuses(responses), fast) == ([200, 400, 200], 2)
 
 
 @pytest.mark.parametrize(
@@ -107,34 +107,34 @@ def test_a_wrong_request_is_refused_by_the_fast_path(servers):
 )  # fmt: skip
 def test_unusual_requests_go_uvicorns_way(servers, unusual, end):
     usual = infer()
-    said, fast = servers.talk(usual, usual, unusual, unusual)
+    responses, fast = servers.talk(usual, usual, unusual, unusual)
     assert fast == 1
-    assert said.endswith(end)
+    assert responses.endswith(end)
 
 
 def test_chunked_bodies_go_uvicorns_way(servers):
     body = infer().partition(b"\r\n\r\n")[2]
     head = infer().partition(b"\r\n\r\n")[0].replace(b"Content-Length: ", b"Transfer-Encoding: chunked\r\nX-Was: ", 1)
-    chunked = head + b"\r\n\r\n%x\r\n" % len(body) + body + b"\r\n0\r\n\r\n"
-    said, fast = servers.talk(infer(), infer(), chunked, chunked, infer())
-    assert (statuses(said), fast) == ([200] * 5, 2)
+    chunked_request = head + b"\r\n\r\n%x\r\n" % len(body) + body + b"\r\n0\r\n\r\n"
+    responses, fast = servers.talk(infer(), infer(), chunked_request, chunked_request, infer())
+    assert (statuses(responses), fast) == ([200] * 5, 2)
 
 
 def test_pipelined_requests_are_answered_in_order(servers):
     one, two = infer(id="one"), infer(id="two")
     servers.talk(one, two)
-    said, _ = servers.talk(one, one + two, two + one, one, two + two[:40], two[40:], one)
-    order = re.findall(rb'"id":"(\w+)"', said)
+    responses, _ = servers.talk(one, one + two, two + one, one, two + two[:40], two[40:], one)
+    order = re.findall(rb'"id":"(\w+)"', responses)
     assert order == [b"one", b"one", b"two", b"two", b"one", b"one", b"two", b"two", b"one"]
 
 
 def test_a_half_head_behind_an_answer_is_not_forgotten(servers):
     """The parser holds its first bytes, so what comes next is no new request."""
     usual = infer()
-    said, fast = servers.talk(usual, usual + usual[:30], usual[30:], usual)
-    assert (statuses(said), fast) == ([200] * 4, 1)
-    said, fast = servers.talk(usual, usual + b"POST /x?", usual, usual)
-    assert statuses(said)[:2] == [200, 200]
+    responses, fast = servers.talk(usual, usual + usual[:30], usual[30:], usual)
+    assert (statuses(responses), fast) == ([200] * 4, 1)
+    responses, fast = servers.talk(usual, usual + b"POST /x?", usual, usual)
+    assert statuses(responses)[:2] == [200, 200]
     assert fast == 0
 
 
@@ -162,22 +162,22 @@ def test_tasks_that_would_wait_go_uvicorns_way(servers, monkeypatch):
     server, usual = servers.both[0], infer(id="of its own")
     servers.talk(usual)
     batcher = server.service.find_model("lm", None).batcher
-    find_model, decoded = server.service.find_model, []
+    find_model, decodes = server.service.find_model, []
 
-    def count_decoded(*arguments):
-        decoded.append(arguments)
+    def count_decodes(*arguments):
+        decodes.append(arguments)
         return find_model(*arguments)
 
-    monkeypatch.setattr(server.service, "find_model", count_decoded)
+    monkeypatch.setattr(server.service, "find_model", count_decodes)
     try:
         batcher.inline = 0.0
-        said, fast = servers.talk(*[usual] * 19)
-        assert (statuses(said), fast) == ([200] * 19, 0)
-        assert len(decoded) == 19 + 2  # not decoded twice every time
+        responses, fast = servers.talk(*[usual] * 19)
+        assert (statuses(responses), fast) == ([200] * 19, 0)
+        assert len(decodes) == 19 + 2  # not decoded twice every time
     finally:
         batcher.inline = 1.0
-    said, fast = servers.talk(*[usual] * 40)
-    assert statuses(said) == [200] * 40
+    responses, fast = servers.talk(*[usual] * 40)
+    assert statuses(responses) == [200] * 40
     assert fast >= 20  # they are tried again after a while
 
 
@@ -187,15 +187,15 @@ def test_an_idle_connection_is_closed_and_a_fast_response_keeps_it(servers):
     async def idle(server):
         loop = asyncio.get_running_loop()
         transport, client = await loop.create_connection(Client, "127.0.0.1", server.port)
-        started = loop.time()
+        start = loop.time()
         for _ in range(4):
             transport.write(infer())
             await asyncio.sleep(0.1)
         assert not client.closed
         while not client.closed:
             await asyncio.sleep(0.005)
-            assert loop.time() < started + 5
-        return loop.time() - started
+            assert loop.time() < start + 5
+        return loop.time() - start
 
     for server in servers.both:
         server.config.timeout_keep_alive = 0.25
@@ -206,33 +206,33 @@ def test_an_idle_connection_is_closed_and_a_fast_response_keeps_it(servers):
 def test_overload_and_deadlines_are_the_same(servers):
     usual, late = infer(), topk(timeout=1e-6)
     servers.talk(usual, late)
-    said, fast = servers.talk(usual, late, late)
-    assert (statuses(said), fast) == ([200, 504, 504], 2)
+    responses, fast = servers.talk(usual, late, late)
+    assert (statuses(responses), fast) == ([200, 504, 504], 2)
     for server in servers.both:
         server.service.admission.max_rows = 0
-    said, fast = servers.talk(usual, usual, usual)
+    responses, fast = servers.talk(usual, usual, usual)
     for server in servers.both:
         server.service.admission.max_rows = server.settings.queue_rows
-    assert (statuses(said), fast) == ([429] * 3, 2)
-    assert said.count(b"retry-after: 1\r\n") == 3
+    assert (statuses(responses), fast) == ([429] * 3, 2)
+    assert responses.count(b"retry-after: 1\r\n") == 3
 
 
 def test_a_server_that_stops_hangs_up_after_its_answer(servers):
     servers.talk(infer())
     for server in servers.both:
         server.service.closing = True
-    said, fast = servers.talk(infer(), infer())
+    responses, fast = servers.talk(infer(), infer())
     for server in servers.both:
         server.service.closing = False
-    assert (statuses(said), fast) == ([200], 0)
-    assert said.endswith(b"<closed>")
+    assert (statuses(responses), fast) == ([200], 0)
+    assert responses.endswith(b"<closed>")
 
 
 def test_a_model_that_is_loaded_again_or_unloaded(servers):
     usual = infer(model="dense", id="again")
     load, unload = (post(f"/v2/repository/models/dense/{what}", b"") for what in ("load", "unload"))
-    said, _ = servers.talk(usual, usual, unload, usual, usual, load, usual, usual)
-    assert statuses(said) == [200, 200, 200, 503, 503, 200, 200, 200]
+    responses, _ = servers.talk(usual, usual, unload, usual, usual, load, usual, usual)
+    assert statuses(responses) == [200, 200, 200, 503, 503, 200, 200, 200]
 
 
 def test_a_body_over_the_servers_limit_is_refused_every_time(small_repository):
@@ -241,8 +241,8 @@ def test_a_body_over_the_servers_limit_is_refused_every_time(small_repository):
     server = Server(small_repository, fast=True, body_limit=len(body.partition(b"\r\n\r\n")[2]) - 1)
     try:
         runner.run(server.start(stack))
-        said = runner.run(server.talk([body] * 4))
-        assert (statuses(said), server.fast_path.responses) == ([413] * 4, 0)
+        responses = runner.run(server.talk([body] * 4))
+        assert (statuses(responses), server.fast_path.responses) == ([413] * 4, 0)
     finally:
         runner.run(stack.aclose())
         runner.close()

@@ -16,9 +16,9 @@ from tests.support.layers import CLASSES, DIM
 
 @pytest.fixture(scope="module")
 def pair(small_repository):
-    made = Pair(small_repository, body_limit=1 << 20, max_rows=100)
-    yield made
-    made.close()
+    gateways = Pair(small_repository, body_limit=1 << 20, max_rows=100)
+    yield gateways
+    gateways.close()
 
 
 GOOD = {
@@ -159,9 +159,9 @@ def test_a_remembered_text_is_answered_as_a_new_one(pair, datatype, pad, many):
         rows = DATATYPES[datatype](ROWS[start : start + many])
         text, blob = binary(rows, datatype, 4, {"id": f"{many} {'x' * pad}"})
         pads.add(len(text) % 4)
-        found = ask_binary(pair, text, blob)
-        assert found.status_code == 200
-        assert found.content == slow(pair, text, blob).content
+        result = ask_binary(pair, text, blob)
+        assert result.status_code == 200
+        assert result.content == slow(pair, text, blob).content
     assert len(pads) == 1  # the four values of pad make four alignments
 
 
@@ -173,10 +173,10 @@ def test_numbers_that_are_not_finite_are_refused_in_a_remembered_text_too(pair, 
         assert ask_binary(pair, *binary(DATATYPES[datatype](rows), datatype)).status_code == 200
     rows[1, 5] = wrong
     text, blob = binary(DATATYPES[datatype](rows), datatype)
-    refused = ask_binary(pair, text, blob)
-    assert refused.status_code == 400
-    assert "row 1 holds NaN or infinity" in refused.json()["error"]
-    assert refused.content == slow(pair, text, blob).content
+    response = ask_binary(pair, text, blob)
+    assert response.status_code == 400
+    assert "row 1 holds NaN or infinity" in response.json()["error"]
+    assert response.content == slow(pair, text, blob).content
     assert ask_binary(pair, *binary(DATATYPES[datatype](ROWS[:2]), datatype)).status_code == 200
 
 
@@ -187,9 +187,9 @@ def test_another_count_of_bytes_with_a_remembered_text_is_refused(pair, datatype
     for _ in range(3):
         assert ask_binary(pair, text, blob).status_code == 200
     other = blob[:change] if change < 0 else blob + bytes(change)
-    refused = ask_binary(pair, text, other)
-    assert refused.status_code == 400
-    assert refused.content == slow(pair, text, other).content
+    response = ask_binary(pair, text, other)
+    assert response.status_code == 400
+    assert response.content == slow(pair, text, other).content
 
 
 def test_a_remembered_text_with_scores_that_overflow_is_refused(pair):
@@ -197,9 +197,9 @@ def test_a_remembered_text_with_scores_that_overflow_is_refused(pair):
     for _ in range(3):
         assert ask_binary(pair, text, blob).status_code == 200
     large = np.full((2, DIM), 3e38, np.float32).tobytes()
-    refused = ask_binary(pair, text, large)
-    assert refused.status_code == 400
-    assert refused.content == slow(pair, text, large).content
+    response = ask_binary(pair, text, large)
+    assert response.status_code == 400
+    assert response.content == slow(pair, text, large).content
 
 
 def test_a_remembered_text_of_no_rows(pair):
@@ -223,8 +223,8 @@ def test_texts_that_differ_elsewhere_are_not_taken_for_each_other(pair):
             text, blob = binary(ROWS[:2], k=k)
             content = ask_binary(pair, text, blob)
             size = int(content.headers[LENGTH])
-            described = json.loads(content.content[:size])["outputs"]
-            shapes.add((k, tuple(described[0]["shape"])))
+            outputs = json.loads(content.content[:size])["outputs"]
+            shapes.add((k, tuple(outputs[0]["shape"])))
     assert shapes == {(1, (2, 1)), (2, (2, 2)), (3, (2, 3))}
 
 

@@ -33,39 +33,39 @@ def copy(repository, target, *bundles):
     return target
 
 
-def one_line(done):
-    assert done.returncode == 1
-    assert len(done.stderr.splitlines()) == 1, done.stderr
-    return done.stderr.strip()
+def one_line(process):
+    assert process.returncode == 1
+    assert len(process.stderr.splitlines()) == 1, process.stderr
+    return process.stderr.strip()
 
 
 def test_port_in_use(small_repository):
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
         line = one_line(run_cli("serve", small_repository, "--port", port))
     assert line == f"shortlist serve: port {port} on 127.0.0.1 is in use: choose another with --port"
 
 
 def test_a_port_that_is_taken_leaves_no_socket_open():
     """Warnings are errors: a socket that nobody closed would be one."""
-    with socket.create_server(("127.0.0.1", 0)) as taken:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
         with pytest.raises(shortlist.errors.BadInput, match="in use"):
-            listen("127.0.0.1", taken.getsockname()[1])
+            listen("127.0.0.1", listener.getsockname()[1])
         gc.collect()
 
 
 def test_modules_are_not_looked_through_for_garbage_while_it_serves(monkeypatch):
     async def startup(self, sockets=None):
-        seen.append(gc.get_freeze_count())
+        events.append(gc.get_freeze_count())
 
-    seen = []
+    events = []
     monkeypatch.setattr(uvicorn.Server, "startup", startup)
     before = gc.get_freeze_count()
     try:
         asyncio.run(Server(uvicorn.Config("no:app"), None).startup())
     finally:
         gc.unfreeze()
-    assert seen[0] > before + 10_000
+    assert events[0] > before + 10_000
 
 
 def test_address_of_another_machine(small_repository):
@@ -98,12 +98,12 @@ def wait_until(http, state):
 @pytest.mark.parametrize("damage", ["cut", "edited", "newer"])
 def test_a_broken_bundle_never_becomes_ready_and_the_others_serve(small_repository, tmp_path, damage):
     repository = copy(small_repository, tmp_path, "lm/1", "dense/1")
-    broken = repository / "dense" / "1"
+    folder = repository / "dense" / "1"
     if damage == "newer":
-        path = broken / "manifest.json"
+        path = folder / "manifest.json"
         path.write_text(path.read_text().replace(f'"format": {FORMAT_VERSION}', '"format": 99'))
     else:
-        path = max(broken.rglob("*.onnx"), key=lambda path: path.stat().st_size)
+        path = max(folder.rglob("*.onnx"), key=lambda path: path.stat().st_size)
         content = bytearray(path.read_bytes())
         content[100] ^= 1
         path.write_bytes(content if damage == "edited" else content[:-4])
@@ -145,7 +145,7 @@ class Load(threading.Thread):
 
     def __init__(self, url: str) -> None:
         super().__init__()
-        self.url, self.codes, self.lost = url, [], []
+        self.url, self.codes, self.errors = url, [], []
         self.content = {"model": "lm", "contexts": ROWS.tolist(), "k": 300}
 
     def run(self) -> None:
@@ -156,7 +156,7 @@ class Load(threading.Thread):
                 except httpx.ConnectError:
                     return  # not accepted: nothing was promised
                 except httpx.TransportError as error:
-                    self.lost.append(error)
+                    self.errors.append(error)
                     return
 
 
@@ -176,7 +176,7 @@ def test_sigterm_under_load_says_so_and_finishes_what_it_accepted(small_reposito
     assert "draining" in draining.json()["error"]
     assert {code for thread in threads for code in thread.codes} == {200}
     assert all(len(thread.codes) > 2 for thread in threads)
-    assert [error for thread in threads for error in thread.lost] == []
+    assert [error for thread in threads for error in thread.errors] == []
     assert not any("Traceback" in line for line in server.log)
 
 
@@ -212,16 +212,16 @@ def test_limits_from_flags(small_repository):
             with pytest.raises(shortlist.errors.TooLarge, match="1200"):
                 client.topk("lm", ROWS, 101)
         rows = [[0.0] * DIM] * 9
-        refused = server.http.post("/v1/topk", json={"model": "lm", "contexts": rows, "k": 1})
-        assert refused.status_code == 413
-        assert "9 rows" in refused.json()["error"]
+        response = server.http.post("/v1/topk", json={"model": "lm", "contexts": rows, "k": 1})
+        assert response.status_code == 413
+        assert "9 rows" in response.json()["error"]
 
 
 def test_the_server_needs_neither_torch_nor_onnx(small_repository):
     code = (
         "import sys; sys.modules.update(dict.fromkeys(['torch', 'onnx', 'shortlist_exporter', 'shortlist_models']));"
-        f"from shortlist.server.models import load_checked; from pathlib import Path; import shortlist.server;"
-        f"load_checked(Path({str(small_repository / 'lm' / '1')!r}))"
+        f"from shortlist.server.models import load_and_check; from pathlib import Path; import shortlist.server;"
+        f"load_and_check(Path({str(small_repository / 'lm' / '1')!r}))"
     )
     subprocess.run([sys.executable, "-W", "error", "-c", code], check=True)
 

@@ -26,7 +26,7 @@ def test_no_other_module_uses_its_private_names():
 
 def test_the_private_names_are_still_there():
     async def app(scope, receive, send):
-        """Nothing is asked of it."""
+        """An app that no test sends a request to."""
 
     config = uvicorn.Config(app, ws="none", lifespan="off", log_config=None)
     config.load()

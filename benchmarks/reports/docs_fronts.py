@@ -15,8 +15,8 @@ from .plots import plot_fronts
 from .tables import format_front, format_levels, select_single_row_runs
 
 PUBLISHED_PICTURES = (("smollm2", 1), ("ptb", 1), ("ptb", 5), ("synthetic", 1))  # data set and k: those that pages show
-LEVELS = "levels"  # the name of the table over all data sets
-BLOCK = re.compile(r"(<!-- table: (?P<name>\w+) -->\n).*?(<!-- end of table -->\n)", re.DOTALL)
+LEVELS_TABLE = "levels"  # the name of the table over all data sets
+TABLE_BLOCK = re.compile(r"(<!-- table: (?P<name>\w+) -->\n).*?(<!-- end of table -->\n)", re.DOTALL)
 
 
 def publish_fronts(sets: Mapping[str, Sequence[Run]], docs: Path) -> None:
@@ -28,7 +28,7 @@ def publish_fronts(sets: Mapping[str, Sequence[Run]], docs: Path) -> None:
     page = docs / PAGE_FILE
     if not page.is_file():
         raise NotFound(f"there is no {page}: give --docs the folder of the documentation")
-    text = BLOCK.sub(lambda block: replace_table(block, sets), page.read_text("utf-8"))
+    text = TABLE_BLOCK.sub(lambda block: replace_table(block, sets), page.read_text("utf-8"))
     page.write_text(text, "utf-8")
     for name, k in PUBLISHED_PICTURES:
         if name in sets:
@@ -38,6 +38,6 @@ def publish_fronts(sets: Mapping[str, Sequence[Run]], docs: Path) -> None:
 def replace_table(block: re.Match[str], sets: Mapping[str, Sequence[Run]]) -> str:
     """A marked block with its table made again."""
     name, (start, end) = block["name"], (block[1], block[3])
-    if name == LEVELS and sets:
+    if name == LEVELS_TABLE and sets:
         return f"{start}{format_levels(sets)}{end}"
     return f"{start}{format_front(sets[name])}{end}" if name in sets else block[0]

@@ -23,17 +23,17 @@ PATIENT = ("--request-timeout", "300")
 MICROSECONDS = 1_000_000
 
 
-def held(server, what="rows"):
+def read_held(server, what="rows"):
     for line in server.http.get("/metrics").text.splitlines():
         if line.startswith(f"shortlist_held_{what} "):
             return float(line.split()[1])
     raise AssertionError("no such metric")
 
 
-def wait_until_held(server, condition, what="rows", seconds=120):
+def wait_for_held(server, condition, what="rows", seconds=120):
     end = time.monotonic() + seconds
     while time.monotonic() < end:
-        value = held(server, what)
+        value = read_held(server, what)
         if condition(value):
             return value
         time.sleep(0.02)
@@ -59,7 +59,7 @@ def topk(server, rows=1, **fields):
     return server.http.post("/v1/topk", json=content, timeout=300)
 
 
-def overloaded(response):
+def check_overload(response):
     read_refusal(response, 429)
     assert 1 <= int(response.headers["retry-after"]) <= 60
     return response
@@ -70,7 +70,7 @@ def busy(server, rows=MANY, **parameters):
     """While the server holds this many rows, which it then answers."""
     with ThreadPoolExecutor(1) as pool, httpx.Client(base_url=server.url) as http:
         running = pool.submit(infer, server, rows, http, **parameters)
-        wait_until_held(server, lambda held: held >= rows)
+        wait_for_held(server, lambda value: value >= rows)
         yield running
         assert running.result().status_code == 200
 
@@ -104,7 +104,7 @@ def executions(server):
     return stats["execution_count"], stats["inference_count"]
 
 
-def sent(server, rows=MANY, **parameters):
+def send_request(server, rows=MANY, **parameters):
     """A connection on which a whole request was sent."""
     body, headers = binary(ROWS[:rows], **parameters)
     connection = connect(server)

@@ -10,6 +10,7 @@ from shortlist.core.filters import UNRESTRICTED
 from shortlist.core.results import FloatArray, IdArray
 from shortlist.errors import ServerError
 from shortlist.head import Head
+from shortlist.plans.common.base import Plan
 
 from benchmarks.http.client.connection import RawResponse
 from benchmarks.http.client.requests import ResponseArrays, make_infer, read_infer
@@ -36,24 +37,24 @@ class ExpectedResponse:
     def describe_difference(self, response: RawResponse, head: Head) -> str | None:
         """How a response differs from the offline one, or None."""
         try:
-            received = read_infer(response.headers, response.body)
+            arrays = read_infer(response.headers, response.body)
         except ServerError as error:
             return str(error)
-        if received.ids.shape != self.ids.shape or received.logprobs.shape != self.ids.shape:
-            return f"shape {list(received.ids.shape)} instead of {list(self.ids.shape)}"
-        off = float(np.abs(received.logprobs - self.logprobs).max())
+        if arrays.ids.shape != self.ids.shape or arrays.logprobs.shape != self.ids.shape:
+            return f"shape {list(arrays.ids.shape)} instead of {list(self.ids.shape)}"
+        off = float(np.abs(arrays.logprobs - self.logprobs).max())
         if not off <= SOAK_LOGPROB_TOLERANCE:
             return f"log-probabilities off by {off:.2g}"
-        if np.array_equal(received.ids, self.ids) or self.differs_by_ties(received, head):
+        if np.array_equal(arrays.ids, self.ids) or self.differs_by_ties(arrays, head):
             return None
-        row = int(np.flatnonzero((received.ids != self.ids).any(axis=1))[0])
-        return f"ids {received.ids[row].tolist()} instead of {self.ids[row].tolist()}"
+        row = int(np.flatnonzero((arrays.ids != self.ids).any(axis=1))[0])
+        return f"ids {arrays.ids[row].tolist()} instead of {self.ids[row].tolist()}"
 
-    def differs_by_ties(self, received: ResponseArrays, head: Head) -> bool:
+    def differs_by_ties(self, arrays: ResponseArrays, head: Head) -> bool:
         """Whether every class that is not where it was expected scores as the expected one does, and comes once."""
-        if any(len(set(row)) < len(row) for row in received.ids.tolist()):
+        if any(len(set(row)) < len(row) for row in arrays.ids.tolist()):
             return False
-        scores = head.logprobs(self.contexts, received.ids, exact=self.dense)
+        scores = head.logprobs(self.contexts, arrays.ids, exact=self.dense)
         return bool((np.abs(scores - self.logprobs) <= SOAK_LOGPROB_TOLERANCE).all())
 
 
@@ -70,6 +71,14 @@ def mix_requests(head: Head, contexts: FloatArray, count: int, deadline_us: int,
     return requests
 
 
+def choose_offline_plan(head: Head, k: int, dense: bool) -> tuple[Plan, str]:
+    """The plan that answers a row, and its normaliser; `dense` is that head itself, never a proof."""
+    if not dense:
+        return head.choose_plan(1, k, False)
+    assert head.exact is not None, "dense answers many rows"
+    return head.exact, "exact"
+
+
 def expect_response(
     head: Head, contexts: FloatArray, rows: IdArray, k: int, deadline_us: int, host: str, offline_rows: dict[Any, Any]
 ) -> ExpectedResponse:
@@ -78,7 +87,7 @@ def expect_response(
     dense = crossover is not None and len(rows) >= crossover
     for row in rows.tolist():
         if (row, k, dense) not in offline_rows:
-            plan, normalizer = head.choose_scorer(1, dense, k)  # by dense itself, not by proof
+            plan, normalizer = choose_offline_plan(head, k, dense)
             top = head.run(plan, contexts[row : row + 1], k, UNRESTRICTED).topk(normalizer)
             offline_rows[row, k, dense] = top.ids[0], top.logprobs[0]
     ids, logprobs = (

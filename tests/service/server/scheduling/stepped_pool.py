@@ -9,19 +9,19 @@ from concurrent.futures import Executor, Future
 from shortlist.errors import BadInput
 
 
-class Stepped(Executor):
+class SteppedPool(Executor):
     """Runs what it is given when the test says so."""
 
     def __init__(self):
-        self.given = deque()
+        self.jobs = deque()
 
     def submit(self, function, /, *args):
         future = Future()
-        self.given.append((future, function, args))
+        self.jobs.append((future, function, args))
         return future
 
     def step(self):
-        future, function, args = self.given.popleft()
+        future, function, args = self.jobs.popleft()
         if future.set_running_or_notify_cancel():
             try:
                 future.set_result(function(*args))
@@ -29,7 +29,7 @@ class Stepped(Executor):
                 future.set_exception(error)
 
 
-class Doubled:
+class DoublingTask:
     """A task whose result is twice its numbers, which no other task has.
 
     fails: where it does: in a call that it shares, in one of its own, or in the end.
@@ -39,10 +39,10 @@ class Doubled:
     last = 0
 
     def __init__(self, rows, plan="plan", separate=False, fails=None):
-        self.numbers = list(range(Doubled.last, Doubled.last + rows))
-        Doubled.last += rows
+        self.numbers = list(range(DoublingTask.last, DoublingTask.last + rows))
+        DoublingTask.last += rows
         self.plan, self.separate, self.fails = plan, separate, fails
-        self.computed = []
+        self.row_log = []
         self.calls = 0
 
     @property
@@ -64,7 +64,7 @@ class Doubled:
                 raise BadInput(f"{piece.task.numbers[0]} fails")
         for piece in pieces:
             piece.task.calls += 1
-            piece.task.computed += range(piece.start, piece.stop)
+            piece.task.row_log += range(piece.start, piece.stop)
         return [[2 * number for number in piece.task.numbers[piece.start : piece.stop]] for piece in pieces]
 
     def merge(self, parts):
@@ -79,7 +79,7 @@ class Doubled:
         return [2 * number for number in self.numbers]
 
 
-async def settled(batcher):
+async def settle(batcher):
     """What the loop has to do without the pool and the clock is done."""
     for tick in range(20_000):
         await asyncio.sleep(0)
@@ -87,11 +87,11 @@ async def settled(batcher):
             return
 
 
-async def all_stepped(batcher):
-    await settled(batcher)
-    while batcher.pool.given:
+async def step_to_end(batcher):
+    await settle(batcher)
+    while batcher.pool.jobs:
         batcher.pool.step()
-        await settled(batcher)
+        await settle(batcher)
 
 
 def outcome(future):

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from shortlist.errors import NotFound
 
-from benchmarks.reports.front import BLOCK, publish_fronts
+from benchmarks.reports.docs_fronts import TABLE_BLOCK, publish_fronts
 from tests.support.runs import make_run
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
@@ -31,6 +31,6 @@ def test_a_folder_without_the_page_is_named(tmp_path):
 
 def test_the_page_has_every_table_and_shows_pictures_that_are_there():
     text = (DOCS / "benchmarks.md").read_text("utf-8")
-    assert [block["name"] for block in BLOCK.finditer(text)] == ["smollm2", "ptb", "synthetic", "levels"]
+    assert [block["name"] for block in TABLE_BLOCK.finditer(text)] == ["smollm2", "ptb", "synthetic", "levels"]
     assert len(text.splitlines()) <= 150
     assert [line for line in text.splitlines() if len(line) > 120 and not line.startswith("|")] == []

@@ -10,7 +10,6 @@ import numpy as np
 import torch
 from shortlist.core.results import FloatArray, IdArray
 from shortlist.evaluation.timing import Call, time_calls
-from shortlist_exporter.commands.progress import Report
 from shortlist_models.adaptive.cost_model import CostModel, fit_cost_model, time_training
 from shortlist_models.adaptive.cutoffs import (
     Cuts,
@@ -22,6 +21,7 @@ from shortlist_models.adaptive.cutoffs import (
 )
 from shortlist_models.adaptive.hierarchical import FrequencyBins
 from shortlist_models.adaptive.softmax import AdaptiveSoftmax
+from shortlist_models.progress import Progress
 from torch import Tensor, nn
 
 STEP_DIM, STEP_BATCH = 200, 512
@@ -42,7 +42,7 @@ class Step:
 
     name: str
     seconds: float
-    predicted: float | None = None
+    prediction: float | None = None
     full: float = 0.0
 
 
@@ -75,18 +75,16 @@ def make_timed_call(step: TrainingStep, targets: Tensor) -> Call:
 
 
 def make_full(classes: int) -> TrainingStep:
-    """The step of a full softmax."""
     layer = nn.Linear(STEP_DIM, classes)
     return lambda contexts, targets: nn.functional.cross_entropy(layer(contexts), targets)
 
 
 def make_adaptive(classes: int, cutoffs: Sequence[int], div_value: float = 4.0) -> TrainingStep:
-    """The step of an adaptive softmax."""
     module = AdaptiveSoftmax(STEP_DIM, classes, cutoffs, div_value)
     return lambda contexts, targets: module(contexts, targets).loss
 
 
-def make_binned(classes: int) -> TrainingStep:
+def make_hierarchical(classes: int) -> TrainingStep:
     """The step of a hierarchical softmax over bins of equal frequency."""
     return FrequencyBins(STEP_DIM, make_zipf_counts(classes), torch.arange(classes))
 
@@ -106,7 +104,7 @@ def time_vocabulary(model: CostModel, classes: int) -> Vocabulary:
     cuts = min(choose_cuts(model, layer, counts, list_cut_points(counts)).values(), key=lambda one: one.seconds)
     contenders = {
         FULL_SOFTMAX: make_full(classes),
-        "hierarchical, bins of equal frequency": make_binned(classes),
+        "hierarchical, bins of equal frequency": make_hierarchical(classes),
         f"adaptive, cutoffs {', '.join(f'{one:,}' for one in cuts.cutoffs)}": make_adaptive(classes, cuts.cutoffs),
     }
     predictions = [cuts.full, None, cuts.seconds]
@@ -160,7 +158,7 @@ class Training:
     classes: int
 
 
-def measure_training(report: Report) -> Training:
+def measure_training(report: Progress) -> Training:
     """Fit the cost model, then time. Some minutes."""
     total = itertools.count(1)
     report_step: Callable[[], None] = lambda: report("training steps", next(total), 3 + len(VOCABULARIES))  # noqa: E731

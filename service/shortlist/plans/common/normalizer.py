@@ -1,0 +1,48 @@
+"""Log-normalisers: sums of exponentials, and what a call's exactly scored classes say about an estimated one.
+
+The rule of all plans: the classes that one call scores exactly for a row are all in that row's one normaliser, so
+that no log-probability is over 0 and those of one row add up to a probability of at most 1. Two calls that score the
+same classes of a row exactly have the same normaliser; others differ by the ratio of their normalisers alone.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from shortlist.core.results import FloatArray, IdArray, PlanResult
+
+
+def log_sum_exp(logits: FloatArray) -> np.float32:
+    """Log of the sum of exp(logits) [V], in float32; NaN or infinite where a logit is. Overwrites `logits`."""
+    peak = logits.max()
+    if peak == -np.inf:
+        return np.float32(-np.inf)
+    with np.errstate(over="ignore", invalid="ignore"):  # the caller refuses what overflows
+        np.subtract(logits, peak, out=logits)
+        np.exp(logits, out=logits)
+        return np.float32(peak + np.log(logits.sum()))
+
+
+def cover_classes(log_normalizer: FloatArray, ids: IdArray, logits: FloatArray) -> FloatArray:
+    """Raise each row's log-normaliser [B] to what its exactly scored classes add up to; returns [B] float32.
+
+    ids: [B, m], the exactly scored classes of each row; -1 pads, and a class that stands there twice counts once.
+    logits: [B, m] float32. An estimated normaliser is a sum over classes it has scores of and a guess of the rest:
+    where the classes given add up to more, the guess had missed some of them, and they take its place.
+    """
+    order = np.argsort(ids, axis=1, kind="stable")
+    sorted_ids, distinct = np.take_along_axis(ids, order, axis=1), np.take_along_axis(logits, order, axis=1)
+    repeated = sorted_ids < 0
+    repeated[:, 1:] |= sorted_ids[:, 1:] == sorted_ids[:, :-1]
+    distinct[repeated] = -np.inf
+    peak = distinct.max(axis=1, keepdims=True, initial=-np.inf)
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # the caller refuses what overflows
+        exponentials = np.exp(np.where(peak == -np.inf, -np.inf, distinct - peak))
+        covered: FloatArray = peak[:, 0] + np.log(exponentials.sum(axis=1))
+    return np.maximum(log_normalizer, covered)
+
+
+def cover_also(result: PlanResult, ids: IdArray, logits: FloatArray) -> FloatArray:
+    """The log-normalisers [B] of `result` raised to what its classes and `ids` [B, m] of `logits` [B, m] add up to."""
+    all_ids, all_logits = np.concatenate([result.ids, ids], axis=1), np.concatenate([result.logits, logits], axis=1)
+    return cover_classes(result.log_normalizer, all_ids, all_logits)
