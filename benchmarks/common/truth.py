@@ -52,7 +52,7 @@ def load_truth(path: Path, dense: Dense, contexts: FloatArray, targets: IdArray 
 
 def compute_best(dense: Dense, contexts: FloatArray) -> TrueClasses:
     """The `EXACT_CLASSES` best of each row by float32, ordered by float64; of equal scores the lower id first."""
-    depth = min(EXACT_CLASSES, dense.classes - dense.padded.size)
+    depth = min(EXACT_CLASSES, dense.real_classes)
     with progress_bar("dense answers") as report:
         count = count_rows(report, "dense answers", contexts)
         return compute_truth(rank_in_float64(dense, contexts), contexts, depth, progress=count).best

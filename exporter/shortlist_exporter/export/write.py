@@ -77,7 +77,7 @@ def describe_bundle(dense: Dense, contexts: Contexts, out: Path, request: Reques
     return {
         "name": out.parent.name,
         "version": parse_version_folder(out),
-        "max_k": request.max_k or dense.classes - int(dense.padded.size),
+        "max_k": request.max_k or dense.real_classes,
         "seed": request.seed,
         "fallback": request.fallback,
         "provenance": record_provenance(dense, contexts),

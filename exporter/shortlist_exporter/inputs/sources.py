@@ -53,6 +53,11 @@ class Dense:
         return len(self.weight)
 
     @property
+    def real_classes(self) -> int:
+        """V less the padded rows."""
+        return len(self.weight) - int(self.padded.size)
+
+    @property
     def dim(self) -> int:
         """The width d of contexts and weight rows."""
         return int(self.weight.shape[1])

@@ -153,13 +153,12 @@ def fill_defaults(options: L2sOptions, dense: Dense) -> L2sOptions:
 
 def check_options(options: L2sOptions, dense: Dense, rows: int) -> None:
     """Raise BadInput for options that cannot work, before any training."""
-    real = dense.classes - dense.padded.size
     if options.clusters > rows:
         raise BadInput(
             f"there are {rows} contexts to fit {options.clusters} clusters: give more, or --set clusters=..."
         )
-    if options.depth > real:
-        raise BadInput(f"option depth={options.depth} is over the layer's {real} classes: choose less")
+    if options.depth > dense.real_classes:
+        raise BadInput(f"option depth={options.depth} is over the layer's {dense.real_classes} classes: choose less")
     assert options.budget is not None
     if options.budget < options.depth:
         raise BadInput(f"option budget={options.budget:g} is under depth={options.depth}: a set must hold an answer")
@@ -200,7 +199,7 @@ def measure_background(
         return None
     sample = shuffle_rows(len(contexts), seed)[:rows]
     module, ids, values = dense.module, [], []
-    depth = min(BACKGROUND_CLASSES, dense.classes - dense.padded.size)
+    depth = min(BACKGROUND_CLASSES, dense.real_classes)
     with torch.inference_mode():
         for start in range(0, len(sample), DENSE_CHUNK_CONTEXTS // 4):
             softened = (module.logits(contexts[sample[start : start + DENSE_CHUNK_CONTEXTS // 4]]) / 2).softmax(dim=1)

@@ -7,6 +7,8 @@ from safetensors.torch import save_file
 from shortlist.errors import BadInput, NotFound
 from shortlist_exporter.inputs.sources import Contexts, Dense, check_pair, load_contexts, load_dense
 
+from tests.support.pickles import Trap
+
 V, D = 12, 4
 
 
@@ -104,16 +106,6 @@ def test_a_file_of_another_kind(tmp_path, name):
     (tmp_path / name).write_text("no tensors here, " * 100)
     with pytest.raises(BadInput, match="safetensors or"):
         load_dense(tmp_path / name)
-
-
-class Trap:
-    """Leaves a file behind when it is unpickled."""
-
-    def __init__(self, path):
-        self.path = path
-
-    def __reduce__(self):
-        return open, (self.path, "w")
 
 
 def test_a_pickle_is_never_run(tmp_path):

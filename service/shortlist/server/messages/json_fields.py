@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import orjson
@@ -37,3 +38,10 @@ def read_flag(fields: dict[str, Any], name: str) -> bool:
     if not isinstance(value, bool):
         raise BadInput(f"{name} is {cut(value)}: send true or false")
     return value
+
+
+def check_setting_names(changes: Mapping[str, Any], names: Collection[str], kind: str) -> None:
+    """Raise BadInput at the first setting that is not one of `names`. kind: of settings, for the message."""
+    unknown = next((name for name in changes if name not in names), None)
+    if unknown is not None:
+        raise BadInput(f"there is no {kind} setting '{cut(unknown)}': known are {', '.join(names)}")

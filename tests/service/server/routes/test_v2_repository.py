@@ -14,6 +14,7 @@ from shortlist.server.app import create_app
 from shortlist.server.settings import Settings
 
 from tests.support.layers import CLASSES, DIM, make_contexts
+from tests.support.responses import expect_success, read_refusal
 
 ROWS = make_contexts(rows=4, seed=6).contexts
 INDEX = "/v2/repository/index"
@@ -50,13 +51,6 @@ def ask(client, model="lm", **fields):
     return client.post("/v1/topk", json={"model": model, "contexts": ROWS.tolist(), "k": 3} | fields)
 
 
-def read_refusal(response, status):
-    assert response.status_code == status, response.text
-    assert response.headers["content-type"] == "application/json"
-    assert set(response.json()) == {"error"}
-    return response.json()["error"]
-
-
 def load(client, name="lm", **body):
     return client.post(f"/v2/repository/models/{name}/load", **body)
 
@@ -69,10 +63,6 @@ def index(client, **body):
     response = client.post(INDEX, **body)
     assert response.status_code == 200, response.text
     return {(entry["name"], entry["version"]): (entry["state"], entry["reason"]) for entry in response.json()}
-
-
-def expect_success(response):
-    assert (response.status_code, response.content) == (200, b""), response.text
 
 
 def damage(repository, place="lm/1"):
