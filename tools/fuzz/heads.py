@@ -18,7 +18,7 @@ from shortlist.kernels.grouped.runner import CompiledSearch
 from shortlist.kernels.screen import GateLoops, ScreenLoops
 from shortlist_exporter.export.request import Request
 from shortlist_exporter.export.run import export
-from shortlist_exporter.graphs import bounds
+from shortlist_exporter.graphs import bounds, builder
 from shortlist_exporter.inputs.sources import Dense
 from shortlist_models.adaptive.dsoftmax import DSoftmax
 from shortlist_models.adaptive.softmax import AdaptiveSoftmax
@@ -30,6 +30,7 @@ from .layers import Generator, Layer
 LOOPS = (CompiledBounds, CompiledGather, CompiledSearch, GateLoops, ScreenLoops)
 VARIANTS = ((1, True), (2, True), (4, True), (1, False), (4, False))  # threads, and whether loops may be used
 EXPERTS = 4
+INLINE_BYTES = 128  # larger tensors are in files
 TRAINING = {"clusters": "6", "rounds": "1", "epochs": "1", "background": "100", "depth": "3"}
 
 
@@ -165,11 +166,13 @@ def make_case(random: Generator, name: str, layer: Layer, folder: Path) -> Case:
         form.options(dense),
         head=module,
         threads=1,
-        fallback=bool(random.random() < 0.5),
+        fallback=bool(random.random() < 0.3),
         keep_dense=form.method == "full" or bool(random.random() < 0.85),
         certificate=bool(random.random() < 0.8),
     )
-    with patch.object(bounds, "MIN_WEIGHTS", 0):  # prove small layers too
+    # Small layers are proved too, and most have files of their weights, which proofs and loops read, as large ones have
+    inline = INLINE_BYTES if random.random() < 0.8 else builder.INLINE_BYTES
+    with patch.object(bounds, "MIN_WEIGHTS", 0), patch.object(builder, "INLINE_BYTES", inline):
         export(dense, layer.fit, folder / "lm" / "1", request)
     return Case(name, layer, module, dict(open_variants(folder / "lm" / "1")))
 
