@@ -121,7 +121,7 @@ async def get_model_metadata(client, case):
     metadata = await client.get_model_metadata("lm")
     assert (metadata["name"], metadata["versions"], metadata["platform"]) == ("lm", ["1"], "onnxruntime_onnx")
     assert metadata["inputs"][0] == {"name": "context", "datatype": "FP32", "shape": [-1, case["rows"].shape[1]]}
-    assert [output["name"] for output in metadata["outputs"]] == list(OUTPUTS)
+    assert [output["name"] for output in metadata["outputs"]] == [*OUTPUTS, "labels"]
     assert await client.get_model_metadata("lm", "1") == metadata
     await refused(client.get_model_metadata("nope"), 404, "Request for unknown model: 'nope' is not found")
 
@@ -421,6 +421,16 @@ async def infer_classes(client, case):
             value, index, label = (cell.decode() if isinstance(cell, bytes) else cell).split(":", 2)
             assert (int(index), label) == (id_, f"word {id_}")
             assert abs(float(value) - logprob) < 1e-5
+
+
+@check
+async def infer_labels(client, case):
+    for binary in (True, False):
+        found = await top3(client, case, outputs=wanted(*OUTPUTS, "labels", binary=binary))
+        assert found.get_output("labels")["datatype"] == "BYTES"
+        labels = [cell.decode() if isinstance(cell, bytes) else cell for cell in found.as_numpy("labels").flat]
+        assert labels == [f"word {id_}" for id_ in case["top3_ids"].flat]
+    await refused(client.infer("dense", [given("context", case["rows"])], outputs=wanted("labels")), 400, "labels")
 
 
 @check
