@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from copy import copy
 from functools import cached_property
-from math import isfinite
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -15,16 +14,9 @@ import numpy.typing as npt
 from shortlist.bundle.manifest import Manifest
 from shortlist.bundle.reader import CALIBRATION_FILE, Bundle
 from shortlist.bundle.settings import PlanSettings
-from shortlist.core.arrays import to_float_array, to_id_array
+from shortlist.core.arrays import parse_contexts
 from shortlist.core.checks import parse_whole_number
-from shortlist.core.filters import (
-    UNRESTRICTED,
-    ClassFilter,
-    IdLists,
-    check_id_range,
-    check_list_rows,
-    parse_id_lists,
-)
+from shortlist.core.filters import UNRESTRICTED, ClassFilter, IdLists, parse_filter_lists, parse_id_lists
 from shortlist.core.results import (
     FloatArray,
     IdArray,
@@ -183,7 +175,9 @@ class Head:
         if allow is None and ban is None:
             return UNRESTRICTED
         classes = self.manifest.classes
-        return ClassFilter(parse_id_lists("allow", allow, rows, classes), parse_id_lists("ban", ban, rows, classes))
+        return ClassFilter(
+            parse_filter_lists("allow", allow, rows, classes), parse_filter_lists("ban", ban, rows, classes)
+        )
 
     def topk_by_plan(self, contexts: FloatArray, k: int) -> TopK:
         """As `topk`, by the plan alone: never by dense for its number of rows or its k. For measuring a head."""
@@ -224,7 +218,7 @@ class Head:
         return np.where(ids < 0, np.float32(-np.inf), logits - normalizer[:, None])
 
     def choose_plan(self, rows: int, k: int, exact: bool) -> tuple[Plan, str]:
-        """The plan for the k best of one request and its normaliser; decided by the request's own rows and k alone."""
+        """The plan for the k best of one request and its normaliser; decided by its number of rows and its k alone."""
         plan = self.certified
         if exact and plan is not None and not plan.prefers_dense(k) and not is_many(rows, plan.crossover):
             return plan, "bounded"
@@ -257,21 +251,7 @@ class Head:
 
     def check_contexts(self, contexts: npt.ArrayLike) -> FloatArray:
         """`contexts` as [B, d] float32; raises BadInput."""
-        rows = to_float_array("contexts", contexts).astype(np.float32, copy=False)
-        dim = self.manifest.dim
-        if rows.shape == (0, 0):
-            return np.empty((0, dim), np.float32)
-        if rows.shape[1] != dim:
-            raise BadInput(f"contexts have shape {list(rows.shape)} but {self.manifest.name} takes [rows, {dim}]")
-        return self.check_finite(rows)
-
-    @staticmethod
-    def check_finite(rows: FloatArray) -> FloatArray:
-        """`rows` [B, d] themselves; raises BadInput at one that holds NaN or infinity."""
-        if not isfinite(np.vdot(rows, rows)) and not np.isfinite(rows).all():  # the first is cheap, but may overflow
-            row = np.flatnonzero(~np.isfinite(rows).all(axis=1))[0]
-            raise BadInput(f"contexts row {row} holds NaN or infinity: send finite numbers")
-        return rows
+        return parse_contexts(contexts, self.manifest.name, self.manifest.dim)
 
     def check_k(self, k: int) -> int:
         """`k` as an int; raises BadInput unless it is a whole number from 1 to max_k."""
@@ -282,9 +262,7 @@ class Head:
 
     def check_ids(self, ids: IdLists, rows: int) -> IdArray:
         """`ids`, [m] for all rows or a list for each row, as [rows, m] int64; raises BadInput."""
-        wanted = np.atleast_2d(to_id_array("ids", ids))
-        check_list_rows("ids", wanted, rows)
-        check_id_range("ids", wanted, self.manifest.classes)
+        wanted = parse_id_lists("ids", ids, rows, self.manifest.classes)
         return wanted if len(wanted) == rows else wanted.repeat(rows, axis=0)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from math import isfinite
 from typing import Any
 
 import numpy as np
@@ -132,6 +133,28 @@ def to_float_array(what: str, values: Any) -> Array:
         with np.errstate(over="ignore"):  # an overflow becomes infinity, which is refused later
             rows = rows.astype(np.float32, copy=False)
     return np.ascontiguousarray(rows)
+
+
+def parse_contexts(values: Any, name: str, dim: int) -> FloatArray:
+    """Convert context vectors of any kind to [B, dim] finite float32 for the model `name`; raises BadInput."""
+    rows: FloatArray = to_float_array("contexts", values).astype(np.float32, copy=False)
+    check_context_shape(rows.shape, name, dim)
+    return check_finite(rows) if rows.size else np.empty((len(rows), dim), np.float32)
+
+
+def check_context_shape(shape: tuple[int, ...], name: str, dim: int) -> None:
+    """Raise BadInput unless context vectors of `shape` are [rows, dim], or [0, 0], which an empty list becomes."""
+    check_dimensions("contexts", shape)
+    if shape[1] != dim and shape != (0, 0):
+        raise BadInput(f"contexts have shape {cut(list(shape))} but {name} takes [rows, {dim}]")
+
+
+def check_finite(rows: FloatArray) -> FloatArray:
+    """Return `rows` [B, d] themselves; raises BadInput at one that holds NaN or infinity."""
+    if not isfinite(np.vdot(rows, rows)) and not np.isfinite(rows).all():  # the first is cheap, but may overflow
+        row = np.flatnonzero(~np.isfinite(rows).all(axis=1))[0]
+        raise BadInput(f"contexts row {row} holds NaN or infinity: send finite numbers")
+    return rows
 
 
 def check_dimensions(what: str, shape: tuple[int, ...]) -> None:

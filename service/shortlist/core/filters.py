@@ -74,18 +74,26 @@ def mask_others(scores: FloatArray, ids: IdArray) -> FloatArray:
     return masked
 
 
-def parse_id_lists(name: str, lists: IdLists, rows: int, classes: int) -> IdArray | None:
-    """Convert `lists`, [m] for all rows or one a row, padded with -1 or ragged, to [1 or rows, m] int64.
+def parse_filter_lists(name: str, lists: IdLists, rows: int, classes: int) -> IdArray | None:
+    """Convert an allow or ban list as `parse_id_lists`; None where there is none.
 
-    Raises BadInput for another shape or dtype, and for an id that is neither -1 nor below `classes`. A list for all
-    rows that is longer than there are classes comes back sorted, without its duplicates.
+    A list for all rows that is longer than there are classes comes back sorted, without its duplicates.
     """
     if lists is None:
         return None
+    ids = parse_id_lists(name, lists, rows, classes)
+    return np.unique(ids)[None] if ids.size > classes and len(ids) == 1 else ids
+
+
+def parse_id_lists(name: str, lists: IdLists, rows: int, classes: int) -> IdArray:
+    """Convert `lists`, [m] for all rows or one a row, padded with -1 or ragged, to [1 or rows, m] int64.
+
+    Raises BadInput for another shape or dtype, and for an id that is neither -1 nor below `classes`.
+    """
     ids = np.atleast_2d(to_id_array(name, lists))
     check_list_rows(name, ids, rows)
     check_id_range(name, ids, classes)
-    return np.unique(ids)[None] if ids.size > classes and len(ids) == 1 else ids
+    return ids
 
 
 def check_list_rows(name: str, ids: IdArray, rows: int) -> None:

@@ -135,6 +135,17 @@ async def infer_classes(client, case):
 
 
 @check
+async def infer_labels(client, case):
+    for binary in (True, False):
+        result = await top3(client, case, outputs=request_outputs(*OUTPUTS, "labels", binary=binary))
+        assert result.get_output("labels")["datatype"] == "BYTES"
+        labels = [cell.decode() if isinstance(cell, bytes) else cell for cell in result.as_numpy("labels").flat]
+        assert labels == [f"word {id_}" for id_ in case["top3_ids"].flat]
+    outputs = request_outputs("labels")
+    await expect_refusal(client.infer("dense", [make_input("context", case["rows"])], outputs=outputs), 400, "labels")
+
+
+@check
 async def infer_classes_without_labels(client, case):
     outputs = [InferRequestedOutput("logprobs", class_count=2)]
     result = await client.infer("dense", [make_input("context", case["rows"])], outputs=outputs)

@@ -222,7 +222,12 @@ def test_open_inference_protocol(small_server, head):
     metadata = http.get("/v2/models/lm").json()
     assert metadata == http.get("/v2/models/lm/versions/1").json()
     assert metadata["inputs"][0] == {"name": "context", "datatype": "FP32", "shape": [-1, DIM]}
-    assert [output["name"] for output in metadata["outputs"]] == ["ids", "logprobs", "scored"]
+    assert [output["name"] for output in metadata["outputs"]] == ["ids", "logprobs", "scored", "labels"]
+    assert [output["name"] for output in http.get("/v2/models/dense").json()["outputs"]] == [
+        "ids",
+        "logprobs",
+        "scored",
+    ]
     tensor = {"name": "context", "shape": list(ROWS.shape), "datatype": "FP32", "data": ROWS.tolist()}
     answer = http.post("/v2/models/lm/infer", json={"id": "7", "inputs": [tensor], "parameters": {"k": 2}}).json()
     assert (answer["id"], answer["model_version"]) == ("7", "1")

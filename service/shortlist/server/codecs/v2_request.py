@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from shortlist.bundle.manifest import Manifest
-from shortlist.core.arrays import Array, check_dimensions
+from shortlist.core.arrays import Array, check_context_shape
 from shortlist.core.checks import cut, is_count, parse_object, parse_whole_number
 from shortlist.core.queries import Query, Result, ScoreQuery, TopKQuery
 from shortlist.core.results import Labels, require_labels
@@ -129,7 +129,7 @@ def find_layout(
 ) -> ContextLayout | None:
     """The layout of a request with `size` bytes behind its `text`, if only its context vectors may vary, else None."""
     context = inputs.get(CONTEXT)
-    if len(text) > MAX_TEMPLATE_BYTES or context is None or len(inputs) > 1 or 0 in context.shape:
+    if len(text) > MAX_TEMPLATE_BYTES or context is None or len(inputs) > 1 or context.shape == (0, 0):
         return None
     behind_text = context.raw is not None and len(context.raw) == size and context.datatype != "BF16"
     if not behind_text or not all(output.plain for output in outputs.values()):
@@ -217,7 +217,7 @@ def read_array(tensor: Tensor, manifest: Manifest) -> Array:
     if tensor.datatype not in datatypes:
         raise BadInput(f"input '{tensor.name}' is {cut(tensor.datatype)}: send {' or '.join(datatypes)}")
     if tensor.name == CONTEXT:
-        check_dimensions("contexts", tensor.shape)
+        check_context_shape(tensor.shape, manifest.name, manifest.dim)
     elif len(tensor.shape) not in (1, 2):
         raise BadInput(f"input '{tensor.name}' has {len(tensor.shape)} dimensions: send [m] or [rows, m]")
     return tensor.to_array(manifest.name)

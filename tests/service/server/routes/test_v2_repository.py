@@ -211,7 +211,10 @@ def test_the_config_agrees_with_the_metadata(client):
     assert (config["name"], config["platform"], config["max_batch_size"]) == ("lm", metadata["platform"], 64)
     for kind in ("input", "output"):
         tensors = [(entry["name"], entry["data_type"], [-1, *entry["dims"]]) for entry in config[kind]]
-        expected = [(entry["name"], "TYPE_" + entry["datatype"], entry["shape"]) for entry in metadata[kind + "s"]]
+        expected = [
+            (entry["name"], "TYPE_" + entry["datatype"].replace("BYTES", "STRING"), entry["shape"])
+            for entry in metadata[kind + "s"]
+        ]
         assert tensors == expected
     optional = {entry["name"]: entry["optional"] for entry in config["input"]}
     assert optional == {"context": False, "allow": True, "ban": True, "ids": True}
@@ -222,7 +225,7 @@ def test_the_config_agrees_with_the_metadata(client):
     assert batching["max_queue_delay_microseconds"] == 0
     assert batching["default_queue_policy"]["default_timeout_microseconds"] == 30_000_000
     labels = {entry["name"]: entry["label_filename"] for entry in config["output"]}
-    assert labels == {"ids": "", "logprobs": "labels.json", "scored": ""}
+    assert labels == {"ids": "", "logprobs": "labels.json", "scored": "", "labels": ""}
 
 
 def test_configs_that_there_are_not(client, starting):
