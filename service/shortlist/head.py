@@ -27,7 +27,7 @@ from shortlist.core.results import (
     require_labels,
 )
 from shortlist.plans.common.base import Plan, run_by_chunks
-from shortlist.plans.common.crossover import measure_crossover
+from shortlist.plans.common.crossover import keep_single_rows, measure_crossover
 from shortlist.plans.common.exact_rows import ExactRows
 from shortlist.plans.common.normalizer import cover_classes
 from shortlist.plans.registry import CertifiedPlan, FullPlan, open_plan
@@ -102,7 +102,7 @@ class Head:
         if self.device == "cpu" or not self.manifest.fallback or self.is_own_reference:
             return self.manifest
         rows = self.measure_crossover(self.plan, bundle.tensors(CALIBRATION_FILE)["contexts"])
-        return self.manifest.model_copy(update={"dense_crossover": rows})
+        return self.manifest.model_copy(update={"dense_crossover": keep_single_rows(rows)})
 
     def measure_crossover(self, plan: Plan, contexts: FloatArray) -> int | None:
         """From how many rows on the dense head is at least as fast as `plan`, by timing both on `contexts` [n, d].

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any, Literal
 
@@ -109,7 +110,7 @@ def calibrate(
     sample = rows[shuffle_rows(len(rows), seed)[:SCREEN_CALIBRATION_ROWS]]
     module.probes, module.probe_margin = (
         method_options.probes,
-        module.calibrate_margin(sample, method_options.second_probe),
+        calibrate_margin(module, sample, method_options.second_probe),
     )
     if not method_options.tail_rank:
         module.calibrate_tail(sample)
@@ -118,7 +119,7 @@ def calibrate(
     settings = ScreenSettings(
         probes=method_options.probes,
         probe_margin=module.probe_margin,
-        dense_margin=module.calibrate_margin(sample, method_options.fallback),
+        dense_margin=calibrate_margin(module, sample, method_options.fallback),
         second_stage=staged,
         full_view=(method_options.full_view or 0) if staged else 0,
     )
@@ -129,6 +130,14 @@ def calibrate(
         settings,
         fit | {"candidates": candidates, "history": history},
     )
+
+
+def calibrate_margin(module: ScreenedSoftmax, sample: torch.Tensor, share: float) -> float:
+    """The margin that `share` of the sample is under; raises BadInput where the screen's scores overflow."""
+    margin = module.calibrate_margin(sample, share)
+    if not math.isfinite(margin):
+        raise BadInput("the contexts are so large that the screen's scores overflow float32: scale them down")
+    return margin
 
 
 def change_probes(fitted: Fitted, dense: Dense, contexts: FloatArray, setting: dict[str, int], seed: int) -> Fitted:
