@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from copy import copy
 from functools import cached_property
 from pathlib import Path
@@ -26,7 +26,7 @@ from shortlist.core.results import (
     make_label_array,
     require_labels,
 )
-from shortlist.plans.common.base import Plan, run_by_chunks
+from shortlist.plans.common.base import Plan, map_chunks, run_by_chunks, score_by_distribution
 from shortlist.plans.common.crossover import keep_single_rows, measure_crossover
 from shortlist.plans.common.exact_rows import ExactRows
 from shortlist.plans.common.normalizer import cover_classes
@@ -269,19 +269,6 @@ class Head:
 def is_many(rows: int, crossover: int | None) -> bool:
     """Whether a request has so many rows that dense answers it."""
     return crossover is not None and rows >= crossover
-
-
-def map_chunks(plan: Plan, contexts: FloatArray, call: Callable[[FloatArray, int], T]) -> list[T]:
-    """`call(rows, start)` for every chunk of rows; once, with no rows, where there are none."""
-    step = plan.max_rows()
-    return [call(contexts[start : start + step], start) for start in range(0, max(len(contexts), 1), step)]
-
-
-def score_by_distribution(plan: Plan, contexts: FloatArray, ids: IdArray) -> FloatArray:
-    """Logits [b, m] of `ids` [b, m] in the plan's whole distribution."""
-    logits = plan.compute_distribution(contexts)
-    assert logits is not None, "a head that is its own reference has a distribution"
-    return np.take_along_axis(logits, ids, axis=1)
 
 
 def make_topk(result: PlanResult, normalizer: str) -> TopK:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 from shortlist.core.results import FloatArray, IdArray
-from shortlist.head import map_chunks
+from shortlist.plans.common.base import map_chunks
 from shortlist_exporter.graphs.gate.int8 import round_rows
 from shortlist_exporter.inputs.sources import Dense
 from shortlist_models.adaptive.dsoftmax import DSoftmax
