@@ -256,7 +256,7 @@ def make_wall_table(data: DataSet, cache: Path, screen: Screen) -> str:
 def describe_head(name: str, head: Head, data: DataSet) -> str:
     """What the bundle's own answers to all of test are worth."""
     top = head.topk_by_plan(data.test.contexts, LABEL_DEPTH)
-    p1, p5 = (compute_precision(top.ids, data.test.ids, k) for k in (1, LABEL_DEPTH))
+    p1, p5 = (compute_precision(top.ids, data.test.best, k) for k in (1, LABEL_DEPTH))
     candidates = float(top.scored.mean())
     assert isinstance(head.plan, Routed)
     fewer = data.dense.classes / (len(head.plan.list_parts()) + candidates)

@@ -11,7 +11,6 @@ import numpy.typing as npt
 from shortlist.bundle.reader import Bundle
 from shortlist.bundle.settings import ScreenSettings
 from shortlist.core.results import FloatArray, PlanResult, empty_result
-from shortlist.errors import BundleError
 from shortlist.kernels.primitives.arrays import as_carray
 from shortlist.runtime.parallel import ThreadedRows
 
@@ -56,8 +55,6 @@ class ScreenLoops(Loops):
     def __init__(self, bundle: Bundle, index: Index, threads: int) -> None:
         finishing = np.array([bundle.manifest.logit_scale, bundle.manifest.soft_cap or 0.0])
         sets = bundle.map_array("screen_sets")
-        if sets.ndim != 2:
-            raise BundleError(f"{bundle.folder} does not say how 'screen_sets' is laid out: export it again")
         tables = sets.reshape(-1), index["ids"], index["offsets"], index["tail"], sets.shape[1], finishing
         loops = screen_loops.score_all_clusters, screen_loops.score_clusters
         super().__init__(*loops, bundle.map_array("screen_columns"), tables, threads)

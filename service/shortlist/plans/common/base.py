@@ -11,7 +11,13 @@ import numpy as np
 
 from shortlist.bundle.settings import FullSettings, PlanSettings
 from shortlist.core.filters import UNRESTRICTED, ClassFilter
-from shortlist.core.results import NO_CLASS, FloatArray, IdArray, PlanResult
+from shortlist.core.results import (
+    NO_CLASS,
+    FloatArray,
+    IdArray,
+    PlanResult,
+)
+from shortlist.head import T
 
 from .selection import rank_best
 from .tally import Tally
@@ -149,3 +155,16 @@ def find_short_rows(result: PlanResult) -> list[int]:
     """The rows of `result` for which `write_best` had fewer than k classes."""
     short: list[int] = (result.ids[:, 0] == NO_CLASS).nonzero()[0].tolist()
     return short
+
+
+def map_chunks(plan: Plan, contexts: FloatArray, call: Callable[[FloatArray, int], T]) -> list[T]:
+    """`call(rows, start)` for every chunk of rows; once, with no rows, where there are none."""
+    step = plan.max_rows()
+    return [call(contexts[start : start + step], start) for start in range(0, max(len(contexts), 1), step)]
+
+
+def score_by_distribution(plan: Plan, contexts: FloatArray, ids: IdArray) -> FloatArray:
+    """Logits [b, m] of `ids` [b, m] in the plan's whole distribution."""
+    logits = plan.compute_distribution(contexts)
+    assert logits is not None, "a head that is its own reference has a distribution"
+    return np.take_along_axis(logits, ids, axis=1)
