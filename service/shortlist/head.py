@@ -6,7 +6,7 @@ from collections.abc import Collection
 from copy import copy
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -35,8 +35,6 @@ from shortlist.runtime.devices import resolve_device
 from shortlist.runtime.threads import count_available_threads
 
 from .errors import BadInput, BundleError
-
-T = TypeVar("T")
 
 CROSSOVER_K = 5  # classes asked for where plans are timed against dense
 

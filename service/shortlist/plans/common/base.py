@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from copy import copy
-from typing import Protocol, Self, runtime_checkable
+from typing import Protocol, Self, TypeVar, runtime_checkable
 
 import numpy as np
 
@@ -17,10 +17,11 @@ from shortlist.core.results import (
     IdArray,
     PlanResult,
 )
-from shortlist.head import T
 
 from .selection import rank_best
 from .tally import Tally
+
+Chunk = TypeVar("Chunk")
 
 MAX_CALL_ROWS = 256  # given to a plan in one call
 MAX_COMPILED_K = 64  # k up to which compiled loops answer: they keep the best in order one by one
@@ -157,7 +158,7 @@ def find_short_rows(result: PlanResult) -> list[int]:
     return short
 
 
-def map_chunks(plan: Plan, contexts: FloatArray, call: Callable[[FloatArray, int], T]) -> list[T]:
+def map_chunks(plan: Plan, contexts: FloatArray, call: Callable[[FloatArray, int], Chunk]) -> list[Chunk]:
     """`call(rows, start)` for every chunk of rows; once, with no rows, where there are none."""
     step = plan.max_rows()
     return [call(contexts[start : start + step], start) for start in range(0, max(len(contexts), 1), step)]
