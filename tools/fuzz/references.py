@@ -109,7 +109,9 @@ def describe_experts(module: DSSoftmax, contexts: FloatArray, logits: Doubles) -
     slack = bound_sums((size + 1) * largest, module.weight.shape[1] + OWN_OPERATIONS, FLOAT_UNIT)
     slack += (gate_slack + OWN_OPERATIONS * FLOAT_UNIT) * np.abs(np.where(np.isfinite(logits), logits, 0)).max(axis=1)
     wide = np.broadcast_to(slack[:, None], logits.shape)
-    return Reference(logits, wide, wide, labels[experts], (gap == 0) | (gap > 2 * gate_slack))
+    return Reference(
+        logits, wide, wide, labels[experts], (size == 0) | (gap > 2 * gate_slack + OWN_OPERATIONS * FLOAT_UNIT)
+    )
 
 
 def describe_sections(module: nn.Module, contexts: FloatArray, logits: Doubles) -> Reference:
