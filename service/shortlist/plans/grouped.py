@@ -132,7 +132,8 @@ class GroupedPlan(Plan):
             inputs = {"context": contexts[row : row + 1], "positions": positions, "full_view": count}
             ids, logits, inside = self.rescore_graph(**inputs)
             self.rescore_graph.check_ids(ids, self.classes)
-            result.log_normalizer[row] = np.logaddexp(inside[0], min(tail[row], inside[0] + tail_limit))
+            rest = min(tail[row], inside[0] + tail_limit) if positions.size < self.order.size else -np.inf
+            result.log_normalizer[row] = np.logaddexp(inside[0], rest)
             result.scored[row] = positions.size
             write_best(result, row, ids, logits)
         return result

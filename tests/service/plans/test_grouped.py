@@ -76,3 +76,13 @@ def test_topk_and_logprobs_normalise_alike(grouped_head, no_numba):
         best = plan.topk(rows, 5, UNRESTRICTED)
         normalizer = plan.compute_log_normalizer(rows, best.ids, best.logits)
         np.testing.assert_array_equal(normalizer, best.log_normalizer)
+
+
+@pytest.mark.parametrize("method", ["cascade", "grouped"])
+def test_nothing_is_guessed_where_every_class_is_a_candidate(method, tmp_path):
+    dense, contexts = make_dense(12, 8), make_contexts(200, 8)
+    head = make_head(tmp_path, dense, contexts, method=method, options={"full_view": "12"})
+    some = np.concatenate([np.zeros((1, 8), np.float32), contexts.contexts[:20]])
+    top = head.topk_by_plan(some, 3)
+    truth = np.take_along_axis(logprobs_of(dense, some), top.ids, axis=1)
+    np.testing.assert_allclose(top.logprobs, truth, atol=1e-4)

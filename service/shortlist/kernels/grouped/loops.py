@@ -244,6 +244,8 @@ def search_rows(
             exact = scratch.exact[:exact_count]
             rescore_exactly(tables, limits, context, positions, exact, values)
             log_sum = log_sum_exp(values)
-            tail = dot(tables.tail, context) + np.float32(limits.tail_offset)
-            normalizer[row] = np.logaddexp(log_sum, min(tail, log_sum + np.float32(limits.tail_limit)))
+            normalizer[row] = log_sum
+            if count < tables.order.size:  # else no class is left to guess
+                tail = dot(tables.tail, context) + np.float32(limits.tail_offset)
+                normalizer[row] = np.logaddexp(log_sum, min(tail, log_sum + np.float32(limits.tail_limit)))
             write_best(tables.order, values, positions, exact, ids[row], logits[row])
