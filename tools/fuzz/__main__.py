@@ -52,7 +52,7 @@ def run(kind: str, args: argparse.Namespace) -> bool:
 
         return openapi.main(args.seconds, args.seed)
     if kind == "answers":
-        from . import answers
+        from .answers import run as answers
 
         examined = answers.run(args.answers, args.seed, args.first, args.workers)
         answers.show(examined)

@@ -124,6 +124,13 @@ def find_outside(array: Array, first: int, classes: int) -> str | None:
     return f"holds id {outside} but classes go from 0 to {classes - 1}"
 
 
+def check_ranks(array: Array, sizes: Sizes) -> str | None:
+    """Every number is a rank, from 0, and no later than its own place in the row."""
+    del sizes
+    is_rank = (array >= 0) & (array <= np.arange(array.shape[1]))
+    return None if is_rank.all() else "holds a rank beyond its place"
+
+
 def check_distinct(array: Array, sizes: Sizes) -> str | None:
     """No class occurs twice; all are classes."""
     is_listed = np.zeros(sizes["V"], bool)

@@ -23,6 +23,7 @@ from .array_rules import (
     check_finite_or_lowest,
     check_not_negative,
     check_positive,
+    check_ranks,
     find_unsorted,
     make_offsets_check,
 )
@@ -74,7 +75,7 @@ INDEX: Mapping[str, Mapping[str, ArrayRule]] = {
         "projection": bytes_("W", "d"),
         "projection_scale": floats("W"),
         "tail": floats("d"),
-        "tail_offset": floats("1"),
+        "tail_offset": ArrayRule("float32", ("1",), (check_finite_or_lowest,)),  # -inf where nothing is left to guess
         "preview": bytes_("m", "wide"),
         "scale": floats("m"),
         "fine": bytes_("m", "narrow", optional=True),
@@ -89,9 +90,11 @@ INDEX: Mapping[str, Mapping[str, ArrayRule]] = {
         "bias": floats("m", optional=True),
     },
 }
+EQUAL_RUNS = ("equal_rows", "equal_starts", "equal_stops")  # classes as good as the last of a row, any number of runs
 CALIBRATION: Mapping[str, ArrayRule] = {
     "contexts": floats("rows", "d"),
     "ids": ArrayRule("int64", ("rows", "depth"), (check_classes_or_padding,)),
+    "levels": ArrayRule("int64", ("rows", "depth"), (check_ranks,), optional=True),
     "logprobs": ArrayRule("float32", ("rows", "depth"), LOGPROBS),
     "head_ids": ArrayRule("int64", ("rows", "canary_k"), (check_classes_or_padding,)),
     "head_logprobs": ArrayRule("float32", ("rows", "canary_k"), LOGPROBS),
@@ -169,9 +172,23 @@ def relate_groups(arrays: Arrays, manifest: Manifest, sizes: Sizes) -> str | Non
 
 def relate_calibration(arrays: Arrays, manifest: Manifest, sizes: Sizes) -> str | None:
     """As many classes were asked for as the head answers, and there are exact answers of so many."""
-    del arrays
     k = sizes["canary_k"]
-    return None if k <= min(manifest.max_k, sizes["depth"]) else f"has answers of {k} classes, which is too many"
+    if k > min(manifest.max_k, sizes["depth"]):
+        return f"has answers of {k} classes, which is too many"
+    return find_wrong_runs(arrays, sizes) if "levels" in arrays else None
+
+
+def find_wrong_runs(arrays: Arrays, sizes: Sizes) -> str | None:
+    """Runs of equal classes are of the calibration's rows, ascending, and each holds classes."""
+    runs = [arrays[name] for name in EQUAL_RUNS if name in arrays]
+    length = runs[0].size if runs else 0
+    if [(run.dtype, run.shape) for run in runs] != [(np.dtype(np.int64), (length,))] * len(EQUAL_RUNS):
+        return f"has 'levels' without {', '.join(EQUAL_RUNS)}, int64 of one length"
+    rows, starts, stops = runs
+    ordered = (np.diff(rows) >= 0).all() and (starts < stops).all()
+    inside = min(rows.min(initial=0), starts.min(initial=0)) >= 0
+    inside = inside and rows.max(initial=0) < sizes["rows"] and stops.max(initial=0) <= sizes["V"]
+    return None if ordered and inside else "has runs of equal classes outside of its rows or classes"
 
 
 INDEX_RELATIONS: Mapping[str, Relation] = {

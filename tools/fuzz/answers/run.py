@@ -1,7 +1,7 @@
 """Answers of heads of every method against brute force in float64, on layers that rounding and equal rows make hard.
 
 A case is one head over one random layer, made of the seed and its number alone, opened in several variants. Every call
-goes to all of them; `answer_checks` says what must hold. One answer is one row of one call.
+goes to all of them; `checks` says what must hold. One answer is one row of one call.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from shortlist.errors import BadInput, ShortlistError
 from shortlist.head import Head
 from shortlist.plans.registry import AdaptivePlan, GroupedPlan, ScreenPlan
 
-from .answer_checks import Answers, check_agreement, check_logprobs, check_topk
 from .calls import Call, choose_scored, make_call
+from .checks import Answers, check_agreement, check_logprobs, check_topk
 from .heads import FORMS, Case, make_case
 from .layers import Generator, make_layer
 from .references import Reference, make_reference

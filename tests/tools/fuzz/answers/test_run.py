@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tools.fuzz import answers
-from tools.fuzz.heads import FORMS
-from tools.fuzz.layers import KINDS, make_layer
+from tools.fuzz.answers import run as answers
+from tools.fuzz.answers.heads import FORMS
+from tools.fuzz.answers.layers import KINDS, make_layer
 
 pytestmark = pytest.mark.slow
 
