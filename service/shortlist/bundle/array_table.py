@@ -94,8 +94,8 @@ EQUAL_RUNS = ("equal_rows", "equal_starts", "equal_stops")  # classes as good as
 CALIBRATION: Mapping[str, ArrayRule] = {
     "contexts": floats("rows", "d"),
     "ids": ArrayRule("int64", ("rows", "depth"), (check_classes_or_padding,)),
-    "levels": ArrayRule("int64", ("rows", "depth"), (check_ranks,), optional=True),
     "logprobs": ArrayRule("float32", ("rows", "depth"), LOGPROBS),
+    "levels": ArrayRule("int64", ("rows", "depth"), (check_ranks,), optional=True),
     "head_ids": ArrayRule("int64", ("rows", "canary_k"), (check_classes_or_padding,)),
     "head_logprobs": ArrayRule("float32", ("rows", "canary_k"), LOGPROBS),
 }
