@@ -69,8 +69,9 @@ bench-peers: $(VENV)/run.stamp  ## beside Triton, MLServer and LitServe; BUNDLE=
 soak: $(VENV)/run.stamp  ## ten minutes at twice the capacity; BUNDLE=folder, else a synthetic head
 	@$(BIN)/python -m benchmarks.http soak $(if $(BUNDLE),--bundle "$(BUNDLE)") $(ARGS)
 
-fuzz: $(VENV)/dev.stamp  ## a million mutated requests, schemathesis, raw TCP; COUNT=requests, TIME=seconds for less
-	@$(BIN)/python -m tools.fuzz all --count $(or $(COUNT),1000000) --seconds $(or $(TIME),60) $(ARGS)
+fuzz: $(VENV)/dev.stamp  ## mutated requests and bundles, schemathesis, raw TCP, answers; COUNT=, BUNDLES=, TIME=seconds for less
+	@$(BIN)/python -m tools.fuzz all --count $(or $(COUNT),1000000) --bundles $(or $(BUNDLES),10000) \
+		--seconds $(or $(TIME),60) --workers $(WORKERS) $(ARGS)
 
 fuzz-kernels: $(VENV)/dev.stamp  ## the compiled loops on arrays of odd shapes, under sanitizers; COUNT=seeds
 	@$(BIN)/python -m tools.fuzz.kernels --count $(or $(COUNT),20000) $(ARGS)

@@ -29,6 +29,7 @@ from safetensors.numpy import load_file, save_file
 from shortlist.bundle.reader import Bundle, sha256
 from shortlist.errors import ShortlistError
 from shortlist.evaluation.statistics import compute_precision
+from shortlist.evaluation.timing import time_calls
 from shortlist_exporter.capture.language_model import LanguageModel, load_model
 from shortlist_exporter.capture.packaged_model import find_packaged_model
 from shortlist_exporter.capture.run import capture, write_head
@@ -207,18 +208,18 @@ def show_speed(client: shortlist.Client, contexts: np.ndarray) -> None:
         "in-process, one thread": lambda row, exact: head.topk(row, DEMO_K, exact=exact),
         "over HTTP": lambda row, exact: client.topk("smollm2", row, DEMO_K, exact=exact),
     }.items():
-        ours, exact_us = (measure_mean_us(call, contexts[:DEMO_TIMED_ROWS], exact) for exact in (False, True))
+        ours, exact_us = measure_mean_us(call, contexts[:DEMO_TIMED_ROWS])
         console.print(f"{where}: {ours:,.0f} us, exact answers {exact_us:,.0f} us: {exact_us / ours:.1f} times as fast")
 
 
-def measure_mean_us(call: Callable[[np.ndarray, bool], object], contexts: np.ndarray, exact: bool) -> float:
-    """Mean microseconds a context vector, one at a time, after a few to warm up."""
-    for row in contexts[:10]:
-        call(row[None], exact)
-    start = time.perf_counter()
-    for row in contexts:
-        call(row[None], exact)
-    return (time.perf_counter() - start) / len(contexts) * 1e6
+def measure_mean_us(call: Callable[[np.ndarray, bool], shortlist.TopK], contexts: np.ndarray) -> tuple[float, float]:
+    """Mean microseconds of one context vector at a time: by the head, and exactly."""
+    calls = {
+        "head": lambda rows: call(rows, False).ids,
+        "exact": lambda rows: call(rows, True).ids,
+    }
+    times = time_calls(calls, contexts, 1)
+    return times["head"].summarize()["mean"], times["exact"].summarize()["mean"]
 
 
 if __name__ == "__main__":

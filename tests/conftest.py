@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 from shortlist.kernels.native import library
+from shortlist_exporter.graphs import bounds
 
-from tests.support.layers import RunningServer, make_small_repository
+from tests.support import adaptive, grouped
+from tests.support.layers import RunningServer, make_dense, make_head, make_small_repository
 
 settings.register_profile(
     "quick", derandomize=True, deadline=None, max_examples=40, suppress_health_check=list(HealthCheck)
@@ -64,3 +66,42 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
+
+
+@pytest.fixture
+def prove_small_layers(monkeypatch):
+    """Exports write certificates for layers of any size, not for large ones alone."""
+    monkeypatch.setattr(bounds, "MIN_WEIGHTS", 0)
+
+
+@pytest.fixture(scope="session", params=grouped.LAYERS)
+def grouped_dense(request):
+    """The layer of `grouped_head`."""
+    return make_dense(grouped.CLASSES, grouped.DIM, **grouped.LAYERS[request.param])
+
+
+@pytest.fixture(scope="session", params=["2 bits", "int8"])
+def grouped_options(request):
+    """Previews mostly of 2 bits, or all in int8, as bundles had them before."""
+    int8_width = {"2 bits": "6", "int8": grouped.OPTIONS["width"]}[request.param]
+    return grouped.OPTIONS | {"int8_width": int8_width}
+
+
+@pytest.fixture(scope="session")
+def grouped_head(grouped_dense, grouped_options, tmp_path_factory):
+    """A head of method grouped."""
+    folder = tmp_path_factory.mktemp("grouped")
+    return make_head(folder, grouped_dense, grouped.contexts, method="grouped", options=grouped_options)
+
+
+@pytest.fixture(scope="session", params=adaptive.FORMS)
+def adaptive_form(request):
+    """One of the forms of plan adaptive, by name."""
+    return request.param
+
+
+@pytest.fixture(scope="session")
+def adaptive_head(adaptive_form, tmp_path_factory):
+    """A head of method adaptive or dsoftmax, in this form."""
+    method, options = adaptive.FORMS[adaptive_form]
+    return adaptive.make(tmp_path_factory.mktemp(method), method, options)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 from pathlib import Path
 from typing import ClassVar
 
@@ -14,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from shortlist.bundle.manifest import FORMAT_VERSION
 from shortlist.bundle.reader import Bundle
+from shortlist.errors import ShortlistError
 from shortlist.head import Head
 from shortlist_exporter.export.request import Request
 from shortlist_exporter.export.run import export
@@ -37,18 +39,20 @@ class Ours(Contender):
     setting_values: ClassVar[SettingValues] = ("", ())
 
     def fit(self, dense: Dense, contexts: FloatArray) -> None:
-        """Export the head, or open the bundle in `BUNDLES` that holds it already."""
-        out = self.locate_bundle(dense, contexts)
-        if not out.is_dir():
+        """Open the bundle in `BUNDLES` that holds the head already; export it where none can be opened."""
+        self.folder = self.locate_bundle(dense, contexts)
+        try:
+            self.head = self.open_head()
+        except ShortlistError:  # there is none, or one that this version reads no more
+            shutil.rmtree(self.folder, ignore_errors=True)
             options = {name: str(value) for name, value in self.build.items()}
-            export(
-                dense,
-                Contexts(contexts),
-                out,
-                Request(self.method, options, fallback=False, certificate=False, threads=self.threads),
-            )
-        self.folder = out
-        self.head = Head(Bundle(out, verify=False), "cpu", self.threads)
+            request = Request(self.method, options, fallback=False, certificate=False, threads=self.threads)
+            export(dense, Contexts(contexts), self.folder, request)
+            self.head = self.open_head()
+
+    def open_head(self) -> Head:
+        """The head of the bundle in `folder`; raises NotFound, BundleError."""
+        return Head(Bundle(self.folder, verify=False), "cpu", self.threads)
 
     def locate_bundle(self, dense: Dense, contexts: FloatArray) -> Path:
         """The folder in `BUNDLES` of what this build exports, which differs by format, layer, contexts and options."""

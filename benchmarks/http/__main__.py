@@ -48,14 +48,19 @@ def add_bench_flags(command: argparse.ArgumentParser) -> None:
     576 floats over 1, 16 and 128 keep-alive connections. infer_ratio is /v2 binary infer over a bare ASGI echo of
     the same bytes, json_ratio /v1/topk over a FastAPI route written by hand, both at 16 connections.
     """
+    add_load_flags(command, rounds=5, seconds=3)
+
+
+def add_load_flags(command: argparse.ArgumentParser, rounds: int, seconds: int) -> None:
+    """Add the flags of how wrk loads the servers, with the defaults of the turns and of a turn's seconds."""
     add = command.add_argument
+    add("--rounds", type=parse_positive, default=rounds, help="turns of every server (default: %(default)s)")
     add(
-        "--rounds",
+        "--seconds",
         type=parse_positive,
-        default=5,
-        help="turns of every server (default: %(default)s)",
+        default=seconds,
+        help="of every run of wrk, whole seconds (default: %(default)s)",
     )
-    add("--seconds", type=parse_positive, default=3, help="of every run of wrk, whole seconds (default: %(default)s)")
     add("--k", type=parse_positive, default=10, help="classes in an answer (default: %(default)s)")
 
 
@@ -90,14 +95,7 @@ def add_peers_flags(command: argparse.ArgumentParser) -> None:
     """
     add = command.add_argument
     add("--bundle", type=Path, required=True, metavar="DIR", help="<repository>/<name>/<version>, with dense.onnx")
-    add(
-        "--rounds",
-        type=parse_positive,
-        default=3,
-        help="turns of every server (default: %(default)s)",
-    )
-    add("--seconds", type=parse_positive, default=5, help="of every run of wrk, whole seconds (default: %(default)s)")
-    add("--k", type=parse_positive, default=10, help="classes in an answer (default: %(default)s)")
+    add_load_flags(command, rounds=3, seconds=5)
     add(
         "--venvs",
         type=Path,

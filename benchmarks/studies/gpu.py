@@ -70,12 +70,12 @@ def run_study(args: argparse.Namespace, device: str) -> None:
 def compare_contenders(heads: Mapping[str, Head], data: DataSet, device: str, rows: int) -> dict[str, object]:
     """By contender: mean microseconds and times over dense of a call by batch, and P@1 and P@5 of the timed answers."""
     calls = make_calls(heads, data.dense, device)
-    contexts, true = data.test.contexts[:rows], data.test.ids[:rows]
+    contexts, true = data.test.contexts[:rows], data.test.best
     figures: dict[str, dict[str, object]] = {name: {"us": {}, "times_dense": {}} for name in calls}
     for batch in GPU_BATCHES:
         times = time_calls(calls, contexts, batch)
         for name, one in times.items():
-            rows_true = true[: len(one.ids)]
+            rows_true = true.first_rows(len(one.ids))
             figures[name]["us"] |= {batch: round(one.seconds.mean() * 1e6, 1)}  # type: ignore[operator]
             figures[name]["times_dense"] |= {batch: round(times["dense"].total / one.total, 2)}  # type: ignore[operator]
             figures[name] |= {f"p{k}": round(compute_precision(one.ids, rows_true, k), 5) for k in (1, GPU_K)}

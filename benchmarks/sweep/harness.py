@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 from shortlist.core.results import IdArray
+from shortlist.evaluation.ranking import TrueClasses
 from shortlist.evaluation.statistics import choose_depths, estimate_precision
 from shortlist.evaluation.timing import (
     Call,
@@ -141,7 +142,6 @@ class Harness:
 
     def measure_setting(self, contender: Contender, run: Run) -> Run:
         """`run` with precision, times and flags of the contender at its present setting."""
-        truth = self.data.test.ids
         times: dict[int, BatchTimes] = {}
         precision: dict[int, Share] = {}
         rows = 0
@@ -152,7 +152,7 @@ class Harness:
             if impossible:
                 return run.model_copy(update={"error": impossible})
             if not precision:
-                precision, rows = measure_precision(ids, truth[: len(ids)]), len(ids)
+                precision, rows = measure_precision(ids, self.data.test.best.first_rows(len(ids))), len(ids)
             times[batch] = compare_times(both["contender"], both["dense"])
         candidates = self.count_candidates(contender)
         update = {
@@ -276,9 +276,9 @@ def find_impossible_ids(ids: IdArray, data: DataSet) -> str | None:
     return None
 
 
-def measure_precision(ids: IdArray, true: IdArray) -> dict[int, Share]:
-    """P@k by k with its interval, as `shortlist evaluate` gives it, of `ids` [n, m] against `true` [n, t]."""
-    shares = {k: estimate_precision(ids, true, k) for k in choose_depths(true.shape[1])}
+def measure_precision(ids: IdArray, true: TrueClasses) -> dict[int, Share]:
+    """P@k by k with its interval, as `shortlist evaluate` gives it, of `ids` [n, m] against the `true` classes."""
+    shares = {k: estimate_precision(ids, true, k) for k in choose_depths(true.ids.shape[1])}
     return {k: Share(value=share.mean, low=share.low, high=share.high) for k, share in shares.items()}
 
 

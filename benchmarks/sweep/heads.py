@@ -8,10 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 from shortlist.bundle.manifest import FORMAT_VERSION
 from shortlist.bundle.reader import Bundle
-from shortlist.core.results import FloatArray, IdArray
+from shortlist.core.results import FloatArray, IdArray, TopK
 from shortlist.errors import ShortlistError
 from shortlist.evaluation.statistics import compute_precision
 from shortlist.head import Head
@@ -81,7 +80,7 @@ def hash_request(request: Request) -> str:
 def reuse_head(out: Path, data: DataSet, threads: int) -> Head | None:
     """The head at `out`, or None unless it was made from this data and passes its canary, the check at load."""
     try:
-        head, _ = load_and_check(out, "cpu", threads)
+        head = load_and_check(out, "cpu", threads).head
     except ShortlistError:
         return None
     provenance = head.manifest.provenance
@@ -96,12 +95,11 @@ def measure_precision(head: Head, data: DataSet, batch: int = 8) -> Precision:
     """
     ids, dense_share = collect_ids(head, data.test.contexts, 5, batch)
     deep_ids, _ = collect_ids(head, data.test.contexts[:P10_ROWS], 10, batch)
-    p1, p5 = (compute_precision(ids, data.test.ids, k) for k in (1, 5))
-    return Precision(p1, p5, compute_precision(deep_ids, data.test.ids[:P10_ROWS], 10), dense_share)
+    p1, p5 = (compute_precision(ids, data.test.best, k) for k in (1, 5))
+    return Precision(p1, p5, compute_precision(deep_ids, data.test.best.first_rows(P10_ROWS), 10), dense_share)
 
 
 def collect_ids(head: Head, contexts: FloatArray, k: int, batch: int) -> tuple[IdArray, float]:
     """The head's ids [n, k], and the share of rows for which it scored every class."""
-    tops = [head.topk(contexts[start : start + batch], k) for start in range(0, len(contexts), batch)]
-    dense = np.mean([count == head.manifest.classes for top in tops for count in top.scored.tolist()])
-    return np.concatenate([top.ids for top in tops]), float(dense)
+    top = TopK.concat([head.topk(contexts[start : start + batch], k) for start in range(0, len(contexts), batch)])
+    return top.ids, float((top.scored == head.manifest.classes).mean())

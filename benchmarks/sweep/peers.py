@@ -96,4 +96,4 @@ def measure_on_all_rows(harness: Harness, contender: Contender) -> tuple[float, 
     truth = harness.data.test
     rows = range(0, len(truth.contexts), PRECISION_BATCH)
     ids = np.concatenate([contender.topk(truth.contexts[i : i + PRECISION_BATCH], SWEEP_K) for i in rows])
-    return compute_precision(ids, truth.ids, 1), compute_precision(ids, truth.ids, 5)
+    return compute_precision(ids, truth.best, 1), compute_precision(ids, truth.best, 5)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from copy import copy
-from math import isfinite
+from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,22 +14,29 @@ import numpy.typing as npt
 from shortlist.bundle.manifest import Manifest
 from shortlist.bundle.reader import CALIBRATION_FILE, Bundle
 from shortlist.bundle.settings import PlanSettings
-from shortlist.core.filters import UNRESTRICTED, ClassFilter, IdLists, check_id_range, parse_id_lists
-from shortlist.core.results import FloatArray, IdArray, PlanResult, TopK
+from shortlist.core.arrays import parse_contexts
+from shortlist.core.checks import parse_whole_number
+from shortlist.core.filters import UNRESTRICTED, ClassFilter, IdLists, parse_filter_lists, parse_id_lists
+from shortlist.core.results import (
+    FloatArray,
+    IdArray,
+    Labels,
+    PlanResult,
+    TopK,
+    make_label_array,
+    require_labels,
+)
 from shortlist.kernels.native.library import name_target
-from shortlist.plans.common.base import Plan, run_by_chunks
-from shortlist.plans.common.crossover import measure_crossover
+from shortlist.plans.common.base import Plan, map_chunks, run_by_chunks, score_by_distribution
+from shortlist.plans.common.crossover import keep_single_rows, measure_crossover
 from shortlist.plans.common.exact_rows import ExactRows
 from shortlist.plans.common.normalizer import cover_classes
 from shortlist.plans.registry import CertifiedPlan, FullPlan, open_plan
 from shortlist.runtime.devices import resolve_device
 from shortlist.runtime.threads import count_available_threads
 
-from .errors import BadInput
+from .errors import BadInput, BundleError
 
-T = TypeVar("T")
-
-WHOLE_NUMBERS = (int, np.integer)
 CROSSOVER_K = 5  # classes asked for where plans are timed against dense
 
 
@@ -58,9 +65,15 @@ class Head:
         self.dense = self.open_dense(bundle, dense)
         self.plan = self.open_plan(bundle)
         self.exact = self.plan.make_exact_plan() if self.is_own_reference else self.dense
-        self.rows = ExactRows(bundle, self.device, self.threads) if bundle.has_graph("rows") else None
+        without_rows = self.is_own_reference and not bundle.has_graph("rows")
+        self.rows = None if without_rows else ExactRows(bundle, self.device, self.threads)
         self.certified = self.open_certified(bundle)
         self.manifest = self.with_device_crossover(bundle)
+
+    @cached_property
+    def label_array(self) -> Labels | None:
+        """[V + 1] printable names by id, the last one, None, for the id -1; None where the bundle has no labels."""
+        return None if self.labels is None else make_label_array(self.labels)
 
     @property
     def is_own_reference(self) -> bool:
@@ -90,7 +103,7 @@ class Head:
         if self.device == "cpu" or not self.manifest.fallback or self.is_own_reference:
             return self.manifest
         rows = self.measure_crossover(self.plan, bundle.tensors(CALIBRATION_FILE)["contexts"])
-        return self.manifest.model_copy(update={"dense_crossover": rows})
+        return self.manifest.model_copy(update={"dense_crossover": keep_single_rows(rows)})
 
     def measure_crossover(self, plan: Plan, contexts: FloatArray) -> int | None:
         """From how many rows on the dense head is at least as fast as `plan`, by timing both on `contexts` [n, d].
@@ -133,52 +146,68 @@ class Head:
             raise BadInput(f"setting '{idle[0]}' would change nothing: this head has no previews")
 
     def topk(
-        self, contexts: npt.ArrayLike, k: int, *, allow: IdLists = None, ban: IdLists = None, exact: bool = False
+        self,
+        contexts: npt.ArrayLike,
+        k: int,
+        *,
+        allow: IdLists = None,
+        ban: IdLists = None,
+        exact: bool = False,
+        labels: bool = False,
     ) -> TopK:
         """The k best classes of each context vector.
 
-        contexts: [B, d] float32, finite. k: 1..max_k. allow, ban: ids for all rows [m] or per row [B, m], -1 pads.
-        exact: the dense head's answer, by proof where the bundle has bounds (`bounded`), else by that head itself;
-        of a head that is its own reference, the answer of its whole distribution.
-        Raises BadInput.
+        contexts: [B, d] float32, finite. k: 1..max_k. allow, ban: ids for all rows [m], or a list for each row, of any
+        lengths or padded with -1. exact: the dense head's answer, by proof where the bundle has bounds (`bounded`),
+        else by that head itself; of a head that is its own reference, the answer of its whole distribution. labels:
+        also the printable names of the ids. Raises BadInput.
         """
-        rows = self.check_contexts(contexts)
-        self.check_k(k)
+        names = require_labels(self.label_array, self.manifest.name) if labels else None
+        rows, k = self.check_contexts(contexts), self.check_k(k)
         class_filter = self.check_lists(allow, ban, len(rows))
         plan, normalizer = self.choose_plan(len(rows), k, exact)
-        return make_topk(self.run(plan, rows, k, class_filter), normalizer)
+        top = make_topk(self.run(plan, rows, k, class_filter), normalizer)
+        if names is not None:
+            top.labels = names[top.ids]
+        return top
 
     def check_lists(self, allow: IdLists, ban: IdLists, rows: int) -> ClassFilter:
         """The lists as arrays; raises BadInput."""
         if allow is None and ban is None:
             return UNRESTRICTED
         classes = self.manifest.classes
-        return ClassFilter(parse_id_lists("allow", allow, rows, classes), parse_id_lists("ban", ban, rows, classes))
+        return ClassFilter(
+            parse_filter_lists("allow", allow, rows, classes), parse_filter_lists("ban", ban, rows, classes)
+        )
 
     def topk_by_plan(self, contexts: FloatArray, k: int) -> TopK:
         """As `topk`, by the plan alone: never by dense for its number of rows or its k. For measuring a head."""
         return make_topk(self.run(self.plan, contexts, k, UNRESTRICTED), self.manifest.normalizer)
 
     def logprobs(self, contexts: npt.ArrayLike, ids: npt.ArrayLike, *, exact: bool = False) -> FloatArray:
-        """Log-probabilities [B, m] float32 of `ids` [B, m] int64 (-1 gives -inf), normalised as `topk` does.
+        """Log-probabilities [B, m] float32 of `ids` (-1 gives -inf), normalised as `topk` does.
 
-        None is over 0, and the probabilities of one row's classes add up to at most 1: the normaliser holds all of
-        them. exact: normalised as exact answers of `topk` are. Raises BadInput.
+        ids: [m] for all rows, or a list for each row, of any lengths or padded with -1. exact: normalised as exact
+        answers of `topk` are. None is over 0, and the probabilities of one row's classes add up to at most 1: the
+        normaliser holds all of them. Raises BadInput.
         """
         rows = self.check_contexts(contexts)
         wanted = self.check_ids(ids, len(rows))
         plan, _ = self.choose_score_plan(len(rows), wanted.shape[1], exact)
         return self.score(plan, rows, wanted)
 
-    def score(self, plan: Plan, rows: FloatArray, wanted: IdArray) -> FloatArray:
-        """`logprobs` of checked arrays, normalised by `plan`."""
+    def score(self, plan: Plan, rows: FloatArray, wanted: IdArray, first_row: int = 0) -> FloatArray:
+        """`logprobs` of checked arrays, normalised by `plan`; errors count rows from `first_row`."""
         if wanted.size == 0:
             return np.empty(wanted.shape, np.float32)
 
         def score_chunk(contexts: FloatArray, start: int) -> FloatArray:
-            return self.score_rows(plan, contexts, wanted[start : start + len(contexts)], start)
+            return self.score_rows(plan, contexts, wanted[start : start + len(contexts)], first_row + start)
 
-        return np.concatenate(map_chunks(plan, rows, score_chunk))
+        try:
+            return np.concatenate(map_chunks(plan, rows, score_chunk))
+        except IndexError as error:
+            raise self.make_contradiction_error() from error
 
     def score_rows(self, plan: Plan, contexts: FloatArray, ids: IdArray, start: int) -> FloatArray:
         """The same of the rows from `start` on, so few that the plan takes them in one call."""
@@ -190,7 +219,7 @@ class Head:
         return np.where(ids < 0, np.float32(-np.inf), logits - normalizer[:, None])
 
     def choose_plan(self, rows: int, k: int, exact: bool) -> tuple[Plan, str]:
-        """The plan for the k best of one request and its normaliser; decided by the request's own rows and k alone."""
+        """The plan for the k best of one request and its normaliser; decided by its number of rows and its k alone."""
         plan = self.certified
         if exact and plan is not None and not plan.prefers_dense(k) and not is_many(rows, plan.crossover):
             return plan, "bounded"
@@ -207,64 +236,40 @@ class Head:
         return self.choose_plan(rows, classes if exact else 1, exact)
 
     def run(self, plan: Plan, contexts: FloatArray, k: int, class_filter: ClassFilter) -> PlanResult:
-        """`plan` over the rows, chunk by chunk."""
-        if 0 < len(contexts) <= plan.max_rows():
-            return plan.topk(contexts, k, class_filter)
-        return run_by_chunks(lambda rows, part: plan.topk(rows, k, part), contexts, class_filter, plan.max_rows())
+        """`plan` over the rows, chunk by chunk; raises BundleError where the bundle's graphs contradict its arrays."""
+        try:
+            if 0 < len(contexts) <= plan.max_rows():
+                return plan.topk(contexts, k, class_filter)
+            return run_by_chunks(lambda rows, part: plan.topk(rows, k, part), contexts, class_filter, plan.max_rows())
+        except IndexError as error:
+            raise self.make_contradiction_error() from error
+
+    def make_contradiction_error(self) -> BundleError:
+        """The error for a place that a graph returned and that its array does not have."""
+        return BundleError(
+            f"{self.folder} has a graph whose answers lie outside of its arrays: export the bundle again"
+        )
 
     def check_contexts(self, contexts: npt.ArrayLike) -> FloatArray:
         """`contexts` as [B, d] float32; raises BadInput."""
-        dim = self.manifest.dim
-        try:
-            rows = np.ascontiguousarray(contexts, np.float32)
-        except (TypeError, ValueError):
-            raise BadInput(f"contexts must be numbers of shape [rows, {dim}]") from None
-        if rows.ndim != 2 or rows.shape[1] != dim:
-            raise BadInput(f"contexts have shape {list(rows.shape)} but {self.manifest.name} takes [rows, {dim}]")
-        return self.check_finite(rows)
+        return parse_contexts(contexts, self.manifest.name, self.manifest.dim)
 
-    @staticmethod
-    def check_finite(rows: FloatArray) -> FloatArray:
-        """`rows` [B, d] themselves; raises BadInput at one that holds NaN or infinity."""
-        if not isfinite(np.vdot(rows, rows)) and not np.isfinite(rows).all():  # the first is cheap, but may overflow
-            row = np.flatnonzero(~np.isfinite(rows).all(axis=1))[0]
-            raise BadInput(f"contexts row {row} holds NaN or infinity: send finite numbers")
-        return rows
+    def check_k(self, k: int) -> int:
+        """`k` as an int; raises BadInput unless it is a whole number from 1 to max_k."""
+        count = parse_whole_number("k", k)
+        if not 1 <= count <= self.manifest.max_k:
+            raise BadInput(f"k is {count} but {self.manifest.name} answers k from 1 to {self.manifest.max_k}")
+        return count
 
-    def check_k(self, k: int) -> None:
-        """Raise BadInput unless k is a whole number from 1 to max_k."""
-        if not isinstance(k, WHOLE_NUMBERS) or isinstance(k, bool) or not 1 <= k <= self.manifest.max_k:
-            raise BadInput(f"k is {k} but {self.manifest.name} answers k from 1 to {self.manifest.max_k}")
-
-    def check_ids(self, ids: npt.ArrayLike, rows: int) -> IdArray:
-        """`ids` as [B, m] int64; raises BadInput."""
-        try:
-            wanted = np.asarray(ids)
-        except ValueError:
-            raise BadInput(f"ids must be integers of shape [{rows}, m], one row for each context") from None
-        if wanted.ndim != 2 or len(wanted) != rows or (wanted.size and wanted.dtype.kind not in "iu"):
-            raise BadInput(f"ids must be integers of shape [{rows}, m], one row for each context")
-        wanted = wanted.astype(np.int64, copy=False)
-        check_id_range("ids", wanted, self.manifest.classes)
-        return wanted
+    def check_ids(self, ids: IdLists, rows: int) -> IdArray:
+        """`ids`, [m] for all rows or a list for each row, as [rows, m] int64; raises BadInput."""
+        wanted = parse_id_lists("ids", ids, rows, self.manifest.classes)
+        return wanted if len(wanted) == rows else wanted.repeat(rows, axis=0)
 
 
 def is_many(rows: int, crossover: int | None) -> bool:
     """Whether a request has so many rows that dense answers it."""
     return crossover is not None and rows >= crossover
-
-
-def map_chunks(plan: Plan, contexts: FloatArray, call: Callable[[FloatArray, int], T]) -> list[T]:
-    """`call(rows, start)` for every chunk of rows; once, with no rows, where there are none."""
-    step = plan.max_rows()
-    return [call(contexts[start : start + step], start) for start in range(0, max(len(contexts), 1), step)]
-
-
-def score_by_distribution(plan: Plan, contexts: FloatArray, ids: IdArray) -> FloatArray:
-    """Logits [b, m] of `ids` [b, m] in the plan's whole distribution."""
-    logits = plan.compute_distribution(contexts)
-    assert logits is not None, "a head that is its own reference has a distribution"
-    return np.take_along_axis(logits, ids, axis=1)
 
 
 def make_topk(result: PlanResult, normalizer: str) -> TopK:

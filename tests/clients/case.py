@@ -60,7 +60,7 @@ def write_case(folder: Path, repository: Path) -> Path:
 def run_script(python: Path, script: str, server: RunningServer, case: Path, *arguments: str) -> dict[str, str]:
     """What the script prints: each check -> "ok" or what went wrong."""
     place = server.url.removeprefix("http://")
-    command = [str(python), str(Path(__file__).with_name(script)), place, str(case), *arguments]
+    command = [str(python), str(Path(__file__).parent / "methods" / script), place, str(case), *arguments]
     process = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
     assert process.returncode == 0, process.stderr[-4000:]
     return json.loads(process.stdout.splitlines()[-1])

@@ -30,12 +30,3 @@ def exported(folder, module, method="ds", options=None, **request):
     return make_head(
         folder, dense, contexts, method=method, options=options or {}, head=module, fallback=True, **request
     )
-
-
-def check_rows_alone(head):
-    together = head.topk(rows, 5)
-    for row in range(0, 60, 7):
-        alone = head.topk(rows[row : row + 1], 5)
-        np.testing.assert_array_equal(alone.ids[0], together.ids[row])
-        np.testing.assert_allclose(alone.logprobs[0], together.logprobs[row], atol=1e-4)
-        assert alone.scored[0] == together.scored[row]

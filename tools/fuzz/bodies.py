@@ -27,10 +27,9 @@ from shortlist.head import Head
 from shortlist.server.codecs import v2_request, v2_response, v2_template
 from shortlist.server.codecs.shared_memory import SHARED_MEMORY_FOLDER, SharedMemory
 from shortlist.server.codecs.v2_request import InferCodec
-from shortlist.server.codecs.v2_response import encode_compressed
+from shortlist.server.codecs.v2_response import encode_and_compress
 from shortlist.server.messages.compression import decompress
 from shortlist.server.messages.headers import CONTENT_ENCODING, CONTENT_LENGTH, JSON_LENGTH
-from shortlist.server.models import make_printable_labels
 from shortlist.server.scheduling.tasks import SizeLimits, make_task
 from shortlist.server.settings import Settings
 from shortlist.wire import open_inference
@@ -92,7 +91,7 @@ class Target:
 
     def __init__(self, folder: Path, memory: SharedMemory | None) -> None:
         self.head = Head(Bundle(folder), "cpu", 1)
-        labels = make_printable_labels(self.head) if memory is not None else None
+        labels = self.head.label_array if memory is not None else None
         self.codec = InferCodec(self.head.manifest, labels, memory)
         settings = Settings()
         self.limits = SizeLimits(settings.max_rows, settings.answer_limit)
@@ -109,7 +108,7 @@ class Target:
             self.codec.add_template(request, task)
             encode = partial(self.codec.encode, request)
             accept = ACCEPT_ENCODINGS[len(body) % len(ACCEPT_ENCODINGS)]
-            content, headers = encode_compressed(encode, accept, task.compute())
+            content, headers = encode_and_compress(encode, accept, task.compute())
         return check_answer(content, dict(headers))
 
 

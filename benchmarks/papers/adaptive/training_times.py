@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import itertools
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
+from shortlist.core.results import FloatArray, IdArray
+from shortlist.evaluation.timing import Call, time_calls
 from shortlist_models.adaptive.cost_model import CostModel, fit_cost_model, time_training
 from shortlist_models.adaptive.cutoffs import (
     Cuts,
@@ -54,17 +55,23 @@ def make_zipf_counts(classes: int) -> Tensor:
 
 
 def measure_steps(contenders: Mapping[str, TrainingStep], classes: int, rounds: int = STEP_ROUNDS) -> dict[str, float]:
-    """Least seconds of a step, in turn over the same batches of Zipf targets; a first round is not counted."""
+    """Least seconds of a step, in turn over the same batches of Zipf targets."""
     generator = torch.Generator().manual_seed(0)
-    step_seconds: dict[str, list[float]] = {name: [] for name in contenders}
-    for _ in range(rounds + 1):
-        contexts = torch.randn(STEP_BATCH, STEP_DIM, generator=generator).requires_grad_()
-        targets = torch.multinomial(make_zipf_counts(classes), STEP_BATCH, replacement=True, generator=generator)
-        for name, contender in contenders.items():
-            start = time.perf_counter()
-            contender(contexts, targets).backward()  # type: ignore[no-untyped-call]
-            step_seconds[name].append(time.perf_counter() - start)
-    return {name: min(seconds[1:]) for name, seconds in step_seconds.items()}
+    contexts = torch.randn(rounds * STEP_BATCH, STEP_DIM, generator=generator).numpy()
+    targets = torch.multinomial(make_zipf_counts(classes), len(contexts), replacement=True, generator=generator)
+    calls = {name: make_timed_call(step, targets) for name, step in contenders.items()}
+    return {name: float(one.seconds.min()) for name, one in time_calls(calls, contexts, STEP_BATCH, block=1).items()}
+
+
+def make_timed_call(step: TrainingStep, targets: Tensor) -> Call:
+    """A call that runs a step forward and backward, with the next batch of `targets` [n] each time; it has no ids."""
+    batches = itertools.cycle(torch.split(targets, STEP_BATCH))
+
+    def run_step(rows: FloatArray) -> IdArray:
+        step(torch.from_numpy(rows).requires_grad_(), next(batches)).backward()  # type: ignore[no-untyped-call]
+        return np.empty((0, 0), np.int64)
+
+    return run_step
 
 
 def make_full(classes: int) -> TrainingStep:

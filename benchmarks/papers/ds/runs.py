@@ -38,6 +38,13 @@ FULL_MITOSIS = replace(MITOSIS, rounds=10, tuning_rounds=60)
 # Nearly as many contexts as DS-64 sees (.26 of .32 epochs), as many of them with a falling rate.
 DENSE_TRAINING = replace(MITOSIS, experts=1, rounds=0, final_rounds=2)
 FULL_DENSE_TRAINING = replace(FULL_MITOSIS, experts=1, rounds=0, final_rounds=38)
+# The paper's pruning alone: clones keep all rows of their parents, and lassos remove them, for longer stages.
+LASSO_FOLDER = "ds-lassos"
+LASSO_EXPERTS = (2, 8, PAPER_EXPERTS)
+LASSO_MITOSIS = replace(
+    MITOSIS, evidence=False, rounds=3, final_rounds=8, round_steps=75, lasso=2e-4, growth=1.15, tolerance=0.006,
+    learning_rate=1e-3, tuning_rate=3e-4, ceiling=16.0,
+)  # fmt: skip
 TARGET, STARRED_TARGET = 17.0, 36.0  # FLOP speed-ups of 64 experts at which pruning ends
 
 
@@ -189,6 +196,12 @@ class Runs:
         training = replace(options, experts=experts, speedup=target, tuning_rate=rate)
         name = f"ds-{experts}{'-starred' if starred else ''}-{rate:g}"
         return train_or_load(name, self.text, training, DSOptions(keep_one=not starred), self.folder, self.report)
+
+    def ds_by_lassos(self, experts: int) -> Head:
+        """DS-K pruned by the lassos alone, kept in a folder of its own beside the others'."""
+        training = replace(LASSO_MITOSIS, experts=experts, speedup=target_speedup(experts, TARGET))
+        name, folder = f"ds-{experts}-{training.tuning_rate:g}", self.folder.with_name(LASSO_FOLDER)
+        return train_or_load(name, self.text, training, DSOptions(), folder, self.report)
 
     def dense(self, rate: float) -> Head:
         """Dense, retrained in the same way."""

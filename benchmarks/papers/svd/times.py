@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import shutil
-import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from onnx import TensorProto
-from shortlist.core.results import FloatArray
+from shortlist.core.results import FloatArray, IdArray
+from shortlist.evaluation.timing import Call, time_calls
 from shortlist.kernels.exact_rows import CompiledGather
 from shortlist.plans.common.selection import find_largest
 from shortlist.runtime.session import Graph
@@ -24,6 +22,7 @@ from shortlist_exporter.inputs.sources import Dense
 
 TABLE_4_CLASSES, TABLE_4_DIM, TABLE_4_WIDTH, TABLE_4_VIEW = 262_144, 2048, 256, 16_384
 TABLE_4_REPEATS = 9
+NO_IDS: IdArray = np.empty((0, 0), np.int64)  # of a timed call that answers nothing
 
 
 # What each form of SVD-softmax is made of.
@@ -109,35 +108,75 @@ def time_stages_once(folder: Path, threads: int) -> dict[str, float]:
     names = ("dense", "projection", "preview", "preview8")
     graphs = {name: Graph(folder / f"{name}.onnx", "cpu", threads, prepack=name == "preview8") for name in names}
     weight = np.asarray(np.memmap(folder / "weight.bin", np.float32, "c", shape=(TABLE_4_CLASSES, TABLE_4_DIM)))
-    rows = CompiledGather(weight, threads=threads)  # what plan `preview` rescores with
-    contexts = np.random.default_rng(1).standard_normal((TABLE_4_REPEATS + 2, 1, TABLE_4_DIM), np.float32)
-    seconds: dict[str, list[float]] = {}
-    with progress_bar(f"Table 4, {threads} thread(s)") as report:
-        for number, context in enumerate(contexts):
-            for name, ms in time_one_context(graphs, rows, context).items():
-                seconds.setdefault(name, []).append(ms)
-            report(f"Table 4, {threads} thread(s)", number + 1, len(contexts))
-    return {name: float(np.median(values[2:])) for name, values in seconds.items()}
+    stages = AlgorithmOne(graphs, CompiledGather(weight, threads=threads))  # rows are gathered as plan `preview` does
+    contexts = np.random.default_rng(1).standard_normal((TABLE_4_REPEATS, TABLE_4_DIM), np.float32)
+    with progress_bar(f"Table 4, {threads} thread(s)"):
+        times = time_calls(stages.list_calls(), contexts, 1, block=1)
+    return {stage: one.summarize()["median"] / 1e3 for stage, one in times.items()}
 
 
-def time_one_context(graphs: dict[str, Graph], rows: CompiledGather, context: FloatArray) -> dict[str, float]:
-    """One context vector through dense and through every stage, each with its own normaliser."""
-    ms: dict[str, float] = {}
+class AlgorithmOne:
+    """Algorithm 1 on one context vector [1, d], stage by stage, and dense; each with a normaliser of its own.
 
-    def clock(name: str, call: Callable[[], Any]) -> Any:
-        start = time.perf_counter()
-        result = call()
-        ms[name] = (time.perf_counter() - start) * 1e3
-        return result
+    A stage takes what the one before it left of the same context: they are called in turn. None returns ids.
+    """
 
-    clock("dense", lambda: apply_softmax(graphs["dense"](context=context)[0][0]))
-    projected = clock("V^T h", lambda: graphs["projection"](x=context)[0])
-    preview = clock("preview, fp32", lambda: graphs["preview"](x=projected)[0][0])
-    clock("preview, int8", lambda: graphs["preview8"](x=projected)[0][0])
-    ids = clock("selection", lambda: find_largest(preview, TABLE_4_VIEW))
-    preview[ids] = clock("full view", lambda: rows(context, ids[None])[0])
-    clock("softmax", lambda: apply_softmax(preview))
-    return ms
+    def __init__(self, graphs: dict[str, Graph], gather: CompiledGather) -> None:
+        self.graphs, self.gather = graphs, gather
+        self.projected = np.zeros((1, TABLE_4_WIDTH), np.float32)
+        self.scores = np.zeros(TABLE_4_CLASSES, np.float32)
+        self.ids = np.arange(TABLE_4_VIEW)
+
+    def list_calls(self) -> dict[str, Call]:
+        """Dense and the stages of `FORMS`, by name, in the order in which they are called."""
+        return {
+            "dense": self.compute_dense,
+            "V^T h": self.project,
+            "preview, fp32": self.preview,
+            "preview, int8": self.preview_int8,
+            "selection": self.select,
+            "full view": self.rescore,
+            "softmax": self.normalize,
+        }
+
+    def compute_dense(self, context: FloatArray) -> IdArray:
+        """All scores, and their softmax."""
+        apply_softmax(self.graphs["dense"](context=context)[0][0])
+        return NO_IDS
+
+    def project(self, context: FloatArray) -> IdArray:
+        """V^T h, [1, W]."""
+        self.projected = self.graphs["projection"](x=context)[0]
+        return NO_IDS
+
+    def preview(self, context: FloatArray) -> IdArray:
+        """The scores [V] of all classes by W columns."""
+        del context
+        self.scores = self.graphs["preview"](x=self.projected)[0][0]
+        return NO_IDS
+
+    def preview_int8(self, context: FloatArray) -> IdArray:
+        """The scores of all classes by W int8 columns, which no stage takes."""
+        del context
+        self.graphs["preview8"](x=self.projected)
+        return NO_IDS
+
+    def select(self, context: FloatArray) -> IdArray:
+        """The ids [N] of the best classes."""
+        del context
+        self.ids = find_largest(self.scores, TABLE_4_VIEW)
+        return NO_IDS
+
+    def rescore(self, context: FloatArray) -> IdArray:
+        """The exact scores of the best classes, in place of their previews."""
+        self.scores[self.ids] = self.gather(context, self.ids[None])[0]
+        return NO_IDS
+
+    def normalize(self, context: FloatArray) -> IdArray:
+        """The softmax of all scores."""
+        del context
+        apply_softmax(self.scores)
+        return NO_IDS
 
 
 def apply_softmax(logits: FloatArray) -> FloatArray:

@@ -19,7 +19,7 @@ from typing import Any
 
 from rich.console import Console
 from rich.table import Table
-from shortlist.bundle.manifest import Manifest, TargetQuality
+from shortlist.bundle.manifest import Manifest, Quality, TargetQuality
 from shortlist.cli.arguments import parse_natural_int, parse_positive_int, parse_share
 from shortlist.errors import BadInput, NotFound
 
@@ -176,12 +176,11 @@ def make_summary(manifest: Manifest, out: Path) -> Table:
     table = Table(title=f"{out}: {manifest.method}, V = {manifest.classes:,}, d = {manifest.dim}", show_header=False)
     crossover = manifest.dense_crossover
     precision = f"{quality.p_at_1:.4f} / {quality.p_at_5:.4f} / {quality.p_at_10:.4f}"
-    error = f"mean {quality.logprob_error_mean:.2g}, p99 {quality.logprob_error_p99:.2g} nats"
     for name, figure in {
         "settings": list_values(manifest.settings.model_dump()),
         "made with": list_values(manifest.fit),
         "P@1 / P@5 / P@10": f"{precision} on {quality.rows:,} held-out contexts",
-        "log-prob error": f"{error} ({manifest.normalizer} normaliser)",
+        "log-prob error": describe_errors(quality, manifest.normalizer),
         "multiply-adds": f"1/{1 / quality.cost_macs:.1f} of dense",
         "weight bytes read": f"1/{1 / quality.cost_bytes:.1f} of dense",
         "exact answers": describe_exact(manifest),
@@ -191,6 +190,15 @@ def make_summary(manifest: Manifest, out: Path) -> Table:
     for name, figure in describe_targets(quality.targets):
         table.add_row(name, figure)
     return table
+
+
+def describe_errors(quality: Quality, normalizer: str) -> str:
+    """Errors of log-probabilities, with and without the rows whose best class was missed."""
+    text = f"mean {quality.logprob_error_mean:.2g}, p99 {quality.logprob_error_p99:.2g} nats ({normalizer} normaliser)"
+    if quality.logprob_error_hits_mean is None:
+        return text
+    hits = f"mean {quality.logprob_error_hits_mean:.2g}, p99 {quality.logprob_error_hits_p99:.2g}"
+    return f"{text}; where the best class was found {hits}"
 
 
 def list_values(values: dict[str, Any]) -> str:

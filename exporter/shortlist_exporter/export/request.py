@@ -48,7 +48,7 @@ def check_request(dense: Dense, contexts: Contexts, out: Path, request: Request)
     parse_version_folder(out)
     check_name(out.parent.name)
     check_pair(dense, contexts)
-    real = dense.classes - dense.padded.size
+    real = dense.real_classes
     if real < 1:
         raise BadInput("every row of the weight is marked as padding: there is no class to answer with")
     if request.max_k is not None and not 1 <= request.max_k <= real:

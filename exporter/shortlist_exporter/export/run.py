@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
+from typing import Any
 
 import torch
 from shortlist.bundle.manifest import MANIFEST_FILE, Manifest, Quality
@@ -13,6 +14,7 @@ from shortlist.errors import QualityError
 from shortlist.evaluation.canary import check_canary
 from shortlist.evaluation.truth import Truth, compute_truth
 from shortlist.head import Head
+from shortlist.plans.common.crossover import ALWAYS_SLOWER, keep_single_rows
 from torch import nn
 
 from shortlist_exporter.core.torch_scores import rank_by_module
@@ -145,16 +147,22 @@ def verify_and_seal(
     write_labels(folder, request.labels)
     progress("dense crossover", 0, 1)
     large = request.fallback and draft.reference == "dense"
+    crossover = head.measure_crossover(head.plan, truth.contexts) if large else None
     figures = {
         "quality": quality,
-        "dense_crossover": head.measure_crossover(head.plan, truth.contexts) if large else None,
+        "dense_crossover": keep_single_rows(crossover),
         "certificate": measure_certificate(head, truth.contexts, fallback=request.fallback),
+        "provenance": draft.provenance if crossover != 1 else add_note(draft.provenance, ALWAYS_SLOWER),
     }
-    final = draft.model_copy(update=figures)
-    manifest = seal(folder, final)
+    manifest = seal(folder, draft.model_copy(update=figures))
     bundle = Bundle(folder)
     check_canary(Head(bundle, "cpu", request.threads), bundle)
     return manifest
+
+
+def add_note(provenance: dict[str, Any], note: str) -> dict[str, Any]:
+    """The provenance with one note more, a sentence that the export prints too."""
+    return provenance | {"notes": [*provenance.get("notes", []), note]}
 
 
 def check_promise(quality: Quality, promise: dict[int, float]) -> None:

@@ -77,7 +77,7 @@ def describe_bundle(dense: Dense, contexts: Contexts, out: Path, request: Reques
     return {
         "name": out.parent.name,
         "version": parse_version_folder(out),
-        "max_k": request.max_k or dense.classes - int(dense.padded.size),
+        "max_k": request.max_k or dense.real_classes,
         "seed": request.seed,
         "fallback": request.fallback,
         "provenance": record_provenance(dense, contexts),
@@ -99,8 +99,7 @@ def write_calibration(folder: Path, head: Head, truth: Truth) -> None:
     top = head.topk_by_plan(contexts, min(CANARY_K, head.manifest.max_k))
     tensors: dict[str, np.ndarray[Any, Any]] = {
         "contexts": contexts,
-        "ids": truth.ids[:CALIBRATION_FILE_ROWS],
-        "logprobs": truth.logprobs[:CALIBRATION_FILE_ROWS],
+        **truth.first_rows(CALIBRATION_FILE_ROWS).to_tensors(),
         "head_ids": top.ids,
         "head_logprobs": top.logprobs,
     }

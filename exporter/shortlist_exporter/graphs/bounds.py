@@ -89,8 +89,8 @@ class Bounds:
 
 
 def is_worthwhile(dense: Dense) -> bool:
-    """Whether the layer is so large that bounds may be faster than dense; a scale of 0 or less is not bounded."""
-    return dense.weight.size >= MIN_WEIGHTS and dense.logit_scale > 0
+    """Whether the layer is so large that bounds may be faster than dense."""
+    return dense.weight.size >= MIN_WEIGHTS
 
 
 def compute_bounds(dense: Dense, contexts: Floats, seed: int) -> Bounds:

@@ -11,10 +11,22 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from shortlist.bundle.reader import sha256
+from shortlist.core.filters import check_id_range
 from shortlist.errors import BadInput
 from shortlist_models import FullSoftmax
 
-from shortlist_exporter.inputs.formats.base import BIAS, Array, Choice, Ids, Layer, join_names, no_ids, read_floats
+from shortlist_exporter.inputs.formats.base import (
+    BIAS,
+    WEIGHT,
+    Array,
+    Choice,
+    Ids,
+    Layer,
+    check_finite,
+    join_names,
+    no_ids,
+    read_floats,
+)
 from shortlist_exporter.inputs.formats.registry import read_layer
 from shortlist_exporter.inputs.formats.tensor_file import read_tensors
 
@@ -23,8 +35,9 @@ from shortlist_exporter.inputs.formats.tensor_file import read_tensors
 class Dense:
     """A dense output layer: logits = cap(logit_scale * (weight h + bias)).
 
-    weight: [V, d] float32. bias: [V] float32 or None. padded: [m] int64 ids of rows that are no class.
-    dtype: of the weight in the file. sha256: of the file, or of the hashes of the files that hold the weight.
+    weight: [V, d] float32. bias: [V] float32 or None. logit_scale, soft_cap: over 0. padded: [m] int64 ids of rows that
+    are no class. dtype: of the weight in the file. sha256: of the file, or of the hashes of the files that hold the
+    weight. Raises BadInput for another scale or soft-cap; `check_layer` looks at the arrays.
     """
 
     weight: Array
@@ -34,6 +47,11 @@ class Dense:
     padded: Ids = field(default_factory=no_ids)
     dtype: str = "float32"
     sha256: str = ""
+
+    def __post_init__(self) -> None:
+        check_factor("logit_scale", self.logit_scale)
+        if self.soft_cap is not None:
+            check_factor("soft_cap", self.soft_cap)
 
     @cached_property
     def module(self) -> FullSoftmax:
@@ -53,6 +71,11 @@ class Dense:
         return len(self.weight)
 
     @property
+    def real_classes(self) -> int:
+        """V less the padded rows."""
+        return len(self.weight) - int(self.padded.size)
+
+    @property
     def dim(self) -> int:
         """The width d of contexts and weight rows."""
         return int(self.weight.shape[1])
@@ -70,6 +93,38 @@ class Contexts:
     targets: Ids | None = None
     documents: npt.NDArray[np.int32] | None = None
     sha256: str = ""
+
+
+def check_factor(name: str, factor: float) -> None:
+    """Raise BadInput unless `factor` is a number over 0 that float32 can hold."""
+    with np.errstate(over="ignore", under="ignore"):
+        is_factor = isinstance(factor, int | float | np.number) and 0 < np.float32(factor) < np.inf
+    if not is_factor:
+        raise BadInput(f"{name} is {factor} but must be a number over 0 that float32 can hold: give another")
+
+
+def check_layer(dense: Dense) -> None:
+    """Raise BadInput where the arrays of a layer that was made in Python are not what files are checked to have."""
+    check_floats(WEIGHT, dense.weight, 2)
+    if dense.bias is not None:
+        check_floats(BIAS, dense.bias, 1)
+        if len(dense.bias) != dense.classes:
+            raise BadInput(f"bias has {len(dense.bias)} entries for {dense.classes} rows of weight")
+    padded = dense.padded
+    if padded.ndim != 1 or padded.dtype.kind not in "iu" or len(np.unique(padded)) != padded.size:
+        raise BadInput(f"padded must be different ids [m], not {padded.dtype} of shape {list(padded.shape)}")
+    check_id_range("padded", padded, dense.classes)
+    if padded.size and padded.min() < 0:
+        raise BadInput(f"padded holds id {padded.min()} but classes go from 0 to {dense.classes - 1}")
+
+
+def check_floats(what: str, values: Array, dims: int) -> None:
+    """Raise BadInput unless `values` is finite float32 with `dims` axes, none of them 0."""
+    if not isinstance(values, np.ndarray) or values.dtype != np.float32:
+        raise BadInput(f"{what} is {getattr(values, 'dtype', type(values).__name__)}: give a numpy array of float32")
+    if values.ndim != dims or not values.size:
+        raise BadInput(f"{what} has shape {list(values.shape)}: give {dims} axes, none of them 0")
+    check_finite(what, values)
 
 
 def load_dense(
@@ -119,7 +174,9 @@ def load_contexts(path: Path) -> Contexts:
 
 
 def check_pair(dense: Dense, contexts: Contexts) -> None:
-    """Raise BadInput where width or targets of the contexts do not fit the layer."""
+    """Raise BadInput where layer or contexts are not what files are checked to have, or do not fit each other."""
+    check_layer(dense)
+    check_floats("contexts", contexts.contexts, 2)
     width = contexts.contexts.shape[1]
     if width != dense.dim:
         raise BadInput(f"contexts have d = {width} but the weight has d = {dense.dim}: capture both from one model")

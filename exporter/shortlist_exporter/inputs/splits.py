@@ -1,4 +1,7 @@
-"""Fit rows and held-out rows, in two parts or three: by document where the contexts say which, else the last tenth."""
+"""Fit rows and held-out rows, in two parts or three; a document is held out whole, where the contexts say which.
+
+One rule for all: of the documents, in the order they end in, the last ones are held out that hold a tenth of the rows.
+"""
 
 from __future__ import annotations
 
@@ -42,42 +45,38 @@ def split_held_out(contexts: Contexts, seed: int) -> tuple[Rows, Rows]:
     return np.flatnonzero(~held_out), sample_rows(contexts, held_out, seed, MAX_HELD_OUT_ROWS)
 
 
-def split_three_ways(contexts: Contexts, seed: int, max_tune: int, max_test: int) -> Splits:
-    """The last tenth of the rows, made up to whole documents, tests; the tenth before it tunes; the rest fits.
+def split_three_ways(
+    contexts: Contexts, seed: int, max_tune: int, max_test: int, test: Contexts | None = None
+) -> Splits:
+    """The last documents that hold a tenth of the rows test, those that hold the tenth before it tune, the rest fits.
 
-    Each row is its own document where the contexts do not say. Raises BadInput when nothing is left to fit on.
+    test: contexts of which every row tests instead, and which `Splits.test` indexes. Raises BadInput when nothing is
+    left to fit on.
     """
-    rows = len(contexts.contexts)
-    test = mark_last_documents(contexts.documents, np.ones(rows, np.bool_))
-    tune = mark_last_documents(contexts.documents, ~test)
-    fit = np.flatnonzero(~(test | tune))
+    every = np.ones(len(contexts.contexts), np.bool_)
+    tested = mark_last_documents(contexts.documents, every) if test is None else ~every
+    tuned = mark_last_documents(contexts.documents, ~tested)
+    fit = np.flatnonzero(~(tested | tuned))
     if not len(fit):
-        raise make_too_few_error(contexts.documents, "fit, tune and test")
-    return Splits(fit, sample_rows(contexts, tune, seed, max_tune), sample_rows(contexts, test, seed, max_test))
-
-
-def split_two_ways(contexts: Contexts, test: Contexts, seed: int, max_tune: int, max_test: int) -> Splits:
-    """As `split_three_ways`, but every row of `test`, which `Splits.test` indexes, tests, and the last tenth tunes."""
-    tune = mark_last_documents(contexts.documents, np.ones(len(contexts.contexts), np.bool_))
-    if tune.all():
-        raise make_too_few_error(contexts.documents, "fit and tune")
-    every = np.ones(len(test.contexts), np.bool_)
-    fit = np.flatnonzero(~tune)
-    return Splits(fit, sample_rows(contexts, tune, seed, max_tune), sample_rows(test, every, seed, max_test))
+        raise make_too_few_error(contexts.documents, "fit, tune and test" if test is None else "fit and tune")
+    if test is None:
+        test_rows = sample_rows(contexts, tested, seed, max_test)
+    else:
+        test_rows = sample_rows(test, np.ones(len(test.contexts), np.bool_), seed, max_test)
+    return Splits(fit, sample_rows(contexts, tuned, seed, max_tune), test_rows)
 
 
 def mark_held_out(documents: Documents | None, rows: int) -> Mask:
-    """[rows]: every document that has a row in the last tenth; that tenth itself where these are all documents."""
-    start = rows - count_tenth(rows)
-    whole = find_last_rows(documents, rows) >= start
-    return np.arange(rows) >= start if whole.all() else whole
+    """[rows]: the last documents that hold a tenth of the rows; where these are all documents, that tenth itself."""
+    every = np.ones(rows, np.bool_)
+    held = mark_last_documents(documents, every)
+    return mark_last_documents(None, every) if held.all() else held
 
 
 def mark_last_documents(documents: Documents | None, among: Mask) -> Mask:
     """[n]: of the rows `among` [n], those of the last documents, as many as it takes to hold a tenth of all n."""
-    _, order = np.unique(
-        find_last_rows(documents, len(among)), return_inverse=True
-    )  # documents in the order they end in
+    last = find_last_rows(documents, len(among))
+    _, order = np.unique(last, return_inverse=True)  # documents in the order they end in
     sizes = np.bincount(order[among], minlength=int(order.max(initial=0)) + 1)
     rows_after = sizes[::-1].cumsum()[::-1] - sizes
     return np.asarray(among & (rows_after[order] < count_tenth(len(among))))

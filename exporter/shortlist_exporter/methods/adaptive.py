@@ -26,7 +26,6 @@ from shortlist_models.adaptive.softmax import (
     check_order,
     check_widths,
     compute_tail_widths,
-    order_by_frequency,
 )
 from shortlist_models.adaptive.tail_preview import TailPreview
 from torch import Tensor
@@ -36,11 +35,21 @@ from shortlist_exporter.graphs.adaptive.fused import write_adaptive
 from shortlist_exporter.graphs.adaptive.parts import make_index
 from shortlist_exporter.graphs.builder import GraphFiles
 from shortlist_exporter.graphs.serving_cost import time_serving
+from shortlist_exporter.inputs.formats.torch_file import read_torch_tensors
 from shortlist_exporter.inputs.sources import Contexts, Dense
 
 from .base import Fitted, Options, TrainedMethod, parse_options
-from .supervised import check_layer_shape, parse_numbers, require_targets, train_module, translate_errors
+from .supervised import (
+    RankedExamples,
+    check_layer_shape,
+    note_absent_classes,
+    parse_numbers,
+    rank_examples,
+    train_module,
+    translate_errors,
+)
 
+MODULE_PREFIX = "module."  # of the head's tensors in a checkpoint
 OPENING_SAMPLE_ROWS = 2000  # contexts that measure how often a tail must be opened
 
 
@@ -73,17 +82,16 @@ class AdaptiveMethod(TrainedMethod):
     ) -> Fitted:
         """Order classes by falling frequency in the targets, choose the cutoffs, then train; raises BadInput."""
         method_options = parse_options(AdaptiveOptions, options)
-        contexts, targets = require_targets(examples, dense)
-        order = order_by_frequency(targets, dense.classes)
+        ranked = rank_examples(examples, dense)
         with translate_errors():
-            cutoffs = choose_cutoffs(method_options, dense, contexts, targets, order, progress)
+            cutoffs = choose_cutoffs(method_options, dense, ranked, progress)
             torch.manual_seed(seed)
             module = AdaptiveSoftmax(
-                dense.dim, dense.classes, cutoffs, method_options.div_value, method_options.head_bias, order
+                dense.dim, dense.classes, cutoffs, method_options.div_value, method_options.head_bias, ranked.order
             )
         loss = lambda rows, gold: module(rows, gold).loss  # noqa: E731
-        result = train_module(module, loss, (contexts, targets), dense.classes, method_options, seed, progress)
-        return make_fitted(module, dense, contexts, method_options, result)
+        result = train_module(module, loss, ranked, method_options, seed, progress)
+        return make_fitted(module, dense, ranked.contexts, method_options, result)
 
     def restore(self, dense: Dense, state: dict[str, Tensor], examples: Contexts, options: dict[str, str]) -> Fitted:
         """Restore from the state dict of torch's module or of this project's.
@@ -124,9 +132,7 @@ class Previewed(torch.nn.Module):
         return self.softmax.log_prob(contexts)
 
 
-def choose_cutoffs(
-    options: AdaptiveOptions, dense: Dense, contexts: Tensor, targets: Tensor, order: Tensor, progress: Progress
-) -> list[int]:
+def choose_cutoffs(options: AdaptiveOptions, dense: Dense, ranked: RankedExamples, progress: Progress) -> list[int]:
     """The cutoffs of the options, else of the checkpoint, else of the least predicted time.
 
     Raises ValueError, BadInput.
@@ -140,21 +146,29 @@ def choose_cutoffs(
     if cutoffs_before:
         return cutoffs_before
     progress("cost of this machine", 0, 1)
-    cuts = plan_cuts(options, dense, contexts, torch.bincount(targets, minlength=dense.classes)[order], order)
+    cuts = plan_cuts(options, dense, ranked)
     if not cuts.pays:
         raise BadInput(f"{cuts.sentence()}, or --set cutoffs=... to have it all the same")
     return list(cuts.cutoffs)
 
 
 def read_checkpoint_cutoffs(checkpoint: str) -> list[int]:
-    """The cutoffs of an interrupted training, which goes on with them: measured times differ from run to run."""
+    """The cutoffs of an interrupted training, which goes on with them: measured times differ from run to run.
+
+    Raises ValueError, BadInput where the file is no checkpoint of an adaptive softmax.
+    """
     if not checkpoint or not Path(checkpoint).is_file():
         return []
-    return AdaptiveSoftmax.from_state(torch.load(checkpoint, weights_only=True)["module"]).cutoffs[:-1]
+    tensors = read_torch_tensors(Path(checkpoint)).tensors
+    module = {
+        name.removeprefix(MODULE_PREFIX): tensor for name, tensor in tensors.items() if name.startswith(MODULE_PREFIX)
+    }
+    return AdaptiveSoftmax.from_state(module).cutoffs[:-1]
 
 
-def plan_cuts(options: AdaptiveOptions, dense: Dense, contexts: Tensor, counts: Tensor, order: Tensor) -> Cuts:
+def plan_cuts(options: AdaptiveOptions, dense: Dense, ranked: RankedExamples) -> Cuts:
     """The cuts of least predicted time on this machine, for serving one row at a time or for training."""
+    counts, contexts = ranked.counts, ranked.contexts
     points, tails = list_cut_points(counts), range(1, options.tails + 1)
     if options.planned_for == "training":
         layer = Layer(dense.classes, dense.dim, options.batch, options.div_value)
@@ -163,7 +177,7 @@ def plan_cuts(options: AdaptiveOptions, dense: Dense, contexts: Tensor, counts: 
     layer = Layer(dense.classes, dense.dim, 1, options.div_value)
     step = max(1, len(contexts) // OPENING_SAMPLE_ROWS)
     with torch.inference_mode():
-        logprobs = dense.module.log_prob(contexts[::step])[:, order]
+        logprobs = dense.module.log_prob(contexts[::step])[:, ranked.order]
         openings = measure_opening_shares(logprobs, points, min(options.planned_k, dense.classes))
     return choose_fastest(choose_cuts(fit_cost_model(time_serving(dense.dim)), layer, counts, points, openings, tails))
 
@@ -183,13 +197,12 @@ def make_fitted(
         "opened": opening_shares,
         "previewed": sorted(previews),
     }
-    notes = (f"{fit['never']} classes never occur in the targets: they rank last",) if fit.get("never") else ()
     return Fitted(
         Previewed(module, previews),
         Cost(macs=macs, bytes=macs),
         AdaptiveSettings(),
         fit,
-        notes,
+        note_absent_classes(fit),
         normalizer="estimated" if previews else None,
     )
 

@@ -127,10 +127,21 @@ def check_width(width: int, dense: Dense) -> None:
         raise BadInput(f"option width={width} is over d = {dense.dim}: choose a narrower preview")
 
 
-def check_candidates(candidates: int, full_view: int) -> None:
-    """Raise BadInput where fewer candidates are chosen than are to be scored exactly."""
-    if candidates < full_view:
-        raise BadInput(f"option candidates={candidates} is under full_view={full_view}: choose more candidates")
+def choose_width(option: int | None, default: int, dense: Dense) -> int:
+    """Dimensions of a preview: the option's, else the default, 1 at least; raises BadInput where they are over d."""
+    width = option or max(1, default)
+    check_width(width, dense)
+    return width
+
+
+def choose_candidates(option: int | None, default: int, full_view: int, dense: Dense) -> int:
+    """How many classes are scored by int8 rows: the option, else the default, from `full_view` to the layer's classes.
+
+    Raises BadInput where the option is under `full_view`.
+    """
+    if option is not None and option < full_view:
+        raise BadInput(f"option candidates={option} is under full_view={full_view}: choose more candidates")
+    return min(max(option or default, full_view), dense.real_classes)
 
 
 def shuffle_rows(rows: int, seed: int) -> torch.Tensor:

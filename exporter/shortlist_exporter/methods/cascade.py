@@ -17,7 +17,7 @@ from shortlist_exporter.graphs.builder import GraphFiles
 from shortlist_exporter.graphs.cascade import write_graphs
 from shortlist_exporter.inputs.sources import Dense
 
-from .base import DenseMethod, Fitted, Options, check_candidates, check_width, parse_options, shuffle_rows
+from .base import DenseMethod, Fitted, Options, choose_candidates, choose_width, parse_options, shuffle_rows
 
 FREQUENCY_ROWS = 8_000  # contexts that put the classes in order
 CASCADE_CALIBRATION_ROWS = 8_000  # contexts that calibrate screen and tail
@@ -87,14 +87,12 @@ class CascadeMethod(DenseMethod):
 
 def fill_defaults(options: CascadeOptions, dense: Dense) -> CascadeOptions:
     """The options with those filled in that follow from the layer's size; raises BadInput."""
-    real = dense.classes - dense.padded.size
-    width = options.width or max(1, dense.dim * 2 // 9)
-    candidates = options.candidates or max(64, dense.classes // 128)
-    full_view = min(options.full_view, real)
-    check_width(width, dense)
-    if options.candidates is not None:
-        check_candidates(candidates, full_view)
-    defaults = {"width": width, "candidates": min(max(candidates, full_view), real), "full_view": full_view}
+    full_view = min(options.full_view, dense.real_classes)
+    defaults = {
+        "width": choose_width(options.width, dense.dim * 2 // 9, dense),
+        "candidates": choose_candidates(options.candidates, max(64, dense.classes // 128), full_view, dense),
+        "full_view": full_view,
+    }
     return options.model_copy(update=defaults)
 
 

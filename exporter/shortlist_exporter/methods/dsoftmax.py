@@ -12,7 +12,6 @@ from shortlist.bundle.settings import AdaptiveSettings
 from shortlist.errors import BadInput
 from shortlist_models.adaptive.cutoffs import min_coverage, smooth_shares
 from shortlist_models.adaptive.dsoftmax import DSoftmax
-from shortlist_models.adaptive.softmax import order_by_frequency
 from torch import Tensor
 
 from shortlist_exporter.core.types import Cost, Progress, quiet
@@ -21,7 +20,14 @@ from shortlist_exporter.graphs.builder import GraphFiles
 from shortlist_exporter.inputs.sources import Contexts, Dense
 
 from .base import Fitted, Options, TrainedMethod, parse_options
-from .supervised import check_layer_shape, parse_numbers, require_targets, train_module, translate_errors
+from .supervised import (
+    check_layer_shape,
+    note_absent_classes,
+    parse_numbers,
+    rank_examples,
+    train_module,
+    translate_errors,
+)
 
 DEFAULT_BUCKETS = 3
 WIDTH_DIVISOR = 4
@@ -51,14 +57,13 @@ class DsoftmaxMethod(TrainedMethod):
     ) -> Fitted:
         """Order classes by falling frequency in the targets, then train; raises BadInput."""
         method_options = parse_options(DsoftmaxOptions, options)
-        contexts, targets = require_targets(examples, dense)
-        order = order_by_frequency(targets, dense.classes)
-        cutoffs = choose_cutoffs(method_options, torch.bincount(targets, minlength=dense.classes)[order])
+        ranked = rank_examples(examples, dense)
+        cutoffs = choose_cutoffs(method_options, ranked.counts)
         with translate_errors():
             torch.manual_seed(seed)
             widths = choose_widths(method_options, dense.dim, len(cutoffs) + 1)
-            module = DSoftmax(dense.dim, dense.classes, cutoffs, widths, order, project=method_options.project)
-        result = train_module(module, module, (contexts, targets), dense.classes, method_options, seed, progress)
+            module = DSoftmax(dense.dim, dense.classes, cutoffs, widths, ranked.order, project=method_options.project)
+        result = train_module(module, module, ranked, method_options, seed, progress)
         return make_fitted(module, method_options, result)
 
     def restore(self, dense: Dense, state: dict[str, Tensor], examples: Contexts, options: dict[str, str]) -> Fitted:
@@ -106,5 +111,4 @@ def make_fitted(module: DSoftmax, options: DsoftmaxOptions, fit: dict[str, Any])
     macs = module.count_multiply_adds() / (module.dim * len(module.order))
     fit |= options.model_dump(exclude={"checkpoint", "cutoffs", "widths"})
     fit |= {"cutoffs": module.cutoffs[:-1], "widths": module.widths}
-    notes = (f"{fit['never']} classes never occur in the targets: they rank last",) if fit.get("never") else ()
-    return Fitted(module, Cost(macs=macs, bytes=macs), AdaptiveSettings(), fit, notes)
+    return Fitted(module, Cost(macs=macs, bytes=macs), AdaptiveSettings(), fit, note_absent_classes(fit))

@@ -20,7 +20,7 @@ from shortlist_exporter.graphs.builder import GraphFiles
 from shortlist_exporter.graphs.grouped import write_graphs
 from shortlist_exporter.inputs.sources import Dense
 
-from .base import DenseMethod, Fitted, Options, check_candidates, check_width, parse_options, shuffle_rows
+from .base import DenseMethod, Fitted, Options, choose_candidates, choose_width, parse_options, shuffle_rows
 
 TAIL_FIT_ROWS = 4_000  # contexts that calibrate the tail
 INT8_COLUMNS_STEP = 4  # columns that compiled loops multiply at once: the int8 columns are a multiple
@@ -103,15 +103,10 @@ def count_candidates(dense: Dense) -> int:
 
 def fill_defaults(options: GroupedOptions, dense: Dense) -> GroupedOptions:
     """The options with those filled in that follow from the layer's size; raises BadInput."""
-    real = dense.classes - dense.padded.size
-    full_view = min(options.full_view, real)
-    candidates = options.candidates or count_candidates(dense)
+    real, full_view = dense.real_classes, min(options.full_view, dense.real_classes)
+    width = choose_width(options.width, round(dense.dim * 5 / 9), dense)
+    candidates = choose_candidates(options.candidates, count_candidates(dense), full_view, dense)
     previewed = options.previewed or max(MIN_PREVIEWED, dense.classes // 12)
-    width = options.width or max(1, round(dense.dim * 5 / 9))
-    check_width(width, dense)
-    if options.candidates is not None:
-        check_candidates(candidates, full_view)
-    candidates = min(max(candidates, full_view), real)
     if options.previewed is not None and previewed < candidates:
         raise BadInput(f"option previewed={previewed} is under the {candidates} candidates: preview more classes")
     previewed = max(previewed, candidates)
@@ -138,7 +133,7 @@ def estimate_cost(options: Mapping[str, Any], dense: Dense) -> Cost:
     """
     width, wide, previewed = options["width"], options["int8_width"], options["previewed"]
     screen = dense.dim * (width + 1)
-    opened = max(options["opened"], OPENED_PER_PREVIEWED * previewed) / (dense.classes - dense.padded.size)
+    opened = max(options["opened"], OPENED_PER_PREVIEWED * previewed) / dense.real_classes
     centres = (options["groups"] + options["blocks"] * min(1.0, opened)) * options["centre_width"]
     preview_bytes = previewed * (width + 3 * wide) / 4
     codes, exact = options["candidates"] * dense.dim, options["full_view"] * dense.dim

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any, Literal
 
@@ -109,7 +110,7 @@ def calibrate(
     sample = rows[shuffle_rows(len(rows), seed)[:SCREEN_CALIBRATION_ROWS]]
     module.probes, module.probe_margin = (
         method_options.probes,
-        module.calibrate_margin(sample, method_options.second_probe),
+        calibrate_margin(module, sample, method_options.second_probe),
     )
     if not method_options.tail_rank:
         module.calibrate_tail(sample)
@@ -118,7 +119,7 @@ def calibrate(
     settings = ScreenSettings(
         probes=method_options.probes,
         probe_margin=module.probe_margin,
-        dense_margin=module.calibrate_margin(sample, method_options.fallback),
+        dense_margin=calibrate_margin(module, sample, method_options.fallback),
         second_stage=staged,
         full_view=(method_options.full_view or 0) if staged else 0,
     )
@@ -129,6 +130,14 @@ def calibrate(
         settings,
         fit | {"candidates": candidates, "history": history},
     )
+
+
+def calibrate_margin(module: ScreenedSoftmax, sample: torch.Tensor, share: float) -> float:
+    """The margin that `share` of the sample is under; raises BadInput where the screen's scores overflow."""
+    margin = module.calibrate_margin(sample, share)
+    if not math.isfinite(margin):
+        raise BadInput("the contexts are so large that the screen's scores overflow float32: scale them down")
+    return margin
 
 
 def change_probes(fitted: Fitted, dense: Dense, contexts: FloatArray, setting: dict[str, int], seed: int) -> Fitted:
@@ -153,13 +162,12 @@ def fill_defaults(options: L2sOptions, dense: Dense) -> L2sOptions:
 
 def check_options(options: L2sOptions, dense: Dense, rows: int) -> None:
     """Raise BadInput for options that cannot work, before any training."""
-    real = dense.classes - dense.padded.size
     if options.clusters > rows:
         raise BadInput(
             f"there are {rows} contexts to fit {options.clusters} clusters: give more, or --set clusters=..."
         )
-    if options.depth > real:
-        raise BadInput(f"option depth={options.depth} is over the layer's {real} classes: choose less")
+    if options.depth > dense.real_classes:
+        raise BadInput(f"option depth={options.depth} is over the layer's {dense.real_classes} classes: choose less")
     assert options.budget is not None
     if options.budget < options.depth:
         raise BadInput(f"option budget={options.budget:g} is under depth={options.depth}: a set must hold an answer")
@@ -200,7 +208,7 @@ def measure_background(
         return None
     sample = shuffle_rows(len(contexts), seed)[:rows]
     module, ids, values = dense.module, [], []
-    depth = min(BACKGROUND_CLASSES, dense.classes - dense.padded.size)
+    depth = min(BACKGROUND_CLASSES, dense.real_classes)
     with torch.inference_mode():
         for start in range(0, len(sample), DENSE_CHUNK_CONTEXTS // 4):
             softened = (module.logits(contexts[sample[start : start + DENSE_CHUNK_CONTEXTS // 4]]) / 2).softmax(dim=1)

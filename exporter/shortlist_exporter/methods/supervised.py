@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 import torch
 from shortlist.errors import BadInput
+from shortlist_models.adaptive.softmax import order_by_frequency
 from shortlist_models.adaptive.training import Loss, TrainOptions, train_head
 from torch import Tensor, nn
 
@@ -25,15 +27,32 @@ def translate_errors() -> Iterator[None]:
         raise BadInput(str(error)) from None
 
 
-def require_targets(examples: Contexts, dense: Dense) -> tuple[Tensor, Tensor]:
-    """Contexts [n, d] and targets [n] as tensors; raises BadInput where there are no targets, or padded rows."""
+@dataclass(frozen=True)
+class RankedExamples:
+    """Examples to train on, and the classes by falling frequency in their targets.
+
+    contexts: [n, d] float32. targets: [n] int64. order: [V] ids, the most frequent class first. counts: [V] int64, how
+    often each class of `order` is a target.
+    """
+
+    contexts: Tensor
+    targets: Tensor
+    order: Tensor
+    counts: Tensor
+
+
+def rank_examples(examples: Contexts, dense: Dense) -> RankedExamples:
+    """The examples as tensors, with the layer's classes ranked; raises BadInput without targets, or at padded rows."""
     if examples.targets is None:
         raise BadInput("training needs targets: give a tensor `targets` [n] beside the contexts, or a trained --head")
     if dense.padded.size:
         raise BadInput(
             f"the weight has {dense.padded.size} padded rows, which a trained head would answer: cut them off"
         )
-    return torch.from_numpy(examples.contexts), torch.from_numpy(examples.targets)
+    targets = torch.from_numpy(examples.targets)
+    order = order_by_frequency(targets, dense.classes)
+    counts = torch.bincount(targets, minlength=dense.classes)[order]
+    return RankedExamples(torch.from_numpy(examples.contexts), targets, order, counts)
 
 
 def check_layer_shape(shape: tuple[int, int], dense: Dense) -> None:
@@ -53,11 +72,6 @@ def parse_numbers(name: str, text: str) -> list[int]:
         raise BadInput(f"option {name}={text} is no list of numbers: write 2000,6000") from None
 
 
-def count_absent_classes(targets: Tensor, classes: int) -> int:
-    """How many of `classes` are never a target: they rank last, and are learnt as unlikely."""
-    return int((torch.bincount(targets, minlength=classes) == 0).sum())
-
-
 class TrainingOptions(Protocol):
     """The options of a method that training takes. checkpoint: a file to go on from, or empty."""
 
@@ -70,18 +84,21 @@ class TrainingOptions(Protocol):
 def train_module(
     module: nn.Module,
     loss: Loss,
-    examples: tuple[Tensor, Tensor],
-    classes: int,
+    examples: RankedExamples,
     options: TrainingOptions,
     seed: int,
     progress: Progress,
 ) -> dict[str, Any]:
-    """Train `module` in place on examples: contexts [n, d] and targets [n] of `classes` classes.
+    """Train `module` in place; returns each epoch's loss, in nats, and how many classes are `never` a target.
 
-    Returns each epoch's loss, in nats, and how many classes are never a target.
+    Those rank last, and are learnt as unlikely.
     """
-    contexts, targets = examples
     train = TrainOptions(options.epochs, options.batch, options.learning_rate, seed)
     checkpoint = Path(options.checkpoint) if options.checkpoint else None
-    history = train_head(module, loss, contexts, targets, train, progress, checkpoint)
-    return {"history": history, "never": count_absent_classes(targets, classes)}
+    history = train_head(module, loss, examples.contexts, examples.targets, train, progress, checkpoint)
+    return {"history": history, "never": int((examples.counts == 0).sum())}
+
+
+def note_absent_classes(fit: Mapping[str, Any]) -> tuple[str, ...]:
+    """A note for the user of the classes that are never a target, by what `train_module` returned; none without any."""
+    return (f"{fit['never']} classes never occur in the targets: they rank last",) if fit.get("never") else ()

@@ -27,7 +27,8 @@ class Document(Strict):
 class Domain(Strict):
     """One sample held against the promise. precision: P@k by k; empty where there is no truth.
 
-    error_mean, error_p99: |error| of log-probabilities, nats. broken: the k whose promise does not hold here.
+    error_mean, error_p99: |error| of log-probabilities, nats. error_hits_mean, error_hits_p99: the same of the rows
+    whose best class was found. broken: the k whose promise does not hold here.
     """
 
     name: str
@@ -35,6 +36,8 @@ class Domain(Strict):
     precision: dict[int, Share]
     error_mean: float | None
     error_p99: float | None
+    error_hits_mean: float | None = None
+    error_hits_p99: float | None = None
     documents: list[Document]
     broken: list[int]
 

@@ -51,9 +51,9 @@ class Bench:
             if entry is None:
                 count = count_rows(progress, f"exact answers of the {split} split", rows)
                 truth = compute_truth(rank_by_module(self.dense, rows), rows, depth, progress=count)
-                entry = {"ids": truth.ids, "logprobs": truth.logprobs, "log_normalizer": truth.log_normalizer}
+                entry = truth.to_tensors()
                 self.cache.keep_tensors(self.keys[split], entry)
-            self.truths[split] = Truth(rows, **entry)
+            self.truths[split] = Truth.from_tensors(rows, entry)
 
     def open_head(self, fit: Fit) -> Head:
         """The opened head; besides dense, one at a time."""

@@ -19,7 +19,7 @@ from shortlist.bundle.writer import make_workplace
 
 from shortlist_exporter.core.provenance import list_versions
 
-CACHE_VERSION = 5  # raise when what is computed, or how, changes
+CACHE_VERSION = 6  # raise when what is computed, or how, changes
 
 Tensors = dict[str, np.ndarray[Any, Any]]
 

@@ -33,10 +33,9 @@ class Answers:
         self.tops.append(top)
         return top.ids
 
-    def last(self, calls: int) -> tuple[FloatArray, FloatArray]:
-        """Logprobs [n, k] and scored [n] of the last `calls` calls: those before them warmed up."""
-        tops = self.tops[-calls:]
-        return np.concatenate([top.logprobs for top in tops]), np.concatenate([top.scored for top in tops])
+    def last(self, calls: int) -> TopK:
+        """The answers of the last `calls` calls: those before them warmed up."""
+        return TopK.concat(self.tops[-calls:])
 
 
 def measure_head(
@@ -46,19 +45,18 @@ def measure_head(
     calls = len(truth.contexts) // promise.batch
     every = {"dense": max(1, calls // DENSE_CALLS)}
     times = time_calls({"head": answers, "dense": dense_answers}, truth.contexts, promise.batch, every=every)
-    logprobs, candidates = answers.last(calls)
-    ids = times["head"].ids
-    errors = measure_row_errors(dense, truth, ids, logprobs)
+    top = answers.last(calls)
+    errors = measure_row_errors(dense, truth, top.ids, top.logprobs)
+    true, head = truth.best.first_rows(len(top.ids)), answers.head
     return SplitFigures(
-        rows=len(candidates),
+        rows=len(top.scored),
         precision={
-            k: estimate_precision(answer_k(answers.head, truth, ids, k), truth.ids[: len(ids)], k)
-            for k in promise.precision
+            k: estimate_precision(answer_k(answers.head, truth, top.ids, k), true, k) for k in promise.precision
         },
         logprob_error=float(errors.mean()),
         logprob_error_high=float(errors.mean() + DEVIATIONS_95 * errors.std() / np.sqrt(len(errors))),
-        scored=float(candidates.mean()),
-        dense_share=float((candidates == answers.head.manifest.classes).mean()),
+        scored=float(top.scored.mean()),
+        dense_share=float((top.scored == head.manifest.classes).mean()),
         **compare_times(times["head"], times["dense"]),
     )
 
@@ -79,9 +77,8 @@ def answer_k(head: Head, truth: Truth, ids: IdArray, k: int) -> IdArray:
     if head.plan.width(k) == head.plan.width(ids.shape[1]):
         return ids[:, :k]
     rows = truth.contexts[: len(ids)]
-    return np.concatenate(
-        [head.topk(rows[i : i + TRUTH_CHUNK_ROWS], k).ids for i in range(0, len(rows), TRUTH_CHUNK_ROWS)]
-    )
+    chunks = range(0, len(rows), TRUTH_CHUNK_ROWS)
+    return TopK.concat([head.topk(rows[start : start + TRUTH_CHUNK_ROWS], k) for start in chunks]).ids
 
 
 def measure_row_errors(dense: FullSoftmax, truth: Truth, ids: IdArray, logprobs: FloatArray) -> Doubles:

@@ -27,7 +27,7 @@ def make_promise(pairs: Sequence[tuple[int, float]], **rest: object) -> Promise:
 
 def check_promise(promise: Promise, dense: Dense, max_k: int | None) -> None:
     """Refuse what no head of this layer could keep; raises BadInput."""
-    largest_k = max_k or dense.classes - int(dense.padded.size)
+    largest_k = max_k or dense.real_classes
     for k in promise.precision:
         if k > largest_k:
             raise BadInput(f"P@{k} is asked for but the head is to answer k up to {largest_k}: lower k or raise max_k")

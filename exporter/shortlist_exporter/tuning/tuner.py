@@ -21,7 +21,7 @@ from shortlist_exporter.export.write import describe_bundle, describe_files
 from shortlist_exporter.graphs.bounds import write_certificate
 from shortlist_exporter.graphs.builder import GraphFiles
 from shortlist_exporter.inputs.sources import Contexts, Dense, check_pair
-from shortlist_exporter.inputs.splits import Rows, Splits, split_three_ways, split_two_ways
+from shortlist_exporter.inputs.splits import Rows, Splits, split_three_ways
 from shortlist_exporter.methods.registry import Fitted
 from shortlist_exporter.records.report import HELD_OUT
 from shortlist_exporter.records.tuning import Part, Promise, TuneRecord, write_record
@@ -92,7 +92,7 @@ def tune(
         )
     check_promise(request.promise, dense, request.bundle.max_k)
     methods = choose_methods(request.methods)
-    splits = choose_splits(contexts, test, request.bundle.seed)
+    splits = split_three_ways(contexts, request.bundle.seed, MAX_TUNE_ROWS, MAX_TEST_ROWS, test)
     check_splits(dense, contexts, test, splits, request.promise)
     with write_version(out) as folder:  # a disk that refuses does so before the search
         clock = Clock(request.minutes, progress)
@@ -105,17 +105,10 @@ def tune(
         if winner is None:
             raise NoHead(record)
         clock.report_stage("writing the bundle")
-        depth = min(TRUE_CLASSES, request.bundle.max_k or count_real(dense))
+        depth = min(TRUE_CLASSES, request.bundle.max_k or dense.real_classes)
         sample = make_sample(contexts if test is None else test, splits.test, bench.truths["test"], depth)
         write_bundle(folder, out, contexts, bench.fits, winner[1], record, request, sample)
     return record
-
-
-def choose_splits(contexts: Contexts, test: Contexts | None, seed: int) -> Splits:
-    """Split the rows into those to fit, tune and test on; raises BadInput."""
-    if test is None:
-        return split_three_ways(contexts, seed, MAX_TUNE_ROWS, MAX_TEST_ROWS)
-    return split_two_ways(contexts, test, seed, MAX_TUNE_ROWS, MAX_TEST_ROWS)
 
 
 def check_splits(dense: Dense, contexts: Contexts, test: Contexts | None, splits: Splits, promise: Promise) -> None:
@@ -156,13 +149,8 @@ def make_bench(
         "test": (contexts if test is None else test).contexts[splits.test],
     }
     bench = Bench(cache, heads, request.promise, dense.module, rows)
-    bench.compute_truths(count_real(dense), progress)
+    bench.compute_truths(dense.real_classes, progress)
     return bench
-
-
-def count_real(dense: Dense) -> int:
-    """Classes that are no padding."""
-    return dense.classes - int(dense.padded.size)
 
 
 def choose_head(choice: Choice, request: TuneRequest, clock: Clock) -> tuple[Head, Fit] | None:
@@ -188,8 +176,7 @@ def measure_dense(choice: Choice) -> Fit:
 def make_sample(contexts: Contexts, rows: Rows, truth: Truth, depth: int) -> Sample:
     """The test split with its first `depth` true classes, as an export has its held-out rows."""
     documents = None if contexts.documents is None else contexts.documents[rows]
-    shallow = replace(truth, ids=truth.ids[:, :depth], logprobs=truth.logprobs[:, :depth])
-    return Sample(HELD_OUT, truth.contexts, shallow, documents)
+    return Sample(HELD_OUT, truth.contexts, truth.first_classes(depth), documents)
 
 
 def write_bundle(

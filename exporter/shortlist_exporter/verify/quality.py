@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 from shortlist.bundle.manifest import Certificate, Quality
-from shortlist.evaluation.statistics import compute_precision
+from shortlist.evaluation.statistics import compute_precision, mark_hits
 from shortlist.evaluation.truth import TRUTH_CHUNK_ROWS, Truth
 from shortlist.head import Head
 from torch import nn
@@ -38,13 +38,16 @@ def measure_quality(
         errors.append(np.abs(np.where(top.ids < 0, 0.0, top.logprobs) - np.where(top.ids < 0, 0.0, exact)))
         progress(len(top.ids))
     all_ids, error = np.concatenate(ids), np.concatenate(errors)
+    hits = mark_hits(all_ids, truth.best, 1)[:, 0]
     return Quality(
         rows=len(all_ids),
-        p_at_1=compute_precision(all_ids, truth.ids, 1),
-        p_at_5=compute_precision(all_ids, truth.ids, 5),
-        p_at_10=compute_precision(all_ids, truth.ids, 10),
+        p_at_1=compute_precision(all_ids, truth.best, 1),
+        p_at_5=compute_precision(all_ids, truth.best, 5),
+        p_at_10=compute_precision(all_ids, truth.best, 10),
         logprob_error_mean=float(error.mean()),
         logprob_error_p99=float(np.quantile(error, 0.99)),
+        logprob_error_hits_mean=float(error[hits].mean()) if hits.any() else None,
+        logprob_error_hits_p99=float(np.quantile(error[hits], 0.99)) if hits.any() else None,
         cost_macs=cost.macs,
         cost_bytes=cost.bytes,
     )

@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from shortlist.bundle.manifest import TargetFigures, TargetQuality
 from shortlist.core.results import IdArray
+from shortlist.evaluation.ranking import rank_scores
 from shortlist.evaluation.statistics import PRECISION_DEPTHS, compute_precision
 from shortlist.evaluation.truth import TRUTH_CHUNK_ROWS, Truth
 from shortlist.head import Head
@@ -44,8 +45,8 @@ def measure_softmax(module: nn.Module, truth: Truth, served: IdArray | None = No
         for rows in torch.split(torch.arange(len(targets)), TRUTH_CHUNK_ROWS):
             logits = compute_logits(module, torch.from_numpy(truth.contexts)[rows])
             parts.append((logits - logits.logsumexp(dim=1, keepdim=True)).gather(1, targets[rows, None])[:, 0])
-            best.append(logits.topk(min(max(PRECISION_DEPTHS), logits.shape[1]), dim=1).indices)
-    ids = torch.cat(best).numpy() if served is None else served
+            best.append(rank_scores(logits.numpy(), min(max(PRECISION_DEPTHS), logits.shape[1]))[0].ids)
+    ids = np.concatenate(best) if served is None else served
     logprobs = torch.cat(parts).double()
     possible = logprobs[logprobs.isfinite()]
     top_1, top_5, top_10 = (compute_precision(ids, truth.targets[:, None], k) for k in PRECISION_DEPTHS)

@@ -48,14 +48,6 @@ class AdaptiveSoftmax(nn.AdaptiveLogSoftmaxWithLoss):
         self.register_buffer("ranks", self.order.argsort())
 
     @classmethod
-    def from_torch(cls, module: nn.AdaptiveLogSoftmaxWithLoss, order: Tensor | None = None) -> AdaptiveSoftmax:
-        """Copy a module trained with torch. order: [V], where its positions are not the user's ids.
-
-        Raises ValueError.
-        """
-        return cls.from_state({**module.state_dict(), **({} if order is None else {"order": order})})
-
-    @classmethod
     def from_state(cls, state: Mapping[str, Tensor]) -> AdaptiveSoftmax:
         """Make a module from the state dict of torch's or of this one, with all sizes read off the shapes.
 

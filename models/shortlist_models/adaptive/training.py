@@ -79,14 +79,3 @@ def resume_training(state: dict[str, Any] | None, parts: dict[str, Any], generat
 def describe_shapes(module: nn.Module) -> str:
     """Names and shapes of all tensors in one string, which differs between modules of different sizes."""
     return repr([(name, list(tensor.shape)) for name, tensor in module.state_dict().items()])
-
-
-def measure_perplexity(
-    log_prob: Callable[[Tensor], Tensor], contexts: Tensor, targets: Tensor, chunk: int = 512
-) -> float:
-    """The exponential of the mean negative log-likelihood of `targets` [n]. log_prob: contexts [b, d] -> [b, V]."""
-    total = 0.0
-    with torch.inference_mode():
-        for rows, gold in zip(torch.split(contexts, chunk), torch.split(targets, chunk), strict=True):
-            total -= float(log_prob(rows).gather(1, gold[:, None]).double().sum())
-    return float(torch.tensor(total / len(targets)).exp())

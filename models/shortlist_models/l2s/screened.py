@@ -78,11 +78,15 @@ class ScreenedSoftmax(nn.Module):
         return self.dense.finish(products if bias is None else products + bias)
 
     def margins(self, scores: Tensor) -> Tensor:
-        """Scores [B, r] -> [B]: the difference of the two best over the size of the best; inf for a single cluster."""
+        """Scores [B, r] -> [B]: the difference of the two best over the size of the best; inf for a single cluster.
+
+        Where the best score is 0, as for a context of zeros, the difference itself.
+        """
         if scores.shape[1] < 2:
             return torch.full((len(scores),), torch.inf)
         best = scores.topk(2, dim=1).values
-        return (best[:, 0] - best[:, 1]) / best[:, 0].abs()
+        size = best[:, 0].abs()
+        return (best[:, 0] - best[:, 1]) / torch.where(size > 0, size, 1.0)
 
     def open_sets(self, row_scores: Tensor) -> Tensor:
         """Ascending ids of the clusters that one row [r] opens: `probes`, and one more under `probe_margin`."""

@@ -5,22 +5,46 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import re
 from collections.abc import Collection
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, ValidationError, ValidationInfo, field_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializeAsAny,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
+from shortlist.core.checks import cut
 from shortlist.errors import BundleError
 
-from .settings import EXACT_PLANS, SETTINGS, PlanSettings, describe_error
+from .settings import EXACT_PLANS, MAX_CLASSES, MAX_NATS, SELF_REFERENCE_PLANS, SETTINGS, PlanSettings, describe_error
 
 FORMAT_VERSION = 4
 MANIFEST_FILE = "manifest.json"
 
 Normalizer = Literal["exact", "bounded", "estimated", "shortlist"]
+
+
+def check_file_name(name: str) -> str:
+    """`name` itself; raises ValueError unless it is a path below the bundle's folder."""
+    if not FILE_PATTERN.fullmatch(name) or ".." in name.split("/"):
+        raise ValueError(f"'{cut(name)}' is no file below the bundle's folder")
+    return name
+
+
+FILE_PATTERN = re.compile(r"[A-Za-z0-9._-]{1,200}(/[A-Za-z0-9._-]{1,200}){0,9}")
+FileName = Annotated[str, AfterValidator(check_file_name)]
+Whole = Annotated[int, Field(ge=1, le=MAX_CLASSES)]
 
 
 class Strict(BaseModel):
@@ -39,9 +63,9 @@ class FileEntry(Strict):
 class RawArray(Strict):
     """An array that compiled loops map from a file without a header: numbers row by row, little-endian."""
 
-    file: str = Field(description="path below the bundle's folder; graphs and other roles may share it")
+    file: FileName = Field(description="path below the bundle's folder; graphs and other roles may share it")
     dtype: Literal["float32", "int8", "uint8"]
-    shape: tuple[int, ...]
+    shape: tuple[Whole, ...] = Field(min_length=1, max_length=4)
 
     @property
     def size(self) -> int:
@@ -84,27 +108,31 @@ class Quality(Strict):
     p_at_10: float
     logprob_error_mean: float = Field(description="mean |error| of the returned log-probabilities, nats")
     logprob_error_p99: float = Field(description="99th percentile of the same, nats")
+    logprob_error_hits_mean: float | None = Field(
+        default=None, description="the mean over the rows whose best class was found; None: no row, or not measured"
+    )
+    logprob_error_hits_p99: float | None = Field(default=None, description="99th percentile of these rows, nats")
     cost_macs: float = Field(description="multiply-adds per query relative to dense")
     cost_bytes: float = Field(description="bytes of weights touched per query relative to dense")
     targets: TargetQuality | None = Field(default=None, description="of a head that is its own reference")
 
     def figures(self) -> dict[str, float]:
-        """Every number by name; those on targets as `head_top_1`, `dense_perplexity`, ..."""
+        """Every number that was measured by name; those on targets as `head_top_1`, `dense_perplexity`, ..."""
         by_softmax = {} if self.targets is None else self.targets.model_dump(exclude={"rows"}, exclude_none=True)
         on_targets = {f"{whose}_{name}": value for whose, part in by_softmax.items() for name, value in part.items()}
-        return self.model_dump(exclude={"targets"}) | on_targets
+        return self.model_dump(exclude={"targets"}, exclude_none=True) | on_targets
 
 
 class Certificate(Strict):
     """What certified answers to exact requests promise, and when dense answers them instead."""
 
     logprob_bound: float = Field(
-        description="no log-probability is off by more nats; a row that could be goes to dense"
+        ge=0, le=MAX_NATS, description="no log-probability is off by more nats; a row that could be goes to dense"
     )
     rows: int = Field(description="held-out contexts measured")
     rescored: float = Field(description="classes scored exactly for a context, mean of those not answered by dense")
     dense_share: float = Field(description="share of them that dense answered, the bounds being too wide")
-    dense_crossover: int | None = Field(
+    dense_crossover: Whole | None = Field(
         default=None, description="an exact request of so many rows or more is answered by dense.onnx; None: never"
     )
 
@@ -114,18 +142,18 @@ class Manifest(Strict):
 
     format: int = FORMAT_VERSION
     name: str
-    version: int
+    version: int = Field(ge=1)
     method: str
     plan: str = Field(description="the shape of the computation: a name of `SETTINGS`")
     exact_plan: str | None = Field(
         default=None, description="the plan that proves exact answers, on the CPU; None: the exact head itself answers"
     )
     reference: Literal["dense", "self"]
-    classes: int = Field(description="V, rows of the weight, padding included")
-    dim: int = Field(description="d, length of a context vector")
+    classes: Whole = Field(description="V, rows of the weight, padding included")
+    dim: Whole = Field(description="d, length of a context vector")
     dtype: str = Field(description="of the weights as they were given")
-    max_k: int
-    graphs: dict[str, str] = Field(description="role -> file of the ONNX graph")
+    max_k: Whole
+    graphs: dict[str, FileName] = Field(description="role -> file of the ONNX graph")
     arrays: dict[str, RawArray] = Field(default={}, description="role -> raw array that compiled loops read")
     settings: SerializeAsAny[PlanSettings] = Field(
         default_factory=dict, validate_default=True, description="how the plan searches, typed by `plan`"
@@ -133,16 +161,16 @@ class Manifest(Strict):
     fit: dict[str, Any] = Field(default={}, description="how the head was made: what the method was given and learnt")
     seed: int = 0
     normalizer: Normalizer
-    logit_scale: float = 1.0
-    soft_cap: float | None = None
-    dense_crossover: int | None = Field(
+    logit_scale: float = Field(default=1.0, gt=0, le=MAX_NATS)
+    soft_cap: float | None = Field(default=None, gt=0, le=MAX_NATS)
+    dense_crossover: Whole | None = Field(
         default=None, description="a request of so many rows or more is answered by dense.onnx; None: never"
     )
     fallback: bool = Field(default=True, description="whether a crossover is measured on other devices than the CPU")
     certificate: Certificate | None = None
     quality: Quality | None = None
     provenance: dict[str, Any] = {}
-    files: dict[str, FileEntry] = {}
+    files: dict[FileName, FileEntry] = {}
     digest: str = ""
 
     @field_validator("settings", mode="before")
@@ -157,6 +185,17 @@ class Manifest(Strict):
             return kind.model_validate(value)
         except ValidationError as error:
             raise ValueError(describe_error(error)) from None
+
+    @model_validator(mode="after")
+    def check_consistency(self) -> Self:
+        """Raise ValueError where fields contradict each other."""
+        if self.max_k > self.classes:
+            raise ValueError(f"max_k={self.max_k} is over classes={self.classes}")
+        if self.reference == "self" and self.plan not in SELF_REFERENCE_PLANS:
+            raise ValueError(f"plan {self.plan} has no distribution of its own")
+        if self.exact_plan is not None and ("dense" not in self.graphs or self.reference == "self"):
+            raise ValueError("an exact plan needs the dense layer, of which its proofs are")
+        return self
 
     def with_digest(self) -> Manifest:
         """This manifest with its digest filled in."""
@@ -191,7 +230,7 @@ def read_manifest(folder: Path) -> Manifest:
         return Manifest.model_validate(content)
     except ValidationError as error:
         first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
+        where = cut(".".join(str(part) for part in first["loc"]) or "its fields together")
         raise BundleError(
             f"{path} is not a valid manifest at '{where}' ({first['msg']}): export the bundle again"
         ) from error
@@ -214,4 +253,4 @@ def check_format(path: Path, content: Any) -> None:
 def check_plan(folder: Path, role: str, plan: Any, plans: Collection[str]) -> None:
     """Raise BundleError for a plan that is none of `plans`, which this version knows, since a newer one wrote it."""
     if not isinstance(plan, str) or plan not in plans:
-        raise BundleError(f"{folder} needs {role} '{plan}', known here: {', '.join(plans)}; upgrade shortlist")
+        raise BundleError(f"{folder} needs {role} '{cut(plan)}', known here: {', '.join(plans)}; upgrade shortlist")

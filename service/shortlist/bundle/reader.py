@@ -5,30 +5,43 @@ from __future__ import annotations
 import hashlib
 import json
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
-import numpy.typing as npt
-from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
+from shortlist.core.graph_file import GraphFile
 from shortlist.errors import BundleError, NotFound
 
-from .manifest import Manifest, read_manifest
+from .array_rules import Array, Arrays, find_faults
+from .array_table import (
+    CALIBRATION_FILE,
+    CERTIFICATE_FILE,
+    INDEX_FILE,
+    RAW,
+    find_contradiction,
+    find_rules,
+    list_sizes,
+)
+from .graph_table import find_signature
+from .manifest import MANIFEST_FILE, Manifest, read_manifest
 from .settings import PlanSettings
 
+__all__ = ["CALIBRATION_FILE", "CERTIFICATE_FILE", "INDEX_FILE", "Bundle"]
+
 REPORT_FOLDER = "report"
-CALIBRATION_FILE = "calibration.safetensors"
 LABELS_FILE = "labels.json"
-INDEX_FILE = "index.safetensors"
 GRAPHS_FOLDER = "graphs"
-CERTIFICATE_FILE = "certificate.safetensors"
 
 Settings = TypeVar("Settings", bound=PlanSettings)
 
 
 class Bundle:
-    """An exported head on disk, opened for reading."""
+    """An exported head on disk, opened for reading.
+
+    Whatever a plan reads of it keeps the rules of `array_table` and `graph_table`, or is refused: loops and plans use
+    ids, places and shapes as they are.
+    """
 
     def __init__(self, folder: Path, *, verify: bool = True) -> None:
         """Open `folder`; with `verify`, hash every file (about 1 s per GB).
@@ -40,10 +53,21 @@ class Bundle:
         self.folder = folder
         self.manifest = read_manifest(folder)
         check_files(folder, self.manifest, hashes=verify)
+        self.sizes = list_sizes(self.manifest)
+        self.part_sizes: list[int] = []
 
-    def graph(self, role: str) -> Path:
-        """Path of the ONNX graph with this role."""
-        return self.folder / self.manifest.graphs[role]
+    def graph(self, role: str) -> GraphFile:
+        """The ONNX graph with this role; the arrays that its sizes follow from have to be read before.
+
+        Raises BundleError where the bundle has none.
+        """
+        signature = find_signature(role, self.manifest, self.sizes, self.part_sizes)
+        if signature is None or role not in self.manifest.graphs:
+            raise BundleError(
+                f"{self.folder} has no graph '{role}' for its plan {self.manifest.plan} and settings: "
+                "export the bundle again"
+            )
+        return GraphFile(self.folder / self.manifest.graphs[role], signature)
 
     def has_graph(self, role: str) -> bool:
         """Whether the bundle was exported with this graph."""
@@ -59,31 +83,52 @@ class Bundle:
         """Whether the bundle was exported with raw arrays of all these roles."""
         return all(role in self.manifest.arrays for role in roles)
 
-    def map_array(self, role: str) -> npt.NDArray[Any]:
+    def map_array(self, role: str) -> Array:
         """The raw array of this role, shared in memory with whoever maps its file.
 
         Written to, it changes for the caller alone. Raises BundleError when the file does not have the size that the
-        manifest says.
+        manifest says, or the array breaks its rule.
         """
         entry = self.manifest.arrays[role]
         path = self.folder / entry.file
         if not path.is_file() or path.stat().st_size != entry.size:
             raise BundleError(f"{path} is not the {entry.dtype} array {list(entry.shape)} of '{role}': export it again")
-        return np.asarray(np.memmap(path, entry.dtype, "c", shape=entry.shape))
+        array = np.asarray(np.memmap(path, entry.dtype, "c", shape=entry.shape))
+        fault = RAW[role].find_fault(array, self.sizes)
+        if fault is not None:
+            raise BundleError(f"{path} is the array '{role}', which {fault}: export the bundle again")
+        return array
 
-    def tensors(self, name: str) -> dict[str, npt.NDArray[Any]]:
-        """All tensors of one safetensors file of the bundle."""
+    def tensors(self, name: str) -> dict[str, Array]:
+        """All tensors of one safetensors file of the bundle; raises BundleError where they break its rules."""
         path = self.folder / name
         try:
-            return dict(load_file(path))
-        except (OSError, SafetensorError) as error:
+            arrays = load_file(path)
+        except Exception as error:  # numpy's as well as safetensors', for types that only the latter knows
             raise BundleError(f"{path} cannot be read: export the bundle again") from error
+        self.check_arrays(name, arrays)
+        return arrays
+
+    def check_arrays(self, name: str, arrays: Arrays) -> None:
+        """Raise BundleError where the arrays of the file `name` break a rule, and remember the sizes that they say."""
+        fault = find_faults(arrays, find_rules(name, self.manifest.plan), self.sizes)
+        fault = fault or find_contradiction(name, arrays, self.manifest, self.sizes)
+        if fault is not None:
+            raise BundleError(f"{self.folder / name} {fault}: export the bundle again")
+        if name == INDEX_FILE and "offsets" in arrays:
+            self.part_sizes = np.diff(arrays["offsets"]).tolist()
 
     def labels(self) -> list[str] | None:
-        """V printable names, or None where the bundle has none."""
+        """V printable names, or None where the bundle has none; raises BundleError where they are not that."""
         if LABELS_FILE not in self.manifest.files:
             return None
-        labels: list[str] = json.loads((self.folder / LABELS_FILE).read_text("utf-8"))
+        path, classes = self.folder / LABELS_FILE, self.manifest.classes
+        try:
+            labels = json.loads(path.read_bytes().decode("utf-8"))
+        except (OSError, ValueError, RecursionError) as error:
+            raise BundleError(f"{path} cannot be read ({type(error).__name__}): export the bundle again") from error
+        if not isinstance(labels, list) or len(labels) != classes or not all(type(label) is str for label in labels):
+            raise BundleError(f"{path} is not a list of {classes} texts, one for each class: export the bundle again")
         return labels
 
 
@@ -94,7 +139,11 @@ def sha256(path: Path) -> str:
 
 
 def check_files(folder: Path, manifest: Manifest, *, hashes: bool) -> None:
-    """Raise BundleError at the first file that is missing, cut short or edited."""
+    """Raise BundleError at the first file that is missing, cut short or edited, or not among those of the manifest."""
+    named = {*manifest.graphs.values(), *(array.file for array in manifest.arrays.values())}
+    unsealed = sorted(named - manifest.files.keys()) if manifest.files else []  # a draft has no files yet
+    if unsealed:
+        raise BundleError(f"{folder / MANIFEST_FILE} has no hash of {unsealed[0]}: export the bundle again")
     for name, entry in manifest.files.items():
         path = folder / name
         if not path.is_file():

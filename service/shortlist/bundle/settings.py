@@ -6,14 +6,23 @@ Some may be changed on an open head by `Head.with_settings`; the others describe
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from shortlist.core.checks import cut
 from shortlist.errors import BadInput
 
 OPENED_PER_PREVIEWED = 2  # plan `grouped` opens groups of at least so many times the classes that it previews
+MAX_BLOCK_CLASSES = 16  # of one block of plan `grouped`: as many as its loops score side by side
+MAX_CLASSES = 2**31 - 1  # of any number of classes: loops count them in 32 bits
+MAX_NATS = 3.4e38  # of any setting that is a logit, or added to one: float32 can hold it
+
+Count = Annotated[int, Field(ge=1, le=MAX_CLASSES)]
+CountOrNone = Annotated[int, Field(ge=0, le=MAX_CLASSES)]
+Nats = Annotated[float, Field(ge=-MAX_NATS, le=MAX_NATS)]
+Margin = Annotated[float, Field(ge=0, le=MAX_NATS)]
 
 
 class PlanSettings(BaseModel):
@@ -64,8 +73,8 @@ class PreviewSettings(PlanSettings):
 
     adjustable: ClassVar[tuple[str, ...]] = ("full_view",)
 
-    full_view: int = Field(ge=1, description="N: classes of the best previews that are scored exactly for each row")
-    tail_shift: float = Field(description="nats added to the previews of the other classes in the normaliser")
+    full_view: Count = Field(description="N: classes of the best previews that are scored exactly for each row")
+    tail_shift: Nats = Field(description="nats added to the previews of the other classes in the normaliser")
 
 
 class ScreenSettings(PlanSettings):
@@ -74,11 +83,11 @@ class ScreenSettings(PlanSettings):
     adjustable: ClassVar[tuple[str, ...]] = ("probes", "probe_margin", "dense_margin", "full_view")
     of_previews: ClassVar[tuple[str, ...]] = ("full_view",)
 
-    probes: int = Field(ge=1, description="clusters that a row opens; a class in several of them is scored once")
-    probe_margin: float = Field(ge=0, description="rows of a smaller margin open one cluster more")
-    dense_margin: float = Field(ge=0, description="rows of a smaller margin go to dense, where the bundle has it")
+    probes: Count = Field(description="clusters that a row opens; a class in several of them is scored once")
+    probe_margin: Margin = Field(description="rows of a smaller margin open one cluster more")
+    dense_margin: Margin = Field(description="rows of a smaller margin go to dense, where the bundle has it")
     second_stage: bool = Field(description="the clusters' graphs give previews, the best of which are scored exactly")
-    full_view: int = Field(ge=0, description="classes that the second stage scores exactly; 0 without one")
+    full_view: CountOrNone = Field(description="classes that the second stage scores exactly; 0 without one")
 
 
 class GatedSettings(PlanSettings):
@@ -87,7 +96,7 @@ class GatedSettings(PlanSettings):
     adjustable: ClassVar[tuple[str, ...]] = ("full_view", "previews")
     of_previews: ClassVar[tuple[str, ...]] = ("full_view", "previews")
 
-    full_view: int = Field(ge=0, description="classes of a previewed expert scored exactly; 0 without previews")
+    full_view: CountOrNone = Field(description="classes of a previewed expert scored exactly; 0 without previews")
     previews: bool = Field(default=True, description="large experts are previewed where there are graphs for it")
 
 
@@ -96,12 +105,12 @@ class CascadeSettings(PlanSettings):
 
     adjustable: ClassVar[tuple[str, ...]] = ("candidates", "full_view", "margin")
 
-    candidates: int = Field(ge=1, description="about how many classes of a row are scored by their int8 rows")
-    full_view: int = Field(ge=1, description="of those, how many are scored exactly")
-    margin: float = Field(description="rows whose fifth best preview is under the reach plus this open rare classes")
-    common: int = Field(ge=1, description="classes that are not rare: the first of index.safetensors' `order`")
-    stride: int = Field(ge=1, description="every how many-th preview is looked at for the threshold")
-    tail_limit: float = Field(description="nats that the log of the rest's sum of exp may be over the candidates'")
+    candidates: Count = Field(description="about how many classes of a row are scored by their int8 rows")
+    full_view: Count = Field(description="of those, how many are scored exactly")
+    margin: Nats = Field(description="rows whose fifth best preview is under the reach plus this open rare classes")
+    common: Count = Field(description="classes that are not rare: the first of index.safetensors' `order`")
+    stride: Count = Field(description="every how many-th preview is looked at for the threshold")
+    tail_limit: Nats = Field(description="nats that the log of the rest's sum of exp may be over the candidates'")
 
     @model_validator(mode="after")
     def check_order(self) -> Self:
@@ -115,11 +124,11 @@ class GroupedSettings(PlanSettings):
 
     adjustable: ClassVar[tuple[str, ...]] = ("opened", "previewed", "candidates", "full_view")
 
-    opened: int = Field(ge=1, description="classes in the groups that are opened; twice `previewed` where that is more")
-    previewed: int = Field(ge=1, description="classes in the blocks that are previewed, of the groups opened")
-    candidates: int = Field(ge=1, description="of those, how many are scored by their int8 rows")
-    full_view: int = Field(ge=1, description="of those, how many are scored exactly")
-    tail_limit: float = Field(description="nats that the log of the rest's sum of exp may be over the candidates'")
+    opened: Count = Field(description="classes in the groups that are opened; twice `previewed` where that is more")
+    previewed: Count = Field(description="classes in the blocks that are previewed, of the groups opened")
+    candidates: Count = Field(description="of those, how many are scored by their int8 rows")
+    full_view: Count = Field(description="of those, how many are scored exactly")
+    tail_limit: Nats = Field(description="nats that the log of the rest's sum of exp may be over the candidates'")
 
     @model_validator(mode="after")
     def check_order(self) -> Self:
@@ -153,6 +162,7 @@ SETTINGS: dict[str, type[PlanSettings]] = {
     "adaptive": AdaptiveSettings,
 }
 
+SELF_REFERENCE_PLANS = ("gated", "adaptive")  # plans with a whole distribution of their own, which may be the reference
 EXACT_PLANS = ("certified",)  # plans that prove exact answers; what they have is the manifest's certificate
 
 
@@ -163,5 +173,5 @@ def describe_error(error: ValidationError) -> str:
         return str(first["ctx"]["error"])
     name = ".".join(str(part) for part in first["loc"])
     if first["type"] in ("missing", "extra_forbidden"):
-        return f"{name} is {'missing' if first['type'] == 'missing' else 'not known'}"
-    return f"{name}={first['input']} is wrong: {first['msg']}"
+        return f"{cut(name)} is {'missing' if first['type'] == 'missing' else 'not known'}"
+    return f"{cut(name)}={cut(first['input'])} is wrong: {first['msg']}"

@@ -24,7 +24,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Check the bundle, print its quality; returns 0."""
-    head, precision = load_and_check(args.bundle, args.device, args.threads)
+    head, _, precision = load_and_check(args.bundle, args.device, args.threads)
     manifest = head.manifest
     size = sum(entry.size for entry in manifest.files.values())
     print(f"{args.bundle}: {manifest.method}, V = {manifest.classes:,}, d = {manifest.dim}, on {head.device}")

@@ -151,6 +151,7 @@ def list_truth(result: Evaluation) -> Iterator[Line]:
         "KL(dense || head), nats": result.kl,
         "Z~/Z": result.z_ratio,
         "log-prob error, nats": result.logprob_error,
+        "where the best was found": result.logprob_error_hits,
     }
     for name, summary in rows.items():
         if summary is not None:

@@ -25,10 +25,10 @@ class AsyncClient(BaseClient):
 
     async def topk(
         self, model: str, contexts: Any, k: int, *, version: int | None = None,
-        allow: Any = None, ban: Any = None, exact: bool = False,
+        allow: Any = None, ban: Any = None, exact: bool = False, labels: bool = False,
     ) -> TopK:  # fmt: skip
         lists = {"allow": allow, "ban": ban}
-        return await self.run(exchange.topk(model, contexts, k, version, lists, exact, self.max_rows))
+        return await self.run(exchange.topk(model, contexts, k, version, lists, exact, labels, self.max_rows))
 
     async def logprobs(
         self, model: str, contexts: Any, ids: Any, *, version: int | None = None, exact: bool = False

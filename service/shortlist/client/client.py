@@ -25,7 +25,7 @@ class Client(BaseClient):
 
     def topk(
         self, model: str, contexts: Any, k: int, *, version: int | None = None,
-        allow: Any = None, ban: Any = None, exact: bool = False,
+        allow: Any = None, ban: Any = None, exact: bool = False, labels: bool = False,
     ) -> TopK:  # fmt: skip
         """Return the k best classes of `contexts` [B, d], as `Head.topk` does, in requests of `max_rows` rows at most.
 
@@ -33,12 +33,12 @@ class Client(BaseClient):
         the server's limits), Overloaded (for all of `timeout`), TimedOut, NotReady, Unreachable, ServerError.
         """
         lists = {"allow": allow, "ban": ban}
-        return self.run(exchange.topk(model, contexts, k, version, lists, exact, self.max_rows))
+        return self.run(exchange.topk(model, contexts, k, version, lists, exact, labels, self.max_rows))
 
     def logprobs(
         self, model: str, contexts: Any, ids: Any, *, version: int | None = None, exact: bool = False
     ) -> FloatArray:
-        """Return log-probabilities [B, m] float32 of `ids`, [B, m] or [m] for all rows, as `Head.logprobs` does.
+        """Return log-probabilities [B, m] float32 of `ids`, as `Head.logprobs` does.
 
         Raises the errors of `topk`.
         """

@@ -7,10 +7,9 @@ An exchange is a generator: it yields a `Request`, is sent the `Response`, and a
 from __future__ import annotations
 
 import json
-import operator
 import random
 import time
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 from urllib.parse import quote
@@ -18,8 +17,9 @@ from urllib.parse import quote
 import numpy as np
 
 from shortlist.core.arrays import Array, to_float_array, to_id_array
-from shortlist.core.checks import cut, parse_object
-from shortlist.core.results import FloatArray, IdArray, TopK
+from shortlist.core.checks import cut, parse_object, parse_whole_number
+from shortlist.core.filters import check_list_rows
+from shortlist.core.results import NO_CLASS, FloatArray, IdArray, TopK
 from shortlist.errors import (
     BadInput,
     NotFound,
@@ -35,9 +35,12 @@ from shortlist.wire.open_inference import (
     BINARY_TYPE,
     CONTEXT,
     IDS,
+    LABELS,
     LENGTH_HEADER,
     LOGPROBS,
     SCORED,
+    TEXT_DATATYPE,
+    Tensor,
     describe_tensor,
     join_body,
     parse_tensors,
@@ -83,21 +86,32 @@ Steps = Generator[Request | Wait, Response, T]
 
 
 def topk(
-    model: str, contexts: Any, k: int, version: int | None, lists: Mapping[str, Any], exact: bool, max_rows: int
+    model: str,
+    contexts: Any,
+    k: int,
+    version: int | None,
+    lists: Mapping[str, Any],
+    exact: bool,
+    labels: bool,
+    max_rows: int,
 ) -> Exchange[TopK]:
     """Ask for the k best classes of `contexts` [B, d], in requests of at most `max_rows` rows.
 
-    lists: `allow` and `ban`, None where there is no such list.
+    lists: `allow` and `ban`, None where there is no such list. labels: whether to ask for labels too.
     """
     rows, k = to_float_array("contexts", contexts), parse_whole_number("k", k)
-    id_lists = {name: to_id_array(name, values) for name, values in lists.items() if values is not None}
+    id_lists = {name: np.atleast_2d(to_id_array(name, values)) for name, values in lists.items() if values is not None}
     for name, ids in id_lists.items():
-        check_rows(name, ids, len(rows))
+        check_list_rows(name, ids, len(rows))
+    names = (IDS, LOGPROBS, SCORED, LABELS) if labels else ()
 
     def send_part(part: slice) -> Exchange[TopK]:
         inputs = {CONTEXT: rows[part]} | {name: slice_ids(ids, part) for name, ids in id_lists.items()}
-        outputs, normalizer = yield from infer(model, version, inputs, {"k": k, "exact": bool(exact)})
-        return TopK(outputs[IDS], outputs[LOGPROBS], outputs[SCORED], normalizer)
+        outputs, normalizer = yield from infer(model, version, inputs, {"k": k, "exact": bool(exact)}, names)
+        top = TopK(outputs[IDS], outputs[LOGPROBS], outputs[SCORED], normalizer, outputs.get(LABELS))
+        if top.labels is not None:
+            top.labels[top.ids == NO_CLASS] = None
+        return top
 
     return TopK.concat((yield from send_in_parts(len(rows), max_rows, send_part)))
 
@@ -106,8 +120,8 @@ def logprobs(
     model: str, contexts: Any, ids: Any, version: int | None, exact: bool, max_rows: int
 ) -> Exchange[FloatArray]:
     """Ask for the log-probabilities [B, m] of `ids`, [B, m] or [m] for all rows."""
-    rows, class_ids = to_float_array("contexts", contexts), to_id_array("ids", ids)
-    check_rows("ids", class_ids, len(rows))
+    rows, class_ids = to_float_array("contexts", contexts), np.atleast_2d(to_id_array("ids", ids))
+    check_list_rows("ids", class_ids, len(rows))
 
     def send_part(part: slice) -> Exchange[FloatArray]:
         inputs = {CONTEXT: rows[part], IDS: slice_ids(class_ids, part)}
@@ -131,15 +145,9 @@ def ready() -> Exchange[bool]:
     return response.status == HTTP_OK
 
 
-def check_rows(name: str, ids: IdArray, rows: int) -> None:
-    """Raise BadInput if `ids` are lists by row, but not one for each of `rows` rows."""
-    if ids.ndim == 2 and len(ids) not in (1, rows):
-        raise BadInput(f"{name} has {len(ids)} rows for {rows} contexts: give one list for all, or one a row")
-
-
 def slice_ids(ids: IdArray, part: slice) -> IdArray:
     """Return the ids [1 or b, m] of the rows of one part; ids for all rows stay as they are."""
-    return np.atleast_2d(ids) if ids.ndim == 1 or len(ids) == 1 else ids[part]
+    return ids if len(ids) == 1 else ids[part]
 
 
 def send_in_parts(rows: int, max_rows: int, send_part: Callable[[slice], Exchange[T]]) -> Exchange[list[T]]:
@@ -181,13 +189,20 @@ def retry_on_overload(exchange: Exchange[T], timeout: float) -> Steps[T]:
 
 
 def infer(
-    model: str, version: int | None, inputs: Mapping[str, Array], parameters: dict[str, Any]
+    model: str,
+    version: int | None,
+    inputs: Mapping[str, Array],
+    parameters: dict[str, Any],
+    outputs: Sequence[str] = (),
 ) -> Exchange[tuple[dict[str, Array], str]]:
-    """Send one infer request, binary both ways; returns the outputs by name, and the normalizer."""
+    """Send one infer request, binary both ways; returns the outputs by name, and the normalizer.
+
+    outputs: names of those wanted; by default those of numbers.
+    """
     content = {
         "parameters": parameters | {"binary_data_output": True},
         "inputs": [describe_tensor(name, values, binary=True) for name, values in inputs.items()],
-    }
+    } | ({"outputs": [{"name": name} for name in outputs]} if outputs else {})
     text = json.dumps(content).encode()
     headers = {"Content-Type": BINARY_TYPE, LENGTH_HEADER: str(len(text))}
     path = f"{format_model_path(model, version)}/infer"
@@ -201,26 +216,21 @@ def format_model_path(model: str, version: int | None) -> str:
     return path if version is None else f"{path}/versions/{parse_whole_number('version', version)}"
 
 
-def parse_whole_number(what: str, value: Any) -> int:
-    """Convert `value`, also an integer of numpy or torch, to int; raises BadInput naming `what`."""
-    try:
-        if not isinstance(value, bool):
-            return operator.index(value)
-    except TypeError:
-        pass
-    raise BadInput(f"{what} is {cut(value)}: give a whole number")
-
-
 def parse_outputs(response: Response) -> tuple[dict[str, Array], str]:
     """Parse an infer response into its outputs by name, and its normalizer; raises ServerError if it is none."""
     try:
         text, binary = split_body(response.content, response.headers.get(LENGTH_HEADER.lower()))
         content = parse_json_object(bytes(text))
         outputs = parse_tensors(content.get("outputs"), binary, str(content.get("model_name")))
-        arrays = {name: tensor.to_array("").copy() for name, tensor in outputs.items()}
+        arrays = {name: read_output(tensor) for name, tensor in outputs.items()}
         return arrays, str(parse_object(content, "parameters", "the response")["normalizer"])
     except (BadInput, KeyError) as error:
         raise ServerError(f"the answer is not what a Shortlist server sends ({error}): check the URL") from error
+
+
+def read_output(tensor: Tensor) -> Array:
+    """An output's numbers or texts, which the caller may write to; raises BadInput."""
+    return tensor.to_texts() if tensor.datatype == TEXT_DATATYPE else tensor.to_array("").copy()
 
 
 def parse_json_object(content: bytes) -> dict[str, Any]:

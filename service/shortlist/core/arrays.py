@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from math import isfinite
 from typing import Any
 
 import numpy as np
@@ -10,11 +11,15 @@ import numpy.typing as npt
 
 from shortlist.errors import BadInput
 
+from .checks import cut
 from .results import NO_CLASS, FloatArray, IdArray
 
 Array = npt.NDArray[Any]
 
 FLOAT32_CODE, INT64_CODE = "f", "q"  # type codes of the standard library's `array`, which refuses text and null
+FLOAT_DTYPES = (np.float32, np.float16)  # of context vectors; others become the first
+NUMBER_KINDS = "fiu"  # numpy's letters of the dtypes that numbers may have
+MAX_ID = np.iinfo(np.int64).max
 MAX_PADDING_IDS = 1 << 20  # that padding may add: one long list among thousands of short ones would take gigabytes
 CODE_NAMES = {FLOAT32_CODE: "numbers", INT64_CODE: "whole numbers"}
 CODE_DTYPES: dict[str, npt.DTypeLike] = {FLOAT32_CODE: np.float32, INT64_CODE: np.int64}
@@ -29,11 +34,18 @@ def pack_rows(what: str, rows: list[Any], code: str) -> Array:
     for index, row in enumerate(rows):
         try:
             numbers.fromlist(row)
-        except (TypeError, OverflowError):
+        except TypeError:
             raise BadInput(f"{what} row {index} must be a list of {CODE_NAMES[code]} alone") from None
+        except OverflowError:
+            raise make_size_error(what, index) from None
     packed = np.frombuffer(numbers, CODE_DTYPES[code])
     check_booleans(what, rows, packed, code)
     return packed
+
+
+def make_size_error(what: str, row: int) -> BadInput:
+    """The error for a number that is too large for its array."""
+    return BadInput(f"{what} row {row} holds a number that is too large: send smaller ones")
 
 
 def check_booleans(what: str, rows: list[Any], numbers: Array, code: str) -> None:
@@ -65,7 +77,7 @@ def parse_float_rows(what: str, data: Any, width: int) -> FloatArray:
     if data == []:
         return np.empty((0, width), np.float32)
     if not is_nested(data):
-        raise BadInput(f"{what} must be a list of rows, each a list of numbers")
+        check_dimensions(what, (len(data),) if isinstance(data, list) else ())
     numbers: FloatArray = pack_rows(what, data, FLOAT32_CODE)
     width = len(data[0])
     ragged_row = next((index for index, row in enumerate(data) if len(row) != width), None)
@@ -104,26 +116,61 @@ def to_list(row: Any) -> Any:
 
 
 def to_float_array(what: str, values: Any) -> Array:
-    """Convert context vectors of any kind to [B, d] float32, or float16 if they are that; raises BadInput."""
+    """Convert context vectors of any kind to [B, d] float32, or float16 if they are that; raises BadInput.
+
+    An empty list becomes [0, 0]: no rows, of whatever width is wanted.
+    """
     try:
         rows = to_numpy(values)
-        if rows.dtype != np.float16:
-            with np.errstate(over="ignore"):  # an overflow becomes infinity, which is refused later
-                rows = rows.astype(np.float32, copy=False)
     except (TypeError, ValueError):
-        raise BadInput(f"{what} must be numbers of shape [rows, d]") from None
-    if rows.ndim != 2:
-        raise BadInput(f"{what} have shape {list(rows.shape)}: give [rows, d]")
+        rows = np.empty(0, np.object_)
+    if rows.ndim != 2 or rows.dtype.kind not in NUMBER_KINDS:
+        if isinstance(values, list | tuple):
+            return parse_float_rows(what, [to_list(row) for row in values], 0)  # which knows what is wrong
+        check_dimensions(what, rows.shape)
+        raise BadInput(f"{what} must be numbers of shape [rows, d]")
+    if rows.dtype not in FLOAT_DTYPES:
+        with np.errstate(over="ignore"):  # an overflow becomes infinity, which is refused later
+            rows = rows.astype(np.float32, copy=False)
     return np.ascontiguousarray(rows)
+
+
+def parse_contexts(values: Any, name: str, dim: int) -> FloatArray:
+    """Convert context vectors of any kind to [B, dim] finite float32 for the model `name`; raises BadInput."""
+    rows: FloatArray = to_float_array("contexts", values).astype(np.float32, copy=False)
+    check_context_shape(rows.shape, name, dim)
+    return check_finite(rows) if rows.size else np.empty((len(rows), dim), np.float32)
+
+
+def check_context_shape(shape: tuple[int, ...], name: str, dim: int) -> None:
+    """Raise BadInput unless context vectors of `shape` are [rows, dim], or [0, 0], which an empty list becomes."""
+    check_dimensions("contexts", shape)
+    if shape[1] != dim and shape != (0, 0):
+        raise BadInput(f"contexts have shape {cut(list(shape))} but {name} takes [rows, {dim}]")
+
+
+def check_finite(rows: FloatArray) -> FloatArray:
+    """Return `rows` [B, d] themselves; raises BadInput at one that holds NaN or infinity."""
+    if not isfinite(np.vdot(rows, rows)) and not np.isfinite(rows).all():  # the first is cheap, but may overflow
+        row = np.flatnonzero(~np.isfinite(rows).all(axis=1))[0]
+        raise BadInput(f"contexts row {row} holds NaN or infinity: send finite numbers")
+    return rows
+
+
+def check_dimensions(what: str, shape: tuple[int, ...]) -> None:
+    """Raise BadInput unless `shape` has the two dimensions of context vectors."""
+    if len(shape) != 2:
+        of_shape = f", not of shape {cut(list(shape))}" if shape else ""
+        raise BadInput(f"{what} must be a list of rows, each a list of numbers{of_shape}")
 
 
 def to_id_array(what: str, values: Any) -> IdArray:
     """Convert class ids of any kind to [m] or [B, m] int64, ragged lists padded with -1; raises BadInput."""
-    if isinstance(values, list):
-        return parse_id_rows(
-            what, values if not values or isinstance(values[0], int) else [to_list(row) for row in values]
-        )
+    if isinstance(values, list | tuple):
+        return parse_id_rows(what, [to_list(row) for row in values])
     ids = to_numpy(values)
     if ids.ndim not in (1, 2) or (ids.size and ids.dtype.kind not in "iu"):
         raise BadInput(f"{what} must be whole numbers of shape [m] or [rows, m]")
+    if ids.dtype == np.uint64 and ids.size and ids.max() > MAX_ID:
+        raise make_size_error(what, int((np.atleast_2d(ids) > MAX_ID).any(axis=1).argmax()))
     return np.ascontiguousarray(ids, np.int64)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import reprlib
 from typing import Any
 
@@ -15,6 +16,16 @@ def cut(text: object, length: int = 60) -> str:
     if short.isprintable():
         return short
     return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in short)
+
+
+def parse_whole_number(what: str, value: Any) -> int:
+    """Convert `value`, also an integer of numpy or torch, to int; raises BadInput naming `what`."""
+    try:
+        if not isinstance(value, bool):
+            return operator.index(value)
+    except TypeError:
+        pass
+    raise BadInput(f"{what} is {cut(value)}: give a whole number")
 
 
 def is_count(value: Any) -> bool:

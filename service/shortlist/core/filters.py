@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from shortlist.errors import BadInput
 
+from .arrays import to_id_array
 from .results import FloatArray, IdArray
 
 IdLists = npt.ArrayLike | None
@@ -73,27 +74,32 @@ def mask_others(scores: FloatArray, ids: IdArray) -> FloatArray:
     return masked
 
 
-def parse_id_lists(name: str, lists: IdLists, rows: int, classes: int) -> IdArray | None:
-    """Convert `lists`, [m] for all rows or [rows, m] padded with -1, to [1 or rows, m] int64.
+def parse_filter_lists(name: str, lists: IdLists, rows: int, classes: int) -> IdArray | None:
+    """Convert an allow or ban list as `parse_id_lists`; None where there is none.
 
-    Raises BadInput for another shape or dtype, and for an id that is neither -1 nor below `classes`. A list for all
-    rows that is longer than there are classes comes back sorted, without its duplicates.
+    A list for all rows that is longer than there are classes comes back sorted, without its duplicates.
     """
     if lists is None:
         return None
-    try:
-        ids = np.asarray(lists)
-    except ValueError:
-        raise BadInput(f"{name} must be [m] ids, or [{rows}, m] ids padded with -1") from None
-    if ids.size == 0:
-        ids = ids.astype(np.int64)
-    if ids.ndim not in (1, 2) or ids.dtype.kind not in "iu":
-        raise BadInput(f"{name} must be [m] or [{rows}, m] integers, not {ids.dtype} of shape {list(ids.shape)}")
-    ids = np.atleast_2d(ids).astype(np.int64, copy=False)
+    ids = parse_id_lists(name, lists, rows, classes)
+    return np.unique(ids)[None] if ids.size > classes and len(ids) == 1 else ids
+
+
+def parse_id_lists(name: str, lists: IdLists, rows: int, classes: int) -> IdArray:
+    """Convert `lists`, [m] for all rows or one a row, padded with -1 or ragged, to [1 or rows, m] int64.
+
+    Raises BadInput for another shape or dtype, and for an id that is neither -1 nor below `classes`.
+    """
+    ids = np.atleast_2d(to_id_array(name, lists))
+    check_list_rows(name, ids, rows)
+    check_id_range(name, ids, classes)
+    return ids
+
+
+def check_list_rows(name: str, ids: IdArray, rows: int) -> None:
+    """Raise BadInput if `ids` [n, m] are neither one list for all rows nor one for each of `rows`."""
     if len(ids) not in (1, rows):
         raise BadInput(f"{name} has {len(ids)} rows for {rows} contexts: give one list for all, or one a row")
-    check_id_range(name, ids, classes)
-    return np.unique(ids)[None] if ids.size > classes and len(ids) == 1 else ids
 
 
 def check_id_range(name: str, ids: IdArray, classes: int) -> None:

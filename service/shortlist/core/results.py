@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from shortlist.errors import BadInput
+
 Labels = npt.NDArray[np.object_]
 
 FloatArray = npt.NDArray[np.float32]
@@ -25,12 +27,14 @@ class TopK:
     logprobs: [B, k] float32, natural logarithms, -inf beside an id of -1.
     scored: [B] int32, how many classes were scored for the row; V means that the dense head answered.
     normalizer: what the log-probabilities are normalised over: `exact`, `bounded`, `estimated` or `shortlist`.
+    labels: [B, k] of str, the printable names of the ids, None beside an id of -1; None where none were asked for.
     """
 
     ids: IdArray
     logprobs: FloatArray
     scored: IntArray
     normalizer: str
+    labels: Labels | None = None
 
     @classmethod
     def concat(cls, parts: list[TopK]) -> TopK:
@@ -42,7 +46,21 @@ class TopK:
             np.concatenate([part.logprobs for part in parts]),
             np.concatenate([part.scored for part in parts]),
             max((part.normalizer for part in parts), key=NORMALIZERS.index),
+            None if parts[0].labels is None else np.concatenate([part.labels for part in parts]),
         )
+
+
+def make_label_array(labels: list[str]) -> Labels:
+    """[V + 1] labels as text that UTF-8 can hold; the last one, None, stands for the id -1."""
+    printable = [label.encode("utf-8", "replace").decode() for label in labels]
+    return np.array([*printable, None], dtype=object)
+
+
+def require_labels(labels: Labels | None, name: str) -> Labels:
+    """`labels` themselves; raises BadInput where the model `name` has none."""
+    if labels is None:
+        raise BadInput(f"{name} was exported without labels: ask for ids alone")
+    return labels
 
 
 @dataclass(slots=True)  # not frozen: that costs a microsecond for each

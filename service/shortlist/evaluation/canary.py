@@ -9,6 +9,7 @@ from shortlist.core.results import FloatArray, IdArray
 from shortlist.errors import BadInput, BundleError
 from shortlist.head import Head
 
+from .ranking import TrueClasses
 from .statistics import Bools, compute_precision, mark_hits
 
 CANARY_K = 10
@@ -41,7 +42,7 @@ def check_canary(head: Head, bundle: Bundle) -> float:
             f"back, log-probabilities off by up to {off:.2g}; export the bundle on this kind of machine"
         )
     check_certificate(head, calibration["contexts"][:BOUND_CHECKED_ROWS], bundle)
-    return compute_precision(top.ids, calibration["ids"], head_ids.shape[1])
+    return compute_precision(top.ids, TrueClasses.from_tensors(calibration), head_ids.shape[1])
 
 
 def check_certificate(head: Head, contexts: FloatArray, bundle: Bundle) -> None:

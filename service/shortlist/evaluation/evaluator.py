@@ -22,6 +22,7 @@ from . import statistics
 from .measurement import (
     RowFigures,
     TargetRows,
+    TruthRows,
     check_targets,
     choose_distinct_rows,
     concatenate_figures,
@@ -34,6 +35,7 @@ from .statistics import PRECISION_DEPTHS, Doubles, Share, Summary
 
 MAX_EVALUATED_ROWS = 10_000  # measured by default
 SINGLE_ROWS = 1000  # asked one by one
+LOGPROB_PERCENTILES = (50, 90, 99, 100)
 
 RowProgress = Callable[[int, int], None]
 
@@ -52,7 +54,7 @@ class Evaluation(Strict):
     rows: distinct contexts measured. precision: P@k by k. promised: the manifest's P@k by k. coverage: by m, how
     many of the true top m are in the head's top m, mean. order_kept: share of rows whose first ten came in the true
     order. kl: KL(dense || head), nats. z_ratio: Z~/Z. logprob_error: |error| of the ten returned log-probabilities,
-    nats.
+    nats. logprob_error_hits: the same of the rows whose best class was found alone; None where there is none.
     head_targets, dense_targets: on the gold classes. candidates: classes scored for a row by the plan.
     answered_dense: share of rows, asked one by one, that dense answered. cost_macs, cost_bytes: per query relative to
     dense, projections and routers included. warning: a sentence where the bundle's promise does not hold here.
@@ -71,6 +73,7 @@ class Evaluation(Strict):
     kl: Summary | None
     z_ratio: Summary | None
     logprob_error: Summary | None
+    logprob_error_hits: Summary | None
     head_targets: Targets | None
     dense_targets: Targets | None
     candidates: Summary
@@ -124,7 +127,8 @@ def summarize_rows(head: Head, rows: RowFigures, seed: int, dense_share: float) 
         order_kept=None if truth is None else float(truth.order_kept.mean()),
         kl=None if truth is None else summarize_any(truth.kl, 99),
         z_ratio=None if truth is None else statistics.summarize(truth.z_ratio, (1, 99)),
-        logprob_error=None if truth is None else statistics.summarize(truth.error, (50, 90, 99, 100)),
+        logprob_error=None if truth is None else statistics.summarize(truth.error, LOGPROB_PERCENTILES),
+        logprob_error_hits=None if truth is None else summarize_hits(truth),
         head_targets=summarize_targets(rows.head_targets),
         dense_targets=summarize_targets(rows.dense_targets),
         candidates=statistics.summarize(rows.scored, (99,)),
@@ -133,6 +137,12 @@ def summarize_rows(head: Head, rows: RowFigures, seed: int, dense_share: float) 
         cost_bytes=None if quality is None else quality.cost_bytes,
         warning=warn_of_promise(precision, promised),
     )
+
+
+def summarize_hits(truth: TruthRows) -> Summary | None:
+    """|error| of log-probabilities in the rows whose best class was found, nats; None where there is none."""
+    hits = truth.hits[1] == 1
+    return statistics.summarize(truth.error[hits], LOGPROB_PERCENTILES) if hits.any() else None
 
 
 def summarize_any(values: Doubles | None, *percentiles: int) -> Summary | None:

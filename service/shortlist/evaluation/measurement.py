@@ -15,8 +15,9 @@ from shortlist.errors import BadInput
 from shortlist.head import Head
 
 from . import statistics
+from .ranking import TrueClasses
 from .statistics import PRECISION_DEPTHS, Doubles, choose_depths, mark_hits
-from .truth import Ranking, check_logits, rank_logits
+from .truth import Ranking, check_logits, check_sizes, rank_logits
 
 COVERAGE_SIZES = (10, 50, 100, 500, 1000)  # classes; SVD-softmax, Tables 1 and 2
 
@@ -120,6 +121,8 @@ def read_chunks(head: Head, contexts: FloatArray, targets: IdArray | None, order
     for start in range(0, len(order), step):
         rows = order[start : start + step]
         part = contexts[rows]
+        top = head.run(head.plan, part, limit_depth(head), ClassFilter())
+        check_sizes(top.log_normalizer, rows)
         true_logits = None if head.exact is None else check_any_logits(head.exact.compute_distribution(part), rows)
         yield Chunk(
             rows=rows,
@@ -128,7 +131,7 @@ def read_chunks(head: Head, contexts: FloatArray, targets: IdArray | None, order
             head_logits=check_any_logits(head.plan.compute_distribution(part), rows),
             true_logits=true_logits,
             dense_logits=true_logits if head.exact is head.dense else compute_dense_logits(head, part),
-            top=head.run(head.plan, part, limit_depth(head), ClassFilter()),
+            top=top,
         )
 
 
@@ -163,8 +166,8 @@ def measure_against_truth(head: Head, chunk: Chunk, true_logits: FloatArray) -> 
     sizes = [size for size in COVERAGE_SIZES if size <= head.manifest.max_k]
     true = rank_logits(true_logits, max(sizes, default=ids.shape[1]))
     return TruthRows(
-        hits={k: mark_hits(ids, true.ids, k).mean(axis=1) for k in choose_depths(ids.shape[1])},
-        coverage={size: count_true_candidates(head, chunk, true.ids, size) for size in sizes},
+        hits={k: mark_hits(ids, true.best, k).mean(axis=1) for k in choose_depths(ids.shape[1])},
+        coverage={size: count_true_candidates(head, chunk, true.best, size) for size in sizes},
         order_kept=(ids == true.ids[:, : ids.shape[1]]).all(axis=1).astype(np.float64),
         z_ratio=statistics.compute_ratios(chunk.top.log_normalizer, true.log_normalizer),
         error=measure_errors(chunk.top, true_logits, true),
@@ -172,7 +175,7 @@ def measure_against_truth(head: Head, chunk: Chunk, true_logits: FloatArray) -> 
     )
 
 
-def count_true_candidates(head: Head, chunk: Chunk, true: IdArray, size: int) -> Doubles:
+def count_true_candidates(head: Head, chunk: Chunk, true: TrueClasses, size: int) -> Doubles:
     """[b]: how many of the first `size` of `true` are among as many that the head returns when asked for them."""
     top = chunk.top if size == chunk.top.ids.shape[1] else head.run(head.plan, chunk.contexts, size, ClassFilter())
     return np.asarray(mark_hits(top.ids, true, size).sum(axis=1), np.float64)

@@ -1,7 +1,7 @@
 """Figures over rows of ids and logits: P@k, shares with intervals, divergences. Arrays in, numbers out.
 
 P@k is computed here and nowhere else: `mark_hits` says which true classes were returned, and every precision that the
-project prints is a mean of that.
+project prints is a mean of that. A class whose exact score equals that of the k-th may stand in its place.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ import numpy.typing as npt
 
 from shortlist.bundle.manifest import Strict
 from shortlist.core.results import FloatArray, IdArray
+
+from .ranking import TrueClasses
 
 PRECISION_DEPTHS = (1, 5, 10)  # the k whose P@k are reported
 DEVIATIONS_95 = 1.96  # standard deviations from the mean to either end of a 95 % interval
@@ -33,23 +35,38 @@ class Share(Strict):
     high: float
 
 
-def mark_hits(ids: IdArray, true: IdArray, k: int) -> Bools:
+def mark_hits(ids: IdArray, true: IdArray | TrueClasses, k: int) -> Bools:
     """Mark which of the k true classes of each row are among the first k of `ids`.
 
-    ids: [n, m] int64, best first. true: [n, t] int64, best first; -1 is compared like a class. Returns [n, min(k, t)].
+    ids: [n, m] int64, best first. true: [n, t], best first; -1 is compared like a class. Where their scores are known,
+    any class whose exact score equals the k-th one's stands for those of this score, one for one. Returns
+    [n, min(k, t)].
     """
-    first, best = ids[:, :k], true[:, : min(k, true.shape[1])]
-    classes = 2 + max(int(first.max(initial=0)), int(best.max(initial=0)))  # with -1
+    true_ids = true.ids if isinstance(true, TrueClasses) else true
+    first, wanted = ids[:, :k], true_ids[:, : min(k, true_ids.shape[1])]
+    classes = 2 + max(int(first.max(initial=0)), int(wanted.max(initial=0)))  # with -1
     rows = classes * np.arange(len(ids), dtype=np.int64)[:, None]  # ids of different rows never meet
-    return np.isin(best + rows, first + rows)
+    hits = np.isin(wanted + rows, first + rows)
+    return mark_equal(first, true, hits) if isinstance(true, TrueClasses) else hits
 
 
-def compute_precision(ids: IdArray, true: IdArray, k: int) -> float:
-    """P@k: the share of the k true classes that are among the first k of `ids`, over all rows."""
+def mark_equal(ids: IdArray, true: TrueClasses, hits: Bools) -> Bools:
+    """`hits` [n, k], and so many of the missed classes of the k-th one's score as `ids` [n, m] hold others of it."""
+    rank = hits.shape[1] - 1
+    last = true.levels[:, : rank + 1] == true.levels[:, rank, None]
+    missed = last & ~hits
+    if not missed.any():
+        return hits
+    others = true.count_equal(ids, rank) - (last & hits).sum(axis=1)
+    return np.asarray(hits | (missed & (missed.cumsum(axis=1) <= others[:, None])))
+
+
+def compute_precision(ids: IdArray, true: IdArray | TrueClasses, k: int) -> float:
+    """P@k: the share of the k true classes that are among the first k of `ids`, over all rows, as of `mark_hits`."""
     return float(mark_hits(ids, true, k).mean())
 
 
-def estimate_precision(ids: IdArray, true: IdArray, k: int) -> Share:
+def estimate_precision(ids: IdArray, true: IdArray | TrueClasses, k: int) -> Share:
     """P@k with its 95 % interval over rows, as of `estimate_share`."""
     return estimate_share(mark_hits(ids, true, k).mean(axis=1))
 

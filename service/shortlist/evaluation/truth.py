@@ -7,18 +7,18 @@ products in float64.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from shortlist.core.results import NO_CLASS, FloatArray, IdArray
+from shortlist.core.results import FloatArray, IdArray
 from shortlist.errors import BadInput
-from shortlist.plans.common.selection import rank_best
 from shortlist.plans.registry import Plan
 
+from .ranking import EqualRuns, TrueClasses, concatenate_runs, rank_scores
 from .statistics import compute_log_normalizers
 
 TRUTH_CHUNK_ROWS = 64  # by default
@@ -26,29 +26,53 @@ TRUTH_CHUNK_ROWS = 64  # by default
 
 @dataclass(frozen=True)
 class Truth:
-    """Exact answers: contexts [n, d], ids [n, m] int64, logprobs [n, m] float32, log_normalizer [n] float32.
+    """Exact answers: contexts [n, d], best (the m best classes), logprobs [n, m] float32, log_normalizer [n] float32.
 
-    ids are best first, -1 where fewer than m classes have a probability over 0. targets: [n] int64, the gold classes,
-    where there are any.
+    targets: [n] int64, the gold classes, where there are any.
     """
 
     contexts: FloatArray
-    ids: IdArray
+    best: TrueClasses
     logprobs: FloatArray
     log_normalizer: FloatArray
     targets: IdArray | None = None
 
+    @property
+    def ids(self) -> IdArray:
+        """The ids of `best`, [n, m] int64."""
+        return self.best.ids
+
+    @classmethod
+    def from_tensors(cls, contexts: FloatArray, tensors: Mapping[str, npt.NDArray[Any]]) -> Truth:
+        """What `to_tensors` gave for `contexts`."""
+        best = TrueClasses.from_tensors(tensors)
+        return cls(contexts, best, tensors["logprobs"], tensors["log_normalizer"])
+
+    def to_tensors(self) -> dict[str, npt.NDArray[Any]]:
+        """All arrays by name but contexts and targets, for a safetensors file."""
+        return self.best.to_tensors() | {"logprobs": self.logprobs, "log_normalizer": self.log_normalizer}
+
     def first_rows(self, rows: int) -> Truth:
-        """A copy that holds the first `rows` rows; targets are left out."""
-        return Truth(self.contexts[:rows], self.ids[:rows], self.logprobs[:rows], self.log_normalizer[:rows])
+        """The first `rows` rows, without targets."""
+        best = self.best.first_rows(rows)
+        return Truth(self.contexts[:rows], best, self.logprobs[:rows], self.log_normalizer[:rows])
+
+    def first_classes(self, depth: int) -> Truth:
+        """The first `depth` classes of every row."""
+        return replace(self, best=self.best.first_classes(depth), logprobs=self.logprobs[:, :depth])
 
 
 class Ranking(NamedTuple):
-    """The best classes of some rows: ids [b, k] int64 best first, logits [b, k] float32, log_normalizer [b]."""
+    """The best k classes of b rows, with their scores: logits [b, k] float32, log_normalizer [b]."""
 
-    ids: IdArray
+    best: TrueClasses
     logits: FloatArray
     log_normalizer: npt.NDArray[np.floating]
+
+    @property
+    def ids(self) -> IdArray:
+        """The ids of `best`, [b, k] int64."""
+        return self.best.ids
 
 
 RankRows = Callable[[slice, int], Ranking]  # rows of the contexts and k -> their k best classes
@@ -69,18 +93,20 @@ def compute_truth(
     gold classes, kept beside the answers.
     """
     count = len(contexts)
-    ids = np.empty((count, depth), np.int64)  # filled in place: small results kept between the large
+    ids, levels = np.empty((2, count, depth), np.int64)  # filled in place: small results kept between the large
     logprobs = np.empty((count, depth), np.float32)  # logits of chunks would split the heap
     normalizers = np.empty(count, np.float32)
+    runs: list[EqualRuns] = []
     for start in range(0, count, step):
         rows = slice(start, min(start + step, count))
-        ranking = rank_rows(rows, depth)
-        ids[rows] = drop_impossible(ranking.ids, ranking.logits)
-        logprobs[rows] = ranking.logits - ranking.log_normalizer[:, None]
-        normalizers[rows] = ranking.log_normalizer
+        best, logits, log_normalizer = rank_rows(rows, depth)
+        ids[rows], levels[rows] = best.ids, best.levels
+        runs.append(best.runs._replace(rows=best.runs.rows + start))
+        logprobs[rows] = logits - log_normalizer[:, None]
+        normalizers[rows] = log_normalizer
         if progress is not None:
             progress(rows.stop - start)
-    return Truth(contexts, ids, logprobs, normalizers, targets)
+    return Truth(contexts, TrueClasses(ids, levels, concatenate_runs(runs)), logprobs, normalizers, targets)
 
 
 def rank_by_plan(plan: Plan, contexts: FloatArray, row_numbers: IdArray) -> RankRows:
@@ -99,19 +125,18 @@ def rank_by_plan(plan: Plan, contexts: FloatArray, row_numbers: IdArray) -> Rank
 
 def rank_logits(logits: FloatArray, k: int) -> Ranking:
     """The k best of logits [b, V], best first, equal logits by lower id; the log-normalizer in float64."""
-    ids = np.stack([rank_best(row, k) for row in logits])
-    best = np.take_along_axis(logits, ids, axis=1)
-    return Ranking(drop_impossible(ids, best), best, compute_log_normalizers(logits))
-
-
-def drop_impossible(ids: IdArray, logits: FloatArray) -> IdArray:
-    """`ids` [b, k] with -1 beside logits of -inf: classes of probability 0 are no answers."""
-    return np.where(np.isneginf(logits), NO_CLASS, ids)
+    best, best_logits = rank_scores(logits, k)
+    return Ranking(best, best_logits.astype(np.float32, copy=False), compute_log_normalizers(logits))
 
 
 def check_logits(logits: FloatArray, row_numbers: IdArray) -> FloatArray:
     """`logits` [b, V] themselves; raises BadInput that names the row of the file whose scores are no numbers."""
-    overflown = np.flatnonzero(~np.isfinite(logits.max(axis=1)))
+    check_sizes(logits.max(axis=1), row_numbers)
+    return logits
+
+
+def check_sizes(sizes: FloatArray, row_numbers: IdArray) -> None:
+    """Raise BadInput where the largest logit or the log-normalizer of a row, in `sizes` [b], is not finite."""
+    overflown = np.flatnonzero(~np.isfinite(sizes))
     if overflown.size:
         raise BadInput(f"contexts row {row_numbers[overflown[0]]} is so large that its scores overflow: scale it down")
-    return logits

@@ -12,7 +12,6 @@ import numpy.typing as npt
 from shortlist.bundle.reader import Bundle
 from shortlist.bundle.settings import ScreenSettings
 from shortlist.core.results import FloatArray, IntArray, PlanResult, empty_result
-from shortlist.errors import BundleError
 from shortlist.runtime.parallel import ThreadedRows
 
 from .native.arguments import get_address, point_at
@@ -115,8 +114,6 @@ class ScreenLoops(Loops):
     def __init__(self, bundle: Bundle, index: Index, threads: int) -> None:
         finishing = bundle.manifest.logit_scale, bundle.manifest.soft_cap or 0.0
         sets = bundle.map_array("screen_sets")
-        if sets.ndim != 2:
-            raise BundleError(f"{bundle.folder} does not say how 'screen_sets' is laid out: export it again")
         tables = {name: index[name] for name in ("ids", "offsets", "tail")}
         tables |= {"chooser": bundle.map_array("screen_columns"), "weights": sets}
         super().__init__(tables, sets.shape[1], threads, False, finishing)

@@ -68,6 +68,12 @@ class AdaptivePlan(Plan):
         """The k best; `scored` is the size of the head and of the tails opened."""
         if class_filter.restricts:
             return self.search_permitted(contexts, k, class_filter)
+        result = self.search(contexts, k)
+        self.head.check_ids(result.ids, self.classes)
+        return result
+
+    def search(self, contexts: FloatArray, k: int) -> PlanResult:
+        """The same without lists; the ids are those that the graphs return."""
         wanted = np.array([k])
         if len(contexts) == 1 and k <= self.sizes[0] and self.fused is not None and not self.leaves_previews_out:
             return self.search_fused(self.fused, contexts, wanted)
@@ -103,7 +109,7 @@ class AdaptivePlan(Plan):
         self.tally.count_row(opened)
         if not opened:
             return head
-        return PlanResult(ids, logits, head.log_normalizer, np.array([scored], np.int32))
+        return PlanResult(ids, logits, make_zero_normalizer(logits), np.array([scored], np.int32))
 
     def open_tails(self, contexts: FloatArray, wanted: IdArray, clusters: FloatArray, head: PlanResult) -> PlanResult:
         """Rows that open a tail go through its graph together, so that its weights are read once."""
@@ -122,7 +128,7 @@ class AdaptivePlan(Plan):
             head.scored[rows] += np.int32(self.sizes[tail + 1])
             opened[rows] += 1
         self.tally.count_rows(opened)
-        return PlanResult(ids, logits, head.log_normalizer, head.scored)
+        return PlanResult(ids, logits, make_zero_normalizer(logits), head.scored)
 
     def search_permitted(self, contexts: FloatArray, k: int, class_filter: ClassFilter) -> PlanResult:
         """Rows with allow or ban lists: the same, over the logits of what is permitted."""
@@ -134,6 +140,8 @@ class AdaptivePlan(Plan):
             result.scored[row] = self.sizes[0] + sum(self.sizes[tail + 1] for tail in tails)
             opened[row] = len(tails)
         result.log_normalizer[:] = make_zero_normalizer(heads)
+        overflows = np.isnan(result.logits).any(axis=1)  # of tails, where that of the head does not
+        result.log_normalizer[overflows] = np.nan
         self.tally.count_rows(opened)
         return result
 
@@ -218,8 +226,9 @@ class AdaptivePlan(Plan):
 
 
 def make_zero_normalizer(logits: FloatArray) -> FloatArray:
-    """[B, m] -> [B]: the log-normaliser of log-probabilities, 0; NaN where they overflowed."""
-    return logits[:, 0] - logits[:, 0]
+    """[B, m] -> [B]: the log-normaliser of log-probabilities, 0; NaN where any of them overflowed."""
+    best: FloatArray = logits.max(axis=1)
+    return best - best
 
 
 def find_bar(logits: FloatArray, wanted: IdArray) -> float:

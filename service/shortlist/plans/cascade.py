@@ -106,7 +106,9 @@ class CascadePlan(Plan):
             count = np.array([min(self.settings.full_view, positions.size)])
             inputs = {"context": contexts[row : row + 1], "positions": positions, "full_view": count}
             ids, logits, inside = self.rescore_graph(**inputs)
-            result.log_normalizer[row] = np.logaddexp(inside[0], min(screen.tail[row], inside[0] + tail_limit))
+            self.rescore_graph.check_ids(ids, self.classes)
+            rest = min(screen.tail[row], inside[0] + tail_limit) if positions.size < self.order.size else -np.inf
+            result.log_normalizer[row] = np.logaddexp(inside[0], rest)
             result.scored[row] = positions.size
             write_best(result, row, ids, logits)
         return result

@@ -83,7 +83,7 @@ class GroupedPlan(Plan):
 
     def search_by_graphs(self, contexts: FloatArray, k: int, class_filter: ClassFilter) -> PlanResult:
         """The k best of rows [B, d] without lists, as the loops search them."""
-        result = self.rescore(contexts, self.fused(context=contexts), k)
+        result = self.rescore(contexts, self.fused(context=contexts), k, self.count_exact(k))
         short = find_short_rows(result)
         if short:
             result.put(short, self.search_widely(contexts[short], k, class_filter))
@@ -98,27 +98,30 @@ class GroupedPlan(Plan):
 
     def score_exact_classes(self, contexts: FloatArray, outputs: list[FloatArray] | None = None) -> PlanResult:
         """All classes that a search of `contexts` [B, d] without lists scores exactly. outputs: of fused.onnx."""
-        k = min(self.settings.full_view, self.order.size)
+        full_view = self.settings.full_view
+        k = min(full_view, self.order.size)
         if self.compiled is not None:
-            return self.compiled(contexts, k, self.settings, self.settings.full_view)
-        return self.rescore(contexts, self.fused(context=contexts) if outputs is None else outputs, k)
+            return self.compiled(contexts, k, self.settings, full_view)
+        return self.rescore(contexts, self.fused(context=contexts) if outputs is None else outputs, k, full_view)
 
     def compute_log_normalizer(self, contexts: FloatArray, ids: IdArray, logits: FloatArray) -> FloatArray:
         first = self.run_in_cache(lambda rows, _: self.score_exact_classes(rows), contexts, UNRESTRICTED)
         return cover_also(first, ids, logits)
 
-    def rescore(self, contexts: FloatArray, outputs: list[FloatArray], k: int) -> PlanResult:
+    def rescore(self, contexts: FloatArray, outputs: list[FloatArray], k: int, full_view: int) -> PlanResult:
         """The k best of each row's candidates, by rescore.onnx; ids -1 where fewer than k are scored exactly.
 
-        outputs: of fused.onnx.
+        outputs: of fused.onnx. full_view: how many of the candidates are scored exactly, if there are so many.
         """
         result, tail_limit = empty_result(len(contexts), k), self.settings.tail_limit
         scores, block_scores, tail, previews = outputs
         for row, positions in enumerate(map(self.choose_candidates, scores, block_scores, previews)):
-            count = np.array([min(self.count_exact(k), positions.size)])
+            count = np.array([min(full_view, positions.size)])
             inputs = {"context": contexts[row : row + 1], "positions": positions, "full_view": count}
             ids, logits, inside = self.rescore_graph(**inputs)
-            result.log_normalizer[row] = np.logaddexp(inside[0], min(tail[row], inside[0] + tail_limit))
+            self.rescore_graph.check_ids(ids, self.classes)
+            rest = min(tail[row], inside[0] + tail_limit) if positions.size < self.order.size else -np.inf
+            result.log_normalizer[row] = np.logaddexp(inside[0], rest)
             result.scored[row] = positions.size
             write_best(result, row, ids, logits)
         return result

@@ -86,7 +86,12 @@ class PreviewPlan(Plan):
         return ids
 
     def normalize(self, preview: FloatArray, ids: IdArray, exact: FloatArray) -> np.float32:
-        """Log of the sum over exact candidates and previews shifted by `tail_shift`. Overwrites `preview` [V]."""
+        """Log of the sum over exact candidates and previews shifted by `tail_shift`. Overwrites `preview` [V].
+
+        NaN where a preview overflows: its candidates were chosen by no numbers.
+        """
+        if not preview[ids].max() < np.inf:
+            return np.float32(np.nan)
         shift = np.float32(self.settings.tail_shift)
         preview[ids] = exact - shift
         return shift + log_sum_exp(preview)

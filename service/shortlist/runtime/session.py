@@ -8,15 +8,22 @@ slower without it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from shortlist.core.checks import cut
+from shortlist.core.graph_file import ANY_SIZE, GraphFile, Signature, TensorType
+from shortlist.core.results import IdArray
 from shortlist.errors import BadInput, BundleError
 
 from .cuda_graphs import FixedShapeSession
 from .devices import check_provider, import_onnxruntime, list_providers, parse_device
 from .threads import count_available_threads
+
+MAX_REASON_CHARACTERS = 200  # of ONNX Runtime's own message in a sentence
 
 Run = Callable[[list[str], dict[str, Any], Any], list[Any]]
 
@@ -52,6 +59,52 @@ def open_session(path: Path, device: str, options: Any, *, capture: bool) -> Any
         raise BundleError(f"ONNX Runtime cannot load {path}: export the bundle again") from error
 
 
+def check_signature(path: Path, session: Any, signature: Signature) -> None:
+    """Raise BundleError where the session's inputs or outputs are not those of the signature."""
+    check_types(path, "inputs", sort_by_name(session.get_inputs(), signature.inputs), signature.inputs)
+    check_types(path, "outputs", session.get_outputs(), signature.outputs)
+
+
+def sort_by_name(values: list[Any], types: Mapping[str, TensorType]) -> list[Any]:
+    """ONNX Runtime's `values` in the order of `types`, others last: inputs are given by name."""
+    order = list(types)
+    return sorted(values, key=lambda value: order.index(value.name) if value.name in types else len(order))
+
+
+def check_types(path: Path, kind: str, values: list[Any], types: Mapping[str, TensorType]) -> None:
+    """Raise BundleError where ONNX Runtime's `values`, the graph's inputs or outputs, are not of these types."""
+    names = [value.name for value in values]
+    if names != list(types):
+        raise BundleError(
+            f"{path} has the {kind} {cut(', '.join(names))} instead of {', '.join(types)}: export the bundle again"
+        )
+    for value in values:
+        expected = types[value.name]
+        if value.type != f"tensor({expected.element})" or not fits(
+            value.shape, expected.shape, fixes=kind == "outputs"
+        ):
+            raise BundleError(
+                f"{path} has {value.name} as {cut(value.type)} {cut(value.shape)} instead of "
+                f"{describe_type(expected)}: export the bundle again"
+            )
+
+
+def fits(shape: list[Any], expected: tuple[int | None, ...], *, fixes: bool) -> bool:
+    """Whether a graph's shape is the expected one. fixes: whether it may fix a size that differs from call to call."""
+    if len(shape) != len(expected):
+        return False
+    return all(
+        size in (ANY_SIZE, given) or (size is None and (fixes or not isinstance(given, int)))
+        for size, given in zip(expected, shape, strict=True)
+    )
+
+
+def describe_type(expected: TensorType) -> str:
+    """The type as ONNX Runtime writes it, a size that is not fixed as `*`."""
+    sizes = ", ".join("*" if size in (None, ANY_SIZE) else str(size) for size in expected.shape)
+    return f"tensor({expected.element}) [{sizes}]"
+
+
 def get_run(session: Any) -> Run:
     """Return a function that equals `session.run(outputs, inputs, options)` for arrays and is 4 us faster.
 
@@ -67,29 +120,54 @@ class Graph:
     """One ONNX graph ready to run: inputs by name, outputs in order. Threads may share it."""
 
     def __init__(
-        self, path: Path, device: str, threads: int | None = None, *, prepack: bool = False, fixed: bool = False
+        self,
+        file: Path | GraphFile,
+        device: str,
+        threads: int | None = None,
+        *,
+        prepack: bool = False,
+        fixed: bool = False,
     ) -> None:
-        """Load `path`; raises BundleError where ONNX Runtime refuses it, DeviceError where CUDA fails.
+        """Load `file`.
+
+        Raises BundleError where ONNX Runtime refuses it or its signature is another, DeviceError where CUDA fails.
 
         threads: of this session, None for all that the process may use. prepack: see the top of this module.
         fixed: the graph goes from `context` [B, d] alone to outputs [B, n] of fixed n, so that CUDA graphs can be used.
         """
+        self.path, signature = file if isinstance(file, GraphFile) else GraphFile(file)
         options = make_options(threads or count_available_threads(), prepack=prepack)
         fixed = fixed and device != "cpu"
-        self.session = open_session(path, device, options, capture=fixed)
+        self.session = open_session(self.path, device, options, capture=fixed)
         check_provider(self.session, device)
+        if signature is not None:
+            check_signature(self.path, self.session, signature)
         self.outputs = [output.name for output in self.session.get_outputs()]
         self.fixed = FixedShapeSession(self.session, *parse_device(device)) if fixed else None
         self.run = get_run(self.session)
 
     def run_outputs(self, outputs: list[str], inputs: dict[str, Any]) -> list[Any]:
-        """Run the graph and return its outputs of these names."""
-        values: list[Any] = self.run(outputs, inputs, None)
-        return values
+        """Run the graph and return its outputs of these names; raises BundleError where ONNX Runtime cannot."""
+        try:
+            return self.run(outputs, inputs, None)
+        except Exception as error:  # as of open_session
+            raise self.make_error(error) from error
 
     def __call__(self, **inputs: Any) -> list[Any]:
-        """Run the graph and return all its outputs, in order."""
+        """Run the graph and return all its outputs, in order; raises BundleError where ONNX Runtime cannot."""
         if self.fixed is not None:
             return self.fixed(inputs["context"])
-        outputs: list[Any] = self.run(self.outputs, inputs, None)
-        return outputs
+        return self.run_outputs(self.outputs, inputs)
+
+    def check_ids(self, ids: IdArray, classes: int) -> None:
+        """Raise BundleError where an output `ids` of this graph holds what is none of `classes` classes."""
+        if ids.size and not ids.view(np.uint64).max() < classes:  # negative ids are the largest then
+            raise BundleError(
+                f"{self.path} returns ids from {ids.min()} to {ids.max()} but classes go from 0 to {classes - 1}: "
+                "export the bundle again"
+            )
+
+    def make_error(self, error: Exception) -> BundleError:
+        """The error of a run, with ONNX Runtime's reason: weights that contradict each other, or too little memory."""
+        reason = cut(" ".join(str(error).split())[-MAX_REASON_CHARACTERS:], MAX_REASON_CHARACTERS)  # it ends with it
+        return BundleError(f"ONNX Runtime cannot run {self.path} ({reason}): export the bundle again, or free memory")

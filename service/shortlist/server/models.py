@@ -6,14 +6,12 @@ import logging
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Literal
-
-import numpy as np
+from typing import Literal, NamedTuple
 
 from shortlist.bundle.reader import CALIBRATION_FILE, Bundle
 from shortlist.bundle.repository import list_bundles, scan
 from shortlist.core.checks import cut
-from shortlist.core.results import Labels
+from shortlist.core.results import FloatArray, Labels
 from shortlist.errors import BundleError, NotFound, NotReady, ShortlistError
 from shortlist.evaluation.canary import check_canary
 from shortlist.head import Head
@@ -27,15 +25,20 @@ WARM_K = 10  # classes asked for
 log = logging.getLogger(__name__)
 
 
-def load_and_check(folder: Path, device: str | None = None, threads: int | None = None) -> tuple[Head, float]:
-    """Open a bundle, verify every file, replay its canary; returns the head and the calibration's P@k.
+class CheckedHead(NamedTuple):
+    """A head that passed its canary, the open bundle that it was made of, and P@k of the calibration's rows."""
 
-    Raises ShortlistError, also for failures that nobody foresaw.
-    """
+    head: Head
+    bundle: Bundle
+    precision: float
+
+
+def load_and_check(folder: Path, device: str | None = None, threads: int | None = None) -> CheckedHead:
+    """Open a bundle, verify every file, replay its canary; raises ShortlistError, also for failures nobody foresaw."""
     try:
         bundle = Bundle(folder)
         head = Head(bundle, device, threads)
-        return head, check_canary(head, bundle)
+        return CheckedHead(head, bundle, check_canary(head, bundle))
     except ShortlistError:
         raise
     except Exception as error:
@@ -45,9 +48,8 @@ def load_and_check(folder: Path, device: str | None = None, threads: int | None 
         ) from error
 
 
-def warm_up_head(head: Head) -> None:
-    """Make a few calls of the commonest batch sizes, so that the first request is not the slowest."""
-    contexts = Bundle(head.folder, verify=False).tensors(CALIBRATION_FILE)["contexts"]
+def warm_up_head(head: Head, contexts: FloatArray) -> None:
+    """Search some of `contexts` [n, d] in batches of the commonest sizes: the first request is not the slowest then."""
     k = min(WARM_K, head.manifest.max_k)
     for batch in WARM_BATCH_ROWS:
         for _ in range(WARM_CALLS):
@@ -128,19 +130,11 @@ class Model:
 
 def prepare_head(folder: Path, device: str | None, threads: int | None) -> tuple[Head, Labels | None]:
     """A checked and warmed head, and its labels; raises ShortlistError."""
-    head, _ = load_and_check(folder, device, threads)
-    warm_up_head(head)
+    head, bundle, _ = load_and_check(folder, device, threads)
+    warm_up_head(head, bundle.tensors(CALIBRATION_FILE)["contexts"])
     if head.plan.tally is not None:
         head.plan.tally.reset()  # warming calls are no requests
-    return head, make_printable_labels(head)
-
-
-def make_printable_labels(head: Head) -> Labels | None:
-    """[V + 1] labels that JSON can hold; the last one, None, stands for the id -1."""
-    if head.labels is None:
-        return None
-    printable = [label.encode("utf-8", "replace").decode() for label in head.labels]
-    return np.array([*printable, None], dtype=object)
+    return head, head.label_array
 
 
 def try_load(

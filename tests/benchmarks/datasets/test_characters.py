@@ -8,6 +8,7 @@ import matplotlib
 import pytest
 import torch
 from shortlist.errors import BadInput, NotFound
+from shortlist_models.progress import quiet
 
 from benchmarks.datasets.registry import DATASETS, Place
 from benchmarks.datasets.rendered import glyphs, network
@@ -24,10 +25,6 @@ LETTERS = "ABCDEFGH"
 @pytest.fixture(scope="module")
 def letters():
     return torch.from_numpy(glyphs.draw_glyphs([SANS, SERIF], LETTERS))
-
-
-def quiet(stage, done, total):
-    del stage, done, total
 
 
 def test_the_characters_of_gb_2312():

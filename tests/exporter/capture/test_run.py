@@ -12,27 +12,15 @@ from shortlist_exporter.inputs.sources import load_contexts, load_dense
 
 from tests.support.layers import logits_of
 
-from .tiny import WORDS, save_model, save_tokenizer, words, write_text
+from .tiny import WORDS, list_hidden_files, save_model, save_tokenizer, words
 
 WINDOW = 8
 ATOL = 1e-4
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    path = tmp_path_factory.mktemp("model")
-    save_model(path, vocab_size=WORDS + 8, tie_word_embeddings=False)
-    return path
-
-
-@pytest.fixture(scope="module")
-def model(folder):
-    return load_model(folder)
-
-
-@pytest.fixture
-def text(tmp_path):
-    return write_text(tmp_path / "text.txt")
+def model(model_folder):
+    return load_model(model_folder)
 
 
 class StopCapture(Exception):
@@ -50,10 +38,6 @@ def stop_after(rows):
 def own_logits(model, windows):
     with torch.inference_mode():
         return model.model(torch.from_numpy(windows[:, :-1])).logits.float().numpy().reshape(-1, model.dense.classes)
-
-
-def leftovers(folder):
-    return sorted(path.name for path in folder.iterdir() if path.name.startswith("."))
 
 
 def test_contexts_times_weights_are_the_model_s_logits(tmp_path, model, text):
@@ -106,11 +90,11 @@ def test_a_stopped_capture_continues_and_ends_the_same(tmp_path, model, text, ba
     with pytest.raises(StopCapture):
         capture(model, [text], out, window=WINDOW, batch=batch, progress=stop_after(3 * WINDOW))
     assert not out.exists()
-    assert leftovers(tmp_path) == [".c.safetensors.parts"]
+    assert list_hidden_files(tmp_path) == [".c.safetensors.parts"]
     row_counts = []
     capture(model, [text], out, window=WINDOW, batch=batch, progress=lambda stage, done, total: row_counts.append(done))
     assert row_counts[0] >= 3 * WINDOW
-    assert leftovers(tmp_path) == []
+    assert list_hidden_files(tmp_path) == []
     first, second = load_file(whole), load_file(out)
     assert first.keys() == second.keys()
     for name in first:
@@ -124,7 +108,7 @@ def test_other_arguments_start_again(tmp_path, model, text):
     row_counts = []
     capture(model, [text], out, window=2 * WINDOW, batch=1, progress=lambda stage, done, total: row_counts.append(done))
     assert row_counts[0] == 0
-    assert leftovers(tmp_path) == []
+    assert list_hidden_files(tmp_path) == []
 
 
 def test_a_stopped_capture_leaves_the_earlier_file(tmp_path, model, text):
@@ -149,7 +133,7 @@ def test_a_text_shorter_than_a_window(tmp_path, model):
     (tmp_path / "t.txt").write_text(words(WINDOW))
     with pytest.raises(BadInput, match=f"{WINDOW} tokens.*window of {WINDOW}"):
         capture(model, [tmp_path / "t.txt"], tmp_path / "c.safetensors", window=WINDOW)
-    assert leftovers(tmp_path) == []
+    assert list_hidden_files(tmp_path) == []
 
 
 @pytest.mark.parametrize("content", [b"", b" \n\n"])
@@ -222,16 +206,16 @@ def test_what_became_of_earlier_work_is_notified(tmp_path, model, text):
     ]
 
 
-def test_a_state_too_large_for_float16(tmp_path, folder, text, monkeypatch):
-    model = load_model(folder)
+def test_a_state_too_large_for_float16(tmp_path, model_folder, text, monkeypatch):
+    model = load_model(model_folder)
     monkeypatch.setattr(type(model), "hidden_states", lambda self, windows: torch.full((*windows.shape, 16), 1e5))
     with pytest.raises(BadInput, match="1e\\+05 does not fit float16: give --dtype float32"):
         capture(model, [text], tmp_path / "c.safetensors", window=WINDOW, dtype="float16")
     assert not (tmp_path / "c.safetensors").exists()
 
 
-def test_a_state_that_is_not_a_number(tmp_path, folder, text, monkeypatch):
-    model = load_model(folder)
+def test_a_state_that_is_not_a_number(tmp_path, model_folder, text, monkeypatch):
+    model = load_model(model_folder)
     monkeypatch.setattr(type(model), "hidden_states", lambda self, windows: torch.full((*windows.shape, 16), torch.nan))
     with pytest.raises(BadInput, match="NaN or infinite"):
         capture(model, [text], tmp_path / "c.safetensors", window=WINDOW)

@@ -52,3 +52,8 @@ def write_text(path: Path, *, documents: int = 3, length: int = 40) -> Path:
     """Documents under WikiText headings; a heading's three words are tokens too."""
     path.write_text("".join(f" = w{i + 2} = \n{words(length, i)}\n" for i in range(documents)), "utf-8")
     return path
+
+
+def list_hidden_files(folder: Path) -> list[str]:
+    """Names of what was left behind in a folder while a file was being written."""
+    return sorted(path.name for path in folder.iterdir() if path.name.startswith("."))

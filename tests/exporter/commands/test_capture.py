@@ -4,33 +4,17 @@ import pytest
 from shortlist.cli.dispatch import main
 from shortlist_exporter.inputs.sources import load_contexts, load_dense
 
-from tests.exporter.capture.tiny import WORDS, save_model, write_text
+from tests.exporter.capture.tiny import WORDS, list_hidden_files
 
 pytestmark = pytest.mark.slow
 
 WINDOW = 8
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    path = tmp_path_factory.mktemp("model")
-    save_model(path, vocab_size=WORDS + 8, tie_word_embeddings=False)
-    return path
-
-
-@pytest.fixture
-def text(tmp_path):
-    return write_text(tmp_path / "text.txt")
-
-
-def leftovers(folder):
-    return sorted(path.name for path in folder.iterdir() if path.name.startswith("."))
-
-
-def test_the_command_writes_all_three(tmp_path, folder, text, capfd):
+def test_the_command_writes_all_three(tmp_path, model_folder, text, capfd):
     outs = [tmp_path / "out" / name for name in ("c.safetensors", "h.safetensors", "l.json")]
     flags = [f for pair in zip(("--out", "--weights-out", "--labels-out"), outs, strict=True) for f in pair]
-    command = ["capture", "--model", folder, "--text", text, "--window", WINDOW, "--threads", 1, *flags]
+    command = ["capture", "--model", model_folder, "--text", text, "--window", WINDOW, "--threads", 1, *flags]
     assert main([str(part) for part in command]) == 0
     assert load_contexts(outs[0]).contexts.shape[1] == load_dense(outs[1]).dim == 16
     labels = json.loads(outs[2].read_text())
@@ -47,11 +31,11 @@ def test_the_command_writes_all_three(tmp_path, folder, text, capfd):
         (["--out", "c.npy"], "--out c.npy must end in .safetensors"),
     ],
 )
-def test_wrong_flags_are_one_line_of_the_command(tmp_path, folder, text, capfd, flags, sentence):
-    base = ["capture", "--model", str(folder), "--text", str(text), "--out", str(tmp_path / "c.safetensors")]
+def test_wrong_flags_are_one_line_of_the_command(tmp_path, model_folder, text, capfd, flags, sentence):
+    base = ["capture", "--model", str(model_folder), "--text", str(text), "--out", str(tmp_path / "c.safetensors")]
     assert main(base + flags) == 1
     assert sentence in capfd.readouterr().err
-    assert leftovers(tmp_path) == []
+    assert list_hidden_files(tmp_path) == []
 
 
 @pytest.mark.parametrize("flag", ["--window", "--tokens", "--batch", "--threads"])

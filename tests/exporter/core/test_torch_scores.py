@@ -5,6 +5,7 @@ import pytest
 import torch
 from shortlist.evaluation.truth import compute_truth
 from shortlist_exporter.core.torch_scores import compute_logprobs, rank_by_module
+from shortlist_exporter.inputs.sources import Dense
 from torch import nn
 
 from tests.support.layers import CLASSES, logprobs_of, make_contexts, make_dense
@@ -33,7 +34,23 @@ def test_truth_is_that_of_float64(module):
     np.testing.assert_allclose(some, np.take_along_axis(exact[5:25], ids, axis=1), atol=1e-4)
 
 
+@pytest.mark.parametrize("rows", [1, 3, 7, 64])
+def test_equal_rows_have_equal_scores_in_every_product(rows):
+    """A matrix product rounds its last columns otherwise than those before, where there are few rows."""
+    weight = make_dense(267, 257).weight
+    dense = Dense(np.concatenate([weight, weight, weight]))
+    contexts = make_contexts(rows, 257, seed=9).contexts
+    best = compute_truth(rank_by_module(dense.module, contexts), contexts, 10).best
+    assert (best.levels == [[0, 0, 0, 3, 3, 3, 6, 6, 6, 9]] * rows).all()
+    assert (best.ids[:, :9].reshape(rows, 3, 3) % 267 == best.ids[:, :9:3, None] % 267).all()
+    assert (np.unique(best.runs.rows) == np.arange(rows)).all()
+
+
 def test_padding_is_never_among_the_best():
     truth = compute_truth(rank_by_module(DENSE.module, CONTEXTS), CONTEXTS, CLASSES)
     assert (truth.ids[:, -2:] == -1).all()
     assert not np.isin(truth.ids, DENSE.padded).any()
+    twice = Dense(np.concatenate([DENSE.weight, DENSE.weight]), padded=np.arange(0, 2 * CLASSES, 2))
+    best = compute_truth(rank_by_module(twice.module, CONTEXTS), CONTEXTS, 4).best
+    assert (best.ids % 2 == 1).all()
+    assert (best.levels == [0, 0, 2, 2]).all()

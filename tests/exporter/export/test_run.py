@@ -1,6 +1,7 @@
 """From a weight matrix to a bundle, checked with the real runtime."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import onnx
@@ -107,6 +108,52 @@ def test_a_manifest_says_when_dense_takes_over(monkeypatch, out):
     below, above = head.topk(contexts.contexts[:15], 5), head.topk(contexts.contexts[:16], 5)
     assert (below.normalizer, set(below.scored.tolist())) == ("estimated", {30})
     assert (above.normalizer, set(above.scored.tolist())) == ("exact", {300})
+
+
+def test_dense_that_always_wins_leaves_single_rows_to_the_head_and_the_export_says_so(monkeypatch, out):
+    """A crossover of 1 would never let the head answer whose quality the manifest promises."""
+    monkeypatch.setattr(crossover, "dense_wins", lambda plan, dense, rows: True)
+    manifest = export(make_dense(), contexts, out, Request(options=FORMS["published"], threads=1))
+    assert manifest.dense_crossover == 2
+    assert manifest.provenance["notes"] == [crossover.ALWAYS_SLOWER]
+    head = shortlist.load(out, threads=1)
+    assert head.topk(contexts.contexts[:1], 5).normalizer == "estimated"
+    assert head.topk(contexts.contexts[:2], 5).normalizer == "exact"
+
+
+def test_dense_that_never_wins_is_not_mentioned(monkeypatch, out):
+    monkeypatch.setattr(crossover, "dense_wins", lambda plan, dense, rows: False)
+    manifest = export(make_dense(), contexts, out, Request(options=FORMS["published"], threads=1))
+    assert manifest.dense_crossover is None
+    assert "notes" not in manifest.provenance
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"weight": np.full((300, 16), np.nan, np.float32)}, "weight holds NaN or infinity in 300 of 300 rows"),
+        ({"weight": np.ones((300, 16))}, "weight is float64: give a numpy array of float32"),
+        ({"weight": np.ones(300, np.float32)}, r"weight has shape \[300\]: give 2 axes"),
+        ({"bias": np.full(300, np.inf, np.float32)}, "bias holds NaN or infinity"),
+        ({"bias": np.ones(299, np.float32)}, "bias has 299 entries for 300 rows of weight"),
+        ({"padded": np.array([300])}, "padded holds id 300 but classes go from 0 to 299"),
+        ({"padded": np.array([-1])}, "padded holds id -1"),
+        ({"padded": np.array([3, 3])}, "padded must be different ids"),
+    ],
+)
+def test_a_layer_made_in_python_is_checked_as_files_are(out, changes, sentence):
+    with pytest.raises(BadInput, match=sentence):
+        export(replace(make_dense(), **changes), contexts, out, Request())
+    assert not out.parent.exists()
+
+
+def test_contexts_made_in_python_are_checked_as_files_are(out):
+    rows = contexts.contexts.copy()
+    rows[7, 3] = np.inf
+    with pytest.raises(BadInput, match="contexts holds NaN or infinity in 1 of 400 rows, first in row 7"):
+        export(make_dense(), Contexts(rows), out, Request())
+    with pytest.raises(BadInput, match="contexts is float64"):
+        export(make_dense(), Contexts(rows.astype(np.float64)), out, Request())
 
 
 @pytest.mark.parametrize(

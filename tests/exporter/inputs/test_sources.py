@@ -7,6 +7,8 @@ from safetensors.torch import save_file
 from shortlist.errors import BadInput, NotFound
 from shortlist_exporter.inputs.sources import Contexts, Dense, check_pair, load_contexts, load_dense
 
+from tests.support.pickles import Trap
+
 V, D = 12, 4
 
 
@@ -106,16 +108,6 @@ def test_a_file_of_another_kind(tmp_path, name):
         load_dense(tmp_path / name)
 
 
-class Trap:
-    """Leaves a file behind when it is unpickled."""
-
-    def __init__(self, path):
-        self.path = path
-
-    def __reduce__(self):
-        return open, (self.path, "w")
-
-
 def test_a_pickle_is_never_run(tmp_path):
     marker = str(tmp_path / "ran")
     np.save(tmp_path / "array.npy", np.array([Trap(marker)], object), allow_pickle=True)
@@ -197,3 +189,15 @@ def test_targets_must_be_classes(target):
     with pytest.raises(BadInput, match="targets"):
         check_pair(dense, Contexts(np.ones((2, D), np.float32), np.array([0, target])))
     check_pair(dense, Contexts(np.ones((2, D), np.float32), np.array([0, V - 1])))
+
+
+@pytest.mark.parametrize("name", ["logit_scale", "soft_cap"])
+@pytest.mark.parametrize("factor", [0, 0.0, -1.0, np.nan, np.inf, 1e39, 1e-60, "2", np.float32(-3)])
+def test_a_scale_and_a_soft_cap_made_in_python_are_over_0(name, factor):
+    with pytest.raises(BadInput, match=f"{name} is .* but must be a number over 0 that float32 can hold"):
+        Dense(np.ones((V, D), np.float32), **{name: factor})
+
+
+def test_scales_that_are_numbers_over_0():
+    for factor in (1, 0.5, 3e38, 1e-38, np.float32(2), np.int64(3)):
+        assert Dense(np.ones((V, D), np.float32), None, factor, factor).logit_scale == factor

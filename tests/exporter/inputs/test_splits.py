@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from shortlist.errors import BadInput
 from shortlist_exporter.inputs.sources import Contexts
-from shortlist_exporter.inputs.splits import split_held_out, split_three_ways, split_two_ways
+from shortlist_exporter.inputs.splits import mark_held_out, split_held_out, split_three_ways
 
 from tests.support.layers import make_contexts
 
@@ -26,6 +26,30 @@ def test_documents_are_never_cut():
 def test_one_document_is_cut_all_the_same():
     fit, held_out = split_held_out(Contexts(rows, documents=np.zeros(200, np.int32)), 0)
     assert (len(fit), len(held_out)) == (180, 20)
+
+
+@given(st.lists(st.integers(1, 60), min_size=1, max_size=12))
+def test_documents_in_a_row_are_held_out_as_far_as_the_last_tenth_reaches(sizes):
+    documents = np.repeat(np.arange(len(sizes), dtype=np.int32), sizes)
+    start = len(documents) - max(1, len(documents) // 10)
+    reached = np.isin(documents, documents[start:])
+    expected = reached if not reached.all() else np.arange(len(documents)) >= start
+    assert mark_held_out(documents, len(documents)).tolist() == expected.tolist()
+
+
+@given(st.integers(2, 30), st.integers(0, 2**31))
+def test_mixed_documents_are_held_out_whole_and_few_of_them(count, seed):
+    documents = np.random.default_rng(seed).permutation(np.repeat(np.arange(count, dtype=np.int32), 20))
+    held = mark_held_out(documents, len(documents))
+    assert not set(documents[held]) & set(documents[~held])
+    assert len(set(documents[held])) == max(1, -(-count // 10))
+
+
+def test_tuning_tests_on_the_rows_that_an_export_holds_out():
+    documents = np.random.default_rng(0).permutation(np.repeat(np.arange(10, dtype=np.int32), 20))
+    contexts = Contexts(rows, documents=documents)
+    _, held = split_held_out(contexts, 7)
+    assert split_three_ways(contexts, 7, 10_000, 10_000).test.tolist() == held.tolist()
 
 
 def test_held_out_rows_are_distinct():
@@ -68,7 +92,7 @@ def test_rows_without_documents_are_split_where_they_lie():
 
 
 def test_test_rows_of_a_file_of_their_own():
-    splits = split_two_ways(Contexts(rows), Contexts(rows[:30]), 0, 100, 25)
+    splits = split_three_ways(Contexts(rows), 0, 100, 25, test=Contexts(rows[:30]))
     assert list(splits.fit) == list(range(180))
     assert sorted(splits.tune) == list(range(180, 200))
     assert len(set(splits.test.tolist())) == 25

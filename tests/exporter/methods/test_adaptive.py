@@ -16,7 +16,6 @@ from shortlist_exporter.methods.registry import METHODS
 from shortlist_models.adaptive.softmax import AdaptiveSoftmax
 
 from tests.support.adaptive import (
-    FORMS,
     OPTIONS,
     brute_force,
     compute_logprobs,
@@ -31,19 +30,8 @@ from tests.support.layers import CLASSES, DIM, RunningServer, make_dense, run_cl
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture(scope="module", params=FORMS)
-def form(request):
-    return request.param
-
-
-@pytest.fixture(scope="module")
-def head(form, tmp_path_factory):
-    method, options = FORMS[form]
-    return make(tmp_path_factory.mktemp(method), method, options)
-
-
-def test_manifest_says_what_was_made(head, form):
-    manifest = head.manifest
+def test_manifest_says_what_was_made(adaptive_head, adaptive_form):
+    manifest = adaptive_head.manifest
     assert (manifest.plan, manifest.reference, manifest.normalizer) == ("adaptive", "self", "exact")
     assert manifest.fit["never"] >= 1
     assert "never occur in the targets" in manifest.provenance["notes"][0]
@@ -185,6 +173,24 @@ def test_cutoffs_are_chosen_and_an_interrupted_export_goes_on_with_them(tmp_path
     first = next(done / total for stage, done, total in stages if stage == "training")
     assert first > 0.5
     assert "cost of this machine" not in {stage for stage, _, _ in stages}
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        ({"module": {"weight": torch.zeros(3, 3)}}, "an adaptive softmax has tensors head.weight"),
+        ({"fingerprint": ""}, "holds no tensor"),
+        (None, "is not a whole file of torch"),
+    ],
+)
+def test_a_checkpoint_that_is_none_is_one_sentence(tmp_path, content, sentence):
+    state = tmp_path / "state.pt"
+    state.touch()
+    if content is not None:
+        torch.save(content, state)
+    with pytest.raises(BadInput, match=sentence):
+        make(tmp_path, options={"epochs": "1", "checkpoint": str(state)})
+    assert list(tmp_path.iterdir()) == [state]
 
 
 def test_flat_frequencies_are_refused_since_it_does_not_pay(tmp_path):

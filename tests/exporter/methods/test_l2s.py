@@ -9,7 +9,9 @@ from shortlist.errors import BadInput
 from shortlist_exporter.export.request import Request
 from shortlist_exporter.export.run import export
 from shortlist_exporter.inputs.sources import Contexts
+from shortlist_exporter.methods.l2s import calibrate_margin
 from shortlist_exporter.methods.registry import METHODS
+from shortlist_models.l2s.screened import ScreenedSoftmax
 
 from tests.support.layers import CLASSES, DIM, logits_of, logprobs_of, make_contexts, make_dense, make_head
 
@@ -157,3 +159,22 @@ def test_bad_options_are_one_sentence_and_leave_nothing(tmp_path, options, sente
     with pytest.raises(BadInput, match=sentence):
         export(make_dense(dim=DIM), contexts, out, Request("l2s", OPTIONS | options, threads=1))
     assert not out.exists()
+
+
+@pytest.mark.parametrize("options", [{"second_probe": "0.3"}, {"fallback": "0.3"}, {"probes": "2"}, {}])
+def test_a_zero_context_among_those_to_fit_on(tmp_path, options):
+    """Its margin was 0 / 0: the manifest held null, and the bundle could not be loaded."""
+    some = contexts.contexts.copy()
+    some[::7] = 0
+    head = make_head(tmp_path, make_dense(), Contexts(some), method="l2s", options=OPTIONS | options)
+    settings = head.manifest.settings
+    assert np.isfinite([settings.probe_margin, settings.dense_margin]).all()
+    top = head.topk(np.stack([some[0], some[1]]), 5)
+    assert (top.ids >= 0).all()
+    assert np.isfinite(top.logprobs).all()
+
+
+def test_screens_whose_scores_overflow_are_refused():
+    screen = ScreenedSoftmax(make_dense().module, torch.full((2, DIM), 3e38), [torch.arange(9)] * 2, 1, None)
+    with pytest.raises(BadInput, match="the screen's scores overflow float32: scale them down"):
+        calibrate_margin(screen, torch.ones(5, DIM), 0.3)

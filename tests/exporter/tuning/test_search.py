@@ -47,7 +47,7 @@ def test_a_slow_machine_takes_the_best_head_to_the_top(tmp_path, monkeypatch, st
         return whole(self, build, rows, progress)
 
     monkeypatch.setattr(Fits, "run_method", run_method)
-    monkeypatch.setattr(Clock, "spent", property(lambda _: seconds[0]))
+    monkeypatch.setattr(Clock, "elapsed", property(lambda _: seconds[0]))
     monkeypatch.setattr(search, "MIN_FIT_CONTEXTS", 100)
     backwards = replace(SPACES["svd"], builds=lambda dense: few_builds(dense)[::-1])
     monkeypatch.setitem(SPACES, "svd", backwards)

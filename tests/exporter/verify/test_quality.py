@@ -2,10 +2,16 @@
 
 import numpy as np
 import pytest
+from shortlist.bundle.reader import Bundle
+from shortlist.evaluation import evaluate
+from shortlist.evaluation.canary import check_canary
 from shortlist.evaluation.truth import compute_truth
 from shortlist_exporter.core.torch_scores import rank_by_module
 from shortlist_exporter.core.types import Cost
 from shortlist_exporter.graphs import bounds
+from shortlist_exporter.inputs.sources import Dense
+from shortlist_exporter.report.measure.comparison import compare_plans
+from shortlist_exporter.report.measure.samples import read_calibration
 from shortlist_exporter.verify.quality import MAX_BOUND_NATS, measure_certificate, measure_quality
 
 from tests.support.layers import logprobs_of, make_contexts, make_dense, make_head
@@ -30,7 +36,27 @@ def test_quality_is_of_the_plan_against_float64(head):
     errors = np.abs(top.logprobs - np.take_along_axis(exact, top.ids, axis=1))
     assert quality.logprob_error_mean == pytest.approx(errors.mean(), abs=1e-5)
     assert quality.logprob_error_p99 == pytest.approx(np.quantile(errors, 0.99), abs=1e-4)
+    hits = top.ids[:, 0] == true[:, 0]
+    assert 0 < hits.sum() < 150, "a head that misses some, else this shows nothing"
+    assert quality.logprob_error_hits_mean == pytest.approx(errors[hits].mean(), abs=1e-5)
+    assert quality.logprob_error_hits_p99 == pytest.approx(np.quantile(errors[hits], 0.99), abs=1e-4)
     assert (quality.rows, quality.cost_macs, quality.cost_bytes) == (150, 0.5, 0.25)
+
+
+@pytest.mark.parametrize(("method", "options"), [("full", {}), ("svd", {"basis": "context", "full_view": "400"})])
+def test_equal_rows_are_each_other_s_hits(tmp_path, method, options):
+    """Which of four equal classes is the best is open: the exact layer keeps every promise."""
+    dense = Dense(np.tile(make_dense(100).weight, (4, 1))[np.random.default_rng(0).permutation(400)])
+    head = make_head(tmp_path, dense, method=method, options=options, promise={1: 0.9, 5: 0.9})
+    quality = head.manifest.quality
+    assert (quality.p_at_1, quality.p_at_5, quality.p_at_10) == (1, 1, 1)
+    assert check_canary(head, Bundle(head.folder)) == 1
+    result = evaluate(head, CONTEXTS)
+    assert [share.mean for share in result.precision.values()] == [1, 1, 1]
+    assert result.order_kept == 1
+    assert read_calibration(head, Bundle(head.folder)).truth is not None
+    points, _, _ = compare_plans(head, read_calibration(head, Bundle(head.folder)))
+    assert points[0].precision == {1: 1, 5: 1, 10: 1}
 
 
 def test_a_certificate_bounds_every_error_that_was_met(tmp_path, monkeypatch):

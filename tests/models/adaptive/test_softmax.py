@@ -27,11 +27,16 @@ def make_torch(div_value=2.0, head_bias=True):
     return module
 
 
+def restore(theirs, order=None):
+    """Our module of torch's, whose positions are the ids in `order`."""
+    return AdaptiveSoftmax.from_state(theirs.state_dict() | ({} if order is None else {"order": order}))
+
+
 @pytest.mark.parametrize("head_bias", [False, True])
 @pytest.mark.parametrize("div_value", [1.0, 2.0])
 def test_of_torch_has_its_log_prob_in_the_users_ids(head_bias, div_value):
     theirs, order, contexts = make_torch(div_value, head_bias), make_order(), make_contexts()
-    ours = AdaptiveSoftmax.from_torch(theirs, order)
+    ours = restore(theirs, order)
     result = ours.log_prob(contexts)
     torch.testing.assert_close(result[:, order], theirs.log_prob(contexts), atol=1e-5, rtol=0)
     torch.testing.assert_close(result.exp().sum(dim=1), torch.ones(30), atol=1e-4, rtol=0)
@@ -41,7 +46,7 @@ def test_of_torch_has_its_log_prob_in_the_users_ids(head_bias, div_value):
 def test_loss_is_torchs_for_the_same_positions():
     theirs, order, contexts = make_torch(), make_order(), make_contexts()
     targets = torch.randint(CLASSES, (30,), generator=torch.Generator().manual_seed(2))
-    result = AdaptiveSoftmax.from_torch(theirs, order)(contexts, targets)
+    result = restore(theirs, order)(contexts, targets)
     expected = theirs(contexts, order.argsort()[targets])
     torch.testing.assert_close(result.loss, expected.loss)
     torch.testing.assert_close(result.output, expected.output)
@@ -49,7 +54,7 @@ def test_loss_is_torchs_for_the_same_positions():
 
 def test_log_prob_is_the_papers_product_of_cluster_and_class():
     """log p(w | h) = log p(C_i | h) + log p(w | C_i, h), written out."""
-    ours, contexts = AdaptiveSoftmax.from_torch(make_torch(), make_order()), make_contexts()
+    ours, contexts = restore(make_torch(), make_order()), make_contexts()
     scores = contexts @ ours.head.weight.T + ours.head.bias
     head = scores.log_softmax(dim=1)
     expected = torch.empty(30, CLASSES)
@@ -65,7 +70,7 @@ def test_log_prob_is_the_papers_product_of_cluster_and_class():
 
 def test_no_class_of_a_tail_is_likelier_than_the_tail():
     """What makes lazy opening exact."""
-    ours, contexts = AdaptiveSoftmax.from_torch(make_torch(), make_order()), make_contexts(200)
+    ours, contexts = restore(make_torch(), make_order()), make_contexts(200)
     clusters = (contexts @ ours.head.weight.T + ours.head.bias).log_softmax(dim=1)[:, CUTOFFS[0] :]
     logprobs = ours.log_prob(contexts)
     for tail, ids in enumerate(ours.sections()[1:]):
@@ -109,7 +114,7 @@ def test_a_tail_of_width_0_is_refused_though_torch_builds_it():
     with pytest.raises(ValueError, match="tail 2 would have width 0"):
         AdaptiveSoftmax(DIM, CLASSES, CUTOFFS, 8.0)
     with pytest.raises(ValueError, match="tail 2 would have width 0"):
-        AdaptiveSoftmax.from_torch(make_torch(8.0))
+        restore(make_torch(8.0))
     assert compute_tail_widths(200, 4, 4.0) == [50, 12, 3, 0]  # the example of the layer that everybody has
 
 

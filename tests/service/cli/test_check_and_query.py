@@ -28,11 +28,6 @@ def contexts(tmp_path):
     return tmp_path / "x.npy"
 
 
-@pytest.fixture(scope="module")
-def bundle(small_repository):
-    return small_repository / "lm" / "1"
-
-
 def one_line(process):
     assert process.returncode == 1
     assert len(process.stderr.splitlines()) == 1, process.stderr

@@ -8,19 +8,10 @@ import pytest
 from safetensors.numpy import save_file
 from shortlist.evaluation import evaluate
 
-from tests.support.layers import CLASSES, contexts_elsewhere, make_contexts, make_dense, make_head, run_cli
+from tests.support.evaluation import CONTEXTS, SAMPLE, TARGETS
+from tests.support.layers import contexts_elsewhere, run_cli
 
 pytestmark = pytest.mark.slow
-
-SAMPLE = make_contexts(3000, seed=5)
-CONTEXTS = SAMPLE.contexts[:150]
-TARGETS = np.random.default_rng(2).integers(0, CLASSES, 150)
-OPTIONS = {"basis": "context", "width": "6", "full_view": "12"}
-
-
-@pytest.fixture(scope="module")
-def head(tmp_path_factory):
-    return make_head(tmp_path_factory.mktemp("svd"), make_dense(), SAMPLE, options=OPTIONS)
 
 
 @pytest.fixture
@@ -32,44 +23,46 @@ def files(tmp_path):
     return SimpleNamespace(**{path.stem: path for path in tmp_path.iterdir()}, folder=tmp_path)
 
 
-def test_it_prints_a_table(head, files):
-    process = run_cli("evaluate", head.folder, "--contexts", files.both, "--rows", 100, "--threads", 1)
+def test_it_prints_a_table(narrow_head, files):
+    process = run_cli("evaluate", narrow_head.folder, "--contexts", files.both, "--rows", 100, "--threads", 1)
     assert (process.returncode, process.stderr) == (0, "")
-    result = evaluate(head, CONTEXTS, TARGETS, rows=100)
+    result = evaluate(narrow_head, CONTEXTS, TARGETS, rows=100)
     assert f"{result.precision[5].mean:.4f} (" in process.stdout
     assert "rows                         100 distinct" in process.stdout
     for name in ("top-50 coverage", "KL(dense || head)", "Z~/Z", "NLL of targets", "perplexity", "answered by dense"):
         assert name in process.stdout
 
 
-def test_it_prints_json_and_writes_it(head, files):
+def test_it_prints_json_and_writes_it(narrow_head, files):
     out = files.folder / "figures.json"
     args = ("--contexts", files.x, "--targets", files.y, "--json", "--out", out, "--threads", 1)
-    process = run_cli("evaluate", head.folder, *args)
+    process = run_cli("evaluate", narrow_head.folder, *args)
     assert process.returncode == 0, process.stderr
     content = json.loads(process.stdout)
     assert content == json.loads(out.read_text())
-    assert content["head_targets"]["nll"] == pytest.approx(evaluate(head, CONTEXTS, TARGETS).head_targets.nll, rel=1e-4)
+    assert content["head_targets"]["nll"] == pytest.approx(
+        evaluate(narrow_head, CONTEXTS, TARGETS).head_targets.nll, rel=1e-4
+    )
 
 
-def test_it_prints_csv(head, files):
-    process = run_cli("evaluate", head.folder, "--contexts", files.x, "--csv", "--threads", 1)
+def test_it_prints_csv(narrow_head, files):
+    process = run_cli("evaluate", narrow_head.folder, "--contexts", files.x, "--csv", "--threads", 1)
     lines = dict(line.split(",") for line in process.stdout.splitlines())
     assert lines["figure"] == "value"
-    assert float(lines["precision.5.mean"]) == pytest.approx(evaluate(head, CONTEXTS).precision[5].mean)
+    assert float(lines["precision.5.mean"]) == pytest.approx(evaluate(narrow_head, CONTEXTS).precision[5].mean)
 
 
-def test_it_warns_and_strict_fails(head, files):
+def test_it_warns_and_strict_fails(narrow_head, files):
     for flags, code in (([], 0), (["--strict"], 1)):
-        process = run_cli("evaluate", head.folder, "--contexts", files.far, *flags, "--threads", 1)
+        process = run_cli("evaluate", narrow_head.folder, "--contexts", files.far, *flags, "--threads", 1)
         assert process.returncode == code
         assert "warning: these contexts are not like those" in process.stderr
         assert len(process.stderr.splitlines()) == 1
 
 
-def test_it_refuses_in_one_line(head, files):
+def test_it_refuses_in_one_line(narrow_head, files):
     def expect_refusal(*args, code=1):
-        process = run_cli("evaluate", head.folder, *args)
+        process = run_cli("evaluate", narrow_head.folder, *args)
         assert process.returncode == code
         assert len(process.stderr.splitlines()) == 1, process.stderr
         return process.stderr

@@ -25,11 +25,6 @@ ROWS = make_contexts(rows=23, seed=8).contexts
 MEGABYTE = 1 << 20
 
 
-@pytest.fixture(scope="module")
-def bundle(small_repository):
-    return small_repository / "lm" / "1"
-
-
 @pytest.fixture
 def small_parts(monkeypatch):
     monkeypatch.setattr(query, "PART_ROWS", 5)

@@ -31,11 +31,6 @@ def client(small_server):
         yield client
 
 
-@pytest.fixture(scope="module")
-def head(small_repository):
-    return shortlist.load(small_repository / "lm" / "1", threads=1)
-
-
 def assert_same(result, expected):
     assert (result.ids.dtype, result.logprobs.dtype, result.scored.dtype) == (np.int64, np.float32, np.int32)
     assert np.array_equal(result.ids, expected.ids)

@@ -10,34 +10,25 @@ from shortlist.errors import BadInput
 from shortlist.evaluation.evaluator import evaluate
 from shortlist.plans.registry import Plan
 
+from tests.support.evaluation import CONTEXTS, OPTIONS, SAMPLE, TARGETS
 from tests.support.layers import (
     CLASSES,
     DIM,
     contexts_elsewhere,
     logits_of,
     logprobs_of,
-    make_contexts,
     make_dense,
     make_head,
 )
 
 pytestmark = pytest.mark.slow
 
-SAMPLE = make_contexts(3000, seed=5)
-CONTEXTS = SAMPLE.contexts[:150]
-TARGETS = np.random.default_rng(2).integers(0, CLASSES, 150)
 NO_CLASSES = np.empty((150, 0), np.int64), np.empty((150, 0), np.float32)  # ids and their logits
-OPTIONS = {"basis": "context", "width": "6", "full_view": "12"}
 
 
 @pytest.fixture(scope="module")
-def head(tmp_path_factory):
-    return make_head(tmp_path_factory.mktemp("svd"), make_dense(), SAMPLE, options=OPTIONS)
-
-
-@pytest.fixture(scope="module")
-def evaluation(head):
-    return evaluate(head, CONTEXTS, TARGETS)
+def evaluation(narrow_head):
+    return evaluate(narrow_head, CONTEXTS, TARGETS)
 
 
 @pytest.fixture(scope="module")
@@ -71,43 +62,46 @@ def candidates_only(head, n, k):
     return np.array(ids)
 
 
-def test_precision_coverage_and_order(head, evaluation):
+def test_precision_coverage_and_order(narrow_head, evaluation):
     true = first(logits_of(make_dense(), CONTEXTS), 100)
-    ids = candidates_only(head, 40, 10)
+    ids = candidates_only(narrow_head, 40, 10)
     for k in (1, 5, 10):
         hits = [len(set(mine[:k]) & set(theirs[:k])) / k for mine, theirs in zip(ids, true, strict=True)]
         assert evaluation.precision[k].mean == pytest.approx(np.mean(hits))
         assert evaluation.precision[k].low < np.mean(hits) <= evaluation.precision[k].high
     assert evaluation.precision[5].mean < 1, "a head that errs, else this shows nothing"
     for size in (10, 50, 100):
-        mine = candidates_only(head, min(CLASSES, 4 * size), size)
+        mine = candidates_only(narrow_head, min(CLASSES, 4 * size), size)
         counts = [len(set(a) & set(b[:size])) for a, b in zip(mine, true, strict=True)]
         assert evaluation.coverage[size] == pytest.approx(np.mean(counts))
     assert set(evaluation.coverage) == {10, 50, 100}, "there are no 500 classes"
     assert evaluation.order_kept == pytest.approx((ids == true[:, :10]).all(axis=1).mean())
 
 
-def test_divergence_and_normaliser(head, evaluation):
+def test_divergence_and_normaliser(narrow_head, evaluation):
     log_p = logprobs_of(make_dense(), CONTEXTS)
     log_z = np.log(np.exp(logits_of(make_dense(), CONTEXTS)).sum(axis=1))
-    logits = own_logits(head, 12)
+    logits = own_logits(narrow_head, 12)
     log_q = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
     kl = (np.exp(log_p) * (log_p - log_q)).sum(axis=1)
     assert evaluation.kl == pytest.approx({"mean": kl.mean(), "p99": np.percentile(kl, 99)}, rel=1e-3)
-    z = np.exp(np.log(np.exp(own_logits(head, 40)).sum(axis=1)) - log_z)
+    z = np.exp(np.log(np.exp(own_logits(narrow_head, 40)).sum(axis=1)) - log_z)
     expected = {"mean": z.mean(), "p1": np.percentile(z, 1), "p99": np.percentile(z, 99)}
     assert evaluation.z_ratio == pytest.approx(expected, rel=1e-3)
     assert abs(evaluation.z_ratio["mean"] - 1) > 1e-4
     error = np.abs(np.log(z))  # numerators are exact, so a row's ten errors are its normaliser's
     assert evaluation.logprob_error["mean"] == pytest.approx(error.mean(), abs=1e-4)
     assert evaluation.logprob_error["max"] == pytest.approx(error.max(), abs=1e-4)
+    hits = (candidates_only(narrow_head, 40, 1) == first(logits_of(make_dense(), CONTEXTS), 1))[:, 0]
+    assert evaluation.logprob_error_hits["mean"] == pytest.approx(error[hits].mean(), abs=1e-4)
+    assert evaluation.logprob_error_hits["p99"] == pytest.approx(np.percentile(error[hits].repeat(10), 99), abs=1e-4)
 
 
-def test_targets(head, evaluation):
+def test_targets(narrow_head, evaluation):
     log_p = logprobs_of(make_dense(), CONTEXTS)
-    logits = own_logits(head, 12)
+    logits = own_logits(narrow_head, 12)
     log_q = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
-    ranks = {"dense": first(log_p, 10), "head": candidates_only(head, 40, 10)}
+    ranks = {"dense": first(log_p, 10), "head": candidates_only(narrow_head, 40, 10)}
     for targets, logprobs, ids in (
         (evaluation.dense_targets, log_p, ranks["dense"]),
         (evaluation.head_targets, log_q, ranks["head"]),
@@ -119,15 +113,15 @@ def test_targets(head, evaluation):
             assert targets.accuracy[k].mean == pytest.approx((ids[:, :k] == TARGETS[:, None]).any(axis=1).mean())
 
 
-def test_targets_that_dense_gets_right(head):
+def test_targets_that_dense_gets_right(narrow_head):
     best = first(logits_of(make_dense(), CONTEXTS), 1)[:, 0]
-    evaluation = evaluate(head, CONTEXTS, best)
+    evaluation = evaluate(narrow_head, CONTEXTS, best)
     assert evaluation.dense_targets.accuracy[1].mean == 1
     assert evaluation.head_targets.accuracy[1].mean == evaluation.precision[1].mean
 
 
-def test_costs(head, evaluation):
-    quality = head.manifest.quality
+def test_costs(narrow_head, evaluation):
+    quality = narrow_head.manifest.quality
     assert (evaluation.cost_macs, evaluation.cost_bytes) == (quality.cost_macs, quality.cost_bytes)
     assert evaluation.cost_macs == pytest.approx((DIM * 6 + CLASSES * 6 + DIM * 12) / (CLASSES * DIM)), (
         "the projection too"
@@ -148,16 +142,16 @@ def test_the_dense_layer_itself(tmp_path):
     assert evaluation.head_targets == evaluation.dense_targets
 
 
-def test_dense_by_number_of_rows_flatters_nothing(head, monkeypatch):
-    monkeypatch.setattr(head, "manifest", head.manifest.model_copy(update={"dense_crossover": 1}))
-    evaluation = evaluate(head, CONTEXTS)
+def test_dense_by_number_of_rows_flatters_nothing(narrow_head, monkeypatch):
+    monkeypatch.setattr(narrow_head, "manifest", narrow_head.manifest.model_copy(update={"dense_crossover": 1}))
+    evaluation = evaluate(narrow_head, CONTEXTS)
     assert evaluation.answered_dense == 1
     assert evaluation.precision[5].mean < 1
     assert evaluation.candidates["mean"] == 40
 
 
-def test_no_targets(head):
-    evaluation = evaluate(head, CONTEXTS)
+def test_no_targets(narrow_head):
+    evaluation = evaluate(narrow_head, CONTEXTS)
     assert (evaluation.head_targets, evaluation.dense_targets) == (None, None)
     assert evaluation.kl is not None
     assert evaluation.missing == ["there are no targets, so no target accuracy, NLL and perplexity"]
@@ -172,11 +166,11 @@ def test_no_truth_no_precision(no_dense):
     assert "exported with --no-dense" in evaluation.missing[0]
 
 
-def test_a_plan_without_a_distribution(head, monkeypatch):
+def test_a_plan_without_a_distribution(narrow_head, monkeypatch):
     monkeypatch.setattr(
-        head.plan, "compute_distribution", lambda contexts: Plan.compute_distribution(head.plan, contexts)
+        narrow_head.plan, "compute_distribution", lambda contexts: Plan.compute_distribution(narrow_head.plan, contexts)
     )
-    evaluation = evaluate(head, CONTEXTS, TARGETS)
+    evaluation = evaluate(narrow_head, CONTEXTS, TARGETS)
     assert evaluation.kl is None
     assert (evaluation.head_targets.nll, evaluation.head_targets.perplexity) == (None, None)
     assert evaluation.dense_targets.nll > 0
@@ -184,34 +178,34 @@ def test_a_plan_without_a_distribution(head, monkeypatch):
     assert "no KL" in evaluation.missing[0]
 
 
-def test_the_rows_that_the_export_held_out_keep_its_promise(head):
-    evaluation = evaluate(head, SAMPLE.contexts[-300:])
-    assert evaluation.rows == head.manifest.quality.rows
+def test_the_rows_that_the_export_held_out_keep_its_promise(narrow_head):
+    evaluation = evaluate(narrow_head, SAMPLE.contexts[-300:])
+    assert evaluation.rows == narrow_head.manifest.quality.rows
     for k, promise in evaluation.promised.items():
         assert evaluation.precision[k].mean == pytest.approx(promise, abs=1e-3), "float rounding may swap a class"
-    assert evaluation.logprob_error["mean"] == pytest.approx(head.manifest.quality.logprob_error_mean, rel=1e-2)
+    assert evaluation.logprob_error["mean"] == pytest.approx(narrow_head.manifest.quality.logprob_error_mean, rel=1e-2)
     assert evaluation.warning is None
 
 
-def test_contexts_of_another_domain_warn(head):
-    evaluation = evaluate(head, contexts_elsewhere(SAMPLE.contexts))
+def test_contexts_of_another_domain_warn(narrow_head):
+    evaluation = evaluate(narrow_head, contexts_elsewhere(SAMPLE.contexts))
     assert evaluation.precision[1].high < evaluation.promised[1]
     assert evaluation.warning.startswith("these contexts are not like those that the bundle was measured on: P@1 is 0.")
     assert f"{evaluation.promised[1]:.4f} promised" in evaluation.warning
 
 
-def test_rows_are_distinct_random_and_seeded(head):
+def test_rows_are_distinct_random_and_seeded(narrow_head):
     twice = np.vstack([CONTEXTS, CONTEXTS])
-    assert evaluate(head, twice).rows == 150
-    few = [evaluate(head, CONTEXTS, rows=40, seed=seed) for seed in (0, 0, 1)]
+    assert evaluate(narrow_head, twice).rows == 150
+    few = [evaluate(narrow_head, CONTEXTS, rows=40, seed=seed) for seed in (0, 0, 1)]
     assert few[0] == few[1]
     assert few[0].kl != few[2].kl
     assert few[0].rows == 40
 
 
-def test_chunks_change_nothing(head, evaluation, monkeypatch):
-    monkeypatch.setattr(head.dense, "max_rows", lambda: 7)
-    small_chunks = evaluate(head, CONTEXTS, TARGETS)
+def test_chunks_change_nothing(narrow_head, evaluation, monkeypatch):
+    monkeypatch.setattr(narrow_head.dense, "max_rows", lambda: 7)
+    small_chunks = evaluate(narrow_head, CONTEXTS, TARGETS)
     assert small_chunks.kl == pytest.approx(evaluation.kl, rel=1e-3)
     assert small_chunks.precision == evaluation.precision
 
@@ -255,14 +249,14 @@ contexts_with_nan[3, 2] = np.nan
         (CONTEXTS, np.r_[TARGETS[1:], -100], {}, "targets row 149 is -100"),
     ],
 )
-def test_bad_input(head, contexts, targets, options, sentence):
+def test_bad_input(narrow_head, contexts, targets, options, sentence):
     with pytest.raises(BadInput, match=sentence):
-        evaluate(head, contexts, targets, **options)
+        evaluate(narrow_head, contexts, targets, **options)
 
 
-def test_distributions_are_what_plans_normalise_by(head, tmp_path):
+def test_distributions_are_what_plans_normalise_by(narrow_head, tmp_path):
     full = make_head(tmp_path, make_dense(), method="full", options={})
-    for plan in (head.plan, full.plan):
+    for plan in (narrow_head.plan, full.plan):
         logits = plan.compute_distribution(CONTEXTS)
         assert (logits.shape, logits.dtype) == ((150, CLASSES), np.float32)
         expected = np.log(np.exp(logits.astype(np.float64)).sum(axis=1))
@@ -270,8 +264,8 @@ def test_distributions_are_what_plans_normalise_by(head, tmp_path):
         assert plan.compute_distribution(CONTEXTS[:0]).shape == (0, CLASSES)
 
 
-def test_a_single_row(head):
-    evaluation = evaluate(head, CONTEXTS[:1])
+def test_a_single_row(narrow_head):
+    evaluation = evaluate(narrow_head, CONTEXTS[:1])
     assert evaluation.rows == 1
     assert evaluation.precision[1].high - evaluation.precision[1].low > 0.5, "one row shows little"
     assert evaluation.warning is None
@@ -280,3 +274,16 @@ def test_a_single_row(head):
 def test_infinite_figures_are_null_in_json(evaluation):
     record = evaluation.model_copy(update={"kl": {"mean": np.inf, "p99": np.inf}})
     assert json.loads(record.model_dump_json())["kl"] == {"mean": None, "p99": None}
+
+
+def test_previews_that_overflow_name_the_row_of_the_file(narrow_head, monkeypatch):
+    previews = narrow_head.plan.preview
+
+    def overflow(context):
+        logits = previews(context=context)[0]
+        logits[(context == CONTEXTS[33]).all(axis=1), 7] = np.inf
+        return [logits]
+
+    monkeypatch.setattr(narrow_head.plan, "preview", overflow)
+    with pytest.raises(BadInput, match="contexts row 33 is so large that its scores overflow"):
+        evaluate(narrow_head, CONTEXTS)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from shortlist.errors import BadInput
-from shortlist.evaluation.truth import Ranking, compute_truth, rank_by_plan, rank_logits
+from shortlist.evaluation.truth import Truth, compute_truth, rank_by_plan, rank_logits
 
 from tests.support.layers import logprobs_of, make_contexts, make_dense, make_head
 
@@ -37,14 +37,23 @@ def test_the_first_rows_of_a_truth(head):
 def test_classes_of_probability_0_are_no_answers():
     logits = np.array([[1.0, -np.inf, 3.0, -np.inf]], np.float32)
     assert rank_logits(logits, 3).ids.tolist() == [[2, 0, -1]]
-    ranking = Ranking(np.array([[2, 0, 1]]), np.array([[3, 1, -np.inf]], np.float32), np.array([3.1], np.float32))
-    truth = compute_truth(lambda rows, k: ranking, np.zeros((1, 2), np.float32), 3)
+    truth = compute_truth(lambda rows, k: rank_logits(logits, k), np.zeros((1, 2), np.float32), 3)
     assert truth.ids.tolist() == [[2, 0, -1]]
     assert truth.logprobs[0, 2] == -np.inf
 
 
 def test_equal_logits_are_ranked_by_id():
     assert rank_logits(np.ones((2, 6), np.float32), 3).ids.tolist() == [[0, 1, 2]] * 2
+
+
+def test_a_truth_of_many_chunks_knows_its_equal_classes():
+    logits = np.random.default_rng(0).integers(-2, 3, (50, 30)).astype(np.float32)
+    whole = rank_logits(logits, 4)
+    truth = compute_truth(lambda rows, k: rank_logits(logits[rows], k), np.zeros((50, 2), np.float32), 4, step=7)
+    kept = Truth.from_tensors(truth.contexts, truth.to_tensors())
+    for best in (truth.best, kept.best):
+        for name, values in whole.best.to_tensors().items():
+            np.testing.assert_array_equal(best.to_tensors()[name], values)
 
 
 def test_scores_that_overflow_name_the_row_of_the_file(head):

@@ -12,14 +12,9 @@ from shortlist.runtime.session import Graph
 
 from tests.support.kernels import list_targets
 from tests.support.layers import make_contexts, make_dense
-from tests.support.proofs import CLASSES, DIM, graph_of, proved, rows
+from tests.support.proofs import graph_of, proved, rows
 
 pytestmark = [pytest.mark.usefixtures("prove_small_layers"), pytest.mark.slow]
-
-
-@pytest.fixture
-def head(tmp_path):
-    return proved(tmp_path, make_dense(CLASSES, DIM))
 
 
 @pytest.mark.parametrize("layer", [{}, {"bias": True, "soft_cap": 20.0, "padded": np.array([0, 7, 601])}])
@@ -49,8 +44,8 @@ def test_compiled_bounds_equal_the_graph(tmp_path, layer):
 
 
 @pytest.mark.parametrize("batch", [1, 5, 64])
-def test_more_threads_prove_the_same(head, batch):
-    heads = [shortlist.load(head.folder, threads=threads) for threads in (1, 2)]
+def test_more_threads_prove_the_same(proved_head, batch):
+    heads = [shortlist.load(proved_head.folder, threads=threads) for threads in (1, 2)]
     heads[1].certified.bounds.threaded_rows.row_seconds = 10.0  # so that every block is worth a thread
     one, two = (each.topk(rows[:batch], 5, exact=True) for each in heads)
     assert one.normalizer == two.normalizer == "bounded"
@@ -58,18 +53,18 @@ def test_more_threads_prove_the_same(head, batch):
         np.testing.assert_array_equal(getattr(one, name), getattr(two, name))
 
 
-def test_without_the_library_the_graph_proves_the_same(head, no_library):
-    other = shortlist.load(head.folder)
+def test_without_the_library_the_graph_proves_the_same(proved_head, no_library):
+    other = shortlist.load(proved_head.folder)
     assert isinstance(other.certified.bounds, Graph)
-    one, two = (each.topk(rows, 5, exact=True) for each in (head, other))
+    one, two = (each.topk(rows, 5, exact=True) for each in (proved_head, other))
     np.testing.assert_array_equal(one.ids, two.ids)
-    np.testing.assert_allclose(one.logprobs, two.logprobs, atol=2 * head.manifest.certificate.logprob_bound)
+    np.testing.assert_allclose(one.logprobs, two.logprobs, atol=2 * proved_head.manifest.certificate.logprob_bound)
 
 
 @pytest.mark.parametrize("role", ["bounds_change", "bounds_columns"])
-def test_without_arrays_for_loops_the_graph_proves(head, role):
-    arrays = {name: array for name, array in head.manifest.arrays.items() if name != role}
-    assert len(arrays) < len(head.manifest.arrays)
-    (head.folder / "manifest.json").unlink()
-    seal(head.folder, head.manifest.model_copy(update={"arrays": arrays}))
-    assert isinstance(shortlist.load(head.folder).certified.bounds, Graph)
+def test_without_arrays_for_loops_the_graph_proves(proved_head, role):
+    arrays = {name: array for name, array in proved_head.manifest.arrays.items() if name != role}
+    assert len(arrays) < len(proved_head.manifest.arrays)
+    (proved_head.folder / "manifest.json").unlink()
+    seal(proved_head.folder, proved_head.manifest.model_copy(update={"arrays": arrays}))
+    assert isinstance(shortlist.load(proved_head.folder).certified.bounds, Graph)

@@ -16,26 +16,15 @@ from tests.support.layers import CLASSES, DIM, RunningServer
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture(scope="module", params=FORMS)
-def form(request):
-    return request.param
-
-
 @pytest.fixture(scope="module")
-def head(form, tmp_path_factory):
-    method, options = FORMS[form]
-    return make(tmp_path_factory.mktemp(method), method, options)
+def truth(adaptive_form):
+    return compute_logprobs(learn_module(*FORMS[adaptive_form]))
 
 
-@pytest.fixture(scope="module")
-def truth(form):
-    return compute_logprobs(learn_module(*FORMS[form]))
-
-
-def test_answers_are_those_of_all_classes_for_every_k(head, truth):
+def test_answers_are_those_of_all_classes_for_every_k(adaptive_head, truth):
     for k in range(1, 101):
         ids, logprobs = brute_force(truth, k)
-        top = head.topk(rows, k)
+        top = adaptive_head.topk(rows, k)
         np.testing.assert_allclose(top.logprobs, logprobs, atol=1e-5)
         same = top.ids == ids
         assert same.mean() > 0.99  # float rounding may order near-equal classes differently
@@ -43,20 +32,20 @@ def test_answers_are_those_of_all_classes_for_every_k(head, truth):
         assert top.normalizer == "exact"
 
 
-def test_a_row_alone_equals_the_row_in_a_batch_and_opens_as_many_tails(head):
+def test_a_row_alone_equals_the_row_in_a_batch_and_opens_as_many_tails(adaptive_head):
     for k in (1, 5, 50):
-        head.plan.tally.reset()
-        together = head.topk(rows, k)
-        counts = list(head.plan.tally.counts)
-        head.plan.tally.reset()
+        adaptive_head.plan.tally.reset()
+        together = adaptive_head.topk(rows, k)
+        counts = list(adaptive_head.plan.tally.counts)
+        adaptive_head.plan.tally.reset()
         for row in range(len(rows)):
-            alone = head.topk(rows[row : row + 1], k)
+            alone = adaptive_head.topk(rows[row : row + 1], k)
             np.testing.assert_allclose(alone.logprobs[0], together.logprobs[row], atol=1e-5)
             moved = alone.ids[0] != together.ids[row]  # near-equal classes, by float rounding
             assert moved.sum() <= 2
             assert set(alone.ids[0].tolist()) == set(together.ids[row].tolist())
             assert alone.scored[0] == together.scored[row]
-        assert head.plan.tally.counts == counts
+        assert adaptive_head.plan.tally.counts == counts
         assert sum(counts) == len(rows)
 
 
@@ -76,43 +65,43 @@ def test_only_tails_that_may_hold_an_answer_are_opened(tmp_path):
         assert head.topk(rows, k).scored.mean() < CLASSES  # some stay closed
 
 
-def test_lists_act_inside(head, truth):
-    best = head.topk(rows, 30).ids
+def test_lists_act_inside(adaptive_head, truth):
+    best = adaptive_head.topk(rows, 30).ids
     masked = truth.copy()
     np.put_along_axis(masked, best, -np.inf, axis=1)
-    banned = head.topk(rows, 5, ban=best)
+    banned = adaptive_head.topk(rows, 5, ban=best)
     ids, logprobs = brute_force(masked, 5)
     np.testing.assert_allclose(banned.logprobs, logprobs, atol=1e-5)
     assert (banned.ids == ids).mean() > 0.99
-    some = head.topk(rows, 5, allow=[3, 99, 200], ban=[99])
+    some = adaptive_head.topk(rows, 5, allow=[3, 99, 200], ban=[99])
     assert (np.sort(some.ids, axis=1)[:, -2:] == [3, 200]).all()
     assert (some.ids[:, 2:] == -1).all()
     np.testing.assert_allclose(some.logprobs[:, 0], truth[:, [3, 200]].max(axis=1), atol=1e-5)
 
 
-def test_given_ids_have_their_log_probabilities(head, truth):
+def test_given_ids_have_their_log_probabilities(adaptive_head, truth):
     ids = np.random.default_rng(0).integers(-1, CLASSES, (len(rows), 9))
     expected = np.where(ids < 0, -np.inf, np.take_along_axis(truth, np.maximum(ids, 0), axis=1))
-    np.testing.assert_allclose(head.logprobs(rows, ids), expected, atol=1e-5)
-    np.testing.assert_allclose(head.logprobs(rows, ids, exact=True), expected, atol=1e-5)
+    np.testing.assert_allclose(adaptive_head.logprobs(rows, ids), expected, atol=1e-5)
+    np.testing.assert_allclose(adaptive_head.logprobs(rows, ids, exact=True), expected, atol=1e-5)
 
 
-def test_k_of_all_classes_is_the_whole_distribution(head, truth):
-    top = head.topk(rows[:5], CLASSES)
+def test_k_of_all_classes_is_the_whole_distribution(adaptive_head, truth):
+    top = adaptive_head.topk(rows[:5], CLASSES)
     assert (np.sort(top.ids, axis=1) == np.arange(CLASSES)).all()
     np.testing.assert_allclose(top.logprobs, brute_force(truth[:5], CLASSES)[1], atol=1e-5)
     np.testing.assert_allclose(np.exp(top.logprobs).sum(axis=1), 1, atol=1e-4)
 
 
-def test_exact_requests_are_answered_by_the_head_itself(head):
-    np.testing.assert_array_equal(head.topk(rows, 5, exact=True).ids, head.topk(rows, 5).ids)
+def test_exact_requests_are_answered_by_the_head_itself(adaptive_head):
+    np.testing.assert_array_equal(adaptive_head.topk(rows, 5, exact=True).ids, adaptive_head.topk(rows, 5).ids)
 
 
-def test_what_overflows_is_refused(head):
+def test_what_overflows_is_refused(adaptive_head):
     with pytest.raises(BadInput, match="so large that its scores overflow"):
-        head.topk(np.full((1, DIM), 3e38, np.float32), 5)
+        adaptive_head.topk(np.full((1, DIM), 3e38, np.float32), 5)
     with pytest.raises(BadInput, match="row 1 is so large"):
-        head.topk(np.stack([rows[0], np.full(DIM, 3e38, np.float32)]), 5)
+        adaptive_head.topk(np.stack([rows[0], np.full(DIM, 3e38, np.float32)]), 5)
 
 
 @settings(max_examples=15, deadline=None)
@@ -148,9 +137,9 @@ def test_rows_that_open_every_tail_are_not_counted_as_answered_by_dense(tmp_path
     assert 'shortlist_rows_total{answered="dense",model="lm",version="1"} 0.0' in scraped
 
 
-def test_previews_are_only_left_out_where_there_are_any(head):
-    if head.plan.previews:
-        assert not head.with_settings(previews=False).plan.settings.previews
+def test_previews_are_only_left_out_where_there_are_any(adaptive_head):
+    if adaptive_head.plan.previews:
+        assert not adaptive_head.with_settings(previews=False).plan.settings.previews
     else:
         with pytest.raises(BadInput, match="'previews' would change nothing: this head has no previews"):
-            head.with_settings(previews=False)
+            adaptive_head.with_settings(previews=False)

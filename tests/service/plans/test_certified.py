@@ -19,10 +19,9 @@ from shortlist.evaluation.canary import check_canary
 from shortlist.plans import certified
 from shortlist.runtime.session import Graph
 from shortlist.server.scheduling.tasks import Slice, make_task
-from shortlist_exporter.graphs import bounds as certificate
 from shortlist_exporter.inputs.sources import Contexts, Dense
 
-from tests.support.layers import RunningServer, logits_of, logprobs_of, make_contexts, make_dense
+from tests.support.layers import RunningServer, logits_of, logprobs_of, make_dense
 from tests.support.proofs import CLASSES, DIM, graph_of, proved, rows
 
 TIE = 1e-5  # of the largest logit
@@ -30,11 +29,6 @@ ROUNDING = 1e-4  # nats, of float32 logits and sums
 
 
 pytestmark = [pytest.mark.usefixtures("prove_small_layers"), pytest.mark.slow]
-
-
-@pytest.fixture
-def head(tmp_path):
-    return proved(tmp_path, make_dense(CLASSES, DIM))
 
 
 def agrees(top, logits, k):
@@ -62,25 +56,25 @@ def holds(head, dense, contexts):
             assert (np.abs(estimate - logits) <= most)[sound].all()
 
 
-def test_few_classes_are_scored_and_the_answer_is_dense(head):
-    top, dense = head.topk(rows, 5, exact=True), head.dense.topk(rows, 5, shortlist.head.UNRESTRICTED)
+def test_few_classes_are_scored_and_the_answer_is_dense(proved_head):
+    top, dense = proved_head.topk(rows, 5, exact=True), proved_head.dense.topk(rows, 5, shortlist.head.UNRESTRICTED)
     assert top.normalizer == "bounded"
     assert (top.scored < CLASSES).all()
     np.testing.assert_array_equal(top.ids, dense.ids)
     agrees(top, logits_of(make_dense(CLASSES, DIM), rows), 5)
 
 
-def test_logprobs_are_within_the_stated_bound(head):
-    bound = head.manifest.certificate.logprob_bound
+def test_logprobs_are_within_the_stated_bound(proved_head):
+    bound = proved_head.manifest.certificate.logprob_bound
     assert 0 < bound < 1
-    top = head.topk(rows, 5, exact=True)
+    top = proved_head.topk(rows, 5, exact=True)
     truth = np.take_along_axis(logprobs_of(make_dense(CLASSES, DIM), rows), top.ids, axis=1)
     assert np.abs(top.logprobs - truth).max() <= bound
 
 
-def test_a_row_that_could_be_off_by_more_is_answered_by_dense(head):
-    head.certified.tolerance = 0.0
-    top = head.topk(rows, 5, exact=True)
+def test_a_row_that_could_be_off_by_more_is_answered_by_dense(proved_head):
+    proved_head.certified.tolerance = 0.0
+    top = proved_head.topk(rows, 5, exact=True)
     assert top.scored.tolist() == [CLASSES] * len(rows)
     truth = np.take_along_axis(logprobs_of(make_dense(CLASSES, DIM), rows), top.ids, axis=1)
     np.testing.assert_allclose(top.logprobs, truth, atol=ROUNDING)
@@ -101,47 +95,47 @@ def test_more_candidates_are_rescored_where_the_first_do_not_prove_it(tmp_path, 
     agrees(top, logits_of(dense, rows), 5)
 
 
-def test_a_row_does_not_depend_on_its_neighbours(head):
+def test_a_row_does_not_depend_on_its_neighbours(proved_head):
     batch = rows.copy()
     batch[1:] *= 1000
-    alone, beside = head.topk(batch[:1], 7, exact=True), head.topk(batch, 7, exact=True)
+    alone, beside = proved_head.topk(batch[:1], 7, exact=True), proved_head.topk(batch, 7, exact=True)
     np.testing.assert_array_equal(alone.ids[0], beside.ids[0])
     np.testing.assert_allclose(alone.logprobs[0], beside.logprobs[0], atol=1e-5)
     assert alone.scored[0] == beside.scored[0]
 
 
-def test_dense_answers_large_k_and_many_rows(head):
-    assert head.topk(rows, 50, exact=True).normalizer == "exact"
-    head.certified.crossover = 8
-    assert head.topk(rows[:7], 5, exact=True).normalizer == "bounded"
-    assert head.topk(rows[:8], 5, exact=True).normalizer == "exact"
+def test_dense_answers_large_k_and_many_rows(proved_head):
+    assert proved_head.topk(rows, 50, exact=True).normalizer == "exact"
+    proved_head.certified.crossover = 8
+    assert proved_head.topk(rows[:7], 5, exact=True).normalizer == "bounded"
+    assert proved_head.topk(rows[:8], 5, exact=True).normalizer == "exact"
 
 
-def test_no_rows(head):
-    top = head.topk(np.empty((0, DIM), np.float32), 3, exact=True)
+def test_no_rows(proved_head):
+    top = proved_head.topk(np.empty((0, DIM), np.float32), 3, exact=True)
     assert (top.ids.shape, top.logprobs.shape, top.scored.shape) == ((0, 3), (0, 3), (0,))
 
 
 @pytest.mark.parametrize("k", [1, 5, 16])
-def test_exact_calls_agree(head, k):
+def test_exact_calls_agree(proved_head, k):
     """Whatever k and lists are: `topk` and `logprobs` take the same normaliser."""
-    best = head.topk(rows, k, exact=True)
+    best = proved_head.topk(rows, k, exact=True)
     assert (best.scored < CLASSES).all()
-    np.testing.assert_allclose(head.logprobs(rows, best.ids, exact=True), best.logprobs, atol=ROUNDING)
-    later = head.topk(rows, 2, exact=True, ban=best.ids)
-    np.testing.assert_allclose(head.logprobs(rows, later.ids, exact=True), later.logprobs, atol=ROUNDING)
+    np.testing.assert_allclose(proved_head.logprobs(rows, best.ids, exact=True), best.logprobs, atol=ROUNDING)
+    later = proved_head.topk(rows, 2, exact=True, ban=best.ids)
+    np.testing.assert_allclose(proved_head.logprobs(rows, later.ids, exact=True), later.logprobs, atol=ROUNDING)
 
 
-def test_given_classes_are_scored_within_the_bound(head):
+def test_given_classes_are_scored_within_the_bound(proved_head):
     truth = logprobs_of(make_dense(CLASSES, DIM), rows)[:, [3, 299]]
-    logprobs = head.logprobs(rows, np.tile([3, 299], (64, 1)), exact=True)
-    assert np.abs(logprobs - truth).max() <= head.manifest.certificate.logprob_bound
+    logprobs = proved_head.logprobs(rows, np.tile([3, 299], (64, 1)), exact=True)
+    assert np.abs(logprobs - truth).max() <= proved_head.manifest.certificate.logprob_bound
 
 
-def test_given_classes_go_to_dense_where_they_could_be_off_by_more(head):
-    head.certified.tolerance = 0.0
+def test_given_classes_go_to_dense_where_they_could_be_off_by_more(proved_head):
+    proved_head.certified.tolerance = 0.0
     truth = logprobs_of(make_dense(CLASSES, DIM), rows)[:, [3, 299]]
-    logprobs = head.logprobs(rows, np.tile([3, 299], (64, 1)), exact=True)
+    logprobs = proved_head.logprobs(rows, np.tile([3, 299], (64, 1)), exact=True)
     np.testing.assert_allclose(logprobs, truth, atol=ROUNDING)
 
 
@@ -163,16 +157,18 @@ def test_bias_scale_cap_and_padding(tmp_path):
         agrees(head.topk(rows, 5, exact=True, **lists), logits, 5)
 
 
-def test_lists_do_not_change_the_normaliser(head):
-    best = head.topk(rows, 5, exact=True)
-    top = head.topk(rows, 2, exact=True, ban=best.ids[:, :3])
+def test_lists_do_not_change_the_normaliser(proved_head):
+    best = proved_head.topk(rows, 5, exact=True)
+    top = proved_head.topk(rows, 2, exact=True, ban=best.ids[:, :3])
     np.testing.assert_array_equal(top.ids, best.ids[:, 3:])
-    np.testing.assert_allclose(top.logprobs, best.logprobs[:, 3:], atol=2 * head.manifest.certificate.logprob_bound)
+    np.testing.assert_allclose(
+        top.logprobs, best.logprobs[:, 3:], atol=2 * proved_head.manifest.certificate.logprob_bound
+    )
 
 
-def test_scores_that_overflow_are_refused(head):
+def test_scores_that_overflow_are_refused(proved_head):
     with pytest.raises(BadInput, match="overflow float32"):
-        head.topk(np.full((1, DIM), 3e38), 1, exact=True)
+        proved_head.topk(np.full((1, DIM), 3e38), 1, exact=True)
 
 
 KINDS = {
@@ -225,56 +221,26 @@ def test_any_layer(tmp_path_factory, kind, size, classes, dim, k, bias, cap, see
     agrees(top, logits, k)
 
 
-def test_a_layer_that_float32_cannot_hold_is_left_to_dense(tmp_path):
-    weight = np.full((40, 4), 3e38, np.float32)
-    weight[::2] *= -1
-    contexts = make_contexts(40, 4).contexts * np.float32(1e-3)
-    head = proved(tmp_path, Dense(weight), Contexts(contexts))
-    assert (head.certified, head.manifest.certificate) == (None, None)
-    assert head.topk(contexts[:2] * np.float32(1e-3), 1, exact=True).normalizer == "exact"
-
-
-def test_small_layers_are_left_to_dense(tmp_path, monkeypatch):
-    monkeypatch.setattr(certificate, "MIN_WEIGHTS", CLASSES * DIM + 1)
-    head = proved(tmp_path, make_dense(CLASSES, DIM))
-    assert (head.certified, head.manifest.certificate) == (None, None)
-    assert head.topk(rows, 5, exact=True).normalizer == "exact"
-
-
-def test_export_without(tmp_path):
-    head = proved(tmp_path, make_dense(CLASSES, DIM), certificate=False)
-    assert head.certified is None
-    assert not list(head.folder.rglob("*certificate*"))
-
-
-def test_every_method_has_it_and_no_dense_has_not(tmp_path):
-    options = {"basis": "context", "width": "8", "full_view": "40"}
-    head = proved(tmp_path, make_dense(CLASSES, DIM), method="svd", options=options)
-    assert (head.topk(rows, 5).normalizer, head.topk(rows, 5, exact=True).normalizer) == ("estimated", "bounded")
-    bare = proved(tmp_path / "bare", make_dense(CLASSES, DIM), method="svd", options=options, keep_dense=False)
-    assert bare.certified is None
-
-
-def test_the_manifest_says_what_is_promised(head):
-    content = json.loads((head.folder / "manifest.json").read_text())["certificate"]
+def test_the_manifest_says_what_is_promised(proved_head):
+    content = json.loads((proved_head.folder / "manifest.json").read_text())["certificate"]
     assert (content["rows"], content["dense_share"], content["dense_crossover"]) == (40, 0.0, None)
     assert 5 <= content["rescored"] <= 64
 
 
-def test_the_canary_refuses_bounds_that_do_not_hold(head):
-    check_canary(head, shortlist.bundle.Bundle(head.folder))
-    rows_of = head.folder / "graphs" / "certificate_rows.bin"
+def test_the_canary_refuses_bounds_that_do_not_hold(proved_head):
+    check_canary(proved_head, shortlist.bundle.Bundle(proved_head.folder))
+    rows_of = proved_head.folder / "graphs" / "certificate_rows.bin"
     rows_of.write_bytes(rows_of.read_bytes()[::-1])
-    (head.folder / "manifest.json").unlink()
-    seal(head.folder, head.manifest)
-    assert read_manifest(head.folder).certificate
+    (proved_head.folder / "manifest.json").unlink()
+    seal(proved_head.folder, proved_head.manifest)
+    assert read_manifest(proved_head.folder).certificate
     with pytest.raises(BundleError, match="a logit is outside its bounds"):
-        check_canary(shortlist.load(head.folder), shortlist.bundle.Bundle(head.folder))
+        check_canary(shortlist.load(proved_head.folder), shortlist.bundle.Bundle(proved_head.folder))
 
 
-def test_answers_over_http_say_that_they_are_bounded(tmp_path, head):
-    best = head.topk(rows[:9], 3, exact=True)
-    with RunningServer(head.folder.parent.parent) as server, shortlist.Client(server.url) as client:
+def test_answers_over_http_say_that_they_are_bounded(tmp_path, proved_head):
+    best = proved_head.topk(rows[:9], 3, exact=True)
+    with RunningServer(proved_head.folder.parent.parent) as server, shortlist.Client(server.url) as client:
         top = client.topk("lm", rows[:9], 3, exact=True)
         asked = {"model": "lm", "contexts": rows[:9].tolist(), "k": 3, "exact": True}
         answer = server.http.post("/v1/topk", json=asked).json()
@@ -286,7 +252,7 @@ def test_answers_over_http_say_that_they_are_bounded(tmp_path, head):
     np.testing.assert_array_equal(top.ids, best.ids)
     np.testing.assert_array_equal(answer["ids"], best.ids)
     np.testing.assert_array_equal(answer["scored"], best.scored)
-    assert promise["logprob_bound"] == head.manifest.certificate.logprob_bound
+    assert promise["logprob_bound"] == proved_head.manifest.certificate.logprob_bound
     assert score["normalizer"] == "bounded"
     np.testing.assert_allclose(score["logprobs"], answer["logprobs"], atol=ROUNDING)
     assert 'shortlist_rows_total{answered="proved",model="lm",version="1"} 18.0' in metrics
@@ -294,8 +260,8 @@ def test_answers_over_http_say_that_they_are_bounded(tmp_path, head):
     assert f'shortlist_rescored_classes_sum{{model="lm",version="1"}} {2.0 * best.scored.sum()}' in metrics
 
 
-def test_requests_of_one_k_alone_are_computed_together(head):
-    works = [make_task(head, TopKQuery(rows[i : i + 4], k, exact=True)) for i, k in ((0, 3), (4, 3), (8, 5))]
+def test_requests_of_one_k_alone_are_computed_together(proved_head):
+    works = [make_task(proved_head, TopKQuery(rows[i : i + 4], k, exact=True)) for i, k in ((0, 3), (4, 3), (8, 5))]
     groups = [Slice(work, 0, 4).group for work in works]
     assert groups[0] == groups[1] != groups[2]
     parts = works[0].compute_slices([Slice(works[0], 0, 4), Slice(works[1], 0, 4)])
@@ -313,11 +279,3 @@ def test_tanh_is_as_exact_as_the_proof_needs(tmp_path):
     x = np.r_[np.linspace(-20, 20, 2_000_001), np.geomspace(1e-30, 1e30, 200_001)].astype(np.float32)
     for tanh in (Graph(path, "cpu", 1)(x=x)[0], np.tanh(x)):
         assert np.abs(tanh - np.tanh(x.astype(np.float64))).max() < certified.TANH_ERROR
-
-
-def test_digits_never_saturate_sixteen_bits():
-    most = certificate.DIGIT_LEVELS + 1 + certificate.DIGIT_LEVELS
-    assert 2 * most * certificate.INT8_LEVELS < 1 << 15
-    assert certificate.SECOND_DIGIT_FACTOR == 2 * certificate.DIGIT_LEVELS, (
-        "half a first step is at most a second digit"
-    )

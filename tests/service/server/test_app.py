@@ -11,30 +11,15 @@ import pytest
 import shortlist
 
 from tests.support.layers import CLASSES, DIM, make_contexts
+from tests.support.responses import read_refusal
 
 ROWS = make_contexts(rows=6, seed=5).contexts
 ATOL = 1e-4
 
 
-@pytest.fixture(scope="module")
-def head(small_repository):
-    return shortlist.load(small_repository / "lm" / "1", threads=1)
-
-
 def post(server, path="/v1/topk", **fields):
     content = {"model": "lm", "contexts": ROWS.tolist(), "k": 3} | fields
     return server.http.post(path, json={name: value for name, value in content.items() if value is not ...})
-
-
-def read_refusal(response, status=400):
-    """The sentence of a failure, which has the right form."""
-    assert response.status_code == status, response.text
-    assert response.headers["content-type"] == "application/json"
-    assert set(response.json()) == {"error"}
-    sentence = response.json()["error"]
-    assert "\n" not in sentence
-    assert 8 < len(sentence) < 400
-    return sentence
 
 
 @pytest.mark.parametrize("exact", [False, True])
@@ -237,7 +222,12 @@ def test_open_inference_protocol(small_server, head):
     metadata = http.get("/v2/models/lm").json()
     assert metadata == http.get("/v2/models/lm/versions/1").json()
     assert metadata["inputs"][0] == {"name": "context", "datatype": "FP32", "shape": [-1, DIM]}
-    assert [output["name"] for output in metadata["outputs"]] == ["ids", "logprobs", "scored"]
+    assert [output["name"] for output in metadata["outputs"]] == ["ids", "logprobs", "scored", "labels"]
+    assert [output["name"] for output in http.get("/v2/models/dense").json()["outputs"]] == [
+        "ids",
+        "logprobs",
+        "scored",
+    ]
     tensor = {"name": "context", "shape": list(ROWS.shape), "datatype": "FP32", "data": ROWS.tolist()}
     answer = http.post("/v2/models/lm/infer", json={"id": "7", "inputs": [tensor], "parameters": {"k": 2}}).json()
     assert (answer["id"], answer["model_version"]) == ("7", "1")

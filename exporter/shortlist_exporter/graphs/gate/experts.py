@@ -28,6 +28,7 @@ from shortlist_exporter.graphs.screen import SETS_FILE
 
 from .fused import (
     add_best_of_expert,
+    add_expert_logits,
     add_gate,
     add_scaled_context,
     add_sliced_expert,
@@ -97,7 +98,7 @@ def write_expert(folder: Path, name: str, shape: tuple[int, int], start: int) ->
     graph = GraphBuilder(folder)
     add_scaled_context(graph)
     weights = graph.part(f"expert-{name}", SETS_FILE, shape, start * shape[1])
-    graph.node("Gemm", ["scaled", weights], "logits", transB=1)
+    add_expert_logits(graph, weights)
     add_best_of_expert(graph)
     outputs = [make_value("logits", TensorProto.FLOAT, ["B", shape[0]]), *list_best_outputs()]
     return graph.save(name, list_expert_inputs(shape[1] - 1), outputs).name

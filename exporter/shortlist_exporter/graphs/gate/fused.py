@@ -122,7 +122,32 @@ def add_scaled_context(graph: GraphBuilder) -> None:
 def add_sliced_expert(graph: GraphBuilder, module: DSSoftmax, ends: tuple[str, str, str]) -> None:
     """Add `logits` of the classes between `ends` (start, end, axis) of sets.bin, from `scaled`."""
     every = graph.part(SETS_FILE, SETS_FILE, (len(module.ids), module.weight.shape[1] + 1), 0)
-    graph.node("Gemm", ["scaled", graph.node("Slice", [every, *ends], "sliced")], "logits", transB=1)
+    add_expert_logits(graph, graph.node("Slice", [every, *ends], "sliced"))
+
+
+def add_expert_logits(graph: GraphBuilder, weights: str) -> None:
+    """Add `logits` [B, n] of `scaled` [B, d + 1] and the rows of `weights` [n, d + 1]; equal rows give equal bits.
+
+    A product with a single context sums what is left over after blocks of four rows in another order than these: so
+    the last four rows are multiplied once more, as a block of their own, which repeats the first of fewer.
+    """
+    count = graph.node("Shape", [weights], "class_count", start=0, end=1)
+    from_last = graph.node("Add", [count, graph.tensor("four", np.arange(-4, 0))], "from_last")
+    block = graph.node(
+        "Gather", [weights, graph.node("Max", [from_last, add_index(graph, 0)], "block_rows")], "last_rows"
+    )
+    products = graph.node("Gemm", ["scaled", weights], "products", transB=1)
+    last_products = graph.node("Gemm", ["scaled", block], "last_products", transB=1)
+    first = graph.node(
+        "Slice", [products, add_index(graph, 0), add_index(graph, -4), add_index(graph, 1)], "first_logits"
+    )
+    left = [graph.node("Neg", [count], "minus_count"), add_index(graph, 4), add_index(graph, 1)]
+    graph.node("Concat", [first, graph.node("Slice", [last_products, *left], "last_logits")], "logits", axis=1)
+
+
+def add_index(graph: GraphBuilder, number: int) -> str:
+    """Add `number` as an index [1]; returns its name."""
+    return graph.tensor(f"index_{number}", np.array([number], np.int64))
 
 
 def add_best_of_expert(graph: GraphBuilder) -> None:

@@ -6,78 +6,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import onnx
 import torch
-from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
-from onnx import numpy_helper
 from onnx.external_data_helper import ExternalDataInfo, uses_external_data
 from shortlist.errors import BadInput, NotFound
 
 from .base import Choice, Layer, dtype_name, join_names
+from .onnx_graph import ARITHMETIC_OPERATORS, Graph, open_graph, read_attribute
 
 PRODUCT_OPERATORS = ("MatMul", "Gemm")
 # These leave the logits as they are.
 SHAPE_OPERATORS = ("Identity", "Cast", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Dropout")
 AFTER_LOGITS = ("Softmax", "LogSoftmax", "TopK", "ArgMax")  # made of the logits
-ARITHMETIC_OPERATORS = ("Add", "Mul", "Div", "Tanh")  # bias, scale and soft-cap
 LOGITS_OUTPUT = "logits"  # the output that is meant where a model has others
-
-
-@dataclass(frozen=True)
-class Graph:
-    """A model's nodes and initializers."""
-
-    path: Path
-    outputs: list[str]
-    initializers: dict[str, Any]
-    makers: dict[str, Any]  # a value's name -> the node that makes it
-    users: dict[str, list[Any]]  # a value's name -> the nodes that take it
-
-    def find_source(self, name: str) -> str | None:
-        """The initializer, or constant, that `name` is made of by Identity, Cast and Transpose; else None."""
-        node = self.makers.get(name)
-        if name in self.initializers or (node is not None and node.op_type == "Constant"):
-            return name
-        if node is not None and node.op_type in ("Identity", "Cast", "Transpose"):
-            return self.find_source(node.input[0])
-        return None
-
-    def read_value(self, name: str) -> torch.Tensor:
-        """The constant value of `name`, transposed where the model does."""
-        if name in self.initializers:
-            return self.read_tensor(self.initializers[name])
-        node = self.makers[name]
-        if node.op_type == "Constant":
-            return self.read_tensor(numpy_helper.from_array(read_constant(node)))
-        value = self.read_value(node.input[0])
-        if node.op_type != "Transpose":
-            return value
-        return value.permute(read_attribute(node, "perm", list(range(value.ndim))[::-1]))
-
-    def read_tensor(self, initializer: Any) -> torch.Tensor:
-        """An initializer's numbers, from beside the model where it says so; raises BadInput."""
-        try:
-            array = numpy_helper.to_array(initializer, str(self.path.parent))
-        except (OSError, ValueError, TypeError, onnx.checker.ValidationError) as error:
-            raise BadInput(
-                f"{initializer.name} of {self.path} cannot be read: keep its external data whole beside it"
-            ) from error
-        if array.dtype.name == "bfloat16":
-            return torch.from_numpy(array.view(np.int16).copy()).view(torch.bfloat16)
-        try:
-            return torch.from_numpy(np.array(array))
-        except TypeError as error:
-            raise BadInput(f"{initializer.name} of {self.path} is {array.dtype}: give floats") from error
-
-    def list_variables(self, node: Any) -> list[str]:
-        """The inputs of `node` that are not constant; a new shape or a count does not matter."""
-        inputs = node.input if node.op_type in ARITHMETIC_OPERATORS else node.input[:1]
-        return [name for name in inputs if self.find_source(name) is None]
-
-    def describe_matrices(self) -> list[str]:
-        """The initializers of two axes, with their shapes."""
-        return [f"{name} {list(x.dims)}" for name, x in self.initializers.items() if len(x.dims) == 2]
 
 
 @dataclass
@@ -116,27 +56,8 @@ def read_onnx_layer(path: Path, choice: Choice) -> Layer:
         return make_plain_layer(graph, str(choice.weight), choice)
     logits = follow_logits(graph, node)
     if choice.bias:
-        logits.bias, logits.bias_name = (
-            graph.read_tensor(require_initializer(graph, choice.bias)).reshape(-1) * logits.scale,
-            choice.bias,
-        )
+        logits.bias, logits.bias_name = read_bias(graph, choice.bias) * logits.scale, choice.bias
     return make_onnx_layer(graph, node, logits)
-
-
-def open_graph(path: Path) -> Graph:
-    """The model's graph, its external data left where they are; raises BadInput."""
-    try:
-        graph = onnx.load(str(path), load_external_data=False).graph
-    except (DecodeError, ValueError, OSError) as error:
-        raise BadInput(f"{path} is not a whole ONNX model: write it again") from error
-    users: dict[str, list[Any]] = {}
-    for node in graph.node:
-        for name in node.input:
-            users.setdefault(name, []).append(node)
-    makers = {name: node for node in graph.node for name in node.output}
-    if not graph.output:
-        raise BadInput(f"{path} is an ONNX model without outputs: write it again")
-    return Graph(path, [x.name for x in graph.output], {x.name: x for x in graph.initializer}, makers, users)
 
 
 def find_weight_input(graph: Graph, node: Any) -> str | None:
@@ -157,8 +78,7 @@ def find_only_head(graph: Graph) -> Any:
     heads = list({id(head): head for head in heads}.values())
     if not heads:
         raise BadInput(
-            f"{graph.path} has no MatMul or Gemm by constant weights before its outputs: "
-            f"choose by --tensor among {join_names(graph.describe_matrices())}"
+            f"{graph.path} has no MatMul or Gemm by constant weights before its outputs: {graph.describe_choice()}"
         )
     if len(heads) > 1:
         names = [str(graph.find_source(head.input[1])) for head in heads]
@@ -181,18 +101,22 @@ def find_head_before(graph: Graph, name: str) -> Any:
 
 
 def find_product(graph: Graph, name: str) -> Any:
-    """The product by the initializer `name`, or None where there is none; raises BadInput."""
-    require_initializer(graph, name)
+    """The product by the initializer or constant `name`, or None where there is none; raises BadInput."""
+    require_constant(graph, name)
     products = (node for users in graph.users.values() for node in users if find_weight_input(graph, node) is not None)
     return next((node for node in products if graph.find_source(node.input[1]) == name), None)
 
 
-def require_initializer(graph: Graph, name: str) -> Any:
-    """The initializer of this name; raises BadInput with the names that there are."""
-    if name not in graph.initializers:
-        matrices = join_names(graph.describe_matrices())
-        raise BadInput(f"{graph.path} has no initializer '{name}': choose by --tensor among {matrices}")
-    return graph.initializers[name]
+def require_constant(graph: Graph, name: str) -> None:
+    """Raise BadInput with the names that there are unless an initializer or a constant has this name."""
+    if not graph.is_constant(name):
+        raise BadInput(f"{graph.path} has no initializer or constant '{name}': {graph.describe_choice()}")
+
+
+def read_bias(graph: Graph, name: str) -> torch.Tensor:
+    """The initializer or constant `name` as a bias [V]; raises BadInput."""
+    require_constant(graph, name)
+    return graph.read_value(name).reshape(-1)
 
 
 def follow_logits(graph: Graph, node: Any) -> Logits:
@@ -264,9 +188,9 @@ def make_onnx_layer(graph: Graph, node: Any, logits: Logits) -> Layer:
 
 
 def make_plain_layer(graph: Graph, name: str, choice: Choice) -> Layer:
-    """An initializer that no product takes, such as tied embeddings, as it stands."""
+    """An initializer or constant that no product takes, such as tied embeddings, as it stands."""
     weight = graph.read_value(name)
-    bias = graph.read_tensor(require_initializer(graph, choice.bias)).reshape(-1) if choice.bias else None
+    bias = read_bias(graph, choice.bias) if choice.bias else None
     return Layer(weight, name, dtype_name(weight), list_files(graph, name), bias, choice.bias or "")
 
 
@@ -279,12 +203,3 @@ def list_files(graph: Graph, name: str) -> tuple[Path, ...]:
     if not data.is_file():
         raise NotFound(f"there is no file {data}, which holds {name} of {graph.path}")
     return (graph.path, data)
-
-
-def read_attribute(node: Any, name: str, default: Any) -> Any:
-    return next((onnx.helper.get_attribute_value(x) for x in node.attribute if x.name == name), default)
-
-
-def read_constant(node: Any) -> np.ndarray[Any, np.dtype[Any]]:
-    value = onnx.helper.get_attribute_value(node.attribute[0])
-    return numpy_helper.to_array(value) if isinstance(value, onnx.TensorProto) else np.asarray(value, np.float32)

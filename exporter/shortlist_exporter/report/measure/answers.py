@@ -35,15 +35,15 @@ class Answers:
 
     def mark_hits(self, k: int) -> npt.NDArray[np.bool_]:
         """[n, k]: whether each of the true k best is among the k that the head returned."""
-        assert self.true is not None
-        return mark_hits(self.top.ids, self.true, k)
+        assert self.truth is not None
+        return mark_hits(self.top.ids, self.truth.best, k)
 
     def estimate_precision(self) -> dict[int, Share]:
         """P@k by k, with intervals; empty where there is no truth."""
-        true = self.true
-        if true is None:
+        if self.truth is None:
             return {}
-        return {k: estimate_precision(self.top.ids, true, k) for k in choose_depths(true.shape[1])}
+        best = self.truth.best
+        return {k: estimate_precision(self.top.ids, best, k) for k in choose_depths(best.ids.shape[1])}
 
     def measure_errors(self) -> FloatArray | None:
         """[n]: estimated minus exact log-probability, nats, alike for all classes of a row: their logits are exact."""

@@ -63,12 +63,15 @@ def describe_domain(sample: Sample, answers: Answers) -> Domain:
     """Precision and errors of answers."""
     errors = answers.measure_errors()
     size = None if errors is None else np.abs(errors)
+    hits_size = None if size is None else size[answers.mark_hits(1)[:, 0]]
     return Domain(
         name=sample.name,
         rows=len(sample.contexts),
         precision=answers.estimate_precision(),
         error_mean=None if size is None else float(size.mean()),
         error_p99=None if size is None else float(np.quantile(size, 0.99)),
+        error_hits_mean=None if hits_size is None or not hits_size.size else float(hits_size.mean()),
+        error_hits_p99=None if hits_size is None or not hits_size.size else float(np.quantile(hits_size, 0.99)),
         documents=[] if sample.documents is None else measure_documents(sample.documents, answers),
         broken=[],
     )

@@ -9,7 +9,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from shortlist.bundle.manifest import Manifest
 from shortlist.bundle.reader import Bundle
 
-from shortlist_exporter.records.report import CALIBRATION_SAMPLE, Figures, Point
+from shortlist_exporter.records.report import CALIBRATION_SAMPLE, Domain, Figures, Point
 from shortlist_exporter.report.pareto_front import find_front
 from shortlist_exporter.report.verdict import are_own_rows
 
@@ -69,10 +69,7 @@ def list_facts(manifest: Manifest, figures: Figures) -> list[Fact]:
     if this_head.macs is not None:
         facts.append(("Multiply-adds", format_fraction(this_head.macs), "of dense"))
     if sample.calibration is not None and figures.domains[0].error_mean is not None:
-        p99 = figures.domains[0].error_p99
-        facts.append(
-            ("Log-prob error", f"{figures.domains[0].error_mean:.2g} nats", f"mean; 99 % of rows under {p99:.2g}")
-        )
+        facts.append(make_error_fact(figures.domains[0]))
     if figures.loading is not None and figures.loading.private is not None:
         mapped_bytes, seconds = format_bytes(figures.loading.mapped or 0), format_seconds(figures.loading.seconds)
         text = f"private; {mapped_bytes} mapped, {seconds} to load"
@@ -89,6 +86,14 @@ def make_precision_fact(k: int, figures: Figures) -> Fact:
         format_share(precision.mean),
         f"{format_share(precision.low)} to {format_share(precision.high)}{promise}",
     )
+
+
+def make_error_fact(domain: Domain) -> Fact:
+    """The errors of log-probabilities on the first sample, with and without the rows whose best class was missed."""
+    meaning = f"mean; 99 % of rows under {domain.error_p99:.2g}"
+    if domain.error_hits_mean is not None:
+        meaning += f"; where the best class was found {domain.error_hits_mean:.2g} and {domain.error_hits_p99:.2g}"
+    return "Log-prob error", f"{domain.error_mean:.2g} nats", meaning
 
 
 def choose_trials(figures: Figures) -> list[Point]:

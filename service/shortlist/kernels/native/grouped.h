@@ -250,9 +250,17 @@ static void write_best(const struct grouped *head, const struct scratch *scratch
     }
 }
 
-/* The log-sum of the candidates' logits and of an estimate of the rest, which a product with the context gives. */
+/* How many classes the head has: positions count them block by block. */
+static int64_t count_classes(const struct grouped *head) {
+    int64_t last = head->blocks - 1;
+    return (int64_t)head->firsts[last] + head->filled[last];
+}
+
+/* The log-sum of the candidates' logits and of an estimate of the rest, which a product with the context gives. Where
+ * all classes are candidates, nothing is left to estimate. */
 static float estimate_normalizer(const struct grouped *head, const float *context, const float *values, int64_t count) {
     float inside = log_sum_exp(values, count);
+    if (count == count_classes(head)) return inside;
     float tail = dot(head->tail, context, head->dim) + head->tail_offset, limit = inside + head->tail_limit;
     return log_add_exp(inside, limit < tail ? limit : tail);
 }

@@ -5,16 +5,23 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from copy import copy
-from typing import Protocol, Self, runtime_checkable
+from typing import Protocol, Self, TypeVar, runtime_checkable
 
 import numpy as np
 
 from shortlist.bundle.settings import FullSettings, PlanSettings
 from shortlist.core.filters import UNRESTRICTED, ClassFilter
-from shortlist.core.results import NO_CLASS, FloatArray, IdArray, PlanResult
+from shortlist.core.results import (
+    NO_CLASS,
+    FloatArray,
+    IdArray,
+    PlanResult,
+)
 
 from .selection import rank_best
 from .tally import Tally
+
+Chunk = TypeVar("Chunk")
 
 MAX_CALL_ROWS = 256  # given to a plan in one call
 MAX_COMPILED_K = 64  # k up to which compiled loops answer: they keep the best in order one by one
@@ -149,3 +156,16 @@ def find_short_rows(result: PlanResult) -> list[int]:
     """The rows of `result` for which `write_best` had fewer than k classes."""
     short: list[int] = (result.ids[:, 0] == NO_CLASS).nonzero()[0].tolist()
     return short
+
+
+def map_chunks(plan: Plan, contexts: FloatArray, call: Callable[[FloatArray, int], Chunk]) -> list[Chunk]:
+    """`call(rows, start)` for every chunk of rows; once, with no rows, where there are none."""
+    step = plan.max_rows()
+    return [call(contexts[start : start + step], start) for start in range(0, max(len(contexts), 1), step)]
+
+
+def score_by_distribution(plan: Plan, contexts: FloatArray, ids: IdArray) -> FloatArray:
+    """Logits [b, m] of `ids` [b, m] in the plan's whole distribution."""
+    logits = plan.compute_distribution(contexts)
+    assert logits is not None, "a head that is its own reference has a distribution"
+    return np.take_along_axis(logits, ids, axis=1)

@@ -11,6 +11,11 @@ from shortlist.core.results import FloatArray
 
 CROSSOVER_ROWS = (1, 2, 4, 8, 16, 32, 64, 128)  # numbers of rows that are tried
 CROSSOVER_CALLS = 7  # timed for each of them
+MIN_CROSSOVER_ROWS = 2  # a single row is always the head's: else what was measured would never answer
+ALWAYS_SLOWER = (
+    "dense is faster than this head at every number of rows on this machine, so it answers all requests "
+    f"of {MIN_CROSSOVER_ROWS} rows and more: choose another method or settings, or --no-fallback"
+)
 
 Run = Callable[[FloatArray], object]
 
@@ -27,6 +32,11 @@ def measure_crossover(run_plan: Run, run_dense: Run, contexts: FloatArray) -> in
             break
         crossover = rows
     return crossover
+
+
+def keep_single_rows(crossover: int | None) -> int | None:
+    """The crossover that a head is given: one that was measured, but at least `MIN_CROSSOVER_ROWS`."""
+    return None if crossover is None else max(MIN_CROSSOVER_ROWS, crossover)
 
 
 def dense_wins(run_plan: Run, run_dense: Run, contexts: FloatArray) -> bool:

@@ -46,13 +46,15 @@ def find_reaching(scores: FloatArray, n: int, stride: int) -> tuple[Indices, np.
 
 
 def keep_largest(values: FloatArray, n: int) -> Indices:
-    """Positions of the n largest `values` [m], ascending; of equal values the earlier ones."""
+    """Positions of the n largest `values` [m], ascending; of equal values the earlier ones. NaN counts as largest."""
     if n >= values.size:
         return np.arange(values.size)
     bar = find_nth_largest(values, n)
     positions = (values >= bar).nonzero()[0]
     if positions.size == n:
         return positions
+    if positions.size < n:  # some are NaN, which reaches no bar
+        return np.sort(np.argpartition(values, values.size - n)[values.size - n :])
     level = (values[positions] == bar).nonzero()[0]
     return np.delete(positions, level[n - positions.size :])
 

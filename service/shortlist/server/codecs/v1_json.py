@@ -8,12 +8,12 @@ import orjson
 
 from shortlist.bundle.manifest import Manifest
 from shortlist.core.arrays import parse_float_rows, parse_id_rows
-from shortlist.core.checks import cut, is_count
+from shortlist.core.checks import cut, is_count, parse_whole_number
 from shortlist.core.queries import ScoreQuery, Scores, TopKQuery
 from shortlist.core.results import IdArray, Labels, TopK
 from shortlist.errors import BadInput
 from shortlist.server.messages.headers import CONTENT_TYPE, EncodedResponse, make_length_header
-from shortlist.server.messages.json_fields import check_k, parse_json, read_flag
+from shortlist.server.messages.json_fields import parse_json, read_flag
 from shortlist.wire.open_inference import JSON_TYPE
 
 TARGET_FIELDS = ("model", "version")
@@ -53,7 +53,7 @@ def read_topk_query(fields: dict[str, Any], dim: int) -> TopKQuery:
     """The query of /v1/topk to a model of `dim` numbers a context vector; raises BadInput."""
     return TopKQuery(
         parse_float_rows("contexts", require_field(fields, "contexts"), dim),
-        check_k(require_field(fields, "k")),
+        parse_whole_number("k", require_field(fields, "k")),
         read_ids(fields, "allow"),
         read_ids(fields, "ban"),
         read_flag(fields, "exact"),

@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 
 from shortlist.bundle.manifest import Manifest
-from shortlist.core.arrays import Array
-from shortlist.core.checks import cut, is_count, parse_object
+from shortlist.core.arrays import Array, check_context_shape
+from shortlist.core.checks import cut, is_count, parse_object, parse_whole_number
 from shortlist.core.queries import Query, Result, ScoreQuery, TopKQuery
-from shortlist.core.results import Labels
+from shortlist.core.results import Labels, require_labels
 from shortlist.core.units import SECONDS_PER_MICROSECOND
 from shortlist.errors import BadInput
 from shortlist.server.messages.bounded_cache import BoundedCache
 from shortlist.server.messages.headers import EncodedResponse
-from shortlist.server.messages.json_fields import check_k, parse_json, read_flag
+from shortlist.server.messages.json_fields import parse_json, read_flag
 from shortlist.server.scheduling.tasks import Task, TopKTask
 from shortlist.wire.open_inference import (
     ALLOW,
@@ -24,6 +24,8 @@ from shortlist.wire.open_inference import (
     CONTEXT,
     DATATYPES,
     IDS,
+    LABELS,
+    TEXT_DATATYPE,
     SharedRegions,
     Tensor,
     parse_tensors,
@@ -59,7 +61,7 @@ class InferRequest:
 class InferCodec:
     """Reads the infer requests to one model, and writes the responses.
 
-    labels: [V + 1], for classification. memory: shared regions, where they are served.
+    labels: [V + 1], for classification and the output of that name. memory: shared regions, where they are served.
     """
 
     def __init__(self, manifest: Manifest, labels: Labels | None = None, memory: SharedRegions | None = None) -> None:
@@ -101,6 +103,8 @@ class InferCodec:
         parameters = parse_object(content, "parameters", "the request")
         check_parameters(parameters)
         outputs = read_outputs(content, read_flag(parameters, "binary_data_output"), IDS in inputs)
+        if LABELS in outputs:
+            require_labels(self.labels, self.manifest.name)
         query = make_query(inputs, parameters, self.manifest, outputs)
         timeout, priority = (
             read_count(parameters, "timeout") * SECONDS_PER_MICROSECOND,
@@ -125,7 +129,7 @@ def find_layout(
 ) -> ContextLayout | None:
     """The layout of a request with `size` bytes behind its `text`, if only its context vectors may vary, else None."""
     context = inputs.get(CONTEXT)
-    if len(text) > MAX_TEMPLATE_BYTES or context is None or len(inputs) > 1:
+    if len(text) > MAX_TEMPLATE_BYTES or context is None or len(inputs) > 1 or context.shape == (0, 0):
         return None
     behind_text = context.raw is not None and len(context.raw) == size and context.datatype != "BF16"
     if not behind_text or not all(output.plain for output in outputs.values()):
@@ -133,14 +137,19 @@ def find_layout(
     return ContextLayout(bytes(text), DATATYPES[context.datatype], context.shape, size)
 
 
-def describe_model(manifest: Manifest, versions: list[int]) -> dict[str, Any]:
-    """The protocol's description of a model; `allow`, `ban` and `ids` are optional inputs."""
+def describe_model(manifest: Manifest, versions: list[int], *, labelled: bool) -> dict[str, Any]:
+    """The protocol's description of a model; `allow`, `ban` and `ids` are optional inputs.
+
+    labelled: whether it has labels, an output that is sent where a request names it.
+    """
     inputs = [{"name": CONTEXT, "datatype": "FP32", "shape": [-1, manifest.dim]}]
     inputs += [{"name": name, "datatype": "INT64", "shape": [-1, -1]} for name in (ALLOW, BAN, IDS)]
     outputs = [
         {"name": name, "datatype": datatype, "shape": [-1] if name == "scored" else [-1, -1]}
         for name, datatype in OUTPUT_DATATYPES.items()
     ]
+    if labelled:
+        outputs.append({"name": LABELS, "datatype": TEXT_DATATYPE, "shape": [-1, -1]})
     return {
         "name": manifest.name,
         "versions": [str(version) for version in versions],
@@ -193,8 +202,8 @@ def read_k(parameters: dict[str, Any], manifest: Manifest, classes: int) -> int:
     """Parameter k; without it, as many `classes` as are to be classified, or the default."""
     if "k" not in parameters:
         return classes or min(DEFAULT_K, manifest.max_k)
-    k = check_k(parameters["k"])
-    if classes > k:
+    k = parse_whole_number("k", parameters["k"])
+    if 0 < k < classes:
         raise BadInput(f"classification of {classes} classes wants a k of as many, and k is {k}: leave k out")
     return k
 
@@ -207,11 +216,8 @@ def read_array(tensor: Tensor, manifest: Manifest) -> Array:
     datatypes = INPUT_DATATYPES[tensor.name]
     if tensor.datatype not in datatypes:
         raise BadInput(f"input '{tensor.name}' is {cut(tensor.datatype)}: send {' or '.join(datatypes)}")
-    if tensor.name == CONTEXT and (len(tensor.shape) != 2 or tensor.shape[1] != manifest.dim):
-        raise BadInput(
-            f"input '{CONTEXT}' has shape {cut(list(tensor.shape))} but model '{manifest.name}' takes "
-            f"[rows, {manifest.dim}]"
-        )
-    if len(tensor.shape) not in (1, 2):
+    if tensor.name == CONTEXT:
+        check_context_shape(tensor.shape, manifest.name, manifest.dim)
+    elif len(tensor.shape) not in (1, 2):
         raise BadInput(f"input '{tensor.name}' has {len(tensor.shape)} dimensions: send [m] or [rows, m]")
     return tensor.to_array(manifest.name)

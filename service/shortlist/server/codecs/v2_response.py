@@ -31,30 +31,37 @@ from shortlist.wire.open_inference import (
     BINARY_TYPE,
     IDS,
     JSON_TYPE,
+    LABELS,
     LOGPROBS,
     SCORED,
+    TEXT_DATATYPE,
     Region,
     SharedRegions,
     describe_tensor,
+    join_texts,
     parse_region,
 )
 
-OUTPUT_DATATYPES = {IDS: "INT64", LOGPROBS: "FP32", SCORED: "INT32"}
+OUTPUT_DATATYPES = {IDS: "INT64", LOGPROBS: "FP32", SCORED: "INT32"}  # of a request that names no outputs
 LEAST_FLOAT32 = np.finfo(np.float32).min  # stands for -inf in JSON outputs, which cannot hold it
 VARY = (b"vary", b"accept-encoding")
 
 
 class OutputFormat(NamedTuple):
-    """How one output is wanted. classes: so many as `value:index:label` text (the classification extension)."""
+    """How one output is wanted. classes: so many as `value:index:label` text (the classification extension).
+
+    texts: the output is made of texts, of any lengths.
+    """
 
     binary: bool
     classes: int = 0
     region: Region | None = None
+    texts: bool = False
 
     @property
     def plain(self) -> bool:
-        """Whether the output's text follows from its shape alone."""
-        return self.binary and not self.classes and self.region is None
+        """Whether the output's entry in the JSON follows from its shape alone."""
+        return self.binary and not self.classes and self.region is None and not self.texts
 
 
 OutputFormats = Mapping[str, OutputFormat]
@@ -107,10 +114,10 @@ def read_outputs(content: dict[str, Any], binary: bool, scoring: bool) -> dict[s
 
     binary: where an output does not say. scoring: the request names the classes.
     """
-    names = (LOGPROBS, IDS) if scoring else tuple(OUTPUT_DATATYPES)
+    names = (LOGPROBS, IDS) if scoring else (*OUTPUT_DATATYPES, LABELS)
     entries = content.get("outputs")
     if not entries:
-        return dict.fromkeys(names[:1] if scoring else names, OutputFormat(binary))
+        return dict.fromkeys(names[:1] if scoring else OUTPUT_DATATYPES, OutputFormat(binary))
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
         raise BadInput("outputs must be a list of objects with a name")
     outputs: dict[str, OutputFormat] = {}
@@ -135,7 +142,8 @@ def read_output(entry: dict[str, Any], binary: bool, scoring: bool) -> OutputFor
         raise BadInput(f"output '{name}' cannot be classified: ask for the classification of '{LOGPROBS}'")
     if classes and region is not None:
         raise BadInput(f"classification of '{name}' cannot be put into shared memory: leave out one of the two")
-    return OutputFormat(read_flag({"binary_data": binary} | parameters, "binary_data"), classes, region)
+    in_binary = read_flag({"binary_data": binary} | parameters, "binary_data")
+    return OutputFormat(in_binary, classes, region, texts=name == LABELS)
 
 
 def encode_infer(
@@ -149,7 +157,9 @@ def encode_infer(
     """The response's body and headers."""
     entries, blobs = [], []
     for name, output in outputs.items():
-        if output.classes:
+        if output.texts:
+            entry, blob = encode_labels(result, output, labels, memory)
+        elif output.classes:
             entry, blob = encode_classes(result, output, labels)
         else:
             entry, blob = encode_numbers(name, getattr(result, name), output, memory)
@@ -167,7 +177,7 @@ def encode_numbers(
 ) -> tuple[dict[str, Any], bytes]:
     """One output's entry and its bytes; in JSON its numbers are flat, and -inf is the least float32."""
     if output.region is not None:
-        return write_region(name, values, output.region, memory), b""
+        return write_region(describe_tensor(name, values, binary=False), values.tobytes(), output.region, memory), b""
     entry = describe_tensor(name, values, binary=output.binary)
     if output.binary:
         return entry, values.tobytes()
@@ -175,15 +185,14 @@ def encode_numbers(
     return entry | {"data": np.maximum(flat, LEAST_FLOAT32) if name == LOGPROBS else flat}, b""
 
 
-def write_region(name: str, values: Array, region: Region, memory: SharedRegions | None) -> dict[str, Any]:
-    """Put an output into shared memory; returns its entry. Raises BadInput where it does not fit."""
-    content = values.tobytes()
+def write_region(entry: dict[str, Any], content: bytes, region: Region, memory: SharedRegions | None) -> dict[str, Any]:
+    """Put an output into shared memory; returns its `entry`, with the place. Raises BadInput where it does not fit."""
     if memory is None:
         raise BadInput("shared memory is not served: start the server with --shared-memory, or send data in the body")
     if len(content) > region.size:
-        raise BadInput(f"output '{name}' has {len(content)} bytes and {region.size} were given in '{cut(region.name)}'")
+        where = f"{region.size} were given in '{cut(region.name)}'"
+        raise BadInput(f"output '{entry['name']}' has {len(content)} bytes and {where}")
     memory.write(region.name, region.offset, content)
-    entry = describe_tensor(name, values, binary=False)
     place = {"shared_memory_region": region.name, "shared_memory_byte_size": len(content)}
     return entry | {"parameters": place | ({"shared_memory_offset": region.offset} if region.offset else {})}
 
@@ -193,10 +202,27 @@ def encode_classes(result: Result, output: OutputFormat, labels: Labels | None) 
     assert output.classes <= result.ids.shape[1]
     rows = zip(result.ids[:, : output.classes].tolist(), result.logprobs[:, : output.classes].tolist(), strict=True)
     texts = [write_class(value, id, labels) for ids, values in rows for id, value in zip(ids, values, strict=True)]
-    entry: dict[str, Any] = {"name": LOGPROBS, "datatype": "BYTES", "shape": [len(result.ids), output.classes]}
+    entry: dict[str, Any] = {"name": LOGPROBS, "datatype": TEXT_DATATYPE, "shape": [len(result.ids), output.classes]}
+    return encode_texts(entry, texts, output)
+
+
+def encode_labels(
+    result: Result, output: OutputFormat, labels: Labels | None, memory: SharedRegions | None
+) -> tuple[dict[str, Any], bytes]:
+    """The labels of the ids, nothing for an id of -1."""
+    assert labels is not None, "the request was refused where the model has no labels"
+    texts = [label or "" for label in labels[result.ids].ravel().tolist()]
+    entry: dict[str, Any] = {"name": LABELS, "datatype": TEXT_DATATYPE, "shape": list(result.ids.shape)}
+    if output.region is not None:
+        return write_region(entry, join_texts(texts), output.region, memory), b""
+    return encode_texts(entry, texts, output)
+
+
+def encode_texts(entry: dict[str, Any], texts: list[str], output: OutputFormat) -> tuple[dict[str, Any], bytes]:
+    """The entry of an output of `texts`, in JSON or with the bytes that follow."""
     if not output.binary:
         return entry | {"data": texts}, b""
-    content = b"".join(len(text).to_bytes(4, "little") + text for text in (text.encode() for text in texts))
+    content = join_texts(texts)
     return entry | {"parameters": {"binary_data_size": len(content)}}, content
 
 

@@ -12,14 +12,14 @@ from typing import NamedTuple
 
 from starlette.routing import compile_path
 
-from shortlist.core.results import Labels
-from shortlist.errors import BadInput, NotFound
+from shortlist.core.results import require_labels
+from shortlist.errors import NotFound
 from shortlist.server.codecs import v1_json
 from shortlist.server.codecs.v2_response import encode_and_compress
 from shortlist.server.messages.bounded_cache import BoundedCache
 from shortlist.server.messages.headers import ACCEPT_ENCODING, JSON_LENGTH
 from shortlist.server.messages.json_fields import read_flag
-from shortlist.server.models import Model, Models, parse_version
+from shortlist.server.models import Models, parse_version
 
 from .request import DecodedRequest, RequestState
 from .served_model import ServedModel
@@ -61,19 +61,12 @@ def decode_topk(service: Service, state: RequestState, body: bytes) -> DecodedRe
     fields = v1_json.parse_fields(body, v1_json.TOPK_FIELDS)
     served_model = find_model(service, state, *v1_json.read_target(fields))
     manifest = served_model.model.head.manifest
-    labels = require_labels(served_model.model) if read_flag(fields, "labels") else None
+    labels = require_labels(served_model.model.labels, manifest.name) if read_flag(fields, "labels") else None
     query = v1_json.read_topk_query(fields, manifest.dim)
     limits = v1_json.read_limits(fields)
     return DecodedRequest(
         served_model, served_model.make_task(query), partial(v1_json.encode_topk, manifest, labels), *limits
     )
-
-
-def require_labels(model: Model) -> Labels:
-    """The model's labels; raises BadInput where it has none."""
-    if model.labels is None:
-        raise BadInput(f"{model} was exported without labels: leave the field labels out")
-    return model.labels
 
 
 def decode_score(service: Service, state: RequestState, body: bytes) -> DecodedRequest:

@@ -46,10 +46,12 @@ class ServedModel:
     @property
     def codec(self) -> InferCodec:
         """The codec for the head that is in use now; raises NotReady."""
-        manifest = self.model.head.manifest
+        head = self.model.head
         codec = self.latest_codec
-        if codec is None or codec.manifest is not manifest:  # the model was loaded again
-            codec = self.latest_codec = InferCodec(manifest, self.model.labels, self.shared_memory)
+        if codec is None or codec.manifest is not head.manifest:  # the model was loaded again
+            codec = self.latest_codec = InferCodec(head.manifest, self.model.labels, self.shared_memory)
+            if self.model.head_in_use is not head:  # it was unloaded meanwhile: threads ask too
+                self.latest_codec = None
         return codec
 
     def make_task(self, query: Query) -> Task:

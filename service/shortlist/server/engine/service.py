@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from prometheus_client import CollectorRegistry
@@ -23,8 +23,9 @@ from shortlist.server.models import Model, Models
 from shortlist.server.scheduling.admission import Admission
 from shortlist.server.settings import Settings
 
-from .live_settings import LogSettings, TraceSettings
+from .log_settings import LogSettings
 from .served_model import ServedModel
+from .trace_settings import TraceSettings
 
 
 class Service:
@@ -89,10 +90,12 @@ class Service:
         """Load every version of a model that the repository holds now; raises NotFound, BundleError."""
         # verifying and warming takes seconds, which the event loop does not have
         async with self.changing_models:
+            before = self.models.by_name.get(name, {})
             threads, notify = self.settings.threads, self.metrics.publish_model
-            await asyncio.to_thread(self.models.load, name, self.device, threads, notify)
-        for model in self.models.versions(name).values():
-            self.forget_head(model)
+            try:
+                await asyncio.to_thread(self.models.load, name, self.device, threads, notify)
+            finally:  # also where one of several versions failed
+                self.forget_heads(name, before)
 
     async def unload_model(self, name: str) -> None:
         """Serve no version of a model, and free its memory, until it is loaded again; raises NotFound."""
@@ -101,6 +104,23 @@ class Service:
         for model in self.models.versions(name).values():
             self.metrics.withdraw_model(model)
             self.forget_head(model)
+
+    def forget_heads(self, name: str, before: Mapping[int, Model]) -> None:
+        """Let go of the heads that the versions of a model had before they were loaded again, or dropped."""
+        now = self.models.by_name.get(name, {})
+        for version, model in before.items():
+            if now.get(version) is model:
+                self.forget_head(model)
+            else:
+                self.retire_model(model)
+
+    def retire_model(self, model: Model) -> None:
+        """Forget a version that the repository has lost; requests to it that run are answered and counted."""
+        self.metrics.withdraw_model(model)
+        served_model = self.served_models.pop(model, None)
+        if served_model is not None:
+            served_model.forget_head()
+            served_model.recorder.retire()
 
     def forget_head(self, model: Model) -> None:
         """Let go of what belongs to the former head of a model."""
@@ -140,6 +160,8 @@ class Service:
             served_model.recorder.settle()
 
     def all_statistics(self) -> Iterator[tuple[Model, ModelStatistics]]:
-        """The statistics of every model that got a request."""
-        for model, served_model in list(self.served_models.items()):
-            yield model, served_model.recorder.statistics
+        """The statistics of every model of the repository that got a request."""
+        for model in self.models:
+            served_model = self.served_models.get(model)
+            if served_model is not None:
+                yield model, served_model.recorder.statistics

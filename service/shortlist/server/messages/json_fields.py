@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import orjson
@@ -31,16 +32,16 @@ def count_brackets(text: memoryview | bytes) -> int:
     return content.count(b"[") + content.count(b"{")
 
 
-def check_k(k: Any) -> int:
-    """The field k, a whole number; its range is the head's to judge. Raises BadInput."""
-    if not isinstance(k, int) or isinstance(k, bool):
-        raise BadInput(f"k is {cut(k)}: send a whole number")
-    return k
-
-
 def read_flag(fields: dict[str, Any], name: str) -> bool:
     """A field that is true or false, false where it is missing; raises BadInput."""
     value = fields.get(name, False)
     if not isinstance(value, bool):
         raise BadInput(f"{name} is {cut(value)}: send true or false")
     return value
+
+
+def check_setting_names(changes: Mapping[str, Any], names: Collection[str], kind: str) -> None:
+    """Raise BadInput at the first setting that is not one of `names`. kind: of settings, for the message."""
+    unknown = next((name for name in changes if name not in names), None)
+    if unknown is not None:
+        raise BadInput(f"there is no {kind} setting '{cut(unknown)}': known are {', '.join(names)}")

@@ -43,78 +43,51 @@ class Metrics:
         self.endpoint_names = endpoint_names
         disable_created_metrics()  # type: ignore[no-untyped-call]  # else every series comes twice
         self.registry = registry = registry or CollectorRegistry()
-        self.requests = Counter(
-            "shortlist_requests",
-            "requests answered, by status code",
-            (*MODEL_LABELS, "endpoint", "code"),
-            registry=registry,
-        )
-        self.duration = Histogram(
+        counter, gauge = partial(Counter, registry=registry), partial(Gauge, registry=registry)
+        histogram = partial(Histogram, registry=registry)
+        by_endpoint, by_phase = (*MODEL_LABELS, "endpoint"), (*MODEL_LABELS, "phase")
+        self.requests = counter("shortlist_requests", "requests answered, by status code", (*by_endpoint, "code"))
+        self.duration = histogram(
             "shortlist_request_duration_seconds",
             "from the first byte read to the answer's last byte made",
-            (*MODEL_LABELS, "endpoint"),
-            buckets=SECONDS_BUCKETS,
-            registry=registry,
+            by_endpoint,
+            SECONDS_BUCKETS,
         )
-        self.phases = Histogram(
-            "shortlist_phase_duration_seconds",
-            "of a request's phases",
-            (*MODEL_LABELS, "phase"),
-            buckets=SECONDS_BUCKETS,
-            registry=registry,
-        )
-        self.rows = Counter(
+        self.phases = histogram("shortlist_phase_duration_seconds", "of a request's phases", by_phase, SECONDS_BUCKETS)
+        self.rows = counter(
             "shortlist_rows",
             "context vectors answered: by the head, by the dense layer, or proved by bounds",
             (*MODEL_LABELS, "answered"),
-            registry=registry,
         )
-        self.batch_rows = Histogram(
-            "shortlist_batch_rows",
-            "context vectors computed together",
-            MODEL_LABELS,
-            buckets=ROWS_BUCKETS,
-            registry=registry,
+        self.batch_rows = histogram(
+            "shortlist_batch_rows", "context vectors computed together", MODEL_LABELS, ROWS_BUCKETS
         )
-        self.batch_requests = Histogram(
-            "shortlist_batch_requests",
-            "requests with rows in a batch",
-            MODEL_LABELS,
-            buckets=ROWS_BUCKETS,
-            registry=registry,
+        self.batch_requests = histogram(
+            "shortlist_batch_requests", "requests with rows in a batch", MODEL_LABELS, ROWS_BUCKETS
         )
-        self.scored = Histogram(
-            "shortlist_scored_classes", "classes scored for a context vector", MODEL_LABELS, CLASSES_BUCKETS, registry
+        self.scored = histogram(
+            "shortlist_scored_classes", "classes scored for a context vector", MODEL_LABELS, CLASSES_BUCKETS
         )
-        self.rescored = Histogram(
+        self.rescored = histogram(
             "shortlist_rescored_classes",
             "classes scored exactly for a context vector whose exact answer was proved",
             MODEL_LABELS,
             CLASSES_BUCKETS,
-            registry,
         )
-        self.held_rows = Gauge(
-            "shortlist_held_rows", "context vectors accepted and not answered yet", registry=registry
-        )
-        self.held_bytes = Gauge(
-            "shortlist_held_bytes", "bytes of bodies accepted and not answered yet", registry=registry
-        )
-        self.info = Gauge(
+        self.held_rows = gauge("shortlist_held_rows", "context vectors accepted and not answered yet")
+        self.held_bytes = gauge("shortlist_held_bytes", "bytes of bodies accepted and not answered yet")
+        self.info = gauge(
             "shortlist_model_info",
             "1 for every model that is ready",
             (*MODEL_LABELS, "method", "plan", "device", "normalizer"),
-            registry=registry,
         )
-        self.quality = Gauge(
-            "shortlist_model_quality",
-            "what the export measured on held-out contexts",
-            (*MODEL_LABELS, "metric"),
-            registry=registry,
+        self.quality = gauge(
+            "shortlist_model_quality", "what the export measured on held-out contexts", (*MODEL_LABELS, "metric")
         )
         self.opened = OpenedTails(registry)
         self.caches = CacheSizes(registry)
-        self.ready = Gauge("shortlist_ready", "1 when /readyz answers 200", registry=registry)
-        Gauge("shortlist_build_info", "1", ("version",), registry=registry).labels(version).set(1)
+        self.ready = gauge("shortlist_ready", "1 when /readyz answers 200")
+        gauge("shortlist_build_info", "1", ("version",)).labels(version).set(1)
         self.infos: dict[Model, tuple[str, ...]] = {}
         self.request_series_by_model: dict[Model | None, RequestSeries] = {}
         self.result_series_by_model: dict[Model, ResultSeries] = {}

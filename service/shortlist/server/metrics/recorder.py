@@ -39,6 +39,7 @@ class Recorder:
         self.statistics = ModelStatistics()
         self.requests: list[RequestNote] = []
         self.batches: list[BatchNote] = []
+        self.max_notes = MAX_NOTES
 
     def note_request(self, request: FinishedRequest, status: int) -> None:
         """Note a request that is over, and its batch where it was computed inline."""
@@ -49,14 +50,19 @@ class Recorder:
         self.requests.append(RequestNote(request.endpoint_name, status, now - request.start, phases, scored, proved))
         if inline_rows is not None:
             self.batches.append(BatchNote(inline_rows, 1, compute))
-        if len(self.requests) >= MAX_NOTES:
+        if len(self.requests) >= self.max_notes:
             self.settle()
 
     def note_batch(self, rows: int, requests: int, seconds: float) -> None:
         """Note rows that were computed together."""
         self.batches.append(BatchNote(rows, requests, seconds))
-        if len(self.batches) >= MAX_NOTES:
+        if len(self.batches) >= self.max_notes:
             self.settle()
+
+    def retire(self) -> None:
+        """Count what is noted, and every later note at once: nobody calls `settle` any more."""
+        self.max_notes = 1
+        self.settle()
 
     def settle(self) -> None:
         """Count all requests and batches that were noted, in the statistics and in the metrics."""

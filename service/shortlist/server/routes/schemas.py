@@ -123,7 +123,7 @@ class Tensor(BaseModel):
 class Output(BaseModel):
     """An output that the client asks for."""
 
-    name: Literal["ids", "logprobs", "scored"]
+    name: Literal["ids", "logprobs", "scored", "labels"]
     parameters: dict[str, Any] | None = Field(default=None, description="binary_data: true or false")
 
 
@@ -142,7 +142,10 @@ class InferRequest(BaseModel):
 
 
 class InferResponse(BaseModel):
-    """Outputs ids INT64 [B, k], logprobs FP32 [B, k], scored INT32 [B]; in JSON, -3.4028235e38 is minus infinity."""
+    """Outputs ids INT64 [B, k], logprobs FP32 [B, k], scored INT32 [B]; in JSON, -3.4028235e38 is minus infinity.
+
+    The output labels BYTES [B, k] comes only where the request names it; it is empty beside an id of -1.
+    """
 
     id: str | None = None
     model_name: str

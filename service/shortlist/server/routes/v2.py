@@ -89,7 +89,9 @@ async def metadata(request: Request, name: str, version: str | None = None) -> R
     """A model's inputs and outputs."""
     model = find_model(request, name, version)
     versions = get_service(request).models.versions(name) if version is None else [model.version]
-    return make_json_response(v2_request.describe_model(model.head.manifest, list(versions)))
+    return make_json_response(
+        v2_request.describe_model(model.head.manifest, list(versions), labelled=model.labels is not None)
+    )
 
 
 @router.get(MODEL_PATH + "/ready")

@@ -9,7 +9,8 @@ from starlette.responses import Response
 
 from shortlist.errors import BadInput, Unsupported
 from shortlist.server.codecs.shared_memory import SharedMemory
-from shortlist.server.engine.live_settings import LOG_FIELDS, TRACE_FIELDS
+from shortlist.server.engine.log_settings import LOG_FIELDS
+from shortlist.server.engine.trace_settings import TRACE_FIELDS
 from shortlist.server.messages.responses import make_json_response
 
 from . import schemas

@@ -97,7 +97,7 @@ def describe_config(service: Service, model: Model) -> dict[str, Any]:
     """One version's configuration; raises NotReady. Its tensors are those of the metadata."""
     manifest = model.head.manifest
     versions = list(service.models.versions(model.name))
-    metadata = v2_request.describe_model(manifest, versions)
+    metadata = v2_request.describe_model(manifest, versions, labelled=model.labels is not None)
     return {
         "name": model.name,
         "platform": metadata["platform"],

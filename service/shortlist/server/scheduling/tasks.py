@@ -1,7 +1,7 @@
 """Checked requests as tasks that can be computed in slices, and slices of several tasks together.
 
-A response depends on its request's own rows and k alone: they choose the plan, and slices share a call only where the
-plan searches both equally widely.
+A row's answer depends on its own request alone: that request's number of rows and its k choose the plan, and slices
+share a call only where the plan searches both equally widely. What other rows hold, of any request, changes nothing.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from shortlist.core.arrays import check_finite
 from shortlist.core.filters import ClassFilter
 from shortlist.core.queries import Query, Result, ScoreQuery, Scores, TopKQuery
 from shortlist.core.results import FloatArray, IdArray, PlanResult, TopK
@@ -104,7 +105,7 @@ class TopKTask:
 
     def with_contexts(self, contexts: FloatArray) -> TopKTask:
         """The same task for other `contexts` of the same shape; raises BadInput where they are not finite."""
-        rows = self.head.check_finite(contexts if contexts.dtype == np.float32 else contexts.astype(np.float32))
+        rows = check_finite(contexts if contexts.dtype == np.float32 else contexts.astype(np.float32))
         return TopKTask(
             self.head, self.plan, self.normalizer, rows, self.k, self.class_filter, self.kind, self.separate
         )
@@ -174,7 +175,9 @@ class ScoreTask:
 
     def compute_slices(self, slices: Sequence[Slice]) -> list[FloatArray]:
         return [
-            self.head.score(self.plan, self.contexts[each.start : each.stop], self.ids[each.start : each.stop])
+            self.head.score(
+                self.plan, self.contexts[each.start : each.stop], self.ids[each.start : each.stop], each.start
+            )
             for each in slices
         ]
 
@@ -210,8 +213,7 @@ def make_task(head: Head, query: Query, limits: SizeLimits | None = None) -> Tas
         limits.check(query)
     rows = head.check_contexts(query.contexts)
     if isinstance(query, ScoreQuery):
-        ids = np.atleast_2d(query.ids)
-        ids = head.check_ids(ids.repeat(len(rows), axis=0) if len(ids) == 1 else ids, len(rows))
+        ids = head.check_ids(query.ids, len(rows))
         return ScoreTask(head, *head.choose_score_plan(len(rows), ids.shape[1], query.exact), rows, ids)
     return make_topk_task(head, query, rows)
 

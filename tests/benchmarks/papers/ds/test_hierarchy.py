@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 from shortlist.errors import QualityError
+from shortlist_models.progress import quiet
 
 from benchmarks.papers.ds.hierarchy import (
     HIERARCHY_DIM,
@@ -21,10 +22,6 @@ from benchmarks.papers.ds.synthetic import require_convergence
 pytestmark = pytest.mark.slow
 
 QUICK = replace(SMALL_HIERARCHY, supers=3, experts=(3,), steps=(100,))
-
-
-def quiet(stage, done, total):
-    del stage, done, total
 
 
 def test_variances_are_the_authors():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from shortlist.evaluation.ranking import TrueClasses
 from shortlist_exporter.inputs.sources import Contexts, Dense
 
 from benchmarks.common.truth import Truth
@@ -31,7 +32,9 @@ def test_the_last_images_of_every_character_are_held_out():
     targets = np.tile(np.arange(classes), each)
     rows = np.arange(each * classes, dtype=np.float32)[:, None]
     dense = Dense(np.ones((classes, 1), np.float32))
-    data = DataSet("x", dense, Contexts(rows, targets), Truth(rows, targets[:, None], targets))
+    data = DataSet(
+        "x", dense, Contexts(rows, targets), Truth(rows, TrueClasses.without_ties(targets[:, None]), targets)
+    )
     training, validation = split_images(data)
     assert len(validation.contexts) == VALID_EACH * classes
     assert torch.bincount(validation.targets).tolist() == [VALID_EACH] * classes

@@ -7,7 +7,7 @@ import pytest
 from shortlist_exporter.inputs.sources import Contexts
 from shortlist_models.ds.softmax import DSOptions
 
-from benchmarks.papers.ds import reproduce
+from benchmarks.papers.ds import reproduce, runs, tables
 from benchmarks.papers.ds.pictures import draw_copies, draw_memory
 from benchmarks.papers.ds.runs import (
     DENSE_TRAINING,
@@ -59,7 +59,7 @@ def test_what_was_trained_is_not_trained_again(text, folder):
 
 def test_table_holds_every_head_beside_dense_retrained(text, folder):
     heads = reproduce.sort_heads(text, load_complete_heads(text, folder))
-    table, rows = reproduce.make_table_1(text, heads)
+    table, rows = tables.make_table_1(text, heads)
     assert [row.name.partition(",")[0] for row in rows] == ["dense", "dense retrained", "DS-4", "DS-4 in int8"]
     last = rows[-1]
     module = heads[-1].module
@@ -73,7 +73,7 @@ def test_table_holds_every_head_beside_dense_retrained(text, folder):
 
 
 def test_judgement_says_what_was_reached(text, folder):
-    _, rows = reproduce.make_table_1(text, reproduce.sort_heads(text, load_complete_heads(text, folder)))
+    _, rows = tables.make_table_1(text, reproduce.sort_heads(text, load_complete_heads(text, folder)))
     renamed_rows = [replace(row, name=row.name.replace("DS-4", "DS-64")) for row in rows]
     lines = reproduce.describe_verdict(renamed_rows).splitlines()
     assert len(lines) == 3
@@ -93,7 +93,33 @@ def test_pictures_and_wall_times(text, folder, tmp_path):
         "DS-4 in int8, alone, without checks", "dense, onnxruntime", "DS-4, Head.topk", "DS-4 in int8, Head.topk",
     ]  # fmt: skip
     assert "expert" in reproduce.list_smallest_words(text, head)
-    assert "Peak of weights" in reproduce.format_table_d1(head)
+    assert "peak memory of weights" in tables.format_table_d1(head)
+
+
+def test_heads_by_lassos_alone_stand_beside_those_with_evidence(text, folder, tmp_path):
+    quiet = lambda stage, done, total: None  # noqa: E731
+    train_or_load("ds-4-0.001", text, replace(QUICK, evidence=False), DSOptions(), tmp_path, quiet)
+    heads = reproduce.sort_heads(text, load_complete_heads(text, folder))
+    section = reproduce.make_lasso_section(text, heads, load_complete_heads(text, tmp_path))
+    rows = [line.split(" | ") for line in section.splitlines() if " | " in line]
+    assert [row[0] for row in rows[1:4]] == ["| dense retrained", "| DS-4, evidence", "| DS-4, lassos alone"]
+    assert {len(row) for row in rows[:4]} == {9}
+    evidence = tables.make_table_1(text, heads)[1][-2]
+    assert rows[2][1:4] == [f"{share:.4f}" for share in evidence.hits.mean(axis=0)]
+    assert rows[3][-1].startswith(("+", "-"))
+
+
+def test_heads_by_lassos_stay_apart_from_those_of_table_1(text, tmp_path, monkeypatch):
+    quick = replace(QUICK, evidence=False, experts=2, tuning_rate=0.001)
+    monkeypatch.setattr(runs, "LASSO_MITOSIS", quick)
+    head = runs.Runs(text, tmp_path / runs.FOLDER, lambda stage, done, total: None).ds_by_lassos(2)
+    assert (head.label, head.rate) == ("DS-2", 0.001)
+    assert [path.parent.name for path in tmp_path.rglob("*.json")] == [runs.LASSO_FOLDER]
+
+
+def test_lassos_alone_train_without_evidence():
+    assert not runs.LASSO_MITOSIS.evidence
+    assert runs.LASSO_MITOSIS.lasso > 0
 
 
 def test_fewer_experts_are_asked_for_less():

@@ -33,16 +33,6 @@ def save_torch(path, content, **options):
     return path
 
 
-class Trap:
-    """Leaves a file behind when it is unpickled."""
-
-    def __init__(self, path):
-        self.path = path
-
-    def __reduce__(self):
-        return open, (self.path, "w")
-
-
 def save_onnx(path, nodes, initializers, output="y", **options):
     """Nodes as (op, inputs, output, attributes); the input is `x`."""
     graph = helper.make_graph(

@@ -12,8 +12,7 @@ from shortlist_exporter.inputs.sources import load_dense
 
 from tests.exporter.capture.test_language_model import FAMILIES
 from tests.exporter.capture.tiny import WORDS, save_model
-
-from .layer import Trap
+from tests.support.pickles import Trap
 
 
 def same(layer, expected):

@@ -4,7 +4,7 @@ import numpy as np
 import onnx
 import pytest
 import torch
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 from shortlist.errors import BadInput, NotFound
 from shortlist_exporter.inputs.sources import load_dense
@@ -84,8 +84,35 @@ def test_onnx_last_of_two_layers(tmp_path):
     np.testing.assert_array_equal(load_dense(path, tensor="U").weight, np.eye(D))
     check(load_dense(path, tensor="E"), bias=False, weight=WEIGHT[::-1])
     check(load_dense(path, tensor="W", bias_tensor="b"))
-    with pytest.raises(BadInput, match=r"no initializer 'Z': choose by --tensor among U \[32, 32\], W \[32, 12\]"):
+    with pytest.raises(
+        BadInput, match=r"no initializer or constant 'Z': choose by --tensor among U \[32, 32\], W \[32, 12\]"
+    ):
         load_dense(path, tensor="Z")
+
+
+def test_onnx_weights_that_are_constants_are_named_and_chosen(tmp_path):
+    values = {"W": WEIGHT.T, "b": BIAS, "E": WEIGHT[::-1]}
+    nodes = [
+        ("Constant", [], name, {"value": numpy_helper.from_array(np.ascontiguousarray(array), name)})
+        for name, array in values.items()
+    ]
+    path = save_onnx(tmp_path / "x.onnx", [*nodes, *SPELLINGS["matmul"][0]], {})
+    check(load_dense(path))
+    check(load_dense(path, tensor="W", bias_tensor="b"))
+    check(load_dense(path, tensor="E", bias_tensor="b"), weight=WEIGHT[::-1])
+    for names in ({"tensor": "nope"}, {"tensor": "W", "bias_tensor": "nope"}):
+        with pytest.raises(BadInput, match=r"constant 'nope': choose by --tensor among W \[32, 12\], E \[12, 32\]$"):
+            load_dense(path, **names)
+    path = save_onnx(tmp_path / "x.onnx", [*nodes, ("Relu", ["x"], "y", {})], {})
+    with pytest.raises(BadInput, match=r"before its outputs: choose by --tensor among W \[32, 12\], E \[12, 32\]$"):
+        load_dense(path)
+
+
+def test_onnx_without_a_matrix_says_so(tmp_path):
+    path = save_onnx(tmp_path / "x.onnx", [("Relu", ["x"], "y", {})], {"b": BIAS})
+    for tensor in (None, "nope"):
+        with pytest.raises(BadInput, match="it holds no matrix of constants, give another model"):
+            load_dense(path, tensor=tensor)
 
 
 def test_onnx_with_two_heads(tmp_path):

@@ -9,7 +9,9 @@ from safetensors.torch import save_file
 from shortlist.errors import BadInput
 from shortlist_exporter.inputs.sources import load_dense
 
-from .layer import BIAS, WEIGHT, Trap, check, save_torch, tensors
+from tests.support.pickles import Trap
+
+from .layer import BIAS, WEIGHT, check, save_torch, tensors
 
 
 @pytest.mark.parametrize("suffix", [".pt", ".pth", ".bin"])

@@ -47,11 +47,13 @@ def test_exact_answers_are_those_of_float64(sample):
 def test_the_export_s_own_figures_come_out_again(report_bundle):
     """The report measures the same rows as the manifest's quality."""
     figures = Figures.model_validate_json((report_bundle / "report" / "figures.json").read_bytes())
-    quality, domain = Bundle(report_bundle).manifest.quality, figures.domains[0]
-    assert (domain.name, domain.rows) == (HELD_OUT, quality.rows)
-    result = {k: share.mean for k, share in domain.precision.items()}
-    assert result == pytest.approx({1: quality.p_at_1, 5: quality.p_at_5, 10: quality.p_at_10})
-    assert domain.error_mean == pytest.approx(quality.logprob_error_mean, rel=1e-3)
+    quality, own = Bundle(report_bundle).manifest.quality, figures.domains[0]
+    assert (own.name, own.rows) == (HELD_OUT, quality.rows)
+    found = {k: share.mean for k, share in own.precision.items()}
+    assert found == pytest.approx({1: quality.p_at_1, 5: quality.p_at_5, 10: quality.p_at_10})
+    assert own.error_mean == pytest.approx(quality.logprob_error_mean, rel=1e-3)
+    assert own.error_hits_mean == pytest.approx(quality.logprob_error_hits_mean, rel=1e-3)
+    assert own.error_hits_p99 < own.error_p99, "rows that miss their best class are off by most"
     assert figures.measured.points[0].macs == pytest.approx(quality.cost_macs)
     assert (figures.promise, figures.verdict.status) == ({1: 0.5}, "kept")
 

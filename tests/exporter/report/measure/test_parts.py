@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 from shortlist.core.results import PlanResult
+from shortlist.evaluation.ranking import TrueClasses
 from shortlist.evaluation.truth import Truth
 from shortlist_exporter.report.measure import parts
 from shortlist_exporter.report.measure.answers import Answers, Namer
@@ -9,12 +10,13 @@ SETS = [np.array([0, 1, 2]), np.array([0, 3]), np.array([0, 4, 5, 6])]
 CLASSES = 10
 
 
-def answers_of(ids, true):
-    ids, true = np.array(ids), np.array(true)
-    zeros = np.zeros(len(ids), np.float32)
-    top = PlanResult(ids, np.zeros(ids.shape, np.float32), zeros, np.full(len(ids), 3, np.int32))
-    contexts = np.zeros((len(ids), 2), np.float32)
-    return Answers(contexts, CLASSES, top, Truth(contexts, true, np.zeros(true.shape, np.float32), zeros))
+def answers_of(found, true):
+    found, true = np.array(found), np.array(true)
+    zeros = np.zeros(len(found), np.float32)
+    top = PlanResult(found, np.zeros(found.shape, np.float32), zeros, np.full(len(found), 3, np.int32))
+    contexts = np.zeros((len(found), 2), np.float32)
+    best = TrueClasses.without_ties(true)
+    return Answers(contexts, CLASSES, top, Truth(contexts, best, np.zeros(true.shape, np.float32), zeros))
 
 
 def test_effective_number_of_parts():

@@ -42,6 +42,20 @@ def test_a_sample_that_misses_every_large_score():
     assert rank_best(scores, 5).tolist() == stable_sort(scores, 5).tolist()
 
 
+@pytest.mark.parametrize("size", [10, 100, 2 * MAX_PARTITIONED_SCORES])
+@pytest.mark.parametrize("share", [0.01, 0.5, 1.0])
+def test_numbers_that_are_none_count_as_largest(size, share):
+    """Plans give as many candidates as were asked for; the head refuses the row by its normaliser."""
+    scores = np.random.default_rng(0).standard_normal(size).astype(np.float32)
+    scores[: round(share * size)] = np.nan
+    scores[-1] = np.inf
+    for n in (1, size // 2, size - 1):
+        ids = find_largest(scores, n)
+        assert ids.size == n
+        assert (np.diff(ids) > 0).all()
+        assert rank_best(scores, n).size == n
+
+
 def test_infinities_are_ordinary_scores():
     scores = np.full(2 * MAX_PARTITIONED_SCORES, -np.inf, np.float32)
     scores[[5, 9]] = 1.0

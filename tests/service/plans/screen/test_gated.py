@@ -38,6 +38,24 @@ def test_every_way_gives_the_same(head, count, lists, monkeypatch):
     assert head.topk(rows[:0], 5, **lists).ids.shape == (0, 5)
 
 
+@pytest.mark.parametrize("size", [1, 2, 3, 5, 31, 90])
+@pytest.mark.parametrize("method", ["ds", "ds-svd"])
+def test_equal_rows_have_equal_scores_and_come_by_lower_id(size, method, tmp_path, monkeypatch):
+    """A single row's product sums the classes that are left over after blocks of four in another order."""
+    random = torch.Generator().manual_seed(1)
+    weight = torch.randn(1, DIM, generator=random).repeat(2 * size, 1)
+    ids = [torch.arange(size), torch.arange(size) + 100]
+    module = DSSoftmax(weight, torch.ones(2 * size), torch.randn(2, DIM, generator=random), ids, CLASSES, DSOptions())
+    head = make_head(tmp_path, make_dense(), contexts, method=method, options={}, head=module)
+    monkeypatch.setattr(head.plan, "loops", None)
+    for missing in ("fused", "batch"):
+        for row in contexts.contexts[:20]:
+            top = head.topk(row[None], size)
+            assert (np.diff(top.ids) == 1).all()
+            assert (top.logprobs == top.logprobs[0, 0]).all()
+        monkeypatch.setattr(head.plan, missing, None)
+
+
 @pytest.mark.parametrize("changes", [{"previews": False}, {"full_view": 9}])
 def test_settings_of_previews_that_there_are_not(head, changes):
     with pytest.raises(BadInput, match="would change nothing: this head has no previews"):

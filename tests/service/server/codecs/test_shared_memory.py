@@ -14,6 +14,8 @@ from shortlist.server.app import create_app
 from shortlist.server.codecs.shared_memory import MAX_REGIONS, SharedMemory
 from shortlist.server.settings import Settings
 
+from tests.support.responses import expect_success, read_refusal
+
 SIZE = 64
 FOLDER = Path("/dev/shm")
 
@@ -180,16 +182,6 @@ def client_of(repository, **settings):
 @pytest.fixture
 def client(small_repository):
     return client_of(small_repository, shared_memory=True)
-
-
-def read_refusal(response, status=400):
-    assert response.status_code == status, response.text
-    assert set(response.json()) == {"error"}
-    return response.json()["error"]
-
-
-def expect_success(response):
-    assert (response.status_code, response.content) == (200, b""), response.text
 
 
 def test_routes(client, block):

@@ -14,7 +14,7 @@ from shortlist.bundle.manifest import Manifest
 from shortlist.client import exchange
 from shortlist.client.exchange import Response
 from shortlist.core.queries import ScoreQuery, Scores, TopKQuery
-from shortlist.core.results import TopK
+from shortlist.core.results import TopK, make_label_array
 from shortlist.errors import BadInput, ServerError
 from shortlist.server.codecs import v2_request
 from shortlist.server.codecs.v2_request import InferCodec
@@ -58,7 +58,7 @@ VALID = tensor("context", CONTEXT)
 @given(arrays.arrays(np.float32, arrays.array_shapes(min_dims=2, max_dims=2, min_side=1, max_side=5), elements=FLOATS))
 def test_client_and_server_agree_on_requests(values):
     manifest = MANIFEST.model_copy(update={"dim": values.shape[1]})
-    ask = next(exchange.topk("lm", values, 3, 3, {"allow": [1, 2], "ban": None}, True, 4096))
+    ask = next(exchange.topk("lm", values, 3, 3, {"allow": [1, 2], "ban": None}, True, False, 4096))
     query = InferCodec(manifest).decode(ask.content, ask.headers[LENGTH_HEADER]).query
     assert ask.path == "/v2/models/lm/versions/3/infer"
     assert isinstance(query, TopKQuery)
@@ -80,6 +80,23 @@ def test_client_and_server_agree_on_answers(rows, k, names, many):
     assert list(outputs) == names[:many]
     assert normalizer == "exact"
     assert all(np.array_equal(values, getattr(top, name)) for name, values in outputs.items())
+
+
+@given(st.integers(0, 5), st.integers(1, 4))
+def test_client_and_server_agree_on_labels(rows, k):
+    ids = np.arange(rows * k).reshape(rows, k) % 4 - 1
+    top = TopK(ids, np.zeros((rows, k), np.float32), np.ones(rows, np.int32), "exact")
+    labels = make_label_array(["", "a\n", "\U0001f600" * 100])
+    ask = next(exchange.topk("lm", CONTEXT, 1, None, {}, False, True, 4096))
+    codec = InferCodec(MANIFEST, labels)
+    request = codec.decode(ask.content, ask.headers[LENGTH_HEADER])
+    assert list(request.outputs) == ["ids", "logprobs", "scored", "labels"]
+    content, headers = codec.encode(request, top)
+    response = exchange.Response(200, {name.decode(): value.decode() for name, value in headers}, content)
+    outputs, _ = exchange.parse_outputs(response)
+    assert outputs["labels"].tolist() == [[labels[id] or "" for id in row] for row in ids.tolist()]
+    with pytest.raises(BadInput, match="was exported without labels: ask for ids alone"):
+        InferCodec(MANIFEST).decode(ask.content, ask.headers[LENGTH_HEADER])
 
 
 def test_json_tensors_may_be_flat_or_nested_and_hold_integers():

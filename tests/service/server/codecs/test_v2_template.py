@@ -6,18 +6,12 @@ import json
 
 import numpy as np
 import pytest
-import shortlist
 from shortlist.server.codecs.v2_request import MAX_TEMPLATE_BYTES, TEMPLATE_CACHE_ENTRIES, InferCodec
 from shortlist.server.scheduling.tasks import make_task
 
 from tests.support.layers import DIM, make_contexts
 
 ROWS = make_contexts(rows=40, seed=5).contexts
-
-
-@pytest.fixture(scope="module")
-def head(small_repository):
-    return shortlist.load(small_repository / "lm" / "1", threads=1)
 
 
 def body(rows, datatype="FP32", binary=True, inputs=(), **fields):

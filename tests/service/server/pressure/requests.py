@@ -12,6 +12,7 @@ from contextlib import contextmanager
 import httpx
 
 from tests.support.layers import make_contexts
+from tests.support.responses import read_refusal
 
 CLASSES, DIM = 120_000, 64  # some .3 ms a row
 LENGTH = "Inference-Header-Content-Length"
@@ -58,16 +59,8 @@ def topk(server, rows=1, **fields):
     return server.http.post("/v1/topk", json=content, timeout=300)
 
 
-def check_refusal(response, status):
-    assert response.status_code == status, response.text
-    assert response.headers["content-type"] == "application/json"
-    assert set(response.json()) == {"error"}
-    assert "\n" not in response.json()["error"]
-    return response
-
-
 def check_overload(response):
-    check_refusal(response, 429)
+    read_refusal(response, 429)
     assert 1 <= int(response.headers["retry-after"]) <= 60
     return response
 

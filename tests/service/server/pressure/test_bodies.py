@@ -9,6 +9,7 @@ import time
 import pytest
 
 from tests.support.layers import RunningServer
+from tests.support.responses import read_refusal
 
 from .requests import (
     INFER,
@@ -16,7 +17,6 @@ from .requests import (
     ROWS,
     answer_on,
     binary,
-    check_refusal,
     connect,
     head_of,
     infer,
@@ -60,9 +60,9 @@ def test_chunks_over_the_limit_are_413(server):
 def test_a_bomb_is_413(server, bomb):
     body = gzip.compress(bytes(64 << 20))
     if bomb == "deflate":
-        check_refusal(server.http.post(INFER, content=body, headers={"Content-Encoding": bomb}), 400)
+        read_refusal(server.http.post(INFER, content=body, headers={"Content-Encoding": bomb}), 400)
         return
-    check_refusal(server.http.post(INFER, content=body, headers={"Content-Encoding": bomb}), 413)
+    read_refusal(server.http.post(INFER, content=body, headers={"Content-Encoding": bomb}), 413)
     assert infer(server, 1).status_code == 200
 
 

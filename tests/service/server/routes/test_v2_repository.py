@@ -14,6 +14,7 @@ from shortlist.server.app import create_app
 from shortlist.server.settings import Settings
 
 from tests.support.layers import CLASSES, DIM, make_contexts
+from tests.support.responses import expect_success, read_refusal
 
 ROWS = make_contexts(rows=4, seed=6).contexts
 INDEX = "/v2/repository/index"
@@ -50,13 +51,6 @@ def ask(client, model="lm", **fields):
     return client.post("/v1/topk", json={"model": model, "contexts": ROWS.tolist(), "k": 3} | fields)
 
 
-def read_refusal(response, status):
-    assert response.status_code == status, response.text
-    assert response.headers["content-type"] == "application/json"
-    assert set(response.json()) == {"error"}
-    return response.json()["error"]
-
-
 def load(client, name="lm", **body):
     return client.post(f"/v2/repository/models/{name}/load", **body)
 
@@ -69,10 +63,6 @@ def index(client, **body):
     response = client.post(INDEX, **body)
     assert response.status_code == 200, response.text
     return {(entry["name"], entry["version"]): (entry["state"], entry["reason"]) for entry in response.json()}
-
-
-def expect_success(response):
-    assert (response.status_code, response.content) == (200, b""), response.text
 
 
 def damage(repository, place="lm/1"):
@@ -221,7 +211,10 @@ def test_the_config_agrees_with_the_metadata(client):
     assert (config["name"], config["platform"], config["max_batch_size"]) == ("lm", metadata["platform"], 64)
     for kind in ("input", "output"):
         tensors = [(entry["name"], entry["data_type"], [-1, *entry["dims"]]) for entry in config[kind]]
-        expected = [(entry["name"], "TYPE_" + entry["datatype"], entry["shape"]) for entry in metadata[kind + "s"]]
+        expected = [
+            (entry["name"], "TYPE_" + entry["datatype"].replace("BYTES", "STRING"), entry["shape"])
+            for entry in metadata[kind + "s"]
+        ]
         assert tensors == expected
     optional = {entry["name"]: entry["optional"] for entry in config["input"]}
     assert optional == {"context": False, "allow": True, "ban": True, "ids": True}
@@ -232,7 +225,7 @@ def test_the_config_agrees_with_the_metadata(client):
     assert batching["max_queue_delay_microseconds"] == 0
     assert batching["default_queue_policy"]["default_timeout_microseconds"] == 30_000_000
     labels = {entry["name"]: entry["label_filename"] for entry in config["output"]}
-    assert labels == {"ids": "", "logprobs": "labels.json", "scored": ""}
+    assert labels == {"ids": "", "logprobs": "labels.json", "scored": "", "labels": ""}
 
 
 def test_configs_that_there_are_not(client, starting):

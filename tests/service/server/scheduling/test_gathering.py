@@ -23,6 +23,7 @@ SCREEN = {"clusters": "6", "budget": "40", "rounds": "1", "epochs": "1"}
 SECOND = {"second_stage": "int8", "width": "12", "full_view": "30"}
 HEADS = {
     "full": ("full", {}),
+    "preview, published": ("svd", {"width": "4", "full_view": "20"}),
     "preview": ("svd", {"basis": "context", "width": "8", "full_view": "40"}),
     "screen": ("l2s", SCREEN),
     "screen, two probes": ("l2s", SCREEN | {"probes": "2"}),
@@ -116,7 +117,10 @@ def test_a_k_over_a_clusters_set_is_answered_alike_alone_and_gathered(head, k):
 def test_scores_that_overflow_fail_their_own_request_alone(head):
     contexts = ROWS[:3].copy()
     contexts[1] = 3e38
+    many = ROWS[:40].copy()
+    many[37] = 3e38
     tasks = [make_task(head, TopKQuery(rows, 2)) for rows in (ROWS[:1], ROWS[1:3], contexts, ROWS[3:5])]
+    tasks += [make_task(head, TopKQuery(many, 2)), make_task(head, ScoreQuery(many, np.array([1, 2])))]
 
     async def scenario():
         pool = SteppedPool()
@@ -126,6 +130,7 @@ def test_scores_that_overflow_fail_their_own_request_alone(head):
         return [outcome(each.future) for each in entries]
 
     result = asyncio.run(scenario())
-    assert "row 1 is so large" in str(result[2])
+    assert "contexts row 1 is so large" in str(result[2])
+    assert ["contexts row 37 is so large" in str(one) for one in result[4:]] == [True, True]
     for index in (0, 1, 3):
         np.testing.assert_array_equal(result[index].ids, tasks[index].compute().ids)

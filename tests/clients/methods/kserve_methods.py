@@ -11,16 +11,9 @@ import sys
 
 import httpx
 import numpy as np
+from checks import OUTPUTS, assert_same, catch, check, run_checks
 from kserve import InferenceRESTClient, InferInput, InferRequest, RESTConfig
 from kserve.protocol.infer_type import RequestedOutput
-
-CHECKS = []
-OUTPUTS = ("ids", "logprobs", "scored")
-
-
-def check(function):
-    CHECKS.append(function)
-    return function
 
 
 def request(case, *, binary, outputs=OUTPUTS, binary_out=None, **more):
@@ -33,22 +26,11 @@ def request(case, *, binary, outputs=OUTPUTS, binary_out=None, **more):
 
 
 def same(result, case):
-    for name in OUTPUTS:
-        values, expected = result.get_output_by_name(name).as_numpy(), case[f"top3_{name}"]
-        assert values.shape == expected.shape, f"{name}: {values.shape}"
-        if name == "logprobs":
-            np.testing.assert_allclose(values, expected, atol=1e-5)
-        else:
-            np.testing.assert_array_equal(values, expected)
+    assert_same(lambda name: result.get_output_by_name(name).as_numpy(), case, "top3")
 
 
 async def expect_refusal(awaitable, status, *words):
-    error = None
-    try:
-        await awaitable
-    except httpx.HTTPStatusError as raised:
-        error = raised
-    assert error is not None, f"was answered, and should have been refused with {status}"
+    error = await catch(awaitable, httpx.HTTPStatusError, status)
     assert error.response.status_code == status, str(error)
     assert all(word in str(error) for word in words), str(error)
 
@@ -123,15 +105,8 @@ async def infer_refused(client, url, case):
 
 
 async def run(place, case):
-    report = {}
     async with InferenceRESTClient(RESTConfig(protocol="v2")) as client:
-        for each in CHECKS:
-            try:
-                await each(client, f"http://{place}", case)
-                report[each.__name__] = "ok"
-            except Exception as error:
-                report[each.__name__] = f"{type(error).__name__}: {error}"[:600]
-    return report
+        return await run_checks(client, f"http://{place}", case)
 
 
 if __name__ == "__main__":

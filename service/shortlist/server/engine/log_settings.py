@@ -1,7 +1,4 @@
-"""Settings that clients change while the server runs: what is logged, and what would be traced.
-
-Both belong to extensions of the Open Inference Protocol that its clients expect a server to have.
-"""
+"""What is logged, which clients may change while the server runs: an extension of the Open Inference Protocol."""
 
 from __future__ import annotations
 
@@ -10,7 +7,7 @@ from typing import Any
 
 from shortlist.core.checks import cut, is_count
 from shortlist.errors import BadInput
-from shortlist.server.messages.json_fields import read_flag
+from shortlist.server.messages.json_fields import check_setting_names, read_flag
 
 VERBOSE_LEVEL = "log_verbose_level"
 SWITCHES = {"log_info": logging.INFO, "log_warning": logging.WARNING, "log_error": logging.ERROR}
@@ -22,14 +19,6 @@ LOG_FIELDS: dict[str, dict[str, Any]] = {
     VERBOSE_LEVEL: {"type": "integer", "minimum": 0},
     **{name: {"type": "string"} for name in FIXED_SETTINGS},
 }
-TRACE_DEFAULTS: dict[str, Any] = {
-    "trace_level": ["OFF"],
-    "trace_rate": "1000",
-    "trace_count": "-1",
-    "log_frequency": "0",
-    "trace_file": "",
-}
-TRACE_FIELDS: dict[str, dict[str, Any]] = {name: {} for name in TRACE_DEFAULTS}
 
 log = logging.getLogger("shortlist")
 
@@ -50,7 +39,7 @@ class LogSettings:
 
         Turning a switch off turns off those that log more, turning one on turns on those that log less.
         """
-        check_names(changes, LOG_FIELDS, "log")
+        check_setting_names(changes, LOG_FIELDS, "log")
         check_fixed_settings(changes)
         switches = {name: read_flag(changes, name) for name in SWITCHES if name in changes}
         if VERBOSE_LEVEL in changes:
@@ -70,13 +59,6 @@ def choose_level(switches: dict[str, bool], level: int) -> int:
     return min([least, *on])
 
 
-def check_names(changes: dict[str, Any], defaults: dict[str, Any], kind: str) -> None:
-    """Raise BadInput at a setting that does not exist."""
-    unknown = next((name for name in changes if name not in defaults), None)
-    if unknown is not None:
-        raise BadInput(f"there is no {kind} setting '{cut(unknown)}': known are {', '.join(defaults)}")
-
-
 def check_fixed_settings(changes: dict[str, Any]) -> None:
     """Raise BadInput at a change of what cannot be changed: no client may choose a file that is written."""
     for name, value in FIXED_SETTINGS.items():
@@ -89,43 +71,3 @@ def check_verbose_level(level: Any) -> int:
     if not is_count(level):
         raise BadInput(f"{VERBOSE_LEVEL} is {cut(level)}: send a whole number from 0")
     return int(level)
-
-
-class TraceSettings:
-    """Trace settings that are kept and shown, those of a model over those of the server; nothing is traced."""
-
-    def __init__(self) -> None:
-        self.overrides: dict[str | None, dict[str, Any]] = {}
-
-    def describe(self, model: str | None = None) -> dict[str, Any]:
-        """Every setting of the server, or of a model."""
-        return TRACE_DEFAULTS | self.overrides.get(None, {}) | self.overrides.get(model, {})
-
-    def update(self, changes: dict[str, Any], model: str | None = None) -> None:
-        """Apply every change, or none; None clears a setting. Raises BadInput."""
-        check_names(changes, TRACE_DEFAULTS, "trace")
-        values = {name: None if value is None else check_trace_value(name, value) for name, value in changes.items()}
-        settings = self.overrides.get(model, {}) | values
-        self.overrides[model] = {name: value for name, value in settings.items() if value is not None}
-
-
-def check_trace_value(name: str, value: Any) -> str | list[str]:
-    """One setting as it is shown; raises BadInput."""
-    if name == "trace_level":
-        if value not in ("OFF", ["OFF"]):
-            raise BadInput(f"trace_level is {cut(value)}, but tracing is not built in: only OFF is served")
-        return ["OFF"]
-    if name == "trace_file":
-        if value != "":
-            raise BadInput("trace_file cannot be set: tracing is not built in, so leave it out")
-        return ""
-    return check_number_text(name, value)
-
-
-def check_number_text(name: str, value: Any) -> str:
-    """A number that travels as text, at least 0, or -1 for a trace_count without end; raises BadInput."""
-    text = value if isinstance(value, str) else ""
-    is_number = text.isascii() and text.isdigit() and len(text) < 20
-    if not is_number and not (name == "trace_count" and text == "-1"):
-        raise BadInput(f'{name} is {cut(value)}: send a whole number as text, such as "{TRACE_DEFAULTS[name]}"')
-    return text

@@ -1,0 +1,49 @@
+"""Plan `preview` where its previews are no numbers."""
+
+import numpy as np
+import pytest
+from shortlist.errors import BadInput
+
+from tests.support.layers import DIM, make_contexts, make_dense, make_head
+
+ROWS = make_contexts(6, seed=9).contexts
+LARGE = {
+    "all alike": np.full(DIM, 3e38, np.float32),
+    "both signs": np.where(np.arange(DIM) % 2, 3e38, -3e38).astype(np.float32),
+    "one number": np.eye(DIM, dtype=np.float32)[0] * np.float32(3.4e38),
+}
+
+
+@pytest.fixture(scope="module", params=[{}, {"full_view": "3"}, {"basis": "context", "preview": "fp32"}], ids=str)
+def head(request, tmp_path_factory):
+    return make_head(tmp_path_factory.mktemp("svd"), make_dense() if request.param else make_dense(6000), **{
+        "options": request.param
+    })  # fmt: skip
+
+
+@pytest.mark.parametrize("large", LARGE)
+def test_a_row_whose_previews_overflow_is_named(head, large):
+    contexts = np.concatenate([ROWS[:3], LARGE[large][None], ROWS[3:]])
+    for rows, number in ((contexts, 3), (LARGE[large][None], 0)):
+        for call in (
+            lambda rows: head.topk(rows, 5),
+            lambda rows: head.topk(rows, 5, allow=[1, 2, 3, 4, 5, 6]),
+            lambda rows: head.topk(rows, 5, ban=[1]),
+            lambda rows: head.topk(rows, 5, exact=True),
+            lambda rows: head.logprobs(rows, np.zeros((len(rows), 1), np.int64)),
+        ):
+            with pytest.raises(BadInput, match=f"contexts row {number} is so large that its scores overflow float32"):
+                call(rows)
+
+
+def test_an_infinite_preview_is_refused_though_the_candidates_are_numbers(head, monkeypatch):
+    previews = head.plan.preview
+
+    def overflow(context):
+        logits = previews(context=context)[0]
+        logits[:, 7] = np.inf
+        return [logits]
+
+    monkeypatch.setattr(head.plan, "preview", overflow)
+    with pytest.raises(BadInput, match="contexts row 0 is so large"):
+        head.topk(ROWS, 2)
