@@ -15,7 +15,7 @@ REGION, REGION_BYTES = "fuzz", 8192
 INPUT_PLACES, OUTPUT_PLACES = (0, 2048), (4096, 6144)  # offsets of inputs and outputs in the region
 ROW_COUNTS = (0, 1, 1, 1, 2, 5)
 REQUESTED_KS = (1, 2, 5, 10)
-OUTPUT_NAMES = ("ids", "logprobs", "scored")
+OUTPUT_NAMES = ("ids", "logprobs", "scored", "labels")
 CONTEXT_POOL = np.random.default_rng(0).standard_normal((64, DIM)).astype(np.float32)
 
 

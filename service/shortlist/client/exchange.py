@@ -39,13 +39,13 @@ from shortlist.wire.open_inference import (
     LENGTH_HEADER,
     LOGPROBS,
     SCORED,
-    TEXT_DATATYPE,
     Tensor,
     describe_tensor,
     join_body,
     parse_tensors,
     split_body,
 )
+from shortlist.wire.texts import TEXT_DATATYPE, split_texts
 
 T = TypeVar("T")
 
@@ -230,7 +230,9 @@ def parse_outputs(response: Response) -> tuple[dict[str, Array], str]:
 
 def read_output(tensor: Tensor) -> Array:
     """An output's numbers or texts, which the caller may write to; raises BadInput."""
-    return tensor.to_texts() if tensor.datatype == TEXT_DATATYPE else tensor.to_array("").copy()
+    if tensor.datatype == TEXT_DATATYPE and tensor.raw is not None:
+        return split_texts(tensor.raw, tensor.shape)
+    return tensor.to_array("").copy()
 
 
 def parse_json_object(content: bytes) -> dict[str, Any]:

@@ -139,4 +139,6 @@ def check_sizes(sizes: FloatArray, row_numbers: IdArray) -> None:
     """Raise BadInput where the largest logit or the log-normalizer of a row, in `sizes` [b], is not finite."""
     overflown = np.flatnonzero(~np.isfinite(sizes))
     if overflown.size:
-        raise BadInput(f"contexts row {row_numbers[overflown[0]]} is so large that its scores overflow: scale it down")
+        raise BadInput(
+            f"contexts row {row_numbers[overflown[0]]} is so large that its scores overflow float32: scale it down"
+        )

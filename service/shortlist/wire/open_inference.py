@@ -25,9 +25,6 @@ JSON_TYPE = "application/json"
 CONTEXT, IDS, ALLOW, BAN = "context", "ids", "allow", "ban"
 LOGPROBS, SCORED, LABELS = "logprobs", "scored", "labels"
 
-TEXT_DATATYPE = "BYTES"
-TEXT_SIZE_BYTES = 4  # before each text: its length in bytes, little-endian
-
 DATATYPES: dict[str, np.dtype[Any]] = {
     "FP32": np.dtype("<f4"),
     "FP16": np.dtype("<f2"),
@@ -79,17 +76,7 @@ class Tensor:
         """
         if self.datatype not in DATATYPES:
             raise BadInput(f"datatype '{cut(self.datatype)}' of '{self.name}' is not one of {', '.join(DATATYPES)}")
-        return self.reshape(self.parse_json() if self.raw is None else self.parse_bytes(self.raw, model))
-
-    def to_texts(self) -> Array:
-        """Parse binary texts into an array of str of the announced shape; raises BadInput where their count differs."""
-        texts = [] if self.raw is None else split_texts(self.raw)
-        if len(texts) != math.prod(self.shape):
-            raise BadInput(f"'{self.name}' has {len(texts)} texts for shape {list(self.shape)}")
-        return self.reshape(np.array(texts, np.object_))
-
-    def reshape(self, numbers: Array) -> Array:
-        """`numbers` [n] in the announced shape; raises BadInput."""
+        numbers = self.parse_json() if self.raw is None else self.parse_bytes(self.raw, model)
         try:
             return numbers.reshape(self.shape)
         except ValueError:  # no numbers, and a dimension that numpy cannot count
@@ -202,25 +189,6 @@ def read_region(region: Region, memory: SharedRegions | None) -> memoryview:
     if memory is None:
         raise BadInput("shared memory is not served: start the server with --shared-memory, or send data in the body")
     return memory.read(region.name, region.offset, region.size)
-
-
-def join_texts(texts: Iterable[str]) -> bytes:
-    """Join texts into the bytes of a binary tensor of datatype BYTES: each in UTF-8 behind its length."""
-    encoded = [text.encode() for text in texts]
-    return b"".join(part for text in encoded for part in (len(text).to_bytes(TEXT_SIZE_BYTES, "little"), text))
-
-
-def split_texts(raw: memoryview) -> list[str]:
-    """Split what `join_texts` joined; raises BadInput where a length reaches beyond the end."""
-    texts, start = [], 0
-    while start < len(raw):
-        start += TEXT_SIZE_BYTES
-        stop = start + int.from_bytes(raw[start - TEXT_SIZE_BYTES : start], "little")
-        if stop > len(raw):
-            raise BadInput(f"a text of {stop - start} bytes begins at byte {start} of {len(raw)}")
-        texts.append(str(raw[start:stop], "utf-8", "replace"))
-        start = stop
-    return texts
 
 
 def describe_tensor(name: str, values: Array, *, binary: bool) -> dict[str, Any]:

@@ -50,8 +50,10 @@ def test_topk_equals_the_head(client, head, options):
 def test_split_batches_are_concatenated_in_order(small_server, head):
     ban = np.arange(11)[:, None]
     with shortlist.Client(small_server.url, max_rows=4) as client:
-        result = client.topk("lm", ROWS, 3, ban=ban, exact=True)
-        assert_same(result, head.topk(ROWS, 3, ban=ban, exact=True))
+        result = client.topk("lm", ROWS, 3, ban=ban, exact=True, labels=True)
+        expected = head.topk(ROWS, 3, ban=ban, exact=True, labels=True)
+        assert_same(result, expected)
+        assert result.labels.tolist() == expected.labels.tolist()
         logprobs = client.logprobs("lm", ROWS, ban, exact=True)
     np.testing.assert_allclose(logprobs, head.logprobs(ROWS, ban, exact=True), atol=ATOL)
 

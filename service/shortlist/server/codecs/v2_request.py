@@ -25,12 +25,12 @@ from shortlist.wire.open_inference import (
     DATATYPES,
     IDS,
     LABELS,
-    TEXT_DATATYPE,
     SharedRegions,
     Tensor,
     parse_tensors,
     split_body,
 )
+from shortlist.wire.texts import TEXT_DATATYPE
 
 from .v2_response import OUTPUT_DATATYPES, OutputFormat, encode_infer, read_outputs
 from .v2_template import ContextLayout, InferTemplate
@@ -148,8 +148,7 @@ def describe_model(manifest: Manifest, versions: list[int], *, labelled: bool) -
         {"name": name, "datatype": datatype, "shape": [-1] if name == "scored" else [-1, -1]}
         for name, datatype in OUTPUT_DATATYPES.items()
     ]
-    if labelled:
-        outputs.append({"name": LABELS, "datatype": TEXT_DATATYPE, "shape": [-1, -1]})
+    outputs += [{"name": LABELS, "datatype": TEXT_DATATYPE, "shape": [-1, -1]}] if labelled else []
     return {
         "name": manifest.name,
         "versions": [str(version) for version in versions],

@@ -34,13 +34,12 @@ from shortlist.wire.open_inference import (
     LABELS,
     LOGPROBS,
     SCORED,
-    TEXT_DATATYPE,
     Region,
     SharedRegions,
     describe_tensor,
-    join_texts,
     parse_region,
 )
+from shortlist.wire.texts import TEXT_DATATYPE, join_texts
 
 OUTPUT_DATATYPES = {IDS: "INT64", LOGPROBS: "FP32", SCORED: "INT32"}  # of a request that names no outputs
 LEAST_FLOAT32 = np.finfo(np.float32).min  # stands for -inf in JSON outputs, which cannot hold it

@@ -44,7 +44,7 @@ def test_a_sample_that_misses_every_large_score():
 
 @pytest.mark.parametrize("size", [10, 100, 2 * MAX_PARTITIONED_SCORES])
 @pytest.mark.parametrize("share", [0.01, 0.5, 1.0])
-def test_numbers_that_are_none_count_as_largest(size, share):
+def test_as_many_are_chosen_where_some_are_no_numbers(size, share):
     """Plans give as many candidates as were asked for; the head refuses the row by its normaliser."""
     scores = np.random.default_rng(0).standard_normal(size).astype(np.float32)
     scores[: round(share * size)] = np.nan

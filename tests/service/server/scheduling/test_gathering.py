@@ -91,6 +91,14 @@ def test_a_rows_answer_is_the_same_alone_and_gathered(head, queries, batch_rows)
                 check_row(head, task, row, result)
 
 
+@pytest.mark.parametrize("others", [ROWS[50:57], ROWS[50:57] * 1e6, ROWS[50:57] * 0], ids=["other", "large", "zero"])
+def test_what_the_other_rows_hold_changes_no_answer(head, others):
+    first = head.topk(np.concatenate([ROWS[:1], ROWS[1:8]]), 5)
+    second = head.topk(np.concatenate([ROWS[:1], others]), 5)
+    np.testing.assert_array_equal(first.ids[0], second.ids[0])
+    np.testing.assert_allclose(first.logprobs[0], second.logprobs[0], atol=1e-5, rtol=1e-6)
+
+
 def check_row(head, task, row, result):
     """By itself, by the same plan."""
     alone = head.run(task.plan, task.contexts[row : row + 1], task.k, task.class_filter.slice_rows(row, row + 1))
