@@ -40,6 +40,4 @@ class ListScorer:
             mask = class_filter.mask(ids, row)
         logits = self.exact.score_row(context, ids)
         permitted_logits = np.where(mask, logits, np.float32(-np.inf))
-        # What overflows outside of the clusters has to reach the normaliser, by which it is refused
-        normalized = logits[np.isin(ids, inside)] if logits.max() < np.inf else logits
-        return rank_row(permitted_logits, ids, k, normalized, self.tail[order[0]])
+        return rank_row(permitted_logits, ids, k, logits[np.isin(ids, inside)], self.tail[order[0]])
