@@ -262,12 +262,6 @@ def is_many(rows: int, crossover: int | None) -> bool:
     return crossover is not None and rows >= crossover
 
 
-def check_normalizers(log_normalizer: FloatArray, start: int = 0) -> None:
-    """Raise BadInput as `check_overflow` does, and where all scores of a row overflow to -inf, so that its sum is 0."""
-    least = log_normalizer[0] if log_normalizer.size == 1 else log_normalizer.min(initial=np.inf)
-    check_overflow(log_normalizer if least != -np.inf else -log_normalizer, start)
-
-
 def map_chunks(plan: Plan, contexts: FloatArray, call: Callable[[FloatArray, int], T]) -> list[T]:
     """`call(rows, start)` for every chunk of rows; once, with no rows, where there are none."""
     step = plan.max_rows()
@@ -283,18 +277,15 @@ def score_by_distribution(plan: Plan, contexts: FloatArray, ids: IdArray) -> Flo
 
 def make_topk(result: PlanResult, normalizer: str) -> TopK:
     """A plan's result as log-probabilities; raises BadInput where float32 cannot hold its scores."""
-    check_normalizers(result.log_normalizer)
+    check_overflow(np.abs(result.log_normalizer))  # -inf too: then all scores of a row overflowed to it
     return result.topk(normalizer)
 
 
-def check_overflow(scores: FloatArray, start: int = 0) -> None:
-    """Raise BadInput at the first row whose log-normaliser or largest logit, in `scores` [B], is NaN or infinite.
-
-    start: the number of the first row in its request.
-    """
+def check_overflow(scores: FloatArray) -> None:
+    """Raise BadInput at the first row whose log-normaliser or largest logit, in `scores` [B], is NaN or infinite."""
     most = scores[0] if scores.size == 1 else scores.max(initial=-np.inf)
     if not most < np.inf:  # false for NaN too, which max() hands on
-        row = start + np.flatnonzero(~(scores < np.inf))[0]
+        row = np.flatnonzero(~(scores < np.inf))[0]
         raise BadInput(f"contexts row {row} is so large that its scores overflow float32: scale it down")
 
 
