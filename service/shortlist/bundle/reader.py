@@ -102,7 +102,10 @@ class Bundle:
         return array
 
     def tensors(self, name: str) -> dict[str, Array]:
-        """The tensors of one safetensors file that there are rules for; raises BundleError where one is broken."""
+        """The tensors of one safetensors file; raises BundleError where they break a rule.
+
+        Of what plans read, none that has no rule; the calibration's are the evaluation's own.
+        """
         path = self.folder / name
         try:
             arrays = load_file(path)
@@ -110,7 +113,7 @@ class Bundle:
             raise BundleError(f"{path} cannot be read: export the bundle again") from error
         rules = find_rules(name, self.manifest.plan)
         self.check_arrays(name, arrays, rules)
-        return {key: array for key, array in arrays.items() if key in rules}
+        return {key: array for key, array in arrays.items() if key in rules or name == CALIBRATION_FILE}
 
     def check_arrays(self, name: str, arrays: Arrays, rules: Mapping[str, ArrayRule]) -> None:
         """Raise BundleError where the arrays of the file `name` break a rule, and remember the sizes that they say."""
