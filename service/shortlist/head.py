@@ -274,7 +274,7 @@ def is_many(rows: int, crossover: int | None) -> bool:
 
 def make_topk(result: PlanResult, normalizer: str) -> TopK:
     """A plan's result as log-probabilities; raises BadInput where float32 cannot hold its scores."""
-    check_overflow(result.log_normalizer)
+    check_overflow(np.abs(result.log_normalizer))  # -inf too: then all scores of a row overflowed to it
     return result.topk(normalizer)
 
 

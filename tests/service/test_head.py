@@ -293,3 +293,16 @@ def test_an_open_dense_head_may_be_shared(head, full):
         np.testing.assert_array_equal(
             shared.topk(rows, 5, exact=exact).logprobs, head.topk(rows, 5, exact=exact).logprobs
         )
+
+
+@pytest.mark.parametrize("method", ["full", "svd"])
+def test_rows_whose_scores_all_overflow_downwards_are_refused(tmp_path, method):
+    """Their normaliser is the log of 0, by which log-probabilities were NaN."""
+    dense = Dense(np.linspace(10, 20, 300, dtype=np.float32)[:, None])
+    contexts = Contexts(np.linspace(0.1, 1, 200, dtype=np.float32)[:, None])
+    head = make_head(tmp_path, dense, contexts, method=method, options={})
+    rows = np.array([[0.5], [-3e38]], np.float32)
+    assert np.isfinite(head.topk(rows[:1], 3).logprobs).all()
+    for some in (rows, rows[1:]):
+        with pytest.raises(BadInput, match=f"contexts row {len(some) - 1} is so large that its scores overflow"):
+            head.topk(some, 3)

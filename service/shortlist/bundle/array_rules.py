@@ -69,7 +69,7 @@ def match_shape(shape: tuple[int, ...], names: tuple[str, ...], sizes: Sizes) ->
 def find_faults(arrays: Arrays, rules: Mapping[str, ArrayRule], sizes: Sizes) -> str | None:
     """What is wrong with the first of `arrays` that breaks its rule, as a clause with its name, or None.
 
-    Arrays without a rule are not read by anything and may be anything.
+    Arrays without a rule may be anything: nothing reads them.
     """
     for name, rule in rules.items():
         if name not in arrays:

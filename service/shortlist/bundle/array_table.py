@@ -130,8 +130,10 @@ def list_sizes(manifest: Manifest) -> Sizes:
 
 
 def find_rules(file: str, plan: str) -> Mapping[str, ArrayRule]:
-    """The rules of a file of a bundle with this plan."""
-    return {INDEX_FILE: INDEX.get(plan, {}), CALIBRATION_FILE: CALIBRATION, CERTIFICATE_FILE: CERTIFICATE}[file]
+    """The rules of a file of a bundle with this plan, by the names of its arrays."""
+    if file == INDEX_FILE:
+        return INDEX[plan]
+    return {CALIBRATION_FILE: CALIBRATION, CERTIFICATE_FILE: CERTIFICATE}[file]
 
 
 def find_contradiction(file: str, arrays: Arrays, manifest: Manifest, sizes: Sizes) -> str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TypeVar
 
@@ -13,7 +14,7 @@ from safetensors.numpy import load_file
 from shortlist.core.graph_file import GraphFile
 from shortlist.errors import BundleError, NotFound
 
-from .array_rules import Array, Arrays, find_faults
+from .array_rules import Array, ArrayRule, Arrays, find_faults
 from .array_table import (
     CALIBRATION_FILE,
     CERTIFICATE_FILE,
@@ -100,18 +101,22 @@ class Bundle:
         return array
 
     def tensors(self, name: str) -> dict[str, Array]:
-        """All tensors of one safetensors file of the bundle; raises BundleError where they break its rules."""
+        """The tensors of one safetensors file; raises BundleError where they break a rule.
+
+        Of what plans read, none that has no rule; the calibration's are the evaluation's own.
+        """
         path = self.folder / name
         try:
             arrays = load_file(path)
         except Exception as error:  # numpy's as well as safetensors', for types that only the latter knows
             raise BundleError(f"{path} cannot be read: export the bundle again") from error
-        self.check_arrays(name, arrays)
-        return arrays
+        rules = find_rules(name, self.manifest.plan)
+        self.check_arrays(name, arrays, rules)
+        return {key: array for key, array in arrays.items() if key in rules or name == CALIBRATION_FILE}
 
-    def check_arrays(self, name: str, arrays: Arrays) -> None:
+    def check_arrays(self, name: str, arrays: Arrays, rules: Mapping[str, ArrayRule]) -> None:
         """Raise BundleError where the arrays of the file `name` break a rule, and remember the sizes that they say."""
-        fault = find_faults(arrays, find_rules(name, self.manifest.plan), self.sizes)
+        fault = find_faults(arrays, rules, self.sizes)
         fault = fault or find_contradiction(name, arrays, self.manifest, self.sizes)
         if fault is not None:
             raise BundleError(f"{self.folder / name} {fault}: export the bundle again")

@@ -9,6 +9,7 @@ import shortlist
 from safetensors.numpy import load_file, save_file
 from shortlist.bundle import array_table
 from shortlist.bundle.manifest import Manifest
+from shortlist.bundle.reader import Bundle
 from shortlist.bundle.settings import MAX_BLOCK_CLASSES, SETTINGS
 from shortlist.bundle.writer import seal
 from shortlist.errors import BundleError
@@ -45,7 +46,7 @@ def reseal(source, folder, file="index.safetensors", **changes):
     shutil.copytree(source, folder)
     arrays = load_file(folder / file)
     for name, change in changes.items():
-        arrays[name] = change(arrays[name].copy())
+        arrays[name] = change(arrays[name].copy() if name in arrays else None)
     save_file({name: np.ascontiguousarray(array) for name, array in arrays.items() if array is not None}, folder / file)
     manifest = Manifest.model_validate_json((folder / "manifest.json").read_bytes())
     (folder / "manifest.json").unlink()
@@ -176,6 +177,11 @@ def test_a_file_of_a_type_that_numpy_does_not_know(l2s, tmp_path):
     (folder / "manifest.json").unlink()
     seal(folder, manifest)
     assert "index.safetensors cannot be read" in refusal(folder)
+
+
+def test_what_has_no_rule_cannot_be_read(l2s, tmp_path):
+    folder = reseal(l2s, tmp_path / "1", other=lambda none: np.ones(3))
+    assert Bundle(folder).tensors("index.safetensors").keys() == {"ids", "offsets", "tail"}
 
 
 def test_blocks_are_as_long_as_loops_score_side_by_side():

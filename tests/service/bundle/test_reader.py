@@ -10,7 +10,7 @@ import pytest
 import shortlist
 from safetensors.numpy import save_file
 from shortlist.bundle.manifest import FORMAT_VERSION, compute_digest
-from shortlist.bundle.reader import Bundle
+from shortlist.bundle.reader import Bundle, sha256
 from shortlist.bundle.writer import is_abandoned, write_version
 from shortlist.errors import BundleError, NotFound, VersionExists
 
@@ -117,6 +117,53 @@ def test_an_array_of_another_shape(bundle):
     arrays["exact_weight"]["shape"] = [300, 16]
     weight = Bundle(rewritten(bundle, arrays=arrays)).map_array("exact_weight")
     np.testing.assert_array_equal(weight, make_dense().weight)
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"classes": 0}, "at 'classes' (Input should be greater than or equal to 1)"),
+        ({"dim": 2**31}, "at 'dim' (Input should be less than or equal to 2147483647)"),
+        ({"dim": 10**30}, "at 'dim'"),
+        ({"max_k": 301}, "at 'its fields together' (Value error, max_k=301 is over classes=300)"),
+        ({"version": 0}, "at 'version'"),
+        ({"logit_scale": 0.0}, "at 'logit_scale' (Input should be greater than 0)"),
+        ({"logit_scale": -1.0}, "at 'logit_scale'"),
+        ({"logit_scale": float("nan")}, "at 'logit_scale'"),
+        ({"soft_cap": 0.0}, "at 'soft_cap'"),
+        ({"soft_cap": 1e39}, "at 'soft_cap' (Input should be less than or equal to 34"),
+        ({"dense_crossover": 0}, "at 'dense_crossover'"),
+        ({"reference": "self"}, "plan preview has no distribution of its own"),
+        ({"reference": "self", "exact_plan": "certified"}, "plan preview has no distribution of its own"),
+        ({"exact_plan": "certified", "graphs": {}}, "an exact plan needs the dense layer"),
+        ({"graphs": {"dense": "../1/graphs/dense.onnx"}}, "is no file below the bundle's folder"),
+        ({"graphs": {"dense": "/etc/passwd"}}, "'/etc/passwd' is no file below the bundle's folder"),
+        ({"graphs": {"dense": "graphs/a\nb.onnx"}}, "'graphs/a\\nb.onnx' is no file below the bundle's folder"),
+        ({"graphs": {"x" * 5000: 3}}, "at 'graphs.xxx"),
+        ({"graphs": {"dense": "graphs/none.onnx"}}, "has no hash of graphs/none.onnx"),
+        ({"arrays": {"exact_weight": {"file": "a", "dtype": "float32", "shape": [-300, -16]}}}, "at 'arrays.exact"),
+        ({"arrays": {"exact_weight": {"file": "a", "dtype": "float32", "shape": []}}}, "at 'arrays.exact_weight"),
+        ({"settings": {"full_view": 2**31, "tail_shift": 0.0}}, "full_view=2147483648 is wrong"),
+        ({"settings": {"full_view": 40, "tail_shift": 1e308}}, "tail_shift=1e+308 is wrong"),
+        ({"settings": {"full_view": [[1] * 5000], "tail_shift": 0.0}}, "full_view=[[1, 1"),
+    ],
+)
+def test_manifests_that_lie(bundle, fields, words):
+    sentence = damaged(rewritten(bundle, **fields))
+    assert words in sentence
+    assert len(sentence) < 500
+    assert sentence.isprintable()
+    assert sentence.endswith("export the bundle again")
+
+
+@pytest.mark.parametrize("labels", [b"[]", b"{", b"\xff", b'["a"]', b"{}", b"3", b"[" * 100_000])
+def test_labels_that_are_none(bundle, labels):
+    (bundle / "labels.json").write_bytes(labels)
+    content = json.loads((bundle / "manifest.json").read_text())
+    entry = {"size": len(labels), "sha256": sha256(bundle / "labels.json")}
+    sentence = damaged(rewritten(bundle, files=content["files"] | {"labels.json": entry}))
+    assert "labels.json" in sentence
+    assert sentence.endswith("export the bundle again")
 
 
 def test_an_unknown_plan(bundle):

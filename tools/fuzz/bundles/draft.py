@@ -30,6 +30,13 @@ class Draft:
         self.sizes: dict[str, int] = {}
         self.notes: list[str] = []
 
+    @property
+    def keeps_graphs(self) -> bool:
+        """Whether graphs and weights are those of the source: what is inside of these no load can check."""
+        original = json.loads((self.source / MANIFEST_FILE).read_bytes())
+        same_roles = all(self.content.get(kind) == original[kind] for kind in ("graphs", "arrays"))
+        return same_roles and not any(name.endswith((".onnx", ".bin")) for name in self.files)
+
     def list_files(self, *suffixes: str) -> list[str]:
         """Names of the files of these kinds that are there."""
         names = [name for name in self.content["files"] if name.endswith(suffixes)]

@@ -44,7 +44,7 @@ def make_work(samples: list[Path], scratch: Path, seed: int, *, loops: bool = Tr
         draft = make_draft(samples, seed, index)
         draft.write(folder)
         dim = json.loads((draft.source / MANIFEST_FILE).read_bytes())["dim"]
-        return try_bundle(folder, make_contexts(40, dim, seed=5).contexts)
+        return try_bundle(folder, make_contexts(40, dim, seed=5).contexts, distinct=draft.keeps_graphs)
 
     return work
 
