@@ -15,7 +15,7 @@ from shortlist.bundle.writer import seal
 from shortlist.errors import BundleError
 from shortlist_models.rescored.grouped import BLOCK_CLASSES
 
-from tests.support.grouped import CLASSES, DIM, OPTIONS, compiled
+from tests.support.grouped import CLASSES, DIM, OPTIONS
 from tests.support.layers import make_contexts, make_dense, make_head
 
 pytestmark = pytest.mark.slow
@@ -72,20 +72,17 @@ def put(value, *places):
     return change
 
 
-@compiled
 def test_addresses_far_outside_once_ended_the_process_at_load(grouped, tmp_path):
     sentence = refusal(reseal(grouped, tmp_path / "1", order=lambda order: order + 2**33))
     assert "has 'order', which holds id 8589" in sentence
     assert "but classes go from 0 to 2002" in sentence
 
 
-@compiled
 def test_three_wrong_ids_once_ended_it_at_a_query_after_the_canary_had_passed(grouped, tmp_path):
     sentence = refusal(reseal(grouped, tmp_path / "1", order=put(HUGE, 700, 701, 702)))
     assert "has 'order', which holds id 1099511627776" in sentence
 
 
-@compiled
 def test_scales_that_are_cut_were_read_past_their_end(grouped, tmp_path):
     sentence = refusal(reseal(grouped, tmp_path / "1", code_scale=lambda scale: scale[:3]))
     assert "has 'code_scale', which has shape [3] instead of [2003]" in sentence
