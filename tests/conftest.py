@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, settings
 from shortlist.kernels.native import library
 from shortlist_exporter.graphs import bounds
 
-from tests.support import adaptive, grouped
+from tests.support.heads import adaptive, grouped
 from tests.support.layers import RunningServer, make_dense, make_head, make_small_repository
 
 settings.register_profile(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.ds import make_module
+from tests.support.heads.ds import make_module
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ from shortlist_exporter.inputs.sources import Contexts
 from shortlist_exporter.methods.registry import METHODS
 from shortlist_models.adaptive.softmax import AdaptiveSoftmax
 
-from tests.support.adaptive import (
+from tests.support.heads.adaptive import (
     OPTIONS,
     brute_force,
     compute_logprobs,

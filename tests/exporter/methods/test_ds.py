@@ -20,7 +20,7 @@ from shortlist_exporter.inputs.sources import Contexts
 from shortlist_models.ds.mitosis import clone
 from shortlist_models.ds.softmax import DSSoftmax
 
-from tests.support.ds import QUICK, best, contexts, dense, exported, make_module, rows, sample
+from tests.support.heads.ds import QUICK, best, contexts, dense, exported, make_module, rows, sample
 from tests.support.layers import CLASSES, DIM, RunningServer, make_dense, make_head, run_cli
 from tests.support.searches import check_rows_alone
 

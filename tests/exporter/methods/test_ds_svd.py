@@ -8,7 +8,7 @@ from shortlist.evaluation.evaluator import evaluate
 from shortlist_exporter.inputs.sources import Contexts
 from shortlist_exporter.methods.registry import METHODS
 
-from tests.support.ds import SVD, contexts, dense, exported, rows
+from tests.support.heads.ds import SVD, contexts, dense, exported, rows
 from tests.support.searches import check_rows_alone
 
 pytestmark = pytest.mark.slow

@@ -18,7 +18,7 @@ from shortlist_exporter.methods.grouped import count_candidates
 from shortlist_exporter.methods.registry import METHODS
 from shortlist_exporter.tuning.space import list_settings
 
-from tests.support.grouped import CLASSES, DIM, OPTIONS, contexts, rows
+from tests.support.heads.grouped import CLASSES, DIM, OPTIONS, contexts, rows
 from tests.support.kernels import list_targets
 from tests.support.layers import logits_of, make_dense, make_head
 

@@ -15,7 +15,7 @@ from shortlist.bundle.writer import seal
 from shortlist.errors import BundleError
 from shortlist_models.rescored.grouped import BLOCK_CLASSES
 
-from tests.support.grouped import CLASSES, DIM, OPTIONS
+from tests.support.heads.grouped import CLASSES, DIM, OPTIONS
 from tests.support.layers import make_contexts, make_dense, make_head
 
 pytestmark = pytest.mark.slow

@@ -10,7 +10,16 @@ from shortlist.errors import BadInput
 from shortlist_exporter.inputs.sources import Contexts
 from shortlist_models.adaptive.softmax import AdaptiveSoftmax
 
-from tests.support.adaptive import FORMS, OPTIONS, brute_force, compute_logprobs, examples, learn_module, make, rows
+from tests.support.heads.adaptive import (
+    FORMS,
+    OPTIONS,
+    brute_force,
+    compute_logprobs,
+    examples,
+    learn_module,
+    make,
+    rows,
+)
 from tests.support.layers import CLASSES, DIM, RunningServer
 
 pytestmark = pytest.mark.slow

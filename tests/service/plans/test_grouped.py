@@ -6,7 +6,7 @@ from shortlist.core.filters import UNRESTRICTED
 from shortlist.errors import BadInput
 from shortlist.head import load
 
-from tests.support.grouped import DIM, rows
+from tests.support.heads.grouped import DIM, rows
 from tests.support.layers import logprobs_of, make_contexts, make_dense, make_head
 from tests.support.searches import check_exact_scores, check_lists_come_first, check_rows_alone, check_wide_k
 

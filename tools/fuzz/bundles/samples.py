@@ -11,7 +11,7 @@ from shortlist_exporter.export.run import export
 from shortlist_exporter.graphs import bounds
 from shortlist_exporter.inputs.sources import Dense
 
-from tests.support import adaptive, ds
+from tests.support.heads import adaptive, ds
 from tests.support.layers import make_contexts, make_dense
 
 CLASSES, DIM = 1100, 20  # so many classes that compiled loops map the rows, in the place of small graphs
