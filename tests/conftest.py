@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 from shortlist.kernels.native import library
-from shortlist_exporter.graphs import bounds
+from shortlist_exporter.graphs import builder, certificate
 
 from tests.support.heads import adaptive, grouped
 from tests.support.layers import RunningServer, make_dense, make_head, make_small_repository
@@ -70,8 +70,9 @@ def free_port() -> int:
 
 @pytest.fixture
 def prove_small_layers(monkeypatch):
-    """Exports write certificates for layers of any size, not for large ones alone."""
-    monkeypatch.setattr(bounds, "MIN_WEIGHTS", 0)
+    """Exports write certificates for layers of any size, not for large ones alone, and weights that loops read."""
+    monkeypatch.setattr(certificate, "MIN_WEIGHTS", 0)
+    monkeypatch.setattr(builder, "INLINE_BYTES", 128)
 
 
 @pytest.fixture(scope="session", params=grouped.LAYERS)

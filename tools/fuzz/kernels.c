@@ -13,7 +13,7 @@
 enum { LANES = 16, LINE_BYTES = 64, MAX_BLOCKS = 1024 };
 
 static uint64_t state;
-static void *allocations[256];
+static void *allocations[512];
 static int allocation_count;
 
 static uint64_t next_random(void) {
@@ -171,38 +171,122 @@ static int fuzz_sets(const struct kernels *fast, const struct kernels *plain) {
     return compare("rows of sets", fast, left, right, count, limits.k);
 }
 
-static int fuzz_bounds(const struct kernels *fast, const struct kernels *plain) {
-    int64_t dim = pick(1, 150), classes = pick(1, 100), count = pick(1, 4), blocks = divide_up(classes, LANES), rows = 1;
-    while (rows * rows < dim) rows++;
-    struct bounds bounds = {make_floats(dim), make_floats(rows * rows * dim), make_floats(3), make_floats(classes),
-                            make_floats(classes), NULL, dim, rows, classes, 2 * divide_up(dim, 8)};
-    bounds.rows = make_lines(blocks * bounds.lines);
-    int64_t size = count * 2 * 4 * bounds.lines;
-    float *contexts = make_floats(count * dim);
-    struct { int8_t *digits; float *steps, *spreads, *estimates; int32_t *shifts; } results[2];
+/* Whole numbers as bytes of any size, without a line to spare behind them. */
+static uint8_t *make_bytes(int64_t count) {
+    uint8_t *bytes = allocate_exactly(count), extreme = pick(0, 4) == 0;
+    for (int64_t i = 0; i < count; i++) bytes[i] = extreme ? 255 * pick(0, 1) : pick(0, 255);
+    return bytes;
+}
+
+static float *make_positive(int64_t count, float size) {
+    float *numbers = make_floats(count);
+    for (int64_t i = 0; i < count; i++) numbers[i] = pick(0, 9) ? fabsf(numbers[i]) * size : 0;
+    return numbers;
+}
+
+static int64_t *make_list(int64_t rows, int64_t count, int64_t classes) {
+    int64_t *ids = make_ids(rows * count, classes);
+    for (int64_t i = 0; i < rows * count; i++)
+        if (!pick(0, 3)) ids[i] = -1;
+    return ids;
+}
+
+/* Lists of some rows, or of all rows one, or none. */
+static struct lists make_lists(int64_t rows, int64_t classes) {
+    struct lists lists = {.allow_count = pick(1, 40), .ban_count = pick(1, 2 * classes)};
+    int64_t allow_rows = pick(0, 1) ? rows : 1, ban_rows = pick(0, 1) ? rows : 1;
+    if (!pick(0, 2)) lists.allow = make_list(allow_rows, lists.allow_count, classes);
+    if (!pick(0, 2)) lists.ban = make_list(ban_rows, lists.ban_count, classes);
+    lists.allow_stride = allow_rows > 1 ? lists.allow_count : 0, lists.ban_stride = ban_rows > 1 ? lists.ban_count : 0;
+    return lists;
+}
+
+static struct certificate make_certificate(const struct exact_rows *exact) {
+    int64_t dim = exact->dim, classes = exact->classes, blocks = divide_up(classes, LANES), block_rows = 1;
+    while (block_rows * block_rows < dim) block_rows++;
+    struct certificate certificate = {.exact = exact, .dim = dim, .block_rows = block_rows, .classes = classes,
+                                      .blocks = blocks, .four_bit_lines = divide_up(dim, 8),
+                                      .row_lines = divide_up(dim, LINE_BYTES), .error_count = pick(1, 4),
+                                      .level_count = pick(1, 4), .soft_cap = exact->soft_cap, .largest_scale = 1,
+                                      .floor = 1e-5, .summed = 1e-5};
+    float size = pick(0, 2) ? 1e-3f : 1e-1f, *constant = make_floats(blocks * LANES);
+    uint16_t *change = allocate_exactly(dim * dim * 2);
+    for (int64_t i = 0; i < dim * dim; i++) change[i] = (uint16_t)(pick(0, 1) << 15 | pick(0x3a00, 0x3f80));
+    for (int64_t i = 0; i < blocks * LANES; i++)
+        if (i >= classes || !pick(0, 20)) constant[i] = -INFINITY;
+    certificate.mean = make_floats(dim), certificate.common = make_floats(dim), certificate.change = change;
+    certificate.four_bits = make_lines(blocks * certificate.four_bit_lines);
+    certificate.four_bit_scale = make_positive(blocks * LANES, size), certificate.constant = constant;
+    certificate.four_bit_factors = make_positive(7, 1), certificate.scale = make_positive(classes, size / 16);
+    certificate.error_directions = make_floats(certificate.error_count * dim);
+    certificate.level_directions = make_floats(certificate.level_count * dim);
+    certificate.rows = make_bytes(classes * dim), certificate.factors = make_positive(3, 1);
+    certificate.rounding = make_positive(classes, 1e-6f);
+    return certificate;
+}
+
+static int compare_proofs(const struct kernels *kernels, struct results a, struct results b, double *const *numbers,
+                          int64_t rows, int64_t k) {
+    if (differ("errors of proofs", kernels, numbers[1], numbers[3], rows * 8)) return 1;
+    for (int64_t row = 0; row < rows; row++) {
+        if (!(numbers[1][row] < INFINITY)) continue; /* nothing is decided */
+        if (differ("proofs' ids", kernels, a.ids + row * k, b.ids + row * k, k * 8) ||
+            differ("proofs' logits", kernels, a.logits + row * k, b.logits + row * k, k * 4) ||
+            differ("proofs' normalizers", kernels, numbers[0] + row, numbers[2] + row, 8))
+            return 1;
+    }
+    return 0;
+}
+
+static int fuzz_proofs(const struct kernels *fast, const struct kernels *plain) {
+    int64_t classes = pick(1, 700), dim = pick(1, 150), rows = pick(1, 6), k = pick(0, classes < 9 ? classes : 9);
+    struct exact_rows exact = {make_floats(classes * dim), pick(0, 1) ? make_floats(classes) : NULL, NULL, classes, dim,
+                               pick_float(), pick(0, 1) * 30.0f};
+    struct certificate certificate = make_certificate(&exact);
+    struct proof_limits limits = {k, pick(1, 70), pick(1, 400), pick(1, classes), pick(0, 1) ? 0.2 : 1e9};
+    struct lists lists = make_lists(rows, classes);
+    float *contexts = make_floats(rows * dim), *estimates[2];
+    double *numbers[4], *bounds[2];
+    struct results left = make_results(rows, k), right = make_results(rows, k);
+    for (int i = 0; i < 4; i++) numbers[i] = make_filled(rows * 8);
     for (int i = 0; i < 2; i++) {
         const struct kernels *kernels = i ? plain : fast;
-        results[i].digits = memset(allocate_exactly(size), 0, size), results[i].steps = make_filled(count * 8);
-        results[i].spreads = make_filled(count * 4), results[i].shifts = make_filled(count * 8);
-        results[i].estimates = make_filled(count * classes * 4);
-        kernels->quantize_contexts(&bounds, contexts, count, results[i].digits, results[i].steps, results[i].shifts,
-                                   results[i].spreads);
-        kernels->estimate_logits(&bounds, results[i].digits, results[i].steps, results[i].shifts, results[i].estimates,
-                                 count, 0, blocks);
+        struct results results = i ? right : left;
+        estimates[i] = make_filled(rows * 2 * classes * 4), bounds[i] = make_filled(rows * 3 * 8);
+        kernels->bound_rows(&certificate, contexts, rows, estimates[i], bounds[i]);
+        kernels->prove_rows(&certificate, &limits, &lists, contexts, rows, results.ids, results.logits, numbers[2 * i],
+                            numbers[2 * i + 1], results.scored, pick(1, 3));
     }
-    return differ("digits", fast, results[0].digits, results[1].digits, size) ||
-           differ("spreads", fast, results[0].spreads, results[1].spreads, count * 4) ||
-           differ("estimates", fast, results[0].estimates, results[1].estimates, count * classes * 4);
+    return differ("estimates", fast, estimates[0], estimates[1], rows * 2 * classes * 4) ||
+           differ("bounds", fast, bounds[0], bounds[1], rows * 3 * 8) ||
+           compare_proofs(fast, left, right, numbers, rows, k);
+}
+
+static int fuzz_ranks(const struct kernels *fast, const struct kernels *plain) {
+    int64_t classes = pick(0, 9) ? pick(1, 200) : pick(1000, 3000), rows = pick(1, 4), k = pick(1, classes);
+    float *logits = make_floats(rows * classes), *copy = allocate_exactly(rows * classes * 4);
+    struct lists lists = make_lists(rows, classes);
+    for (int64_t i = 0; i < rows * classes; i++) {
+        if (pick(0, 1)) logits[i] = rintf(logits[i]);
+        if (!pick(0, 30)) logits[i] = pick(0, 3) ? -INFINITY : pick(0, 1) ? NAN : INFINITY;
+    }
+    memcpy(copy, logits, rows * classes * 4);
+    struct results left = make_results(rows, k), right = make_results(rows, k);
+    fast->rank_logits(logits, rows, classes, &lists, k, left.ids, left.logits, left.normalizers, pick(1, 3));
+    plain->rank_logits(copy, rows, classes, &lists, k, right.ids, right.logits, right.normalizers, 1);
+    for (int64_t row = 0; row < rows; row++) /* no number has many spellings */
+        if (isnan(left.normalizers[row]) && isnan(right.normalizers[row])) left.normalizers[row] = right.normalizers[row];
+    return compare("ranks", fast, left, right, rows, k);
 }
 
 int main(int count, char **arguments) {
     uint64_t first = count > 1 ? strtoull(arguments[1], NULL, 10) : 1, runs = count > 2 ? strtoull(arguments[2], NULL, 10) : 1000;
-    static int (*const parts[])(const struct kernels *, const struct kernels *) = {fuzz_exact_rows, fuzz_grouped, fuzz_sets, fuzz_bounds};
+    static int (*const parts[])(const struct kernels *, const struct kernels *) = {fuzz_exact_rows, fuzz_grouped, fuzz_sets, fuzz_proofs, fuzz_ranks};
     static const char *const names[] = {"avx512vnni", "avx2", "neon", "portable"};
     const struct kernels *plain = shortlist_find_kernels("portable");
     for (uint64_t seed = first; seed < first + runs; seed++)
         for (int name = 0; name < 4; name++)
-            for (int part = 0; part < 4; part++) {
+            for (size_t part = 0; part < sizeof parts / sizeof *parts; part++) {
                 const struct kernels *kernels = shortlist_find_kernels(names[name]);
                 state = seed * 0x9e3779b97f4a7c15u + 1;
                 if (kernels && parts[part](kernels, plain)) {

@@ -20,7 +20,17 @@ def build_program(folder: Path) -> Path:
     """Build kernels.c and the library's sources with sanitizers into one program in `folder`."""
     program, source = folder / "fuzz-kernels", Path(__file__).with_suffix(".c")
     objects = compile_objects(folder, *SANITIZERS)
-    command = [*find_compiler().split(), *FLAGS, *SANITIZERS, str(source), *objects, "-lm", "-o", str(program)]
+    command = [
+        *find_compiler().split(),
+        *FLAGS,
+        *SANITIZERS,
+        str(source),
+        *objects,
+        "-pthread",
+        "-lm",
+        "-o",
+        str(program),
+    ]
     subprocess.run(command, check=True)
     return program
 

@@ -19,8 +19,8 @@ from torch import nn
 
 from shortlist_exporter.core.torch_scores import rank_by_module
 from shortlist_exporter.core.types import Progress, count_rows, quiet
-from shortlist_exporter.graphs.bounds import write_certificate
 from shortlist_exporter.graphs.builder import GraphFiles
+from shortlist_exporter.graphs.certificate import write_certificate
 from shortlist_exporter.inputs.formats import tensor_file, torch_file
 from shortlist_exporter.inputs.sources import Contexts, Dense
 from shortlist_exporter.inputs.splits import Rows, split_held_out

@@ -18,8 +18,8 @@ from shortlist_exporter.core.types import FloatArray, Progress, quiet
 from shortlist_exporter.export.request import Request, check_request
 from shortlist_exporter.export.run import add_report, verify_and_seal
 from shortlist_exporter.export.write import describe_bundle, describe_files
-from shortlist_exporter.graphs.bounds import write_certificate
 from shortlist_exporter.graphs.builder import GraphFiles
+from shortlist_exporter.graphs.certificate import write_certificate
 from shortlist_exporter.inputs.sources import Contexts, Dense, check_pair
 from shortlist_exporter.inputs.splits import Rows, Splits, split_three_ways
 from shortlist_exporter.methods.registry import Fitted

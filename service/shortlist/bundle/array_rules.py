@@ -88,6 +88,12 @@ def check_finite(array: Array, sizes: Sizes) -> str | None:
     return None if np.isfinite(array).all() else "holds NaN or infinity"
 
 
+def check_halves(array: Array, sizes: Sizes) -> str | None:
+    """Every float32 number is finite and has zeros in its lower half, so that the upper one tells all."""
+    is_exact = not (np.ascontiguousarray(array).view(np.uint32) & 0xFFFF).any()
+    return check_finite(array, sizes) if is_exact else "holds a number that needs more than 16 bits"
+
+
 def check_positive(array: Array, sizes: Sizes) -> str | None:
     """Every number is finite and over 0."""
     del sizes

@@ -21,6 +21,7 @@ from .array_rules import (
     check_distinct,
     check_finite,
     check_finite_or_lowest,
+    check_halves,
     check_not_negative,
     check_positive,
     check_ranks,
@@ -106,6 +107,12 @@ CERTIFICATE: Mapping[str, ArrayRule] = {
     "mean": floats("d"),
     "factors": ArrayRule("float32", ("3",), (check_not_negative,)),
     "constant": ArrayRule("float32", ("V",), (check_finite_or_lowest,)),
+    # what loops read besides; bundles that lack it are answered by graphs
+    "common": floats("d", optional=True),
+    "four_bit_scale": ArrayRule("float32", ("V",), (check_not_negative,), optional=True),
+    "four_bit_factors": ArrayRule("float32", ("7",), (check_not_negative,), optional=True),
+    "error_directions": floats("errors", "d", optional=True),
+    "level_directions": floats("levels", "d", optional=True),
 }
 # Rules of the raw arrays, by role. The values of weights are not looked at: they may be gigabytes, and are no index
 RAW: Mapping[str, ArrayRule] = {
@@ -118,15 +125,18 @@ RAW: Mapping[str, ArrayRule] = {
     "screen_sets": ArrayRule("float32", ("n", "lines"), (check_lines,)),
     "gate_columns": ArrayRule("float32", ("d", "sets")),
     "gate_sets": ArrayRule("float32", ("n", "d+1")),
-    "bounds_change": ArrayRule("float32", ("parts", "parts", "d")),
-    "bounds_columns": ArrayRule("int8", ("d", "V")),
+    "bounds_change": ArrayRule("float32", ("parts", "parts", "d"), (check_halves,)),
+    "bounds_rows": ArrayRule("uint8", ("V", "d")),
+    "bounds_four_bits": ArrayRule("uint8", ("class_blocks", "four_bit_lines", "16", "4")),
 }
 
 
 def list_sizes(manifest: Manifest) -> Sizes:
     """The sizes that the manifest says, and those of numbers that stand for themselves."""
-    dim = manifest.dim
-    return {"V": manifest.classes, "d": dim, "parts": math.isqrt(dim - 1) + 1, "1": 1, "3": 3}
+    classes, dim = manifest.classes, manifest.dim
+    sizes = {str(number): number for number in (1, 3, 4, 7, 16)}
+    blocks = {"parts": math.isqrt(dim - 1) + 1, "class_blocks": -(-classes // 16), "four_bit_lines": -(-dim // 8)}
+    return {"V": classes, "d": dim} | blocks | sizes
 
 
 def find_rules(file: str, plan: str) -> Mapping[str, ArrayRule]:

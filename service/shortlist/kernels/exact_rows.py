@@ -50,7 +50,8 @@ class CompiledGather:
         self.arrays = weight, bias, padding  # must live as long as their addresses are used
         names = "weight", "bias", "padding"
         addresses = [get_address(array, np.float32, name) for array, name in zip(self.arrays, names, strict=True)]
-        self.table = byref(ExactRowsTable(*addresses, *weight.shape, logit_scale, soft_cap or 0.0))
+        self.struct = ExactRowsTable(*addresses, *weight.shape, logit_scale, soft_cap or 0.0)
+        self.table = byref(self.struct)
 
     @classmethod
     def open(cls, bundle: Bundle, threads: int) -> Self | None:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from shortlist.bundle.reader import Bundle
-from shortlist.core.filters import ClassFilter
+from shortlist.core.filters import UNRESTRICTED, ClassFilter
 from shortlist.core.results import FloatArray, IdArray, PlanResult, empty_result
+from shortlist.kernels.dense_rows import CompiledRanking
 from shortlist.plans.common.base import Plan, chunk_rows, take_best
 from shortlist.plans.common.normalizer import log_sum_exp
 from shortlist.runtime.session import Graph
@@ -25,6 +24,7 @@ class FullPlan(Plan):
         self.classes = bundle.manifest.classes
         self.few = Graph(path, device, threads, prepack=False, fixed=True)
         self.many = Graph(path, device, threads, prepack=True) if device == "cpu" else self.few
+        self.ranking = CompiledRanking.open(threads)
 
     def logits(self, contexts: FloatArray) -> FloatArray:
         """[B, d] -> [B, V] float32, logit scale and soft-cap applied, padded classes -inf."""
@@ -34,16 +34,14 @@ class FullPlan(Plan):
 
     def topk(self, contexts: FloatArray, k: int, class_filter: ClassFilter) -> PlanResult:
         """The k best of all classes; `scored` is V."""
-        result = empty_result(len(contexts), k)
-        result.scored.fill(self.classes)
-        for row, logits in enumerate(self.logits(contexts)):
-            result.ids[row], result.logits[row] = take_best(class_filter.restrict(logits, row), None, k)
-            result.log_normalizer[row] = log_sum_exp(logits)
-        return result
+        logits = self.logits(contexts)
+        if self.ranking is not None:
+            return self.ranking.rank(logits, k, class_filter)
+        return rank_rows(logits, k, class_filter)
 
     def compute_log_normalizer(self, contexts: FloatArray, ids: IdArray, logits: FloatArray) -> FloatArray:
         del ids, logits
-        return np.array([log_sum_exp(row) for row in self.logits(contexts)], np.float32)
+        return self.topk(contexts, 1, UNRESTRICTED).log_normalizer
 
     def compute_distribution(self, contexts: FloatArray) -> FloatArray:
         return self.logits(contexts)
@@ -55,3 +53,13 @@ class FullPlan(Plan):
 
     def max_rows(self) -> int:
         return chunk_rows(self.classes, DENSE_CHUNK_BYTES)
+
+
+def rank_rows(logits: FloatArray, k: int, class_filter: ClassFilter) -> PlanResult:
+    """The k best permitted classes of `logits` [B, V], by numpy, where there is no library; overwrites `logits`."""
+    result = empty_result(len(logits), k)
+    result.scored.fill(logits.shape[1])
+    for row, some in enumerate(logits):
+        result.ids[row], result.logits[row] = take_best(class_filter.restrict(some, row), None, k)
+        result.log_normalizer[row] = log_sum_exp(some)
+    return result

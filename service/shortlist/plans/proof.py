@@ -1,4 +1,4 @@
-"""What plan `certified` knows of one row: bounds of all logits, exact logits of some classes, what both prove."""
+"""What proofs by numpy know of one row: bounds of all logits, exact logits of some classes, what both prove."""
 
 from __future__ import annotations
 
@@ -10,12 +10,15 @@ import numpy as np
 
 from shortlist.core.filters import ClassFilter
 from shortlist.core.results import NO_CLASS, FloatArray, IdArray, PlanResult
+from shortlist.core.rounding import Rounding
+from shortlist.kernels.proofs import ANCHOR_CLASSES
+from shortlist.plans.common.normalizer import log_sum_exp
 from shortlist.plans.common.selection import find_nth_largest
 
 INFINITY = np.float32(np.inf)
 LOWEST_FLOAT32: np.float32 = np.finfo(np.float32).min
 SMALL_SPREAD = 1e-3  # nats: a bound that needs no growth
-MAX_CONTEXT_NORM = 1e30  # norm of a context that float32 can surely work with
+COVER_NATS = 1e-5  # what sums of exponentials lose in float32
 
 
 @dataclass
@@ -26,6 +29,12 @@ class RowBounds:
     estimate: FloatArray
     spread: float
     upper: FloatArray = field(default_factory=lambda: np.empty(0, np.float32))
+
+    def holds(self, logits: FloatArray, reach: FloatArray, rounding: Rounding) -> bool:
+        """Whether `logits` [V] in float32 lie within `reach` [V] of their estimates, and their own rounding."""
+        real = (logits > -INFINITY).nonzero()[0]
+        most = reach[real] + rounding.measure_slack(self.context, real)
+        return bool((np.abs(self.estimate[real] - logits[real]) <= most).all())
 
 
 class Rescored(NamedTuple):
@@ -55,15 +64,23 @@ def bound_growth(most: float) -> float:
     return (math.expm1(most) - most) / most**2 if most > SMALL_SPREAD else 1.0
 
 
-def measure_size(context: FloatArray) -> float:
-    """A bound of the norm of (h, 1) for a context h [d]; infinite where float32 may not be able to work with it."""
-    size = math.sqrt(np.vdot(context, context)) + 1
-    return size if size < MAX_CONTEXT_NORM else math.inf
-
-
 def mask_permitted(rescored: Rescored, lists: ClassFilter) -> FloatArray:
     """The logits [n] of one row's classes, -inf where its lists exclude them."""
     return np.where(lists.mask(rescored.ids, 0), rescored.logits, -INFINITY) if lists.restricts else rescored.logits
+
+
+def count_first(k: int, classes: int) -> int:
+    """How many of `classes` are scored exactly before anything is known."""
+    return min(classes, max(ANCHOR_CLASSES, 2 * k))
+
+
+def cover_best(log_normalizer: float, logits: FloatArray) -> np.float32 | None:
+    """The log-normaliser, raised to what the best `logits` [k] add up to, by no more than rounding.
+
+    None where that is more: then the estimates of others were too low, and dense has to answer.
+    """
+    covered = max(np.float32(log_normalizer), log_sum_exp(logits.copy()))
+    return covered if covered - np.float32(log_normalizer) <= COVER_NATS * max(1.0, abs(log_normalizer)) else None
 
 
 def find_bar(rescored: Rescored, lists: ClassFilter, k: int) -> np.float32:

@@ -9,7 +9,7 @@ import pytest
 from shortlist.core.filters import UNRESTRICTED
 from shortlist.core.results import TopK
 from shortlist.errors import ServerError
-from shortlist_exporter.graphs import bounds
+from shortlist_exporter.graphs import certificate
 
 from benchmarks.http import peers
 from benchmarks.http.client.requests import Request, ResponseArrays, make_infer, read_infer
@@ -127,7 +127,7 @@ def test_one_that_does_not_bear_it_is_not_stopped(tmp_path):
 
 
 def test_our_own_rows_are_held_against_dense(tmp_path, monkeypatch):
-    monkeypatch.setattr(bounds, "MIN_WEIGHTS", 0)
+    monkeypatch.setattr(certificate, "MIN_WEIGHTS", 0)
     options = {"method": "svd", "options": {"basis": "context", "width": "8", "full_view": "40"}}
     head = make_head(tmp_path / "head", make_dense(300, 16), make_contexts(dim=16), **options)
     contexts = make_contexts(dim=16, seed=4).contexts[:6]

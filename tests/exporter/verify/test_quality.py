@@ -8,7 +8,7 @@ from shortlist.evaluation.canary import check_canary
 from shortlist.evaluation.truth import compute_truth
 from shortlist_exporter.core.torch_scores import rank_by_module
 from shortlist_exporter.core.types import Cost
-from shortlist_exporter.graphs import bounds
+from shortlist_exporter.graphs import certificate
 from shortlist_exporter.inputs.sources import Dense
 from shortlist_exporter.report.measure.comparison import compare_plans
 from shortlist_exporter.report.measure.samples import read_calibration
@@ -60,14 +60,14 @@ def test_equal_rows_are_each_other_s_hits(tmp_path, method, options):
 
 
 def test_a_certificate_bounds_every_error_that_was_met(tmp_path, monkeypatch):
-    monkeypatch.setattr(bounds, "MIN_WEIGHTS", 0)
+    monkeypatch.setattr(certificate, "MIN_WEIGHTS", 0)
     head = make_head(tmp_path, make_dense(2000, 48), make_contexts(dim=48))
     contexts = make_contexts(150, 48, seed=9).contexts
-    certificate = measure_certificate(head, contexts, fallback=False)
+    measured = measure_certificate(head, contexts, fallback=False)
     errors = np.array([head.certified.measure_error(row, 5)[0] for row in contexts])
-    assert certificate.rows == 150
-    assert errors[np.isfinite(errors)].max(initial=0) < certificate.logprob_bound or (
-        certificate.logprob_bound == MAX_BOUND_NATS
+    assert measured.rows == 150
+    assert errors[np.isfinite(errors)].max(initial=0) < measured.logprob_bound or (
+        measured.logprob_bound == MAX_BOUND_NATS
     )
-    assert certificate.dense_share == pytest.approx(1 - (errors <= certificate.logprob_bound).mean())
-    assert certificate.dense_crossover is None
+    assert measured.dense_share == pytest.approx(1 - (errors <= measured.logprob_bound).mean())
+    assert measured.dense_crossover is None

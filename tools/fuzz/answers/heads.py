@@ -12,13 +12,14 @@ import numpy as np
 import torch
 from shortlist.bundle.reader import Bundle
 from shortlist.head import Head
-from shortlist.kernels.bounds import CompiledBounds
+from shortlist.kernels.dense_rows import CompiledRanking
 from shortlist.kernels.exact_rows import CompiledGather
 from shortlist.kernels.grouped.runner import CompiledSearch
+from shortlist.kernels.proofs import CompiledProofs
 from shortlist.kernels.screen import GateLoops, ScreenLoops
 from shortlist_exporter.export.request import Request
 from shortlist_exporter.export.run import export
-from shortlist_exporter.graphs import bounds, builder
+from shortlist_exporter.graphs import builder, certificate
 from shortlist_exporter.inputs.sources import Dense
 from shortlist_models.adaptive.dsoftmax import DSoftmax
 from shortlist_models.adaptive.softmax import AdaptiveSoftmax
@@ -27,7 +28,7 @@ from torch import nn
 
 from .layers import Generator, Layer
 
-LOOPS = (CompiledBounds, CompiledGather, CompiledSearch, GateLoops, ScreenLoops)
+LOOPS = (CompiledGather, CompiledProofs, CompiledRanking, CompiledSearch, GateLoops, ScreenLoops)
 VARIANTS = ((1, True), (2, True), (4, True), (1, False), (4, False))  # threads, and whether loops may be used
 EXPERTS = 4
 INLINE_BYTES = 128  # larger tensors are in files
@@ -172,7 +173,7 @@ def make_case(random: Generator, name: str, layer: Layer, folder: Path) -> Case:
     )
     # Small layers are proved too, and most have files of their weights, which proofs and loops read, as large ones have
     inline = INLINE_BYTES if random.random() < 0.8 else builder.INLINE_BYTES
-    with patch.object(bounds, "MIN_WEIGHTS", 0), patch.object(builder, "INLINE_BYTES", inline):
+    with patch.object(certificate, "MIN_WEIGHTS", 0), patch.object(builder, "INLINE_BYTES", inline):
         export(dense, layer.fit, folder / "lm" / "1", request)
     return Case(name, layer, module, dict(open_variants(folder / "lm" / "1")))
 

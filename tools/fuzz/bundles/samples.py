@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from shortlist_exporter.export.request import Request
 from shortlist_exporter.export.run import export
-from shortlist_exporter.graphs import bounds
+from shortlist_exporter.graphs import certificate
 from shortlist_exporter.inputs.sources import Dense
 
 from tests.support.heads import adaptive, ds
@@ -36,13 +36,13 @@ APPROXIMATIONS: dict[str, tuple[str, dict[str, str]]] = {  # name -> method of a
 
 def write_samples(root: Path) -> list[Path]:
     """Export all of them below `root`; returns their folders. Proofs are written for layers of any size meanwhile."""
-    smallest, bounds.MIN_WEIGHTS = bounds.MIN_WEIGHTS, 0
+    smallest, certificate.MIN_WEIGHTS = certificate.MIN_WEIGHTS, 0
     try:
         for name, (method, options) in APPROXIMATIONS.items():
             write_approximation(root / name / "1", method, options)
         write_trained_heads(root)
     finally:
-        bounds.MIN_WEIGHTS = smallest
+        certificate.MIN_WEIGHTS = smallest
     return sorted(path.parent for path in root.glob("*/1/manifest.json"))
 
 

@@ -20,7 +20,7 @@ LIBRARY_NAME = "libshortlist_kernels.so"
 
 # No product and sum become one step, so that all targets give the same bits; nothing reads errno or float exceptions.
 FLAGS = (
-    "-std=c11", "-O3", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra",
+    "-std=c11", "-O3", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra", "-pthread",
     "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math",
 )  # fmt: skip
 X86_TARGETS = {
@@ -56,7 +56,7 @@ def find_compiler() -> str:
 def list_objects(machine: str) -> dict[str, tuple[str, ...]]:
     """Return the flags of each source file, by its name without suffix."""
     targets = {"portable": ()} | TARGETS_BY_MACHINE.get(machine, {})
-    return {"dispatch": (f'-DSOURCE_HASH="{hash_sources()}"',)} | {
+    return {"dispatch": (f'-DSOURCE_HASH="{hash_sources()}"',), "pool": ()} | {
         f"target_{name}": flags for name, flags in targets.items()
     }
 
@@ -78,7 +78,7 @@ def build_library(folder: Path = SOURCE_FOLDER) -> Path:
     more = os.environ.get("CFLAGS", "").split()
     with TemporaryDirectory(dir=folder) as temporary:
         library, objects = Path(temporary) / LIBRARY_NAME, compile_objects(Path(temporary), *more)
-        run([*find_compiler().split(), "-shared", *more, "-o", str(library), *objects, "-lm"])
+        run([*find_compiler().split(), "-shared", "-pthread", *more, "-o", str(library), *objects, "-lm"])
         return library.replace(folder / LIBRARY_NAME)
 
 

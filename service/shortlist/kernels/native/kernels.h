@@ -72,13 +72,36 @@ struct screen_limits {
     double probe_margin, dense_margin;
 };
 
-/* The exporter's `Bounds`: a change of basis in blocks of rows, int8 rows in it, and what their errors are bound by. */
-struct bounds {
-    const float *mean, *change; /* [dim]; [block_rows * block_rows or fewer, dim], of which dim rows are read */
-    const float *factors;       /* [3], of norms */
-    const float *scale, *constant; /* [classes] */
-    const uint8_t *rows;        /* blocks [lines, 16, 4] of classes, each byte 128 larger than it is */
-    int64_t dim, block_rows, classes, lines;
+/* What proves exact answers of a layer: the exporter's `Bounds` and `FourBits`. Lines are those of `struct grouped`, but
+ * those of 4 bits hold eight columns, the first four in the low halves of their bytes. */
+struct certificate {
+    const struct exact_rows *exact;
+    const float *mean, *common;            /* [dim] */
+    const uint16_t *change;                /* [dim, dim], the upper halves of float32 numbers whose lower ones are 0 */
+    const uint8_t *four_bits;              /* [blocks, four_bit_lines, 16, 4] */
+    const float *four_bit_scale, *constant; /* [blocks, 16]; the constant is -inf where there is no class */
+    const float *four_bit_factors;         /* [7] */
+    const float *error_directions, *level_directions; /* [error_count, dim], [level_count, dim] */
+    const uint8_t *rows;                   /* [classes, dim], int8 rows, 128 larger */
+    const float *scale, *factors;          /* [classes]; [3] */
+    const float *rounding;                 /* [classes], times the size of a context */
+    int64_t dim, block_rows, classes, blocks, four_bit_lines, row_lines, error_count, level_count;
+    float soft_cap, largest_scale;         /* soft_cap: 0 for none; of four_bit_scale */
+    double floor, summed;                  /* nats: what every logit may be off by besides, and sums of V exponentials */
+};
+
+/* k: 0 for normalisers alone. anchors, rescored, refined: how many classes are scored exactly at first and at most, and
+ * by int8 at most. share: of the normaliser, that classes of 4 bits may add to it beyond their estimates, about. */
+struct proof_limits {
+    int64_t k, anchors, rescored, refined;
+    double share;
+};
+
+/* Classes that alone may be returned, and those that may not: [rows, count] padded with -1, or NULL. stride: from one
+ * row's list to the next one's, 0 for one list of all rows. */
+struct lists {
+    const int64_t *allow, *ban;
+    int64_t allow_count, ban_count, allow_stride, ban_stride;
 };
 
 struct kernels {
@@ -110,15 +133,23 @@ struct kernels {
     int64_t (*score_all_sets)(const struct sets *sets, const struct screen_limits *limits, const float *contexts,
                               int64_t *ids, float *logits, float *normalizers, int32_t *scored, int64_t count);
 
-    /* Splits contexts [count, dim] into digits: writes digits [count, 2, 4 lines], of which those beyond dim stay as
-     * they are, steps and shifts [count, 2] of the digits, and spreads [count], which bound the errors. Returns 0 where
-     * there is no memory for it. */
-    int64_t (*quantize_contexts)(const struct bounds *bounds, const float *contexts, int64_t count, int8_t *digits,
-                                 float *steps, int32_t *shifts, float *spreads);
+    /* Proves the k best classes of contexts [count, dim]: writes ids and logits [count, k], log-normalizers [count],
+     * by how many nats log-probabilities may be off [count], and how many classes were scored exactly [count]. An error
+     * that is infinite or no number: the bounds do not decide that row. Returns 0 where there is no memory for it. */
+    int64_t (*prove_rows)(const struct certificate *certificate, const struct proof_limits *limits,
+                          const struct lists *lists, const float *contexts, int64_t count, int64_t *ids, float *logits,
+                          double *normalizers, double *errors, int32_t *scored, int64_t threads);
 
-    /* Writes estimates [count, classes] of the classes of blocks `first` to `last` - 1. */
-    void (*estimate_logits)(const struct bounds *bounds, const int8_t *digits, const float *steps,
-                            const int32_t *shifts, float *estimates, int64_t count, int64_t first, int64_t last);
+    /* Writes estimates [count, 2, classes], by 4 bits and by int8, and what bounds their errors [count, 3]: by how many
+     * times a class's scale each may be off, and the root of the sum over classes of squared errors of 4 bits, each in
+     * its class's scale. Returns 0 where there is no memory for it. */
+    int64_t (*bound_rows)(const struct certificate *certificate, const float *contexts, int64_t count, float *estimates,
+                          double *bounds);
+
+    /* Writes the k best of logits [count, classes], ids -1 and -inf where fewer are permitted or over -inf, and the
+     * log-normalizers [count]. Logits that lists exclude become -inf. Returns 0 where there is no memory for it. */
+    int64_t (*rank_logits)(float *logits, int64_t count, int64_t classes, const struct lists *lists, int64_t k,
+                           int64_t *ids, float *best, float *normalizers, int64_t threads);
 
     /* Parts of these by themselves, for tests. Lines and blocks are those of `struct grouped`; digits are at most 64 in
      * size. The block's sums [16] int32; with two digits those of both. */
@@ -126,6 +157,8 @@ struct kernels {
     void (*multiply_two_bit_block)(const uint8_t *block, const int8_t *levels, int64_t lines, int32_t *sums);
     void (*multiply_block_by_digits)(const uint8_t *block, const int8_t *coarse, const int8_t *fine, int64_t lines,
                                      int32_t *coarse_sums, int32_t *fine_sums);
+    void (*multiply_four_bit_block)(const uint8_t *block, const int8_t *levels, int64_t rows, int64_t lines,
+                                    int32_t *sums); /* levels: [rows, 8 lines] */
     int32_t (*multiply_row)(const uint8_t *row, const int8_t *levels, int64_t lines);
     void (*multiply_row_by_digits)(const uint8_t *row, const int8_t *coarse, const int8_t *fine, int64_t lines,
                                    int32_t *sums);

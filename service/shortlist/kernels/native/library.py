@@ -32,11 +32,13 @@ class Kernels:
     order_rows: Function
     score_sets: Function
     score_all_sets: Function
-    quantize_contexts: Function
-    estimate_logits: Function
+    prove_rows: Function
+    bound_rows: Function
+    rank_logits: Function
     multiply_block: Function
     multiply_two_bit_block: Function
     multiply_block_by_digits: Function
+    multiply_four_bit_block: Function
     multiply_row: Function
     multiply_row_by_digits: Function
     find_threshold: Function
@@ -55,11 +57,13 @@ PROTOTYPES = {
     "order_rows": CFUNCTYPE(c_int64, STRUCT, ARRAY, c_int64, ARRAY, ARRAY),
     "score_sets": CFUNCTYPE(c_int64, STRUCT, STRUCT, *[ARRAY] * 7, c_int64, c_int64),
     "score_all_sets": CFUNCTYPE(c_int64, STRUCT, STRUCT, *[ARRAY] * 5, c_int64),
-    "quantize_contexts": CFUNCTYPE(c_int64, STRUCT, ARRAY, c_int64, *[ARRAY] * 4),
-    "estimate_logits": CFUNCTYPE(None, STRUCT, *[ARRAY] * 4, c_int64, c_int64, c_int64),
+    "prove_rows": CFUNCTYPE(c_int64, STRUCT, STRUCT, STRUCT, ARRAY, c_int64, *[ARRAY] * 5, c_int64),
+    "bound_rows": CFUNCTYPE(c_int64, STRUCT, ARRAY, c_int64, ARRAY, ARRAY),
+    "rank_logits": CFUNCTYPE(c_int64, ARRAY, c_int64, c_int64, STRUCT, c_int64, *[ARRAY] * 3, c_int64),
     "multiply_block": CFUNCTYPE(None, ARRAY, ARRAY, c_int64, ARRAY),
     "multiply_two_bit_block": CFUNCTYPE(None, ARRAY, ARRAY, c_int64, ARRAY),
     "multiply_block_by_digits": CFUNCTYPE(None, ARRAY, ARRAY, ARRAY, c_int64, ARRAY, ARRAY),
+    "multiply_four_bit_block": CFUNCTYPE(None, ARRAY, ARRAY, c_int64, c_int64, ARRAY),
     "multiply_row": CFUNCTYPE(c_int32, ARRAY, ARRAY, c_int64),
     "multiply_row_by_digits": CFUNCTYPE(None, ARRAY, ARRAY, ARRAY, c_int64, ARRAY),
     "find_threshold": CFUNCTYPE(c_float, ARRAY, ARRAY, c_int64, c_int64, c_int64),

@@ -1,7 +1,8 @@
 /* All loops of one target, and the table that names them. A target includes this after its own products of bytes. */
-#include "bounds.h"
+#include "dense_rows.h"
 #include "exact_rows.h"
 #include "grouped.h"
+#include "proofs.h"
 #include "screen.h"
 
 /* Functions that are part of others, as the table calls them. */
@@ -14,6 +15,12 @@ static void call_multiply_two_bit_block(const uint8_t *block, const int8_t *leve
 static void call_multiply_block_by_digits(const uint8_t *block, const int8_t *coarse, const int8_t *fine, int64_t lines,
                                           int32_t *coarse_sums, int32_t *fine_sums) {
     multiply_block_by_digits(block, coarse, fine, lines, coarse_sums, fine_sums);
+}
+static void call_multiply_four_bit_block(const uint8_t *block, const int8_t *levels, int64_t rows, int64_t lines,
+                                         int32_t *sums) {
+    const int8_t *of_rows[FOUR_BIT_ROWS];
+    for (int64_t row = 0; row < rows; row++) of_rows[row] = levels + row * FOUR_BIT_COLUMNS * lines;
+    multiply_four_bit_block(block, of_rows, (int)rows, lines, (int32_t(*)[LANES])sums);
 }
 static int32_t call_multiply_row(const uint8_t *row, const int8_t *levels, int64_t lines) {
     return multiply_row(row, levels, lines);
@@ -32,11 +39,13 @@ const struct kernels KERNELS = {
     .order_rows = order_rows,
     .score_sets = score_sets,
     .score_all_sets = score_all_sets,
-    .quantize_contexts = quantize_contexts,
-    .estimate_logits = estimate_logits,
+    .prove_rows = prove_rows,
+    .bound_rows = bound_rows,
+    .rank_logits = rank_logits,
     .multiply_block = call_multiply_block,
     .multiply_two_bit_block = call_multiply_two_bit_block,
     .multiply_block_by_digits = call_multiply_block_by_digits,
+    .multiply_four_bit_block = call_multiply_four_bit_block,
     .multiply_row = call_multiply_row,
     .multiply_row_by_digits = call_multiply_row_by_digits,
     .find_threshold = find_threshold,

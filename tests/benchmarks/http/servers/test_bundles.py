@@ -3,7 +3,7 @@
 import pytest
 import shortlist
 from shortlist.bundle.reader import Bundle
-from shortlist_exporter.graphs import bounds
+from shortlist_exporter.graphs import certificate
 
 from benchmarks.http.servers.bundles import copy_without_certificate
 from tests.support.layers import make_contexts, make_dense, make_head
@@ -12,7 +12,7 @@ pytestmark = pytest.mark.slow
 
 
 def test_without_proofs_exact_answers_are_the_dense_layers(tmp_path, monkeypatch):
-    monkeypatch.setattr(bounds, "MIN_WEIGHTS", 0)
+    monkeypatch.setattr(certificate, "MIN_WEIGHTS", 0)
     head = make_head(
         tmp_path / "head", make_dense(300, 16), make_contexts(dim=16), method="svd", options={"width": "8"}
     )

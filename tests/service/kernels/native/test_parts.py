@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from shortlist.kernels.native.arguments import point_at
 from shortlist.kernels.native.library import open_target
 from shortlist.kernels.primitives import layout
+from shortlist_exporter.graphs.four_bits import pack_four_bits
 
 from tests.support.kernels import list_targets
 
@@ -45,6 +46,18 @@ def test_products_of_a_block_are_exact(kernels, lines, seed):
     digits = [make_levels(random, 64, 4 * lines) for _ in range(2)]
     kernels.multiply_block_by_digits(*pointers(block, *digits), lines, *pointers(*sums))
     np.testing.assert_array_equal(sums, np.array(digits, int) @ weights.T.astype(int))
+
+
+@given(st.integers(1, 40), st.integers(1, 4), seeds)
+@settings(max_examples=60, deadline=None)
+def test_products_of_four_bits_are_exact(kernels, lines, rows, seed):
+    random = np.random.default_rng(seed)
+    weights = random.integers(random.choice([0, 15]), 16, (16, 8 * lines), dtype=np.uint8)
+    levels, sums = make_levels(random, 127, (rows, 8 * lines)), np.empty((rows, 16), np.int32)
+    packed = pack_four_bits(weights)
+    assert packed.nbytes == weights.size // 2
+    kernels.multiply_four_bit_block(*pointers(packed, levels), rows, lines, point_at(sums))
+    np.testing.assert_array_equal(sums, levels.astype(int) @ weights.T.astype(int))
 
 
 @given(st.integers(1, 40), seeds)

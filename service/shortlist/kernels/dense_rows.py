@@ -1,0 +1,43 @@
+"""The k best of all logits and the normaliser, by the native library."""
+
+from __future__ import annotations
+
+from ctypes import byref
+from typing import Self
+
+from shortlist.core.filters import ClassFilter
+from shortlist.core.results import FloatArray, PlanResult, empty_result
+
+from .lists import NO_LISTS, describe_lists
+from .native.arguments import point_at
+from .native.library import open_kernels, require_kernels
+from .primitives.arrays import as_carray
+
+
+class CompiledRanking:
+    """Ranks rows of logits. Threads may share it."""
+
+    def __init__(self, threads: int) -> None:
+        """threads: that may share a call. Raises NoLibrary."""
+        self.kernels, self.threads = require_kernels(), threads
+
+    @classmethod
+    def open(cls, threads: int) -> Self | None:
+        """Open the loops; None without a library."""
+        return None if open_kernels() is None else cls(threads)
+
+    def rank(self, logits: FloatArray, k: int, class_filter: ClassFilter) -> PlanResult:
+        """The k best permitted classes of `logits` [B, V], equal ones by lower id; `scored` is V.
+
+        -1 and -inf where fewer are permitted. Logits of classes that lists exclude are overwritten.
+        """
+        rows, classes = logits.shape
+        result = empty_result(rows, k)
+        result.scored.fill(classes)
+        if logits.size:
+            lists = describe_lists(class_filter) if class_filter.restricts else NO_LISTS
+            places = point_at(result.ids), point_at(result.logits), point_at(result.log_normalizer)
+            arguments = point_at(as_carray(logits)), rows, classes, byref(lists), k, *places
+            if not self.kernels.rank_logits(*arguments, self.threads):
+                raise MemoryError("there is no memory for the ranks of a row")
+        return result
