@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
-from shortlist.bundle.reader import sha256
 
 from shortlist_exporter.core.types import Progress, quiet
 
 from .language_model import LanguageModel
+from .spool import Columns
 from .stream import Batch, Notice, Source, check_window, compute_key, ignore, write_contexts
 from .texts import Text, list_texts
 from .windows import Windows, cut_texts
@@ -41,11 +40,25 @@ def capture(
     Raises NotFound, BadInput, ShortlistError (disk full).
     """
     check_window(model, window)
-    files = list_texts(texts)
-    windows = cut_texts(files, model.tokenizer, window, rows)
-    parts = [[sha256(text.path), text.weight] for text in files]
-    key = compute_key(model, parts, list(windows.tokens.shape), dtype)
-    source = Source(key, make_columns(windows), lambda first: run_model(model, windows, batch, first // window))
+    windows = cut_texts(list_texts(texts), model.tokenizer, window, rows)
+    return capture_windows(model, windows, out, batch=batch, dtype=dtype, progress=progress, notice=notice)
+
+
+def capture_windows(
+    model: LanguageModel,
+    windows: Windows,
+    out: Path,
+    *,
+    batch: int = BATCH_WINDOWS,
+    dtype: str = "float32",
+    progress: Progress = quiet,
+    notice: Notice = ignore,
+) -> int:
+    """Write what `capture` does, of windows that are cut already."""
+    columns = make_columns(windows)
+    digests = [hashlib.sha256(values.tobytes()).hexdigest() for values in columns.values()]
+    key = compute_key(model, windows.tokens[:, 0].tolist(), digests, windows.length, dtype)
+    source = Source(key, columns, lambda first: run_model(model, windows, batch, first // windows.length))
     return write_contexts(model, source, out, dtype, progress, notice)
 
 
@@ -56,7 +69,7 @@ def run_model(model: LanguageModel, windows: Windows, batch: int, first: int) ->
         yield Batch(states.reshape(-1, states.shape[-1]).numpy(), {})
 
 
-def make_columns(windows: Windows) -> dict[str, npt.NDArray[Any]]:
+def make_columns(windows: Windows) -> Columns:
     """The next token, which is the target, and the document of every row."""
     return {
         "targets": np.ascontiguousarray(windows.tokens[:, 1:]).reshape(-1),
