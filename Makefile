@@ -42,7 +42,7 @@ format: $(VENV)/dev.stamp  ## rewrite the sources as ruff likes them
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-demo: $(VENV)/model.stamp  ## a real language-model head over HTTP, beside the dense softmax; TEXT=file to fit on
+demo: $(VENV)/model.stamp  ## a real language-model head over HTTP, beside the dense softmax; TEXT=file or folder to fit on
 	@$(BIN)/python -m examples.demo $(if $(TEXT),--text "$(TEXT)") $(ARGS)
 
 serve: $(VENV)/run.stamp  ## serve the bundles of REPO=folder, by default what `make demo` exported
