@@ -96,7 +96,8 @@ def draw_start(starts: Ids, draw: Draws) -> Ids:
 
 
 def draw_next(logits: torch.Tensor, draw: Draws) -> Ids:
-    """A token for each row of `logits` [b, V] by its probability, as `draw` [b] says."""
-    sums = logits.double().softmax(dim=1).cumsum(dim=1)
-    chosen = torch.searchsorted(sums, torch.from_numpy(draw)[:, None] * sums[:, -1:], right=True)
-    return chosen[:, 0].clamp_max(logits.shape[1] - 1).numpy()
+    """A token for each row of `logits` [b, V] by its probability, as `draw` [b] says; never one that has none."""
+    sums = (logits - logits.amax(dim=1, keepdim=True)).exp_().cumsum(dim=1)
+    total = sums[:, -1:]
+    level = torch.minimum(torch.from_numpy(draw).float()[:, None] * total, total.nextafter(torch.zeros(1)))
+    return torch.searchsorted(sums, level, right=True)[:, 0].numpy()

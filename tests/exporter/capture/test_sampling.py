@@ -61,6 +61,11 @@ def test_tokens_are_drawn_by_their_probability():
     np.testing.assert_array_equal(np.bincount(draw_next(logits, draws)), [200, 0, 500, 300])
 
 
+def test_a_token_without_probability_is_never_drawn():
+    logits = torch.tensor([[-torch.inf, 0.0, 0.0, -torch.inf]]).expand(2, -1)
+    assert draw_next(logits, np.array([0.0, 1 - 1e-12])).tolist() == [1, 2]
+
+
 def test_padding_and_special_tokens_neither_start_a_text_nor_is_padding_drawn(tmp_path, model):
     np.testing.assert_array_equal(list_starts(model), np.arange(1, WORDS))
     capture_samples(model, tmp_path / "c.safetensors", rows=400, window=WINDOW)
