@@ -16,7 +16,7 @@ import numpy.typing as npt
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
-from shortlist.bundle.reader import sha256
+from shortlist.bundle.files import sha256
 from shortlist.errors import BadInput, NotFound, ShortlistError
 
 from shortlist_exporter.core.types import Progress, quiet
