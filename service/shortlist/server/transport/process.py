@@ -44,10 +44,10 @@ def serve(settings: Settings) -> int:
     app = create_app(settings)
     gateway = Gateway(app, app.state.service)
     config = configure(gateway, settings, gateway.fast_path)
-    warn_of_open_access(app.state.service)
     with listen(settings.host, settings.port) as listener:
         url = format_url(listener, tls=settings.tls_cert is not None)
         print(f"listening on {url}", file=sys.stderr, flush=True)  # noqa: T201
+        warn_of_open_access(app.state.service)
         Server(config, app.state.service).run([listener])
     return 0
 
