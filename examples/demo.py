@@ -26,7 +26,8 @@ import torch
 from rich.console import Console
 from rich.table import Table
 from safetensors.numpy import load_file, save_file
-from shortlist.bundle.reader import Bundle, sha256
+from shortlist.bundle.files import sha256
+from shortlist.bundle.reader import Bundle
 from shortlist.errors import ShortlistError
 from shortlist.evaluation.statistics import compute_precision
 from shortlist.evaluation.timing import time_calls

@@ -46,7 +46,8 @@ def add_bench_flags(command: argparse.ArgumentParser) -> None:
 
     The heads' arithmetic is replaced by a constant; everything else is the server as it is. wrk posts one row of
     576 floats over 1, 16 and 128 keep-alive connections. infer_ratio is /v2 binary infer over a bare ASGI echo of
-    the same bytes, json_ratio /v1/topk over a FastAPI route written by hand, both at 16 connections.
+    the same bytes, json_ratio /v1/topk over a FastAPI route written by hand, infer_key_ratio and json_key_ratio a
+    server that asks for API keys over one that does not, all at 16 connections.
     """
     add_load_flags(command, rounds=5, seconds=3)
 

@@ -2,6 +2,8 @@
 
 ShortlistError                500
 ├── BadInput                  400   the request, file or option is wrong
+├── Unauthorized              401   the request has no API key, or one that is not known
+├── Forbidden                 403   the key's roles, the host or the page that asks, or a switch do not permit it
 ├── NotFound                  404   no such model, version, file
 ├── TooLarge                  413   over the body limit
 ├── Overloaded                429   more is queued than the server will hold
@@ -33,6 +35,18 @@ class BadInput(ShortlistError):
     """The request, file or option is wrong."""
 
     status = 400
+
+
+class Unauthorized(ShortlistError):
+    """The request has no API key, or one that the server does not know."""
+
+    status = 401
+
+
+class Forbidden(ShortlistError):
+    """The key's roles, the host or the page that asks, or a switch of the server do not permit the request."""
+
+    status = 403
 
 
 class NotFound(ShortlistError):

@@ -108,7 +108,10 @@ class Servers:
 
     def __init__(self, repository):
         self.runner, self.stack = asyncio.Runner(), AsyncExitStack()
-        self.both = [Server(repository, fast=fast, body_limit=1 << 20, max_rows=100) for fast in (True, False)]
+        self.both = [
+            Server(repository, fast=fast, body_limit=1 << 20, max_rows=100, model_control="explicit")
+            for fast in (True, False)
+        ]
         for server in self.both:
             self.runner.run(server.start(self.stack))
 
@@ -129,7 +132,11 @@ class Servers:
 
 
 def post(path, body, *headers, length=None, version="1.1"):
-    lines = [f"POST {path} HTTP/{version}", "Host: x", f"Content-Length: {len(body) if length is None else length}"]
+    lines = [
+        f"POST {path} HTTP/{version}",
+        "Host: localhost",
+        f"Content-Length: {len(body) if length is None else length}",
+    ]
     return "\r\n".join([*lines, *headers, "", ""]).encode() + body
 
 

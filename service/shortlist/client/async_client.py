@@ -13,15 +13,16 @@ from shortlist.errors import Unreachable
 
 from . import exchange
 from .exchange import Exchange, Request, Response, T, Wait
-from .transport import MAX_REQUEST_ROWS, TIMEOUT_SECONDS, BaseClient, to_response
+from .transport import BaseClient, to_response
 
 
 class AsyncClient(BaseClient):
     """The methods of `Client` as coroutines, with the same arguments, results and errors."""
 
-    def __init__(self, url: str, *, timeout: float = TIMEOUT_SECONDS, max_rows: int = MAX_REQUEST_ROWS) -> None:
-        super().__init__(url, timeout=timeout, max_rows=max_rows)
-        self.http = httpx.AsyncClient(base_url=self.url, timeout=timeout, trust_env=False)
+    http: httpx.AsyncClient
+
+    def _open(self, **options: Any) -> None:
+        self.http = httpx.AsyncClient(**options)
 
     async def topk(
         self, model: str, contexts: Any, k: int, *, version: int | None = None,

@@ -13,15 +13,16 @@ from shortlist.errors import Unreachable
 
 from . import exchange
 from .exchange import Exchange, Request, Response, T, Wait
-from .transport import MAX_REQUEST_ROWS, TIMEOUT_SECONDS, BaseClient, to_response
+from .transport import BaseClient, to_response
 
 
 class Client(BaseClient):
     """A blocking client with keep-alive; threads may share it. Use it as a context manager, or `close` it."""
 
-    def __init__(self, url: str, *, timeout: float = TIMEOUT_SECONDS, max_rows: int = MAX_REQUEST_ROWS) -> None:
-        super().__init__(url, timeout=timeout, max_rows=max_rows)
-        self.http = httpx.Client(base_url=self.url, timeout=timeout, trust_env=False)
+    http: httpx.Client
+
+    def _open(self, **options: Any) -> None:
+        self.http = httpx.Client(**options)
 
     def topk(
         self, model: str, contexts: Any, k: int, *, version: int | None = None,
@@ -29,8 +30,9 @@ class Client(BaseClient):
     ) -> TopK:  # fmt: skip
         """Return the k best classes of `contexts` [B, d], as `Head.topk` does, in requests of `max_rows` rows at most.
 
-        contexts, allow, ban: numpy arrays, torch tensors or lists. Raises BadInput, NotFound, TooLarge (one row is over
-        the server's limits), Overloaded (for all of `timeout`), TimedOut, NotReady, Unreachable, ServerError.
+        contexts, allow, ban: numpy arrays, torch tensors or lists. Raises BadInput, Unauthorized, Forbidden, NotFound,
+        TooLarge (one row is over the server's limits), Overloaded (for all of `timeout`), TimedOut, NotReady,
+        Unreachable, ServerError.
         """
         lists = {"allow": allow, "ban": ban}
         return self.run(exchange.topk(model, contexts, k, version, lists, exact, labels, self.max_rows))

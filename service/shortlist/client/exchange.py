@@ -22,6 +22,7 @@ from shortlist.core.filters import check_list_rows
 from shortlist.core.results import NO_CLASS, FloatArray, IdArray, TopK
 from shortlist.errors import (
     BadInput,
+    Forbidden,
     NotFound,
     NotReady,
     Overloaded,
@@ -29,6 +30,7 @@ from shortlist.errors import (
     ShortlistError,
     TimedOut,
     TooLarge,
+    Unauthorized,
     Unsupported,
 )
 from shortlist.wire.open_inference import (
@@ -51,7 +53,8 @@ T = TypeVar("T")
 
 HTTP_OK = 200
 ERROR_OF_STATUS: dict[int, type[ShortlistError]] = {
-    error.status: error for error in (BadInput, NotFound, TooLarge, Overloaded, Unsupported, NotReady, TimedOut)
+    error.status: error
+    for error in (BadInput, Unauthorized, Forbidden, NotFound, TooLarge, Overloaded, Unsupported, NotReady, TimedOut)
 }
 
 

@@ -61,13 +61,17 @@ class Region(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """One tensor of a body, not parsed yet: its `raw` bytes, or `data` as JSON gave it."""
+    """One tensor of a body, not parsed yet: its `raw` bytes, or `data` as JSON gave it.
+
+    shared: whether the bytes came from shared memory, whose values no error may show.
+    """
 
     name: str
     datatype: str
     shape: tuple[int, ...]
     raw: memoryview | None
     data: Any = None
+    shared: bool = False
 
     def to_array(self, model: str) -> Array:
         """Parse the numbers into an array of the announced shape; BF16 becomes float32.
@@ -161,7 +165,7 @@ def parse_tensor(entry: dict[str, Any], binary: memoryview, memory: SharedRegion
     parameters = parse_object(entry, "parameters", f"'{name}'")
     region = parse_region(parameters, f"'{name}'")
     if region is not None:
-        return Tensor(name, datatype, tuple(shape), read_region(region, memory)), binary
+        return Tensor(name, datatype, tuple(shape), read_region(region, memory), shared=True), binary
     size = parameters.get("binary_data_size")
     if size is None:
         return Tensor(name, datatype, tuple(shape), None, entry.get("data")), binary

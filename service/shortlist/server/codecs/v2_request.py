@@ -11,7 +11,7 @@ from shortlist.bundle.manifest import Manifest
 from shortlist.core.arrays import Array, check_context_shape
 from shortlist.core.checks import cut, is_count, parse_object, parse_whole_number
 from shortlist.core.queries import Query, Result, ScoreQuery, TopKQuery
-from shortlist.core.results import Labels, require_labels
+from shortlist.core.results import NO_CLASS, IdArray, Labels, require_labels
 from shortlist.core.units import SECONDS_PER_MICROSECOND
 from shortlist.errors import BadInput
 from shortlist.server.messages.bounded_cache import BoundedCache
@@ -219,4 +219,13 @@ def read_array(tensor: Tensor, manifest: Manifest) -> Array:
         check_context_shape(tensor.shape, manifest.name, manifest.dim)
     elif len(tensor.shape) not in (1, 2):
         raise BadInput(f"input '{tensor.name}' has {len(tensor.shape)} dimensions: send [m] or [rows, m]")
-    return tensor.to_array(manifest.name)
+    numbers = tensor.to_array(manifest.name)
+    if tensor.shared and tensor.name != CONTEXT:
+        check_shared_ids(tensor.name, numbers, manifest.classes)
+    return numbers
+
+
+def check_shared_ids(name: str, ids: IdArray, classes: int) -> None:
+    """Raise BadInput at an id from shared memory that is neither -1 nor a class; the sentence does not show it."""
+    if ids.size and (ids.min() < NO_CLASS or ids.max() >= classes):
+        raise BadInput(f"{name} in shared memory holds an id that is no class: classes go from 0 to {classes - 1}")

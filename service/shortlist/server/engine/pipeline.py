@@ -14,6 +14,7 @@ from typing import Any
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
+from shortlist.server.access.keys import Role
 from shortlist.server.messages.compression import decompress
 from shortlist.server.messages.headers import CONTENT_ENCODING, RawHeaders, make_length_header
 from shortlist.server.messages.responses import Response, make_error_response
@@ -35,6 +36,7 @@ async def respond(service: Service, target: Target, scope: Scope, receive: Recei
     state = RequestState(target.endpoint.name, target.path, dict(scope["headers"]), service.unknown_model)
     with service.admission.hold() as hold:
         try:
+            service.access.check_role(state.headers, Role.ASK)
             body = await service.bodies.read(receive, state.headers, state.start, hold)
             response = await make_response(service, target, state, hold, body, scope, receive)
         except Exception as error:
@@ -67,7 +69,8 @@ async def make_response(
 def respond_inline(service: Service, target: Target, headers: RawHeaders, body: bytes) -> Response | None:
     """The response to a small request that arrived whole; None, with nothing done or counted, where it has to wait.
 
-    The response equals that of `respond`. Since nothing waits, rows and bytes are checked against the limits, not held.
+    The caller has checked that the request may ask. The response equals that of `respond`. Since nothing waits, rows
+    and bytes are checked against the limits, not held.
     """
     state = RequestState(target.endpoint.name, target.path, headers, service.unknown_model)
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from prometheus_client import CollectorRegistry
@@ -13,6 +13,7 @@ from prometheus_client import CollectorRegistry
 from shortlist import __version__
 from shortlist.errors import NotReady
 from shortlist.runtime.devices import resolve_device
+from shortlist.server.access.policy import AccessPolicy
 from shortlist.server.codecs.shared_memory import SharedMemory
 from shortlist.server.messages.body import BodyReader
 from shortlist.server.metrics.model_statistics import ModelStatistics
@@ -23,6 +24,7 @@ from shortlist.server.models import Model, Models
 from shortlist.server.scheduling.admission import Admission
 from shortlist.server.settings import Settings
 
+from .bundle_watch import BundleWatch
 from .log_settings import LogSettings
 from .served_model import ServedModel
 from .trace_settings import TraceSettings
@@ -37,7 +39,9 @@ class Service:
     def __init__(
         self, settings: Settings, registry: CollectorRegistry | None = None, endpoint_names: Sequence[str] = ()
     ) -> None:
-        """List the repository and check the device; load nothing yet. Raises NotFound, DeviceError.
+        """List the repository, check the device, read the API keys; load nothing yet.
+
+        Raises NotFound, DeviceError, BadInput.
 
         registry, endpoint_names: of the metrics.
         """
@@ -51,6 +55,8 @@ class Service:
         self.shared_memory = SharedMemory(settings.body_limit) if settings.shared_memory else None
         self.log_settings, self.trace_settings = LogSettings(), TraceSettings()
         self.metrics = Metrics(__version__, registry, endpoint_names)
+        self.access = AccessPolicy(settings, self.metrics.refusals)
+        self.bundle_watch = BundleWatch(self.models, settings.canary_seconds, self.publish_canary)
         self.unknown_model = Recorder(None, self.metrics)
         self.export_gauges()
         self.changing_models = asyncio.Lock()  # one load or unload at a time; the others wait without a thread
@@ -72,12 +78,15 @@ class Service:
     async def running(self) -> AsyncIterator[None]:
         """Load the models in the background and serve; finish what runs at the end."""
         loading = threading.Thread(target=self.load_all_models, name="load")
-        sweeping = asyncio.create_task(self.bodies.cancel_late_bodies())
+        tasks = [asyncio.create_task(self.bodies.cancel_late_bodies())]
+        if self.settings.canary_seconds:
+            tasks.append(asyncio.create_task(self.bundle_watch.run()))
         loading.start()
         try:
             yield
         finally:
-            sweeping.cancel()
+            for task in tasks:
+                task.cancel()
             self.models.stop_event.set()
             self.pool.shutdown(wait=False, cancel_futures=True)
             await asyncio.to_thread(loading.join)
@@ -86,10 +95,19 @@ class Service:
         """Load every model, one after the other; takes seconds for each."""
         self.models.load_all(self.device, self.settings.threads, self.metrics.publish_model)
 
-    async def load_model(self, name: str) -> None:
-        """Load every version of a model that the repository holds now; raises NotFound, BundleError."""
+    def publish_canary(self, model: Model, passed: bool) -> None:
+        """Publish whether the files and answers of a served model are still those of its load."""
+        self.metrics.publish_canary(model, passed=passed)
+
+    async def load_model(self, name: str, is_wanted: Callable[[], Awaitable[bool]]) -> None:
+        """Load every version of a model that the repository holds now; raises NotFound, BundleError.
+
+        is_wanted: whether the client still waits, asked once it is its turn; nothing is done for one that has left.
+        """
         # verifying and warming takes seconds, which the event loop does not have
         async with self.changing_models:
+            if not await is_wanted():
+                return
             before = self.models.by_name.get(name, {})
             threads, notify = self.settings.threads, self.metrics.publish_model
             try:

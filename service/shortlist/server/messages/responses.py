@@ -9,7 +9,7 @@ from typing import NamedTuple
 import orjson
 from starlette.responses import Response as StarletteResponse
 
-from shortlist.errors import Overloaded, ShortlistError, Unsupported
+from shortlist.errors import Overloaded, ShortlistError, Unauthorized, Unsupported
 from shortlist.wire.open_inference import JSON_TYPE
 
 from .compression import SERVED_ENCODINGS
@@ -50,6 +50,8 @@ def list_error_headers(error: ShortlistError) -> Headers:
     """What a client needs to mend it by itself."""
     if isinstance(error, Overloaded):
         return [(b"retry-after", str(error.retry_after).encode())]
+    if isinstance(error, Unauthorized):
+        return [(b"www-authenticate", b"Bearer")]
     return [(b"accept-encoding", SERVED_ENCODINGS.encode())] if isinstance(error, Unsupported) else []
 
 

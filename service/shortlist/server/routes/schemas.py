@@ -174,3 +174,10 @@ def add_request_schemas(document: dict[str, Any]) -> dict[str, Any]:
     _, schemas = models_json_schema([(kind, "validation") for kind in requests], ref_template=SCHEMA_REFERENCE)
     document["components"]["schemas"] |= schemas["$defs"]
     return document
+
+
+def add_security(document: dict[str, Any]) -> dict[str, Any]:
+    """An OpenAPI document of a server that wants API keys."""
+    document["components"]["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
+    document["security"] = [{"key": []}]
+    return document

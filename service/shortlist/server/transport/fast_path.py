@@ -1,7 +1,8 @@
 """The fast path: a small request is answered in the callback that read it, from the bytes read to the bytes written.
 
 The response's bytes, the metrics and the admission are those of a request through uvicorn's parser and the gateway, at
-a fraction of their cost. It serves a request whose head was parsed before, byte for byte, that came with its whole
+a fraction of their cost. It serves a request whose head was parsed before, byte for byte, and may ask by its host,
+origin and API key, that came with its whole
 body on an idle connection, and whose task is computed inline. For any other it returns None, with nothing done, and
 uvicorn and the gateway take over.
 """
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from shortlist.server.access.keys import KeyRing, Role
 from shortlist.server.engine.endpoints import EndpointMatcher, Target
 from shortlist.server.engine.pipeline import MAX_INLINE_BYTES, respond_inline
 from shortlist.server.engine.service import Service
@@ -29,12 +31,14 @@ UNUSUAL_HEADERS = frozenset((b"transfer-encoding", CONTENT_ENCODING, b"expect", 
 class ParsedHead:
     """A request's head that was parsed before. body_bytes: of its body. skip: requests that are not to be tried.
 
+    keys: the API keys by which it may ask; once they were read again it has to be checked again.
     response_head: the last response's head, made of the three before it.
     """
 
     target: Target
     headers: RawHeaders
     body_bytes: int
+    keys: KeyRing | None
     skip: int = 0
     response_status: int = 0
     default_headers: Headers | None = None
@@ -59,9 +63,12 @@ class FastPath:
             return
         if by_name.get(CONTENT_LENGTH) != str(size).encode() or not UNUSUAL_HEADERS.isdisjoint(by_name):
             return
-        target = self.matcher.match(path)
-        if target is not None and self.heads.get(head) is None:
-            self.heads.put(head, ParsedHead(target, by_name, size))
+        target, access = self.matcher.match(path), self.service.access
+        known = self.heads.get(head)
+        if target is None or (known is not None and known.keys is access.keys):
+            return
+        if access.permits(headers, Role.ASK):
+            self.heads.put(head, ParsedHead(target, by_name, size, access.keys))
 
     def respond(self, data: bytes, default_headers: Headers) -> bytes | None:
         """The whole response to what an idle connection read; None where uvicorn has to parse that.
@@ -71,6 +78,8 @@ class FastPath:
         end = data.find(END_OF_HEAD) + len(END_OF_HEAD)
         head = self.heads.get(data[:end])
         if head is None or len(data) - end != head.body_bytes or self.service.closing:
+            return None
+        if head.keys is not self.service.access.keys:
             return None
         if head.skip:
             head.skip -= 1

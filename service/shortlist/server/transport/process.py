@@ -23,26 +23,39 @@ from shortlist.server.settings import Settings
 from .connection import Connection, FastPathConnection
 from .fast_path import FastPath
 from .gateway import Gateway
+from .tls import load_certificate, make_context
 from .uvicorn_protocol import UvicornServer
 
 BACKLOG = 2048  # connections that wait to be accepted
 KEEP_ALIVE_SECONDS = 75  # longer than clients keep idle connections, so that it is they who close
 LAST_REQUESTS_SECONDS = 0.2  # for requests on their way when the socket closes
+log = logging.getLogger(__name__)
+
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
 def serve(settings: Settings) -> int:
     """Serve until SIGTERM or Ctrl-C; returns the exit code.
 
-    Raises NotFound for an empty repository, DeviceError, BadInput when the address cannot be had.
+    Raises NotFound for an empty repository, DeviceError, BadInput when the address cannot be had, or keys or
+    certificate cannot be read.
     """
     logging.basicConfig(level=settings.log_level.upper(), handlers=[make_log_handler(settings.log_format)])
     app = create_app(settings)
+    gateway = Gateway(app, app.state.service)
+    config = configure(gateway, settings, gateway.fast_path)
     with listen(settings.host, settings.port) as listener:
-        print(f"listening on {format_url(listener)}", file=sys.stderr, flush=True)  # noqa: T201
-        gateway = Gateway(app, app.state.service)
-        Server(configure(gateway, settings, gateway.fast_path), app.state.service).run([listener])
+        url = format_url(listener, tls=settings.tls_cert is not None)
+        print(f"listening on {url}", file=sys.stderr, flush=True)  # noqa: T201
+        warn_of_open_access(app.state.service)
+        Server(config, app.state.service).run([listener])
     return 0
+
+
+def warn_of_open_access(service: Service) -> None:
+    """Say in the log where everybody on the network may ask."""
+    if service.access.keys is None and not service.settings.is_local:
+        log.warning("whoever reaches %s may ask: give --api-keys-file to ask for keys", service.settings.host)
 
 
 def make_log_handler(log_format: str) -> logging.Handler:
@@ -57,7 +70,8 @@ def make_log_handler(log_format: str) -> logging.Handler:
 
 
 def configure(app: ASGIApp, settings: Settings, fast_path: FastPath | None = None) -> uvicorn.Config:
-    """How uvicorn runs the app, with or without the fast path of a gateway."""
+    """How uvicorn runs the app, with or without the fast path of a gateway; raises BadInput for a wrong certificate."""
+    tls = None if settings.tls_cert is None else make_context(settings)
     protocol = Connection if fast_path is None else partial(FastPathConnection, fast_path=fast_path)
     return uvicorn.Config(
         app,
@@ -71,6 +85,7 @@ def configure(app: ASGIApp, settings: Settings, fast_path: FastPath | None = Non
         backlog=BACKLOG,
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=settings.drain_seconds,
+        ssl_context_factory=None if tls is None else lambda *_: tls,
     )
 
 
@@ -102,10 +117,11 @@ def explain_refusal(host: str, port: int, error: OSError | UnicodeError) -> str:
     return f"{host} is no address of this machine ({reason}): choose another with --host"
 
 
-def format_url(listener: socket.socket) -> str:
+def format_url(listener: socket.socket, *, tls: bool) -> str:
     """Where to reach a listening socket."""
     host, port = listener.getsockname()[:2]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    place = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    return f"{'https' if tls else 'http'}://{place}"
 
 
 class Server(UvicornServer):
@@ -116,8 +132,12 @@ class Server(UvicornServer):
         self.service = service
 
     def handle_signals(self) -> None:
-        """Drain at SIGTERM, stop at once at Ctrl-C; uvicorn would die of the signal, this one exits with 0."""
+        """Drain at SIGTERM, stop at once at Ctrl-C, read keys and certificate again at SIGHUP.
+
+        uvicorn would die of the first two, this one exits with 0.
+        """
         loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGHUP, self.reload)
         loop.add_signal_handler(signal.SIGTERM, self.drain)
         loop.add_signal_handler(signal.SIGINT, self.interrupt)
 
@@ -125,6 +145,22 @@ class Server(UvicornServer):
         """Load and listen. The garbage collector skips loaded modules: every 60,000 requests they took 40 to 90 ms."""
         gc.freeze()
         await super().startup(sockets)
+
+    def reload(self) -> None:
+        """Read the API keys and the certificate again; what was in force stays where one cannot be read."""
+        try:
+            self.service.access.reload()
+            self.reload_certificate()
+        except BadInput as error:
+            log.error("not read again, what was in force stays: %s", error)
+        else:
+            log.info("API keys and certificate were read again")
+
+    def reload_certificate(self) -> None:
+        """Use what the files of the certificate hold now for new connections; raises BadInput."""
+        if self.config.ssl is not None:
+            make_context(self.service.settings)  # one that is wrong must not touch the context in use
+            load_certificate(self.config.ssl, self.service.settings)
 
     def drain(self) -> None:
         """No longer ready; keep accepting for the drain delay, so that a load balancer can look away."""

@@ -12,6 +12,7 @@ import pytest
 
 from tests.service.server.scheduling.stepped_pool import SteppedPool
 from tests.support.gateway import LENGTH, ROWS, Pair, ask_binary, binary
+from tests.support.layers import copy_writable
 
 VERSION_1 = "/v2/models/lm/versions/1/infer"
 LOAD = "/v2/repository/models/lm/load"
@@ -22,13 +23,13 @@ TEXT, BLOB = binary(ROWS[:1])
 def repository(small_repository, tmp_path):
     """Versions 1 and 2 of `lm`."""
     for version in ("1", "2"):
-        shutil.copytree(small_repository / "lm" / "1", tmp_path / "lm" / version)
+        copy_writable(small_repository / "lm" / "1", tmp_path / "lm" / version)
     return tmp_path
 
 
 @pytest.fixture
 def pair(repository):
-    pair = Pair(repository, triton_metrics=True)
+    pair = Pair(repository, triton_metrics=True, model_control="explicit")
     yield pair
     pair.close()
 

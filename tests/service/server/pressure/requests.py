@@ -81,7 +81,11 @@ def connect(server):
 
 
 def head_of(path=INFER, **headers):
-    lines = [f"POST {path} HTTP/1.1", "Host: x", *(f"{name.replace('_', '-')}: {v}" for name, v in headers.items())]
+    lines = [
+        f"POST {path} HTTP/1.1",
+        "Host: localhost",
+        *(f"{name.replace('_', '-')}: {v}" for name, v in headers.items()),
+    ]
     return ("\r\n".join(lines) + "\r\n\r\n").encode()
 
 

@@ -70,8 +70,8 @@ def test_rows_of_their_own_and_another_head_in_between(servers):
         (post("/v1/topk", b""), 400),
         (post("/v1/topk", b"", length="x"), 400),
         (post(INFER, b"x" * 10, "Content-Encoding: br"), 501),
-        (b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n", 200),
-        (b"DELETE /v1/topk HTTP/1.1\r\nHost: x\r\n\r\n", 405),
+        (b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n", 200),
+        (b"DELETE /v1/topk HTTP/1.1\r\nHost: localhost\r\n\r\n", 405),
         (post("/v1/topk", b"", length=2 << 20), 413),
     ],
 )  # fmt: skip
@@ -98,8 +98,8 @@ def test_a_wrong_request_is_refused_by_the_fast_path(servers):
         (infer(headers=["Expect: 100-continue"]), b"<open>"),
         (infer(headers=["Upgrade: h2c", "Connection: upgrade"]), b"<open>"),
         (infer().replace(b"HTTP/1.1", b"HTTP/1.0"), b"<closed>"),
-        (infer().replace(b"Host: x\r\n", b"Host: x\r\n\r\n", 1), b"<closed>"),
-        (infer().replace(b"Host: x\r\n", b"Host: x\n", 1), b"<closed>"),
+        (infer().replace(b"Host: localhost\r\n", b"Host: localhost\r\n\r\n", 1), b"<closed>"),
+        (infer().replace(b"Host: localhost\r\n", b"Host: localhost\n", 1), b"<closed>"),
         (b"\r\n" + infer(), b"<open>"),
         (infer() + b"\r\n", b"<open>"),
         (infer(headers=[f"X-Long: {'x' * 4000}"]), b"<open>"),
@@ -143,7 +143,7 @@ PIECES = {
     "other": infer(row=3, k=5),
     "wrong": infer(k=0),
     "topk": topk(),
-    "get": b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n",
+    "get": b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n",
     "close": infer(headers=["Connection: close"]),
     "garbage": b"\x00\x01 nonsense\r\n\r\n",
 }
@@ -256,3 +256,37 @@ def test_the_caches_say_how_many_entries_they_hold(servers):
     }
     assert sizes.keys() == {"heads", "paths", "templates"}
     assert min(sizes.values()) >= 1
+
+
+def test_a_key_is_asked_for_by_the_fast_path_too(small_repository, tmp_path):
+    """What it remembers holds as long as the keys by which it was permitted."""
+    keys, secret = tmp_path / "keys", "s" * 20
+    keys.write_text(f"decoder ask {secret}\n")
+    runner, stack = asyncio.Runner(), AsyncExitStack()
+    server = Server(small_repository, fast=True, api_keys_file=keys)
+    permitted, refused = (infer(headers=[f"Authorization: Bearer {each}"]) for each in (secret, "t" * 20))
+    without = infer()
+    elsewhere = permitted.replace(b"Host: localhost", b"Host: evil.test")
+    try:
+        runner.run(server.start(stack))
+        runner.run(server.talk([permitted] * 60))  # its speed is known
+        before = server.fast_path.responses
+        responses = runner.run(server.talk([permitted] * 6))
+        assert statuses(responses) == [200] * 6
+        assert server.fast_path.responses - before == 5
+        before, known = server.fast_path.responses, len(server.gateway.fast_path.heads)
+        responses = runner.run(server.talk([refused, refused, without, without, elsewhere, elsewhere]))
+        assert statuses(responses) == [401] * 4 + [403] * 2
+        assert server.fast_path.responses == before
+        assert len(server.gateway.fast_path.heads) == known, "what was refused is not remembered"
+        keys.write_text(f"decoder ask {'u' * 20}\n")
+        server.service.access.reload()
+        assert statuses(runner.run(server.talk([permitted] * 3))) == [401] * 3
+        keys.write_text(f"decoder ask {secret}\n")
+        server.service.access.reload()
+        before = server.fast_path.responses
+        assert statuses(runner.run(server.talk([permitted] * 4))) == [200] * 4
+        assert server.fast_path.responses - before == 3
+    finally:
+        runner.run(stack.aclose())
+        runner.close()

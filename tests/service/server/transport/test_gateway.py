@@ -237,7 +237,7 @@ def test_more_texts_than_are_remembered(pair):
 
 
 def test_what_is_remembered_does_not_outlive_its_head(small_repository):
-    pair = Pair(small_repository)
+    pair = Pair(small_repository, model_control="explicit")
     try:
         text, blob = binary(ROWS[:1])
         for _ in range(4):
