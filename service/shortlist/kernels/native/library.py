@@ -15,7 +15,7 @@ from shortlist.errors import BadInput, ShortlistError
 from .build import LIBRARY_NAME, SOURCE_FOLDER, hash_sources
 
 VARIABLE = "SHORTLIST_KERNELS"  # names a target, for tests and for people who compare
-TARGETS = ("avx512vnni", "avx2", "neon", "portable")
+TARGETS = ("avx512vnni", "avxvnni", "avx2", "neon", "portable")
 
 log = logging.getLogger("shortlist")
 
