@@ -169,7 +169,11 @@ static int fuzz_sets(const struct kernels *fast, const struct kernels *plain) {
     struct results left = make_results(count, limits.k), right = make_results(count, limits.k);
     fast->score_all_sets(&sets, &limits, contexts, left.ids, left.logits, left.normalizers, left.scored, count);
     plain->score_all_sets(&sets, &limits, contexts, right.ids, right.logits, right.normalizers, right.scored, count);
-    return compare("rows of sets", fast, left, right, count, limits.k);
+    if (compare("rows of sets", fast, left, right, count, limits.k)) return 1;
+    int64_t size = limits.k * 12 + 4, *one = make_filled(size), *other = make_filled(size);
+    int64_t answers = fast->answer_row_of_sets(&sets, &limits, contexts, one);
+    if (answers != plain->answer_row_of_sets(&sets, &limits, contexts, other)) return 1;
+    return answers && differ("whole answers", fast, one, other, size);
 }
 
 static int fuzz_bounds(const struct kernels *fast, const struct kernels *plain) {

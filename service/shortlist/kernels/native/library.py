@@ -32,6 +32,7 @@ class Kernels:
     order_rows: Function
     score_sets: Function
     score_all_sets: Function
+    answer_row_of_sets: Function
     quantize_contexts: Function
     estimate_logits: Function
     multiply_block: Function
@@ -55,6 +56,7 @@ PROTOTYPES = {
     "order_rows": CFUNCTYPE(c_int64, STRUCT, ARRAY, c_int64, ARRAY, ARRAY),
     "score_sets": CFUNCTYPE(c_int64, STRUCT, STRUCT, *[ARRAY] * 7, c_int64, c_int64),
     "score_all_sets": CFUNCTYPE(c_int64, STRUCT, STRUCT, *[ARRAY] * 5, c_int64),
+    "answer_row_of_sets": CFUNCTYPE(c_int64, STRUCT, STRUCT, ARRAY, ARRAY),
     "quantize_contexts": CFUNCTYPE(c_int64, STRUCT, ARRAY, c_int64, *[ARRAY] * 4),
     "estimate_logits": CFUNCTYPE(None, STRUCT, *[ARRAY] * 4, c_int64, c_int64, c_int64),
     "multiply_block": CFUNCTYPE(None, ARRAY, ARRAY, c_int64, ARRAY),
