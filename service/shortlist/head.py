@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from concurrent.futures import ThreadPoolExecutor
 from copy import copy
 from functools import cached_property
 from pathlib import Path
@@ -63,11 +64,13 @@ class Head:
         self.threads = threads or count_available_threads()
         self.kernels = name_target() if self.device == "cpu" else None
         self.dense = self.open_dense(bundle, dense)
-        self.plan = self.open_plan(bundle)
+        with ThreadPoolExecutor(1) as pool:  # each lays out tables and opens graphs for a tenth of a second or more
+            certified = pool.submit(self.open_certified, bundle)
+            self.plan = self.open_plan(bundle)
+            self.certified = certified.result()
         self.exact = self.plan.make_exact_plan() if self.is_own_reference else self.dense
         without_rows = self.is_own_reference and not bundle.has_graph("rows")
         self.rows = None if without_rows else ExactRows(bundle, self.device, self.threads)
-        self.certified = self.open_certified(bundle)
         self.manifest = self.with_device_crossover(bundle)
         self.row_answers = self.plan.open_row_answers()
 

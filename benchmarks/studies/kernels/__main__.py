@@ -42,7 +42,7 @@ MODULE = "benchmarks.studies.kernels"
 BATCHES = (1, 8, 32)
 TIMED_ROWS = 2048
 NUMBA, GRAPHS = "numba", "graphs"
-SHARED_SETTINGS = "classes_opened", "previewed", "candidates", "full_view"
+SHARED_SETTINGS = "opened", "previewed", "candidates", "full_view"
 
 Figures = dict[str, float | None]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
@@ -157,8 +158,18 @@ def check_files(folder: Path, manifest: Manifest, *, hashes: bool) -> None:
             raise BundleError(
                 f"{path} has {path.stat().st_size} bytes instead of {entry.size}: it was cut or edited, export it again"
             )
-        if hashes and sha256(path) != entry.sha256:
-            raise BundleError(f"{path} was edited or damaged: its SHA-256 differs; export the bundle again")
+    if hashes:
+        check_hashes(folder, manifest)
+
+
+def check_hashes(folder: Path, manifest: Manifest) -> None:
+    """Raise BundleError at the first file whose SHA-256 differs; several threads hash, the largest files first."""
+    names = sorted(manifest.files, key=lambda name: -manifest.files[name].size)
+    with ThreadPoolExecutor() as pool:
+        digests = dict(zip(names, pool.map(sha256, [folder / name for name in names]), strict=True))
+    for name, entry in manifest.files.items():
+        if digests[name] != entry.sha256:
+            raise BundleError(f"{folder / name} was edited or damaged: its SHA-256 differs; export the bundle again")
 
 
 def parse_version_folder(folder: Path) -> int:
