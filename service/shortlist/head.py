@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from concurrent.futures import ThreadPoolExecutor
 from copy import copy
 from functools import cached_property
 from pathlib import Path
@@ -28,9 +29,9 @@ from shortlist.core.results import (
 )
 from shortlist.kernels.native.library import name_target
 from shortlist.plans.common.base import Plan, map_chunks, run_by_chunks, score_by_distribution
-from shortlist.plans.common.crossover import keep_single_rows, measure_crossover
+from shortlist.plans.common.crossover import is_many, keep_single_rows, measure_crossover
 from shortlist.plans.common.exact_rows import ExactRows
-from shortlist.plans.common.normalizer import cover_classes
+from shortlist.plans.common.normalizer import check_overflow, cover_classes, make_topk
 from shortlist.plans.registry import CertifiedPlan, FullPlan, open_plan
 from shortlist.runtime.devices import resolve_device
 from shortlist.runtime.threads import count_available_threads
@@ -63,12 +64,15 @@ class Head:
         self.threads = threads or count_available_threads()
         self.kernels = name_target() if self.device == "cpu" else None
         self.dense = self.open_dense(bundle, dense)
-        self.plan = self.open_plan(bundle)
+        with ThreadPoolExecutor(1) as pool:  # each lays out tables and opens graphs for a tenth of a second or more
+            certified = pool.submit(self.open_certified, bundle)
+            self.plan = self.open_plan(bundle)
+            self.certified = certified.result()
         self.exact = self.plan.make_exact_plan() if self.is_own_reference else self.dense
         without_rows = self.is_own_reference and not bundle.has_graph("rows")
         self.rows = None if without_rows else ExactRows(bundle, self.device, self.threads)
-        self.certified = self.open_certified(bundle)
         self.manifest = self.with_device_crossover(bundle)
+        self.row_answers = self.plan.open_row_answers()
 
     @cached_property
     def label_array(self) -> Labels | None:
@@ -137,6 +141,7 @@ class Head:
         other = copy(self)
         other.manifest = self.manifest.model_copy(update={"settings": settings})
         other.plan = self.plan.with_settings(settings) if changes else self.plan
+        other.row_answers = other.plan.open_row_answers()
         return other
 
     def check_previews(self, settings: PlanSettings, names: Collection[str]) -> None:
@@ -162,6 +167,10 @@ class Head:
         else by that head itself; of a head that is its own reference, the answer of its whole distribution. labels:
         also the printable names of the ids. Raises BadInput.
         """
+        if self.row_answers is not None and allow is None and ban is None and not exact and not labels:
+            answer = self.row_answers(contexts, k)
+            if answer is not None:
+                return TopK(*answer, self.manifest.normalizer)
         names = require_labels(self.label_array, self.manifest.name) if labels else None
         rows, k = self.check_contexts(contexts), self.check_k(k)
         class_filter = self.check_lists(allow, ban, len(rows))
@@ -265,28 +274,6 @@ class Head:
         """`ids`, [m] for all rows or a list for each row, as [rows, m] int64; raises BadInput."""
         wanted = parse_id_lists("ids", ids, rows, self.manifest.classes)
         return wanted if len(wanted) == rows else wanted.repeat(rows, axis=0)
-
-
-def is_many(rows: int, crossover: int | None) -> bool:
-    """Whether a request has so many rows that dense answers it."""
-    return crossover is not None and rows >= crossover
-
-
-def make_topk(result: PlanResult, normalizer: str) -> TopK:
-    """A plan's result as log-probabilities; raises BadInput where float32 cannot hold its scores."""
-    check_overflow(np.abs(result.log_normalizer))  # -inf too: then all scores of a row overflowed to it
-    return result.topk(normalizer)
-
-
-def check_overflow(scores: FloatArray, start: int = 0) -> None:
-    """Raise BadInput at the first row whose log-normaliser or largest logit, in `scores` [B], is NaN or infinite.
-
-    start: the number of the first row in its request.
-    """
-    most = scores[0] if scores.size == 1 else scores.max(initial=-np.inf)
-    if not most < np.inf:  # false for NaN too, which max() hands on
-        row = start + np.flatnonzero(~(scores < np.inf))[0]
-        raise BadInput(f"contexts row {row} is so large that its scores overflow float32: scale it down")
 
 
 def load(path: str | Path, *, device: str | None = None, threads: int | None = None, verify: bool = True) -> Head:

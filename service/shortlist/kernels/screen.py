@@ -17,6 +17,7 @@ from shortlist.runtime.parallel import ThreadedRows
 from .native.arguments import get_address, point_at
 from .native.library import open_kernels, require_kernels
 from .primitives.arrays import as_carray
+from .row_answers import RowAnswers
 
 TABLES = "chooser", "weights", "ids", "offsets", "tail"
 
@@ -73,6 +74,11 @@ class Loops:
         self.sets = len(tables["offsets"]) - 1
         sizes = len(tables["chooser"]), self.sets, lines, int(np.diff(tables["offsets"]).max()), are_experts
         self.struct = byref(SetsStruct(*map(addresses.get, TABLES), *sizes, *finishing))
+
+    def make_row_answers(self, max_k: int, *settings: float) -> RowAnswers:
+        """Return what answers single rows with these settings, for k up to `max_k`."""
+        dim, function = len(self.tables["chooser"]), self.kernels.answer_row_of_sets
+        return RowAnswers(function, self.struct, dim, lambda k: make_limits(k, *settings), max_k)
 
     def run(self, contexts: FloatArray, k: int, *settings: float) -> PlanResult:
         """Results of `contexts` [B, d]; several threads share them in the order of their best sets."""
@@ -132,8 +138,16 @@ class ScreenLoops(Loops):
 
         `scored` is TO_DENSE for rows that dense has to answer, TO_GRAPHS for those that open more than two clusters.
         """
-        dense_margin = settings.dense_margin if use_dense else 0.0
-        return self.run(contexts, k, settings.probes, settings.probe_margin, dense_margin)
+        return self.run(contexts, k, *list_limits(settings, use_dense))
+
+    def open_row_answers(self, max_k: int, settings: ScreenSettings, use_dense: bool) -> RowAnswers:
+        """Return what answers single rows as `score`, but for those that dense or graphs have to answer."""
+        return self.make_row_answers(max_k, *list_limits(settings, use_dense))
+
+
+def list_limits(settings: ScreenSettings, use_dense: bool) -> tuple[int, float, float]:
+    """Return the limits of a search but for k, in the struct's order."""
+    return settings.probes, settings.probe_margin, settings.dense_margin if use_dense else 0.0
 
 
 class GateLoops(Loops):

@@ -110,6 +110,12 @@ struct kernels {
     int64_t (*score_all_sets)(const struct sets *sets, const struct screen_limits *limits, const float *contexts,
                               int64_t *ids, float *logits, float *normalizers, int32_t *scored, int64_t count);
 
+    /* The whole answer of one row as Python hands it out: `ids` [k], then log-probabilities [k] float32, then how many
+     * classes were scored, int32. Returns 0 where it has none: numbers of the context [dim] or the normalizer are not
+     * finite, `scored` is not over 0, or there is no memory. */
+    int64_t (*answer_row_of_sets)(const struct sets *sets, const struct screen_limits *limits, const float *context,
+                                  int64_t *ids);
+
     /* Splits contexts [count, dim] into digits: writes digits [count, 2, 4 lines], of which those beyond dim stay as
      * they are, steps and shifts [count, 2] of the digits, and spreads [count], which bound the errors. Returns 0 where
      * there is no memory for it. */

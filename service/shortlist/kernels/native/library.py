@@ -15,7 +15,7 @@ from shortlist.errors import BadInput, ShortlistError
 from .build import LIBRARY_NAME, SOURCE_FOLDER, hash_sources
 
 VARIABLE = "SHORTLIST_KERNELS"  # names a target, for tests and for people who compare
-TARGETS = ("avx512vnni", "avx2", "neon", "portable")
+TARGETS = ("avx512vnni", "avxvnni", "avx2", "neon", "portable")
 
 log = logging.getLogger("shortlist")
 
@@ -32,6 +32,7 @@ class Kernels:
     order_rows: Function
     score_sets: Function
     score_all_sets: Function
+    answer_row_of_sets: Function
     quantize_contexts: Function
     estimate_logits: Function
     multiply_block: Function
@@ -55,6 +56,7 @@ PROTOTYPES = {
     "order_rows": CFUNCTYPE(c_int64, STRUCT, ARRAY, c_int64, ARRAY, ARRAY),
     "score_sets": CFUNCTYPE(c_int64, STRUCT, STRUCT, *[ARRAY] * 7, c_int64, c_int64),
     "score_all_sets": CFUNCTYPE(c_int64, STRUCT, STRUCT, *[ARRAY] * 5, c_int64),
+    "answer_row_of_sets": CFUNCTYPE(c_int64, STRUCT, STRUCT, ARRAY, ARRAY),
     "quantize_contexts": CFUNCTYPE(c_int64, STRUCT, ARRAY, c_int64, *[ARRAY] * 4),
     "estimate_logits": CFUNCTYPE(None, STRUCT, *[ARRAY] * 4, c_int64, c_int64, c_int64),
     "multiply_block": CFUNCTYPE(None, ARRAY, ARRAY, c_int64, ARRAY),

@@ -32,6 +32,7 @@ const struct kernels KERNELS = {
     .order_rows = order_rows,
     .score_sets = score_sets,
     .score_all_sets = score_all_sets,
+    .answer_row_of_sets = answer_row_of_sets,
     .quantize_contexts = quantize_contexts,
     .estimate_logits = estimate_logits,
     .multiply_block = call_multiply_block,

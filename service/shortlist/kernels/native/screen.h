@@ -202,4 +202,37 @@ static int64_t score_all_sets(const struct sets *sets, const struct screen_limit
     return done;
 }
 
+/* Whether no number is NaN or infinite: their exponents have a bit that is 0. */
+INLINE int are_finite(const float *numbers, int64_t n) {
+    const uint32_t exponent = 0x7f800000;
+    uint32_t found = 0;
+    for (int64_t i = 0; i < n; i++) {
+        uint32_t bits;
+        memcpy(&bits, numbers + i, sizeof bits);
+        found |= -((bits & exponent) == exponent);
+    }
+    return !found;
+}
+
+static int64_t answer_row_of_sets(const struct sets *sets, const struct screen_limits *limits, const float *context,
+                                  int64_t *ids) {
+    float *logprobs = (float *)(ids + limits->k), normalizer = NAN;
+    int32_t *scored = (int32_t *)(logprobs + limits->k);
+    struct set_results results = {ids, logprobs, &normalizer, scored, limits->k};
+    if (!are_finite(context, sets->dim)) return 0;
+    float *scores = malloc((sets->sets + 2 * sets->largest + sets->lines) * sizeof *scores);
+    if (!scores) return 0;
+    memset(scores, 0, sets->sets * sizeof *scores);
+    float *products = scores + sets->sets, *factors = products + 2 * sets->largest;
+    add_columns(sets->chooser, context, sets->dim, sets->sets, scores);
+    if (sets->are_experts)
+        score_expert_of_row(sets, context, scores, factors, products, &results, 0);
+    else
+        score_clusters_of_row(sets, limits, context, scores, products, &results, 0);
+    free(scores);
+    if (*scored <= 0 || !isfinite(normalizer)) return 0;
+    for (int64_t i = 0; i < limits->k; i++) logprobs[i] -= normalizer;
+    return 1;
+}
+
 #endif

@@ -17,6 +17,7 @@ from shortlist.core.results import (
     IdArray,
     PlanResult,
 )
+from shortlist.kernels.row_answers import RowAnswers
 
 from .selection import rank_best
 from .tally import Tally
@@ -81,6 +82,10 @@ class Plan(ABC):
     def make_exact_plan(self) -> Plan:
         """For a head that is its own reference: the same plan without approximations, which gives the exact answers."""
         return self
+
+    def open_row_answers(self) -> RowAnswers | None:
+        """What answers single rows without lists as `topk` does, in less time; None where there is nothing."""
+        return None
 
     # how the requests for it are put together
 

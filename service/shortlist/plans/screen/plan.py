@@ -13,6 +13,7 @@ from shortlist.bundle.reader import INDEX_FILE, Bundle
 from shortlist.bundle.settings import ScreenSettings
 from shortlist.core.filters import UNRESTRICTED, ClassFilter
 from shortlist.core.results import FloatArray, IdArray, PlanResult
+from shortlist.kernels.row_answers import RowAnswers
 from shortlist.kernels.screen import ScreenLoops
 from shortlist.kernels.unscored import TO_DENSE, TO_GRAPHS
 from shortlist.plans.common.base import (
@@ -93,6 +94,12 @@ class ScreenPlan(Plan):
             return self.score_chunks(contexts, k, class_filter)
         # numpy's own minimum takes ten times as long for a single row
         return result if min(result.scored.tolist()) > 0 else self.complete(result, contexts, k)
+
+    def open_row_answers(self) -> RowAnswers | None:
+        if self.loops is None:
+            return None
+        max_k = min(self.sets.smallest, MAX_COMPILED_K, self.classes // DENSE_DIVISOR)
+        return self.loops.open_row_answers(max_k, self.settings, self.fallback is not None)
 
     def score_chunks(self, contexts: FloatArray, k: int, class_filter: ClassFilter) -> PlanResult:
         """Rows [B, d] by graphs, as many at a time as the cache holds logits of, and by dense."""

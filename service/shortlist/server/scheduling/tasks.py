@@ -17,7 +17,8 @@ from shortlist.core.filters import ClassFilter
 from shortlist.core.queries import Query, Result, ScoreQuery, Scores, TopKQuery
 from shortlist.core.results import FloatArray, IdArray, PlanResult, TopK
 from shortlist.errors import TooLarge
-from shortlist.head import Head, make_topk
+from shortlist.head import Head
+from shortlist.plans.common.normalizer import make_topk
 from shortlist.plans.registry import Plan
 
 RESULT_CELL_BYTES = 12  # an int64 id and a float32 log-probability
