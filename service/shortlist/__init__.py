@@ -7,7 +7,10 @@ from __future__ import annotations
 
 from shortlist.client.async_client import AsyncClient
 from shortlist.client.client import Client
+from shortlist.core.queries import BeamStep
 from shortlist.core.results import TopK
+from shortlist.core.row_lists import NamedLists, RowLists
+from shortlist.decoding.run import beam_search, beam_search_async
 
 from . import errors
 from .errors import ShortlistError
@@ -15,4 +18,17 @@ from .head import Head, load
 
 __version__ = "0.1.0"
 
-__all__ = ["AsyncClient", "Client", "Head", "ShortlistError", "TopK", "errors", "load"]
+__all__ = [
+    "AsyncClient",
+    "BeamStep",
+    "Client",
+    "Head",
+    "NamedLists",
+    "RowLists",
+    "ShortlistError",
+    "TopK",
+    "beam_search",
+    "beam_search_async",
+    "errors",
+    "load",
+]
