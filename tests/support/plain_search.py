@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-
-from tests.support.layers import logprobs_of
 
 START = 0
 
@@ -30,8 +29,13 @@ class Decoder:
         return after.astype(np.float32) * np.float32(0.8), after
 
 
-def search_plainly(decoder: Decoder, dense: Any, state: np.ndarray, **options: Any) -> list[tuple[list[int], float]]:
-    """(tokens with the end, score) of the best hypotheses of one sentence, whose state is [1, d]."""
+def search_plainly(
+    decoder: Decoder, score: Callable[[np.ndarray], np.ndarray], state: np.ndarray, **options: Any
+) -> list[tuple[list[int], float]]:
+    """(tokens with the end, score) of the best hypotheses of one sentence, whose state is [1, d].
+
+    score: contexts [1, d] -> log-probabilities [1, V].
+    """
     beam, eos, prefix = options.get("beam", 5), options.get("eos", []), list(options.get("prefix", []))
     state = decoder.step(state, np.array([START]), np.array([0]))[1]
     for token in prefix:
@@ -42,7 +46,7 @@ def search_plainly(decoder: Decoder, dense: Any, state: np.ndarray, **options: A
     for length in range(1, options.get("max_length", 256) + 1):
         candidates = []
         for parent, (tokens, total, row) in enumerate(beams):
-            logprobs = logprobs_of(dense, row.astype(np.float32) * np.float32(0.8))[0]
+            logprobs = score(row.astype(np.float32) * np.float32(0.8))[0].astype(np.float64)
             gains = restrict_plainly(logprobs, prefix + tokens, len(tokens), options)
             candidates += [(total + gain, parent, id) for id, gain in enumerate(gains) if gain > -np.inf]
         candidates.sort(key=lambda each: (-each[0], each[1], each[2]))

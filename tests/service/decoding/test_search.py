@@ -9,7 +9,7 @@ from shortlist.core.row_lists import NamedLists, RowLists
 from shortlist.decoding.finish import CTranslate2, HuggingFace, NoneBetter
 from shortlist.errors import BadInput, NotFound, Unreachable
 
-from tests.support.layers import RunningServer, make_contexts, make_dense, make_head
+from tests.support.layers import RunningServer, logprobs_of, make_contexts, make_dense, make_head
 from tests.support.plain_search import START, Decoder, search_plainly
 
 pytestmark = pytest.mark.slow
@@ -73,6 +73,10 @@ SEARCHES = {
 }
 
 
+def score(contexts):
+    return logprobs_of(DENSE, contexts)
+
+
 def assert_found(found, expected):
     assert len(found) == len(expected)
     for hypothesis, (tokens, score) in zip(found, expected, strict=True):
@@ -89,7 +93,7 @@ def test_searches_equal_plain_ones(head, name):
     options = with_rule(SEARCHES[name])
     found = shortlist.beam_search(DECODER.step, head, STATE, [START] * SENTENCES, **options)
     for sentence in range(SENTENCES):
-        assert_found(found[sentence], search_plainly(DECODER, DENSE, STATE[sentence : sentence + 1], **options))
+        assert_found(found[sentence], search_plainly(DECODER, score, STATE[sentence : sentence + 1], **options))
 
 
 @pytest.mark.parametrize("name", SEARCHES)
@@ -115,7 +119,7 @@ def test_prefixes_of_different_lengths(head):
     found = shortlist.beam_search(DECODER.step, head, STATE, [START] * SENTENCES, prefixes=prefixes, **options)
     for sentence, prefix in enumerate(prefixes):
         state = STATE[sentence : sentence + 1]
-        expected = search_plainly(DECODER, DENSE, state, prefix=prefix, **options)
+        expected = search_plainly(DECODER, score, state, prefix=prefix, **options)
         assert all(each.tokens[: len(prefix)] == prefix for each in found[sentence])
         assert_found(found[sentence], [(prefix + tokens, score) for tokens, score in expected])
 
@@ -131,7 +135,7 @@ def test_alternatives_at_a_place(head):
         DECODER.step, head, STATE[:1], [START] * 5, origins=[0] * 5, prefixes=begins, **with_rule({"n_best": 1})
     )
     for begin, best in zip(begins, found, strict=True):
-        expected = search_plainly(DECODER, DENSE, STATE[:1], prefix=begin, **with_rule({"n_best": 1}))
+        expected = search_plainly(DECODER, score, STATE[:1], prefix=begin, **with_rule({"n_best": 1}))
         assert_found(best, [(begin + tokens, score) for tokens, score in expected])
 
 
