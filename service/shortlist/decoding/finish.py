@@ -35,7 +35,7 @@ def divide_by_length(total: float, length: int, penalty: float) -> float:
     """`total` by length ** penalty; -inf for a hypothesis without tokens that a penalty would divide by 0."""
     if length == 0:
         return total if penalty == 0 else -math.inf if penalty > 0 else 0.0
-    return total / float(length) ** penalty
+    return total / math.pow(length, penalty)
 
 
 @dataclass(frozen=True, slots=True)
