@@ -9,6 +9,7 @@ from urllib.parse import quote
 import numpy as np
 
 from shortlist.core.arrays import Array
+from shortlist.core.checks import cut
 from shortlist.core.queries import BeamQuery, BeamStep
 from shortlist.core.results import NO_CLASS
 from shortlist.core.row_lists import RowLists
@@ -97,6 +98,6 @@ def delete_lists(name: str) -> Exchange[None]:
 
 def make_path(name: str) -> str:
     """The path of the lists of a name; raises BadInput."""
-    if not isinstance(name, str) or not name:
-        raise BadInput(f"a name of lists is text, not {name!r}")
+    if not isinstance(name, str) or not name or "/" in name:
+        raise BadInput(f"a name of lists is text without '/', not {cut(name)}")
     return f"/v1/lists/{quote(name, safe='')}"

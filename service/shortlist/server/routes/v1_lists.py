@@ -31,7 +31,7 @@ async def list_tables(request: Request) -> Response:
     return make_json_response({"tables": get_service(request).named_lists.describe()})
 
 
-@router.put("/{name:path}", openapi_extra=schemas.describe_body(schemas.ListTable, binary=True))
+@router.put("/{name}", openapi_extra=schemas.describe_body(schemas.ListTable, binary=True))
 async def register_lists(request: Request, name: str) -> Response:
     """Know lists by a name from now on, in place of what it named before."""
     service, headers = get_service(request), dict(request.scope["headers"])
@@ -46,7 +46,7 @@ async def register_lists(request: Request, name: str) -> Response:
     return make_json_response({"name": name, "lists": len(lists), "ids": int(lists.ids.size)})
 
 
-@router.delete("/{name:path}")
+@router.delete("/{name}")
 async def delete_lists(request: Request, name: str) -> Response:
     """Forget the lists of that name."""
     get_service(request).named_lists.delete(name)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import shortlist
 from shortlist.core.row_lists import NamedLists, RowLists
-from shortlist.errors import NotFound, TooLarge
+from shortlist.errors import BadInput, NotFound, TooLarge
 
 from tests.support.layers import RunningServer, make_contexts
 
@@ -49,15 +49,21 @@ def test_one_list_holds_for_all_rows(http):
 def test_clients_register_binary_tables(small_server, head):
     table = RowLists.from_lists(LISTS)
     with shortlist.Client(small_server.url) as client:
-        client.register_lists("a b/c", table)
-        named = client.topk("lm", ROWS, 2, allow=NamedLists("a b/c", [2, 0, 1]))
+        client.register_lists("a b?c", table)
+        named = client.topk("lm", ROWS, 2, allow=NamedLists("a b?c", [2, 0, 1]))
         carried = client.topk("lm", ROWS, 2, allow=table.for_rows([2, 0, 1]))
-        client.delete_lists("a b/c")
+        client.delete_lists("a b?c")
         with pytest.raises(NotFound, match="register them again"):
-            client.topk("lm", ROWS, 2, ban=NamedLists("a b/c"))
+            client.topk("lm", ROWS, 2, ban=NamedLists("a b?c"))
     expected = head.topk(ROWS, 2, allow=[LISTS[2], LISTS[0], LISTS[1]])
     np.testing.assert_array_equal(named.ids, expected.ids)
     np.testing.assert_array_equal(carried.ids, expected.ids)
+
+
+@pytest.mark.parametrize("name", ["", "a/b", 3])
+def test_clients_refuse_names_that_no_path_has(small_server, name):
+    with shortlist.Client(small_server.url) as client, pytest.raises(BadInput, match="a name of lists is text"):
+        client.register_lists(name, LISTS)
 
 
 REFUSALS = {
