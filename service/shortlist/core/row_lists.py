@@ -23,11 +23,13 @@ class RowLists:
 
     ids: [m] int32, list after list. offsets: [n + 1] int64, list i is ids[offsets[i]:offsets[i + 1]]. numbers: [B]
     int64, the list of each row; -1 for a row without one, which nothing restricts; with one number, all rows have it.
+    largest_id: in the whole table, -1 where that holds no id.
     """
 
     ids: IntArray
     offsets: IdArray
     numbers: IdArray
+    largest_id: int
 
     @classmethod
     def make(cls, ids: npt.ArrayLike, offsets: npt.ArrayLike, numbers: npt.ArrayLike | None = None) -> RowLists:
@@ -38,7 +40,7 @@ class RowLists:
         lists = bounds.size - 1
         chosen = np.arange(lists) if numbers is None else to_flat_ids("numbers", numbers)
         check_numbers(chosen, lists)
-        return cls(flat.astype(np.int32, copy=False), bounds, chosen)
+        return cls(flat.astype(np.int32, copy=False), bounds, chosen, int(flat.max(initial=NO_LIST)))
 
     @classmethod
     def from_lists(cls, lists: list[npt.ArrayLike], numbers: npt.ArrayLike | None = None) -> RowLists:
@@ -73,12 +75,7 @@ class RowLists:
         numbers = np.full(len(self.numbers), NO_LIST)
         numbers[self.numbers >= 0] = places
         offsets = np.cumsum([0, *(part.size for part in parts)])
-        return RowLists(np.concatenate([np.empty(0, np.int32), *parts]), offsets, numbers)
-
-    @property
-    def largest_id(self) -> int:
-        """The largest id in the table, -1 where that holds none."""
-        return int(self.ids.max(initial=NO_LIST))
+        return RowLists(np.concatenate([np.empty(0, np.int32), *parts]), offsets, numbers, self.largest_id)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -15,6 +15,8 @@ from shortlist.core.results import BoolArray, DoubleArray, IdArray
 from shortlist.core.row_lists import RowLists
 from shortlist.errors import BadInput
 
+MAX_COUNT = 1 << 31  # of beams, continuations and tokens: more than any request has
+
 
 def count_continuations(beam: int, end_ids: int) -> int:
     """How many continuations a group needs so that `beam` of them go on, whichever end: n by default."""
@@ -45,7 +47,7 @@ def make_beam_query(
             f"contexts have {len(rows)} rows, no whole number of groups of {width}: give every group {width}"
         )
     ends = parse_ids("eos", eos)
-    least = parse_whole_number("min_length", min_length)
+    least = min(parse_whole_number("min_length", min_length), MAX_COUNT)
     return BeamQuery(
         rows,
         parse_scores(scores, len(rows)),
@@ -65,10 +67,12 @@ def make_beam_query(
 
 
 def parse_count(what: str, value: Any) -> int:
-    """A whole number from 1; raises BadInput."""
+    """A whole number from 1 to `MAX_COUNT`; raises BadInput."""
     count = parse_whole_number(what, value)
     if count < 1:
         raise BadInput(f"{what} is {count}: give 1 or more")
+    if count > MAX_COUNT:
+        raise BadInput(f"{what} is over {MAX_COUNT}: give fewer")
     return count
 
 

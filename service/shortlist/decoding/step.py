@@ -113,7 +113,7 @@ def hide_ends(query: BeamQuery, rows: IdArray | npt.NDArray[np.intp]) -> IdArray
 def continue_beams(rows: BeamSearchRows, result: PlanResult) -> BeamStep:
     """The continuations of a step whose searched rows gave `result` [L, k]; raises BadInput where scores overflow."""
     query = rows.query
-    check_overflow(np.abs(result.log_normalizer))
+    check_overflow(spread_rows(rows.live, np.abs(result.log_normalizer)[:, None], 0.0)[:, 0])
     logprobs = result.logits.astype(np.float64) - result.log_normalizer[:, None]
     candidates = spread_rows(rows.live, add_parent_scores(rows, result, logprobs), -np.inf)
     ids, all_logprobs = spread_rows(rows.live, result.ids, NO_CLASS), spread_rows(rows.live, logprobs, -np.inf)

@@ -145,6 +145,19 @@ def test_nothing_at_all(full):
     assert (result.parents.shape, result.ids.shape, result.normalizer) == ((0, 6), (0, 6), "exact")
 
 
+def test_a_minimum_length_that_no_row_has(full):
+    options = {"eos": EOS, "min_length": 10**30, "lengths": 3, "bias": {2: 30.0}}
+    assert not np.isin(beam_step(full, ROWS, SCORES, beam=BEAM, **options).ids, EOS).any()
+
+
+def test_scores_that_overflow_name_their_row(full):
+    rows = ROWS.copy()
+    rows[5] = 3e38
+    scores = np.where(np.arange(len(ROWS)) == 2, -np.inf, SCORES)  # a row that is not searched counts all the same
+    with pytest.raises(BadInput, match="contexts row 5 is so large that its scores overflow float32"):
+        beam_step(full, rows, scores, beam=BEAM)
+
+
 WRONG = {
     "rows of no whole group": ((ROWS[:4], SCORES[:4]), {}, "contexts have 4 rows, no whole number of groups of 3"),
     "too few scores": ((ROWS, SCORES[:5]), {}, "scores has 5 entries for 12 contexts: give one a row"),
@@ -156,6 +169,8 @@ WRONG = {
     "flags of numbers": ((ROWS, SCORES, [0] * 12), {}, "finished must be a flat list of true and false"),
     "no beam": ((ROWS, SCORES), {"beam": 0}, "beam is 0: give 1 or more"),
     "half a beam": ((ROWS, SCORES), {"beam": 1.5}, "beam is 1.5: give a whole number"),
+    "n of far too many": ((ROWS[:0], SCORES[:0]), {"n": 10**30}, "n is over 2147483648: give fewer"),
+    "a beam of far too many": ((ROWS[:0], SCORES[:0]), {"beam": 10**30}, "beam is over 2147483648: give fewer"),
     "n of 0": ((ROWS, SCORES), {"n": 0}, "n is 0: give 1 or more"),
     "an end that is no class": ((ROWS, SCORES), {"eos": [300]}, "eos holds id 300 but classes go from 0 to 299"),
     "a forced id that is none": ((ROWS, SCORES), {"forced": [300] * 12}, "forced holds id 300"),
