@@ -7,7 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from shortlist.core.queries import BeamStep
 from shortlist.core.results import TopK
+from shortlist.core.row_lists import NamedLists, RowLists
+from shortlist.decoding.run import beam_search, beam_search_async
 
 from . import errors
 from .errors import ShortlistError
@@ -19,7 +22,20 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-__all__ = ["AsyncClient", "Client", "Head", "ShortlistError", "TopK", "errors", "load"]
+__all__ = [
+    "AsyncClient",
+    "BeamStep",
+    "Client",
+    "Head",
+    "NamedLists",
+    "RowLists",
+    "ShortlistError",
+    "TopK",
+    "beam_search",
+    "beam_search_async",
+    "errors",
+    "load",
+]
 
 
 def __getattr__(name: str) -> Any:

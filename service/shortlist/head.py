@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
 from copy import copy
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from shortlist.bundle.manifest import Manifest
 from shortlist.bundle.reader import CALIBRATION_FILE, Bundle
 from shortlist.bundle.settings import PlanSettings
 from shortlist.core.arrays import parse_contexts
+from shortlist.core.bias import Bias, BiasLike, parse_bias
 from shortlist.core.checks import parse_whole_number
 from shortlist.core.filters import UNRESTRICTED, ClassFilter, IdLists, parse_filter_lists, parse_id_lists
 from shortlist.core.results import (
@@ -28,7 +29,8 @@ from shortlist.core.results import (
     require_labels,
 )
 from shortlist.kernels.native.library import name_target
-from shortlist.plans.common.base import Plan, map_chunks, run_by_chunks, score_by_distribution
+from shortlist.plans.common.base import Plan, map_chunks, run_by_chunks, score_by_distribution, score_chunks
+from shortlist.plans.common.biased import search_biased
 from shortlist.plans.common.crossover import is_many, keep_single_rows, measure_crossover
 from shortlist.plans.common.exact_rows import ExactRows
 from shortlist.plans.common.normalizer import check_overflow, cover_classes, make_topk
@@ -157,25 +159,30 @@ class Head:
         *,
         allow: IdLists = None,
         ban: IdLists = None,
+        bias: BiasLike = None,
         exact: bool = False,
         labels: bool = False,
     ) -> TopK:
         """The k best classes of each context vector.
 
         contexts: [B, d] float32, finite. k: 1..max_k. allow, ban: ids for all rows [m], or a list for each row, of any
-        lengths or padded with -1. exact: the dense head's answer, by proof where the bundle has bounds (`bounded`),
-        else by that head itself; of a head that is its own reference, the answer of its whole distribution. labels:
-        also the printable names of the ids. Raises BadInput.
+        lengths or padded with -1. bias: {id: weight} for all rows, or a list of such, added to the logits before the k
+        best are taken; the log-probabilities are those without it. exact: the dense head's answer, by proof where the
+        bundle has bounds (`bounded`), else by that head itself; of a head that is its own reference, the answer of its
+        whole distribution. labels: also the printable names of the ids. Raises BadInput.
         """
-        if self.row_answers is not None and allow is None and ban is None and not exact and not labels:
+        if self.row_answers is not None and allow is None and ban is None and bias is None and not exact and not labels:
             answer = self.row_answers(contexts, k)
             if answer is not None:
                 return TopK(*answer, self.manifest.normalizer)
         names = require_labels(self.label_array, self.manifest.name) if labels else None
         rows, k = self.check_contexts(contexts), self.check_k(k)
-        class_filter = self.check_lists(allow, ban, len(rows))
-        plan, normalizer = self.choose_plan(len(rows), k, exact)
-        top = make_topk(self.run(plan, rows, k, class_filter), normalizer)
+        class_filter, weights = (
+            self.check_lists(allow, ban, len(rows)),
+            parse_bias(bias, len(rows), self.manifest.classes),
+        )
+        plan, normalizer = self.choose_plan(len(rows), k, exact, proof=weights is None)
+        top = make_topk(self.run(plan, rows, k, class_filter, weights), normalizer)
         if names is not None:
             top.labels = names[top.ids]
         return top
@@ -221,15 +228,22 @@ class Head:
     def score_rows(self, plan: Plan, contexts: FloatArray, ids: IdArray, start: int) -> FloatArray:
         """The same of the rows from `start` on, so few that the plan takes them in one call."""
         classes = np.maximum(ids, 0)
-        logits = score_by_distribution(plan, contexts, classes) if self.rows is None else self.rows(contexts, classes)
+        logits = self.compute_logits(plan, contexts, classes)
         check_overflow(logits.max(axis=1), start)
         normalizer = cover_classes(plan.compute_log_normalizer(contexts, ids, logits), ids, logits)
         check_overflow(normalizer, start)
         return np.where(ids < 0, np.float32(-np.inf), logits - normalizer[:, None])
 
-    def choose_plan(self, rows: int, k: int, exact: bool) -> tuple[Plan, str]:
-        """The plan for the k best of one request and its normaliser; decided by its number of rows and its k alone."""
-        plan = self.certified
+    def compute_logits(self, plan: Plan, contexts: FloatArray, classes: IdArray) -> FloatArray:
+        """Exact logits [b, m] of `classes` [b, m], of so few rows that the plan takes them; padding has -inf."""
+        return score_by_distribution(plan, contexts, classes) if self.rows is None else self.rows(contexts, classes)
+
+    def choose_plan(self, rows: int, k: int, exact: bool, *, proof: bool = True) -> tuple[Plan, str]:
+        """The plan for the k best of one request and its normaliser; decided by its number of rows and its k alone.
+
+        proof: whether an exact answer may be a proved one; what is proved of logits says nothing of biased ones.
+        """
+        plan = self.certified if proof else None
         if exact and plan is not None and not plan.prefers_dense(k) and not is_many(rows, plan.crossover):
             return plan, "bounded"
         if self.exact is not None and (
@@ -244,8 +258,13 @@ class Head:
         """The same for log-probabilities of so many given `classes` a row; exact ones agree with `topk`'s."""
         return self.choose_plan(rows, classes if exact else 1, exact)
 
-    def run(self, plan: Plan, contexts: FloatArray, k: int, class_filter: ClassFilter) -> PlanResult:
+    def run(
+        self, plan: Plan, contexts: FloatArray, k: int, class_filter: ClassFilter, bias: Bias | None = None
+    ) -> PlanResult:
         """`plan` over the rows, chunk by chunk; raises BundleError where the bundle's graphs contradict its arrays."""
+        if bias is not None:
+            score = partial(score_chunks, partial(self.compute_logits, plan), plan, contexts)
+            return search_biased(partial(self.run, plan, contexts, k), score, class_filter, bias, self.manifest.classes)
         try:
             if 0 < len(contexts) <= plan.max_rows():
                 return plan.topk(contexts, k, class_filter)
@@ -270,7 +289,7 @@ class Head:
             raise BadInput(f"k is {count} but {self.manifest.name} answers k from 1 to {self.manifest.max_k}")
         return count
 
-    def check_ids(self, ids: IdLists, rows: int) -> IdArray:
+    def check_ids(self, ids: npt.ArrayLike | None, rows: int) -> IdArray:
         """`ids`, [m] for all rows or a list for each row, as [rows, m] int64; raises BadInput."""
         wanted = parse_id_lists("ids", ids, rows, self.manifest.classes)
         return wanted if len(wanted) == rows else wanted.repeat(rows, axis=0)

@@ -58,6 +58,9 @@ class Settings(BaseSettings):
     )
     body_limit: int = Field(16 * MIB, ge=1, description="largest request body, bytes")
     answer_limit: int = Field(64 * MIB, ge=1, description="largest answer, bytes of ids and log-probabilities")
+    list_tables: int = Field(64, ge=0, description="most tables of lists that clients may register at a time")
+    list_bytes: int = Field(64 * MIB, ge=0, description="bytes that all registered lists may take; over it 413")
+    list_seconds: float = Field(3600, gt=0, description="lists that no request used for so long are forgotten")
     max_rows: int = Field(4096, ge=1, description="most context vectors in a request")
     drain_delay: float = Field(
         1.0, ge=0, description="after SIGTERM, requests are accepted this long while /readyz says 503, seconds"

@@ -169,6 +169,13 @@ def map_chunks(plan: Plan, contexts: FloatArray, call: Callable[[FloatArray, int
     return [call(contexts[start : start + step], start) for start in range(0, max(len(contexts), 1), step)]
 
 
+def score_chunks(
+    score: Callable[[FloatArray, IdArray], FloatArray], plan: Plan, contexts: FloatArray, ids: IdArray
+) -> FloatArray:
+    """Logits [B, m] of `ids` [B, m] by `score`, with so few rows at a time as the plan takes."""
+    return np.concatenate(map_chunks(plan, contexts, lambda rows, start: score(rows, ids[start : start + len(rows)])))
+
+
 def score_by_distribution(plan: Plan, contexts: FloatArray, ids: IdArray) -> FloatArray:
     """Logits [b, m] of `ids` [b, m] in the plan's whole distribution."""
     logits = plan.compute_distribution(contexts)

@@ -14,6 +14,7 @@ from shortlist import __version__
 from shortlist.errors import NotReady
 from shortlist.runtime.devices import resolve_device
 from shortlist.server.access.policy import AccessPolicy
+from shortlist.server.codecs.named_lists import ListRegistry
 from shortlist.server.codecs.shared_memory import SharedMemory
 from shortlist.server.messages.body import BodyReader
 from shortlist.server.metrics.model_statistics import ModelStatistics
@@ -53,6 +54,7 @@ class Service:
         self.admission = Admission(settings.queue_rows, settings.queue_bytes)
         self.bodies = BodyReader(settings.body_limit, settings.body_timeout)
         self.shared_memory = SharedMemory(settings.body_limit) if settings.shared_memory else None
+        self.named_lists = ListRegistry(settings.list_tables, settings.list_bytes, settings.list_seconds)
         self.log_settings, self.trace_settings = LogSettings(), TraceSettings()
         self.metrics = Metrics(__version__, registry, endpoint_names)
         self.access = AccessPolicy(settings, self.metrics.refusals)
@@ -154,7 +156,8 @@ class Service:
         """The codec, batcher, admission and recorder of a model."""
         served_model = self.served_models.get(model)
         if served_model is None:  # threads ask too
-            new = ServedModel(model, self.settings, self.pool, self.admission, self.metrics, self.shared_memory)
+            shared = self.pool, self.admission, self.metrics, self.shared_memory, self.named_lists
+            new = ServedModel(model, self.settings, *shared)
             served_model = self.served_models.setdefault(model, new)
         return served_model
 
