@@ -68,13 +68,15 @@ class PlanResult:
     """A plan's result before normalisation: what sharding and beam search need.
 
     ids: [B, k] int64, best first. logits: [B, k] float32. log_normalizer: [B] float32, log of the sum of exp(logit)
-    over the classes that `TopK.normalizer` names. scored: [B] int32.
+    over the classes that `TopK.normalizer` names. scored: [B] int32. risk: [B] float32, the estimated probability that
+    some of the best permitted classes are not among the ids; None where nothing says.
     """
 
     ids: IdArray
     logits: FloatArray
     log_normalizer: FloatArray
     scored: IntArray
+    risk: FloatArray | None = None
 
     def put(self, rows: IdArray | list[int], other: PlanResult) -> None:
         """Replace `rows` [b] of this result by those of `other` [b, k], in place."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from ctypes import byref
-from functools import lru_cache
 from typing import Any, Self
 
 import numpy as np
@@ -11,6 +10,7 @@ import numpy.typing as npt
 
 from shortlist.bundle.reader import Bundle
 from shortlist.bundle.settings import GroupedSettings
+from shortlist.core.filters import ClassFilter
 from shortlist.core.results import FloatArray, IdArray, PlanResult, empty_result
 from shortlist.kernels.native.arguments import point_at
 from shortlist.kernels.native.library import open_kernels, require_kernels
@@ -29,10 +29,10 @@ from shortlist.kernels.primitives.layout import (
 )
 from shortlist.runtime.parallel import ThreadedRows
 
-from .tables import LimitsStruct, Tables, make_struct
+from .effort import Search, make_search
+from .tables import ListsStruct, Tables, make_struct
 
 MAX_COPY_BYTES = 1 << 28  # of int8 rows that a process copies for itself; more of them stay mapped
-MAX_LIMIT = np.iinfo(np.int32).max
 
 Arrays = dict[str, npt.NDArray[Any]]
 Parts = dict[str, Any]  # tables by the names of their fields
@@ -46,6 +46,7 @@ class CompiledSearch:
         manifest = bundle.manifest
         self.kernels, self.threaded_rows = require_kernels(), ThreadedRows(threads)
         self.tables = lay_out_tables(bundle, arrays)  # must live as long as their addresses are used
+        self.places = find_places(arrays, manifest.classes)
         tail = float(arrays["tail_offset"][0]), bundle.settings(GroupedSettings).tail_limit
         preview_lines = -(-arrays["preview"].shape[1] // LANE_BYTES)
         self.struct = byref(
@@ -58,20 +59,30 @@ class CompiledSearch:
         has_arrays = bundle.has_arrays("search_codes", "search_weight")
         return cls(bundle, arrays, threads) if has_arrays and open_kernels() is not None else None
 
-    def __call__(self, contexts: FloatArray, k: int, settings: GroupedSettings, full_view: int) -> PlanResult:
-        """Search `contexts` [B, d] float32; `scored` is the number of candidates, `full_view` of which are exact."""
-        return self.search(contexts, k, settings.classes_opened, settings.previewed, settings.candidates, full_view)
-
-    def search(
-        self, contexts: FloatArray, k: int, opened: int, previewed: int, candidates: int, full_view: int
+    def __call__(
+        self, contexts: FloatArray, search: Search, class_filter: ClassFilter, features: FloatArray | None = None
     ) -> PlanResult:
-        """Allocate a result and fill it, by several threads where the rows are worth that."""
-        rows, result = len(contexts), empty_result(len(contexts), k)
-        if rows and k:
-            limits = make_limits(k, opened, previewed, candidates, full_view)
-            arrays = as_carray(contexts), result.ids, result.logits, result.log_normalizer, result.scored
-            self.fill(rows, self.struct, limits, *map(point_at, arrays))
+        """Search `contexts` [B, d] float32; `scored` is the number of candidates of the last look.
+
+        features: [B, EFFORT_FEATURES], gets what the last look tells of each row.
+        """
+        rows, result = len(contexts), empty_result(len(contexts), search.k)
+        if rows and search.k:
+            lists = self.point_at_lists(class_filter)
+            odds = np.empty(rows, np.float32)
+            arrays = as_carray(contexts), result.ids, result.logits, result.log_normalizer, result.scored, odds
+            last = None if features is None else point_at(features)
+            self.fill(rows, self.struct, make_search(search), lists, *map(point_at, arrays), last)
+            result.risk = to_probability(odds)
         return result
+
+    def point_at_lists(self, class_filter: ClassFilter) -> Any:
+        """Return a pointer to the struct of a filter's lists, which must outlive it; None where there are none."""
+        if not class_filter.restricts:
+            return None
+        numbers = [number for ids in (class_filter.allow, class_filter.ban) for number in measure_lists(ids)]
+        addresses = (None if ids is None else ids.ctypes.data for ids in (class_filter.allow, class_filter.ban))
+        return byref(ListsStruct(self.places.ctypes.data, *addresses, *numbers))
 
     def fill(self, rows: int, *arguments: Any) -> None:
         """Search all rows, by several threads where they are worth that."""
@@ -87,10 +98,24 @@ class CompiledSearch:
             raise MemoryError("there is no memory for a search")
 
 
-@lru_cache(maxsize=64)
-def make_limits(*limits: int) -> Any:
-    """Return a pointer to the struct of k, opened, previewed, candidates and full_view; cut to what may be counted."""
-    return byref(LimitsStruct(*(min(limit, MAX_LIMIT) for limit in limits)))
+def measure_lists(ids: IdArray | None) -> tuple[int, int]:
+    """How many ids a row of the lists `ids` [1 or B, m] has, and how many are from row to row."""
+    if ids is None:
+        return 0, 0
+    return ids.shape[1], ids.shape[1] if len(ids) > 1 else 0
+
+
+def to_probability(odds: FloatArray) -> FloatArray:
+    """Probabilities of log-odds [B]; NaN where these are."""
+    with np.errstate(over="ignore"):
+        return np.float32(1) / (np.float32(1) + np.exp(-odds))
+
+
+def find_places(arrays: Arrays, classes: int) -> IdArray:
+    """The place [V] of each class among the lanes of all blocks, -1 where the head has none for it."""
+    places = np.full(classes, -1, np.int64)
+    places[arrays["order"]] = list_places(arrays["block_starts"])
+    return places
 
 
 def lay_out_tables(bundle: Bundle, arrays: Arrays) -> Tables:
