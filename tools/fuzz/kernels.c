@@ -145,16 +145,34 @@ static int fuzz_grouped(const struct kernels *fast, const struct kernels *plain)
     head.block_rows = make_lines(head.blocks * head.block_row_lines), head.previews = make_previews(&head);
     head.block_scale = make_floats(head.blocks), head.block_reach = make_floats(head.blocks);
     head.bias = pick(0, 1) ? make_floats(head.blocks * LANES) : NULL;
-    head.code_bias = head.bias ? make_floats(classes) : NULL, head.order = make_ids(classes, classes);
+    head.code_bias = head.bias ? make_floats(classes) : NULL;
+    int64_t *order = allocate_exactly(classes * 8), *places = allocate_exactly(classes * 8);
+    for (int64_t block = 0; block < head.blocks; block++)
+        for (int64_t lane = 0; lane < head.filled[block]; lane++) {
+            int64_t position = head.firsts[block] + lane;
+            order[position] = position, places[position] = LANES * block + lane;
+        }
+    head.order = order;
     head.codes = make_lines(classes * head.code_lines), head.code_scale = make_floats(classes);
     head.rows = make_floats(classes * dim);
-    struct grouped_limits limits = {pick(1, classes < 9 ? classes : 9), pick(1, 300), pick(1, 300), pick(1, 200), pick(1, 40)};
-    float *contexts = make_floats(rows * dim);
+    struct grouped_limits limits[3];
+    for (int64_t i = 0; i < 3; i++)
+        limits[i] = (struct grouped_limits){pick(1, 300), pick(1, 300), pick(0, 1) * pick(1, 200), pick(1, 200), pick(1, 40)};
+    struct grouped_search search = {limits, pick(0, 1) ? make_floats(3 * (EFFORT_FEATURES + 1)) : NULL, pick(1, 3),
+                                    pick(1, classes < 9 ? classes : 9), pick(1, 200), pick_float()};
+    int64_t allowed = pick(0, 9), banned = pick(0, 9);
+    struct grouped_lists lists = {places, allowed ? make_ids(allowed * rows, classes) : NULL,
+                                  banned ? make_ids(banned, classes) : NULL, allowed, allowed, banned, 0};
+    const struct grouped_lists *given = allowed || banned ? &lists : NULL;
+    float *contexts = make_floats(rows * dim), *odds = make_filled(rows * 4), *features = NULL;
+    if (pick(0, 1)) features = make_filled(rows * EFFORT_FEATURES * 4);
     if (!pick(0, 9)) memset(contexts, 0, rows * dim * 4);
-    struct results left = make_results(rows, limits.k), right = make_results(rows, limits.k);
-    fast->search_rows(&head, &limits, contexts, left.ids, left.logits, left.normalizers, left.scored, 0, rows);
-    plain->search_rows(&head, &limits, contexts, right.ids, right.logits, right.normalizers, right.scored, 0, rows);
-    return compare("grouped searches", fast, left, right, rows, limits.k);
+    struct results left = make_results(rows, search.k), right = make_results(rows, search.k);
+    fast->search_rows(&head, &search, given, contexts, left.ids, left.logits, left.normalizers, left.scored, odds, features,
+                      0, rows);
+    plain->search_rows(&head, &search, given, contexts, right.ids, right.logits, right.normalizers, right.scored, odds,
+                       features, 0, rows);
+    return compare("grouped searches", fast, left, right, rows, search.k);
 }
 
 static int fuzz_sets(const struct kernels *fast, const struct kernels *plain) {

@@ -76,7 +76,8 @@ class PlanResult:
 
     ids: [B, k] int64, best first. logits: [B, k] float32. log_normalizer: [B] float32, log of the sum of exp(logit)
     over the classes that `TopK.normalizer` names. scored: [B] int32. weights: [B, k] float32, the biases that the order
-    takes into account beside the logits; None where there are none.
+    takes into account beside the logits; None where there are none. risk: [B] float32, the estimated probability that
+    some of the best permitted classes are not among the ids; None where nothing says.
     """
 
     ids: IdArray
@@ -84,6 +85,7 @@ class PlanResult:
     log_normalizer: FloatArray
     scored: IntArray
     weights: FloatArray | None = None
+    risk: FloatArray | None = None
 
     def put(self, rows: IdArray | list[int], other: PlanResult) -> None:
         """Replace `rows` [b] of this result by those of `other` [b, k], in place."""

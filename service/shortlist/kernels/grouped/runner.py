@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from ctypes import byref
-from functools import lru_cache
 from typing import Any, Self
 
 import numpy as np
@@ -11,7 +11,8 @@ import numpy.typing as npt
 
 from shortlist.bundle.reader import Bundle
 from shortlist.bundle.settings import GroupedSettings
-from shortlist.core.results import FloatArray, IdArray, PlanResult, empty_result
+from shortlist.core.filters import ClassFilter
+from shortlist.core.results import NO_CLASS, FloatArray, IdArray, PlanResult, empty_result
 from shortlist.kernels.native.arguments import point_at
 from shortlist.kernels.native.library import open_kernels, require_kernels
 from shortlist.kernels.primitives.arrays import as_carray
@@ -29,10 +30,12 @@ from shortlist.kernels.primitives.layout import (
 )
 from shortlist.runtime.parallel import ThreadedRows
 
-from .tables import LimitsStruct, Tables, make_struct
+from .effort import Search, make_search
+from .tables import ListsStruct, Tables, make_struct
 
+NO_IDS: IdArray = np.empty(0, np.int64)
+EVERY_CLASS: IdArray = np.array([-2])  # ALL_CLASSES of grouped_lists.h: a row without an allow list beside others
 MAX_COPY_BYTES = 1 << 28  # of int8 rows that a process copies for itself; more of them stay mapped
-MAX_LIMIT = np.iinfo(np.int32).max
 
 Arrays = dict[str, npt.NDArray[Any]]
 Parts = dict[str, Any]  # tables by the names of their fields
@@ -46,6 +49,7 @@ class CompiledSearch:
         manifest = bundle.manifest
         self.kernels, self.threaded_rows = require_kernels(), ThreadedRows(threads)
         self.tables = lay_out_tables(bundle, arrays)  # must live as long as their addresses are used
+        self.places = find_places(arrays, manifest.classes)
         tail = float(arrays["tail_offset"][0]), bundle.settings(GroupedSettings).tail_limit
         preview_lines = -(-arrays["preview"].shape[1] // LANE_BYTES)
         self.struct = byref(
@@ -58,20 +62,33 @@ class CompiledSearch:
         has_arrays = bundle.has_arrays("search_codes", "search_weight")
         return cls(bundle, arrays, threads) if has_arrays and open_kernels() is not None else None
 
-    def __call__(self, contexts: FloatArray, k: int, settings: GroupedSettings, full_view: int) -> PlanResult:
-        """Search `contexts` [B, d] float32; `scored` is the number of candidates, `full_view` of which are exact."""
-        return self.search(contexts, k, settings.classes_opened, settings.previewed, settings.candidates, full_view)
-
-    def search(
-        self, contexts: FloatArray, k: int, opened: int, previewed: int, candidates: int, full_view: int
+    def __call__(
+        self, contexts: FloatArray, search: Search, class_filter: ClassFilter, features: FloatArray | None = None
     ) -> PlanResult:
-        """Allocate a result and fill it, by several threads where the rows are worth that."""
-        rows, result = len(contexts), empty_result(len(contexts), k)
-        if rows and k:
-            limits = make_limits(k, opened, previewed, candidates, full_view)
-            arrays = as_carray(contexts), result.ids, result.logits, result.log_normalizer, result.scored
-            self.fill(rows, self.struct, limits, *map(point_at, arrays))
+        """Search `contexts` [B, d] float32; `scored` is the number of candidates of the last look.
+
+        features: [B, EFFORT_FEATURES], gets what the last look tells of each row.
+        """
+        rows, result = len(contexts), empty_result(len(contexts), search.k)
+        if rows and search.k:
+            lists = self.point_at_lists(class_filter, rows)
+            odds = np.empty(rows, np.float32)
+            arrays = as_carray(contexts), result.ids, result.logits, result.log_normalizer, result.scored, odds
+            last = None if features is None else point_at(features)
+            self.fill(rows, self.struct, make_search(search), lists, *map(point_at, arrays), last)
+            result.risk = to_probability(odds)
         return result
+
+    def point_at_lists(self, class_filter: ClassFilter, rows: int) -> Any:
+        """Return a pointer to the struct of a filter's lists, which it keeps; None where there are none."""
+        if not class_filter.restricts:
+            return None
+        allow, ban = pack_lists(class_filter, rows)
+        numbers = [number for ids in (allow, ban) for number in measure_lists(ids)]
+        addresses = [None if ids is None else ids.ctypes.data for ids in (self.places, allow, ban)]
+        struct = ListsStruct(*addresses, *numbers)
+        struct.arrays = allow, ban
+        return byref(struct)
 
     def fill(self, rows: int, *arguments: Any) -> None:
         """Search all rows, by several threads where they are worth that."""
@@ -87,10 +104,46 @@ class CompiledSearch:
             raise MemoryError("there is no memory for a search")
 
 
-@lru_cache(maxsize=64)
-def make_limits(*limits: int) -> Any:
-    """Return a pointer to the struct of k, opened, previewed, candidates and full_view; cut to what may be counted."""
-    return byref(LimitsStruct(*(min(limit, MAX_LIMIT) for limit in limits)))
+def pack_lists(class_filter: ClassFilter, rows: int) -> tuple[IdArray | None, IdArray | None]:
+    """The allow and ban lists of a filter of `rows` rows, each [1 or rows, m] int64 padded with -1, or None."""
+    lists = class_filter.allow, class_filter.ban
+    plain = all(ids is None or isinstance(ids, np.ndarray) for ids in lists)
+    if plain and class_filter.hidden is None and class_filter.forced is None:
+        allow, ban = (None if ids is None else np.ascontiguousarray(ids, np.int64) for ids in lists)
+        return allow, ban
+    allowed = [class_filter.allow_list(row) for row in range(rows)]
+    banned = [np.concatenate([NO_IDS, *class_filter.list_bans(row)]) for row in range(rows)]
+    if all(ids is None for ids in allowed):
+        return None, pad_rows(banned)
+    return pad_rows([EVERY_CLASS if ids is None else ids for ids in allowed]), pad_rows(banned)
+
+
+def pad_rows(lists: Sequence[npt.NDArray[np.integer[Any]]]) -> IdArray:
+    """Lists of ids as rows [B, m] int64, padded with -1."""
+    padded = np.full((len(lists), max(1, *(len(ids) for ids in lists))), NO_CLASS, np.int64)
+    for row, ids in zip(padded, lists, strict=True):
+        row[: len(ids)] = ids
+    return padded
+
+
+def measure_lists(ids: IdArray | None) -> tuple[int, int]:
+    """How many ids a row of the lists `ids` [1 or B, m] has, and how many are from row to row."""
+    if ids is None:
+        return 0, 0
+    return ids.shape[1], ids.shape[1] if len(ids) > 1 else 0
+
+
+def to_probability(odds: FloatArray) -> FloatArray:
+    """Probabilities of log-odds [B]; NaN where these are."""
+    with np.errstate(over="ignore"):
+        return np.float32(1) / (np.float32(1) + np.exp(-odds))
+
+
+def find_places(arrays: Arrays, classes: int) -> IdArray:
+    """The place [V] of each class among the lanes of all blocks, -1 where the head has none for it."""
+    places = np.full(classes, -1, np.int64)
+    places[arrays["order"]] = list_places(arrays["block_starts"])
+    return places
 
 
 def lay_out_tables(bundle: Bundle, arrays: Arrays) -> Tables:

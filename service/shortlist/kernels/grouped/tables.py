@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from ctypes import Structure, c_float, c_int64, c_void_p
+from ctypes import POINTER, Structure, c_float, c_int64, c_void_p
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -80,7 +80,27 @@ class GroupedStruct(Structure):
 class LimitsStruct(Structure):
     """`struct grouped_limits` of kernels.h."""
 
-    _fields_ = [(name, c_int64) for name in ("k", "opened", "previewed", "candidates", "full_view")]
+    _fields_ = [(name, c_int64) for name in ("opened", "previewed", "refined", "candidates", "full_view")]
+
+
+class SearchStruct(Structure):
+    """`struct grouped_search` of kernels.h."""
+
+    _fields_ = [
+        ("limits", POINTER(LimitsStruct)),
+        ("weights", c_void_p),
+        *((name, c_int64) for name in ("looks", "k", "fitted")),
+        ("bar", c_float),
+    ]
+
+
+class ListsStruct(Structure):
+    """`struct grouped_lists` of kernels.h."""
+
+    _fields_ = [
+        *((name, c_void_p) for name in ("places", "allow", "ban")),
+        *((name, c_int64) for name in ("allow_size", "allow_step", "ban_size", "ban_step")),
+    ]
 
 
 def make_struct(tables: Tables, preview_lines: int, finishing: tuple[float, ...]) -> GroupedStruct:

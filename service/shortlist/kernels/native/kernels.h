@@ -47,9 +47,31 @@ struct grouped {
     float tail_offset, tail_limit;   /* added to the tail's product; how far that may be over the candidates' log-sum */
 };
 
-/* The plan's settings of these names, numbers of classes. full_view: k or more. */
+/* How far one look of a search goes, in classes: the plan's settings of these names. refined: of the previewed classes,
+ * how many are previewed by all columns, 0 for all. full_view: k or more. */
 struct grouped_limits {
-    int64_t k, opened, previewed, candidates, full_view;
+    int64_t opened, previewed, refined, candidates, full_view;
+};
+
+enum { EFFORT_FEATURES = 9 };
+
+/* A search for k classes: looks that go further and further, until enough was found.
+ *
+ * weights: [looks, EFFORT_FEATURES + 1] of each look's features, and a constant: the log-odds that some of the k best
+ * were missed; NULL where only the last look decides. bar: the log-odds over which the next look is taken. fitted: the
+ * number of candidates beside which the tail was fitted. */
+struct grouped_search {
+    const struct grouped_limits *limits;
+    const float *weights;
+    int64_t looks, k, fitted;
+    float bar;
+};
+
+/* Allow and ban lists of ids, -1 for padding, or NULL; a row whose allow list begins with -2 has none. places: [V], 16 times the block of each class and its lane, -1
+ * for classes that the head lacks. size: ids of a row; step: from row to row, 0 where one list holds for all. */
+struct grouped_lists {
+    const int64_t *places, *allow, *ban;
+    int64_t allow_size, allow_step, ban_size, ban_step;
 };
 
 /* The clusters of a screen, or the experts of a gate, which the largest of its scores picks. */
@@ -92,8 +114,10 @@ struct kernels {
     /* Searches the rows `first` to `last` - 1 of contexts [B, dim]; writes ids and logits [B, k], log-normalizers [B],
      * and numbers of candidates `scored` [B]. A row for which float32 leaves no candidates gets NaN for its normalizer,
      * ids -1 and logits -inf. Returns 0 where there is no memory for it. */
-    int64_t (*search_rows)(const struct grouped *head, const struct grouped_limits *limits, const float *contexts,
-                           int64_t *ids, float *logits, float *normalizer, int32_t *scored, int64_t first, int64_t last);
+    int64_t (*search_rows)(const struct grouped *head, const struct grouped_search *search,
+                           const struct grouped_lists *lists, const float *contexts, int64_t *ids, float *logits,
+                           float *normalizers, int32_t *scored, float *odds, float *features, int64_t first,
+                           int64_t last);
 
     /* Writes scores [count, sets] of contexts [count, dim], and the rows [count] in the order of their best sets.
      * Returns 0 where there is no memory for it. */
