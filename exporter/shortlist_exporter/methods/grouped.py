@@ -41,7 +41,7 @@ class GroupedOptions(Options):
     candidates: int | None = Field(default=None, ge=1, description="classes scored by int8 rows; V/384, at least 128")
     full_view: int = Field(default=7, ge=5, description="classes then scored exactly")
     promise: float = Field(
-        default=0.99,
+        default=0.995,
         ge=0,
         lt=1,
         description="rows are searched on until all asked for are there so probably; 0: all alike",
