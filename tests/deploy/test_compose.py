@@ -5,6 +5,7 @@ import re
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+from shortlist.server.access.hosts import HostRules
 from shortlist.server.settings import Settings
 
 from tests.deploy.files import (
@@ -69,6 +70,15 @@ def test_ports_agree():
     assert ("EXPOSE", str(port)) in dockerfile()["service"].steps
     assert job["static_configs"] == [{"targets": [f"shortlist:{port}"]}]
     assert job.get("metrics_path", "/metrics") == "/metrics"
+
+
+def test_the_service_answers_prometheus_and_no_other_name():
+    """Its port is on this machine's loopback address, which a page may have bound its own name to."""
+    rules = HostRules.parse(SERVICES["shortlist"]["environment"]["SHORTLIST_ALLOWED_HOSTS"], "0.0.0.0")
+    (job,) = PROMETHEUS["scrape_configs"]
+    for target in (*job["static_configs"][0]["targets"], "localhost:8000", "127.0.0.1:8000"):
+        assert rules.allow_host(target.encode())
+    assert not rules.allow_host(b"evil.example:8000")
 
 
 def test_grafana_reads_prometheus():

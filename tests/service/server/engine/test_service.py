@@ -56,6 +56,10 @@ def test_a_dropped_version_is_let_go_of(pair, repository):
     assert [model.version for model in pair.service.served_models] == [2]
     ready = [line for line in read_metrics(pair).splitlines() if line.startswith("shortlist_model_info{")]
     assert [line.partition("version=")[2] for line in ready] == ['"2"} 1.0']
+    about = [
+        line for line in read_metrics(pair).splitlines() if line.startswith(("shortlist_model_", "shortlist_canary{"))
+    ]
+    assert not any('version="1"' in line for line in about), "neither its quality nor its canary is shown any more"
 
 
 def test_requests_that_run_are_answered_and_counted_before_their_version_is_let_go_of(pair, repository):

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import shortlist
 
-from tests.end_to_end.attacks.bad_bundles import ATTACKS, reseal
+from tests.service.server.attacks.bad_bundles import ATTACKS, reseal
 from tests.support.layers import RunningServer, copy_writable, make_contexts, make_dense, make_head
 
 pytestmark = pytest.mark.slow
