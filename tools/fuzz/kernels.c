@@ -175,6 +175,22 @@ static int fuzz_grouped(const struct kernels *fast, const struct kernels *plain)
     return compare("grouped searches", fast, left, right, rows, search.k);
 }
 
+/* A second stage of these sets, whose ids are under `ids`. */
+static const struct second_stage *make_stage(const struct sets *sets, int64_t ids) {
+    struct exact_rows *rows = allocate_exactly(sizeof *rows);
+    struct second_stage *stage = allocate_exactly(sizeof *stage);
+    int64_t *blocks = allocate_exactly((sets->sets + 1) * sizeof *blocks), width = pick(1, 50), lines = divide_up(width, 4);
+    blocks[0] = 0;
+    for (int64_t i = 0; i < sets->sets; i++)
+        blocks[i + 1] = blocks[i] + divide_up(sets->offsets[i + 1] - sets->offsets[i], LANES);
+    int64_t classes = blocks[sets->sets] * LANES;
+    *rows = (struct exact_rows){make_floats(ids * sets->dim), pick(0, 1) ? make_floats(ids) : NULL, NULL, ids, sets->dim,
+                                sets->logit_scale, sets->soft_cap};
+    *stage = (struct second_stage){rows, make_floats(sets->dim * width), blocks, make_lines(blocks[sets->sets] * lines),
+                                   make_floats(classes), pick(0, 1) ? make_floats(classes) : NULL, width, lines};
+    return stage;
+}
+
 static int fuzz_sets(const struct kernels *fast, const struct kernels *plain) {
     int64_t classes, count = pick(1, 9), dim = pick(1, 150), are_experts = pick(0, 1);
     struct sets sets = {.dim = dim, .sets = pick(1, 9), .lines = dim + (are_experts || pick(0, 1)), .largest = 60,
@@ -182,7 +198,8 @@ static int fuzz_sets(const struct kernels *fast, const struct kernels *plain) {
     sets.offsets = make_offsets(sets.sets, 1, 60, &classes);
     sets.chooser = make_floats(dim * sets.sets), sets.weights = make_floats(classes * sets.lines);
     sets.ids = make_ids(classes, 2 * classes), sets.tail = make_floats(sets.sets);
-    struct screen_limits limits = {pick(1, 5), pick(1, 3), pick(0, 1) * 0.4, pick(0, 1) * 0.1};
+    if (!are_experts && pick(0, 1)) sets.stage = make_stage(&sets, 2 * classes);
+    struct screen_limits limits = {pick(1, 5), pick(1, 3), pick(0, 1) * 0.4, pick(0, 1) * 0.1, pick(5, 40)};
     float *contexts = make_floats(count * dim);
     struct results left = make_results(count, limits.k), right = make_results(count, limits.k);
     fast->score_all_sets(&sets, &limits, contexts, left.ids, left.logits, left.normalizers, left.scored, count);

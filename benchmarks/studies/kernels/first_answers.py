@@ -7,10 +7,11 @@ import subprocess
 import time
 from pathlib import Path
 
-from .turns import Contender
+from .turns import Contender, WorkerFailed
 
 FIRST_ANSWERS = 5
 PROGRAM = """
+import sys
 import numpy as np
 import shortlist
 head = shortlist.load(sys.argv[1])
@@ -35,8 +36,8 @@ def time_process(command: list[str], variables: dict[str, str]) -> float:
     start = time.perf_counter()
     with subprocess.Popen(command, env=variables, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
-        line = process.stdout.readline()
+        is_answered = bool(process.stdout.readline())
         seconds = time.perf_counter() - start
-    if process.returncode or not line:
-        raise subprocess.CalledProcessError(process.returncode, command)
+    if not is_answered:
+        raise WorkerFailed("a process that loads a head has ended without an answer")
     return seconds

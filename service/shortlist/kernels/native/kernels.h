@@ -74,6 +74,17 @@ struct grouped_lists {
     int64_t allow_size, allow_step, ban_size, ban_step;
 };
 
+/* Int8 previews of the classes of clusters, in blocks of 16 classes, of which the best are scored by their rows. */
+struct second_stage {
+    const struct exact_rows *rows;
+    const float *projection; /* [dim, width] */
+    const int64_t *blocks;   /* [sets + 1], at which block each cluster begins */
+    const uint8_t *previews; /* [blocks, lines, 16, 4], each byte 128 larger than it is */
+    const float *scale;      /* [blocks, 16] */
+    const float *bias;       /* [blocks, 16] or NULL */
+    int64_t width, lines;
+};
+
 /* The clusters of a screen, or the experts of a gate, which the largest of its scores picks. */
 struct sets {
     const float *chooser;   /* [dim, sets], by column */
@@ -81,6 +92,7 @@ struct sets {
     const int64_t *ids;     /* of all sets end to end, ascending in each */
     const int64_t *offsets; /* [sets + 1], where each begins in `ids` */
     const float *tail;      /* [sets], added to the log-normalizers of clusters */
+    const struct second_stage *stage; /* in the place of `weights`, or NULL */
     int64_t dim, sets;
     int64_t lines;          /* numbers in `weights` for each class: dim, or one more with biases, as experts have */
     int64_t largest;        /* classes of the largest set */
@@ -92,6 +104,7 @@ struct sets {
 struct screen_limits {
     int64_t k, probes;
     double probe_margin, dense_margin;
+    int64_t full_view; /* classes that a second stage scores exactly, k or more */
 };
 
 /* The exporter's `Bounds`: a change of basis in blocks of rows, int8 rows in it, and what their errors are bound by. */
