@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationError
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic import BeforeValidator, Field, ValidationError
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from shortlist.errors import BadInput
 
 ENVIRONMENT_PREFIX = "SHORTLIST_"
 MIB = 1 << 20
+
+Network = IPv4Network | IPv6Network
+
+
+def parse_networks(value: object) -> object:
+    """Addresses and networks separated by commas, as networks; raises ValueError."""
+    if not isinstance(value, str):
+        return value
+    return tuple(ip_network(text.strip(), strict=False) for text in value.split(",") if text.strip())
 
 
 class Settings(BaseSettings):
@@ -29,7 +39,17 @@ class Settings(BaseSettings):
     batch_rows: int = Field(64, ge=1, description="most context vectors computed together")
     batch_delay_us: float = Field(0, ge=0, description="microseconds that an idle model waits for more rows")
     queue_rows: int = Field(8192, ge=1, description="context vectors held at a time; requests over it get 429")
-    queue_bytes: int = Field(128 * MIB, ge=1, description="bytes of bodies held at a time; requests over it get 429")
+    queue_bytes: int = Field(
+        128 * MIB, ge=1, description="bytes held for requests and answers not read yet; requests over it get 429"
+    )
+    quota_rows: float | None = Field(
+        None, gt=0, description="context vectors a second of each client, averaged over 10 s; by default as many as fit"
+    )
+    max_connections: int = Field(4096, ge=1, description="open connections; more get 503")
+    trusted_proxies: Annotated[tuple[Network, ...], NoDecode, BeforeValidator(parse_networks)] = Field(
+        (), description="addresses or networks, with commas, whose X-Forwarded-For says who asks; by default none"
+    )
+    keep_alive: float = Field(75, gt=0, description="an idle connection is closed after so long, seconds")
     request_timeout: float = Field(30, gt=0, description="a request not computed by then gets 504, seconds")
     body_timeout: float = Field(
         30,
@@ -37,13 +57,14 @@ class Settings(BaseSettings):
         description="for a body to come (else 408) and an answer to be read, seconds",
     )
     shared_memory: bool = Field(False, description="serve tensors in system shared memory: for trusted clients only")
-    body_limit: int = Field(16 * MIB, ge=1, description="largest request body, bytes")
+    body_limit: int = Field(16 * MIB, ge=1, description="largest request body, also once it is decompressed, bytes")
+    json_limit: int = Field(2 * MIB, ge=1, description="largest JSON in a body; more has to be binary data, bytes")
     answer_limit: int = Field(64 * MIB, ge=1, description="largest answer, bytes of ids and log-probabilities")
     max_rows: int = Field(4096, ge=1, description="most context vectors in a request")
     drain_delay: float = Field(
         1.0, ge=0, description="after SIGTERM, requests are accepted this long while /readyz says 503, seconds"
     )
-    drain_seconds: int = Field(30, ge=0, description="then the longest wait for accepted requests, seconds")
+    drain_seconds: int = Field(20, ge=0, description="then the longest wait for accepted requests, seconds")
     triton_metrics: bool = Field(True, description="also export the metrics under Triton's names, nv_inference_*")
     log_format: Literal["text", "json"] = Field("text", description="json: one object a line, tracebacks inside")
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="least level logged")

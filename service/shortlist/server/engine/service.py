@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import threading
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from prometheus_client import CollectorRegistry
@@ -21,11 +22,18 @@ from shortlist.server.metrics.recorder import Recorder
 from shortlist.server.metrics.triton import TritonMetrics
 from shortlist.server.models import Model, Models
 from shortlist.server.scheduling.admission import Admission
+from shortlist.server.scheduling.quotas import Quotas
+from shortlist.server.scheduling.turns import Turns
 from shortlist.server.settings import Settings
 
+from .clients import ClientAddresses, IdentifyClient
 from .log_settings import LogSettings
 from .served_model import ServedModel
 from .trace_settings import TraceSettings
+
+log = logging.getLogger(__name__)
+
+MAX_WAITING_BODIES = 64  # large ones, that wait to be decoded
 
 
 class Service:
@@ -46,7 +54,10 @@ class Service:
         self.models = Models(settings.repository)
         self.served_models: dict[Model, ServedModel] = {}
         self.pool = ThreadPoolExecutor(settings.workers, thread_name_prefix="compute")
-        self.admission = Admission(settings.queue_rows, settings.queue_bytes)
+        quotas = None if settings.quota_rows is None else Quotas(settings.quota_rows)
+        self.admission = Admission(settings.queue_rows, settings.queue_bytes, quotas=quotas)
+        self.identify_client: IdentifyClient = ClientAddresses(settings.trusted_proxies)
+        self.decode_turns = Turns(MAX_WAITING_BODIES)
         self.bodies = BodyReader(settings.body_limit, settings.body_timeout)
         self.shared_memory = SharedMemory(settings.body_limit) if settings.shared_memory else None
         self.log_settings, self.trace_settings = LogSettings(), TraceSettings()
@@ -54,6 +65,7 @@ class Service:
         self.unknown_model = Recorder(None, self.metrics)
         self.export_gauges()
         self.changing_models = asyncio.Lock()  # one load or unload at a time; the others wait without a thread
+        self.reload_hooks: list[Callable[[], object]] = []  # called at SIGHUP
         self.draining = False
         self.closing = False
 
@@ -139,6 +151,17 @@ class Service:
             new = ServedModel(model, self.settings, self.pool, self.admission, self.metrics, self.shared_memory)
             served_model = self.served_models.setdefault(model, new)
         return served_model
+
+    def reload(self) -> None:
+        """Read again what can change while the server runs: call every hook."""
+        log.info("reading again what can change while the server runs: %d hooks", len(self.reload_hooks))
+        for hook in self.reload_hooks:
+            hook()
+
+    def close(self, seconds: float) -> None:
+        """Close connections after their response, and wait for the rest of bodies for so many seconds."""
+        self.closing = True
+        self.bodies.finish(seconds)
 
     def check_ready(self) -> None:
         """Raise NotReady with the reason, while models load and while the server drains."""
