@@ -6,10 +6,11 @@ import asyncio
 import contextlib
 import logging
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from prometheus_client import CollectorRegistry
+from starlette.requests import ClientDisconnect
 
 from shortlist import __version__
 from shortlist.errors import NotReady
@@ -98,10 +99,15 @@ class Service:
         """Load every model, one after the other; takes seconds for each."""
         self.models.load_all(self.device, self.settings.threads, self.metrics.publish_model)
 
-    async def load_model(self, name: str) -> None:
-        """Load every version of a model that the repository holds now; raises NotFound, BundleError."""
+    async def load_model(self, name: str, has_left: Callable[[], Awaitable[bool]]) -> None:
+        """Load every version of a model that the repository holds now; raises NotFound, BundleError.
+
+        has_left: whether the client that asks is gone; it is asked once its turn comes, and then nothing is loaded.
+        """
         # verifying and warming takes seconds, which the event loop does not have
         async with self.changing_models:
+            if await has_left():
+                raise ClientDisconnect
             before = self.models.by_name.get(name, {})
             threads, notify = self.settings.threads, self.metrics.publish_model
             try:

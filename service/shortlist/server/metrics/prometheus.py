@@ -75,7 +75,7 @@ class Metrics:
             CLASSES_BUCKETS,
         )
         self.held_rows = gauge("shortlist_held_rows", "context vectors accepted and not answered yet")
-        self.held_bytes = gauge("shortlist_held_bytes", "bytes of bodies accepted and not answered yet")
+        self.held_bytes = gauge("shortlist_held_bytes", "bytes of requests that are not answered, and of answers that are not read")
         self.info = gauge(
             "shortlist_model_info",
             "1 for every model that is ready",
@@ -89,6 +89,7 @@ class Metrics:
         self.ready = gauge("shortlist_ready", "1 when /readyz answers 200")
         gauge("shortlist_build_info", "1", ("version",)).labels(version).set(1)
         self.infos: dict[Model, tuple[str, ...]] = {}
+        self.quality_labels: dict[Model, list[tuple[str, ...]]] = {}
         self.request_series_by_model: dict[Model | None, RequestSeries] = {}
         self.result_series_by_model: dict[Model, ResultSeries] = {}
 
@@ -119,13 +120,17 @@ class Metrics:
         self.withdraw_model(model)  # as it was before it was loaded again
         self.infos[model] = (*place, manifest.method, manifest.plan, model.head.device, manifest.normalizer)
         self.info.labels(*self.infos[model]).set(1)
-        for metric, value in (manifest.quality.figures() if manifest.quality else {}).items():
+        figures = manifest.quality.figures() if manifest.quality else {}
+        for metric, value in figures.items():
             self.quality.labels(*place, metric).set(value)
+        self.quality_labels[model] = [(*place, metric) for metric in figures]
         if model.head.plan.tally is not None:
             self.opened.tallies[place] = model.head.plan.tally
 
     def withdraw_model(self, model: Model) -> None:
-        """Say no longer that a model is ready."""
+        """Say no longer that a model is ready, nor how good it is."""
+        for series in self.quality_labels.pop(model, ()):
+            self.quality.remove(*series)
         labels = self.infos.pop(model, None)
         if labels is not None:
             self.info.remove(*labels)

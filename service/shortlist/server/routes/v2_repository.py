@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 from fastapi import APIRouter, Request
+from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
 from shortlist.bundle.reader import LABELS_FILE
@@ -58,7 +60,8 @@ def describe_state(model: Model) -> dict[str, str]:
 async def load(request: Request, name: str) -> Response:
     """Load every version of a model that is in the repository now; heads stay in use meanwhile."""
     check_overrides(await read_parameters(request))
-    await get_service(request).load_model(name)
+    with contextlib.suppress(ClientDisconnect):  # nobody reads the response
+        await get_service(request).load_model(name, request.is_disconnected)
     return Response()
 
 

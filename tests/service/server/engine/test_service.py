@@ -53,8 +53,12 @@ def test_a_dropped_version_is_let_go_of(pair, repository):
     gc.collect()
     assert head() is None
     assert [model.version for model in pair.service.served_models] == [2]
-    ready = [line for line in read_metrics(pair).splitlines() if line.startswith("shortlist_model_info{")]
+    lines = read_metrics(pair).splitlines()
+    ready = [line for line in lines if line.startswith("shortlist_model_info{")]
     assert [line.partition("version=")[2] for line in ready] == ['"2"} 1.0']
+    quality = [line for line in lines if line.startswith("shortlist_model_quality{")]
+    assert quality
+    assert all('version="2"' in line for line in quality)
 
 
 def test_requests_that_run_are_answered_and_counted_before_their_version_is_let_go_of(pair, repository):
