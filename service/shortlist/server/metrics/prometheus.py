@@ -75,7 +75,9 @@ class Metrics:
             CLASSES_BUCKETS,
         )
         self.held_rows = gauge("shortlist_held_rows", "context vectors accepted and not answered yet")
-        self.held_bytes = gauge("shortlist_held_bytes", "bytes of requests that are not answered, and of answers that are not read")
+        self.held_bytes = gauge(
+            "shortlist_held_bytes", "bytes of requests that are not answered, and of answers that are not read"
+        )
         self.info = gauge(
             "shortlist_model_info",
             "1 for every model that is ready",
