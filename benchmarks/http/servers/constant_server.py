@@ -85,7 +85,7 @@ def main(repository: Path, port: int) -> None:
     threading.Thread(target=replace_plans, args=(service,), daemon=True).start()
     with listen(settings.host, settings.port) as listener:
         gateway = Gateway(app, service)
-        Server(configure(gateway, settings, gateway.fast_path), service).run([listener])
+        Server(configure(gateway, settings, service.admission, gateway.fast_path), service).run([listener])
 
 
 if __name__ == "__main__":

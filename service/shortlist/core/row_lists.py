@@ -55,6 +55,11 @@ class RowLists:
         check_numbers(chosen, self.offsets.size - 1)
         return replace(self, numbers=chosen)
 
+    @property
+    def nbytes(self) -> int:
+        """How many bytes its arrays take."""
+        return self.ids.nbytes + self.offsets.nbytes + self.numbers.nbytes
+
     def __len__(self) -> int:
         """How many rows it is for; 1 where all rows have the same list."""
         return len(self.numbers)

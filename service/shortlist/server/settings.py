@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import ipaddress
+from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, SecretStr, ValidationError, model_validator
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic import BeforeValidator, Field, SecretStr, ValidationError, model_validator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from shortlist.errors import BadInput
 
@@ -15,6 +16,15 @@ ENVIRONMENT_PREFIX = "SHORTLIST_"
 VARIABLES_ALONE = ("api_keys",)  # settings without a flag: every user of a machine sees the flags of a process
 LOCAL_NAME = "localhost"
 MIB = 1 << 20
+
+Network = IPv4Network | IPv6Network
+
+
+def parse_networks(value: object) -> object:
+    """Addresses and networks separated by commas, as networks; raises ValueError."""
+    if not isinstance(value, str):
+        return value
+    return tuple(ip_network(text.strip(), strict=False) for text in value.split(",") if text.strip())
 
 
 class Settings(BaseSettings):
@@ -46,7 +56,17 @@ class Settings(BaseSettings):
     batch_rows: int = Field(64, ge=1, description="most context vectors computed together")
     batch_delay_us: float = Field(0, ge=0, description="microseconds that an idle model waits for more rows")
     queue_rows: int = Field(8192, ge=1, description="context vectors held at a time; requests over it get 429")
-    queue_bytes: int = Field(128 * MIB, ge=1, description="bytes of bodies held at a time; requests over it get 429")
+    queue_bytes: int = Field(
+        128 * MIB, ge=1, description="bytes held for requests and answers not read yet; requests over it get 429"
+    )
+    quota_rows: float | None = Field(
+        None, gt=0, description="context vectors a second of each client, averaged over 10 s; by default as many as fit"
+    )
+    max_connections: int = Field(4096, ge=1, description="open connections; more get 503")
+    trusted_proxies: Annotated[tuple[Network, ...], NoDecode, BeforeValidator(parse_networks)] = Field(
+        (), description="addresses or networks, with commas, whose X-Forwarded-For says who asks; by default none"
+    )
+    keep_alive: float = Field(75, gt=0, description="an idle connection is closed after so long, seconds")
     request_timeout: float = Field(30, gt=0, description="a request not computed by then gets 504, seconds")
     body_timeout: float = Field(
         30,
@@ -56,7 +76,8 @@ class Settings(BaseSettings):
     shared_memory: bool = Field(
         False, description="serve tensors in this user's system shared memory; on a loopback address alone"
     )
-    body_limit: int = Field(16 * MIB, ge=1, description="largest request body, bytes")
+    body_limit: int = Field(16 * MIB, ge=1, description="largest request body, also once it is decompressed, bytes")
+    json_limit: int = Field(2 * MIB, ge=1, description="largest JSON in a body; more has to be binary data, bytes")
     answer_limit: int = Field(64 * MIB, ge=1, description="largest answer, bytes of ids and log-probabilities")
     list_tables: int = Field(64, ge=0, description="most tables of lists that clients may register at a time")
     list_bytes: int = Field(64 * MIB, ge=0, description="bytes that all registered lists may take; over it 413")
@@ -65,7 +86,7 @@ class Settings(BaseSettings):
     drain_delay: float = Field(
         1.0, ge=0, description="after SIGTERM, requests are accepted this long while /readyz says 503, seconds"
     )
-    drain_seconds: int = Field(30, ge=0, description="then the longest wait for accepted requests, seconds")
+    drain_seconds: int = Field(20, ge=0, description="then the longest wait for accepted requests, seconds")
     canary_seconds: float = Field(
         60, ge=0, description="between looks whether served bundles are as they were loaded; 0: none"
     )

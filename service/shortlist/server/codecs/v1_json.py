@@ -19,6 +19,7 @@ from shortlist.decoding.arguments import make_beam_query
 from shortlist.errors import BadInput
 from shortlist.server.messages.headers import CONTENT_TYPE, EncodedResponse, make_length_header
 from shortlist.server.messages.json_fields import parse_json, read_flag
+from shortlist.server.messages.json_pieces import make_json_list
 from shortlist.wire.open_inference import JSON_TYPE
 
 from .named_lists import ListRegistry
@@ -134,13 +135,13 @@ def encode_topk(manifest: Manifest, labels: Labels | None, top: TopK) -> Encoded
     content: dict[str, Any] = {
         "model": manifest.name,
         "version": manifest.version,
-        "ids": top.ids,
-        "logprobs": top.logprobs,
+        "ids": make_json_list(top.ids),
+        "logprobs": make_json_list(top.logprobs),
         "scored": top.scored,
         "normalizer": top.normalizer,
     }
     if labels is not None:
-        content["labels"] = labels[top.ids].tolist()
+        content["labels"] = make_json_list(top.ids, lambda ids: labels[ids].tolist())
     return encode_json(content)
 
 
@@ -164,7 +165,7 @@ def encode_scores(manifest: Manifest, scores: Scores) -> EncodedResponse:
         {
             "model": manifest.name,
             "version": manifest.version,
-            "logprobs": scores.logprobs,
+            "logprobs": make_json_list(scores.logprobs),
             "normalizer": scores.normalizer,
         }
     )

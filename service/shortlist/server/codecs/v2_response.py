@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from itertools import repeat
 from typing import Any, NamedTuple
 
@@ -14,7 +15,7 @@ from shortlist.bundle.manifest import Manifest
 from shortlist.core.arrays import Array
 from shortlist.core.checks import cut, is_count, parse_object
 from shortlist.core.queries import Result
-from shortlist.core.results import NO_CLASS, Labels
+from shortlist.core.results import NO_CLASS, IdArray, Labels
 from shortlist.errors import BadInput
 from shortlist.server.messages.compression import IDENTITY_ENCODING, MIN_COMPRESSED_BYTES, choose_encoding, compress
 from shortlist.server.messages.headers import (
@@ -27,6 +28,7 @@ from shortlist.server.messages.headers import (
     make_length_header,
 )
 from shortlist.server.messages.json_fields import read_flag
+from shortlist.server.messages.json_pieces import make_json_list
 from shortlist.wire.open_inference import (
     BINARY_TYPE,
     IDS,
@@ -190,7 +192,8 @@ def encode_numbers(
     if output.binary:
         return entry, values.tobytes()
     flat = np.ascontiguousarray(values).reshape(-1)
-    return entry | {"data": np.maximum(flat, LEAST_FLOAT32) if name in (LOGPROBS, SCORES) else flat}, b""
+    numbers = np.maximum(flat, LEAST_FLOAT32) if name in (LOGPROBS, SCORES) else flat
+    return entry | {"data": make_json_list(numbers)}, b""
 
 
 def write_region(entry: dict[str, Any], content: bytes, region: Region, memory: SharedRegions | None) -> dict[str, Any]:
@@ -219,11 +222,19 @@ def encode_labels(
 ) -> tuple[dict[str, Any], bytes]:
     """The labels of the ids, nothing for an id of -1."""
     assert labels is not None, "the request was refused where the model has no labels"
-    texts = [label or "" for label in labels[result.ids].ravel().tolist()]
     entry: dict[str, Any] = {"name": LABELS, "datatype": TEXT_DATATYPE, "shape": list(result.ids.shape)}
+    flat = np.ascontiguousarray(result.ids).reshape(-1)
+    if output.region is None and not output.binary:
+        return entry | {"data": make_json_list(flat, partial(list_labels, labels))}, b""
+    content = join_texts(list_labels(labels, flat))
     if output.region is not None:
-        return write_region(entry, join_texts(texts), output.region, memory), b""
-    return encode_texts(entry, texts, output)
+        return write_region(entry, content, output.region, memory), b""
+    return entry | {"parameters": {"binary_data_size": len(content)}}, content
+
+
+def list_labels(labels: Labels, ids: IdArray) -> list[str]:
+    """The labels of `ids` [n], nothing for an id of -1."""
+    return [label or "" for label in labels[ids].tolist()]
 
 
 def encode_texts(entry: dict[str, Any], texts: list[str], output: OutputFormat) -> tuple[dict[str, Any], bytes]:

@@ -19,7 +19,7 @@ from shortlist.errors import NotFound
 from shortlist.server.codecs import v1_json
 from shortlist.server.codecs.v2_response import encode_and_compress
 from shortlist.server.messages.bounded_cache import BoundedCache
-from shortlist.server.messages.headers import ACCEPT_ENCODING, JSON_LENGTH, EncodedResponse
+from shortlist.server.messages.headers import ACCEPT_ENCODING, JSON_LENGTH, EncodedResponse, RawHeaders
 from shortlist.server.messages.json_fields import read_flag
 from shortlist.server.models import Models, parse_version
 from shortlist.server.scheduling.tasks import BeamResult
@@ -30,6 +30,7 @@ from .service import Service
 
 PATH_CACHE_ENTRIES = 1024
 MAX_CACHED_PATH_CHARS = 1024
+MAX_LENGTH_DIGITS = 19  # of a header that is worth parsing
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +38,17 @@ class Endpoint:
     """An endpoint that computes.
 
     decode: reads a body, raises ShortlistError. It sets the request's model as soon as that is known. It may run in a
-    thread. compresses: whether bodies may be compressed, both ways.
+    thread. splits: whether the JSON may end before the body does, where a header says so.
     """
 
     name: str
     decode: Callable[[Service, RequestState, bytes], DecodedRequest]
-    compresses: bool = False
+    splits: bool = False
+
+    def count_json_bytes(self, headers: RawHeaders, body: bytes) -> int:
+        """At most so many bytes of a body are JSON."""
+        length = headers.get(JSON_LENGTH, b"").strip() if self.splits else b""
+        return min(len(body), int(length)) if length.isdigit() and len(length) <= MAX_LENGTH_DIGITS else len(body)
 
 
 class Target(NamedTuple):
@@ -127,8 +133,8 @@ ENDPOINTS: dict[str, Endpoint] = {
     "/v1/topk": Endpoint("topk", decode_topk),
     "/v1/score": Endpoint("score", decode_score),
     "/v1/beam/step": Endpoint("beam", decode_beam_step),
-    "/v2/models/{name}/infer": Endpoint("infer", decode_infer, compresses=True),
-    "/v2/models/{name}/versions/{version}/infer": Endpoint("infer", decode_infer, compresses=True),
+    "/v2/models/{name}/infer": Endpoint("infer", decode_infer, splits=True),
+    "/v2/models/{name}/versions/{version}/infer": Endpoint("infer", decode_infer, splits=True),
 }
 
 ENDPOINT_NAMES = tuple(dict.fromkeys(endpoint.name for endpoint in ENDPOINTS.values()))  # for the metrics
@@ -150,6 +156,11 @@ class EndpointMatcher:
             if target is not None and len(path) <= MAX_CACHED_PATH_CHARS and self.names_known_model(target.path):
                 self.targets.put(path, target)
         return target
+
+    def find_known(self, path: str) -> Target | None:
+        """The same, of a path that is worth remembering; None for all others."""
+        self.match(path)
+        return self.targets.get(path)
 
     def names_known_model(self, path: Mapping[str, str]) -> bool:
         """Whether the parameters of a path name a model that is known, or none."""

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from prometheus_client import CollectorRegistry
+from starlette.requests import ClientDisconnect
 
 from shortlist import __version__
 from shortlist.errors import NotReady
@@ -23,12 +25,19 @@ from shortlist.server.metrics.recorder import Recorder
 from shortlist.server.metrics.triton import TritonMetrics
 from shortlist.server.models import Model, Models
 from shortlist.server.scheduling.admission import Admission
+from shortlist.server.scheduling.quotas import Quotas
+from shortlist.server.scheduling.turns import Turns
 from shortlist.server.settings import Settings
 
 from .bundle_watch import BundleWatch
+from .clients import ClientAddresses, IdentifyClient
 from .log_settings import LogSettings
 from .served_model import ServedModel
 from .trace_settings import TraceSettings
+
+log = logging.getLogger(__name__)
+
+MAX_WAITING_BODIES = 64  # large ones, that wait to be decoded
 
 
 class Service:
@@ -51,7 +60,10 @@ class Service:
         self.models = Models(settings.repository)
         self.served_models: dict[Model, ServedModel] = {}
         self.pool = ThreadPoolExecutor(settings.workers, thread_name_prefix="compute")
-        self.admission = Admission(settings.queue_rows, settings.queue_bytes)
+        quotas = None if settings.quota_rows is None else Quotas(settings.quota_rows)
+        self.admission = Admission(settings.queue_rows, settings.queue_bytes, quotas=quotas)
+        self.identify_client: IdentifyClient = ClientAddresses(settings.trusted_proxies)
+        self.decode_turns = Turns(MAX_WAITING_BODIES)
         self.bodies = BodyReader(settings.body_limit, settings.body_timeout)
         self.shared_memory = SharedMemory(settings.body_limit) if settings.shared_memory else None
         self.named_lists = ListRegistry(settings.list_tables, settings.list_bytes, settings.list_seconds)
@@ -101,15 +113,15 @@ class Service:
         """Publish whether the files and answers of a served model are still those of its load."""
         self.metrics.publish_canary(model, passed=passed)
 
-    async def load_model(self, name: str, is_wanted: Callable[[], Awaitable[bool]]) -> None:
+    async def load_model(self, name: str, has_left: Callable[[], Awaitable[bool]]) -> None:
         """Load every version of a model that the repository holds now; raises NotFound, BundleError.
 
-        is_wanted: whether the client still waits, asked once it is its turn; nothing is done for one that has left.
+        has_left: whether the client that asks is gone; it is asked once its turn comes, and then nothing is loaded.
         """
         # verifying and warming takes seconds, which the event loop does not have
         async with self.changing_models:
-            if not await is_wanted():
-                return
+            if await has_left():
+                raise ClientDisconnect
             before = self.models.by_name.get(name, {})
             threads, notify = self.settings.threads, self.metrics.publish_model
             try:
@@ -160,6 +172,11 @@ class Service:
             new = ServedModel(model, self.settings, *shared)
             served_model = self.served_models.setdefault(model, new)
         return served_model
+
+    def close(self, seconds: float) -> None:
+        """Close connections after their response, and wait for the rest of bodies for so many seconds."""
+        self.closing = True
+        self.bodies.finish(seconds)
 
     def check_ready(self) -> None:
         """Raise NotReady with the reason, while models load and while the server drains."""

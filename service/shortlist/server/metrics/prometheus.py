@@ -76,7 +76,9 @@ class Metrics:
             CLASSES_BUCKETS,
         )
         self.held_rows = gauge("shortlist_held_rows", "context vectors accepted and not answered yet")
-        self.held_bytes = gauge("shortlist_held_bytes", "bytes of bodies accepted and not answered yet")
+        self.held_bytes = gauge(
+            "shortlist_held_bytes", "bytes of requests that are not answered, and of answers that are not read"
+        )
         self.info = gauge(
             "shortlist_model_info",
             "1 for every model that is ready",
@@ -127,7 +129,8 @@ class Metrics:
         self.withdraw_model(model)  # as it was before it was loaded again
         self.infos[model] = (*place, manifest.method, manifest.plan, model.head.device, manifest.normalizer)
         self.info.labels(*self.infos[model]).set(1)
-        for metric, value in (manifest.quality.figures() if manifest.quality else {}).items():
+        figures = manifest.quality.figures() if manifest.quality else {}
+        for metric, value in figures.items():
             self.quality.labels(*place, metric).set(value)
         self.publish_canary(model, passed=True)
         if model.head.plan.tally is not None:

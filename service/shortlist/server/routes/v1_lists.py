@@ -15,6 +15,7 @@ from shortlist.server.codecs.v1_json import parse_fields, require_field
 from shortlist.server.messages.headers import JSON_LENGTH
 from shortlist.server.messages.json_fields import parse_json
 from shortlist.server.messages.responses import make_json_response
+from shortlist.server.scheduling.hold import Hold
 from shortlist.wire.open_inference import IDS, parse_tensors, split_body
 
 from . import schemas
@@ -35,7 +36,8 @@ async def list_tables(request: Request) -> Response:
 async def register_lists(request: Request, name: str) -> Response:
     """Know lists by a name from now on, in place of what it named before."""
     service, headers = get_service(request), dict(request.scope["headers"])
-    with service.admission.hold() as hold:
+    address = request.client.host if request.client else ""
+    with Hold(service.admission, service.identify_client(headers, address)) as hold:
         try:
             body = await service.bodies.read(request.receive, headers, time.perf_counter(), hold)
         except ClientDisconnect:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 from fastapi import APIRouter, Request
+from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
 from shortlist.bundle.reader import LABELS_FILE
@@ -61,13 +63,9 @@ def describe_state(model: Model) -> dict[str, str]:
 async def load(request: Request, name: str) -> Response:
     """Load every version of a model that is in the repository now; heads stay in use meanwhile."""
     check_overrides(await read_parameters(request))
-    await get_service(request).load_model(name, lambda: is_connected(request))
+    with contextlib.suppress(ClientDisconnect):  # nobody reads the response
+        await get_service(request).load_model(name, request.is_disconnected)
     return Response()
-
-
-async def is_connected(request: Request) -> bool:
-    """Whether the client still waits for its response."""
-    return not await request.is_disconnected()
 
 
 @router.post(

@@ -46,6 +46,10 @@ class Task(Protocol):
         """Bytes of the ids and log-probabilities of the result."""
 
     @property
+    def argument_bytes(self) -> int:
+        """Bytes of the arrays of its query."""
+
+    @property
     def separate(self) -> bool:
         """Whether its slices never share a call with those of other tasks."""
 
@@ -106,6 +110,11 @@ class SearchTask:
     @property
     def result_bytes(self) -> int:
         return len(self.contexts) * self.k * RESULT_CELL_BYTES
+
+    @property
+    def argument_bytes(self) -> int:
+        lists = self.class_filter.allow, self.class_filter.ban
+        return self.contexts.nbytes + sum(ids.nbytes for ids in lists if ids is not None)
 
     @property
     def width(self) -> int:
@@ -215,6 +224,10 @@ class ScoreTask:
     @property
     def result_bytes(self) -> int:
         return int(self.ids.size) * RESULT_CELL_BYTES
+
+    @property
+    def argument_bytes(self) -> int:
+        return self.contexts.nbytes + self.ids.nbytes
 
     def compute(self) -> Scores:
         return self.merge([self.head.score(self.plan, self.contexts, self.ids)])

@@ -54,11 +54,11 @@ def test_a_dropped_version_is_let_go_of(pair, repository):
     gc.collect()
     assert head() is None
     assert [model.version for model in pair.service.served_models] == [2]
-    ready = [line for line in read_metrics(pair).splitlines() if line.startswith("shortlist_model_info{")]
+    lines = read_metrics(pair).splitlines()
+    ready = [line for line in lines if line.startswith("shortlist_model_info{")]
     assert [line.partition("version=")[2] for line in ready] == ['"2"} 1.0']
-    about = [
-        line for line in read_metrics(pair).splitlines() if line.startswith(("shortlist_model_", "shortlist_canary{"))
-    ]
+    about = [line for line in lines if line.startswith(("shortlist_model_", "shortlist_canary{"))]
+    assert any(line.startswith("shortlist_model_quality{") for line in about)
     assert not any('version="1"' in line for line in about), "neither its quality nor its canary is shown any more"
 
 
