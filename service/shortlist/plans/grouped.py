@@ -36,8 +36,9 @@ SECOND_LOOK_FACTOR = 2  # of the first look's previewed classes
 SECOND_LOOK_REFINED = 1024  # classes previewed by all columns
 LAST_LOOK_REFINED_DIVISOR = 12  # of all classes
 LAST_LOOK_CANDIDATES_FACTOR = 4  # of the first look's
-LOOK_CANDIDATES_PER_K = 5  # of looks after the first, at least
-LOOK_REFINED_PER_K = 20
+LOOK_CANDIDATES_PER_K = 10  # of looks after the first, at least
+LOOK_REFINED_PER_K = 60
+SURE_MISS = 0.999  # a risk that stands for rows whose lists forbid too many of their best classes
 
 
 class GroupedPlan(Plan):
@@ -81,10 +82,26 @@ class GroupedPlan(Plan):
     def topk(self, contexts: FloatArray, k: int, class_filter: ClassFilter) -> PlanResult:
         """The k best; `scored` is the number of candidates."""
         if self.compiled is not None and k <= MAX_COMPILED_K:
-            return self.compiled(contexts, self.plan_search(k, class_filter.restricts), class_filter)
+            result = self.compiled(contexts, self.plan_search(k, class_filter.restricts), class_filter)
+            return self.answer_deep_rows(result, contexts, k, class_filter) if class_filter.restricts else result
         wide = class_filter.restricts or self.is_wide(k)
         search = self.search_widely if wide else self.search_by_graphs
         return self.run_in_cache(lambda rows, lists: search(rows, k, lists), contexts, class_filter)
+
+    def answer_deep_rows(
+        self, result: PlanResult, contexts: FloatArray, k: int, class_filter: ClassFilter
+    ) -> PlanResult:
+        """The result with exact answers where lists forbid so many of a row's best classes that looks miss the others.
+
+        As it is where the bundle has no dense layer.
+        """
+        assert result.risk is not None
+        for row in (result.risk > SURE_MISS).nonzero()[0].tolist() if self.fallback is not None else ():
+            assert self.fallback is not None
+            some = slice(row, row + 1)
+            result.put([row], self.fallback.topk(contexts[some], k, class_filter.slice_rows(row, row + 1)))
+            result.risk[row] = 0.0
+        return result
 
     def plan_search(self, k: int, restricts: bool) -> Search:
         """How loops look for k classes: as the settings say, and further where there are lists or a promise."""

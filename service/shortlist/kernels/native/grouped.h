@@ -178,6 +178,19 @@ static int is_enough(const struct grouped *head, const struct grouped_search *se
     return *answer->odds <= search->bar;
 }
 
+/* Whether the lists forbid so many of a row's best classes that what the first look tells of it says nothing of the
+ * others: half of its candidates are forbidden ones over the k-th of those permitted. */
+static int is_deep(const struct scratch *scratch, int64_t exact_count, int64_t forbidden, int64_t candidates) {
+    float least = INFINITY;
+    int64_t over = 0;
+    for (int64_t i = 0; i < exact_count; i++) {
+        float value = scratch->values[scratch->exact[i]];
+        least = value < least ? value : least;
+    }
+    for (int64_t i = 0; i < forbidden; i++) over += scratch->forbidden_values[i] > least;
+    return 2 * over > candidates;
+}
+
 static void search_row(const struct grouped *head, const struct grouped_search *search,
                        const struct grouped_lists *lists, int64_t row, const float *context,
                        const struct scratch *scratch, struct answer *answer) {
@@ -205,6 +218,8 @@ static void search_row(const struct grouped *head, const struct grouped_search *
         }
         enough = is_enough(head, search, &look, scratch, i, count, forbidden, answer) || listed;
         if (listed) *answer->odds = -INFINITY;
+        if (lists && i == last && !lists->allow && is_deep(scratch, exact_count, forbidden, search->limits->candidates))
+            *answer->odds = INFINITY;
     }
     if (exact_count < (search->k < permitted ? search->k : permitted)) exact_count = 0, *answer->normalizer = NAN;
     if (lists || last) { /* else the estimate has them all */
