@@ -177,10 +177,8 @@ class Head:
                 return TopK(*answer, self.manifest.normalizer)
         names = require_labels(self.label_array, self.manifest.name) if labels else None
         rows, k = self.check_contexts(contexts), self.check_k(k)
-        class_filter, weights = (
-            self.check_lists(allow, ban, len(rows)),
-            parse_bias(bias, len(rows), self.manifest.classes),
-        )
+        class_filter = self.check_lists(allow, ban, len(rows))
+        weights = parse_bias(bias, len(rows), self.manifest.classes)
         plan, normalizer = self.choose_plan(len(rows), k, exact, proof=weights is None)
         top = make_topk(self.run(plan, rows, k, class_filter, weights), normalizer)
         if names is not None:
@@ -191,10 +189,8 @@ class Head:
         """The lists as arrays; raises BadInput."""
         if allow is None and ban is None:
             return UNRESTRICTED
-        classes = self.manifest.classes
-        return ClassFilter(
-            parse_filter_lists("allow", allow, rows, classes), parse_filter_lists("ban", ban, rows, classes)
-        )
+        lists = (("allow", allow), ("ban", ban))
+        return ClassFilter(*(parse_filter_lists(name, ids, rows, self.manifest.classes) for name, ids in lists))
 
     def topk_by_plan(self, contexts: FloatArray, k: int) -> TopK:
         """As `topk`, by the plan alone: never by dense for its number of rows or its k. For measuring a head."""
@@ -274,9 +270,7 @@ class Head:
 
     def make_contradiction_error(self) -> BundleError:
         """The error for a place that a graph returned and that its array does not have."""
-        return BundleError(
-            f"{self.folder} has a graph whose answers lie outside of its arrays: export the bundle again"
-        )
+        return BundleError(f"a graph of {self.folder} answers what its arrays do not hold: export the bundle again")
 
     def check_contexts(self, contexts: npt.ArrayLike) -> FloatArray:
         """`contexts` as [B, d] float32; raises BadInput."""
