@@ -31,7 +31,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
                 default = "on" if field.default else "off"
                 parser.add_argument(flag, action=switch, default=None, help=f"{field.description} (default: {default})")
                 continue
-            default = "" if field.default is None else f" (default: {field.default})"
+            default = "" if field.default in (None, ()) else f" (default: {field.default})"
             parser.add_argument(flag, help=f"{field.description}{default}", metavar=name.rpartition("_")[2].upper())
 
 

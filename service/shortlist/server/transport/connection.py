@@ -12,7 +12,7 @@ from shortlist.server.engine.clients import name_address
 from shortlist.server.messages.responses import make_error_response
 
 from .connection_limits import ConnectionLimits
-from .head_rules import MAX_HEAD_BYTES, HeadTooLarge, check_head
+from .head_rules import MAX_HEAD_BYTES, MAX_HEADERS, HeadTooLarge, check_head
 from .uvicorn_protocol import UvicornProtocol, cancel_timer, write_head
 
 SLICE_BYTES = 1024  # that the parser reads at a time outside of bodies: some dozens of the smallest requests
@@ -118,7 +118,7 @@ class Connection(UvicornProtocol):
                 self.head_bytes += min(stop, len(data)) - start  # until a callback counts anew
                 self.parse(data[start:stop])
                 start = stop
-                if self.head_bytes > MAX_HEAD_BYTES:
+                if self.head_bytes > MAX_HEAD_BYTES or (self.headers and len(self.headers) > MAX_HEADERS):
                     raise HeadTooLarge
             self.unparsed = data[start:]
             if self.unparsed:

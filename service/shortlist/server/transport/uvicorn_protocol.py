@@ -111,8 +111,9 @@ class UvicornProtocol(HttpToolsProtocol):
         self.transport.pause_reading()
 
     def go_on_reading(self) -> None:
-        """Read again."""
-        self.transport.resume_reading()
+        """Read again, unless uvicorn itself has paused and goes on later."""
+        if not self.flow.read_paused:
+            self.transport.resume_reading()
 
     def drop_latest(self) -> None:
         """Drop the latest request, where it waits behind others."""

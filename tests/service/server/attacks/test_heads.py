@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import threading
 import time
@@ -49,6 +50,21 @@ def converse_until_closed(server, parts):
         content = read_all(connection)
         thread.join()
     return content
+
+
+@pytest.mark.parametrize(
+    "start", [b"GET / HTTP/1.1\r\n", request("/v1/topk", b"", "Transfer-Encoding: chunked") + b"0\r\n"]
+)
+def test_tiny_headers_are_refused_before_their_head_ends(server, start):
+    """Each takes many times its size in memory, of as many connections as there may be."""
+    before = forget_peak(server)
+    with contextlib.ExitStack() as stack:
+        connections = [stack.enter_context(connect(server)) for _ in range(50)]
+        for connection in connections:
+            connection.sendall(start + b"a:\r\n" * 15_000)
+        for connection in connections:
+            assert statuses(read_all(connection)) == [431]
+    assert read_memory(server, "VmHWM") - before < 24 * MIB
 
 
 def test_heads_under_the_limits_are_read(server):
