@@ -109,7 +109,7 @@ def test_rows_at_once_are_rows_alone_through_a_gate(gate, count):
 def test_rows_at_once_are_rows_alone_through_a_screen(screen):
     head, rows = screen
     plan = head.plan
-    scored = plan.loops.score(rows, 1, plan.settings, plan.fallback is not None).scored
+    scored = plan.loops.score(rows, 1, plan.settings, plan.fallback is not None, 0).scored
     assert (scored == TO_GRAPHS).any() == (scored == TO_GRAPHS).all() == (plan.settings.probes > 2)
     assert (scored == TO_DENSE).any() == (plan.settings.dense_margin > 0)
     assert_as_alone(head, rows, scored > 0)
