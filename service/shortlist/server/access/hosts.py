@@ -11,10 +11,10 @@ import re
 from typing import NamedTuple
 
 from shortlist.server.messages.headers import Headers
+from shortlist.server.settings import LOCAL_NAME
 
 ANY_HOST = "*"
 ANY_NAME_BELOW = "*."
-LOCAL_NAME = "localhost"
 HOST_PATTERN = re.compile(r"(?:\[([0-9a-f:.]+)\]|([^\s:/@\[\]]+))(?::[0-9]{1,5})?")
 DEFAULT_PORTS = {"http": ":80", "https": ":443"}
 
