@@ -190,7 +190,8 @@ class Head:
         if allow is None and ban is None:
             return UNRESTRICTED
         lists = (("allow", allow), ("ban", ban))
-        return ClassFilter(*(parse_filter_lists(name, ids, rows, self.manifest.classes) for name, ids in lists))
+        allowed, banned = (parse_filter_lists(name, ids, rows, self.manifest.classes) for name, ids in lists)
+        return ClassFilter(allowed, banned)
 
     def topk_by_plan(self, contexts: FloatArray, k: int) -> TopK:
         """As `topk`, by the plan alone: never by dense for its number of rows or its k. For measuring a head."""
