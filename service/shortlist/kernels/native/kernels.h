@@ -67,8 +67,10 @@ struct grouped_search {
     float bar;
 };
 
-/* Allow and ban lists of ids, -1 for padding, or NULL; a row whose allow list begins with -2 has none. places: [V], 16 times the block of each class and its lane, -1
- * for classes that the head lacks. size: ids of a row; step: from row to row, 0 where one list holds for all. */
+/* Allow and ban lists of ids, -1 for padding, or NULL; a row whose allow list begins with -2 has none.
+ *
+ * places: [V], 16 times the block of each class and its lane, -1 for classes that the head lacks. size: ids of a row;
+ * step: from row to row, 0 where one list holds for all. */
 struct grouped_lists {
     const int64_t *places, *allow, *ban;
     int64_t allow_size, allow_step, ban_size, ban_step;
