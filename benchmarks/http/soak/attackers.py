@@ -12,7 +12,7 @@ from benchmarks.http.client.connection import HEAD_END
 from .faulty_clients import READ_BYTES, Fault, Stream, read_outcome
 
 FLOOD_REQUESTS = 2_000
-FLOOD_REQUEST = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
+FLOOD_REQUEST = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
 FLOOD_MARK = b"200 OK"  # of a response
 FLOOD_LEEWAY = 100  # marks that may be cut in two between reads
 ATTACK_SECONDS = 40.0  # of one attack, unless it ends before
@@ -54,7 +54,7 @@ def make_large_request(request: bytes) -> bytes:
 
 def make_post(path: str, body: bytes, *headers: str) -> bytes:
     """A POST with a body."""
-    lines = [f"POST {path} HTTP/1.1", "Host: x", f"Content-Length: {len(body)}", *headers]
+    lines = [f"POST {path} HTTP/1.1", "Host: localhost", f"Content-Length: {len(body)}", *headers]
     return "\r\n".join([*lines, "", ""]).encode() + body
 
 

@@ -10,7 +10,7 @@ from benchmarks.http.client.connection import Address, ConnectionLost, open_conn
 
 from .checks import OK, Tally
 
-HEALTH_REQUEST = b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+HEALTH_REQUEST = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
 HEALTH_PAUSE_SECONDS = 0.05
 
 

@@ -56,7 +56,7 @@ def test_an_upgrade_in_chunks(server):
 
 
 def test_tunnels_are_refused(server):
-    content = converse(server, b"CONNECT x:80 HTTP/1.1\r\nHost: x:80\r\n\r\n" + SMUGGLED)
+    content = converse(server, b"CONNECT x:80 HTTP/1.1\r\nHost: localhost:80\r\n\r\n" + SMUGGLED)
     assert statuses(content) == [400]
     assert b"CONNECT" in content
 

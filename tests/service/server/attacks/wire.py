@@ -14,7 +14,7 @@ from tests.support.layers import DIM, make_contexts
 
 ROWS = make_contexts(rows=8, seed=6).contexts
 INFER = "/v2/models/lm/infer"
-HEALTH = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
+HEALTH = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
 MIB = 1 << 20
 
 
@@ -30,7 +30,7 @@ def connect(server, address="127.0.0.1", receive_bytes=None, timeout=60):
     return connection
 
 
-def request(path, body=b"", *headers, method="POST", length=None, host="Host: x"):
+def request(path, body=b"", *headers, method="POST", length=None, host="Host: localhost"):
     """The bytes of a request; `length` in place of the body's."""
     lines = [f"{method} {path} HTTP/1.1", host, *headers]
     if body or length is not None:
