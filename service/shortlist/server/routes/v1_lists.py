@@ -19,9 +19,9 @@ from shortlist.server.scheduling.hold import Hold
 from shortlist.wire.open_inference import IDS, parse_tensors, split_body
 
 from . import schemas
-from .dependencies import get_service
+from .dependencies import ASK, get_service
 
-router = APIRouter(prefix="/v1/lists", tags=["v1"], responses=schemas.FAILURE_RESPONSES)
+router = APIRouter(prefix="/v1/lists", tags=["v1"], dependencies=[ASK], responses=schemas.FAILURE_RESPONSES)
 
 TABLE_INPUTS = (IDS, "offsets")
 
