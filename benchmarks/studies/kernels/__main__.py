@@ -10,7 +10,7 @@ this processor, this clone or the data lack is null, and a sentence before says 
 numba_ratio: ours over numba's loops at batch 1, and at 8 and 32. avxvnni_ratio, avx2_ratio: those targets over
 AVX-512 VNNI. portable_vs_graphs: portable C over graphs. first_answer_s: from the start of a process. ban_ratio: 1,000
 classes banned, 200 allowed, or k = 100, over k = 5 without lists; the largest. exact_speedup, exact_b16: exact answers
-at batches 1 and 16. ptb_speedup: the fastest head of P@1 .998 or more on Penn Treebank.
+at batches 1 and 16. ptb_speedup: a head of P@1 .998 or more on Penn Treebank's test text.
 """
 
 from __future__ import annotations
