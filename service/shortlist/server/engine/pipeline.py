@@ -63,11 +63,12 @@ async def make_response(
     request = await decode_body(service, target, state, hold, body)
     served_model, task = request.served_model, request.task
     del body  # arrays that need it keep it
-    hold.take_rows(served_model.admission, task.rows, state.deadline - time.perf_counter())
     if task.rows == 0 or served_model.batcher.fits_inline(task):
+        served_model.admission.pass_rows(task.rows, state.deadline - time.perf_counter(), state.client)
         state.computation = served_model.batcher.compute_inline(task)
     else:
-        hold.take_bytes(RESULT_COPIES * task.result_bytes)
+        hold.take_bytes(RESULT_COPIES * task.result_bytes)  # before its own rows fill the queue
+        hold.take_rows(served_model.admission, task.rows, state.deadline - time.perf_counter())
         state.computation = await compute_in_batch(request, state, receive)
     result = state.computation.result
     in_loop = task.result_bytes <= MAX_INLINE_BYTES

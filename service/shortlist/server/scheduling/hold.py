@@ -62,8 +62,9 @@ class Hold:
 
     def resize_bytes(self, length: int) -> None:
         """Hold `length` bytes from now on, which is never refused."""
-        self.server.add_bytes(length - self.bytes, self.client)
-        self.bytes = length
+        if length != self.bytes:
+            self.server.add_bytes(length - self.bytes, self.client)
+            self.bytes = length
 
     def keep_response(self, length: int) -> None:
         """Hold a response of `length` bytes in place of the rows and of the body."""

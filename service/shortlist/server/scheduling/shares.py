@@ -23,7 +23,7 @@ class Shares:
     def has_room(self, client: str, amount: int) -> bool:
         """Whether `amount` more would leave enough for others."""
         free = self.limit - self.held - amount
-        return free >= 0 and self.get(client) + amount <= MAX_TIMES_FREE * free
+        return free >= 0 and self.by_client.get(client, 0) + amount <= MAX_TIMES_FREE * free
 
     def get(self, client: str) -> int:
         """What a client holds."""
@@ -36,7 +36,7 @@ class Shares:
     def add(self, client: str, amount: int) -> None:
         """Note that a client holds `amount` more, or less where that is negative."""
         self.held += amount
-        left = self.get(client) + amount
+        left = self.by_client.get(client, 0) + amount
         if left:
             self.by_client[client] = left
         else:

@@ -67,8 +67,9 @@ def check_overload(response):
 
 @contextmanager
 def busy(server, rows=MANY, **parameters):
-    """While the server holds this many rows, which it then answers."""
-    with ThreadPoolExecutor(1) as pool, httpx.Client(base_url=server.url) as http:
+    """While the server holds this many rows of another client, which it then answers."""
+    elsewhere = httpx.HTTPTransport(local_address="127.0.0.2")
+    with ThreadPoolExecutor(1) as pool, httpx.Client(base_url=server.url, transport=elsewhere) as http:
         running = pool.submit(infer, server, rows, http, **parameters)
         wait_for_held(server, lambda value: value >= rows)
         yield running
