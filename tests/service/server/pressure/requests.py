@@ -19,7 +19,7 @@ LENGTH = "Inference-Header-Content-Length"
 INFER = "/v2/models/slow/infer"
 ROWS = make_contexts(rows=4000, dim=DIM, seed=3).contexts
 MANY = 3000  # rows that keep the server busy for about a second
-PATIENT = ("--request-timeout", "300")
+PATIENT = ("--request-timeout", "300", "--json-limit", "16777216")
 MICROSECONDS = 1_000_000
 
 
