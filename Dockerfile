@@ -1,35 +1,44 @@
 # Two images: `exporter` (torch, for `shortlist export` and `capture`) and, by default, `service` (no torch, non-root).
-#   docker build -t shortlist . && docker run -p 8000:8000 -v "$PWD/build/repository:/repository:ro" shortlist
+#   docker build -t shortlist . && docker run -p 127.0.0.1:8000:8000 -v "$PWD/build/repository:/repository:ro" shortlist
 #   docker build -t shortlist-exporter --target exporter . && docker run -v "$PWD:/data" shortlist-exporter export ...
-FROM python:3.11 AS native
-WORKDIR /src
-COPY service service
-RUN python service/shortlist/kernels/native/build.py
+# Whoever reaches the port may ask the service: publish it to other machines with API keys alone (docs/operations.md).
 
-FROM python:3.11-slim AS base
+# Tags move. What you deploy, build on digests that you have looked up yourself, with `docker buildx imagetools inspect`:
+#   docker build --build-arg BUILD_IMAGE=python:3.11@sha256:... --build-arg BASE_IMAGE=python:3.11-slim@sha256:... .
+ARG BUILD_IMAGE=python:3.11
+ARG BASE_IMAGE=python:3.11-slim
+
+# A wheel with the compiled loops inside; compiler and build tools stay behind in this stage.
+FROM ${BUILD_IMAGE} AS build
 WORKDIR /src
-COPY pyproject.toml hatch_build.py constraints.txt README.md LICENSE ./
+COPY pyproject.toml hatch_build.py README.md LICENSE deploy/requirements/build.txt ./
 COPY service service
 COPY exporter exporter
 COPY models models
+RUN pip install --no-cache-dir --require-hashes -r build.txt
+RUN pip wheel --no-cache-dir --no-deps --no-build-isolation --wheel-dir dist .
 
-FROM base AS exporter
+FROM ${BASE_IMAGE} AS exporter
+COPY constraints.txt ./
+COPY --from=build /src/dist dist
 # Where pip finds only a torch with CUDA: --build-arg PIP_EXTRA_INDEX_URL=... names an index that has CPU builds.
 ARG PIP_EXTRA_INDEX_URL
-RUN pip install --no-cache-dir -c constraints.txt ".[cpu,export,capture]"
+RUN pip install --no-cache-dir -c constraints.txt "$(ls dist/*.whl)[cpu,export,capture]"
 USER 10001
 WORKDIR /data
 ENTRYPOINT ["shortlist"]
 
-FROM base AS service
-# Compiled loops; the package is built without a compiler and takes the library as it is.
-COPY --from=native /src/service/shortlist/kernels/native/libshortlist_kernels.so service/shortlist/kernels/native/
-RUN pip install --no-cache-dir -c constraints.txt ".[cpu,serve]"
+FROM ${BASE_IMAGE} AS service
+COPY deploy/requirements/service.txt ./
+COPY --from=build /src/dist dist
+# Every package in the version that `make lock` chose, from a file with the hash that it saw then.
+RUN pip install --no-cache-dir --require-hashes -r service.txt
+RUN pip install --no-cache-dir --no-deps --no-index --find-links dist shortlist
 USER 10001
 WORKDIR /
 ENV SHORTLIST_REPOSITORY=/repository SHORTLIST_HOST=0.0.0.0 SHORTLIST_PORT=8000
 EXPOSE 8000
-# urlopen raises, and python exits with 1, on anything but 2xx.
+# urlopen raises, and python exits with 1, on anything but 2xx. With a certificate, give a check of your own.
 HEALTHCHECK --interval=10s --timeout=3s --start-period=30s \
   CMD ["python", "-c", "import os, urllib.request as r; r.urlopen(f'http://127.0.0.1:{os.environ[\"SHORTLIST_PORT\"]}/healthz', timeout=2)"]
 ENTRYPOINT ["shortlist", "serve"]

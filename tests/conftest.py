@@ -106,3 +106,13 @@ def adaptive_head(adaptive_form, tmp_path_factory):
     """A head of method adaptive or dsoftmax, in this form."""
     method, options = adaptive.FORMS[adaptive_form]
     return adaptive.make(tmp_path_factory.mktemp(method), method, options)
+
+
+@pytest.fixture(scope="session")
+def promise_head(tmp_path_factory):
+    """Method grouped, V = 4,003, d = 68, which searches rows by a promise of .99."""
+    layer = make_dense(grouped.PROMISE_CLASSES, grouped.DIM)
+    options = grouped.PROMISE_OPTIONS | {"promise": "0.99"}
+    return make_head(
+        tmp_path_factory.mktemp("promise"), layer, grouped.promise_contexts, method="grouped", options=options
+    )

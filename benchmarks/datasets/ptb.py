@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
-from shortlist.bundle.reader import sha256
+from shortlist.bundle.files import sha256
 from shortlist.errors import NotFound
 from shortlist_exporter.commands.progress import progress_bar
 from shortlist_exporter.inputs.sources import Contexts, Dense, load_contexts

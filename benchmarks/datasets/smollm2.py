@@ -7,9 +7,11 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 from shortlist.errors import NotFound
+from shortlist_exporter.capture.files import write_head
 from shortlist_exporter.capture.language_model import load_model
 from shortlist_exporter.capture.packaged_model import find_packaged_model
-from shortlist_exporter.capture.run import capture, write_head
+from shortlist_exporter.capture.run import capture
+from shortlist_exporter.capture.texts import Text
 from shortlist_exporter.commands.progress import progress_bar
 from shortlist_exporter.inputs.sources import Contexts, load_contexts, load_dense
 from shortlist_models.progress import Progress
@@ -58,7 +60,7 @@ def capture_all(model: Path, head: Path, texts: dict[Path, list[Path]], test: Pa
                 continue
             rows = TEST_ROWS if out == test else None
             stage_report = name_stage(report, f"contexts to {out.stem}")
-            capture(language_model, paths, out, rows=rows, progress=stage_report)
+            capture(language_model, [Text(path) for path in paths], out, rows=rows, progress=stage_report)
 
 
 def name_stage(report: Progress, stage: str) -> Progress:

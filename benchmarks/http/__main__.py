@@ -46,7 +46,8 @@ def add_bench_flags(command: argparse.ArgumentParser) -> None:
 
     The heads' arithmetic is replaced by a constant; everything else is the server as it is. wrk posts one row of
     576 floats over 1, 16 and 128 keep-alive connections. infer_ratio is /v2 binary infer over a bare ASGI echo of
-    the same bytes, json_ratio /v1/topk over a FastAPI route written by hand, both at 16 connections.
+    the same bytes, json_ratio /v1/topk over a FastAPI route written by hand, infer_key_ratio and json_key_ratio a
+    server that asks for API keys over one that does not, all at 16 connections.
     """
     add_load_flags(command, rounds=5, seconds=3)
 
@@ -68,9 +69,10 @@ def add_soak_flags(command: argparse.ArgumentParser) -> None:
     """Twice the capacity, with clients that misbehave; exit code 1 where a promise is broken.
 
     The capacity is measured by a closed loop first. Then requests of 1 to 16 rows and k of 1, 5 or 10 come at a
-    fixed rate, whether or not earlier ones are answered; latency counts from when a request was due. Promised: only
-    429 (with Retry-After) and 504 as failures, every answer as the head gives it offline, p99 of admitted requests
-    under the deadline, memory flat.
+    fixed rate, whether or not earlier ones are answered; latency counts from when a request was due. Beside them
+    others send slowly, vanish, read no answers, flood, send bombs of gzip or ask for other protocols. Promised: only
+    429 (with Retry-After), 503 and 504 as failures, every answer as the head gives it offline, p99 of admitted requests
+    under the deadline, half of the capacity for those who behave, /healthz within 100 ms at p99, memory flat.
     """
     add = command.add_argument
     add("--bundle", type=Path, metavar="DIR", help="<repository>/<name>/<version> (default: a synthetic SVD head)")
@@ -80,7 +82,7 @@ def add_soak_flags(command: argparse.ArgumentParser) -> None:
         default=600,
         help="of load at the fixed rate (default: %(default)s)",
     )
-    add("--quick", action="store_true", help="about ten seconds in all, for tests")
+    add("--quick", action="store_true", help="half a minute in all, for tests")
     add("--deadline-ms", type=parse_positive, default=250, help="timeout of requests, ms (default: %(default)s)")
     add("--factor", type=float, default=2.0, help="the load over the capacity (default: %(default)s)")
     add("--connections", type=parse_positive, default=1024, help="most open connections (default: %(default)s)")

@@ -24,10 +24,13 @@ from .client import requests, wrk
 CONNECTION_COUNTS = (16, 1, 128)  # the first is what ratios are made of
 BENCH_WARM_SECONDS = 1
 UVICORN_HEADERS = ("date", "server", "connection")  # headers that are not the app's
+API_KEY = "key-of-the-bench-and-nobody-else"
 SERVER_TITLES = {
     "infer": "/v2 infer, binary",
+    "infer_key": "the same with an API key",
     "echo": "bare ASGI echo of the same bytes",
     "json": "/v1/topk, JSON",
+    "json_key": "the same with an API key",
     "fastapi": "FastAPI route by hand, orjson",
 }
 ReadResponse = Callable[[Mapping[str, str], bytes], ResponseArrays]
@@ -76,20 +79,37 @@ def start_servers(stack: ExitStack, cache: Path, k: int) -> list[MeasuredServer]
     process = start_server(stack, cache, "constant_server", repository)
     ours = [MeasuredServer("infer", process.url, *infer), MeasuredServer("json", process.url, *topk)]
     process.wait_ready(ours[0].check)
+    keyed = start_server(stack, cache, "constant_server", repository, keys=f"bench ask {API_KEY}")
+    ours += [
+        MeasuredServer("infer_key", keyed.url, *with_key(infer)),
+        MeasuredServer("json_key", keyed.url, *with_key(topk)),
+    ]
+    keyed.wait_ready(ours[2].check)
     theirs = []
     for kind, name, server, request in (("bare", "echo", ours[0], infer), ("fastapi", "fastapi", ours[1], topk)):
         path = save_response(server.check(), cache / f"{server.name}.answer")
         process = start_server(stack, cache, "echo_server", path, kind)
         theirs.append(MeasuredServer(name, process.url, *request))
         process.wait_ready(theirs[-1].check)
-    return [ours[0], theirs[0], ours[1], theirs[1]]
+    return [ours[0], ours[2], theirs[0], ours[1], ours[3], theirs[1]]
 
 
-def start_server(stack: ExitStack, cache: Path, module: str, path: Path, *arguments: str) -> Process:
-    """One of this package's servers, which ends with `stack`."""
+def with_key(measured: tuple[Request, ReadResponse, int]) -> tuple[Request, ReadResponse, int]:
+    """The same request with the API key of the bench."""
+    request, read, k = measured
+    headers = {**request.headers, "Authorization": f"Bearer {API_KEY}"}
+    return Request(request.path, headers, request.body), read, k
+
+
+def start_server(
+    stack: ExitStack, cache: Path, module: str, path: Path, *arguments: str, keys: str | None = None
+) -> Process:
+    """One of this package's servers, which ends with `stack`. keys: the API keys that it knows, None for no keys."""
     port = free_port()
     command = python_command(f"benchmarks.http.servers.{module}", path, port, *arguments)
-    return stack.enter_context(Process("-".join([module, *arguments]), command, port, cache / "logs"))
+    name = "-".join([module, *arguments, *(["keys"] if keys else [])])
+    env = {"SHORTLIST_API_KEYS": keys} if keys else {}
+    return stack.enter_context(Process(name, command, port, cache / "logs", env))
 
 
 def save_response(response: httpx.Response, path: Path) -> Path:
@@ -131,6 +151,8 @@ def summarise_bench(medians: Medians, rounds: int, seconds: float, k: int) -> di
     return {
         "infer_ratio": round(rps["infer"] / rps["echo"], 3),
         "json_ratio": round(rps["json"] / rps["fastapi"], 3),
+        "infer_key_ratio": round(rps["infer_key"] / rps["infer"], 3),
+        "json_key_ratio": round(rps["json_key"] / rps["json"], 3),
         **{f"{name}_rps": round(rate) for name, rate in rps.items()},
         **{
             f"{name}_us": {count: [load.p50, load.p99, load.p999] for count, load in sorted(loads.items())}

@@ -2,13 +2,16 @@
 
 ShortlistError                500
 ├── BadInput                  400   the request, file or option is wrong
+├── Unauthorized              401   the request has no API key, or one that is not known
+├── Forbidden                 403   the key's roles, the host or the page that asks, or a switch do not permit it
 ├── NotFound                  404   no such model, version, file
 ├── TooLarge                  413   over the body limit
 ├── Overloaded                429   more is queued than the server will hold
 ├── TimedOut                  504   the request's timeout passed before its result was computed
 ├── SlowBody                  408   the request's body did not arrive in time
 ├── NotReady                  503   loading, draining, or its canary failed
-├── Unsupported               501   an encoding or feature that is not served
+├── Unsupported               501   a feature that is not served
+│   └── UnsupportedEncoding   415   a body's encoding is not served
 ├── BundleError               500   a bundle is damaged, newer than this runtime, or cannot be written
 │   └── VersionExists         409   an exported version is never overwritten
 ├── QualityError              500   an export whose quality is under its promise
@@ -33,6 +36,18 @@ class BadInput(ShortlistError):
     """The request, file or option is wrong."""
 
     status = 400
+
+
+class Unauthorized(ShortlistError):
+    """The request has no API key, or one that the server does not know."""
+
+    status = 401
+
+
+class Forbidden(ShortlistError):
+    """The key's roles, the host or the page that asks, or a switch of the server do not permit the request."""
+
+    status = 403
 
 
 class NotFound(ShortlistError):
@@ -81,9 +96,19 @@ class NotReady(ShortlistError):
 
 
 class Unsupported(ShortlistError):
-    """An encoding or a feature that is not served."""
+    """A feature that is not served."""
 
     status = 501
+
+
+class UnsupportedEncoding(Unsupported):
+    """A body came in an encoding that is not served; `accepted` are those that are."""
+
+    status = 415
+
+    def __init__(self, sentence: str, accepted: str = "identity") -> None:
+        super().__init__(sentence)
+        self.accepted = accepted
 
 
 class BundleError(ShortlistError):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from concurrent.futures import ThreadPoolExecutor
 from copy import copy
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from shortlist.bundle.manifest import Manifest
 from shortlist.bundle.reader import CALIBRATION_FILE, Bundle
 from shortlist.bundle.settings import PlanSettings
 from shortlist.core.arrays import parse_contexts
+from shortlist.core.bias import Bias, BiasLike, parse_bias
 from shortlist.core.checks import parse_whole_number
 from shortlist.core.filters import UNRESTRICTED, ClassFilter, IdLists, parse_filter_lists, parse_id_lists
 from shortlist.core.results import (
@@ -27,10 +29,11 @@ from shortlist.core.results import (
     require_labels,
 )
 from shortlist.kernels.native.library import name_target
-from shortlist.plans.common.base import Plan, map_chunks, run_by_chunks, score_by_distribution
-from shortlist.plans.common.crossover import keep_single_rows, measure_crossover
+from shortlist.plans.common.base import Plan, map_chunks, run_by_chunks, score_by_distribution, score_chunks
+from shortlist.plans.common.biased import search_biased
+from shortlist.plans.common.crossover import is_many, keep_single_rows, measure_crossover
 from shortlist.plans.common.exact_rows import ExactRows
-from shortlist.plans.common.normalizer import cover_classes
+from shortlist.plans.common.normalizer import check_overflow, cover_classes, make_topk
 from shortlist.plans.registry import CertifiedPlan, FullPlan, open_plan
 from shortlist.runtime.devices import resolve_device
 from shortlist.runtime.threads import count_available_threads
@@ -63,12 +66,15 @@ class Head:
         self.threads = threads or count_available_threads()
         self.kernels = name_target() if self.device == "cpu" else None
         self.dense = self.open_dense(bundle, dense)
-        self.plan = self.open_plan(bundle)
+        with ThreadPoolExecutor(1) as pool:  # each lays out tables and opens graphs for a tenth of a second or more
+            certified = pool.submit(self.open_certified, bundle)
+            self.plan = self.open_plan(bundle)
+            self.certified = certified.result()
         self.exact = self.plan.make_exact_plan() if self.is_own_reference else self.dense
         without_rows = self.is_own_reference and not bundle.has_graph("rows")
         self.rows = None if without_rows else ExactRows(bundle, self.device, self.threads)
-        self.certified = self.open_certified(bundle)
         self.manifest = self.with_device_crossover(bundle)
+        self.row_answers = self.plan.open_row_answers()
 
     @cached_property
     def label_array(self) -> Labels | None:
@@ -137,6 +143,7 @@ class Head:
         other = copy(self)
         other.manifest = self.manifest.model_copy(update={"settings": settings})
         other.plan = self.plan.with_settings(settings) if changes else self.plan
+        other.row_answers = other.plan.open_row_answers()
         return other
 
     def check_previews(self, settings: PlanSettings, names: Collection[str]) -> None:
@@ -152,21 +159,28 @@ class Head:
         *,
         allow: IdLists = None,
         ban: IdLists = None,
+        bias: BiasLike = None,
         exact: bool = False,
         labels: bool = False,
     ) -> TopK:
         """The k best classes of each context vector.
 
         contexts: [B, d] float32, finite. k: 1..max_k. allow, ban: ids for all rows [m], or a list for each row, of any
-        lengths or padded with -1. exact: the dense head's answer, by proof where the bundle has bounds (`bounded`),
-        else by that head itself; of a head that is its own reference, the answer of its whole distribution. labels:
-        also the printable names of the ids. Raises BadInput.
+        lengths or padded with -1. bias: {id: weight} for all rows, or a list of such, added to the logits before the k
+        best are taken; the log-probabilities are those without it. exact: the dense head's answer, by proof where the
+        bundle has bounds (`bounded`), else by that head itself; of a head that is its own reference, the answer of its
+        whole distribution. labels: also the printable names of the ids. Raises BadInput.
         """
+        if self.row_answers is not None and allow is None and ban is None and bias is None and not exact and not labels:
+            answer = self.row_answers(contexts, k)
+            if answer is not None:
+                return TopK(*answer, self.manifest.normalizer)
         names = require_labels(self.label_array, self.manifest.name) if labels else None
         rows, k = self.check_contexts(contexts), self.check_k(k)
         class_filter = self.check_lists(allow, ban, len(rows))
-        plan, normalizer = self.choose_plan(len(rows), k, exact)
-        top = make_topk(self.run(plan, rows, k, class_filter), normalizer)
+        weights = parse_bias(bias, len(rows), self.manifest.classes)
+        plan, normalizer = self.choose_plan(len(rows), k, exact, proof=weights is None)
+        top = make_topk(self.run(plan, rows, k, class_filter, weights), normalizer)
         if names is not None:
             top.labels = names[top.ids]
         return top
@@ -175,10 +189,9 @@ class Head:
         """The lists as arrays; raises BadInput."""
         if allow is None and ban is None:
             return UNRESTRICTED
-        classes = self.manifest.classes
-        return ClassFilter(
-            parse_filter_lists("allow", allow, rows, classes), parse_filter_lists("ban", ban, rows, classes)
-        )
+        lists = (("allow", allow), ("ban", ban))
+        allowed, banned = (parse_filter_lists(name, ids, rows, self.manifest.classes) for name, ids in lists)
+        return ClassFilter(allowed, banned)
 
     def topk_by_plan(self, contexts: FloatArray, k: int) -> TopK:
         """As `topk`, by the plan alone: never by dense for its number of rows or its k. For measuring a head."""
@@ -212,15 +225,22 @@ class Head:
     def score_rows(self, plan: Plan, contexts: FloatArray, ids: IdArray, start: int) -> FloatArray:
         """The same of the rows from `start` on, so few that the plan takes them in one call."""
         classes = np.maximum(ids, 0)
-        logits = score_by_distribution(plan, contexts, classes) if self.rows is None else self.rows(contexts, classes)
+        logits = self.compute_logits(plan, contexts, classes)
         check_overflow(logits.max(axis=1), start)
         normalizer = cover_classes(plan.compute_log_normalizer(contexts, ids, logits), ids, logits)
         check_overflow(normalizer, start)
         return np.where(ids < 0, np.float32(-np.inf), logits - normalizer[:, None])
 
-    def choose_plan(self, rows: int, k: int, exact: bool) -> tuple[Plan, str]:
-        """The plan for the k best of one request and its normaliser; decided by its number of rows and its k alone."""
-        plan = self.certified
+    def compute_logits(self, plan: Plan, contexts: FloatArray, classes: IdArray) -> FloatArray:
+        """Exact logits [b, m] of `classes` [b, m], of so few rows that the plan takes them; padding has -inf."""
+        return score_by_distribution(plan, contexts, classes) if self.rows is None else self.rows(contexts, classes)
+
+    def choose_plan(self, rows: int, k: int, exact: bool, *, proof: bool = True) -> tuple[Plan, str]:
+        """The plan for the k best of one request and its normaliser; decided by its number of rows and its k alone.
+
+        proof: whether an exact answer may be a proved one; what is proved of logits says nothing of biased ones.
+        """
+        plan = self.certified if proof else None
         if exact and plan is not None and not plan.prefers_dense(k) and not is_many(rows, plan.crossover):
             return plan, "bounded"
         if self.exact is not None and (
@@ -235,8 +255,13 @@ class Head:
         """The same for log-probabilities of so many given `classes` a row; exact ones agree with `topk`'s."""
         return self.choose_plan(rows, classes if exact else 1, exact)
 
-    def run(self, plan: Plan, contexts: FloatArray, k: int, class_filter: ClassFilter) -> PlanResult:
+    def run(
+        self, plan: Plan, contexts: FloatArray, k: int, class_filter: ClassFilter, bias: Bias | None = None
+    ) -> PlanResult:
         """`plan` over the rows, chunk by chunk; raises BundleError where the bundle's graphs contradict its arrays."""
+        if bias is not None:
+            score = partial(score_chunks, partial(self.compute_logits, plan), plan, contexts)
+            return search_biased(partial(self.run, plan, contexts, k), score, class_filter, bias, self.manifest.classes)
         try:
             if 0 < len(contexts) <= plan.max_rows():
                 return plan.topk(contexts, k, class_filter)
@@ -246,9 +271,7 @@ class Head:
 
     def make_contradiction_error(self) -> BundleError:
         """The error for a place that a graph returned and that its array does not have."""
-        return BundleError(
-            f"{self.folder} has a graph whose answers lie outside of its arrays: export the bundle again"
-        )
+        return BundleError(f"a graph of {self.folder} answers what its arrays do not hold: export the bundle again")
 
     def check_contexts(self, contexts: npt.ArrayLike) -> FloatArray:
         """`contexts` as [B, d] float32; raises BadInput."""
@@ -261,32 +284,10 @@ class Head:
             raise BadInput(f"k is {count} but {self.manifest.name} answers k from 1 to {self.manifest.max_k}")
         return count
 
-    def check_ids(self, ids: IdLists, rows: int) -> IdArray:
+    def check_ids(self, ids: npt.ArrayLike | None, rows: int) -> IdArray:
         """`ids`, [m] for all rows or a list for each row, as [rows, m] int64; raises BadInput."""
         wanted = parse_id_lists("ids", ids, rows, self.manifest.classes)
         return wanted if len(wanted) == rows else wanted.repeat(rows, axis=0)
-
-
-def is_many(rows: int, crossover: int | None) -> bool:
-    """Whether a request has so many rows that dense answers it."""
-    return crossover is not None and rows >= crossover
-
-
-def make_topk(result: PlanResult, normalizer: str) -> TopK:
-    """A plan's result as log-probabilities; raises BadInput where float32 cannot hold its scores."""
-    check_overflow(np.abs(result.log_normalizer))  # -inf too: then all scores of a row overflowed to it
-    return result.topk(normalizer)
-
-
-def check_overflow(scores: FloatArray, start: int = 0) -> None:
-    """Raise BadInput at the first row whose log-normaliser or largest logit, in `scores` [B], is NaN or infinite.
-
-    start: the number of the first row in its request.
-    """
-    most = scores[0] if scores.size == 1 else scores.max(initial=-np.inf)
-    if not most < np.inf:  # false for NaN too, which max() hands on
-        row = start + np.flatnonzero(~(scores < np.inf))[0]
-        raise BadInput(f"contexts row {row} is so large that its scores overflow float32: scale it down")
 
 
 def load(path: str | Path, *, device: str | None = None, threads: int | None = None, verify: bool = True) -> Head:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import shortlist
+from shortlist.decoding.step import beam_step
 
 from tests.conftest import require_or_skip
 from tests.support.layers import DIM, RunningServer, make_contexts
@@ -51,6 +52,11 @@ def write_case(folder: Path, repository: Path) -> Path:
     }
     for name, result in answers.items():
         arrays |= {f"{name}_ids": result.ids, f"{name}_logprobs": result.logprobs, f"{name}_scored": result.scored}
+    scores = np.array([-1.0, -np.inf, 0.0, -2.0])
+    finished = np.array([False, False, False, True])
+    step = beam_step(head, rows, scores, finished, beam=2, eos=[1, 2], bias={5: 2.0})
+    arrays |= {"beam_scores_in": scores, "beam_finished": finished}
+    arrays |= {f"beam_{name}": getattr(step, name) for name in ("parents", "ids", "scores", "logprobs")}
     path = folder / "case.npz"
     np.savez(path, given_logprobs=head.logprobs(rows, arrays["given"]), **arrays)
     assert rows.shape == (4, DIM)

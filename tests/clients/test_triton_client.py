@@ -14,7 +14,7 @@ pytestmark = pytest.mark.slow
 def test_every_method(small_repository, tmp_path, kind):
     python = python_of("triton")
     case = write_case(tmp_path, small_repository)
-    with RunningServer(small_repository, "--threads", "1", "--shared-memory") as server:
+    with RunningServer(small_repository, "--threads", "1", "--shared-memory", "--model-control", "explicit") as server:
         report = run_script(python, "triton_methods.py", server, case, kind)
         assert server.process.poll() is None
     assert not failures(report)

@@ -13,6 +13,7 @@ from shortlist.server.metrics.prometheus import Metrics
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 DEPLOY = ROOT / "deploy"
+REQUIREMENTS = DEPLOY / "requirements"
 DASHBOARD = DEPLOY / "grafana" / "dashboards" / "shortlist.json"
 ALERTS = DEPLOY / "prometheus" / "alerts.yml"
 
@@ -49,16 +50,27 @@ def read_yaml(path: Path) -> Any:
     return yaml.safe_load(path.read_text("utf-8"))
 
 
+def instructions() -> list[tuple[str, str]]:
+    """(word, rest) of every instruction of the Dockerfile."""
+    text = (ROOT / "Dockerfile").read_text("utf-8").replace("\\\n", " ")
+    parts = (line.strip().partition(" ") for line in text.splitlines())
+    return [(word, rest) for word, _, rest in parts if word and not word.startswith("#")]
+
+
+def base_images() -> dict[str, str]:
+    """The build arguments before the first stage, which name the base images."""
+    words = [word for word, _ in instructions()]
+    return dict(rest.split("=", 1) for _, rest in instructions()[: words.index("FROM")])
+
+
 def dockerfile() -> dict[str, Stage]:
     """Stage name -> stage, in order."""
     stages: dict[str, Stage] = {}
-    text = (ROOT / "Dockerfile").read_text("utf-8").replace("\\\n", " ")
-    for line in text.splitlines():
-        word, _, rest = line.strip().partition(" ")
+    for word, rest in instructions():
         if word == "FROM":
             base, _, name = rest.partition(" AS ")
             stages[name] = Stage(name, base)
-        elif word and not word.startswith("#"):
+        elif stages:
             list(stages.values())[-1].steps.append((word, rest))
     return stages
 
@@ -79,14 +91,26 @@ def pip_installs(stages: list[Stage]) -> list[list[str]]:
     return [words[2:] for stage in stages for words in stage.runs() if words[:2] == ["pip", "install"]]
 
 
+def lock(name: str) -> dict[str, list[str]]:
+    """Requirement -> hashes of a locked list of packages, which holds nothing else."""
+    text = (REQUIREMENTS / f"{name}.txt").read_text("utf-8").replace("\\\n", " ")
+    lines = [line.split() for line in text.splitlines() if line.strip() and not line.strip().startswith("#")]
+    return {words[0]: [word.removeprefix("--hash=") for word in words[1:]] for words in lines}
+
+
 def default_settings() -> dict[str, str]:
     """The environment that the service's image sets."""
     (line,) = [rest for word, rest in dockerfile()["service"].steps if word == "ENV"]
     return dict(pair.split("=", 1) for pair in shlex.split(line))
 
 
+def read_project() -> dict[str, Any]:
+    """pyproject.toml."""
+    return tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+
+
 def extras() -> dict[str, list[str]]:
-    return tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
+    return read_project()["project"]["optional-dependencies"]
 
 
 def panels() -> list[dict[str, Any]]:

@@ -1,25 +1,30 @@
 """Compose, Prometheus, Grafana and the Dockerfile agree with each other and with the service."""
 
 import re
-from pathlib import Path
 
 import pytest
-from shortlist.kernels.native.build import LIBRARY_NAME
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from shortlist.server.access.hosts import HostRules
 from shortlist.server.settings import Settings
 
 from tests.deploy.files import (
     ALERTS,
     DASHBOARD,
     DEPLOY,
+    REQUIREMENTS,
     ROOT,
     ancestry,
+    base_images,
     default_settings,
     dockerfile,
     exported_series,
     expressions,
     extras,
+    lock,
     panels,
     pip_installs,
+    read_project,
     read_yaml,
     series_of,
 )
@@ -29,6 +34,7 @@ SERVICES = COMPOSE["services"]
 PROMETHEUS = read_yaml(DEPLOY / "prometheus" / "prometheus.yml")
 GRAFANA = DEPLOY / "grafana" / "provisioning"
 REPOSITORY = "${REPO:-./build/repository}"
+RULES = [rule for group in read_yaml(ALERTS)["groups"] for rule in group["rules"]]
 HEAVY = {"torch", "onnx", "transformers"}
 
 
@@ -64,6 +70,15 @@ def test_ports_agree():
     assert ("EXPOSE", str(port)) in dockerfile()["service"].steps
     assert job["static_configs"] == [{"targets": [f"shortlist:{port}"]}]
     assert job.get("metrics_path", "/metrics") == "/metrics"
+
+
+def test_the_service_answers_prometheus_and_no_other_name():
+    """Its port is on this machine's loopback address, which a page may have bound its own name to."""
+    rules = HostRules.parse(SERVICES["shortlist"]["environment"]["SHORTLIST_ALLOWED_HOSTS"], "0.0.0.0")
+    (job,) = PROMETHEUS["scrape_configs"]
+    for target in (*job["static_configs"][0]["targets"], "localhost:8000", "127.0.0.1:8000"):
+        assert rules.allow_host(target.encode())
+    assert not rules.allow_host(b"evil.example:8000")
 
 
 def test_grafana_reads_prometheus():
@@ -129,22 +144,82 @@ def test_service_is_the_default_image_and_not_root():
     assert not {"0", "root"} & set(users)
 
 
-def test_compiled_loops_come_from_a_stage_with_a_compiler():
+def test_base_images_are_arguments_so_that_they_can_be_named_by_digest():
+    images = base_images()
+    bases = {stage.base for stage in dockerfile().values()}
+    assert bases == {f"${{{name}}}" for name in images}
+    assert all(image.startswith("python:3.11") for image in images.values())
+
+
+def test_compiler_and_build_tools_stay_in_a_stage_of_their_own():
     stages = dockerfile()
-    library = f"service/shortlist/kernels/native/{LIBRARY_NAME}"
-    assert stages["native"].runs() == [["python", str(Path(library).with_name("build.py"))]]
-    assert ("COPY", f"--from=native /src/{library} {Path(library).parent}/") in stages["service"].steps
-    assert SERVICES["shortlist"]["read_only"]
+    assert stages["build"].base != stages["service"].base
+    assert ("COPY", "--from=build /src/dist dist") in stages["service"].steps
+    assert [word for word, rest in stages["service"].steps if word == "COPY" and "service " in rest] == []
 
 
-def test_service_image_asks_for_nothing_heavy():
-    installs = pip_installs(ancestry(dockerfile(), "service"))
-    extra_names = {
-        extra for words in installs for word in words for extra in re.findall(r"[\w-]+", word.partition("[")[2])
-    }
-    assert extra_names == {"cpu", "serve"}
-    assert HEAVY & {requirement for extra in extra_names for requirement in extras()[extra]} == set()
-    assert not [words for words in installs if HEAVY & set(words)]
+def test_the_service_image_installs_what_is_locked_and_nothing_else():
+    locked, own = pip_installs([dockerfile()["service"]])
+    assert locked == ["--no-cache-dir", "--require-hashes", "-r", "service.txt"]
+    assert {"--no-deps", "--no-index"} < set(own)
+    (tools,) = pip_installs([dockerfile()["build"]])
+    assert tools == ["--no-cache-dir", "--require-hashes", "-r", "build.txt"]
+    assert dockerfile()["build"].runs()[1][:2] == ["pip", "wheel"]
+    assert {"--no-deps", "--no-build-isolation"} < set(dockerfile()["build"].runs()[1])
+
+
+@pytest.mark.parametrize("name", ["service", "build"])
+def test_locks_pin_one_version_by_hashes_and_name_no_registry(name):
+    packages = lock(name)
+    assert len(packages) > 5
+    for requirement, hashes in packages.items():
+        assert re.fullmatch(r"[a-z0-9-]+==[^\s@]+", requirement), requirement
+        assert hashes, requirement
+        assert all(re.fullmatch(r"sha256:[0-9a-f]{64}", digest) for digest in hashes), requirement
+    text = (REQUIREMENTS / f"{name}.txt").read_text("utf-8")
+    assert "://" not in text
+    assert "--index" not in text
+
+
+def test_locks_are_those_of_the_project():
+    """Where this fails, run `make lock`."""
+    pins = {canonicalize_name(name): version for name, version in (each.split("==") for each in lock("service"))}
+    wanted = {canonicalize_name(Requirement(line).name) for extra in ("cpu", "serve") for line in extras()[extra]}
+    assert wanted - pins.keys() == set()
+    constraints = (ROOT / "constraints.txt").read_text("utf-8").splitlines()
+    for line in constraints:
+        name, _, version = line.partition("==")
+        if not line.startswith("#"):
+            assert pins.get(canonicalize_name(name), version) == version, f"{line} is locked otherwise"
+    assert pins.keys() & HEAVY == set()
+    (backend,) = read_project()["build-system"]["requires"]
+    assert backend in lock("build")
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_every_container_is_bounded_and_has_no_rights(service):
+    entry = SERVICES[service]
+    assert entry["read_only"] is True
+    assert entry["cap_drop"] == ["ALL"]
+    assert entry["security_opt"] == ["no-new-privileges:true"]
+    assert {"mem_limit", "cpus", "pids_limit"} <= entry.keys()
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_ports_are_published_on_this_machine_alone(service):
+    assert all(port.startswith("127.0.0.1:") for port in SERVICES[service]["ports"])
+
+
+def test_nobody_logs_in_to_grafana():
+    environment = SERVICES["grafana"]["environment"]
+    assert environment["GF_AUTH_DISABLE_LOGIN_FORM"] == "true"
+    assert environment["GF_AUTH_BASIC_ENABLED"] == "false"
+    assert environment["GF_AUTH_ANONYMOUS_ORG_ROLE"] == "Viewer"
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule["alert"])
+def test_alerts_say_how_grave_they_are(rule):
+    assert rule["labels"]["severity"] in ("page", "ticket")
 
 
 def test_stop_waits_for_accepted_requests():

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -12,7 +13,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from shortlist.kernels.native.library import TARGETS
 
-from tests.deploy.files import ROOT, ancestry, dockerfile, expressions, labels_of, pip_installs, series_of
+from tests.deploy.files import ROOT, Stage, ancestry, dockerfile, expressions, labels_of, series_of
 from tests.support.layers import CLASSES, DIM, RunningServer
 
 pytestmark = pytest.mark.slow
@@ -24,18 +25,43 @@ OF_SOME_HEADS = "shortlist_opened_tails"  # series that this server, without suc
 
 @pytest.fixture(scope="module")
 def venv(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A virtual environment's bin folder, filled by the Dockerfile's own lines from the files that it copies."""
-    stages = ancestry(dockerfile(), "service")
+    """The bin folder of the service's stage: its stages were built by the Dockerfile's own lines."""
     folder = tmp_path_factory.mktemp("image")
-    for source in {source for stage in stages for source in stage.sources()}:
-        copy(ROOT / source, folder / "src" / source)
-    subprocess.run([sys.executable, "-m", "venv", folder / "venv"], check=True)
-    python = folder / "venv" / "bin" / "python"
-    for words in pip_installs(stages):
-        # The image keeps no cache, to stay small; here the one that is there saves minutes.
-        arguments = [word for word in words if word != "--no-cache-dir"]
-        subprocess.run([python, "-m", "pip", "install", "-qq", *arguments], cwd=folder / "src", check=True)
-    return python.parent
+    for stage in ancestry(dockerfile(), "service"):
+        build(stage, folder)
+    return folder / "service" / "venv" / "bin"
+
+
+def build(stage: Stage, folder: Path) -> None:
+    """Make a stage below `folder`: what it copies, and a virtual environment in the place of its Python."""
+    root = folder / stage.name
+    subprocess.run([sys.executable, "-m", "venv", root / "venv"], check=True)
+    place = root
+    for word, rest in stage.steps:
+        if word == "WORKDIR":
+            place = root / rest.removeprefix("/")
+        elif word == "COPY":
+            copy_all(rest.split(), folder, place)
+        elif word == "RUN":
+            run_pip(root / "venv" / "bin" / "python", shlex.split(rest), place)
+
+
+def copy_all(words: list[str], folder: Path, place: Path) -> None:
+    """COPY files and folders from the project, or from another stage, into `place`."""
+    source = ROOT
+    if words[0].startswith("--from="):
+        source = folder / words.pop(0).removeprefix("--from=")
+    *names, target = words
+    for name in names:
+        path = source / name.removeprefix("/")
+        copy(path, place / (path.name if target == "./" else target))
+
+
+def run_pip(python: Path, words: list[str], place: Path) -> None:
+    """Run pip. The image keeps no cache, to stay small; here the one that is there saves minutes."""
+    assert words.pop(0) == "pip"
+    arguments = [word for word in words if word != "--no-cache-dir"]
+    subprocess.run([python, "-m", "pip", *arguments, "-qq"], cwd=place, check=True)
 
 
 def copy(source: Path, target: Path) -> None:

@@ -11,7 +11,10 @@ import httpx
 import numpy as np
 import pytest
 import shortlist
+from shortlist.core.queries import BeamStep
 from shortlist.core.results import TopK
+from shortlist.core.row_lists import RowLists
+from shortlist.decoding.step import beam_step
 from shortlist.errors import BadInput
 
 from tests.support.layers import CLASSES, DIM, make_contexts
@@ -20,6 +23,9 @@ pytestmark = pytest.mark.slow
 
 ROWS = make_contexts(rows=3, seed=6).contexts
 WIDTHS = [np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32, np.uint64]
+BEAM_ROWS = make_contexts(rows=6, seed=8).contexts
+BEAM_SCORES = np.array([-1.5, -0.25, -3.0, 0.0, -2.0, -7.5])
+TABLE = RowLists.from_lists([[1, 2, 3], [4], [5, 6]])
 SENTENCE_OF_LABELS = "dense was exported without labels: ask for ids alone"
 
 
@@ -59,6 +65,25 @@ TOPK = {
     "an empty array": Case({"ban": np.empty((3, 0), np.int64)}),
     **{f"flat {np.dtype(width)}": Case({"allow": np.array([5, 1, 100], width)}) for width in WIDTHS},
     **{f"rows of {np.dtype(width)}": Case({"ban": np.array([[5, 1], [2, 3], [4, 9]], width)}) for width in WIDTHS},
+    "a bias": Case({"bias": {5: 3.5, 200: -1.25}}),
+    "a bias a row": Case({"bias": [{5: 3.5}, {}, {7: 1.0, 8: 2.0}]}),
+    "a bias and lists": Case({"bias": {5: 30.0, 6: 20.0, 8: 9.0}, "allow": [5, 1, 7, 8], "ban": [[5], [1], []]}),
+    "an exact answer with a bias": Case({"bias": {5: 3.5}, "exact": True}),
+    "a bias of nothing": Case({"bias": {}}),
+    "a bias of short rows": Case({"bias": {6: 2.0}, "allow": [[5, 6], [7], []], "labels": True}),
+    "a bias without rows": Case({"bias": {5: 3.5}}, contexts=[]),
+    "too few biases": Case(
+        {"bias": [{1: 1.0}, {2: 1.0}]}, "bias has 2 rows for 3 contexts: give one list for all, or one a row"
+    ),
+    "a bias of no class": Case({"bias": {300: 1.0}}, "bias holds id 300 but classes go from 0 to 299"),
+    "an infinite bias": Case(
+        {"bias": {4: np.inf}}, "bias of id 4 is not finite: give log-weights, and ban what is not wanted"
+    ),
+    "a table of lists": Case({"allow": TABLE}),
+    "a table of lists by number": Case({"ban": TABLE.for_rows([2, -1, 2]), "allow": [1, 2, 3, 5, 6]}),
+    "a table of too few rows": Case(
+        {"allow": TABLE.for_rows([0, 1])}, "allow has 2 rows for 3 contexts: give one list for all, or one a row"
+    ),
     "labels": Case({"labels": True}),
     "labels of short rows": Case({"labels": True, "allow": [[5, 6], [7], []]}),
     "labels there are none of": Case({"labels": True}, SENTENCE_OF_LABELS, model="dense"),
@@ -123,6 +148,60 @@ TOPK = {
 }  # fmt: skip
 
 
+class BeamCase(NamedTuple):
+    """Arguments of one beam step, and the sentence that refuses it."""
+
+    options: dict[str, Any]
+    sentence: str | None = None
+    contexts: Any = BEAM_ROWS
+    scores: Any = BEAM_SCORES
+    finished: Any = None
+
+
+BEAMS = {
+    "plain": BeamCase({}),
+    "exact": BeamCase({"exact": True}),
+    "n": BeamCase({"n": 7}),
+    "ends": BeamCase({"eos": [2, 9]}),
+    "one end": BeamCase({"eos": 2}),
+    "finished beams": BeamCase({}, finished=[False, True, False, False, True, True]),
+    "all finished": BeamCase({}, finished=[True] * 6),
+    "beams that are not there": BeamCase({}, scores=[-1.0, -np.inf, -np.inf, -2.0, -0.5, -np.inf]),
+    "no beam at all": BeamCase({}, scores=[-np.inf] * 6),
+    "lists": BeamCase({"allow": [[1, 2], [3], [], [4], [5], [6]], "ban": [3]}),
+    "a table of lists": BeamCase({"allow": TABLE.for_rows([0, 1, 2, 0, 1, 2])}),
+    "a bias": BeamCase({"bias": {5: 3.5, 200: -1.25}}),
+    "a bias a row": BeamCase({"bias": [{5: 3.5}, {}, {7: 1.0, 8: 2.0}, {}, {1: 1.0}, {}]}),
+    "forced": BeamCase({"forced": [3, -1, -1, 4, 5, -1]}),
+    "minimum length": BeamCase({"eos": [2, 9], "min_length": 3, "lengths": [1, 2, 3, 4, 5, 6]}),
+    "minimum length of all": BeamCase({"eos": [2, 9], "min_length": 3, "lengths": 2}),
+    "warm": BeamCase({"temperature": 1.5}),
+    "warm by row": BeamCase({"temperature": [1.5, 1.0, 0.5, 2.0, 1.0, 1.0]}),
+    "over the vocabulary": BeamCase({"n": 1000}),
+    "no groups": BeamCase({}, contexts=[], scores=[]),
+    "rows of no whole group": BeamCase(
+        {}, "contexts have 5 rows, no whole number of groups of 3: give every group 3", BEAM_ROWS[:5], BEAM_SCORES[:5]
+    ),
+    "too few scores": BeamCase({}, "scores has 5 entries for 6 contexts: give one a row", scores=BEAM_SCORES[:5]),
+    "scores that are no numbers": BeamCase(
+        {}, "scores row 1 is nan: give log-probabilities, -inf for no beam", scores=[0.0, np.nan, 0.0, 0.0, 0.0, 0.0]
+    ),
+    "too few flags": BeamCase({}, "finished has 2 entries for 6 contexts: give one a row", finished=[True, False]),
+    "no beams": BeamCase({"beam": 0}, "beam is 0: give 1 or more"),
+    "half a beam": BeamCase({"beam": 1.5}, "beam is 1.5: give a whole number"),
+    "n of 0": BeamCase({"n": 0}, "n is 0: give 1 or more"),
+    "an end that is no class": BeamCase({"eos": [300]}, "eos holds id 300 but classes go from 0 to 299"),
+    "too few forced": BeamCase({"forced": [1]}, "forced has 1 entries for 6 contexts: give one a row"),
+    "too few lists": BeamCase(
+        {"allow": [[1], [2]]}, "allow has 2 rows for 6 contexts: give one list for all, or one a row"
+    ),
+    "no lengths": BeamCase(
+        {"min_length": 2}, "min_length is 2 but lengths are missing: say how many tokens each row has"
+    ),
+    "cold": BeamCase({"temperature": 0.0}, "temperature is 0.0: give a number over 0"),
+}  # fmt: skip
+
+
 class ScoreCase(NamedTuple):
     """Arguments of one request for log-probabilities, and the sentence that refuses it."""
 
@@ -153,6 +232,12 @@ SCORES = {
 
 def to_json(values: Any) -> Any:
     """`values` as JSON holds them; raises Unsendable."""
+    if isinstance(values, RowLists):
+        if (values.numbers < 0).any():
+            raise Unsendable
+        return [values.get_row(row).tolist() for row in range(len(values))]
+    if isinstance(values, dict):
+        return {str(id): to_json(weight) for id, weight in values.items()}
     if isinstance(values, np.ndarray | np.generic | range):
         values = np.asarray(values).tolist()
     if isinstance(values, list | tuple):
@@ -181,6 +266,24 @@ def to_tensor(values: Any, dtype: type) -> np.ndarray:
         raise Unsendable
     with np.errstate(over="ignore"):
         return np.ascontiguousarray(array.astype(dtype))
+
+
+def to_inputs(options: dict[str, Any]) -> dict[str, np.ndarray]:
+    """Lists and biases as inputs of /v2."""
+    inputs: dict[str, np.ndarray] = {}
+    for name in ("allow", "ban"):
+        lists = options.get(name)
+        if isinstance(lists, RowLists):
+            inputs |= {name: lists.ids, f"{name}_offsets": lists.offsets, f"{name}_rows": lists.numbers}
+        elif lists is not None:
+            inputs[name] = to_tensor(lists, np.int64)
+    bias = options.get("bias")
+    if bias:
+        rows = [bias] if isinstance(bias, dict) else bias
+        width = max(map(len, rows))
+        inputs["bias_ids"] = np.array([[*row, *[-1] * (width - len(row))] for row in rows])
+        inputs["bias"] = np.array([[*row.values(), *[0.0] * (width - len(row))] for row in rows], np.float32)
+    return inputs
 
 
 class Doors:
@@ -224,8 +327,7 @@ class Doors:
 
     def ask_v2(self, case: Case) -> TopK:
         options = dict(case.options)
-        inputs = {"context": to_tensor(case.contexts, np.float32)}
-        inputs |= {name: to_tensor(options[name], np.int64) for name in ("allow", "ban") if name in options}
+        inputs = {"context": to_tensor(case.contexts, np.float32)} | to_inputs(options)
         outputs = ["ids", "logprobs", "scored"] + ["labels"] * bool(options.get("labels"))
         parameters = {"k": to_json(case.k), "exact": options.get("exact", False)}
         arrays, normalizer = self.infer(case.model, inputs, outputs, parameters)
@@ -234,6 +336,49 @@ class Doors:
         arrays["logprobs"] = np.where(arrays["ids"] < 0, -np.inf, arrays["logprobs"])
         names = ("ids", "logprobs", "scored")
         return TopK(*(arrays[name] for name in names), normalizer, arrays.get("labels"))
+
+    def step_by_head(self, case: BeamCase) -> BeamStep:
+        return beam_step(self.heads["lm"], case.contexts, case.scores, case.finished, **{"beam": 3} | case.options)
+
+    def step_by_client(self, case: BeamCase) -> BeamStep:
+        options = {"beam": 3} | case.options
+        return self.client.beam_step("lm", case.contexts, case.scores, case.finished, **options)
+
+    def step_by_async_client(self, case: BeamCase) -> BeamStep:
+        async def ask() -> BeamStep:
+            async with shortlist.AsyncClient(self.url) as client:
+                options = {"beam": 3} | case.options
+                return await client.beam_step("lm", case.contexts, case.scores, case.finished, **options)
+
+        return asyncio.run(ask())
+
+    def step_by_v1(self, case: BeamCase) -> BeamStep:
+        if np.isnan(case.scores).any():
+            raise Unsendable
+        fields = {"model": "lm", "beam": 3} | case.options
+        body = {name: to_json(value) for name, value in fields.items()}
+        scores = [None if score == -np.inf else score for score in np.asarray(case.scores).tolist()]
+        body |= {"contexts": to_json(case.contexts), "scores": scores, "finished": case.finished}
+        content = self.post("/v1/beam/step", body)
+        return read_step(content, len(content["ids"]), content["normalizer"])
+
+    def step_by_v2(self, case: BeamCase) -> BeamStep:
+        options = {"beam": 3} | case.options
+        inputs = {"context": to_tensor(case.contexts, np.float32), "scores": np.asarray(case.scores, np.float64)}
+        if not np.isfinite(case.scores).all():
+            raise Unsendable
+        inputs |= to_inputs(options)
+        if case.finished is not None:
+            inputs["finished"] = np.array(case.finished)
+        for name in ("eos", "forced", "lengths"):
+            if isinstance(options.get(name), list):
+                inputs[name] = np.array(options[name])
+        if isinstance(options.get("temperature"), list):
+            inputs["temperature"] = np.array(options["temperature"])
+        names = ("beam", "n", "eos", "min_length", "lengths", "temperature", "exact")
+        parameters = {name: options[name] for name in names if name in options and name not in inputs}
+        arrays, normalizer = self.infer("lm", inputs, ["parents", "ids", "scores", "logprobs"], parameters)
+        return read_step(arrays, len(arrays["ids"]), normalizer)
 
     def score_by_head(self, case: ScoreCase) -> np.ndarray:
         return self.heads["lm"].logprobs(case.contexts, case.ids)
@@ -260,7 +405,8 @@ class Doors:
         return np.where(np.broadcast_to(ids, logprobs.shape) < 0, -np.inf, logprobs)
 
     def infer(self, model: str, inputs: dict[str, np.ndarray], outputs: list[str], parameters: dict[str, Any]) -> Any:
-        names = {np.dtype(np.float32): "FP32", np.dtype(np.int64): "INT64"}
+        kinds = {np.float32: "FP32", np.float64: "FP64", np.int64: "INT64", np.int32: "INT32", np.bool_: "BOOL"}
+        names = {np.dtype(kind): name for kind, name in kinds.items()}
         entries = [
             {"name": name, "datatype": names[values.dtype], "shape": values.shape, "data": to_json(values.ravel())}
             for name, values in inputs.items()
@@ -276,6 +422,15 @@ class Doors:
             raise BadInput(response.json()["error"])
         assert response.status_code == 200, response.text
         return response.json()
+
+
+def read_step(content: dict[str, Any], groups: int, normalizer: str) -> BeamStep:
+    """The arrays of a step in JSON, where null or the least float32 stands for minus infinity."""
+    ids = np.array(content["ids"], np.int64).reshape(groups, -1 if groups else 0)
+    parents = np.array(content["parents"], np.int32).reshape(ids.shape)
+    scores, logprobs = (np.array(content[name], np.float64).reshape(ids.shape) for name in ("scores", "logprobs"))
+    scores, logprobs = (np.where(parents < 0, -np.inf, values) for values in (scores, logprobs))
+    return BeamStep(parents, ids, scores, logprobs, normalizer)
 
 
 @pytest.fixture(scope="module")
@@ -295,6 +450,7 @@ def find_outcome(call: Callable[[Any], Any], case: Any) -> Any:
 
 
 ASKING = ("ask_head", "ask_client", "ask_async_client", "ask_v1", "ask_v2")
+STEPPING = ("step_by_head", "step_by_client", "step_by_async_client", "step_by_v1", "step_by_v2")
 SCORING = ("score_by_head", "score_by_client", "score_by_async_client", "score_by_v1", "score_by_v2")
 
 
@@ -319,6 +475,28 @@ def test_best_classes(doors, name, door):
     assert (None if outcome.labels is None else outcome.labels.tolist()) == (
         wanted if case.options.get("labels") else None
     )
+
+
+@pytest.mark.parametrize("door", STEPPING)
+@pytest.mark.parametrize("name", BEAMS)
+def test_beam_steps(doors, name, door):
+    case = BEAMS[name]
+    try:
+        outcome = find_outcome(getattr(doors, door), case)
+    except Unsendable:
+        pytest.skip("there is no way to say this here")
+    if case.sentence is not None:
+        assert outcome == case.sentence
+        return
+    expected = doors.step_by_head(case)
+    if not len(case.contexts):
+        assert outcome.ids.size == 0
+        return
+    np.testing.assert_array_equal(outcome.parents, expected.parents)
+    np.testing.assert_array_equal(outcome.ids, expected.ids)
+    np.testing.assert_allclose(outcome.scores, expected.scores, atol=1e-5)
+    np.testing.assert_allclose(outcome.logprobs, expected.logprobs, atol=1e-5)
+    assert outcome.normalizer == expected.normalizer
 
 
 @pytest.mark.parametrize("door", SCORING)

@@ -22,12 +22,15 @@ IN_PROCESS = (
     ("docs/python.md", "A head"),
     ("docs/python.md", "An evaluation"),
     ("docs/python.md", "An export"),
+    ("docs/decoding.md", "A search"),
+    ("docs/decoding.md", "The step"),
     ("docs/methods.md", "`ds`"),
     ("docs/cli.md", "A walk through"),
 )
 OVER_HTTP = (
     ("README.md", "Over HTTP"),
     ("docs/python.md", "A client"),
+    ("docs/decoding.md", "Wide beams with legal lists"),
     ("docs/http.md", "`/v1/topk` and `/v1/score`"),
     ("docs/http.md", "`/v2/models/{name}/infer`"),
 )

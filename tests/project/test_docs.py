@@ -11,7 +11,7 @@ from shortlist.cli.dispatch import COMMANDS
 from shortlist.core.extras import require
 from shortlist.server.app import create_app
 from shortlist.server.metrics.prometheus import Metrics
-from shortlist.server.settings import Settings
+from shortlist.server.settings import VARIABLES_ALONE, Settings
 from shortlist_exporter.methods.adaptive import AdaptiveOptions
 from shortlist_exporter.methods.cascade import CascadeOptions
 from shortlist_exporter.methods.ds import DsOptions
@@ -91,8 +91,11 @@ def test_command_line_lists_every_option(command):
 
 def test_operations_list_every_setting():
     page = section("operations.md", "Settings")
-    flags = {f"`--{name.replace('_', '-')}`" for name in Settings.model_fields if name != "repository"}
-    assert {flag for flag in flags if flag not in page} == set()
+    names = Settings.model_fields.keys() - {"repository", *VARIABLES_ALONE}
+    wanted = {f"`--{name.replace('_', '-')}`" for name in names} | {
+        f"`SHORTLIST_{name.upper()}`" for name in VARIABLES_ALONE
+    }
+    assert {each for each in wanted if each not in page} == set()
 
 
 def test_operations_list_every_metric():

@@ -122,7 +122,8 @@ def test_modules_are_short(parent):
 
 
 def test_public_names():
-    assert set(shortlist.__all__) == {"AsyncClient", "Client", "Head", "ShortlistError", "TopK", "errors", "load"}
+    classes = {"AsyncClient", "BeamStep", "Client", "Head", "NamedLists", "RowLists", "ShortlistError", "TopK"}
+    assert set(shortlist.__all__) == classes | {"beam_search", "beam_search_async", "errors", "load"}
     assert all(hasattr(shortlist, name) for name in shortlist.__all__)
     assert issubclass(shortlist.errors.BadInput, shortlist.ShortlistError)
 
@@ -134,6 +135,8 @@ def test_public_names():
         ("shortlist", "Client"),
         ("shortlist", "AsyncClient"),
         ("shortlist", "TopK"),
+        ("shortlist", "beam_search"),
+        ("shortlist", "beam_search_async"),
         ("shortlist.errors", "ShortlistError"),
         ("shortlist.head", "Head"),
         ("shortlist.head", "load"),

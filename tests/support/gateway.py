@@ -33,7 +33,9 @@ class Pair:
         await self.stack.enter_async_context(self.app.router.lifespan_context(self.app))
         self.clients = [
             await self.stack.enter_async_context(
-                httpx.AsyncClient(transport=httpx.ASGITransport(app, raise_app_exceptions=False), base_url="http://x")
+                httpx.AsyncClient(
+                    transport=httpx.ASGITransport(app, raise_app_exceptions=False), base_url="http://localhost"
+                )
             )
             for app in (Gateway(self.app, self.service), self.app)
         ]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
+import stat
 import subprocess
 import sys
 import threading
@@ -61,6 +63,14 @@ def make_small_repository(root: Path) -> None:
     export(dense, contexts, root / "dense" / "1", Request("full", threads=1))
 
 
+def copy_writable(source: Path, target: Path) -> Path:
+    """A copy of a folder whose files may be changed, unlike those of a bundle."""
+    shutil.copytree(source, target)
+    for path in target.rglob("*"):
+        path.chmod(path.stat().st_mode | stat.S_IWUSR)
+    return target
+
+
 def logits_of(dense: Dense, contexts: np.ndarray) -> np.ndarray:
     """Logits [n, V] of the dense layer in float64."""
     logits = contexts.astype(np.float64) @ dense.weight.T.astype(np.float64)
@@ -85,22 +95,32 @@ def run_cli(*args: object, **options: object) -> subprocess.CompletedProcess[str
 class RunningServer:
     """`python -m shortlist serve` as its own process."""
 
-    def __init__(self, repository: Path, *flags: str, wait: bool = True, python: str = sys.executable) -> None:
+    def __init__(
+        self,
+        repository: Path,
+        *flags: str,
+        wait: bool = True,
+        python: str = sys.executable,
+        variables: dict[str, str] | None = None,
+        **client: object,
+    ) -> None:
+        """variables: of the server's environment. client: options of the httpx client."""
         command = [python, "-m", "shortlist", "serve", str(repository), "--port", "0", *flags]
-        environment = {key: value for key, value in os.environ.items() if not key.startswith("SHORTLIST_")}
+        inherited = {key: value for key, value in os.environ.items() if not key.startswith("SHORTLIST_")}
+        environment = inherited | (variables or {})
         self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment)
         self.log: list[str] = []
         self.url = self.address()
         self.reader = threading.Thread(target=self.drain, daemon=True)
         self.reader.start()
-        self.http = httpx.Client(base_url=self.url, timeout=30)
+        self.http = httpx.Client(base_url=self.url, timeout=30, **client)
         if wait:
             self.wait_ready()
 
     def address(self) -> str:
         for line in self.process.stderr:
             self.log.append(line)
-            match = re.search(r"listening on (http://\S+)", line)
+            match = re.search(r"listening on (https?://\S+)", line)
             if match:
                 return match[1]
         raise AssertionError("".join(self.log))

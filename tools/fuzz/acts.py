@@ -19,7 +19,7 @@ Parts = Iterator[bytes]
 
 def head(*headers: bytes, method: bytes = b"POST", path: bytes = PATH, version: bytes = b"HTTP/1.1") -> bytes:
     """A request's head, with whatever headers."""
-    return b"\r\n".join([b" ".join((method, path, version)), b"Host: x", *headers, b"", b""])
+    return b"\r\n".join([b" ".join((method, path, version)), b"Host: localhost", *headers, b"", b""])
 
 
 VALID_REQUEST = head(b"Content-Length: %d" % len(BODY)) + BODY

@@ -3,92 +3,10 @@
  * Built with -fsanitize=address,undefined: every array has an allocation of its own and of its exact size, so that a
  * step beyond it is seen. Arguments: the first seed, and how many. Prints the seed and what differs, and exits with 1.
  */
-#include "../../service/shortlist/kernels/native/kernels.h"
+#include "emulate_vpdpbusd.h"
+#include "random_arrays.h"
 
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-enum { LANES = 16, LINE_BYTES = 64, MAX_BLOCKS = 1024 };
-
-static uint64_t state;
-static void *allocations[512];
-static int allocation_count;
-
-static uint64_t next_random(void) {
-    state ^= state << 13, state ^= state >> 7, state ^= state << 17;
-    return state;
-}
-
-static int64_t pick(int64_t low, int64_t high) { return low + (int64_t)(next_random() % (uint64_t)(high - low + 1)); }
-
-static float pick_float(void) { return (float)((double)next_random() / 9.3e18 - 1); }
-
-static void *allocate(int64_t size) { return allocations[allocation_count++] = aligned_alloc(64, size ? size : 1); }
-
-/* aligned_alloc wants whole lines in some C libraries; malloc is exact. */
-static void *allocate_exactly(int64_t size) { return allocations[allocation_count++] = malloc(size ? size : 1); }
-
-static void free_all(void) {
-    while (allocation_count) free(allocations[--allocation_count]);
-}
-
-static float *make_floats(int64_t count) {
-    float *numbers = allocate_exactly(count * sizeof *numbers), size = pick(0, 3) ? 1 : 1000;
-    for (int64_t i = 0; i < count; i++) numbers[i] = size * pick_float();
-    return numbers;
-}
-
-static uint8_t *make_lines(int64_t lines) {
-    uint8_t *bytes = allocate(lines * LINE_BYTES), extreme = pick(0, 4) == 0;
-    for (int64_t i = 0; i < lines * LINE_BYTES; i++) bytes[i] = extreme ? 255 * pick(0, 1) : pick(0, 255);
-    return bytes;
-}
-
-static int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
-/* Offsets of `sets` parts, each of `low` to `high`; the whole is returned in *total. */
-static int64_t *make_offsets(int64_t sets, int64_t low, int64_t high, int64_t *total) {
-    int64_t *offsets = allocate_exactly((sets + 1) * sizeof *offsets);
-    offsets[0] = 0;
-    for (int64_t i = 0; i < sets; i++) offsets[i + 1] = offsets[i] + pick(low, high);
-    *total = offsets[sets];
-    return offsets;
-}
-
-static int64_t *make_ids(int64_t count, int64_t classes) {
-    int64_t *ids = allocate_exactly(count * sizeof *ids);
-    for (int64_t i = 0; i < count; i++) ids[i] = pick(0, classes - 1);
-    return ids;
-}
-
-/* Places for one target's results, filled with a pattern. */
-struct results {
-    int64_t *ids;
-    float *logits, *normalizers;
-    int32_t *scored;
-};
-
-static void *make_filled(int64_t size) { return memset(allocate_exactly(size), 0x5a, size); }
-
-static struct results make_results(int64_t rows, int64_t k) {
-    struct results results = {make_filled(rows * k * 8), make_filled(rows * k * 4), make_filled(rows * 4), make_filled(rows * 4)};
-    return results;
-}
-
-static int differ(const char *what, const struct kernels *kernels, const void *left, const void *right, int64_t size) {
-    if (!memcmp(left, right, size)) return 0;
-    printf("%s of %s are others than those of the portable target\n", what, kernels->name);
-    return 1;
-}
-
-static int compare(const char *what, const struct kernels *kernels, struct results a, struct results b, int64_t rows,
-                   int64_t k) {
-    return differ(what, kernels, a.ids, b.ids, rows * k * 8) || differ(what, kernels, a.logits, b.logits, rows * k * 4) ||
-           differ(what, kernels, a.normalizers, b.normalizers, rows * 4) ||
-           differ(what, kernels, a.scored, b.scored, rows * 4);
-}
 
 static int fuzz_exact_rows(const struct kernels *fast, const struct kernels *plain) {
     int64_t classes = pick(1, 50), dim = pick(1, 200), batch = pick(1, 3), count = pick(1, 40);
@@ -144,16 +62,47 @@ static int fuzz_grouped(const struct kernels *fast, const struct kernels *plain)
     head.block_rows = make_lines(head.blocks * head.block_row_lines), head.previews = make_previews(&head);
     head.block_scale = make_floats(head.blocks), head.block_reach = make_floats(head.blocks);
     head.bias = pick(0, 1) ? make_floats(head.blocks * LANES) : NULL;
-    head.code_bias = head.bias ? make_floats(classes) : NULL, head.order = make_ids(classes, classes);
+    head.code_bias = head.bias ? make_floats(classes) : NULL;
+    int64_t *order = allocate_exactly(classes * 8), *places = allocate_exactly(classes * 8);
+    for (int64_t block = 0; block < head.blocks; block++)
+        for (int64_t lane = 0; lane < head.filled[block]; lane++) {
+            int64_t position = head.firsts[block] + lane;
+            order[position] = position, places[position] = LANES * block + lane;
+        }
+    head.order = order, head.places = places;
     head.codes = make_lines(classes * head.code_lines), head.code_scale = make_floats(classes);
     head.rows = make_floats(classes * dim);
-    struct grouped_limits limits = {pick(1, classes < 9 ? classes : 9), pick(1, 300), pick(1, 300), pick(1, 200), pick(1, 40)};
-    float *contexts = make_floats(rows * dim);
+    struct grouped_limits limits[3];
+    for (int64_t i = 0; i < 3; i++)
+        limits[i] = (struct grouped_limits){pick(1, 300), pick(1, 300), pick(0, 1) * pick(1, 200), pick(1, 200), pick(1, 40)};
+    struct grouped_search search = {limits, pick(0, 1) ? make_floats(3 * (EFFORT_FEATURES + 1)) : NULL, pick(1, 3),
+                                    pick(1, classes < 9 ? classes : 9), pick(1, 200), pick_float()};
+    const struct lists *lists = make_lists(rows, classes);
+    float *contexts = make_floats(rows * dim), *odds = make_filled(rows * 4), *features = NULL;
+    if (pick(0, 1)) features = make_filled(rows * EFFORT_FEATURES * 4);
     if (!pick(0, 9)) memset(contexts, 0, rows * dim * 4);
-    struct results left = make_results(rows, limits.k), right = make_results(rows, limits.k);
-    fast->search_rows(&head, &limits, contexts, left.ids, left.logits, left.normalizers, left.scored, 0, rows);
-    plain->search_rows(&head, &limits, contexts, right.ids, right.logits, right.normalizers, right.scored, 0, rows);
-    return compare("grouped searches", fast, left, right, rows, limits.k);
+    struct results left = make_results(rows, search.k), right = make_results(rows, search.k);
+    fast->search_rows(&head, &search, lists, contexts, left.ids, left.logits, left.normalizers, left.scored, odds, features,
+                      0, rows);
+    plain->search_rows(&head, &search, lists, contexts, right.ids, right.logits, right.normalizers, right.scored, odds,
+                       features, 0, rows);
+    return compare("grouped searches", fast, left, right, rows, search.k);
+}
+
+/* A second stage of these sets, whose ids are under `ids`. */
+static const struct second_stage *make_stage(const struct sets *sets, int64_t ids) {
+    struct exact_rows *rows = allocate_exactly(sizeof *rows);
+    struct second_stage *stage = allocate_exactly(sizeof *stage);
+    int64_t *blocks = allocate_exactly((sets->sets + 1) * sizeof *blocks), width = pick(1, 50), lines = divide_up(width, 4);
+    blocks[0] = 0;
+    for (int64_t i = 0; i < sets->sets; i++)
+        blocks[i + 1] = blocks[i] + divide_up(sets->offsets[i + 1] - sets->offsets[i], LANES);
+    int64_t classes = blocks[sets->sets] * LANES;
+    *rows = (struct exact_rows){make_floats(ids * sets->dim), pick(0, 1) ? make_floats(ids) : NULL, NULL, ids, sets->dim,
+                                sets->logit_scale, sets->soft_cap};
+    *stage = (struct second_stage){rows, make_floats(sets->dim * width), blocks, make_lines(blocks[sets->sets] * lines),
+                                   make_floats(classes), pick(0, 1) ? make_floats(classes) : NULL, width, lines};
+    return stage;
 }
 
 static int fuzz_sets(const struct kernels *fast, const struct kernels *plain) {
@@ -163,42 +112,17 @@ static int fuzz_sets(const struct kernels *fast, const struct kernels *plain) {
     sets.offsets = make_offsets(sets.sets, 1, 60, &classes);
     sets.chooser = make_floats(dim * sets.sets), sets.weights = make_floats(classes * sets.lines);
     sets.ids = make_ids(classes, 2 * classes), sets.tail = make_floats(sets.sets);
-    struct screen_limits limits = {pick(1, 5), pick(1, 3), pick(0, 1) * 0.4, pick(0, 1) * 0.1};
+    if (!are_experts && pick(0, 1)) sets.stage = make_stage(&sets, 2 * classes);
+    struct screen_limits limits = {pick(1, 5), pick(1, 3), pick(0, 1) * 0.4, pick(0, 1) * 0.1, pick(5, 40)};
     float *contexts = make_floats(count * dim);
     struct results left = make_results(count, limits.k), right = make_results(count, limits.k);
     fast->score_all_sets(&sets, &limits, contexts, left.ids, left.logits, left.normalizers, left.scored, count);
     plain->score_all_sets(&sets, &limits, contexts, right.ids, right.logits, right.normalizers, right.scored, count);
-    return compare("rows of sets", fast, left, right, count, limits.k);
-}
-
-/* Whole numbers as bytes of any size, without a line to spare behind them. */
-static uint8_t *make_bytes(int64_t count) {
-    uint8_t *bytes = allocate_exactly(count), extreme = pick(0, 4) == 0;
-    for (int64_t i = 0; i < count; i++) bytes[i] = extreme ? 255 * pick(0, 1) : pick(0, 255);
-    return bytes;
-}
-
-static float *make_positive(int64_t count, float size) {
-    float *numbers = make_floats(count);
-    for (int64_t i = 0; i < count; i++) numbers[i] = pick(0, 9) ? fabsf(numbers[i]) * size : 0;
-    return numbers;
-}
-
-static int64_t *make_list(int64_t rows, int64_t count, int64_t classes) {
-    int64_t *ids = make_ids(rows * count, classes);
-    for (int64_t i = 0; i < rows * count; i++)
-        if (!pick(0, 3)) ids[i] = -1;
-    return ids;
-}
-
-/* Lists of some rows, or of all rows one, or none. */
-static struct lists make_lists(int64_t rows, int64_t classes) {
-    struct lists lists = {.allow_count = pick(1, 40), .ban_count = pick(1, 2 * classes)};
-    int64_t allow_rows = pick(0, 1) ? rows : 1, ban_rows = pick(0, 1) ? rows : 1;
-    if (!pick(0, 2)) lists.allow = make_list(allow_rows, lists.allow_count, classes);
-    if (!pick(0, 2)) lists.ban = make_list(ban_rows, lists.ban_count, classes);
-    lists.allow_stride = allow_rows > 1 ? lists.allow_count : 0, lists.ban_stride = ban_rows > 1 ? lists.ban_count : 0;
-    return lists;
+    if (compare("rows of sets", fast, left, right, count, limits.k)) return 1;
+    int64_t size = limits.k * 12 + 4, *one = make_filled(size), *other = make_filled(size);
+    int64_t answers = fast->answer_row_of_sets(&sets, &limits, contexts, one);
+    if (answers != plain->answer_row_of_sets(&sets, &limits, contexts, other)) return 1;
+    return answers && differ("whole answers", fast, one, other, size);
 }
 
 static struct certificate make_certificate(const struct exact_rows *exact) {
@@ -244,7 +168,7 @@ static int fuzz_proofs(const struct kernels *fast, const struct kernels *plain) 
                                pick_float(), pick(0, 1) * 30.0f};
     struct certificate certificate = make_certificate(&exact);
     struct proof_limits limits = {k, pick(1, 70), pick(1, 400), pick(1, classes), pick(0, 1) ? 0.2 : 1e9};
-    struct lists lists = make_lists(rows, classes);
+    const struct lists *lists = make_lists(rows, classes);
     float *contexts = make_floats(rows * dim), *estimates[2];
     double *numbers[4], *bounds[2];
     struct results left = make_results(rows, k), right = make_results(rows, k);
@@ -254,7 +178,7 @@ static int fuzz_proofs(const struct kernels *fast, const struct kernels *plain) 
         struct results results = i ? right : left;
         estimates[i] = make_filled(rows * 2 * classes * 4), bounds[i] = make_filled(rows * 3 * 8);
         kernels->bound_rows(&certificate, contexts, rows, estimates[i], bounds[i]);
-        kernels->prove_rows(&certificate, &limits, &lists, contexts, rows, results.ids, results.logits, numbers[2 * i],
+        kernels->prove_rows(&certificate, &limits, lists, contexts, rows, results.ids, results.logits, numbers[2 * i],
                             numbers[2 * i + 1], results.scored, pick(1, 3));
     }
     return differ("estimates", fast, estimates[0], estimates[1], rows * 2 * classes * 4) ||
@@ -265,29 +189,41 @@ static int fuzz_proofs(const struct kernels *fast, const struct kernels *plain) 
 static int fuzz_ranks(const struct kernels *fast, const struct kernels *plain) {
     int64_t classes = pick(0, 9) ? pick(1, 200) : pick(1000, 3000), rows = pick(1, 4), k = pick(1, classes);
     float *logits = make_floats(rows * classes), *copy = allocate_exactly(rows * classes * 4);
-    struct lists lists = make_lists(rows, classes);
+    const struct lists *lists = make_lists(rows, classes);
     for (int64_t i = 0; i < rows * classes; i++) {
         if (pick(0, 1)) logits[i] = rintf(logits[i]);
         if (!pick(0, 30)) logits[i] = pick(0, 3) ? -INFINITY : pick(0, 1) ? NAN : INFINITY;
     }
     memcpy(copy, logits, rows * classes * 4);
     struct results left = make_results(rows, k), right = make_results(rows, k);
-    fast->rank_logits(logits, rows, classes, &lists, k, left.ids, left.logits, left.normalizers, pick(1, 3));
-    plain->rank_logits(copy, rows, classes, &lists, k, right.ids, right.logits, right.normalizers, 1);
+    fast->rank_logits(logits, rows, classes, lists, k, left.ids, left.logits, left.normalizers, pick(1, 3));
+    plain->rank_logits(copy, rows, classes, lists, k, right.ids, right.logits, right.normalizers, 1);
     for (int64_t row = 0; row < rows; row++) /* no number has many spellings */
         if (isnan(left.normalizers[row]) && isnan(right.normalizers[row])) left.normalizers[row] = right.normalizers[row];
     return compare("ranks", fast, left, right, rows, k);
 }
 
+/* The target of this name, NULL where it is not there; AVX-VNNI in software where the build asks for that. */
+static const struct kernels *find_kernels(const char *name) {
+#ifdef EMULATE
+    extern const struct kernels kernels_avxvnni;
+    if (!strcmp(name, kernels_avxvnni.name)) return &kernels_avxvnni;
+#endif
+    return shortlist_find_kernels(name);
+}
+
 int main(int count, char **arguments) {
     uint64_t first = count > 1 ? strtoull(arguments[1], NULL, 10) : 1, runs = count > 2 ? strtoull(arguments[2], NULL, 10) : 1000;
     static int (*const parts[])(const struct kernels *, const struct kernels *) = {fuzz_exact_rows, fuzz_grouped, fuzz_sets, fuzz_proofs, fuzz_ranks};
-    static const char *const names[] = {"avx512vnni", "avx2", "neon", "portable"};
-    const struct kernels *plain = shortlist_find_kernels("portable");
+    static const char *const names[] = {"avx512vnni", "avxvnni", "avx2", "neon", "portable"};
+    const struct kernels *plain = find_kernels("portable");
+#ifdef EMULATE
+    emulate_vpdpbusd();
+#endif
     for (uint64_t seed = first; seed < first + runs; seed++)
-        for (int name = 0; name < 4; name++)
+        for (int name = 0; name < (int)(sizeof names / sizeof *names); name++)
             for (size_t part = 0; part < sizeof parts / sizeof *parts; part++) {
-                const struct kernels *kernels = shortlist_find_kernels(names[name]);
+                const struct kernels *kernels = find_kernels(names[name]);
                 state = seed * 0x9e3779b97f4a7c15u + 1;
                 if (kernels && parts[part](kernels, plain)) {
                     printf("seed %llu\n", (unsigned long long)seed);

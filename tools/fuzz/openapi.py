@@ -61,7 +61,9 @@ def main(seconds: int, seed: int) -> bool:
         repository, folder = Path(root, "repository"), Path(root, "work")
         folder.mkdir()
         make_small_repository(repository)
-        with RunningServer(repository, "--shared-memory", "--log-level", "warning") as server:
+        with RunningServer(
+            repository, "--shared-memory", "--model-control", "explicit", "--log-level", "warning"
+        ) as server:
             report = run(server.url, seconds, seed, folder)
     start = report.text.find("== FAILURES")
     print(report.text[max(start - 34, 0) :] if report.has_failures else report.text[report.text.find("SUMMARY") - 40 :])

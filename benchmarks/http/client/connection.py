@@ -9,6 +9,7 @@ from typing import cast
 
 MAX_IDLE_SECONDS = 30.0  # a connection idle for longer is not used again: the server may be about to close it
 HEAD_END = b"\r\n\r\n"
+INTERIM_START = b"HTTP/1.1 1"  # of responses before the one that counts
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,10 +37,15 @@ class ConnectionLost(Exception):
 
 
 def parse_response(buffer: bytes | bytearray) -> RawResponse | None:
-    """The response at the start of `received`, or None while it is not whole; raises ConnectionLost for no HTTP."""
+    """The response at the start of `buffer`, behind interim ones; None while it is not whole.
+
+    Raises ConnectionLost for what is no HTTP.
+    """
     head, end, rest = bytes(buffer).partition(HEAD_END)
     if not end:
         return None
+    if head.startswith(INTERIM_START):
+        return parse_response(rest)
     try:
         first, *lines = head.decode("latin-1").split("\r\n")
         pairs = (line.partition(":") for line in lines)

@@ -79,13 +79,13 @@ def replace_plans(service: Service) -> None:
 
 def main(repository: Path, port: int) -> None:
     """Serve as `shortlist serve` does."""
-    settings = load_settings(repository=repository, port=port, threads=1)
+    settings = load_settings(repository=repository, port=port, threads=1, canary_seconds=0)
     app = create_app(settings)
     service = app.state.service
     threading.Thread(target=replace_plans, args=(service,), daemon=True).start()
     with listen(settings.host, settings.port) as listener:
         gateway = Gateway(app, service)
-        Server(configure(gateway, settings, gateway.fast_path), service).run([listener])
+        Server(configure(gateway, settings, service.admission, gateway.fast_path), service).run([listener])
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ import orjson
 import uvicorn
 from fastapi import FastAPI, Request
 from fastapi.responses import Response
+from shortlist.server.scheduling.admission import Admission
 from shortlist.server.settings import load_settings
 from shortlist.server.transport.process import configure, listen
 
@@ -90,7 +91,7 @@ def main(path: Path, port: int, kind: str) -> None:
     app = make_echo(orjson.loads(text), body) if kind == "bare" else make_route(orjson.loads(body))
     settings = load_settings(port=port)
     with listen(settings.host, settings.port) as listener:
-        uvicorn.Server(configure(app, settings)).run([listener])
+        uvicorn.Server(configure(app, settings, Admission(settings.queue_rows, settings.queue_bytes))).run([listener])
 
 
 if __name__ == "__main__":

@@ -11,8 +11,10 @@ import numpy as np
 
 from benchmarks.http.client.connection import RawResponse
 
-OK, TOO_MANY, TIMED_OUT = 200, 429, 504
-ALLOWED_STATUSES = (OK, TOO_MANY, TIMED_OUT)
+OK, TOO_MANY, UNAVAILABLE, TIMED_OUT = 200, 429, 503, 504
+ALLOWED_STATUSES = (OK, TOO_MANY, UNAVAILABLE, TIMED_OUT)
+LEAST_GOODPUT_SHARE = 0.5  # least share of the capacity that well-behaved clients get
+MAX_HEALTH_MS = 100.0  # p99 of answers to /healthz
 ALLOWED_GROWTH = 0.05  # of memory, after the warm-up
 QUICK_ALLOWED_GROWTH = 0.25  # seconds of load are all warm-up: only a flood is found
 SOAK_WARM_UP_SHARE = 0.2  # share of the load's time that is warm-up
@@ -81,9 +83,13 @@ class Memory:
 
 @dataclass
 class FaultyClient:
-    """One kind of faulty client. outcomes: what each got. harms: how a well-behaved neighbour was harmed after it."""
+    """One kind of faulty client. source: its address. outcomes: what each got.
+
+    harms: how a well-behaved neighbour was harmed after it.
+    """
 
     name: str
+    source: str = "127.0.0.1"
     outcomes: Counter[str] = field(default_factory=Counter)
     harms: list[str] = field(default_factory=list)
 
@@ -92,7 +98,7 @@ class FaultyClient:
 class SoakResult:
     """Figures of one soak. rate: requests/s that were to be sent. sending_rate: requests/s that were, over `seconds`.
 
-    allowed_growth: share by which memory may grow.
+    allowed_growth: share by which memory may grow. health_latencies: seconds of answers to /healthz.
     """
 
     capacity: float
@@ -103,12 +109,23 @@ class SoakResult:
     allowed_growth: float
     tally: Tally
     memory: Memory
+    health_latencies: array[float]
     faulty_clients: list[FaultyClient]
 
     @property
     def goodput(self) -> float:
         """Requests/s that were admitted; a server that wastes no work keeps it near its capacity."""
         return self.tally.statuses[OK] / self.seconds
+
+    @property
+    def goodput_share(self) -> float:
+        """The same as a share of the capacity."""
+        return self.goodput / self.capacity
+
+    @property
+    def health_p99_ms(self) -> float:
+        """p99 of answers to /healthz, ms."""
+        return quantile_ms(self.health_latencies, 0.99)
 
 
 def list_broken_promises(result: SoakResult) -> list[str]:
@@ -117,6 +134,10 @@ def list_broken_promises(result: SoakResult) -> list[str]:
     p99 = result.tally.quantile_ms(0.99)
     if not p99 < result.deadline_ms:
         sentences.append(f"p99 of admitted requests is {p99:.0f} ms, over the deadline of {result.deadline_ms:.0f} ms")
+    if not result.health_p99_ms < MAX_HEALTH_MS:
+        sentences.append(f"p99 of /healthz is {result.health_p99_ms:.0f} ms, over {MAX_HEALTH_MS:.0f} ms")
+    if not result.goodput_share >= LEAST_GOODPUT_SHARE:
+        sentences.append(f"well-behaved clients got {result.goodput_share:.0%} of the capacity: half is promised")
     if not result.memory.growth < result.allowed_growth:
         first, last = result.memory.ends
         sentences.append(f"memory grew by {result.memory.growth:.1%} after warm-up, from {first:.0f} to {last:.0f} MiB")
@@ -143,7 +164,7 @@ def check_responses(tally: Tally) -> list[str]:
     odd = {status: count for status, count in tally.statuses.items() if status not in ALLOWED_STATUSES}
     if odd:
         counts = ", ".join(f"{count} x {status}" for status, count in odd.items())
-        sentences.append(f"other failures than 429 and 504 came: {counts}")
+        sentences.append(f"other failures than 429, 503 and 504 came: {counts}")
     if tally.losses:
         counts = ", ".join(f"{count} x {reason}" for reason, count in tally.losses.most_common(MAX_EXAMPLES))
         sentences.append(f"{tally.losses.total()} requests were not answered at all: {counts}")

@@ -105,27 +105,31 @@ async def read_outcome(reader: asyncio.StreamReader, seconds: float) -> str:
 
 
 async def run_faulty_client(
-    name: str, address: Address, requests: list[ExpectedResponse], head: Head, seconds: float, timeout: float
-) -> FaultyClient:
+    client: FaultyClient,
+    fault: Fault,
+    address: Address,
+    requests: list[ExpectedResponse],
+    head: Head,
+    seconds: float,
+    timeout: float,
+) -> None:
     """One kind of faulty client, again and again for `seconds`, each followed by a well-behaved neighbour."""
-    client = FaultyClient(name)
     loop = asyncio.get_running_loop()
     until, number = loop.time() + seconds, 0
     while (seconds_left := until - loop.time() - PAUSE_SECONDS) > 0:
         expected = max(requests[number % len(requests) :][:5], key=lambda each: len(each.without_timeout))
-        client.outcomes[await commit_fault(FAULTS[name], address, expected.with_timeout, seconds_left)] += 1
+        client.outcomes[await commit_fault(fault, client.source, address, expected.with_timeout, seconds_left)] += 1
         harm = await check_neighbour(address, expected, head, timeout)
         if harm is not None:
             client.harms.append(harm)
         number += 1
         await asyncio.sleep(PAUSE_SECONDS)
-    return client
 
 
-async def commit_fault(fault: Fault, address: Address, request: bytes, seconds: float) -> str:
-    """One faulty client from connecting to closing; returns what it got."""
+async def commit_fault(fault: Fault, source: str, address: Address, request: bytes, seconds: float) -> str:
+    """One faulty client, whose address is `source`, from connecting to closing; returns what it got."""
     try:
-        stream = await asyncio.open_connection(address.host, address.port)
+        stream = await asyncio.open_connection(address.host, address.port, local_addr=(source, 0))
         try:
             return await fault(stream, request, seconds)
         finally:

@@ -21,6 +21,7 @@ from benchmarks.http.client.connection import Address
 from benchmarks.http.servers.bundles import link_alone, make_synthetic_bundle, read_contexts, resolve_bundle
 from benchmarks.http.servers.processes import Process, free_port, pick_cores, python_command
 
+from .attackers import ATTACKS
 from .checks import (
     ALLOWED_GROWTH,
     OK,
@@ -33,14 +34,17 @@ from .checks import (
 )
 from .expected_responses import mix_requests
 from .faulty_clients import FAULTS, run_faulty_client
+from .health import probe_health
 from .load import LoadGenerator
 from .tables import print_tables, summarise_soak
 
+MISDEEDS = FAULTS | ATTACKS
 REQUEST_COUNT = 512
 SOAK_CONTEXTS = 256
 MEMORY_SAMPLES = 200
 GRACE_SECONDS = 10.0  # over the deadline; then a request counts as not answered
-QUICK_SECONDS = 6
+QUICK_SECONDS = 20
+QUICK_SERVER_FLAGS = ("--body-timeout", 3)  # so that clients that do not read are cut off within the time
 CAPACITY_SECONDS, QUICK_CAPACITY_SECONDS = 10.0, 2.0
 
 
@@ -82,7 +86,8 @@ def run_soak(cache: Path, bundle: Path | None, plan: SoakPlan) -> int:
     port = free_port()
     with tempfile.TemporaryDirectory() as folder:
         repository = link_alone(bundle, Path(folder))
-        command = python_command("shortlist", "serve", repository, "--port", port, "--threads", 1)
+        flags = QUICK_SERVER_FLAGS if plan.quick else ()
+        command = python_command("shortlist", "serve", repository, "--port", port, "--threads", 1, *flags)
         with Process("soak", command, port, cache / "logs") as server:
             server.wait_ready(lambda: check_ready(server.url))
             result = uvloop.run(load_server(server, head, bundle, plan))
@@ -119,13 +124,19 @@ async def load_server(server: Process, head: Head, bundle: Path, plan: SoakPlan)
     Console(stderr=True).print(announcement, highlight=False, soft_wrap=True)
     memory, tally = Memory(), Tally()
     sampling = asyncio.create_task(sample_memory(server, memory, seconds))
-    clients = [run_faulty_client(name, address, requests, head, seconds, plan.client_timeout) for name in FAULTS]
-    misbehaving: asyncio.Future[list[FaultyClient]] = asyncio.gather(*clients)
+    probing = asyncio.create_task(probe_health(address, seconds, plan.client_timeout, tally))
+    clients = [FaultyClient(name, f"127.0.0.{number}") for number, name in enumerate(MISDEEDS, 2)]
+    misbehaving = asyncio.gather(
+        *(
+            run_faulty_client(client, MISDEEDS[client.name], address, requests, head, seconds, plan.client_timeout)
+            for client in clients
+        )
+    )
     sending_rate = await generator.send_open_loop(rate, seconds, plan.connections, tally)
-    faulty_clients = await misbehaving
+    await misbehaving
     await sampling
-    growth = plan.allowed_growth
-    return SoakResult(capacity, rate, sending_rate, seconds, plan.deadline_ms, growth, tally, memory, faulty_clients)
+    growth, health = plan.allowed_growth, await probing
+    return SoakResult(capacity, rate, sending_rate, seconds, plan.deadline_ms, growth, tally, memory, health, clients)
 
 
 def pin_client() -> None:

@@ -40,6 +40,8 @@ def format_figures(result: SoakResult) -> dict[str, str]:
         "wrong answers": f"{len(tally.wrong):,} of {tally.statuses[OK]:,} compared",
         "p50 of admitted": f"{tally.quantile_ms(0.5):.1f} ms",
         "p99 of admitted": f"{tally.quantile_ms(0.99):.1f} ms (deadline {result.deadline_ms:.0f} ms)",
+        "share of the capacity": f"{result.goodput_share:.2f}",
+        "p99 of /healthz": f"{result.health_p99_ms:.1f} ms",
         "memory after warm-up": f"{first:.1f} to {last:.1f} MiB ({result.memory.growth:+.1%})",
         "promised of memory": f"growth under {result.allowed_growth:.0%}",
     }
@@ -64,6 +66,8 @@ def summarise_soak(result: SoakResult, bundle: Path, sentences: list[str]) -> di
         "memory_first_mib": round(first, 1),
         "memory_last_mib": round(last, 1),
         "memory_growth": round(result.memory.growth, 4),
+        "goodput_share": round(result.goodput_share, 3),
+        "healthz_p99_ms": round_or_none(result.health_p99_ms),
         "harmed": sum(len(client.harms) for client in result.faulty_clients),
         "broken": sentences,
         "bundle": str(bundle),

@@ -52,6 +52,31 @@ class LanguageModel:
         prefix = torch.tensor(self.prefix, dtype=torch.int64).expand(len(windows), -1)
         return catch_output_inputs(self.model, torch.cat([prefix, windows], dim=1))[:, prefix.shape[1] :]
 
+    @property
+    def ends(self) -> list[int]:
+        """The tokens that end a text, as tokenizer and model name them."""
+        settings = (self.tokenizer.eos_token_id, self.model.config.get_text_config().eos_token_id)
+        return sorted({int(token) for named in settings if named is not None for token in np.atleast_1d(named)})
+
+    def read_on(self, tokens: torch.Tensor, cache: Any) -> tuple[torch.Tensor, torch.Tensor, Any]:
+        """Token ids [b, t] that follow those in `cache` (None: nothing) -> what the last of them gives.
+
+        That is the output layer's inputs [b, d] and the logits [b, V], float32, and the cache to go on with.
+        Raises BadInput where the model keeps none.
+        """
+        inputs: list[torch.Tensor] = []
+        layer = self.model.get_output_embeddings()
+        handle = layer.register_forward_pre_hook(lambda _, given: inputs.append(given[0]))
+        try:
+            with torch.inference_mode():
+                output = self.model(tokens, past_key_values=cache, use_cache=True)
+        finally:
+            handle.remove()
+        cache = getattr(output, "past_key_values", None)
+        if cache is None:
+            raise BadInput(f"{type(self.model).__name__} cannot go on from what it read: give --text")
+        return inputs[0][:, -1].float(), output.logits[:, -1].float(), cache
+
     def make_labels(self) -> list[str]:
         """V printable names; empty for padding."""
         names = self.tokenizer.convert_ids_to_tokens(range(self.dense.classes))

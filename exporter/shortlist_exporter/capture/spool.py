@@ -24,7 +24,10 @@ Columns = dict[str, npt.NDArray[Any]]
 
 
 class Spool:
-    """A file of contexts [n, d] that is being written to `out`, with `columns` of n entries known beforehand."""
+    """A file of contexts [n, d] that is being written to `out`, with `columns` of n entries.
+
+    Entries that are not known beforehand come with their rows.
+    """
 
     def __init__(
         self, out: Path, key: str, columns: Columns, shape: tuple[int, int], dtype: str, metadata: dict[str, str]
@@ -73,8 +76,12 @@ class Spool:
         file.seek(0, os.SEEK_END)
         return file
 
-    def add(self, rows: npt.NDArray[np.float32]) -> None:
-        """Append rows [m, d], then note how many there are."""
+    def add(self, rows: npt.NDArray[np.float32], columns: Columns | None = None) -> None:
+        """Append rows [m, d] and put their `columns`, m entries each, in place; then note how many rows there are."""
+        for name, values in (columns or {}).items():
+            self.file.seek(self.find_column(name) + self.row_count * values.itemsize)
+            self.file.write(values.tobytes())
+        self.file.seek(0, os.SEEK_END)
         self.file.write(np.ascontiguousarray(rows, self.dtype).tobytes())
         self.file.flush()
         os.fsync(self.file.fileno())
@@ -82,6 +89,11 @@ class Spool:
         note = self.folder / f"{STATE_FILE}.new"
         note.write_text(json.dumps({"key": self.key, "done": self.row_count}), "utf-8")
         note.replace(self.folder / STATE_FILE)
+
+    def find_column(self, name: str) -> int:
+        """The byte of the file at which a column begins."""
+        length = int.from_bytes(self.start[:8], "little")
+        return 8 + length + int(json.loads(self.start[8 : 8 + length])[name]["data_offsets"][0])
 
     def finish(self) -> None:
         """Move the whole file to `out`."""

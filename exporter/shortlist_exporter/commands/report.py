@@ -13,7 +13,8 @@ import argparse
 import sys
 from pathlib import Path
 
-from shortlist.bundle.reader import REPORT_FOLDER, Bundle
+from shortlist.bundle.files import REPORT_FOLDER
+from shortlist.bundle.reader import Bundle
 from shortlist.cli.arguments import parse_natural_int, parse_positive_int
 from shortlist.head import Head
 

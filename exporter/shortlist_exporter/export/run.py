@@ -9,12 +9,14 @@ from typing import Any
 import torch
 from shortlist.bundle.manifest import MANIFEST_FILE, Manifest, Quality
 from shortlist.bundle.reader import Bundle
+from shortlist.bundle.settings import GroupedSettings
 from shortlist.bundle.writer import seal, write_version
 from shortlist.errors import QualityError
 from shortlist.evaluation.canary import check_canary
 from shortlist.evaluation.truth import Truth, compute_truth
 from shortlist.head import Head
 from shortlist.plans.common.crossover import ALWAYS_SLOWER, keep_single_rows
+from shortlist.plans.grouped import GroupedPlan
 from torch import nn
 
 from shortlist_exporter.core.torch_scores import rank_by_module
@@ -23,17 +25,21 @@ from shortlist_exporter.graphs.builder import GraphFiles
 from shortlist_exporter.graphs.certificate import write_certificate
 from shortlist_exporter.inputs.formats import tensor_file, torch_file
 from shortlist_exporter.inputs.sources import Contexts, Dense
-from shortlist_exporter.inputs.splits import Rows, split_held_out
+from shortlist_exporter.inputs.splits import HELD_OUT_FRACTION, select_rows, shuffle_documents, split_held_out
 from shortlist_exporter.methods.base import DenseMethod, Fitted, Method, TrainedMethod
+from shortlist_exporter.methods.grouped import GroupedMethod
 from shortlist_exporter.methods.registry import find_method
 from shortlist_exporter.records.report import HELD_OUT
 from shortlist_exporter.report.measure.samples import Sample
 from shortlist_exporter.report.write import write_report
+from shortlist_exporter.verify.effort import EFFORT_DEPTHS, fit_effort
 from shortlist_exporter.verify.quality import TRUE_CLASSES, measure_certificate, measure_quality
 from shortlist_exporter.verify.targets import measure_target_quality
 
 from .request import Request, check_request
 from .write import make_manifest, write_calibration, write_graphs, write_index, write_labels
+
+MIN_CALIBRATION_ROWS = 500  # fewer say too little of rare misses
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +56,8 @@ def export(dense: Dense, contexts: Contexts, out: Path, request: Request, progre
     fit_rows, held_rows = split_held_out(contexts, request.seed)
     fit_sample, held_out = select_rows(contexts, fit_rows), select_rows(contexts, held_rows)
     with write_version(out) as folder:
-        # Fit the head to the dense layer, or train it
+        # Fit the head to the dense layer, or train it; a promise is calibrated on contexts of its own
+        fit_sample, calibration = split_calibration(method, fit_sample, request)
         fitted = fit_head(method, dense, fit_sample, request, progress)
         # Write its graphs, what proves exact answers, its index, and a manifest before anything was measured
         progress("graphs", 0, 1)
@@ -58,9 +65,10 @@ def export(dense: Dense, contexts: Contexts, out: Path, request: Request, progre
         files |= add_certificate(folder, dense, method, fit_sample, request, progress)
         write_index(folder, method.make_index(fitted))
         draft = make_manifest(dense, contexts, out, request, method, fitted, files)
+        draft = keep_promise(folder, draft, request, dense.module, calibration, progress)
         # Verify it with the service's own runtime on the held-out contexts, and seal it
         reference = dense.module if method.reference == "dense" else fitted.module
-        truth = find_truth(reference, held_out, draft.max_k, progress)
+        truth = find_truth(reference, held_out, min(TRUE_CLASSES, draft.max_k), progress)
         manifest = verify_and_seal(folder, draft, request, fitted, truth, reference, dense.module, progress)
         # Report
         if request.report:
@@ -69,11 +77,32 @@ def export(dense: Dense, contexts: Contexts, out: Path, request: Request, progre
         return manifest
 
 
-def select_rows(contexts: Contexts, rows: Rows) -> Contexts:
-    """Some rows of a sample, with their targets and documents."""
-    targets = None if contexts.targets is None else contexts.targets[rows]
-    documents = None if contexts.documents is None else contexts.documents[rows]
-    return Contexts(contexts.contexts[rows], targets, documents)
+def split_calibration(method: Method, fit_sample: Contexts, request: Request) -> tuple[Contexts, Contexts | None]:
+    """The contexts to fit on, and those that calibrate a promise; None where none is made or they are too few."""
+    if not isinstance(method, GroupedMethod) or method.find_promise(request.options) is None:
+        return fit_sample, None
+    if len(fit_sample.contexts) < HELD_OUT_FRACTION * MIN_CALIBRATION_ROWS:
+        return fit_sample, None
+    shuffled = shuffle_documents(fit_sample, request.seed)  # so that all kinds of text are among them
+    fit_rows, rows = split_held_out(shuffled, request.seed)
+    return select_rows(shuffled, fit_rows), select_rows(shuffled, rows)
+
+
+def keep_promise(
+    folder: Path, draft: Manifest, request: Request, dense: nn.Module, calibration: Contexts | None, progress: Progress
+) -> Manifest:
+    """The draft with effort by the row, fitted to `calibration`; as it is without, and where graphs must answer."""
+    if calibration is None:
+        return draft
+    (folder / MANIFEST_FILE).write_text(draft.with_digest().model_dump_json(), "utf-8")
+    plan = Head(Bundle(folder, verify=False), "cpu", request.threads).plan
+    if not isinstance(plan, GroupedPlan) or plan.compiled is None:
+        return draft
+    progress("effort", 0, 1)
+    truth = find_truth(dense, calibration, min(max(EFFORT_DEPTHS), draft.max_k), progress)
+    changes = {"promise": GroupedMethod().find_promise(request.options), "effort": fit_effort(plan, truth)}
+    settings = GroupedSettings.model_validate(plan.settings.model_dump() | changes)
+    return draft.model_copy(update={"settings": settings})
 
 
 def fit_head(
@@ -107,13 +136,13 @@ def add_certificate(
     return write_certificate(folder, dense, fit_sample.contexts, request.seed)
 
 
-def find_truth(reference: nn.Module, held_out: Contexts, max_k: int, progress: Progress) -> Truth:
-    """The exact answers of the reference to the held-out contexts."""
+def find_truth(reference: nn.Module, held_out: Contexts, depth: int, progress: Progress) -> Truth:
+    """The `depth` best classes that the reference gives each of the held-out contexts, exactly."""
     count = count_rows(progress, "exact answers", held_out.contexts)
     return compute_truth(
         rank_by_module(reference, held_out.contexts),
         held_out.contexts,
-        min(TRUE_CLASSES, max_k),
+        depth,
         progress=count,
         targets=held_out.targets,
     )

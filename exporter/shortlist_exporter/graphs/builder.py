@@ -74,10 +74,12 @@ class GraphBuilder:
         self.initializers.append(write_external_tensor(self.folder, name, np.asarray(values)))
         return name
 
-    def part(self, name: str, file: str, shape: tuple[int, ...], start: int) -> str:
-        """Add float32 numbers of `shape` from number `start` on of an existing `<file>.bin`, without a copy."""
-        location = {"location": f"{file}.bin", "offset": str(4 * start), "length": str(4 * math.prod(shape))}
-        self.initializers.append(make_external_tensor(name, np.dtype(np.float32), shape, location))
+    def part(self, name: str, file: str, shape: tuple[int, ...], start: int, dtype: npt.DTypeLike = np.float32) -> str:
+        """Add numbers of `shape` and `dtype` from number `start` on of an existing `<file>.bin`, without a copy."""
+        kind = np.dtype(dtype)
+        offset, length = kind.itemsize * start, kind.itemsize * math.prod(shape)
+        location = {"location": f"{file}.bin", "offset": str(offset), "length": str(length)}
+        self.initializers.append(make_external_tensor(name, kind, shape, location))
         return name
 
     def save(self, name: str, inputs: Sequence[onnx.ValueInfoProto], outputs: Sequence[onnx.ValueInfoProto]) -> Path:

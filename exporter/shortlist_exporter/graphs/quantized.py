@@ -22,9 +22,14 @@ def add_quantized_products(
     preview: [n, W] integers -127..127. scale: [n, 1] or [n], of each class. suffix: of the files' names, where
     several graphs share a folder.
     """
+    weights = graph.tensor(f"preview{suffix}", preview.T.astype(np.int8))
+    return add_scaled_products(graph, projected, weights, scale, suffix)
+
+
+def add_scaled_products(graph: GraphBuilder, projected: str, weights: str, scale: FloatArray, suffix: str) -> str:
+    """The same for a tensor `weights` [W, n] int8 that the graph has."""
     zero_point = graph.tensor("zero_point", np.uint8(UINT8_ZERO_POINT))
     integers, row_scale = add_quantized_contexts(graph, projected)
-    weights = graph.tensor(f"preview{suffix}", preview.T.astype(np.int8))
     sums = graph.node("MatMulInteger", [integers, weights, zero_point], "sums")
     by_class = graph.tensor(f"class_scale{suffix}", scale.reshape(-1))
     scaled_sums = graph.node(

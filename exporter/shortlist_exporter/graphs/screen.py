@@ -8,7 +8,8 @@ clusters/any.onnx, beside it: as a cluster's, with `first` and `last` [1], the c
 end: equals clusters/NNNN.onnx, but one session for all clusters stays warm where a hundred would not. The clusters'
 weights lie end to end in clusters/sets.bin, one copy for all: each by column, its bias the last row, for a product with
 [context, 1]; a node fewer than an addition, and a node costs a microsecond.
-Compiled loops (`shortlist.kernels.screen`) read them, too, as they do clusters/screen.bin [d, r].
+Compiled loops (`shortlist.kernels.screen`) read them, too, as they do clusters/screen.bin [d, r]. With a second stage
+the previews lie end to end in clusters/previews.bin, each cluster's by column, their scales in clusters/scales.bin.
 """
 
 from __future__ import annotations
@@ -20,16 +21,16 @@ import numpy as np
 import numpy.typing as npt
 from onnx import TensorProto, helper
 from shortlist.bundle.manifest import RawArray
-from shortlist_models.l2s.screened import ScreenedSoftmax
+from shortlist_models.l2s.screened import ScreenedSoftmax, SecondStage
 from shortlist_models.svd import Basis
 
 from shortlist_exporter.inputs.sources import Dense
 
 from .builder import GraphBuilder, GraphFiles, make_value
 from .dense import add_finish, name_logits
-from .quantized import add_quantized_products
+from .quantized import add_scaled_products
 
-SETS_FILE = "sets"
+SETS_FILE, PREVIEWS_FILE = "sets", "previews"
 Ids = npt.NDArray[np.int64]
 Ends = tuple[str, str, str]  # names of a start, an end and an axis: what Slice wants
 
@@ -47,13 +48,15 @@ def write_graphs(folder: Path, dense: Dense, module: ScreenedSoftmax) -> GraphFi
         arrays = describe_arrays(dense, module)
         roles["fused"] = f"clusters/{write_screen_and_cluster(below, dense, module)}"
         roles["any"] = f"clusters/{write_any_cluster(below, dense, module)}"
+    else:
+        arrays = write_previews(below, module, module.second_stage, sets)
     start = 0
     for number, ids in enumerate(sets):
         name = f"{number:04d}"
         if module.second_stage is None:
             file = write_cluster(below, name, select_classes(dense, ids), start)
         else:
-            file = write_cluster_preview(below, name, dense, module, ids)
+            file = write_cluster_preview(below, name, dense, module.second_stage, ids, start)
         roles[f"cluster-{name}"] = f"clusters/{file}"
         start += len(ids)
     return GraphFiles(roles, arrays)
@@ -76,6 +79,24 @@ def write_weights(folder: Path, dense: Dense, sets: list[Ids]) -> None:
             np.ascontiguousarray(dense.weight[ids].T).tofile(file)
             if dense.bias is not None:
                 dense.bias[ids].tofile(file)
+
+
+def write_previews(folder: Path, module: ScreenedSoftmax, stage: SecondStage, sets: list[Ids]) -> dict[str, RawArray]:
+    """Write what loops read of the screen and of a second stage; returns it by role, as seen from above `folder`."""
+    with (folder / f"{PREVIEWS_FILE}.bin").open("wb") as file:
+        for ids in sets:
+            stage.preview[ids].numpy().T.astype(np.int8).tofile(file)
+    columns, projection = (tensor.numpy() for tensor in (module.vectors.T, stage.projection))
+    scales = np.concatenate([stage.scale[ids].numpy().reshape(-1) for ids in sets])
+    for name, array in (("screen", columns), ("projection", projection), ("scales", scales)):
+        np.ascontiguousarray(array, np.float32).tofile(folder / f"{name}.bin")
+    shape = len(scales), projection.shape[1]
+    return {
+        "screen_columns": RawArray.describe("clusters/screen.bin", columns),
+        "screen_projection": RawArray.describe("clusters/projection.bin", projection),
+        "screen_previews": RawArray(file=f"clusters/{PREVIEWS_FILE}.bin", dtype="int8", shape=shape),
+        "screen_scales": RawArray.describe("clusters/scales.bin", scales),
+    }
 
 
 def count_weight_rows(dense: Dense) -> int:
@@ -185,14 +206,12 @@ def add_slice_ends(graph: GraphBuilder, what: str, offsets: Ids) -> Ends:
     return start, end, graph.tensor(f"{what}_axis", np.array([0], np.int64))
 
 
-def write_cluster_preview(folder: Path, name: str, dense: Dense, module: ScreenedSoftmax, ids: Ids) -> str:
-    """Write the graph that previews a cluster's classes in int8."""
-    assert module.second_stage is not None
-    graph, layer, stage = GraphBuilder(folder), select_classes(dense, ids), module.second_stage
+def write_cluster_preview(folder: Path, name: str, dense: Dense, stage: SecondStage, ids: Ids, start: int) -> str:
+    """Write the graph that previews a cluster's classes in int8; they begin at class `start` of previews.bin."""
+    graph, layer, width = GraphBuilder(folder), select_classes(dense, ids), stage.projection.shape[1]
     projected = graph.node("MatMul", ["context", graph.tensor("projection", stage.projection.numpy())], "p")
-    products = add_quantized_products(
-        graph, projected, stage.preview[ids].numpy(), stage.scale[ids].numpy(), f"-{name}"
-    )
+    weights = graph.part(f"preview-{name}", PREVIEWS_FILE, (width, len(ids)), start * width, np.int8)
+    products = add_scaled_products(graph, projected, weights, stage.scale[ids].numpy(), f"-{name}")
     name_logits(graph, add_finish(graph, layer, products, suffix=f"-{name}"))
     context = make_value("context", TensorProto.FLOAT, ["B", layer.dim])
     return graph.save(name, [context], [make_value("logits", TensorProto.FLOAT, ["B", layer.classes])]).name

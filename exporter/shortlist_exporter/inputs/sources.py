@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import torch
-from shortlist.bundle.reader import sha256
+from shortlist.bundle.files import sha256
 from shortlist.core.filters import check_id_range
 from shortlist.errors import BadInput
 from shortlist_models import FullSoftmax

@@ -113,3 +113,19 @@ def drop_repeated_rows(contexts: npt.NDArray[np.float32], rows: Rows) -> Rows:
     """`rows` without those whose context vector an earlier one has."""
     _, first = np.unique(contexts[rows], axis=0, return_index=True)
     return rows[np.sort(first)]
+
+
+def select_rows(contexts: Contexts, rows: Rows) -> Contexts:
+    """Some rows of a sample, with their targets and documents."""
+    targets = None if contexts.targets is None else contexts.targets[rows]
+    documents = None if contexts.documents is None else contexts.documents[rows]
+    return Contexts(contexts.contexts[rows], targets, documents)
+
+
+def shuffle_documents(contexts: Contexts, seed: int) -> Contexts:
+    """The same rows with their documents in random order; as they are where the contexts name no documents."""
+    if contexts.documents is None:
+        return contexts
+    _, owner = np.unique(contexts.documents, return_inverse=True)
+    place = np.random.default_rng(seed).permutation(int(owner.max(initial=0)) + 1)
+    return select_rows(contexts, np.argsort(place[owner], kind="stable"))

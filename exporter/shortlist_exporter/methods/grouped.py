@@ -40,6 +40,12 @@ class GroupedOptions(Options):
     previewed: int | None = Field(default=None, ge=1, description="of those, classes previewed; V/12, at least 1,536")
     candidates: int | None = Field(default=None, ge=1, description="classes scored by int8 rows; V/384, at least 128")
     full_view: int = Field(default=7, ge=5, description="classes then scored exactly")
+    promise: float = Field(
+        default=0.995,
+        ge=0,
+        lt=1,
+        description="rows are searched on until all asked for are there so probably; 0: all alike",
+    )
 
 
 class GroupedMethod(DenseMethod):
@@ -66,11 +72,15 @@ class GroupedMethod(DenseMethod):
             module.fit_tail(rows[shuffled[:TAIL_FIT_ROWS]])
         searched = method_options.model_dump(include={"opened", "previewed", "candidates", "full_view"})
         settings = GroupedSettings(**searched, tail_limit=module.tail_limit)
-        fit = method_options.model_dump(exclude=set(searched)) | {
+        fit = method_options.model_dump(exclude={*searched, "promise"}) | {
             "groups": len(module.groups.reach),
             "blocks": len(module.blocks.reach),
         }
         return Fitted(module, estimate_cost(fit | searched, dense), settings, fit)
+
+    def find_promise(self, options: dict[str, str]) -> float | None:
+        """The probability that options ask every row's search to reach; None for none. Raises BadInput."""
+        return parse_options(GroupedOptions, options).promise or None
 
     def write_graphs(self, fitted: Fitted, dense: Dense, folder: Path) -> GraphFiles:
         module = fitted.module

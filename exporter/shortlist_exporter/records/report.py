@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Literal
 
 from pydantic import ValidationError
+from shortlist.bundle.files import REPORT_FOLDER
 from shortlist.bundle.manifest import Strict
-from shortlist.bundle.reader import REPORT_FOLDER, Bundle
+from shortlist.bundle.reader import Bundle
 from shortlist.evaluation.statistics import Share, Summary
 
 FIGURES_FILE = "figures.json"

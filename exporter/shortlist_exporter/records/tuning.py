@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from pydantic import Field
+from shortlist.bundle.files import REPORT_FOLDER
 from shortlist.bundle.manifest import Strict
-from shortlist.bundle.reader import REPORT_FOLDER
 from shortlist.evaluation.statistics import Share
 
 TUNE_FORMAT = 1

@@ -7,7 +7,8 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from shortlist.bundle.reader import REPORT_FOLDER, Bundle
+from shortlist.bundle.files import REPORT_FOLDER
+from shortlist.bundle.reader import Bundle
 from shortlist.bundle.writer import make_parent_folders
 from shortlist.core.extras import require
 from shortlist.errors import ShortlistError

@@ -37,7 +37,7 @@ Normalizer = Literal["exact", "bounded", "estimated", "shortlist"]
 
 def check_file_name(name: str) -> str:
     """`name` itself; raises ValueError unless it is a path below the bundle's folder."""
-    if not FILE_PATTERN.fullmatch(name) or ".." in name.split("/"):
+    if not FILE_PATTERN.fullmatch(name) or not {".", ".."}.isdisjoint(name.split("/")):
         raise ValueError(f"'{cut(name)}' is no file below the bundle's folder")
     return name
 

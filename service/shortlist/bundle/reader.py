@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -24,13 +23,13 @@ from .array_table import (
     find_rules,
     list_sizes,
 )
+from .files import check_files, take_stamps
 from .graph_table import find_signature
-from .manifest import MANIFEST_FILE, Manifest, read_manifest
+from .manifest import read_manifest
 from .settings import PlanSettings
 
 __all__ = ["CALIBRATION_FILE", "CERTIFICATE_FILE", "INDEX_FILE", "Bundle"]
 
-REPORT_FOLDER = "report"
 LABELS_FILE = "labels.json"
 GRAPHS_FOLDER = "graphs"
 
@@ -45,14 +44,15 @@ class Bundle:
     """
 
     def __init__(self, folder: Path, *, verify: bool = True) -> None:
-        """Open `folder`; with `verify`, hash every file (about 1 s per GB).
+        """Open `folder`; with `verify`, hash every file (about 1 s per GB), and read none that has no hash.
 
-        Raises NotFound when there is no such folder, BundleError when a file is missing, cut or edited.
+        Raises NotFound when there is no such folder, BundleError when a file is missing, cut, edited or a link.
         """
         if not folder.is_dir():
             raise NotFound(f"there is no bundle at {folder}: name the folder <name>/<version>")
-        self.folder = folder
+        self.folder, self.verified = folder, verify
         self.manifest = read_manifest(folder)
+        self.stamps = take_stamps(folder, self.manifest)  # before they are hashed: a later change is noticed
         check_files(folder, self.manifest, hashes=verify)
         self.sizes = list_sizes(self.manifest)
         self.part_sizes: list[int] = []
@@ -106,6 +106,8 @@ class Bundle:
         Of what plans read, none that has no rule; the calibration's are the evaluation's own.
         """
         path = self.folder / name
+        if self.verified and name not in self.manifest.files:
+            raise BundleError(f"{path} has no hash in the manifest: export the bundle again")
         try:
             arrays = load_file(path)
         except Exception as error:  # numpy's as well as safetensors', for types that only the latter knows
@@ -123,6 +125,11 @@ class Bundle:
         if name == INDEX_FILE and "offsets" in arrays:
             self.part_sizes = np.diff(arrays["offsets"]).tolist()
 
+    def find_change(self) -> str | None:
+        """The path of the first file that was written, replaced or removed since the bundle was opened, or None."""
+        now = take_stamps(self.folder, self.manifest)
+        return next((name for name, stamp in self.stamps.items() if now[name] != stamp), None)
+
     def labels(self) -> list[str] | None:
         """V printable names, or None where the bundle has none; raises BundleError where they are not that."""
         if LABELS_FILE not in self.manifest.files:
@@ -135,30 +142,6 @@ class Bundle:
         if not isinstance(labels, list) or len(labels) != classes or not all(type(label) is str for label in labels):
             raise BundleError(f"{path} is not a list of {classes} texts, one for each class: export the bundle again")
         return labels
-
-
-def sha256(path: Path) -> str:
-    """SHA-256 of a file in hexadecimal."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def check_files(folder: Path, manifest: Manifest, *, hashes: bool) -> None:
-    """Raise BundleError at the first file that is missing, cut short or edited, or not among those of the manifest."""
-    named = {*manifest.graphs.values(), *(array.file for array in manifest.arrays.values())}
-    unsealed = sorted(named - manifest.files.keys()) if manifest.files else []  # a draft has no files yet
-    if unsealed:
-        raise BundleError(f"{folder / MANIFEST_FILE} has no hash of {unsealed[0]}: export the bundle again")
-    for name, entry in manifest.files.items():
-        path = folder / name
-        if not path.is_file():
-            raise BundleError(f"{path} is missing: export the bundle again")
-        if path.stat().st_size != entry.size:
-            raise BundleError(
-                f"{path} has {path.stat().st_size} bytes instead of {entry.size}: it was cut or edited, export it again"
-            )
-        if hashes and sha256(path) != entry.sha256:
-            raise BundleError(f"{path} was edited or damaged: its SHA-256 differs; export the bundle again")
 
 
 def parse_version_folder(folder: Path) -> int:

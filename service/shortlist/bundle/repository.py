@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from pathlib import Path
 
@@ -9,6 +10,8 @@ from shortlist.core.checks import cut
 from shortlist.errors import BadInput, NotFound
 
 from .manifest import MANIFEST_FILE
+
+log = logging.getLogger(__name__)
 
 NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}")
 
@@ -44,8 +47,20 @@ def list_bundles(root: Path, name: str) -> dict[int, Path]:
 
 
 def find_versions(folder: Path) -> dict[int, Path]:
-    """Version -> bundle folder, ascending."""
+    """Version -> bundle folder, ascending; none, and a line in the log, where this user may not list the folder."""
     if not folder.is_dir():
         return {}
-    numbered = {int(path.name): path for path in folder.iterdir() if re.fullmatch(r"[1-9][0-9]*", path.name)}
-    return {number: numbered[number] for number in sorted(numbered) if (numbered[number] / MANIFEST_FILE).is_file()}
+    try:
+        numbered = {int(path.name): path for path in folder.iterdir() if re.fullmatch(r"[1-9][0-9]*", path.name)}
+    except PermissionError:
+        log.warning("%s cannot be listed: give this user access to it, or its bundles are not served", folder)
+        return {}
+    return {number: numbered[number] for number in sorted(numbered) if may_be_bundle(numbered[number])}
+
+
+def may_be_bundle(folder: Path) -> bool:
+    """Whether `folder` has a manifest, or hides from this user whether it has: a load then says so."""
+    try:
+        return (folder / MANIFEST_FILE).is_file()
+    except PermissionError:
+        return True

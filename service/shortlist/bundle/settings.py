@@ -17,11 +17,15 @@ from shortlist.errors import BadInput
 OPENED_PER_PREVIEWED = 2  # plan `grouped` opens groups of at least so many times the classes that it previews
 MAX_BLOCK_CLASSES = 16  # of one block of plan `grouped`: as many as its loops score side by side
 MAX_CLASSES = 2**31 - 1  # of any number of classes: loops count them in 32 bits
+LOOKS = 3  # that a search of plan `grouped` takes at most
+EFFORT_WEIGHTS = 10  # of each look: one for every feature, and a constant
 MAX_NATS = 3.4e38  # of any setting that is a logit, or added to one: float32 can hold it
 
 Count = Annotated[int, Field(ge=1, le=MAX_CLASSES)]
 CountOrNone = Annotated[int, Field(ge=0, le=MAX_CLASSES)]
 Nats = Annotated[float, Field(ge=-MAX_NATS, le=MAX_NATS)]
+Promise = Annotated[float, Field(gt=0, lt=1)]
+Weights = tuple[Nats, ...]
 Margin = Annotated[float, Field(ge=0, le=MAX_NATS)]
 
 
@@ -122,19 +126,43 @@ class CascadeSettings(PlanSettings):
 class GroupedSettings(PlanSettings):
     """Plan `grouped`."""
 
-    adjustable: ClassVar[tuple[str, ...]] = ("opened", "previewed", "candidates", "full_view")
+    adjustable: ClassVar[tuple[str, ...]] = ("opened", "previewed", "candidates", "full_view", "promise")
 
     opened: Count = Field(description="classes in the groups that are opened; twice `previewed` where that is more")
     previewed: Count = Field(description="classes in the blocks that are previewed, of the groups opened")
     candidates: Count = Field(description="of those, how many are scored by their int8 rows")
     full_view: Count = Field(description="of those, how many are scored exactly")
     tail_limit: Nats = Field(description="nats that the log of the rest's sum of exp may be over the candidates'")
+    promise: Promise | None = Field(
+        default=None, description="rows are searched on until the best classes are there so probably; else all alike"
+    )
+    effort: tuple[Weights, ...] = Field(default=(), description="log-odds of a miss by each look's features")
+
+    @field_validator("effort", mode="before")
+    @classmethod
+    def convert_lists(cls, value: Any) -> Any:
+        """Lists, as JSON has them, as tuples."""
+        return (
+            tuple(tuple(row) if isinstance(row, list) else row for row in value) if isinstance(value, list) else value
+        )
 
     @model_validator(mode="after")
     def check_order(self) -> Self:
         """Raise ValueError where a stage would pass on fewer classes than the next one takes."""
         self.check_at_least("previewed", "candidates", "preview more classes")
         self.check_at_least("candidates", "full_view", "choose more candidates")
+        return self
+
+    @model_validator(mode="after")
+    def check_effort(self) -> Self:
+        """Raise ValueError where there is a promise and nothing to keep it by, or weights of another search."""
+        if (self.effort and {len(row) for row in self.effort} != {EFFORT_WEIGHTS}) or len(self.effort) not in (
+            0,
+            LOOKS,
+        ):
+            raise ValueError(f"effort is not {LOOKS} rows of {EFFORT_WEIGHTS} numbers: export the head again")
+        if self.promise is not None and not self.effort:
+            raise ValueError(f"promise={self.promise} has no effort to be kept by: export the head with a promise")
         return self
 
     @property

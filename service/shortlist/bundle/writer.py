@@ -13,8 +13,9 @@ from pathlib import Path
 
 from shortlist.errors import BundleError, VersionExists
 
+from .files import REPORT_FOLDER, protect, sha256
 from .manifest import MANIFEST_FILE, FileEntry, Manifest
-from .reader import REPORT_FOLDER, parse_version_folder, sha256
+from .reader import parse_version_folder
 
 UNFINISHED_PREFIX = ".unfinished-"
 LOCK_FILE = "lock"
@@ -24,6 +25,7 @@ LOCK_FILE = "lock"
 def write_version(folder: Path) -> Iterator[Path]:
     """A temporary folder that becomes `folder` in one rename when the block ends, and vanishes when it fails.
 
+    Its files lose their write permission: whatever opens one to change it is refused.
     A killed process leaves only a hidden folder, which is never served and which the next export removes.
     Raises VersionExists when `folder` is there, BundleError when the disk refuses.
     """
@@ -36,6 +38,7 @@ def write_version(folder: Path) -> Iterator[Path]:
             content.mkdir()
             yield content
             sync(content)
+            protect(content)
             publish(content, folder)
     except OSError as error:
         raise BundleError(f"{folder} cannot be written ({error.strerror or error}): nothing was left behind") from error

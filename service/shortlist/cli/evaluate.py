@@ -174,6 +174,11 @@ def format_targets(targets: Targets | None) -> dict[str, str]:
     texts = {f"target in top {k}": format_share(share) for k, share in targets.accuracy.items()}
     if targets.nll is not None:
         texts |= {"NLL of targets, nats": f"{targets.nll:.4f}", "perplexity": f"{targets.perplexity:.2f}"}
+    if targets.scored_nll is not None:
+        texts |= {
+            "NLL as scored, nats": f"{targets.scored_nll:.4f}",
+            "perplexity as scored": f"{targets.scored_perplexity:.2f}",
+        }
     return texts
 
 

@@ -20,7 +20,8 @@ import numpy as np
 from shortlist.core.filters import ClassFilter
 from shortlist.core.results import NO_CLASS, TopK
 from shortlist.errors import BadInput
-from shortlist.head import Head, load, make_topk
+from shortlist.head import Head, load
+from shortlist.plans.common.normalizer import make_topk
 
 from .arguments import parse_positive_int
 from .context_files import ContextFile, open_contexts

@@ -1,7 +1,9 @@
 """Serve a repository of bundles over HTTP.
 
-Every flag can also be set as SHORTLIST_<NAME>, as in SHORTLIST_PORT=9000. /readyz answers 200 once every bundle
-is warmed and passed its canary; SIGTERM finishes what was accepted and leaves.
+Every flag can also be set as SHORTLIST_<NAME>, as in SHORTLIST_PORT=9000. API keys are read from a file or from
+SHORTLIST_API_KEYS, with roles ask, observe, administer; without any, everybody who reaches the server may ask it.
+/readyz answers 200 once every bundle is warmed and passed its canary; SIGHUP reads keys and certificate again, SIGTERM
+finishes what was accepted and leaves.
 
   shortlist serve repo/ --port 8000
 """
@@ -15,21 +17,21 @@ from pathlib import Path
 from shortlist.core.extras import require
 from shortlist.errors import BadInput
 from shortlist.runtime.devices import import_onnxruntime
-from shortlist.server.settings import Settings, load_settings
+from shortlist.server.settings import VARIABLES_ALONE, Settings, load_settings
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """One flag a setting; defaults and units come from the settings."""
     parser.add_argument("repository", type=Path, nargs="?", help="folder of <name>/<version>/ bundles")
     for name, field in Settings.model_fields.items():
-        if name != "repository":
+        if name != "repository" and name not in VARIABLES_ALONE:
             flag = f"--{name.replace('_', '-')}"
             if field.annotation is bool:
                 switch = argparse.BooleanOptionalAction
                 default = "on" if field.default else "off"
                 parser.add_argument(flag, action=switch, default=None, help=f"{field.description} (default: {default})")
                 continue
-            default = "" if field.default is None else f" (default: {field.default})"
+            default = "" if field.default in (None, ()) else f" (default: {field.default})"
             parser.add_argument(flag, help=f"{field.description}{default}", metavar=name.rpartition("_")[2].upper())
 
 

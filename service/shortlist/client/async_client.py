@@ -8,32 +8,54 @@ from typing import Any
 
 import httpx
 
+from shortlist.core.bias import BiasLike
+from shortlist.core.queries import BeamStep
 from shortlist.core.results import FloatArray, TopK
+from shortlist.core.row_lists import RowLists
 from shortlist.errors import Unreachable
 
-from . import exchange
+from . import beams, exchange
 from .exchange import Exchange, Request, Response, T, Wait
-from .transport import MAX_REQUEST_ROWS, TIMEOUT_SECONDS, BaseClient, to_response
+from .transport import BaseClient, to_response
 
 
 class AsyncClient(BaseClient):
     """The methods of `Client` as coroutines, with the same arguments, results and errors."""
 
-    def __init__(self, url: str, *, timeout: float = TIMEOUT_SECONDS, max_rows: int = MAX_REQUEST_ROWS) -> None:
-        super().__init__(url, timeout=timeout, max_rows=max_rows)
-        self.http = httpx.AsyncClient(base_url=self.url, timeout=timeout, trust_env=False)
+    http: httpx.AsyncClient
+
+    def _open(self, **options: Any) -> None:
+        self.http = httpx.AsyncClient(**options)
 
     async def topk(
         self, model: str, contexts: Any, k: int, *, version: int | None = None,
-        allow: Any = None, ban: Any = None, exact: bool = False, labels: bool = False,
+        allow: Any = None, ban: Any = None, bias: BiasLike = None, exact: bool = False, labels: bool = False,
     ) -> TopK:  # fmt: skip
         lists = {"allow": allow, "ban": ban}
-        return await self.run(exchange.topk(model, contexts, k, version, lists, exact, labels, self.max_rows))
+        return await self.run(exchange.topk(model, contexts, k, version, lists, bias, exact, labels, self.max_rows))
 
     async def logprobs(
         self, model: str, contexts: Any, ids: Any, *, version: int | None = None, exact: bool = False
     ) -> FloatArray:
         return await self.run(exchange.logprobs(model, contexts, ids, version, exact, self.max_rows))
+
+    async def beam_step(
+        self,
+        model: str,
+        contexts: Any,
+        scores: Any,
+        finished: Any = None,
+        *,
+        version: int | None = None,
+        **options: Any,
+    ) -> BeamStep:
+        return await self.run(beams.beam_step(model, version, contexts, scores, finished, options, self.max_rows))
+
+    async def register_lists(self, name: str, lists: RowLists | list[Any]) -> None:
+        await self.run(beams.register_lists(name, lists))
+
+    async def delete_lists(self, name: str) -> None:
+        await self.run(beams.delete_lists(name))
 
     async def models(self) -> list[dict[str, Any]]:
         return await self.run(exchange.models())

@@ -8,32 +8,37 @@ from typing import Any
 
 import httpx
 
+from shortlist.core.bias import BiasLike
+from shortlist.core.queries import BeamStep
 from shortlist.core.results import FloatArray, TopK
+from shortlist.core.row_lists import RowLists
 from shortlist.errors import Unreachable
 
-from . import exchange
+from . import beams, exchange
 from .exchange import Exchange, Request, Response, T, Wait
-from .transport import MAX_REQUEST_ROWS, TIMEOUT_SECONDS, BaseClient, to_response
+from .transport import BaseClient, to_response
 
 
 class Client(BaseClient):
     """A blocking client with keep-alive; threads may share it. Use it as a context manager, or `close` it."""
 
-    def __init__(self, url: str, *, timeout: float = TIMEOUT_SECONDS, max_rows: int = MAX_REQUEST_ROWS) -> None:
-        super().__init__(url, timeout=timeout, max_rows=max_rows)
-        self.http = httpx.Client(base_url=self.url, timeout=timeout, trust_env=False)
+    http: httpx.Client
+
+    def _open(self, **options: Any) -> None:
+        self.http = httpx.Client(**options)
 
     def topk(
         self, model: str, contexts: Any, k: int, *, version: int | None = None,
-        allow: Any = None, ban: Any = None, exact: bool = False, labels: bool = False,
+        allow: Any = None, ban: Any = None, bias: BiasLike = None, exact: bool = False, labels: bool = False,
     ) -> TopK:  # fmt: skip
         """Return the k best classes of `contexts` [B, d], as `Head.topk` does, in requests of `max_rows` rows at most.
 
-        contexts, allow, ban: numpy arrays, torch tensors or lists. Raises BadInput, NotFound, TooLarge (one row is over
-        the server's limits), Overloaded (for all of `timeout`), TimedOut, NotReady, Unreachable, ServerError.
+        contexts, allow, ban: numpy arrays, torch tensors or lists. Raises BadInput, Unauthorized, Forbidden, NotFound,
+        TooLarge (one row is over the server's limits), Overloaded (for all of `timeout`), TimedOut, NotReady,
+        Unreachable, ServerError.
         """
         lists = {"allow": allow, "ban": ban}
-        return self.run(exchange.topk(model, contexts, k, version, lists, exact, labels, self.max_rows))
+        return self.run(exchange.topk(model, contexts, k, version, lists, bias, exact, labels, self.max_rows))
 
     def logprobs(
         self, model: str, contexts: Any, ids: Any, *, version: int | None = None, exact: bool = False
@@ -43,6 +48,32 @@ class Client(BaseClient):
         Raises the errors of `topk`.
         """
         return self.run(exchange.logprobs(model, contexts, ids, version, exact, self.max_rows))
+
+    def beam_step(
+        self,
+        model: str,
+        contexts: Any,
+        scores: Any,
+        finished: Any = None,
+        *,
+        version: int | None = None,
+        **options: Any,
+    ) -> BeamStep:
+        """The n best continuations of each group of `beam` rows, as `shortlist.decoding.beam_step` gives them.
+
+        contexts: [G * beam, d]. scores: [G * beam]. finished: [G * beam] of bool. options: as of that function; `allow`
+        and `ban` may also be `NamedLists` that were registered. Requests hold whole groups, and `max_rows` rows at
+        most. Raises the errors of `topk`; NotFound also where lists are not registered any more.
+        """
+        return self.run(beams.beam_step(model, version, contexts, scores, finished, options, self.max_rows))
+
+    def register_lists(self, name: str, lists: RowLists | list[Any]) -> None:
+        """Let the server know `lists` by a name, for `NamedLists`; raises the errors of `topk`."""
+        self.run(beams.register_lists(name, lists))
+
+    def delete_lists(self, name: str) -> None:
+        """Let the server forget the lists of that name; raises NotFound."""
+        self.run(beams.delete_lists(name))
 
     def models(self) -> list[dict[str, Any]]:
         """Return what GET /v1/models lists: an object for each model that the server has."""

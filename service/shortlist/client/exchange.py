@@ -17,11 +17,13 @@ from urllib.parse import quote
 import numpy as np
 
 from shortlist.core.arrays import Array, to_float_array, to_id_array
+from shortlist.core.bias import BiasLike
 from shortlist.core.checks import cut, parse_object, parse_whole_number
 from shortlist.core.filters import check_list_rows
 from shortlist.core.results import NO_CLASS, FloatArray, IdArray, TopK
 from shortlist.errors import (
     BadInput,
+    Forbidden,
     NotFound,
     NotReady,
     Overloaded,
@@ -29,6 +31,7 @@ from shortlist.errors import (
     ShortlistError,
     TimedOut,
     TooLarge,
+    Unauthorized,
     Unsupported,
 )
 from shortlist.wire.open_inference import (
@@ -47,11 +50,14 @@ from shortlist.wire.open_inference import (
 )
 from shortlist.wire.texts import TEXT_DATATYPE, split_texts
 
+from .restrictions import Restrictions
+
 T = TypeVar("T")
 
 HTTP_OK = 200
 ERROR_OF_STATUS: dict[int, type[ShortlistError]] = {
-    error.status: error for error in (BadInput, NotFound, TooLarge, Overloaded, Unsupported, NotReady, TimedOut)
+    error.status: error
+    for error in (BadInput, Unauthorized, Forbidden, NotFound, TooLarge, Overloaded, Unsupported, NotReady, TimedOut)
 }
 
 
@@ -91,6 +97,7 @@ def topk(
     k: int,
     version: int | None,
     lists: Mapping[str, Any],
+    bias: BiasLike,
     exact: bool,
     labels: bool,
     max_rows: int,
@@ -100,14 +107,13 @@ def topk(
     lists: `allow` and `ban`, None where there is no such list. labels: whether to ask for labels too.
     """
     rows, k = to_float_array("contexts", contexts), parse_whole_number("k", k)
-    id_lists = {name: np.atleast_2d(to_id_array(name, values)) for name, values in lists.items() if values is not None}
-    for name, ids in id_lists.items():
-        check_list_rows(name, ids, len(rows))
+    restrictions = Restrictions.parse(lists, bias, len(rows))
     names = (IDS, LOGPROBS, SCORED, LABELS) if labels else ()
 
     def send_part(part: slice) -> Exchange[TopK]:
-        inputs = {CONTEXT: rows[part]} | {name: slice_ids(ids, part) for name, ids in id_lists.items()}
-        outputs, normalizer = yield from infer(model, version, inputs, {"k": k, "exact": bool(exact)}, names)
+        inputs, parameters = restrictions.write(part)
+        parameters |= {"k": k, "exact": bool(exact)}
+        outputs, normalizer = yield from infer(model, version, {CONTEXT: rows[part]} | inputs, parameters, names)
         top = TopK(outputs[IDS], outputs[LOGPROBS], outputs[SCORED], normalizer, outputs.get(LABELS))
         if top.labels is not None:
             top.labels[top.ids == NO_CLASS] = None

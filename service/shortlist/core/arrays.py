@@ -16,13 +16,17 @@ from .results import NO_CLASS, FloatArray, IdArray
 
 Array = npt.NDArray[Any]
 
-FLOAT32_CODE, INT64_CODE = "f", "q"  # type codes of the standard library's `array`, which refuses text and null
+FLOAT32_CODE, FLOAT64_CODE, INT64_CODE = (
+    "f",
+    "d",
+    "q",
+)  # type codes of the standard library's `array`, which refuses text and null
 FLOAT_DTYPES = (np.float32, np.float16)  # of context vectors; others become the first
 NUMBER_KINDS = "fiu"  # numpy's letters of the dtypes that numbers may have
 MAX_ID = np.iinfo(np.int64).max
 MAX_PADDING_IDS = 1 << 20  # that padding may add: one long list among thousands of short ones would take gigabytes
-CODE_NAMES = {FLOAT32_CODE: "numbers", INT64_CODE: "whole numbers"}
-CODE_DTYPES: dict[str, npt.DTypeLike] = {FLOAT32_CODE: np.float32, INT64_CODE: np.int64}
+CODE_NAMES = {FLOAT32_CODE: "numbers", FLOAT64_CODE: "numbers", INT64_CODE: "whole numbers"}
+CODE_DTYPES: dict[str, npt.DTypeLike] = {FLOAT32_CODE: np.float32, FLOAT64_CODE: np.float64, INT64_CODE: np.int64}
 
 
 def pack_rows(what: str, rows: list[Any], code: str) -> Array:
@@ -70,6 +74,13 @@ def parse_numbers(what: str, data: Any, code: str) -> Array:
     if not isinstance(data, list):
         raise BadInput(f"{what} must be a list of {CODE_NAMES[code]}")
     return pack_rows(what, data if is_nested(data) else [data], code)
+
+
+def parse_booleans(what: str, data: Any) -> npt.NDArray[np.bool_]:
+    """Parse a flat list of true and false into [n]; raises BadInput."""
+    if not isinstance(data, list) or not {bool}.issuperset(map(type, data)):
+        raise BadInput(f"{what} must be a flat list of true and false")
+    return np.array(data, np.bool_)
 
 
 def parse_float_rows(what: str, data: Any, width: int) -> FloatArray:

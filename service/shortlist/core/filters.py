@@ -1,8 +1,9 @@
-"""Allow and ban lists: which classes may be returned for a row. They apply before the top k is taken."""
+"""Which classes may be returned for a row, and what is added to their logits, before the top k is taken."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import overload
 
 import numpy as np
 import numpy.typing as npt
@@ -10,55 +11,99 @@ import numpy.typing as npt
 from shortlist.errors import BadInput
 
 from .arrays import to_id_array
-from .results import FloatArray, IdArray
+from .results import FloatArray, IdArray, IntArray
+from .row_lists import RowLists
 
-IdLists = npt.ArrayLike | None
+IdLists = npt.ArrayLike | RowLists | None
+Lists = IdArray | RowLists  # [1 or B, m] int64 padded with -1, or a table that rows refer to
 
 
 @dataclass(frozen=True, slots=True)
 class ClassFilter:
-    """The allow and ban lists of B rows: each [1 or B, m] int64 padded with -1, or None where there is no such list."""
+    """The lists of B rows, each None where there is none.
 
-    allow: IdArray | None = None
-    ban: IdArray | None = None
+    allow, ban: the only classes that may be returned, and those that may not. hidden: more that may not, [1 or B, m]
+    int64 padded with -1. forced: [B] int64, the one class that may be returned for a row, whatever its lists say; -1
+    for a row that is free.
+    """
+
+    allow: Lists | None = None
+    ban: Lists | None = None
+    hidden: IdArray | None = None
+    forced: IdArray | None = None
 
     def slice_rows(self, start: int, stop: int) -> ClassFilter:
         """Return the filter of rows start to stop - 1; a list that holds for all rows stays as it is."""
-        return ClassFilter(slice_lists(self.allow, start, stop), slice_lists(self.ban, start, stop))
+        part = slice(start, stop)
+        forced = None if self.forced is None else self.forced[part]
+        return ClassFilter(take_rows(self.allow, part), take_rows(self.ban, part), take_rows(self.hidden, part), forced)
 
     @property
     def restricts(self) -> bool:
-        """True if there is an allow or a ban list."""
-        return self.allow is not None or self.ban is not None
+        """True if some list restricts what may be returned."""
+        return any(each is not None for each in (self.allow, self.ban, self.hidden, self.forced))
 
-    def allow_list(self, row: int) -> IdArray | None:
+    def allow_list(self, row: int) -> IdArray | IntArray | None:
         """Return the row's allow list [m] without its padding, None where there is no allow list."""
-        return None if self.allow is None else drop_padding(self.allow, row)
+        if self.is_forced(row):
+            assert self.forced is not None
+            return self.forced[row : row + 1]
+        return get_row_list(self.allow, row)
+
+    def list_bans(self, row: int) -> list[IdArray | IntArray]:
+        """Return the row's lists of classes that may not be returned, each [m]."""
+        if self.is_forced(row):
+            return []
+        lists = (get_row_list(each, row) for each in (self.ban, self.hidden))
+        return [each for each in lists if each is not None]
+
+    def is_forced(self, row: int) -> bool:
+        """Return True if one class alone may be returned for this row, whatever its lists say."""
+        return self.forced is not None and bool(self.forced[row] >= 0)
 
     def mask(self, ids: IdArray, row: int) -> npt.NDArray[np.bool_]:
-        """Return a mask [m]: True where a class of the ascending `ids` [m] may be returned for this row."""
+        """Return a mask [m]: True where a class of the `ids` [m] may be returned for this row."""
         permitted = np.ones(ids.size, bool)
-        if self.allow is not None:
-            permitted &= np.isin(ids, drop_padding(self.allow, row))
-        if self.ban is not None:
-            permitted &= ~np.isin(ids, drop_padding(self.ban, row))
+        allowed = self.allow_list(row)
+        if allowed is not None:
+            permitted &= np.isin(ids, allowed)
+        for banned in self.list_bans(row):
+            permitted &= ~np.isin(ids, banned)
         return permitted
 
     def restrict(self, scores: FloatArray, row: int) -> FloatArray:
         """Return `scores` [V] of this row with -inf at every class that the lists exclude; `scores` is not changed."""
-        if self.allow is not None:
-            scores = mask_others(scores, drop_padding(self.allow, row))
-        if self.ban is not None:
+        allowed, bans = self.allow_list(row), self.list_bans(row)
+        if allowed is not None:
+            scores = mask_others(scores, allowed)
+        elif bans:
             scores = scores.copy()
-            scores[drop_padding(self.ban, row)] = -np.inf
+        for banned in bans:
+            scores[banned] = -np.inf
         return scores
 
 
 UNRESTRICTED = ClassFilter()
 
 
-def slice_lists(ids: IdArray | None, start: int, stop: int) -> IdArray | None:
-    return ids if ids is None or len(ids) == 1 else ids[start:stop]
+@overload
+def take_rows(lists: IdArray | None, part: slice | IdArray) -> IdArray | None: ...
+
+
+@overload
+def take_rows(lists: Lists | None, part: slice | IdArray) -> Lists | None: ...
+
+
+def take_rows(lists: Lists | None, part: slice | IdArray) -> Lists | None:
+    """Return the lists of some rows; those that hold for all rows stay as they are."""
+    return lists if lists is None or len(lists) == 1 else lists[part]
+
+
+def get_row_list(lists: Lists | None, row: int) -> IdArray | IntArray | None:
+    """Return the ids of one row without padding; None where it has no list."""
+    if lists is None:
+        return None
+    return lists.get_row(row) if isinstance(lists, RowLists) else drop_padding(lists, row)
 
 
 def drop_padding(ids: IdArray, row: int) -> IdArray:
@@ -67,25 +112,29 @@ def drop_padding(ids: IdArray, row: int) -> IdArray:
     return row_ids[row_ids >= 0]
 
 
-def mask_others(scores: FloatArray, ids: IdArray) -> FloatArray:
+def mask_others(scores: FloatArray, ids: IdArray | IntArray) -> FloatArray:
     """Return a copy of `scores` [V] with -inf everywhere but at `ids`."""
     masked = np.full_like(scores, -np.inf)
     masked[ids] = scores[ids]
     return masked
 
 
-def parse_filter_lists(name: str, lists: IdLists, rows: int, classes: int) -> IdArray | None:
-    """Convert an allow or ban list as `parse_id_lists`; None where there is none.
+def parse_filter_lists(name: str, lists: IdLists, rows: int, classes: int) -> Lists | None:
+    """Convert an allow or ban list as `parse_id_lists`, None where there is none; a table of lists is checked.
 
     A list for all rows that is longer than there are classes comes back sorted, without its duplicates.
     """
     if lists is None:
         return None
+    if isinstance(lists, RowLists):
+        check_list_rows(name, lists, rows)
+        check_largest_id(name, lists.largest_id, classes)
+        return lists
     ids = parse_id_lists(name, lists, rows, classes)
     return np.unique(ids)[None] if ids.size > classes and len(ids) == 1 else ids
 
 
-def parse_id_lists(name: str, lists: IdLists, rows: int, classes: int) -> IdArray:
+def parse_id_lists(name: str, lists: npt.ArrayLike | None, rows: int, classes: int) -> IdArray:
     """Convert `lists`, [m] for all rows or one a row, padded with -1 or ragged, to [1 or rows, m] int64.
 
     Raises BadInput for another shape or dtype, and for an id that is neither -1 nor below `classes`.
@@ -96,8 +145,8 @@ def parse_id_lists(name: str, lists: IdLists, rows: int, classes: int) -> IdArra
     return ids
 
 
-def check_list_rows(name: str, ids: IdArray, rows: int) -> None:
-    """Raise BadInput if `ids` [n, m] are neither one list for all rows nor one for each of `rows`."""
+def check_list_rows(name: str, ids: Lists, rows: int) -> None:
+    """Raise BadInput if the lists `ids` of n rows are neither one list for all rows nor one for each of `rows`."""
     if len(ids) not in (1, rows):
         raise BadInput(f"{name} has {len(ids)} rows for {rows} contexts: give one list for all, or one a row")
 
@@ -106,4 +155,15 @@ def check_id_range(name: str, ids: IdArray, classes: int) -> None:
     """Raise BadInput if an id is neither -1 (padding) nor one of `classes` classes."""
     invalid = ids[(ids < -1) | (ids >= classes)]
     if invalid.size:
-        raise BadInput(f"{name} holds id {invalid.flat[0]} but classes go from 0 to {classes - 1}")
+        raise make_range_error(name, int(invalid.flat[0]), classes)
+
+
+def check_largest_id(name: str, largest_id: int, classes: int) -> None:
+    """Raise BadInput if the largest id of a list is none of `classes` classes."""
+    if largest_id >= classes:
+        raise make_range_error(name, largest_id, classes)
+
+
+def make_range_error(name: str, id: int, classes: int) -> BadInput:
+    """The error for an id that is no class."""
+    return BadInput(f"{name} holds id {id} but classes go from 0 to {classes - 1}")

@@ -4,23 +4,28 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .results import FloatArray, IdArray, TopK
+import numpy as np
+
+from .bias import Bias
+from .filters import Lists
+from .results import BoolArray, DoubleArray, FloatArray, IdArray, IntArray, TopK, find_weakest_normalizer
 
 
 @dataclass(slots=True)  # not frozen: that costs a microsecond for each
 class TopKQuery:
-    """Arguments of `Head.topk`: contexts [B, d] float32, k, allow and ban lists [1 or B, m] int64."""
+    """Arguments of `Head.topk`: contexts [B, d] float32, k, allow and ban lists, biases."""
 
     contexts: FloatArray
     k: int
-    allow: IdArray | None = None
-    ban: IdArray | None = None
+    allow: Lists | None = None
+    ban: Lists | None = None
     exact: bool = False
+    bias: Bias | None = None
 
     @property
     def result_size(self) -> int:
-        """How many ids the result holds: the number of rows times k."""
-        return len(self.contexts) * self.k
+        """How many classes are ranked for the result: in each row k, and those with a bias."""
+        return len(self.contexts) * (self.k + count_biased(self.bias))
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,5 +51,71 @@ class ScoreQuery:
         return len(self.contexts) * int(self.ids.shape[-1])
 
 
-Query = TopKQuery | ScoreQuery
-Result = TopK | Scores
+@dataclass(slots=True)
+class BeamQuery:
+    """Arguments of a beam step over G groups of `beam` rows.
+
+    contexts: [G * beam, d] float32. scores: [G * beam] float64, -inf for a beam that is not there. finished: [G *
+    beam]. n: continuations wanted for each group. eos: [e] ids that end a sequence. forced: [G * beam] the one id that
+    may follow, -1 for a row that is free. lengths: [1 or G * beam] tokens that each row has; with fewer than
+    `min_length`, none of `eos` may follow. temperature: [1 or G * beam] float64.
+    """
+
+    contexts: FloatArray
+    scores: DoubleArray
+    finished: BoolArray
+    beam: int
+    n: int
+    eos: IdArray
+    temperature: DoubleArray
+    allow: Lists | None = None
+    ban: Lists | None = None
+    bias: Bias | None = None
+    forced: IdArray | None = None
+    min_length: int = 0
+    lengths: IdArray | None = None
+    exact: bool = False
+
+    @property
+    def result_size(self) -> int:
+        """How many classes are ranked for the result: in each row n, and those with a bias."""
+        return len(self.contexts) * (self.n + count_biased(self.bias))
+
+
+@dataclass(slots=True)
+class BeamStep:
+    """The n best continuations of each of G groups, best first; equal scores by lower parent, then by lower id.
+
+    parents: [G, n] int32, the beam within its group that is continued; -1 where a group has fewer than n continuations.
+    ids: [G, n] int64, -1 for a finished beam that is passed on, and where there is no continuation. scores: [G, n]
+    float64, of the whole sequence. logprobs: [G, n] float32, of the id alone, without bias and temperature; 0 for a
+    finished beam, -inf where there is no continuation. normalizer: as in `TopK`.
+    """
+
+    parents: IntArray
+    ids: IdArray
+    scores: DoubleArray
+    logprobs: FloatArray
+    normalizer: str
+
+    @classmethod
+    def concat(cls, parts: list[BeamStep]) -> BeamStep:
+        """The groups of one or more results of the same n; the weakest normalizer holds for all of them."""
+        if len(parts) == 1:
+            return parts[0]
+        return cls(
+            np.concatenate([part.parents for part in parts]),
+            np.concatenate([part.ids for part in parts]),
+            np.concatenate([part.scores for part in parts]),
+            np.concatenate([part.logprobs for part in parts]),
+            find_weakest_normalizer([part.normalizer for part in parts]),
+        )
+
+
+def count_biased(bias: Bias | None) -> int:
+    """The most classes with a bias that a row has."""
+    return 0 if bias is None else bias.ids.shape[1]
+
+
+Query = TopKQuery | ScoreQuery | BeamQuery
+Result = TopK | Scores | BeamStep

@@ -14,6 +14,8 @@ Labels = npt.NDArray[np.object_]
 FloatArray = npt.NDArray[np.float32]
 IdArray = npt.NDArray[np.int64]
 IntArray = npt.NDArray[np.int32]
+DoubleArray = npt.NDArray[np.float64]
+BoolArray = npt.NDArray[np.bool_]
 
 NO_CLASS = -1  # the id in a row that has fewer than k permitted classes
 NORMALIZERS = ("exact", "bounded", "estimated", "shortlist")  # from the strongest statement to the weakest
@@ -45,9 +47,14 @@ class TopK:
             np.concatenate([part.ids for part in parts]),
             np.concatenate([part.logprobs for part in parts]),
             np.concatenate([part.scored for part in parts]),
-            max((part.normalizer for part in parts), key=NORMALIZERS.index),
+            find_weakest_normalizer([part.normalizer for part in parts]),
             None if parts[0].labels is None else np.concatenate([part.labels for part in parts]),
         )
+
+
+def find_weakest_normalizer(normalizers: list[str]) -> str:
+    """The one that holds for the parts of an answer together."""
+    return max(normalizers, key=NORMALIZERS.index)
 
 
 def make_label_array(labels: list[str]) -> Labels:
@@ -68,13 +75,17 @@ class PlanResult:
     """A plan's result before normalisation: what sharding and beam search need.
 
     ids: [B, k] int64, best first. logits: [B, k] float32. log_normalizer: [B] float32, log of the sum of exp(logit)
-    over the classes that `TopK.normalizer` names. scored: [B] int32.
+    over the classes that `TopK.normalizer` names. scored: [B] int32. weights: [B, k] float32, the biases that the order
+    takes into account beside the logits; None where there are none. risk: [B] float32, the estimated probability that
+    some of the best permitted classes are not among the ids; None where nothing says.
     """
 
     ids: IdArray
     logits: FloatArray
     log_normalizer: FloatArray
     scored: IntArray
+    weights: FloatArray | None = None
+    risk: FloatArray | None = None
 
     def put(self, rows: IdArray | list[int], other: PlanResult) -> None:
         """Replace `rows` [b] of this result by those of `other` [b, k], in place."""
@@ -96,7 +107,15 @@ class PlanResult:
             np.concatenate([part.logits for part in parts]),
             np.concatenate([part.log_normalizer for part in parts]),
             np.concatenate([part.scored for part in parts]),
+            join_weights(parts),
         )
+
+
+def join_weights(parts: list[PlanResult]) -> FloatArray | None:
+    """The weights of the rows of all parts; None where no part has any."""
+    if all(part.weights is None for part in parts):
+        return None
+    return np.concatenate([np.zeros_like(part.logits) if part.weights is None else part.weights for part in parts])
 
 
 def empty_result(rows: int, k: int) -> PlanResult:

@@ -41,11 +41,17 @@ RowProgress = Callable[[int, int], None]
 
 
 class Targets(Strict):
-    """Figures on the gold classes. accuracy: by k, how often the target is among the k best. nll: mean, nats."""
+    """Figures on the gold classes. accuracy: by k, how often the target is among the k best.
+
+    nll, perplexity: mean, nats, of the whole distribution. scored_nll, scored_perplexity: by the log-probabilities that
+    /v1/score answers for the targets, which every plan has; None for dense, whose two are one.
+    """
 
     accuracy: dict[int, Share]
     nll: float | None
     perplexity: float | None
+    scored_nll: float | None
+    scored_perplexity: float | None
 
 
 class Evaluation(Strict):
@@ -155,10 +161,13 @@ def summarize_targets(rows: TargetRows | None) -> Targets | None:
     if rows is None:
         return None
     accuracy = {k: statistics.estimate_share(hits) for k, hits in rows.hits.items()}
-    if rows.nll is None:
-        return Targets(accuracy=accuracy, nll=None, perplexity=None)
-    perplexity = statistics.compute_perplexity(rows.nll)
-    return Targets(accuracy=accuracy, nll=float(rows.nll.mean()), perplexity=perplexity)
+    return Targets(
+        accuracy=accuracy,
+        nll=None if rows.nll is None else float(rows.nll.mean()),
+        perplexity=None if rows.nll is None else statistics.compute_perplexity(rows.nll),
+        scored_nll=None if rows.scored_nll is None else float(rows.scored_nll.mean()),
+        scored_perplexity=None if rows.scored_nll is None else statistics.compute_perplexity(rows.scored_nll),
+    )
 
 
 def read_promise(quality: Quality | None, depth: int) -> dict[int, float] | None:
@@ -176,7 +185,10 @@ def explain_missing(head: Head, rows: RowFigures) -> list[str]:
     if head.exact is None:
         sentences.append(f"{name} was exported with --no-dense: without its dense head there is no truth, so no P@k")
     if head.plan.compute_distribution(np.empty((0, head.manifest.dim), np.float32)) is None:
-        sentences.append(f"plan {head.manifest.plan} gives no logits for most classes, so no KL and no NLL of the head")
+        sentences.append(
+            f"plan {head.manifest.plan} gives no logits for most classes, so no KL and no NLL of the "
+            "head's whole distribution"
+        )
     if rows.head_targets is None:
         sentences.append("there are no targets, so no target accuracy, NLL and perplexity")
     elif head.is_own_reference and head.dense is None:

@@ -59,10 +59,15 @@ class TruthRows:
 
 @dataclass(frozen=True)
 class TargetRows:
-    """Figures of each row on its gold class. hits: k -> [b], 1 where it is among the k best. nll: [b], nats."""
+    """Figures of each row on its gold class.
+
+    hits: k -> [b], 1 where it is among the k best. nll: [b], nats, under the whole distribution. scored_nll: [b], by
+    the log-probability that is answered for that class alone.
+    """
 
     hits: dict[int, Doubles]
     nll: Doubles | None
+    scored_nll: Doubles | None
 
 
 @dataclass(frozen=True)
@@ -151,11 +156,13 @@ def measure_chunk(head: Head, chunk: Chunk) -> RowFigures:
     dense_targets = None
     if targets is not None and chunk.dense_logits is not None:
         dense_ids = rank_logits(chunk.dense_logits, top.ids.shape[1]).ids
-        dense_targets = measure_targets(dense_ids, chunk.dense_logits, targets)
+        dense_targets = measure_targets(dense_ids, chunk.dense_logits, None, targets)
     return RowFigures(
         scored=top.scored.astype(np.float64),
         truth=None if chunk.true_logits is None else measure_against_truth(head, chunk, chunk.true_logits),
-        head_targets=None if targets is None else measure_targets(top.ids, chunk.head_logits, targets),
+        head_targets=None
+        if targets is None
+        else measure_targets(top.ids, chunk.head_logits, score_targets(head, chunk.contexts, targets), targets),
         dense_targets=dense_targets,
     )
 
@@ -188,11 +195,22 @@ def measure_errors(top: PlanResult, true_logits: FloatArray, true: Ranking) -> D
     return np.where(top.ids < 0, 0.0, np.abs(logprobs - true_logprobs)).astype(np.float64)
 
 
-def measure_targets(ids: IdArray, logits: FloatArray | None, targets: IdArray) -> TargetRows:
-    """Whether `targets` [b] are among the first k of `ids` [b, m], and their NLL under `logits` [b, V]."""
+def score_targets(head: Head, contexts: FloatArray, targets: IdArray) -> Doubles:
+    """[b]: NLL of `targets` [b] by the log-probabilities that the plan answers for them, as /v1/score does."""
+    return -head.score(head.plan, contexts, targets[:, None])[:, 0].astype(np.float64)
+
+
+def measure_targets(
+    ids: IdArray, logits: FloatArray | None, scored_nll: Doubles | None, targets: IdArray
+) -> TargetRows:
+    """Whether `targets` [b] are among the first k of `ids` [b, m], and their NLL under `logits` [b, V].
+
+    scored_nll: [b], by the log-probabilities answered for them, where that is another figure.
+    """
     return TargetRows(
         hits={k: mark_hits(ids, targets[:, None], k)[:, 0].astype(np.float64) for k in choose_depths(ids.shape[1])},
         nll=None if logits is None else statistics.compute_nll(logits, targets),
+        scored_nll=scored_nll,
     )
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from ctypes import byref
 from typing import Self
 
 from shortlist.core.filters import ClassFilter
 from shortlist.core.results import FloatArray, PlanResult, empty_result
 
-from .lists import NO_LISTS, describe_lists
+from .lists import point_at_lists
 from .native.arguments import point_at
 from .native.library import open_kernels, require_kernels
 from .primitives.arrays import as_carray
@@ -35,9 +34,9 @@ class CompiledRanking:
         result = empty_result(rows, k)
         result.scored.fill(classes)
         if logits.size:
-            lists = describe_lists(class_filter) if class_filter.restricts else NO_LISTS
+            lists = point_at_lists(class_filter, rows)
             places = point_at(result.ids), point_at(result.logits), point_at(result.log_normalizer)
-            arguments = point_at(as_carray(logits)), rows, classes, byref(lists), k, *places
+            arguments = point_at(as_carray(logits)), rows, classes, lists, k, *places
             if not self.kernels.rank_logits(*arguments, self.threads):
                 raise MemoryError("there is no memory for the ranks of a row")
         return result

@@ -2,44 +2,65 @@
 
 from __future__ import annotations
 
-from ctypes import Structure, c_int64, c_void_p
+from collections.abc import Sequence
+from ctypes import Structure, byref, c_int64, c_void_p
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from shortlist.core.filters import ClassFilter
 from shortlist.core.results import NO_CLASS, IdArray
 
-from .native.arguments import get_address
-from .primitives.arrays import as_carray
+NO_IDS: IdArray = np.empty(0, np.int64)
+EVERY_CLASS: IdArray = np.array([-2])  # ALL_CLASSES of kernels.h: a row without an allow list beside others
 
 
 class ListsStruct(Structure):
-    """`struct lists` of kernels.h; it keeps its arrays alive."""
+    """`struct lists` of kernels.h; it keeps its arrays."""
 
     _fields_ = [
         *((name, c_void_p) for name in ("allow", "ban")),
-        *((name, c_int64) for name in ("allow_count", "ban_count", "allow_stride", "ban_stride")),
+        *((name, c_int64) for name in ("allow_size", "allow_step", "ban_size", "ban_step")),
     ]
     arrays: Any
 
 
-def describe_lists(class_filter: ClassFilter) -> ListsStruct:
-    """The lists of some rows: of all rows one, or one each."""
-    lists = [prepare_list(ids) for ids in (class_filter.allow, class_filter.ban)]
-    counts = [0 if ids is None else ids.shape[1] for ids in lists]
-    strides = [0 if ids is None or len(ids) == 1 else ids.shape[1] for ids in lists]
-    addresses = [get_address(ids, np.int64, "lists") for ids in lists]
-    struct = ListsStruct(*addresses, *counts, *strides)
-    struct.arrays = lists
-    return struct
-
-
-def prepare_list(ids: IdArray | None) -> IdArray | None:
-    """`ids` [n, m] in one piece, with a column of padding where there is none: no address stands for no list."""
-    if ids is None:
+def point_at_lists(class_filter: ClassFilter, rows: int) -> Any:
+    """Return a pointer to the struct of the lists of `rows` rows, which it keeps; None where there are none."""
+    if not class_filter.restricts:
         return None
-    return as_carray(ids) if ids.shape[1] else np.full((1, 1), NO_CLASS, np.int64)
+    lists = pack_lists(class_filter, rows)
+    numbers = [number for ids in lists for number in measure_lists(ids)]
+    struct = ListsStruct(*[None if ids is None else ids.ctypes.data for ids in lists], *numbers)
+    struct.arrays = lists
+    return byref(struct)
 
 
-NO_LISTS = ListsStruct()
+def pack_lists(class_filter: ClassFilter, rows: int) -> tuple[IdArray | None, IdArray | None]:
+    """The allow and ban lists of a filter of `rows` rows, each [1 or rows, m] int64 padded with -1, or None."""
+    lists = class_filter.allow, class_filter.ban
+    plain = all(ids is None or isinstance(ids, np.ndarray) for ids in lists)
+    if plain and class_filter.hidden is None and class_filter.forced is None:
+        allow, ban = (None if ids is None else np.ascontiguousarray(ids, np.int64) for ids in lists)
+        return allow, ban
+    allowed = [class_filter.allow_list(row) for row in range(rows)]
+    banned = [np.concatenate([NO_IDS, *class_filter.list_bans(row)]) for row in range(rows)]
+    if all(ids is None for ids in allowed):
+        return None, pad_rows(banned)
+    return pad_rows([EVERY_CLASS if ids is None else ids for ids in allowed]), pad_rows(banned)
+
+
+def pad_rows(lists: Sequence[npt.NDArray[np.integer[Any]]]) -> IdArray:
+    """Lists of ids as rows [B, m] int64, padded with -1."""
+    padded = np.full((len(lists), max(1, *(len(ids) for ids in lists))), NO_CLASS, np.int64)
+    for row, ids in zip(padded, lists, strict=True):
+        row[: len(ids)] = ids
+    return padded
+
+
+def measure_lists(ids: IdArray | None) -> tuple[int, int]:
+    """How many ids a row of the lists `ids` [1 or B, m] has, and how many are from row to row."""
+    if ids is None:
+        return 0, 0
+    return ids.shape[1], ids.shape[1] if len(ids) > 1 else 0

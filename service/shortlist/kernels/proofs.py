@@ -14,7 +14,7 @@ from shortlist.core.results import FloatArray, PlanResult, empty_result
 from shortlist.core.rounding import Rounding
 
 from .exact_rows import CompiledGather
-from .lists import NO_LISTS, describe_lists
+from .lists import point_at_lists
 from .native.arguments import get_address, point_at
 from .native.library import open_kernels, require_kernels
 from .primitives.arrays import as_carray
@@ -123,9 +123,9 @@ class CompiledProofs:
         rescored = 3 * max(ANCHOR_CLASSES, self.classes // MAX_RESCORED_DIVISOR)  # anchors, 2 k, and what they leave
         refined = min(self.classes, max(MIN_REFINED_CLASSES, self.classes // MAX_REFINED_DIVISOR))
         limits = LimitsStruct(k, ANCHOR_CLASSES, rescored, refined, REST_SHARE)
-        lists = describe_lists(class_filter) if class_filter.restricts else NO_LISTS
+        lists = point_at_lists(class_filter, count)
         places = map(point_at, (result.ids, result.logits, normalizers, errors, result.scored))
-        structs = byref(self.struct), byref(limits), byref(lists)
+        structs = byref(self.struct), byref(limits), lists
         if not self.kernels.prove_rows(*structs, point_at(as_carray(contexts)), count, *places, self.threads):
             raise MemoryError("there is no memory for the bounds of a row")
         result.log_normalizer[:] = normalizers

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ctypes import Structure, byref, c_double, c_float, c_int64, c_void_p
+from collections.abc import Callable
+from ctypes import Structure, byref, c_double, c_float, c_int64, c_void_p, cast
 from functools import lru_cache
 from typing import Any, Self
 
@@ -14,9 +15,13 @@ from shortlist.bundle.settings import ScreenSettings
 from shortlist.core.results import FloatArray, IntArray, PlanResult, empty_result
 from shortlist.runtime.parallel import ThreadedRows
 
+from .exact_rows import CompiledGather
 from .native.arguments import get_address, point_at
 from .native.library import open_kernels, require_kernels
 from .primitives.arrays import as_carray
+from .row_answers import RowAnswers
+from .second_stage import ROLES as SECOND_STAGE_ROLES
+from .second_stage import SecondStage
 
 TABLES = "chooser", "weights", "ids", "offsets", "tail"
 
@@ -27,7 +32,7 @@ class SetsStruct(Structure):
     """`struct sets` of kernels.h: addresses of arrays, which must live as long as this is used."""
 
     _fields_ = [
-        *((name, c_void_p) for name in TABLES),
+        *((name, c_void_p) for name in (*TABLES, "stage")),
         *((name, c_int64) for name in ("dim", "sets", "lines", "largest", "are_experts")),
         *((name, c_float) for name in ("logit_scale", "soft_cap")),
     ]
@@ -39,12 +44,13 @@ class LimitsStruct(Structure):
     _fields_ = [
         *((name, c_int64) for name in ("k", "probes")),
         *((name, c_double) for name in ("probe_margin", "dense_margin")),
+        ("full_view", c_int64),
     ]
 
 
 @lru_cache(maxsize=64)
 def make_limits(*limits: float) -> Any:
-    """Return a pointer to the struct of k and of probes, probe_margin and dense_margin, which gates leave out."""
+    """Return a pointer to the struct of these limits, in its order; gates take k alone."""
     return byref(LimitsStruct(*limits))
 
 
@@ -58,13 +64,15 @@ class Loops:
         threads: int,
         are_experts: bool,
         finishing: tuple[float, float] = (1.0, 0.0),
+        stage: SecondStage | None = None,
     ) -> None:
         """Take the addresses of tables, named as the struct's fields. Raises NoLibrary.
 
-        lines: numbers in `weights` for each class. finishing: logit scale and soft-cap, 0 for none.
+        lines: numbers in `weights` for each class. finishing: logit scale and soft-cap, 0 for none. stage: in the place
+        of `weights`.
         """
         self.kernels, self.threaded_rows = require_kernels(), ThreadedRows(threads)
-        self.tables = tables  # must live as long as their addresses are used
+        self.tables, self.stage = tables, stage  # must live as long as their addresses are used
         integers = "ids", "offsets"
         addresses = {
             name: get_address(table, np.int64 if name in integers else np.float32, name)
@@ -72,7 +80,13 @@ class Loops:
         }
         self.sets = len(tables["offsets"]) - 1
         sizes = len(tables["chooser"]), self.sets, lines, int(np.diff(tables["offsets"]).max()), are_experts
-        self.struct = byref(SetsStruct(*map(addresses.get, TABLES), *sizes, *finishing))
+        pointer = None if stage is None else cast(stage.pointer, c_void_p).value
+        self.struct = byref(SetsStruct(*map(addresses.get, TABLES), pointer, *sizes, *finishing))
+
+    def make_row_answers(self, max_k: int, make_limits: Callable[[int], Any] = make_limits) -> RowAnswers:
+        """Return what answers single rows for k up to `max_k`. make_limits: k -> a pointer to the limits."""
+        dim, function = len(self.tables["chooser"]), self.kernels.answer_row_of_sets
+        return RowAnswers(function, self.struct, dim, make_limits, max_k)
 
     def run(self, contexts: FloatArray, k: int, *settings: float) -> PlanResult:
         """Results of `contexts` [B, d]; several threads share them in the order of their best sets."""
@@ -111,29 +125,52 @@ def check_memory(is_done: int) -> None:
 class ScreenLoops(Loops):
     """Scores each row over its best one or two clusters."""
 
-    def __init__(self, bundle: Bundle, index: Index, threads: int) -> None:
+    def __init__(self, bundle: Bundle, index: Index, threads: int, stage: SecondStage | None) -> None:
         finishing = bundle.manifest.logit_scale, bundle.manifest.soft_cap or 0.0
-        sets = bundle.map_array("screen_sets")
         tables = {name: index[name] for name in ("ids", "offsets", "tail")}
-        tables |= {"chooser": bundle.map_array("screen_columns"), "weights": sets}
-        super().__init__(tables, sets.shape[1], threads, False, finishing)
+        tables["chooser"] = bundle.map_array("screen_columns")
+        if stage is None:
+            tables["weights"] = bundle.map_array("screen_sets")
+        lines = bundle.manifest.dim if stage is not None else tables["weights"].shape[1]
+        super().__init__(tables, lines, threads, False, finishing, stage)
 
     @classmethod
     def open(cls, bundle: Bundle, index: Index, threads: int) -> Self | None:
-        """Map the weights; None without a library, and where the bundle has no arrays for the loops.
+        """Map the weights, or lay out a second stage; None without a library, and where there are no arrays for it.
 
         index: arrays of index.safetensors.
         """
-        has_arrays = bundle.has_arrays("screen_columns", "screen_sets")
-        return cls(bundle, index, threads) if has_arrays and open_kernels() is not None else None
+        if open_kernels() is None:
+            return None
+        rows = CompiledGather.open(bundle, threads) if bundle.has_arrays(*SECOND_STAGE_ROLES) else None
+        if rows is not None:
+            return cls(bundle, index, threads, SecondStage(bundle, index, rows))
+        return cls(bundle, index, threads, None) if bundle.has_arrays("screen_columns", "screen_sets") else None
 
-    def score(self, contexts: FloatArray, k: int, settings: ScreenSettings, use_dense: bool) -> PlanResult:
+    def score(
+        self, contexts: FloatArray, k: int, settings: ScreenSettings, use_dense: bool, full_view: int
+    ) -> PlanResult:
         """The k best classes of `contexts` [B, d], k at most the smallest set's size.
 
-        `scored` is TO_DENSE for rows that dense has to answer, TO_GRAPHS for those that open more than two clusters.
+        full_view: classes that a second stage scores exactly. `scored` is TO_DENSE for rows that dense has to answer,
+        TO_GRAPHS for those that open more than two clusters.
         """
-        dense_margin = settings.dense_margin if use_dense else 0.0
-        return self.run(contexts, k, settings.probes, settings.probe_margin, dense_margin)
+        return self.run(contexts, k, *list_limits(settings, use_dense), full_view)
+
+    def open_row_answers(
+        self, max_k: int, settings: ScreenSettings, use_dense: bool, count_exact: Callable[[int], int]
+    ) -> RowAnswers:
+        """Return what answers single rows as `score`, but for those that dense or graphs have to answer.
+
+        count_exact: k -> how many classes a second stage scores exactly.
+        """
+        limits = list_limits(settings, use_dense)
+        return self.make_row_answers(max_k, lambda k: make_limits(k, *limits, count_exact(k)))
+
+
+def list_limits(settings: ScreenSettings, use_dense: bool) -> tuple[int, float, float]:
+    """Return the limits of a search but for k and full_view, in the struct's order."""
+    return settings.probes, settings.probe_margin, settings.dense_margin if use_dense else 0.0
 
 
 class GateLoops(Loops):

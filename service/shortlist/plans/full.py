@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cached_property
+
 from shortlist.bundle.reader import Bundle
 from shortlist.core.filters import UNRESTRICTED, ClassFilter
 from shortlist.core.results import FloatArray, IdArray, PlanResult, empty_result
@@ -18,13 +20,17 @@ class FullPlan(Plan):
     """The dense layer: dense.onnx, `context` [B, d] -> `logits` [B, V]."""
 
     def __init__(self, bundle: Bundle, device: str, threads: int, fallback: Plan | None = None) -> None:
-        """Open dense.onnx twice: over the mapped weights for few rows, prepacked for many."""
+        """Open dense.onnx over the mapped weights."""
         del fallback  # it is dense itself
-        path = bundle.graph("dense")
         self.classes = bundle.manifest.classes
-        self.few = Graph(path, device, threads, prepack=False, fixed=True)
-        self.many = Graph(path, device, threads, prepack=True) if device == "cpu" else self.few
+        self.path, self.device, self.threads = bundle.graph("dense"), device, threads
+        self.few = Graph(self.path, device, threads, prepack=False, fixed=True)
         self.ranking = CompiledRanking.open(threads)
+
+    @cached_property
+    def many(self) -> Graph:
+        """The same graph for many rows on the CPU, opened when they first come: it packs a copy of the weights."""
+        return Graph(self.path, self.device, self.threads, prepack=True) if self.device == "cpu" else self.few
 
     def logits(self, contexts: FloatArray) -> FloatArray:
         """[B, d] -> [B, V] float32, logit scale and soft-cap applied, padded classes -inf."""

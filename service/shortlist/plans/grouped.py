@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import ceil
+from math import ceil, log
 
 import numpy as np
 import numpy.typing as npt
@@ -11,6 +11,7 @@ from shortlist.bundle.reader import INDEX_FILE, Bundle
 from shortlist.bundle.settings import GroupedSettings
 from shortlist.core.filters import UNRESTRICTED, ClassFilter
 from shortlist.core.results import FloatArray, IdArray, PlanResult, empty_result
+from shortlist.kernels.grouped.effort import Look, Search
 from shortlist.kernels.grouped.runner import CompiledSearch
 from shortlist.plans.common.base import (
     DENSE_DIVISOR,
@@ -24,12 +25,20 @@ from shortlist.plans.common.base import (
 )
 from shortlist.plans.common.exact_rows import ExactRows
 from shortlist.plans.common.normalizer import cover_also
-from shortlist.plans.common.selection import Indices, find_nth_largest
+from shortlist.plans.common.selection import Indices, find_largest, find_nth_largest
 from shortlist.plans.common.wide_search import WideSearch
 from shortlist.runtime.session import Graph
 
 GROUPED_CANDIDATES_PER_K = 12  # a request for k classes has at least 12 k candidates
 GROUPED_EXACT_PER_K = 1.3  # and 1.3 k exact scores
+MAX_COMPILED_K = 512  # beyond it, sorting is numpy's
+SECOND_LOOK_FACTOR = 2  # of the first look's previewed classes
+SECOND_LOOK_REFINED = 1024  # classes previewed by all columns
+LAST_LOOK_REFINED_DIVISOR = 12  # of all classes
+LAST_LOOK_CANDIDATES_FACTOR = 4  # of the first look's
+LOOK_CANDIDATES_PER_K = 10  # of looks after the first, at least
+LOOK_REFINED_PER_K = 60
+SURE_MISS = 0.999  # a risk that stands for rows whose lists forbid too many of their best classes
 
 
 class GroupedPlan(Plan):
@@ -37,7 +46,8 @@ class GroupedPlan(Plan):
 
     index.safetensors: `order` [m], the ids that positions stand for, `starts` [G + 1] and `block_starts` [B + 1],
     where groups and blocks begin in it, and what `kernels.grouped` reads. Settings: `GroupedSettings`; loops look at
-    up to a 32nd more classes than these open and preview.
+    up to a 32nd more classes than these open and preview. With a promise, that is the first look at a row; others
+    follow until the estimated probability that some of its best classes were missed is 1 less the promise.
 
     The normaliser takes exact and int8 logits for the candidates and a linear guess for the rest: `estimated`.
     """
@@ -71,11 +81,43 @@ class GroupedPlan(Plan):
 
     def topk(self, contexts: FloatArray, k: int, class_filter: ClassFilter) -> PlanResult:
         """The k best; `scored` is the number of candidates."""
+        if self.compiled is not None and k <= MAX_COMPILED_K:
+            result = self.compiled(contexts, self.plan_search(k, class_filter.restricts), class_filter)
+            return self.answer_deep_rows(result, contexts, k, class_filter) if class_filter.restricts else result
         wide = class_filter.restricts or self.is_wide(k)
-        if self.compiled is not None and not wide:
-            return self.compiled(contexts, k, self.settings, self.count_exact(k))
         search = self.search_widely if wide else self.search_by_graphs
         return self.run_in_cache(lambda rows, lists: search(rows, k, lists), contexts, class_filter)
+
+    def answer_deep_rows(
+        self, result: PlanResult, contexts: FloatArray, k: int, class_filter: ClassFilter
+    ) -> PlanResult:
+        """The result with exact answers where lists forbid so many of a row's best classes that looks miss the others.
+
+        As it is where the bundle has no dense layer.
+        """
+        assert result.risk is not None
+        for row in (result.risk > SURE_MISS).nonzero()[0].tolist() if self.fallback is not None else ():
+            assert self.fallback is not None
+            some = slice(row, row + 1)
+            result.put([row], self.fallback.topk(contexts[some], k, class_filter.slice_rows(row, row + 1)))
+            result.risk[row] = 0.0
+        return result
+
+    def plan_search(self, k: int, restricts: bool) -> Search:
+        """How loops look for k classes: as the settings say, and further where there are lists or a promise."""
+        settings = self.settings
+        looks = list_looks(settings, k, self.order.size)
+        if settings.promise is not None:
+            bar = log(1 - settings.promise) - log(settings.promise)
+            return Search(looks, k, settings.candidates, settings.effort, bar)
+        if restricts or self.is_wide(k):  # the first look gives the normaliser, the same for every k
+            return Search((looks[0]._replace(full_view=settings.full_view), looks[-1]), k, settings.candidates)
+        return Search(looks[:1], k, settings.candidates)
+
+    def plan_normalizer_search(self) -> Search:
+        """How loops look for all classes that are scored exactly where any few are asked for."""
+        search, full_view = self.plan_search(1, restricts=False), self.settings.full_view
+        return search._replace(k=min(full_view, self.order.size))
 
     def run_in_cache(self, call: RunPlan, contexts: FloatArray, class_filter: ClassFilter) -> PlanResult:
         """`call` with so few rows at a time that their previews stay in the cache."""
@@ -101,7 +143,7 @@ class GroupedPlan(Plan):
         full_view = self.settings.full_view
         k = min(full_view, self.order.size)
         if self.compiled is not None:
-            return self.compiled(contexts, k, self.settings, full_view)
+            return self.compiled(contexts, self.plan_normalizer_search(), UNRESTRICTED)
         return self.rescore(contexts, self.fused(context=contexts) if outputs is None else outputs, k, full_view)
 
     def compute_log_normalizer(self, contexts: FloatArray, ids: IdArray, logits: FloatArray) -> FloatArray:
@@ -129,6 +171,8 @@ class GroupedPlan(Plan):
     def choose_candidates(self, scores: FloatArray, block_scores: FloatArray, preview: FloatArray) -> Indices:
         """Ascending positions of one row's candidates, by scores of groups [G] and blocks [B], and previews [m]."""
         settings = self.settings
+        if settings.promise is not None:  # graphs preview all classes anyway
+            return find_largest(preview, LAST_LOOK_CANDIDATES_FACTOR * settings.candidates)
         opened = np.repeat(mark_best(scores, self.sizes, settings.classes_opened), self.blocks).nonzero()[0]
         best = opened[mark_best(block_scores[opened], self.block_sizes[opened], settings.previewed)]
         is_previewed = np.zeros(self.block_sizes.size, bool)
@@ -153,3 +197,22 @@ def mark_best(scores: FloatArray, sizes: IdArray, wanted: int) -> npt.NDArray[np
     suffices = sizes[order].cumsum() >= min(wanted, sizes.sum())
     best: npt.NDArray[np.bool_] = scores >= scores[order[suffices.argmax()]]
     return best
+
+
+def list_looks(settings: GroupedSettings, k: int, classes: int) -> tuple[Look, ...]:
+    """The looks that a search for k of `classes` classes takes one after the other: as set, twice as far, everywhere.
+
+    Lists and a promise decide how many of them a row gets.
+    """
+    full_view = max(settings.full_view, ceil(GROUPED_EXACT_PER_K * k))
+    candidates, least = settings.candidates, max(LOOK_CANDIDATES_PER_K * k, full_view)
+    second, last = max(3 * candidates // 2, least), max(LAST_LOOK_CANDIDATES_FACTOR * candidates, least)
+    refined = LOOK_REFINED_PER_K * k
+    return (
+        Look(settings.classes_opened, settings.previewed, 0, max(candidates, full_view), full_view),
+        Look(
+            classes, max(SECOND_LOOK_FACTOR * settings.previewed, second), max(SECOND_LOOK_REFINED, refined, second),
+            second, full_view,
+        ),
+        Look(classes, classes, max(classes // LAST_LOOK_REFINED_DIVISOR, refined, last), last, full_view),
+    )  # fmt: skip

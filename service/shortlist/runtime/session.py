@@ -39,6 +39,8 @@ def make_options(threads: int, *, prepack: bool) -> Any:
     options.execution_mode = ort.ExecutionMode.ORT_SEQUENTIAL
     options.log_severity_level = 3
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    # without VNNI, products of uint8 and int8 are else added in 16 bits, which saturate
+    options.add_session_config_entry("session.x64quantprecision", "1")
     if not prepack:
         options.add_session_config_entry("session.disable_prepacking", "1")
     return options

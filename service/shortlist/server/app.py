@@ -18,7 +18,8 @@ from shortlist.server.engine.service import Service
 from shortlist.server.messages.responses import make_error_response, make_json_response, to_starlette
 from shortlist.server.routes.health import health
 
-from .routes import inference, schemas, v1, v2, v2_operations, v2_repository
+from .routes import inference, schemas, v1, v1_lists, v2, v2_operations, v2_repository
+from .routes.docs import add_docs
 from .settings import Settings
 
 
@@ -28,14 +29,17 @@ class App(FastAPI):
     def openapi(self) -> dict[str, Any]:
         """The OpenAPI document, made once."""
         if self.openapi_schema is None:
-            self.openapi_schema = schemas.add_request_schemas(super().openapi())
+            document = schemas.add_request_schemas(super().openapi())
+            wants_keys = self.state.service.access.keys is not None
+            self.openapi_schema = schemas.add_security(document) if wants_keys else document
         return self.openapi_schema
 
 
 def create_app(settings: Settings, registry: CollectorRegistry | None = None) -> FastAPI:
     """The app of one repository; `registry` collects its metrics.
 
-    Models are loaded when the app starts. Raises NotFound for an empty repository, DeviceError.
+    Models are loaded when the app starts. Raises NotFound for an empty repository, DeviceError, BadInput
+    where API keys cannot be read.
     """
     service = Service(settings, registry, ENDPOINT_NAMES)
     app = App(
@@ -44,10 +48,14 @@ def create_app(settings: Settings, registry: CollectorRegistry | None = None) ->
         version=__version__,
         lifespan=lifespan,
         redirect_slashes=False,
+        docs_url=None,
+        redoc_url=None,
     )
     app.state.service = service
-    for router in (inference.make_router(), v1.router, v2_repository.router, v2_operations.router, v2.router, health):
+    v1_routers = inference.make_router(), v1.router, v1_lists.router
+    for router in (*v1_routers, v2_repository.router, v2_operations.router, v2.router, health):
         app.include_router(router)
+    add_docs(app)
     add_error_handlers(app)
     return app
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 from collections.abc import Callable, Iterator
@@ -33,12 +34,11 @@ class CheckedHead(NamedTuple):
     precision: float
 
 
-def load_and_check(folder: Path, device: str | None = None, threads: int | None = None) -> CheckedHead:
-    """Open a bundle, verify every file, replay its canary; raises ShortlistError, also for failures nobody foresaw."""
+@contextlib.contextmanager
+def explain_failures(folder: Path) -> Iterator[None]:
+    """Turn failures that nobody foresaw, of a bundle or of the runtime, into BundleError: others are served then."""
     try:
-        bundle = Bundle(folder)
-        head = Head(bundle, device, threads)
-        return CheckedHead(head, bundle, check_canary(head, bundle))
+        yield
     except ShortlistError:
         raise
     except Exception as error:
@@ -46,6 +46,14 @@ def load_and_check(folder: Path, device: str | None = None, threads: int | None 
         raise BundleError(
             f"{folder} cannot be served ({type(error).__name__}: {cut(error)}): export it again"
         ) from error
+
+
+def load_and_check(folder: Path, device: str | None = None, threads: int | None = None) -> CheckedHead:
+    """Open a bundle, verify every file, replay its canary; raises ShortlistError, also for failures nobody foresaw."""
+    with explain_failures(folder):
+        bundle = Bundle(folder)
+        head = Head(bundle, device, threads)
+        return CheckedHead(head, bundle, check_canary(head, bundle))
 
 
 def warm_up_head(head: Head, contexts: FloatArray) -> None:
@@ -70,6 +78,7 @@ class Model:
         self.state: State = "loading"
         self.reason = "it is still loading"
         self.labels: Labels | None = None
+        self.bundle: Bundle | None = None
         self._head: Head | None = None
 
     def __str__(self) -> str:
@@ -108,7 +117,7 @@ class Model:
         if self._head is None:
             self.state, self.reason = "loading", "it is still loading"
         try:
-            head, labels = prepare_head(self.folder, device, threads)
+            head, labels, bundle = prepare_head(self.folder, device, threads)
         except ShortlistError as error:
             log.error("%s failed: %s", self, error)
             if self._head is None:
@@ -116,7 +125,7 @@ class Model:
             raise
         # a bundle may have been copied to another name or version: the folder's is what is served
         head = head.with_identity(self.name, self.version)
-        self._head, self.labels = head, labels
+        self._head, self.labels, self.bundle = head, labels, bundle
         self.state, self.reason = "ready", ""
         log.info("%s is ready on %s: %s", self, head.device, head.manifest.method)
 
@@ -124,17 +133,19 @@ class Model:
         """Serve no more, and free the memory once running requests are done."""
         self.state, self.reason = "unloaded", "unloaded"
         self.delays_readiness = False
-        self._head = self.labels = None
+        self._head = self.labels = self.bundle = None
         log.info("%s is unloaded", self)
 
 
-def prepare_head(folder: Path, device: str | None, threads: int | None) -> tuple[Head, Labels | None]:
-    """A checked and warmed head, and its labels; raises ShortlistError."""
+def prepare_head(folder: Path, device: str | None, threads: int | None) -> tuple[Head, Labels | None, Bundle]:
+    """A checked and warmed head, its labels, and the open bundle; raises ShortlistError."""
     head, bundle, _ = load_and_check(folder, device, threads)
-    warm_up_head(head, bundle.tensors(CALIBRATION_FILE)["contexts"])
+    with explain_failures(folder):
+        warm_up_head(head, bundle.tensors(CALIBRATION_FILE)["contexts"])
+        labels = head.label_array
     if head.plan.tally is not None:
         head.plan.tally.reset()  # warming calls are no requests
-    return head, head.label_array
+    return head, labels, bundle
 
 
 def try_load(
@@ -228,14 +239,16 @@ class Models:
         return versions[version]
 
     def check_ready(self) -> None:
-        """Raise NotReady naming the first model that is loading or failed; failed ones first.
+        """Raise NotReady naming the first model that is loading or failed, failed ones first; also where none answers.
 
-        What was added or unloaded by name while the server ran does not count.
+        What was added or unloaded by name while the server ran does not count, as long as something answers.
         """
         unready = [model for model in self if model.delays_readiness and model.state in ("loading", "failed")]
         if unready:
             first = min(unready, key=lambda model: model.state)
             raise NotReady(f"{first} is not ready: {first.reason}")
+        if not any(model.head_in_use is not None for model in self):
+            raise NotReady("no model answers: load one, or start the server again")
 
 
 def parse_version(text: str | None, name: str) -> int | None:

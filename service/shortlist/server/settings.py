@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+import ipaddress
+from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, ValidationError
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic import BeforeValidator, Field, SecretStr, ValidationError, model_validator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from shortlist.errors import BadInput
 
 ENVIRONMENT_PREFIX = "SHORTLIST_"
+VARIABLES_ALONE = ("api_keys",)  # settings without a flag: every user of a machine sees the flags of a process
+LOCAL_NAME = "localhost"
 MIB = 1 << 20
+
+Network = IPv4Network | IPv6Network
+
+
+def parse_networks(value: object) -> object:
+    """Addresses and networks separated by commas, as networks; raises ValueError."""
+    if not isinstance(value, str):
+        return value
+    return tuple(ip_network(text.strip(), strict=False) for text in value.split(",") if text.strip())
 
 
 class Settings(BaseSettings):
@@ -22,6 +35,20 @@ class Settings(BaseSettings):
     repository: Path = Field(Path("build/repository"), description="folder of <name>/<version>/ bundles")
     host: str = Field("127.0.0.1", min_length=1, description="address to listen on")
     port: int = Field(8000, ge=0, le=65535, description="port; 0 takes a free one and prints it")
+    allowed_hosts: str | None = Field(
+        None,
+        description="names that requests may give as Host, comma-separated, *.example.org, or * for any; addresses and "
+        "localhost always may; by default no others on a loopback address, any elsewhere",
+    )
+    api_keys_file: Path | None = Field(
+        None, description="file of API keys, a line `name roles key` each; roles of ask,observe,administer"
+    )
+    api_keys: SecretStr | None = Field(None, description="API keys as in the file, separated by semicolons")
+    model_control: Literal["none", "explicit"] = Field(
+        "none", description="explicit: models are loaded and unloaded by request"
+    )
+    tls_cert: Path | None = Field(None, description="certificate chain, PEM; HTTPS instead of HTTP")
+    tls_key: Path | None = Field(None, description="private key of the certificate, PEM")
     device: str | None = Field(None, description="cpu or cuda:N; cpu by default")
     threads: int | None = Field(None, ge=1, description="threads of each session; by default what the cgroup grants")
     workers: int = Field(2, ge=1, description="models computed at a time; of each, one batch")
@@ -29,24 +56,65 @@ class Settings(BaseSettings):
     batch_rows: int = Field(64, ge=1, description="most context vectors computed together")
     batch_delay_us: float = Field(0, ge=0, description="microseconds that an idle model waits for more rows")
     queue_rows: int = Field(8192, ge=1, description="context vectors held at a time; requests over it get 429")
-    queue_bytes: int = Field(128 * MIB, ge=1, description="bytes of bodies held at a time; requests over it get 429")
+    queue_bytes: int = Field(
+        128 * MIB, ge=1, description="bytes held for requests and answers not read yet; requests over it get 429"
+    )
+    quota_rows: float | None = Field(
+        None, gt=0, description="context vectors a second of each client, averaged over 10 s; by default as many as fit"
+    )
+    max_connections: int = Field(4096, ge=1, description="open connections; more get 503")
+    trusted_proxies: Annotated[tuple[Network, ...], NoDecode, BeforeValidator(parse_networks)] = Field(
+        (), description="addresses or networks, with commas, whose X-Forwarded-For says who asks; by default none"
+    )
+    keep_alive: float = Field(75, gt=0, description="an idle connection is closed after so long, seconds")
     request_timeout: float = Field(30, gt=0, description="a request not computed by then gets 504, seconds")
     body_timeout: float = Field(
         30,
         gt=0,
         description="for a body to come (else 408) and an answer to be read, seconds",
     )
-    shared_memory: bool = Field(False, description="serve tensors in system shared memory: for trusted clients only")
-    body_limit: int = Field(16 * MIB, ge=1, description="largest request body, bytes")
+    shared_memory: bool = Field(
+        False, description="serve tensors in this user's system shared memory; on a loopback address alone"
+    )
+    body_limit: int = Field(16 * MIB, ge=1, description="largest request body, also once it is decompressed, bytes")
+    json_limit: int = Field(2 * MIB, ge=1, description="largest JSON in a body; more has to be binary data, bytes")
     answer_limit: int = Field(64 * MIB, ge=1, description="largest answer, bytes of ids and log-probabilities")
+    list_tables: int = Field(64, ge=0, description="most tables of lists that clients may register at a time")
+    list_bytes: int = Field(64 * MIB, ge=0, description="bytes that all registered lists may take; over it 413")
+    list_seconds: float = Field(3600, gt=0, description="lists that no request used for so long are forgotten")
     max_rows: int = Field(4096, ge=1, description="most context vectors in a request")
     drain_delay: float = Field(
         1.0, ge=0, description="after SIGTERM, requests are accepted this long while /readyz says 503, seconds"
     )
-    drain_seconds: int = Field(30, ge=0, description="then the longest wait for accepted requests, seconds")
+    drain_seconds: int = Field(20, ge=0, description="then the longest wait for accepted requests, seconds")
+    canary_seconds: float = Field(
+        60, ge=0, description="between looks whether served bundles are as they were loaded; 0: none"
+    )
     triton_metrics: bool = Field(True, description="also export the metrics under Triton's names, nv_inference_*")
     log_format: Literal["text", "json"] = Field("text", description="json: one object a line, tracebacks inside")
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="least level logged")
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the server is reached from this machine alone."""
+        return is_loopback(self.host)
+
+    @model_validator(mode="after")
+    def check_together(self) -> Self:
+        """Raise ValueError where settings contradict each other."""
+        if self.shared_memory and not self.is_local:
+            raise ValueError(f"--shared-memory is for clients on this machine: listen on 127.0.0.1, not on {self.host}")
+        if (self.tls_cert is None) != (self.tls_key is None):
+            raise ValueError("--tls-cert and --tls-key belong together: give both")
+        return self
+
+
+def is_loopback(host: str) -> bool:
+    """Whether what listens on `host` is reached from this machine alone."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == LOCAL_NAME
 
 
 def load_settings(**flags: Any) -> Settings:
@@ -64,6 +132,8 @@ def load_settings(**flags: Any) -> Settings:
 def explain_error(error: ValidationError, flags: dict[str, Any]) -> str:
     """What is wrong with the first wrong setting, and the flag or variable that it came from."""
     first = error.errors()[0]
+    if not first["loc"]:  # of settings together, which the sentence names
+        return str(first["ctx"]["error"])
     name = str(first["loc"][0])
     source = f"--{name.replace('_', '-')}" if name in flags else f"{ENVIRONMENT_PREFIX}{name.upper()}"
     return f"{source} is '{first['input']}': {first['msg'][0].lower()}{first['msg'][1:]}"

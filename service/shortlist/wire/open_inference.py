@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from shortlist.core.arrays import FLOAT32_CODE, INT64_CODE, Array, parse_numbers
+from shortlist.core.arrays import FLOAT32_CODE, FLOAT64_CODE, INT64_CODE, Array, parse_booleans, parse_numbers
 from shortlist.core.checks import cut, is_count, parse_object
 from shortlist.errors import BadInput
 
@@ -24,6 +24,10 @@ BINARY_TYPE = "application/octet-stream"
 JSON_TYPE = "application/json"
 CONTEXT, IDS, ALLOW, BAN = "context", "ids", "allow", "ban"
 LOGPROBS, SCORED, LABELS = "logprobs", "scored", "labels"
+BIAS, BIAS_IDS = "bias", "bias_ids"
+OFFSETS, ROWS, LIST = "_offsets", "_rows", "_list"  # behind `allow` and `ban`: a table of lists, and its name
+SCORES, FINISHED, EOS, FORCED, LENGTHS = "scores", "finished", "eos", "forced", "lengths"
+TEMPERATURE, PARENTS = "temperature", "parents"
 
 DATATYPES: dict[str, np.dtype[Any]] = {
     "FP32": np.dtype("<f4"),
@@ -31,14 +35,18 @@ DATATYPES: dict[str, np.dtype[Any]] = {
     "BF16": np.dtype("<u2"),  # numpy has no bfloat16: these are its bits, the upper half of a float32
     "INT64": np.dtype("<i8"),
     "INT32": np.dtype("<i4"),
+    "FP64": np.dtype("<f8"),
+    "BOOL": np.dtype(np.bool_),
 }
 DATATYPE_NAMES = {
     np.dtype(np.float32): "FP32",
     np.dtype(np.float16): "FP16",
     np.dtype(np.int64): "INT64",
     np.dtype(np.int32): "INT32",
+    np.dtype(np.float64): "FP64",
+    np.dtype(np.bool_): "BOOL",
 }
-JSON_CODES = {"FP32": FLOAT32_CODE, "INT64": INT64_CODE, "INT32": INT64_CODE}
+JSON_CODES = {"FP32": FLOAT32_CODE, "FP64": FLOAT64_CODE, "INT64": INT64_CODE, "INT32": INT64_CODE}
 
 
 class SharedRegions(Protocol):
@@ -61,13 +69,17 @@ class Region(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """One tensor of a body, not parsed yet: its `raw` bytes, or `data` as JSON gave it."""
+    """One tensor of a body, not parsed yet: its `raw` bytes, or `data` as JSON gave it.
+
+    shared: whether the bytes came from shared memory, whose values no error may show.
+    """
 
     name: str
     datatype: str
     shape: tuple[int, ...]
     raw: memoryview | None
     data: Any = None
+    shared: bool = False
 
     def to_array(self, model: str) -> Array:
         """Parse the numbers into an array of the announced shape; BF16 becomes float32.
@@ -90,6 +102,8 @@ class Tensor:
             raise BadInput(
                 f"input byte size mismatch for input '{self.name}' for model '{model}'. Expected {size}, got {len(raw)}"
             )
+        if self.datatype == "BOOL":
+            return np.frombuffer(raw, np.uint8).astype(np.bool_)
         numbers = align(np.frombuffer(raw, dtype))
         if self.datatype == "BF16":
             return widen_bfloat16(numbers)
@@ -97,9 +111,12 @@ class Tensor:
 
     def parse_json(self) -> Array:
         """Parse the JSON numbers, flat or nested, into [n]; raises BadInput."""
-        if self.datatype not in JSON_CODES:
+        if self.datatype != "BOOL" and self.datatype not in JSON_CODES:
             raise BadInput(f"'{self.name}' is {self.datatype}, which JSON cannot carry: send it as binary data")
-        numbers = parse_numbers(f"'{self.name}'", self.data, JSON_CODES[self.datatype])
+        if self.datatype == "BOOL":
+            numbers = parse_booleans(f"'{self.name}'", self.data)
+        else:
+            numbers = parse_numbers(f"'{self.name}'", self.data, JSON_CODES[self.datatype])
         if numbers.size != math.prod(self.shape):
             raise BadInput(f"'{self.name}' has {numbers.size} numbers for shape {list(self.shape)}")
         return numbers
@@ -161,7 +178,7 @@ def parse_tensor(entry: dict[str, Any], binary: memoryview, memory: SharedRegion
     parameters = parse_object(entry, "parameters", f"'{name}'")
     region = parse_region(parameters, f"'{name}'")
     if region is not None:
-        return Tensor(name, datatype, tuple(shape), read_region(region, memory)), binary
+        return Tensor(name, datatype, tuple(shape), read_region(region, memory), shared=True), binary
     size = parameters.get("binary_data_size")
     if size is None:
         return Tensor(name, datatype, tuple(shape), None, entry.get("data")), binary

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.slow
 def test_every_server_starts_and_sends_the_constant(tmp_path):
     with ExitStack() as stack:
         servers = start_servers(stack, tmp_path, 5)
-        assert [server.name for server in servers] == ["infer", "echo", "json", "fastapi"]
+        assert [server.name for server in servers] == ["infer", "infer_key", "echo", "json", "json_key", "fastapi"]
         assert {server.check().status_code for server in servers} == {200}
 
 

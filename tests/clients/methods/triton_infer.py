@@ -216,3 +216,39 @@ async def plugins(client, case):
     await top3(client, case)
     assert await client.plugin() is not None
     await client.unregister_plugin()
+
+
+@check
+async def infer_a_beam_step(client, case):
+    inputs = [
+        make_input("context", case["rows"]),
+        make_input("scores", case["beam_scores_in"], "FP64"),
+        make_input("finished", case["beam_finished"], "BOOL"),
+        make_input("eos", np.array([1, 2], np.int32), "INT32"),
+        make_input("bias_ids", np.array([[5]]), "INT64"),
+        make_input("bias", np.array([[2.0]], np.float32)),
+    ]
+    result = await client.infer("lm", inputs, parameters={"beam": 2})
+    for name in ("parents", "ids"):
+        assert np.array_equal(result.as_numpy(name), case[f"beam_{name}"]), name
+    for name in ("scores", "logprobs"):
+        assert np.allclose(result.as_numpy(name), case[f"beam_{name}"], atol=1e-5), name
+    assert result.as_numpy("scores").dtype == np.float64
+
+
+@check
+async def infer_legal_lists_by_offsets(client, case):
+    inputs = [
+        make_input("context", case["rows"]),
+        make_input("allow", case["allow"][0].astype(np.int32), "INT32"),
+        make_input("allow_offsets", np.array([0, case["allow"].size], np.int32), "INT32"),
+        make_input("allow_rows", np.zeros(len(case["rows"]), np.int32), "INT32"),
+    ]
+    await top3(client, case, inputs, "allowed")
+
+
+@check
+async def a_beam_step_without_beams_is_refused(client, case):
+    inputs = [make_input("context", case["rows"]), make_input("scores", case["beam_scores_in"], "FP64")]
+    await expect_refusal(client.infer("lm", inputs), 400, "parameter 'beam' is missing")
+    await expect_refusal(client.infer("lm", inputs, parameters={"beam": 3}), 400, "no whole number of groups of 3")

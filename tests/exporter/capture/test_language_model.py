@@ -8,6 +8,7 @@ from safetensors.torch import load_file, save_file
 from shortlist.errors import BadInput
 from shortlist_exporter.capture.language_model import load_model
 from shortlist_exporter.capture.run import capture
+from shortlist_exporter.capture.texts import Text
 from shortlist_exporter.inputs.sources import load_contexts
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import (
@@ -145,7 +146,7 @@ def test_a_beginning_of_sequence_stands_before_every_window_and_gives_no_row(tmp
     save_tokenizer(tmp_path, begin=True)
     text = write_text(tmp_path / "t.txt")
     model = load_model(tmp_path)
-    capture(model, [text], tmp_path / "c.safetensors", window=8)
+    capture(model, [Text(text)], tmp_path / "c.safetensors", window=8)
     contexts = load_contexts(tmp_path / "c.safetensors")
     assert 0 not in contexts.targets
     stream = model.tokenizer(text.read_text(), add_special_tokens=False)["input_ids"]
@@ -158,7 +159,7 @@ def test_a_window_longer_than_the_model_reads(tmp_path):
     save_model(tmp_path)
     text = write_text(tmp_path / "t.txt")
     with pytest.raises(BadInput, match=r"--window 65 is over the 64 tokens"):
-        capture(load_model(tmp_path), [text], tmp_path / "c.safetensors", window=65)
+        capture(load_model(tmp_path), [Text(text)], tmp_path / "c.safetensors", window=65)
 
 
 def test_loading_says_nothing(tmp_path, capfd):
@@ -167,3 +168,15 @@ def test_loading_says_nothing(tmp_path, capfd):
     load_model(tmp_path)
     sys.stdout.flush()
     assert capfd.readouterr() == ("", "")
+
+
+def test_a_folder_that_is_no_model(tmp_path):
+    save_tokenizer(tmp_path)
+    with pytest.raises(BadInput, match=str(tmp_path)):
+        load_model(tmp_path)
+
+
+def test_a_file_that_is_no_gguf(tmp_path):
+    (tmp_path / "m.gguf").write_bytes(b"no weights here" * 10)
+    with pytest.raises(BadInput, match=r"m\.gguf"):
+        load_model(tmp_path / "m.gguf")

@@ -73,3 +73,18 @@ def test_what_cannot_be_continued_starts_again(tmp_path, damage):
     spool.add(CONTEXTS)
     spool.finish()
     np.testing.assert_array_equal(load_file(tmp_path / "c")["contexts"], CONTEXTS)
+
+
+def test_entries_of_columns_may_come_with_their_rows(tmp_path):
+    columns = {"targets": np.zeros(ROWS, np.int64), "documents": COLUMNS["documents"]}
+    for stop in (4, ROWS):
+        spool = Spool(tmp_path / "c", "a", columns, (ROWS, DIM), "float32", {})
+        part = slice(spool.row_count, stop)
+        spool.add(CONTEXTS[part], {"targets": COLUMNS["targets"][part]})
+        if stop < ROWS:
+            spool.close()
+    spool.finish()
+    tensors = load_file(tmp_path / "c")
+    np.testing.assert_array_equal(tensors["contexts"], CONTEXTS)
+    for name, values in COLUMNS.items():
+        np.testing.assert_array_equal(tensors[name], values)

@@ -57,3 +57,17 @@ def write_text(path: Path, *, documents: int = 3, length: int = 40) -> Path:
 def list_hidden_files(folder: Path) -> list[str]:
     """Names of what was left behind in a folder while a file was being written."""
     return sorted(path.name for path in folder.iterdir() if path.name.startswith("."))
+
+
+class StopCapture(Exception):
+    """Stands for a killed process."""
+
+
+def stop_after(rows: int) -> Any:
+    """A progress callback that ends the capture after so many rows."""
+
+    def progress(stage: str, done: int, total: int) -> None:
+        if done >= rows:
+            raise StopCapture
+
+    return progress

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from shortlist_exporter.export.run import export
 from shortlist_exporter.inputs.sources import Contexts
 from shortlist_exporter.report.measure import comparison
 
-from tests.support.layers import CLASSES, make_contexts, make_dense
+from tests.support.layers import CLASSES, copy_writable, make_contexts, make_dense
 
 DOCUMENTS = np.repeat(np.arange(20), 40).astype(np.int32)
 CONTEXTS = Contexts(make_contexts(800).contexts, documents=DOCUMENTS, sha256="of nothing")
@@ -43,7 +42,7 @@ def report_bundle(tmp_path_factory) -> Path:
 @pytest.fixture
 def bundle_folder(report_bundle, tmp_path) -> Path:
     """A copy of the bundle, which a test may change."""
-    return Path(shutil.copytree(report_bundle, tmp_path / "lm" / "1"))
+    return copy_writable(report_bundle, tmp_path / "lm" / "1")
 
 
 class Page(HTMLParser):

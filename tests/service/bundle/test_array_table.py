@@ -1,7 +1,6 @@
 """Bundles whose hashes are right and whose arrays lie: each is refused in one sentence."""
 
 import json
-import shutil
 
 import numpy as np
 import pytest
@@ -16,7 +15,7 @@ from shortlist.errors import BundleError
 from shortlist_models.rescored.grouped import BLOCK_CLASSES
 
 from tests.support.heads.grouped import CLASSES, DIM, OPTIONS
-from tests.support.layers import make_contexts, make_dense, make_head
+from tests.support.layers import copy_writable, make_contexts, make_dense, make_head
 
 pytestmark = pytest.mark.slow
 
@@ -43,7 +42,7 @@ def cascade(tmp_path_factory):
 
 def reseal(source, folder, file="index.safetensors", **changes):
     """A copy of a bundle with other arrays in one file; None for one that is left out."""
-    shutil.copytree(source, folder)
+    copy_writable(source, folder)
     arrays = load_file(folder / file)
     for name, change in changes.items():
         arrays[name] = change(arrays[name].copy() if name in arrays else None)
@@ -140,7 +139,7 @@ def test_the_order_of_a_cascade(cascade, tmp_path):
 
 
 def test_common_classes_that_there_are_not(cascade, tmp_path):
-    folder = shutil.copytree(cascade, tmp_path / "1")
+    folder = copy_writable(cascade, tmp_path / "1")
     manifest = Manifest.model_validate_json((folder / "manifest.json").read_bytes())
     (folder / "manifest.json").unlink()
     seal(folder, manifest.model_copy(update={"settings": manifest.settings.model_copy(update={"common": 301})}))
@@ -167,7 +166,7 @@ def test_the_calibration(cascade, tmp_path, name, change, words):
 
 
 def test_a_file_of_a_type_that_numpy_does_not_know(l2s, tmp_path):
-    folder = shutil.copytree(l2s, tmp_path / "1")
+    folder = copy_writable(l2s, tmp_path / "1")
     header = json.dumps({"ids": {"dtype": "F8_E4M3", "shape": [2], "data_offsets": [0, 2]}}).encode()
     (folder / "index.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + bytes(2))
     manifest = Manifest.model_validate_json((folder / "manifest.json").read_bytes())

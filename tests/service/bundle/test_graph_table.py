@@ -15,7 +15,7 @@ from shortlist.bundle.writer import seal
 from shortlist.core.graph_file import ANY_SIZE, TensorType
 from shortlist.errors import BundleError
 
-from tests.support.layers import make_dense, make_head
+from tests.support.layers import copy_writable, make_dense, make_head
 
 pytestmark = pytest.mark.slow
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.slow
 @pytest.fixture
 def bundle(small_repository, tmp_path):
     """A copy of a bundle of plan preview, to change."""
-    return shutil.copytree(small_repository / "lm" / "1", tmp_path / "lm" / "1")
+    return copy_writable(small_repository / "lm" / "1", tmp_path / "lm" / "1")
 
 
 def reseal(folder: Path, **fields):
@@ -96,7 +96,7 @@ def test_the_graph_of_another_role(bundle):
 def test_the_graph_of_another_layer(bundle, tmp_path):
     other = make_head(tmp_path / "other", make_dense(301), method="full", options={})
     for path in (other.folder / "graphs").iterdir():
-        shutil.copy(path, bundle / "graphs" / path.name)
+        shutil.copyfile(path, bundle / "graphs" / path.name)
     reseal(bundle)
     assert "has logits as tensor(float) ['B', 301] instead of tensor(float) [*, 300]" in refusal(bundle)
 

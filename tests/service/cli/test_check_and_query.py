@@ -15,7 +15,7 @@ from shortlist.cli.context_files import read_contexts
 from shortlist.cli.result_files import ArrayFile
 from shortlist.errors import BadInput, NotFound
 
-from tests.support.layers import make_contexts, run_cli
+from tests.support.layers import copy_writable, make_contexts, run_cli
 
 pytestmark = pytest.mark.slow
 
@@ -104,7 +104,7 @@ def test_check_prints_the_promise(bundle):
 @pytest.mark.parametrize("damage", ["missing", "cut", "edited", "no manifest", "not JSON", "no folder"])
 def test_check_fails_in_one_line(bundle, tmp_path, damage):
     copy = tmp_path / "lm" / "1"
-    shutil.copytree(bundle, copy)
+    copy_writable(bundle, copy)
     graph, manifest = copy / "graphs" / "preview.onnx", copy / "manifest.json"
     {
         "missing": graph.unlink,

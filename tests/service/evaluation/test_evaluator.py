@@ -139,7 +139,9 @@ def test_the_dense_layer_itself(tmp_path):
     assert (evaluation.order_kept, evaluation.answered_dense, evaluation.warning) == (1, 1, None)
     assert evaluation.kl == {"mean": 0, "p99": 0}
     assert evaluation.z_ratio == pytest.approx({"mean": 1, "p1": 1, "p99": 1}, abs=1e-5)
-    assert evaluation.head_targets == evaluation.dense_targets
+    head, dense = evaluation.head_targets, evaluation.dense_targets
+    assert (head.accuracy, head.nll, head.perplexity) == (dense.accuracy, dense.nll, dense.perplexity)
+    assert head.scored_nll == pytest.approx(dense.nll, rel=1e-5)
 
 
 def test_dense_by_number_of_rows_flatters_nothing(narrow_head, monkeypatch):
@@ -287,3 +289,10 @@ def test_previews_that_overflow_name_the_row_of_the_file(narrow_head, monkeypatc
     monkeypatch.setattr(narrow_head.plan, "preview", overflow)
     with pytest.raises(BadInput, match="contexts row 33 is so large that its scores overflow"):
         evaluate(narrow_head, CONTEXTS)
+
+
+def test_perplexity_as_scored_is_that_of_the_answered_logprobs(narrow_head, evaluation):
+    logprobs = narrow_head.score(narrow_head.plan, CONTEXTS, TARGETS[:, None])[:, 0].astype(np.float64)
+    assert evaluation.head_targets.scored_nll == pytest.approx(-logprobs.mean(), abs=1e-6)
+    assert evaluation.head_targets.scored_perplexity == pytest.approx(np.exp(-logprobs.mean()), rel=1e-6)
+    assert evaluation.dense_targets.scored_nll is None

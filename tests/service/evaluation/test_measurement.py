@@ -18,7 +18,9 @@ def test_rows_are_distinct_and_few():
 def test_parts_are_joined_field_by_field():
     def part(number):
         values = np.full(2, number)
-        return RowFigures(values, None, TargetRows({1: values, 5: values + 1}, None), TargetRows({1: values}, values))
+        return RowFigures(
+            values, None, TargetRows({1: values, 5: values + 1}, None, values), TargetRows({1: values}, values, None)
+        )
 
     whole = concatenate_figures([part(1.0), part(2.0)])
     assert whole.scored.tolist() == [1, 1, 2, 2]

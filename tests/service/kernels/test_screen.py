@@ -1,7 +1,5 @@
 """Rows of plan `screen`: compiled loops against the graphs, through the real runtime."""
 
-import shutil
-
 import numpy as np
 import pytest
 import torch
@@ -22,7 +20,7 @@ from shortlist_exporter.inputs.sources import Contexts, Dense
 from shortlist_models.ds.softmax import DSOptions, DSSoftmax
 
 from tests.support.kernels import list_targets
-from tests.support.layers import CLASSES, DIM, make_contexts, make_dense, make_head
+from tests.support.layers import CLASSES, DIM, copy_writable, make_contexts, make_dense, make_head
 
 pytestmark = pytest.mark.slow
 
@@ -111,7 +109,7 @@ def test_rows_at_once_are_rows_alone_through_a_gate(gate, count):
 def test_rows_at_once_are_rows_alone_through_a_screen(screen):
     head, rows = screen
     plan = head.plan
-    scored = plan.loops.score(rows, 1, plan.settings, plan.fallback is not None).scored
+    scored = plan.loops.score(rows, 1, plan.settings, plan.fallback is not None, 0).scored
     assert (scored == TO_GRAPHS).any() == (scored == TO_GRAPHS).all() == (plan.settings.probes > 2)
     assert (scored == TO_DENSE).any() == (plan.settings.dense_margin > 0)
     assert_as_alone(head, rows, scored > 0)
@@ -238,7 +236,7 @@ def test_without_the_library_graphs_answer(screen, gate, no_library):
 
 def test_without_arrays_for_loops_graphs_answer(screen, gate, tmp_path):
     for (head, rows), role in ((screen, "screen_sets"), (gate, "gate_sets")):
-        folder = shutil.copytree(head.folder, tmp_path / role / "1")
+        folder = copy_writable(head.folder, tmp_path / role / "1")
         arrays = {name: array for name, array in head.manifest.arrays.items() if name != role}
         assert len(arrays) == len(head.manifest.arrays) - 1
         (folder / "manifest.json").unlink()
@@ -253,7 +251,7 @@ def test_weights_of_unknown_layout_are_refused(screen, tmp_path):
     sets = head.manifest.arrays["screen_sets"]
     biased = int((head.folder / sets.file).stat().st_size == 4 * head.plan.sets.ids.size * (head.manifest.dim + 1))
     assert sets.shape == (head.plan.sets.ids.size, head.manifest.dim + biased)
-    folder = shutil.copytree(head.folder, tmp_path / "flat" / "1")
+    folder = copy_writable(head.folder, tmp_path / "flat" / "1")
     flat = sets.model_copy(update={"shape": (sets.size // 4,)})
     (folder / "manifest.json").unlink()
     seal(folder, head.manifest.model_copy(update={"arrays": head.manifest.arrays | {"screen_sets": flat}}))
@@ -264,7 +262,7 @@ def test_weights_of_unknown_layout_are_refused(screen, tmp_path):
 
 def test_arrays_of_another_size_are_refused(screen, gate, tmp_path):
     for (head, _), role in ((screen, "screen_sets"), (gate, "gate_sets")):
-        folder = shutil.copytree(head.folder, tmp_path / role / "1")
+        folder = copy_writable(head.folder, tmp_path / role / "1")
         with (folder / head.manifest.arrays[role].file).open("ab") as file:
             file.write(bytes(4))
         (folder / "manifest.json").unlink()

@@ -175,8 +175,8 @@ def test_an_answer_over_the_limit_is_refused_before_it_is_computed(small_server)
 def test_a_client_that_leaves_harms_nobody(small_server):
     host, port = small_server.url.removeprefix("http://").split(":")
     for request in (
-        b"POST /v1/topk HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n{",
-        b"POST /v1/topk HTTP/1.1\r\nHost: x\r\n",
+        b"POST /v1/topk HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n{",
+        b"POST /v1/topk HTTP/1.1\r\nHost: localhost\r\n",
         b"\x00\xff nonsense\r\n\r\n",
     ):
         with socket.create_connection((host, int(port))) as connection:

@@ -1,12 +1,14 @@
 """The fuzzing of the native library, on a few hundred seeds."""
 
+import platform
 import subprocess
 from pathlib import Path
 
 import pytest
-from shortlist.kernels.native.build import compile_objects, find_compiler
+from shortlist.kernels.native.build import compile_objects, find_compiler, knows_flags
 
-from tools.fuzz.kernels import SANITIZERS, build_program
+from tests.support.kernels import list_targets
+from tools.fuzz.kernels import SANITIZERS, Kind, build_command, find_missing_tool, make_kind
 
 pytestmark = pytest.mark.slow
 
@@ -19,12 +21,32 @@ def has_sanitizers(folder: Path) -> bool:
     return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 
+def check_no_difference(kind: Kind, folder: Path, seeds: int) -> None:
+    command = [*build_command(kind, folder), "1", str(seeds)]
+    process = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (process.returncode, process.stdout, process.stderr) == (0, f"{seeds} seeds: no difference\n", "")
+
+
 def test_targets_agree_on_odd_shapes_under_sanitizers(tmp_path):
     if not has_sanitizers(tmp_path):
         pytest.skip("this compiler has no sanitizers")
-    process = subprocess.run([build_program(tmp_path), "1", "300"], capture_output=True, text=True, check=False)
-    assert (process.returncode, process.stdout, process.stderr) == (0, "300 seeds: no difference\n", "")
+    check_no_difference(make_kind("here"), tmp_path, 300)
+
+
+def test_avx_vnni_agrees_where_its_instruction_is_emulated(tmp_path):
+    if platform.system() != "Linux" or "avx2" not in list_targets():
+        pytest.skip("the instruction can be emulated on x86-64 Linux with AVX2 alone")
+    if not knows_flags(find_compiler().split(), ("-mavxvnni",)):
+        pytest.skip("this compiler does not know AVX-VNNI")
+    check_no_difference(make_kind("avxvnni"), tmp_path, 100)
+
+
+def test_neon_agrees_under_qemu(tmp_path):
+    kind = make_kind("neon")
+    if tool := find_missing_tool(kind):
+        pytest.skip(f"there is no {tool}: install qemu-user and gcc-aarch64-linux-gnu")
+    check_no_difference(kind, tmp_path, 100)
 
 
 def test_the_sources_compile_without_a_warning(tmp_path):
-    assert compile_objects(tmp_path, "-Werror")
+    assert compile_objects(find_compiler(), platform.machine(), tmp_path, "-Werror")

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from safetensors.numpy import load_file, save
+from shortlist.bundle.files import sha256
 from shortlist.bundle.manifest import MANIFEST_FILE, compute_digest
-from shortlist.bundle.reader import sha256
 
 Arrays = dict[str, np.ndarray]
 
@@ -55,14 +54,14 @@ class Draft:
         self.files[name] = save({key: np.ascontiguousarray(array) for key, array in arrays.items()})
 
     def write(self, folder: Path) -> None:
-        """Write the bundle to `folder`, sealed; files that were not changed are links to those of the source."""
+        """Write the bundle to `folder`, sealed."""
         shutil.rmtree(folder, ignore_errors=True)
         for name in self.content_files():
             path = folder / name
             path.parent.mkdir(parents=True, exist_ok=True)
             changed = self.files.get(name, ...)
             if changed is ...:
-                os.link(self.source / name, path)
+                shutil.copyfile(self.source / name, path)
             elif changed is not None:
                 path.write_bytes(changed)
         self.seal(folder)

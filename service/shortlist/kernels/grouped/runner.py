@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from ctypes import byref
-from functools import lru_cache
 from typing import Any, Self
 
 import numpy as np
@@ -11,7 +10,9 @@ import numpy.typing as npt
 
 from shortlist.bundle.reader import Bundle
 from shortlist.bundle.settings import GroupedSettings
+from shortlist.core.filters import ClassFilter
 from shortlist.core.results import FloatArray, IdArray, PlanResult, empty_result
+from shortlist.kernels.lists import point_at_lists
 from shortlist.kernels.native.arguments import point_at
 from shortlist.kernels.native.library import open_kernels, require_kernels
 from shortlist.kernels.primitives.arrays import as_carray
@@ -29,10 +30,10 @@ from shortlist.kernels.primitives.layout import (
 )
 from shortlist.runtime.parallel import ThreadedRows
 
-from .tables import LimitsStruct, Tables, make_struct
+from .effort import Search, make_search
+from .tables import Tables, make_struct
 
 MAX_COPY_BYTES = 1 << 28  # of int8 rows that a process copies for itself; more of them stay mapped
-MAX_LIMIT = np.iinfo(np.int32).max
 
 Arrays = dict[str, npt.NDArray[Any]]
 Parts = dict[str, Any]  # tables by the names of their fields
@@ -58,19 +59,21 @@ class CompiledSearch:
         has_arrays = bundle.has_arrays("search_codes", "search_weight")
         return cls(bundle, arrays, threads) if has_arrays and open_kernels() is not None else None
 
-    def __call__(self, contexts: FloatArray, k: int, settings: GroupedSettings, full_view: int) -> PlanResult:
-        """Search `contexts` [B, d] float32; `scored` is the number of candidates, `full_view` of which are exact."""
-        return self.search(contexts, k, settings.classes_opened, settings.previewed, settings.candidates, full_view)
-
-    def search(
-        self, contexts: FloatArray, k: int, opened: int, previewed: int, candidates: int, full_view: int
+    def __call__(
+        self, contexts: FloatArray, search: Search, class_filter: ClassFilter, features: FloatArray | None = None
     ) -> PlanResult:
-        """Allocate a result and fill it, by several threads where the rows are worth that."""
-        rows, result = len(contexts), empty_result(len(contexts), k)
-        if rows and k:
-            limits = make_limits(k, opened, previewed, candidates, full_view)
-            arrays = as_carray(contexts), result.ids, result.logits, result.log_normalizer, result.scored
-            self.fill(rows, self.struct, limits, *map(point_at, arrays))
+        """Search `contexts` [B, d] float32; `scored` is the number of candidates of the last look.
+
+        features: [B, EFFORT_FEATURES], gets what the last look tells of each row.
+        """
+        rows, result = len(contexts), empty_result(len(contexts), search.k)
+        if rows and search.k:
+            lists = point_at_lists(class_filter, rows)
+            odds = np.empty(rows, np.float32)
+            arrays = as_carray(contexts), result.ids, result.logits, result.log_normalizer, result.scored, odds
+            last = None if features is None else point_at(features)
+            self.fill(rows, self.struct, make_search(search), lists, *map(point_at, arrays), last)
+            result.risk = to_probability(odds)
         return result
 
     def fill(self, rows: int, *arguments: Any) -> None:
@@ -87,10 +90,17 @@ class CompiledSearch:
             raise MemoryError("there is no memory for a search")
 
 
-@lru_cache(maxsize=64)
-def make_limits(*limits: int) -> Any:
-    """Return a pointer to the struct of k, opened, previewed, candidates and full_view; cut to what may be counted."""
-    return byref(LimitsStruct(*(min(limit, MAX_LIMIT) for limit in limits)))
+def to_probability(odds: FloatArray) -> FloatArray:
+    """Probabilities of log-odds [B]; NaN where these are."""
+    with np.errstate(over="ignore"):
+        return np.float32(1) / (np.float32(1) + np.exp(-odds))
+
+
+def find_places(arrays: Arrays, classes: int) -> IdArray:
+    """The place [V] of each class among the lanes of all blocks, -1 where the head has none for it."""
+    places = np.full(classes, -1, np.int64)
+    places[arrays["order"]] = list_places(arrays["block_starts"])
+    return places
 
 
 def lay_out_tables(bundle: Bundle, arrays: Arrays) -> Tables:
@@ -158,6 +168,7 @@ def lay_out_rows(bundle: Bundle, arrays: Arrays) -> Parts:
     """Lay out the classes' ids, and their rows in int8 and in float32."""
     return {
         "order": arrays["order"],
+        "places": find_places(arrays, bundle.manifest.classes),
         "codes": lay_out_codes(bundle.map_array("search_codes")),
         "code_scale": arrays["code_scale"],
         "code_bias": arrays.get("bias"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from ctypes import Structure, c_float, c_int64, c_void_p
+from ctypes import POINTER, Structure, c_float, c_int64, c_void_p
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,7 +27,7 @@ class Tables(NamedTuple):
         block_rows: [B, c], whole lines. block_scale, block_reach: [B]. firsts: [B], positions of their first classes.
         filled: [B], how many classes. previews: [B, bytes], as of `arrange_records`. bias: [B LANES] or None.
     Classes:
-        order: [m], ids by position. codes: [m, .], int8 rows in whole lines. code_scale: [m]. code_bias: [m] or None.
+        order: [m], ids by position. places: [V], of each class among the lanes of all blocks, or -1. codes: [m, .], int8 rows in whole lines. code_scale: [m]. code_bias: [m] or None.
         rows: [V, d] by id.
     """
 
@@ -47,6 +47,7 @@ class Tables(NamedTuple):
     previews: Bytes
     bias: FloatArray | None
     order: IdArray
+    places: IdArray
     codes: Bytes
     code_scale: FloatArray
     code_bias: FloatArray | None
@@ -58,7 +59,7 @@ TABLE_DTYPES: Mapping[str, npt.DTypeLike] = (
     dict.fromkeys(Tables._fields, np.float32)
     | dict.fromkeys(("projection", "centres", "block_rows", "previews", "codes"), np.uint8)
     | dict.fromkeys(("sizes", "firsts", "filled"), np.int32)
-    | dict.fromkeys(("group_blocks", "order"), np.int64)
+    | dict.fromkeys(("group_blocks", "order", "places"), np.int64)
 )
 SIZES = (
     "dim", "projection_blocks", "projection_lines", "centre_blocks", "centre_lines", "groups", "blocks",
@@ -80,7 +81,18 @@ class GroupedStruct(Structure):
 class LimitsStruct(Structure):
     """`struct grouped_limits` of kernels.h."""
 
-    _fields_ = [(name, c_int64) for name in ("k", "opened", "previewed", "candidates", "full_view")]
+    _fields_ = [(name, c_int64) for name in ("opened", "previewed", "refined", "candidates", "full_view")]
+
+
+class SearchStruct(Structure):
+    """`struct grouped_search` of kernels.h."""
+
+    _fields_ = [
+        ("limits", POINTER(LimitsStruct)),
+        ("weights", c_void_p),
+        *((name, c_int64) for name in ("looks", "k", "fitted")),
+        ("bar", c_float),
+    ]
 
 
 def make_struct(tables: Tables, preview_lines: int, finishing: tuple[float, ...]) -> GroupedStruct:

@@ -26,6 +26,7 @@ FLAGS = (
 X86_TARGETS = {
     "avx512vnni": ("-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq", "-mavx512vnni", "-mbmi",
                    "-mprefer-vector-width=512"),
+    "avxvnni": ("-mavx2", "-mbmi", "-mavxvnni"),
     "avx2": ("-mavx2", "-mbmi"),
 }  # fmt: skip
 ARM_TARGETS = {"neon": ("-march=armv8.2-a+dotprod",)}
@@ -53,20 +54,32 @@ def find_compiler() -> str:
     raise CompilerMissing("no C compiler was found: install gcc or clang, or name one by CC")
 
 
-def list_objects(machine: str) -> dict[str, tuple[str, ...]]:
-    """Return the flags of each source file, by its name without suffix."""
-    targets = {"portable": ()} | TARGETS_BY_MACHINE.get(machine, {})
-    return {"dispatch": (f'-DSOURCE_HASH="{hash_sources()}"',), "pool": ()} | {
+def knows_flags(compiler: list[str], flags: tuple[str, ...]) -> bool:
+    """Return whether the compiler has a target's instructions: AVX-VNNI needs gcc 11 or clang 12."""
+    command = [*compiler, *flags, "-fsyntax-only", "-x", "c", os.devnull]
+    return subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+
+def list_objects(machine: str, compiler: list[str]) -> dict[str, tuple[str, ...]]:
+    """Return the flags of each source file, by its name without suffix; targets that it does not know are left out."""
+    targets = {"portable": ()} | {
+        name: flags for name, flags in TARGETS_BY_MACHINE.get(machine, {}).items() if knows_flags(compiler, flags)
+    }
+    names = (f"-DHAS_{name.upper()}" for name in targets)
+    return {"dispatch": (f'-DSOURCE_HASH="{hash_sources()}"', *names), "pool": ()} | {
         f"target_{name}": flags for name, flags in targets.items()
     }
 
 
-def compile_objects(folder: Path, *more: str) -> list[str]:
-    """Compile all sources into `folder`, with `more` flags; returns the objects' paths. Raises as `build_library`."""
-    compiler, objects = find_compiler().split(), []
-    for name, flags in list_objects(platform.machine()).items():
+def compile_objects(compiler: str, machine: str, folder: Path, *more: str) -> list[str]:
+    """Compile all sources for `machine` into `folder`, with `more` flags; returns the objects' paths.
+
+    Raises CalledProcessError with what the compiler wrote.
+    """
+    command, objects = compiler.split(), []
+    for name, flags in list_objects(machine, command).items():
         objects.append(f"{folder}/{name}.o")
-        run([*compiler, *FLAGS, *flags, *more, "-c", str(SOURCE_FOLDER / f"{name}.c"), "-o", objects[-1]])
+        run([*command, *FLAGS, *flags, *more, "-c", str(SOURCE_FOLDER / f"{name}.c"), "-o", objects[-1]])
     return objects
 
 
@@ -75,10 +88,11 @@ def build_library(folder: Path = SOURCE_FOLDER) -> Path:
 
     CFLAGS are added to the flags. Raises CompilerMissing, and CalledProcessError with what the compiler wrote.
     """
-    more = os.environ.get("CFLAGS", "").split()
+    compiler, more = find_compiler(), os.environ.get("CFLAGS", "").split()
     with TemporaryDirectory(dir=folder) as temporary:
-        library, objects = Path(temporary) / LIBRARY_NAME, compile_objects(Path(temporary), *more)
-        run([*find_compiler().split(), "-shared", "-pthread", *more, "-o", str(library), *objects, "-lm"])
+        library = Path(temporary) / LIBRARY_NAME
+        objects = compile_objects(compiler, platform.machine(), Path(temporary), *more)
+        run([*compiler.split(), "-shared", "-pthread", *more, "-o", str(library), *objects, "-lm"])
         return library.replace(folder / LIBRARY_NAME)
 
 

@@ -78,7 +78,7 @@ static int open_candidates(const struct proof_work *work, int64_t row, struct ca
     char *memory = malloc(lay_out_candidates(candidates, NULL));
     if (!memory) return 0;
     lay_out_candidates(candidates, memory);
-    if (has_lists(work->lists))
+    if (work->lists)
         mark_permitted(work->lists, row, certificate->classes, candidates->permitted);
     else
         candidates->permitted = NULL;

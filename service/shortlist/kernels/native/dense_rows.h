@@ -54,7 +54,7 @@ static int rank_dense_row(void *shared, int64_t row) {
     peaks = (float *)(places + room);
     find_strand_peaks(logits, n, peaks);
     work->normalizers[row] = sum_logits(logits, n, find_largest(peaks, strands));
-    if (has_lists(work->lists)) restrict_logits(work->lists, row, logits, n, peaks, (unsigned char *)(peaks + strands));
+    if (work->lists) restrict_logits(work->lists, row, logits, n, peaks, (unsigned char *)(peaks + strands));
     if (k) {
         int64_t found = rank_scores(logits, n, k, peaks, places);
         write_places(places, logits, found, k, work->ids + row * k, work->best + row * k);

@@ -13,22 +13,35 @@ extern const struct kernels kernels_portable;
 
 static int has_all(void) { return 1; }
 
+/* The build defines HAS_* for the targets whose instructions the compiler knows. */
 #if defined(__x86_64__)
-extern const struct kernels kernels_avx512vnni, kernels_avx2;
+#include <cpuid.h>
+
+extern const struct kernels kernels_avx512vnni, kernels_avxvnni, kernels_avx2;
 
 /* __builtin_cpu_supports asks XGETBV, too: registers that the system does not save are not there. */
+#ifdef HAS_AVX512VNNI
 static int has_avx512vnni(void) {
     __builtin_cpu_init();
     return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
            __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
            __builtin_cpu_supports("avx512vnni");
 }
+#endif
 
 static int has_avx2(void) {
     __builtin_cpu_init();
     return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi");
 }
-#elif defined(__aarch64__)
+
+#ifdef HAS_AVXVNNI
+#define AVX_VNNI (1U << 4) /* of EAX of leaf 7, subleaf 1; some compilers have no name for it */
+static int has_avxvnni(void) {
+    unsigned a, b, c, d;
+    return has_avx2() && __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & AVX_VNNI);
+}
+#endif
+#elif defined(HAS_NEON)
 extern const struct kernels kernels_neon;
 
 #if defined(__linux__)
@@ -46,9 +59,14 @@ static const struct {
     int (*is_available)(void);
 } targets[] = {
 #if defined(__x86_64__)
+#ifdef HAS_AVX512VNNI
     {&kernels_avx512vnni, has_avx512vnni},
+#endif
+#ifdef HAS_AVXVNNI
+    {&kernels_avxvnni, has_avxvnni},
+#endif
     {&kernels_avx2, has_avx2},
-#elif defined(__aarch64__)
+#elif defined(HAS_NEON)
     {&kernels_neon, has_dot_product},
 #endif
     {&kernels_portable, has_all},

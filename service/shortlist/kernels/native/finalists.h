@@ -37,9 +37,9 @@ INLINE int add_finalist(struct finalists *finalists, int64_t class_id, float log
  * long as there is room. */
 static int64_t list_allowed(struct candidates *candidates, int64_t row, int64_t room) {
     const struct lists *lists = candidates->work->lists;
-    const int64_t *allow = lists->allow + row * lists->allow_stride;
+    const int64_t *allow = find_allow_list(lists, row);
     int64_t count = 0;
-    for (int64_t i = 0; i < lists->allow_count && count <= room; i++) {
+    for (int64_t i = 0; i < lists->allow_size && count <= room; i++) {
         if (allow[i] < 0 || candidates->permitted[allow[i]] != 1) continue;
         candidates->permitted[allow[i]] = 2; /* permitted, and counted */
         if (count < room) candidates->chosen_ids[count] = allow[i];
@@ -83,7 +83,7 @@ INLINE float find_nth(const float *bounds, int64_t count, int64_t nth) {
 static int64_t guess_needed(const struct candidates *candidates, int64_t first) {
     const struct lists *lists = candidates->work->lists;
     int64_t classes = get_certificate(candidates)->classes, permitted = 0;
-    if (!lists->allow) return first + (lists->ban ? lists->ban_count : 0);
+    if (!lists || !lists->allow) return first + (lists && lists->ban ? lists->ban_size : 0);
     for (int64_t i = 0; i < classes; i++) permitted += candidates->permitted[i] != 0;
     return 2 * first * (classes / (permitted + 1) + 1);
 }

@@ -37,6 +37,7 @@ struct grouped {
     const uint8_t *previews;       /* [blocks, 2 + preview_lines + two_bit_lines, 64]: two lines of scales, weights */
     const float *bias;             /* [blocks, 16] or NULL */
     const int64_t *order;          /* [classes], ids by position */
+    const int64_t *places;         /* [V], 16 times the block of each class and its lane; -1 for one the head lacks */
     const uint8_t *codes;          /* [classes, code_lines, 64], int8 rows, 128 larger */
     const float *code_scale;       /* [classes] */
     const float *code_bias;        /* [classes] or NULL */
@@ -47,9 +48,44 @@ struct grouped {
     float tail_offset, tail_limit;   /* added to the tail's product; how far that may be over the candidates' log-sum */
 };
 
-/* The plan's settings of these names, numbers of classes. full_view: k or more. */
+/* How far one look of a search goes, in classes: the plan's settings of these names. refined: of the previewed classes,
+ * how many are previewed by all columns, 0 for all. full_view: k or more. */
 struct grouped_limits {
-    int64_t k, opened, previewed, candidates, full_view;
+    int64_t opened, previewed, refined, candidates, full_view;
+};
+
+enum { EFFORT_FEATURES = 9 };
+
+/* A search for k classes: looks that go further and further, until enough was found.
+ *
+ * weights: [looks, EFFORT_FEATURES + 1] of each look's features, and a constant: the log-odds that some of the k best
+ * were missed; NULL where only the last look decides. bar: the log-odds over which the next look is taken. fitted: the
+ * number of candidates beside which the tail was fitted. */
+struct grouped_search {
+    const struct grouped_limits *limits;
+    const float *weights;
+    int64_t looks, k, fitted;
+    float bar;
+};
+
+/* Classes that alone may be returned, and those that may not: ids, -1 for padding, or NULL; a row whose allow list begins
+ * with ALL_CLASSES has none. size: ids of a row; step: from row to row, 0 where one list holds for all. */
+struct lists {
+    const int64_t *allow, *ban;
+    int64_t allow_size, allow_step, ban_size, ban_step;
+};
+
+enum { ALL_CLASSES = -2 };
+
+/* Int8 previews of the classes of clusters, in blocks of 16 classes, of which the best are scored by their rows. */
+struct second_stage {
+    const struct exact_rows *rows;
+    const float *projection; /* [dim, width] */
+    const int64_t *blocks;   /* [sets + 1], at which block each cluster begins */
+    const uint8_t *previews; /* [blocks, lines, 16, 4], each byte 128 larger than it is */
+    const float *scale;      /* [blocks, 16] */
+    const float *bias;       /* [blocks, 16] or NULL */
+    int64_t width, lines;
 };
 
 /* The clusters of a screen, or the experts of a gate, which the largest of its scores picks. */
@@ -59,6 +95,7 @@ struct sets {
     const int64_t *ids;     /* of all sets end to end, ascending in each */
     const int64_t *offsets; /* [sets + 1], where each begins in `ids` */
     const float *tail;      /* [sets], added to the log-normalizers of clusters */
+    const struct second_stage *stage; /* in the place of `weights`, or NULL */
     int64_t dim, sets;
     int64_t lines;          /* numbers in `weights` for each class: dim, or one more with biases, as experts have */
     int64_t largest;        /* classes of the largest set */
@@ -70,6 +107,7 @@ struct sets {
 struct screen_limits {
     int64_t k, probes;
     double probe_margin, dense_margin;
+    int64_t full_view; /* classes that a second stage scores exactly, k or more */
 };
 
 /* What proves exact answers of a layer: the exporter's `Bounds` and `FourBits`. Lines are those of `struct grouped`, but
@@ -97,13 +135,6 @@ struct proof_limits {
     double share;
 };
 
-/* Classes that alone may be returned, and those that may not: [rows, count] padded with -1, or NULL. stride: from one
- * row's list to the next one's, 0 for one list of all rows. */
-struct lists {
-    const int64_t *allow, *ban;
-    int64_t allow_count, ban_count, allow_stride, ban_stride;
-};
-
 struct kernels {
     const char *name;
 
@@ -112,11 +143,15 @@ struct kernels {
     int64_t (*score_exactly)(const struct exact_rows *rows, const float *contexts, const int64_t *ids, float *logits,
                              int64_t count, int64_t first, int64_t last);
 
-    /* Searches the rows `first` to `last` - 1 of contexts [B, dim]; writes ids and logits [B, k], log-normalizers [B],
+    /* `lists` is NULL where there are none, here and below. Searches the rows `first` to `last` - 1 of contexts [B, dim]; writes ids and logits [B, k], log-normalizers [B],
      * and numbers of candidates `scored` [B]. A row for which float32 leaves no candidates gets NaN for its normalizer,
-     * ids -1 and logits -inf. Returns 0 where there is no memory for it. */
-    int64_t (*search_rows)(const struct grouped *head, const struct grouped_limits *limits, const float *contexts,
-                           int64_t *ids, float *logits, float *normalizer, int32_t *scored, int64_t first, int64_t last);
+     * ids -1 and logits -inf. odds: [B], log-odds of a miss; NAN where nothing says, INFINITY
+     * where lists forbid so many of a row's best classes that it should be answered exactly. features: [B,
+     * EFFORT_FEATURES] of the last looks, or NULL. Returns 0 where there is no memory for it. */
+    int64_t (*search_rows)(const struct grouped *head, const struct grouped_search *search,
+                           const struct lists *lists, const float *contexts, int64_t *ids, float *logits,
+                           float *normalizers, int32_t *scored, float *odds, float *features, int64_t first,
+                           int64_t last);
 
     /* Writes scores [count, sets] of contexts [count, dim], and the rows [count] in the order of their best sets.
      * Returns 0 where there is no memory for it. */
@@ -132,6 +167,12 @@ struct kernels {
     /* Both for all rows. */
     int64_t (*score_all_sets)(const struct sets *sets, const struct screen_limits *limits, const float *contexts,
                               int64_t *ids, float *logits, float *normalizers, int32_t *scored, int64_t count);
+
+    /* The whole answer of one row as Python hands it out: `ids` [k], then log-probabilities [k] float32, then how many
+     * classes were scored, int32. Returns 0 where it has none: numbers of the context [dim] or the normalizer are not
+     * finite, `scored` is not over 0, or there is no memory. */
+    int64_t (*answer_row_of_sets)(const struct sets *sets, const struct screen_limits *limits, const float *context,
+                                  int64_t *ids);
 
     /* Proves the k best classes of contexts [count, dim]: writes ids and logits [count, k], log-normalizers [count],
      * by how many nats log-probabilities may be off [count], and how many classes were scored exactly [count]. An error

@@ -15,7 +15,7 @@ from shortlist.errors import BadInput, ShortlistError
 from .build import LIBRARY_NAME, SOURCE_FOLDER, hash_sources
 
 VARIABLE = "SHORTLIST_KERNELS"  # names a target, for tests and for people who compare
-TARGETS = ("avx512vnni", "avx2", "neon", "portable")
+TARGETS = ("avx512vnni", "avxvnni", "avx2", "neon", "portable")
 
 log = logging.getLogger("shortlist")
 
@@ -32,6 +32,7 @@ class Kernels:
     order_rows: Function
     score_sets: Function
     score_all_sets: Function
+    answer_row_of_sets: Function
     prove_rows: Function
     bound_rows: Function
     rank_logits: Function
@@ -53,10 +54,11 @@ class Kernels:
 ARRAY, STRUCT = POINTER(c_byte), c_void_p
 PROTOTYPES = {
     "score_exactly": CFUNCTYPE(c_int64, STRUCT, ARRAY, ARRAY, ARRAY, c_int64, c_int64, c_int64),
-    "search_rows": CFUNCTYPE(c_int64, STRUCT, STRUCT, ARRAY, ARRAY, ARRAY, ARRAY, ARRAY, c_int64, c_int64),
+    "search_rows": CFUNCTYPE(c_int64, STRUCT, STRUCT, STRUCT, *[ARRAY] * 7, c_int64, c_int64),
     "order_rows": CFUNCTYPE(c_int64, STRUCT, ARRAY, c_int64, ARRAY, ARRAY),
     "score_sets": CFUNCTYPE(c_int64, STRUCT, STRUCT, *[ARRAY] * 7, c_int64, c_int64),
     "score_all_sets": CFUNCTYPE(c_int64, STRUCT, STRUCT, *[ARRAY] * 5, c_int64),
+    "answer_row_of_sets": CFUNCTYPE(c_int64, STRUCT, STRUCT, ARRAY, ARRAY),
     "prove_rows": CFUNCTYPE(c_int64, STRUCT, STRUCT, STRUCT, ARRAY, c_int64, *[ARRAY] * 5, c_int64),
     "bound_rows": CFUNCTYPE(c_int64, STRUCT, ARRAY, c_int64, ARRAY, ARRAY),
     "rank_logits": CFUNCTYPE(c_int64, ARRAY, c_int64, c_int64, STRUCT, c_int64, *[ARRAY] * 3, c_int64),

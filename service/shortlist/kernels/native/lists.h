@@ -3,10 +3,15 @@
 #define SHORTLIST_LISTS_H
 
 #include "kernels.h"
+#include "vectors.h"
 
 #include <string.h>
 
-INLINE int has_lists(const struct lists *lists) { return lists->allow || lists->ban; }
+/* The ids that alone may be returned for a row; NULL where it has no such list. */
+INLINE const int64_t *find_allow_list(const struct lists *lists, int64_t row) {
+    const int64_t *allow = lists->allow ? lists->allow + row * lists->allow_step : NULL;
+    return allow && lists->allow_size && allow[0] == ALL_CLASSES ? NULL : allow;
+}
 
 /* Sets permitted[id] to `value` for the ids of one row's list; -1 pads. */
 INLINE void mark_ids(unsigned char *permitted, const int64_t *ids, int64_t count, unsigned char value) {
@@ -16,9 +21,10 @@ INLINE void mark_ids(unsigned char *permitted, const int64_t *ids, int64_t count
 
 /* Writes which classes [classes] may be returned for a row: 1 or 0. */
 static void mark_permitted(const struct lists *lists, int64_t row, int64_t classes, unsigned char *permitted) {
-    memset(permitted, !lists->allow, classes);
-    if (lists->allow) mark_ids(permitted, lists->allow + row * lists->allow_stride, lists->allow_count, 1);
-    if (lists->ban) mark_ids(permitted, lists->ban + row * lists->ban_stride, lists->ban_count, 0);
+    const int64_t *allow = find_allow_list(lists, row);
+    memset(permitted, !allow, classes);
+    if (allow) mark_ids(permitted, allow, lists->allow_size, 1);
+    if (lists->ban) mark_ids(permitted, lists->ban + row * lists->ban_step, lists->ban_size, 0);
 }
 
 #endif

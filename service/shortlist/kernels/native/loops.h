@@ -39,6 +39,7 @@ const struct kernels KERNELS = {
     .order_rows = order_rows,
     .score_sets = score_sets,
     .score_all_sets = score_all_sets,
+    .answer_row_of_sets = answer_row_of_sets,
     .prove_rows = prove_rows,
     .bound_rows = bound_rows,
     .rank_logits = rank_logits,

@@ -164,7 +164,7 @@ static int cover_best(const float *logits, int64_t k, double *normalizer) {
 static int decide_best(struct candidates *candidates, int64_t row, struct finalists *finalists) {
     const struct proof_work *work = candidates->work;
     int64_t most = work->limits->rescored < candidates->room ? work->limits->rescored : candidates->room;
-    int64_t allowed = work->lists->allow ? list_allowed(candidates, row, most) : INT64_MAX;
+    int64_t allowed = work->lists && find_allow_list(work->lists, row) ? list_allowed(candidates, row, most) : INT64_MAX;
     int decided = allowed <= most ? take_allowed(candidates, allowed, finalists) : take_contenders(candidates, finalists);
     decided = decided && finalists->scored < get_certificate(candidates)->classes;
     work->scored[row] = (int32_t)finalists->scored;

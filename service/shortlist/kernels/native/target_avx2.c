@@ -5,23 +5,11 @@
  */
 #define TARGET "avx2"
 #define KERNELS kernels_avx2
-#define VECTOR_BYTES 32
-#include "vectors.h"
-
-#include <immintrin.h>
+#include "halves.h"
 
 enum {
-    HALVES = 2,              /* vectors of a line */
-    TWO_BIT_LINES = 8,       /* whose sums fit into 16 bits: each adds at most 4 * 2 * 3 * 127 */
+    TWO_BIT_LINES = 8, /* whose sums fit into 16 bits: each adds at most 4 * 2 * 3 * 127 */
 };
-
-INLINE __m256i load_half(const void *address) { return _mm256_loadu_si256(address); }
-
-INLINE __m256i repeat_levels(const int8_t *levels) {
-    int32_t word;
-    memcpy(&word, levels, sizeof word);
-    return _mm256_set1_epi32(word);
-}
 
 /* Sums of four products for each of eight lanes, of weights and of any levels. */
 INLINE __m256i multiply_wide(__m256i weights, __m256i levels) {
@@ -34,16 +22,6 @@ INLINE __m256i multiply_wide(__m256i weights, __m256i levels) {
 /* The same for levels of at most 64 in size. */
 INLINE __m256i multiply_digits(__m256i weights, __m256i digits) {
     return _mm256_madd_epi16(_mm256_maddubs_epi16(weights, digits), _mm256_set1_epi16(1));
-}
-
-INLINE int32_t add_lanes_of(__m256i sums) {
-    __m128i four = _mm_add_epi32(_mm256_castsi256_si128(sums), _mm256_extracti128_si256(sums, 1));
-    __m128i two = _mm_add_epi32(four, _mm_shuffle_epi32(four, 0x4e));
-    return _mm_cvtsi128_si32(_mm_add_epi32(two, _mm_shuffle_epi32(two, 0xb1)));
-}
-
-INLINE void store_halves(int32_t *sums, const __m256i *halves) {
-    for (int half = 0; half < HALVES; half++) _mm256_storeu_si256((__m256i *)sums + half, halves[half]);
 }
 
 INLINE void multiply_block(const uint8_t *block, const int8_t *levels, int64_t lines, int32_t *sums) {
@@ -120,16 +98,6 @@ INLINE void multiply_row_by_digits(const uint8_t *row, const int8_t *coarse, con
     }
     sums[0] = add_lanes_of(totals[0]);
     sums[1] = add_lanes_of(totals[1]);
-}
-
-/* Few scores reach a threshold: a step for each of them, none for the others. */
-INLINE int64_t select_block(const float *scores, float threshold, int32_t start, int32_t *positions) {
-    __m256 bound = _mm256_set1_ps(threshold);
-    unsigned mask = _mm256_movemask_ps(_mm256_cmp_ps(_mm256_loadu_ps(scores), bound, _CMP_GE_OQ));
-    mask |= (unsigned)_mm256_movemask_ps(_mm256_cmp_ps(_mm256_loadu_ps(scores + 8), bound, _CMP_GE_OQ)) << 8;
-    int64_t count = 0;
-    for (; mask; mask &= mask - 1) positions[count++] = start + __builtin_ctz(mask);
-    return count;
 }
 
 #include "loops.h"

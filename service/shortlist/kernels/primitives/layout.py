@@ -44,9 +44,9 @@ def allocate_lines(shape: tuple[int, ...]) -> Bytes:
 def arrange_blocks(values: Bytes) -> Bytes:
     """Arrange rows [LANES n, W] in blocks [n, W / LANE_BYTES, LANES, LANE_BYTES], each beginning at a cache line."""
     count, width = values.shape
-    blocks = values.reshape(count // LANES, LANES, width // LANE_BYTES, LANE_BYTES).transpose(0, 2, 1, 3)
-    aligned = allocate_lines(blocks.shape)
-    aligned[...] = blocks
+    aligned = allocate_lines((count // LANES, width // LANE_BYTES, LANES, LANE_BYTES))
+    words = np.ascontiguousarray(values).view(np.uint32)  # four bytes are moved at once
+    aligned.view(np.uint32)[..., 0] = words.reshape(count // LANES, LANES, width // LANE_BYTES).transpose(0, 2, 1)
     return aligned
 
 

@@ -17,6 +17,7 @@ from shortlist.core.results import (
     IdArray,
     PlanResult,
 )
+from shortlist.kernels.row_answers import RowAnswers
 
 from .selection import rank_best
 from .tally import Tally
@@ -81,6 +82,10 @@ class Plan(ABC):
     def make_exact_plan(self) -> Plan:
         """For a head that is its own reference: the same plan without approximations, which gives the exact answers."""
         return self
+
+    def open_row_answers(self) -> RowAnswers | None:
+        """What answers single rows without lists as `topk` does, in less time; None where there is nothing."""
+        return None
 
     # how the requests for it are put together
 
@@ -162,6 +167,13 @@ def map_chunks(plan: Plan, contexts: FloatArray, call: Callable[[FloatArray, int
     """`call(rows, start)` for every chunk of rows; once, with no rows, where there are none."""
     step = plan.max_rows()
     return [call(contexts[start : start + step], start) for start in range(0, max(len(contexts), 1), step)]
+
+
+def score_chunks(
+    score: Callable[[FloatArray, IdArray], FloatArray], plan: Plan, contexts: FloatArray, ids: IdArray
+) -> FloatArray:
+    """Logits [B, m] of `ids` [B, m] by `score`, with so few rows at a time as the plan takes."""
+    return np.concatenate(map_chunks(plan, contexts, lambda rows, start: score(rows, ids[start : start + len(rows)])))
 
 
 def score_by_distribution(plan: Plan, contexts: FloatArray, ids: IdArray) -> FloatArray:

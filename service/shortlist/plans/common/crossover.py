@@ -53,3 +53,8 @@ def time_call(run: Run, contexts: FloatArray) -> float:
     start = time.perf_counter()
     run(contexts)
     return time.perf_counter() - start
+
+
+def is_many(rows: int, crossover: int | None) -> bool:
+    """Whether a request has so many rows that dense answers it."""
+    return crossover is not None and rows >= crossover

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from shortlist.core.results import FloatArray, IdArray, PlanResult
+from shortlist.core.results import FloatArray, IdArray, PlanResult, TopK
+from shortlist.errors import BadInput
 
 
 def log_sum_exp(logits: FloatArray) -> np.float32:
@@ -46,3 +47,20 @@ def cover_also(result: PlanResult, ids: IdArray, logits: FloatArray) -> FloatArr
     """The log-normalisers [B] of `result` raised to what its classes and `ids` [B, m] of `logits` [B, m] add up to."""
     all_ids, all_logits = np.concatenate([result.ids, ids], axis=1), np.concatenate([result.logits, logits], axis=1)
     return cover_classes(result.log_normalizer, all_ids, all_logits)
+
+
+def make_topk(result: PlanResult, normalizer: str) -> TopK:
+    """A plan's result as log-probabilities; raises BadInput where float32 cannot hold its scores."""
+    check_overflow(np.abs(result.log_normalizer))  # -inf too: then all scores of a row overflowed to it
+    return result.topk(normalizer)
+
+
+def check_overflow(scores: FloatArray, start: int = 0) -> None:
+    """Raise BadInput at the first row whose log-normaliser or largest logit, in `scores` [B], is NaN or infinite.
+
+    start: the number of the first row in its request.
+    """
+    most = scores[0] if scores.size == 1 else scores.max(initial=-np.inf)
+    if not most < np.inf:  # false for NaN too, which max() hands on
+        row = start + np.flatnonzero(~(scores < np.inf))[0]
+        raise BadInput(f"contexts row {row} is so large that its scores overflow float32: scale it down")

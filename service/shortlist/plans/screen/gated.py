@@ -12,6 +12,7 @@ from shortlist.bundle.reader import INDEX_FILE, Bundle
 from shortlist.bundle.settings import GatedSettings
 from shortlist.core.filters import UNRESTRICTED, ClassFilter
 from shortlist.core.results import FloatArray, IdArray, PlanResult
+from shortlist.kernels.row_answers import RowAnswers
 from shortlist.kernels.screen import GateLoops
 from shortlist.plans.common.base import MAX_COMPILED_K, RESCORED_PER_K, Plan, chunk_rows, take_best
 from shortlist.plans.common.normalizer import log_sum_exp
@@ -86,6 +87,9 @@ class GatedPlan(Plan):
                 result = self.score_expert(contexts[rows], expert, scale, k)
             groups.append(RowGroup(rows.tolist(), result))
         return scatter(groups, len(contexts), k)
+
+    def open_row_answers(self) -> RowAnswers | None:
+        return None if self.loops is None else self.loops.make_row_answers(min(self.sets.smallest, MAX_COMPILED_K))
 
     def score_in_one_call(self, graph: Graph, contexts: FloatArray, k: int) -> PlanResult:
         """Rows [b, d] by a graph that equals the gate and the best experts one after the other."""

@@ -13,6 +13,7 @@ from shortlist.bundle.reader import INDEX_FILE, Bundle
 from shortlist.bundle.settings import ScreenSettings
 from shortlist.core.filters import UNRESTRICTED, ClassFilter
 from shortlist.core.results import FloatArray, IdArray, PlanResult
+from shortlist.kernels.row_answers import RowAnswers
 from shortlist.kernels.screen import ScreenLoops
 from shortlist.kernels.unscored import TO_DENSE, TO_GRAPHS
 from shortlist.plans.common.base import (
@@ -68,7 +69,8 @@ class ScreenPlan(Plan):
         if bundle.has_graph("fused") and low_rank is None:
             fused = Graph(bundle.graph("fused"), device, threads)
             self.single = SingleRowScorer(fused, graphs, self.sets, index["tail"])
-            self.loops = ScreenLoops.open(bundle, index, threads) if device == "cpu" else None
+        if low_rank is None and device == "cpu":
+            self.loops = ScreenLoops.open(bundle, index, threads)
         self.most_rows = chunk_rows(max(self.sets.count, self.sets.largest))
 
     @property
@@ -80,11 +82,11 @@ class ScreenPlan(Plan):
 
     def topk(self, contexts: FloatArray, k: int, class_filter: ClassFilter) -> PlanResult:
         """The k best permitted classes of `contexts` [B, d]; `scored` is the number of classes scored exactly."""
-        use_dense, sets = self.fallback is not None, self.sets
+        use_dense, sets, full_view = self.fallback is not None, self.sets, self.settings.full_view
         plain = len(contexts) > 0 and k <= sets.smallest and not class_filter.restricts
         few = self.settings.probes <= MAX_LOOP_PROBES or sets.count <= MAX_LOOP_PROBES
         if plain and few and self.loops is not None and k <= MAX_COMPILED_K:
-            result = self.loops.score(contexts, k, self.settings, use_dense)
+            result = self.loops.score(contexts, k, self.settings, use_dense, max(full_view, RESCORED_PER_K * k))
         elif plain and self.single is not None and len(contexts) == 1:
             result = self.single.score(contexts, k, self.settings, use_dense)
         elif 0 < len(contexts) <= self.most_rows:
@@ -93,6 +95,16 @@ class ScreenPlan(Plan):
             return self.score_chunks(contexts, k, class_filter)
         # numpy's own minimum takes ten times as long for a single row
         return result if min(result.scored.tolist()) > 0 else self.complete(result, contexts, k)
+
+    def open_row_answers(self) -> RowAnswers | None:
+        if self.loops is None:
+            return None
+        max_k = min(self.sets.smallest, MAX_COMPILED_K, self.classes // DENSE_DIVISOR)
+        return self.loops.open_row_answers(max_k, self.settings, self.fallback is not None, self.count_exact)
+
+    def count_exact(self, k: int) -> int:
+        """How many classes a second stage scores exactly."""
+        return max(self.settings.full_view, RESCORED_PER_K * k)
 
     def score_chunks(self, contexts: FloatArray, k: int, class_filter: ClassFilter) -> PlanResult:
         """Rows [B, d] by graphs, as many at a time as the cache holds logits of, and by dense."""
@@ -142,7 +154,7 @@ class ScreenPlan(Plan):
         """How widely k classes are searched; a k over the smallest set may open more clusters, so it is alone."""
         if k > self.sets.smallest:
             return -k
-        return max(self.settings.full_view, RESCORED_PER_K * k) if self.settings.second_stage else 0
+        return self.count_exact(k) if self.settings.second_stage else 0
 
     def max_rows(self) -> int:
         """Rows in one call; loops keep no more of a row than the screen's scores."""

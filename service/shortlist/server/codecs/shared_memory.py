@@ -1,5 +1,8 @@
 """Tensors in system shared memory: clients on the same machine register regions below /dev/shm.
 
+An object may be registered where its name begins with `KEY_PREFIX` and its owner is the server's user, so that nobody
+reaches the memory of other programs through the server; of any other, a refusal does not even tell whether it exists.
+
 Regions are read and written by pread and pwrite, not mapped: a client that truncates a mapped file kills the
 server by SIGBUS at its next touch, and one that rewrites it changes numbers after they were checked.
 """
@@ -18,7 +21,8 @@ from shortlist.core.checks import cut, is_count
 from shortlist.errors import BadInput, TooLarge
 
 SHARED_MEMORY_FOLDER = Path("/dev/shm")
-KEY_PATTERN = re.compile(r"/?([^/\0]{1,255})")
+KEY_PREFIX = "shortlist-"
+KEY_PATTERN = re.compile(rf"/?({KEY_PREFIX}[^/\0]{{1,200}})")
 MAX_INPUT_BYTES = 16 << 20
 MAX_REGIONS = 256  # each holds a file open
 OPEN_FLAGS = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # neither waits for a pipe nor follows a link
@@ -121,25 +125,27 @@ class SharedMemory:
 def open_object(key: Any, min_bytes: int) -> int:
     """The file of a shared memory object of at least `min_bytes` bytes, open; raises BadInput."""
     match = KEY_PATTERN.fullmatch(key) if isinstance(key, str) else None
-    if match is None or match[1] in (".", ".."):
-        raise BadInput(f"key '{cut(key)}' names no shared memory object: send '/' and one name")
+    if match is None:
+        raise BadInput(f"key '{cut(key)}' may not be registered: send '/{KEY_PREFIX}' and a name")
     try:
         file = os.open(SHARED_MEMORY_FOLDER / match[1], OPEN_FLAGS)
-    except (OSError, UnicodeError) as error:
-        reason = getattr(error, "strerror", None) or "no name of a file"
-        raise BadInput(f"shared memory object '{cut(key)}' cannot be opened: {reason}") from None
-    try:
-        check_file(file, key, min_bytes)
-    except BadInput:
+    except (OSError, UnicodeError):
+        raise make_object_error(key) from None
+    if not is_usable(os.fstat(file), min_bytes):
         os.close(file)
-        raise
+        raise make_object_error(key)
     return file
 
 
-def check_file(file: int, key: str, min_bytes: int) -> None:
-    """Raise BadInput unless it is a plain file of at least `min_bytes` bytes."""
-    status = os.fstat(file)
-    if not stat.S_ISREG(status.st_mode):
-        raise BadInput(f"'{cut(key)}' is no shared memory object: send the key that it was made with")
-    if min_bytes > status.st_size:
-        raise BadInput(f"shared memory object '{cut(key)}' has {status.st_size} bytes, too few for {cut(min_bytes)}")
+def is_usable(status: os.stat_result, min_bytes: int) -> bool:
+    """Whether it is a plain file of this user's under one name, with at least `min_bytes` bytes."""
+    is_own = stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid() and status.st_nlink == 1
+    return is_own and status.st_size >= min_bytes
+
+
+def make_object_error(key: str) -> BadInput:
+    """The one error for every object that cannot be used: it does not say why."""
+    return BadInput(
+        f"shared memory object '{cut(key)}' cannot be used: it must exist, belong to the server's user and hold "
+        "offset + byte_size bytes"
+    )

@@ -2,23 +2,36 @@
 
 from __future__ import annotations
 
+from math import inf
 from typing import Any
 
 import orjson
 
 from shortlist.bundle.manifest import Manifest
-from shortlist.core.arrays import parse_float_rows, parse_id_rows
+from shortlist.core.arrays import FLOAT64_CODE, parse_float_rows, parse_id_rows, parse_numbers
+from shortlist.core.bias import Bias, parse_bias
 from shortlist.core.checks import cut, is_count, parse_whole_number
-from shortlist.core.queries import ScoreQuery, Scores, TopKQuery
-from shortlist.core.results import IdArray, Labels, TopK
+from shortlist.core.filters import Lists
+from shortlist.core.queries import BeamQuery, BeamStep, ScoreQuery, Scores, TopKQuery
+from shortlist.core.results import DoubleArray, Labels, TopK
+from shortlist.core.row_lists import NamedLists
+from shortlist.decoding.arguments import make_beam_query
 from shortlist.errors import BadInput
 from shortlist.server.messages.headers import CONTENT_TYPE, EncodedResponse, make_length_header
 from shortlist.server.messages.json_fields import parse_json, read_flag
+from shortlist.server.messages.json_pieces import make_json_list
 from shortlist.wire.open_inference import JSON_TYPE
+
+from .named_lists import ListRegistry
 
 TARGET_FIELDS = ("model", "version")
 LIMIT_FIELDS = ("timeout", "priority")
-TOPK_FIELDS = (*TARGET_FIELDS, "contexts", "k", "allow", "ban", "exact", "labels", *LIMIT_FIELDS)
+TOPK_FIELDS = (*TARGET_FIELDS, "contexts", "k", "allow", "ban", "bias", "exact", "labels", *LIMIT_FIELDS)
+STEP_FIELDS = (
+    *("scores", "finished", "beam", "n", "eos", "allow", "ban", "bias", "forced"),
+    *("min_length", "lengths", "temperature", "exact"),
+)
+BEAM_FIELDS = (*TARGET_FIELDS, "contexts", *STEP_FIELDS, *LIMIT_FIELDS)
 SCORE_FIELDS = (*TARGET_FIELDS, "contexts", "ids", "exact", *LIMIT_FIELDS)
 JSON_CONTENT = (CONTENT_TYPE, JSON_TYPE.encode())
 
@@ -49,20 +62,53 @@ def read_target(fields: dict[str, Any]) -> tuple[str, int | None]:
     return name, version
 
 
-def read_topk_query(fields: dict[str, Any], dim: int) -> TopKQuery:
-    """The query of /v1/topk to a model of `dim` numbers a context vector; raises BadInput."""
+def read_topk_query(fields: dict[str, Any], dim: int, registry: ListRegistry) -> TopKQuery:
+    """The query of /v1/topk to a model of `dim` numbers a context vector; raises BadInput, NotFound."""
     return TopKQuery(
         parse_float_rows("contexts", require_field(fields, "contexts"), dim),
         parse_whole_number("k", require_field(fields, "k")),
-        read_ids(fields, "allow"),
-        read_ids(fields, "ban"),
+        read_lists(fields, "allow", registry),
+        read_lists(fields, "ban", registry),
         read_flag(fields, "exact"),
+        read_bias(fields),
     )
 
 
-def read_ids(fields: dict[str, Any], name: str) -> IdArray | None:
-    """An optional list of ids, flat or one a row."""
-    return parse_id_rows(name, fields[name]) if name in fields else None
+def read_beam_query(fields: dict[str, Any], dim: int, registry: ListRegistry) -> BeamQuery:
+    """The query of /v1/beam/step to a model of `dim` numbers a context vector; raises BadInput, NotFound."""
+    contexts = parse_float_rows("contexts", require_field(fields, "contexts"), dim)
+    scores, beam = read_scores(fields), require_field(fields, "beam")
+    options = {name: fields[name] for name in STEP_FIELDS[3:] if name in fields}
+    lists = {name: read_lists(fields, name, registry) for name in ("allow", "ban")}
+    checked = lists | {"bias": read_bias(fields), "exact": read_flag(fields, "exact")}
+    if "forced" in fields:
+        checked["forced"] = parse_id_rows("forced", fields["forced"])
+    return make_beam_query(contexts, scores, fields.get("finished"), beam=beam, **options | checked)
+
+
+def read_scores(fields: dict[str, Any]) -> DoubleArray:
+    """The scores of beams, null for a beam that is not there; raises BadInput."""
+    scores = require_field(fields, "scores")
+    if not isinstance(scores, list):
+        raise BadInput("scores must be a list of numbers")
+    numbers: DoubleArray = parse_numbers("scores", [-inf if score is None else score for score in scores], FLOAT64_CODE)
+    return numbers
+
+
+def read_lists(fields: dict[str, Any], name: str, registry: ListRegistry) -> Lists | None:
+    """An optional list of ids, flat or one a row; or the registered lists that an object names, with numbers a row."""
+    value = fields.get(name)
+    if not isinstance(value, dict):
+        return None if value is None else parse_id_rows(name, value)
+    table, rows = value.get("list"), value.get("rows")
+    if not isinstance(table, str) or not value.keys() <= {"list", "rows"}:
+        raise BadInput(f"{name} must be lists of ids, or an object of the name of registered ones, 'list', and 'rows'")
+    return registry.resolve(NamedLists(table, None if rows is None else parse_id_rows(f"rows of {name}", rows)))
+
+
+def read_bias(fields: dict[str, Any]) -> Bias | None:
+    """An optional bias: an object of ids and weights for all rows, or a list of them; raises BadInput."""
+    return parse_bias(fields.get("bias"))
 
 
 def read_score_query(fields: dict[str, Any], dim: int) -> ScoreQuery:
@@ -89,14 +135,29 @@ def encode_topk(manifest: Manifest, labels: Labels | None, top: TopK) -> Encoded
     content: dict[str, Any] = {
         "model": manifest.name,
         "version": manifest.version,
-        "ids": top.ids,
-        "logprobs": top.logprobs,
+        "ids": make_json_list(top.ids),
+        "logprobs": make_json_list(top.logprobs),
         "scored": top.scored,
         "normalizer": top.normalizer,
     }
     if labels is not None:
-        content["labels"] = labels[top.ids].tolist()
+        content["labels"] = make_json_list(top.ids, lambda ids: labels[ids].tolist())
     return encode_json(content)
+
+
+def encode_beam_step(manifest: Manifest, step: BeamStep) -> EncodedResponse:
+    """The response of /v1/beam/step."""
+    return encode_json(
+        {
+            "model": manifest.name,
+            "version": manifest.version,
+            "parents": step.parents,
+            "ids": step.ids,
+            "scores": step.scores,
+            "logprobs": step.logprobs,
+            "normalizer": step.normalizer,
+        }
+    )
 
 
 def encode_scores(manifest: Manifest, scores: Scores) -> EncodedResponse:
@@ -104,7 +165,7 @@ def encode_scores(manifest: Manifest, scores: Scores) -> EncodedResponse:
         {
             "model": manifest.name,
             "version": manifest.version,
-            "logprobs": scores.logprobs,
+            "logprobs": make_json_list(scores.logprobs),
             "normalizer": scores.normalizer,
         }
     )

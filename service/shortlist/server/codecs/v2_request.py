@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from shortlist.bundle.manifest import Manifest
-from shortlist.core.arrays import Array, check_context_shape
-from shortlist.core.checks import cut, is_count, parse_object, parse_whole_number
-from shortlist.core.queries import Query, Result, ScoreQuery, TopKQuery
+from shortlist.core.arrays import Array
+from shortlist.core.checks import cut, is_count, parse_object
+from shortlist.core.queries import Query, Result, TopKQuery
 from shortlist.core.results import Labels, require_labels
 from shortlist.core.units import SECONDS_PER_MICROSECOND
 from shortlist.errors import BadInput
@@ -19,11 +19,8 @@ from shortlist.server.messages.headers import EncodedResponse
 from shortlist.server.messages.json_fields import parse_json, read_flag
 from shortlist.server.scheduling.tasks import Task, TopKTask
 from shortlist.wire.open_inference import (
-    ALLOW,
-    BAN,
     CONTEXT,
     DATATYPES,
-    IDS,
     LABELS,
     SharedRegions,
     Tensor,
@@ -32,11 +29,11 @@ from shortlist.wire.open_inference import (
 )
 from shortlist.wire.texts import TEXT_DATATYPE
 
+from .named_lists import ListRegistry
+from .v2_query import DEFAULT_K, INPUT_DATATYPES, MATRICES, make_query, name_kind
 from .v2_response import OUTPUT_DATATYPES, OutputFormat, encode_infer, read_outputs
 from .v2_template import ContextLayout, InferTemplate
 
-DEFAULT_K = 5  # generic clients and raw binary requests cannot always say k
-INPUT_DATATYPES = {CONTEXT: ("FP32", "FP16", "BF16"), ALLOW: ("INT64",), BAN: ("INT64",), IDS: ("INT64",)}
 RESERVED_PREFIX = "triton_"
 TEMPLATE_CACHE_ENTRIES = 256
 MAX_TEMPLATE_BYTES = 1024  # of a request's JSON
@@ -62,10 +59,17 @@ class InferCodec:
     """Reads the infer requests to one model, and writes the responses.
 
     labels: [V + 1], for classification and the output of that name. memory: shared regions, where they are served.
+    registry: the lists that requests may name.
     """
 
-    def __init__(self, manifest: Manifest, labels: Labels | None = None, memory: SharedRegions | None = None) -> None:
-        self.manifest, self.labels, self.memory = manifest, labels, memory
+    def __init__(
+        self,
+        manifest: Manifest,
+        labels: Labels | None = None,
+        memory: SharedRegions | None = None,
+        registry: ListRegistry | None = None,
+    ) -> None:
+        self.manifest, self.labels, self.memory, self.registry = manifest, labels, memory, registry
         self.templates: BoundedCache[bytes, InferTemplate] = BoundedCache(TEMPLATE_CACHE_ENTRIES)
 
     def find_template(self, body: bytes, header: bytes | None) -> tuple[InferTemplate, Array] | None:
@@ -102,10 +106,11 @@ class InferCodec:
         inputs = parse_tensors(content.get("inputs"), binary, self.manifest.name, self.memory)
         parameters = parse_object(content, "parameters", "the request")
         check_parameters(parameters)
-        outputs = read_outputs(content, read_flag(parameters, "binary_data_output"), IDS in inputs)
+        outputs = read_outputs(content, read_flag(parameters, "binary_data_output"), name_kind(inputs))
         if LABELS in outputs:
             require_labels(self.labels, self.manifest.name)
-        query = make_query(inputs, parameters, self.manifest, outputs)
+        classified = max(output.classes for output in outputs.values())
+        query = make_query(inputs, parameters, self.manifest, self.registry, classified)
         timeout, priority = (
             read_count(parameters, "timeout") * SECONDS_PER_MICROSECOND,
             read_count(parameters, "priority"),
@@ -117,7 +122,7 @@ class InferCodec:
         """The protocol's raw binary request: one context vector, no JSON; every output is binary."""
         tensor = Tensor(CONTEXT, "FP32", (1, self.manifest.dim), binary)
         query = TopKQuery(tensor.to_array(self.manifest.name), min(DEFAULT_K, self.manifest.max_k))
-        return InferRequest("", query, dict.fromkeys(OUTPUT_DATATYPES, OutputFormat(binary=True)))
+        return InferRequest("", query, dict.fromkeys(OUTPUT_DATATYPES["topk"], OutputFormat(binary=True)))
 
     def encode(self, request: InferRequest, result: Result) -> EncodedResponse:
         """The response's body and headers."""
@@ -138,15 +143,20 @@ def find_layout(
 
 
 def describe_model(manifest: Manifest, versions: list[int], *, labelled: bool) -> dict[str, Any]:
-    """The protocol's description of a model; `allow`, `ban` and `ids` are optional inputs.
+    """The protocol's description of a model, with all inputs, which are optional but for `context`.
 
-    labelled: whether it has labels, an output that is sent where a request names it.
+    The outputs are those of a top-k request. labelled: whether it has labels, an output that is sent where a request
+    names it.
     """
     inputs = [{"name": CONTEXT, "datatype": "FP32", "shape": [-1, manifest.dim]}]
-    inputs += [{"name": name, "datatype": "INT64", "shape": [-1, -1]} for name in (ALLOW, BAN, IDS)]
+    inputs += [
+        {"name": name, "datatype": datatypes[0], "shape": [-1, -1] if name in MATRICES else [-1]}
+        for name, datatypes in INPUT_DATATYPES.items()
+        if name != CONTEXT
+    ]
     outputs = [
         {"name": name, "datatype": datatype, "shape": [-1] if name == "scored" else [-1, -1]}
-        for name, datatype in OUTPUT_DATATYPES.items()
+        for name, datatype in OUTPUT_DATATYPES["topk"].items()
     ]
     outputs += [{"name": LABELS, "datatype": TEXT_DATATYPE, "shape": [-1, -1]}] if labelled else []
     return {
@@ -179,44 +189,3 @@ def read_count(parameters: dict[str, Any], name: str) -> int:
     if not is_count(value):
         raise BadInput(f"{name} is {cut(value)}: send a whole number from 0")
     return value
-
-
-def make_query(
-    inputs: dict[str, Tensor], parameters: dict[str, Any], manifest: Manifest, outputs: dict[str, OutputFormat]
-) -> Query:
-    """The query of these inputs: for log-probabilities of `ids` where they are given, else for the top k."""
-    values = {name: read_array(tensor, manifest) for name, tensor in inputs.items()}
-    if CONTEXT not in values:
-        raise BadInput(f"input '{CONTEXT}' is missing: send FP32 of shape [rows, {manifest.dim}]")
-    exact = read_flag(parameters, "exact")
-    if IDS in values:
-        if ALLOW in values or BAN in values:
-            raise BadInput("input 'ids' asks for log-probabilities, which 'allow' and 'ban' do not change")
-        return ScoreQuery(values[CONTEXT], values[IDS], exact)
-    k = read_k(parameters, manifest, max(output.classes for output in outputs.values()))
-    return TopKQuery(values[CONTEXT], k, values.get(ALLOW), values.get(BAN), exact)
-
-
-def read_k(parameters: dict[str, Any], manifest: Manifest, classes: int) -> int:
-    """Parameter k; without it, as many `classes` as are to be classified, or the default."""
-    if "k" not in parameters:
-        return classes or min(DEFAULT_K, manifest.max_k)
-    k = parse_whole_number("k", parameters["k"])
-    if 0 < k < classes:
-        raise BadInput(f"classification of {classes} classes wants a k of as many, and k is {k}: leave k out")
-    return k
-
-
-def read_array(tensor: Tensor, manifest: Manifest) -> Array:
-    """One input's numbers, checked against what the model takes; raises BadInput."""
-    if tensor.name not in INPUT_DATATYPES:
-        names = ", ".join(INPUT_DATATYPES)
-        raise BadInput(f"unexpected inference input '{tensor.name}' for model '{manifest.name}': known are {names}")
-    datatypes = INPUT_DATATYPES[tensor.name]
-    if tensor.datatype not in datatypes:
-        raise BadInput(f"input '{tensor.name}' is {cut(tensor.datatype)}: send {' or '.join(datatypes)}")
-    if tensor.name == CONTEXT:
-        check_context_shape(tensor.shape, manifest.name, manifest.dim)
-    elif len(tensor.shape) not in (1, 2):
-        raise BadInput(f"input '{tensor.name}' has {len(tensor.shape)} dimensions: send [m] or [rows, m]")
-    return tensor.to_array(manifest.name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from itertools import repeat
 from typing import Any, NamedTuple
 
@@ -14,7 +15,7 @@ from shortlist.bundle.manifest import Manifest
 from shortlist.core.arrays import Array
 from shortlist.core.checks import cut, is_count, parse_object
 from shortlist.core.queries import Result
-from shortlist.core.results import NO_CLASS, Labels
+from shortlist.core.results import NO_CLASS, IdArray, Labels
 from shortlist.errors import BadInput
 from shortlist.server.messages.compression import IDENTITY_ENCODING, MIN_COMPRESSED_BYTES, choose_encoding, compress
 from shortlist.server.messages.headers import (
@@ -27,13 +28,16 @@ from shortlist.server.messages.headers import (
     make_length_header,
 )
 from shortlist.server.messages.json_fields import read_flag
+from shortlist.server.messages.json_pieces import make_json_list
 from shortlist.wire.open_inference import (
     BINARY_TYPE,
     IDS,
     JSON_TYPE,
     LABELS,
     LOGPROBS,
+    PARENTS,
     SCORED,
+    SCORES,
     Region,
     SharedRegions,
     describe_tensor,
@@ -41,7 +45,14 @@ from shortlist.wire.open_inference import (
 )
 from shortlist.wire.texts import TEXT_DATATYPE, join_texts
 
-OUTPUT_DATATYPES = {IDS: "INT64", LOGPROBS: "FP32", SCORED: "INT32"}  # of a request that names no outputs
+from .v2_query import Kind
+
+OUTPUT_DATATYPES: dict[Kind, dict[str, str]] = {  # of a request that names no outputs
+    "topk": {IDS: "INT64", LOGPROBS: "FP32", SCORED: "INT32"},
+    "score": {LOGPROBS: "FP32"},
+    "beam": {PARENTS: "INT32", IDS: "INT64", SCORES: "FP64", LOGPROBS: "FP32"},
+}
+MORE_OUTPUTS: dict[Kind, tuple[str, ...]] = {"topk": (LABELS,), "score": (IDS,), "beam": ()}  # that it may name
 LEAST_FLOAT32 = np.finfo(np.float32).min  # stands for -inf in JSON outputs, which cannot hold it
 VARY = (b"vary", b"accept-encoding")
 
@@ -108,15 +119,15 @@ def write_text(manifest: Manifest, request_id: str, entries: list[dict[str, Any]
     return orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY)
 
 
-def read_outputs(content: dict[str, Any], binary: bool, scoring: bool) -> dict[str, OutputFormat]:
-    """The outputs that a request wants, in the order of the response; raises BadInput.
+def read_outputs(content: dict[str, Any], binary: bool, kind: Kind) -> dict[str, OutputFormat]:
+    """The outputs that a request of this kind wants, in the order of the response; raises BadInput.
 
-    binary: where an output does not say. scoring: the request names the classes.
+    binary: where an output does not say.
     """
-    names = (LOGPROBS, IDS) if scoring else (*OUTPUT_DATATYPES, LABELS)
+    names = (*OUTPUT_DATATYPES[kind], *MORE_OUTPUTS[kind])
     entries = content.get("outputs")
     if not entries:
-        return dict.fromkeys(names[:1] if scoring else OUTPUT_DATATYPES, OutputFormat(binary))
+        return dict.fromkeys(OUTPUT_DATATYPES[kind], OutputFormat(binary))
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
         raise BadInput("outputs must be a list of objects with a name")
     outputs: dict[str, OutputFormat] = {}
@@ -126,18 +137,18 @@ def read_outputs(content: dict[str, Any], binary: bool, scoring: bool) -> dict[s
             raise BadInput(f"unexpected inference output '{cut(name)}': known are {', '.join(names)}")
         if name in outputs:
             raise BadInput(f"output '{name}' already exists in request")
-        outputs[name] = read_output(entry, binary, scoring)
+        outputs[name] = read_output(entry, binary, kind)
     return outputs
 
 
-def read_output(entry: dict[str, Any], binary: bool, scoring: bool) -> OutputFormat:
+def read_output(entry: dict[str, Any], binary: bool, kind: Kind) -> OutputFormat:
     """How one output is wanted; raises BadInput."""
     name = entry["name"]
     parameters = parse_object(entry, "parameters", f"output '{name}'")
     region, classes = parse_region(parameters, f"output '{name}'"), parameters.get("classification", 0)
     if not is_count(classes):
         raise BadInput(f"classification of '{name}' is {cut(classes)}: send a whole number from 0")
-    if classes and (scoring or name != LOGPROBS):
+    if classes and (kind != "topk" or name != LOGPROBS):
         raise BadInput(f"output '{name}' cannot be classified: ask for the classification of '{LOGPROBS}'")
     if classes and region is not None:
         raise BadInput(f"classification of '{name}' cannot be put into shared memory: leave out one of the two")
@@ -181,7 +192,8 @@ def encode_numbers(
     if output.binary:
         return entry, values.tobytes()
     flat = np.ascontiguousarray(values).reshape(-1)
-    return entry | {"data": np.maximum(flat, LEAST_FLOAT32) if name == LOGPROBS else flat}, b""
+    numbers = np.maximum(flat, LEAST_FLOAT32) if name in (LOGPROBS, SCORES) else flat
+    return entry | {"data": make_json_list(numbers)}, b""
 
 
 def write_region(entry: dict[str, Any], content: bytes, region: Region, memory: SharedRegions | None) -> dict[str, Any]:
@@ -210,11 +222,19 @@ def encode_labels(
 ) -> tuple[dict[str, Any], bytes]:
     """The labels of the ids, nothing for an id of -1."""
     assert labels is not None, "the request was refused where the model has no labels"
-    texts = [label or "" for label in labels[result.ids].ravel().tolist()]
     entry: dict[str, Any] = {"name": LABELS, "datatype": TEXT_DATATYPE, "shape": list(result.ids.shape)}
+    flat = np.ascontiguousarray(result.ids).reshape(-1)
+    if output.region is None and not output.binary:
+        return entry | {"data": make_json_list(flat, partial(list_labels, labels))}, b""
+    content = join_texts(list_labels(labels, flat))
     if output.region is not None:
-        return write_region(entry, join_texts(texts), output.region, memory), b""
-    return encode_texts(entry, texts, output)
+        return write_region(entry, content, output.region, memory), b""
+    return entry | {"parameters": {"binary_data_size": len(content)}}, content
+
+
+def list_labels(labels: Labels, ids: IdArray) -> list[str]:
+    """The labels of `ids` [n], nothing for an id of -1."""
+    return [label or "" for label in labels[ids].tolist()]
 
 
 def encode_texts(entry: dict[str, Any], texts: list[str], output: OutputFormat) -> tuple[dict[str, Any], bytes]:

@@ -8,18 +8,21 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from starlette.routing import compile_path
 
+from shortlist.core.queries import BeamQuery, BeamStep
 from shortlist.core.results import require_labels
+from shortlist.decoding.step import continue_beams
 from shortlist.errors import NotFound
 from shortlist.server.codecs import v1_json
 from shortlist.server.codecs.v2_response import encode_and_compress
 from shortlist.server.messages.bounded_cache import BoundedCache
-from shortlist.server.messages.headers import ACCEPT_ENCODING, JSON_LENGTH
+from shortlist.server.messages.headers import ACCEPT_ENCODING, JSON_LENGTH, EncodedResponse, RawHeaders
 from shortlist.server.messages.json_fields import read_flag
 from shortlist.server.models import Models, parse_version
+from shortlist.server.scheduling.tasks import BeamResult
 
 from .request import DecodedRequest, RequestState
 from .served_model import ServedModel
@@ -27,6 +30,7 @@ from .service import Service
 
 PATH_CACHE_ENTRIES = 1024
 MAX_CACHED_PATH_CHARS = 1024
+MAX_LENGTH_DIGITS = 19  # of a header that is worth parsing
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,12 +38,17 @@ class Endpoint:
     """An endpoint that computes.
 
     decode: reads a body, raises ShortlistError. It sets the request's model as soon as that is known. It may run in a
-    thread. compresses: whether bodies may be compressed, both ways.
+    thread. splits: whether the JSON may end before the body does, where a header says so.
     """
 
     name: str
     decode: Callable[[Service, RequestState, bytes], DecodedRequest]
-    compresses: bool = False
+    splits: bool = False
+
+    def count_json_bytes(self, headers: RawHeaders, body: bytes) -> int:
+        """At most so many bytes of a body are JSON."""
+        length = headers.get(JSON_LENGTH, b"").strip() if self.splits else b""
+        return min(len(body), int(length)) if length.isdigit() and len(length) <= MAX_LENGTH_DIGITS else len(body)
 
 
 class Target(NamedTuple):
@@ -62,7 +71,7 @@ def decode_topk(service: Service, state: RequestState, body: bytes) -> DecodedRe
     served_model = find_model(service, state, *v1_json.read_target(fields))
     manifest = served_model.model.head.manifest
     labels = require_labels(served_model.model.labels, manifest.name) if read_flag(fields, "labels") else None
-    query = v1_json.read_topk_query(fields, manifest.dim)
+    query = v1_json.read_topk_query(fields, manifest.dim, service.named_lists)
     limits = v1_json.read_limits(fields)
     return DecodedRequest(
         served_model, served_model.make_task(query), partial(v1_json.encode_topk, manifest, labels), *limits
@@ -81,6 +90,22 @@ def decode_score(service: Service, state: RequestState, body: bytes) -> DecodedR
     )
 
 
+def decode_beam_step(service: Service, state: RequestState, body: bytes) -> DecodedRequest:
+    """Decode and check a request to /v1/beam/step."""
+    fields = v1_json.parse_fields(body, v1_json.BEAM_FIELDS)
+    served_model = find_model(service, state, *v1_json.read_target(fields))
+    manifest = served_model.model.head.manifest
+    query = v1_json.read_beam_query(fields, manifest.dim, service.named_lists)
+    limits = v1_json.read_limits(fields)
+    encode = partial(encode_beams, partial(v1_json.encode_beam_step, manifest))
+    return DecodedRequest(served_model, served_model.make_task(query), encode, *limits)
+
+
+def encode_beams(encode: Callable[[BeamStep], EncodedResponse], result: BeamResult) -> EncodedResponse:
+    """The response to a beam step, of what the head found; raises BadInput. It may run in a thread."""
+    return encode(continue_beams(result.step, result.rows))
+
+
 def decode_infer(service: Service, state: RequestState, body: bytes) -> DecodedRequest:
     """Decode and check an infer request; one whose JSON was seen before by its template alone."""
     name, version = state.path["name"], state.path.get("version")
@@ -96,16 +121,20 @@ def decode_infer(service: Service, state: RequestState, body: bytes) -> DecodedR
     request = codec.decode(body, None if header is None else header.decode("latin-1"))
     task = served_model.make_task(request.query)
     codec.add_template(request, task)
-    write = partial(codec.encode, request)
-    encode = write if accept is None else partial(encode_and_compress, write, accept)
-    return DecodedRequest(served_model, task, encode, request.timeout, request.priority)
+    write: Callable[[Any], EncodedResponse] = partial(codec.encode, request)
+    if isinstance(request.query, BeamQuery):
+        write = partial(encode_beams, write)
+    if accept is not None:
+        write = partial(encode_and_compress, write, accept)
+    return DecodedRequest(served_model, task, write, request.timeout, request.priority)
 
 
 ENDPOINTS: dict[str, Endpoint] = {
     "/v1/topk": Endpoint("topk", decode_topk),
     "/v1/score": Endpoint("score", decode_score),
-    "/v2/models/{name}/infer": Endpoint("infer", decode_infer, compresses=True),
-    "/v2/models/{name}/versions/{version}/infer": Endpoint("infer", decode_infer, compresses=True),
+    "/v1/beam/step": Endpoint("beam", decode_beam_step),
+    "/v2/models/{name}/infer": Endpoint("infer", decode_infer, splits=True),
+    "/v2/models/{name}/versions/{version}/infer": Endpoint("infer", decode_infer, splits=True),
 }
 
 ENDPOINT_NAMES = tuple(dict.fromkeys(endpoint.name for endpoint in ENDPOINTS.values()))  # for the metrics
@@ -127,6 +156,11 @@ class EndpointMatcher:
             if target is not None and len(path) <= MAX_CACHED_PATH_CHARS and self.names_known_model(target.path):
                 self.targets.put(path, target)
         return target
+
+    def find_known(self, path: str) -> Target | None:
+        """The same, of a path that is worth remembering; None for all others."""
+        self.match(path)
+        return self.targets.get(path)
 
     def names_known_model(self, path: Mapping[str, str]) -> bool:
         """Whether the parameters of a path name a model that is known, or none."""

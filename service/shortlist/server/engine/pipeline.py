@@ -7,6 +7,7 @@ once, without a task, a queue or a thread. Both run in the event loop; large bod
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from functools import partial
 from typing import Any
@@ -14,13 +15,16 @@ from typing import Any
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
+from shortlist.errors import TooLarge
+from shortlist.server.access.keys import Role
 from shortlist.server.messages.compression import decompress
 from shortlist.server.messages.headers import CONTENT_ENCODING, RawHeaders, make_length_header
+from shortlist.server.messages.json_fields import MAX_MEMORY_FACTOR, make_json_size_error
 from shortlist.server.messages.responses import Response, make_error_response
 from shortlist.server.metrics.notes import OK_STATUS
-from shortlist.server.scheduling.admission import Hold
 from shortlist.server.scheduling.batcher import Batcher, Computation
 from shortlist.server.scheduling.fair_queue import QueuedTask
+from shortlist.server.scheduling.hold import Hold
 
 from .endpoints import Target
 from .request import DecodedRequest, RequestState
@@ -28,35 +32,44 @@ from .service import Service
 
 CLIENT_CLOSED_REQUEST = 499  # nobody reads this response; the code is for the metrics
 MAX_INLINE_BYTES = 64 << 10  # larger bodies are coded in a thread
+RESULT_COPIES = 2  # of a result that are in memory while it is encoded: its arrays, and its text
+NO_ADDRESS = ("", 0)
 
 
 async def respond(service: Service, target: Target, scope: Scope, receive: Receive, send: Send) -> None:
     """Send the response to one request, whatever happens."""
-    state = RequestState(target.endpoint.name, target.path, dict(scope["headers"]), service.unknown_model)
-    with service.admission.hold() as hold:
+    headers, (address, _) = dict(scope["headers"]), scope.get("client") or NO_ADDRESS
+    client = service.identify_client(headers, address)
+    state = RequestState(target.endpoint.name, target.path, headers, service.unknown_model, client)
+    with Hold(service.admission, client) as hold:
         try:
-            body = await service.bodies.read(receive, state.headers, state.start, hold)
-            response = await make_response(service, target, state, hold, body, scope, receive)
+            service.access.check_role(headers, Role.ASK)
+            body = service.bodies.read(receive, headers, state.start, hold)
+            response = await make_response(service, target, state, hold, await body, receive)
         except Exception as error:
             response = make_failure_response(error)
         state.recorder.note_request(state, response.status)
+        state.computation = None  # its arrays are in the response
         hold.keep_response(len(response.content))
-        headers = [*response.headers, (b"connection", b"close")] if service.closing else response.headers
-        await send({"type": "http.response.start", "status": response.status, "headers": headers})
+        headers_out = [*response.headers, (b"connection", b"close")] if service.closing else response.headers
+        await send({"type": "http.response.start", "status": response.status, "headers": headers_out})
         await send({"type": "http.response.body", "body": response.content})
 
 
 async def make_response(
-    service: Service, target: Target, state: RequestState, hold: Hold, body: bytes, scope: Scope, receive: Receive
+    service: Service, target: Target, state: RequestState, hold: Hold, body: bytes, receive: Receive
 ) -> Response:
     """Decode, admit, compute, encode; raises what the request fails by."""
     request = await decode_body(service, target, state, hold, body)
     served_model, task = request.served_model, request.task
-    hold.take_rows(served_model.admission, task.rows, state.deadline - time.perf_counter())
+    del body  # arrays that need it keep it
     if task.rows == 0 or served_model.batcher.fits_inline(task):
+        served_model.admission.pass_rows(task.rows, state.deadline - time.perf_counter(), state.client)
         state.computation = served_model.batcher.compute_inline(task)
     else:
-        state.computation = await compute_in_batch(request, state.deadline, scope, receive)
+        hold.take_bytes(RESULT_COPIES * task.result_bytes)  # before its own rows fill the queue
+        hold.take_rows(served_model.admission, task.rows, state.deadline - time.perf_counter())
+        state.computation = await compute_in_batch(request, state, receive)
     result = state.computation.result
     in_loop = task.result_bytes <= MAX_INLINE_BYTES
     return Response(
@@ -64,12 +77,14 @@ async def make_response(
     )
 
 
-def respond_inline(service: Service, target: Target, headers: RawHeaders, body: bytes) -> Response | None:
+def respond_inline(service: Service, target: Target, headers: RawHeaders, address: str, body: bytes) -> Response | None:
     """The response to a small request that arrived whole; None, with nothing done or counted, where it has to wait.
 
-    The response equals that of `respond`. Since nothing waits, rows and bytes are checked against the limits, not held.
+    The caller has checked that the request may ask. The response equals that of `respond`. Since nothing waits, rows
+    and bytes are checked against the limits, not held.
     """
-    state = RequestState(target.endpoint.name, target.path, headers, service.unknown_model)
+    client = service.identify_client(headers, address)
+    state = RequestState(target.endpoint.name, target.path, headers, service.unknown_model, client)
     try:
         response = make_response_inline(service, target, state, body)
         if response is None:
@@ -82,12 +97,12 @@ def respond_inline(service: Service, target: Target, headers: RawHeaders, body: 
 
 def make_response_inline(service: Service, target: Target, state: RequestState, body: bytes) -> Response | None:
     """Decode, admit, compute, encode, as `make_response`; None where the task has to wait or its result is large."""
-    service.admission.check_bytes(len(body))
+    service.admission.check_bytes(len(body), 0, state.client)
     request = decode(service, target, state, body, state.start)
     served_model, task = request.served_model, request.task
     if not served_model.batcher.fits_inline(task) or task.result_bytes > MAX_INLINE_BYTES:
         return None
-    served_model.admission.check_rows(task.rows, state.deadline - time.perf_counter())
+    served_model.admission.pass_rows(task.rows, state.deadline - time.perf_counter(), state.client)
     state.computation = served_model.batcher.compute_inline(task)
     return Response(OK_STATUS, *request.encode(state.computation.result))
 
@@ -107,24 +122,43 @@ def decode(service: Service, target: Target, state: RequestState, body: bytes, s
     return request
 
 
+async def decompress_body(service: Service, state: RequestState, body: bytes, encoding: str) -> bytes:
+    """The body as it was before compression: where it is small at once, else in a thread, one after the other."""
+    limit = service.settings.body_limit
+    if len(body) <= MAX_INLINE_BYTES:
+        with contextlib.suppress(TooLarge):
+            return decompress(body, encoding, min(limit, MAX_INLINE_BYTES))
+    async with service.decode_turns.turn(state.client):
+        return await asyncio.to_thread(decompress, body, encoding, limit)
+
+
 async def decode_body(service: Service, target: Target, state: RequestState, hold: Hold, body: bytes) -> DecodedRequest:
     """As `decode`, of a body that may be compressed, and large."""
     start, encoding = time.perf_counter(), state.headers.get(CONTENT_ENCODING)
-    if target.endpoint.compresses and encoding:
-        body = await asyncio.to_thread(decompress, body, encoding.decode("latin-1"), service.settings.body_limit)
+    if encoding:
+        body = await decompress_body(service, state, body, encoding.decode("latin-1"))
         hold.take_bytes(len(body))
+    json_bytes = target.endpoint.count_json_bytes(state.headers, body)
+    if json_bytes > service.settings.json_limit:
+        raise make_json_size_error(json_bytes, service.settings.json_limit)
     if len(body) <= MAX_INLINE_BYTES:
-        return decode(service, target, state, body, start)
-    return await asyncio.to_thread(decode, service, target, state, body, start)
+        request = decode(service, target, state, body, start)
+    elif json_bytes <= MAX_INLINE_BYTES:
+        request = await asyncio.to_thread(decode, service, target, state, body, start)
+    else:
+        async with service.decode_turns.turn(state.client):
+            with hold.extra_bytes(MAX_MEMORY_FACTOR * json_bytes):
+                request = await asyncio.to_thread(decode, service, target, state, body, start)
+    hold.resize_bytes(max(hold.bytes, request.task.argument_bytes))
+    return request
 
 
-async def compute_in_batch(request: DecodedRequest, deadline: float, scope: Scope, receive: Receive) -> Computation:
+async def compute_in_batch(request: DecodedRequest, state: RequestState, receive: Receive) -> Computation:
     """The result, from batches that the task shares with others; raises TimedOut after the deadline."""
     batcher, submission = request.served_model.batcher, time.perf_counter()
-    client = scope.get("client") or ("", 0)
-    entry = batcher.submit(request.task, str(client[0]), request.priority)
+    entry = batcher.submit(request.task, state.client, request.priority)
     loop = asyncio.get_running_loop()
-    timer = loop.call_later(max(0.0, deadline - time.perf_counter()), batcher.expire, entry)
+    timer = loop.call_later(max(0.0, state.deadline - time.perf_counter()), batcher.expire, entry)
     disconnect = asyncio.ensure_future(receive())  # after the body, all that can come is that the client leaves
     disconnect.add_done_callback(partial(drop_after_disconnect, batcher, entry))
     try:

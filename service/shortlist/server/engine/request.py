@@ -30,14 +30,16 @@ class DecodedRequest:
 class RequestState:
     """What is known of a request so far; times in seconds.
 
-    path: the parameters of its path. recorder: of the model, once that is found. start, deadline: by
-    `time.perf_counter`. computation: once it is computed; what it took to encode is the time from then on.
+    path: the parameters of its path. recorder: of the model, once that is found. client: who asks, as the service
+    names it. start, deadline: by `time.perf_counter`. computation: once it is computed; what it took to encode is the
+    time from then on.
     """
 
     endpoint_name: str
     path: Mapping[str, str]
     headers: RawHeaders
     recorder: Recorder
+    client: str
     start: float = field(default_factory=time.perf_counter)
     deadline: float = 0.0
     decode_seconds: float = 0.0

@@ -6,6 +6,7 @@ from concurrent.futures import Executor
 
 from shortlist.core.queries import Query
 from shortlist.core.units import SECONDS_PER_MICROSECOND
+from shortlist.server.codecs.named_lists import ListRegistry
 from shortlist.server.codecs.shared_memory import SharedMemory
 from shortlist.server.codecs.v2_request import InferCodec
 from shortlist.server.metrics.prometheus import Metrics
@@ -28,8 +29,9 @@ class ServedModel:
         server_admission: Admission,
         metrics: Metrics,
         shared_memory: SharedMemory | None,
+        named_lists: ListRegistry,
     ) -> None:
-        self.model, self.shared_memory = model, shared_memory
+        self.model, self.shared_memory, self.named_lists = model, shared_memory, named_lists
         self.recorder = Recorder(model, metrics)
         self.admission = Admission(settings.queue_rows, settings.queue_bytes, server_admission)
         self.size_limits = SizeLimits(settings.max_rows, settings.answer_limit)
@@ -49,7 +51,9 @@ class ServedModel:
         head = self.model.head
         codec = self.latest_codec
         if codec is None or codec.manifest is not head.manifest:  # the model was loaded again
-            codec = self.latest_codec = InferCodec(head.manifest, self.model.labels, self.shared_memory)
+            codec = self.latest_codec = InferCodec(
+                head.manifest, self.model.labels, self.shared_memory, self.named_lists
+            )
             if self.model.head_in_use is not head:  # it was unloaded meanwhile: threads ask too
                 self.latest_codec = None
         return codec

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import threading
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from prometheus_client import CollectorRegistry
+from starlette.requests import ClientDisconnect
 
 from shortlist import __version__
 from shortlist.errors import NotReady
 from shortlist.runtime.devices import resolve_device
+from shortlist.server.access.policy import AccessPolicy
+from shortlist.server.codecs.named_lists import ListRegistry
 from shortlist.server.codecs.shared_memory import SharedMemory
 from shortlist.server.messages.body import BodyReader
 from shortlist.server.metrics.model_statistics import ModelStatistics
@@ -21,11 +25,19 @@ from shortlist.server.metrics.recorder import Recorder
 from shortlist.server.metrics.triton import TritonMetrics
 from shortlist.server.models import Model, Models
 from shortlist.server.scheduling.admission import Admission
+from shortlist.server.scheduling.quotas import Quotas
+from shortlist.server.scheduling.turns import Turns
 from shortlist.server.settings import Settings
 
+from .bundle_watch import BundleWatch
+from .clients import ClientAddresses, IdentifyClient
 from .log_settings import LogSettings
 from .served_model import ServedModel
 from .trace_settings import TraceSettings
+
+log = logging.getLogger(__name__)
+
+MAX_WAITING_BODIES = 64  # large ones, that wait to be decoded
 
 
 class Service:
@@ -37,7 +49,9 @@ class Service:
     def __init__(
         self, settings: Settings, registry: CollectorRegistry | None = None, endpoint_names: Sequence[str] = ()
     ) -> None:
-        """List the repository and check the device; load nothing yet. Raises NotFound, DeviceError.
+        """List the repository, check the device, read the API keys; load nothing yet.
+
+        Raises NotFound, DeviceError, BadInput.
 
         registry, endpoint_names: of the metrics.
         """
@@ -46,11 +60,17 @@ class Service:
         self.models = Models(settings.repository)
         self.served_models: dict[Model, ServedModel] = {}
         self.pool = ThreadPoolExecutor(settings.workers, thread_name_prefix="compute")
-        self.admission = Admission(settings.queue_rows, settings.queue_bytes)
+        quotas = None if settings.quota_rows is None else Quotas(settings.quota_rows)
+        self.admission = Admission(settings.queue_rows, settings.queue_bytes, quotas=quotas)
+        self.identify_client: IdentifyClient = ClientAddresses(settings.trusted_proxies)
+        self.decode_turns = Turns(MAX_WAITING_BODIES)
         self.bodies = BodyReader(settings.body_limit, settings.body_timeout)
         self.shared_memory = SharedMemory(settings.body_limit) if settings.shared_memory else None
+        self.named_lists = ListRegistry(settings.list_tables, settings.list_bytes, settings.list_seconds)
         self.log_settings, self.trace_settings = LogSettings(), TraceSettings()
         self.metrics = Metrics(__version__, registry, endpoint_names)
+        self.access = AccessPolicy(settings, self.metrics.refusals)
+        self.bundle_watch = BundleWatch(self.models, settings.canary_seconds, self.publish_canary)
         self.unknown_model = Recorder(None, self.metrics)
         self.export_gauges()
         self.changing_models = asyncio.Lock()  # one load or unload at a time; the others wait without a thread
@@ -72,12 +92,15 @@ class Service:
     async def running(self) -> AsyncIterator[None]:
         """Load the models in the background and serve; finish what runs at the end."""
         loading = threading.Thread(target=self.load_all_models, name="load")
-        sweeping = asyncio.create_task(self.bodies.cancel_late_bodies())
+        tasks = [asyncio.create_task(self.bodies.cancel_late_bodies())]
+        if self.settings.canary_seconds:
+            tasks.append(asyncio.create_task(self.bundle_watch.run()))
         loading.start()
         try:
             yield
         finally:
-            sweeping.cancel()
+            for task in tasks:
+                task.cancel()
             self.models.stop_event.set()
             self.pool.shutdown(wait=False, cancel_futures=True)
             await asyncio.to_thread(loading.join)
@@ -86,10 +109,19 @@ class Service:
         """Load every model, one after the other; takes seconds for each."""
         self.models.load_all(self.device, self.settings.threads, self.metrics.publish_model)
 
-    async def load_model(self, name: str) -> None:
-        """Load every version of a model that the repository holds now; raises NotFound, BundleError."""
+    def publish_canary(self, model: Model, passed: bool) -> None:
+        """Publish whether the files and answers of a served model are still those of its load."""
+        self.metrics.publish_canary(model, passed=passed)
+
+    async def load_model(self, name: str, has_left: Callable[[], Awaitable[bool]]) -> None:
+        """Load every version of a model that the repository holds now; raises NotFound, BundleError.
+
+        has_left: whether the client that asks is gone; it is asked once its turn comes, and then nothing is loaded.
+        """
         # verifying and warming takes seconds, which the event loop does not have
         async with self.changing_models:
+            if await has_left():
+                raise ClientDisconnect
             before = self.models.by_name.get(name, {})
             threads, notify = self.settings.threads, self.metrics.publish_model
             try:
@@ -136,9 +168,15 @@ class Service:
         """The codec, batcher, admission and recorder of a model."""
         served_model = self.served_models.get(model)
         if served_model is None:  # threads ask too
-            new = ServedModel(model, self.settings, self.pool, self.admission, self.metrics, self.shared_memory)
+            shared = self.pool, self.admission, self.metrics, self.shared_memory, self.named_lists
+            new = ServedModel(model, self.settings, *shared)
             served_model = self.served_models.setdefault(model, new)
         return served_model
+
+    def close(self, seconds: float) -> None:
+        """Close connections after their response, and wait for the rest of bodies for so many seconds."""
+        self.closing = True
+        self.bodies.finish(seconds)
 
     def check_ready(self) -> None:
         """Raise NotReady with the reason, while models load and while the server drains."""

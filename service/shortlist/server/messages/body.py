@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from typing import Any, Protocol
 
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import ClientDisconnect
 from starlette.types import Receive
 
 from shortlist.core.checks import cut
-from shortlist.errors import SlowBody, Unsupported
+from shortlist.errors import SlowBody, UnsupportedEncoding
 
-from .headers import CONTENT_ENCODING, RawHeaders, check_size, make_size_error, read_content_length
+from .headers import CONTENT_ENCODING, RawHeaders, make_size_error, read_content_length
 
 SWEEP_SECONDS = 1.0  # between looks for bodies that do not come
 
@@ -33,58 +34,72 @@ class BodyReader:
     def __init__(self, max_bytes: int, timeout: float) -> None:
         self.max_bytes, self.timeout = max_bytes, timeout
         self.start_times: dict[asyncio.Task[Any], float] = {}  # requests whose body is being read
+        self.end = math.inf  # when no body is waited for any longer, by `time.perf_counter`
 
-    async def read(self, receive: Receive, headers: RawHeaders, start: float, hold: ByteHold) -> bytes:
+    async def read(
+        self, receive: Receive, headers: RawHeaders, start: float, hold: ByteHold | None, limit: int | None = None
+    ) -> bytes:
         """The whole body of a request that started at `start`; `hold` takes its bytes as they arrive.
 
-        Raises BadInput, Overloaded, TooLarge, SlowBody, ClientDisconnect.
+        limit: bytes, for a request that has a limit of its own. Raises BadInput, Overloaded, TooLarge, SlowBody,
+        ClientDisconnect.
         """
-        hold.check_bytes(read_content_length(headers, self.max_bytes))
+        limit = self.max_bytes if limit is None else limit
+        length = read_content_length(headers, limit)
         task = asyncio.current_task()
         assert task is not None
         self.start_times[task] = start
-        chunks: list[bytes] = []
-        size, more = 0, True
         try:
-            while more:
-                message = await receive()
-                if message["type"] == "http.disconnect":
-                    raise ClientDisconnect
-                chunks.append(message.get("body", b""))
-                size += len(chunks[-1])
-                if size > self.max_bytes:
-                    raise make_size_error(self.max_bytes)
-                hold.take_bytes(len(chunks[-1]))
-                more = message.get("more_body", False)
+            return await join_chunks(receive, hold, length, limit)
         except asyncio.CancelledError:
-            if task.uncancel() or time.perf_counter() - start < self.timeout:
+            if task.uncancel() or not self.is_late(start):
                 raise
             raise SlowBody.after(self.timeout) from None
         finally:
             del self.start_times[task]
-        return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+
+    def is_late(self, start: float) -> bool:
+        """Whether the body of a request that started at `start` is not waited for any longer."""
+        return time.perf_counter() >= min(start + self.timeout, self.end)
+
+    def finish(self, seconds: float) -> None:
+        """Wait for no body longer than `seconds` from now on: the server stops."""
+        self.end = time.perf_counter() + seconds
 
     async def cancel_late_bodies(self) -> None:
         """Cancel, in an endless loop, the reading of late bodies; one timer for all is cheaper than one for each."""
         while True:
             await asyncio.sleep(min(SWEEP_SECONDS, self.timeout))
-            late = time.perf_counter() - self.timeout
-            for task in [task for task, start in self.start_times.items() if start <= late]:
+            for task in [task for task, start in self.start_times.items() if self.is_late(start)]:
                 task.cancel()
 
 
-async def read_plain_body(request: Request, limit: int) -> bytes:
-    """The whole body of a small request, at most `limit` bytes; raises TooLarge, BadInput, ClientDisconnect.
+async def join_chunks(receive: Receive, hold: ByteHold | None, length: int, limit: int) -> bytes:
+    """All chunks of a body of announced `length` and at most `limit` bytes.
 
-    A compressed one raises Unsupported.
+    Raises Overloaded, TooLarge, ClientDisconnect.
     """
-    headers = dict(request.scope["headers"])
+    if hold is not None:
+        hold.check_bytes(length)
+    chunks: list[bytes] = []
+    size, more = 0, True
+    while more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnect
+        chunks.append(message.get("body", b""))
+        size += len(chunks[-1])
+        if size > limit:
+            raise make_size_error(limit)
+        if hold is not None:
+            hold.take_bytes(len(chunks[-1]))
+        more = message.get("more_body", False)
+    return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+
+
+def check_no_encoding(headers: RawHeaders) -> None:
+    """Raise UnsupportedEncoding for a compressed body, where none is served."""
     encoding = headers.get(CONTENT_ENCODING, b"identity")
     if encoding != b"identity":
-        raise Unsupported(f"content encoding '{cut(encoding.decode('latin-1'))}' is not served here: send plain JSON")
-    read_content_length(headers, limit)
-    body = b""
-    async for chunk in request.stream():
-        body += chunk
-        check_size(len(body), limit)
-    return body
+        name = cut(encoding.decode("latin-1"))
+        raise UnsupportedEncoding(f"content encoding '{name}' is not served here: send plain JSON")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import zlib
 
 from shortlist.core.checks import cut
-from shortlist.errors import BadInput, TooLarge, Unsupported
+from shortlist.errors import BadInput, TooLarge, UnsupportedEncoding
 
 IDENTITY_ENCODING = "identity"
 WINDOW_BITS = {"gzip": 16 + zlib.MAX_WBITS, "deflate": zlib.MAX_WBITS}  # deflate is zlib's format
@@ -15,13 +15,13 @@ COMPRESSION_LEVEL = 1
 
 
 def decompress(body: bytes, encoding: str, limit: int) -> bytes:
-    """The body as it was before compression, at most `limit` bytes; raises TooLarge, BadInput, Unsupported."""
+    """The body as it was before compression, at most `limit` bytes; raises TooLarge, BadInput, UnsupportedEncoding."""
     name = encoding.strip().lower()
     if name in ("", IDENTITY_ENCODING):
         return body
     if name not in WINDOW_BITS:
-        encodings = SERVED_ENCODINGS
-        raise Unsupported(f"content encoding '{cut(encoding)}' is not served: send {encodings}, or the body as it is")
+        sentence = f"content encoding '{cut(encoding)}' is not served: send {SERVED_ENCODINGS}, or the body as it is"
+        raise UnsupportedEncoding(sentence, SERVED_ENCODINGS)
     machine = zlib.decompressobj(WINDOW_BITS[name])
     try:
         content = machine.decompress(body, limit + 1)

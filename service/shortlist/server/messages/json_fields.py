@@ -8,9 +8,10 @@ from typing import Any
 import orjson
 
 from shortlist.core.checks import cut
-from shortlist.errors import BadInput
+from shortlist.errors import BadInput, TooLarge
 
 MAX_BRACKETS = 1 << 16  # far more lists and objects than a request has rows
+MAX_MEMORY_FACTOR = 24  # bytes of memory for a byte of JSON, while it is parsed: 23 were measured, of small objects
 
 
 def parse_json(text: memoryview | bytes) -> dict[str, Any]:
@@ -24,6 +25,11 @@ def parse_json(text: memoryview | bytes) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise BadInput("the body must be a JSON object")
     return content
+
+
+def make_json_size_error(size: int, limit: int) -> TooLarge:
+    """Make the error for JSON of `size` bytes over `limit`: parsing it would hold up everybody else."""
+    return TooLarge(f"the JSON has {size} bytes, over the limit of {limit}: send numbers as binary data, or fewer")
 
 
 def count_brackets(text: memoryview | bytes) -> int:

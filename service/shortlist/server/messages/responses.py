@@ -9,10 +9,9 @@ from typing import NamedTuple
 import orjson
 from starlette.responses import Response as StarletteResponse
 
-from shortlist.errors import Overloaded, ShortlistError, Unsupported
+from shortlist.errors import Overloaded, ShortlistError, Unauthorized, UnsupportedEncoding
 from shortlist.wire.open_inference import JSON_TYPE
 
-from .compression import SERVED_ENCODINGS
 from .headers import CONTENT_TYPE, Headers, make_length_header
 
 INTERNAL_ERROR_STATUS = 500
@@ -50,7 +49,9 @@ def list_error_headers(error: ShortlistError) -> Headers:
     """What a client needs to mend it by itself."""
     if isinstance(error, Overloaded):
         return [(b"retry-after", str(error.retry_after).encode())]
-    return [(b"accept-encoding", SERVED_ENCODINGS.encode())] if isinstance(error, Unsupported) else []
+    if isinstance(error, Unauthorized):
+        return [(b"www-authenticate", b"Bearer")]
+    return [(b"accept-encoding", error.accepted.encode())] if isinstance(error, UnsupportedEncoding) else []
 
 
 def to_starlette(response: Response) -> StarletteResponse:

@@ -17,6 +17,7 @@ from prometheus_client.registry import Collector
 
 from shortlist.core.results import IntArray
 from shortlist.plans.common.tally import Tally
+from shortlist.server.access.policy import REFUSAL_REASONS
 from shortlist.server.models import Model
 
 from .histogram import Histogram
@@ -75,7 +76,9 @@ class Metrics:
             CLASSES_BUCKETS,
         )
         self.held_rows = gauge("shortlist_held_rows", "context vectors accepted and not answered yet")
-        self.held_bytes = gauge("shortlist_held_bytes", "bytes of bodies accepted and not answered yet")
+        self.held_bytes = gauge(
+            "shortlist_held_bytes", "bytes of requests that are not answered, and of answers that are not read"
+        )
         self.info = gauge(
             "shortlist_model_info",
             "1 for every model that is ready",
@@ -84,6 +87,13 @@ class Metrics:
         self.quality = gauge(
             "shortlist_model_quality", "what the export measured on held-out contexts", (*MODEL_LABELS, "metric")
         )
+        self.canary = gauge(
+            "shortlist_canary",
+            "1 while a served bundle's files and answers are those of its load, else 0",
+            MODEL_LABELS,
+        )
+        refusals = counter("shortlist_refusals", "requests refused before they were read, by reason", ("reason",))
+        self.refusals = {reason: refusals.labels(reason) for reason in REFUSAL_REASONS}
         self.opened = OpenedTails(registry)
         self.caches = CacheSizes(registry)
         self.ready = gauge("shortlist_ready", "1 when /readyz answers 200")
@@ -119,17 +129,26 @@ class Metrics:
         self.withdraw_model(model)  # as it was before it was loaded again
         self.infos[model] = (*place, manifest.method, manifest.plan, model.head.device, manifest.normalizer)
         self.info.labels(*self.infos[model]).set(1)
-        for metric, value in (manifest.quality.figures() if manifest.quality else {}).items():
+        figures = manifest.quality.figures() if manifest.quality else {}
+        for metric, value in figures.items():
             self.quality.labels(*place, metric).set(value)
+        self.publish_canary(model, passed=True)
         if model.head.plan.tally is not None:
             self.opened.tallies[place] = model.head.plan.tally
 
+    def publish_canary(self, model: Model, *, passed: bool) -> None:
+        """Publish whether the files and answers of a served model are still those of its load."""
+        self.canary.labels(model.name, str(model.version)).set(passed)
+
     def withdraw_model(self, model: Model) -> None:
-        """Say no longer that a model is ready."""
+        """Say no longer that a model is ready, nor how good it is."""
         labels = self.infos.pop(model, None)
-        if labels is not None:
-            self.info.remove(*labels)
-            self.opened.tallies.pop((labels[0], labels[1]), None)
+        if labels is None:
+            return
+        place = {"model": labels[0], "version": labels[1]}
+        for family in (self.info, self.quality, self.canary):
+            family.remove_by_labels(place)
+        self.opened.tallies.pop((labels[0], labels[1]), None)
 
 
 class OpenedTails(Collector):

@@ -8,6 +8,7 @@ from typing import Protocol
 from shortlist.core.results import TopK
 from shortlist.server.models import Model
 from shortlist.server.scheduling.batcher import Computation
+from shortlist.server.scheduling.tasks import BeamResult
 
 from .model_statistics import ModelStatistics
 from .notes import OK_STATUS, BatchNote, RequestNote
@@ -45,7 +46,9 @@ class Recorder:
         """Note a request that is over, and its batch where it was computed inline."""
         now = time.perf_counter()
         result, compute, queue, compute_end, inline_rows = request.computation or (None, 0.0, 0.0, now, None)
-        scored, proved = (result.scored, result.normalizer == "bounded") if isinstance(result, TopK) else (None, False)
+        scored, proved = (
+            (result.scored, result.normalizer == "bounded") if isinstance(result, TopK | BeamResult) else (None, False)
+        )
         phases = request.decode_seconds, queue, compute, now - compute_end
         self.requests.append(RequestNote(request.endpoint_name, status, now - request.start, phases, scored, proved))
         if inline_rows is not None:

@@ -1,12 +1,55 @@
-"""What routes share: the service behind the app."""
+"""What routes share: the service behind the app, and who may use them."""
 
 from __future__ import annotations
 
-from fastapi import Request
+from fastapi import Depends, Request
 
+from shortlist.errors import Forbidden, NotReady
+from shortlist.server.access.keys import Role
 from shortlist.server.engine.service import Service
+from shortlist.server.messages.headers import RawHeaders
 
 
 def get_service(request: Request) -> Service:
     service: Service = request.app.state.service
     return service
+
+
+def read_headers(request: Request) -> RawHeaders:
+    """The request's headers by name, in lower case."""
+    return dict(request.scope["headers"])
+
+
+class Requirement:
+    """A dependency of a route: the request's API key must have one of `roles`, where the server wants keys."""
+
+    def __init__(self, *roles: Role) -> None:
+        self.roles = roles
+
+    async def __call__(self, request: Request) -> None:
+        """Raise Unauthorized or Forbidden."""
+        get_service(request).access.check_role(read_headers(request), *self.roles)
+
+
+async def require_model_control(request: Request) -> None:
+    """Raise Forbidden where models are not loaded and unloaded by request."""
+    if get_service(request).settings.model_control == "none":
+        raise Forbidden("models are not loaded or unloaded by request: start the server with --model-control explicit")
+
+
+ASK = Depends(Requirement(Role.ASK))
+READ = Depends(Requirement(Role.ASK, Role.OBSERVE))  # what a client wants to know before it asks
+OBSERVE = Depends(Requirement(Role.OBSERVE))
+ADMINISTER = Depends(Requirement(Role.ADMINISTER))
+MODEL_CONTROL = Depends(require_model_control)
+
+
+def check_ready(request: Request) -> None:
+    """Raise NotReady while the server is not ready; with the reason for those who may read about its models."""
+    service = get_service(request)
+    try:
+        service.check_ready()
+    except NotReady:
+        if service.access.find_role_refusal(read_headers(request), Role.ASK, Role.OBSERVE) is None:
+            raise
+        raise NotReady("the server is not ready: ask with an API key for the reason") from None

@@ -9,7 +9,7 @@ from shortlist import __version__
 from shortlist.server.messages.responses import make_json_response
 
 from . import schemas
-from .dependencies import get_service
+from .dependencies import OBSERVE, check_ready, get_service
 
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 health = APIRouter(tags=["health"], responses=schemas.FAILURE_RESPONSES)
@@ -26,12 +26,12 @@ async def healthz() -> Response:
 @health.get("/readyz")
 async def readyz(request: Request) -> Response:
     """200 once every bundle is warmed and its canary passed; 503 with the reason before, and while draining."""
-    get_service(request).check_ready()
+    check_ready(request)
     return make_json_response({"ready": True})
 
 
-@health.head("/metrics", include_in_schema=False)
-@health.get("/metrics", response_class=PlainTextResponse)
+@health.head("/metrics", dependencies=[OBSERVE], include_in_schema=False)
+@health.get("/metrics", dependencies=[OBSERVE], response_class=PlainTextResponse)
 async def metrics(request: Request) -> Response:
     """The metrics in Prometheus' text format."""
     service = get_service(request)

@@ -43,9 +43,15 @@ DOCUMENTATION = {
     "score": Documentation(
         "v1", "The log-probabilities of given classes.", schemas.ScoreRequest, schemas.ScoreResponse
     ),
+    "beam": Documentation(
+        "v1",
+        "One step of a beam search: the n best continuations of each group of beams.",
+        schemas.BeamRequest,
+        schemas.BeamResponse,
+    ),
     "infer": Documentation(
         "Open Inference Protocol",
-        "The k best classes, or the log-probabilities of given classes.",
+        "The k best classes, the log-probabilities of given classes, or one step of a beam search.",
         schemas.InferRequest,
         schemas.InferResponse,
         binary=True,

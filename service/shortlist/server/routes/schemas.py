@@ -10,7 +10,21 @@ from pydantic.json_schema import models_json_schema
 from shortlist.bundle.manifest import Certificate, Normalizer, Quality
 from shortlist.wire.open_inference import BINARY_TYPE, JSON_TYPE, LENGTH_HEADER
 
+IdRow = list[int]
 Ids = list[int] | list[list[int]]
+
+
+class NamedLists(BaseModel):
+    """Lists that were registered at /v1/lists."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    list: str = Field(description="the name that they were registered by")
+    rows: IdRow | None = Field(default=None, description="which of them each row has, -1 for none; row i has list i")
+
+
+Lists = Ids | NamedLists
+Bias = dict[str, float] | list[dict[str, float]]
 
 
 class Request(BaseModel):
@@ -30,9 +44,29 @@ class TopKRequest(Request):
     """The k classes that score highest."""
 
     k: int = Field(ge=1, description="classes wanted, at most the model's max_k", examples=[5])
-    allow: Ids | None = Field(default=None, description="only these ids, for all rows or one list a row; -1 pads")
-    ban: Ids | None = Field(default=None, description="none of these ids, for all rows or one list a row; -1 pads")
+    allow: Lists | None = Field(default=None, description="only these ids, for all rows or one list a row; -1 pads")
+    ban: Lists | None = Field(default=None, description="none of these ids, for all rows or one list a row; -1 pads")
+    bias: Bias | None = Field(
+        default=None, description="weights by id, for all rows or one object a row, added to logits before the top k"
+    )
     labels: bool = Field(default=False, description="also answer the printable labels of the ids")
+
+
+class BeamRequest(Request):
+    """One step of a beam search over G groups of `beam` rows."""
+
+    scores: list[float | None] = Field(description="[G * beam], of the beams so far; null where there is no beam")
+    finished: list[bool] | None = Field(default=None, description="[G * beam]; a finished beam comes back as id -1")
+    beam: int = Field(ge=1, description="rows in a group", examples=[5])
+    n: int | None = Field(default=None, ge=1, description="continuations; max(2, 1 + number of eos) * beam by default")
+    eos: int | list[int] = Field(default=[], description="ids that end a sequence")
+    allow: Lists | None = Field(default=None, description="only these ids, for all rows or one list a row; -1 pads")
+    ban: Lists | None = Field(default=None, description="none of these ids, for all rows or one list a row; -1 pads")
+    bias: Bias | None = Field(default=None, description="weights by id, for all rows or one object a row")
+    forced: list[int] | None = Field(default=None, description="[G * beam], the id that must follow; -1: a free row")
+    min_length: int = Field(default=0, description="rows that have fewer tokens do not end")
+    lengths: int | list[int] | None = Field(default=None, description="tokens that all rows have, or each")
+    temperature: float | list[float] = Field(default=1.0, description="divides log-probabilities and biases")
 
 
 class ScoreRequest(Request):
@@ -56,6 +90,37 @@ class TopKResponse(Response):
     ids: list[list[int]] = Field(description="[B, k]; -1 where fewer than k classes are legal")
     scored: list[int] = Field(description="[B]; classes scored for the row, V when the dense head answered")
     labels: list[list[str | None]] | None = None
+
+
+class BeamResponse(Response):
+    """The best continuations of each group first; equal scores by lower parent, then by lower id."""
+
+    parents: list[list[int]] = Field(description="[G, n]; the beam within its group, -1 where there are fewer than n")
+    ids: list[list[int]] = Field(description="[G, n]; -1 for a finished beam")
+    scores: list[list[float | None]] = Field(description="[G, n]; of the whole sequences")
+
+
+class ListTable(BaseModel):
+    """Lists of ids to be registered. As binary data: tensors `ids` and `offsets` in the format of /v2."""
+
+    lists: list[list[int]]
+
+
+class RegisteredLists(BaseModel):
+    """A table of lists that is registered."""
+
+    name: str
+    lists: int
+    ids: int
+    bytes: int
+    age_seconds: float
+    idle_seconds: float
+
+
+class ListTables(BaseModel):
+    """Every table of lists that is registered."""
+
+    tables: list[RegisteredLists]
 
 
 class ScoreResponse(Response):
@@ -123,14 +188,15 @@ class Tensor(BaseModel):
 class Output(BaseModel):
     """An output that the client asks for."""
 
-    name: Literal["ids", "logprobs", "scored", "labels"]
+    name: Literal["ids", "logprobs", "scored", "labels", "parents", "scores"]
     parameters: dict[str, Any] | None = Field(default=None, description="binary_data: true or false")
 
 
 class InferRequest(BaseModel):
     """Inputs context FP32 (binary: also FP16, BF16) [B, d], optional allow, ban INT64 [1 or B, m] padded with -1.
 
-    With the optional input ids INT64 [B, m] the response holds the log-probabilities of those ids.
+    With the optional input ids INT64 [B, m] the response holds the log-probabilities of those ids; with scores FP64
+    [G * beam] and the parameter beam, the best continuations of beams. The guide lists all inputs.
     """
 
     id: str | None = None
@@ -170,7 +236,14 @@ def describe_body(kind: type[BaseModel], *, binary: bool = False) -> dict[str, A
 
 def add_request_schemas(document: dict[str, Any]) -> dict[str, Any]:
     """An OpenAPI document, with the schemas that `describe_body` refers to."""
-    requests = (TopKRequest, ScoreRequest, InferRequest)
+    requests = (TopKRequest, ScoreRequest, BeamRequest, ListTable, InferRequest)
     _, schemas = models_json_schema([(kind, "validation") for kind in requests], ref_template=SCHEMA_REFERENCE)
     document["components"]["schemas"] |= schemas["$defs"]
+    return document
+
+
+def add_security(document: dict[str, Any]) -> dict[str, Any]:
+    """An OpenAPI document of a server that wants API keys."""
+    document["components"]["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
+    document["security"] = [{"key": []}]
     return document

@@ -12,9 +12,9 @@ from shortlist.server.messages.responses import make_json_response
 from shortlist.server.models import Model, Models, parse_version
 
 from . import schemas
-from .dependencies import get_service
+from .dependencies import READ, get_service
 
-router = APIRouter(prefix="/v1", tags=["v1"], responses=schemas.FAILURE_RESPONSES)
+router = APIRouter(prefix="/v1", tags=["v1"], dependencies=[READ], responses=schemas.FAILURE_RESPONSES)
 
 MANIFEST_FIELDS = schemas.ModelInfo.model_fields.keys() & Manifest.model_fields.keys()
 

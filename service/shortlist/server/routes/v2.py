@@ -14,7 +14,7 @@ from shortlist.server.messages.responses import make_json_response
 from shortlist.server.models import Model, parse_version
 
 from . import schemas
-from .dependencies import get_service
+from .dependencies import OBSERVE, READ, check_ready, get_service
 
 router = APIRouter(prefix="/v2", tags=["Open Inference Protocol"], responses=schemas.FAILURE_RESPONSES)
 
@@ -33,8 +33,8 @@ MODEL_PATH = "/models/{name}"
 VERSION_PATH = MODEL_PATH + "/versions/{version}"
 
 
-@router.get("")
-@router.get("/", include_in_schema=False)
+@router.get("", dependencies=[READ])
+@router.get("/", dependencies=[READ], include_in_schema=False)
 async def server(request: Request) -> Response:
     """The server's name, version and extensions."""
     extensions = EXTENSIONS if get_service(request).shared_memory is None else [*EXTENSIONS, "system_shared_memory"]
@@ -50,17 +50,17 @@ async def live() -> Response:
 @router.get("/health/ready")
 async def ready(request: Request) -> Response:
     """200 once every model is ready; 503 with the reason before, and while draining."""
-    get_service(request).check_ready()
+    check_ready(request)
     return make_json_response({"ready": True, "live": True})
 
 
-@router.get("/models")
+@router.get("/models", dependencies=[READ])
 async def models(request: Request) -> Response:
     """List the names of all models."""
     return make_json_response({"models": list(get_service(request).models.by_name)})
 
 
-@router.get("/models/stats")
+@router.get("/models/stats", dependencies=[OBSERVE])
 async def all_statistics(request: Request) -> Response:
     """The statistics of every model that got a request."""
     service = get_service(request)
@@ -68,8 +68,8 @@ async def all_statistics(request: Request) -> Response:
     return make_json_response({"model_stats": [describe_statistics(service, model) for model in service.models]})
 
 
-@router.get(MODEL_PATH + "/stats")
-@router.get(VERSION_PATH + "/stats")
+@router.get(MODEL_PATH + "/stats", dependencies=[OBSERVE])
+@router.get(VERSION_PATH + "/stats", dependencies=[OBSERVE])
 async def model_statistics(request: Request, name: str, version: str | None = None) -> Response:
     """The statistics of one model: of all its versions, or of one."""
     service = get_service(request)
@@ -83,8 +83,8 @@ def describe_statistics(service: Service, model: Model) -> dict[str, Any]:
     return service.get_served_model(model).recorder.statistics.describe(model.name, model.version)
 
 
-@router.get(MODEL_PATH)
-@router.get(VERSION_PATH)
+@router.get(MODEL_PATH, dependencies=[READ])
+@router.get(VERSION_PATH, dependencies=[READ])
 async def metadata(request: Request, name: str, version: str | None = None) -> Response:
     """A model's inputs and outputs."""
     model = find_model(request, name, version)
@@ -94,8 +94,8 @@ async def metadata(request: Request, name: str, version: str | None = None) -> R
     )
 
 
-@router.get(MODEL_PATH + "/ready")
-@router.get(VERSION_PATH + "/ready")
+@router.get(MODEL_PATH + "/ready", dependencies=[READ])
+@router.get(VERSION_PATH + "/ready", dependencies=[READ])
 async def model_ready(request: Request, name: str, version: str | None = None) -> Response:
     """200 once the model is ready; 503 with the reason before."""
     model = find_model(request, name, version)

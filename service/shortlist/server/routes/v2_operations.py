@@ -14,7 +14,7 @@ from shortlist.server.engine.trace_settings import TRACE_FIELDS
 from shortlist.server.messages.responses import make_json_response
 
 from . import schemas
-from .dependencies import get_service
+from .dependencies import ADMINISTER, ASK, OBSERVE, get_service
 from .optional_body import describe_optional_body, read_optional_fields
 from .v2 import MODEL_PATH
 
@@ -31,13 +31,13 @@ REGISTER_FIELDS: dict[str, dict[str, Any]] = {
 }
 
 
-@router.get("/logging")
+@router.get("/logging", dependencies=[OBSERVE])
 async def log_settings(request: Request) -> Response:
     """The log settings that are in force."""
     return make_json_response(get_service(request).log_settings.describe())
 
 
-@router.post("/logging", openapi_extra=describe_optional_body(**LOG_FIELDS))
+@router.post("/logging", dependencies=[ADMINISTER], openapi_extra=describe_optional_body(**LOG_FIELDS))
 async def change_log_settings(request: Request) -> Response:
     """Log more or less, from now on; answers every setting."""
     settings = get_service(request).log_settings
@@ -45,16 +45,16 @@ async def change_log_settings(request: Request) -> Response:
     return make_json_response(settings.describe())
 
 
-@router.get(TRACE_PATH)
-@router.get(MODEL_PATH + TRACE_PATH)
+@router.get(TRACE_PATH, dependencies=[OBSERVE])
+@router.get(MODEL_PATH + TRACE_PATH, dependencies=[OBSERVE])
 async def trace_settings(request: Request, name: str | None = None) -> Response:
     """The trace settings of the server, or of a model."""
     check_model(request, name)
     return make_json_response(get_service(request).trace_settings.describe(name))
 
 
-@router.post(TRACE_PATH, openapi_extra=describe_optional_body(**TRACE_FIELDS))
-@router.post(MODEL_PATH + TRACE_PATH, openapi_extra=describe_optional_body(**TRACE_FIELDS))
+@router.post(TRACE_PATH, dependencies=[ADMINISTER], openapi_extra=describe_optional_body(**TRACE_FIELDS))
+@router.post(MODEL_PATH + TRACE_PATH, dependencies=[ADMINISTER], openapi_extra=describe_optional_body(**TRACE_FIELDS))
 async def change_trace_settings(request: Request, name: str | None = None) -> Response:
     """Change trace settings of the server, or of a model; null clears one; answers every setting."""
     check_model(request, name)
@@ -77,15 +77,18 @@ def get_regions(request: Request) -> SharedMemory:
     return regions
 
 
-@router.get(SHARED_MEMORY_PATH + "/status")
-@router.get(REGION_PATH + "/status")
+@router.get(SHARED_MEMORY_PATH + "/status", dependencies=[OBSERVE])
+@router.get(REGION_PATH + "/status", dependencies=[ASK])
 async def status(request: Request, region: str | None = None) -> Response:
     """Every registered region, or one."""
     return make_json_response(get_regions(request).status(region))
 
 
 @router.post(
-    REGION_PATH + "/register", response_class=Response, openapi_extra=describe_optional_body(**REGISTER_FIELDS)
+    REGION_PATH + "/register",
+    dependencies=[ASK],
+    response_class=Response,
+    openapi_extra=describe_optional_body(**REGISTER_FIELDS),
 )
 async def register(request: Request, region: str) -> Response:
     """Make a part of a shared memory object known by a name, for inputs and outputs."""
@@ -95,16 +98,16 @@ async def register(request: Request, region: str) -> Response:
     return Response()
 
 
-@router.post(SHARED_MEMORY_PATH + "/unregister", response_class=Response)
-@router.post(REGION_PATH + "/unregister", response_class=Response)
+@router.post(SHARED_MEMORY_PATH + "/unregister", dependencies=[ADMINISTER], response_class=Response)
+@router.post(REGION_PATH + "/unregister", dependencies=[ASK], response_class=Response)
 async def unregister(request: Request, region: str | None = None) -> Response:
     """Forget every region, or one; the memory itself stays the client's."""
     get_regions(request).unregister(region)
     return Response()
 
 
-@router.get(CUDA_MEMORY_PATH, include_in_schema=False)
-@router.post(CUDA_MEMORY_PATH, include_in_schema=False)
+@router.get(CUDA_MEMORY_PATH, dependencies=[ASK], include_in_schema=False)
+@router.post(CUDA_MEMORY_PATH, dependencies=[ASK], include_in_schema=False)
 async def refuse_cuda_memory(path: str) -> Response:
     """Refuse: CUDA shared memory is not served."""
     raise Unsupported("CUDA shared memory is not served: send tensors as binary data or in system shared memory")

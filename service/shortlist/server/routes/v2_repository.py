@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 from fastapi import APIRouter, Request
+from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
 from shortlist.bundle.reader import LABELS_FILE
@@ -20,7 +22,7 @@ from shortlist.server.settings import Settings
 from shortlist.wire.open_inference import CONTEXT, LOGPROBS
 
 from . import schemas
-from .dependencies import get_service
+from .dependencies import ADMINISTER, MODEL_CONTROL, OBSERVE, READ, get_service
 from .optional_body import describe_optional_body, read_optional_fields
 from .v2 import MODEL_PATH, VERSION_PATH, find_model
 
@@ -32,7 +34,9 @@ TYPE_NAMES = {"BYTES": "TYPE_STRING"}  # all others are called TYPE_ and their n
 PARAMETERS_SCHEMA = {"type": "object"}
 
 
-@router.post("/repository/index", openapi_extra=describe_optional_body(ready={"type": "boolean"}))
+@router.post(
+    "/repository/index", dependencies=[OBSERVE], openapi_extra=describe_optional_body(ready={"type": "boolean"})
+)
 async def index(request: Request) -> Response:
     """Every version of every model with its state, or with `ready` only those that answer."""
     only_ready = read_flag(await read_optional_fields(request), "ready")
@@ -52,18 +56,21 @@ def describe_state(model: Model) -> dict[str, str]:
 
 @router.post(
     REPOSITORY_MODEL_PATH + "/load",
+    dependencies=[ADMINISTER, MODEL_CONTROL],
     response_class=Response,
     openapi_extra=describe_optional_body(parameters=PARAMETERS_SCHEMA),
 )
 async def load(request: Request, name: str) -> Response:
     """Load every version of a model that is in the repository now; heads stay in use meanwhile."""
     check_overrides(await read_parameters(request))
-    await get_service(request).load_model(name)
+    with contextlib.suppress(ClientDisconnect):  # nobody reads the response
+        await get_service(request).load_model(name, request.is_disconnected)
     return Response()
 
 
 @router.post(
     REPOSITORY_MODEL_PATH + "/unload",
+    dependencies=[ADMINISTER, MODEL_CONTROL],
     response_class=Response,
     openapi_extra=describe_optional_body(parameters=PARAMETERS_SCHEMA),
 )
@@ -86,8 +93,8 @@ def check_overrides(parameters: dict[str, Any]) -> None:
         raise BadInput(f"parameter '{cut(override)}' is not served: put the bundle into the repository and load it")
 
 
-@router.get(MODEL_PATH + "/config")
-@router.get(VERSION_PATH + "/config")
+@router.get(MODEL_PATH + "/config", dependencies=[READ])
+@router.get(VERSION_PATH + "/config", dependencies=[READ])
 async def config(request: Request, name: str, version: str | None = None) -> Response:
     """How a model is served, in the words of Triton's ModelConfig."""
     return make_json_response(describe_config(get_service(request), find_model(request, name, version)))

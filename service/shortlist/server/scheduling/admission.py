@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import math
 import time
-from types import TracebackType
 
 from shortlist.core.moving_average import ClippedAverage
 from shortlist.errors import Overloaded, TimedOut
+
+from .fair_queue import TURN_ROWS
+from .quotas import Quotas
+from .shares import Shares
 
 DRAIN_WINDOW_SECONDS = 0.25  # over which the drain rate is measured
 MAX_RETRY_AFTER_SECONDS = 60
@@ -23,77 +26,96 @@ MAX_WAIT_SHARE = 0.5  # of a request's time that it may be expected to wait; the
 class Admission:
     """The rows and bytes of the accepted requests of a server, or of one of its models, that are not answered yet.
 
-    parent: the server's admission, where this is a model's. What a model holds, rows or bytes, its server holds too.
+    row_shares, byte_shares: of each client, by the name that the server gives it. parent: the server's admission, where
+    this is a model's. What a model holds, rows or bytes, its server holds too. quotas: of clients, if they have any.
     """
 
-    def __init__(self, max_rows: int, max_bytes: int, parent: Admission | None = None) -> None:
-        self.max_rows, self.max_bytes, self.parent = max_rows, max_bytes, parent
+    def __init__(
+        self, max_rows: int, max_bytes: int, parent: Admission | None = None, quotas: Quotas | None = None
+    ) -> None:
+        self.row_shares, self.byte_shares, self.parent = Shares(max_rows), Shares(max_bytes), parent
+        self.quotas: Quotas | None = quotas if parent is None else parent.quotas
         self.levels: tuple[Admission, ...] = (self,) if parent is None else (self, *parent.levels)
-        self.rows = 0
-        self.bytes = 0
         self.row_seconds = 0.0  # moving average of computing one row
         self.drain_rate = math.inf  # rows a second that left in the last window, where something was held throughout
         self.last_finite_rate = 0.0
         self.drained_rows = 0
         self.window_start = time.monotonic()
 
-    def hold(self) -> Hold:
-        """The room of one request of this server, as a context manager."""
-        return Hold(self)
+    @property
+    def rows(self) -> int:
+        """Rows that are held."""
+        return self.row_shares.held
 
-    def check_bytes(self, length: int, request_bytes: int = 0) -> None:
-        """Raise Overloaded where `length` more bytes are too many for a request that holds `held` bytes already.
+    @property
+    def bytes(self) -> int:
+        """Bytes that are held."""
+        return self.byte_shares.held
+
+    def check_bytes(self, length: int, request_bytes: int = 0, client: str = "") -> None:
+        """Raise Overloaded where `length` more bytes are too many for a request that holds so many bytes already.
 
         A request is never refused while no other is held.
         """
         if self.parent is not None:
-            self.parent.check_bytes(length, request_bytes)
-        if self.rows >= self.max_rows or (self.bytes > request_bytes and self.bytes + length > self.max_bytes):
-            raise self.make_refusal()
+            self.parent.check_bytes(length, request_bytes, client)
+        elif self.quotas is not None:
+            self.quotas.check(client)
+        rows, size = self.row_shares, self.byte_shares
+        if (rows.held and not rows.has_room(client, 1)) or (
+            size.held > request_bytes and not size.has_room(client, length)
+        ):
+            raise self.make_refusal(client)
 
-    def check_rows(self, rows: int, seconds: float) -> None:
+    def check_rows(self, rows: int, seconds: float, client: str = "") -> None:
         """Raise Overloaded where `rows` more are too many for a request with `seconds` left; TimedOut with none left.
 
-        For a request computed inline this check is the whole of its admission: it equals `take_rows` and `release` in
-        one turn of the event loop, but never enters the drain-rate window.
+        A request is never refused while no other is held.
         """
         if seconds < 0:
             raise make_deadline_error()
         if self.parent is not None:
-            self.parent.check_rows(rows, math.inf)
-        if self.rows and (self.rows + rows > self.max_rows or self.estimate_wait() > MAX_WAIT_SHARE * seconds):
-            raise self.make_refusal()
+            self.parent.check_rows(rows, math.inf, client)
+        shares = self.row_shares
+        if shares.held and (
+            not shares.has_room(client, rows) or self.estimate_wait(client, rows) > MAX_WAIT_SHARE * seconds
+        ):
+            raise self.make_refusal(client)
 
-    def take_bytes(self, length: int, request_bytes: int = 0) -> None:
+    def pass_rows(self, rows: int, seconds: float, client: str = "") -> None:
+        """The whole admission of a request's rows that are computed at once; raises as `check_rows`.
+
+        It equals `take_rows` and `release_rows` in one turn of the event loop, but never enters the drain-rate window.
+        """
+        self.check_rows(rows, seconds, client)
+        if self.quotas is not None:
+            self.quotas.spend(client, rows)
+
+    def take_bytes(self, length: int, request_bytes: int = 0, client: str = "") -> None:
         """Hold bytes that arrived, in the parent too; raises as `check_bytes`, and holds nothing then.
 
         Announced bytes are not held: they may never come.
         """
-        self.check_bytes(length, request_bytes)
-        self.add_bytes(length)
+        self.check_bytes(length, request_bytes, client)
+        self.add_bytes(length, client)
 
-    def add_bytes(self, length: int) -> None:
-        """Hold bytes that are never refused, in the parent too."""
+    def add_bytes(self, length: int, client: str = "") -> None:
+        """Hold bytes that are never refused, or give back where `length` is negative; in the parent too."""
         for level in self.levels:
-            level.bytes += length
+            level.byte_shares.add(client, length)
 
-    def take_rows(self, rows: int, seconds: float) -> None:
+    def take_rows(self, rows: int, seconds: float, client: str = "") -> None:
         """Hold the rows of a decoded request, in the parent too; raises as `check_rows`, and holds nothing then."""
-        self.check_rows(rows, seconds)
+        self.pass_rows(rows, seconds, client)
         for level in self.levels:
-            if not level.rows:
+            if not level.row_shares.held:
                 level.start_window()
-            level.rows += rows
+            level.row_shares.add(client, rows)
 
-    def release_bytes(self, length: int) -> None:
-        """Give back bytes, in the parent too."""
-        for level in self.levels:
-            level.bytes -= length
-
-    def release_rows(self, rows: int) -> None:
+    def release_rows(self, rows: int, client: str = "") -> None:
         """Give back rows, in the parent too."""
         for level in self.levels:
-            level.rows -= rows
+            level.row_shares.add(client, -rows)
 
     def start_window(self) -> None:
         """Start a drain-rate window: only one in which something is held throughout tells how fast rows leave."""
@@ -104,7 +126,7 @@ class Admission:
         """Take into account that `rows` rows were computed together in `seconds`, in the parent too."""
         if rows:
             self.row_seconds = BATCH_SECONDS_AVERAGE.update(self.row_seconds, seconds / rows)
-        if self.rows:  # else there is no window
+        if self.row_shares.held:  # else there is no window
             self.note_drain(rows)
         if self.parent is not None:
             self.parent.note_batch(rows, seconds)
@@ -118,65 +140,20 @@ class Admission:
             self.start_window()
             self.drain_rate = self.last_finite_rate
 
-    def estimate_wait(self) -> float:
-        """Seconds after which what is held now should be answered."""
-        return self.rows * max(self.row_seconds, 1 / self.drain_rate)
+    def estimate_wait(self, client: str = "", rows: int = 0) -> float:
+        """Seconds after which `rows` more rows of a client should be answered.
 
-    def make_refusal(self) -> Overloaded:
+        Clients take turns, so that no more of another's rows go before a client's last one than it has itself.
+        """
+        shares = self.row_shares
+        ahead = (shares.get(client) + rows + TURN_ROWS) * shares.count_clients(client)
+        return min(shares.held, ahead) * max(self.row_seconds, 1 / self.drain_rate)
+
+    def make_refusal(self, client: str = "") -> Overloaded:
         """Make the error for a refused request, with the seconds after which there should be room."""
-        seconds = max(1, min(MAX_RETRY_AFTER_SECONDS, math.ceil(self.estimate_wait())))
+        seconds = max(1, min(MAX_RETRY_AFTER_SECONDS, math.ceil(self.estimate_wait(client))))
         load = f"{self.rows} rows in {self.bytes} bytes"
         return Overloaded(f"the server holds {load} and takes no more: try again in {seconds} s", seconds)
-
-
-class Hold:
-    """The room that one request takes in a server; a context manager that gives all of it back.
-
-    Bytes of the body and of the response are held until the client has read the response, rows until it is encoded.
-    """
-
-    __slots__ = ("bytes", "model", "rows", "server")
-
-    def __init__(self, server: Admission) -> None:
-        self.server = server
-        self.model: Admission | None = None
-        self.bytes = self.rows = 0
-
-    def __enter__(self) -> Hold:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.release_rows()
-        self.server.release_bytes(self.bytes)
-        self.bytes = 0
-
-    def check_bytes(self, length: int) -> None:
-        """Raise Overloaded where `length` more bytes are too many."""
-        self.server.check_bytes(length, self.bytes)
-
-    def take_bytes(self, length: int) -> None:
-        """Hold `length` more bytes that arrived; raises Overloaded."""
-        self.server.take_bytes(length, self.bytes)
-        self.bytes += length
-
-    def take_rows(self, model: Admission, rows: int, seconds: float) -> None:
-        """Hold the rows of a request to `model` that has so many seconds left; raises Overloaded, TimedOut."""
-        model.take_rows(rows, seconds)
-        self.model, self.rows = model, rows
-
-    def release_rows(self) -> None:
-        """Give back the rows: they are computed and encoded, or never will be."""
-        if self.model is not None:
-            self.model.release_rows(self.rows)
-            self.model, self.rows = None, 0
-
-    def keep_response(self, length: int) -> None:
-        """Hold a response of `length` bytes, which is never refused, in place of the rows."""
-        self.release_rows()
-        self.server.add_bytes(length)
-        self.bytes += length
 
 
 def make_deadline_error() -> TimedOut:

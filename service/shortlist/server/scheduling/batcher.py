@@ -14,7 +14,6 @@ from concurrent.futures import Executor
 from typing import Any, NamedTuple
 
 from shortlist.core.moving_average import ClippedAverage
-from shortlist.core.queries import Result
 
 from .admission import Admission, make_deadline_error
 from .fair_queue import FairQueue, QueuedTask
@@ -33,7 +32,7 @@ class Computation(NamedTuple):
     inline_rows: rows that were computed in the event loop, as a batch of their own; None where batches computed them.
     """
 
-    result: Result
+    result: Any
     seconds: float
     queue_seconds: float
     end: float

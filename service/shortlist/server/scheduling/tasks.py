@@ -13,11 +13,14 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from shortlist.core.arrays import check_finite
+from shortlist.core.bias import Bias, parse_bias
 from shortlist.core.filters import ClassFilter
-from shortlist.core.queries import Query, Result, ScoreQuery, Scores, TopKQuery
-from shortlist.core.results import FloatArray, IdArray, PlanResult, TopK
+from shortlist.core.queries import BeamQuery, Query, ScoreQuery, Scores, TopKQuery
+from shortlist.core.results import FloatArray, IdArray, IntArray, PlanResult, TopK
+from shortlist.decoding.step import BeamSearchRows, choose_rows
 from shortlist.errors import TooLarge
-from shortlist.head import Head, make_topk
+from shortlist.head import Head
+from shortlist.plans.common.normalizer import make_topk
 from shortlist.plans.registry import Plan
 
 RESULT_CELL_BYTES = 12  # an int64 id and a float32 log-probability
@@ -43,6 +46,10 @@ class Task(Protocol):
         """Bytes of the ids and log-probabilities of the result."""
 
     @property
+    def argument_bytes(self) -> int:
+        """Bytes of the arrays of its query."""
+
+    @property
     def separate(self) -> bool:
         """Whether its slices never share a call with those of other tasks."""
 
@@ -54,13 +61,13 @@ class Task(Protocol):
     def kind(self) -> Hashable:
         """Tasks of one kind take about as long a row: one plan, searched equally widely, for about as many classes."""
 
-    def compute(self) -> Result:
+    def compute(self) -> Any:
         """The whole result at once; raises BadInput."""
 
     def compute_slices(self, slices: Sequence[Slice]) -> list[Any]:
         """The partial results of `slices` of tasks of one group, in one call."""
 
-    def merge(self, parts: list[Any]) -> Result:
+    def merge(self, parts: list[Any]) -> Any:
         """The result, from the partial results of all rows in order; raises BadInput."""
 
 
@@ -83,8 +90,8 @@ class Slice(NamedTuple):
 
 
 @dataclass(slots=True, eq=False)
-class TopKTask:
-    """`Head.topk`. separate: there are allow or ban lists, which are of the request's own shape."""
+class SearchTask:
+    """A search for the k best classes of rows. separate: there are lists or biases, of the request's own shape."""
 
     head: Head
     plan: Plan
@@ -92,6 +99,7 @@ class TopKTask:
     contexts: FloatArray
     k: int
     class_filter: ClassFilter
+    bias: Bias | None
     kind: Hashable
     separate: bool
 
@@ -103,26 +111,27 @@ class TopKTask:
     def result_bytes(self) -> int:
         return len(self.contexts) * self.k * RESULT_CELL_BYTES
 
-    def with_contexts(self, contexts: FloatArray) -> TopKTask:
-        """The same task for other `contexts` of the same shape; raises BadInput where they are not finite."""
-        rows = check_finite(contexts if contexts.dtype == np.float32 else contexts.astype(np.float32))
-        return TopKTask(
-            self.head, self.plan, self.normalizer, rows, self.k, self.class_filter, self.kind, self.separate
-        )
+    @property
+    def argument_bytes(self) -> int:
+        lists = self.class_filter.allow, self.class_filter.ban
+        return self.contexts.nbytes + sum(ids.nbytes for ids in lists if ids is not None)
 
     @property
     def width(self) -> int:
         return self.plan.width(self.k)
 
-    def compute(self) -> TopK:
-        return make_topk(self.head.run(self.plan, self.contexts, self.k, self.class_filter), self.normalizer)
+    def search(self) -> PlanResult:
+        """The k best of all rows, in one call."""
+        return self.head.run(self.plan, self.contexts, self.k, self.class_filter, self.bias)
 
     def compute_slices(self, slices: Sequence[Slice]) -> list[PlanResult]:
-        tasks: list[TopKTask] = [each.task for each in slices]  # type: ignore[misc]  # of one group, so of one kind
+        tasks: list[SearchTask] = [each.task for each in slices]  # type: ignore[misc]  # of one group, so of one kind
         parts = [task.contexts[each.start : each.stop] for task, each in zip(tasks, slices, strict=True)]
         contexts = parts[0] if len(parts) == 1 else np.concatenate(parts)
-        class_filter = self.class_filter.slice_rows(slices[0].start, slices[0].stop)
-        result = self.head.run(self.plan, contexts, max(task.k for task in tasks), class_filter)
+        start, stop = slices[0].start, slices[0].stop  # with lists or biases there is one slice
+        bias = None if self.bias is None else self.bias[start:stop]
+        lists = self.class_filter.slice_rows(start, stop)
+        result = self.head.run(self.plan, contexts, max(task.k for task in tasks), lists, bias)
         if len(slices) == 1:
             return [result]
         ends = np.cumsum([len(part) for part in parts])
@@ -131,8 +140,54 @@ class TopKTask:
             for task, part, end in zip(tasks, parts, ends, strict=True)
         ]
 
+
+@dataclass(slots=True, eq=False)
+class TopKTask(SearchTask):
+    """`Head.topk`."""
+
+    def with_contexts(self, contexts: FloatArray) -> TopKTask:
+        """The same task for other `contexts` of the same shape; raises BadInput where they are not finite."""
+        rows = check_finite(contexts if contexts.dtype == np.float32 else contexts.astype(np.float32))
+        return TopKTask(
+            self.head, self.plan, self.normalizer, rows, self.k, self.class_filter, self.bias, self.kind, self.separate
+        )
+
+    def compute(self) -> TopK:
+        return make_topk(self.search(), self.normalizer)
+
     def merge(self, parts: list[PlanResult]) -> TopK:
         return make_topk(PlanResult.concat(parts), self.normalizer)
+
+
+@dataclass(slots=True, eq=False)
+class BeamTask(SearchTask):
+    """The search of a beam step: its rows may share batches with those of other requests."""
+
+    step: BeamSearchRows
+
+    def compute(self) -> BeamResult:
+        return self.merge([self.search()])
+
+    def merge(self, parts: list[PlanResult]) -> BeamResult:
+        return BeamResult(self.step, PlanResult.concat(parts))
+
+
+@dataclass(slots=True)
+class BeamResult:
+    """What the head found for a beam step, of which `continue_beams` makes the continuations."""
+
+    step: BeamSearchRows
+    rows: PlanResult
+
+    @property
+    def normalizer(self) -> str:
+        """What the log-probabilities are normalised over."""
+        return self.step.normalizer
+
+    @property
+    def scored(self) -> IntArray:
+        """[L] classes scored for each row that was searched."""
+        return self.rows.scored
 
 
 def slice_result(result: PlanResult, start: int, stop: int, k: int) -> PlanResult:
@@ -169,6 +224,10 @@ class ScoreTask:
     @property
     def result_bytes(self) -> int:
         return int(self.ids.size) * RESULT_CELL_BYTES
+
+    @property
+    def argument_bytes(self) -> int:
+        return self.contexts.nbytes + self.ids.nbytes
 
     def compute(self) -> Scores:
         return self.merge([self.head.score(self.plan, self.contexts, self.ids)])
@@ -211,6 +270,8 @@ def make_task(head: Head, query: Query, limits: SizeLimits | None = None) -> Tas
     """The task of computing `query` with `head`, after all checks of its arguments; raises BadInput, TooLarge."""
     if limits is not None:
         limits.check(query)
+    if isinstance(query, BeamQuery):
+        return make_beam_task(head, query)
     rows = head.check_contexts(query.contexts)
     if isinstance(query, ScoreQuery):
         ids = head.check_ids(query.ids, len(rows))
@@ -221,7 +282,19 @@ def make_task(head: Head, query: Query, limits: SizeLimits | None = None) -> Tas
 def make_topk_task(head: Head, query: TopKQuery, rows: FloatArray) -> TopKTask:
     """The same for the k best classes of `rows` [B, d], which are checked."""
     head.check_k(query.k)
-    plan, normalizer = head.choose_plan(len(rows), query.k, query.exact)
+    bias = parse_bias(query.bias, len(rows), head.manifest.classes)
+    plan, normalizer = head.choose_plan(len(rows), query.k, query.exact, proof=bias is None)
     class_filter = head.check_lists(query.allow, query.ban, len(rows))
     kind = id(plan), plan.width(query.k), query.k.bit_length()
-    return TopKTask(head, plan, normalizer, rows, query.k, class_filter, kind, class_filter.restricts)
+    separate = class_filter.restricts or bias is not None
+    return TopKTask(head, plan, normalizer, rows, query.k, class_filter, bias, kind, separate)
+
+
+def make_beam_task(head: Head, query: BeamQuery) -> BeamTask:
+    """The same for a beam step."""
+    step = choose_rows(head, query)
+    kind = id(step.plan), step.plan.width(step.k), step.k.bit_length()
+    separate = step.class_filter.restricts or step.bias is not None
+    return BeamTask(
+        head, step.plan, step.normalizer, step.contexts, step.k, step.class_filter, step.bias, kind, separate, step
+    )

@@ -1,40 +1,45 @@
 """The fast path: a small request is answered in the callback that read it, from the bytes read to the bytes written.
 
 The response's bytes, the metrics and the admission are those of a request through uvicorn's parser and the gateway, at
-a fraction of their cost. It serves a request whose head was parsed before, byte for byte, that came with its whole
-body on an idle connection, and whose task is computed inline. For any other it returns None, with nothing done, and
-uvicorn and the gateway take over.
+a fraction of their cost. It serves a request whose head was parsed before, byte for byte but for headers that nothing
+reads, and may ask by its host, origin and API key, that came with its whole body on an idle connection, and whose task
+is computed inline. For any other it returns None, with nothing done, and uvicorn and the gateway take over.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from shortlist.server.access.keys import KeyRing, Role
 from shortlist.server.engine.endpoints import EndpointMatcher, Target
 from shortlist.server.engine.pipeline import MAX_INLINE_BYTES, respond_inline
 from shortlist.server.engine.service import Service
 from shortlist.server.messages.bounded_cache import BoundedCache
-from shortlist.server.messages.headers import CONTENT_ENCODING, CONTENT_LENGTH, Headers, RawHeaders
+from shortlist.server.messages.headers import CONTENT_ENCODING, CONTENT_LENGTH, TRANSFER_ENCODING, Headers, RawHeaders
 
+from .passing_headers import drop_passing_headers
 from .uvicorn_protocol import write_head
 
 END_OF_HEAD = b"\r\n\r\n"
 HEAD_CACHE_ENTRIES = 1024
 MAX_CACHED_HEAD_BYTES = 2048  # of a head worth remembering
 SKIPPED_REQUESTS = 16  # that are not tried after one that would have had to wait
-UNUSUAL_HEADERS = frozenset((b"transfer-encoding", CONTENT_ENCODING, b"expect", b"upgrade", b"connection"))
+UNUSUAL_HEADERS = frozenset((TRANSFER_ENCODING, CONTENT_ENCODING, b"expect", b"upgrade"))
+KEEP_ALIVE = b"keep-alive"
 
 
 @dataclass(slots=True)
 class ParsedHead:
     """A request's head that was parsed before. body_bytes: of its body. skip: requests that are not to be tried.
 
+    keys: the API keys by which it may ask; once they were read again it has to be checked again.
     response_head: the last response's head, made of the three before it.
     """
 
     target: Target
     headers: RawHeaders
     body_bytes: int
+    keys: KeyRing | None
     skip: int = 0
     response_status: int = 0
     default_headers: Headers | None = None
@@ -47,7 +52,7 @@ class FastPath:
 
     def __init__(self, service: Service, matcher: EndpointMatcher) -> None:
         self.service, self.matcher = service, matcher
-        self.max_body_bytes = min(MAX_INLINE_BYTES, service.settings.body_limit)
+        self.max_body_bytes = min(MAX_INLINE_BYTES, service.settings.body_limit, service.settings.json_limit)
         self.heads: BoundedCache[bytes, ParsedHead] = BoundedCache(HEAD_CACHE_ENTRIES)
         service.metrics.caches.watch("heads", lambda: len(self.heads))
 
@@ -59,23 +64,38 @@ class FastPath:
             return
         if by_name.get(CONTENT_LENGTH) != str(size).encode() or not UNUSUAL_HEADERS.isdisjoint(by_name):
             return
-        target = self.matcher.match(path)
-        if target is not None and self.heads.get(head) is None:
-            self.heads.put(head, ParsedHead(target, by_name, size))
+        if by_name.get(b"connection", KEEP_ALIVE).lower() != KEEP_ALIVE:
+            return
+        access, target, key = self.service.access, self.matcher.find_known(path), drop_passing_headers(head)
+        known = self.heads.get(key)
+        if target is None or (known is not None and known.keys is access.keys):
+            return
+        if access.permits(headers, Role.ASK):
+            self.heads.put(key, ParsedHead(target, by_name, size, access.keys))
 
-    def respond(self, data: bytes, default_headers: Headers) -> bytes | None:
-        """The whole response to what an idle connection read; None where uvicorn has to parse that.
+    def find(self, head: bytes) -> ParsedHead | None:
+        """What a head was parsed into before, be it with other passing headers; None for one that is not known."""
+        parsed = self.heads.get(head)
+        if parsed is None and len(head) <= MAX_CACHED_HEAD_BYTES and head.startswith(b"POST "):
+            key = drop_passing_headers(head)
+            return self.heads.get(key) if len(key) < len(head) else None
+        return parsed
+
+    def respond(self, data: bytes, address: str, default_headers: Headers) -> bytes | None:
+        """The whole response to what an idle connection from `address` read; None where uvicorn has to parse that.
 
         default_headers: headers that every response begins with.
         """
         end = data.find(END_OF_HEAD) + len(END_OF_HEAD)
-        head = self.heads.get(data[:end])
+        head = self.find(data[:end])
         if head is None or len(data) - end != head.body_bytes or self.service.closing:
+            return None
+        if head.keys is not self.service.access.keys:
             return None
         if head.skip:
             head.skip -= 1
             return None
-        response = respond_inline(self.service, head.target, head.headers, data[end:])
+        response = respond_inline(self.service, head.target, head.headers, address, data[end:])
         if response is None:
             head.skip = SKIPPED_REQUESTS
             return None

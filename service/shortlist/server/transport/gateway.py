@@ -1,5 +1,7 @@
 """The gateway: a bare ASGI callable in front of the app that responds to the endpoints that compute by itself.
 
+It is also where every request's host and origin are checked.
+
 The responses are those of FastAPI's routes of the same paths, but a small request takes a fraction of the time.
 """
 
@@ -7,9 +9,11 @@ from __future__ import annotations
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from shortlist.errors import Forbidden
 from shortlist.server.engine.endpoints import EndpointMatcher
 from shortlist.server.engine.pipeline import respond
 from shortlist.server.engine.service import Service
+from shortlist.server.messages.responses import make_error_response, to_starlette
 
 from .fast_path import FastPath
 
@@ -24,10 +28,16 @@ class Gateway:
         service.metrics.caches.watch("paths", lambda: len(self.matcher.targets))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Respond, or hand on to the app."""
-        target = None
-        if scope["type"] == "http" and scope["method"] == "POST":
-            target = self.matcher.match(scope["path"])
+        """Refuse what names a wrong host or origin; else respond, or hand on to the app."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        try:
+            self.service.access.check_site(scope["headers"])
+        except Forbidden as error:
+            await to_starlette(make_error_response(error))(scope, receive, send)
+            return
+        target = self.matcher.match(scope["path"]) if scope["method"] == "POST" else None
         if target is None:
             await self.app(scope, receive, send)
         else:

@@ -6,6 +6,7 @@ import asyncio
 import errno
 import gc
 import logging
+import resource
 import signal
 import socket
 import sys
@@ -18,31 +19,50 @@ from starlette.types import ASGIApp
 from shortlist.errors import BadInput
 from shortlist.server.app import create_app
 from shortlist.server.engine.service import Service
+from shortlist.server.scheduling.admission import Admission
 from shortlist.server.settings import Settings
 
-from .connection import Connection, FastPathConnection
+from .connection import Connection
+from .connection_limits import ConnectionLimits
+from .fast_connection import FastConnection
 from .fast_path import FastPath
 from .gateway import Gateway
+from .tls import load_certificate, make_context
 from .uvicorn_protocol import UvicornServer
 
 BACKLOG = 2048  # connections that wait to be accepted
-KEEP_ALIVE_SECONDS = 75  # longer than clients keep idle connections, so that it is they who close
 LAST_REQUESTS_SECONDS = 0.2  # for requests on their way when the socket closes
+LAST_BODIES_SECONDS = 5.0  # then for the rest of bodies
+MAX_UNSENT_BYTES = 128 << 10  # of a connection, that the system holds: what a client does not read stays with us
+RESERVED_FILES = 64  # of the process that are no connections
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+
+log = logging.getLogger(__name__)
 
 
 def serve(settings: Settings) -> int:
     """Serve until SIGTERM or Ctrl-C; returns the exit code.
 
-    Raises NotFound for an empty repository, DeviceError, BadInput when the address cannot be had.
+    Raises NotFound for an empty repository, DeviceError, BadInput when the address cannot be had, or keys or
+    certificate cannot be read.
     """
     logging.basicConfig(level=settings.log_level.upper(), handlers=[make_log_handler(settings.log_format)])
     app = create_app(settings)
+    service = app.state.service
+    gateway = Gateway(app, service)
+    config = configure(gateway, settings, service.admission, gateway.fast_path)
     with listen(settings.host, settings.port) as listener:
-        print(f"listening on {format_url(listener)}", file=sys.stderr, flush=True)  # noqa: T201
-        gateway = Gateway(app, app.state.service)
-        Server(configure(gateway, settings, gateway.fast_path), app.state.service).run([listener])
+        url = format_url(listener, tls=settings.tls_cert is not None)
+        print(f"listening on {url}", file=sys.stderr, flush=True)  # noqa: T201
+        warn_of_open_access(service)
+        Server(config, service).run([listener])
     return 0
+
+
+def warn_of_open_access(service: Service) -> None:
+    """Say in the log where everybody on the network may ask."""
+    if service.access.keys is None and not service.settings.is_local:
+        log.warning("whoever reaches %s may ask: give --api-keys-file to ask for keys", service.settings.host)
 
 
 def make_log_handler(log_format: str) -> logging.Handler:
@@ -56,22 +76,42 @@ def make_log_handler(log_format: str) -> logging.Handler:
     return handler
 
 
-def configure(app: ASGIApp, settings: Settings, fast_path: FastPath | None = None) -> uvicorn.Config:
-    """How uvicorn runs the app, with or without the fast path of a gateway."""
-    protocol = Connection if fast_path is None else partial(FastPathConnection, fast_path=fast_path)
+def configure(
+    app: ASGIApp, settings: Settings, admission: Admission, fast_path: FastPath | None = None
+) -> uvicorn.Config:
+    """How uvicorn runs the app, with or without the fast path of a gateway; raises BadInput for a wrong certificate.
+
+    admission: what connections hold in memory counts there.
+    """
+    tls = None if settings.tls_cert is None else make_context(settings)
+    protocol = Connection if fast_path is None else partial(FastConnection, fast_path=fast_path)
+    limits = ConnectionLimits(limit_connections(settings.max_connections), admission)
     return uvicorn.Config(
         app,
-        http=partial(protocol, patience=settings.body_timeout),  # type: ignore[arg-type]
+        http=partial(protocol, limits=limits, patience=settings.body_timeout),  # type: ignore[arg-type]
         ws="none",
         lifespan="on",
         log_config=None,
         log_level="warning",
         access_log=False,
         server_header=False,
+        proxy_headers=False,  # who asks is for the service to say
         backlog=BACKLOG,
-        timeout_keep_alive=KEEP_ALIVE_SECONDS,
+        timeout_keep_alive=settings.keep_alive,  # type: ignore[arg-type]  # a whole number is not needed
         timeout_graceful_shutdown=settings.drain_seconds,
+        ssl_context_factory=None if tls is None else lambda *_: tls,
     )
+
+
+def limit_connections(wanted: int) -> int:
+    """How many connections there may be: as many as wanted, or as the process may have open files."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < wanted + RESERVED_FILES:
+        soft = min(hard, wanted + RESERVED_FILES) if hard != resource.RLIM_INFINITY else wanted + RESERVED_FILES
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    if soft < wanted + RESERVED_FILES:
+        log.warning("%d connections at most: this process may have %d files open", soft - RESERVED_FILES, soft)
+    return max(1, min(wanted, soft - RESERVED_FILES))
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -83,6 +123,7 @@ def listen(host: str, port: int) -> socket.socket:
         raise BadInput(explain_refusal(host, port, error)) from None
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, MAX_UNSENT_BYTES)  # its connections', too
         listener.bind(address)
         listener.listen(BACKLOG)
     except OSError as error:
@@ -102,10 +143,11 @@ def explain_refusal(host: str, port: int, error: OSError | UnicodeError) -> str:
     return f"{host} is no address of this machine ({reason}): choose another with --host"
 
 
-def format_url(listener: socket.socket) -> str:
+def format_url(listener: socket.socket, *, tls: bool) -> str:
     """Where to reach a listening socket."""
     host, port = listener.getsockname()[:2]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    place = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    return f"{'https' if tls else 'http'}://{place}"
 
 
 class Server(UvicornServer):
@@ -116,15 +158,37 @@ class Server(UvicornServer):
         self.service = service
 
     def handle_signals(self) -> None:
-        """Drain at SIGTERM, stop at once at Ctrl-C; uvicorn would die of the signal, this one exits with 0."""
+        """Drain at SIGTERM, stop at once at Ctrl-C, read keys and certificate again at SIGHUP.
+
+        uvicorn would die of the first two, this one exits with 0. SIGUSR1, by which others open their logs again, does
+        nothing.
+        """
         loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGHUP, self.reload)
         loop.add_signal_handler(signal.SIGTERM, self.drain)
         loop.add_signal_handler(signal.SIGINT, self.interrupt)
+        loop.add_signal_handler(signal.SIGUSR1, ignore_signal)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Load and listen. The garbage collector skips loaded modules: every 60,000 requests they took 40 to 90 ms."""
         gc.freeze()
         await super().startup(sockets)
+
+    def reload(self) -> None:
+        """Read the API keys and the certificate again; what was in force stays where one cannot be read."""
+        try:
+            self.service.access.reload()
+            self.reload_certificate()
+        except BadInput as error:
+            log.error("not read again, what was in force stays: %s", error)
+        else:
+            log.info("API keys and certificate were read again")
+
+    def reload_certificate(self) -> None:
+        """Use what the files of the certificate hold now for new connections; raises BadInput."""
+        if self.config.ssl is not None:
+            make_context(self.service.settings)  # one that is wrong must not touch the context in use
+            load_certificate(self.config.ssl, self.service.settings)
 
     def drain(self) -> None:
         """No longer ready; keep accepting for the drain delay, so that a load balancer can look away."""
@@ -134,7 +198,7 @@ class Server(UvicornServer):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Stop listening, let open connections say what they still want, then finish."""
         self.close_listeners()
-        self.service.closing = True
+        self.service.close(LAST_BODIES_SECONDS)
         await asyncio.sleep(LAST_REQUESTS_SECONDS)
         await super().shutdown(sockets)
 
@@ -142,3 +206,7 @@ class Server(UvicornServer):
         """Stop without delay; at the second Ctrl-C without waiting for anything."""
         self.service.draining = True
         self.stop_without_delay()
+
+
+def ignore_signal() -> None:
+    """Do nothing at a signal that would end the process otherwise."""

@@ -2,13 +2,15 @@
 
 Of `uvicorn.protocols.http.httptools_impl`, as of uvicorn 0.54:
 
-- `HttpToolsProtocol`, its parser's callbacks and `send_400_response`, which `connection` overrides, its `scope`,
-  `headers`, `loop` and `timeout_keep_alive`: they show heads and bodies as they arrive, which bounds how long and how
-  large a head may be, and they are where a refusal can be a sentence in JSON.
+- `HttpToolsProtocol`, its `data_received` and its parser's callbacks, which `connection` overrides, its `parser`,
+  `scope`, `url`, `headers`, `scheme`, `client`, `loop` and `timeout_keep_alive`: they show heads and bodies as they
+  arrive, which bounds how long and how large a head may be, how much waits behind a request that is served, and lets a
+  request that asks for another protocol be parsed again.
 - `cycle`, `pipeline`, `_start_asgi_task`: the request that is served and those that wait behind it, to drop them all
   when nobody will read their responses.
-- `timeout_keep_alive_task`, `timeout_keep_alive_handler`, `flow.write_paused`: whether a connection is idle, and for
-  how long, for the fast path.
+- `flow`, with `read_paused` and `write_paused`: whether uvicorn would go on reading, and whether it waits to write.
+- `timeout_keep_alive_task`, `timeout_keep_alive_handler`, `_unset_keepalive_if_required`: the timer of an idle
+  connection.
 - `server_state`: the headers that every response begins with, and the count of requests.
 - `STATUS_LINE`: the first line of a response for each status.
 
@@ -26,10 +28,14 @@ import contextlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+import httptools
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
+from shortlist.errors import ShortlistError
 from shortlist.server.messages.headers import Headers
+
+from .head_rules import MalformedRequest, write_head_without_upgrade
 
 if TYPE_CHECKING:
     from uvicorn._types import ASGI3Application
@@ -67,6 +73,27 @@ class UvicornProtocol(HttpToolsProtocol):
     served_cycle: RequestResponseCycle | None = None  # `cycle` is the latest, which may wait in the pipeline
     last_response_time = 0.0  # of a response that uvicorn knows nothing of, by the loop's clock
 
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        transport.set_write_buffer_limits(high=0)  # so that `pause_writing` says whenever something is not sent yet
+
+    def parse(self, data: bytes) -> None:
+        """Let the parser read on; a request that wants another protocol is parsed as if it did not.
+
+        Raises MalformedRequest, or the ShortlistError that a callback raised.
+        """
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade as upgrade:  # it has skipped the body, too
+            head = write_head_without_upgrade(
+                self.parser.get_method(), self.url, self.parser.get_http_version(), self.headers
+            )
+            self.parser = httptools.HttpRequestParser(self)
+            self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn's
+            self.parse(head + data[upgrade.args[0] :])
+        except httptools.HttpParserError as error:
+            raise error.__context__ if isinstance(error.__context__, ShortlistError) else MalformedRequest from None
+
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
         self.served_cycle = cycle
         super()._start_asgi_task(cycle, app)
@@ -78,15 +105,56 @@ class UvicornProtocol(HttpToolsProtocol):
             self.served_cycle.disconnected = True
             self.served_cycle.message_event.set()
 
+    def hold_reading(self) -> None:
+        """Read no more until `go_on_reading`, whatever uvicorn does: it only goes on where it has paused itself."""
+        self.flow.read_paused = False
+        self.transport.pause_reading()
+
+    def go_on_reading(self) -> None:
+        """Read again, unless uvicorn itself has paused and goes on later."""
+        if not self.flow.read_paused:
+            self.transport.resume_reading()
+
+    def drop_latest(self) -> None:
+        """Drop the latest request, where it waits behind others."""
+        if self.pipeline:
+            self.pipeline.popleft()
+            assert self.served_cycle is not None, "it is what they wait for"
+            self.cycle = self.pipeline[0][0] if self.pipeline else self.served_cycle
+
+    def close_after_responses(self) -> None:
+        """Close the connection after the response to the latest request."""
+        self.cycle.keep_alive = False
+
     @property
     def keeps_open(self) -> bool:
         """Whether the connection stays open after the request that was parsed last."""
         return self.cycle.keep_alive
 
     @property
+    def has_waiting(self) -> bool:
+        """Whether requests wait for the one that is served."""
+        return bool(self.pipeline)
+
+    @property
+    def is_serving(self) -> bool:
+        """Whether a request is not answered yet."""
+        return self.cycle is not None and not self.cycle.response_complete
+
+    @property
+    def has_started_response(self) -> bool:
+        """Whether a part of the response to the request that is served was written."""
+        return self.served_cycle is not None and self.served_cycle.response_started
+
+    @property
     def idle(self) -> bool:
         """Whether all responses are sent, or nearly, and the next request may come."""
         return self.timeout_keep_alive_task is not None and not self.flow.write_paused
+
+    @property
+    def unsent_bytes(self) -> int:
+        """Bytes of responses that the client has not taken."""
+        return self.transport.get_write_buffer_size() if self.flow.write_paused else 0
 
     @property
     def default_headers(self) -> Headers:
@@ -98,6 +166,16 @@ class UvicornProtocol(HttpToolsProtocol):
         self.transport.write(response)
         self.server_state.total_requests += 1
         self.last_response_time = self.loop.time()
+
+    def start_idle_timer(self) -> None:
+        """Close the connection unless the next request begins in time; a timer that runs goes on."""
+        if self.timeout_keep_alive_task is None:
+            self.timeout_keep_alive_task = self.loop.call_later(
+                self.timeout_keep_alive, self.timeout_keep_alive_handler
+            )
+
+    def stop_idle_timer(self) -> None:
+        self._unset_keepalive_if_required()
 
     def timeout_keep_alive_handler(self) -> None:
         """Close a connection that was idle too long; `write_response` does not restart the timer, which costs more."""

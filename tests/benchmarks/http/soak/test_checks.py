@@ -1,5 +1,7 @@
 """A soak's checks see every promise that is broken."""
 
+from array import array
+
 import numpy as np
 import pytest
 
@@ -18,7 +20,7 @@ def tally(*replies, seconds=0.01):
 
 def findings(**changes):
     good = {
-        "capacity": 100,
+        "capacity": 0.2,
         "rate": 200,
         "sending_rate": 199,
         "seconds": 10,
@@ -26,6 +28,7 @@ def findings(**changes):
         "allowed_growth": 0.05,
         "tally": tally(RawResponse(429, {"retry-after": "1"}, b""), RawResponse(504, {}, b"")),
         "memory": Memory(STEADY),
+        "health_latencies": array("d", [0.01] * 98 + [0.05] * 2),
         "faulty_clients": [FaultyClient("vanishes mid-body", outcomes={"went": 3})],
     }
     return SoakResult(**good | changes)
@@ -48,15 +51,29 @@ def test_growth_after_warm_up_is_found():
     assert sentence.startswith("memory grew by")
 
 
+def test_slow_health_is_found():
+    [sentence] = list_broken_promises(findings(health_latencies=array("d", [0.01] * 98 + [0.2] * 2)))
+    assert sentence == "p99 of /healthz is 200 ms, over 100 ms"
+
+
+def test_health_that_nobody_asked_for_is_found():
+    assert any("/healthz" in sentence for sentence in list_broken_promises(findings(health_latencies=array("d"))))
+
+
+def test_clients_that_got_too_little_are_found():
+    [sentence] = list_broken_promises(findings(capacity=1.0))
+    assert sentence == "well-behaved clients got 10% of the capacity: half is promised"
+
+
 def test_a_missing_retry_after_is_found():
     [sentence] = list_broken_promises(findings(tally=tally(RawResponse(429, {}, b""))))
     assert "no Retry-After" in sentence
 
 
-@pytest.mark.parametrize("status", [400, 500, 503])
+@pytest.mark.parametrize("status", [400, 408, 500])
 def test_another_status_is_found(status):
     assert list_broken_promises(findings(tally=tally(RawResponse(status, {}, b"")))) == [
-        f"other failures than 429 and 504 came: 1 x {status}"
+        f"other failures than 429, 503 and 504 came: 1 x {status}"
     ]
 
 

@@ -16,12 +16,16 @@ def check_soak(folder, *options, timeout):
     assert report["broken"] == []
     assert process.returncode == 0
     assert report["wrong"] == 0
+    assert report["lost"] == 0
     assert report["statuses"]["200"] > 0
+    assert report["goodput_share"] >= 0.5
+    assert report["healthz_p99_ms"] < 100
+    assert report["memory_growth"] < (0.25 if "--quick" in options else 0.05)
 
 
 @pytest.mark.alone
 def test_a_short_soak_breaks_no_promise(tmp_path):
-    check_soak(tmp_path, "--quick", timeout=120)
+    check_soak(tmp_path, "--quick", timeout=180)
 
 
 @pytest.mark.long

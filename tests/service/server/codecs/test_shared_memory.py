@@ -11,7 +11,7 @@ import pytest
 from fastapi.testclient import TestClient
 from shortlist.errors import BadInput
 from shortlist.server.app import create_app
-from shortlist.server.codecs.shared_memory import MAX_REGIONS, SharedMemory
+from shortlist.server.codecs.shared_memory import KEY_PREFIX, MAX_REGIONS, SharedMemory
 from shortlist.server.settings import Settings
 
 from tests.support.responses import expect_success, read_refusal
@@ -23,7 +23,7 @@ FOLDER = Path("/dev/shm")
 @pytest.fixture
 def block():
     """64 bytes, 0 to 63, of shared memory that a client made."""
-    block = Block(create=True, size=SIZE)
+    block = Block(f"{KEY_PREFIX}block-{os.getpid()}", create=True, size=SIZE)
     block.buf[:SIZE] = bytes(range(SIZE))
     yield block
     block.close()
@@ -92,30 +92,56 @@ def test_wrong_sizes(regions, block, offset, byte_size):
 def test_a_region_over_the_end_of_its_memory(regions, block):
     size = os.stat(FOLDER / block.name).st_size
     regions.register("in", block.name, size - 1, 1)
-    with pytest.raises(BadInput, match=f"has {size} bytes"):
+    with pytest.raises(BadInput, match="cannot be used"):
         regions.register("more", block.name, size - 1, 2)
 
 
 @pytest.mark.parametrize(
-    "key", ["", "/", "..", "/..", ".", "a/b", "/../etc/passwd", "//x", "/a\0b", "x" * 300, 7, None, "/nope", "\ud800"]
-)
-def test_wrong_keys(regions, key):
-    with pytest.raises(BadInput):
+    "key",
+    ["", "/", "..", "/..", ".", "a/b", "/../etc/passwd", "//x", "/a\0b", "x" * 300, 7, None, "/nope", "\ud800",
+     "shortlist-", "/shortlist-../x", "/shortlist-a/b", "shortlist-a\0b", f"/shortlist-{'x' * 300}", "psm"],
+)  # fmt: skip
+def test_keys_that_may_not_be_registered(regions, key):
+    with pytest.raises(BadInput, match="may not be registered"):
         regions.register("in", key, 0, 1)
 
 
-def test_keys_that_are_no_plain_memory(regions, path):
-    path.symlink_to("/etc/passwd")
-    with pytest.raises(BadInput, match="cannot be opened"):
+def refusal_of(regions, path):
+    with pytest.raises(BadInput) as caught:
         regions.register("in", path.name, 0, 1)
+    return str(caught.value).replace(path.name, "KEY")
+
+
+def test_what_cannot_be_used_is_refused_without_a_reason(regions, path):
+    """Not even whether it exists, and how large it is."""
+    sentences = [refusal_of(regions, path)]
+    path.symlink_to("/etc/passwd")
+    sentences.append(refusal_of(regions, path))
     path.unlink()
     path.mkdir()
-    with pytest.raises(BadInput, match="cannot be opened"):
-        regions.register("in", path.name, 0, 1)
+    sentences.append(refusal_of(regions, path))
     path.rmdir()
     os.mkfifo(path)
-    with pytest.raises(BadInput, match="is no shared memory object"):
-        regions.register("in", path.name, 0, 1)
+    sentences.append(refusal_of(regions, path))
+    path.unlink()
+    path.write_bytes(b"")
+    sentences.append(refusal_of(regions, path))
+    path.write_bytes(bytes(SIZE))
+    other = path.with_name(f"{path.name}-second")
+    other.hardlink_to(path)
+    sentences.append(refusal_of(regions, path))
+    other.unlink()
+    regions.register("in", path.name, 0, 1)
+    assert len(set(sentences)) == 1
+    assert "must exist, belong to the server's user and hold" in sentences[0]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a file of another user")
+def test_memory_of_another_user_is_not_reached(regions, path):
+    path.write_bytes(bytes(SIZE))
+    path.chmod(0o666)
+    os.chown(path, 65534, 65534)
+    assert "cannot be used" in refusal_of(regions, path)
 
 
 def test_memory_that_shrinks_harms_nobody(regions, path):

@@ -11,6 +11,7 @@ from shortlist.server.settings import Settings
 PATHS = {
     "/v1/topk": ("topk", {}),
     "/v1/score": ("score", {}),
+    "/v1/beam/step": ("beam", {}),
     "/v2/models/lm/infer": ("infer", {"name": "lm"}),
     "/v2/models/lm/versions/7/infer": ("infer", {"name": "lm", "version": "7"}),
     "/v2/models/l m/infer": ("infer", {"name": "l m"}),

@@ -95,6 +95,6 @@ def test_wrong_log_settings_change_nothing(client, changes):
     assert switches(client) == [0, True, True, True]
 
 
-@pytest.mark.parametrize("body", [b"[]", b"{", b'"x"', b"\xff", b"[" * 250_000])
+@pytest.mark.parametrize("body", [b"[]", b"{", b'"x"', b"\xff", b"[" * 60_000])
 def test_wrong_bodies(client, body):
     read_refusal(client.post(LOGGING, content=body))

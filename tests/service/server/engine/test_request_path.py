@@ -24,7 +24,7 @@ from uvicorn.server import ServerState
 
 from tests.support.fast_path import infer
 
-MAX_CHANGES = 14
+MAX_CHANGES = 16
 MODELS = "shortlist.server.models"  # the registry in which the engine looks models up
 OVER_HEAD = ("transport", "routes", "engine", "codecs", "scheduling", "messages", "metrics")
 HEAD_AND_BELOW = ("shortlist.head", "shortlist.plans", "shortlist.kernels", "shortlist.runtime", "shortlist.core")
@@ -61,6 +61,9 @@ class Transport(asyncio.Transport):
     def is_closing(self):
         return False
 
+    def set_write_buffer_limits(self, high=None, low=None):
+        """Whatever is written is sent."""
+
 
 class TracedServer:
     """A server without sockets, and one connection to it."""
@@ -72,7 +75,7 @@ class TracedServer:
         while not app.state.service.is_ready():
             await asyncio.sleep(0.05)
         gateway = Gateway(app, app.state.service)
-        config = configure(gateway, settings, gateway.fast_path)
+        config = configure(gateway, settings, app.state.service.admission, gateway.fast_path)
         config.load()
         self.connection = config.http_protocol_class(config=config, server_state=ServerState(), app_state={})
         self.transport = Transport()

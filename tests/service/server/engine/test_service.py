@@ -12,6 +12,7 @@ import pytest
 
 from tests.service.server.scheduling.stepped_pool import SteppedPool
 from tests.support.gateway import LENGTH, ROWS, Pair, ask_binary, binary
+from tests.support.layers import copy_writable
 
 VERSION_1 = "/v2/models/lm/versions/1/infer"
 LOAD = "/v2/repository/models/lm/load"
@@ -22,13 +23,13 @@ TEXT, BLOB = binary(ROWS[:1])
 def repository(small_repository, tmp_path):
     """Versions 1 and 2 of `lm`."""
     for version in ("1", "2"):
-        shutil.copytree(small_repository / "lm" / "1", tmp_path / "lm" / version)
+        copy_writable(small_repository / "lm" / "1", tmp_path / "lm" / version)
     return tmp_path
 
 
 @pytest.fixture
 def pair(repository):
-    pair = Pair(repository, triton_metrics=True)
+    pair = Pair(repository, triton_metrics=True, model_control="explicit")
     yield pair
     pair.close()
 
@@ -53,8 +54,12 @@ def test_a_dropped_version_is_let_go_of(pair, repository):
     gc.collect()
     assert head() is None
     assert [model.version for model in pair.service.served_models] == [2]
-    ready = [line for line in read_metrics(pair).splitlines() if line.startswith("shortlist_model_info{")]
+    lines = read_metrics(pair).splitlines()
+    ready = [line for line in lines if line.startswith("shortlist_model_info{")]
     assert [line.partition("version=")[2] for line in ready] == ['"2"} 1.0']
+    about = [line for line in lines if line.startswith(("shortlist_model_", "shortlist_canary{"))]
+    assert any(line.startswith("shortlist_model_quality{") for line in about)
+    assert not any('version="1"' in line for line in about), "neither its quality nor its canary is shown any more"
 
 
 def test_requests_that_run_are_answered_and_counted_before_their_version_is_let_go_of(pair, repository):

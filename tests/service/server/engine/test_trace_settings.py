@@ -63,7 +63,7 @@ def test_trace_settings_of_an_unknown_model(client):
 
 
 @pytest.mark.parametrize("path", [TRACE, OF_LM])
-@pytest.mark.parametrize("body", [b"[]", b"{", b'"x"', b"\xff", b"[" * 250_000])
+@pytest.mark.parametrize("body", [b"[]", b"{", b'"x"', b"\xff", b"[" * 60_000])
 def test_wrong_bodies(client, path, body):
     read_refusal(client.post(path, content=body))
 

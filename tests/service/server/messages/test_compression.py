@@ -93,7 +93,7 @@ def test_damaged_bodies_are_read_or_refused(content, kind, at, change):
 def test_other_encodings_are_not_served(name):
     with pytest.raises(Unsupported, match=SERVED_ENCODINGS) as excinfo:
         decompress(b"x", name, 100)
-    assert excinfo.value.status == 501
+    assert excinfo.value.status == 415
     assert len(str(excinfo.value)) < 250
 
 

@@ -161,7 +161,7 @@ def test_tritons_names_hold_what_its_dashboards_query(small_repository):
 
 
 def test_an_unloaded_model_is_no_longer_said_to_be_ready(small_repository):
-    with RunningServer(small_repository) as server:
+    with RunningServer(small_repository, "--model-control", "explicit") as server:
         assert value(scrape(server), "shortlist_model_info", model="lm") == 1
         server.http.post("/v2/repository/models/lm/unload").raise_for_status()
         assert value(scrape(server), "shortlist_model_info", model="lm") == 0

@@ -19,7 +19,7 @@ LENGTH = "Inference-Header-Content-Length"
 INFER = "/v2/models/slow/infer"
 ROWS = make_contexts(rows=4000, dim=DIM, seed=3).contexts
 MANY = 3000  # rows that keep the server busy for about a second
-PATIENT = ("--request-timeout", "300")
+PATIENT = ("--request-timeout", "300", "--json-limit", "16777216")
 MICROSECONDS = 1_000_000
 
 
@@ -67,8 +67,9 @@ def check_overload(response):
 
 @contextmanager
 def busy(server, rows=MANY, **parameters):
-    """While the server holds this many rows, which it then answers."""
-    with ThreadPoolExecutor(1) as pool, httpx.Client(base_url=server.url) as http:
+    """While the server holds this many rows of another client, which it then answers."""
+    elsewhere = httpx.HTTPTransport(local_address="127.0.0.2")
+    with ThreadPoolExecutor(1) as pool, httpx.Client(base_url=server.url, transport=elsewhere) as http:
         running = pool.submit(infer, server, rows, http, **parameters)
         wait_for_held(server, lambda value: value >= rows)
         yield running
@@ -81,7 +82,11 @@ def connect(server):
 
 
 def head_of(path=INFER, **headers):
-    lines = [f"POST {path} HTTP/1.1", "Host: x", *(f"{name.replace('_', '-')}: {v}" for name, v in headers.items())]
+    lines = [
+        f"POST {path} HTTP/1.1",
+        "Host: localhost",
+        *(f"{name.replace('_', '-')}: {v}" for name, v in headers.items()),
+    ]
     return ("\r\n".join(lines) + "\r\n\r\n").encode()
 
 

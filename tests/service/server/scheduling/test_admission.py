@@ -11,10 +11,10 @@ from shortlist.server.scheduling.admission import MAX_RETRY_AFTER_SECONDS, Admis
 from .refusals import AGES, expect_refusal
 
 
-@pytest.mark.parametrize("rows", [1, 11, 100])
-def test_rows_over_the_limit_are_refused_one_or_many(rows):
+@pytest.mark.parametrize("rows", [1, 11, 75])
+def test_rows_over_a_clients_share_are_refused_one_or_many(rows):
     admission = Admission(100, 1000)
-    admission.take_rows(100 - rows, AGES)
+    admission.take_rows(75 - rows, AGES)
     admission.take_rows(rows, AGES)
     expect_refusal(admission.take_rows, 1, AGES)
     expect_refusal(admission.take_rows, rows, AGES)
@@ -22,17 +22,39 @@ def test_rows_over_the_limit_are_refused_one_or_many(rows):
     admission.release_rows(1)
     admission.take_bytes(1)
     admission.take_rows(1, AGES)
-    assert (admission.rows, admission.bytes) == (100, 1)
+    assert (admission.rows, admission.bytes) == (75, 1)
+
+
+def test_no_client_takes_so_much_that_others_are_refused():
+    admission = Admission(100, 1000)
+    admission.take_bytes(750, client="greedy")
+    admission.take_rows(75, AGES, "greedy")
+    expect_refusal(admission.take_rows, 1, AGES, "greedy")
+    expect_refusal(admission.take_bytes, 1, 0, "greedy")
+    admission.take_bytes(100, client="second")
+    admission.take_rows(18, AGES, "second")
+    expect_refusal(admission.take_rows, 1, AGES, "second")
+    admission.take_rows(5, AGES, "third")
+    assert (admission.rows, admission.bytes) == (98, 850)
+
+
+def test_a_client_waits_for_its_own_rows_and_as_many_of_each_other():
+    admission = Admission(10_000, 1000)
+    admission.take_rows(5000, AGES, "greedy")
+    admission.note_batch(10, 1.0)  # 0.1 s a row
+    expect_refusal(admission.take_rows, 1, 900, "greedy")
+    admission.take_rows(1, 10, "modest")
+    expect_refusal(admission.take_rows, 40, 10, "modest")
 
 
 def test_bytes_over_the_limit_are_refused():
     admission = Admission(100, 1000)
     admission.take_bytes(600)
-    admission.take_bytes(400)
+    admission.take_bytes(150)
     expect_refusal(admission.take_bytes, 1)
-    admission.release_bytes(600)
+    admission.add_bytes(-600)
     admission.take_bytes(600)
-    assert admission.bytes == 1000
+    assert admission.bytes == 750
 
 
 def test_a_lone_request_is_always_taken():
@@ -42,7 +64,7 @@ def test_a_lone_request_is_always_taken():
     admission.take_rows(500, 1e-3)
     expect_refusal(admission.take_bytes, 1)
     expect_refusal(admission.take_rows, 1, AGES)
-    admission.release_bytes(5000)
+    admission.add_bytes(-5000)
     admission.release_rows(500)
     assert (admission.rows, admission.bytes) == (0, 0)
     admission.take_bytes(5000)
@@ -74,16 +96,16 @@ def test_what_is_held_is_what_came_and_did_not_leave(calls, most_rows, most_byte
             if kind == "take_bytes":
                 admission.take_bytes(count)
                 inside.append((count, 0))
-                assert not bytes_ or bytes_ + count <= most_bytes
+                assert not bytes_ or 4 * (bytes_ + count) <= 3 * most_bytes
             elif kind == "take_rows":
                 admission.take_rows(count, limit)
                 inside.append((0, count))
-                assert not rows or rows + count <= most_rows
+                assert not rows or 4 * (rows + count) <= 3 * most_rows
             elif kind == "note_batch":
                 admission.note_batch(count, seconds)
             elif inside:
                 bytes_, rows = inside.pop(count % len(inside))
-                admission.release_bytes(bytes_)
+                admission.add_bytes(-bytes_)
                 admission.release_rows(rows)
         except Overloaded as error:
             refusals.append((error.retry_after, rows + bytes_))

@@ -39,11 +39,11 @@ def servers(small_repository):
 
 
 @pytest.mark.parametrize("ask", [infer, topk])
-def test_all_but_the_first_of_a_connection_take_the_fast_path(servers, ask):
+def test_requests_whose_head_is_known_take_the_fast_path(servers, ask):
     servers.talk(ask())
     responses, fast = servers.talk(*[ask() for _ in range(6)])
     assert statuses(responses) == [200] * 6
-    assert fast == 5
+    assert fast == 6
     assert responses.endswith(b"<open>")
 
 
@@ -52,7 +52,7 @@ def test_rows_of_their_own_and_another_head_in_between(servers):
     servers.talk(*requests)
     responses, fast = servers.talk(*requests)
     assert statuses(responses) == [200] * 12
-    assert fast == 11
+    assert fast == 12
 
 
 @pytest.mark.parametrize(
@@ -69,9 +69,9 @@ def test_rows_of_their_own_and_another_head_in_between(servers):
         (post("/v1/topk", b"{"), 400),
         (post("/v1/topk", b""), 400),
         (post("/v1/topk", b"", length="x"), 400),
-        (post(INFER, b"x" * 10, "Content-Encoding: br"), 501),
-        (b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n", 200),
-        (b"DELETE /v1/topk HTTP/1.1\r\nHost: x\r\n\r\n", 405),
+        (post(INFER, b"x" * 10, "Content-Encoding: br"), 415),
+        (b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n", 200),
+        (b"DELETE /v1/topk HTTP/1.1\r\nHost: localhost\r\n\r\n", 405),
         (post("/v1/topk", b"", length=2 << 20), 413),
     ],
 )  # fmt: skip
@@ -87,19 +87,18 @@ def test_a_wrong_request_is_refused_by_the_fast_path(servers):
     wrong = infer(k=4).replace(ROWS[0].tobytes(), np.full(DIM, np.inf, np.float32).tobytes())
     servers.talk(infer(k=4))
     responses, fast = servers.talk(infer(k=4), wrong, infer(k=4))
-    assert (statuses(responses), fast) == ([200, 400, 200], 2)
+    assert (statuses(responses), fast) == ([200, 400, 200], 3)
 
 
 @pytest.mark.parametrize(
     ("unusual", "end"),
     [
         (infer(headers=["Connection: close"]), b"<closed>"),
-        (infer(headers=["Connection: keep-alive"]), b"<open>"),
         (infer(headers=["Expect: 100-continue"]), b"<open>"),
         (infer(headers=["Upgrade: h2c", "Connection: upgrade"]), b"<open>"),
         (infer().replace(b"HTTP/1.1", b"HTTP/1.0"), b"<closed>"),
-        (infer().replace(b"Host: x\r\n", b"Host: x\r\n\r\n", 1), b"<closed>"),
-        (infer().replace(b"Host: x\r\n", b"Host: x\n", 1), b"<closed>"),
+        (infer().replace(b"Host: localhost\r\n", b"Host: localhost\r\n\r\n", 1), b"<closed>"),
+        (infer().replace(b"Host: localhost\r\n", b"Host: localhost\n", 1), b"<closed>"),
         (b"\r\n" + infer(), b"<open>"),
         (infer() + b"\r\n", b"<open>"),
         (infer(headers=[f"X-Long: {'x' * 4000}"]), b"<open>"),
@@ -108,8 +107,43 @@ def test_a_wrong_request_is_refused_by_the_fast_path(servers):
 def test_unusual_requests_go_uvicorns_way(servers, unusual, end):
     usual = infer()
     responses, fast = servers.talk(usual, usual, unusual, unusual)
-    assert fast == 1
+    assert fast == 2
     assert responses.endswith(end)
+
+
+def test_a_head_may_say_that_its_connection_stays_open(servers):
+    usual = infer(headers=["Connection: Keep-Alive"])
+    servers.talk(usual)
+    assert servers.talk(usual, usual)[1] == 2
+
+
+@pytest.mark.parametrize(
+    "name", ["traceparent", "Traceparent", "tracestate", "X-Request-Id", "x-b3-traceid", "X-Datadog-Parent-Id"]
+)
+def test_headers_of_tracing_may_differ(servers, name):
+    servers.talk(infer(headers=[f"{name}: first"]))
+    responses, fast = servers.talk(*[infer(headers=[f"{name}: {number}", "b3: 1"]) for number in range(4)], infer())
+    assert (statuses(responses), fast) == ([200] * 5, 5)
+
+
+def test_heads_in_use_outlive_any_number_of_others(servers):
+    usual = infer(headers=["X-Usual: yes"])
+    servers.talk(usual)
+    for turn in range(6):
+        servers.talk(*[infer(headers=[f"X-Made-Up: {turn} {number}"]) for number in range(300)])
+        assert servers.talk(usual)[1] == 1
+
+
+def test_other_headers_may_not(servers):
+    servers.talk(infer(headers=["X-Other: first"]))
+    assert servers.talk(infer(headers=["X-Other: second"]))[1] == 0
+
+
+@pytest.mark.parametrize("line", ["traceparent : 1", "traceparent: \x01", "traceparent: 1\r\n 2", "tracepar\nent: 1"])
+def test_what_the_parser_refuses_is_refused_though_it_looks_like_tracing(servers, line):
+    servers.talk(infer())
+    responses, fast = servers.talk(infer(), infer(headers=[line]))
+    assert (statuses(responses), fast) == ([200, 400], 1)
 
 
 def test_chunked_bodies_go_uvicorns_way(servers):
@@ -117,7 +151,7 @@ def test_chunked_bodies_go_uvicorns_way(servers):
     head = infer().partition(b"\r\n\r\n")[0].replace(b"Content-Length: ", b"Transfer-Encoding: chunked\r\nX-Was: ", 1)
     chunked_request = head + b"\r\n\r\n%x\r\n" % len(body) + body + b"\r\n0\r\n\r\n"
     responses, fast = servers.talk(infer(), infer(), chunked_request, chunked_request, infer())
-    assert (statuses(responses), fast) == ([200] * 5, 2)
+    assert (statuses(responses), fast) == ([200] * 5, 3)
 
 
 def test_pipelined_requests_are_answered_in_order(servers):
@@ -132,10 +166,10 @@ def test_a_half_head_behind_an_answer_is_not_forgotten(servers):
     """The parser holds its first bytes, so what comes next is no new request."""
     usual = infer()
     responses, fast = servers.talk(usual, usual + usual[:30], usual[30:], usual)
-    assert (statuses(responses), fast) == ([200] * 4, 1)
+    assert (statuses(responses), fast) == ([200] * 4, 2)
     responses, fast = servers.talk(usual, usual + b"POST /x?", usual, usual)
     assert statuses(responses)[:2] == [200, 200]
-    assert fast == 0
+    assert fast == 1
 
 
 PIECES = {
@@ -143,7 +177,7 @@ PIECES = {
     "other": infer(row=3, k=5),
     "wrong": infer(k=0),
     "topk": topk(),
-    "get": b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n",
+    "get": b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n",
     "close": infer(headers=["Connection: close"]),
     "garbage": b"\x00\x01 nonsense\r\n\r\n",
 }
@@ -207,13 +241,13 @@ def test_overload_and_deadlines_are_the_same(servers):
     usual, late = infer(), topk(timeout=1e-6)
     servers.talk(usual, late)
     responses, fast = servers.talk(usual, late, late)
-    assert (statuses(responses), fast) == ([200, 504, 504], 2)
+    assert (statuses(responses), fast) == ([200, 504, 504], 3)
     for server in servers.both:
-        server.service.admission.max_rows = 0
+        server.service.admission.row_shares.add("another", server.settings.queue_rows)
     responses, fast = servers.talk(usual, usual, usual)
     for server in servers.both:
-        server.service.admission.max_rows = server.settings.queue_rows
-    assert (statuses(responses), fast) == ([429] * 3, 2)
+        server.service.admission.row_shares.add("another", -server.settings.queue_rows)
+    assert (statuses(responses), fast) == ([429] * 3, 3)
     assert responses.count(b"retry-after: 1\r\n") == 3
 
 
@@ -256,3 +290,37 @@ def test_the_caches_say_how_many_entries_they_hold(servers):
     }
     assert sizes.keys() == {"heads", "paths", "templates"}
     assert min(sizes.values()) >= 1
+
+
+def test_a_key_is_asked_for_by_the_fast_path_too(small_repository, tmp_path):
+    """What it remembers holds as long as the keys by which it was permitted."""
+    keys, secret = tmp_path / "keys", "s" * 20
+    keys.write_text(f"decoder ask {secret}\n")
+    runner, stack = asyncio.Runner(), AsyncExitStack()
+    server = Server(small_repository, fast=True, api_keys_file=keys)
+    permitted, refused = (infer(headers=[f"Authorization: Bearer {each}"]) for each in (secret, "t" * 20))
+    without = infer()
+    elsewhere = permitted.replace(b"Host: localhost", b"Host: evil.test")
+    try:
+        runner.run(server.start(stack))
+        runner.run(server.talk([permitted] * 60))  # its speed is known
+        before = server.fast_path.responses
+        responses = runner.run(server.talk([permitted] * 6))
+        assert statuses(responses) == [200] * 6
+        assert server.fast_path.responses - before == 6
+        before, known = server.fast_path.responses, len(server.gateway.fast_path.heads)
+        responses = runner.run(server.talk([refused, refused, without, without, elsewhere, elsewhere]))
+        assert statuses(responses) == [401] * 4 + [403] * 2
+        assert server.fast_path.responses == before
+        assert len(server.gateway.fast_path.heads) == known, "what was refused is not remembered"
+        keys.write_text(f"decoder ask {'u' * 20}\n")
+        server.service.access.reload()
+        assert statuses(runner.run(server.talk([permitted] * 3))) == [401] * 3
+        keys.write_text(f"decoder ask {secret}\n")
+        server.service.access.reload()
+        before = server.fast_path.responses
+        assert statuses(runner.run(server.talk([permitted] * 4))) == [200] * 4
+        assert server.fast_path.responses - before == 3
+    finally:
+        runner.run(stack.aclose())
+        runner.close()

@@ -19,7 +19,7 @@ import uvicorn
 from shortlist.bundle.manifest import FORMAT_VERSION
 from shortlist.server.transport.process import Server, listen
 
-from tests.support.layers import DIM, RunningServer, make_contexts, run_cli
+from tests.support.layers import DIM, RunningServer, copy_writable, make_contexts, run_cli
 
 pytestmark = pytest.mark.slow
 
@@ -28,8 +28,7 @@ ROWS = make_contexts(rows=64, seed=7).contexts
 
 def copy(repository, target, *bundles):
     for name in bundles:
-        (target / name).parent.mkdir(parents=True, exist_ok=True)
-        subprocess.run(["cp", "-r", repository / name, target / name], check=True)
+        copy_writable(repository / name, target / name)
     return target
 
 
@@ -125,7 +124,7 @@ def test_a_broken_bundle_never_becomes_ready_and_the_others_serve(small_reposito
 def test_the_latest_version_that_is_ready_answers(small_repository, tmp_path):
     repository = copy(small_repository, tmp_path, "lm/1")
     for version in ("2", "10", "11"):
-        subprocess.run(["cp", "-r", repository / "lm" / "1", repository / "lm" / version], check=True)
+        copy_writable(repository / "lm" / "1", repository / "lm" / version)
     (repository / "lm" / "11" / "labels.json").write_text("[]")
     with RunningServer(repository, wait=False) as server:
         for _ in range(200):

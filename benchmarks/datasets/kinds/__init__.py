@@ -1,0 +1,1 @@
+"""Kinds of text: documents of one genre and one language, as contexts of a language model."""

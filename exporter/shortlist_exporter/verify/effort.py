@@ -1,0 +1,77 @@
+"""Effort by the row: how likely each look of a search has missed some of a row's best classes, by what others missed.
+
+Learned stopping (Li et al. 2020, "Improving approximate nearest neighbor search through learned adaptive early
+termination"), by one logistic regression for each look: of the share of the k best classes that it missed, on what the
+loops tell of the row (`describe_look` in grouped_effort.h). Contexts are ones that the head was not fitted on.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from shortlist.core.filters import UNRESTRICTED
+from shortlist.evaluation.statistics import mark_hits
+from shortlist.evaluation.truth import Truth
+from shortlist.kernels.grouped.effort import EFFORT_FEATURES, Look, Search
+from shortlist.plans.grouped import GroupedPlan, list_looks
+
+EFFORT_DEPTHS = (1, 2, 5, 10, 20, 50, 100)  # k of the searches that the regression sees
+RIDGE = 0.5  # of the weights of normalised features
+MAX_ITERATIONS = 300
+
+Doubles = npt.NDArray[np.float64]
+Weights = tuple[float, ...]
+
+
+class Outcomes(NamedTuple):
+    """What looks at n rows gave. features: [n, EFFORT_FEATURES]. missed: [n], shares of the k best classes."""
+
+    features: Doubles
+    missed: Doubles
+
+
+def fit_effort(plan: GroupedPlan, truth: Truth) -> tuple[Weights, ...]:
+    """The weights of every look, for the `effort` of the plan's settings. truth: of rows that the head has not seen."""
+    classes = plan.order.size
+    depths = [k for k in EFFORT_DEPTHS if k <= min(truth.ids.shape[1], classes)]
+    looks = {k: list_looks(plan.settings, k, classes) for k in depths}
+    return tuple(
+        fit_regression([measure_look(plan, looks[k][number], truth, k) for k in depths])
+        for number in range(len(looks[depths[0]]))
+    )
+
+
+def measure_look(plan: GroupedPlan, look: Look, truth: Truth, k: int) -> Outcomes:
+    """What one look gives for every row of `truth`, alone."""
+    assert plan.compiled is not None, "graphs take no looks"
+    features = np.zeros((len(truth.contexts), EFFORT_FEATURES), np.float32)
+    unweighted = ((0.0,) * (EFFORT_FEATURES + 1),)
+    search = Search((look,), k, plan.settings.candidates, unweighted)
+    ids = plan.compiled(truth.contexts, search, UNRESTRICTED, features).ids
+    return Outcomes(features.astype(np.float64), 1 - mark_hits(ids, truth.best, k).mean(axis=1))
+
+
+def fit_regression(outcomes: list[Outcomes]) -> Weights:
+    """The weights of the features and a constant, by maximum likelihood with a ridge, features being normalised."""
+    features = np.concatenate([outcome.features for outcome in outcomes])
+    missed = torch.from_numpy(np.concatenate([outcome.missed for outcome in outcomes]))
+    mean, size = features.mean(axis=0), features.std(axis=0) + 1e-6
+    inputs = torch.from_numpy((features - mean) / size)
+    weights = torch.zeros(inputs.shape[1] + 1, dtype=torch.float64, requires_grad=True)
+    optimizer = torch.optim.LBFGS([weights], max_iter=MAX_ITERATIONS, line_search_fn="strong_wolfe")
+
+    def compute_loss() -> torch.Tensor:
+        optimizer.zero_grad()
+        odds = inputs @ weights[:-1] + weights[-1]
+        loss = torch.nn.functional.binary_cross_entropy_with_logits(odds, missed, reduction="sum")
+        loss = loss + RIDGE * (weights**2).sum()
+        loss.backward()  # type: ignore[no-untyped-call]
+        return loss
+
+    optimizer.step(compute_loss)  # type: ignore[no-untyped-call]
+    fitted = weights.detach().numpy()
+    scaled = fitted[:-1] / size
+    return (*(float(weight) for weight in scaled), float(fitted[-1] - scaled @ mean))

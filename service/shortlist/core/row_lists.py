@@ -1,0 +1,133 @@
+"""Lists of class ids, one behind the other: a table that rows refer to, without padding."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from shortlist.errors import BadInput
+
+from .arrays import to_id_array, to_numpy
+from .results import IdArray, IntArray
+
+NO_LIST = -1  # the number of a row that has no list
+MAX_LIST_ID = np.iinfo(np.int32).max
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RowLists:
+    """A table of n lists of class ids, and which of them each of B rows has.
+
+    ids: [m] int32, list after list. offsets: [n + 1] int64, list i is ids[offsets[i]:offsets[i + 1]]. numbers: [B]
+    int64, the list of each row; -1 for a row without one, which nothing restricts; with one number, all rows have it.
+    largest_id: in the whole table, -1 where that holds no id.
+    """
+
+    ids: IntArray
+    offsets: IdArray
+    numbers: IdArray
+    largest_id: int
+
+    @classmethod
+    def make(cls, ids: npt.ArrayLike, offsets: npt.ArrayLike, numbers: npt.ArrayLike | None = None) -> RowLists:
+        """The table of `ids` and `offsets`; by default row i has list i. Raises BadInput for what is no table."""
+        flat, bounds = to_flat_ids("ids", ids), to_flat_ids("offsets", offsets)
+        check_offsets(bounds, flat.size)
+        check_list_ids(flat)
+        lists = bounds.size - 1
+        chosen = np.arange(lists) if numbers is None else to_flat_ids("numbers", numbers)
+        check_numbers(chosen, lists)
+        return cls(flat.astype(np.int32, copy=False), bounds, chosen, int(flat.max(initial=NO_LIST)))
+
+    @classmethod
+    def from_lists(cls, lists: list[npt.ArrayLike], numbers: npt.ArrayLike | None = None) -> RowLists:
+        """The table of several lists of ids, of any lengths; by default row i has list i. Raises BadInput."""
+        flat = [to_flat_ids("a list", each) for each in lists]
+        offsets = np.cumsum([0, *(each.size for each in flat)])
+        return cls.make(np.concatenate([np.empty(0, np.int64), *flat]), offsets, numbers)
+
+    def for_rows(self, numbers: npt.ArrayLike) -> RowLists:
+        """The same table for rows of which row i has list numbers[i], -1 for none; raises BadInput."""
+        chosen = to_flat_ids("numbers", numbers)
+        check_numbers(chosen, self.offsets.size - 1)
+        return replace(self, numbers=chosen)
+
+    @property
+    def nbytes(self) -> int:
+        """How many bytes its arrays take."""
+        return self.ids.nbytes + self.offsets.nbytes + self.numbers.nbytes
+
+    def __len__(self) -> int:
+        """How many rows it is for; 1 where all rows have the same list."""
+        return len(self.numbers)
+
+    def __getitem__(self, part: slice | IdArray) -> RowLists:
+        """The same table for some of the rows."""
+        return replace(self, numbers=self.numbers[part])
+
+    def get_row(self, row: int) -> IntArray | None:
+        """The ids [m] of one row's list; None where it has none."""
+        number = self.numbers[row if len(self.numbers) > 1 else 0]
+        return None if number == NO_LIST else self.ids[self.offsets[number] : self.offsets[number + 1]]
+
+    def keep_used_lists(self) -> RowLists:
+        """The same lists of the same rows, in a table of those alone that some row has."""
+        used, places = np.unique(self.numbers[self.numbers >= 0], return_inverse=True)
+        parts = [self.ids[self.offsets[number] : self.offsets[number + 1]] for number in used]
+        numbers = np.full(len(self.numbers), NO_LIST)
+        numbers[self.numbers >= 0] = places
+        offsets = np.cumsum([0, *(part.size for part in parts)])
+        return RowLists(np.concatenate([np.empty(0, np.int32), *parts]), offsets, numbers, self.largest_id)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NamedLists:
+    """Lists that a server knows by `name`, and which of them each row has: [B] int64, -1 for none.
+
+    Without `numbers` row i has list i, and a table of one list holds for all rows.
+    """
+
+    name: str
+    numbers: IdArray | None = None
+
+    def __getitem__(self, part: slice | IdArray) -> NamedLists:
+        """The same lists for some of the rows."""
+        return self if self.numbers is None else NamedLists(self.name, self.numbers[part])
+
+
+def to_flat_ids(what: str, values: Any) -> IdArray:
+    """`values` as [m] int64; raises BadInput."""
+    if isinstance(values, list | tuple | range) and not values:
+        return np.empty(0, np.int64)
+    ids = to_id_array(what, list(values) if isinstance(values, range) else to_plain(values))
+    if ids.ndim != 1:
+        raise BadInput(f"{what} have shape {list(ids.shape)}: give them flat, [m]")
+    return ids
+
+
+def to_plain(values: Any) -> Any:
+    """`values` themselves; a tensor as numpy."""
+    return to_numpy(values) if hasattr(values, "detach") else values
+
+
+def check_offsets(offsets: IdArray, size: int) -> None:
+    """Raise BadInput unless `offsets` [n + 1] ascend from 0 to `size`."""
+    if not offsets.size or offsets[0] != 0 or offsets[-1] != size or (np.diff(offsets) < 0).any():
+        raise BadInput(f"offsets must ascend from 0 to the number of ids, {size}: give where each list begins and ends")
+
+
+def check_list_ids(ids: IdArray) -> None:
+    """Raise BadInput for an id that no class can have: lists without padding hold no -1."""
+    wrong = ids[(ids < 0) | (ids > MAX_LIST_ID)]
+    if wrong.size:
+        raise BadInput(f"a list holds id {wrong[0]}: give class ids from 0, without padding")
+
+
+def check_numbers(numbers: IdArray, lists: int) -> None:
+    """Raise BadInput for a number that is neither -1 nor that of a list."""
+    wrong = numbers[(numbers < NO_LIST) | (numbers >= lists)]
+    if wrong.size:
+        raise BadInput(f"a row has list {wrong[0]} but the lists go from 0 to {lists - 1}; -1 stands for no list")

@@ -1,0 +1,57 @@
+"""How far a search of plan `grouped` looks: looks that go further and further, until enough was found."""
+
+from __future__ import annotations
+
+from ctypes import byref
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .tables import LimitsStruct, SearchStruct
+
+EFFORT_FEATURES = 9  # of a look, as `describe_look` of grouped_effort.h lists them
+MAX_LIMIT = np.iinfo(np.int32).max
+
+
+class Look(NamedTuple):
+    """How far one look goes, in classes: the settings of these names.
+
+    refined: of the previewed classes, how many are previewed by all columns; 0 for all.
+    """
+
+    opened: int
+    previewed: int
+    refined: int
+    candidates: int
+    full_view: int
+
+
+class Search(NamedTuple):
+    """A search for k classes.
+
+    looks: each goes further than the one before. fitted: the number of candidates beside which the tail was fitted.
+    weights: of each look, `EFFORT_FEATURES` and a constant: the log-odds that some of the k best were missed; none
+    where the search was not calibrated, so that the last look decides. bar: log-odds over which the next look is
+    taken.
+    """
+
+    looks: tuple[Look, ...]
+    k: int
+    fitted: int
+    weights: tuple[tuple[float, ...], ...] = ()
+    bar: float = 0.0
+
+
+@lru_cache(maxsize=256)
+def make_search(search: Search) -> Any:
+    """Return a pointer to the struct of a search, which keeps what it points at."""
+    limits = (LimitsStruct * len(search.looks))(
+        *(LimitsStruct(*(min(limit, MAX_LIMIT) for limit in look)) for look in search.looks)
+    )
+    weights = np.array(search.weights, np.float32)
+    struct = SearchStruct(
+        limits, weights.ctypes.data if search.weights else None, len(limits), search.k, search.fitted, search.bar
+    )
+    struct.weights_array = weights
+    return byref(struct)

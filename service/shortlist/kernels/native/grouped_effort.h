@@ -1,0 +1,80 @@
+/* How much a row needs: the log-odds that a look has missed some of the k best classes, by what it found.
+ *
+ * Learned stopping (Li et al. 2020, "Improving approximate nearest neighbor search through learned adaptive early
+ * termination"): a logistic regression, which the exporter fits to contexts that it held out. Differences of logits are
+ * in units of the spread of the groups' scores, so that they mean the same for contexts of any size.
+ */
+#ifndef SHORTLIST_GROUPED_EFFORT_H
+#define SHORTLIST_GROUPED_EFFORT_H
+
+#include "grouped_scratch.h"
+#include "select.h"
+
+enum {
+    RANKS_BEYOND = 9,   /* past the k-th logit, which later ones are compared with */
+    MAX_EFFORT_K = 256, /* beyond it, only the last look is taken */
+};
+#define MAX_FEATURE 12.0f
+#define MIN_SPREAD 1e-20f
+
+/* What a look tells of its row. mean, spread: of the scores of all groups. peak: the largest of them. size: root mean
+ * square of the projected context. bar: the preview, in logits before scale and soft-cap, that candidates reach. */
+struct look {
+    float mean, spread, peak, size, bar;
+};
+
+static void describe_groups(const struct grouped *head, const struct scratch *scratch, struct look *look) {
+    double total = 0, squares = 0;
+    look->peak = -INFINITY;
+    for (int64_t i = 0; i < head->groups; i++) {
+        float score = scratch->groups[i];
+        total += score, squares += (double)score * score;
+        look->peak = score > look->peak ? score : look->peak;
+    }
+    double mean = total / head->groups, variance = squares / head->groups - mean * mean;
+    look->mean = (float)mean, look->spread = variance > 0 ? (float)sqrt(variance) + MIN_SPREAD : MIN_SPREAD;
+}
+
+/* The `wanted` largest of the values [count], descending, to `best`; returns how many there are. */
+static int64_t sort_best(const float *values, int64_t count, int64_t wanted, float *best) {
+    int64_t size = 0;
+    for (int64_t i = 0; i < count; i++) {
+        int64_t place = size < wanted ? size : wanted;
+        if (place == wanted && !(values[i] > best[wanted - 1])) continue;
+        if (place == wanted) place--;
+        for (; place > 0 && best[place - 1] < values[i]; place--) best[place] = best[place - 1];
+        best[place] = values[i];
+        size += size < wanted;
+    }
+    return size;
+}
+
+INLINE float limit_feature(float value) {
+    return value > MAX_FEATURE ? MAX_FEATURE : value > -MAX_FEATURE ? value : -MAX_FEATURE;
+}
+
+/* Writes the features of a look at `count` permitted candidates, k at least. forbidden: how many classes the lists
+ * forbade, of which those over the k-th count as if they were asked for. best: [k + RANKS_BEYOND], overwritten. */
+static void describe_look(const struct grouped *head, const struct look *look, const struct scratch *scratch,
+                          int64_t count, int64_t forbidden, int64_t k, float *best, float *features) {
+    int64_t size = sort_best(scratch->values, count, k + RANKS_BEYOND, best), depth = k;
+    float unit = look->spread * head->logit_scale, level = best[k - 1];
+    for (int64_t i = 0; i < forbidden; i++) depth += scratch->forbidden_values[i] > level;
+    features[0] = logf(look->size + MIN_SPREAD);
+    features[1] = logf((float)depth);
+    features[2] = limit_feature((best[0] - level) / unit);
+    features[3] = limit_feature((level - best[k < size ? k : size - 1]) / unit);
+    features[4] = limit_feature((level - best[k + 4 < size ? k + 4 : size - 1]) / unit);
+    features[5] = limit_feature((level - best[size - 1]) / unit);
+    features[6] = limit_feature((level / head->logit_scale - look->mean) / look->spread);
+    features[7] = limit_feature((look->peak - look->mean) / look->spread);
+    features[8] = limit_feature((level / head->logit_scale - look->bar) / look->spread);
+}
+
+INLINE float add_features(const float *weights, const float *features) {
+    float odds = weights[EFFORT_FEATURES];
+    for (int i = 0; i < EFFORT_FEATURES; i++) odds += weights[i] * features[i];
+    return odds;
+}
+
+#endif

@@ -1,0 +1,213 @@
+/* The candidates of a row in plan `grouped`: groups are opened by their centres, blocks in them chosen by theirs, classes
+ * in these by previews.
+ *
+ * A look at very many classes previews them by the first columns alone, and the best of them by all.
+ */
+#ifndef SHORTLIST_GROUPED_PREVIEWS_H
+#define SHORTLIST_GROUPED_PREVIEWS_H
+
+#include "digits.h"
+#include "grouped_scratch.h"
+#include "select.h"
+
+enum {
+    PREFETCH_BLOCKS = 4,      /* how many ahead of the current one */
+    PREFETCH_BLOCK_ROWS = 12,
+    COARSE_LINES = 8,         /* of 2 bits, which a look at very many classes begins with: 128 columns */
+};
+
+/* The products of the projection's columns and a context. The digits are finer than the levels that `projected` is
+ * rounded to later, unless one number of the context is hundreds of times the others. */
+static void project_context(const struct grouped *head, struct digit_steps steps, const struct scratch *scratch) {
+    for (int64_t block = 0; block < head->projection_blocks; block++) {
+        int32_t coarse_sums[LANES], fine_sums[LANES];
+        const uint8_t *weights = head->projection + block * head->projection_lines * LINE_BYTES;
+        multiply_block_by_digits(weights, scratch->coarse, scratch->fine, head->projection_lines, coarse_sums, fine_sums);
+        for (int64_t lane = 0, i = LANES * block; lane < LANES; lane++, i++)
+            scratch->projected[i] = combine_sums(coarse_sums[lane], fine_sums[lane], head->projection_scale[i], steps);
+    }
+}
+
+/* (weights @ levels - shift) * scale of one block. */
+INLINE void score_block(const uint8_t *weights, const int8_t *levels, int64_t lines, int32_t shift, const float *scale,
+                        float *scores) {
+    int32_t sums[LANES];
+    multiply_block(weights, levels, lines, sums);
+    for (int lane = 0; lane < LANES; lane++) scores[lane] = (float)(sums[lane] - shift) * scale[lane];
+}
+
+/* The same for 2-bit weights u that stand for 2 u - 3, added to `scores`. */
+INLINE void add_two_bit_scores(const uint8_t *weights, const int8_t *levels, int64_t lines, int32_t shift,
+                               const float *scale, float *scores) {
+    int32_t sums[LANES];
+    multiply_two_bit_block(weights, levels, lines, sums);
+    for (int lane = 0; lane < LANES; lane++) scores[lane] += (float)(2 * sums[lane] - shift) * scale[lane];
+}
+
+static void score_groups(const struct grouped *head, float row_scale, const struct scratch *scratch) {
+    int64_t lines = head->centre_lines;
+    int32_t shift = WEIGHT_ZERO_POINT * sum_levels(scratch->levels, lines * LANE_BYTES);
+    for (int64_t i = 0; i < head->centre_blocks; i++)
+        score_block(head->centres + i * lines * LINE_BYTES, scratch->levels, lines, shift,
+                    head->centre_scale + LANES * i, scratch->groups + LANES * i);
+    for (int64_t i = 0; i < head->groups; i++) scratch->groups[i] = scratch->groups[i] * row_scale + head->reach[i];
+}
+
+/* Writes the blocks of the best groups to block_ids; returns how many. The groups' scores are there. */
+static int64_t open_groups(const struct grouped *head, int64_t opened, const struct scratch *scratch) {
+    int64_t count = 0;
+    float threshold = find_threshold(scratch->groups, head->sizes, head->groups, opened, opened / SURPLUS_DIVISOR);
+    int64_t reaching = select_reaching(scratch->groups, head->groups, threshold, scratch->positions);
+    for (int64_t i = 0; i < reaching; i++) {
+        int32_t group = scratch->positions[i];
+        for (int64_t block = head->group_blocks[group]; block < head->group_blocks[group + 1]; block++)
+            scratch->block_ids[count++] = (int32_t)block;
+    }
+    return count;
+}
+
+/* Writes the blocks that hold permitted classes to block_ids; returns how many. restricted: whether there are lists. */
+static int64_t open_all_groups(const struct grouped *head, int restricted, const struct scratch *scratch) {
+    int64_t count = 0;
+    for (int64_t block = 0; block < head->blocks; block++) {
+        scratch->block_ids[count] = (int32_t)block;
+        count += !restricted || scratch->block_permitted[block] > 0;
+    }
+    return count;
+}
+
+static void score_block_rows(const struct grouped *head, int64_t count, float row_scale, const struct scratch *scratch) {
+    int64_t lines = head->block_row_lines, size = lines * LINE_BYTES;
+    int32_t shift = WEIGHT_ZERO_POINT * sum_levels(scratch->levels, size);
+    for (int64_t i = 0; i < count; i++) {
+        int64_t block = scratch->block_ids[i];
+        if (i + PREFETCH_BLOCK_ROWS < count)
+            prefetch_bytes(head->block_rows + scratch->block_ids[i + PREFETCH_BLOCK_ROWS] * size, size);
+        int32_t product = multiply_row(head->block_rows + block * size, scratch->levels, lines) - shift;
+        float score = (float)product * head->block_scale[block];
+        scratch->block_scores[i] = score * row_scale + head->block_reach[block];
+        scratch->block_sizes[i] = head->filled[block];
+    }
+}
+
+/* Keeps the best of the first `count` blocks of block_ids there; returns how many. Of lists, only permitted classes are
+ * counted. */
+static int64_t choose_blocks(const struct grouped *head, int64_t previewed, float row_scale, int restricted,
+                             const struct scratch *scratch, int64_t count) {
+    score_block_rows(head, count, row_scale, scratch);
+    for (int64_t i = 0; restricted && i < count; i++)
+        scratch->block_sizes[i] = scratch->block_permitted[scratch->block_ids[i]];
+    float threshold = find_threshold(scratch->block_scores, scratch->block_sizes, count, previewed,
+                                     previewed / SURPLUS_DIVISOR);
+    int64_t chosen = select_reaching(scratch->block_scores, count, threshold, scratch->positions);
+    for (int64_t i = 0; i < chosen; i++) scratch->block_ids[i] = scratch->block_ids[scratch->positions[i]];
+    return chosen;
+}
+
+/* Adds biases in units of `row_scale`; lanes of a block that hold no class, or one that is not permitted, get -inf. */
+INLINE void finish_block(const struct grouped *head, int64_t block, float row_scale, const uint8_t *permitted,
+                         float *scores) {
+    if (head->bias)
+        for (int lane = 0; lane < LANES; lane++) scores[lane] += head->bias[LANES * block + lane] / row_scale;
+    for (int lane = head->filled[block]; lane < LANES; lane++) scores[lane] = -INFINITY;
+    if (permitted)
+        for (int lane = 0; lane < LANES; lane++) scores[lane] = permitted[LANES * block + lane] ? scores[lane] : -INFINITY;
+}
+
+/* Which two-bit lines of every block a pass multiplies, and what their zero point adds to the sums. */
+struct line_range {
+    int64_t first, count;
+    int32_t shift;
+};
+
+static struct line_range find_lines(const struct grouped *head, const int8_t *levels, int64_t first, int64_t last) {
+    int64_t columns = WEIGHTS_PER_BYTE * LANE_BYTES;
+    const int8_t *fine_levels = levels + head->preview_lines * LANE_BYTES;
+    return (struct line_range){first, last - first,
+                               TWO_BIT_MAX * sum_levels(fine_levels + first * columns, (last - first) * columns)};
+}
+
+/* Adds the products of some two-bit lines of a block's record to `scores`. */
+INLINE void add_lines(const struct grouped *head, const uint8_t *record, const int8_t *levels, struct line_range range,
+                      float *scores) {
+    const uint8_t *weights = record + (2 + head->preview_lines + range.first) * LINE_BYTES;
+    const int8_t *fine_levels = levels + (head->preview_lines + WEIGHTS_PER_BYTE * range.first) * LANE_BYTES;
+    if (range.count)
+        add_two_bit_scores(weights, fine_levels, range.count, range.shift, (const float *)record + LANES, scores);
+}
+
+/* Previews of the classes of the first `count` blocks of block_ids, by all columns in int8 and some in 2 bits. */
+static void score_previews(const struct grouped *head, int64_t count, float row_scale, struct line_range range,
+                           const uint8_t *permitted, const struct scratch *scratch) {
+    int64_t lines = head->preview_lines, size = (2 + lines + head->two_bit_lines) * LINE_BYTES;
+    int64_t read_size = (2 + lines + range.count) * LINE_BYTES;
+    const int8_t *levels = scratch->levels;
+    int32_t shift = WEIGHT_ZERO_POINT * sum_levels(levels, lines * LANE_BYTES);
+    for (int64_t i = 0; i < count; i++) {
+        const uint8_t *record = head->previews + scratch->block_ids[i] * size;
+        float *scores = scratch->scores + LANES * i;
+        if (i + PREFETCH_BLOCKS < count)
+            prefetch_bytes(head->previews + scratch->block_ids[i + PREFETCH_BLOCKS] * size, read_size);
+        score_block(record + 2 * LINE_BYTES, levels, lines, shift, (const float *)record, scores);
+        add_lines(head, record, levels, range, scores);
+        finish_block(head, scratch->block_ids[i], row_scale, permitted, scores);
+    }
+}
+
+/* Keeps those of the first `count` blocks that hold the `refined` best classes by now, and adds the other lines to their
+ * previews; returns how many. */
+static int64_t refine_previews(const struct grouped *head, int64_t count, int64_t refined, struct line_range range,
+                               const struct scratch *scratch) {
+    int64_t size = (2 + head->preview_lines + head->two_bit_lines) * LINE_BYTES, kept = 0;
+    int64_t classes = select_best(scratch->scores, LANES * count, refined, scratch->positions, scratch->spare);
+    for (int64_t i = 0; i < classes; i++) {
+        int64_t from = scratch->positions[i] / LANES;
+        if (i && scratch->positions[i - 1] / LANES == from) continue;
+        memmove(scratch->scores + LANES * kept, scratch->scores + LANES * from, LANES * sizeof(float));
+        scratch->block_ids[kept++] = scratch->block_ids[from];
+    }
+    for (int64_t i = 0; i < kept; i++) {
+        if (i + PREFETCH_BLOCKS < kept)
+            prefetch_bytes(head->previews + (scratch->block_ids[i + PREFETCH_BLOCKS] + 1) * size - range.count * LINE_BYTES,
+                           range.count * LINE_BYTES);
+        add_lines(head, head->previews + scratch->block_ids[i] * size, scratch->levels, range,
+                  scratch->scores + LANES * i);
+    }
+    return kept;
+}
+
+/* Previews of the classes of the first `count` blocks: by all columns, or by some at first and by all of the best.
+ * Returns how many of the blocks are kept. */
+static int64_t preview_blocks(const struct grouped *head, const struct grouped_limits *limits, float row_scale,
+                              const uint8_t *permitted, const struct scratch *scratch, int64_t count) {
+    int64_t lines = head->two_bit_lines, coarse = limits->refined && lines > COARSE_LINES ? COARSE_LINES : lines;
+    const int8_t *levels = scratch->levels;
+    score_previews(head, count, row_scale, find_lines(head, levels, 0, coarse), permitted, scratch);
+    if (coarse == lines) return count;
+    return refine_previews(head, count, limits->refined, find_lines(head, levels, coarse, lines), scratch);
+}
+
+/* Writes the positions of a row's candidates, ascending, to `positions`; returns how many.
+ *
+ * The projected context is in `levels`, in units of row_scale. permitted: of every lane, or NULL. classes: how many the
+ * head has. bar: gets the least preview of a candidate. */
+static int64_t choose_candidates(const struct grouped *head, const struct grouped_limits *limits, float row_scale,
+                                 const uint8_t *permitted, int64_t classes, const struct scratch *scratch, float *bar) {
+    int restricted = permitted != NULL;
+    int64_t blocks = limits->opened < classes && !restricted ? open_groups(head, limits->opened, scratch)
+                                                             : open_all_groups(head, restricted, scratch);
+    if (limits->previewed < classes)
+        blocks = choose_blocks(head, limits->previewed, row_scale, restricted, scratch, blocks);
+    blocks = preview_blocks(head, limits, row_scale, permitted, scratch, blocks);
+    int32_t *positions = scratch->positions;
+    int64_t count = select_best(scratch->scores, LANES * blocks, limits->candidates, positions, scratch->spare);
+    *bar = INFINITY;
+    for (int64_t i = 0; i < count; i++) {
+        float preview = scratch->scores[positions[i]] * row_scale;
+        *bar = preview < *bar ? preview : *bar;
+        positions[i] = head->firsts[scratch->block_ids[positions[i] / LANES]] + positions[i] % LANES;
+    }
+    return count;
+}
+
+#endif

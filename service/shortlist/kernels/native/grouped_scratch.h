@@ -1,0 +1,75 @@
+/* Memory of a search, allocated once for all rows of a call. */
+#ifndef SHORTLIST_GROUPED_SCRATCH_H
+#define SHORTLIST_GROUPED_SCRATCH_H
+
+#include "kernels.h"
+#include "vectors.h"
+
+#include <stdlib.h>
+
+/* Intermediate results of a search, allocated once for all rows of a call. */
+struct scratch {
+    void *memory;
+    int8_t *coarse, *fine;               /* the context in two digits */
+    int8_t *levels;                      /* the projected context in whole numbers */
+    float *rest, *projected;             /* what digits leave of the context; the projected context */
+    float *groups, *block_scores;        /* scores of all groups, and of the blocks chosen so far */
+    float *scores, *values, *spare;      /* previews; logits of the candidates; what choosing the best overwrites */
+    int32_t *block_ids, *block_sizes;    /* the blocks chosen so far */
+    int32_t *positions, *exact;          /* of the candidates in `order`; indices of those that are scored exactly */
+    int32_t *first_exact;                /* positions of what the first look scored exactly, where a row has lists */
+    float *first_values;                 /* and their logits */
+    float *forbidden_values;             /* logits of the first look's candidates that the lists forbid */
+    uint8_t *permitted;                  /* of each lane of each block, whether the row's lists permit its class */
+    int32_t *block_permitted;            /* how many classes of each block they permit */
+};
+
+INLINE int64_t max_of(int64_t a, int64_t b) { return a > b ? a : b; }
+
+/* `count` items of `size` bytes from the next line on; the place after them is remembered. */
+INLINE void *take(uintptr_t *place, int64_t count, int64_t size) {
+    uintptr_t start = *place;
+    *place += (count * size + LINE_BYTES - 1) / LINE_BYTES * LINE_BYTES;
+    return (void *)start;
+}
+
+/* Lays the scratch out from `place` on; returns how many bytes it takes. */
+static int64_t lay_out_scratch(const struct grouped *head, struct scratch *scratch, uintptr_t place) {
+    uintptr_t start = place;
+    int64_t columns = (head->preview_lines + WEIGHTS_PER_BYTE * head->two_bit_lines) * LANE_BYTES;
+    int64_t levels = max_of(max_of(columns, head->centre_lines * LANE_BYTES),
+                            max_of(head->block_row_lines * LINE_BYTES, head->projection_blocks * LANES));
+    int64_t digits = max_of(head->projection_lines * LANE_BYTES, head->code_lines * LINE_BYTES);
+    int64_t classes = head->blocks * LANES;
+    scratch->coarse = take(&place, digits, 1);
+    scratch->fine = take(&place, digits, 1);
+    scratch->levels = take(&place, levels, 1);
+    scratch->rest = take(&place, head->dim, sizeof(float));
+    scratch->projected = take(&place, head->projection_blocks * LANES, sizeof(float));
+    scratch->groups = take(&place, head->centre_blocks * LANES, sizeof(float));
+    scratch->block_scores = take(&place, head->blocks, sizeof(float));
+    scratch->block_ids = take(&place, head->blocks, sizeof(int32_t));
+    scratch->block_sizes = take(&place, head->blocks, sizeof(int32_t));
+    scratch->positions = take(&place, classes, sizeof(int32_t));
+    scratch->scores = take(&place, classes, sizeof(float));
+    scratch->values = take(&place, classes, sizeof(float));
+    scratch->spare = take(&place, classes, sizeof(float));
+    scratch->exact = take(&place, classes, sizeof(int32_t));
+    scratch->first_exact = take(&place, classes, sizeof(int32_t));
+    scratch->first_values = take(&place, classes, sizeof(float));
+    scratch->forbidden_values = take(&place, classes, sizeof(float));
+    scratch->permitted = take(&place, classes, 1);
+    scratch->block_permitted = take(&place, head->blocks, sizeof(int32_t));
+    return (int64_t)(place - start);
+}
+
+/* Digits and levels beyond those of the context stay zeros. */
+static int allocate_scratch(const struct grouped *head, struct scratch *scratch) {
+    int64_t size = lay_out_scratch(head, scratch, 0);
+    if (!(scratch->memory = malloc(size + LINE_BYTES))) return 0;
+    lay_out_scratch(head, scratch, ((uintptr_t)scratch->memory + LINE_BYTES - 1) / LINE_BYTES * LINE_BYTES);
+    memset(scratch->coarse, 0, (char *)scratch->rest - (char *)scratch->coarse);
+    return 1;
+}
+
+#endif

@@ -1,0 +1,81 @@
+"""The second stage of plan `screen` as compiled loops read it: int8 previews of clusters' classes, and exact rows."""
+
+from __future__ import annotations
+
+from ctypes import Structure, byref, c_int64, c_void_p, cast
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from shortlist.bundle.reader import Bundle
+from shortlist.core.results import FloatArray, IdArray
+
+from .exact_rows import CompiledGather
+from .native.arguments import get_address
+from .primitives.layout import LANE_BYTES, LANES, WEIGHT_ZERO_POINT, Bytes, arrange_blocks
+
+ROLES = "screen_columns", "screen_projection", "screen_previews", "screen_scales"
+
+Index = dict[str, npt.NDArray[Any]]  # index.safetensors
+
+
+class SecondStageStruct(Structure):
+    """`struct second_stage` of kernels.h: addresses of arrays, which must live as long as this is used."""
+
+    _fields_ = [
+        *((name, c_void_p) for name in ("rows", "projection", "blocks", "previews", "scale", "bias")),
+        *((name, c_int64) for name in ("width", "lines")),
+    ]
+
+
+class SecondStage:
+    """The tables of a second stage. pointer: to their struct. Threads may share it."""
+
+    def __init__(self, bundle: Bundle, index: Index, rows: CompiledGather) -> None:
+        """Lay out the previews of a bundle that has all of `ROLES`, cluster by cluster in blocks of `LANES` classes.
+
+        rows: exact rows of the whole layer. Raises NoLibrary.
+        """
+        self.rows, offsets = rows, index["offsets"]
+        self.projection = bundle.map_array("screen_projection")
+        self.blocks = np.concatenate([[0], np.cumsum(-(-np.diff(offsets) // LANES))])
+        places = list_places(offsets, self.blocks)
+        self.previews = lay_out_previews(bundle.map_array("screen_previews"), offsets, self.blocks)
+        self.scale = scatter(bundle.map_array("screen_scales"), places, self.blocks[-1])
+        bias = bundle.map_array("exact_bias")[index["ids"]] if bundle.has_arrays("exact_bias") else None
+        self.bias = None if bias is None else scatter(bias, places, self.blocks[-1])
+        addresses = (
+            cast(rows.table, c_void_p).value,
+            get_address(self.projection, np.float32, "projection"),
+            get_address(self.blocks, np.int64, "blocks"),
+            get_address(self.previews, np.uint8, "previews"),
+            get_address(self.scale, np.float32, "scale"),
+            get_address(self.bias, np.float32, "bias"),
+        )
+        self.pointer = byref(SecondStageStruct(*addresses, self.projection.shape[1], self.previews.shape[1]))
+
+
+def list_places(offsets: IdArray, blocks: IdArray) -> IdArray:
+    """The place [n] of each class among those of all blocks; clusters begin at `offsets` and at `blocks` [r + 1]."""
+    places: IdArray = np.arange(offsets[-1]) + np.repeat(LANES * blocks[:-1] - offsets[:-1], np.diff(offsets))
+    return places
+
+
+def scatter(values: FloatArray, places: IdArray, blocks: int) -> FloatArray:
+    """Put values [n] at their places among those of so many blocks, with zeros elsewhere."""
+    wide = np.zeros(blocks * LANES, np.float32)
+    wide[places] = values
+    return wide
+
+
+def lay_out_previews(previews: npt.NDArray[np.int8], offsets: IdArray, blocks: IdArray) -> Bytes:
+    """Arrange previews [n, W], which lie cluster by cluster, each by column, in blocks of classes."""
+    width, flat = previews.shape[1], previews.reshape(-1).view(np.uint8)
+    rows = np.full((LANES * blocks[-1], width + -width % LANE_BYTES), WEIGHT_ZERO_POINT, np.uint8)
+    for cluster, block in enumerate(blocks[:-1]):
+        first, last = offsets[cluster], offsets[cluster + 1]
+        columns = flat[width * first : width * last].reshape(width, last - first)
+        # An int8 with its first bit turned is that number plus 128
+        np.bitwise_xor(columns.T, WEIGHT_ZERO_POINT, out=rows[LANES * block : LANES * block + last - first, :width])
+    return arrange_blocks(rows)

@@ -1,0 +1,1 @@
+"""Who may do what: API keys with their roles, and the hosts and origins that requests may name."""

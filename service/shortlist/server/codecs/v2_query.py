@@ -1,0 +1,204 @@
+"""The query that an infer request asks: its inputs and parameters, checked."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from shortlist.bundle.manifest import Manifest
+from shortlist.core.arrays import Array, check_context_shape
+from shortlist.core.bias import Bias, make_bias
+from shortlist.core.checks import cut, parse_whole_number
+from shortlist.core.filters import Lists
+from shortlist.core.queries import BeamQuery, Query, ScoreQuery, TopKQuery
+from shortlist.core.results import NO_CLASS, IdArray
+from shortlist.core.row_lists import NamedLists, RowLists
+from shortlist.decoding.arguments import make_beam_query
+from shortlist.errors import BadInput
+from shortlist.server.messages.json_fields import read_flag
+from shortlist.wire.open_inference import (
+    ALLOW,
+    BAN,
+    BIAS,
+    BIAS_IDS,
+    CONTEXT,
+    EOS,
+    FINISHED,
+    FORCED,
+    IDS,
+    LENGTHS,
+    LIST,
+    OFFSETS,
+    ROWS,
+    SCORES,
+    TEMPERATURE,
+    Tensor,
+)
+
+from .named_lists import ListRegistry
+
+DEFAULT_K = 5  # generic clients and raw binary requests cannot always say k
+WHOLE = ("INT64", "INT32")
+LIST_INPUTS = tuple(name + end for name in (ALLOW, BAN) for end in ("", OFFSETS, ROWS))
+BEAM_INPUTS = (SCORES, FINISHED, EOS, FORCED, LENGTHS, TEMPERATURE)
+INPUT_DATATYPES: dict[str, tuple[str, ...]] = {
+    CONTEXT: ("FP32", "FP16", "BF16"),
+    ALLOW: WHOLE,
+    BAN: WHOLE,
+    IDS: ("INT64",),
+    BIAS_IDS: WHOLE,
+    BIAS: ("FP32",),
+    **{name + end: WHOLE for name in (ALLOW, BAN) for end in (OFFSETS, ROWS)},
+    SCORES: ("FP64", "FP32"),
+    FINISHED: ("BOOL",),
+    EOS: WHOLE,
+    FORCED: WHOLE,
+    LENGTHS: WHOLE,
+    TEMPERATURE: ("FP32", "FP64"),
+}
+CLASS_INPUTS = (ALLOW, BAN, IDS, BIAS_IDS, EOS, FORCED)  # inputs of ids
+MATRICES = (ALLOW, BAN, IDS, BIAS_IDS, BIAS)  # inputs of shape [m] or [rows, m]; the others but context are flat
+
+Kind = Literal["topk", "score", "beam"]
+INPUTS_OF_KIND: dict[Kind, tuple[str, ...]] = {
+    "topk": (CONTEXT, *LIST_INPUTS, BIAS_IDS, BIAS),
+    "score": (CONTEXT, IDS),
+    "beam": (CONTEXT, *LIST_INPUTS, BIAS_IDS, BIAS, *BEAM_INPUTS),
+}
+
+
+def name_kind(inputs: dict[str, Tensor]) -> Kind:
+    """What these inputs ask: log-probabilities of `ids` where they are given, a beam step with `scores`, else top k."""
+    return "score" if IDS in inputs else "beam" if SCORES in inputs else "topk"
+
+
+def make_query(
+    inputs: dict[str, Tensor],
+    parameters: dict[str, Any],
+    manifest: Manifest,
+    registry: ListRegistry | None,
+    classified: int = 0,
+) -> Query:
+    """The query of these inputs; raises BadInput, NotFound.
+
+    classified: how many classes an output is to be classified by.
+    """
+    kind = name_kind(inputs)
+    values = {name: read_array(tensor, manifest) for name, tensor in inputs.items()}
+    if CONTEXT not in values:
+        raise BadInput(f"input '{CONTEXT}' is missing: send FP32 of shape [rows, {manifest.dim}]")
+    check_inputs(values, kind)
+    exact = read_flag(parameters, "exact")
+    if kind == "score":
+        return ScoreQuery(values[CONTEXT], values[IDS], exact)
+    allow, ban = (read_lists(name, values, parameters, registry) for name in (ALLOW, BAN))
+    bias = read_bias(values)
+    if kind == "beam":
+        return read_beam_query(values, parameters, allow, ban, bias)
+    return TopKQuery(values[CONTEXT], read_k(parameters, manifest, classified), allow, ban, exact, bias)
+
+
+def check_inputs(values: dict[str, Array], kind: Kind) -> None:
+    """Raise BadInput at an input that does not belong to a request of this kind."""
+    wrong = next((name for name in values if name not in INPUTS_OF_KIND[kind]), None)
+    if wrong is None:
+        return
+    if kind == "score":
+        raise BadInput(
+            f"input 'ids' asks for log-probabilities, which '{wrong}' does not change: leave out one of them"
+        )
+    raise BadInput(f"input '{wrong}' is of a beam step, which needs the input '{SCORES}', too")
+
+
+def read_lists(
+    name: str, values: dict[str, Array], parameters: dict[str, Any], registry: ListRegistry | None
+) -> Lists | None:
+    """The lists of input `name`: padded, flat with offsets, or registered by a name; raises BadInput, NotFound."""
+    ids, offsets, numbers = (values.get(name + end) for end in ("", OFFSETS, ROWS))
+    table = parameters.get(name + LIST)
+    if table is not None:
+        if not isinstance(table, str) or ids is not None:
+            raise BadInput(f"parameter '{name}{LIST}' is a name of registered lists, in place of the input '{name}'")
+        return resolve_lists(NamedLists(table, numbers), registry)
+    if offsets is not None and ids is not None:
+        return RowLists.make(ids.reshape(-1), offsets, numbers)
+    if offsets is not None or numbers is not None:
+        raise BadInput(f"'{name}{OFFSETS}' and '{name}{ROWS}' need a table of lists: send '{name}' or '{name}{LIST}'")
+    return ids
+
+
+def resolve_lists(named: NamedLists, registry: ListRegistry | None) -> RowLists:
+    """The registered lists that a request names; raises NotFound, BadInput."""
+    if registry is None:
+        raise BadInput("no lists are registered here: send them in the request")
+    return registry.resolve(named)
+
+
+def read_bias(values: dict[str, Array]) -> Bias | None:
+    """The bias, None where there is none; raises BadInput."""
+    if (BIAS in values) != (BIAS_IDS in values):
+        raise BadInput(f"a bias is two inputs, '{BIAS_IDS}' and '{BIAS}', of one shape: send both")
+    return make_bias(values[BIAS_IDS], values[BIAS]) if BIAS in values else None
+
+
+def read_beam_query(
+    values: dict[str, Array],
+    parameters: dict[str, Any],
+    allow: Lists | None,
+    ban: Lists | None,
+    bias: Bias | None,
+) -> BeamQuery:
+    """The query of a beam step; raises BadInput."""
+    if "beam" not in parameters:
+        raise BadInput("parameter 'beam' is missing: send the number of rows in each group")
+    return make_beam_query(
+        values[CONTEXT],
+        values[SCORES],
+        values.get(FINISHED),
+        beam=parameters["beam"],
+        n=parameters.get("n"),
+        eos=values.get(EOS, parameters.get(EOS, ())),
+        allow=allow,
+        ban=ban,
+        bias=bias,
+        forced=values.get(FORCED),
+        min_length=parameters.get("min_length", 0),
+        lengths=values.get(LENGTHS, parameters.get(LENGTHS)),
+        temperature=values.get(TEMPERATURE, parameters.get(TEMPERATURE, 1.0)),
+        exact=read_flag(parameters, "exact"),
+    )
+
+
+def read_k(parameters: dict[str, Any], manifest: Manifest, classes: int) -> int:
+    """Parameter k; without it, as many `classes` as are to be classified, or the default."""
+    if "k" not in parameters:
+        return classes or min(DEFAULT_K, manifest.max_k)
+    k = parse_whole_number("k", parameters["k"])
+    if 0 < k < classes:
+        raise BadInput(f"classification of {classes} classes wants a k of as many, and k is {k}: leave k out")
+    return k
+
+
+def read_array(tensor: Tensor, manifest: Manifest) -> Array:
+    """One input's numbers, checked against what the model takes; raises BadInput."""
+    if tensor.name not in INPUT_DATATYPES:
+        names = ", ".join(INPUT_DATATYPES)
+        raise BadInput(f"unexpected inference input '{tensor.name}' for model '{manifest.name}': known are {names}")
+    datatypes = INPUT_DATATYPES[tensor.name]
+    if tensor.datatype not in datatypes:
+        raise BadInput(f"input '{tensor.name}' is {cut(tensor.datatype)}: send {' or '.join(datatypes)}")
+    if tensor.name == CONTEXT:
+        check_context_shape(tensor.shape, manifest.name, manifest.dim)
+    elif tensor.name in MATRICES and len(tensor.shape) not in (1, 2):
+        raise BadInput(f"input '{tensor.name}' has {len(tensor.shape)} dimensions: send [m] or [rows, m]")
+    elif tensor.name not in MATRICES and len(tensor.shape) != 1:
+        raise BadInput(f"input '{tensor.name}' has {len(tensor.shape)} dimensions: send it flat")
+    numbers = tensor.to_array(manifest.name)
+    if tensor.shared and tensor.name in CLASS_INPUTS:
+        check_shared_ids(tensor.name, numbers, manifest.classes)
+    return numbers
+
+
+def check_shared_ids(name: str, ids: IdArray, classes: int) -> None:
+    """Raise BadInput at an id from shared memory that is neither -1 nor a class; the sentence does not show it."""
+    if ids.size and (ids.min() < NO_CLASS or ids.max() >= classes):
+        raise BadInput(f"{name} in shared memory holds an id that is no class: classes go from 0 to {classes - 1}")

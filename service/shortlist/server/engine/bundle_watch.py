@@ -1,0 +1,68 @@
+"""A canary now and then: whether the files and the answers of the served bundles are still those of their load."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from copy import copy
+
+from shortlist.bundle.reader import Bundle
+from shortlist.errors import BundleError
+from shortlist.evaluation.canary import check_canary
+from shortlist.head import Head
+from shortlist.server.models import Model, Models
+
+log = logging.getLogger(__name__)
+
+
+class BundleWatch:
+    """Looks at every served bundle once in so many seconds, one after the other, in a thread.
+
+    publish: called with a model and whether its bundle is as it was. What to do about one that is not is left to
+    whoever is on call: its files may be those of the next version, copied over it by mistake.
+    """
+
+    def __init__(self, models: Models, seconds: float, publish: Callable[[Model, bool], None]) -> None:
+        self.models, self.seconds, self.publish = models, seconds, publish
+
+    async def run(self) -> None:
+        """Watch in an endless loop."""
+        while True:
+            await asyncio.sleep(self.seconds)
+            for model in list(self.models):
+                await asyncio.to_thread(self.check, model)
+
+    def check(self, model: Model) -> None:
+        """Look at one model, where it is served, and publish what was found."""
+        head, bundle = model.head_in_use, model.bundle
+        if head is None or bundle is None:
+            return
+        fault = find_fault(head, bundle)
+        if model.bundle is not bundle:  # it was loaded again meanwhile
+            return
+        if fault is not None:
+            log.error("%s is served, but %s", model, fault)
+        self.publish(model, fault is None)
+
+
+def find_fault(head: Head, bundle: Bundle) -> str | None:
+    """What is no longer as it was at the load, or None.
+
+    The files come first: reading a mapped file that was cut short ends the process.
+    """
+    changed = bundle.find_change()
+    if changed is not None:
+        return f"{bundle.folder / changed} was changed or removed since: put a new version beside it instead"
+    try:
+        check_canary(copy_uncounted(head), bundle)
+    except BundleError as error:
+        return str(error)
+    return None
+
+
+def copy_uncounted(head: Head) -> Head:
+    """The same head, whose searches are not counted as requests'."""
+    other = copy(head)
+    other.plan = head.plan.with_settings(head.plan.settings)
+    return other

@@ -1,0 +1,63 @@
+"""The open connections of a server: how many there may be, of each client, and what they hold in memory."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter
+
+from shortlist.errors import Overloaded, ShortlistError
+from shortlist.server.scheduling.admission import Admission
+from shortlist.server.scheduling.shares import Shares
+
+LOG_SECONDS = 10.0  # between lines on refusals, however many there are
+log = logging.getLogger(__name__)
+
+
+class TooManyConnections(Overloaded):
+    """More connections are open than the server, or this client, may have."""
+
+    status = 503
+
+
+class ConnectionLimits:
+    """What the connections of a server share."""
+
+    def __init__(self, limit: int, admission: Admission) -> None:
+        """limit: of open connections. admission: what connections hold in memory counts there."""
+        self.shares, self.admission = Shares(limit), admission
+        self.refusals: Counter[str] = Counter()  # by sentence, since the last line in the log
+        self.log_time = -LOG_SECONDS
+
+    def open(self, client: str) -> None:
+        """Count a connection of a client; raises TooManyConnections, and counts nothing, where it has too many."""
+        if not self.shares.has_room(client, 1):
+            raise TooManyConnections(
+                f"{self.shares.held} connections are open, {self.shares.get(client)} of them yours: "
+                "close some, or try again later"
+            )
+        self.shares.add(client, 1)
+
+    def close(self, client: str) -> None:
+        """Count a connection no longer."""
+        self.shares.add(client, -1)
+
+    def hold(self, client: str, length: int) -> None:
+        """Hold `length` more bytes for a client, or fewer where that is negative."""
+        self.admission.add_bytes(length, client)
+
+    def check_room(self, client: str, length: int) -> None:
+        """Raise Overloaded where `length` more bytes are too many for a client."""
+        shares = self.admission.byte_shares
+        if shares.held and not shares.has_room(client, length):
+            raise self.admission.make_refusal(client)
+
+    def note_refusal(self, error: ShortlistError, client: str) -> None:
+        """Log what was refused, and from where: the first at once, more of them in one line now and then."""
+        self.refusals[str(error)] += 1
+        now = time.monotonic()
+        if now - self.log_time >= LOG_SECONDS:
+            count, (sentence, _) = self.refusals.total(), self.refusals.most_common(1)[0]
+            log.warning("%d requests or connections refused, the last from %s: %s", count, client, sentence)
+            self.refusals.clear()
+            self.log_time = now

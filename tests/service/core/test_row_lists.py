@@ -1,0 +1,76 @@
+"""Tables of lists that rows refer to."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from shortlist.core.filters import ClassFilter
+from shortlist.core.row_lists import RowLists
+from shortlist.errors import BadInput
+
+LISTS = [[3, 1], [], [7, 7, 2], [5]]
+
+
+@given(st.lists(st.lists(st.integers(0, 50), max_size=6), max_size=6), st.data())
+def test_rows_have_the_lists_of_their_numbers(lists, data):
+    table = RowLists.from_lists(lists)
+    assert [table.get_row(row).tolist() for row in range(len(lists))] == lists
+    numbers = data.draw(st.lists(st.integers(-1, len(lists) - 1), min_size=2, max_size=9))
+    expected = [None if number < 0 else lists[number] for number in numbers]
+    for each in (table.for_rows(numbers), table.for_rows(np.array(numbers)).keep_used_lists()):
+        rows = [each.get_row(row) for row in range(len(numbers))]
+        assert [None if row is None else row.tolist() for row in rows] == expected
+    part = table.for_rows(numbers)[1:]
+    assert len(part) == len(numbers) - 1
+
+
+def test_used_lists_are_kept_once():
+    table = RowLists.from_lists(LISTS).for_rows([2, 2, -1, 2]).keep_used_lists()
+    assert (table.ids.tolist(), table.offsets.tolist(), table.numbers.tolist()) == ([7, 7, 2], [0, 3], [0, 0, -1, 0])
+
+
+def test_any_kind_of_numbers():
+    table = RowLists.make(torch.tensor([1, 2, 3]), (0, 1, 3), range(2))
+    assert (table.ids.dtype, table.get_row(1).tolist(), table.largest_id) == (np.int32, [2, 3], 3)
+    assert RowLists.from_lists([]).largest_id == -1
+
+
+def test_filters_take_tables_and_padded_lists_alike():
+    table = RowLists.from_lists(LISTS).for_rows([0, -1, 2])
+    padded = np.array([[3, 1], [-1, -1], [7, 2]])
+    scores = np.arange(9, dtype=np.float32)
+    for row in (0, 2):
+        for name in ("allow", "ban"):
+            ours, theirs = ClassFilter(**{name: table}), ClassFilter(**{name: padded})
+            np.testing.assert_array_equal(ours.mask(np.arange(9), row), theirs.mask(np.arange(9), row))
+            np.testing.assert_array_equal(ours.restrict(scores, row), theirs.restrict(scores, row))
+    assert ClassFilter(allow=table).mask(np.arange(9), 1).all()  # without a list nothing is restricted
+    assert ClassFilter(allow=table).slice_rows(2, 3).allow_list(0).tolist() == [7, 7, 2]
+
+
+def test_forced_rows_heed_no_lists():
+    class_filter = ClassFilter(allow=np.array([[1, 2]]), ban=np.array([[4]]), forced=np.array([4, -1]))
+    assert np.flatnonzero(class_filter.mask(np.arange(6), 0)).tolist() == [4]
+    assert np.flatnonzero(class_filter.mask(np.arange(6), 1)).tolist() == [1, 2]
+    assert np.flatnonzero(class_filter.restrict(np.zeros(6, np.float32), 0) == 0).tolist() == [4]
+
+
+WRONG = {
+    "offsets that fall": (([1, 2], [0, 2, 1, 2]), "offsets must ascend from 0 to the number of ids, 2"),
+    "offsets that end early": (([1, 2], [0, 1]), "offsets must ascend"),
+    "no offsets": (([], []), "offsets must ascend"),
+    "padding": (([1, -1], [0, 2]), "a list holds id -1: give class ids from 0"),
+    "an id too large": (([2**31], [0, 1]), "a list holds id 2147483648"),
+    "a number too high": (([1], [0, 1], [0, 1]), "a row has list 1 but the lists go from 0 to 0"),
+    "a number too low": (([1], [0, 1], [-2]), "a row has list -2"),
+    "nested ids": (([[1]], [0, 1]), r"ids have shape \[1, 1\]"),
+    "half ids": (([0.5], [0, 1]), "ids row 0 must be a list of whole numbers"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_is_no_table_is_refused(name):
+    arguments, sentence = WRONG[name]
+    with pytest.raises(BadInput, match=sentence):
+        RowLists.make(*arguments)

@@ -1,0 +1,99 @@
+"""Rows are searched until enough is found: by a promise, among permitted classes, for any k."""
+
+import numpy as np
+import pytest
+from shortlist.core.filters import UNRESTRICTED, ClassFilter
+from shortlist.core.row_lists import RowLists
+from shortlist.errors import BadInput
+from shortlist.plans.grouped import list_looks
+
+from tests.support.heads.grouped import PROMISE_CLASSES, promise_contexts
+from tests.support.layers import contexts_elsewhere, logits_of, make_dense
+from tests.support.searches import check_rows_alone
+
+pytestmark = pytest.mark.slow
+dense = make_dense(PROMISE_CLASSES, promise_contexts.contexts.shape[1])
+near = promise_contexts.contexts[-400:]
+far = contexts_elsewhere(promise_contexts.contexts)
+
+
+def find_best(rows, k):
+    return np.argsort(-logits_of(dense, rows), axis=1, kind="stable")[:, :k]
+
+
+def measure_precision(head, rows, k):
+    ids, best = head.topk_by_plan(rows, k).ids, find_best(rows, k)
+    return (ids[:, :, None] == best[:, None, :]).any(axis=1).mean()
+
+
+@pytest.mark.parametrize("k", [1, 5])
+def test_a_promise_is_kept_where_the_first_look_misses(promise_head, k):
+    first_look = promise_head.with_settings(promise=None)
+    assert measure_precision(first_look, near, k) < 0.9
+    assert measure_precision(promise_head, near, k) >= 0.98
+    assert measure_precision(promise_head, far, k) > measure_precision(first_look, far, k)
+
+
+def test_a_larger_promise_takes_more_work_and_finds_more(promise_head):
+    scored, precision = [], []
+    for promise in (0.5, 0.9, 0.999):
+        head = promise_head.with_settings(promise=promise)
+        scored.append(head.topk(near, 5).scored.mean())
+        precision.append(measure_precision(head, near, 5))
+    assert scored == sorted(scored)
+    assert precision == sorted(precision)
+    assert scored[0] < scored[-1]
+
+
+def test_the_risk_of_a_row_is_under_what_the_promise_leaves_unless_it_was_searched_everywhere(promise_head):
+    plan = promise_head.with_settings(promise=0.9).plan
+    result = plan.topk(near, 5, UNRESTRICTED)
+    everywhere = result.scored >= list_looks(plan.settings, 5, plan.order.size)[-1].candidates
+    assert (result.risk[~everywhere] <= 1 - plan.settings.promise + 1e-6).all()
+    assert (~everywhere).any()
+
+
+def test_a_row_s_answer_is_the_same_alone_and_among_others(promise_head):
+    check_rows_alone(promise_head, near, (1, 5, 30))
+
+
+@pytest.mark.parametrize("banned", [1, 30, 300])
+def test_bans_of_the_best_classes_leave_the_best_of_the_others(promise_head, banned):
+    best = find_best(near, banned + 5)
+    top = promise_head.topk(near, 5, ban=best[:, :banned])
+    assert (top.ids[:, :, None] == best[:, None, banned:]).any(axis=1).mean() >= 0.98
+    assert not (top.ids[:, :, None] == best[:, None, :banned]).any()
+
+
+@pytest.mark.parametrize("size", [3, 100, 2500])
+def test_the_best_of_an_allow_list_are_found(promise_head, size):
+    allowed = np.random.default_rng(size).permutation(PROMISE_CLASSES)[:size]
+    k = min(5, size)
+    scores = np.full((len(near), PROMISE_CLASSES), -np.inf)
+    scores[:, allowed] = logits_of(dense, near)[:, allowed]
+    best = np.argsort(-scores, axis=1)[:, :k]
+    top = promise_head.topk(near, 5, allow=allowed)
+    assert (top.ids[:, :k, None] == best[:, None, :]).any(axis=1).mean() >= 0.98
+    assert (top.ids[:, k:] == -1).all()
+    assert np.isin(top.ids[:, :k], allowed).all()
+    assert (np.exp(top.logprobs).sum(axis=1) < 1 + 1e-4).all()
+
+
+def test_every_form_of_lists_gives_the_same_answers(promise_head):
+    """Padded arrays, tables that rows refer to, and rows of which only one class is permitted."""
+    plan, rows = promise_head.plan, near[:4]
+    ban = find_best(rows, 3)
+    table = RowLists.from_lists([row.tolist() for row in ban])
+    padded, by_table = (plan.topk(rows, 5, ClassFilter(ban=lists)) for lists in (ban, table))
+    hidden = plan.topk(rows, 5, ClassFilter(hidden=ban))
+    for other in (by_table, hidden):
+        np.testing.assert_array_equal(padded.ids, other.ids)
+        np.testing.assert_array_equal(padded.logits, other.logits)
+    forced = plan.topk(rows, 2, ClassFilter(forced=np.array([7, -1, 9, -1])))
+    np.testing.assert_array_equal(forced.ids[[0, 2]], [[7, -1], [9, -1]])
+    np.testing.assert_array_equal(forced.ids[[1, 3]], plan.topk(rows[[1, 3]], 2, UNRESTRICTED).ids)
+
+
+def test_a_promise_needs_an_export_that_made_one(grouped_head):
+    with pytest.raises(BadInput, match="no effort to be kept by"):
+        grouped_head.with_settings(promise=0.9)

@@ -1,0 +1,76 @@
+"""Signals that other servers bear, and a stop while clients are slow."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import time
+
+import pytest
+
+from tests.support.layers import CLASSES, RunningServer
+
+from .wire import (
+    ROWS,
+    check_neighbour,
+    connect,
+    infer,
+    many_rows,
+    read_all,
+    read_response,
+    request,
+    statuses,
+    topk_body,
+)
+
+pytestmark = pytest.mark.slow
+
+DRAIN_SECONDS = 25  # under the half minute that Kubernetes gives
+SLOW = {
+    "half a body": request("/v1/topk", topk_body(), length=5000),
+    "half a body of a route": request("/v2/repository/index", b"{", length=50),
+    "half a chunk": request("/v1/topk", b"", "Transfer-Encoding: chunked") + b"5\r\nab",
+    "half a head": b"POST /v1/topk HT",
+    "a discarded body": request("/v1/nothing", b"{", length=5000),
+    "an answer that nobody reads": infer(many_rows(4000), k=CLASSES),
+    "nothing": b"",
+}
+
+
+@pytest.mark.parametrize("name", ["SIGHUP", "SIGUSR1"])
+def test_signals_that_mean_something_else_end_nothing(small_repository, name):
+    with RunningServer(small_repository) as server, connect(server) as connection:
+        connection.sendall(request("/v1/topk", length=len(topk_body())))
+        server.process.send_signal(getattr(signal, name))
+        time.sleep(0.3)
+        connection.sendall(topk_body())
+        assert read_response(connection)[0] == 200
+        check_neighbour(server)
+
+
+def test_it_stops_in_time_whatever_its_clients_do(small_repository):
+    """With all defaults, and every kind of slow client at once."""
+    with RunningServer(small_repository) as server, contextlib.ExitStack() as stack:
+        connections = {}
+        for name, content in SLOW.items():
+            connections[name] = stack.enter_context(connect(server, receive_bytes=4096))
+            connections[name].sendall(content)
+        time.sleep(0.5)
+        server.process.terminate()
+        assert server.process.wait(timeout=DRAIN_SECONDS) == 0
+        assert statuses(read_all(connections["half a body"])) == [408]
+        assert statuses(read_all(connections["half a body of a route"])) == [408]
+    assert not any("Traceback" in line for line in server.log), server.log
+
+
+def test_a_body_that_still_comes_while_the_server_stops_is_answered(small_repository):
+    body = infer(ROWS[:1])
+    with RunningServer(small_repository, "--drain-delay", "0.5") as server, connect(server) as connection:
+        connection.sendall(body[:-10])
+        server.process.terminate()
+        time.sleep(1.5)
+        connection.sendall(body[-10:])
+        content = read_all(connection)
+        assert statuses(content) == [200]
+        assert b"connection: close" in content
+        assert server.process.wait(timeout=DRAIN_SECONDS) == 0

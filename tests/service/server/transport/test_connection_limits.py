@@ -1,0 +1,50 @@
+"""What connections share: how many there are, what they hold, and one line of the log for many refusals."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+from shortlist.errors import BadInput, Overloaded
+from shortlist.server.scheduling.admission import Admission
+from shortlist.server.transport import connection_limits
+from shortlist.server.transport.connection_limits import LOG_SECONDS, ConnectionLimits, TooManyConnections
+
+
+def test_connections_are_counted_by_client():
+    limits = ConnectionLimits(8, Admission(10, 10))
+    for _ in range(6):
+        limits.open("a")
+    with pytest.raises(TooManyConnections, match="6 of them yours") as excinfo:
+        limits.open("a")
+    assert (excinfo.value.status, excinfo.value.retry_after) == (503, 1)
+    limits.open("b")
+    limits.close("b")
+    limits.close("a")
+    limits.open("a")
+
+
+def test_what_connections_hold_is_what_the_server_holds():
+    admission = Admission(10, 100)
+    limits = ConnectionLimits(8, admission)
+    limits.check_room("a", 1000)  # one alone may hold whatever it has
+    limits.hold("a", 70)
+    with pytest.raises(Overloaded):
+        limits.check_room("a", 10)
+    limits.check_room("b", 10)
+    limits.hold("a", -70)
+    assert admission.bytes == 0
+
+
+def test_refusals_are_logged_now_and_then(monkeypatch, caplog):
+    now = [0.0]
+    monkeypatch.setattr(connection_limits.time, "monotonic", lambda: now[0])
+    limits = ConnectionLimits(8, Admission(10, 10))
+    with caplog.at_level(logging.WARNING):
+        for number in range(1000):
+            now[0] = 0.02 * number
+            limits.note_refusal(BadInput("it is wrong"), "10.0.0.1")
+    assert [record.getMessage() for record in caplog.records] == [
+        "1 requests or connections refused, the last from 10.0.0.1: it is wrong",
+        f"{round(LOG_SECONDS / 0.02)} requests or connections refused, the last from 10.0.0.1: it is wrong",
+    ]
