@@ -61,14 +61,21 @@ static void forget_helpers(void) {
 
 static void watch_forks(void) { pthread_atfork(NULL, NULL, forget_helpers); }
 
-/* Starts helpers until there are `count`, or no more can be had. Signals are the other threads' business. */
+/* Signals are the other threads' business, but for those that tell of a fault of the thread itself. */
+static void fill_signals(sigset_t *others) {
+    static const int faults[] = {SIGILL, SIGFPE, SIGSEGV, SIGBUS, SIGTRAP};
+    sigfillset(others);
+    for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) sigdelset(others, faults[i]);
+}
+
+/* Starts helpers until there are `count`, or no more can be had. */
 static void start_helpers(int64_t count) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
-    sigset_t all, before;
+    sigset_t others, before;
     if (pool.helpers >= count) return;
     pthread_once(&once, watch_forks);
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
+    fill_signals(&others);
+    pthread_sigmask(SIG_SETMASK, &others, &before);
     for (pthread_t thread; pool.helpers < count; pool.helpers++) {
         if (pthread_create(&thread, NULL, help, NULL)) break;
         pthread_detach(thread);
