@@ -50,7 +50,7 @@ def describe_arrays(dense: Dense, module: GroupedSoftmax) -> dict[str, RawArray]
     }
 
 
-def shift_codes(module: GroupedSoftmax) -> npt.NDArray[np.uint8]:
+def shift_codes(module: ThreeStageSoftmax) -> npt.NDArray[np.uint8]:
     """The int8 rows [m, d] as uint8 around `UINT8_ZERO_POINT`."""
     codes: npt.NDArray[np.uint8] = (module.codes.numpy() + UINT8_ZERO_POINT).astype(np.uint8)
     return codes
