@@ -27,7 +27,8 @@ class Tables(NamedTuple):
         block_rows: [B, c], whole lines. block_scale, block_reach: [B]. firsts: [B], positions of their first classes.
         filled: [B], how many classes. previews: [B, bytes], as of `arrange_records`. bias: [B LANES] or None.
     Classes:
-        order: [m], ids by position. places: [V], of each class among the lanes of all blocks, or -1. codes: [m, .], int8 rows in whole lines. code_scale: [m]. code_bias: [m] or None.
+        order: [m], ids by position. places: [V], of each class among the lanes of all blocks, or -1.
+        codes: [m, .], int8 rows in whole lines. code_scale: [m]. code_bias: [m] or None.
         rows: [V, d] by id.
     """
 

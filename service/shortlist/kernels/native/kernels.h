@@ -143,10 +143,11 @@ struct kernels {
     int64_t (*score_exactly)(const struct exact_rows *rows, const float *contexts, const int64_t *ids, float *logits,
                              int64_t count, int64_t first, int64_t last);
 
-    /* `lists` is NULL where there are none, here and below. Searches the rows `first` to `last` - 1 of contexts [B, dim]; writes ids and logits [B, k], log-normalizers [B],
+    /* Searches the rows `first` to `last` - 1 of contexts [B, dim]; writes ids and logits [B, k], log-normalizers [B],
      * and numbers of candidates `scored` [B]. A row for which float32 leaves no candidates gets NaN for its normalizer,
      * ids -1 and logits -inf. odds: [B], log-odds of a miss; NAN where nothing says, INFINITY
-     * where lists forbid so many of a row's best classes that it should be answered exactly. features: [B,
+     * where lists forbid so many of a row's best classes that it should be answered exactly. `lists` is NULL where there
+     * are none, here and below. features: [B,
      * EFFORT_FEATURES] of the last looks, or NULL. Returns 0 where there is no memory for it. */
     int64_t (*search_rows)(const struct grouped *head, const struct grouped_search *search,
                            const struct lists *lists, const float *contexts, int64_t *ids, float *logits,

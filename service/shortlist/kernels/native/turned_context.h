@@ -17,10 +17,10 @@ enum {
     TURNED_VECTORS = 8, /* sums of one step of a change of basis */
 };
 
-/* levels: [8 four_bit_lines], each `level` large; shift: FOUR_BIT_MAX times their sum. digits: [2, 64 row_lines], coarse
- * ones first, with their steps and what the zero point adds to their sums. reach, fine_reach: by how many times a
- * class's scale its estimate may be off, by 4 bits and by int8. offset: what all rows have in common. deviation: of 4 bits, the root of the sum over all
- * classes of the squared errors, each in its class's scale. */
+/* levels: [8 four_bit_lines], each `level` large; shift: FOUR_BIT_MAX times their sum. digits: [2, 64 row_lines],
+ * coarse ones first, with their steps and what the zero point adds to their sums. reach, fine_reach: by how many times a
+ * class's scale its estimate may be off, by 4 bits and by int8. offset: what all rows have in common. deviation: of
+ * 4 bits, the root of the sum over all classes of the squared errors, each in its class's scale. */
 struct turned_context {
     int8_t *levels, *digits;
     float level, steps[2], reach, fine_reach, offset;

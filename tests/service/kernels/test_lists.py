@@ -1,0 +1,39 @@
+"""Lists as the loops take them: tables of lists, hidden classes and forced ones beside free rows, against numpy."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from shortlist.core.filters import UNRESTRICTED, ClassFilter
+from shortlist.core.row_lists import RowLists
+from shortlist.kernels.dense_rows import CompiledRanking
+from shortlist.kernels.lists import point_at_lists
+from shortlist.plans.full import rank_rows
+
+ROWS, CLASSES = 4, 50
+ids = np.array([[3, 4, 5, -1], [7, -1, -1, -1], [0, 1, 2, 3], [9, 9, -1, 8]])
+table = RowLists.from_lists([[3, 4, 5, 6], [7]], [0, 1, -1, 0])
+FILTERS = {
+    "table, allowed": ClassFilter(allow=table),
+    "table, banned": ClassFilter(ban=table),
+    "allow": ClassFilter(allow=ids),
+    "ban of all rows": ClassFilter(ban=np.arange(20)[None]),
+    "hidden": ClassFilter(ban=ids, hidden=np.arange(10, 40)[None]),
+    "forced": ClassFilter(ban=np.arange(20)[None], forced=np.array([-1, 7, -1, 3])),
+    "forced and allowed": ClassFilter(allow=ids, ban=ids[:, :1], forced=np.array([11, -1, -1, -1])),
+    "empty": ClassFilter(ban=np.empty((1, 0), np.int64)),
+}
+
+
+@pytest.mark.parametrize("name", FILTERS)
+def test_ranks_are_those_of_numpy(name):
+    logits = np.random.default_rng(2).standard_normal((ROWS, CLASSES)).astype(np.float32)
+    ranked = CompiledRanking(1).rank(logits.copy(), 5, FILTERS[name])
+    wanted = rank_rows(logits.copy(), 5, FILTERS[name])
+    np.testing.assert_array_equal(ranked.ids, wanted.ids)
+    np.testing.assert_array_equal(ranked.logits, wanted.logits)
+    np.testing.assert_allclose(ranked.log_normalizer, wanted.log_normalizer, atol=1e-5)
+
+
+def test_no_lists_are_no_pointer():
+    assert point_at_lists(UNRESTRICTED, ROWS) is None
