@@ -2,9 +2,12 @@
 
 import numpy as np
 import pytest
+from shortlist.bundle.reader import INDEX_FILE, Bundle
 from shortlist.core.filters import UNRESTRICTED, ClassFilter
 from shortlist.core.row_lists import RowLists
 from shortlist.errors import BadInput
+from shortlist.kernels.grouped.effort import EFFORT_FEATURES
+from shortlist.kernels.primitives.layout import LANE_BYTES, LANES
 from shortlist.plans.grouped import list_looks
 
 from tests.support.heads.grouped import PROMISE_CLASSES, promise_contexts
@@ -46,11 +49,26 @@ def test_a_larger_promise_takes_more_work_and_finds_more(promise_head):
 
 
 def test_the_risk_of_a_row_is_under_what_the_promise_leaves_unless_it_was_searched_everywhere(promise_head):
-    plan = promise_head.with_settings(promise=0.9).plan
+    plan = promise_head.with_settings(promise=0.6).plan
     result = plan.topk(near, 5, UNRESTRICTED)
     everywhere = result.scored >= list_looks(plan.settings, 5, plan.order.size)[-1].candidates
     assert (result.risk[~everywhere] <= 1 - plan.settings.promise + 1e-6).all()
     assert (~everywhere).any()
+
+
+def test_a_look_tells_how_large_the_row_is_in_columns_that_groups_are_not_compared_by(promise_head):
+    plan, arrays = promise_head.plan, Bundle(promise_head.folder).tensors(INDEX_FILE)
+    projected = near @ (arrays["projection"] * arrays["projection_scale"][:, None]).T
+    compared = arrays["group_codes"].shape[1]
+    first = compared + -compared % LANE_BYTES  # loops read whole lanes
+    features = np.zeros((len(near), EFFORT_FEATURES), np.float32)
+    search = plan.plan_search(1, restricts=False)
+    plan.compiled(near, search, UNRESTRICTED, features)
+    columns = projected[:, first:]
+    padded = -(-projected.shape[1] // LANES) * LANES - first
+    expected = np.log(np.sqrt((columns**2).sum(axis=1) / padded))
+    assert columns.shape[1] > 0
+    np.testing.assert_allclose(features[:, 9], expected, atol=0.02)
 
 
 def test_a_row_s_answer_is_the_same_alone_and_among_others(promise_head):
