@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Protocol
 
-from shortlist.core.results import TopK
+from shortlist.core.results import FloatArray, IntArray, TopK
 from shortlist.server.models import Model
 from shortlist.server.scheduling.batcher import Computation
 from shortlist.server.scheduling.tasks import BeamResult
@@ -15,7 +15,7 @@ from .notes import OK_STATUS, BatchNote, RequestNote
 from .prometheus import Metrics
 
 MAX_NOTES = 1024  # before they are counted
-UNCOUNTED = None, False, None  # classes scored, proved, risk: of what is no top-k result
+UNCOUNTED: tuple[IntArray | None, bool, FloatArray | None] = None, False, None  # classes scored, proved, risk: of what is no top-k result
 
 
 class FinishedRequest(Protocol):
