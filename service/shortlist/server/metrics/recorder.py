@@ -15,7 +15,11 @@ from .notes import OK_STATUS, BatchNote, RequestNote
 from .prometheus import Metrics
 
 MAX_NOTES = 1024  # before they are counted
-UNCOUNTED: tuple[IntArray | None, bool, FloatArray | None] = None, False, None  # classes scored, proved, risk: of what is no top-k result
+UNCOUNTED: tuple[IntArray | None, bool, FloatArray | None] = (
+    None,
+    False,
+    None,
+)  # classes scored, proved, risk: of what is no top-k result
 
 
 class FinishedRequest(Protocol):
