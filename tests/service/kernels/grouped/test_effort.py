@@ -1,5 +1,7 @@
 """Rows are searched until enough is found: by a promise, among permitted classes, for any k."""
 
+from copy import copy
+
 import numpy as np
 import pytest
 from shortlist.bundle.reader import INDEX_FILE, Bundle
@@ -8,7 +10,7 @@ from shortlist.core.row_lists import RowLists
 from shortlist.errors import BadInput
 from shortlist.kernels.grouped.effort import EFFORT_FEATURES
 from shortlist.kernels.primitives.layout import LANE_BYTES, LANES
-from shortlist.plans.grouped import list_looks
+from shortlist.plans.grouped import SURE_MISS, list_looks
 
 from tests.support.heads.grouped import PROMISE_CLASSES, promise_contexts
 from tests.support.layers import contexts_elsewhere, logits_of, make_dense
@@ -81,6 +83,18 @@ def test_bans_of_the_best_classes_leave_the_best_of_the_others(promise_head, ban
     top = promise_head.topk(near, 5, ban=best[:, :banned])
     assert (top.ids[:, :, None] == best[:, None, banned:]).any(axis=1).mean() >= 0.98
     assert not (top.ids[:, :, None] == best[:, None, :banned]).any()
+
+
+def test_rows_that_dense_answers_have_no_risk_and_keep_theirs_in_bundles_without_dense(promise_head):
+    plan, without = promise_head.plan, copy(promise_head.plan)
+    without.fallback = None
+    lists = ClassFilter(ban=find_best(near[:32], 1000))
+    result, other = plan.topk(near[:32], 5, lists), without.topk(near[:32], 5, lists)
+    deep = result.scored == PROMISE_CLASSES
+    assert deep.any()
+    assert (result.risk[deep] == 0).all()
+    assert (other.risk[deep] > SURE_MISS).all()
+    np.testing.assert_array_equal(result.risk[~deep], other.risk[~deep])
 
 
 @pytest.mark.parametrize("size", [3, 100, 2500])
