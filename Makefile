@@ -13,7 +13,7 @@ ARGS ?=
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup native wheel lock sbom test test-fast test-long clients lint format demo serve bench bench-page bench-exact bench-kernels bench-gpu bench-http bench-peers soak fuzz fuzz-kernels reproduce clean
+.PHONY: help setup native wheel lock sbom test test-fast test-long clients lint format demo serve bench bench-page bench-exact bench-domains bench-kernels bench-gpu bench-http bench-peers soak fuzz fuzz-kernels reproduce clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -56,6 +56,9 @@ bench-page: $(VENV)/run.stamp  ## all tables and pictures of the runs, into buil
 
 bench-exact: $(VENV)/model.stamp  ## 100,000 proved answers against float64; DATA=folder with wikitext-2
 	@$(BIN)/python -m benchmarks.studies.exact $(if $(DATA),--data "$(DATA)") $(ARGS)
+
+bench-domains: $(VENV)/model.stamp $(VENV)/peers.stamp  ## precision by kind of text beside peers; DATA=folder; 40 minutes at first
+	@$(BIN)/python -m benchmarks.studies.domains $(if $(DATA),--data "$(DATA)") $(ARGS)
 
 bench-kernels: $(VENV)/model.stamp  ## the compiled loops beside numba's, by target; DATA=folder with ptb; half an hour at first
 	@$(BIN)/python -m benchmarks.studies.kernels $(if $(DATA),--data "$(DATA)") $(ARGS)
@@ -109,7 +112,7 @@ clean:  ## remove what was built, the virtual environment too
 $(NATIVE): $(wildcard service/shortlist/kernels/native/*.[ch]) service/shortlist/kernels/native/build.py
 	@$(PYTHON) service/shortlist/kernels/native/build.py || echo "graphs answer in place of compiled loops" >&2
 
-setup test test-fast test-long demo serve bench bench-exact bench-kernels bench-http bench-peers soak fuzz reproduce: $(NATIVE)
+setup test test-fast test-long demo serve bench bench-domains bench-exact bench-kernels bench-http bench-peers soak fuzz reproduce: $(NATIVE)
 
 # pip is the last file that venv writes: one that was interrupted is made again.
 $(BIN)/pip:

@@ -162,6 +162,7 @@ class Head:
         bias: BiasLike = None,
         exact: bool = False,
         labels: bool = False,
+        risk: bool = False,
     ) -> TopK:
         """The k best classes of each context vector.
 
@@ -169,20 +170,19 @@ class Head:
         lengths or padded with -1. bias: {id: weight} for all rows, or a list of such, added to the logits before the k
         best are taken; the log-probabilities are those without it. exact: the dense head's answer, by proof where the
         bundle has bounds (`bounded`), else by that head itself; of a head that is its own reference, the answer of its
-        whole distribution. labels: also the printable names of the ids. Raises BadInput.
+        whole distribution. labels: also the printable names of the ids. risk: also `TopK.risk`. Raises BadInput.
         """
-        if self.row_answers is not None and allow is None and ban is None and bias is None and not exact and not labels:
-            answer = self.row_answers(contexts, k)
-            if answer is not None:
-                return TopK(*answer, self.manifest.normalizer)
+        plain = allow is None and ban is None and bias is None and not (exact or labels or risk)
+        if plain and self.row_answers is not None and (answer := self.row_answers(contexts, k)) is not None:
+            return TopK(*answer, self.manifest.normalizer)
         names = require_labels(self.label_array, self.manifest.name) if labels else None
         rows, k = self.check_contexts(contexts), self.check_k(k)
         class_filter = self.check_lists(allow, ban, len(rows))
         weights = parse_bias(bias, len(rows), self.manifest.classes)
         plan, normalizer = self.choose_plan(len(rows), k, exact, proof=weights is None)
         top = make_topk(self.run(plan, rows, k, class_filter, weights), normalizer)
-        if names is not None:
-            top.labels = names[top.ids]
+        top.labels = None if names is None else names[top.ids]
+        top.risk = top.complete_risk(self.manifest.classes) if risk else None
         return top
 
     def check_lists(self, allow: IdLists, ban: IdLists, rows: int) -> ClassFilter:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -17,11 +18,13 @@ from shortlist.core.row_lists import RowLists
 from shortlist.decoding.step import beam_step
 from shortlist.errors import BadInput
 
-from tests.support.layers import CLASSES, DIM, make_contexts
+from tests.support.heads.grouped import promise_contexts
+from tests.support.layers import CLASSES, DIM, RunningServer, make_contexts
 
 pytestmark = pytest.mark.slow
 
 ROWS = make_contexts(rows=3, seed=6).contexts
+PROMISE_ROWS = promise_contexts.contexts[-5:]
 WIDTHS = [np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32, np.uint64]
 BEAM_ROWS = make_contexts(rows=6, seed=8).contexts
 BEAM_SCORES = np.array([-1.5, -0.25, -3.0, 0.0, -2.0, -7.5])
@@ -88,6 +91,14 @@ TOPK = {
     "labels of short rows": Case({"labels": True, "allow": [[5, 6], [7], []]}),
     "labels there are none of": Case({"labels": True}, SENTENCE_OF_LABELS, model="dense"),
     "no rows": Case({}, contexts=[]),
+    "risk where none is estimated": Case({"risk": True}),
+    "risk of exact answers": Case({"risk": True, "exact": True}),
+    "risk of a dense head": Case({"risk": True}, model="dense"),
+    "risk by a promise": Case({"risk": True}, contexts=PROMISE_ROWS, model="grouped"),
+    "risk with lists": Case({"risk": True, "ban": range(9)}, contexts=PROMISE_ROWS, model="grouped"),
+    "risk with a bias": Case({"risk": True, "bias": {5: 3.5}}, contexts=PROMISE_ROWS, model="grouped"),
+    "risk of many classes": Case({"risk": True}, contexts=PROMISE_ROWS, k=40, model="grouped"),
+    "risk of no rows": Case({"risk": True}, contexts=[], model="dense"),
     "no rows, in an array": Case({}, contexts=np.empty((0, DIM), np.float32)),
     "no rows, with lists and labels": Case({"allow": [1, 2], "labels": True}, contexts=[]),
     "rows in lists": Case({}, contexts=ROWS.tolist()),
@@ -316,6 +327,7 @@ class Doors:
         fields = {"model": case.model, "contexts": case.contexts, "k": case.k} | case.options
         content = self.post("/v1/topk", {name: to_json(value) for name, value in fields.items()})
         shape = len(content["ids"]), int(case.k)
+        risk = np.array(content["risk"], np.float32) if "risk" in content else None
         logprobs = np.array(content["logprobs"], np.float64).reshape(shape)
         return TopK(
             np.array(content["ids"], np.int64).reshape(shape),
@@ -323,19 +335,22 @@ class Doors:
             np.array(content["scored"], np.int32),
             content["normalizer"],
             np.array(content["labels"], object).reshape(shape) if "labels" in content else None,
+            risk,
         )
 
     def ask_v2(self, case: Case) -> TopK:
         options = dict(case.options)
         inputs = {"context": to_tensor(case.contexts, np.float32)} | to_inputs(options)
         outputs = ["ids", "logprobs", "scored"] + ["labels"] * bool(options.get("labels"))
+        outputs += ["risk"] * bool(options.get("risk"))
         parameters = {"k": to_json(case.k), "exact": options.get("exact", False)}
         arrays, normalizer = self.infer(case.model, inputs, outputs, parameters)
         if "labels" in arrays:
             arrays["labels"] = np.where(arrays["ids"] < 0, None, arrays["labels"].astype(object))
         arrays["logprobs"] = np.where(arrays["ids"] < 0, -np.inf, arrays["logprobs"])
         names = ("ids", "logprobs", "scored")
-        return TopK(*(arrays[name] for name in names), normalizer, arrays.get("labels"))
+        risk = arrays["risk"].astype(np.float32) if "risk" in arrays else None
+        return TopK(*(arrays[name] for name in names), normalizer, arrays.get("labels"), risk)
 
     def step_by_head(self, case: BeamCase) -> BeamStep:
         return beam_step(self.heads["lm"], case.contexts, case.scores, case.finished, **{"beam": 3} | case.options)
@@ -434,11 +449,15 @@ def read_step(content: dict[str, Any], groups: int, normalizer: str) -> BeamStep
 
 
 @pytest.fixture(scope="module")
-def doors(small_server, small_repository):
-    heads = {name: shortlist.load(small_repository / name / "1", threads=1) for name in ("lm", "dense")}
-    doors = Doors(small_server.url, heads)
-    yield doors
-    doors.close()
+def doors(small_repository, promise_head, tmp_path_factory):
+    root = tmp_path_factory.mktemp("doors")
+    shutil.copytree(small_repository, root, dirs_exist_ok=True)
+    shutil.copytree(promise_head.folder, root / "grouped" / "1")
+    heads = {name: shortlist.load(root / name / "1", threads=1) for name in ("lm", "dense", "grouped")}
+    with RunningServer(root) as server:
+        doors = Doors(server.url, heads)
+        yield doors
+        doors.close()
 
 
 def find_outcome(call: Callable[[Any], Any], case: Any) -> Any:
@@ -471,10 +490,45 @@ def test_best_classes(doors, name, door):
     np.testing.assert_allclose(outcome.logprobs, expected.logprobs, atol=1e-5)
     np.testing.assert_array_equal(outcome.scored, expected.scored)
     assert outcome.normalizer == expected.normalizer
+    assert (outcome.risk is None) == (not case.options.get("risk"))
+    if outcome.risk is not None:
+        np.testing.assert_allclose(outcome.risk, expected.risk, rtol=1e-5, equal_nan=True)
     wanted = [[None if id < 0 else f"word {id}" for id in row] for row in expected.ids.tolist()]
     assert (None if outcome.labels is None else outcome.labels.tolist()) == (
         wanted if case.options.get("labels") else None
     )
+
+
+def test_risk_is_of_the_answer(doors):
+    """0 where dense or a proof answered, a probability where the plan estimates one, not a number elsewhere."""
+    estimated = doors.ask_head(TOPK["risk by a promise"]).risk
+    assert ((estimated > 0) & (estimated < 1)).all()
+    assert np.isnan(doors.ask_head(TOPK["risk where none is estimated"]).risk).all()
+    for name in ("risk of exact answers", "risk of a dense head"):
+        np.testing.assert_array_equal(doors.ask_head(TOPK[name]).risk, np.zeros(3, np.float32))
+
+
+def test_risk_is_the_row_s_own_in_batches_of_many(doors):
+    """Rows of several requests share a call; each gets its own risk."""
+    rows = promise_contexts.contexts[-64:]
+    expected = doors.heads["grouped"].topk(rows, 4, risk=True).risk
+
+    async def ask() -> list[TopK]:
+        async with shortlist.AsyncClient(doors.url) as client:
+            parts = np.split(rows, 16)
+            return await asyncio.gather(*(client.topk("grouped", part, 4, risk=True) for part in parts))
+
+    np.testing.assert_allclose(TopK.concat(asyncio.run(ask())).risk, expected, rtol=1e-5)
+
+
+def test_risks_are_counted(doors):
+    doors.ask_client(TOPK["risk by a promise"])
+    doors.ask_client(TOPK["plain"])
+    lines = doors.http.get("/metrics").text.splitlines()
+    counts = [line for line in lines if line.startswith("shortlist_risk_count")]
+    assert len(counts) == 1
+    assert 'model="grouped"' in counts[0]
+    assert float(counts[0].split()[-1]) >= len(PROMISE_ROWS)
 
 
 @pytest.mark.parametrize("door", STEPPING)

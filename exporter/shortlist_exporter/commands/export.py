@@ -20,7 +20,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 from shortlist.bundle.manifest import Manifest, Quality, TargetQuality
-from shortlist.cli.arguments import parse_natural_int, parse_positive_int, parse_share
+from shortlist.cli.arguments import parse_depths, parse_natural_int, parse_positive_int, parse_share
 from shortlist.errors import BadInput, NotFound
 
 from shortlist_exporter.capture.labels import read_labels
@@ -81,6 +81,13 @@ def configure_bundle(parser: argparse.ArgumentParser) -> None:
     labels.add_argument(
         "--labels-from", type=Path, metavar="TOKENIZER", help="the same from a tokenizer.json, its folder, or a GGUF"
     )
+    add(
+        "--at",
+        type=parse_depths,
+        default=(),
+        metavar="K,K,...",
+        help="also measure P@k of requests for these k, as 1,5,20,100",
+    )
     add("--max-k", type=parse_positive_int, metavar="CLASSES", help="largest k served (default: V)")
     add(
         "--no-fallback",
@@ -133,6 +140,7 @@ def make_bundle_request(args: argparse.Namespace) -> Request:
         threads=args.threads,
         seed=args.seed,
         report=not args.no_report,
+        at=args.at,
     )
 
 
@@ -180,6 +188,7 @@ def make_summary(manifest: Manifest, out: Path) -> Table:
         "settings": list_values(manifest.settings.model_dump()),
         "made with": list_values(manifest.fit),
         "P@1 / P@5 / P@10": f"{precision} on {quality.rows:,} held-out contexts",
+        **{f"P@{k}, asked for {k}": f"{share:.4f}" for k, share in quality.p_at.items()},
         "log-prob error": describe_errors(quality, manifest.normalizer),
         "multiply-adds": f"1/{1 / quality.cost_macs:.1f} of dense",
         "weight bytes read": f"1/{1 / quality.cost_bytes:.1f} of dense",

@@ -24,8 +24,8 @@ class Request:
     promise: the least P@k, by k, on held-out contexts. keep_dense: write dense.onnx. fallback: requests of so many rows
     that dense is faster are answered by dense. certificate: write what proves exact answers, a quarter of dense's size.
     max_k: the largest k served, by default the number of classes. threads: of each session while measuring. report:
-    write the page about the bundle. head: a head of the method that was trained elsewhere, as a module or a file of its
-    `state_dict`.
+    write the page about the bundle. at: k for each of which requests are measured by themselves. head: a head of the
+    method that was trained elsewhere, as a module or a file of its `state_dict`.
     """
 
     method: str = "svd"
@@ -39,6 +39,7 @@ class Request:
     threads: int | None = None
     seed: int = 0
     report: bool = False
+    at: tuple[int, ...] = ()
     head: Path | nn.Module | None = None
 
 
@@ -53,6 +54,9 @@ def check_request(dense: Dense, contexts: Contexts, out: Path, request: Request)
         raise BadInput("every row of the weight is marked as padding: there is no class to answer with")
     if request.max_k is not None and not 1 <= request.max_k <= real:
         raise BadInput(f"max_k is {request.max_k} but the layer has {real} classes: choose 1 to {real}")
+    beyond = next((k for k in request.at if not 1 <= k <= (request.max_k or real)), None)
+    if beyond is not None:
+        raise BadInput(f"P@{beyond} cannot be measured: k goes from 1 to {request.max_k or real}")
     if not 0 <= request.seed < SEED_LIMIT:
         raise BadInput(f"seed is {request.seed}: give a whole number from 0, under 2**63")
     check_options(dense, request)

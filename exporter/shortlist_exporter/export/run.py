@@ -33,13 +33,15 @@ from shortlist_exporter.records.report import HELD_OUT
 from shortlist_exporter.report.measure.samples import Sample
 from shortlist_exporter.report.write import write_report
 from shortlist_exporter.verify.effort import EFFORT_DEPTHS, fit_effort
-from shortlist_exporter.verify.quality import TRUE_CLASSES, measure_certificate, measure_quality
+from shortlist_exporter.verify.quality import TRUE_CLASSES, measure_certificate, measure_depths, measure_quality
 from shortlist_exporter.verify.targets import measure_target_quality
 
 from .request import Request, check_request
 from .write import make_manifest, write_calibration, write_graphs, write_index, write_labels
 
 MIN_CALIBRATION_ROWS = 500  # fewer say too little of rare misses
+LOW_PRECISION = 0.98  # P@1 under which an export says so
+WAYS_TO_FIND_MORE = "use more candidates (--set full_view=...) or a wider preview (--set width=...)"
 
 log = logging.getLogger(__name__)
 
@@ -68,7 +70,7 @@ def export(dense: Dense, contexts: Contexts, out: Path, request: Request, progre
         draft = keep_promise(folder, draft, request, dense.module, calibration, progress)
         # Verify it with the service's own runtime on the held-out contexts, and seal it
         reference = dense.module if method.reference == "dense" else fitted.module
-        truth = find_truth(reference, held_out, min(TRUE_CLASSES, draft.max_k), progress)
+        truth = find_truth(reference, held_out, max(min(TRUE_CLASSES, draft.max_k), *request.at, 1), progress)
         manifest = verify_and_seal(folder, draft, request, fitted, truth, reference, dense.module, progress)
         # Report
         if request.report:
@@ -165,9 +167,11 @@ def verify_and_seal(
     """
     (folder / MANIFEST_FILE).write_text(draft.with_digest().model_dump_json(), "utf-8")
     head = Head(Bundle(folder, verify=False), "cpu", request.threads)
+    asked = {"p_at": measure_depths(head, truth, request.at)}
+    truth = truth.first_classes(min(TRUE_CLASSES, draft.max_k))
     quality = measure_quality(
         head, reference, truth, fitted.cost, count_rows(progress, "held-out quality", truth.contexts)
-    )
+    ).model_copy(update=asked)
     if draft.reference == "self":
         beside = measure_target_quality(head, reference, dense, fitted.retrained, truth)
         quality = quality.model_copy(update={"targets": beside})
@@ -181,7 +185,7 @@ def verify_and_seal(
         "quality": quality,
         "dense_crossover": keep_single_rows(crossover),
         "certificate": measure_certificate(head, truth.contexts, fallback=request.fallback),
-        "provenance": draft.provenance if crossover != 1 else add_note(draft.provenance, ALWAYS_SLOWER),
+        "provenance": add_notes(draft.provenance, quality, crossover),
     }
     manifest = seal(folder, draft.model_copy(update=figures))
     bundle = Bundle(folder)
@@ -189,9 +193,14 @@ def verify_and_seal(
     return manifest
 
 
-def add_note(provenance: dict[str, Any], note: str) -> dict[str, Any]:
-    """The provenance with one note more, a sentence that the export prints too."""
-    return provenance | {"notes": [*provenance.get("notes", []), note]}
+def add_notes(provenance: dict[str, Any], quality: Quality, crossover: int | None) -> dict[str, Any]:
+    """The provenance with the notes that measuring gave, each a sentence that the export prints too."""
+    notes = list(provenance.get("notes", []))
+    if crossover == 1:
+        notes.append(ALWAYS_SLOWER)
+    if quality.p_at_1 < LOW_PRECISION:
+        notes.append(f"P@1 is {quality.p_at_1:.4f} on held-out contexts, under {LOW_PRECISION}: {WAYS_TO_FIND_MORE}")
+    return provenance | ({"notes": notes} if notes else {})
 
 
 def check_promise(quality: Quality, promise: dict[int, float]) -> None:
@@ -201,7 +210,7 @@ def check_promise(quality: Quality, promise: dict[int, float]) -> None:
         if precision[k] < least:
             raise QualityError(
                 f"P@{k} is {precision[k]:.4f} on {quality.rows} held-out contexts, under the {least} asked for: "
-                "nothing was exported; use more candidates (--set full_view=...) or a wider preview (--set width=...)"
+                f"nothing was exported; {WAYS_TO_FIND_MORE}"
             )
 
 

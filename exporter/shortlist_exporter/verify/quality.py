@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from shortlist.bundle.manifest import Certificate, Quality
@@ -51,6 +51,11 @@ def measure_quality(
         cost_macs=cost.macs,
         cost_bytes=cost.bytes,
     )
+
+
+def measure_depths(head: Head, truth: Truth, depths: Sequence[int]) -> dict[int, float]:
+    """P@k of requests for k classes, by k. truth: with the largest of the `depths` at least."""
+    return {k: compute_precision(head.topk_by_plan(truth.contexts, k).ids, truth.best, k) for k in depths}
 
 
 def measure_certificate(head: Head, contexts: FloatArray, *, fallback: bool) -> Certificate | None:

@@ -106,6 +106,10 @@ class Quality(Strict):
     p_at_1: float
     p_at_5: float
     p_at_10: float
+    p_at: dict[int, float] = Field(
+        default_factory=dict,
+        description="P@k of requests for k classes, by k, of every k that the export was asked for",
+    )
     logprob_error_mean: float = Field(description="mean |error| of the returned log-probabilities, nats")
     logprob_error_p99: float = Field(description="99th percentile of the same, nats")
     logprob_error_hits_mean: float | None = Field(
@@ -120,7 +124,8 @@ class Quality(Strict):
         """Every number that was measured by name; those on targets as `head_top_1`, `dense_perplexity`, ..."""
         by_softmax = {} if self.targets is None else self.targets.model_dump(exclude={"rows"}, exclude_none=True)
         on_targets = {f"{whose}_{name}": value for whose, part in by_softmax.items() for name, value in part.items()}
-        return self.model_dump(exclude={"targets"}, exclude_none=True) | on_targets
+        asked = {f"asked_p_at_{k}": share for k, share in self.p_at.items()}
+        return self.model_dump(exclude={"targets", "p_at"}, exclude_none=True) | asked | on_targets
 
 
 class Certificate(Strict):

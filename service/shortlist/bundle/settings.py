@@ -18,7 +18,7 @@ OPENED_PER_PREVIEWED = 2  # plan `grouped` opens groups of at least so many time
 MAX_BLOCK_CLASSES = 16  # of one block of plan `grouped`: as many as its loops score side by side
 MAX_CLASSES = 2**31 - 1  # of any number of classes: loops count them in 32 bits
 LOOKS = 3  # that a search of plan `grouped` takes at most
-EFFORT_WEIGHTS = 10  # of each look: one for every feature, and a constant
+EFFORT_WEIGHTS = 11  # of each look: one for every feature, and a constant
 MAX_NATS = 3.4e38  # of any setting that is a logit, or added to one: float32 can hold it
 
 Count = Annotated[int, Field(ge=1, le=MAX_CLASSES)]

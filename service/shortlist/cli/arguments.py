@@ -26,6 +26,11 @@ def parse_from(text: str, least: int) -> int:
     return number
 
 
+def parse_depths(text: str) -> tuple[int, ...]:
+    """Parse whole numbers from 1 with commas between them, ascending and each once; raises ArgumentTypeError."""
+    return tuple(sorted({parse_from(part, 1) for part in text.split(",")}))
+
+
 def parse_share(text: str) -> float:
     """Parse a number over 0, up to 1; raises ArgumentTypeError."""
     try:

@@ -19,7 +19,7 @@ from shortlist.errors import BadInput, ShortlistError
 from shortlist.evaluation.evaluator import MAX_EVALUATED_ROWS, Evaluation, Targets, evaluate
 from shortlist.head import Head, load
 
-from .arguments import parse_natural_int, parse_positive_int
+from .arguments import parse_depths, parse_natural_int, parse_positive_int
 from .context_files import TARGETS_FORMAT, read_contexts, read_targets
 from .figures import Line, format_line, format_share, format_summary
 
@@ -43,6 +43,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--seed", type=parse_natural_int, default=0, help="of the rows' random order (default: %(default)s)"
     )
+    parser.add_argument(
+        "--at", type=parse_depths, default=(), metavar="K,K,...", help="also requests for these k, and their risk"
+    )
     parser.add_argument("--strict", action="store_true", help="exit 1 where the bundle's promise does not hold")
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="print one JSON object; infinity is null")
@@ -60,7 +63,7 @@ def run(args: argparse.Namespace) -> int:
     contexts, targets = read_contexts(args.contexts), load_targets(args)
     head = load(args.bundle, device=args.device, threads=args.threads)
     progress = show_progress if sys.stderr.isatty() else None
-    result = evaluate(head, contexts, targets, rows=args.rows, seed=args.seed, progress=progress)
+    result = evaluate(head, contexts, targets, rows=args.rows, seed=args.seed, at=args.at, progress=progress)
     if args.out is not None:
         write_text(args.out, result.model_dump_json(indent=1) + "\n")
     print(format_evaluation(args, head, result))
@@ -139,6 +142,9 @@ def list_precision(result: Evaluation) -> Iterator[Line]:
     for k, share in (result.precision or {}).items():
         promise = "" if result.promised is None else f", promised {result.promised[k]:.4f}"
         yield f"P@{k}", f"{format_share(share)}{promise}"
+    for k, depth in (result.asked or {}).items():
+        risk = "" if depth.risk is None else f", missed {depth.missed:.5f}, by risk {depth.risk:.5f}"
+        yield f"P@{k}, asked for {k}", f"{format_share(depth.precision)}{risk}"
 
 
 def list_truth(result: Evaluation) -> Iterator[Line]:

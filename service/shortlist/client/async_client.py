@@ -30,9 +30,10 @@ class AsyncClient(BaseClient):
     async def topk(
         self, model: str, contexts: Any, k: int, *, version: int | None = None,
         allow: Any = None, ban: Any = None, bias: BiasLike = None, exact: bool = False, labels: bool = False,
+        risk: bool = False,
     ) -> TopK:  # fmt: skip
-        lists = {"allow": allow, "ban": ban}
-        return await self.run(exchange.topk(model, contexts, k, version, lists, bias, exact, labels, self.max_rows))
+        lists, more = {"allow": allow, "ban": ban}, exchange.name_outputs(labels, risk)
+        return await self.run(exchange.topk(model, contexts, k, version, lists, bias, exact, more, self.max_rows))
 
     async def logprobs(
         self, model: str, contexts: Any, ids: Any, *, version: int | None = None, exact: bool = False

@@ -30,6 +30,7 @@ class Client(BaseClient):
     def topk(
         self, model: str, contexts: Any, k: int, *, version: int | None = None,
         allow: Any = None, ban: Any = None, bias: BiasLike = None, exact: bool = False, labels: bool = False,
+        risk: bool = False,
     ) -> TopK:  # fmt: skip
         """Return the k best classes of `contexts` [B, d], as `Head.topk` does, in requests of `max_rows` rows at most.
 
@@ -37,8 +38,8 @@ class Client(BaseClient):
         TooLarge (one row is over the server's limits), Overloaded (for all of `timeout`), TimedOut, NotReady,
         Unreachable, ServerError.
         """
-        lists = {"allow": allow, "ban": ban}
-        return self.run(exchange.topk(model, contexts, k, version, lists, bias, exact, labels, self.max_rows))
+        lists, more = {"allow": allow, "ban": ban}, exchange.name_outputs(labels, risk)
+        return self.run(exchange.topk(model, contexts, k, version, lists, bias, exact, more, self.max_rows))
 
     def logprobs(
         self, model: str, contexts: Any, ids: Any, *, version: int | None = None, exact: bool = False

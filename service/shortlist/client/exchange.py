@@ -41,6 +41,7 @@ from shortlist.wire.open_inference import (
     LABELS,
     LENGTH_HEADER,
     LOGPROBS,
+    RISK,
     SCORED,
     Tensor,
     describe_tensor,
@@ -91,6 +92,11 @@ Exchange = Generator[Request, Response, T]
 Steps = Generator[Request | Wait, Response, T]
 
 
+def name_outputs(labels: bool, risk: bool) -> tuple[str, ...]:
+    """The names of the outputs that are sent where they are asked for."""
+    return tuple(name for name, is_wanted in ((LABELS, labels), (RISK, risk)) if is_wanted)
+
+
 def topk(
     model: str,
     contexts: Any,
@@ -99,22 +105,23 @@ def topk(
     lists: Mapping[str, Any],
     bias: BiasLike,
     exact: bool,
-    labels: bool,
+    more: tuple[str, ...],
     max_rows: int,
 ) -> Exchange[TopK]:
     """Ask for the k best classes of `contexts` [B, d], in requests of at most `max_rows` rows.
 
-    lists: `allow` and `ban`, None where there is no such list. labels: whether to ask for labels too.
+    lists: `allow` and `ban`, None where there is no such list. more: outputs to ask for beside the three that all have.
     """
     rows, k = to_float_array("contexts", contexts), parse_whole_number("k", k)
     restrictions = Restrictions.parse(lists, bias, len(rows))
-    names = (IDS, LOGPROBS, SCORED, LABELS) if labels else ()
+    names = (IDS, LOGPROBS, SCORED, *more) if more else ()
 
     def send_part(part: slice) -> Exchange[TopK]:
         inputs, parameters = restrictions.write(part)
         parameters |= {"k": k, "exact": bool(exact)}
         outputs, normalizer = yield from infer(model, version, {CONTEXT: rows[part]} | inputs, parameters, names)
-        top = TopK(outputs[IDS], outputs[LOGPROBS], outputs[SCORED], normalizer, outputs.get(LABELS))
+        numbers = outputs[IDS], outputs[LOGPROBS], outputs[SCORED]
+        top = TopK(*numbers, normalizer, outputs.get(LABELS), outputs.get(RISK))
         if top.labels is not None:
             top.labels[top.ids == NO_CLASS] = None
         return top

@@ -19,6 +19,7 @@ BoolArray = npt.NDArray[np.bool_]
 
 NO_CLASS = -1  # the id in a row that has fewer than k permitted classes
 NORMALIZERS = ("exact", "bounded", "estimated", "shortlist")  # from the strongest statement to the weakest
+PROVED_NORMALIZERS = NORMALIZERS[:2]  # of answers of which no class is missed
 
 
 @dataclass(slots=True)  # not frozen: that costs a microsecond for each
@@ -30,6 +31,9 @@ class TopK:
     scored: [B] int32, how many classes were scored for the row; V means that the dense head answered.
     normalizer: what the log-probabilities are normalised over: `exact`, `bounded`, `estimated` or `shortlist`.
     labels: [B, k] of str, the printable names of the ids, None beside an id of -1; None where none were asked for.
+    risk: [B] float32, the estimated share of the row's k best permitted classes that are not among its ids, so at
+    k = 1 the probability that the best one is not; 0 where dense or a proof answered, NaN where nothing is estimated;
+    None where none was asked for.
     """
 
     ids: IdArray
@@ -37,6 +41,7 @@ class TopK:
     scored: IntArray
     normalizer: str
     labels: Labels | None = None
+    risk: FloatArray | None = None
 
     @classmethod
     def concat(cls, parts: list[TopK]) -> TopK:
@@ -49,7 +54,15 @@ class TopK:
             np.concatenate([part.scored for part in parts]),
             find_weakest_normalizer([part.normalizer for part in parts]),
             None if parts[0].labels is None else np.concatenate([part.labels for part in parts]),
+            join_risks([part.risk for part in parts]),
         )
+
+    def complete_risk(self, classes: int) -> FloatArray:
+        """[B] float32: `risk` as it is promised, of a head of `classes` classes, where a plan may have said nothing."""
+        if self.risk is not None:
+            return self.risk
+        is_dense = self.scored == (self.scored if self.normalizer in PROVED_NORMALIZERS else classes)
+        return np.where(is_dense, np.float32(0), np.float32(np.nan))
 
 
 def find_weakest_normalizer(normalizers: list[str]) -> str:
@@ -76,8 +89,8 @@ class PlanResult:
 
     ids: [B, k] int64, best first. logits: [B, k] float32. log_normalizer: [B] float32, log of the sum of exp(logit)
     over the classes that `TopK.normalizer` names. scored: [B] int32. weights: [B, k] float32, the biases that the order
-    takes into account beside the logits; None where there are none. risk: [B] float32, the estimated probability that
-    some of the best permitted classes are not among the ids; None where nothing says.
+    takes into account beside the logits; None where there are none. risk: [B] float32, the estimated share of the k
+    best permitted classes that are not among the ids; None where the plan estimates none.
     """
 
     ids: IdArray
@@ -92,10 +105,20 @@ class PlanResult:
         self.ids[rows], self.logits[rows] = other.ids, other.logits
         self.log_normalizer[rows], self.scored[rows] = other.log_normalizer, other.scored
 
+    def slice(self, start: int, stop: int, k: int) -> PlanResult:
+        """Rows start..stop of a result without weights, and the k best classes of each."""
+        return PlanResult(
+            self.ids[start:stop, :k],
+            self.logits[start:stop, :k],
+            self.log_normalizer[start:stop],
+            self.scored[start:stop],
+            risk=None if self.risk is None else self.risk[start:stop],
+        )
+
     def topk(self, normalizer: str) -> TopK:
         """Normalise: log-probabilities are the logits less each row's log-normalizer."""
         by_row = self.log_normalizer[0] if len(self.ids) == 1 else self.log_normalizer[:, None]  # a scalar is faster
-        return TopK(self.ids, self.logits - by_row, self.scored, normalizer)
+        return TopK(self.ids, self.logits - by_row, self.scored, normalizer, None, self.risk)
 
     @classmethod
     def concat(cls, parts: list[PlanResult]) -> PlanResult:
@@ -108,7 +131,14 @@ class PlanResult:
             np.concatenate([part.log_normalizer for part in parts]),
             np.concatenate([part.scored for part in parts]),
             join_weights(parts),
+            join_risks([part.risk for part in parts]),
         )
+
+
+def join_risks(risks: list[FloatArray | None]) -> FloatArray | None:
+    """The risks of the rows of all parts; None where a part has none."""
+    known = [risk for risk in risks if risk is not None]
+    return np.concatenate(known) if len(known) == len(risks) else None
 
 
 def join_weights(parts: list[PlanResult]) -> FloatArray | None:

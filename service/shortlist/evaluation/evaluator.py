@@ -10,7 +10,7 @@ papers' do; Z~/Z and the log-probability errors are of what the head returns for
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -54,10 +54,19 @@ class Targets(Strict):
     scored_perplexity: float | None
 
 
+class Depth(Strict):
+    """Requests for k classes. precision: P@k. missed: share of the k best that was not returned; risk: by estimate."""
+
+    precision: Share
+    missed: float
+    risk: float | None
+
+
 class Evaluation(Strict):
     """The figures of `evaluate`. One that cannot be had is None, and `missing` says why; JSON writes infinity as null.
 
-    rows: distinct contexts measured. precision: P@k by k. promised: the manifest's P@k by k. coverage: by m, how
+    rows: distinct contexts measured. precision: P@k by k. promised: the manifest's P@k by k. asked: by k, of
+    requests for so many. coverage: by m, how
     many of the true top m are in the head's top m, mean. order_kept: share of rows whose first ten came in the true
     order. kl: KL(dense || head), nats. z_ratio: Z~/Z. logprob_error: |error| of the ten returned log-probabilities,
     nats. logprob_error_hits: the same of the rows whose best class was found alone; None where there is none.
@@ -74,6 +83,7 @@ class Evaluation(Strict):
     missing: list[str]
     precision: dict[int, Share] | None
     promised: dict[int, float] | None
+    asked: dict[int, Depth] | None
     coverage: dict[int, float] | None
     order_kept: float | None
     kl: Summary | None
@@ -96,19 +106,23 @@ def evaluate(
     *,
     rows: int = MAX_EVALUATED_ROWS,
     seed: int = 0,
+    at: Sequence[int] = (),
     progress: RowProgress | None = None,
 ) -> Evaluation:
     """Measure `head` on at most `rows` distinct rows of `contexts`, in random order.
 
-    contexts: [n, d] float32. targets: [n] whole numbers, the gold class of each row. progress: gets rows done and all.
+    contexts: [n, d] float32. targets: [n] whole numbers, the gold class of each row. at: k for each of
+    which requests are measured by themselves. progress: gets rows done and all.
     Truth is the bundle's reference; without it nothing is reported that would need it. Raises BadInput.
     """
     array = head.check_contexts(contexts)
     gold = None if targets is None else check_targets(head, array, targets)
+    for k in at:
+        head.check_k(k)
     order = choose_distinct_rows(array, rows, seed)
     parts: list[RowFigures] = []
     for chunk in read_chunks(head, array, gold, order):
-        parts.append(measure_chunk(head, chunk))
+        parts.append(measure_chunk(head, chunk, at))
         if progress is not None:
             progress(sum(len(part.scored) for part in parts), len(order))
     dense_share = measure_dense_share(head, array[order[:SINGLE_ROWS]])
@@ -129,6 +143,7 @@ def summarize_rows(head: Head, rows: RowFigures, seed: int, dense_share: float) 
         missing=explain_missing(head, rows),
         precision=precision,
         promised=promised,
+        asked=None if truth is None else {k: summarize_depth(rows.hits, rows.risk) for k, rows in truth.asked.items()},
         coverage=None if truth is None else {size: float(row.mean()) for size, row in truth.coverage.items()} or None,
         order_kept=None if truth is None else float(truth.order_kept.mean()),
         kl=None if truth is None else summarize_any(truth.kl, 99),
@@ -142,6 +157,14 @@ def summarize_rows(head: Head, rows: RowFigures, seed: int, dense_share: float) 
         cost_macs=None if quality is None else quality.cost_macs,
         cost_bytes=None if quality is None else quality.cost_bytes,
         warning=warn_of_promise(precision, promised),
+    )
+
+
+def summarize_depth(hits: Doubles, risk: Doubles) -> Depth:
+    """P@k of requests for k classes, and what their risks had said; none where a row has none."""
+    precision = statistics.estimate_share(hits)
+    return Depth(
+        precision=precision, missed=1 - precision.mean, risk=None if np.isnan(risk).any() else float(risk.mean())
     )
 
 

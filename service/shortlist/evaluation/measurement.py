@@ -41,12 +41,21 @@ class Chunk:
 
 
 @dataclass(frozen=True)
+class AskedRows:
+    """Requests for k classes. hits: [b], share of the k true ones returned. risk: [b], NaN where none is estimated."""
+
+    hits: Doubles
+    risk: Doubles
+
+
+@dataclass(frozen=True)
 class TruthRows:
     """Figures of each row that need the truth.
 
     hits: k -> [b], share of the k true classes returned. coverage: m -> [b], how many of the true top m are in the
     head's top m. order_kept: [b], 1 where the first ten came in the true order. z_ratio: [b], Z~/Z. error: [b, k],
     |error| of the log-probabilities returned, nats. kl: [b], KL(reference || head), nats.
+    asked: of the k that were asked for by themselves.
     """
 
     hits: dict[int, Doubles]
@@ -55,6 +64,7 @@ class TruthRows:
     z_ratio: Doubles
     error: Doubles
     kl: Doubles | None
+    asked: dict[int, AskedRows]
 
 
 @dataclass(frozen=True)
@@ -150,8 +160,8 @@ def check_any_logits(logits: FloatArray | None, rows: IdArray) -> FloatArray | N
     return None if logits is None else check_logits(logits, rows)
 
 
-def measure_chunk(head: Head, chunk: Chunk) -> RowFigures:
-    """Every figure that the chunk allows."""
+def measure_chunk(head: Head, chunk: Chunk, depths: Sequence[int] = ()) -> RowFigures:
+    """Every figure that the chunk allows; also of requests for each k of `depths`."""
     top, targets = chunk.top, chunk.targets
     dense_targets = None
     if targets is not None and chunk.dense_logits is not None:
@@ -159,7 +169,7 @@ def measure_chunk(head: Head, chunk: Chunk) -> RowFigures:
         dense_targets = measure_targets(dense_ids, chunk.dense_logits, None, targets)
     return RowFigures(
         scored=top.scored.astype(np.float64),
-        truth=None if chunk.true_logits is None else measure_against_truth(head, chunk, chunk.true_logits),
+        truth=None if chunk.true_logits is None else measure_against_truth(head, chunk, chunk.true_logits, depths),
         head_targets=None
         if targets is None
         else measure_targets(top.ids, chunk.head_logits, score_targets(head, chunk.contexts, targets), targets),
@@ -167,11 +177,11 @@ def measure_chunk(head: Head, chunk: Chunk) -> RowFigures:
     )
 
 
-def measure_against_truth(head: Head, chunk: Chunk, true_logits: FloatArray) -> TruthRows:
+def measure_against_truth(head: Head, chunk: Chunk, true_logits: FloatArray, depths: Sequence[int]) -> TruthRows:
     """The figures that need the reference's logits [b, V]."""
     ids = chunk.top.ids
     sizes = [size for size in COVERAGE_SIZES if size <= head.manifest.max_k]
-    true = rank_logits(true_logits, max(sizes, default=ids.shape[1]))
+    true = rank_logits(true_logits, max([*sizes, *depths, ids.shape[1]]))
     return TruthRows(
         hits={k: mark_hits(ids, true.best, k).mean(axis=1) for k in choose_depths(ids.shape[1])},
         coverage={size: count_true_candidates(head, chunk, true.best, size) for size in sizes},
@@ -179,7 +189,15 @@ def measure_against_truth(head: Head, chunk: Chunk, true_logits: FloatArray) -> 
         z_ratio=statistics.compute_ratios(chunk.top.log_normalizer, true.log_normalizer),
         error=measure_errors(chunk.top, true_logits, true),
         kl=None if chunk.head_logits is None else statistics.compute_divergences(true_logits, chunk.head_logits),
+        asked={k: ask_depth(head, chunk, true.best, k) for k in depths},
     )
+
+
+def ask_depth(head: Head, chunk: Chunk, true: TrueClasses, k: int) -> AskedRows:
+    """What the plan gives for k classes when asked for so many."""
+    top = head.run(head.plan, chunk.contexts, k, ClassFilter()).topk(head.manifest.normalizer)
+    risk = top.complete_risk(head.manifest.classes).astype(np.float64)
+    return AskedRows(mark_hits(top.ids, true, k).mean(axis=1), risk)
 
 
 def count_true_candidates(head: Head, chunk: Chunk, true: TrueClasses, size: int) -> Doubles:

@@ -115,7 +115,7 @@ def test_dense_that_always_wins_leaves_single_rows_to_the_head_and_the_export_sa
     monkeypatch.setattr(crossover, "dense_wins", lambda plan, dense, rows: True)
     manifest = export(make_dense(), contexts, out, Request(options=FORMS["published"], threads=1))
     assert manifest.dense_crossover == 2
-    assert manifest.provenance["notes"] == [crossover.ALWAYS_SLOWER]
+    assert crossover.ALWAYS_SLOWER in manifest.provenance["notes"]
     head = shortlist.load(out, threads=1)
     assert head.topk(contexts.contexts[:1], 5).normalizer == "estimated"
     assert head.topk(contexts.contexts[:2], 5).normalizer == "exact"
@@ -125,7 +125,29 @@ def test_dense_that_never_wins_is_not_mentioned(monkeypatch, out):
     monkeypatch.setattr(crossover, "dense_wins", lambda plan, dense, rows: False)
     manifest = export(make_dense(), contexts, out, Request(options=FORMS["published"], threads=1))
     assert manifest.dense_crossover is None
-    assert "notes" not in manifest.provenance
+    assert crossover.ALWAYS_SLOWER not in manifest.provenance.get("notes", [])
+
+
+@pytest.mark.parametrize(("full_view", "low"), [("5", True), ("299", False)])
+def test_an_export_says_in_one_line_where_it_misses_many(out, full_view, low):
+    options = FORMS["published"] | {"full_view": full_view}
+    manifest = export(make_dense(), contexts, out, Request(options=options, fallback=False, threads=1))
+    notes = [note for note in manifest.provenance.get("notes", []) if "under 0.98" in note]
+    assert (manifest.quality.p_at_1 < 0.98) == low
+    assert len(notes) == low
+
+
+def test_precision_is_measured_at_every_k_that_is_asked_for(out):
+    """Each by requests for so many classes; the figures of the ten best stay those of requests for ten."""
+    request = Request(options=FORMS["published"], threads=1)
+    manifest = export(make_dense(), contexts, out, replace(request, at=(1, 20, 100)))
+    assert list(manifest.quality.p_at) == [1, 20, 100]
+    assert all(0 < share <= 1 for share in manifest.quality.p_at.values())
+    assert shortlist.load(out, threads=1).manifest.quality == manifest.quality
+    plain = export(make_dense(), contexts, out.with_name("2"), request)
+    assert plain.quality == manifest.quality.model_copy(update={"p_at": {}})
+    with pytest.raises(BadInput, match="P@301 cannot be measured: k goes from 1 to 300"):
+        export(make_dense(), contexts, out.with_name("3"), replace(request, at=(1, 301)))
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from shortlist_exporter.verify.effort import Outcomes, fit_regression
+from shortlist_exporter.verify.effort import Outcomes, expect_new_kinds, fit_regression
 
 from tests.support.heads.grouped import DIM, OPTIONS
 from tests.support.layers import make_contexts, make_dense, make_head
@@ -15,6 +15,15 @@ def test_the_regression_finds_the_odds_that_made_the_outcomes():
     missed = (rng.random(len(odds)) < 1 / (1 + np.exp(-odds))).astype(float)
     weights = fit_regression([Outcomes(features[:9000], missed[:9000]), Outcomes(features[9000:], missed[9000:])])
     np.testing.assert_allclose(weights, [1.0, -8.0, 0.0, 38.0], rtol=0.15, atol=0.01)
+
+
+def test_other_kinds_of_text_are_expected_to_miss_twice_as_often():
+    def find_probability(weights):
+        return 1 / (1 + np.exp(-weights[-1]))
+
+    fitted = (1.5, -0.5, -7.0)
+    assert expect_new_kinds(fitted)[:-1] == fitted[:-1]
+    assert 2 < find_probability(expect_new_kinds(fitted)) / find_probability(fitted) < 2.5
 
 
 @pytest.mark.slow

@@ -6,11 +6,13 @@ import json
 
 import numpy as np
 import pytest
+from shortlist.core.filters import UNRESTRICTED
 from shortlist.errors import BadInput
 from shortlist.evaluation.evaluator import evaluate
 from shortlist.plans.registry import Plan
 
 from tests.support.evaluation import CONTEXTS, OPTIONS, SAMPLE, TARGETS
+from tests.support.heads.grouped import promise_contexts
 from tests.support.layers import (
     CLASSES,
     DIM,
@@ -34,6 +36,20 @@ def evaluation(narrow_head):
 @pytest.fixture(scope="module")
 def no_dense(tmp_path_factory):
     return make_head(tmp_path_factory.mktemp("cut"), make_dense(), SAMPLE, options=OPTIONS, keep_dense=False)
+
+
+def test_requests_for_each_k_are_measured_and_their_risk_beside_what_was_missed(narrow_head, promise_head):
+    asked = evaluate(narrow_head, CONTEXTS, at=(1, 20)).asked
+    ids = narrow_head.topk_by_plan(CONTEXTS, 20).ids
+    best = first(logits_of(make_dense(), CONTEXTS), 20)
+    assert asked[20].precision.mean == pytest.approx((ids[:, :, None] == best[:, None, :]).any(axis=1).mean())
+    assert asked[20].missed == pytest.approx(1 - asked[20].precision.mean)
+    assert asked[1].risk is None
+    risk = evaluate(promise_head, promise_contexts.contexts[-200:], at=(1,)).asked[1].risk
+    expected = promise_head.plan.topk(promise_contexts.contexts[-200:], 1, UNRESTRICTED).risk.mean()
+    assert risk == pytest.approx(expected, rel=1e-5)
+    with pytest.raises(BadInput, match="k is 301 but"):
+        evaluate(narrow_head, CONTEXTS, at=(301,))
 
 
 def own_logits(head, n):

@@ -10,7 +10,7 @@ import numpy as np
 
 from .tables import LimitsStruct, SearchStruct
 
-EFFORT_FEATURES = 9  # of a look, as `describe_look` of grouped_effort.h lists them
+EFFORT_FEATURES = 10  # of a look, as `describe_look` of grouped_effort.h lists them
 MAX_LIMIT = np.iinfo(np.int32).max
 
 

@@ -159,7 +159,8 @@ static float prepare_row(const struct grouped *head, const float *context, const
     int64_t columns = head->projection_blocks * LANES;
     *steps = split_digits(context, head->dim, scratch->coarse, scratch->fine, scratch->rest);
     project_context(head, *steps, scratch);
-    look->size = sqrtf(dot(scratch->projected, scratch->projected, columns) / (float)columns);
+    look->size = measure_columns(scratch->projected, 0, columns);
+    look->beyond = measure_columns(scratch->projected, head->centre_lines * LANE_BYTES, columns);
     float row_scale = quantize(scratch->projected, columns, scratch->levels);
     score_groups(head, row_scale, scratch);
     describe_groups(head, scratch, look);

@@ -18,9 +18,10 @@ enum {
 #define MIN_SPREAD 1e-20f
 
 /* What a look tells of its row. mean, spread: of the scores of all groups. peak: the largest of them. size: root mean
- * square of the projected context. bar: the preview, in logits before scale and soft-cap, that candidates reach. */
+ * square of the projected context. beyond: the same of the columns that groups are not compared by. bar: the preview,
+ * in logits before scale and soft-cap, that candidates reach. */
 struct look {
-    float mean, spread, peak, size, bar;
+    float mean, spread, peak, size, beyond, bar;
 };
 
 static void describe_groups(const struct grouped *head, const struct scratch *scratch, struct look *look) {
@@ -49,6 +50,12 @@ static int64_t sort_best(const float *values, int64_t count, int64_t wanted, flo
     return size;
 }
 
+/* The root mean square of `projected` from column `first` on; 0 where there is none. */
+static float measure_columns(const float *projected, int64_t first, int64_t columns) {
+    if (first >= columns) return 0;
+    return sqrtf(dot(projected + first, projected + first, columns - first) / (float)(columns - first));
+}
+
 INLINE float limit_feature(float value) {
     return value > MAX_FEATURE ? MAX_FEATURE : value > -MAX_FEATURE ? value : -MAX_FEATURE;
 }
@@ -69,6 +76,7 @@ static void describe_look(const struct grouped *head, const struct look *look, c
     features[6] = limit_feature((level / head->logit_scale - look->mean) / look->spread);
     features[7] = limit_feature((look->peak - look->mean) / look->spread);
     features[8] = limit_feature((level / head->logit_scale - look->bar) / look->spread);
+    features[9] = logf(look->beyond + MIN_SPREAD);
 }
 
 INLINE float add_features(const float *weights, const float *features) {

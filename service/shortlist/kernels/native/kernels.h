@@ -54,7 +54,7 @@ struct grouped_limits {
     int64_t opened, previewed, refined, candidates, full_view;
 };
 
-enum { EFFORT_FEATURES = 9 };
+enum { EFFORT_FEATURES = 10 };
 
 /* A search for k classes: looks that go further and further, until enough was found.
  *

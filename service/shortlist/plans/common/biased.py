@@ -82,6 +82,7 @@ def merge_biased(
         log_normalizer,
         scored,
         np.take_along_axis(weights, order, axis=1),
+        rest.risk,
     )
 
 

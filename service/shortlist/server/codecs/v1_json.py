@@ -26,7 +26,7 @@ from .named_lists import ListRegistry
 
 TARGET_FIELDS = ("model", "version")
 LIMIT_FIELDS = ("timeout", "priority")
-TOPK_FIELDS = (*TARGET_FIELDS, "contexts", "k", "allow", "ban", "bias", "exact", "labels", *LIMIT_FIELDS)
+TOPK_FIELDS = (*TARGET_FIELDS, "contexts", "k", "allow", "ban", "bias", "exact", "labels", "risk", *LIMIT_FIELDS)
 STEP_FIELDS = (
     *("scores", "finished", "beam", "n", "eos", "allow", "ban", "bias", "forced"),
     *("min_length", "lengths", "temperature", "exact"),
@@ -130,7 +130,7 @@ def read_limits(fields: dict[str, Any]) -> tuple[float, int]:
     return float(timeout), priority
 
 
-def encode_topk(manifest: Manifest, labels: Labels | None, top: TopK) -> EncodedResponse:
+def encode_topk(manifest: Manifest, labels: Labels | None, with_risk: bool, top: TopK) -> EncodedResponse:
     """The response of /v1/topk. labels: [V + 1], the last one (None) for the id -1; None where none are wanted."""
     content: dict[str, Any] = {
         "model": manifest.name,
@@ -142,6 +142,8 @@ def encode_topk(manifest: Manifest, labels: Labels | None, top: TopK) -> Encoded
     }
     if labels is not None:
         content["labels"] = make_json_list(top.ids, lambda ids: labels[ids].tolist())
+    if with_risk:
+        content["risk"] = top.complete_risk(manifest.classes)
     return encode_json(content)
 
 

@@ -22,6 +22,7 @@ from shortlist.wire.open_inference import (
     CONTEXT,
     DATATYPES,
     LABELS,
+    RISK,
     SharedRegions,
     Tensor,
     parse_tensors,
@@ -145,8 +146,8 @@ def find_layout(
 def describe_model(manifest: Manifest, versions: list[int], *, labelled: bool) -> dict[str, Any]:
     """The protocol's description of a model, with all inputs, which are optional but for `context`.
 
-    The outputs are those of a top-k request. labelled: whether it has labels, an output that is sent where a request
-    names it.
+    The outputs are those of a top-k request; `risk` and labels are sent where a request names them. labelled: whether
+    it has labels.
     """
     inputs = [{"name": CONTEXT, "datatype": "FP32", "shape": [-1, manifest.dim]}]
     inputs += [
@@ -158,6 +159,7 @@ def describe_model(manifest: Manifest, versions: list[int], *, labelled: bool) -
         {"name": name, "datatype": datatype, "shape": [-1] if name == "scored" else [-1, -1]}
         for name, datatype in OUTPUT_DATATYPES["topk"].items()
     ]
+    outputs.append({"name": RISK, "datatype": "FP32", "shape": [-1]})
     outputs += [{"name": LABELS, "datatype": TEXT_DATATYPE, "shape": [-1, -1]}] if labelled else []
     return {
         "name": manifest.name,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import repeat
 from typing import Any, NamedTuple
@@ -15,7 +15,7 @@ from shortlist.bundle.manifest import Manifest
 from shortlist.core.arrays import Array
 from shortlist.core.checks import cut, is_count, parse_object
 from shortlist.core.queries import Result
-from shortlist.core.results import NO_CLASS, IdArray, Labels
+from shortlist.core.results import NO_CLASS, IdArray, Labels, TopK
 from shortlist.errors import BadInput
 from shortlist.server.messages.compression import IDENTITY_ENCODING, MIN_COMPRESSED_BYTES, choose_encoding, compress
 from shortlist.server.messages.headers import (
@@ -36,6 +36,7 @@ from shortlist.wire.open_inference import (
     LABELS,
     LOGPROBS,
     PARENTS,
+    RISK,
     SCORED,
     SCORES,
     Region,
@@ -52,7 +53,7 @@ OUTPUT_DATATYPES: dict[Kind, dict[str, str]] = {  # of a request that names no o
     "score": {LOGPROBS: "FP32"},
     "beam": {PARENTS: "INT32", IDS: "INT64", SCORES: "FP64", LOGPROBS: "FP32"},
 }
-MORE_OUTPUTS: dict[Kind, tuple[str, ...]] = {"topk": (LABELS,), "score": (IDS,), "beam": ()}  # that it may name
+MORE_OUTPUTS: dict[Kind, tuple[str, ...]] = {"topk": (LABELS, RISK), "score": (IDS,), "beam": ()}  # that it may name
 LEAST_FLOAT32 = np.finfo(np.float32).min  # stands for -inf in JSON outputs, which cannot hold it
 VARY = (b"vary", b"accept-encoding")
 
@@ -100,6 +101,13 @@ def prepare_response(manifest: Manifest, request_id: str, outputs: OutputFormats
     text = write_text(manifest, request_id, entries, result)
     size = len(text) + sum(getattr(result, name).nbytes for name in outputs)
     return PreparedResponse(text, [*make_binary_headers(text), (CONTENT_LENGTH, str(size).encode())], tuple(outputs))
+
+
+def complete_outputs(outputs: OutputFormats, manifest: Manifest, result: Result) -> Result:
+    """The result with the risks that a request names, where its plan may have estimated none."""
+    if RISK in outputs and isinstance(result, TopK):
+        return replace(result, risk=result.complete_risk(manifest.classes))
+    return result
 
 
 def make_binary_headers(text: bytes) -> Headers:
@@ -165,6 +173,7 @@ def encode_infer(
     result: Result,
 ) -> EncodedResponse:
     """The response's body and headers."""
+    result = complete_outputs(outputs, manifest, result)
     entries, blobs = [], []
     for name, output in outputs.items():
         if output.texts:

@@ -16,7 +16,7 @@ from shortlist.core.queries import Result
 from shortlist.server.messages.headers import EncodedResponse
 from shortlist.server.scheduling.tasks import TopKTask
 
-from .v2_response import OutputFormats, PreparedResponse, prepare_response
+from .v2_response import OutputFormats, PreparedResponse, complete_outputs, prepare_response
 
 
 class ContextLayout(NamedTuple):
@@ -53,6 +53,7 @@ class InferTemplate:
 
     def encode(self, result: Result) -> EncodedResponse:
         """The response's body and headers."""
+        result = complete_outputs(self.outputs, self.manifest, result)
         response = self.response
         if response is None:
             response = prepare_response(self.manifest, self.request_id, self.outputs, result)

@@ -73,9 +73,8 @@ def decode_topk(service: Service, state: RequestState, body: bytes) -> DecodedRe
     labels = require_labels(served_model.model.labels, manifest.name) if read_flag(fields, "labels") else None
     query = v1_json.read_topk_query(fields, manifest.dim, service.named_lists)
     limits = v1_json.read_limits(fields)
-    return DecodedRequest(
-        served_model, served_model.make_task(query), partial(v1_json.encode_topk, manifest, labels), *limits
-    )
+    encode = partial(v1_json.encode_topk, manifest, labels, read_flag(fields, "risk"))
+    return DecodedRequest(served_model, served_model.make_task(query), encode, *limits)
 
 
 def decode_score(service: Service, state: RequestState, body: bytes) -> DecodedRequest:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from shortlist.core.results import IntArray
+from shortlist.core.results import FloatArray, IntArray
 
 OK_STATUS = 200
 
@@ -13,7 +13,7 @@ class RequestNote(NamedTuple):
     """A request that is over.
 
     seconds: in all. phases: seconds in each of the metrics' `PHASES`. scored: [B] classes scored, of a top-k result.
-    proved: whether that was proved by bounds.
+    proved: whether that was proved by bounds. risk: [B] as the plan estimates it, None where it does not.
     """
 
     endpoint: str
@@ -22,6 +22,7 @@ class RequestNote(NamedTuple):
     phases: tuple[float, float, float, float]
     scored: IntArray | None
     proved: bool
+    risk: FloatArray | None
 
 
 class BatchNote(NamedTuple):

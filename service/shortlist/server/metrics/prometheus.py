@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, disable_created
 from prometheus_client.core import GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
 
-from shortlist.core.results import IntArray
+from shortlist.core.results import FloatArray, IntArray
 from shortlist.plans.common.tally import Tally
 from shortlist.server.access.policy import REFUSAL_REASONS
 from shortlist.server.models import Model
@@ -26,6 +26,7 @@ from .notes import BatchNote, RequestNote
 PHASES = ("decode", "queue", "compute", "encode")
 SECONDS_BUCKETS = [50e-6 * 2**i for i in range(18)]  # 50 us to 6.6 s
 ROWS_BUCKETS = [2**i for i in range(13)]  # 1 to 4,096
+RISK_BUCKETS = [1e-5, 1e-4, 1e-3, 2e-3, 5e-3, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0]
 CLASSES_BUCKETS = [2**i for i in range(19)]  # 1 to 262,144
 MODEL_LABELS = ("model", "version")
 UNKNOWN_MODEL = ("unknown", "unknown")  # names that clients invent must not become label values
@@ -74,6 +75,12 @@ class Metrics:
             "classes scored exactly for a context vector whose exact answer was proved",
             MODEL_LABELS,
             CLASSES_BUCKETS,
+        )
+        self.risk = histogram(
+            "shortlist_risk",
+            "estimated share of the best classes that the answer to a context vector misses",
+            MODEL_LABELS,
+            RISK_BUCKETS,
         )
         self.held_rows = gauge("shortlist_held_rows", "context vectors accepted and not answered yet")
         self.held_bytes = gauge(
@@ -231,6 +238,7 @@ class ResultSeries:
         self.proved = metrics.rows.labels(*place, "proved")
         self.scored = metrics.scored.labels(*place)
         self.rescored = metrics.rescored.labels(*place)
+        self.bind_risk = partial(metrics.risk.labels, *place)  # a head that estimates none has no series
 
     def count_phases(self, phases: Sequence[tuple[float, ...]]) -> None:
         """Count requests by the seconds that each spent in each of `PHASES`."""
@@ -257,6 +265,12 @@ class ResultSeries:
         self.proved.inc(len(proof_rows))
         self.scored.observe_all(rows)
         self.rescored.observe_all(proof_rows)
+
+    def count_risks(self, risks: Sequence[FloatArray]) -> None:
+        """Count rows by the risks [B] of each top-k result whose plan estimates them."""
+        known = [risk[~np.isnan(risk)] for risk in risks]
+        if any(map(len, known)):
+            self.bind_risk().observe_all(np.concatenate(known))
 
     def count_batches(self, notes: Sequence[BatchNote]) -> None:
         """Count rows that were computed together, and the requests that they came from."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Protocol
 
-from shortlist.core.results import TopK
+from shortlist.core.results import FloatArray, IntArray, TopK
 from shortlist.server.models import Model
 from shortlist.server.scheduling.batcher import Computation
 from shortlist.server.scheduling.tasks import BeamResult
@@ -15,6 +15,11 @@ from .notes import OK_STATUS, BatchNote, RequestNote
 from .prometheus import Metrics
 
 MAX_NOTES = 1024  # before they are counted
+UNCOUNTED: tuple[IntArray | None, bool, FloatArray | None] = (
+    None,
+    False,
+    None,
+)  # classes scored, proved, risk: of what is no top-k result
 
 
 class FinishedRequest(Protocol):
@@ -46,11 +51,11 @@ class Recorder:
         """Note a request that is over, and its batch where it was computed inline."""
         now = time.perf_counter()
         result, compute, queue, compute_end, inline_rows = request.computation or (None, 0.0, 0.0, now, None)
-        scored, proved = (
-            (result.scored, result.normalizer == "bounded") if isinstance(result, TopK | BeamResult) else (None, False)
-        )
+        counted = UNCOUNTED
+        if isinstance(result, TopK | BeamResult):
+            counted = result.scored, result.normalizer == "bounded", result.risk
         phases = request.decode_seconds, queue, compute, now - compute_end
-        self.requests.append(RequestNote(request.endpoint_name, status, now - request.start, phases, scored, proved))
+        self.requests.append(RequestNote(request.endpoint_name, status, now - request.start, phases, *counted))
         if inline_rows is not None:
             self.batches.append(BatchNote(inline_rows, 1, compute))
         if len(self.requests) >= self.max_notes:
@@ -83,5 +88,6 @@ class Recorder:
             series.count_phases([note.phases for note in successes])
             series.count_scored([note.scored for note in successes if note.scored is not None and not note.proved])
             series.count_proved([note.scored for note in successes if note.scored is not None and note.proved])
+            series.count_risks([note.risk for note in successes if note.risk is not None])
         if batches:
             series.count_batches(batches)

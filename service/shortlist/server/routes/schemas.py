@@ -50,6 +50,7 @@ class TopKRequest(Request):
         default=None, description="weights by id, for all rows or one object a row, added to logits before the top k"
     )
     labels: bool = Field(default=False, description="also answer the printable labels of the ids")
+    risk: bool = Field(default=False, description="also answer how likely each row misses some of the best classes")
 
 
 class BeamRequest(Request):
@@ -90,6 +91,10 @@ class TopKResponse(Response):
     ids: list[list[int]] = Field(description="[B, k]; -1 where fewer than k classes are legal")
     scored: list[int] = Field(description="[B]; classes scored for the row, V when the dense head answered")
     labels: list[list[str | None]] | None = None
+    risk: list[float | None] | None = Field(
+        default=None,
+        description="[B]; estimated share of the k best that the ids miss, null where nothing is estimated",
+    )
 
 
 class BeamResponse(Response):
@@ -188,7 +193,7 @@ class Tensor(BaseModel):
 class Output(BaseModel):
     """An output that the client asks for."""
 
-    name: Literal["ids", "logprobs", "scored", "labels", "parents", "scores"]
+    name: Literal["ids", "logprobs", "scored", "labels", "risk", "parents", "scores"]
     parameters: dict[str, Any] | None = Field(default=None, description="binary_data: true or false")
 
 
@@ -210,7 +215,7 @@ class InferRequest(BaseModel):
 class InferResponse(BaseModel):
     """Outputs ids INT64 [B, k], logprobs FP32 [B, k], scored INT32 [B]; in JSON, -3.4028235e38 is minus infinity.
 
-    The output labels BYTES [B, k] comes only where the request names it; it is empty beside an id of -1.
+    The outputs labels BYTES [B, k], empty beside an id of -1, and risk FP32 [B] come only where the request names them.
     """
 
     id: str | None = None

@@ -135,10 +135,7 @@ class SearchTask:
         if len(slices) == 1:
             return [result]
         ends = np.cumsum([len(part) for part in parts])
-        return [
-            slice_result(result, end - len(part), end, task.k)
-            for task, part, end in zip(tasks, parts, ends, strict=True)
-        ]
+        return [result.slice(end - len(part), end, task.k) for task, part, end in zip(tasks, parts, ends, strict=True)]
 
 
 @dataclass(slots=True, eq=False)
@@ -189,15 +186,10 @@ class BeamResult:
         """[L] classes scored for each row that was searched."""
         return self.rows.scored
 
-
-def slice_result(result: PlanResult, start: int, stop: int, k: int) -> PlanResult:
-    """Rows start..stop of `result`, and the k best classes of each."""
-    return PlanResult(
-        result.ids[start:stop, :k],
-        result.logits[start:stop, :k],
-        result.log_normalizer[start:stop],
-        result.scored[start:stop],
-    )
+    @property
+    def risk(self) -> FloatArray | None:
+        """[L] estimated for each row that was searched; None where the plan estimates none."""
+        return self.rows.risk
 
 
 @dataclass(slots=True, eq=False)

@@ -1,11 +1,16 @@
 """Rows are searched until enough is found: by a promise, among permitted classes, for any k."""
 
+from copy import copy
+
 import numpy as np
 import pytest
+from shortlist.bundle.reader import INDEX_FILE, Bundle
 from shortlist.core.filters import UNRESTRICTED, ClassFilter
 from shortlist.core.row_lists import RowLists
 from shortlist.errors import BadInput
-from shortlist.plans.grouped import list_looks
+from shortlist.kernels.grouped.effort import EFFORT_FEATURES
+from shortlist.kernels.primitives.layout import LANE_BYTES, LANES
+from shortlist.plans.grouped import SURE_MISS, list_looks
 
 from tests.support.heads.grouped import PROMISE_CLASSES, promise_contexts
 from tests.support.layers import contexts_elsewhere, logits_of, make_dense
@@ -46,11 +51,26 @@ def test_a_larger_promise_takes_more_work_and_finds_more(promise_head):
 
 
 def test_the_risk_of_a_row_is_under_what_the_promise_leaves_unless_it_was_searched_everywhere(promise_head):
-    plan = promise_head.with_settings(promise=0.9).plan
+    plan = promise_head.with_settings(promise=0.6).plan
     result = plan.topk(near, 5, UNRESTRICTED)
     everywhere = result.scored >= list_looks(plan.settings, 5, plan.order.size)[-1].candidates
     assert (result.risk[~everywhere] <= 1 - plan.settings.promise + 1e-6).all()
     assert (~everywhere).any()
+
+
+def test_a_look_tells_how_large_the_row_is_in_columns_that_groups_are_not_compared_by(promise_head):
+    plan, arrays = promise_head.plan, Bundle(promise_head.folder).tensors(INDEX_FILE)
+    projected = near @ (arrays["projection"] * arrays["projection_scale"][:, None]).T
+    compared = arrays["group_codes"].shape[1]
+    first = compared + -compared % LANE_BYTES  # loops read whole lanes
+    features = np.zeros((len(near), EFFORT_FEATURES), np.float32)
+    search = plan.plan_search(1, restricts=False)
+    plan.compiled(near, search, UNRESTRICTED, features)
+    columns = projected[:, first:]
+    padded = -(-projected.shape[1] // LANES) * LANES - first
+    expected = np.log(np.sqrt((columns**2).sum(axis=1) / padded))
+    assert columns.shape[1] > 0
+    np.testing.assert_allclose(features[:, 9], expected, atol=0.02)
 
 
 def test_a_row_s_answer_is_the_same_alone_and_among_others(promise_head):
@@ -63,6 +83,18 @@ def test_bans_of_the_best_classes_leave_the_best_of_the_others(promise_head, ban
     top = promise_head.topk(near, 5, ban=best[:, :banned])
     assert (top.ids[:, :, None] == best[:, None, banned:]).any(axis=1).mean() >= 0.98
     assert not (top.ids[:, :, None] == best[:, None, :banned]).any()
+
+
+def test_rows_that_dense_answers_have_no_risk_and_keep_theirs_in_bundles_without_dense(promise_head):
+    plan, without = promise_head.plan, copy(promise_head.plan)
+    without.fallback = None
+    lists = ClassFilter(ban=find_best(near[:32], 1000))
+    result, other = plan.topk(near[:32], 5, lists), without.topk(near[:32], 5, lists)
+    deep = result.scored == PROMISE_CLASSES
+    assert deep.any()
+    assert (result.risk[deep] == 0).all()
+    assert (other.risk[deep] > SURE_MISS).all()
+    np.testing.assert_array_equal(result.risk[~deep], other.risk[~deep])
 
 
 @pytest.mark.parametrize("size", [3, 100, 2500])

@@ -58,7 +58,7 @@ VALID = tensor("context", CONTEXT)
 @given(arrays.arrays(np.float32, arrays.array_shapes(min_dims=2, max_dims=2, min_side=1, max_side=5), elements=FLOATS))
 def test_client_and_server_agree_on_requests(values):
     manifest = MANIFEST.model_copy(update={"dim": values.shape[1]})
-    ask = next(exchange.topk("lm", values, 3, 3, {"allow": [1, 2], "ban": None}, None, True, False, 4096))
+    ask = next(exchange.topk("lm", values, 3, 3, {"allow": [1, 2], "ban": None}, None, True, (), 4096))
     query = InferCodec(manifest).decode(ask.content, ask.headers[LENGTH_HEADER]).query
     assert ask.path == "/v2/models/lm/versions/3/infer"
     assert isinstance(query, TopKQuery)
@@ -87,7 +87,7 @@ def test_client_and_server_agree_on_labels(rows, k):
     ids = np.arange(rows * k).reshape(rows, k) % 4 - 1
     top = TopK(ids, np.zeros((rows, k), np.float32), np.ones(rows, np.int32), "exact")
     labels = make_label_array(["", "a\n", "\U0001f600" * 100])
-    ask = next(exchange.topk("lm", CONTEXT, 1, None, {}, None, False, True, 4096))
+    ask = next(exchange.topk("lm", CONTEXT, 1, None, {}, None, False, ("labels",), 4096))
     codec = InferCodec(MANIFEST, labels)
     request = codec.decode(ask.content, ask.headers[LENGTH_HEADER])
     assert list(request.outputs) == ["ids", "logprobs", "scored", "labels"]

@@ -173,7 +173,7 @@ def test_endpoints_by_name_are_there_from_the_start_and_any_other_once_it_comes(
     metrics = Metrics("1", CollectorRegistry(), ["topk", "score"])
     series = metrics.request_series(None)
     assert set(series.duration) == {"topk", "score"}
-    series.count([RequestNote("new", 200, 0.5, (0.0, 0.0, 0.0, 0.0), None, False)])
+    series.count([RequestNote("new", 200, 0.5, (0.0, 0.0, 0.0, 0.0), None, False, None)])
     labels = {"model": "unknown", "version": "unknown", "endpoint": "new"}
     assert metrics.registry.get_sample_value("shortlist_request_duration_seconds_count", labels) == 1
     assert metrics.registry.get_sample_value("shortlist_requests_total", labels | {"code": "200"}) == 1

@@ -1,0 +1,1 @@
+"""Precision and speed by kind of text: `make bench-domains`."""

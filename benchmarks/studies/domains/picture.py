@@ -1,0 +1,43 @@
+"""The study's picture: a point for every kind of text and contender, precision against speed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.common.figures import new_figure, save_figure
+
+from .contenders import OURS
+from .summary import Findings, Paces
+
+COLOURS = ("#c1121f", "#0353a4", "#2a9d8f", "#d4a000")
+TICKS = (0.8, 0.9, 0.95, 0.98, 0.99, 0.995, 0.998, 0.999, 0.9995)
+LEAST_MISSES = 1e-4
+
+
+def stretch(precision: float) -> float:
+    """P@1 -> -log10(1 - P@1): equal steps are equal factors of the share of misses."""
+    return float(-np.log10(max(1 - precision, LEAST_MISSES)))
+
+
+def plot_kinds(findings: Findings, paces: Paces, path: Path) -> None:
+    """Draw P@1 against times dense, a colour a contender; our points are named. Writes the PNG to `path`."""
+    figure = new_figure(9.5, 5.8)
+    axes = figure.subplots()
+    for colour, name in zip(COLOURS, findings, strict=False):
+        kinds = list(findings[name])
+        speeds = [paces[name][kind].times_dense for kind in kinds]
+        heights = [stretch(findings[name][kind].p1.mean) for kind in kinds]
+        axes.scatter(speeds, heights, color=colour, s=26, label=name, zorder=3)
+        for kind, speed, height in zip(kinds, speeds, heights, strict=True) if name == OURS else ():
+            axes.annotate(kind, (speed, height), xytext=(4, 3), textcoords="offset points", fontsize=8)
+    axes.set_xscale("log")
+    axes.set_yticks([stretch(tick) for tick in TICKS], [f"{tick:g}" for tick in TICKS])
+    axes.set_xlabel("speed-up, times: dense layer's mean time / contender's (batch 1, log scale)")
+    axes.set_ylabel("P@1: share of rows whose best class is found")
+    axes.set_title("Precision by kind of text against speed: SmolLM2's layer, fitted on the shipped texts")
+    axes.axhline(stretch(0.99), color="#999999", linewidth=1)
+    axes.grid(visible=True, color="#ececec")
+    axes.legend(fontsize=9, loc="lower left")
+    save_figure(figure, path)
