@@ -222,7 +222,7 @@ def test_open_inference_protocol(small_server, head):
     metadata = http.get("/v2/models/lm").json()
     assert metadata == http.get("/v2/models/lm/versions/1").json()
     assert metadata["inputs"][0] == {"name": "context", "datatype": "FP32", "shape": [-1, DIM]}
-    assert [output["name"] for output in metadata["outputs"]] == ["ids", "logprobs", "scored", "labels"]
+    assert [output["name"] for output in metadata["outputs"]] == ["ids", "logprobs", "scored", "risk", "labels"]
     assert [output["name"] for output in http.get("/v2/models/dense").json()["outputs"]] == [
         "ids",
         "logprobs",
