@@ -1,7 +1,8 @@
 """A Transformer in Marian's layout: its parameters have the names, shapes and meaning of a Marian model file.
 
 Norms come behind each sum (`postprocess: dan`), positions are sines beside cosines, activations are ReLU, a sentence
-begins with an embedding of zeros, and the output layer has rows of its own.
+begins with an embedding of zeros, and the output layer has rows of its own. A model file holds the positions as trained
+ones: programs that make sines by themselves disagree about their frequencies.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 MARIAN_VERSION = "v1.12.0"
+NORM_EPSILON = 1e-5
+SAVED_POSITIONS = 512  # of a model file: the longest sentence that other programs translate
 
 
 @dataclass(frozen=True)
@@ -32,7 +35,7 @@ class Shape:
     inner: int = 512
     heads: int = 4
     layers: int = 2
-    dropout: float = 0.1
+    dropout: float = 0.2
 
 
 class Transformer(nn.Module):
@@ -123,7 +126,9 @@ class Transformer(nn.Module):
 
     def norm(self, name: str, states: Tensor) -> Tensor:
         """Layer norm."""
-        return functional.layer_norm(states, states.shape[-1:], self[f"{name}_ln_scale"], self[f"{name}_ln_bias"], 1e-6)
+        return functional.layer_norm(
+            states, states.shape[-1:], self[f"{name}_ln_scale"], self[f"{name}_ln_bias"], NORM_EPSILON
+        )
 
     def score(self, contexts: Tensor) -> Tensor:
         """Logits [..., V] of contexts [..., d]: the output layer."""
@@ -132,8 +137,30 @@ class Transformer(nn.Module):
     def save_marian(self, path: Path) -> None:
         """Write model.npz with Marian's names and settings."""
         arrays = {name: np.atleast_2d(value.detach().numpy()) for name, value in self.parameters_by_name.items()}
+        arrays["Wpos"] = make_positions(SAVED_POSITIONS, self.shape.dim).numpy()
         settings = "".join(f"{key}: {value}\n" for key, value in describe(self.shape).items()) + "\0"
         np.savez(path, **arrays, **{"special:model.yml": np.frombuffer(settings.encode(), np.int8)})
+
+
+def load_marian(path: Path) -> Transformer:
+    """The model of a model.npz that `save_marian` wrote."""
+    with np.load(path) as arrays:
+        lines = arrays["special:model.yml"].tobytes().decode().rstrip("\0").splitlines()
+        settings = dict(line.split(": ", 1) for line in lines)
+        sources, targets = (int(size) for size in settings["dim-vocabs"].strip("[]").split(","))
+        model = Transformer(
+            Shape(
+                sources,
+                targets,
+                dim=int(settings["dim-emb"]),
+                inner=int(settings["transformer-dim-ffn"]),
+                heads=int(settings["transformer-heads"]),
+                layers=int(settings["enc-depth"]),
+            )
+        )
+        state = {name: torch.from_numpy(arrays[name]).view_as(old) for name, old in model.parameters_by_name.items()}
+    model.parameters_by_name.load_state_dict(state)
+    return model.eval()
 
 
 def draw(height: int, width: int) -> nn.Parameter:
@@ -176,8 +203,9 @@ def describe(shape: Shape) -> dict[str, object]:
         "transformer-preprocess": '""',
         "transformer-postprocess": "dan",
         "transformer-postprocess-emb": "d",
-        "transformer-train-position-embeddings": "false",
+        "transformer-train-position-embeddings": "true",
         "transformer-decoder-autoreg": "self-attention",
+        "transformer-guided-alignment-layer": "last",
         "transformer-no-projection": "false",
         "tied-embeddings": "false",
         "tied-embeddings-all": "false",
