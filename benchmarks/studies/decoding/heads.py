@@ -30,20 +30,16 @@ COUNTED_K = 10  # what beam 5 asks for
 
 Options = Mapping[str, str]
 CANDIDATES: dict[str, list[Options]] = {
-    "l2s": [
-        {"budget": "250", "depth": "10"},
-        {"budget": "500", "depth": "10"},
-        {"budget": "750", "depth": "10"},
-    ],
+    "l2s": [{"budget": "500", "depth": "10"}],
+    "ds": [{"experts": "8"}],
     "svd": [
         {"basis": "context", "width": "12", "full_view": "200"},
         {"basis": "context", "width": "14", "full_view": "128"},
     ],
     "grouped": [
-        {"width": "48", "previewed": "768", "candidates": "64", "full_view": "16"},
-        {"width": "72", "previewed": "640", "candidates": "96", "full_view": "24"},
+        {"width": "48", "previewed": "768", "candidates": "64", "full_view": "16", "promise": "0"},
+        {"width": "72", "previewed": "640", "candidates": "96", "full_view": "24", "promise": "0"},
     ],
-    "ds": [{"experts": "8", "tuning_rounds": "2"}],
 }
 
 
