@@ -3,10 +3,9 @@
 #   docker build -t shortlist-exporter --target exporter . && docker run -v "$PWD:/data" shortlist-exporter export ...
 # Whoever reaches the port may ask the service: publish it to other machines with API keys alone (docs/operations.md).
 
-# Tags move. What you deploy, build on digests that you have looked up yourself, with `docker buildx imagetools inspect`:
-#   docker build --build-arg BUILD_IMAGE=python:3.11@sha256:... --build-arg BASE_IMAGE=python:3.11-slim@sha256:... .
-ARG BUILD_IMAGE=python:3.11
-ARG BASE_IMAGE=python:3.11-slim
+# Tags move, digests do not. `docker buildx imagetools inspect python:3.11-slim` shows a newer one, for --build-arg.
+ARG BUILD_IMAGE=python:3.11@sha256:70e8e937c1da72df1688e883a2108b0feff03381187fa78eca6d9b10df411320
+ARG BASE_IMAGE=python:3.11-slim@sha256:9c900dea9e8fb7e16277c179b555cc72d29a352dbc33cff48ad5a0412fd5bfc7
 
 # A wheel with the compiled loops inside; compiler and build tools stay behind in this stage.
 FROM ${BUILD_IMAGE} AS build

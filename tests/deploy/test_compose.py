@@ -225,3 +225,10 @@ def test_alerts_say_how_grave_they_are(rule):
 def test_stop_waits_for_accepted_requests():
     seconds = int(SERVICES["shortlist"]["stop_grace_period"].removesuffix("s"))
     assert seconds > sum(field.default for name, field in Settings.model_fields.items() if name.startswith("drain_"))
+
+
+def test_images_of_others_are_named_by_digest():
+    images = [service["image"] for service in SERVICES.values() if "image" in service]
+    assert len(images) == 2
+    for image in [*base_images().values(), *images]:
+        assert re.search(r"@sha256:[0-9a-f]{64}}?$", image), image

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import gzip
 import json
 
@@ -18,6 +17,7 @@ FLOOD_LEEWAY = 100  # marks that may be cut in two between reads
 ATTACK_SECONDS = 40.0  # of one attack, unless it ends before
 BOMB_BYTES = (16_000_000, 2_000_000)  # as much as a body may have, and as much JSON as is still parsed
 BOMB_TEXT = b'"ab"'
+BOMB_LEVEL = 6  # of gzip, as clients have it
 UNREAD_ROWS, UNREAD_K = 64, 1_000  # of a large response
 UNREAD_PAUSE_SECONDS = 0.2  # between two requests whose responses nobody reads
 UPGRADE = b"\r\nUpgrade: h2c\r\nConnection: Upgrade, HTTP2-Settings\r\nHTTP2-Settings: AAMAAABkAARAAAAA"
@@ -91,16 +91,19 @@ async def send_bombs(stream: Stream, request: bytes, seconds: float) -> str:
     reader, writer = stream
     path = request.split(b" ", 2)[1].decode()
     outcomes = []
-    for size in BOMB_BYTES:
-        writer.write(make_post(path, make_bomb(size), "Content-Encoding: gzip"))
+    for bomb in BOMBS:
+        writer.write(make_post(path, bomb, "Content-Encoding: gzip"))
         outcomes.append(await read_outcome(reader, min(seconds, ATTACK_SECONDS)))
     return ", ".join(outcomes)
 
 
-@functools.cache
 def make_bomb(size: int) -> bytes:
     """JSON of about `size` bytes of short texts, compressed."""
-    return gzip.compress(b'{"inputs": [' + b",".join([BOMB_TEXT] * (size // len(BOMB_TEXT + b","))) + b"]}")
+    texts = b",".join([BOMB_TEXT] * (size // len(BOMB_TEXT + b",")))
+    return gzip.compress(b'{"inputs": [' + texts + b"]}", BOMB_LEVEL)
+
+
+BOMBS = tuple(make_bomb(size) for size in BOMB_BYTES)  # beforehand: it takes time that the load has not
 
 
 ATTACKS: dict[str, Fault] = {

@@ -12,6 +12,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import onnx
 from onnx import TensorProto, helper
 from shortlist.bundle.manifest import RawArray
@@ -21,7 +22,7 @@ from torch import Tensor
 from shortlist_exporter.inputs.sources import Dense
 
 from .builder import GraphBuilder, GraphFiles, is_inline, make_value
-from .cascade import ThreeStageSoftmax, list_integer_values, make_context_input, shift_codes, write_rescore
+from .cascade import ThreeStageSoftmax, list_integer_values, make_context_input, write_rescore
 from .quantized import UINT8_ZERO_POINT, add_quantized_contexts
 
 FLOAT = TensorProto.FLOAT
@@ -47,6 +48,12 @@ def describe_arrays(dense: Dense, module: GroupedSoftmax) -> dict[str, RawArray]
         "search_codes": RawArray.describe("codes.bin", codes),
         "search_weight": RawArray.describe("weight.bin", dense.weight),
     }
+
+
+def shift_codes(module: ThreeStageSoftmax) -> npt.NDArray[np.uint8]:
+    """The int8 rows [m, d] as uint8 around `UINT8_ZERO_POINT`."""
+    codes: npt.NDArray[np.uint8] = (module.codes.numpy() + UINT8_ZERO_POINT).astype(np.uint8)
+    return codes
 
 
 def write_screen(folder: Path, module: GroupedSoftmax) -> str:

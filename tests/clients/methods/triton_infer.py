@@ -168,7 +168,7 @@ async def infer_refused(client, case):
     )
     await expect_refusal(client.infer("lm", [good], parameters={"k": 0}), 400, "k is 0")
     await expect_refusal(
-        client.infer("lm", [good], request_compression_algorithm=None, headers={"Content-Encoding": "br"}), 501
+        client.infer("lm", [good], request_compression_algorithm=None, headers={"Content-Encoding": "br"}), 415
     )
     await top3(client, case)
 

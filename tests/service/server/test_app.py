@@ -152,7 +152,7 @@ def test_missing_and_wrong_routes(small_server):
     for version in ("0", "9", "x", "9" * 5000, "-1", "1.0"):
         read_refusal(http.get(f"/v2/models/lm/versions/{version}"), 404)
         read_refusal(http.get("/v1/models/lm", params={"version": version}), 404)
-    read_refusal(http.post("/v2/models/lm/infer", content=b"x", headers={"Content-Encoding": "br"}), 501)
+    read_refusal(http.post("/v2/models/lm/infer", content=b"x", headers={"Content-Encoding": "br"}), 415)
     read_refusal(http.post("/v2/models/lm/infer", content=b"x", headers={"Content-Encoding": "gzip"}), 400)
 
 

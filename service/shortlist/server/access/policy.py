@@ -11,7 +11,7 @@ from shortlist.server.messages.headers import Headers, RawHeaders
 from shortlist.server.settings import Settings
 
 from .hosts import ANY_HOST, HostRules, list_values
-from .keys import ALL_ROLES, KeyRing, Role, read_keys
+from .keys import ALL_ROLES, Key, KeyRing, Role, read_keys
 
 HOST, ORIGIN, AUTHORIZATION = b"host", b"origin", b"authorization"
 BEARER = b"bearer"
@@ -87,17 +87,21 @@ class AccessPolicy:
         """Why a request's key does not permit what any of `roles` permits, or None."""
         if self.keys is None:
             return None if not self.anonymous_roles.isdisjoint(roles) else Refusal("role", make_anonymous_error())
-        secret = read_bearer(headers)
-        if secret is None:
+        if read_bearer(headers) is None:
             error = Unauthorized("this server wants an API key: send it as `Authorization: Bearer KEY`")
             return Refusal("key", error)
-        key = self.keys.find(secret)
+        key = self.find_key(headers)
         if key is None:
             return Refusal("key", Unauthorized("the API key is not known: check it, or ask who runs the server"))
         if key.roles.isdisjoint(roles):
             wanted = " or ".join(roles)
             return Refusal("role", Forbidden(f"the API key '{key.name}' may not do this: it wants the role {wanted}"))
         return None
+
+    def find_key(self, headers: RawHeaders) -> Key | None:
+        """The known key that a request was sent with, None where there is none or the server wants none."""
+        secret = None if self.keys is None else read_bearer(headers)
+        return None if self.keys is None or secret is None else self.keys.find(secret)
 
 
 def make_anonymous_error() -> Forbidden:

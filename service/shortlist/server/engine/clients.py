@@ -1,18 +1,16 @@
-"""Who asks: the name under which a client's shares and quota are counted."""
+"""Addresses that clients ask from, and their names."""
 
 from __future__ import annotations
 
 import functools
 import ipaddress
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from shortlist.server.messages.headers import FORWARDED_FOR, RawHeaders
 from shortlist.server.settings import Network
 
 IPV6_PREFIX_BITS = 64  # that one network gives to one customer
 MAX_KNOWN_ADDRESSES = 4096
-
-IdentifyClient = Callable[[RawHeaders, str], str]  # a request's headers and its connection's address -> a name
 
 
 class ClientAddresses:

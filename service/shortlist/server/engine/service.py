@@ -19,6 +19,7 @@ from shortlist.server.access.policy import AccessPolicy
 from shortlist.server.codecs.named_lists import ListRegistry
 from shortlist.server.codecs.shared_memory import SharedMemory
 from shortlist.server.messages.body import BodyReader
+from shortlist.server.messages.headers import RawHeaders
 from shortlist.server.metrics.model_statistics import ModelStatistics
 from shortlist.server.metrics.prometheus import Metrics
 from shortlist.server.metrics.recorder import Recorder
@@ -30,7 +31,7 @@ from shortlist.server.scheduling.turns import Turns
 from shortlist.server.settings import Settings
 
 from .bundle_watch import BundleWatch
-from .clients import ClientAddresses, IdentifyClient
+from .clients import ClientAddresses
 from .log_settings import LogSettings
 from .served_model import ServedModel
 from .trace_settings import TraceSettings
@@ -62,7 +63,7 @@ class Service:
         self.pool = ThreadPoolExecutor(settings.workers, thread_name_prefix="compute")
         quotas = None if settings.quota_rows is None else Quotas(settings.quota_rows)
         self.admission = Admission(settings.queue_rows, settings.queue_bytes, quotas=quotas)
-        self.identify_client: IdentifyClient = ClientAddresses(settings.trusted_proxies)
+        self.addresses = ClientAddresses(settings.trusted_proxies)
         self.decode_turns = Turns(MAX_WAITING_BODIES)
         self.bodies = BodyReader(settings.body_limit, settings.body_timeout)
         self.shared_memory = SharedMemory(settings.body_limit) if settings.shared_memory else None
@@ -76,6 +77,14 @@ class Service:
         self.changing_models = asyncio.Lock()  # one load or unload at a time; the others wait without a thread
         self.draining = False
         self.closing = False
+
+    def identify_client(self, headers: RawHeaders, address: str) -> str:
+        """The name under which a client's shares and quota are counted: of its API key, else of its address.
+
+        address: of the connection that a request with these headers came over.
+        """
+        key = self.access.find_key(headers)
+        return self.addresses(headers, address) if key is None else f"key {key.name}"
 
     def export_gauges(self) -> None:
         """Register what the metrics read from the service at a scrape."""

@@ -15,7 +15,8 @@ from .connection_limits import ConnectionLimits
 from .head_rules import MAX_HEAD_BYTES, MAX_HEADERS, HeadTooLarge, check_head
 from .uvicorn_protocol import UvicornProtocol, cancel_timer, write_head
 
-SLICE_BYTES = 1024  # that the parser reads at a time outside of bodies: some dozens of the smallest requests
+SLICE_BYTES = 4096  # that the parser reads at a time outside of bodies: some 150 of the smallest requests
+WAITING_REQUEST_BYTES = 4096  # of memory that a request takes while it waits for those before it, without its body
 FIRST_PROBE_SECONDS = 0.1  # until a client that has closed its side is probed again; then twice as long
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
@@ -121,8 +122,8 @@ class Connection(UvicornProtocol):
                 if self.head_bytes > MAX_HEAD_BYTES or (self.headers and len(self.headers) > MAX_HEADERS):
                     raise HeadTooLarge
             self.unparsed = data[start:]
-            if self.unparsed:
-                self.limits.check_room(self.client_name, len(self.unparsed) - self.held_bytes)
+            if self.has_waiting:
+                self.limits.check_room(self.client_name, self.count_bytes() - self.held_bytes)
         except ShortlistError as error:
             self.refuse(error)
             return
@@ -132,7 +133,8 @@ class Connection(UvicornProtocol):
         elif self.is_held:
             self.go_on_reading()
             self.is_held = False
-        self.note_memory()
+        if self.head_bytes > SLICE_BYTES or self.is_held or self.held_bytes:
+            self.note_memory()
         self.watch()
 
     def watch(self) -> None:
@@ -218,9 +220,14 @@ class Connection(UvicornProtocol):
         return self.is_serving
 
     def note_memory(self) -> None:
-        """Count what the connection holds: what is not parsed yet, a long head, and what the client does not read."""
+        """Hold what the connection takes in memory."""
+        self.hold_bytes(self.count_bytes())
+
+    def count_bytes(self) -> int:
+        """What is not parsed yet, requests that wait, a long head, and what the client does not read."""
         head_bytes = self.head_bytes if self.head_bytes > SLICE_BYTES else 0
-        self.hold_bytes(len(self.unparsed) + head_bytes + self.unsent_bytes)
+        waiting_bytes = WAITING_REQUEST_BYTES * self.waiting_requests
+        return len(self.unparsed) + waiting_bytes + head_bytes + self.unsent_bytes
 
     def hold_bytes(self, size: int) -> None:
         """Hold so many bytes from now on."""
@@ -231,5 +238,6 @@ class Connection(UvicornProtocol):
     def end_head(self) -> None:
         """Wait for no head, nor for the rest of a message: what arrived last belonged to none that is incomplete."""
         self.head_bytes = 0
-        cancel_timer(self.message_timer)
-        self.message_timer = None
+        if self.message_timer is not None:
+            self.message_timer.cancel()
+            self.message_timer = None

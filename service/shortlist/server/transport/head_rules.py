@@ -9,6 +9,7 @@ from shortlist.server.messages.headers import CONTENT_LENGTH, HOST, TRANSFER_ENC
 
 MAX_HEAD_BYTES = 64 << 10
 MAX_HEADERS = 128  # tiny ones take many times their size in memory
+CHECKED_HEADERS = frozenset((HOST, CONTENT_LENGTH, TRANSFER_ENCODING))
 WHITESPACE = b" \t"  # that may stand around a header's value
 SERVED_VERSIONS = ("1.0", "1.1")
 HOST_PATTERN = re.compile(rb"(\[[0-9a-fA-F:.]+\]|[\w.~!$&'()*+,;=%-]*)(:\d*)?", re.ASCII)
@@ -44,11 +45,13 @@ def check_head(method: bytes, version: str, headers: Headers) -> int:
         raise MalformedRequest("CONNECT is for proxies, which this server is not")
     body_bytes, hosts = 0, []
     for name, value in headers:
+        if name not in CHECKED_HEADERS:
+            continue
         if name == HOST:
             hosts.append(value)
         elif name == CONTENT_LENGTH:
             body_bytes = int(value)
-        elif name == TRANSFER_ENCODING:
+        else:
             check_transfer_encoding(value, version)
     check_hosts(hosts, version)
     return body_bytes

@@ -75,7 +75,9 @@ class UvicornProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        transport.set_write_buffer_limits(high=0)  # so that `pause_writing` says whenever something is not sent yet
+        transport.set_write_buffer_limits(
+            high=1
+        )  # `pause_writing` says what is not sent yet; at 0, TLS pauses for ever
 
     def parse(self, data: bytes) -> None:
         """Let the parser read on; a request that wants another protocol is parsed as if it did not.
@@ -135,6 +137,11 @@ class UvicornProtocol(HttpToolsProtocol):
     def has_waiting(self) -> bool:
         """Whether requests wait for the one that is served."""
         return bool(self.pipeline)
+
+    @property
+    def waiting_requests(self) -> int:
+        """How many requests wait for the one that is served."""
+        return len(self.pipeline)
 
     @property
     def is_serving(self) -> bool:

@@ -58,5 +58,5 @@ def test_what_did_not_run_is_null_and_said(capsys):
     assert (figures["numba_ratio"], figures["numba_commit_ratio"], figures["avx2_ratio"]) == (None, 0.5, None)
     assert figures["portable_vs_graphs"] == 0.5
     assert "not measured, without AVX-512 VNNI its commit answers by graphs" in capsys.readouterr().out
-    figures = summarize_targets(dict.fromkeys((1, 8, 32), times | {"avx512vnni": np.array([1.0])}), "numba")
+    figures = summarize_targets(dict.fromkeys((1, 8, 32), {"avx512vnni": np.array([1.0])} | times), "numba")
     assert (figures["numba_ratio"], figures["numba_ratio_b32"], figures["avx2_ratio"]) == (0.25, 0.25, 2.0)

@@ -90,6 +90,16 @@ def test_a_quota_of_each_client(small_repository):
         assert 1 <= int(refusal.headers["retry-after"]) <= 20
 
 
+def test_a_quota_of_each_key(small_repository):
+    """Who has a key of their own has a quota of their own, whatever address they ask from."""
+    keys = {"SHORTLIST_API_KEYS": "; ".join(f"{name} ask {name * 20}" for name in ("a", "b"))}
+    with RunningServer(small_repository, *TIMERS, "--quota-rows", "2", variables=keys) as server:
+        for name in ("a", "b"):
+            headers = {"Authorization": f"Bearer {name * 20}"}
+            responses = [server.http.post("/v1/topk", content=topk_body(8), headers=headers) for _ in range(4)]
+            assert [response.status_code for response in responses] == [200, 200, 200, 429]
+
+
 def test_large_bodies_wait_for_their_turn_by_client(small_repository):
     """A client with many of them does not keep those of others from being decoded, and so many wait at most."""
     useless = b'{"x": [' + b",".join([b"1.5"] * 400_000) + b"]}"

@@ -65,20 +65,25 @@ def check_overload(response):
     return response
 
 
+def open_client(server, address):
+    """A client that asks from this address, which makes it another one to the server."""
+    return httpx.Client(base_url=server.url, transport=httpx.HTTPTransport(local_address=address))
+
+
 @contextmanager
 def busy(server, rows=MANY, **parameters):
     """While the server holds this many rows of another client, which it then answers."""
-    elsewhere = httpx.HTTPTransport(local_address="127.0.0.2")
-    with ThreadPoolExecutor(1) as pool, httpx.Client(base_url=server.url, transport=elsewhere) as http:
+    with ThreadPoolExecutor(1) as pool, open_client(server, "127.0.0.2") as http:
         running = pool.submit(infer, server, rows, http, **parameters)
         wait_for_held(server, lambda value: value >= rows)
         yield running
         assert running.result().status_code == 200
 
 
-def connect(server):
+def connect(server, address=""):
+    """A connection from this address, by default from any."""
     host, port = server.url.removeprefix("http://").split(":")
-    return socket.create_connection((host, int(port)), timeout=60)
+    return socket.create_connection((host, int(port)), timeout=60, source_address=(address, 0))
 
 
 def head_of(path=INFER, **headers):
@@ -109,9 +114,9 @@ def executions(server):
     return stats["execution_count"], stats["inference_count"]
 
 
-def send_request(server, rows=MANY, **parameters):
-    """A connection on which a whole request was sent."""
+def send_request(server, rows=MANY, address="", **parameters):
+    """A connection from this address on which a whole request was sent."""
     body, headers = binary(ROWS[:rows], **parameters)
-    connection = connect(server)
+    connection = connect(server, address)
     connection.sendall(head_of(Content_Length=len(body), **{LENGTH.replace("-", "_"): headers[LENGTH]}) + body)
     return connection

@@ -30,6 +30,7 @@ from .requests import (
     executions,
     head_of,
     infer,
+    open_client,
     send_request,
     statistics,
     topk,
@@ -159,20 +160,20 @@ def test_a_client_that_vanishes_frees_its_rows_and_is_not_computed_further(serve
 def test_clients_that_vanish_while_they_wait_free_their_place(server):
     before = executions(server)[1]
     with busy(server):
-        connections = [send_request(server, 5, priority=9) for _ in range(2)]
-        wait_for_held(server, lambda rows: rows == MANY + 10)
+        connections = [send_request(server, rows, f"127.0.0.{rows}", priority=9) for rows in (4, 3)]
+        wait_for_held(server, lambda rows: rows == MANY + 7)
         for connection in connections:
             connection.close()
         wait_for_held(server, lambda rows: rows <= MANY)
-        assert infer(server, 10).status_code == 200
-    assert executions(server)[1] - before == MANY + 10
+        assert infer(server, 7).status_code == 200
+    assert executions(server)[1] - before == MANY + 7
 
 
 def test_lower_priority_values_go_first(server):
     order, lock = [], threading.Lock()
 
     def ask(priority, rows):
-        with httpx.Client(base_url=server.url) as http:
+        with open_client(server, f"127.0.0.{2 + priority}") as http:
             body, headers = binary(ROWS[:rows], priority=priority)
             assert http.post(INFER, content=body, headers=headers, timeout=300).status_code == 200
         with lock:
