@@ -69,7 +69,8 @@ class Transformer(nn.Module):
 
     def __getitem__(self, name: str) -> Tensor:
         """The parameter of that name."""
-        return self.parameters_by_name[name]
+        result: Tensor = self.parameters_by_name[name]
+        return result
 
     def embed(self, table: str, ids: Tensor, start: int = 0) -> Tensor:
         """[B, t] -> [B, t, d]: embeddings by the root of d, and the positions from `start` on."""
@@ -83,7 +84,8 @@ class Transformer(nn.Module):
             block = f"encoder_l{layer}_self"
             states = self.add_attention(block, states, *self.project(block, states), mask[:, None, None])
             states = self.add_feed_forward(f"encoder_l{layer}_ffn", states)
-        return states
+        result: Tensor = states
+        return result
 
     def decode(self, memory: Tensor, mask: Tensor, targets: Tensor) -> Tensor:
         """Contexts [B, t, d] of which each predicts the word of `targets` [B, t] at its place."""
@@ -96,7 +98,8 @@ class Transformer(nn.Module):
             block = f"decoder_l{layer}_context"
             states = self.add_attention(block, states, *self.project(block, memory), mask[:, None, None])
             states = self.add_feed_forward(f"decoder_l{layer}_ffn", states)
-        return states
+        result: Tensor = states
+        return result
 
     def embed_shifted(self, targets: Tensor) -> Tensor:
         """[B, t] -> [B, t, d]: each place has the word before it, the first one zeros."""
@@ -110,7 +113,8 @@ class Transformer(nn.Module):
 
     def split_heads(self, states: Tensor) -> Tensor:
         """[B, t, d] -> [B, h, t, d / h]."""
-        return states.unflatten(2, (self.shape.heads, -1)).transpose(1, 2)
+        result: Tensor = states.view(*states.shape[:2], self.shape.heads, -1).transpose(1, 2)
+        return result
 
     def add_attention(self, block: str, states: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
         """`states` [B, t, d] and what they attend to, normed. mask: True where they may."""
@@ -139,7 +143,7 @@ class Transformer(nn.Module):
         arrays = {name: np.atleast_2d(value.detach().numpy()) for name, value in self.parameters_by_name.items()}
         arrays["Wpos"] = make_positions(SAVED_POSITIONS, self.shape.dim).numpy()
         settings = "".join(f"{key}: {value}\n" for key, value in describe(self.shape).items()) + "\0"
-        np.savez(path, **arrays, **{"special:model.yml": np.frombuffer(settings.encode(), np.int8)})
+        np.savez(path, allow_pickle=False, **arrays, **{"special:model.yml": np.frombuffer(settings.encode(), np.int8)})
 
 
 def load_marian(path: Path) -> Transformer:

@@ -60,7 +60,7 @@ def take_plain_step(sentence: PlainSentence, logprobs: Doubles, first: int, beam
     bar = np.partition(totals, -2 * beam)[-2 * beam]
     near = np.flatnonzero(totals >= bar)
     best = near[np.lexsort((near, -totals[near]))][: 2 * beam]
-    after = []
+    after: list[tuple[list[int], float, int]] = []
     for rank, place in enumerate(best.tolist()):
         parent, id = divmod(place, logprobs.shape[1])
         words, total = sentence.beams[parent][0], float(totals[place])

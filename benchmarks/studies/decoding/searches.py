@@ -38,11 +38,12 @@ class HeadClient:
         options.pop("version", None)
         return beam_step(self.head, contexts, scores, finished, **options)
 
-    def logprobs(self, model: str, contexts: Any, ids: Any, **options: Any) -> FloatArray:
+    def logprobs(
+        self, model: str, contexts: Any, ids: Any, *, version: int | None = None, exact: bool = False
+    ) -> FloatArray:
         """Log-probabilities of given ids."""
-        del model
-        options.pop("version", None)
-        return self.head.logprobs(contexts, ids, **options)
+        del model, version
+        return self.head.logprobs(contexts, ids, exact=exact)
 
 
 @dataclass
@@ -84,9 +85,9 @@ class Meter:
         self.calls += 1
         return answer
 
-    def logprobs(self, model: str, contexts: Any, ids: Any, **options: Any) -> Any:
+    def logprobs(self, model: str, contexts: Any, ids: Any, *, version: int | None = None, exact: bool = False) -> Any:
         """Log-probabilities of given ids."""
-        return self.client.logprobs(model, contexts, ids, **options)
+        return self.client.logprobs(model, contexts, ids, version=version, exact=exact)
 
 
 @dataclass(frozen=True)

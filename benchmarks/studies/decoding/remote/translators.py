@@ -23,7 +23,7 @@ def convert(question: dict[str, Any]) -> dict[str, Any]:
 
 def translate(question: dict[str, Any]) -> dict[str, Any]:
     """Words, scores and seconds of the best translations of tokenised `sentences`."""
-    import ctranslate2
+    import ctranslate2  # type: ignore[import-not-found]
 
     translator = ctranslate2.Translator(question["folder"], device="cpu", intra_threads=1, compute_type="float32")
     options = {name: question[name] for name in ("beam_size", "max_decoding_length", "use_vmap")}
