@@ -25,7 +25,7 @@ from shortlist.head import Head
 from shortlist_exporter.inputs.sources import Contexts, Dense
 
 from benchmarks.common.command import make_parser, run_command
-from benchmarks.http.servers.processes import Process, free_port, python_command
+from benchmarks.common.processes import Process, free_port, python_command
 from examples.translate.decode import Decoder
 
 from .heads import CANDIDATES, COUNTED_ROWS, DENSE, Trial, choose_trial, measure_macs, open_head
