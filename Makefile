@@ -13,7 +13,7 @@ ARGS ?=
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup native wheel lock sbom test test-fast test-long clients lint format demo serve bench bench-page bench-exact bench-domains bench-kernels bench-gpu bench-http bench-peers soak fuzz fuzz-kernels reproduce clean
+.PHONY: help setup native wheel lock sbom test test-fast test-long clients lint format demo serve bench bench-page bench-exact bench-domains bench-kernels bench-gpu bench-decoding bench-http bench-peers soak fuzz fuzz-kernels reproduce clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -66,6 +66,9 @@ bench-kernels: $(VENV)/model.stamp  ## the compiled loops beside numba's, by tar
 bench-gpu: $(VENV)/model.stamp  ## dense and our heads on a GPU, batches of 1 to 64; says so where there is none
 	@$(BIN)/python -m benchmarks.studies.gpu $(if $(DATA),--data "$(DATA)") $(ARGS)
 
+bench-decoding: $(VENV)/model.stamp build/venvs/translators/stamp  ## a translator over a head, in process, over HTTP, beside CTranslate2; DATA=folder with enja
+	@$(BIN)/python -m benchmarks.studies.decoding --data "$(DATA)" $(ARGS)
+
 bench-http: $(VENV)/run.stamp  ## what HTTP costs, beside a bare echo and a hand-written route; needs wrk
 	@$(BIN)/python -m benchmarks.http bench $(ARGS)
 
@@ -112,7 +115,7 @@ clean:  ## remove what was built, the virtual environment too
 $(NATIVE): $(wildcard service/shortlist/kernels/native/*.[ch]) service/shortlist/kernels/native/build.py
 	@$(PYTHON) service/shortlist/kernels/native/build.py || echo "graphs answer in place of compiled loops" >&2
 
-setup test test-fast test-long demo serve bench bench-domains bench-exact bench-kernels bench-http bench-peers soak fuzz reproduce: $(NATIVE)
+setup test test-fast test-long demo serve bench bench-domains bench-exact bench-kernels bench-decoding bench-http bench-peers soak fuzz reproduce: $(NATIVE)
 
 # pip is the last file that venv writes: one that was interrupted is made again.
 $(BIN)/pip:
@@ -144,6 +147,7 @@ COMPILE = CUSTOM_COMPILE_COMMAND="make lock" build/venvs/lock/bin/pip-compile --
 # So do the tools that lock and list packages.
 PACKAGES_triton := tritonclient[http]==2.73.0 ml_dtypes
 PACKAGES_kserve := kserve==0.21.0
+PACKAGES_translators := ctranslate2==4.8.5 sacrebleu==2.6.0 pyyaml numpy
 PACKAGES_lock := pip-tools==7.6.2
 PACKAGES_sbom := cyclonedx-bom==7.5.0
 build/venvs/%/stamp: Makefile

@@ -14,10 +14,10 @@ from rich.console import Console
 from rich.table import Table
 from shortlist.errors import ServerError
 
+from benchmarks.common.processes import Process, free_port, pick_cores, python_command
 from benchmarks.http.client.requests import Request, ResponseArrays
 from benchmarks.http.client.wrk import Load
 from benchmarks.http.servers.bundles import CONSTANT_SHAPE, MODEL_NAME, make_constant_bundle
-from benchmarks.http.servers.processes import Process, free_port, pick_cores, python_command
 
 from .client import requests, wrk
 

@@ -18,11 +18,11 @@ from shortlist.errors import BadInput, ServerError
 from shortlist.evaluation.statistics import compute_precision
 from shortlist.head import Head, load
 
+from benchmarks.common.processes import Process, free_port, pick_cores, python_command
 from benchmarks.http.client.requests import Request, ResponseArrays
 from benchmarks.http.client.wrk import Load
 from benchmarks.http.servers.bundles import copy_without_certificate, link_alone, read_contexts, resolve_bundle
 from benchmarks.http.servers.peer_servers import LitServe, MLServer, Peer, PeerSetup, Triton
-from benchmarks.http.servers.processes import Process, free_port, pick_cores, python_command
 
 from .client import requests, wrk
 

@@ -47,8 +47,15 @@ class Vocabulary:
         return " ".join(self.words[id] for id in ids if id != END)
 
     def save(self, path: Path) -> None:
-        """Write a file as Marian has it: a line `"word": id` each, which is JSON's and YAML's alike."""
-        path.write_text("".join(f"{json.dumps(word)}: {id}\n" for id, word in enumerate(self.words)), "utf-8")
+        """Write a file as Marian has it: a line `"word": id` each, the words' letters unescaped."""
+        path.write_text(
+            "".join(f"{json.dumps(word, ensure_ascii=False)}: {id}\n" for id, word in enumerate(self.words)), "utf-8"
+        )
+
+
+def load_vocabulary(path: Path) -> Vocabulary:
+    """The vocabulary of a file that `save` wrote."""
+    return Vocabulary([json.loads(line.rsplit(": ", 1)[0]) for line in read_lines(path)])
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,8 @@
 """A Transformer in Marian's layout: its parameters have the names, shapes and meaning of a Marian model file.
 
 Norms come behind each sum (`postprocess: dan`), positions are sines beside cosines, activations are ReLU, a sentence
-begins with an embedding of zeros, and the output layer has rows of its own.
+begins with an embedding of zeros, and the output layer has rows of its own. A model file holds the positions as trained
+ones: programs that make sines by themselves disagree about their frequencies.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 MARIAN_VERSION = "v1.12.0"
+NORM_EPSILON = 1e-5
+SAVED_POSITIONS = 512  # of a model file: the longest sentence that other programs translate
 
 
 @dataclass(frozen=True)
@@ -32,7 +35,7 @@ class Shape:
     inner: int = 512
     heads: int = 4
     layers: int = 2
-    dropout: float = 0.1
+    dropout: float = 0.2
 
 
 class Transformer(nn.Module):
@@ -66,7 +69,8 @@ class Transformer(nn.Module):
 
     def __getitem__(self, name: str) -> Tensor:
         """The parameter of that name."""
-        return self.parameters_by_name[name]
+        result: Tensor = self.parameters_by_name[name]
+        return result
 
     def embed(self, table: str, ids: Tensor, start: int = 0) -> Tensor:
         """[B, t] -> [B, t, d]: embeddings by the root of d, and the positions from `start` on."""
@@ -80,7 +84,8 @@ class Transformer(nn.Module):
             block = f"encoder_l{layer}_self"
             states = self.add_attention(block, states, *self.project(block, states), mask[:, None, None])
             states = self.add_feed_forward(f"encoder_l{layer}_ffn", states)
-        return states
+        result: Tensor = states
+        return result
 
     def decode(self, memory: Tensor, mask: Tensor, targets: Tensor) -> Tensor:
         """Contexts [B, t, d] of which each predicts the word of `targets` [B, t] at its place."""
@@ -93,7 +98,8 @@ class Transformer(nn.Module):
             block = f"decoder_l{layer}_context"
             states = self.add_attention(block, states, *self.project(block, memory), mask[:, None, None])
             states = self.add_feed_forward(f"decoder_l{layer}_ffn", states)
-        return states
+        result: Tensor = states
+        return result
 
     def embed_shifted(self, targets: Tensor) -> Tensor:
         """[B, t] -> [B, t, d]: each place has the word before it, the first one zeros."""
@@ -107,7 +113,8 @@ class Transformer(nn.Module):
 
     def split_heads(self, states: Tensor) -> Tensor:
         """[B, t, d] -> [B, h, t, d / h]."""
-        return states.unflatten(2, (self.shape.heads, -1)).transpose(1, 2)
+        result: Tensor = states.view(*states.shape[:2], self.shape.heads, -1).transpose(1, 2)
+        return result
 
     def add_attention(self, block: str, states: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
         """`states` [B, t, d] and what they attend to, normed. mask: True where they may."""
@@ -123,7 +130,9 @@ class Transformer(nn.Module):
 
     def norm(self, name: str, states: Tensor) -> Tensor:
         """Layer norm."""
-        return functional.layer_norm(states, states.shape[-1:], self[f"{name}_ln_scale"], self[f"{name}_ln_bias"], 1e-6)
+        return functional.layer_norm(
+            states, states.shape[-1:], self[f"{name}_ln_scale"], self[f"{name}_ln_bias"], NORM_EPSILON
+        )
 
     def score(self, contexts: Tensor) -> Tensor:
         """Logits [..., V] of contexts [..., d]: the output layer."""
@@ -132,8 +141,30 @@ class Transformer(nn.Module):
     def save_marian(self, path: Path) -> None:
         """Write model.npz with Marian's names and settings."""
         arrays = {name: np.atleast_2d(value.detach().numpy()) for name, value in self.parameters_by_name.items()}
+        arrays["Wpos"] = make_positions(SAVED_POSITIONS, self.shape.dim).numpy()
         settings = "".join(f"{key}: {value}\n" for key, value in describe(self.shape).items()) + "\0"
-        np.savez(path, **arrays, **{"special:model.yml": np.frombuffer(settings.encode(), np.int8)})
+        np.savez(path, allow_pickle=False, **arrays, **{"special:model.yml": np.frombuffer(settings.encode(), np.int8)})
+
+
+def load_marian(path: Path) -> Transformer:
+    """The model of a model.npz that `save_marian` wrote."""
+    with np.load(path) as arrays:
+        lines = arrays["special:model.yml"].tobytes().decode().rstrip("\0").splitlines()
+        settings = dict(line.split(": ", 1) for line in lines)
+        sources, targets = (int(size) for size in settings["dim-vocabs"].strip("[]").split(","))
+        model = Transformer(
+            Shape(
+                sources,
+                targets,
+                dim=int(settings["dim-emb"]),
+                inner=int(settings["transformer-dim-ffn"]),
+                heads=int(settings["transformer-heads"]),
+                layers=int(settings["enc-depth"]),
+            )
+        )
+        state = {name: torch.from_numpy(arrays[name]).view_as(old) for name, old in model.parameters_by_name.items()}
+    model.parameters_by_name.load_state_dict(state)
+    return model.eval()
 
 
 def draw(height: int, width: int) -> nn.Parameter:
@@ -176,8 +207,9 @@ def describe(shape: Shape) -> dict[str, object]:
         "transformer-preprocess": '""',
         "transformer-postprocess": "dan",
         "transformer-postprocess-emb": "d",
-        "transformer-train-position-embeddings": "false",
+        "transformer-train-position-embeddings": "true",
         "transformer-decoder-autoreg": "self-attention",
+        "transformer-guided-alignment-layer": "last",
         "transformer-no-projection": "false",
         "tied-embeddings": "false",
         "tied-embeddings-all": "false",

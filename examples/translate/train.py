@@ -24,16 +24,18 @@ from .corpus import Pairs, Vocabulary, encode_pairs, make_batches, pad_rows, rea
 from .model import Shape, Transformer
 
 CHECKPOINT = "checkpoint.pt"
-SMOOTHING = 0.1  # of the targets' distribution
 BETAS = (0.9, 0.98)
 MAX_GRADIENT_NORM = 1.0
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How long and how fast to train. rows: pairs in a batch. rate: the highest, after `warm_up` steps."""
+    """How long and how fast to train.
 
-    epochs: int = 10
+    rows: pairs in a batch. rate: the highest, after `warm_up` steps; it falls to zero at the last step.
+    """
+
+    epochs: int = 9
     rows: int = 128
     rate: float = 1e-3
     warm_up: int = 800
@@ -49,7 +51,7 @@ class Trainer:
         torch.manual_seed(plan.seed)
         self.plan, self.folder, self.steps = plan, folder, 0
         self.model = Transformer(shape)
-        self.optimiser = torch.optim.Adam(self.model.parameters(), lr=plan.rate, betas=BETAS)
+        self.optimiser = torch.optim.Adam(self.model.parameters(), lr=plan.rate, betas=BETAS, fused=True)
         self.description = {"shape": asdict(shape), "plan": asdict(plan)}
         if (folder / CHECKPOINT).is_file():
             self.resume()
@@ -90,7 +92,7 @@ class Trainer:
 
     def train(self, pairs: Pairs, steps: int | None = None) -> None:
         """Train to the end, or for so many steps; writes checkpoints on the way and at the end."""
-        total = self.plan.epochs * -(-len(pairs) // self.plan.rows)
+        total = self.count_steps(pairs)
         stop = total if steps is None else min(total, self.steps + steps)
         start = time.monotonic()
         with progress_bar("training") as report:
@@ -103,11 +105,16 @@ class Trainer:
                     self.save()
         self.save()
 
+    def count_steps(self, pairs: Pairs) -> int:
+        """The steps of all epochs."""
+        return self.plan.epochs * -(-len(pairs) // self.plan.rows)
+
     def step(self, pairs: Pairs, batch: list[int]) -> float:
         """One step; returns the loss a word, nats."""
-        self.steps += 1
+        total, warm_up = self.count_steps(pairs), self.plan.warm_up
         for group in self.optimiser.param_groups:
-            group["lr"] = self.plan.rate * min(self.steps / self.plan.warm_up, (self.plan.warm_up / self.steps) ** 0.5)
+            group["lr"] = self.plan.rate * min((self.steps + 1) / warm_up, (total - self.steps) / (total - warm_up))
+        self.steps += 1
         self.model.train()
         loss = self.measure_loss(pairs, batch)
         self.optimiser.zero_grad()
@@ -117,12 +124,12 @@ class Trainer:
         return loss.item()
 
     def measure_loss(self, pairs: Pairs, batch: list[int]) -> Tensor:
-        """The smoothed cross-entropy a word of the pairs at these places."""
+        """The cross-entropy a word of the pairs at these places."""
         sources, mask = pad_rows([pairs.sources[place] for place in batch])
         targets, real = pad_rows([pairs.targets[place] for place in batch])
         contexts = self.model.decode(self.model.encode(sources, mask), mask, targets)
         logits = self.model.score(contexts[real])
-        return functional.cross_entropy(logits, targets[real], label_smoothing=SMOOTHING)
+        return functional.cross_entropy(logits, targets[real])
 
 
 def main() -> None:

@@ -55,7 +55,7 @@ def search_plainly(
             tokens = [*beams[parent][0], id]
             if rank < beam and (id in eos or last):
                 best_ended |= rank == 0
-                finished.append((tokens, score_plainly(total, tokens, id in eos, options)))
+                finished.append((tokens, score_plainly(total, tokens, options)))
             if id not in eos and len(after) < beam:
                 after.append((tokens, total, decoder.step(beams[parent][2], np.array([id]), np.array([0]))[1]))
         beams = after
@@ -90,12 +90,9 @@ def ends_wrongly(tokens: list[int], options: dict[str, Any]) -> bool:
     return bool(grams and grams[-1] in grams[:-1]) or any(tokens[-len(each) :] == list(each) for each in sequences)
 
 
-def score_plainly(total: float, tokens: list[int], ended: bool, options: dict[str, Any]) -> float:
+def score_plainly(total: float, tokens: list[int], options: dict[str, Any]) -> float:
     rule = options["finish"]
-    length = len(tokens) - (ended and type(rule).__name__ == "CTranslate2")
-    if length == 0 and rule.length_penalty > 0:
-        return -math.inf
-    return total / max(length, 1) ** rule.length_penalty
+    return total / len(tokens) ** rule.length_penalty
 
 
 def is_done_plainly(

@@ -16,10 +16,9 @@ import orjson
 from shortlist.core.results import FloatArray
 from shortlist.errors import ServerError
 
+from benchmarks.common.processes import free_port
 from benchmarks.http.client import requests
 from benchmarks.http.client.requests import Request, ResponseArrays
-
-from .processes import free_port
 
 REMOTE = Path(__file__).with_name("remote").resolve()
 RUNTIME_REQUIREMENT = "onnxruntime==1.31.1"

@@ -17,9 +17,9 @@ from rich.console import Console
 from shortlist.errors import ServerError
 from shortlist.head import Head, load
 
+from benchmarks.common.processes import Process, free_port, pick_cores, python_command
 from benchmarks.http.client.connection import Address
 from benchmarks.http.servers.bundles import link_alone, make_synthetic_bundle, read_contexts, resolve_bundle
-from benchmarks.http.servers.processes import Process, free_port, pick_cores, python_command
 
 from .attackers import ATTACKS
 from .checks import (

@@ -32,9 +32,7 @@ class Progress:
 
 
 def divide_by_length(total: float, length: int, penalty: float) -> float:
-    """`total` by length ** penalty; -inf for a hypothesis without tokens that a penalty would divide by 0."""
-    if length == 0:
-        return total if penalty == 0 else -math.inf if penalty > 0 else 0.0
+    """`total` by length ** penalty."""
     return total / math.pow(length, penalty)
 
 
@@ -59,7 +57,7 @@ class NoneBetter:
 
 @dataclass(frozen=True, slots=True)
 class CTranslate2:
-    """CTranslate2's rule. The length leaves the end out.
+    """CTranslate2's rule. The length counts the end.
 
     The search ends with round(beam * patience) finished hypotheses; without a length penalty as soon as a best
     continuation has ended its sequence and as many hypotheses are finished as were asked for.
@@ -70,8 +68,7 @@ class CTranslate2:
 
     def score(self, total: float, tokens: int, *, ended: bool) -> float:
         """The score of a hypothesis of so many tokens, the end apart."""
-        del ended
-        return divide_by_length(total, tokens, self.length_penalty)
+        return divide_by_length(total, tokens + ended, self.length_penalty)
 
     def is_done(self, progress: Progress) -> bool:
         """Whether the search for the sentence is over."""

@@ -25,7 +25,7 @@ class BeamClient(Protocol):
     def beam_step(self, model: str, contexts: Any, scores: Any, finished: Any = None, **options: Any) -> Any:
         """A beam step of the model."""
 
-    def logprobs(self, model: str, contexts: Any, ids: Any, **options: Any) -> Any:
+    def logprobs(self, model: str, contexts: Any, ids: Any, *, version: int | None = None, exact: bool = False) -> Any:
         """Log-probabilities of given ids."""
 
 

@@ -11,12 +11,12 @@ from shortlist.core.results import TopK
 from shortlist.errors import ServerError
 from shortlist_exporter.graphs import certificate
 
+from benchmarks.common.processes import Process, free_port
 from benchmarks.http import peers
 from benchmarks.http.client.requests import Request, ResponseArrays, make_infer, read_infer
 from benchmarks.http.client.wrk import Load
 from benchmarks.http.servers import peer_servers
 from benchmarks.http.servers.peer_servers import Launch, LitServe, MLServer, Peer, PeerSetup, Triton
-from benchmarks.http.servers.processes import Process, free_port
 from tests.support.layers import make_contexts, make_dense, make_head
 
 pytestmark = pytest.mark.slow

@@ -19,7 +19,7 @@ LINES = [" ".join(RANDOM.choice(list("abcdefgh"), RANDOM.integers(2, 6))) for _ 
 WORDS = Vocabulary.count(LINES, 1)
 PAIRS = encode_pairs(LINES, LINES, (WORDS, WORDS))
 SHAPE = Shape(len(WORDS.words), len(WORDS.words), dim=32, inner=64, heads=2, layers=1, dropout=0.0)
-PLAN = Plan(epochs=30, rows=40, rate=5e-3, warm_up=40, checkpoint_steps=1000)
+PLAN = Plan(epochs=40, rows=40, rate=5e-3, warm_up=40, checkpoint_steps=1000)
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,1 @@
+"""Translating through a head: in process, over HTTP, and beside CTranslate2."""
