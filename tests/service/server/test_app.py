@@ -227,6 +227,7 @@ def test_open_inference_protocol(small_server, head):
         "ids",
         "logprobs",
         "scored",
+        "risk",
     ]
     tensor = {"name": "context", "shape": list(ROWS.shape), "datatype": "FP32", "data": ROWS.tolist()}
     answer = http.post("/v2/models/lm/infer", json={"id": "7", "inputs": [tensor], "parameters": {"k": 2}}).json()
