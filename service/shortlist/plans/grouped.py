@@ -38,6 +38,7 @@ LAST_LOOK_REFINED_DIVISOR = 12  # of all classes
 LAST_LOOK_CANDIDATES_FACTOR = 4  # of the first look's
 LOOK_CANDIDATES_PER_K = 10  # of looks after the first, at least
 LOOK_REFINED_PER_K = 60
+MISS_ODDS_FACTOR = 3  # of k classes a larger share may be missed: the best of them is missed least often
 SURE_MISS = 0.999  # a risk that stands for rows whose lists forbid too many of their best classes
 
 
@@ -47,7 +48,8 @@ class GroupedPlan(Plan):
     index.safetensors: `order` [m], the ids that positions stand for, `starts` [G + 1] and `block_starts` [B + 1],
     where groups and blocks begin in it, and what `kernels.grouped` reads. Settings: `GroupedSettings`; loops look at
     up to a 32nd more classes than these open and preview. With a promise, that is the first look at a row; others
-    follow until the estimated probability that some of its best classes were missed is 1 less the promise.
+    follow until the estimated share of its best classes that were missed is 1 less the promise: its odds, times the
+    less of k and `MISS_ODDS_FACTOR`.
 
     The normaliser takes exact and int8 logits for the candidates and a linear guess for the rest: `estimated`.
     """
@@ -108,7 +110,7 @@ class GroupedPlan(Plan):
         settings = self.settings
         looks = list_looks(settings, k, self.order.size)
         if settings.promise is not None:
-            bar = log(1 - settings.promise) - log(settings.promise)
+            bar = log(1 - settings.promise) - log(settings.promise) + log(min(k, MISS_ODDS_FACTOR))
             return Search(looks, k, settings.candidates, settings.effort, bar)
         if restricts or self.is_wide(k):  # the first look gives the normaliser, the same for every k
             return Search((looks[0]._replace(full_view=settings.full_view), looks[-1]), k, settings.candidates)
