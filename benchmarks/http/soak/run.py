@@ -23,11 +23,12 @@ from benchmarks.http.servers.bundles import link_alone, make_synthetic_bundle, r
 
 from .attackers import ATTACKS
 from .checks import (
-    ALLOWED_GROWTH,
     OK,
-    QUICK_ALLOWED_GROWTH,
+    PROMISES,
+    QUICK_PROMISES,
     FaultyClient,
     Memory,
+    Promises,
     SoakResult,
     Tally,
     list_broken_promises,
@@ -69,9 +70,9 @@ class SoakPlan:
         return QUICK_CAPACITY_SECONDS if self.quick else CAPACITY_SECONDS
 
     @property
-    def allowed_growth(self) -> float:
-        """Share by which memory may grow after the warm-up."""
-        return QUICK_ALLOWED_GROWTH if self.quick else ALLOWED_GROWTH
+    def promises(self) -> Promises:
+        """What must be kept."""
+        return QUICK_PROMISES if self.quick else PROMISES
 
     @property
     def client_timeout(self) -> float:
@@ -135,8 +136,8 @@ async def load_server(server: Process, head: Head, bundle: Path, plan: SoakPlan)
     sending_rate = await generator.send_open_loop(rate, seconds, plan.connections, tally)
     await misbehaving
     await sampling
-    growth, health = plan.allowed_growth, await probing
-    return SoakResult(capacity, rate, sending_rate, seconds, plan.deadline_ms, growth, tally, memory, health, clients)
+    promises, health = plan.promises, await probing
+    return SoakResult(capacity, rate, sending_rate, seconds, plan.deadline_ms, promises, tally, memory, health, clients)
 
 
 def pin_client() -> None:

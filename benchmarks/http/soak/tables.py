@@ -43,7 +43,7 @@ def format_figures(result: SoakResult) -> dict[str, str]:
         "share of the capacity": f"{result.goodput_share:.2f}",
         "p99 of /healthz": f"{result.health_p99_ms:.1f} ms",
         "memory after warm-up": f"{first:.1f} to {last:.1f} MiB ({result.memory.growth:+.1%})",
-        "promised of memory": f"growth under {result.allowed_growth:.0%}",
+        "promised of memory": f"growth under {result.promises.growth:.0%}",
     }
 
 

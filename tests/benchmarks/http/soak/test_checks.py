@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from benchmarks.http.client.connection import RawResponse
-from benchmarks.http.soak.checks import FaultyClient, Memory, SoakResult, Tally, list_broken_promises
+from benchmarks.http.soak.checks import PROMISES, FaultyClient, Memory, SoakResult, Tally, list_broken_promises
 
 STEADY = [100.0] * 30 + [120.0] * 170  # grows while warming up alone
 
@@ -25,7 +25,7 @@ def findings(**changes):
         "sending_rate": 199,
         "seconds": 10,
         "deadline_ms": 250,
-        "allowed_growth": 0.05,
+        "promises": PROMISES,
         "tally": tally(RawResponse(429, {"retry-after": "1"}, b""), RawResponse(504, {}, b"")),
         "memory": Memory(STEADY),
         "health_latencies": array("d", [0.01] * 98 + [0.05] * 2),
@@ -62,7 +62,7 @@ def test_health_that_nobody_asked_for_is_found():
 
 def test_clients_that_got_too_little_are_found():
     [sentence] = list_broken_promises(findings(capacity=1.0))
-    assert sentence == "well-behaved clients got 10% of the capacity: half is promised"
+    assert sentence == "well-behaved clients got 10% of the capacity: 50% is promised"
 
 
 def test_a_missing_retry_after_is_found():

@@ -6,6 +6,8 @@ import sys
 
 import pytest
 
+from benchmarks.http.soak.checks import PROMISES, QUICK_PROMISES
+
 pytestmark = pytest.mark.slow
 
 
@@ -18,9 +20,10 @@ def check_soak(folder, *options, timeout):
     assert report["wrong"] == 0
     assert report["lost"] == 0
     assert report["statuses"]["200"] > 0
-    assert report["goodput_share"] >= 0.5
+    promises = QUICK_PROMISES if "--quick" in options else PROMISES
+    assert report["goodput_share"] >= promises.goodput_share
     assert report["healthz_p99_ms"] < 100
-    assert report["memory_growth"] < (0.25 if "--quick" in options else 0.05)
+    assert report["memory_growth"] < promises.growth
 
 
 @pytest.mark.alone
