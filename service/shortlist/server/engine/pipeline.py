@@ -77,13 +77,12 @@ async def make_response(
     )
 
 
-def respond_inline(service: Service, target: Target, headers: RawHeaders, address: str, body: bytes) -> Response | None:
+def respond_inline(service: Service, target: Target, headers: RawHeaders, client: str, body: bytes) -> Response | None:
     """The response to a small request that arrived whole; None, with nothing done or counted, where it has to wait.
 
-    The caller has checked that the request may ask. The response equals that of `respond`. Since nothing waits, rows
-    and bytes are checked against the limits, not held.
+    client: the name of who asks, which the caller has found to be permitted. The response equals that of `respond`.
+    Since nothing waits, rows and bytes are checked against the limits, not held.
     """
-    client = service.identify_client(headers, address)
     state = RequestState(target.endpoint.name, target.path, headers, service.unknown_model, client)
     try:
         response = make_response_inline(service, target, state, body)

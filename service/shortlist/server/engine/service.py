@@ -83,8 +83,12 @@ class Service:
 
         address: of the connection that a request with these headers came over.
         """
+        return self.find_key_client(headers) or self.addresses(headers, address)
+
+    def find_key_client(self, headers: RawHeaders) -> str | None:
+        """The name of the client that a request's API key is of; None without a known key."""
         key = self.access.find_key(headers)
-        return self.addresses(headers, address) if key is None else f"key {key.name}"
+        return None if key is None else f"key {key.name}"
 
     def export_gauges(self) -> None:
         """Register what the metrics read from the service at a scrape."""

@@ -32,7 +32,8 @@ KEEP_ALIVE = b"keep-alive"
 class ParsedHead:
     """A request's head that was parsed before. body_bytes: of its body. skip: requests that are not to be tried.
 
-    keys: the API keys by which it may ask; once they were read again it has to be checked again.
+    keys: the API keys by which it may ask; once they were read again it has to be checked again. key_client: the name
+    of the client by its key, None where it has none.
     response_head: the last response's head, made of the three before it.
     """
 
@@ -40,6 +41,7 @@ class ParsedHead:
     headers: RawHeaders
     body_bytes: int
     keys: KeyRing | None
+    key_client: str | None
     skip: int = 0
     response_status: int = 0
     default_headers: Headers | None = None
@@ -71,7 +73,7 @@ class FastPath:
         if target is None or (known is not None and known.keys is access.keys):
             return
         if access.permits(headers, Role.ASK):
-            self.heads.put(key, ParsedHead(target, by_name, size, access.keys))
+            self.heads.put(key, ParsedHead(target, by_name, size, access.keys, self.service.find_key_client(by_name)))
 
     def find(self, head: bytes) -> ParsedHead | None:
         """What a head was parsed into before, be it with other passing headers; None for one that is not known."""
@@ -95,7 +97,8 @@ class FastPath:
         if head.skip:
             head.skip -= 1
             return None
-        response = respond_inline(self.service, head.target, head.headers, address, data[end:])
+        client = head.key_client or self.service.addresses(head.headers, address)
+        response = respond_inline(self.service, head.target, head.headers, client, data[end:])
         if response is None:
             head.skip = SKIPPED_REQUESTS
             return None
