@@ -154,10 +154,10 @@ class OursGrouped(Ours):
 
     name: ClassVar[str] = "shortlist grouped"
     method: ClassVar[str] = "grouped"
-    revision: ClassVar[str] = "6"
+    revision: ClassVar[str] = "7"
     setting_values: ClassVar[SettingValues] = (
-        "previewed",
-        (1024, 2048, 2560, 3072, 3584, 4096, 5120, 6144, 8192, 10240, 12288, 16384),
+        "opened",
+        (1024, 2048, 3072, 4096, 5120, 6144, 7168, 8192, 10240, 12288, 16384, 24576),
     )
 
     @classmethod

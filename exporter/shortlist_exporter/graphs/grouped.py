@@ -1,9 +1,7 @@
 """Graphs of plan `grouped`. Classes are in the order of index.safetensors, `order` [m]; positions count in it.
 
-screen.onnx: `context` [B, d] -> `integers` [B, W] uint8, `row_scale` [B, 1], `scores` [B, G] of the groups,
-`block_scores` [B, n] of the blocks, `tail` [B].
-previews.onnx: `integers`, `row_scale` -> `previews` [B, m] of all classes, in units of `row_scale`.
-fused.onnx: both by one call: `scores`, `block_scores`, `tail`, `previews`.
+fused.onnx: `context` [B, d] -> `scores` [B, G] of the groups, `tail` [B], and previews of all classes, in units of the
+row: `coarse` [B, m] by the columns that groups are compared by, `previews` [B, m] by all.
 rescore.onnx: as of plan `cascade`.
 """
 
@@ -13,7 +11,6 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-import onnx
 from onnx import TensorProto, helper
 from shortlist.bundle.manifest import RawArray
 from shortlist_models.rescored.grouped import GroupedSoftmax
@@ -22,7 +19,7 @@ from torch import Tensor
 from shortlist_exporter.inputs.sources import Dense
 
 from .builder import GraphBuilder, GraphFiles, is_inline, make_value
-from .cascade import ThreeStageSoftmax, list_integer_values, make_context_input, write_rescore
+from .cascade import ThreeStageSoftmax, make_context_input, write_rescore
 from .quantized import UINT8_ZERO_POINT, add_quantized_contexts
 
 FLOAT = TensorProto.FLOAT
@@ -31,8 +28,6 @@ FLOAT = TensorProto.FLOAT
 def write_graphs(folder: Path, dense: Dense, module: GroupedSoftmax) -> GraphFiles:
     """Every graph below `folder`, and what loops read in their place."""
     roles = {
-        "screen": write_screen(folder, module),
-        "previews": write_previews(folder, module),
         "fused": write_screen_and_previews(folder, module),
         "rescore": write_rescore(folder, dense, module, add_code_products),
     }
@@ -56,63 +51,77 @@ def shift_codes(module: ThreeStageSoftmax) -> npt.NDArray[np.uint8]:
     return codes
 
 
-def write_screen(folder: Path, module: GroupedSoftmax) -> str:
-    graph = GraphBuilder(folder)
-    add_screen(graph, module)
-    outputs = [*list_integer_values(module), *list_screen_outputs(module)]
-    return graph.save("screen", [make_context_input(module)], outputs).name
-
-
-def write_previews(folder: Path, module: GroupedSoftmax) -> str:
-    graph = GraphBuilder(folder)
-    add_previews(graph, module)
-    return graph.save("previews", list_integer_values(module), [make_previews_output(module)]).name
-
-
 def write_screen_and_previews(folder: Path, module: GroupedSoftmax) -> str:
     graph = GraphBuilder(folder)
     add_screen(graph, module)
     add_previews(graph, module)
-    return graph.save(
-        "fused", [make_context_input(module)], [*list_screen_outputs(module), make_previews_output(module)]
-    ).name
+    shapes: dict[str, list[int | str]] = {
+        "scores": ["B", len(module.groups.reach)],
+        "tail": ["B"],
+        "coarse": ["B", len(module.order)],
+        "previews": ["B", len(module.order)],
+    }
+    values = [make_value(name, FLOAT, shape) for name, shape in shapes.items()]
+    return graph.save("fused", [make_context_input(module)], values).name
 
 
 def add_screen(graph: GraphBuilder, module: GroupedSoftmax) -> None:
-    """Add projection and tail by one product, the projection in integers, and the scores of groups and blocks."""
+    """Add projection and tail by one product, the projection in integers, and the scores of groups."""
     columns = [module.projection.numpy(), module.tail.vector.numpy()[:, None]]
     graph.node("MatMul", ["context", graph.tensor("screen", np.concatenate(columns, axis=1))], "all")
     sizes = graph.tensor("sizes", np.array([module.projection.shape[1], 1], np.int64))
     graph.nodes.append(helper.make_node("Split", ["all", sizes], ["projected", "tail_column"], axis=1))
     column = graph.node("Squeeze", ["tail_column", graph.tensor("last", np.array([1], np.int64))], "tail_product")
-    graph.node("Add", [column, graph.tensor("tail_offset", np.float32(module.tail.offset))], "tail")
+    offset = graph.tensor("tail_offset", np.float32(module.tail.offset))
+    if len(module.tail_terms.offsets):
+        column = graph.node("Add", [column, add_tail_terms(graph, module)], "tail_with_terms")
+    graph.node("Add", [column, offset], "tail")
     integers, row_scale = add_quantized_contexts(graph, "projected")
     bounds = (("starts", 0), ("ends", module.groups.codes.shape[1]), ("columns", 1))
     first = [graph.tensor(f"centre_{name}", np.array([number], np.int64)) for name, number in bounds]
     first_columns = graph.node("Slice", [integers, *first], "compared")
-    for name, centres in (("scores", module.groups), ("block_scores", module.blocks)):
-        products = add_scaled_products(graph, first_columns, f"{name}_centre", centres.codes, centres.scale)
-        scaled_products = graph.node("Mul", [products, row_scale], f"{name}_products")
-        graph.node("Add", [scaled_products, graph.tensor(f"{name}_reach", centres.reach.numpy())], name)
+    products = add_scaled_products(graph, first_columns, "centre", module.groups.codes, module.groups.scale)
+    scaled_products = graph.node("Mul", [products, row_scale], "score_products")
+    graph.node("Add", [scaled_products, graph.tensor("reach", module.groups.reach.numpy())], "scores")
+
+
+def add_tail_terms(graph: GraphBuilder, module: GroupedSoftmax) -> str:
+    """Add the log of the sum of the tail's terms, [B]."""
+    vectors = graph.tensor("tail_terms", module.tail_terms.vectors.numpy().T)
+    offsets = graph.tensor("tail_term_offsets", module.tail_terms.offsets.numpy())
+    terms = graph.node("Add", [graph.node("MatMul", ["context", vectors], "term_products"), offsets], "terms")
+    last = graph.tensor("term_axis", np.array([1], np.int64))
+    return graph.node("ReduceLogSumExp", [terms, last], "terms_sum", keepdims=0)
 
 
 def add_previews(graph: GraphBuilder, module: GroupedSoftmax) -> None:
-    """Add `previews` from `integers` and `row_scale`: products of the int8 columns, and of those in 2 bits."""
-    wide, fine = module.preview.shape[1], module.fine.shape[1]
-    if not fine:
-        sums = add_scaled_products(graph, "integers", "preview", module.preview, module.scale)
-    else:
-        sizes = graph.tensor("column_sizes", np.array([wide, fine], np.int64))
-        graph.nodes.append(helper.make_node("Split", ["integers", sizes], ["first", "others"], axis=1))
-        parts = (
-            ("first", "preview", module.preview, module.scale),
-            ("others", "fine", module.fine, module.fine_scale),
-        )
-        sums = graph.node("Add", [add_scaled_products(graph, *part) for part in parts], "products")
+    """Add `coarse` and `previews` from `integers` and `row_scale`: of the int8 columns, those in 2 bits, and biases."""
+    coarse_width = module.coarse_fine_width
+    widths = [module.preview.shape[1], coarse_width, module.fine.shape[1] - coarse_width]
+    fine = module.fine[:, :coarse_width], module.fine[:, coarse_width:]
+    parts = (
+        ("wide", module.preview, module.scale),
+        ("fine", fine[0], module.fine_scale),
+        ("rest", fine[1], module.fine_scale),
+    )
+    names = [f"{name}_integers" for name, *_ in parts]
+    sizes = graph.tensor("column_sizes", np.array(widths, np.int64))
+    graph.nodes.append(helper.make_node("Split", ["integers", sizes], names, axis=1))
+    products = [
+        add_scaled_products(graph, column, *part) for column, part in zip(names, parts, strict=True) if part[1].numel()
+    ]
+    coarse = sum_products(graph, products[: 1 + bool(coarse_width)], "coarse_products")
     if module.bias is not None:
         in_units = graph.node("Div", [graph.tensor("preview_bias", module.bias.numpy()), "row_scale"], "bias_in_units")
-        sums = graph.node("Add", [sums, in_units], "biased")
-    graph.node("Identity", [sums], "previews")
+        coarse = graph.node("Add", [coarse, in_units], "biased")
+    graph.node("Identity", [coarse], "coarse")
+    whole = sum_products(graph, [coarse, *products[1 + bool(coarse_width) :]], "whole_products")
+    graph.node("Identity", [whole], "previews")
+
+
+def sum_products(graph: GraphBuilder, products: list[str], name: str) -> str:
+    """The sum of one or two arrays, called `name` where there are two."""
+    return graph.node("Add", products, name) if len(products) > 1 else products[0]
 
 
 def add_scaled_products(graph: GraphBuilder, integers: str, name: str, weights: Tensor, scale: Tensor) -> str:
@@ -139,17 +148,3 @@ def add_code_products(graph: GraphBuilder, module: ThreeStageSoftmax) -> str:
     rows = graph.node("Mul", [numbers, scale], "code_rows")  # before the product, which would overflow
     products = graph.node("MatMul", [rows, graph.node("Reshape", ["context", "column"], "code_column")], "by_codes")
     return graph.node("Reshape", [products, "row"], "code_products")
-
-
-def make_previews_output(module: GroupedSoftmax) -> onnx.ValueInfoProto:
-    return make_value("previews", FLOAT, ["B", len(module.order)])
-
-
-def list_screen_outputs(module: GroupedSoftmax) -> list[onnx.ValueInfoProto]:
-    """Scores of groups and blocks, and the tail."""
-    scores = make_value("scores", FLOAT, ["B", len(module.groups.reach)])
-    return [
-        scores,
-        make_value("block_scores", FLOAT, ["B", len(module.blocks.reach)]),
-        make_value("tail", FLOAT, ["B"]),
-    ]

@@ -1,4 +1,4 @@
-"""Method `grouped`: groups and blocks of classes, small previews of the best, int8 and exact rows; plan `grouped`."""
+"""Method `grouped`: groups of classes, small previews of those in the best, int8 and exact rows; plan `grouped`."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from pydantic import Field
-from shortlist.bundle.settings import OPENED_PER_PREVIEWED, GroupedSettings
+from shortlist.bundle.settings import PREVIEWED_DIVISOR, GroupedSettings
 from shortlist.errors import BadInput
 from shortlist_models import context_basis
-from shortlist_models.rescored.grouped import GroupedSoftmax, Widths, group_similar_classes
+from shortlist_models.rescored.grouped import MIN_COARSE_COLUMNS, GroupedSoftmax, Widths, group_similar_classes
 
 from shortlist_exporter.core.types import Cost, FloatArray, Progress, quiet
 from shortlist_exporter.graphs.builder import GraphFiles
@@ -23,10 +23,11 @@ from shortlist_exporter.inputs.sources import Dense
 from .base import DenseMethod, Fitted, Options, choose_candidates, choose_width, parse_options, shuffle_rows
 
 TAIL_FIT_ROWS = 4_000  # contexts that calibrate the tail
+TERM_FIT_ROWS = 64_000  # and one of terms
 INT8_COLUMNS_STEP = 4  # columns that compiled loops multiply at once: the int8 columns are a multiple
 MIN_CANDIDATES = 128  # with as many, k up to 10 needs no wider search
 GROUP_CLASSES = 64  # in the mean
-MIN_PREVIEWED = 1536  # classes
+MIN_OPENED = 3072  # classes
 
 
 class GroupedOptions(Options):
@@ -35,13 +36,14 @@ class GroupedOptions(Options):
     width: int | None = Field(default=None, ge=1, description="W of the previews; 5d/9 by default")
     int8_width: int = Field(default=4, ge=1, description="columns of the previews in int8, the others in 2 bits")
     groups: int | None = Field(default=None, ge=1, description="groups of classes; V/64 by default")
-    centre_width: int | None = Field(default=None, ge=1, description="columns that groups are compared by; 2W/5")
-    opened: int | None = Field(default=None, ge=1, description="classes of groups opened; V/5, and twice M, at least")
-    previewed: int | None = Field(default=None, ge=1, description="of those, classes previewed; V/12, at least 1,536")
-    candidates: int | None = Field(default=None, ge=1, description="classes scored by int8 rows; V/384, at least 128")
+    centre_width: int | None = Field(default=None, ge=1, description="columns for groups and first previews; 2W/5")
+    opened: int | None = Field(default=None, ge=1, description="M classes of groups opened; V/6, at least 3,072")
+    previewed: int | None = Field(default=None, ge=1, description="of those, classes previewed by all columns; M/2")
+    candidates: int | None = Field(default=None, ge=1, description="classes scored by int8 rows; V/256, at least 128")
     full_view: int = Field(default=7, ge=5, description="classes then scored exactly")
+    tail_terms: int = Field(default=0, ge=0, description="terms of the normaliser's tail; 0: a linear function")
     promise: float = Field(
-        default=0.995,
+        default=0.99,
         ge=0,
         lt=1,
         description="rows are searched on until all asked for are there so probably; 0: all alike",
@@ -49,7 +51,7 @@ class GroupedOptions(Options):
 
 
 class GroupedMethod(DenseMethod):
-    """Groups and blocks of classes; `shortlist_models.rescored.grouped` has the algorithm and its sources."""
+    """Groups of classes; `shortlist_models.rescored.grouped` has the algorithm and its sources."""
 
     plan = "grouped"
 
@@ -69,12 +71,14 @@ class GroupedMethod(DenseMethod):
             groups = group_similar_classes(basis.preview[real], bias, method_options.groups or 1, seed)
             module = GroupedSoftmax(layer, basis, real, groups, widths, seed)
             progress("tail", 2, 3)
-            module.fit_tail(rows[shuffled[:TAIL_FIT_ROWS]])
+            fitted_rows = TERM_FIT_ROWS if method_options.tail_terms else TAIL_FIT_ROWS
+        with torch.inference_mode(not method_options.tail_terms):  # terms are fitted by their gradients
+            module.fit_tail(rows[shuffled[:fitted_rows]], method_options.tail_terms, seed)
         searched = method_options.model_dump(include={"opened", "previewed", "candidates", "full_view"})
-        settings = GroupedSettings(**searched, tail_limit=module.tail_limit)
+        beside = module.full_view if method_options.tail_terms else None
+        settings = GroupedSettings(**searched, tail_limit=module.tail_limit, tail_beside=beside)
         fit = method_options.model_dump(exclude={*searched, "promise"}) | {
             "groups": len(module.groups.reach),
-            "blocks": len(module.blocks.reach),
         }
         return Fitted(module, estimate_cost(fit | searched, dense), settings, fit)
 
@@ -94,11 +98,12 @@ class GroupedMethod(DenseMethod):
         tensors = {"order": module.order, "starts": module.starts, "block_starts": module.block_starts}
         tensors |= {"projection": module.projection_codes.to(torch.int8), "tail": module.tail.vector}
         tensors |= {"tail_offset": torch.tensor([module.tail.offset], dtype=torch.float32)}
+        if len(module.tail_terms.offsets):
+            tensors |= {"tail_terms": module.tail_terms.vectors, "tail_term_offsets": module.tail_terms.offsets}
         tensors |= {"preview": module.preview.to(torch.int8)}
         scales = {"scale": module.scale, "code_scale": module.code_scale, "projection_scale": module.projection_scale}
-        for name, centres in (("group", module.groups), ("block", module.blocks)):
-            tensors |= {f"{name}_codes": centres.codes.to(torch.int8), f"{name}_reach": centres.reach}
-            scales[f"{name}_scale"] = centres.scale
+        tensors |= {"group_codes": module.groups.codes.to(torch.int8), "group_reach": module.groups.reach}
+        scales["group_scale"] = module.groups.scale
         if module.fine.numel():
             tensors["fine"], scales["fine_scale"] = module.fine.to(torch.int8), module.fine_scale
         tensors |= {name: scale[:, 0] for name, scale in scales.items()}
@@ -108,7 +113,7 @@ class GroupedMethod(DenseMethod):
 
 def count_candidates(dense: Dense) -> int:
     """How many classes are scored by int8 rows where no option says it."""
-    return max(MIN_CANDIDATES, dense.classes // 384)
+    return max(MIN_CANDIDATES, dense.classes // 256)
 
 
 def fill_defaults(options: GroupedOptions, dense: Dense) -> GroupedOptions:
@@ -116,39 +121,51 @@ def fill_defaults(options: GroupedOptions, dense: Dense) -> GroupedOptions:
     real, full_view = dense.real_classes, min(options.full_view, dense.real_classes)
     width = choose_width(options.width, round(dense.dim * 5 / 9), dense)
     candidates = choose_candidates(options.candidates, count_candidates(dense), full_view, dense)
-    previewed = options.previewed or max(MIN_PREVIEWED, dense.classes // 12)
-    if options.previewed is not None and previewed < candidates:
-        raise BadInput(f"option previewed={previewed} is under the {candidates} candidates: preview more classes")
-    previewed = max(previewed, candidates)
+    for name, given in (("opened", options.opened), ("previewed", options.previewed)):
+        if given is not None and given < candidates:
+            raise BadInput(f"option {name}={given} is under the {candidates} candidates: set more, or fewer of these")
+    int8_width = min(options.int8_width + -options.int8_width % INT8_COLUMNS_STEP, width)
+    centre_width = min(options.centre_width or -(-2 * width // 5), width)
+    opened = options.opened or max(MIN_OPENED, dense.classes // 6, candidates)
+    has_rest = count_first_columns(width, int8_width, centre_width) < width
+    previewed = options.previewed or (max(opened // PREVIEWED_DIVISOR, candidates) if has_rest else real)
     defaults = {
         "width": width,
-        "int8_width": min(options.int8_width + -options.int8_width % INT8_COLUMNS_STEP, width),
+        "int8_width": int8_width,
         "groups": min(options.groups or max(1, dense.classes // GROUP_CLASSES), real),
-        "centre_width": min(options.centre_width or -(-2 * width // 5), width),
-        "opened": min(max(options.opened or dense.classes // 5, OPENED_PER_PREVIEWED * previewed), real),
+        "centre_width": centre_width,
+        "opened": min(opened, real),
         "previewed": min(previewed, real),
         "candidates": candidates,
         "full_view": full_view,
+        "tail_terms": min(options.tail_terms, real),
     }
     return options.model_copy(update=defaults)
 
 
+def count_first_columns(width: int, int8_width: int, centre_width: int) -> int:
+    """How many columns all classes of a group that is opened are previewed by."""
+    return min(max(centre_width, int8_width + MIN_COARSE_COLUMNS), width)
+
+
 def estimate_cost(options: Mapping[str, Any], dense: Dense) -> Cost:
-    """Screen, groups, blocks of those opened, previews, int8 and exact rows, against V x d.
+    """Screen and tail, groups, previews by some and by all columns, int8 and exact rows, against V x d.
 
     options: by name, as a manifest's fit and settings have them together.
 
     int8 and 2 bits count as one multiply-add. Bytes are those that compiled loops read: graphs keep the projection in
-    float32, and score all blocks.
+    float32, and preview all classes.
     """
-    width, wide, previewed = options["width"], options["int8_width"], options["previewed"]
-    screen = dense.dim * (width + 1)
-    opened = max(options["opened"], OPENED_PER_PREVIEWED * previewed) / dense.real_classes
-    centres = (options["groups"] + options["blocks"] * min(1.0, opened)) * options["centre_width"]
-    preview_bytes = previewed * (width + 3 * wide) / 4
+    width, wide, compared, opened = (options[name] for name in ("width", "int8_width", "centre_width", "opened"))
+    previewed = min(max(options["previewed"], opened // PREVIEWED_DIVISOR), opened)
+    tail = dense.dim * (1 + options["tail_terms"])
+    screen, centres = dense.dim * width + tail, options["groups"] * compared
+    coarse = count_first_columns(width, wide, compared)
+    previews = opened * coarse + previewed * (width - coarse)
+    preview_bytes = (previews + 3 * wide * opened) / 4
     codes, exact = options["candidates"] * dense.dim, options["full_view"] * dense.dim
     whole = dense.classes * dense.dim
     return Cost(
-        macs=(screen + centres + previewed * width + codes + exact) / whole,
-        bytes=(screen + 3 * dense.dim + centres + preview_bytes + codes + 4 * exact) / (4 * whole),
+        macs=(screen + centres + previews + codes + exact) / whole,
+        bytes=(screen + 3 * tail + centres + preview_bytes + codes + 4 * exact) / (4 * whole),
     )

@@ -22,13 +22,11 @@ DENSE_METHOD = "full"  # what the others are held against, and the answer of las
 WIDTH_DIVISORS = (12, 8, 6, 4.5, 3, 2)  # d / W
 SVD_FULL_VIEWS = (16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096)
 L2S_PROBES = (1, 2, 4)
-GROUPED_PREVIEW_CLASSES = (
+GROUPED_OPENED_CLASSES = (
     1024,
     1536,
     2048,
-    2560,
     3072,
-    3584,
     4096,
     5120,
     6144,
@@ -36,9 +34,12 @@ GROUPED_PREVIEW_CLASSES = (
     8192,
     10240,
     12288,
+    14336,
     16384,
+    20480,
     24576,
     32768,
+    49152,
     65536,
 )
 CASCADE_CANDIDATES = (64, 96, 128, 192, 256, 384, 512, 768, 1024)
@@ -105,8 +106,8 @@ def list_grouped_builds(dense: Dense) -> list[Options]:
 SPACES = {
     "grouped": Space(
         list_grouped_builds,
-        "previewed",
-        GROUPED_PREVIEW_CLASSES,
+        "opened",
+        GROUPED_OPENED_CLASSES,
         cost=grouped.estimate_cost,
         least=grouped.count_candidates,
     ),

@@ -1,7 +1,7 @@
 """Heads that choose candidates by a preview, score these by whole rows in int8, and the best of those exactly.
 
-All other classes enter the normaliser by an estimate, linear in the context, of the log of the sum of exp(logit) over
-them.
+All other classes enter the normaliser by an estimate of the log of the sum of exp(logit) over them: linear in the
+context, or of the terms that `tail` has.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from torch import Tensor, nn
 
 from shortlist_models.full import FullSoftmax
 from shortlist_models.svd import quantize_rows
+
+from .tail import TailTerms, fit_terms, start_terms
 
 CALIBRATION_CHUNK_ROWS = 256
 LEAST_SQUARES_RIDGE_SHARE = 1e-3  # of the mean squared component of a context
@@ -37,7 +39,7 @@ class RescoredSoftmax(nn.Module):
 
     codes, code_scale: [m, d] and [m, 1], the weights in int8. full_view: how many candidates are scored exactly. tail:
     the log of the sum of exp(logit) over all classes that are no candidates, at most `tail_limit` over that of the
-    candidates.
+    candidates. tail_terms: what is added to it; with terms, the tail is of all classes but the best `full_view`.
     """
 
     order: Tensor
@@ -51,19 +53,32 @@ class RescoredSoftmax(nn.Module):
         self.codes, self.code_scale = quantize_rows(self.weight)
         self.bias = None if dense.bias is None else dense.bias[order]
         self.tail, self.tail_limit = LinearFunction(torch.zeros(dense.weight.shape[1]), -torch.inf), 0.0
+        self.tail_terms = TailTerms(torch.empty(0, dense.weight.shape[1]), torch.empty(0))
 
     @abstractmethod
     def choose_candidates(self, contexts: Tensor) -> Iterator[Tensor]:
         """For each row of `contexts` [B, d] the positions [n] of its candidates, ascending."""
 
-    def fit_tail(self, contexts: Tensor) -> None:
-        """Fit `tail` and `tail_limit` to `contexts` [n, d]."""
-        parts = [self.measure_masses(part) for part in torch.split(contexts, CALIBRATION_CHUNK_ROWS)]
+    def fit_tail(self, contexts: Tensor, terms: int = 0, seed: int = 0) -> None:
+        """Fit `tail` and `tail_limit` to `contexts` [n, d]: a linear function, or so many terms."""
+        measure = self.measure_best if terms else self.measure_masses
+        parts = [measure(part) for part in torch.split(contexts, CALIBRATION_CHUNK_ROWS)]
         inside, outside = (torch.cat(values) for values in zip(*parts, strict=True))
         finite = outside.isfinite()
-        if finite.any():
-            self.tail = fit_least_squares(contexts[finite], outside[finite])
-            self.tail_limit = float((outside - inside)[finite].max())
+        if not finite.any():
+            return
+        contexts, inside, outside = contexts[finite], inside[finite], outside[finite]
+        self.tail_limit = float((outside - inside).max())
+        if terms:
+            start = start_terms(self.weight, self.bias, terms)
+            self.tail = LinearFunction(torch.zeros_like(self.tail.vector), 0.0)
+            self.tail_terms = fit_terms(start, contexts, inside, outside, seed)
+        else:
+            self.tail = fit_least_squares(contexts, outside)
+
+    def guess_tail(self, contexts: Tensor) -> Tensor:
+        """Contexts [n, d] -> logs [n] of the sum of exp(logit) over all classes that are no candidates."""
+        return self.tail(contexts) + self.tail_terms(contexts)
 
     def multiply_exactly(self, contexts: Tensor) -> Tensor:
         """W h + b [B, m] by position, exactly, before logit scale and soft-cap."""
@@ -83,6 +98,12 @@ class RescoredSoftmax(nn.Module):
             logits[row, positions] = -torch.inf
         return inside.logsumexp(dim=1), logits.logsumexp(dim=1)
 
+    def measure_best(self, contexts: Tensor) -> tuple[Tensor, Tensor]:
+        """The same over the best `full_view` classes, and over all other classes."""
+        logits = self.finish(self.multiply_exactly(contexts))
+        best = logits.topk(min(self.full_view, logits.shape[1]), dim=1)
+        return best.values.logsumexp(dim=1), logits.scatter(1, best.indices, -torch.inf).logsumexp(dim=1)
+
     def finish(self, products: Tensor) -> Tensor:
         """Apply logit scale and soft-cap to W h + b [B, m] by position."""
         return self.dense.finish(products, self.order.expand(len(products), -1))
@@ -90,7 +111,7 @@ class RescoredSoftmax(nn.Module):
     def topk(self, contexts: Tensor, k: int) -> tuple[Tensor, Tensor]:
         """Ids [B, k] int64 and log-probabilities [B, k], for k up to `full_view`."""
         codes = self.finish(self.multiply_codes(contexts))
-        exact, tails = self.finish(self.multiply_exactly(contexts)), self.tail(contexts)
+        exact, tails = self.finish(self.multiply_exactly(contexts)), self.guess_tail(contexts)
         ids, logprobs = [], []
         for row, positions in enumerate(self.choose_candidates(contexts)):
             logits = codes[row, positions]
@@ -98,8 +119,10 @@ class RescoredSoftmax(nn.Module):
             logits[best_codes] = exact[row, positions[best_codes]]
             best = logits[best_codes].topk(k)
             ids.append(self.order[positions[best_codes[best.indices]]])
-            inside = logits.logsumexp(dim=0)
-            logprobs.append(best.values - torch.logaddexp(inside, tails[row].minimum(inside + self.tail_limit)))
+            found = logits.logsumexp(dim=0)
+            inside = logits[best_codes].logsumexp(dim=0) if len(self.tail_terms.offsets) else found
+            guess = torch.logaddexp(inside, tails[row].minimum(inside + self.tail_limit))
+            logprobs.append(best.values - guess.maximum(found))
         return torch.stack(ids), torch.stack(logprobs)
 
 

@@ -1,14 +1,14 @@
-"""Groups of similar classes, blocks of more similar ones, previews, int8 rows, exact scores; each stage feeds the next.
+"""Groups of similar classes, previews by some columns, by all, int8 rows, exact scores; each stage feeds the next.
 
 Not of one paper. From inverted files (Jegou et al. 2011, "Product quantization for nearest neighbor search"): classes
-in groups by k-means, of which the few that score best are opened; here each group is in blocks of sixteen, as many as
-compiled loops score side by side, of which again the best are opened. From SVD-softmax (Shim et al. 2017): previews
+in groups by k-means, of which the few that score best are opened; here each group is in blocks of sixteen similar
+classes, as many as compiled loops score side by side. From SVD-softmax (Shim et al. 2017): previews
 over a low rank, here in the basis that contexts use, in which groups are made too. From quantised search: candidates
 are scored again by whole rows in int8 before the best few are scored exactly. In that basis contexts' components are
 all of one size, while rows' fall: the first few columns are in int8, the others, much smaller ones, are made alike
 (`even_columns`) and in 2 bits; and the first two fifths of all columns tell nearly as well as all of them how good a
-group or a block may be. Columns are made alike as for SmoothQuant (Xiao et al. 2023), and rotated as for QuIP (Chee et
-al. 2023).
+group may be, or which blocks hold the best classes. Columns are made alike as for SmoothQuant (Xiao et al. 2023), and
+rotated as for QuIP (Chee et al. 2023).
 """
 
 from __future__ import annotations
@@ -27,8 +27,10 @@ from .base import RescoredSoftmax
 
 GROUPING_ROUNDS = 12
 BLOCK_CLASSES = 16  # the last block of a group may have fewer
+LINE_COLUMNS = 16  # of 2 bits, which compiled loops take at once
+MIN_COARSE_COLUMNS = 64  # of 2 bits, by which all classes of a group that is opened are previewed
 HALVING_ROUNDS = 6  # in which the two halves of a group are made more similar within themselves
-BEST_CLASS_DEVIATIONS = 1.5  # standard deviations by which the best class of a group or block is over its mean
+BEST_CLASS_DEVIATIONS = 1.5  # standard deviations by which the best class of a group is over its mean
 DEAD_COLUMN_SHARE = 1e-3  # of the largest column's size: a smaller column is float32 rounding
 CHUNK_CLASSES = 8192  # whose distances are computed at once
 
@@ -142,7 +144,7 @@ def even_columns(basis: Basis, edges: Sequence[int], seed: int) -> Basis:
 
 
 class Centres(NamedTuple):
-    """Centres of n groups or blocks: mean rows in int8, and how far over the mean the best class may score.
+    """Centres of n groups: mean rows in int8, and how far over the mean the best class may score.
 
     codes: [n, c] whole numbers -127..127. scale: [n, 1]. reach: [n].
     """
@@ -180,10 +182,11 @@ def average_parts(values: Tensor, part: Tensor, sizes: Tensor) -> Tensor:
 class GroupedSoftmax(RescoredSoftmax):
     """order: [m] ids group by group, padding left out; starts: [G + 1]; block_starts: [B + 1]; see Groups.
 
-    groups, blocks: their Centres, by the first `centre_width` columns of contexts in the basis. The groups that score
-    best and hold `opened` classes are opened; of their blocks, those that score best and hold `previewed` are
-    previewed: preview, scale: [m, C] and [m, 1], the first columns in int8, fine, fine_scale: [m, W - C] and [m, 1],
-    the others in 2 bits. Contexts are in int8. candidates: how many of the previews go on.
+    groups: their Centres, by the first `centre_width` columns of contexts in the basis. The groups that score best and
+    hold `opened` classes are opened, and these previewed by as many columns; of their blocks, those whose best preview
+    is best and that hold `previewed` classes are previewed by all: preview, scale: [m, C] and [m, 1], the first columns
+    in int8, fine, fine_scale: [m, W - C] and [m, 1], the others in 2 bits, of which `coarse_fine_width` are among the
+    first, some more than groups are compared by. Contexts are in int8. candidates: how many of the previews go on.
     projection: [d, W], its columns rounded to int8: projection_codes [W, d] times projection_scale [W, 1].
     The other attributes are those of RescoredSoftmax; contexts are not rounded where they meet int8 rows.
     """
@@ -203,8 +206,8 @@ class GroupedSoftmax(RescoredSoftmax):
         self.fine, self.fine_scale = quantize_two_bits(columns[:, wide:])
         self.projection_codes, self.projection_scale = quantize_rows(even.projection.T)
         self.projection = (self.projection_codes * self.projection_scale).T
-        parts = self.starts.diff(), self.block_starts.diff()
-        self.groups, self.blocks = (make_centres(rows, columns[:, :compared], self.bias, sizes) for sizes in parts)
+        self.coarse_fine_width = min(max(round_up(compared - wide), MIN_COARSE_COLUMNS), self.fine.shape[1])
+        self.groups = make_centres(rows, columns[:, :compared], self.bias, self.starts.diff())
 
     def multiply_codes(self, contexts: Tensor) -> Tensor:
         products = contexts @ self.codes.T * self.code_scale.T
@@ -213,23 +216,28 @@ class GroupedSoftmax(RescoredSoftmax):
     def previews(self, contexts: Tensor) -> Tensor:
         """Contexts [B, d] -> previews [B, m] by position, before logit scale and soft-cap.
 
-        -inf in blocks not opened.
+        -inf in blocks that are not previewed by all columns.
         """
-        projected = contexts @ self.projection
-        levels, row_scale = quantize_rows(projected)
-        wide = self.preview.shape[1]
-        previews = levels[:, :wide] @ self.preview.T * self.scale.T
-        previews = (previews + levels[:, wide:] @ self.fine.T * self.fine_scale.T) * row_scale
-        previews = previews if self.bias is None else previews + self.bias
-        return previews.masked_fill(~self.choose_preview_classes(levels, row_scale), -torch.inf)
+        levels, row_scale = quantize_rows(contexts @ self.projection)
+        wide, coarse = self.preview.shape[1], self.preview.shape[1] + self.coarse_fine_width
+        fine, rest = self.fine[:, : self.coarse_fine_width], self.fine[:, self.coarse_fine_width :]
+        first = levels[:, :wide] @ self.preview.T * self.scale.T
+        first = (first + levels[:, wide:coarse] @ fine.T * self.fine_scale.T) * row_scale
+        first = first if self.bias is None else first + self.bias
+        previews = first + levels[:, coarse:] @ rest.T * self.fine_scale.T * row_scale
+        return previews.masked_fill(~self.choose_preview_classes(levels, row_scale, first), -torch.inf)
 
-    def choose_preview_classes(self, levels: Tensor, row_scale: Tensor) -> Tensor:
-        """Mask [B, m] of the classes that are previewed, for contexts in int8: `levels` times `row_scale`."""
+    def choose_preview_classes(self, levels: Tensor, row_scale: Tensor, first: Tensor) -> Tensor:
+        """Mask [B, m] of the classes that are previewed by all columns.
+
+        Contexts are in int8: `levels` times `row_scale`. first: [B, m], previews by some columns.
+        """
         sizes, block_sizes = self.starts.diff(), self.block_starts.diff()
         in_open_group = choose_best_holding(self.groups.scores(levels, row_scale), sizes, self.opened)
-        inside = in_open_group.repeat_interleave(sizes, dim=1)[:, self.block_starts[:-1]]
-        scores = self.blocks.scores(levels, row_scale).masked_fill(~inside, -torch.inf)
-        best = choose_best_holding(scores, block_sizes, self.previewed) & inside
+        opened = first.masked_fill(~in_open_group.repeat_interleave(sizes, dim=1), -torch.inf)
+        block = torch.repeat_interleave(torch.arange(len(block_sizes)), block_sizes).expand(len(first), -1)
+        peaks = opened.new_full((len(first), len(block_sizes)), -torch.inf).scatter_reduce(1, block, opened, "amax")
+        best = choose_best_holding(peaks, block_sizes, self.previewed) & (peaks > -torch.inf)
         return best.repeat_interleave(block_sizes, dim=1)
 
     def choose_from_preview(self, preview: Tensor) -> Tensor:
@@ -239,6 +247,11 @@ class GroupedSoftmax(RescoredSoftmax):
 
     def choose_candidates(self, contexts: Tensor) -> Iterator[Tensor]:
         return map(self.choose_from_preview, self.previews(contexts))
+
+
+def round_up(columns: int) -> int:
+    """So many columns in 2 bits that they fill whole lines of compiled loops."""
+    return columns + -columns % LINE_COLUMNS
 
 
 def choose_best_holding(scores: Tensor, sizes: Tensor, classes: int) -> Tensor:

@@ -1,7 +1,7 @@
 """The arrays of a bundle: what each must be, by file and plan, and by role. `Bundle` reads none that is not listed.
 
 Sizes: `V` classes and `d` dimensions, of the manifest; `m` classes without padding; `n` ids of all sets, experts or
-tails end to end; `sets` clusters, experts, or the head and its tails; `groups`, `blocks` of plan `grouped`.
+tails end to end; `sets` clusters, experts, or the head and its tails; `groups`, `blocks`, `terms` of plan `grouped`.
 """
 
 from __future__ import annotations
@@ -77,6 +77,8 @@ INDEX: Mapping[str, Mapping[str, ArrayRule]] = {
         "projection_scale": floats("W"),
         "tail": floats("d"),
         "tail_offset": ArrayRule("float32", ("1",), (check_finite_or_lowest,)),  # -inf where nothing is left to guess
+        "tail_terms": floats("terms", "d", optional=True),
+        "tail_term_offsets": floats("terms", optional=True),
         "preview": bytes_("m", "wide"),
         "scale": floats("m"),
         "fine": bytes_("m", "narrow", optional=True),
@@ -84,9 +86,6 @@ INDEX: Mapping[str, Mapping[str, ArrayRule]] = {
         "group_codes": bytes_("groups", "compared"),
         "group_scale": floats("groups"),
         "group_reach": floats("groups"),
-        "block_codes": bytes_("blocks", "compared"),
-        "block_scale": floats("blocks"),
-        "block_reach": floats("blocks"),
         "code_scale": floats("m"),
         "bias": floats("m", optional=True),
     },
@@ -176,8 +175,9 @@ def relate_cascade(arrays: Arrays, manifest: Manifest, sizes: Sizes) -> str | No
 def relate_groups(arrays: Arrays, manifest: Manifest, sizes: Sizes) -> str | None:
     """Every group begins with a block; the columns of previews are those of the projection."""
     del manifest
-    if ("fine" in arrays) != ("fine_scale" in arrays):
-        return "has one of 'fine' and 'fine_scale' alone"
+    for one, other in (("fine", "fine_scale"), ("tail_terms", "tail_term_offsets")):
+        if (one in arrays) != (other in arrays):
+            return f"has one of {one!r} and {other!r} alone"
     if sizes["W"] != sizes["wide"] + sizes.get("narrow", 0) or sizes["compared"] > sizes["W"]:
         return f"has previews and centres that do not fit the {sizes['W']} columns of 'projection'"
     if not np.isin(arrays["starts"], arrays["block_starts"], assume_unique=True).all():

@@ -74,7 +74,7 @@ BY_PLAN: Mapping[str, Graphs] = {
     "grouped": {
         "fused": (
             CONTEXT,
-            {"scores": "float * groups", "block_scores": "float * blocks", "tail": "float *", "previews": "float * m"},
+            {"scores": "float * groups", "tail": "float *", "coarse": "float * m", "previews": "float * m"},
         ),
         "rescore": RESCORE,
     },

@@ -1,4 +1,4 @@
-"""Plan `grouped`: previews of the best blocks of the best groups, then two rescorings; compiled where they can be."""
+"""Plan `grouped`: previews of the classes in the best groups, then two rescorings; compiled where they can be."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from shortlist.bundle.reader import INDEX_FILE, Bundle
-from shortlist.bundle.settings import GroupedSettings
+from shortlist.bundle.settings import PREVIEWED_DIVISOR, GroupedSettings
 from shortlist.core.filters import UNRESTRICTED, ClassFilter
 from shortlist.core.results import FloatArray, IdArray, PlanResult, empty_result
 from shortlist.kernels.grouped.effort import Look, Search
@@ -24,7 +24,7 @@ from shortlist.plans.common.base import (
     write_best,
 )
 from shortlist.plans.common.exact_rows import ExactRows
-from shortlist.plans.common.normalizer import cover_also
+from shortlist.plans.common.normalizer import cover_also, log_sum_exp
 from shortlist.plans.common.selection import Indices, find_largest, find_nth_largest
 from shortlist.plans.common.wide_search import WideSearch
 from shortlist.runtime.session import Graph
@@ -32,13 +32,11 @@ from shortlist.runtime.session import Graph
 GROUPED_CANDIDATES_PER_K = 12  # a request for k classes has at least 12 k candidates
 GROUPED_EXACT_PER_K = 1.3  # and 1.3 k exact scores
 MAX_COMPILED_K = 512  # beyond it, sorting is numpy's
-SECOND_LOOK_FACTOR = 2  # of the first look's previewed classes
-SECOND_LOOK_REFINED = 1024  # classes previewed by all columns
-LAST_LOOK_REFINED_DIVISOR = 12  # of all classes
+LAST_LOOK_OPENED_DIVISOR = 2  # of all classes
 LAST_LOOK_CANDIDATES_FACTOR = 4  # of the first look's
-LOOK_CANDIDATES_PER_K = 10  # of looks after the first, at least
-LOOK_REFINED_PER_K = 60
-MISS_ODDS_FACTOR = 3  # of k classes a larger share may be missed: the best of them is missed least often
+LAST_LOOK_OPENED_PER_K = 600  # at least
+LAST_LOOK_CANDIDATES_PER_K = 10
+MISS_ODDS_FACTOR = 1.5  # of k classes a larger share may be missed: the best of them is missed least often
 SURE_MISS = 0.999  # a risk that stands for rows whose lists forbid too many of their best classes
 
 
@@ -47,9 +45,9 @@ class GroupedPlan(Plan):
 
     index.safetensors: `order` [m], the ids that positions stand for, `starts` [G + 1] and `block_starts` [B + 1],
     where groups and blocks begin in it, and what `kernels.grouped` reads. Settings: `GroupedSettings`; loops look at
-    up to a 32nd more classes than these open and preview. With a promise, that is the first look at a row; others
-    follow until the estimated share of its best classes that were missed is 1 less the promise: its odds, times the
-    less of k and `MISS_ODDS_FACTOR`.
+    up to a 32nd more classes than these open and preview. With a promise, that is the first look at a row; another
+    follows where the estimated share of its best classes that were missed is over 1 less the promise: its odds, times
+    the less of k and `MISS_ODDS_FACTOR`.
 
     The normaliser takes exact and int8 logits for the candidates and a linear guess for the rest: `estimated`.
     """
@@ -63,8 +61,9 @@ class GroupedPlan(Plan):
         arrays = bundle.tensors(INDEX_FILE)
         self.order: IdArray = arrays["order"]
         self.sizes: IdArray = np.diff(arrays["starts"])
-        self.block_sizes: IdArray = np.diff(arrays["block_starts"])
-        self.blocks: IdArray = np.diff(np.searchsorted(arrays["block_starts"], arrays["starts"]))  # of each group
+        self.block_starts: IdArray = arrays["block_starts"]
+        self.block_sizes: IdArray = np.diff(self.block_starts)
+        self.blocks: IdArray = np.diff(np.searchsorted(self.block_starts, arrays["starts"]))  # of each group
         self.fused = Graph(bundle.graph("fused"), device, threads, prepack=True)
         self.rescore_graph = Graph(bundle.graph("rescore"), device, threads)
         self.wide = WideSearch(ExactRows(bundle, device, threads), self.order)
@@ -72,6 +71,11 @@ class GroupedPlan(Plan):
 
     def prefers_dense(self, k: int) -> bool:
         return GROUPED_CANDIDATES_PER_K * k > max(self.settings.candidates, self.classes // DENSE_DIVISOR)
+
+    @property
+    def beside(self) -> int:
+        """The best classes, so many, beside which the tail was fitted."""
+        return self.settings.tail_beside or self.settings.candidates
 
     def count_exact(self, k: int) -> int:
         """How many candidates are scored exactly."""
@@ -111,10 +115,10 @@ class GroupedPlan(Plan):
         looks = list_looks(settings, k, self.order.size)
         if settings.promise is not None:
             bar = log(1 - settings.promise) - log(settings.promise) + log(min(k, MISS_ODDS_FACTOR))
-            return Search(looks, k, settings.candidates, settings.effort, bar)
+            return Search(looks, k, self.beside, settings.effort, bar)
         if restricts or self.is_wide(k):  # the first look gives the normaliser, the same for every k
-            return Search((looks[0]._replace(full_view=settings.full_view), looks[-1]), k, settings.candidates)
-        return Search(looks[:1], k, settings.candidates)
+            return Search((looks[0]._replace(full_view=settings.full_view), looks[-1]), k, self.beside)
+        return Search(looks[:1], k, self.beside)
 
     def plan_normalizer_search(self) -> Search:
         """How loops look for all classes that are scored exactly where any few are asked for."""
@@ -158,25 +162,27 @@ class GroupedPlan(Plan):
         outputs: of fused.onnx. full_view: how many of the candidates are scored exactly, if there are so many.
         """
         result, tail_limit = empty_result(len(contexts), k), self.settings.tail_limit
-        scores, block_scores, tail, previews = outputs
-        for row, positions in enumerate(map(self.choose_candidates, scores, block_scores, previews)):
+        scores, tail, coarse, previews = outputs
+        for row, positions in enumerate(map(self.choose_candidates, scores, coarse, previews)):
             count = np.array([min(full_view, positions.size)])
             inputs = {"context": contexts[row : row + 1], "positions": positions, "full_view": count}
             ids, logits, inside = self.rescore_graph(**inputs)
             self.rescore_graph.check_ids(ids, self.classes)
-            rest = min(tail[row], inside[0] + tail_limit) if positions.size < self.order.size else -np.inf
-            result.log_normalizer[row] = np.logaddexp(inside[0], rest)
+            best = log_sum_exp(-np.sort(-logits)[: self.beside]) if self.settings.tail_beside else inside[0]
+            rest = min(tail[row], best + tail_limit) if positions.size < self.order.size else -np.inf
+            result.log_normalizer[row] = max(np.logaddexp(best, rest), inside[0])
             result.scored[row] = positions.size
             write_best(result, row, ids, logits)
         return result
 
-    def choose_candidates(self, scores: FloatArray, block_scores: FloatArray, preview: FloatArray) -> Indices:
-        """Ascending positions of one row's candidates, by scores of groups [G] and blocks [B], and previews [m]."""
+    def choose_candidates(self, scores: FloatArray, coarse: FloatArray, preview: FloatArray) -> Indices:
+        """Ascending positions of one row's candidates, by scores of groups [G], coarse and whole previews [m]."""
         settings = self.settings
         if settings.promise is not None:  # graphs preview all classes anyway
             return find_largest(preview, LAST_LOOK_CANDIDATES_FACTOR * settings.candidates)
         opened = np.repeat(mark_best(scores, self.sizes, settings.classes_opened), self.blocks).nonzero()[0]
-        best = opened[mark_best(block_scores[opened], self.block_sizes[opened], settings.previewed)]
+        peaks = np.maximum.reduceat(coarse, self.block_starts[:-1])[opened]
+        best = opened[mark_best(peaks, self.block_sizes[opened], settings.classes_previewed)]
         is_previewed = np.zeros(self.block_sizes.size, bool)
         is_previewed[best] = True
         positions = np.repeat(is_previewed, self.block_sizes).nonzero()[0]
@@ -202,19 +208,15 @@ def mark_best(scores: FloatArray, sizes: IdArray, wanted: int) -> npt.NDArray[np
 
 
 def list_looks(settings: GroupedSettings, k: int, classes: int) -> tuple[Look, ...]:
-    """The looks that a search for k of `classes` classes takes one after the other: as set, twice as far, everywhere.
+    """The looks that a search for k of `classes` classes takes one after the other: as set, and among half of all.
 
-    Lists and a promise decide how many of them a row gets.
+    Lists and a promise decide whether a row gets the second.
     """
     full_view = max(settings.full_view, ceil(GROUPED_EXACT_PER_K * k))
-    candidates, least = settings.candidates, max(LOOK_CANDIDATES_PER_K * k, full_view)
-    second, last = max(3 * candidates // 2, least), max(LAST_LOOK_CANDIDATES_FACTOR * candidates, least)
-    refined = LOOK_REFINED_PER_K * k
+    candidates = max(LAST_LOOK_CANDIDATES_FACTOR * settings.candidates, LAST_LOOK_CANDIDATES_PER_K * k, full_view)
+    opened = max(classes // LAST_LOOK_OPENED_DIVISOR, LAST_LOOK_OPENED_PER_K * k, settings.opened, candidates)
+    previewed = max(opened // PREVIEWED_DIVISOR, settings.previewed, candidates)
     return (
-        Look(settings.classes_opened, settings.previewed, 0, max(candidates, full_view), full_view),
-        Look(
-            classes, max(SECOND_LOOK_FACTOR * settings.previewed, second), max(SECOND_LOOK_REFINED, refined, second),
-            second, full_view,
-        ),
-        Look(classes, classes, max(classes // LAST_LOOK_REFINED_DIVISOR, refined, last), last, full_view),
-    )  # fmt: skip
+        Look(settings.classes_opened, settings.classes_previewed, max(settings.candidates, full_view), full_view),
+        Look(opened, previewed, candidates, full_view),
+    )

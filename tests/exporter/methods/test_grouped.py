@@ -3,7 +3,6 @@
 import copy
 
 import numpy as np
-import onnxruntime
 import pytest
 import torch
 from hypothesis import given, settings
@@ -13,14 +12,15 @@ from shortlist.core.filters import UNRESTRICTED
 from shortlist.errors import BadInput
 from shortlist.head import Head
 from shortlist.kernels.native.library import open_target
-from shortlist_exporter.inputs.sources import Dense
+from shortlist_exporter.inputs.sources import Contexts, Dense
 from shortlist_exporter.methods.grouped import count_candidates
 from shortlist_exporter.methods.registry import METHODS
 from shortlist_exporter.tuning.space import list_settings
+from shortlist_models.rescored import tail
 
 from tests.support.heads.grouped import CLASSES, DIM, OPTIONS, contexts, rows
 from tests.support.kernels import list_targets
-from tests.support.layers import logits_of, make_dense, make_head
+from tests.support.layers import logits_of, make_contexts, make_dense, make_head
 
 pytestmark = pytest.mark.slow
 
@@ -87,13 +87,13 @@ def test_loops_refuse_no_context_that_graphs_answer(grouped_head, by_graphs):
     assert sum(wrongly) <= 1  # a number rounded the other way
 
 
-def test_what_is_opened_is_twice_what_is_previewed(grouped_head):
-    found = grouped_head.manifest.settings
-    assert found.classes_opened == found.opened
-    assert grouped_head.with_settings(previewed=1500).plan.settings.classes_opened == 3000
+def test_groups_of_as_many_classes_as_are_candidates_are_opened_and_half_of_these_previewed(grouped_head):
+    settings = grouped_head.with_settings(opened=60, candidates=500, previewed=500).plan.settings
+    assert settings.classes_opened == 500
+    assert grouped_head.with_settings(opened=8000).plan.settings.classes_previewed == 4000
     fitted = METHODS["grouped"].fit(make_dense(3000, DIM), contexts.contexts, {"candidates": "1400"}, 0)
     assert fitted.module.opened == fitted.settings.opened == 3000
-    assert fitted.settings.previewed == 1536
+    assert fitted.settings.previewed == 3000  # so few columns are all among the first
 
 
 @pytest.mark.parametrize("size", [0.0, 1e-36, 1e-3, 1e30, 1e36])
@@ -111,11 +111,11 @@ def test_contexts_of_any_size(grouped_dense, grouped_head, by_graphs, size):
         assert (found >= best * np.where(best > 0, 0.8, 1.2) - 1e-6).all()
 
 
-def test_more_previews_find_more(grouped_head, grouped_dense):
+def test_more_classes_opened_find_more(grouped_head, grouped_dense):
     """By loops where they are, and by graphs; whatever is asked for, what comes back are classes."""
     truth = np.argsort(-logits_of(grouped_dense, rows), axis=1)[:, :5]
     for one in (grouped_head, by_graphs_of(grouped_head)):
-        few, many = (one.with_settings(previewed=previewed, candidates=60).topk(rows, 5) for previewed in (60, CLASSES))
+        few, many = (one.with_settings(opened=opened, candidates=60).topk(rows, 5) for opened in (60, CLASSES))
         assert (few.ids == truth).mean() < (many.ids == truth).mean()
         for setting in (
             {"candidates": 100_000, "previewed": 100_000},
@@ -157,10 +157,10 @@ def test_a_row_with_too_few_candidates_is_rescored_widely(grouped_head, grouped_
     assert np.isfinite(top.logprobs).all()
 
 
-@pytest.mark.parametrize(("classes", "first"), [(3000, 1024), (600_000, 2048)])
-def test_tune_previews_no_fewer_classes_than_are_candidates(classes, first):
+@pytest.mark.parametrize(("classes", "first"), [(3000, 1024), (600_000, 3072)])
+def test_tune_opens_no_fewer_classes_than_are_candidates(classes, first):
     layer = Dense(np.zeros((classes, 1), np.float32))
-    assert list_settings("grouped", layer)[0] == {"previewed": first}
+    assert list_settings("grouped", layer)[0] == {"opened": first}
     assert count_candidates(layer) <= first
 
 
@@ -183,19 +183,6 @@ def test_a_k_of_ten_goes_the_fast_way(grouped_head):
     np.testing.assert_array_equal(five.scored, ten.scored)
     assert (five.ids == ten.ids[:, :5]).mean() > 0.98
     assert np.abs(five.logprobs - ten.logprobs[:, :5])[five.ids == ten.ids[:, :5]].max() < 0.02
-
-
-def test_screen_and_previews_are_the_fused_graph(grouped_head):
-    folder = grouped_head.folder / "graphs"
-    sessions = {
-        name: onnxruntime.InferenceSession(str(folder / f"{name}.onnx")) for name in ("screen", "previews", "fused")
-    }
-    integers, row_scale, *scores = sessions["screen"].run(None, {"context": rows})
-    wanted = {given.name for given in sessions["previews"].get_inputs()}
-    feeds = {name: array for name, array in (("integers", integers), ("row_scale", row_scale)) if name in wanted}
-    parts = *scores, sessions["previews"].run(None, feeds)[0]
-    for own, both in zip(parts, sessions["fused"].run(None, {"context": rows}), strict=True):
-        np.testing.assert_array_equal(own, both)
 
 
 @given(classes=st.integers(1, 400), seed=st.integers(0, 99), k=st.integers(1, 40))
@@ -231,7 +218,8 @@ def test_contexts_without_variety_still_make_a_head(tmp_path, sample):
     [
         ({"width": "69"}, "option width=69 is over d = 68: choose a narrower preview"),
         ({"candidates": "6"}, "option candidates=6 is under full_view=7: choose more candidates"),
-        ({"previewed": "20"}, "option previewed=20 is under the 128 candidates: preview more classes"),
+        ({"previewed": "20"}, "option previewed=20 is under the 128 candidates: set more, or fewer of these"),
+        ({"opened": "20"}, "option opened=20 is under the 128 candidates: set more, or fewer of these"),
         ({"depth": "2"}, "there is no option 'depth'"),
     ],
 )
@@ -244,8 +232,32 @@ def test_wrong_options_say_what_is_wrong(options, text):
 def test_cost_counts_every_product(grouped_dense):
     fitted = METHODS["grouped"].fit(grouped_dense, contexts.contexts, OPTIONS, 0)
     assert len(fitted.module.groups.reach) == 30
-    blocks = len(fitted.module.blocks.reach) * 2000 / (CLASSES - grouped_dense.padded.size)  # of the groups opened
-    products = DIM * 31 + (30 + blocks) * 12 + 1000 * 30 + 200 * DIM + 7 * DIM
+    previews = 1500 * 30  # so few columns are all among the first
+    products = DIM * 31 + 30 * 12 + previews + 200 * DIM + 7 * DIM
     assert fitted.cost.macs == pytest.approx(products / (CLASSES * DIM))
-    read = DIM * 31 + 3 * DIM + (30 + blocks) * 12 + 1000 * (4 + 26 / 4) + 200 * DIM + 7 * DIM * 4
+    read = DIM * 31 + 3 * DIM + 30 * 12 + (previews + 3 * 4 * 1500) / 4 + 200 * DIM + 7 * DIM * 4
     assert fitted.cost.bytes == pytest.approx(read / (4 * CLASSES * DIM))
+
+
+def test_terms_give_a_better_normaliser(tmp_path, monkeypatch):
+    """By loops and by graphs alike, of a layer whose classes are similar to others."""
+    monkeypatch.setattr(tail, "STEPS", 1500)
+    random = np.random.default_rng(2)
+    centres = random.standard_normal((24, DIM)).repeat(CLASSES // 24, axis=0)
+    layer = Dense((centres + 0.3 * random.standard_normal(centres.shape)).astype(np.float32))
+    given = Contexts(make_contexts(6000, DIM).contexts / 40)  # so flat that much is left beside the best
+    few, asked = OPTIONS | {"full_view": "40", "promise": "0"}, given.contexts[-80:]
+    plain, fine = (
+        make_head(tmp_path / terms, layer, given, method="grouped", options=few | {"tail_terms": terms})
+        for terms in ("0", "24")
+    )
+    logits = logits_of(layer, asked)
+    exact = np.log(np.exp(logits).sum(axis=1))
+    answers = [head.topk(asked, 5) for head in (plain, fine, by_graphs_of(fine))]
+    errors = [
+        np.abs(np.take_along_axis(logits, top.ids, axis=1) - top.logprobs - exact[:, None]).mean() for top in answers
+    ]
+    assert errors[1] < errors[0] / 1.5
+    np.testing.assert_allclose(answers[2].logprobs, answers[1].logprobs, atol=2e-3)
+    assert fine.manifest.settings.tail_beside == 40
+    assert fine.manifest.quality.cost_macs > plain.manifest.quality.cost_macs

@@ -53,10 +53,10 @@ def test_every_build_is_one_that_the_method_takes(method, options):
     assert all(list(setting) == [SPACES[method].setting] for setting in list_settings(method, small))
 
 
-def test_the_cost_of_grouped_is_that_of_what_is_previewed():
-    fit = METHODS["grouped"].fit(make_dense(3000), make_contexts().contexts, {}, 0)
+def test_the_cost_of_grouped_is_that_of_what_is_opened():
+    fit = METHODS["grouped"].fit(make_dense(3000), make_contexts().contexts, {"opened": "1024"}, 0)
     options = fit.fit | fit.settings.model_dump()
-    more = SPACES["grouped"].cost(options | {"previewed": 2048}, make_dense(3000))
+    more = SPACES["grouped"].cost(options | {"opened": 2048}, make_dense(3000))
     assert more.macs > fit.cost.macs
     assert more.bytes > fit.cost.bytes
     assert SPACES["grouped"].cost(options, make_dense(3000)) == fit.cost

@@ -5,12 +5,12 @@ from tests.support.layers import list_layers, make_contexts
 CLASSES, DIM = 2003, 68  # neither is a multiple of what one instruction reads
 
 
-OPTIONS = {"width": "30", "groups": "30", "previewed": "1000", "candidates": "200"}
+OPTIONS = {"width": "30", "groups": "30", "opened": "1500", "previewed": "1000", "candidates": "200"}
 contexts = make_contexts(800, DIM)
 rows = contexts.contexts[-80:]
 LAYERS = list_layers(CLASSES)
 
 PROMISE_CLASSES = 4003
 # So few classes are looked at first that many rows need more.
-PROMISE_OPTIONS = {"width": "60", "groups": "60", "opened": "400", "previewed": "200", "candidates": "64"}
+PROMISE_OPTIONS = {"width": "60", "groups": "60", "opened": "200", "candidates": "64"}
 promise_contexts = make_contexts(8000, DIM, seed=5)

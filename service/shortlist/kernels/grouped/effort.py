@@ -10,19 +10,15 @@ import numpy as np
 
 from .tables import LimitsStruct, SearchStruct
 
-EFFORT_FEATURES = 10  # of a look, as `describe_look` of grouped_effort.h lists them
+EFFORT_FEATURES = 11  # of a look, as `describe_look` of grouped_effort.h lists them
 MAX_LIMIT = np.iinfo(np.int32).max
 
 
 class Look(NamedTuple):
-    """How far one look goes, in classes: the settings of these names.
-
-    refined: of the previewed classes, how many are previewed by all columns; 0 for all.
-    """
+    """How far one look goes, in classes: the settings of these names."""
 
     opened: int
     previewed: int
-    refined: int
     candidates: int
     full_view: int
 

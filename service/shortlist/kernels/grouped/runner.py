@@ -121,6 +121,8 @@ def lay_out_projection(arrays: Arrays) -> Arrays:
         "projection": arrange_blocks(pad_lanes(shift_to_unsigned(pad_columns(codes, 2 * LANE_BYTES)))),
         "projection_scale": pad_lanes(scale),
         "tail": arrays["tail"],
+        "tail_terms": arrays.get("tail_terms", np.empty((0, codes.shape[1]), np.float32)),
+        "tail_term_offsets": arrays.get("tail_term_offsets", np.empty(0, np.float32)),
     }
 
 
@@ -137,12 +139,9 @@ def lay_out_groups(arrays: Arrays) -> Arrays:
 
 
 def lay_out_blocks(arrays: Arrays) -> Arrays:
-    """Lay out the centres of blocks of classes."""
+    """List where blocks of classes begin, and how many classes each holds."""
     starts = arrays["block_starts"].astype(np.int32)
     return {
-        "block_rows": pad_to_lines(shift_to_unsigned(pad_columns(arrays["block_codes"], LINE_BYTES))),
-        "block_scale": arrays["block_scale"],
-        "block_reach": arrays["block_reach"],
         "firsts": starts[:-1].copy(),
         "filled": np.diff(starts),
     }

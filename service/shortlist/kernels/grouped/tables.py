@@ -19,13 +19,14 @@ class Tables(NamedTuple):
     """The head's arrays: G groups hold B blocks of at most `LANES` classes; positions count m classes group by group.
 
     The projection and the tail:
-        projection: [W / LANES, d / 4, LANES, 4]. projection_scale: [W]. tail: [d].
+        projection: [W / LANES, d / 4, LANES, 4]. projection_scale: [W]. tail: [d]. tail_terms: [t, d].
+        tail_term_offsets: [t].
     Groups, which lie in blocks of their own, of 16 groups each:
         centres: [., c / 4, LANES, 4]. centre_scale: [., LANES]. reach: [G]. sizes: [G], how many classes.
         group_blocks: [G + 1], at which block each group begins.
     Blocks:
-        block_rows: [B, c], whole lines. block_scale, block_reach: [B]. firsts: [B], positions of their first classes.
-        filled: [B], how many classes. previews: [B, bytes], as of `arrange_records`. bias: [B LANES] or None.
+        firsts: [B], positions of their first classes. filled: [B], how many classes.
+        previews: [B, bytes], as of `arrange_records`. bias: [B LANES] or None.
     Classes:
         order: [m], ids by position. places: [V], of each class among the lanes of all blocks, or -1.
         codes: [m, .], int8 rows in whole lines. code_scale: [m]. code_bias: [m] or None.
@@ -35,14 +36,13 @@ class Tables(NamedTuple):
     projection: Bytes
     projection_scale: FloatArray
     tail: FloatArray
+    tail_terms: FloatArray
+    tail_term_offsets: FloatArray
     centres: Bytes
     centre_scale: FloatArray
     reach: FloatArray
     sizes: Ints
     group_blocks: IdArray
-    block_rows: Bytes
-    block_scale: FloatArray
-    block_reach: FloatArray
     firsts: Ints
     filled: Ints
     previews: Bytes
@@ -58,13 +58,13 @@ class Tables(NamedTuple):
 # Arrays of every other name are float32.
 TABLE_DTYPES: Mapping[str, npt.DTypeLike] = (
     dict.fromkeys(Tables._fields, np.float32)
-    | dict.fromkeys(("projection", "centres", "block_rows", "previews", "codes"), np.uint8)
+    | dict.fromkeys(("projection", "centres", "previews", "codes"), np.uint8)
     | dict.fromkeys(("sizes", "firsts", "filled"), np.int32)
     | dict.fromkeys(("group_blocks", "order", "places"), np.int64)
 )
 SIZES = (
     "dim", "projection_blocks", "projection_lines", "centre_blocks", "centre_lines", "groups", "blocks",
-    "block_row_lines", "preview_lines", "two_bit_lines", "code_lines",
+    "preview_lines", "two_bit_lines", "code_lines", "terms",
 )  # fmt: skip
 FINISHING = "logit_scale", "soft_cap", "tail_offset", "tail_limit"
 
@@ -82,7 +82,7 @@ class GroupedStruct(Structure):
 class LimitsStruct(Structure):
     """`struct grouped_limits` of kernels.h."""
 
-    _fields_ = [(name, c_int64) for name in ("opened", "previewed", "refined", "candidates", "full_view")]
+    _fields_ = [(name, c_int64) for name in ("opened", "previewed", "candidates", "full_view")]
 
 
 class SearchStruct(Structure):
@@ -105,8 +105,9 @@ def make_struct(tables: Tables, preview_lines: int, finishing: tuple[float, ...]
     addresses = {name: get_address(table, TABLE_DTYPES[name], name) for name, table in tables._asdict().items()}
     sizes = (
         tables.rows.shape[1], *tables.projection.shape[:2], *tables.centres.shape[:2], tables.reach.size,
-        tables.firsts.size, tables.block_rows.shape[1] // LINE_BYTES, preview_lines,
+        tables.firsts.size, preview_lines,
         tables.previews.shape[1] // LINE_BYTES - 2 - preview_lines, tables.codes.shape[1] // LINE_BYTES,
+        tables.tail_term_offsets.size,
     )  # fmt: skip
     values: dict[str, Any] = dict(zip(SIZES, sizes, strict=True)) | dict(zip(FINISHING, finishing, strict=True))
     return GroupedStruct(**addresses, **values)

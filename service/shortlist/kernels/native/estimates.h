@@ -22,13 +22,26 @@ struct query {
     float *estimates, *peaks;
 };
 
-/* The contexts of a call, and what they write to. */
+/* The contexts of a call, and what they write to. Groups of FOUR_BIT_ROWS of them, the last one of fewer, share products:
+ * each has its spread levels, `spread_size` bytes. */
 struct queries {
     const struct certificate *certificate;
     const float *contexts;
     struct query *items;
     int64_t count;
+    int8_t *spread;
+    int64_t spread_size;
 };
+
+INLINE int64_t count_groups(const struct queries *queries) {
+    return (queries->count + FOUR_BIT_ROWS - 1) / FOUR_BIT_ROWS;
+}
+
+/* How many contexts a group has. */
+INLINE int64_t count_rows(const struct queries *queries, int64_t group) {
+    int64_t left = queries->count - FOUR_BIT_ROWS * group;
+    return left < FOUR_BIT_ROWS ? left : FOUR_BIT_ROWS;
+}
 
 INLINE int64_t count_peaks(const struct certificate *certificate) {
     return (certificate->blocks + PEAK_BLOCKS - 1) / PEAK_BLOCKS * LANES;
@@ -67,36 +80,33 @@ INLINE void write_estimates(const struct certificate *certificate, int64_t block
     }
 }
 
-/* Estimates of the classes of one block for all contexts, while its weights are in the cache. */
-static void estimate_block(const struct queries *queries, int64_t block) {
+/* Estimates of the classes of one block for a group of contexts. */
+static void estimate_block(const struct queries *queries, int64_t group, int64_t block) {
     const struct certificate *certificate = queries->certificate;
     const uint8_t *weights = certificate->four_bits + block * certificate->four_bit_lines * LINE_BYTES;
-    for (int64_t first = 0; first < queries->count; first += FOUR_BIT_ROWS) {
-        const int8_t *levels[FOUR_BIT_ROWS];
-        int32_t sums[FOUR_BIT_ROWS][LANES];
-        int64_t left = queries->count - first, rows = left < FOUR_BIT_ROWS ? left : FOUR_BIT_ROWS;
-        for (int64_t row = 0; row < rows; row++) levels[row] = queries->items[first + row].turned.levels;
-        multiply_four_bit_block(weights, levels, (int)rows, certificate->four_bit_lines, sums);
-        for (int64_t row = 0; row < rows; row++)
-            write_estimates(certificate, block, sums[row], queries->items + first + row);
-    }
+    const int8_t *spread = queries->spread + group * queries->spread_size;
+    int64_t rows = count_rows(queries, group);
+    int32_t sums[FOUR_BIT_ROWS][LANES];
+    multiply_four_bit_block(weights, spread, (int)rows, certificate->four_bit_lines, sums);
+    for (int64_t row = 0; row < rows; row++)
+        write_estimates(certificate, block, sums[row], queries->items + FOUR_BIT_ROWS * group + row);
 }
 
-/* A part: PART_BLOCKS blocks for all contexts. */
+/* A part: PART_BLOCKS blocks for all contexts, while the weights are in the cache and a group's levels in the first. */
 static int estimate_part(void *shared, int64_t part) {
     const struct queries *queries = shared;
     int64_t end = PART_BLOCKS * (part + 1), blocks = queries->certificate->blocks;
-    for (int64_t block = PART_BLOCKS * part; block < (end < blocks ? end : blocks); block++)
-        estimate_block(queries, block);
+    for (int64_t group = 0; group < count_groups(queries); group++)
+        for (int64_t block = PART_BLOCKS * part; block < (end < blocks ? end : blocks); block++)
+            estimate_block(queries, group, block);
     return 1;
 }
 
-/* A part: the basis, levels and digits of up to FOUR_BIT_ROWS contexts. */
-static int turn_part(void *shared, int64_t part) {
+/* A part: the basis, levels and digits of a group of contexts. */
+static int turn_part(void *shared, int64_t group) {
     const struct queries *queries = shared;
     const struct certificate *certificate = queries->certificate;
-    int64_t dim = certificate->dim, first = FOUR_BIT_ROWS * part, left = queries->count - first;
-    int64_t count = left < FOUR_BIT_ROWS ? left : FOUR_BIT_ROWS;
+    int64_t dim = certificate->dim, first = FOUR_BIT_ROWS * group, count = count_rows(queries, group);
     float *centred = malloc((2 * count + 1) * dim * sizeof *centred), *turned = centred + count * dim;
     if (!centred) return 0;
     for (int64_t row = 0; row < count; row++)
@@ -113,6 +123,9 @@ static int turn_part(void *shared, int64_t part) {
         take_levels(certificate, turned + row * dim, norm, turned + count * dim, context);
         take_digits(certificate, turned + row * dim, norm, context);
     }
+    const int8_t *levels = queries->items[first].turned.levels;
+    int64_t step = count > 1 ? queries->items[first + 1].turned.levels - levels : 0;
+    spread_levels(levels, step, count, certificate->four_bit_lines, queries->spread + group * queries->spread_size);
     free(centred);
     return 1;
 }
@@ -122,14 +135,16 @@ INLINE int64_t round_to_lines(int64_t bytes) { return (bytes + LINE_BYTES - 1) /
 
 /* Allocates what `count` contexts need, zeros in levels and digits; NULL in `items` where there is no memory. */
 static struct queries open_queries(const struct certificate *certificate, const float *contexts, int64_t count) {
-    struct queries queries = {certificate, contexts, NULL, count};
+    struct queries queries = {.certificate = certificate, .contexts = contexts, .count = count};
     int64_t levels = round_to_lines(certificate->four_bit_lines * FOUR_BIT_COLUMNS);
     int64_t digits = 2 * certificate->row_lines * LINE_BYTES, whole = levels + digits;
     int64_t estimates = certificate->blocks * LANES, numbers = estimates + count_peaks(certificate);
     int64_t items = round_to_lines(count * (int64_t)sizeof *queries.items);
-    char *memory = malloc(items + count * (whole + numbers * (int64_t)sizeof(float)));
+    queries.spread_size = round_to_lines(measure_spread(FOUR_BIT_ROWS, certificate->four_bit_lines));
+    int64_t spread = items + count * (whole + numbers * (int64_t)sizeof(float));
+    char *memory = aligned_alloc(LINE_BYTES, spread + count_groups(&queries) * queries.spread_size);
     if (!memory) return queries;
-    queries.items = (struct query *)memory;
+    queries.items = (struct query *)memory, queries.spread = (int8_t *)memory + spread;
     memset(memory, 0, items + count * whole);
     for (int64_t row = 0; row < count; row++) {
         struct query *query = queries.items + row;
@@ -144,9 +159,8 @@ static struct queries open_queries(const struct certificate *certificate, const 
 
 /* Estimates of all classes for all contexts, by up to `threads` threads; returns 0 where there is no memory. */
 static int64_t estimate_queries(struct queries *queries, int64_t threads) {
-    int64_t groups = (queries->count + FOUR_BIT_ROWS - 1) / FOUR_BIT_ROWS;
     int64_t parts = (queries->certificate->blocks + PART_BLOCKS - 1) / PART_BLOCKS;
-    return run_parts(&(struct shared_work){turn_part, queries, groups}, threads) &&
+    return run_parts(&(struct shared_work){turn_part, queries, count_groups(queries)}, threads) &&
            run_parts(&(struct shared_work){estimate_part, queries, parts}, threads);
 }
 

@@ -12,7 +12,10 @@
 #include "grouped_lists.h"
 #include "grouped_previews.h"
 
-enum { MAX_LISTED_CLASSES = 2048 }; /* so few permitted classes are all candidates, without previews */
+enum {
+    MAX_LISTED_CLASSES = 2048, /* so few permitted classes are all candidates, without previews */
+    TERMS_TOGETHER = 64,       /* of a tail, whose log-sum is taken at once */
+};
 
 INLINE float finish_logit(const struct grouped *head, float product, int64_t position) {
     float bias = head->code_bias ? head->code_bias[position] : 0, logit = (product + bias) * head->logit_scale;
@@ -79,6 +82,20 @@ static int64_t count_classes(const struct grouped *head) {
     return (int64_t)head->firsts[last] + head->filled[last];
 }
 
+/* The log of the sum of the tail's terms for a context; 0 where it has none. */
+static float add_tail_terms(const struct grouped *head, const float *context) {
+    float total = -INFINITY, values[TERMS_TOGETHER];
+    for (int64_t first = 0; first < head->terms; first += TERMS_TOGETHER) {
+        int64_t left = head->terms - first, count = left < TERMS_TOGETHER ? left : TERMS_TOGETHER;
+        for (int64_t i = 0; i < count; i++)
+            values[i] = dot(head->tail_terms + (first + i) * head->dim, context, head->dim) +
+                        head->tail_term_offsets[first + i];
+        float sum = log_sum_exp(values, count);
+        total = first ? log_add_exp(total, sum) : sum;
+    }
+    return head->terms ? total : 0;
+}
+
 /* The log-sum of the best candidates' logits and of an estimate of the rest, which a product with the context gives.
  *
  * The estimate is of what is left beside `fitted` candidates, so that no more of them count. Where all classes are
@@ -93,7 +110,7 @@ static float estimate_normalizer(const struct grouped *head, const float *contex
             scratch->spare[i] = scratch->values[i] >= threshold ? scratch->values[i] : -INFINITY;
         inside = log_sum_exp(scratch->spare, count);
     }
-    float tail = dot(head->tail, context, head->dim) + head->tail_offset, limit = inside + head->tail_limit;
+    float tail = dot(head->tail, context, head->dim) + head->tail_offset + add_tail_terms(head, context), limit = inside + head->tail_limit;
     float estimate = log_add_exp(inside, limit < tail ? limit : tail);
     return estimate > all ? estimate : all;
 }

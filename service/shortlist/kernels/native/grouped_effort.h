@@ -77,6 +77,7 @@ static void describe_look(const struct grouped *head, const struct look *look, c
     features[7] = limit_feature((look->peak - look->mean) / look->spread);
     features[8] = limit_feature((level / head->logit_scale - look->bar) / look->spread);
     features[9] = logf(look->beyond + MIN_SPREAD);
+    features[10] = logf(look->spread);
 }
 
 INLINE float add_features(const float *weights, const float *features) {

@@ -1,7 +1,5 @@
-/* The candidates of a row in plan `grouped`: groups are opened by their centres, blocks in them chosen by theirs, classes
- * in these by previews.
- *
- * A look at very many classes previews them by the first columns alone, and the best of them by all.
+/* The candidates of a row in plan `grouped`: groups are opened by their centres, the classes in them previewed by the
+ * columns that groups are compared by, and the best blocks of them by all columns.
  */
 #ifndef SHORTLIST_GROUPED_PREVIEWS_H
 #define SHORTLIST_GROUPED_PREVIEWS_H
@@ -11,9 +9,8 @@
 #include "select.h"
 
 enum {
-    PREFETCH_BLOCKS = 4,      /* how many ahead of the current one */
-    PREFETCH_BLOCK_ROWS = 12,
-    COARSE_LINES = 8,         /* of 2 bits, which a look at very many classes begins with: 128 columns */
+    PREFETCH_BLOCKS = 4,  /* how many ahead of the current one */
+    MIN_COARSE_LINES = 4, /* of 2 bits, as in the models' `grouped` */
 };
 
 /* The products of the projection's columns and a context. The digits are finer than the levels that `projected` is
@@ -33,7 +30,8 @@ INLINE void score_block(const uint8_t *weights, const int8_t *levels, int64_t li
                         float *scores) {
     int32_t sums[LANES];
     multiply_block(weights, levels, lines, sums);
-    for (int lane = 0; lane < LANES; lane++) scores[lane] = (float)(sums[lane] - shift) * scale[lane];
+    for (int64_t i = 0; i < LANES; i += WIDTH)
+        store_floats(scores + i, convert_ints(load_ints(sums + i) - shift) * load_floats(scale + i));
 }
 
 /* The same for 2-bit weights u that stand for 2 u - 3, added to `scores`. */
@@ -41,7 +39,10 @@ INLINE void add_two_bit_scores(const uint8_t *weights, const int8_t *levels, int
                                const float *scale, float *scores) {
     int32_t sums[LANES];
     multiply_two_bit_block(weights, levels, lines, sums);
-    for (int lane = 0; lane < LANES; lane++) scores[lane] += (float)(2 * sums[lane] - shift) * scale[lane];
+    for (int64_t i = 0; i < LANES; i += WIDTH) {
+        floats more = convert_ints(2 * load_ints(sums + i) - shift) * load_floats(scale + i);
+        store_floats(scores + i, load_floats(scores + i) + more);
+    }
 }
 
 static void score_groups(const struct grouped *head, float row_scale, const struct scratch *scratch) {
@@ -76,40 +77,15 @@ static int64_t open_all_groups(const struct grouped *head, int restricted, const
     return count;
 }
 
-static void score_block_rows(const struct grouped *head, int64_t count, float row_scale, const struct scratch *scratch) {
-    int64_t lines = head->block_row_lines, size = lines * LINE_BYTES;
-    int32_t shift = WEIGHT_ZERO_POINT * sum_levels(scratch->levels, size);
-    for (int64_t i = 0; i < count; i++) {
-        int64_t block = scratch->block_ids[i];
-        if (i + PREFETCH_BLOCK_ROWS < count)
-            prefetch_bytes(head->block_rows + scratch->block_ids[i + PREFETCH_BLOCK_ROWS] * size, size);
-        int32_t product = multiply_row(head->block_rows + block * size, scratch->levels, lines) - shift;
-        float score = (float)product * head->block_scale[block];
-        scratch->block_scores[i] = score * row_scale + head->block_reach[block];
-        scratch->block_sizes[i] = head->filled[block];
-    }
-}
-
-/* Keeps the best of the first `count` blocks of block_ids there; returns how many. Of lists, only permitted classes are
- * counted. */
-static int64_t choose_blocks(const struct grouped *head, int64_t previewed, float row_scale, int restricted,
-                             const struct scratch *scratch, int64_t count) {
-    score_block_rows(head, count, row_scale, scratch);
-    for (int64_t i = 0; restricted && i < count; i++)
-        scratch->block_sizes[i] = scratch->block_permitted[scratch->block_ids[i]];
-    float threshold = find_threshold(scratch->block_scores, scratch->block_sizes, count, previewed,
-                                     previewed / SURPLUS_DIVISOR);
-    int64_t chosen = select_reaching(scratch->block_scores, count, threshold, scratch->positions);
-    for (int64_t i = 0; i < chosen; i++) scratch->block_ids[i] = scratch->block_ids[scratch->positions[i]];
-    return chosen;
-}
-
 /* Adds biases in units of `row_scale`; lanes of a block that hold no class, or one that is not permitted, get -inf. */
 INLINE void finish_block(const struct grouped *head, int64_t block, float row_scale, const uint8_t *permitted,
                          float *scores) {
     if (head->bias)
         for (int lane = 0; lane < LANES; lane++) scores[lane] += head->bias[LANES * block + lane] / row_scale;
-    for (int lane = head->filled[block]; lane < LANES; lane++) scores[lane] = -INFINITY;
+    for (int64_t i = 0; i < LANES; i += WIDTH) {
+        ints is_filled = count_lanes((int32_t)i) < repeat_int(head->filled[block]);
+        store_floats(scores + i, choose_floats(is_filled, load_floats(scores + i), repeat_float(-INFINITY)));
+    }
     if (permitted)
         for (int lane = 0; lane < LANES; lane++) scores[lane] = permitted[LANES * block + lane] ? scores[lane] : -INFINITY;
 }
@@ -154,37 +130,62 @@ static void score_previews(const struct grouped *head, int64_t count, float row_
     }
 }
 
-/* Keeps those of the first `count` blocks that hold the `refined` best classes by now, and adds the other lines to their
- * previews; returns how many. */
-static int64_t refine_previews(const struct grouped *head, int64_t count, int64_t refined, struct line_range range,
-                               const struct scratch *scratch) {
-    int64_t size = (2 + head->preview_lines + head->two_bit_lines) * LINE_BYTES, kept = 0;
-    int64_t classes = select_best(scratch->scores, LANES * count, refined, scratch->positions, scratch->spare);
-    for (int64_t i = 0; i < classes; i++) {
-        int64_t from = scratch->positions[i] / LANES;
-        if (i && scratch->positions[i - 1] / LANES == from) continue;
-        memmove(scratch->scores + LANES * kept, scratch->scores + LANES * from, LANES * sizeof(float));
-        scratch->block_ids[kept++] = scratch->block_ids[from];
+/* The largest score of each of the first `count` blocks of block_ids, to block_scores, and how many classes they hold, of
+ * lists only those permitted, to block_sizes. */
+static void find_block_peaks(const struct grouped *head, int64_t count, int restricted, const struct scratch *scratch) {
+    const int32_t *sizes = restricted ? scratch->block_permitted : head->filled;
+    for (int64_t i = 0; i < count; i++) {
+        scratch->block_scores[i] = find_largest_lane(scratch->scores + LANES * i);
+        scratch->block_sizes[i] = sizes[scratch->block_ids[i]];
     }
+}
+
+/* Keeps the best of the first `count` blocks, by the largest score in each, until they hold `previewed` classes; returns
+ * how many. */
+static int64_t choose_blocks(const struct grouped *head, int64_t count, int64_t previewed, int restricted,
+                             const struct scratch *scratch) {
+    find_block_peaks(head, count, restricted, scratch);
+    float threshold = find_threshold(scratch->block_scores, scratch->block_sizes, count, previewed,
+                                     previewed / SURPLUS_DIVISOR);
+    int64_t kept = select_reaching(scratch->block_scores, count, threshold, scratch->positions);
     for (int64_t i = 0; i < kept; i++) {
-        if (i + PREFETCH_BLOCKS < kept)
-            prefetch_bytes(head->previews + (scratch->block_ids[i + PREFETCH_BLOCKS] + 1) * size - range.count * LINE_BYTES,
-                           range.count * LINE_BYTES);
-        add_lines(head, head->previews + scratch->block_ids[i] * size, scratch->levels, range,
-                  scratch->scores + LANES * i);
+        int64_t from = scratch->positions[i];
+        scratch->block_ids[i] = scratch->block_ids[from];
+        if (from > i) memcpy(scratch->scores + LANES * i, scratch->scores + LANES * from, LANES * sizeof(float));
     }
     return kept;
 }
 
-/* Previews of the classes of the first `count` blocks: by all columns, or by some at first and by all of the best.
- * Returns how many of the blocks are kept. */
-static int64_t preview_blocks(const struct grouped *head, const struct grouped_limits *limits, float row_scale,
-                              const uint8_t *permitted, const struct scratch *scratch, int64_t count) {
-    int64_t lines = head->two_bit_lines, coarse = limits->refined && lines > COARSE_LINES ? COARSE_LINES : lines;
+/* Adds the lines of `range`, the last ones of each block, to the previews of the first `count` blocks. */
+static void refine_previews(const struct grouped *head, int64_t count, struct line_range range,
+                            const struct scratch *scratch) {
+    int64_t size = (2 + head->preview_lines + head->two_bit_lines) * LINE_BYTES, rest = range.count * LINE_BYTES;
+    for (int64_t i = 0; i < count; i++) {
+        if (i + PREFETCH_BLOCKS < count)
+            prefetch_bytes(head->previews + (scratch->block_ids[i + PREFETCH_BLOCKS] + 1) * size - rest, rest);
+        add_lines(head, head->previews + scratch->block_ids[i] * size, scratch->levels, range,
+                  scratch->scores + LANES * i);
+    }
+}
+
+/* How many two-bit lines hold the columns that groups are compared by, beside those in int8; some lines at least. */
+INLINE int64_t count_coarse_lines(const struct grouped *head) {
+    int64_t lines = (head->centre_lines - head->preview_lines + WEIGHTS_PER_BYTE - 1) / WEIGHTS_PER_BYTE;
+    lines = max_of(lines, MIN_COARSE_LINES);
+    return lines < head->two_bit_lines ? lines : head->two_bit_lines;
+}
+
+/* Previews of the classes of the first `count` blocks: by some columns at first, by all where the best `previewed`
+ * classes are. Returns how many of the blocks are kept. */
+static int64_t preview_blocks(const struct grouped *head, int64_t previewed, float row_scale, const uint8_t *permitted,
+                              const struct scratch *scratch, int64_t count) {
+    int64_t coarse = count_coarse_lines(head);
     const int8_t *levels = scratch->levels;
     score_previews(head, count, row_scale, find_lines(head, levels, 0, coarse), permitted, scratch);
-    if (coarse == lines) return count;
-    return refine_previews(head, count, limits->refined, find_lines(head, levels, coarse, lines), scratch);
+    int64_t kept = choose_blocks(head, count, previewed, permitted != NULL, scratch);
+    if (coarse < head->two_bit_lines)
+        refine_previews(head, kept, find_lines(head, levels, coarse, head->two_bit_lines), scratch);
+    return kept;
 }
 
 /* Writes the positions of a row's candidates, ascending, to `positions`; returns how many.
@@ -196,9 +197,7 @@ static int64_t choose_candidates(const struct grouped *head, const struct groupe
     int restricted = permitted != NULL;
     int64_t blocks = limits->opened < classes && !restricted ? open_groups(head, limits->opened, scratch)
                                                              : open_all_groups(head, restricted, scratch);
-    if (limits->previewed < classes)
-        blocks = choose_blocks(head, limits->previewed, row_scale, restricted, scratch, blocks);
-    blocks = preview_blocks(head, limits, row_scale, permitted, scratch, blocks);
+    blocks = preview_blocks(head, limits->previewed, row_scale, permitted, scratch, blocks);
     int32_t *positions = scratch->positions;
     int64_t count = select_best(scratch->scores, LANES * blocks, limits->candidates, positions, scratch->spare);
     *bar = INFINITY;

@@ -13,7 +13,7 @@ struct scratch {
     int8_t *coarse, *fine;               /* the context in two digits */
     int8_t *levels;                      /* the projected context in whole numbers */
     float *rest, *projected;             /* what digits leave of the context; the projected context */
-    float *groups, *block_scores;        /* scores of all groups, and of the blocks chosen so far */
+    float *groups, *block_scores;        /* scores of all groups, and the best in each block */
     float *scores, *values, *spare;      /* previews; logits of the candidates; what choosing the best overwrites */
     int32_t *block_ids, *block_sizes;    /* the blocks chosen so far */
     int32_t *positions, *exact;          /* of the candidates in `order`; indices of those that are scored exactly */
@@ -37,8 +37,7 @@ INLINE void *take(uintptr_t *place, int64_t count, int64_t size) {
 static int64_t lay_out_scratch(const struct grouped *head, struct scratch *scratch, uintptr_t place) {
     uintptr_t start = place;
     int64_t columns = (head->preview_lines + WEIGHTS_PER_BYTE * head->two_bit_lines) * LANE_BYTES;
-    int64_t levels = max_of(max_of(columns, head->centre_lines * LANE_BYTES),
-                            max_of(head->block_row_lines * LINE_BYTES, head->projection_blocks * LANES));
+    int64_t levels = max_of(max_of(columns, head->centre_lines * LANE_BYTES), head->projection_blocks * LANES);
     int64_t digits = max_of(head->projection_lines * LANE_BYTES, head->code_lines * LINE_BYTES);
     int64_t classes = head->blocks * LANES;
     scratch->coarse = take(&place, digits, 1);

@@ -24,14 +24,13 @@ struct grouped {
     const uint8_t *projection;     /* [projection_blocks, projection_lines, 16, 4], an even number of lines */
     const float *projection_scale; /* [projection_blocks, 16] */
     const float *tail;             /* [dim] */
+    const float *tail_terms;       /* [terms, dim] */
+    const float *tail_term_offsets; /* [terms] */
     const uint8_t *centres;        /* [centre_blocks, centre_lines, 16, 4], of groups */
     const float *centre_scale;     /* [centre_blocks, 16] */
     const float *reach;            /* [groups] */
     const int32_t *sizes;          /* [groups], how many classes */
     const int64_t *group_blocks;   /* [groups + 1], at which block each group begins */
-    const uint8_t *block_rows;     /* [blocks, block_row_lines, 64] */
-    const float *block_scale;      /* [blocks] */
-    const float *block_reach;      /* [blocks] */
     const int32_t *firsts;         /* [blocks], positions of their first classes */
     const int32_t *filled;         /* [blocks], how many classes */
     const uint8_t *previews;       /* [blocks, 2 + preview_lines + two_bit_lines, 64]: two lines of scales, weights */
@@ -42,19 +41,18 @@ struct grouped {
     const float *code_scale;       /* [classes] */
     const float *code_bias;        /* [classes] or NULL */
     const float *rows;             /* [V, dim] by id */
-    int64_t dim, projection_blocks, projection_lines, centre_blocks, centre_lines, groups, blocks, block_row_lines;
-    int64_t preview_lines, two_bit_lines, code_lines;
+    int64_t dim, projection_blocks, projection_lines, centre_blocks, centre_lines, groups, blocks;
+    int64_t preview_lines, two_bit_lines, code_lines, terms;
     float logit_scale, soft_cap;     /* soft_cap: 0 for none */
     float tail_offset, tail_limit;   /* added to the tail's product; how far that may be over the candidates' log-sum */
 };
 
-/* How far one look of a search goes, in classes: the plan's settings of these names. refined: of the previewed classes,
- * how many are previewed by all columns, 0 for all. full_view: k or more. */
+/* How far one look of a search goes, in classes: the plan's settings of these names. full_view: k or more. */
 struct grouped_limits {
-    int64_t opened, previewed, refined, candidates, full_view;
+    int64_t opened, previewed, candidates, full_view;
 };
 
-enum { EFFORT_FEATURES = 10 };
+enum { EFFORT_FEATURES = 11 };
 
 /* A search for k classes: looks that go further and further, until enough was found.
  *

@@ -18,9 +18,11 @@ static void call_multiply_block_by_digits(const uint8_t *block, const int8_t *co
 }
 static void call_multiply_four_bit_block(const uint8_t *block, const int8_t *levels, int64_t rows, int64_t lines,
                                          int32_t *sums) {
-    const int8_t *of_rows[FOUR_BIT_ROWS];
-    for (int64_t row = 0; row < rows; row++) of_rows[row] = levels + row * FOUR_BIT_COLUMNS * lines;
-    multiply_four_bit_block(block, of_rows, (int)rows, lines, (int32_t(*)[LANES])sums);
+    int8_t *spread = malloc(measure_spread(rows, lines));
+    if (!spread) return;
+    spread_levels(levels, FOUR_BIT_COLUMNS * lines, rows, lines, spread);
+    multiply_four_bit_block(block, spread, (int)rows, lines, (int32_t(*)[LANES])sums);
+    free(spread);
 }
 static int32_t call_multiply_row(const uint8_t *row, const int8_t *levels, int64_t lines) {
     return multiply_row(row, levels, lines);

@@ -81,13 +81,13 @@ INLINE void multiply_block_by_digits(const uint8_t *block, const int8_t *coarse,
     memcpy(fine_sums, fine_totals, sizeof fine_totals);
 }
 
-/* Adds one part of a line, 2 bits of each byte, to sums in 16 bits. */
-INLINE void add_two_bit_part(const uint8_t *line, const int8_t *levels, int place, shorts *totals) {
+/* Adds one part of a line, some bits of each byte from `place` on, to sums in 16 bits. mask: of so many bits. */
+INLINE void add_part(const uint8_t *line, const int8_t *levels, int place, int16_t mask, shorts *totals) {
     halfwords context = repeat_levels(levels);
     shorts even = widen_even(context), odd = widen_odd(context);
     for (int part = 0; part < PARTS; part++) {
         halfwords weights = load_bytes(line + VECTOR_BYTES * part) >> place;
-        totals[part] += (shorts)(weights & TWO_BIT_MAX) * even + (shorts)(weights >> 8 & TWO_BIT_MAX) * odd;
+        totals[part] += (shorts)(weights & mask) * even + (shorts)(weights >> 8 & mask) * odd;
     }
 }
 
@@ -97,8 +97,8 @@ INLINE void multiply_two_bit_block(const uint8_t *block, const int8_t *levels, i
         shorts some[PARTS] = {0};
         int64_t last = first + TWO_BIT_LINES < lines ? first + TWO_BIT_LINES : lines;
         for (int64_t i = WEIGHTS_PER_BYTE * first; i < WEIGHTS_PER_BYTE * last; i++)
-            add_two_bit_part(block + LINE_BYTES * (i / WEIGHTS_PER_BYTE), levels + LANE_BYTES * i,
-                             2 * (i % WEIGHTS_PER_BYTE), some);
+            add_part(block + LINE_BYTES * (i / WEIGHTS_PER_BYTE), levels + LANE_BYTES * i, 2 * (i % WEIGHTS_PER_BYTE),
+                     TWO_BIT_MAX, some);
         for (int part = 0; part < PARTS; part++) totals[part] += add_neighbours(some[part]);
     }
     memcpy(sums, totals, sizeof totals);

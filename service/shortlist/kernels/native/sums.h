@@ -31,8 +31,7 @@ INLINE void add_last_products(floats sums[PARTS], const float *one, const float 
         one_end = ones, other_end = others;
     }
     for (int part = 0; part < PARTS; part++) {
-        ints lanes;
-        for (int i = 0; i < (int)WIDTH; i++) lanes[i] = WIDTH * part + i;
+        ints lanes = count_lanes(WIDTH * part);
         floats products = load_floats(one_end + WIDTH * part) * load_floats(other_end + WIDTH * part);
         sums[part] += (floats)((ints)products & (lanes >= repeat_int(LANES - (int32_t)left)));
     }

@@ -39,6 +39,21 @@ INLINE floats repeat_float(float number) { return number - (floats){0}; }
 
 INLINE ints repeat_int(int32_t number) { return number - (ints){0}; }
 
+INLINE ints load_ints(const int32_t *numbers) {
+    ints vector;
+    memcpy(&vector, numbers, sizeof vector);
+    return vector;
+}
+
+INLINE floats convert_ints(ints numbers) { return __builtin_convertvector(numbers, floats); }
+
+/* The numbers from `first` on, one a lane. */
+INLINE ints count_lanes(int32_t first) {
+    ints numbers;
+    for (int32_t i = 0; i < (int32_t)WIDTH; i++) numbers[i] = first + i;
+    return numbers;
+}
+
 /* mask: all bits of a lane or none, as comparisons give them. */
 INLINE floats choose_floats(ints mask, floats yes, floats no) {
     return (floats)((mask & (ints)yes) | (~mask & (ints)no));
@@ -46,6 +61,16 @@ INLINE floats choose_floats(ints mask, floats yes, floats no) {
 
 /* The larger of two numbers in each lane, `other` where one is no number. */
 INLINE floats max_floats(floats value, floats other) { return choose_floats(value > other, value, other); }
+
+INLINE float find_largest_lane(const float *numbers) {
+    floats largest = load_floats(numbers);
+    float lanes[WIDTH], best;
+    for (int part = 1; part < (int)PARTS; part++) largest = max_floats(load_floats(numbers + WIDTH * part), largest);
+    memcpy(lanes, &largest, sizeof lanes);
+    best = lanes[0];
+    for (int lane = 1; lane < (int)WIDTH; lane++) best = lanes[lane] > best ? lanes[lane] : best;
+    return best;
+}
 
 INLINE void prefetch_bytes(const void *address, int64_t size) {
     for (int64_t i = 0; i < size; i += LINE_BYTES) __builtin_prefetch((const char *)address + i, 0, 3);
