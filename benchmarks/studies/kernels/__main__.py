@@ -10,7 +10,8 @@ this processor, this clone or the data lack is null, and a sentence before says 
 numba_ratio: ours over numba's loops at batch 1, and at 8 and 32. avxvnni_ratio, avx2_ratio: those targets over
 AVX-512 VNNI. portable_vs_graphs: portable C over graphs. first_answer_s: from the start of a process. ban_ratio: 1,000
 classes banned, 200 allowed, or k = 100, over k = 5 without lists; the largest. exact_speedup, exact_b16: exact answers
-at batches 1 and 16. ptb_speedup: a head of P@1 .998 or more on Penn Treebank's test text.
+at batches 1 and 16. exact_reads: the share of dense's bytes that they read, one row at a time. ptb_speedup: a head of
+P@1 .998 or more on Penn Treebank's test text.
 """
 
 from __future__ import annotations
@@ -36,11 +37,13 @@ from . import old_loops
 from .first_answers import time_first_answer
 from .ptb import measure_ptb
 from .ratios import TIMED_K, compute_dense_speedups, compute_list_ratio
+from .reads import measure_reads
 from .turns import Contender, Seconds, Worker, compute_ratio, time_in_turns
 
 MODULE = "benchmarks.studies.kernels"
 BATCHES = (1, 8, 32)
 TIMED_ROWS = 2048
+COUNTED_ROWS = 256  # whose reads are counted
 NUMBA, GRAPHS = "numba", "graphs"
 SHARED_SETTINGS = "opened", "previewed", "candidates", "full_view"
 
@@ -139,6 +142,7 @@ def run_study(args: argparse.Namespace) -> None:
         "ban_ratio": round(compute_list_ratio(head, data, data.test.contexts[:TIMED_ROWS]), 2),
         "exact_speedup": round(measure_exact(head, data, folder / "dense", 1), 2),
         "exact_b16": round(measure_exact(head, data, folder / "dense", 16), 2),
+        "exact_reads": measure_reads(head, data.test.contexts[:COUNTED_ROWS]),
         "ptb_speedup": measure_ptb(args.cache, args.data, say),
     }
     print(json.dumps(figures))
