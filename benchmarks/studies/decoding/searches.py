@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import shortlist
-from httpx import Request, Response
+from shortlist.client.messages import Request, Response
 from shortlist.core.queries import BeamStep
 from shortlist.core.results import FloatArray, IdArray
 from shortlist.decoding.finish import CTranslate2
@@ -46,11 +46,23 @@ class HeadClient:
         return self.head.logprobs(contexts, ids, exact=exact)
 
 
+class CountingClient(shortlist.Client):
+    """A client that counts the bytes of its requests' and responses' bodies."""
+
+    body_bytes = 0
+
+    def send(self, request: Request) -> Response:
+        """Send, and count."""
+        response = super().send(request)
+        self.body_bytes += request.size + len(response.content)
+        return response
+
+
 @dataclass
 class Meter:
     """A client that measures: seconds and calls of its beam steps, their rows, and, if asked, all contexts.
 
-    sent, received: bytes of bodies, where the client is one of HTTP.
+    body_bytes: of requests and responses of steps, where the client counts them.
     """
 
     client: BeamClient
@@ -58,30 +70,18 @@ class Meter:
     seconds: float = 0.0
     calls: int = 0
     rows: int = 0
-    sent: int = 0
-    received: int = 0
+    body_bytes: int = 0
     contexts: list[FloatArray] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        if isinstance(self.client, shortlist.Client):
-            self.client.http.event_hooks = {"request": [self.count_request], "response": [self.count_response]}
-
-    def count_request(self, request: Request) -> None:
-        """Add a request's body."""
-        self.sent += int(request.headers.get("content-length", 0))
-
-    def count_response(self, response: Response) -> None:
-        """Add a response's body."""
-        self.received += int(response.headers.get("content-length", 0))
 
     def beam_step(self, model: str, contexts: Any, scores: Any, finished: Any = None, **options: Any) -> Any:
         """A beam step of the client."""
         if self.keep:
             self.contexts.append(contexts[np.asarray(scores) > -np.inf])
         self.rows += len(contexts)
-        start = time.perf_counter()
+        start, body_bytes = time.perf_counter(), getattr(self.client, "body_bytes", 0)
         answer = self.client.beam_step(model, contexts, scores, finished, **options)
         self.seconds += time.perf_counter() - start
+        self.body_bytes += getattr(self.client, "body_bytes", 0) - body_bytes
         self.calls += 1
         return answer
 

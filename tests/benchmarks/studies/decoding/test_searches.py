@@ -1,11 +1,9 @@
-"""Translations by a head, against a plain float64 search over the same small translator; and what they are told by."""
+"""Translations by a head, against a plain float64 search over the same small translator."""
 
 import numpy as np
 import pytest
 from shortlist_exporter.inputs.sources import Contexts, Dense
 
-from benchmarks.studies.decoding import peers
-from benchmarks.studies.decoding.heads import Trial, choose_trial
 from benchmarks.studies.decoding.plain import search_plainly
 from benchmarks.studies.decoding.searches import HeadClient, count_changed, take_rows, translate
 from examples.translate.corpus import load_vocabulary
@@ -44,19 +42,6 @@ def test_words_and_scores_are_those_of_a_plain_search(model, tmp_path, beam):
     np.testing.assert_allclose([each.score for each in found.best], [score for _, score in expected], atol=1e-5)
     assert found.meter.calls > 1
     assert take_rows(found.meter.contexts, 20, 0).shape == (20, DIM)
-
-
-def test_the_cheapest_of_the_right_ones_is_chosen():
-    trials = [Trial("a", 0, 0.004, 0.1), Trial("b", 0, 0.001, 0.2), Trial("c", 0, 0.5, 0.01)]
-    assert choose_trial(trials, 0.005).method == "a"
-    assert choose_trial(trials, 0.0001).method == "b"
-
-
-def test_words_are_mapped_to_their_translations(tmp_path):
-    peers.write_vmap(tmp_path / "vmap", ["a b", "a c", "b c"], ["A B", "A C", "B C"])
-    lines = dict(line.split("\t") for line in (tmp_path / "vmap").read_text().splitlines())
-    assert lines[""].split() == ["A", "B", "C"]
-    assert [lines[word].split()[0] for word in "abc"] == ["A", "B", "C"]
 
 
 def test_files_of_a_translator_are_read_again(model, tmp_path):
