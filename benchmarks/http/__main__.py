@@ -1,11 +1,12 @@
 """Load on the HTTP service, over the loopback interface of this machine alone.
 
   python -m benchmarks.http bench              requests/s beside a bare echo and a hand-written route
+  python -m benchmarks.http client             our clients beside a bare socket that sends the same bytes
   python -m benchmarks.http soak               twice the capacity for ten minutes; every answer is checked
   python -m benchmarks.http peers --bundle B   beside Triton, MLServer and LitServe with the same dense layer
 
 Servers run on one core and the load on another. Rates are requests a second, latencies us or ms as named, memory
-MiB. Each command ends with a table; the last line of bench and soak is JSON.
+MiB. Each command ends with a table; the last line of bench, client and soak is JSON.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ HTTP_CACHE_FOLDER = Path("build/bench/http")
 
 
 def make_http_parser() -> argparse.ArgumentParser:
-    """The parser with its three commands; a command's help is the docstring of the function that adds its flags."""
+    """The parser with its commands; a command's help is the docstring of the function that adds its flags."""
     shape = argparse.RawDescriptionHelpFormatter
     whole = argparse.ArgumentParser(prog="python -m benchmarks.http", description=__doc__, formatter_class=shape)
     commands = whole.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for name, configure in {"bench": add_bench_flags, "soak": add_soak_flags, "peers": add_peers_flags}.items():
+    for name, configure in COMMANDS.items():
         text = inspect.cleandoc(configure.__doc__ or "")
         command = commands.add_parser(name, help=text.partition("\n")[0], description=text, formatter_class=shape)
         command.add_argument(
@@ -50,6 +51,19 @@ def add_bench_flags(command: argparse.ArgumentParser) -> None:
     server that asks for API keys over one that does not, all at 16 connections.
     """
     add_load_flags(command, rounds=5, seconds=3)
+
+
+def add_client_flags(command: argparse.ArgumentParser) -> None:
+    """Microseconds of a call of our clients, beside a bare socket that sends the same bytes.
+
+    A real server of a small dense head, 1,000 classes by 576, whose answer to one row takes under 100 us. Each client
+    asks in turns with a socket, one call each; ratios are of medians. client_ratio: the blocking client, one row.
+    async_ratio: the client for asyncio. batch16_ratio: 16 rows. unix_ratio: over a Unix socket, beside a bare Unix
+    socket. import_ms: of `import shortlist` and a first answer, behind `import numpy`, in processes of their own.
+    """
+    add = command.add_argument
+    add("--rounds", type=parse_positive, default=3000, help="calls of each (default: %(default)s)")
+    add("--k", type=parse_positive, default=5, help="classes in an answer (default: %(default)s)")
 
 
 def add_load_flags(command: argparse.ArgumentParser, rounds: int, seconds: int) -> None:
@@ -108,6 +122,9 @@ def add_peers_flags(command: argparse.ArgumentParser) -> None:
     add("--out", type=Path, metavar="FILE", help="the Markdown table is written here too")
 
 
+COMMANDS = {"bench": add_bench_flags, "client": add_client_flags, "soak": add_soak_flags, "peers": add_peers_flags}
+
+
 def parse_positive(text: str) -> int:
     """A whole number from 1."""
     if not text.isdigit() or int(text) < 1:
@@ -121,6 +138,11 @@ def run_http_command(args: argparse.Namespace) -> int:
         from .bench import run_bench
 
         run_bench(args.cache, args.rounds, args.seconds, args.k)
+        return 0
+    if args.command == "client":
+        from .clients import run_clients
+
+        run_clients(args.cache, args.rounds, args.k)
         return 0
     if args.command == "soak":
         from benchmarks.http.soak.run import SoakPlan, run_soak

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import numpy as np
 import orjson
-from shortlist.client import exchange
+from shortlist.client.infer import make_infer as make_infer_request
 from shortlist.core.results import FloatArray, IdArray
 from shortlist.errors import BadInput, ServerError
 from shortlist.wire.open_inference import CONTEXT, IDS, LENGTH_HEADER, LOGPROBS, parse_tensors, split_body
@@ -42,8 +42,8 @@ class ResponseArrays:
 
 def make_infer(model: str, contexts: FloatArray, k: int, **parameters: Any) -> Request:
     """A /v2 infer request, binary both ways, just as our own client sends it."""
-    ask = next(exchange.infer(model, None, {CONTEXT: contexts}, {"k": k} | parameters))
-    return Request(ask.path, ask.headers, ask.content)
+    ask = make_infer_request(model, None, {CONTEXT: contexts}, {"k": k} | parameters)
+    return Request(ask.path, dict(ask.headers), ask.content)
 
 
 def make_topk(model: str, contexts: FloatArray, k: int) -> Request:

@@ -105,7 +105,7 @@ class Promises(NamedTuple):
 
 
 PROMISES = Promises(0.05, 0.5, 1.0)
-QUICK_PROMISES = Promises(0.25, 0.35, 1.5)  # seconds are all warm-up, and tell the capacity roughly
+QUICK_PROMISES = Promises(0.25, 0.5, 1.0)  # seconds are all warm-up
 
 
 @dataclass

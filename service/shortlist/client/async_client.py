@@ -3,42 +3,54 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from types import TracebackType
-from typing import Any
-
-import httpx
+from typing import TYPE_CHECKING, Any, Self
 
 from shortlist.core.bias import BiasLike
-from shortlist.core.queries import BeamStep
 from shortlist.core.results import FloatArray, TopK
 from shortlist.core.row_lists import RowLists
-from shortlist.errors import Unreachable
+from shortlist.errors import Overloaded, Unreachable
 
-from . import beams, exchange
-from .exchange import Exchange, Request, Response, T, Wait
-from .transport import BaseClient, to_response
+from . import exchange
+from .base_client import BaseClient
+from .messages import Exchange, Request, Response, T
+from .responses import choose_pause
+from .transport.address import Address
+from .transport.asynchronous import AsyncTransport
+from .transport.request_heads import Headers
+
+if TYPE_CHECKING:
+    from shortlist.core.queries import BeamStep
+
+    from .transport.through_httpx import AsyncHttpxTransport
 
 
 class AsyncClient(BaseClient):
     """The methods of `Client` as coroutines, with the same arguments, results and errors."""
 
-    http: httpx.AsyncClient
+    transport: AsyncTransport | AsyncHttpxTransport
 
-    def _open(self, **options: Any) -> None:
-        self.http = httpx.AsyncClient(**options)
+    def open_sockets(self, address: Address, headers: Headers) -> None:
+        self.transport = AsyncTransport(self.url, address, self.timeout, headers)
+
+    def open_httpx(self, headers: Headers, options: dict[str, Any]) -> None:
+        from .transport.through_httpx import AsyncHttpxTransport  # httpx takes a tenth of a second to import
+
+        self.transport = AsyncHttpxTransport(self.url, self.timeout, headers, options)
 
     async def topk(
         self, model: str, contexts: Any, k: int, *, version: int | None = None,
         allow: Any = None, ban: Any = None, bias: BiasLike = None, exact: bool = False, labels: bool = False,
         risk: bool = False,
     ) -> TopK:  # fmt: skip
-        lists, more = {"allow": allow, "ban": ban}, exchange.name_outputs(labels, risk)
-        return await self.run(exchange.topk(model, contexts, k, version, lists, bias, exact, more, self.max_rows))
+        lists, names = {"allow": allow, "ban": ban}, exchange.name_outputs(labels, risk)
+        return await self.run(exchange.topk(model, contexts, k, version, lists, bias, exact, names, self.limits))
 
     async def logprobs(
         self, model: str, contexts: Any, ids: Any, *, version: int | None = None, exact: bool = False
     ) -> FloatArray:
-        return await self.run(exchange.logprobs(model, contexts, ids, version, exact, self.max_rows))
+        return await self.run(exchange.logprobs(model, contexts, ids, version, exact, self.limits))
 
     async def beam_step(
         self,
@@ -50,12 +62,18 @@ class AsyncClient(BaseClient):
         version: int | None = None,
         **options: Any,
     ) -> BeamStep:
-        return await self.run(beams.beam_step(model, version, contexts, scores, finished, options, self.max_rows))
+        from . import beams
+
+        return await self.run(beams.beam_step(model, version, contexts, scores, finished, options, self.limits))
 
     async def register_lists(self, name: str, lists: RowLists | list[Any]) -> None:
+        from . import beams
+
         await self.run(beams.register_lists(name, lists))
 
     async def delete_lists(self, name: str) -> None:
+        from . import beams
+
         await self.run(beams.delete_lists(name))
 
     async def models(self) -> list[dict[str, Any]]:
@@ -68,33 +86,31 @@ class AsyncClient(BaseClient):
             return False
 
     async def run(self, requests: Exchange[T]) -> T:
-        steps = exchange.retry_on_overload(requests, self.timeout)
         try:
-            step = next(steps)
+            request = next(requests)
             while True:
-                if isinstance(step, Wait):
-                    await asyncio.sleep(step.seconds)
-                    step = next(steps)
-                else:
-                    step = steps.send(await self.send(step))
+                response = await self.send(request)
+                if response.status == Overloaded.status:
+                    response = await self.repeat(request, response)
+                request = requests.send(response)
         except StopIteration as end:
             result: T = end.value
             return result
 
+    async def repeat(self, request: Request, response: Response) -> Response:
+        deadline = time.monotonic() + self.timeout
+        while (seconds := choose_pause(response, deadline)) is not None:
+            await asyncio.sleep(seconds)
+            response = await self.send(request)
+        return response
+
     async def send(self, request: Request) -> Response:
-        message = self.http.build_request(
-            request.method, request.path, content=request.content, headers=request.headers
-        )
-        with self.named_errors():
-            try:
-                return to_response(await self.http.send(message))
-            except httpx.RemoteProtocolError:
-                return to_response(await self.http.send(message))
+        return await self.transport.send(request)
 
     async def close(self) -> None:
-        await self.http.aclose()
+        await self.transport.close()
 
-    async def __aenter__(self) -> AsyncClient:
+    async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(

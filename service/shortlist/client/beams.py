@@ -16,23 +16,23 @@ from shortlist.core.row_lists import RowLists
 from shortlist.decoding.arguments import make_beam_query
 from shortlist.errors import BadInput
 from shortlist.wire.open_inference import (
-    BINARY_TYPE,
     CONTEXT,
     EOS,
     FINISHED,
     FORCED,
     IDS,
-    LENGTH_HEADER,
     LENGTHS,
     LOGPROBS,
     PARENTS,
     SCORES,
     TEMPERATURE,
     describe_tensor,
-    join_body,
 )
 
-from .exchange import Exchange, Request, infer, raise_for_status, send_in_parts
+from .exchange import send_in_parts
+from .infer import make_binary_headers, make_infer, read_infer, view_bytes
+from .messages import Exchange, Limits, Request, Response
+from .responses import raise_for_status
 from .restrictions import Restrictions
 
 
@@ -43,23 +43,29 @@ def beam_step(
     scores: Any,
     finished: Any,
     options: dict[str, Any],
-    max_rows: int,
+    limits: Limits,
 ) -> Exchange[BeamStep]:
-    """Ask for the n best continuations of each group, in requests of whole groups of at most `max_rows` rows."""
+    """Ask for the n best continuations of each group, in requests of whole groups within `limits`."""
     lists = {name: options.get(name) for name in ("allow", "ban")}
     others = {name: value for name, value in options.items() if name not in (*lists, "bias")}
     query = make_beam_query(contexts, scores, finished, **others)
     restrictions = Restrictions.parse(lists, options.get("bias"), len(query.contexts))
     groups = len(query.contexts) // query.beam
 
-    def send_part(part: slice) -> Exchange[BeamStep]:
+    def make_request(part: slice) -> Request:
         rows = slice(part.start * query.beam, part.stop * query.beam)
         inputs, parameters = restrictions.write(rows)
-        inputs |= write_inputs(query, rows)
-        outputs, normalizer = yield from infer(model, version, inputs, parameters | write_parameters(query))
-        return BeamStep(outputs[PARENTS], outputs[IDS], outputs[SCORES], outputs[LOGPROBS], normalizer)
+        parameters = {**parameters, **write_parameters(query), **limits.parameters}
+        return make_infer(model, version, {**inputs, **write_inputs(query, rows)}, parameters)
 
-    return BeamStep.concat((yield from send_in_parts(groups, max(1, max_rows // query.beam), send_part)))
+    max_groups = max(1, limits.max_rows // query.beam)
+    return send_in_parts(groups, max_groups, make_request, read_beam_step, BeamStep.concat)
+
+
+def read_beam_step(response: Response) -> BeamStep:
+    """The continuations that a response holds; raises the errors of `read_infer`."""
+    outputs, normalizer = read_infer(response)
+    return BeamStep(outputs[PARENTS], outputs[IDS], outputs[SCORES], outputs[LOGPROBS], normalizer)
 
 
 def write_inputs(query: BeamQuery, rows: slice) -> dict[str, Array]:
@@ -86,14 +92,16 @@ def register_lists(name: str, lists: RowLists | list[Any]) -> Exchange[None]:
     """Let the server know a table of lists, in its own order, by a name."""
     table = lists if isinstance(lists, RowLists) else RowLists.from_lists(lists)
     inputs: dict[str, Array] = {IDS: table.ids, "offsets": table.offsets}
-    text = json.dumps({"inputs": [describe_tensor(key, values, binary=True) for key, values in inputs.items()]})
-    headers = {"Content-Type": BINARY_TYPE, LENGTH_HEADER: str(len(text))}
-    raise_for_status((yield Request("PUT", make_path(name), join_body(text.encode(), inputs.values()), headers)))
+    text = json.dumps(
+        {"inputs": [describe_tensor(key, values, binary=True) for key, values in inputs.items()]}
+    ).encode()
+    parts: tuple[bytes | memoryview, ...] = (text, *map(view_bytes, inputs.values()))
+    raise_for_status((yield Request("PUT", make_path(name), parts, make_binary_headers(text))))
 
 
 def delete_lists(name: str) -> Exchange[None]:
     """Let the server forget the lists of a name."""
-    raise_for_status((yield Request("DELETE", make_path(name))))
+    raise_for_status((yield Request("DELETE", make_path(name), is_safe=False)))
 
 
 def make_path(name: str) -> str:

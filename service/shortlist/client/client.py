@@ -4,28 +4,39 @@ from __future__ import annotations
 
 import time
 from types import TracebackType
-from typing import Any
-
-import httpx
+from typing import TYPE_CHECKING, Any, Self
 
 from shortlist.core.bias import BiasLike
-from shortlist.core.queries import BeamStep
 from shortlist.core.results import FloatArray, TopK
 from shortlist.core.row_lists import RowLists
-from shortlist.errors import Unreachable
+from shortlist.errors import Overloaded, Unreachable
 
-from . import beams, exchange
-from .exchange import Exchange, Request, Response, T, Wait
-from .transport import BaseClient, to_response
+from . import exchange
+from .base_client import BaseClient
+from .messages import Exchange, Request, Response, T
+from .responses import choose_pause
+from .transport.address import Address
+from .transport.blocking import BlockingTransport
+from .transport.request_heads import Headers
+
+if TYPE_CHECKING:
+    from shortlist.core.queries import BeamStep
+
+    from .transport.through_httpx import HttpxTransport
 
 
 class Client(BaseClient):
-    """A blocking client with keep-alive; threads may share it. Use it as a context manager, or `close` it."""
+    """A blocking client with keep-alive; threads and forked processes may share it. `close` it, or use it in `with`."""
 
-    http: httpx.Client
+    transport: BlockingTransport | HttpxTransport
 
-    def _open(self, **options: Any) -> None:
-        self.http = httpx.Client(**options)
+    def open_sockets(self, address: Address, headers: Headers) -> None:
+        self.transport = BlockingTransport(self.url, address, self.timeout, headers)
+
+    def open_httpx(self, headers: Headers, options: dict[str, Any]) -> None:
+        from .transport.through_httpx import HttpxTransport  # httpx takes a tenth of a second to import
+
+        self.transport = HttpxTransport(self.url, self.timeout, headers, options)
 
     def topk(
         self, model: str, contexts: Any, k: int, *, version: int | None = None,
@@ -38,8 +49,8 @@ class Client(BaseClient):
         TooLarge (one row is over the server's limits), Overloaded (for all of `timeout`), TimedOut, NotReady,
         Unreachable, ServerError.
         """
-        lists, more = {"allow": allow, "ban": ban}, exchange.name_outputs(labels, risk)
-        return self.run(exchange.topk(model, contexts, k, version, lists, bias, exact, more, self.max_rows))
+        lists, names = {"allow": allow, "ban": ban}, exchange.name_outputs(labels, risk)
+        return self.run(exchange.topk(model, contexts, k, version, lists, bias, exact, names, self.limits))
 
     def logprobs(
         self, model: str, contexts: Any, ids: Any, *, version: int | None = None, exact: bool = False
@@ -48,7 +59,7 @@ class Client(BaseClient):
 
         Raises the errors of `topk`.
         """
-        return self.run(exchange.logprobs(model, contexts, ids, version, exact, self.max_rows))
+        return self.run(exchange.logprobs(model, contexts, ids, version, exact, self.limits))
 
     def beam_step(
         self,
@@ -66,14 +77,20 @@ class Client(BaseClient):
         and `ban` may also be `NamedLists` that were registered. Requests hold whole groups, and `max_rows` rows at
         most. Raises the errors of `topk`; NotFound also where lists are not registered any more.
         """
-        return self.run(beams.beam_step(model, version, contexts, scores, finished, options, self.max_rows))
+        from . import beams
+
+        return self.run(beams.beam_step(model, version, contexts, scores, finished, options, self.limits))
 
     def register_lists(self, name: str, lists: RowLists | list[Any]) -> None:
         """Let the server know `lists` by a name, for `NamedLists`; raises the errors of `topk`."""
+        from . import beams
+
         self.run(beams.register_lists(name, lists))
 
     def delete_lists(self, name: str) -> None:
         """Let the server forget the lists of that name; raises NotFound."""
+        from . import beams
+
         self.run(beams.delete_lists(name))
 
     def models(self) -> list[dict[str, Any]]:
@@ -88,35 +105,34 @@ class Client(BaseClient):
             return False
 
     def run(self, requests: Exchange[T]) -> T:
-        """Send an exchange's requests and return its result, waiting where the server is overloaded."""
-        steps = exchange.retry_on_overload(requests, self.timeout)
+        """Send an exchange's requests and return its result."""
         try:
-            step = next(steps)
+            request = next(requests)
             while True:
-                if isinstance(step, Wait):
-                    time.sleep(step.seconds)
-                    step = next(steps)
-                else:
-                    step = steps.send(self.send(step))
+                response = self.send(request)
+                if response.status == Overloaded.status:
+                    response = self.repeat(request, response)
+                request = requests.send(response)
         except StopIteration as end:
             result: T = end.value
             return result
 
+    def repeat(self, request: Request, response: Response) -> Response:
+        """The response to a request that was refused for load, and is sent again for `timeout` seconds."""
+        deadline = time.monotonic() + self.timeout
+        while (seconds := choose_pause(response, deadline)) is not None:
+            time.sleep(seconds)
+            response = self.send(request)
+        return response
+
     def send(self, request: Request) -> Response:
-        """Send one request, on a new connection if the server had closed the old one; raises Unreachable."""
-        message = self.http.build_request(
-            request.method, request.path, content=request.content, headers=request.headers
-        )
-        with self.named_errors():
-            try:
-                return to_response(self.http.send(message))
-            except httpx.RemoteProtocolError:
-                return to_response(self.http.send(message))
+        """The response to a request that is sent once; raises Unreachable."""
+        return self.transport.send(request)
 
     def close(self) -> None:
-        self.http.close()
+        self.transport.close()
 
-    def __enter__(self) -> Client:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(

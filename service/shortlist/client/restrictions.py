@@ -28,15 +28,17 @@ class Restrictions:
     @classmethod
     def parse(cls, lists: Mapping[str, Any], bias: BiasLike, rows: int) -> Restrictions:
         """lists: None where there is no such list. Raises BadInput."""
-        return cls(
-            {name: parse_lists(name, values, rows) for name, values in lists.items() if values is not None},
-            parse_bias(bias, rows),
-        )
+        present = {name: values for name, values in lists.items() if values is not None}
+        if not present and bias is None:
+            return UNRESTRICTED
+        return cls({name: parse_lists(name, values, rows) for name, values in present.items()}, parse_bias(bias, rows))
 
     def write(self, part: slice) -> Tensors:
         """The inputs and parameters that say this of some of the rows."""
         inputs: dict[str, Array] = {}
         parameters: dict[str, Any] = {}
+        if self is UNRESTRICTED:
+            return inputs, parameters
         for name, lists in self.lists.items():
             if isinstance(lists, NamedLists):
                 numbers, table = write_named_lists(name, lists, part)
@@ -47,6 +49,9 @@ class Restrictions:
             bias = self.bias[part]
             inputs |= {BIAS_IDS: bias.ids, BIAS: bias.weights}
         return inputs, parameters
+
+
+UNRESTRICTED = Restrictions({}, None)
 
 
 def parse_lists(name: str, values: Any, rows: int) -> Lists | NamedLists:

@@ -8,7 +8,6 @@ the protocol's binary tensor data extension (github.com/triton-inference-server/
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -20,6 +19,7 @@ from shortlist.core.checks import cut, is_count, parse_object
 from shortlist.errors import BadInput
 
 LENGTH_HEADER = "Inference-Header-Content-Length"
+MAX_LENGTH_DIGITS = 20
 BINARY_TYPE = "application/octet-stream"
 JSON_TYPE = "application/json"
 CONTEXT, IDS, ALLOW, BAN = "context", "ids", "allow", "ban"
@@ -137,13 +137,18 @@ def split_body(body: bytes, header: str | None) -> tuple[memoryview, memoryview]
 
     header: value of `LENGTH_HEADER`, None if it was not sent. Raises BadInput if that is no length within the body.
     """
-    whole = memoryview(body)
+    whole, length = memoryview(body), parse_json_length(body, header)
+    return whole[:length], whole[length:]
+
+
+def parse_json_length(body: bytes, header: str | None) -> int:
+    """Parse `header` as `split_body` does into the length of the JSON that `body` begins with; raises BadInput."""
     if header is None:
-        return whole, whole[len(whole) :]
+        return len(body)
     text = header.strip()
-    if not (text.isascii() and text.isdigit() and len(text) < 20) or int(text) > len(whole):
-        raise BadInput(f"{LENGTH_HEADER} is '{cut(header)}' but the body has {len(whole)} bytes: give its JSON part")
-    return whole[: int(text)], whole[int(text) :]
+    if text.isascii() and text.isdigit() and len(text) < MAX_LENGTH_DIGITS and (length := int(text)) <= len(body):
+        return length
+    raise BadInput(f"{LENGTH_HEADER} is '{cut(header)}' but the body has {len(body)} bytes: give its JSON part")
 
 
 def parse_tensors(
@@ -210,12 +215,12 @@ def read_region(region: Region, memory: SharedRegions | None) -> memoryview:
 
 def describe_tensor(name: str, values: Array, *, binary: bool) -> dict[str, Any]:
     """Return a tensor's JSON entry without its data: name, datatype, shape, and its size in bytes if it is binary."""
-    entry: dict[str, Any] = {"name": name, "datatype": DATATYPE_NAMES[values.dtype], "shape": list(values.shape)}
+    return describe_shape(name, values.dtype, values.shape, binary=binary)
+
+
+def describe_shape(name: str, dtype: np.dtype[Any], shape: tuple[int, ...], *, binary: bool) -> dict[str, Any]:
+    """Return the JSON entry of any tensor of this dtype and shape, as `describe_tensor`."""
+    entry: dict[str, Any] = {"name": name, "datatype": DATATYPE_NAMES[dtype], "shape": list(shape)}
     if binary:
-        entry["parameters"] = {"binary_data_size": values.nbytes}
+        entry["parameters"] = {"binary_data_size": math.prod(shape) * dtype.itemsize}
     return entry
-
-
-def join_body(header: bytes, arrays: Iterable[Array]) -> bytes:
-    """Join the JSON and the bytes of binary tensors into one body."""
-    return b"".join([header, *(values.tobytes() for values in arrays)])

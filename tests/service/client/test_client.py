@@ -1,22 +1,19 @@
-"""The clients against a real server, and their exchanges without one."""
+"""The clients, blocking and for asyncio, over every transport."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 
-import httpx
 import numpy as np
 import pytest
 import shortlist
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from shortlist import errors
-from shortlist.client import exchange
-from shortlist.client.exchange import Response
 
+from tests.support.clients import KINDS, ScriptedServer, open_client, respond
 from tests.support.layers import RunningServer, make_contexts
 
 pytestmark = pytest.mark.slow
@@ -25,10 +22,31 @@ ROWS = make_contexts(rows=11, seed=6).contexts
 ATOL = 1e-5
 
 
+@pytest.fixture(params=KINDS)
+def kind(request):
+    return request.param
+
+
 @pytest.fixture
-def client(small_server):
-    with shortlist.Client(small_server.url) as client:
+def client(small_server, kind):
+    with open_client(kind, small_server) as client:
         yield client
+
+
+@pytest.fixture
+def scripted(tmp_path, kind):
+    """A client of a server that answers as a script says."""
+    with ExitStack() as stack:
+
+        def start(script, **options):
+            server = stack.enter_context(ScriptedServer(tmp_path, script))
+            return stack.enter_context(open_client(kind, server, **options))
+
+        yield start
+
+
+def respond_json(content, status="200 OK", **headers):
+    return respond(json.dumps(content).encode(), status, **headers)
 
 
 def assert_same(result, expected):
@@ -47,9 +65,9 @@ def test_topk_equals_the_head(client, head, options):
     result.ids[0] = 0  # the caller may write to the answer
 
 
-def test_split_batches_are_concatenated_in_order(small_server, head):
+def test_split_batches_are_concatenated_in_order(small_server, head, kind):
     ban = np.arange(11)[:, None]
-    with shortlist.Client(small_server.url, max_rows=4) as client:
+    with open_client(kind, small_server, max_rows=4) as client:
         result = client.topk("lm", ROWS, 3, ban=ban, exact=True, labels=True)
         expected = head.topk(ROWS, 3, ban=ban, exact=True, labels=True)
         assert_same(result, expected)
@@ -58,9 +76,9 @@ def test_split_batches_are_concatenated_in_order(small_server, head):
     np.testing.assert_allclose(logprobs, head.logprobs(ROWS, ban, exact=True), atol=ATOL)
 
 
-def test_a_batch_over_the_servers_limit_is_halved(small_server):
+def test_a_batch_over_the_servers_limit_is_halved(small_server, kind):
     rows = np.tile(ROWS, (600, 1))  # 6,600 rows; the server takes 4,096
-    with shortlist.Client(small_server.url, max_rows=1_000_000) as client:
+    with open_client(kind, small_server, max_rows=1_000_000) as client:
         result = client.topk("lm", rows, 1, exact=True)
     assert np.array_equal(result.ids, np.tile(result.ids[:11], (600, 1)))
 
@@ -99,10 +117,10 @@ def test_logprobs_equal_the_head(client, head):
         np.testing.assert_allclose(client.logprobs("lm", ROWS, ids), head.logprobs(ROWS, expected), atol=ATOL)
 
 
-@pytest.mark.parametrize("kind", [np.array, torch.tensor, tuple, list])
-def test_any_kind_of_lists_a_row(client, head, kind):
+@pytest.mark.parametrize("make", [np.array, torch.tensor, tuple, list])
+def test_any_kind_of_lists_a_row(client, head, make):
     assert_same(
-        client.topk("lm", ROWS, np.int64(2), allow=[kind([1, 2])] * 11), head.topk(ROWS, 2, allow=[[1, 2]] * 11)
+        client.topk("lm", ROWS, np.int64(2), allow=[make([1, 2])] * 11), head.topk(ROWS, 2, allow=[[1, 2]] * 11)
     )
 
 
@@ -137,17 +155,23 @@ def test_typed_errors(client, call, error, word):
         call(client)
 
 
-def test_no_server_and_no_address(free_port):
-    url = f"http://127.0.0.1:{free_port}"
-    with shortlist.Client(url) as client:
+def test_no_server(free_port, kind, tmp_path):
+    class Nobody:
+        url, unix_url = f"http://127.0.0.1:{free_port}", f"unix://{tmp_path}/nobody.sock"
+
+    with open_client(kind, Nobody) as client:
         assert not client.ready()
-        with pytest.raises(errors.Unreachable, match=url):
+        with pytest.raises(errors.Unreachable, match=f"^{client.url} cannot be reached .*: is the server running"):
             client.topk("lm", ROWS, 1)
-    wrongs = ("127.0.0.1:8000", "", "ftp://x", "http://", "http://h:port", "http://h:70000", "http://a..b:80")
-    for wrong in wrongs:
-        for kind in (shortlist.Client, shortlist.AsyncClient):
-            with pytest.raises(errors.BadInput, match="write it as http://host:port"):
-                kind(wrong)
+
+
+@pytest.mark.parametrize("make", [shortlist.Client, shortlist.AsyncClient])
+@pytest.mark.parametrize(
+    "url", ["127.0.0.1:8000", "", "ftp://x", "http://", "http://h:port", "http://h:70000", "http://a..b:80", "unix:x"]
+)
+def test_no_address(url, make):
+    with pytest.raises(errors.BadInput, match="write it as http://host:port"):
+        make(url)
 
 
 @pytest.mark.parametrize("timeout", [0, -1, np.nan, np.inf])
@@ -156,46 +180,29 @@ def test_a_timeout_is_some_seconds(timeout):
         shortlist.Client("http://server", timeout=timeout)
 
 
-def make_client(handler, **options):
-    client = shortlist.Client("http://server", **options)
-    client.http = httpx.Client(base_url="http://server", transport=httpx.MockTransport(handler))
-    return client
-
-
-def test_responses_of_other_servers():
-    page = make_client(lambda _: httpx.Response(200, html="<p>welcome</p>"))
-    with page, pytest.raises(errors.ServerError, match="check the URL"):
-        page.topk("lm", ROWS, 1)
-    client = make_client(lambda _: httpx.Response(502, text="bad gateway"))
-    with client, pytest.raises(errors.ServerError, match="502"):
+def test_responses_of_other_servers(scripted):
+    client = scripted(lambda _: [respond(b"<p>welcome</p>", content_type="text/html")])
+    with pytest.raises(errors.ServerError, match="check the URL"):
         client.topk("lm", ROWS, 1)
 
 
-def test_a_server_that_is_not_ready_or_slow():
-    busy = make_client(lambda _: httpx.Response(503, json={"error": "loading"}))
-    with busy, pytest.raises(errors.NotReady, match=r"^loading$"):
-        busy.topk("lm", ROWS, 1)
-    assert not make_client(lambda _: httpx.Response(503, json={"error": "loading"})).ready()
-
-    def time_out(request):
-        raise httpx.ReadTimeout("", request=request)
-
-    with make_client(time_out, timeout=2) as slow, pytest.raises(errors.Unreachable, match="within 2 s"):
-        slow.models()
+def test_an_error_without_a_reason(scripted):
+    client = scripted(lambda _: [respond(b"bad gateway", "502 Bad Gateway")])
+    with pytest.raises(errors.ServerError, match=r"answered 502 without a reason \(bad gateway\)"):
+        client.topk("lm", ROWS, 1)
 
 
-def test_a_connection_that_was_closed_is_replaced_once():
-    requests = []
+def test_a_server_that_is_not_ready(scripted):
+    client = scripted(lambda _: [respond_json({"error": "loading"}, "503 Service Unavailable")])
+    with pytest.raises(errors.NotReady, match=r"^loading$"):
+        client.topk("lm", ROWS, 1)
+    assert not client.ready()
 
-    def drop_first(request):
-        requests.append(request)
-        if len(requests) == 1:
-            raise httpx.RemoteProtocolError("closed", request=request)
-        return httpx.Response(200, json={"models": []})
 
-    with make_client(drop_first) as client:
-        assert client.models() == []
-    assert len(requests) == 2
+def test_a_slow_server(scripted):
+    client = scripted(lambda _: [1.0], timeout=0.2)
+    with pytest.raises(errors.Unreachable, match=r"did not answer within 0.2 s: raise timeout"):
+        client.models()
 
 
 def test_a_client_refused_for_load_repeats_its_request(small_repository, head):
@@ -210,61 +217,52 @@ def test_a_client_refused_for_load_repeats_its_request(small_repository, head):
             list(pool.map(send_rows, range(6)))
 
 
-@pytest.mark.parametrize(
-    ("status", "header", "waits"),
-    [(429, "2", True), (429, "", False), (429, "soon", False), (503, "2", False), (200, "2", False)],
-)
-def test_only_a_refusal_for_load_is_waited_for(status, header, waits):
-    seconds = exchange.get_retry_after(Response(status, {"retry-after": header}, b""))
-    assert (seconds is not None) == waits
-    assert seconds is None or 2.0 <= seconds <= 2.2
+def test_a_refusal_for_load_is_repeated_when_the_server_says(scripted):
+    answers = [
+        respond_json({"error": "full"}, "429 Too Many Requests", retry_after="0"),
+        respond_json({"models": []}),
+    ]
+    assert scripted(lambda number: [answers[number]]).models() == []
 
 
-def test_one_row_over_the_limit_is_an_error():
-    full = make_client(lambda _: httpx.Response(413, json={"error": "too large"}))
-    with full, pytest.raises(errors.TooLarge):
-        full.topk("lm", ROWS, 1)
+def test_a_refusal_beyond_the_timeout_is_an_error(scripted):
+    refusal = respond_json({"error": "full"}, "429 Too Many Requests", retry_after="60")
+    with pytest.raises(errors.Overloaded, match="full"):
+        scripted(lambda _: [refusal]).models()
 
 
-@given(st.integers(0, 30), st.integers(1, 40), st.integers(1, 9))
-def test_parts_cover_every_row_once(rows, max_rows, most):
-    def send_part(part):
-        response = yield exchange.Request("GET", f"{part.start}:{part.stop}")
-        if response.status == 413:
-            raise errors.TooLarge("too large")
-        return list(range(part.start, part.stop))
-
-    sizes = []
-
-    def respond(request):
-        start, stop = map(int, request.path.split(":"))
-        sizes.append(stop - start)
-        return Response(413 if stop - start > most else 200, {}, b"")
-
-    with shortlist.Client("http://server") as client:
-        client.send = respond
-        parts = client.run(exchange.send_in_parts(rows, max_rows, send_part))
-    assert [row for part in parts for row in part] == list(range(rows))
-    assert max(sizes) <= max_rows
+def test_one_row_over_the_limit_is_an_error(scripted):
+    client = scripted(lambda _: [respond_json({"error": "too large"}, "413 Content Too Large")])
+    with pytest.raises(errors.TooLarge):
+        client.topk("lm", ROWS, 1)
 
 
-def test_a_split_batch_has_its_weakest_normalizer():
-    kinds = iter(["exact", "estimated", "exact"])
+def test_a_split_batch_has_its_weakest_normalizer(scripted):
+    kinds = ["exact", "estimated", "exact"]
 
-    def respond(request):
+    def answer(number):
         content = {
             "model_name": "lm",
-            "parameters": {"normalizer": next(kinds)},
+            "parameters": {"normalizer": kinds[number]},
             "outputs": [
                 {"name": "ids", "datatype": "INT64", "shape": [1, 1], "data": [4]},
                 {"name": "logprobs", "datatype": "FP32", "shape": [1, 1], "data": [-1.0]},
                 {"name": "scored", "datatype": "INT32", "shape": [1], "data": [9]},
             ],
         }
-        return httpx.Response(200, content=json.dumps(content))
+        return [respond_json(content)]
 
-    with make_client(respond, max_rows=1) as client:
-        assert client.topk("lm", ROWS[:3], 1).normalizer == "estimated"
+    assert scripted(answer, max_rows=1).topk("lm", ROWS[:3], 1).normalizer == "estimated"
+
+
+@pytest.mark.parametrize("url", ["url", "unix_url"])
+def test_a_closed_client_refuses(small_server, url):
+    with shortlist.Client(getattr(small_server, url)) as client:
+        assert client.ready()
+    with pytest.raises(RuntimeError, match="the client is closed"):
+        client.models()
+    with pytest.raises(RuntimeError, match="the client is closed"):
+        client.delete_lists("items")
 
 
 def test_async_client(small_server, head):
@@ -282,13 +280,3 @@ def test_async_client(small_server, head):
     for row, result in enumerate(results):
         assert_same(result, head.topk(ROWS[[row]], 2))
     assert logprobs.shape == (11, 2)
-
-
-def test_async_client_without_a_server(free_port):
-    async def use_client():
-        async with shortlist.AsyncClient(f"http://127.0.0.1:{free_port}") as client:
-            assert not await client.ready()
-            with pytest.raises(errors.Unreachable):
-                await client.models()
-
-    asyncio.run(use_client())

@@ -3,7 +3,7 @@
 import numpy as np
 import orjson
 import pytest
-from shortlist.wire.open_inference import describe_tensor, join_body
+from shortlist.wire.open_inference import describe_tensor
 
 from benchmarks.http.client.connection import RawResponse
 from benchmarks.http.soak.expected_responses import mix_requests
@@ -25,7 +25,11 @@ def response_of(ids, logprobs):
     arrays = {"ids": ids, "logprobs": logprobs}
     entries = [describe_tensor(name, values, binary=True) for name, values in arrays.items()]
     text = orjson.dumps({"model_name": "lm", "outputs": entries})
-    return RawResponse(200, {"inference-header-content-length": str(len(text))}, join_body(text, arrays.values()))
+    return RawResponse(
+        200,
+        {"inference-header-content-length": str(len(text))},
+        b"".join([text, *(values.tobytes() for values in arrays.values())]),
+    )
 
 
 def test_the_offline_answer_differs_in_nothing(head, response):

@@ -1,0 +1,101 @@
+"""Requests by httpx, which knows TLS, proxies and credentials in URLs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import httpx
+
+from shortlist.errors import BadInput
+
+from ..messages import Request, Response
+from .failures import make_connection_error, make_timeout_error
+from .request_heads import Headers
+
+
+class HttpxBase:
+    """What the blocking and the asyncio transport by httpx share."""
+
+    def __init__(self, url: str, timeout: float, headers: Headers, options: dict[str, Any]) -> None:
+        """url: of the server, without a slash at its end. options: `verify` and `proxy` of httpx. Raises BadInput."""
+        self.url, self.timeout = url, timeout
+        self.options = {"base_url": url, "timeout": timeout, "headers": dict(headers), "trust_env": False, **options}
+
+    @contextmanager
+    def named_errors(self) -> Iterator[None]:
+        """Turn a connection that fails or times out into Unreachable, in one sentence."""
+        try:
+            yield
+        except httpx.TimeoutException as error:
+            raise make_timeout_error(self.url, self.timeout) from error
+        except httpx.HTTPError as error:
+            raise make_connection_error(self.url, error) from error
+
+
+class HttpxTransport(HttpxBase):
+    """Sends requests to one server, blocking; threads may share it."""
+
+    def __init__(self, url: str, timeout: float, headers: Headers, options: dict[str, Any]) -> None:
+        super().__init__(url, timeout, headers, options)
+        with named_options():
+            self.http = httpx.Client(**self.options)
+
+    def send(self, request: Request) -> Response:
+        """The response to a request, which is sent again where the connection ended; raises Unreachable."""
+        message = build_message(self.http, request)
+        with self.named_errors():
+            try:
+                return convert_response(self.http.send(message))
+            except httpx.RemoteProtocolError:
+                if not request.is_safe:
+                    raise
+                return convert_response(self.http.send(message))
+
+    def close(self) -> None:
+        self.http.close()
+
+
+class AsyncHttpxTransport(HttpxBase):
+    """Sends requests to one server, for asyncio."""
+
+    def __init__(self, url: str, timeout: float, headers: Headers, options: dict[str, Any]) -> None:
+        super().__init__(url, timeout, headers, options)
+        with named_options():
+            self.http = httpx.AsyncClient(**self.options)
+
+    async def send(self, request: Request) -> Response:
+        """The response to a request, as of the blocking transport."""
+        message = build_message(self.http, request)
+        with self.named_errors():
+            try:
+                return convert_response(await self.http.send(message))
+            except httpx.RemoteProtocolError:
+                if not request.is_safe:
+                    raise
+                return convert_response(await self.http.send(message))
+
+    async def close(self) -> None:
+        await self.http.aclose()
+
+
+@contextmanager
+def named_options() -> Iterator[None]:
+    """Turn a proxy that httpx cannot use into BadInput."""
+    try:
+        yield
+    except (ValueError, ImportError, httpx.InvalidURL) as error:
+        raise BadInput(f"proxy cannot be used ({error}): write it as http://host:port") from None
+
+
+def build_message(http: httpx.Client | httpx.AsyncClient, request: Request) -> httpx.Request:
+    """The request as httpx sends it."""
+    return http.build_request(
+        request.method, request.path, content=request.content or None, headers=dict(request.headers)
+    )
+
+
+def convert_response(response: httpx.Response) -> Response:
+    """Convert httpx's response to the type that exchanges take."""
+    return Response(response.status_code, response.headers, response.content)

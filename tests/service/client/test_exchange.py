@@ -1,0 +1,66 @@
+"""What clients send, without any I/O."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import shortlist
+from hypothesis import given
+from hypothesis import strategies as st
+from shortlist.client import exchange
+from shortlist.client.messages import Limits, Request, Response
+
+
+@given(st.integers(0, 30), st.integers(1, 40), st.integers(1, 9))
+def test_parts_cover_every_row_once(rows, max_rows, most):
+    sizes = []
+
+    def make_request(part):
+        return Request("GET", f"{part.start}:{part.stop}")
+
+    def respond(request):
+        start, stop = map(int, request.path.split(":"))
+        sizes.append(stop - start)
+        return Response(413 if stop - start > most else 200, {}, request.path.encode())
+
+    def read(response):
+        return list(range(*map(int, response.content.decode().split(":"))))
+
+    def join(parts):
+        return [row for part in parts for row in part]
+
+    with shortlist.Client("http://server") as client:
+        client.send = respond
+        parts = client.run(exchange.send_in_parts(rows, max_rows, make_request, read, join))
+    assert parts == list(range(rows))
+    assert max(sizes) <= max_rows
+
+
+@pytest.mark.parametrize(("timeout", "text"), [(2.5, b'"timeout": 2500000'), (30.0, None), (60.0, None)])
+def test_a_short_timeout_is_told_to_the_server(timeout, text):
+    with shortlist.Client("http://server", timeout=timeout) as client:
+        request = next(exchange.topk("lm", np.zeros((1, 2), np.float32), 1, None, {}, None, False, (), client.limits))
+    assert (text is None) == (b"timeout" not in request.content)
+    assert text is None or text in request.content
+
+
+def test_requests_of_one_shape_share_all_but_their_numbers():
+    rows = np.arange(8, dtype=np.float32).reshape(2, 4)
+    first, second = (next(exchange.topk("a b", rows[[row]], 1, None, {}, None, False, (), Limits(9))) for row in (0, 1))
+    assert first.parts[0] is second.parts[0]
+    assert (first.path, first.headers) == (second.path, second.headers)
+    assert first.path == "/v2/models/a%20b/infer"
+    assert [bytes(each.parts[1]) for each in (first, second)] == [rows[0].tobytes(), rows[1].tobytes()]
+
+
+def test_numbers_are_not_copied():
+    rows = np.arange(8, dtype=np.float32).reshape(2, 4)
+    request = next(exchange.topk("lm", rows, 1, None, {}, None, False, (), Limits(9)))
+    assert np.shares_memory(np.asarray(request.parts[1]), rows)
+
+
+@pytest.mark.parametrize("values", [np.asfortranarray, lambda rows: rows[:, ::2], lambda rows: rows.astype(">f4")])
+def test_rows_with_gaps_are_sent_in_order(values):
+    rows = values(np.arange(8, dtype=np.float32).reshape(2, 4))
+    request = next(exchange.topk("lm", rows, 1, None, {}, None, False, (), Limits(9)))
+    assert bytes(request.parts[1]) == np.ascontiguousarray(rows, "<f4").tobytes()

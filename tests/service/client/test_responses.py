@@ -1,0 +1,22 @@
+"""Refusals for load, and when they are waited for."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from shortlist.client.messages import Response
+from shortlist.client.responses import choose_pause, get_retry_after
+
+
+@pytest.mark.parametrize(
+    ("status", "header", "waits"),
+    [(429, "2", True), (429, "", False), (429, "soon", False), (503, "2", False), (200, "2", False)],
+)
+def test_only_a_refusal_for_load_is_waited_for(status, header, waits):
+    response = Response(status, {"retry-after": header}, b"")
+    seconds = get_retry_after(response)
+    assert (seconds is not None) == waits
+    assert seconds is None or 2.0 <= seconds <= 2.2
+    assert choose_pause(response, time.monotonic() + 1) is None
+    assert (choose_pause(response, time.monotonic() + 60) is not None) == waits

@@ -1,0 +1,49 @@
+"""When httpx carries requests: TLS, proxies, and credentials in the URL."""
+
+from __future__ import annotations
+
+import base64
+
+import pytest
+import shortlist
+from shortlist.client.transport.through_httpx import AsyncHttpxTransport, HttpxTransport
+from shortlist.errors import BadInput
+
+from tests.support.clients import ScriptedServer, respond
+
+MODELS = respond(b'{"models": []}')
+
+
+@pytest.mark.parametrize(("url", "options"), [
+    ("https://host", {}), ("http://host", {"proxy": "http://proxy:1"}), ("http://user:word@host", {}),
+])  # fmt: skip
+def test_who_needs_it_gets_it(url, options):
+    with shortlist.Client(url, **options) as client:
+        assert isinstance(client.transport, HttpxTransport)
+    assert isinstance(shortlist.AsyncClient(url, **options).transport, AsyncHttpxTransport)
+
+
+def test_a_proxy_is_asked_for_the_whole_url(tmp_path, monkeypatch):
+    monkeypatch.setenv("HTTP_PROXY", "http://nobody.invalid:1")  # the environment names none
+    with ScriptedServer(tmp_path, lambda _: [MODELS]) as server:
+        with shortlist.Client("http://server.invalid/lm", proxy=server.url) as client:
+            assert client.models() == []
+        with shortlist.Client(server.url) as client:
+            assert client.models() == []
+        assert server.requests[0][1].startswith(b"GET http://server.invalid/lm/v1/models HTTP/1.1\r\n")
+        assert server.requests[1][1].startswith(b"GET /v1/models HTTP/1.1\r\n")
+
+
+def test_credentials_in_the_url_are_sent(tmp_path):
+    with ScriptedServer(tmp_path, lambda _: [MODELS]) as server:
+        with shortlist.Client(server.url.replace("//", "//user:word@")) as client:
+            client.models()
+        assert base64.b64encode(b"user:word") in server.requests[0][1]
+
+
+@pytest.mark.parametrize("make", [shortlist.Client, shortlist.AsyncClient])
+def test_a_wrong_proxy_is_refused(make):
+    with pytest.raises(BadInput, match="proxy cannot be used"):
+        make("http://host", proxy="ftp://proxy")
+    with pytest.raises(BadInput, match="is a Unix socket"):
+        make("unix:///x.sock", proxy="http://proxy:1")
