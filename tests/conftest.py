@@ -55,9 +55,10 @@ def small_repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def small_server(small_repository: Path):
-    """A real server over the small repository."""
-    with RunningServer(small_repository) as server:
+def small_server(small_repository: Path, tmp_path_factory: pytest.TempPathFactory):
+    """A real server over the small repository, on a port and on a Unix socket."""
+    path = tmp_path_factory.mktemp("unix") / "s.sock"
+    with RunningServer(small_repository, "--unix-socket", str(path)) as server:
         yield server
 
 

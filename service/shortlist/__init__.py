@@ -5,20 +5,21 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from shortlist.core.queries import BeamStep
 from shortlist.core.results import TopK
 from shortlist.core.row_lists import NamedLists, RowLists
-from shortlist.decoding.run import beam_search, beam_search_async
 
 from . import errors
 from .errors import ShortlistError
-from .head import Head, load
 
 if TYPE_CHECKING:
     from shortlist.client.async_client import AsyncClient
     from shortlist.client.client import Client
+    from shortlist.core.queries import BeamStep
+    from shortlist.decoding.run import beam_search, beam_search_async
+    from shortlist.head import Head, load
 
 __version__ = "0.1.0"
 
@@ -36,12 +37,21 @@ __all__ = [
     "errors",
     "load",
 ]
+LAZY_MODULES = {  # of names whose modules take long to import
+    "AsyncClient": "shortlist.client.async_client",
+    "BeamStep": "shortlist.core.queries",
+    "Client": "shortlist.client.client",
+    "Head": "shortlist.head",
+    "beam_search": "shortlist.decoding.run",
+    "beam_search_async": "shortlist.decoding.run",
+    "load": "shortlist.head",
+}
 
 
 def __getattr__(name: str) -> Any:
-    """Import the clients on first use: who loads a head does not wait for httpx and asyncio."""
-    if name not in ("AsyncClient", "Client"):
+    """Import what takes long on first use: who asks a server waits for no bundles, who loads a head for no asyncio."""
+    if name not in LAZY_MODULES:
         raise AttributeError(f"module 'shortlist' has no attribute '{name}'")
-    from shortlist import client
-
-    return getattr(client, name)
+    value = getattr(import_module(LAZY_MODULES[name]), name)
+    globals()[name] = value
+    return value

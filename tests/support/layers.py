@@ -106,6 +106,7 @@ class RunningServer:
     ) -> None:
         """variables: of the server's environment. client: options of the httpx client."""
         command = [python, "-m", "shortlist", "serve", str(repository), "--port", "0", *flags]
+        self.unix_url = f"unix://{flags[flags.index('--unix-socket') + 1]}" if "--unix-socket" in flags else None
         inherited = {key: value for key, value in os.environ.items() if not key.startswith("SHORTLIST_")}
         environment = inherited | (variables or {})
         self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment)
@@ -120,7 +121,7 @@ class RunningServer:
     def address(self) -> str:
         for line in self.process.stderr:
             self.log.append(line)
-            match = re.search(r"listening on (https?://\S+)", line)
+            match = re.search(r"listening on ((?:https?|unix)://\S+)", line)
             if match:
                 return match[1]
         raise AssertionError("".join(self.log))

@@ -21,15 +21,18 @@ def scan(root: Path) -> dict[str, dict[int, Path]]:
 
     Raises NotFound when `root` is no folder or holds no bundle.
     """
-    if not root.is_dir():
-        raise NotFound(f"there is no repository at {root}: give a folder that holds <name>/<version>/ bundles")
-    versions_by_name = {
-        name.name: find_versions(name) for name in sorted(root.iterdir()) if NAME_PATTERN.fullmatch(name.name)
-    }
+    versions_by_name = {name: find_versions(root / name) for name in list_names(root)}
     bundles = {name: by_version for name, by_version in versions_by_name.items() if by_version}
     if not bundles:
         raise NotFound(f"the repository {root} is empty: export a bundle to {root}/<name>/1 first")
     return bundles
+
+
+def list_names(root: Path) -> list[str]:
+    """The names in a repository that can name models; raises NotFound when `root` is no folder."""
+    if not root.is_dir():
+        raise NotFound(f"there is no repository at {root}: give a folder that holds <name>/<version>/ bundles")
+    return sorted(path.name for path in root.iterdir() if NAME_PATTERN.fullmatch(path.name))
 
 
 def check_name(name: str) -> None:
@@ -48,14 +51,20 @@ def list_bundles(root: Path, name: str) -> dict[int, Path]:
 
 def find_versions(folder: Path) -> dict[int, Path]:
     """Version -> bundle folder, ascending; none, and a line in the log, where this user may not list the folder."""
-    if not folder.is_dir():
-        return {}
     try:
-        numbered = {int(path.name): path for path in folder.iterdir() if re.fullmatch(r"[1-9][0-9]*", path.name)}
+        folders = find_version_folders(folder)
     except PermissionError:
         log.warning("%s cannot be listed: give this user access to it, or its bundles are not served", folder)
         return {}
-    return {number: numbered[number] for number in sorted(numbered) if may_be_bundle(numbered[number])}
+    return {number: path for number, path in folders.items() if may_be_bundle(path)}
+
+
+def find_version_folders(folder: Path) -> dict[int, Path]:
+    """Version -> folder, ascending, whether a bundle is in it or not yet; raises OSError where it cannot be listed."""
+    if not folder.is_dir():
+        return {}
+    numbered = {int(path.name): path for path in folder.iterdir() if re.fullmatch(r"[1-9][0-9]*", path.name)}
+    return {number: numbered[number] for number in sorted(numbered) if numbered[number].is_dir()}
 
 
 def may_be_bundle(folder: Path) -> bool:

@@ -14,11 +14,11 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from shortlist.core.checks import cut
 from shortlist.errors import BadInput
 
-OPENED_PER_PREVIEWED = 2  # plan `grouped` opens groups of at least so many times the classes that it previews
+PREVIEWED_DIVISOR = 2  # plan `grouped` previews at least so small a share of the classes that it opens by all columns
 MAX_BLOCK_CLASSES = 16  # of one block of plan `grouped`: as many as its loops score side by side
 MAX_CLASSES = 2**31 - 1  # of any number of classes: loops count them in 32 bits
-LOOKS = 3  # that a search of plan `grouped` takes at most
-EFFORT_WEIGHTS = 11  # of each look: one for every feature, and a constant
+LOOKS = 2  # that a search of plan `grouped` takes at most
+EFFORT_WEIGHTS = 12  # of each look: one for every feature, and a constant
 MAX_NATS = 3.4e38  # of any setting that is a logit, or added to one: float32 can hold it
 
 Count = Annotated[int, Field(ge=1, le=MAX_CLASSES)]
@@ -128,11 +128,15 @@ class GroupedSettings(PlanSettings):
 
     adjustable: ClassVar[tuple[str, ...]] = ("opened", "previewed", "candidates", "full_view", "promise")
 
-    opened: Count = Field(description="classes in the groups that are opened; twice `previewed` where that is more")
-    previewed: Count = Field(description="classes in the blocks that are previewed, of the groups opened")
+    opened: Count = Field(description="classes in the groups that are opened, previewed by some columns; N at least")
+    previewed: Count = Field(description="of those, classes previewed by all columns; half of them at least")
     candidates: Count = Field(description="of those, how many are scored by their int8 rows")
     full_view: Count = Field(description="of those, how many are scored exactly")
     tail_limit: Nats = Field(description="nats that the log of the rest's sum of exp may be over the candidates'")
+    tail_beside: Count | None = Field(
+        default=None,
+        description="best classes beside which the rest is guessed; all candidates where there is no number",
+    )
     promise: Promise | None = Field(
         default=None, description="rows are searched on until the best classes are there so probably; else all alike"
     )
@@ -168,7 +172,12 @@ class GroupedSettings(PlanSettings):
     @property
     def classes_opened(self) -> int:
         """How many classes the groups hold that are opened, at least."""
-        return max(self.opened, OPENED_PER_PREVIEWED * self.previewed)
+        return max(self.opened, self.candidates)
+
+    @property
+    def classes_previewed(self) -> int:
+        """How many of the classes that are opened are previewed by all columns, at least."""
+        return max(self.previewed, self.opened // PREVIEWED_DIVISOR)
 
 
 class AdaptiveSettings(PlanSettings):

@@ -2,8 +2,8 @@
 
 Every flag can also be set as SHORTLIST_<NAME>, as in SHORTLIST_PORT=9000. API keys are read from a file or from
 SHORTLIST_API_KEYS, with roles ask, observe, administer; without any, everybody who reaches the server may ask it.
-/readyz answers 200 once every bundle is warmed and passed its canary; SIGHUP reads keys and certificate again, SIGTERM
-finishes what was accepted and leaves.
+/readyz answers 200 once every bundle is warmed and passed its canary; SIGHUP reads keys, certificate and repository
+again, SIGTERM finishes what was accepted and leaves.
 
   shortlist serve repo/ --port 8000
 """

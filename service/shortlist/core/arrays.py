@@ -21,6 +21,7 @@ FLOAT32_CODE, FLOAT64_CODE, INT64_CODE = (
     "d",
     "q",
 )  # type codes of the standard library's `array`, which refuses text and null
+FLOAT32 = np.dtype(np.float32)
 FLOAT_DTYPES = (np.float32, np.float16)  # of context vectors; others become the first
 NUMBER_KINDS = "fiu"  # numpy's letters of the dtypes that numbers may have
 MAX_ID = np.iinfo(np.int64).max
@@ -131,6 +132,8 @@ def to_float_array(what: str, values: Any) -> Array:
 
     An empty list becomes [0, 0]: no rows, of whatever width is wanted.
     """
+    if type(values) is np.ndarray and values.dtype is FLOAT32 and values.ndim == 2 and values.flags.c_contiguous:
+        return values
     try:
         rows = to_numpy(values)
     except (TypeError, ValueError):

@@ -41,7 +41,7 @@ class ClassFilter:
     @property
     def restricts(self) -> bool:
         """True if some list restricts what may be returned."""
-        return any(each is not None for each in (self.allow, self.ban, self.hidden, self.forced))
+        return not (self.allow is None and self.ban is None and self.hidden is None and self.forced is None)
 
     def allow_list(self, row: int) -> IdArray | IntArray | None:
         """Return the row's allow list [m] without its padding, None where there is no allow list."""

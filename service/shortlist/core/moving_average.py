@@ -18,4 +18,5 @@ class ClippedAverage:
     def update(self, average: float, value: float) -> float:
         """The average after `value`; the first value, of an average that is still 0, is taken as it is."""
         average = average or value
-        return (1 - self.recent_weight) * average + self.recent_weight * min(value, self.clip * average)
+        most = self.clip * average
+        return (1 - self.recent_weight) * average + self.recent_weight * (value if value < most else most)

@@ -61,8 +61,8 @@ class TopK:
         """[B] float32: `risk` as it is promised, of a head of `classes` classes, where a plan may have said nothing."""
         if self.risk is not None:
             return self.risk
-        is_dense = self.scored == (self.scored if self.normalizer in PROVED_NORMALIZERS else classes)
-        return np.where(is_dense, np.float32(0), np.float32(np.nan))
+        is_exact = self.normalizer in PROVED_NORMALIZERS
+        return np.where(is_exact | (self.scored == classes), np.float32(0), np.float32(np.nan))
 
 
 def find_weakest_normalizer(normalizers: list[str]) -> str:

@@ -65,14 +65,14 @@ class Depth(Strict):
 class Evaluation(Strict):
     """The figures of `evaluate`. One that cannot be had is None, and `missing` says why; JSON writes infinity as null.
 
-    rows: distinct contexts measured. precision: P@k by k. promised: the manifest's P@k by k. asked: by k, of
-    requests for so many. coverage: by m, how
-    many of the true top m are in the head's top m, mean. order_kept: share of rows whose first ten came in the true
-    order. kl: KL(dense || head), nats. z_ratio: Z~/Z. logprob_error: |error| of the ten returned log-probabilities,
-    nats. logprob_error_hits: the same of the rows whose best class was found alone; None where there is none.
-    head_targets, dense_targets: on the gold classes. candidates: classes scored for a row by the plan.
-    answered_dense: share of rows, asked one by one, that dense answered. cost_macs, cost_bytes: per query relative to
-    dense, projections and routers included. warning: a sentence where the bundle's promise does not hold here.
+    rows: distinct contexts measured. precision: P@k by k. promised: the manifest's P@k by k. asked: by k, of requests
+    for so many. coverage: by m, how many of the true top m are in the head's top m, mean. order_kept: share of rows
+    whose first ten came in the true order. kl: KL(dense || head), nats. z_ratio: Z~/Z. logprob_error: |error| of the
+    ten returned log-probabilities, nats. logprob_error_hits: the same of the rows whose best class was found alone;
+    None where there is none. head_targets, dense_targets: on the gold classes. candidates: classes scored for a row by
+    the plan. answered_dense: share of rows, asked one by one, that dense answered. cost_macs, cost_bytes: per query
+    relative to dense, projections and routers included. warning: a sentence where the bundle's promise does not hold
+    here.
     """
 
     name: str
@@ -111,9 +111,9 @@ def evaluate(
 ) -> Evaluation:
     """Measure `head` on at most `rows` distinct rows of `contexts`, in random order.
 
-    contexts: [n, d] float32. targets: [n] whole numbers, the gold class of each row. at: k for each of
-    which requests are measured by themselves. progress: gets rows done and all.
-    Truth is the bundle's reference; without it nothing is reported that would need it. Raises BadInput.
+    contexts: [n, d] float32. targets: [n] whole numbers, the gold class of each row. at: k for each of which requests
+    are measured by themselves. progress: gets rows done and all. Truth is the bundle's reference; without it nothing is
+    reported that would need it. Raises BadInput.
     """
     array = head.check_contexts(contexts)
     gold = None if targets is None else check_targets(head, array, targets)

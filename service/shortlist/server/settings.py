@@ -35,6 +35,10 @@ class Settings(BaseSettings):
     repository: Path = Field(Path("build/repository"), description="folder of <name>/<version>/ bundles")
     host: str = Field("127.0.0.1", min_length=1, description="address to listen on")
     port: int = Field(8000, ge=0, le=65535, description="port; 0 takes a free one and prints it")
+    unix_socket: Path | None = Field(
+        None, description="also listen on a Unix socket of this path, which its owner and group may use"
+    )
+    tcp: bool = Field(True, description="listen on host and port; without it on --unix-socket alone")
     allowed_hosts: str | None = Field(
         None,
         description="names that requests may give as Host, comma-separated, *.example.org, or * for any; addresses and "
@@ -44,9 +48,20 @@ class Settings(BaseSettings):
         None, description="file of API keys, a line `name roles key` each; roles of ask,observe,administer"
     )
     api_keys: SecretStr | None = Field(None, description="API keys as in the file, separated by semicolons")
-    model_control: Literal["none", "explicit"] = Field(
-        "none", description="explicit: models are loaded and unloaded by request"
+    model_control: Literal["none", "explicit", "poll"] = Field(
+        "none",
+        description="explicit: models are loaded and unloaded by request; poll: as they come and go in the repository",
     )
+    poll_seconds: float = Field(5, gt=0, description="between looks at the repository, with --model-control poll")
+    arrival_seconds: float = Field(
+        30,
+        ge=0,
+        description="with polls: an incomplete version is waited for until no file of it has changed for so long",
+    )
+    latest_versions: int | None = Field(
+        None, ge=1, description="so many of the newest versions of a model are served; by default all of them"
+    )
+    exit_on_load_error: bool = Field(False, description="end with exit code 1 where a bundle cannot be loaded at first")
     tls_cert: Path | None = Field(None, description="certificate chain, PEM; HTTPS instead of HTTP")
     tls_key: Path | None = Field(None, description="private key of the certificate, PEM")
     device: str | None = Field(None, description="cpu or cuda:N; cpu by default")
@@ -97,7 +112,12 @@ class Settings(BaseSettings):
     @property
     def is_local(self) -> bool:
         """Whether the server is reached from this machine alone."""
-        return is_loopback(self.host)
+        return not self.tcp or is_loopback(self.host)
+
+    @property
+    def polls(self) -> bool:
+        """Whether the server keeps up with its repository by itself."""
+        return self.model_control == "poll"
 
     @model_validator(mode="after")
     def check_together(self) -> Self:
@@ -106,6 +126,8 @@ class Settings(BaseSettings):
             raise ValueError(f"--shared-memory is for clients on this machine: listen on 127.0.0.1, not on {self.host}")
         if (self.tls_cert is None) != (self.tls_key is None):
             raise ValueError("--tls-cert and --tls-key belong together: give both")
+        if not self.tcp and self.unix_socket is None:
+            raise ValueError("--no-tcp leaves nothing to listen on: give --unix-socket")
         return self
 
 

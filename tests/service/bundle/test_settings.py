@@ -22,7 +22,7 @@ SCREEN = ScreenSettings(probes=2, probe_margin=0.1, dense_margin=0.0, second_sta
 def test_changes_give_other_settings():
     changed = GROUPED.with_changes({"previewed": 300, "candidates": 60})
     assert changed == GroupedSettings(opened=400, previewed=300, candidates=60, full_view=7, tail_limit=-1.5)
-    assert (GROUPED.previewed, GROUPED.classes_opened, changed.classes_opened) == (100, 400, 600)
+    assert (GROUPED.classes_opened, GROUPED.classes_previewed, changed.classes_previewed) == (400, 200, 300)
     assert GROUPED.with_changes({}) == GROUPED
 
 

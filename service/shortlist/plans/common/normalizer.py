@@ -7,6 +7,8 @@ same classes of a row exactly have the same normaliser; others differ by the rat
 
 from __future__ import annotations
 
+from math import isfinite
+
 import numpy as np
 
 from shortlist.core.results import FloatArray, IdArray, PlanResult, TopK
@@ -51,7 +53,9 @@ def cover_also(result: PlanResult, ids: IdArray, logits: FloatArray) -> FloatArr
 
 def make_topk(result: PlanResult, normalizer: str) -> TopK:
     """A plan's result as log-probabilities; raises BadInput where float32 cannot hold its scores."""
-    check_overflow(np.abs(result.log_normalizer))  # -inf too: then all scores of a row overflowed to it
+    log_normalizer = result.log_normalizer
+    if log_normalizer.size != 1 or not isfinite(log_normalizer.item()):  # of one row this is faster
+        check_overflow(np.abs(log_normalizer))  # -inf too: then all scores of a row overflowed to it
     return result.topk(normalizer)
 
 

@@ -87,10 +87,11 @@ class AccessPolicy:
         """Why a request's key does not permit what any of `roles` permits, or None."""
         if self.keys is None:
             return None if not self.anonymous_roles.isdisjoint(roles) else Refusal("role", make_anonymous_error())
-        if read_bearer(headers) is None:
+        secret = read_bearer(headers)
+        if secret is None:
             error = Unauthorized("this server wants an API key: send it as `Authorization: Bearer KEY`")
             return Refusal("key", error)
-        key = self.find_key(headers)
+        key = self.keys.find(secret)
         if key is None:
             return Refusal("key", Unauthorized("the API key is not known: check it, or ask who runs the server"))
         if key.roles.isdisjoint(roles):
@@ -100,8 +101,10 @@ class AccessPolicy:
 
     def find_key(self, headers: RawHeaders) -> Key | None:
         """The known key that a request was sent with, None where there is none or the server wants none."""
-        secret = None if self.keys is None else read_bearer(headers)
-        return None if self.keys is None or secret is None else self.keys.find(secret)
+        if self.keys is None:
+            return None
+        secret = read_bearer(headers)
+        return None if secret is None else self.keys.find(secret)
 
 
 def make_anonymous_error() -> Forbidden:

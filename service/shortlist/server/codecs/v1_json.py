@@ -33,6 +33,7 @@ STEP_FIELDS = (
 )
 BEAM_FIELDS = (*TARGET_FIELDS, "contexts", *STEP_FIELDS, *LIMIT_FIELDS)
 SCORE_FIELDS = (*TARGET_FIELDS, "contexts", "ids", "exact", *LIMIT_FIELDS)
+NUMBERS = (int, float)
 JSON_CONTENT = (CONTENT_TYPE, JSON_TYPE.encode())
 
 
@@ -123,7 +124,7 @@ def read_score_query(fields: dict[str, Any], dim: int) -> ScoreQuery:
 def read_limits(fields: dict[str, Any]) -> tuple[float, int]:
     """`timeout` in seconds, 0 for the server's own, and `priority`, lower first; raises BadInput."""
     timeout, priority = fields.get("timeout", 0.0), fields.get("priority", 0)
-    if not isinstance(timeout, int | float) or isinstance(timeout, bool) or not timeout >= 0:
+    if not isinstance(timeout, NUMBERS) or isinstance(timeout, bool) or not timeout >= 0:
         raise BadInput(f"timeout is {cut(timeout)}: send seconds, from 0")
     if not is_count(priority):
         raise BadInput(f"priority is {cut(priority)}: send a whole number from 0")

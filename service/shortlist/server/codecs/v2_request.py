@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from shortlist.bundle.manifest import Manifest
-from shortlist.core.arrays import Array
 from shortlist.core.checks import cut, is_count, parse_object
 from shortlist.core.queries import Query, Result, TopKQuery
 from shortlist.core.results import Labels, require_labels
@@ -73,8 +72,8 @@ class InferCodec:
         self.manifest, self.labels, self.memory, self.registry = manifest, labels, memory, registry
         self.templates: BoundedCache[bytes, InferTemplate] = BoundedCache(TEMPLATE_CACHE_ENTRIES)
 
-    def find_template(self, body: bytes, header: bytes | None) -> tuple[InferTemplate, Array] | None:
-        """The template of a body whose JSON was seen before, with the body's context vectors; None for all others.
+    def find_template(self, body: bytes, header: bytes | None) -> InferTemplate | None:
+        """The template of a body whose JSON was seen before; None for all others.
 
         header: value of Inference-Header-Content-Length.
         """
@@ -84,7 +83,7 @@ class InferCodec:
         template = self.templates.get(body[:length]) if length <= MAX_TEMPLATE_BYTES else None
         if template is None or template.layout.size != len(body) - length:
             return None
-        return template, template.layout.read(body)
+        return template
 
     def add_template(self, request: InferRequest, task: Task) -> None:
         """Remember a request whose task is checked, where only its context vectors may vary."""

@@ -11,7 +11,8 @@ from shortlist.bundle.reader import Bundle
 from shortlist.errors import BundleError
 from shortlist.evaluation.canary import check_canary
 from shortlist.head import Head
-from shortlist.server.models import Model, Models
+from shortlist.server.lifecycle.registry import Models
+from shortlist.server.models import Model
 
 log = logging.getLogger(__name__)
 
@@ -30,20 +31,29 @@ class BundleWatch:
         """Watch in an endless loop."""
         while True:
             await asyncio.sleep(self.seconds)
-            for model in list(self.models):
-                await asyncio.to_thread(self.check, model)
+            await self.check_all()
 
-    def check(self, model: Model) -> None:
-        """Look at one model, where it is served, and publish what was found."""
+    async def check_all(self) -> None:
+        """Look at every model; none of them is held on to between two looks, for it may be dropped."""
+        for model in list(self.models):
+            self.note(model, await asyncio.to_thread(self.is_sound, model))
+
+    def is_sound(self, model: Model) -> bool | None:
+        """Whether a model's files and answers are as they were; None where it is not served, or was loaded again."""
         head, bundle = model.head_in_use, model.bundle
         if head is None or bundle is None:
-            return
+            return None
         fault = find_fault(head, bundle)
-        if model.bundle is not bundle:  # it was loaded again meanwhile
-            return
-        if fault is not None:
+        if model.bundle is not bundle:
+            return None
+        if fault is not None and self.models.holds(model):
             log.error("%s is served, but %s", model, fault)
-        self.publish(model, fault is None)
+        return fault is None
+
+    def note(self, model: Model, sound: bool | None) -> None:
+        """Publish what was found, unless the model was dropped meanwhile."""
+        if sound is not None and self.models.holds(model):
+            self.publish(model, sound)
 
 
 def find_fault(head: Head, bundle: Bundle) -> str | None:

@@ -11,6 +11,7 @@ from shortlist.server.settings import Network
 
 IPV6_PREFIX_BITS = 64  # that one network gives to one customer
 MAX_KNOWN_ADDRESSES = 4096
+UNIX_CLIENT = "unix"
 
 
 class ClientAddresses:
@@ -46,10 +47,13 @@ def parse_address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | 
 
 @functools.lru_cache(MAX_KNOWN_ADDRESSES)
 def name_address(text: str) -> str:
-    """The name of an address; the 2^64 of an IPv6 network, which one customer has, share one."""
+    """The name of an address; the 2^64 of an IPv6 network, which one customer has, share one.
+
+    Nothing is the address of who comes over a Unix socket.
+    """
     number = parse_address(text)
     if number is None:
-        return text
+        return text or UNIX_CLIENT
     if number.version == 4:
         return str(number)
     return str(ipaddress.IPv6Network((number, IPV6_PREFIX_BITS), strict=False))

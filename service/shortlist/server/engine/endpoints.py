@@ -5,6 +5,7 @@ The gateway and the fast path match requests against `ENDPOINTS`; FastAPI's rout
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -15,13 +16,14 @@ from starlette.routing import compile_path
 from shortlist.core.queries import BeamQuery, BeamStep
 from shortlist.core.results import require_labels
 from shortlist.decoding.step import continue_beams
-from shortlist.errors import NotFound
+from shortlist.errors import BadInput, NotFound
 from shortlist.server.codecs import v1_json
 from shortlist.server.codecs.v2_response import encode_and_compress
+from shortlist.server.codecs.v2_template import InferTemplate
+from shortlist.server.lifecycle.registry import Models, parse_version
 from shortlist.server.messages.bounded_cache import BoundedCache
 from shortlist.server.messages.headers import ACCEPT_ENCODING, JSON_LENGTH, EncodedResponse, RawHeaders
 from shortlist.server.messages.json_fields import read_flag
-from shortlist.server.models import Models, parse_version
 from shortlist.server.scheduling.tasks import BeamResult
 
 from .request import DecodedRequest, RequestState
@@ -45,10 +47,10 @@ class Endpoint:
     decode: Callable[[Service, RequestState, bytes], DecodedRequest]
     splits: bool = False
 
-    def count_json_bytes(self, headers: RawHeaders, body: bytes) -> int:
-        """At most so many bytes of a body are JSON."""
+    def find_json_length(self, headers: RawHeaders) -> int | None:
+        """How many bytes of a body are JSON, as a header says; None where all are."""
         length = headers.get(JSON_LENGTH, b"").strip() if self.splits else b""
-        return min(len(body), int(length)) if length.isdigit() and len(length) <= MAX_LENGTH_DIGITS else len(body)
+        return int(length) if length.isdigit() and len(length) <= MAX_LENGTH_DIGITS else None
 
 
 class Target(NamedTuple):
@@ -58,9 +60,9 @@ class Target(NamedTuple):
     path: Mapping[str, str]
 
 
-def find_model(service: Service, state: RequestState, name: str, version: int | None) -> ServedModel:
-    """The model that a request asks, from now on the one that it is counted for; raises NotFound."""
-    served_model = service.find_model(name, version)
+def find_model(service: Service, state: RequestState, body: bytes, name: str, version: int | None) -> ServedModel:
+    """The model that a request asks, from now on the one that it is counted for; raises NotFound, BadInput."""
+    served_model = service.find_model(name, version, body)
     state.recorder = served_model.recorder
     return served_model
 
@@ -68,7 +70,7 @@ def find_model(service: Service, state: RequestState, name: str, version: int | 
 def decode_topk(service: Service, state: RequestState, body: bytes) -> DecodedRequest:
     """Decode and check a request to /v1/topk."""
     fields = v1_json.parse_fields(body, v1_json.TOPK_FIELDS)
-    served_model = find_model(service, state, *v1_json.read_target(fields))
+    served_model = find_model(service, state, body, *v1_json.read_target(fields))
     manifest = served_model.model.head.manifest
     labels = require_labels(served_model.model.labels, manifest.name) if read_flag(fields, "labels") else None
     query = v1_json.read_topk_query(fields, manifest.dim, service.named_lists)
@@ -80,7 +82,7 @@ def decode_topk(service: Service, state: RequestState, body: bytes) -> DecodedRe
 def decode_score(service: Service, state: RequestState, body: bytes) -> DecodedRequest:
     """Decode and check a request to /v1/score."""
     fields = v1_json.parse_fields(body, v1_json.SCORE_FIELDS)
-    served_model = find_model(service, state, *v1_json.read_target(fields))
+    served_model = find_model(service, state, body, *v1_json.read_target(fields))
     manifest = served_model.model.head.manifest
     query = v1_json.read_score_query(fields, manifest.dim)
     limits = v1_json.read_limits(fields)
@@ -92,7 +94,7 @@ def decode_score(service: Service, state: RequestState, body: bytes) -> DecodedR
 def decode_beam_step(service: Service, state: RequestState, body: bytes) -> DecodedRequest:
     """Decode and check a request to /v1/beam/step."""
     fields = v1_json.parse_fields(body, v1_json.BEAM_FIELDS)
-    served_model = find_model(service, state, *v1_json.read_target(fields))
+    served_model = find_model(service, state, body, *v1_json.read_target(fields))
     manifest = served_model.model.head.manifest
     query = v1_json.read_beam_query(fields, manifest.dim, service.named_lists)
     limits = v1_json.read_limits(fields)
@@ -105,15 +107,24 @@ def encode_beams(encode: Callable[[BeamStep], EncodedResponse], result: BeamResu
     return encode(continue_beams(result.step, result.rows))
 
 
+def check_wait(service: Service, state: RequestState, served_model: ServedModel, template: InferTemplate) -> None:
+    """Raise Overloaded where a request of `template` would wait too long, TimedOut where its time is over."""
+    end = state.start + (template.timeout or service.settings.request_timeout)
+    served_model.admission.check_rows(template.layout.shape[0], end - time.perf_counter(), state.client)
+
+
 def decode_infer(service: Service, state: RequestState, body: bytes) -> DecodedRequest:
     """Decode and check an infer request; one whose JSON was seen before by its template alone."""
     name, version = state.path["name"], state.path.get("version")
-    served_model = find_model(service, state, name, None if version is None else parse_version(version, name))
+    number = None if version is None else parse_version(version, name)
+    served_model = find_model(service, state, body, name, number)
     codec, header, accept = served_model.codec, state.headers.get(JSON_LENGTH), state.headers.get(ACCEPT_ENCODING)
-    match = codec.find_template(body, header)
-    if match is not None:
-        template, contexts = match
+    template = codec.find_template(body, header)
+    if template is not None:
+        if served_model.admission.row_shares.held:  # before its numbers are read, which may wait for other threads
+            check_wait(service, state, served_model, template)
         encode = template.encode if accept is None else partial(encode_and_compress, template.encode, accept)
+        contexts = template.layout.read(body)
         return DecodedRequest(
             served_model, template.task.with_contexts(contexts), encode, template.timeout, template.priority
         )
@@ -166,7 +177,7 @@ class EndpointMatcher:
         name = path.get("name")
         try:
             return name is None or self.models.find(name, parse_version(path.get("version"), name)) is not None
-        except NotFound:
+        except (NotFound, BadInput):
             return False
 
     def search(self, path: str) -> Target | None:

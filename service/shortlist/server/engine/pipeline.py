@@ -95,13 +95,18 @@ def respond_inline(service: Service, target: Target, headers: RawHeaders, client
 
 
 def make_response_inline(service: Service, target: Target, state: RequestState, body: bytes) -> Response | None:
-    """Decode, admit, compute, encode, as `make_response`; None where the task has to wait or its result is large."""
+    """Decode, admit, compute, encode, as `make_response`.
+
+    None where the task has to wait or its result is large, and is not refused.
+    """
     service.admission.check_bytes(len(body), 0, state.client)
     request = decode(service, target, state, body, state.start)
     served_model, task = request.served_model, request.task
+    seconds = state.deadline - time.perf_counter()
     if not served_model.batcher.fits_inline(task) or task.result_bytes > MAX_INLINE_BYTES:
+        served_model.admission.check_rows(task.rows, seconds, state.client)  # a refusal has nothing to wait for
         return None
-    served_model.admission.pass_rows(task.rows, state.deadline - time.perf_counter(), state.client)
+    served_model.admission.pass_rows(task.rows, seconds, state.client)
     state.computation = served_model.batcher.compute_inline(task)
     return Response(OK_STATUS, *request.encode(state.computation.result))
 
@@ -121,9 +126,8 @@ def decode(service: Service, target: Target, state: RequestState, body: bytes, s
     return request
 
 
-async def decompress_body(service: Service, state: RequestState, body: bytes, encoding: str) -> bytes:
+async def decompress_body(service: Service, state: RequestState, body: bytes, encoding: str, limit: int) -> bytes:
     """The body as it was before compression: where it is small at once, else in a thread, one after the other."""
-    limit = service.settings.body_limit
     if len(body) <= MAX_INLINE_BYTES:
         with contextlib.suppress(TooLarge):
             return decompress(body, encoding, min(limit, MAX_INLINE_BYTES))
@@ -134,12 +138,15 @@ async def decompress_body(service: Service, state: RequestState, body: bytes, en
 async def decode_body(service: Service, target: Target, state: RequestState, hold: Hold, body: bytes) -> DecodedRequest:
     """As `decode`, of a body that may be compressed, and large."""
     start, encoding = time.perf_counter(), state.headers.get(CONTENT_ENCODING)
+    json_length, json_limit = target.endpoint.find_json_length(state.headers), service.settings.json_limit
     if encoding:
-        body = await decompress_body(service, state, body, encoding.decode("latin-1"))
+        limit = service.settings.body_limit
+        limit = limit if json_length is not None else min(limit, json_limit)
+        body = await decompress_body(service, state, body, encoding.decode("latin-1"), limit)
         hold.take_bytes(len(body))
-    json_bytes = target.endpoint.count_json_bytes(state.headers, body)
-    if json_bytes > service.settings.json_limit:
-        raise make_json_size_error(json_bytes, service.settings.json_limit)
+    json_bytes = len(body) if json_length is None else min(len(body), json_length)
+    if json_bytes > json_limit:
+        raise make_json_size_error(json_bytes, json_limit)
     if len(body) <= MAX_INLINE_BYTES:
         request = decode(service, target, state, body, start)
     elif json_bytes <= MAX_INLINE_BYTES:

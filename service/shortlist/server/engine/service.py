@@ -6,11 +6,11 @@ import asyncio
 import contextlib
 import logging
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from prometheus_client import CollectorRegistry
-from starlette.requests import ClientDisconnect
+from starlette.types import Receive
 
 from shortlist import __version__
 from shortlist.errors import NotReady
@@ -18,13 +18,15 @@ from shortlist.runtime.devices import resolve_device
 from shortlist.server.access.policy import AccessPolicy
 from shortlist.server.codecs.named_lists import ListRegistry
 from shortlist.server.codecs.shared_memory import SharedMemory
+from shortlist.server.lifecycle.model_changes import ModelChanges
+from shortlist.server.lifecycle.releases import Change, ReleaseRules, Releases
 from shortlist.server.messages.body import BodyReader
 from shortlist.server.messages.headers import RawHeaders
 from shortlist.server.metrics.model_statistics import ModelStatistics
-from shortlist.server.metrics.prometheus import Metrics
+from shortlist.server.metrics.prometheus import LOAD_OUTCOMES, Metrics
 from shortlist.server.metrics.recorder import Recorder
 from shortlist.server.metrics.triton import TritonMetrics
-from shortlist.server.models import Model, Models
+from shortlist.server.models import Model
 from shortlist.server.scheduling.admission import Admission
 from shortlist.server.scheduling.quotas import Quotas
 from shortlist.server.scheduling.turns import Turns
@@ -58,8 +60,13 @@ class Service:
         """
         self.settings = settings
         self.device = resolve_device(settings.device)
-        self.models = Models(settings.repository)
+        self.metrics = Metrics(__version__, registry, endpoint_names)
+        releases = Releases(settings.repository, make_release_rules(settings), self.metrics.publish_model)
+        self.models = releases.models
+        self.changes = ModelChanges(releases, self.apply_change, settings.poll_seconds if settings.polls else None)
+        self.on_load_error: Callable[[], None] = ignore_load_error
         self.served_models: dict[Model, ServedModel] = {}
+        self.keeping = threading.Lock()  # of `served_models` when versions come and go
         self.pool = ThreadPoolExecutor(settings.workers, thread_name_prefix="compute")
         quotas = None if settings.quota_rows is None else Quotas(settings.quota_rows)
         self.admission = Admission(settings.queue_rows, settings.queue_bytes, quotas=quotas)
@@ -69,12 +76,10 @@ class Service:
         self.shared_memory = SharedMemory(settings.body_limit) if settings.shared_memory else None
         self.named_lists = ListRegistry(settings.list_tables, settings.list_bytes, settings.list_seconds)
         self.log_settings, self.trace_settings = LogSettings(), TraceSettings()
-        self.metrics = Metrics(__version__, registry, endpoint_names)
         self.access = AccessPolicy(settings, self.metrics.refusals)
         self.bundle_watch = BundleWatch(self.models, settings.canary_seconds, self.publish_canary)
         self.unknown_model = Recorder(None, self.metrics)
         self.export_gauges()
-        self.changing_models = asyncio.Lock()  # one load or unload at a time; the others wait without a thread
         self.draining = False
         self.closing = False
 
@@ -93,6 +98,9 @@ class Service:
     def export_gauges(self) -> None:
         """Register what the metrics read from the service at a scrape."""
         self.metrics.ready.set_function(self.is_ready)
+        self.metrics.failed_versions.set_function(
+            lambda: sum(model.state in ("failed", "rolled_back") for model in self.models)
+        )
         self.metrics.held_rows.set_function(lambda: self.admission.rows)
         self.metrics.held_bytes.set_function(lambda: self.admission.bytes)
         self.metrics.caches.watch(
@@ -104,65 +112,61 @@ class Service:
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Load the models in the background and serve; finish what runs at the end."""
-        loading = threading.Thread(target=self.load_all_models, name="load")
-        tasks = [asyncio.create_task(self.bodies.cancel_late_bodies())]
+        tasks = [asyncio.create_task(work) for work in (self.bodies.cancel_late_bodies(), self.load_and_watch())]
         if self.settings.canary_seconds:
             tasks.append(asyncio.create_task(self.bundle_watch.run()))
-        loading.start()
         try:
             yield
         finally:
+            self.stop_loading()
             for task in tasks:
                 task.cancel()
-            self.models.stop_event.set()
             self.pool.shutdown(wait=False, cancel_futures=True)
-            await asyncio.to_thread(loading.join)
 
-    def load_all_models(self) -> None:
-        """Load every model, one after the other; takes seconds for each."""
-        self.models.load_all(self.device, self.settings.threads, self.metrics.publish_model)
+    async def load_and_watch(self) -> None:
+        """Load every model, one after the other, which takes seconds for each; then keep up with the repository."""
+        change = await self.changes.update_all()
+        if change.failures and self.settings.exit_on_load_error:
+            self.on_load_error()
+        await self.changes.watch()
+
+    def stop_loading(self) -> None:
+        """Load nothing more: the server stops."""
+        self.changes.releases.stop()
 
     def publish_canary(self, model: Model, passed: bool) -> None:
         """Publish whether the files and answers of a served model are still those of its load."""
         self.metrics.publish_canary(model, passed=passed)
 
-    async def load_model(self, name: str, has_left: Callable[[], Awaitable[bool]]) -> None:
-        """Load every version of a model that the repository holds now; raises NotFound, BundleError.
+    async def load_model(self, name: str, receive: Receive) -> None:
+        """Load every version of a model that is to be served; see `ModelChanges.load`."""
+        await self.changes.load(name, receive)
 
-        has_left: whether the client that asks is gone; it is asked once its turn comes, and then nothing is loaded.
-        """
-        # verifying and warming takes seconds, which the event loop does not have
-        async with self.changing_models:
-            if await has_left():
-                raise ClientDisconnect
-            before = self.models.by_name.get(name, {})
-            threads, notify = self.settings.threads, self.metrics.publish_model
-            try:
-                await asyncio.to_thread(self.models.load, name, self.device, threads, notify)
-            finally:  # also where one of several versions failed
-                self.forget_heads(name, before)
-
-    async def unload_model(self, name: str) -> None:
-        """Serve no version of a model, and free its memory, until it is loaded again; raises NotFound."""
-        async with self.changing_models:
-            await asyncio.to_thread(self.models.unload, name)  # waits for a load that runs
-        for model in self.models.versions(name).values():
+    async def unload_model(self, name: str, receive: Receive) -> None:
+        """Serve no version of a model, and free its memory, until it is loaded again; see `ModelChanges.unload`."""
+        for model in await self.changes.unload(name, receive):
             self.metrics.withdraw_model(model)
             self.forget_head(model)
 
-    def forget_heads(self, name: str, before: Mapping[int, Model]) -> None:
-        """Let go of the heads that the versions of a model had before they were loaded again, or dropped."""
-        now = self.models.by_name.get(name, {})
-        for version, model in before.items():
-            if now.get(version) is model:
-                self.forget_head(model)
-            else:
-                self.retire_model(model)
+    async def roll_back(self, model: Model, reason: str) -> None:
+        """Serve a version no more that turned out worse than it promised; see `ModelChanges.roll_back`."""
+        await self.changes.roll_back(model, reason)
+
+    def apply_change(self, change: Change) -> None:
+        """Count what a change came to, and let go of what belongs to former heads."""
+        counts = len(change.loaded), len(change.failures), len(change.rolled_back)
+        for outcome, count in zip(LOAD_OUTCOMES, counts, strict=True):
+            self.metrics.loads[outcome].inc(count)
+        for model in change.loaded:
+            self.forget_head(model)
+        for model in change.retired:
+            self.retire_model(model)
 
     def retire_model(self, model: Model) -> None:
-        """Forget a version that the repository has lost; requests to it that run are answered and counted."""
+        """Forget a version that is served no more; requests to it that run are answered and counted."""
         self.metrics.withdraw_model(model)
-        served_model = self.served_models.pop(model, None)
+        with self.keeping:
+            served_model = self.served_models.pop(model, None)
         if served_model is not None:
             served_model.forget_head()
             served_model.recorder.retire()
@@ -173,17 +177,23 @@ class Service:
         if served_model is not None:
             served_model.forget_head()
 
-    def find_model(self, name: str, version: int | None) -> ServedModel:
-        """One version of a model, by default the latest that is ready; raises NotFound."""
-        return self.get_served_model(self.models.find(name, version))
+    def find_model(self, name: str, version: int | None, content: bytes | None = None) -> ServedModel:
+        """The version that a request asks, which may be left to its content; raises NotFound, BadInput."""
+        return self.get_served_model(self.models.find(name, version, content))
 
     def get_served_model(self, model: Model) -> ServedModel:
         """The codec, batcher, admission and recorder of a model."""
         served_model = self.served_models.get(model)
-        if served_model is None:  # threads ask too
-            shared = self.pool, self.admission, self.metrics, self.shared_memory, self.named_lists
-            new = ServedModel(model, self.settings, *shared)
-            served_model = self.served_models.setdefault(model, new)
+        return self.keep_served_model(model) if served_model is None else served_model
+
+    def keep_served_model(self, model: Model) -> ServedModel:
+        """The same of a model that nobody asked before; of one that was dropped meanwhile, for this request alone."""
+        shared = self.pool, self.admission, self.metrics, self.shared_memory, self.named_lists
+        with self.keeping:  # threads ask too
+            if self.models.holds(model):
+                return self.served_models.setdefault(model, ServedModel(model, self.settings, *shared))
+        served_model = ServedModel(model, self.settings, *shared)
+        served_model.recorder.retire()
         return served_model
 
     def close(self, seconds: float) -> None:
@@ -216,3 +226,17 @@ class Service:
             served_model = self.served_models.get(model)
             if served_model is not None:
                 yield model, served_model.recorder.statistics
+
+
+def make_release_rules(settings: Settings) -> ReleaseRules:
+    """How the server's settings want versions loaded and chosen; raises DeviceError."""
+    return ReleaseRules(
+        resolve_device(settings.device),
+        settings.threads,
+        settings.latest_versions,
+        settings.arrival_seconds if settings.polls else None,
+    )
+
+
+def ignore_load_error() -> None:
+    """Do nothing where a model could not be loaded at the start: the default where nobody stops the server."""

@@ -28,7 +28,10 @@ def decompress(body: bytes, encoding: str, limit: int) -> bytes:
     except zlib.error:
         raise BadInput(f"the body is not {name}, as its Content-Encoding says") from None
     if len(content) > limit:
-        raise TooLarge(f"the body is over the limit of {limit} bytes when decompressed: send fewer rows in one request")
+        raise TooLarge(
+            f"the body is over the limit of {limit} bytes when decompressed: "
+            "send fewer rows in one request, and numbers as binary data rather than JSON"
+        )
     if not machine.eof or machine.unused_data:
         raise BadInput(f"the {name} body is cut short or goes on after its end")
     return content

@@ -48,6 +48,11 @@ class Histogram(Collector):
         """The series with these label values; made at the first call."""
         return self.children.setdefault(values, Series(self.bounds))
 
+    def remove(self, first_values: tuple[str, ...]) -> None:
+        """Remove all series whose label values begin with these."""
+        for values in [values for values in self.children if values[: len(first_values)] == first_values]:
+            del self.children[values]
+
     def collect(self) -> Iterator[HistogramMetricFamily]:
         family = HistogramMetricFamily(self.name, self.text, labels=self.label_names)
         for values, series in list(self.children.items()):

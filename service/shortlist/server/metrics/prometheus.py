@@ -15,13 +15,11 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, disable_created
 from prometheus_client.core import GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
 
-from shortlist.core.results import FloatArray, IntArray
 from shortlist.plans.common.tally import Tally
 from shortlist.server.access.policy import REFUSAL_REASONS
 from shortlist.server.models import Model
 
 from .histogram import Histogram
-from .notes import BatchNote, RequestNote
 
 PHASES = ("decode", "queue", "compute", "encode")
 SECONDS_BUCKETS = [50e-6 * 2**i for i in range(18)]  # 50 us to 6.6 s
@@ -29,7 +27,8 @@ ROWS_BUCKETS = [2**i for i in range(13)]  # 1 to 4,096
 RISK_BUCKETS = [1e-5, 1e-4, 1e-3, 2e-3, 5e-3, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0]
 CLASSES_BUCKETS = [2**i for i in range(19)]  # 1 to 262,144
 MODEL_LABELS = ("model", "version")
-UNKNOWN_MODEL = ("unknown", "unknown")  # names that clients invent must not become label values
+LOAD_OUTCOMES = ("ready", "failed", "rolled_back")
+Place = tuple[str, str]  # a model's name and version, as labels
 
 
 class Metrics:
@@ -82,6 +81,8 @@ class Metrics:
             MODEL_LABELS,
             RISK_BUCKETS,
         )
+        results = self.batch_rows, self.batch_requests, self.scored, self.rescored, self.risk
+        self.histograms: tuple[Histogram, ...] = (self.duration, self.phases, *results)
         self.held_rows = gauge("shortlist_held_rows", "context vectors accepted and not answered yet")
         self.held_bytes = gauge(
             "shortlist_held_bytes", "bytes of requests that are not answered, and of answers that are not read"
@@ -101,31 +102,45 @@ class Metrics:
         )
         refusals = counter("shortlist_refusals", "requests refused before they were read, by reason", ("reason",))
         self.refusals = {reason: refusals.labels(reason) for reason in REFUSAL_REASONS}
+        self.failed_versions = gauge(
+            "shortlist_failed_versions", "versions in the repository that failed their load, or were rolled back"
+        )
+        loads = counter("shortlist_loads", "versions that were loaded, failed to, or were rolled back", ("outcome",))
+        self.loads = {outcome: loads.labels(outcome) for outcome in LOAD_OUTCOMES}
         self.opened = OpenedTails(registry)
         self.caches = CacheSizes(registry)
         self.ready = gauge("shortlist_ready", "1 when /readyz answers 200")
         gauge("shortlist_build_info", "1", ("version",)).labels(version).set(1)
         self.infos: dict[Model, tuple[str, ...]] = {}
-        self.request_series_by_model: dict[Model | None, RequestSeries] = {}
-        self.result_series_by_model: dict[Model, ResultSeries] = {}
-
-    def request_series(self, model: Model | None) -> RequestSeries:
-        """The series of requests to a model; None for requests that named no model of the repository."""
-        series = self.request_series_by_model.get(model)
-        if series is None:
-            place = UNKNOWN_MODEL if model is None else (model.name, str(model.version))
-            series = self.request_series_by_model[model] = RequestSeries(self, *place)
-        return series
-
-    def result_series(self, model: Model) -> ResultSeries:
-        series = self.result_series_by_model.get(model)
-        if series is None:
-            series = self.result_series_by_model[model] = ResultSeries(self, model)
-        return series
+        self.uses: collections.Counter[Place] = collections.Counter()  # who counts in a version's series
+        self.ended_places: collections.deque[Place] = collections.deque()
 
     def render(self) -> bytes:
-        """The text exposition of all families."""
-        return generate_latest(self.registry)
+        """The text exposition of all families; those of versions that are over are shown in it for the last time."""
+        ended = [self.ended_places.popleft() for _ in range(len(self.ended_places))]
+        self.uses.subtract(ended)
+        text = generate_latest(self.registry)
+        for place in ended:
+            if self.uses[place] <= 0:
+                self.remove_series(place)
+        return text
+
+    def start_series(self, place: Place) -> None:
+        """Somebody counts the requests of this version from now on."""
+        self.uses[place] += 1
+
+    def end_series(self, place: Place) -> None:
+        """Somebody has counted the last request of this version; any thread may say so."""
+        self.ended_places.append(place)
+
+    def remove_series(self, place: Place) -> None:
+        """Show the requests to a version no more."""
+        del self.uses[place]
+        by_label = dict(zip(MODEL_LABELS, place, strict=True))
+        self.requests.remove_by_labels(by_label)
+        self.rows.remove_by_labels(by_label)
+        for histogram in self.histograms:
+            histogram.remove(place)
 
     def publish_model(self, model: Model) -> None:
         """Publish what a model is, once it is ready."""
@@ -197,82 +212,3 @@ class CacheSizes(Collector):
         for cache, size in self.sizes.items():
             family.add_metric([cache], size())
         yield family
-
-
-class RequestSeries:
-    """The series of requests to one model version, bound beforehand; a status code is bound when it first comes.
-
-    So is an endpoint that is not one of the metrics' `endpoint_names`.
-    """
-
-    def __init__(self, metrics: Metrics, name: str, version: str) -> None:
-        self.bind_duration = partial(metrics.duration.labels, name, version)
-        self.duration = {endpoint: self.bind_duration(endpoint) for endpoint in metrics.endpoint_names}
-        self.bind = partial(metrics.requests.labels, name, version)
-        self.codes: dict[tuple[str, int], Counter] = {}
-
-    def count(self, notes: Sequence[RequestNote]) -> None:
-        """Count requests that are over."""
-        for (endpoint, code), times in collections.Counter((note.endpoint, note.status) for note in notes).items():
-            if (endpoint, code) not in self.codes:
-                self.codes[endpoint, code] = self.bind(endpoint, str(code))
-            self.codes[endpoint, code].inc(times)
-        for endpoint in {note.endpoint for note in notes}:
-            if endpoint not in self.duration:
-                self.duration[endpoint] = self.bind_duration(endpoint)
-            seconds = np.array([note.seconds for note in notes if note.endpoint == endpoint])
-            self.duration[endpoint].observe_all(seconds)
-
-
-class ResultSeries:
-    """The series of one model version's results, bound beforehand."""
-
-    def __init__(self, metrics: Metrics, model: Model) -> None:
-        place = (model.name, str(model.version))
-        self.model = model
-        self.phases = [metrics.phases.labels(*place, phase) for phase in PHASES]
-        self.batch_rows = metrics.batch_rows.labels(*place)
-        self.batch_requests = metrics.batch_requests.labels(*place)
-        self.by_head = metrics.rows.labels(*place, "head")
-        self.by_dense = metrics.rows.labels(*place, "dense")
-        self.proved = metrics.rows.labels(*place, "proved")
-        self.scored = metrics.scored.labels(*place)
-        self.rescored = metrics.rescored.labels(*place)
-        self.bind_risk = partial(metrics.risk.labels, *place)  # a head that estimates none has no series
-
-    def count_phases(self, phases: Sequence[tuple[float, ...]]) -> None:
-        """Count requests by the seconds that each spent in each of `PHASES`."""
-        for series, seconds in zip(self.phases, zip(*phases, strict=True), strict=True):
-            series.observe_all(np.array(seconds))
-
-    def count_scored(self, scored: Sequence[IntArray]) -> None:
-        """Count rows by the classes scored [B] of each top-k result that was not proved by bounds."""
-        if not scored:
-            return
-        rows = np.concatenate(scored)
-        dense = int(np.count_nonzero(rows == self.model.dense_row_candidates))
-        self.by_dense.inc(dense)
-        self.by_head.inc(len(rows) - dense)
-        self.scored.observe_all(rows)
-
-    def count_proved(self, scored: Sequence[IntArray]) -> None:
-        """The same for results whose normalizer is `bounded`: a row that is not proved was computed by dense."""
-        if not scored:
-            return
-        rows = np.concatenate(scored)
-        proof_rows = rows[rows < self.model.classes]
-        self.by_dense.inc(len(rows) - len(proof_rows))
-        self.proved.inc(len(proof_rows))
-        self.scored.observe_all(rows)
-        self.rescored.observe_all(proof_rows)
-
-    def count_risks(self, risks: Sequence[FloatArray]) -> None:
-        """Count rows by the risks [B] of each top-k result whose plan estimates them."""
-        known = [risk[~np.isnan(risk)] for risk in risks]
-        if any(map(len, known)):
-            self.bind_risk().observe_all(np.concatenate(known))
-
-    def count_batches(self, notes: Sequence[BatchNote]) -> None:
-        """Count rows that were computed together, and the requests that they came from."""
-        self.batch_rows.observe_all(np.array([note.rows for note in notes]))
-        self.batch_requests.observe_all(np.array([note.requests for note in notes]))

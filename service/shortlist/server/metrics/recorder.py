@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import weakref
 from typing import Protocol
 
 from shortlist.core.results import FloatArray, IntArray, TopK
@@ -11,10 +12,12 @@ from shortlist.server.scheduling.batcher import Computation
 from shortlist.server.scheduling.tasks import BeamResult
 
 from .model_statistics import ModelStatistics
-from .notes import OK_STATUS, BatchNote, RequestNote
+from .notes import BatchNote, RequestNote
 from .prometheus import Metrics
+from .series import ModelSeries
 
 MAX_NOTES = 1024  # before they are counted
+COUNTED_RESULTS = (TopK, BeamResult)
 UNCOUNTED: tuple[IntArray | None, bool, FloatArray | None] = (
     None,
     False,
@@ -42,6 +45,7 @@ class Recorder:
 
     def __init__(self, model: Model | None, metrics: Metrics) -> None:
         self.model, self.metrics = model, metrics
+        self.series: ModelSeries | None = None  # bound at the first note
         self.statistics = ModelStatistics()
         self.requests: list[RequestNote] = []
         self.batches: list[BatchNote] = []
@@ -52,7 +56,7 @@ class Recorder:
         now = time.perf_counter()
         result, compute, queue, compute_end, inline_rows = request.computation or (None, 0.0, 0.0, now, None)
         counted = UNCOUNTED
-        if isinstance(result, TopK | BeamResult):
+        if isinstance(result, COUNTED_RESULTS):
             counted = result.scored, result.normalizer == "bounded", result.risk
         phases = request.decode_seconds, queue, compute, now - compute_end
         self.requests.append(RequestNote(request.endpoint_name, status, now - request.start, phases, *counted))
@@ -77,17 +81,13 @@ class Recorder:
         requests, self.requests = self.requests, []
         batches, self.batches = self.batches, []
         self.statistics.count(requests, batches)
-        if self.model is None:
-            if requests:
-                self.metrics.request_series(None).count(requests)
-            return
-        self.metrics.request_series(self.model).count(requests)
-        series = self.metrics.result_series(self.model)
-        successes = [note for note in requests if note.status == OK_STATUS]
-        if successes:
-            series.count_phases([note.phases for note in successes])
-            series.count_scored([note.scored for note in successes if note.scored is not None and not note.proved])
-            series.count_proved([note.scored for note in successes if note.scored is not None and note.proved])
-            series.count_risks([note.risk for note in successes if note.risk is not None])
-        if batches:
-            series.count_batches(batches)
+        if requests or batches:
+            self.series = self.series or self.bind_series()
+            self.series.count(requests, batches)
+
+    def bind_series(self) -> ModelSeries:
+        """The model's series, which are shown for as long as somebody may count in them."""
+        series = ModelSeries(self.metrics, self.model)
+        self.metrics.start_series(series.place)
+        weakref.finalize(self, self.metrics.end_series, series.place).atexit = False
+        return series

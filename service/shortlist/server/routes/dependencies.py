@@ -33,7 +33,7 @@ class Requirement:
 
 async def require_model_control(request: Request) -> None:
     """Raise Forbidden where models are not loaded and unloaded by request."""
-    if get_service(request).settings.model_control == "none":
+    if get_service(request).settings.model_control != "explicit":
         raise Forbidden("models are not loaded or unloaded by request: start the server with --model-control explicit")
 
 

@@ -137,7 +137,7 @@ class ModelInfo(BaseModel):
 
     name: str
     version: int
-    state: Literal["loading", "ready", "failed", "unloaded"]
+    state: Literal["loading", "ready", "failed", "rolled_back", "unloaded"]
     reason: str | None = Field(description="why it is not ready")
     method: str | None = None
     plan: str | None = None
@@ -162,10 +162,20 @@ class ModelInfo(BaseModel):
     exact: bool | None = None
 
 
-class ModelVersions(ModelInfo):
-    """One version of a model, and the numbers of all its versions."""
+class AliasInfo(BaseModel):
+    """A name for a version, as lm@stable."""
 
-    versions: list[ModelInfo] = Field(description="all versions in the repository, ascending")
+    version: int = Field(description="as declared")
+    share: float = Field(description="of the requests that name no version, how many it answers")
+    answers: int = Field(description="the version that answers for it now: another one while that is not ready")
+
+
+class ModelVersions(ModelInfo):
+    """One version of a model, all its versions and its aliases."""
+
+    versions: list[ModelInfo] = Field(description="those that are served, load, or failed to; ascending")
+    aliases: dict[str, AliasInfo]
+    declaration_error: str | None = Field(description="why the model's model.json is not in force")
 
 
 class ModelList(BaseModel):

@@ -8,8 +8,10 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from shortlist.bundle.manifest import Manifest
+from shortlist.server.lifecycle.registry import Models, parse_version
+from shortlist.server.lifecycle.version_table import VersionTable
 from shortlist.server.messages.responses import make_json_response
-from shortlist.server.models import Model, Models, parse_version
+from shortlist.server.models import Model
 
 from . import schemas
 from .dependencies import READ, get_service
@@ -34,9 +36,20 @@ async def model(request: Request, name: str, version: str | None = None) -> Resp
 
 def describe_model(models: Models, name: str, version: str | None) -> dict[str, Any]:
     """`ModelVersions` of one version of a model; raises NotFound."""
-    versions = models.versions(name)
+    table = models.find_table(name)
     model = models.find(name, parse_version(version, name))
-    return describe_version(model) | {"versions": [describe_version(each) for each in versions.values()]}
+    return describe_version(model) | {
+        "versions": [describe_version(each) for each in table.by_number.values()],
+        "aliases": describe_aliases(table),
+        "declaration_error": table.fault,
+    }
+
+
+def describe_aliases(table: VersionTable) -> dict[str, dict[str, Any]]:
+    """`AliasInfo` of every alias of a model."""
+    places = table.locate_aliases()
+    aliases = sorted(table.declaration.aliases.items())
+    return {name: {"version": alias.version, "share": alias.share, "answers": places[name]} for name, alias in aliases}
 
 
 def describe_version(model: Model) -> dict[str, Any]:

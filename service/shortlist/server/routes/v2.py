@@ -10,8 +10,9 @@ from starlette.responses import Response
 from shortlist import __version__
 from shortlist.server.codecs import v2_request
 from shortlist.server.engine.service import Service
+from shortlist.server.lifecycle.registry import parse_version
 from shortlist.server.messages.responses import make_json_response
-from shortlist.server.models import Model, parse_version
+from shortlist.server.models import Model
 
 from . import schemas
 from .dependencies import OBSERVE, READ, check_ready, get_service
@@ -74,7 +75,9 @@ async def model_statistics(request: Request, name: str, version: str | None = No
     """The statistics of one model: of all its versions, or of one."""
     service = get_service(request)
     service.settle()
-    versions = service.models.versions(name).values() if version is None else [find_model(request, name, version)]
+    versions = (
+        service.models.find_table(name).by_number.values() if version is None else [find_model(request, name, version)]
+    )
     return make_json_response({"model_stats": [describe_statistics(service, model) for model in versions]})
 
 
@@ -88,7 +91,7 @@ def describe_statistics(service: Service, model: Model) -> dict[str, Any]:
 async def metadata(request: Request, name: str, version: str | None = None) -> Response:
     """A model's inputs and outputs."""
     model = find_model(request, name, version)
-    versions = get_service(request).models.versions(name) if version is None else [model.version]
+    versions = get_service(request).models.find_table(name).by_number if version is None else [model.version]
     return make_json_response(
         v2_request.describe_model(model.head.manifest, list(versions), labelled=model.labels is not None)
     )

@@ -66,7 +66,7 @@ async def change_trace_settings(request: Request, name: str | None = None) -> Re
 def check_model(request: Request, name: str | None) -> None:
     """Raise NotFound where there is no model of that name."""
     if name is not None:
-        get_service(request).models.versions(name)
+        get_service(request).models.find_table(name)
 
 
 def get_regions(request: Request) -> SharedMemory:

@@ -15,6 +15,7 @@ from shortlist.core.units import MICROSECONDS_PER_SECOND
 from shortlist.errors import BadInput
 from shortlist.server.codecs import v2_request
 from shortlist.server.engine.service import Service
+from shortlist.server.lifecycle.declaration import Declaration
 from shortlist.server.messages.json_fields import read_flag
 from shortlist.server.messages.responses import make_json_response
 from shortlist.server.models import WARM_BATCH_ROWS, WARM_CALLS, Model
@@ -28,7 +29,8 @@ from .v2 import MODEL_PATH, VERSION_PATH, find_model
 
 router = APIRouter(prefix="/v2", tags=["Open Inference Protocol"], responses=schemas.FAILURE_RESPONSES)
 
-STATE_NAMES = {"loading": "LOADING", "ready": "READY", "failed": "UNAVAILABLE", "unloaded": "UNAVAILABLE"}
+STATE_NAMES = {"loading": "LOADING", "ready": "READY"}  # all others are called so:
+UNAVAILABLE = "UNAVAILABLE"
 REPOSITORY_MODEL_PATH = "/repository/models/{name}"
 TYPE_NAMES = {"BYTES": "TYPE_STRING"}  # all others are called TYPE_ and their name
 PARAMETERS_SCHEMA = {"type": "object"}
@@ -49,7 +51,7 @@ def describe_state(model: Model) -> dict[str, str]:
     return {
         "name": model.name,
         "version": str(model.version),
-        "state": STATE_NAMES[model.state],
+        "state": STATE_NAMES.get(model.state, UNAVAILABLE),
         "reason": model.reason,
     }
 
@@ -64,7 +66,7 @@ async def load(request: Request, name: str) -> Response:
     """Load every version of a model that is in the repository now; heads stay in use meanwhile."""
     check_overrides(await read_parameters(request))
     with contextlib.suppress(ClientDisconnect):  # nobody reads the response
-        await get_service(request).load_model(name, request.is_disconnected)
+        await get_service(request).load_model(name, request.receive)
     return Response()
 
 
@@ -77,7 +79,8 @@ async def load(request: Request, name: str) -> Response:
 async def unload(request: Request, name: str) -> Response:
     """Serve no version of a model, and free its memory, until it is loaded again."""
     read_flag(await read_parameters(request), "unload_dependents")  # no model depends on another
-    await get_service(request).unload_model(name)
+    with contextlib.suppress(ClientDisconnect):
+        await get_service(request).unload_model(name, request.receive)
     return Response()
 
 
@@ -103,13 +106,14 @@ async def config(request: Request, name: str, version: str | None = None) -> Res
 def describe_config(service: Service, model: Model) -> dict[str, Any]:
     """One version's configuration; raises NotReady. Its tensors are those of the metadata."""
     manifest = model.head.manifest
-    versions = list(service.models.versions(model.name))
+    table = service.models.find_table(model.name)
+    versions = list(table.by_number)
     metadata = v2_request.describe_model(manifest, versions, labelled=model.labels is not None)
     return {
         "name": model.name,
         "platform": metadata["platform"],
         "backend": "onnxruntime",
-        "version_policy": {"latest": {"num_versions": len(versions)}},
+        "version_policy": describe_policy(table.declaration, service.settings.latest_versions),
         "max_batch_size": service.settings.max_rows,
         "input": [describe_tensor(entry) | {"optional": entry["name"] != CONTEXT} for entry in metadata["inputs"]],
         "output": [describe_tensor(entry) | describe_label_file(entry, model) for entry in metadata["outputs"]],
@@ -124,6 +128,14 @@ def describe_config(service: Service, model: Model) -> dict[str, Any]:
         "response_cache": {"enable": False},
         "model_transaction_policy": {"decoupled": False},
     }
+
+
+def describe_policy(declaration: Declaration, latest: int | None) -> dict[str, Any]:
+    """Which versions are served, aliases apart. latest: where the model does not say."""
+    if declaration.pinned is not None:
+        return {"specific": {"versions": list(declaration.pinned)}}
+    count = declaration.latest or latest
+    return {"latest": {"num_versions": count}} if count else {"all": {}}
 
 
 def describe_tensor(entry: dict[str, Any]) -> dict[str, Any]:

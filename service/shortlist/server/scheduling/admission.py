@@ -18,9 +18,10 @@ from .shares import Shares
 
 DRAIN_WINDOW_SECONDS = 0.25  # over which the drain rate is measured
 MAX_RETRY_AFTER_SECONDS = 60
+REFUSING_SECONDS = 1.0  # after a refusal in which others are expected
 MAX_COST_GROWTH = 4.0  # a batch or window counts as at most so many times slower: a paused machine is no load
 BATCH_SECONDS_AVERAGE = ClippedAverage(recent_weight=1 - 0.8, clip=MAX_COST_GROWTH)
-MAX_WAIT_SHARE = 0.5  # of a request's time that it may be expected to wait; the rest is for what nobody expected
+MAX_WAIT_SHARE = 0.4  # of a request's time that it may be expected to wait; the rest is for what nobody expected
 
 
 class Admission:
@@ -41,6 +42,12 @@ class Admission:
         self.last_finite_rate = 0.0
         self.drained_rows = 0
         self.window_start = time.monotonic()
+        self.refusal_time = -math.inf  # of the last one
+
+    @property
+    def is_refusing(self) -> bool:
+        """Whether a request was refused lately, so that more are to be expected."""
+        return time.monotonic() - self.refusal_time < REFUSING_SECONDS
 
     @property
     def rows(self) -> int:
@@ -74,12 +81,10 @@ class Admission:
         """
         if seconds < 0:
             raise make_deadline_error()
-        if self.parent is not None:
-            self.parent.check_rows(rows, math.inf, client)
-        shares = self.row_shares
-        if shares.held and (
-            not shares.has_room(client, rows) or self.estimate_wait(client, rows) > MAX_WAIT_SHARE * seconds
-        ):
+        for level in self.levels:
+            if level.row_shares.held and not level.row_shares.has_room(client, rows):
+                raise level.make_refusal(client)
+        if self.row_shares.held and self.estimate_wait(client, rows) > MAX_WAIT_SHARE * seconds:
             raise self.make_refusal(client)
 
     def pass_rows(self, rows: int, seconds: float, client: str = "") -> None:
@@ -151,6 +156,8 @@ class Admission:
 
     def make_refusal(self, client: str = "") -> Overloaded:
         """Make the error for a refused request, with the seconds after which there should be room."""
+        for level in self.levels:
+            level.refusal_time = time.monotonic()
         seconds = max(1, min(MAX_RETRY_AFTER_SECONDS, math.ceil(self.estimate_wait(client))))
         load = f"{self.rows} rows in {self.bytes} bytes"
         return Overloaded(f"the server holds {load} and takes no more: try again in {seconds} s", seconds)

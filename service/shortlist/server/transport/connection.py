@@ -17,6 +17,7 @@ from .uvicorn_protocol import UvicornProtocol, cancel_timer, write_head
 
 SLICE_BYTES = 4096  # that the parser reads at a time outside of bodies: some 150 of the smallest requests
 WAITING_REQUEST_BYTES = 4096  # of memory that a request takes while it waits for those before it, without its body
+REST_SECONDS = 0.05  # between requests of one pipeline while others wait for theirs to be computed
 FIRST_PROBE_SECONDS = 0.1  # until a client that has closed its side is probed again; then twice as long
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
@@ -177,6 +178,7 @@ class Connection(UvicornProtocol):
 
     def on_response_complete(self) -> None:
         """Go on with what has waited for the response; a body that is not whole yet is discarded as it comes."""
+        self.rest_seconds = REST_SECONDS if self.has_waiting and self.limits.has_work else 0.0
         super().on_response_complete()
         if self.transport.is_closing() or self.has_waiting:
             return

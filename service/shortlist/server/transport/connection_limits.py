@@ -42,6 +42,11 @@ class ConnectionLimits:
         """Count a connection no longer."""
         self.shares.add(client, -1)
 
+    @property
+    def has_work(self) -> bool:
+        """Whether requests wait to be computed."""
+        return self.admission.rows > 0
+
     def hold(self, client: str, length: int) -> None:
         """Hold `length` more bytes for a client, or fewer where that is negative."""
         self.admission.add_bytes(length, client)

@@ -61,6 +61,9 @@ class FastPath:
     def learn(self, data: bytes, path: str, headers: Headers) -> None:
         """Remember the head of `data`, parsed as one request of HTTP/1.1 that keeps its connection, and no more."""
         end = data.find(END_OF_HEAD) + len(END_OF_HEAD)
+        parsed = self.heads.get(data[:end])
+        if parsed is not None and parsed.keys is self.service.access.keys:
+            return
         head, size, by_name = data[:end], len(data) - end, dict(headers)
         if end > MAX_CACHED_HEAD_BYTES or size > self.max_body_bytes or head.count(b"\n") != head.count(b"\r\n"):
             return
@@ -100,7 +103,7 @@ class FastPath:
         client = head.key_client or self.service.addresses(head.headers, address)
         response = respond_inline(self.service, head.target, head.headers, client, data[end:])
         if response is None:
-            head.skip = SKIPPED_REQUESTS
+            head.skip = 0 if self.service.admission.is_refusing else SKIPPED_REQUESTS
             return None
         status, content, headers = response
         if (

@@ -7,7 +7,9 @@ Of `uvicorn.protocols.http.httptools_impl`, as of uvicorn 0.54:
   arrive, which bounds how long and how large a head may be, how much waits behind a request that is served, and lets a
   request that asks for another protocol be parsed again.
 - `cycle`, `pipeline`, `_start_asgi_task`: the request that is served and those that wait behind it, to drop them all
-  when nobody will read their responses.
+  when nobody will read their responses, and to let those behind wait longer.
+- `RequestResponseCycle`, its `transport` and `response_started`: what a response is written to, its head first, to send
+  both together.
 - `flow`, with `read_paused` and `write_paused`: whether uvicorn would go on reading, and whether it waits to write.
 - `timeout_keep_alive_task`, `timeout_keep_alive_handler`, `_unset_keepalive_if_required`: the timer of an idle
   connection.
@@ -17,7 +19,8 @@ Of `uvicorn.protocols.http.httptools_impl`, as of uvicorn 0.54:
 Of `uvicorn.Server`:
 
 - `capture_signals`: the context in which it serves, and where its own signal handlers would be set.
-- `servers`: asyncio's servers of the sockets that it listens on.
+- `servers`: asyncio's servers of the sockets that it listens on; `config.http_protocol_class`, `server_state` and
+  `lifespan.state`: what the protocols of their connections are made of.
 - `should_exit`, `force_exit`: it stops once the first is set, and waits for nothing once the second is.
 """
 
@@ -25,7 +28,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING
 
 import httptools
@@ -52,6 +57,13 @@ class UvicornServer(uvicorn.Server):
         self.handle_signals()
         yield
 
+    async def listen_plainly(self, sock: socket.socket) -> None:
+        """Listen on one more socket, without TLS."""
+        state = {"config": self.config, "server_state": self.server_state, "app_state": self.lifespan.state}
+        make_protocol = partial(self.config.http_protocol_class, **state)
+        loop = asyncio.get_running_loop()
+        self.servers.append(await loop.create_server(make_protocol, sock=sock, backlog=self.config.backlog))
+
     def close_listeners(self) -> None:
         """Close the listening sockets, so that no new connections come."""
         for server in self.servers:
@@ -67,17 +79,49 @@ class UvicornServer(uvicorn.Server):
         self.should_exit = True
 
 
+class WholeResponse:
+    """What a response is written to: its head waits for what comes next, as two packets cost twice as much as one.
+
+    cycle: of the request until the head has come; not longer, as it refers to this. head: while it waits.
+    """
+
+    __slots__ = ("cycle", "head", "transport")
+
+    def __init__(self, cycle: RequestResponseCycle, transport: asyncio.Transport) -> None:
+        self.cycle: RequestResponseCycle | None = cycle
+        self.transport, self.head = transport, b""
+
+    def write(self, data: bytes) -> None:
+        """Write the rest of the response, or what comes before it; keep its head."""
+        if self.head:
+            self.transport.writelines((self.head, data))
+            self.head = b""
+        elif self.cycle is not None and self.cycle.response_started:
+            self.cycle, self.head = None, data
+        else:
+            self.transport.write(data)
+
+    def close(self) -> None:
+        """Close the connection after what was written."""
+        if self.head:
+            self.transport.write(self.head)
+        self.transport.close()
+
+    def is_closing(self) -> bool:
+        """Whether the connection is closed, or soon will be."""
+        return self.transport.is_closing()
+
+
 class UvicornProtocol(HttpToolsProtocol):
     """uvicorn's protocol of one connection, under names of our own."""
 
     served_cycle: RequestResponseCycle | None = None  # `cycle` is the latest, which may wait in the pipeline
+    rest_seconds = 0.0  # before the next request of the pipeline is served
     last_response_time = 0.0  # of a response that uvicorn knows nothing of, by the loop's clock
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        transport.set_write_buffer_limits(
-            high=1
-        )  # `pause_writing` says what is not sent yet; at 0, TLS pauses for ever
+        transport.set_write_buffer_limits(high=1)  # `pause_writing` says what is not sent yet; at 0 TLS stays paused
 
     def parse(self, data: bytes) -> None:
         """Let the parser read on; a request that wants another protocol is parsed as if it did not.
@@ -98,7 +142,11 @@ class UvicornProtocol(HttpToolsProtocol):
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
         self.served_cycle = cycle
-        super()._start_asgi_task(cycle, app)
+        cycle.transport = WholeResponse(cycle, cycle.transport)  # type: ignore[assignment]  # all that it uses of it
+        if self.rest_seconds:
+            self.loop.call_later(self.rest_seconds, super()._start_asgi_task, cycle, app)
+        else:
+            super()._start_asgi_task(cycle, app)
 
     def drop_requests(self) -> None:
         """Drop the request that is served now, and those that wait behind it."""

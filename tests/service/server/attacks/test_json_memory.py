@@ -59,9 +59,24 @@ def small_room(small_repository):
         yield running
 
 
-def test_texts_under_the_limit_are_parsed_one_at_a_time(small_room):
-    """Each takes some 30 MiB while it is parsed; sixteen at a time would take 500."""
+@pytest.mark.parametrize("path", [INFER, "/v1/topk"])
+def test_texts_by_the_hundred_thousand_are_refused_before_they_are_parsed(server, path):
+    """Under the limit of JSON; each would be an object, and all of them a tenth of a second of everybody's time."""
     text = b'{"inputs": [' + b",".join([b'"ab"'] * (JSON_LIMIT // 5 - 100)) + b"]}"
+    for body, headers in ((text, {}), (gzip.compress(text), {"Content-Encoding": "gzip"})):
+        assert "131072 names and texts" in read_refusal(server.http.post(path, content=body, headers=headers), 400)
+
+
+def test_as_many_biases_as_fit_are_read(server):
+    bias = {str(number): 0.125 for number in range(10_000_000, 10_100_000)}
+    body = json.dumps({"model": "lm", "contexts": [[0.5] * 16], "k": 1, "bias": bias}).encode()
+    assert JSON_LIMIT * 0.9 < len(body) < JSON_LIMIT
+    assert "class" in read_refusal(server.http.post("/v1/topk", content=body), 400)
+
+
+def test_numbers_under_the_limit_are_parsed_one_at_a_time(small_room):
+    """Each takes some 20 MiB while it is parsed; sixteen at a time would take 300."""
+    text = b'{"inputs": [' + b",".join([b"1e9"] * (JSON_LIMIT // 4 - 100)) + b"]}"
     body, before = gzip.compress(text), forget_peak(small_room)
     statuses = []
 

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from shortlist.bundle.manifest import Manifest
 from shortlist.client import exchange
-from shortlist.client.exchange import Response
+from shortlist.client.infer import parse_outputs
+from shortlist.client.messages import Limits, Response
 from shortlist.core.queries import ScoreQuery, Scores, TopKQuery
 from shortlist.core.results import TopK, make_label_array
 from shortlist.errors import BadInput, ServerError
@@ -58,8 +59,8 @@ VALID = tensor("context", CONTEXT)
 @given(arrays.arrays(np.float32, arrays.array_shapes(min_dims=2, max_dims=2, min_side=1, max_side=5), elements=FLOATS))
 def test_client_and_server_agree_on_requests(values):
     manifest = MANIFEST.model_copy(update={"dim": values.shape[1]})
-    ask = next(exchange.topk("lm", values, 3, 3, {"allow": [1, 2], "ban": None}, None, True, (), 4096))
-    query = InferCodec(manifest).decode(ask.content, ask.headers[LENGTH_HEADER]).query
+    ask = next(exchange.topk("lm", values, 3, 3, {"allow": [1, 2], "ban": None}, None, True, (), Limits(4096)))
+    query = InferCodec(manifest).decode(ask.content, dict(ask.headers)[LENGTH_HEADER]).query
     assert ask.path == "/v2/models/lm/versions/3/infer"
     assert isinstance(query, TopKQuery)
     assert np.array_equal(query.contexts, values)
@@ -75,8 +76,8 @@ def test_client_and_server_agree_on_answers(rows, k, names, many):
         "an id", TopKQuery(CONTEXT, 1), dict.fromkeys(names[:many], OutputFormat(binary=True))
     )
     content, headers = InferCodec(MANIFEST).encode(request, top)
-    response = exchange.Response(200, {name.decode(): value.decode() for name, value in headers}, content)
-    outputs, normalizer = exchange.parse_outputs(response)
+    response = Response(200, {name.decode(): value.decode() for name, value in headers}, content)
+    outputs, normalizer = parse_outputs(response)
     assert list(outputs) == names[:many]
     assert normalizer == "exact"
     assert all(np.array_equal(values, getattr(top, name)) for name, values in outputs.items())
@@ -87,16 +88,18 @@ def test_client_and_server_agree_on_labels(rows, k):
     ids = np.arange(rows * k).reshape(rows, k) % 4 - 1
     top = TopK(ids, np.zeros((rows, k), np.float32), np.ones(rows, np.int32), "exact")
     labels = make_label_array(["", "a\n", "\U0001f600" * 100])
-    ask = next(exchange.topk("lm", CONTEXT, 1, None, {}, None, False, ("labels",), 4096))
+    ask = next(
+        exchange.topk("lm", CONTEXT, 1, None, {}, None, False, ("ids", "logprobs", "scored", "labels"), Limits(4096))
+    )
     codec = InferCodec(MANIFEST, labels)
-    request = codec.decode(ask.content, ask.headers[LENGTH_HEADER])
+    request = codec.decode(ask.content, dict(ask.headers)[LENGTH_HEADER])
     assert list(request.outputs) == ["ids", "logprobs", "scored", "labels"]
     content, headers = codec.encode(request, top)
-    response = exchange.Response(200, {name.decode(): value.decode() for name, value in headers}, content)
-    outputs, _ = exchange.parse_outputs(response)
+    response = Response(200, {name.decode(): value.decode() for name, value in headers}, content)
+    outputs, _ = parse_outputs(response)
     assert outputs["labels"].tolist() == [[labels[id] or "" for id in row] for row in ids.tolist()]
     with pytest.raises(BadInput, match="was exported without labels: ask for ids alone"):
-        InferCodec(MANIFEST).decode(ask.content, ask.headers[LENGTH_HEADER])
+        InferCodec(MANIFEST).decode(ask.content, dict(ask.headers)[LENGTH_HEADER])
 
 
 def test_json_tensors_may_be_flat_or_nested_and_hold_integers():
@@ -245,4 +248,4 @@ def test_mutated_requests_are_read_or_refused(data):
 def test_nonsense_answers_become_a_server_error(content, header):
     headers = {} if header is None else {LENGTH_HEADER.lower(): header}
     with pytest.raises(ServerError):
-        exchange.parse_outputs(Response(200, headers, content))
+        parse_outputs(Response(200, headers, content))

@@ -39,7 +39,8 @@ def test_a_seen_text_is_read_and_answered_as_a_new_one(head, dtype, pad, rows):
     decode(codec, head, *body(ROWS[:rows].astype(dtype), datatype, id="x" * pad))
     for start in (5, 10):
         content, header = body(ROWS[start : start + rows].astype(dtype), datatype, id="x" * pad)
-        template, contexts = codec.find_template(content, header.encode())
+        template = codec.find_template(content, header.encode())
+        contexts = template.layout.read(content)
         request = codec.decode(content, header)
         assert contexts.flags.aligned
         np.testing.assert_array_equal(contexts, request.query.contexts)
@@ -78,7 +79,7 @@ def test_headers_that_name_no_seen_text(head, header):
 def test_a_template_keeps_no_body(head):
     codec, (content, header) = InferCodec(head.manifest), body(np.zeros((7, DIM), np.float32))
     decode(codec, head, content, header)
-    template, _ = codec.find_template(content, header.encode())
+    template = codec.find_template(content, header.encode())
     assert template.task.contexts.size == 0
 
 

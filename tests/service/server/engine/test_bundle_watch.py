@@ -7,7 +7,8 @@ import pytest
 from shortlist.bundle.reader import CALIBRATION_FILE, Bundle
 from shortlist.head import Head
 from shortlist.server.engine.bundle_watch import BundleWatch, copy_uncounted, find_fault
-from shortlist.server.models import Models
+from shortlist.server.lifecycle.releases import ReleaseRules, Releases
+from shortlist.server.lifecycle.version_table import VersionTable
 
 from tests.support.layers import copy_writable, make_contexts
 
@@ -17,10 +18,17 @@ ROWS = make_contexts(rows=3, seed=5).contexts
 
 
 @pytest.fixture
-def models(small_repository, tmp_path):
-    models = Models(copy_writable(small_repository, tmp_path / "repository"))
-    models.load_all("cpu", 1, lambda model: None)
-    return models
+def releases(small_repository, tmp_path):
+    repository = copy_writable(small_repository, tmp_path / "repository")
+    releases = Releases(repository, ReleaseRules("cpu", 1), lambda model: None)
+    for name in releases.list_models():
+        releases.update(name)
+    return releases
+
+
+@pytest.fixture
+def models(releases):
+    return releases.models
 
 
 @pytest.fixture
@@ -33,7 +41,7 @@ def findings(models):
 def test_bundles_as_they_were_pass(models, findings):
     watch, published = findings
     for model in models:
-        watch.check(model)
+        watch.note(model, watch.is_sound(model))
     assert published == {"lm": True, "dense": True}
 
 
@@ -47,23 +55,33 @@ def test_answers_that_differ_are_a_fault(models, small_repository, monkeypatch):
     assert "failed its canary" in fault
 
 
-def test_a_file_that_was_touched_is_a_fault_until_the_bundle_is_loaded_again(models, findings):
+def test_a_file_that_was_touched_is_a_fault_until_the_bundle_is_loaded_again(models, releases, findings):
     watch, published = findings
     model = models.find("lm")
     labels = model.folder / "labels.json"
     labels.write_bytes(labels.read_bytes())
-    watch.check(model)
+    watch.note(model, watch.is_sound(model))
     assert published == {"lm": False}
-    models.load("lm", "cpu", 1, lambda model: None)
-    watch.check(model)
+    releases.reload("lm")
+    watch.note(model, watch.is_sound(model))
     assert published == {"lm": True}
 
 
-def test_a_model_that_is_not_served_is_left_alone(models, findings):
+def test_a_model_that_is_not_served_is_left_alone(models, releases, findings):
     watch, published = findings
-    models.unload("lm")
-    watch.check(models.find("lm"))
+    releases.unload("lm")
+    model = models.find("lm")
+    watch.note(model, watch.is_sound(model))
     assert published == {}
+
+
+def test_nothing_is_published_of_a_version_that_was_dropped_meanwhile(models, findings):
+    watch, published = findings
+    model = models.find("lm")
+    sound = watch.is_sound(model)
+    models.put(VersionTable("lm", {}))
+    watch.note(model, sound)
+    assert (sound, published) == (True, {})
 
 
 def test_its_searches_are_not_counted(adaptive_head):

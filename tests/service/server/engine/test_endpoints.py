@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from shortlist.server.app import create_app
 from shortlist.server.engine.endpoints import ENDPOINT_NAMES, ENDPOINTS, PATH_CACHE_ENTRIES, EndpointMatcher
-from shortlist.server.models import Models
+from shortlist.server.lifecycle.releases import ReleaseRules, Releases
 from shortlist.server.settings import Settings
 
 PATHS = {
@@ -20,7 +20,7 @@ PATHS = {
 
 @pytest.fixture
 def models(small_repository):
-    return Models(small_repository)
+    return Releases(small_repository, ReleaseRules(), lambda model: None).models
 
 
 @pytest.mark.parametrize("path", PATHS)

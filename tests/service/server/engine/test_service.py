@@ -62,6 +62,15 @@ def test_a_dropped_version_is_let_go_of(pair, repository):
     assert not any('version="1"' in line for line in about), "neither its quality nor its canary is shown any more"
 
 
+def test_the_series_of_a_dropped_version_are_shown_once_more(pair, repository):
+    """Each release left 248 lines of metrics behind, for ever."""
+    assert ask_binary(pair, TEXT, BLOB, VERSION_1).status_code == 200
+    read_metrics(pair)
+    drop_version_1(pair, repository)
+    assert 'shortlist_requests_total{code="200",endpoint="infer",model="lm",version="1"} 2.0' in read_metrics(pair)
+    assert 'version="1"' not in read_metrics(pair)
+
+
 def test_requests_that_run_are_answered_and_counted_before_their_version_is_let_go_of(pair, repository):
     served_model, pool = pair.service.find_model("lm", 1), SteppedPool()
     served_model.batcher.pool = pool

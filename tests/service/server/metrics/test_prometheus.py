@@ -12,6 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from shortlist.server.metrics.histogram import Histogram
 from shortlist.server.metrics.notes import RequestNote
 from shortlist.server.metrics.prometheus import Metrics
+from shortlist.server.metrics.series import UNKNOWN_MODEL, RequestSeries
 
 from tests.support.layers import RunningServer
 
@@ -171,7 +172,7 @@ def test_an_unloaded_model_is_no_longer_said_to_be_ready(small_repository):
 
 def test_endpoints_by_name_are_there_from_the_start_and_any_other_once_it_comes():
     metrics = Metrics("1", CollectorRegistry(), ["topk", "score"])
-    series = metrics.request_series(None)
+    series = RequestSeries(metrics, UNKNOWN_MODEL)
     assert set(series.duration) == {"topk", "score"}
     series.count([RequestNote("new", 200, 0.5, (0.0, 0.0, 0.0, 0.0), None, False, None)])
     labels = {"model": "unknown", "version": "unknown", "endpoint": "new"}

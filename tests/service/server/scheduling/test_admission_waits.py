@@ -34,9 +34,9 @@ def test_a_request_that_would_wait_for_too_much_of_its_time_is_refused():
     admission.take_rows(100, AGES)
     admission.note_batch(10, 1.0)  # 0.1 s a row, so that 100 take 10 s
     assert admission.estimate_wait() == pytest.approx(10)
-    expect_refusal(admission.take_rows, 1, 19)
-    expect_refusal(admission.take_rows, 50, 19)
-    admission.take_rows(1, 21)
+    expect_refusal(admission.take_rows, 1, 24)
+    expect_refusal(admission.take_rows, 50, 24)
+    admission.take_rows(1, 26)
     assert expect_refusal(admission.take_rows, 1, 1).retry_after == 11
 
 

@@ -215,6 +215,44 @@ def test_tasks_that_would_wait_go_uvicorns_way(servers, monkeypatch):
     assert fast >= 20  # they are tried again after a while
 
 
+@pytest.fixture
+def slow_models(servers):
+    """The servers' models, which compute nothing inline."""
+    models = [server.service.find_model("lm", None) for server in servers.both]
+    for model in models:
+        model.batcher.inline = 0.0
+    yield models
+    for model in models:
+        model.batcher.inline, model.admission.row_seconds = 1.0, 0.0
+
+
+def test_a_refusal_of_what_would_wait_too_long_takes_the_fast_path(servers, slow_models):
+    """Most of what a busy server gets is refused, and what it accepts meanwhile does not change that."""
+    servers.talk(infer())
+    fast = []
+    for held, status, count in ((0, 200, 20), (100, 429, 20), (0, 200, 2), (100, 429, 20)):
+        before = servers.both[0].fast_path.responses
+        for server, model in zip(servers.both, slow_models, strict=True):
+            model.admission.row_seconds = 1.0
+            model.admission.row_shares.add("another", held)
+            assert statuses(servers.runner.run(server.talk([infer()] * count))) == [status] * count
+            model.admission.row_shares.add("another", -held)
+        fast.append(servers.both[0].fast_path.responses - before)
+    assert fast[0] == fast[2] == 0
+    assert 0 < fast[1] < fast[3] == 20
+
+
+def test_the_numbers_of_a_request_that_is_refused_are_not_read(servers, slow_models):
+    wrong = infer()[:-4] + b"\x00\x00\xc0\x7f"
+    responses, _ = servers.talk(infer(), wrong)
+    assert statuses(responses) == [200, 400]
+    for server, model in zip(servers.both, slow_models, strict=True):
+        model.admission.row_seconds = 1.0
+        model.admission.row_shares.add("another", 100)
+        assert statuses(servers.runner.run(server.talk([wrong]))) == [429]
+        model.admission.row_shares.add("another", -100)
+
+
 def test_an_idle_connection_is_closed_and_a_fast_response_keeps_it(servers):
     """Its timer is not set anew with every answer."""
 

@@ -17,6 +17,7 @@ import pytest
 import shortlist
 import uvicorn
 from shortlist.bundle.manifest import FORMAT_VERSION
+from shortlist.server.metrics.recorder import MAX_NOTES
 from shortlist.server.transport.process import Server, listen
 
 from tests.support.layers import DIM, RunningServer, copy_writable, make_contexts, run_cli
@@ -53,18 +54,21 @@ def test_a_port_that_is_taken_leaves_no_socket_open():
         gc.collect()
 
 
-def test_modules_are_not_looked_through_for_garbage_while_it_serves(monkeypatch):
+def test_modules_are_not_looked_through_for_garbage_while_it_serves_nor_notes_that_wait(monkeypatch):
     async def startup(self, sockets=None):
-        events.append(gc.get_freeze_count())
+        events.append((gc.get_freeze_count(), gc.get_threshold()[0]))
 
-    events = []
+    events, threshold = [], gc.get_threshold()
     monkeypatch.setattr(uvicorn.Server, "startup", startup)
     before = gc.get_freeze_count()
     try:
         asyncio.run(Server(uvicorn.Config("no:app"), None).startup())
     finally:
         gc.unfreeze()
-    assert events[0] > before + 10_000
+        gc.set_threshold(*threshold)
+    ((frozen, new_objects),) = events
+    assert frozen > before + 10_000
+    assert new_objects > 4 * MAX_NOTES
 
 
 def test_address_of_another_machine(small_repository):

@@ -5,10 +5,11 @@ from __future__ import annotations
 import inspect
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import uvicorn
 from shortlist.server.transport import uvicorn_protocol
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
 PRIVATE_NAMES = re.compile(
@@ -35,7 +36,50 @@ def test_the_private_names_are_still_there():
         assert hasattr(protocol, name), name
     for name in ("_start_asgi_task", "timeout_keep_alive_handler", "send_400_response", "on_message_begin"):
         assert callable(getattr(HttpToolsProtocol, name)), name
+    assert {"transport", "response_started"} <= set(RequestResponseCycle.__init__.__code__.co_names)
     server = uvicorn.Server(config)
     assert (server.should_exit, server.force_exit) == (False, False)
     assert callable(server.capture_signals)
     assert "self.servers" in inspect.getsource(uvicorn.Server.startup)  # set there alone
+
+
+class Transport:
+    """A transport that keeps what is written to it, a list for each system call."""
+
+    def __init__(self):
+        self.calls, self.closed = [], False
+
+    def write(self, data):
+        self.calls.append([data])
+
+    def writelines(self, parts):
+        self.calls.append(list(parts))
+
+    def close(self):
+        self.closed = True
+
+    def is_closing(self):
+        return self.closed
+
+
+def test_the_head_of_a_response_is_written_with_what_follows_it():
+    cycle, transport = SimpleNamespace(response_started=False), Transport()
+    response = uvicorn_protocol.WholeResponse(cycle, transport)
+    response.write(b"interim")
+    cycle.response_started = True
+    response.write(b"head")
+    assert transport.calls == [[b"interim"]]
+    assert response.cycle is None  # else nothing of a request would be freed before the next garbage collection
+    response.write(b"body")
+    response.write(b"more")
+    assert transport.calls == [[b"interim"], [b"head", b"body"], [b"more"]]
+    response.close()
+    assert (len(transport.calls), response.is_closing()) == (3, True)
+
+
+def test_a_head_that_nothing_follows_is_written_before_the_connection_is_closed():
+    transport = Transport()
+    response = uvicorn_protocol.WholeResponse(SimpleNamespace(response_started=True), transport)
+    response.write(b"head")
+    response.close()
+    assert (transport.calls, transport.closed) == ([[b"head"]], True)

@@ -1,0 +1,68 @@
+"""A connection's pipeline beside the work of others; what clients do to connections is in `attacks`."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+from shortlist.server.transport.connection import REST_SECONDS
+
+from tests.support.fast_path import Client, Servers, statuses
+
+pytestmark = pytest.mark.slow
+
+HEALTH = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
+COUNT = 8
+
+
+@pytest.fixture(scope="module")
+def servers(small_repository):
+    pair = Servers(small_repository)
+    yield pair
+    pair.close()
+
+
+@pytest.fixture
+def busy(servers):
+    """The servers while a row of another client waits to be computed."""
+    for server in servers.both:
+        server.service.admission.row_shares.add("another", 1)
+    yield servers
+    for server in servers.both:
+        server.service.admission.row_shares.add("another", -1)
+
+
+def test_requests_of_one_pipeline_leave_time_for_others_that_wait(busy):
+    start = time.perf_counter()
+    responses, _ = busy.talk(HEALTH * COUNT)
+    assert statuses(responses) == [200] * COUNT
+    assert time.perf_counter() - start >= len(busy.both) * (COUNT - 1) * REST_SECONDS
+
+
+def test_a_pipeline_that_rests_ends_as_any_other(busy):
+    responses, _ = busy.talk(HEALTH * COUNT + b"GET / HTTP/9.9\r\n\r\n")
+    assert statuses(responses) == [200] * COUNT + [400]
+    assert responses.endswith(b"<closed>")
+
+
+async def leave(server, request):
+    """Ask and be gone; returns once the server knows."""
+    transport, _ = await asyncio.get_running_loop().create_connection(Client, "127.0.0.1", server.port)
+    transport.write(request)
+    await asyncio.sleep(2 * REST_SECONDS)
+    transport.abort()
+    while server.state.connections:
+        await asyncio.sleep(REST_SECONDS)
+    await asyncio.sleep(2 * REST_SECONDS)
+
+
+def test_nobody_is_answered_who_leaves_while_a_pipeline_rests(busy):
+    server = busy.both[0]
+    before = server.state.total_requests
+    busy.runner.run(leave(server, HEALTH * COUNT))
+    assert not server.state.connections
+    assert server.state.total_requests < before + COUNT
+    server.state.total_requests = before  # which the servers have in common
+    responses, _ = busy.talk(HEALTH)
+    assert statuses(responses) == [200]
