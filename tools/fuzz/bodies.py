@@ -98,9 +98,9 @@ class Target:
 
     def answer(self, body: bytes, header: str | None) -> bytes:
         """Decode, compute and encode as the service does; raises ShortlistError."""
-        match = self.codec.find_template(body, None if header is None else header.encode("latin-1", "replace"))
-        if match is not None:
-            template, contexts = match
+        template = self.codec.find_template(body, None if header is None else header.encode("latin-1", "replace"))
+        if template is not None:
+            contexts = template.layout.read(body)
             content, headers = template.encode(template.task.with_contexts(contexts).compute())
         else:
             request = self.codec.decode(body, header)

@@ -50,7 +50,7 @@ static int fuzz_grouped(const struct kernels *fast, const struct kernels *plain)
     int64_t classes, rows = pick(1, 3), width = pick(1, 90), dim = pick(1, 200);
     struct grouped head = {.dim = dim, .projection_blocks = divide_up(width, LANES),
                            .projection_lines = 2 * divide_up(dim, 8), .groups = pick(1, 40),
-                           .centre_lines = pick(1, 9), .block_row_lines = pick(1, 3), .preview_lines = pick(0, 9),
+                           .centre_lines = pick(1, 9), .preview_lines = pick(0, 9), .terms = pick(0, 1) * pick(1, 130),
                            .two_bit_lines = pick(0, 20), .code_lines = divide_up(dim, LINE_BYTES),
                            .logit_scale = 0.7f, .soft_cap = pick(0, 1) * 30.0f, .tail_offset = 1, .tail_limit = 2};
     fill_groups(&head, &classes);
@@ -59,8 +59,8 @@ static int fuzz_grouped(const struct kernels *fast, const struct kernels *plain)
     head.projection_scale = make_floats(head.projection_blocks * LANES), head.tail = make_floats(dim);
     head.centres = make_lines(head.centre_blocks * head.centre_lines);
     head.centre_scale = make_floats(head.centre_blocks * LANES), head.reach = make_floats(head.groups);
-    head.block_rows = make_lines(head.blocks * head.block_row_lines), head.previews = make_previews(&head);
-    head.block_scale = make_floats(head.blocks), head.block_reach = make_floats(head.blocks);
+    head.previews = make_previews(&head);
+    head.tail_terms = make_floats(head.terms * dim), head.tail_term_offsets = make_floats(head.terms);
     head.bias = pick(0, 1) ? make_floats(head.blocks * LANES) : NULL;
     head.code_bias = head.bias ? make_floats(classes) : NULL;
     int64_t *order = allocate_exactly(classes * 8), *places = allocate_exactly(classes * 8);
@@ -74,7 +74,7 @@ static int fuzz_grouped(const struct kernels *fast, const struct kernels *plain)
     head.rows = make_floats(classes * dim);
     struct grouped_limits limits[3];
     for (int64_t i = 0; i < 3; i++)
-        limits[i] = (struct grouped_limits){pick(1, 300), pick(1, 300), pick(0, 1) * pick(1, 200), pick(1, 200), pick(1, 40)};
+        limits[i] = (struct grouped_limits){pick(1, 300), pick(1, 300), pick(1, 200), pick(1, 40)};
     struct grouped_search search = {limits, pick(0, 1) ? make_floats(3 * (EFFORT_FEATURES + 1)) : NULL, pick(1, 3),
                                     pick(1, classes < 9 ? classes : 9), pick(1, 200), pick_float()};
     const struct lists *lists = make_lists(rows, classes);

@@ -142,7 +142,8 @@ class UvicornProtocol(HttpToolsProtocol):
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
         self.served_cycle = cycle
-        cycle.transport = WholeResponse(cycle, cycle.transport)  # type: ignore[assignment]  # all that it uses of it
+        if cycle.scope["method"] != "HEAD":  # whose response is a head and no more
+            cycle.transport = WholeResponse(cycle, cycle.transport)  # type: ignore[assignment]  # all that it uses of it
         if self.rest_seconds:
             self.loop.call_later(self.rest_seconds, super()._start_asgi_task, cycle, app)
         else:
