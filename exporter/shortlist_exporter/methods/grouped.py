@@ -13,7 +13,8 @@ from pydantic import Field
 from shortlist.bundle.settings import PREVIEWED_DIVISOR, GroupedSettings
 from shortlist.errors import BadInput
 from shortlist_models import context_basis
-from shortlist_models.rescored.grouped import MIN_COARSE_COLUMNS, GroupedSoftmax, Widths, group_similar_classes
+from shortlist_models.rescored.grouped import MIN_COARSE_COLUMNS, GroupedSoftmax, Widths
+from shortlist_models.rescored.groups import group_similar_classes
 
 from shortlist_exporter.core.types import Cost, FloatArray, Progress, quiet
 from shortlist_exporter.graphs.builder import GraphFiles

@@ -24,91 +24,12 @@ from shortlist_models.full import FullSoftmax
 from shortlist_models.svd import Basis, quantize_rows, quantize_two_bits
 
 from .base import RescoredSoftmax
+from .groups import Groups
 
-GROUPING_ROUNDS = 12
-BLOCK_CLASSES = 16  # the last block of a group may have fewer
 LINE_COLUMNS = 16  # of 2 bits, which compiled loops take at once
 MIN_COARSE_COLUMNS = 64  # of 2 bits, by which all classes of a group that is opened are previewed
-HALVING_ROUNDS = 6  # in which the two halves of a group are made more similar within themselves
 BEST_CLASS_DEVIATIONS = 1.5  # standard deviations by which the best class of a group is over its mean
 DEAD_COLUMN_SHARE = 1e-3  # of the largest column's size: a smaller column is float32 rounding
-CHUNK_CLASSES = 8192  # whose distances are computed at once
-
-
-class Groups(NamedTuple):
-    """order: [m] positions of classes, group by group. starts: [G + 1], where groups begin in it."""
-
-    order: Tensor
-    starts: Tensor
-
-    @property
-    def sizes(self) -> Tensor:
-        """How many classes each group has, [G]."""
-        return self.starts.diff()
-
-    def block_starts(self) -> Tensor:
-        """Where blocks begin in `order`, [B + 1]: every `BLOCK_CLASSES` classes from the start of each group."""
-        ends = zip(self.starts[:-1].tolist(), self.starts[1:].tolist(), strict=True)
-        return torch.tensor(
-            [start for first, end in ends for start in range(first, end, BLOCK_CLASSES)] + [len(self.order)]
-        )
-
-
-def cluster_rows(rows: Tensor, count: int, seed: int) -> Groups:
-    """Put `rows` [m, W] into up to `count` groups by Lloyd's k-means; groups that end empty are left out."""
-    first = torch.randperm(len(rows), generator=torch.Generator().manual_seed(seed))[:count]
-    centres = rows[first].clone()
-    for _ in range(GROUPING_ROUNDS):
-        group = find_nearest(rows, centres)
-        sizes = torch.bincount(group, minlength=len(centres))
-        nonempty = sizes > 0
-        centres = (torch.zeros_like(centres).index_add_(0, group, rows) / sizes[:, None])[nonempty]
-    sizes = torch.bincount(find_nearest(rows, centres), minlength=len(centres))
-    group, nonempty = find_nearest(rows, centres), sizes > 0
-    return Groups(group.argsort(stable=True), torch.cat([sizes.new_zeros(1), sizes[nonempty].cumsum(0)]))
-
-
-def group_similar_classes(preview: Tensor, bias: Tensor | None, count: int, seed: int) -> Groups:
-    """Group classes whose logits are alike, by the rows `preview` [m, W] and, where there is one, `bias` [m].
-
-    A bias is a column for which every context has 1: without it, the few classes that win by their bias alone would be
-    in groups of others that do not, and would never be opened.
-    """
-    rows = preview if bias is None else torch.column_stack([preview, bias])
-    groups = cluster_rows(rows, count, seed)
-    parts = [order_in_blocks(rows, classes) for classes in torch.split(groups.order, groups.sizes.tolist())]
-    return groups._replace(order=torch.cat(parts))
-
-
-def order_in_blocks(rows: Tensor, classes: Tensor) -> Tensor:
-    """Order `classes` [n] so that every `BLOCK_CLASSES` of them are similar: split in halves again and again."""
-    blocks = -(-len(classes) // BLOCK_CLASSES)
-    if blocks <= 1:
-        return classes
-    first = blocks // 2 * BLOCK_CLASSES
-    ranking = classes[rank_along_difference(rows[classes], first)]
-    return torch.cat([order_in_blocks(rows, ranking[:first]), order_in_blocks(rows, ranking[first:])])
-
-
-def rank_along_difference(rows: Tensor, first: int) -> Tensor:
-    """Rank `rows` [n, W] so that the first `first` of them and the others are two groups, as by k-means; returns [n].
-
-    Begins with the direction in which rows differ most, by power iteration; then goes by the line between both means.
-    """
-    centred = rows - rows.mean(dim=0)
-    direction = centred[(centred**2).sum(dim=1).argmax()]
-    for _ in range(HALVING_ROUNDS):
-        direction = torch.nn.functional.normalize(centred.T @ (centred @ direction), dim=0)
-    for _ in range(HALVING_ROUNDS):
-        ranking = (centred @ direction).argsort(stable=True)
-        direction = centred[ranking[first:]].mean(dim=0) - centred[ranking[:first]].mean(dim=0)
-    return (centred @ direction).argsort(stable=True)
-
-
-def find_nearest(rows: Tensor, centres: Tensor) -> Tensor:
-    """The number [m] of the centre [G, W] that is nearest to each row [m, W]."""
-    half = 0.5 * (centres**2).sum(dim=1)
-    return torch.cat([(part @ centres.T - half).argmax(dim=1) for part in torch.split(rows, CHUNK_CLASSES)])
 
 
 class Widths(NamedTuple):

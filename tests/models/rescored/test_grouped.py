@@ -1,50 +1,15 @@
-"""Groups of classes and the blocks that they are in."""
+"""The groups and blocks that hold enough, and columns that are alike."""
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from shortlist_models.rescored.grouped import (
-    BLOCK_CLASSES,
-    choose_best_holding,
-    even_columns,
-    group_similar_classes,
-    order_in_blocks,
-)
+from shortlist_models.rescored.grouped import choose_best_holding, even_columns
 from shortlist_models.svd import Basis, quantize_rows, quantize_two_bits
 
 
 def rows_of(count, seed=0):
     return torch.randn(count, 6, generator=torch.Generator().manual_seed(seed))
-
-
-@given(st.integers(1, 200), st.integers(1, 12), st.booleans())
-@settings(max_examples=30, deadline=None)
-def test_every_class_is_in_one_block_of_one_group(classes, count, biased):
-    rows = rows_of(classes)
-    groups = group_similar_classes(rows, rows[:, 0] if biased else None, min(count, classes), 0)
-    assert groups.order.sort().values.tolist() == list(range(classes))
-    assert groups.starts[-1] == classes
-    assert (groups.sizes > 0).all()
-    starts = groups.block_starts()
-    assert set(groups.starts.tolist()) <= set(starts.tolist())
-    sizes = starts.diff()
-    assert ((sizes > 0) & (sizes <= BLOCK_CLASSES)).all()
-    assert len(sizes) == (-(-groups.sizes // BLOCK_CLASSES)).sum()
-
-
-def test_blocks_find_what_is_alike():
-    group = torch.arange(4).repeat_interleave(BLOCK_CLASSES)[
-        torch.randperm(4 * BLOCK_CLASSES, generator=torch.Generator().manual_seed(1))
-    ]
-    rows = torch.nn.functional.one_hot(group, 6) * 20 + rows_of(4 * BLOCK_CLASSES)
-    result = group[order_in_blocks(rows, torch.arange(4 * BLOCK_CLASSES))].reshape(4, BLOCK_CLASSES)
-    assert (result == result[:, :1]).all()
-    assert result[:, 0].sort().values.tolist() == [0, 1, 2, 3]
-
-
-def test_equal_rows_are_in_blocks_too():
-    assert order_in_blocks(torch.zeros(50, 6), torch.arange(50)).sort().values.tolist() == list(range(50))
 
 
 @given(st.integers(1, 40), st.integers(1, 300), st.integers(0, 99))

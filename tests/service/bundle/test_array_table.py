@@ -12,7 +12,7 @@ from shortlist.bundle.reader import Bundle
 from shortlist.bundle.settings import MAX_BLOCK_CLASSES, SETTINGS
 from shortlist.bundle.writer import seal
 from shortlist.errors import BundleError
-from shortlist_models.rescored.grouped import BLOCK_CLASSES
+from shortlist_models.rescored.groups import BLOCK_CLASSES
 
 from tests.support.heads.grouped import CLASSES, DIM, OPTIONS
 from tests.support.layers import copy_writable, make_contexts, make_dense, make_head

@@ -1,0 +1,115 @@
+"""Groups of similar classes for `grouped`, each in blocks of sixteen.
+
+By k-means (Lloyd 1982); large numbers of groups in two levels, as a vocabulary tree (Nister and Stewenius 2006).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+GROUPING_ROUNDS = 12
+MAX_FLAT_GROUPS = 1024  # that every row is compared with
+BLOCK_CLASSES = 16  # the last block of a group may have fewer
+HALVING_ROUNDS = 6  # in which the two halves of a group are made more similar within themselves
+CHUNK_CLASSES = 8192  # whose distances are computed at once
+
+
+class Groups(NamedTuple):
+    """order: [m] positions of classes, group by group. starts: [G + 1], where groups begin in it."""
+
+    order: Tensor
+    starts: Tensor
+
+    @property
+    def sizes(self) -> Tensor:
+        """How many classes each group has, [G]."""
+        return self.starts.diff()
+
+    def block_starts(self) -> Tensor:
+        """Where blocks begin in `order`, [B + 1]: every `BLOCK_CLASSES` classes from the start of each group."""
+        ends = zip(self.starts[:-1].tolist(), self.starts[1:].tolist(), strict=True)
+        return torch.tensor(
+            [start for first, end in ends for start in range(first, end, BLOCK_CLASSES)] + [len(self.order)]
+        )
+
+
+def cluster_rows(rows: Tensor, count: int, seed: int) -> Groups:
+    """Put `rows` [m, W] into about `count` groups by k-means; groups that end empty are left out.
+
+    More than `MAX_FLAT_GROUPS` are found in two levels: groups of groups first, then those within each, so many as it
+    has rows. So the time grows as m times the root of `count`, not as m times `count`.
+    """
+    if count <= MAX_FLAT_GROUPS:
+        return cluster_at_once(rows, count, seed)
+    parents = cluster_at_once(rows, round(count**0.5), seed)
+    orders, sizes = [], []
+    for members in torch.split(parents.order, parents.sizes.tolist()):
+        share = min(max(1, round(count * len(members) / len(rows))), count - 1)
+        groups = cluster_rows(rows[members], share, seed)
+        orders.append(members[groups.order])
+        sizes.append(groups.sizes)
+    return Groups(torch.cat(orders), add_sizes(torch.cat(sizes)))
+
+
+def cluster_at_once(rows: Tensor, count: int, seed: int) -> Groups:
+    """The same by Lloyd's algorithm from rows chosen at random, each row compared with all centres in every round."""
+    first = torch.randperm(len(rows), generator=torch.Generator().manual_seed(seed))[:count]
+    centres = rows[first].clone()
+    for _ in range(GROUPING_ROUNDS):
+        group = find_nearest(rows, centres)
+        sizes = torch.bincount(group, minlength=len(centres))
+        centres = (torch.zeros_like(centres).index_add_(0, group, rows) / sizes[:, None])[sizes > 0]
+    group = find_nearest(rows, centres)
+    sizes = torch.bincount(group, minlength=len(centres))
+    return Groups(group.argsort(stable=True), add_sizes(sizes[sizes > 0]))
+
+
+def add_sizes(sizes: Tensor) -> Tensor:
+    """Where each of the groups of `sizes` [G] begins, and the last one ends, [G + 1]."""
+    return torch.cat([sizes.new_zeros(1), sizes.cumsum(0)])
+
+
+def group_similar_classes(preview: Tensor, bias: Tensor | None, count: int, seed: int) -> Groups:
+    """Group classes whose logits are alike, by the rows `preview` [m, W] and, where there is one, `bias` [m].
+
+    A bias is a column for which every context has 1: without it, the few classes that win by their bias alone would be
+    in groups of others that do not, and would never be opened.
+    """
+    rows = preview if bias is None else torch.column_stack([preview, bias])
+    groups = cluster_rows(rows, count, seed)
+    parts = [order_in_blocks(rows, classes) for classes in torch.split(groups.order, groups.sizes.tolist())]
+    return groups._replace(order=torch.cat(parts))
+
+
+def order_in_blocks(rows: Tensor, classes: Tensor) -> Tensor:
+    """Order `classes` [n] so that every `BLOCK_CLASSES` of them are similar: split in halves again and again."""
+    blocks = -(-len(classes) // BLOCK_CLASSES)
+    if blocks <= 1:
+        return classes
+    first = blocks // 2 * BLOCK_CLASSES
+    ranking = classes[rank_along_difference(rows[classes], first)]
+    return torch.cat([order_in_blocks(rows, ranking[:first]), order_in_blocks(rows, ranking[first:])])
+
+
+def rank_along_difference(rows: Tensor, first: int) -> Tensor:
+    """Rank `rows` [n, W] so that the first `first` of them and the others are two groups, as by k-means; returns [n].
+
+    Begins with the direction in which rows differ most, by power iteration; then goes by the line between both means.
+    """
+    centred = rows - rows.mean(dim=0)
+    direction = centred[(centred**2).sum(dim=1).argmax()]
+    for _ in range(HALVING_ROUNDS):
+        direction = torch.nn.functional.normalize(centred.T @ (centred @ direction), dim=0)
+    for _ in range(HALVING_ROUNDS):
+        ranking = (centred @ direction).argsort(stable=True)
+        direction = centred[ranking[first:]].mean(dim=0) - centred[ranking[:first]].mean(dim=0)
+    return (centred @ direction).argsort(stable=True)
+
+
+def find_nearest(rows: Tensor, centres: Tensor) -> Tensor:
+    """The number [m] of the centre [G, W] that is nearest to each row [m, W]."""
+    half = 0.5 * (centres**2).sum(dim=1)
+    return torch.cat([(part @ centres.T - half).argmax(dim=1) for part in torch.split(rows, CHUNK_CLASSES)])

@@ -1,0 +1,68 @@
+"""Groups of similar classes and the blocks that they are in."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from shortlist_models.rescored.groups import (
+    BLOCK_CLASSES,
+    MAX_FLAT_GROUPS,
+    cluster_at_once,
+    cluster_rows,
+    group_similar_classes,
+    order_in_blocks,
+)
+
+
+def rows_of(count, seed=0):
+    return torch.randn(count, 6, generator=torch.Generator().manual_seed(seed))
+
+
+@given(st.integers(1, 200), st.integers(1, 12), st.booleans())
+@settings(max_examples=30, deadline=None)
+def test_every_class_is_in_one_block_of_one_group(classes, count, biased):
+    rows = rows_of(classes)
+    groups = group_similar_classes(rows, rows[:, 0] if biased else None, min(count, classes), 0)
+    assert groups.order.sort().values.tolist() == list(range(classes))
+    assert groups.starts[-1] == classes
+    assert (groups.sizes > 0).all()
+    starts = groups.block_starts()
+    assert set(groups.starts.tolist()) <= set(starts.tolist())
+    sizes = starts.diff()
+    assert ((sizes > 0) & (sizes <= BLOCK_CLASSES)).all()
+    assert len(sizes) == (-(-groups.sizes // BLOCK_CLASSES)).sum()
+
+
+def test_blocks_find_what_is_alike():
+    group = torch.arange(4).repeat_interleave(BLOCK_CLASSES)[
+        torch.randperm(4 * BLOCK_CLASSES, generator=torch.Generator().manual_seed(1))
+    ]
+    rows = torch.nn.functional.one_hot(group, 6) * 20 + rows_of(4 * BLOCK_CLASSES)
+    result = group[order_in_blocks(rows, torch.arange(4 * BLOCK_CLASSES))].reshape(4, BLOCK_CLASSES)
+    assert (result == result[:, :1]).all()
+    assert result[:, 0].sort().values.tolist() == [0, 1, 2, 3]
+
+
+def test_equal_rows_are_in_blocks_too():
+    assert order_in_blocks(torch.zeros(50, 6), torch.arange(50)).sort().values.tolist() == list(range(50))
+
+
+def measure_distortion(rows, groups):
+    """The mean squared distance of rows to the mean of their group."""
+    parts = torch.split(rows[groups.order], groups.sizes.tolist())
+    return sum(((part - part.mean(dim=0)) ** 2).sum() for part in parts) / len(rows)
+
+
+def test_two_levels_group_nearly_as_well_as_one():
+    rows, count = rows_of(6000), MAX_FLAT_GROUPS + 1
+    two, one = cluster_rows(rows, count, 0), cluster_at_once(rows, count, 0)
+    assert two.order.sort().values.tolist() == list(range(len(rows)))
+    assert len(two.sizes) == pytest.approx(count, rel=0.05)
+    assert measure_distortion(rows, two) < 1.2 * measure_distortion(rows, one)
+    assert measure_distortion(rows, two) < 0.6 * measure_distortion(rows, cluster_at_once(rows, count // 10, 0))
+
+
+def test_rows_that_are_all_equal_are_grouped_in_two_levels_too():
+    groups = cluster_rows(torch.zeros(3000, 6), MAX_FLAT_GROUPS + 1, 0)
+    assert groups.order.sort().values.tolist() == list(range(3000))
+    assert (groups.sizes > 0).all()
