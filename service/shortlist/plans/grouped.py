@@ -89,25 +89,13 @@ class GroupedPlan(Plan):
         """The k best; `scored` is the number of candidates."""
         if self.compiled is not None and k <= MAX_COMPILED_K:
             result = self.compiled(contexts, self.plan_search(k, class_filter.restricts), class_filter)
-            return self.answer_deep_rows(result, contexts, k, class_filter) if class_filter.restricts else result
+            exact = self.prover if self.prover is not None and not self.prover.prefers_dense(k) else self.fallback
+            if class_filter.restricts and exact is not None:
+                answer_deep_rows(exact, result, contexts, k, class_filter)
+            return result
         wide = class_filter.restricts or self.is_wide(k)
         search = self.search_widely if wide else self.search_by_graphs
         return self.run_in_cache(lambda rows, lists: search(rows, k, lists), contexts, class_filter)
-
-    def answer_deep_rows(
-        self, result: PlanResult, contexts: FloatArray, k: int, class_filter: ClassFilter
-    ) -> PlanResult:
-        """The result with exact answers where lists forbid so many of a row's best classes that looks miss the others.
-
-        As it is where the bundle has no dense layer.
-        """
-        assert result.risk is not None
-        for row in (result.risk > SURE_MISS).nonzero()[0].tolist() if self.fallback is not None else ():
-            assert self.fallback is not None
-            some = slice(row, row + 1)
-            result.put([row], self.fallback.topk(contexts[some], k, class_filter.slice_rows(row, row + 1)))
-            result.risk[row] = 0.0
-        return result
 
     def plan_search(self, k: int, restricts: bool) -> Search:
         """How loops look for k classes: as the settings say, and further where there are lists or a promise."""
@@ -197,6 +185,15 @@ class GroupedPlan(Plan):
     def max_rows(self) -> int:
         """Many: loops keep nothing of a row, and share many rows better among threads."""
         return MAX_CALL_ROWS
+
+
+def answer_deep_rows(exact: Plan, result: PlanResult, contexts: FloatArray, k: int, class_filter: ClassFilter) -> None:
+    """Put exact answers where lists forbid so many of a row's best classes that looks miss the others."""
+    assert result.risk is not None
+    for row in (result.risk > SURE_MISS).nonzero()[0].tolist():
+        some = slice(row, row + 1)
+        result.put([row], exact.topk(contexts[some], k, class_filter.slice_rows(row, row + 1)))
+        result.risk[row] = 0.0
 
 
 def mark_best(scores: FloatArray, sizes: IdArray, wanted: int) -> npt.NDArray[np.bool_]:

@@ -39,11 +39,13 @@ class Plan(ABC):
 
     settings: how widely to search; they never change, `with_settings` gives another plan.
     fallback: the bundle's dense head, for rows that the plan is not sure of; None where it was left out, or where the
-    head is its own reference. tally: how many tails rows opened, of plans that have tails.
+    head is its own reference. prover: what proves the same answers in less time; None where the bundle has no bounds.
+    tally: how many tails rows opened, of plans that have tails.
     """
 
     settings: PlanSettings = FullSettings()
     fallback: Plan | None = None
+    prover: Plan | None = None
     tally: Tally | None = None
 
     @property

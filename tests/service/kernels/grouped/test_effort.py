@@ -87,15 +87,17 @@ def test_bans_of_the_best_classes_leave_the_best_of_the_others(promise_head, ban
     assert not (top.ids[:, :, None] == best[:, None, :banned]).any()
 
 
-def test_rows_that_dense_answers_have_no_risk_and_keep_theirs_in_bundles_without_dense(promise_head):
+def test_rows_under_deep_bans_are_answered_exactly_and_keep_their_risk_without_dense(promise_head):
     plan, without = promise_head.plan, copy(promise_head.plan)
-    without.fallback = None
-    lists = ClassFilter(ban=find_best(near[:32], 1000))
-    result, other = plan.topk(near[:32], 5, lists), without.topk(near[:32], 5, lists)
-    deep = result.scored == PROMISE_CLASSES
+    without.fallback = without.prover = None
+    assert plan.prover is promise_head.certified
+    rows, banned = near[:32], 1000
+    best = find_best(rows, banned + 5)
+    result, other = (each.topk(rows, 5, ClassFilter(ban=best[:, :banned])) for each in (plan, without))
+    deep = other.risk > SURE_MISS
     assert deep.any()
     assert (result.risk[deep] == 0).all()
-    assert (other.risk[deep] > SURE_MISS).all()
+    np.testing.assert_array_equal(result.ids[deep], best[deep, banned:])
     np.testing.assert_array_equal(result.risk[~deep], other.risk[~deep])
 
 
