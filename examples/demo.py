@@ -4,12 +4,16 @@
   make demo TEXT=my-text.txt    on a text of your own, or a folder of texts
 
 Captures about 60,000 context vectors of SmolLM2-135M, exports a head, serves it on a free port, asks it for the
-next words of some prompts, and compares it with the dense head. What was captured and exported is kept in build/.
+next words of some prompts, and compares it with the dense head: on text that it was not fitted on, and after the first
+words of 300 lines, every n-th of some modules of Python's library and of the shipped texts. What was captured and
+exported is kept in build/.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib
+import inspect
 import json
 import re
 import shutil
@@ -57,6 +61,10 @@ PROMPTS = (
     "The captain looked out over the",
     "Two plus two equals",
 )
+MODULES = ("argparse", "configparser", "datetime", "difflib", "inspect", "pathlib", "subprocess", "typing")
+LINES = 300  # half of them of MODULES, half of the shipped texts
+LINE_TOKENS = 12  # that are given of each line
+LINE_BATCH = 50
 
 console = Console(highlight=False)
 
@@ -77,6 +85,7 @@ def main() -> int:
             console.print(f"serving {BUNDLE} at {url}\n")
             show_prompts(client)
             show_agreement(client, contexts)
+            show_lines(client)
             show_speed(client, contexts)
     except ShortlistError as error:
         print(f"demo: {error}", file=sys.stderr)
@@ -87,7 +96,12 @@ def main() -> int:
 def prepare(args: argparse.Namespace) -> None:
     """Make the bundle and the prompts' contexts, unless those of this text are there."""
     texts = list_texts([Text(args.text)])
-    made_of = {"texts": [sha256(text.path) for text in texts], "tokens": args.tokens, "model": str(args.model)}
+    made_of = {
+        "texts": [sha256(text.path) for text in texts],
+        "tokens": args.tokens,
+        "model": str(args.model),
+        "lines": LINES,
+    }
     note = BUILD_FOLDER / "made-of.json"
     if note.is_file() and json.loads(note.read_text()) == made_of and can_load(BUNDLE):
         console.print(f"reusing {BUNDLE}")
@@ -100,7 +114,8 @@ def prepare(args: argparse.Namespace) -> None:
             progress=report,
         )  # fmt: skip
         write_head(BUILD_FOLDER / "head.safetensors", model.dense, "SmolLM2-135M")
-        save_file({"contexts": capture_prompt_contexts(model)}, BUILD_FOLDER / "prompts.safetensors")
+        prompts = {"contexts": capture_prompt_contexts(model), "lines": capture_line_contexts(model)}
+        save_file(prompts, BUILD_FOLDER / "prompts.safetensors")
         report("exporting the head", 0, rows)
         shutil.rmtree(BUNDLE, ignore_errors=True)
         request = Request(method="grouped", labels=model.make_labels(), threads=1)
@@ -128,6 +143,21 @@ def capture_prompt_contexts(model: LanguageModel) -> np.ndarray:
         ids = torch.tensor([model.tokenizer(prompt)["input_ids"]])
         rows.append(model.hidden_states(ids)[0, -1].numpy())
     return np.stack(rows)
+
+
+def capture_line_contexts(model: LanguageModel) -> np.ndarray:
+    """The context vector after the first `LINE_TOKENS` tokens of each line, [LINES, d]."""
+    modules = [Path(inspect.getfile(importlib.import_module(name))) for name in MODULES]
+    lines = [*choose_lines(model, modules), *choose_lines(model, sorted(SHIPPED_TEXTS.glob("*.txt")))]
+    return np.concatenate([model.hidden_states(ids)[:, -1].numpy() for ids in torch.tensor(lines).split(LINE_BATCH)])
+
+
+def choose_lines(model: LanguageModel, paths: list[Path]) -> list[list[int]]:
+    """The first tokens of every n-th line of the files that has enough of them, n being as large as it can be."""
+    lines = [line for path in paths for line in path.read_text("utf-8").splitlines() if len(line) > 2 * LINE_TOKENS]
+    every = len(lines) // LINES  # twice as many as are wanted: some have too few tokens
+    tokens = [ids for ids in model.tokenizer(lines[::every])["input_ids"] if len(ids) > LINE_TOKENS]
+    return [ids[:LINE_TOKENS] for ids in tokens[: LINES // 2]]
 
 
 def sample_held_out() -> np.ndarray:
@@ -204,6 +234,16 @@ def show_agreement(client: shortlist.Client, contexts: np.ndarray) -> None:
         f"\nagreement on {len(rows):,} held-out contexts: "
         f"first word {first:.1%}, first {DEMO_K} words {agreement:.1%}"
     )  # fmt: skip
+
+
+def show_lines(client: shortlist.Client) -> None:
+    """How often the head misses the best next word after the first words of lines."""
+    contexts = load_file(BUILD_FOLDER / "prompts.safetensors")["lines"]
+    head, exact = (client.topk("smollm2", contexts, 1, exact=flag).ids for flag in (False, True))
+    console.print(
+        f"after the first words of {len(contexts)} lines of code and prose: best next word missed "
+        f"{(head != exact).sum()} times"
+    )
 
 
 def show_speed(client: shortlist.Client, contexts: np.ndarray) -> None:
