@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -35,6 +36,8 @@ def capture(
 ) -> int:
     """Write `contexts`, `targets` and `documents` to `out` (safetensors); returns the number of rows.
 
+    The metadata `kinds` say which documents are of which text, by the name of its file.
+
     rows: at most so many contexts (whole windows), shared among the texts as `cut_texts` says. window: tokens.
     batch: windows at a time. dtype: of the stored contexts, `float32` or `float16`.
     Raises NotFound, BadInput, ShortlistError (disk full).
@@ -58,7 +61,8 @@ def capture_windows(
     columns = make_columns(windows)
     digests = [hashlib.sha256(values.tobytes()).hexdigest() for values in columns.values()]
     key = compute_key(model, windows.tokens[:, 0].tolist(), digests, windows.length, dtype)
-    source = Source(key, columns, lambda first: run_model(model, windows, batch, first // windows.length))
+    batches = partial(run_model, model, windows, batch)
+    source = Source(key, columns, lambda first: batches(first // windows.length), windows.kinds)
     return write_contexts(model, source, out, dtype, progress, notice)
 
 

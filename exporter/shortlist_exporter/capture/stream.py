@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from safetensors import SafetensorError, safe_open
 from shortlist.errors import BadInput
+from shortlist.evaluation.kinds import KINDS, Kinds
 
 from shortlist_exporter.core.types import Progress
 
@@ -43,12 +44,13 @@ class Batch:
 class Source:
     """Where contexts come from. key: a hash of all that they depend on. columns: n entries of each column.
 
-    batches: from the first row that is wanted to the rest, batch by batch.
+    batches: from the first row that is wanted to the rest, batch by batch. kinds: of text, and their documents.
     """
 
     key: str
     columns: Columns
     batches: Callable[[int], Iterator[Batch]]
+    kinds: Kinds = field(default_factory=dict)
 
     @property
     def rows(self) -> int:
@@ -69,6 +71,7 @@ def write_contexts(
     with report_disk_errors(out):
         out.parent.mkdir(parents=True, exist_ok=True)
         shape, metadata = (source.rows, model.dense.dim), {METADATA_KEY: source.key, "model": model.source.name}
+        metadata |= {KINDS: json.dumps(source.kinds)} if source.kinds else {}
         with closing(Spool(out, source.key, source.columns, shape, dtype, metadata)) as spool:
             report_earlier(spool, notice)
             fill_spool(spool, source, progress)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from shortlist.errors import BadInput
+from shortlist.evaluation.kinds import Kinds
 
 from .texts import Text, read_texts
 
@@ -18,10 +19,14 @@ Tokenizer = Callable[..., Any]
 
 @dataclass(frozen=True)
 class Windows:
-    """Windows of a text. tokens: [w, t + 1] int64, a window and the token after it. documents: [w] int32."""
+    """Windows of a text. tokens: [w, t + 1] int64, a window and the token after it. documents: [w] int32.
+
+    kinds: by the name of each text, the numbers of its documents.
+    """
 
     tokens: Ids
     documents: npt.NDArray[np.int32]
+    kinds: Kinds = field(default_factory=dict)
 
     @property
     def length(self) -> int:
@@ -35,7 +40,7 @@ class Windows:
 
     def select(self, indices: Ids) -> Windows:
         """The windows at `indices` [m], in that order."""
-        return Windows(self.tokens[indices], self.documents[indices])
+        return replace(self, tokens=self.tokens[indices], documents=self.documents[indices])
 
 
 def cut_texts(texts: Sequence[Text], tokenizer: Tokenizer, length: int, rows: int | None) -> Windows:
@@ -45,17 +50,18 @@ def cut_texts(texts: Sequence[Text], tokenizer: Tokenizer, length: int, rows: in
     each by itself, and give contexts in proportion to their weights from all over the text; one that is too short
     gives all that it has. Raises BadInput where a text is shorter than a window, and what `read_texts` raises.
     """
-    documents = read_texts(texts)
+    documents, names = read_texts(texts), [text.path.stem for text in texts]
     weights = [text.weight for text in texts if text.weight is not None]
     limit = None if rows is None else -(-rows // length)
     if not weights:
         windows = cut_windows([part for parts in documents for part in parts], tokenizer, length, "the text")
+        windows = replace(windows, kinds=number_kinds(names, [len(parts) for parts in documents]))
         return windows if limit is None else windows.select(np.arange(min(limit, len(windows.tokens))))
     every = [
         cut_windows(parts, tokenizer, length, str(text.path)) for text, parts in zip(texts, documents, strict=True)
     ]
     counts = share_windows([len(windows.tokens) for windows in every], weights, limit)
-    return interleave_windows([spread_windows(*pair) for pair in zip(every, counts, strict=True)])
+    return interleave_windows([spread_windows(*pair) for pair in zip(every, counts, strict=True)], names)
 
 
 def cut_windows(documents: Sequence[str], tokenizer: Tokenizer, length: int, name: str) -> Windows:
@@ -99,14 +105,23 @@ def spread_windows(windows: Windows, count: int) -> Windows:
     return windows.select(np.arange(count) * len(windows.tokens) // max(1, count))
 
 
-def interleave_windows(parts: Sequence[Windows]) -> Windows:
-    """The windows of several texts by turns, so that the texts begin and end together; each has documents of its own.
+def interleave_windows(parts: Sequence[Windows], names: Sequence[str]) -> Windows:
+    """The windows of several texts of these names by turns, so that the texts begin and end together.
 
-    What is held out by document, which are the last ones, is then of all texts.
+    Each has documents of its own. What is held out by document, which are the last ones, is then of all texts.
     """
     places = np.concatenate([(np.arange(len(part.tokens)) + 0.5) / max(1, len(part.tokens)) for part in parts])
     owners = np.concatenate([np.full(len(part.tokens), index) for index, part in enumerate(parts)])
     documents = np.concatenate([part.documents for part in parts])
-    _, numbers = np.unique(np.stack([owners, documents], axis=1), axis=0, return_inverse=True)
-    windows = Windows(np.concatenate([part.tokens for part in parts]), numbers.reshape(-1).astype(np.int32))
+    pairs, numbers = np.unique(np.stack([owners, documents], axis=1), axis=0, return_inverse=True)
+    kinds = number_kinds(names, np.bincount(pairs[:, 0], minlength=len(parts)).tolist())
+    windows = Windows(np.concatenate([part.tokens for part in parts]), numbers.reshape(-1).astype(np.int32), kinds)
     return windows.select(np.argsort(places, kind="stable"))
+
+
+def number_kinds(names: Sequence[str], counts: Sequence[int]) -> Kinds:
+    """The numbers of the documents of each text, which come one text after the other; texts of one name are one."""
+    kinds: Kinds = {}
+    for name, count, end in zip(names, counts, np.cumsum(counts).tolist(), strict=True):
+        kinds.setdefault(name, []).extend(range(end - count, end))
+    return kinds

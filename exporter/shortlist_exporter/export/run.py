@@ -71,10 +71,10 @@ def export(dense: Dense, contexts: Contexts, out: Path, request: Request, progre
         # Verify it with the service's own runtime on the held-out contexts, and seal it
         reference = dense.module if method.reference == "dense" else fitted.module
         truth = find_truth(reference, held_out, max(min(TRUE_CLASSES, draft.max_k), *request.at, 1), progress)
-        manifest = verify_and_seal(folder, draft, request, fitted, truth, reference, dense.module, progress)
+        sample = Sample(HELD_OUT, held_out.contexts, truth, held_out.documents, held_out.kind_rows)
+        manifest = verify_and_seal(folder, draft, request, fitted, sample, reference, dense.module, progress)
         # Report
         if request.report:
-            sample = Sample(HELD_OUT, held_out.contexts, truth, held_out.documents)
             add_report(folder, out, request, sample, progress)
         return manifest
 
@@ -155,23 +155,23 @@ def verify_and_seal(
     draft: Manifest,
     request: Request,
     fitted: Fitted,
-    truth: Truth,
+    sample: Sample,
     reference: nn.Module,
     dense: nn.Module,
     progress: Progress,
 ) -> Manifest:
     """Open the drafted bundle with the service's runtime, measure it, add calibration and labels, seal it, load it.
 
-    reference: what the head is compared with. dense: the dense layer, beside which targets are counted. Raises
-    QualityError where the request's promise is not kept.
+    sample: the contexts held out, with their truth by `reference`. dense: the dense layer, beside
+    which targets are counted. Raises QualityError where the request's promise is not kept.
     """
+    assert sample.truth is not None, "the reference is there while a bundle is made"
     (folder / MANIFEST_FILE).write_text(draft.with_digest().model_dump_json(), "utf-8")
     head = Head(Bundle(folder, verify=False), "cpu", request.threads)
-    asked = {"p_at": measure_depths(head, truth, request.at)}
-    truth = truth.first_classes(min(TRUE_CLASSES, draft.max_k))
-    quality = measure_quality(
-        head, reference, truth, fitted.cost, count_rows(progress, "held-out quality", truth.contexts)
-    ).model_copy(update=asked)
+    asked = {"p_at": measure_depths(head, sample.truth, request.at)}
+    truth = sample.truth.first_classes(min(TRUE_CLASSES, draft.max_k))
+    count = count_rows(progress, "held-out quality", truth.contexts)
+    quality = measure_quality(head, reference, truth, sample.kinds, fitted.cost, count).model_copy(update=asked)
     if draft.reference == "self":
         beside = measure_target_quality(head, reference, dense, fitted.retrained, truth)
         quality = quality.model_copy(update={"targets": beside})

@@ -13,6 +13,7 @@ import torch
 from shortlist.bundle.files import sha256
 from shortlist.core.filters import check_id_range
 from shortlist.errors import BadInput
+from shortlist.evaluation.kinds import Kinds, find_kind_rows, parse_kinds
 from shortlist_models import FullSoftmax
 
 from shortlist_exporter.inputs.formats.base import (
@@ -86,13 +87,19 @@ class Contexts:
     """A sample of context vectors.
 
     contexts: [n, d] float32. targets: [n] int64, the gold class of each, or None. documents: [n] int32, the document
-    that each is from, or None. sha256: of the file.
+    that each is from, or None. sha256: of the file. kinds: of text, by name the numbers of their documents.
     """
 
     contexts: Array
     targets: Ids | None = None
     documents: npt.NDArray[np.int32] | None = None
     sha256: str = ""
+    kinds: Kinds = field(default_factory=dict)
+
+    @property
+    def kind_rows(self) -> dict[str, Ids]:
+        """Positions of the rows of each kind of text, of those that have any."""
+        return {} if self.documents is None else find_kind_rows(self.documents, self.kinds)
 
 
 def check_factor(name: str, factor: float) -> None:
@@ -170,7 +177,8 @@ def load_contexts(path: Path) -> Contexts:
     for name, values in {"targets": targets, "documents": documents}.items():
         if values is not None and len(values) != len(contexts):
             raise BadInput(f"{name} in {path} has {len(values)} entries for {len(contexts)} contexts")
-    return Contexts(contexts, targets, None if documents is None else documents.astype(np.int32), sha256(path))
+    owners = None if documents is None else documents.astype(np.int32)
+    return Contexts(contexts, targets, owners, sha256(path), parse_kinds(file.metadata, path))
 
 
 def check_pair(dense: Dense, contexts: Contexts) -> None:

@@ -116,10 +116,10 @@ def drop_repeated_rows(contexts: npt.NDArray[np.float32], rows: Rows) -> Rows:
 
 
 def select_rows(contexts: Contexts, rows: Rows) -> Contexts:
-    """Some rows of a sample, with their targets and documents."""
+    """Some rows of a sample, with their targets, documents and kinds."""
     targets = None if contexts.targets is None else contexts.targets[rows]
     documents = None if contexts.documents is None else contexts.documents[rows]
-    return Contexts(contexts.contexts[rows], targets, documents)
+    return Contexts(contexts.contexts[rows], targets, documents, kinds=contexts.kinds)
 
 
 def shuffle_documents(contexts: Contexts, seed: int) -> Contexts:

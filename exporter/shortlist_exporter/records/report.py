@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 from shortlist.bundle.files import REPORT_FOLDER
 from shortlist.bundle.manifest import Strict
 from shortlist.bundle.reader import Bundle
+from shortlist.evaluation.evaluator import Depth
 from shortlist.evaluation.statistics import Share, Summary
 
 FIGURES_FILE = "figures.json"
@@ -29,7 +30,8 @@ class Domain(Strict):
     """One sample held against the promise. precision: P@k by k; empty where there is no truth.
 
     error_mean, error_p99: |error| of log-probabilities, nats. error_hits_mean, error_hits_p99: the same of the rows
-    whose best class was found. broken: the k whose promise does not hold here.
+    whose best class was found. asked: requests for one class, with the risk that came with them; None where there is no
+    truth. kinds: the same by kind of text. broken: the k whose promise does not hold here.
     """
 
     name: str
@@ -40,6 +42,8 @@ class Domain(Strict):
     error_hits_mean: float | None = None
     error_hits_p99: float | None = None
     documents: list[Document]
+    asked: Depth | None = None
+    kinds: dict[str, Depth] = Field(default_factory=dict)
     broken: list[int]
 
 

@@ -21,7 +21,7 @@ from shortlist_exporter.export.write import describe_bundle, describe_files
 from shortlist_exporter.graphs.builder import GraphFiles
 from shortlist_exporter.graphs.certificate import write_certificate
 from shortlist_exporter.inputs.sources import Contexts, Dense, check_pair
-from shortlist_exporter.inputs.splits import Rows, Splits, split_three_ways
+from shortlist_exporter.inputs.splits import Rows, Splits, select_rows, split_three_ways
 from shortlist_exporter.methods.registry import Fitted
 from shortlist_exporter.records.report import HELD_OUT
 from shortlist_exporter.records.tuning import Part, Promise, TuneRecord, write_record
@@ -175,8 +175,8 @@ def measure_dense(choice: Choice) -> Fit:
 
 def make_sample(contexts: Contexts, rows: Rows, truth: Truth, depth: int) -> Sample:
     """The test split with its first `depth` true classes, as an export has its held-out rows."""
-    documents = None if contexts.documents is None else contexts.documents[rows]
-    return Sample(HELD_OUT, truth.contexts, truth.first_classes(depth), documents)
+    part = select_rows(contexts, rows)
+    return Sample(HELD_OUT, truth.contexts, truth.first_classes(depth), part.documents, part.kind_rows)
 
 
 def write_bundle(
@@ -184,7 +184,6 @@ def write_bundle(
     sample: Sample,
 ) -> None:  # fmt: skip
     """The very head that was tested, finished as an export finishes its own, with the record beside it."""
-    assert sample.truth is not None
     dense, module = fits.dense, fits.dense.module
     bundle = replace(request.bundle, method=fit.build.method, promise={}, threads=request.promise.threads)
     files = copy_graphs(fit, folder)
@@ -194,7 +193,7 @@ def write_bundle(
     description["provenance"] |= {"tune": record.summary()}
     draft = read_manifest(fit).model_copy(update=description | describe_files(files))
     write_record(folder, record)
-    verify_and_seal(folder, draft, bundle, Fitted(torch.nn.Identity(), fit.cost), sample.truth, module, module, quiet)
+    verify_and_seal(folder, draft, bundle, Fitted(torch.nn.Identity(), fit.cost), sample, module, module, quiet)
     if bundle.report:
         add_report(folder, out, bundle, sample, quiet)
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
-from shortlist.bundle.manifest import Certificate, Quality
+from shortlist.bundle.manifest import Certificate, KindQuality, Quality
+from shortlist.core.results import IdArray
+from shortlist.evaluation.ranking import Bools
 from shortlist.evaluation.statistics import compute_precision, mark_hits
 from shortlist.evaluation.truth import TRUTH_CHUNK_ROWS, Truth
 from shortlist.head import Head
@@ -22,11 +24,16 @@ BOUND_MARGIN = 1.1  # factor from the largest error that was met to the bound
 
 
 def measure_quality(
-    head: Head, reference: nn.Module, truth: Truth, cost: Cost, progress: Callable[[int], None]
+    head: Head,
+    reference: nn.Module,
+    truth: Truth,
+    kinds: Mapping[str, IdArray],
+    cost: Cost,
+    progress: Callable[[int], None],
 ) -> Quality:
     """The figures that the manifest promises, through the plan alone (no dense fall-back by batch size).
 
-    truth: of the reference. progress: gets rows done.
+    truth: of the reference. kinds: of text, positions of their rows in it. progress: gets rows done.
     """
     depth = truth.ids.shape[1]
     ids, errors = [], []
@@ -38,11 +45,12 @@ def measure_quality(
         errors.append(np.abs(np.where(top.ids < 0, 0.0, top.logprobs) - np.where(top.ids < 0, 0.0, exact)))
         progress(len(top.ids))
     all_ids, error = np.concatenate(ids), np.concatenate(errors)
-    hits = mark_hits(all_ids, truth.best, 1)[:, 0]
+    first, five = (mark_hits(all_ids, truth.best, k) for k in (1, 5))
+    hits = first[:, 0]
     return Quality(
         rows=len(all_ids),
-        p_at_1=compute_precision(all_ids, truth.best, 1),
-        p_at_5=compute_precision(all_ids, truth.best, 5),
+        p_at_1=float(first.mean()),
+        p_at_5=float(five.mean()),
         p_at_10=compute_precision(all_ids, truth.best, 10),
         logprob_error_mean=float(error.mean()),
         logprob_error_p99=float(np.quantile(error, 0.99)),
@@ -50,7 +58,16 @@ def measure_quality(
         logprob_error_hits_p99=float(np.quantile(error[hits], 0.99)) if hits.any() else None,
         cost_macs=cost.macs,
         cost_bytes=cost.bytes,
+        kinds=measure_kinds(first, five, kinds),
     )
+
+
+def measure_kinds(first: Bools, five: Bools, kinds: Mapping[str, IdArray]) -> dict[str, KindQuality]:
+    """P@1 and P@5 by kind of text. first: [n, 1], five: [n, 5], hits of each row. kinds: positions of their rows."""
+    return {
+        name: KindQuality(rows=len(rows), p_at_1=float(first[rows].mean()), p_at_5=float(five[rows].mean()))
+        for name, rows in kinds.items()
+    }
 
 
 def measure_depths(head: Head, truth: Truth, depths: Sequence[int]) -> dict[int, float]:

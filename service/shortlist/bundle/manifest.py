@@ -99,6 +99,14 @@ class TargetQuality(Strict):
     retrained: TargetFigures | None = None
 
 
+class KindQuality(Strict):
+    """Figures on the held-out contexts of one kind of text."""
+
+    rows: int
+    p_at_1: float
+    p_at_5: float
+
+
 class Quality(Strict):
     """Figures on held-out contexts, against the reference."""
 
@@ -119,13 +127,16 @@ class Quality(Strict):
     cost_macs: float = Field(description="multiply-adds per query relative to dense")
     cost_bytes: float = Field(description="bytes of weights touched per query relative to dense")
     targets: TargetQuality | None = Field(default=None, description="of a head that is its own reference")
+    kinds: dict[str, KindQuality] = Field(
+        default_factory=dict, description="by kind of text, as the contexts file names them: elsewhere nothing is known"
+    )
 
     def figures(self) -> dict[str, float]:
         """Every number that was measured by name; those on targets as `head_top_1`, `dense_perplexity`, ..."""
         by_softmax = {} if self.targets is None else self.targets.model_dump(exclude={"rows"}, exclude_none=True)
         on_targets = {f"{whose}_{name}": value for whose, part in by_softmax.items() for name, value in part.items()}
         asked = {f"asked_p_at_{k}": share for k, share in self.p_at.items()}
-        return self.model_dump(exclude={"targets", "p_at"}, exclude_none=True) | asked | on_targets
+        return self.model_dump(exclude={"targets", "p_at", "kinds"}, exclude_none=True) | asked | on_targets
 
 
 class Certificate(Strict):

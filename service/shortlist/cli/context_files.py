@@ -15,6 +15,7 @@ from safetensors import SafetensorError
 
 from shortlist.core.arrays import Array, to_float_array
 from shortlist.errors import BadInput, NotFound
+from shortlist.evaluation.kinds import find_kind_rows, parse_kinds
 from shortlist.wire.open_inference import DATATYPES, widen_bfloat16
 
 SAFETENSORS_DTYPES: dict[str, np.dtype[Any]] = {
@@ -67,6 +68,16 @@ def read_safetensors_targets(path: Path) -> Array | None:
     """Read the tensor `targets` alone, None where there is none; raises SafetensorError."""
     with safetensors.safe_open(path, framework="numpy") as file:
         return file.get_tensor("targets") if "targets" in file.keys() else None
+
+
+def read_kinds(path: Path) -> dict[str, Array]:
+    """Read positions of the rows of each kind of text; {} where the file names no kinds. Raises NotFound, BadInput."""
+    if path.suffix == ".npy":
+        return {}
+    with safetensors.safe_open(path, framework="numpy") as file:
+        kinds = parse_kinds(file.metadata() or {}, path)
+        documents = file.get_tensor("documents") if kinds and "documents" in file.keys() else None
+    return {} if documents is None else find_kind_rows(documents, kinds)
 
 
 @dataclass(frozen=True)

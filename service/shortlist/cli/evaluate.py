@@ -16,11 +16,11 @@ from typing import Any
 
 from shortlist.core.arrays import Array
 from shortlist.errors import BadInput, ShortlistError
-from shortlist.evaluation.evaluator import MAX_EVALUATED_ROWS, Evaluation, Targets, evaluate
+from shortlist.evaluation.evaluator import MAX_EVALUATED_ROWS, Depth, Evaluation, Targets, evaluate
 from shortlist.head import Head, load
 
 from .arguments import parse_depths, parse_natural_int, parse_positive_int
-from .context_files import TARGETS_FORMAT, read_contexts, read_targets
+from .context_files import TARGETS_FORMAT, read_contexts, read_kinds, read_targets
 from .figures import Line, format_line, format_share, format_summary
 
 
@@ -63,7 +63,16 @@ def run(args: argparse.Namespace) -> int:
     contexts, targets = read_contexts(args.contexts), load_targets(args)
     head = load(args.bundle, device=args.device, threads=args.threads)
     progress = show_progress if sys.stderr.isatty() else None
-    result = evaluate(head, contexts, targets, rows=args.rows, seed=args.seed, at=args.at, progress=progress)
+    result = evaluate(
+        head,
+        contexts,
+        targets,
+        rows=args.rows,
+        seed=args.seed,
+        at=args.at,
+        kinds=read_kinds(args.contexts),
+        progress=progress,
+    )
     if args.out is not None:
         write_text(args.out, result.model_dump_json(indent=1) + "\n")
     print(format_evaluation(args, head, result))
@@ -143,8 +152,21 @@ def list_precision(result: Evaluation) -> Iterator[Line]:
         promise = "" if result.promised is None else f", promised {result.promised[k]:.4f}"
         yield f"P@{k}", f"{format_share(share)}{promise}"
     for k, depth in (result.asked or {}).items():
-        risk = "" if depth.risk is None else f", missed {depth.missed:.5f}, by risk {depth.risk:.5f}"
-        yield f"P@{k}, asked for {k}", f"{format_share(depth.precision)}{risk}"
+        yield f"P@{k}, asked for {k}", f"{format_share(depth.precision)}{format_risk(depth)}"
+        yield from list_bands(depth)
+    for name, depth in (result.kinds or {}).items():
+        yield f"P@1, {name}", f"{format_share(depth.precision)}{format_risk(depth)}"
+
+
+def format_risk(depth: Depth) -> str:
+    """Format what was missed beside what was expected; nothing where no risk is estimated."""
+    return "" if depth.risk is None else f", missed {depth.missed:.5f}, by risk {depth.risk:.5f}"
+
+
+def list_bands(depth: Depth) -> Iterator[Line]:
+    """Yield what rows of about equal risk missed, where there is more than one band of them."""
+    for band in depth.bands if len(depth.bands) > 1 else ():
+        yield "", f"{band.rows:,} rows of risk {band.risk:.5f}: missed {band.missed:.5f}"
 
 
 def list_truth(result: Evaluation) -> Iterator[Line]:

@@ -10,16 +10,18 @@ papers' do; Z~/Z and the log-probability errors are of what the head returns for
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
 from shortlist.bundle.manifest import Quality, Strict
+from shortlist.core.results import IdArray
 from shortlist.head import Head
 
 from . import statistics
 from .measurement import (
+    AskedRows,
     RowFigures,
     TargetRows,
     TruthRows,
@@ -35,6 +37,7 @@ from .statistics import PRECISION_DEPTHS, Doubles, Share, Summary
 
 MAX_EVALUATED_ROWS = 10_000  # measured by default
 SINGLE_ROWS = 1000  # asked one by one
+BAND_MISSES = 20  # expected in a band of rows of about equal risk
 LOGPROB_PERCENTILES = (50, 90, 99, 100)
 
 RowProgress = Callable[[int, int], None]
@@ -54,25 +57,38 @@ class Targets(Strict):
     scored_perplexity: float | None
 
 
-class Depth(Strict):
-    """Requests for k classes. precision: P@k. missed: share of the k best that was not returned; risk: by estimate."""
+class Band(Strict):
+    """Rows of about equal risk: its mean, and the share of the k best that they missed."""
 
+    rows: int
+    risk: float
+    missed: float
+
+
+class Depth(Strict):
+    """Requests for k classes. precision: P@k. missed: share of the k best that was not returned; risk: by estimate.
+
+    bands: by falling risk, each of `BAND_MISSES` expected misses at least; none where no risk is estimated.
+    """
+
+    rows: int
     precision: Share
     missed: float
     risk: float | None
+    bands: list[Band]
 
 
 class Evaluation(Strict):
     """The figures of `evaluate`. One that cannot be had is None, and `missing` says why; JSON writes infinity as null.
 
     rows: distinct contexts measured. precision: P@k by k. promised: the manifest's P@k by k. asked: by k, of requests
-    for so many. coverage: by m, how many of the true top m are in the head's top m, mean. order_kept: share of rows
-    whose first ten came in the true order. kl: KL(dense || head), nats. z_ratio: Z~/Z. logprob_error: |error| of the
-    ten returned log-probabilities, nats. logprob_error_hits: the same of the rows whose best class was found alone;
-    None where there is none. head_targets, dense_targets: on the gold classes. candidates: classes scored for a row by
-    the plan. answered_dense: share of rows, asked one by one, that dense answered. cost_macs, cost_bytes: per query
-    relative to dense, projections and routers included. warning: a sentence where the bundle's promise does not hold
-    here.
+    for so many. kinds: requests for one class, by kind of text. coverage: by m, how many of the true top m are in the
+    head's top m, mean. order_kept: share of rows whose first ten came in the true order. kl: KL(dense || head), nats.
+    z_ratio: Z~/Z. logprob_error: |error| of the ten returned log-probabilities, nats. logprob_error_hits: the same of
+    the rows whose best class was found alone; None where there is none. head_targets, dense_targets: on the gold
+    classes. candidates: classes scored for a row by the plan. answered_dense: share of rows, asked one by one, that
+    dense answered. cost_macs, cost_bytes: per query relative to dense, projections and routers included. warning: a
+    sentence where the bundle's promise does not hold here.
     """
 
     name: str
@@ -84,6 +100,7 @@ class Evaluation(Strict):
     precision: dict[int, Share] | None
     promised: dict[int, float] | None
     asked: dict[int, Depth] | None
+    kinds: dict[str, Depth] | None
     coverage: dict[int, float] | None
     order_kept: float | None
     kl: Summary | None
@@ -107,30 +124,36 @@ def evaluate(
     rows: int = MAX_EVALUATED_ROWS,
     seed: int = 0,
     at: Sequence[int] = (),
+    kinds: Mapping[str, IdArray] | None = None,
     progress: RowProgress | None = None,
 ) -> Evaluation:
     """Measure `head` on at most `rows` distinct rows of `contexts`, in random order.
 
     contexts: [n, d] float32. targets: [n] whole numbers, the gold class of each row. at: k for each of which requests
-    are measured by themselves. progress: gets rows done and all. Truth is the bundle's reference; without it nothing is
-    reported that would need it. Raises BadInput.
+    are measured by themselves. kinds: positions of the rows of each kind of text, for figures by kind. progress: gets
+    rows done and all. Truth is the bundle's reference; without it nothing is reported that would need it. Raises
+    BadInput.
     """
     array = head.check_contexts(contexts)
     gold = None if targets is None else check_targets(head, array, targets)
     for k in at:
         head.check_k(k)
     order = choose_distinct_rows(array, rows, seed)
+    depths = sorted({1, *at}) if kinds else at
     parts: list[RowFigures] = []
     for chunk in read_chunks(head, array, gold, order):
-        parts.append(measure_chunk(head, chunk, at))
+        parts.append(measure_chunk(head, chunk, depths))
         if progress is not None:
             progress(sum(len(part.scored) for part in parts), len(order))
     dense_share = measure_dense_share(head, array[order[:SINGLE_ROWS]])
-    return summarize_rows(head, concatenate_figures(parts), seed, dense_share)
+    members = {name: np.flatnonzero(np.isin(order, rows)) for name, rows in (kinds or {}).items()}
+    return summarize_rows(head, concatenate_figures(parts), members, seed, dense_share)
 
 
-def summarize_rows(head: Head, rows: RowFigures, seed: int, dense_share: float) -> Evaluation:
-    """All rows' figures as one record."""
+def summarize_rows(
+    head: Head, rows: RowFigures, kinds: Mapping[str, IdArray], seed: int, dense_share: float
+) -> Evaluation:
+    """All rows' figures as one record. kinds: positions of each kind's rows among them."""
     manifest, quality, truth = head.manifest, head.manifest.quality, rows.truth
     precision = None if truth is None else {k: statistics.estimate_share(hits) for k, hits in truth.hits.items()}
     promised = read_promise(quality, limit_depth(head))
@@ -144,6 +167,7 @@ def summarize_rows(head: Head, rows: RowFigures, seed: int, dense_share: float) 
         precision=precision,
         promised=promised,
         asked=None if truth is None else {k: summarize_depth(rows.hits, rows.risk) for k, rows in truth.asked.items()},
+        kinds=None if truth is None else summarize_kinds(truth.asked.get(1), kinds),
         coverage=None if truth is None else {size: float(row.mean()) for size, row in truth.coverage.items()} or None,
         order_kept=None if truth is None else float(truth.order_kept.mean()),
         kl=None if truth is None else summarize_any(truth.kl, 99),
@@ -163,9 +187,30 @@ def summarize_rows(head: Head, rows: RowFigures, seed: int, dense_share: float) 
 def summarize_depth(hits: Doubles, risk: Doubles) -> Depth:
     """P@k of requests for k classes, and what their risks had said; none where a row has none."""
     precision = statistics.estimate_share(hits)
-    return Depth(
-        precision=precision, missed=1 - precision.mean, risk=None if np.isnan(risk).any() else float(risk.mean())
-    )
+    missed = 1 - precision.mean
+    if np.isnan(risk).any():
+        return Depth(rows=len(hits), precision=precision, missed=missed, risk=None, bands=[])
+    bands = [
+        Band(rows=len(rows), risk=float(risk[rows].mean()), missed=float(1 - hits[rows].mean()))
+        for rows in split_by_risk(risk)
+    ]
+    return Depth(rows=len(hits), precision=precision, missed=missed, risk=float(risk.mean()), bands=bands)
+
+
+def split_by_risk(risk: Doubles) -> list[IdArray]:
+    """Positions of the rows of each band, by falling `risk` [n]; the last band takes what is left over."""
+    order = np.argsort(-risk, kind="stable")
+    band = np.floor(risk[order].cumsum() / BAND_MISSES).astype(np.int64)
+    last = max(0, int(risk.sum() / BAND_MISSES) - 1)
+    return np.split(order, np.flatnonzero(np.diff(np.minimum(band, last))) + 1)
+
+
+def summarize_kinds(asked: AskedRows | None, kinds: Mapping[str, IdArray]) -> dict[str, Depth] | None:
+    """Requests for k classes by kind of text; None where no kinds are named, or nothing was asked."""
+    if asked is None:
+        return None
+    rows = {name: positions for name, positions in kinds.items() if positions.size}
+    return {name: summarize_depth(asked.hits[some], asked.risk[some]) for name, some in rows.items()} or None
 
 
 def summarize_hits(truth: TruthRows) -> Summary | None:

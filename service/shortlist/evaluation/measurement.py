@@ -189,13 +189,13 @@ def measure_against_truth(head: Head, chunk: Chunk, true_logits: FloatArray, dep
         z_ratio=statistics.compute_ratios(chunk.top.log_normalizer, true.log_normalizer),
         error=measure_errors(chunk.top, true_logits, true),
         kl=None if chunk.head_logits is None else statistics.compute_divergences(true_logits, chunk.head_logits),
-        asked={k: ask_depth(head, chunk, true.best, k) for k in depths},
+        asked={k: ask_depth(head, chunk.contexts, true.best, k) for k in depths},
     )
 
 
-def ask_depth(head: Head, chunk: Chunk, true: TrueClasses, k: int) -> AskedRows:
-    """What the plan gives for k classes when asked for so many."""
-    top = head.run(head.plan, chunk.contexts, k, ClassFilter()).topk(head.manifest.normalizer)
+def ask_depth(head: Head, contexts: FloatArray, true: TrueClasses, k: int) -> AskedRows:
+    """What the plan gives for k classes of `contexts` [b, d] when asked for so many."""
+    top = head.run(head.plan, contexts, k, ClassFilter()).topk(head.manifest.normalizer)
     risk = top.complete_risk(head.manifest.classes).astype(np.float64)
     return AskedRows(mark_hits(top.ids, true, k).mean(axis=1), risk)
 

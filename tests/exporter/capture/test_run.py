@@ -111,6 +111,13 @@ def test_float16(tmp_path, model, text):
     np.testing.assert_array_equal(half, full.astype(np.float16).astype(np.float32))
 
 
+def test_the_file_names_the_kinds_of_its_documents(tmp_path, model, text):
+    capture(model, [Text(text)], tmp_path / "c.safetensors", window=WINDOW)
+    contexts = load_contexts(tmp_path / "c.safetensors")
+    assert contexts.kinds == {text.stem: sorted(set(contexts.documents.tolist()))}
+    np.testing.assert_array_equal(contexts.kind_rows[text.stem], np.arange(len(contexts.contexts)))
+
+
 @pytest.mark.parametrize("tied", [True, False])
 def test_tied_or_not(tmp_path, text, tied):
     layer = save_model(tmp_path / "m", tie_word_embeddings=tied)

@@ -47,6 +47,22 @@ def test_texts_with_weights_take_turns_so_that_the_last_documents_are_of_all(tmp
         assert (np.diff(windows.documents[part]) >= 0).all()
 
 
+@pytest.mark.parametrize("weight", [None, 1.0])
+def test_documents_are_of_the_kind_that_their_file_is_named_after(tmp_path, weight):
+    files = {"prose.txt": 0, "code.txt": 1000}
+    texts = [Text(write_numbers(tmp_path / name, first, 81, documents=3), weight) for name, first in files.items()]
+    windows = cut_texts(texts, tokenize, WINDOW, None)
+    assert windows.kinds == {"prose": [0, 1, 2], "code": [3, 4, 5]}
+    assert ((windows.tokens[:, 0] >= 1000) == np.isin(windows.documents, windows.kinds["code"])).all()
+
+
+def test_files_of_one_name_are_one_kind(tmp_path):
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+    texts = [Text(write_numbers(tmp_path / folder / "news.txt", 0, 40), 1.0) for folder in ("a", "b")]
+    assert cut_texts(texts, tokenize, WINDOW, None).kinds == {"news": [0, 1]}
+
+
 @pytest.mark.parametrize(
     ("available", "weights", "limit", "counts"),
     [

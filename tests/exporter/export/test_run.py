@@ -57,6 +57,17 @@ def test_every_graph_runs_alone(tmp_path):
         session.run(None, {tensor.name: feeds[tensor.name] for tensor in session.get_inputs()})
 
 
+def test_manifest_says_on_which_kinds_of_text_it_was_measured(tmp_path):
+    documents = (np.arange(len(contexts.contexts)) // 10).astype(np.int32)
+    kinds = {"even": list(range(0, 1000, 2)), "odd": list(range(1, 1000, 2)), "absent": [5000]}
+    head = make_head(tmp_path, make_dense(), replace(contexts, documents=documents, kinds=kinds))
+    quality = head.manifest.quality
+    assert set(quality.kinds) == {"even", "odd"}
+    assert sum(kind.rows for kind in quality.kinds.values()) == quality.rows
+    mean = sum(kind.rows * kind.p_at_1 for kind in quality.kinds.values()) / quality.rows
+    assert mean == pytest.approx(quality.p_at_1)
+
+
 def test_manifest_says_what_is_what(tmp_path):
     manifest = make_head(tmp_path, make_dense(), labels=[str(i) for i in range(300)]).manifest
     assert (manifest.name, manifest.version, manifest.method, manifest.plan) == ("lm", 1, "svd", "preview")

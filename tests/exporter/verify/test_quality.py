@@ -28,7 +28,9 @@ def head(tmp_path_factory):
 def test_quality_is_of_the_plan_against_float64(head):
     module, exact = make_dense().module, logprobs_of(make_dense(), CONTEXTS)
     truth = compute_truth(rank_by_module(module, CONTEXTS), CONTEXTS, 10)
-    quality = measure_quality(head, module, truth, Cost(macs=0.5, bytes=0.25), lambda rows: None)
+    quality = measure_quality(
+        head, module, truth, {"first": np.arange(3)}, Cost(macs=0.5, bytes=0.25), lambda rows: None
+    )
     top, true = head.topk_by_plan(CONTEXTS, 10), np.argsort(-exact, axis=1)[:, :10]
     for k, precision in {1: quality.p_at_1, 5: quality.p_at_5, 10: quality.p_at_10}.items():
         hits = [len(set(ids[:k]) & set(right[:k])) / k for ids, right in zip(top.ids, true, strict=True)]

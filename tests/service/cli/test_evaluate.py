@@ -33,6 +33,20 @@ def test_it_prints_a_table(narrow_head, files):
         assert name in process.stdout
 
 
+def test_it_prints_what_each_kind_of_text_gives(narrow_head, files):
+    documents = np.repeat(np.arange(3, dtype=np.int32), 50)
+    tensors, kinds = {"contexts": CONTEXTS, "documents": documents}, {"prose": [0, 2], "code": [1]}
+    save_file(tensors, files.folder / "kinds.safetensors", {"kinds": json.dumps(kinds)})
+    arguments = ("evaluate", narrow_head.folder, "--contexts", files.folder / "kinds.safetensors", "--threads", 1)
+    figures = json.loads(run_cli(*arguments, "--json").stdout)["kinds"]
+    assert {name: depth["rows"] for name, depth in figures.items()} == {"prose": 100, "code": 50}
+    assert f"P@1, code                    {figures['code']['precision']['mean']:.4f}" in run_cli(*arguments).stdout
+    save_file(tensors, files.folder / "wrong.safetensors", {"kinds": "[1]"})
+    process = run_cli("evaluate", narrow_head.folder, "--contexts", files.folder / "wrong.safetensors")
+    assert process.returncode == 1
+    assert "kinds in the metadata of" in process.stderr
+
+
 def test_it_prints_json_and_writes_it(narrow_head, files):
     out = files.folder / "figures.json"
     args = ("--contexts", files.x, "--targets", files.y, "--json", "--out", out, "--threads", 1)

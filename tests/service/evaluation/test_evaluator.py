@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from shortlist.core.filters import UNRESTRICTED
 from shortlist.errors import BadInput
-from shortlist.evaluation.evaluator import evaluate
+from shortlist.evaluation.evaluator import BAND_MISSES, evaluate, summarize_depth
 from shortlist.plans.registry import Plan
 
 from tests.support.evaluation import CONTEXTS, OPTIONS, SAMPLE, TARGETS
@@ -50,6 +50,30 @@ def test_requests_for_each_k_are_measured_and_their_risk_beside_what_was_missed(
     assert risk == pytest.approx(expected, rel=1e-5)
     with pytest.raises(BadInput, match="k is 301 but"):
         evaluate(narrow_head, CONTEXTS, at=(301,))
+
+
+def test_kinds_of_text_have_figures_of_their_own(narrow_head):
+    kinds = {"even": np.arange(0, len(CONTEXTS), 2), "first": np.arange(10)}
+    result = evaluate(narrow_head, CONTEXTS, kinds=kinds).kinds
+    best = first(logits_of(make_dense(), CONTEXTS), 1)[:, 0]
+    hits = narrow_head.topk_by_plan(CONTEXTS, 1).ids[:, 0] == best
+    for name, rows in kinds.items():
+        assert result[name].rows == len(rows)
+        assert result[name].precision.mean == pytest.approx(hits[rows].mean())
+    assert evaluate(narrow_head, CONTEXTS).kinds is None
+
+
+def test_bands_hold_as_many_expected_misses_as_they_must():
+    random = np.random.default_rng(0)
+    risk = random.random(5000) ** 4
+    hits = (random.random(5000) >= risk).astype(float)
+    depth = summarize_depth(hits, risk)
+    assert len(depth.bands) > 20
+    assert sum(band.rows for band in depth.bands) == 5000
+    assert all(band.rows * band.risk > BAND_MISSES - 1 for band in depth.bands)
+    assert [band.risk for band in depth.bands] == sorted((band.risk for band in depth.bands), reverse=True)
+    assert all(0.5 < band.missed / band.risk < 2 for band in depth.bands)
+    assert len(summarize_depth(hits, risk / 1000).bands) == 1
 
 
 def own_logits(head, n):

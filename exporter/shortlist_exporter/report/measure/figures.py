@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
+from shortlist.evaluation.evaluator import summarize_depth, summarize_kinds
+from shortlist.evaluation.measurement import ask_depth
 from shortlist.evaluation.statistics import summarize
 from shortlist.head import Head
 
@@ -51,18 +53,19 @@ def measure_sample(head: Head, sample: Sample) -> tuple[SampleFigures, Domain]:
         parts=measure_parts(head, answers, name),
         missed=find_missed_classes(answers, name),
     )
-    return figures, describe_domain(sample, answers)
+    return figures, describe_domain(head, sample, answers)
 
 
 def measure_domain(head: Head, sample: Sample) -> Domain:
     """A further sample's precision and errors."""
-    return describe_domain(sample, answer_sample(head, head.plan, sample))
+    return describe_domain(head, sample, answer_sample(head, head.plan, sample))
 
 
-def describe_domain(sample: Sample, answers: Answers) -> Domain:
-    """Precision and errors of answers."""
+def describe_domain(head: Head, sample: Sample, answers: Answers) -> Domain:
+    """Precision and errors of answers, and what risk says of single classes."""
     errors = answers.measure_errors()
     size = None if errors is None else np.abs(errors)
+    rows = None if sample.truth is None else ask_depth(head, sample.contexts, sample.truth.best, 1)
     hits_size = None if size is None else size[answers.mark_hits(1)[:, 0]]
     return Domain(
         name=sample.name,
@@ -73,6 +76,8 @@ def describe_domain(sample: Sample, answers: Answers) -> Domain:
         error_hits_mean=None if hits_size is None or not hits_size.size else float(hits_size.mean()),
         error_hits_p99=None if hits_size is None or not hits_size.size else float(np.quantile(hits_size, 0.99)),
         documents=[] if sample.documents is None else measure_documents(sample.documents, answers),
+        asked=None if rows is None else summarize_depth(rows.hits, rows.risk),
+        kinds=summarize_kinds(rows, sample.kinds) or {},
         broken=[],
     )
 

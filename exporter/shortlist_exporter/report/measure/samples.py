@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,7 @@ from shortlist.head import Head
 
 from shortlist_exporter.core.types import FloatArray
 from shortlist_exporter.inputs.sources import load_contexts
-from shortlist_exporter.inputs.splits import Rows
+from shortlist_exporter.inputs.splits import Rows, select_rows
 from shortlist_exporter.records.report import CALIBRATION_SAMPLE
 from shortlist_exporter.verify.quality import TRUE_CLASSES
 
@@ -24,24 +25,27 @@ MAX_SAMPLE_ROWS = 4096  # of a sample that are measured, by default
 
 @dataclass(frozen=True)
 class Sample:
-    """contexts: [n, d]. truth: None where the bundle has no dense head. documents: [n] or None."""
+    """contexts: [n, d]. truth: None where the bundle has no dense head. documents: [n] or None.
+
+    kinds: of text, positions of their rows.
+    """
 
     name: str
     contexts: FloatArray
     truth: Truth | None
     documents: npt.NDArray[np.int32] | None = None
+    kinds: Mapping[str, Rows] = field(default_factory=dict)
 
 
-def read_sample(head: Head, path: Path, name: str, rows: int, seed: int) -> Sample:
-    """At most `rows` distinct contexts of a file, in random order; raises NotFound, BadInput."""
+def read_sample(head: Head, path: Path, name: str, count: int, seed: int) -> Sample:
+    """At most `count` distinct contexts of a file, in random order; raises NotFound, BadInput."""
     file = load_contexts(path)
     dim = file.contexts.shape[1]
     if dim != head.manifest.dim:
         raise BadInput(f"contexts in {path} have d = {dim} but the bundle {head.manifest.dim}: capture both alike")
-    positions = choose_distinct_rows(file.contexts, rows, seed)
-    contexts = np.ascontiguousarray(file.contexts[positions])
-    documents = None if file.documents is None else file.documents[positions]
-    return Sample(name, contexts, compute_exact(head, contexts, positions), documents)
+    positions = choose_distinct_rows(file.contexts, count, seed)
+    rows = select_rows(file, positions)
+    return Sample(name, rows.contexts, compute_exact(head, rows.contexts, positions), rows.documents, rows.kind_rows)
 
 
 def read_calibration(head: Head, bundle: Bundle) -> Sample:

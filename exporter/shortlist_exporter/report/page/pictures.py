@@ -13,6 +13,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+from shortlist.evaluation.evaluator import BAND_MISSES
 
 from shortlist_exporter.records.report import Domain, Figures, Point
 from shortlist_exporter.report.pareto_front import find_front
@@ -284,6 +285,27 @@ def draw_domain(axes: Axes, one: Domain, height: int) -> None:
     axes.errorbar(share.mean, height, xerr=reach, fmt="o", color=colour, capsize=4, markersize=6)
 
 
+def draw_risk(figures: Figures) -> Figure | None:
+    """What rows of about equal risk missed, with the lines of half and twice as much; none without two bands."""
+    asked = [(one.name, one.asked.bands) for one in figures.domains if one.asked is not None]
+    bands = [(name, some) for name, some in asked if len(some) > 1]
+    if not bands:
+        return None
+    figure = Figure(figsize=(WIDTH_INCHES, 3.0))
+    axes = figure.subplots()
+    ends = np.array([min(b.risk for _, some in bands for b in some), max(b.risk for _, some in bands for b in some)])
+    for factor, style in ((1, "-"), (0.5, ":"), (2, ":")):
+        axes.plot(ends, factor * ends, color=MUTED, linewidth=1, linestyle=style)
+    for name, some in bands:
+        axes.plot([b.risk for b in some], [max(b.missed, MIN_MISSES) for b in some], "o-", markersize=5, label=name)
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set_xlabel(f"risk, mean of rows with {BAND_MISSES} expected misses together")
+    axes.set_ylabel("best class missed")
+    axes.legend(frameon=False)
+    return figure
+
+
 DRAWERS: dict[str, Callable[[Figures], Figure | None]] = {
     "front": draw_precision,
     "candidates": draw_candidates,
@@ -291,4 +313,5 @@ DRAWERS: dict[str, Callable[[Figures], Figure | None]] = {
     "copies": draw_copies,
     "calibration": draw_calibration,
     "domains": draw_domains,
+    "risk": draw_risk,
 }

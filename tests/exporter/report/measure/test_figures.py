@@ -1,5 +1,7 @@
 """The report's figures are those that brute force gives."""
 
+import json
+
 import numpy as np
 import pytest
 from shortlist.bundle.reader import Bundle
@@ -14,6 +16,7 @@ from shortlist_exporter.report.measure.figures import (
     count_candidates,
     measure_calibration,
     measure_documents,
+    measure_domain,
     measure_sample,
 )
 from shortlist_exporter.report.measure.samples import Sample, compute_exact, name_samples, read_sample
@@ -130,10 +133,15 @@ def test_rows_of_a_file_are_distinct_and_keep_their_documents(tmp_path, svd_head
     rows = make_contexts(50).contexts
     twice = np.concatenate([rows, rows])
     numbers = np.arange(100, dtype=np.int32) % 50
-    save_file({"contexts": twice, "documents": numbers}, tmp_path / "c.safetensors")
+    kinds = {"low": list(range(10)), "high": list(range(10, 50))}
+    save_file({"contexts": twice, "documents": numbers}, tmp_path / "c.safetensors", {"kinds": json.dumps(kinds)})
     result = read_sample(svd_head, tmp_path / "c.safetensors", "c", 4096, 0)
     assert len(result.contexts) == 50
     assert (twice[result.documents] == result.contexts).all()
+    assert (result.documents[result.kinds["low"]] < 10).all()
+    domain = measure_domain(svd_head, result)
+    assert {name: depth.rows for name, depth in domain.kinds.items()} == {"low": 10, "high": 40}
+    assert domain.asked.rows == 50
 
 
 def test_scores_that_overflow_name_the_row_of_the_file(tmp_path, svd_head):
