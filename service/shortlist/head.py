@@ -69,8 +69,7 @@ class Head:
         with ThreadPoolExecutor(1) as pool:  # each lays out tables and opens graphs for a tenth of a second or more
             certified = pool.submit(self.open_certified, bundle)
             self.plan = self.open_plan(bundle)
-            self.certified = certified.result()
-        self.plan.prover = self.certified
+            self.plan.prover = self.certified = certified.result()
         self.exact = self.plan.make_exact_plan() if self.is_own_reference else self.dense
         without_rows = self.is_own_reference and not bundle.has_graph("rows")
         self.rows = None if without_rows else ExactRows(bundle, self.device, self.threads)

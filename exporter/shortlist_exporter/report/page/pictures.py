@@ -6,32 +6,21 @@ import io
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
-from shortlist.evaluation.evaluator import BAND_MISSES
 
-from shortlist_exporter.records.report import Domain, Figures, Point
+from shortlist_exporter.records.report import Figures, Point
 from shortlist_exporter.report.pareto_front import find_front
 
 from .labels import write_beside
+from .promise_pictures import draw_domains, draw_risk
+from .style import ACCENT, INK, MIN_MISSES, MUTED, SECOND, STYLE, VARIABLES, WIDTH_INCHES
 
-WIDTH_INCHES = 7.6  # inches; the page scales
-INK, MUTED, GRID, ACCENT, SECOND = "#1f2329", "#667080", "#dfe3e8", "#0f766f", "#c2420d"
-VARIABLES = {INK: "--ink", MUTED: "--muted", GRID: "--grid", ACCENT: "--accent", SECOND: "--second"}
-STYLE: Any = {
-    "font.family": "sans-serif", "font.size": 9, "axes.labelsize": 9, "axes.titlesize": 9, "axes.titlelocation": "left",
-    "axes.edgecolor": MUTED, "axes.labelcolor": INK, "axes.titlecolor": INK, "axes.facecolor": "none",
-    "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "axes.axisbelow": True,
-    "grid.color": GRID, "text.color": INK, "xtick.color": MUTED, "ytick.color": MUTED,
-    "svg.fonttype": "none", "svg.hashsalt": "shortlist", "figure.constrained_layout.use": True,
-}  # fmt: skip
 P1_TICKS = (0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995, 0.998, 0.999, 1.0)
-MIN_MISSES = 5e-5  # misses that the axis still tells from none
 MARKS = {
     "this head": ("o", ACCENT, 9),
     "its options": ("o", ACCENT, 5),
@@ -255,54 +244,6 @@ def draw_calibration(figures: Figures) -> Figure | None:
     right.set_xlabel("exact log-probability, nats")
     right.set_ylabel(f"{calibration.normalizer} minus exact, nats")
     right.set_title("median, and 5 to 95 % of rows")
-    return figure
-
-
-def draw_domains(figures: Figures) -> Figure | None:
-    """P@1 of every sample with its interval, its documents behind; none where there is one sample of one document."""
-    samples = [one for one in figures.domains if 1 in one.precision]
-    if len(samples) < 2 and not any(one.documents for one in samples):
-        return None
-    figure = Figure(figsize=(WIDTH_INCHES, 1.1 + 0.55 * len(samples)))
-    axes = figure.subplots()
-    for height, one in enumerate(reversed(samples)):
-        draw_domain(axes, one, height)
-    axes.set_yticks(range(len(samples)), [f"{one.name}\n{one.rows:,} rows" for one in reversed(samples)], color=INK)
-    axes.set_ylim(-0.6, len(samples) - 0.4)
-    if 1 in figures.promise:
-        axes.axvline(figures.promise[1], color=SECOND, linewidth=1, linestyle=(0, (4, 3)))
-    axes.set_xlabel("P@1 with its 95 % interval; grey: single documents; dashed: promised")
-    return figure
-
-
-def draw_domain(axes: Axes, one: Domain, height: int) -> None:
-    """One sample: its interval, and its documents, larger ones larger."""
-    share, colour = one.precision[1], SECOND if one.broken else ACCENT
-    sizes = [min(60, 4 + document.rows / 8) for document in one.documents]
-    single = [document.p_at_1 for document in one.documents]
-    axes.scatter(single, [height] * len(sizes), sizes, color=MUTED, alpha=0.35, linewidths=0)
-    reach = [[share.mean - share.low], [share.high - share.mean]]
-    axes.errorbar(share.mean, height, xerr=reach, fmt="o", color=colour, capsize=4, markersize=6)
-
-
-def draw_risk(figures: Figures) -> Figure | None:
-    """What rows of about equal risk missed, with the lines of half and twice as much; none without two bands."""
-    asked = [(one.name, one.asked.bands) for one in figures.domains if one.asked is not None]
-    bands = [(name, some) for name, some in asked if len(some) > 1]
-    if not bands:
-        return None
-    figure = Figure(figsize=(WIDTH_INCHES, 3.0))
-    axes = figure.subplots()
-    ends = np.array([min(b.risk for _, some in bands for b in some), max(b.risk for _, some in bands for b in some)])
-    for factor, style in ((1, "-"), (0.5, ":"), (2, ":")):
-        axes.plot(ends, factor * ends, color=MUTED, linewidth=1, linestyle=style)
-    for name, some in bands:
-        axes.plot([b.risk for b in some], [max(b.missed, MIN_MISSES) for b in some], "o-", markersize=5, label=name)
-    axes.set_xscale("log")
-    axes.set_yscale("log")
-    axes.set_xlabel(f"risk, mean of rows with {BAND_MISSES} expected misses together")
-    axes.set_ylabel("best class missed")
-    axes.legend(frameon=False)
     return figure
 
 
