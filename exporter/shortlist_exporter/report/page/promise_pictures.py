@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import cycle
+
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -50,8 +52,9 @@ def draw_risk(figures: Figures) -> Figure | None:
     ends = np.array([min(b.risk for _, some in bands for b in some), max(b.risk for _, some in bands for b in some)])
     for factor, style in ((1, "-"), (0.5, ":"), (2, ":")):
         axes.plot(ends, factor * ends, color=MUTED, linewidth=1, linestyle=style)
-    for name, some in bands:
-        axes.plot([b.risk for b in some], [max(b.missed, MIN_MISSES) for b in some], "o-", markersize=5, label=name)
+    for (name, some), colour in zip(bands, cycle((ACCENT, SECOND, INK))):
+        missed = [max(b.missed, MIN_MISSES) for b in some]
+        axes.plot([b.risk for b in some], missed, "o-", color=colour, markersize=5, label=name)
     axes.set_xscale("log")
     axes.set_yscale("log")
     axes.set_xlabel(f"risk, mean of rows with {BAND_MISSES} expected misses together")
