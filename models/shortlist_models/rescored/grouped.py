@@ -63,9 +63,9 @@ def cluster_rows(rows: Tensor, count: int, seed: int) -> Groups:
         sizes = torch.bincount(group, minlength=len(centres))
         nonempty = sizes > 0
         centres = (torch.zeros_like(centres).index_add_(0, group, rows) / sizes[:, None])[nonempty]
-    sizes = torch.bincount(find_nearest(rows, centres), minlength=len(centres))
-    group, nonempty = find_nearest(rows, centres), sizes > 0
-    return Groups(group.argsort(stable=True), torch.cat([sizes.new_zeros(1), sizes[nonempty].cumsum(0)]))
+    group = find_nearest(rows, centres)
+    sizes = torch.bincount(group)
+    return Groups(group.argsort(stable=True), torch.cat([sizes.new_zeros(1), sizes[sizes > 0].cumsum(0)]))
 
 
 def group_similar_classes(preview: Tensor, bias: Tensor | None, count: int, seed: int) -> Groups:
