@@ -35,7 +35,7 @@ OPTIONS = {
     "dsoftmax": DsoftmaxOptions,
 }
 WIDEST = 120  # characters of a line, outside tables and code
-PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")] + sorted(DOCS.glob("*.md"))
+PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")] + sorted(DOCS.rglob("*.md"))
 LOG_WIDTH = 100
 
 
@@ -62,8 +62,13 @@ def tables(text):
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_lines_are_narrow(page):
-    width = LOG_WIDTH if page.name == "log.md" else WIDEST
+    width = LOG_WIDTH if page.parent.name == "log" else WIDEST
     assert [f"{page.name}:{number} has {len(line)}" for number, line in prose(page) if len(line) > width] == []
+
+
+def test_every_page_of_the_log_is_in_its_index():
+    pages = {page.name for page in (DOCS / "log").glob("*.md")} - {"index.md"}
+    assert set(re.findall(r"\]\((\S+\.md)\)", (DOCS / "log" / "index.md").read_text("utf-8"))) == pages
 
 
 def test_pages_that_are_read_whole_are_short():

@@ -16,6 +16,8 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("service", "exporter", "models", "benchmarks", "tools")
 MOST_MODULES = 12  # of a folder, `__init__` apart
 MOST_LINES = 300  # of a module
+WIDEST = 120  # characters of a line of C; ruff measures Python
+MOST_BODY_LINES = 30  # of a function in C
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 PARENTS = ("service", "exporter", "models")
 
@@ -113,12 +115,32 @@ def test_folders_are_read_at_one_glance(parent):
     assert {folder: modules for folder, modules in sizes.items() if modules > MOST_MODULES} == {}
 
 
-@pytest.mark.parametrize("parent", PACKAGES)
+@pytest.mark.parametrize("parent", [*PACKAGES, "tests"])
 def test_modules_are_short(parent):
     lines = {
         str(path.relative_to(ROOT)): len(path.read_text("utf-8").splitlines()) for path in (ROOT / parent).rglob("*.py")
     }
     assert {path: count for path, count in lines.items() if count > MOST_LINES} == {}
+
+
+def list_c_sources() -> list[Path]:
+    sources = [path for parent in ("service", "tools") for path in (ROOT / parent).rglob("*.[ch]")]
+    assert sources
+    return sorted(sources)
+
+
+def test_lines_of_c_are_narrow():
+    lines = [(path.name, line) for path in list_c_sources() for line in path.read_text("utf-8").splitlines()]
+    assert [f"{name}: {line}" for name, line in lines if len(line) > WIDEST] == []
+
+
+NATIVE = sorted((ROOT / "service").rglob("*.[ch]"))
+
+
+@pytest.mark.parametrize("path", NATIVE, ids=lambda path: path.name)
+def test_functions_of_c_are_short(path):
+    bodies = re.findall(r"^[a-zA-Z][^;{}]*\) \{\n(.*?)^\}", path.read_text("utf-8"), re.MULTILINE | re.DOTALL)
+    assert [body.splitlines()[0] for body in bodies if len(body.splitlines()) > MOST_BODY_LINES] == []
 
 
 def test_public_names():

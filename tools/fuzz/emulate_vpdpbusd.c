@@ -82,7 +82,8 @@ static void emulate(int number, siginfo_t *info, void *state) {
     (void)number, (void)info;
     /* C4, then R X B inverted and map 0F38, then W = 0, vvvv inverted, L = 1, prefix 66 */
     if (code[0] != 0xc4 || (code[1] & 0x1f) != 2 || (code[2] & 0x87) != 5 || code[3] != OPCODE) abort();
-    int base = code[1] & 0x20 ? 0 : 8, index = code[1] & 0x40 ? 0 : 8, to = (code[4] >> 3 & 7) + (code[1] & 0x80 ? 0 : 8);
+    int base = code[1] & 0x20 ? 0 : 8, index = code[1] & 0x40 ? 0 : 8;
+    int to = (code[4] >> 3 & 7) + (code[1] & 0x80 ? 0 : 8);
     int32_t sums[8];
     uint8_t weights[32];
     int8_t levels[32];

@@ -12,7 +12,8 @@ static int fuzz_exact_rows(const struct kernels *fast, const struct kernels *pla
     int64_t classes = pick(1, 50), dim = pick(1, 200), batch = pick(1, 3), count = pick(1, 40);
     struct exact_rows rows = {make_floats(classes * dim), pick(0, 1) ? make_floats(classes) : NULL,
                               pick(0, 1) ? make_floats(classes) : NULL, classes, dim, pick_float(), pick(0, 1) * 30.0f};
-    float *contexts = make_floats(batch * dim), *left = make_filled(batch * count * 4), *right = make_filled(batch * count * 4);
+    float *contexts = make_floats(batch * dim);
+    float *left = make_filled(batch * count * 4), *right = make_filled(batch * count * 4);
     int64_t *ids = make_ids(batch * count, classes), first = pick(0, batch * count), last = pick(first, batch * count);
     fast->score_exactly(&rows, contexts, ids, left, count, first, last);
     plain->score_exactly(&rows, contexts, ids, right, count, first, last);
@@ -82,8 +83,8 @@ static int fuzz_grouped(const struct kernels *fast, const struct kernels *plain)
     if (pick(0, 1)) features = make_filled(rows * EFFORT_FEATURES * 4);
     if (!pick(0, 9)) memset(contexts, 0, rows * dim * 4);
     struct results left = make_results(rows, search.k), right = make_results(rows, search.k);
-    fast->search_rows(&head, &search, lists, contexts, left.ids, left.logits, left.normalizers, left.scored, odds, features,
-                      0, rows);
+    fast->search_rows(&head, &search, lists, contexts, left.ids, left.logits, left.normalizers, left.scored, odds,
+                      features, 0, rows);
     plain->search_rows(&head, &search, lists, contexts, right.ids, right.logits, right.normalizers, right.scored, odds,
                        features, 0, rows);
     return compare("grouped searches", fast, left, right, rows, search.k);
@@ -93,13 +94,14 @@ static int fuzz_grouped(const struct kernels *fast, const struct kernels *plain)
 static const struct second_stage *make_stage(const struct sets *sets, int64_t ids) {
     struct exact_rows *rows = allocate_exactly(sizeof *rows);
     struct second_stage *stage = allocate_exactly(sizeof *stage);
-    int64_t *blocks = allocate_exactly((sets->sets + 1) * sizeof *blocks), width = pick(1, 50), lines = divide_up(width, 4);
+    int64_t *blocks = allocate_exactly((sets->sets + 1) * sizeof *blocks), width = pick(1, 50);
+    int64_t lines = divide_up(width, 4);
     blocks[0] = 0;
     for (int64_t i = 0; i < sets->sets; i++)
         blocks[i + 1] = blocks[i] + divide_up(sets->offsets[i + 1] - sets->offsets[i], LANES);
     int64_t classes = blocks[sets->sets] * LANES;
-    *rows = (struct exact_rows){make_floats(ids * sets->dim), pick(0, 1) ? make_floats(ids) : NULL, NULL, ids, sets->dim,
-                                sets->logit_scale, sets->soft_cap};
+    *rows = (struct exact_rows){make_floats(ids * sets->dim), pick(0, 1) ? make_floats(ids) : NULL, NULL, ids,
+                                sets->dim, sets->logit_scale, sets->soft_cap};
     *stage = (struct second_stage){rows, make_floats(sets->dim * width), blocks, make_lines(blocks[sets->sets] * lines),
                                    make_floats(classes), pick(0, 1) ? make_floats(classes) : NULL, width, lines};
     return stage;
@@ -199,7 +201,8 @@ static int fuzz_ranks(const struct kernels *fast, const struct kernels *plain) {
     fast->rank_logits(logits, rows, classes, lists, k, left.ids, left.logits, left.normalizers, pick(1, 3));
     plain->rank_logits(copy, rows, classes, lists, k, right.ids, right.logits, right.normalizers, 1);
     for (int64_t row = 0; row < rows; row++) /* no number has many spellings */
-        if (isnan(left.normalizers[row]) && isnan(right.normalizers[row])) left.normalizers[row] = right.normalizers[row];
+        if (isnan(left.normalizers[row]) && isnan(right.normalizers[row]))
+            left.normalizers[row] = right.normalizers[row];
     return compare("ranks", fast, left, right, rows, k);
 }
 
@@ -213,8 +216,10 @@ static const struct kernels *find_kernels(const char *name) {
 }
 
 int main(int count, char **arguments) {
-    uint64_t first = count > 1 ? strtoull(arguments[1], NULL, 10) : 1, runs = count > 2 ? strtoull(arguments[2], NULL, 10) : 1000;
-    static int (*const parts[])(const struct kernels *, const struct kernels *) = {fuzz_exact_rows, fuzz_grouped, fuzz_sets, fuzz_proofs, fuzz_ranks};
+    uint64_t first = count > 1 ? strtoull(arguments[1], NULL, 10) : 1;
+    uint64_t runs = count > 2 ? strtoull(arguments[2], NULL, 10) : 1000;
+    static int (*const parts[])(const struct kernels *, const struct kernels *) = {
+        fuzz_exact_rows, fuzz_grouped, fuzz_sets, fuzz_proofs, fuzz_ranks};
     static const char *const names[] = {"avx512vnni", "avxvnni", "avx2", "neon", "portable"};
     const struct kernels *plain = find_kernels("portable");
 #ifdef EMULATE

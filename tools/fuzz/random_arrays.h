@@ -72,7 +72,8 @@ struct results {
 static void *make_filled(int64_t size) { return memset(allocate_exactly(size), 0x5a, size); }
 
 static struct results make_results(int64_t rows, int64_t k) {
-    struct results results = {make_filled(rows * k * 8), make_filled(rows * k * 4), make_filled(rows * 4), make_filled(rows * 4)};
+    struct results results = {make_filled(rows * k * 8), make_filled(rows * k * 4), make_filled(rows * 4),
+                              make_filled(rows * 4)};
     return results;
 }
 
@@ -84,7 +85,8 @@ static int differ(const char *what, const struct kernels *kernels, const void *l
 
 static int compare(const char *what, const struct kernels *kernels, struct results a, struct results b, int64_t rows,
                    int64_t k) {
-    return differ(what, kernels, a.ids, b.ids, rows * k * 8) || differ(what, kernels, a.logits, b.logits, rows * k * 4) ||
+    return differ(what, kernels, a.ids, b.ids, rows * k * 8) ||
+           differ(what, kernels, a.logits, b.logits, rows * k * 4) ||
            differ(what, kernels, a.normalizers, b.normalizers, rows * 4) ||
            differ(what, kernels, a.scored, b.scored, rows * 4);
 }

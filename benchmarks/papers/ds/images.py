@@ -179,7 +179,7 @@ def describe_verdict(rows: list[Row]) -> str:
     least = rows[1].accuracy[0] - PAPER_LOSS
     good = [row.name for row in rows if row.speedup >= PAPER_SPEEDUP and row.accuracy[0] >= least]
     if not good:
-        return "No head here reaches that; [log.md](log.md) says what was tried.\n"
+        return "No head here reaches that; [log](log/papers.md) says what was tried.\n"
     return f"Reached by {', '.join(good)}.\n"
 
 

@@ -61,8 +61,8 @@ These things are not; options are those of `shortlist export --method ds`, with 
   of its contexts have among the dense softmax's best five; as many classes stay as the limits of memory and speed
   allow. The lassos run beside this (`lasso`, 1e-4, and `growth`, here 1.2 a round), and remove hardly a row in that
   time, so that Table 1 does not reproduce the published sparsification. With lassos alone, for some 300 batches a
-  stage, heads lost two to three hundredths of accuracy ([log.md](log.md)). `python -m benchmarks.papers.ds.reproduce
-  --data folder --lassos` trains heads by the lassos alone, for a section of their own.
+  stage, heads lost two to three hundredths of accuracy ([log](log/papers.md)). `python -m
+  benchmarks.papers.ds.reproduce --data folder --lassos` trains heads by the lassos alone, for a section of their own.
 - **Training starts from one expert, which is the dense layer** with its weights, and its first clones are two. The
   paper starts with two experts.
 - **A row's size includes its bias and is a root mean square**: the root of (|w|^2 + b^2) / (d + 1), where the paper's

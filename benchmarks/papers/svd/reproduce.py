@@ -198,7 +198,7 @@ original weights.
 The paper reports 1,541 ms for the full softmax and 304 ms for SVD-softmax on an i7-6850 (5.08 times), and 14.12 and
 4.43 ms on a Titan X (3.19 times). The paper's full softmax moves 1.4 GB/s; the dense layer here, a contiguous
 product, runs at the memory's speed. The full view reads 16,384 rows of 8 KB from all over the mapped weights, four at
-a time, without copying them; Gather and MatMul, which copy the rows first, take longer ([log.md](log.md)).
+a time, without copying them; Gather and MatMul, which copy the rows first, take longer ([log](log/papers.md)).
 """
 
 

@@ -38,7 +38,7 @@ class System:
 
 def measure_beam(study: Study, head: Head, beam: int) -> BeamFigures:
     """A head with this beam: its words on dev and test, and what the test sentences take."""
-    found = study.search(head, study.sentences, beam)
+    all_translations = study.search(head, study.sentences, beam)
     test = study.sentences[len(study.task.sources["dev"]) :]
     here = choose_fastest(lambda: study.search(head, test, beam))
     there = search_over_http(study, head, test, beam)
@@ -49,12 +49,12 @@ def measure_beam(study: Study, head: Head, beam: int) -> BeamFigures:
         "calls": round(there.meter.calls / len(test), 4),
         "kib": round(there.meter.body_bytes / len(test) / 1024, 1),
     }
-    return BeamFigures(found.tokens, figures)
+    return BeamFigures(all_translations.tokens, figures)
 
 
 def choose_fastest(search: Callable[[], Translations]) -> Translations:
     """The fastest of `TURNS` searches."""
-    return min((search() for _ in range(TURNS)), key=lambda found: found.seconds)
+    return min((search() for _ in range(TURNS)), key=lambda translations: translations.seconds)
 
 
 def search_over_http(study: Study, head: Head, sentences: list[list[int]], beam: int) -> Translations:
@@ -74,15 +74,15 @@ def search_over_http(study: Study, head: Head, sentences: list[list[int]], beam:
 
 def check_plainly(study: Study, beam: int) -> tuple[int, float]:
     """Sentences whose words by dense differ from a plain float64 search, and the largest difference of scores."""
-    found = study.search(study.full, study.sentences, beam)
+    translations = study.search(study.full, study.sentences, beam)
     weight, bias = (np.asarray(each, np.float64) for each in (study.dense.weight, study.dense.bias))
     expected = [
         one
         for first in range(0, len(study.sentences), BATCH)
         for one in search_plainly(study.decoder, weight, bias, study.sentences[first : first + BATCH], beam, MAX_LENGTH)
     ]
-    differences = [abs(each.score - score) for each, (_, score) in zip(found.best, expected, strict=True)]
-    return count_changed(found.tokens, [words for words, _ in expected]), max(differences)
+    differences = [abs(each.score - score) for each, (_, score) in zip(translations.best, expected, strict=True)]
+    return count_changed(translations.tokens, [words for words, _ in expected]), max(differences)
 
 
 def translate_by_peer(study: Study, peers: Peers, beam: int, *, use_vmap: bool) -> BeamFigures:

@@ -57,12 +57,11 @@ def name_run(system: System, beam: int) -> str:
 def describe_system(system: System, dense: System, bleu: dict[str, float]) -> dict[str, Any]:
     """A line of the table."""
     line: dict[str, Any] = {"head": system.name, "macs_ratio": round(system.macs_ratio, 2)}
-    for beam, found in system.beams.items():
-        own = found.figures | {
-            "changed": count_changed(found.tokens, dense.beams[beam].tokens),
+    for beam, run in system.beams.items():
+        line[f"beam {beam}"] = run.figures | {
+            "changed": count_changed(run.tokens, dense.beams[beam].tokens),
             "bleu": round(bleu[name_run(system, beam)], 2),
         }
-        line[f"beam {beam}"] = own
     return line
 
 

@@ -49,8 +49,8 @@ class Study:
         """What a search over the dense head asks for, on training sentences."""
         path = self.folder / f"contexts-{len(self.fitted)}.safetensors"
         if not path.is_file():
-            found = self.search(self.full, self.fitted, keep=True)
-            save_file({"contexts": take_rows(found.meter.contexts, FITTED_ROWS, 0)}, path)
+            translations = self.search(self.full, self.fitted, keep=True)
+            save_file({"contexts": take_rows(translations.meter.contexts, FITTED_ROWS, 0)}, path)
         return Contexts(load_file(path)["contexts"])
 
     def search(self, head: Head, sentences: list[list[int]], beam: int = 5, *, keep: bool = False) -> Translations:
@@ -65,11 +65,11 @@ class Study:
         """The best candidate of each method on the tuning sentences; trials are kept beside the bundles."""
         path, key = self.folder / "trials.json", json.dumps([len(self.fitted), CANDIDATES])
         if not path.is_file() or json.loads(path.read_text())["candidates"] != key:
-            trials = self.try_candidates()
-            path.write_text(json.dumps({"candidates": key, "trials": [asdict(trial) for trial in trials]}))
-        found = [Trial(**trial) for trial in json.loads(path.read_text())["trials"]]
+            records = [asdict(trial) for trial in self.try_candidates()]
+            path.write_text(json.dumps({"candidates": key, "trials": records}))
+        trials = [Trial(**trial) for trial in json.loads(path.read_text())["trials"]]
         return {
-            method: choose_trial([trial for trial in found if trial.method == method], MOST_MACS)
+            method: choose_trial([trial for trial in trials if trial.method == method], MOST_MACS)
             for method in CANDIDATES
         }
 

@@ -119,17 +119,17 @@ class RescoredSoftmax(nn.Module):
             logits[best_codes] = exact[row, positions[best_codes]]
             best = logits[best_codes].topk(k)
             ids.append(self.order[positions[best_codes[best.indices]]])
-            found = logits.logsumexp(dim=0)
-            inside = logits[best_codes].logsumexp(dim=0) if len(self.tail_terms.offsets) else found
+            scored = logits.logsumexp(dim=0)
+            inside = logits[best_codes].logsumexp(dim=0) if len(self.tail_terms.offsets) else scored
             guess = torch.logaddexp(inside, tails[row].minimum(inside + self.tail_limit))
-            logprobs.append(best.values - guess.maximum(found))
+            logprobs.append(best.values - guess.maximum(scored))
         return torch.stack(ids), torch.stack(logprobs)
 
 
 def multiply_int8(contexts: Tensor, weight: Tensor, scale: Tensor, bias: Tensor | None) -> Tensor:
     """Products [B, n] of `contexts` [B, c], rounded to int8, with int8 `weight` [n, c] times `scale` [n, 1].
 
-    added: [n], added to each product, or None.
+    bias: [n], added to each product, or None.
     """
     rows, row_scale = quantize_rows(contexts)
     products = rows @ weight.T * scale.T * row_scale

@@ -55,8 +55,8 @@ def fit_terms(start: TailTerms, contexts: Tensor, inside: Tensor, outside: Tenso
     for step in range(STEPS):
         optimiser.param_groups[0]["lr"] = RATE * (1 - step / STEPS)
         rows = torch.randint(len(contexts), (BATCH_ROWS,), generator=generator)
-        found = torch.logaddexp(inside[rows], TailTerms(vectors, offsets)(contexts[rows]))
-        loss = torch.nn.functional.smooth_l1_loss(found, whole[rows], beta=NEAR_NATS)
+        estimate = torch.logaddexp(inside[rows], TailTerms(vectors, offsets)(contexts[rows]))
+        loss = torch.nn.functional.smooth_l1_loss(estimate, whole[rows], beta=NEAR_NATS)
         optimiser.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         optimiser.step()

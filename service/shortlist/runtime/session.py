@@ -1,9 +1,9 @@
 """ONNX Runtime sessions: device, threads, memory.
 
-Why the settings are what they are (measured on two cores, docs/log.md): execution is sequential, because a head is one
-chain of operators; threads do not spin, because idle workers would take the core that Python needs; prepacking is off
-for float32 graphs, whose weights are read where they are mapped, and on for int8 previews, which are small and much
-slower without it.
+Why the settings are what they are (measured on two cores, docs/log/graphs.md): execution is sequential, because a head
+is one chain of operators; threads do not spin, because idle workers would take the core that Python needs; prepacking
+is off for float32 graphs, whose weights are read where they are mapped, and on for int8 previews, which are small and
+much slower without it.
 """
 
 from __future__ import annotations

@@ -1,20 +1,14 @@
 import json
-import signal
-import subprocess
-import sys
-import time
 
 import numpy as np
 import pytest
 import shortlist
-from safetensors.numpy import save_file
 from shortlist.bundle.files import sha256
 from shortlist.bundle.manifest import FORMAT_VERSION, compute_digest
 from shortlist.bundle.reader import Bundle
-from shortlist.bundle.writer import is_abandoned, write_version
-from shortlist.errors import BundleError, NotFound, VersionExists
+from shortlist.errors import BundleError, NotFound
 
-from tests.support.layers import copy_writable, make_contexts, make_dense, make_head, run_cli
+from tests.support.layers import copy_writable, make_dense
 
 pytestmark = pytest.mark.slow
 
@@ -179,126 +173,6 @@ def test_no_bundle(tmp_path):
         shortlist.load(tmp_path / "absent" / "1")
     with pytest.raises(BundleError, match="has no manifest"):
         shortlist.load(tmp_path)
-
-
-def test_writing_appears_in_one_rename(tmp_path):
-    with write_version(tmp_path / "lm" / "1") as folder:
-        (folder / "part").write_text("x")
-        assert not (tmp_path / "lm" / "1").exists()
-    assert (tmp_path / "lm" / "1" / "part").read_text() == "x"
-    assert [path.name for path in (tmp_path / "lm").iterdir()] == ["1"]
-
-
-def test_a_failure_leaves_nothing(tmp_path):
-    def interrupted():
-        with write_version(tmp_path / "lm" / "1") as folder:
-            (folder / "part").write_text("x")
-            raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        interrupted()
-    assert list(tmp_path.iterdir()) == []
-    (tmp_path / "lm" / "7").mkdir(parents=True)
-    with pytest.raises(ZeroDivisionError):
-        interrupted()
-    assert [path.name for path in (tmp_path / "lm").iterdir()] == ["7"], "only what was made goes away"
-
-
-def test_versions_are_immutable(tmp_path):
-    (tmp_path / "lm" / "1").mkdir(parents=True)
-    with pytest.raises(VersionExists, match="export to the next version"), write_version(tmp_path / "lm" / "1"):
-        raise AssertionError("never entered")
-
-
-@pytest.mark.parametrize("name", ["0", "01", "-1", "latest", "1.0", "٣"])
-def test_a_version_is_a_whole_number(tmp_path, name):
-    with pytest.raises(BundleError, match="whole number from 1"), write_version(tmp_path / "lm" / name):
-        raise AssertionError("never entered")
-
-
-def files(tmp_path):
-    save_file({"weight": make_dense(20_000, 64).weight}, tmp_path / "w.safetensors")
-    save_file({"contexts": make_contexts(4000, 64).contexts}, tmp_path / "c.safetensors")
-    return ["--weights", tmp_path / "w.safetensors", "--contexts", tmp_path / "c.safetensors"]
-
-
-def test_a_full_disk(tmp_path):
-    """A file-size limit stops the write as a full disk would."""
-    import resource
-
-    inputs = files(tmp_path)
-    out = tmp_path / "repo" / "lm" / "1"
-    limit = 1 << 20
-    done = run_cli(
-        "export", *inputs, "--out", out, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
-    )
-    assert done.returncode == 1
-    assert "cannot be written" in done.stderr.splitlines()[-1]
-    assert not (tmp_path / "repo").exists()
-
-
-def test_a_disk_that_is_full_at_the_last_files(tmp_path):
-    """The calibration is larger than what is written before it."""
-    import resource
-
-    np.save(tmp_path / "w.npy", make_dense(20, 2000).weight)
-    np.save(tmp_path / "c.npy", make_contexts(800, 2000).contexts)
-    out, limit = tmp_path / "repo" / "lm" / "1", 300_000
-    done = run_cli(
-        *("export", "--weights", tmp_path / "w.npy", "--contexts", tmp_path / "c.npy"),
-        *("--method", "full", "--out", out),
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),
-    )
-    assert done.returncode == 1
-    assert "cannot be written (File too large)" in done.stderr.splitlines()[-1]
-    assert not (tmp_path / "repo").exists()
-
-
-def test_a_killed_export_leaves_no_version_and_the_next_one_cleans_up(tmp_path):
-    inputs = files(tmp_path)
-    out = tmp_path / "repo" / "lm" / "1"
-    command = [sys.executable, "-m", "shortlist", "export", *map(str, inputs), "--out", str(out)]
-    process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
-    while not list((tmp_path / "repo" / "lm").glob(".unfinished-*/1")) if out.parent.exists() else True:
-        assert process.poll() is None, "the export ended before it could be killed"
-        time.sleep(0.005)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    assert not out.exists()
-    done = run_cli("export", *inputs, "--out", out)
-    assert done.returncode == 0, done.stderr
-    assert [path.name for path in out.parent.iterdir()] == ["1"]
-
-
-def test_exports_of_one_version_at_a_time_keep_their_own_folders(tmp_path):
-    """As in two containers, where process ids tell nothing; the slower one is told what happened."""
-    out = tmp_path / "lm" / "1"
-
-    def slower():
-        with write_version(out) as slow:
-            (slow / "part").write_text("slow")
-            with write_version(out) as fast:
-                assert slow != fast
-                assert (slow / "part").exists()
-                assert not is_abandoned(slow.parent)
-                (fast / "part").write_text("fast")
-
-    with pytest.raises(VersionExists, match="export to the next version"):
-        slower()
-    assert (out / "part").read_text() == "fast"
-    assert [path.name for path in (tmp_path / "lm").iterdir()] == ["1"]
-
-
-def test_every_user_may_read_a_bundle_and_nobody_write_it(tmp_path):
-    """As far as the umask lets them: a container's user is not the one who exported."""
-    folder = make_head(tmp_path, make_dense(), labels=["\ud800"] * 300).folder
-    plain = tmp_path / "plain"
-    plain.mkdir()
-    (plain / "file").touch()
-    for path in (folder, *folder.rglob("*")):
-        usual = (plain if path.is_dir() else plain / "file").stat().st_mode
-        assert path.stat().st_mode == (usual if path.is_dir() or "report" in path.parts else usual & ~0o222), path
-    assert Bundle(folder).labels() == ["\ud800"] * 300
 
 
 @pytest.mark.parametrize("plan", ["oracle", "full", "", ["certified"], 3])

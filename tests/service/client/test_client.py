@@ -34,7 +34,7 @@ def client(small_server, kind):
 
 
 @pytest.fixture
-def scripted(tmp_path, kind):
+def open_scripted(tmp_path, kind):
     """A client of a server that answers as a script says."""
     with ExitStack() as stack:
 
@@ -180,27 +180,27 @@ def test_a_timeout_is_some_seconds(timeout):
         shortlist.Client("http://server", timeout=timeout)
 
 
-def test_responses_of_other_servers(scripted):
-    client = scripted(lambda _: [respond(b"<p>welcome</p>", content_type="text/html")])
+def test_responses_of_other_servers(open_scripted):
+    client = open_scripted(lambda _: [respond(b"<p>welcome</p>", content_type="text/html")])
     with pytest.raises(errors.ServerError, match="check the URL"):
         client.topk("lm", ROWS, 1)
 
 
-def test_an_error_without_a_reason(scripted):
-    client = scripted(lambda _: [respond(b"bad gateway", "502 Bad Gateway")])
+def test_an_error_without_a_reason(open_scripted):
+    client = open_scripted(lambda _: [respond(b"bad gateway", "502 Bad Gateway")])
     with pytest.raises(errors.ServerError, match=r"answered 502 without a reason \(bad gateway\)"):
         client.topk("lm", ROWS, 1)
 
 
-def test_a_server_that_is_not_ready(scripted):
-    client = scripted(lambda _: [respond_json({"error": "loading"}, "503 Service Unavailable")])
+def test_a_server_that_is_not_ready(open_scripted):
+    client = open_scripted(lambda _: [respond_json({"error": "loading"}, "503 Service Unavailable")])
     with pytest.raises(errors.NotReady, match=r"^loading$"):
         client.topk("lm", ROWS, 1)
     assert not client.ready()
 
 
-def test_a_slow_server(scripted):
-    client = scripted(lambda _: [1.0], timeout=0.2)
+def test_a_slow_server(open_scripted):
+    client = open_scripted(lambda _: [1.0], timeout=0.2)
     with pytest.raises(errors.Unreachable, match=r"did not answer within 0.2 s: raise timeout"):
         client.models()
 
@@ -217,27 +217,27 @@ def test_a_client_refused_for_load_repeats_its_request(small_repository, head):
             list(pool.map(send_rows, range(6)))
 
 
-def test_a_refusal_for_load_is_repeated_when_the_server_says(scripted):
+def test_a_refusal_for_load_is_repeated_when_the_server_says(open_scripted):
     answers = [
         respond_json({"error": "full"}, "429 Too Many Requests", retry_after="0"),
         respond_json({"models": []}),
     ]
-    assert scripted(lambda number: [answers[number]]).models() == []
+    assert open_scripted(lambda number: [answers[number]]).models() == []
 
 
-def test_a_refusal_beyond_the_timeout_is_an_error(scripted):
+def test_a_refusal_beyond_the_timeout_is_an_error(open_scripted):
     refusal = respond_json({"error": "full"}, "429 Too Many Requests", retry_after="60")
     with pytest.raises(errors.Overloaded, match="full"):
-        scripted(lambda _: [refusal]).models()
+        open_scripted(lambda _: [refusal]).models()
 
 
-def test_one_row_over_the_limit_is_an_error(scripted):
-    client = scripted(lambda _: [respond_json({"error": "too large"}, "413 Content Too Large")])
+def test_one_row_over_the_limit_is_an_error(open_scripted):
+    client = open_scripted(lambda _: [respond_json({"error": "too large"}, "413 Content Too Large")])
     with pytest.raises(errors.TooLarge):
         client.topk("lm", ROWS, 1)
 
 
-def test_a_split_batch_has_its_weakest_normalizer(scripted):
+def test_a_split_batch_has_its_weakest_normalizer(open_scripted):
     kinds = ["exact", "estimated", "exact"]
 
     def answer(number):
@@ -252,7 +252,7 @@ def test_a_split_batch_has_its_weakest_normalizer(scripted):
         }
         return [respond_json(content)]
 
-    assert scripted(answer, max_rows=1).topk("lm", ROWS[:3], 1).normalizer == "estimated"
+    assert open_scripted(answer, max_rows=1).topk("lm", ROWS[:3], 1).normalizer == "estimated"
 
 
 @pytest.mark.parametrize("url", ["url", "unix_url"])

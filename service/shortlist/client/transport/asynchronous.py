@@ -52,7 +52,7 @@ class Connection(asyncio.BufferedProtocol):
             self.close()
             return
         try:
-            response = self.parser.feed(bytes(self.buffer[:nbytes]))
+            response = self.parser.parse_piece(bytes(self.buffer[:nbytes]))
         except ConnectionLost as error:
             self.fail(error)
             return

@@ -61,7 +61,7 @@ class Connection:
         self.parser.expect()
         while True:
             count = self.socket.recv_into(self.buffer)
-            response = self.parser.feed(bytes(self.buffer[:count])) if count else self.parser.finish()
+            response = self.parser.parse_piece(bytes(self.buffer[:count])) if count else self.parser.finish()
             if response is not None:
                 return response
             self.limit_wait(deadline)

@@ -53,21 +53,21 @@ class ResponseParser:
         self.in_head = True
         self.keeps_open = False
 
-    def feed(self, data: bytes) -> Response | None:
+    def parse_piece(self, data: bytes) -> Response | None:
         """The response once it is whole, None before; raises ConnectionLost for what is no HTTP."""
         known = self.known
         if known is not None and len(data) == known.size and not self.read_bytes and data.startswith(known.head):
             self.response, self.keeps_open = Response(HTTP_OK, known.headers, data[len(known.head) :]), True
             return self.response
         self.read_bytes += len(data)
-        self.parse(data)
+        self.run_parser(data)
         if self.in_head and self.read_bytes > MAX_HEAD_BYTES:
             raise ConnectionLost(f"a response's head of over {MAX_HEAD_BYTES} bytes")
         if self.response is not None and self.read_bytes == len(data):
             self.learn(data, self.response)
         return self.response
 
-    def parse(self, data: bytes) -> None:
+    def run_parser(self, data: bytes) -> None:
         """Let the parser read on; raises ConnectionLost for what is no HTTP."""
         try:
             self.parser.feed_data(data)

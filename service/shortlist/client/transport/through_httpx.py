@@ -24,7 +24,7 @@ class HttpxBase:
         self.options = {"base_url": url, "timeout": timeout, "headers": dict(headers), "trust_env": False, **options}
 
     @contextmanager
-    def named_errors(self) -> Iterator[None]:
+    def explain_errors(self) -> Iterator[None]:
         """Turn a connection that fails or times out into Unreachable, in one sentence."""
         try:
             yield
@@ -39,13 +39,13 @@ class HttpxTransport(HttpxBase):
 
     def __init__(self, url: str, timeout: float, headers: Headers, options: dict[str, Any]) -> None:
         super().__init__(url, timeout, headers, options)
-        with named_options():
+        with explain_options():
             self.http = httpx.Client(**self.options)
 
     def send(self, request: Request) -> Response:
         """The response to a request, which is sent again where the connection ended; raises Unreachable."""
         message = build_message(self.http, request)
-        with self.named_errors():
+        with self.explain_errors():
             try:
                 return convert_response(self.http.send(message))
             except httpx.RemoteProtocolError:
@@ -62,13 +62,13 @@ class AsyncHttpxTransport(HttpxBase):
 
     def __init__(self, url: str, timeout: float, headers: Headers, options: dict[str, Any]) -> None:
         super().__init__(url, timeout, headers, options)
-        with named_options():
+        with explain_options():
             self.http = httpx.AsyncClient(**self.options)
 
     async def send(self, request: Request) -> Response:
         """The response to a request, as of the blocking transport."""
         message = build_message(self.http, request)
-        with self.named_errors():
+        with self.explain_errors():
             try:
                 return convert_response(await self.http.send(message))
             except httpx.RemoteProtocolError:
@@ -81,7 +81,7 @@ class AsyncHttpxTransport(HttpxBase):
 
 
 @contextmanager
-def named_options() -> Iterator[None]:
+def explain_options() -> Iterator[None]:
     """Turn a proxy that httpx cannot use into BadInput."""
     try:
         yield

@@ -24,8 +24,8 @@ struct proof_work {
 
 /* The candidates [count] of one context, in no order: those whose estimates by 4 bits may reach `cut`, and more where
  * an answer needs them. Their estimates by 4 bits are -inf from then on. `estimates` and `reach` are by int8. Of those
- * that are exact, estimates are -inf, and `logits` are off by at most `slack`. permitted: [classes], NULL where all are.
- * room: for so many. */
+ * that are exact, estimates are -inf, and `logits` are off by at most `slack`. permitted: [classes], NULL where all
+ * are. room: for so many. */
 struct candidates {
     const struct proof_work *work;
     const struct query *query;

@@ -19,7 +19,8 @@ struct dense_work {
 static float sum_logits(const float *scores, int64_t n, float peak) {
     double total = 0;
     if (peak == -INFINITY) return peak;
-    for (int64_t i = 0; i < n; i += SUM_SCORES) total += sum_exp(scores + i, n - i < SUM_SCORES ? n - i : SUM_SCORES, peak);
+    for (int64_t i = 0; i < n; i += SUM_SCORES)
+        total += sum_exp(scores + i, n - i < SUM_SCORES ? n - i : SUM_SCORES, peak);
     return (float)(peak + log(total));
 }
 

@@ -22,8 +22,8 @@ struct query {
     float *estimates, *peaks;
 };
 
-/* The contexts of a call, and what they write to. Groups of FOUR_BIT_ROWS of them, the last one of fewer, share products:
- * each has its spread levels, `spread_size` bytes. */
+/* The contexts of a call, and what they write to. Groups of FOUR_BIT_ROWS of them, the last one of fewer, share
+ * products: each has its spread levels, `spread_size` bytes. */
 struct queries {
     const struct certificate *certificate;
     const float *contexts;

@@ -1,9 +1,9 @@
 /* Products of weights of 4 bits and levels of a byte, for sixteen classes side by side.
  *
- * A line of a block holds eight columns of sixteen classes: the low halves of its bytes the first four columns, the high
- * halves the next four. Up to FOUR_BIT_ROWS contexts share the work of taking the halves apart. Their levels are spread
- * before, [2 lines, rows, SPREAD_BYTES]: four of a row, for one half of a line, as often as an instruction wants them, so
- * that it reads them where they lie. Sums are exact.
+ * A line of a block holds eight columns of sixteen classes: the low halves of its bytes the first four columns, the
+ * high halves the next four. Up to FOUR_BIT_ROWS contexts share the work of taking the halves apart. Their levels are
+ * spread before, [2 lines, rows, SPREAD_BYTES]: four of a row, for one half of a line, as often as an instruction wants
+ * them, so that it reads them where they lie. Sums are exact.
  */
 #ifndef SHORTLIST_FOUR_BITS_H
 #define SHORTLIST_FOUR_BITS_H
@@ -94,7 +94,8 @@ INLINE void multiply_four_bit_rows(const uint8_t *block, const int8_t *spread, i
     int64_t i = 0;
     for (; i + FOUR_BIT_LINES <= lines; i += FOUR_BIT_LINES)
         add_four_bit_lines(block + LINE_BYTES * i, FOUR_BIT_LINES, spread + measure_spread(rows, i), rows, totals);
-    if (i < lines) add_four_bit_lines(block + LINE_BYTES * i, lines - i, spread + measure_spread(rows, i), rows, totals);
+    if (i < lines)
+        add_four_bit_lines(block + LINE_BYTES * i, lines - i, spread + measure_spread(rows, i), rows, totals);
     for (int row = 0; row < rows; row++)
         for (int half = 0; half < HALVES; half++)
             _mm256_storeu_si256((__m256i *)sums[row] + half, totals[row][half]);

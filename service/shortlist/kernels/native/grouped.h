@@ -67,7 +67,8 @@ static void write_best(const struct grouped *head, const struct scratch *scratch
         int64_t top = rank;
         for (int64_t i = rank + 1; i < count; i++) {
             float value = scratch->values[exact[i]], best = scratch->values[exact[top]];
-            int64_t id = head->order[scratch->positions[exact[i]]], best_id = head->order[scratch->positions[exact[top]]];
+            int64_t id = head->order[scratch->positions[exact[i]]];
+            int64_t best_id = head->order[scratch->positions[exact[top]]];
             if (value > best || (value == best && id < best_id)) top = i;
         }
         int32_t index = exact[top];
@@ -110,17 +111,34 @@ static float estimate_normalizer(const struct grouped *head, const float *contex
             scratch->spare[i] = scratch->values[i] >= threshold ? scratch->values[i] : -INFINITY;
         inside = log_sum_exp(scratch->spare, count);
     }
-    float tail = dot(head->tail, context, head->dim) + head->tail_offset + add_tail_terms(head, context), limit = inside + head->tail_limit;
-    float estimate = log_add_exp(inside, limit < tail ? limit : tail);
+    float tail = dot(head->tail, context, head->dim) + head->tail_offset + add_tail_terms(head, context);
+    float limit = inside + head->tail_limit, estimate = log_add_exp(inside, limit < tail ? limit : tail);
     return estimate > all ? estimate : all;
 }
 
-/* What one row's search hands back. odds: log-odds that some of the k best classes were missed; NAN where the search was
- * not calibrated. features: [EFFORT_FEATURES] of the last look, or NULL. */
+/* What one row's search hands back. odds: log-odds that some of the k best classes were missed; NAN where the search
+ * was not calibrated. features: [EFFORT_FEATURES] of the last look, or NULL. */
 struct answer {
     int64_t *ids;
     float *logits, *normalizer, *odds, *features;
     int32_t *scored;
+};
+
+/* One row's search, and what its looks have come to. lists: NULL where there are none. steps: of the context's digits.
+ * row_scale: what a level of 1 stands for. classes, permitted: how many the head has, and the lists permit.
+ * first_count: how many classes the first look scored exactly. forbidden: how many of its candidates the lists forbid.
+ * exact_count: how many classes the last look scored exactly. */
+struct row_search {
+    const struct grouped *head;
+    const struct grouped_search *search;
+    const struct lists *lists;
+    const float *context;
+    const struct scratch *scratch;
+    struct answer answer;
+    struct digit_steps steps;
+    struct look look;
+    float row_scale;
+    int64_t classes, permitted, first_count, forbidden, exact_count;
 };
 
 /* Scores the best `full_view` of `count` candidates exactly, which have values by int8 rows; returns how many. */
@@ -170,30 +188,29 @@ static float add_exact(const struct scratch *scratch, int64_t first_count, int64
     return total ? log_sum_exp(scratch->spare, total) : -INFINITY;
 }
 
-/* The context in digits, its projection in levels, and the groups' scores. Returns what a level of 1 stands for. */
-static float prepare_row(const struct grouped *head, const float *context, const struct scratch *scratch,
-                         struct digit_steps *steps, struct look *look) {
+/* The context in digits, its projection in levels, and the groups' scores. */
+static void prepare_row(struct row_search *row) {
+    const struct grouped *head = row->head;
+    const struct scratch *scratch = row->scratch;
     int64_t columns = head->projection_blocks * LANES;
-    *steps = split_digits(context, head->dim, scratch->coarse, scratch->fine, scratch->rest);
-    project_context(head, *steps, scratch);
-    look->size = measure_columns(scratch->projected, 0, columns);
-    look->beyond = measure_columns(scratch->projected, head->centre_lines * LANE_BYTES, columns);
-    float row_scale = quantize(scratch->projected, columns, scratch->levels);
-    score_groups(head, row_scale, scratch);
-    describe_groups(head, scratch, look);
-    return row_scale;
+    row->steps = split_digits(row->context, head->dim, scratch->coarse, scratch->fine, scratch->rest);
+    project_context(head, row->steps, scratch);
+    row->look.size = measure_columns(scratch->projected, 0, columns);
+    row->look.beyond = measure_columns(scratch->projected, head->centre_lines * LANE_BYTES, columns);
+    row->row_scale = quantize(scratch->projected, columns, scratch->levels);
+    score_groups(head, row->row_scale, scratch);
+    describe_groups(head, scratch, &row->look);
 }
 
-/* Whether a look has found enough. Its log-odds of a miss go to the answer. */
-static int is_enough(const struct grouped *head, const struct grouped_search *search, const struct look *look,
-                     const struct scratch *scratch, int64_t number, int64_t count, int64_t forbidden,
-                     struct answer *answer) {
+/* Whether a look has found enough among `count` candidates. Its log-odds of a miss go to the answer. */
+static int is_enough(const struct row_search *row, int64_t number, int64_t count) {
+    const struct grouped_search *search = row->search;
     float features[EFFORT_FEATURES], best[MAX_EFFORT_K + RANKS_BEYOND];
+    float *described = row->answer.features ? row->answer.features : features;
     if (!search->weights || search->k > MAX_EFFORT_K || count < search->k) return 0;
-    describe_look(head, look, scratch, count, forbidden, search->k, best, answer->features ? answer->features : features);
-    *answer->odds = add_features(search->weights + number * (EFFORT_FEATURES + 1),
-                                 answer->features ? answer->features : features);
-    return *answer->odds <= search->bar;
+    describe_look(row->head, &row->look, row->scratch, count, row->forbidden, search->k, best, described);
+    *row->answer.odds = add_features(search->weights + number * (EFFORT_FEATURES + 1), described);
+    return *row->answer.odds <= search->bar;
 }
 
 /* Whether the lists forbid so many of a row's best classes that what the first look tells of it says nothing of the
@@ -209,42 +226,62 @@ static int is_deep(const struct scratch *scratch, int64_t exact_count, int64_t f
     return 2 * over > candidates;
 }
 
-static void search_row(const struct grouped *head, const struct grouped_search *search,
-                       const struct lists *lists, int64_t row, const float *context,
-                       const struct scratch *scratch, struct answer *answer) {
-    struct digit_steps steps;
-    struct look look = {.bar = -INFINITY};
-    float row_scale = prepare_row(head, context, scratch, &steps, &look);
-    int64_t classes = count_classes(head), permitted = lists ? permit_classes(head, lists, row, scratch) : classes;
-    int64_t last = search->looks - 1, first_count = 0, forbidden = 0, exact_count = 0, enough = 0;
-    *answer->odds = NAN;
-    for (int64_t i = 0; i <= last && !enough; i++) {
-        const struct grouped_limits *limits = search->limits + i;
-        int restricted = lists && i, listed = restricted && permitted <= MAX_LISTED_CLASSES;
-        int64_t count = listed ? list_permitted(head, scratch)
-                               : choose_candidates(head, limits, row_scale, restricted ? scratch->permitted : NULL,
-                                                   classes, scratch, &look.bar);
-        score_candidates(head, steps, scratch, count);
-        exact_count = rescore_best(head, context, scratch, count, limits->full_view);
-        if (!i || (search->weights && !lists))
-            *answer->normalizer = estimate_normalizer(head, context, scratch, count, search->fitted);
-        *answer->scored = !i || count > *answer->scored ? (int32_t)count : *answer->scored;
-        if (!i) first_count = keep_exact(scratch, exact_count);
-        if (lists && !i) {
-            count = drop_forbidden(head, scratch, count, &forbidden);
-            exact_count = rescore_best(head, context, scratch, count, limits->full_view);
-        }
-        enough = is_enough(head, search, &look, scratch, i, count, forbidden, answer) || listed;
-        if (listed) *answer->odds = -INFINITY;
-        if (lists && i == last && !lists->allow && is_deep(scratch, exact_count, forbidden, search->limits->candidates))
-            *answer->odds = INFINITY;
+/* Scores `count` candidates: all by int8 rows, the best exactly. The first look, and each calibrated one of a row
+ * without lists, estimates the normaliser. */
+static void score_look(struct row_search *row, int64_t number, int64_t count) {
+    const struct answer *answer = &row->answer;
+    const struct grouped_limits *limits = row->search->limits + number;
+    score_candidates(row->head, row->steps, row->scratch, count);
+    row->exact_count = rescore_best(row->head, row->context, row->scratch, count, limits->full_view);
+    if (!number || (row->search->weights && !row->lists))
+        *answer->normalizer = estimate_normalizer(row->head, row->context, row->scratch, count, row->search->fitted);
+    *answer->scored = !number || count > *answer->scored ? (int32_t)count : *answer->scored;
+}
+
+/* Keeps what the first look scored exactly, of `count` candidates, and drops those that the lists forbid; returns how
+ * many are left. */
+static int64_t finish_first_look(struct row_search *row, int64_t count) {
+    row->first_count = keep_exact(row->scratch, row->exact_count);
+    if (!row->lists) return count;
+    count = drop_forbidden(row->head, row->scratch, count, &row->forbidden);
+    row->exact_count = rescore_best(row->head, row->context, row->scratch, count, row->search->limits->full_view);
+    return count;
+}
+
+/* Takes one look; returns whether it has found enough. Lists count from the second look on. */
+static int take_look(struct row_search *row, int64_t number) {
+    const struct grouped_search *search = row->search;
+    const uint8_t *permitted = row->lists && number ? row->scratch->permitted : NULL;
+    int listed = permitted && row->permitted <= MAX_LISTED_CLASSES;
+    int64_t count = listed ? list_permitted(row->head, row->scratch)
+                           : choose_candidates(row->head, search->limits + number, row->row_scale, permitted,
+                                               row->classes, row->scratch, &row->look.bar);
+    score_look(row, number, count);
+    if (!number) count = finish_first_look(row, count);
+    int enough = is_enough(row, number, count) || listed;
+    if (listed) *row->answer.odds = -INFINITY;
+    if (row->lists && !row->lists->allow && number == search->looks - 1 &&
+        is_deep(row->scratch, row->exact_count, row->forbidden, search->limits->candidates))
+        *row->answer.odds = INFINITY;
+    return enough;
+}
+
+/* Searches row `number` of the lists. A row of which too few classes were scored exactly gets none. */
+static void search_row(struct row_search *row, int64_t number) {
+    const struct grouped_search *search = row->search;
+    float *normalizer = row->answer.normalizer;
+    prepare_row(row);
+    row->classes = row->permitted = count_classes(row->head);
+    if (row->lists) row->permitted = permit_classes(row->head, row->lists, number, row->scratch);
+    *row->answer.odds = NAN;
+    for (int64_t look = 0; look < search->looks && !take_look(row, look); look++) continue;
+    if (row->exact_count < (search->k < row->permitted ? search->k : row->permitted))
+        row->exact_count = 0, *normalizer = NAN;
+    if (row->lists || search->looks > 1) { /* else the estimate has them all */
+        float exact = add_exact(row->scratch, row->first_count, row->exact_count);
+        if (exact > *normalizer) *normalizer = exact;
     }
-    if (exact_count < (search->k < permitted ? search->k : permitted)) exact_count = 0, *answer->normalizer = NAN;
-    if (lists || last) { /* else the estimate has them all */
-        float exact = add_exact(scratch, first_count, exact_count);
-        if (exact > *answer->normalizer) *answer->normalizer = exact;
-    }
-    write_best(head, scratch, exact_count, search->k, answer->ids, answer->logits);
+    write_best(row->head, row->scratch, row->exact_count, search->k, row->answer.ids, row->answer.logits);
 }
 
 static int64_t search_rows(const struct grouped *head, const struct grouped_search *search,
@@ -256,7 +293,10 @@ static int64_t search_rows(const struct grouped *head, const struct grouped_sear
     for (int64_t row = first; row < last; row++) {
         struct answer answer = {ids + row * search->k, logits + row * search->k, normalizers + row, odds + row,
                                 features ? features + row * EFFORT_FEATURES : NULL, scored + row};
-        search_row(head, search, lists, row, contexts + row * head->dim, &scratch, &answer);
+        struct row_search row_search = {.head = head, .search = search, .lists = lists,
+                                        .context = contexts + row * head->dim, .scratch = &scratch, .answer = answer,
+                                        .look = {.bar = -INFINITY}};
+        search_row(&row_search, row);
     }
     free(scratch.memory);
     return 1;

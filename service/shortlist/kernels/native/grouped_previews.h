@@ -19,7 +19,8 @@ static void project_context(const struct grouped *head, struct digit_steps steps
     for (int64_t block = 0; block < head->projection_blocks; block++) {
         int32_t coarse_sums[LANES], fine_sums[LANES];
         const uint8_t *weights = head->projection + block * head->projection_lines * LINE_BYTES;
-        multiply_block_by_digits(weights, scratch->coarse, scratch->fine, head->projection_lines, coarse_sums, fine_sums);
+        multiply_block_by_digits(weights, scratch->coarse, scratch->fine, head->projection_lines, coarse_sums,
+                                 fine_sums);
         for (int64_t lane = 0, i = LANES * block; lane < LANES; lane++, i++)
             scratch->projected[i] = combine_sums(coarse_sums[lane], fine_sums[lane], head->projection_scale[i], steps);
     }
@@ -87,7 +88,8 @@ INLINE void finish_block(const struct grouped *head, int64_t block, float row_sc
         store_floats(scores + i, choose_floats(is_filled, load_floats(scores + i), repeat_float(-INFINITY)));
     }
     if (permitted)
-        for (int lane = 0; lane < LANES; lane++) scores[lane] = permitted[LANES * block + lane] ? scores[lane] : -INFINITY;
+        for (int lane = 0; lane < LANES; lane++)
+            scores[lane] = permitted[LANES * block + lane] ? scores[lane] : -INFINITY;
 }
 
 /* Which two-bit lines of every block a pass multiplies, and what their zero point adds to the sums. */
@@ -130,8 +132,8 @@ static void score_previews(const struct grouped *head, int64_t count, float row_
     }
 }
 
-/* The largest score of each of the first `count` blocks of block_ids, to block_scores, and how many classes they hold, of
- * lists only those permitted, to block_sizes. */
+/* The largest score of each of the first `count` blocks of block_ids, to block_scores, and how many classes they hold,
+ * of lists only those permitted, to block_sizes. */
 static void find_block_peaks(const struct grouped *head, int64_t count, int restricted, const struct scratch *scratch) {
     const int32_t *sizes = restricted ? scratch->block_permitted : head->filled;
     for (int64_t i = 0; i < count; i++) {
@@ -140,8 +142,8 @@ static void find_block_peaks(const struct grouped *head, int64_t count, int rest
     }
 }
 
-/* Keeps the best of the first `count` blocks, by the largest score in each, until they hold `previewed` classes; returns
- * how many. */
+/* Keeps the best of the first `count` blocks, by the largest score in each, until they hold `previewed` classes;
+ * returns how many. */
 static int64_t choose_blocks(const struct grouped *head, int64_t count, int64_t previewed, int restricted,
                              const struct scratch *scratch) {
     find_block_peaks(head, count, restricted, scratch);

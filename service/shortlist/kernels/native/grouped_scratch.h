@@ -1,4 +1,4 @@
-/* Memory of a search, allocated once for all rows of a call. */
+/* What a search keeps between its stages, and how that lies in memory. */
 #ifndef SHORTLIST_GROUPED_SCRATCH_H
 #define SHORTLIST_GROUPED_SCRATCH_H
 

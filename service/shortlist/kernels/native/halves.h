@@ -1,4 +1,5 @@
-/* What targets of 32-byte vectors share: a line of 64 bytes is two of them. A target includes this in place of vectors.h.
+/* What targets of 32-byte vectors share: a line of 64 bytes is two of them. A target includes this in place of
+ * vectors.h.
  */
 #ifndef SHORTLIST_HALVES_H
 #define SHORTLIST_HALVES_H

@@ -66,8 +66,8 @@ struct grouped_search {
     float bar;
 };
 
-/* Classes that alone may be returned, and those that may not: ids, -1 for padding, or NULL; a row whose allow list begins
- * with ALL_CLASSES has none. size: ids of a row; step: from row to row, 0 where one list holds for all. */
+/* Classes that alone may be returned, and those that may not: ids, -1 for padding, or NULL; a row whose allow list
+ * begins with ALL_CLASSES has none. size: ids of a row; step: from row to row, 0 where one list holds for all. */
 struct lists {
     const int64_t *allow, *ban;
     int64_t allow_size, allow_step, ban_size, ban_step;
@@ -108,8 +108,8 @@ struct screen_limits {
     int64_t full_view; /* classes that a second stage scores exactly, k or more */
 };
 
-/* What proves exact answers of a layer: the exporter's `Bounds` and `FourBits`. Lines are those of `struct grouped`, but
- * those of 4 bits hold eight columns, the first four in the low halves of their bytes. */
+/* What proves exact answers of a layer: the exporter's `Bounds` and `FourBits`. Lines are those of `struct grouped`,
+ * but those of 4 bits hold eight columns, the first four in the low halves of their bytes. */
 struct certificate {
     const struct exact_rows *exact;
     const float *mean, *common;            /* [dim] */
@@ -123,7 +123,7 @@ struct certificate {
     const float *rounding;                 /* [classes], times the size of a context */
     int64_t dim, block_rows, classes, blocks, four_bit_lines, row_lines, error_count, level_count;
     float soft_cap, largest_scale;         /* soft_cap: 0 for none; of four_bit_scale */
-    double floor, summed;                  /* nats: what every logit may be off by besides, and sums of V exponentials */
+    double floor, summed;                  /* nats: what each logit may be off by besides, and sums of V exponentials */
 };
 
 /* k: 0 for normalisers alone. anchors, rescored, refined: how many classes are scored exactly at first and at most, and
@@ -143,10 +143,9 @@ struct kernels {
 
     /* Searches the rows `first` to `last` - 1 of contexts [B, dim]; writes ids and logits [B, k], log-normalizers [B],
      * and numbers of candidates `scored` [B]. A row for which float32 leaves no candidates gets NaN for its normalizer,
-     * ids -1 and logits -inf. odds: [B], log-odds of a miss; NAN where nothing says, INFINITY
-     * where lists forbid so many of a row's best classes that it should be answered exactly. `lists` is NULL where there
-     * are none, here and below. features: [B,
-     * EFFORT_FEATURES] of the last looks, or NULL. Returns 0 where there is no memory for it. */
+     * ids -1 and logits -inf. odds: [B], log-odds of a miss; NAN where nothing says, INFINITY where lists forbid so
+     * many of a row's best classes that it should be answered exactly. `lists` is NULL where there are none, here and
+     * below. features: [B, EFFORT_FEATURES] of the last looks, or NULL. Returns 0 where there is no memory for it. */
     int64_t (*search_rows)(const struct grouped *head, const struct grouped_search *search,
                            const struct lists *lists, const float *contexts, int64_t *ids, float *logits,
                            float *normalizers, int32_t *scored, float *odds, float *features, int64_t first,

@@ -15,8 +15,8 @@ struct job {
     atomic_int failed;
 };
 
-/* busy: whether a call has the helpers. The other fields are guarded by the lock. job: NULL where there is none to join.
- * places: how many helpers may still join it. inside: how many are in it. */
+/* busy: whether a call has the helpers. The other fields are guarded by the lock. job: NULL where there is none to
+ * join. places: how many helpers may still join it. inside: how many are in it. */
 static struct {
     atomic_flag busy;
     pthread_mutex_t lock;

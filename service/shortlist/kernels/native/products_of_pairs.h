@@ -68,7 +68,8 @@ INLINE void multiply_block_by_digits(const uint8_t *block, const int8_t *coarse,
                                      int32_t *coarse_sums, int32_t *fine_sums) {
     ints coarse_totals[PARTS] = {0}, fine_totals[PARTS] = {0};
     for (int64_t i = 0; i < lines; i++) {
-        halfwords coarse_digits = repeat_levels(coarse + LANE_BYTES * i), fine_digits = repeat_levels(fine + LANE_BYTES * i);
+        halfwords coarse_digits = repeat_levels(coarse + LANE_BYTES * i);
+        halfwords fine_digits = repeat_levels(fine + LANE_BYTES * i);
         shorts coarse_even = widen_even(coarse_digits), coarse_odd = widen_odd(coarse_digits);
         shorts fine_even = widen_even(fine_digits), fine_odd = widen_odd(fine_digits);
         for (int part = 0; part < PARTS; part++) {

@@ -22,8 +22,8 @@ struct normalizer {
     double value, error;
 };
 
-/* exp(scores) in each lane, of scores of at most 0, off by a share of at most GUESS_ERROR, since the bits of a float are
- * nearly its logarithm; 0 for -inf, and for no number. */
+/* exp(scores) in each lane, of scores of at most 0, off by a share of at most GUESS_ERROR, since the bits of a float
+ * are nearly its logarithm; 0 for -inf, and for no number. */
 INLINE floats guess_exp(floats scores) {
     floats bits = scores * BITS_PER_NAT + BITS_OF_ONE;
     return (floats)__builtin_convertvector(max_floats(bits, repeat_float(0)), ints);
@@ -37,8 +37,8 @@ static double guess_mass(const float *scores, int64_t n, float top) {
     return add_lanes(sums);
 }
 
-/* Guesses of sums over the classes that are no candidates, of p = exp(estimate - reference): of p, p s and (p s)^2, s the
- * scale. */
+/* Guesses of sums over the classes that are no candidates, of p = exp(estimate - reference): of p, p s and (p s)^2, s
+ * the scale. */
 static void sum_rest(const struct candidates *candidates, float reference, double sums[3]) {
     const struct certificate *certificate = get_certificate(candidates);
     const float *estimates = candidates->query->estimates;
@@ -164,8 +164,10 @@ static int cover_best(const float *logits, int64_t k, double *normalizer) {
 static int decide_best(struct candidates *candidates, int64_t row, struct finalists *finalists) {
     const struct proof_work *work = candidates->work;
     int64_t most = work->limits->rescored < candidates->room ? work->limits->rescored : candidates->room;
-    int64_t allowed = work->lists && find_allow_list(work->lists, row) ? list_allowed(candidates, row, most) : INT64_MAX;
-    int decided = allowed <= most ? take_allowed(candidates, allowed, finalists) : take_contenders(candidates, finalists);
+    int has_list = work->lists && find_allow_list(work->lists, row);
+    int64_t allowed = has_list ? list_allowed(candidates, row, most) : INT64_MAX;
+    int decided = allowed <= most ? take_allowed(candidates, allowed, finalists)
+                                  : take_contenders(candidates, finalists);
     decided = decided && finalists->scored < get_certificate(candidates)->classes;
     work->scored[row] = (int32_t)finalists->scored;
     if (decided)
@@ -205,8 +207,8 @@ static int prove_part(void *shared, int64_t row) {
 static int64_t prove_rows(const struct certificate *certificate, const struct proof_limits *limits,
                           const struct lists *lists, const float *contexts, int64_t count, int64_t *ids, float *logits,
                           double *normalizers, double *errors, int32_t *scored, int64_t threads) {
-    struct proof_work work = {open_queries(certificate, contexts, count), limits, lists, ids, logits, normalizers, errors,
-                              scored};
+    struct proof_work work = {open_queries(certificate, contexts, count), limits, lists, ids, logits, normalizers,
+                              errors, scored};
     if (!work.queries.items) return 0;
     int64_t done = estimate_queries(&work.queries, threads) &&
                    run_parts(&(struct shared_work){prove_part, &work, count}, threads);

@@ -21,7 +21,8 @@ static int64_t count_preview_columns(const struct second_stage *stage) { return 
 /* 0 where there is no memory; `ids` is what has to be freed. */
 static int allocate_previews(const struct sets *sets, struct preview_scratch *scratch) {
     int64_t classes = 2 * sets->largest + LANES, columns = count_preview_columns(sets->stage);
-    char *memory = malloc(classes * (sizeof(int64_t) + 3 * sizeof(float) + sizeof(int32_t)) + columns * (sizeof(float) + 1));
+    int64_t class_bytes = sizeof(int64_t) + 3 * sizeof(float) + sizeof(int32_t);
+    char *memory = malloc(classes * class_bytes + columns * (sizeof(float) + 1));
     if (!memory) return 0;
     scratch->ids = (int64_t *)memory;
     scratch->logits = (float *)(scratch->ids + classes), scratch->spare = scratch->logits + classes;
@@ -32,7 +33,8 @@ static int allocate_previews(const struct sets *sets, struct preview_scratch *sc
 }
 
 /* What a level of 1 of the projected context stands for. */
-static float project_context_of_row(const struct sets *sets, const float *context, const struct preview_scratch *scratch) {
+static float project_context_of_row(const struct sets *sets, const float *context,
+                                    const struct preview_scratch *scratch) {
     int64_t columns = count_preview_columns(sets->stage);
     memset(scratch->projected, 0, columns * sizeof(float));
     add_columns(sets->stage->projection, context, sets->dim, sets->stage->width, scratch->projected);

@@ -14,7 +14,8 @@ enum {
 /* Sums of four products for each of eight lanes, of weights and of any levels. */
 INLINE __m256i multiply_wide(__m256i weights, __m256i levels) {
     __m256i low = _mm256_set1_epi16(0xff);
-    __m256i even = _mm256_madd_epi16(_mm256_and_si256(weights, low), _mm256_srai_epi16(_mm256_slli_epi16(levels, 8), 8));
+    __m256i even_levels = _mm256_srai_epi16(_mm256_slli_epi16(levels, 8), 8);
+    __m256i even = _mm256_madd_epi16(_mm256_and_si256(weights, low), even_levels);
     __m256i odd = _mm256_madd_epi16(_mm256_srli_epi16(weights, 8), _mm256_srai_epi16(levels, 8));
     return _mm256_add_epi32(even, odd);
 }
@@ -58,7 +59,8 @@ INLINE void add_two_bit_line(const uint8_t *line, const int8_t *levels, __m256i 
     for (int part = 0; part < WEIGHTS_PER_BYTE; part++) {
         __m256i context = repeat_levels(levels + LANE_BYTES * part);
         for (int half = 0; half < HALVES; half++) {
-            __m256i weights = _mm256_and_si256(_mm256_srli_epi16(load_half(line + VECTOR_BYTES * half), 2 * part), mask);
+            __m256i shifted = _mm256_srli_epi16(load_half(line + VECTOR_BYTES * half), 2 * part);
+            __m256i weights = _mm256_and_si256(shifted, mask);
             totals[half] = _mm256_add_epi16(totals[half], _mm256_maddubs_epi16(weights, context));
         }
     }

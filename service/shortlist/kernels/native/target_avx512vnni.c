@@ -41,7 +41,8 @@ INLINE void multiply_block_by_digits(const uint8_t *block, const int8_t *coarse,
     for (; i + 2 <= lines; i += 2)
         for (int c = 0; c < 2; c++) {
             __m512i line = load_line(block + LINE_BYTES * (i + c));
-            coarse_chains[c] = _mm512_dpbusd_epi32(coarse_chains[c], line, repeat_levels(coarse + LANE_BYTES * (i + c)));
+            coarse_chains[c] =
+                _mm512_dpbusd_epi32(coarse_chains[c], line, repeat_levels(coarse + LANE_BYTES * (i + c)));
             fine_chains[c] = _mm512_dpbusd_epi32(fine_chains[c], line, repeat_levels(fine + LANE_BYTES * (i + c)));
         }
     if (i < lines) {

@@ -55,7 +55,8 @@ INLINE void multiply_block_by_digits(const uint8_t *block, const int8_t *coarse,
 /* Adds a line's products, those of each two bits to sums of their own. */
 INLINE void add_two_bit_line(const uint8_t *line, const int8_t *levels, __m256i parts[][HALVES]) {
     for (int part = 0; part < WEIGHTS_PER_BYTE; part++) {
-        __m256i mask = _mm256_set1_epi8((char)(TWO_BIT_MAX << 2 * part)), context = repeat_levels(levels + LANE_BYTES * part);
+        __m256i mask = _mm256_set1_epi8((char)(TWO_BIT_MAX << 2 * part));
+        __m256i context = repeat_levels(levels + LANE_BYTES * part);
         for (int half = 0; half < HALVES; half++) {
             __m256i weights = _mm256_and_si256(load_half(line + VECTOR_BYTES * half), mask);
             parts[part][half] = add_bytes(parts[part][half], weights, context);

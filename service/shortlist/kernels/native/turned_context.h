@@ -18,8 +18,8 @@ enum {
 };
 
 /* levels: [8 four_bit_lines], each `level` large; shift: FOUR_BIT_MAX times their sum. digits: [2, 64 row_lines],
- * coarse ones first, with their steps and what the zero point adds to their sums. reach, fine_reach: by how many times a
- * class's scale its estimate may be off, by 4 bits and by int8. offset: what all rows have in common. deviation: of
+ * coarse ones first, with their steps and what the zero point adds to their sums. reach, fine_reach: by how many times
+ * a class's scale its estimate may be off, by 4 bits and by int8. offset: what all rows have in common. deviation: of
  * 4 bits, the root of the sum over all classes of the squared errors, each in its class's scale. */
 struct turned_context {
     int8_t *levels, *digits;
@@ -70,7 +70,8 @@ INLINE void turn_columns(const struct certificate *certificate, const float *num
                          int64_t first, int64_t last, int64_t column, float *turned) {
     int64_t dim = certificate->dim, end = 2 * last - first < dim ? 2 * last - first : dim;
     floats sums[TURNED_VECTORS] = {0};
-    for (int64_t i = last; i < end; i++) prefetch_bytes(certificate->change + i * dim + column, parts * VECTOR_BYTES / 2);
+    for (int64_t i = last; i < end; i++)
+        prefetch_bytes(certificate->change + i * dim + column, parts * VECTOR_BYTES / 2);
     for (int64_t i = first; i < last; i++)
         for (int part = 0; part < parts; part++) {
             floats weights = load_halves(certificate->change + i * dim + column + WIDTH * part);

@@ -1,7 +1,8 @@
 /* Vectors as wide as the target's registers, which each target says before it includes this: VECTOR_BYTES.
  *
  * Sums of floats run in one order on every target, so that each gives the same bits: sixteen partial sums, whose number
- * i mod 16 takes product i (sums.h says which takes the last few), are held in PARTS vectors. The build forbids to contract a product and a sum into one step.
+ * i mod 16 takes product i (sums.h says which takes the last few), are held in PARTS vectors. The build forbids to
+ * contract a product and a sum into one step.
  */
 #ifndef SHORTLIST_VECTORS_H
 #define SHORTLIST_VECTORS_H

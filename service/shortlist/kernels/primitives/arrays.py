@@ -10,8 +10,6 @@ import numpy.typing as npt
 Ints = npt.NDArray[np.int32]
 Values = TypeVar("Values", bound=npt.NDArray[Any])
 
-FLOAT_BYTES = 4  # of a float32
-
 
 def as_carray(values: Values) -> Values:
     """Return `values`, copied unless contiguous, aligned and writable, as a pointer to it needs."""

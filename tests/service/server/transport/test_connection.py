@@ -8,19 +8,12 @@ import time
 import pytest
 from shortlist.server.transport.connection import REST_SECONDS
 
-from tests.support.fast_path import Client, Servers, statuses
+from tests.support.fast_path import Client, statuses
 
 pytestmark = pytest.mark.slow
 
 HEALTH = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
 COUNT = 8
-
-
-@pytest.fixture(scope="module")
-def servers(small_repository):
-    pair = Servers(small_repository)
-    yield pair
-    pair.close()
 
 
 @pytest.fixture
