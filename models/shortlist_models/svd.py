@@ -120,9 +120,12 @@ class SVDSoftmax(nn.Module):
     def __init__(
         self, dense: FullSoftmax, basis: Basis, full_view: int, *, quantized: bool, tail_shift: float = 0.0
     ) -> None:
-        """quantized: keep the preview in int8, else in float32. tail_shift: added to the previews that enter Z."""
+        """quantized: keep the preview in int8, else in float32. tail_shift: added to the previews that enter Z.
+
+        tail_size, of `calibrate_tail`: the squared length from which contexts get the whole shift.
+        """
         super().__init__()
-        self.tail_shift = tail_shift
+        self.tail_shift, self.tail_size = tail_shift, 0.0
         self.dense = dense
         self.full_view = full_view
         self.quantized = quantized
@@ -147,16 +150,24 @@ class SVDSoftmax(nn.Module):
     def calibrate_tail(self, contexts: Tensor) -> None:
         """Set `tail_shift` so that log Z has the least mean absolute error on `contexts` [n, d].
 
-        A truncated preview has too little variance, so the sum of its exponentials is too small (not in the paper).
+        A truncated preview has too little variance, so the sum of its exponentials is too small (not in the paper). The
+        variance that is missing grows with the context's squared length: contexts shorter than those get less.
         """
+        self.tail_size = float((contexts**2).sum(dim=1).mean())
+        shares = self.measure_shares(contexts)
         parts = [self.measure_masses(part) for part in torch.split(contexts, 256)]
         exact, head, tail, tail_of_exact = (torch.cat(values) for values in zip(*parts, strict=True))
-        ratios = (tail_of_exact - tail)[(tail_of_exact - tail).isfinite()]
+        ratios = (tail_of_exact - tail)[(tail_of_exact - tail).isfinite()]  # of exact sums to previewed ones
         if not ratios.numel():
             return  # the candidates are all there is
         shifts = torch.cat([torch.zeros(1), ratios.quantile(torch.linspace(0, 1, TAIL_SHIFT_STEPS))])
-        errors = [(torch.logaddexp(head, tail + shift) - exact).abs().mean() for shift in shifts]
+        errors = [(torch.logaddexp(head, tail + shares * shift) - exact).abs().mean() for shift in shifts]
         self.tail_shift = float(shifts[torch.stack(errors).argmin()])
+
+    def measure_shares(self, contexts: Tensor) -> Tensor:
+        """How much of `tail_shift` each of `contexts` [B, d] gets: [B], 0 to 1."""
+        sizes = (contexts**2).sum(dim=1)
+        return (sizes / self.tail_size).clamp(max=1) if self.tail_size > 0 else torch.ones_like(sizes)
 
     def measure_masses(self, contexts: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Logs of sums of exp(logit), [B] each: all classes; candidates; all others by preview; all others exactly."""
@@ -174,7 +185,7 @@ class SVDSoftmax(nn.Module):
         logits = self.preview_logits(contexts)
         candidates = logits.topk(max(self.full_view, k), dim=1).indices
         exact = self.dense.logits(contexts).gather(1, candidates)
-        tail = logits + self.tail_shift
+        tail = logits + self.tail_shift * self.measure_shares(contexts)[:, None]
         log_normalizer = tail.scatter(1, candidates, exact).logsumexp(dim=1, keepdim=True)
         best = exact.topk(k, dim=1)
         return candidates.gather(1, best.indices), best.values - log_normalizer

@@ -91,6 +91,17 @@ def test_calibrated_tail_brings_z_closer():
     assert error() < before
 
 
+def test_a_context_gets_a_share_of_the_shift_by_its_squared_length():
+    h = torch.from_numpy(make_contexts(600).contexts)
+    weight = torch.from_numpy(make_dense(4000).weight)
+    module = SVDSoftmax(FullSoftmax(weight), context_basis(weight, h, 4), 20, quantized=False)
+    assert module.measure_shares(h[:2]).tolist() == [1, 1], "before it is calibrated"
+    module.calibrate_tail(h)
+    unit = torch.nn.functional.normalize(h[:1]) * module.tail_size**0.5
+    rows = torch.cat([0 * unit, 0.5 * unit, unit, 3 * unit])
+    torch.testing.assert_close(module.measure_shares(rows), torch.tensor([0, 0.25, 1, 1]))
+
+
 def test_two_bits_are_odd_numbers_and_zeros_stay():
     values = torch.randn(50, 40, generator=torch.Generator().manual_seed(0))
     values[3] = 0

@@ -82,10 +82,11 @@ class SvdMethod(DenseMethod):
 
 def calibrate(module: SVDSoftmax, dense: Dense, contexts: FloatArray, shape: Shape, seed: int) -> Fitted:
     """Set the full view of a decomposed head, and calibrate its tail for it."""
-    module.full_view, module.tail_shift = shape.full_view, 0.0
+    module.full_view, module.tail_shift, module.tail_size = shape.full_view, 0.0, 0.0
     if shape.basis == "context":
         module.calibrate_tail(torch.from_numpy(sample_rows(contexts, seed)))
-    settings = PreviewSettings(full_view=shape.full_view, tail_shift=module.tail_shift)
+    size = module.tail_size if module.tail_shift else None
+    settings = PreviewSettings(full_view=shape.full_view, tail_shift=module.tail_shift, tail_size=size or None)
     return Fitted(module, estimate_cost(dense, shape), settings, shape.model_dump(exclude={"full_view"}))
 
 

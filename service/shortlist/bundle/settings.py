@@ -24,6 +24,7 @@ MAX_NATS = 3.4e38  # of any setting that is a logit, or added to one: float32 ca
 Count = Annotated[int, Field(ge=1, le=MAX_CLASSES)]
 CountOrNone = Annotated[int, Field(ge=0, le=MAX_CLASSES)]
 Nats = Annotated[float, Field(ge=-MAX_NATS, le=MAX_NATS)]
+Size = Annotated[float, Field(gt=0, le=MAX_NATS)]
 Promise = Annotated[float, Field(gt=0, lt=1)]
 Weights = tuple[Nats, ...]
 Margin = Annotated[float, Field(ge=0, le=MAX_NATS)]
@@ -79,6 +80,10 @@ class PreviewSettings(PlanSettings):
 
     full_view: Count = Field(description="N: classes of the best previews that are scored exactly for each row")
     tail_shift: Nats = Field(description="nats added to the previews of the other classes in the normaliser")
+    tail_size: Size | None = Field(
+        default=None,
+        description="squared length of a context from which all of `tail_shift` is added, shorter: a share",
+    )
 
 
 class ScreenSettings(PlanSettings):

@@ -46,8 +46,9 @@ class PreviewPlan(Plan):
         ids = self.choose_candidates(previews, self.count_candidates(k))
         result = empty_result(len(contexts), k)
         result.scored.fill(ids.shape[1])
+        shifts = self.shift_tails(contexts)
         for row, exact in enumerate(self.rows(contexts, ids)):
-            result.log_normalizer[row] = self.normalize(previews[row], ids[row], exact)
+            result.log_normalizer[row] = self.normalize(previews[row], ids[row], exact, shifts[row])
             result.ids[row], result.logits[row] = take_best(exact, ids[row], k)
         return result
 
@@ -58,7 +59,7 @@ class PreviewPlan(Plan):
 
         So are, for the normaliser, the best of all: a class has the log-probability that it has without the lists.
         """
-        result = empty_result(len(contexts), k)
+        result, shifts = empty_result(len(contexts), k), self.shift_tails(contexts)
         for row, (context, preview) in enumerate(zip(contexts, previews, strict=True)):
             permitted_preview = class_filter.restrict(preview, row)
             best = find_largest(permitted_preview, self.count_candidates(k))
@@ -66,7 +67,7 @@ class PreviewPlan(Plan):
             ids = np.union1d(best, find_largest(preview, self.count_candidates(1)))
             exact = self.rows.score_row(context, ids)
             result.scored[row] = ids.size
-            result.log_normalizer[row] = self.normalize(preview, ids, exact)
+            result.log_normalizer[row] = self.normalize(preview, ids, exact, shifts[row])
             permitted_logits = np.where(class_filter.mask(ids, row), exact, np.float32(-np.inf))
             result.ids[row], result.logits[row] = take_best(permitted_logits, ids, k)
         return result
@@ -85,14 +86,25 @@ class PreviewPlan(Plan):
             ids[row] = find_largest(preview, n)
         return ids
 
-    def normalize(self, preview: FloatArray, ids: IdArray, exact: FloatArray) -> np.float32:
-        """Log of the sum over exact candidates and previews shifted by `tail_shift`. Overwrites `preview` [V].
+    def shift_tails(self, contexts: FloatArray) -> FloatArray:
+        """[B, d] -> [B]: nats added to the previews of classes that are no candidates.
+
+        They stand for the variance that previews lack, which grows with a context's squared length: none for zeros.
+        """
+        shift, size = self.settings.tail_shift, self.settings.tail_size
+        if size is None:
+            return np.full(len(contexts), shift, np.float32)
+        with np.errstate(over="ignore"):  # a large context gets the whole shift
+            shifts: FloatArray = np.float32(shift) * np.minimum(1, np.square(contexts).sum(axis=1) / np.float32(size))
+        return shifts
+
+    def normalize(self, preview: FloatArray, ids: IdArray, exact: FloatArray, shift: np.float32) -> np.float32:
+        """Log of the sum over exact candidates and previews shifted by `shift`. Overwrites `preview` [V].
 
         NaN where a preview overflows: its candidates were chosen by no numbers.
         """
         if not preview[ids].max() < np.inf:
             return np.float32(np.nan)
-        shift = np.float32(self.settings.tail_shift)
         preview[ids] = exact - shift
         return shift + log_sum_exp(preview)
 
@@ -100,7 +112,7 @@ class PreviewPlan(Plan):
         """Logits [B, V]: candidates exact, the rest previewed and shifted by `tail_shift`."""
         previews: FloatArray = self.preview(context=contexts)[0]
         ids = self.choose_candidates(previews, self.count_candidates(1))
-        logits = previews + np.float32(self.settings.tail_shift)
+        logits = previews + self.shift_tails(contexts)[:, None]
         np.put_along_axis(logits, ids, self.rows(contexts, ids), axis=1)
         return logits
 

@@ -15,6 +15,7 @@ from shortlist import __version__
 from shortlist.errors import ShortlistError
 from shortlist.server.engine.endpoints import ENDPOINT_NAMES
 from shortlist.server.engine.service import Service
+from shortlist.server.messages.request_ids import read_request_ids
 from shortlist.server.messages.responses import make_error_response, make_json_response, to_starlette
 from shortlist.server.routes.health import health
 
@@ -80,4 +81,4 @@ async def on_http_error(request: Request, error: Exception) -> Response:
 
 
 async def on_error(request: Request, error: Exception) -> Response:
-    return to_starlette(make_error_response(error))
+    return to_starlette(make_error_response(error, read_request_ids(dict(request.scope["headers"]))))

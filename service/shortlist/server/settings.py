@@ -106,6 +106,7 @@ class Settings(BaseSettings):
         60, ge=0, description="between looks whether served bundles are as they were loaded; 0: none"
     )
     triton_metrics: bool = Field(True, description="also export the metrics under Triton's names, nv_inference_*")
+    access_log: bool = Field(False, description="log every request that is over: who asked, what, status, times, ids")
     log_format: Literal["text", "json"] = Field("text", description="json: one object a line, tracebacks inside")
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="least level logged")
 

@@ -82,7 +82,9 @@ def own_logits(head, n):
     for context, exact in zip(CONTEXTS, logits_of(make_dense(), CONTEXTS), strict=True):
         preview = head.plan.preview(context=context[None])[0][0].astype(np.float64)
         best = np.argsort(-preview, kind="stable")[:n]
-        logits = preview + head.manifest.settings.tail_shift
+        settings = head.manifest.settings
+        share = min(1.0, (context.astype(np.float64) ** 2).sum() / settings.tail_size)
+        logits = preview + share * settings.tail_shift
         logits[best] = exact[best]
         rows.append(logits)
     return np.array(rows)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from shortlist.errors import BadInput
 
-from tests.support.layers import DIM, make_contexts, make_dense, make_head
+from tests.support.layers import DIM, logprobs_of, make_contexts, make_dense, make_head
 
 ROWS = make_contexts(6, seed=9).contexts
 LARGE = {
@@ -47,3 +47,22 @@ def test_an_infinite_preview_is_refused_though_the_candidates_are_numbers(head, 
     monkeypatch.setattr(head.plan, "preview", overflow)
     with pytest.raises(BadInput, match="contexts row 0 is so large"):
         head.topk(ROWS, 2)
+
+
+@pytest.mark.parametrize("bias", [None, np.linspace(-2, 2, 300, dtype=np.float32)], ids=["plain", "biases"])
+def test_short_contexts_are_not_given_the_tail_of_long_ones(tmp_path, bias):
+    """A context of zeros was 3 nats off: its logits are the biases, of which previews lack nothing."""
+    dense = make_dense(bias=bias)
+    head = make_head(tmp_path, dense, options={"basis": "context", "width": "4", "full_view": "20"})
+    assert head.plan.settings.tail_shift > 0.5
+    zeros = np.zeros((2, DIM), np.float32)
+    truth = logprobs_of(dense, zeros)
+    ids = np.tile(np.arange(20), (2, 1))
+    np.testing.assert_allclose(head.logprobs(zeros, ids), truth[:, :20], atol=1e-4)
+    top = head.topk(zeros, 5)
+    np.testing.assert_allclose(top.logprobs, np.take_along_axis(truth, top.ids, axis=1), atol=1e-4)
+    for scale, nats in ((1e-3, 0.01), (1e-2, 0.1)):
+        rows = ROWS * np.float32(scale)
+        top = head.topk(rows, 5)
+        exact = np.take_along_axis(logprobs_of(dense, rows), top.ids, axis=1)
+        assert np.abs(top.logprobs - exact).max() < nats

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -26,6 +27,7 @@ from shortlist.server.scheduling.batcher import Batcher, Computation
 from shortlist.server.scheduling.fair_queue import QueuedTask
 from shortlist.server.scheduling.hold import Hold
 
+from .access_log import log_request
 from .endpoints import Target
 from .request import DecodedRequest, RequestState
 from .service import Service
@@ -47,8 +49,8 @@ async def respond(service: Service, target: Target, scope: Scope, receive: Recei
             body = service.bodies.read(receive, headers, state.start, hold)
             response = await make_response(service, target, state, hold, await body, receive)
         except Exception as error:
-            response = make_failure_response(error)
-        state.recorder.note_request(state, response.status)
+            response = make_failure_response(error, state)
+        note_request(service, state, response.status)
         state.computation = None  # its arrays are in the response
         hold.keep_response(len(response.content))
         headers_out = [*response.headers, (b"connection", b"close")] if service.closing else response.headers
@@ -77,21 +79,37 @@ async def make_response(
     )
 
 
-def respond_inline(service: Service, target: Target, headers: RawHeaders, client: str, body: bytes) -> Response | None:
+def respond_inline(
+    service: Service,
+    target: Target,
+    headers: RawHeaders,
+    client: str,
+    body: bytes,
+    passing_headers: Callable[[], RawHeaders] = dict,
+) -> Response | None:
     """The response to a small request that arrived whole; None, with nothing done or counted, where it has to wait.
 
-    client: the name of who asks, which the caller has found to be permitted. The response equals that of `respond`.
+    client: the name of who asks, which the caller has found to be permitted. passing_headers: gives those that are not
+    among `headers` because they differ in every request. The response equals that of `respond`.
     Since nothing waits, rows and bytes are checked against the limits, not held.
     """
     state = RequestState(target.endpoint.name, target.path, headers, service.unknown_model, client)
+    state.passing_headers = passing_headers
     try:
         response = make_response_inline(service, target, state, body)
         if response is None:
             return None
     except Exception as error:
-        response = make_failure_response(error)
-    state.recorder.note_request(state, response.status)
+        response = make_failure_response(error, state)
+    note_request(service, state, response.status)
     return response
+
+
+def note_request(service: Service, state: RequestState, status: int) -> None:
+    """Count a request that is over, and log it where that is asked for."""
+    state.recorder.note_request(state, status)
+    if service.settings.access_log:
+        log_request(state, status)
 
 
 def make_response_inline(service: Service, target: Target, state: RequestState, body: bytes) -> Response | None:
@@ -111,11 +129,11 @@ def make_response_inline(service: Service, target: Target, state: RequestState, 
     return Response(OK_STATUS, *request.encode(state.computation.result))
 
 
-def make_failure_response(error: Exception) -> Response:
+def make_failure_response(error: Exception, state: RequestState) -> Response:
     """The response to a request that failed with `error`; empty where the client has left."""
     if isinstance(error, ClientDisconnect):
         return Response(CLIENT_CLOSED_REQUEST, b"", [make_length_header(b"")])
-    return make_error_response(error)
+    return make_error_response(error, state.ids)
 
 
 def decode(service: Service, target: Target, state: RequestState, body: bytes, start: float) -> DecodedRequest:

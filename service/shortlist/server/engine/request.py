@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from shortlist.server.messages.headers import EncodedResponse, RawHeaders
+from shortlist.server.messages.request_ids import RequestIds, read_request_ids
 from shortlist.server.metrics.recorder import Recorder
 from shortlist.server.scheduling.batcher import Computation
 from shortlist.server.scheduling.tasks import Task
@@ -32,7 +33,7 @@ class RequestState:
 
     path: the parameters of its path. recorder: of the model, once that is found. client: who asks, as the service
     names it. start, deadline: by `time.perf_counter`. computation: once it is computed; what it took to encode is the
-    time from then on.
+    time from then on. passing_headers: what `headers` leave out because it differs in every request.
     """
 
     endpoint_name: str
@@ -44,3 +45,9 @@ class RequestState:
     deadline: float = 0.0
     decode_seconds: float = 0.0
     computation: Computation | None = None
+    passing_headers: Callable[[], RawHeaders] = dict
+
+    @property
+    def ids(self) -> RequestIds:
+        """What the client or a proxy calls the request; looked up for errors and the access log alone."""
+        return read_request_ids({**self.headers, **self.passing_headers()})

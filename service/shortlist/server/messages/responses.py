@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import uuid
 from typing import NamedTuple
 
 import orjson
@@ -13,8 +12,10 @@ from shortlist.errors import Overloaded, ShortlistError, Unauthorized, Unsupport
 from shortlist.wire.open_inference import JSON_TYPE
 
 from .headers import CONTENT_TYPE, Headers, make_length_header
+from .request_ids import REQUEST_ID, RequestIds
 
 INTERNAL_ERROR_STATUS = 500
+NO_IDS = RequestIds()
 log = logging.getLogger(__name__)
 
 
@@ -31,16 +32,22 @@ def make_json_response(content: object, status: int = 200, headers: dict[str, st
     return StarletteResponse(orjson.dumps(content), status, headers, JSON_TYPE)
 
 
-def make_error_response(error: Exception) -> Response:
-    """`{"error": "<one sentence>"}`; an unforeseen error goes to the log, and an id that finds it to the client."""
+def make_error_response(error: Exception, ids: RequestIds = NO_IDS) -> Response:
+    """`{"error": "<one sentence>"}`; an unforeseen error goes to the log, and an id that finds it to the client.
+
+    ids: of the request, by which the log and the response's X-Request-Id name it.
+    """
+    request_id = ids.request
     if isinstance(error, ShortlistError):
-        log.debug("%d: %s", error.status, error)
+        log.debug("%d: %s (request %s, trace %s)", error.status, error, ids.request, ids.trace)
         status, sentence, headers = error.status, str(error), list_error_headers(error)
     else:
-        request_id = uuid.uuid4().hex[:12]
-        log.error("request %s failed", request_id, exc_info=error)
+        request_id = ids.name_request()
+        log.error("request %s failed (trace %s)", request_id, ids.trace or "-", exc_info=error)
         status, headers = INTERNAL_ERROR_STATUS, []
         sentence = f"internal error in request {request_id}: the server's log says more"
+    if request_id:
+        headers = [*headers, (REQUEST_ID, request_id.encode())]
     content = orjson.dumps({"error": sentence})
     return Response(status, content, [*headers, (CONTENT_TYPE, JSON_TYPE.encode()), make_length_header(content)])
 

@@ -9,6 +9,7 @@ is computed inline. For any other it returns None, with nothing done, and uvicor
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 from shortlist.server.access.keys import KeyRing, Role
 from shortlist.server.engine.endpoints import EndpointMatcher, Target
@@ -17,7 +18,7 @@ from shortlist.server.engine.service import Service
 from shortlist.server.messages.bounded_cache import BoundedCache
 from shortlist.server.messages.headers import CONTENT_ENCODING, CONTENT_LENGTH, TRANSFER_ENCODING, Headers, RawHeaders
 
-from .passing_headers import drop_passing_headers
+from .passing_headers import drop_passing_headers, read_passing_headers
 from .uvicorn_protocol import write_head
 
 END_OF_HEAD = b"\r\n\r\n"
@@ -76,6 +77,8 @@ class FastPath:
         if target is None or (known is not None and known.keys is access.keys):
             return
         if access.permits(headers, Role.ASK):
+            for name in read_passing_headers(head):
+                by_name.pop(name, None)
             self.heads.put(key, ParsedHead(target, by_name, size, access.keys, self.service.find_key_client(by_name)))
 
     def find(self, head: bytes) -> ParsedHead | None:
@@ -101,7 +104,9 @@ class FastPath:
             head.skip -= 1
             return None
         client = head.key_client or self.service.addresses(head.headers, address)
-        response = respond_inline(self.service, head.target, head.headers, client, data[end:])
+        response = respond_inline(
+            self.service, head.target, head.headers, client, data[end:], partial(read_passing_headers, data[:end])
+        )
         if response is None:
             head.skip = 0 if self.service.admission.is_refusing else SKIPPED_REQUESTS
             return None

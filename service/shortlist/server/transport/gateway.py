@@ -10,9 +10,11 @@ from __future__ import annotations
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from shortlist.errors import Forbidden
+from shortlist.server.engine.access_log import log_route
 from shortlist.server.engine.endpoints import EndpointMatcher
-from shortlist.server.engine.pipeline import respond
+from shortlist.server.engine.pipeline import NO_ADDRESS, respond
 from shortlist.server.engine.service import Service
+from shortlist.server.messages.request_ids import read_request_ids
 from shortlist.server.messages.responses import make_error_response, to_starlette
 
 from .fast_path import FastPath
@@ -32,13 +34,23 @@ class Gateway:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
+        target = self.matcher.match(scope["path"]) if scope["method"] == "POST" else None
         try:
             self.service.access.check_site(scope["headers"])
         except Forbidden as error:
-            await to_starlette(make_error_response(error))(scope, receive, send)
+            response = to_starlette(make_error_response(error, read_request_ids(dict(scope["headers"]))))
+            await self.hand_on(response, scope, receive, send)
             return
-        target = self.matcher.match(scope["path"]) if scope["method"] == "POST" else None
         if target is None:
-            await self.app(scope, receive, send)
+            await self.hand_on(self.app, scope, receive, send)
         else:
             await respond(self.service, target, scope, receive, send)
+
+    async def hand_on(self, app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let an app respond, and log that where it is asked for."""
+        if not self.service.settings.access_log:
+            await app(scope, receive, send)
+            return
+        address, _ = scope.get("client") or NO_ADDRESS
+        client = self.service.identify_client(dict(scope["headers"]), address)
+        await log_route(app, client, scope, receive, send)

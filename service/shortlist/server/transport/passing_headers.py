@@ -28,6 +28,12 @@ PASSING_NAMES = (
 PASSING_LINE = re.compile(rb"\r\n(?:%b):[\t\x20-\x7e\x80-\xff]*(?=\r\n)" % "|".join(PASSING_NAMES).encode(), re.I)
 
 
+def read_passing_headers(head: bytes) -> dict[bytes, bytes]:
+    """The same headers, by names in lower case; of a name that comes twice the last value."""
+    lines = (line.strip().partition(b":") for line in PASSING_LINE.findall(head))
+    return {name.lower(): value.strip() for name, _, value in lines}
+
+
 def drop_passing_headers(head: bytes) -> bytes:
     """The same head of a request without these headers."""
     return PASSING_LINE.sub(b"", head)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from shortlist.server.transport.passing_headers import drop_passing_headers
+from shortlist.server.transport.passing_headers import drop_passing_headers, read_passing_headers
 
 HEAD = b"POST /v1/topk HTTP/1.1\r\nHost: x\r\nContent-Length: 7\r\n\r\n"
 
@@ -44,3 +44,9 @@ def test_others_are_kept(line):
     head = HEAD.replace(b"Host: x", b"Host: x\r\n" + line)
     assert drop_passing_headers(head) == head
     assert drop_passing_headers(HEAD) == HEAD
+
+
+def test_they_are_read_by_name():
+    head = HEAD.replace(b"Host: x", b"Host: x\r\nX-Request-ID:  7 \r\ntraceparent: 00-a-b-01\r\nAccept: y")
+    assert read_passing_headers(head) == {b"x-request-id": b"7", b"traceparent": b"00-a-b-01"}
+    assert read_passing_headers(HEAD) == {}

@@ -1,0 +1,62 @@
+"""The access log: a line for every request that is over. It holds neither context vectors nor keys."""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import Any
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from shortlist.core.checks import cut
+from shortlist.server.messages.request_ids import RequestIds, read_request_ids
+
+from .request import RequestState
+
+NOTHING = "-"  # stands for what a request has not
+MAX_PATH_CHARS = 200
+log = logging.getLogger("shortlist.access")
+
+
+def log_request(state: RequestState, status: int) -> None:
+    """Write the line of a request to an endpoint that computes."""
+    model, computation = state.recorder.model, state.computation
+    phases = {"decode_ms": state.decode_seconds}
+    if computation is not None:
+        phases |= {"queue_ms": computation.queue_seconds, "compute_ms": computation.seconds}
+    place = NOTHING if model is None else f"{model.name}/{model.version}"
+    details = {name: round(seconds * 1e3, 3) for name, seconds in phases.items()}
+    write_line(state.client, f"{state.endpoint_name} {place}", status, state.start, state.ids, details)
+
+
+async def log_route(app: ASGIApp, client: str, scope: Scope, receive: Receive, send: Send) -> None:
+    """Let the app respond to a request of any other route, and write its line."""
+    start, status = time.perf_counter(), 0
+
+    async def send_and_note(message: Message) -> None:
+        nonlocal status
+        if message["type"] == "http.response.start":
+            status = message["status"]
+        await send(message)
+
+    try:
+        await app(scope, receive, send_and_note)
+    finally:
+        what = f"{scope['method']} {cut(scope['path'], MAX_PATH_CHARS)}"
+        write_line(client, what, status, start, read_request_ids(dict(scope["headers"])), {})
+
+
+def write_line(client: str, what: str, status: int, start: float, ids: RequestIds, details: dict[str, float]) -> None:
+    """Write one line; as JSON its parts are fields of their own. start: by `time.perf_counter`."""
+    seconds = time.perf_counter() - start
+    fields: dict[str, Any] = {
+        "client": client,
+        "request": what,
+        "status": status,
+        "ms": round(seconds * 1e3, 3),
+        **details,
+        "request_id": ids.request or NOTHING,
+        "trace_id": ids.trace or NOTHING,
+    }
+    text = " ".join(f"{name}={value}" for name, value in fields.items() if name not in ("client", "request", "status"))
+    log.info("%s %s %d %s", client, what, status, text, extra=fields)
