@@ -24,11 +24,13 @@ from shortlist_models.full import FullSoftmax
 from shortlist_models.svd import Basis, quantize_rows, quantize_two_bits
 
 from .base import RescoredSoftmax
-from .groups import Groups
+from .groups import CHUNK_CLASSES, Groups
 
 LINE_COLUMNS = 16  # of 2 bits, which compiled loops take at once
 MIN_COARSE_COLUMNS = 64  # of 2 bits, by which all classes of a group that is opened are previewed
 BEST_CLASS_DEVIATIONS = 1.5  # standard deviations by which the best class of a group is over its mean
+ISOTROPIC_SHARE = 0.3  # of the contexts that errors are measured by
+ERROR_BONUS = 4.0  # root mean square errors that a preview is raised by: what is less sure is worth a look
 DEAD_COLUMN_SHARE = 1e-3  # of the largest column's size: a smaller column is float32 rounding
 
 
@@ -80,14 +82,13 @@ class Centres(NamedTuple):
         return products + self.reach
 
 
-def make_centres(rows: Tensor, centre_columns: Tensor, bias: Tensor | None, sizes: Tensor) -> Centres:
-    """Centres of consecutive parts, of `sizes` [n], of `rows` [m, W] and `bias` [m].
+def make_centres(rows: Tensor, centre_columns: Tensor, biases: Tensor, sizes: Tensor) -> Centres:
+    """Centres of consecutive parts, of `sizes` [n], of `rows` [m, W] and `biases` [m].
 
     centre_columns: [m, c], the columns that contexts are multiplied with; `rows` say how far classes are from their
     mean.
     """
     part = torch.repeat_interleave(torch.arange(len(sizes)), sizes)
-    biases = torch.zeros(len(rows)) if bias is None else bias
     centres, level = average_parts(rows, part, sizes), average_parts(biases, part, sizes)
     distances = ((rows - centres[part]) ** 2).sum(dim=1) + (biases - level[part]) ** 2
     reach = level + BEST_CLASS_DEVIATIONS * average_parts(distances, part, sizes).sqrt()
@@ -100,6 +101,21 @@ def average_parts(values: Tensor, part: Tensor, sizes: Tensor) -> Tensor:
     return sums / sizes.reshape(-1, *[1] * (values.dim() - 1))
 
 
+def measure_errors(weight: Tensor, previews: Tensor, projection: Tensor, second_moment: Tensor) -> Tensor:
+    """Root mean square errors [m] of the previews of `weight` [m, d], which are contexts @ projection @ previews^T.
+
+    previews: [m, W]. projection: [d, W]. second_moment: [d, d] float64, of contexts that the basis was fitted to. Text
+    of other kinds has more of the directions that these hardly use, so `ISOTROPIC_SHARE` of the second moment is taken
+    to be alike in all directions (shrinkage: Ledoit and Wolf 2004, "A well-conditioned estimator for large-dimensional
+    covariance matrices").
+    """
+    size = second_moment.diagonal().mean()
+    isotropic = (size if size > 0 else torch.ones_like(size)) * torch.eye(len(second_moment), dtype=torch.float64)
+    factor = torch.linalg.cholesky(second_moment.lerp(isotropic, ISOTROPIC_SHARE)).float()
+    parts = zip(torch.split(weight, CHUNK_CLASSES), torch.split(previews, CHUNK_CLASSES), strict=True)
+    return torch.cat([((rows - part @ projection.T) @ factor).norm(dim=1) for rows, part in parts])
+
+
 class GroupedSoftmax(RescoredSoftmax):
     """order: [m] ids group by group, padding left out; starts: [G + 1]; block_starts: [B + 1]; see Groups.
 
@@ -109,13 +125,24 @@ class GroupedSoftmax(RescoredSoftmax):
     in int8, fine, fine_scale: [m, W - C] and [m, 1], the others in 2 bits, of which `coarse_fine_width` are among the
     first, some more than groups are compared by. Contexts are in int8. candidates: how many of the previews go on.
     projection: [d, W], its columns rounded to int8: projection_codes [W, d] times projection_scale [W, 1].
+    preview_bias: [m], the layer's bias, and more for classes whose previews are less sure, by their `measure_errors`.
     The other attributes are those of RescoredSoftmax; contexts are not rounded where they meet int8 rows.
     """
 
     def __init__(
-        self, dense: FullSoftmax, basis: Basis, real: Tensor, groups: Groups, widths: Widths, seed: int
+        self,
+        dense: FullSoftmax,
+        basis: Basis,
+        real: Tensor,
+        groups: Groups,
+        widths: Widths,
+        second_moment: Tensor,
+        seed: int,
     ) -> None:
-        """Quantise weights, previews and centres. real: [m] ids of all classes but padding, which `groups` order."""
+        """Quantise weights, previews and centres.
+
+        real: [m] ids of all classes but padding, which `groups` order. second_moment: [d, d], of contexts.
+        """
         super().__init__(dense, real[groups.order], widths.full_view)
         self.opened, self.previewed, self.candidates = widths.opened, widths.previewed, widths.candidates
         self.starts, self.block_starts = groups.starts, groups.block_starts()
@@ -128,7 +155,10 @@ class GroupedSoftmax(RescoredSoftmax):
         self.projection_codes, self.projection_scale = quantize_rows(even.projection.T)
         self.projection = (self.projection_codes * self.projection_scale).T
         self.coarse_fine_width = min(max(round_up(compared - wide), MIN_COARSE_COLUMNS), self.fine.shape[1])
-        self.groups = make_centres(rows, columns[:, :compared], self.bias, self.starts.diff())
+        previews = torch.cat([self.preview * self.scale, self.fine * self.fine_scale], dim=1)
+        errors = measure_errors(dense.weight[self.order], previews, self.projection, second_moment)
+        self.preview_bias = ERROR_BONUS * errors + (0 if self.bias is None else self.bias)
+        self.groups = make_centres(rows, columns[:, :compared], self.preview_bias, self.starts.diff())
 
     def multiply_codes(self, contexts: Tensor) -> Tensor:
         products = contexts @ self.codes.T * self.code_scale.T
@@ -144,7 +174,7 @@ class GroupedSoftmax(RescoredSoftmax):
         fine, rest = self.fine[:, : self.coarse_fine_width], self.fine[:, self.coarse_fine_width :]
         first = levels[:, :wide] @ self.preview.T * self.scale.T
         first = (first + levels[:, wide:coarse] @ fine.T * self.fine_scale.T) * row_scale
-        first = first if self.bias is None else first + self.bias
+        first = first + self.preview_bias
         previews = first + levels[:, coarse:] @ rest.T * self.fine_scale.T * row_scale
         return previews.masked_fill(~self.choose_preview_classes(levels, row_scale, first), -torch.inf)
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from shortlist_models.rescored.grouped import choose_best_holding, even_columns
+from shortlist_models.rescored.grouped import ISOTROPIC_SHARE, choose_best_holding, even_columns, measure_errors
 from shortlist_models.svd import Basis, quantize_rows, quantize_two_bits
 
 
@@ -71,3 +71,22 @@ def test_evened_columns_lose_less_in_two_bits(unit):
     halves = even_columns(basis, [4, *range(5, width + 1)], 0)  # turning columns one by one changes nothing
     rotation = even_columns(basis, [4, 20, width], 0)
     assert error(rotation) < 0.9 * error(halves) < 0.9 * error(basis)
+
+
+def test_errors_of_previews_are_those_of_contexts_that_go_all_ways_in_part():
+    generator = torch.Generator().manual_seed(3)
+    weight, previews, projection = (torch.randn(size, generator=generator) for size in ((9, 6), (9, 4), (6, 4)))
+    contexts = torch.randn(20_000, 6, generator=generator) * torch.tensor([3.0, 1, 1, 0.1, 0, 0])
+    second_moment = (contexts.T @ contexts / len(contexts)).double()
+    isotropic = torch.randn(20_000, 6, generator=generator) * second_moment.diagonal().mean().sqrt()
+    errors = [((rows @ weight.T - rows @ projection @ previews.T) ** 2).mean(dim=0) for rows in (contexts, isotropic)]
+    expected = ((1 - ISOTROPIC_SHARE) * errors[0] + ISOTROPIC_SHARE * errors[1]).sqrt()
+    torch.testing.assert_close(
+        measure_errors(weight, previews, projection, second_moment), expected.float(), rtol=0.03, atol=1e-3
+    )
+
+
+def test_contexts_of_zeros_leave_errors_of_all_directions_alike():
+    weight, second_moment = rows_of(5), torch.zeros(6, 6, dtype=torch.float64)
+    errors = measure_errors(weight, torch.zeros(5, 2), torch.zeros(6, 2), second_moment)
+    torch.testing.assert_close(errors, ISOTROPIC_SHARE**0.5 * weight.norm(dim=1))

@@ -12,6 +12,7 @@ enum {
     PREFETCH_BLOCKS = 4,  /* how many ahead of the current one */
     MIN_COARSE_LINES = 4, /* of 2 bits, as in the models' `grouped` */
 };
+#define MIN_ROW_SCALE 1e-30f /* of the units that biases are taken in, so that none becomes infinite */
 
 /* The products of the projection's columns and a context. The digits are finer than the levels that `projected` is
  * rounded to later, unless one number of the context is hundreds of times the others. */
@@ -78,14 +79,13 @@ static int64_t open_all_groups(const struct grouped *head, int restricted, const
     return count;
 }
 
-/* Adds biases in units of `row_scale`; lanes of a block that hold no class, or one that is not permitted, get -inf. */
-INLINE void finish_block(const struct grouped *head, int64_t block, float row_scale, const uint8_t *permitted,
+/* Adds biases, times `inverse_scale`; lanes of a block that hold no class, or one that is not permitted, get -inf. */
+INLINE void finish_block(const struct grouped *head, int64_t block, float inverse_scale, const uint8_t *permitted,
                          float *scores) {
-    if (head->bias)
-        for (int lane = 0; lane < LANES; lane++) scores[lane] += head->bias[LANES * block + lane] / row_scale;
     for (int64_t i = 0; i < LANES; i += WIDTH) {
         ints is_filled = count_lanes((int32_t)i) < repeat_int(head->filled[block]);
-        store_floats(scores + i, choose_floats(is_filled, load_floats(scores + i), repeat_float(-INFINITY)));
+        floats biases = load_floats(head->preview_bias + LANES * block + i) * repeat_float(inverse_scale);
+        store_floats(scores + i, choose_floats(is_filled, load_floats(scores + i) + biases, repeat_float(-INFINITY)));
     }
     if (permitted)
         for (int lane = 0; lane < LANES; lane++)
@@ -121,14 +121,17 @@ static void score_previews(const struct grouped *head, int64_t count, float row_
     int64_t read_size = (2 + lines + range.count) * LINE_BYTES;
     const int8_t *levels = scratch->levels;
     int32_t shift = WEIGHT_ZERO_POINT * sum_levels(levels, lines * LANE_BYTES);
+    float inverse_scale = row_scale > MIN_ROW_SCALE ? 1 / row_scale : 1 / MIN_ROW_SCALE;
     for (int64_t i = 0; i < count; i++) {
         const uint8_t *record = head->previews + scratch->block_ids[i] * size;
         float *scores = scratch->scores + LANES * i;
-        if (i + PREFETCH_BLOCKS < count)
+        if (i + PREFETCH_BLOCKS < count) {
             prefetch_bytes(head->previews + scratch->block_ids[i + PREFETCH_BLOCKS] * size, read_size);
+            __builtin_prefetch(head->preview_bias + scratch->block_ids[i + PREFETCH_BLOCKS] * LANES, 0, 3);
+        }
         score_block(record + 2 * LINE_BYTES, levels, lines, shift, (const float *)record, scores);
         add_lines(head, record, levels, range, scores);
-        finish_block(head, scratch->block_ids[i], row_scale, permitted, scores);
+        finish_block(head, scratch->block_ids[i], inverse_scale, permitted, scores);
     }
 }
 
