@@ -19,6 +19,14 @@ MOST_LINES = 300  # of a module
 WIDEST = 120  # characters of a line of C; ruff measures Python
 MOST_BODY_LINES = 30  # of a function in C
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+# Of packages that are not imported by their own name; accelerate is what transformers loads models by.
+IMPORT_NAMES = {
+    "accelerate": "transformers",
+    "faiss-cpu": "faiss",
+    "onnxruntime-gpu": "onnxruntime",
+    "pillow": "PIL",
+    "python-json-logger": "pythonjsonlogger",
+}
 PARENTS = ("service", "exporter", "models")
 
 # What a package may never import, wherever in its code: exporter -> models, exporter -> service, never back.
@@ -70,6 +78,15 @@ def test_constraints_pin_every_direct_dependency():
     loose = [str(pin) for pin in pins if [spec.operator for spec in pin.specifier] != ["=="]]
     assert not loose
     assert direct_dependencies() - {canonicalize_name(pin.name) for pin in pins} == set()
+
+
+def test_every_extra_is_used():
+    """Tracing and a cluster's runtime were extras once, which nothing imported."""
+    texts = [path.read_text("utf-8") for parent in PACKAGES for path in (ROOT / parent).rglob("*.py")]
+    words = set(re.findall(r"\w+", "\n".join(texts)))
+    extras = {name: lines for name, lines in PROJECT["optional-dependencies"].items() if name != "dev"}
+    names = {Requirement(line).name for lines in [PROJECT["dependencies"], *extras.values()] for line in lines}
+    assert {name for name in names if IMPORT_NAMES.get(name, name.replace("-", "_")) not in words} == set()
 
 
 def test_serving_extras_ask_for_nothing_heavy():

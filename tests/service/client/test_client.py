@@ -210,11 +210,12 @@ def test_a_client_refused_for_load_repeats_its_request(small_repository, head):
 
         def send_rows(start: int) -> None:
             with shortlist.Client(server.url) as client:
-                for _ in range(10):
+                for _ in range(3):
                     assert_same(client.topk("lm", ROWS[start : start + 4], 3), head.topk(ROWS[start : start + 4], 3))
 
         with ThreadPoolExecutor(6) as pool:
             list(pool.map(send_rows, range(6)))
+        assert 'code="429"' in server.http.get("/metrics").text, "some were refused"
 
 
 def test_a_refusal_for_load_is_repeated_when_the_server_says(open_scripted):

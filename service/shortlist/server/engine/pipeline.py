@@ -50,7 +50,9 @@ async def respond(service: Service, target: Target, scope: Scope, receive: Recei
             response = await make_response(service, target, state, hold, await body, receive)
         except Exception as error:
             response = make_failure_response(error, state)
-        note_request(service, state, response.status)
+        state.recorder.note_request(state, response.status)
+        if service.settings.access_log:
+            log_request(state, response.status)
         state.computation = None  # its arrays are in the response
         hold.keep_response(len(response.content))
         headers_out = [*response.headers, (b"connection", b"close")] if service.closing else response.headers
@@ -101,15 +103,10 @@ def respond_inline(
             return None
     except Exception as error:
         response = make_failure_response(error, state)
-    note_request(service, state, response.status)
-    return response
-
-
-def note_request(service: Service, state: RequestState, status: int) -> None:
-    """Count a request that is over, and log it where that is asked for."""
-    state.recorder.note_request(state, status)
+    state.recorder.note_request(state, response.status)
     if service.settings.access_log:
-        log_request(state, status)
+        log_request(state, response.status)
+    return response
 
 
 def make_response_inline(service: Service, target: Target, state: RequestState, body: bytes) -> Response | None:

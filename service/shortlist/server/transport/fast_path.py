@@ -95,7 +95,8 @@ class FastPath:
         default_headers: headers that every response begins with.
         """
         end = data.find(END_OF_HEAD) + len(END_OF_HEAD)
-        head = self.find(data[:end])
+        raw_head = data[:end]
+        head = self.find(raw_head)
         if head is None or len(data) - end != head.body_bytes or self.service.closing:
             return None
         if head.keys is not self.service.access.keys:
@@ -105,7 +106,7 @@ class FastPath:
             return None
         client = head.key_client or self.service.addresses(head.headers, address)
         response = respond_inline(
-            self.service, head.target, head.headers, client, data[end:], partial(read_passing_headers, data[:end])
+            self.service, head.target, head.headers, client, data[end:], partial(read_passing_headers, raw_head)
         )
         if response is None:
             head.skip = 0 if self.service.admission.is_refusing else SKIPPED_REQUESTS
