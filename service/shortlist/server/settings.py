@@ -105,6 +105,18 @@ class Settings(BaseSettings):
     canary_seconds: float = Field(
         60, ge=0, description="between looks whether served bundles are as they were loaded; 0: none"
     )
+    precision_share: float = Field(
+        0.01, ge=0, le=1, description="share of live rows asked again exactly, to see how precise they were; 0: none"
+    )
+    precision_cpu: float = Field(
+        0.02, gt=0, le=1, description="share of the processor that may be spent on that; rows over it are dropped"
+    )
+    precision_rollback: bool = Field(
+        False, description="roll a new version back whose precision falls under its promise while an older one stands"
+    )
+    precision_exact: bool = Field(
+        False, description="give exact answers while the precision of live rows is under the promise"
+    )
     triton_metrics: bool = Field(True, description="also export the metrics under Triton's names, nv_inference_*")
     log_format: Literal["text", "json"] = Field("text", description="json: one object a line, tracebacks inside")
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="least level logged")
