@@ -117,6 +117,11 @@ class Settings(BaseSettings):
     precision_exact: bool = Field(
         False, description="give exact answers while the precision of live rows is under the promise"
     )
+    keep_contexts: Path | None = Field(
+        None, description="folder in which contexts of live rows that were asked again are kept; by default none are"
+    )
+    keep_rows: int = Field(20_000, ge=1, description="the most that are kept of a version; the oldest are dropped")
+    keep_seconds: float = Field(604_800, gt=0, description="none is kept for longer")
     triton_metrics: bool = Field(True, description="also export the metrics under Triton's names, nv_inference_*")
     log_format: Literal["text", "json"] = Field("text", description="json: one object a line, tracebacks inside")
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="least level logged")
@@ -138,6 +143,8 @@ class Settings(BaseSettings):
             raise ValueError(f"--shared-memory is for clients on this machine: listen on 127.0.0.1, not on {self.host}")
         if (self.tls_cert is None) != (self.tls_key is None):
             raise ValueError("--tls-cert and --tls-key belong together: give both")
+        if self.keep_contexts is not None and not self.precision_share:
+            raise ValueError("--keep-contexts keeps rows that are asked again: give a --precision-share over 0")
         if not self.tcp and self.unix_socket is None:
             raise ValueError("--no-tcp leaves nothing to listen on: give --unix-socket")
         return self
