@@ -10,6 +10,7 @@ from typing import Any
 
 import yaml
 from shortlist.server.metrics.prometheus import Metrics
+from shortlist.server.precision.series import PrecisionSeries
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 DEPLOY = ROOT / "deploy"
@@ -139,5 +140,7 @@ def labels_of(expression: str) -> set[str]:
 
 def exported_series() -> set[str]:
     """The names of all series that the service can export."""
-    families = Metrics("0").registry.collect()
+    registry = Metrics("0").registry
+    PrecisionSeries(list, registry)
+    families = registry.collect()
     return {family.name + suffix for family in families for suffix in SUFFIXES[family.type]}

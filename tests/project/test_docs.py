@@ -11,6 +11,7 @@ from shortlist.cli.dispatch import COMMANDS
 from shortlist.core.extras import require
 from shortlist.server.app import create_app
 from shortlist.server.metrics.prometheus import Metrics
+from shortlist.server.precision.series import PrecisionSeries
 from shortlist.server.settings import VARIABLES_ALONE, Settings
 from shortlist_exporter.methods.adaptive import AdaptiveOptions
 from shortlist_exporter.methods.cascade import CascadeOptions
@@ -104,7 +105,9 @@ def test_operations_list_every_setting():
 
 
 def test_operations_list_every_metric():
-    text = generate_latest(Metrics("0").registry).decode()
+    registry = Metrics("0").registry
+    PrecisionSeries(list, registry)
+    text = generate_latest(registry).decode()
     names = set(re.findall(r"^# TYPE (shortlist_\w+) ", text, re.MULTILINE))
     assert names
     assert {name for name in names if name not in section("operations.md", "Metrics")} == set()

@@ -20,10 +20,12 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 from shortlist.bundle.manifest import Manifest, Quality, TargetQuality
+from shortlist.bundle.reader import Bundle
 from shortlist.cli.arguments import parse_depths, parse_natural_int, parse_positive_int, parse_share
 from shortlist.errors import BadInput, NotFound
 
 from shortlist_exporter.capture.labels import read_labels
+from shortlist_exporter.export.like import load_like_layer, make_like_request
 from shortlist_exporter.export.request import Request
 from shortlist_exporter.export.run import export
 from shortlist_exporter.inputs.sources import Contexts, Dense, load_contexts, load_dense
@@ -38,15 +40,15 @@ WEIGHTS_HELP = (
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    configure_layer(parser)
+    configure_layer(parser, weights_required=False)
     configure_method(parser)
     configure_bundle(parser)
 
 
-def configure_layer(parser: argparse.ArgumentParser) -> None:
+def configure_layer(parser: argparse.ArgumentParser, *, weights_required: bool = True) -> None:
     """Add the arguments of the layer, the contexts, and the bundle's folder."""
     add = parser.add_argument
-    add("--weights", type=Path, required=True, metavar="FILE_OR_FOLDER", help=WEIGHTS_HELP)
+    add("--weights", type=Path, required=weights_required, metavar="FILE_OR_FOLDER", help=WEIGHTS_HELP)
     add("--tensor", metavar="NAME", help="the weight's name in that file (default: the output layer's)")
     add("--bias-tensor", metavar="NAME", help="the bias's name (default: the one beside the weight, if any)")
     add("--bias", type=Path, metavar="FILE", help="npy or safetensors of the bias [V], from a file of its own")
@@ -56,7 +58,13 @@ def configure_layer(parser: argparse.ArgumentParser) -> None:
 
 def configure_method(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("--method", choices=list(METHODS), default="svd", help="how the head is made (default: %(default)s)")
+    add("--method", choices=list(METHODS), help="how the head is made (default: svd)")
+    add(
+        "--like",
+        type=Path,
+        metavar="REPO/NAME/VERSION",
+        help="make it as that bundle was made: method, options, labels and, without --weights, its layer",
+    )
     add(
         "--set",
         action="append",
@@ -112,21 +120,42 @@ def configure_bundle(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Export a bundle and print its quality; returns 0."""
-    request = replace(
-        make_bundle_request(args),
-        method=args.method,
-        options=dict(parse_option(option) for option in args.options)
-        | ({"device": args.device} if args.device else {}),
-        promise={k: share for k, share in ((1, args.min_p1), (5, args.min_p5)) if share is not None},
-        head=args.head,
-    )
+    model = None if args.like is None else Bundle(args.like)
+    request = make_request(args, model)
     with progress_bar("reading") as report:
-        dense, contexts = load_layer(args)
+        dense, contexts = load_layer(args, model)
         manifest = export(dense, contexts, args.out, add_labels(args, request, dense), report)
     for note in manifest.provenance.get("notes", []):
         Console(stderr=True).print(f"note: {note}", highlight=False, markup=False, soft_wrap=True)
     Console(file=sys.stdout).print(make_summary(manifest, args.out))
     return 0
+
+
+def make_request(args: argparse.Namespace, model: Bundle | None) -> Request:
+    """What the arguments ask for, on top of how the bundle `model` was asked for; raises BadInput."""
+    options = dict(parse_option(option) for option in args.options) | ({"device": args.device} if args.device else {})
+    promise = {k: share for k, share in ((1, args.min_p1), (5, args.min_p5)) if share is not None}
+    request = replace(make_bundle_request(args), options=options, promise=promise, head=args.head)
+    if model is None:
+        return replace(request, method=args.method or "svd")
+    if args.method is not None:
+        raise BadInput("--like takes the method of that bundle: leave --method out")
+    like = make_like_request(model)
+    return replace(
+        like,
+        options=like.options | request.options,
+        promise=like.promise | request.promise,
+        labels=request.labels or like.labels,
+        keep_dense=like.keep_dense and request.keep_dense,
+        fallback=like.fallback and request.fallback,
+        certificate=like.certificate and request.certificate,
+        max_k=request.max_k or like.max_k,
+        at=request.at or like.at,
+        seed=request.seed or like.seed,
+        threads=request.threads,
+        report=request.report,
+        head=request.head,
+    )
 
 
 def make_bundle_request(args: argparse.Namespace) -> Request:
@@ -144,8 +173,12 @@ def make_bundle_request(args: argparse.Namespace) -> Request:
     )
 
 
-def load_layer(args: argparse.Namespace) -> tuple[Dense, Contexts]:
-    """Load the layer and the contexts that the arguments of `configure_layer` name."""
+def load_layer(args: argparse.Namespace, model: Bundle | None = None) -> tuple[Dense, Contexts]:
+    """The layer and the contexts that the arguments of `configure_layer` name; without weights the layer of `model`."""
+    if args.weights is None:
+        if model is None:
+            raise BadInput("there is no layer: give --weights, or --like for that of a bundle")
+        return load_like_layer(model), load_contexts(args.contexts)
     return load_dense(args.weights, args.bias, args.tensor, args.bias_tensor), load_contexts(args.contexts)
 
 

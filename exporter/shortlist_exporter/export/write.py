@@ -20,6 +20,7 @@ from shortlist_exporter.graphs.dense import write_dense, write_rows
 from shortlist_exporter.inputs.sources import Contexts, Dense
 from shortlist_exporter.methods.base import Fitted, Method
 
+from .like import RECORD, record_request
 from .request import Request
 
 CALIBRATION_FILE_ROWS = 64
@@ -80,7 +81,7 @@ def describe_bundle(dense: Dense, contexts: Contexts, out: Path, request: Reques
         "max_k": request.max_k or dense.real_classes,
         "seed": request.seed,
         "fallback": request.fallback,
-        "provenance": record_provenance(dense, contexts),
+        "provenance": record_provenance(dense, contexts) | {RECORD: record_request(request)},
     }
 
 

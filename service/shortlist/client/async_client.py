@@ -76,6 +76,9 @@ class AsyncClient(BaseClient):
 
         await self.run(beams.delete_lists(name))
 
+    async def recall(self, model: str, contexts: Any, *, version: int | None = None) -> dict[str, Any]:
+        return await self.run(exchange.recall(model, contexts, version))
+
     async def models(self) -> list[dict[str, Any]]:
         return await self.run(exchange.models())
 

@@ -93,6 +93,13 @@ class Client(BaseClient):
 
         self.run(beams.delete_lists(name))
 
+    def recall(self, model: str, contexts: Any, *, version: int | None = None) -> dict[str, Any]:
+        """How precise a model is on `contexts` [n, d]: the answer of `POST /v1/models/{name}/recall`.
+
+        All rows go in one request. Raises the errors of `topk`.
+        """
+        return self.run(exchange.recall(model, contexts, version))
+
     def models(self) -> list[dict[str, Any]]:
         """Return what GET /v1/models lists: an object for each model that the server has."""
         return self.run(exchange.models())

@@ -6,8 +6,10 @@ An exchange is a generator: it yields a `Request`, is sent the `Response`, and a
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from typing import Any
+from urllib.parse import quote
 
 import numpy as np
 
@@ -17,9 +19,9 @@ from shortlist.core.checks import parse_whole_number
 from shortlist.core.filters import check_list_rows
 from shortlist.core.results import NO_CLASS, FloatArray, IdArray, TopK
 from shortlist.errors import TooLarge
-from shortlist.wire.open_inference import CONTEXT, IDS, LABELS, LOGPROBS, RISK, SCORED
+from shortlist.wire.open_inference import CONTEXT, IDS, LABELS, LOGPROBS, RISK, SCORED, describe_tensor
 
-from .infer import make_infer, read_infer
+from .infer import make_binary_headers, make_infer, read_infer, view_bytes
 from .messages import HTTP_OK, Exchange, Limits, Request, Response, T
 from .responses import parse_json_object, raise_for_status
 from .restrictions import Restrictions
@@ -94,6 +96,15 @@ def models() -> Exchange[list[dict[str, Any]]]:
     response = yield Request("GET", "/v1/models")
     entries: list[dict[str, Any]] = parse_json_object(raise_for_status(response).content)["models"]
     return entries
+
+
+def recall(model: str, contexts: Any, version: int | None) -> Exchange[dict[str, Any]]:
+    """Ask how precise a model is on `contexts` [n, d]."""
+    rows = to_float_array("contexts", contexts)
+    text = json.dumps({"inputs": [describe_tensor(CONTEXT, rows, binary=True)]}).encode()
+    path = f"/v1/models/{quote(model, safe='')}/recall" + ("" if version is None else f"?version={version}")
+    response = yield Request("POST", path, (text, view_bytes(rows)), make_binary_headers(text))
+    return parse_json_object(raise_for_status(response).content)
 
 
 def ready() -> Exchange[bool]:

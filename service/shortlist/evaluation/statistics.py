@@ -79,12 +79,16 @@ def choose_depths(classes: int) -> list[int]:
 def estimate_share(hits: Doubles) -> Share:
     """Mean of per-row shares `hits` [n] in 0..1, n >= 1, with its 95 % interval.
 
-    The interval is that of E. B. Wilson (1927) for as many independent rows as would spread like these do: means of
-    several hits a row spread less than single hits and misses, as if there were more rows.
+    The interval is that of `bound_mean` for as many independent rows as would spread like these do: means of several
+    hits a row spread less than single hits and misses, as if there were more rows.
     """
     mean, n = float(hits.mean()), len(hits)
     spread = 1.0 if n < MIN_SPREAD_ROWS else float(hits.var()) / max(mean * (1 - mean), 1e-12)
-    rows = n / max(spread, MIN_SPREAD) if 0 < mean < 1 else n
+    return bound_mean(mean, n / max(spread, MIN_SPREAD) if 0 < mean < 1 else n)
+
+
+def bound_mean(mean: float, rows: float) -> Share:
+    """A share of so many independent hits and misses with its 95 % interval, that of E. B. Wilson (1927)."""
     z = DEVIATIONS_95
     centre, scale = mean + z * z / (2 * rows), 1 + z * z / rows
     half = z * math.sqrt(mean * (1 - mean) / rows + z * z / (4 * rows * rows))

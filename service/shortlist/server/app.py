@@ -19,7 +19,7 @@ from shortlist.server.messages.request_ids import read_request_ids
 from shortlist.server.messages.responses import make_error_response, make_json_response, to_starlette
 from shortlist.server.routes.health import health
 
-from .routes import inference, schemas, v1, v1_lists, v2, v2_operations, v2_repository
+from .routes import inference, schemas, v1, v1_lists, v1_recall, v2, v2_operations, v2_repository
 from .routes.docs import add_docs
 from .settings import Settings
 
@@ -53,7 +53,7 @@ def create_app(settings: Settings, registry: CollectorRegistry | None = None) ->
         redoc_url=None,
     )
     app.state.service = service
-    v1_routers = inference.make_router(), v1.router, v1_lists.router
+    v1_routers = inference.make_router(), v1.router, v1_lists.router, v1_recall.router
     for router in (*v1_routers, v2_repository.router, v2_operations.router, v2.router, health):
         app.include_router(router)
     add_docs(app)

@@ -105,6 +105,23 @@ class Settings(BaseSettings):
     canary_seconds: float = Field(
         60, ge=0, description="between looks whether served bundles are as they were loaded; 0: none"
     )
+    precision_share: float = Field(
+        0.01, ge=0, le=1, description="share of live rows asked again exactly, to see how precise they were; 0: none"
+    )
+    precision_cpu: float = Field(
+        0.02, gt=0, le=1, description="share of the processor that may be spent on that; rows over it are dropped"
+    )
+    precision_rollback: bool = Field(
+        False, description="roll a new version back whose precision falls under its promise while an older one stands"
+    )
+    precision_exact: bool = Field(
+        False, description="give exact answers while the precision of live rows is under the promise"
+    )
+    keep_contexts: Path | None = Field(
+        None, description="folder in which contexts of live rows that were asked again are kept; by default none are"
+    )
+    keep_rows: int = Field(20_000, ge=1, description="the most that are kept of a version; the oldest are dropped")
+    keep_seconds: float = Field(604_800, gt=0, description="none is kept for longer")
     triton_metrics: bool = Field(True, description="also export the metrics under Triton's names, nv_inference_*")
     access_log: bool = Field(False, description="log every request that is over: who asked, what, status, times, ids")
     log_format: Literal["text", "json"] = Field("text", description="json: one object a line, tracebacks inside")
@@ -127,6 +144,8 @@ class Settings(BaseSettings):
             raise ValueError(f"--shared-memory is for clients on this machine: listen on 127.0.0.1, not on {self.host}")
         if (self.tls_cert is None) != (self.tls_key is None):
             raise ValueError("--tls-cert and --tls-key belong together: give both")
+        if self.keep_contexts is not None and not self.precision_share:
+            raise ValueError("--keep-contexts keeps rows that are asked again: give a --precision-share over 0")
         if not self.tcp and self.unix_socket is None:
             raise ValueError("--no-tcp leaves nothing to listen on: give --unix-socket")
         return self

@@ -75,6 +75,7 @@ async def make_response(
         hold.take_rows(served_model.admission, task.rows, state.deadline - time.perf_counter())
         state.computation = await compute_in_batch(request, state, receive)
     result = state.computation.result
+    served_model.offer_rows(task, result)
     in_loop = task.result_bytes <= MAX_INLINE_BYTES
     return Response(
         OK_STATUS, *(request.encode(result) if in_loop else await asyncio.to_thread(request.encode, result))
@@ -123,6 +124,7 @@ def make_response_inline(service: Service, target: Target, state: RequestState, 
         return None
     served_model.admission.pass_rows(task.rows, seconds, state.client)
     state.computation = served_model.batcher.compute_inline(task)
+    served_model.offer_rows(task, state.computation.result)
     return Response(OK_STATUS, *request.encode(state.computation.result))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import Executor
+from dataclasses import replace
 
 from shortlist.core.queries import Query
 from shortlist.core.units import SECONDS_PER_MICROSECOND
@@ -12,6 +13,7 @@ from shortlist.server.codecs.v2_request import InferCodec
 from shortlist.server.metrics.prometheus import Metrics
 from shortlist.server.metrics.recorder import Recorder
 from shortlist.server.models import Model
+from shortlist.server.precision.model_precision import ModelPrecision
 from shortlist.server.scheduling.admission import Admission
 from shortlist.server.scheduling.batcher import Batcher
 from shortlist.server.scheduling.tasks import SizeLimits, Task, make_task
@@ -30,7 +32,11 @@ class ServedModel:
         metrics: Metrics,
         shared_memory: SharedMemory | None,
         named_lists: ListRegistry,
+        precision: ModelPrecision | None,
     ) -> None:
+        """precision: what rows are offered to that may be asked again; None where none are."""
+        self.precision = precision
+        self.offer_rows = ignore_rows if precision is None else precision.sampler.offer
         self.model, self.shared_memory, self.named_lists = model, shared_memory, named_lists
         self.recorder = Recorder(model, metrics)
         self.admission = Admission(settings.queue_rows, settings.queue_bytes, server_admission)
@@ -60,14 +66,26 @@ class ServedModel:
 
     def make_task(self, query: Query) -> Task:
         """The task of computing `query` with the head that is in use now; raises NotReady, BadInput, TooLarge."""
+        if self.precision is not None and self.precision.gives_exact:
+            query = replace(query, exact=True)
         return make_task(self.model.head, query, self.size_limits)
+
+    def forget_templates(self) -> None:
+        """Decode requests anew: they are computed otherwise from now on."""
+        self.latest_codec = None
 
     def forget_head(self) -> None:
         """Let go of what belongs to a head that is no longer in use."""
-        self.latest_codec = None
+        self.forget_templates()
         self.batcher.forget_speed()
+        if self.precision is not None:
+            self.precision.forget_head()
 
     @property
     def template_count(self) -> int:
         """Entries of the codec's cache."""
         return 0 if self.latest_codec is None else len(self.latest_codec.templates)
+
+
+def ignore_rows(task: Task, result: object) -> None:
+    """Do nothing with the rows of an answered request: none are asked again."""

@@ -27,6 +27,9 @@ from shortlist.server.metrics.prometheus import LOAD_OUTCOMES, Metrics
 from shortlist.server.metrics.recorder import Recorder
 from shortlist.server.metrics.triton import TritonMetrics
 from shortlist.server.models import Model
+from shortlist.server.precision.model_precision import ModelPrecision
+from shortlist.server.precision.monitor import Monitor
+from shortlist.server.precision.series import PrecisionSeries
 from shortlist.server.scheduling.admission import Admission
 from shortlist.server.scheduling.quotas import Quotas
 from shortlist.server.scheduling.turns import Turns
@@ -77,6 +80,9 @@ class Service:
         self.named_lists = ListRegistry(settings.list_tables, settings.list_bytes, settings.list_seconds)
         self.log_settings, self.trace_settings = LogSettings(), TraceSettings()
         self.access = AccessPolicy(settings, self.metrics.refusals)
+        self.monitor = Monitor(
+            settings, self.list_precisions, self.has_waiting_rows, self.react_to_alarm, self.redecode
+        )
         self.bundle_watch = BundleWatch(self.models, settings.canary_seconds, self.publish_canary)
         self.unknown_model = Recorder(None, self.metrics)
         self.export_gauges()
@@ -106,6 +112,7 @@ class Service:
         self.metrics.caches.watch(
             "templates", lambda: sum(served_model.template_count for served_model in list(self.served_models.values()))
         )
+        PrecisionSeries(self.list_precisions, self.metrics.registry)
         if self.settings.triton_metrics:
             TritonMetrics(self.all_statistics, self.metrics.registry)
 
@@ -113,6 +120,8 @@ class Service:
     async def running(self) -> AsyncIterator[None]:
         """Load the models in the background and serve; finish what runs at the end."""
         tasks = [asyncio.create_task(work) for work in (self.bodies.cancel_late_bodies(), self.load_and_watch())]
+        if self.settings.precision_share:
+            tasks.append(asyncio.create_task(self.monitor.run()))
         if self.settings.canary_seconds:
             tasks.append(asyncio.create_task(self.bundle_watch.run()))
         try:
@@ -121,6 +130,7 @@ class Service:
             self.stop_loading()
             for task in tasks:
                 task.cancel()
+            self.monitor.close()
             self.pool.shutdown(wait=False, cancel_futures=True)
 
     async def load_and_watch(self) -> None:
@@ -191,10 +201,39 @@ class Service:
         shared = self.pool, self.admission, self.metrics, self.shared_memory, self.named_lists
         with self.keeping:  # threads ask too
             if self.models.holds(model):
-                return self.served_models.setdefault(model, ServedModel(model, self.settings, *shared))
-        served_model = ServedModel(model, self.settings, *shared)
+                served_model = ServedModel(model, self.settings, *shared, self.monitor.watch(model))
+                return self.served_models.setdefault(model, served_model)
+        served_model = ServedModel(model, self.settings, *shared, None)
         served_model.recorder.retire()
         return served_model
+
+    def list_precisions(self) -> list[ModelPrecision]:
+        """Served precision of every version whose rows are asked again."""
+        served_models = list(self.served_models.values())
+        return [each.precision for each in served_models if each.precision is not None]
+
+    def has_waiting_rows(self) -> bool:
+        """Whether rows of requests are computed in batches, or wait for that."""
+        return self.admission.rows > 0
+
+    def redecode(self, model: Model) -> None:
+        """Decode all requests to a version anew: they are computed otherwise from now on."""
+        served_model = self.served_models.get(model)
+        if served_model is not None:
+            served_model.forget_templates()
+
+    def find_precision(self, model: Model) -> ModelPrecision | None:
+        """Served precision of a version; None where none of its rows were asked for."""
+        served_model = self.served_models.get(model)
+        return None if served_model is None else served_model.precision
+
+    async def react_to_alarm(self, precision: ModelPrecision, reason: str) -> None:
+        """Roll a version back whose precision is under its promise, where that is wanted and an older one stands."""
+        table = self.models.by_name.get(precision.model.name)
+        if not self.settings.precision_rollback or table is None or not self.models.holds(precision.model):
+            return
+        if any(version < precision.model.version for version in table.by_number):
+            await self.roll_back(precision.model, reason)
 
     def close(self, seconds: float) -> None:
         """Close connections after their response, and wait for the rest of bodies for so many seconds."""

@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic.json_schema import models_json_schema
 
 from shortlist.bundle.manifest import Certificate, Normalizer, Quality
+from shortlist.server.precision.schemas import ServedPrecision
 from shortlist.wire.open_inference import BINARY_TYPE, JSON_TYPE, LENGTH_HEADER
 
 IdRow = list[int]
@@ -160,6 +161,13 @@ class ModelInfo(BaseModel):
     kernels: str | None = Field(default=None, description="target of the compiled loops, as avx2; null: graphs answer")
     labels: bool | None = None
     exact: bool | None = None
+    served_precision: ServedPrecision | None = Field(default=None, description="null until a row was asked again")
+
+
+class RecallRequest(BaseModel):
+    """Contexts to measure a model on. As binary data: the tensor `context` in the format of /v2."""
+
+    contexts: list[list[float]] = Field(description="n context vectors of d numbers")
 
 
 class AliasInfo(BaseModel):
@@ -251,7 +259,7 @@ def describe_body(kind: type[BaseModel], *, binary: bool = False) -> dict[str, A
 
 def add_request_schemas(document: dict[str, Any]) -> dict[str, Any]:
     """An OpenAPI document, with the schemas that `describe_body` refers to."""
-    requests = (TopKRequest, ScoreRequest, BeamRequest, ListTable, InferRequest)
+    requests = (TopKRequest, ScoreRequest, BeamRequest, ListTable, RecallRequest, InferRequest)
     _, schemas = models_json_schema([(kind, "validation") for kind in requests], ref_template=SCHEMA_REFERENCE)
     document["components"]["schemas"] |= schemas["$defs"]
     return document

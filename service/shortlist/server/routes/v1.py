@@ -8,7 +8,8 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from shortlist.bundle.manifest import Manifest
-from shortlist.server.lifecycle.registry import Models, parse_version
+from shortlist.server.engine.service import Service
+from shortlist.server.lifecycle.registry import parse_version
 from shortlist.server.lifecycle.version_table import VersionTable
 from shortlist.server.messages.responses import make_json_response
 from shortlist.server.models import Model
@@ -24,22 +25,22 @@ MANIFEST_FIELDS = schemas.ModelInfo.model_fields.keys() & Manifest.model_fields.
 @router.get("/models", responses={200: {"model": schemas.ModelList}})
 async def models(request: Request) -> Response:
     """List every version of every model of the repository."""
-    models = get_service(request).models
-    return make_json_response({"models": [describe_model(models, name, None) for name in models.by_name]})
+    service = get_service(request)
+    return make_json_response({"models": [describe_model(service, name, None) for name in service.models.by_name]})
 
 
 @router.get("/models/{name}", responses={200: {"model": schemas.ModelVersions}})
 async def model(request: Request, name: str, version: str | None = None) -> Response:
     """One model: its latest version, or the one asked for."""
-    return make_json_response(describe_model(get_service(request).models, name, version))
+    return make_json_response(describe_model(get_service(request), name, version))
 
 
-def describe_model(models: Models, name: str, version: str | None) -> dict[str, Any]:
+def describe_model(service: Service, name: str, version: str | None) -> dict[str, Any]:
     """`ModelVersions` of one version of a model; raises NotFound."""
-    table = models.find_table(name)
-    model = models.find(name, parse_version(version, name))
-    return describe_version(model) | {
-        "versions": [describe_version(each) for each in table.by_number.values()],
+    table = service.models.find_table(name)
+    model = service.models.find(name, parse_version(version, name))
+    return describe_version(service, model) | {
+        "versions": [describe_version(service, each) for each in table.by_number.values()],
         "aliases": describe_aliases(table),
         "declaration_error": table.fault,
     }
@@ -52,7 +53,7 @@ def describe_aliases(table: VersionTable) -> dict[str, dict[str, Any]]:
     return {name: {"version": alias.version, "share": alias.share, "answers": places[name]} for name, alias in aliases}
 
 
-def describe_version(model: Model) -> dict[str, Any]:
+def describe_version(service: Service, model: Model) -> dict[str, Any]:
     """`ModelInfo` of one version of a model."""
     info: dict[str, Any] = {
         "name": model.name,
@@ -70,5 +71,12 @@ def describe_version(model: Model) -> dict[str, Any]:
         "kernels": head.kernels,
         "labels": model.labels is not None,
         "exact": head.exact is not None,
+        "served_precision": describe_precision(service, model),
     }
     return info | manifest | runtime
+
+
+def describe_precision(service: Service, model: Model) -> dict[str, Any] | None:
+    """`ServedPrecision` of one version of a model; None until one of its rows was asked again."""
+    precision = service.find_precision(model)
+    return None if precision is None else precision.describe()

@@ -30,6 +30,14 @@ class Task(Protocol):
     """A query whose arguments are checked, bound to the plan that computes it."""
 
     @property
+    def head(self) -> Head:
+        """The head that it is for."""
+
+    @property
+    def contexts(self) -> FloatArray:
+        """[B, d], its context vectors."""
+
+    @property
     def plan(self) -> Plan:
         """The plan that computes the task."""
 

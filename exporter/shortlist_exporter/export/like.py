@@ -1,0 +1,53 @@
+"""A bundle as the model for the next one: its layer, and how it was asked for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from shortlist.bundle.reader import Bundle
+from shortlist.errors import BadInput
+
+from shortlist_exporter.inputs.sources import Dense, load_dense
+
+from .request import Request
+
+RECORD = "request"  # in a manifest's provenance
+RECORDED_FIELDS = ("options", "promise", "fallback", "certificate", "keep_dense", "max_k", "at")
+
+
+def record_request(request: Request) -> dict[str, Any]:
+    """What the manifest keeps of a request, by which `make_like_request` makes it again."""
+    return {name: getattr(request, name) for name in RECORDED_FIELDS}
+
+
+def make_like_request(bundle: Bundle) -> Request:
+    """The request that made a bundle, with its method, options, seed and labels; raises BadInput for an old bundle."""
+    manifest = bundle.manifest
+    record = manifest.provenance.get(RECORD)
+    if not isinstance(record, dict):
+        raise BadInput(f"{bundle.folder} does not say how it was asked for: give --method and --set in place of --like")
+    fields = {name: record[name] for name in RECORDED_FIELDS if name in record}
+    fields["promise"] = {int(k): share for k, share in fields.get("promise", {}).items()}
+    fields["at"] = tuple(fields.get("at", ()))
+    return Request(method=manifest.method, seed=manifest.seed, labels=bundle.labels(), **fields)
+
+
+def load_like_layer(bundle: Bundle) -> Dense:
+    """The dense layer that a bundle stands for; raises BadInput where it was exported without."""
+    manifest = bundle.manifest
+    if not bundle.has_graph("dense"):
+        raise BadInput(f"{bundle.folder} was exported with --no-dense: give --weights")
+    if not bundle.has_arrays("exact_weight"):  # so small that graphs hold the weights
+        return load_dense(bundle.graph("dense").path)
+    bias = np.array(bundle.map_array("exact_bias")) if bundle.has_arrays("exact_bias") else None
+    padding = bundle.map_array("exact_padding") if bundle.has_arrays("exact_padding") else np.zeros(0, np.float32)
+    return Dense(
+        np.array(bundle.map_array("exact_weight")),
+        bias,
+        manifest.logit_scale,
+        manifest.soft_cap,
+        np.flatnonzero(np.isneginf(padding)),
+        manifest.dtype,
+        str(manifest.provenance.get("weights_sha256", "")),
+    )

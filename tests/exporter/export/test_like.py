@@ -1,0 +1,107 @@
+"""A bundle made as another one was: the same layer, method, options, and from the same contexts the same head."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+from shortlist.bundle.reader import Bundle
+from shortlist.errors import BadInput
+from shortlist.head import Head
+from shortlist_exporter.export.like import load_like_layer, make_like_request
+from shortlist_exporter.export.request import Request
+
+from tests.support.heads import grouped
+from tests.support.layers import list_layers, make_contexts, make_dense, make_head, run_cli
+
+pytestmark = pytest.mark.slow
+
+LAYERS = list_layers(grouped.CLASSES)
+
+
+@pytest.fixture(params=LAYERS)
+def dense(request):
+    return make_dense(grouped.CLASSES, grouped.DIM, **LAYERS[request.param])
+
+
+def export_like(bundle, contexts, tmp_path, *flags):
+    save_file({"contexts": contexts}, tmp_path / "x.safetensors")
+    out = tmp_path / "refit" / "lm" / "2"
+    flags = ("--like", bundle, "--contexts", tmp_path / "x.safetensors", "--out", out, "--no-report", *flags)
+    result = run_cli("export", *flags, "--threads", "1")
+    return result, out
+
+
+def test_the_layer_of_a_bundle(dense, tmp_path, prove_small_layers):
+    bundle = Bundle(make_head(tmp_path, dense, grouped.contexts, method="grouped", options=grouped.OPTIONS).folder)
+    layer = load_like_layer(bundle)
+    assert np.array_equal(layer.weight, dense.weight)
+    assert (layer.bias is None) == (dense.bias is None)
+    if dense.bias is not None:
+        assert np.array_equal(layer.bias, dense.bias)
+    assert np.array_equal(layer.padded, dense.padded)
+    assert (layer.logit_scale, layer.soft_cap, layer.dtype) == (dense.logit_scale, dense.soft_cap, dense.dtype)
+
+
+def test_the_layer_of_a_bundle_whose_graphs_hold_it(tmp_path):
+    dense = make_dense()
+    layer = load_like_layer(Bundle(make_head(tmp_path, dense).folder))
+    assert np.array_equal(layer.weight, dense.weight)
+
+
+def test_the_request_of_a_bundle(tmp_path):
+    labels = [str(i) for i in range(300)]
+    request = {"options": {"basis": "context", "width": "8"}, "promise": {1: 0.5}, "at": (1, 7), "max_k": 50, "seed": 3}
+    head = make_head(tmp_path, make_dense(), labels=labels, **request)
+    like = make_like_request(Bundle(head.folder))
+    assert like == Request(method="svd", labels=labels, fallback=False, **request)
+
+
+def test_a_refit_is_the_same_head_on_other_contexts(tmp_path):
+    options = {"basis": "context", "width": "8", "full_view": "40"}
+    head = make_head(tmp_path, make_dense(), options=options)
+    others = make_contexts(rows=300, seed=9).contexts
+    result, out = export_like(head.folder, others, tmp_path)
+    assert result.returncode == 0, result.stderr
+    refit = Head(Bundle(out), "cpu", 1)
+    assert refit.manifest.fit == head.manifest.fit
+    assert refit.manifest.settings.full_view == head.manifest.settings.full_view
+    assert refit.manifest.fallback is False
+    assert refit.manifest.provenance["contexts_rows"] == 300
+    rows = make_contexts(rows=20, seed=5).contexts
+    assert np.array_equal(refit.topk(rows, 5, exact=True).ids, head.topk(rows, 5, exact=True).ids)
+    assert not np.array_equal(refit.topk(others, 9).logprobs, head.topk(others, 9).logprobs), "fitted anew"
+
+
+def test_new_weights_and_what_else_is_given_go_first(tmp_path):
+    head = make_head(tmp_path, make_dense(), options={"basis": "context", "width": "8"})
+    weight = make_dense(seed=4).weight
+    np.save(tmp_path / "w.npy", weight)
+    flags = ("--weights", tmp_path / "w.npy", "--set", "width=9", "--max-k", "30")
+    result, out = export_like(head.folder, make_contexts(rows=300, seed=9).contexts, tmp_path, *flags)
+    assert result.returncode == 0, result.stderr
+    bundle = Bundle(out)
+    assert (bundle.manifest.fit["width"], bundle.manifest.fit["basis"], bundle.manifest.max_k) == (9, "context", 30)
+    assert np.array_equal(load_like_layer(bundle).weight, weight)
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"), [(("--method", "full"), "leave --method out"), (("--set", "colour=red"), "colour")]
+)
+def test_what_is_refused(tmp_path, flags, words):
+    head = make_head(tmp_path, make_dense())
+    result, out = export_like(head.folder, make_contexts(rows=300).contexts, tmp_path, *flags)
+    assert (result.returncode, out.exists()) == (1, False)
+    assert words in result.stderr
+
+
+def test_without_a_layer_or_a_record_there_is_nothing_to_go_by(tmp_path, small_repository):
+    bundle = Bundle(make_head(tmp_path, make_dense(), keep_dense=False).folder)
+    with pytest.raises(BadInput, match="give --weights"):
+        load_like_layer(bundle)
+    del bundle.manifest.provenance["request"]
+    with pytest.raises(BadInput, match="does not say how it was asked for"):
+        make_like_request(bundle)
+    np.save(tmp_path / "x.npy", make_contexts().contexts)
+    result = run_cli("export", "--contexts", tmp_path / "x.npy", "--out", tmp_path / "a" / "1")
+    assert (result.returncode, "give --weights, or --like" in result.stderr) == (1, True)

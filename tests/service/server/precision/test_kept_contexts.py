@@ -1,0 +1,114 @@
+"""Contexts are kept for their time and number, in files that exports read, and by request alone."""
+
+from __future__ import annotations
+
+import stat
+
+import numpy as np
+import pytest
+import shortlist
+from safetensors.numpy import load_file
+from shortlist.cli.context_files import read_contexts
+from shortlist.server.precision.kept_contexts import ContextFolder, KeptContexts
+from shortlist_exporter.inputs.sources import load_contexts
+
+from tests.support.layers import RunningServer, make_contexts
+
+ROWS = make_contexts(rows=60, seed=5).contexts
+
+
+class Clock:
+    """A clock that stands until it is set."""
+
+    now = 1000.0
+
+    def __call__(self):
+        return self.now
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+def test_the_last_rows_are_kept(tmp_path, clock):
+    path = tmp_path / "lm" / "1.safetensors"
+    kept = KeptContexts(path, 25, 100, clock)
+    for start in range(0, 60, 10):
+        kept.add(ROWS[start : start + 10])
+        clock.now += 1
+    kept.write()
+    assert np.array_equal(load_file(path)["contexts"], ROWS[35:])
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert [each.name for each in path.parent.iterdir()] == ["1.safetensors"]
+
+
+def test_none_is_kept_for_longer(tmp_path, clock):
+    path = tmp_path / "1.safetensors"
+    kept = KeptContexts(path, 100, 100, clock)
+    kept.add(ROWS[:10])
+    clock.now += 60
+    kept.add(ROWS[10:20])
+    clock.now += 60
+    kept.write()
+    assert np.array_equal(load_file(path)["contexts"], ROWS[10:20])
+    clock.now += 60
+    kept.write()
+    assert not path.exists()
+
+
+def test_the_next_server_goes_on_from_the_file(tmp_path, clock):
+    path = tmp_path / "1.safetensors"
+    first = KeptContexts(path, 15, 100, clock)
+    first.add(ROWS[:10])
+    first.write()
+    second = KeptContexts(path, 15, 100, clock)
+    second.add(ROWS[10:20])
+    second.write()
+    assert np.array_equal(load_file(path)["contexts"], ROWS[5:20])
+
+
+def test_another_file_at_the_path_is_written_anew(tmp_path, clock, caplog):
+    path = tmp_path / "1.safetensors"
+    path.write_bytes(b"something else")
+    kept = KeptContexts(path, 15, 100, clock)
+    kept.add(ROWS[:3])
+    kept.write()
+    assert np.array_equal(load_file(path)["contexts"], ROWS[:3])
+    assert "holds no kept contexts" in caplog.text
+
+
+def test_files_of_versions_that_nobody_serves_grow_old_too(tmp_path):
+    old = KeptContexts(tmp_path / "lm" / "1.safetensors", 100, 1e9, Clock())
+    old.add(ROWS[:3])
+    old.write()
+    ContextFolder(tmp_path, 100, 3600).write()
+    assert not old.path.exists()
+
+
+def test_a_folder_that_cannot_be_written_is_reported_and_stops_nothing(tmp_path, caplog):
+    (tmp_path / "lm").write_text("no folder")
+    kept = KeptContexts(tmp_path / "lm" / "1.safetensors", 100, 1e9)
+    kept.add(ROWS[:1])
+    folder = ContextFolder(tmp_path, 100, 3600)
+    folder.files[kept.path] = kept
+    folder.write()
+    assert "contexts cannot be kept" in caplog.text
+
+
+@pytest.mark.slow
+def test_a_server_keeps_what_it_asks_again(small_repository, tmp_path):
+    flags = ("--precision-share", "1", "--precision-cpu", "1", "--threads", "1")
+    folder = tmp_path / "kept"
+    with RunningServer(small_repository, *flags, "--keep-contexts", str(folder), "--keep-rows", "50") as server:
+        with shortlist.Client(server.url) as client:
+            client.topk("lm", ROWS, 5)
+            while not (server.http.get("/v1/models/lm").json()["served_precision"] or {"rows": 0})["rows"]:
+                pass
+        server.process.terminate()
+        assert server.process.wait(timeout=60) == 0
+        log = "".join(server.log)
+    path = folder / "lm" / "1.safetensors"
+    assert np.array_equal(load_contexts(path).contexts, ROWS[-50:])
+    assert np.array_equal(read_contexts(path), ROWS[-50:])
+    assert "ERROR" not in log
