@@ -75,6 +75,7 @@ class Head:
         self.rows = None if without_rows else ExactRows(bundle, self.device, self.threads)
         self.manifest = self.with_device_crossover(bundle)
         self.row_answers = self.plan.open_row_answers()
+        self.is_exact = self.plan is self.exact and self.certified is None
 
     @cached_property
     def label_array(self) -> Labels | None:
@@ -172,7 +173,7 @@ class Head:
         bundle has bounds (`bounded`), else by that head itself; of a head that is its own reference, the answer of its
         whole distribution. labels: also the printable names of the ids. risk: also `TopK.risk`. Raises BadInput.
         """
-        plain = allow is None and ban is None and bias is None and not (exact or labels or risk)
+        plain = allow is None and ban is None and bias is None and not (labels or risk) and (self.is_exact or not exact)
         if plain and self.row_answers is not None and (answer := self.row_answers(contexts, k)) is not None:
             return TopK(*answer, self.manifest.normalizer)
         names = require_labels(self.label_array, self.manifest.name) if labels else None

@@ -48,6 +48,7 @@ const struct kernels KERNELS = {
     .prove_rows = prove_rows,
     .bound_rows = bound_rows,
     .rank_logits = rank_logits,
+    .answer_row_of_logits = answer_row_of_logits,
     .multiply_block = call_multiply_block,
     .multiply_two_bit_block = call_multiply_two_bit_block,
     .multiply_block_by_digits = call_multiply_block_by_digits,
