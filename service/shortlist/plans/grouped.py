@@ -119,7 +119,7 @@ class GroupedPlan(Plan):
             bar = log(1 - settings.promise) - log(settings.promise) + log(min(k, MISS_ODDS_FACTOR))
             return Search(looks, k, self.beside, settings.effort, bar)
         if restricts or self.is_wide(k):  # the first look gives the normaliser, the same for every k
-            first = list_looks(settings, 1, self.order.size)[0]
+            first = list_looks(settings, 1, self.order.size)[0]._replace(full_view=settings.full_view)
             return Search((first, looks[-1]), k, self.beside)
         return Search(looks[:1], k, self.beside)
 
