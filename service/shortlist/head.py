@@ -46,10 +46,9 @@ CROSSOVER_K = 5  # classes asked for where plans are timed against dense
 class Head:
     """The function contexts -> top-k classes with log-probabilities. Threads may share it.
 
-    plan: what answers. dense: the dense head; None where the bundle was exported without. exact: what answers exact
-    requests, the dense head or, of a head that is its own reference, its whole distribution; None where there is
-    none. certified: what proves exact answers without the dense layer; None where the bundle lacks it. kernels: the
-    target of the compiled loops, as `avx2`; None where graphs answer in their place.
+    plan: what answers. dense: the dense head, or None. exact: what answers exact requests, the dense head or, of a head
+    that is its own reference, its whole distribution; or None. certified: what proves exact answers without the dense
+    layer, or None. kernels: the target of the compiled loops, as `avx2`; None where graphs answer in their place.
     """
 
     def __init__(
@@ -75,6 +74,7 @@ class Head:
         self.rows = None if without_rows else ExactRows(bundle, self.device, self.threads)
         self.manifest = self.with_device_crossover(bundle)
         self.row_answers = self.plan.open_row_answers()
+        self.is_exact = self.plan is self.exact and self.certified is None
 
     @cached_property
     def label_array(self) -> Labels | None:
@@ -172,7 +172,7 @@ class Head:
         bundle has bounds (`bounded`), else by that head itself; of a head that is its own reference, the answer of its
         whole distribution. labels: also the printable names of the ids. risk: also `TopK.risk`. Raises BadInput.
         """
-        plain = allow is None and ban is None and bias is None and not (exact or labels or risk)
+        plain = allow is None and ban is None and bias is None and not (labels or risk) and (self.is_exact or not exact)
         if plain and self.row_answers is not None and (answer := self.row_answers(contexts, k)) is not None:
             return TopK(*answer, self.manifest.normalizer)
         names = require_labels(self.label_array, self.manifest.name) if labels else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Self
 
 from shortlist.core.filters import ClassFilter
@@ -11,6 +12,7 @@ from .lists import point_at_lists
 from .native.arguments import point_at
 from .native.library import open_kernels, require_kernels
 from .primitives.arrays import as_carray
+from .row_answers import RowAnswers
 
 
 class CompiledRanking:
@@ -40,3 +42,18 @@ class CompiledRanking:
             if not self.kernels.rank_logits(*arguments, self.threads):
                 raise MemoryError("there is no memory for the ranks of a row")
         return result
+
+
+class DenseRowAnswers(RowAnswers):
+    """Answers one row from its logits: `score`, contexts [1, d] -> [1, V]. Threads may share it."""
+
+    def __init__(self, score: Callable[[FloatArray], FloatArray], dim: int, max_k: int) -> None:
+        """dim: d. max_k: the largest k that it answers. Raises NoLibrary."""
+        super().__init__(require_kernels().answer_row_of_logits, None, dim, int, max_k)
+        self.score = score
+
+    def answer(self, contexts: FloatArray, limits: int, memory: bytearray) -> bool:
+        """Write the `limits` best classes of all to `memory`; false for a context that is not finite."""
+        context, logits = point_at(contexts), self.score(contexts)
+        dim, classes = self.shape[1], logits.shape[1]
+        return bool(self.function(context, dim, point_at(logits), classes, limits, point_at(memory)))

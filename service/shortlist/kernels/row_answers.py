@@ -46,7 +46,7 @@ class RowAnswers:
             return None
         memory = bytearray((ID.itemsize + FLOAT.itemsize) * k + COUNT.itemsize)
         try:
-            is_answered = self.function(self.struct, limits, point_at(contexts), point_at(memory))
+            is_answered = self.answer(contexts, limits, memory)
         except (TypeError, ValueError):
             return None
         if not is_answered:
@@ -57,6 +57,10 @@ class RowAnswers:
             np.ndarray(shape, FLOAT, memory, start),
             np.ndarray(1, COUNT, memory, start + FLOAT.itemsize * k),
         )
+
+    def answer(self, contexts: FloatArray, limits: Any, memory: bytearray) -> bool:
+        """Write the answer to `memory`; whether there is one."""
+        return bool(self.function(self.struct, limits, point_at(contexts), point_at(memory)))
 
     def find_limits(self, k: int) -> Any:
         """A pointer to the limits of a search for k, kept; None for k that is no int, or not from 1 to max_k."""

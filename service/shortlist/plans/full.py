@@ -7,7 +7,7 @@ from functools import cached_property
 from shortlist.bundle.reader import Bundle
 from shortlist.core.filters import UNRESTRICTED, ClassFilter
 from shortlist.core.results import FloatArray, IdArray, PlanResult, empty_result
-from shortlist.kernels.dense_rows import CompiledRanking
+from shortlist.kernels.dense_rows import CompiledRanking, DenseRowAnswers
 from shortlist.plans.common.base import Plan, chunk_rows, take_best
 from shortlist.plans.common.normalizer import log_sum_exp
 from shortlist.runtime.session import Graph
@@ -22,7 +22,7 @@ class FullPlan(Plan):
     def __init__(self, bundle: Bundle, device: str, threads: int, fallback: Plan | None = None) -> None:
         """Open dense.onnx over the mapped weights."""
         del fallback  # it is dense itself
-        self.classes = bundle.manifest.classes
+        self.classes, self.dim, self.max_k = bundle.manifest.classes, bundle.manifest.dim, bundle.manifest.max_k
         self.path, self.device, self.threads = bundle.graph("dense"), device, threads
         self.few = Graph(self.path, device, threads, prepack=False, fixed=True)
         self.ranking = CompiledRanking.open(threads)
@@ -44,6 +44,11 @@ class FullPlan(Plan):
         if self.ranking is not None:
             return self.ranking.rank(logits, k, class_filter)
         return rank_rows(logits, k, class_filter)
+
+    def open_row_answers(self) -> DenseRowAnswers | None:
+        if self.ranking is None or self.device != "cpu":
+            return None
+        return DenseRowAnswers(self.logits, self.dim, self.max_k)
 
     def compute_log_normalizer(self, contexts: FloatArray, ids: IdArray, logits: FloatArray) -> FloatArray:
         del ids, logits

@@ -32,6 +32,8 @@ from shortlist.runtime.session import Graph
 GROUPED_CANDIDATES_PER_K = 12  # a request for k classes has at least 12 k candidates
 GROUPED_EXACT_PER_K = 1.3  # and 1.3 k exact scores
 MAX_COMPILED_K = 512  # beyond it, sorting is numpy's
+FIRST_LOOK_OPENED_PER_K = 200  # at least, so that a first look finds most of many classes
+FIRST_LOOK_CANDIDATES_PER_K = 6
 LAST_LOOK_OPENED_DIVISOR = 2  # of all classes
 LAST_LOOK_CANDIDATES_FACTOR = 4  # of the first look's
 LAST_LOOK_OPENED_PER_K = 600  # at least
@@ -105,7 +107,8 @@ class GroupedPlan(Plan):
             bar = log(1 - settings.promise) - log(settings.promise) + log(min(k, MISS_ODDS_FACTOR))
             return Search(looks, k, self.beside, settings.effort, bar)
         if restricts or self.is_wide(k):  # the first look gives the normaliser, the same for every k
-            return Search((looks[0]._replace(full_view=settings.full_view), looks[-1]), k, self.beside)
+            first = list_looks(settings, 1, self.order.size)[0]._replace(full_view=settings.full_view)
+            return Search((first, looks[-1]), k, self.beside)
         return Search(looks[:1], k, self.beside)
 
     def plan_normalizer_search(self) -> Search:
@@ -213,7 +216,11 @@ def list_looks(settings: GroupedSettings, k: int, classes: int) -> tuple[Look, .
     candidates = max(LAST_LOOK_CANDIDATES_FACTOR * settings.candidates, LAST_LOOK_CANDIDATES_PER_K * k, full_view)
     opened = max(classes // LAST_LOOK_OPENED_DIVISOR, LAST_LOOK_OPENED_PER_K * k, settings.opened, candidates)
     previewed = max(opened // PREVIEWED_DIVISOR, settings.previewed, candidates)
+    wide = FIRST_LOOK_OPENED_PER_K * k if GROUPED_CANDIDATES_PER_K * k > settings.candidates else 0
+    first_opened = max(settings.classes_opened, wide)
+    first_previewed = max(settings.classes_previewed, wide // PREVIEWED_DIVISOR)
+    first_candidates = max(settings.candidates, FIRST_LOOK_CANDIDATES_PER_K * k if wide else 0, full_view)
     return (
-        Look(settings.classes_opened, settings.classes_previewed, max(settings.candidates, full_view), full_view),
+        Look(first_opened, first_previewed, first_candidates, full_view),
         Look(opened, previewed, candidates, full_view),
     )

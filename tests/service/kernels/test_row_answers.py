@@ -25,11 +25,13 @@ def make_gated_head(folder):
     return make_head(folder, make_dense(), make_contexts(300), method="ds", options={}, head=module)
 
 
-@pytest.fixture(scope="module", params=["l2s", "ds"])
+@pytest.fixture(scope="module", params=["l2s", "ds", "full"])
 def folder(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp(request.param)
     if request.param == "ds":
         return make_gated_head(folder).folder
+    if request.param == "full":
+        return make_head(folder, make_dense(), make_contexts(300), method="full", options={}, certificate=False).folder
     bias = np.random.default_rng(3).standard_normal(CLASSES).astype(np.float32)
     head = make_head(folder, make_dense(bias=bias), make_contexts(300), method="l2s", options=SCREEN)
     return head.folder
@@ -68,6 +70,15 @@ def test_answers_are_of_their_own(head):
     np.testing.assert_array_equal(first.ids, kept)
 
 
+def test_the_dense_layer_answers_exact_requests_so(head, monkeypatch):
+    if head.manifest.plan != "full":
+        pytest.skip("exact answers of other heads are not their plans'")
+    top, row = head.topk(ROW, K, exact=True), answer_the_long_way(head, ROW, CLASSES, monkeypatch)
+    np.testing.assert_array_equal(top.ids, row.ids[:, :K])
+    np.testing.assert_array_equal(head.topk(ROW, CLASSES).ids, row.ids)
+    assert (top.scored[0], top.normalizer) == (CLASSES, "exact")
+
+
 ROW = ROWS[:1].copy()
 READ_ONLY = ROW.copy()
 READ_ONLY.setflags(write=False)
@@ -87,6 +98,8 @@ READ_ONLY.setflags(write=False)
     ids=["a list", "float64", "gaps", "read-only", "two rows", "a numpy integer", "all classes"],
 )
 def test_what_is_not_plain_goes_the_long_way(head, contexts, k, monkeypatch):
+    if k == CLASSES and head.manifest.plan == "full":
+        pytest.skip("the dense layer ranks all classes")
     assert head.row_answers(contexts, k) is None
     wanted = answer_the_long_way(head, contexts, k, monkeypatch)
     np.testing.assert_array_equal(head.topk(contexts, k).ids, wanted.ids)
@@ -109,7 +122,7 @@ def test_contexts_that_are_no_numbers_are_refused(head, value):
 def test_other_settings_have_answers_of_their_own(folder):
     head = shortlist.load(folder, threads=1)
     if head.manifest.plan != "screen":
-        pytest.skip("a gate's loops have no settings")
+        pytest.skip("other plans have no such settings")
     assert head.with_settings(probes=3).row_answers(ROW, K) is None
     row, wide = head.topk(ROW, K), head.with_settings(probe_margin=1e9, dense_margin=0.0).topk(ROW, K)
     assert wide.scored[0] > row.scored[0]

@@ -5,6 +5,7 @@ import pytest
 from shortlist.core.filters import UNRESTRICTED
 from shortlist.errors import BadInput
 from shortlist.head import load
+from shortlist.plans.grouped import list_looks
 
 from tests.support.heads.grouped import DIM, rows
 from tests.support.layers import logprobs_of, make_contexts, make_dense, make_head
@@ -32,6 +33,21 @@ def test_more_threads_answer_the_same(grouped_head):
         np.testing.assert_array_equal(own.ids, other.ids)
         np.testing.assert_array_equal(own.logprobs, other.logprobs)
         np.testing.assert_array_equal(own.scored, other.scored)
+
+
+def test_looks_grow_with_a_k_for_which_candidates_are_too_few(grouped_head):
+    settings, size = grouped_head.plan.settings, 100_000
+    narrow = settings.candidates // 12
+    first, last = list_looks(settings, narrow, size)
+    assert (first.opened, first.candidates) == (settings.classes_opened, settings.candidates)
+    assert first == list_looks(settings, 1, size)[0]._replace(full_view=first.full_view)
+    for k in (narrow + 1, 100, 500):
+        wide_first, wide_last = list_looks(settings, k, size)
+        assert wide_first.opened >= 200 * k
+        assert wide_first.candidates >= 6 * k
+        assert wide_first.candidates <= wide_first.previewed <= wide_first.opened
+        for before, after in ((first, wide_first), (last, wide_last), (wide_first, wide_last)):
+            assert all(one <= other for one, other in zip(before, after, strict=True))
 
 
 def test_a_wide_k_widens_and_probabilities_stay(grouped_head, grouped_dense):

@@ -102,30 +102,37 @@ static int estimate_part(void *shared, int64_t part) {
     return 1;
 }
 
-/* A part: the basis, levels and digits of a group of contexts. */
-static int turn_part(void *shared, int64_t group) {
+/* Levels and digits of one context, of which `centred` and `turned` [dim] is what the bounds know; both are
+ * overwritten. */
+static void take_context(const struct queries *queries, int64_t row, float *centred, float *turned) {
+    const struct certificate *certificate = queries->certificate;
+    struct turned_context *context = &queries->items[row].turned;
+    int64_t dim = certificate->dim, group = row / FOUR_BIT_ROWS;
+    double norm = sqrt(dot_exactly(centred, centred, dim));
+    context->offset = (float)dot_exactly(centred, certificate->common, dim);
+    take_levels(certificate, turned, norm, centred, context);
+    take_digits(certificate, turned, norm, context);
+    spread_levels(context->levels, row % FOUR_BIT_ROWS, count_rows(queries, group), certificate->four_bit_lines,
+                  queries->spread + group * queries->spread_size);
+}
+
+/* A part: the basis, levels and digits of up to TURNED_ROWS contexts. */
+static int turn_part(void *shared, int64_t part) {
     const struct queries *queries = shared;
     const struct certificate *certificate = queries->certificate;
-    int64_t dim = certificate->dim, first = FOUR_BIT_ROWS * group, count = count_rows(queries, group);
-    float *centred = malloc((2 * count + 1) * dim * sizeof *centred), *turned = centred + count * dim;
+    int64_t dim = certificate->dim, first = TURNED_ROWS * part, left = queries->count - first;
+    int64_t count = left < TURNED_ROWS ? left : TURNED_ROWS;
+    float *centred = malloc(2 * count * dim * sizeof *centred), *turned = centred + count * dim;
     if (!centred) return 0;
     for (int64_t row = 0; row < count; row++)
         for (int64_t i = 0; i < dim; i++)
             centred[row * dim + i] = queries->contexts[(first + row) * dim + i] - certificate->mean[i];
-    if (count == FOUR_BIT_ROWS)
-        change_basis(certificate, centred, FOUR_BIT_ROWS, turned);
+    if (count == TURNED_ROWS)
+        change_basis(certificate, centred, TURNED_ROWS, turned);
     else /* each with its sums in registers */
         for (int64_t row = 0; row < count; row++) change_basis(certificate, centred + row * dim, 1, turned + row * dim);
-    for (int64_t row = 0; row < count; row++) {
-        struct turned_context *context = &queries->items[first + row].turned;
-        double norm = sqrt(dot_exactly(centred + row * dim, centred + row * dim, dim));
-        context->offset = (float)dot_exactly(centred + row * dim, certificate->common, dim);
-        take_levels(certificate, turned + row * dim, norm, turned + count * dim, context);
-        take_digits(certificate, turned + row * dim, norm, context);
-    }
-    const int8_t *levels = queries->items[first].turned.levels;
-    int64_t step = count > 1 ? queries->items[first + 1].turned.levels - levels : 0;
-    spread_levels(levels, step, count, certificate->four_bit_lines, queries->spread + group * queries->spread_size);
+    for (int64_t row = 0; row < count; row++)
+        take_context(queries, first + row, centred + row * dim, turned + row * dim);
     free(centred);
     return 1;
 }
@@ -160,7 +167,8 @@ static struct queries open_queries(const struct certificate *certificate, const 
 /* Estimates of all classes for all contexts, by up to `threads` threads; returns 0 where there is no memory. */
 static int64_t estimate_queries(struct queries *queries, int64_t threads) {
     int64_t parts = (queries->certificate->blocks + PART_BLOCKS - 1) / PART_BLOCKS;
-    return run_parts(&(struct shared_work){turn_part, queries, count_groups(queries)}, threads) &&
+    int64_t turns = (queries->count + TURNED_ROWS - 1) / TURNED_ROWS;
+    return run_parts(&(struct shared_work){turn_part, queries, turns}, threads) &&
            run_parts(&(struct shared_work){estimate_part, queries, parts}, threads);
 }
 

@@ -1,9 +1,9 @@
 /* Products of weights of 4 bits and levels of a byte, for sixteen classes side by side.
  *
  * A line of a block holds eight columns of sixteen classes: the low halves of its bytes the first four columns, the
- * high halves the next four. Up to FOUR_BIT_ROWS contexts share the work of taking the halves apart. Their levels are
- * spread before, [2 lines, rows, SPREAD_BYTES]: four of a row, for one half of a line, as often as an instruction wants
- * them, so that it reads them where they lie. Sums are exact.
+ * high halves the next four. Up to FOUR_BIT_ROWS contexts share the work of taking the halves apart, as many as there
+ * are registers for their sums. Their levels are spread before, [2 lines, rows, SPREAD_BYTES]: four of a row, for one
+ * half of a line, as often as an instruction wants them, so that it reads them where they lie. Sums are exact.
  */
 #ifndef SHORTLIST_FOUR_BITS_H
 #define SHORTLIST_FOUR_BITS_H
@@ -11,7 +11,11 @@
 #include "vectors.h"
 
 enum {
+#if defined(__AVX512VNNI__)
+    FOUR_BIT_ROWS = 16,
+#else
     FOUR_BIT_ROWS = 4,
+#endif
     FOUR_BIT_COLUMNS = 8,  /* of a line */
     FOUR_BIT_MAX = 15,     /* a stored weight u is 2 u - 15 halves of a step; also the mask of its bits */
     FOUR_BIT_LINES = 4,    /* whose sums fit into 16 bits: each adds at most 4 * 15 * 127 */
@@ -26,31 +30,35 @@ enum {
 /* How many bytes the spread levels of `rows` contexts take. */
 INLINE int64_t measure_spread(int64_t rows, int64_t lines) { return 2 * lines * rows * SPREAD_BYTES; }
 
-/* Spreads levels [rows, 8 lines], whose rows `step` bytes are apart from another. */
-INLINE void spread_levels(const int8_t *levels, int64_t step, int64_t rows, int64_t lines, int8_t *spread) {
+/* Spreads the levels [8 lines] of one of `rows` contexts. spread: of all of them. */
+INLINE void spread_levels(const int8_t *levels, int64_t row, int64_t rows, int64_t lines, int8_t *spread) {
     for (int64_t i = 0; i < 2 * lines; i++)
-        for (int64_t row = 0; row < rows; row++)
-            for (int64_t end = SPREAD_BYTES; end; end -= LANE_BYTES, spread += LANE_BYTES)
-                memcpy(spread, levels + row * step + LANE_BYTES * i, LANE_BYTES);
+        for (int64_t start = 0; start < SPREAD_BYTES; start += LANE_BYTES)
+            memcpy(spread + (i * rows + row) * SPREAD_BYTES + start, levels + LANE_BYTES * i, LANE_BYTES);
 }
 
 #if defined(__AVX512VNNI__)
 
-INLINE void multiply_four_bit_rows(const uint8_t *block, const int8_t *spread, int rows, int64_t lines,
-                                   int32_t (*sums)[LANES]) {
-    __m512i low_totals[FOUR_BIT_ROWS] = {0}, high_totals[FOUR_BIT_ROWS] = {0}, mask = _mm512_set1_epi8(FOUR_BIT_MAX);
+/* Sums of the first `count` of `rows` contexts; count: a constant, so that the sums are in registers. */
+INLINE void multiply_some_rows(const uint8_t *block, const int8_t *spread, int count, int64_t rows, int64_t lines,
+                               int32_t (*sums)[LANES]) {
+    __m512i totals[FOUR_BIT_ROWS], mask = _mm512_set1_epi8(FOUR_BIT_MAX);
+#pragma GCC unroll 16
+    for (int row = 0; row < count; row++) totals[row] = _mm512_setzero_si512();
     for (int64_t i = 0; i < lines; i++) {
         __m512i line = _mm512_loadu_si512(block + LINE_BYTES * i), low = _mm512_and_si512(line, mask);
-        __builtin_prefetch(block + LINE_BYTES * i + FOUR_BIT_PREFETCH_BYTES, 0, 3);
         __m512i high = _mm512_and_si512(_mm512_srli_epi16(line, 4), mask);
-        for (int row = 0; row < rows; row++) {
-            const int8_t *first = spread + SPREAD_BYTES * (2 * rows * i + row), *last = first + SPREAD_BYTES * rows;
-            low_totals[row] = _mm512_dpbusd_epi32(low_totals[row], low, repeat_levels(first));
-            high_totals[row] = _mm512_dpbusd_epi32(high_totals[row], high, repeat_levels(last));
-        }
+        const int8_t *first = spread + SPREAD_BYTES * 2 * rows * i, *last = first + SPREAD_BYTES * rows;
+        __builtin_prefetch(block + LINE_BYTES * i + FOUR_BIT_PREFETCH_BYTES, 0, 3);
+#pragma GCC unroll 16
+        for (int row = 0; row < count; row++)
+            totals[row] = _mm512_dpbusd_epi32(totals[row], low, repeat_levels(first + SPREAD_BYTES * row));
+#pragma GCC unroll 16
+        for (int row = 0; row < count; row++)
+            totals[row] = _mm512_dpbusd_epi32(totals[row], high, repeat_levels(last + SPREAD_BYTES * row));
     }
-    for (int row = 0; row < rows; row++)
-        _mm512_storeu_si512(sums[row], _mm512_add_epi32(low_totals[row], high_totals[row]));
+#pragma GCC unroll 16
+    for (int row = 0; row < count; row++) _mm512_storeu_si512(sums[row], totals[row]);
 }
 
 #elif defined(__AVX2__)
@@ -153,12 +161,28 @@ INLINE void multiply_four_bit_rows(const uint8_t *block, const int8_t *spread, i
 /* Sums [rows, LANES] of one block over spread levels; rows: 1 to FOUR_BIT_ROWS. */
 INLINE void multiply_four_bit_block(const uint8_t *block, const int8_t *spread, int rows, int64_t lines,
                                     int32_t (*sums)[LANES]) {
+#if defined(__AVX512VNNI__)
+    int row = 0;
+    if (rows == FOUR_BIT_ROWS) {
+        multiply_some_rows(block, spread, FOUR_BIT_ROWS, rows, lines, sums);
+        return;
+    }
+    for (; row + 4 <= rows; row += 4)
+        multiply_some_rows(block, spread + SPREAD_BYTES * row, 4, rows, lines, sums + row);
+    spread += SPREAD_BYTES * row, sums += row;
+    switch (rows - row) {
+        case 1: multiply_some_rows(block, spread, 1, rows, lines, sums); break;
+        case 2: multiply_some_rows(block, spread, 2, rows, lines, sums); break;
+        case 3: multiply_some_rows(block, spread, 3, rows, lines, sums); break;
+    }
+#else
     switch (rows) { /* each with its sums in registers */
         case 1: multiply_four_bit_rows(block, spread, 1, lines, sums); break;
         case 2: multiply_four_bit_rows(block, spread, 2, lines, sums); break;
         case 3: multiply_four_bit_rows(block, spread, 3, lines, sums); break;
         default: multiply_four_bit_rows(block, spread, FOUR_BIT_ROWS, lines, sums);
     }
+#endif
 }
 
 #endif

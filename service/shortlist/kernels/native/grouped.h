@@ -11,6 +11,7 @@
 #include "grouped_effort.h"
 #include "grouped_lists.h"
 #include "grouped_previews.h"
+#include "ranking.h"
 
 enum {
     MAX_LISTED_CLASSES = 2048, /* so few permitted classes are all candidates, without previews */
@@ -61,19 +62,14 @@ static void rescore_exactly(const struct grouped *head, const float *context, co
 /* Writes the k best of those with the first `count` indices in `exact`; equal ones by id. Beyond them, id -1. */
 static void write_best(const struct grouped *head, const struct scratch *scratch, int64_t count, int64_t k,
                        int64_t *ids, float *logits) {
-    int32_t *exact = scratch->exact;
-    for (int64_t rank = count; rank < k; rank++) ids[rank] = -1, logits[rank] = -INFINITY;
-    for (int64_t rank = 0; rank < k && rank < count; rank++) {
-        int64_t top = rank;
-        for (int64_t i = rank + 1; i < count; i++) {
-            float value = scratch->values[exact[i]], best = scratch->values[exact[top]];
-            int64_t id = head->order[scratch->positions[exact[i]]];
-            int64_t best_id = head->order[scratch->positions[exact[top]]];
-            if (value > best || (value == best && id < best_id)) top = i;
-        }
-        int32_t index = exact[top];
-        exact[top] = exact[rank], exact[rank] = index;
-        ids[rank] = head->order[scratch->positions[index]], logits[rank] = scratch->values[index];
+    for (int64_t i = 0; i < count; i++) {
+        int32_t index = scratch->exact[i];
+        scratch->places[i] = make_place(scratch->values[index], head->order[scratch->positions[index]]);
+    }
+    sort_places(scratch->places, count);
+    for (int64_t rank = 0; rank < k; rank++) {
+        ids[rank] = rank < count ? get_position(scratch->places[rank]) : -1;
+        logits[rank] = rank < count ? get_score(scratch->places[rank]) : -INFINITY;
     }
 }
 

@@ -39,8 +39,11 @@ static void describe_groups(const struct grouped *head, const struct scratch *sc
 /* The `wanted` largest of the values [count], descending, to `best`; returns how many there are. */
 static int64_t sort_best(const float *values, int64_t count, int64_t wanted, float *best) {
     int64_t size = 0;
+    float least = count > wanted ? find_threshold(values, NULL, count, wanted, 0) : -INFINITY; /* of these alone */
+    if (count_reaching(values, NULL, count, least) < wanted) least = -INFINITY;
     for (int64_t i = 0; i < count; i++) {
         int64_t place = size < wanted ? size : wanted;
+        if (values[i] < least) continue;
         if (place == wanted && !(values[i] > best[wanted - 1])) continue;
         if (place == wanted) place--;
         for (; place > 0 && best[place - 1] < values[i]; place--) best[place] = best[place - 1];

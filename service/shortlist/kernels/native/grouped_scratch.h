@@ -17,6 +17,7 @@ struct scratch {
     float *scores, *values, *spare;      /* previews; logits of the candidates; what choosing the best overwrites */
     int32_t *block_ids, *block_sizes;    /* the blocks chosen so far */
     int32_t *positions, *exact;          /* of the candidates in `order`; indices of those that are scored exactly */
+    uint64_t *places;                    /* of what is scored exactly, as `make_place` makes them */
     int32_t *first_exact;                /* positions of what the first look scored exactly, where a row has lists */
     float *first_values;                 /* and their logits */
     float *forbidden_values;             /* logits of the first look's candidates that the lists forbid */
@@ -54,6 +55,7 @@ static int64_t lay_out_scratch(const struct grouped *head, struct scratch *scrat
     scratch->values = take(&place, classes, sizeof(float));
     scratch->spare = take(&place, classes, sizeof(float));
     scratch->exact = take(&place, classes, sizeof(int32_t));
+    scratch->places = take(&place, classes, sizeof(uint64_t));
     scratch->first_exact = take(&place, classes, sizeof(int32_t));
     scratch->first_values = take(&place, classes, sizeof(float));
     scratch->forbidden_values = take(&place, classes, sizeof(float));

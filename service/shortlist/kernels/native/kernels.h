@@ -190,6 +190,11 @@ struct kernels {
     int64_t (*rank_logits)(float *logits, int64_t count, int64_t classes, const struct lists *lists, int64_t k,
                            int64_t *ids, float *best, float *normalizers, int64_t threads);
 
+    /* The whole answer of one row, as `answer_row_of_sets` writes it, from the logits [classes] of a context [dim].
+     * Returns 0 where it has none. */
+    int64_t (*answer_row_of_logits)(const float *context, int64_t dim, const float *logits, int64_t classes, int64_t k,
+                                    int64_t *ids);
+
     /* Parts of these by themselves, for tests. Lines and blocks are those of `struct grouped`; digits are at most 64 in
      * size. The block's sums [16] int32; with two digits those of both. */
     void (*multiply_block)(const uint8_t *block, const int8_t *levels, int64_t lines, int32_t *sums);

@@ -36,6 +36,7 @@ class Kernels:
     prove_rows: Function
     bound_rows: Function
     rank_logits: Function
+    answer_row_of_logits: Function
     multiply_block: Function
     multiply_two_bit_block: Function
     multiply_block_by_digits: Function
@@ -62,6 +63,7 @@ PROTOTYPES = {
     "prove_rows": CFUNCTYPE(c_int64, STRUCT, STRUCT, STRUCT, ARRAY, c_int64, *[ARRAY] * 5, c_int64),
     "bound_rows": CFUNCTYPE(c_int64, STRUCT, ARRAY, c_int64, ARRAY, ARRAY),
     "rank_logits": CFUNCTYPE(c_int64, ARRAY, c_int64, c_int64, STRUCT, c_int64, *[ARRAY] * 3, c_int64),
+    "answer_row_of_logits": CFUNCTYPE(c_int64, ARRAY, c_int64, ARRAY, c_int64, c_int64, ARRAY),
     "multiply_block": CFUNCTYPE(None, ARRAY, ARRAY, c_int64, ARRAY),
     "multiply_two_bit_block": CFUNCTYPE(None, ARRAY, ARRAY, c_int64, ARRAY),
     "multiply_block_by_digits": CFUNCTYPE(None, ARRAY, ARRAY, ARRAY, c_int64, ARRAY, ARRAY),

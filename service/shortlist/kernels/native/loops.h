@@ -18,10 +18,13 @@ static void call_multiply_block_by_digits(const uint8_t *block, const int8_t *co
 }
 static void call_multiply_four_bit_block(const uint8_t *block, const int8_t *levels, int64_t rows, int64_t lines,
                                          int32_t *sums) {
-    int8_t *spread = malloc(measure_spread(rows, lines));
-    if (!spread) return;
-    spread_levels(levels, FOUR_BIT_COLUMNS * lines, rows, lines, spread);
-    multiply_four_bit_block(block, spread, (int)rows, lines, (int32_t(*)[LANES])sums);
+    int8_t *spread = malloc(measure_spread(FOUR_BIT_ROWS, lines));
+    for (int64_t first = 0; spread && first < rows; first += FOUR_BIT_ROWS) {
+        int64_t count = rows - first < FOUR_BIT_ROWS ? rows - first : FOUR_BIT_ROWS;
+        for (int64_t row = 0; row < count; row++)
+            spread_levels(levels + FOUR_BIT_COLUMNS * lines * (first + row), row, count, lines, spread);
+        multiply_four_bit_block(block, spread, (int)count, lines, (int32_t(*)[LANES])sums + first);
+    }
     free(spread);
 }
 static int32_t call_multiply_row(const uint8_t *row, const int8_t *levels, int64_t lines) {
@@ -45,6 +48,7 @@ const struct kernels KERNELS = {
     .prove_rows = prove_rows,
     .bound_rows = bound_rows,
     .rank_logits = rank_logits,
+    .answer_row_of_logits = answer_row_of_logits,
     .multiply_block = call_multiply_block,
     .multiply_two_bit_block = call_multiply_two_bit_block,
     .multiply_block_by_digits = call_multiply_block_by_digits,

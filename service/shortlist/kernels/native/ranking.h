@@ -25,6 +25,14 @@ INLINE uint64_t make_place(float score, int64_t position) {
 
 INLINE int64_t get_position(uint64_t place) { return (int64_t)(place & 0xffffffffu); }
 
+INLINE float get_score(uint64_t place) {
+    uint32_t bits = (uint32_t)(place >> 32);
+    bits = bits & 0x80000000u ? bits : ~bits & 0x7fffffffu;
+    float score;
+    memcpy(&score, &bits, sizeof score);
+    return score;
+}
+
 /* How many strands there are of `n` scores. */
 INLINE int64_t count_strands(int64_t n) { return (n + GROUP_SCORES - 1) / GROUP_SCORES * LANES; }
 

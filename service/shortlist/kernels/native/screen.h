@@ -136,18 +136,6 @@ static int64_t score_all_sets(const struct sets *sets, const struct screen_limit
     return done;
 }
 
-/* Whether no number is NaN or infinite: their exponents have a bit that is 0. */
-INLINE int are_finite(const float *numbers, int64_t n) {
-    const uint32_t exponent = 0x7f800000;
-    uint32_t found = 0;
-    for (int64_t i = 0; i < n; i++) {
-        uint32_t bits;
-        memcpy(&bits, numbers + i, sizeof bits);
-        found |= -((bits & exponent) == exponent);
-    }
-    return !found;
-}
-
 static int64_t answer_row_of_sets(const struct sets *sets, const struct screen_limits *limits, const float *context,
                                   int64_t *ids) {
     float *logprobs = (float *)(ids + limits->k), normalizer = NAN;

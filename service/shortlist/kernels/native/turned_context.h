@@ -14,7 +14,8 @@
 
 enum {
     DOUBLES = 8,        /* partial sums in float64 */
-    TURNED_VECTORS = 8, /* sums of one step of a change of basis */
+    TURNED_ROWS = 4,    /* contexts that share a change of basis */
+    TURNED_VECTORS = 8, /* sums of one step of it */
 };
 
 /* levels: [8 four_bit_lines], each `level` large; shift: FOUR_BIT_MAX times their sum. digits: [2, 64 row_lines],
@@ -100,7 +101,7 @@ INLINE void turn_column(const struct certificate *certificate, const float *numb
     }
 }
 
-/* Writes numbers [count, dim] times P to `turned` [count, dim], summed in blocks; count: 1 to FOUR_BIT_ROWS. */
+/* Writes numbers [count, dim] times P to `turned` [count, dim], summed in blocks; count: 1 to TURNED_ROWS. */
 INLINE void change_basis(const struct certificate *certificate, const float *numbers, int count, float *turned) {
     int64_t dim = certificate->dim, rows = certificate->block_rows;
     memset(turned, 0, count * dim * sizeof *turned);

@@ -73,6 +73,18 @@ INLINE float find_largest_lane(const float *numbers) {
     return best;
 }
 
+/* Whether no number is NaN or infinite: their exponents have a bit that is 0. */
+INLINE int are_finite(const float *numbers, int64_t n) {
+    const uint32_t exponent = 0x7f800000;
+    uint32_t found = 0;
+    for (int64_t i = 0; i < n; i++) {
+        uint32_t bits;
+        memcpy(&bits, numbers + i, sizeof bits);
+        found |= -((bits & exponent) == exponent);
+    }
+    return !found;
+}
+
 INLINE void prefetch_bytes(const void *address, int64_t size) {
     for (int64_t i = 0; i < size; i += LINE_BYTES) __builtin_prefetch((const char *)address + i, 0, 3);
 }

@@ -48,7 +48,7 @@ def test_products_of_a_block_are_exact(kernels, lines, seed):
     np.testing.assert_array_equal(sums, np.array(digits, int) @ weights.T.astype(int))
 
 
-@given(st.integers(1, 40), st.integers(1, 4), seeds)
+@given(st.integers(1, 40), st.integers(1, 20), seeds)
 @settings(max_examples=60, deadline=None)
 def test_products_of_four_bits_are_exact(kernels, lines, rows, seed):
     random = np.random.default_rng(seed)
