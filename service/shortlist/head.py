@@ -73,8 +73,7 @@ class Head:
         without_rows = self.is_own_reference and not bundle.has_graph("rows")
         self.rows = None if without_rows else ExactRows(bundle, self.device, self.threads)
         self.manifest = self.with_device_crossover(bundle)
-        self.row_answers = self.plan.open_row_answers()
-        self.is_exact = self.plan is self.exact and self.certified is None
+        self.is_exact, self.row_answers = self.plan is self.exact and not self.certified, self.plan.open_row_answers()
 
     @cached_property
     def label_array(self) -> Labels | None:
