@@ -41,11 +41,7 @@ def weight_basis(weight: Tensor, width: int) -> Basis:
 
 def context_basis(weight: Tensor, contexts: Tensor, width: int) -> Basis:
     """The best rank-`width` preview of `weight` [V, d] for `contexts` [n, d] in mean square, in float64."""
-    return moment_basis(weight, compute_second_moment(contexts), width)
-
-
-def moment_basis(weight: Tensor, second_moment: Tensor, width: int) -> Basis:
-    """The same for contexts of this second moment [d, d]."""
+    second_moment = compute_second_moment(contexts)
     scale = second_moment.trace() / len(second_moment)
     # contexts of zeros prefer no direction
     ridge = CONTEXT_BASIS_RIDGE_SHARE * (scale if scale > 0 else torch.ones_like(scale))

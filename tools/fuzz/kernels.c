@@ -62,8 +62,9 @@ static int fuzz_grouped(const struct kernels *fast, const struct kernels *plain)
     head.centre_scale = make_floats(head.centre_blocks * LANES), head.reach = make_floats(head.groups);
     head.previews = make_previews(&head);
     head.tail_terms = make_floats(head.terms * dim), head.tail_term_offsets = make_floats(head.terms);
-    head.preview_bias = make_floats(head.blocks * LANES);
-    head.code_bias = pick(0, 1) ? make_floats(classes) : NULL;
+    head.preview_raise = make_floats(head.blocks * LANES);
+    head.bias = pick(0, 1) ? make_floats(head.blocks * LANES) : NULL;
+    head.code_bias = head.bias ? make_floats(classes) : NULL;
     int64_t *order = allocate_exactly(classes * 8), *places = allocate_exactly(classes * 8);
     for (int64_t block = 0; block < head.blocks; block++)
         for (int64_t lane = 0; lane < head.filled[block]; lane++) {

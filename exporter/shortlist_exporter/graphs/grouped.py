@@ -111,9 +111,12 @@ def add_previews(graph: GraphBuilder, module: GroupedSoftmax) -> None:
         add_scaled_products(graph, column, *part) for column, part in zip(names, parts, strict=True) if part[1].numel()
     ]
     coarse = sum_products(graph, products[: 1 + bool(coarse_width)], "coarse_products")
-    biases = graph.node("Div", [graph.tensor("preview_bias", module.preview_bias.numpy()), "row_scale"], "biases")
-    graph.node("Add", [coarse, biases], "coarse")
-    whole = sum_products(graph, ["coarse", *products[1 + bool(coarse_width) :]], "whole_products")
+    coarse = graph.node("Add", [coarse, graph.tensor("preview_raise", module.preview_raise.numpy())], "raised")
+    if module.bias is not None:
+        in_units = graph.node("Div", [graph.tensor("preview_bias", module.bias.numpy()), "row_scale"], "bias_in_units")
+        coarse = graph.node("Add", [coarse, in_units], "biased")
+    graph.node("Identity", [coarse], "coarse")
+    whole = sum_products(graph, [coarse, *products[1 + bool(coarse_width) :]], "whole_products")
     graph.node("Identity", [whole], "previews")
 
 

@@ -12,9 +12,9 @@ import torch
 from pydantic import Field
 from shortlist.bundle.settings import PREVIEWED_DIVISOR, GroupedSettings
 from shortlist.errors import BadInput
+from shortlist_models import context_basis
 from shortlist_models.rescored.grouped import MIN_COARSE_COLUMNS, GroupedSoftmax, Widths
 from shortlist_models.rescored.groups import group_similar_classes
-from shortlist_models.svd import compute_second_moment, moment_basis
 
 from shortlist_exporter.core.types import Cost, FloatArray, Progress, quiet
 from shortlist_exporter.graphs.builder import GraphFiles
@@ -65,13 +65,12 @@ class GroupedMethod(DenseMethod):
         with torch.inference_mode():
             progress("decomposition", 0, 3)
             widths = Widths(**method_options.model_dump(include=set(Widths._fields)))
-            second_moment = compute_second_moment(rows)
-            basis = moment_basis(layer.weight, second_moment, method_options.width or dense.dim)
+            basis = context_basis(layer.weight, rows, method_options.width or dense.dim)
             progress("groups", 1, 3)
             real = torch.from_numpy(np.setdiff1d(np.arange(dense.classes), dense.padded))
             bias = None if layer.bias is None else layer.bias[real]
             groups = group_similar_classes(basis.preview[real], bias, method_options.groups or 1, seed)
-            module = GroupedSoftmax(layer, basis, real, groups, widths, second_moment, seed)
+            module = GroupedSoftmax(layer, basis, real, groups, widths, rows[shuffled[:TAIL_FIT_ROWS]], seed)
             progress("tail", 2, 3)
             fitted_rows = TERM_FIT_ROWS if method_options.tail_terms else TAIL_FIT_ROWS
         with torch.inference_mode(not method_options.tail_terms):  # terms are fitted by their gradients
@@ -102,7 +101,7 @@ class GroupedMethod(DenseMethod):
         tensors |= {"tail_offset": torch.tensor([module.tail.offset], dtype=torch.float32)}
         if len(module.tail_terms.offsets):
             tensors |= {"tail_terms": module.tail_terms.vectors, "tail_term_offsets": module.tail_terms.offsets}
-        tensors |= {"preview": module.preview.to(torch.int8), "preview_bias": module.preview_bias}
+        tensors |= {"preview": module.preview.to(torch.int8), "preview_raise": module.preview_raise}
         scales = {"scale": module.scale, "code_scale": module.code_scale, "projection_scale": module.projection_scale}
         tensors |= {"group_codes": module.groups.codes.to(torch.int8), "group_reach": module.groups.reach}
         scales["group_scale"] = module.groups.scale

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from shortlist_models.full import FullSoftmax
-from shortlist_models.svd import Basis, quantize_rows, quantize_two_bits
+from shortlist_models.svd import Basis, compute_second_moment, quantize_rows, quantize_two_bits
 
 from .base import RescoredSoftmax
 from .groups import CHUNK_CLASSES, Groups
@@ -125,7 +125,7 @@ class GroupedSoftmax(RescoredSoftmax):
     in int8, fine, fine_scale: [m, W - C] and [m, 1], the others in 2 bits, of which `coarse_fine_width` are among the
     first, some more than groups are compared by. Contexts are in int8. candidates: how many of the previews go on.
     projection: [d, W], its columns rounded to int8: projection_codes [W, d] times projection_scale [W, 1].
-    preview_bias: [m], the layer's bias, and more for classes whose previews are less sure, by their `measure_errors`.
+    preview_raise: [m], added to previews in units of the row's scale: more for classes whose previews are less sure.
     The other attributes are those of RescoredSoftmax; contexts are not rounded where they meet int8 rows.
     """
 
@@ -136,12 +136,12 @@ class GroupedSoftmax(RescoredSoftmax):
         real: Tensor,
         groups: Groups,
         widths: Widths,
-        second_moment: Tensor,
+        contexts: Tensor,
         seed: int,
     ) -> None:
         """Quantise weights, previews and centres.
 
-        real: [m] ids of all classes but padding, which `groups` order. second_moment: [d, d], of contexts.
+        real: [m] ids of all classes but padding, which `groups` order. contexts: [n, d], a sample.
         """
         super().__init__(dense, real[groups.order], widths.full_view)
         self.opened, self.previewed, self.candidates = widths.opened, widths.previewed, widths.candidates
@@ -156,9 +156,11 @@ class GroupedSoftmax(RescoredSoftmax):
         self.projection = (self.projection_codes * self.projection_scale).T
         self.coarse_fine_width = min(max(round_up(compared - wide), MIN_COARSE_COLUMNS), self.fine.shape[1])
         previews = torch.cat([self.preview * self.scale, self.fine * self.fine_scale], dim=1)
-        errors = measure_errors(dense.weight[self.order], previews, self.projection, second_moment)
-        self.preview_bias = ERROR_BONUS * errors + (0 if self.bias is None else self.bias)
-        self.groups = make_centres(rows, columns[:, :compared], self.preview_bias, self.starts.diff())
+        second_moment, row_scale = compute_second_moment(contexts), quantize_rows(contexts @ self.projection)[1].mean()
+        raises = ERROR_BONUS * measure_errors(dense.weight[self.order], previews, self.projection, second_moment)
+        self.preview_raise = raises / row_scale
+        biases = raises if self.bias is None else raises + self.bias
+        self.groups = make_centres(rows, columns[:, :compared], biases, self.starts.diff())
 
     def multiply_codes(self, contexts: Tensor) -> Tensor:
         products = contexts @ self.codes.T * self.code_scale.T
@@ -173,8 +175,8 @@ class GroupedSoftmax(RescoredSoftmax):
         wide, coarse = self.preview.shape[1], self.preview.shape[1] + self.coarse_fine_width
         fine, rest = self.fine[:, : self.coarse_fine_width], self.fine[:, self.coarse_fine_width :]
         first = levels[:, :wide] @ self.preview.T * self.scale.T
-        first = (first + levels[:, wide:coarse] @ fine.T * self.fine_scale.T) * row_scale
-        first = first + self.preview_bias
+        first = (first + levels[:, wide:coarse] @ fine.T * self.fine_scale.T + self.preview_raise) * row_scale
+        first = first if self.bias is None else first + self.bias
         previews = first + levels[:, coarse:] @ rest.T * self.fine_scale.T * row_scale
         return previews.masked_fill(~self.choose_preview_classes(levels, row_scale, first), -torch.inf)
 

@@ -83,7 +83,7 @@ INDEX: Mapping[str, Mapping[str, ArrayRule]] = {
         "scale": floats("m"),
         "fine": bytes_("m", "narrow", optional=True),
         "fine_scale": floats("m", optional=True),
-        "preview_bias": floats("m"),
+        "preview_raise": floats("m"),
         "group_codes": bytes_("groups", "compared"),
         "group_scale": floats("groups"),
         "group_reach": floats("groups"),

@@ -151,7 +151,7 @@ def lay_out_previews(arrays: Arrays) -> Parts:
     """Lay out the previews of classes, block by block; lanes that a block does not fill are zeros."""
     starts = arrays["block_starts"]
     count, place = len(starts) - 1, list_places(starts)
-    wide, fine = arrays["preview"], arrays.get("fine")
+    wide, fine, bias = arrays["preview"], arrays.get("fine"), arrays.get("bias")
     fine = np.empty((len(wide), 0), np.int8) if fine is None else fine
     first = arrange_blocks(scatter_rows(shift_to_unsigned(pad_columns(wide, LANE_BYTES)), place, count))
     others = pack_two_bits(scatter_rows(pad_columns(fine, TWO_BIT_COLUMNS), place, count))
@@ -159,7 +159,8 @@ def lay_out_previews(arrays: Arrays) -> Parts:
     fine_scale = scatter_rows(arrays["fine_scale"], place, count) if fine.size else np.zeros_like(scale)
     return {
         "previews": arrange_records(first, scale, others, fine_scale),
-        "preview_bias": scatter_rows(arrays["preview_bias"], place, count),
+        "preview_raise": scatter_rows(arrays["preview_raise"], place, count),
+        "bias": None if bias is None else scatter_rows(bias, place, count),
     }
 
 

@@ -26,7 +26,7 @@ class Tables(NamedTuple):
         group_blocks: [G + 1], at which block each group begins.
     Blocks:
         firsts: [B], positions of their first classes. filled: [B], how many classes.
-        previews: [B, bytes], as of `arrange_records`. preview_bias: [B LANES].
+        previews: [B, bytes], as of `arrange_records`. preview_raise: [B LANES]. bias: the same or None.
     Classes:
         order: [m], ids by position. places: [V], of each class among the lanes of all blocks, or -1.
         codes: [m, .], int8 rows in whole lines. code_scale: [m]. code_bias: [m] or None.
@@ -46,7 +46,8 @@ class Tables(NamedTuple):
     firsts: Ints
     filled: Ints
     previews: Bytes
-    preview_bias: FloatArray
+    preview_raise: FloatArray
+    bias: FloatArray | None
     order: IdArray
     places: IdArray
     codes: Bytes

@@ -79,13 +79,14 @@ static int64_t open_all_groups(const struct grouped *head, int restricted, const
     return count;
 }
 
-/* Adds biases, times `inverse_scale`; lanes of a block that hold no class, or one that is not permitted, get -inf. */
+/* Adds raises, and biases times `inverse_scale`; lanes of a block that hold no class, or one that is not permitted, get -inf. */
 INLINE void finish_block(const struct grouped *head, int64_t block, float inverse_scale, const uint8_t *permitted,
                          float *scores) {
     for (int64_t i = 0; i < LANES; i += WIDTH) {
         ints is_filled = count_lanes((int32_t)i) < repeat_int(head->filled[block]);
-        floats biases = load_floats(head->preview_bias + LANES * block + i) * repeat_float(inverse_scale);
-        store_floats(scores + i, choose_floats(is_filled, load_floats(scores + i) + biases, repeat_float(-INFINITY)));
+        floats raised = load_floats(scores + i) + load_floats(head->preview_raise + LANES * block + i);
+        if (head->bias) raised += load_floats(head->bias + LANES * block + i) * repeat_float(inverse_scale);
+        store_floats(scores + i, choose_floats(is_filled, raised, repeat_float(-INFINITY)));
     }
     if (permitted)
         for (int lane = 0; lane < LANES; lane++)
@@ -127,7 +128,7 @@ static void score_previews(const struct grouped *head, int64_t count, float row_
         float *scores = scratch->scores + LANES * i;
         if (i + PREFETCH_BLOCKS < count) {
             prefetch_bytes(head->previews + scratch->block_ids[i + PREFETCH_BLOCKS] * size, read_size);
-            __builtin_prefetch(head->preview_bias + scratch->block_ids[i + PREFETCH_BLOCKS] * LANES, 0, 3);
+            __builtin_prefetch(head->preview_raise + scratch->block_ids[i + PREFETCH_BLOCKS] * LANES, 0, 3);
         }
         score_block(record + 2 * LINE_BYTES, levels, lines, shift, (const float *)record, scores);
         add_lines(head, record, levels, range, scores);

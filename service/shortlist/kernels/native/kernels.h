@@ -34,7 +34,8 @@ struct grouped {
     const int32_t *firsts;         /* [blocks], positions of their first classes */
     const int32_t *filled;         /* [blocks], how many classes */
     const uint8_t *previews;       /* [blocks, 2 + preview_lines + two_bit_lines, 64]: two lines of scales, weights */
-    const float *preview_bias;     /* [blocks, 16], added to previews */
+    const float *preview_raise;    /* [blocks, 16], added to previews in units of the row's scale */
+    const float *bias;             /* [blocks, 16] or NULL */
     const int64_t *order;          /* [classes], ids by position */
     const int64_t *places;         /* [V], 16 times the block of each class and its lane; -1 for one the head lacks */
     const uint8_t *codes;          /* [classes, code_lines, 64], int8 rows, 128 larger */
