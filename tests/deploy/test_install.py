@@ -20,7 +20,8 @@ pytestmark = pytest.mark.slow
 
 ABSENT = ("torch", "onnx", "transformers", "gguf")
 EXTRA_LABELS = {"le", "instance", "job"}  # labels of a bucket, and those that Prometheus adds
-OF_SOME_HEADS = ("shortlist_opened_tails", "shortlist_risk")  # series that this server, without such heads, lacks
+# series that this server, without such heads, lacks
+OF_SOME_HEADS = ("shortlist_opened_tails", "shortlist_risk", "shortlist_precision")
 
 
 @pytest.fixture(scope="module")

@@ -44,7 +44,7 @@ class GroupedOptions(Options):
     full_view: int = Field(default=7, ge=5, description="classes then scored exactly")
     tail_terms: int = Field(default=0, ge=0, description="terms of the normaliser's tail; 0: a linear function")
     promise: float = Field(
-        default=0.995,
+        default=0.99,
         ge=0,
         lt=1,
         description="rows are searched on until all asked for are there so probably; 0: all alike",

@@ -53,6 +53,7 @@ def test_unread_answers_are_held_and_no_more_are_made(server):
     before = forget_peak(server)
     with contextlib.ExitStack() as stack:
         connections = ask_without_reading(server, stack, LARGE_ANSWER, 24)
+        wait_until(lambda: read_metric(server, "shortlist_held_bytes") > ANSWER_BYTES - MIB)
         wait_until(lambda: read_metric(server, "shortlist_held_rows") == 0)
         held = read_metric(server, "shortlist_held_bytes")
         assert ANSWER_BYTES - MIB < held < QUEUE_BYTES

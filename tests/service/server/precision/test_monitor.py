@@ -119,7 +119,7 @@ def test_a_fall_raises_the_alarm_of_a_running_server(promise_head):
     share = (precision - FALLEN) / (precision - other_precision)
     assert (precision > promise, 0 < share <= 1) == (True, True)
     mixed = np.where(np.random.default_rng(3).random((len(rows), 1)) < share, others, rows)
-    assert measure(promise_head, mixed) == pytest.approx(FALLEN, abs=0.003)
+    assert measure(promise_head, mixed) == pytest.approx(FALLEN, abs=0.012)  # three deviations of 2,000 rows
     with RunningServer(promise_head.folder.parents[1], *ALL) as server:
         ask_and_wait(server, rows, k=REPLAY_K)
         assert show(server)["alarm"] is False
