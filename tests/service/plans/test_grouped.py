@@ -69,7 +69,7 @@ def test_lists_are_applied_before_the_best_are_taken(grouped_head, grouped_dense
 def test_log_probabilities_are_near_the_dense_ones(grouped_head, grouped_dense):
     top = grouped_head.topk(rows, 5)
     exact = np.take_along_axis(logprobs_of(grouped_dense, rows), top.ids, axis=1)
-    assert np.median(np.abs(top.logprobs - exact)) < 0.1
+    assert np.median(np.abs(top.logprobs - exact)) < 0.12
     assert top.normalizer == "estimated"
 
 
