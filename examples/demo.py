@@ -155,9 +155,9 @@ def capture_line_contexts(model: LanguageModel) -> np.ndarray:
 def choose_lines(model: LanguageModel, paths: list[Path]) -> list[list[int]]:
     """The first tokens of every n-th line of the files that has enough of them, n being as large as it can be."""
     lines = [line for path in paths for line in path.read_text("utf-8").splitlines() if len(line) > 2 * LINE_TOKENS]
-    every = len(lines) // LINES  # twice as many as are wanted: some have too few tokens
-    tokens = [ids for ids in model.tokenizer(lines[::every])["input_ids"] if len(ids) > LINE_TOKENS]
-    return [ids[:LINE_TOKENS] for ids in tokens[: LINES // 2]]
+    tokens = [ids for ids in model.tokenizer(lines)["input_ids"] if len(ids) > LINE_TOKENS]
+    every = len(tokens) // (LINES // 2)
+    return [ids[:LINE_TOKENS] for ids in tokens[::every][: LINES // 2]]
 
 
 def sample_held_out() -> np.ndarray:
