@@ -26,17 +26,17 @@ def test_writing_appears_in_one_rename(tmp_path):
 
 
 def test_a_failure_leaves_nothing(tmp_path):
-    def interrupted():
+    def interrupt_writing():
         with write_version(tmp_path / "lm" / "1") as folder:
             (folder / "part").write_text("x")
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        interrupted()
+        interrupt_writing()
     assert list(tmp_path.iterdir()) == []
     (tmp_path / "lm" / "7").mkdir(parents=True)
     with pytest.raises(ZeroDivisionError):
-        interrupted()
+        interrupt_writing()
     assert [path.name for path in (tmp_path / "lm").iterdir()] == ["7"], "only what was made goes away"
 
 

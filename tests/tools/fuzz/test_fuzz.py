@@ -41,9 +41,9 @@ def test_what_fails_is_noted_once_and_can_be_repeated(tmp_path, monkeypatch):
 
 
 def test_the_document_describes_what_is_answered(server, tmp_path):
-    report = openapi.run(server.url, 8, 0, tmp_path)
+    report = openapi.run(server.url, 16, 0, tmp_path)
     assert not report.has_failures, report.text
-    assert report.cases > 0  # how many there are in the seconds given is the machine's affair
+    assert report.cases > 20  # in the seconds given, beside other tests
 
 
 def test_raw_bytes_harm_nobody(server):
