@@ -79,7 +79,7 @@ def replace_plans(service: Service) -> None:
 
 def main(repository: Path, port: int) -> None:
     """Serve as `shortlist serve` does."""
-    settings = load_settings(repository=repository, port=port, threads=1, canary_seconds=0)
+    settings = load_settings(repository=repository, port=port, threads=1, canary_seconds=0, precision_share=0)
     app = create_app(settings)
     service = app.state.service
     threading.Thread(target=replace_plans, args=(service,), daemon=True).start()
