@@ -19,6 +19,7 @@ from shortlist.server.messages.request_ids import read_request_ids
 from shortlist.server.messages.responses import make_error_response, make_json_response, to_starlette
 from shortlist.server.routes.health import health
 
+from .pages.overview import add_overview
 from .routes import inference, schemas, v1, v1_lists, v1_recall, v2, v2_operations, v2_repository
 from .routes.docs import add_docs
 from .settings import Settings
@@ -57,6 +58,8 @@ def create_app(settings: Settings, registry: CollectorRegistry | None = None) ->
     for router in (*v1_routers, v2_repository.router, v2_operations.router, v2.router, health):
         app.include_router(router)
     add_docs(app)
+    if settings.overview:
+        add_overview(app)
     add_error_handlers(app)
     return app
 

@@ -123,6 +123,9 @@ class Settings(BaseSettings):
     keep_rows: int = Field(20_000, ge=1, description="the most that are kept of a version; the oldest are dropped")
     keep_seconds: float = Field(604_800, gt=0, description="none is kept for longer")
     triton_metrics: bool = Field(True, description="also export the metrics under Triton's names, nv_inference_*")
+    overview: bool = Field(
+        True, description="serve a page at / that shows models and live figures; it asks for the API key"
+    )
     access_log: bool = Field(False, description="log every request that is over: who asked, what, status, times, ids")
     log_format: Literal["text", "json"] = Field("text", description="json: one object a line, tracebacks inside")
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="least level logged")

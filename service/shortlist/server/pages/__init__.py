@@ -1,0 +1,1 @@
+"""Pages for people: what a browser shows of the server."""
