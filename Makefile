@@ -132,7 +132,7 @@ $(VENV)/run.stamp: pyproject.toml constraints.txt | $(BIN)/pip
 
 $(VENV)/dev.stamp: $(VENV)/run.stamp
 	@echo "installing the development tools into .venv: about a minute" >&2
-	@$(PIP) -c constraints.txt -e '.[dev]'
+	@$(PIP) -c constraints.txt -e '.[dev,otel]'
 	@touch $@
 
 # Each by itself: one that cannot be installed here (hnswlib wants a C++ compiler) is a row that says so, no more.

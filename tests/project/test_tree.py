@@ -24,6 +24,8 @@ IMPORT_NAMES = {
     "accelerate": "transformers",
     "faiss-cpu": "faiss",
     "onnxruntime-gpu": "onnxruntime",
+    "opentelemetry-exporter-otlp-proto-http": "opentelemetry",
+    "opentelemetry-sdk": "opentelemetry",
     "pillow": "PIL",
     "python-json-logger": "pythonjsonlogger",
 }

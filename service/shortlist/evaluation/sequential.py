@@ -64,6 +64,10 @@ class FallDetector:
     def __post_init__(self) -> None:
         self.misses = max(1 - self.promise, MIN_MISSES)
         self.stakes = choose_stakes(self.misses)
+        self.restart()
+
+    def restart(self) -> None:
+        """Forget the evidence so far; an alarm that stands stays."""
         self.evidence = np.zeros(len(self.stakes))
 
     @property
@@ -83,7 +87,7 @@ class FallDetector:
         if self.evidence.mean() < self.false_alarm_rows:
             return False
         self.alarms, self.quiet_rows = self.alarms + 1, 0
-        self.evidence = np.zeros(len(self.stakes))
+        self.restart()
         return True
 
 

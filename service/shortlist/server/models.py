@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -84,6 +85,7 @@ class Model:
         self.labels: Labels | None = None
         self.bundle: Bundle | None = None
         self._head: Head | None = None
+        self.changing = threading.Lock()  # of the head: another thread may load one
 
     def __str__(self) -> str:
         return f"model '{self.name}' version {self.version}"
@@ -121,9 +123,18 @@ class Model:
         head, labels, bundle = prepare_head(bundle or open_bundle(self.folder), device, threads)
         # a bundle may have been copied to another name or version: the folder's is what is served
         head = head.with_identity(self.name, self.version)
-        self._head, self.labels, self.bundle = head, labels, bundle
+        with self.changing:
+            self._head, self.labels, self.bundle = head, labels, bundle
         self.state, self.reason = "ready", ""
         log.info("%s is ready on %s: %s", self, head.device, head.manifest.method)
+
+    def adjust(self, former: Head | None, head: Head) -> bool:
+        """Answer by `head`, which has the weights of `former`; False where that is not in use any more."""
+        with self.changing:
+            if former is None or self._head is not former:
+                return False
+            self._head = head
+            return True
 
     def set_aside(self, state: State, reason: str) -> None:
         """Say why this version does not answer; it has no head."""

@@ -114,6 +114,9 @@ class Settings(BaseSettings):
     precision_rollback: bool = Field(
         False, description="roll a new version back whose precision falls under its promise while an older one stands"
     )
+    precision_raise: bool = Field(
+        False, description="raise a head's promise step by step while the precision of live rows is under it"
+    )
     precision_exact: bool = Field(
         False, description="give exact answers while the precision of live rows is under the promise"
     )
@@ -127,6 +130,7 @@ class Settings(BaseSettings):
         True, description="serve a page at / that shows models and live figures; it asks for the API key"
     )
     access_log: bool = Field(False, description="log every request that is over: who asked, what, status, times, ids")
+    otel: bool = Field(False, description="export OpenTelemetry spans of requests, to where OTEL_* variables say")
     log_format: Literal["text", "json"] = Field("text", description="json: one object a line, tracebacks inside")
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="least level logged")
 
@@ -149,6 +153,8 @@ class Settings(BaseSettings):
             raise ValueError("--tls-cert and --tls-key belong together: give both")
         if self.keep_contexts is not None and not self.precision_share:
             raise ValueError("--keep-contexts keeps rows that are asked again: give a --precision-share over 0")
+        if self.precision_raise and self.precision_exact:
+            raise ValueError("--precision-raise and --precision-exact mend the same: give one of them")
         if not self.tcp and self.unix_socket is None:
             raise ValueError("--no-tcp leaves nothing to listen on: give --unix-socket")
         return self

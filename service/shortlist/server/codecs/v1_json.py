@@ -23,6 +23,7 @@ from shortlist.server.messages.json_pieces import make_json_list
 from shortlist.wire.open_inference import JSON_TYPE
 
 from .named_lists import ListRegistry
+from .promises import read_promise
 
 TARGET_FIELDS = ("model", "version")
 LIMIT_FIELDS = ("timeout", "priority")
@@ -140,6 +141,7 @@ def encode_topk(manifest: Manifest, labels: Labels | None, with_risk: bool, top:
         "logprobs": make_json_list(top.logprobs),
         "scored": top.scored,
         "normalizer": top.normalizer,
+        **read_promise(manifest, top.normalizer),
     }
     if labels is not None:
         content["labels"] = make_json_list(top.ids, lambda ids: labels[ids].tolist())
@@ -159,6 +161,7 @@ def encode_beam_step(manifest: Manifest, step: BeamStep) -> EncodedResponse:
             "scores": step.scores,
             "logprobs": step.logprobs,
             "normalizer": step.normalizer,
+            **read_promise(manifest, step.normalizer),
         }
     )
 

@@ -14,7 +14,7 @@ import orjson
 from shortlist.bundle.manifest import Manifest
 from shortlist.core.arrays import Array
 from shortlist.core.checks import cut, is_count, parse_object
-from shortlist.core.queries import Result
+from shortlist.core.queries import Result, Scores
 from shortlist.core.results import NO_CLASS, IdArray, Labels, TopK
 from shortlist.errors import BadInput
 from shortlist.server.messages.compression import IDENTITY_ENCODING, MIN_COMPRESSED_BYTES, choose_encoding, compress
@@ -46,6 +46,7 @@ from shortlist.wire.open_inference import (
 )
 from shortlist.wire.texts import TEXT_DATATYPE, join_texts
 
+from .promises import read_promise
 from .v2_query import Kind
 
 OUTPUT_DATATYPES: dict[Kind, dict[str, str]] = {  # of a request that names no outputs
@@ -118,10 +119,11 @@ def make_binary_headers(text: bytes) -> Headers:
 def write_text(manifest: Manifest, request_id: str, entries: list[dict[str, Any]], result: Result) -> bytes:
     """The JSON of a response with the outputs that `entries` describe."""
     content: dict[str, Any] = {"id": request_id} if request_id else {}
+    promise = {} if isinstance(result, Scores) else read_promise(manifest, result.normalizer)
     content |= {
         "model_name": manifest.name,
         "model_version": str(manifest.version),
-        "parameters": {"normalizer": result.normalizer},
+        "parameters": {"normalizer": result.normalizer} | promise,
         "outputs": entries,
     }
     return orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY)

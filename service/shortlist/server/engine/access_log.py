@@ -18,15 +18,15 @@ MAX_PATH_CHARS = 200
 log = logging.getLogger("shortlist.access")
 
 
-def log_request(state: RequestState, status: int) -> None:
-    """Write the line of a request to an endpoint that computes."""
+def log_request(state: RequestState, status: int, end: float) -> None:
+    """Write the line of a request to an endpoint that computes, which was over at `end`, by `time.perf_counter`."""
     model, computation = state.recorder.model, state.computation
     phases = {"decode_ms": state.decode_seconds}
     if computation is not None:
         phases |= {"queue_ms": computation.queue_seconds, "compute_ms": computation.seconds}
     place = NOTHING if model is None else f"{model.name}/{model.version}"
     details = {name: round(seconds * 1e3, 3) for name, seconds in phases.items()}
-    write_line(state.client, f"{state.endpoint_name} {place}", status, state.start, state.ids, details)
+    write_line(state.client, f"{state.endpoint_name} {place}", status, end - state.start, state.ids, details)
 
 
 async def log_route(app: ASGIApp, client: str, scope: Scope, receive: Receive, send: Send) -> None:
@@ -43,12 +43,12 @@ async def log_route(app: ASGIApp, client: str, scope: Scope, receive: Receive, s
         await app(scope, receive, send_and_note)
     finally:
         what = f"{scope['method']} {cut(scope['path'], MAX_PATH_CHARS)}"
-        write_line(client, what, status, start, read_request_ids(dict(scope["headers"])), {})
+        seconds = time.perf_counter() - start
+        write_line(client, what, status, seconds, read_request_ids(dict(scope["headers"])), {})
 
 
-def write_line(client: str, what: str, status: int, start: float, ids: RequestIds, details: dict[str, float]) -> None:
-    """Write one line; as JSON its parts are fields of their own. start: by `time.perf_counter`."""
-    seconds = time.perf_counter() - start
+def write_line(client: str, what: str, status: int, seconds: float, ids: RequestIds, details: dict[str, float]) -> None:
+    """Write one line; as JSON its parts are fields of their own. seconds: that the request took."""
     fields: dict[str, Any] = {
         "client": client,
         "request": what,

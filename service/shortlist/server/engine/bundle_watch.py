@@ -8,6 +8,7 @@ from collections.abc import Callable
 from copy import copy
 
 from shortlist.bundle.reader import Bundle
+from shortlist.bundle.settings import PlanSettings
 from shortlist.errors import BundleError
 from shortlist.evaluation.canary import check_canary
 from shortlist.head import Head
@@ -65,14 +66,14 @@ def find_fault(head: Head, bundle: Bundle) -> str | None:
     if changed is not None:
         return f"{bundle.folder / changed} was changed or removed since: put a new version beside it instead"
     try:
-        check_canary(copy_uncounted(head), bundle)
+        check_canary(copy_uncounted(head, bundle.manifest.settings), bundle)
     except BundleError as error:
         return str(error)
     return None
 
 
-def copy_uncounted(head: Head) -> Head:
-    """The same head, whose searches are not counted as requests'."""
+def copy_uncounted(head: Head, settings: PlanSettings | None = None) -> Head:
+    """The same head, whose searches are not counted as requests'. settings: by which it searches, if not by its own."""
     other = copy(head)
-    other.plan = head.plan.with_settings(head.plan.settings)
+    other.plan = head.plan.with_settings(settings or head.plan.settings)
     return other

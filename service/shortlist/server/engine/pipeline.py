@@ -27,7 +27,6 @@ from shortlist.server.scheduling.batcher import Batcher, Computation
 from shortlist.server.scheduling.fair_queue import QueuedTask
 from shortlist.server.scheduling.hold import Hold
 
-from .access_log import log_request
 from .endpoints import Target
 from .request import DecodedRequest, RequestState
 from .service import Service
@@ -51,9 +50,9 @@ async def respond(service: Service, target: Target, scope: Scope, receive: Recei
         except Exception as error:
             response = make_failure_response(error, state)
         state.recorder.note_request(state, response.status)
-        if service.settings.access_log:
-            log_request(state, response.status)
-        state.computation = None  # its arrays are in the response
+        if service.reports.are_wanted:
+            service.reports.tell(state, response.status)
+        state.task = state.computation = None  # what is still needed of their arrays is in the response
         hold.keep_response(len(response.content))
         headers_out = [*response.headers, (b"connection", b"close")] if service.closing else response.headers
         await send({"type": "http.response.start", "status": response.status, "headers": headers_out})
@@ -105,8 +104,8 @@ def respond_inline(
     except Exception as error:
         response = make_failure_response(error, state)
     state.recorder.note_request(state, response.status)
-    if service.settings.access_log:
-        log_request(state, response.status)
+    if service.reports.are_wanted:
+        service.reports.tell(state, response.status)
     return response
 
 
@@ -139,7 +138,8 @@ def decode(service: Service, target: Target, state: RequestState, body: bytes, s
     """The checked request of a body, whose decoding began at `start`, and its deadline; raises ShortlistError."""
     request = target.endpoint.decode(service, state, body)
     state.deadline = state.start + (request.timeout or service.settings.request_timeout)
-    state.decode_seconds = time.perf_counter() - start
+    state.task, state.decode_end = request.task, time.perf_counter()
+    state.decode_seconds = state.decode_end - start
     return request
 
 

@@ -32,8 +32,9 @@ class RequestState:
     """What is known of a request so far; times in seconds.
 
     path: the parameters of its path. recorder: of the model, once that is found. client: who asks, as the service
-    names it. start, deadline: by `time.perf_counter`. computation: once it is computed; what it took to encode is the
-    time from then on. passing_headers: what `headers` leave out because it differs in every request.
+    names it. start, deadline, decode_end: by `time.perf_counter`. task: once it is decoded. computation: once it is
+    computed; what it took to encode is the time from then on. passing_headers: what `headers` leave out because it
+    differs in every request.
     """
 
     endpoint_name: str
@@ -44,6 +45,8 @@ class RequestState:
     start: float = field(default_factory=time.perf_counter)
     deadline: float = 0.0
     decode_seconds: float = 0.0
+    decode_end: float = 0.0
+    task: Task | None = None
     computation: Computation | None = None
     passing_headers: Callable[[], RawHeaders] = dict
 

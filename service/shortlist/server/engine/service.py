@@ -38,6 +38,7 @@ from shortlist.server.settings import Settings
 from .bundle_watch import BundleWatch
 from .clients import ClientAddresses
 from .log_settings import LogSettings
+from .reports import Reports
 from .served_model import ServedModel
 from .trace_settings import TraceSettings
 
@@ -85,6 +86,7 @@ class Service:
         )
         self.bundle_watch = BundleWatch(self.models, settings.canary_seconds, self.publish_canary)
         self.unknown_model = Recorder(None, self.metrics)
+        self.reports = Reports(settings)
         self.export_gauges()
         self.draining = False
         self.closing = False
@@ -132,6 +134,7 @@ class Service:
                 task.cancel()
             self.monitor.close()
             self.pool.shutdown(wait=False, cancel_futures=True)
+            await asyncio.to_thread(self.reports.stop)
 
     async def load_and_watch(self) -> None:
         """Load every model, one after the other, which takes seconds for each; then keep up with the repository."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -9,8 +10,11 @@ from shortlist.evaluation.answers import AnswerFigures
 from shortlist.head import Head
 from shortlist.server.models import Model
 
+from .raised_promise import RaisedPromise, read_head_promise
 from .record import PrecisionRecord
 from .sampler import Sample, Sampler
+
+log = logging.getLogger(__name__)
 
 MAX_TOGETHER_ROWS = 8  # of several requests: more would keep the processor from requests for too long at a time
 
@@ -19,14 +23,16 @@ class ModelPrecision:
     """What is asked again of a model version, and what came of it. All state belongs to the event loop.
 
     record: of the head in use; None until a row of it was asked again. remedy: whether exact answers are given while
-    the alarm stands. turn: when it was its turn last, by the monitor's count.
+    the alarm stands. raises: whether the promise is raised for alarms; raised: by which rule, of the head in use. turn:
+    when it was its turn last, by the monitor's count.
     """
 
-    def __init__(self, model: Model, period: int, wake: Callable[[], None], *, remedy: bool) -> None:
-        self.model, self.remedy, self.turn = model, remedy, 0
+    def __init__(self, model: Model, period: int, wake: Callable[[], None], *, remedy: bool, raises: bool) -> None:
+        self.model, self.remedy, self.raises, self.turn = model, remedy, raises, 0
         self.sampler = Sampler(period, wake)
         self.head: Head | None = None
         self.record: PrecisionRecord | None = None
+        self.raised: RaisedPromise | None = None
 
     @property
     def gives_exact(self) -> bool:
@@ -38,10 +44,15 @@ class ModelPrecision:
         """The share of rows that were asked again, of those that could have been."""
         return self.sampler.outcomes["measured"] / max(1, self.sampler.rows)
 
+    @property
+    def promise_in_force(self) -> float | None:
+        """The promise that requests are answered by now; None where the head has none."""
+        return read_head_promise(self.model.head_in_use)
+
     def forget_head(self) -> None:
         """Begin anew: the head is no longer in use, or another one is."""
         self.sampler.withdraw()
-        self.sampler.exact, self.head, self.record = False, None, None
+        self.sampler.exact, self.head, self.record, self.raised = False, None, None, None
 
     def take_together(self) -> list[Sample]:
         """The samples that have waited longest, and go into one call: of one head, one depth and one kind of answer."""
@@ -66,8 +77,21 @@ class ModelPrecision:
             return []
         if head is not self.head or self.record is None:
             self.head, self.record = head, PrecisionRecord(head.manifest)
+            self.raised = RaisedPromise(head) if self.raises and read_head_promise(head) is not None else None
         self.sampler.outcomes["measured"] += rows
-        return self.record.add(figures)
+        alarms = self.record.add(figures)
+        if self.raised is not None:
+            self.search_by(self.raised.observe(rows, alarm=bool(alarms)))
+        return alarms
+
+    def search_by(self, head: Head | None) -> None:
+        """Answer requests by the same head with another promise from now on; None changes nothing."""
+        if head is None or self.record is None or not self.model.adjust(self.head, head):
+            return
+        self.head = head
+        self.record.restart()
+        self.sampler.withdraw()
+        log.warning("%s: the promise %.5f is in force", self.model, read_head_promise(head))
 
     def update_remedy(self) -> bool:
         """Give exact answers from now on, or no longer, as the alarm says; returns whether that is a change."""
@@ -81,4 +105,8 @@ class ModelPrecision:
         """As `/v1/models` shows it; None until a row was asked again."""
         if self.record is None:
             return None
-        return self.record.describe() | {"share": self.share, "exact_answers": self.gives_exact}
+        return self.record.describe() | {
+            "share": self.share,
+            "exact_answers": self.gives_exact,
+            "promise_in_force": self.promise_in_force,
+        }

@@ -63,7 +63,9 @@ class Monitor:
         if not self.settings.precision_share:
             return None
         period = max(1, round(1 / self.settings.precision_share))
-        return ModelPrecision(model, period, self.wake.set, remedy=self.settings.precision_exact)
+        return ModelPrecision(
+            model, period, self.wake.set, remedy=self.settings.precision_exact, raises=self.settings.precision_raise
+        )
 
     async def run(self) -> None:
         """Ask again in an endless loop."""

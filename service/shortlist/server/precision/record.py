@@ -82,6 +82,13 @@ class PrecisionRecord:
         self.depths = {k: DepthRecord(promise.get(k), make_detector(promise, k)) for k in depths}
         self.rows, self.error, self.max_error = 0, 0.0, 0.0
 
+    def restart(self) -> None:
+        """Show and judge by the rows from now on alone: they are searched otherwise. Counts and alarms stay."""
+        for depth in self.depths.values():
+            depth.window = ShareWindow()
+            if depth.detector is not None:
+                depth.detector.restart()
+
     @property
     def alarm(self) -> bool:
         """Whether the alarm of any k stands."""

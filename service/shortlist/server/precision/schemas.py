@@ -28,6 +28,7 @@ class ServedPrecision(BaseModel):
     share: float = Field(description="of all rows that could be")
     alarm: bool
     exact_answers: bool = Field(description="whether exact answers are given for the alarm")
+    promise_in_force: float | None = Field(description="that answers are searched by; null where the head has none")
     logprob_error_mean: float = Field(description="mean |error| of log-probabilities, nats")
     logprob_error_max: float
     at: dict[str, DepthPrecision] = Field(description="by k")

@@ -38,7 +38,7 @@ class PrecisionSeries(Collector):
 
 
 def collect_rows(precisions: dict[Place, ModelPrecision]) -> Iterator[Metric]:
-    """What became of the rows that were chosen, and the share of all rows that was asked again."""
+    """What became of the rows that were chosen, the share that was asked again, and the promise in force."""
     outcomes = CounterMetricFamily(
         "shortlist_precision_rows",
         "rows chosen to be asked again, by what became of them",
@@ -49,11 +49,16 @@ def collect_rows(precisions: dict[Place, ModelPrecision]) -> Iterator[Metric]:
         "share of the rows that were asked again, of those that could be",
         labels=MODEL_LABELS,
     )
+    in_force = GaugeMetricFamily(
+        "shortlist_precision_promise_in_force", "P@k that answers are searched by", labels=MODEL_LABELS
+    )
     for place, precision in precisions.items():
         share.add_metric(place, precision.share)
+        if precision.promise_in_force is not None:
+            in_force.add_metric(place, precision.promise_in_force)
         for outcome, rows in list(precision.sampler.outcomes.items()):
             outcomes.add_metric((*place, outcome), rows)
-    yield from (outcomes, share)
+    yield from (outcomes, share, in_force)
 
 
 def collect_errors(records: dict[Place, PrecisionRecord]) -> Iterator[Metric]:

@@ -91,6 +91,9 @@ class TopKResponse(Response):
 
     ids: list[list[int]] = Field(description="[B, k]; -1 where fewer than k classes are legal")
     scored: list[int] = Field(description="[B]; classes scored for the row, V when the dense head answered")
+    promise: float | None = Field(
+        default=None, description="mean P@k that the search was to keep; left out where none was made, or needed"
+    )
     labels: list[list[str | None]] | None = None
     risk: list[float | None] | None = Field(
         default=None,
@@ -104,6 +107,9 @@ class BeamResponse(Response):
     parents: list[list[int]] = Field(description="[G, n]; the beam within its group, -1 where there are fewer than n")
     ids: list[list[int]] = Field(description="[G, n]; -1 for a finished beam")
     scores: list[list[float | None]] = Field(description="[G, n]; of the whole sequences")
+    promise: float | None = Field(
+        default=None, description="mean P@k that the search was to keep; left out where none was made, or needed"
+    )
 
 
 class ListTable(BaseModel):
@@ -239,7 +245,7 @@ class InferResponse(BaseModel):
     id: str | None = None
     model_name: str
     model_version: str
-    parameters: dict[str, Any] = Field(description="normalizer")
+    parameters: dict[str, Any] = Field(description="normalizer, and promise where one is in force")
     outputs: list[Tensor]
 
 
