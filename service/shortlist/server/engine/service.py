@@ -70,7 +70,7 @@ class Service:
         self.on_load_error: Callable[[], None] = ignore_load_error
         self.served_models: dict[Model, ServedModel] = {}
         self.keeping = threading.Lock()  # of `served_models` when versions come and go
-        self.pool = ThreadPoolExecutor(settings.workers, thread_name_prefix="compute")
+        self.pool = ThreadPoolExecutor(settings.concurrent_models, thread_name_prefix="compute")
         quotas = None if settings.quota_rows is None else Quotas(settings.quota_rows)
         self.admission = Admission(settings.queue_rows, settings.queue_bytes, quotas=quotas)
         self.addresses = ClientAddresses(settings.trusted_proxies)
