@@ -206,6 +206,10 @@ class Server(UvicornServer):
     def reload(self) -> None:
         """Read the API keys, the certificate and the repository again; what was in force stays where that fails."""
         self.service.changes.look_again()
+        self.reload_files()
+
+    def reload_files(self) -> None:
+        """Read the API keys and the certificate again; what was in force stays where that fails."""
         try:
             self.service.access.reload()
             self.reload_certificate()
