@@ -23,7 +23,7 @@ from shortlist.server.scheduling.hold import Hold
 
 from .exchange import Request, Response, call_app, replace_body
 from .link import Link
-from .views import merge_models, merge_readiness, merge_statistics
+from .views.answers import merge_models, merge_readiness, merge_statistics
 
 Merge = Callable[[Sequence[Response]], Response]
 

@@ -14,10 +14,10 @@ from typing import Any
 from shortlist.server.settings import Settings
 
 from .channel import Channel, ChannelClosed
-from .connections import make_passage, pass_connection
+from .connections import Passage, make_passage
 from .exchange import Request, Response
 from .link import State
-from .metrics import Families, parse_families
+from .views.metrics import Families, parse_families
 from .worker import run_worker
 
 ANSWER_SECONDS = 5.0  # for what takes no time; one that does not answer by then is left out
@@ -29,10 +29,10 @@ class Member:
     """A process, its channel and the way by which it gets connections.
 
     state: as it said last; None before it has begun. joined: whether connections and changes go to it. leaving: whether
-    it has begun to drain. counts: its metrics as they were read last. passed: connections so far.
+    it has begun to drain. counts: its metrics as they were read last.
     """
 
-    def __init__(self, number: int, process: BaseProcess, passage: socket.socket, *, joins_at_once: bool) -> None:
+    def __init__(self, number: int, process: BaseProcess, passage: Passage, *, joins_at_once: bool) -> None:
         self.number, self.process, self.passage = number, process, passage
         self.joins_at_once = joins_at_once
         self.channel: Channel | None = None
@@ -40,7 +40,6 @@ class Member:
         self.began = asyncio.Event()
         self.joined = self.leaving = False
         self.counts: Families = {}
-        self.passed = 0
         self.start_time = time.monotonic()
 
     def __str__(self) -> str:
@@ -55,14 +54,7 @@ class Member:
     def load(self) -> tuple[bool, int]:
         """What the next connection is chosen by: the least load gets it, and one that is ready before all others."""
         assert self.state is not None, "it has joined"
-        return not self.state.ready, self.state.open + self.passed - self.state.taken
-
-    def pass_on(self, connection: socket.socket) -> bool:
-        """Have it serve a connection; returns whether it can."""
-        if not pass_connection(self.passage, connection):
-            return False
-        self.passed += 1
-        return True
+        return not self.state.ready, self.state.open + self.passage.passed - self.state.taken
 
     async def ask(self, name: str, value: Any = None) -> Any:
         """What it answers; raises ChannelClosed where it has ended."""
@@ -99,11 +91,11 @@ class Member:
         if self.channel is not None:
             self.channel.tell(name)
 
-    def close(self) -> None:
-        """Let go of what belongs to a process that has ended."""
-        self.passage.close()
+    def close(self) -> list[socket.socket]:
+        """Let go of what belongs to a process that has ended; returns the connections that it never had."""
         if self.channel is not None:
             self.channel.close()
+        return self.passage.close()
 
 
 async def start_member(
@@ -116,6 +108,6 @@ async def start_member(
         process = context.Process(target=run_worker, args=arguments, name=f"shortlist-{number}")
         await asyncio.to_thread(process.start)  # the first takes a second, as it imports what all have
     control.setblocking(False)
-    member = Member(number, process, passage, joins_at_once=joins_at_once)
+    member = Member(number, process, Passage(passage), joins_at_once=joins_at_once)
     member.channel = await Channel.open(control, lambda name, value: handle(member, name, value))
     return member

@@ -31,8 +31,8 @@ from .connections import Acceptor
 from .exchange import Request
 from .link import State
 from .member import Member, start_member
-from .metrics import Families, Family, keep_counts, keep_places, list_places, merge_families, render_families
 from .tasks import Tasks
+from .views.metrics import Families, Family, keep_counts, keep_places, list_places, merge_families, render_families
 
 PRELOADED_MODULES = ["shortlist.fleet.processes.worker"]
 SHORT_LIFE_SECONDS = 10.0  # a process that ended sooner is not replaced at once
@@ -73,12 +73,7 @@ class Supervisor:
         self.handle_signals()
         with contextlib.ExitStack() as stack:
             try:
-                for number in range(self.settings.processes):
-                    member = await self.add_member(number, joins_at_once=True)
-                    if number == 0:  # what keeps it from beginning is said once
-                        await self.wait_for_begin(member)
-                for member in list(self.members):
-                    await self.wait_for_begin(member)
+                await self.begin()
                 if not self.stopping:
                     self.acceptor.start(open_listeners(self.settings, stack))
                 self.tasks.start(self.watch())
@@ -88,6 +83,16 @@ class Supervisor:
         return self.exit_code
 
     # Processes come and go
+
+    async def begin(self) -> None:
+        """Start all processes, the others once the first has begun: what keeps them from it is said once."""
+        for number in range(self.settings.processes):
+            if not self.stopping:
+                member = await self.add_member(number, joins_at_once=True)
+                if number == 0:
+                    await self.wait_for_begin(member)
+        for member in list(self.members):
+            await self.wait_for_begin(member)
 
     async def add_member(self, number: int, *, joins_at_once: bool) -> Member:
         """Start a process."""
@@ -112,8 +117,9 @@ class Supervisor:
         """Keep what a process had counted that has ended, and replace it, unless the server stops."""
         asyncio.get_running_loop().remove_reader(member.process.sentinel)
         member.process.join()
-        member.close()
         self.members.remove(member)
+        for connection in member.close():
+            self.tasks.start(self.acceptor.pass_on_soon(connection))
         self.departed = merge_families([self.departed, keep_counts(member.counts)])
         code = member.process.exitcode
         if not self.stopping and member.joins_at_once and code == 1 and not (member.state and member.state.ready):
@@ -196,7 +202,7 @@ class Supervisor:
     def pass_on(self, connection: socket.socket) -> bool:
         """Pass a connection to the process with the fewest; returns whether one could take it."""
         candidates = [member for member in self.members if member.takes_connections]
-        return any(member.pass_on(connection) for member in sorted(candidates, key=lambda member: member.load))
+        return any(member.passage.send(connection) for member in sorted(candidates, key=lambda member: member.load))
 
     # What processes ask
 

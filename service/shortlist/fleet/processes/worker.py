@@ -33,8 +33,8 @@ from .connections import take_connections
 from .everywhere import Everywhere
 from .exchange import Request, call_app
 from .link import Link, State
-from .metrics import read_families
 from .tasks import Tasks
+from .views.metrics import read_families
 
 STATE_SECONDS = 0.05  # until the supervisor knows that a process is ready, or of connections that have ended
 FAILURE_CODE = 1

@@ -75,7 +75,7 @@ def open_listeners(settings: Settings, stack: contextlib.ExitStack) -> list[sock
         listeners.append(stack.enter_context(listen_on_path(settings.unix_socket, BACKLOG)))
         urls.append(format_unix_url(settings.unix_socket))
     for url in urls:
-        print(f"listening on {url}", file=sys.stderr, flush=True)  # noqa: T201
+        print(f"listening on {url}\n", end="", file=sys.stderr, flush=True)  # noqa: T201  # at once, beside other logs
     return listeners
 
 

@@ -81,8 +81,8 @@ def merge_series(name: str, kind: str, processes: Sequence[Series]) -> Series:
 
 def estimate_precision(families: Families) -> Series:
     """P@k of live rows with its interval, from the counters of all processes: those of rows and of their hits."""
-    trials = by_labels(families, f"{PRECISION}_trials")
-    hits = by_labels(families, f"{PRECISION}_hits")
+    trials = find_values(families, f"{PRECISION}_trials", f"{PRECISION}_trials_total")
+    hits = find_values(families, f"{PRECISION}_hits", f"{PRECISION}_hits_total")
     return {
         (PRECISION, tuple(sorted((*labels, ("bound", bound))))): value
         for labels, rows in trials.items()
@@ -90,9 +90,10 @@ def estimate_precision(families: Families) -> Series:
     }
 
 
-def by_labels(families: Families, name: str) -> dict[Labels, float]:
-    """The series of a family of one name, by their labels."""
-    return {labels: value for (_, labels), value in families[name].series.items()} if name in families else {}
+def find_values(families: Families, name: str, sample: str) -> dict[Labels, float]:
+    """The values of one sample of a family, by their labels."""
+    series = families[name].series if name in families else {}
+    return {labels: value for (other, labels), value in series.items() if other == sample}
 
 
 def keep_counts(families: Families) -> Families:
@@ -118,7 +119,7 @@ def find_place(labels: Labels) -> Place:
 
 def list_places(families: Families) -> set[Place]:
     """The versions that are served, and what series of none have; `unknown` models are of none, too."""
-    served = {find_place(labels) for labels in by_labels(families, MODELS)}
+    served = {find_place(labels) for labels in find_values(families, MODELS, MODELS)}
     return served | {(None, None), ("unknown", "unknown")}
 
 

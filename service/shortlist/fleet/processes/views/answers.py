@@ -8,8 +8,7 @@ from typing import Any
 import orjson
 
 from shortlist.evaluation.sequential import bound_share
-
-from .exchange import Response, replace_body
+from shortlist.fleet.processes.exchange import Response, replace_body
 
 LARGEST = ("last_inference", "logprob_error_max", "evidence")  # of these fields the largest is the server's
 SERVED_PRECISION = "served_precision"
