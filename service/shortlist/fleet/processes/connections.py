@@ -58,8 +58,8 @@ class Passage:
         """Whether the process has said once more that it has a connection; raises BlockingIOError."""
         try:
             return bool(self.end.recv(len(SIGN)))
-        except ConnectionResetError:
-            return False
+        except ConnectionResetError:  # it ended before it took all: said once, and before what it had said itself
+            return self.read_sign()
 
     def close(self) -> list[socket.socket]:
         """The connections that a process never had that has ended."""

@@ -5,97 +5,77 @@ from __future__ import annotations
 import asyncio
 import socket
 
-import pytest
 from shortlist.fleet.processes.connections import Acceptor, Passage, make_passage, take_connections
 
 
-@pytest.fixture
-def loop():
-    """A loop that runs while a test does: its callbacks alone do not."""
-    with asyncio.Runner() as runner:
-        asyncio.events._set_running_loop(runner.get_loop())
-        yield runner.get_loop()
-        asyncio.events._set_running_loop(None)
+def run(test):
+    """Run `test(ours, theirs, client, connection)` in a loop: both ends of a passage, and of a connection."""
+
+    async def work():
+        (end, theirs), (client, connection) = make_passage(), socket.socketpair()
+        client.setblocking(False)
+        ours = Passage(end)
+        with theirs, client, connection:
+            await asyncio.wait_for(test(ours, theirs, client, connection), 10)
+
+    asyncio.run(work())
 
 
-@pytest.fixture
-def passage(loop):
-    ours, theirs = make_passage()
-    with theirs:
-        yield Passage(ours), theirs
-        ours.close()
+async def read(client):
+    return await asyncio.get_running_loop().sock_recv(client, 5)
 
 
-def test_a_connection_is_passed_on_and_stays_open(passage):
-    ours, theirs = passage
-    client, connection = socket.socketpair()
-    with client:
-        with connection:
-            assert ours.send(connection)
+def test_a_connection_is_passed_on_and_closed_when_the_process_closes_it():
+    async def test(ours, theirs, client, connection):
+        assert take_connections(theirs) == ([], True)
+        assert ours.send(connection)
+        connection.close()
         (other,), more = take_connections(theirs)
-        with other:
-            assert more
-            other.send(b"hello")
-            assert client.recv(5) == b"hello"
+        assert more
+        other.send(b"hello")
+        assert await read(client) == b"hello"
+        other.close()
+        assert await read(client) == b""
         assert ours.close() == []
 
-
-def test_nothing_waits(passage):
-    assert take_connections(passage[1]) == ([], True)
+    run(test)
 
 
-def test_one_that_has_ended_takes_none(passage):
-    ours, theirs = passage
-    theirs.close()
-    with socket.socket() as connection:
+def test_one_that_has_ended_takes_none():
+    async def test(ours, theirs, client, connection):
+        theirs.close()
         assert not ours.send(connection)
-    assert ours.close() == []
+        assert ours.close() == []
+
+    run(test)
 
 
-def test_what_a_process_never_had_that_has_ended_is_still_open(passage):
-    ours, theirs = passage
-    pairs = [socket.socketpair() for _ in range(3)]
-    for number, (_, connection) in enumerate(pairs):
-        with connection:
-            assert ours.send(connection)
-        if number == 1:
-            for taken in take_connections(theirs)[0]:
-                taken.close()
-    theirs.close()
-    (kept,) = ours.close()
-    with kept:
-        kept.send(b"hello")
-        assert pairs[2][0].recv(5) == b"hello"
-    assert [client.recv(1) for client, _ in pairs[:2]] == [b"", b""]
-    for client, _ in pairs:
-        client.close()
+def test_what_a_process_never_had_that_has_ended_is_still_open():
+    async def test(ours, theirs, client, connection):
+        assert ours.send(connection)
+        (first,), _ = take_connections(theirs)
+        first.close()
+        assert ours.send(connection)
+        connection.close()
+        theirs.close()
+        (kept,) = ours.close()
+        with kept:
+            kept.send(b"hello")
+            assert await read(client) == b"hello"
+
+    run(test)
 
 
-def test_a_connection_is_closed_when_the_process_closes_it():
-    async def run():
-        (ours, theirs), (client, connection) = make_passage(), socket.socketpair()
-        client.setblocking(False)
-        passage = Passage(ours)
-        with client, theirs:
-            with connection:
-                passage.send(connection)
-            for taken in take_connections(theirs)[0]:
-                taken.close()
-            assert await asyncio.get_running_loop().sock_recv(client, 1) == b""
-            passage.close()
-
-    asyncio.run(asyncio.wait_for(run(), 10))
-
-
-def test_one_whose_supervisor_has_ended_takes_what_was_passed(passage):
-    ours, theirs = passage
-    with socket.socket() as connection:
+def test_one_whose_supervisor_has_ended_takes_what_was_passed():
+    async def test(ours, theirs, client, connection):
         ours.send(connection)
         for kept in ours.close():
             kept.close()
         (other,), more = take_connections(theirs)
         other.close()
         assert not more
+
+    run(test)
 
 
 def test_what_nobody_can_take_yet_waits():
@@ -106,7 +86,7 @@ def test_what_nobody_can_take_yet_waits():
         passed.append(next(refusals))
         return passed[-1]
 
-    async def run():
+    async def work():
         acceptor = Acceptor(pass_on)
         with socket.create_server(("127.0.0.1", 0)) as listener:
             acceptor.start([listener])
@@ -115,13 +95,13 @@ def test_what_nobody_can_take_yet_waits():
                     await asyncio.sleep(0.005)
             acceptor.stop()
 
-    asyncio.run(asyncio.wait_for(run(), 10))
+    asyncio.run(asyncio.wait_for(work(), 10))
 
 
 def test_what_waits_to_be_accepted_is_passed_on_at_the_end():
     passed = []
 
-    async def run(listener):
+    async def work(listener):
         acceptor = Acceptor(lambda connection: passed.append(connection.fileno()) is None)
         acceptor.start([listener])
         await asyncio.sleep(0)
@@ -132,5 +112,5 @@ def test_what_waits_to_be_accepted_is_passed_on_at_the_end():
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
         listener.setblocking(False)
-        asyncio.run(run(listener))
+        asyncio.run(work(listener))
     assert len(passed) == 3
