@@ -6,6 +6,7 @@ a server (metrics, statistics, readiness, served precision) is read of every pro
 
 from __future__ import annotations
 
+import contextlib
 import re
 import time
 from collections.abc import Callable, Sequence
@@ -15,12 +16,15 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response as StarletteResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from shortlist.errors import NotReady
 from shortlist.server.access.keys import Role
 from shortlist.server.engine.service import Service
+from shortlist.server.messages.headers import RawHeaders
 from shortlist.server.messages.request_ids import read_request_ids
 from shortlist.server.messages.responses import make_error_response
 from shortlist.server.scheduling.hold import Hold
 
+from .channel import ChannelClosed
 from .exchange import Request, Response, call_app, replace_body
 from .link import Link
 from .views.answers import merge_models, merge_readiness, merge_statistics
@@ -95,23 +99,34 @@ class Everywhere:
                 return await self.link.change(Request.from_scope(scope, body))
             except ClientDisconnect:
                 return None
+            except ChannelClosed:
+                return make_refusal(NotReady("the server stops, and nothing of it is changed any more"), headers)
             except Exception as error:
-                refusal = make_error_response(error, read_request_ids(headers))
-                return Response(refusal.status, refusal.headers, refusal.content)
+                return make_refusal(error, headers)
 
     async def view(self, request: Request, merge: Merge) -> Response:
         """Read something of all processes, where this one lets it be read."""
         response = await call_app(self.app, request)
         if not response.succeeded or request.method == "HEAD":
             return response
-        return merge([response, *await self.link.ask_others(request)])
+        with contextlib.suppress(ChannelClosed):  # the supervisor has ended: this process alone is left to be read
+            response = merge([response, *await self.link.ask_others(request)])
+        return response
 
     async def read_metrics(self, request: Request) -> Response:
         """The metrics of all processes, where this one lets its own be read."""
         response = await call_app(self.app, request)
         if not response.succeeded or request.method == "HEAD":
             return response
-        return replace_body(response, await self.link.render_metrics())
+        with contextlib.suppress(ChannelClosed):
+            response = replace_body(response, await self.link.render_metrics())
+        return response
+
+
+def make_refusal(error: Exception, headers: RawHeaders) -> Response:
+    """The response to a change that was not done."""
+    refusal = make_error_response(error, read_request_ids(headers))
+    return Response(refusal.status, refusal.headers, refusal.content)
 
 
 def find_change(scope: Scope) -> Role | None:

@@ -17,7 +17,7 @@ from .channel import Channel, ChannelClosed
 from .connections import Passage, make_passage
 from .exchange import Request, Response
 from .link import State
-from .views.metrics import Families, parse_families
+from .views.metrics import Families, keep_counts, parse_families
 from .worker import run_worker
 
 ANSWER_SECONDS = 5.0  # for what takes no time; one that does not answer by then is left out
@@ -55,6 +55,11 @@ class Member:
         """What the next connection is chosen by: the least load gets it, and one that is ready before all others."""
         assert self.state is not None, "it has joined"
         return not self.state.ready, self.state.open + self.passage.passed - self.state.taken
+
+    @property
+    def shown_counts(self) -> Families:
+        """What the server's metrics show of it: all, but only what it counted where it is not part of the server."""
+        return self.counts if self.takes_connections else keep_counts(self.counts)
 
     async def ask(self, name: str, value: Any = None) -> Any:
         """What it answers; raises ChannelClosed where it has ended."""

@@ -238,7 +238,7 @@ class Supervisor:
     async def render_metrics(self) -> bytes:
         """The metrics of all processes as text."""
         await asyncio.gather(*(member.read_counts() for member in self.members))
-        live = merge_families([member.counts for member in self.members])
+        live = merge_families([member.shown_counts for member in self.members])
         self.departed = keep_places(self.departed, list_places(live))
         ready = sum(member.takes_connections and bool(member.state and member.state.ready) for member in self.members)
         return render_families(merge_families([live, self.departed]) | describe_processes(ready, self.replacements))

@@ -15,7 +15,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from shortlist.errors import ShortlistError
-from shortlist.runtime.memory import separate_large_arrays
+from shortlist.runtime.memory import give_back_memory, separate_large_arrays
 from shortlist.runtime.shared_tables import share_tables_in
 from shortlist.server.app import create_app
 from shortlist.server.models import Model
@@ -37,6 +37,7 @@ from .tasks import Tasks
 from .views.metrics import read_families
 
 STATE_SECONDS = 0.05  # until the supervisor knows that a process is ready, or of connections that have ended
+LOAD_SECONDS = 0.5  # between looks whether everything is loaded
 FAILURE_CODE = 1
 
 log = logging.getLogger(__name__)
@@ -112,6 +113,7 @@ class Worker(Server):
         await super().startup(sockets)
         asyncio.get_running_loop().add_reader(self.passage, self.take)
         self.tasks.start(self.talk())
+        self.tasks.start(self.give_back_memory())
 
     async def talk(self) -> None:
         """Do what the supervisor says; once it has ended, stop."""
@@ -119,6 +121,12 @@ class Worker(Server):
         if not self.service.draining:
             log.error("the supervisor has ended: this process finishes what it accepted and ends, too")
             self.drain()
+
+    async def give_back_memory(self) -> None:
+        """Give back what the loads of the start have left between the smaller things."""
+        while not self.service.is_ready():
+            await asyncio.sleep(LOAD_SECONDS)
+        await asyncio.to_thread(give_back_memory)
 
     def read_state(self) -> State:
         """What the supervisor is told."""

@@ -61,6 +61,8 @@ def test_who_is_killed_under_load_takes_nobody_with_it_and_is_replaced(fleet):
     with Clients(fleet, CONTEXTS, 6) as clients:
         time.sleep(0.5)
         os.kill(pids[0], signal.SIGKILL)
+        assert fleet.http.get("/readyz").status_code == 200
+        assert fleet.read_metric("shortlist_ready") == 1
         time.sleep(0.5)
         fleet.wait_for_processes(2)
         time.sleep(0.3)
