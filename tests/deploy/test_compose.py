@@ -1,6 +1,7 @@
 """Compose, Prometheus, Grafana and the Dockerfile agree with each other and with the service."""
 
 import re
+from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
@@ -34,6 +35,7 @@ SERVICES = COMPOSE["services"]
 PROMETHEUS = read_yaml(DEPLOY / "prometheus" / "prometheus.yml")
 GRAFANA = DEPLOY / "grafana" / "provisioning"
 REPOSITORY = "${REPO:-./build/repository}"
+INPUTS = "${INPUTS:-./build/inputs}"
 RULES = [rule for group in read_yaml(ALERTS)["groups"] for rule in group["rules"]]
 HEAVY = {"torch", "onnx", "transformers"}
 
@@ -52,7 +54,7 @@ def read_container_port(service):
 
 @pytest.mark.parametrize("service", SERVICES)
 def test_mounted_files_exist(service):
-    sources = set(mounts(service)) - {REPOSITORY}  # which `make demo` makes
+    sources = set(mounts(service)) - {REPOSITORY, INPUTS}  # which `make demo` and users make
     assert [source for source in sources if not (ROOT / source).exists()] == []
 
 
@@ -61,6 +63,19 @@ def test_repository_is_the_one_that_make_fills():
     default = re.search(r"^REPO \?= (.+)$", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE)
     assert default is not None
     assert f"${{REPO:-./{default[1]}}}" == REPOSITORY
+
+
+def test_the_exporter_fills_the_repository_once_where_it_is_asked_to():
+    exporter = SERVICES["exporter"]
+    assert exporter["profiles"] == ["export"]
+    assert exporter["restart"] == "no"
+    assert exporter["build"]["target"] == "exporter"
+    target = mounts("exporter")[REPOSITORY]
+    assert target == mounts("shortlist")[REPOSITORY]
+    out = exporter["command"][exporter["command"].index("--out") + 1]
+    assert Path(out).parents[1] == Path(target)
+    (workdir,) = [rest for word, rest in dockerfile()["exporter"].steps if word == "WORKDIR"]
+    assert mounts("exporter")[INPUTS] == workdir
 
 
 def test_ports_agree():

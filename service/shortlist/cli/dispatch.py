@@ -26,6 +26,7 @@ COMMANDS = {
         "shortlist_exporter.commands.report",
         "one page of pictures about a bundle, its promise and your contexts",
     ),
+    "shard": ("shortlist_exporter.commands.shard", "cut a bundle into bundles of class ranges"),
     "check": ("shortlist.cli.check", "verify a bundle's hashes, load it, replay its calibration"),
     "query": ("shortlist.cli.query", "the top k classes of contexts in a file"),
     "evaluate": (

@@ -45,4 +45,6 @@ def run(args: argparse.Namespace) -> int:
     require("uvicorn")
     require("fastapi")
     import_onnxruntime()
+    if settings.processes > 1:
+        return int(require("shortlist.fleet.processes.supervisor").serve_processes(settings))
     return int(require("shortlist.server.transport.process").serve(settings))

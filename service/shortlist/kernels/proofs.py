@@ -12,6 +12,7 @@ from shortlist.bundle.reader import Bundle
 from shortlist.core.filters import UNRESTRICTED, ClassFilter
 from shortlist.core.results import FloatArray, PlanResult, empty_result
 from shortlist.core.rounding import Rounding
+from shortlist.runtime.shared_tables import share_table
 
 from .exact_rows import CompiledGather
 from .lists import point_at_lists
@@ -83,7 +84,8 @@ class CompiledProofs:
         blocks, lines = maps["bounds_four_bits"].shape[:2]
         self.tables = arrays | {
             "change": maps["bounds_change"].reshape(-1).view(np.uint16)[1 : 2 * self.dim**2 : 2].copy(),
-            "four_bits": copy_lines(maps["bounds_four_bits"]), "rows": maps["bounds_rows"],
+            "four_bits": share_table(bundle.manifest.digest, "four-bits", lambda: copy_lines(maps["bounds_four_bits"])),
+            "rows": maps["bounds_rows"],
             "four_bit_scale": pad_classes(arrays["four_bit_scale"], blocks, 0.0),
             "constant": pad_classes(arrays["constant"], blocks, -np.inf), "rounding": rounding.weight,
         }  # fmt: skip

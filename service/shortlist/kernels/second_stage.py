@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from shortlist.bundle.reader import Bundle
 from shortlist.core.results import FloatArray, IdArray
+from shortlist.runtime.shared_tables import share_table
 
 from .exact_rows import CompiledGather
 from .native.arguments import get_address
@@ -41,7 +42,11 @@ class SecondStage:
         self.projection = bundle.map_array("screen_projection")
         self.blocks = np.concatenate([[0], np.cumsum(-(-np.diff(offsets) // LANES))])
         places = list_places(offsets, self.blocks)
-        self.previews = lay_out_previews(bundle.map_array("screen_previews"), offsets, self.blocks)
+        self.previews = share_table(
+            bundle.manifest.digest,
+            "screen-previews",
+            lambda: lay_out_previews(bundle.map_array("screen_previews"), offsets, self.blocks),
+        )
         self.scale = scatter(bundle.map_array("screen_scales"), places, self.blocks[-1])
         bias = bundle.map_array("exact_bias")[index["ids"]] if bundle.has_arrays("exact_bias") else None
         self.bias = None if bias is None else scatter(bias, places, self.blocks[-1])

@@ -33,7 +33,8 @@ def test_variables_are_overridden_by_flags(monkeypatch):
 @pytest.mark.parametrize(
     ("name", "value"),
     [("PORT", "abc"), ("PORT", "70000"), ("THREADS", "0"), ("BODY_LIMIT", "1.5"), ("LOG_LEVEL", "loud"),
-     ("DRAIN_DELAY", "-1"), ("WORKERS", ""), ("HOST", ""), ("TRUSTED_PROXIES", "10.0.0.0/99"), ("QUOTA_ROWS", "0")],
+     ("DRAIN_DELAY", "-1"), ("CONCURRENT_MODELS", ""), ("HOST", ""), ("TRUSTED_PROXIES", "10.0.0.0/99"),
+     ("QUOTA_ROWS", "0")],
 )  # fmt: skip
 def test_wrong_variable_is_named_with_its_value(monkeypatch, name, value):
     monkeypatch.setenv(f"SHORTLIST_{name}", value)

@@ -29,6 +29,7 @@ from shortlist.kernels.primitives.layout import (
     pad_to_lines,
 )
 from shortlist.runtime.parallel import ThreadedRows
+from shortlist.runtime.shared_tables import share_table
 
 from .effort import Search, make_search
 from .tables import Tables, make_struct
@@ -109,7 +110,7 @@ def lay_out_tables(bundle: Bundle, arrays: Arrays) -> Tables:
         **lay_out_projection(arrays),
         **lay_out_groups(arrays),
         **lay_out_blocks(arrays),
-        **lay_out_previews(arrays),
+        **lay_out_previews(bundle, arrays),
         **lay_out_rows(bundle, arrays),
     )
 
@@ -147,21 +148,28 @@ def lay_out_blocks(arrays: Arrays) -> Arrays:
     }
 
 
-def lay_out_previews(arrays: Arrays) -> Parts:
+def lay_out_previews(bundle: Bundle, arrays: Arrays) -> Parts:
     """Lay out the previews of classes, block by block; lanes that a block does not fill are zeros."""
+    starts, bias = arrays["block_starts"], arrays.get("bias")
+    count, place = len(starts) - 1, list_places(starts)
+    return {
+        "previews": share_table(bundle.manifest.digest, "previews", lambda: join_previews(arrays)),
+        "preview_raise": scatter_rows(arrays["preview_raise"], place, count),
+        "bias": None if bias is None else scatter_rows(bias, place, count),
+    }
+
+
+def join_previews(arrays: Arrays) -> Bytes:
+    """Join the int8 and the 2-bit previews of each block, with their scales, as of `arrange_records`."""
     starts = arrays["block_starts"]
     count, place = len(starts) - 1, list_places(starts)
-    wide, fine, bias = arrays["preview"], arrays.get("fine"), arrays.get("bias")
+    wide, fine = arrays["preview"], arrays.get("fine")
     fine = np.empty((len(wide), 0), np.int8) if fine is None else fine
     first = arrange_blocks(scatter_rows(shift_to_unsigned(pad_columns(wide, LANE_BYTES)), place, count))
     others = pack_two_bits(scatter_rows(pad_columns(fine, TWO_BIT_COLUMNS), place, count))
     scale = scatter_rows(arrays["scale"], place, count)
     fine_scale = scatter_rows(arrays["fine_scale"], place, count) if fine.size else np.zeros_like(scale)
-    return {
-        "previews": arrange_records(first, scale, others, fine_scale),
-        "preview_raise": scatter_rows(arrays["preview_raise"], place, count),
-        "bias": None if bias is None else scatter_rows(bias, place, count),
-    }
+    return arrange_records(first, scale, others, fine_scale)
 
 
 def lay_out_rows(bundle: Bundle, arrays: Arrays) -> Parts:
@@ -169,16 +177,19 @@ def lay_out_rows(bundle: Bundle, arrays: Arrays) -> Parts:
     return {
         "order": arrays["order"],
         "places": find_places(arrays, bundle.manifest.classes),
-        "codes": lay_out_codes(bundle.map_array("search_codes")),
+        "codes": lay_out_codes(bundle),
         "code_scale": arrays["code_scale"],
         "code_bias": arrays.get("bias"),
         "rows": bundle.map_array("search_weight"),
     }
 
 
-def lay_out_codes(codes: Bytes) -> Bytes:
+def lay_out_codes(bundle: Bundle) -> Bytes:
     """Copy int8 rows into whole cache lines, in large pages; many rows of whole lines stay mapped instead."""
-    return codes if codes.nbytes > MAX_COPY_BYTES and not codes.shape[1] % LINE_BYTES else pad_to_lines(codes)
+    codes = bundle.map_array("search_codes")
+    if codes.nbytes > MAX_COPY_BYTES and not codes.shape[1] % LINE_BYTES:
+        return codes
+    return share_table(bundle.manifest.digest, "codes", lambda: pad_to_lines(codes))
 
 
 def pad_lanes(values: npt.NDArray[Any]) -> npt.NDArray[Any]:

@@ -69,9 +69,10 @@ class Service:
         self.models = releases.models
         self.changes = ModelChanges(releases, self.apply_change, settings.poll_seconds if settings.polls else None)
         self.on_load_error: Callable[[], None] = ignore_load_error
+        self.on_roll_back: Callable[[Model, str], None] = ignore_roll_back
         self.served_models: dict[Model, ServedModel] = {}
         self.keeping = threading.Lock()  # of `served_models` when versions come and go
-        self.pool = ThreadPoolExecutor(settings.workers, thread_name_prefix="compute")
+        self.pool = ThreadPoolExecutor(settings.concurrent_models, thread_name_prefix="compute")
         quotas = None if settings.quota_rows is None else Quotas(settings.quota_rows)
         self.admission = Admission(settings.queue_rows, settings.queue_bytes, quotas=quotas)
         self.addresses = ClientAddresses(settings.trusted_proxies)
@@ -164,6 +165,7 @@ class Service:
     async def roll_back(self, model: Model, reason: str) -> None:
         """Serve a version no more that turned out worse than it promised; see `ModelChanges.roll_back`."""
         await self.changes.roll_back(model, reason)
+        self.on_roll_back(model, reason)
 
     def apply_change(self, change: Change) -> None:
         """Count what a change came to, and let go of what belongs to former heads."""
@@ -282,3 +284,7 @@ def make_release_rules(settings: Settings) -> ReleaseRules:
 
 def ignore_load_error() -> None:
     """Do nothing where a model could not be loaded at the start: the default where nobody stops the server."""
+
+
+def ignore_roll_back(model: Model, reason: str) -> None:
+    """Do nothing where a version was rolled back: the default where no other process serves it."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import collections
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from typing import TypeVar
 
 import numpy as np
 from prometheus_client import CollectorRegistry, Counter, Gauge, disable_created_metrics, generate_latest
@@ -29,6 +30,7 @@ CLASSES_BUCKETS = [2**i for i in range(19)]  # 1 to 262,144
 MODEL_LABELS = ("model", "version")
 LOAD_OUTCOMES = ("ready", "failed", "rolled_back")
 Place = tuple[str, str]  # a model's name and version, as labels
+Content = TypeVar("Content")
 
 
 class Metrics:
@@ -116,10 +118,14 @@ class Metrics:
         self.ended_places: collections.deque[Place] = collections.deque()
 
     def render(self) -> bytes:
-        """The text exposition of all families; those of versions that are over are shown in it for the last time."""
+        """The text exposition of all families, as `read` has it."""
+        return self.read(generate_latest)
+
+    def read(self, write: Callable[[CollectorRegistry], Content]) -> Content:
+        """What `write` makes of all families; those of versions that are over are shown to it for the last time."""
         ended = [self.ended_places.popleft() for _ in range(len(self.ended_places))]
         self.uses.subtract(ended)
-        text = generate_latest(self.registry)
+        text = write(self.registry)
         for place in ended:
             if self.uses[place] <= 0:
                 self.remove_series(place)

@@ -75,7 +75,7 @@ def open_listeners(settings: Settings, stack: contextlib.ExitStack) -> list[sock
         listeners.append(stack.enter_context(listen_on_path(settings.unix_socket, BACKLOG)))
         urls.append(format_unix_url(settings.unix_socket))
     for url in urls:
-        print(f"listening on {url}", file=sys.stderr, flush=True)  # noqa: T201
+        print(f"listening on {url}\n", end="", file=sys.stderr, flush=True)  # noqa: T201  # at once, beside other logs
     return listeners
 
 
@@ -206,6 +206,10 @@ class Server(UvicornServer):
     def reload(self) -> None:
         """Read the API keys, the certificate and the repository again; what was in force stays where that fails."""
         self.service.changes.look_again()
+        self.reload_files()
+
+    def reload_files(self) -> None:
+        """Read the API keys and the certificate again; what was in force stays where that fails."""
         try:
             self.service.access.reload()
             self.reload_certificate()

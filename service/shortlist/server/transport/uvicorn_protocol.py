@@ -30,7 +30,6 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import Iterator
-from functools import partial
 from typing import TYPE_CHECKING
 
 import httptools
@@ -57,12 +56,23 @@ class UvicornServer(uvicorn.Server):
         self.handle_signals()
         yield
 
+    def make_protocol(self) -> asyncio.Protocol:
+        """The protocol of one more connection."""
+        state = {"config": self.config, "server_state": self.server_state, "app_state": self.lifespan.state}
+        return self.config.http_protocol_class(**state)
+
     async def listen_plainly(self, sock: socket.socket) -> None:
         """Listen on one more socket, without TLS."""
-        state = {"config": self.config, "server_state": self.server_state, "app_state": self.lifespan.state}
-        make_protocol = partial(self.config.http_protocol_class, **state)
         loop = asyncio.get_running_loop()
-        self.servers.append(await loop.create_server(make_protocol, sock=sock, backlog=self.config.backlog))
+        self.servers.append(await loop.create_server(self.make_protocol, sock=sock, backlog=self.config.backlog))
+
+    async def serve_connection(self, sock: socket.socket) -> None:
+        """Serve a connection that was accepted elsewhere: with TLS where that is wanted, on a Unix socket without."""
+        loop, tls = asyncio.get_running_loop(), None if sock.family == socket.AF_UNIX else self.config.ssl
+        try:
+            await loop.connect_accepted_socket(self.make_protocol, sock, ssl=tls)
+        except OSError:  # of TLS, too; or the client has left
+            sock.close()
 
     def close_listeners(self) -> None:
         """Close the listening sockets, so that no new connections come."""

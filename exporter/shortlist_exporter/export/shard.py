@@ -1,0 +1,92 @@
+"""A bundle cut into bundles of class ranges, each fitted anew to its part of the layer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+from shortlist.bundle.manifest import Manifest
+from shortlist.bundle.reader import CALIBRATION_FILE, Bundle
+from shortlist.errors import BadInput
+from shortlist.fleet.shards.ranges import ClassRange, cut_classes
+from shortlist.fleet.shards.sharded_head import SHARDS_FILE, ShardEntry, ShardList
+
+from shortlist_exporter.inputs.sources import Contexts, Dense
+
+from .like import load_like_layer, make_like_request
+from .request import Request
+from .run import export
+
+
+def export_shards(
+    bundle: Bundle,
+    shards: int,
+    out: Path,
+    contexts: Contexts | None = None,
+    threads: int | None = None,
+    report: Callable[[int], None] = lambda shard: None,
+) -> list[Manifest]:
+    """Cut a bundle and write `out`/<name>-<i>-of-<n>/<version> and `out`/shards.json; returns the shards' manifests.
+
+    contexts: to fit on; by default the rows that the bundle carries for its canary. report: called with each shard's
+    number before its export. Raises BadInput where the head is its own reference, and as `export` does.
+    """
+    check_cut(bundle, out)
+    dense, request = load_like_layer(bundle), make_like_request(bundle)
+    sample = contexts or Contexts(bundle.tensors(CALIBRATION_FILE)["contexts"].astype(np.float32))
+    entries, manifests = [], []
+    for number, part in enumerate(cut_classes(dense.classes, shards)):
+        report(number)
+        place = f"{bundle.manifest.name}-{number}-of-{shards}/{bundle.manifest.version}"
+        layer = cut_layer(dense, part)
+        part_request = replace(cut_request(request, part, layer.real_classes), threads=threads)
+        manifests.append(export(layer, sample, out / place, part_request))
+        entries.append(ShardEntry(bundle=place, digest=manifests[-1].digest, start=part.start, stop=part.stop))
+    write_list(bundle, entries, out)
+    return manifests
+
+
+def check_cut(bundle: Bundle, out: Path) -> None:
+    """Raise BadInput where a bundle cannot be cut, or something lies at `out`."""
+    manifest = bundle.manifest
+    if manifest.reference != "dense":
+        raise BadInput(
+            f"{bundle.folder} is of method {manifest.method}, whose own softmax was trained over all classes together: "
+            "only heads that approximate a dense layer can be cut"
+        )
+    if (out / SHARDS_FILE).exists():
+        raise BadInput(f"{out / SHARDS_FILE} is there already: give another folder with --out")
+
+
+def cut_layer(dense: Dense, part: ClassRange) -> Dense:
+    """The classes of one range."""
+    padded = dense.padded[(dense.padded >= part.start) & (dense.padded < part.stop)] - part.start
+    bias = None if dense.bias is None else dense.bias[part.start : part.stop].copy()
+    return replace(dense, weight=dense.weight[part.start : part.stop].copy(), bias=bias, padded=padded)
+
+
+def cut_request(request: Request, part: ClassRange, classes: int) -> Request:
+    """The request for one range of so many real classes: as for the whole, but nothing is promised of a part."""
+    labels = None if request.labels is None else request.labels[part.start : part.stop]
+    max_k = None if request.max_k is None else min(request.max_k, classes)
+    at = tuple(k for k in request.at if k <= (max_k or classes))
+    return replace(request, promise={}, labels=labels, max_k=max_k, at=at)
+
+
+def write_list(bundle: Bundle, entries: list[ShardEntry], out: Path) -> None:
+    """Write shards.json, once all shards are there."""
+    manifest = bundle.manifest
+    shard_list = ShardList(
+        name=manifest.name,
+        version=manifest.version,
+        classes=manifest.classes,
+        dim=manifest.dim,
+        max_k=manifest.max_k,
+        source=manifest.digest,
+        shards=entries,
+    )
+    part = out / f".{SHARDS_FILE}"
+    part.write_text(shard_list.model_dump_json(indent=1), "utf-8")
+    part.rename(out / SHARDS_FILE)

@@ -1,0 +1,80 @@
+"""Changes that all processes do, one change at a time, and one process after the other."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Sequence
+from typing import Any
+
+from shortlist.errors import Overloaded
+from shortlist.server.messages.responses import make_error_response
+
+from .channel import ChannelClosed
+from .exchange import Request, Response
+from .journal import Journal
+from .member import Member
+
+MAX_WAITING_CHANGES = 16  # asked by clients
+RETRY_SECONDS = 5
+
+
+class Changes:
+    """The changes of one server."""
+
+    def __init__(self) -> None:
+        self.turn = asyncio.Lock()
+        self.waiting = 0  # of clients
+        self.journal = Journal()
+
+    async def change(self, request: Request, member: Member, others: Sequence[Member]) -> Response:
+        """Have `member`, which got the request, do it, and then the others.
+
+        Returns the first response of a process that failed, else that of `member`. Raises ChannelClosed.
+        """
+        if self.waiting >= MAX_WAITING_CHANGES:
+            return refuse_change(self.waiting)
+        self.waiting += 1
+        try:
+            async with self.turn:
+                return await self.change_all(request, member, others)
+        finally:
+            self.waiting -= 1
+
+    async def change_all(self, request: Request, member: Member, others: Sequence[Member]) -> Response:
+        """The same, once its turn has come; what `member` refuses the others are not asked for."""
+        response = await member.respond(request)
+        if response is None:
+            raise ChannelClosed
+        if not response.succeeded:
+            return response
+        self.journal.note(request, response)
+        responses = [await other.respond(request) for other in others]
+        return next((each for each in responses if each is not None and not each.succeeded), response)
+
+    async def repeat(self, member: Member) -> None:
+        """Have a new process do what was changed so far; from then on it takes connections and changes."""
+        async with self.turn:
+            for request in self.journal.list_requests():
+                await member.respond(request)
+            member.joined = True
+
+    async def ask_each(self, name: str, value: Any, members: Sequence[Member]) -> None:
+        """Have processes do something one after the other, so that only one at a time holds two versions."""
+        async with self.turn:
+            for member in members:
+                with contextlib.suppress(ChannelClosed):
+                    await member.ask(name, value)
+
+
+async def ask_all(request: Request, members: Sequence[Member]) -> list[Any]:
+    """The responses of processes to a request that takes no time, as they are sent to another process."""
+    responses = await asyncio.gather(*(member.respond_soon(request) for member in members))
+    return [response.to_json() for response in responses if response is not None]
+
+
+def refuse_change(waiting: int) -> Response:
+    """The response to one change too many."""
+    error = Overloaded(f"{waiting} changes wait already: ask again in {RETRY_SECONDS} s", retry_after=RETRY_SECONDS)
+    response = make_error_response(error)
+    return Response(response.status, response.headers, response.content)

@@ -1,0 +1,131 @@
+"""Connections from the sockets that the supervisor listens on to the process that is to serve them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+from collections import deque
+from collections.abc import Callable, Sequence
+
+SIGN = b"c"  # each message is one byte, with a file descriptor on its way to a process and without on its way back
+RETRY_SECONDS = 0.02  # until a connection is tried again that no process could take
+
+log = logging.getLogger(__name__)
+
+
+def make_passage() -> tuple[socket.socket, socket.socket]:
+    """The supervisor's end and the process's end, both of which never wait."""
+    ends = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    for end in ends:
+        end.setblocking(False)
+    return ends
+
+
+class Passage:
+    """The supervisor's end of the way to one process. passed: connections so far.
+
+    A connection is kept until the process says that it has it, before it reads anything: of one that was killed
+    meanwhile another process can still serve it.
+    """
+
+    def __init__(self, end: socket.socket) -> None:
+        """To be called in the event loop, which notes from now on what the process has taken."""
+        self.end = end
+        asyncio.get_running_loop().add_reader(end, self.note_taken)
+        self.kept: deque[socket.socket] = deque()
+        self.passed = 0
+
+    def send(self, connection: socket.socket) -> bool:
+        """Pass on a connection, which the caller closes; returns whether there was room, and somebody to take it."""
+        try:
+            socket.send_fds(self.end, [SIGN], [connection.fileno()])
+        except OSError:  # it has ended, or too many wait for it
+            return False
+        self.kept.append(connection.dup())
+        self.passed += 1
+        return True
+
+    def note_taken(self) -> None:
+        """Let go of the connections that the process has, so that they are closed when it closes them."""
+        with contextlib.suppress(BlockingIOError):
+            while self.read_sign():
+                self.kept.popleft().close()
+            asyncio.get_running_loop().remove_reader(self.end)  # it has ended
+
+    def read_sign(self) -> bool:
+        """Whether the process has said once more that it has a connection; raises BlockingIOError."""
+        try:
+            return bool(self.end.recv(len(SIGN)))
+        except ConnectionResetError:  # it ended before it took all: said once, and before what it had said itself
+            return self.read_sign()
+
+    def close(self) -> list[socket.socket]:
+        """The connections that a process never had that has ended."""
+        self.note_taken()
+        asyncio.get_running_loop().remove_reader(self.end)
+        self.end.close()
+        return list(self.kept)
+
+
+def take_connections(end: socket.socket) -> tuple[list[socket.socket], bool]:
+    """All connections that wait at a process's end, and whether more may come."""
+    connections: list[socket.socket] = []
+    while True:
+        try:
+            content, descriptors, _, _ = socket.recv_fds(end, len(SIGN), 1)
+        except BlockingIOError:
+            return connections, True
+        except OSError:
+            return connections, False
+        for descriptor in descriptors:
+            connections.append(socket.socket(fileno=descriptor))
+            with contextlib.suppress(OSError):
+                end.send(SIGN)
+        if not content:  # the supervisor has ended
+            return connections, False
+
+
+class Acceptor:
+    """Accepts connections. pass_on: passes one to a process; returns whether there was one that could take it."""
+
+    def __init__(self, pass_on: Callable[[socket.socket], bool]) -> None:
+        self.pass_on = pass_on
+        self.listeners: Sequence[socket.socket] = ()
+        self.tasks: list[asyncio.Task[None]] = []
+
+    def start(self, listeners: Sequence[socket.socket]) -> None:
+        """Accept from now on."""
+        self.listeners = listeners
+        self.tasks = [asyncio.create_task(self.accept_all(listener)) for listener in listeners]
+
+    async def accept_all(self, listener: socket.socket) -> None:
+        """Accept connections and pass them on, in an endless loop."""
+        listener.setblocking(False)
+        while True:
+            try:
+                connection, _ = await asyncio.get_running_loop().sock_accept(listener)
+            except OSError as error:  # too many files are open, or the client has left
+                log.warning("a connection could not be accepted: %s", error)
+                await asyncio.sleep(RETRY_SECONDS)
+                continue
+            await self.pass_on_soon(connection)
+
+    async def pass_on_soon(self, connection: socket.socket) -> None:
+        """Pass a connection on as soon as a process can take it."""
+        with connection:
+            while not self.pass_on(connection):
+                await asyncio.sleep(RETRY_SECONDS)
+
+    def stop(self) -> None:
+        """Pass on what waits to be accepted, and accept nothing more."""
+        for task in self.tasks:
+            task.cancel()
+        for listener in self.listeners:
+            with contextlib.suppress(BlockingIOError), listener:
+                while True:
+                    connection, _ = listener.accept()
+                    with connection:
+                        self.pass_on(connection)
+        self.listeners, self.tasks = (), []

@@ -1,0 +1,118 @@
+"""One of the supervisor's processes, as the supervisor sees it."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import time
+from collections.abc import Awaitable, Callable
+from multiprocessing.context import ForkServerContext
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any
+
+from shortlist.server.settings import Settings
+
+from .channel import Channel, ChannelClosed
+from .connections import Passage, make_passage
+from .exchange import Request, Response
+from .link import State
+from .views.metrics import Families, keep_counts, parse_families
+from .worker import run_worker
+
+ANSWER_SECONDS = 5.0  # for what takes no time; one that does not answer by then is left out
+
+Handle = Callable[["Member", str, Any], Awaitable[Any]]
+
+
+class Member:
+    """A process, its channel and the way by which it gets connections.
+
+    state: as it said last; None before it has begun. joined: whether connections and changes go to it. leaving: whether
+    it has begun to drain. counts: its metrics as they were read last.
+    """
+
+    def __init__(self, number: int, process: BaseProcess, passage: Passage, *, joins_at_once: bool) -> None:
+        self.number, self.process, self.passage = number, process, passage
+        self.joins_at_once = joins_at_once
+        self.channel: Channel | None = None
+        self.state: State | None = None
+        self.began = asyncio.Event()
+        self.joined = self.leaving = False
+        self.counts: Families = {}
+        self.start_time = time.monotonic()
+
+    def __str__(self) -> str:
+        return f"process {self.number} ({self.process.pid})"
+
+    @property
+    def takes_connections(self) -> bool:
+        """Whether connections may go to it, and changes have to."""
+        return self.joined and not self.leaving
+
+    @property
+    def load(self) -> tuple[bool, int]:
+        """What the next connection is chosen by: the least load gets it, and one that is ready before all others."""
+        assert self.state is not None, "it has joined"
+        return not self.state.ready, self.state.open + self.passage.passed - self.state.taken
+
+    @property
+    def shown_counts(self) -> Families:
+        """What the server's metrics show of it: all, but only what it counted where it is not part of the server."""
+        return self.counts if self.takes_connections else keep_counts(self.counts)
+
+    async def ask(self, name: str, value: Any = None) -> Any:
+        """What it answers; raises ChannelClosed where it has ended."""
+        if self.channel is None:
+            raise ChannelClosed
+        return await self.channel.ask(name, value)
+
+    async def respond(self, request: Request) -> Response | None:
+        """Its response to a request; None where it has ended."""
+        try:
+            fields = await self.ask("request", request.to_json())
+        except ChannelClosed:
+            return None
+        return None if fields is None else Response.from_json(fields)
+
+    async def respond_soon(self, request: Request) -> Response | None:
+        """The same of a request that takes no time; None where it does not answer."""
+        try:
+            return await asyncio.wait_for(self.respond(request), ANSWER_SECONDS)
+        except TimeoutError:
+            return None
+
+    async def read_counts(self) -> None:
+        """Read its metrics; where it does not answer, those that were read last stay."""
+        try:
+            content = await asyncio.wait_for(self.ask("metrics"), ANSWER_SECONDS)
+        except (ChannelClosed, TimeoutError):
+            return
+        if content is not None:
+            self.counts = parse_families(content)
+
+    def tell(self, name: str) -> None:
+        """Tell it something that it need not answer."""
+        if self.channel is not None:
+            self.channel.tell(name)
+
+    def close(self) -> list[socket.socket]:
+        """Let go of what belongs to a process that has ended; returns the connections that it never had."""
+        if self.channel is not None:
+            self.channel.close()
+        return self.passage.close()
+
+
+async def start_member(
+    context: ForkServerContext, number: int, settings: Settings, tables: Path, handle: Handle, *, joins_at_once: bool
+) -> Member:
+    """Start a process. handle: answers its questions. tables: the folder of shared tables."""
+    (control, other_control), (passage, other_passage) = socket.socketpair(), make_passage()
+    with other_control, other_passage:
+        arguments = number, settings, other_control, other_passage, tables
+        process = context.Process(target=run_worker, args=arguments, name=f"shortlist-{number}")
+        await asyncio.to_thread(process.start)  # the first takes a second, as it imports what all have
+    control.setblocking(False)
+    member = Member(number, process, Passage(passage), joins_at_once=joins_at_once)
+    member.channel = await Channel.open(control, lambda name, value: handle(member, name, value))
+    return member

@@ -1,0 +1,1 @@
+"""What is read of all processes, put together as of one server."""

@@ -1,0 +1,1 @@
+"""One head in several bundles, each of a range of its classes."""

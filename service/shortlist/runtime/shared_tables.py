@@ -1,0 +1,66 @@
+"""Tables that are laid out at the load, once for all processes of a server that serve the same bundles.
+
+By default every process keeps its own, in large pages. Where a folder is named, the first process that needs a table
+writes it there, and all of them map that file: the system then keeps it once, in small pages.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import weakref
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+Table = TypeVar("Table", bound=npt.NDArray[Any])
+
+
+class SharedFolder:
+    """The folder of this process, None for tables of its own."""
+
+    path: Path | None = None
+
+
+def share_tables_in(folder: Path | None) -> None:
+    """Share all tables that are laid out from now on with those who share theirs in this folder."""
+    SharedFolder.path = folder
+
+
+def share_table(digest: str, name: str, lay_out: Callable[[], Table]) -> Table:
+    """The table that `lay_out` returns, or one of the same bytes that another process has laid out.
+
+    digest, name: of the bundle's manifest, and of this table among those of the bundle. A shared table begins at a
+    cache line; written to, it changes for the caller alone. Its file goes with the first head that does, for then all
+    processes drop that head.
+    """
+    if SharedFolder.path is None:
+        return lay_out()
+    path = SharedFolder.path / f"{digest}-{name}.npy"
+    with lock_file(path.with_suffix(".lock")):
+        if not path.exists():
+            write_table(path, lay_out())
+        mapped = np.load(path, mmap_mode="c")
+    table: Any = np.asarray(mapped)
+    weakref.finalize(mapped, path.unlink, missing_ok=True).atexit = False
+    return table  # type: ignore[no-any-return]
+
+
+def write_table(path: Path, table: npt.NDArray[Any]) -> None:
+    """Put a table into a file at once: who is ended meanwhile leaves nothing that others would map."""
+    part = path.with_suffix(f".{os.getpid()}")
+    with part.open("wb") as file:
+        np.save(file, table)
+    part.rename(path)
+
+
+@contextlib.contextmanager
+def lock_file(path: Path) -> Iterator[None]:
+    """Hold a file alone among all processes; the system lets go of it for one that is ended."""
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield

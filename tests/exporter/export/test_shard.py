@@ -1,0 +1,61 @@
+"""Cutting a bundle: what each shard is, and what cannot be cut."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from shortlist.bundle.reader import Bundle
+from shortlist.errors import BadInput
+from shortlist.fleet.shards.ranges import ClassRange
+from shortlist_exporter.export.shard import cut_layer, export_shards
+from shortlist_exporter.inputs.sources import Contexts, Dense
+
+from tests.support.heads import adaptive
+from tests.support.layers import CLASSES, make_contexts, run_cli
+
+
+def test_a_layer_is_cut_with_its_bias_and_its_padding():
+    weight = np.arange(20, dtype=np.float32).reshape(10, 2)
+    layer = Dense(weight, np.arange(10, dtype=np.float32), 0.5, 3.0, np.array([1, 4, 8]))
+    part = cut_layer(layer, ClassRange(3, 9))
+    assert np.array_equal(part.weight, weight[3:9])
+    assert part.bias.tolist() == [3, 4, 5, 6, 7, 8]
+    assert part.padded.tolist() == [1, 5]
+    assert (part.logit_scale, part.soft_cap) == (0.5, 3.0)
+
+
+@pytest.mark.slow
+def test_shards_are_bundles_of_class_ranges_made_as_the_whole_was(small_repository, tmp_path):
+    process = run_cli("shard", small_repository / "lm" / "1", "--shards", 7, "--out", tmp_path, "--threads", 1)
+    assert process.returncode == 0, process.stderr
+    assert "the rows that" in process.stderr
+    entries = json.loads((tmp_path / "shards.json").read_text())
+    assert [entries["shards"][i]["stop"] for i in range(6)] == [entry["start"] for entry in entries["shards"][1:]]
+    assert (entries["shards"][0]["start"], entries["shards"][-1]["stop"]) == (0, CLASSES)
+    labels = []
+    for entry in entries["shards"]:
+        bundle = Bundle(tmp_path / entry["bundle"])
+        assert bundle.manifest.method == "svd"
+        assert bundle.manifest.fit["basis"] == "context"
+        labels += bundle.labels()
+    assert labels == Bundle(small_repository / "lm" / "1").labels()
+    again = run_cli("shard", small_repository / "lm" / "1", "--shards", 2, "--out", tmp_path)
+    assert again.returncode == 1
+    assert "--out" in again.stderr
+
+
+@pytest.mark.slow
+def test_given_contexts_are_fitted_on(small_repository, tmp_path):
+    sample = Contexts(make_contexts(rows=200, seed=9).contexts)
+    (first, _) = export_shards(Bundle(small_repository / "lm" / "1"), 2, tmp_path, sample, threads=1)
+    assert first.provenance["contexts_rows"] == 200
+
+
+@pytest.mark.slow
+def test_heads_that_are_their_own_reference_are_refused(tmp_path):
+    method, options = next(form for form in adaptive.FORMS.values() if form[0] == "dsoftmax")
+    head = adaptive.make(tmp_path, method, options)
+    with pytest.raises(BadInput, match="all classes together"):
+        export_shards(Bundle(head.folder), 2, tmp_path / "shards")

@@ -1,0 +1,167 @@
+"""Several processes as one server: deaths, signals, swaps, and what each gets to do."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+import pytest
+import shortlist
+
+from tests.support.fleet import Clients, Fleet, ask
+from tests.support.layers import copy_writable, make_contexts, run_cli
+from tests.support.swaps import Load, put_version, wait_for_version
+
+pytestmark = pytest.mark.slow
+
+CONTEXTS = make_contexts(rows=16, seed=7).contexts
+QUICK = ("--drain-delay", "0.3", "--drain-seconds", "5")
+
+
+@pytest.fixture(scope="module")
+def fleet(small_repository):
+    with Fleet(small_repository, *QUICK) as server:
+        yield server
+
+
+def is_alive(pid):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def test_connections_go_to_the_process_with_the_fewest(fleet):
+    connections = [fleet.connect() for _ in range(8)]
+    for connection in connections:
+        assert ask(connection, "GET", "/healthz")[0] == 200
+    descriptors = [len(os.listdir(f"/proc/{pid}/fd")) for pid in fleet.list_pids().values()]
+    for connection in connections:
+        connection.close()
+    assert abs(descriptors[0] - descriptors[1]) <= 2
+
+
+def test_counters_of_all_processes_add_up_and_do_not_fall_when_one_is_killed(fleet):
+    before = fleet.read_metric("shortlist_requests_total", endpoint="topk")
+    with Clients(fleet, CONTEXTS, 4) as clients:
+        time.sleep(0.5)
+    count = fleet.read_metric("shortlist_requests_total", endpoint="topk")
+    assert count - before == sum(clients.answers) > 10
+    os.kill(fleet.list_pids()[1], signal.SIGKILL)
+    fleet.wait_for_processes(2)
+    assert fleet.read_metric("shortlist_requests_total", endpoint="topk") == count
+    assert fleet.read_metric("shortlist_process_replacements_total") >= 1
+
+
+def test_who_is_killed_under_load_takes_nobody_with_it_and_is_replaced(fleet):
+    fleet.wait_for_processes(2)
+    pids = fleet.list_pids()
+    with Clients(fleet, CONTEXTS, 6) as clients:
+        time.sleep(0.5)
+        os.kill(pids[0], signal.SIGKILL)
+        assert fleet.http.get("/readyz").status_code == 200
+        assert fleet.read_metric("shortlist_ready") == 1
+        time.sleep(0.5)
+        fleet.wait_for_processes(2)
+        time.sleep(0.3)
+    failures = [len(each) for each in clients.failures]
+    assert sorted(failures) == [0, 0, 0, 1, 1, 1], clients.failures
+    assert clients.wrong == []
+    assert fleet.list_pids()[0] != pids[0]
+    assert fleet.list_pids()[1] == pids[1]
+
+
+def test_sigterm_of_one_process_lets_it_finish_and_another_takes_its_place(fleet):
+    fleet.wait_for_processes(2)
+    pids = fleet.list_pids()
+    with Clients(fleet, CONTEXTS, 4) as clients:
+        time.sleep(0.3)
+        os.kill(pids[1], signal.SIGTERM)
+        while is_alive(pids[1]):
+            time.sleep(0.05)
+        fleet.wait_for_processes(2)
+    assert clients.wrong == []
+    assert sum(map(len, clients.failures)) == 0, clients.failures
+
+
+def test_sigterm_drains_all(small_repository):
+    with Fleet(small_repository, *QUICK) as server:
+        server.wait_for_processes(2)
+        pids = server.list_pids().values()
+        with Clients(server, CONTEXTS, 4) as clients:
+            time.sleep(0.3)
+            server.process.terminate()
+            assert server.process.wait(timeout=20) == 0
+        assert not any(map(is_alive, pids))
+    assert clients.wrong == []
+    errors = {error for each in clients.failures for error in each}
+    assert {error.partition("(")[0] for error in errors} == {"ConnectionRefusedError"}, errors
+
+
+def test_ctrl_c_ends_all(small_repository):
+    with Fleet(small_repository) as server:
+        server.process.send_signal(signal.SIGINT)
+        assert server.process.wait(timeout=20) == 0
+        assert not any(map(is_alive, server.list_pids().values()))
+
+
+def test_processes_end_with_their_supervisor(small_repository):
+    with Fleet(small_repository, *QUICK) as server:
+        server.process.kill()
+        end = time.monotonic() + 15
+        while any(map(is_alive, server.list_pids().values())):
+            assert time.monotonic() < end
+            time.sleep(0.1)
+
+
+def test_a_new_version_is_served_by_all_without_a_failure(small_repository, tmp_path):
+    bundle = small_repository / "lm" / "1"
+    copy_writable(bundle, tmp_path / "lm" / "1")
+    with Fleet(tmp_path, "--model-control", "poll", "--poll-seconds", "0.2") as server:
+        server.wait_for_processes(2)
+        with Load(server.url, [bundle], CONTEXTS, 3) as load:
+            put_version(bundle, tmp_path / "lm", 2)
+            wait_for_version(server, 2)
+            time.sleep(1)
+            load.versions.clear()
+            time.sleep(1)
+        assert load.failures == load.strays == []
+        assert load.versions == {2}
+
+
+def test_sighup_reaches_all(small_repository, tmp_path):
+    bundle = small_repository / "lm" / "1"
+    copy_writable(bundle, tmp_path / "lm" / "1")
+    with Fleet(tmp_path) as server:
+        put_version(bundle, tmp_path / "lm", 2)
+        server.process.send_signal(signal.SIGHUP)
+        wait_for_version(server, 2)
+        time.sleep(0.5)
+        assert {read_version(server) for _ in range(6)} == {2}
+
+
+def read_version(server):
+    connection = server.connect()
+    _, model = ask(connection, "GET", "/v1/models/lm")
+    connection.close()
+    return model["version"]
+
+
+def test_what_keeps_one_from_beginning_is_said_once(tmp_path):
+    process = run_cli("serve", tmp_path, "--port", 0, "--processes", 2)
+    assert process.returncode == 1
+    assert len(process.stderr.splitlines()) == 1, process.stderr
+    assert str(tmp_path) in process.stderr
+
+
+def test_a_unix_socket_serves_over_all(small_repository, tmp_path):
+    path = tmp_path / "s.sock"
+    with Fleet(small_repository, "--unix-socket", str(path)) as server:
+        for _ in range(4):
+            with shortlist.Client(f"unix://{path}") as client:
+                assert client.topk("lm", CONTEXTS[:2], 3).ids.shape == (2, 3)
+        assert path.is_socket()
+    assert not path.exists()
+    assert server.process.returncode == 0
