@@ -27,7 +27,16 @@ from pydantic import (
 from shortlist.core.checks import cut
 from shortlist.errors import BundleError
 
-from .settings import EXACT_PLANS, MAX_CLASSES, MAX_NATS, SELF_REFERENCE_PLANS, SETTINGS, PlanSettings, describe_error
+from .settings import (
+    EXACT_PLANS,
+    MAX_CLASSES,
+    MAX_NATS,
+    SELF_REFERENCE_PLANS,
+    SETTINGS,
+    GroupedSettings,
+    PlanSettings,
+    describe_error,
+)
 
 FORMAT_VERSION = 4
 MANIFEST_FILE = "manifest.json"
@@ -212,6 +221,12 @@ class Manifest(Strict):
         if self.exact_plan is not None and ("dense" not in self.graphs or self.reference == "self"):
             raise ValueError("an exact plan needs the dense layer, of which its proofs are")
         return self
+
+    @property
+    def promise(self) -> float | None:
+        """The mean P@k that rows are searched on for; None where the plan makes no such promise."""
+        settings = self.settings  # an attribute that pydantic lacks takes microseconds
+        return settings.promise if isinstance(settings, GroupedSettings) else None
 
     def with_digest(self) -> Manifest:
         """This manifest with its digest filled in."""

@@ -9,5 +9,5 @@ WITHOUT_MISSES = ("exact", "bounded")  # normalizers of answers that miss no cla
 
 def read_promise(manifest: Manifest, normalizer: str) -> dict[str, float]:
     """`promise`, the mean P@k that the search for an answer was to keep; nothing where none was made, or needed."""
-    promise = getattr(manifest.settings, "promise", None)
+    promise = manifest.promise
     return {} if promise is None or normalizer in WITHOUT_MISSES else {"promise": promise}

@@ -44,4 +44,4 @@ class RaisedPromise:
 
 def read_head_promise(head: Head | None) -> float | None:
     """The promise that a head searches by; None where it has none."""
-    return None if head is None else getattr(head.manifest.settings, "promise", None)
+    return None if head is None else head.manifest.promise

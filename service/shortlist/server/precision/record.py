@@ -23,9 +23,8 @@ def read_promise(manifest: Manifest) -> dict[int, float]:
     is no fall.
     """
     depths = [k for k in DEPTHS if k <= manifest.max_k]
-    promise = getattr(manifest.settings, "promise", None)
-    if promise is not None:
-        return dict.fromkeys(depths, promise)
+    if manifest.promise is not None:
+        return dict.fromkeys(depths, manifest.promise)
     if manifest.quality is None:
         return {}
     quality = manifest.quality
