@@ -130,7 +130,7 @@ class Worker(Server):
 
     def read_state(self) -> State:
         """What the supervisor is told."""
-        return State(self.service.is_ready(), len(self.server_state.connections), self.taken)
+        return State(self.service.is_ready(), self.open_connections, self.taken)
 
     def take(self) -> None:
         """Serve the connections that the supervisor has passed on."""

@@ -56,6 +56,11 @@ class UvicornServer(uvicorn.Server):
         self.handle_signals()
         yield
 
+    @property
+    def open_connections(self) -> int:
+        """How many connections are open."""
+        return len(self.server_state.connections)
+
     def make_protocol(self) -> asyncio.Protocol:
         """The protocol of one more connection."""
         state = {"config": self.config, "server_state": self.server_state, "app_state": self.lifespan.state}
