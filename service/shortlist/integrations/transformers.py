@@ -9,11 +9,13 @@ output layer, a scale or a soft-cap, is part of the head and happens to nothing 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from os import PathLike
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from shortlist.core.results import BoolArray, FloatArray, TopK
@@ -32,10 +34,32 @@ Tensor = torch.Tensor
 
 @dataclass(frozen=True)
 class Options:
-    """What is asked of the head at each position: k classes, and whether by its exact answers."""
+    """What is asked of the head at each position: k classes, whether by its exact answers; or draws."""
 
     k: int
     exact: bool
+    draws: Draws | None = None
+
+
+@dataclass(frozen=True)
+class Draws:
+    """How `generate` draws: each token exactly from the softmax, by noise that is a function of its seed and position.
+
+    seed: of row 0; each further row of the batch has the next one; or a sequence of one a row, which makes a row's text
+    the same in every batch. The position of a token is how many tokens come before it, padding apart. The rest is as of
+    `Head.sample`.
+    """
+
+    seed: int | Sequence[int]
+    temperature: float = 1.0
+    top_k: int | None = None
+    top_p: float | None = None
+
+    def list_seeds(self, rows: int) -> list[int]:
+        """A seed for each of `rows` rows."""
+        if isinstance(self.seed, int):
+            return [self.seed + row for row in range(rows)]
+        return list(self.seed)
 
 
 class HiddenStates(torch.nn.Module):
@@ -66,6 +90,7 @@ class Bridge:
         """Take the place of the output layer. padded: [V], the rows that are no class."""
         self.model, self.head, self.options = model, head, options
         self.layer, self.positions = model.get_output_embeddings(), 1
+        self.lengths: npt.NDArray[np.int64] | None = None
         self.states = HiddenStates(self.layer.weight)
         self.classes = int(np.count_nonzero(~padded))
         self.padded = torch.from_numpy(padded.nonzero()[0])
@@ -83,11 +108,13 @@ class Bridge:
 
     def read_arguments(self, model: Any, args: Any, arguments: dict[str, Any]) -> None:
         """Before `forward`: how many last positions are wanted, one unless `logits_to_keep` asks for more."""
-        del model, args
+        del model
         if arguments.get("labels") is not None:
             raise BadInput("a model with a head attached computes no loss: call detach(model) before training")
         wanted = arguments.get("logits_to_keep", 1)
         self.positions = max(1, wanted) if isinstance(wanted, int) else len(wanted)
+        if self.options.draws is not None:
+            self.lengths = count_tokens(args, arguments)
 
     def replace_logits(self, model: Any, args: Any, output: Any) -> None:
         """After `forward`: log-probabilities [B, positions, V] float32 into `output.logits`."""
@@ -97,7 +124,8 @@ class Bridge:
             raise BadInput("the model gave no output with logits: call it with return_dict=True, the default")
         last = states[:, -self.positions :]
         contexts = last.detach().reshape(-1, last.shape[-1]).float().cpu().numpy()
-        output.logits = self.score(contexts).reshape(*last.shape[:2], -1).to(states.device)
+        scores = self.score(contexts) if self.options.draws is None else self.draw(contexts, self.options.draws)
+        output.logits = scores.reshape(*last.shape[:2], -1).to(states.device)
 
     def score(self, contexts: FloatArray) -> Tensor:
         """Contexts [n, d] -> log-probabilities [n, V] float32 on the CPU."""
@@ -107,6 +135,20 @@ class Bridge:
         scores[:, self.padded] = -torch.inf
         return scores.scatter_(1, torch.from_numpy(top.ids), logprobs)
 
+    def draw(self, contexts: FloatArray, draws: Draws) -> Tensor:
+        """Contexts [B, d] -> [B, V] float32: 0 for the class that each row draws, -inf for all others.
+
+        So `generate` takes that class, whether it samples or not, whatever temperature and cuts it applies.
+        """
+        if self.positions > 1 or self.lengths is None:
+            raise BadInput("draws are of one position a step: leave out assisted decoding and logits_to_keep")
+        rows = len(contexts)
+        top = self.head.sample(
+            contexts, draws.list_seeds(rows), self.lengths, draws.temperature, top_k=draws.top_k, top_p=draws.top_p
+        )
+        scores = torch.full((rows, self.head.manifest.classes), -torch.inf)
+        return scores.scatter_(1, torch.from_numpy(top.ids), 0.0)
+
 
 def attach(
     model: Any,
@@ -115,6 +157,7 @@ def attach(
     k: int = RETURNED_CLASSES,
     exact: bool = False,
     promise: float | None = None,
+    draws: Draws | None = None,
     threads: int | None = None,
 ) -> Head:
     """Let `model.generate` go on with `head`, a loaded one or a bundle's folder; returns the head that is in use.
@@ -122,8 +165,9 @@ def attach(
     model: of transformers, with an output layer that `get_output_embeddings` names. k: how many classes have
     log-probabilities of their own; greedy search needs 1, beam search of n beams 2 n. exact: ask for exact answers,
     with which greedy and beam search give what they give without a head. promise: another than the export's, of heads
-    that have one. threads: of a head that is loaded here. Afterwards the model gives logits of the last position
-    alone, or of as many as `logits_to_keep` says, and computes no loss, until `detach`.
+    that have one. draws: let each token be drawn exactly, in place of what `generate` would draw itself from the k best
+    and the rest; without beams. threads: of a head that is loaded here. Afterwards the model gives logits of the last
+    position alone, or of as many as `logits_to_keep` says, and computes no loss, until `detach`.
 
     Raises BadInput where model and head do not fit: in their sizes, or in weights, scale and soft-cap, for which the
     model reads `PROBE_TOKENS` tokens.
@@ -134,8 +178,8 @@ def attach(
     head = head if promise is None else head.with_settings(promise=promise)
     check_sizes(model, head)
     logits = check_logits(model, head)
-    options = Options(head.check_k(min(k, head.manifest.classes)), exact)
-    head.choose_plan(1, options.k, exact)  # raises where there are no exact answers
+    options = Options(head.check_k(min(k, head.manifest.classes)), exact, draws)
+    head.choose_plan(1, options.k, exact or draws is not None)  # raises where there are no exact answers
     setattr(model, BRIDGE, Bridge(model, head, options, np.isneginf(logits)))
     return head
 
@@ -146,6 +190,16 @@ def detach(model: Any) -> None:
         raise BadInput(f"{type(model).__name__} has no head attached")
     getattr(model, BRIDGE).close()
     delattr(model, BRIDGE)
+
+
+def count_tokens(args: Any, arguments: dict[str, Any]) -> npt.NDArray[np.int64]:
+    """How many tokens each row has [B], by the arguments of `forward`: those of the mask, else of cache and input."""
+    mask, cache = arguments.get("attention_mask"), arguments.get("past_key_values")
+    if isinstance(mask, Tensor) and mask.ndim == 2:
+        lengths: npt.NDArray[np.int64] = mask.sum(dim=1).cpu().numpy().astype(np.int64)
+        return lengths
+    tokens = arguments["input_ids"] if "input_ids" in arguments else args[0]
+    return np.full(len(tokens), tokens.shape[1] + (0 if cache is None else cache.get_seq_length()), np.int64)
 
 
 def share_rest(top: TopK, classes: int) -> tuple[Tensor, Tensor]:

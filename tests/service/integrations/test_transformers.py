@@ -9,7 +9,7 @@ import pytest
 import torch
 from shortlist.core.results import TopK
 from shortlist.errors import BadInput
-from shortlist.integrations.transformers import attach, detach, share_rest
+from shortlist.integrations.transformers import Draws, attach, detach, share_rest
 from shortlist_exporter.capture.language_model import load_model
 from shortlist_exporter.capture.packaged_model import find_packaged_model
 from shortlist_exporter.inputs.sources import Contexts, Dense
@@ -104,6 +104,44 @@ def test_sampling_by_generate_draws_from_the_k_best_and_the_rest(attached):
     texts = generate(attached, do_sample=True, temperature=0.7, num_return_sequences=5)
     assert texts.shape[0] == 15
     assert len({tuple(text.tolist()) for text in texts}) > 5
+
+
+def draw(model, head, prompts, mask, seed):
+    attach(model, head, draws=Draws(seed, temperature=0.8))
+    try:
+        return model.generate(prompts, attention_mask=mask, max_new_tokens=8, do_sample=True, top_k=2)
+    finally:
+        detach(model)
+
+
+def test_exact_draws_are_those_of_the_head(model, head):
+    texts = draw(model, head, PROMPTS, MASK, 5)
+    states = model.model(texts[:, :-1], attention_mask=torch.ones_like(texts[:, :-1])).last_hidden_state
+    for step in range(4):
+        contexts = states[:, 3 + step].detach().numpy()
+        wanted = head.sample(contexts, [5, 6, 7], 4 + step, 0.8).ids[:, 0]
+        live = (texts[:, 4 : 4 + step] != 1).all(dim=1).numpy()
+        assert texts[live, 4 + step].tolist() == wanted[live].tolist()
+
+
+def test_a_text_is_drawn_alike_in_any_batch_and_behind_padding(model, head):
+    whole = draw(model, head, PROMPTS, MASK, [5, 6, 7])
+    for row in range(3):
+        alone = draw(model, head, PROMPTS[row : row + 1], MASK[row : row + 1], 5 + row)
+        assert alone[0].tolist() == whole[row][: alone.shape[1]].tolist()
+    padded = torch.cat([torch.zeros(3, 2, dtype=torch.int64), PROMPTS], dim=1)
+    mask = torch.cat([torch.zeros(3, 2, dtype=torch.int64), MASK], dim=1)
+    behind = draw(model, head, padded, mask, [5, 6, 7])
+    assert behind[:, 2:].tolist() == whole.tolist()
+
+
+def test_draws_of_several_positions_are_refused(model, head):
+    attach(model, head, draws=Draws(1))
+    try:
+        with pytest.raises(BadInput, match="one position a step"):
+            model(PROMPTS, attention_mask=MASK, logits_to_keep=2)
+    finally:
+        detach(model)
 
 
 def test_soft_cap_is_not_applied_twice(tmp_path):
