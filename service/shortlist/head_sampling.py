@@ -9,7 +9,7 @@ import numpy.typing as npt
 from shortlist.core.bias import Bias, BiasLike, parse_bias
 from shortlist.core.filters import ClassFilter, IdLists
 from shortlist.core.results import FloatArray, PlanResult, TopK
-from shortlist.core.sampling import parse_sampling
+from shortlist.core.sampling import Sampling, parse_sampling
 from shortlist.plans.certified import CertifiedPlan
 from shortlist.plans.common.base import Plan, sample_by_chunks
 from shortlist.plans.common.normalizer import make_topk
@@ -63,15 +63,24 @@ class SampledHead(HeadArguments, ABC):
             self.check_lists(allow, ban, len(rows)),
             parse_bias(bias, len(rows), self.manifest.classes),
         )
-        if top_k is not None:
-            k = self.check_k(top_k)
-            plan, normalizer = self.choose_plan(len(rows), k, exact=True, proof=weights is None)
-            return make_topk(draw_from_best(self.run(plan, rows, k, class_filter, weights), sampling), normalizer)
-        plan, normalizer = self.choose_sample_plan(weights)
-        return make_topk(sample_by_chunks(plan, rows, sampling, class_filter, weights), normalizer)
+        return self.draw(rows, sampling, class_filter, weights)
 
-    def choose_sample_plan(self, bias: Bias | None) -> tuple[Plan, str]:
-        """The plan for draws from all classes; the same for any number of rows, so that no draw depends on that."""
+    def draw(self, rows: FloatArray, sampling: Sampling, class_filter: ClassFilter, bias: Bias | None) -> TopK:
+        """As `sample`, of checked arguments."""
+        plan, normalizer = self.choose_sample_plan(len(rows), sampling.top_k, bias)
+        if sampling.top_k is None:
+            result = sample_by_chunks(plan, rows, sampling, class_filter, bias)
+        else:
+            result = draw_from_best(self.run(plan, rows, sampling.top_k, class_filter, bias), sampling)
+        return make_topk(result, normalizer)
+
+    def choose_sample_plan(self, rows: int, top_k: int | None, bias: Bias | None) -> tuple[Plan, str]:
+        """The plan for draws; of those from all classes the same for any number of rows, so that none depends on it.
+
+        Raises BadInput for a head without exact answers.
+        """
+        if top_k is not None:
+            return self.choose_plan(rows, self.check_k(top_k), exact=True, proof=bias is None)
         if self.certified is not None and bias is None:
             return self.certified, "bounded"
         return self.choose_plan(1, 1, exact=True, proof=False)
