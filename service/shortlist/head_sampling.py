@@ -7,9 +7,9 @@ from abc import ABC, abstractmethod
 import numpy.typing as npt
 
 from shortlist.core.bias import Bias, BiasLike, parse_bias
+from shortlist.core.draws.sampling import Sampling, parse_sampling
 from shortlist.core.filters import ClassFilter, IdLists
 from shortlist.core.results import FloatArray, PlanResult, TopK
-from shortlist.core.sampling import Sampling, parse_sampling
 from shortlist.plans.certified import CertifiedPlan
 from shortlist.plans.common.base import Plan, sample_by_chunks
 from shortlist.plans.common.normalizer import make_topk

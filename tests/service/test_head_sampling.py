@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from shortlist.core.noise import make_keys, make_noise
+from shortlist.core.draws.noise import make_keys, make_noise
 from shortlist.errors import BadInput
 from shortlist.kernels.native.library import open_target
 

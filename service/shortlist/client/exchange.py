@@ -16,9 +16,9 @@ import numpy as np
 from shortlist.core.arrays import Array, to_float_array, to_id_array
 from shortlist.core.bias import BiasLike
 from shortlist.core.checks import parse_whole_number
+from shortlist.core.draws.sampling import parse_sampling
 from shortlist.core.filters import check_list_rows
 from shortlist.core.results import NO_CLASS, FloatArray, IdArray, TopK
-from shortlist.core.sampling import parse_sampling
 from shortlist.errors import TooLarge
 from shortlist.wire.open_inference import (
     CONTEXT,

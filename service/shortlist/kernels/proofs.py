@@ -9,10 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from shortlist.bundle.reader import Bundle
+from shortlist.core.draws.sampling import Sampling
 from shortlist.core.filters import UNRESTRICTED, ClassFilter
 from shortlist.core.results import FloatArray, PlanResult, empty_result
 from shortlist.core.rounding import Rounding
-from shortlist.core.sampling import Sampling
 
 from .exact_rows import CompiledGather
 from .lists import point_at_lists

@@ -27,10 +27,10 @@ import numpy.typing as npt
 
 from shortlist.bundle.reader import CERTIFICATE_FILE, Bundle
 from shortlist.core.bias import Bias
+from shortlist.core.draws.sampling import Sampling
 from shortlist.core.filters import UNRESTRICTED, ClassFilter
 from shortlist.core.results import FloatArray, IdArray, PlanResult, empty_result
 from shortlist.core.rounding import Rounding
-from shortlist.core.sampling import Sampling
 from shortlist.kernels.proofs import ANCHOR_CLASSES, MAX_RESCORED_DIVISOR, CompiledProofs
 from shortlist.plans.common.base import Plan, chunk_rows
 from shortlist.plans.common.exact_rows import ExactRows

@@ -1,4 +1,4 @@
-/* Gumbel noise of classes, as core/noise.py says: whole numbers up to the one that a logarithm is taken of. */
+/* Gumbel noise of classes, as core/draws/noise.py says: whole numbers up to the one that a logarithm is taken of. */
 #ifndef SHORTLIST_NOISE_H
 #define SHORTLIST_NOISE_H
 
@@ -22,7 +22,9 @@ INLINE words mix_words(words x) {
 }
 
 /* The hashes of classes in each lane: small ones stand for large noise. */
-INLINE words hash_classes(struct noise_key key, words classes) { return mix_words(mix_words(classes ^ key.low) ^ key.high); }
+INLINE words hash_classes(struct noise_key key, words classes) {
+    return mix_words(mix_words(classes ^ key.low) ^ key.high);
+}
 
 /* Hashes as shares of all, rounded down to 2^-24. */
 INLINE floats convert_hashes(words hashes) {

@@ -1,7 +1,7 @@
 /* Draws from the softmax of a layer, without its logits: the winner of logit / T + noise, found by bounds.
  *
  * A class wins against `bar` only where (upper bound of its logit) / T + its noise reaches that. Its noise g reaches t
- * where its hash, as a share of all, is at most 1 - exp(-exp(-t)), which is at most exp(-t): so that hashes are compared
+ * where its hash, as a share of all, is at most 1 - exp(-exp(-t)), which is at most exp(-t): so hashes are compared
  * with a guess of exp(upper / T - bar), and logarithms are taken for the few classes that pass. These are looked at by
  * int8, and those still left exactly. The bar is first guessed: a little under the log-sum of the estimates, where the
  * largest of all scores lies mostly. Where no class reaches it, it is lowered.
@@ -131,7 +131,8 @@ static int draw_class(struct draw *draw, double log_sum, struct winner *winner) 
 }
 
 /* All draws of one context; returns 0 where the bounds do not decide one of them. */
-static int draw_classes(struct draw *draw, const struct sampling *sampling, int64_t row, const struct proof_work *work) {
+static int draw_classes(struct draw *draw, const struct sampling *sampling, int64_t row,
+                        const struct proof_work *work) {
     struct candidates *candidates = draw->candidates;
     const struct certificate *certificate = get_certificate(candidates);
     draw->inverse = 1 / sampling->temperatures[row];

@@ -11,6 +11,7 @@ import numpy as np
 
 from shortlist.bundle.settings import FullSettings, PlanSettings
 from shortlist.core.bias import Bias
+from shortlist.core.draws.sampling import Sampling
 from shortlist.core.filters import UNRESTRICTED, ClassFilter
 from shortlist.core.results import (
     NO_CLASS,
@@ -18,7 +19,6 @@ from shortlist.core.results import (
     IdArray,
     PlanResult,
 )
-from shortlist.core.sampling import Sampling
 from shortlist.kernels.row_answers import RowAnswers
 
 from .sampling import draw_from_distribution

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from shortlist.core.bias import Bias
+from shortlist.core.draws.noise import Words, make_noise
+from shortlist.core.draws.sampling import Sampling
 from shortlist.core.filters import ClassFilter
-from shortlist.core.noise import Words, make_noise
 from shortlist.core.results import NO_CLASS, DoubleArray, FloatArray, IdArray, PlanResult, empty_result
-from shortlist.core.sampling import Sampling
 
 from .normalizer import log_sum_exp
 

@@ -6,10 +6,10 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 from shortlist.core.bias import Bias, parse_bias
+from shortlist.core.draws.sampling import Sampling
 from shortlist.core.filters import ClassFilter
 from shortlist.core.queries import SampleQuery
 from shortlist.core.results import FloatArray, TopK
-from shortlist.core.sampling import Sampling
 from shortlist.errors import BadInput
 from shortlist.head import Head
 from shortlist.plans.registry import Plan

@@ -8,11 +8,11 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
+from shortlist.core.checks import cut, parse_whole_number
+from shortlist.core.results import DoubleArray
 from shortlist.errors import BadInput
 
-from .checks import cut, parse_whole_number
 from .noise import Words, make_keys
-from .results import DoubleArray
 
 MAX_DRAWS = 1 << 20  # of one row
 MAX_SEED = 2**63 - 1  # of seeds and positions alike

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from shortlist.core.sampling import parse_sampling
+from shortlist.core.draws.sampling import parse_sampling
 from shortlist.errors import BadInput
 
 

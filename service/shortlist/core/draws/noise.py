@@ -16,7 +16,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from .results import DoubleArray, IdArray
+from shortlist.core.results import DoubleArray, IdArray
 
 Words = npt.NDArray[np.uint32]
 

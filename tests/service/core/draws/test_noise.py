@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from shortlist.core.noise import make_keys, make_noise, mix
+from shortlist.core.draws.noise import make_keys, make_noise, mix
 
 CLASSES = np.arange(2**18)
 KNOWN = [1.5681756652272159, -1.12757041593451, -0.07269548091145857]  # of seed 1, position 17
