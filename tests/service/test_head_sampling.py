@@ -121,6 +121,19 @@ def test_draws_have_the_softmax_for_their_distribution(plain_head, temperature):
         assert compute_p_value(draws.ids[row], logits[row]) >= 0.001
 
 
+@pytest.mark.long
+@pytest.mark.parametrize("temperature", [0.7, 1.0])
+def test_many_draws_have_the_softmax_for_their_distribution(tmp_path, temperature):
+    """Ten contexts, 100,000 draws of each."""
+    dense = make_dense(20_000, 64)
+    contexts = (make_contexts(10, 64, seed=8).contexts / 16).astype(np.float32)
+    head = proved(tmp_path, dense, make_contexts(dim=64))
+    draws = head.sample(contexts, 3, 0, temperature, draws=100_000)
+    assert (draws.scored < 100_000 * 1000).all()
+    logits = logits_of(dense, contexts) / temperature
+    assert min(compute_p_value(draws.ids[row], logits[row]) for row in range(10)) >= 0.001
+
+
 @pytest.mark.slow
 def test_draws_of_the_k_best_are_of_these_alone_by_the_same_noise(plain_head):
     best = plain_head.topk(CONTEXTS, 5, exact=True)

@@ -90,6 +90,7 @@ class CompiledProofs:
         """
         self.kernels, self.threads, self.rows, self.rounding = require_kernels(), threads, rows, rounding
         self.classes, self.dim = bundle.manifest.classes, bundle.manifest.dim
+        self.largest = float(rounding.weight.max())
         maps = {role: bundle.map_array(role) for role in ROLES}
         blocks, lines = maps["bounds_four_bits"].shape[:2]
         self.tables = arrays | {
@@ -151,8 +152,7 @@ class CompiledProofs:
         result, normalizers, errors = empty_result(count, sampling.draws), np.empty(count), np.full(count, np.inf)
         scores, lists = np.empty(result.ids.shape), point_at_lists(class_filter, count)
         addresses = (get_address(*each) for each in ((keys, np.uint32, "keys"), (temperatures, np.float64, "T")))
-        largest = float(self.rounding.weight.max())
-        struct = SamplingStruct(*addresses, get_address(scores, np.float64, "scores"), sampling.draws, largest)
+        struct = SamplingStruct(*addresses, get_address(scores, np.float64, "scores"), sampling.draws, self.largest)
         structs = byref(self.struct), byref(self.make_limits(0)), lists, byref(struct)
         places = map(point_at, (result.ids, result.logits, normalizers, errors, result.scored))
         if not self.kernels.sample_rows(*structs, point_at(as_carray(contexts)), count, *places, self.threads):

@@ -26,6 +26,20 @@ LOW_BITS_DROPPED = np.uint32(12)
 HIGH_FACTOR, UNIT = 2.0**20, 2.0**-52
 
 
+MASK = 2**64 - 1
+
+
+def make_key(seed: int, position: int, draw: int = 0) -> tuple[int, int]:
+    """The key of one draw, k0 and k1, as `make_keys` gives it: for a single row in a tenth of the time."""
+    key = 0
+    for number in (seed, position, draw):
+        key = ((key ^ number) + 0x9E3779B97F4A7C15) & MASK
+        key = ((key ^ (key >> 30)) * 0xBF58476D1CE4E5B9) & MASK
+        key = ((key ^ (key >> 27)) * 0x94D049BB133111EB) & MASK
+        key ^= key >> 31
+    return key & 0xFFFFFFFF, key >> 32
+
+
 def make_keys(seeds: npt.ArrayLike, positions: npt.ArrayLike, draws: int) -> Words:
     """Keys [B, draws, 2] uint32, k0 and k1, of seeds and positions, each [B] or one number, whole and 0 or more."""
     seed, position = np.broadcast_arrays(np.atleast_1d(seeds).astype(np.uint64), np.atleast_1d(positions))

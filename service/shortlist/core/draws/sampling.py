@@ -12,7 +12,7 @@ from shortlist.core.checks import cut, parse_whole_number
 from shortlist.core.results import DoubleArray
 from shortlist.errors import BadInput
 
-from .noise import Words, make_keys
+from .noise import Words, make_key, make_keys
 
 MAX_DRAWS = 1 << 20  # of one row
 MAX_SEED = 2**63 - 1  # of seeds and positions alike
@@ -49,6 +49,8 @@ class Sampling:
 
     def make_keys(self) -> Words:
         """Keys of the noise, [B, draws, 2] uint32."""
+        if len(self) == 1 and self.draws == 1:
+            return np.array([[make_key(int(self.seeds[0]), int(self.positions[0]))]], np.uint32)
         return make_keys(self.seeds, self.positions, self.draws)
 
 
@@ -78,6 +80,8 @@ def parse_sampling(
 
 def parse_integers(name: str, value: Any, rows: int) -> Integers:
     """[rows] int64 of one number or one a row; raises BadInput."""
+    if type(value) is int and 0 <= value <= MAX_SEED:
+        return np.full(rows, value)
     numbers = np.asarray(value)
     if numbers.ndim > 1 or numbers.dtype.kind not in "iu" or (numbers.size and not numbers.min() >= 0):
         raise BadInput(f"{name} is {cut(value)}: give a whole number from 0, or a list of one a row")
@@ -88,6 +92,8 @@ def parse_integers(name: str, value: Any, rows: int) -> Integers:
 
 def parse_temperatures(value: Any, rows: int) -> DoubleArray:
     """[rows] float64 of one number or one a row; raises BadInput."""
+    if type(value) is float and MIN_TEMPERATURE <= value <= MAX_TEMPERATURE:
+        return np.full(rows, value)
     numbers = np.asarray(value)
     inside = numbers.dtype.kind in "iuf" and numbers.ndim < 2
     if not (inside and ((numbers >= MIN_TEMPERATURE) & (numbers <= MAX_TEMPERATURE)).all()):

@@ -148,6 +148,8 @@ def sample_by_chunks(
     plan: Plan, contexts: FloatArray, sampling: Sampling, class_filter: ClassFilter, bias: Bias | None
 ) -> PlanResult:
     """`plan.sample` with so few rows of `contexts` [B, d] at a time as the plan takes."""
+    if 0 < len(contexts) <= plan.max_rows():
+        return plan.sample(contexts, sampling, class_filter, bias)
 
     def sample_chunk(rows: FloatArray, start: int) -> PlanResult:
         stop = start + len(rows)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from shortlist.core.draws.noise import make_keys, make_noise, mix
+from shortlist.core.draws.noise import make_key, make_keys, make_noise, mix
 
 CLASSES = np.arange(2**18)
 KNOWN = [1.5681756652272159, -1.12757041593451, -0.07269548091145857]  # of seed 1, position 17
@@ -41,6 +41,11 @@ def test_noise_is_what_the_formula_says():
             noise = make_noise(keys[row, draw], np.array([0, 5, 262_143]))
             wanted = [noise_of(seed, position, draw, each) for each in (0, 5, 262_143)]
             np.testing.assert_allclose(noise, wanted, rtol=1e-14)
+
+
+def test_one_key_is_that_of_many():
+    for seed, position, draw in ((1, 17, 0), (2**63 - 1, 5, 2)):
+        assert make_key(seed, position, draw) == tuple(make_keys(seed, position, 3)[0, draw].tolist())
 
 
 def test_known_noise():
