@@ -15,10 +15,8 @@ import numpy.typing as npt
 from shortlist.bundle.manifest import Manifest
 from shortlist.bundle.reader import CALIBRATION_FILE, Bundle
 from shortlist.bundle.settings import PlanSettings
-from shortlist.core.arrays import parse_contexts
 from shortlist.core.bias import Bias, BiasLike, parse_bias
-from shortlist.core.checks import parse_whole_number
-from shortlist.core.filters import UNRESTRICTED, ClassFilter, IdLists, parse_filter_lists, parse_id_lists
+from shortlist.core.filters import UNRESTRICTED, ClassFilter, IdLists
 from shortlist.core.results import (
     FloatArray,
     IdArray,
@@ -29,7 +27,13 @@ from shortlist.core.results import (
     require_labels,
 )
 from shortlist.kernels.native.library import name_target
-from shortlist.plans.common.base import Plan, map_chunks, run_by_chunks, score_by_distribution, score_chunks
+from shortlist.plans.common.base import (
+    Plan,
+    map_chunks,
+    run_by_chunks,
+    score_by_distribution,
+    score_chunks,
+)
 from shortlist.plans.common.biased import search_biased
 from shortlist.plans.common.crossover import is_many, keep_single_rows, measure_crossover
 from shortlist.plans.common.exact_rows import ExactRows
@@ -39,11 +43,12 @@ from shortlist.runtime.devices import resolve_device
 from shortlist.runtime.threads import count_available_threads
 
 from .errors import BadInput, BundleError
+from .head_sampling import SampledHead
 
 CROSSOVER_K = 5  # classes asked for where plans are timed against dense
 
 
-class Head:
+class Head(SampledHead):
     """The function contexts -> top-k classes with log-probabilities. Threads may share it.
 
     plan: what answers. dense: the dense head, or None. exact: what answers exact requests, the dense head or, of a head
@@ -184,14 +189,6 @@ class Head:
         top.risk = top.complete_risk(self.manifest.classes) if risk else None
         return top
 
-    def check_lists(self, allow: IdLists, ban: IdLists, rows: int) -> ClassFilter:
-        """The lists as arrays; raises BadInput."""
-        if allow is None and ban is None:
-            return UNRESTRICTED
-        lists = (("allow", allow), ("ban", ban))
-        allowed, banned = (parse_filter_lists(name, ids, rows, self.manifest.classes) for name, ids in lists)
-        return ClassFilter(allowed, banned)
-
     def topk_by_plan(self, contexts: FloatArray, k: int) -> TopK:
         """As `topk`, by the plan alone: never by dense for its number of rows or its k. For measuring a head."""
         return make_topk(self.run(self.plan, contexts, k, UNRESTRICTED), self.manifest.normalizer)
@@ -271,22 +268,6 @@ class Head:
     def make_contradiction_error(self) -> BundleError:
         """The error for a place that a graph returned and that its array does not have."""
         return BundleError(f"a graph of {self.folder} answers what its arrays do not hold: export the bundle again")
-
-    def check_contexts(self, contexts: npt.ArrayLike) -> FloatArray:
-        """`contexts` as [B, d] float32; raises BadInput."""
-        return parse_contexts(contexts, self.manifest.name, self.manifest.dim)
-
-    def check_k(self, k: int) -> int:
-        """`k` as an int; raises BadInput unless it is a whole number from 1 to max_k."""
-        count = parse_whole_number("k", k)
-        if not 1 <= count <= self.manifest.max_k:
-            raise BadInput(f"k is {count} but {self.manifest.name} answers k from 1 to {self.manifest.max_k}")
-        return count
-
-    def check_ids(self, ids: npt.ArrayLike | None, rows: int) -> IdArray:
-        """`ids`, [m] for all rows or a list for each row, as [rows, m] int64; raises BadInput."""
-        wanted = parse_id_lists("ids", ids, rows, self.manifest.classes)
-        return wanted if len(wanted) == rows else wanted.repeat(rows, axis=0)
 
 
 def load(path: str | Path, *, device: str | None = None, threads: int | None = None, verify: bool = True) -> Head:

@@ -52,6 +52,16 @@ class Client(BaseClient):
         lists, names = {"allow": allow, "ban": ban}, exchange.name_outputs(labels, risk)
         return self.run(exchange.topk(model, contexts, k, version, lists, bias, exact, names, self.limits))
 
+    def sample(
+        self, model: str, contexts: Any, seed: Any, position: Any = 0, temperature: Any = 1.0, draws: int = 1,
+        *, version: int | None = None, top_k: int | None = None, top_p: float | None = None,
+        allow: Any = None, ban: Any = None, bias: BiasLike = None,
+    ) -> TopK:  # fmt: skip
+        """Draws from the softmax of `contexts` [B, d], as `Head.sample` gives them; raises the errors of `topk`."""
+        lists, parameters = {"allow": allow, "ban": ban}, {"draws": draws, "k": top_k, "top_p": top_p}
+        numbers = seed, position, temperature
+        return self.run(exchange.sample(model, contexts, *numbers, parameters, version, lists, bias, self.limits))
+
     def logprobs(
         self, model: str, contexts: Any, ids: Any, *, version: int | None = None, exact: bool = False
     ) -> FloatArray:

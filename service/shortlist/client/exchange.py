@@ -16,10 +16,22 @@ import numpy as np
 from shortlist.core.arrays import Array, to_float_array, to_id_array
 from shortlist.core.bias import BiasLike
 from shortlist.core.checks import parse_whole_number
+from shortlist.core.draws.sampling import parse_sampling
 from shortlist.core.filters import check_list_rows
 from shortlist.core.results import NO_CLASS, FloatArray, IdArray, TopK
 from shortlist.errors import TooLarge
-from shortlist.wire.open_inference import CONTEXT, IDS, LABELS, LOGPROBS, RISK, SCORED, describe_tensor
+from shortlist.wire.open_inference import (
+    CONTEXT,
+    IDS,
+    LABELS,
+    LOGPROBS,
+    POSITION,
+    RISK,
+    SCORED,
+    SEED,
+    TEMPERATURE,
+    describe_tensor,
+)
 
 from .infer import make_binary_headers, make_infer, read_infer, view_bytes
 from .messages import HTTP_OK, Exchange, Limits, Request, Response, T
@@ -57,6 +69,37 @@ def topk(
         inputs, parameters = restrictions.write(part)
         parameters = {**parameters, "k": k, "exact": bool(exact), **limits.parameters}
         return make_infer(model, version, {CONTEXT: take_part(rows, part), **inputs}, parameters, names)
+
+    return send_in_parts(len(rows), limits.max_rows, make_request, read_topk, TopK.concat)
+
+
+def sample(
+    model: str,
+    contexts: Any,
+    seed: Any,
+    position: Any,
+    temperature: Any,
+    parameters: Mapping[str, Any],
+    version: int | None,
+    lists: Mapping[str, Any],
+    bias: BiasLike,
+    limits: Limits,
+) -> Exchange[TopK]:
+    """Ask for draws for `contexts` [B, d], in requests within `limits`.
+
+    parameters: `draws`, `k` and `top_p`, None where they are left out.
+    """
+    rows = to_float_array("contexts", contexts)
+    restrictions = Restrictions.parse(lists, bias, len(rows))
+    sampling = parse_sampling(len(rows), seed, position, temperature)
+    options = {name: value for name, value in parameters.items() if value is not None}
+
+    def make_request(part: slice) -> Request:
+        inputs, written = restrictions.write(part)
+        some = sampling.slice_rows(part.start, part.stop)
+        numbers = {SEED: some.seeds, POSITION: some.positions, TEMPERATURE: some.temperatures}
+        inputs = {CONTEXT: take_part(rows, part), **inputs, **numbers}
+        return make_infer(model, version, inputs, {**written, **options, **limits.parameters})
 
     return send_in_parts(len(rows), limits.max_rows, make_request, read_topk, TopK.concat)
 

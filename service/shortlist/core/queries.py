@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from .bias import Bias
+from .draws.sampling import Sampling
 from .filters import Lists
 from .results import BoolArray, DoubleArray, FloatArray, IdArray, IntArray, TopK, find_weakest_normalizer
 
@@ -49,6 +50,24 @@ class ScoreQuery:
     def result_size(self) -> int:
         """How many log-probabilities the result holds: the number of rows times m."""
         return len(self.contexts) * int(self.ids.shape[-1])
+
+
+@dataclass(slots=True)
+class SampleQuery:
+    """Arguments of `Head.sample`: contexts [B, d] float32, what is drawn of each row, lists, biases."""
+
+    contexts: FloatArray
+    sampling: Sampling
+    allow: Lists | None = None
+    ban: Lists | None = None
+    bias: Bias | None = None
+    exact: bool = True
+
+    @property
+    def result_size(self) -> int:
+        """How many classes are drawn or ranked for the result: in each row draws and k, and those with a bias."""
+        each = self.sampling.draws + (self.sampling.top_k or 0) + count_biased(self.bias)
+        return len(self.contexts) * each
 
 
 @dataclass(slots=True)
@@ -117,5 +136,5 @@ def count_biased(bias: Bias | None) -> int:
     return 0 if bias is None else bias.ids.shape[1]
 
 
-Query = TopKQuery | ScoreQuery | BeamQuery
+Query = TopKQuery | ScoreQuery | BeamQuery | SampleQuery
 Result = TopK | Scores | BeamStep

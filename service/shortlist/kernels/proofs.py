@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from shortlist.bundle.reader import Bundle
+from shortlist.core.draws.sampling import Sampling
 from shortlist.core.filters import UNRESTRICTED, ClassFilter
 from shortlist.core.results import FloatArray, PlanResult, empty_result
 from shortlist.core.rounding import Rounding
@@ -63,6 +64,16 @@ class LimitsStruct(Structure):
     _fields_ = [*((name, c_int64) for name in ("k", "anchors", "rescored", "refined")), ("share", c_double)]
 
 
+class SamplingStruct(Structure):
+    """`struct sampling` of kernels.h."""
+
+    _fields_ = [
+        *((name, c_void_p) for name in ("keys", "temperatures", "scores")),
+        ("draws", c_int64),
+        ("largest_rounding", c_float),
+    ]
+
+
 class CompiledProofs:
     """Proofs of the dense layer's answers. Threads may share it."""
 
@@ -80,6 +91,7 @@ class CompiledProofs:
         """
         self.kernels, self.threads, self.rows, self.rounding = require_kernels(), threads, rows, rounding
         self.classes, self.dim = bundle.manifest.classes, bundle.manifest.dim
+        self.largest = float(rounding.weight.max())
         maps = {role: bundle.map_array(role) for role in ROLES}
         blocks, lines = maps["bounds_four_bits"].shape[:2]
         self.tables = arrays | {
@@ -122,13 +134,30 @@ class CompiledProofs:
         count = len(contexts)
         result, normalizers, errors = empty_result(count, max(k, 1)), np.empty(count), np.full(count, np.inf)
         result.scored.fill(0)
-        rescored = 3 * max(ANCHOR_CLASSES, self.classes // MAX_RESCORED_DIVISOR)  # anchors, 2 k, and what they leave
-        refined = min(self.classes, max(MIN_REFINED_CLASSES, self.classes // MAX_REFINED_DIVISOR))
-        limits = LimitsStruct(k, ANCHOR_CLASSES, rescored, refined, REST_SHARE)
-        lists = point_at_lists(class_filter, count)
+        limits, lists = self.make_limits(k), point_at_lists(class_filter, count)
         places = map(point_at, (result.ids, result.logits, normalizers, errors, result.scored))
         structs = byref(self.struct), byref(limits), lists
         if not self.kernels.prove_rows(*structs, point_at(as_carray(contexts)), count, *places, self.threads):
+            raise MemoryError("there is no memory for the bounds of a row")
+        result.log_normalizer[:] = normalizers
+        return result, errors
+
+    def make_limits(self, k: int) -> LimitsStruct:
+        """How many classes a proof of k looks at more closely."""
+        rescored = 3 * max(ANCHOR_CLASSES, self.classes // MAX_RESCORED_DIVISOR)  # anchors, 2 k, and what they leave
+        refined = min(self.classes, max(MIN_REFINED_CLASSES, self.classes // MAX_REFINED_DIVISOR))
+        return LimitsStruct(k, ANCHOR_CLASSES, rescored, refined, REST_SHARE)
+
+    def sample(self, contexts: FloatArray, sampling: Sampling, class_filter: ClassFilter) -> tuple[PlanResult, Doubles]:
+        """Draws [B, draws] for `contexts` [B, d], of all permitted classes; what else is as of `prove`."""
+        count, keys, temperatures = len(contexts), sampling.make_keys(), sampling.temperatures.copy()
+        result, normalizers, errors = empty_result(count, sampling.draws), np.empty(count), np.full(count, np.inf)
+        scores, lists = np.empty(result.ids.shape), point_at_lists(class_filter, count)
+        addresses = (get_address(*each) for each in ((keys, np.uint32, "keys"), (temperatures, np.float64, "T")))
+        struct = SamplingStruct(*addresses, get_address(scores, np.float64, "scores"), sampling.draws, self.largest)
+        structs = byref(self.struct), byref(self.make_limits(0)), lists, byref(struct)
+        places = map(point_at, (result.ids, result.logits, normalizers, errors, result.scored))
+        if not self.kernels.sample_rows(*structs, point_at(as_carray(contexts)), count, *places, self.threads):
             raise MemoryError("there is no memory for the bounds of a row")
         result.log_normalizer[:] = normalizers
         return result, errors

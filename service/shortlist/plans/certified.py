@@ -26,6 +26,8 @@ import numpy as np
 import numpy.typing as npt
 
 from shortlist.bundle.reader import CERTIFICATE_FILE, Bundle
+from shortlist.core.bias import Bias
+from shortlist.core.draws.sampling import Sampling
 from shortlist.core.filters import UNRESTRICTED, ClassFilter
 from shortlist.core.results import FloatArray, IdArray, PlanResult, empty_result
 from shortlist.core.rounding import Rounding
@@ -84,6 +86,26 @@ class CertifiedPlan(Plan):
         for row in self.list_undecided(errors):
             some = np.s_[row : row + 1]
             result.put([row], self.dense.topk(contexts[some], k, class_filter.slice_rows(row, row + 1)))
+        return result
+
+    def sample(
+        self, contexts: FloatArray, sampling: Sampling, class_filter: ClassFilter, bias: Bias | None = None
+    ) -> PlanResult:
+        """Draws [B, draws], each the class that the dense layer's logits and the same noise would give."""
+        is_whole = sampling.top_p == 1 and bias is None  # a nucleus needs all tempered logits
+        if not (is_whole and isinstance(self.proofs, CompiledProofs)):
+            return self.dense.sample(contexts, sampling, class_filter, bias)
+        if not len(contexts):
+            return empty_result(0, sampling.draws)
+        result, errors = self.proofs.sample(contexts, sampling, class_filter)
+        if sampling.draws == 1:
+            result.log_normalizer = np.maximum(result.log_normalizer, result.logits[:, 0])
+        else:
+            result.log_normalizer = cover_classes(result.log_normalizer, result.ids, result.logits)
+        for row in self.list_undecided(errors):
+            some = np.s_[row : row + 1]
+            part = sampling.slice_rows(row, row + 1)
+            result.put([row], self.dense.sample(contexts[some], part, class_filter.slice_rows(row, row + 1)))
         return result
 
     def compute_log_normalizer(self, contexts: FloatArray, ids: IdArray, logits: FloatArray) -> FloatArray:

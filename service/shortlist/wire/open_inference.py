@@ -28,6 +28,7 @@ BIAS, BIAS_IDS = "bias", "bias_ids"
 OFFSETS, ROWS, LIST = "_offsets", "_rows", "_list"  # behind `allow` and `ban`: a table of lists, and its name
 SCORES, FINISHED, EOS, FORCED, LENGTHS = "scores", "finished", "eos", "forced", "lengths"
 TEMPERATURE, PARENTS = "temperature", "parents"
+SEED, POSITION = "seed", "position"
 
 DATATYPES: dict[str, np.dtype[Any]] = {
     "FP32": np.dtype("<f4"),

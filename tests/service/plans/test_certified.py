@@ -15,7 +15,8 @@ from shortlist.evaluation.canary import check_canary
 from shortlist.kernels import proofs
 from shortlist.kernels.proofs import CompiledProofs
 from shortlist.plans import graph_proofs, proof
-from shortlist.server.scheduling.tasks import Slice, make_task
+from shortlist.server.scheduling.slices import Slice
+from shortlist.server.scheduling.tasks import make_task
 from shortlist_exporter.inputs.sources import Dense
 
 from tests.support.layers import RunningServer, logits_of, logprobs_of, make_dense

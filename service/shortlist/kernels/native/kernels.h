@@ -134,6 +134,16 @@ struct proof_limits {
     double share;
 };
 
+/* Draws for contexts [count]. keys: [count, draws, 2], of the noise. temperatures: [count], over 0. scores: [count,
+ * draws], written: logit / temperature + noise of each class drawn. largest_rounding: of the certificate's. */
+struct sampling {
+    const uint32_t *keys;
+    const double *temperatures;
+    double *scores;
+    int64_t draws;
+    float largest_rounding;
+};
+
 struct kernels {
     const char *name;
 
@@ -179,6 +189,13 @@ struct kernels {
     int64_t (*prove_rows)(const struct certificate *certificate, const struct proof_limits *limits,
                           const struct lists *lists, const float *contexts, int64_t count, int64_t *ids, float *logits,
                           double *normalizers, double *errors, int32_t *scored, int64_t threads);
+
+    /* Draws classes of contexts [count, dim] by the noise of `sampling`: writes ids and logits [count, draws]; the rest
+     * is as of `prove_rows`, where one draw that is not decided leaves the row so. */
+    int64_t (*sample_rows)(const struct certificate *certificate, const struct proof_limits *limits,
+                           const struct lists *lists, const struct sampling *sampling, const float *contexts,
+                           int64_t count, int64_t *ids, float *logits, double *normalizers, double *errors,
+                           int32_t *scored, int64_t threads);
 
     /* Writes estimates [count, 2, classes], by 4 bits and by int8, and what bounds their errors [count, 3]: by how many
      * times a class's scale each may be off, and the root of the sum over classes of squared errors of 4 bits, each in

@@ -34,6 +34,7 @@ class Kernels:
     score_all_sets: Function
     answer_row_of_sets: Function
     prove_rows: Function
+    sample_rows: Function
     bound_rows: Function
     rank_logits: Function
     answer_row_of_logits: Function
@@ -61,6 +62,7 @@ PROTOTYPES = {
     "score_all_sets": CFUNCTYPE(c_int64, STRUCT, STRUCT, *[ARRAY] * 5, c_int64),
     "answer_row_of_sets": CFUNCTYPE(c_int64, STRUCT, STRUCT, ARRAY, ARRAY),
     "prove_rows": CFUNCTYPE(c_int64, STRUCT, STRUCT, STRUCT, ARRAY, c_int64, *[ARRAY] * 5, c_int64),
+    "sample_rows": CFUNCTYPE(c_int64, *[STRUCT] * 4, ARRAY, c_int64, *[ARRAY] * 5, c_int64),
     "bound_rows": CFUNCTYPE(c_int64, STRUCT, ARRAY, c_int64, ARRAY, ARRAY),
     "rank_logits": CFUNCTYPE(c_int64, ARRAY, c_int64, c_int64, STRUCT, c_int64, *[ARRAY] * 3, c_int64),
     "answer_row_of_logits": CFUNCTYPE(c_int64, ARRAY, c_int64, ARRAY, c_int64, c_int64, ARRAY),

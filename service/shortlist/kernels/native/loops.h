@@ -2,7 +2,7 @@
 #include "dense_rows.h"
 #include "exact_rows.h"
 #include "grouped.h"
-#include "proofs.h"
+#include "sampling.h"
 #include "screen.h"
 
 /* Functions that are part of others, as the table calls them. */
@@ -46,6 +46,7 @@ const struct kernels KERNELS = {
     .score_all_sets = score_all_sets,
     .answer_row_of_sets = answer_row_of_sets,
     .prove_rows = prove_rows,
+    .sample_rows = sample_rows,
     .bound_rows = bound_rows,
     .rank_logits = rank_logits,
     .answer_row_of_logits = answer_row_of_logits,

@@ -10,6 +10,8 @@ from typing import Protocol, Self, TypeVar, runtime_checkable
 import numpy as np
 
 from shortlist.bundle.settings import FullSettings, PlanSettings
+from shortlist.core.bias import Bias
+from shortlist.core.draws.sampling import Sampling
 from shortlist.core.filters import UNRESTRICTED, ClassFilter
 from shortlist.core.results import (
     NO_CLASS,
@@ -19,6 +21,7 @@ from shortlist.core.results import (
 )
 from shortlist.kernels.row_answers import RowAnswers
 
+from .sampling import draw_from_distribution
 from .selection import rank_best
 from .tally import Tally
 
@@ -81,6 +84,14 @@ class Plan(ABC):
         del contexts
         return None
 
+    def sample(
+        self, contexts: FloatArray, sampling: Sampling, class_filter: ClassFilter, bias: Bias | None = None
+    ) -> PlanResult:
+        """Draws [B, draws] from the plan's whole distribution, which it must have; the nucleus alone where asked."""
+        logits = self.compute_distribution(contexts)
+        assert logits is not None, "draws are of exact plans"
+        return draw_from_distribution(logits, sampling, class_filter, bias)
+
     def make_exact_plan(self) -> Plan:
         """For a head that is its own reference: the same plan without approximations, which gives the exact answers."""
         return self
@@ -131,6 +142,21 @@ def run_by_chunks(call: RunPlan, contexts: FloatArray, class_filter: ClassFilter
     return PlanResult.concat(
         [call(contexts[start : start + step], class_filter.slice_rows(start, start + step)) for start in starts]
     )
+
+
+def sample_by_chunks(
+    plan: Plan, contexts: FloatArray, sampling: Sampling, class_filter: ClassFilter, bias: Bias | None
+) -> PlanResult:
+    """`plan.sample` with so few rows of `contexts` [B, d] at a time as the plan takes."""
+    if 0 < len(contexts) <= plan.max_rows():
+        return plan.sample(contexts, sampling, class_filter, bias)
+
+    def sample_chunk(rows: FloatArray, start: int) -> PlanResult:
+        stop = start + len(rows)
+        weights = None if bias is None else bias[start:stop]
+        return plan.sample(rows, sampling.slice_rows(start, stop), class_filter.slice_rows(start, stop), weights)
+
+    return PlanResult.concat(map_chunks(plan, contexts, sample_chunk))
 
 
 def take_best(logits: FloatArray, ids: IdArray | None, k: int) -> tuple[IdArray, FloatArray]:

@@ -11,8 +11,9 @@ from shortlist.bundle.manifest import Manifest
 from shortlist.core.arrays import FLOAT64_CODE, parse_float_rows, parse_id_rows, parse_numbers
 from shortlist.core.bias import Bias, parse_bias
 from shortlist.core.checks import cut, is_count, parse_whole_number
+from shortlist.core.draws.sampling import parse_sampling
 from shortlist.core.filters import Lists
-from shortlist.core.queries import BeamQuery, BeamStep, ScoreQuery, Scores, TopKQuery
+from shortlist.core.queries import BeamQuery, BeamStep, SampleQuery, ScoreQuery, Scores, TopKQuery
 from shortlist.core.results import DoubleArray, Labels, TopK
 from shortlist.core.row_lists import NamedLists
 from shortlist.decoding.arguments import make_beam_query
@@ -27,12 +28,25 @@ from .promises import read_promise
 
 TARGET_FIELDS = ("model", "version")
 LIMIT_FIELDS = ("timeout", "priority")
-TOPK_FIELDS = (*TARGET_FIELDS, "contexts", "k", "allow", "ban", "bias", "exact", "labels", "risk", *LIMIT_FIELDS)
+TOPK_FIELDS = (
+    *TARGET_FIELDS,
+    "contexts",
+    "k",
+    "allow",
+    "ban",
+    "bias",
+    "exact",
+    "labels",
+    "risk",
+    "sample",
+    *LIMIT_FIELDS,
+)
 STEP_FIELDS = (
     *("scores", "finished", "beam", "n", "eos", "allow", "ban", "bias", "forced"),
     *("min_length", "lengths", "temperature", "exact"),
 )
 BEAM_FIELDS = (*TARGET_FIELDS, "contexts", *STEP_FIELDS, *LIMIT_FIELDS)
+SAMPLE_FIELDS = ("seed", "position", "temperature", "draws", "top_p")
 SCORE_FIELDS = (*TARGET_FIELDS, "contexts", "ids", "exact", *LIMIT_FIELDS)
 NUMBERS = (int, float)
 JSON_CONTENT = (CONTENT_TYPE, JSON_TYPE.encode())
@@ -74,6 +88,18 @@ def read_topk_query(fields: dict[str, Any], dim: int, registry: ListRegistry) ->
         read_flag(fields, "exact"),
         read_bias(fields),
     )
+
+
+def read_sample_query(fields: dict[str, Any], dim: int, registry: ListRegistry) -> SampleQuery:
+    """The query of /v1/topk with `sample`; where there is a k, draws are from the k best. Raises BadInput, NotFound."""
+    asked = fields["sample"]
+    if not isinstance(asked, dict) or not asked.keys() <= set(SAMPLE_FIELDS) or "seed" not in asked:
+        raise BadInput(f"sample must be an object with a seed, and none but {', '.join(SAMPLE_FIELDS)}")
+    contexts = parse_float_rows("contexts", require_field(fields, "contexts"), dim)
+    options = {name: value for name, value in asked.items() if value is not None}
+    sampling = parse_sampling(len(contexts), **options, top_k=fields.get("k"))
+    allow, ban = (read_lists(fields, name, registry) for name in ("allow", "ban"))
+    return SampleQuery(contexts, sampling, allow, ban, read_bias(fields))
 
 
 def read_beam_query(fields: dict[str, Any], dim: int, registry: ListRegistry) -> BeamQuery:

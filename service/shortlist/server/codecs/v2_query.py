@@ -8,8 +8,9 @@ from shortlist.bundle.manifest import Manifest
 from shortlist.core.arrays import Array, check_context_shape
 from shortlist.core.bias import Bias, make_bias
 from shortlist.core.checks import cut, parse_whole_number
+from shortlist.core.draws.sampling import Sampling, parse_sampling
 from shortlist.core.filters import Lists
-from shortlist.core.queries import BeamQuery, Query, ScoreQuery, TopKQuery
+from shortlist.core.queries import BeamQuery, Query, SampleQuery, ScoreQuery, TopKQuery
 from shortlist.core.results import NO_CLASS, IdArray
 from shortlist.core.row_lists import NamedLists, RowLists
 from shortlist.decoding.arguments import make_beam_query
@@ -28,8 +29,10 @@ from shortlist.wire.open_inference import (
     LENGTHS,
     LIST,
     OFFSETS,
+    POSITION,
     ROWS,
     SCORES,
+    SEED,
     TEMPERATURE,
     Tensor,
 )
@@ -54,20 +57,25 @@ INPUT_DATATYPES: dict[str, tuple[str, ...]] = {
     FORCED: WHOLE,
     LENGTHS: WHOLE,
     TEMPERATURE: ("FP32", "FP64"),
+    SEED: WHOLE,
+    POSITION: WHOLE,
 }
 CLASS_INPUTS = (ALLOW, BAN, IDS, BIAS_IDS, EOS, FORCED)  # inputs of ids
 MATRICES = (ALLOW, BAN, IDS, BIAS_IDS, BIAS)  # inputs of shape [m] or [rows, m]; the others but context are flat
 
-Kind = Literal["topk", "score", "beam"]
+Kind = Literal["topk", "score", "beam", "sample"]
 INPUTS_OF_KIND: dict[Kind, tuple[str, ...]] = {
     "topk": (CONTEXT, *LIST_INPUTS, BIAS_IDS, BIAS),
     "score": (CONTEXT, IDS),
     "beam": (CONTEXT, *LIST_INPUTS, BIAS_IDS, BIAS, *BEAM_INPUTS),
+    "sample": (CONTEXT, *LIST_INPUTS, BIAS_IDS, BIAS, SEED, POSITION, TEMPERATURE),
 }
 
 
 def name_kind(inputs: dict[str, Tensor]) -> Kind:
-    """What these inputs ask: log-probabilities of `ids` where they are given, a beam step with `scores`, else top k."""
+    """What these inputs ask: log-probabilities of `ids`, a beam step with `scores`, draws with `seed`, else top k."""
+    if SEED in inputs:
+        return "sample"
     return "score" if IDS in inputs else "beam" if SCORES in inputs else "topk"
 
 
@@ -92,6 +100,8 @@ def make_query(
         return ScoreQuery(values[CONTEXT], values[IDS], exact)
     allow, ban = (read_lists(name, values, parameters, registry) for name in (ALLOW, BAN))
     bias = read_bias(values)
+    if kind == "sample":
+        return SampleQuery(values[CONTEXT], read_sampling(values, parameters), allow, ban, bias)
     if kind == "beam":
         return read_beam_query(values, parameters, allow, ban, bias)
     return TopKQuery(values[CONTEXT], read_k(parameters, manifest, classified), allow, ban, exact, bias)
@@ -106,6 +116,8 @@ def check_inputs(values: dict[str, Array], kind: Kind) -> None:
         raise BadInput(
             f"input 'ids' asks for log-probabilities, which '{wrong}' does not change: leave out one of them"
         )
+    if wrong == POSITION or kind == "sample":
+        raise BadInput(f"input '{wrong}' does not belong to draws, or these lack the input '{SEED}'")
     raise BadInput(f"input '{wrong}' is of a beam step, which needs the input '{SCORES}', too")
 
 
@@ -166,6 +178,13 @@ def read_beam_query(
         temperature=values.get(TEMPERATURE, parameters.get(TEMPERATURE, 1.0)),
         exact=read_flag(parameters, "exact"),
     )
+
+
+def read_sampling(values: dict[str, Array], parameters: dict[str, Any]) -> Sampling:
+    """What is drawn: inputs of one number or one a row, and parameters `draws`, `top_p` and `k`; raises BadInput."""
+    inputs = {name: values[name] for name in (POSITION, TEMPERATURE) if name in values}
+    options = {name: parameters[name] for name in ("draws", "top_p") if name in parameters}
+    return parse_sampling(len(values[CONTEXT]), values[SEED], **inputs, **options, top_k=parameters.get("k"))
 
 
 def read_k(parameters: dict[str, Any], manifest: Manifest, classes: int) -> int:

@@ -16,7 +16,8 @@ from shortlist.errors import BadInput
 from shortlist.server.messages.bounded_cache import BoundedCache
 from shortlist.server.messages.headers import EncodedResponse
 from shortlist.server.messages.json_fields import parse_json, read_flag
-from shortlist.server.scheduling.tasks import Task, TopKTask
+from shortlist.server.scheduling.slices import Task
+from shortlist.server.scheduling.tasks import TopKTask
 from shortlist.wire.open_inference import (
     CONTEXT,
     DATATYPES,

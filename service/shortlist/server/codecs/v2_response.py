@@ -51,10 +51,16 @@ from .v2_query import Kind
 
 OUTPUT_DATATYPES: dict[Kind, dict[str, str]] = {  # of a request that names no outputs
     "topk": {IDS: "INT64", LOGPROBS: "FP32", SCORED: "INT32"},
+    "sample": {IDS: "INT64", LOGPROBS: "FP32", SCORED: "INT32"},
     "score": {LOGPROBS: "FP32"},
     "beam": {PARENTS: "INT32", IDS: "INT64", SCORES: "FP64", LOGPROBS: "FP32"},
 }
-MORE_OUTPUTS: dict[Kind, tuple[str, ...]] = {"topk": (LABELS, RISK), "score": (IDS,), "beam": ()}  # that it may name
+MORE_OUTPUTS: dict[Kind, tuple[str, ...]] = {
+    "topk": (LABELS, RISK),
+    "sample": (LABELS,),
+    "score": (IDS,),
+    "beam": (),
+}  # that it may name
 LEAST_FLOAT32 = np.finfo(np.float32).min  # stands for -inf in JSON outputs, which cannot hold it
 VARY = (b"vary", b"accept-encoding")
 

@@ -73,7 +73,8 @@ def decode_topk(service: Service, state: RequestState, body: bytes) -> DecodedRe
     served_model = find_model(service, state, body, *v1_json.read_target(fields))
     manifest = served_model.model.head.manifest
     labels = require_labels(served_model.model.labels, manifest.name) if read_flag(fields, "labels") else None
-    query = v1_json.read_topk_query(fields, manifest.dim, service.named_lists)
+    read_query = v1_json.read_sample_query if "sample" in fields else v1_json.read_topk_query
+    query = read_query(fields, manifest.dim, service.named_lists)
     limits = v1_json.read_limits(fields)
     encode = partial(v1_json.encode_topk, manifest, labels, read_flag(fields, "risk"))
     return DecodedRequest(served_model, served_model.make_task(query), encode, *limits)

@@ -11,7 +11,7 @@ from shortlist.server.messages.headers import EncodedResponse, RawHeaders
 from shortlist.server.messages.request_ids import RequestIds, read_request_ids
 from shortlist.server.metrics.recorder import Recorder
 from shortlist.server.scheduling.batcher import Computation
-from shortlist.server.scheduling.tasks import Task
+from shortlist.server.scheduling.slices import Task
 
 from .served_model import ServedModel
 

@@ -16,7 +16,8 @@ from shortlist.server.models import Model
 from shortlist.server.precision.model_precision import ModelPrecision
 from shortlist.server.scheduling.admission import Admission
 from shortlist.server.scheduling.batcher import Batcher
-from shortlist.server.scheduling.tasks import SizeLimits, Task, make_task
+from shortlist.server.scheduling.slices import Task
+from shortlist.server.scheduling.tasks import SizeLimits, make_task
 from shortlist.server.settings import Settings
 
 

@@ -11,7 +11,8 @@ from typing import Literal
 
 from shortlist.core.results import FloatArray, IdArray, PlanResult, TopK
 from shortlist.head import Head
-from shortlist.server.scheduling.tasks import BeamResult, Task
+from shortlist.server.scheduling.slices import Task
+from shortlist.server.scheduling.tasks import BeamResult
 
 DEPTHS = (1, 5)  # the k whose precision is counted
 MAX_WAITING_ROWS = 256  # of a model version, to be asked again

@@ -41,10 +41,27 @@ class Request(BaseModel):
     priority: int | None = Field(default=None, ge=0, description="lower goes first; 0 by default")
 
 
-class TopKRequest(Request):
-    """The k classes that score highest."""
+class Sample(BaseModel):
+    """Draws from the softmax by noise that is a function of seed, position and class."""
 
-    k: int = Field(ge=1, description="classes wanted, at most the model's max_k", examples=[5])
+    model_config = ConfigDict(extra="forbid")
+
+    seed: int | list[int] = Field(description="from 0, for all rows or one a row")
+    position: int | list[int] = Field(default=0, description="from 0, for all rows or one a row: the token's place")
+    temperature: float | list[float] = Field(default=1.0, description="0.01 to 100, divides the logits")
+    draws: int = Field(default=1, ge=1, description="independent draws of each row")
+    top_p: float | None = Field(
+        default=None, gt=0, le=1, description="from the fewest best classes of this probability"
+    )
+
+
+class TopKRequest(Request):
+    """The k classes that score highest; with `sample` draws, from all classes or from the k best."""
+
+    k: int | None = Field(
+        default=None, ge=1, description="at most the model's max_k; may lack with `sample`", examples=[5]
+    )
+    sample: Sample | None = Field(default=None, description="draw classes in place of ranking them")
     allow: Lists | None = Field(default=None, description="only these ids, for all rows or one list a row; -1 pads")
     ban: Lists | None = Field(default=None, description="none of these ids, for all rows or one list a row; -1 pads")
     bias: Bias | None = Field(

@@ -17,7 +17,7 @@ from shortlist.core.moving_average import ClippedAverage
 
 from .admission import Admission, make_deadline_error
 from .fair_queue import FairQueue, QueuedTask
-from .tasks import Slice, Task
+from .slices import Slice, Task
 
 TASK_SECONDS_AVERAGE = ClippedAverage(
     recent_weight=1 - 0.9, clip=2.0

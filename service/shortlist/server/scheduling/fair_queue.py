@@ -12,7 +12,7 @@ from typing import Any
 
 from shortlist.core.queries import Result
 
-from .tasks import Slice, Task
+from .slices import Slice, Task
 
 TURN_ROWS = 16  # of one request before another has its turn
 

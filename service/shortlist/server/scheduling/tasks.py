@@ -1,4 +1,4 @@
-"""Checked requests as tasks that can be computed in slices, and slices of several tasks together.
+"""Checked requests as tasks, whose slices may be computed together with those of others.
 
 A row's answer depends on its own request alone: that request's number of rows and its k choose the plan, and slices
 share a call only where the plan searches both equally widely. What other rows hold, of any request, changes nothing.
@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from shortlist.core.arrays import check_finite
 from shortlist.core.bias import Bias, parse_bias
 from shortlist.core.filters import ClassFilter
-from shortlist.core.queries import BeamQuery, Query, ScoreQuery, Scores, TopKQuery
+from shortlist.core.queries import BeamQuery, Query, SampleQuery, ScoreQuery, Scores, TopKQuery
 from shortlist.core.results import FloatArray, IdArray, IntArray, PlanResult, TopK
 from shortlist.decoding.step import BeamSearchRows, choose_rows
 from shortlist.errors import TooLarge
@@ -23,78 +22,8 @@ from shortlist.head import Head
 from shortlist.plans.common.normalizer import make_topk
 from shortlist.plans.registry import Plan
 
-RESULT_CELL_BYTES = 12  # an int64 id and a float32 log-probability
-
-
-class Task(Protocol):
-    """A query whose arguments are checked, bound to the plan that computes it."""
-
-    @property
-    def head(self) -> Head:
-        """The head that it is for."""
-
-    @property
-    def contexts(self) -> FloatArray:
-        """[B, d], its context vectors."""
-
-    @property
-    def plan(self) -> Plan:
-        """The plan that computes the task."""
-
-    @property
-    def k(self) -> int:
-        """Classes wanted for each row; 0 where they are named."""
-
-    @property
-    def rows(self) -> int:
-        """How many context vectors it has."""
-
-    @property
-    def result_bytes(self) -> int:
-        """Bytes of the ids and log-probabilities of the result."""
-
-    @property
-    def argument_bytes(self) -> int:
-        """Bytes of the arrays of its query."""
-
-    @property
-    def separate(self) -> bool:
-        """Whether its slices never share a call with those of other tasks."""
-
-    @property
-    def width(self) -> int:
-        """How widely the plan searches for it; 0 where it does not search."""
-
-    @property
-    def kind(self) -> Hashable:
-        """Tasks of one kind take about as long a row: one plan, searched equally widely, for about as many classes."""
-
-    def compute(self) -> Any:
-        """The whole result at once; raises BadInput."""
-
-    def compute_slices(self, slices: Sequence[Slice]) -> list[Any]:
-        """The partial results of `slices` of tasks of one group, in one call."""
-
-    def merge(self, parts: list[Any]) -> Any:
-        """The result, from the partial results of all rows in order; raises BadInput."""
-
-
-class Slice(NamedTuple):
-    """Rows start..stop of a task."""
-
-    task: Task
-    start: int
-    stop: int
-
-    @property
-    def rows(self) -> int:
-        """How many context vectors it has."""
-        return self.stop - self.start
-
-    @property
-    def group(self) -> Hashable:
-        """Slices of equal groups may share a call."""
-        return (id(self.task), self.start) if self.task.separate else (id(self.task.plan), self.task.width)
+from .sample_task import make_sample_task
+from .slices import RESULT_CELL_BYTES, Slice, Task
 
 
 @dataclass(slots=True, eq=False)
@@ -272,6 +201,8 @@ def make_task(head: Head, query: Query, limits: SizeLimits | None = None) -> Tas
         limits.check(query)
     if isinstance(query, BeamQuery):
         return make_beam_task(head, query)
+    if isinstance(query, SampleQuery):
+        return make_sample_task(head, query)
     rows = head.check_contexts(query.contexts)
     if isinstance(query, ScoreQuery):
         ids = head.check_ids(query.ids, len(rows))

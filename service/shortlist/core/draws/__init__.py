@@ -1,0 +1,1 @@
+"""What is drawn, and the noise that it is drawn by."""

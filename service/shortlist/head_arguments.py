@@ -1,0 +1,42 @@
+"""Arguments of a head's methods: checked, and as arrays."""
+
+from __future__ import annotations
+
+import numpy.typing as npt
+
+from shortlist.bundle.manifest import Manifest
+from shortlist.core.arrays import parse_contexts
+from shortlist.core.checks import parse_whole_number
+from shortlist.core.filters import UNRESTRICTED, ClassFilter, IdLists, parse_filter_lists, parse_id_lists
+from shortlist.core.results import FloatArray, IdArray
+from shortlist.errors import BadInput
+
+
+class HeadArguments:
+    """What checks the arguments of a head by its manifest."""
+
+    manifest: Manifest
+
+    def check_lists(self, allow: IdLists, ban: IdLists, rows: int) -> ClassFilter:
+        """The lists as arrays; raises BadInput."""
+        if allow is None and ban is None:
+            return UNRESTRICTED
+        lists = (("allow", allow), ("ban", ban))
+        allowed, banned = (parse_filter_lists(name, ids, rows, self.manifest.classes) for name, ids in lists)
+        return ClassFilter(allowed, banned)
+
+    def check_contexts(self, contexts: npt.ArrayLike) -> FloatArray:
+        """`contexts` as [B, d] float32; raises BadInput."""
+        return parse_contexts(contexts, self.manifest.name, self.manifest.dim)
+
+    def check_k(self, k: int) -> int:
+        """`k` as an int; raises BadInput unless it is a whole number from 1 to max_k."""
+        count = parse_whole_number("k", k)
+        if not 1 <= count <= self.manifest.max_k:
+            raise BadInput(f"k is {count} but {self.manifest.name} answers k from 1 to {self.manifest.max_k}")
+        return count
+
+    def check_ids(self, ids: npt.ArrayLike | None, rows: int) -> IdArray:
+        """`ids`, [m] for all rows or a list for each row, as [rows, m] int64; raises BadInput."""
+        wanted = parse_id_lists("ids", ids, rows, self.manifest.classes)
+        return wanted if len(wanted) == rows else wanted.repeat(rows, axis=0)

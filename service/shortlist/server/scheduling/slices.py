@@ -1,0 +1,83 @@
+"""What a task is to the batcher: a checked request that can be computed in slices, alone or with others."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from shortlist.core.results import FloatArray
+from shortlist.head import Head
+from shortlist.plans.registry import Plan
+
+RESULT_CELL_BYTES = 12  # an int64 id and a float32 log-probability
+
+
+class Task(Protocol):
+    """A query whose arguments are checked, bound to the plan that computes it."""
+
+    @property
+    def head(self) -> Head:
+        """The head that it is for."""
+
+    @property
+    def contexts(self) -> FloatArray:
+        """[B, d], its context vectors."""
+
+    @property
+    def plan(self) -> Plan:
+        """The plan that computes the task."""
+
+    @property
+    def k(self) -> int:
+        """Classes wanted for each row; 0 where they are named."""
+
+    @property
+    def rows(self) -> int:
+        """How many context vectors it has."""
+
+    @property
+    def result_bytes(self) -> int:
+        """Bytes of the ids and log-probabilities of the result."""
+
+    @property
+    def argument_bytes(self) -> int:
+        """Bytes of the arrays of its query."""
+
+    @property
+    def separate(self) -> bool:
+        """Whether its slices never share a call with those of other tasks."""
+
+    @property
+    def width(self) -> int:
+        """How widely the plan searches for it; 0 where it does not search."""
+
+    @property
+    def kind(self) -> Hashable:
+        """Tasks of one kind take about as long a row: one plan, searched equally widely, for about as many classes."""
+
+    def compute(self) -> Any:
+        """The whole result at once; raises BadInput."""
+
+    def compute_slices(self, slices: Sequence[Slice]) -> list[Any]:
+        """The partial results of `slices` of tasks of one group, in one call."""
+
+    def merge(self, parts: list[Any]) -> Any:
+        """The result, from the partial results of all rows in order; raises BadInput."""
+
+
+class Slice(NamedTuple):
+    """Rows start..stop of a task."""
+
+    task: Task
+    start: int
+    stop: int
+
+    @property
+    def rows(self) -> int:
+        """How many context vectors it has."""
+        return self.stop - self.start
+
+    @property
+    def group(self) -> Hashable:
+        """Slices of equal groups may share a call."""
+        return (id(self.task), self.start) if self.task.separate else (id(self.task.plan), self.task.width)

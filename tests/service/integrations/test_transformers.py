@@ -1,0 +1,231 @@
+"""Heads inside `generate`: small models of random weights, and a real one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from shortlist.core.results import TopK
+from shortlist.errors import BadInput
+from shortlist.integrations.transformers import Draws, attach, detach, share_rest
+from shortlist_exporter.capture.language_model import load_model
+from shortlist_exporter.capture.packaged_model import find_packaged_model
+from shortlist_exporter.inputs.sources import Contexts, Dense
+from transformers import Gemma2Config, Gemma2ForCausalLM, LlamaConfig, LlamaForCausalLM
+
+from tests.support.layers import make_contexts, make_head
+
+CLASSES, DIM, CAP = 700, 32, 5.0
+pytestmark = pytest.mark.slow
+SIZES = {
+    "vocab_size": CLASSES, "hidden_size": DIM, "intermediate_size": 48, "num_hidden_layers": 1,
+    "num_attention_heads": 2, "num_key_value_heads": 2, "max_position_embeddings": 64, "bos_token_id": 0,
+    "eos_token_id": 1, "pad_token_id": 0,
+}  # fmt: skip
+PROMPTS = torch.tensor([[0, 5, 9, 40], [0, 7, 300, 21], [0, 11, 12, 13]])
+MASK = torch.ones_like(PROMPTS)
+ASKED = {
+    "greedy": {"do_sample": False},
+    "beam": {"do_sample": False, "num_beams": 4},
+    "beams": {"do_sample": False, "num_beams": 3, "num_return_sequences": 3, "length_penalty": 0.3},
+    "no pair twice": {"do_sample": False, "no_repeat_ngram_size": 2},
+}
+
+
+def make_model(kind, config, **extra):
+    torch.manual_seed(3)
+    model = kind(config(**SIZES | extra)).eval()
+    with torch.no_grad():
+        model.get_output_embeddings().weight.normal_(std=0.4)
+    return model
+
+
+def make_own_head(folder, model, **dense):
+    weight = model.get_output_embeddings().weight.detach().numpy().copy()
+    return make_head(folder, Dense(weight, **dense), make_contexts(400, DIM), method="full", options={})
+
+
+def generate(model, **options):
+    options = {"max_new_tokens": 12, "attention_mask": MASK} | options
+    return model.generate(PROMPTS, **options)
+
+
+@pytest.fixture(scope="module")
+def model():
+    return make_model(LlamaForCausalLM, LlamaConfig, tie_word_embeddings=False)
+
+
+@pytest.fixture(scope="module")
+def head(model, tmp_path_factory):
+    return make_own_head(tmp_path_factory.mktemp("head"), model)
+
+
+@pytest.fixture
+def attached(model, head):
+    attach(model, head, k=16)
+    yield model
+    detach(model)
+
+
+@pytest.mark.parametrize("name", ASKED)
+def test_generate_goes_on_with_the_head(model, head, name):
+    wanted = generate(model, **ASKED[name])
+    attach(model, head, k=16)
+    try:
+        torch.testing.assert_close(generate(model, **ASKED[name]), wanted, rtol=0, atol=0)
+    finally:
+        detach(model)
+    torch.testing.assert_close(generate(model, **ASKED[name]), wanted, rtol=0, atol=0)
+
+
+def test_logits_are_log_probabilities_of_the_last_position(model, head, attached):
+    scores = attached(PROMPTS, attention_mask=MASK).logits
+    assert scores.shape == (3, 1, CLASSES)
+    torch.testing.assert_close(scores.log_softmax(-1), scores)
+    detach(model)
+    wanted = model(PROMPTS, attention_mask=MASK).logits[:, -1].log_softmax(-1)
+    attach(model, head, k=16)
+    best = wanted.topk(16)
+    torch.testing.assert_close(scores[:, 0].gather(1, best.indices), best.values, rtol=0, atol=1e-4)
+    rest = scores[:, 0].scatter(1, best.indices, torch.nan)
+    assert all(len(row[~row.isnan()].unique()) == 1 for row in rest)
+
+
+def test_as_many_positions_as_are_asked_for(attached):
+    scores = attached(PROMPTS, attention_mask=MASK, logits_to_keep=3).logits
+    assert scores.shape == (3, 3, CLASSES)
+    torch.testing.assert_close(attached(PROMPTS, attention_mask=MASK).logits[:, 0], scores[:, 2])
+
+
+def test_sampling_by_generate_draws_from_the_k_best_and_the_rest(attached):
+    torch.manual_seed(0)
+    texts = generate(attached, do_sample=True, temperature=0.7, num_return_sequences=5)
+    assert texts.shape[0] == 15
+    assert len({tuple(text.tolist()) for text in texts}) > 5
+
+
+def draw(model, head, prompts, mask, seed):
+    attach(model, head, draws=Draws(seed, temperature=0.8))
+    try:
+        return model.generate(prompts, attention_mask=mask, max_new_tokens=8, do_sample=True, top_k=2)
+    finally:
+        detach(model)
+
+
+def test_exact_draws_are_those_of_the_head(model, head):
+    texts = draw(model, head, PROMPTS, MASK, 5)
+    states = model.model(texts[:, :-1], attention_mask=torch.ones_like(texts[:, :-1])).last_hidden_state
+    for step in range(4):
+        contexts = states[:, 3 + step].detach().numpy()
+        wanted = head.sample(contexts, [5, 6, 7], 4 + step, 0.8).ids[:, 0]
+        live = (texts[:, 4 : 4 + step] != 1).all(dim=1).numpy()
+        assert texts[live, 4 + step].tolist() == wanted[live].tolist()
+
+
+def test_a_text_is_drawn_alike_in_any_batch_and_behind_padding(model, head):
+    whole = draw(model, head, PROMPTS, MASK, [5, 6, 7])
+    for row in range(3):
+        alone = draw(model, head, PROMPTS[row : row + 1], MASK[row : row + 1], 5 + row)
+        assert alone[0].tolist() == whole[row][: alone.shape[1]].tolist()
+    padded = torch.cat([torch.zeros(3, 2, dtype=torch.int64), PROMPTS], dim=1)
+    mask = torch.cat([torch.zeros(3, 2, dtype=torch.int64), MASK], dim=1)
+    behind = draw(model, head, padded, mask, [5, 6, 7])
+    assert behind[:, 2:].tolist() == whole.tolist()
+
+
+def test_draws_of_several_positions_are_refused(model, head):
+    attach(model, head, draws=Draws(1))
+    try:
+        with pytest.raises(BadInput, match="one position a step"):
+            model(PROMPTS, attention_mask=MASK, logits_to_keep=2)
+    finally:
+        detach(model)
+
+
+def test_soft_cap_is_not_applied_twice(tmp_path):
+    model = make_model(
+        Gemma2ForCausalLM, Gemma2Config, head_dim=16, final_logit_softcapping=CAP, tie_word_embeddings=False
+    )
+    wanted = generate(model, **ASKED["beam"], output_logits=True, return_dict_in_generate=True)
+    attach(model, make_own_head(tmp_path, model, soft_cap=CAP), k=16)
+    result = generate(model, **ASKED["beam"], output_logits=True, return_dict_in_generate=True)
+    torch.testing.assert_close(result.sequences, wanted.sequences, rtol=0, atol=0)
+    best = wanted.logits[0].log_softmax(-1).topk(16)
+    torch.testing.assert_close(result.logits[0].gather(1, best.indices), best.values, rtol=0, atol=1e-4)
+
+
+def test_padded_rows_are_never_returned(model, tmp_path):
+    padded = np.arange(690, CLASSES)
+    attach(model, make_own_head(tmp_path, model, padded=padded), k=16)
+    try:
+        scores = model(PROMPTS, attention_mask=MASK).logits[:, -1]
+    finally:
+        detach(model)
+    assert scores[:, 690:].eq(-torch.inf).all()
+    torch.testing.assert_close(scores.log_softmax(-1), scores)
+
+
+@pytest.mark.parametrize(
+    ("logprobs", "classes"), [([[-0.1, -3.0]], 50), ([[-0.1, -9.0]], 4), ([[-0.2, -1.6]], 5), ([[0.0, -9.0]], 9)]
+)
+def test_what_is_left_over_never_outweighs_what_was_returned(logprobs, classes):
+    top = TopK(np.array([[3, 1]]), np.array(logprobs, np.float32), np.array([9]), "estimated")
+    some, rest = share_rest(top, classes)
+    assert rest <= some.min()
+    total = some.double().exp().sum() + (classes - 2) * rest.double().exp()
+    assert abs(total - 1) < 1e-6
+
+
+@pytest.mark.parametrize(
+    ("dense", "options", "message"),
+    [
+        (Dense(np.ones((CLASSES - 1, DIM), np.float32)), {}, r"is \[700, 32\] but lm was exported from \[699, 32\]"),
+        (Dense(np.ones((CLASSES, 8), np.float32)), {}, r"exported from \[700, 8\]"),
+        ({"logit_scale": 0.5}, {}, "logit scale 0.5, soft-cap none"),
+        ({"soft_cap": 2.0}, {}, "soft-cap 2"),
+        ({}, {"k": 0}, "k is 0"),
+        ({}, {"promise": 0.5}, "promise"),
+    ],
+)
+def test_what_does_not_fit_is_refused(model, tmp_path, dense, options, message):
+    if isinstance(dense, dict):
+        head = make_own_head(tmp_path, model, **dense)
+    else:
+        head = make_head(tmp_path, dense, make_contexts(400, dense.dim), method="full", options={})
+    with pytest.raises(BadInput, match=message):
+        attach(model, head, **options)
+    assert generate(model).shape[0] == 3
+
+
+def test_attaching_twice_and_detaching_nothing_are_refused(model, head, attached):
+    with pytest.raises(BadInput, match="attached already"):
+        attach(attached, head)
+    detach(model)
+    with pytest.raises(BadInput, match="has no head attached"):
+        detach(model)
+    attach(model, head)
+
+
+def test_no_loss_is_computed(attached):
+    with pytest.raises(BadInput, match="call detach"):
+        attached(PROMPTS, labels=PROMPTS)
+
+
+@pytest.mark.long
+def test_a_real_model_goes_on_with_a_head_of_its_own(tmp_path):
+    try:
+        smollm = load_model(find_packaged_model())
+    except ImportError as error:
+        pytest.skip(str(error))
+    text = Path("examples/text/README.md").read_text("utf-8")
+    tokens = torch.tensor(smollm.tokenizer(text)["input_ids"])[:512]
+    contexts = Contexts(smollm.hidden_states(tokens[None])[0].numpy())
+    head = make_head(tmp_path, smollm.dense, contexts, method="full", options={}, certificate=False)
+    asked = {"max_new_tokens": 8, "do_sample": False, "pad_token_id": 0}
+    prompt = tokens[None, :20]
+    wanted = smollm.model.generate(prompt, attention_mask=torch.ones_like(prompt), **asked)
+    attach(smollm.model, head)
+    found = smollm.model.generate(prompt, attention_mask=torch.ones_like(prompt), **asked)
+    assert found.tolist() == wanted.tolist()
