@@ -44,7 +44,7 @@ def share_table(digest: str, name: str, lay_out: Callable[[], Table]) -> Table:
     with lock_file(path.with_suffix(".lock")):
         if not path.exists():
             write_table(path, lay_out())
-        mapped = np.load(path, mmap_mode="c")
+        mapped = np.load(path, mmap_mode="c", allow_pickle=False)
     table: Any = np.asarray(mapped)
     weakref.finalize(mapped, path.unlink, missing_ok=True).atexit = False
     return table  # type: ignore[no-any-return]

@@ -27,7 +27,7 @@ SECURITY_HEADERS = {
 def add_overview(app: FastAPI) -> None:
     """Add the page to an app at `/`, and its script and style at `/overview`."""
 
-    @app.get("/", include_in_schema=False)
+    @app.api_route("/", methods=["GET", "HEAD"], include_in_schema=False)
     async def overview() -> FileResponse:
         """What the server serves, for people."""
         return FileResponse(FOLDER / "index.html", headers=SECURITY_HEADERS)

@@ -58,6 +58,8 @@ class Sample(BaseModel):
 class TopKRequest(Request):
     """The k classes that score highest; with `sample` draws, from all classes or from the k best."""
 
+    model_config = ConfigDict(json_schema_extra={"anyOf": [{"required": ["k"]}, {"required": ["sample"]}]})
+
     k: int | None = Field(
         default=None, ge=1, description="at most the model's max_k; may lack with `sample`", examples=[5]
     )

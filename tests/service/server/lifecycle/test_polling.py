@@ -169,8 +169,9 @@ def test_a_server_that_loads_stops_in_time(bundles, home):
 
 def test_a_version_that_is_deleted_is_served_no_more_once_another_is(bundles, home):
     with RunningServer(home.parent, *POLLS) as server:
-        shutil.rmtree(home / "1")
-        put_version(bundles[0], home, 2)
+        shutil.copytree(bundles[0], home / ".2")
+        (home / "1").rename(home / ".1")  # so that no look at the repository finds neither
+        (home / ".2").rename(home / "2")
         wait_until(lambda: [version["version"] for version in describe(server)["versions"]] == [2])
         assert server.http.get("/v2/models/lm/versions/1").status_code == 404
         contexts = np.zeros((1, DIM), np.float32).tolist()

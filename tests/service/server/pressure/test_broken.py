@@ -72,7 +72,17 @@ def test_every_failure_is_one_sentence_on_every_route(server):
                 read_refusal(response, response.status_code)
                 assert response.status_code < 500, (method, url, response.text)
         read_refusal(server.http.get(url + "/x/y/z"), 404)
-    for path in ("/", "/v1", "/v3", "/%00", "/v2/models/%FF/infer", "/v1/topk?x=%FF", "//v1/topk"):
+    assert server.http.post("/").status_code == 405
+    for path in (
+        "/overview",
+        "/overview/x",
+        "/v1",
+        "/v3",
+        "/%00",
+        "/v2/models/%FF/infer",
+        "/v1/topk?x=%FF",
+        "//v1/topk",
+    ):
         response = server.http.get(path)
         read_refusal(response, response.status_code)
         assert response.status_code in (404, 405)
