@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 import numpy.typing as npt
 
-from shortlist.bundle.manifest import Manifest
 from shortlist.core.arrays import parse_contexts
 from shortlist.core.checks import parse_whole_number
 from shortlist.core.filters import UNRESTRICTED, ClassFilter, IdLists, parse_filter_lists, parse_id_lists
@@ -12,10 +13,23 @@ from shortlist.core.results import FloatArray, IdArray
 from shortlist.errors import BadInput
 
 
+class HeadFacts(Protocol):
+    """What arguments are checked by. classes: V. dim: d. max_k: the largest k."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def classes(self) -> int: ...
+    @property
+    def dim(self) -> int: ...
+    @property
+    def max_k(self) -> int: ...
+
+
 class HeadArguments:
     """What checks the arguments of a head by its manifest."""
 
-    manifest: Manifest
+    manifest: HeadFacts
 
     def check_lists(self, allow: IdLists, ban: IdLists, rows: int) -> ClassFilter:
         """The lists as arrays; raises BadInput."""

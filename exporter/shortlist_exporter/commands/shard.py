@@ -18,6 +18,8 @@ from shortlist.cli.arguments import parse_positive_int
 from shortlist_exporter.export.shard import export_shards
 from shortlist_exporter.inputs.sources import load_contexts
 
+from .progress import progress_bar
+
 
 def configure(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
@@ -34,7 +36,8 @@ def run(args: argparse.Namespace) -> int:
     contexts = None if args.contexts is None else load_contexts(args.contexts)
     if contexts is None:
         Console(stderr=True, soft_wrap=True).print(f"note: fitted on the rows that {args.bundle} carries", markup=False)
-    manifests = export_shards(bundle, args.shards, args.out, contexts, args.threads)
+    with progress_bar(f"cutting {args.bundle}") as progress:
+        manifests = export_shards(bundle, args.shards, args.out, contexts, args.threads, progress)
     for manifest in manifests:
         quality = manifest.quality
         precision = "" if quality is None else f", P@1 {quality.p_at_1:.4f} of its own classes"

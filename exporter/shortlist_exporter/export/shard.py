@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from shortlist.errors import BadInput
 from shortlist.fleet.shards.ranges import ClassRange, cut_classes
 from shortlist.fleet.shards.sharded_head import SHARDS_FILE, ShardEntry, ShardList
 
+from shortlist_exporter.core.types import Progress, quiet
 from shortlist_exporter.inputs.sources import Contexts, Dense
 
 from .like import load_like_layer, make_like_request
@@ -26,26 +26,30 @@ def export_shards(
     out: Path,
     contexts: Contexts | None = None,
     threads: int | None = None,
-    report: Callable[[int], None] = lambda shard: None,
+    progress: Progress = quiet,
 ) -> list[Manifest]:
     """Cut a bundle and write `out`/<name>-<i>-of-<n>/<version> and `out`/shards.json; returns the shards' manifests.
 
-    contexts: to fit on; by default the rows that the bundle carries for its canary. report: called with each shard's
-    number before its export. Raises BadInput where the head is its own reference, and as `export` does.
+    contexts: to fit on; by default the rows that the bundle carries for its canary. progress: gets (stage, done, total)
+    of each shard's export. Raises BadInput where the head is its own reference, and as `export` does.
     """
     check_cut(bundle, out)
     dense, request = load_like_layer(bundle), make_like_request(bundle)
     sample = contexts or Contexts(bundle.tensors(CALIBRATION_FILE)["contexts"].astype(np.float32))
     entries, manifests = [], []
     for number, part in enumerate(cut_classes(dense.classes, shards)):
-        report(number)
         place = f"{bundle.manifest.name}-{number}-of-{shards}/{bundle.manifest.version}"
         layer = cut_layer(dense, part)
         part_request = replace(cut_request(request, part, layer.real_classes), threads=threads)
-        manifests.append(export(layer, sample, out / place, part_request))
+        manifests.append(export(layer, sample, out / place, part_request, name_stages(progress, number, shards)))
         entries.append(ShardEntry(bundle=place, digest=manifests[-1].digest, start=part.start, stop=part.stop))
     write_list(bundle, entries, out)
     return manifests
+
+
+def name_stages(progress: Progress, number: int, shards: int) -> Progress:
+    """Progress of one shard's export: its stages say which shard they are of."""
+    return lambda stage, done, total: progress(f"shard {number + 1} of {shards}: {stage}", done, total)
 
 
 def check_cut(bundle: Bundle, out: Path) -> None:

@@ -63,7 +63,7 @@ def head(model, tmp_path_factory):
 
 
 @pytest.fixture
-def attached(model, head):
+def bridge(model, head):
     attach(model, head, k=16)
     yield model
     detach(model)
@@ -80,8 +80,8 @@ def test_generate_goes_on_with_the_head(model, head, name):
     torch.testing.assert_close(generate(model, **ASKED[name]), wanted, rtol=0, atol=0)
 
 
-def test_logits_are_log_probabilities_of_the_last_position(model, head, attached):
-    scores = attached(PROMPTS, attention_mask=MASK).logits
+def test_logits_are_log_probabilities_of_the_last_position(model, head, bridge):
+    scores = bridge(PROMPTS, attention_mask=MASK).logits
     assert scores.shape == (3, 1, CLASSES)
     torch.testing.assert_close(scores.log_softmax(-1), scores)
     detach(model)
@@ -93,15 +93,15 @@ def test_logits_are_log_probabilities_of_the_last_position(model, head, attached
     assert all(len(row[~row.isnan()].unique()) == 1 for row in rest)
 
 
-def test_as_many_positions_as_are_asked_for(attached):
-    scores = attached(PROMPTS, attention_mask=MASK, logits_to_keep=3).logits
+def test_as_many_positions_as_are_asked_for(bridge):
+    scores = bridge(PROMPTS, attention_mask=MASK, logits_to_keep=3).logits
     assert scores.shape == (3, 3, CLASSES)
-    torch.testing.assert_close(attached(PROMPTS, attention_mask=MASK).logits[:, 0], scores[:, 2])
+    torch.testing.assert_close(bridge(PROMPTS, attention_mask=MASK).logits[:, 0], scores[:, 2])
 
 
-def test_sampling_by_generate_draws_from_the_k_best_and_the_rest(attached):
+def test_sampling_by_generate_draws_from_the_k_best_and_the_rest(bridge):
     torch.manual_seed(0)
-    texts = generate(attached, do_sample=True, temperature=0.7, num_return_sequences=5)
+    texts = generate(bridge, do_sample=True, temperature=0.7, num_return_sequences=5)
     assert texts.shape[0] == 15
     assert len({tuple(text.tolist()) for text in texts}) > 5
 
@@ -199,18 +199,18 @@ def test_what_does_not_fit_is_refused(model, tmp_path, dense, options, message):
     assert generate(model).shape[0] == 3
 
 
-def test_attaching_twice_and_detaching_nothing_are_refused(model, head, attached):
+def test_attaching_twice_and_detaching_nothing_are_refused(model, head, bridge):
     with pytest.raises(BadInput, match="attached already"):
-        attach(attached, head)
+        attach(bridge, head)
     detach(model)
     with pytest.raises(BadInput, match="has no head attached"):
         detach(model)
     attach(model, head)
 
 
-def test_no_loss_is_computed(attached):
+def test_no_loss_is_computed(bridge):
     with pytest.raises(BadInput, match="call detach"):
-        attached(PROMPTS, labels=PROMPTS)
+        bridge(PROMPTS, labels=PROMPTS)
 
 
 @pytest.mark.long

@@ -46,11 +46,11 @@ class Changes:
         response = await member.respond(request)
         if response is None:
             raise ChannelClosed
-        if not response.succeeded:
+        if not response.is_success:
             return response
         self.journal.note(request, response)
         responses = [await other.respond(request) for other in others]
-        return next((each for each in responses if each is not None and not each.succeeded), response)
+        return next((each for each in responses if each is not None and not each.is_success), response)
 
     async def repeat(self, member: Member) -> None:
         """Have a new process do what was changed so far; from then on it takes connections and changes."""

@@ -107,7 +107,7 @@ class Everywhere:
     async def view(self, request: Request, merge: Merge) -> Response:
         """Read something of all processes, where this one lets it be read."""
         response = await call_app(self.app, request)
-        if not response.succeeded or request.method == "HEAD":
+        if not response.is_success or request.method == "HEAD":
             return response
         with contextlib.suppress(ChannelClosed):  # the supervisor has ended: this process alone is left to be read
             response = merge([response, *await self.link.ask_others(request)])
@@ -116,7 +116,7 @@ class Everywhere:
     async def read_metrics(self, request: Request) -> Response:
         """The metrics of all processes, where this one lets its own be read."""
         response = await call_app(self.app, request)
-        if not response.succeeded or request.method == "HEAD":
+        if not response.is_success or request.method == "HEAD":
             return response
         with contextlib.suppress(ChannelClosed):
             response = replace_body(response, await self.link.render_metrics())

@@ -50,7 +50,7 @@ class Response(NamedTuple):
     body: bytes
 
     @property
-    def succeeded(self) -> bool:
+    def is_success(self) -> bool:
         """Whether the request did what it asked for."""
         return self.status in SUCCESS_STATUS
 

@@ -9,13 +9,12 @@ import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from shortlist.bundle.reader import Bundle
-from shortlist.core.arrays import parse_contexts
 from shortlist.core.bias import BiasLike, parse_bias
-from shortlist.core.checks import parse_whole_number
-from shortlist.core.filters import ClassFilter, IdLists, parse_filter_lists
+from shortlist.core.filters import IdLists
 from shortlist.core.results import PlanResult, TopK, find_weakest_normalizer
-from shortlist.errors import BadInput, BundleError, NotFound
+from shortlist.errors import BundleError, NotFound
 from shortlist.head import Head
+from shortlist.head_arguments import HeadArguments
 from shortlist.plans.common.normalizer import make_topk
 
 from .merge import merge_results
@@ -49,12 +48,12 @@ class ShardList(BaseModel):
     shards: list[ShardEntry]
 
 
-class ShardedHead:
+class ShardedHead(HeadArguments):
     """Heads of class ranges as one. Threads may share it."""
 
     def __init__(self, shard_list: ShardList, heads: list[Head]) -> None:
         """heads: of the shards, in their order."""
-        self.shard_list, self.heads = shard_list, heads
+        self.manifest, self.heads = shard_list, heads
         self.ranges = [ClassRange(shard.start, shard.stop) for shard in shard_list.shards]
 
     @classmethod
@@ -81,11 +80,9 @@ class ShardedHead:
 
         `scored` adds up what all shards scored. The normaliser is the weakest of the shards'.
         """
-        rows = parse_contexts(contexts, self.shard_list.name, self.shard_list.dim)
-        classes, k = self.shard_list.classes, self.check_k(k)
-        lists = (("allow", allow), ("ban", ban))
-        allowed, banned = (parse_filter_lists(name, ids, len(rows), classes) for name, ids in lists)
-        class_filter, weights = ClassFilter(allowed, banned), parse_bias(bias, len(rows), classes)
+        rows, k = self.check_contexts(contexts), self.check_k(k)
+        class_filter = self.check_lists(allow, ban, len(rows))
+        weights = parse_bias(bias, len(rows), self.manifest.classes)
         results: list[PlanResult] = []
         normalizers = []
         for head, part in zip(self.heads, self.ranges, strict=True):
@@ -95,13 +92,6 @@ class ShardedHead:
             results.append(part.globalize(head.run(plan, rows, part_k, part_filter, part_bias)))
             normalizers.append(normalizer)
         return make_topk(merge_results(results, k), find_weakest_normalizer(normalizers))
-
-    def check_k(self, k: int) -> int:
-        """`k` as an int; raises BadInput unless it is a whole number from 1 to that of the whole head."""
-        count, limit = parse_whole_number("k", k), self.shard_list.max_k
-        if not 1 <= count <= limit:
-            raise BadInput(f"k is {count} but {self.shard_list.name} answers k from 1 to {limit}")
-        return count
 
 
 def read_shard_list(folder: Path) -> ShardList:

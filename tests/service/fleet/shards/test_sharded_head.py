@@ -47,7 +47,7 @@ def whole(request, tmp_path_factory):
 
 
 @pytest.fixture(scope="module", params=[1, 2, 3, 8])
-def sharded(request, whole, tmp_path_factory):
+def shard_head(request, whole, tmp_path_factory):
     out = tmp_path_factory.mktemp("shards")
     export_shards(Bundle(whole.folder), request.param, out, threads=1)
     return ShardedHead.open(out, threads=1)
@@ -55,9 +55,9 @@ def sharded(request, whole, tmp_path_factory):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("question", QUESTIONS)
-def test_exact_answers_are_those_of_the_whole_head(whole, sharded, question):
+def test_exact_answers_are_those_of_the_whole_head(whole, shard_head, question):
     expected = whole.topk(CONTEXTS, 5, exact=True, **QUESTIONS[question])
-    answers = sharded.topk(CONTEXTS, 5, exact=True, **QUESTIONS[question])
+    answers = shard_head.topk(CONTEXTS, 5, exact=True, **QUESTIONS[question])
     assert (answers.ids != expected.ids).any(axis=1).sum() == 0
     finite = np.isfinite(expected.logprobs)
     assert np.array_equal(finite, np.isfinite(answers.logprobs))
@@ -66,16 +66,16 @@ def test_exact_answers_are_those_of_the_whole_head(whole, sharded, question):
 
 
 @pytest.mark.slow
-def test_k_may_be_larger_than_a_shard(whole, sharded):
+def test_k_may_be_larger_than_a_shard(whole, shard_head):
     expected = whole.topk(CONTEXTS[:50], CLASSES - 2, exact=True)
-    answers = sharded.topk(CONTEXTS[:50], CLASSES - 2, exact=True)
+    answers = shard_head.topk(CONTEXTS[:50], CLASSES - 2, exact=True)
     assert np.array_equal(answers.ids, expected.ids)
 
 
 @pytest.mark.slow
-def test_approximate_answers_find_at_least_what_each_shard_finds(whole, sharded):
+def test_approximate_answers_find_at_least_what_each_shard_finds(whole, shard_head):
     expected = whole.topk(CONTEXTS, 1, exact=True)
-    plain = sharded.topk(CONTEXTS, 1)
+    plain = shard_head.topk(CONTEXTS, 1)
     share = (plain.logprobs[:, 0] > expected.logprobs[:, 0] - 0.5).mean()
     assert (plain.ids == expected.ids).mean() > 0.95
     assert share > 0.95

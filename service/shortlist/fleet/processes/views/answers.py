@@ -16,7 +16,7 @@ SERVED_PRECISION = "served_precision"
 
 def merge_readiness(responses: Sequence[Response]) -> Response:
     """Ready once all are; else what the first says that is not. The first response is of who was asked."""
-    return next((response for response in responses if not response.succeeded), responses[0])
+    return next((response for response in responses if not response.is_success), responses[0])
 
 
 def merge_statistics(responses: Sequence[Response]) -> Response:
@@ -79,11 +79,13 @@ def merge_precisions(precisions: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """`ServedPrecision` of rows that several processes asked again."""
     rows = sum(each["rows"] for each in precisions)
     depths = dict.fromkeys(k for each in precisions for k in each["at"])
+    promises = [each["promise_in_force"] for each in precisions if each["promise_in_force"] is not None]
     return {
         "rows": rows,
         "share": sum(each["share"] for each in precisions) / len(precisions),
         "alarm": any(each["alarm"] for each in precisions),
         "exact_answers": any(each["exact_answers"] for each in precisions),
+        "promise_in_force": min(promises, default=None),
         "logprob_error_mean": weigh(precisions, "logprob_error_mean", "rows"),
         "logprob_error_max": max(each["logprob_error_max"] for each in precisions),
         "at": {k: merge_depths([each["at"][k] for each in precisions if k in each["at"]]) for k in depths},
@@ -114,8 +116,8 @@ def weigh(entries: Sequence[dict[str, Any]], name: str, weight: str) -> float:
 
 
 def read_all(responses: Sequence[Response]) -> list[Any]:
-    """The JSON of those that succeeded; the first did."""
-    return [orjson.loads(response.body) for response in responses if response.succeeded]
+    """The JSON of the successful ones; the first is one of them."""
+    return [orjson.loads(response.body) for response in responses if response.is_success]
 
 
 def write_json(response: Response, content: Any) -> Response:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import orjson
 import pytest
+from shortlist.evaluation.statistics import Share
 from shortlist.fleet.processes.exchange import Response
 from shortlist.fleet.processes.views.answers import merge_models, merge_readiness, merge_statistics
+from shortlist.server.precision.schemas import DepthPrecision, ServedPrecision
 
 
 def make_response(content, status=200):
@@ -20,12 +22,30 @@ def make_statistics(rows, batches, last):
     return make_response({"model_stats": [entry | {"inference_stats": {"success": duration}, "memory_usage": []}]})
 
 
-def make_model(trials, hits, error):
-    depth = {"promise": 0.9, "trials": trials, "hits": hits, "lost_probability": 0.5, "alarm": False, "alarms": 1}
-    depth |= {"evidence": hits / 100, "rows": trials, "precision": {}}
-    precision = {"rows": trials, "share": 0.5, "alarm": trials > 15, "exact_answers": False, "at": {"1": depth}}
-    precision |= {"logprob_error_mean": error, "logprob_error_max": 2 * error}
-    version = {"name": "lm", "version": 1, "state": "ready", "served_precision": precision}
+def make_model(trials, hits, error, promise=None):
+    share = Share(mean=hits / trials, low=0, high=1)
+    depth = DepthPrecision(
+        promise=0.9,
+        precision=share,
+        rows=trials,
+        trials=trials,
+        hits=hits,
+        lost_probability=0.5,
+        alarm=False,
+        alarms=1,
+        evidence=hits / 100,
+    )
+    precision = ServedPrecision(
+        rows=trials,
+        share=0.5,
+        alarm=trials > 15,
+        exact_answers=False,
+        promise_in_force=promise,
+        logprob_error_mean=error,
+        logprob_error_max=2 * error,
+        at={"1": depth},
+    )
+    version = {"name": "lm", "version": 1, "state": "ready", "served_precision": precision.model_dump()}
     return make_response(version | {"versions": [version], "aliases": {}})
 
 
@@ -59,7 +79,15 @@ def test_served_precision_is_that_of_all_rows():
     assert precision["logprob_error_max"] == pytest.approx(0.6)
     depth = precision["at"]["1"]
     assert depth["precision"]["mean"] == pytest.approx(0.75)
+    assert precision.keys() == ServedPrecision.model_fields.keys()
+    assert depth.keys() == DepthPrecision.model_fields.keys()
     assert (depth["trials"], depth["hits"], depth["alarms"], depth["evidence"]) == (40, 30, 2, 0.21)
+
+
+@pytest.mark.parametrize(("promises", "weakest"), [((0.99, 0.995), 0.99), ((None, 0.99), 0.99), ((None, None), None)])
+def test_the_weakest_promise_is_the_servers(promises, weakest):
+    content = orjson.loads(merge_models([make_model(10, 9, 0.1, promise) for promise in promises]).body)
+    assert content["served_precision"]["promise_in_force"] == weakest
 
 
 def test_a_process_that_is_not_ready_is_left_out():

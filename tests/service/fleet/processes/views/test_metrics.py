@@ -19,12 +19,14 @@ from shortlist.fleet.processes.views.metrics import (
 from shortlist.server.metrics.histogram import Histogram
 
 
-def make_process(requests=3, held=2, canary=1, hits=9.0, version="1"):
+def make_process(requests=3, held=2, canary=1, promise=0.99, hits=9.0, version="1"):
     registry = CollectorRegistry()
     labels = ["model", "version"]
     Counter("shortlist_requests", "r", [*labels, "code"], registry=registry).labels("lm", version, "200").inc(requests)
     Gauge("shortlist_held_rows", "h", registry=registry).set(held)
     Gauge("shortlist_canary", "c", labels, registry=registry).labels("lm", version).set(canary)
+    name = "shortlist_precision_promise_in_force"
+    Gauge(name, "f", labels, registry=registry).labels("lm", version).set(promise)
     Gauge("shortlist_model_info", "i", labels, registry=registry).labels("lm", version).set(1)
     Gauge("shortlist_precision", "p", [*labels, "k", "bound"], registry=registry).labels("lm", "1", "1", "mean").set(0)
     for name, value in (("trials", 10), ("hits", hits)):
@@ -42,13 +44,14 @@ def read(families):
 
 
 def test_counters_and_histograms_add_up_and_gauges_follow_their_rule():
-    values = read(merge_families([make_process(3, 2), make_process(4, 5, canary=0)]))
+    values = read(merge_families([make_process(3, 2), make_process(4, 5, canary=0, promise=0.995)]))
     assert values['shortlist_requests_total{code="200",model="lm",version="1"}'] == 7
     assert values['shortlist_batch_rows_bucket{le="2.0",model="lm",version="1"}'] == 4
     assert values['shortlist_batch_rows_count{model="lm",version="1"}'] == 6
     assert values["shortlist_held_rows"] == 7
     assert values['shortlist_canary{model="lm",version="1"}'] == 0
     assert values['shortlist_model_info{model="lm",version="1"}'] == 1
+    assert values['shortlist_precision_promise_in_force{model="lm",version="1"}'] == 0.99
 
 
 def test_precision_is_that_of_all_rows():
