@@ -174,7 +174,7 @@ def test_what_is_left_over_never_outweighs_what_was_returned(logprobs, classes):
     top = TopK(np.array([[3, 1]]), np.array(logprobs, np.float32), np.array([9]), "estimated")
     some, rest = share_rest(top, classes)
     assert rest <= some.min()
-    total = some.double().exp().sum() + (classes - 2) * rest.double().exp()
+    total = np.exp(some.astype(np.float64)).sum() + (classes - 2) * np.exp(rest.astype(np.float64))
     assert abs(total - 1) < 1e-6
 
 
