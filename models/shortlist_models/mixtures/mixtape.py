@@ -96,13 +96,13 @@ class Mixtape(nn.Module):
 
     def compute_components(self, contexts: Tensor) -> Tensor:
         """h_k, [B, d] -> [B, K, d] (3)."""
-        vectors: Tensor = self.hidden(contexts)
-        return vectors.tanh().unflatten(1, (self.components, self.dim))
+        vectors: Tensor = self.hidden(contexts).tanh()
+        return vectors.view(-1, self.components, self.dim)
 
     def compute_gates(self, contexts: Tensor) -> tuple[Tensor, Tensor]:
         """Gate logits [B, G, S] of frequent classes (4) and [B, G, 1] of all others; noise is added in training."""
         shared = self.shared_gate(contexts)[:, :, None]
-        hidden = self.gate_hidden(contexts).tanh().unflatten(1, (shared.shape[1], self.gate_width))
+        hidden = self.gate_hidden(contexts).tanh().view(-1, shared.shape[1], self.gate_width)
         each = (hidden @ self.gate_weight.T).add_(shared).add_(self.gate_bias)
         if self.training and self.gate_noise:
             each = each + self.gate_noise * torch.randn_like(each)

@@ -26,7 +26,7 @@ class MixtureOfSoftmaxes(nn.Module):
 
     def compute_components(self, contexts: Tensor) -> tuple[Tensor, Tensor]:
         """Logs of the priors [B, K] and the vectors h_k [B, K, d] of contexts [B, d]."""
-        vectors = self.hidden(contexts).tanh().unflatten(1, (self.components, contexts.shape[1]))
+        vectors = self.hidden(contexts).tanh().view(-1, self.components, contexts.shape[1])
         return self.prior(contexts).log_softmax(dim=1), vectors
 
     def forward(self, contexts: Tensor, targets: Tensor) -> Tensor:
@@ -34,7 +34,8 @@ class MixtureOfSoftmaxes(nn.Module):
         priors, vectors = self.compute_components(contexts)
         logprobs = self.decoder(vectors.flatten(0, 1)).log_softmax(dim=1)
         of_targets = logprobs.gather(1, targets.repeat_interleave(self.components)[:, None]).view_as(priors)
-        return -(priors + of_targets).logsumexp(dim=1).mean()
+        loss: Tensor = -(priors + of_targets).logsumexp(dim=1).mean()
+        return loss
 
     def log_prob(self, contexts: Tensor) -> Tensor:
         """Contexts [B, d] -> log-probabilities [B, V], natural logarithms; one component in memory at a time."""

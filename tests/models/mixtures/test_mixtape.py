@@ -93,6 +93,7 @@ def measure_rank(logprobs):
 @pytest.mark.slow
 def test_mixtures_reach_a_rank_that_softmax_cannot():
     """A body of one hidden layer is trained with each head, as a caller would."""
+    torch.set_num_threads(1)  # such small products are faster so, much so beside other work
     inputs, logits = make_problem()
     true, rank = logits.log_softmax(dim=1), measure_rank(logits)
     assert rank == 12
@@ -108,13 +109,13 @@ def test_mixtures_reach_a_rank_that_softmax_cannot():
         body = nn.Sequential(nn.Linear(DIM, 64), nn.Tanh(), nn.Linear(64, DIM))
         compute = (lambda rows, head=head: head(rows).log_softmax(dim=1)) if name == "softmax" else head.log_prob
         optimizer = torch.optim.Adam([*body.parameters(), *head.parameters()], lr=0.01)
-        for _ in range(600):
+        for _ in range(300):
             loss = (true.exp() * (true - compute(body(inputs)))).sum(dim=1).mean()
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
         ranks[name], gaps[name] = measure_rank(compute(body(inputs)).detach()), loss.item()
-    assert ranks["softmax"] <= DIM
+    assert ranks["softmax"] <= DIM + 1  # the bias is a dimension more
     assert min(ranks["mixtape"], ranks["mos"]) >= rank
     assert max(gaps["mixtape"], gaps["mos"]) < gaps["softmax"] / 2, gaps
 
