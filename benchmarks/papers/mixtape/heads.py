@@ -43,6 +43,7 @@ TrainedHead = Softmax | Mixtape | MixtureOfSoftmaxes | FullSoftmax
 Make = Callable[[int, int, Tensor], Softmax | Mixtape | MixtureOfSoftmaxes]  # d, V, order
 
 SOFTMAX, MOS, MIXTAPE = "softmax", "MoS, K = 4", "Mixtape, K = 4"
+SMALL = "Mixtape, K = 4, a twentieth frequent"  # and gates of half the width
 HEADS: dict[str, Make] = {
     SOFTMAX: lambda dim, classes, order: Softmax(dim, classes),
     MIXTAPE: lambda dim, classes, order: Mixtape(dim, classes, order=order),
@@ -53,6 +54,7 @@ ABLATIONS: dict[str, Make] = {
     "Mixtape, K = 2": lambda dim, classes, order: Mixtape(dim, classes, 2, order=order),
     "Mixtape, K = 4, priors by a softmax": lambda dim, classes, order: Mixtape(dim, classes, order=order, tree=False),
     "Mixtape, K = 8": lambda dim, classes, order: Mixtape(dim, classes, 8, order=order),
+    SMALL: lambda dim, classes, order: Mixtape(dim, classes, 4, classes // 20, 16, order),
     "Mixtape, K = 4, gates shared by all": lambda dim, classes, order: Mixtape(dim, classes, 4, 1, order=order),
     "Mixtape, K = 4, no gates shared": lambda dim, classes, order: Mixtape(dim, classes, 4, classes, order=order),
 }
