@@ -10,7 +10,6 @@ from pathlib import Path
 import torch
 from shortlist_models.adaptive.softmax import order_by_frequency
 from shortlist_models.adaptive.training import TrainOptions, train_head
-from shortlist_models.full import FullSoftmax
 from shortlist_models.mixtures.mixtape import Mixtape
 from shortlist_models.mixtures.mos import MixtureOfSoftmaxes
 from shortlist_models.progress import Progress
@@ -39,8 +38,8 @@ class Softmax(nn.Module):
         return logits.log_softmax(dim=1)
 
 
-TrainedHead = Softmax | Mixtape | MixtureOfSoftmaxes | FullSoftmax
-Make = Callable[[int, int, Tensor], Softmax | Mixtape | MixtureOfSoftmaxes]  # d, V, order
+TrainedHead = Softmax | Mixtape | MixtureOfSoftmaxes
+Make = Callable[[int, int, Tensor], TrainedHead]  # d, V, order
 
 SOFTMAX, MOS, MIXTAPE = "softmax", "MoS, K = 4", "Mixtape, K = 4"
 SMALL = "Mixtape, K = 4, a twentieth frequent"  # and gates of half the width
@@ -71,7 +70,7 @@ class Quality:
 
 def train_or_load(
     name: str, contexts: Tensor, targets: Tensor, classes: int, cache: Path, report: Progress
-) -> nn.Module:
+) -> TrainedHead:
     """The head `name` after training on the first `TRAINED_ROWS` of contexts [n, d]; from the cache if it is there."""
     contexts, targets, options = contexts[:TRAINED_ROWS], targets[:TRAINED_ROWS], HEAD_OPTIONS
     torch.manual_seed(options.seed)

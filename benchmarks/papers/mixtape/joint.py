@@ -23,6 +23,7 @@ STREAMS, STEP_WORDS = 20, 35
 EPOCHS = 6
 LEARNING_RATE = 0.003
 DIM, SOFTMAX_DIM = 64, 76  # the softmax's is wider, for as many parameters
+NARROW_DIM, NARROW_SOFTMAX_DIM = 24, 29
 DROPOUT = 0.2
 SEEDS = (0, 1, 2)
 MAX_GRADIENT_NORM = 0.25 * STREAMS
@@ -31,6 +32,8 @@ Head = Softmax | Mixtape | MixtureOfSoftmaxes
 CONTENDERS: dict[str, tuple[int, Callable[[int], Head]]] = {  # d of the body, its head
     "softmax": (SOFTMAX_DIM, lambda dim: Softmax(dim, VOCABULARY)),
     "Mixtape, K = 4": (DIM, lambda dim: Mixtape(dim, VOCABULARY, frequent=VOCABULARY // 10, gate_noise=0.1)),
+    "softmax, narrow": (NARROW_SOFTMAX_DIM, lambda dim: Softmax(dim, VOCABULARY)),
+    "Mixtape, K = 4, narrow": (NARROW_DIM, lambda dim: Mixtape(dim, VOCABULARY, frequent=VOCABULARY // 10)),
     "MoS, K = 4": (DIM, lambda dim: MixtureOfSoftmaxes(dim, VOCABULARY, 4)),
 }
 

@@ -63,7 +63,7 @@ class WholePlan(Plan):
     def rank(self, logits: FloatArray, k: int, ids: IdArray) -> PlanResult:
         """The k best of `logits` [B, n], which are overwritten, of the ascending `ids` [n]; `scored` is n."""
         result = self.rest.rank(logits, k, UNRESTRICTED)
-        result.ids = np.where(result.ids < 0, result.ids, ids[result.ids])
+        result.ids = ids[result.ids] if k <= ids.size else np.where(result.ids < 0, NO_CLASS, ids[result.ids])
         return result
 
     def compute_distribution(self, contexts: FloatArray) -> FloatArray:
@@ -162,10 +162,14 @@ def merge_parts(frequent: PlanResult, rare: PlanResult, k: int) -> PlanResult:
 
 def merge_best(one: PlanResult, other: PlanResult, k: int) -> tuple[IdArray, FloatArray]:
     """The k best [B, k] of both: ids and logits; equal logits by lower id, -1 beside -inf."""
+    if len(one.ids) == 1:  # of one row this is faster
+        flat_ids, flat_logits = (
+            np.concatenate([one.ids[0], other.ids[0]]),
+            np.concatenate([one.logits[0], other.logits[0]]),
+        )
+        best = np.lexsort((flat_ids, -flat_logits))[:k]
+        return flat_ids[None, best], flat_logits[None, best]
     ids = np.concatenate([one.ids, other.ids], axis=1)
     logits = np.concatenate([one.logits, other.logits], axis=1)
-    if len(ids) == 1:  # of one row this is faster
-        order = np.lexsort((ids[0], -logits[0]))[:k]
-        return ids[:, order], logits[:, order]
     order = np.lexsort((ids, -logits), axis=1)[:, :k]
     return np.take_along_axis(ids, order, axis=1), np.take_along_axis(logits, order, axis=1)
