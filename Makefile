@@ -107,6 +107,7 @@ reproduce: $(VENV)/model.stamp  ## the papers' tables; DATA=folder with wikitext
 	@$(BIN)/python -m benchmarks.papers.l2s.reproduce --data "$(DATA)"
 	@$(BIN)/python -m benchmarks.papers.ds.reproduce --data "$(DATA)" $(if $(FULL),--full)
 	@$(BIN)/python -m benchmarks.papers.adaptive.reproduce --data "$(DATA)"
+	@$(BIN)/python -m benchmarks.papers.mixtape.reproduce --data "$(DATA)"
 	@$(BIN)/python -m benchmarks.papers.ds.previewed --data "$(DATA)"
 	@$(BIN)/python -m benchmarks.papers.ds.synthetic $(if $(FULL),--full)
 	@$(BIN)/python -m benchmarks.papers.ds.images $(if $(FULL),--full)

@@ -75,8 +75,7 @@ class Head(SampledHead):
             self.plan = self.open_plan(bundle)
             self.plan.prover = self.certified = certified.result()
         self.exact = self.plan.make_exact_plan() if self.is_own_reference else self.dense
-        without_rows = self.is_own_reference and not bundle.has_graph("rows")
-        self.rows = None if without_rows else ExactRows(bundle, self.device, self.threads)
+        self.rows = None if self.is_own_reference else ExactRows(bundle, self.device, self.threads)
         self.manifest = self.with_device_crossover(bundle)
         self.is_exact, self.row_answers = self.plan is self.exact and not self.certified, self.plan.open_row_answers()
 

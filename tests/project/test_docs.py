@@ -20,6 +20,7 @@ from shortlist_exporter.methods.ds_svd import DsSvdOptions
 from shortlist_exporter.methods.dsoftmax import DsoftmaxOptions
 from shortlist_exporter.methods.grouped import GroupedOptions
 from shortlist_exporter.methods.l2s import L2sOptions
+from shortlist_exporter.methods.mixtures.mixtape import MixtapeOptions
 from shortlist_exporter.methods.registry import METHODS
 from shortlist_exporter.methods.svd import SvdOptions
 
@@ -34,6 +35,7 @@ OPTIONS = {
     "ds-svd": DsSvdOptions,
     "adaptive": AdaptiveOptions,
     "dsoftmax": DsoftmaxOptions,
+    "mixtape": MixtapeOptions,
 }
 WIDEST = 120  # characters of a line, outside tables and code
 PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")] + sorted(DOCS.rglob("*.md"))

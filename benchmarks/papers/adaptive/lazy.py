@@ -11,6 +11,7 @@ from shortlist.core.filters import UNRESTRICTED
 from shortlist.core.results import PlanResult
 from shortlist.plans.registry import Plan
 from shortlist_models.adaptive.softmax import AdaptiveSoftmax
+from shortlist_models.mixtures.mixtape import Mixtape
 from torch import Tensor
 
 OPENING_KS = (1, 5, 10, 100)
@@ -57,6 +58,7 @@ def format_openings(openings: Sequence[Openings]) -> str:
 
 
 Truth = Callable[[Tensor], Tensor]
+Module = AdaptiveSoftmax | Mixtape
 
 
 def make_served_distribution(plan: Plan) -> Truth:
@@ -70,7 +72,7 @@ def make_served_distribution(plan: Plan) -> Truth:
     return truth
 
 
-def make_float64_distribution(module: AdaptiveSoftmax) -> Truth:
+def make_float64_distribution(module: Module) -> Truth:
     """[b, d] -> the log-probabilities [b, V] of the trained module by torch, in float64."""
     true = deepcopy(module).double()
     return lambda rows: true.log_prob(rows.double())

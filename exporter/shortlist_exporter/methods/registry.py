@@ -13,6 +13,7 @@ from .dsoftmax import DsoftmaxMethod
 from .full import FullMethod
 from .grouped import GroupedMethod
 from .l2s import L2sMethod
+from .mixtures.mixtape import MixtapeMethod
 from .svd import SvdMethod
 
 METHODS: dict[str, DenseMethod | TrainedMethod] = {
@@ -25,6 +26,7 @@ METHODS: dict[str, DenseMethod | TrainedMethod] = {
     "ds-svd": DsSvdMethod(),
     "adaptive": AdaptiveMethod(),
     "dsoftmax": DsoftmaxMethod(),
+    "mixtape": MixtapeMethod(),
 }
 
 __all__ = ["METHODS", "DenseMethod", "Fitted", "TrainedMethod", "find_method"]

@@ -63,33 +63,35 @@ OFFSETS = ArrayRule("int64", ("sets+1",), (make_offsets_check("n"),))
 ORDER = ArrayRule("int64", ("m",), (check_classes, check_distinct))
 LOGPROBS = (check_finite_or_lowest,)
 
+GROUPED: Mapping[str, ArrayRule] = {
+    "order": ORDER,
+    "starts": ArrayRule("int64", ("groups+1",), (make_offsets_check("m"),)),
+    "block_starts": ArrayRule("int64", ("blocks+1",), (make_offsets_check("m", MAX_BLOCK_CLASSES),)),
+    "projection": bytes_("W", "d"),
+    "projection_scale": floats("W"),
+    "tail": floats("d"),
+    "tail_offset": ArrayRule("float32", ("1",), (check_finite_or_lowest,)),  # -inf where nothing is left to guess
+    "tail_terms": floats("terms", "d", optional=True),
+    "tail_term_offsets": floats("terms", optional=True),
+    "preview": bytes_("m", "wide"),
+    "scale": floats("m"),
+    "fine": bytes_("m", "narrow", optional=True),
+    "fine_scale": floats("m", optional=True),
+    "preview_raise": floats("m"),
+    "group_codes": bytes_("groups", "compared"),
+    "group_scale": floats("groups"),
+    "group_reach": floats("groups"),
+    "code_scale": floats("m"),
+    "bias": floats("m", optional=True),
+}
 # Rules of index.safetensors, by plan
 INDEX: Mapping[str, Mapping[str, ArrayRule]] = {
     "screen": {"ids": IDS, "offsets": OFFSETS, "tail": floats("sets")},
     "gated": {"ids": IDS, "offsets": OFFSETS},
     "adaptive": {"ids": IDS._replace(checks=(check_classes, check_distinct)), "offsets": OFFSETS},
     "cascade": {"order": ORDER},
-    "grouped": {
-        "order": ORDER,
-        "starts": ArrayRule("int64", ("groups+1",), (make_offsets_check("m"),)),
-        "block_starts": ArrayRule("int64", ("blocks+1",), (make_offsets_check("m", MAX_BLOCK_CLASSES),)),
-        "projection": bytes_("W", "d"),
-        "projection_scale": floats("W"),
-        "tail": floats("d"),
-        "tail_offset": ArrayRule("float32", ("1",), (check_finite_or_lowest,)),  # -inf where nothing is left to guess
-        "tail_terms": floats("terms", "d", optional=True),
-        "tail_term_offsets": floats("terms", optional=True),
-        "preview": bytes_("m", "wide"),
-        "scale": floats("m"),
-        "fine": bytes_("m", "narrow", optional=True),
-        "fine_scale": floats("m", optional=True),
-        "preview_raise": floats("m"),
-        "group_codes": bytes_("groups", "compared"),
-        "group_scale": floats("groups"),
-        "group_reach": floats("groups"),
-        "code_scale": floats("m"),
-        "bias": floats("m", optional=True),
-    },
+    "grouped": GROUPED,
+    "mixture": {**GROUPED, "frequent": ArrayRule("int64", ("frequent",), (check_classes, check_distinct))},
 }
 EQUAL_RUNS = ("equal_rows", "equal_starts", "equal_stops")  # classes as good as the last of a row, any number of runs
 CALIBRATION: Mapping[str, ArrayRule] = {
@@ -186,6 +188,13 @@ def relate_groups(arrays: Arrays, manifest: Manifest, sizes: Sizes) -> str | Non
     return None
 
 
+def relate_mixture(arrays: Arrays, manifest: Manifest, sizes: Sizes) -> str | None:
+    """Every class is either frequent or searched for; the groups are as of plan `grouped`."""
+    if sizes["m"] + sizes["frequent"] != sizes["V"] or np.isin(arrays["frequent"], arrays["order"]).any():
+        return "has classes in both or none of 'frequent' and 'order'"
+    return relate_groups(arrays, manifest, sizes)
+
+
 def relate_calibration(arrays: Arrays, manifest: Manifest, sizes: Sizes) -> str | None:
     """As many classes were asked for as the head answers, and there are exact answers of so many."""
     k = sizes["canary_k"]
@@ -213,5 +222,6 @@ INDEX_RELATIONS: Mapping[str, Relation] = {
     "adaptive": relate_sets,
     "cascade": relate_cascade,
     "grouped": relate_groups,
+    "mixture": relate_mixture,
 }
 CALIBRATION_RELATION: Relation = relate_calibration

@@ -47,6 +47,13 @@ STAGED_SCREEN: Graphs = {
     "tail": (CONTEXT, LOGITS),
     "cluster": (CONTEXT, {"logits": "float * part"}),
 }
+GROUPED: Graphs = {
+    "fused": (
+        CONTEXT,
+        {"scores": "float * groups", "tail": "float *", "coarse": "float * m", "previews": "float * m"},
+    ),
+    "rescore": RESCORE,
+}
 BY_PLAN: Mapping[str, Graphs] = {
     "full": {},
     "preview": {"preview": (CONTEXT, LOGITS)},
@@ -71,12 +78,10 @@ BY_PLAN: Mapping[str, Graphs] = {
         "rare": (INTEGERS, {"previews": "float * rare"}),
         "rescore": RESCORE,
     },
-    "grouped": {
-        "fused": (
-            CONTEXT,
-            {"scores": "float * groups", "tail": "float *", "coarse": "float * m", "previews": "float * m"},
-        ),
-        "rescore": RESCORE,
+    "grouped": GROUPED,
+    "mixture": GROUPED | {
+        "front": (CONTEXT, {"mean": "float * d", "logits": "float * frequent"}),
+        "rest": (CONTEXT, {"logits": "float * m"}),
     },
     "adaptive": {
         "head": (CONTEXT | COUNT, {"logits": "float * part"} | TOP | {"clusters": "float * tails"}),

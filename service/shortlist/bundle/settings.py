@@ -194,6 +194,12 @@ class AdaptiveSettings(PlanSettings):
     previews: bool = Field(default=True, description="tails are previewed where there are graphs for it")
 
 
+class MixtureSettings(GroupedSettings):
+    """Plan `mixture`: how the rare classes are searched, as of plan `grouped`; the frequent ones are all scored."""
+
+    adjustable: ClassVar[tuple[str, ...]] = ("opened", "previewed", "candidates", "full_view")
+
+
 SETTINGS: dict[str, type[PlanSettings]] = {
     "full": FullSettings,
     "preview": PreviewSettings,
@@ -202,9 +208,14 @@ SETTINGS: dict[str, type[PlanSettings]] = {
     "cascade": CascadeSettings,
     "grouped": GroupedSettings,
     "adaptive": AdaptiveSettings,
+    "mixture": MixtureSettings,
 }
 
-SELF_REFERENCE_PLANS = ("gated", "adaptive")  # plans with a whole distribution of their own, which may be the reference
+SELF_REFERENCE_PLANS = (
+    "gated",
+    "adaptive",
+    "mixture",
+)  # with a whole distribution of their own, which may be the reference
 EXACT_PLANS = ("certified",)  # plans that prove exact answers; what they have is the manifest's certificate
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
+from typing import ClassVar
 
 from shortlist.bundle.reader import Bundle
 from shortlist.core.filters import UNRESTRICTED, ClassFilter
@@ -17,13 +18,15 @@ MAX_MAPPED_ROWS = 3  # up to here a product over unpacked, mapped weights is fas
 
 
 class FullPlan(Plan):
-    """The dense layer: dense.onnx, `context` [B, d] -> `logits` [B, V]."""
+    """The dense layer: dense.onnx, `context` [B, d] -> `logits` [B, V]; or another graph like it, by its role."""
+
+    role: ClassVar[str] = "dense"
 
     def __init__(self, bundle: Bundle, device: str, threads: int, fallback: Plan | None = None) -> None:
         """Open dense.onnx over the mapped weights."""
         del fallback  # it is dense itself
         self.classes, self.dim, self.max_k = bundle.manifest.classes, bundle.manifest.dim, bundle.manifest.max_k
-        self.path, self.device, self.threads = bundle.graph("dense"), device, threads
+        self.path, self.device, self.threads = bundle.graph(self.role), device, threads
         self.few = Graph(self.path, device, threads, prepack=False, fixed=True)
         self.ranking = CompiledRanking.open(threads)
 
@@ -40,10 +43,12 @@ class FullPlan(Plan):
 
     def topk(self, contexts: FloatArray, k: int, class_filter: ClassFilter) -> PlanResult:
         """The k best of all classes; `scored` is V."""
-        logits = self.logits(contexts)
-        if self.ranking is not None:
-            return self.ranking.rank(logits, k, class_filter)
-        return rank_rows(logits, k, class_filter)
+        return self.rank(self.logits(contexts), k, class_filter)
+
+    def rank(self, logits: FloatArray, k: int, class_filter: ClassFilter) -> PlanResult:
+        """The k best permitted classes of `logits` [B, V], which are overwritten."""
+        ranking = self.ranking
+        return rank_rows(logits, k, class_filter) if ranking is None else ranking.rank(logits, k, class_filter)
 
     def open_row_answers(self) -> DenseRowAnswers | None:
         if self.ranking is None or self.device != "cpu":

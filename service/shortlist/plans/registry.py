@@ -14,6 +14,7 @@ from .certified import CertifiedPlan
 from .common.base import Plan
 from .full import FullPlan
 from .grouped import GroupedPlan
+from .mixture import MixturePlan
 from .preview import PreviewPlan
 
 # bundle, device, threads of each session, and the dense head for rows that the plan is not sure of
@@ -25,6 +26,7 @@ PLANS: dict[str, Callable[[Bundle, str, int, Plan | None], Plan]] = {
     "cascade": CascadePlan,
     "grouped": GroupedPlan,
     "adaptive": AdaptivePlan,
+    "mixture": MixturePlan,
     "certified": CertifiedPlan,
 }
 
@@ -36,6 +38,7 @@ __all__ = [
     "FullPlan",
     "GatedPlan",
     "GroupedPlan",
+    "MixturePlan",
     "Plan",
     "PreviewPlan",
     "ScreenPlan",

@@ -11,7 +11,7 @@ from shortlist_exporter.export.run import export
 from shortlist_exporter.graphs import certificate
 from shortlist_exporter.inputs.sources import Dense
 
-from tests.support.heads import adaptive, ds
+from tests.support.heads import adaptive, ds, mixtape
 from tests.support.layers import make_contexts, make_dense
 
 CLASSES, DIM = 1100, 20  # so many classes that compiled loops map the rows, in the place of small graphs
@@ -76,3 +76,4 @@ def write_trained_heads(root: Path) -> None:
     for name, (method, options) in adaptive_forms.items():
         out = root / name.replace(" ", "-") / "1"
         export(adaptive.dense, adaptive.examples, out, Request(method, options, threads=1))
+    mixtape.write(root / "mixtape" / "1", "loops", mixtape.make_module(*mixtape.SIZES["loops"]))

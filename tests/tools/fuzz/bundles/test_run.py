@@ -35,7 +35,7 @@ def test_samples_have_every_plan_and_pass_as_they_are(samples, tmp_path):
         bundle = Bundle(folder)
         check_canary(Head(bundle, "cpu", 1), bundle)
         plans.add(bundle.manifest.plan)
-    assert plans == {"full", "preview", "cascade", "grouped", "screen", "gated", "adaptive"}
+    assert plans == {"full", "preview", "cascade", "grouped", "screen", "gated", "adaptive", "mixture"}
 
 
 def test_a_mutation_is_made_of_its_seed_and_number_alone(samples, tmp_path):

@@ -1,0 +1,175 @@
+"""Plan `mixture`: frequent classes are scored by all components, rare ones searched for by the components' mean."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Self
+
+import numpy as np
+
+from shortlist.bundle.reader import INDEX_FILE, Bundle
+from shortlist.bundle.settings import MixtureSettings, PlanSettings
+from shortlist.core.filters import UNRESTRICTED, ClassFilter
+from shortlist.core.results import NO_CLASS, FloatArray, IdArray, PlanResult, empty_result
+from shortlist.plans.common.base import Plan, take_best
+from shortlist.plans.common.normalizer import log_sum_exp
+from shortlist.runtime.session import Graph
+
+from .full import FullPlan
+from .grouped import GroupedPlan
+
+
+class RestPlan(FullPlan):
+    """The layer of the rare classes over `mean`: rest.onnx; classes are places among the rare."""
+
+    role: ClassVar[str] = "rest"
+
+
+class Front:
+    """front.onnx: `context` [B, d] -> `mean` [B, d] and `logits` [B, S] of the frequent classes. Threads may share it.
+
+    frequent, rare: [S] and [V - S] ids, ascending.
+    """
+
+    def __init__(self, bundle: Bundle, device: str, threads: int) -> None:
+        """Open the graph, prepacked, for its weights are few."""
+        self.frequent: IdArray = np.sort(bundle.tensors(INDEX_FILE)["frequent"])
+        self.graph = Graph(bundle.graph("front"), device, threads, prepack=True)
+        self.classes = bundle.manifest.classes
+        self.is_rare = np.ones(self.classes, bool)
+        self.is_rare[self.frequent] = False
+        self.rare: IdArray = self.is_rare.nonzero()[0]
+
+    def __call__(self, contexts: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """`mean` and `logits` of `contexts` [B, d]."""
+        mean, logits = self.graph(context=contexts)
+        return mean, logits
+
+
+class WholePlan(Plan):
+    """All classes by all components: front.onnx, then rest.onnx."""
+
+    def __init__(self, front: Front, rest: RestPlan) -> None:
+        self.front, self.rest = front, rest
+
+    def topk(self, contexts: FloatArray, k: int, class_filter: ClassFilter) -> PlanResult:
+        """The k best of all classes; `scored` is V."""
+        if class_filter.restricts:
+            return self.rest.rank(self.compute_distribution(contexts), k, class_filter)
+        mean, logits = self.front(contexts)
+        return merge_parts(
+            self.rank(logits, k, self.front.frequent), self.rank(self.rest.logits(mean), k, self.front.rare), k
+        )
+
+    def rank(self, logits: FloatArray, k: int, ids: IdArray) -> PlanResult:
+        """The k best of `logits` [B, n], which are overwritten, of the ascending `ids` [n]; `scored` is n."""
+        result = self.rest.rank(logits, k, UNRESTRICTED)
+        result.ids = ids[result.ids] if k <= ids.size else np.where(result.ids < 0, NO_CLASS, ids[result.ids])
+        return result
+
+    def compute_distribution(self, contexts: FloatArray) -> FloatArray:
+        """Logits [B, V] of all classes by all components."""
+        mean, frequent = self.front(contexts)
+        logits = np.empty((len(contexts), self.front.classes), np.float32)
+        logits[:, self.front.frequent], logits[:, self.front.rare] = frequent, self.rest.logits(mean)
+        return logits
+
+    def width(self, k: int) -> int:
+        """0: every class is scored, whatever k."""
+        del k
+        return 0
+
+    def max_rows(self) -> int:
+        return self.rest.max_rows()
+
+
+class MixturePlan(Plan):
+    """Searches by front.onnx, and among rare classes as plan `grouped`; the exporter's `graphs.mixture` has the graphs.
+
+    A logit is a mean over components, weighted by gates. All rare classes have the same gates, so that theirs are those
+    of one layer over the mean of the components' vectors; that layer's graphs and arrays are what plan `grouped` reads.
+    index.safetensors: its arrays, and `frequent` [S], the ids of the other classes. Settings: `MixtureSettings`.
+
+    The normaliser takes exact logits for the frequent classes and the search's estimate for the rare: `estimated`.
+    """
+
+    settings: MixtureSettings
+
+    def __init__(self, bundle: Bundle, device: str, threads: int, fallback: Plan | None = None) -> None:
+        """Open the graphs of both plans."""
+        self.settings, self.fallback = bundle.settings(MixtureSettings), fallback
+        self.rare = GroupedPlan(bundle, device, threads)
+        self.front = Front(bundle, device, threads)
+        self.whole = WholePlan(self.front, RestPlan(bundle, device, threads))
+
+    def prefers_dense(self, k: int) -> bool:
+        return self.rare.prefers_dense(k)
+
+    def topk(self, contexts: FloatArray, k: int, class_filter: ClassFilter) -> PlanResult:
+        """The k best; `scored` is the number of frequent classes and of the search's candidates."""
+        mean, logits = self.front(contexts)
+        if class_filter.restricts:
+            frequent = self.rank_permitted(logits, k, class_filter)
+        else:
+            frequent = self.whole.rank(logits, k, self.front.frequent)
+        return merge_parts(frequent, self.rare.topk(mean, k, class_filter), k)
+
+    def rank_permitted(self, logits: FloatArray, k: int, class_filter: ClassFilter) -> PlanResult:
+        """The k best permitted frequent classes by `logits` [B, S], overwritten; normalised as without the lists."""
+        ids, result = self.front.frequent, empty_result(len(logits), k)
+        result.scored.fill(ids.size)
+        for row, some in enumerate(logits):
+            permitted = np.where(class_filter.mask(ids, row), some, np.float32(-np.inf))
+            result.ids[row], result.logits[row] = take_best(permitted, ids, k)
+            result.log_normalizer[row] = log_sum_exp(some)
+        return result
+
+    def compute_log_normalizer(self, contexts: FloatArray, ids: IdArray, logits: FloatArray) -> FloatArray:
+        mean, frequent = self.front(contexts)
+        rare_ids = np.where((ids >= 0) & self.front.is_rare[np.maximum(ids, 0)], ids, NO_CLASS)
+        rare = self.rare.compute_log_normalizer(mean, rare_ids, logits)
+        both: FloatArray = np.logaddexp(self.whole.rank(frequent, 1, self.front.frequent).log_normalizer, rare)
+        return both
+
+    def compute_distribution(self, contexts: FloatArray) -> FloatArray:
+        """Logits [B, V] of all classes by all components."""
+        return self.whole.compute_distribution(contexts)
+
+    def make_exact_plan(self) -> Plan:
+        """All classes by all components."""
+        return self.whole
+
+    def with_settings(self, settings: PlanSettings) -> Self:
+        """The same over a search by other settings."""
+        other = super().with_settings(settings)
+        other.rare = self.rare.with_settings(settings)
+        return other
+
+    def width(self, k: int) -> int:
+        return self.rare.width(k)
+
+    def max_rows(self) -> int:
+        return self.rare.max_rows()
+
+
+def merge_parts(frequent: PlanResult, rare: PlanResult, k: int) -> PlanResult:
+    """The k best of two results over classes that they do not share."""
+    return PlanResult(
+        *merge_best(frequent, rare, k),
+        np.logaddexp(frequent.log_normalizer, rare.log_normalizer),
+        frequent.scored + rare.scored,
+    )
+
+
+def merge_best(one: PlanResult, other: PlanResult, k: int) -> tuple[IdArray, FloatArray]:
+    """The k best [B, k] of both: ids and logits; equal logits by lower id, -1 beside -inf."""
+    if len(one.ids) == 1:  # of one row this is faster
+        flat_ids, flat_logits = (
+            np.concatenate([one.ids[0], other.ids[0]]),
+            np.concatenate([one.logits[0], other.logits[0]]),
+        )
+        best = np.lexsort((flat_ids, -flat_logits))[:k]
+        return flat_ids[None, best], flat_logits[None, best]
+    ids = np.concatenate([one.ids, other.ids], axis=1)
+    logits = np.concatenate([one.logits, other.logits], axis=1)
+    order = np.lexsort((ids, -logits), axis=1)[:, :k]
+    return np.take_along_axis(ids, order, axis=1), np.take_along_axis(logits, order, axis=1)
