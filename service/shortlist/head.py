@@ -177,7 +177,7 @@ class Head(SampledHead):
         """
         plain = allow is None and ban is None and bias is None and not (labels or risk) and (self.is_exact or not exact)
         if plain and self.row_answers is not None and (answer := self.row_answers(contexts, k)) is not None:
-            return TopK(*answer, self.manifest.normalizer)
+            return TopK(*answer, self.manifest.normalizer, promise=self.manifest.promise)
         names = require_labels(self.label_array, self.manifest.name) if labels else None
         rows, k = self.check_contexts(contexts), self.check_k(k)
         class_filter = self.check_lists(allow, ban, len(rows))
@@ -186,6 +186,7 @@ class Head(SampledHead):
         top = make_topk(self.run(plan, rows, k, class_filter, weights), normalizer)
         top.labels = None if names is None else names[top.ids]
         top.risk = top.complete_risk(self.manifest.classes) if risk else None
+        top.promise = self.manifest.find_promise(normalizer)
         return top
 
     def topk_by_plan(self, contexts: FloatArray, k: int) -> TopK:

@@ -25,6 +25,7 @@ from pydantic import (
 )
 
 from shortlist.core.checks import cut
+from shortlist.core.results import PROVED_NORMALIZERS
 from shortlist.errors import BundleError
 
 from .settings import (
@@ -227,6 +228,10 @@ class Manifest(Strict):
         """The mean P@k that rows are searched on for; None where the plan makes no such promise."""
         settings = self.settings  # an attribute that pydantic lacks takes microseconds
         return settings.promise if isinstance(settings, GroupedSettings) else None
+
+    def find_promise(self, normalizer: str) -> float | None:
+        """The promise that an answer with this normalizer was searched by; None where its classes are proved."""
+        return None if normalizer in PROVED_NORMALIZERS else self.promise
 
     def with_digest(self) -> Manifest:
         """This manifest with its digest filled in."""

@@ -64,8 +64,8 @@ def beam_step(
 
 def read_beam_step(response: Response) -> BeamStep:
     """The continuations that a response holds; raises the errors of `read_infer`."""
-    outputs, normalizer = read_infer(response)
-    return BeamStep(outputs[PARENTS], outputs[IDS], outputs[SCORES], outputs[LOGPROBS], normalizer)
+    outputs, parameters = read_infer(response)
+    return BeamStep(outputs[PARENTS], outputs[IDS], outputs[SCORES], outputs[LOGPROBS], parameters["normalizer"])
 
 
 def write_inputs(query: BeamQuery, rows: slice) -> dict[str, Array]:

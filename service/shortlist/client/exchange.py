@@ -106,9 +106,10 @@ def sample(
 
 def read_topk(response: Response) -> TopK:
     """The classes that a response holds; raises the errors of `read_infer`."""
-    outputs, normalizer = read_infer(response)
+    outputs, parameters = read_infer(response)
     numbers = outputs[IDS], outputs[LOGPROBS], outputs[SCORED]
-    top = TopK(*numbers, normalizer, outputs.get(LABELS), outputs.get(RISK))
+    more = outputs.get(LABELS), outputs.get(RISK), parameters.get("promise")
+    top = TopK(*numbers, parameters["normalizer"], *more)
     if top.labels is not None:
         top.labels[top.ids == NO_CLASS] = None
     return top

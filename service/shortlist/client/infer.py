@@ -54,7 +54,7 @@ class Layout(NamedTuple):
 
     numbers: tuple[Numbers, ...]
     others: tuple[tuple[Tensor, slice], ...]
-    normalizer: str
+    parameters: dict[str, Any]
 
 
 class Preparation(NamedTuple):
@@ -115,13 +115,13 @@ def make_binary_headers(text: bytes) -> Headers:
     return (("Content-Type", BINARY_TYPE), (LENGTH_HEADER, str(len(text))))
 
 
-def read_infer(response: Response) -> tuple[dict[str, Array], str]:
-    """The outputs by name, and the normalizer; raises the error that the server answered, or ServerError."""
+def read_infer(response: Response) -> tuple[dict[str, Array], dict[str, Any]]:
+    """The outputs by name, and parameters, of which `normalizer` is one; raises the server's error, or ServerError."""
     return parse_outputs(raise_for_status(response))
 
 
-def parse_outputs(response: Response) -> tuple[dict[str, Array], str]:
-    """Parse an infer response into its outputs by name, and its normalizer; raises ServerError if it is none.
+def parse_outputs(response: Response) -> tuple[dict[str, Array], dict[str, Any]]:
+    """Parse an infer response into its outputs by name, and its parameters; raises ServerError if it is none.
 
     The caller may write to the arrays.
     """
@@ -136,7 +136,7 @@ def parse_outputs(response: Response) -> tuple[dict[str, Array], str]:
             arrays[name] = numbers if is_aligned else numbers.copy()
         for tensor, part in layout.others:
             arrays[tensor.name] = read_other(tensor, memoryview(binary)[part])
-        return arrays, layout.normalizer
+        return arrays, layout.parameters
     except (BadInput, KeyError) as error:
         raise ServerError(f"the answer is not what a Shortlist server sends ({error}): check the URL") from error
 
@@ -156,7 +156,9 @@ def parse_layout(text: bytes, size: int) -> Layout:
         else:
             others.append((tensor, slice(start, stop)))
         start = stop
-    return Layout(tuple(numbers), tuple(others), str(parse_object(content, "parameters", "the response")["normalizer"]))
+    parameters = parse_object(content, "parameters", "the response")
+    parameters["normalizer"] = str(parameters["normalizer"])
+    return Layout(tuple(numbers), tuple(others), parameters)
 
 
 def read_other(tensor: Tensor, raw: memoryview) -> Array:

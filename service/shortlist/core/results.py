@@ -34,6 +34,7 @@ class TopK:
     risk: [B] float32, the estimated share of the row's k best permitted classes that are not among its ids, so at
     k = 1 the probability that the best one is not; 0 where dense or a proof answered, NaN where nothing is estimated;
     None where none was asked for.
+    promise: the mean P@k that the search for these answers was to keep; None where none was made, or needed.
     """
 
     ids: IdArray
@@ -42,6 +43,7 @@ class TopK:
     normalizer: str
     labels: Labels | None = None
     risk: FloatArray | None = None
+    promise: float | None = None
 
     @classmethod
     def concat(cls, parts: list[TopK]) -> TopK:
@@ -55,6 +57,7 @@ class TopK:
             find_weakest_normalizer([part.normalizer for part in parts]),
             None if parts[0].labels is None else np.concatenate([part.labels for part in parts]),
             join_risks([part.risk for part in parts]),
+            min((part.promise for part in parts if part.promise is not None), default=None),
         )
 
     def complete_risk(self, classes: int) -> FloatArray:

@@ -238,13 +238,13 @@ def test_one_row_over_the_limit_is_an_error(open_scripted):
         client.topk("lm", ROWS, 1)
 
 
-def test_a_split_batch_has_its_weakest_normalizer(open_scripted):
-    kinds = ["exact", "estimated", "exact"]
+def test_a_split_batch_has_its_weakest_normalizer_and_promise(open_scripted):
+    kinds, promises = ["exact", "estimated", "estimated"], [{}, {"promise": 0.99}, {"promise": 0.995}]
 
     def answer(number):
         content = {
             "model_name": "lm",
-            "parameters": {"normalizer": kinds[number]},
+            "parameters": {"normalizer": kinds[number]} | promises[number],
             "outputs": [
                 {"name": "ids", "datatype": "INT64", "shape": [1, 1], "data": [4]},
                 {"name": "logprobs", "datatype": "FP32", "shape": [1, 1], "data": [-1.0]},
@@ -253,7 +253,8 @@ def test_a_split_batch_has_its_weakest_normalizer(open_scripted):
         }
         return [respond_json(content)]
 
-    assert open_scripted(answer, max_rows=1).topk("lm", ROWS[:3], 1).normalizer == "estimated"
+    top = open_scripted(answer, max_rows=1).topk("lm", ROWS[:3], 1)
+    assert (top.normalizer, top.promise) == ("estimated", 0.99)
 
 
 @pytest.mark.parametrize("url", ["url", "unix_url"])

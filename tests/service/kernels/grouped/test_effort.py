@@ -133,3 +133,10 @@ def test_every_form_of_lists_gives_the_same_answers(promise_head):
 def test_a_promise_needs_an_export_that_made_one(grouped_head):
     with pytest.raises(BadInput, match="no effort to be kept by"):
         grouped_head.with_settings(promise=0.9)
+
+
+def test_answers_name_the_promise_that_they_were_searched_by(promise_head):
+    head = promise_head.with_settings(promise=0.9)
+    assert [head.topk(rows, 5).promise for rows in (near, near[:1])] == [0.9, 0.9]
+    assert head.topk(near[:1], 5, exact=True).promise is None
+    assert promise_head.with_settings(promise=None).topk(near, 5).promise is None
