@@ -135,7 +135,7 @@ def format_served(served: list[Served]) -> str:
     lines = ["| head | answers | P@1 | P@5 | us, mean | us, median | over dense |\n|---|---|---|---|---|---|---|\n"]
     for one in served:
         for wall in one.walls:
-            first, five = one.precision if wall.name == "searched" else (1.0, 1.0)
-            figures = f"{wall.mean:.0f} | {wall.median:.0f} | {1 / wall.speedup:.2f}"
-            lines.append(f"| {one.name} | {wall.name} | {first:.4f} | {five:.4f} | {figures} |\n")
+            precision = [f"{share:.4f}" for share in one.precision] if wall.name == "searched" else ["", ""]
+            figures = [f"{wall.mean:.0f}", f"{wall.median:.0f}", f"{1 / wall.speedup:.2f}"]
+            lines.append(f"| {' | '.join([one.name, wall.name, *precision, *figures])} |\n")
     return "".join(lines)
