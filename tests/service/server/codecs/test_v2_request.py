@@ -77,9 +77,9 @@ def test_client_and_server_agree_on_answers(rows, k, names, many):
     )
     content, headers = InferCodec(MANIFEST).encode(request, top)
     response = Response(200, {name.decode(): value.decode() for name, value in headers}, content)
-    outputs, normalizer = parse_outputs(response)
+    outputs, parameters = parse_outputs(response)
     assert list(outputs) == names[:many]
-    assert normalizer == "exact"
+    assert parameters == {"normalizer": "exact"}
     assert all(np.array_equal(values, getattr(top, name)) for name, values in outputs.items())
 
 
