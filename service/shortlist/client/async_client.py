@@ -102,7 +102,7 @@ class AsyncClient(BaseClient):
         try:
             request = next(requests)
             while True:
-                response = await self.send(request)
+                response = await self.transport.send(request)
                 if response.status == Overloaded.status:
                     response = await self.repeat(request, response)
                 request = requests.send(response)
@@ -114,11 +114,8 @@ class AsyncClient(BaseClient):
         deadline = time.monotonic() + self.timeout
         while (seconds := choose_pause(response, deadline)) is not None:
             await asyncio.sleep(seconds)
-            response = await self.send(request)
+            response = await self.transport.send(request)
         return response
-
-    async def send(self, request: Request) -> Response:
-        return await self.transport.send(request)
 
     async def close(self) -> None:
         await self.transport.close()
