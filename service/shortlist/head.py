@@ -37,7 +37,7 @@ from shortlist.plans.common.base import (
 from shortlist.plans.common.biased import search_biased
 from shortlist.plans.common.crossover import is_many, keep_single_rows, measure_crossover
 from shortlist.plans.common.exact_rows import ExactRows
-from shortlist.plans.common.normalizer import check_overflow, cover_classes, make_topk
+from shortlist.plans.common.normalizer import check_overflow, cover_classes, make_scored_topk, make_topk
 from shortlist.plans.registry import CertifiedPlan, FullPlan, open_plan
 from shortlist.runtime.devices import resolve_device
 from shortlist.runtime.threads import count_available_threads
@@ -166,6 +166,7 @@ class Head(SampledHead):
         exact: bool = False,
         labels: bool = False,
         risk: bool = False,
+        scores: bool = False,
     ) -> TopK:
         """The k best classes of each context vector.
 
@@ -173,9 +174,11 @@ class Head(SampledHead):
         lengths or padded with -1. bias: {id: weight} for all rows, or a list of such, added to the logits before the k
         best are taken; the log-probabilities are those without it. exact: the dense head's answer, by proof where the
         bundle has bounds (`bounded`), else by that head itself; of a head that is its own reference, the answer of its
-        whole distribution. labels: also the printable names of the ids. risk: also `TopK.risk`. Raises BadInput.
+        whole distribution. labels: also the printable names of the ids. risk: also `TopK.risk`. scores: also
+        `TopK.scores`. Raises BadInput.
         """
-        plain = allow is None and ban is None and bias is None and not (labels or risk) and (self.is_exact or not exact)
+        is_free, is_plain = allow is None and ban is None and bias is None, not (labels or risk or scores)
+        plain = is_free and is_plain and (self.is_exact or not exact)
         if plain and self.row_answers is not None and (answer := self.row_answers(contexts, k)) is not None:
             return TopK(*answer, self.manifest.normalizer, promise=self.manifest.promise)
         names = require_labels(self.label_array, self.manifest.name) if labels else None
@@ -183,7 +186,8 @@ class Head(SampledHead):
         class_filter = self.check_lists(allow, ban, len(rows))
         weights = parse_bias(bias, len(rows), self.manifest.classes)
         plan, normalizer = self.choose_plan(len(rows), k, exact, proof=weights is None)
-        top = make_topk(self.run(plan, rows, k, class_filter, weights), normalizer)
+        make = make_scored_topk if scores else make_topk
+        top = make(self.run(plan, rows, k, class_filter, weights), normalizer)
         top.labels = None if names is None else names[top.ids]
         top.risk = top.complete_risk(self.manifest.classes) if risk else None
         top.promise = self.manifest.find_promise(normalizer)

@@ -42,9 +42,9 @@ class AsyncClient(BaseClient):
     async def topk(
         self, model: str, contexts: Any, k: int, *, version: int | None = None,
         allow: Any = None, ban: Any = None, bias: BiasLike = None, exact: bool = False, labels: bool = False,
-        risk: bool = False,
+        risk: bool = False, scores: bool = False,
     ) -> TopK:  # fmt: skip
-        lists, names = {"allow": allow, "ban": ban}, exchange.name_outputs(labels, risk)
+        lists, names = {"allow": allow, "ban": ban}, exchange.name_outputs(labels, risk, scores)
         return await self.run(exchange.topk(model, contexts, k, version, lists, bias, exact, names, self.limits))
 
     async def sample(

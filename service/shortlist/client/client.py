@@ -41,7 +41,7 @@ class Client(BaseClient):
     def topk(
         self, model: str, contexts: Any, k: int, *, version: int | None = None,
         allow: Any = None, ban: Any = None, bias: BiasLike = None, exact: bool = False, labels: bool = False,
-        risk: bool = False,
+        risk: bool = False, scores: bool = False,
     ) -> TopK:  # fmt: skip
         """Return the k best classes of `contexts` [B, d], as `Head.topk` does, in requests of `max_rows` rows at most.
 
@@ -49,7 +49,7 @@ class Client(BaseClient):
         TooLarge (one row is over the server's limits), Overloaded (for all of `timeout`), TimedOut, NotReady,
         Unreachable, ServerError.
         """
-        lists, names = {"allow": allow, "ban": ban}, exchange.name_outputs(labels, risk)
+        lists, names = {"allow": allow, "ban": ban}, exchange.name_outputs(labels, risk, scores)
         return self.run(exchange.topk(model, contexts, k, version, lists, bias, exact, names, self.limits))
 
     def sample(

@@ -28,6 +28,7 @@ from shortlist.wire.open_inference import (
     POSITION,
     RISK,
     SCORED,
+    SCORES,
     SEED,
     TEMPERATURE,
     describe_tensor,
@@ -39,11 +40,11 @@ from .responses import parse_json_object, raise_for_status
 from .restrictions import Restrictions
 
 
-def name_outputs(labels: bool, risk: bool) -> tuple[str, ...]:
+def name_outputs(labels: bool, risk: bool, scores: bool) -> tuple[str, ...]:
     """The names of all outputs wanted where more than the usual ones are asked for, else none."""
-    if not labels and not risk:
+    if not (labels or risk or scores):
         return ()
-    more = ((LABELS, labels), (RISK, risk))
+    more = ((LABELS, labels), (RISK, risk), (SCORES, scores))
     return IDS, LOGPROBS, SCORED, *(name for name, is_wanted in more if is_wanted)
 
 
@@ -108,8 +109,8 @@ def read_topk(response: Response) -> TopK:
     """The classes that a response holds; raises the errors of `read_infer`."""
     outputs, parameters = read_infer(response)
     numbers = outputs[IDS], outputs[LOGPROBS], outputs[SCORED]
-    more = outputs.get(LABELS), outputs.get(RISK), parameters.get("promise")
-    top = TopK(*numbers, parameters["normalizer"], *more)
+    more = {name: outputs[name] for name in (LABELS, RISK, SCORES) if name in outputs}
+    top = TopK(*numbers, parameters["normalizer"], promise=parameters.get("promise"), **more)
     if top.labels is not None:
         top.labels[top.ids == NO_CLASS] = None
     return top

@@ -35,6 +35,8 @@ class TopK:
     k = 1 the probability that the best one is not; 0 where dense or a proof answered, NaN where nothing is estimated;
     None where none was asked for.
     promise: the mean P@k that the search for these answers was to keep; None where none was made, or needed.
+    scores: [B, k] float32, what log-probabilities are normalised from: the logits, so of a layer without a bias the
+    inner products of context and class times the logit scale; -inf beside an id of -1. None where none were asked for.
     """
 
     ids: IdArray
@@ -44,6 +46,7 @@ class TopK:
     labels: Labels | None = None
     risk: FloatArray | None = None
     promise: float | None = None
+    scores: FloatArray | None = None
 
     @classmethod
     def concat(cls, parts: list[TopK]) -> TopK:
@@ -58,6 +61,7 @@ class TopK:
             None if parts[0].labels is None else np.concatenate([part.labels for part in parts]),
             join_risks([part.risk for part in parts]),
             min((part.promise for part in parts if part.promise is not None), default=None),
+            None if parts[0].scores is None else np.concatenate([part.scores for part in parts]),
         )
 
     def complete_risk(self, classes: int) -> FloatArray:

@@ -71,9 +71,20 @@ def test_split_batches_are_concatenated_in_order(small_server, head, kind):
         result = client.topk("lm", ROWS, 3, ban=ban, exact=True, labels=True)
         expected = head.topk(ROWS, 3, ban=ban, exact=True, labels=True)
         assert_same(result, expected)
+        assert result.scores is None
         assert result.labels.tolist() == expected.labels.tolist()
         logprobs = client.logprobs("lm", ROWS, ban, exact=True)
     np.testing.assert_allclose(logprobs, head.logprobs(ROWS, ban, exact=True), atol=ATOL)
+
+
+def test_scores_and_labels_come_where_they_are_asked_for(small_server, head, kind):
+    options = {"allow": [4, 7], "labels": True, "risk": True, "scores": True}
+    with open_client(kind, small_server, max_rows=4) as client:
+        result = client.topk("lm", ROWS, 3, **options)
+    expected = head.topk(ROWS, 3, **options)
+    np.testing.assert_allclose(result.scores, expected.scores, atol=ATOL)
+    assert result.labels.tolist() == expected.labels.tolist()
+    np.testing.assert_array_equal(result.risk, expected.risk)
 
 
 def test_a_batch_over_the_servers_limit_is_halved(small_server, kind):

@@ -32,6 +32,13 @@ def test_topk_equals_the_head(small_server, head, exact):
     assert "labels" not in result
 
 
+def test_scores_stand_beside_their_ids(small_server, head):
+    result = post(small_server, allow=[4, 7], scores=True).json()
+    expected = head.topk(ROWS, 3, allow=[4, 7], scores=True).scores
+    np.testing.assert_allclose([row[:2] for row in result["scores"]], expected[:, :2], atol=ATOL)
+    assert {row[2] for row in result["scores"]} == {None}
+
+
 def test_labels_stand_beside_their_ids(small_server):
     result = post(small_server, allow=[4, 7], labels=True).json()
     assert {tuple(sorted(row[:2])) for row in result["labels"]} == {("word 4", "word 7")}
@@ -222,12 +229,20 @@ def test_open_inference_protocol(small_server, head):
     metadata = http.get("/v2/models/lm").json()
     assert metadata == http.get("/v2/models/lm/versions/1").json()
     assert metadata["inputs"][0] == {"name": "context", "datatype": "FP32", "shape": [-1, DIM]}
-    assert [output["name"] for output in metadata["outputs"]] == ["ids", "logprobs", "scored", "risk", "labels"]
+    assert [output["name"] for output in metadata["outputs"]] == [
+        "ids",
+        "logprobs",
+        "scored",
+        "risk",
+        "scores",
+        "labels",
+    ]
     assert [output["name"] for output in http.get("/v2/models/dense").json()["outputs"]] == [
         "ids",
         "logprobs",
         "scored",
         "risk",
+        "scores",
     ]
     tensor = {"name": "context", "shape": list(ROWS.shape), "datatype": "FP32", "data": ROWS.tolist()}
     answer = http.post("/v2/models/lm/infer", json={"id": "7", "inputs": [tensor], "parameters": {"k": 2}}).json()

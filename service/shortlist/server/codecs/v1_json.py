@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from math import inf
 from typing import Any
 
@@ -38,6 +39,7 @@ TOPK_FIELDS = (
     "exact",
     "labels",
     "risk",
+    "scores",
     "sample",
     *LIMIT_FIELDS,
 )
@@ -158,8 +160,16 @@ def read_limits(fields: dict[str, Any]) -> tuple[float, int]:
     return float(timeout), priority
 
 
-def encode_topk(manifest: Manifest, labels: Labels | None, with_risk: bool, top: TopK) -> EncodedResponse:
-    """The response of /v1/topk. labels: [V + 1], the last one (None) for the id -1; None where none are wanted."""
+def read_more(fields: dict[str, Any]) -> list[str]:
+    """What a request wants beside what all responses have; raises BadInput."""
+    return [name for name in ("risk", "scores") if read_flag(fields, name)]
+
+
+def encode_topk(manifest: Manifest, labels: Labels | None, more: Collection[str], top: TopK) -> EncodedResponse:
+    """The response of /v1/topk. labels: [V + 1], the last one (None) for the id -1; None where none are wanted.
+
+    more: what else is wanted, `risk` and `scores`.
+    """
     content: dict[str, Any] = {
         "model": manifest.name,
         "version": manifest.version,
@@ -171,8 +181,10 @@ def encode_topk(manifest: Manifest, labels: Labels | None, with_risk: bool, top:
     }
     if labels is not None:
         content["labels"] = make_json_list(top.ids, lambda ids: labels[ids].tolist())
-    if with_risk:
+    if "risk" in more:
         content["risk"] = top.complete_risk(manifest.classes)
+    if "scores" in more and top.scores is not None:
+        content["scores"] = make_json_list(top.scores)
     return encode_json(content)
 
 

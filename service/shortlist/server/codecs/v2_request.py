@@ -23,6 +23,7 @@ from shortlist.wire.open_inference import (
     DATATYPES,
     LABELS,
     RISK,
+    SCORES,
     SharedRegions,
     Tensor,
     parse_tensors,
@@ -146,8 +147,8 @@ def find_layout(
 def describe_model(manifest: Manifest, versions: list[int], *, labelled: bool) -> dict[str, Any]:
     """The protocol's description of a model, with all inputs, which are optional but for `context`.
 
-    The outputs are those of a top-k request; `risk` and labels are sent where a request names them. labelled: whether
-    it has labels.
+    The outputs are those of a top-k request; `risk`, `scores` and labels are sent where a request names them.
+    labelled: whether it has labels.
     """
     inputs = [{"name": CONTEXT, "datatype": "FP32", "shape": [-1, manifest.dim]}]
     inputs += [
@@ -160,6 +161,7 @@ def describe_model(manifest: Manifest, versions: list[int], *, labelled: bool) -
         for name, datatype in OUTPUT_DATATYPES["topk"].items()
     ]
     outputs.append({"name": RISK, "datatype": "FP32", "shape": [-1]})
+    outputs.append({"name": SCORES, "datatype": "FP32", "shape": [-1, -1]})
     outputs += [{"name": LABELS, "datatype": TEXT_DATATYPE, "shape": [-1, -1]}] if labelled else []
     return {
         "name": manifest.name,

@@ -56,7 +56,7 @@ OUTPUT_DATATYPES: dict[Kind, dict[str, str]] = {  # of a request that names no o
     "beam": {PARENTS: "INT32", IDS: "INT64", SCORES: "FP64", LOGPROBS: "FP32"},
 }
 MORE_OUTPUTS: dict[Kind, tuple[str, ...]] = {
-    "topk": (LABELS, RISK),
+    "topk": (LABELS, RISK, SCORES),
     "sample": (LABELS,),
     "score": (IDS,),
     "beam": (),

@@ -76,7 +76,7 @@ def decode_topk(service: Service, state: RequestState, body: bytes) -> DecodedRe
     read_query = v1_json.read_sample_query if "sample" in fields else v1_json.read_topk_query
     query = read_query(fields, manifest.dim, service.named_lists)
     limits = v1_json.read_limits(fields)
-    encode = partial(v1_json.encode_topk, manifest, labels, read_flag(fields, "risk"))
+    encode = partial(v1_json.encode_topk, manifest, labels, v1_json.read_more(fields))
     return DecodedRequest(served_model, served_model.make_task(query), encode, *limits)
 
 
