@@ -37,7 +37,7 @@ from shortlist_exporter.verify.quality import TRUE_CLASSES, measure_certificate,
 from shortlist_exporter.verify.targets import measure_target_quality
 
 from .request import Request, check_request
-from .write import make_manifest, write_calibration, write_graphs, write_index, write_labels
+from .write import make_manifest, write_calibration, write_graphs, write_index, write_labels, write_names
 
 MIN_CALIBRATION_ROWS = 500  # fewer say too little of rare misses
 LOW_PRECISION = 0.98  # P@1 under which an export says so
@@ -65,6 +65,7 @@ def export(dense: Dense, contexts: Contexts, out: Path, request: Request, progre
         progress("graphs", 0, 1)
         files = write_graphs(folder, dense, method, fitted, keep_dense=request.keep_dense)
         files |= add_certificate(folder, dense, method, fit_sample, request, progress)
+        files |= write_names(folder, request.names)
         write_index(folder, method.make_index(fitted))
         draft = make_manifest(dense, contexts, out, request, method, fitted, files)
         draft = keep_promise(folder, draft, request, dense.module, calibration, progress)

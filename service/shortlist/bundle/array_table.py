@@ -133,6 +133,11 @@ RAW: Mapping[str, ArrayRule] = {
     "bounds_change": ArrayRule("float32", ("parts", "parts", "d"), (check_halves,)),
     "bounds_rows": ArrayRule("uint8", ("V", "d")),
     "bounds_four_bits": ArrayRule("uint8", ("class_blocks", "four_bit_lines", "16", "4")),
+    # names of classes, in the order in which they are read
+    "name_text": ArrayRule("uint8", ("name_bytes",)),
+    "name_offsets": ArrayRule("int64", ("V+1",), (make_offsets_check("name_bytes"),)),
+    "name_hashes": ArrayRule("uint64", ("V",)),
+    "name_classes": ArrayRule("int64", ("V",), (check_classes, check_distinct)),
 }
 
 

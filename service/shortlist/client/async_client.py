@@ -11,6 +11,7 @@ from shortlist.core.bias import BiasLike
 from shortlist.core.results import FloatArray, TopK
 from shortlist.core.row_lists import RowLists
 from shortlist.errors import Overloaded, Unreachable
+from shortlist.wire.open_inference import LABELS, NAMES, RISK, SCORES
 
 from . import exchange
 from .base_client import BaseClient
@@ -42,10 +43,11 @@ class AsyncClient(BaseClient):
     async def topk(
         self, model: str, contexts: Any, k: int, *, version: int | None = None,
         allow: Any = None, ban: Any = None, bias: BiasLike = None, exact: bool = False, labels: bool = False,
-        risk: bool = False, scores: bool = False,
+        risk: bool = False, scores: bool = False, names: bool = False,
     ) -> TopK:  # fmt: skip
-        lists, names = {"allow": allow, "ban": ban}, exchange.name_outputs(labels, risk, scores)
-        return await self.run(exchange.topk(model, contexts, k, version, lists, bias, exact, names, self.limits))
+        lists, more = {"allow": allow, "ban": ban}, {LABELS: labels, RISK: risk, SCORES: scores, NAMES: names}
+        outputs = exchange.name_outputs(more)
+        return await self.run(exchange.topk(model, contexts, k, version, lists, bias, exact, outputs, self.limits))
 
     async def sample(
         self, model: str, contexts: Any, seed: Any, position: Any = 0, temperature: Any = 1.0, draws: int = 1,

@@ -87,6 +87,19 @@ def test_scores_and_labels_come_where_they_are_asked_for(small_server, head, kin
     np.testing.assert_array_equal(result.risk, expected.risk)
 
 
+def test_items_are_asked_for_and_answered_by_name(small_server, head, kind):
+    allow, ban = ["item-4", "item-7", "item-9"], [["item-4"], ["item-7", "gone"]] + [[]] * (len(ROWS) - 2)
+    ids = [["item-7", "item-4"]] * len(ROWS)
+    with open_client(kind, small_server, max_rows=4) as client:
+        result = client.topk("lm", ROWS, 3, allow=allow, ban=ban, names=True)
+        logprobs = client.logprobs("lm", ROWS, ids, exact=True)
+    expected = head.topk(ROWS, 3, allow=allow, ban=ban, names=True)
+    assert_same(result, expected)
+    assert result.names.tolist() == expected.names.tolist()
+    assert result.names[0, 2] is None
+    np.testing.assert_allclose(logprobs, head.logprobs(ROWS, [7, 4], exact=True), atol=ATOL)
+
+
 def test_a_batch_over_the_servers_limit_is_halved(small_server, kind):
     rows = np.tile(ROWS, (600, 1))  # 6,600 rows; the server takes 4,096
     with open_client(kind, small_server, max_rows=1_000_000) as client:

@@ -12,7 +12,7 @@ from shortlist.server.precision.schemas import ServedPrecision
 from shortlist.wire.open_inference import BINARY_TYPE, JSON_TYPE, LENGTH_HEADER
 
 IdRow = list[int]
-Ids = list[int] | list[list[int]]
+Ids = list[int] | list[list[int]] | list[str] | list[list[str]]
 Promise = Annotated[
     float | None, Field(description="mean P@k that the search was to keep; left out where none was made, or needed")
 ]
@@ -74,6 +74,7 @@ class TopKRequest(Request):
     )
     labels: bool = Field(default=False, description="also answer the printable labels of the ids")
     risk: bool = Field(default=False, description="also answer how likely each row misses some of the best classes")
+    names: bool = Field(default=False, description="also answer the names of the ids")
     scores: bool = Field(default=False, description="also answer the scores that log-probabilities are normalised from")
 
 
@@ -116,6 +117,7 @@ class TopKResponse(Response):
     scored: list[int] = Field(description="[B]; classes scored for the row, V when the dense head answered")
     promise: Promise = None
     labels: list[list[str | None]] | None = None
+    names: list[list[str | None]] | None = None
     risk: list[float | None] | None = Field(
         default=None,
         description="[B]; estimated share of the k best that the ids miss, null where nothing is estimated",
@@ -237,7 +239,7 @@ class Tensor(BaseModel):
 class Output(BaseModel):
     """An output that the client asks for."""
 
-    name: Literal["ids", "logprobs", "scored", "labels", "risk", "parents", "scores"]
+    name: Literal["ids", "logprobs", "scored", "labels", "names", "risk", "parents", "scores"]
     parameters: dict[str, Any] | None = Field(default=None, description="binary_data: true or false")
 
 
