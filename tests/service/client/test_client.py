@@ -77,26 +77,17 @@ def test_split_batches_are_concatenated_in_order(small_server, head, kind):
     np.testing.assert_allclose(logprobs, head.logprobs(ROWS, ban, exact=True), atol=ATOL)
 
 
-def test_scores_and_labels_come_where_they_are_asked_for(small_server, head, kind):
-    options = {"allow": [4, 7], "labels": True, "risk": True, "scores": True}
+def test_names_scores_and_more_come_where_they_are_asked_for(small_server, head, kind):
+    lists = {"allow": ["item-4", "item-7", "item-9"], "ban": [["item-4"], ["item-7", "gone"]] + [[]] * (len(ROWS) - 2)}
+    more = {"labels": True, "risk": True, "scores": True, "names": True}
     with open_client(kind, small_server, max_rows=4) as client:
-        result = client.topk("lm", ROWS, 3, **options)
-    expected = head.topk(ROWS, 3, **options)
-    np.testing.assert_allclose(result.scores, expected.scores, atol=ATOL)
-    assert result.labels.tolist() == expected.labels.tolist()
-    np.testing.assert_array_equal(result.risk, expected.risk)
-
-
-def test_items_are_asked_for_and_answered_by_name(small_server, head, kind):
-    allow, ban = ["item-4", "item-7", "item-9"], [["item-4"], ["item-7", "gone"]] + [[]] * (len(ROWS) - 2)
-    ids = [["item-7", "item-4"]] * len(ROWS)
-    with open_client(kind, small_server, max_rows=4) as client:
-        result = client.topk("lm", ROWS, 3, allow=allow, ban=ban, names=True)
-        logprobs = client.logprobs("lm", ROWS, ids, exact=True)
-    expected = head.topk(ROWS, 3, allow=allow, ban=ban, names=True)
+        result = client.topk("lm", ROWS, 3, **lists, **more)
+        logprobs = client.logprobs("lm", ROWS, [["item-7", "item-4"]] * len(ROWS), exact=True)
+    expected = head.topk(ROWS, 3, **lists, **more)
     assert_same(result, expected)
-    assert result.names.tolist() == expected.names.tolist()
-    assert result.names[0, 2] is None
+    assert (result.labels.tolist(), result.names.tolist()) == (expected.labels.tolist(), expected.names.tolist())
+    np.testing.assert_allclose(result.scores, expected.scores, atol=ATOL)
+    np.testing.assert_array_equal(result.risk, expected.risk)
     np.testing.assert_allclose(logprobs, head.logprobs(ROWS, [7, 4], exact=True), atol=ATOL)
 
 
