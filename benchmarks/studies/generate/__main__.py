@@ -5,9 +5,9 @@
 For SmolLM2-135M and Gemma-3-270M, body and head in float32 on the CPU: tokens a second with the model's own output
 layer, with a `grouped` head at its defaults, fitted on the shipped texts, and with a constant in the layer's place,
 which is the most that a head could reach. They generate in turns; a ratio is the median of the turns' ratios. One and
-two threads, batch 1 and 4, greedy and beam 4, with k = 1 and k = 8. Then 32 tokens after 200 prompts of ten kinds of
-text: how many continuations are those of the model alone. Last, what a draw costs. Models, heads and tokens are kept:
-a run that was stopped goes on, and speeds are measured again each time.
+two threads, batch 1 and 4, greedy and beam 4, with k = 1 and k = 8. Then 32 tokens, 16 with beams, after 200 prompts
+of ten kinds of text: how many continuations are those of the model alone. Last, what a draw costs. Models, heads and
+tokens are kept: a run that was stopped goes on, and speeds are measured again each time.
 
 The last line is JSON. ceiling_share: tokens a second over the constant's, of the worst cell. ratio: over those of the
 model alone, the median of the cells. exact_same, beam_same, bounded_beam_same: share of the continuations that are the
@@ -80,7 +80,8 @@ def time_draws(subject: Subject) -> dict[float, float]:
 def measure(args: argparse.Namespace, subject: Subject) -> Result:
     """All parts of one model; prints their tables."""
     paces = measure_speed(subject) if "speed" in args.parts else {}
-    console.print(make_pace_table(subject.name, paces))
+    if paces:
+        console.print(make_pace_table(subject.name, paces))
     findings = compare_continuations(args, subject) if "tokens" in args.parts else {}
     print("\n".join(describe_findings(findings)))
     draws = time_draws(subject) if "sampling" in args.parts and subject.name == SAMPLED_MODEL else {}

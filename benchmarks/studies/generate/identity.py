@@ -18,7 +18,7 @@ from benchmarks.common.runs import Store
 
 from .speed import STRAIGHT_BEAM, Cell, generate, leave_as_it_is, replace_by_head
 
-CONTINUED_TOKENS = 32
+CONTINUED_TOKENS = {1: 32, 4: 16}  # by beams
 WIDE_BEAM = 4
 FORMAT = 1  # raise when what is generated, or how, changes
 
@@ -37,10 +37,15 @@ class Contender:
     promise: float | None = None
 
     @property
+    def tokens(self) -> int:
+        """How many tokens it continues with."""
+        return CONTINUED_TOKENS[self.beams]
+
+    @property
     def key(self) -> str:
         """What its tokens depend on, beside model and prompts."""
         digest = None if self.head is None else (self.head.manifest.digest, self.head.kernels)
-        return f"{FORMAT} {self.beams} {digest} {self.exact} {self.promise} {CONTINUED_TOKENS}"
+        return f"{FORMAT} {self.beams} {digest} {self.exact} {self.promise} {self.tokens}"
 
 
 class Difference(Strict):
@@ -56,7 +61,7 @@ class Difference(Strict):
 
 
 def continue_prompts(model: Any, contender: Contender, prompts: Prompts, store: Store) -> Prompts:
-    """Continuations [20, CONTINUED_TOKENS] by kind; those that `store` has are taken from it."""
+    """Continuations [20, tokens] by kind; those that `store` has are taken from it."""
     tokens = {}
     for kind, rows in prompts.items():
         key = f"tokens-{hashlib.sha256(f'{contender.key} {rows.tolist()}'.encode()).hexdigest()[:20]}"
@@ -69,9 +74,9 @@ def continue_prompts(model: Any, contender: Contender, prompts: Prompts, store: 
 
 
 def continue_rows(model: Any, contender: Contender, rows: Tensor) -> Tensor:
-    """Continuations [b, CONTINUED_TOKENS] of prompts [b, t]."""
+    """Continuations [b, tokens] of prompts [b, t]."""
     with choose_layer(model, contender)():
-        return generate(model, rows, contender.beams, CONTINUED_TOKENS)
+        return generate(model, rows, contender.beams, contender.tokens)
 
 
 def choose_layer(model: Any, contender: Contender) -> Callable[[], Any]:

@@ -51,12 +51,12 @@ def list_contenders(head: Head, full: Head) -> list[Contender]:
 def compare_tokens(subject: Subject, head: Head, full: Head, prompts: Prompts) -> dict[str, Finding]:
     """By contender, how many of its continuations are the model's own; kept in the subject's folder."""
     store, model = Store(subject.folder / "tokens"), subject.model
-    own = {
-        beams: continue_prompts(model, Contender(f"untouched, {beams} beams", beams), prompts, store)
-        for beams in (STRAIGHT_BEAM, WIDE_BEAM)
-    }
+    own: dict[int, Prompts] = {}
     findings = {}
     for contender in list_contenders(head, full):
+        if contender.beams not in own:
+            untouched = Contender(f"untouched, {contender.beams} beams", contender.beams)
+            own[contender.beams] = continue_prompts(model, untouched, prompts, store)
         other = continue_prompts(model, contender, prompts, store)
         differences = list_differences(model, prompts, own[contender.beams], other, contender.beams)
         findings[contender.name] = Finding(count_same(prompts, own[contender.beams], other), differences)
