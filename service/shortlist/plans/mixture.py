@@ -10,6 +10,7 @@ from shortlist.bundle.reader import INDEX_FILE, Bundle
 from shortlist.bundle.settings import MixtureSettings, PlanSettings
 from shortlist.core.filters import UNRESTRICTED, ClassFilter
 from shortlist.core.results import NO_CLASS, FloatArray, IdArray, PlanResult, empty_result
+from shortlist.kernels.mixture import CompiledFront
 from shortlist.plans.common.base import Plan, take_best
 from shortlist.plans.common.normalizer import log_sum_exp
 from shortlist.runtime.session import Graph
@@ -27,13 +28,14 @@ class RestPlan(FullPlan):
 class Front:
     """front.onnx: `context` [B, d] -> `mean` [B, d] and `logits` [B, S] of the frequent classes. Threads may share it.
 
-    frequent, rare: [S] and [V - S] ids, ascending.
+    On the CPU loops compute the same. frequent, rare: [S] and [V - S] ids, ascending.
     """
 
     def __init__(self, bundle: Bundle, device: str, threads: int) -> None:
-        """Open the graph, prepacked, for its weights are few."""
+        """Open the loops, and the graph, prepacked, for its weights are few."""
         self.frequent: IdArray = np.sort(bundle.tensors(INDEX_FILE)["frequent"])
         self.graph = Graph(bundle.graph("front"), device, threads, prepack=True)
+        self.compiled = CompiledFront.open(bundle, threads) if device == "cpu" else None
         self.classes = bundle.manifest.classes
         self.is_rare = np.ones(self.classes, bool)
         self.is_rare[self.frequent] = False
@@ -41,6 +43,8 @@ class Front:
 
     def __call__(self, contexts: FloatArray) -> tuple[FloatArray, FloatArray]:
         """`mean` and `logits` of `contexts` [B, d]."""
+        if self.compiled is not None:
+            return self.compiled(contexts)
         mean, logits = self.graph(context=contexts)
         return mean, logits
 
