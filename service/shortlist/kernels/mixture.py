@@ -1,8 +1,9 @@
-"""The front of plan `mixture` by the native library: what front.onnx computes, in one pass over its weights."""
+"""The front of plan `mixture` by the native library, in one pass over its weights; and whole answers of single rows."""
 
 from __future__ import annotations
 
-from ctypes import Structure, byref, c_int64, c_void_p
+from collections.abc import Callable
+from ctypes import POINTER, Structure, byref, c_int64, c_void_p, pointer
 from functools import partial
 from typing import Any, NamedTuple, Self
 
@@ -10,14 +11,18 @@ import numpy as np
 import numpy.typing as npt
 
 from shortlist.bundle.reader import Bundle
-from shortlist.core.results import FloatArray
+from shortlist.core.results import FloatArray, IdArray
 from shortlist.runtime.parallel import ThreadedRows
 from shortlist.runtime.shared_tables import share_table
 
+from .grouped.effort import Search, make_search
+from .grouped.runner import CompiledSearch
+from .grouped.tables import GroupedStruct
 from .native.arguments import get_address, point_at
 from .native.library import open_kernels, require_kernels
 from .primitives.arrays import as_carray
 from .primitives.layout import LANES, arrange_float_blocks
+from .row_answers import RowAnswers
 
 MAX_COMPONENTS = 64  # as in kernels.h; graphs mix more
 # Roles of the bundle's arrays: columns [n, m], biases [m] or [G, m]. Those of the gates settle sizes for others
@@ -47,6 +52,13 @@ class MixtureStruct(Structure):
     ]
 
 
+class HeadStruct(Structure):
+    """`struct mixture_head` of kernels.h; it keeps what it points at."""
+
+    _fields_ = [("front", POINTER(MixtureStruct)), ("rare", POINTER(GroupedStruct)), ("frequent_ids", c_void_p)]
+    parts: Any
+
+
 class CompiledFront:
     """Mixes contexts by compiled loops. Threads may share it."""
 
@@ -57,7 +69,8 @@ class CompiledFront:
         self.sizes = find_sizes(arrays)
         self.tables = {role: share_table(digest, role, partial(lay_out, arrays[role])) for role in ROLES}
         addresses = (get_address(table, np.float32, role) for role, table in self.tables.items())
-        self.pointer = byref(MixtureStruct(*addresses, *self.sizes))
+        self.struct = MixtureStruct(*addresses, *self.sizes)
+        self.pointer = byref(self.struct)
 
     @classmethod
     def open(cls, bundle: Bundle, threads: int) -> Self | None:
@@ -74,6 +87,18 @@ class CompiledFront:
             arrays = point_at(as_carray(contexts)), point_at(means), point_at(logits)
             self.threaded_rows(lambda some: self.fill(*arrays, int(some[0]), int(some[-1]) + 1), np.arange(rows))
         return means, logits
+
+    def open_row_answers(
+        self, rare: CompiledSearch, frequent: IdArray, max_k: int, plan_search: Callable[[int], Search]
+    ) -> RowAnswers:
+        """What answers single rows for k up to `max_k`, searching among the rare classes as `plan_search` says for k.
+
+        frequent: [S], ascending ids of the frequent classes.
+        """
+        head = HeadStruct(pointer(self.struct), pointer(rare.struct), get_address(frequent, np.int64, "frequent"))
+        head.parts = self, rare, frequent
+        function = self.kernels.answer_row_of_mixture
+        return RowAnswers(function, byref(head), self.sizes.dim, lambda k: make_search(plan_search(k)), max_k)
 
     def fill(self, *arguments: Any) -> None:
         if not self.kernels.mix_rows(self.pointer, *arguments):

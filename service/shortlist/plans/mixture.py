@@ -11,12 +11,13 @@ from shortlist.bundle.settings import MixtureSettings, PlanSettings
 from shortlist.core.filters import UNRESTRICTED, ClassFilter
 from shortlist.core.results import NO_CLASS, FloatArray, IdArray, PlanResult, empty_result
 from shortlist.kernels.mixture import CompiledFront
+from shortlist.kernels.row_answers import RowAnswers
 from shortlist.plans.common.base import Plan, take_best
 from shortlist.plans.common.normalizer import log_sum_exp
 from shortlist.runtime.session import Graph
 
 from .full import FullPlan
-from .grouped import GroupedPlan
+from .grouped import MAX_COMPILED_K, GroupedPlan
 
 
 class RestPlan(FullPlan):
@@ -100,7 +101,7 @@ class MixturePlan(Plan):
 
     def __init__(self, bundle: Bundle, device: str, threads: int, fallback: Plan | None = None) -> None:
         """Open the graphs of both plans."""
-        self.settings, self.fallback = bundle.settings(MixtureSettings), fallback
+        self.settings, self.fallback, self.max_k = bundle.settings(MixtureSettings), fallback, bundle.manifest.max_k
         self.rare = GroupedPlan(bundle, device, threads)
         self.front = Front(bundle, device, threads)
         self.whole = WholePlan(self.front, RestPlan(bundle, device, threads))
@@ -116,6 +117,16 @@ class MixturePlan(Plan):
         else:
             frequent = self.whole.rank(logits, k, self.front.frequent)
         return merge_parts(frequent, self.rare.topk(mean, k, class_filter), k)
+
+    def open_row_answers(self) -> RowAnswers | None:
+        """By loops, for k for which they are searched."""
+        front, search = self.front.compiled, self.rare.compiled
+        if front is None or search is None:
+            return None
+        max_k = min(self.max_k, self.rare.most_searched(), MAX_COMPILED_K, self.rare.order.size)
+        return front.open_row_answers(
+            search, self.front.frequent, max_k, lambda k: self.rare.plan_search(k, restricts=False)
+        )
 
     def rank_permitted(self, logits: FloatArray, k: int, class_filter: ClassFilter) -> PlanResult:
         """The k best permitted frequent classes by `logits` [B, S], overwritten; normalised as without the lists."""

@@ -125,6 +125,13 @@ struct mixture {
     int64_t is_tree; /* gate_count sigmoids, one less than components, in a tree; else a softmax over as many logits */
 };
 
+/* A head of plan `mixture`. frequent_ids: [frequent], ascending. rare: over the means; its ids are those of the head. */
+struct mixture_head {
+    const struct mixture *front;
+    const struct grouped *rare;
+    const int64_t *frequent_ids;
+};
+
 /* What proves exact answers of a layer: the exporter's `Bounds` and `FourBits`. Lines are those of `struct grouped`,
  * but those of 4 bits hold eight columns, the first four in the low halves of their bytes. */
 struct certificate {
@@ -233,6 +240,10 @@ struct kernels {
      * are scored by, and the logits [B, frequent] of frequent ones. Returns 0 where there is no memory for it. */
     int64_t (*mix_rows)(const struct mixture *mixture, const float *contexts, float *means, float *logits,
                         int64_t first, int64_t last);
+
+    /* The whole answer of one row, as `answer_row_of_sets` writes it, by the front and a search without lists. */
+    int64_t (*answer_row_of_mixture)(const struct mixture_head *head, const struct grouped_search *search,
+                                     const float *context, int64_t *ids);
 
     /* Parts of these by themselves, for tests. Lines and blocks are those of `struct grouped`; digits are at most 64 in
      * size. The block's sums [16] int32; with two digits those of both. */
