@@ -12,6 +12,8 @@ from torch import Tensor
 
 GROUPING_ROUNDS = 12
 MAX_FLAT_GROUPS = 1024  # that every row is compared with
+MAX_TRAINING_ROWS = 1 << 18  # by which centres are found: of more rows a sample
+MIN_ROWS_PER_CENTRE = 256  # of the sample
 BLOCK_CLASSES = 16  # the last block of a group may have fewer
 HALVING_ROUNDS = 6  # in which the two halves of a group are made more similar within themselves
 CHUNK_CLASSES = 8192  # whose distances are computed at once
@@ -55,13 +57,19 @@ def cluster_rows(rows: Tensor, count: int, seed: int) -> Groups:
 
 
 def cluster_at_once(rows: Tensor, count: int, seed: int) -> Groups:
-    """The same by Lloyd's algorithm from rows chosen at random, each row compared with all centres in every round."""
-    first = torch.randperm(len(rows), generator=torch.Generator().manual_seed(seed))[:count]
-    centres = rows[first].clone()
+    """The same by Lloyd's algorithm from rows chosen at random, each row compared with all centres in every round.
+
+    The centres of more than `MAX_TRAINING_ROWS` rows are those of a random sample of them, as large as that or with
+    `MIN_ROWS_PER_CENTRE` for each centre; then each row is compared with them once.
+    """
+    shuffled = torch.randperm(len(rows), generator=torch.Generator().manual_seed(seed))
+    centres = rows[shuffled[:count]].clone()
+    sample = max(MAX_TRAINING_ROWS, MIN_ROWS_PER_CENTRE * count)
+    training = rows if len(rows) <= sample else rows[shuffled[:sample]]
     for _ in range(GROUPING_ROUNDS):
-        group = find_nearest(rows, centres)
+        group = find_nearest(training, centres)
         sizes = torch.bincount(group, minlength=len(centres))
-        centres = (torch.zeros_like(centres).index_add_(0, group, rows) / sizes[:, None])[sizes > 0]
+        centres = (torch.zeros_like(centres).index_add_(0, group, training) / sizes[:, None])[sizes > 0]
     group = find_nearest(rows, centres)
     sizes = torch.bincount(group, minlength=len(centres))
     return Groups(group.argsort(stable=True), add_sizes(sizes[sizes > 0]))
