@@ -26,6 +26,7 @@ from shortlist.cli.arguments import parse_depths, parse_natural_int, parse_posit
 from shortlist.errors import BadInput, NotFound
 
 from shortlist_exporter.capture.labels import read_labels
+from shortlist_exporter.export.estimate import estimate_export
 from shortlist_exporter.export.like import load_like_layer, make_like_request
 from shortlist_exporter.export.request import Request
 from shortlist_exporter.export.run import export
@@ -130,13 +131,22 @@ def run(args: argparse.Namespace) -> int:
     """Export a bundle and print its quality; returns 0."""
     model = None if args.like is None else Bundle(args.like)
     request = make_request(args, model)
-    with progress_bar("reading") as report:
+    with progress_bar("reading"):
         dense, contexts = load_layer(args, model)
-        manifest = export(dense, contexts, args.out, add_labels(args, request, dense), report)
+        request = add_labels(args, request, dense)
+        estimate = estimate_export(dense, contexts, request)
+    print_note(f"{dense.classes:,} classes x {dense.dim}, {len(contexts.contexts):,} contexts: {estimate}")
+    with progress_bar("exporting") as report:
+        manifest = export(dense, contexts, args.out, request, report)
     for note in manifest.provenance.get("notes", []):
-        Console(stderr=True).print(f"note: {note}", highlight=False, markup=False, soft_wrap=True)
+        print_note(f"note: {note}")
     Console(file=sys.stdout).print(make_summary(manifest, args.out))
     return 0
+
+
+def print_note(text: str) -> None:
+    """Print a line to stderr as it is."""
+    Console(stderr=True).print(text, highlight=False, markup=False, soft_wrap=True)
 
 
 def make_request(args: argparse.Namespace, model: Bundle | None) -> Request:
