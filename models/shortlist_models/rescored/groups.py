@@ -97,7 +97,7 @@ def order_in_blocks(rows: Tensor, groups: Groups) -> Tensor:
     order, starts, sizes = groups.order.clone(), groups.starts[:-1], groups.sizes
     while len(sizes):
         first = -(-sizes // BLOCK_CLASSES) // 2 * BLOCK_CLASSES  # classes of the first half, whole blocks
-        for size in sizes.unique().tolist():
+        for size in torch.unique(sizes).tolist():
             if size > BLOCK_CLASSES:
                 halve_parts(rows, order, starts[sizes == size], size)
         starts, sizes = torch.cat([starts, starts + first]), torch.cat([first, sizes - first])
