@@ -48,7 +48,7 @@ def data() -> Path:
 
 @pytest.fixture(scope="session")
 def small_repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Bundles `lm` (svd, labels) and `dense` (full), V = 300, d = 16."""
+    """Bundles `lm` (svd, labels, names) and `dense` (full), V = 300, d = 16."""
     root = tmp_path_factory.mktemp("repository")
     make_small_repository(root)
     return root

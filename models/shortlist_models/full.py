@@ -41,11 +41,15 @@ class FullSoftmax(nn.Module):
 
     def logits(self, contexts: Tensor) -> Tensor:
         """Contexts [B, d] -> logits [B, V]."""
-        return self.finish(contexts @ self.weight.T + (0 if self.bias is None else self.bias))
+        products = contexts @ self.weight.T
+        return self.finish(products if self.bias is None else products + self.bias)
 
     def finish(self, products: Tensor, ids: Tensor | None = None) -> Tensor:
-        """Apply scale, soft-cap and padding to W h + b: [B, V], or [B, n] of the classes `ids` [B, n]."""
-        logits = products * self.logit_scale
+        """Apply scale, soft-cap and padding to W h + b: [B, V], or [B, n] of the classes `ids` [B, n].
+
+        A layer without any of them gives `products` themselves: logits of millions of classes are not copied.
+        """
+        logits = products if self.logit_scale == 1 else products * self.logit_scale
         if self.soft_cap is not None:
             logits = self.soft_cap * torch.tanh(logits / self.soft_cap)
         if self.padding is None:

@@ -24,6 +24,7 @@ INT8_LEVELS = 127.0  # rows are rounded to -127..127
 MAX_ODD_LEVEL = 3  # 2 bits hold -3, -1, 1 and 3
 CLIP_SHARES = (0.85, 0.7, 0.6, 0.5, 0.42, 0.35, 0.3, 0.25)  # of a row's largest number: scales that are tried
 TAIL_SHIFT_STEPS = 41
+CHUNK_CLASSES = 1 << 16  # rows of a weight that are decomposed, rounded or multiplied at once
 
 
 class Basis(NamedTuple):
@@ -36,7 +37,7 @@ class Basis(NamedTuple):
 
 def weight_basis(weight: Tensor, width: int) -> Basis:
     """The first `width` singular directions of `weight` [V, d], in float64."""
-    return decompose_weighted(weight.double(), torch.eye(weight.shape[1], dtype=torch.float64), width)
+    return decompose_weighted(weight, torch.eye(weight.shape[1], dtype=torch.float64), width)
 
 
 def context_basis(weight: Tensor, contexts: Tensor, width: int) -> Basis:
@@ -46,7 +47,7 @@ def context_basis(weight: Tensor, contexts: Tensor, width: int) -> Basis:
     # contexts of zeros prefer no direction
     ridge = CONTEXT_BASIS_RIDGE_SHARE * (scale if scale > 0 else torch.ones_like(scale))
     factor = torch.linalg.cholesky(second_moment + ridge * torch.eye(len(second_moment), dtype=torch.float64))
-    return decompose_weighted(weight.double(), factor, width)
+    return decompose_weighted(weight, factor, width)
 
 
 def compute_second_moment(contexts: Tensor, chunk: int = 65_536) -> Tensor:
@@ -60,14 +61,22 @@ def compute_second_moment(contexts: Tensor, chunk: int = 65_536) -> Tensor:
 
 
 def decompose_weighted(weight: Tensor, factor: Tensor, width: int) -> Basis:
-    """SVD of weight @ factor, [V, d] @ [d, d], by the eigenvectors of its small Gram matrix."""
-    product = weight @ factor
-    eigenvalues, directions = torch.linalg.eigh(product.T @ product)
+    """SVD of weight @ factor, [V, d] @ [d, d], by the eigenvectors of its small Gram matrix.
+
+    In float64, `CHUNK_CLASSES` rows at a time: a layer of millions of classes is never there twice.
+    """
+    gram = torch.zeros_like(factor)
+    for rows in torch.split(weight, CHUNK_CLASSES):
+        product = rows.double() @ factor
+        gram += product.T @ product
+    eigenvalues, directions = torch.linalg.eigh(gram)
     directions = directions.flip(1)[:, :width]
     projection = torch.linalg.solve(factor.T, directions)
-    preview = product @ directions
+    preview = weight.new_empty(len(weight), directions.shape[1], dtype=torch.float32)
+    for rows, part in zip(torch.split(weight, CHUNK_CLASSES), torch.split(preview, CHUNK_CLASSES), strict=True):
+        part.copy_(rows.double() @ factor @ directions)
     singular_values = eigenvalues.flip(0).clamp(min=0).sqrt()
-    return Basis(preview.float().contiguous(), projection.float().contiguous(), singular_values.float())
+    return Basis(preview, projection.float().contiguous(), singular_values.float())
 
 
 def quantize_rows(values: Tensor) -> tuple[Tensor, Tensor]:
@@ -78,6 +87,25 @@ def quantize_rows(values: Tensor) -> tuple[Tensor, Tensor]:
     scale = values.abs().amax(dim=1, keepdim=True) / INT8_LEVELS
     scale = torch.where(scale > 0, scale, torch.ones_like(scale))
     return (values / scale).round(), scale
+
+
+def pack_rows(values: Tensor, order: Tensor) -> tuple[Tensor, Tensor]:
+    """The rows `order` [n] of `values` [V, m] as of `quantize_rows`, but in int8 [n, m], a chunk at a time."""
+    codes, scale = torch.empty(len(order), values.shape[1], dtype=torch.int8), torch.empty(len(order), 1)
+    for start in range(0, len(order), CHUNK_CLASSES):
+        part = slice(start, start + CHUNK_CLASSES)
+        integers, scale[part] = quantize_rows(values[order[part]])
+        codes[part] = integers.to(torch.int8)
+    return codes, scale
+
+
+def multiply_integers(levels: Tensor, codes: Tensor) -> Tensor:
+    """Products [B, m] of float32 `levels` [B, n] with int8 `codes` [m, n], which are float32 a chunk at a time."""
+    products = levels.new_empty(len(levels), len(codes))
+    for start in range(0, len(codes), CHUNK_CLASSES):
+        part = slice(start, start + CHUNK_CLASSES)
+        products[:, part] = levels @ codes[part].float().T
+    return products
 
 
 def quantize_two_bits(values: Tensor) -> tuple[Tensor, Tensor]:

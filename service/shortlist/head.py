@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from shortlist.bundle.manifest import Manifest
+from shortlist.bundle.names import require_names
 from shortlist.bundle.reader import CALIBRATION_FILE, Bundle
 from shortlist.bundle.settings import PlanSettings
 from shortlist.core.bias import Bias, BiasLike, parse_bias
@@ -37,7 +38,7 @@ from shortlist.plans.common.base import (
 from shortlist.plans.common.biased import search_biased
 from shortlist.plans.common.crossover import is_many, keep_single_rows, measure_crossover
 from shortlist.plans.common.exact_rows import ExactRows
-from shortlist.plans.common.normalizer import check_overflow, cover_classes, make_topk
+from shortlist.plans.common.normalizer import check_overflow, cover_classes, make_scored_topk, make_topk
 from shortlist.plans.registry import CertifiedPlan, FullPlan, open_plan
 from shortlist.runtime.devices import resolve_device
 from shortlist.runtime.threads import count_available_threads
@@ -65,7 +66,7 @@ class Head(SampledHead):
         """
         self.manifest: Manifest = bundle.manifest
         self.folder = bundle.folder
-        self.labels = bundle.labels()
+        self.labels, self.names = bundle.labels(), bundle.names()
         self.device = resolve_device(device)
         self.threads = threads or count_available_threads()
         self.kernels = name_target() if self.device == "cpu" else None
@@ -166,25 +167,32 @@ class Head(SampledHead):
         exact: bool = False,
         labels: bool = False,
         risk: bool = False,
+        scores: bool = False,
+        names: bool = False,
     ) -> TopK:
         """The k best classes of each context vector.
 
         contexts: [B, d] float32, finite. k: 1..max_k. allow, ban: ids for all rows [m], or a list for each row, of any
-        lengths or padded with -1. bias: {id: weight} for all rows, or a list of such, added to the logits before the k
-        best are taken; the log-probabilities are those without it. exact: the dense head's answer, by proof where the
-        bundle has bounds (`bounded`), else by that head itself; of a head that is its own reference, the answer of its
-        whole distribution. labels: also the printable names of the ids. risk: also `TopK.risk`. Raises BadInput.
+        lengths or padded with -1; names in place of ids where the bundle has some, of which `ban` leaves out those that
+        no class has. bias: {id: weight} for all rows, or a list of such, added to the logits before the k best are
+        taken; the log-probabilities are those without it. exact: the dense head's answer, by proof where the bundle has
+        bounds (`bounded`), else by that head itself; of a head that is its own reference, the answer of its whole
+        distribution. labels, risk, scores, names: also those of `TopK`. Raises BadInput.
         """
-        plain = allow is None and ban is None and bias is None and not (labels or risk) and (self.is_exact or not exact)
+        is_free, is_plain = allow is None and ban is None and bias is None, not (labels or risk or scores or names)
+        plain = is_free and is_plain and (self.is_exact or not exact)
         if plain and self.row_answers is not None and (answer := self.row_answers(contexts, k)) is not None:
             return TopK(*answer, self.manifest.normalizer, promise=self.manifest.promise)
-        names = require_labels(self.label_array, self.manifest.name) if labels else None
+        label_array = require_labels(self.label_array, self.manifest.name) if labels else None
+        name_table = require_names(self.names, self.manifest.name) if names else None
         rows, k = self.check_contexts(contexts), self.check_k(k)
         class_filter = self.check_lists(allow, ban, len(rows))
         weights = parse_bias(bias, len(rows), self.manifest.classes)
         plan, normalizer = self.choose_plan(len(rows), k, exact, proof=weights is None)
-        top = make_topk(self.run(plan, rows, k, class_filter, weights), normalizer)
-        top.labels = None if names is None else names[top.ids]
+        make = make_scored_topk if scores else make_topk
+        top = make(self.run(plan, rows, k, class_filter, weights), normalizer)
+        top.labels = None if label_array is None else label_array[top.ids]
+        top.names = None if name_table is None else name_table.read(top.ids)
         top.risk = top.complete_risk(self.manifest.classes) if risk else None
         top.promise = self.manifest.find_promise(normalizer)
         return top

@@ -6,6 +6,7 @@ from typing import Protocol
 
 import numpy.typing as npt
 
+from shortlist.bundle.names import Names, resolve_names
 from shortlist.core.arrays import parse_contexts
 from shortlist.core.checks import parse_whole_number
 from shortlist.core.filters import UNRESTRICTED, ClassFilter, IdLists, parse_filter_lists, parse_id_lists
@@ -27,14 +28,17 @@ class HeadFacts(Protocol):
 
 
 class HeadArguments:
-    """What checks the arguments of a head by its manifest."""
+    """What checks the arguments of a head by its manifest. names: of classes, None where ids alone are understood."""
 
     manifest: HeadFacts
+    names: Names | None = None
 
     def check_lists(self, allow: IdLists, ban: IdLists, rows: int) -> ClassFilter:
-        """The lists as arrays; raises BadInput."""
+        """The lists as arrays, of ids where they hold names; raises BadInput."""
         if allow is None and ban is None:
             return UNRESTRICTED
+        allow = resolve_names("allow", allow, self.names, self.manifest.name)
+        ban = resolve_names("ban", ban, self.names, self.manifest.name, unknown=True)
         lists = (("allow", allow), ("ban", ban))
         allowed, banned = (parse_filter_lists(name, ids, rows, self.manifest.classes) for name, ids in lists)
         return ClassFilter(allowed, banned)
@@ -51,6 +55,7 @@ class HeadArguments:
         return count
 
     def check_ids(self, ids: npt.ArrayLike | None, rows: int) -> IdArray:
-        """`ids`, [m] for all rows or a list for each row, as [rows, m] int64; raises BadInput."""
+        """`ids` or names, [m] for all rows or a list for each row, as [rows, m] int64; raises BadInput."""
+        ids = resolve_names("ids", ids, self.names, self.manifest.name)
         wanted = parse_id_lists("ids", ids, rows, self.manifest.classes)
         return wanted if len(wanted) == rows else wanted.repeat(rows, axis=0)

@@ -62,6 +62,21 @@ def test_a_row_alone_equals_the_row_beside_a_huge_neighbour(head):
     assert alone.scored[0] == beside.scored[0]
 
 
+@pytest.mark.parametrize("options", [{}, {"exact": True}, {"ban": [3, 4], "bias": {5: 2.0, 9: -1.0}}])
+def test_scores_are_logits_of_the_ids(head, full, options):
+    for one in (head, full):
+        top = one.topk(rows, 5, scores=True, **options)
+        logits = np.take_along_axis(logits_of(make_dense(), rows), top.ids, axis=1)
+        np.testing.assert_allclose(top.scores, logits, atol=1e-4)
+        assert top.scores.dtype == np.float32
+        assert one.topk(rows, 5, **options).scores is None
+
+
+def test_there_is_no_score_beside_no_id(full):
+    top = full.topk(rows[:2], 3, allow=[[7], [1, 2, 8]], scores=True)
+    assert np.isneginf(top.scores).tolist() == [[False, True, True], [False] * 3]
+
+
 def test_k_widens_the_candidates_then_goes_dense(head):
     assert head.topk(rows[:1], 10).scored[0] == 40
     assert head.topk(rows[:1], 15).scored[0] == 60

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import httpx
 import numpy as np
+from shortlist.bundle.names import Names
 from shortlist.bundle.reader import Bundle
 from shortlist.head import Head
 from shortlist_exporter.export.request import Request
@@ -59,7 +60,8 @@ def make_small_repository(root: Path) -> None:
     dense, contexts = make_dense(), make_contexts()
     options = {"basis": "context", "width": "8", "full_view": "40"}
     labels = [f"word {i}" for i in range(CLASSES)]
-    export(dense, contexts, root / "lm" / "1", Request("svd", options, labels=labels, fallback=False, threads=1))
+    texts = {"labels": labels, "names": Names.make([f"item-{i}" for i in range(CLASSES)])}
+    export(dense, contexts, root / "lm" / "1", Request("svd", options, **texts, fallback=False, threads=1))
     export(dense, contexts, root / "dense" / "1", Request("full", threads=1))
 
 

@@ -47,8 +47,9 @@ static uint8_t *make_previews(const struct grouped *head) {
     return records;
 }
 
-static int fuzz_grouped(const struct kernels *fast, const struct kernels *plain) {
-    int64_t classes, rows = pick(1, 3), width = pick(1, 90), dim = pick(1, 200);
+/* A head over contexts [dim]; *classes gets how many it has. */
+static struct grouped make_groups(int64_t dim, int64_t *count) {
+    int64_t classes, width = pick(1, 90);
     struct grouped head = {.dim = dim, .projection_blocks = divide_up(width, LANES),
                            .projection_lines = 2 * divide_up(dim, 8), .groups = pick(1, 40),
                            .centre_lines = pick(1, 9), .preview_lines = pick(0, 9), .terms = pick(0, 1) * pick(1, 130),
@@ -74,11 +75,23 @@ static int fuzz_grouped(const struct kernels *fast, const struct kernels *plain)
     head.order = order, head.places = places;
     head.codes = make_lines(classes * head.code_lines), head.code_scale = make_floats(classes);
     head.rows = make_floats(classes * dim);
-    struct grouped_limits limits[3];
+    *count = classes;
+    return head;
+}
+
+/* A search of up to three looks, whose limits are `limits`. */
+static struct grouped_search make_search(struct grouped_limits *limits, int64_t classes) {
     for (int64_t i = 0; i < 3; i++)
         limits[i] = (struct grouped_limits){pick(1, 300), pick(1, 300), pick(1, 200), pick(1, 40)};
-    struct grouped_search search = {limits, pick(0, 1) ? make_floats(3 * (EFFORT_FEATURES + 1)) : NULL, pick(1, 3),
-                                    pick(1, classes < 9 ? classes : 9), pick(1, 200), pick_float()};
+    return (struct grouped_search){limits, pick(0, 1) ? make_floats(3 * (EFFORT_FEATURES + 1)) : NULL, pick(1, 3),
+                                   pick(1, classes < 9 ? classes : 9), pick(1, 200), pick_float()};
+}
+
+static int fuzz_grouped(const struct kernels *fast, const struct kernels *plain) {
+    int64_t classes, rows = pick(1, 3), dim = pick(1, 200);
+    struct grouped head = make_groups(dim, &classes);
+    struct grouped_limits limits[3];
+    struct grouped_search search = make_search(limits, classes);
     const struct lists *lists = make_lists(rows, classes);
     float *contexts = make_floats(rows * dim), *odds = make_filled(rows * 4), *features = NULL;
     if (pick(0, 1)) features = make_filled(rows * EFFORT_FEATURES * 4);
@@ -89,6 +102,41 @@ static int fuzz_grouped(const struct kernels *fast, const struct kernels *plain)
     plain->search_rows(&head, &search, lists, contexts, right.ids, right.logits, right.normalizers, right.scored, odds,
                        features, 0, rows);
     return compare("grouped searches", fast, left, right, rows, search.k);
+}
+
+static struct mixture make_front(int64_t dim) {
+    int64_t is_tree = pick(0, 1), components = is_tree ? 1 << pick(1, 4) : pick(1, 9), width = pick(1, 40);
+    int64_t gates = components - is_tree, layers = components * dim + gates * (width + 1);
+    struct mixture front = {.dim = dim, .components = components, .gate_count = gates, .gate_width = width,
+                            .layer_blocks = divide_up(layers, LANES), .frequent = pick(1, 400), .is_tree = is_tree};
+    front.blocks = divide_up(front.frequent, LANES);
+    front.layers = make_floats(front.layer_blocks * LANES * dim);
+    front.layer_bias = make_floats(front.layer_blocks * LANES);
+    front.gates = make_floats(front.blocks * LANES * width);
+    front.gate_bias = make_floats(front.blocks * LANES * gates);
+    front.classes = make_floats(front.blocks * LANES * dim), front.class_bias = make_floats(front.blocks * LANES);
+    return front;
+}
+
+static int fuzz_mixture(const struct kernels *fast, const struct kernels *plain) {
+    int64_t classes, rows = pick(1, 3), dim = pick(1, 200), first = pick(0, rows), last = pick(first, rows);
+    struct mixture front = make_front(dim);
+    struct grouped rare = make_groups(dim, &classes);
+    struct mixture_head head = {&front, &rare, make_ids(front.frequent, 1000)};
+    struct grouped_limits limits[3];
+    struct grouped_search search = make_search(limits, classes);
+    float *contexts = make_floats(rows * dim), *numbers[4];
+    for (int i = 0; i < 4; i++) numbers[i] = make_filled(rows * (i % 2 ? front.frequent : dim) * 4);
+    if (!pick(0, 9)) memset(contexts, 0, rows * dim * 4);
+    fast->mix_rows(&front, contexts, numbers[0], numbers[1], first, last);
+    plain->mix_rows(&front, contexts, numbers[2], numbers[3], first, last);
+    if (differ("means of mixtures", fast, numbers[0], numbers[2], rows * dim * 4) ||
+        differ("logits of mixtures", fast, numbers[1], numbers[3], rows * front.frequent * 4))
+        return 1;
+    int64_t size = search.k * 12 + 4, *one = make_filled(size), *other = make_filled(size);
+    int64_t answers = fast->answer_row_of_mixture(&head, &search, contexts, one);
+    if (answers != plain->answer_row_of_mixture(&head, &search, contexts, other)) return 1;
+    return answers && differ("answers of mixtures", fast, one, other, size);
 }
 
 /* A second stage of these sets, whose ids are under `ids`. */
@@ -226,7 +274,7 @@ int main(int count, char **arguments) {
     uint64_t first = count > 1 ? strtoull(arguments[1], NULL, 10) : 1;
     uint64_t runs = count > 2 ? strtoull(arguments[2], NULL, 10) : 1000;
     static int (*const parts[])(const struct kernels *, const struct kernels *) = {
-        fuzz_exact_rows, fuzz_grouped, fuzz_sets, fuzz_proofs, fuzz_ranks};
+        fuzz_exact_rows, fuzz_grouped, fuzz_mixture, fuzz_sets, fuzz_proofs, fuzz_ranks};
     static const char *const names[] = {"avx512vnni", "avxvnni", "avx2", "neon", "portable"};
     const struct kernels *plain = find_kernels("portable");
 #ifdef EMULATE

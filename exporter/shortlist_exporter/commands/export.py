@@ -20,11 +20,13 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 from shortlist.bundle.manifest import Manifest, Quality, TargetQuality
+from shortlist.bundle.names import Names
 from shortlist.bundle.reader import Bundle
 from shortlist.cli.arguments import parse_depths, parse_natural_int, parse_positive_int, parse_share
 from shortlist.errors import BadInput, NotFound
 
 from shortlist_exporter.capture.labels import read_labels
+from shortlist_exporter.export.estimate import estimate_export
 from shortlist_exporter.export.like import load_like_layer, make_like_request
 from shortlist_exporter.export.request import Request
 from shortlist_exporter.export.run import export
@@ -33,6 +35,7 @@ from shortlist_exporter.methods.registry import METHODS
 
 from .progress import progress_bar
 
+JSON_SUFFIX = ".json"
 WEIGHTS_HELP = (
     "the layer: safetensors (weight [V, d], bias [V]), npy, torch state dict (.pt .pth .bin), ONNX or GGUF model, "
     "or a Hugging Face folder"
@@ -85,9 +88,15 @@ def configure_bundle(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of what else the bundle holds."""
     add = parser.add_argument
     labels = parser.add_mutually_exclusive_group()
-    labels.add_argument("--labels", type=Path, metavar="FILE", help="JSON list of V printable names")
+    labels.add_argument("--labels", type=Path, metavar="FILE", help="V printable names: a JSON list, or one a line")
     labels.add_argument(
         "--labels-from", type=Path, metavar="TOKENIZER", help="the same from a tokenizer.json, its folder, or a GGUF"
+    )
+    add(
+        "--names",
+        type=Path,
+        metavar="FILE",
+        help="V names by which requests may ask, as item ids: a JSON list, or one a line",
     )
     add(
         "--at",
@@ -122,13 +131,22 @@ def run(args: argparse.Namespace) -> int:
     """Export a bundle and print its quality; returns 0."""
     model = None if args.like is None else Bundle(args.like)
     request = make_request(args, model)
-    with progress_bar("reading") as report:
+    with progress_bar("reading"):
         dense, contexts = load_layer(args, model)
-        manifest = export(dense, contexts, args.out, add_labels(args, request, dense), report)
+        request = add_labels(args, request, dense)
+        estimate = estimate_export(dense, contexts, request)
+    print_note(f"{dense.classes:,} classes x {dense.dim}, {len(contexts.contexts):,} contexts: {estimate}")
+    with progress_bar("exporting") as report:
+        manifest = export(dense, contexts, args.out, request, report)
     for note in manifest.provenance.get("notes", []):
-        Console(stderr=True).print(f"note: {note}", highlight=False, markup=False, soft_wrap=True)
+        print_note(f"note: {note}")
     Console(file=sys.stdout).print(make_summary(manifest, args.out))
     return 0
+
+
+def print_note(text: str) -> None:
+    """Print a line to stderr as it is."""
+    Console(stderr=True).print(text, highlight=False, markup=False, soft_wrap=True)
 
 
 def make_request(args: argparse.Namespace, model: Bundle | None) -> Request:
@@ -146,6 +164,7 @@ def make_request(args: argparse.Namespace, model: Bundle | None) -> Request:
         options=like.options | request.options,
         promise=like.promise | request.promise,
         labels=request.labels or like.labels,
+        names=request.names or like.names,
         keep_dense=like.keep_dense and request.keep_dense,
         fallback=like.fallback and request.fallback,
         certificate=like.certificate and request.certificate,
@@ -161,7 +180,8 @@ def make_request(args: argparse.Namespace, model: Bundle | None) -> Request:
 def make_bundle_request(args: argparse.Namespace) -> Request:
     """A request with the arguments of `configure_bundle`, but without labels of a tokenizer."""
     return Request(
-        labels=load_labels(args.labels),
+        labels=None if args.labels is None else load_texts(args.labels),
+        names=None if args.names is None else Names.make(load_texts(args.names)),
         keep_dense=not args.no_dense,
         fallback=not args.no_fallback,
         certificate=not args.no_certificate,
@@ -195,19 +215,18 @@ def parse_option(option: str) -> tuple[str, str]:
     return name, value
 
 
-def load_labels(path: Path | None) -> list[str] | None:
-    """Load a JSON list of strings; raises NotFound or BadInput."""
-    if path is None:
-        return None
+def load_texts(path: Path) -> list[str]:
+    """Load a JSON list of strings, or of a file of another ending its lines; raises NotFound or BadInput."""
     if not path.is_file():
-        raise NotFound(f"there is no labels file at {path}")
+        raise NotFound(f"there is no file at {path}")
     try:
-        labels = json.loads(path.read_text("utf-8"))
+        content = path.read_text("utf-8")
+        texts = json.loads(content) if path.suffix == JSON_SUFFIX else content.removesuffix("\n").split("\n")
     except (ValueError, RecursionError):
-        raise BadInput(f"{path} is not JSON: give a list of V strings") from None
-    if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels):
+        raise BadInput(f"{path} cannot be read: give a JSON list of V strings, or V lines, in UTF-8") from None
+    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
         raise BadInput(f"{path} must hold a JSON list of V strings")
-    return labels
+    return texts
 
 
 def make_summary(manifest: Manifest, out: Path) -> Table:

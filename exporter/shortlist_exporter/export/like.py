@@ -22,7 +22,7 @@ def record_request(request: Request) -> dict[str, Any]:
 
 
 def make_like_request(bundle: Bundle) -> Request:
-    """The request that made a bundle, with its method, options, seed and labels; raises BadInput for an old bundle."""
+    """The request that made a bundle, with its method, options, seed and texts; raises BadInput for an old bundle."""
     manifest = bundle.manifest
     record = manifest.provenance.get(RECORD)
     if not isinstance(record, dict):
@@ -30,7 +30,8 @@ def make_like_request(bundle: Bundle) -> Request:
     fields = {name: record[name] for name in RECORDED_FIELDS if name in record}
     fields["promise"] = {int(k): share for k, share in fields.get("promise", {}).items()}
     fields["at"] = tuple(fields.get("at", ()))
-    return Request(method=manifest.method, seed=manifest.seed, labels=bundle.labels(), **fields)
+    labels, names = bundle.labels(), bundle.names()
+    return Request(method=manifest.method, seed=manifest.seed, labels=labels, names=names, **fields)
 
 
 def load_like_layer(bundle: Bundle) -> Dense:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from shortlist.bundle.names import Names
 from shortlist.bundle.reader import parse_version_folder
 from shortlist.bundle.repository import check_name
 from shortlist.errors import BadInput
@@ -23,7 +24,8 @@ class Request:
 
     promise: the least P@k, by k, on held-out contexts. keep_dense: write dense.onnx. fallback: requests of so many rows
     that dense is faster are answered by dense. certificate: write what proves exact answers, a quarter of dense's size.
-    max_k: the largest k served, by default the number of classes. threads: of each session while measuring. report:
+    max_k: the largest k served, by default the number of classes. labels, names: of all classes, to be printed and to
+    be asked by. threads: of each session while measuring. report:
     write the page about the bundle. at: k for each of which requests are measured by themselves. head: a head of the
     method that was trained elsewhere, as a module or a file of its `state_dict`.
     """
@@ -32,6 +34,7 @@ class Request:
     options: dict[str, str] = field(default_factory=dict)
     promise: dict[int, float] = field(default_factory=dict)
     labels: list[str] | None = None
+    names: Names | None = None
     keep_dense: bool = True
     fallback: bool = True
     certificate: bool = True
@@ -71,5 +74,7 @@ def check_options(dense: Dense, request: Request) -> None:
             raise BadInput(f"P@{k} is to reach {share}: give a share over 0, up to 1")
     if request.method == "full" and not request.keep_dense:
         raise BadInput("--no-dense leaves nothing of method full: choose another method")
-    if request.labels is not None and len(request.labels) != dense.classes:
-        raise BadInput(f"there are {len(request.labels)} labels for {dense.classes} classes: give one for each")
+    counts = {"labels": request.labels, "names": None if request.names is None else request.names.classes}
+    for what, texts in counts.items():
+        if texts is not None and len(texts) != dense.classes:
+            raise BadInput(f"there are {len(texts)} {what} for {dense.classes} classes: give one for each")

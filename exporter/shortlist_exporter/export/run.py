@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,11 @@ from shortlist.bundle.settings import GroupedSettings
 from shortlist.bundle.writer import seal, write_version
 from shortlist.errors import QualityError
 from shortlist.evaluation.canary import check_canary
-from shortlist.evaluation.truth import Truth, compute_truth
+from shortlist.evaluation.truth import TRUTH_CHUNK_ROWS, Truth, compute_truth
 from shortlist.head import Head
 from shortlist.plans.common.crossover import ALWAYS_SLOWER, keep_single_rows
 from shortlist.plans.grouped import GroupedPlan
+from shortlist_models import FullSoftmax
 from torch import nn
 
 from shortlist_exporter.core.torch_scores import rank_by_module
@@ -37,8 +39,9 @@ from shortlist_exporter.verify.quality import TRUE_CLASSES, measure_certificate,
 from shortlist_exporter.verify.targets import measure_target_quality
 
 from .request import Request, check_request
-from .write import make_manifest, write_calibration, write_graphs, write_index, write_labels
+from .write import make_manifest, write_calibration, write_graphs, write_index, write_labels, write_names
 
+MAX_CHUNK_LOGITS = 1 << 25  # of exact answers at once
 MIN_CALIBRATION_ROWS = 500  # fewer say too little of rare misses
 LOW_PRECISION = 0.98  # P@1 under which an export says so
 WAYS_TO_FIND_MORE = "use more candidates (--set full_view=...) or a wider preview (--set width=...)"
@@ -65,8 +68,11 @@ def export(dense: Dense, contexts: Contexts, out: Path, request: Request, progre
         progress("graphs", 0, 1)
         files = write_graphs(folder, dense, method, fitted, keep_dense=request.keep_dense)
         files |= add_certificate(folder, dense, method, fit_sample, request, progress)
+        files |= write_names(folder, request.names)
         write_index(folder, method.make_index(fitted))
         draft = make_manifest(dense, contexts, out, request, method, fitted, files)
+        if method.reference == "dense":
+            fitted = replace(fitted, module=dense.module)  # all that is measured is on disk: its tensors may go
         draft = keep_promise(folder, draft, request, dense.module, calibration, progress)
         # Verify it with the service's own runtime on the held-out contexts, and seal it
         reference = dense.module if method.reference == "dense" else fitted.module
@@ -141,10 +147,12 @@ def add_certificate(
 def find_truth(reference: nn.Module, held_out: Contexts, depth: int, progress: Progress) -> Truth:
     """The `depth` best classes that the reference gives each of the held-out contexts, exactly."""
     count = count_rows(progress, "exact answers", held_out.contexts)
+    classes = reference.weight.shape[0] if isinstance(reference, FullSoftmax) else 1
     return compute_truth(
         rank_by_module(reference, held_out.contexts),
         held_out.contexts,
         depth,
+        step=max(1, min(TRUTH_CHUNK_ROWS, MAX_CHUNK_LOGITS // classes)),
         progress=count,
         targets=held_out.targets,
     )

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 from shortlist.bundle.manifest import Manifest
+from shortlist.bundle.names import Names
 from shortlist.bundle.reader import CALIBRATION_FILE, Bundle
 from shortlist.errors import BadInput
 from shortlist.fleet.shards.ranges import ClassRange, cut_classes
@@ -74,9 +75,11 @@ def cut_layer(dense: Dense, part: ClassRange) -> Dense:
 def cut_request(request: Request, part: ClassRange, classes: int) -> Request:
     """The request for one range of so many real classes: as for the whole, but nothing is promised of a part."""
     labels = None if request.labels is None else request.labels[part.start : part.stop]
+    ids = np.arange(part.start, part.stop)
+    names = None if request.names is None else Names.make(request.names.read(ids).tolist())
     max_k = None if request.max_k is None else min(request.max_k, classes)
     at = tuple(k for k in request.at if k <= (max_k or classes))
-    return replace(request, promise={}, labels=labels, max_k=max_k, at=at)
+    return replace(request, promise={}, labels=labels, names=names, max_k=max_k, at=at)
 
 
 def write_list(bundle: Bundle, entries: list[ShardEntry], out: Path) -> None:

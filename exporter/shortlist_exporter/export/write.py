@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 from safetensors.numpy import save
-from shortlist.bundle.manifest import Manifest
+from shortlist.bundle.manifest import Manifest, RawArray
+from shortlist.bundle.names import NAME_ROLES, Names
 from shortlist.bundle.reader import CALIBRATION_FILE, GRAPHS_FOLDER, INDEX_FILE, LABELS_FILE, parse_version_folder
 from shortlist.evaluation.canary import CANARY_K
 from shortlist.evaluation.truth import Truth
@@ -24,6 +25,7 @@ from .like import RECORD, record_request
 from .request import Request
 
 CALIBRATION_FILE_ROWS = 64
+NAMES_FOLDER = "names"
 
 
 def write_graphs(folder: Path, dense: Dense, method: Method, fitted: Fitted, *, keep_dense: bool) -> GraphFiles:
@@ -105,6 +107,18 @@ def write_calibration(folder: Path, head: Head, truth: Truth) -> None:
         "head_logprobs": top.logprobs,
     }
     (folder / CALIBRATION_FILE).write_bytes(save(tensors))
+
+
+def write_names(folder: Path, names: Names | None) -> GraphFiles:
+    """Write the names of classes, by which requests may ask, as arrays to be mapped."""
+    arrays: dict[str, np.ndarray[Any, Any]] = {}
+    if names is not None:
+        arrays = {role: getattr(names, field) for role, field in zip(NAME_ROLES, names._fields, strict=True)}
+    files = {role: f"{NAMES_FOLDER}/{role}.bin" for role in arrays}
+    for role, array in arrays.items():
+        (folder / files[role]).parent.mkdir(exist_ok=True)
+        array.tofile(folder / files[role])
+    return GraphFiles({}, {role: RawArray.describe(files[role], array) for role, array in arrays.items()})
 
 
 def write_labels(folder: Path, labels: list[str] | None) -> None:

@@ -20,6 +20,7 @@ from shortlist.bundle.manifest import RawArray
 OPSET = 21
 IR_VERSION = 10
 INLINE_BYTES = 1 << 12  # smaller tensors live in the graph itself
+WRITTEN_NUMBERS = 1 << 24  # of a transposed array, which are copied at once
 
 Array = npt.NDArray[np.generic]
 
@@ -129,9 +130,20 @@ def write_external_tensor(folder: Path, name: str, array: Array) -> TensorProto:
     """A tensor whose bytes are in `<name>.bin`, which is written unless it exists; `name` may hold a folder."""
     path = folder / f"{name}.bin"
     if not path.exists():
-        np.ascontiguousarray(array).tofile(path)
+        write_numbers(path, array)
     location = {"location": f"{name}.bin", "offset": "0", "length": str(array.nbytes)}
     return make_external_tensor(name, array.dtype, array.shape, location)
+
+
+def write_numbers(path: Path, array: Array) -> None:
+    """Write an array row by row, never copied whole: one that lies otherwise in memory goes some rows at a time."""
+    if array.flags.c_contiguous:
+        array.tofile(path)
+        return
+    step = max(1, WRITTEN_NUMBERS * len(array) // array.size)
+    with path.open("wb") as file:
+        for start in range(0, len(array), step):
+            np.ascontiguousarray(array[start : start + step]).tofile(file)
 
 
 def make_external_tensor(

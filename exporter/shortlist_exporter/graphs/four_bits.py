@@ -94,7 +94,7 @@ class FourBitRows:
         self.level_products = np.zeros((self.dim, self.dim))
 
     def add(self, transformed: Doubles, change_error: float) -> None:
-        """Quantise rows t_v [n, d]. change_error: share of |t_v| by which it may be off."""
+        """Quantise rows t_v [n, d], whole blocks but for the last rows. change_error: share of |t_v| it may be off."""
         scale = choose_steps(transformed)
         steps = np.where(scale > 0, scale, 1).astype(np.float64)[:, None]
         levels = round_to_levels(transformed / steps)
@@ -105,7 +105,7 @@ class FourBitRows:
         self.inexact_squares += float((inexact**2).sum())
         self.error_products += errors.T @ errors
         self.level_products += levels.T @ levels
-        self.parts.append(((levels + LARGEST).astype(np.uint8), scale))
+        self.parts.append((pack_four_bits((levels + LARGEST).astype(np.uint8)), scale))
 
     def finish(self, change_norm: float, change_gamma: float) -> FourBits:
         """All rows together. change_norm: |P|_F. change_gamma: gamma of the sums of y P."""
@@ -121,7 +121,7 @@ class FourBitRows:
         deviation = [weight, level_weight, inexact, largest * rounding]
         codes, scale = (np.concatenate(list(arrays)) for arrays in zip(*self.parts, strict=True))
         factors = np.array([factor * SPARE_FACTOR for factor in spread + deviation], np.float32)
-        return FourBits(pack_four_bits(codes), scale, factors, error_directions, level_directions)
+        return FourBits(codes, scale, factors, error_directions, level_directions)
 
 
 def choose_steps(rows: Doubles) -> Floats:

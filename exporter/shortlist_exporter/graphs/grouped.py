@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+import torch
 from onnx import TensorProto, helper
 from shortlist.bundle.manifest import RawArray
 from shortlist_models.rescored.grouped import GroupedSoftmax
@@ -36,18 +37,18 @@ def write_graphs(folder: Path, dense: Dense, module: GroupedSoftmax) -> GraphFil
 
 def describe_arrays(dense: Dense, module: GroupedSoftmax) -> dict[str, RawArray]:
     """int8 rows [m, d] and exact rows [V, d]; nothing of layers so small that graphs hold them."""
-    codes = shift_codes(module)
+    codes = module.codes.numpy()
     if is_inline(codes) or is_inline(dense.weight):
         return {}
     return {
-        "search_codes": RawArray.describe("codes.bin", codes),
+        "search_codes": RawArray(file="codes.bin", dtype="uint8", shape=codes.shape),
         "search_weight": RawArray.describe("weight.bin", dense.weight),
     }
 
 
 def shift_codes(module: ThreeStageSoftmax) -> npt.NDArray[np.uint8]:
     """The int8 rows [m, d] as uint8 around `UINT8_ZERO_POINT`."""
-    codes: npt.NDArray[np.uint8] = (module.codes.numpy() + UINT8_ZERO_POINT).astype(np.uint8)
+    codes: npt.NDArray[np.uint8] = module.codes.numpy().view(np.uint8) ^ np.uint8(UINT8_ZERO_POINT)
     return codes
 
 
@@ -131,7 +132,7 @@ def add_scaled_products(graph: GraphBuilder, integers: str, name: str, weights: 
     Float32 [B, m].
     """
     columns, zero_point = (
-        graph.tensor(name, weights.numpy().T.astype(np.int8)),
+        graph.tensor(name, weights.to(torch.int8).numpy().T),
         graph.tensor("zero_point", np.uint8(UINT8_ZERO_POINT)),
     )
     sums = graph.node("MatMulInteger", [integers, columns, zero_point], f"{name}_sums")

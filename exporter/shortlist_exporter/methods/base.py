@@ -76,6 +76,11 @@ class DenseMethod(Method):
     reference: ClassVar[Reference] = "dense"
     normalizer: ClassVar[Normalizer] = "estimated"
 
+    def count_fit_rows(self, dense: Dense, rows: int) -> int | None:
+        """How many contexts' logits over all classes take about as long as `fit` to so many contexts; None: unknown."""
+        del dense, rows
+        return None
+
     @abstractmethod
     def fit(
         self, dense: Dense, contexts: FloatArray, options: dict[str, str], seed: int, progress: Progress = quiet

@@ -21,6 +21,7 @@ from .base import DenseMethod, Fitted, Options, choose_candidates, choose_width,
 
 FREQUENCY_ROWS = 8_000  # contexts that put the classes in order
 CASCADE_CALIBRATION_ROWS = 8_000  # contexts that calibrate screen and tail
+ORDER_PASSES, TAIL_PASSES = 2, 4  # how long a context of each takes, in logits of all classes
 MIN_SPLIT_CLASSES = 1024  # layers of up to so many classes are not split into common and rare ones
 
 
@@ -38,6 +39,10 @@ class CascadeMethod(DenseMethod):
     """A cascade of stages; `shortlist_models.rescored.cascade` has the algorithm and its sources."""
 
     plan = "cascade"
+
+    def count_fit_rows(self, dense: Dense, rows: int) -> int:
+        del dense
+        return ORDER_PASSES * min(FREQUENCY_ROWS, rows) + TAIL_PASSES * min(CASCADE_CALIBRATION_ROWS, rows)
 
     def fit(
         self, dense: Dense, contexts: FloatArray, options: dict[str, str], seed: int, progress: Progress = quiet

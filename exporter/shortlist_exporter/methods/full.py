@@ -17,6 +17,10 @@ class FullMethod(DenseMethod):
     plan = "full"
     normalizer = "exact"
 
+    def count_fit_rows(self, dense: Dense, rows: int) -> int:
+        del dense, rows
+        return 0
+
     def fit(
         self, dense: Dense, contexts: FloatArray, options: dict[str, str], seed: int, progress: Progress = quiet
     ) -> Fitted:

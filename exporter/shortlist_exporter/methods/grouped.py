@@ -16,7 +16,7 @@ from shortlist_models import context_basis
 from shortlist_models.rescored.grouped import MIN_COARSE_COLUMNS, GroupedSoftmax, Widths
 from shortlist_models.rescored.groups import group_similar_classes
 
-from shortlist_exporter.core.types import Cost, FloatArray, Progress, quiet
+from shortlist_exporter.core.types import Cost, FloatArray, Progress, count_rows, quiet
 from shortlist_exporter.graphs.builder import GraphFiles
 from shortlist_exporter.graphs.grouped import write_graphs
 from shortlist_exporter.inputs.sources import Dense
@@ -24,7 +24,10 @@ from shortlist_exporter.inputs.sources import Dense
 from .base import DenseMethod, Fitted, Options, choose_candidates, choose_width, parse_options, shuffle_rows
 
 TAIL_FIT_ROWS = 4_000  # contexts that calibrate the tail
+TAIL_FIT_LOGITS = TAIL_FIT_ROWS << 18  # over all classes: of more than 262,144, fewer contexts calibrate it
+MIN_TAIL_FIT_ROWS, TAIL_FIT_ROWS_PER_DIM = 1_000, 8
 TERM_FIT_ROWS = 64_000  # and one of terms
+GROUPING_ROWS, TAIL_PASSES = 2_500, 4  # how long groups take, and a context of the tail, in logits of all classes
 INT8_COLUMNS_STEP = 4  # columns that compiled loops multiply at once: the int8 columns are a multiple
 MIN_CANDIDATES = 128  # with as many, k up to 10 needs no wider search
 GROUP_CLASSES = 64  # in the mean
@@ -56,6 +59,9 @@ class GroupedMethod(DenseMethod):
 
     plan = "grouped"
 
+    def count_fit_rows(self, dense: Dense, rows: int) -> int:
+        return GROUPING_ROWS + TAIL_PASSES * min(count_tail_rows(dense), rows)
+
     def fit(
         self, dense: Dense, contexts: FloatArray, options: dict[str, str], seed: int, progress: Progress = quiet
     ) -> Fitted:
@@ -69,12 +75,15 @@ class GroupedMethod(DenseMethod):
             progress("groups", 1, 3)
             real = torch.from_numpy(np.setdiff1d(np.arange(dense.classes), dense.padded))
             bias = None if layer.bias is None else layer.bias[real]
-            groups = group_similar_classes(basis.preview[real], bias, method_options.groups or 1, seed)
+            preview = basis.preview if len(real) == dense.classes else basis.preview[real]
+            groups = group_similar_classes(preview, bias, method_options.groups or 1, seed)
+            del preview
             module = GroupedSoftmax(layer, basis, real, groups, widths, rows[shuffled[:TAIL_FIT_ROWS]], seed)
-            progress("tail", 2, 3)
-            fitted_rows = TERM_FIT_ROWS if method_options.tail_terms else TAIL_FIT_ROWS
+            del basis, groups  # of millions of classes, they are more than half the weights
+            fitted_rows = TERM_FIT_ROWS if method_options.tail_terms else count_tail_rows(dense)
         with torch.inference_mode(not method_options.tail_terms):  # terms are fitted by their gradients
-            module.fit_tail(rows[shuffled[:fitted_rows]], method_options.tail_terms, seed)
+            count = count_rows(progress, "tail", contexts[:fitted_rows])
+            module.fit_tail(rows[shuffled[:fitted_rows]], method_options.tail_terms, seed, count)
         searched = method_options.model_dump(include={"opened", "previewed", "candidates", "full_view"})
         beside = module.full_view if method_options.tail_terms else None
         settings = GroupedSettings(**searched, tail_limit=module.tail_limit, tail_beside=beside)
@@ -115,6 +124,12 @@ class GroupedMethod(DenseMethod):
 def count_candidates(dense: Dense) -> int:
     """How many classes are scored by int8 rows where no option says it."""
     return max(MIN_CANDIDATES, dense.classes // 256)
+
+
+def count_tail_rows(dense: Dense) -> int:
+    """How many contexts calibrate a linear tail: fewer for millions of classes, each of which is counted."""
+    least = max(MIN_TAIL_FIT_ROWS, TAIL_FIT_ROWS_PER_DIM * dense.dim, TAIL_FIT_LOGITS // dense.classes)
+    return min(TAIL_FIT_ROWS, least)
 
 
 def fill_defaults(options: GroupedOptions, dense: Dense) -> GroupedOptions:

@@ -21,6 +21,7 @@ from shortlist_exporter.inputs.sources import Dense
 from .base import DenseMethod, Fitted, Options, check_width, parse_options, shuffle_rows
 
 TAIL_ROWS = 1024
+DECOMPOSITION_ROWS_PER_DIM, TAIL_PASSES = 4, 4  # how long the fit takes, in logits of all classes
 
 
 class SvdOptions(Options):
@@ -60,6 +61,9 @@ class SvdMethod(DenseMethod):
     """SVD-softmax; `shortlist_models.svd` has the algorithm and its source."""
 
     plan = "preview"
+
+    def count_fit_rows(self, dense: Dense, rows: int) -> int:
+        return DECOMPOSITION_ROWS_PER_DIM * dense.dim + TAIL_PASSES * min(TAIL_ROWS, rows)
 
     def fit(
         self, dense: Dense, contexts: FloatArray, options: dict[str, str], seed: int, progress: Progress = quiet

@@ -7,19 +7,24 @@ context, or of the terms that `tail` has.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from shortlist_models.full import FullSoftmax
-from shortlist_models.svd import quantize_rows
+from shortlist_models.svd import multiply_integers, pack_rows, quantize_rows
 
 from .tail import TailTerms, fit_terms, start_terms
 
-CALIBRATION_CHUNK_ROWS = 256
+CALIBRATION_CHUNK_ROWS = 256  # contexts whose logits are computed at once, of layers that are not large
+MAX_CHUNK_LOGITS = 1 << 25  # of large ones: 128 MiB in float32, of which a few are there at a time
 LEAST_SQUARES_RIDGE_SHARE = 1e-3  # of the mean squared component of a context
+
+
+def ignore(_: int) -> None:
+    """A progress that nobody sees."""
 
 
 class LinearFunction(NamedTuple):
@@ -37,9 +42,9 @@ class LinearFunction(NamedTuple):
 class RescoredSoftmax(nn.Module):
     """order: [m] class ids in the head's own order, without padding; a class's position is its place in it.
 
-    codes, code_scale: [m, d] and [m, 1], the weights in int8. full_view: how many candidates are scored exactly. tail:
-    the log of the sum of exp(logit) over all classes that are no candidates, at most `tail_limit` over that of the
-    candidates. tail_terms: what is added to it; with terms, the tail is of all classes but the best `full_view`.
+    codes, code_scale: [m, d] int8 and [m, 1], the weights rounded. full_view: how many candidates are scored exactly.
+    tail: the log of the sum of exp(logit) over all classes that are no candidates, at most `tail_limit` over that of
+    the candidates. tail_terms: what is added to it; with terms, the tail is of all classes but the best `full_view`.
     """
 
     order: Tensor
@@ -49,8 +54,7 @@ class RescoredSoftmax(nn.Module):
         super().__init__()
         self.dense, self.full_view = dense, full_view
         self.register_buffer("order", order)
-        self.weight = dense.weight[order]  # once: every chunk of contexts is multiplied with it
-        self.codes, self.code_scale = quantize_rows(self.weight)
+        self.codes, self.code_scale = pack_rows(dense.weight, order)
         self.bias = None if dense.bias is None else dense.bias[order]
         self.tail, self.tail_limit = LinearFunction(torch.zeros(dense.weight.shape[1]), -torch.inf), 0.0
         self.tail_terms = TailTerms(torch.empty(0, dense.weight.shape[1]), torch.empty(0))
@@ -59,10 +63,18 @@ class RescoredSoftmax(nn.Module):
     def choose_candidates(self, contexts: Tensor) -> Iterator[Tensor]:
         """For each row of `contexts` [B, d] the positions [n] of its candidates, ascending."""
 
-    def fit_tail(self, contexts: Tensor, terms: int = 0, seed: int = 0) -> None:
-        """Fit `tail` and `tail_limit` to `contexts` [n, d]: a linear function, or so many terms."""
+    def fit_tail(
+        self, contexts: Tensor, terms: int = 0, seed: int = 0, progress: Callable[[int], None] = ignore
+    ) -> None:
+        """Fit `tail` and `tail_limit` to `contexts` [n, d]: a linear function, or so many terms.
+
+        progress: gets the number of contexts of each chunk that was measured.
+        """
         measure = self.measure_best if terms else self.measure_masses
-        parts = [measure(part) for part in torch.split(contexts, CALIBRATION_CHUNK_ROWS)]
+        parts = []
+        for part in torch.split(contexts, count_chunk_rows(len(self.order))):
+            parts.append(measure(part))
+            progress(len(part))
         inside, outside = (torch.cat(values) for values in zip(*parts, strict=True))
         finite = outside.isfinite()
         if not finite.any():
@@ -70,7 +82,7 @@ class RescoredSoftmax(nn.Module):
         contexts, inside, outside = contexts[finite], inside[finite], outside[finite]
         self.tail_limit = float((outside - inside).max())
         if terms:
-            start = start_terms(self.weight, self.bias, terms)
+            start = start_terms(self.dense.weight, self.dense.bias, self.order, terms)
             self.tail = LinearFunction(torch.zeros_like(self.tail.vector), 0.0)
             self.tail_terms = fit_terms(start, contexts, inside, outside, seed)
         else:
@@ -82,7 +94,7 @@ class RescoredSoftmax(nn.Module):
 
     def multiply_exactly(self, contexts: Tensor) -> Tensor:
         """W h + b [B, m] by position, exactly, before logit scale and soft-cap."""
-        products = contexts @ self.weight.T
+        products = (contexts @ self.dense.weight.T)[:, self.order]
         return products if self.bias is None else products + self.bias
 
     def multiply_codes(self, contexts: Tensor) -> Tensor:
@@ -91,18 +103,19 @@ class RescoredSoftmax(nn.Module):
 
     def measure_masses(self, contexts: Tensor) -> tuple[Tensor, Tensor]:
         """Contexts [B, d] -> logs [B] of the sum of exp(logit) over the candidates, and [B] over all other classes."""
-        logits = self.finish(self.multiply_exactly(contexts))
-        inside = torch.full_like(logits, -torch.inf)
+        logits = self.dense.logits(contexts)  # by id: their order changes no sum
+        inside = logits.new_empty(len(logits))
         for row, positions in enumerate(self.choose_candidates(contexts)):
-            inside[row, positions] = logits[row, positions]
-            logits[row, positions] = -torch.inf
-        return inside.logsumexp(dim=1), logits.logsumexp(dim=1)
+            ids = self.order[positions]
+            inside[row] = logits[row, ids].logsumexp(dim=0)
+            logits[row, ids] = -torch.inf
+        return inside, logits.logsumexp(dim=1)
 
     def measure_best(self, contexts: Tensor) -> tuple[Tensor, Tensor]:
         """The same over the best `full_view` classes, and over all other classes."""
-        logits = self.finish(self.multiply_exactly(contexts))
-        best = logits.topk(min(self.full_view, logits.shape[1]), dim=1)
-        return best.values.logsumexp(dim=1), logits.scatter(1, best.indices, -torch.inf).logsumexp(dim=1)
+        logits = self.dense.logits(contexts)
+        best = logits.topk(min(self.full_view, len(self.order)), dim=1)
+        return best.values.logsumexp(dim=1), logits.scatter_(1, best.indices, -torch.inf).logsumexp(dim=1)
 
     def finish(self, products: Tensor) -> Tensor:
         """Apply logit scale and soft-cap to W h + b [B, m] by position."""
@@ -126,13 +139,18 @@ class RescoredSoftmax(nn.Module):
         return torch.stack(ids), torch.stack(logprobs)
 
 
+def count_chunk_rows(classes: int) -> int:
+    """How many contexts' logits are computed at once over so many classes, 1 at least."""
+    return max(1, min(CALIBRATION_CHUNK_ROWS, MAX_CHUNK_LOGITS // classes))
+
+
 def multiply_int8(contexts: Tensor, weight: Tensor, scale: Tensor, bias: Tensor | None) -> Tensor:
     """Products [B, n] of `contexts` [B, c], rounded to int8, with int8 `weight` [n, c] times `scale` [n, 1].
 
     bias: [n], added to each product, or None.
     """
     rows, row_scale = quantize_rows(contexts)
-    products = rows @ weight.T * scale.T * row_scale
+    products = multiply_integers(rows, weight) * scale.T * row_scale
     return products if bias is None else products + bias
 
 

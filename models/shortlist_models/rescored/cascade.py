@@ -16,9 +16,9 @@ import torch
 from torch import Tensor
 
 from shortlist_models.full import FullSoftmax
-from shortlist_models.svd import Basis, quantize_rows
+from shortlist_models.svd import Basis, pack_rows
 
-from .base import CALIBRATION_CHUNK_ROWS, LinearFunction, RescoredSoftmax, fit_least_squares, multiply_int8
+from .base import LinearFunction, RescoredSoftmax, count_chunk_rows, fit_least_squares, multiply_int8
 
 REACH_RANK = 5  # the screen's reach is compared with the preview of this rank
 
@@ -33,7 +33,7 @@ class Candidates(NamedTuple):
 class CascadeSoftmax(RescoredSoftmax):
     """order: [m] ids by falling frequency, padding left out; the first `common` are previewed for every context.
 
-    preview, scale: [m, W] and [m, 1] int8 previews; projection [d, W]. candidates: about how many
+    preview, scale: [m, W] int8 and [m, 1], the previews; projection [d, W]. candidates: about how many
     classes the previews leave. stride: the threshold that leaves them is estimated from each stride-th common class.
     reach: an estimate of the best product among the rare classes; these are previewed where the best preview of rank
     `REACH_RANK` is less than `margin` above it. The other attributes are those of RescoredSoftmax.
@@ -45,7 +45,7 @@ class CascadeSoftmax(RescoredSoftmax):
         """Quantise weights and previews. Every context opens the rare classes until `calibrate`."""
         super().__init__(dense, order, full_view)
         self.common, self.candidates = common, candidates
-        self.preview, self.scale = quantize_rows(basis.preview[order])
+        self.preview, self.scale = pack_rows(basis.preview, order)
         self.projection = basis.projection
         self.reach, self.margin = LinearFunction(torch.zeros(dense.weight.shape[1]), 0.0), torch.inf
 
@@ -76,18 +76,16 @@ class CascadeSoftmax(RescoredSoftmax):
 
         share: of the contexts that preview the rare classes.
         """
-        half = len(contexts) // 2
+        half, rows = len(contexts) // 2, count_chunk_rows(len(self.order))
         if 0 < self.common < len(self.order):
             best = torch.cat(
                 [
                     self.multiply_exactly(part)[:, self.common :].amax(dim=1)
-                    for part in torch.split(contexts[:half], CALIBRATION_CHUNK_ROWS)
+                    for part in torch.split(contexts[:half], rows)
                 ]
             )
             self.reach = fit_least_squares(contexts[:half], best)
-            levels = torch.cat(
-                [self.common_level(part) for part in torch.split(contexts[half:], CALIBRATION_CHUNK_ROWS)]
-            )
+            levels = torch.cat([self.common_level(part) for part in torch.split(contexts[half:], rows)])
             self.margin = float((levels - self.reach(contexts[half:])).quantile(share))
         self.fit_tail(contexts)
 
@@ -107,7 +105,7 @@ def order_by_best_classes(dense: FullSoftmax, contexts: Tensor, depth: int = 5, 
     """
     classes = len(dense.weight)
     score = torch.zeros(classes, dtype=torch.float64)
-    for part in torch.split(contexts, CALIBRATION_CHUNK_ROWS):
+    for part in torch.split(contexts, count_chunk_rows(classes)):
         logits = dense.logits(part)
         score += (logits / temperature).softmax(dim=1).sum(dim=0).double()
         best = logits.topk(min(depth, classes), dim=1).indices.reshape(-1)

@@ -13,18 +13,26 @@ rotated as for QuIP (Chee et al. 2023).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from shortlist_models.full import FullSoftmax
-from shortlist_models.svd import Basis, compute_second_moment, quantize_rows, quantize_two_bits
+from shortlist_models.svd import (
+    CHUNK_CLASSES,
+    Basis,
+    compute_second_moment,
+    multiply_integers,
+    quantize_rows,
+    quantize_two_bits,
+)
 
 from .base import RescoredSoftmax
-from .groups import CHUNK_CLASSES, Groups
+from .groups import Groups
 
 LINE_COLUMNS = 16  # of 2 bits, which compiled loops take at once
 MIN_COARSE_COLUMNS = 64  # of 2 bits, by which all classes of a group that is opened are previewed
@@ -45,25 +53,41 @@ class Widths(NamedTuple):
     full_view: int
 
 
-def even_columns(basis: Basis, edges: Sequence[int], seed: int) -> Basis:
-    """The same products by columns that are alike, but for those before the first of `edges`.
+class ColumnChange(NamedTuple):
+    """Other columns for the same products: rows / size @ rotation for a row of a preview. size: [W]. rotation: [W, W].
+
+    The projection's rows are multiplied by the sizes instead, and turned in the same way.
+    """
+
+    size: Tensor
+    rotation: Tensor
+
+    def change_preview(self, rows: Tensor) -> Tensor:
+        """Rows [n, W] of a preview -> the same in the other columns."""
+        return rows / self.size @ self.rotation
+
+    def change_projection(self, projection: Tensor) -> Tensor:
+        """The projection [d, W] -> that onto the other columns."""
+        return projection * self.size @ self.rotation
+
+
+def find_even_columns(preview: Tensor, order: Tensor, edges: Sequence[int], seed: int) -> ColumnChange:
+    """Columns that are alike in the rows `order` of `preview` [V, W], but for those before the first of `edges`.
 
     What rows have more of in one column than in another goes to the context; then columns from edge to edge are turned
     into each other at random. One scale for a class's 2 bits in all columns then fits each of them.
     """
-    size = (basis.preview**2).mean(dim=0).sqrt()
+    squares = sum((preview[part].double() ** 2).sum(dim=0) for part in torch.split(order, CHUNK_CLASSES))
+    assert isinstance(squares, Tensor)
+    size = (squares / len(order)).sqrt().float()
     size[: edges[0]] = 0  # these stay
     live = size > DEAD_COLUMN_SHARE * size.max()
     size = torch.where(live, size / size[live].mean(), 1.0)
-    preview, projection = basis.preview / size, basis.projection * size
-    generator = torch.Generator().manual_seed(seed)
+    generator, rotation = torch.Generator().manual_seed(seed), torch.eye(len(size))
     for start, end in pairwise(edges):
-        rotation = torch.linalg.qr(torch.randn(end - start, end - start, generator=generator))[0]
-        preview[:, start:end], projection[:, start:end] = (
-            preview[:, start:end] @ rotation,
-            projection[:, start:end] @ rotation,
-        )
-    return basis._replace(preview=preview, projection=projection)
+        turn = torch.linalg.qr(torch.randn(end - start, end - start, generator=generator))[0]
+        rotation[start:end, start:end] = turn
+    return ColumnChange(size, rotation)
 
 
 class Centres(NamedTuple):
@@ -82,38 +106,55 @@ class Centres(NamedTuple):
         return products + self.reach
 
 
-def make_centres(rows: Tensor, centre_columns: Tensor, biases: Tensor, sizes: Tensor) -> Centres:
-    """Centres of consecutive parts, of `sizes` [n], of `rows` [m, W] and `biases` [m].
+ReadRows = Callable[[slice], Tensor]  # positions -> rows [n, ...] at them, so that never all of them are there
 
-    centre_columns: [m, c], the columns that contexts are multiplied with; `rows` say how far classes are from their
+
+def make_centres(rows: ReadRows, centre_columns: ReadRows, biases: Tensor, sizes: Tensor) -> Centres:
+    """Centres of consecutive parts, of `sizes` [n], of m rows [W] and `biases` [m].
+
+    centre_columns: rows [c], the columns that contexts are multiplied with; `rows` say how far classes are from their
     mean.
     """
     part = torch.repeat_interleave(torch.arange(len(sizes)), sizes)
-    centres, level = average_parts(rows, part, sizes), average_parts(biases, part, sizes)
-    distances = ((rows - centres[part]) ** 2).sum(dim=1) + (biases - level[part]) ** 2
-    reach = level + BEST_CLASS_DEVIATIONS * average_parts(distances, part, sizes).sqrt()
+    centres, level = average_parts(rows, part, sizes), average_parts(biases.__getitem__, part, sizes)
+
+    def measure_distances(chunk: slice) -> Tensor:
+        group = part[chunk]
+        return ((rows(chunk) - centres[group]) ** 2).sum(dim=1) + (biases[chunk] - level[group]) ** 2
+
+    reach = level + BEST_CLASS_DEVIATIONS * average_parts(measure_distances, part, sizes).sqrt()
     return Centres(*quantize_rows(average_parts(centre_columns, part, sizes)), reach)
 
 
-def average_parts(values: Tensor, part: Tensor, sizes: Tensor) -> Tensor:
-    """Means [n, ...] of the `values` [m, ...] of each part, given each value's part [m] and the parts' sizes [n]."""
-    sums = torch.zeros(len(sizes), *values.shape[1:], dtype=values.dtype).index_add_(0, part, values)
-    return sums / sizes.reshape(-1, *[1] * (values.dim() - 1))
+def average_parts(values: ReadRows, part: Tensor, sizes: Tensor) -> Tensor:
+    """Means [n, ...] of the values of each part, given each value's part [m] and the parts' sizes [n]."""
+    sums = torch.zeros(len(sizes), *values(slice(0)).shape[1:])
+    for start in range(0, len(part), CHUNK_CLASSES):
+        chunk = slice(start, start + CHUNK_CLASSES)
+        sums.index_add_(0, part[chunk], values(chunk))
+    return sums / sizes.reshape(-1, *[1] * (sums.dim() - 1))
 
 
-def measure_errors(weight: Tensor, previews: Tensor, projection: Tensor, second_moment: Tensor) -> Tensor:
-    """Root mean square errors [m] of the previews of `weight` [m, d], which are contexts @ projection @ previews^T.
+def factor_errors(second_moment: Tensor) -> Tensor:
+    """The factor [d, d] by which a row that previews lose is as long as its root mean square error on contexts.
 
-    previews: [m, W]. projection: [d, W]. second_moment: [d, d] float64, of contexts that the basis was fitted to. Text
-    of other kinds has more of the directions that these hardly use, so `ISOTROPIC_SHARE` of the second moment is taken
-    to be alike in all directions (shrinkage: Ledoit and Wolf 2004, "A well-conditioned estimator for large-dimensional
-    covariance matrices").
+    second_moment: [d, d] float64, of contexts that the basis was fitted to. Text of other kinds has more of the
+    directions that these hardly use, so `ISOTROPIC_SHARE` of the second moment is taken to be alike in all directions
+    (shrinkage: Ledoit and Wolf 2004, "A well-conditioned estimator for large-dimensional covariance matrices").
     """
     size = second_moment.diagonal().mean()
     isotropic = (size if size > 0 else torch.ones_like(size)) * torch.eye(len(second_moment), dtype=torch.float64)
-    factor = torch.linalg.cholesky(second_moment.lerp(isotropic, ISOTROPIC_SHARE)).float()
-    parts = zip(torch.split(weight, CHUNK_CLASSES), torch.split(previews, CHUNK_CLASSES), strict=True)
-    return torch.cat([((rows - part @ projection.T) @ factor).norm(dim=1) for rows, part in parts])
+    factor: Tensor = torch.linalg.cholesky(second_moment.lerp(isotropic, ISOTROPIC_SHARE)).float()
+    return factor
+
+
+def measure_errors(weight: Tensor, previews: Tensor, projection: Tensor, factor: Tensor) -> Tensor:
+    """Root mean square errors [m] of the previews of `weight` [m, d], which are contexts @ projection @ previews^T.
+
+    previews: [m, W]. projection: [d, W]. factor: [d, d], of `factor_errors`.
+    """
+    errors: Tensor = ((weight - previews @ projection.T) @ factor).norm(dim=1)
+    return errors
 
 
 class GroupedSoftmax(RescoredSoftmax):
@@ -123,7 +164,8 @@ class GroupedSoftmax(RescoredSoftmax):
     hold `opened` classes are opened, and these previewed by as many columns; of their blocks, those whose best preview
     is best and that hold `previewed` classes are previewed by all: preview, scale: [m, C] and [m, 1], the first columns
     in int8, fine, fine_scale: [m, W - C] and [m, 1], the others in 2 bits, of which `coarse_fine_width` are among the
-    first, some more than groups are compared by. Contexts are in int8. candidates: how many of the previews go on.
+    first, some more than groups are compared by. Both are kept in int8, and contexts are rounded to it. candidates: how
+    many of the previews go on.
     projection: [d, W], its columns rounded to int8: projection_codes [W, d] times projection_scale [W, 1].
     preview_raise: [m], added to previews in units of the row's scale: more for classes whose previews are less sure.
     The other attributes are those of RescoredSoftmax; contexts are not rounded where they meet int8 rows.
@@ -147,23 +189,40 @@ class GroupedSoftmax(RescoredSoftmax):
         self.opened, self.previewed, self.candidates = widths.opened, widths.previewed, widths.candidates
         self.starts, self.block_starts = groups.starts, groups.block_starts()
         wide, compared, width = widths.int8_width, widths.centre_width, basis.preview.shape[1]
-        rows = basis.preview[self.order]
-        even = even_columns(basis._replace(preview=rows), sorted({wide, max(wide, compared), width}), seed)
-        columns = even.preview
-        self.preview, self.scale = quantize_rows(columns[:, :wide])
-        self.fine, self.fine_scale = quantize_two_bits(columns[:, wide:])
-        self.projection_codes, self.projection_scale = quantize_rows(even.projection.T)
+        edges = sorted({wide, max(wide, compared), width})
+        change = find_even_columns(basis.preview, self.order, edges, seed)
+        self.projection_codes, self.projection_scale = quantize_rows(change.change_projection(basis.projection).T)
         self.projection = (self.projection_codes * self.projection_scale).T
+        errors = self.pack_previews(basis, change, wide, factor_errors(compute_second_moment(contexts)))
         self.coarse_fine_width = min(max(round_up(compared - wide), MIN_COARSE_COLUMNS), self.fine.shape[1])
-        previews = torch.cat([self.preview * self.scale, self.fine * self.fine_scale], dim=1)
-        second_moment, row_scale = compute_second_moment(contexts), quantize_rows(contexts @ self.projection)[1].mean()
-        raises = ERROR_BONUS * measure_errors(dense.weight[self.order], previews, self.projection, second_moment)
-        self.preview_raise = raises / row_scale
-        biases = raises if self.bias is None else raises + self.bias
-        self.groups = make_centres(rows, columns[:, :compared], biases, self.starts.diff())
+        row_scale = quantize_rows(contexts @ self.projection)[1].mean()
+        self.preview_raise = ERROR_BONUS * errors / row_scale
+        biases = ERROR_BONUS * errors if self.bias is None else ERROR_BONUS * errors + self.bias
+        self.groups = make_centres(
+            lambda part: basis.preview[self.order[part]],
+            lambda part: change.change_preview(basis.preview[self.order[part]])[:, :compared],
+            biases,
+            self.starts.diff(),
+        )
+
+    def pack_previews(self, basis: Basis, change: ColumnChange, wide: int, error_factor: Tensor) -> Tensor:
+        """Make the previews in 8 and 2 bits, a chunk of rows at a time; returns their errors [m]."""
+        classes, width = len(self.order), basis.preview.shape[1]
+        self.preview, self.scale = torch.empty(classes, wide, dtype=torch.int8), torch.empty(classes, 1)
+        self.fine, self.fine_scale = torch.empty(classes, width - wide, dtype=torch.int8), torch.empty(classes, 1)
+        errors = torch.empty(classes)
+        for start in range(0, classes, CHUNK_CLASSES):
+            part = slice(start, start + CHUNK_CLASSES)
+            columns = change.change_preview(basis.preview[self.order[part]])
+            preview, self.scale[part] = quantize_rows(columns[:, :wide])
+            fine, self.fine_scale[part] = quantize_two_bits(columns[:, wide:])
+            self.preview[part], self.fine[part] = preview.to(torch.int8), fine.to(torch.int8)
+            previews = torch.cat([preview * self.scale[part], fine * self.fine_scale[part]], dim=1)
+            errors[part] = measure_errors(self.dense.weight[self.order[part]], previews, self.projection, error_factor)
+        return errors
 
     def multiply_codes(self, contexts: Tensor) -> Tensor:
-        products = contexts @ self.codes.T * self.code_scale.T
+        products = multiply_integers(contexts, self.codes) * self.code_scale.T
         return products if self.bias is None else products + self.bias
 
     def previews(self, contexts: Tensor) -> Tensor:
@@ -174,11 +233,15 @@ class GroupedSoftmax(RescoredSoftmax):
         levels, row_scale = quantize_rows(contexts @ self.projection)
         wide, coarse = self.preview.shape[1], self.preview.shape[1] + self.coarse_fine_width
         fine, rest = self.fine[:, : self.coarse_fine_width], self.fine[:, self.coarse_fine_width :]
-        first = levels[:, :wide] @ self.preview.T * self.scale.T
-        first = (first + levels[:, wide:coarse] @ fine.T * self.fine_scale.T + self.preview_raise) * row_scale
-        first = first if self.bias is None else first + self.bias
-        previews = first + levels[:, coarse:] @ rest.T * self.fine_scale.T * row_scale
-        return previews.masked_fill(~self.choose_preview_classes(levels, row_scale, first), -torch.inf)
+        first = multiply_integers(levels[:, :wide], self.preview).mul_(self.scale[:, 0])
+        if coarse > wide:
+            first += multiply_integers(levels[:, wide:coarse], fine).mul_(self.fine_scale[:, 0])
+        first = first.add_(self.preview_raise).mul_(row_scale)
+        first = first if self.bias is None else first.add_(self.bias)
+        hidden = ~self.choose_preview_classes(levels, row_scale, first)
+        if rest.shape[1]:
+            first += multiply_integers(levels[:, coarse:], rest).mul_(self.fine_scale[:, 0]).mul_(row_scale)
+        return first.masked_fill_(hidden, -torch.inf)
 
     def choose_preview_classes(self, levels: Tensor, row_scale: Tensor, first: Tensor) -> Tensor:
         """Mask [B, m] of the classes that are previewed by all columns.
@@ -187,16 +250,19 @@ class GroupedSoftmax(RescoredSoftmax):
         """
         sizes, block_sizes = self.starts.diff(), self.block_starts.diff()
         in_open_group = choose_best_holding(self.groups.scores(levels, row_scale), sizes, self.opened)
-        opened = first.masked_fill(~in_open_group.repeat_interleave(sizes, dim=1), -torch.inf)
-        block = torch.repeat_interleave(torch.arange(len(block_sizes)), block_sizes).expand(len(first), -1)
-        peaks = opened.new_full((len(first), len(block_sizes)), -torch.inf).scatter_reduce(1, block, opened, "amax")
+        opened = first.masked_fill(~repeat_columns(in_open_group, sizes), -torch.inf)
+        peaks = find_peaks(opened, self.block_starts)
         best = choose_best_holding(peaks, block_sizes, self.previewed) & (peaks > -torch.inf)
-        return best.repeat_interleave(block_sizes, dim=1)
+        return repeat_columns(best, block_sizes)
 
     def choose_from_preview(self, preview: Tensor) -> Tensor:
         """Positions of one context's candidates, ascending, by its previews [m]."""
-        bar = preview.topk(min(self.candidates, len(preview))).values[-1]
-        return ((preview >= bar) & preview.isfinite()).nonzero()[:, 0]
+        visible = preview > -torch.inf
+        values = preview[visible]
+        if len(values) <= self.candidates:
+            return torch.from_numpy(np.flatnonzero(visible.numpy()))
+        bar = values.topk(self.candidates).values[-1]
+        return torch.from_numpy(np.flatnonzero((preview >= bar).numpy()))
 
     def choose_candidates(self, contexts: Tensor) -> Iterator[Tensor]:
         return map(self.choose_from_preview, self.previews(contexts))
@@ -205,6 +271,16 @@ class GroupedSoftmax(RescoredSoftmax):
 def round_up(columns: int) -> int:
     """So many columns in 2 bits that they fill whole lines of compiled loops."""
     return columns + -columns % LINE_COLUMNS
+
+
+def repeat_columns(values: Tensor, times: Tensor) -> Tensor:
+    """Each column of `values` [B, n] so often as `times` [n] says, as torch's repeat_interleave, in less time."""
+    return torch.from_numpy(np.repeat(values.numpy(), times.numpy(), axis=1))
+
+
+def find_peaks(values: Tensor, starts: Tensor) -> Tensor:
+    """The largest [B, n] of the `values` [B, m] of each part, given where the n parts begin and end, [n + 1]."""
+    return torch.from_numpy(np.maximum.reduceat(values.numpy(), starts[:-1].numpy(), axis=1))
 
 
 def choose_best_holding(scores: Tensor, sizes: Tensor, classes: int) -> Tensor:

@@ -12,9 +12,12 @@ from torch import Tensor
 
 GROUPING_ROUNDS = 12
 MAX_FLAT_GROUPS = 1024  # that every row is compared with
+MAX_TRAINING_ROWS = 1 << 18  # by which centres are found: of more rows a sample
+MIN_ROWS_PER_CENTRE = 256  # of the sample
 BLOCK_CLASSES = 16  # the last block of a group may have fewer
 HALVING_ROUNDS = 6  # in which the two halves of a group are made more similar within themselves
 CHUNK_CLASSES = 8192  # whose distances are computed at once
+HALVED_NUMBERS = 1 << 22  # of rows of parts of one size that are halved at once
 
 
 class Groups(NamedTuple):
@@ -55,13 +58,19 @@ def cluster_rows(rows: Tensor, count: int, seed: int) -> Groups:
 
 
 def cluster_at_once(rows: Tensor, count: int, seed: int) -> Groups:
-    """The same by Lloyd's algorithm from rows chosen at random, each row compared with all centres in every round."""
-    first = torch.randperm(len(rows), generator=torch.Generator().manual_seed(seed))[:count]
-    centres = rows[first].clone()
+    """The same by Lloyd's algorithm from rows chosen at random, each row compared with all centres in every round.
+
+    The centres of more than `MAX_TRAINING_ROWS` rows are those of a random sample of them, as large as that or with
+    `MIN_ROWS_PER_CENTRE` for each centre; then each row is compared with them once.
+    """
+    shuffled = torch.randperm(len(rows), generator=torch.Generator().manual_seed(seed))
+    centres = rows[shuffled[:count]].clone()
+    sample = max(MAX_TRAINING_ROWS, MIN_ROWS_PER_CENTRE * count)
+    training = rows if len(rows) <= sample else rows[shuffled[:sample]]
     for _ in range(GROUPING_ROUNDS):
-        group = find_nearest(rows, centres)
+        group = find_nearest(training, centres)
         sizes = torch.bincount(group, minlength=len(centres))
-        centres = (torch.zeros_like(centres).index_add_(0, group, rows) / sizes[:, None])[sizes > 0]
+        centres = (torch.zeros_like(centres).index_add_(0, group, training) / sizes[:, None])[sizes > 0]
     group = find_nearest(rows, centres)
     sizes = torch.bincount(group, minlength=len(centres))
     return Groups(group.argsort(stable=True), add_sizes(sizes[sizes > 0]))
@@ -80,33 +89,48 @@ def group_similar_classes(preview: Tensor, bias: Tensor | None, count: int, seed
     """
     rows = preview if bias is None else torch.column_stack([preview, bias])
     groups = cluster_rows(rows, count, seed)
-    parts = [order_in_blocks(rows, classes) for classes in torch.split(groups.order, groups.sizes.tolist())]
-    return groups._replace(order=torch.cat(parts))
+    return groups._replace(order=order_in_blocks(rows, groups))
 
 
-def order_in_blocks(rows: Tensor, classes: Tensor) -> Tensor:
-    """Order `classes` [n] so that every `BLOCK_CLASSES` of them are similar: split in halves again and again."""
-    blocks = -(-len(classes) // BLOCK_CLASSES)
-    if blocks <= 1:
-        return classes
-    first = blocks // 2 * BLOCK_CLASSES
-    ranking = classes[rank_along_difference(rows[classes], first)]
-    return torch.cat([order_in_blocks(rows, ranking[:first]), order_in_blocks(rows, ranking[first:])])
+def order_in_blocks(rows: Tensor, groups: Groups) -> Tensor:
+    """The `order` [m] of groups so that every `BLOCK_CLASSES` of each are similar: split in halves again and again."""
+    order, starts, sizes = groups.order.clone(), groups.starts[:-1], groups.sizes
+    while len(sizes):
+        first = -(-sizes // BLOCK_CLASSES) // 2 * BLOCK_CLASSES  # classes of the first half, whole blocks
+        for size in sizes.unique().tolist():
+            if size > BLOCK_CLASSES:
+                halve_parts(rows, order, starts[sizes == size], size)
+        starts, sizes = torch.cat([starts, starts + first]), torch.cat([first, sizes - first])
+        starts, sizes = starts[sizes > BLOCK_CLASSES], sizes[sizes > BLOCK_CLASSES]
+    return order
+
+
+def halve_parts(rows: Tensor, order: Tensor, starts: Tensor, size: int) -> None:
+    """Order parts of `size` classes, one of which begins in `order` at each of `starts`, as two halves that differ."""
+    first = -(-size // BLOCK_CLASSES) // 2 * BLOCK_CLASSES
+    for some in torch.split(starts, max(1, HALVED_NUMBERS // (size * rows.shape[1]))):
+        positions = some[:, None] + torch.arange(size)
+        classes = order[positions]
+        order[positions] = classes.gather(1, rank_along_difference(rows[classes], first))
 
 
 def rank_along_difference(rows: Tensor, first: int) -> Tensor:
-    """Rank `rows` [n, W] so that the first `first` of them and the others are two groups, as by k-means; returns [n].
+    """Rank the n rows of each part [p, n, W] so that the first `first` and the others are two groups, as by k-means.
 
-    Begins with the direction in which rows differ most, by power iteration; then goes by the line between both means.
+    Returns [p, n]. Begins with the direction in which rows differ most, by power iteration; then goes by the line
+    between both means.
     """
-    centred = rows - rows.mean(dim=0)
-    direction = centred[(centred**2).sum(dim=1).argmax()]
+    centred = rows - rows.mean(dim=1, keepdim=True)
+    longest = (centred**2).sum(dim=2).argmax(dim=1)
+    direction = centred[torch.arange(len(rows)), longest][:, :, None]
     for _ in range(HALVING_ROUNDS):
-        direction = torch.nn.functional.normalize(centred.T @ (centred @ direction), dim=0)
+        direction = torch.nn.functional.normalize(centred.mT @ (centred @ direction), dim=1)
+    count = rows.shape[1]
     for _ in range(HALVING_ROUNDS):
-        ranking = (centred @ direction).argsort(stable=True)
-        direction = centred[ranking[first:]].mean(dim=0) - centred[ranking[:first]].mean(dim=0)
-    return (centred @ direction).argsort(stable=True)
+        ranking = (centred @ direction)[:, :, 0].argsort(dim=1, stable=True)
+        shares = torch.full(ranking.shape, 1 / (count - first)).scatter_(1, ranking[:, :first], -1 / first)
+        direction = centred.mT @ shares[:, :, None]  # from the mean of the first to that of the others
+    return (centred @ direction)[:, :, 0].argsort(dim=1, stable=True)
 
 
 def find_nearest(rows: Tensor, centres: Tensor) -> Tensor:

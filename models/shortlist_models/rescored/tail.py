@@ -33,14 +33,14 @@ class TailTerms(NamedTuple):
         return (contexts @ self.vectors.T + self.offsets).logsumexp(dim=1)
 
 
-def start_terms(weight: Tensor, bias: Tensor | None, count: int) -> TailTerms:
-    """Terms of which each stands for a run of as many of the classes `weight` [m, d], which lie similar ones together.
+def start_terms(weight: Tensor, bias: Tensor | None, order: Tensor, count: int) -> TailTerms:
+    """Terms of which each stands for a run of as many of the classes `order` [m], which lie similar ones together.
 
-    A vector is the mean of its classes' rows, an offset the log of the sum of exp(bias) over them.
+    weight: [V, d]. bias: [V]. A vector is the mean of its classes' rows, an offset the log of the sum of exp(bias).
     """
     biases = weight.new_zeros(len(weight)) if bias is None else bias
-    parts = zip(torch.tensor_split(weight, count), torch.tensor_split(biases, count), strict=True)
-    vectors, offsets = zip(*((rows.mean(dim=0), values.logsumexp(dim=0)) for rows, values in parts), strict=True)
+    runs = torch.tensor_split(order, count)
+    vectors, offsets = zip(*((weight[ids].mean(dim=0), biases[ids].logsumexp(dim=0)) for ids in runs), strict=True)
     return TailTerms(torch.stack(vectors), torch.stack(offsets))
 
 

@@ -58,6 +58,14 @@ def check_lines(array: Array, sizes: Sizes) -> str | None:
     )
 
 
+def check_components(array: Array, sizes: Sizes) -> str | None:
+    """The layers are those of K components of d dimensions and G gates, K, or one less where K is a power of two."""
+    gates, width = sizes["gates"], sizes["gate_width"]
+    components, rest = divmod(array.shape[1] - gates * (width + 1), sizes["d"])
+    is_tree = gates == components - 1 and not components & gates
+    return None if not rest and (gates == components or is_tree) else "has no whole number of components for its gates"
+
+
 IDS = ArrayRule("int64", ("n",), (check_classes,))
 OFFSETS = ArrayRule("int64", ("sets+1",), (make_offsets_check("n"),))
 ORDER = ArrayRule("int64", ("m",), (check_classes, check_distinct))
@@ -130,9 +138,20 @@ RAW: Mapping[str, ArrayRule] = {
     "screen_scales": floats("n"),
     "gate_columns": ArrayRule("float32", ("d", "sets")),
     "gate_sets": ArrayRule("float32", ("n", "d+1")),
+    "mixture_gates": ArrayRule("float32", ("gate_width", "frequent+1")),
+    "mixture_gate_bias": ArrayRule("float32", ("gates", "frequent+1")),
+    "mixture_layers": ArrayRule("float32", ("d", "layers"), (check_components,)),
+    "mixture_layers_bias": ArrayRule("float32", ("layers",)),
+    "mixture_columns": ArrayRule("float32", ("d", "frequent")),
+    "mixture_bias": ArrayRule("float32", ("frequent",)),
     "bounds_change": ArrayRule("float32", ("parts", "parts", "d"), (check_halves,)),
     "bounds_rows": ArrayRule("uint8", ("V", "d")),
     "bounds_four_bits": ArrayRule("uint8", ("class_blocks", "four_bit_lines", "16", "4")),
+    # names of classes, in the order in which they are read
+    "name_text": ArrayRule("uint8", ("name_bytes",)),
+    "name_offsets": ArrayRule("int64", ("V+1",), (make_offsets_check("name_bytes"),)),
+    "name_hashes": ArrayRule("uint64", ("V",)),
+    "name_classes": ArrayRule("int64", ("V",), (check_classes, check_distinct)),
 }
 
 

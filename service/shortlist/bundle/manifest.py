@@ -71,10 +71,10 @@ class FileEntry(Strict):
 
 
 class RawArray(Strict):
-    """An array that compiled loops map from a file without a header: numbers row by row, little-endian."""
+    """An array that is mapped from a file without a header: numbers row by row, little-endian."""
 
     file: FileName = Field(description="path below the bundle's folder; graphs and other roles may share it")
-    dtype: Literal["float32", "int8", "uint8"]
+    dtype: Literal["float32", "int8", "uint8", "int64", "uint64"]
     shape: tuple[Whole, ...] = Field(min_length=1, max_length=4)
 
     @property

@@ -26,6 +26,7 @@ from .array_table import (
 from .files import check_files, take_stamps
 from .graph_table import find_signature
 from .manifest import read_manifest
+from .names import NAME_ROLES, Names
 from .settings import PlanSettings
 
 __all__ = ["CALIBRATION_FILE", "CERTIFICATE_FILE", "INDEX_FILE", "Bundle"]
@@ -129,6 +130,10 @@ class Bundle:
         """The path of the first file that was written, replaced or removed since the bundle was opened, or None."""
         now = take_stamps(self.folder, self.manifest)
         return next((name for name, stamp in self.stamps.items() if now[name] != stamp), None)
+
+    def names(self) -> Names | None:
+        """The names of classes, mapped, or None where the bundle has none; raises BundleError."""
+        return Names(*map(self.map_array, NAME_ROLES)) if self.has_arrays(*NAME_ROLES) else None
 
     def labels(self) -> list[str] | None:
         """V printable names, or None where the bundle has none; raises BundleError where they are not that."""

@@ -11,6 +11,7 @@ from shortlist.core.bias import BiasLike
 from shortlist.core.results import FloatArray, TopK
 from shortlist.core.row_lists import RowLists
 from shortlist.errors import Overloaded, Unreachable
+from shortlist.wire.open_inference import LABELS, NAMES, RISK, SCORES
 
 from . import exchange
 from .base_client import BaseClient
@@ -42,10 +43,11 @@ class AsyncClient(BaseClient):
     async def topk(
         self, model: str, contexts: Any, k: int, *, version: int | None = None,
         allow: Any = None, ban: Any = None, bias: BiasLike = None, exact: bool = False, labels: bool = False,
-        risk: bool = False,
+        risk: bool = False, scores: bool = False, names: bool = False,
     ) -> TopK:  # fmt: skip
-        lists, names = {"allow": allow, "ban": ban}, exchange.name_outputs(labels, risk)
-        return await self.run(exchange.topk(model, contexts, k, version, lists, bias, exact, names, self.limits))
+        lists, more = {"allow": allow, "ban": ban}, {LABELS: labels, RISK: risk, SCORES: scores, NAMES: names}
+        outputs = exchange.name_outputs(more)
+        return await self.run(exchange.topk(model, contexts, k, version, lists, bias, exact, outputs, self.limits))
 
     async def sample(
         self, model: str, contexts: Any, seed: Any, position: Any = 0, temperature: Any = 1.0, draws: int = 1,
@@ -102,7 +104,7 @@ class AsyncClient(BaseClient):
         try:
             request = next(requests)
             while True:
-                response = await self.send(request)
+                response = await self.transport.send(request)
                 if response.status == Overloaded.status:
                     response = await self.repeat(request, response)
                 request = requests.send(response)
@@ -114,11 +116,8 @@ class AsyncClient(BaseClient):
         deadline = time.monotonic() + self.timeout
         while (seconds := choose_pause(response, deadline)) is not None:
             await asyncio.sleep(seconds)
-            response = await self.send(request)
+            response = await self.transport.send(request)
         return response
-
-    async def send(self, request: Request) -> Response:
-        return await self.transport.send(request)
 
     async def close(self) -> None:
         await self.transport.close()

@@ -10,6 +10,7 @@ from shortlist.core.bias import BiasLike
 from shortlist.core.results import FloatArray, TopK
 from shortlist.core.row_lists import RowLists
 from shortlist.errors import Overloaded, Unreachable
+from shortlist.wire.open_inference import LABELS, NAMES, RISK, SCORES
 
 from . import exchange
 from .base_client import BaseClient
@@ -41,7 +42,7 @@ class Client(BaseClient):
     def topk(
         self, model: str, contexts: Any, k: int, *, version: int | None = None,
         allow: Any = None, ban: Any = None, bias: BiasLike = None, exact: bool = False, labels: bool = False,
-        risk: bool = False,
+        risk: bool = False, scores: bool = False, names: bool = False,
     ) -> TopK:  # fmt: skip
         """Return the k best classes of `contexts` [B, d], as `Head.topk` does, in requests of `max_rows` rows at most.
 
@@ -49,8 +50,9 @@ class Client(BaseClient):
         TooLarge (one row is over the server's limits), Overloaded (for all of `timeout`), TimedOut, NotReady,
         Unreachable, ServerError.
         """
-        lists, names = {"allow": allow, "ban": ban}, exchange.name_outputs(labels, risk)
-        return self.run(exchange.topk(model, contexts, k, version, lists, bias, exact, names, self.limits))
+        lists, more = {"allow": allow, "ban": ban}, {LABELS: labels, RISK: risk, SCORES: scores, NAMES: names}
+        outputs = exchange.name_outputs(more)
+        return self.run(exchange.topk(model, contexts, k, version, lists, bias, exact, outputs, self.limits))
 
     def sample(
         self, model: str, contexts: Any, seed: Any, position: Any = 0, temperature: Any = 1.0, draws: int = 1,

@@ -13,6 +13,7 @@ from urllib.parse import quote
 
 import numpy as np
 
+from shortlist.bundle.names import has_names, pad_names
 from shortlist.core.arrays import Array, to_float_array, to_id_array
 from shortlist.core.bias import BiasLike
 from shortlist.core.checks import parse_whole_number
@@ -25,9 +26,11 @@ from shortlist.wire.open_inference import (
     IDS,
     LABELS,
     LOGPROBS,
+    NAMES,
     POSITION,
     RISK,
     SCORED,
+    SCORES,
     SEED,
     TEMPERATURE,
     describe_tensor,
@@ -39,12 +42,11 @@ from .responses import parse_json_object, raise_for_status
 from .restrictions import Restrictions
 
 
-def name_outputs(labels: bool, risk: bool) -> tuple[str, ...]:
-    """The names of all outputs wanted where more than the usual ones are asked for, else none."""
-    if not labels and not risk:
+def name_outputs(more: Mapping[str, bool]) -> tuple[str, ...]:
+    """The names of all outputs where some of `more` are wanted beside the usual ones, else none."""
+    if not any(more.values()):
         return ()
-    more = ((LABELS, labels), (RISK, risk))
-    return IDS, LOGPROBS, SCORED, *(name for name, is_wanted in more if is_wanted)
+    return IDS, LOGPROBS, SCORED, *(name for name, is_wanted in more.items() if is_wanted)
 
 
 def topk(
@@ -108,10 +110,11 @@ def read_topk(response: Response) -> TopK:
     """The classes that a response holds; raises the errors of `read_infer`."""
     outputs, parameters = read_infer(response)
     numbers = outputs[IDS], outputs[LOGPROBS], outputs[SCORED]
-    more = outputs.get(LABELS), outputs.get(RISK), parameters.get("promise")
-    top = TopK(*numbers, parameters["normalizer"], *more)
-    if top.labels is not None:
-        top.labels[top.ids == NO_CLASS] = None
+    more = {name: outputs[name] for name in (LABELS, NAMES, RISK, SCORES) if name in outputs}
+    top = TopK(*numbers, parameters["normalizer"], promise=parameters.get("promise"), **more)
+    for texts in (top.labels, top.names):
+        if texts is not None:
+            texts[top.ids == NO_CLASS] = None
     return top
 
 
@@ -119,7 +122,8 @@ def logprobs(
     model: str, contexts: Any, ids: Any, version: int | None, exact: bool, limits: Limits
 ) -> Exchange[FloatArray]:
     """Ask for the log-probabilities [B, m] of `ids`, [B, m] or [m] for all rows."""
-    rows, class_ids = to_float_array("contexts", contexts), np.atleast_2d(to_id_array("ids", ids))
+    rows = to_float_array("contexts", contexts)
+    class_ids = np.atleast_2d(pad_names("ids", ids) if has_names(ids) else to_id_array("ids", ids))
     check_list_rows("ids", class_ids, len(rows))
 
     def make_request(part: slice) -> Request:

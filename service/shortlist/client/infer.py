@@ -26,16 +26,17 @@ from shortlist.wire.open_inference import (
     parse_json_length,
     parse_tensors,
 )
-from shortlist.wire.texts import TEXT_DATATYPE, split_texts
+from shortlist.wire.texts import TEXT_DATATYPE, join_texts, split_texts
 
 from .messages import Request, Response
 from .responses import parse_json_object, raise_for_status
 
+TEXT_DTYPE = np.dtype(np.object_)
 LENGTH_KEY = LENGTH_HEADER.lower()
 MAX_KNOWN_TEXTS = 256
 MAX_KNOWN_TEXT_BYTES = 1024  # of a response's JSON worth remembering
 CONVERTED_DATATYPES = ("BF16", "BOOL")  # whose bytes are no numbers of numpy as they are
-Shapes = tuple[tuple[str, np.dtype[Any], tuple[int, ...]], ...]  # names, dtypes and shapes of tensors
+Shapes = tuple[tuple[str, np.dtype[Any], tuple[int, ...], int], ...]  # names, dtypes, shapes, bytes of tensors
 Headers = tuple[tuple[str, str], ...]
 
 
@@ -80,8 +81,9 @@ def make_infer(
         version = parse_whole_number("version", version)
     shapes, buffers = [], []
     for name, values in inputs.items():
-        shapes.append((name, values.dtype, values.shape))
-        buffers.append(view_bytes(values))
+        buffer = view_bytes(values) if values.dtype != TEXT_DTYPE else memoryview(join_texts(values.reshape(-1)))
+        shapes.append((name, values.dtype, values.shape, buffer.nbytes))
+        buffers.append(buffer)
     path, text, headers = prepare_infer(model, version, tuple(shapes), tuple(parameters.items()), outputs)
     return Request("POST", path, (text, *buffers), headers)
 
@@ -103,11 +105,18 @@ def prepare_infer(
     """What requests of one shape have in common."""
     content = {
         "parameters": dict(parameters) | {"binary_data_output": True},
-        "inputs": [describe_shape(*shape, binary=True) for shape in shapes],
+        "inputs": [describe_input(*shape) for shape in shapes],
     } | ({"outputs": [{"name": name} for name in outputs]} if outputs else {})
     text = json.dumps(content).encode()
     part = "" if version is None else f"/versions/{version}"
     return Preparation(f"/v2/models/{quote(model, safe='')}{part}/infer", text, make_binary_headers(text))
+
+
+def describe_input(name: str, dtype: np.dtype[Any], shape: tuple[int, ...], size: int) -> dict[str, Any]:
+    """The JSON entry of a binary tensor of `size` bytes, of texts where its dtype is that of objects."""
+    if dtype != TEXT_DTYPE:
+        return describe_shape(name, dtype, shape, binary=True)
+    return {"name": name, "datatype": TEXT_DATATYPE, "shape": list(shape), "parameters": {"binary_data_size": size}}
 
 
 def make_binary_headers(text: bytes) -> Headers:

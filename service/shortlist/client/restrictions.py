@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from shortlist.bundle.names import has_names, pad_names
 from shortlist.core.arrays import Array, to_id_array
 from shortlist.core.bias import Bias, BiasLike, parse_bias
 from shortlist.core.filters import Lists, check_list_rows, take_rows
@@ -60,6 +61,8 @@ def parse_lists(name: str, values: Any, rows: int) -> Lists | NamedLists:
         if values.numbers is not None and len(values.numbers) != rows:
             raise BadInput(f"{name} has {len(values.numbers)} numbers of lists for {rows} contexts: give one a row")
         return values
+    if has_names(values):
+        return np.atleast_2d(pad_names(name, values))
     lists: Lists = values if isinstance(values, RowLists) else np.atleast_2d(to_id_array(name, values))
     check_list_rows(name, lists, rows)
     return lists

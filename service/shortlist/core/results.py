@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,6 +17,7 @@ IdArray = npt.NDArray[np.int64]
 IntArray = npt.NDArray[np.int32]
 DoubleArray = npt.NDArray[np.float64]
 BoolArray = npt.NDArray[np.bool_]
+ReadTexts = Callable[[IdArray], Labels]  # the texts of ids, None of an id of -1
 
 NO_CLASS = -1  # the id in a row that has fewer than k permitted classes
 NORMALIZERS = ("exact", "bounded", "estimated", "shortlist")  # from the strongest statement to the weakest
@@ -35,6 +37,9 @@ class TopK:
     k = 1 the probability that the best one is not; 0 where dense or a proof answered, NaN where nothing is estimated;
     None where none was asked for.
     promise: the mean P@k that the search for these answers was to keep; None where none was made, or needed.
+    names: [B, k] of str, the names of the ids, None beside an id of -1; None where none were asked for.
+    scores: [B, k] float32, what log-probabilities are normalised from: the logits, so of a layer without a bias the
+    inner products of context and class times the logit scale; -inf beside an id of -1. None where none were asked for.
     """
 
     ids: IdArray
@@ -44,6 +49,8 @@ class TopK:
     labels: Labels | None = None
     risk: FloatArray | None = None
     promise: float | None = None
+    scores: FloatArray | None = None
+    names: Labels | None = None
 
     @classmethod
     def concat(cls, parts: list[TopK]) -> TopK:
@@ -58,6 +65,8 @@ class TopK:
             None if parts[0].labels is None else np.concatenate([part.labels for part in parts]),
             join_risks([part.risk for part in parts]),
             min((part.promise for part in parts if part.promise is not None), default=None),
+            None if parts[0].scores is None else np.concatenate([part.scores for part in parts]),
+            None if parts[0].names is None else np.concatenate([part.names for part in parts]),
         )
 
     def complete_risk(self, classes: int) -> FloatArray:

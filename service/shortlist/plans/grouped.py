@@ -72,7 +72,11 @@ class GroupedPlan(Plan):
         self.compiled = CompiledSearch.open(bundle, arrays, threads) if device == "cpu" else None
 
     def prefers_dense(self, k: int) -> bool:
-        return GROUPED_CANDIDATES_PER_K * k > max(self.settings.candidates, self.classes // DENSE_DIVISOR)
+        return k > self.most_searched()
+
+    def most_searched(self) -> int:
+        """The largest k for which a search is faster than dense."""
+        return max(self.settings.candidates, self.classes // DENSE_DIVISOR) // GROUPED_CANDIDATES_PER_K
 
     @property
     def beside(self) -> int:

@@ -10,12 +10,14 @@ from shortlist.bundle.reader import INDEX_FILE, Bundle
 from shortlist.bundle.settings import MixtureSettings, PlanSettings
 from shortlist.core.filters import UNRESTRICTED, ClassFilter
 from shortlist.core.results import NO_CLASS, FloatArray, IdArray, PlanResult, empty_result
+from shortlist.kernels.mixture import CompiledFront
+from shortlist.kernels.row_answers import RowAnswers
 from shortlist.plans.common.base import Plan, take_best
 from shortlist.plans.common.normalizer import log_sum_exp
 from shortlist.runtime.session import Graph
 
 from .full import FullPlan
-from .grouped import GroupedPlan
+from .grouped import MAX_COMPILED_K, GroupedPlan
 
 
 class RestPlan(FullPlan):
@@ -27,13 +29,14 @@ class RestPlan(FullPlan):
 class Front:
     """front.onnx: `context` [B, d] -> `mean` [B, d] and `logits` [B, S] of the frequent classes. Threads may share it.
 
-    frequent, rare: [S] and [V - S] ids, ascending.
+    On the CPU loops compute the same. frequent, rare: [S] and [V - S] ids, ascending.
     """
 
     def __init__(self, bundle: Bundle, device: str, threads: int) -> None:
-        """Open the graph, prepacked, for its weights are few."""
+        """Open the loops, and the graph, prepacked, for its weights are few."""
         self.frequent: IdArray = np.sort(bundle.tensors(INDEX_FILE)["frequent"])
         self.graph = Graph(bundle.graph("front"), device, threads, prepack=True)
+        self.compiled = CompiledFront.open(bundle, threads) if device == "cpu" else None
         self.classes = bundle.manifest.classes
         self.is_rare = np.ones(self.classes, bool)
         self.is_rare[self.frequent] = False
@@ -41,6 +44,8 @@ class Front:
 
     def __call__(self, contexts: FloatArray) -> tuple[FloatArray, FloatArray]:
         """`mean` and `logits` of `contexts` [B, d]."""
+        if self.compiled is not None:
+            return self.compiled(contexts)
         mean, logits = self.graph(context=contexts)
         return mean, logits
 
@@ -96,7 +101,7 @@ class MixturePlan(Plan):
 
     def __init__(self, bundle: Bundle, device: str, threads: int, fallback: Plan | None = None) -> None:
         """Open the graphs of both plans."""
-        self.settings, self.fallback = bundle.settings(MixtureSettings), fallback
+        self.settings, self.fallback, self.max_k = bundle.settings(MixtureSettings), fallback, bundle.manifest.max_k
         self.rare = GroupedPlan(bundle, device, threads)
         self.front = Front(bundle, device, threads)
         self.whole = WholePlan(self.front, RestPlan(bundle, device, threads))
@@ -112,6 +117,16 @@ class MixturePlan(Plan):
         else:
             frequent = self.whole.rank(logits, k, self.front.frequent)
         return merge_parts(frequent, self.rare.topk(mean, k, class_filter), k)
+
+    def open_row_answers(self) -> RowAnswers | None:
+        """By loops, for k for which they are searched."""
+        front, search = self.front.compiled, self.rare.compiled
+        if front is None or search is None:
+            return None
+        max_k = min(self.max_k, self.rare.most_searched(), MAX_COMPILED_K, self.rare.order.size)
+        return front.open_row_answers(
+            search, self.front.frequent, max_k, lambda k: self.rare.plan_search(k, restricts=False)
+        )
 
     def rank_permitted(self, logits: FloatArray, k: int, class_filter: ClassFilter) -> PlanResult:
         """The k best permitted frequent classes by `logits` [B, S], overwritten; normalised as without the lists."""

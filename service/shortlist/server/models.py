@@ -15,6 +15,7 @@ from shortlist.core.results import FloatArray, Labels
 from shortlist.errors import BundleError, NotReady, ShortlistError
 from shortlist.evaluation.canary import check_canary
 from shortlist.head import Head
+from shortlist.wire.open_inference import LABELS, NAMES
 
 State = Literal["loading", "ready", "failed", "rolled_back", "unloaded"]
 
@@ -86,6 +87,12 @@ class Model:
         self.bundle: Bundle | None = None
         self._head: Head | None = None
         self.changing = threading.Lock()  # of the head: another thread may load one
+
+    @property
+    def text_outputs(self) -> list[str]:
+        """The outputs of texts that answers may have; raises NotReady."""
+        texts = {LABELS: self.labels, NAMES: self.head.names}
+        return [name for name, present in texts.items() if present is not None]
 
     def __str__(self) -> str:
         return f"model '{self.name}' version {self.version}"

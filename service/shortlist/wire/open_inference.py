@@ -18,12 +18,14 @@ from shortlist.core.arrays import FLOAT32_CODE, FLOAT64_CODE, INT64_CODE, Array,
 from shortlist.core.checks import cut, is_count, parse_object
 from shortlist.errors import BadInput
 
+from .texts import split_texts
+
 LENGTH_HEADER = "Inference-Header-Content-Length"
 MAX_LENGTH_DIGITS = 20
 BINARY_TYPE = "application/octet-stream"
 JSON_TYPE = "application/json"
 CONTEXT, IDS, ALLOW, BAN = "context", "ids", "allow", "ban"
-LOGPROBS, SCORED, LABELS, RISK = "logprobs", "scored", "labels", "risk"
+LOGPROBS, SCORED, LABELS, RISK, NAMES = "logprobs", "scored", "labels", "risk", "names"
 BIAS, BIAS_IDS = "bias", "bias_ids"
 OFFSETS, ROWS, LIST = "_offsets", "_rows", "_list"  # behind `allow` and `ban`: a table of lists, and its name
 SCORES, FINISHED, EOS, FORCED, LENGTHS = "scores", "finished", "eos", "forced", "lengths"
@@ -94,6 +96,15 @@ class Tensor:
             return numbers.reshape(self.shape)
         except ValueError:  # no numbers, and a dimension that numpy cannot count
             raise BadInput(f"shape {list(self.shape)} of '{self.name}' is impossible") from None
+
+    def to_texts(self) -> npt.NDArray[np.object_]:
+        """Parse texts into an array of str of the announced shape; raises BadInput."""
+        if self.raw is not None:
+            return split_texts(self.raw, self.shape)
+        texts = np.array([*(self.data if isinstance(self.data, list) else []), None], np.object_)[:-1]
+        if not {str}.issuperset(map(type, texts)) or texts.size != math.prod(self.shape):
+            raise BadInput(f"'{self.name}' must be a flat list of as many texts as its shape {list(self.shape)} says")
+        return texts.reshape(self.shape)
 
     def parse_bytes(self, raw: memoryview, model: str) -> Array:
         """Parse the raw bytes into [n]; raises BadInput."""

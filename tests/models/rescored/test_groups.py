@@ -4,9 +4,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from shortlist_models.rescored import groups as groups_module
 from shortlist_models.rescored.groups import (
     BLOCK_CLASSES,
     MAX_FLAT_GROUPS,
+    Groups,
     cluster_at_once,
     cluster_rows,
     group_similar_classes,
@@ -16,6 +18,10 @@ from shortlist_models.rescored.groups import (
 
 def rows_of(count, seed=0):
     return torch.randn(count, 6, generator=torch.Generator().manual_seed(seed))
+
+
+def one_group(classes):
+    return Groups(torch.arange(classes), torch.tensor([0, classes]))
 
 
 @given(st.integers(1, 200), st.integers(1, 12), st.booleans())
@@ -38,13 +44,13 @@ def test_blocks_find_what_is_alike():
         torch.randperm(4 * BLOCK_CLASSES, generator=torch.Generator().manual_seed(1))
     ]
     rows = torch.nn.functional.one_hot(group, 6) * 20 + rows_of(4 * BLOCK_CLASSES)
-    result = group[order_in_blocks(rows, torch.arange(4 * BLOCK_CLASSES))].reshape(4, BLOCK_CLASSES)
+    result = group[order_in_blocks(rows, one_group(len(rows)))].reshape(4, BLOCK_CLASSES)
     assert (result == result[:, :1]).all()
     assert result[:, 0].sort().values.tolist() == [0, 1, 2, 3]
 
 
 def test_equal_rows_are_in_blocks_too():
-    assert order_in_blocks(torch.zeros(50, 6), torch.arange(50)).sort().values.tolist() == list(range(50))
+    assert order_in_blocks(torch.zeros(50, 6), one_group(50)).sort().values.tolist() == list(range(50))
 
 
 def measure_distortion(rows, groups):
@@ -60,6 +66,26 @@ def test_two_levels_group_nearly_as_well_as_one():
     assert len(two.sizes) == pytest.approx(count, rel=0.05)
     assert measure_distortion(rows, two) < 1.2 * measure_distortion(rows, one)
     assert measure_distortion(rows, two) < 0.6 * measure_distortion(rows, cluster_at_once(rows, count // 10, 0))
+
+
+def test_centres_of_a_sample_group_nearly_as_well_as_those_of_all_rows(monkeypatch):
+    rows = rows_of(20_000)
+    whole = measure_distortion(rows, cluster_at_once(rows, 20, 0))
+    monkeypatch.setattr(groups_module, "MAX_TRAINING_ROWS", 1)
+    sample = cluster_at_once(rows, 20, 0)  # of 256 rows for each centre
+    assert sample.order.sort().values.tolist() == list(range(len(rows)))
+    assert measure_distortion(rows, sample) < 1.02 * whole
+    again = cluster_at_once(rows, 20, 0)
+    assert torch.equal(sample.order, again.order)
+
+
+def test_groups_of_many_sizes_are_ordered_as_each_alone():
+    rows, sizes = rows_of(400), torch.tensor([1, 16, 17, 70, 96, 200])
+    groups = Groups(torch.arange(400), torch.cat([torch.zeros(1, dtype=torch.int64), sizes.cumsum(0)]))
+    together = order_in_blocks(rows, groups)
+    for start, size in zip(groups.starts.tolist(), sizes.tolist(), strict=False):
+        alone = order_in_blocks(rows[start : start + size], one_group(size))
+        assert torch.equal(together[start : start + size], start + alone)
 
 
 def test_rows_that_are_all_equal_are_grouped_in_two_levels_too():

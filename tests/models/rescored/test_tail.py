@@ -24,7 +24,7 @@ def test_no_terms_add_nothing():
 def test_as_many_terms_as_classes_are_the_whole_sum(weight):
     bias, contexts = torch.randn(CLASSES, generator=GENERATOR), torch.randn(5, DIM, generator=GENERATOR)
     wanted = FullSoftmax(weight, bias).logits(contexts).logsumexp(dim=1)
-    torch.testing.assert_close(start_terms(weight, bias, CLASSES)(contexts), wanted)
+    torch.testing.assert_close(start_terms(weight, bias, torch.arange(CLASSES), CLASSES)(contexts), wanted)
 
 
 def test_fitted_terms_give_the_normaliser(weight, monkeypatch):
@@ -34,7 +34,7 @@ def test_fitted_terms_give_the_normaliser(weight, monkeypatch):
     best = logits.topk(BEST, dim=1)
     inside = best.values.logsumexp(dim=1)
     outside = logits.scatter(1, best.indices, -torch.inf).logsumexp(dim=1)
-    start = start_terms(weight, None, 20)
+    start = start_terms(weight, None, torch.arange(CLASSES), 20)
     fitted = fit_terms(start, contexts[:2500], inside[:2500], outside[:2500], 0)
     before, after = (
         (torch.logaddexp(inside, one(contexts)) - logits.logsumexp(dim=1))[2500:].abs().mean()

@@ -5,6 +5,7 @@ import pytest
 import shortlist
 from shortlist.bundle.files import sha256
 from shortlist.bundle.manifest import FORMAT_VERSION, compute_digest
+from shortlist.bundle.names import NAME_ROLES
 from shortlist.bundle.reader import Bundle
 from shortlist.errors import BundleError, NotFound
 
@@ -105,7 +106,8 @@ def test_settings_out_of_range(bundle, settings, words):
 def test_an_array_of_another_shape(bundle):
     path = bundle / "manifest.json"
     arrays = {"exact_weight": {"file": "graphs/weight.bin", "dtype": "float32", "shape": [300, 17]}}
-    assert json.loads(path.read_text())["arrays"] == {}, "so small a layer is left to graphs"
+    before = json.loads(path.read_text())["arrays"]
+    assert set(before) == set(NAME_ROLES), "so small a layer is left to graphs"
     with pytest.raises(BundleError, match=r"weight.bin is not the float32 array \[300, 17\] of 'exact_weight'"):
         Bundle(rewritten(bundle, arrays=arrays)).map_array("exact_weight")
     arrays["exact_weight"]["shape"] = [300, 16]

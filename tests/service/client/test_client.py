@@ -71,9 +71,24 @@ def test_split_batches_are_concatenated_in_order(small_server, head, kind):
         result = client.topk("lm", ROWS, 3, ban=ban, exact=True, labels=True)
         expected = head.topk(ROWS, 3, ban=ban, exact=True, labels=True)
         assert_same(result, expected)
+        assert result.scores is None
         assert result.labels.tolist() == expected.labels.tolist()
         logprobs = client.logprobs("lm", ROWS, ban, exact=True)
     np.testing.assert_allclose(logprobs, head.logprobs(ROWS, ban, exact=True), atol=ATOL)
+
+
+def test_names_scores_and_more_come_where_they_are_asked_for(small_server, head, kind):
+    lists = {"allow": ["item-4", "item-7", "item-9"], "ban": [["item-4"], ["item-7", "gone"]] + [[]] * (len(ROWS) - 2)}
+    more = {"labels": True, "risk": True, "scores": True, "names": True}
+    with open_client(kind, small_server, max_rows=4) as client:
+        result = client.topk("lm", ROWS, 3, **lists, **more)
+        logprobs = client.logprobs("lm", ROWS, [["item-7", "item-4"]] * len(ROWS), exact=True)
+    expected = head.topk(ROWS, 3, **lists, **more)
+    assert_same(result, expected)
+    assert (result.labels.tolist(), result.names.tolist()) == (expected.labels.tolist(), expected.names.tolist())
+    np.testing.assert_allclose(result.scores, expected.scores, atol=ATOL)
+    np.testing.assert_array_equal(result.risk, expected.risk)
+    np.testing.assert_allclose(logprobs, head.logprobs(ROWS, [7, 4], exact=True), atol=ATOL)
 
 
 def test_a_batch_over_the_servers_limit_is_halved(small_server, kind):

@@ -129,7 +129,7 @@ def test_biased_classes_are_ranked_by_logit_and_weight(any_head, exact):
 MANY, MANY_DIM = 12_000, 8
 
 
-@pytest.fixture(scope="module", params=["full", "svd", "cascade", "grouped", "l2s", "ds", "adaptive"])
+@pytest.fixture(scope="module", params=["full", "svd", "cascade", "grouped", "l2s", "ds", "adaptive", "mixtape"])
 def large_head(request, tmp_path_factory):
     dense = make_dense(MANY, MANY_DIM, seed=5)
     return make_any_head(request.param, dense, tmp_path_factory.mktemp("large"), MANY_DIM)

@@ -32,10 +32,36 @@ def test_topk_equals_the_head(small_server, head, exact):
     assert "labels" not in result
 
 
+def test_scores_stand_beside_their_ids(small_server, head):
+    result = post(small_server, allow=[4, 7], scores=True).json()
+    expected = head.topk(ROWS, 3, allow=[4, 7], scores=True).scores
+    np.testing.assert_allclose([row[:2] for row in result["scores"]], expected[:, :2], atol=ATOL)
+    assert {row[2] for row in result["scores"]} == {None}
+
+
 def test_labels_stand_beside_their_ids(small_server):
     result = post(small_server, allow=[4, 7], labels=True).json()
     assert {tuple(sorted(row[:2])) for row in result["labels"]} == {("word 4", "word 7")}
     assert result["labels"][0][2] is None
+
+
+def test_items_are_asked_for_and_answered_by_name(small_server):
+    by_id = post(small_server, allow=[4, 7], ban=[[4], [7], [], [], [], []]).json()
+    lists = {"allow": ["item-4", "item-7"], "ban": [["item-4"], ["item-7", "gone"], [], [], [], []]}
+    result = post(small_server, **lists, names=True).json()
+    assert result["ids"] == by_id["ids"]
+    assert result["names"] == [[None if id_ < 0 else f"item-{id_}" for id_ in row] for row in by_id["ids"]]
+    scores = [
+        post(small_server, "/v1/score", k=..., ids=ids).json()["logprobs"] for ids in ([7, 4], ["item-7", "item-4"])
+    ]
+    assert scores[0] == scores[1]
+
+
+def test_names_that_do_not_fit(small_server):
+    for fields, model in (({"allow": ["gone"]}, "lm"), ({"ban": ["item-4"]}, "dense"), ({"names": True}, "dense")):
+        response = post(small_server, model=model, **fields)
+        assert response.status_code == 400, fields
+        assert "names" in response.text or "which no class of lm is called" in response.text
 
 
 def test_short_rows_end_in_null(small_server):
@@ -222,13 +248,9 @@ def test_open_inference_protocol(small_server, head):
     metadata = http.get("/v2/models/lm").json()
     assert metadata == http.get("/v2/models/lm/versions/1").json()
     assert metadata["inputs"][0] == {"name": "context", "datatype": "FP32", "shape": [-1, DIM]}
-    assert [output["name"] for output in metadata["outputs"]] == ["ids", "logprobs", "scored", "risk", "labels"]
-    assert [output["name"] for output in http.get("/v2/models/dense").json()["outputs"]] == [
-        "ids",
-        "logprobs",
-        "scored",
-        "risk",
-    ]
+    outputs = ["ids", "logprobs", "scored", "risk", "scores"]
+    assert [output["name"] for output in metadata["outputs"]] == [*outputs, "labels", "names"]
+    assert [output["name"] for output in http.get("/v2/models/dense").json()["outputs"]] == outputs
     tensor = {"name": "context", "shape": list(ROWS.shape), "datatype": "FP32", "data": ROWS.tolist()}
     answer = http.post("/v2/models/lm/infer", json={"id": "7", "inputs": [tensor], "parameters": {"k": 2}}).json()
     assert (answer["id"], answer["model_version"]) == ("7", "1")

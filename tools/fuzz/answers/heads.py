@@ -15,6 +15,7 @@ from shortlist.head import Head
 from shortlist.kernels.dense_rows import CompiledRanking
 from shortlist.kernels.exact_rows import CompiledGather
 from shortlist.kernels.grouped.runner import CompiledSearch
+from shortlist.kernels.mixture import CompiledFront
 from shortlist.kernels.proofs import CompiledProofs
 from shortlist.kernels.screen import GateLoops, ScreenLoops
 from shortlist_exporter.export.request import Request
@@ -24,13 +25,16 @@ from shortlist_exporter.inputs.sources import Dense
 from shortlist_models.adaptive.dsoftmax import DSoftmax
 from shortlist_models.adaptive.softmax import AdaptiveSoftmax
 from shortlist_models.ds.softmax import DSSoftmax
+from shortlist_models.mixtures.mixtape import Mixtape
 from torch import nn
 
 from .layers import Generator, Layer
 
-LOOPS = (CompiledGather, CompiledProofs, CompiledRanking, CompiledSearch, GateLoops, ScreenLoops)
+LOOPS = (CompiledFront, CompiledGather, CompiledProofs, CompiledRanking, CompiledSearch, GateLoops, ScreenLoops)
 VARIANTS = ((1, True), (2, True), (4, True), (1, False), (4, False))  # threads, and whether loops may be used
 EXPERTS = 4
+MIXTURES = ((2, True), (4, True), (8, True), (1, False), (3, False))  # components, whether sigmoids are in a tree
+GATE_WIDTH = 5
 INLINE_BYTES = 128  # larger tensors are in files
 TRAINING = {"clusters": "6", "rounds": "1", "epochs": "1", "background": "100", "depth": "3"}
 
@@ -107,6 +111,26 @@ def make_buckets(random: Generator, dense: Dense) -> nn.Module:
     return DSoftmax.from_state(state)
 
 
+def choose_mixture(dense: Dense) -> dict[str, str]:
+    """Options of method mixtape with few candidates among the rare classes."""
+    few = max(7, dense.classes // 10)
+    return {"candidates": str(few), "previewed": str(max(few, dense.classes // 3))}
+
+
+def make_mixture(random: Generator, dense: Dense) -> nn.Module:
+    """A Mixtape whose rows are those of the layer. A context of zeros has components of zeros, and no rounding."""
+    components, tree = MIXTURES[int(random.integers(len(MIXTURES)))]
+    frequent = int(random.integers(1, max(2, (dense.classes - 7) // 2)))
+    order = torch.from_numpy(random.permutation(dense.classes))
+    module = Mixtape(dense.dim, dense.classes, components, frequent, GATE_WIDTH, order, tree=tree)
+    bias = np.zeros(dense.classes, np.float32) if dense.bias is None else dense.bias
+    with torch.no_grad():
+        module.weight.copy_(torch.from_numpy(dense.weight)[order])
+        module.bias.copy_(torch.from_numpy(bias)[order])
+        module.hidden.bias.zero_()
+    return module.eval()
+
+
 @dataclass(frozen=True)
 class Form:
     """A method with options for a layer. module: makes a head of its own in the place of training, where it has one."""
@@ -139,6 +163,7 @@ FORMS: dict[str, Form] = {
     "adaptive": Form("adaptive", module=make_tails),
     "adaptive previews": Form("adaptive", lambda _: {"preview": "1", "full_view": "6"}, make_tails),
     "dsoftmax": Form("dsoftmax", module=make_buckets),
+    "mixtape": Form("mixtape", choose_mixture, make_mixture),
 }
 
 

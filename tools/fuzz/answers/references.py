@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+import torch
 from shortlist.core.results import FloatArray, IdArray
 from shortlist.plans.common.base import map_chunks
 from shortlist_exporter.graphs.gate.int8 import round_rows
@@ -13,6 +15,7 @@ from shortlist_exporter.inputs.sources import Dense
 from shortlist_models.adaptive.dsoftmax import DSoftmax
 from shortlist_models.adaptive.softmax import AdaptiveSoftmax
 from shortlist_models.ds.softmax import DSSoftmax
+from shortlist_models.mixtures.mixtape import Mixtape
 from torch import nn
 
 from .heads import Case
@@ -51,6 +54,8 @@ def make_reference(case: Case) -> Reference:
     pool = case.layer.pool
     if case.module is None:
         return compute_dense(case.layer.dense, pool, case.layer.whole)
+    if isinstance(case.module, Mixtape):
+        return describe_mixture(case.module, pool)
     exact = case.base.exact
     assert exact is not None
     logits = np.concatenate(map_chunks(exact, pool, lambda rows, _: exact.compute_distribution(rows)))
@@ -153,3 +158,27 @@ def label_buckets(module: DSoftmax) -> tuple[IdArray, float]:
         norms = np.linalg.norm(array.astype(np.float64), axis=1)
         largest = max(largest, float(norms.max()) * projection + float(np.abs(bias[rows]).max()))
     return labels, largest
+
+
+def describe_mixture(module: Mixtape, contexts: FloatArray) -> Reference:
+    """The reference of a Mixtape, by torch in float64."""
+    with torch.inference_mode():
+        logits = deepcopy(module).double().log_prob(torch.from_numpy(contexts).double()).numpy()
+    layers = module.hidden, module.gate_hidden, module.shared_gate
+    inner = max(float(layer.weight.detach().norm(dim=1).max() + layer.bias.detach().abs().max()) for layer in layers)
+    gates = 1 + float(module.gate_weight.detach().norm(dim=1).max()) * module.gate_width**0.5
+    rows = torch.column_stack([module.weight, module.bias]).detach().double()
+    size = np.linalg.norm(contexts.astype(np.float64), axis=1) + 1
+    largest = float(rows.norm(dim=1).max()) * module.dim**0.5 * gates  # of a logit, components being at most 1
+    slack = bound_sums(size * inner * largest, 2 * module.dim + OWN_OPERATIONS, FLOAT_UNIT) + 1e-5
+    wide = slack[:, None] + 4 * FLOAT_UNIT * np.abs(logits)
+    labels = np.broadcast_to(label_mixture(module), logits.shape)
+    return Reference(logits, wide, wide, labels, np.ones(len(contexts), bool))
+
+
+def label_mixture(module: Mixtape) -> IdArray:
+    """Labels [V] of classes: frequent ones have gates of their own, rare ones share theirs."""
+    weight, bias, order = (part.detach().numpy() for part in (module.weight, module.bias, module.order))
+    labels = np.arange(module.classes) + module.classes
+    labels[order[module.frequent :]] = label_rows(weight[module.frequent :], bias[module.frequent :])
+    return labels

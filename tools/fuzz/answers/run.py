@@ -22,7 +22,7 @@ import torch
 from shortlist.core.results import IdArray, TopK
 from shortlist.errors import BadInput, ShortlistError
 from shortlist.head import Head
-from shortlist.plans.registry import AdaptivePlan, GroupedPlan, ScreenPlan
+from shortlist.plans.registry import AdaptivePlan, GroupedPlan, MixturePlan, ScreenPlan
 
 from .calls import Call, choose_scored, make_call
 from .checks import Answers, check_agreement, check_logprobs, check_topk
@@ -158,9 +158,9 @@ def has_same_normalizer(head: Head, call: Call) -> bool:
 
 
 def opens_other_groups(head: Head, other: Head) -> bool:
-    """Whether one of two heads of method grouped has loops, which look at up to a 32nd more classes than graphs."""
-    plans = [each.plan for each in (head, other) if isinstance(each.plan, GroupedPlan)]
-    return len({plan.compiled is None for plan in plans}) > 1
+    """Whether one of two heads that search groups has loops, which look at up to a 32nd more classes than graphs."""
+    searches = [each.plan.rare if isinstance(each.plan, MixturePlan) else each.plan for each in (head, other)]
+    return len({search.compiled is None for search in searches if isinstance(search, GroupedPlan)}) > 1
 
 
 def describe(call: Call) -> str:

@@ -79,6 +79,9 @@ class Connection(asyncio.BufferedProtocol):
         self.watch(deadline)
         try:
             return await self.waiter
+        except BaseException:
+            self.close()  # where the task is cancelled, too
+            raise
         finally:
             self.waiter = None
 
@@ -160,10 +163,13 @@ class AsyncTransport:
             is_new = connection is None
             connection = await self.connect(deadline) if connection is None else connection
             try:
-                return await send_over(connection, data, deadline, pool)
+                response = await connection.send(data, deadline)
             except ConnectionLost:
                 if not attempts_left:
                     raise
+            else:
+                keep_open(connection, pool)
+                return response
             pool.clear()  # the server has closed them, too
             connection = None
             if is_new:
@@ -182,15 +188,9 @@ class AsyncTransport:
         await asyncio.sleep(0)  # until the transports have closed their sockets
 
 
-async def send_over(connection: Connection, data: bytes, deadline: float, pool: Pool[Connection]) -> Response:
-    """Send over a connection, and keep it where another request may follow; not where the task is cancelled."""
-    try:
-        response = await connection.send(data, deadline)
-    except BaseException:
-        connection.close()
-        raise
+def keep_open(connection: Connection, pool: Pool[Connection]) -> None:
+    """Keep a connection where another request may follow."""
     if connection.parser.keeps_open and not connection.is_lost:
         pool.put(connection)
     else:
         connection.close()
-    return response

@@ -50,9 +50,8 @@ class CompiledSearch:
         self.tables = lay_out_tables(bundle, arrays)  # must live as long as their addresses are used
         tail = float(arrays["tail_offset"][0]), bundle.settings(GroupedSettings).tail_limit
         preview_lines = -(-arrays["preview"].shape[1] // LANE_BYTES)
-        self.struct = byref(
-            make_struct(self.tables, preview_lines, (manifest.logit_scale, manifest.soft_cap or 0.0, *tail))
-        )
+        self.struct = make_struct(self.tables, preview_lines, (manifest.logit_scale, manifest.soft_cap or 0.0, *tail))
+        self.pointer = byref(self.struct)
 
     @classmethod
     def open(cls, bundle: Bundle, arrays: Arrays, threads: int) -> Self | None:
@@ -73,7 +72,7 @@ class CompiledSearch:
             odds = np.empty(rows, np.float32)
             arrays = as_carray(contexts), result.ids, result.logits, result.log_normalizer, result.scored, odds
             last = None if features is None else point_at(features)
-            self.fill(rows, self.struct, make_search(search), lists, *map(point_at, arrays), last)
+            self.fill(rows, self.pointer, make_search(search), lists, *map(point_at, arrays), last)
             result.risk = to_probability(odds)
         return result
 

@@ -2,7 +2,7 @@
 #ifndef SHORTLIST_ESTIMATES_H
 #define SHORTLIST_ESTIMATES_H
 
-#include "exponentials.h"
+#include "activations.h"
 #include "pool.h"
 #include "turned_context.h"
 
@@ -45,13 +45,6 @@ INLINE int64_t count_rows(const struct queries *queries, int64_t group) {
 
 INLINE int64_t count_peaks(const struct certificate *certificate) {
     return (certificate->blocks + PEAK_BLOCKS - 1) / PEAK_BLOCKS * LANES;
-}
-
-/* tanh in each lane, to 1e-6, by exp(-2 |x|). */
-INLINE floats compute_tanh(floats x) {
-    floats size = (floats)((ints)x & 0x7fffffff), power = compute_exp(size * -2.0f);
-    floats result = (1.0f - power) / (1.0f + power);
-    return (floats)((ints)result | ((ints)x & (int32_t)0x80000000));
 }
 
 /* Logits after the soft-cap, if there is one; -inf stays. */

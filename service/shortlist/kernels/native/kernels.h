@@ -109,6 +109,29 @@ struct screen_limits {
     int64_t full_view; /* classes that a second stage scores exactly, k or more */
 };
 
+enum { MAX_COMPONENTS = 64 };
+
+/* The front of plan `mixture`: layers over a context, and the frequent classes. Blocks hold sixteen rows, by column.
+ *
+ * Rows of the layers are those of the components, then of the gates' vectors, then the logits that all gates share. */
+struct mixture {
+    const float *layers;     /* [layer_blocks, dim, 16], of components * dim + gate_count * (gate_width + 1) rows */
+    const float *layer_bias; /* [layer_blocks, 16] */
+    const float *gates;      /* [blocks, gate_width, 16] */
+    const float *gate_bias;  /* [blocks, gate_count, 16] */
+    const float *classes;    /* [blocks, dim, 16] */
+    const float *class_bias; /* [blocks, 16] */
+    int64_t dim, components, gate_count, gate_width, layer_blocks, blocks, frequent;
+    int64_t is_tree; /* gate_count sigmoids, one less than components, in a tree; else a softmax over as many logits */
+};
+
+/* A head of plan `mixture`. frequent_ids: [frequent], ascending. rare: over the means; its ids are those of the head. */
+struct mixture_head {
+    const struct mixture *front;
+    const struct grouped *rare;
+    const int64_t *frequent_ids;
+};
+
 /* What proves exact answers of a layer: the exporter's `Bounds` and `FourBits`. Lines are those of `struct grouped`,
  * but those of 4 bits hold eight columns, the first four in the low halves of their bytes. */
 struct certificate {
@@ -212,6 +235,15 @@ struct kernels {
      * Returns 0 where it has none. */
     int64_t (*answer_row_of_logits)(const float *context, int64_t dim, const float *logits, int64_t classes, int64_t k,
                                     int64_t *ids);
+
+    /* Writes, for the rows `first` to `last` - 1 of contexts [B, dim], the vectors `means` [B, dim] that rare classes
+     * are scored by, and the logits [B, frequent] of frequent ones. Returns 0 where there is no memory for it. */
+    int64_t (*mix_rows)(const struct mixture *mixture, const float *contexts, float *means, float *logits,
+                        int64_t first, int64_t last);
+
+    /* The whole answer of one row, as `answer_row_of_sets` writes it, by the front and a search without lists. */
+    int64_t (*answer_row_of_mixture)(const struct mixture_head *head, const struct grouped_search *search,
+                                     const float *context, int64_t *ids);
 
     /* Parts of these by themselves, for tests. Lines and blocks are those of `struct grouped`; digits are at most 64 in
      * size. The block's sums [16] int32; with two digits those of both. */

@@ -38,6 +38,8 @@ class Kernels:
     bound_rows: Function
     rank_logits: Function
     answer_row_of_logits: Function
+    mix_rows: Function
+    answer_row_of_mixture: Function
     multiply_block: Function
     multiply_two_bit_block: Function
     multiply_block_by_digits: Function
@@ -66,6 +68,8 @@ PROTOTYPES = {
     "bound_rows": CFUNCTYPE(c_int64, STRUCT, ARRAY, c_int64, ARRAY, ARRAY),
     "rank_logits": CFUNCTYPE(c_int64, ARRAY, c_int64, c_int64, STRUCT, c_int64, *[ARRAY] * 3, c_int64),
     "answer_row_of_logits": CFUNCTYPE(c_int64, ARRAY, c_int64, ARRAY, c_int64, c_int64, ARRAY),
+    "mix_rows": CFUNCTYPE(c_int64, STRUCT, *[ARRAY] * 3, c_int64, c_int64),
+    "answer_row_of_mixture": CFUNCTYPE(c_int64, STRUCT, STRUCT, ARRAY, ARRAY),
     "multiply_block": CFUNCTYPE(None, ARRAY, ARRAY, c_int64, ARRAY),
     "multiply_two_bit_block": CFUNCTYPE(None, ARRAY, ARRAY, c_int64, ARRAY),
     "multiply_block_by_digits": CFUNCTYPE(None, ARRAY, ARRAY, ARRAY, c_int64, ARRAY, ARRAY),

@@ -2,6 +2,7 @@
 #include "dense_rows.h"
 #include "exact_rows.h"
 #include "grouped.h"
+#include "mixture_answers.h"
 #include "sampling.h"
 #include "screen.h"
 
@@ -50,6 +51,8 @@ const struct kernels KERNELS = {
     .bound_rows = bound_rows,
     .rank_logits = rank_logits,
     .answer_row_of_logits = answer_row_of_logits,
+    .mix_rows = mix_rows,
+    .answer_row_of_mixture = answer_row_of_mixture,
     .multiply_block = call_multiply_block,
     .multiply_two_bit_block = call_multiply_two_bit_block,
     .multiply_block_by_digits = call_multiply_block_by_digits,

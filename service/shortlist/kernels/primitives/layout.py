@@ -74,3 +74,12 @@ def pack_two_bits(values: npt.NDArray[np.int8]) -> Bytes:
     packed = allocate_lines((len(steps), steps.shape[1] // WEIGHTS_PER_BYTE, LANES, LANE_BYTES))
     packed[...] = reduce(np.bitwise_or, [steps[:, i::WEIGHTS_PER_BYTE] << 2 * i for i in range(WEIGHTS_PER_BYTE)])
     return packed
+
+
+def arrange_float_blocks(columns: FloatArray) -> FloatArray:
+    """Arrange float32 columns [n, m] in blocks [m / LANES, n, LANES] of aligned lines, with zeros after the last."""
+    rows, count = columns.shape
+    blocks = allocate_lines((-(-count // LANES), rows, LINE_BYTES)).view(np.float32)
+    padded = np.pad(columns, ((0, 0), (0, -count % LANES)))
+    blocks[...] = padded.reshape(rows, -1, LANES).transpose(1, 0, 2)
+    return blocks

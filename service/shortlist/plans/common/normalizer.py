@@ -59,6 +59,13 @@ def make_topk(result: PlanResult, normalizer: str) -> TopK:
     return result.topk(normalizer)
 
 
+def make_scored_topk(result: PlanResult, normalizer: str) -> TopK:
+    """The same with the scores that log-probabilities are normalised from."""
+    top = make_topk(result, normalizer)
+    top.scores = result.logits
+    return top
+
+
 def check_overflow(scores: FloatArray, start: int = 0) -> None:
     """Raise BadInput at the first row whose log-normaliser or largest logit, in `scores` [B], is NaN or infinite.
 

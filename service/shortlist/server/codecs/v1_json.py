@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from math import inf
 from typing import Any
 
 import orjson
 
 from shortlist.bundle.manifest import Manifest
+from shortlist.bundle.names import Names, resolve_names
 from shortlist.core.arrays import FLOAT64_CODE, parse_float_rows, parse_id_rows, parse_numbers
 from shortlist.core.bias import Bias, parse_bias
 from shortlist.core.checks import cut, is_count, parse_whole_number
 from shortlist.core.draws.sampling import parse_sampling
 from shortlist.core.filters import Lists
 from shortlist.core.queries import BeamQuery, BeamStep, SampleQuery, ScoreQuery, Scores, TopKQuery
-from shortlist.core.results import DoubleArray, Labels, TopK
+from shortlist.core.results import DoubleArray, ReadTexts, TopK
 from shortlist.core.row_lists import NamedLists
 from shortlist.decoding.arguments import make_beam_query
 from shortlist.errors import BadInput
@@ -38,6 +40,8 @@ TOPK_FIELDS = (
     "exact",
     "labels",
     "risk",
+    "scores",
+    "names",
     "sample",
     *LIMIT_FIELDS,
 )
@@ -158,8 +162,27 @@ def read_limits(fields: dict[str, Any]) -> tuple[float, int]:
     return float(timeout), priority
 
 
-def encode_topk(manifest: Manifest, labels: Labels | None, with_risk: bool, top: TopK) -> EncodedResponse:
-    """The response of /v1/topk. labels: [V + 1], the last one (None) for the id -1; None where none are wanted."""
+def read_more(fields: dict[str, Any]) -> list[str]:
+    """What a request wants beside what all responses have; raises BadInput."""
+    return [name for name in ("risk", "scores") if read_flag(fields, name)]
+
+
+def resolve_fields(fields: dict[str, Any], names: Names | None, model: str) -> dict[str, Any]:
+    """The fields with ids in place of the names in lists of ids; raises BadInput."""
+    present = {name: fields[name] for name in ("allow", "ban", "ids") if name in fields}
+    return fields | {
+        name: resolve_names(name, value, names, model, unknown=name == "ban") for name, value in present.items()
+    }
+
+
+def encode_topk(
+    manifest: Manifest, texts: Mapping[str, ReadTexts], more: Collection[str], top: TopK
+) -> EncodedResponse:
+    """The response of /v1/topk.
+
+    texts: what reads the texts of ids, None of -1, by the field that they are wanted in, `labels` or `names`. more:
+    what else is wanted, `risk` and `scores`.
+    """
     content: dict[str, Any] = {
         "model": manifest.name,
         "version": manifest.version,
@@ -169,10 +192,12 @@ def encode_topk(manifest: Manifest, labels: Labels | None, with_risk: bool, top:
         "normalizer": top.normalizer,
         **read_promise(manifest, top.normalizer),
     }
-    if labels is not None:
-        content["labels"] = make_json_list(top.ids, lambda ids: labels[ids].tolist())
-    if with_risk:
+    for name, read in texts.items():
+        content[name] = make_json_list(top.ids, lambda ids, read=read: read(ids).tolist())  # type: ignore[misc]
+    if "risk" in more:
         content["risk"] = top.complete_risk(manifest.classes)
+    if "scores" in more and top.scores is not None:
+        content["scores"] = make_json_list(top.scores)
     return encode_json(content)
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from shortlist.bundle.manifest import Manifest
-from shortlist.core.arrays import Array, check_context_shape
+from shortlist.bundle.names import Names, resolve_names
+from shortlist.core.arrays import Array, check_context_shape, to_id_array
 from shortlist.core.bias import Bias, make_bias
 from shortlist.core.checks import cut, parse_whole_number
 from shortlist.core.draws.sampling import Sampling, parse_sampling
@@ -36,6 +37,7 @@ from shortlist.wire.open_inference import (
     TEMPERATURE,
     Tensor,
 )
+from shortlist.wire.texts import TEXT_DATATYPE
 
 from .named_lists import ListRegistry
 
@@ -45,9 +47,9 @@ LIST_INPUTS = tuple(name + end for name in (ALLOW, BAN) for end in ("", OFFSETS,
 BEAM_INPUTS = (SCORES, FINISHED, EOS, FORCED, LENGTHS, TEMPERATURE)
 INPUT_DATATYPES: dict[str, tuple[str, ...]] = {
     CONTEXT: ("FP32", "FP16", "BF16"),
-    ALLOW: WHOLE,
-    BAN: WHOLE,
-    IDS: ("INT64",),
+    ALLOW: (*WHOLE, TEXT_DATATYPE),
+    BAN: (*WHOLE, TEXT_DATATYPE),
+    IDS: ("INT64", TEXT_DATATYPE),
     BIAS_IDS: WHOLE,
     BIAS: ("FP32",),
     **{name + end: WHOLE for name in (ALLOW, BAN) for end in (OFFSETS, ROWS)},
@@ -84,14 +86,16 @@ def make_query(
     parameters: dict[str, Any],
     manifest: Manifest,
     registry: ListRegistry | None,
+    names: Names | None = None,
     classified: int = 0,
 ) -> Query:
     """The query of these inputs; raises BadInput, NotFound.
 
-    classified: how many classes an output is to be classified by.
+    names: of classes, which lists may hold in place of ids. classified: how many classes an output is to be classified
+    by.
     """
     kind = name_kind(inputs)
-    values = {name: read_array(tensor, manifest) for name, tensor in inputs.items()}
+    values = {name: read_array(tensor, manifest, names) for name, tensor in inputs.items()}
     if CONTEXT not in values:
         raise BadInput(f"input '{CONTEXT}' is missing: send FP32 of shape [rows, {manifest.dim}]")
     check_inputs(values, kind)
@@ -197,11 +201,11 @@ def read_k(parameters: dict[str, Any], manifest: Manifest, classes: int) -> int:
     return k
 
 
-def read_array(tensor: Tensor, manifest: Manifest) -> Array:
-    """One input's numbers, checked against what the model takes; raises BadInput."""
+def read_array(tensor: Tensor, manifest: Manifest, names: Names | None) -> Array:
+    """One input's numbers, ids in place of names, checked against what the model takes; raises BadInput."""
     if tensor.name not in INPUT_DATATYPES:
-        names = ", ".join(INPUT_DATATYPES)
-        raise BadInput(f"unexpected inference input '{tensor.name}' for model '{manifest.name}': known are {names}")
+        known = ", ".join(INPUT_DATATYPES)
+        raise BadInput(f"unexpected inference input '{tensor.name}' for model '{manifest.name}': known are {known}")
     datatypes = INPUT_DATATYPES[tensor.name]
     if tensor.datatype not in datatypes:
         raise BadInput(f"input '{tensor.name}' is {cut(tensor.datatype)}: send {' or '.join(datatypes)}")
@@ -211,10 +215,18 @@ def read_array(tensor: Tensor, manifest: Manifest) -> Array:
         raise BadInput(f"input '{tensor.name}' has {len(tensor.shape)} dimensions: send [m] or [rows, m]")
     elif tensor.name not in MATRICES and len(tensor.shape) != 1:
         raise BadInput(f"input '{tensor.name}' has {len(tensor.shape)} dimensions: send it flat")
+    if tensor.datatype == TEXT_DATATYPE:
+        return read_names(tensor, manifest, names)
     numbers = tensor.to_array(manifest.name)
     if tensor.shared and tensor.name in CLASS_INPUTS:
         check_shared_ids(tensor.name, numbers, manifest.classes)
     return numbers
+
+
+def read_names(tensor: Tensor, manifest: Manifest, names: Names | None) -> IdArray:
+    """The ids of the classes that an input names, padded with -1; raises BadInput."""
+    texts, is_ban = tensor.to_texts().tolist(), tensor.name == BAN
+    return to_id_array(tensor.name, resolve_names(tensor.name, texts, names, manifest.name, unknown=is_ban))
 
 
 def check_shared_ids(name: str, ids: IdArray, classes: int) -> None:

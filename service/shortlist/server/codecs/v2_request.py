@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from shortlist.bundle.manifest import Manifest
+from shortlist.bundle.names import Names
 from shortlist.core.checks import cut, is_count, parse_object
 from shortlist.core.queries import Query, Result, TopKQuery
-from shortlist.core.results import Labels, require_labels
+from shortlist.core.results import Labels, ReadTexts
 from shortlist.core.units import SECONDS_PER_MICROSECOND
 from shortlist.errors import BadInput
 from shortlist.server.messages.bounded_cache import BoundedCache
@@ -22,7 +24,9 @@ from shortlist.wire.open_inference import (
     CONTEXT,
     DATATYPES,
     LABELS,
+    NAMES,
     RISK,
+    SCORES,
     SharedRegions,
     Tensor,
     parse_tensors,
@@ -32,7 +36,7 @@ from shortlist.wire.texts import TEXT_DATATYPE
 
 from .named_lists import ListRegistry
 from .v2_query import DEFAULT_K, INPUT_DATATYPES, MATRICES, make_query, name_kind
-from .v2_response import OUTPUT_DATATYPES, OutputFormat, encode_infer, read_outputs
+from .v2_response import OUTPUT_DATATYPES, TEXTS, OutputFormat, encode_infer, read_outputs
 from .v2_template import ContextLayout, InferTemplate
 
 RESERVED_PREFIX = "triton_"
@@ -60,7 +64,7 @@ class InferCodec:
     """Reads the infer requests to one model, and writes the responses.
 
     labels: [V + 1], for classification and the output of that name. memory: shared regions, where they are served.
-    registry: the lists that requests may name.
+    registry: the lists that requests may name. names: of classes, in place of ids.
     """
 
     def __init__(
@@ -69,8 +73,14 @@ class InferCodec:
         labels: Labels | None = None,
         memory: SharedRegions | None = None,
         registry: ListRegistry | None = None,
+        names: Names | None = None,
     ) -> None:
-        self.manifest, self.labels, self.memory, self.registry = manifest, labels, memory, registry
+        self.manifest, self.memory, self.registry, self.names = manifest, memory, registry, names
+        self.texts: dict[str, ReadTexts] = {}
+        if labels is not None:
+            self.texts[LABELS] = labels.__getitem__
+        if names is not None:
+            self.texts[NAMES] = names.read
         self.templates: BoundedCache[bytes, InferTemplate] = BoundedCache(TEMPLATE_CACHE_ENTRIES)
 
     def find_template(self, body: bytes, header: bytes | None) -> InferTemplate | None:
@@ -108,10 +118,11 @@ class InferCodec:
         parameters = parse_object(content, "parameters", "the request")
         check_parameters(parameters)
         outputs = read_outputs(content, read_flag(parameters, "binary_data_output"), name_kind(inputs))
-        if LABELS in outputs:
-            require_labels(self.labels, self.manifest.name)
+        lacking = next((name for name in TEXTS if name in outputs and name not in self.texts), None)
+        if lacking is not None:
+            raise BadInput(f"{self.manifest.name} was exported without {lacking}: ask for ids alone")
         classified = max(output.classes for output in outputs.values())
-        query = make_query(inputs, parameters, self.manifest, self.registry, classified)
+        query = make_query(inputs, parameters, self.manifest, self.registry, self.names, classified)
         timeout, priority = (
             read_count(parameters, "timeout") * SECONDS_PER_MICROSECOND,
             read_count(parameters, "priority"),
@@ -127,7 +138,7 @@ class InferCodec:
 
     def encode(self, request: InferRequest, result: Result) -> EncodedResponse:
         """The response's body and headers."""
-        return encode_infer(self.manifest, request.id, request.outputs, self.labels, self.memory, result)
+        return encode_infer(self.manifest, request.id, request.outputs, self.texts, self.memory, result)
 
 
 def find_layout(
@@ -143,11 +154,11 @@ def find_layout(
     return ContextLayout(bytes(text), DATATYPES[context.datatype], context.shape, size)
 
 
-def describe_model(manifest: Manifest, versions: list[int], *, labelled: bool) -> dict[str, Any]:
+def describe_model(manifest: Manifest, versions: list[int], texts: Collection[str]) -> dict[str, Any]:
     """The protocol's description of a model, with all inputs, which are optional but for `context`.
 
-    The outputs are those of a top-k request; `risk` and labels are sent where a request names them. labelled: whether
-    it has labels.
+    The outputs are those of a top-k request; `risk`, `scores` and texts are sent where a request names them.
+    texts: the outputs of texts that it has, `labels` and `names`.
     """
     inputs = [{"name": CONTEXT, "datatype": "FP32", "shape": [-1, manifest.dim]}]
     inputs += [
@@ -160,7 +171,8 @@ def describe_model(manifest: Manifest, versions: list[int], *, labelled: bool) -
         for name, datatype in OUTPUT_DATATYPES["topk"].items()
     ]
     outputs.append({"name": RISK, "datatype": "FP32", "shape": [-1]})
-    outputs += [{"name": LABELS, "datatype": TEXT_DATATYPE, "shape": [-1, -1]}] if labelled else []
+    outputs.append({"name": SCORES, "datatype": "FP32", "shape": [-1, -1]})
+    outputs += [{"name": name, "datatype": TEXT_DATATYPE, "shape": [-1, -1]} for name in texts]
     return {
         "name": manifest.name,
         "versions": [str(version) for version in versions],

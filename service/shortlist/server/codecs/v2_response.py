@@ -15,7 +15,7 @@ from shortlist.bundle.manifest import Manifest
 from shortlist.core.arrays import Array
 from shortlist.core.checks import cut, is_count, parse_object
 from shortlist.core.queries import Result, Scores
-from shortlist.core.results import NO_CLASS, IdArray, Labels, TopK
+from shortlist.core.results import IdArray, ReadTexts, TopK
 from shortlist.errors import BadInput
 from shortlist.server.messages.compression import IDENTITY_ENCODING, MIN_COMPRESSED_BYTES, choose_encoding, compress
 from shortlist.server.messages.headers import (
@@ -35,6 +35,7 @@ from shortlist.wire.open_inference import (
     JSON_TYPE,
     LABELS,
     LOGPROBS,
+    NAMES,
     PARENTS,
     RISK,
     SCORED,
@@ -56,12 +57,13 @@ OUTPUT_DATATYPES: dict[Kind, dict[str, str]] = {  # of a request that names no o
     "beam": {PARENTS: "INT32", IDS: "INT64", SCORES: "FP64", LOGPROBS: "FP32"},
 }
 MORE_OUTPUTS: dict[Kind, tuple[str, ...]] = {
-    "topk": (LABELS, RISK),
-    "sample": (LABELS,),
+    "topk": (LABELS, RISK, SCORES, NAMES),
+    "sample": (LABELS, NAMES),
     "score": (IDS,),
     "beam": (),
 }  # that it may name
 LEAST_FLOAT32 = np.finfo(np.float32).min  # stands for -inf in JSON outputs, which cannot hold it
+TEXTS = (LABELS, NAMES)
 VARY = (b"vary", b"accept-encoding")
 
 
@@ -169,25 +171,25 @@ def read_output(entry: dict[str, Any], binary: bool, kind: Kind) -> OutputFormat
     if classes and region is not None:
         raise BadInput(f"classification of '{name}' cannot be put into shared memory: leave out one of the two")
     in_binary = read_flag({"binary_data": binary} | parameters, "binary_data")
-    return OutputFormat(in_binary, classes, region, texts=name == LABELS)
+    return OutputFormat(in_binary, classes, region, texts=name in TEXTS)
 
 
 def encode_infer(
     manifest: Manifest,
     request_id: str,
     outputs: OutputFormats,
-    labels: Labels | None,
+    texts: Mapping[str, ReadTexts],
     memory: SharedRegions | None,
     result: Result,
 ) -> EncodedResponse:
-    """The response's body and headers."""
+    """The response's body and headers. texts: what reads the labels and the names of ids, where there are some."""
     result = complete_outputs(outputs, manifest, result)
     entries, blobs = [], []
     for name, output in outputs.items():
         if output.texts:
-            entry, blob = encode_labels(result, output, labels, memory)
+            entry, blob = encode_names(name, result, output, texts[name], memory)
         elif output.classes:
-            entry, blob = encode_classes(result, output, labels)
+            entry, blob = encode_classes(result, output, texts.get(LABELS))
         else:
             entry, blob = encode_numbers(name, getattr(result, name), output, memory)
         entries.append(entry)
@@ -225,33 +227,33 @@ def write_region(entry: dict[str, Any], content: bytes, region: Region, memory: 
     return entry | {"parameters": place | ({"shared_memory_offset": region.offset} if region.offset else {})}
 
 
-def encode_classes(result: Result, output: OutputFormat, labels: Labels | None) -> tuple[dict[str, Any], bytes]:
-    """The best classes of each row as `value:index` or `value:index:label`, best first."""
+def encode_classes(result: Result, output: OutputFormat, read: ReadTexts | None) -> tuple[dict[str, Any], bytes]:
+    """The best classes of each row as `value:index` or `value:index:label`, best first. read: labels, if any."""
     assert output.classes <= result.ids.shape[1]
-    rows = zip(result.ids[:, : output.classes].tolist(), result.logprobs[:, : output.classes].tolist(), strict=True)
-    texts = [write_class(value, id, labels) for ids, values in rows for id, value in zip(ids, values, strict=True)]
+    ids, values = result.ids[:, : output.classes].reshape(-1), result.logprobs[:, : output.classes].reshape(-1)
+    labels = [None] * ids.size if read is None else read(ids).tolist()
+    texts = [write_class(*each) for each in zip(values.tolist(), ids.tolist(), labels, strict=True)]
     entry: dict[str, Any] = {"name": LOGPROBS, "datatype": TEXT_DATATYPE, "shape": [len(result.ids), output.classes]}
     return encode_texts(entry, texts, output)
 
 
-def encode_labels(
-    result: Result, output: OutputFormat, labels: Labels | None, memory: SharedRegions | None
+def encode_names(
+    name: str, result: Result, output: OutputFormat, read: ReadTexts, memory: SharedRegions | None
 ) -> tuple[dict[str, Any], bytes]:
-    """The labels of the ids, nothing for an id of -1."""
-    assert labels is not None, "the request was refused where the model has no labels"
-    entry: dict[str, Any] = {"name": LABELS, "datatype": TEXT_DATATYPE, "shape": list(result.ids.shape)}
+    """The labels or names of the ids, nothing for an id of -1."""
+    entry: dict[str, Any] = {"name": name, "datatype": TEXT_DATATYPE, "shape": list(result.ids.shape)}
     flat = np.ascontiguousarray(result.ids).reshape(-1)
     if output.region is None and not output.binary:
-        return entry | {"data": make_json_list(flat, partial(list_labels, labels))}, b""
-    content = join_texts(list_labels(labels, flat))
+        return entry | {"data": make_json_list(flat, partial(list_names, read))}, b""
+    content = join_texts(list_names(read, flat))
     if output.region is not None:
         return write_region(entry, content, output.region, memory), b""
     return entry | {"parameters": {"binary_data_size": len(content)}}, content
 
 
-def list_labels(labels: Labels, ids: IdArray) -> list[str]:
-    """The labels of `ids` [n], nothing for an id of -1."""
-    return [label or "" for label in labels[ids].tolist()]
+def list_names(read: ReadTexts, ids: IdArray) -> list[str]:
+    """The texts of `ids` [n], nothing for an id of -1."""
+    return [text or "" for text in read(ids).tolist()]
 
 
 def encode_texts(entry: dict[str, Any], texts: list[str], output: OutputFormat) -> tuple[dict[str, Any], bytes]:
@@ -262,10 +264,10 @@ def encode_texts(entry: dict[str, Any], texts: list[str], output: OutputFormat) 
     return entry | {"parameters": {"binary_data_size": len(content)}}, content
 
 
-def write_class(value: float, id: int, labels: Labels | None) -> str:
+def write_class(value: float, id: int, label: str | None) -> str:
     """One class as text, with the nine digits that tell any two float32 apart."""
     text = f"{value:.9g}:{id}"
-    return text if labels is None or id == NO_CLASS else f"{text}:{labels[id]}"
+    return text if label is None else f"{text}:{label}"
 
 
 def encode_and_compress(encode: Callable[[Result], EncodedResponse], accept: bytes, result: Result) -> EncodedResponse:

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 from starlette.routing import compile_path
 
 from shortlist.core.queries import BeamQuery, BeamStep
-from shortlist.core.results import require_labels
 from shortlist.decoding.step import continue_beams
 from shortlist.errors import BadInput, NotFound
 from shortlist.server.codecs import v1_json
@@ -72,11 +71,12 @@ def decode_topk(service: Service, state: RequestState, body: bytes) -> DecodedRe
     fields = v1_json.parse_fields(body, v1_json.TOPK_FIELDS)
     served_model = find_model(service, state, body, *v1_json.read_target(fields))
     manifest = served_model.model.head.manifest
-    labels = require_labels(served_model.model.labels, manifest.name) if read_flag(fields, "labels") else None
+    fields = v1_json.resolve_fields(fields, served_model.model.head.names, manifest.name)
+    texts = {name: served_model.require_texts(name) for name in ("labels", "names") if read_flag(fields, name)}
     read_query = v1_json.read_sample_query if "sample" in fields else v1_json.read_topk_query
     query = read_query(fields, manifest.dim, service.named_lists)
     limits = v1_json.read_limits(fields)
-    encode = partial(v1_json.encode_topk, manifest, labels, read_flag(fields, "risk"))
+    encode = partial(v1_json.encode_topk, manifest, texts, v1_json.read_more(fields))
     return DecodedRequest(served_model, served_model.make_task(query), encode, *limits)
 
 
@@ -85,6 +85,7 @@ def decode_score(service: Service, state: RequestState, body: bytes) -> DecodedR
     fields = v1_json.parse_fields(body, v1_json.SCORE_FIELDS)
     served_model = find_model(service, state, body, *v1_json.read_target(fields))
     manifest = served_model.model.head.manifest
+    fields = v1_json.resolve_fields(fields, served_model.model.head.names, manifest.name)
     query = v1_json.read_score_query(fields, manifest.dim)
     limits = v1_json.read_limits(fields)
     return DecodedRequest(
@@ -97,6 +98,7 @@ def decode_beam_step(service: Service, state: RequestState, body: bytes) -> Deco
     fields = v1_json.parse_fields(body, v1_json.BEAM_FIELDS)
     served_model = find_model(service, state, body, *v1_json.read_target(fields))
     manifest = served_model.model.head.manifest
+    fields = v1_json.resolve_fields(fields, served_model.model.head.names, manifest.name)
     query = v1_json.read_beam_query(fields, manifest.dim, service.named_lists)
     limits = v1_json.read_limits(fields)
     encode = partial(encode_beams, partial(v1_json.encode_beam_step, manifest))

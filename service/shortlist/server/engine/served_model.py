@@ -5,7 +5,9 @@ from __future__ import annotations
 from concurrent.futures import Executor
 from dataclasses import replace
 
+from shortlist.bundle.names import require_names
 from shortlist.core.queries import Query
+from shortlist.core.results import ReadTexts, require_labels
 from shortlist.core.units import SECONDS_PER_MICROSECOND
 from shortlist.server.codecs.named_lists import ListRegistry
 from shortlist.server.codecs.shared_memory import SharedMemory
@@ -19,6 +21,7 @@ from shortlist.server.scheduling.batcher import Batcher
 from shortlist.server.scheduling.slices import Task
 from shortlist.server.scheduling.tasks import SizeLimits, make_task
 from shortlist.server.settings import Settings
+from shortlist.wire.open_inference import NAMES
 
 
 class ServedModel:
@@ -59,11 +62,17 @@ class ServedModel:
         codec = self.latest_codec
         if codec is None or codec.manifest is not head.manifest:  # the model was loaded again
             codec = self.latest_codec = InferCodec(
-                head.manifest, self.model.labels, self.shared_memory, self.named_lists
+                head.manifest, self.model.labels, self.shared_memory, self.named_lists, head.names
             )
             if self.model.head_in_use is not head:  # it was unloaded meanwhile: threads ask too
                 self.latest_codec = None
         return codec
+
+    def require_texts(self, name: str) -> ReadTexts:
+        """What reads the `labels` or `names` of ids; raises BadInput where the head has none."""
+        if name == NAMES:
+            return require_names(self.model.head.names, self.model.name).read
+        return require_labels(self.model.labels, self.model.name).__getitem__
 
     def make_task(self, query: Query) -> Task:
         """The task of computing `query` with the head that is in use now; raises NotReady, BadInput, TooLarge."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.json_schema import models_json_schema
@@ -12,7 +12,10 @@ from shortlist.server.precision.schemas import ServedPrecision
 from shortlist.wire.open_inference import BINARY_TYPE, JSON_TYPE, LENGTH_HEADER
 
 IdRow = list[int]
-Ids = list[int] | list[list[int]]
+Ids = list[int] | list[list[int]] | list[str] | list[list[str]]
+Promise = Annotated[
+    float | None, Field(description="mean P@k that the search was to keep; left out where none was made, or needed")
+]
 
 
 class NamedLists(BaseModel):
@@ -71,6 +74,8 @@ class TopKRequest(Request):
     )
     labels: bool = Field(default=False, description="also answer the printable labels of the ids")
     risk: bool = Field(default=False, description="also answer how likely each row misses some of the best classes")
+    names: bool = Field(default=False, description="also answer the names of the ids")
+    scores: bool = Field(default=False, description="also answer the scores that log-probabilities are normalised from")
 
 
 class BeamRequest(Request):
@@ -110,14 +115,14 @@ class TopKResponse(Response):
 
     ids: list[list[int]] = Field(description="[B, k]; -1 where fewer than k classes are legal")
     scored: list[int] = Field(description="[B]; classes scored for the row, V when the dense head answered")
-    promise: float | None = Field(
-        default=None, description="mean P@k that the search was to keep; left out where none was made, or needed"
-    )
+    promise: Promise = None
     labels: list[list[str | None]] | None = None
+    names: list[list[str | None]] | None = None
     risk: list[float | None] | None = Field(
         default=None,
         description="[B]; estimated share of the k best that the ids miss, null where nothing is estimated",
     )
+    scores: list[list[float | None]] | None = Field(default=None, description="[B, k]; logits; null beside an id of -1")
 
 
 class BeamResponse(Response):
@@ -126,9 +131,7 @@ class BeamResponse(Response):
     parents: list[list[int]] = Field(description="[G, n]; the beam within its group, -1 where there are fewer than n")
     ids: list[list[int]] = Field(description="[G, n]; -1 for a finished beam")
     scores: list[list[float | None]] = Field(description="[G, n]; of the whole sequences")
-    promise: float | None = Field(
-        default=None, description="mean P@k that the search was to keep; left out where none was made, or needed"
-    )
+    promise: Promise = None
 
 
 class ListTable(BaseModel):
@@ -236,7 +239,7 @@ class Tensor(BaseModel):
 class Output(BaseModel):
     """An output that the client asks for."""
 
-    name: Literal["ids", "logprobs", "scored", "labels", "risk", "parents", "scores"]
+    name: Literal["ids", "logprobs", "scored", "labels", "names", "risk", "parents", "scores"]
     parameters: dict[str, Any] | None = Field(default=None, description="binary_data: true or false")
 
 

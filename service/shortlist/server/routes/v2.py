@@ -92,9 +92,7 @@ async def metadata(request: Request, name: str, version: str | None = None) -> R
     """A model's inputs and outputs."""
     model = find_model(request, name, version)
     versions = get_service(request).models.find_table(name).by_number if version is None else [model.version]
-    return make_json_response(
-        v2_request.describe_model(model.head.manifest, list(versions), labelled=model.labels is not None)
-    )
+    return make_json_response(v2_request.describe_model(model.head.manifest, list(versions), model.text_outputs))
 
 
 @router.get(MODEL_PATH + "/ready", dependencies=[READ])

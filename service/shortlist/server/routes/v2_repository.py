@@ -108,7 +108,7 @@ def describe_config(service: Service, model: Model) -> dict[str, Any]:
     manifest = model.head.manifest
     table = service.models.find_table(model.name)
     versions = list(table.by_number)
-    metadata = v2_request.describe_model(manifest, versions, labelled=model.labels is not None)
+    metadata = v2_request.describe_model(manifest, versions, model.text_outputs)
     return {
         "name": model.name,
         "platform": metadata["platform"],

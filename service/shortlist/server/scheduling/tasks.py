@@ -19,7 +19,7 @@ from shortlist.core.results import FloatArray, IdArray, IntArray, PlanResult, To
 from shortlist.decoding.step import BeamSearchRows, choose_rows
 from shortlist.errors import TooLarge
 from shortlist.head import Head
-from shortlist.plans.common.normalizer import make_topk
+from shortlist.plans.common.normalizer import make_scored_topk
 from shortlist.plans.registry import Plan
 
 from .sample_task import make_sample_task
@@ -87,10 +87,10 @@ class TopKTask(SearchTask):
         )
 
     def compute(self) -> TopK:
-        return make_topk(self.search(), self.normalizer)
+        return make_scored_topk(self.search(), self.normalizer)
 
     def merge(self, parts: list[PlanResult]) -> TopK:
-        return make_topk(PlanResult.concat(parts), self.normalizer)
+        return make_scored_topk(PlanResult.concat(parts), self.normalizer)
 
 
 @dataclass(slots=True, eq=False)

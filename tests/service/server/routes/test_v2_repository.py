@@ -226,7 +226,15 @@ def test_the_config_agrees_with_the_metadata(client):
     assert batching["max_queue_delay_microseconds"] == 0
     assert batching["default_queue_policy"]["default_timeout_microseconds"] == 30_000_000
     labels = {entry["name"]: entry["label_filename"] for entry in config["output"]}
-    assert labels == {"ids": "", "logprobs": "labels.json", "scored": "", "risk": "", "labels": ""}
+    assert labels == {
+        "ids": "",
+        "logprobs": "labels.json",
+        "scored": "",
+        "risk": "",
+        "scores": "",
+        "labels": "",
+        "names": "",
+    }
 
 
 def test_configs_that_there_are_not(client, starting):

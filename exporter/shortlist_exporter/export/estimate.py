@@ -1,0 +1,58 @@
+"""What an export will take, said before it begins: memory from the sizes of its arrays, time from one timed product."""
+
+from __future__ import annotations
+
+import time
+from typing import NamedTuple
+
+import numpy as np
+
+from shortlist_exporter.inputs.sources import Contexts, Dense
+from shortlist_exporter.inputs.splits import HELD_OUT_FRACTION
+from shortlist_exporter.methods.base import DenseMethod
+from shortlist_exporter.methods.registry import find_method
+
+from .request import Request
+
+BASE_BYTES = 1 << 30  # interpreter, libraries, and the logits of a chunk of contexts
+HEAD_WEIGHTS = 0.6  # int8 rows, previews and their tables, in sizes of the weights
+CROSSOVER_ROWS = 3_600  # contexts that dense answers while both are timed: 7 times up to 128 rows, and twice that
+CERTIFICATE_ROWS = 600  # contexts whose logits take as long as the certificate
+TIMED_ROWS, TIMED_CLASSES = 64, 1 << 15
+SHORT_SECONDS = 90.0  # an export that takes less is said to take about a minute
+
+
+class Estimate(NamedTuple):
+    """memory_bytes: of the process at its largest. seconds: None where a head is trained, for as long as that takes."""
+
+    memory_bytes: int
+    seconds: float | None
+
+    def __str__(self) -> str:
+        memory = f"about {self.memory_bytes / (1 << 30):.1f} GiB of memory"
+        if self.seconds is None:
+            return f"this will need {memory}, and as long as training takes"
+        minutes = f"{self.seconds / 60:.0f} minutes" if self.seconds > SHORT_SECONDS else "a minute"
+        return f"this will need {memory} and about {minutes} (estimates)"
+
+
+def estimate_export(dense: Dense, contexts: Contexts, request: Request) -> Estimate:
+    """What `export` of the same arguments will need on this machine as busy as it is; raises BadInput."""
+    copies = 1 + request.keep_dense + HEAD_WEIGHTS  # of the weights: as given, packed where dense is timed, the head's
+    memory = BASE_BYTES + round(copies * dense.weight.nbytes) + 2 * contexts.contexts.nbytes
+    method = find_method(request.method)
+    fit_rows = method.count_fit_rows(dense, len(contexts.contexts)) if isinstance(method, DenseMethod) else None
+    if fit_rows is None:
+        return Estimate(memory, None)
+    rows = fit_rows + 2 * len(contexts.contexts) // HELD_OUT_FRACTION
+    rows += CERTIFICATE_ROWS * request.certificate + CROSSOVER_ROWS * (request.keep_dense and request.fallback)
+    return Estimate(memory, rows * dense.classes * time_logit(dense))
+
+
+def time_logit(dense: Dense) -> float:
+    """Seconds of this machine for one logit among many, and its part in the sum of all."""
+    weight, contexts = dense.weight[:TIMED_CLASSES], np.ones((TIMED_ROWS, dense.dim), np.float32)
+    start = time.perf_counter()
+    logits = contexts @ weight.T
+    np.exp(logits - logits.max(axis=1, keepdims=True)).sum(axis=1)
+    return (time.perf_counter() - start) / logits.size
