@@ -59,7 +59,11 @@ def parse_arguments() -> argparse.Namespace:
 def measure_speed(subject: Subject) -> dict[Cell, Pace]:
     """Tokens a second of every cell."""
     heads = {threads: subject.open_head(GROUPED, threads) for threads in THREADS}
-    return {cell: time_cell(subject.model, heads[cell.threads], cell) for cell in list_cells()}
+    paces = {}
+    for cell in list_cells():
+        paces[cell] = time_cell(subject.model, heads[cell.threads], cell)
+        print(f"{subject.name}, {cell.label}: {paces[cell].ceiling_share:.3f} of the constant's", flush=True)
+    return paces
 
 
 def compare_continuations(args: argparse.Namespace, subject: Subject) -> dict[str, Finding]:
