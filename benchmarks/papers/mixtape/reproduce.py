@@ -2,12 +2,14 @@
 
   python -m benchmarks.papers.mixtape.reproduce --data DATA
 
-Writes docs/mixtape.md and its picture. Trained heads and exported bundles stay in the cache.
+Writes docs/mixtape.md and its picture. Trained heads, exported bundles and the page's sections stay in the cache; with
+--only, sections that are not there stay as the page has them.
 """
 
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -27,7 +29,7 @@ from shortlist_models.progress import Progress
 from benchmarks.datasets.ptb import find_base_model
 from benchmarks.datasets.registry import DATASETS, DataSet, Place
 from benchmarks.papers.adaptive.lazy import format_agreement, make_float64_distribution, measure_agreement
-from benchmarks.papers.common.command import PICTURES, make_paper_parser, write_page
+from benchmarks.papers.common.command import DOCS, PICTURES, make_paper_parser, write_page
 
 from . import heads, joint
 from .page_texts import (
@@ -43,10 +45,10 @@ from .page_texts import (
 from .ranks import RANK_ROWS, draw_spectra, measure_spectrum
 from .times import export_heads, format_served, format_steps, measure_served, measure_steps
 
-MODULE = "mixtape.reproduce"
+MODULE, PAGE = "mixtape.reproduce", "mixtape.md"
 EVERY_K, EVERY_K_ROWS = range(1, 101), 512
 DEEP_K = 100
-LARGE_CLASSES = 50_000
+LARGE_CLASSES, LARGE_FIT_ROWS = 50_000, 20_000
 FIT_WORDS = 310_000
 
 
@@ -72,7 +74,7 @@ def make_frozen_section(place: Place, args: argparse.Namespace, report: Progress
     for name in heads.HEADS | heads.ABLATIONS:
         one = heads.measure_quality(load_head(name, data, place, report), contexts, targets)
         lines.append(f"| {name} | {one.parameters:,} | {one.perplexity:.2f} | {one.accuracy:.4f} |\n")
-    return f"## The body frozen\n\n{FROZEN_REMARKS}\n{''.join(lines)}"
+    return f"{FROZEN_REMARKS}\n{''.join(lines)}"
 
 
 def format_joint(runs: Mapping[str, Sequence[joint.JointRun]]) -> str:
@@ -93,13 +95,13 @@ def make_joint_section(place: Place, args: argparse.Namespace, report: Progress)
         name: [joint.train_or_load(name, seed, folder, cache, report) for seed in joint.SEEDS]
         for name in joint.CONTENDERS
     }
-    return f"## The body trained with the head\n\n{JOINT_REMARKS}\n{format_joint(runs)}"
+    return f"{JOINT_REMARKS}\n{format_joint(runs)}"
 
 
 def make_steps_section(place: Place, args: argparse.Namespace, report: Progress) -> str:
     """The section on training steps."""
     del place, args
-    return f"## Training steps\n\n{STEP_REMARKS}\n{format_steps(measure_steps(report))}"
+    return f"{STEP_REMARKS}\n{format_steps(measure_steps(report))}"
 
 
 def make_rank_section(place: Place, args: argparse.Namespace, report: Progress) -> str:
@@ -111,7 +113,7 @@ def make_rank_section(place: Place, args: argparse.Namespace, report: Progress) 
     draw_spectra(spectra, PICTURES / "mixtape-rank.png")
     ranks = "".join(f"| {name} | {one.rank} |\n" for name, one in spectra.items())
     picture = "![singular values](pictures/mixtape-rank.png)\n"
-    return f"## Rank\n\n{RANK_REMARKS}\n| head | rank |\n|---|---|\n{ranks}\n{picture}"
+    return f"{RANK_REMARKS}\n| head | rank |\n|---|---|\n{ranks}\n{picture}"
 
 
 def answer_exactly(head: Head) -> Plan:
@@ -143,47 +145,69 @@ def make_large(data: DataSet) -> tuple[Dense, Mixtape]:
 
 
 def make_served_section(place: Place, args: argparse.Namespace, report: Progress) -> str:
-    """The section on serving: times beside dense, and exact answers beside the module's."""
-    data, cache = load_data(place), place.cache / "ptb"
-    rows, served, agreement = data.test.contexts, [], ""
+    """The section on serving: times beside dense."""
+    del args
+    data, cache, served = load_data(place), place.cache / "ptb", []
     for name, short in ((heads.MIXTAPE, "tenth"), (heads.SMALL, "twentieth")):
-        module = load_head(name, data, place, report)
-        assert isinstance(module, Mixtape)
-        head, dense = export_heads(short, data.dense, data.fit, module, cache)
-        served.append(measure_served(name, head, dense, rows))
-        agreement = agreement or make_agreement(head, module, data, args.rows)
+        head, dense = export_heads(short, data.dense, data.fit, load_mixtape(name, data, place, report), cache)
+        served.append(measure_served(name, head, dense, data.test.contexts))
     layer, module = make_large(data)
-    fit = Contexts(data.fit.contexts[:20_000])
-    head, dense = export_heads("large", layer, fit, module, cache)
-    served.append(measure_served(f"V = {LARGE_CLASSES:,}, random weights", head, dense, rows))
-    return (
-        f"## Served\n\n{SERVED_REMARKS}\n{format_served(served)}\n"
-        f"## Exact answers against the module\n\n{AGREEMENT_REMARKS}\n{agreement}"
-    )
+    head, dense = export_heads("large", layer, Contexts(data.fit.contexts[:LARGE_FIT_ROWS]), module, cache)
+    served.append(measure_served(f"V = {LARGE_CLASSES:,}, random weights", head, dense, data.test.contexts))
+    return f"{SERVED_REMARKS}\n{format_served(served)}"
+
+
+def load_mixtape(name: str, data: DataSet, place: Place, report: Progress) -> Mixtape:
+    """The head `name`, which is a Mixtape."""
+    module = load_head(name, data, place, report)
+    assert isinstance(module, Mixtape)
+    return module
+
+
+def make_agreement_section(place: Place, args: argparse.Namespace, report: Progress) -> str:
+    """The section on exact answers beside the module's."""
+    data = load_data(place)
+    module = load_mixtape(heads.MIXTAPE, data, place, report)
+    head, _ = export_heads("tenth", data.dense, data.fit, module, place.cache / "ptb")
+    return f"{AGREEMENT_REMARKS}\n{make_agreement(head, module, data, args.rows)}"
 
 
 SECTIONS = {
-    "frozen": make_frozen_section,
-    "joint": make_joint_section,
-    "steps": make_steps_section,
-    "served": make_served_section,
-    "rank": make_rank_section,
+    "frozen": ("The body frozen", make_frozen_section),
+    "joint": ("The body trained with the head", make_joint_section),
+    "steps": ("Training steps", make_steps_section),
+    "served": ("Served", make_served_section),
+    "agreement": ("Exact answers against the module", make_agreement_section),
+    "rank": ("Rank", make_rank_section),
 }
+
+
+def recall_section(path: Path, title: str, page: str) -> str | None:
+    """The section of this title from its file in the cache, else from the page that is there; None where neither is."""
+    if path.is_file():
+        return path.read_text("utf-8")
+    match = re.search(rf"^## {title}\n.*?(?=^## )", page, re.MULTILINE | re.DOTALL)
+    return None if match is None else match.group()
 
 
 def make_page(args: argparse.Namespace) -> str | None:
     """Make the sections asked for, each kept in the cache; the page where all are there, else None."""
     torch.set_num_threads(1)
-    folder: Path = args.cache / "ptb"
+    paths = {name: args.cache / "ptb" / f"mixtape-page-{name}.md" for name in SECTIONS}
     with progress_bar("mixtape") as report:
         place = Place(args.cache, args.data, options={"words": str(FIT_WORDS)})
         for name in [args.only] if args.only else SECTIONS:
-            text = SECTIONS[name](place, args, report)
-            (folder / f"mixtape-page-{name}.md").write_text(text, "utf-8")
-    paths = [folder / f"mixtape-page-{name}.md" for name in SECTIONS]
-    if not all(path.is_file() for path in paths):
-        return None
-    return "\n".join([INTRODUCTION, *(path.read_text("utf-8") for path in paths), LEFT_OUT_SECTION])
+            title, make = SECTIONS[name]
+            paths[name].write_text(f"## {title}\n\n{make(place, args, report)}", "utf-8")
+    return join_sections(paths)
+
+
+def join_sections(paths: Mapping[str, Path]) -> str | None:
+    """The page of the sections in `paths`, or in the page that is there; None where one is missing."""
+    page = (DOCS / PAGE).read_text("utf-8") if (DOCS / PAGE).is_file() else ""
+    texts = [recall_section(path, SECTIONS[name][0], page) for name, path in paths.items()]
+    parts = [INTRODUCTION, *(text.rstrip("\n") + "\n" for text in texts if text is not None), LEFT_OUT_SECTION]
+    return None if None in texts else "\n".join(parts)
 
 
 def main() -> int:
@@ -191,7 +215,7 @@ def main() -> int:
     parser.add_argument("--rows", type=int, help="test rows whose exact answers are compared (all)")
     parser.add_argument("--only", choices=list(SECTIONS), help="one section; the page is written when all are there")
     args = parser.parse_args()
-    return write_page(MODULE, "mixtape.md", lambda: make_page(args))
+    return write_page(MODULE, PAGE, lambda: make_page(args))
 
 
 if __name__ == "__main__":

@@ -193,3 +193,13 @@ def test_blocks_are_as_long_as_loops_score_side_by_side():
 def test_every_rule_is_of_a_plan_that_there_is():
     assert array_table.INDEX.keys() == array_table.INDEX_RELATIONS.keys()
     assert array_table.INDEX.keys() == SETTINGS.keys() - {"full", "preview"}
+
+
+@pytest.mark.parametrize(
+    ("gates", "columns", "fits"),
+    [(3, 4 * 8 + 9, True), (3, 3 * 8 + 9, True), (1, 8 + 3, True), (3, 4 * 8 + 10, False), (3, 5 * 8 + 9, False),
+     (5, 6 * 8 + 15, False), (3, 9, False)],
+)  # fmt: skip
+def test_layers_of_a_mixture_are_of_as_many_components_as_gates_decide_on(gates, columns, fits):
+    fault = array_table.check_components(np.zeros((8, columns)), {"d": 8, "gates": gates, "gate_width": 2})
+    assert fault == (None if fits else "has no whole number of components for its gates")

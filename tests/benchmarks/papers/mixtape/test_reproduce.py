@@ -6,7 +6,7 @@ import torch
 from shortlist_exporter.inputs.sources import Contexts
 
 from benchmarks.papers.adaptive.lazy import make_float64_distribution, measure_agreement
-from benchmarks.papers.mixtape import heads, joint, times
+from benchmarks.papers.mixtape import heads, joint, reproduce, times
 from benchmarks.papers.mixtape.ranks import draw_spectra, measure_spectrum
 from benchmarks.papers.mixtape.reproduce import answer_exactly, format_joint
 from tests.support.heads import mixtape
@@ -73,3 +73,17 @@ def test_served_heads_are_timed_and_their_exact_answers_compared(tmp_path, monke
     assert results["own"].wrong == 0
     assert results["own"].answers == 20 * 101
     assert results["other"].wrong > 1000
+
+
+def test_sections_that_were_not_run_stay_as_the_page_has_them(tmp_path, monkeypatch):
+    paths = {name: tmp_path / f"{name}.md" for name in reproduce.SECTIONS}
+    monkeypatch.setattr(reproduce, "DOCS", tmp_path)
+    assert reproduce.join_sections(paths) is None
+    for name, path in paths.items():
+        path.write_text(f"## {reproduce.SECTIONS[name][0]}\n\nold\n")
+    page = reproduce.join_sections(paths)
+    assert page.count("\nold\n") == len(paths)
+    (tmp_path / reproduce.PAGE).write_text(page)
+    for name, path in paths.items():
+        path.unlink() if name != "served" else path.write_text("## Served\n\nnew\n")
+    assert reproduce.join_sections(paths) == page.replace("## Served\n\nold", "## Served\n\nnew")
