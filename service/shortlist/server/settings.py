@@ -67,6 +67,9 @@ class Settings(BaseSettings):
     device: str | None = Field(None, description="cpu or cuda:N; cpu by default")
     threads: int | None = Field(None, ge=1, description="threads of each session; by default what the cgroup grants")
     processes: int = Field(1, ge=1, description="that serve on the same port; limits and quotas are of each")
+    hang_seconds: float = Field(
+        30, gt=0, description="with --processes: one that has done nothing for so long is replaced, seconds"
+    )
     concurrent_models: int = Field(2, ge=1, description="models computed at a time; of each, one batch")
     inline_us: float = Field(400, ge=0, description="work of at most so many microseconds is done without a thread")
     batch_rows: int = Field(64, ge=1, description="most context vectors computed together")

@@ -8,6 +8,7 @@ import socket
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, NamedTuple
 
+from .beats import keep_beating
 from .channel import Channel, ChannelClosed
 from .exchange import Request, Response
 from .tasks import Tasks
@@ -36,10 +37,14 @@ class Link:
         self.channel: Channel | None = None
 
     async def run(self, sock: socket.socket, read_state: Callable[[], State], seconds: float) -> None:
-        """Talk over `sock` until the supervisor has ended; tell it every change of state within so many seconds."""
+        """Talk over `sock` until the supervisor has ended; tell it every change of state within so many seconds.
+
+        And tell it every second that this process goes on, with what `metrics` of its duties gives.
+        """
         self.channel = await Channel.open(sock, self.do_duty)
         tasks = Tasks()
         tasks.start(self.tell_states(self.channel, read_state, seconds))
+        tasks.start(keep_beating(self.channel.tell, lambda: self.do_duty("metrics", None)))
         try:
             await self.channel.run()
         finally:

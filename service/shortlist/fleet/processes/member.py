@@ -13,6 +13,7 @@ from typing import Any
 
 from shortlist.server.settings import Settings
 
+from .beats import Pulse
 from .channel import Channel, ChannelClosed
 from .connections import Passage, make_passage
 from .exchange import Request, Response
@@ -29,7 +30,7 @@ class Member:
     """A process, its channel and the way by which it gets connections.
 
     state: as it said last; None before it has begun. joined: whether connections and changes go to it. leaving: whether
-    it has begun to drain. counts: its metrics as they were read last.
+    it has begun to drain. pulse: when it was heard last. content: its metrics as it told them last.
     """
 
     def __init__(self, number: int, process: BaseProcess, passage: Passage, *, joins_at_once: bool) -> None:
@@ -39,7 +40,8 @@ class Member:
         self.state: State | None = None
         self.began = asyncio.Event()
         self.joined = self.leaving = False
-        self.counts: Families = {}
+        self.pulse = Pulse()
+        self.content: list[Any] = []
         self.start_time = time.monotonic()
 
     def __str__(self) -> str:
@@ -51,15 +53,29 @@ class Member:
         return self.joined and not self.leaving
 
     @property
-    def load(self) -> tuple[bool, int]:
-        """What the next connection is chosen by: the least load gets it, and one that is ready before all others."""
+    def load(self) -> tuple[bool, bool, int]:
+        """What the next connection is chosen by: the least load gets it, and one that answers and is ready first."""
         assert self.state is not None, "it has joined"
-        return not self.state.ready, self.state.open + self.passage.passed - self.state.taken
+        return self.pulse.falters, not self.state.ready, self.state.open + self.passage.passed - self.state.taken
+
+    @property
+    def counts(self) -> Families:
+        """What it has counted, all that it told."""
+        return keep_counts(parse_families(self.content))
 
     @property
     def shown_counts(self) -> Families:
         """What the server's metrics show of it: all, but only what it counted where it is not part of the server."""
-        return self.counts if self.takes_connections else keep_counts(self.counts)
+        return parse_families(self.content) if self.takes_connections else self.counts
+
+    def hangs(self, seconds: float) -> bool:
+        """Whether it has begun, and was silent for so long."""
+        return self.state is not None and self.pulse.silence > seconds
+
+    def note_beat(self, content: list[Any] | None) -> None:
+        """It goes on; content: its metrics, where they have changed."""
+        self.pulse.note()
+        self.content = content or self.content
 
     async def ask(self, name: str, value: Any = None) -> Any:
         """What it answers; raises ChannelClosed where it has ended."""
@@ -88,8 +104,7 @@ class Member:
             content = await asyncio.wait_for(self.ask("metrics"), ANSWER_SECONDS)
         except (ChannelClosed, TimeoutError):
             return
-        if content is not None:
-            self.counts = parse_families(content)
+        self.note_beat(content)
 
     def tell(self, name: str) -> None:
         """Tell it something that it need not answer."""

@@ -26,13 +26,14 @@ from shortlist.runtime.threads import count_available_threads
 from shortlist.server.settings import Settings
 from shortlist.server.transport.process import ignore_signal, make_log_handler, open_listeners
 
+from .beats import watch_beats
 from .changes import Changes, ask_all
 from .connections import Acceptor
 from .exchange import Request
 from .link import State
 from .member import Member, start_member
 from .tasks import Tasks
-from .views.metrics import Families, Family, keep_counts, keep_places, list_places, merge_families, render_families
+from .views.metrics import Families, Family, keep_places, list_places, merge_families, render_families
 
 PRELOADED_MODULES = ["shortlist.fleet.processes.worker"]
 SHORT_LIFE_SECONDS = 10.0  # a process that ended sooner is not replaced at once
@@ -77,6 +78,7 @@ class Supervisor:
                 if not self.stopping:
                     self.acceptor.start(open_listeners(self.settings, stack))
                 self.tasks.start(self.watch())
+                self.tasks.start(watch_beats(lambda: [member.pulse for member in self.members], self.end_hanging))
                 await self.ended.wait()
             finally:
                 await self.kill_all()
@@ -120,7 +122,7 @@ class Supervisor:
         self.members.remove(member)
         for connection in member.close():
             self.tasks.start(self.acceptor.pass_on_soon(connection))
-        self.departed = merge_families([self.departed, keep_counts(member.counts)])
+        self.departed = merge_families([self.departed, member.counts])
         code = member.process.exitcode
         if not self.stopping and member.joins_at_once and code == 1 and not (member.state and member.state.ready):
             self.exit_code = 1  # what keeps one from beginning keeps all from it; it has said why
@@ -129,6 +131,13 @@ class Supervisor:
             self.tasks.start(self.replace(member))
         if self.stopping and not self.members:
             self.ended.set()
+
+    def end_hanging(self) -> None:
+        """Kill the processes that hang, unless the server stops; others take their places then."""
+        for member in [] if self.stopping else self.members:
+            if member.hangs(self.settings.hang_seconds):
+                log.error("%s has done nothing for %.0f s and is killed", member, member.pulse.silence)
+                member.process.kill()
 
     async def replace(self, member: Member) -> None:
         """Start another process in the place of one that has ended: at once, or after a rest where it ended soon."""
@@ -210,7 +219,9 @@ class Supervisor:
         """Answer a question of a process."""
         if name == "state":
             return await self.note_state(member, State(*value))
-        if name == "leaving":
+        if name == "beat":
+            member.note_beat(value)
+        elif name == "leaving":
             member.leaving = True
         elif name == "change":
             return (await self.changes.change(Request.from_json(value), member, self.list_others(member))).to_json()

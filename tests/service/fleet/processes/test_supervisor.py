@@ -166,3 +166,36 @@ def test_a_unix_socket_serves_over_all(small_repository, tmp_path):
         assert path.is_socket()
     assert not path.exists()
     assert server.process.returncode == 0
+
+
+def test_who_hangs_is_killed_and_replaced_and_others_answer_meanwhile(small_repository):
+    with Fleet(small_repository, *QUICK, "--hang-seconds", "5") as server:
+        server.wait_for_processes(2)
+        pids = server.list_pids()
+        os.kill(pids[0], signal.SIGSTOP)
+        time.sleep(3.5)  # connections go to it until it falters
+        for _ in range(4):
+            connection = server.connect()
+            assert ask(connection, "GET", "/healthz")[0] == 200
+            connection.close()
+        server.wait_for_processes(2)
+        end = time.monotonic() + 60
+        while server.list_pids()[0] == pids[0]:
+            assert time.monotonic() < end, "".join(server.log)
+            time.sleep(0.1)
+        assert not is_alive(pids[0])
+        assert server.list_pids()[1] == pids[1]
+        assert "has done nothing for" in "".join(server.log)
+
+
+def test_what_a_killed_process_counted_is_kept_though_nobody_had_asked(small_repository):
+    with Fleet(small_repository, *QUICK) as server:
+        server.wait_for_processes(2)
+        with Clients(server, CONTEXTS, 4) as clients:
+            time.sleep(0.5)
+        time.sleep(2.5)  # beats are a second apart
+        for pid in server.list_pids().values():
+            os.kill(pid, signal.SIGKILL)
+        time.sleep(0.5)
+        server.wait_for_processes(2)
+        assert server.read_metric("shortlist_requests_total", endpoint="topk") == sum(clients.answers) > 10
