@@ -13,7 +13,7 @@ ARGS ?=
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup native wheel lock sbom test test-fast test-long clients lint format demo serve bench bench-page bench-exact bench-domains bench-kernels bench-gpu bench-decoding bench-generate bench-http bench-client bench-peers soak fuzz fuzz-kernels reproduce clean
+.PHONY: help setup native wheel lock sbom test test-fast test-long clients lint format demo playground serve bench bench-page bench-exact bench-domains bench-kernels bench-gpu bench-decoding bench-generate bench-http bench-client bench-peers soak fuzz fuzz-kernels reproduce clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -44,6 +44,9 @@ format: $(VENV)/dev.stamp  ## rewrite the sources as ruff likes them
 
 demo: $(VENV)/model.stamp  ## a real language-model head over HTTP, beside the dense softmax; TEXT=file or folder to fit on
 	@$(BIN)/python -m examples.demo $(if $(TEXT),--text "$(TEXT)") $(ARGS)
+
+playground: $(VENV)/model.stamp  ## a page: next words by a head and by the dense layer; REPO=folder; 15 minutes at first, without make demo
+	@$(BIN)/shortlist playground smollm2 --repository "$(REPO)" --text examples/text $(ARGS)
 
 serve: $(VENV)/run.stamp  ## serve the bundles of REPO=folder, by default what `make demo` exported
 	$(BIN)/shortlist serve "$(REPO)" $(ARGS)
@@ -122,7 +125,7 @@ clean:  ## remove what was built, the virtual environment too
 $(NATIVE): $(wildcard service/shortlist/kernels/native/*.[ch]) service/shortlist/kernels/native/build.py
 	@$(PYTHON) service/shortlist/kernels/native/build.py || echo "graphs answer in place of compiled loops" >&2
 
-setup test test-fast test-long demo serve bench bench-domains bench-exact bench-kernels bench-decoding bench-generate bench-http bench-client bench-peers soak fuzz reproduce: $(NATIVE)
+setup test test-fast test-long demo playground serve bench bench-domains bench-exact bench-kernels bench-decoding bench-generate bench-http bench-client bench-peers soak fuzz reproduce: $(NATIVE)
 
 # pip is the last file that venv writes: one that was interrupted is made again.
 $(BIN)/pip:

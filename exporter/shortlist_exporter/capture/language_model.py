@@ -144,8 +144,11 @@ def require_safetensors(options: dict[str, str]) -> dict[str, bool]:
     return {} if options else {"use_safetensors": True}
 
 
-def catch_output_inputs(model: Any, tokens: torch.Tensor) -> torch.Tensor:
-    """Token ids [b, t] -> [b, t, d] float32, taken where they enter the output layer; raises BadInput."""
+def catch_output_inputs(model: Any, tokens: torch.Tensor, cache: Any = None) -> torch.Tensor:
+    """Token ids [b, t] -> [b, t, d] float32, taken where they enter the output layer; raises BadInput.
+
+    cache: of keys and values of the tokens before, to which those of `tokens` are added; None where none come before.
+    """
     inputs_by_call: list[torch.Tensor] = []
 
     def catch(_: Any, inputs: tuple[torch.Tensor, ...]) -> None:
@@ -155,7 +158,7 @@ def catch_output_inputs(model: Any, tokens: torch.Tensor) -> torch.Tensor:
     handle = model.get_output_embeddings().register_forward_pre_hook(catch)
     try:
         with torch.inference_mode():
-            model(tokens, use_cache=False)
+            model(tokens, past_key_values=cache, use_cache=cache is not None)
     except ReachedError:
         return inputs_by_call[0].float()
     finally:

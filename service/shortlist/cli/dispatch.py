@@ -35,6 +35,10 @@ COMMANDS = {
     ),
     "diff": ("shortlist.cli.diff", "how much two bundles agree, and what they were made with, side by side"),
     "serve": ("shortlist.cli.serve", "answer over HTTP from a repository of bundles"),
+    "playground": (
+        "shortlist_exporter.commands.playground",
+        "a page: the next words of a text by a head and by the dense layer",
+    ),
 }
 
 
@@ -48,7 +52,7 @@ class Parser(argparse.ArgumentParser):
 
 def format_commands() -> str:
     """Format the list of commands, one on each line."""
-    return "\n".join(f"  {name:<9} {help_}" for name, (_, help_) in COMMANDS.items())
+    return "\n".join(f"  {name:<10} {help_}" for name, (_, help_) in COMMANDS.items())
 
 
 def parse_command(argv: Sequence[str]) -> tuple[str, list[str]]:

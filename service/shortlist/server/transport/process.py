@@ -11,9 +11,11 @@ import resource
 import signal
 import socket
 import sys
+from collections.abc import Callable
 from functools import partial
 
 import uvicorn
+from fastapi import FastAPI
 from pythonjsonlogger.json import JsonFormatter
 from starlette.types import ASGIApp
 
@@ -44,15 +46,17 @@ LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 log = logging.getLogger(__name__)
 
 
-def serve(settings: Settings) -> int:
+def serve(settings: Settings, make_app: Callable[[Settings], FastAPI] = create_app) -> int:
     """Serve until SIGTERM or Ctrl-C; returns the exit code.
+
+    make_app: makes the app, of whose service the rest is; one that has more pages, say.
 
     Raises NotFound for an empty repository, DeviceError, BadInput when the address cannot be had, or keys or
     certificate cannot be read.
     """
     separate_large_arrays()
     logging.basicConfig(level=settings.log_level.upper(), handlers=[make_log_handler(settings.log_format)])
-    app = create_app(settings)
+    app = make_app(settings)
     service = app.state.service
     gateway = Gateway(app, service)
     config = configure(gateway, settings, service.admission, gateway.fast_path)

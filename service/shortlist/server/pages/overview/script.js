@@ -1,14 +1,11 @@
 // Asks the server for its models and metrics every two seconds, and shows them. Texts of the server only ever become
 // text, never markup.
-"use strict";
+import { MILLISECONDS, computePercentile, draw, readSeries, write } from "./metrics.js";
 
 const SECONDS_BETWEEN = 2;
 const SAMPLES_KEPT = 90;
 const SAMPLES_OF_A_FIGURE = 5; // rates and percentiles are of the last so many intervals
-const MILLISECONDS = 1000;
 const KEY_NAME = "shortlist-key";
-const SERIES = /^(shortlist_[a-z0-9_]+)(?:\{(.*)\})? ([^ ]+)$/;
-const LABEL = /([a-z0-9_]+)="((?:[^"\\]|\\.)*)"/g;
 
 const samples = new Map(); // name and version -> what was counted at each time
 const byId = (id) => document.getElementById(id);
@@ -17,17 +14,6 @@ async function ask(path) {
   const key = sessionStorage.getItem(KEY_NAME);
   const headers = key ? { Authorization: `Bearer ${key}` } : {};
   return fetch(path, { headers, cache: "no-store" });
-}
-
-function* readSeries(text) {
-  for (const line of text.split("\n")) {
-    const match = SERIES.exec(line);
-    if (!match) continue;
-    const labels = {};
-    for (const [, name, value] of (match[2] || "").matchAll(LABEL))
-      labels[name] = value.replace(/\\(.)/g, (_, c) => (c === "n" ? "\n" : c));
-    yield { name: match[1], labels, value: Number(match[3]) };
-  }
 }
 
 // One sample for each version: requests, failures, and the buckets of their durations over all endpoints.
@@ -65,29 +51,11 @@ function computeRate(from, to) {
   return ((to.requests - from.requests) * MILLISECONDS) / (to.at - from.at);
 }
 
-// The duration in milliseconds that a share of the requests between two samples stayed under; NaN without requests.
-function computePercentile(from, to, share) {
-  const edges = [...to.buckets.keys()].sort((a, b) => a - b);
-  const counts = edges.map((edge) => to.buckets.get(edge) - (from.buckets.get(edge) || 0));
-  const total = counts[counts.length - 1];
-  const wanted = share * total;
-  const place = counts.findIndex((count) => count >= wanted);
-  if (!(total > 0) || place < 0) return NaN;
-  const low = place ? edges[place - 1] : 0;
-  const below = place ? counts[place - 1] : 0;
-  if (edges[place] === Infinity) return low * MILLISECONDS;
-  return (low + ((edges[place] - low) * (wanted - below)) / (counts[place] - below)) * MILLISECONDS;
-}
-
 function describeSpan(kept) {
   if (kept.length < 2) return {};
   const to = kept[kept.length - 1];
   const from = kept[Math.max(0, kept.length - 1 - SAMPLES_OF_A_FIGURE)];
   return { rate: computeRate(from, to), p50: computePercentile(from, to, 0.5), p99: computePercentile(from, to, 0.99) };
-}
-
-function write(value, digits) {
-  return Number.isFinite(value) ? value.toLocaleString("en", { maximumSignificantDigits: digits }) : "none yet";
 }
 
 function describePrecision(model) {
@@ -116,27 +84,6 @@ function listFacts(model, kept) {
   return facts;
 }
 
-function draw(title, values) {
-  const figure = document.createElement("figure");
-  const caption = document.createElement("figcaption");
-  const picture = document.createElementNS("http://www.w3.org/2000/svg", "svg");
-  const line = document.createElementNS("http://www.w3.org/2000/svg", "polyline");
-  const finite = values.filter(Number.isFinite);
-  const largest = Math.max(...finite, 0);
-  const text = finite.length ? `${title}: ${write(finite[finite.length - 1], 3)}, at most ${write(largest, 3)}` : `${title}: none yet`;
-  picture.setAttribute("viewBox", `0 0 ${SAMPLES_KEPT} 10`);
-  picture.setAttribute("preserveAspectRatio", "none");
-  picture.setAttribute("role", "img");
-  picture.setAttribute("aria-label", text);
-  const offset = SAMPLES_KEPT - values.length;
-  const points = values.map((value, i) => [offset + i, 9.5 - (largest ? (9 * value) / largest : 0)]);
-  line.setAttribute("points", points.filter(([, y]) => Number.isFinite(y)).map((point) => point.join()).join(" "));
-  caption.textContent = text;
-  picture.append(line);
-  figure.append(picture, caption);
-  return figure;
-}
-
 function makeCard(model) {
   const card = byId("model").content.cloneNode(true).firstElementChild;
   const kept = samples.get(JSON.stringify([model.name, String(model.version)])) || [];
@@ -155,8 +102,8 @@ function makeCard(model) {
     card.querySelector("dl").append(term, fact);
   }
   card.querySelector(".charts").append(
-    draw("requests a second", pairs.map(([from, to]) => computeRate(from, to))),
-    draw("p99, milliseconds", pairs.map(([from, to]) => computePercentile(from, to, 0.99))),
+    draw("requests a second", pairs.map(([from, to]) => computeRate(from, to)), SAMPLES_KEPT),
+    draw("p99, milliseconds", pairs.map(([from, to]) => computePercentile(from, to, 0.99)), SAMPLES_KEPT),
   );
   return card;
 }

@@ -1,0 +1,63 @@
+"""Classes by the words that people type, and labels as a page can show them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from weakref import WeakKeyDictionary
+
+from shortlist.core.checks import cut
+from shortlist.core.results import Labels
+from shortlist.errors import BadInput
+from shortlist.head import Head
+
+MAX_LABEL_CHARS = 200
+QUOTE = '"'
+
+
+class Words:
+    """Finds the classes of words in the labels of heads; the first search in a head's labels sorts all of them."""
+
+    def __init__(self) -> None:
+        self.ids_by_word: WeakKeyDictionary[Head, dict[str, list[int]]] = WeakKeyDictionary()
+
+    def find_ids(self, head: Head, labels: Labels | None, names: list[str]) -> list[int] | None:
+        """The ids of classes that are named by number or by label; None where none are named. Raises BadInput.
+
+        A label is meant with or without spaces around it; in double quotes, as it is.
+        """
+        ids = [number for name in names if name.strip() for number in self.find_class(head, labels, name.strip())]
+        return ids or None
+
+    def find_class(self, head: Head, labels: Labels | None, name: str) -> list[int]:
+        """The classes of one name; raises BadInput where there is none."""
+        if name.isascii() and name.isdigit():
+            return [int(name)]
+        if labels is None:
+            raise BadInput(f"{head.manifest.name} has no labels: name classes by their numbers, not '{cut(name)}'")
+        quoted = len(name) > 1 and name[0] == name[-1] == QUOTE
+        label = name[1:-1] if quoted else name
+        ids = self.index(head, labels).get(label.strip(), [])
+        ids = [number for number in ids if not quoted or labels[number] == label]
+        if not ids:
+            raise BadInput(
+                f"no class of {head.manifest.name} is called '{cut(label)}': name one by its number or label"
+            )
+        return ids
+
+    def index(self, head: Head, labels: Labels) -> dict[str, list[int]]:
+        """The ids of every label, without spaces around it."""
+        if head not in self.ids_by_word:
+            ids: dict[str, list[int]] = defaultdict(list)
+            for number, label in enumerate(labels[:-1]):
+                ids[label.strip()].append(number)
+            self.ids_by_word[head] = ids
+        return self.ids_by_word[head]
+
+
+def shorten(label: str | None) -> str | None:
+    """A label of at most `MAX_LABEL_CHARS` characters."""
+    return (
+        label
+        if label is None or len(label) <= MAX_LABEL_CHARS
+        else f"{label[: MAX_LABEL_CHARS - 1]}\N{HORIZONTAL ELLIPSIS}"
+    )
