@@ -41,7 +41,8 @@ def test_a_head_that_answers_otherwise_now_is_not(tmp_path):
     (head.folder / "manifest.json").unlink()
     seal(head.folder, head.manifest.model_copy(update={"settings": settings}))
     assert Bundle(head.folder).manifest.settings == settings
-    assert reuse_head(head.folder, data_of(head), 1) is None
+    data = data_of(head)
+    assert reuse_head(head.folder, data.dense, data.fit, 1) is None
 
 
 def test_requests_that_differ_have_keys_of_their_own():

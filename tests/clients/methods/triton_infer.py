@@ -141,6 +141,13 @@ async def infer_labels(client, case):
         assert result.get_output("labels")["datatype"] == "BYTES"
         labels = [cell.decode() if isinstance(cell, bytes) else cell for cell in result.as_numpy("labels").flat]
         assert labels == [f"word {id_}" for id_ in case["top3_ids"].flat]
+        result = await top3(client, case, outputs=request_outputs(*OUTPUTS, "names", "scores", binary=binary))
+        names = [cell.decode() if isinstance(cell, bytes) else cell for cell in result.as_numpy("names").flat]
+        assert names == [f"item-{id_}" for id_ in case["top3_ids"].flat]
+        scores = result.as_numpy("scores")
+        assert (scores.dtype, scores.shape) == (np.dtype(np.float32), case["top3_ids"].shape)
+        differences = np.diff(scores, axis=1) - np.diff(case["top3_logprobs"], axis=1)
+        np.testing.assert_allclose(differences, 0, atol=1e-4)
     outputs = request_outputs("labels")
     await expect_refusal(client.infer("dense", [make_input("context", case["rows"])], outputs=outputs), 400, "labels")
 

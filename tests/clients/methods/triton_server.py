@@ -38,7 +38,7 @@ async def get_model_metadata(client, case):
     metadata = await client.get_model_metadata("lm")
     assert (metadata["name"], metadata["versions"], metadata["platform"]) == ("lm", ["1"], "onnxruntime_onnx")
     assert metadata["inputs"][0] == {"name": "context", "datatype": "FP32", "shape": [-1, case["rows"].shape[1]]}
-    assert [output["name"] for output in metadata["outputs"]] == [*OUTPUTS, "risk", "labels"]
+    assert [output["name"] for output in metadata["outputs"]] == [*OUTPUTS, "risk", "scores", "labels", "names"]
     assert await client.get_model_metadata("lm", "1") == metadata
     await expect_refusal(client.get_model_metadata("nope"), 404, "Request for unknown model: 'nope' is not found")
 

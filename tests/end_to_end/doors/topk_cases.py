@@ -91,7 +91,13 @@ TOPK = {
     "half a class": Case({"allow": [1.5]}, "allow row 0 must be a list of whole numbers alone"),
     "half classes": Case({"allow": [[1], [2.5], [3]]}, "allow row 1 must be a list of whole numbers alone"),
     "true": Case({"ban": [True]}, "ban row 0 must be a list of whole numbers alone, not of true or false"),
-    "text": Case({"ban": ["1"]}, "ban row 0 must be a list of whole numbers alone"),
+    "names": Case({"allow": [f"item-{i}" for i in range(0, 300, 7)], "ban": ["item-7"]}),
+    "names of no class, banned": Case({"ban": ["1"]}),
+    "names of no class, allowed": Case({"allow": ["1"]}, "allow holds '1', which no class of lm is called"),
+    "names and numbers": Case({"ban": ["item-1", 2]}, "ban must hold names alone, or ids alone"),
+    "names there are none of": Case(
+        {"ban": ["1"]}, "ban holds names, and dense was exported without: send ids", model="dense"
+    ),
     "null": Case({"ban": [None]}, "ban row 0 must be a list of whole numbers alone"),
     "a number among lists": Case({"allow": [[1], 2, [3]]}, "allow row 1 must be a list of whole numbers alone"),
     "lists too deep": Case({"allow": [[[1]]]}, "allow row 0 must be a list of whole numbers alone"),

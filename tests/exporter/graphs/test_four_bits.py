@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from shortlist_exporter.graphs.four_bits import (
+    BLOCK_CLASSES,
     LARGEST,
     STEP_ERROR,
     FourBitRows,
@@ -69,9 +70,9 @@ def test_errors_are_bounded_one_by_one_and_together(classes, dim, seed):
     rows = random.standard_normal((classes, dim)) * 10.0 ** random.integers(-3, 3, (classes, 1))
     rows[random.random(classes) < 0.1] = 0
     parts = FourBitRows(classes, dim)
-    for chunk in np.array_split(rows, 3):
-        if len(chunk):
-            parts.add(chunk, 0.0)
+    chunk = BLOCK_CLASSES * int(random.integers(1, 8))
+    for start in range(0, classes, chunk):
+        parts.add(rows[start : start + chunk], 0.0)
     four_bits = parts.finish(1.0, 0.0)
     factors = four_bits.factors.astype(np.float64)
     levels = unpack(four_bits.codes, classes, dim) - LARGEST

@@ -97,8 +97,10 @@ def read_topk_query(fields: dict[str, Any], dim: int, registry: ListRegistry) ->
 def read_sample_query(fields: dict[str, Any], dim: int, registry: ListRegistry) -> SampleQuery:
     """The query of /v1/topk with `sample`; where there is a k, draws are from the k best. Raises BadInput, NotFound."""
     asked = fields["sample"]
-    if not isinstance(asked, dict) or not asked.keys() <= set(SAMPLE_FIELDS) or "seed" not in asked:
+    if not isinstance(asked, dict) or not asked.keys() <= set(SAMPLE_FIELDS) or asked.get("seed") is None:
         raise BadInput(f"sample must be an object with a seed, and none but {', '.join(SAMPLE_FIELDS)}")
+    if read_flag(fields, "scores"):
+        raise BadInput("scores are of the k best alone: leave them out of a request for a sample")
     contexts = parse_float_rows("contexts", require_field(fields, "contexts"), dim)
     options = {name: value for name, value in asked.items() if value is not None}
     sampling = parse_sampling(len(contexts), **options, top_k=fields.get("k"))

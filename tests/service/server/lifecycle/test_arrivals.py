@@ -34,9 +34,9 @@ def test_a_whole_bundle_has_arrived_at_once(small_repository, arrivals):
 
 def test_a_copy_has_arrived_with_its_last_byte(small_repository, tmp_path, arrivals, clock):
     source, target = small_repository / "lm" / "1", tmp_path / "1"
-    (target / "graphs").mkdir(parents=True)
     for name in (MANIFEST_FILE, *read_manifest(source).files):
         path, copy = source / name, target / name
+        copy.parent.mkdir(parents=True, exist_ok=True)
         for part in (path.read_bytes()[:-1], path.read_bytes()):
             clock.now += SECONDS - 1
             assert not arrivals.has_arrived(target)
