@@ -98,7 +98,8 @@ def test_labels_nested_too_deeply(tmp_path, inputs):
     (tmp_path / "labels.json").write_text("[" * 250_000)
     process = run_cli("export", *inputs, "--out", tmp_path / "lm" / "1", "--labels", tmp_path / "labels.json")
     assert process.returncode == 1
-    assert process.stderr.splitlines()[-1].endswith("cannot be read: give a JSON list of V strings, or V lines, in UTF-8")
+    sentence = "cannot be read: give a JSON list of V strings, or V lines, in UTF-8"
+    assert process.stderr.splitlines()[-1].endswith(sentence)
 
 
 def test_contexts_of_zeros(tmp_path, inputs):
