@@ -148,6 +148,12 @@ def test_importing_shortlist_stays_light():
     assert process.stdout.strip() == "[]"
 
 
+def test_a_client_waits_for_no_manifest():
+    code = "import shortlist, sys; shortlist.Client; shortlist.AsyncClient; print('pydantic' in sys.modules)"
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert process.stdout.strip() == "False"
+
+
 def test_a_missing_extra_is_one_line(tmp_path):
     """As where only the base install is there."""
     code = (
