@@ -2,6 +2,9 @@
 
 import pytest
 
+from tests.exporter.playground.pages import REFUSED, TEXT, choose_head, words_by_server, words_of
+from tests.support.browser import open_browser, open_page, wait_until
+
 
 @pytest.fixture(scope="session")
 def model_folder(tmp_path_factory):
@@ -64,3 +67,36 @@ def playground(repository, model_folder):
 
     with RunningPlayground(repository, "--model", model_folder) as running:
         yield running
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with open_browser() as browser:
+        yield browser
+
+
+@pytest.fixture
+def opened(browser, playground):
+    """Opens the page, which has answered its first question; holds all pages to no log, dialog or other address.
+
+    A browser itself logs what the server refuses, of which those pages have some that ask for it.
+    """
+    pages = []
+
+    def open_one(*, head="lm", text=TEXT, refusals=False, **options):
+        page, logs, urls = open_page(browser, playground.url, **options)
+        page.on("dialog", lambda dialog: (logs.append(f"dialog {dialog.message}"), dialog.dismiss()))
+        pages.append((page, logs, urls, refusals))
+        page.locator("#sides table").first.wait_for()
+        choose_head(page, head)
+        if text is not None:
+            page.fill("#text", text)
+            wait_until(lambda: words_of(page) == words_by_server(playground, model=head, text=text))
+        return page
+
+    yield open_one
+    for page, logs, urls, refusals in pages:
+        assert [line for line in logs if not (refusals and REFUSED in line)] == []
+        assert all(url.startswith(playground.url) for url in urls)
+        assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+        page.context.close()
