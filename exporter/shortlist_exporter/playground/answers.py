@@ -31,14 +31,14 @@ def make_row(answer: dict[str, Any], dense: TopK | None, labels: Labels | None, 
 
 
 def make_side(ids: list[int], logprobs: list[float | None], others: list[int], labels: Labels | None) -> Side:
-    """Candidates without the padding of short rows; each knows whether it is among `others`, too."""
-    shared = set(others)
+    """Candidates without the padding of short rows; each knows its place among `others`."""
+    places = {number: place for place, number in enumerate(others, 1)}
     candidates = [
         Candidate(
             id=number,
             label=None if labels is None else shorten(labels[number]),
             probability=find_probability(logprob),
-            shared=number in shared,
+            place=places.get(number),
         )
         for number, logprob in zip(ids, logprobs, strict=True)
         if number >= 0

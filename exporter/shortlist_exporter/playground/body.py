@@ -63,8 +63,9 @@ class Body:
             raise BadInput("there is no text: type a word first")
         if limit is not None and len(tokens) > limit:
             raise BadInput(f"the text has {len(tokens)} tokens but {self.name} reads {limit}: shorten it")
-        if max(tokens) >= self.model.dense.classes:
-            raise BadInput(f"word {max(tokens)} is no class: there are {self.model.dense.classes}")
+        wrong = next((token for token in tokens if not 0 <= token < self.model.dense.classes), None)
+        if wrong is not None:
+            raise BadInput(f"word {wrong} is no class: there are {self.model.dense.classes}")
         with self.turn:
             return self.read_on(tokens) if self.goes_on else self.read_anew(tokens)
 

@@ -58,6 +58,8 @@ async def on_invalid(request: Request, error: Exception) -> Response:
     """A body that is no question: one sentence, as of every other failure."""
     assert isinstance(error, RequestValidationError)
     first = error.errors()[0]
+    if first["type"] == "json_invalid":
+        return await on_error(request, BadInput(f"the body is no JSON: {first['ctx']['error']}"))
     place = ".".join(str(part) for part in first["loc"][1:]) or "the body"
     reason = f"{first['msg'][0].lower()}{first['msg'][1:]}"
     return await on_error(request, BadInput(f"{place} cannot be used: {reason}"))

@@ -31,12 +31,15 @@ class Question(BaseModel):
 
 
 class Candidate(BaseModel):
-    """One of the k best classes. label: None where the class has none. shared: whether the other side has it, too."""
+    """One of the k best classes. label: None where the class has none.
+
+    place: from 1, of the class among the k best of the other side; None where it is not there.
+    """
 
     id: int
     label: str | None
     probability: float | None
-    shared: bool
+    place: int | None
 
 
 class Side(BaseModel):

@@ -33,9 +33,9 @@ def save_model(
     return model
 
 
-def save_tokenizer(folder: Path, *, begin: bool = False) -> None:
-    """Words `w1` to `w39` and `<s>`, id 0, which stands before every text where `begin`."""
-    vocabulary = {"<s>": 0} | {f"w{i}": i for i in range(1, WORDS)}
+def save_tokenizer(folder: Path, *, begin: bool = False, count: int = WORDS) -> None:
+    """Words `w1` to `w39`, or to another count, and `<s>`, id 0, which stands before every text where `begin`."""
+    vocabulary = {"<s>": 0} | {f"w{i}": i for i in range(1, count)}
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="w1"))
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     if begin:

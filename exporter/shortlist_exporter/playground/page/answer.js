@@ -1,7 +1,7 @@
 // The next words by the head and by what it is held against, side by side.
 
 import { write } from "../../overview/metrics.js";
-import { formatShare, makeLabel, nameClass } from "./labels.js";
+import { capitalise, formatShare, makeLabel, nameClass } from "./labels.js";
 
 const byId = (id) => document.getElementById(id);
 
@@ -10,8 +10,15 @@ export function showAnswer(answer, row, otherName, choose) {
   const sides = [makeSide("The head", head, answer.times.head, answer.classes, choose)];
   if (dense) sides.push(makeSide(capitalise(otherName), dense, answer.times.dense, answer.classes, choose));
   keepFocus(byId("sides"), () => byId("sides").replaceChildren(...sides));
-  byId("summary").textContent = summarise(answer, answer.rows[row], otherName);
-  byId("answer-part").hidden = false;
+  byId("tiles").replaceChildren(...listTiles(answer, answer.rows[row], otherName).map(makeTile));
+  byId("summary").textContent = summarise(answer.rows[row], otherName);
+  byId("sides-hint").hidden = !choose;
+}
+
+// Where no answer goes with what the controls say, the former one is not shown either.
+export function hideAnswer() {
+  for (const id of ["sides", "tiles", "summary"]) byId(id).replaceChildren();
+  byId("sides-hint").hidden = true;
 }
 
 // The button with the focus is replaced by the one in the same place, so that a keyboard can go on from there.
@@ -21,32 +28,57 @@ function keepFocus(part, change) {
   if (place >= 0) (part.querySelectorAll("button")[place] || part.querySelector("button"))?.focus();
 }
 
-function capitalise(name) {
-  return name[0].toUpperCase() + name.slice(1);
+function summarise({ head, dense, agrees }, otherName) {
+  const [best] = head.candidates;
+  if (!best) return "No class is left to answer with.";
+  const other = !dense ? "" : agrees ? `; ${otherName} says the same` : `; ${otherName} says ${quote(dense.candidates[0])}`;
+  return `Best: ${quote(best)}, ${formatShare(best.probability)}${other}.`;
 }
 
-function summarise(answer, { head, dense, agrees }, otherName) {
-  const [best] = head.candidates;
-  if (!best) return "no class is left to answer with";
-  const verdict = !dense ? "" : agrees ? `; ${otherName} has the same best` : `; ${otherName} has another best: ${nameClass(dense.candidates[0])}`;
-  return `best: ${nameClass(best).trim()}, ${formatShare(best.probability)}${verdict}`;
+function quote(candidate) {
+  return candidate ? `“${nameClass(candidate).trim() || " "}”` : "nothing";
+}
+
+// What strikes first: whether both agree, how much sooner the head is done, and how little it looked at.
+function listTiles({ times, classes }, { head, dense, agrees }, otherName) {
+  const tiles = [];
+  if (dense) {
+    const both = head.candidates.filter((candidate) => candidate.place !== null).length;
+    const lists = `${both} of ${head.candidates.length} words are in both lists`;
+    tiles.push([agrees ? "same best" : "another best", lists, agrees ? "good" : "bad"]);
+    const pair = `${write(times.head, 3)} μs instead of ${write(times.dense, 3)} μs`;
+    tiles.push([`${write(times.dense / times.head, 2)} times`, `as fast as ${otherName}: ${pair}`]);
+  }
+  tiles.push([write(head.scored, 12), `of ${write(classes, 12)} classes scored`]);
+  if (head.risk !== null) tiles.push([head.risk ? formatShare(head.risk) : "none", "risk that the best is missed"]);
+  return tiles;
+}
+
+function makeTile([value, name, className]) {
+  const tile = document.createElement("div");
+  const term = document.createElement("dt");
+  const figure = document.createElement("dd");
+  term.textContent = name;
+  figure.textContent = value;
+  if (className) figure.className = className;
+  tile.append(term, figure);
+  return tile;
 }
 
 function makeSide(title, side, microseconds, classes, choose) {
   const part = document.createElement("div");
-  part.append(makeTable(title, side, choose), makeFacts(side, microseconds, classes));
-  return part;
-}
-
-function makeTable(title, side, choose) {
   const table = document.createElement("table");
-  table.createCaption().textContent = title;
+  const heading = document.createElement("strong");
+  const facts = document.createElement("span");
+  heading.textContent = title;
+  facts.textContent = `${write(microseconds, 3)} μs, ${write(side.scored, 12)} of ${write(classes, 12)} scored`;
+  table.createCaption().append(heading, facts);
   const names = table.createTHead().insertRow();
-  for (const name of ["", "word", "probability", "elsewhere"]) names.append(makeHeading(name));
-  names.firstElementChild.textContent = "#";
+  names.append(...["#", "word", "probability"].map(makeHeading));
   const body = table.createTBody();
-  side.candidates.forEach((candidate, place) => fillRow(body.insertRow(), candidate, place, choose));
-  return table;
+  side.candidates.forEach((candidate, place) => fillRow(body.insertRow(), candidate, place + 1, choose));
+  part.append(table);
+  return part;
 }
 
 function makeHeading(name) {
@@ -57,11 +89,21 @@ function makeHeading(name) {
 }
 
 function fillRow(row, candidate, place, choose) {
-  row.insertCell().textContent = place + 1;
-  row.insertCell().append(makeChoice(candidate, choose));
+  const cell = document.createElement("div");
+  row.insertCell().textContent = place;
+  row.insertCell().append(cell);
   row.insertCell().append(makeBar(candidate.probability));
-  row.insertCell().textContent = candidate.shared ? "" : "not there";
-  if (!candidate.shared) row.className = "alone";
+  cell.className = "choice";
+  cell.append(makeChoice(candidate, choose));
+  if (candidate.place === null) row.className = "alone";
+  if (candidate.place !== place) cell.append(makeTag(candidate.place));
+}
+
+function makeTag(place) {
+  const tag = document.createElement("span");
+  tag.className = "tag";
+  tag.textContent = place === null ? "only here" : `there ${place}.`;
+  return tag;
 }
 
 function makeChoice(candidate, choose) {
@@ -83,21 +125,4 @@ function makeBar(probability) {
   text.textContent = formatShare(probability);
   bar.append(fill, text);
   return bar;
-}
-
-function makeFacts(side, microseconds, classes) {
-  const list = document.createElement("dl");
-  const facts = [
-    ["Microseconds", write(microseconds, 3)],
-    ["Classes scored", `${write(side.scored, 12)} of ${write(classes, 12)}`],
-  ];
-  if (side.risk !== null) facts.push(["Risk of a miss", side.risk ? formatShare(side.risk) : "none"]);
-  for (const [name, value] of facts) {
-    const term = document.createElement("dt");
-    const fact = document.createElement("dd");
-    term.textContent = name;
-    fact.textContent = value;
-    list.append(term, fact);
-  }
-  return list;
 }

@@ -34,13 +34,20 @@ export function showCharts(text, head) {
   byId("charts").replaceChildren(drawLatency(), drawPrecision(sample));
 }
 
+// Only of the times in which something was computed: a point for each.
 function drawLatency() {
-  const pairs = samples.slice(1).map((to, i) => computePercentile(samples[i], to, 0.5) * MILLISECONDS);
-  return draw("microseconds of a request's computation, median", pairs, SAMPLES_KEPT);
+  const times = samples.slice(1).map((to, i) => computePercentile(samples[i], to, 0.5) * MILLISECONDS);
+  return drawLine("microseconds of a request's computation, median of two seconds", times.filter(Number.isFinite));
+}
+
+// Over the whole width, however few the values; one alone is a level line.
+function drawLine(title, values) {
+  const points = values.length === 1 ? [...values, ...values] : values;
+  return draw(title, points, Math.max(1, points.length - 1));
 }
 
 function drawPrecision(sample) {
-  const figure = draw("served precision, P@1", samples.map(({ precision }) => precision.mean ?? NaN), SAMPLES_KEPT);
+  const figure = drawLine("served precision, P@1", samples.map(({ precision }) => precision.mean ?? NaN).filter(Number.isFinite));
   const { mean, low, high } = sample.precision;
   const text = Number.isFinite(mean)
     ? `served precision, P@1: ${mean.toFixed(4)} (${low.toFixed(4)} to ${high.toFixed(4)}) of ${write(sample.rows, 12)} words asked again`

@@ -30,6 +30,10 @@ export function makeLabel(candidate) {
   return element;
 }
 
+export function capitalise(name) {
+  return name[0].toUpperCase() + name.slice(1);
+}
+
 export function formatShare(probability) {
   if (probability === null) return "none";
   const percent = 100 * probability;

@@ -1,10 +1,10 @@
 // The page: what its controls ask, and what becomes of the answers. It holds the text and the words, the server nothing,
 // so that a server that was started again goes on where the former one was.
 
-import { showAnswer } from "./answer.js";
+import { hideAnswer, showAnswer } from "./answer.js";
 import { hideCharts, showCharts } from "./charts.js";
+import { readQuestion, readsText, showHeads, showMode, showRows } from "./question.js";
 import { Gone, Refused, ask, keepKey } from "./server.js";
-import { parseVectors } from "./vectors.js";
 import { showWords } from "./words.js";
 
 const WORDS_AT_ONCE = 50;
@@ -15,9 +15,11 @@ const byId = (id) => document.getElementById(id);
 
 const state = {
   heads: [],
-  words: [], // {id, label, answer}: the words chosen after the text, with the answer that each was chosen from
+  words: [], // {id, label, answer, other}: the words chosen after the text, with the answer that each was chosen from
   answer: null, // to the question that the controls make now; null while there is none
   waiting: true, // whether the question is to be asked once the server answers
+  wantsKey: false, // whether the question was refused for want of a key
+  run: 0, // of generating: each has a number of its own
   generating: false,
   asking: null, // cancels the question that is under way
   vectorRow: 0, // of the vectors to try
@@ -27,26 +29,9 @@ function findHead() {
   return state.heads[Number(byId("head").value)] || null;
 }
 
-function readsText() {
-  return byId("by-text").checked;
-}
-
-function splitNames(text) {
-  return (text.match(/"[^"]*"|[^,]+/g) || []).map((name) => name.trim()).filter(Boolean);
-}
-
-function readQuestion() {
-  const { name, version } = findHead();
-  const question = {
-    model: name,
-    version,
-    k: Math.min(100, Math.max(1, Math.trunc(Number(byId("k").value)) || 1)),
-    exact: byId("exact").checked,
-    allow: splitNames(byId("allow").value),
-    ban: splitNames(byId("ban").value),
-  };
-  if (!readsText()) return { ...question, contexts: parseVectors(byId("vectors").value) };
-  return { ...question, text: byId("text").value, words: state.words.map((word) => word.id) };
+// What the head is held against.
+function nameOther() {
+  return findHead()?.dense || "the dense layer";
 }
 
 function showStatus(text, isGood) {
@@ -59,69 +44,72 @@ function showProblem(text) {
   if (byId("problem").textContent !== text) byId("problem").textContent = text;
 }
 
-// Ask what the controls say now. True once it is answered; false where it was refused, or another question came between.
+function showAccess() {
+  const access = byId("access");
+  const hidden = !state.wantsKey;
+  if (access.hidden !== hidden) access.hidden = hidden;
+}
+
+// Ask what the controls say now. True once it is answered; false where it was not, or another question came between.
 async function askNow() {
   state.asking?.abort();
+  clearTimeout(typing);
   const asking = (state.asking = new AbortController());
   state.answer = null;
-  state.waiting = true;
-  if (!findHead()) return false;
+  state.waiting = !findHead();
+  if (state.waiting) return false;
   try {
-    const answer = await (await ask("playground/next", readQuestion(), asking.signal)).json();
-    Object.assign(state, { answer, waiting: false });
+    const answer = await (await ask("playground/next", readQuestion(findHead(), state.words), asking.signal)).json();
+    if (asking !== state.asking) return false;
+    Object.assign(state, { answer, wantsKey: false });
+    showAccess();
     showProblem("");
-    showRows();
+    showRows(answer.rows.length);
     showAnswerNow();
     refreshCommands();
     return true;
   } catch (error) {
-    handleFailure(error, asking);
+    if (asking === state.asking) handleFailure(error);
     return false;
   }
 }
 
-function handleFailure(error, asking) {
-  if (error.name === "AbortError" || asking !== state.asking) return;
+function handleFailure(error) {
+  if (error.name === "AbortError") return;
   if (error instanceof Gone) {
     showStatus(error.message, false);
-    return; // it is asked again once the server answers
+    state.waiting = true;
+    return;
   }
-  state.waiting = false;
-  if (error instanceof Refused && error.wantsKey) byId("access").hidden = false;
+  state.wantsKey = error instanceof Refused && error.wantsKey;
+  showAccess();
   showProblem(error.message);
+  hideAnswer();
 }
 
 function showAnswerNow() {
   const row = Math.min(Number(byId("row").value) || 0, state.answer.rows.length - 1);
-  showAnswer(state.answer, row, findHead()?.dense || "the dense layer", readsText() ? chooseWord : null);
-}
-
-function showRows() {
-  const count = state.answer.rows.length;
-  byId("row-part").hidden = count < 2;
-  if (byId("row").options.length === count) return;
-  byId("row").replaceChildren(...Array.from({ length: count }, (_, i) => new Option(`${i + 1} of ${count}`, i)));
+  showAnswer(state.answer, row, nameOther(), readsText() ? chooseWord : null);
 }
 
 function changeWords(words) {
   state.words = words;
-  showWords(byId("text").value, words, (place) => chooseAgain(place));
-  byId("back").disabled = byId("clear").disabled = !words.length;
+  showWords(byId("text").value, words, goBack);
 }
 
-function chooseAgain(place) {
-  state.generating = false;
-  changeWords(state.words.slice(0, place));
+function goBack(place) {
+  stopGenerating();
+  changeWords(state.words.slice(0, Math.max(place, 0)));
   askNow();
 }
 
-function addWord(candidate) {
-  changeWords([...state.words, { id: candidate.id, label: candidate.label, answer: state.answer }]);
+function addWord({ id, label }) {
+  changeWords([...state.words, { id, label, answer: state.answer, other: nameOther() }]);
 }
 
 function chooseWord(candidate) {
   if (!state.answer) return;
-  state.generating = false;
+  stopGenerating();
   addWord(candidate);
   askNow();
 }
@@ -130,39 +118,53 @@ function pause(milliseconds) {
   return new Promise((done) => setTimeout(done, milliseconds));
 }
 
-// The answer to the present question, asked for until there is one; null where it was refused, or nobody waits.
-async function awaitAnswer() {
-  while (state.generating && !state.answer) {
-    if ((await askNow()) || !state.waiting) break;
-    await pause(RETRY_MILLISECONDS); // the server is gone, or another question came between
+// The answer to the present question, asked for until there is one; null where it was refused, or the run is over.
+async function awaitAnswer(run) {
+  while (run === state.run && !state.answer) {
+    if ((await askNow()) || run !== state.run || !state.waiting) break;
+    await pause(RETRY_MILLISECONDS);
   }
-  return state.generating ? state.answer : null;
+  return run === state.run ? state.answer : null;
 }
 
 async function generate() {
-  setGenerating(true);
+  const run = (state.run += 1);
+  showGenerating(true);
   for (let count = 0; count < WORDS_AT_ONCE; count += 1) {
-    const answer = await awaitAnswer();
+    const answer = await awaitAnswer(run);
     const best = answer?.rows[0].head.candidates[0];
     if (!best || answer.ends.includes(best.id)) break;
     addWord(best);
     state.answer = null;
   }
-  setGenerating(false);
-  if (!state.answer) await askNow();
+  if (run !== state.run) return;
+  stopGenerating();
+  if (!state.answer && !byId("problem").textContent) await askNow();
 }
 
-function setGenerating(generating) {
+// A control that goes out of use gives the focus to the one that takes its place.
+function showGenerating(generating) {
+  const focused = document.activeElement;
   state.generating = generating;
   byId("stop").disabled = !generating;
   byId("generate").disabled = generating || !readsText();
+  if (generating && focused === byId("generate")) byId("stop").focus();
+  if (!generating && focused === byId("stop")) byId("generate").focus();
+  byId("summary").setAttribute("aria-live", generating ? "off" : "polite"); // not fifty words aloud
+}
+
+function stopGenerating() {
+  if (!state.generating) return;
+  state.run += 1;
+  showGenerating(false);
 }
 
 async function refreshCommands() {
   if (!byId("commands").open || !state.answer || state.generating) return;
   try {
-    const commands = await (await ask("playground/snippets", readQuestion())).json();
+    const commands = await (await ask("playground/snippets", readQuestion(findHead(), state.words))).json();
     for (const name of ["curl", "python"]) byId(name).textContent = commands[name];
+    byId("copy-note").textContent = "";
   } catch {
     // the question itself says what is wrong
   }
@@ -177,37 +179,18 @@ async function copy(name) {
   }
 }
 
-function showMode() {
-  const head = findHead();
-  byId("by-text").disabled = !head?.reads;
-  if (head && !head.reads) byId("by-vectors").checked = true;
-  byId("text-part").hidden = !readsText();
-  byId("vectors-part").hidden = readsText();
+function showControls() {
+  showMode(findHead());
   byId("generate").disabled = state.generating || !readsText();
-  if (head) byId("k").max = Math.min(100, head.max_k);
-}
-
-function describeHead({ name, version, method, classes, reads }) {
-  return `${name}, version ${version}: ${method}, ${classes.toLocaleString("en")} classes${reads ? "" : ", vectors alone"}`;
-}
-
-function showHeads(heads) {
-  const texts = heads.map(describeHead);
-  const shown = [...byId("head").options].map((option) => option.textContent);
-  if (JSON.stringify(texts) !== JSON.stringify(shown)) {
-    const before = shown[byId("head").value];
-    byId("head").replaceChildren(...texts.map((text, place) => new Option(text, place)));
-    const first = heads.findIndex((head) => head.reads);
-    byId("head").value = texts.includes(before) ? texts.indexOf(before) : Math.max(first, 0);
-  }
-  state.heads = heads;
-  showMode();
 }
 
 async function lookAtServer() {
   const overview = await (await ask("playground/heads")).json();
-  byId("access").hidden = true;
-  showHeads(overview.heads);
+  const changed = showHeads(overview.heads);
+  state.heads = overview.heads;
+  state.waiting ||= changed;
+  showControls();
+  showAccess();
   const reader = overview.body ? `; texts are read by ${overview.body}` : "; no model reads texts here: paste vectors";
   showStatus(overview.waits || `ready${reader}`, !overview.waits);
   if (state.waiting && findHead() && !state.generating) await start();
@@ -228,15 +211,19 @@ async function lookAtMetrics() {
   }
 }
 
-async function keepLooking() {
-  if (!document.hidden) {
-    try {
-      await lookAtServer();
-    } catch (error) {
-      showStatus(error.message, false);
-      if (error instanceof Refused && error.wantsKey) byId("access").hidden = false;
-    }
+async function lookAgain() {
+  try {
+    await lookAtServer();
+  } catch (error) {
+    showStatus(error.message, false);
+    if (!(error instanceof Refused && error.wantsKey)) return;
+    state.wantsKey = true;
+    showAccess();
   }
+}
+
+async function keepLooking() {
+  if (!document.hidden) await lookAgain();
   setTimeout(keepLooking, LOOK_MILLISECONDS);
 }
 
@@ -246,10 +233,11 @@ async function takeVector() {
   try {
     byId("vectors").value = (await (await ask(`playground/vectors?${query}`)).json()).text;
     state.vectorRow += 1;
-    await askNow();
   } catch (error) {
-    handleFailure(error, state.asking);
+    handleFailure(error);
+    return;
   }
+  await askNow();
 }
 
 function listen(id, event, act) {
@@ -258,12 +246,9 @@ function listen(id, event, act) {
 
 let typing = 0;
 function askSoon() {
+  stopGenerating();
   clearTimeout(typing);
   typing = setTimeout(askNow, TYPING_MILLISECONDS);
-}
-
-function stopGenerating() {
-  setGenerating(false);
 }
 
 listen("question", "submit", (event) => {
@@ -272,7 +257,6 @@ listen("question", "submit", (event) => {
   askNow();
 });
 listen("text", "input", () => {
-  stopGenerating();
   changeWords([]); // they followed another text
   askSoon();
 });
@@ -280,21 +264,26 @@ for (const id of ["vectors", "allow", "ban", "k"]) listen(id, "input", askSoon);
 for (const id of ["exact", "by-text", "by-vectors", "head"])
   listen(id, "change", () => {
     stopGenerating();
-    showMode();
+    showControls();
     start();
   });
 listen("row", "change", () => state.answer && showAnswerNow());
 listen("sample", "click", takeVector);
 listen("generate", "click", generate);
-listen("stop", "click", stopGenerating);
-listen("back", "click", () => chooseAgain(state.words.length - 1));
-listen("clear", "click", () => chooseAgain(0));
+listen("stop", "click", () => {
+  stopGenerating();
+  if (!state.answer) askNow();
+});
+listen("back", "click", () => goBack(state.words.length - 1));
+listen("clear", "click", () => goBack(0));
 listen("commands", "toggle", refreshCommands);
 for (const button of document.querySelectorAll("[data-copy]")) button.addEventListener("click", () => copy(button.dataset.copy));
 listen("access", "submit", (event) => {
   event.preventDefault();
   keepKey(byId("key").value);
   byId("key").value = "";
-  lookAtServer().catch((error) => showStatus(error.message, false));
+  Object.assign(state, { waiting: true, wantsKey: false });
+  showProblem("");
+  lookAgain();
 });
 keepLooking();

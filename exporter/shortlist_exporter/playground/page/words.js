@@ -1,38 +1,60 @@
 // The words that follow the text: each knows its candidates, and goes back to before it when pressed.
 
-import { formatShare, makeLabel, nameClass } from "./labels.js";
+import { capitalise, formatShare, makeLabel, nameClass } from "./labels.js";
 
 const SHOWN = 5;
 const byId = (id) => document.getElementById(id);
+let shownButton = null; // whose candidates are shown
 
-export function showWords(text, words, goBack) {
-  byId("story-part").hidden = !words.length;
-  byId("prompt").textContent = text;
-  const focused = [...byId("words").children].indexOf(document.activeElement);
-  byId("words").replaceChildren(...words.map((word, place) => makeWord(word, place, words.length, goBack)));
-  hideCandidates();
-  if (focused >= 0) (byId("words").children[focused] || byId("words").lastElementChild || byId("text")).focus();
+function listButtons() {
+  return [...byId("words").querySelectorAll("button")];
 }
 
+export function showWords(text, words, goBack) {
+  const focused = listButtons().indexOf(document.activeElement);
+  const leavesStory = !words.length && byId("story-part").contains(document.activeElement);
+  byId("story-part").hidden = !words.length;
+  byId("prompt").textContent = text;
+  hideCandidates();
+  byId("words").replaceChildren(...words.flatMap((word, place) => makeWord(word, place, words.length, goBack)));
+  byId("story").scrollTop = byId("story").scrollHeight;
+  if (leavesStory) byId("text").focus();
+  else if (focused >= 0) (listButtons()[focused] || listButtons().at(-1)).focus();
+}
+
+// The button of a word, the space before it where lines may break, and the ends of lines that the word stands for.
 function makeWord(word, place, count, goBack) {
   const button = document.createElement("button");
   const text = document.createElement("bdi");
   button.type = "button";
   button.className = word.answer.rows[0].agrees ? "word" : "word differs";
   button.tabIndex = place === count - 1 ? 0 : -1;
-  text.textContent = nameClass(word);
+  const name = nameClass(word);
+  const space = name.startsWith(" ") && name.length > 1 ? " " : "";
+  text.textContent = name.slice(space.length);
   button.append(text);
-  button.addEventListener("mouseenter", () => showCandidates(button, word));
+  listenToWord(button, word, () => goBack(place));
+  const ends = [...(word.label || "")].filter((character) => character === "\n").slice(0, 2);
+  return [space, button, ...ends.map(() => document.createElement("br"))];
+}
+
+// A finger cannot point without pressing: its first touch shows the candidates, the next one goes back.
+function listenToWord(button, word, goBack) {
+  let wasShown = false;
+  button.addEventListener("pointerdown", () => (wasShown = shownButton === button));
+  button.addEventListener("pointerenter", (event) => event.pointerType !== "touch" && showCandidates(button, word));
+  button.addEventListener("pointerleave", (event) => event.pointerType !== "touch" && hideCandidates());
   button.addEventListener("focus", () => showCandidates(button, word));
-  button.addEventListener("mouseleave", hideCandidates);
   button.addEventListener("blur", hideCandidates);
-  button.addEventListener("click", () => goBack(place));
-  return button;
+  button.addEventListener("click", (event) => {
+    if (event.pointerType !== "touch" || wasShown) goBack();
+    else showCandidates(button, word);
+  });
 }
 
 // One word at a time is reached with Tab, the others from there with the arrow keys.
 byId("words").addEventListener("keydown", (event) => {
-  const words = [...byId("words").children];
+  const words = listButtons();
   const place = words.indexOf(document.activeElement);
   const target = { ArrowLeft: place - 1, ArrowRight: place + 1, Home: 0, End: words.length - 1 }[event.key];
   if (words[target] === undefined) return;
@@ -45,18 +67,21 @@ byId("words").addEventListener("keydown", (event) => {
 document.addEventListener("keydown", (event) => {
   if (event.key === "Escape") hideCandidates();
 });
+document.addEventListener("scroll", () => shownButton && placePanel(), { capture: true, passive: true });
 
 function showCandidates(button, word) {
   const panel = byId("candidates");
   const { head, dense } = word.answer.rows[0];
   const sides = document.createElement("div");
+  hideCandidates();
   sides.className = "sides";
-  sides.append(makeList("head", head));
-  if (dense) sides.append(makeList("dense", dense));
+  sides.append(makeList("The head", head));
+  if (dense) sides.append(makeList(capitalise(word.other), dense));
   panel.replaceChildren(sides);
   panel.hidden = false;
+  shownButton = button;
   button.setAttribute("aria-describedby", "candidates");
-  placePanel(panel, button.getBoundingClientRect());
+  placePanel();
 }
 
 function makeList(title, side) {
@@ -72,13 +97,22 @@ function makeList(title, side) {
 function makeItem(candidate) {
   const item = document.createElement("li");
   const share = document.createElement("span");
-  share.textContent = formatShare(candidate.probability) + (candidate.shared ? "" : ", only here");
-  item.className = candidate.shared ? "" : "alone";
+  const isAlone = candidate.place === null;
+  share.textContent = formatShare(candidate.probability);
   item.append(makeLabel(candidate), share);
+  if (isAlone) {
+    const tag = document.createElement("span");
+    tag.className = "tag";
+    tag.textContent = "only here";
+    item.className = "alone";
+    item.append(tag);
+  }
   return item;
 }
 
-function placePanel(panel, place) {
+function placePanel() {
+  const panel = byId("candidates");
+  const place = shownButton.getBoundingClientRect();
   const gap = 6;
   const left = Math.min(place.left, window.innerWidth - panel.offsetWidth - gap);
   const below = place.bottom + gap;
@@ -87,7 +121,8 @@ function placePanel(panel, place) {
   panel.style.top = `${fits ? below : Math.max(gap, place.top - panel.offsetHeight - gap)}px`;
 }
 
-export function hideCandidates() {
+function hideCandidates() {
   byId("candidates").hidden = true;
-  for (const word of byId("words").children) word.removeAttribute("aria-describedby");
+  shownButton?.removeAttribute("aria-describedby");
+  shownButton = null;
 }

@@ -2,44 +2,23 @@
 
 from __future__ import annotations
 
-import shutil
-import time
-
 import numpy as np
 import pytest
 import shortlist
 
+from tests.support.browser import open_browser, open_page, wait_until
 from tests.support.layers import RunningServer
 
 pytestmark = pytest.mark.slow
 
-BROWSER = shutil.which("chromium")
 WATCHER_KEY = "watcher-of-the-test-0123456789"
-MAX_PAGE_BYTES = 150_000
-PATIENCE_SECONDS = 20
 PARTS = ("", "overview/script.js", "overview/style.css")
 
 
 @pytest.fixture
 def browser():
-    """A headless browser; what its pages log or ask is in `page.logs` and `page.urls`."""
-    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    if BROWSER is None:
-        pytest.skip("chromium is not installed")
-    with playwright.sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=BROWSER, args=["--no-sandbox"])
+    with open_browser() as browser:
         yield browser
-        browser.close()
-
-
-def open_page(browser, url, **options):
-    """Open the page at `url`; returns it, what it logs beside refusals of the server, and which URLs it asks."""
-    page, logs, urls = browser.new_context(**options).new_page(), [], []
-    page.on("console", lambda message: logs.append(message.text))
-    page.on("pageerror", lambda error: logs.append(str(error)))
-    page.on("request", lambda request: urls.append(request.url))
-    page.goto(url)
-    return page, logs, urls
 
 
 def read_facts(page, model):
@@ -53,14 +32,6 @@ def read_facts(page, model):
 def count_requests(page, model):
     """How many requests the card of a model has counted."""
     return int(read_facts(page, model)["Requests"].split()[0].replace(",", ""))
-
-
-def wait_until(holds):
-    """Wait for what the page shows some time; the page's own policy forbids the driver to watch it there."""
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
 
 
 @pytest.mark.parametrize(

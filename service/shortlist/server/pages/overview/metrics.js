@@ -45,7 +45,7 @@ export function draw(title, values, points) {
   picture.setAttribute("preserveAspectRatio", "none");
   picture.setAttribute("role", "img");
   picture.setAttribute("aria-label", text);
-  const offset = points - values.length;
+  const offset = points + 1 - values.length; // the last one is at the right edge
   const places = values.map((value, i) => [offset + i, 9.5 - (largest ? (9 * value) / largest : 0)]);
   line.setAttribute("points", places.filter(([, y]) => Number.isFinite(y)).map((point) => point.join()).join(" "));
   caption.textContent = text;
