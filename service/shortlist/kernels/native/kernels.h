@@ -125,7 +125,7 @@ struct mixture {
     int64_t is_tree; /* gate_count sigmoids, one less than components, in a tree; else a softmax over as many logits */
 };
 
-/* A head of plan `mixture`. frequent_ids: [frequent], ascending. rare: over the means; its ids are those of the head. */
+/* A head of plan `mixture`. frequent_ids: [frequent], ascending. rare: over the means; its ids are the head's. */
 struct mixture_head {
     const struct mixture *front;
     const struct grouped *rare;
