@@ -39,7 +39,7 @@ from shortlist.plans.common.biased import search_biased
 from shortlist.plans.common.crossover import is_many, keep_single_rows, measure_crossover
 from shortlist.plans.common.exact_rows import ExactRows
 from shortlist.plans.common.normalizer import check_overflow, cover_classes, make_scored_topk, make_topk
-from shortlist.plans.registry import CertifiedPlan, FullPlan, open_plan
+from shortlist.plans.registry import CertifiedPlan, FullPlan, open_plan, open_proofs
 from shortlist.runtime.devices import resolve_device
 from shortlist.runtime.threads import count_available_threads
 
@@ -72,10 +72,11 @@ class Head(SampledHead):
         self.kernels = name_target() if self.device == "cpu" else None
         self.dense = self.open_dense(bundle, dense)
         with ThreadPoolExecutor(1) as pool:  # each lays out tables and opens graphs for a tenth of a second or more
-            certified = pool.submit(self.open_certified, bundle)
+            certified = pool.submit(self.open_certified, bundle, None if self.is_own_reference else self.dense)
             self.plan = self.open_plan(bundle)
-            self.plan.prover = self.certified = certified.result()
         self.exact = self.plan.make_exact_plan() if self.is_own_reference else self.dense
+        own = self.exact if self.is_own_reference else None
+        self.plan.prover = self.certified = certified.result() or self.open_certified(bundle, own)
         self.rows = None if self.is_own_reference else ExactRows(bundle, self.device, self.threads)
         self.manifest = self.with_device_crossover(bundle)
         self.is_exact, self.row_answers = self.plan is self.exact and not self.certified, self.plan.open_row_answers()
@@ -102,11 +103,11 @@ class Head(SampledHead):
             return self.dense
         return open_plan(bundle, self.device, self.threads, None if self.is_own_reference else self.dense)
 
-    def open_certified(self, bundle: Bundle) -> CertifiedPlan | None:
-        """The plan that proves exact answers; None where the manifest names none, and on other devices than the CPU."""
-        if self.dense is None or self.manifest.exact_plan is None or self.device != "cpu":
+    def open_certified(self, bundle: Bundle, exact: Plan | None) -> CertifiedPlan | None:
+        """What proves the answers of `exact`; None where the manifest names none, and on other devices than the CPU."""
+        if exact is None or self.manifest.exact_plan is None or self.device != "cpu":
             return None
-        return CertifiedPlan(bundle, self.device, self.threads, self.dense)
+        return open_proofs(bundle, self.device, self.threads, exact)
 
     def with_device_crossover(self, bundle: Bundle) -> Manifest:
         """The manifest, with this device's own crossover for that of the CPU which exported the bundle."""
@@ -116,11 +117,11 @@ class Head(SampledHead):
         return self.manifest.model_copy(update={"dense_crossover": keep_single_rows(rows)})
 
     def measure_crossover(self, plan: Plan, contexts: FloatArray) -> int | None:
-        """From how many rows on the dense head is at least as fast as `plan`, by timing both on `contexts` [n, d].
+        """From how many rows on the exact head is at least as fast as `plan`, by timing both on `contexts` [n, d].
 
-        None where it never is, or where there is no dense head beside the plan.
+        None where it never is, or where there is no exact head beside the plan.
         """
-        dense, k = self.dense, min(CROSSOVER_K, self.manifest.max_k)
+        dense, k = self.exact, min(CROSSOVER_K, self.manifest.max_k)
         if dense is None or dense is plan:
             return None
         return measure_crossover(

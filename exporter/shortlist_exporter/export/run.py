@@ -67,7 +67,7 @@ def export(dense: Dense, contexts: Contexts, out: Path, request: Request, progre
         # Write its graphs, what proves exact answers, its index, and a manifest before anything was measured
         progress("graphs", 0, 1)
         files = write_graphs(folder, dense, method, fitted, keep_dense=request.keep_dense)
-        files |= add_certificate(folder, dense, method, fit_sample, request, progress)
+        files |= add_certificate(folder, dense, method, fitted, fit_sample, request, progress)
         files |= write_names(folder, request.names)
         write_index(folder, method.make_index(fitted))
         draft = make_manifest(dense, contexts, out, request, method, fitted, files)
@@ -135,13 +135,22 @@ def load_state(head: Path | nn.Module) -> dict[str, torch.Tensor]:
 
 
 def add_certificate(
-    folder: Path, dense: Dense, method: Method, fit_sample: Contexts, request: Request, progress: Progress
+    folder: Path,
+    dense: Dense,
+    method: Method,
+    fitted: Fitted,
+    fit_sample: Contexts,
+    request: Request,
+    progress: Progress,
 ) -> GraphFiles:
-    """Write what proves exact answers of the dense layer, where the request asks for it."""
-    if not (request.keep_dense and request.certificate and method.reference == "dense"):
+    """Write what proves exact answers, where the request asks for it and the bundle has what they are exact for."""
+    if not request.certificate or (method.reference == "dense" and not request.keep_dense):
+        return GraphFiles()
+    proved = method.find_proved_layer(fitted, dense, fit_sample.contexts)
+    if proved is None:
         return GraphFiles()
     progress("certificate", 0, 1)
-    return write_certificate(folder, dense, fit_sample.contexts, request.seed)
+    return write_certificate(folder, *proved, request.seed)
 
 
 def find_truth(reference: nn.Module, held_out: Contexts, depth: int, progress: Progress) -> Truth:

@@ -69,6 +69,11 @@ class Method(ABC):
         del fitted
         return {}
 
+    def find_proved_layer(self, fitted: Fitted, dense: Dense, contexts: FloatArray) -> tuple[Dense, FloatArray] | None:
+        """The layer whose exact answers bounds may prove, and its vectors for `contexts` [n, d]; None for none."""
+        del fitted, dense, contexts
+        return None
+
 
 class DenseMethod(Method):
     """A method that fits a head to the given dense layer, which stays the truth."""
@@ -80,6 +85,10 @@ class DenseMethod(Method):
         """How many contexts' logits over all classes take about as long as `fit` to so many contexts; None: unknown."""
         del dense, rows
         return None
+
+    def find_proved_layer(self, fitted: Fitted, dense: Dense, contexts: FloatArray) -> tuple[Dense, FloatArray] | None:
+        del fitted
+        return dense, contexts
 
     @abstractmethod
     def fit(

@@ -219,8 +219,9 @@ class Manifest(Strict):
             raise ValueError(f"max_k={self.max_k} is over classes={self.classes}")
         if self.reference == "self" and self.plan not in SELF_REFERENCE_PLANS:
             raise ValueError(f"plan {self.plan} has no distribution of its own")
-        if self.exact_plan is not None and ("dense" not in self.graphs or self.reference == "self"):
-            raise ValueError("an exact plan needs the dense layer, of which its proofs are")
+        has_layer = self.plan == "mixture" if self.reference == "self" else "dense" in self.graphs
+        if self.exact_plan is not None and not has_layer:
+            raise ValueError("an exact plan needs the dense layer, of which its proofs are, or plan mixture")
         return self
 
     @property

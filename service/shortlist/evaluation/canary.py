@@ -50,11 +50,11 @@ def check_certificate(head: Head, contexts: FloatArray, bundle: Bundle) -> None:
 
     Kernels that compute int8 products wrongly are detected here, before they serve.
     """
-    if head.certified is None or head.dense is None:
+    if head.certified is None or head.exact is None:
         return
     for row in contexts:
-        logits = head.dense.logits(row[None])[0]
-        if not head.certified.holds(row, logits):
+        logits = head.exact.compute_distribution(row[None])
+        if logits is None or not head.certified.holds(row, logits[0]):
             raise BundleError(
                 f"{bundle.folder} failed its canary on {head.device}: a logit is outside its bounds; "
                 "export the bundle on this kind of machine, or with --no-certificate"

@@ -82,11 +82,21 @@ class CertifiedPlan(Plan):
         """The k best; `scored` is the number of rescored classes, V where dense answered."""
         if not len(contexts):  # ONNX Runtime multiplies no matrices without rows
             return empty_result(0, k)
-        result, errors = self.proofs.prove(contexts, k, class_filter)
+        result, errors = self.prove(contexts, k, class_filter)
         for row in self.list_undecided(errors):
             some = np.s_[row : row + 1]
             result.put([row], self.dense.topk(contexts[some], k, class_filter.slice_rows(row, row + 1)))
         return result
+
+    def prove(self, contexts: FloatArray, k: int, class_filter: ClassFilter) -> tuple[PlanResult, Doubles]:
+        """The k best of `contexts` [B, d], and by how many nats log-probabilities may be off, [B]; as of `Proofs`."""
+        return self.proofs.prove(contexts, k, class_filter)
+
+    def normalize(self, contexts: FloatArray, ids: IdArray) -> tuple[FloatArray, Doubles, Doubles]:
+        """Log-normalisers [B], as of `Proofs`, by how much they may be off, and logits of `ids` [B, m] at most, [B]."""
+        rows = zip(contexts, np.maximum(ids, 0), strict=True)
+        slacks = [float(self.rounding.measure_slack(*row).max(initial=0)) for row in rows]
+        return *self.proofs.normalize(contexts), np.array(slacks)
 
     def sample(
         self, contexts: FloatArray, sampling: Sampling, class_filter: ClassFilter, bias: Bias | None = None
@@ -112,13 +122,10 @@ class CertifiedPlan(Plan):
         """As `topk` for any k and lists; dense's where `ids` might be off by more than the tolerance."""
         if not len(contexts):
             return np.empty(0, np.float32)
-        values, errors = self.proofs.normalize(contexts)
-        slacks = [
-            self.rounding.measure_slack(*row).max(initial=0) for row in zip(contexts, np.maximum(ids, 0), strict=True)
-        ]
+        values, errors, slacks = self.normalize(contexts, ids)
         excess = cover_classes(values, ids, logits) - values
         errors[excess > COVER_NATS * np.maximum(1, np.abs(values))] = np.inf
-        for row in self.list_undecided(errors + 2 * np.array(slacks)):
+        for row in self.list_undecided(errors + 2 * slacks):
             some = np.s_[row : row + 1]
             values[some] = self.dense.compute_log_normalizer(contexts[some], ids[some], logits[some])
         return values
@@ -133,7 +140,7 @@ class CertifiedPlan(Plan):
 
         NaN and 0 where the bounds do not decide the k best classes. For measuring the bounds.
         """
-        result, errors = self.proofs.prove(context[None], k, UNRESTRICTED)
+        result, errors = self.prove(context[None], k, UNRESTRICTED)
         return (float(errors[0]), int(result.scored[0])) if np.isfinite(errors[0]) else (math.nan, 0)
 
     def holds(self, context: FloatArray, logits: FloatArray) -> bool:

@@ -71,6 +71,19 @@ class WholePlan(Plan):
         result.ids = ids[result.ids] if k <= ids.size else np.where(result.ids < 0, NO_CLASS, ids[result.ids])
         return result
 
+    def rank_frequent(self, logits: FloatArray, k: int, class_filter: ClassFilter) -> PlanResult:
+        """The k best permitted frequent classes by `logits` [B, S], overwritten; normalised as without the lists."""
+        ids = self.front.frequent
+        if not class_filter.restricts:
+            return self.rank(logits, k, ids)
+        result = empty_result(len(logits), k)
+        result.scored.fill(ids.size)
+        for row, some in enumerate(logits):
+            permitted = np.where(class_filter.mask(ids, row), some, np.float32(-np.inf))
+            result.ids[row], result.logits[row] = take_best(permitted, ids, k)
+            result.log_normalizer[row] = log_sum_exp(some)
+        return result
+
     def compute_distribution(self, contexts: FloatArray) -> FloatArray:
         """Logits [B, V] of all classes by all components."""
         mean, frequent = self.front(contexts)
@@ -112,10 +125,7 @@ class MixturePlan(Plan):
     def topk(self, contexts: FloatArray, k: int, class_filter: ClassFilter) -> PlanResult:
         """The k best; `scored` is the number of frequent classes and of the search's candidates."""
         mean, logits = self.front(contexts)
-        if class_filter.restricts:
-            frequent = self.rank_permitted(logits, k, class_filter)
-        else:
-            frequent = self.whole.rank(logits, k, self.front.frequent)
+        frequent = self.whole.rank_frequent(logits, k, class_filter)
         return merge_parts(frequent, self.rare.topk(mean, k, class_filter), k)
 
     def open_row_answers(self) -> RowAnswers | None:
@@ -127,16 +137,6 @@ class MixturePlan(Plan):
         return front.open_row_answers(
             search, self.front.frequent, max_k, lambda k: self.rare.plan_search(k, restricts=False)
         )
-
-    def rank_permitted(self, logits: FloatArray, k: int, class_filter: ClassFilter) -> PlanResult:
-        """The k best permitted frequent classes by `logits` [B, S], overwritten; normalised as without the lists."""
-        ids, result = self.front.frequent, empty_result(len(logits), k)
-        result.scored.fill(ids.size)
-        for row, some in enumerate(logits):
-            permitted = np.where(class_filter.mask(ids, row), some, np.float32(-np.inf))
-            result.ids[row], result.logits[row] = take_best(permitted, ids, k)
-            result.log_normalizer[row] = log_sum_exp(some)
-        return result
 
     def compute_log_normalizer(self, contexts: FloatArray, ids: IdArray, logits: FloatArray) -> FloatArray:
         mean, frequent = self.front(contexts)

@@ -115,6 +115,13 @@ class MixtapeMethod(TrainedMethod):
         assert isinstance(module, ServedMixtape)
         return GroupedMethod().make_index(module.search) | {"frequent": list_frequent_ids(module.mixtape).numpy()}
 
+    def find_proved_layer(self, fitted: Fitted, dense: Dense, contexts: FloatArray) -> tuple[Dense, FloatArray] | None:
+        """The layer of the rare classes, and the means that they are scored by."""
+        del dense
+        module = fitted.module
+        assert isinstance(module, ServedMixtape)
+        return module.rare, compute_means(module.mixtape, torch.from_numpy(contexts))
+
 
 def check_rare(module: Mixtape) -> None:
     """Raise BadInput where no class shares gates, so that there is nothing to search."""
